@@ -1,0 +1,242 @@
+//! The operation catalogue: every operation's test cases, to be run on every backend.
+//!
+//! A [`Case`] is a graph of one operation (with the views that make its operands strided) and a rule for the contents
+//! of each leaf. The contents depend only on the case's and the leaf's name, so a case name reproduces itself.
+
+use crate::backend::{Backend, Bindings, PrepareOptions, Slice, Support, Usage};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::graph::Graph;
+use crate::metrics::{Distance, distance};
+use crate::plan::{Plan, Precision};
+use crate::rng::Rng;
+use crate::tensor::{Source, TensorId};
+use crate::{encode, op};
+
+/// What a leaf holds.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Fill {
+    /// Uniform in an interval.
+    Uniform(f32, f32),
+    /// Integers in `0..n`.
+    Ids(usize),
+    /// Integers in `0..n`, none twice in a row of the tensor.
+    Distinct(usize),
+    /// A causal mask whose last row sees everything: 0 where `column + rows <= row + columns`, else minus infinity,
+    /// with some values in between so that the sign and size of a bias matter.
+    Causal,
+    /// Zeros of both signs, subnormal, tiny and huge values.
+    Edges,
+    /// Given values.
+    Values(Vec<f32>),
+}
+
+/// One test of one operation.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// Unique name: operation, extents, types, parameters.
+    pub name: String,
+    /// The graph; its only output is [`Case::node`].
+    pub graph: std::result::Result<Graph, Error>,
+    /// The tested node.
+    pub node: TensorId,
+    fills: Vec<(TensorId, Fill)>,
+}
+
+/// Collects the leaves of a case.
+#[derive(Debug, Default)]
+pub struct CaseBuilder {
+    fills: Vec<(TensorId, Fill)>,
+}
+
+impl CaseBuilder {
+    /// Adds a leaf. Block-quantised leaves and the first operand of a product are weights, the others inputs.
+    pub fn leaf(&mut self, g: &mut Graph, name: &str, dtype: DType, ne: [usize; 4], fill: Fill) -> Result<TensorId> {
+        let source = if dtype.is_quantized() { Source::Weight } else { Source::Input };
+        let id = g.leaf(name, dtype, ne, source)?;
+        self.fills.push((id, fill));
+        Ok(id)
+    }
+}
+
+impl Case {
+    /// Builds a case.
+    pub fn new(
+        name: impl Into<String>,
+        build: impl FnOnce(&mut Graph, &mut CaseBuilder) -> Result<TensorId>,
+    ) -> Case {
+        let (mut graph, mut builder) = (Graph::new(), CaseBuilder::default());
+        let built = build(&mut graph, &mut builder);
+        let node = *built.as_ref().unwrap_or(&TensorId(0));
+        let graph = built.map(|node| {
+            graph.output(node);
+            graph
+        });
+        Case { name: name.into(), graph, node, fills: builder.fills }
+    }
+
+    /// Contents of every leaf, encoded in its type.
+    pub fn leaves(&self) -> Result<Vec<(TensorId, Vec<u8>)>> {
+        let graph = self.graph.clone()?;
+        self.fills
+            .iter()
+            .map(|(id, fill)| {
+                let t = graph.tensor(*id);
+                let values = fill.values(t.ne, &mut Rng::named(&format!("{}/{}", self.name, t.name), 1));
+                Ok((*id, encode::encode(t.dtype, t.ne[0], &values)?))
+            })
+            .collect()
+    }
+}
+
+impl Fill {
+    fn values(&self, ne: [usize; 4], rng: &mut Rng) -> Vec<f32> {
+        let count: usize = ne.iter().product();
+        match self {
+            Fill::Uniform(lo, hi) => (0..count).map(|_| rng.uniform(*lo, *hi)).collect(),
+            Fill::Ids(n) => (0..count).map(|_| rng.below(*n) as f32).collect(),
+            Fill::Distinct(n) => (0..count / ne[0]).flat_map(|_| distinct(*n, ne[0], rng)).collect(),
+            Fill::Causal => causal(ne, rng),
+            Fill::Edges => {
+                let edges = [0.0, -0.0, 1e-42, -1e-40, 1.2e-38, 1e-30, -1.0, 1.0, 3.0e38, -2.5e37, 0.1];
+                (0..count).map(|i| edges[i % edges.len()]).collect()
+            }
+            Fill::Values(values) => values.iter().copied().cycle().take(count).collect(),
+        }
+    }
+}
+
+fn distinct(n: usize, count: usize, rng: &mut Rng) -> Vec<f32> {
+    let mut all: Vec<usize> = (0..n).collect();
+    for i in 0..count.min(n) {
+        let j = i + rng.below(n - i);
+        all.swap(i, j);
+    }
+    all.iter().cycle().take(count).map(|&i| i as f32).collect()
+}
+
+fn causal(ne: [usize; 4], rng: &mut Rng) -> Vec<f32> {
+    let mut out = Vec::new();
+    for _ in 0..ne[2] * ne[3] {
+        for row in 0..ne[1] {
+            for column in 0..ne[0] {
+                let seen = column + ne[1] <= row + ne[0].max(ne[1]);
+                let bias = if rng.below(4) == 0 { -rng.uniform(0.0, 2.0) } else { 0.0 };
+                // Multiples of 1/64 are exact in F16.
+                out.push(if seen { (bias * 64.0).round() / 64.0 } else { f32::NEG_INFINITY });
+            }
+        }
+    }
+    out
+}
+
+/// All cases of all operations.
+pub fn cases() -> Vec<Case> {
+    [
+        op::binary::cases(),
+        op::copy::cases(),
+        op::flash_attn::cases(),
+        op::glu::cases(),
+        op::mul_mat::cases(),
+        op::norm::cases(),
+        op::rope::cases(),
+        op::rows::cases(),
+        op::soft_max::cases(),
+        op::unary::cases(),
+        op::view::cases(),
+    ]
+    .concat()
+}
+
+/// What became of a case on a backend.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// The result, as F32 (integers converted), and the driver's time.
+    Values(Vec<f32>),
+    /// The backend refused, with its reason.
+    Unsupported(String),
+}
+
+/// Runs a case on a backend.
+pub fn run(case: &Case, backend: &dyn Backend, precision: Precision) -> Result<Outcome> {
+    let graph = case.graph.clone()?;
+    for id in graph.ids() {
+        if let Support::Unsupported { reason } = backend.supports(&graph, id) {
+            return Ok(Outcome::Unsupported(reason));
+        }
+    }
+    let alignment = backend.device().limits.alignment;
+    let plan = Plan::new(&graph, alignment, precision)?;
+    let leaves = case.leaves()?;
+    let mut bindings = Bindings::default();
+    for (id, bytes) in &leaves {
+        if graph.tensor(*id).source == Source::Weight {
+            let buffer = backend.allocate(bytes.len(), Usage::Weights)?;
+            backend.upload(&buffer, 0, bytes)?;
+            bindings.leaves.insert(*id, Slice { buffer, offset: 0 });
+        }
+    }
+    let mut program = backend.prepare(&graph, &plan, &bindings, PrepareOptions::default())?;
+    for (id, bytes) in &leaves {
+        if graph.tensor(*id).source == Source::Input {
+            program.write(*id, bytes)?;
+        }
+    }
+    program.run()?;
+    // An operation that writes into an operand is judged by the whole operand: what it must not touch counts too.
+    let shown = graph.tensor(graph.tensor(case.node).root);
+    let root = graph.tensor(case.node).root;
+    let mut bytes = vec![0u8; shown.dense_bytes()];
+    program.read(root, &mut bytes)?;
+    Ok(Outcome::Values(encode::decode_plain(shown.dtype, &bytes)?))
+}
+
+/// Runs a case on two backends; the distance of the first from the second. `Err` of the inner result is a refusal.
+pub fn compare(
+    case: &Case,
+    backend: &dyn Backend,
+    reference: &dyn Backend,
+    precision: Precision,
+) -> Result<std::result::Result<Distance, String>> {
+    let got = match run(case, backend, precision)? {
+        Outcome::Values(values) => values,
+        Outcome::Unsupported(reason) => return Ok(Err(reason)),
+    };
+    match run(case, reference, precision)? {
+        Outcome::Values(want) => Ok(Ok(distance(&got, &want))),
+        Outcome::Unsupported(reason) => Ok(Err(reason)),
+    }
+}
+
+/// The largest NMSE that a case may show on a backend.
+///
+/// F32 operations: 1e-7, three orders above what F32 rounding in any order of summation gives at these sizes. MUL_MAT
+/// under [`Precision::Fast`] may round activations to F16 (2^-11, NMSE about 1e-7) or 8 bits (about 1e-5 to 1e-4):
+/// 5e-4.
+pub fn bound(case: &Case, precision: Precision) -> f64 {
+    if case.name.starts_with("MUL_MAT") && precision == Precision::Fast { 5e-4 } else { 1e-7 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn every_case_builds_and_names_are_unique() {
+        let mut names = HashSet::new();
+        let mut ops = HashSet::new();
+        for case in cases() {
+            let graph = case.graph.clone().unwrap_or_else(|e| panic!("{}: {e}", case.name));
+            assert!(names.insert(case.name.clone()), "{} twice", case.name);
+            ops.extend(graph.tensors().iter().filter_map(|t| t.op().map(|o| o.name())));
+            assert!(!case.leaves().unwrap().is_empty());
+        }
+        for op in ["GET_ROWS", "SET_ROWS", "MUL_MAT", "ADD", "MUL", "RMS_NORM", "ROPE", "SOFT_MAX", "SILU", "GELU"] {
+            assert!(ops.contains(op), "{op}");
+        }
+        for op in ["SWIGLU", "GEGLU", "REGLU", "SCALE", "CPY", "CONT", "FLASH_ATTN_EXT", "VIEW", "PERMUTE"] {
+            assert!(ops.contains(op), "{op}");
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! Typed errors and the phases in which they happen.
+
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Short form used throughout the library.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What a backend was doing. Every phase has a deadline and is a `tracing` span of the same name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Finding and loading the driver's library.
+    LoadRuntime,
+    /// Listing devices.
+    Enumerate,
+    /// Creating the device, its queues and its probes.
+    OpenDevice,
+    /// Asking the driver for memory.
+    Allocate,
+    /// Host to device copies.
+    Upload,
+    /// Shader or kernel compilation.
+    Compile,
+    /// Building a program: descriptors, command recording.
+    Prepare,
+    /// The first run of a program.
+    FirstCompute,
+    /// Every later run.
+    Compute,
+    /// Device to host copies.
+    Readback,
+    /// Giving everything back.
+    Close,
+}
+
+impl Phase {
+    /// All phases in the order in which a run goes through them.
+    pub const ALL: [Phase; 11] = [
+        Phase::LoadRuntime,
+        Phase::Enumerate,
+        Phase::OpenDevice,
+        Phase::Allocate,
+        Phase::Upload,
+        Phase::Compile,
+        Phase::Prepare,
+        Phase::FirstCompute,
+        Phase::Compute,
+        Phase::Readback,
+        Phase::Close,
+    ];
+
+    /// Name as in reports ("load_runtime").
+    pub fn name(self) -> &'static str {
+        match self {
+            Phase::LoadRuntime => "load_runtime",
+            Phase::Enumerate => "enumerate",
+            Phase::OpenDevice => "open_device",
+            Phase::Allocate => "allocate",
+            Phase::Upload => "upload",
+            Phase::Compile => "compile",
+            Phase::Prepare => "prepare",
+            Phase::FirstCompute => "first_compute",
+            Phase::Compute => "compute",
+            Phase::Readback => "readback",
+            Phase::Close => "close",
+        }
+    }
+
+    /// The phase of a name.
+    pub fn from_name(name: &str) -> Option<Phase> {
+        Phase::ALL.into_iter().find(|p| p.name() == name)
+    }
+}
+
+impl std::fmt::Display for Phase {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Why a backend cannot be used on this machine: three findings that ask for three different remedies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Missing {
+    /// The driver's library was not found or could not be loaded.
+    Library,
+    /// The library is there and reports no device.
+    Device,
+    /// A device node exists and may not be opened by this user.
+    Permission,
+    /// The device lacks a feature that the backend needs.
+    Feature,
+}
+
+/// Everything that can go wrong, with the place where it did.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An operation that this backend has no kernel for, with the reason.
+    #[error("{backend}: {op} of node '{node}' is not supported: {reason}")]
+    Unsupported {
+        /// Backend name.
+        backend: String,
+        /// Operation name.
+        op: &'static str,
+        /// Node name.
+        node: String,
+        /// What is missing.
+        reason: String,
+    },
+    /// The backend cannot be used here.
+    #[error("{backend}: not available ({}): {reason}", missing_name(*.missing))]
+    Unavailable {
+        /// Backend name.
+        backend: String,
+        /// Phase in which it was found out.
+        phase: Phase,
+        /// What is missing.
+        missing: Missing,
+        /// What was looked at and what was found.
+        reason: String,
+    },
+    /// A model file that breaks its format or lacks what its architecture needs.
+    #[error("invalid model{}: {what}", at_path(.path))]
+    InvalidModel {
+        /// The file, where known.
+        path: Option<PathBuf>,
+        /// What is wrong, with offsets, names and numbers.
+        what: String,
+    },
+    /// A node whose operands break the rule of its operation.
+    #[error("{op}({operands}): {rule}")]
+    InvalidGraph {
+        /// Operation name.
+        op: &'static str,
+        /// Operands as "name TYPE [extents]".
+        operands: String,
+        /// The rule that is broken.
+        rule: String,
+    },
+    /// A wrong argument of a call.
+    #[error("{what}: {why}")]
+    InvalidArgument {
+        /// Which argument.
+        what: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Memory could not be had.
+    #[error("{backend}: out of memory in {heap}: asked for {asked} bytes{}", free_text(.free))]
+    OutOfMemory {
+        /// Backend name.
+        backend: String,
+        /// Bytes asked for.
+        asked: u64,
+        /// Bytes free, where the driver says.
+        free: Option<u64>,
+        /// Which memory.
+        heap: String,
+    },
+    /// A wait that outlasted its deadline.
+    #[error("{backend}: no answer in phase {phase}{} after {:.1} s", at_node(.node), .after.as_secs_f64())]
+    Timeout {
+        /// Backend name.
+        backend: String,
+        /// Phase.
+        phase: Phase,
+        /// Node that was running, where known.
+        node: Option<String>,
+        /// The deadline that passed.
+        after: Duration,
+    },
+    /// The device was lost (reset, removed).
+    #[error("{backend}: device lost in phase {phase}{}", at_node(.node))]
+    DeviceLost {
+        /// Backend name.
+        backend: String,
+        /// Phase.
+        phase: Phase,
+        /// Node that was running, where known.
+        node: Option<String>,
+    },
+    /// A driver call that failed.
+    #[error("{backend}: {call} failed in phase {phase}{}: {name} ({code})", at_node(.node))]
+    Driver {
+        /// Backend name.
+        backend: String,
+        /// Phase.
+        phase: Phase,
+        /// Node, where one is known.
+        node: Option<String>,
+        /// The driver's function.
+        call: &'static str,
+        /// The driver's code.
+        code: i64,
+        /// The driver's own name of the code.
+        name: String,
+    },
+    /// A file that could not be read or written.
+    #[error("{}: {what}", .path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The system's message.
+        what: String,
+    },
+    /// A failure that was asked for (the `null` backend's fault injection).
+    #[error("{backend}: injected fault in phase {phase}{}", at_node(.node))]
+    Injected {
+        /// Backend name.
+        backend: String,
+        /// Phase.
+        phase: Phase,
+        /// Node.
+        node: Option<String>,
+    },
+}
+
+fn missing_name(m: Missing) -> &'static str {
+    match m {
+        Missing::Library => "no library",
+        Missing::Device => "no device",
+        Missing::Permission => "no permission",
+        Missing::Feature => "missing feature",
+    }
+}
+
+fn at_path(path: &Option<PathBuf>) -> String {
+    path.as_ref().map(|p| format!(" {}", p.display())).unwrap_or_default()
+}
+
+fn at_node(node: &Option<String>) -> String {
+    node.as_ref().map(|n| format!(" at node '{n}'")).unwrap_or_default()
+}
+
+fn free_text(free: &Option<u64>) -> String {
+    free.map(|f| format!(", {f} are free")).unwrap_or_default()
+}
+
+impl Error {
+    /// An [`Error::InvalidModel`] without a path.
+    pub fn model(what: impl Into<String>) -> Error {
+        Error::InvalidModel { path: None, what: what.into() }
+    }
+
+    /// An [`Error::InvalidArgument`].
+    pub fn argument(what: impl Into<String>, why: impl Into<String>) -> Error {
+        Error::InvalidArgument { what: what.into(), why: why.into() }
+    }
+
+    /// An [`Error::Io`].
+    pub fn io(path: impl Into<PathBuf>, error: &std::io::Error) -> Error {
+        Error::Io { path: path.into(), what: error.to_string() }
+    }
+
+    /// Adds the file to an [`Error::InvalidModel`] that has none.
+    pub fn with_path(mut self, file: impl Into<PathBuf>) -> Error {
+        if let Error::InvalidModel { path, .. } = &mut self {
+            path.get_or_insert(file.into());
+        }
+        self
+    }
+
+    /// Adds the node to an error that can name one and has none.
+    pub fn with_node(mut self, name: &str) -> Error {
+        match &mut self {
+            Error::Timeout { node, .. } | Error::DeviceLost { node, .. } | Error::Driver { node, .. } => {
+                node.get_or_insert_with(|| name.to_string());
+            }
+            _ => {}
+        }
+        self
+    }
+
+    /// The phase in which the error happened, where it has one.
+    pub fn phase(&self) -> Option<Phase> {
+        match self {
+            Error::Unavailable { phase, .. }
+            | Error::Timeout { phase, .. }
+            | Error::DeviceLost { phase, .. }
+            | Error::Driver { phase, .. }
+            | Error::Injected { phase, .. } => Some(*phase),
+            Error::OutOfMemory { .. } => Some(Phase::Allocate),
+            Error::Unsupported { .. } => Some(Phase::Prepare),
+            _ => None,
+        }
+    }
+
+    /// The node at which the error happened, where it has one.
+    pub fn node(&self) -> Option<&str> {
+        match self {
+            Error::Unsupported { node, .. } => Some(node),
+            Error::Timeout { node, .. }
+            | Error::DeviceLost { node, .. }
+            | Error::Driver { node, .. }
+            | Error::Injected { node, .. } => node.as_deref(),
+            _ => None,
+        }
+    }
+}

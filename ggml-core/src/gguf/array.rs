@@ -1,0 +1,148 @@
+//! Metadata arrays, kept as they are encoded.
+//!
+//! A vocabulary has 150,000 texts and more. An array is therefore a window on the file in which every element's length
+//! was checked; elements are decoded when they are asked for.
+
+use super::cursor::Cursor;
+use super::value::{Kind, Value, encode_text};
+use crate::error::{Error, Result};
+use crate::mapped::MappedBytes;
+
+/// Elements of one kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Array {
+    kind: Kind,
+    len: usize,
+    /// The elements as they stand in a file.
+    bytes: MappedBytes,
+}
+
+impl Array {
+    /// An array of texts of any bytes.
+    pub fn texts<T: AsRef<[u8]>>(texts: impl IntoIterator<Item = T>) -> Array {
+        let mut bytes = Vec::new();
+        let mut len = 0;
+        for text in texts {
+            encode_text(text.as_ref(), &mut bytes);
+            len += 1;
+        }
+        Array { kind: Kind::Str, len, bytes: bytes.into() }
+    }
+
+    /// An array of arrays.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if arrays are nested deeper than the reader accepts (8).
+    pub fn nested(arrays: &[Array]) -> Result<Array> {
+        let mut bytes = Vec::new();
+        for array in arrays {
+            array.encode(&mut bytes);
+        }
+        let array = Array { kind: Kind::Array, len: arrays.len(), bytes: bytes.into() };
+        let mut encoded = Vec::new();
+        array.encode(&mut encoded);
+        match Cursor::new(&encoded.into()).array(1) {
+            Ok(_) => Ok(array),
+            Err(e) => Err(Error::argument("nested arrays", e.to_string())),
+        }
+    }
+
+    /// An array whose encoded elements were checked.
+    pub(super) fn checked(kind: Kind, len: usize, bytes: MappedBytes) -> Array {
+        Array { kind, len, bytes }
+    }
+
+    /// The kind of the elements.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The number of elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The elements as they stand in a file, little-endian.
+    pub fn encoded(&self) -> &MappedBytes {
+        &self.bytes
+    }
+
+    /// The elements one after the other, as values.
+    pub fn values(&self) -> impl Iterator<Item = Value> + '_ {
+        let mut cursor = Cursor::new(&self.bytes);
+        (0..self.len).map_while(move |_| cursor.value(self.kind).ok())
+    }
+
+    /// The bytes of the texts one after the other; `None` if the elements are no texts.
+    pub fn as_texts(&self) -> Option<impl Iterator<Item = &[u8]> + '_> {
+        if self.kind != Kind::Str {
+            return None;
+        }
+        let mut cursor = Cursor::new(&self.bytes);
+        Some((0..self.len).map_while(move |_| cursor.text("text in array").ok()))
+    }
+
+    /// Appends the array as it stands in a file, after its kind.
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        out.extend((self.kind as u32).to_le_bytes());
+        out.extend((self.len as u64).to_le_bytes());
+        out.extend_from_slice(&self.bytes);
+    }
+}
+
+macro_rules! number_arrays {
+    ($($t:ty => $kind:ident),*) => {
+        $(impl From<&[$t]> for Array {
+            fn from(elements: &[$t]) -> Array {
+                let bytes: Vec<u8> = elements.iter().flat_map(|e| e.to_le_bytes()).collect();
+                Array { kind: Kind::$kind, len: elements.len(), bytes: bytes.into() }
+            }
+        })*
+    };
+}
+number_arrays!(u8 => U8, i8 => I8, u16 => U16, i16 => I16, u32 => U32, i32 => I32, u64 => U64, i64 => I64,
+    f32 => F32, f64 => F64);
+
+impl From<&[bool]> for Array {
+    fn from(elements: &[bool]) -> Array {
+        let bytes: Vec<u8> = elements.iter().map(|e| u8::from(*e)).collect();
+        Array { kind: Kind::Bool, len: elements.len(), bytes: bytes.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cursor::MAX_ARRAY_DEPTH;
+    use super::*;
+
+    #[test]
+    fn elements_come_back() {
+        let numbers = Array::from(&[1i16, -2, 3][..]);
+        assert_eq!(numbers.values().collect::<Vec<_>>(), [1i16, -2, 3].map(Value::I16));
+        assert_eq!((numbers.kind(), numbers.len(), numbers.encoded().len()), (Kind::I16, 3, 6));
+        assert!(numbers.as_texts().is_none());
+        let texts = Array::texts(["a", "", "bcd"]);
+        assert_eq!(texts.as_texts().unwrap().collect::<Vec<_>>(), [&b"a"[..], b"", b"bcd"]);
+        assert_eq!(texts.values().collect::<Vec<_>>(), ["a", "", "bcd"].map(Value::from));
+        let bools = Array::from(&[true, false][..]);
+        assert_eq!(bools.values().collect::<Vec<_>>(), [Value::Bool(true), Value::Bool(false)]);
+        assert!(Array::from(&[] as &[f64]).is_empty());
+    }
+
+    #[test]
+    fn nesting_has_a_limit() {
+        let inner = Array::from(&[7u64][..]);
+        let two = Array::nested(&[inner.clone(), Array::texts(["x"])]).unwrap();
+        assert_eq!(two.values().collect::<Vec<_>>(), [inner.clone().into(), Array::texts(["x"]).into()]);
+        let mut deep = inner;
+        for _ in 1..MAX_ARRAY_DEPTH {
+            deep = Array::nested(&[deep]).unwrap();
+        }
+        assert!(matches!(Array::nested(&[deep]), Err(Error::InvalidArgument { .. })));
+    }
+}

@@ -1,0 +1,354 @@
+//! The key-value pairs of a file and typed access to them.
+
+use super::array::Array;
+use super::value::Value;
+use crate::error::{Error, Result};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+/// Key-value pairs in the order of the file.
+///
+/// The typed getters return an [`Error::InvalidModel`] that names the key, what was expected and what was found. The
+/// `opt_` getters return `None` for a missing key and the same error for a wrong value. Integers are accepted in any
+/// integer kind if the value fits, floating-point numbers in both kinds.
+#[derive(Clone, Debug, Default)]
+pub struct Metadata {
+    entries: Vec<(String, Value)>,
+    positions: HashMap<String, usize>,
+    /// The file, for errors.
+    path: Option<PathBuf>,
+}
+
+/// What a getter can return: how a value becomes one, and its name in errors.
+trait FromValue<'a>: Sized {
+    const EXPECTED: &'static str;
+    fn from_value(value: &'a Value) -> Option<Self>;
+}
+
+impl Metadata {
+    /// No pairs.
+    pub fn new() -> Metadata {
+        Metadata::default()
+    }
+
+    /// The number of pairs.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there are no pairs.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The pairs in the order of the file.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.entries.iter().map(|(key, value)| (key.as_str(), value))
+    }
+
+    /// Whether there is a value of that key.
+    pub fn contains(&self, key: &str) -> bool {
+        self.positions.contains_key(key)
+    }
+
+    /// The value of a key, of whatever kind.
+    pub fn value(&self, key: &str) -> Option<&Value> {
+        self.positions.get(key).and_then(|p| self.entries.get(*p)).map(|(_, value)| value)
+    }
+
+    /// Sets a value; a value of the same key is replaced where it stands and returned.
+    pub fn insert(&mut self, key: impl Into<String>, value: impl Into<Value>) -> Option<Value> {
+        let (key, value) = (key.into(), value.into());
+        if let Some((_, old)) = self.positions.get(&key).and_then(|p| self.entries.get_mut(*p)) {
+            return Some(std::mem::replace(old, value));
+        }
+        self.positions.insert(key.clone(), self.entries.len());
+        self.entries.push((key, value));
+        None
+    }
+
+    /// A text.
+    ///
+    /// # Errors
+    /// [`Error::InvalidModel`] if the key is missing or its value is no UTF-8 text.
+    pub fn str(&self, key: &str) -> Result<&str> {
+        self.required(key)
+    }
+
+    /// A text, or `None` if the key is missing.
+    ///
+    /// # Errors
+    /// [`Error::InvalidModel`] if the value is no UTF-8 text.
+    pub fn opt_str(&self, key: &str) -> Result<Option<&str>> {
+        self.optional(key)
+    }
+
+    /// The bytes of a text, UTF-8 or not.
+    ///
+    /// # Errors
+    /// [`Error::InvalidModel`] if the key is missing or its value is no text.
+    pub fn bytes(&self, key: &str) -> Result<&[u8]> {
+        self.required(key)
+    }
+
+    /// The bytes of a text, UTF-8 or not, or `None` if the key is missing.
+    ///
+    /// # Errors
+    /// [`Error::InvalidModel`] if the value is no text.
+    pub fn opt_bytes(&self, key: &str) -> Result<Option<&[u8]>> {
+        self.optional(key)
+    }
+
+    /// An array of any element kind.
+    ///
+    /// # Errors
+    /// [`Error::InvalidModel`] if the key is missing or its value is no array.
+    pub fn array(&self, key: &str) -> Result<&Array> {
+        self.required(key)
+    }
+
+    /// An array of any element kind, or `None` if the key is missing.
+    ///
+    /// # Errors
+    /// [`Error::InvalidModel`] if the value is no array.
+    pub fn opt_array(&self, key: &str) -> Result<Option<&Array>> {
+        self.optional(key)
+    }
+
+    /// The texts of an array.
+    ///
+    /// # Errors
+    /// [`Error::InvalidModel`] if the key is missing, its value is no array of texts or one of them is not UTF-8.
+    pub fn array_str(&self, key: &str) -> Result<Vec<&str>> {
+        let texts = self.array_bytes(key)?.into_iter().enumerate();
+        texts
+            .map(|(i, text)| {
+                std::str::from_utf8(text).map_err(|e| self.element_error(key, i, &format!("not UTF-8: {e}")))
+            })
+            .collect()
+    }
+
+    /// The texts of an array, or `None` if the key is missing.
+    ///
+    /// # Errors
+    /// [`Error::InvalidModel`] if the value is no array of texts or one of them is not UTF-8.
+    pub fn opt_array_str(&self, key: &str) -> Result<Option<Vec<&str>>> {
+        self.if_present(key, |m| m.array_str(key))
+    }
+
+    /// The texts of an array as bytes, UTF-8 or not.
+    ///
+    /// # Errors
+    /// [`Error::InvalidModel`] if the key is missing or its value is no array of texts.
+    pub fn array_bytes(&self, key: &str) -> Result<Vec<&[u8]>> {
+        let array = self.array(key)?;
+        let wrong = || self.key_error(key, &format!("expected an array of str, found [{}]", array.kind()));
+        array.as_texts().map(Iterator::collect).ok_or_else(wrong)
+    }
+
+    /// The texts of an array as bytes, UTF-8 or not, or `None` if the key is missing.
+    ///
+    /// # Errors
+    /// [`Error::InvalidModel`] if the value is no array of texts.
+    pub fn opt_array_bytes(&self, key: &str) -> Result<Option<Vec<&[u8]>>> {
+        self.if_present(key, |m| m.array_bytes(key))
+    }
+
+    pub(super) fn set_path(&mut self, path: &Path) {
+        self.path = Some(path.into());
+    }
+
+    fn if_present<'a, T>(&'a self, key: &str, get: impl Fn(&'a Self) -> Result<T>) -> Result<Option<T>> {
+        if self.contains(key) { get(self).map(Some) } else { Ok(None) }
+    }
+
+    fn optional<'a, T: FromValue<'a>>(&'a self, key: &str) -> Result<Option<T>> {
+        let Some(value) = self.value(key) else { return Ok(None) };
+        let wrong = || format!("expected {}, found {}", T::EXPECTED, value.describe());
+        T::from_value(value).map(Some).ok_or_else(|| self.key_error(key, &wrong()))
+    }
+
+    fn required<'a, T: FromValue<'a>>(&'a self, key: &str) -> Result<T> {
+        let missing = || self.key_error(key, &format!("missing (expected {})", T::EXPECTED));
+        self.optional(key)?.ok_or_else(missing)
+    }
+
+    /// The elements of an array of numbers or truth values.
+    fn elements<T: for<'a> FromValue<'a>>(&self, key: &str) -> Result<Vec<T>> {
+        let wrong = |i, v: &Value| {
+            self.element_error(key, i, &format!("expected {}, found {}", T::EXPECTED, v.describe()))
+        };
+        let values = self.array(key)?.values().enumerate();
+        values.map(|(i, v)| T::from_value(&v).ok_or_else(|| wrong(i, &v))).collect()
+    }
+
+    fn element_error(&self, key: &str, index: usize, what: &str) -> Error {
+        self.key_error(key, &format!("element {index}: {what}"))
+    }
+
+    fn key_error(&self, key: &str, what: &str) -> Error {
+        Error::InvalidModel { path: self.path.clone(), what: format!("metadata key {key:?}: {what}") }
+    }
+}
+
+/// The same pairs in the same order; where they came from does not matter.
+impl PartialEq for Metadata {
+    fn eq(&self, other: &Metadata) -> bool {
+        self.entries == other.entries
+    }
+}
+
+macro_rules! getters {
+    ($($t:ty, $one:ident, $opt:ident, $array:ident, $opt_array:ident;)*) => {
+        impl Metadata {
+            $(
+                #[doc = concat!("A value as `", stringify!($t), "`.")]
+                ///
+                /// # Errors
+                /// [`Error::InvalidModel`] if the key is missing, or its value is of another kind or does not fit.
+                pub fn $one(&self, key: &str) -> Result<$t> {
+                    self.required(key)
+                }
+
+                #[doc = concat!("A value as `", stringify!($t), "`, or `None` if the key is missing.")]
+                ///
+                /// # Errors
+                /// [`Error::InvalidModel`] if the value is of another kind or does not fit.
+                pub fn $opt(&self, key: &str) -> Result<Option<$t>> {
+                    self.optional(key)
+                }
+
+                #[doc = concat!("The elements of an array as `", stringify!($t), "`.")]
+                ///
+                /// # Errors
+                /// [`Error::InvalidModel`] if the key is missing, its value is no array, or an element is of another
+                /// kind or does not fit.
+                pub fn $array(&self, key: &str) -> Result<Vec<$t>> {
+                    self.elements(key)
+                }
+
+                #[doc = concat!("The elements of an array as `", stringify!($t), "`, or `None` if the key is missing.")]
+                ///
+                /// # Errors
+                /// [`Error::InvalidModel`] if the value is no array, or an element is of another kind or does not fit.
+                pub fn $opt_array(&self, key: &str) -> Result<Option<Vec<$t>>> {
+                    self.if_present(key, |m| m.elements(key))
+                }
+            )*
+        }
+    };
+}
+getters! {
+    u8, u8, opt_u8, array_u8, opt_array_u8;
+    u16, u16, opt_u16, array_u16, opt_array_u16;
+    u32, u32, opt_u32, array_u32, opt_array_u32;
+    u64, u64, opt_u64, array_u64, opt_array_u64;
+    usize, usize, opt_usize, array_usize, opt_array_usize;
+    i32, i32, opt_i32, array_i32, opt_array_i32;
+    i64, i64, opt_i64, array_i64, opt_array_i64;
+    f32, f32, opt_f32, array_f32, opt_array_f32;
+    f64, f64, opt_f64, array_f64, opt_array_f64;
+    bool, bool, opt_bool, array_bool, opt_array_bool;
+}
+
+macro_rules! from_value {
+    ($($t:ty, $expected:expr, $convert:expr;)*) => {
+        $(impl<'a> FromValue<'a> for $t {
+            const EXPECTED: &'static str = $expected;
+            fn from_value(value: &'a Value) -> Option<$t> {
+                let convert: fn(&'a Value) -> Option<$t> = $convert;
+                convert(value)
+            }
+        })*
+    };
+}
+from_value! {
+    u8, "u8", |v| v.as_integer()?.try_into().ok();
+    u16, "u16", |v| v.as_integer()?.try_into().ok();
+    u32, "u32", |v| v.as_integer()?.try_into().ok();
+    u64, "u64", |v| v.as_integer()?.try_into().ok();
+    usize, "a size", |v| v.as_integer()?.try_into().ok();
+    i32, "i32", |v| v.as_integer()?.try_into().ok();
+    i64, "i64", |v| v.as_integer()?.try_into().ok();
+    f32, "f32", |v| v.as_float().map(|f| f as f32);
+    f64, "f64", Value::as_float;
+    bool, "bool", Value::as_bool;
+    &'a str, "str", Value::as_str;
+    &'a [u8], "str", Value::as_bytes;
+    &'a Array, "an array", Value::as_array;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Metadata {
+        let mut m = Metadata::new();
+        m.insert("count", 7u64);
+        m.insert("less", -7i8);
+        m.insert("eps", 1e-5f64);
+        m.insert("on", true);
+        m.insert("name", "llama");
+        m.insert("raw", &[0xffu8, 0][..]);
+        m.insert("ids", Array::from(&[1i64, -1, 5][..]));
+        m.insert("words", Array::texts([&b"a"[..], b"\xff"]));
+        m
+    }
+
+    #[test]
+    fn integers_are_accepted_where_they_fit() {
+        let m = sample();
+        assert_eq!((m.u8("count").unwrap(), m.u32("count").unwrap(), m.i64("count").unwrap()), (7, 7, 7));
+        assert_eq!((m.i32("less").unwrap(), m.usize("count").unwrap()), (-7, 7));
+        assert_eq!(m.f32("eps").unwrap(), 1e-5f32);
+        assert_eq!(m.array_i32("ids").unwrap(), [1, -1, 5]);
+        assert_eq!(m.opt_u32("none").unwrap(), None);
+        assert_eq!(m.opt_array_f32("none").unwrap(), None);
+        assert_eq!(m.opt_array_str("none").unwrap(), None);
+    }
+
+    #[test]
+    fn errors_name_key_expectation_and_finding() {
+        let m = sample();
+        let text = |e: Error| match e {
+            Error::InvalidModel { what, .. } => what,
+            other => panic!("{other}"),
+        };
+        assert_eq!(text(m.u32("none").unwrap_err()), r#"metadata key "none": missing (expected u32)"#);
+        assert_eq!(text(m.u32("less").unwrap_err()), r#"metadata key "less": expected u32, found i8 -7"#);
+        assert_eq!(
+            text(m.opt_u32("name").unwrap_err()),
+            r#"metadata key "name": expected u32, found str "llama""#
+        );
+        assert_eq!(text(m.f32("count").unwrap_err()), r#"metadata key "count": expected f32, found u64 7"#);
+        assert_eq!(text(m.bool("count").unwrap_err()), r#"metadata key "count": expected bool, found u64 7"#);
+        assert_eq!(text(m.str("ids").unwrap_err()), r#"metadata key "ids": expected str, found [i64; 3]"#);
+        assert_eq!(
+            text(m.array_u32("ids").unwrap_err()),
+            r#"metadata key "ids": element 1: expected u32, found i64 -1"#
+        );
+        assert_eq!(
+            text(m.array_str("ids").unwrap_err()),
+            r#"metadata key "ids": expected an array of str, found [i64]"#
+        );
+        assert!(text(m.array_str("words").unwrap_err()).contains("element 1: not UTF-8"));
+        assert!(text(m.str("raw").unwrap_err()).contains("not UTF-8"));
+    }
+
+    #[test]
+    fn raw_bytes_stay_within_reach() {
+        let m = sample();
+        assert_eq!(m.bytes("raw").unwrap(), [0xff, 0]);
+        assert_eq!(m.array_bytes("words").unwrap(), [&b"a"[..], b"\xff"]);
+        assert_eq!(m.opt_str("name").unwrap(), Some("llama"));
+    }
+
+    #[test]
+    fn a_second_value_replaces_the_first_in_place() {
+        let mut m = sample();
+        assert_eq!(m.insert("less", 3u8), Some(Value::I8(-7)));
+        assert_eq!(m.len(), 8);
+        assert_eq!(m.iter().nth(1), Some(("less", &Value::U8(3))));
+        assert!(!m.is_empty() && m.contains("on"));
+    }
+}

@@ -1,0 +1,211 @@
+//! GGUF files: reading without a copy, splitting, writing.
+//!
+//! [`GgufFile::open`] maps a model of one or several files and checks all of it: magic, version (2 and 3,
+//! little-endian), every length, count, kind and type, and that each tensor's data is aligned, within its file and
+//! apart from all others. A file that breaks a rule gives [`Error::InvalidModel`] with the file, the place and the
+//! numbers; whatever its bytes are, reading does not panic, read out of bounds, or allocate more than a small multiple
+//! of the file's size. Texts and arrays stay in the map and are decoded when they are asked for.
+//!
+//! [`GgufWriter`] writes version 3; what it writes reads back equal.
+//!
+//! Format: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>. Where this reader is stricter than others: an
+//! extent of 0, a tensor of 0 dimensions, an alignment below 8 and overlapping tensors are errors. Where it is wider:
+//! tensors need not follow one another without a gap, nested arrays are read (8 levels deep), and names of tensors may
+//! have up to 1024 bytes.
+//!
+//! ```
+//! use ggml_core::dtype::DType;
+//! use ggml_core::gguf::{GgufFile, GgufWriter};
+//!
+//! let mut writer = GgufWriter::new();
+//! writer.set("general.architecture", "llama")?.set("llama.block_count", 2u32)?;
+//! writer.tensor("output_norm.weight", DType::F32, &[4], [0u8; 16].as_slice())?;
+//! let file = GgufFile::from_bytes(writer.to_bytes()?)?;
+//! assert_eq!(file.metadata().u32("llama.block_count")?, 2);
+//! let tensor = file.require("output_norm.weight")?;
+//! assert_eq!((tensor.ne, file.data(tensor)?.len()), ([4, 1, 1, 1], 16));
+//! # Ok::<(), ggml_core::error::Error>(())
+//! ```
+
+mod array;
+mod cursor;
+mod metadata;
+mod reader;
+mod split;
+mod tensor;
+mod value;
+mod writer;
+
+pub use array::Array;
+pub use metadata::Metadata;
+pub use reader::Part;
+pub use tensor::{MAX_DIMS, MAX_NAME, TensorInfo};
+pub use value::{Kind, Value};
+pub use writer::{GgufWriter, TensorData, TensorSink};
+
+use crate::error::{Error, Result};
+use crate::mapped::MappedBytes;
+use reader::Contents;
+use split::SplitName;
+use std::collections::HashMap;
+use std::path::Path;
+
+/// An open model: one file, or all files of a split one.
+#[derive(Clone, Debug)]
+pub struct GgufFile {
+    parts: Vec<Part>,
+    metadata: Metadata,
+    tensors: Vec<TensorInfo>,
+    positions: HashMap<String, usize>,
+}
+
+impl GgufFile {
+    /// Maps a model and checks it. Of a split model any part may be named; all of them are opened.
+    ///
+    /// The files must not be truncated or written in place while the model or a handle on its bytes lives (see
+    /// [`MappedBytes::map`]).
+    ///
+    /// # Errors
+    /// [`Error::Io`] if a file cannot be opened or mapped; [`Error::InvalidModel`] if a file breaks the format or a
+    /// part of a split model is missing or does not belong to it. Both name the file.
+    pub fn open(path: impl AsRef<Path>) -> Result<GgufFile> {
+        let path = path.as_ref();
+        let contents = reader::read(MappedBytes::map(path)?, Some(path), 0)?;
+        let count = split::count(&contents.metadata)?;
+        let contents = if count > 1 { open_parts(path, contents, count)? } else { vec![contents] };
+        GgufFile::assemble(contents).map_err(|e| e.with_path(path))
+    }
+
+    /// Reads a model of one file from memory. Bytes in a `Vec` are copied once (to an aligned address), an `Arc<[u8]>`
+    /// and [`MappedBytes`] are shared.
+    ///
+    /// # Errors
+    /// [`Error::InvalidModel`] if the bytes break the format or are one part of a split model.
+    pub fn from_bytes(bytes: impl Into<MappedBytes>) -> Result<GgufFile> {
+        let contents = reader::read(bytes.into(), None, 0)?;
+        match split::count(&contents.metadata)? {
+            1 => GgufFile::assemble(vec![contents]),
+            count => Err(Error::model(format!("one part of {count}: the others are needed too"))),
+        }
+    }
+
+    /// The metadata; of a split model that of its first part.
+    pub fn metadata(&self) -> &Metadata {
+        &self.metadata
+    }
+
+    /// All tensors, part by part in the order of the files.
+    pub fn tensors(&self) -> &[TensorInfo] {
+        &self.tensors
+    }
+
+    /// The tensor of a name, if there is one.
+    pub fn tensor(&self, name: &str) -> Option<&TensorInfo> {
+        self.positions.get(name).and_then(|p| self.tensors.get(*p))
+    }
+
+    /// The tensor of a name that the model must have.
+    ///
+    /// # Errors
+    /// [`Error::InvalidModel`] if there is none.
+    pub fn require(&self, name: &str) -> Result<&TensorInfo> {
+        self.tensor(name).ok_or_else(|| {
+            let error = Error::model(format!("tensor {name:?} is missing"));
+            match self.parts.first().and_then(Part::path) {
+                Some(path) => error.with_path(path),
+                None => error,
+            }
+        })
+    }
+
+    /// The data of a tensor, in the type's block layout.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if the tensor is not one of this model.
+    pub fn data(&self, tensor: &TensorInfo) -> Result<&[u8]> {
+        let part = self.parts.get(tensor.part).map(Part::bytes);
+        let range = tensor.offset..tensor.offset.saturating_add(tensor.bytes);
+        part.and_then(|p| p.get(range)).ok_or_else(|| foreign(tensor))
+    }
+
+    /// A handle on the data of a tensor: it keeps the map alive and copies nothing.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if the tensor is not one of this model.
+    pub fn share(&self, tensor: &TensorInfo) -> Result<MappedBytes> {
+        let range = tensor.offset..tensor.offset.saturating_add(tensor.bytes);
+        self.part_bytes(tensor.part)?.slice(range).map_err(|_| foreign(tensor))
+    }
+
+    /// The files of the model, at least one.
+    pub fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    /// A handle on all bytes of a part, counted from 0: [`TensorInfo::offset`] counts from its start.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if there is no such part.
+    pub fn part_bytes(&self, part: usize) -> Result<MappedBytes> {
+        let missing = || Error::argument("part", format!("{part} of {}", self.parts.len()));
+        self.parts.get(part).map(|p| p.bytes().clone()).ok_or_else(missing)
+    }
+
+    /// Puts the parts together; the first one's metadata is the model's.
+    fn assemble(contents: Vec<Contents>) -> Result<GgufFile> {
+        let mut file = GgufFile {
+            parts: Vec::new(),
+            metadata: Metadata::new(),
+            tensors: Vec::new(),
+            positions: HashMap::new(),
+        };
+        for (number, Contents { part, metadata, tensors }) in contents.into_iter().enumerate() {
+            if number == 0 {
+                file.metadata = metadata;
+            }
+            file.parts.push(part);
+            for mut tensor in tensors {
+                tensor.part = number;
+                if file.positions.insert(tensor.name.clone(), file.tensors.len()).is_some() {
+                    return Err(Error::model(format!("tensor {:?} is there twice", tensor.name)));
+                }
+                file.tensors.push(tensor);
+            }
+        }
+        if file.parts.len() > 1 {
+            split::check_tensors(&file.metadata, file.tensors.len())?;
+        }
+        Ok(file)
+    }
+}
+
+fn foreign(tensor: &TensorInfo) -> Error {
+    Error::argument("tensor", format!("{:?} is not one of this model", tensor.name))
+}
+
+/// Opens all parts of a split model of which one is open.
+fn open_parts(path: &Path, opened: Contents, count: usize) -> Result<Vec<Contents>> {
+    let Some(name) = SplitName::parse(path).filter(|n| n.count == count) else {
+        return Err(Error::model(format!(
+            "one part of {count}, but its name does not end in \"-00001-of-{count:05}.gguf\" or another part's \
+             number: the other parts cannot be found"
+        ))
+        .with_path(path));
+    };
+    let mut opened = Some(opened);
+    let mut parts = Vec::new();
+    for number in 0..count {
+        let file = name.path(number);
+        let contents = match opened.take_if(|_| number == name.number) {
+            Some(contents) => contents,
+            None if matches!(file.try_exists(), Ok(false)) => {
+                let what = format!("part {} of {count} of the model is missing", number + 1);
+                return Err(Error::model(what).with_path(file));
+            }
+            None => reader::read(MappedBytes::map(&file)?, Some(&file), number)?,
+        };
+        split::check_part(&contents.metadata, number, count).map_err(|e| e.with_path(&file))?;
+        parts.push(contents);
+    }
+    Ok(parts)
+}

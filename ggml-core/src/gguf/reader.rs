@@ -1,0 +1,217 @@
+//! Header, metadata and tensor list of one file.
+//!
+//! Nothing in the file is believed: a count is compared with the bytes that are left before anything is made of it, an
+//! offset with the file before it is kept.
+
+use super::cursor::{Cursor, within};
+use super::metadata::Metadata;
+use super::tensor::{Extents, MAX_DIMS, MAX_NAME, TensorInfo};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::mapped::MappedBytes;
+use std::path::{Path, PathBuf};
+
+pub(super) const MAGIC: [u8; 4] = *b"GGUF";
+pub(super) const ALIGNMENT_KEY: &str = "general.alignment";
+pub(super) const DEFAULT_ALIGNMENT: u32 = 32;
+/// The longest key by the specification.
+pub(super) const MAX_KEY: usize = 65_535;
+/// More pairs or tensors than any model has; they bound the memory that a hostile file can ask for.
+const MAX_PAIRS: usize = 1 << 16;
+const MAX_TENSORS: usize = 1 << 20;
+
+/// One file of a model.
+#[derive(Clone, Debug)]
+pub struct Part {
+    pub(super) path: Option<PathBuf>,
+    pub(super) bytes: MappedBytes,
+    pub(super) version: u32,
+    pub(super) alignment: usize,
+    pub(super) data_start: usize,
+}
+
+impl Part {
+    /// The file; `None` for a model in memory.
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
+    /// The whole file. A handle: cloning it copies nothing.
+    pub fn bytes(&self) -> &MappedBytes {
+        &self.bytes
+    }
+
+    /// Version of the format, 2 or 3.
+    pub fn version(&self) -> u32 {
+        self.version
+    }
+
+    /// Alignment of tensor data in bytes, a power of two and at least 8.
+    pub fn alignment(&self) -> usize {
+        self.alignment
+    }
+
+    /// Where tensor data begins, in bytes from the start of the file. Behind the end in a file without tensors that
+    /// was not padded.
+    pub fn data_start(&self) -> usize {
+        self.data_start
+    }
+}
+
+/// What one file holds.
+pub(super) struct Contents {
+    pub(super) part: Part,
+    pub(super) metadata: Metadata,
+    pub(super) tensors: Vec<TensorInfo>,
+}
+
+/// A tensor's entry before the start of the data is known.
+struct Entry {
+    name: String,
+    dtype: DType,
+    extents: Extents,
+    offset: u64,
+}
+
+/// Reads and checks one file; `part` is its number in the model. Errors name the file.
+pub(super) fn read(bytes: MappedBytes, path: Option<&Path>, part: usize) -> Result<Contents> {
+    parse(bytes, path, part).map_err(|e| match path {
+        Some(path) => e.with_path(path),
+        None => e,
+    })
+}
+
+fn parse(bytes: MappedBytes, path: Option<&Path>, part: usize) -> Result<Contents> {
+    let mut cursor = Cursor::new(&bytes);
+    let version = version(&mut cursor)?;
+    // A tensor's entry takes at least an empty name, one extent, type and offset; a pair an empty key, kind and a byte.
+    let n_tensors = limited(cursor.count(32, "tensor count")?, MAX_TENSORS, "tensors")?;
+    let n_pairs = limited(cursor.count(13, "metadata count")?, MAX_PAIRS, "metadata pairs")?;
+    let mut metadata = Metadata::new();
+    if let Some(path) = path {
+        metadata.set_path(path);
+    }
+    for i in 0..n_pairs {
+        pair(&mut cursor, &mut metadata).map_err(|e| within(e, || format!("metadata pair {i}")))?;
+    }
+    let alignment = alignment(&metadata)?;
+    let mut entries = Vec::new();
+    for i in 0..n_tensors {
+        entries.push(entry(&mut cursor).map_err(|e| within(e, || format!("tensor {i}")))?);
+    }
+    let data_start = cursor.position().checked_next_multiple_of(alignment);
+    let data_start = data_start.ok_or_else(|| cursor.error("no room for aligned data"))?;
+    let part_info = Part { path: path.map(Into::into), bytes: bytes.clone(), version, alignment, data_start };
+    let tensors = entries.into_iter().map(|e| place(e, &part_info, part)).collect::<Result<Vec<_>>>()?;
+    no_overlap(&tensors)?;
+    Ok(Contents { part: part_info, metadata, tensors })
+}
+
+fn version(cursor: &mut Cursor<'_>) -> Result<u32> {
+    let magic: [u8; 4] = cursor.fixed("magic")?;
+    if magic != MAGIC {
+        return Err(Error::model(format!("not a GGUF file: it starts with \"{}\"", magic.escape_ascii())));
+    }
+    match cursor.u32("version")? {
+        version @ 2..=3 => Ok(version),
+        1 => Err(Error::model("GGUF version 1 is not supported; convert the model again")),
+        version if version.swap_bytes() <= 0xffff => {
+            Err(Error::model(format!("big-endian GGUF (version {}) is not supported", version.swap_bytes())))
+        }
+        version => Err(Error::model(format!("GGUF version {version} is unknown (2 and 3 are read)"))),
+    }
+}
+
+fn limited(count: usize, most: usize, what: &str) -> Result<usize> {
+    if count > most {
+        return Err(Error::model(format!("{count} {what}, at most {most} are read")));
+    }
+    Ok(count)
+}
+
+fn pair(cursor: &mut Cursor<'_>, metadata: &mut Metadata) -> Result<()> {
+    let key = cursor.text("key")?;
+    if key.is_empty() || key.len() > MAX_KEY {
+        return Err(cursor.error(format!("key of {} bytes, not 1 to {MAX_KEY}", key.len())));
+    }
+    let key = std::str::from_utf8(key).map_err(|e| cursor.error(format!("key is not UTF-8: {e}")))?;
+    let kind = cursor.kind("kind").map_err(|e| within(e, || format!("key {key:?}")))?;
+    let value = cursor.value(kind).map_err(|e| within(e, || format!("key {key:?}")))?;
+    match metadata.insert(key, value) {
+        None => Ok(()),
+        Some(_) => Err(cursor.error(format!("key {key:?} is there twice"))),
+    }
+}
+
+/// `general.alignment`, or the default where the file does not say.
+pub(super) fn alignment(metadata: &Metadata) -> Result<usize> {
+    let alignment = metadata.opt_u32(ALIGNMENT_KEY)?.unwrap_or(DEFAULT_ALIGNMENT);
+    if !alignment.is_power_of_two() || alignment < 8 {
+        return Err(Error::model(format!(
+            "{ALIGNMENT_KEY} is {alignment}, not a power of two that is at least 8"
+        )));
+    }
+    usize::try_from(alignment).map_err(|_| Error::model(format!("{ALIGNMENT_KEY} {alignment} is too large")))
+}
+
+fn entry(cursor: &mut Cursor<'_>) -> Result<Entry> {
+    let name = cursor.text("name")?;
+    if name.is_empty() || name.len() > MAX_NAME {
+        return Err(cursor.error(format!("name of {} bytes, not 1 to {MAX_NAME}", name.len())));
+    }
+    let name = std::str::from_utf8(name).map_err(|e| cursor.error(format!("name is not UTF-8: {e}")))?;
+    shape_and_place(cursor, name).map_err(|e| within(e, || format!("{name:?}")))
+}
+
+fn shape_and_place(cursor: &mut Cursor<'_>, name: &str) -> Result<Entry> {
+    let n_dims = cursor.u32("number of dimensions")?;
+    let mut shape = [0u64; MAX_DIMS];
+    let shape = usize::try_from(n_dims).ok().and_then(|n| shape.get_mut(..n));
+    let Some(shape) = shape else {
+        return Err(cursor.error(format!("{n_dims} dimensions, not 1 to {MAX_DIMS}")));
+    };
+    for extent in shape.iter_mut() {
+        *extent = cursor.u64("extent")?;
+    }
+    let number = cursor.u32("type")?;
+    let dtype = DType::from_gguf(number).ok_or_else(|| cursor.error(format!("unknown type {number}")))?;
+    let extents = Extents::check(dtype, shape).map_err(|what| cursor.error(what))?;
+    Ok(Entry { name: name.into(), dtype, extents, offset: cursor.u64("offset")? })
+}
+
+/// Finds a tensor's data in the file.
+fn place(entry: Entry, part: &Part, number: usize) -> Result<TensorInfo> {
+    let Entry { name, dtype, extents, offset } = entry;
+    let Extents { ne, n_dims, bytes } = extents;
+    let file = part.bytes.len();
+    let start = usize::try_from(offset).ok().and_then(|o| o.checked_add(part.data_start));
+    let start = start.filter(|s| s.checked_add(bytes).is_some_and(|end| end <= file));
+    let Some(start) = start else {
+        return Err(Error::model(format!(
+            "tensor {name:?}: {bytes} bytes at offset {offset} of the data, which starts at byte {}, are not within \
+             the {file} bytes of the file",
+            part.data_start
+        )));
+    };
+    if !start.is_multiple_of(part.alignment) {
+        return Err(Error::model(format!(
+            "tensor {name:?}: offset {offset} is no multiple of the alignment {}",
+            part.alignment
+        )));
+    }
+    Ok(TensorInfo { name, dtype, ne, n_dims, part: number, offset: start, bytes })
+}
+
+fn no_overlap(tensors: &[TensorInfo]) -> Result<()> {
+    let mut order: Vec<&TensorInfo> = tensors.iter().collect();
+    order.sort_by_key(|t| t.offset);
+    for (a, b) in order.iter().zip(order.iter().skip(1)) {
+        if b.offset - a.offset < a.bytes {
+            return Err(Error::model(format!(
+                "tensors {:?} ({} bytes at {}) and {:?} (at {}) overlap",
+                a.name, a.bytes, a.offset, b.name, b.offset
+            )));
+        }
+    }
+    Ok(())
+}

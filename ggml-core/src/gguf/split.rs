@@ -1,0 +1,102 @@
+//! Models in several files, named `NAME-00001-of-00003.gguf`.
+//!
+//! Each part is a GGUF file with the keys `split.no` (from 0), `split.count` and `split.tensors.count` (of all parts).
+//! The first part holds the metadata of the model.
+
+use super::metadata::Metadata;
+use crate::error::{Error, Result};
+use std::path::{Path, PathBuf};
+
+pub(super) const NO_KEY: &str = "split.no";
+pub(super) const COUNT_KEY: &str = "split.count";
+pub(super) const TENSORS_KEY: &str = "split.tensors.count";
+
+/// The number of parts that a file says its model has; 1 for a model in one file.
+pub(super) fn count(metadata: &Metadata) -> Result<usize> {
+    Ok(metadata.opt_u16(COUNT_KEY)?.unwrap_or(1).max(1).into())
+}
+
+/// Checks what a part says about itself.
+pub(super) fn check_part(metadata: &Metadata, number: usize, of: usize) -> Result<()> {
+    let (found_number, found_of) = (usize::from(metadata.u16(NO_KEY)?), count(metadata)?);
+    if (found_number, found_of) != (number, of) {
+        return Err(Error::model(format!(
+            "expected part {} of {of}, the file says that it is part {} of {found_of}",
+            number + 1,
+            found_number + 1
+        )));
+    }
+    Ok(())
+}
+
+/// Checks the number of tensors in all parts against what the first part says.
+pub(super) fn check_tensors(metadata: &Metadata, found: usize) -> Result<()> {
+    match metadata.opt_usize(TENSORS_KEY)? {
+        Some(expected) if expected != found => {
+            Err(Error::model(format!("{TENSORS_KEY} is {expected}, all parts together have {found} tensors")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The name of a part, taken apart.
+#[derive(Debug, PartialEq)]
+pub(super) struct SplitName {
+    folder: PathBuf,
+    stem: String,
+    /// From 0.
+    pub(super) number: usize,
+    pub(super) count: usize,
+}
+
+impl SplitName {
+    /// Takes `NAME-00001-of-00003.gguf` apart; `None` for every other name.
+    pub(super) fn parse(path: &Path) -> Option<SplitName> {
+        let name = path.file_name()?.to_str()?.strip_suffix(".gguf")?;
+        let (rest, count) = name.rsplit_once("-of-")?;
+        let (stem, number) = rest.rsplit_once('-')?;
+        let digits = |text: &str| {
+            let all = text.len() == 5 && text.bytes().all(|b| b.is_ascii_digit());
+            if all { text.parse::<usize>().ok() } else { None }
+        };
+        let (number, count) = (digits(number)?, digits(count)?);
+        let folder = path.parent().unwrap_or(Path::new("")).into();
+        let valid = (1..=count).contains(&number);
+        valid.then(|| SplitName { folder, stem: stem.into(), number: number - 1, count })
+    }
+
+    /// The file of a part, counted from 0.
+    pub(super) fn path(&self, number: usize) -> PathBuf {
+        self.folder.join(format!("{}-{:05}-of-{:05}.gguf", self.stem, number + 1, self.count))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_taken_apart_and_made() {
+        let path = Path::new("/models/big-of-all-00002-of-00003.gguf");
+        let name = SplitName::parse(path).unwrap();
+        assert_eq!((name.stem.as_str(), name.number, name.count), ("big-of-all", 1, 3));
+        assert_eq!(name.path(1), path);
+        assert_eq!(name.path(2), Path::new("/models/big-of-all-00003-of-00003.gguf"));
+        assert_eq!(
+            SplitName::parse(Path::new("a-00001-of-00001.gguf")).unwrap().path(0).parent(),
+            Some("".as_ref())
+        );
+        for other in [
+            "model.gguf",
+            "a-00000-of-00003.gguf",
+            "a-00004-of-00003.gguf",
+            "a-0001-of-0003.gguf",
+            "a-00001-of-00003.bin",
+            "a-+0001-of-00003.gguf",
+            "00001-of-00003.gguf",
+            "",
+        ] {
+            assert_eq!(SplitName::parse(Path::new(other)), None, "{other}");
+        }
+    }
+}

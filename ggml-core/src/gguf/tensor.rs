@@ -1,0 +1,98 @@
+//! What a file says about a tensor, and the rules that it must keep.
+
+use crate::dtype::DType;
+
+/// The most dimensions of a tensor.
+pub const MAX_DIMS: usize = 4;
+
+/// The longest tensor name in bytes. (llama.cpp stops at 63.)
+pub const MAX_NAME: usize = 1024;
+
+/// A tensor of a file: type, shape and place. All of it was checked against the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TensorInfo {
+    /// Name, unique among all parts of the model.
+    pub name: String,
+    /// Element type.
+    pub dtype: DType,
+    /// Extents in elements, `ne[0]` contiguous; 1 from `n_dims` on. None is 0, and `ne[0]` is whole blocks.
+    pub ne: [usize; MAX_DIMS],
+    /// Dimensions as the file counts them, 1 to 4.
+    pub n_dims: usize,
+    /// Index of the part that holds the data; 0 in a model of one file.
+    pub part: usize,
+    /// Offset of the data in bytes from the start of that part's file.
+    pub offset: usize,
+    /// Size of the data in bytes.
+    pub bytes: usize,
+}
+
+impl TensorInfo {
+    /// The extents that the file gives: the first `n_dims` of `ne`.
+    pub fn shape(&self) -> &[usize] {
+        self.ne.get(..self.n_dims).unwrap_or(&self.ne)
+    }
+
+    /// The number of elements.
+    pub fn elements(&self) -> usize {
+        // No overflow in what the reader made: the product was checked there.
+        self.ne.iter().fold(1, |n, e| n.saturating_mul(*e))
+    }
+}
+
+/// A shape that keeps the rules of its type.
+pub(super) struct Extents {
+    pub(super) ne: [usize; MAX_DIMS],
+    pub(super) n_dims: usize,
+    pub(super) bytes: usize,
+}
+
+impl Extents {
+    /// Checks a shape: 1 to 4 extents, none of them 0, whole blocks, products that fit. The error says what is wrong.
+    pub(super) fn check(dtype: DType, shape: &[u64]) -> Result<Extents, String> {
+        if shape.is_empty() || shape.len() > MAX_DIMS {
+            return Err(format!("{} dimensions, not 1 to {MAX_DIMS}", shape.len()));
+        }
+        let too_large = || format!("shape {shape:?} of {dtype} is too large");
+        let mut ne = [1; MAX_DIMS];
+        for (extent, given) in ne.iter_mut().zip(shape) {
+            *extent = usize::try_from(*given).map_err(|_| too_large())?;
+        }
+        if ne.contains(&0) {
+            return Err(format!("shape {shape:?} has an extent of 0"));
+        }
+        let [row, others @ ..] = ne;
+        if !row.is_multiple_of(dtype.block()) {
+            return Err(format!("ne[0] = {row} is no multiple of {dtype}'s block of {}", dtype.block()));
+        }
+        let product = |first: usize| others.iter().try_fold(first, |n, e| n.checked_mul(*e));
+        let elements = product(row).filter(|n| i64::try_from(*n).is_ok());
+        let bytes = dtype.row_bytes(row).and_then(product).filter(|n| i64::try_from(*n).is_ok());
+        match (elements, bytes) {
+            (Some(_), Some(bytes)) => Ok(Extents { ne, n_dims: shape.len(), bytes }),
+            _ => Err(too_large()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_keep_the_rules() {
+        let ok = Extents::check(DType::Q8_0, &[64, 3]).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!((ok.ne, ok.n_dims, ok.bytes), ([64, 3, 1, 1], 2, 204));
+        let wrong = |dtype, shape: &[u64]| Extents::check(dtype, shape).err().unwrap();
+        assert!(wrong(DType::F32, &[]).contains("0 dimensions"));
+        assert!(wrong(DType::F32, &[1; 5]).contains("5 dimensions"));
+        assert!(wrong(DType::F32, &[4, 0]).contains("extent of 0"));
+        assert!(wrong(DType::Q4_K, &[128]).contains("block of 256"));
+        assert!(wrong(DType::F32, &[u64::MAX]).contains("too large"));
+        assert!(wrong(DType::I8, &[1 << 32, 1 << 32]).contains("too large"));
+        assert!(wrong(DType::I8, &[1 << 31, 1 << 32]).contains("too large"));
+        // The elements overflow where the bytes do not.
+        assert!(wrong(DType::IQ1_S, &[1 << 32, 1 << 31]).contains("too large"));
+    }
+}

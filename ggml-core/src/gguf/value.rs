@@ -1,0 +1,337 @@
+//! Metadata values: their kinds, numbers, texts and arrays.
+
+use super::array::Array;
+use crate::mapped::MappedBytes;
+use std::sync::Arc;
+
+/// The kind of a metadata value. The discriminants are the numbers of GGUF files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum Kind {
+    /// Unsigned, 8 bits.
+    U8 = 0,
+    /// Signed, 8 bits.
+    I8 = 1,
+    /// Unsigned, 16 bits.
+    U16 = 2,
+    /// Signed, 16 bits.
+    I16 = 3,
+    /// Unsigned, 32 bits.
+    U32 = 4,
+    /// Signed, 32 bits.
+    I32 = 5,
+    /// IEEE binary32.
+    F32 = 6,
+    /// One byte, 0 or 1.
+    Bool = 7,
+    /// Bytes with a 64-bit length; UTF-8 by the specification, not always in practice.
+    Str = 8,
+    /// Elements of one kind with a 64-bit count.
+    Array = 9,
+    /// Unsigned, 64 bits.
+    U64 = 10,
+    /// Signed, 64 bits.
+    I64 = 11,
+    /// IEEE binary64.
+    F64 = 12,
+}
+
+impl Kind {
+    /// All kinds, in the order of their numbers.
+    pub const ALL: [Kind; 13] = [
+        Kind::U8,
+        Kind::I8,
+        Kind::U16,
+        Kind::I16,
+        Kind::U32,
+        Kind::I32,
+        Kind::F32,
+        Kind::Bool,
+        Kind::Str,
+        Kind::Array,
+        Kind::U64,
+        Kind::I64,
+        Kind::F64,
+    ];
+
+    /// The kind with a number found in a file, if there is one.
+    pub fn from_gguf(number: u32) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|k| *k as u32 == number)
+    }
+
+    /// Name as GGUF tools print it ("u32", "str", "arr").
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::U8 => "u8",
+            Kind::I8 => "i8",
+            Kind::U16 => "u16",
+            Kind::I16 => "i16",
+            Kind::U32 => "u32",
+            Kind::I32 => "i32",
+            Kind::F32 => "f32",
+            Kind::Bool => "bool",
+            Kind::Str => "str",
+            Kind::Array => "arr",
+            Kind::U64 => "u64",
+            Kind::I64 => "i64",
+            Kind::F64 => "f64",
+        }
+    }
+
+    /// Bytes of one encoded value; `None` where they depend on the value (texts, arrays).
+    pub fn size(self) -> Option<usize> {
+        match self {
+            Kind::U8 | Kind::I8 | Kind::Bool => Some(1),
+            Kind::U16 | Kind::I16 => Some(2),
+            Kind::U32 | Kind::I32 | Kind::F32 => Some(4),
+            Kind::U64 | Kind::I64 | Kind::F64 => Some(8),
+            Kind::Str | Kind::Array => None,
+        }
+    }
+
+    /// The least number of bytes that a value takes in a file: what bounds a count before its values are read.
+    pub(super) fn least_size(self) -> usize {
+        match self {
+            Kind::Str => 8,
+            Kind::Array => 12,
+            fixed => fixed.size().unwrap_or(1),
+        }
+    }
+}
+
+impl std::fmt::Display for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A metadata value.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// Unsigned, 8 bits.
+    U8(u8),
+    /// Signed, 8 bits.
+    I8(i8),
+    /// Unsigned, 16 bits.
+    U16(u16),
+    /// Signed, 16 bits.
+    I16(i16),
+    /// Unsigned, 32 bits.
+    U32(u32),
+    /// Signed, 32 bits.
+    I32(i32),
+    /// IEEE binary32.
+    F32(f32),
+    /// True or false.
+    Bool(bool),
+    /// The bytes of a text, as they are in the file: not known to be UTF-8.
+    Str(MappedBytes),
+    /// Elements of one kind.
+    Array(Array),
+    /// Unsigned, 64 bits.
+    U64(u64),
+    /// Signed, 64 bits.
+    I64(i64),
+    /// IEEE binary64.
+    F64(f64),
+}
+
+impl Value {
+    /// The kind of this value.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Value::U8(_) => Kind::U8,
+            Value::I8(_) => Kind::I8,
+            Value::U16(_) => Kind::U16,
+            Value::I16(_) => Kind::I16,
+            Value::U32(_) => Kind::U32,
+            Value::I32(_) => Kind::I32,
+            Value::F32(_) => Kind::F32,
+            Value::Bool(_) => Kind::Bool,
+            Value::Str(_) => Kind::Str,
+            Value::Array(_) => Kind::Array,
+            Value::U64(_) => Kind::U64,
+            Value::I64(_) => Kind::I64,
+            Value::F64(_) => Kind::F64,
+        }
+    }
+
+    /// The number, if the value is of an integer kind.
+    pub fn as_integer(&self) -> Option<i128> {
+        match *self {
+            Value::U8(v) => Some(v.into()),
+            Value::I8(v) => Some(v.into()),
+            Value::U16(v) => Some(v.into()),
+            Value::I16(v) => Some(v.into()),
+            Value::U32(v) => Some(v.into()),
+            Value::I32(v) => Some(v.into()),
+            Value::U64(v) => Some(v.into()),
+            Value::I64(v) => Some(v.into()),
+            _ => None,
+        }
+    }
+
+    /// The number, if the value is of a floating-point kind.
+    pub fn as_float(&self) -> Option<f64> {
+        match *self {
+            Value::F32(v) => Some(v.into()),
+            Value::F64(v) => Some(v),
+            _ => None,
+        }
+    }
+
+    /// The truth value, if this is one.
+    pub fn as_bool(&self) -> Option<bool> {
+        match *self {
+            Value::Bool(v) => Some(v),
+            _ => None,
+        }
+    }
+
+    /// The bytes of a text, UTF-8 or not.
+    pub fn as_bytes(&self) -> Option<&[u8]> {
+        match self {
+            Value::Str(bytes) => Some(bytes),
+            _ => None,
+        }
+    }
+
+    /// The text, if this is one and is UTF-8.
+    pub fn as_str(&self) -> Option<&str> {
+        self.as_bytes().and_then(|b| std::str::from_utf8(b).ok())
+    }
+
+    /// The array, if this is one.
+    pub fn as_array(&self) -> Option<&Array> {
+        match self {
+            Value::Array(array) => Some(array),
+            _ => None,
+        }
+    }
+
+    /// Appends the value as it stands in a file, after its kind.
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Value::U8(v) => out.extend(v.to_le_bytes()),
+            Value::I8(v) => out.extend(v.to_le_bytes()),
+            Value::U16(v) => out.extend(v.to_le_bytes()),
+            Value::I16(v) => out.extend(v.to_le_bytes()),
+            Value::U32(v) => out.extend(v.to_le_bytes()),
+            Value::I32(v) => out.extend(v.to_le_bytes()),
+            Value::F32(v) => out.extend(v.to_le_bytes()),
+            Value::Bool(v) => out.push(u8::from(*v)),
+            Value::Str(bytes) => encode_text(bytes, out),
+            Value::Array(array) => array.encode(out),
+            Value::U64(v) => out.extend(v.to_le_bytes()),
+            Value::I64(v) => out.extend(v.to_le_bytes()),
+            Value::F64(v) => out.extend(v.to_le_bytes()),
+        }
+    }
+
+    /// Kind and value for an error message; long texts are cut, arrays are counted.
+    pub(super) fn describe(&self) -> String {
+        match self {
+            Value::Str(bytes) if std::str::from_utf8(bytes).is_err() => {
+                format!("a str of {} bytes that are not UTF-8", bytes.len())
+            }
+            Value::Str(bytes) if bytes.len() > 60 => format!("a str of {} bytes", bytes.len()),
+            Value::Array(_) => format!("{self}"),
+            other => format!("{} {other}", other.kind()),
+        }
+    }
+}
+
+/// Appends a text as it stands in a file.
+pub(super) fn encode_text(bytes: &[u8], out: &mut Vec<u8>) {
+    out.extend((bytes.len() as u64).to_le_bytes());
+    out.extend_from_slice(bytes);
+}
+
+/// Numbers as numbers, texts quoted and escaped, arrays as kind and count ("[str; 32000]").
+impl std::fmt::Display for Value {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Value::U8(v) => v.fmt(f),
+            Value::I8(v) => v.fmt(f),
+            Value::U16(v) => v.fmt(f),
+            Value::I16(v) => v.fmt(f),
+            Value::U32(v) => v.fmt(f),
+            Value::I32(v) => v.fmt(f),
+            Value::F32(v) => v.fmt(f),
+            Value::Bool(v) => v.fmt(f),
+            Value::Str(bytes) => write!(f, "{:?}", String::from_utf8_lossy(bytes)),
+            Value::Array(array) => write!(f, "[{}; {}]", array.kind(), array.len()),
+            Value::U64(v) => v.fmt(f),
+            Value::I64(v) => v.fmt(f),
+            Value::F64(v) => v.fmt(f),
+        }
+    }
+}
+
+macro_rules! scalar_values {
+    ($($t:ty => $kind:ident),*) => {
+        $(impl From<$t> for Value {
+            fn from(v: $t) -> Value {
+                Value::$kind(v)
+            }
+        })*
+    };
+}
+scalar_values!(u8 => U8, i8 => I8, u16 => U16, i16 => I16, u32 => U32, i32 => I32, u64 => U64, i64 => I64,
+    f32 => F32, f64 => F64, bool => Bool, Array => Array);
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Value {
+        Value::from(text.as_bytes())
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Value {
+        Value::from(text.as_bytes())
+    }
+}
+
+/// A text of any bytes.
+impl From<&[u8]> for Value {
+    fn from(bytes: &[u8]) -> Value {
+        Value::Str(MappedBytes::from(Arc::<[u8]>::from(bytes)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_know_their_numbers() {
+        for (number, kind) in Kind::ALL.into_iter().enumerate() {
+            assert_eq!(kind as usize, number);
+            assert_eq!(Kind::from_gguf(number as u32), Some(kind));
+            assert!(kind.least_size() >= 1);
+        }
+        assert_eq!(Kind::from_gguf(13), None);
+        assert_eq!(Kind::from_gguf(u32::MAX), None);
+    }
+
+    #[test]
+    fn values_are_described_briefly() {
+        assert_eq!(Value::from(-1i32).describe(), "i32 -1");
+        assert_eq!(Value::from("a\u{1b}b").describe(), "str \"a\\u{1b}b\"");
+        assert_eq!(Value::from("x".repeat(1000)).describe(), "a str of 1000 bytes");
+        assert_eq!(Value::from(&[0xffu8][..]).describe(), "a str of 1 bytes that are not UTF-8");
+        assert_eq!(Value::from(Array::from(&[1u32, 2][..])).describe(), "[u32; 2]");
+    }
+
+    #[test]
+    fn conversions_keep_to_their_kinds() {
+        assert_eq!(Value::from(u64::MAX).as_integer(), Some(u64::MAX.into()));
+        assert_eq!(Value::from(i64::MIN).as_integer(), Some(i64::MIN.into()));
+        assert_eq!(Value::from(1.5f32).as_integer(), None);
+        assert_eq!(Value::from(1.5f32).as_float(), Some(1.5));
+        assert_eq!(Value::from(1u8).as_bool(), None);
+        assert_eq!(Value::from("x").as_str(), Some("x"));
+        assert_eq!(Value::from(&[0xffu8][..]).as_str(), None);
+        assert_eq!(Value::from(&[0xffu8][..]).as_bytes(), Some(&[0xff][..]));
+    }
+}

@@ -1,0 +1,331 @@
+//! Writing GGUF files, version 3, little-endian.
+
+use super::metadata::Metadata;
+use super::reader::{ALIGNMENT_KEY, MAGIC, MAX_KEY, alignment};
+use super::tensor::{Extents, MAX_NAME};
+use super::value::{Value, encode_text};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::mapped::MappedBytes;
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{BufWriter, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Zeros between tensors are written in pieces of this size.
+const PAD: [u8; 4096] = [0; 4096];
+
+/// Builds a GGUF file: metadata and tensors first, the bytes of streamed tensors only while the file is written.
+///
+/// Data follow in the order in which tensors were added, each at the next multiple of `general.alignment` (32 unless
+/// set), so files are read by every GGUF program that knows the types and accepts the names (llama.cpp: 63 bytes).
+#[derive(Default)]
+pub struct GgufWriter<'a> {
+    metadata: Metadata,
+    tensors: Vec<Tensor<'a>>,
+    names: HashSet<String>,
+}
+
+struct Tensor<'a> {
+    name: String,
+    dtype: DType,
+    shape: Vec<usize>,
+    bytes: usize,
+    data: TensorData<'a>,
+}
+
+/// Produces the data of a tensor piece by piece.
+type Source<'a> = Box<dyn FnOnce(&mut TensorSink<'_>) -> Result<()> + 'a>;
+
+/// Where the bytes of a tensor come from.
+#[non_exhaustive]
+pub enum TensorData<'a> {
+    /// All bytes, borrowed or owned.
+    Bytes(Cow<'a, [u8]>),
+    /// A window on a mapped file or on shared memory.
+    Shared(MappedBytes),
+    /// A function that is called when the tensor's turn comes; it puts exactly the tensor's bytes into the sink.
+    Stream(Source<'a>),
+}
+
+impl<'a> TensorData<'a> {
+    /// Data that a function produces piece by piece while the file is written.
+    pub fn stream(source: impl FnOnce(&mut TensorSink<'_>) -> Result<()> + 'a) -> TensorData<'a> {
+        TensorData::Stream(Box::new(source))
+    }
+
+    /// The number of bytes, where it is known before writing.
+    fn len(&self) -> Option<usize> {
+        match self {
+            TensorData::Bytes(bytes) => Some(bytes.len()),
+            TensorData::Shared(bytes) => Some(bytes.len()),
+            TensorData::Stream(_) => None,
+        }
+    }
+}
+
+impl<'a> From<&'a [u8]> for TensorData<'a> {
+    fn from(bytes: &'a [u8]) -> TensorData<'a> {
+        TensorData::Bytes(Cow::Borrowed(bytes))
+    }
+}
+
+impl From<Vec<u8>> for TensorData<'_> {
+    fn from(bytes: Vec<u8>) -> Self {
+        TensorData::Bytes(Cow::Owned(bytes))
+    }
+}
+
+impl From<MappedBytes> for TensorData<'_> {
+    fn from(bytes: MappedBytes) -> Self {
+        TensorData::Shared(bytes)
+    }
+}
+
+/// Takes the bytes of one streamed tensor.
+pub struct TensorSink<'w> {
+    out: &'w mut dyn FnMut(&[u8]) -> Result<()>,
+    name: &'w str,
+    left: usize,
+}
+
+impl TensorSink<'_> {
+    /// Bytes that the tensor still needs.
+    pub fn left(&self) -> usize {
+        self.left
+    }
+
+    /// Writes the next bytes.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if they are more than the tensor needs; [`Error::Io`] if they cannot be written.
+    pub fn put(&mut self, bytes: &[u8]) -> Result<()> {
+        let more =
+            || Error::argument(format!("data of tensor {:?}", self.name), "more bytes than its shape has");
+        self.left = self.left.checked_sub(bytes.len()).ok_or_else(more)?;
+        (self.out)(bytes)
+    }
+}
+
+impl<'a> GgufWriter<'a> {
+    /// A file without metadata and tensors.
+    pub fn new() -> GgufWriter<'a> {
+        GgufWriter::default()
+    }
+
+    /// Sets a metadata value; one of the same key is replaced.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if the key is empty or longer than 65,535 bytes, or `general.alignment` is no power
+    /// of two that is at least 8.
+    pub fn set(&mut self, key: impl Into<String>, value: impl Into<Value>) -> Result<&mut Self> {
+        let (key, value) = (key.into(), value.into());
+        if key.is_empty() || key.len() > MAX_KEY {
+            return Err(Error::argument("metadata key", format!("{} bytes, not 1 to {MAX_KEY}", key.len())));
+        }
+        if key == ALIGNMENT_KEY {
+            let mut one = Metadata::new();
+            one.insert(ALIGNMENT_KEY, value.clone());
+            alignment(&one).map_err(|e| Error::argument(ALIGNMENT_KEY, e.to_string()))?;
+        }
+        self.metadata.insert(key, value);
+        Ok(self)
+    }
+
+    /// Sets all values of a file that was read, except those that say which part of a split model it is.
+    ///
+    /// # Errors
+    /// As [`GgufWriter::set`].
+    pub fn set_all(&mut self, metadata: &Metadata) -> Result<&mut Self> {
+        for (key, value) in metadata.iter().filter(|(key, _)| !key.starts_with("split.")) {
+            self.set(key, value.clone())?;
+        }
+        Ok(self)
+    }
+
+    /// Sets `general.alignment` in bytes.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if it is no power of two that is at least 8.
+    pub fn alignment(&mut self, bytes: u32) -> Result<&mut Self> {
+        self.set(ALIGNMENT_KEY, bytes)
+    }
+
+    /// Adds a tensor: 1 to 4 extents `ne` with `ne[0]` contiguous, data in the block layout of its type.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if the name is empty, too long or there already, the shape breaks a rule of its type,
+    /// or the data have another size than the shape.
+    pub fn tensor(
+        &mut self,
+        name: impl Into<String>,
+        dtype: DType,
+        ne: &[usize],
+        data: impl Into<TensorData<'a>>,
+    ) -> Result<&mut Self> {
+        let (name, data) = (name.into(), data.into());
+        let wrong = |why: String| Error::argument(format!("tensor {name:?}"), why);
+        if name.is_empty() || name.len() > MAX_NAME {
+            return Err(wrong(format!("name of {} bytes, not 1 to {MAX_NAME}", name.len())));
+        }
+        let shape: Vec<u64> = ne.iter().map(|e| *e as u64).collect();
+        let bytes = Extents::check(dtype, &shape).map_err(wrong)?.bytes;
+        if let Some(len) = data.len().filter(|len| *len != bytes) {
+            return Err(wrong(format!("{len} bytes of data, {dtype} {ne:?} has {bytes}")));
+        }
+        if !self.names.insert(name.clone()) {
+            return Err(wrong("there already".into()));
+        }
+        self.tensors.push(Tensor { name, dtype, shape: ne.into(), bytes, data });
+        Ok(self)
+    }
+
+    /// Writes the file.
+    ///
+    /// Everything goes to a new file in the same folder, which takes the name at the end: if anything fails, a file
+    /// that was there stays as it is, and one that is mapped may be replaced.
+    ///
+    /// # Errors
+    /// [`Error::Io`] with the file; [`Error::InvalidArgument`] if a streamed tensor gets too many or too few bytes; what
+    /// the source of a streamed tensor returns.
+    pub fn write_to(self, path: impl AsRef<Path>) -> Result<()> {
+        let path = target(path.as_ref())?;
+        let (temporary, file) = Temporary::create(&path)?;
+        let io = |e: std::io::Error| Error::io(&temporary.path, &e);
+        let mut buffered = BufWriter::with_capacity(1 << 20, file);
+        self.write(&mut Output { out: &mut buffered, path: &temporary.path, position: 0 })?;
+        buffered.into_inner().map_err(|e| io(e.into_error()))?.sync_all().map_err(io)?;
+        std::fs::rename(&temporary.path, &path).map_err(|e| Error::io(&path, &e))
+    }
+
+    /// The file as bytes, for models in memory.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if a streamed tensor gets too many or too few bytes; what its source returns.
+    pub fn to_bytes(self) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.write(&mut Output { out: &mut bytes, path: Path::new("memory"), position: 0 })?;
+        Ok(bytes)
+    }
+
+    fn write(self, out: &mut Output<'_>) -> Result<()> {
+        let alignment = alignment(&self.metadata)? as u64;
+        out.put(&self.header(alignment)?)?;
+        out.pad(alignment)?;
+        for Tensor { name, bytes, data, .. } in self.tensors {
+            match data {
+                TensorData::Bytes(bytes) => out.put(&bytes)?,
+                TensorData::Shared(bytes) => out.put(&bytes)?,
+                TensorData::Stream(source) => out.stream(&name, bytes, source)?,
+            }
+            // After the last one too: some readers take the padded size of each.
+            out.pad(alignment)?;
+        }
+        Ok(())
+    }
+
+    /// Everything before the data.
+    fn header(&self, alignment: u64) -> Result<Vec<u8>> {
+        let mut out = Vec::from(MAGIC);
+        out.extend(3u32.to_le_bytes());
+        out.extend((self.tensors.len() as u64).to_le_bytes());
+        out.extend((self.metadata.len() as u64).to_le_bytes());
+        for (key, value) in self.metadata.iter() {
+            encode_text(key.as_bytes(), &mut out);
+            out.extend((value.kind() as u32).to_le_bytes());
+            value.encode(&mut out);
+        }
+        let mut offset = 0u64;
+        for tensor in &self.tensors {
+            encode_text(tensor.name.as_bytes(), &mut out);
+            out.extend((tensor.shape.len() as u32).to_le_bytes());
+            out.extend(tensor.shape.iter().flat_map(|e| (*e as u64).to_le_bytes()));
+            out.extend((tensor.dtype as u32).to_le_bytes());
+            out.extend(offset.to_le_bytes());
+            let end = offset.checked_add(tensor.bytes as u64);
+            let next = end.and_then(|end| end.checked_next_multiple_of(alignment));
+            offset = next.ok_or_else(|| Error::argument("tensors", "together too large for a file"))?;
+        }
+        Ok(out)
+    }
+}
+
+/// Where bytes go, and how many went there.
+struct Output<'w> {
+    out: &'w mut dyn Write,
+    path: &'w Path,
+    position: u64,
+}
+
+impl Output<'_> {
+    fn put(&mut self, bytes: &[u8]) -> Result<()> {
+        self.out.write_all(bytes).map_err(|e| Error::io(self.path, &e))?;
+        self.position += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn pad(&mut self, alignment: u64) -> Result<()> {
+        let mut left = self.position.next_multiple_of(alignment) - self.position;
+        while left > 0 {
+            let piece = PAD.get(..left as usize).unwrap_or(&PAD);
+            self.put(piece)?;
+            left -= piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn stream(&mut self, name: &str, bytes: usize, source: Source<'_>) -> Result<()> {
+        let mut sink = TensorSink { out: &mut |piece| self.put(piece), name, left: bytes };
+        source(&mut sink)?;
+        match sink.left {
+            0 => Ok(()),
+            left => {
+                let why = format!("{left} of {bytes} bytes are missing");
+                Err(Error::argument(format!("data of tensor {name:?}"), why))
+            }
+        }
+    }
+}
+
+/// The file that a path names: links are followed, and what is no regular file is refused, not replaced.
+fn target(path: &Path) -> Result<PathBuf> {
+    match std::fs::canonicalize(path) {
+        Ok(there) if there.is_file() => Ok(there),
+        Ok(_) => Err(Error::Io { path: path.into(), what: "not a regular file".into() }),
+        Err(_) => Ok(path.into()),
+    }
+}
+
+/// A file that is removed when it is dropped, unless it was renamed.
+struct Temporary {
+    path: PathBuf,
+}
+
+impl Temporary {
+    /// A new file in the folder of another one.
+    fn create(beside: &Path) -> Result<(Temporary, File)> {
+        static COUNTER: AtomicU64 = AtomicU64::new(0);
+        if beside.file_name().is_none() {
+            return Err(Error::argument("path", format!("{} names no file", beside.display())));
+        }
+        loop {
+            let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+            let path = beside.with_file_name(format!(".{}-{number}.gguf.tmp", std::process::id()));
+            match File::create_new(&path) {
+                Ok(file) => return Ok((Temporary { path }, file)),
+                // Left by a process of the same number that was killed.
+                Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+                Err(e) => return Err(Error::io(beside, &e)),
+            }
+        }
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        // After the renaming there is nothing to remove; a failure to remove has nobody to hear of it.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}

@@ -1,0 +1,124 @@
+//! Builder methods, one for each operation. Shapes and errors are those of the operation's definition in
+//! [`crate::op`].
+
+use super::Graph;
+use crate::error::Result;
+use crate::op::{
+    Activation, Binary, Cont, Cpy, FlashAttnExt, GetRows, Glu, MulMat, Op, Permute, Reshape, RmsNorm, Rope, Scale,
+    SetRows, SoftMax, Transpose, Unary, View,
+};
+use crate::tensor::TensorId;
+
+impl Graph {
+    /// GET_ROWS: rows of `a` by index.
+    pub fn get_rows(&mut self, a: TensorId, ids: TensorId) -> Result<TensorId> {
+        self.node(Op::GetRows(GetRows {}), &[a, ids])
+    }
+
+    /// SET_ROWS: writes `values` into rows of `dst`; the result is `dst` after that.
+    pub fn set_rows(&mut self, dst: TensorId, values: TensorId, ids: TensorId) -> Result<TensorId> {
+        self.node(Op::SetRows(SetRows {}), &[dst, values, ids])
+    }
+
+    /// MUL_MAT: matrix product of `a` (weights) and `b` (activations).
+    pub fn mul_mat(&mut self, a: TensorId, b: TensorId) -> Result<TensorId> {
+        self.node(Op::MulMat(MulMat {}), &[a, b])
+    }
+
+    /// ADD or MUL.
+    pub fn binary(&mut self, op: Binary, a: TensorId, b: TensorId) -> Result<TensorId> {
+        self.node(Op::Binary(op), &[a, b])
+    }
+
+    /// ADD, `b` repeated to the extents of `a`.
+    pub fn add(&mut self, a: TensorId, b: TensorId) -> Result<TensorId> {
+        self.binary(Binary::Add, a, b)
+    }
+
+    /// MUL, `b` repeated to the extents of `a`.
+    pub fn mul(&mut self, a: TensorId, b: TensorId) -> Result<TensorId> {
+        self.binary(Binary::Mul, a, b)
+    }
+
+    /// RMS_NORM of each row.
+    pub fn rms_norm(&mut self, x: TensorId, eps: f32) -> Result<TensorId> {
+        self.node(Op::RmsNorm(RmsNorm { eps }), &[x])
+    }
+
+    /// ROPE.
+    pub fn rope(
+        &mut self,
+        op: Rope,
+        x: TensorId,
+        positions: TensorId,
+        factors: Option<TensorId>,
+    ) -> Result<TensorId> {
+        let src: Vec<TensorId> = [x, positions].into_iter().chain(factors).collect();
+        self.node(Op::Rope(op), &src)
+    }
+
+    /// SOFT_MAX of each row.
+    pub fn soft_max(&mut self, op: SoftMax, x: TensorId, mask: Option<TensorId>) -> Result<TensorId> {
+        let src: Vec<TensorId> = [x].into_iter().chain(mask).collect();
+        self.node(Op::SoftMax(op), &src)
+    }
+
+    /// An activation function.
+    pub fn unary(&mut self, activation: Activation, x: TensorId) -> Result<TensorId> {
+        self.node(Op::Unary(Unary { activation }), &[x])
+    }
+
+    /// SCALE: `x * scale + bias`.
+    pub fn scale(&mut self, x: TensorId, scale: f32, bias: f32) -> Result<TensorId> {
+        self.node(Op::Scale(Scale { scale, bias }), &[x])
+    }
+
+    /// Gated linear unit of `gate` and `up`, or of the halves of one operand.
+    pub fn glu(&mut self, op: Glu, gate: TensorId, up: Option<TensorId>) -> Result<TensorId> {
+        let src: Vec<TensorId> = [gate].into_iter().chain(up).collect();
+        self.node(Op::Glu(op), &src)
+    }
+
+    /// CPY: copies `a` into `dst`; the result is `dst` after that.
+    pub fn cpy(&mut self, a: TensorId, dst: TensorId) -> Result<TensorId> {
+        self.node(Op::Cpy(Cpy {}), &[a, dst])
+    }
+
+    /// CONT: a contiguous copy.
+    pub fn cont(&mut self, a: TensorId) -> Result<TensorId> {
+        self.node(Op::Cont(Cont {}), &[a])
+    }
+
+    /// FLASH_ATTN_EXT: attention.
+    pub fn flash_attn_ext(
+        &mut self,
+        op: FlashAttnExt,
+        q: TensorId,
+        k: TensorId,
+        v: TensorId,
+        mask: Option<TensorId>,
+    ) -> Result<TensorId> {
+        let src: Vec<TensorId> = [q, k, v].into_iter().chain(mask).collect();
+        self.node(Op::FlashAttnExt(op), &src)
+    }
+
+    /// VIEW: a window with strides and offset in bytes.
+    pub fn view(&mut self, x: TensorId, ne: [usize; 4], nb: [usize; 4], offset: usize) -> Result<TensorId> {
+        self.node(Op::View(View { ne, nb, offset }), &[x])
+    }
+
+    /// RESHAPE of a contiguous tensor.
+    pub fn reshape(&mut self, x: TensorId, ne: [usize; 4]) -> Result<TensorId> {
+        self.node(Op::Reshape(Reshape { ne }), &[x])
+    }
+
+    /// PERMUTE: dimension `i` becomes dimension `axes[i]`.
+    pub fn permute(&mut self, x: TensorId, axes: [usize; 4]) -> Result<TensorId> {
+        self.node(Op::Permute(Permute { axes }), &[x])
+    }
+
+    /// TRANSPOSE: the first two dimensions exchanged.
+    pub fn transpose(&mut self, x: TensorId) -> Result<TensorId> {
+        self.node(Op::Transpose(Transpose {}), &[x])
+    }
+}

@@ -1,0 +1,56 @@
+//! What the GPU backends share: the parameter structures of kernels and the constants that kernels read.
+//!
+//! One `#[repr(C)]` structure of 4-byte fields for each family. In Vulkan it is the push-constant block, in HIP the
+//! kernel argument after the operand pointers, so that a test can check both layouts against the compiled code.
+//!
+//! Extents and strides count elements (blocks for block types), not bytes; `off` fields are what remains of an
+//! operand's offset after its window has been aligned, in the same unit (0 where pointers are exact).
+
+use crate::error::{Error, Result};
+use crate::op::Op;
+use crate::tensor::Tensor;
+
+pub mod params;
+pub mod rope;
+
+pub use params::*;
+
+/// Constant data that a node's kernels read besides its operands: for ROPE the frequency table.
+pub fn constants(node: &Tensor) -> Option<Vec<f32>> {
+    match node.op()? {
+        Op::Rope(op) => Some(rope::frequency_table(op)),
+        _ => None,
+    }
+}
+
+/// A number as a 32-bit field.
+pub(crate) fn narrow(value: usize, what: &str, tensor: &Tensor) -> Result<u32> {
+    u32::try_from(value).map_err(|_| Error::InvalidGraph {
+        op: tensor.op().map_or("LEAF", |o| o.name()),
+        operands: tensor.describe(),
+        rule: format!("{what} {value} does not fit 32 bits"),
+    })
+}
+
+/// Extents as 32-bit fields.
+pub(crate) fn extents(t: &Tensor) -> Result<[u32; 4]> {
+    let mut out = [0; 4];
+    for d in 0..4 {
+        out[d] = narrow(t.ne[d], "extent", t)?;
+    }
+    Ok(out)
+}
+
+/// Strides in blocks as 32-bit fields.
+pub(crate) fn strides(t: &Tensor) -> Result<[u32; 4]> {
+    let unit = t.dtype.block_bytes();
+    let mut out = [0; 4];
+    for d in 0..4 {
+        // Strides of extents of one are never used, and may be anything.
+        out[d] = if t.ne[d] == 1 { 0 } else { narrow(t.nb[d] / unit, "stride", t)? };
+    }
+    if t.ne[0] == 1 {
+        out[0] = 1;
+    }
+    Ok(out)
+}

@@ -1,0 +1,39 @@
+//! The part of Diptych that knows no GPU: element types, tensors, graphs, operations, planning, GGUF files, the
+//! [`Backend`](backend::Backend) trait, and three backends that run anywhere:
+//!
+//! * [`reference`]: every operation as its definition says, in f64, one thread. It shares no code with any other
+//!   backend, not even a dequantiser, so that agreement with it means something.
+//! * [`cpu`]: SIMD and threads; reads weights from the memory map without a copy.
+//! * [`null`]: accepts everything, computes nothing, fails or hangs on request. It proves the trait and tests callers.
+//!
+//! The crate depends on no GPU backend, and the GPU backends do not know each other. What they share lives here: the
+//! kernel parameter structures ([`kernel`]) and the planner ([`plan`]).
+//!
+//! Names follow ggml: `ne` are extents (`ne[0]` varies fastest), `nb` byte strides, MUL_MAT, RMS_NORM, ROPE and so on.
+#![deny(missing_docs)]
+
+pub mod backend;
+pub mod catalogue;
+#[cfg(any())]
+pub mod cpu;
+pub mod dtype;
+pub mod encode;
+pub mod error;
+pub mod gguf;
+pub mod graph;
+pub mod kernel;
+pub mod mapped;
+pub mod metrics;
+pub mod null;
+pub mod op;
+pub mod phase;
+pub mod plan;
+pub mod reference;
+pub mod rng;
+pub mod tensor;
+
+pub use dtype::DType;
+pub use error::{Error, Missing, Phase, Result};
+pub use graph::Graph;
+pub use op::Op;
+pub use tensor::{Source, Tensor, TensorId};

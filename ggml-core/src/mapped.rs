@@ -1,0 +1,180 @@
+//! Bytes of a mapped file or of memory, shared by handle.
+//!
+//! A [`MappedBytes`] is a window on bytes that somebody else may hold too: cloning and slicing it copies nothing, and
+//! the map (or the memory) lives as long as its last window. Weights go from a file to the CPU backend this way.
+//!
+//! The call that maps a file is the only `unsafe` code here.
+
+use crate::error::{Error, Result};
+use memmap2::Mmap;
+use std::fs::File;
+use std::ops::{Bound, Deref, RangeBounds};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Start address of bytes that [`MappedBytes`] copied into memory of its own, as a power of two.
+const ALIGNMENT: usize = 64;
+
+/// A window on shared, read-only bytes.
+///
+/// It dereferences to `[u8]`. A mapped file starts at a page boundary, bytes made from a `Vec` at a multiple of 64, so
+/// that an aligned offset in a file is an aligned address in both cases. An `Arc<[u8]>` is taken as it is.
+#[derive(Clone)]
+pub struct MappedBytes {
+    owner: Owner,
+    start: usize,
+    len: usize,
+}
+
+#[derive(Clone)]
+enum Owner {
+    Map(Arc<Mmap>),
+    Memory(Arc<[u8]>),
+}
+
+impl MappedBytes {
+    /// Maps a regular file for reading.
+    ///
+    /// The file must not be truncated or written in place while a window on it lives: the system then ends the process
+    /// (SIGBUS) or the bytes change under the reader. Replacing the file by renaming another one onto its name, as
+    /// [`GgufWriter`](crate::gguf::GgufWriter) does, is safe.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if there is no such file, it may not be read, is no regular file or cannot be mapped.
+    pub fn map(path: &Path) -> Result<MappedBytes> {
+        let io = |e: &std::io::Error| Error::io(path, e);
+        // Asked before opening, because opening a pipe would wait for its writer.
+        if !std::fs::metadata(path).map_err(|e| io(&e))?.is_file() {
+            return Err(Error::Io { path: path.into(), what: "not a regular file".into() });
+        }
+        let file = File::open(path).map_err(|e| io(&e))?;
+        // SAFETY: the map is read-only and private to this process's handles. The bytes stay valid for the life of the
+        // map unless another process truncates or rewrites the file in place; that it must not is this function's
+        // documented condition, and no code in this library writes to a file that exists (writers rename).
+        let map = unsafe { Mmap::map(&file) }.map_err(|e| io(&e))?;
+        let len = map.len();
+        Ok(MappedBytes { owner: Owner::Map(Arc::new(map)), start: 0, len })
+    }
+
+    /// A smaller window on the same bytes; it keeps them alive as this one does.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if the range is not within this window.
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<MappedBytes> {
+        let outside = || Error::argument("range of bytes", format!("not within {} bytes", self.len));
+        let start = match range.start_bound() {
+            Bound::Included(&s) => s,
+            Bound::Excluded(&s) => s.checked_add(1).ok_or_else(outside)?,
+            Bound::Unbounded => 0,
+        };
+        let end = match range.end_bound() {
+            Bound::Included(&e) => e.checked_add(1).ok_or_else(outside)?,
+            Bound::Excluded(&e) => e,
+            Bound::Unbounded => self.len,
+        };
+        if start > end || end > self.len {
+            return Err(outside());
+        }
+        Ok(MappedBytes { owner: self.owner.clone(), start: self.start + start, len: end - start })
+    }
+
+    /// Whether the bytes are those of a mapped file.
+    pub fn is_mapped(&self) -> bool {
+        matches!(self.owner, Owner::Map(_))
+    }
+}
+
+impl Deref for MappedBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        let all: &[u8] = match &self.owner {
+            Owner::Map(map) => map,
+            Owner::Memory(bytes) => bytes,
+        };
+        // Always within: `slice` admits no other window.
+        all.get(self.start..self.start + self.len).unwrap_or_default()
+    }
+}
+
+impl AsRef<[u8]> for MappedBytes {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl From<Arc<[u8]>> for MappedBytes {
+    fn from(bytes: Arc<[u8]>) -> MappedBytes {
+        let len = bytes.len();
+        MappedBytes { owner: Owner::Memory(bytes), start: 0, len }
+    }
+}
+
+impl From<&[u8]> for MappedBytes {
+    fn from(bytes: &[u8]) -> MappedBytes {
+        // Room for the start to move up to an aligned address.
+        let mut memory: Arc<[u8]> = std::iter::repeat_n(0, bytes.len() + ALIGNMENT - 1).collect();
+        let start = memory.as_ptr().addr().wrapping_neg() % ALIGNMENT;
+        // Nobody else holds the new memory, and the start moves by less than the room.
+        if let Some(to) = Arc::get_mut(&mut memory).and_then(|m| m.get_mut(start..start + bytes.len())) {
+            to.copy_from_slice(bytes);
+        }
+        MappedBytes { owner: Owner::Memory(memory), start, len: bytes.len() }
+    }
+}
+
+impl From<Vec<u8>> for MappedBytes {
+    fn from(bytes: Vec<u8>) -> MappedBytes {
+        MappedBytes::from(bytes.as_slice())
+    }
+}
+
+impl PartialEq for MappedBytes {
+    fn eq(&self, other: &MappedBytes) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for MappedBytes {}
+
+impl std::fmt::Debug for MappedBytes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let from = if self.is_mapped() { "mapped" } else { "memory" };
+        write!(f, "MappedBytes({from}, {}..{})", self.start, self.start + self.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slices_stay_within_and_keep_the_bytes() {
+        let all = MappedBytes::from((0..100u8).collect::<Vec<_>>());
+        assert_eq!(all.as_ptr().addr() % ALIGNMENT, 0);
+        let part = all.slice(10..20).unwrap();
+        let inner = part.slice(2..=3).unwrap();
+        drop((all, part.clone()));
+        assert_eq!(&*inner, &[12, 13]);
+        assert_eq!(&*part.slice(..).unwrap(), &*part);
+        assert_eq!(part.slice(10..).unwrap().len(), 0);
+        for (from, to) in [(0, 11), (11, 11), (5, 4), (0, usize::MAX), (usize::MAX, usize::MAX)] {
+            assert!(matches!(part.slice(from..to), Err(Error::InvalidArgument { .. })), "{from}..{to}");
+        }
+        assert!(part.slice(..=usize::MAX).is_err());
+    }
+
+    #[test]
+    fn only_regular_files_are_mapped() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(matches!(MappedBytes::map(dir.path()), Err(Error::Io { .. })));
+        assert!(matches!(MappedBytes::map(&dir.path().join("none")), Err(Error::Io { .. })));
+        let file = dir.path().join("file");
+        std::fs::write(&file, b"").unwrap();
+        assert_eq!(MappedBytes::map(&file).unwrap().len(), 0);
+        std::fs::write(&file, b"abc").unwrap();
+        let bytes = MappedBytes::map(&file).unwrap();
+        assert!(bytes.is_mapped());
+        assert_eq!(bytes, MappedBytes::from(Arc::<[u8]>::from(*b"abc")));
+    }
+}

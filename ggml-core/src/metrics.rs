@@ -1,0 +1,129 @@
+//! How far apart two results are.
+
+use serde::{Deserialize, Serialize};
+
+/// Distance of a result from a reference of the same length.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Distance {
+    /// Normalised mean squared error: `sum((x - r)^2) / sum(r^2)`; for an all-zero reference the plain sum of squares.
+    pub nmse: f64,
+    /// Largest absolute difference.
+    pub max_abs: f64,
+    /// Largest difference in units in the last place of binary32 (saturating).
+    pub ulp: u64,
+    /// Elements that are NaN or infinite in the result and not the same in the reference.
+    pub non_finite: usize,
+    /// Index of the largest absolute difference.
+    pub worst: usize,
+}
+
+/// Position of a float on the number line, so that neighbours differ by one.
+fn ordinal(x: f32) -> i64 {
+    let bits = i64::from(x.to_bits() as i32);
+    if bits < 0 { i64::from(i32::MIN) - bits } else { bits }
+}
+
+/// Distance of `x` from `reference`. Equal infinities and equal NaN-ness count as equal. A length mismatch or a
+/// non-finite element that the reference does not have gives an infinite NMSE.
+pub fn distance(x: &[f32], reference: &[f32]) -> Distance {
+    let mut d = Distance::default();
+    if x.len() != reference.len() {
+        d.nmse = f64::INFINITY;
+        return d;
+    }
+    let (mut error, mut norm) = (0.0f64, 0.0f64);
+    for (i, (&a, &r)) in x.iter().zip(reference).enumerate() {
+        if a.is_nan() && r.is_nan() || a == r {
+            norm += if r.is_finite() { f64::from(r) * f64::from(r) } else { 0.0 };
+            continue;
+        }
+        if !a.is_finite() || !r.is_finite() {
+            d.non_finite += 1;
+            d.worst = i;
+            d.ulp = u64::MAX;
+            continue;
+        }
+        let diff = f64::from(a) - f64::from(r);
+        error += diff * diff;
+        norm += f64::from(r) * f64::from(r);
+        if diff.abs() > d.max_abs {
+            d.max_abs = diff.abs();
+            d.worst = i;
+        }
+        d.ulp = d.ulp.max(ordinal(a).abs_diff(ordinal(r)));
+    }
+    d.nmse = if d.non_finite > 0 {
+        f64::INFINITY
+    } else if norm > 0.0 {
+        error / norm
+    } else {
+        error
+    };
+    d
+}
+
+/// Index of the largest element (the first of equals); `None` for an empty row or one of NaNs only.
+pub fn argmax(row: &[f32]) -> Option<usize> {
+    let mut best: Option<usize> = None;
+    for (i, &x) in row.iter().enumerate() {
+        if !x.is_nan() && best.is_none_or(|b| x > row[b]) {
+            best = Some(i);
+        }
+    }
+    best
+}
+
+/// Share of rows of `n` elements whose largest element is at the same place.
+pub fn top1_agreement(x: &[f32], reference: &[f32], n: usize) -> f64 {
+    let rows = reference.len() / n.max(1);
+    if rows == 0 || x.len() != reference.len() {
+        return 0.0;
+    }
+    let same = x.chunks_exact(n).zip(reference.chunks_exact(n)).filter(|(a, r)| argmax(a) == argmax(r)).count();
+    same as f64 / rows as f64
+}
+
+/// Mean over rows of the Kullback-Leibler divergence, in nats, of the soft-maxed reference from the soft-maxed result.
+pub fn kl_divergence(x: &[f32], reference: &[f32], n: usize) -> f64 {
+    let rows = reference.len() / n.max(1);
+    if rows == 0 || x.len() != reference.len() {
+        return f64::INFINITY;
+    }
+    let log_softmax = |row: &[f32]| -> Vec<f64> {
+        let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let sum: f64 = row.iter().map(|&v| (f64::from(v) - f64::from(max)).exp()).sum();
+        row.iter().map(|&v| f64::from(v) - f64::from(max) - sum.ln()).collect()
+    };
+    let total: f64 = x
+        .chunks_exact(n)
+        .zip(reference.chunks_exact(n))
+        .map(|(a, r)| {
+            let (p, q) = (log_softmax(r), log_softmax(a));
+            p.iter().zip(&q).map(|(&p, &q)| if p == f64::NEG_INFINITY { 0.0 } else { p.exp() * (p - q) }).sum::<f64>()
+        })
+        .sum();
+    (total / rows as f64).max(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_values() {
+        let d = distance(&[1.0, 2.0, 3.5], &[1.0, 2.0, 3.0]);
+        assert!((d.nmse - 0.25 / 14.0).abs() < 1e-15 && d.max_abs == 0.5 && d.worst == 2);
+        assert_eq!(distance(&[1.0], &[1.0f32.next_up()]).ulp, 1);
+        assert_eq!(distance(&[-0.0f32.next_up()], &[0.0f32.next_up()]).ulp, 2);
+        assert_eq!(distance(&[f32::NAN], &[1.0]).non_finite, 1);
+        assert!(distance(&[f32::NAN], &[1.0]).nmse.is_infinite());
+        assert_eq!(distance(&[f32::NEG_INFINITY], &[f32::NEG_INFINITY]).nmse, 0.0);
+        assert!(distance(&[1.0], &[]).nmse.is_infinite());
+        // Two-point distributions: KL(p || q) = p ln(p/q) + (1-p) ln((1-p)/(1-q)).
+        let (p, q) = (0.8f64, 0.6f64);
+        let want = p * (p / q).ln() + (1.0 - p) * ((1.0 - p) / (1.0 - q)).ln();
+        let got = kl_divergence(&[q.ln() as f32, (1.0 - q).ln() as f32], &[p.ln() as f32, (1.0 - p).ln() as f32], 2);
+        assert!((want - got).abs() < 1e-6);
+        assert_eq!(top1_agreement(&[1.0, 2.0, 2.0, 1.0], &[0.0, 9.0, 0.0, 9.0], 2), 0.5);
+    }
+}

@@ -1,0 +1,329 @@
+//! The `null` backend: accepts everything, computes nothing, and fails, hangs or crashes where it is told to.
+//!
+//! It proves that the [`Backend`] trait can be implemented in a few lines and lets callers test how they treat a
+//! device that misbehaves. Every result is zero.
+
+use crate::backend::{
+    Backend, Bindings, Buffer, DeviceInfo, DeviceMemory, Limits, PrepareOptions, Program, Slice, Stats, Support, Timing,
+    Usage,
+};
+use crate::dtype::DType;
+use crate::error::{Error, Phase, Result};
+use crate::graph::Graph;
+use crate::mapped::MappedBytes;
+use crate::phase::{self, Deadlines};
+use crate::plan::Plan;
+use crate::tensor::TensorId;
+use std::any::Any;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+const NAME: &str = "null";
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultKind {
+    /// The call returns [`Error::Injected`].
+    Fail,
+    /// The call does not return before its deadline: it sleeps, then returns [`Error::Timeout`].
+    Hang,
+    /// The call sleeps without minding any deadline, as a driver that never returns does (a day, so that a test ends).
+    Stuck,
+    /// The process gets SIGABRT's like from a crashing driver. The backend itself never does that: it calls
+    /// [`NullOptions::crash`], which the caller provides.
+    Crash,
+}
+
+/// A fault on request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// In which phase.
+    pub phase: Phase,
+    /// At which node: part of a node's name; only for the compute phases. `None`: at once.
+    pub node: Option<String>,
+    /// What happens.
+    pub kind: FaultKind,
+}
+
+impl Fault {
+    /// From "kind@phase" or "kind@phase:node", kinds `fail`, `hang`, `stuck` and `crash`.
+    pub fn parse(text: &str) -> Result<Fault> {
+        let wrong = |why: &str| Error::argument(format!("fault '{text}'"), why.to_string());
+        let (kind, place) = text.split_once('@').ok_or_else(|| wrong("is not kind@phase[:node]"))?;
+        let kind = match kind {
+            "fail" => FaultKind::Fail,
+            "hang" => FaultKind::Hang,
+            "stuck" => FaultKind::Stuck,
+            "crash" => FaultKind::Crash,
+            _ => return Err(wrong("kinds are fail, hang, stuck, crash")),
+        };
+        let (phase, node) = match place.split_once(':') {
+            Some((phase, node)) => (phase, Some(node.to_string())),
+            None => (place, None),
+        };
+        let phase = Phase::from_name(phase).ok_or_else(|| wrong("names no phase"))?;
+        Ok(Fault { phase, node, kind })
+    }
+}
+
+/// How to open the backend.
+#[derive(Clone, Debug, Default)]
+pub struct NullOptions {
+    /// What goes wrong.
+    pub fault: Option<Fault>,
+    /// Deadlines.
+    pub deadlines: Deadlines,
+    /// Called for [`FaultKind::Crash`]. Without it such a fault is a [`FaultKind::Fail`].
+    pub crash: Option<fn()>,
+}
+
+/// The null backend.
+#[derive(Debug)]
+pub struct NullBackend {
+    shared: Arc<Shared>,
+    device: DeviceInfo,
+}
+
+#[derive(Debug)]
+struct Shared {
+    options: NullOptions,
+    stats: Mutex<Stats>,
+}
+
+#[derive(Debug)]
+struct Nothing;
+
+impl DeviceMemory for Nothing {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl Shared {
+    fn count(&self, change: impl FnOnce(&mut Stats)) {
+        change(&mut self.stats.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Does what the fault asks for, if it is for this place.
+    fn fault(&self, phase: Phase, node: Option<&str>) -> Result<()> {
+        let Some(fault) = &self.options.fault else { return Ok(()) };
+        let here = match (&fault.node, node) {
+            (None, _) => true,
+            (Some(wanted), Some(name)) => name.contains(wanted.as_str()),
+            (Some(_), None) => false,
+        };
+        if fault.phase != phase || !here {
+            return Ok(());
+        }
+        let (backend, node) = (NAME.to_string(), node.map(str::to_string));
+        match fault.kind {
+            FaultKind::Hang => {
+                let after = self.options.deadlines.of(phase);
+                std::thread::sleep(after);
+                Err(Error::Timeout { backend, phase, node, after })
+            }
+            FaultKind::Stuck => {
+                std::thread::sleep(Duration::from_secs(86_400));
+                Err(Error::Injected { backend, phase, node })
+            }
+            FaultKind::Crash => {
+                if let Some(crash) = self.options.crash {
+                    crash();
+                }
+                Err(Error::Injected { backend, phase, node })
+            }
+            FaultKind::Fail => Err(Error::Injected { backend, phase, node }),
+        }
+    }
+}
+
+impl NullBackend {
+    /// Opens the backend; goes through the opening phases so that each can fail.
+    pub fn open(options: NullOptions) -> Result<NullBackend> {
+        let shared = Arc::new(Shared { options, stats: Mutex::default() });
+        for phase in [Phase::LoadRuntime, Phase::Enumerate, Phase::OpenDevice] {
+            let _span = phase::enter(phase, NAME);
+            shared.fault(phase, None)?;
+        }
+        let device = DeviceInfo {
+            backend: NAME.into(),
+            name: "nothing".into(),
+            driver: "diptych".into(),
+            versions: vec![("diptych".into(), env!("CARGO_PKG_VERSION").into())],
+            arch: "NONE".into(),
+            uuid: None,
+            memory: None,
+            features: Vec::new(),
+            overrides: Vec::new(),
+            limits: Limits { max_allocation: u64::MAX, max_binding: u64::MAX, alignment: 64 },
+        };
+        Ok(NullBackend { shared, device })
+    }
+}
+
+impl Backend for NullBackend {
+    fn device(&self) -> &DeviceInfo {
+        &self.device
+    }
+
+    fn deadlines(&self) -> &Deadlines {
+        &self.shared.options.deadlines
+    }
+
+    fn supports(&self, _graph: &Graph, _node: TensorId) -> Support {
+        Support::Native
+    }
+
+    fn supports_weights(&self, _dtype: DType) -> bool {
+        true
+    }
+
+    fn allocate(&self, bytes: usize, usage: Usage) -> Result<Buffer> {
+        let _span = phase::enter(Phase::Allocate, NAME);
+        self.shared.fault(Phase::Allocate, None)?;
+        self.shared.count(|s| {
+            s.driver_allocations += 1;
+            s.allocated_bytes += bytes as u64;
+        });
+        Ok(Buffer::new(Arc::new(Nothing), bytes, usage))
+    }
+
+    fn import(&self, _bytes: MappedBytes) -> Result<Option<Buffer>> {
+        Ok(None)
+    }
+
+    fn upload(&self, buffer: &Buffer, offset: usize, data: &[u8]) -> Result<()> {
+        let _span = phase::enter(Phase::Upload, NAME);
+        buffer.check_range(offset, data.len())?;
+        self.shared.fault(Phase::Upload, None)?;
+        self.shared.count(|s| s.uploaded_bytes += data.len() as u64);
+        Ok(())
+    }
+
+    fn download(&self, buffer: &Buffer, offset: usize, out: &mut [u8]) -> Result<()> {
+        let _span = phase::enter(Phase::Readback, NAME);
+        buffer.check_range(offset, out.len())?;
+        self.shared.fault(Phase::Readback, None)?;
+        out.fill(0);
+        Ok(())
+    }
+
+    fn copy(&self, from: &Slice, to: &Slice, bytes: usize) -> Result<()> {
+        from.buffer.check_range(from.offset, bytes)?;
+        to.buffer.check_range(to.offset, bytes)
+    }
+
+    fn prepare(
+        &self,
+        graph: &Graph,
+        plan: &Plan,
+        _bindings: &Bindings,
+        _options: PrepareOptions,
+    ) -> Result<Box<dyn Program>> {
+        for phase in [Phase::Prepare, Phase::Compile] {
+            let _span = phase::enter(phase, NAME);
+            self.shared.fault(phase, None)?;
+        }
+        self.shared.count(|s| {
+            s.programs += 1;
+            s.recordings += 1;
+        });
+        let nodes = plan.steps.iter().map(|&id| graph.tensor(id).name.clone()).collect();
+        Ok(Box::new(NullProgram { shared: self.shared.clone(), nodes, ran: false }))
+    }
+
+    fn stats(&self) -> Stats {
+        self.shared.stats.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+struct NullProgram {
+    shared: Arc<Shared>,
+    nodes: Vec<String>,
+    ran: bool,
+}
+
+impl NullProgram {
+    fn phase(&self) -> Phase {
+        if self.ran { Phase::Compute } else { Phase::FirstCompute }
+    }
+}
+
+impl Program for NullProgram {
+    fn write(&mut self, _tensor: TensorId, _data: &[u8]) -> Result<()> {
+        let _span = phase::enter(Phase::Upload, NAME);
+        self.shared.fault(Phase::Upload, None)
+    }
+
+    fn read(&mut self, _tensor: TensorId, out: &mut [u8]) -> Result<()> {
+        let _span = phase::enter(Phase::Readback, NAME);
+        self.shared.fault(Phase::Readback, None)?;
+        out.fill(0);
+        Ok(())
+    }
+
+    fn run(&mut self) -> Result<Timing> {
+        let _span = phase::enter(self.phase(), NAME);
+        let start = Instant::now();
+        for node in &self.nodes {
+            self.shared.fault(self.phase(), Some(node))?;
+        }
+        self.ran = true;
+        self.shared.count(|s| s.submissions += 1);
+        Ok(Timing { host: start.elapsed(), device: None })
+    }
+
+    fn run_step(&mut self, step: usize) -> Result<Timing> {
+        let _span = phase::enter(self.phase(), NAME);
+        let start = Instant::now();
+        let node = self.nodes.get(step).ok_or_else(|| Error::argument("step", format!("{step} is not in the plan")))?;
+        self.shared.fault(self.phase(), Some(node))?;
+        if step + 1 == self.nodes.len() {
+            self.ran = true;
+        }
+        Ok(Timing { host: start.elapsed(), device: None })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Precision;
+    use crate::tensor::Source;
+
+    fn program(fault: &str, limit: Duration) -> Result<Box<dyn Program>> {
+        let options = NullOptions {
+            fault: Some(Fault::parse(fault)?),
+            deadlines: Deadlines::all(limit),
+            crash: None,
+        };
+        let backend = NullBackend::open(options)?;
+        let mut g = Graph::new();
+        let x = g.leaf("x", DType::F32, [4, 1, 1, 1], Source::Input)?;
+        let y = g.rms_norm(x, 1e-5)?;
+        g.name(y, "first")?;
+        let z = g.scale(y, 1.0, 0.0)?;
+        g.name(z, "second")?;
+        g.output(z);
+        let plan = Plan::new(&g, 64, Precision::Exact)?;
+        backend.prepare(&g, &plan, &Bindings::default(), PrepareOptions::default())
+    }
+
+    #[test]
+    fn faults_happen_where_they_are_asked_for() {
+        let limit = Duration::from_millis(20);
+        for phase in ["load_runtime", "enumerate", "open_device", "prepare", "compile"] {
+            let error = program(&format!("fail@{phase}"), limit).err().expect(phase);
+            assert_eq!(error.phase(), Phase::from_name(phase));
+        }
+        let error = program("fail@first_compute:second", limit).unwrap().run().unwrap_err();
+        assert_eq!((error.phase(), error.node()), (Some(Phase::FirstCompute), Some("second")));
+        let mut later = program("hang@compute:first", limit).unwrap();
+        later.run().unwrap();
+        let error = later.run().unwrap_err();
+        assert!(matches!(error, Error::Timeout { after, .. } if after == limit));
+        for wrong in ["fail", "fail@nowhere", "explode@compute"] {
+            assert!(Fault::parse(wrong).is_err());
+        }
+    }
+}

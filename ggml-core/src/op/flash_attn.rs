@@ -1,0 +1,198 @@
+//! FLASH_ATTN_EXT: attention without the matrix of scores in memory.
+//!
+//! Source of the method: Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018); Dao et al.,
+//! "FlashAttention" (2022). Source of the linear bias: Press et al., "Train short, test long" (ALiBi, 2022).
+
+use super::{Operation, Output, operands, rule, typed};
+use crate::catalogue::{Case, Fill};
+use crate::dtype::DType;
+use crate::reference::{Operand, OperandMut};
+use crate::tensor::Tensor;
+use serde::{Deserialize, Serialize};
+
+/// Attention.
+///
+/// * `q`: F32 `[d, n_tokens, n_head, batch]`
+/// * `k`: F32 or F16 `[d, n_kv, n_head_kv, batch]`, `n_head_kv` divides `n_head`
+/// * `v`: type of `k`, `[dv, n_kv, n_head_kv, batch]`
+/// * `mask` (may be absent): F16 or F32 `[n_kv, >= n_tokens, m2, m3]`, `m2` divides `n_head`, `m3` divides `batch`
+///
+/// Result: F32 `[dv, n_head, n_tokens, batch]`, for each head `soft_max(cap(scale * q k^T) + slope * mask) v`, where
+/// `cap(x) = logit_softcap * tanh(x / logit_softcap)` if `logit_softcap` is not 0. A row whose scores are all minus
+/// infinity gives zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FlashAttnExt {
+    /// Factor of the scores, usually `1 / sqrt(d)`.
+    pub scale: f32,
+    /// ALiBi: 0 for none.
+    pub max_bias: f32,
+    /// Bound of the scores: 0 for none.
+    pub logit_softcap: f32,
+}
+
+impl Operation for FlashAttnExt {
+    fn name(&self) -> &'static str {
+        "FLASH_ATTN_EXT"
+    }
+
+    fn output(&self, src: &[&Tensor]) -> Result<Output, String> {
+        operands(src, 3, 4)?;
+        let (q, k, v) = (src[0], src[1], src[2]);
+        typed(q, &[DType::F32], "q")?;
+        typed(k, &[DType::F32, DType::F16], "k")?;
+        typed(v, &[k.dtype], "v")?;
+        rule(k.ne[0] == q.ne[0], || "k and q must have rows of the same length".into())?;
+        rule(k.ne[1] == v.ne[1], || "k and v must have as many positions".into())?;
+        rule(k.ne[2] == v.ne[2] && k.ne[2] > 0, || "k and v must have as many heads".into())?;
+        rule(q.ne[2] % k.ne[2].max(1) == 0, || "the heads of k must divide those of q".into())?;
+        rule(k.ne[3] == q.ne[3] && v.ne[3] == q.ne[3], || "q, k and v must have the same batch".into())?;
+        rule([q, k, v].iter().all(|t| t.rows_contiguous()), || "rows must be contiguous".into())?;
+        if let Some(mask) = src.get(3) {
+            typed(mask, &[DType::F32, DType::F16], "mask")?;
+            rule(mask.ne[0] == k.ne[1], || "mask needs a column for each position of k".into())?;
+            rule(mask.ne[1] >= q.ne[1], || "mask needs a row for each token".into())?;
+            rule(mask.ne[2] > 0 && q.ne[2] % mask.ne[2] == 0, || "mask's third extent must divide the heads".into())?;
+            rule(mask.ne[3] > 0 && q.ne[3] % mask.ne[3] == 0, || "mask's batch must divide that of q".into())?;
+            rule(mask.rows_contiguous(), || "mask rows must be contiguous".into())?;
+        } else {
+            rule(self.max_bias == 0.0, || "max_bias needs a mask".into())?;
+        }
+        Ok(Output::new(DType::F32, [v.ne[0], q.ne[2], q.ne[1], q.ne[3]]))
+    }
+
+    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) {
+        let (q, k, v, mask) = (&src[0], &src[1], &src[2], src.get(3));
+        let [_, n_tokens, n_head, batch] = q.ne;
+        let per_kv = n_head / k.ne[2];
+        let cap = f64::from(self.logit_softcap);
+        for b in 0..batch {
+            for h in 0..n_head {
+                let slope = alibi_slope(f64::from(self.max_bias), h, n_head);
+                let keys: Vec<Vec<f64>> = (0..k.ne[1]).map(|j| k.row([j, h / per_kv, b])).collect();
+                let values: Vec<Vec<f64>> = (0..k.ne[1]).map(|j| v.row([j, h / per_kv, b])).collect();
+                for t in 0..n_tokens {
+                    let query = q.row([t, h, b]);
+                    let bias = mask.map(|m| m.row([t, h % m.ne[2], b % m.ne[3]]));
+                    let scores = keys.iter().enumerate().map(|(j, key)| {
+                        let dot: f64 = query.iter().zip(key).map(|(a, b)| a * b).sum();
+                        let mut s = dot * f64::from(self.scale);
+                        if cap != 0.0 {
+                            s = cap * (s / cap).tanh();
+                        }
+                        s + bias.as_ref().map_or(0.0, |m| if m[j] == 0.0 { 0.0 } else { slope * m[j] })
+                    });
+                    let weights = soft_max(scores.collect());
+                    for i in 0..v.ne[0] {
+                        let sum = weights.iter().zip(&values).map(|(w, value)| w * value[i]).sum();
+                        out.set([i, h, t, b], sum);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Soft-max of a row in f64; zeros where every score is minus infinity.
+fn soft_max(mut row: Vec<f64>) -> Vec<f64> {
+    let max = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    if max == f64::NEG_INFINITY {
+        return vec![0.0; row.len()];
+    }
+    row.iter_mut().for_each(|x| *x = (*x - max).exp());
+    let sum: f64 = row.iter().sum();
+    row.iter_mut().for_each(|x| *x /= sum);
+    row
+}
+
+/// Slope of head `h` of `n`: 1 if `max_bias` is 0, else ALiBi's geometric sequence as ggml continues it for head
+/// counts that are no power of two.
+pub(crate) fn alibi_slope(max_bias: f64, h: usize, n: usize) -> f64 {
+    if max_bias <= 0.0 {
+        return 1.0;
+    }
+    let log2 = 1usize << (usize::BITS - 1 - n.max(1).leading_zeros());
+    let (m0, m1) = ((-max_bias / log2 as f64).exp2(), (-max_bias / 2.0 / log2 as f64).exp2());
+    if h < log2 { m0.powi(h as i32 + 1) } else { m1.powi(2 * (h - log2) as i32 + 1) }
+}
+
+struct Shape {
+    d: usize,
+    dv: usize,
+    tokens: usize,
+    kv: usize,
+    heads: usize,
+    heads_kv: usize,
+    batch: usize,
+}
+
+fn case(s: Shape, kv_type: DType, mask: Option<DType>, max_bias: f32, logit_softcap: f32) -> Case {
+    let Shape { d, dv, tokens, kv, heads, heads_kv, batch } = s;
+    let name = format!(
+        "FLASH_ATTN_EXT(d={d}, dv={dv}, tokens={tokens}, kv={kv}, heads={heads}/{heads_kv}, batch={batch}, kv={kv_type}, \
+         mask={}, max_bias={max_bias}, softcap={logit_softcap})",
+        mask.map_or("none", |m| m.name())
+    );
+    Case::new(name, |g, c| {
+        let q = c.leaf(g, "q", DType::F32, [d, heads, tokens, batch], Fill::Uniform(-1.0, 1.0))?;
+        let q = g.permute(q, [0, 2, 1, 3])?;
+        let k = c.leaf(g, "k", kv_type, [d, heads_kv, kv, batch], Fill::Uniform(-1.0, 1.0))?;
+        let k = g.permute(k, [0, 2, 1, 3])?;
+        let v = c.leaf(g, "v", kv_type, [dv, heads_kv, kv, batch], Fill::Uniform(-1.0, 1.0))?;
+        let v = g.permute(v, [0, 2, 1, 3])?;
+        let mask = match mask {
+            Some(dtype) => Some(c.leaf(g, "mask", dtype, [kv, tokens, 1, 1], Fill::Causal)?),
+            None => None,
+        };
+        let op = FlashAttnExt { scale: 1.0 / (d as f32).sqrt(), max_bias, logit_softcap };
+        g.flash_attn_ext(op, q, k, v, mask)
+    })
+}
+
+/// Test cases: prefill and decode shapes, grouped heads, odd extents, both cache types, masks, ALiBi, soft-caps.
+pub fn cases() -> Vec<Case> {
+    let shape = |d, dv, tokens, kv, heads, heads_kv, batch| Shape { d, dv, tokens, kv, heads, heads_kv, batch };
+    let (f32, f16) = (DType::F32, DType::F16);
+    vec![
+        case(shape(64, 64, 1, 1, 1, 1, 1), f32, None, 0.0, 0.0),
+        case(shape(64, 64, 1, 256, 4, 2, 1), f32, Some(f32), 0.0, 0.0),
+        case(shape(64, 64, 1, 300, 8, 2, 1), f16, Some(f16), 0.0, 0.0),
+        case(shape(64, 64, 17, 17, 4, 4, 1), f32, Some(f16), 0.0, 0.0),
+        case(shape(64, 64, 35, 96, 6, 2, 2), f16, Some(f32), 0.0, 0.0),
+        case(shape(128, 128, 5, 70, 4, 1, 1), f16, Some(f16), 0.0, 0.0),
+        case(shape(128, 128, 1, 33, 2, 2, 2), f32, None, 0.0, 0.0),
+        case(shape(32, 32, 9, 40, 4, 1, 1), f32, Some(f32), 0.0, 0.0),
+        case(shape(80, 80, 3, 31, 2, 1, 1), f32, Some(f32), 0.0, 0.0),
+        case(shape(96, 64, 2, 50, 2, 2, 1), f16, Some(f16), 0.0, 0.0),
+        case(shape(256, 256, 2, 20, 2, 1, 1), f32, Some(f32), 0.0, 0.0),
+        case(shape(64, 64, 4, 64, 6, 6, 1), f32, Some(f32), 8.0, 0.0),
+        case(shape(64, 64, 4, 64, 2, 2, 1), f32, Some(f32), 0.0, 5.0),
+        case(shape(40, 24, 3, 7, 1, 1, 1), f32, Some(f32), 0.0, 0.0),
+        Case::new("FLASH_ATTN_EXT(a row with everything masked)", |g, c| {
+            let q = c.leaf(g, "q", DType::F32, [64, 2, 1, 1], Fill::Uniform(-1.0, 1.0))?;
+            let k = c.leaf(g, "k", DType::F32, [64, 8, 1, 1], Fill::Uniform(-1.0, 1.0))?;
+            let v = c.leaf(g, "v", DType::F32, [64, 8, 1, 1], Fill::Uniform(-1.0, 1.0))?;
+            let mut rows = vec![f32::NEG_INFINITY; 16];
+            rows[8..12].fill(0.0);
+            let mask = c.leaf(g, "mask", DType::F32, [8, 2, 1, 1], Fill::Values(rows))?;
+            let op = FlashAttnExt { scale: 0.125, max_bias: 0.0, logit_softcap: 0.0 };
+            g.flash_attn_ext(op, q, k, v, Some(mask))
+        }),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slopes_of_the_paper() {
+        // Press et al.: 8 heads, bias 8: 1/2, 1/4, ... 1/256.
+        for h in 0..8 {
+            assert!((alibi_slope(8.0, h, 8) - 0.5f64.powi(h as i32 + 1)).abs() < 1e-15);
+        }
+        // 12 heads: those of 8, then every other one of 16.
+        assert!((alibi_slope(8.0, 8, 12) - 0.5f64.powf(0.5)).abs() < 1e-15);
+        assert!((alibi_slope(8.0, 9, 12) - 0.5f64.powf(1.5)).abs() < 1e-15);
+        assert_eq!(alibi_slope(0.0, 3, 4), 1.0);
+    }
+}

@@ -1,0 +1,95 @@
+//! Gated linear units. Source: Shazeer, "GLU variants improve Transformer" (2020).
+
+use super::{Activation, Operation, Output, operands, rule, typed};
+use crate::catalogue::{Case, Fill};
+use crate::dtype::DType;
+use crate::reference::{Operand, OperandMut, indices};
+use crate::tensor::Tensor;
+use serde::{Deserialize, Serialize};
+
+/// `activation(gate) * up`.
+///
+/// Two operands: `gate` and `up`, F32 of the same extents. One operand F32 `[2 n, ...]`: its first half is the gate,
+/// its second half `up` (exchanged if `swapped`); the result has `n` columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Glu {
+    /// Function of the gate: SILU for SWIGLU, GELU for GEGLU, RELU for REGLU.
+    pub activation: Activation,
+    /// With one operand: the second half is the gate.
+    pub swapped: bool,
+}
+
+impl Operation for Glu {
+    fn name(&self) -> &'static str {
+        match self.activation {
+            Activation::Silu => "SWIGLU",
+            Activation::Gelu => "GEGLU",
+            Activation::GeluErf => "GEGLU_ERF",
+            Activation::GeluQuick => "GEGLU_QUICK",
+            Activation::Relu => "REGLU",
+        }
+    }
+
+    fn output(&self, src: &[&Tensor]) -> Result<Output, String> {
+        operands(src, 1, 2)?;
+        for t in src {
+            typed(t, &[DType::F32], "operand")?;
+            rule(t.rows_contiguous(), || "rows must be contiguous".into())?;
+        }
+        if let [gate, up] = src {
+            rule(gate.ne == up.ne, || "gate and up must have the same extents".into())?;
+            rule(!self.swapped, || "swapped is for one operand".into())?;
+            return Ok(Output::new(DType::F32, gate.ne));
+        }
+        let [n, rest @ ..] = src[0].ne;
+        rule(n % 2 == 0, || "one operand must have an even number of columns".into())?;
+        Ok(Output::new(DType::F32, [n / 2, rest[0], rest[1], rest[2]]))
+    }
+
+    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) {
+        let n = out.ne[0];
+        for i in indices(out.ne) {
+            let [column, rest @ ..] = i;
+            let half = |second: bool| src[0].at([column + if second { n } else { 0 }, rest[0], rest[1], rest[2]]);
+            let (gate, up) = match src.get(1) {
+                Some(up) => (src[0].at(i), up.at(i)),
+                None => (half(self.swapped), half(!self.swapped)),
+            };
+            out.set(i, self.activation.apply(gate) * up);
+        }
+    }
+
+    fn in_place(&self) -> &'static [usize] {
+        // With one operand the extents differ, and the planner does not reuse the storage.
+        &[0, 1]
+    }
+}
+
+/// Test cases: every function in both forms, odd sizes, strided operands.
+pub fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for activation in Activation::ALL {
+        let op = Glu { activation, swapped: false };
+        for ne in [[64, 3, 1, 1], [257, 2, 2, 1]] {
+            cases.push(Case::new(format!("{}(split, {ne:?})", op.name()), |g, c| {
+                let gate = c.leaf(g, "gate", DType::F32, ne, Fill::Uniform(-6.0, 6.0))?;
+                let up = c.leaf(g, "up", DType::F32, ne, Fill::Uniform(-2.0, 2.0))?;
+                g.glu(op, gate, Some(up))
+            }));
+        }
+        for swapped in [false, true] {
+            let op = Glu { activation, swapped };
+            cases.push(Case::new(format!("{}(one operand, swapped={swapped})", op.name()), |g, c| {
+                let both = c.leaf(g, "both", DType::F32, [130, 5, 1, 2], Fill::Uniform(-6.0, 6.0))?;
+                g.glu(op, both, None)
+            }));
+        }
+    }
+    cases.push(Case::new("SWIGLU(windows of one tensor)", |g, c| {
+        let both = c.leaf(g, "both", DType::F32, [96, 7, 1, 1], Fill::Uniform(-4.0, 4.0))?;
+        let gate = g.view(both, [48, 7, 1, 1], [4, 384, 2688, 2688], 0)?;
+        let up = g.view(both, [48, 7, 1, 1], [4, 384, 2688, 2688], 192)?;
+        g.glu(Glu { activation: Activation::Silu, swapped: false }, gate, Some(up))
+    }));
+    cases
+}

@@ -1,0 +1,106 @@
+//! MUL_MAT: the matrix product of ggml.
+
+use super::{Operation, Output, operands, rule, typed};
+use crate::catalogue::{Case, Fill};
+use crate::dtype::DType;
+use crate::reference::{Operand, OperandMut};
+use crate::tensor::Tensor;
+use serde::{Deserialize, Serialize};
+
+/// Types that `a` may have.
+pub const WEIGHT_TYPES: &[DType] = &[DType::F32, DType::F16, DType::BF16, DType::Q8_0, DType::Q4_0];
+
+/// Matrix product.
+///
+/// * `a`: `[k, m, a2, a3]`, one of [`WEIGHT_TYPES`], rows contiguous
+/// * `b`: F32 `[k, n, b2, b3]`, `a2` divides `b2` and `a3` divides `b3`, rows contiguous
+///
+/// Result: F32 `[m, n, b2, b3]`, `out[i, j, s, t] = sum over l of a[l, i, s / (b2 / a2), t / (b3 / a3)] * b[l, j, s, t]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MulMat {}
+
+impl Operation for MulMat {
+    fn name(&self) -> &'static str {
+        "MUL_MAT"
+    }
+
+    fn output(&self, src: &[&Tensor]) -> Result<Output, String> {
+        operands(src, 2, 2)?;
+        let (a, b) = (src[0], src[1]);
+        typed(a, WEIGHT_TYPES, "a")?;
+        typed(b, &[DType::F32], "b")?;
+        rule(a.ne[0] == b.ne[0], || "a and b must have rows of the same length".into())?;
+        rule(a.ne[2] > 0 && b.ne[2] % a.ne[2] == 0, || "the third extent of a must divide that of b".into())?;
+        rule(a.ne[3] > 0 && b.ne[3] % a.ne[3] == 0, || "the fourth extent of a must divide that of b".into())?;
+        rule(a.rows_contiguous() && b.rows_contiguous(), || "rows must be contiguous".into())?;
+        Ok(Output::new(DType::F32, [a.ne[1], b.ne[1], b.ne[2], b.ne[3]]))
+    }
+
+    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) {
+        let (a, b) = (&src[0], &src[1]);
+        let [m, n, b2, b3] = out.ne;
+        let (r2, r3) = (b2 / a.ne[2], b3 / a.ne[3]);
+        for t in 0..b3 {
+            for s in 0..b2 {
+                let columns: Vec<Vec<f64>> = (0..n).map(|j| b.row([j, s, t])).collect();
+                for i in 0..m {
+                    let row = a.row([i, s / r2, t / r3]);
+                    for (j, column) in columns.iter().enumerate() {
+                        out.set([i, j, s, t], row.iter().zip(column).map(|(x, y)| x * y).sum());
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Test cases: mat-vec and mat-mul for each type, extents around tile borders, broadcasting, strides.
+pub fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for &dtype in WEIGHT_TYPES {
+        let block = dtype.block();
+        // (k in blocks of 32 or elements, m, n): one column, few columns, tiles and their borders.
+        let k = |blocks: usize, odd: usize| if block > 1 { blocks * block } else { odd };
+        let shapes = [
+            (k(1, 1), 1, 1),
+            (k(2, 64), 64, 1),
+            (k(8, 255), 67, 1),
+            (k(9, 288), 33, 2),
+            (k(3, 97), 16, 5),
+            (k(8, 256), 128, 8),
+            (k(4, 128), 64, 64),
+            (k(5, 161), 65, 67),
+            (k(8, 256), 130, 33),
+        ];
+        for (k, m, n) in shapes {
+            cases.push(Case::new(format!("MUL_MAT({dtype}, k={k}, m={m}, n={n})"), |g, c| {
+                let a = c.leaf(g, "a", dtype, [k, m, 1, 1], Fill::Uniform(-1.0, 1.0))?;
+                let b = c.leaf(g, "b", DType::F32, [k, n, 1, 1], Fill::Uniform(-1.0, 1.0))?;
+                g.mul_mat(a, b)
+            }));
+        }
+        for (a2, a3, b2, b3, n) in [(2, 1, 4, 3, 1), (3, 2, 3, 2, 9), (1, 1, 2, 2, 40)] {
+            cases.push(Case::new(format!("MUL_MAT({dtype}, a=[{a2}, {a3}], b=[{b2}, {b3}], n={n})"), |g, c| {
+                let a = c.leaf(g, "a", dtype, [64, 21, a2, a3], Fill::Uniform(-1.0, 1.0))?;
+                let b = c.leaf(g, "b", DType::F32, [64, n, b2, b3], Fill::Uniform(-1.0, 1.0))?;
+                g.mul_mat(a, b)
+            }));
+        }
+    }
+    for n in [1, 11] {
+        cases.push(Case::new(format!("MUL_MAT(F16 permuted heads, n={n})"), |g, c| {
+            let a = c.leaf(g, "a", DType::F16, [64, 2, 37, 1], Fill::Uniform(-1.0, 1.0))?;
+            let a = g.permute(a, [0, 2, 1, 3])?;
+            let b = c.leaf(g, "b", DType::F32, [64, 4, n, 1], Fill::Uniform(-1.0, 1.0))?;
+            let b = g.permute(b, [0, 2, 1, 3])?;
+            g.mul_mat(a, b)
+        }));
+    }
+    cases.push(Case::new("MUL_MAT(Q8_0 window of rows)", |g, c| {
+        let a = c.leaf(g, "a", DType::Q8_0, [64, 40, 1, 1], Fill::Uniform(-1.0, 1.0))?;
+        let a = g.view(a, [64, 19, 1, 1], [34, 68, 68 * 19, 68 * 19], 68 * 7)?;
+        let b = c.leaf(g, "b", DType::F32, [64, 3, 1, 1], Fill::Uniform(-1.0, 1.0))?;
+        g.mul_mat(a, b)
+    }));
+    cases
+}

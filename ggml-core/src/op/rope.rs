@@ -1,0 +1,203 @@
+//! ROPE: rotary position embedding.
+//!
+//! Sources: Su et al., "RoFormer" (2021); Peng et al., "YaRN" (2023) for the extrapolation ramp, in the form in which
+//! ggml applies it; the per-frequency factors are those that GGUF files carry for llama-3 and longrope scaling.
+
+use super::{Operation, Output, operands, rule, typed};
+use crate::catalogue::{Case, Fill};
+use crate::dtype::DType;
+use crate::reference::{Operand, OperandMut};
+use crate::tensor::Tensor;
+use serde::{Deserialize, Serialize};
+
+/// Which elements of a row form a pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RopeMode {
+    /// Neighbours: `2 i` and `2 i + 1`.
+    Normal,
+    /// Halves: `i` and `i + n_dims / 2`.
+    Neox,
+}
+
+/// Rotates pairs of each row by angles that grow with the position.
+///
+/// * `x`: F32 `[d, n_head, n_tokens, batch]`, rows contiguous
+/// * `positions`: I32 `[n_tokens]`
+/// * `factors` (may be absent): F32 `[n_dims / 2]`, divisors of the frequencies
+///
+/// Result: F32 with the extents of `x`. The first `n_dims` elements of a row are rotated, the others copied. The angle
+/// of pair `i` is `p * f`, `f = freq_base ^ (-2 i / n_dims) / factor`, or with YaRN (`ext_factor` not 0) the mixture
+/// `f * freq_scale * (1 - r) + f * r` with the ramp `r` of the pair; without it `f * freq_scale`. Sine and cosine are
+/// multiplied by `attn_factor` (with YaRN also by `1 + 0.1 ln(1 / freq_scale)`).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Rope {
+    /// Pairing.
+    pub mode: RopeMode,
+    /// Elements that are rotated; even.
+    pub n_dims: usize,
+    /// Context length of the training, for YaRN.
+    pub n_ctx_orig: usize,
+    /// Base of the frequencies.
+    pub freq_base: f32,
+    /// Factor of the positions (linear scaling); 1 for none.
+    pub freq_scale: f32,
+    /// YaRN's mixture; 0 for none.
+    pub ext_factor: f32,
+    /// Factor of the magnitude.
+    pub attn_factor: f32,
+    /// YaRN: rotations above which nothing is interpolated.
+    pub beta_fast: f32,
+    /// YaRN: rotations below which everything is interpolated.
+    pub beta_slow: f32,
+}
+
+impl Rope {
+    /// Without scaling.
+    pub fn plain(mode: RopeMode, n_dims: usize, freq_base: f32) -> Rope {
+        Rope {
+            mode,
+            n_dims,
+            n_ctx_orig: 0,
+            freq_base,
+            freq_scale: 1.0,
+            ext_factor: 0.0,
+            attn_factor: 1.0,
+            beta_fast: 32.0,
+            beta_slow: 1.0,
+        }
+    }
+
+    /// Bounds of YaRN's ramp in pairs.
+    fn correction_range(&self) -> (f64, f64) {
+        let pair = |rotations: f32| {
+            let ratio = self.n_ctx_orig as f64 / (f64::from(rotations) * 2.0 * std::f64::consts::PI);
+            self.n_dims as f64 * ratio.ln() / (2.0 * f64::from(self.freq_base).ln())
+        };
+        let low = pair(self.beta_fast).floor().max(0.0);
+        let high = pair(self.beta_slow).ceil().min(self.n_dims as f64 - 1.0);
+        (low, high)
+    }
+
+    /// Angle per position of pair `i`, before the per-frequency factor.
+    pub(crate) fn frequency(&self, i: usize) -> f64 {
+        let f = f64::from(self.freq_base).powf(-2.0 * i as f64 / self.n_dims as f64);
+        let scale = f64::from(self.freq_scale);
+        if self.ext_factor == 0.0 {
+            return f * scale;
+        }
+        let (low, high) = self.correction_range();
+        let y = (i as f64 - low) / (high - low).max(0.001);
+        let ramp = (1.0 - y.clamp(0.0, 1.0)) * f64::from(self.ext_factor);
+        f * scale * (1.0 - ramp) + f * ramp
+    }
+
+    /// Factor of sine and cosine.
+    pub(crate) fn magnitude(&self) -> f64 {
+        let m = f64::from(self.attn_factor);
+        if self.ext_factor == 0.0 { m } else { m * (1.0 + 0.1 * (1.0 / f64::from(self.freq_scale)).ln()) }
+    }
+
+    /// The two elements of pair `i`.
+    fn pair(&self, i: usize) -> (usize, usize) {
+        match self.mode {
+            RopeMode::Normal => (2 * i, 2 * i + 1),
+            RopeMode::Neox => (i, i + self.n_dims / 2),
+        }
+    }
+}
+
+impl Operation for Rope {
+    fn name(&self) -> &'static str {
+        "ROPE"
+    }
+
+    fn output(&self, src: &[&Tensor]) -> Result<Output, String> {
+        operands(src, 2, 3)?;
+        let (x, positions) = (src[0], src[1]);
+        typed(x, &[DType::F32], "x")?;
+        typed(positions, &[DType::I32], "positions")?;
+        rule(x.rows_contiguous(), || "rows must be contiguous".into())?;
+        rule(self.n_dims % 2 == 0 && self.n_dims <= x.ne[0] && self.n_dims > 0, || {
+            format!("n_dims = {} must be even, positive and no more than the row", self.n_dims)
+        })?;
+        let wanted = [x.ne[2], 1, 1, 1];
+        rule(positions.ne == wanted && positions.is_contiguous(), || "one position for each token is needed".into())?;
+        rule(self.freq_base > 0.0 && self.freq_scale > 0.0, || "freq_base and freq_scale must be positive".into())?;
+        rule(self.ext_factor == 0.0 || self.n_ctx_orig > 0, || "YaRN needs n_ctx_orig".into())?;
+        if let Some(factors) = src.get(2) {
+            typed(factors, &[DType::F32], "factors")?;
+            rule(factors.is_contiguous() && factors.elements() >= self.n_dims / 2, || {
+                "one factor for each pair is needed".into()
+            })?;
+        }
+        Ok(Output::new(DType::F32, x.ne))
+    }
+
+    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) {
+        let (x, positions) = (&src[0], &src[1]);
+        let factors = src.get(2).map(|f| f.row([0, 0, 0]));
+        let [d, heads, tokens, batch] = out.ne;
+        let magnitude = self.magnitude();
+        for t in 0..tokens {
+            let position = positions.at([t, 0, 0, 0]);
+            let turns: Vec<(f64, f64)> = (0..self.n_dims / 2)
+                .map(|i| {
+                    let angle = position * self.frequency(i) / factors.as_ref().map_or(1.0, |f| f[i]);
+                    (angle.cos() * magnitude, angle.sin() * magnitude)
+                })
+                .collect();
+            for b in 0..batch {
+                for h in 0..heads {
+                    let row = x.row([h, t, b]);
+                    for (i, &(cos, sin)) in turns.iter().enumerate() {
+                        let (p, q) = self.pair(i);
+                        out.set([p, h, t, b], row[p] * cos - row[q] * sin);
+                        out.set([q, h, t, b], row[p] * sin + row[q] * cos);
+                    }
+                    for (i, &value) in row.iter().enumerate().take(d).skip(self.n_dims) {
+                        out.set([i, h, t, b], value);
+                    }
+                }
+            }
+        }
+    }
+
+    fn in_place(&self) -> &'static [usize] {
+        &[0]
+    }
+}
+
+/// Test cases: both modes, partial rotation, factors, YaRN, far positions, strides.
+pub fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    let mut add = |name: &str, op: Rope, ne: [usize; 4], first: f32, factors: bool| {
+        cases.push(Case::new(format!("ROPE({name}, {:?}, {ne:?}, n_dims={})", op.mode, op.n_dims), |g, c| {
+            let x = c.leaf(g, "x", DType::F32, ne, Fill::Uniform(-1.0, 1.0))?;
+            let positions = (0..ne[2]).map(|t| first + 3.0 * t as f32).collect();
+            let positions = c.leaf(g, "positions", DType::I32, [ne[2], 1, 1, 1], Fill::Values(positions))?;
+            let factors = match factors {
+                true => Some(c.leaf(g, "factors", DType::F32, [op.n_dims / 2, 1, 1, 1], Fill::Uniform(1.0, 32.0))?),
+                false => None,
+            };
+            g.rope(op, x, positions, factors)
+        }));
+    };
+    for mode in [RopeMode::Normal, RopeMode::Neox] {
+        add("plain", Rope::plain(mode, 64, 10000.0), [64, 4, 5, 1], 0.0, false);
+        add("plain", Rope::plain(mode, 128, 500000.0), [128, 3, 7, 2], 100.0, false);
+        add("partial", Rope::plain(mode, 48, 10000.0), [80, 2, 3, 1], 7.0, false);
+        add("factors", Rope::plain(mode, 32, 500000.0), [32, 4, 9, 1], 50.0, true);
+        add("far", Rope::plain(mode, 64, 10000.0), [64, 2, 4, 1], 131000.0, false);
+        let yarn = Rope { n_ctx_orig: 4096, freq_scale: 0.25, ext_factor: 1.0, ..Rope::plain(mode, 64, 10000.0) };
+        add("yarn", yarn, [64, 2, 6, 1], 9000.0, false);
+        let linear = Rope { freq_scale: 0.5, attn_factor: 1.25, ..Rope::plain(mode, 64, 10000.0) };
+        add("linear", linear, [64, 2, 6, 1], 11.0, false);
+    }
+    cases.push(Case::new("ROPE(window of a fused tensor)", |g, c| {
+        let x = c.leaf(g, "x", DType::F32, [64 * 6, 5, 1, 1], Fill::Uniform(-1.0, 1.0))?;
+        let x = g.view(x, [64, 2, 5, 1], [4, 256, 1536, 7680], 512)?;
+        let positions = c.leaf(g, "positions", DType::I32, [5, 1, 1, 1], Fill::Ids(5000))?;
+        g.rope(Rope::plain(RopeMode::Neox, 64, 10000.0), x, positions, None)
+    }));
+    cases
+}

@@ -1,0 +1,153 @@
+//! GET_ROWS and SET_ROWS: rows of a matrix by index.
+
+use super::{Alias, Operation, Output, mul_mat::WEIGHT_TYPES, operands, rule, typed};
+use crate::catalogue::{Case, Fill};
+use crate::dtype::DType;
+use crate::reference::{Operand, OperandMut};
+use crate::tensor::Tensor;
+use serde::{Deserialize, Serialize};
+
+/// Picks rows.
+///
+/// * `a`: `[n, rows, b2, b3]` of a weight type or I32
+/// * `ids`: I32 `[n_ids, b2, b3]`, each in `0..rows`
+///
+/// Result: F32 (I32 for I32) `[n, n_ids, b2, b3]`. An index outside `0..rows` gives a row of zeros on every backend:
+/// it is never read from outside the operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GetRows {}
+
+/// Writes rows. The result aliases the destination.
+///
+/// * `dst`: F32 or F16 `[n, rows, b2, b3]`
+/// * `values`: F32 `[n, n_ids, b2, b3]`
+/// * `ids`: I32 `[n_ids, i2, i3]`, `i2` divides `b2`, `i3` divides `b3`; each in `0..rows`, none twice
+///
+/// An index outside `0..rows` writes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetRows {}
+
+/// An index that lies in `0..rows`.
+fn valid(index: f64, rows: usize) -> Option<usize> {
+    (index >= 0.0 && index < rows as f64).then_some(index as usize)
+}
+
+impl Operation for GetRows {
+    fn name(&self) -> &'static str {
+        "GET_ROWS"
+    }
+
+    fn output(&self, src: &[&Tensor]) -> Result<Output, String> {
+        operands(src, 2, 2)?;
+        let (a, ids) = (src[0], src[1]);
+        rule(WEIGHT_TYPES.contains(&a.dtype) || a.dtype == DType::I32, || {
+            format!("rows of {} cannot be picked", a.dtype)
+        })?;
+        typed(ids, &[DType::I32], "ids")?;
+        rule(a.ne[2] == ids.ne[1] && a.ne[3] == ids.ne[2] && ids.ne[3] == 1, || {
+            "ids must be [n, b2, b3] for a = [.., .., b2, b3]".into()
+        })?;
+        rule(a.rows_contiguous(), || "rows must be contiguous".into())?;
+        let dtype = if a.dtype == DType::I32 { DType::I32 } else { DType::F32 };
+        Ok(Output::new(dtype, [a.ne[0], ids.ne[0], a.ne[2], a.ne[3]]))
+    }
+
+    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) {
+        let (a, ids) = (&src[0], &src[1]);
+        let [n, n_ids, b2, b3] = out.ne;
+        for i3 in 0..b3 {
+            for i2 in 0..b2 {
+                for j in 0..n_ids {
+                    let row = match valid(ids.at([j, i2, i3, 0]), a.ne[1]) {
+                        Some(index) => a.row([index, i2, i3]),
+                        None => vec![0.0; n],
+                    };
+                    for (i, &x) in row.iter().enumerate() {
+                        out.set([i, j, i2, i3], x);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Operation for SetRows {
+    fn name(&self) -> &'static str {
+        "SET_ROWS"
+    }
+
+    fn output(&self, src: &[&Tensor]) -> Result<Output, String> {
+        operands(src, 3, 3)?;
+        let (dst, values, ids) = (src[0], src[1], src[2]);
+        typed(dst, &[DType::F32, DType::F16], "dst")?;
+        typed(values, &[DType::F32], "values")?;
+        typed(ids, &[DType::I32], "ids")?;
+        rule(dst.ne[0] == values.ne[0], || "dst and values must have rows of the same length".into())?;
+        rule(dst.ne[2..] == values.ne[2..], || "dst and values must have the same outer extents".into())?;
+        rule(ids.ne[0] == values.ne[1], || "one index for each row of values is needed".into())?;
+        let fits = ids.ne[1] > 0 && ids.ne[2] > 0 && ids.ne[3] == 1;
+        rule(fits && values.ne[2] % ids.ne[1] == 0 && values.ne[3] % ids.ne[2] == 0, || {
+            "the outer extents of ids must divide those of values".into()
+        })?;
+        rule(dst.rows_contiguous() && values.rows_contiguous(), || "rows must be contiguous".into())?;
+        Ok(Output { dtype: dst.dtype, ne: dst.ne, alias: Some(Alias { src: 0, nb: dst.nb, offset: 0 }) })
+    }
+
+    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) {
+        let (values, ids) = (&src[1], &src[2]);
+        let [_, n_ids, b2, b3] = values.ne;
+        for i3 in 0..b3 {
+            for i2 in 0..b2 {
+                for j in 0..n_ids {
+                    let index = ids.at([j, i2 % ids.ne[1], i3 % ids.ne[2], 0]);
+                    let Some(index) = valid(index, out.ne[1]) else { continue };
+                    for (i, &x) in values.row([j, i2, i3]).iter().enumerate() {
+                        out.set([i, index, i2, i3], x);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Test cases: every type, batches, repeated and invalid indices, destinations with strides.
+pub fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for dtype in WEIGHT_TYPES.iter().copied().chain([DType::I32]) {
+        let n = if dtype.block() > 1 { 96 } else { 77 };
+        for (rows, ids, b2, b3) in [(1, 1, 1, 1), (40, 9, 1, 1), (11, 300, 2, 3)] {
+            cases.push(Case::new(format!("GET_ROWS({dtype}, rows={rows}, ids={ids}, [{b2}, {b3}])"), |g, c| {
+                let fill = if dtype == DType::I32 { Fill::Ids(1000) } else { Fill::Uniform(-1.0, 1.0) };
+                let a = c.leaf(g, "a", dtype, [n, rows, b2, b3], fill)?;
+                let ids = c.leaf(g, "ids", DType::I32, [ids, b2, b3, 1], Fill::Ids(rows))?;
+                g.get_rows(a, ids)
+            }));
+        }
+    }
+    cases.push(Case::new("GET_ROWS(indices outside)", |g, c| {
+        let a = c.leaf(g, "a", DType::F32, [40, 3, 1, 1], Fill::Uniform(-1.0, 1.0))?;
+        let ids = Fill::Values(vec![2.0, 3.0, -1.0, 1.0, 2147483520.0]);
+        let ids = c.leaf(g, "ids", DType::I32, [5, 1, 1, 1], ids)?;
+        g.get_rows(a, ids)
+    }));
+    for dtype in [DType::F32, DType::F16] {
+        for (n, rows, ids, b2) in [(64, 32, 1, 1), (65, 100, 17, 1), (33, 50, 50, 3)] {
+            cases.push(Case::new(format!("SET_ROWS({dtype}, n={n}, rows={rows}, ids={ids}, b2={b2})"), |g, c| {
+                let dst = c.leaf(g, "dst", dtype, [n, rows, b2, 1], Fill::Uniform(-1.0, 1.0))?;
+                let values = c.leaf(g, "values", DType::F32, [n, ids, b2, 1], Fill::Uniform(-1.0, 1.0))?;
+                let ids = c.leaf(g, "ids", DType::I32, [ids, 1, 1, 1], Fill::Distinct(rows))?;
+                g.set_rows(dst, values, ids)
+            }));
+        }
+        cases.push(Case::new(format!("SET_ROWS({dtype}, indices outside, strided destination)"), |g, c| {
+            let whole = c.leaf(g, "whole", dtype, [96, 8, 1, 1], Fill::Uniform(-1.0, 1.0))?;
+            let b = dtype.block_bytes();
+            let dst = g.view(whole, [40, 8, 1, 1], [b, 96 * b, 768 * b, 768 * b], 5 * b)?;
+            let values = c.leaf(g, "values", DType::F32, [40, 4, 1, 1], Fill::Uniform(-1.0, 1.0))?;
+            let ids = Fill::Values(vec![7.0, -1.0, 8.0, 0.0]);
+            let ids = c.leaf(g, "ids", DType::I32, [4, 1, 1, 1], ids)?;
+            g.set_rows(dst, values, ids)
+        }));
+    }
+    cases
+}

@@ -1,0 +1,162 @@
+//! VIEW, RESHAPE, PERMUTE, TRANSPOSE: the same storage seen in another way. They cost nothing on any backend.
+
+use super::{Alias, Operation, Output, operands, rule};
+use crate::catalogue::{Case, Fill};
+use crate::dtype::DType;
+use crate::reference::{Operand, OperandMut};
+use crate::tensor::{Tensor, contiguous_strides};
+use serde::{Deserialize, Serialize};
+
+/// A window with given extents, strides (bytes) and offset (bytes) inside the storage that the operand spans.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct View {
+    /// Extents.
+    pub ne: [usize; 4],
+    /// Strides in bytes; `nb[0]` is the bytes of one block.
+    pub nb: [usize; 4],
+    /// Offset in bytes from the beginning of the operand; a multiple of the block's bytes.
+    pub offset: usize,
+}
+
+/// Other extents for a contiguous operand with as many elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reshape {
+    /// Extents.
+    pub ne: [usize; 4],
+}
+
+/// Dimension `i` of the operand becomes dimension `axes[i]` of the result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Permute {
+    /// A permutation of 0, 1, 2, 3.
+    pub axes: [usize; 4],
+}
+
+/// The first two dimensions exchanged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Transpose {}
+
+impl View {
+    fn check(&self, t: &Tensor) -> Result<(), String> {
+        let unit = t.dtype.block_bytes();
+        rule(self.offset % unit == 0 && self.nb.iter().all(|nb| nb % unit == 0), || {
+            format!("offset and strides must be multiples of {unit} bytes")
+        })?;
+        rule(self.ne[0] % t.dtype.block() == 0, || "rows must be whole blocks".into())?;
+        if self.ne.contains(&0) {
+            return Ok(());
+        }
+        let row = self.ne[0] / t.dtype.block();
+        let mut end = (row - 1).checked_mul(self.nb[0]).and_then(|e| e.checked_add(unit));
+        for d in 1..4 {
+            let step = (self.ne[d] - 1).checked_mul(self.nb[d]);
+            end = end.zip(step).and_then(|(e, s)| e.checked_add(s));
+        }
+        let end = end.and_then(|e| e.checked_add(self.offset));
+        rule(end.is_some_and(|e| e <= t.span_bytes()), || {
+            format!("the window ends beyond the {} bytes of its operand", t.span_bytes())
+        })
+    }
+}
+
+/// Views have nothing to compute.
+fn nothing(_src: &[Operand<'_>], _out: &mut OperandMut<'_>) {}
+
+impl Operation for View {
+    fn name(&self) -> &'static str {
+        "VIEW"
+    }
+
+    fn output(&self, src: &[&Tensor]) -> Result<Output, String> {
+        operands(src, 1, 1)?;
+        self.check(src[0])?;
+        let alias = Alias { src: 0, nb: self.nb, offset: self.offset };
+        Ok(Output { dtype: src[0].dtype, ne: self.ne, alias: Some(alias) })
+    }
+
+    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) {
+        nothing(src, out);
+    }
+}
+
+impl Operation for Reshape {
+    fn name(&self) -> &'static str {
+        "RESHAPE"
+    }
+
+    fn output(&self, src: &[&Tensor]) -> Result<Output, String> {
+        operands(src, 1, 1)?;
+        let t = src[0];
+        rule(t.is_contiguous(), || "only contiguous tensors can be reshaped".into())?;
+        let product = self.ne.iter().try_fold(1usize, |p, &n| p.checked_mul(n));
+        rule(product == Some(t.elements()), || format!("{:?} has another number of elements", self.ne))?;
+        let nb = contiguous_strides(t.dtype, self.ne).ok_or("rows must be whole blocks")?;
+        Ok(Output { dtype: t.dtype, ne: self.ne, alias: Some(Alias { src: 0, nb, offset: 0 }) })
+    }
+
+    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) {
+        nothing(src, out);
+    }
+}
+
+fn permuted(t: &Tensor, axes: [usize; 4]) -> Result<Output, String> {
+    let mut sorted = axes;
+    sorted.sort_unstable();
+    rule(sorted == [0, 1, 2, 3], || format!("{axes:?} is no permutation of 0, 1, 2, 3"))?;
+    rule(t.dtype.block() == 1 || axes[0] == 0, || "blocks cannot be split by a permutation".into())?;
+    let (mut ne, mut nb) = ([0; 4], [0; 4]);
+    for d in 0..4 {
+        ne[axes[d]] = t.ne[d];
+        nb[axes[d]] = t.nb[d];
+    }
+    Ok(Output { dtype: t.dtype, ne, alias: Some(Alias { src: 0, nb, offset: 0 }) })
+}
+
+impl Operation for Permute {
+    fn name(&self) -> &'static str {
+        "PERMUTE"
+    }
+
+    fn output(&self, src: &[&Tensor]) -> Result<Output, String> {
+        operands(src, 1, 1)?;
+        permuted(src[0], self.axes)
+    }
+
+    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) {
+        nothing(src, out);
+    }
+}
+
+impl Operation for Transpose {
+    fn name(&self) -> &'static str {
+        "TRANSPOSE"
+    }
+
+    fn output(&self, src: &[&Tensor]) -> Result<Output, String> {
+        operands(src, 1, 1)?;
+        permuted(src[0], [1, 0, 2, 3])
+    }
+
+    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) {
+        nothing(src, out);
+    }
+}
+
+/// Test cases: a chain of views, made visible by a copy.
+pub fn cases() -> Vec<Case> {
+    vec![
+        Case::new("RESHAPE, PERMUTE, VIEW, TRANSPOSE, CONT", |g, c| {
+            let x = c.leaf(g, "x", DType::F32, [24, 10, 1, 1], Fill::Uniform(-1.0, 1.0))?;
+            let x = g.reshape(x, [6, 4, 10, 1])?;
+            let x = g.permute(x, [0, 2, 1, 3])?;
+            let x = g.view(x, [6, 5, 4, 1], [4, 192, 24, 960], 96)?;
+            let x = g.transpose(x)?;
+            g.cont(x)
+        }),
+        Case::new("VIEW(one element)", |g, c| {
+            let x = c.leaf(g, "x", DType::F32, [7, 1, 1, 1], Fill::Uniform(-1.0, 1.0))?;
+            let x = g.view(x, [1, 1, 1, 1], [4, 4, 4, 4], 24)?;
+            g.scale(x, 2.0, 0.0)
+        }),
+    ]
+}

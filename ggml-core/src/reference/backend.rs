@@ -1,0 +1,342 @@
+//! The backend around the definitions.
+
+use super::{Operand, OperandMut};
+use crate::backend::{
+    Backend, Bindings, Buffer, DeviceInfo, DeviceMemory, Limits, PrepareOptions, Program, Slice, Stats, Support, Timing,
+    Usage,
+};
+use crate::dtype::DType;
+use crate::error::{Error, Phase, Result};
+use crate::graph::Graph;
+use crate::mapped::MappedBytes;
+use crate::phase::{self, Deadlines};
+use crate::plan::Plan;
+use crate::tensor::{Source, TensorId};
+use std::any::Any;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+const NAME: &str = "reference";
+
+/// The reference backend.
+#[derive(Debug)]
+pub struct ReferenceBackend {
+    device: DeviceInfo,
+    deadlines: Deadlines,
+    stats: Arc<Mutex<Stats>>,
+}
+
+/// Memory: bytes of our own, or a memory map.
+#[derive(Debug)]
+enum Memory {
+    Own(Mutex<Vec<u8>>),
+    Mapped(MappedBytes),
+}
+
+impl DeviceMemory for Memory {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// A lock whose holder cannot leave broken data behind.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn foreign() -> Error {
+    Error::argument("buffer", "belongs to another backend")
+}
+
+impl Memory {
+    fn of(buffer: &Buffer) -> Result<&Memory> {
+        buffer.downcast::<Memory>().ok_or_else(foreign)
+    }
+
+    fn read(&self, offset: usize, len: usize) -> Vec<u8> {
+        match self {
+            Memory::Own(bytes) => lock(bytes)[offset..offset + len].to_vec(),
+            Memory::Mapped(bytes) => bytes[offset..offset + len].to_vec(),
+        }
+    }
+
+    fn write(&self, offset: usize, data: &[u8]) -> Result<()> {
+        match self {
+            Memory::Own(bytes) => {
+                lock(bytes)[offset..offset + data.len()].copy_from_slice(data);
+                Ok(())
+            }
+            Memory::Mapped(_) => Err(Error::argument("buffer", "is a memory map and cannot be written")),
+        }
+    }
+}
+
+impl ReferenceBackend {
+    /// Opens the backend.
+    pub fn new(deadlines: Deadlines) -> ReferenceBackend {
+        let device = DeviceInfo {
+            backend: NAME.into(),
+            name: "f64 reference".into(),
+            driver: "diptych".into(),
+            versions: vec![("diptych".into(), env!("CARGO_PKG_VERSION").into())],
+            arch: "CPU".into(),
+            uuid: None,
+            memory: None,
+            features: vec![("accumulation".into(), "f64".into())],
+            overrides: Vec::new(),
+            limits: Limits { max_allocation: isize::MAX as u64, max_binding: isize::MAX as u64, alignment: 64 },
+        };
+        ReferenceBackend { device, deadlines, stats: Arc::default() }
+    }
+}
+
+impl Default for ReferenceBackend {
+    fn default() -> Self {
+        ReferenceBackend::new(Deadlines::default())
+    }
+}
+
+impl Backend for ReferenceBackend {
+    fn device(&self) -> &DeviceInfo {
+        &self.device
+    }
+
+    fn deadlines(&self) -> &Deadlines {
+        &self.deadlines
+    }
+
+    fn supports(&self, graph: &Graph, node: TensorId) -> Support {
+        for t in graph.operands(node).into_iter().chain([graph.tensor(node)]) {
+            if !t.dtype.info().computable {
+                return Support::no(format!("type {} has no decoder", t.dtype));
+            }
+        }
+        Support::Native
+    }
+
+    fn supports_weights(&self, dtype: DType) -> bool {
+        crate::op::mul_mat::WEIGHT_TYPES.contains(&dtype)
+    }
+
+    fn allocate(&self, bytes: usize, usage: Usage) -> Result<Buffer> {
+        let _span = phase::enter(Phase::Allocate, NAME);
+        let mut memory = Vec::new();
+        memory.try_reserve_exact(bytes).map_err(|_| Error::OutOfMemory {
+            backend: NAME.into(),
+            asked: bytes as u64,
+            free: None,
+            heap: "host memory".into(),
+        })?;
+        memory.resize(bytes, 0);
+        let mut stats = lock(&self.stats);
+        stats.driver_allocations += 1;
+        stats.allocated_bytes += bytes as u64;
+        Ok(Buffer::new(Arc::new(Memory::Own(Mutex::new(memory))), bytes, usage))
+    }
+
+    fn import(&self, bytes: MappedBytes) -> Result<Option<Buffer>> {
+        let len = bytes.len();
+        Ok(Some(Buffer::new(Arc::new(Memory::Mapped(bytes)), len, Usage::Weights)))
+    }
+
+    fn upload(&self, buffer: &Buffer, offset: usize, data: &[u8]) -> Result<()> {
+        buffer.check_range(offset, data.len())?;
+        lock(&self.stats).uploaded_bytes += data.len() as u64;
+        Memory::of(buffer)?.write(offset, data)
+    }
+
+    fn download(&self, buffer: &Buffer, offset: usize, out: &mut [u8]) -> Result<()> {
+        buffer.check_range(offset, out.len())?;
+        out.copy_from_slice(&Memory::of(buffer)?.read(offset, out.len()));
+        Ok(())
+    }
+
+    fn copy(&self, from: &Slice, to: &Slice, bytes: usize) -> Result<()> {
+        from.buffer.check_range(from.offset, bytes)?;
+        to.buffer.check_range(to.offset, bytes)?;
+        Memory::of(&to.buffer)?.write(to.offset, &Memory::of(&from.buffer)?.read(from.offset, bytes))
+    }
+
+    fn prepare(
+        &self,
+        graph: &Graph,
+        plan: &Plan,
+        bindings: &Bindings,
+        _options: PrepareOptions,
+    ) -> Result<Box<dyn Program>> {
+        let _span = phase::enter(Phase::Prepare, NAME);
+        let mut storage = HashMap::new();
+        for id in graph.ids() {
+            let t = graph.tensor(id);
+            if let Support::Unsupported { reason } = self.supports(graph, id) {
+                let op = t.op().map_or("LEAF", |o| o.name());
+                return Err(Error::Unsupported { backend: NAME.into(), op, node: t.name.clone(), reason });
+            }
+            if t.root != id {
+                continue;
+            }
+            let place = match t.source {
+                Source::Weight | Source::State => {
+                    let slice = bindings.leaves.get(&id).ok_or_else(|| {
+                        Error::argument("bindings", format!("'{}' has no storage", t.name))
+                    })?;
+                    slice.buffer.check_range(slice.offset, t.span_bytes())?;
+                    Memory::of(&slice.buffer)?;
+                    Storage::Bound(slice.clone())
+                }
+                Source::Input | Source::Node { .. } => Storage::Own(vec![0; t.span_bytes()]),
+            };
+            storage.insert(id, place);
+        }
+        let mut stats = lock(&self.stats);
+        stats.programs += 1;
+        stats.recordings += 1;
+        Ok(Box::new(ReferenceProgram {
+            graph: graph.clone(),
+            steps: plan.steps.clone(),
+            storage,
+            deadlines: self.deadlines.clone(),
+            ran: false,
+            stats: self.stats.clone(),
+        }))
+    }
+
+    fn stats(&self) -> Stats {
+        lock(&self.stats).clone()
+    }
+}
+
+/// Storage of a root tensor.
+#[derive(Debug)]
+enum Storage {
+    Own(Vec<u8>),
+    Bound(Slice),
+}
+
+struct ReferenceProgram {
+    graph: Graph,
+    steps: Vec<TensorId>,
+    storage: HashMap<TensorId, Storage>,
+    deadlines: Deadlines,
+    ran: bool,
+    stats: Arc<Mutex<Stats>>,
+}
+
+impl ReferenceProgram {
+    /// The storage of a tensor as bytes; a copy, so that a result can lie in the storage of an operand.
+    fn bytes(&self, id: TensorId) -> Result<Vec<u8>> {
+        let root = self.graph.tensor(self.graph.tensor(id).root);
+        match self.storage.get(&self.graph.tensor(id).root) {
+            Some(Storage::Own(bytes)) => Ok(bytes.clone()),
+            Some(Storage::Bound(slice)) => Ok(Memory::of(&slice.buffer)?.read(slice.offset, root.span_bytes())),
+            None => Err(Error::argument("tensor", format!("'{}' has no storage", root.name))),
+        }
+    }
+
+    fn put(&mut self, id: TensorId, data: Vec<u8>) -> Result<()> {
+        match self.storage.get_mut(&self.graph.tensor(id).root) {
+            Some(Storage::Own(bytes)) => {
+                *bytes = data;
+                Ok(())
+            }
+            Some(Storage::Bound(slice)) => Memory::of(&slice.buffer)?.write(slice.offset, &data),
+            None => Err(Error::argument("tensor", "has no storage")),
+        }
+    }
+
+    fn compute(&mut self, id: TensorId) -> Result<()> {
+        let tensor = self.graph.tensor(id);
+        let Source::Node { op, src } = &tensor.source else { return Ok(()) };
+        let inputs: Vec<Vec<u8>> = src.iter().map(|&s| self.bytes(s)).collect::<Result<_>>()?;
+        let operands: Vec<Operand<'_>> =
+            src.iter().zip(&inputs).map(|(&s, bytes)| Operand::new(self.graph.tensor(s), bytes)).collect();
+        let mut result = self.bytes(id)?;
+        op.definition().reference(&operands, &mut OperandMut::new(tensor, &mut result));
+        self.put(id, result)
+    }
+
+    fn window(&self, id: TensorId, len: usize) -> Result<(usize, usize)> {
+        let t = self.graph.tensor(id);
+        if !t.is_contiguous() || t.dense_bytes() != len {
+            return Err(Error::argument(
+                "tensor",
+                format!("{} has {} contiguous bytes, not {len}", t.describe(), t.dense_bytes()),
+            ));
+        }
+        Ok((t.offset, t.offset + len))
+    }
+}
+
+impl Program for ReferenceProgram {
+    fn write(&mut self, tensor: TensorId, data: &[u8]) -> Result<()> {
+        let (from, to) = self.window(tensor, data.len())?;
+        let mut bytes = self.bytes(tensor)?;
+        bytes[from..to].copy_from_slice(data);
+        self.put(tensor, bytes)
+    }
+
+    fn read(&mut self, tensor: TensorId, out: &mut [u8]) -> Result<()> {
+        let (from, to) = self.window(tensor, out.len())?;
+        out.copy_from_slice(&self.bytes(tensor)?[from..to]);
+        Ok(())
+    }
+
+    fn run(&mut self) -> Result<Timing> {
+        let phase = if self.ran { Phase::Compute } else { Phase::FirstCompute };
+        let _span = phase::enter(phase, NAME);
+        let start = Instant::now();
+        for i in 0..self.steps.len() {
+            self.compute(self.steps[i])?;
+            if start.elapsed() > self.deadlines.compute {
+                return Err(Error::Timeout {
+                    backend: NAME.into(),
+                    phase,
+                    node: Some(self.graph.tensor(self.steps[i]).name.clone()),
+                    after: self.deadlines.compute,
+                });
+            }
+        }
+        self.ran = true;
+        lock(&self.stats).submissions += 1;
+        Ok(Timing { host: start.elapsed(), device: None })
+    }
+
+    fn run_step(&mut self, step: usize) -> Result<Timing> {
+        let start = Instant::now();
+        let id = *self.steps.get(step).ok_or_else(|| Error::argument("step", format!("{step} is not in the plan")))?;
+        self.compute(id)?;
+        Ok(Timing { host: start.elapsed(), device: None })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Precision;
+
+    /// A product small enough to do by hand, through the whole interface.
+    #[test]
+    fn product_by_hand() {
+        let mut g = Graph::new();
+        let a = g.leaf("a", DType::F32, [2, 3, 1, 1], Source::Weight).unwrap();
+        let b = g.leaf("b", DType::F32, [2, 2, 1, 1], Source::Input).unwrap();
+        let d = g.mul_mat(a, b).unwrap();
+        g.output(d);
+        let backend = ReferenceBackend::default();
+        let plan = Plan::new(&g, 64, Precision::Exact).unwrap();
+        let buffer = backend.allocate(24, Usage::Weights).unwrap();
+        backend.upload(&buffer, 0, bytemuck::cast_slice(&[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0])).unwrap();
+        let mut bindings = Bindings::default();
+        assert!(backend.prepare(&g, &plan, &bindings, PrepareOptions::default()).is_err(), "a weight without storage");
+        bindings.leaves.insert(a, Slice { buffer, offset: 0 });
+        let mut program = backend.prepare(&g, &plan, &bindings, PrepareOptions::default()).unwrap();
+        program.write(b, bytemuck::cast_slice(&[1.0f32, 10.0, 0.5, -1.0])).unwrap();
+        assert!(program.write(b, &[0; 3]).is_err());
+        program.run().unwrap();
+        let mut out = [0.0f32; 6];
+        program.read(d, bytemuck::cast_slice_mut(&mut out)).unwrap();
+        assert_eq!(out, [21.0, 43.0, 65.0, -1.5, -2.5, -3.5]);
+        assert!(program.run_step(1).is_err());
+    }
+}
