@@ -117,7 +117,7 @@ pub const DTYPES: &[DTypeInfo] = &[
     entry(DType::Q3_K, "Q3_K", 256, 110, false),
     entry(DType::Q4_K, "Q4_K", 256, 144, false),
     entry(DType::Q5_K, "Q5_K", 256, 176, false),
-    entry(DType::Q6_K, "Q6_K", 256, 210, false),
+    entry(DType::Q6_K, "Q6_K", 256, 210, true),
     entry(DType::Q8_K, "Q8_K", 256, 292, false),
     entry(DType::IQ2_XXS, "IQ2_XXS", 256, 66, false),
     entry(DType::IQ2_XS, "IQ2_XS", 256, 74, false),
@@ -180,7 +180,7 @@ impl DType {
     /// Bytes of a row of `n` elements; `None` if `n` is no multiple of the block or the product overflows.
     pub fn row_bytes(self, n: usize) -> Option<usize> {
         let info = self.info();
-        if n % info.block != 0 { None } else { (n / info.block).checked_mul(info.bytes) }
+        if !n.is_multiple_of(info.block) { None } else { (n / info.block).checked_mul(info.bytes) }
     }
 }
 

@@ -8,7 +8,7 @@ use crate::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
 /// Types that `a` may have.
-pub const WEIGHT_TYPES: &[DType] = &[DType::F32, DType::F16, DType::BF16, DType::Q8_0, DType::Q4_0];
+pub const WEIGHT_TYPES: &[DType] = &[DType::F32, DType::F16, DType::BF16, DType::Q8_0, DType::Q4_0, DType::Q6_K];
 
 /// Matrix product.
 ///
@@ -60,7 +60,12 @@ pub fn cases() -> Vec<Case> {
     for &dtype in WEIGHT_TYPES {
         let block = dtype.block();
         // (k in blocks of 32 or elements, m, n): one column, few columns, tiles and their borders.
-        let k = |blocks: usize, odd: usize| if block > 1 { blocks * block } else { odd };
+        let k = |blocks: usize, odd: usize| match block {
+            1 => odd,
+            // Blocks of 256: an eighth of them makes rows as long.
+            256 => blocks.div_ceil(8) * block + if blocks > 2 { block } else { 0 },
+            _ => blocks * block,
+        };
         let shapes = [
             (k(1, 1), 1, 1),
             (k(2, 64), 64, 1),
@@ -81,8 +86,9 @@ pub fn cases() -> Vec<Case> {
         }
         for (a2, a3, b2, b3, n) in [(2, 1, 4, 3, 1), (3, 2, 3, 2, 9), (1, 1, 2, 2, 40)] {
             cases.push(Case::new(format!("MUL_MAT({dtype}, a=[{a2}, {a3}], b=[{b2}, {b3}], n={n})"), |g, c| {
-                let a = c.leaf(g, "a", dtype, [64, 21, a2, a3], Fill::Uniform(-1.0, 1.0))?;
-                let b = c.leaf(g, "b", DType::F32, [64, n, b2, b3], Fill::Uniform(-1.0, 1.0))?;
+                let k = block.max(64);
+                let a = c.leaf(g, "a", dtype, [k, 21, a2, a3], Fill::Uniform(-1.0, 1.0))?;
+                let b = c.leaf(g, "b", DType::F32, [k, n, b2, b3], Fill::Uniform(-1.0, 1.0))?;
                 g.mul_mat(a, b)
             }));
         }

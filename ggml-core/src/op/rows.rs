@@ -114,7 +114,7 @@ impl Operation for SetRows {
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for dtype in WEIGHT_TYPES.iter().copied().chain([DType::I32]) {
-        let n = if dtype.block() > 1 { 96 } else { 77 };
+        let n = if dtype.block() > 1 { 3 * dtype.block() } else { 77 };
         for (rows, ids, b2, b3) in [(1, 1, 1, 1), (40, 9, 1, 1), (11, 300, 2, 3)] {
             cases.push(Case::new(format!("GET_ROWS({dtype}, rows={rows}, ids={ids}, [{b2}, {b3}])"), |g, c| {
                 let fill = if dtype == DType::I32 { Fill::Ids(1000) } else { Fill::Uniform(-1.0, 1.0) };

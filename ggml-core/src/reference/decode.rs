@@ -18,8 +18,21 @@ pub(super) fn element(dtype: DType, block: &[u8], i: usize) -> f64 {
             let nibble = if i < 16 { byte & 15 } else { byte >> 4 };
             half_float(block) * (f64::from(nibble) - 8.0)
         }
+        DType::Q6_K => q6_k(block, i),
         _ => f64::NAN,
     }
+}
+
+/// 128 bytes of low nibbles, 64 bytes of upper bit pairs, 16 signed scales, one F16 scale of the scales; 32 stands for
+/// zero. Elements come in halves of 128, each of four quarters of 32: quarters 0 and 1 in the low nibbles of 64 bytes,
+/// 2 and 3 in their high nibbles; quarter `n` in bits `2 n` of the half's 32 bytes of pairs; a scale for 16 elements.
+fn q6_k(block: &[u8], i: usize) -> f64 {
+    let (half, quarter, lane) = (i / 128, i % 128 / 32, i % 32);
+    let byte = block[half * 64 + quarter % 2 * 32 + lane];
+    let low = if quarter < 2 { byte & 15 } else { byte >> 4 };
+    let high = block[128 + half * 32 + lane] >> (2 * quarter) & 3;
+    let scale = block[192 + half * 8 + quarter * 2 + lane / 16] as i8;
+    half_float(&block[208..]) * f64::from(scale) * (f64::from(high << 4 | low) - 32.0)
 }
 
 /// An IEEE binary16 from its fields.
@@ -71,6 +84,11 @@ mod tests {
         let mut q4 = vec![0x00, 0xc0]; // -2
         q4.extend((0..16).map(|i| i as u8 | 0xf0 - (i as u8) << 4));
         assert_eq!((element(DType::Q4_0, &q4, 3), element(DType::Q4_0, &q4, 8)), (10.0, 0.0));
+        let mut q6 = vec![0u8; 210];
+        (q6[209], q6[192 + 8 + 5]) = (0x3c, 3); // scale 1; the scale of elements 208..224 is 3
+        (q6[64 + 16], q6[128 + 32 + 16]) = (0x5a, 0b11_10_01_00);
+        // Element 208: second half, third quarter, lane 16: high nibble 5, pair 2.
+        assert_eq!(element(DType::Q6_K, &q6, 208), 3.0 * (2.0 * 16.0 + 5.0 - 32.0));
         let mut out = [0; 2];
         store(DType::BF16, &mut out, 1.00390625); // half-way: to even
         assert_eq!(u16::from_le_bytes(out), 0x3f80);

@@ -1,0 +1,82 @@
+//! Writes the logits of a prompt as an array file.
+//!
+//! `cargo run --release --example logits -- --model F --tokens 1,2,3 --out X.npy`
+
+use clap::Parser;
+use diptych::{Error, Model, OpenOptions, Precision, Result, SessionOptions, greedy};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Computes the logits after every token of a prompt and writes them as a NumPy array file, F32 [tokens, vocabulary].
+#[derive(Parser)]
+#[command(version)]
+struct Args {
+    /// GGUF file.
+    #[arg(long)]
+    model: PathBuf,
+    /// Token ids.
+    #[arg(long, value_delimiter = ',', required = true)]
+    tokens: Vec<u32>,
+    /// reference, cpu, vulkan[:N] or hip[:N].
+    #[arg(long, default_value = "cpu")]
+    backend: String,
+    /// exact: no activation below F32; fast: F16 or 8-bit activations allowed.
+    #[arg(long, default_value = "fast", value_parser = parse_precision)]
+    precision: Precision,
+    /// Tokens of one batch.
+    #[arg(long, default_value_t = 512)]
+    batch: usize,
+    /// Generate this many tokens greedily after the prompt and print their ids.
+    #[arg(long, default_value_t = 0)]
+    predict: usize,
+    /// Array file to write.
+    #[arg(long)]
+    out: PathBuf,
+}
+
+fn parse_precision(text: &str) -> std::result::Result<Precision, String> {
+    Precision::from_name(text).ok_or_else(|| format!("'{text}' is neither exact nor fast"))
+}
+
+fn run(args: &Args) -> Result<()> {
+    let backend = diptych::open(&args.backend, &OpenOptions::default())?;
+    let model = Model::load(&args.model, backend)?;
+    let context = args.tokens.len() + args.predict;
+    if context > model.hparams().context {
+        let why = format!("{context} positions are needed, the model's context has {}", model.hparams().context);
+        return Err(Error::argument("tokens", why));
+    }
+    let options = SessionOptions {
+        context: Some(context),
+        batch: args.batch,
+        precision: args.precision,
+        ..SessionOptions::default()
+    };
+    let mut session = model.session(&options)?;
+    let logits = session.logits(&args.tokens)?;
+    let vocabulary = model.hparams().vocabulary;
+    diptych::npy::write(&args.out, args.tokens.len(), vocabulary, &logits)?;
+    let mut row = logits[logits.len() - vocabulary..].to_vec();
+    let mut ids = Vec::new();
+    for i in 0..args.predict {
+        let token = greedy(&row);
+        ids.push(token.to_string());
+        if i + 1 < args.predict {
+            row = session.decode(token)?;
+        }
+    }
+    if !ids.is_empty() {
+        println!("{}", ids.join(","));
+    }
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(2)
+        }
+    }
+}

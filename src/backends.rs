@@ -1,0 +1,150 @@
+//! Backends by name: `reference`, `cpu`, `vulkan[:N]`, `hip[:N]`, and `null[=fault]` for tests.
+
+use backend_hip::{HipBackend, HipOptions};
+use backend_vulkan::{ArchClass, VulkanBackend, VulkanOptions};
+use ggml_core::backend::Backend;
+use ggml_core::cpu::{CpuBackend, CpuOptions};
+use ggml_core::null::{Fault, NullBackend, NullOptions};
+use ggml_core::phase::Deadlines;
+use ggml_core::reference::ReferenceBackend;
+use ggml_core::{Error, Result};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// Names that [`open`] takes, for messages.
+pub const NAMES: &str = "reference, cpu, vulkan[:N], hip[:N]";
+
+/// A backend's name, parsed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum BackendName {
+    /// f64 on one thread.
+    Reference,
+    /// SIMD and threads.
+    Cpu,
+    /// A Vulkan device by index, or the preferred one.
+    Vulkan(Option<usize>),
+    /// A HIP device by index, or the first.
+    Hip(Option<usize>),
+    /// Computes nothing; with a fault, see [`Fault::parse`].
+    Null(Option<String>),
+}
+
+impl FromStr for BackendName {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<BackendName> {
+        let unknown = || Error::argument(format!("backend '{text}'"), format!("is unknown; there are {NAMES}"));
+        let index = |rest: Option<&str>| match rest {
+            None => Ok(None),
+            Some(n) => n.parse::<usize>().map(Some).map_err(|_| unknown()),
+        };
+        if let Some(fault) = text.strip_prefix("null=") {
+            Fault::parse(fault)?;
+            return Ok(BackendName::Null(Some(fault.into())));
+        }
+        let (kind, rest) = match text.split_once(':') {
+            Some((kind, rest)) => (kind, Some(rest)),
+            None => (text, None),
+        };
+        match (kind, rest) {
+            ("reference", None) => Ok(BackendName::Reference),
+            ("cpu", None) => Ok(BackendName::Cpu),
+            ("null", None) => Ok(BackendName::Null(None)),
+            ("vulkan", rest) => Ok(BackendName::Vulkan(index(rest)?)),
+            ("hip", rest) => Ok(BackendName::Hip(index(rest)?)),
+            _ => Err(unknown()),
+        }
+    }
+}
+
+impl std::fmt::Display for BackendName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let indexed = |f: &mut std::fmt::Formatter<'_>, kind: &str, n: &Option<usize>| match n {
+            Some(n) => write!(f, "{kind}:{n}"),
+            None => f.write_str(kind),
+        };
+        match self {
+            BackendName::Reference => f.write_str("reference"),
+            BackendName::Cpu => f.write_str("cpu"),
+            BackendName::Vulkan(n) => indexed(f, "vulkan", n),
+            BackendName::Hip(n) => indexed(f, "hip", n),
+            BackendName::Null(None) => f.write_str("null"),
+            BackendName::Null(Some(fault)) => write!(f, "null={fault}"),
+        }
+    }
+}
+
+/// How to open a backend. What a backend has no use for it ignores.
+#[derive(Clone, Debug, Default)]
+pub struct OpenOptions {
+    /// Deadlines of all phases.
+    pub deadlines: Deadlines,
+    /// Threads of the `cpu` backend; default: all cores.
+    pub threads: Option<usize>,
+    /// Vulkan: the architecture class to tune for, by name ("AMD_GCN"), instead of the device's own.
+    pub vulkan_arch: Option<String>,
+    /// Vulkan: run under the validation layers.
+    pub vulkan_validation: bool,
+    /// Record which node is running, so that a hang or a lost device can be blamed. Costs a little on GPUs.
+    pub breadcrumbs: bool,
+    /// HIP: the runtime library to load.
+    pub hip_library: Option<PathBuf>,
+    /// `null`: what a crash does.
+    pub crash: Option<fn()>,
+}
+
+/// Opens a backend by name.
+pub fn open(name: &str, options: &OpenOptions) -> Result<Arc<dyn Backend>> {
+    open_named(&name.parse()?, options)
+}
+
+/// Opens a backend.
+pub fn open_named(name: &BackendName, options: &OpenOptions) -> Result<Arc<dyn Backend>> {
+    let deadlines = options.deadlines.clone();
+    Ok(match name {
+        BackendName::Reference => Arc::new(ReferenceBackend::new(deadlines)),
+        BackendName::Cpu => {
+            let options = CpuOptions { threads: options.threads, deadlines, ..CpuOptions::default() };
+            Arc::new(CpuBackend::open(options)?)
+        }
+        BackendName::Vulkan(device) => {
+            let arch = options.vulkan_arch.as_deref().map(str::parse::<ArchClass>).transpose()?;
+            let base = VulkanOptions::from_env()?;
+            let options = VulkanOptions {
+                device: *device,
+                arch: arch.or(base.arch),
+                deadlines,
+                validation: options.vulkan_validation || base.validation,
+                breadcrumbs: options.breadcrumbs || base.breadcrumbs,
+                ..base
+            };
+            Arc::new(VulkanBackend::open(options)?)
+        }
+        BackendName::Hip(device) => {
+            let base = HipOptions::from_env()?;
+            let library = options.hip_library.clone().or(base.library.clone());
+            Arc::new(HipBackend::open(HipOptions { device: *device, deadlines, library, ..base })?)
+        }
+        BackendName::Null(fault) => {
+            let fault = fault.as_deref().map(Fault::parse).transpose()?;
+            Arc::new(NullBackend::open(NullOptions { fault, deadlines, crash: options.crash })?)
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names() {
+        for name in ["reference", "cpu", "vulkan", "vulkan:3", "hip", "hip:0", "null", "null=hang@compute:x"] {
+            assert_eq!(name.parse::<BackendName>().unwrap().to_string(), name);
+        }
+        for name in ["", "gpu", "cpu:1", "vulkan:x", "vulkan:-1", "null=bang", "reference:0"] {
+            let error = name.parse::<BackendName>().unwrap_err();
+            assert!(matches!(error, Error::InvalidArgument { .. }), "{name}");
+        }
+    }
+}

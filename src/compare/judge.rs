@@ -1,0 +1,159 @@
+//! From results to comparisons and a verdict.
+
+use super::nodes::{NodeFile, has_quantised_weights};
+use super::protocol::PerNode;
+use super::report::{Comparison, Divergence, LogitsReport, NodeReport, Record, Report, Status};
+use super::{CompareOptions, logits_path, nodes_path};
+use crate::backends::BackendName;
+use crate::model::ModelFile;
+use crate::npy;
+use ggml_core::encode::decode_plain;
+use ggml_core::metrics::{Distance, distance, kl_divergence, top1_agreement};
+use ggml_core::plan::Precision;
+use ggml_core::{DType, Result};
+use std::path::Path;
+
+/// Greedy ids that differ where the reference's two best logits are closer than this many times the RMS error of the
+/// logits are no disagreement: either of them may win.
+const MARGIN_FACTOR: f64 = 10.0;
+
+pub(super) fn judge(report: &mut Report, options: &CompareOptions, model: &Path) -> Result<()> {
+    let quantised = has_quantised_weights(ModelFile::open(model)?.gguf());
+    let bound = logits_bound(options.precision, quantised);
+    let records = report.records.clone();
+    let reference = records.iter().find(|r| r.backend == report.reference);
+    let mut findings: Vec<String> = records.iter().filter_map(failure).collect();
+    if let Some(reference) = reference.filter(|r| r.status == Status::Ok) {
+        for record in records.iter().filter(|r| r.status == Status::Ok && r.backend != reference.backend) {
+            let comparison = compare(record, reference, options, bound)?;
+            if let Some(why) = &comparison.disagreement {
+                findings.push(format!("{} differs from {}: {why}", record.backend, reference.backend));
+            }
+            report.comparisons.push(comparison);
+        }
+    } else if !findings.iter().any(|f| f.starts_with(&report.reference)) {
+        findings.push(format!("{} has no result: nothing to compare with", report.reference));
+    }
+    report.verdict.agree = findings.is_empty();
+    report.verdict.findings = findings;
+    Ok(())
+}
+
+/// The largest NMSE of logits that counts as agreement. Exact: what F32 rounding makes of some tens of layers. Fast:
+/// activations rounded to F16 for float weights; to 8 bits for block-quantised ones, where published native paths show
+/// up to 1e-3 for llama-like models.
+fn logits_bound(precision: Precision, quantised: bool) -> f64 {
+    match (precision, quantised) {
+        (Precision::Exact, _) => 1e-6,
+        (Precision::Fast, false) => 1e-5,
+        (Precision::Fast, true) => 5e-3,
+    }
+}
+
+fn failure(record: &Record) -> Option<String> {
+    if matches!(record.status, Status::Ok | Status::Unsupported) {
+        return None;
+    }
+    let at = |what: &str, value: &Option<String>| value.as_ref().map(|v| format!(" {what} {v}")).unwrap_or_default();
+    Some(format!(
+        "{}: {}{}{}: {}",
+        record.backend,
+        record.status,
+        at("in phase", &record.phase),
+        at("at node", &record.node),
+        record.message.as_deref().unwrap_or("no message")
+    ))
+}
+
+fn compare(record: &Record, reference: &Record, options: &CompareOptions, bound: f64) -> Result<Comparison> {
+    let path = |name: &str| -> Result<_> { Ok(logits_path(&options.out, &name.parse::<BackendName>()?)) };
+    let (_, n, got) = npy::read(&path(&record.backend)?)?;
+    let (_, _, want) = npy::read(&path(&reference.backend)?)?;
+    let d = distance(&got, &want);
+    let logits = LogitsReport {
+        nmse: d.nmse,
+        max_abs: d.max_abs,
+        kl: kl_divergence(&got, &want, n),
+        top1_agreement: top1_agreement(&got, &want, n),
+        non_finite: d.non_finite,
+    };
+    let nodes = match options.per_node {
+        PerNode::Off => Vec::new(),
+        _ => compare_nodes(record, reference, options)?,
+    };
+    let out_of_bounds = |n: &&NodeReport| n.nmse.is_nan() || n.nmse > n.bound;
+    let first_divergence = nodes.iter().find(out_of_bounds).map(|n| Divergence {
+        node: n.node.clone(),
+        op: n.op.clone(),
+        nmse: n.nmse,
+    });
+    let greedy_divergence_at = record.token_ids.iter().zip(&reference.token_ids).position(|(a, b)| a != b);
+    let rms = rms_error(&d, &want);
+    let mut comparison = Comparison {
+        lhs: record.backend.clone(),
+        rhs: reference.backend.clone(),
+        offload: -1,
+        logits,
+        bound,
+        first_divergence,
+        nodes,
+        greedy_divergence_at,
+        disagreement: None,
+    };
+    comparison.disagreement = disagreement(&comparison, options.per_node, reference, rms);
+    Ok(comparison)
+}
+
+/// Root mean square error per logit.
+fn rms_error(d: &Distance, want: &[f32]) -> f64 {
+    let norm: f64 = want.iter().map(|&x| f64::from(x) * f64::from(x)).sum();
+    (d.nmse * norm / want.len().max(1) as f64).sqrt()
+}
+
+fn disagreement(c: &Comparison, per_node: PerNode, reference: &Record, rms: f64) -> Option<String> {
+    if c.logits.nmse.is_nan() || c.logits.nmse > c.bound {
+        return Some(format!("NMSE of the logits is {:.1e}, the bound {:.0e}", c.logits.nmse, c.bound));
+    }
+    // Chained results carry the errors of all nodes before, so only isolated ones are held to the bound of a node.
+    if let Some(d) = c.first_divergence.as_ref().filter(|_| per_node == PerNode::Isolated) {
+        return Some(format!("node '{}' ({}) has NMSE {:.1e}", d.node, d.op, d.nmse));
+    }
+    let at = c.greedy_divergence_at?;
+    let margin = f64::from(reference.margins.get(at).copied().unwrap_or(0.0));
+    (margin > MARGIN_FACTOR * rms).then(|| {
+        format!("token {at} differs although the two best logits are {margin:.3} apart (RMS error {rms:.1e})")
+    })
+}
+
+/// The largest NMSE of one node: as in the operation tests, see [`ggml_core::catalogue::bound`].
+fn node_bound(op: &str, operand: DType, precision: Precision) -> f64 {
+    let fast = precision == Precision::Fast && operand != DType::F32;
+    if op == "MUL_MAT" && fast { 5e-4 } else { 1e-7 }
+}
+
+fn compare_nodes(record: &Record, reference: &Record, options: &CompareOptions) -> Result<Vec<NodeReport>> {
+    let path = |name: &str| -> Result<_> { Ok(nodes_path(&options.out, &name.parse::<BackendName>()?)) };
+    let (got, want) = (NodeFile::open(&path(&record.backend)?)?, NodeFile::open(&path(&reference.backend)?)?);
+    let mut nodes = Vec::new();
+    for entry in &want.entries {
+        let mut node = NodeReport {
+            node: entry.name.clone(),
+            op: entry.op.clone(),
+            dtype: entry.dtype.name().into(),
+            operand_type: entry.operand_type.name().into(),
+            shape: entry.ne,
+            nmse: f64::INFINITY,
+            max_abs: f64::INFINITY,
+            ulp: u64::MAX,
+            non_finite: 0,
+            bound: node_bound(&entry.op, entry.operand_type, options.precision),
+        };
+        if let Some(other) = got.find(&entry.name) {
+            let x = decode_plain(other.dtype, got.bytes(other))?;
+            let r = decode_plain(entry.dtype, want.bytes(entry))?;
+            node.set(&distance(&x, &r));
+        }
+        nodes.push(node);
+    }
+    Ok(nodes)
+}

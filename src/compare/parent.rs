@@ -1,0 +1,244 @@
+//! The parent's side: start a child, listen, end it when it hangs, and make a record of what happened.
+
+use super::child::CHILD;
+use super::protocol::{Message, Work};
+use super::report::{BackendReport, Record, Status};
+use super::{Progress, file_name};
+use ggml_core::{Error, Result};
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// A child's own deadlines end a phase first; the parent waits this much longer before it ends the child.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Bytes of a log that are quoted as last words.
+const LAST_WORDS: usize = 400;
+
+pub(super) struct ChildOutcome {
+    pub(super) backend: BackendReport,
+    pub(super) record: Record,
+}
+
+/// What the parent knows of a running child.
+#[derive(Default)]
+struct Watch {
+    backend: BackendReport,
+    record: Record,
+    /// Phases that were entered and not left.
+    open: Vec<String>,
+    last_phase: Option<String>,
+    finished: bool,
+}
+
+impl Watch {
+    fn hear(&mut self, message: Message) {
+        match message {
+            Message::Enter { phase } => {
+                self.last_phase = Some(phase.clone());
+                self.open.push(phase);
+            }
+            Message::Exit { phase } => {
+                if let Some(at) = self.open.iter().rposition(|p| *p == phase) {
+                    self.open.truncate(at);
+                }
+            }
+            Message::Node { name } => self.record.node = Some(name),
+            Message::Device { device } => self.backend.fill(&device),
+            Message::Progress { .. } => {}
+            Message::Done(done) => {
+                self.finished = true;
+                let r = &mut self.record;
+                r.status = Status::Ok;
+                r.node = None;
+                (r.load_s, r.prompt_s, r.eval_s) = (Some(done.load_s), Some(done.prompt_s), Some(done.eval_s));
+                r.tokens = done.token_ids.len();
+                // The first token comes from the prompt's logits.
+                let generated = r.tokens.saturating_sub(1) as f64;
+                r.tokens_per_s = (generated > 0.0 && done.eval_s > 0.0).then(|| generated / done.eval_s);
+                (r.token_ids, r.margins) = (done.token_ids, done.margins);
+                r.driver_allocations = Some(done.stats.driver_allocations);
+            }
+            Message::Failed(failed) => {
+                self.finished = true;
+                let r = &mut self.record;
+                r.status = match failed.status.as_str() {
+                    "unsupported" => Status::Unsupported,
+                    "hang" => Status::Hang,
+                    _ => Status::Error,
+                };
+                r.phase = failed.phase.or_else(|| self.open.last().cloned());
+                r.node = failed.node.or(r.node.take());
+                r.message = Some(failed.message);
+            }
+        }
+    }
+
+    /// The phase that the child was in when it was last heard of.
+    fn phase(&self) -> Option<String> {
+        self.open.last().or(self.last_phase.as_ref()).cloned()
+    }
+}
+
+/// Runs a child to its end. If it dies or hangs while it computes and nobody knows at which node, a second child runs
+/// the same graph node by node to find out.
+pub(super) fn run_child(work: &Work, out: &Path, progress: Progress<'_>) -> Result<ChildOutcome> {
+    let mut watch = watch_child(work, out, progress)?;
+    let computing = watch.record.phase.as_deref().is_some_and(|p| p.ends_with("compute"));
+    let died = matches!(watch.record.status, Status::Crash | Status::Hang);
+    if died && computing && watch.record.node.is_none() {
+        progress(&format!("{}: looking for the node", work.backend));
+        let stepwise = Work { stepwise: true, ..work.clone() };
+        watch.record.node = watch_child(&stepwise, out, progress)?.record.node;
+    }
+    Ok(ChildOutcome { backend: watch.backend, record: watch.record })
+}
+
+fn watch_child(work: &Work, out: &Path, progress: Progress<'_>) -> Result<Watch> {
+    let stem = format!("{}{}", file_stem(&work.backend), if work.stepwise { ".stepwise" } else { "" });
+    let (work_path, log_path) = (out.join(format!("{stem}.work.json")), out.join(format!("{stem}.log")));
+    let text = serde_json::to_string_pretty(work)
+        .map_err(|e| Error::Io { path: work_path.clone(), what: e.to_string() })?;
+    std::fs::write(&work_path, text).map_err(|e| Error::io(&work_path, &e))?;
+
+    let mut watch = Watch::default();
+    watch.backend.name = work.backend.clone();
+    watch.record.backend = work.backend.clone();
+    watch.record.offload = -1;
+    let start = Instant::now();
+    let (mut child, lines) = spawn(&work_path, &log_path)?;
+    watch.record.pid = child.id();
+    let limit = work.timeout + GRACE;
+    let hung = listen(&lines, limit, &mut watch, &mut |what| progress(&format!("{}: {what}", work.backend)));
+    if hung {
+        let _ = child.kill();
+    }
+    let status = child.wait().map_err(|e| Error::io(&log_path, &e))?;
+    watch.record.elapsed_s = start.elapsed().as_secs_f64();
+    conclude(&mut watch, status, hung, limit, &log_path);
+    Ok(watch)
+}
+
+fn file_stem(backend: &str) -> String {
+    backend.parse().map(|name| file_name(&name)).unwrap_or_else(|_| "child".into())
+}
+
+fn spawn(work: &Path, log: &PathBuf) -> Result<(Child, Receiver<String>)> {
+    let program = std::env::current_exe().map_err(|e| Error::io("the program's own path", &e))?;
+    let stderr = std::fs::File::create(log).map_err(|e| Error::io(log, &e))?;
+    let mut child = Command::new(&program)
+        .arg(CHILD)
+        .arg(work)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(stderr)
+        .spawn()
+        .map_err(|e| Error::io(&program, &e))?;
+    let stdout = child.stdout.take().ok_or_else(|| Error::argument("child", "has no standard output"))?;
+    let (sender, lines) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(stdout).lines().map_while(|l| l.ok()) {
+            if sender.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    Ok((child, lines))
+}
+
+/// Listens until the child has closed its output; true if it said nothing for longer than the limit.
+fn listen(lines: &Receiver<String>, limit: Duration, watch: &mut Watch, progress: &mut dyn FnMut(&str)) -> bool {
+    loop {
+        match lines.recv_timeout(limit) {
+            Ok(line) => {
+                // A driver may print on standard output too.
+                if let Ok(message) = serde_json::from_str::<Message>(&line) {
+                    if let Message::Progress { what } = &message {
+                        progress(what);
+                    }
+                    watch.hear(message);
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => return true,
+            Err(RecvTimeoutError::Disconnected) => return false,
+        }
+    }
+}
+
+fn conclude(watch: &mut Watch, status: ExitStatus, hung: bool, limit: Duration, log: &Path) {
+    let phase = watch.phase();
+    let record = &mut watch.record;
+    if hung {
+        record.status = Status::Hang;
+        record.phase = phase;
+        record.message = Some(format!("said nothing for {:.0} s and was ended", limit.as_secs_f64()));
+    } else if !watch.finished && (status.signal().is_some() || !status.success()) {
+        record.status = Status::Crash;
+        record.phase = phase;
+        record.signal = status.signal().map(signal_name);
+        let words = last_words(log);
+        record.message = Some(match (&record.signal, words.is_empty()) {
+            (Some(signal), true) => format!("died of {signal}"),
+            (Some(signal), false) => format!("died of {signal}: {words}"),
+            (None, _) => format!("left with status {}: {words}", status.code().unwrap_or(-1)),
+        });
+    } else if !watch.finished {
+        // A stepwise child that found nothing.
+        record.status = Status::Ok;
+        record.node = None;
+    } else if let Some(signal) = status.signal() {
+        // The work was done and the process died while it gave everything back.
+        record.status = Status::Crash;
+        record.phase = Some("close".into());
+        record.signal = Some(signal_name(signal));
+        record.message = Some(format!("died of {} after its work was done", signal_name(signal)));
+    }
+}
+
+/// The end of a log in one line.
+fn last_words(log: &Path) -> String {
+    let bytes = std::fs::read(log).unwrap_or_default();
+    let tail = &bytes[bytes.len().saturating_sub(LAST_WORDS)..];
+    String::from_utf8_lossy(tail).split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Name of a signal that ends processes.
+fn signal_name(signal: i32) -> String {
+    let name = match signal {
+        libc::SIGSEGV => "SIGSEGV",
+        libc::SIGABRT => "SIGABRT",
+        libc::SIGBUS => "SIGBUS",
+        libc::SIGILL => "SIGILL",
+        libc::SIGFPE => "SIGFPE",
+        libc::SIGKILL => "SIGKILL",
+        libc::SIGTERM => "SIGTERM",
+        libc::SIGTRAP => "SIGTRAP",
+        libc::SIGSYS => "SIGSYS",
+        other => return format!("signal {other}"),
+    };
+    name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_open_phase_is_the_innermost() {
+        let mut watch = Watch::default();
+        let enter = |p: &str| Message::Enter { phase: p.into() };
+        let exit = |p: &str| Message::Exit { phase: p.into() };
+        assert_eq!(watch.phase(), None);
+        watch.hear(enter("prepare"));
+        watch.hear(enter("compile"));
+        assert_eq!(watch.phase().as_deref(), Some("compile"));
+        watch.hear(exit("compile"));
+        assert_eq!(watch.phase().as_deref(), Some("prepare"));
+        watch.hear(exit("prepare"));
+        assert_eq!(watch.phase().as_deref(), Some("compile"), "the last one that was entered");
+        assert_eq!(signal_name(11), "SIGSEGV");
+    }
+}

@@ -1,0 +1,326 @@
+//! `result.json`: the machine-readable account of a comparison.
+
+use super::CompareOptions;
+use ggml_core::backend::DeviceInfo;
+use ggml_core::metrics::Distance;
+use ggml_core::{Error, Result};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use std::time::SystemTime;
+
+/// Environment variables that change what drivers do: recorded when they are set.
+const OVERRIDES: &[&str] = &[
+    "HSA_OVERRIDE_GFX_VERSION",
+    "HSA_ENABLE_SDMA",
+    "HSA_XNACK",
+    "HIP_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+    "GPU_MAX_HW_QUEUES",
+    "AMD_SERIALIZE_KERNEL",
+    "AMD_SERIALIZE_COPY",
+    "HIP_LAUNCH_BLOCKING",
+    "RADV_DEBUG",
+    "RADV_PERFTEST",
+    "RADV_FORCE_FAMILY",
+    "VK_DRIVER_FILES",
+    "VK_ICD_FILENAMES",
+    "VK_INSTANCE_LAYERS",
+    "MESA_VK_DEVICE_SELECT",
+    "LP_NATIVE_VECTOR_WIDTH",
+    "LP_NUM_THREADS",
+    "DIPTYCH_VULKAN_ARCH",
+    "DIPTYCH_HIP_LIBRARY",
+];
+
+/// Everything about one comparison.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// Unique name of the run.
+    pub run_id: String,
+    /// Start, RFC 3339, UTC.
+    pub started_at: String,
+    /// The command line.
+    pub command: Vec<String>,
+    /// The machine.
+    pub host: Host,
+    /// What was set in the environment.
+    pub environment: Environment,
+    /// The backend that the others are measured against.
+    pub reference: String,
+    /// How much rounding was allowed.
+    pub precision: String,
+    /// The backends.
+    pub backends: Vec<BackendReport>,
+    /// What each run did.
+    pub records: Vec<Record>,
+    /// Each backend against the reference.
+    pub comparisons: Vec<Comparison>,
+    /// The outcome.
+    pub verdict: Verdict,
+}
+
+/// The machine.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Host {
+    /// Operating system, as it names itself.
+    pub os: String,
+    /// Kernel release.
+    pub kernel: String,
+    /// Processor.
+    pub cpu: String,
+    /// Hardware threads.
+    pub threads: usize,
+    /// Version of this library.
+    pub diptych: String,
+}
+
+/// What was set in the environment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Environment {
+    /// Variables that change what drivers do.
+    pub overrides: Vec<(String, String)>,
+}
+
+/// A backend.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct BackendReport {
+    /// Name on the command line.
+    pub name: String,
+    /// Device name; empty where none was opened.
+    pub device: String,
+    /// Driver name.
+    pub driver: String,
+    /// Versions and paths by name.
+    pub versions: Vec<(String, String)>,
+    /// Features by name.
+    pub features: Vec<(String, String)>,
+    /// Architecture class or target.
+    pub arch: String,
+    /// Device UUID.
+    pub uuid: Option<String>,
+    /// Overrides that the backend found in effect.
+    pub overrides: Vec<(String, String)>,
+}
+
+impl BackendReport {
+    pub(crate) fn fill(&mut self, device: &DeviceInfo) {
+        self.device = device.name.clone();
+        self.driver = device.driver.clone();
+        self.versions = device.versions.clone();
+        self.features = device.features.clone();
+        self.arch = device.arch.clone();
+        self.uuid = device.uuid.clone();
+        self.overrides = device.overrides.clone();
+    }
+}
+
+/// What became of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// It ended and has results.
+    Ok,
+    /// It ended with a typed error.
+    #[default]
+    Error,
+    /// The process died of a signal or left without a word.
+    Crash,
+    /// A phase outlasted its deadline.
+    Hang,
+    /// The backend cannot run here, or cannot run this work.
+    Unsupported,
+}
+
+impl std::fmt::Display for Status {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Status::Ok => "ok",
+            Status::Error => "error",
+            Status::Crash => "crash",
+            Status::Hang => "hang",
+            Status::Unsupported => "unsupported",
+        })
+    }
+}
+
+/// One run of one backend.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// Backend name.
+    pub backend: String,
+    /// Layers on the device: -1 is all.
+    pub offload: i64,
+    /// Number of the repetition.
+    pub epoch: usize,
+    /// What became of it.
+    pub status: Status,
+    /// Phase in which it failed.
+    pub phase: Option<String>,
+    /// Node at which it failed, where known.
+    pub node: Option<String>,
+    /// Signal that ended the process.
+    pub signal: Option<String>,
+    /// The error, or the last words of the process.
+    pub message: Option<String>,
+    /// Process id of the child.
+    pub pid: u32,
+    /// Seconds from start to end of the process.
+    pub elapsed_s: f64,
+    /// Seconds of loading.
+    pub load_s: Option<f64>,
+    /// Seconds of the prompt.
+    pub prompt_s: Option<f64>,
+    /// Seconds of generation.
+    pub eval_s: Option<f64>,
+    /// Tokens generated.
+    pub tokens: usize,
+    /// Tokens generated per second.
+    pub tokens_per_s: Option<f64>,
+    /// Their ids.
+    pub token_ids: Vec<u32>,
+    /// Distance between the two largest logits at each of them.
+    pub margins: Vec<f32>,
+    /// The text, once there is a tokenizer.
+    pub text: Option<String>,
+    /// Allocations asked of the driver.
+    pub driver_allocations: Option<u64>,
+}
+
+/// Distances of logits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LogitsReport {
+    /// Normalised mean squared error.
+    pub nmse: f64,
+    /// Largest difference.
+    pub max_abs: f64,
+    /// Mean Kullback-Leibler divergence in nats.
+    pub kl: f64,
+    /// Share of positions with the same largest logit.
+    pub top1_agreement: f64,
+    /// NaN and infinities that the reference does not have.
+    pub non_finite: usize,
+}
+
+/// One node of the prompt's graph.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeReport {
+    /// Name.
+    pub node: String,
+    /// Operation.
+    pub op: String,
+    /// Type of the result.
+    #[serde(rename = "type")]
+    pub dtype: String,
+    /// Type of the first operand (the weights of a product).
+    pub operand_type: String,
+    /// Extents.
+    pub shape: [usize; 4],
+    /// Normalised mean squared error.
+    pub nmse: f64,
+    /// Largest difference.
+    pub max_abs: f64,
+    /// Largest difference in units in the last place.
+    pub ulp: u64,
+    /// NaN and infinities that the reference does not have.
+    pub non_finite: usize,
+    /// The largest error that this node may show.
+    pub bound: f64,
+}
+
+impl NodeReport {
+    pub(crate) fn set(&mut self, d: &Distance) {
+        (self.nmse, self.max_abs, self.ulp, self.non_finite) = (d.nmse, d.max_abs, d.ulp, d.non_finite);
+    }
+}
+
+/// The first node that is out of bounds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Divergence {
+    /// Name.
+    pub node: String,
+    /// Operation.
+    pub op: String,
+    /// Its error.
+    pub nmse: f64,
+}
+
+/// A backend against the reference.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Comparison {
+    /// The backend.
+    pub lhs: String,
+    /// The reference.
+    pub rhs: String,
+    /// Layers on the device.
+    pub offload: i64,
+    /// Logits of the prompt.
+    pub logits: LogitsReport,
+    /// The largest NMSE of the logits that counts as agreement.
+    pub bound: f64,
+    /// The first node out of bounds, with node results.
+    pub first_divergence: Option<Divergence>,
+    /// Every node, with node results.
+    pub nodes: Vec<NodeReport>,
+    /// Index of the first generated token that differs.
+    pub greedy_divergence_at: Option<usize>,
+    /// Whether they agree, and if not, why.
+    pub disagreement: Option<String>,
+}
+
+/// The outcome.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// Whether every backend that can run here agrees with the reference.
+    pub agree: bool,
+    /// What does not, a line each.
+    pub findings: Vec<String>,
+}
+
+impl Report {
+    pub(crate) fn new(options: &CompareOptions) -> Report {
+        let now = SystemTime::now();
+        let started_at = humantime::format_rfc3339_seconds(now).to_string();
+        let compact: String = started_at.chars().filter(|c| c.is_ascii_alphanumeric()).collect();
+        let overrides = OVERRIDES
+            .iter()
+            .filter_map(|name| std::env::var(name).ok().map(|value| (name.to_string(), value)))
+            .collect();
+        Report {
+            run_id: format!("{compact}-{}", std::process::id()),
+            started_at,
+            command: std::env::args().collect(),
+            host: Host::read(),
+            environment: Environment { overrides },
+            reference: options.reference.to_string(),
+            precision: options.precision.name().into(),
+            backends: Vec::new(),
+            records: Vec::new(),
+            comparisons: Vec::new(),
+            verdict: Verdict::default(),
+        }
+    }
+
+    /// Writes the report as JSON. Infinities and NaN, which JSON lacks, become null.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let text = serde_json::to_string_pretty(self)
+            .map_err(|e| Error::Io { path: path.into(), what: e.to_string() })?;
+        std::fs::write(path, text + "\n").map_err(|e| Error::io(path, &e))
+    }
+}
+
+impl Host {
+    fn read() -> Host {
+        let line = |path: &str, key: &str| {
+            let text = std::fs::read_to_string(path).unwrap_or_default();
+            let value = text.lines().find_map(|l| l.strip_prefix(key).map(str::to_string));
+            value.unwrap_or_default().trim_matches(|c: char| c == '"' || c == ':' || c.is_whitespace()).to_string()
+        };
+        Host {
+            os: line("/etc/os-release", "PRETTY_NAME="),
+            kernel: line("/proc/sys/kernel/osrelease", ""),
+            cpu: line("/proc/cpuinfo", "model name"),
+            threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
+            diptych: env!("CARGO_PKG_VERSION").into(),
+        }
+    }
+}

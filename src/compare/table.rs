@@ -1,0 +1,88 @@
+//! The table that `compare` ends with.
+
+use super::report::{NodeReport, Report};
+use std::fmt::Write;
+
+/// The report as text: a row for each backend, the nodes with the largest errors, the verdict.
+pub fn table(report: &Report) -> String {
+    let mut rows = vec![
+        ["backend", "status", "NMSE", "top-1", "load s", "prompt s", "eval s", "t/s", "device"].map(String::from),
+    ];
+    let seconds = |s: Option<f64>| s.map_or("-".into(), |s| format!("{s:.3}"));
+    for (record, backend) in report.records.iter().zip(&report.backends) {
+        let c = report.comparisons.iter().find(|c| c.lhs == record.backend);
+        let is_reference = record.backend == report.reference;
+        rows.push([
+            record.backend.clone(),
+            record.status.to_string(),
+            c.map_or(if is_reference { "reference".into() } else { "-".into() }, |c| format!("{:.1e}", c.logits.nmse)),
+            c.map_or("-".into(), |c| format!("{:.0}%", 100.0 * c.logits.top1_agreement)),
+            seconds(record.load_s),
+            seconds(record.prompt_s),
+            seconds(record.eval_s),
+            record.tokens_per_s.map_or("-".into(), |t| format!("{t:.1}")),
+            backend.device.clone(),
+        ]);
+    }
+    let mut text = align(&rows);
+    for record in report.records.iter().filter(|r| r.message.is_some()) {
+        let _ = writeln!(text, "{}: {}", record.backend, record.message.as_deref().unwrap_or_default());
+    }
+    for c in report.comparisons.iter().filter(|c| !c.nodes.is_empty()) {
+        text.push_str(&worst_nodes(&c.lhs, &c.nodes));
+    }
+    if report.verdict.agree {
+        text.push_str("verdict: all backends that can run here agree\n");
+    } else {
+        text.push_str("verdict: something differs\n");
+        for finding in &report.verdict.findings {
+            let _ = writeln!(text, "  {finding}");
+        }
+    }
+    text
+}
+
+/// The largest error of each operation.
+fn worst_nodes(backend: &str, nodes: &[NodeReport]) -> String {
+    let mut worst: Vec<&NodeReport> = Vec::new();
+    for node in nodes {
+        match worst.iter_mut().find(|w| w.op == node.op && w.operand_type == node.operand_type) {
+            Some(w) if w.nmse >= node.nmse => {}
+            Some(w) => *w = node,
+            None => worst.push(node),
+        }
+    }
+    let head = ["operation", "operand", "worst node", "NMSE", "max abs", "bound"].map(String::from);
+    let rows: Vec<[String; 6]> = std::iter::once(head)
+        .chain(worst.iter().map(|n| {
+            let number = |x: f64| format!("{x:.1e}");
+            [n.op.clone(), n.operand_type.clone(), n.node.clone(), number(n.nmse), number(n.max_abs), number(n.bound)]
+        }))
+        .collect();
+    format!("\n{backend}, {} nodes:\n{}", nodes.len(), align(&rows))
+}
+
+/// Columns padded to their widest entry, the last one as it is.
+fn align<const N: usize>(rows: &[[String; N]]) -> String {
+    let width = |column: usize| rows.iter().map(|r| r[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..N).map(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        let cells: Vec<String> =
+            row.iter().zip(&widths).map(|(cell, w)| format!("{cell:<w$}", w = *w)).collect();
+        text.push_str(cells.join("  ").trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up() {
+        let rows = [["a".to_string(), "bb".into()], ["ccc".into(), "d".into()]];
+        assert_eq!(align(&rows), "a    bb\nccc  d\n");
+    }
+}

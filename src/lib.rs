@@ -1,0 +1,44 @@
+//! Inference for GGUF models on AMD cards through two drivers, Vulkan and HIP, behind one interface, with a CPU
+//! reference that says which of them is right.
+//!
+//! ```no_run
+//! use diptych::{Model, OpenOptions, SessionOptions};
+//!
+//! # fn main() -> diptych::Result<()> {
+//! let backend = diptych::open("vulkan", &OpenOptions::default())?;
+//! let model = Model::load("model.gguf", backend)?;
+//! let mut session = model.session(&SessionOptions::default())?;
+//! let mut logits = session.prefill(&[1, 15, 27])?;
+//! for _ in 0..16 {
+//!     let token = diptych::greedy(&logits);
+//!     println!("{token}");
+//!     logits = session.decode(token)?;
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! * [`backends`]: backends by name and what this machine has
+//! * [`model`]: hyperparameters, weights, graphs of the architectures
+//! * [`session`]: a KV cache, prefill and decode
+//! * [`compare`]: the same work on several backends, each in a process of its own
+//! * [`synthesize`]: models with seeded random weights, so that everything can be tried with nothing downloaded
+//! * [`npy`]: arrays for other programs
+//!
+//! The core (tensors, graphs, operations, the `Backend` trait) is the crate [`ggml_core`], re-exported as [`core`].
+#![deny(missing_docs)]
+
+pub use ggml_core as core;
+pub use ggml_core::plan::Precision;
+pub use ggml_core::{DType, Error, Missing, Phase, Result};
+
+pub mod backends;
+pub mod compare;
+pub mod model;
+pub mod npy;
+pub mod session;
+pub mod synthesize;
+
+pub use backends::{OpenOptions, open};
+pub use model::Model;
+pub use session::{Session, SessionOptions, greedy};

@@ -1,0 +1,168 @@
+//! Hyperparameters from GGUF metadata, checked.
+
+use ggml_core::gguf::GgufFile;
+use ggml_core::op::{Rope, RopeMode};
+use ggml_core::{Error, Result};
+
+/// How positions are scaled.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum RopeScaling {
+    /// Not at all (llama-3 scaling comes as a tensor of factors).
+    None,
+    /// Positions divided by a factor.
+    Linear(f32),
+    /// YaRN with its factor and the context length of the training.
+    Yarn {
+        /// Factor.
+        factor: f32,
+        /// Context length of the training.
+        original_context: usize,
+    },
+}
+
+/// What a decoder-only transformer needs to know of itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Hparams {
+    /// `general.architecture`.
+    pub architecture: String,
+    /// Layers.
+    pub layers: usize,
+    /// Context length of the training.
+    pub context: usize,
+    /// Width of the residual stream.
+    pub embedding: usize,
+    /// Width of the feed-forward network.
+    pub feed_forward: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// Key and value heads.
+    pub heads_kv: usize,
+    /// Elements of a key.
+    pub key_length: usize,
+    /// Elements of a value.
+    pub value_length: usize,
+    /// Vocabulary: rows of the token embedding.
+    pub vocabulary: usize,
+    /// RMS_NORM's epsilon.
+    pub eps: f32,
+    /// ROPE.
+    pub rope: Rope,
+    /// Position scaling in `rope`.
+    pub scaling: RopeScaling,
+}
+
+/// Largest value that any extent may have: more is a broken file.
+const MAX_EXTENT: usize = 1 << 28;
+
+impl Hparams {
+    /// Reads and checks the hyperparameters of a llama-like model.
+    pub fn read(gguf: &GgufFile, mode: RopeMode) -> Result<Hparams> {
+        let m = gguf.metadata();
+        let architecture = m.str("general.architecture")?.to_string();
+        let key = |name: &str| format!("{architecture}.{name}");
+        let extent = |name: &str| checked(&key(name), m.usize(&key(name))?);
+        let optional = |name: &str, default: usize| match m.opt_usize(&key(name))? {
+            Some(value) => checked(&key(name), value),
+            None => Ok(default),
+        };
+        let heads = uniform(gguf, &key("attention.head_count"))?
+            .ok_or_else(|| Error::model(format!("key '{}' is missing", key("attention.head_count"))))?;
+        let heads_kv = uniform(gguf, &key("attention.head_count_kv"))?.unwrap_or(heads);
+        let embedding = extent("embedding_length")?;
+        if heads % heads_kv != 0 {
+            return Err(Error::model(format!("{heads_kv} key heads do not divide {heads} query heads")));
+        }
+        let key_length = match m.opt_usize(&key("attention.key_length"))? {
+            Some(n) => checked(&key("attention.key_length"), n)?,
+            None if embedding % heads == 0 => checked("head width", embedding / heads)?,
+            None => return Err(Error::model(format!("{heads} heads do not divide the width {embedding}"))),
+        };
+        let eps = m.f32(&key("attention.layer_norm_rms_epsilon"))?;
+        if !(eps.is_finite() && eps >= 0.0) {
+            return Err(Error::model(format!("epsilon of RMS_NORM is {eps}")));
+        }
+        let scaling = read_scaling(gguf, &architecture)?;
+        let vocabulary = gguf.require("token_embd.weight")?.ne[1];
+        if let Some(declared) = m.opt_usize(&key("vocab_size"))? {
+            if declared != vocabulary {
+                let what = format!("vocab_size is {declared}, the token embedding has {vocabulary} rows");
+                return Err(Error::model(what));
+            }
+        }
+        Ok(Hparams {
+            layers: checked(&key("block_count"), m.usize(&key("block_count"))?)?,
+            context: extent("context_length")?,
+            embedding,
+            feed_forward: extent("feed_forward_length")?,
+            heads,
+            heads_kv,
+            key_length,
+            value_length: optional("attention.value_length", key_length)?,
+            vocabulary,
+            eps,
+            rope: read_rope(gguf, &architecture, mode, optional("rope.dimension_count", key_length)?, scaling)?,
+            scaling,
+            architecture,
+        })
+    }
+}
+
+fn checked(key: &str, value: usize) -> Result<usize> {
+    match value {
+        1..=MAX_EXTENT => Ok(value),
+        _ => Err(Error::model(format!("key '{key}' is {value}, outside 1 to {MAX_EXTENT}"))),
+    }
+}
+
+/// A number, or an array of equal numbers (a layer each).
+fn uniform(gguf: &GgufFile, key: &str) -> Result<Option<usize>> {
+    let m = gguf.metadata();
+    if m.value(key).is_some_and(|v| v.as_array().is_some()) {
+        let all = m.array_usize(key)?;
+        return match all.split_first() {
+            Some((first, rest)) if rest.iter().all(|n| n == first) => checked(key, *first).map(Some),
+            _ => Err(Error::model(format!("key '{key}' differs between layers, which is not supported"))),
+        };
+    }
+    m.opt_usize(key)?.map(|n| checked(key, n)).transpose()
+}
+
+fn positive(key: &str, value: f32) -> Result<f32> {
+    if value.is_finite() && value > 0.0 { Ok(value) } else { Err(Error::model(format!("key '{key}' is {value}"))) }
+}
+
+fn read_scaling(gguf: &GgufFile, architecture: &str) -> Result<RopeScaling> {
+    let m = gguf.metadata();
+    let key = |name: &str| format!("{architecture}.rope.scaling.{name}");
+    let factor = m.opt_f32(&key("factor"))?.map(|f| positive(&key("factor"), f)).transpose()?;
+    match (m.opt_str(&key("type"))?, factor) {
+        (None, None) | (Some("none"), _) => Ok(RopeScaling::None),
+        (None | Some("linear"), Some(factor)) => Ok(RopeScaling::Linear(factor)),
+        (Some("yarn"), Some(factor)) => {
+            let original_context = m.usize(&key("original_context_length"))?;
+            Ok(RopeScaling::Yarn { factor, original_context: checked(&key("original_context_length"), original_context)? })
+        }
+        (Some(kind @ ("linear" | "yarn")), None) => {
+            Err(Error::model(format!("rope scaling '{kind}' needs key '{}'", key("factor"))))
+        }
+        (Some(other), _) => Err(Error::model(format!("rope scaling '{other}' is not supported"))),
+    }
+}
+
+fn read_rope(gguf: &GgufFile, architecture: &str, mode: RopeMode, n_dims: usize, s: RopeScaling) -> Result<Rope> {
+    let m = gguf.metadata();
+    let key = |name: &str| format!("{architecture}.rope.{name}");
+    let base = positive(&key("freq_base"), m.opt_f32(&key("freq_base"))?.unwrap_or(10000.0))?;
+    let attn = m.opt_f32(&key("scaling.attn_factor"))?.unwrap_or(1.0);
+    let mut rope = Rope { attn_factor: positive(&key("scaling.attn_factor"), attn)?, ..Rope::plain(mode, n_dims, base) };
+    match s {
+        RopeScaling::None => {}
+        RopeScaling::Linear(factor) => rope.freq_scale = 1.0 / factor,
+        RopeScaling::Yarn { factor, original_context } => {
+            rope.freq_scale = 1.0 / factor;
+            rope.ext_factor = 1.0;
+            rope.n_ctx_orig = original_context;
+        }
+    }
+    Ok(rope)
+}

@@ -1,0 +1,29 @@
+//! llama (1, 2, 3) and mistral. Sources: Touvron et al., "LLaMA" (2023); Jiang et al., "Mistral 7B" (2023). llama-3's
+//! position scaling comes as the tensor `rope_freqs.weight`.
+
+use super::builder::Builder;
+use super::Architecture;
+use ggml_core::Result;
+use ggml_core::op::RopeMode;
+
+pub(super) struct Llama;
+
+impl Architecture for Llama {
+    fn name(&self) -> &'static str {
+        "llama"
+    }
+
+    /// GGUF files hold the rows of q and k in the order in which neighbours are pairs.
+    fn rope_mode(&self) -> RopeMode {
+        RopeMode::Normal
+    }
+
+    fn build(&self, b: &mut Builder<'_>) -> Result<()> {
+        b.decoder(|b, x, prefix| {
+            let [q, k, v] = b.qkv(x, prefix)?;
+            let q = b.rope(q, &format!("{prefix}.q_rope"))?;
+            let k = b.rope(k, &format!("{prefix}.k_rope"))?;
+            Ok([q, k, v])
+        })
+    }
+}

@@ -1,0 +1,148 @@
+//! Models: a GGUF file, its architecture, and its weights on a backend.
+//!
+//! An architecture is one file here. It reads the hyperparameters from the metadata and builds a graph for a batch.
+
+use crate::session::{Session, SessionOptions};
+use ggml_core::backend::{Backend, Slice};
+use ggml_core::gguf::GgufFile;
+use ggml_core::{Error, Result};
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+mod builder;
+mod hparams;
+mod llama;
+mod qwen2;
+mod qwen3;
+mod weights;
+
+pub use builder::{BatchGraph, BatchShape, GraphInputs};
+pub use hparams::{Hparams, RopeScaling};
+
+use builder::Builder;
+
+/// An architecture: how a family of models is computed.
+trait Architecture: Sync {
+    /// Name in `general.architecture`.
+    fn name(&self) -> &'static str;
+
+    /// Pairing of ROPE.
+    fn rope_mode(&self) -> ggml_core::op::RopeMode;
+
+    /// Adds the whole model to a graph.
+    fn build(&self, b: &mut Builder<'_>) -> Result<()>;
+}
+
+static ARCHITECTURES: &[&dyn Architecture] = &[&llama::Llama, &qwen2::Qwen2, &qwen3::Qwen3];
+
+/// A model file that has been read and checked, on no device yet.
+pub struct ModelFile {
+    gguf: GgufFile,
+    hparams: Hparams,
+    architecture: &'static dyn Architecture,
+}
+
+impl std::fmt::Debug for ModelFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ModelFile").field("hparams", &self.hparams).finish_non_exhaustive()
+    }
+}
+
+impl ModelFile {
+    /// Opens a file: format, architecture, hyperparameters and the presence, shape and type of every tensor that the
+    /// architecture needs are checked.
+    pub fn open(path: impl AsRef<Path>) -> Result<ModelFile> {
+        let path = path.as_ref();
+        ModelFile::from_gguf(GgufFile::open(path)?).map_err(|e| e.with_path(path))
+    }
+
+    /// From a GGUF file that is open already.
+    pub fn from_gguf(gguf: GgufFile) -> Result<ModelFile> {
+        let name = gguf.metadata().str("general.architecture")?;
+        let Some(architecture) = ARCHITECTURES.iter().copied().find(|a| a.name() == name) else {
+            let known: Vec<&str> = ARCHITECTURES.iter().map(|a| a.name()).collect();
+            let what = format!("architecture '{name}' is not supported; there are {}", known.join(", "));
+            return Err(Error::model(what));
+        };
+        let hparams = Hparams::read(&gguf, architecture.rope_mode())?;
+        let file = ModelFile { gguf, hparams, architecture };
+        // The smallest graph touches every tensor.
+        file.graph(&BatchShape { tokens: 1, kv: 1, context: 1, outputs: 1, cache: ggml_core::DType::F32 })?;
+        Ok(file)
+    }
+
+    /// The hyperparameters.
+    pub fn hparams(&self) -> &Hparams {
+        &self.hparams
+    }
+
+    /// The file.
+    pub fn gguf(&self) -> &GgufFile {
+        &self.gguf
+    }
+
+    /// The graph of a batch.
+    pub fn graph(&self, shape: &BatchShape) -> Result<BatchGraph> {
+        let mut builder = Builder::new(&self.gguf, &self.hparams, *shape)?;
+        self.architecture.build(&mut builder)?;
+        builder.finish()
+    }
+}
+
+/// A model with its weights on a backend. Clones share it, also between threads.
+#[derive(Clone)]
+pub struct Model {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    file: ModelFile,
+    backend: Arc<dyn Backend>,
+    weights: HashMap<String, Slice>,
+}
+
+impl std::fmt::Debug for Model {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Model").field("file", &self.inner.file).field("device", self.backend().device()).finish()
+    }
+}
+
+impl Model {
+    /// Opens a file and loads it.
+    pub fn load(path: impl AsRef<Path>, backend: Arc<dyn Backend>) -> Result<Model> {
+        Model::from_file(ModelFile::open(path)?, backend)
+    }
+
+    /// Loads the weights of an open file: in place where the backend can read the memory map, else into a few large
+    /// blocks of device memory.
+    pub fn from_file(file: ModelFile, backend: Arc<dyn Backend>) -> Result<Model> {
+        let weights = weights::load(file.gguf(), backend.as_ref())?;
+        Ok(Model { inner: Arc::new(Inner { file, backend, weights }) })
+    }
+
+    /// The model's file.
+    pub fn file(&self) -> &ModelFile {
+        &self.inner.file
+    }
+
+    /// The hyperparameters.
+    pub fn hparams(&self) -> &Hparams {
+        self.inner.file.hparams()
+    }
+
+    /// The backend that holds the weights.
+    pub fn backend(&self) -> &Arc<dyn Backend> {
+        &self.inner.backend
+    }
+
+    /// Where a weight lies, by its name in the file.
+    pub fn weight(&self, name: &str) -> Option<&Slice> {
+        self.inner.weights.get(name)
+    }
+
+    /// A session with a KV cache of its own.
+    pub fn session(&self, options: &SessionOptions) -> Result<Session> {
+        Session::new(self.clone(), options)
+    }
+}

@@ -1,0 +1,27 @@
+//! qwen2 and qwen2.5: llama with biases on q, k and v. Source: Yang et al., "Qwen2 technical report" (2024).
+
+use super::builder::Builder;
+use super::Architecture;
+use ggml_core::Result;
+use ggml_core::op::RopeMode;
+
+pub(super) struct Qwen2;
+
+impl Architecture for Qwen2 {
+    fn name(&self) -> &'static str {
+        "qwen2"
+    }
+
+    fn rope_mode(&self) -> RopeMode {
+        RopeMode::Neox
+    }
+
+    fn build(&self, b: &mut Builder<'_>) -> Result<()> {
+        b.decoder(|b, x, prefix| {
+            let [q, k, v] = b.qkv(x, prefix)?;
+            let q = b.rope(q, &format!("{prefix}.q_rope"))?;
+            let k = b.rope(k, &format!("{prefix}.k_rope"))?;
+            Ok([q, k, v])
+        })
+    }
+}

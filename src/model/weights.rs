@@ -1,0 +1,92 @@
+//! Weights onto a backend, in few allocations.
+
+use ggml_core::Result;
+use ggml_core::backend::{Backend, Slice, Usage};
+use ggml_core::error::Error;
+use ggml_core::gguf::{GgufFile, TensorInfo};
+use std::collections::HashMap;
+
+/// Loads every tensor of a file. Where the backend can read host memory in place, the memory map itself is the
+/// buffer; else the tensors are laid out in file order in blocks no larger than the device allows.
+pub(super) fn load(gguf: &GgufFile, backend: &dyn Backend) -> Result<HashMap<String, Slice>> {
+    match in_place(gguf, backend)? {
+        Some(weights) => Ok(weights),
+        None => upload(gguf, backend),
+    }
+}
+
+fn in_place(gguf: &GgufFile, backend: &dyn Backend) -> Result<Option<HashMap<String, Slice>>> {
+    let mut parts = Vec::new();
+    for part in 0..gguf.parts().len() {
+        match backend.import(gguf.part_bytes(part)?)? {
+            Some(buffer) => parts.push(buffer),
+            None => return Ok(None),
+        }
+    }
+    let slice = |t: &TensorInfo| Slice { buffer: parts[t.part].clone(), offset: t.offset };
+    Ok(Some(gguf.tensors().iter().map(|t| (t.name.clone(), slice(t))).collect()))
+}
+
+/// Where each tensor goes: block and offset; and the length of each block.
+struct Layout {
+    places: Vec<(usize, usize)>,
+    blocks: Vec<usize>,
+}
+
+fn lay_out(tensors: &[TensorInfo], alignment: usize, max: u64) -> Result<Layout> {
+    let mut layout = Layout { places: Vec::new(), blocks: Vec::new() };
+    for t in tensors {
+        let bytes = t.bytes.next_multiple_of(alignment);
+        if bytes as u64 > max {
+            let why = format!("has {bytes} bytes; the device allocates at most {max} at once");
+            return Err(Error::argument(format!("tensor '{}'", t.name), why));
+        }
+        let current = layout.blocks.len().wrapping_sub(1);
+        match layout.blocks.last_mut() {
+            Some(end) if (*end + bytes) as u64 <= max => {
+                layout.places.push((current, *end));
+                *end += bytes;
+            }
+            _ => {
+                layout.places.push((layout.blocks.len(), 0));
+                layout.blocks.push(bytes);
+            }
+        }
+    }
+    Ok(layout)
+}
+
+fn upload(gguf: &GgufFile, backend: &dyn Backend) -> Result<HashMap<String, Slice>> {
+    let limits = &backend.device().limits;
+    let layout = lay_out(gguf.tensors(), limits.alignment, limits.max_allocation)?;
+    let blocks =
+        layout.blocks.iter().map(|&bytes| backend.allocate(bytes, Usage::Weights)).collect::<Result<Vec<_>>>()?;
+    let mut weights = HashMap::new();
+    for (t, &(block, offset)) in gguf.tensors().iter().zip(&layout.places) {
+        let slice = Slice { buffer: blocks[block].clone(), offset };
+        backend.upload(&slice.buffer, offset, gguf.data(t)?)?;
+        weights.insert(t.name.clone(), slice);
+    }
+    Ok(weights)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ggml_core::gguf::GgufWriter;
+    use ggml_core::DType;
+
+    #[test]
+    fn blocks_are_few_and_within_the_limit() {
+        let mut writer = GgufWriter::new();
+        for i in 0..100 {
+            writer.tensor(format!("t{i}"), DType::F32, &[25], vec![0u8; 100]).unwrap();
+        }
+        let gguf = GgufFile::from_bytes(writer.to_bytes().unwrap()).unwrap();
+        let layout = lay_out(gguf.tensors(), 64, 1000).unwrap();
+        assert_eq!((layout.blocks.len(), layout.blocks[0]), (15, 896));
+        assert_eq!(layout.places[7], (1, 0));
+        assert_eq!(lay_out(gguf.tensors(), 64, u64::MAX).unwrap().blocks, vec![12800]);
+        assert!(lay_out(gguf.tensors(), 64, 100).is_err());
+    }
+}
