@@ -4,7 +4,7 @@
 
 use clap::Parser;
 use diptych::Result;
-use diptych::core::gguf::GgufFile;
+use diptych::core::gguf::{GgufFile, Value};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -20,9 +20,26 @@ struct Args {
     json: bool,
 }
 
+/// A metadata value; bytes that are no UTF-8 become replacement characters, as JSON has none.
+fn json_value(value: &Value) -> serde_json::Value {
+    if let Some(array) = value.as_array() {
+        return array.values().map(|v| json_value(&v)).collect();
+    }
+    if let Some(flag) = value.as_bool() {
+        return flag.into();
+    }
+    if let Some(bytes) = value.as_bytes() {
+        return String::from_utf8_lossy(bytes).into();
+    }
+    match value.as_integer() {
+        Some(n) => i64::try_from(n).map(Into::into).or_else(|_| u64::try_from(n).map(Into::into)).unwrap_or_default(),
+        None => value.as_float().into(),
+    }
+}
+
 fn json(gguf: &GgufFile) -> serde_json::Value {
     let metadata: serde_json::Map<String, serde_json::Value> =
-        gguf.metadata().iter().map(|(key, value)| (key.to_string(), value.to_string().into())).collect();
+        gguf.metadata().iter().map(|(key, value)| (key.to_string(), json_value(value))).collect();
     let tensors: Vec<serde_json::Value> = gguf
         .tensors()
         .iter()

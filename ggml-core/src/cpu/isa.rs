@@ -1,0 +1,97 @@
+//! Instruction sets, and the proof that one of them can be executed here.
+
+use crate::error::{Error, Missing, Phase, Result};
+
+/// An instruction set that kernels are compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Isa {
+    /// Portable code; what the compiler makes of it.
+    Scalar,
+    /// Arm Advanced SIMD (aarch64).
+    Neon,
+    /// x86-64 with AVX2, FMA and F16C (Haswell 2013, Zen and later).
+    Avx2,
+    /// x86-64 with AVX-512 F, BW, DQ, VL and VNNI (Ice Lake, Zen 4 and later), besides everything of [`Isa::Avx2`].
+    Avx512,
+}
+
+impl Isa {
+    /// Every instruction set, from the least to the most capable.
+    pub const ALL: [Isa; 4] = [Isa::Scalar, Isa::Neon, Isa::Avx2, Isa::Avx512];
+
+    /// Name as in reports ("avx2").
+    pub fn name(self) -> &'static str {
+        match self {
+            Isa::Scalar => "scalar",
+            Isa::Neon => "neon",
+            Isa::Avx2 => "avx2",
+            Isa::Avx512 => "avx512",
+        }
+    }
+
+    /// The instruction set of a name.
+    pub fn from_name(name: &str) -> Option<Isa> {
+        Isa::ALL.into_iter().find(|i| i.name() == name)
+    }
+
+    /// Whether this machine can execute it.
+    pub fn available(self) -> bool {
+        match self {
+            Isa::Scalar => true,
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => avx2(),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => avx512(),
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => std::arch::is_aarch64_feature_detected!("neon"),
+            #[allow(unreachable_patterns)]
+            _ => false,
+        }
+    }
+
+    /// The most capable one that this machine can execute.
+    pub fn best() -> Isa {
+        Isa::ALL.into_iter().rev().find(|i| i.available()).unwrap_or(Isa::Scalar)
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn avx2() -> bool {
+    use std::arch::is_x86_feature_detected as has;
+    has!("avx2") && has!("fma") && has!("f16c")
+}
+
+#[cfg(target_arch = "x86_64")]
+fn avx512() -> bool {
+    use std::arch::is_x86_feature_detected as has;
+    avx2() && has!("avx512f") && has!("avx512bw") && has!("avx512dq") && has!("avx512vl") && has!("avx512vnni")
+}
+
+/// An instruction set that was found to be executable. That a value exists is the proof: the only way to one is
+/// [`Detected::new`], so that choosing kernels by it is safe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Detected(Isa);
+
+impl Detected {
+    /// The wanted instruction set, or the best one.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] if this machine cannot execute the wanted one.
+    pub(super) fn new(wanted: Option<Isa>) -> Result<Detected> {
+        let isa = wanted.unwrap_or_else(Isa::best);
+        if isa.available() {
+            return Ok(Detected(isa));
+        }
+        Err(Error::Unavailable {
+            backend: super::NAME.into(),
+            phase: Phase::OpenDevice,
+            missing: Missing::Feature,
+            reason: format!("this machine cannot execute {}; the best that it can is {}", isa.name(), Isa::best().name()),
+        })
+    }
+
+    /// The instruction set.
+    pub(super) fn isa(self) -> Isa {
+        self.0
+    }
+}

@@ -1,0 +1,188 @@
+//! Vectors of eight numbers: AVX2, FMA, F16C.
+
+use super::{Job, Simd};
+use std::arch::x86_64::*;
+
+/// Eight numbers in a register. A value exists only inside [`enter`].
+#[derive(Clone, Copy, Debug)]
+pub(in crate::cpu) struct Avx2(());
+
+/// Runs a kernel compiled for this instruction set.
+///
+/// # Safety
+/// The machine must have AVX2, FMA and F16C.
+#[target_feature(enable = "avx2,fma,f16c,popcnt,bmi1,bmi2,lzcnt")]
+pub(in crate::cpu) unsafe fn enter<J: Job>(job: J) -> J::Out {
+    job.run(Avx2(()))
+}
+
+/// Intrinsics that touch no memory, or memory that the caller has just borrowed with its length in the type.
+macro_rules! avx2 {
+    ($($body:tt)*) => {{
+        // SAFETY: a token of type `Avx2` exists only on machines with these features, and pointers come from
+        // references to arrays as long as the access.
+        unsafe { $($body)* }
+    }};
+}
+
+/// The first `N` elements; zeros where there are fewer.
+#[inline(always)]
+fn head<T: Copy + Default, const N: usize>(x: &[T]) -> [T; N] {
+    debug_assert!(x.len() >= N);
+    x.first_chunk().copied().unwrap_or([T::default(); N])
+}
+
+impl Simd for Avx2 {
+    type F = __m256;
+    const LANES: usize = 8;
+    const WIDE: bool = false;
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> __m256 {
+        avx2!(_mm256_set1_ps(x))
+    }
+
+    #[inline(always)]
+    fn load(self, x: &[f32]) -> __m256 {
+        let x: [f32; 8] = head(x);
+        avx2!(_mm256_loadu_ps(x.as_ptr()))
+    }
+
+    #[inline(always)]
+    unsafe fn load_at(self, x: &[f32], at: usize) -> __m256 {
+        debug_assert!(at + 8 <= x.len());
+        // SAFETY: the caller promises that the eight elements are within `x`.
+        unsafe { _mm256_loadu_ps(x.as_ptr().add(at)) }
+    }
+
+    #[inline(always)]
+    fn store(self, x: &mut [f32], v: __m256) {
+        if let Some(to) = x.first_chunk_mut::<8>() {
+            avx2!(_mm256_storeu_ps(to.as_mut_ptr(), v));
+        }
+    }
+
+    #[inline(always)]
+    fn load_f16(self, x: &[u16]) -> __m256 {
+        let x: [u16; 8] = head(x);
+        avx2!(_mm256_cvtph_ps(_mm_loadu_si128(x.as_ptr().cast())))
+    }
+
+    #[inline(always)]
+    fn store_f16(self, x: &mut [u16], v: __m256) {
+        if let Some(to) = x.first_chunk_mut::<8>() {
+            avx2!(_mm_storeu_si128(to.as_mut_ptr().cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v)));
+        }
+    }
+
+    #[inline(always)]
+    fn load_bf16(self, x: &[u16]) -> __m256 {
+        let x: [u16; 8] = head(x);
+        avx2!({
+            let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(x.as_ptr().cast()));
+            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
+        })
+    }
+
+    #[inline(always)]
+    fn load_i8(self, x: &[i8]) -> __m256 {
+        let x: [i8; 8] = head(x);
+        avx2!(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(x.as_ptr().cast()))))
+    }
+
+    #[inline(always)]
+    fn load_nibbles(self, x: &[u8], high: bool) -> __m256 {
+        let x: [u8; 8] = head(x);
+        avx2!({
+            let wide = _mm256_cvtepu8_epi32(_mm_loadl_epi64(x.as_ptr().cast()));
+            let nibbles =
+                if high { _mm256_srli_epi32::<4>(wide) } else { _mm256_and_si256(wide, _mm256_set1_epi32(15)) };
+            _mm256_cvtepi32_ps(_mm256_sub_epi32(nibbles, _mm256_set1_epi32(8)))
+        })
+    }
+
+    #[inline(always)]
+    fn half(self, x: u16) -> f32 {
+        avx2!(_mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(x)))))
+    }
+
+    #[inline(always)]
+    fn add(self, a: __m256, b: __m256) -> __m256 {
+        avx2!(_mm256_add_ps(a, b))
+    }
+
+    #[inline(always)]
+    fn sub(self, a: __m256, b: __m256) -> __m256 {
+        avx2!(_mm256_sub_ps(a, b))
+    }
+
+    #[inline(always)]
+    fn mul(self, a: __m256, b: __m256) -> __m256 {
+        avx2!(_mm256_mul_ps(a, b))
+    }
+
+    #[inline(always)]
+    fn div(self, a: __m256, b: __m256) -> __m256 {
+        avx2!(_mm256_div_ps(a, b))
+    }
+
+    #[inline(always)]
+    fn fma(self, a: __m256, b: __m256, c: __m256) -> __m256 {
+        avx2!(_mm256_fmadd_ps(a, b, c))
+    }
+
+    #[inline(always)]
+    fn max(self, a: __m256, b: __m256) -> __m256 {
+        avx2!(_mm256_max_ps(a, b))
+    }
+
+    #[inline(always)]
+    fn min(self, a: __m256, b: __m256) -> __m256 {
+        avx2!(_mm256_min_ps(a, b))
+    }
+
+    #[inline(always)]
+    fn abs(self, a: __m256) -> __m256 {
+        avx2!(_mm256_andnot_ps(_mm256_set1_ps(-0.0), a))
+    }
+
+    #[inline(always)]
+    fn flip(self, a: __m256, sign: __m256) -> __m256 {
+        avx2!(_mm256_xor_ps(a, _mm256_and_ps(sign, _mm256_set1_ps(-0.0))))
+    }
+
+    #[inline(always)]
+    fn round(self, a: __m256) -> __m256 {
+        avx2!(_mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a))
+    }
+
+    #[inline(always)]
+    fn exp2i(self, n: __m256) -> __m256 {
+        avx2!({
+            let biased = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
+            _mm256_castsi256_ps(_mm256_slli_epi32::<23>(biased))
+        })
+    }
+
+    #[inline(always)]
+    fn select_lt(self, a: __m256, b: __m256, x: __m256, y: __m256) -> __m256 {
+        avx2!(_mm256_blendv_ps(y, x, _mm256_cmp_ps::<_CMP_LT_OQ>(a, b)))
+    }
+
+    #[inline(always)]
+    fn sum4(self, v: [__m256; 4]) -> [f32; 4] {
+        avx2!(sums(v))
+    }
+}
+
+/// The sums of four vectors: pairs, pairs of pairs, then the two halves.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn sums(v: [__m256; 4]) -> [f32; 4] {
+    let pairs = _mm256_hadd_ps(_mm256_hadd_ps(v[0], v[1]), _mm256_hadd_ps(v[2], v[3]));
+    let sums = _mm_add_ps(_mm256_castps256_ps128(pairs), _mm256_extractf128_ps::<1>(pairs));
+    let mut out = [0.0; 4];
+    // SAFETY: the array has the four elements that are written.
+    unsafe { _mm_storeu_ps(out.as_mut_ptr(), sums) };
+    out
+}

@@ -1,0 +1,151 @@
+//! Portable vectors: arrays of eight numbers. The compiler makes SSE2 or whatever the target has of them.
+
+use super::Simd;
+use half::f16;
+
+const LANES: usize = 8;
+
+/// Eight numbers in an array.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::cpu) struct Scalar;
+
+/// Each lane through a function.
+#[inline(always)]
+fn each(f: impl Fn(usize) -> f32) -> [f32; LANES] {
+    std::array::from_fn(f)
+}
+
+/// The first lanes of a slice, converted; zeros where it is too short.
+#[inline(always)]
+fn convert<T: Copy>(x: &[T], f: impl Fn(T) -> f32) -> [f32; LANES] {
+    debug_assert!(x.len() >= LANES);
+    x.first_chunk::<LANES>().map_or([0.0; LANES], |x| x.map(f))
+}
+
+impl Simd for Scalar {
+    type F = [f32; LANES];
+    const LANES: usize = LANES;
+    const WIDE: bool = false;
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> Self::F {
+        [x; LANES]
+    }
+
+    #[inline(always)]
+    fn load(self, x: &[f32]) -> Self::F {
+        convert(x, |v| v)
+    }
+
+    #[inline(always)]
+    unsafe fn load_at(self, x: &[f32], at: usize) -> Self::F {
+        convert(x.get(at..).unwrap_or_default(), |v| v)
+    }
+
+    #[inline(always)]
+    fn store(self, x: &mut [f32], v: Self::F) {
+        if let Some(to) = x.first_chunk_mut::<LANES>() {
+            *to = v;
+        }
+    }
+
+    #[inline(always)]
+    fn load_f16(self, x: &[u16]) -> Self::F {
+        convert(x, |v| f16::from_bits(v).to_f32_const())
+    }
+
+    #[inline(always)]
+    fn store_f16(self, x: &mut [u16], v: Self::F) {
+        if let Some(to) = x.first_chunk_mut::<LANES>() {
+            *to = v.map(|v| f16::from_f32_const(v).to_bits());
+        }
+    }
+
+    #[inline(always)]
+    fn load_bf16(self, x: &[u16]) -> Self::F {
+        convert(x, |v| f32::from_bits(u32::from(v) << 16))
+    }
+
+    #[inline(always)]
+    fn load_i8(self, x: &[i8]) -> Self::F {
+        convert(x, f32::from)
+    }
+
+    #[inline(always)]
+    fn load_nibbles(self, x: &[u8], high: bool) -> Self::F {
+        convert(x, |v| f32::from(if high { v >> 4 } else { v & 15 }) - 8.0)
+    }
+
+    #[inline(always)]
+    fn half(self, x: u16) -> f32 {
+        f16::from_bits(x).to_f32_const()
+    }
+
+    #[inline(always)]
+    fn add(self, a: Self::F, b: Self::F) -> Self::F {
+        each(|i| a[i] + b[i])
+    }
+
+    #[inline(always)]
+    fn sub(self, a: Self::F, b: Self::F) -> Self::F {
+        each(|i| a[i] - b[i])
+    }
+
+    #[inline(always)]
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F {
+        each(|i| a[i] * b[i])
+    }
+
+    #[inline(always)]
+    fn div(self, a: Self::F, b: Self::F) -> Self::F {
+        each(|i| a[i] / b[i])
+    }
+
+    #[inline(always)]
+    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        // Two roundings: without the instruction a fused one is a call of a library function.
+        each(|i| a[i] * b[i] + c[i])
+    }
+
+    #[inline(always)]
+    fn max(self, a: Self::F, b: Self::F) -> Self::F {
+        each(|i| if a[i] > b[i] { a[i] } else { b[i] })
+    }
+
+    #[inline(always)]
+    fn min(self, a: Self::F, b: Self::F) -> Self::F {
+        each(|i| if a[i] < b[i] { a[i] } else { b[i] })
+    }
+
+    #[inline(always)]
+    fn abs(self, a: Self::F) -> Self::F {
+        each(|i| a[i].abs())
+    }
+
+    #[inline(always)]
+    fn flip(self, a: Self::F, sign: Self::F) -> Self::F {
+        each(|i| f32::from_bits(a[i].to_bits() ^ (sign[i].to_bits() & 0x8000_0000)))
+    }
+
+    #[inline(always)]
+    fn round(self, a: Self::F) -> Self::F {
+        // 1.5 * 2^23 pushes the fraction out of the mantissa; kernels round small numbers only.
+        const PUSH: f32 = 12_582_912.0;
+        each(|i| if a[i].abs() < 4_194_304.0 { (a[i] + PUSH) - PUSH } else { a[i] })
+    }
+
+    #[inline(always)]
+    fn exp2i(self, n: Self::F) -> Self::F {
+        each(|i| f32::from_bits(((n[i] as i32 + 127) as u32) << 23))
+    }
+
+    #[inline(always)]
+    fn select_lt(self, a: Self::F, b: Self::F, x: Self::F, y: Self::F) -> Self::F {
+        each(|i| if a[i] < b[i] { x[i] } else { y[i] })
+    }
+
+    #[inline(always)]
+    fn sum4(self, v: [Self::F; 4]) -> [f32; 4] {
+        v.map(|v| ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7])))
+    }
+}

@@ -1,0 +1,144 @@
+//! Sessions: the same tokens give the same logits however they are cut; programs are prepared once; misuse is a typed
+//! error.
+
+mod common;
+
+use common::{backend, backends, model, tiny};
+use diptych::core::metrics::distance;
+use diptych::{DType, Error, Precision, SessionOptions};
+
+fn exact(context: usize) -> SessionOptions {
+    SessionOptions { context: Some(context), precision: Precision::Exact, ..SessionOptions::default() }
+}
+
+fn prompt(n: usize) -> Vec<u32> {
+    (0..n as u32).map(|i| (i * 37 + 5) % 203).collect()
+}
+
+#[test]
+fn batches_do_not_change_logits() {
+    for (name, backend) in backends() {
+        let model = model(&tiny("qwen3", DType::Q8_0), &backend);
+        let tokens = prompt(23);
+        let whole = model.session(&exact(64)).unwrap().logits(&tokens).unwrap();
+        let sevens = model.session(&SessionOptions { batch: 7, ..exact(64) }).unwrap().logits(&tokens).unwrap();
+        assert!(distance(&sevens, &whole).nmse < 1e-10, "{name}: batches of 7");
+        let mut session = model.session(&exact(64)).unwrap();
+        let singles: Vec<f32> = tokens.iter().flat_map(|&t| session.decode(t).unwrap()).collect();
+        assert!(distance(&singles, &whole).nmse < 1e-10, "{name}: one by one");
+        let last = model.session(&exact(64)).unwrap().prefill(&tokens).unwrap();
+        assert!(distance(&last, &whole[whole.len() - last.len()..]).nmse < 1e-10, "{name}: last row only");
+    }
+}
+
+#[test]
+fn a_reset_session_starts_anew_and_sessions_do_not_mix() {
+    for (name, backend) in backends() {
+        let model = model(&tiny("llama", DType::F16), &backend);
+        let (mut a, mut b) = (model.session(&exact(64)).unwrap(), model.session(&exact(64)).unwrap());
+        let first = a.prefill(&prompt(9)).unwrap();
+        b.prefill(&prompt(20)).unwrap();
+        let continued = a.decode(7).unwrap();
+        a.reset();
+        assert_eq!(a.prefill(&prompt(9)).unwrap(), first, "{name}");
+        assert_eq!(a.decode(7).unwrap(), continued, "{name}");
+    }
+}
+
+#[test]
+fn the_cache_may_be_f16() {
+    for (name, backend) in backends() {
+        let model = model(&tiny("qwen2", DType::F16), &backend);
+        let full = model.session(&exact(64)).unwrap().prefill(&prompt(30)).unwrap();
+        let half = model.session(&SessionOptions { cache: DType::F16, ..exact(64) }).unwrap();
+        let nmse = distance(&{ half }.prefill(&prompt(30)).unwrap(), &full).nmse;
+        assert!(nmse > 0.0 && nmse < 1e-5, "{name}: {nmse:.1e}");
+    }
+}
+
+/// Within a step of the context a decode step runs what was prepared and nothing else.
+#[test]
+fn decoding_prepares_nothing() {
+    for (name, backend) in backends() {
+        let model = model(&tiny("qwen3", DType::Q8_0), &backend);
+        let mut session = model.session(&exact(600)).unwrap();
+        session.prefill(&prompt(11)).unwrap();
+        session.decode(1).unwrap();
+        let before = backend.stats();
+        for token in 0..20 {
+            session.decode(token).unwrap();
+        }
+        let after = backend.stats();
+        assert_eq!(after.driver_allocations, before.driver_allocations, "{name}");
+        assert_eq!(after.allocated_bytes, before.allocated_bytes, "{name}");
+        assert_eq!(after.pipelines, before.pipelines, "{name}");
+        assert_eq!(after.recordings, before.recordings, "{name}");
+        assert_eq!(after.programs, before.programs, "{name}");
+        assert!(after.submissions >= before.submissions + 20, "{name}");
+    }
+}
+
+/// The context may pass a step: another program, the same logits.
+#[test]
+fn decoding_goes_on_beyond_a_step() {
+    for (name, backend) in backends() {
+        let model = model(&tiny("qwen3", DType::F16), &backend);
+        let tokens = prompt(259);
+        let mut session = model.session(&exact(300)).unwrap();
+        session.prefill(&tokens[..254]).unwrap();
+        let mut last = Vec::new();
+        for &token in &tokens[254..] {
+            last = session.decode(token).unwrap();
+        }
+        let whole = model.session(&exact(300)).unwrap().prefill(&tokens).unwrap();
+        assert!(distance(&last, &whole).nmse < 1e-10, "{name}");
+    }
+}
+
+/// Whatever the number of tensors, a load makes few allocations.
+#[test]
+fn a_load_makes_few_allocations() {
+    for (name, backend) in backends() {
+        let shape = diptych::synthesize::Shape { layers: 40, ..tiny("qwen3", DType::Q8_0) };
+        let before = backend.stats().driver_allocations;
+        let model = model(&shape, &backend);
+        let mut session = model.session(&exact(64)).unwrap();
+        session.prefill(&prompt(4)).unwrap();
+        session.decode(1).unwrap();
+        let made = backend.stats().driver_allocations - before;
+        assert!(model.file().gguf().tensors().len() > 400);
+        assert!(made <= 8, "{name}: {made} allocations");
+    }
+}
+
+#[test]
+fn misuse_is_a_typed_error() {
+    let backend = backend("cpu").unwrap();
+    let model = model(&tiny("llama", DType::F32), &backend);
+    let mut session = model.session(&exact(8)).unwrap();
+    let argument = |r: diptych::Result<Vec<f32>>| match r {
+        Err(Error::InvalidArgument { what, why }) => format!("{what}: {why}"),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(argument(session.prefill(&[203])), "token id: 203 is outside the vocabulary of 203");
+    assert!(argument(session.prefill(&[])).contains("at least one"));
+    assert!(argument(session.prefill(&prompt(9))).contains("9 positions are needed"));
+    assert_eq!(session.position(), 0, "a refused call changes nothing");
+    session.prefill(&prompt(8)).unwrap();
+    assert!(argument(session.decode(1)).contains("room for 8"));
+    assert!(model.session(&exact(0)).is_err());
+    assert!(model.session(&SessionOptions { cache: DType::Q4_0, ..exact(8) }).is_err());
+}
+
+#[test]
+fn models_are_shared_between_threads() {
+    let backend = backend("cpu").unwrap();
+    let model = model(&tiny("qwen2", DType::Q8_0), &backend);
+    let alone = model.session(&exact(64)).unwrap().prefill(&prompt(12)).unwrap();
+    let results: Vec<Vec<f32>> = std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            (0..4).map(|_| scope.spawn(|| model.session(&exact(64)).unwrap().prefill(&prompt(12)).unwrap())).collect();
+        threads.into_iter().map(|t| t.join().unwrap()).collect()
+    });
+    assert!(results.iter().all(|r| *r == alone));
+}
