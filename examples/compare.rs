@@ -7,6 +7,8 @@ use diptych::backends::BackendName;
 use diptych::compare::protocol::PerNode;
 use diptych::compare::{CompareOptions, child_entry, run, table};
 use diptych::{Precision, Result};
+use indicatif::ProgressBar;
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -74,7 +76,16 @@ fn compare(args: Args) -> Result<bool> {
         vulkan_arch: args.vulkan_arch,
         hip_library: args.hip_library,
     };
-    let report = run(&options, &mut |line| eprintln!("{line}"))?;
+    let bar = ProgressBar::new_spinner();
+    let shown = std::io::stderr().is_terminal();
+    if shown {
+        bar.enable_steady_tick(Duration::from_millis(100));
+    }
+    let report = run(&options, &mut |line| {
+        if shown { bar.set_message(line.to_string()) } else { eprintln!("{line}") }
+    });
+    bar.finish_and_clear();
+    let report = report?;
     print!("{}", table(&report));
     println!("report: {}", options.out.join("result.json").display());
     Ok(report.verdict.agree)

@@ -32,7 +32,9 @@ fn json_value(value: &Value) -> serde_json::Value {
         return String::from_utf8_lossy(bytes).into();
     }
     match value.as_integer() {
-        Some(n) => i64::try_from(n).map(Into::into).or_else(|_| u64::try_from(n).map(Into::into)).unwrap_or_default(),
+        Some(n) => {
+            i64::try_from(n).map(Into::into).or_else(|_| u64::try_from(n).map(Into::into)).unwrap_or_default()
+        }
         None => value.as_float().into(),
     }
 }

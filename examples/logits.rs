@@ -43,7 +43,8 @@ fn run(args: &Args) -> Result<()> {
     let model = Model::load(&args.model, backend)?;
     let context = args.tokens.len() + args.predict;
     if context > model.hparams().context {
-        let why = format!("{context} positions are needed, the model's context has {}", model.hparams().context);
+        let why =
+            format!("{context} positions are needed, the model's context has {}", model.hparams().context);
         return Err(Error::argument("tokens", why));
     }
     let options = SessionOptions {

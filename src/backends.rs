@@ -34,7 +34,8 @@ impl FromStr for BackendName {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<BackendName> {
-        let unknown = || Error::argument(format!("backend '{text}'"), format!("is unknown; there are {NAMES}"));
+        let unknown =
+            || Error::argument(format!("backend '{text}'"), format!("is unknown; there are {NAMES}"));
         let index = |rest: Option<&str>| match rest {
             None => Ok(None),
             Some(n) => n.parse::<usize>().map(Some).map_err(|_| unknown()),
@@ -139,7 +140,8 @@ mod tests {
 
     #[test]
     fn names() {
-        for name in ["reference", "cpu", "vulkan", "vulkan:3", "hip", "hip:0", "null", "null=hang@compute:x"] {
+        for name in ["reference", "cpu", "vulkan", "vulkan:3", "hip", "hip:0", "null", "null=hang@compute:x"]
+        {
             assert_eq!(name.parse::<BackendName>().unwrap().to_string(), name);
         }
         for name in ["", "gpu", "cpu:1", "vulkan:x", "vulkan:-1", "null=bang", "reference:0"] {

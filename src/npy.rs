@@ -37,13 +37,18 @@ fn parse(bytes: &[u8]) -> Option<(usize, usize, Vec<f32>)> {
         return None;
     }
     let shape = header.split("'shape':").nth(1)?.split('(').nth(1)?.split(')').next()?;
-    let mut extents = shape.split(',').map(str::trim).filter(|s| !s.is_empty()).map(|s| s.parse::<usize>().ok());
+    let mut extents =
+        shape.split(',').map(str::trim).filter(|s| !s.is_empty()).map(|s| s.parse::<usize>().ok());
     let (rows, columns) = (extents.next()??, extents.next()??);
     let data = rest.get(2 + length..)?;
     if extents.next().is_some() || Some(data.len()) != rows.checked_mul(columns)?.checked_mul(4) {
         return None;
     }
-    Some((rows, columns, data.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()))
+    Some((
+        rows,
+        columns,
+        data.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect(),
+    ))
 }
 
 #[cfg(test)]

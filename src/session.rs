@@ -223,7 +223,10 @@ impl Session {
         }
         let vocabulary = self.model.hparams().vocabulary;
         if let Some(bad) = tokens.iter().find(|&&t| t as usize >= vocabulary) {
-            return Err(Error::argument("token id", format!("{bad} is outside the vocabulary of {vocabulary}")));
+            return Err(Error::argument(
+                "token id",
+                format!("{bad} is outside the vocabulary of {vocabulary}"),
+            ));
         }
         let end = self.position + tokens.len();
         if end > self.context {

@@ -73,7 +73,8 @@ impl Shape {
 
     fn tensors(&self) -> Vec<(String, DType, Vec<usize>, Kind)> {
         let (e, q, kv) = (self.embedding, self.heads * self.head, self.heads_kv * self.head);
-        let mut all = vec![("token_embd.weight".into(), self.embedding_type, vec![e, self.vocabulary], Kind::Matrix)];
+        let mut all =
+            vec![("token_embd.weight".into(), self.embedding_type, vec![e, self.vocabulary], Kind::Matrix)];
         for layer in 0..self.layers {
             let mut add = |name: &str, dtype: DType, ne: &[usize], kind: Kind| {
                 all.push((format!("blk.{layer}.{name}"), dtype, ne.to_vec(), kind));
@@ -129,7 +130,10 @@ const CHUNK: usize = 1 << 16;
 /// A model as a writer; the weights are made when it is written, a chunk at a time.
 fn writer(shape: &Shape, seed: u64) -> Result<GgufWriter<'static>> {
     if !["llama", "qwen2", "qwen3"].contains(&shape.architecture.as_str()) {
-        return Err(Error::argument("architecture", format!("'{}' cannot be synthesized", shape.architecture)));
+        return Err(Error::argument(
+            "architecture",
+            format!("'{}' cannot be synthesized", shape.architecture),
+        ));
     }
     let key = |name: &str| format!("{}.{name}", shape.architecture);
     let mut w = GgufWriter::new();

@@ -9,7 +9,8 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 fn compare(out: &Path, args: &[&str]) -> (Output, Value) {
-    let output = Command::new(example("compare")).args(args).arg("--out").arg(out).output().expect("compare runs");
+    let output =
+        Command::new(example("compare")).args(args).arg("--out").arg(out).output().expect("compare runs");
     let text = std::fs::read_to_string(out.join("result.json")).unwrap_or_else(|_| "null".into());
     (output, serde_json::from_str(&text).expect("valid JSON"))
 }
@@ -43,12 +44,17 @@ fn the_default_comparison_agrees() {
             other => panic!("{backend}: {other}"),
         }
     }
-    for key in ["run_id", "started_at", "command", "host", "environment", "backends", "comparisons", "verdict"] {
+    for key in
+        ["run_id", "started_at", "command", "host", "environment", "backends", "comparisons", "verdict"]
+    {
         assert!(!result[key].is_null(), "{key}");
     }
     for c in result["comparisons"].as_array().unwrap() {
         assert!(c["logits"]["nmse"].as_f64().unwrap() < 5e-3, "{c}");
-        assert!(c["logits"]["kl"].is_number() && c["logits"]["top1_agreement"].as_f64().unwrap() > 0.8, "{c}");
+        assert!(
+            c["logits"]["kl"].is_number() && c["logits"]["top1_agreement"].as_f64().unwrap() > 0.8,
+            "{c}"
+        );
     }
 }
 
@@ -57,7 +63,16 @@ fn the_default_comparison_agrees() {
 fn every_node_agrees() {
     for precision in ["exact", "fast"] {
         let dir = tempfile::tempdir().unwrap();
-        let args = ["--per-node", "isolated", "--predict", "2", "--backends", "cpu,vulkan", "--precision", precision];
+        let args = [
+            "--per-node",
+            "isolated",
+            "--predict",
+            "2",
+            "--backends",
+            "cpu,vulkan",
+            "--precision",
+            precision,
+        ];
         let (output, result) = compare(dir.path(), &args);
         assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stdout));
         let comparisons = result["comparisons"].as_array().unwrap();
@@ -113,7 +128,8 @@ fn a_hang_ends_at_its_deadline() {
 #[test]
 fn an_error_is_a_record() {
     let dir = tempfile::tempdir().unwrap();
-    let (output, result) = compare(dir.path(), &["--predict", "1", "--reference", "cpu", "--backends", "null=fail@prepare"]);
+    let (output, result) =
+        compare(dir.path(), &["--predict", "1", "--reference", "cpu", "--backends", "null=fail@prepare"]);
     assert_eq!(output.status.code(), Some(1));
     let r = record(&result, "null=fail@prepare");
     assert_eq!((&r["status"], &r["phase"]), (&"error".into(), &"prepare".into()), "{r}");
@@ -161,7 +177,10 @@ fn wrong_use_is_status_2_with_one_clear_line() {
         let output = command.args(&args).output().unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{program} {args:?}: {stderr}");
-        assert!(stderr.starts_with("error: ") && !stderr.contains("panicked"), "{program} {args:?}: {stderr}");
+        assert!(
+            stderr.starts_with("error: ") && !stderr.contains("panicked"),
+            "{program} {args:?}: {stderr}"
+        );
         assert!(stderr.lines().next().unwrap().len() > 20, "{stderr}");
     }
 }

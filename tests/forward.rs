@@ -23,12 +23,16 @@ impl Matrix {
     }
 
     fn times(&self, x: &[f64]) -> Vec<f64> {
-        self.values.chunks_exact(self.columns).map(|row| row.iter().zip(x).map(|(a, b)| a * b).sum()).collect()
+        self.values
+            .chunks_exact(self.columns)
+            .map(|row| row.iter().zip(x).map(|(a, b)| a * b).sum())
+            .collect()
     }
 }
 
 fn half(bits: u16) -> f64 {
-    let (sign, e, m) = (if bits >> 15 == 1 { -1.0 } else { 1.0 }, i32::from(bits >> 10 & 31), f64::from(bits & 1023));
+    let (sign, e, m) =
+        (if bits >> 15 == 1 { -1.0 } else { 1.0 }, i32::from(bits >> 10 & 31), f64::from(bits & 1023));
     sign * if e == 0 { m * 2f64.powi(-24) } else { (1.0 + m / 1024.0) * 2f64.powi(e - 15) }
 }
 
@@ -36,7 +40,9 @@ fn weight(file: &ModelFile, name: &str) -> Option<Matrix> {
     let t = file.gguf().tensor(name)?;
     let data = file.gguf().data(t).unwrap();
     let values = match t.dtype {
-        DType::F32 => data.chunks_exact(4).map(|b| f64::from(f32::from_le_bytes(b.try_into().unwrap()))).collect(),
+        DType::F32 => {
+            data.chunks_exact(4).map(|b| f64::from(f32::from_le_bytes(b.try_into().unwrap()))).collect()
+        }
         DType::F16 => data.chunks_exact(2).map(|b| half(u16::from_le_bytes(b.try_into().unwrap()))).collect(),
         DType::Q8_0 => data
             .chunks_exact(34)
@@ -95,8 +101,10 @@ fn forward(file: &ModelFile, tokens: &[u32]) -> Vec<f32> {
             y
         };
         let normed: Vec<_> = stream.iter().map(|x| rms(x, &get(&name("attn_norm.weight")), eps)).collect();
-        let q: Vec<_> = normed.iter().enumerate().map(|(p, x)| project("attn_q", x, h.heads, Some(p))).collect();
-        let k: Vec<_> = normed.iter().enumerate().map(|(p, x)| project("attn_k", x, h.heads_kv, Some(p))).collect();
+        let q: Vec<_> =
+            normed.iter().enumerate().map(|(p, x)| project("attn_q", x, h.heads, Some(p))).collect();
+        let k: Vec<_> =
+            normed.iter().enumerate().map(|(p, x)| project("attn_k", x, h.heads_kv, Some(p))).collect();
         let v: Vec<_> = normed.iter().map(|x| project("attn_v", x, h.heads_kv, None)).collect();
         let (out_w, ffn_norm) = (get(&name("attn_output.weight")), get(&name("ffn_norm.weight")));
         let (gate_w, up_w, down_w) =
@@ -107,7 +115,10 @@ fn forward(file: &ModelFile, tokens: &[u32]) -> Vec<f32> {
                 let kv = head / (h.heads / h.heads_kv) * d;
                 let query = &q[t][head * d..(head + 1) * d];
                 let scores: Vec<f64> = (0..=t)
-                    .map(|s| query.iter().zip(&k[s][kv..kv + d]).map(|(a, b)| a * b).sum::<f64>() / (d as f64).sqrt())
+                    .map(|s| {
+                        query.iter().zip(&k[s][kv..kv + d]).map(|(a, b)| a * b).sum::<f64>()
+                            / (d as f64).sqrt()
+                    })
                     .collect();
                 let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
                 let total: f64 = scores.iter().map(|s| (s - max).exp()).sum();
@@ -140,7 +151,8 @@ fn logits_agree_with_the_formulas() {
                 let want = forward(&file, &TOKENS);
                 let model = Model::from_file(file, backend.clone()).unwrap();
                 for precision in [Precision::Exact, Precision::Fast] {
-                    let options = SessionOptions { context: Some(32), precision, ..SessionOptions::default() };
+                    let options =
+                        SessionOptions { context: Some(32), precision, ..SessionOptions::default() };
                     let got = model.session(&options).unwrap().logits(&TOKENS).unwrap();
                     let nmse = distance(&got, &want).nmse;
                     let bound = match (name, precision, dtype) {

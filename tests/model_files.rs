@@ -73,7 +73,9 @@ fn missing_keys_and_tensors_are_named() {
 
 #[test]
 fn absurd_numbers_are_refused() {
-    for key in ["qwen3.block_count", "qwen3.attention.head_count", "qwen3.embedding_length", "qwen3.context_length"] {
+    for key in
+        ["qwen3.block_count", "qwen3.attention.head_count", "qwen3.embedding_length", "qwen3.context_length"]
+    {
         for value in [0, u32::MAX] {
             let text = message(set(key, value));
             assert!(text.contains(key), "{text}");
@@ -92,22 +94,34 @@ fn absurd_numbers_are_refused() {
 
 #[test]
 fn tensors_of_other_shape_or_type_are_refused() {
-    let text = message(changed(|_| {}, |_| true, |name, ne, _| {
-        if name == "blk.0.attn_k.weight" {
-            ne[1] += 64;
-        }
-    }));
+    let text = message(changed(
+        |_| {},
+        |_| true,
+        |name, ne, _| {
+            if name == "blk.0.attn_k.weight" {
+                ne[1] += 64;
+            }
+        },
+    ));
     assert!(text.contains("blk.0.attn_k.weight"), "{text}");
-    let text = message(changed(|_| {}, |_| true, |name, _, dtype| {
-        if name == "blk.0.ffn_up.weight" {
-            *dtype = DType::IQ4_XS;
-        }
-    }));
+    let text = message(changed(
+        |_| {},
+        |_| true,
+        |name, _, dtype| {
+            if name == "blk.0.ffn_up.weight" {
+                *dtype = DType::IQ4_XS;
+            }
+        },
+    ));
     assert!(text.contains("IQ4_XS"), "{text}");
-    let text = message(changed(|_| {}, |_| true, |name, _, dtype| {
-        if name == "output_norm.weight" {
-            *dtype = DType::F16;
-        }
-    }));
+    let text = message(changed(
+        |_| {},
+        |_| true,
+        |name, _, dtype| {
+            if name == "output_norm.weight" {
+                *dtype = DType::F16;
+            }
+        },
+    ));
     assert!(text.contains("must be F32"), "{text}");
 }

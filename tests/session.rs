@@ -21,7 +21,8 @@ fn batches_do_not_change_logits() {
         let model = model(&tiny("qwen3", DType::Q8_0), &backend);
         let tokens = prompt(23);
         let whole = model.session(&exact(64)).unwrap().logits(&tokens).unwrap();
-        let sevens = model.session(&SessionOptions { batch: 7, ..exact(64) }).unwrap().logits(&tokens).unwrap();
+        let sevens =
+            model.session(&SessionOptions { batch: 7, ..exact(64) }).unwrap().logits(&tokens).unwrap();
         assert!(distance(&sevens, &whole).nmse < 1e-10, "{name}: batches of 7");
         let mut session = model.session(&exact(64)).unwrap();
         let singles: Vec<f32> = tokens.iter().flat_map(|&t| session.decode(t).unwrap()).collect();
@@ -136,8 +137,9 @@ fn models_are_shared_between_threads() {
     let model = model(&tiny("qwen2", DType::Q8_0), &backend);
     let alone = model.session(&exact(64)).unwrap().prefill(&prompt(12)).unwrap();
     let results: Vec<Vec<f32>> = std::thread::scope(|scope| {
-        let threads: Vec<_> =
-            (0..4).map(|_| scope.spawn(|| model.session(&exact(64)).unwrap().prefill(&prompt(12)).unwrap())).collect();
+        let threads: Vec<_> = (0..4)
+            .map(|_| scope.spawn(|| model.session(&exact(64)).unwrap().prefill(&prompt(12)).unwrap()))
+            .collect();
         threads.into_iter().map(|t| t.join().unwrap()).collect()
     });
     assert!(results.iter().all(|r| *r == alone));

@@ -31,7 +31,10 @@ fn sources() -> Vec<PathBuf> {
             let name = entry.file_name().to_string_lossy().into_owned();
             if path.is_dir() && !name.starts_with('.') && !name.starts_with("target") && name != "out" {
                 walk(&path, out);
-            } else if ["rs", "comp", "glsl", "hip", "h"].iter().any(|e| path.extension().is_some_and(|x| x == *e)) {
+            } else if ["rs", "comp", "glsl", "hip", "h"]
+                .iter()
+                .any(|e| path.extension().is_some_and(|x| x == *e))
+            {
                 out.push(path);
             }
         }
@@ -44,12 +47,17 @@ fn sources() -> Vec<PathBuf> {
 #[test]
 fn every_family_has_its_files() {
     for family in FAMILIES {
-        for place in ["ggml-core/src/op", "ggml-core/src/cpu/op", "backend-vulkan/src/op", "backend-hip/src/op"] {
+        for place in
+            ["ggml-core/src/op", "ggml-core/src/cpu/op", "backend-vulkan/src/op", "backend-hip/src/op"]
+        {
             let path = root().join(place).join(format!("{family}.rs"));
             assert!(path.exists() || path.with_extension("").is_dir(), "{place}/{family}.rs is missing");
         }
         assert!(root().join(format!("shaders/src/{family}")).is_dir(), "shaders/src/{family} is missing");
-        assert!(root().join(format!("hip-kernels/src/{family}.hip")).exists(), "hip-kernels/src/{family}.hip");
+        assert!(
+            root().join(format!("hip-kernels/src/{family}.hip")).exists(),
+            "hip-kernels/src/{family}.hip"
+        );
     }
 }
 
@@ -69,7 +77,9 @@ fn unsafe_stays_where_it_belongs() {
         let text = fs::read_to_string(root().join(path)).unwrap();
         let used = text.lines().any(|l| {
             let code = l.split("//").next().unwrap_or_default();
-            code.contains(&format!("{word} {{")) || code.contains(&format!("{word} fn")) || code.contains(&format!("{word} impl"))
+            code.contains(&format!("{word} {{"))
+                || code.contains(&format!("{word} fn"))
+                || code.contains(&format!("{word} impl"))
         });
         assert!(!used || UNSAFE.iter().any(|p| name.starts_with(p)), "{name} has {word} code");
     }

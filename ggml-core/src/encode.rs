@@ -9,7 +9,7 @@ use half::{bf16, f16};
 
 /// Encodes rows of `n` values. Plain types, Q8_0, Q4_0 and Q6_K.
 pub fn encode(dtype: DType, n: usize, values: &[f32]) -> Result<Vec<u8>> {
-    let Some(row_bytes) = dtype.row_bytes(n).filter(|_| n > 0 && values.len() % n == 0) else {
+    let Some(row_bytes) = dtype.row_bytes(n).filter(|_| n > 0 && values.len().is_multiple_of(n)) else {
         return Err(Error::argument("values", format!("{} values are no rows of {n} {dtype}", values.len())));
     };
     let mut out = Vec::with_capacity(values.len() / n * row_bytes);

@@ -135,7 +135,7 @@ pub enum Error {
     InvalidGraph {
         /// Operation name.
         op: &'static str,
-        /// Operands as "name TYPE [extents]".
+        /// Operands as `name TYPE [extents]`.
         operands: String,
         /// The rule that is broken.
         rule: String,

@@ -1,7 +1,7 @@
 //! The part of Diptych that knows no GPU: element types, tensors, graphs, operations, planning, GGUF files, the
 //! [`Backend`](backend::Backend) trait, and three backends that run anywhere:
 //!
-//! * [`reference`]: every operation as its definition says, in f64, one thread. It shares no code with any other
+//! * [`mod@reference`]: every operation as its definition says, in f64, one thread. It shares no code with any other
 //!   backend, not even a dequantiser, so that agreement with it means something.
 //! * [`cpu`]: SIMD and threads; reads weights from the memory map without a copy.
 //! * [`null`]: accepts everything, computes nothing, fails or hangs on request. It proves the trait and tests callers.

@@ -208,11 +208,10 @@ impl Plan {
             dead.sort_unstable();
             dead.dedup();
             for root in dead {
-                if is_node(graph, root) && last_use[root.index()] <= step && taken_over != Some(root) {
-                    if let Some(place) = self.places[root.index()] {
+                if is_node(graph, root) && last_use[root.index()] <= step && taken_over != Some(root)
+                    && let Some(place) = self.places[root.index()] {
                         arena.give_back(place);
                     }
-                }
             }
         }
         Ok(())

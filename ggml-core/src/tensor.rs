@@ -126,7 +126,7 @@ impl Tensor {
         }
     }
 
-    /// "name TYPE [extents]", trailing ones left out.
+    /// `name TYPE [extents]`, trailing ones left out.
     pub fn describe(&self) -> String {
         let last = (1..4).rev().find(|&d| self.ne[d] != 1).unwrap_or(0);
         let ne: Vec<String> = self.ne[..=last].iter().map(|n| n.to_string()).collect();

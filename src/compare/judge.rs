@@ -54,7 +54,9 @@ fn failure(record: &Record) -> Option<String> {
     if matches!(record.status, Status::Ok | Status::Unsupported) {
         return None;
     }
-    let at = |what: &str, value: &Option<String>| value.as_ref().map(|v| format!(" {what} {v}")).unwrap_or_default();
+    let at = |what: &str, value: &Option<String>| {
+        value.as_ref().map(|v| format!(" {what} {v}")).unwrap_or_default()
+    };
     Some(format!(
         "{}: {}{}{}: {}",
         record.backend,

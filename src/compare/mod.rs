@@ -105,7 +105,11 @@ pub fn run(options: &CompareOptions, progress: Progress<'_>) -> Result<Report> {
             model: model.clone(),
             tokens: tokens.clone(),
             predict: options.predict,
-            per_node: if isolated || options.per_node == PerNode::Off { options.per_node } else { PerNode::Chained },
+            per_node: if isolated || options.per_node == PerNode::Off {
+                options.per_node
+            } else {
+                PerNode::Chained
+            },
             precision: options.precision,
             timeout: options.timeout,
             stepwise: false,

@@ -117,12 +117,18 @@ pub(super) fn run(model: &Model, work: &Work, say: &mut dyn FnMut(Message)) -> R
 }
 
 /// Overwrites the operands of a node with the reference's results.
-fn give_operands(graph: &BatchGraph, id: TensorId, reference: &NodeFile, program: &mut dyn Program) -> Result<()> {
+fn give_operands(
+    graph: &BatchGraph,
+    id: TensorId,
+    reference: &NodeFile,
+    program: &mut dyn Program,
+) -> Result<()> {
     let g = &graph.graph;
     let mut written: HashMap<TensorId, ()> = HashMap::new();
     for &operand in g.tensor(id).src() {
         let producer = g.producer(operand);
-        if matches!(g.tensor(producer).source, Source::Node { .. }) && written.insert(producer, ()).is_none() {
+        if matches!(g.tensor(producer).source, Source::Node { .. }) && written.insert(producer, ()).is_none()
+        {
             let name = &g.tensor(producer).name;
             let entry = reference
                 .find(name)

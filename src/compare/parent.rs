@@ -54,7 +54,8 @@ impl Watch {
                 let r = &mut self.record;
                 r.status = Status::Ok;
                 r.node = None;
-                (r.load_s, r.prompt_s, r.eval_s) = (Some(done.load_s), Some(done.prompt_s), Some(done.eval_s));
+                (r.load_s, r.prompt_s, r.eval_s) =
+                    (Some(done.load_s), Some(done.prompt_s), Some(done.eval_s));
                 r.tokens = done.token_ids.len();
                 // The first token comes from the prompt's logits.
                 let generated = r.tokens.saturating_sub(1) as f64;
@@ -150,7 +151,12 @@ fn spawn(work: &Path, log: &PathBuf) -> Result<(Child, Receiver<String>)> {
 }
 
 /// Listens until the child has closed its output; true if it said nothing for longer than the limit.
-fn listen(lines: &Receiver<String>, limit: Duration, watch: &mut Watch, progress: &mut dyn FnMut(&str)) -> bool {
+fn listen(
+    lines: &Receiver<String>,
+    limit: Duration,
+    watch: &mut Watch,
+    progress: &mut dyn FnMut(&str),
+) -> bool {
     loop {
         match lines.recv_timeout(limit) {
             Ok(line) => {

@@ -313,7 +313,10 @@ impl Host {
         let line = |path: &str, key: &str| {
             let text = std::fs::read_to_string(path).unwrap_or_default();
             let value = text.lines().find_map(|l| l.strip_prefix(key).map(str::to_string));
-            value.unwrap_or_default().trim_matches(|c: char| c == '"' || c == ':' || c.is_whitespace()).to_string()
+            value
+                .unwrap_or_default()
+                .trim_matches(|c: char| c == '"' || c == ':' || c.is_whitespace())
+                .to_string()
         };
         Host {
             os: line("/etc/os-release", "PRETTY_NAME="),

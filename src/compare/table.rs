@@ -6,7 +6,8 @@ use std::fmt::Write;
 /// The report as text: a row for each backend, the nodes with the largest errors, the verdict.
 pub fn table(report: &Report) -> String {
     let mut rows = vec![
-        ["backend", "status", "NMSE", "top-1", "load s", "prompt s", "eval s", "t/s", "device"].map(String::from),
+        ["backend", "status", "NMSE", "top-1", "load s", "prompt s", "eval s", "t/s", "device"]
+            .map(String::from),
     ];
     let seconds = |s: Option<f64>| s.map_or("-".into(), |s| format!("{s:.3}"));
     for (record, backend) in report.records.iter().zip(&report.backends) {
@@ -15,7 +16,9 @@ pub fn table(report: &Report) -> String {
         rows.push([
             record.backend.clone(),
             record.status.to_string(),
-            c.map_or(if is_reference { "reference".into() } else { "-".into() }, |c| format!("{:.1e}", c.logits.nmse)),
+            c.map_or(if is_reference { "reference".into() } else { "-".into() }, |c| {
+                format!("{:.1e}", c.logits.nmse)
+            }),
             c.map_or("-".into(), |c| format!("{:.0}%", 100.0 * c.logits.top1_agreement)),
             seconds(record.load_s),
             seconds(record.prompt_s),
@@ -56,7 +59,14 @@ fn worst_nodes(backend: &str, nodes: &[NodeReport]) -> String {
     let rows: Vec<[String; 6]> = std::iter::once(head)
         .chain(worst.iter().map(|n| {
             let number = |x: f64| format!("{x:.1e}");
-            [n.op.clone(), n.operand_type.clone(), n.node.clone(), number(n.nmse), number(n.max_abs), number(n.bound)]
+            [
+                n.op.clone(),
+                n.operand_type.clone(),
+                n.node.clone(),
+                number(n.nmse),
+                number(n.max_abs),
+                number(n.bound),
+            ]
         }))
         .collect();
     format!("\n{backend}, {} nodes:\n{}", nodes.len(), align(&rows))

@@ -74,7 +74,16 @@ impl<'a> Builder<'a> {
         let output_rows = if partial { Some(ids("output_rows", shape.outputs)?) } else { None };
         let mask = graph.leaf("mask", DType::F32, [shape.kv, shape.tokens, 1, 1], Source::Input)?;
         let inputs = GraphInputs { tokens, positions, cache_rows, mask, output_rows };
-        Ok(Builder { hparams, graph, shape, gguf, inputs, weights: Vec::new(), state: Vec::new(), logits: None })
+        Ok(Builder {
+            hparams,
+            graph,
+            shape,
+            gguf,
+            inputs,
+            weights: Vec::new(),
+            state: Vec::new(),
+            logits: None,
+        })
     }
 
     pub(super) fn finish(self) -> Result<BatchGraph> {
@@ -97,10 +106,16 @@ impl<'a> Builder<'a> {
         let mut wanted = [1; 4];
         wanted[..ne.len()].copy_from_slice(ne);
         if info.ne != wanted {
-            return Err(Error::model(format!("tensor '{name}' is {:?}, the model needs {ne:?}", info.shape())));
+            return Err(Error::model(format!(
+                "tensor '{name}' is {:?}, the model needs {ne:?}",
+                info.shape()
+            )));
         }
         if !info.dtype.info().computable {
-            return Err(Error::model(format!("tensor '{name}' has type {}, which is not supported", info.dtype)));
+            return Err(Error::model(format!(
+                "tensor '{name}' has type {}, which is not supported",
+                info.dtype
+            )));
         }
         if let Some((id, _)) = self.weights.iter().find(|(_, known)| known == name) {
             return Ok(*id);
@@ -187,7 +202,12 @@ impl<'a> Builder<'a> {
     fn cached(&mut self, x: TensorId, d: usize, name: &str) -> Result<TensorId> {
         let (heads, kv) = (self.hparams.heads_kv, self.shape.kv);
         let (row, dtype) = (d * heads, self.shape.cache);
-        let cache = self.graph.leaf(&format!("{name}.cache"), dtype, [row, self.shape.context, 1, 1], Source::State)?;
+        let cache = self.graph.leaf(
+            &format!("{name}.cache"),
+            dtype,
+            [row, self.shape.context, 1, 1],
+            Source::State,
+        )?;
         self.state.push(cache);
         let rows = self.graph.reshape(x, [row, self.shape.tokens, 1, 1])?;
         let written = self.graph.set_rows(cache, rows, self.inputs.cache_rows)?;
@@ -198,12 +218,19 @@ impl<'a> Builder<'a> {
 
     /// Causal attention of layer `prefix` over its cache: `q` `[d, heads, tokens]`, `k` `[d, heads_kv, tokens]`, `v`
     /// `[dv, heads_kv, tokens]` to `[dv * heads, tokens]`.
-    pub(super) fn attention(&mut self, q: TensorId, k: TensorId, v: TensorId, prefix: &str) -> Result<TensorId> {
+    pub(super) fn attention(
+        &mut self,
+        q: TensorId,
+        k: TensorId,
+        v: TensorId,
+        prefix: &str,
+    ) -> Result<TensorId> {
         let h = self.hparams;
         let k = self.cached(k, h.key_length, &format!("{prefix}.k"))?;
         let v = self.cached(v, h.value_length, &format!("{prefix}.v"))?;
         let q = self.graph.permute(q, [0, 2, 1, 3])?;
-        let op = FlashAttnExt { scale: 1.0 / (h.key_length as f32).sqrt(), max_bias: 0.0, logit_softcap: 0.0 };
+        let op =
+            FlashAttnExt { scale: 1.0 / (h.key_length as f32).sqrt(), max_bias: 0.0, logit_softcap: 0.0 };
         let out = self.graph.flash_attn_ext(op, q, k, v, Some(self.inputs.mask))?;
         self.name(out, &format!("{prefix}.attn"))?;
         self.graph.reshape(out, [h.value_length * h.heads, self.shape.tokens, 1, 1])

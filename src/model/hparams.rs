@@ -83,11 +83,9 @@ impl Hparams {
         }
         let scaling = read_scaling(gguf, &architecture)?;
         let vocabulary = gguf.require("token_embd.weight")?.ne[1];
-        if let Some(declared) = m.opt_usize(&key("vocab_size"))? {
-            if declared != vocabulary {
-                let what = format!("vocab_size is {declared}, the token embedding has {vocabulary} rows");
-                return Err(Error::model(what));
-            }
+        if let Some(declared) = m.opt_usize(&key("vocab_size"))?.filter(|&n| n != vocabulary) {
+            let what = format!("vocab_size is {declared}, the token embedding has {vocabulary} rows");
+            return Err(Error::model(what));
         }
         Ok(Hparams {
             layers: checked(&key("block_count"), m.usize(&key("block_count"))?)?,
@@ -100,7 +98,13 @@ impl Hparams {
             value_length: optional("attention.value_length", key_length)?,
             vocabulary,
             eps,
-            rope: read_rope(gguf, &architecture, mode, optional("rope.dimension_count", key_length)?, scaling)?,
+            rope: read_rope(
+                gguf,
+                &architecture,
+                mode,
+                optional("rope.dimension_count", key_length)?,
+                scaling,
+            )?,
             scaling,
             architecture,
         })
@@ -128,7 +132,11 @@ fn uniform(gguf: &GgufFile, key: &str) -> Result<Option<usize>> {
 }
 
 fn positive(key: &str, value: f32) -> Result<f32> {
-    if value.is_finite() && value > 0.0 { Ok(value) } else { Err(Error::model(format!("key '{key}' is {value}"))) }
+    if value.is_finite() && value > 0.0 {
+        Ok(value)
+    } else {
+        Err(Error::model(format!("key '{key}' is {value}")))
+    }
 }
 
 fn read_scaling(gguf: &GgufFile, architecture: &str) -> Result<RopeScaling> {
@@ -140,7 +148,10 @@ fn read_scaling(gguf: &GgufFile, architecture: &str) -> Result<RopeScaling> {
         (None | Some("linear"), Some(factor)) => Ok(RopeScaling::Linear(factor)),
         (Some("yarn"), Some(factor)) => {
             let original_context = m.usize(&key("original_context_length"))?;
-            Ok(RopeScaling::Yarn { factor, original_context: checked(&key("original_context_length"), original_context)? })
+            Ok(RopeScaling::Yarn {
+                factor,
+                original_context: checked(&key("original_context_length"), original_context)?,
+            })
         }
         (Some(kind @ ("linear" | "yarn")), None) => {
             Err(Error::model(format!("rope scaling '{kind}' needs key '{}'", key("factor"))))
@@ -149,12 +160,19 @@ fn read_scaling(gguf: &GgufFile, architecture: &str) -> Result<RopeScaling> {
     }
 }
 
-fn read_rope(gguf: &GgufFile, architecture: &str, mode: RopeMode, n_dims: usize, s: RopeScaling) -> Result<Rope> {
+fn read_rope(
+    gguf: &GgufFile,
+    architecture: &str,
+    mode: RopeMode,
+    n_dims: usize,
+    s: RopeScaling,
+) -> Result<Rope> {
     let m = gguf.metadata();
     let key = |name: &str| format!("{architecture}.rope.{name}");
     let base = positive(&key("freq_base"), m.opt_f32(&key("freq_base"))?.unwrap_or(10000.0))?;
     let attn = m.opt_f32(&key("scaling.attn_factor"))?.unwrap_or(1.0);
-    let mut rope = Rope { attn_factor: positive(&key("scaling.attn_factor"), attn)?, ..Rope::plain(mode, n_dims, base) };
+    let mut rope =
+        Rope { attn_factor: positive(&key("scaling.attn_factor"), attn)?, ..Rope::plain(mode, n_dims, base) };
     match s {
         RopeScaling::None => {}
         RopeScaling::Linear(factor) => rope.freq_scale = 1.0 / factor,

@@ -1,8 +1,8 @@
 //! llama (1, 2, 3) and mistral. Sources: Touvron et al., "LLaMA" (2023); Jiang et al., "Mistral 7B" (2023). llama-3's
 //! position scaling comes as the tensor `rope_freqs.weight`.
 
-use super::builder::Builder;
 use super::Architecture;
+use super::builder::Builder;
 use ggml_core::Result;
 use ggml_core::op::RopeMode;
 

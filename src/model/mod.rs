@@ -104,7 +104,10 @@ struct Inner {
 
 impl std::fmt::Debug for Model {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Model").field("file", &self.inner.file).field("device", self.backend().device()).finish()
+        f.debug_struct("Model")
+            .field("file", &self.inner.file)
+            .field("device", self.backend().device())
+            .finish()
     }
 }
 

@@ -1,7 +1,7 @@
 //! qwen2 and qwen2.5: llama with biases on q, k and v. Source: Yang et al., "Qwen2 technical report" (2024).
 
-use super::builder::Builder;
 use super::Architecture;
+use super::builder::Builder;
 use ggml_core::Result;
 use ggml_core::op::RopeMode;
 

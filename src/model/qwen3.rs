@@ -1,7 +1,7 @@
 //! qwen3: heads of q and k are normed before they are turned. Source: Yang et al., "Qwen3 technical report" (2025).
 
-use super::builder::Builder;
 use super::Architecture;
+use super::builder::Builder;
 use ggml_core::Result;
 use ggml_core::op::RopeMode;
 

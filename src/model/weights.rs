@@ -59,8 +59,11 @@ fn lay_out(tensors: &[TensorInfo], alignment: usize, max: u64) -> Result<Layout>
 fn upload(gguf: &GgufFile, backend: &dyn Backend) -> Result<HashMap<String, Slice>> {
     let limits = &backend.device().limits;
     let layout = lay_out(gguf.tensors(), limits.alignment, limits.max_allocation)?;
-    let blocks =
-        layout.blocks.iter().map(|&bytes| backend.allocate(bytes, Usage::Weights)).collect::<Result<Vec<_>>>()?;
+    let blocks = layout
+        .blocks
+        .iter()
+        .map(|&bytes| backend.allocate(bytes, Usage::Weights))
+        .collect::<Result<Vec<_>>>()?;
     let mut weights = HashMap::new();
     for (t, &(block, offset)) in gguf.tensors().iter().zip(&layout.places) {
         let slice = Slice { buffer: blocks[block].clone(), offset };
@@ -73,8 +76,8 @@ fn upload(gguf: &GgufFile, backend: &dyn Backend) -> Result<HashMap<String, Slic
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ggml_core::gguf::GgufWriter;
     use ggml_core::DType;
+    use ggml_core::gguf::GgufWriter;
 
     #[test]
     fn blocks_are_few_and_within_the_limit() {

@@ -57,6 +57,10 @@ pub fn backends() -> Vec<(&'static str, Arc<dyn Backend>)> {
 pub fn example(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("the test's own path");
     let path = test.parent().and_then(|p| p.parent()).expect("a target folder").join("examples").join(name);
-    assert!(path.exists(), "{} is missing: run `cargo build --examples` or plain `cargo test`", path.display());
+    assert!(
+        path.exists(),
+        "{} is missing: run `cargo build --examples` or plain `cargo test`",
+        path.display()
+    );
     path
 }

@@ -1,6 +1,6 @@
 //! Graphs: tensors in topological order.
 //!
-//! A graph is a value. Leaves are added with [`Graph::leaf`], nodes with the builder methods of [`build`], which check
+//! A graph is a value. Leaves are added with [`Graph::leaf`], nodes with the builder methods, one for each operation, which check
 //! shapes and types when a node is added and name operation, operands and rule when one does not fit.
 
 use crate::dtype::DType;

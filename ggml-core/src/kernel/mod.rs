@@ -34,23 +34,15 @@ pub(crate) fn narrow(value: usize, what: &str, tensor: &Tensor) -> Result<u32> {
 
 /// Extents as 32-bit fields.
 pub(crate) fn extents(t: &Tensor) -> Result<[u32; 4]> {
-    let mut out = [0; 4];
-    for d in 0..4 {
-        out[d] = narrow(t.ne[d], "extent", t)?;
-    }
-    Ok(out)
+    let [n0, n1, n2, n3] = t.ne.map(|n| narrow(n, "extent", t));
+    Ok([n0?, n1?, n2?, n3?])
 }
 
 /// Strides in blocks as 32-bit fields.
 pub(crate) fn strides(t: &Tensor) -> Result<[u32; 4]> {
     let unit = t.dtype.block_bytes();
-    let mut out = [0; 4];
-    for d in 0..4 {
-        // Strides of extents of one are never used, and may be anything.
-        out[d] = if t.ne[d] == 1 { 0 } else { narrow(t.nb[d] / unit, "stride", t)? };
-    }
-    if t.ne[0] == 1 {
-        out[0] = 1;
-    }
-    Ok(out)
+    // Strides of extents of one are never used, and may be anything.
+    let stride = |d: usize| if t.ne[d] == 1 { Ok(0) } else { narrow(t.nb[d] / unit, "stride", t) };
+    let first = if t.ne[0] == 1 { 1 } else { stride(0)? };
+    Ok([first, stride(1)?, stride(2)?, stride(3)?])
 }

@@ -117,7 +117,7 @@ impl Operation for Rope {
         typed(x, &[DType::F32], "x")?;
         typed(positions, &[DType::I32], "positions")?;
         rule(x.rows_contiguous(), || "rows must be contiguous".into())?;
-        rule(self.n_dims % 2 == 0 && self.n_dims <= x.ne[0] && self.n_dims > 0, || {
+        rule(self.n_dims.is_multiple_of(2) && self.n_dims <= x.ne[0] && self.n_dims > 0, || {
             format!("n_dims = {} must be even, positive and no more than the row", self.n_dims)
         })?;
         let wanted = [x.ne[2], 1, 1, 1];

@@ -35,7 +35,7 @@ impl Operation for SoftMax {
         if let Some(mask) = src.get(1) {
             typed(mask, &[DType::F32, DType::F16], "mask")?;
             rule(mask.ne[0] == x.ne[0] && mask.ne[1] >= x.ne[1], || "mask must cover the rows of x".into())?;
-            let fits = mask.ne[2] > 0 && mask.ne[3] > 0 && x.ne[2] % mask.ne[2] == 0 && x.ne[3] % mask.ne[3] == 0;
+            let fits = mask.ne[2] > 0 && mask.ne[3] > 0 && x.ne[2].is_multiple_of(mask.ne[2]) && x.ne[3].is_multiple_of(mask.ne[3]);
             rule(fits, || "the outer extents of mask must divide those of x".into())?;
             rule(mask.rows_contiguous(), || "mask rows must be contiguous".into())?;
         } else {

@@ -39,10 +39,10 @@ pub struct Transpose {}
 impl View {
     fn check(&self, t: &Tensor) -> Result<(), String> {
         let unit = t.dtype.block_bytes();
-        rule(self.offset % unit == 0 && self.nb.iter().all(|nb| nb % unit == 0), || {
+        rule(self.offset.is_multiple_of(unit) && self.nb.iter().all(|nb| nb % unit == 0), || {
             format!("offset and strides must be multiples of {unit} bytes")
         })?;
-        rule(self.ne[0] % t.dtype.block() == 0, || "rows must be whole blocks".into())?;
+        rule(self.ne[0].is_multiple_of(t.dtype.block()), || "rows must be whole blocks".into())?;
         if self.ne.contains(&0) {
             return Ok(());
         }

@@ -82,7 +82,7 @@ mod tests {
         q8.extend((0..32).map(|i| (i as i8 - 16) as u8));
         assert_eq!((element(DType::Q8_0, &q8, 0), element(DType::Q8_0, &q8, 31)), (-8.0, 7.5));
         let mut q4 = vec![0x00, 0xc0]; // -2
-        q4.extend((0..16).map(|i| i as u8 | 0xf0 - (i as u8) << 4));
+        q4.extend((0..16).map(|i| i as u8 | (0xf0 - (i as u8)) << 4));
         assert_eq!((element(DType::Q4_0, &q4, 3), element(DType::Q4_0, &q4, 8)), (10.0, 0.0));
         let mut q6 = vec![0u8; 210];
         (q6[209], q6[192 + 8 + 5]) = (0x3c, 3); // scale 1; the scale of elements 208..224 is 3
