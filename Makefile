@@ -1,0 +1,53 @@
+# What a user or a developer does with Diptych. `make help` lists the targets.
+#
+#   ARGS    arguments for the program that a target runs:  make compare ARGS="--model x.gguf --backends cpu,vulkan"
+#   SETUP   'no' goes on without looking for, or installing, system packages:  make test SETUP=no
+
+export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
+
+ARGS ?=
+SETUP ?= yes
+
+.DEFAULT_GOAL := help
+.PHONY: help setup ready compare test bench lint fmt fmt-check clippy doc shaders
+
+help: ## list these targets
+	@echo 'usage: make TARGET [ARGS="..."] [SETUP=no]'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{ printf "%-11s  %s\n", $$1, $$2 }'
+
+setup: ## install the system packages that are missing (Debian 12 and 13, Ubuntu 24.04)
+	@scripts/setup.sh
+
+ready:
+ifneq ($(SETUP),no)
+	@scripts/setup.sh --quiet
+endif
+
+compare: ready ## run the same work on every backend and say where they part (ARGS: --help, --model FILE ...)
+	cargo run --release --example compare -- $(ARGS)
+
+test: ready ## run all tests (ARGS: arguments of cargo test)
+	cargo test --workspace $(ARGS)
+
+bench: ready ## run the benchmarks (ARGS: arguments of cargo bench)
+	cargo bench $(ARGS)
+
+lint: fmt-check clippy doc ## check format, lints and documentation
+
+fmt: ## format the sources
+	cargo fmt --all
+
+fmt-check:
+	cargo fmt --all --check
+
+clippy: ready
+	cargo clippy --workspace --all-targets -- -D warnings
+
+doc: ready ## build the documentation, in target/doc
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+
+shaders: ## compile the shaders whose sources changed; takes a C++ compiler and some minutes the first time
+ifneq ($(SETUP),no)
+	@scripts/setup.sh shaders --quiet
+endif
+	cargo run --release -p diptych-shaders --features compile --bin shaders -- $(ARGS)

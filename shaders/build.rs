@@ -1,0 +1,49 @@
+//! Lists the committed SPIR-V containers, so that adding a shader needs no second list.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+fn main() {
+    println!("cargo:rerun-if-changed=spirv");
+    println!("cargo:rerun-if-changed=build.rs");
+    let root = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR"));
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    let spirv = root.join("spirv");
+
+    let mut list = String::from("&[\n");
+    for family in sorted_entries(&spirv).iter().filter(|path| path.is_dir()) {
+        for file in sorted_entries(family) {
+            let Some(stem) =
+                file.file_name().and_then(|n| n.to_str()).and_then(|n| n.strip_suffix(".spv.bin"))
+            else {
+                continue;
+            };
+            let path = file.to_str().expect("the path of the crate is UTF-8");
+            writeln!(list, "    ({stem:?}, &Aligned(*include_bytes!({path:?}))),").expect("a String grows");
+        }
+    }
+    list.push_str("]\n");
+    std::fs::write(out.join("containers.rs"), list).expect("OUT_DIR is writable");
+
+    let manifest = spirv.join("manifest.json");
+    let text = if manifest.is_file() {
+        format!("include_str!({:?})\n", manifest.to_str().expect("the path of the crate is UTF-8"))
+    } else {
+        // The program that makes the manifest has to build without one.
+        assert!(
+            std::env::var_os("CARGO_FEATURE_COMPILE").is_some(),
+            "{} is missing: the committed SPIR-V is incomplete; `make shaders` makes it",
+            manifest.display()
+        );
+        "\"{}\"\n".to_owned()
+    };
+    std::fs::write(out.join("manifest.rs"), text).expect("OUT_DIR is writable");
+}
+
+/// The entries of a directory in the order of their names; none if it cannot be read.
+fn sorted_entries(directory: &Path) -> Vec<PathBuf> {
+    let mut entries: Vec<PathBuf> =
+        std::fs::read_dir(directory).into_iter().flatten().filter_map(|e| Some(e.ok()?.path())).collect();
+    entries.sort();
+    entries
+}

@@ -1,0 +1,261 @@
+#version 460
+// FLASH_ATTN_EXT for many tokens (prefill): one work-group for BR tokens of one head, in steps of BC positions.
+//
+// Scores (BR x BC) are a small matrix product: 32 elements of the BR queries and BC keys at a time go through shared
+// memory, and each invocation multiplies TM = BR / (work-group / SC) rows with BC / SC keys in registers. Soft-max: the
+// scores go to shared memory, PT = work-group / BR invocations share a row, each takes BC / PT neighbouring positions;
+// online normaliser. Result (BR x dv): each invocation owns the TM rows of its scores and QUADS groups of four columns,
+// in registers from the first step to the last; VK positions of v at a time go through shared memory. Steps that the
+// mask excludes for all rows are skipped before anything else is read: half the work of a causal prompt.
+//
+// Specialisation: work-group size, BR, BC, SC, QUADS (at least dv / 4 / SC, rounded up), VK (divides BC), ALIGNED
+// (offsets, strides and row lengths are multiples of four elements).
+// Variants: type of k and v.
+// Shared memory: at 128, 32, 32, 16, 2, 8: 9.2 KiB of stage, 4.6 KiB of weights, 0.8 KiB for the rows.
+
+#include "common.glsl"
+
+layout(constant_id = 1) const uint BR = 32;
+layout(constant_id = 2) const uint BC = 32;
+layout(constant_id = 3) const uint SC = 16;
+layout(constant_id = 4) const uint QUADS = 2;
+layout(constant_id = 5) const uint VK = 8;
+layout(constant_id = 6) const uint ALIGNED = 1;
+
+#include "flash_attn.glsl"
+
+const uint WG = gl_WorkGroupSize.x;
+const uint SR = WG / SC;
+const uint TM = BR / SR;
+const uint TN = BC / SC;
+// Quads of k that are staged at a time, and the stride of a staged row: odd, so that rows lie on different banks.
+const uint DQ = 8;
+const uint STRIDE = DQ + 1;
+const uint V_STRIDE = QUADS * SC;
+const uint STAGE_QK = (BR + BC) * STRIDE;
+const uint STAGE_V = VK * V_STRIDE;
+const uint W_STRIDE = BC / 4 + 1;
+// Soft-max: invocations for a row, groups of four positions for each.
+const uint PT = WG / BR;
+const uint WQ = BC / 4 / PT;
+
+shared vec4 stage[STAGE_QK > STAGE_V ? STAGE_QK : STAGE_V];
+shared vec4 weights[BR * W_STRIDE];
+shared float row_parts[BR * PT];
+shared float row_factor[BR];
+shared uint alive;
+
+vec4 load_q(uint row, uint quad) {
+    if (ALIGNED != 0) {
+        return quad * 4 < p.d_0 ? q4[row / 4 + quad] : vec4(0.0);
+    }
+    vec4 r = vec4(0.0);
+    [[unroll]] for (uint j = 0; j < 4; j++) {
+        if (quad * 4 + j < p.d_0) {
+            r[j] = q[row + quad * 4 + j];
+        }
+    }
+    return r;
+}
+
+vec4 load_k(uint row, uint quad) {
+    if (ALIGNED != 0) {
+        return quad * 4 < p.d_0 ? FROM_QUAD(k4[row / 4 + quad]) : vec4(0.0);
+    }
+    vec4 r = vec4(0.0);
+    [[unroll]] for (uint j = 0; j < 4; j++) {
+        if (quad * 4 + j < p.d_0) {
+            r[j] = float(k[row + quad * 4 + j]);
+        }
+    }
+    return r;
+}
+
+vec4 load_v(uint row, uint quad) {
+    if (ALIGNED != 0) {
+        return quad * 4 < p.d_1 ? FROM_QUAD(v4[row / 4 + quad]) : vec4(0.0);
+    }
+    vec4 r = vec4(0.0);
+    [[unroll]] for (uint j = 0; j < 4; j++) {
+        if (quad * 4 + j < p.d_1) {
+            r[j] = float(v[row + quad * 4 + j]);
+        }
+    }
+    return r;
+}
+
+void main() {
+    const uint lane = gl_LocalInvocationIndex;
+    const uint head = gl_WorkGroupID.y;
+    const uint batch = gl_WorkGroupID.z;
+    const uint head_kv = head / (p.ne_1 / p.kv_1);
+    const uint token0 = gl_WorkGroupID.x * BR;
+    const uint base_q = p.off_0 + head * p.nbq_1 + batch * p.nbq_2;
+    const uint base_k = p.off_1 + head_kv * p.nbk_1 + batch * p.nbk_2;
+    const uint base_v = p.off_2 + head_kv * p.nbv_1 + batch * p.nbv_2;
+    const uint last_token = p.ne_0 - 1;
+    const uint last_key = p.kv_0 - 1;
+
+    // Place in the products: rows tr + i * SR, keys and column groups tc + j * SC.
+    const uint tr = lane / SC;
+    const uint tc = lane % SC;
+    // Place in the soft-max.
+    const uint row = lane / PT;
+    const uint part = lane % PT;
+    const uint row_mask = mask_row(min(token0 + row, last_token), head, batch);
+    const float slope = alibi_slope(p.max_bias, head, p.heads_log2);
+
+    float largest = LOWEST;
+    float sum = 0.0;
+    vec4 result[TM * QUADS];
+    [[unroll]] for (uint i = 0; i < TM * QUADS; i++) {
+        result[i] = vec4(0.0);
+    }
+
+    for (uint first_key = 0; first_key < p.kv_0; first_key += BC) {
+        // The mask of this step; minus infinity for positions beyond the end.
+        vec4 bias[WQ];
+        [[unroll]] for (uint w = 0; w < WQ; w++) {
+            [[unroll]] for (uint j = 0; j < 4; j++) {
+                const uint key = first_key + (part * WQ + w) * 4 + j;
+                bias[w][j] = key < p.kv_0 ? mask_at(row_mask + min(key, last_key)) * slope : MINUS_INFINITY;
+            }
+        }
+        if (p.mask_type != 0) {
+            float most = bias[0].x;
+            [[unroll]] for (uint w = 0; w < WQ; w++) {
+                most = max(max(most, max(bias[w].x, bias[w].y)), max(bias[w].z, bias[w].w));
+            }
+            barrier();
+            alive = 0;
+            barrier();
+            if (most > LOWEST) {
+                alive = 1;
+            }
+            barrier();
+            if (alive == 0) {
+                continue;
+            }
+        }
+
+        float scores[TM * TN];
+        [[unroll]] for (uint i = 0; i < TM * TN; i++) {
+            scores[i] = 0.0;
+        }
+        for (uint quad0 = 0; quad0 * 4 < p.d_0; quad0 += DQ) {
+            barrier();
+            for (uint i = lane; i < BR * DQ; i += WG) {
+                const uint r = i / DQ;
+                const uint c = i % DQ;
+                stage[r * STRIDE + c] = load_q(base_q + min(token0 + r, last_token) * p.nbq_0, quad0 + c);
+            }
+            for (uint i = lane; i < BC * DQ; i += WG) {
+                const uint r = i / DQ;
+                const uint c = i % DQ;
+                stage[(BR + r) * STRIDE + c] = load_k(base_k + min(first_key + r, last_key) * p.nbk_0, quad0 + c);
+            }
+            barrier();
+            [[dont_unroll]] for (uint c = 0; c < DQ; c++) {
+                vec4 x[TM];
+                [[unroll]] for (uint i = 0; i < TM; i++) {
+                    x[i] = stage[(tr + i * SR) * STRIDE + c];
+                }
+                [[unroll]] for (uint j = 0; j < TN; j++) {
+                    const vec4 y = stage[(BR + tc + j * SC) * STRIDE + c];
+                    [[unroll]] for (uint i = 0; i < TM; i++) {
+                        scores[j * TM + i] += dot(x[i], y);
+                    }
+                }
+            }
+        }
+        [[unroll]] for (uint j = 0; j < TN; j++) {
+            [[unroll]] for (uint i = 0; i < TM; i++) {
+                const uint key = tc + j * SC;
+                weights[(tr + i * SR) * W_STRIDE + key / 4][key % 4] = scores[j * TM + i];
+            }
+        }
+        barrier();
+
+        float most = LOWEST;
+        [[unroll]] for (uint w = 0; w < WQ; w++) {
+            vec4 s = weights[row * W_STRIDE + part * WQ + w];
+            [[unroll]] for (uint j = 0; j < 4; j++) {
+                s[j] = score(s[j]);
+            }
+            bias[w] += s;
+            most = max(max(most, max(bias[w].x, bias[w].y)), max(bias[w].z, bias[w].w));
+        }
+        row_parts[lane] = most;
+        barrier();
+        float now = largest;
+        [[unroll]] for (uint j = 0; j < PT; j++) {
+            now = max(now, row_parts[row * PT + j]);
+        }
+        const float factor = exp(largest - now);
+        largest = now;
+        sum *= factor;
+        [[unroll]] for (uint w = 0; w < WQ; w++) {
+            const vec4 e = exp(bias[w] - now);
+            sum += (e.x + e.y) + (e.z + e.w);
+            weights[row * W_STRIDE + part * WQ + w] = e;
+        }
+        if (part == 0) {
+            row_factor[row] = factor;
+        }
+        barrier();
+
+        [[unroll]] for (uint i = 0; i < TM; i++) {
+            const float f = row_factor[tr + i * SR];
+            [[unroll]] for (uint c = 0; c < QUADS; c++) {
+                result[i * QUADS + c] *= f;
+            }
+        }
+        [[dont_unroll]] for (uint position0 = 0; position0 < BC; position0 += VK) {
+            if (position0 > 0) {
+                barrier();
+            }
+            for (uint i = lane; i < VK * V_STRIDE; i += WG) {
+                const uint position = i / V_STRIDE;
+                const uint c = i % V_STRIDE;
+                const uint key = min(first_key + position0 + position, last_key);
+                stage[i] = load_v(base_v + key * p.nbv_0, c);
+            }
+            barrier();
+            [[dont_unroll]] for (uint j0 = 0; j0 < VK; j0 += 4) {
+                vec4 w[TM];
+                [[unroll]] for (uint i = 0; i < TM; i++) {
+                    w[i] = weights[(tr + i * SR) * W_STRIDE + (position0 + j0) / 4];
+                }
+                [[unroll]] for (uint j = 0; j < 4; j++) {
+                    [[unroll]] for (uint c = 0; c < QUADS; c++) {
+                        const vec4 y = stage[(j0 + j) * V_STRIDE + c * SC + tc];
+                        [[unroll]] for (uint i = 0; i < TM; i++) {
+                            result[i * QUADS + c] += w[i][j] * y;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    barrier();
+    row_parts[lane] = sum;
+    barrier();
+    [[unroll]] for (uint i = 0; i < TM; i++) {
+        const uint r = tr + i * SR;
+        float total = 0.0;
+        [[unroll]] for (uint j = 0; j < PT; j++) {
+            total += row_parts[r * PT + j];
+        }
+        const float factor = total > 0.0 ? 1.0 / total : 0.0;
+        const uint row_d = p.off_4 + ((batch * p.ne_0 + token0 + r) * p.ne_1 + head) * p.d_1;
+        [[unroll]] for (uint c = 0; c < QUADS; c++) {
+            [[unroll]] for (uint j = 0; j < 4; j++) {
+                const uint column = (c * SC + tc) * 4 + j;
+                if (token0 + r < p.ne_0 && column < p.d_1) {
+                    d[row_d + column] = result[i * QUADS + c][j] * factor;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,227 @@
+#version 460
+// FLASH_ATTN_EXT for few tokens (decoding): one work-group for one token and up to HEADS heads that share keys and
+// values, so that each key and value is read once for all of them.
+//
+// A step takes BC = work-group / 4 * KEYS positions.
+//   Scores: four invocations share a key. Each reads every fourth piece of eight elements, so that the four read 64
+//   (F32: 128) bytes without gaps, for KEYS keys at a time; a piece of q comes from shared memory once for KEYS keys.
+//   The four partial products of a score meet in shared memory.
+//   Soft-max: each invocation has KEYS / 4 positions of every head; online normaliser, maximum over the work-group.
+//   Values: an invocation owns eight columns and every n-th position, work-groups' neighbours read neighbouring pieces;
+//   four positions are under way at a time. Sums over positions stay in registers until the end.
+//
+// Specialisation: work-group size (a multiple of 16, at least dv / 8), HEADS, KEYS (4).
+// Variants: type of k and v. d and dv are multiples of 8 and d no more than 256, offsets and strides of q, k and v
+// multiples of 4.
+// Shared memory: HEADS * (20 * work-group + 1088) bytes for KEYS = 4: at 256 x 4 24.3 KiB.
+
+#include "common.glsl"
+
+layout(constant_id = 1) const uint HEADS = 1;
+layout(constant_id = 2) const uint KEYS = 4;
+
+#include "flash_attn.glsl"
+
+const uint WG = gl_WorkGroupSize.x;
+const uint BC = WG / 4 * KEYS;
+const uint POSITIONS = KEYS / 4;
+
+// q, scaled by nothing: HEADS rows of up to 64 quads.
+shared vec4 shared_q[HEADS * 64];
+// Partial products, four for each score; later the sums over positions of one head, work-group * 8.
+shared float partial[HEADS * BC * 4 > WG * 8 ? HEADS * BC * 4 : WG * 8];
+// exp(score - maximum), the heads of a position together.
+shared float weights[BC * HEADS];
+shared float reduced[HEADS * 16];
+
+vec4 load_k(uint at) {
+    return FROM_QUAD(k4[at]);
+}
+
+vec4 load_v(uint at) {
+    return FROM_QUAD(v4[at]);
+}
+
+// Maximum or sum of HEADS values over the work-group, through `partial`.
+#define REDUCE_HEADS(values, combine)                                                                                  \
+    {                                                                                                                  \
+        barrier();                                                                                                     \
+        [[unroll]] for (uint h = 0; h < HEADS; h++) {                                                                  \
+            partial[h * WG + lane] = values[h];                                                                        \
+        }                                                                                                              \
+        barrier();                                                                                                     \
+        for (uint i = lane; i < HEADS * 16; i += WG) {                                                                 \
+            float all = partial[i / 16 * WG + i % 16];                                                                 \
+            for (uint j = 16; j < WG; j += 16) {                                                                       \
+                all = combine(all, partial[i / 16 * WG + i % 16 + j]);                                                 \
+            }                                                                                                          \
+            reduced[i] = all;                                                                                          \
+        }                                                                                                              \
+        barrier();                                                                                                     \
+        [[unroll]] for (uint h = 0; h < HEADS; h++) {                                                                  \
+            float all = reduced[h * 16];                                                                               \
+            [[unroll]] for (uint j = 1; j < 16; j++) {                                                                 \
+                all = combine(all, reduced[h * 16 + j]);                                                               \
+            }                                                                                                          \
+            values[h] = all;                                                                                           \
+        }                                                                                                              \
+    }
+
+float plus(float a, float b) {
+    return a + b;
+}
+
+void main() {
+    const uint lane = gl_LocalInvocationIndex;
+    const uint heads = p.ne_1;
+    const uint per_kv = heads / p.kv_1;
+    // x: groups of heads, those of a key head after each other; y: tokens; z: batches.
+    const uint groups = (per_kv + HEADS - 1) / HEADS;
+    const uint head_kv = gl_WorkGroupID.x / groups;
+    const uint first = gl_WorkGroupID.x % groups * HEADS;
+    const uint token = gl_WorkGroupID.y;
+    const uint batch = gl_WorkGroupID.z;
+    // Heads beyond the group repeat its last one and are not stored.
+    uint head[HEADS];
+    float slope[HEADS];
+    [[unroll]] for (uint h = 0; h < HEADS; h++) {
+        head[h] = head_kv * per_kv + min(first + h, per_kv - 1);
+        slope[h] = alibi_slope(p.max_bias, head[h], p.heads_log2);
+    }
+    const uint base_k = p.off_1 + head_kv * p.nbk_1 + batch * p.nbk_2;
+    const uint base_v = p.off_2 + head_kv * p.nbv_1 + batch * p.nbv_2;
+
+    for (uint i = lane; i < HEADS * (p.d_0 / 4); i += WG) {
+        const uint h = i / (p.d_0 / 4);
+        const uint quad = i - h * (p.d_0 / 4);
+        const uint row = head_kv * per_kv + min(first + h, per_kv - 1);
+        shared_q[h * 64 + quad] = q4[(p.off_0 + token * p.nbq_0 + row * p.nbq_1 + batch * p.nbq_2) / 4 + quad];
+    }
+
+    const uint pieces_v = p.d_1 / 8;
+    const uint stripes = WG / pieces_v;
+    const uint stripe = lane / pieces_v;
+    const uint piece_v = lane - stripe * pieces_v;
+
+    float largest[HEADS];
+    float sum[HEADS];
+    vec4 out_lo[HEADS], out_hi[HEADS];
+    [[unroll]] for (uint h = 0; h < HEADS; h++) {
+        largest[h] = LOWEST;
+        sum[h] = 0.0;
+        out_lo[h] = vec4(0.0);
+        out_hi[h] = vec4(0.0);
+    }
+
+    for (uint first_key = 0; first_key < p.kv_0; first_key += BC) {
+        // Partial products of KEYS keys, WG / 4 apart, with HEADS heads.
+        float products[KEYS * HEADS];
+        uint row_k[KEYS];
+        [[unroll]] for (uint i = 0; i < KEYS; i++) {
+            row_k[i] = (base_k + min(first_key + lane / 4 + i * (WG / 4), p.kv_0 - 1) * p.nbk_0) / 4;
+            [[unroll]] for (uint h = 0; h < HEADS; h++) {
+                products[i * HEADS + h] = 0.0;
+            }
+        }
+        barrier();
+        for (uint piece = lane % 4; piece < p.d_0 / 8; piece += 4) {
+            vec4 lo[KEYS], hi[KEYS];
+            [[unroll]] for (uint i = 0; i < KEYS; i++) {
+                lo[i] = load_k(row_k[i] + 2 * piece);
+                hi[i] = load_k(row_k[i] + 2 * piece + 1);
+            }
+            [[unroll]] for (uint h = 0; h < HEADS; h++) {
+                const vec4 q_lo = shared_q[h * 64 + 2 * piece];
+                const vec4 q_hi = shared_q[h * 64 + 2 * piece + 1];
+                [[unroll]] for (uint i = 0; i < KEYS; i++) {
+                    products[i * HEADS + h] += dot(lo[i], q_lo) + dot(hi[i], q_hi);
+                }
+            }
+        }
+        [[unroll]] for (uint h = 0; h < HEADS; h++) {
+            [[unroll]] for (uint i = 0; i < KEYS; i++) {
+                partial[h * BC * 4 + i * WG + lane] = products[i * HEADS + h];
+            }
+        }
+        barrier();
+
+        // Scores: position lane + j * WG of this step.
+        float scores[POSITIONS * HEADS];
+        float step_largest[HEADS];
+        [[unroll]] for (uint h = 0; h < HEADS; h++) {
+            step_largest[h] = LOWEST;
+        }
+        [[unroll]] for (uint j = 0; j < POSITIONS; j++) {
+            const uint position = lane + j * WG;
+            const uint key = first_key + position;
+            [[unroll]] for (uint h = 0; h < HEADS; h++) {
+                const uint at = (h * BC + position) * 4;
+                float s = score((partial[at] + partial[at + 1]) + (partial[at + 2] + partial[at + 3]));
+                if (p.mask_type != 0) {
+                    s += slope[h] * mask_at(mask_row(token, head[h], batch) + min(key, p.kv_0 - 1));
+                }
+                s = key < p.kv_0 ? s : MINUS_INFINITY;
+                scores[j * HEADS + h] = s;
+                step_largest[h] = max(step_largest[h], s);
+            }
+        }
+        REDUCE_HEADS(step_largest, max)
+        [[unroll]] for (uint h = 0; h < HEADS; h++) {
+            const float now = max(largest[h], step_largest[h]);
+            const float factor = exp(largest[h] - now);
+            largest[h] = now;
+            sum[h] *= factor;
+            out_lo[h] *= factor;
+            out_hi[h] *= factor;
+            [[unroll]] for (uint j = 0; j < POSITIONS; j++) {
+                const float w = exp(scores[j * HEADS + h] - now);
+                sum[h] += w;
+                weights[(lane + j * WG) * HEADS + h] = w;
+            }
+        }
+        barrier();
+
+        if (stripe < stripes) {
+            const uint end = min(BC, p.kv_0 - first_key);
+            for (uint position = stripe; position < end; position += 4 * stripes) {
+                vec4 lo[4], hi[4];
+                [[unroll]] for (uint j = 0; j < 4; j++) {
+                    const uint key = first_key + min(position + j * stripes, end - 1);
+                    const uint at = (base_v + key * p.nbv_0) / 4 + 2 * piece_v;
+                    lo[j] = load_v(at);
+                    hi[j] = load_v(at + 1);
+                }
+                [[unroll]] for (uint j = 0; j < 4; j++) {
+                    const uint at = min(position + j * stripes, end - 1) * HEADS;
+                    const bool valid = position + j * stripes < end;
+                    [[unroll]] for (uint h = 0; h < HEADS; h++) {
+                        const float w = valid ? weights[at + h] : 0.0;
+                        out_lo[h] += w * lo[j];
+                        out_hi[h] += w * hi[j];
+                    }
+                }
+            }
+        }
+    }
+
+    REDUCE_HEADS(sum, plus)
+    // Sums over positions: the stripes meet in shared memory, one head after the other.
+    [[unroll]] for (uint h = 0; h < HEADS; h++) {
+        barrier();
+        [[unroll]] for (uint j = 0; j < 4; j++) {
+            partial[stripe * p.d_1 + piece_v * 8 + j] = out_lo[h][j];
+            partial[stripe * p.d_1 + piece_v * 8 + 4 + j] = out_hi[h][j];
+        }
+        barrier();
+        const float factor = sum[h] > 0.0 ? 1.0 / sum[h] : 0.0;
+        for (uint column = lane; column < p.d_1; column += WG) {
+            float value = 0.0;
+            for (uint s = 0; s < stripes; s++) {
+                value += partial[s * p.d_1 + column];
+            }
+            if (first + h < per_kv) {
+                d[p.off_4 + ((batch * p.ne_0 + token) * heads + head[h]) * p.d_1 + column] = value * factor;
+            }
+        }
+    }
+}

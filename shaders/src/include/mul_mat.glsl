@@ -1,0 +1,30 @@
+// What the kernels of MUL_MAT share: parameters, operands b and d.
+#ifndef MUL_MAT_GLSL
+#define MUL_MAT_GLSL
+
+layout(push_constant, std430) uniform MulMatParams {
+    uint m, n, k;
+    uint ne2, ne3;
+    uint r2, r3;
+    uint nb0_0, nb0_1, nb0_2;
+    uint nb1_0, nb1_1, nb1_2;
+    uint nbd_0, nbd_1, nbd_2;
+    uint off0, off1, offd;
+    uint first_row;
+} p;
+
+#include "weights.glsl"
+
+layout(set = 0, binding = 1, std430) readonly buffer B { float b[]; };
+layout(set = 0, binding = 1, std430) readonly buffer B4 { vec4 b4[]; };
+layout(set = 0, binding = 2, std430) writeonly buffer D { float d[]; };
+
+// Four neighbours of a row of b; `at` is a multiple of four if ALIGNED.
+vec4 load_b(uint at) {
+    if (ALIGNED != 0) {
+        return b4[at / 4];
+    }
+    return vec4(b[at], b[at + 1], b[at + 2], b[at + 3]);
+}
+
+#endif

@@ -1,0 +1,194 @@
+//! The Vulkan compute shaders of Diptych: GLSL sources, the table of their variants, and the committed SPIR-V.
+//!
+//! A shader is found by its stem and the name of a variant. [`ShaderId`] is such a pair that is known to be in the
+//! table; [`ShaderId::words`] is its SPIR-V:
+//!
+//! ```
+//! use shaders::ShaderId;
+//!
+//! let id = ShaderId::find("lane_probe", "full").expect("in the table");
+//! let words = id.words().expect("committed");
+//! assert_eq!(words[0], shaders::SPIRV_MAGIC);
+//!
+//! let interface = shaders::reflect::reflect(words).expect("valid");
+//! assert_eq!(interface.buffers.len(), 1);
+//! assert_eq!(interface.push_constants.unwrap().size, 4);
+//! ```
+//!
+//! # Interface of every shader
+//!
+//! - Descriptor set 0; bindings 0 .. n-1 are storage buffers in operand order: src0, src1, ..., dst last.
+//! - Push constants hold the operation's parameter struct: only 4-byte fields (`uint`, `int`, `float`), packed.
+//! - Specialisation constant 0 is `local_size_x`; a shader's own are 1 and up.
+//! - The entry point is `main`.
+//!
+//! [`reflect::check_conventions`] tests these rules; the tests of this crate apply it to every module.
+//!
+//! # Adding a shader
+//!
+//! 1. Write `src/<family>/<stem>.comp`. It may `#include` files beside it and files of `src/include`.
+//! 2. Add one [`Source`] to [`variants::SOURCES`].
+//! 3. `make shaders`, and commit what changed below `spirv/`.
+//!
+//! The tests fail when a source and its SPIR-V do not belong together; they need no compiler for that. Only the
+//! `shaders` program (feature `compile`) needs one.
+#![deny(missing_docs)]
+#![forbid(unsafe_code)]
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::LazyLock;
+
+pub mod container;
+pub mod manifest;
+pub mod reflect;
+pub mod source;
+pub mod table;
+pub mod variants;
+
+pub use manifest::Manifest;
+pub use table::{
+    Axis, Choice, Define, Entry, Optimize, Source, Target, Variant, entries, entry, variant_name,
+};
+
+use container::Container;
+
+/// The first word of every SPIR-V module.
+pub const SPIRV_MAGIC: u32 = 0x0723_0203;
+
+/// A shader that is in the table: a stem and one of its variants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ShaderId {
+    stem: &'static str,
+    variant: &'static str,
+}
+
+impl ShaderId {
+    /// The shader with this stem and variant, if the table has it.
+    pub fn find(stem: &str, variant: &str) -> Option<Self> {
+        let entry = entry(stem)?;
+        let variant = entry.variants.iter().find(|v| v.name == variant)?;
+        Some(Self { stem: entry.source.stem(), variant: &variant.name })
+    }
+
+    /// The shader with this stem and one choice from each axis, in the order of the axes; an empty string stands for
+    /// [`Choice::NONE`].
+    pub fn select(stem: &str, choices: &[&str]) -> Option<Self> {
+        Self::find(stem, &variant_name(choices.iter().copied()))
+    }
+
+    /// Every shader of the table.
+    pub fn all() -> impl Iterator<Item = Self> {
+        entries().iter().flat_map(|entry| {
+            entry.variants.iter().map(|v| Self { stem: entry.source.stem(), variant: &v.name })
+        })
+    }
+
+    /// The name of the source.
+    pub fn stem(self) -> &'static str {
+        self.stem
+    }
+
+    /// The name of the variant.
+    pub fn variant(self) -> &'static str {
+        self.variant
+    }
+
+    /// The SPIR-V. `None` only if the source was added to the table and `make shaders` has not run since.
+    pub fn words(self) -> Option<&'static [u32]> {
+        module(self.stem, self.variant)
+    }
+}
+
+impl fmt::Display for ShaderId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.stem, self.variant)
+    }
+}
+
+/// The SPIR-V of a variant; `None` if the committed set does not have it.
+pub fn module(stem: &str, variant: &str) -> Option<&'static [u32]> {
+    static CONTAINERS: LazyLock<HashMap<&'static str, Container<'static>>> = LazyLock::new(|| {
+        WORDS
+            .iter()
+            .filter_map(|(stem, words)| Some((*stem, Container::parse(words.as_deref()?).ok()?)))
+            .collect()
+    });
+    CONTAINERS.get(stem)?.module(variant)
+}
+
+/// What the embedded SPIR-V was made from. Empty if the embedded text is damaged, which the tests exclude.
+pub fn manifest() -> &'static Manifest {
+    static MANIFEST: LazyLock<Manifest> =
+        LazyLock::new(|| Manifest::parse(MANIFEST_JSON).unwrap_or_default());
+    &MANIFEST
+}
+
+/// The hash of the whole set of modules, for reports: two builds with the same value run the same SPIR-V.
+pub fn digest() -> &'static str {
+    &manifest().set
+}
+
+/// Gives embedded bytes the alignment of words, so that they can be used in place.
+#[repr(C, align(4))]
+struct Aligned<B: ?Sized>(B);
+
+/// The committed containers: stem and bytes.
+static EMBEDDED: &[(&str, &Aligned<[u8]>)] = include!(concat!(env!("OUT_DIR"), "/containers.rs"));
+
+const MANIFEST_JSON: &str = include!(concat!(env!("OUT_DIR"), "/manifest.rs"));
+
+/// The stem and the words of a container; no words if the length of the file is damaged.
+type Words = (&'static str, Option<Cow<'static, [u32]>>);
+
+/// The containers as words: in place where the host is little-endian, as the files are.
+static WORDS: LazyLock<Vec<Words>> = LazyLock::new(|| {
+    let words = |bytes: &'static [u8]| match bytemuck::try_cast_slice(bytes) {
+        Ok(words) if cfg!(target_endian = "little") => Some(Cow::Borrowed(words)),
+        _ => container::words(bytes).map(Cow::Owned),
+    };
+    EMBEDDED.iter().map(|(stem, bytes)| (*stem, words(&bytes.0))).collect()
+});
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stems_are_unique_and_every_variant_is_found() {
+        let mut stems: Vec<&str> = entries().iter().map(|entry| entry.source.stem()).collect();
+        stems.sort_unstable();
+        stems.dedup();
+        assert_eq!(stems.len(), entries().len(), "a stem appears twice in the table");
+        for id in ShaderId::all() {
+            assert_eq!(ShaderId::find(id.stem(), id.variant()), Some(id));
+        }
+        for entry in entries() {
+            let mut names: Vec<&str> = entry.variants.iter().map(|v| v.name.as_str()).collect();
+            names.sort_unstable();
+            names.dedup();
+            assert_eq!(
+                names.len(),
+                entry.variants.len(),
+                "{}: two variants share a name",
+                entry.source.key()
+            );
+            assert!(!names.is_empty(), "{} has no variant", entry.source.key());
+        }
+    }
+
+    #[test]
+    fn unknown_shaders_are_none() {
+        assert_eq!(ShaderId::find("lane_probe", "no"), None);
+        assert_eq!(ShaderId::find("no", "default"), None);
+        assert_eq!(module("no", "default"), None);
+        assert_eq!(ShaderId::select("lane_probe", &["full"]).unwrap().to_string(), "lane_probe/full");
+    }
+
+    #[cfg(target_endian = "little")]
+    #[test]
+    fn embedded_words_are_used_in_place() {
+        assert!(WORDS.iter().all(|(_, words)| matches!(words, Some(Cow::Borrowed(_)))));
+    }
+}

@@ -1,0 +1,161 @@
+#version 460
+// MUL_MAT with many columns (prefill): tiles of BM rows times BN columns through shared memory.
+//
+// A work-group computes one tile of the result and walks along k in steps of BK. In each step it loads BM x BK weights,
+// converted from their type on the way, and BN x BK activations to shared memory: each invocation takes pieces of eight
+// weights and of four activations, neighbours along k for neighbouring invocations. Then each invocation multiplies TM
+// rows with TN columns in registers: for every pair of k (F16: every four) it reads TM + TN vectors of 8 bytes from
+// shared memory and does 2 TM TN (4 TM TN) multiplications, so 8 x 4 keeps the multipliers busy 1.3 times as long as
+// shared memory (F16: 2.7 times). The rows of an invocation are BM / TM apart and its columns BN / TN, so that
+// neighbouring invocations read neighbouring rows, which the padding of each row puts on different banks, and write
+// neighbouring elements of the result.
+//
+// The grid's x covers the columns: work-groups that run together share the rows of a, the larger operand, in the
+// second-level cache. y covers rows, z batches.
+//
+// Specialisation: work-group size ((BM / TM) * (BN / TN)), BM, BN, BK (a multiple of 8 that divides 32), TM, TN,
+// UNROLL (steps of the inner loop that are written out), ALIGNED (strides and offsets allow 16-byte loads).
+// Variants: type of a; f16: tiles in F16 (the accumulator is F32 always).
+// Shared memory: (BM + BN) * (BK + 2) floats, F16: (BM + BN) * (BK + 4) halves.
+
+#include "common.glsl"
+
+layout(constant_id = 1) const uint BM = 64;
+layout(constant_id = 2) const uint BN = 64;
+layout(constant_id = 3) const uint BK = 32;
+layout(constant_id = 4) const uint TM = 8;
+layout(constant_id = 5) const uint TN = 4;
+layout(constant_id = 6) const uint UNROLL = 4;
+layout(constant_id = 7) const uint ALIGNED = 0;
+
+#ifdef TILE_F16
+#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
+#endif
+
+#include "mul_mat.glsl"
+
+const uint WG = gl_WorkGroupSize.x;
+const uint TR = BM / TM;
+const uint TC = BN / TN;
+
+#ifdef TILE_F16
+#define LDS_VEC f16vec4
+const uint VEC = 4;
+#else
+#define LDS_VEC vec2
+const uint VEC = 2;
+#endif
+
+const uint STRIDE = BK / VEC + 1;
+shared LDS_VEC tile_a[BM * STRIDE];
+shared LDS_VEC tile_b[BN * STRIDE];
+
+// Four neighbours along k to vector `at` of a tile.
+#ifdef TILE_F16
+#define PUT(tile, at, v) tile[at] = f16vec4(v)
+#else
+#define PUT(tile, at, v) tile[at] = (v).xy, tile[(at) + 1] = (v).zw
+#endif
+
+// The weights of row `row` from k on; zeros beyond the end.
+void load_a(uint base_a, uint row0, uint k0) {
+    const uint PIECES = BK / 8;
+    for (uint i = gl_LocalInvocationIndex; i < BM * PIECES; i += WG) {
+        const uint r = i / PIECES;
+        const uint piece = k0 / 8 + i % PIECES;
+        const uint row = base_a + (min(row0 + r, p.m - 1) - p.first_row) * p.nb0_0;
+        Piece w = Piece(vec4(0.0), vec4(0.0), 0.0);
+        if (8 * piece + 8 <= p.k) {
+            w = load_piece(row, piece);
+            w.lo = (w.lo + PIECE_OFFSET) * w.scale;
+            w.hi = (w.hi + PIECE_OFFSET) * w.scale;
+        }
+#if A_BLOCK == 1
+        else {
+            [[unroll]] for (uint j = 0; j < 4; j++) {
+                const uint k = 8 * piece + j;
+                w.lo[j] = k < p.k ? load_one(row, min(k, p.k - 1)) : 0.0;
+                w.hi[j] = k + 4 < p.k ? load_one(row, min(k + 4, p.k - 1)) : 0.0;
+            }
+        }
+#endif
+        const uint at = r * STRIDE;
+        PUT(tile_a, at + (run_0(piece) - k0) / VEC, w.lo);
+        PUT(tile_a, at + (run_1(piece) - k0) / VEC, w.hi);
+    }
+}
+
+void load_b(uint base_b, uint column0, uint k0) {
+    const uint QUADS = BK / 4;
+    for (uint i = gl_LocalInvocationIndex; i < BN * QUADS; i += WG) {
+        const uint c = i / QUADS;
+        const uint q = i % QUADS;
+        const uint k = k0 + 4 * q;
+        const uint at = base_b + min(column0 + c, p.n - 1) * p.nb1_0 + k;
+        vec4 v = vec4(0.0);
+        if (k + 4 <= p.k) {
+            v = load_b(at);
+        }
+#if A_BLOCK == 1
+        else {
+            [[unroll]] for (uint j = 0; j < 3; j++) {
+                if (k + j < p.k) {
+                    v[j] = b[at + j];
+                }
+            }
+        }
+#endif
+        PUT(tile_b, c * STRIDE + 4 / VEC * q, v);
+    }
+}
+
+void main() {
+    const uint tr = gl_LocalInvocationIndex % TR;
+    const uint tc = gl_LocalInvocationIndex / TR;
+    const uint column0 = gl_WorkGroupID.x * BN;
+    const uint row0 = p.first_row + gl_WorkGroupID.y * BM;
+    for (uint i23 = gl_WorkGroupID.z; i23 < p.ne2 * p.ne3; i23 += gl_NumWorkGroups.z) {
+        const uint i3 = i23 / p.ne2;
+        const uint i2 = i23 - i3 * p.ne2;
+        const uint base_a = p.off0 + i2 / p.r2 * p.nb0_1 + i3 / p.r3 * p.nb0_2;
+        const uint base_b = p.off1 + i2 * p.nb1_1 + i3 * p.nb1_2;
+
+        float sums[TM * TN];
+        [[unroll]] for (uint i = 0; i < TM * TN; i++) {
+            sums[i] = 0.0;
+        }
+        for (uint k0 = 0; k0 < p.k; k0 += BK) {
+            barrier();
+            load_a(base_a, row0, k0);
+            load_b(base_b, column0, k0);
+            barrier();
+            [[dont_unroll]] for (uint v0 = 0; v0 < BK / VEC; v0 += UNROLL) {
+                [[unroll]] for (uint v1 = 0; v1 < UNROLL; v1++) {
+                    LDS_VEC x[TM];
+                    [[unroll]] for (uint i = 0; i < TM; i++) {
+                        x[i] = tile_a[(tr + i * TR) * STRIDE + v0 + v1];
+                    }
+                    [[unroll]] for (uint j = 0; j < TN; j++) {
+                        const LDS_VEC y = tile_b[(tc + j * TC) * STRIDE + v0 + v1];
+                        [[unroll]] for (uint i = 0; i < TM; i++) {
+                            [[unroll]] for (uint l = 0; l < VEC; l++) {
+                                sums[j * TM + i] = fma(float(x[i][l]), float(y[l]), sums[j * TM + i]);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+
+        const uint base_d = p.offd + i2 * p.nbd_1 + i3 * p.nbd_2;
+        [[unroll]] for (uint j = 0; j < TN; j++) {
+            const uint column = column0 + tc + j * TC;
+            [[unroll]] for (uint i = 0; i < TM; i++) {
+                const uint row = row0 + tr + i * TR;
+                if (row < p.m && column < p.n) {
+                    d[base_d + column * p.nbd_0 + row] = sums[j * TM + i];
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! What a SPIR-V module says about its interface: push constants, buffers, specialisation constants, local size,
+//! shared memory, capabilities. Works on any compute module; no compiler, no driver.
+
+use std::collections::BTreeMap;
+
+mod capability;
+mod parse;
+
+pub use capability::capability_name;
+use parse::{Module, storage};
+
+/// Why a module cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReflectError {
+    /// The words do not start with a SPIR-V header.
+    #[error("not a SPIR-V module")]
+    Header,
+    /// An instruction is shorter than its operands or reaches past the end.
+    #[error("SPIR-V instruction {opcode} at word {word} is cut short")]
+    Instruction {
+        /// Its opcode.
+        opcode: u16,
+        /// Where it starts.
+        word: usize,
+    },
+    /// Not exactly one compute entry point.
+    #[error("a SPIR-V module with {0} compute entry points; one is expected")]
+    EntryPoints(usize),
+    /// A type that the interface uses is missing, or has no definite size or layout.
+    #[error("SPIR-V: {what} (id {id}) has no definite layout")]
+    Layout {
+        /// What was being laid out.
+        what: &'static str,
+        /// The result id of the type or variable.
+        id: u32,
+    },
+}
+
+/// The interface of a compute module.
+#[derive(Clone, Debug)]
+pub struct Interface {
+    /// The SPIR-V version: major, minor.
+    pub version: (u8, u8),
+    /// The name of the entry point.
+    pub entry_point: String,
+    /// The size of a workgroup in x, y, z.
+    pub local_size: [Dimension; 3],
+    /// The push-constant block, if the module uses one.
+    pub push_constants: Option<Block>,
+    /// The storage buffers that the module uses, sorted by set and binding. Several variables at one binding (views
+    /// with different element types) are one buffer.
+    pub buffers: Vec<StorageBuffer>,
+    /// Variables of other kinds that need a descriptor (uniform buffers, images, samplers): names, or ids without one.
+    pub other_resources: Vec<String>,
+    /// The specialisation constants by id.
+    pub spec_constants: BTreeMap<u32, SpecConstant>,
+    /// The capabilities that the module declares; see [`capability_name`].
+    pub capabilities: Vec<u32>,
+    /// The SPIR-V extensions that the module declares.
+    pub extensions: Vec<String>,
+    module: Module,
+}
+
+/// The size of a workgroup in one dimension.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dimension {
+    /// The value where no specialisation is given.
+    pub default: u32,
+    /// The specialisation constant that sets it.
+    pub spec_id: Option<u32>,
+}
+
+/// A block of memory with explicit offsets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// The name of the block's type; empty if the module has none.
+    pub name: String,
+    /// The bytes up to the end of the last member.
+    pub size: u32,
+    /// The members in the order of declaration.
+    pub members: Vec<Member>,
+}
+
+/// A member of a [`Block`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// The name; empty if the module has none.
+    pub name: String,
+    /// Bytes from the start of the block.
+    pub offset: u32,
+    /// Bytes.
+    pub size: u32,
+    /// The type, if it is a scalar.
+    pub scalar: Option<Scalar>,
+}
+
+/// The type of a scalar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scalar {
+    /// A boolean.
+    Bool,
+    /// An unsigned integer of this many bits.
+    Uint(u32),
+    /// A signed integer of this many bits.
+    Int(u32),
+    /// A floating-point number of this many bits.
+    Float(u32),
+}
+
+/// A storage buffer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StorageBuffer {
+    /// The descriptor set.
+    pub set: u32,
+    /// The binding.
+    pub binding: u32,
+    /// The name of the first variable at this binding: its own, else its block's; empty if the module has none.
+    pub name: String,
+    /// Every variable at this binding is declared `readonly`.
+    pub read_only: bool,
+    /// Every variable at this binding is declared `writeonly`.
+    pub write_only: bool,
+}
+
+/// A specialisation constant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpecConstant {
+    /// The name; empty if the module has none.
+    pub name: String,
+    /// The type.
+    pub scalar: Scalar,
+    /// The bits of the default value, extended with zeros.
+    pub default: u64,
+}
+
+/// Reads the interface of a module with one compute entry point.
+pub fn reflect(words: &[u32]) -> Result<Interface, ReflectError> {
+    let module = Module::parse(words)?;
+    let entry_point = match module.entry_points.as_slice() {
+        [(_, name)] => name.clone(),
+        other => return Err(ReflectError::EntryPoints(other.len())),
+    };
+    let mut buffers: BTreeMap<(u32, u32), StorageBuffer> = BTreeMap::new();
+    let mut push_constants = None;
+    let mut other_resources = Vec::new();
+    for variable in &module.variables {
+        match variable.storage {
+            storage::PUSH_CONSTANT => {
+                let block = module.pointee(variable.pointer);
+                push_constants = Some(
+                    block
+                        .and_then(|id| module.block(id))
+                        .ok_or(ReflectError::Layout { what: "the push-constant block", id: variable.id })?,
+                );
+            }
+            storage::STORAGE_BUFFER => {
+                let buffer = module.storage_buffer(variable);
+                buffers
+                    .entry((buffer.set, buffer.binding))
+                    .and_modify(|known| {
+                        known.read_only &= buffer.read_only;
+                        known.write_only &= buffer.write_only;
+                    })
+                    .or_insert(buffer);
+            }
+            storage::UNIFORM_CONSTANT | storage::UNIFORM => {
+                let name = module.name(variable.id);
+                other_resources.push(if name.is_empty() { format!("%{}", variable.id) } else { name });
+            }
+            _ => {}
+        }
+    }
+    Ok(Interface {
+        version: module.version,
+        entry_point,
+        local_size: module.local_size(),
+        push_constants,
+        buffers: buffers.into_values().collect(),
+        other_resources,
+        spec_constants: module.spec_constants(),
+        capabilities: module.capabilities.clone(),
+        extensions: module.extensions.clone(),
+        module,
+    })
+}
+
+impl Interface {
+    /// The size of a workgroup under some specialisation: pairs of constant id and value bits.
+    pub fn local_size(&self, specialization: &[(u32, u32)]) -> [u32; 3] {
+        self.local_size.map(|dimension| {
+            let given = specialization.iter().find(|(id, _)| Some(*id) == dimension.spec_id);
+            given.map_or(dimension.default, |(_, value)| *value)
+        })
+    }
+
+    /// The bytes of workgroup-shared memory under some specialisation: pairs of constant id and value bits.
+    ///
+    /// Scalars, vectors and arrays are laid out at their natural alignment (a vector of three at that of four), as
+    /// Mesa does; the driver may need a little more. An error if a size is not a constant expression over the
+    /// specialisation constants.
+    pub fn shared_bytes(&self, specialization: &[(u32, u32)]) -> Result<u64, ReflectError> {
+        let mut total = 0u64;
+        for variable in self.module.variables.iter().filter(|v| v.storage == storage::WORKGROUP) {
+            let layout = self.module.pointee(variable.pointer);
+            let layout = layout.and_then(|id| self.module.natural_layout(id, specialization));
+            total = layout
+                .and_then(|(size, align)| total.checked_next_multiple_of(align)?.checked_add(size))
+                .ok_or(ReflectError::Layout { what: "a shared variable", id: variable.id })?;
+        }
+        Ok(total)
+    }
+
+    /// Whether the module declares this capability.
+    pub fn has_capability(&self, name: &str) -> bool {
+        self.capabilities.iter().any(|value| capability_name(*value) == Some(name))
+    }
+}
+
+/// The largest push-constant block that a shader may have. Vulkan guarantees 128 bytes and every driver that Diptych
+/// is tested with has 256, so a block of more than 128 bytes needs a look at `maxPushConstantsSize`.
+pub const MAX_PUSH_CONSTANTS: u32 = 256;
+
+/// The ways in which a module breaks the interface rules of this crate; empty for a good one.
+pub fn check_conventions(interface: &Interface) -> Vec<String> {
+    let mut broken = Vec::new();
+    if interface.entry_point != "main" {
+        broken.push(format!("the entry point is {}, not main", interface.entry_point));
+    }
+    if interface.local_size[0].spec_id != Some(0) {
+        broken.push("local_size_x is not specialisation constant 0 (local_size_x_id = 0)".to_owned());
+    }
+    for (expected, buffer) in interface.buffers.iter().enumerate() {
+        if buffer.set != 0 || buffer.binding as usize != expected {
+            broken.push(format!(
+                "buffer {:?} is at set {}, binding {}; expected set 0, binding {expected} (all bindings from 0 on must \
+                 be used)",
+                buffer.name, buffer.set, buffer.binding
+            ));
+            break;
+        }
+    }
+    for name in &interface.other_resources {
+        broken.push(format!("{name} is neither a storage buffer nor a push constant"));
+    }
+    if let Some(block) = &interface.push_constants {
+        let mut end = 0;
+        for member in &block.members {
+            let word = matches!(member.scalar, Some(Scalar::Uint(32) | Scalar::Int(32) | Scalar::Float(32)));
+            if !word || member.offset != end {
+                broken.push(format!(
+                    "push constant {:?} at byte {} is not a packed uint, int or float (expected at byte {end})",
+                    member.name, member.offset
+                ));
+                break;
+            }
+            end = member.offset + member.size;
+        }
+        if block.size > MAX_PUSH_CONSTANTS {
+            broken.push(format!("{} bytes of push constants; {MAX_PUSH_CONSTANTS} are allowed", block.size));
+        }
+    }
+    broken
+}

@@ -1,0 +1,286 @@
+//! What an entry of the shader table is made of, and how its axes expand into variants.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use crate::variants::SOURCES;
+
+/// A preprocessor definition: name and value.
+pub type Define = (&'static str, &'static str);
+
+/// One dimension along which a shader exists in several forms: exactly one choice of each axis is in a variant.
+pub type Axis = &'static [Choice];
+
+/// The environment that a module is compiled for. Ordered: a variant gets the highest that one of its parts asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Target {
+    /// Vulkan 1.2 and SPIR-V 1.5: what every device that Diptych accepts can run.
+    #[default]
+    Vulkan12,
+    /// Vulkan 1.3 and SPIR-V 1.6. A varying subgroup size is implied there, so a shader that relies on the size asks
+    /// for it with subgroup size control.
+    Vulkan13,
+}
+
+impl Target {
+    /// The name in the manifest, which is also what `spirv-val --target-env` takes.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Vulkan12 => "vulkan1.2",
+            Self::Vulkan13 => "vulkan1.3",
+        }
+    }
+
+    /// The major and minor number of the SPIR-V version.
+    pub const fn spirv_version(self) -> (u8, u8) {
+        match self {
+            Self::Vulkan12 => (1, 5),
+            Self::Vulkan13 => (1, 6),
+        }
+    }
+}
+
+/// What the compiler's optimiser does. Ordered: a variant gets the highest that one of its parts asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Optimize {
+    /// The optimiser's passes for speed.
+    #[default]
+    Performance,
+    /// No pass: for extensions that the optimiser handles wrongly.
+    Off,
+}
+
+impl Optimize {
+    /// The name in the manifest.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Performance => "performance",
+            Self::Off => "off",
+        }
+    }
+}
+
+/// One form along an [`Axis`].
+#[derive(Clone, Copy, Debug)]
+pub struct Choice {
+    name: &'static str,
+    defines: &'static [Define],
+    target: Target,
+    optimize: Optimize,
+}
+
+impl Choice {
+    /// The absence of a flag: no name, no definition.
+    pub const NONE: Self = Self::new("", &[]);
+
+    /// A choice whose name becomes a part of the variant's name and whose definitions are added to the variant's.
+    pub const fn new(name: &'static str, defines: &'static [Define]) -> Self {
+        Self { name, defines, target: Target::Vulkan12, optimize: Optimize::Performance }
+    }
+
+    /// The same choice for at least this environment.
+    pub const fn target(mut self, target: Target) -> Self {
+        self.target = target;
+        self
+    }
+
+    /// The same choice with at least this treatment by the optimiser.
+    pub const fn optimize(mut self, optimize: Optimize) -> Self {
+        self.optimize = optimize;
+        self
+    }
+}
+
+/// One GLSL source: an entry of [`SOURCES`].
+///
+/// Its text is `src/<family>/<stem>.comp`; its modules are in `spirv/<family>/<stem>.spv.bin`. Stems are unique in the
+/// whole table.
+#[derive(Clone, Copy, Debug)]
+pub struct Source {
+    family: &'static str,
+    stem: &'static str,
+    axes: &'static [Axis],
+    target: Target,
+    optimize: Optimize,
+    keep: Option<fn(&[&str]) -> bool>,
+}
+
+impl Source {
+    /// A source with one variant, `default`, that has no definitions.
+    pub const fn new(family: &'static str, stem: &'static str) -> Self {
+        Self {
+            family,
+            stem,
+            axes: &[],
+            target: Target::Vulkan12,
+            optimize: Optimize::Performance,
+            keep: None,
+        }
+    }
+
+    /// Makes one variant of each combination of choices.
+    pub const fn axes(mut self, axes: &'static [Axis]) -> Self {
+        self.axes = axes;
+        self
+    }
+
+    /// Compiles all variants for at least this environment.
+    pub const fn target(mut self, target: Target) -> Self {
+        self.target = target;
+        self
+    }
+
+    /// Gives all variants at least this treatment by the optimiser.
+    pub const fn optimize(mut self, optimize: Optimize) -> Self {
+        self.optimize = optimize;
+        self
+    }
+
+    /// Leaves out combinations: `keep` sees the name of the choice on each axis (empty for [`Choice::NONE`]).
+    pub const fn only(mut self, keep: fn(&[&str]) -> bool) -> Self {
+        self.keep = Some(keep);
+        self
+    }
+
+    /// The family of operations: the name of the directory.
+    pub const fn family(&self) -> &'static str {
+        self.family
+    }
+
+    /// The name of the shader.
+    pub const fn stem(&self) -> &'static str {
+        self.stem
+    }
+
+    /// `family/stem`: the key in the manifest.
+    pub fn key(&self) -> String {
+        format!("{}/{}", self.family, self.stem)
+    }
+
+    /// The GLSL file, relative to the crate.
+    pub fn path(&self) -> String {
+        format!("src/{}/{}.comp", self.family, self.stem)
+    }
+
+    /// The file with the SPIR-V of all variants, relative to the crate.
+    pub fn container_path(&self) -> String {
+        format!("spirv/{}/{}.spv.bin", self.family, self.stem)
+    }
+
+    /// The variants, in the order of the table: the last axis varies fastest.
+    pub fn expand(&self) -> Vec<Variant> {
+        let mut combinations: Vec<Vec<&'static Choice>> = vec![Vec::new()];
+        for axis in self.axes {
+            combinations = combinations
+                .iter()
+                .flat_map(|head| {
+                    axis.iter().map(move |choice| {
+                        let mut combination = head.clone();
+                        combination.push(choice);
+                        combination
+                    })
+                })
+                .collect();
+        }
+        combinations
+            .into_iter()
+            .filter(|choices| {
+                let names: Vec<&str> = choices.iter().map(|choice| choice.name).collect();
+                self.keep.is_none_or(|keep| keep(&names))
+            })
+            .map(|choices| Variant {
+                name: variant_name(choices.iter().map(|choice| choice.name)),
+                defines: choices.iter().flat_map(|choice| choice.defines).copied().collect(),
+                target: choices.iter().map(|choice| choice.target).fold(self.target, Ord::max),
+                optimize: choices.iter().map(|choice| choice.optimize).fold(self.optimize, Ord::max),
+            })
+            .collect()
+    }
+}
+
+/// One form of a shader: what the compiler is given besides the source text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Variant {
+    /// The names of the choices joined by `_`, or `default` if all are empty.
+    pub name: String,
+    /// The preprocessor definitions.
+    pub defines: Vec<Define>,
+    /// The environment.
+    pub target: Target,
+    /// The treatment by the optimiser.
+    pub optimize: Optimize,
+}
+
+/// The name of the variant with these choices, one for each axis: empty names are skipped, the others joined by `_`.
+///
+/// ```
+/// assert_eq!(shaders::variant_name(["q4_0", "", "subgroup"]), "q4_0_subgroup");
+/// assert_eq!(shaders::variant_name([""]), "default");
+/// ```
+pub fn variant_name<'a>(choices: impl IntoIterator<Item = &'a str>) -> String {
+    let parts: Vec<&str> = choices.into_iter().filter(|name| !name.is_empty()).collect();
+    if parts.is_empty() { "default".to_owned() } else { parts.join("_") }
+}
+
+/// A source with its variants.
+#[derive(Debug)]
+pub struct Entry {
+    /// The entry of the table.
+    pub source: &'static Source,
+    /// Its variants.
+    pub variants: Vec<Variant>,
+}
+
+/// The whole table with all variants, in the order of the table.
+pub fn entries() -> &'static [Entry] {
+    static ENTRIES: LazyLock<Vec<Entry>> =
+        LazyLock::new(|| SOURCES.iter().map(|source| Entry { source, variants: source.expand() }).collect());
+    &ENTRIES
+}
+
+/// The entry with this stem.
+pub fn entry(stem: &str) -> Option<&'static Entry> {
+    static BY_STEM: LazyLock<HashMap<&'static str, &'static Entry>> =
+        LazyLock::new(|| entries().iter().map(|entry| (entry.source.stem, entry)).collect());
+    BY_STEM.get(stem).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TYPES: Axis =
+        &[Choice::new("f32", &[("A_TYPE", "float")]), Choice::new("f16", &[("A_TYPE", "half")])];
+    const MATRIX: Axis = &[
+        Choice::NONE,
+        Choice::new("coopmat", &[("COOPMAT", "1")]).target(Target::Vulkan13).optimize(Optimize::Off),
+    ];
+
+    #[test]
+    fn axes_expand_into_their_product() {
+        let variants = Source::new("test", "test").axes(&[TYPES, MATRIX]).expand();
+        let names: Vec<&str> = variants.iter().map(|v| v.name.as_str()).collect();
+        assert_eq!(names, ["f32", "f32_coopmat", "f16", "f16_coopmat"]);
+        assert_eq!(variants[3].defines, [("A_TYPE", "half"), ("COOPMAT", "1")]);
+        assert_eq!((variants[2].target, variants[2].optimize), (Target::Vulkan12, Optimize::Performance));
+        assert_eq!((variants[3].target, variants[3].optimize), (Target::Vulkan13, Optimize::Off));
+    }
+
+    #[test]
+    fn combinations_can_be_left_out() {
+        let keep = |names: &[&str]| names != ["f32", "coopmat"];
+        let variants = Source::new("test", "test").axes(&[TYPES, MATRIX]).only(keep).expand();
+        assert_eq!(
+            variants.iter().map(|v| v.name.as_str()).collect::<Vec<_>>(),
+            ["f32", "f16", "f16_coopmat"]
+        );
+    }
+
+    #[test]
+    fn a_source_without_axes_has_one_variant() {
+        let variants = Source::new("test", "test").target(Target::Vulkan13).expand();
+        assert_eq!(variants.len(), 1);
+        assert_eq!(variants[0].name, "default");
+        assert_eq!(variants[0].target, Target::Vulkan13);
+    }
+}

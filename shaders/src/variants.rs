@@ -1,0 +1,73 @@
+//! The shader table: one entry for each GLSL source.
+//!
+//! To add a shader, write `src/<family>/<stem>.comp`, add its [`Source`] here and run `make shaders`. What a
+//! specialisation constant can express (workgroup size, tile sizes, unrolling) is not a variant; what changes types,
+//! extensions or the set of buffers is.
+//!
+//! A variant is named after its choices, one from each axis, joined by `_`: `lane_probe` exists as `basic` and `full`.
+
+use crate::table::{Axis, Choice, Source};
+
+/// Every shader.
+pub const SOURCES: &[Source] = &[
+    Source::new("probe", "lane_probe").axes(&[LANE_PROBE_OPERATIONS]),
+    Source::new("binary", "binary"),
+    Source::new("copy", "copy").axes(&[COPIES]),
+    Source::new("flash_attn", "flash_attn_tile").axes(&[KEYS]),
+    Source::new("flash_attn", "flash_attn_vec").axes(&[KEYS]),
+    Source::new("glu", "glu"),
+    Source::new("mul_mat", "mul_mat_tile").axes(&[WEIGHTS, TILES]),
+    Source::new("mul_mat", "mul_mat_vec").axes(&[WEIGHTS, REDUCTION]),
+    Source::new("norm", "rms_norm").axes(&[REDUCTION]),
+    Source::new("rope", "rope"),
+    Source::new("rows", "get_rows").axes(&[ROWS]),
+    Source::new("rows", "set_rows").axes(&[DESTINATIONS]),
+    Source::new("soft_max", "soft_max").axes(&[REDUCTION]),
+    Source::new("unary", "unary"),
+];
+
+/// Which subgroup operations the lane probe executes: none, or all that kernels may use.
+const LANE_PROBE_OPERATIONS: Axis =
+    &[Choice::new("basic", &[]), Choice::new("full", &[("USE_SUBGROUP", "1")])];
+
+/// How values are combined over a work-group: through shared memory only, or first by subgroup arithmetic.
+const REDUCTION: Axis = &[Choice::new("lds", &[]), Choice::new("subgroup", &[("USE_SUBGROUP", "1")])];
+
+/// Types of weights.
+const WEIGHTS: Axis = &[
+    Choice::new("f32", &[("A_F32", "1")]),
+    Choice::new("f16", &[("A_F16", "1")]),
+    Choice::new("bf16", &[("A_BF16", "1")]),
+    Choice::new("q8_0", &[("A_Q8_0", "1")]),
+    Choice::new("q4_0", &[("A_Q4_0", "1")]),
+];
+
+/// Types in shared memory of the tiles of a matrix product.
+const TILES: Axis = &[Choice::new("tile32", &[]), Choice::new("tile16", &[("TILE_F16", "1")])];
+
+/// Types of keys and values.
+const KEYS: Axis = &[Choice::new("f32", &[]), Choice::new("f16", &[("KV_F16", "1")])];
+
+/// Types whose rows can be picked: F32 and I32 are moved as words.
+const ROWS: Axis = &[
+    Choice::new("w32", &[("A_W32", "1")]),
+    Choice::new("f16", &[("A_F16", "1")]),
+    Choice::new("bf16", &[("A_BF16", "1")]),
+    Choice::new("q8_0", &[("A_Q8_0", "1")]),
+    Choice::new("q4_0", &[("A_Q4_0", "1")]),
+];
+
+/// Types into whose rows can be written.
+const DESTINATIONS: Axis = &[Choice::new("f32", &[]), Choice::new("f16", &[("D_F16", "1")])];
+
+/// Copies: words and half-words of any type, then conversions.
+const COPIES: Axis = &[
+    Choice::new("w32", &[("FROM_W32", "1"), ("TO_W32", "1")]),
+    Choice::new("w16", &[("FROM_W16", "1"), ("TO_W16", "1")]),
+    Choice::new("f32_f16", &[("FROM_F32", "1"), ("TO_F16", "1")]),
+    Choice::new("f32_bf16", &[("FROM_F32", "1"), ("TO_BF16", "1")]),
+    Choice::new("f16_f32", &[("FROM_F16", "1"), ("TO_F32", "1")]),
+    Choice::new("f16_bf16", &[("FROM_F16", "1"), ("TO_BF16", "1")]),
+    Choice::new("bf16_f32", &[("FROM_BF16", "1"), ("TO_F32", "1")]),
+    Choice::new("bf16_f16", &[("FROM_BF16", "1"), ("TO_F16", "1")]),
+];
