@@ -10,7 +10,15 @@ use diptych::{DType, OpenOptions, Precision, open};
 use std::hint::black_box;
 
 /// One MUL_MAT of `k x m` weights with `n` columns.
-fn mul_mat(c: &mut Criterion, backend: &str, dtype: DType, k: usize, m: usize, n: usize, precision: Precision) {
+fn mul_mat(
+    c: &mut Criterion,
+    backend: &str,
+    dtype: DType,
+    k: usize,
+    m: usize,
+    n: usize,
+    precision: Precision,
+) {
     let Ok(device) = open(backend, &OpenOptions::default()) else { return };
     let mut rng = Rng::new(1);
     let mut values = |count: usize| (0..count).map(|_| rng.uniform(-1.0, 1.0)).collect::<Vec<f32>>();

@@ -1,7 +1,8 @@
 //! Backends by name: `reference`, `cpu`, `vulkan[:N]`, `hip[:N]`, and `null[=fault]` for tests.
 
 use backend_hip::{HipBackend, HipOptions};
-use backend_vulkan::{ArchClass, VulkanBackend, VulkanOptions};
+use backend_vulkan::arch::ArchClass;
+use backend_vulkan::{VulkanBackend, VulkanOptions};
 use ggml_core::backend::Backend;
 use ggml_core::cpu::{CpuBackend, CpuOptions};
 use ggml_core::null::{Fault, NullBackend, NullOptions};
@@ -110,22 +111,24 @@ pub fn open_named(name: &BackendName, options: &OpenOptions) -> Result<Arc<dyn B
             Arc::new(CpuBackend::open(options)?)
         }
         BackendName::Vulkan(device) => {
-            let arch = options.vulkan_arch.as_deref().map(str::parse::<ArchClass>).transpose()?;
-            let base = VulkanOptions::from_env()?;
+            let class = |name: &str| {
+                name.parse::<ArchClass>().map_err(|e| Error::argument("Vulkan architecture class", e.to_string()))
+            };
+            let arch = options.vulkan_arch.as_deref().map(class).transpose()?;
             let options = VulkanOptions {
                 device: *device,
-                arch: arch.or(base.arch),
+                arch,
                 deadlines,
-                validation: options.vulkan_validation || base.validation,
-                breadcrumbs: options.breadcrumbs || base.breadcrumbs,
-                ..base
+                validation: options.vulkan_validation,
+                breadcrumbs: options.breadcrumbs,
+                ..VulkanOptions::default()
             };
             Arc::new(VulkanBackend::open(options)?)
         }
         BackendName::Hip(device) => {
             let base = HipOptions::from_env()?;
             let library = options.hip_library.clone().or(base.library.clone());
-            Arc::new(HipBackend::open(HipOptions { device: *device, deadlines, library, ..base })?)
+            Arc::new(HipBackend::open(HipOptions { device: device.unwrap_or(0), deadlines, library, ..base })?)
         }
         BackendName::Null(fault) => {
             let fault = fault.as_deref().map(Fault::parse).transpose()?;

@@ -14,7 +14,6 @@
 
 pub mod backend;
 pub mod catalogue;
-#[cfg(any())]
 pub mod cpu;
 pub mod dtype;
 pub mod encode;

@@ -101,7 +101,7 @@ fn run(work: &Work) -> Result<Option<Done>> {
         deadlines: Deadlines::all(work.timeout),
         vulkan_arch: work.vulkan_arch.clone(),
         hip_library: work.hip_library.clone(),
-        breadcrumbs: true,
+        breadcrumbs: work.stepwise,
         crash: Some(crash),
         ..OpenOptions::default()
     };

@@ -8,11 +8,8 @@ use std::arch::x86_64::*;
 pub(in crate::cpu) struct Avx2(());
 
 /// Runs a kernel compiled for this instruction set.
-///
-/// # Safety
-/// The machine must have AVX2, FMA and F16C.
-#[target_feature(enable = "avx2,fma,f16c,popcnt,bmi1,bmi2,lzcnt")]
-pub(in crate::cpu) unsafe fn enter<J: Job>(job: J) -> J::Out {
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(in crate::cpu) fn enter<J: Job>(job: J) -> J::Out {
     job.run(Avx2(()))
 }
 
@@ -91,14 +88,24 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    fn load_nibbles(self, x: &[u8], high: bool) -> __m256 {
+    fn load_bits(self, x: &[u8], shift: u32, mask: u8) -> __m256 {
         let x: [u8; 8] = head(x);
         avx2!({
             let wide = _mm256_cvtepu8_epi32(_mm_loadl_epi64(x.as_ptr().cast()));
-            let nibbles =
-                if high { _mm256_srli_epi32::<4>(wide) } else { _mm256_and_si256(wide, _mm256_set1_epi32(15)) };
-            _mm256_cvtepi32_ps(_mm256_sub_epi32(nibbles, _mm256_set1_epi32(8)))
+            let shifted = _mm256_srl_epi32(wide, _mm_cvtsi32_si128(shift as i32));
+            _mm256_cvtepi32_ps(_mm256_and_si256(shifted, _mm256_set1_epi32(i32::from(mask))))
         })
+    }
+
+    #[inline(always)]
+    fn store_i8(self, x: &mut [i8], v: __m256) {
+        if let Some(to) = x.first_chunk_mut::<8>() {
+            avx2!({
+                let wide = _mm256_cvtps_epi32(v);
+                let pairs = _mm_packs_epi32(_mm256_castsi256_si128(wide), _mm256_extracti128_si256::<1>(wide));
+                _mm_storel_epi64(to.as_mut_ptr().cast(), _mm_packs_epi16(pairs, pairs));
+            });
+        }
     }
 
     #[inline(always)]

@@ -8,11 +8,8 @@ use std::arch::x86_64::*;
 pub(in crate::cpu) struct Avx512(());
 
 /// Runs a kernel compiled for this instruction set.
-///
-/// # Safety
-/// The machine must have AVX2, FMA, F16C and AVX-512 F, BW, DQ, VL, VNNI.
-#[target_feature(enable = "avx2,fma,f16c,popcnt,bmi1,bmi2,lzcnt,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(in crate::cpu) unsafe fn enter<J: Job>(job: J) -> J::Out {
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+pub(in crate::cpu) fn enter<J: Job>(job: J) -> J::Out {
     job.run(Avx512(()))
 }
 
@@ -91,14 +88,20 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    fn load_nibbles(self, x: &[u8], high: bool) -> __m512 {
+    fn load_bits(self, x: &[u8], shift: u32, mask: u8) -> __m512 {
         let x = head(x);
         avx512!({
             let wide = _mm512_cvtepu8_epi32(_mm_loadu_si128(x.as_ptr().cast()));
-            let nibbles =
-                if high { _mm512_srli_epi32::<4>(wide) } else { _mm512_and_si512(wide, _mm512_set1_epi32(15)) };
-            _mm512_cvtepi32_ps(_mm512_sub_epi32(nibbles, _mm512_set1_epi32(8)))
+            let shifted = _mm512_srl_epi32(wide, _mm_cvtsi32_si128(shift as i32));
+            _mm512_cvtepi32_ps(_mm512_and_si512(shifted, _mm512_set1_epi32(i32::from(mask))))
         })
+    }
+
+    #[inline(always)]
+    fn store_i8(self, x: &mut [i8], v: __m512) {
+        if let Some(to) = x.first_chunk_mut::<16>() {
+            avx512!(_mm_storeu_si128(to.as_mut_ptr().cast(), _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(v))));
+        }
     }
 
     #[inline(always)]

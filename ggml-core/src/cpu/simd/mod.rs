@@ -28,7 +28,7 @@ pub(super) trait Simd: IntDot {
     type F: Copy;
     /// Its elements; divides 32.
     const LANES: usize;
-    /// Rows and columns of the register tile of a matrix product: as many accumulators as the registers hold.
+    /// Whether there are 32 registers, and not 16 or less.
     const WIDE: bool;
 
     /// `x` in every lane.
@@ -50,8 +50,10 @@ pub(super) trait Simd: IntDot {
     fn load_bf16(self, x: &[u16]) -> Self::F;
     /// The first [`Simd::LANES`] signed bytes, converted.
     fn load_i8(self, x: &[i8]) -> Self::F;
-    /// The low or high nibbles of the first [`Simd::LANES`] bytes, minus 8, converted.
-    fn load_nibbles(self, x: &[u8], high: bool) -> Self::F;
+    /// The bits of `mask` of the first [`Simd::LANES`] bytes, shifted right by `shift`, converted.
+    fn load_bits(self, x: &[u8], shift: u32, mask: u8) -> Self::F;
+    /// Writes signed bytes, rounded to nearest, ties to even; lanes are in -127 ..= 127.
+    fn store_i8(self, x: &mut [i8], v: Self::F);
     /// One binary16 number, converted.
     fn half(self, x: u16) -> f32;
 

@@ -72,8 +72,15 @@ impl Simd for Scalar {
     }
 
     #[inline(always)]
-    fn load_nibbles(self, x: &[u8], high: bool) -> Self::F {
-        convert(x, |v| f32::from(if high { v >> 4 } else { v & 15 }) - 8.0)
+    fn load_bits(self, x: &[u8], shift: u32, mask: u8) -> Self::F {
+        convert(x, |v| f32::from(v.unbounded_shr(shift) & mask))
+    }
+
+    #[inline(always)]
+    fn store_i8(self, x: &mut [i8], v: Self::F) {
+        if let Some(to) = x.first_chunk_mut::<LANES>() {
+            *to = self.round(v).map(|v| v as i8);
+        }
     }
 
     #[inline(always)]

@@ -1,0 +1,297 @@
+//! What a target can do: from the name of a processor to wavefront, dot products, matrix units and LDS.
+//!
+//! A *target* is what the runtime reports as `gcnArchName`: a processor and the modes it is in, such as
+//! `gfx906:sramecc+:xnack-`. Sources of the table: the instructions that LLVM's AMDGPU back end accepts for each
+//! processor, and AMD's GPU specifications.
+
+use std::fmt;
+
+/// A processor and its modes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Target {
+    /// Processor ("gfx906", "sm_90").
+    pub processor: String,
+    /// Whether memory errors are corrected; `None` where the processor has no such mode or it does not matter.
+    pub sramecc: Option<bool>,
+    /// Whether page faults are retried; `None` as above.
+    pub xnack: Option<bool>,
+}
+
+/// Families of processors that want the same kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Family {
+    /// gfx803, gfx900 .. gfx90c without matrix units.
+    Gcn,
+    /// gfx908, gfx90a, gfx94x, gfx950.
+    Cdna,
+    /// gfx101x.
+    Rdna1,
+    /// gfx103x.
+    Rdna2,
+    /// gfx110x, gfx115x.
+    Rdna3,
+    /// gfx120x.
+    Rdna4,
+    /// NVIDIA processors, which HIP reaches through CUDA's driver.
+    Nvidia,
+}
+
+/// How four pairs of bytes are multiplied and summed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Dot4 {
+    /// No instruction: bytes are extracted, multiplied in 24 bits and added.
+    Software,
+    /// `v_dot4_i32_i8`: both operands signed.
+    Sdot4,
+    /// `v_dot4_i32_iu8`: the signs of both operands are chosen.
+    Sudot4,
+    /// NVIDIA's `dp4a`.
+    Dp4a,
+}
+
+/// Matrix units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Matrix {
+    /// None.
+    None,
+    /// CDNA's MFMA.
+    Mfma,
+    /// RDNA3's WMMA, with halves of the operands duplicated.
+    Wmma,
+    /// RDNA4's WMMA.
+    WmmaGfx12,
+    /// NVIDIA's tensor cores.
+    Tensor,
+}
+
+/// What kernels may count on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Profile {
+    /// The target whose code runs.
+    pub target: Target,
+    /// Its family.
+    pub family: Family,
+    /// Threads of a wavefront, as code for this target is compiled.
+    pub wave: u32,
+    /// Dot product of bytes.
+    pub dot4: Dot4,
+    /// Whether there is a dot product of two pairs of halves with an F32 sum (`v_dot2_f32_f16`).
+    pub dot2: bool,
+    /// Matrix units.
+    pub matrix: Matrix,
+    /// Whether one instruction computes two halves (`v_pk_fma_f16`).
+    pub packed_half: bool,
+    /// LDS of one work-group in bytes.
+    pub lds_bytes: u32,
+    /// Threads of one work-group at the most.
+    pub max_threads: u32,
+    /// Compute units (work-group processors on RDNA).
+    pub compute_units: u32,
+}
+
+impl Target {
+    /// From `processor[:feature+|:feature-]...`. `None` if it is no name of a target.
+    pub fn parse(text: &str) -> Option<Target> {
+        let mut parts = text.split(':');
+        let processor = parts.next().filter(|p| p.starts_with("gfx") || p.starts_with("sm_"))?;
+        if !processor.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_') {
+            return None;
+        }
+        let mut target = Target { processor: processor.into(), sramecc: None, xnack: None };
+        for part in parts {
+            let on = match part.as_bytes().last() {
+                Some(b'+') => true,
+                Some(b'-') => false,
+                _ => return None,
+            };
+            match &part[..part.len() - 1] {
+                "sramecc" => target.sramecc = Some(on),
+                "xnack" => target.xnack = Some(on),
+                _ => return None,
+            }
+        }
+        Some(target)
+    }
+
+    /// The name that the kernel driver's `gfx_target_version` (major * 10000 + minor * 100 + stepping) stands for.
+    pub fn from_kfd(version: u32) -> Target {
+        let (major, minor, stepping) = (version / 10000, version / 100 % 100, version % 100);
+        Target { processor: format!("gfx{major}{minor:x}{stepping:x}"), sramecc: None, xnack: None }
+    }
+
+    /// Whether code compiled for this target runs on a device that reports `device`: the same processor, and no mode
+    /// that the code insists on and the device is not in. Code without a mode runs in both.
+    pub fn runs_on(&self, device: &Target) -> bool {
+        let fits = |code: Option<bool>, device: Option<bool>| code.is_none() || code == device;
+        self.processor == device.processor
+            && fits(self.sramecc, device.sramecc)
+            && fits(self.xnack, device.xnack)
+    }
+
+    /// The best of the targets that code exists for: one that runs on this device and insists on most of its modes.
+    pub fn choose<'a>(&self, available: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+        let modes = |t: &Target| t.sramecc.is_some() as u8 + t.xnack.is_some() as u8;
+        available
+            .into_iter()
+            .filter_map(|name| Some((name, Target::parse(name).filter(|t| t.runs_on(self))?)))
+            .max_by_key(|(_, t)| modes(t))
+            .map(|(name, _)| name)
+    }
+
+    /// Major, minor and stepping of an AMD processor ("gfx90a": 9, 0, 10).
+    fn version(&self) -> Option<(u32, u32, u32)> {
+        let digits = self.processor.strip_prefix("gfx")?;
+        let split = digits.len().checked_sub(2).filter(|&n| n > 0 && digits.is_ascii())?;
+        let (major, rest) = digits.split_at(split);
+        Some((
+            major.parse().ok()?,
+            u32::from_str_radix(&rest[..1], 16).ok()?,
+            u32::from_str_radix(&rest[1..], 16).ok()?,
+        ))
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.processor)?;
+        for (name, mode) in [("sramecc", self.sramecc), ("xnack", self.xnack)] {
+            if let Some(on) = mode {
+                write!(f, ":{name}{}", if on { '+' } else { '-' })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Profile {
+    /// What is known of a target from its name. `None` for a processor of no known family.
+    pub fn of(target: &Target) -> Option<Profile> {
+        if target.processor.starts_with("sm_") {
+            return Some(Profile {
+                target: target.clone(),
+                family: Family::Nvidia,
+                wave: 32,
+                dot4: Dot4::Dp4a,
+                dot2: false,
+                matrix: Matrix::Tensor,
+                packed_half: true,
+                lds_bytes: 48 << 10,
+                max_threads: 1024,
+                compute_units: 1,
+            });
+        }
+        let version = target.version()?;
+        let family = match version {
+            (8, ..) => Family::Gcn,
+            (9, 0, 8 | 10) | (9, 4 | 5, _) => Family::Cdna,
+            (9, 0, _) => Family::Gcn,
+            (10, 1, _) => Family::Rdna1,
+            (10, 3, _) => Family::Rdna2,
+            (11, ..) => Family::Rdna3,
+            (12, 0, _) => Family::Rdna4,
+            _ => return None,
+        };
+        let dot4 = match (family, version) {
+            (Family::Cdna | Family::Rdna2, _) | (_, (9, 0, 6) | (10, 1, 1 | 2)) => Dot4::Sdot4,
+            (Family::Rdna3 | Family::Rdna4, _) => Dot4::Sudot4,
+            _ => Dot4::Software,
+        };
+        Some(Profile {
+            target: target.clone(),
+            family,
+            wave: if version.0 < 10 { 64 } else { 32 },
+            dot4,
+            // The processors that got the dot product of bytes got that of halves with it.
+            dot2: dot4 != Dot4::Software,
+            matrix: match family {
+                Family::Cdna => Matrix::Mfma,
+                Family::Rdna3 => Matrix::Wmma,
+                Family::Rdna4 => Matrix::WmmaGfx12,
+                _ => Matrix::None,
+            },
+            packed_half: version.0 >= 9,
+            lds_bytes: if version == (9, 5, 0) { 160 << 10 } else { 64 << 10 },
+            max_threads: 1024,
+            compute_units: 1,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(text: &str) -> Target {
+        Target::parse(text).unwrap()
+    }
+
+    #[test]
+    fn targets_are_read_and_printed() {
+        let t = target("gfx906:sramecc+:xnack-");
+        assert_eq!((t.processor.as_str(), t.sramecc, t.xnack), ("gfx906", Some(true), Some(false)));
+        assert_eq!(t.to_string(), "gfx906:sramecc+:xnack-");
+        assert_eq!(target("gfx1100").to_string(), "gfx1100");
+        for wrong in ["", "vega", "gfx906:xnack", "gfx906:turbo+", "gfx906:", "gfx 906", "gfx\u{e9}"] {
+            assert_eq!(Target::parse(wrong), None, "{wrong}");
+        }
+        let kfd =
+            [(80003, "gfx803"), (90010, "gfx90a"), (90012, "gfx90c"), (90402, "gfx942"), (110501, "gfx1151")];
+        for (version, name) in kfd {
+            assert_eq!(Target::from_kfd(version).processor, name);
+        }
+    }
+
+    #[test]
+    fn code_runs_where_its_modes_are() {
+        let device = target("gfx90a:sramecc+:xnack-");
+        for (code, runs) in [
+            ("gfx90a", true),
+            ("gfx90a:xnack-", true),
+            ("gfx90a:sramecc+:xnack-", true),
+            ("gfx90a:xnack+", false),
+            ("gfx90a:sramecc-", false),
+            ("gfx908", false),
+        ] {
+            assert_eq!(target(code).runs_on(&device), runs, "{code}");
+        }
+        assert_eq!(
+            device.choose(["gfx908", "gfx90a", "gfx90a:xnack+", "gfx90a:xnack-"]),
+            Some("gfx90a:xnack-")
+        );
+        assert_eq!(device.choose(["gfx90a:xnack+", "gfx90a"]), Some("gfx90a"));
+        assert_eq!(device.choose(["gfx906", "nonsense"]), None);
+        // A device that does not say its mode runs only code that does not ask.
+        assert_eq!(target("gfx90a").choose(["gfx90a:xnack-", "gfx90a"]), Some("gfx90a"));
+    }
+
+    #[test]
+    fn profiles() {
+        use Dot4::*;
+        let rows = [
+            ("gfx803", Family::Gcn, 64, Software, false, Matrix::None, false),
+            ("gfx900", Family::Gcn, 64, Software, false, Matrix::None, true),
+            ("gfx902", Family::Gcn, 64, Software, false, Matrix::None, true),
+            ("gfx90c", Family::Gcn, 64, Software, false, Matrix::None, true),
+            ("gfx906", Family::Gcn, 64, Sdot4, true, Matrix::None, true),
+            ("gfx908", Family::Cdna, 64, Sdot4, true, Matrix::Mfma, true),
+            ("gfx90a", Family::Cdna, 64, Sdot4, true, Matrix::Mfma, true),
+            ("gfx942", Family::Cdna, 64, Sdot4, true, Matrix::Mfma, true),
+            ("gfx1010", Family::Rdna1, 32, Software, false, Matrix::None, true),
+            ("gfx1012", Family::Rdna1, 32, Sdot4, true, Matrix::None, true),
+            ("gfx1013", Family::Rdna1, 32, Software, false, Matrix::None, true),
+            ("gfx1030", Family::Rdna2, 32, Sdot4, true, Matrix::None, true),
+            ("gfx1100", Family::Rdna3, 32, Sudot4, true, Matrix::Wmma, true),
+            ("gfx1151", Family::Rdna3, 32, Sudot4, true, Matrix::Wmma, true),
+            ("gfx1201", Family::Rdna4, 32, Sudot4, true, Matrix::WmmaGfx12, true),
+        ];
+        for (name, family, wave, dot4, dot2, matrix, packed) in rows {
+            let p = Profile::of(&target(name)).unwrap();
+            let got = (p.family, p.wave, p.dot4, p.dot2, p.matrix, p.packed_half);
+            assert_eq!(got, (family, wave, dot4, dot2, matrix, packed), "{name}");
+            assert_eq!(p.lds_bytes, 65536);
+        }
+        assert_eq!(Profile::of(&target("gfx950")).unwrap().lds_bytes, 163_840);
+        assert!(Profile::of(&target("gfx1300")).is_none() && Profile::of(&target("gfx9")).is_none());
+        assert!(Profile::of(&target("gfx9-generic")).is_none());
+    }
+}

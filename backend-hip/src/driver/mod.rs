@@ -1,0 +1,253 @@
+//! What this backend asks of a HIP implementation: a trait that a provider fills.
+//!
+//! The provider of this crate is [`amd`](crate::amd), which loads libamdhip64 at run time. The trait is narrow on
+//! purpose, so that others can stand in for it: one that maps the same calls onto another vendor's driver, or one that
+//! computes in this process.
+//!
+//! Results cross the boundary as integers ([`Code`]): a runtime may return a code that no header of today knows, which
+//! would be undefined behaviour as a Rust enum. Names of codes are in [`crate::error`].
+//!
+//! Addresses and handles are integers too. Only the session keeps them and gives them back to the
+//! driver that made them.
+
+use std::ptr::NonNull;
+
+#[cfg(test)]
+pub(crate) mod fake;
+
+/// A `hipError_t`.
+pub type Code = i32;
+
+/// What a call gives, or the code that is not 0.
+pub type Reply<T> = Result<T, Code>;
+
+/// A device address, or that of pinned host memory, which is the same on the device.
+pub type Address = u64;
+
+/// Handle of a stream; 0 is the NULL stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stream(pub u64);
+
+/// Handle of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event(pub u64);
+
+/// Handle of a loaded code object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Module(pub u64);
+
+/// Handle of a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Function(pub u64);
+
+/// Between which memories a copy goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Pinned host memory to device memory.
+    HostToDevice,
+    /// Device memory to pinned host memory.
+    DeviceToHost,
+    /// Device memory to device memory.
+    DeviceToDevice,
+    /// Pinned host memory to pinned host memory.
+    HostToHost,
+}
+
+/// Shape of a launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Work-groups.
+    pub grid: [u32; 3],
+    /// Threads of a work-group.
+    pub block: [u32; 3],
+    /// Bytes of LDS beyond what the kernel declares.
+    pub lds_bytes: u32,
+}
+
+/// Arguments of a kernel: bytes, and where in them each argument begins.
+#[derive(Clone, Copy, Debug)]
+pub struct Arguments<'a> {
+    /// The argument segment.
+    pub bytes: &'a [u8],
+    /// Offset of each argument in order; the last reaches to the end.
+    pub offsets: &'a [u32],
+}
+
+/// What a runtime says of a device.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Properties {
+    /// Name of the product.
+    pub name: String,
+    /// Target with its modes ("gfx906:sramecc+:xnack-"), or "sm_90".
+    pub arch: String,
+    /// UUID.
+    pub uuid: Option<[u8; 16]>,
+    /// Bytes of device memory.
+    pub memory: u64,
+    /// Threads of a wavefront.
+    pub wave: u32,
+    /// LDS of one work-group in bytes.
+    pub lds_bytes: u32,
+    /// Threads of one work-group at the most.
+    pub max_threads: u32,
+    /// Compute units (work-group processors on RDNA).
+    pub compute_units: u32,
+    /// Engine clock in kHz.
+    pub clock_khz: u32,
+    /// Memory clock in kHz.
+    pub memory_clock_khz: u32,
+    /// Width of the memory bus in bits.
+    pub memory_bus_bits: u32,
+    /// Bytes of L2 cache.
+    pub l2_bytes: u32,
+    /// Whether device and host share one memory.
+    pub integrated: bool,
+    /// Whether the host reaches all device memory; `None` where the runtime does not say.
+    pub large_bar: Option<bool>,
+    /// PCI domain, bus and device.
+    pub pci: [u32; 3],
+    /// Where these values come from ("hipGetDevicePropertiesR0600").
+    pub layout: &'static str,
+}
+
+/// A HIP implementation.
+///
+/// Calls come from one thread, the one that called [`Driver::attach`]. A call may block for ever: nobody who has to
+/// answer in time is on that thread.
+///
+/// # Safety of calling
+///
+/// The methods that take handles or addresses are unsafe: each must have come from the same driver, must not have been
+/// destroyed or freed, and ranges must lie in one allocation. Host memory that is given to a copy must stay valid until
+/// the copy is complete, which an event recorded after it tells.
+pub trait Driver: Send + Sync {
+    /// Name of the provider ("libamdhip64").
+    fn name(&self) -> &str;
+
+    /// Library path and versions, by name. Must work without a device.
+    fn versions(&self) -> Vec<(String, String)>;
+
+    /// Major version of the runtime, where it has one.
+    fn major(&self) -> Option<u32>;
+
+    /// The implementation's own name of a code.
+    fn error_name(&self, code: Code) -> Option<String>;
+
+    /// `hipInit`.
+    fn init(&self) -> Reply<()>;
+
+    /// `hipGetDeviceCount`.
+    fn device_count(&self) -> Reply<u32>;
+
+    /// `hipGetDeviceProperties` and `hipDeviceGetAttribute`.
+    fn properties(&self, device: u32) -> Reply<Properties>;
+
+    /// `hipSetDevice`: every later call of this thread is for this device.
+    fn attach(&self, device: u32) -> Reply<()>;
+
+    /// `hipMemGetInfo`: free and all bytes.
+    fn memory(&self) -> Reply<(u64, u64)>;
+
+    /// `hipMalloc`. At least one byte.
+    fn allocate(&self, bytes: usize) -> Reply<Address>;
+
+    /// `hipFree`.
+    ///
+    /// # Safety
+    /// See [`Driver`].
+    unsafe fn free(&self, address: Address) -> Reply<()>;
+
+    /// `hipHostMalloc`: pinned host memory, zero or not, valid at the same address on the device.
+    fn allocate_host(&self, bytes: usize) -> Reply<NonNull<u8>>;
+
+    /// `hipHostFree`.
+    ///
+    /// # Safety
+    /// See [`Driver`].
+    unsafe fn free_host(&self, address: NonNull<u8>) -> Reply<()>;
+
+    /// `hipMemsetAsync`.
+    ///
+    /// # Safety
+    /// See [`Driver`].
+    unsafe fn fill(&self, to: Address, byte: u8, bytes: usize, stream: Stream) -> Reply<()>;
+
+    /// `hipMemcpyAsync`.
+    ///
+    /// # Safety
+    /// See [`Driver`].
+    unsafe fn copy(
+        &self,
+        to: Address,
+        from: Address,
+        bytes: usize,
+        direction: Direction,
+        stream: Stream,
+    ) -> Reply<()>;
+
+    /// `hipStreamCreateWithFlags(hipStreamNonBlocking)`.
+    fn create_stream(&self) -> Reply<Stream>;
+
+    /// `hipStreamDestroy`.
+    ///
+    /// # Safety
+    /// See [`Driver`].
+    unsafe fn destroy_stream(&self, stream: Stream) -> Reply<()>;
+
+    /// `hipEventCreateWithFlags`; without `timing` with `hipEventDisableTiming`.
+    fn create_event(&self, timing: bool) -> Reply<Event>;
+
+    /// `hipEventDestroy`.
+    ///
+    /// # Safety
+    /// See [`Driver`].
+    unsafe fn destroy_event(&self, event: Event) -> Reply<()>;
+
+    /// `hipEventRecord`.
+    ///
+    /// # Safety
+    /// See [`Driver`].
+    unsafe fn record(&self, event: Event, stream: Stream) -> Reply<()>;
+
+    /// `hipEventQuery`: whether everything before the last record is complete.
+    ///
+    /// # Safety
+    /// See [`Driver`].
+    unsafe fn complete(&self, event: Event) -> Reply<bool>;
+
+    /// `hipEventElapsedTime` in milliseconds between two complete events with timing.
+    ///
+    /// # Safety
+    /// See [`Driver`].
+    unsafe fn elapsed_ms(&self, from: Event, to: Event) -> Reply<f32>;
+
+    /// `hipModuleLoadData`.
+    ///
+    /// # Safety
+    /// The image must be a whole code object (the call is not told its length) and outlive the module.
+    unsafe fn load_module(&self, image: &[u8]) -> Reply<Module>;
+
+    /// `hipModuleUnload`.
+    ///
+    /// # Safety
+    /// See [`Driver`].
+    unsafe fn unload_module(&self, module: Module) -> Reply<()>;
+
+    /// `hipModuleGetFunction`.
+    ///
+    /// # Safety
+    /// See [`Driver`].
+    unsafe fn function(&self, module: Module, name: &std::ffi::CStr) -> Reply<Function>;
+
+    /// `hipModuleLaunchKernel`. The arguments are copied before the call returns.
+    ///
+    /// # Safety
+    /// See [`Driver`]; and number, places and sizes of the arguments must be those of the kernel.
+    unsafe fn launch(
+        &self,
+        function: Function,
+        shape: Shape,
+        args: Arguments<'_>,
+        stream: Stream,
+    ) -> Reply<()>;
+}

@@ -1,0 +1,74 @@
+//! The HIP driver of Diptych: AMD GPUs through libamdhip64, which is loaded at run time.
+//!
+//! ```no_run
+//! use backend_hip::{HipBackend, HipOptions};
+//! let backend = HipBackend::open(HipOptions::from_env()?)?;
+//! # Ok::<(), ggml_core::Error>(())
+//! ```
+//!
+//! # Contract
+//!
+//! * Nothing of ROCm is needed to build this crate or an application that uses it. Where there is no library, no
+//!   device, no permission or no code for the device, [`HipBackend::open`] says which of these it is and what was
+//!   looked at.
+//! * No call waits without a deadline. All calls into the runtime are made on one thread of the backend; a call that
+//!   does not return in time becomes [`Error::Timeout`](ggml_core::Error::Timeout) with phase and node, and the backend
+//!   is given up: later calls fail at once, nothing is freed behind the driver's back, the process goes on.
+//!   A program that ends after that should end with `_exit`: the runtime's own exit handlers may wait for the device.
+//! * One allocation is one allocation of the driver; opening makes one more, for the ring of pinned memory that all
+//!   transfers go through; a program makes one for its arena, unless the caller gives it one. A run makes none.
+//! * Codes of the runtime are integers. A code that nobody knows is reported as it is.
+//! * A launch passes what the code object declares, or it is refused before it reaches the runtime.
+//!
+//! # Layers
+//!
+//! [`amd::symbols`] declares C's functions; [`amd`] loads them and implements [`driver::Driver`]; the session owns what
+//! the driver gave and keeps the promises that its unsafe methods ask for; the driver thread owns the session; memory,
+//! programs and the backend above know no unsafe code. [`op`] plans operations: it knows a device only as an
+//! [`arch::Profile`].
+//!
+//! # Not used, and why
+//!
+//! * `hipMallocAsync`, `hipFreeAsync`, memory pools: `hipFreeAsync` deadlocks between threads (ROCm 5.7 to 6.0, 7.14),
+//!   and pools gave wrong or no memory on gfx1030, gfx1100 and gfx90c. A device that reports support proves nothing.
+//! * Many small `hipMalloc`s: each is a call into the kernel and a change of page tables, and hangs were reported.
+//! * Pageable memory and file pages as ends of a copy: the runtime pins them on the fly, which faulted with several
+//!   MI50 and hung with large mapped files on gfx1151. Weights are copied into pinned memory first; [`import`] is never
+//!   taken up.
+//! * `hipStreamSynchronize`, `hipDeviceSynchronize`, `hipEventSynchronize`: they wait for ever. Events are polled.
+//! * Host callbacks (`hipLaunchHostFunc`): they run on a thread of the runtime that nobody can give up.
+//! * `hipGetDeviceProperties` where `hipGetDevicePropertiesR0600` is there: the plain name fills the layout of HIP 5.
+//! * rocBLAS, hipBLAS, hipBLASLt: current releases have no files for gfx900 and gfx906, and hipBLASLt stalls gfx1201.
+//! * HIP graphs: replays were wrong and leaked in several releases. A program is a list of launches that is run again.
+//! * Several streams: they share few hardware queues, and more than one keeps gfx11 and gfx12 at full load when idle.
+//! * Virtual memory management (`hipMemMap`): broken from 7.0 on, wasteful before.
+//! * `dlclose`: the runtime's threads and exit handlers outlive its last user.
+//!
+//! Compiling kernels at run time (hiprtc) for a target that was not built in is not there yet: such a device is
+//! reported as unavailable, with the targets that there are.
+//!
+//! [`import`]: ggml_core::backend::Backend::import
+#![deny(missing_docs)]
+
+pub mod amd;
+pub mod arch;
+pub mod backend;
+pub mod code_object;
+mod device;
+pub mod driver;
+pub mod error;
+mod kernels;
+mod memory;
+pub mod op;
+pub mod options;
+mod prepare;
+mod program;
+mod session;
+pub mod system;
+#[cfg(test)]
+mod tests;
+mod thread;
+pub mod tuning;
+
+pub use backend::{HipBackend, devices};
+pub use options::HipOptions;

@@ -1,0 +1,235 @@
+//! How to open the backend: one structure, filled from the environment in one place.
+
+use ggml_core::phase::Deadlines;
+use ggml_core::{Error, Result};
+use std::fs::OpenOptions;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Variables of the HIP runtime and the layers below it that change what a device is or does. They are read and
+/// reported, never set: the runtime reads them when its library is loaded.
+pub const OVERRIDES: &[&str] = &[
+    "HSA_OVERRIDE_GFX_VERSION",
+    "HIP_VISIBLE_DEVICES",
+    "CUDA_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+    "GPU_DEVICE_ORDINAL",
+    "HSA_ENABLE_SDMA",
+    "HSA_ENABLE_PEER_SDMA",
+    "HSA_ENABLE_INTERRUPT",
+    "HSA_XNACK",
+    "HSA_MAX_QUEUES",
+    "HSA_DISABLE_FRAGMENT_ALLOCATOR",
+    "GPU_MAX_HW_QUEUES",
+    "GPU_MAX_HEAP_SIZE",
+    "GPU_SINGLE_ALLOC_PERCENT",
+    "GPU_ENABLE_WGP_MODE",
+    "HIP_HIDDEN_FREE_MEM",
+    "HIP_HOST_COHERENT",
+    "HIP_FORCE_DEV_KERNARG",
+    "HIP_LAUNCH_BLOCKING",
+    "AMD_SERIALIZE_KERNEL",
+    "AMD_SERIALIZE_COPY",
+    "AMD_DIRECT_DISPATCH",
+    "AMD_LOG_LEVEL",
+    "ROCM_PATH",
+    "HIP_PATH",
+    "LD_LIBRARY_PATH",
+    "LD_PRELOAD",
+];
+
+/// The variables of [`OVERRIDES`] that are set, sorted by name; `HSA_OVERRIDE_GFX_VERSION_<node>` too.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Environment {
+    variables: Vec<(String, String)>,
+}
+
+impl Environment {
+    /// From names and values, of which those that matter are kept.
+    pub fn new(variables: impl IntoIterator<Item = (String, String)>) -> Environment {
+        let matters = |name: &str| OVERRIDES.contains(&name) || name.starts_with("HSA_OVERRIDE_GFX_VERSION_");
+        let mut variables: Vec<_> = variables.into_iter().filter(|(name, _)| matters(name)).collect();
+        variables.sort();
+        Environment { variables }
+    }
+
+    /// The value of a variable, if it is set and not empty.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.variables.iter().find(|(n, v)| n == name && !v.is_empty()).map(|(_, v)| v.as_str())
+    }
+
+    /// Names and values.
+    pub fn variables(&self) -> &[(String, String)] {
+        &self.variables
+    }
+}
+
+/// Which stream work goes to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StreamMode {
+    /// One stream of our own that does not wait for the NULL stream.
+    #[default]
+    Own,
+    /// The NULL stream: slower beside other users of the device, and a way around some hangs.
+    Null,
+}
+
+/// How densely a run marks its progress, so that an error can name the node that was running.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Breadcrumbs {
+    /// A mark after every launch in a program's first run, then one in 64th parts of the run.
+    #[default]
+    Auto,
+    /// A mark after every launch: errors name one node exactly; runs are slower.
+    EveryLaunch,
+}
+
+/// How to open a device.
+#[derive(Clone, Debug)]
+pub struct HipOptions {
+    /// Index of the device, as the runtime counts after its filters.
+    pub device: usize,
+    /// The runtime's library. `None`: it is searched. A named library is the only one that is tried.
+    pub library: Option<PathBuf>,
+    /// Deadlines of the phases.
+    pub deadlines: Deadlines,
+    /// Which stream work goes to.
+    pub stream: StreamMode,
+    /// Pinned host memory for transfers, in bytes: a quarter of it is the size of one copy.
+    pub staging_bytes: usize,
+    /// Marks of progress.
+    pub breadcrumbs: Breadcrumbs,
+    /// Whether runs measure device time with a pair of events.
+    pub device_timing: bool,
+    /// Whether new memory is filled with a pattern that reads as NaN, so that reading what was never written shows.
+    pub poison_memory: bool,
+    /// The environment that is reported and in which the library is searched.
+    pub environment: Environment,
+    /// Where system paths begin ("/"). With another root, files below it are all that is looked at, so the loader's
+    /// own search path is left out.
+    pub system_root: PathBuf,
+    /// Opens a device node for reading and writing and closes it again.
+    pub open_node: fn(&Path) -> io::Result<()>,
+}
+
+impl Default for HipOptions {
+    /// Device 0, library searched, nothing read from the environment.
+    fn default() -> HipOptions {
+        HipOptions {
+            device: 0,
+            library: None,
+            deadlines: Deadlines::default(),
+            stream: StreamMode::default(),
+            staging_bytes: 32 << 20,
+            breadcrumbs: Breadcrumbs::default(),
+            device_timing: true,
+            poison_memory: cfg!(debug_assertions),
+            environment: Environment::default(),
+            system_root: PathBuf::from("/"),
+            open_node: |path| OpenOptions::new().read(true).write(true).open(path).map(drop),
+        }
+    }
+}
+
+impl HipOptions {
+    /// The defaults, then what the environment says:
+    ///
+    /// * `DIPTYCH_HIP_LIBRARY`: [`HipOptions::library`]
+    /// * `DIPTYCH_HIP_STREAM` = `own` or `null`: [`HipOptions::stream`]
+    /// * `DIPTYCH_HIP_BREADCRUMBS` = `auto` or `every`: [`HipOptions::breadcrumbs`]
+    /// * the variables of [`OVERRIDES`]: [`HipOptions::environment`]
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a value that a `DIPTYCH_HIP_` variable cannot have.
+    pub fn from_env() -> Result<HipOptions> {
+        let text = |s: std::ffi::OsString| s.to_string_lossy().into_owned();
+        HipOptions::from_variables(std::env::vars_os().map(|(n, v)| (text(n), text(v))).collect())
+    }
+
+    fn from_variables(variables: Vec<(String, String)>) -> Result<HipOptions> {
+        let value =
+            |name: &str| variables.iter().find(|(n, v)| n == name && !v.is_empty()).map(|(_, v)| v.as_str());
+        let mut options =
+            HipOptions { library: value("DIPTYCH_HIP_LIBRARY").map(PathBuf::from), ..HipOptions::default() };
+        let wrong = |name: &str, text: &str, allowed: &str| {
+            Error::argument(name, format!("'{text}' is not one of {allowed}"))
+        };
+        options.stream = match value("DIPTYCH_HIP_STREAM") {
+            None | Some("own") => StreamMode::Own,
+            Some("null") => StreamMode::Null,
+            Some(text) => return Err(wrong("DIPTYCH_HIP_STREAM", text, "own, null")),
+        };
+        options.breadcrumbs = match value("DIPTYCH_HIP_BREADCRUMBS") {
+            None | Some("auto") => Breadcrumbs::Auto,
+            Some("every") => Breadcrumbs::EveryLaunch,
+            Some(text) => return Err(wrong("DIPTYCH_HIP_BREADCRUMBS", text, "auto, every")),
+        };
+        options.environment = Environment::new(variables);
+        Ok(options)
+    }
+
+    /// The same options for another device.
+    pub fn with_device(mut self, device: usize) -> HipOptions {
+        self.device = device;
+        self
+    }
+
+    /// A system path below the root.
+    pub(crate) fn rooted(&self, path: impl AsRef<Path>) -> PathBuf {
+        let path = path.as_ref();
+        self.system_root.join(path.strip_prefix("/").unwrap_or(path))
+    }
+
+    /// Whether system paths are those of this machine.
+    pub(crate) fn is_this_system(&self) -> bool {
+        self.system_root == Path::new("/")
+    }
+
+    /// Options that were set, for reports.
+    pub(crate) fn forced(&self) -> Vec<(String, String)> {
+        let mut forced = Vec::new();
+        if let Some(library) = &self.library {
+            forced.push(("library".into(), library.display().to_string()));
+        }
+        if self.stream == StreamMode::Null {
+            forced.push(("stream".into(), "null".into()));
+        }
+        if self.breadcrumbs == Breadcrumbs::EveryLaunch {
+            forced.push(("breadcrumbs".into(), "every".into()));
+        }
+        forced
+    }
+}
+
+/// A wait that ends: time that a caller gives a driver thread to report by itself before it gives the thread up.
+pub(crate) const GRACE: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_is_read_once() {
+        let set = |pairs: &[(&str, &str)]| {
+            HipOptions::from_variables(pairs.iter().map(|(n, v)| (n.to_string(), v.to_string())).collect())
+        };
+        let options = set(&[
+            ("DIPTYCH_HIP_LIBRARY", "/opt/x/libamdhip64.so"),
+            ("DIPTYCH_HIP_STREAM", "null"),
+            ("HSA_OVERRIDE_GFX_VERSION_1", "9.0.6"),
+            ("HSA_ENABLE_SDMA", "0"),
+            ("HOME", "/root"),
+        ])
+        .unwrap();
+        assert_eq!(options.library.as_deref(), Some(Path::new("/opt/x/libamdhip64.so")));
+        assert_eq!(options.stream, StreamMode::Null);
+        let names: Vec<&str> = options.environment.variables().iter().map(|(n, _)| n.as_str()).collect();
+        assert_eq!(names, ["HSA_ENABLE_SDMA", "HSA_OVERRIDE_GFX_VERSION_1"]);
+        assert_eq!(options.forced().len(), 2);
+        assert_eq!(set(&[("DIPTYCH_HIP_LIBRARY", "")]).unwrap().library, None);
+        let error = set(&[("DIPTYCH_HIP_STREAM", "nul")]).unwrap_err().to_string();
+        assert_eq!(error, "DIPTYCH_HIP_STREAM: 'nul' is not one of own, null");
+        assert_eq!(options.rooted("/dev/kfd"), Path::new("/dev/kfd"));
+    }
+}

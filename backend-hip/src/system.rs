@@ -1,0 +1,285 @@
+//! What the system says of AMD devices without any runtime: device nodes, permissions, the kernel driver's topology.
+//!
+//! The runtime answers "no device" alike where there is none and where this user may not open it. So the nodes are
+//! looked at here, under a root that tests replace.
+
+use crate::arch::Target;
+use crate::options::HipOptions;
+use std::collections::HashMap;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// What became of opening a device node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodeState {
+    /// There is no such node.
+    Absent,
+    /// It can be opened for reading and writing.
+    Open,
+    /// This user may not open it. Owner, group and mode are in the text.
+    Denied(String),
+    /// It cannot be opened for another reason.
+    Broken(String),
+}
+
+/// A device node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// The path as the system knows it ("/dev/kfd").
+    pub path: PathBuf,
+    /// What became of opening it.
+    pub state: NodeState,
+}
+
+/// A GPU that the kernel's compute driver knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KfdGpu {
+    /// Number of the topology node, which `HSA_OVERRIDE_GFX_VERSION_<node>` means.
+    pub node: u32,
+    /// The processor that the kernel sees, whatever an override says.
+    pub target: Target,
+    /// PCI domain, bus and device.
+    pub pci: [u32; 3],
+    /// `unique_id`, 0 where there is none.
+    pub unique_id: u64,
+    /// Number of the render node (128 for renderD128).
+    pub render_minor: Option<u32>,
+}
+
+/// Everything that is looked at when no device is found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SystemReport {
+    /// `/dev/kfd`.
+    pub kfd: Node,
+    /// `/dev/dri/renderD*` of AMD devices and of those whose vendor is not known.
+    pub render: Vec<Node>,
+    /// GPUs in the kernel driver's topology.
+    pub gpus: Vec<KfdGpu>,
+}
+
+impl SystemReport {
+    /// Looks. Opens each node once.
+    pub fn read(options: &HipOptions) -> SystemReport {
+        SystemReport {
+            kfd: node(options, Path::new("/dev/kfd")),
+            render: render_nodes(options),
+            gpus: kfd_gpus(options),
+        }
+    }
+
+    /// Nodes that exist and may not be opened.
+    pub fn denied(&self) -> impl Iterator<Item = &Node> {
+        std::iter::once(&self.kfd).chain(&self.render).filter(|n| matches!(n.state, NodeState::Denied(_)))
+    }
+
+    /// What was found, as text.
+    pub fn describe(&self) -> String {
+        let mut parts: Vec<String> =
+            std::iter::once(&self.kfd).chain(&self.render).map(Node::describe).collect();
+        if self.render.is_empty() {
+            parts.push("/dev/dri: no render node of an AMD device".into());
+        }
+        parts.push(match self.gpus.as_slice() {
+            [] => "the kernel's compute driver (KFD) lists no GPU".into(),
+            gpus => {
+                let names: Vec<String> =
+                    gpus.iter().map(|g| format!("{} (node {})", g.target, g.node)).collect();
+                format!("the kernel's compute driver (KFD) lists {}", names.join(", "))
+            }
+        });
+        parts.join("; ")
+    }
+}
+
+impl Node {
+    /// "path: what became of it".
+    pub fn describe(&self) -> String {
+        let path = self.path.display();
+        match &self.state {
+            NodeState::Absent => format!("{path}: does not exist"),
+            NodeState::Open => format!("{path}: can be opened"),
+            NodeState::Denied(text) | NodeState::Broken(text) => format!("{path}: {text}"),
+        }
+    }
+}
+
+/// The processor that the kernel sees at a PCI address.
+pub fn kfd_gpu_at(options: &HipOptions, pci: [u32; 3]) -> Option<KfdGpu> {
+    kfd_gpus(options).into_iter().find(|g| g.pci == pci)
+}
+
+fn node(options: &HipOptions, path: &Path) -> Node {
+    let real = options.rooted(path);
+    let state = match fs::metadata(&real) {
+        Err(e) if e.kind() == ErrorKind::NotFound => NodeState::Absent,
+        Err(e) if e.kind() == ErrorKind::PermissionDenied => {
+            NodeState::Denied(format!("this user may not look at it ({e})"))
+        }
+        Err(e) => NodeState::Broken(e.to_string()),
+        Ok(metadata) => match (options.open_node)(&real) {
+            Ok(()) => NodeState::Open,
+            // EACCES by owner and mode, EPERM by a container's list of devices.
+            Err(e) if e.kind() == ErrorKind::PermissionDenied => {
+                NodeState::Denied(format!("{e}; {}", ownership(options, &metadata)))
+            }
+            Err(e) => NodeState::Broken(e.to_string()),
+        },
+    };
+    Node { path: path.into(), state }
+}
+
+#[cfg(unix)]
+fn ownership(options: &HipOptions, metadata: &fs::Metadata) -> String {
+    use std::os::unix::fs::MetadataExt;
+    let name = |file: &str, id: u32| {
+        let text = fs::read_to_string(options.rooted(file)).unwrap_or_default();
+        let found = text.lines().find_map(|line| {
+            let mut fields = line.split(':');
+            let name = fields.next()?;
+            (fields.nth(1)?.parse() == Ok(id)).then(|| name.to_string())
+        });
+        found.unwrap_or_else(|| id.to_string())
+    };
+    let group = name("/etc/group", metadata.gid());
+    let owner = name("/etc/passwd", metadata.uid());
+    let mode = metadata.mode() & 0o7777;
+    let advice = if mode & 0o060 == 0o060 {
+        format!("add the user to group {group} and log in again")
+    } else {
+        "its group may not use it either: see the udev rules for render nodes".to_string()
+    };
+    format!(
+        "owner {owner}, group {group}, mode {mode:04o}: {advice} (usual group: render); in a container pass the node \
+         (--device) and its group"
+    )
+}
+
+#[cfg(not(unix))]
+fn ownership(_options: &HipOptions, _metadata: &fs::Metadata) -> String {
+    "see the owner of the device".into()
+}
+
+fn render_nodes(options: &HipOptions) -> Vec<Node> {
+    let vendor_of =
+        |name: &str| fs::read_to_string(options.rooted(format!("/sys/class/drm/{name}/device/vendor"))).ok();
+    let mut names: Vec<String> = entries(&options.rooted("/dev/dri"))
+        .into_iter()
+        .filter(|n| n.starts_with("renderD"))
+        .filter(|n| vendor_of(n).is_none_or(|v| v.trim() == "0x1002"))
+        .collect();
+    names.sort();
+    names.iter().map(|n| node(options, &Path::new("/dev/dri").join(n))).collect()
+}
+
+fn kfd_gpus(options: &HipOptions) -> Vec<KfdGpu> {
+    let nodes = options.rooted("/sys/class/kfd/kfd/topology/nodes");
+    let mut gpus: Vec<KfdGpu> = entries(&nodes)
+        .into_iter()
+        .filter_map(|name| {
+            let text = fs::read_to_string(nodes.join(&name).join("properties")).ok()?;
+            let values: HashMap<&str, u64> = text
+                .lines()
+                .filter_map(|line| line.split_once(' '))
+                .filter_map(|(key, value)| Some((key, value.trim().parse().ok()?)))
+                .collect();
+            let value = |key: &str| values.get(key).copied().unwrap_or(0);
+            let version = u32::try_from(value("gfx_target_version")).ok().filter(|&v| v != 0)?;
+            // Bus in bits 8 to 15, device in 3 to 7, function below.
+            let location = value("location_id") as u32;
+            Some(KfdGpu {
+                node: name.parse().ok()?,
+                target: Target::from_kfd(version),
+                pci: [value("domain") as u32, location >> 8 & 0xff, location >> 3 & 0x1f],
+                unique_id: value("unique_id"),
+                render_minor: u32::try_from(value("drm_render_minor")).ok().filter(|&m| m != 0),
+            })
+        })
+        .collect();
+    gpus.sort_by_key(|g| g.node);
+    gpus
+}
+
+/// Names in a directory; none if it cannot be read.
+fn entries(directory: &Path) -> Vec<String> {
+    fs::read_dir(directory)
+        .map(|d| d.flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect())
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+
+    fn options(root: &Path) -> HipOptions {
+        HipOptions { system_root: root.into(), ..HipOptions::default() }
+    }
+
+    fn write(root: &Path, path: &str, text: &str) {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn an_empty_system() {
+        let root = tempfile::tempdir().unwrap();
+        let report = SystemReport::read(&options(root.path()));
+        assert_eq!(report.kfd.state, NodeState::Absent);
+        assert_eq!(report.denied().count(), 0);
+        let text = report.describe();
+        assert!(text.contains("/dev/kfd: does not exist") && text.contains("lists no GPU"), "{text}");
+    }
+
+    /// Tests may run as root, who is never denied: so the denial itself is put in.
+    #[test]
+    fn denied_nodes_name_owner_group_mode_and_advice() {
+        let root = tempfile::tempdir().unwrap();
+        write(root.path(), "dev/kfd", "");
+        write(root.path(), "dev/dri/renderD128", "");
+        write(root.path(), "dev/dri/renderD129", "");
+        write(root.path(), "sys/class/drm/renderD129/device/vendor", "0x8086\n");
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::{MetadataExt, PermissionsExt};
+            let kfd = root.path().join("dev/kfd");
+            fs::set_permissions(&kfd, fs::Permissions::from_mode(0o660)).unwrap();
+            let gid = fs::metadata(&kfd).unwrap().gid();
+            write(root.path(), "etc/group", &format!("video:x:99999:\nrender:x:{gid}:\n"));
+        }
+        let mut options = options(root.path());
+        options.open_node = |path| {
+            if path.ends_with("kfd") { Err(io::Error::from(ErrorKind::PermissionDenied)) } else { Ok(()) }
+        };
+        let report = SystemReport::read(&options);
+        let denied: Vec<String> = report.denied().map(Node::describe).collect();
+        assert_eq!(denied.len(), 1);
+        for part in ["/dev/kfd", "group render", "mode 0660", "add the user to group render"] {
+            assert!(denied[0].contains(part), "{part}: {}", denied[0]);
+        }
+        assert_eq!(report.render.len(), 1, "another vendor's node does not matter");
+        assert!(report.describe().contains("renderD128: can be opened"));
+    }
+
+    #[test]
+    fn topology_is_read() {
+        let root = tempfile::tempdir().unwrap();
+        let nodes = "sys/class/kfd/kfd/topology/nodes";
+        write(
+            root.path(),
+            &format!("{nodes}/0/properties"),
+            "cpu_cores_count 16\nsimd_count 0\ngfx_target_version 0\n",
+        );
+        write(
+            root.path(),
+            &format!("{nodes}/1/properties"),
+            "simd_count 240\ngfx_target_version 90006\nlocation_id 17152\ndomain 0\ndrm_render_minor 128\n\
+             unique_id 15183212345678901234\nnonsense\n",
+        );
+        let gpu = kfd_gpu_at(&options(root.path()), [0, 0x43, 0]).unwrap();
+        assert_eq!((gpu.node, gpu.target.processor.as_str(), gpu.render_minor), (1, "gfx906", Some(128)));
+        assert_eq!(gpu.unique_id, 15_183_212_345_678_901_234);
+        assert!(kfd_gpu_at(&options(root.path()), [0, 0x44, 0]).is_none());
+    }
+}

@@ -1,0 +1,48 @@
+//! The backend over the fake driver: memory, transfers, programs, deadlines, errors.
+
+mod faults;
+mod memory;
+mod opening;
+mod programs;
+
+use crate::HipBackend;
+use crate::driver::Driver;
+use crate::driver::fake::{Fake, FakeKernels};
+use crate::options::HipOptions;
+use ggml_core::Result;
+use ggml_core::phase::Deadlines;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Deadline of tests in which something hangs.
+const SHORT: Duration = Duration::from_millis(200);
+
+/// By when such a call must have returned: the deadline and room for a busy machine.
+const SOON: Duration = Duration::from_secs(5);
+
+/// Options that look at nothing of this machine, with a small ring.
+fn options() -> HipOptions {
+    HipOptions {
+        deadlines: Deadlines::all(Duration::from_secs(20)),
+        staging_bytes: 4 * 4096,
+        poison_memory: true,
+        system_root: "/nonexistent".into(),
+        ..HipOptions::default()
+    }
+}
+
+fn short() -> HipOptions {
+    HipOptions { deadlines: Deadlines::all(SHORT), ..options() }
+}
+
+fn open(fake: &Arc<Fake>, options: HipOptions) -> Result<HipBackend> {
+    let driver: Arc<dyn Driver> = fake.clone();
+    HipBackend::open_with("hip", options, Box::new(move |_| Ok(driver)), Arc::new(FakeKernels::default()))
+}
+
+/// A fake and a backend over it.
+fn pair(options: HipOptions) -> (Arc<Fake>, HipBackend) {
+    let fake = Arc::new(Fake::default());
+    let backend = open(&fake, options).unwrap();
+    (fake, backend)
+}

@@ -1,0 +1,221 @@
+//! Opening: what is reported, and how each thing that may be missing is told apart.
+
+use super::{SHORT, SOON, open, options, pair, short};
+use crate::HipBackend;
+use crate::driver::Driver;
+use crate::driver::fake::{Fake, FakeKernels, Fault};
+use crate::error::Call;
+use crate::options::{Environment, HipOptions, StreamMode};
+use crate::thread::lock;
+use ggml_core::backend::{Backend, Usage};
+use ggml_core::{Error, Missing, Phase};
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::time::Instant;
+
+fn missing(error: &Error) -> (Missing, Phase, &str) {
+    match error {
+        Error::Unavailable { missing, phase, reason, .. } => (*missing, *phase, reason),
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn the_device_is_described() {
+    let environment = Environment::new([("HSA_OVERRIDE_GFX_VERSION".into(), "9.0.6".into())]);
+    let (_, backend) = pair(HipOptions { environment, stream: StreamMode::Null, ..options() });
+    let info = backend.device();
+    assert_eq!(
+        (info.backend.as_str(), info.arch.as_str(), info.driver.as_str()),
+        ("hip:0", "gfx906", "fake")
+    );
+    assert_eq!(info.uuid.as_deref(), Some("GPU-0123456789abcdef"));
+    assert_eq!((info.memory, info.limits.max_allocation), (Some(1 << 30), 1 << 30));
+    let has = |list: &[(String, String)], name: &str, value: &str| {
+        assert!(list.contains(&(name.into(), value.into())), "{name}={value}: {list:?}");
+    };
+    has(&info.versions, "library", "/fake/libamdhip64.so.6");
+    has(&info.versions, "code objects", "gfx906");
+    has(&info.features, "target", "gfx906:sramecc+:xnack-");
+    has(&info.features, "dot4", "Sdot4");
+    has(&info.overrides, "HSA_OVERRIDE_GFX_VERSION", "9.0.6");
+    has(&info.overrides, "stream", "null");
+    assert_eq!(backend.profile().compute_units, 60);
+}
+
+#[test]
+fn an_override_shows_beside_the_real_processor() {
+    let root = tempfile::tempdir().unwrap();
+    let node = root.path().join("sys/class/kfd/kfd/topology/nodes/1");
+    fs::create_dir_all(&node).unwrap();
+    fs::write(node.join("properties"), "gfx_target_version 90000\nlocation_id 768\n").unwrap();
+    let (_, backend) = pair(HipOptions { system_root: root.path().into(), ..options() });
+    let real = ("kernel driver's target".to_string(), "gfx900".to_string());
+    assert!(backend.device().features.contains(&real), "{:?}", backend.device().features);
+}
+
+#[test]
+fn no_library() {
+    let error = HipBackend::open(options()).unwrap_err();
+    let (what, phase, reason) = missing(&error);
+    assert_eq!((what, phase), (Missing::Library, Phase::LoadRuntime));
+    for place in ["/nonexistent/opt/rocm/lib", "/nonexistent/opt/rocm/core/lib", "search path was left out"] {
+        assert!(reason.contains(place), "{place}: {reason}");
+    }
+    let library = Some("/nowhere/libamdhip64.so.9".into());
+    let error = HipBackend::open(HipOptions { library, ..options() }).unwrap_err();
+    let (what, _, reason) = missing(&error);
+    assert_eq!(what, Missing::Library);
+    assert!(reason.contains("/nowhere/libamdhip64.so.9 (named by the user): "), "{reason}");
+}
+
+#[test]
+fn no_device() {
+    let fake = Arc::new(Fake::default());
+    fake.fault(Call::Init, 0, Fault::Fail(101));
+    fake.fault(Call::DeviceCount, 0, Fault::Fail(100));
+    let environment = Environment::new([("HIP_VISIBLE_DEVICES".into(), "7".into())]);
+    let error = open(&fake, HipOptions { environment, ..options() }).unwrap_err();
+    let (what, phase, reason) = missing(&error);
+    assert_eq!((what, phase), (Missing::Device, Phase::Enumerate));
+    for part in [
+        "hipInit: hipErrorInvalidDevice (101)",
+        "hipGetDeviceCount: hipErrorNoDevice (100)",
+        "/dev/kfd: does not exist",
+        "library: /fake/libamdhip64.so.6",
+        "HIP_VISIBLE_DEVICES=7 is set",
+    ] {
+        assert!(reason.contains(part), "{part}: {reason}");
+    }
+    let error = open(&Arc::new(Fake::default()), options().with_device(3)).unwrap_err();
+    let (what, _, reason) = missing(&error);
+    assert_eq!(what, Missing::Device);
+    assert!(reason.contains("device 3 was asked for, the runtime lists 1"), "{reason}");
+}
+
+/// Root is never denied, so the denial is put in.
+#[test]
+fn no_permission() {
+    let root = tempfile::tempdir().unwrap();
+    fs::create_dir_all(root.path().join("dev")).unwrap();
+    fs::write(root.path().join("dev/kfd"), "").unwrap();
+    let fake = Arc::new(Fake::default());
+    fake.fault(Call::Init, 0, Fault::Fail(101));
+    fake.fault(Call::DeviceCount, 0, Fault::Fail(100));
+    let denied = HipOptions {
+        system_root: root.path().into(),
+        open_node: |_| Err(io::Error::from(ErrorKind::PermissionDenied)),
+        ..options()
+    };
+    let error = open(&fake, denied).unwrap_err();
+    let (what, _, reason) = missing(&error);
+    assert_eq!(what, Missing::Permission);
+    for part in ["/dev/kfd", "owner ", "group ", "mode 0", "render", "hipErrorNoDevice (100)"] {
+        assert!(reason.contains(part), "{part}: {reason}");
+    }
+}
+
+#[test]
+fn no_kernels_for_the_target() {
+    let fake: Arc<Fake> = Arc::default();
+    let driver: Arc<dyn Driver> = fake.clone();
+    let set = Arc::new(FakeKernels { targets: vec!["gfx900", "gfx1100"] });
+    let error = HipBackend::open_with("hip", options(), Box::new(move |_| Ok(driver)), set).unwrap_err();
+    let (what, phase, reason) = missing(&error);
+    assert_eq!((what, phase), (Missing::Feature, Phase::OpenDevice));
+    assert!(reason.contains("gfx906") && reason.contains("built in: gfx900, gfx1100"), "{reason}");
+    assert_eq!(fake.count(Call::CreateStream), 0, "nothing was made on the device");
+}
+
+#[test]
+fn properties_that_make_no_sense() {
+    let strange = |change: fn(&mut crate::driver::Properties), part: &str| {
+        let fake = Arc::new(Fake::default());
+        change(&mut lock(&fake.properties));
+        let error = open(&fake, options()).unwrap_err();
+        let (what, _, reason) = missing(&error);
+        assert_eq!(what, Missing::Feature);
+        assert!(reason.contains(part), "{part}: {reason}");
+    };
+    strange(|p| p.wave = 7, "wavefronts of 7 threads");
+    strange(|p| p.wave = 32, "on gfx906");
+    strange(|p| p.arch = "\u{1}\u{2}".into(), "target's name");
+    strange(|p| p.arch = "gfx1399".into(), "no family");
+    strange(|p| p.memory = 12, "12 bytes of memory");
+}
+
+#[test]
+fn a_hang_while_opening() {
+    for (call, phase) in [
+        (Call::Init, Phase::Enumerate),
+        (Call::Properties, Phase::OpenDevice),
+        (Call::Attach, Phase::OpenDevice),
+        (Call::AllocateHost, Phase::OpenDevice),
+    ] {
+        let fake = Arc::new(Fake::default());
+        fake.fault(call, 0, Fault::Hang);
+        let start = Instant::now();
+        let error = open(&fake, short()).unwrap_err();
+        assert!(
+            matches!(error, Error::Timeout { phase: p, after, .. } if p == phase && after == SHORT),
+            "{error}"
+        );
+        assert!(start.elapsed() < SOON);
+        fake.release();
+    }
+}
+
+/// What was made is given back when a later step fails.
+#[test]
+fn a_failure_while_opening_leaves_nothing() {
+    for call in [Call::AllocateHost, Call::CreateEvent, Call::CreateStream] {
+        let fake = Arc::new(Fake::default());
+        fake.fault(call, 0, Fault::Fail(999));
+        let error = open(&fake, options()).unwrap_err();
+        assert!(
+            matches!(&error, Error::Driver { code: 999, name, .. } if name == "hipErrorUnknown"),
+            "{error}"
+        );
+        // The thread gives back before it answers or soon after.
+        let start = Instant::now();
+        while fake.held() != [0; 5] && start.elapsed() < SOON {
+            std::thread::yield_now();
+        }
+        assert_eq!(fake.held(), [0; 5], "{call:?}");
+    }
+}
+
+#[test]
+fn everything_is_given_back() {
+    let (fake, backend) = pair(options());
+    let kept = backend.allocate(1000, Usage::Weights).unwrap();
+    let staging = backend.allocate(1000, Usage::Staging).unwrap();
+    drop(backend);
+    assert!(fake.held()[0] >= 1, "a buffer keeps the device open");
+    drop(staging);
+    drop(kept);
+    assert_eq!(fake.held(), [0; 5]);
+}
+
+#[test]
+fn a_hang_while_closing() {
+    let (fake, backend) = pair(short());
+    let buffer = backend.allocate(1000, Usage::Weights).unwrap();
+    fake.fault(Call::Free, 0, Fault::Hang);
+    let start = Instant::now();
+    drop(buffer);
+    drop(backend);
+    assert!(start.elapsed() < SOON);
+    fake.release();
+}
+
+#[test]
+fn the_null_stream_is_used_only_when_asked_for() {
+    for (stream, null) in [(StreamMode::Own, false), (StreamMode::Null, true)] {
+        let (fake, backend) = pair(HipOptions { stream, ..options() });
+        let buffer = backend.allocate(64, Usage::State).unwrap();
+        backend.upload(&buffer, 0, &[1; 64]).unwrap();
+        assert_eq!((fake.used_null_stream(), fake.count(Call::CreateStream)), (null, 1 - usize::from(null)));
+    }
+}

@@ -1,0 +1,121 @@
+//! What the driver's compiler makes of the pipelines of a device: registers, spills, occupancy.
+//!
+//! The device is opened to compile only. Nothing is allocated, recorded or submitted, so a driver without hardware will
+//! do: RADV compiles for a family that `RADV_FORCE_FAMILY` names.
+
+use crate::arch::ArchClass;
+use crate::deadline::{Deadline, guarded};
+use crate::device;
+use crate::op;
+use crate::options::VulkanOptions;
+use crate::pipeline::{PipelineSet, PipelineSpec};
+use crate::raw::device::Purpose;
+use crate::raw::instance::BACKEND;
+use crate::tuning::Profile;
+use ggml_core::{Phase, Result};
+use std::fmt::Write;
+
+/// What the compiler reported of one pipeline.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AuditRow {
+    /// The pipeline.
+    pub pipeline: PipelineSpec,
+    /// Subgroup size that the compiler chose, where the driver says.
+    pub subgroup_size: Option<u32>,
+    /// Numbers by the driver's own names.
+    pub statistics: Vec<(String, f64)>,
+}
+
+/// What the compiler reported of all pipelines of a device.
+#[derive(Clone, Debug)]
+pub struct Audit {
+    /// Device name.
+    pub device: String,
+    /// Driver with its version.
+    pub driver: String,
+    /// Architecture class whose pipelines these are.
+    pub arch: ArchClass,
+    /// Pipelines that compiled.
+    pub rows: Vec<AuditRow>,
+    /// Pipelines that did not, with the reason.
+    pub failures: Vec<(PipelineSpec, String)>,
+}
+
+/// Columns of [`Audit::table`]: heading and the name that Mesa gives the number.
+const COLUMNS: [(&str, &str); 11] = [
+    ("VGPR", "VGPRs"),
+    ("SGPR", "SGPRs"),
+    ("spillV", "Spilled VGPRs"),
+    ("spillS", "Spilled SGPRs"),
+    ("LDS", "LDS size"),
+    ("scratch", "Scratch size"),
+    ("waves", "Subgroups per SIMD"),
+    ("code", "Code size"),
+    ("instr", "Instructions"),
+    ("latency", "Latency"),
+    ("invthru", "Inverse Throughput"),
+];
+
+impl AuditRow {
+    /// A number by the driver's name.
+    pub fn statistic(&self, name: &str) -> Option<f64> {
+        self.statistics.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| *v)
+    }
+
+    /// Registers that did not fit, and bytes of scratch memory: all should be 0.
+    pub fn spills(&self) -> f64 {
+        ["Spilled VGPRs", "Spilled SGPRs", "Scratch size"].iter().filter_map(|name| self.statistic(name)).sum()
+    }
+}
+
+impl Audit {
+    /// A line for each pipeline.
+    pub fn table(&self) -> String {
+        let mut text = format!("{} ({}), {}: {} pipelines\n", self.device, self.driver, self.arch, self.rows.len());
+        let heads: String = COLUMNS.iter().map(|(head, _)| format!("{head:>8}")).collect();
+        let _ = writeln!(text, "{:58}{:>6}{heads}", "pipeline", "size");
+        for row in &self.rows {
+            let size = row.subgroup_size.map_or("-".into(), |s| s.to_string());
+            let _ = write!(text, "{:58}{size:>6}", row.pipeline.to_string());
+            for (_, name) in COLUMNS {
+                let value = row.statistic(name).map_or("-".into(), |v| v.to_string());
+                let _ = write!(text, "{value:>8}");
+            }
+            text.push('\n');
+        }
+        for (pipeline, why) in &self.failures {
+            let _ = writeln!(text, "{pipeline}: {why}");
+        }
+        text
+    }
+}
+
+/// Compiles every pipeline of the chosen device's class.
+///
+/// # Errors
+/// What opening the device returns. A pipeline that does not compile is a row of [`Audit::failures`].
+pub fn compile_all(options: VulkanOptions) -> Result<Audit> {
+    let deadline = Deadline::new(Phase::Compile, options.deadlines.prepare);
+    guarded(BACKEND, deadline, move || {
+        let device = device::open(&options, Purpose::Compile)?;
+        let profile = Profile::new(device.facts.caps.clone());
+        let set = PipelineSet::new(&device, None, true);
+        let mut audit = Audit {
+            device: device.facts.name.clone(),
+            driver: format!("{} {}", device.facts.driver, device.facts.driver_info),
+            arch: profile.caps.arch,
+            rows: Vec::new(),
+            failures: Vec::new(),
+        };
+        for pipeline in op::all_pipelines(&profile) {
+            match set.statistics(&pipeline) {
+                Ok((subgroup_size, statistics)) => {
+                    let statistics = statistics.into_iter().map(|s| (s.name, s.value)).collect();
+                    audit.rows.push(AuditRow { pipeline, subgroup_size, statistics });
+                }
+                Err(error) => audit.failures.push((pipeline, error.to_string())),
+            }
+        }
+        Ok(audit)
+    })
+}

@@ -1,0 +1,161 @@
+//! The driver's compiled pipelines on disk.
+//!
+//! One file for each device, driver and set of shaders. Its header names all three and carries a checksum, because
+//! drivers differ in how they take damaged data: a file that does not match is not handed to the driver. Every failure
+//! is a warning; without a cache everything is compiled.
+
+use crate::raw::physical::Facts;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+const MAGIC: &[u8; 8] = b"DIPTVKC1";
+
+/// Magic, key, checksum and length of what follows.
+const HEADER: usize = 8 + 8 + 8 + 8;
+
+/// The header that Vulkan puts before the data: length, version 1, vendor, device, UUID.
+const DRIVER_HEADER: usize = 32;
+
+/// Files larger than this are not read.
+const LARGEST: u64 = 1 << 30;
+
+/// Where the cache of one device is.
+#[derive(Clone, Debug)]
+pub(crate) struct DiskCache {
+    path: PathBuf,
+    key: u64,
+    ids: (u32, u32),
+    uuid: [u8; 16],
+}
+
+/// FNV-1a: finds damage, is no protection against intent (the directory belongs to the user).
+fn hash(parts: &[&[u8]]) -> u64 {
+    parts.iter().flat_map(|p| p.iter()).fold(0xcbf2_9ce4_8422_2325, |h, &b| {
+        (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+impl DiskCache {
+    /// The cache of a device in a directory.
+    pub(crate) fn new(dir: &Path, facts: &Facts) -> DiskCache {
+        let key = hash(&[
+            &facts.uuid,
+            &facts.cache_uuid,
+            &facts.driver_version.to_le_bytes(),
+            facts.driver_info.as_bytes(),
+            shaders::digest().as_bytes(),
+        ]);
+        DiskCache { path: dir.join(format!("pipelines-{key:016x}.bin")), key, ids: facts.ids, uuid: facts.cache_uuid }
+    }
+
+    /// The data, if the file is there and is what this device, driver and set of shaders left.
+    pub(crate) fn load(&self) -> Option<Vec<u8>> {
+        let length = std::fs::metadata(&self.path).ok()?.len();
+        if length > LARGEST {
+            return None;
+        }
+        let bytes = std::fs::read(&self.path).ok()?;
+        let data = self.unwrap(&bytes);
+        if data.is_none() {
+            tracing::warn!(path = %self.path.display(), "the pipeline cache is damaged or not of this device; ignored");
+        }
+        data.map(<[u8]>::to_vec)
+    }
+
+    /// Writes the data: a reader sees the old file or the new one, never a part.
+    pub(crate) fn store(&self, data: &[u8]) {
+        if self.valid(data) {
+            if let Err(error) = self.write(data) {
+                tracing::warn!(path = %self.path.display(), %error, "the pipeline cache was not written");
+            }
+        }
+    }
+
+    fn write(&self, data: &[u8]) -> std::io::Result<()> {
+        let dir = self.path.parent().unwrap_or(Path::new("."));
+        std::fs::create_dir_all(dir)?;
+        let temporary = self.path.with_extension(format!("{}.tmp", std::process::id()));
+        let written = std::fs::File::create(&temporary).and_then(|mut file| {
+            file.write_all(&self.wrap(data))?;
+            file.sync_all()
+        });
+        let moved = written.and_then(|()| std::fs::rename(&temporary, &self.path));
+        if moved.is_err() {
+            let _ = std::fs::remove_file(&temporary);
+        }
+        moved
+    }
+
+    fn wrap(&self, data: &[u8]) -> Vec<u8> {
+        let numbers = [self.key, hash(&[data]), data.len() as u64];
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend(numbers.iter().flat_map(|n| n.to_le_bytes()));
+        bytes.extend_from_slice(data);
+        bytes
+    }
+
+    fn unwrap<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
+        let (header, data) = bytes.split_at_checked(HEADER)?;
+        let number = |i: usize| Some(u64::from_le_bytes(header.get(i..i + 8)?.try_into().ok()?));
+        let ours = header.starts_with(MAGIC) && number(8)? == self.key && number(24)? == data.len() as u64;
+        (ours && number(16)? == hash(&[data]) && self.valid(data)).then_some(data)
+    }
+
+    /// Whether the driver's own header is that of this device.
+    fn valid(&self, data: &[u8]) -> bool {
+        let word = |i: usize| data.get(4 * i..4 * i + 4).and_then(|w| w.try_into().ok()).map(u32::from_le_bytes);
+        word(0).is_some_and(|length| length as usize >= DRIVER_HEADER && length as usize <= data.len())
+            && word(1) == Some(1)
+            && word(2) == Some(self.ids.0)
+            && word(3) == Some(self.ids.1)
+            && data.get(16..32) == Some(&self.uuid[..])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cache(dir: &Path, key: u64) -> DiskCache {
+        DiskCache { path: dir.join("cache.bin"), key, ids: (0x1002, 0x687f), uuid: [7; 16] }
+    }
+
+    fn data() -> Vec<u8> {
+        let mut data: Vec<u8> = [32u32, 1, 0x1002, 0x687f].iter().flat_map(|w| w.to_le_bytes()).collect();
+        data.extend([7; 16]);
+        data.extend((0..100).map(|i| i as u8));
+        data
+    }
+
+    #[test]
+    fn data_comes_back_and_anything_else_does_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let deeper = dir.path().join("a").join("b");
+        let cache = cache(&deeper, 1);
+        assert_eq!(cache.load(), None);
+        cache.store(&data());
+        assert_eq!(cache.load(), Some(data()));
+        assert_eq!(std::fs::read_dir(&deeper).unwrap().count(), 1, "no temporary file is left");
+        assert_eq!(DiskCache { key: 2, ..cache.clone() }.load(), None);
+        assert_eq!(DiskCache { uuid: [8; 16], ..cache.clone() }.load(), None);
+        let whole = std::fs::read(&cache.path).unwrap();
+        for length in [0, 1, HEADER, HEADER + 31, whole.len() - 1] {
+            std::fs::write(&cache.path, &whole[..length]).unwrap();
+            assert_eq!(cache.load(), None, "cut at {length}");
+        }
+        for at in [0, 9, 17, 25, HEADER, HEADER + 20, whole.len() - 1] {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1;
+            std::fs::write(&cache.path, &bytes).unwrap();
+            assert_eq!(cache.load(), None, "changed at {at}");
+        }
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_written_is_no_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, b"").unwrap();
+        cache(&file, 1).store(&data());
+    }
+}

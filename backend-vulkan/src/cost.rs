@@ -1,0 +1,113 @@
+//! How long steps take on the device, roughly.
+//!
+//! A submission must end long before a ring watchdog (2 to 10 seconds) fires, so steps are dealt out to submissions by
+//! estimated time. The estimate is the larger of arithmetic and memory time at rates that a slow device of the class
+//! reaches, times a factor learnt from the timestamps of earlier runs.
+
+use crate::arch::ArchClass;
+use ggml_core::{Graph, Op, TensorId};
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+/// Work of a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Work {
+    /// Floating-point operations.
+    pub(crate) flops: f64,
+    /// Bytes read and written.
+    pub(crate) bytes: f64,
+}
+
+/// The work of a node.
+pub(crate) fn work(graph: &Graph, node: TensorId) -> Work {
+    let result = graph.tensor(node);
+    let operands = graph.operands(node);
+    let touched = operands.iter().map(|t| t.span_bytes()).sum::<usize>() + result.span_bytes();
+    let elements = result.elements() as f64;
+    let flops = match (result.op(), operands.as_slice()) {
+        (Some(Op::MulMat(_)), [a, ..]) => 2.0 * elements * a.ne[0] as f64,
+        (Some(Op::FlashAttnExt(_)), [q, k, v, ..]) => {
+            2.0 * (q.ne[1] * q.ne[2] * q.ne[3]) as f64 * k.ne[1] as f64 * (k.ne[0] + v.ne[0]) as f64
+        }
+        _ => 8.0 * elements,
+    };
+    let bytes = match (result.op(), operands.as_slice()) {
+        // Only the rows that are picked are read, and only those that are given are written.
+        (Some(Op::GetRows(_)), _) => 2 * result.span_bytes(),
+        (Some(Op::SetRows(_)), [_, values, ..]) => 2 * values.span_bytes(),
+        _ => touched,
+    };
+    Work { flops, bytes: bytes as f64 }
+}
+
+/// The time model of a device.
+#[derive(Debug)]
+pub(crate) struct Model {
+    flops_per_second: f64,
+    bytes_per_second: f64,
+    /// Measured over estimated time.
+    factor: Mutex<f64>,
+}
+
+/// Measurements shorter than this are mostly overhead and say nothing about rates.
+const MEASURABLE: Duration = Duration::from_millis(2);
+
+impl Model {
+    /// For a class of devices: rates of the slowest of them that anybody uses.
+    pub(crate) fn new(class: ArchClass) -> Model {
+        let (gflops, gbytes) = match class {
+            ArchClass::Cpu => (4.0, 4.0),
+            ArchClass::AmdGcn | ArchClass::Other | ArchClass::Intel => (300.0, 25.0),
+            ArchClass::AmdRdna1 | ArchClass::AmdRdna2 | ArchClass::Nvidia => (700.0, 40.0),
+            ArchClass::AmdRdna3 | ArchClass::AmdRdna4 | ArchClass::AmdCdna => (1500.0, 60.0),
+        };
+        Model { flops_per_second: gflops * 1e9, bytes_per_second: gbytes * 1e9, factor: Mutex::new(1.0) }
+    }
+
+    /// Estimated device time of a step before correction, in seconds.
+    pub(crate) fn seconds(&self, work: Work) -> f64 {
+        (work.flops / self.flops_per_second).max(work.bytes / self.bytes_per_second)
+    }
+
+    /// What estimates have to be multiplied by, as learnt so far.
+    pub(crate) fn factor(&self) -> f64 {
+        *self.factor.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Learns from a submission: its estimate before correction, in seconds, and its measured time.
+    pub(crate) fn observe(&self, estimate: f64, measured: Duration) {
+        if measured < MEASURABLE {
+            return;
+        }
+        let seen = (measured.as_secs_f64() / estimate.max(1e-9)).clamp(0.02, 30.0);
+        let mut factor = self.factor.lock().unwrap_or_else(PoisonError::into_inner);
+        // Slower than thought is believed at once, faster only gradually.
+        *factor = if seen > *factor { seen } else { 0.9 * *factor + 0.1 * seen };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ggml_core::{DType, Source};
+
+    #[test]
+    fn products_cost_what_they_should_and_measurements_count() {
+        let mut g = Graph::new();
+        let a = g.leaf("a", DType::Q8_0, [1024, 2048, 1, 1], Source::Weight).unwrap();
+        let b = g.leaf("b", DType::F32, [1024, 3, 1, 1], Source::Input).unwrap();
+        let d = g.mul_mat(a, b).unwrap();
+        let w = work(&g, d);
+        assert_eq!(w.flops, 2.0 * 1024.0 * 2048.0 * 3.0);
+        assert_eq!(w.bytes, (2048 * 32 * 34 + 1024 * 3 * 4 + 2048 * 3 * 4) as f64);
+        let model = Model::new(ArchClass::Cpu);
+        let estimate = model.seconds(w);
+        model.observe(estimate, Duration::from_micros(5));
+        assert_eq!(model.factor(), 1.0, "too short to tell");
+        model.observe(estimate, Duration::from_secs_f64(estimate * 10.0));
+        assert!((model.factor() - 10.0).abs() < 0.01);
+        model.observe(estimate, Duration::from_secs_f64(estimate));
+        assert!((model.factor() - 9.1).abs() < 0.01);
+    }
+}

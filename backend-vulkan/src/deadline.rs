@@ -1,0 +1,81 @@
+//! Deadlines: of waits, and of driver calls that offer none.
+
+use ggml_core::{Error, Phase, Result};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+/// The end of a phase.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadline {
+    /// The phase.
+    pub(crate) phase: Phase,
+    /// How long it may take.
+    pub(crate) limit: Duration,
+    start: Instant,
+}
+
+impl Deadline {
+    /// A phase that begins now.
+    pub(crate) fn new(phase: Phase, limit: Duration) -> Deadline {
+        Deadline { phase, limit, start: Instant::now() }
+    }
+
+    /// Time left.
+    pub(crate) fn remaining(&self) -> Duration {
+        self.limit.saturating_sub(self.start.elapsed())
+    }
+
+    /// The error of a deadline that passed.
+    pub(crate) fn missed(&self, backend: &str, node: Option<String>) -> Error {
+        Error::Timeout { backend: backend.into(), phase: self.phase, node, after: self.limit }
+    }
+}
+
+/// Runs driver calls that may block for ever on a thread of their own and waits for them no longer than the deadline.
+///
+/// A thread that does not come back keeps what it was given; nothing is freed under it.
+pub(crate) fn guarded<T: Send + 'static>(
+    backend: &str,
+    deadline: Deadline,
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let (sender, receiver) = mpsc::sync_channel(1);
+    let span = tracing::Span::current();
+    let thread = std::thread::Builder::new().name(format!("{backend} {}", deadline.phase)).spawn(move || {
+        let _entered = span.enter();
+        // The receiver is gone if the deadline passed; then nobody wants the result.
+        let _ = sender.send(work());
+    });
+    if let Err(error) = thread {
+        return Err(broken(backend, deadline.phase, "thread::spawn", error.to_string()));
+    }
+    match receiver.recv_timeout(deadline.remaining()) {
+        Ok(result) => result,
+        Err(mpsc::RecvTimeoutError::Timeout) => Err(deadline.missed(backend, None)),
+        Err(mpsc::RecvTimeoutError::Disconnected) => {
+            Err(broken(backend, deadline.phase, "driver call", "its thread ended without an answer".into()))
+        }
+    }
+}
+
+/// A failure of our own machinery around the driver.
+pub(crate) fn broken(backend: &str, phase: Phase, call: &'static str, name: String) -> Error {
+    Error::Driver { backend: backend.into(), phase, node: None, call, code: 0, name }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_that_never_returns_becomes_an_error() {
+        let deadline = Deadline::new(Phase::Allocate, Duration::from_millis(30));
+        let error = guarded("vulkan:0", deadline, || {
+            std::thread::sleep(Duration::from_secs(5));
+            Ok(())
+        });
+        assert!(matches!(error, Err(Error::Timeout { phase: Phase::Allocate, .. })), "{error:?}");
+        let deadline = Deadline::new(Phase::Allocate, Duration::from_secs(5));
+        assert_eq!(guarded("vulkan:0", deadline, || Ok(3)).unwrap(), 3);
+    }
+}

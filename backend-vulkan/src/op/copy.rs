@@ -1,0 +1,57 @@
+//! CPY and CONT.
+
+use super::grid::{Strided, merge, rows};
+use super::{Context, Dispatch, Refusal, dispatch, pipeline};
+use crate::pipeline::PipelineSpec;
+use crate::tuning::Profile;
+use ggml_core::DType;
+use ggml_core::kernel::CopyParams;
+
+const VARIANTS: [&str; 8] =
+    ["w32", "w16", "f32_f16", "f32_bf16", "f16_f32", "f16_bf16", "bf16_f32", "bf16_f16"];
+
+fn spec(profile: &Profile, variant: &'static str, reshaped: bool) -> PipelineSpec {
+    pipeline("copy", variant, &[profile.workgroup(profile.tuning.elementwise), reshaped as u32])
+}
+
+fn variant(from: DType, to: DType) -> Option<&'static str> {
+    Some(match (from, to) {
+        (DType::F32, DType::F32) | (DType::I32, DType::I32) => "w32",
+        (DType::F16, DType::F16) | (DType::BF16, DType::BF16) => "w16",
+        (DType::F32, DType::F16) => "f32_f16",
+        (DType::F32, DType::BF16) => "f32_bf16",
+        (DType::F16, DType::F32) => "f16_f32",
+        (DType::F16, DType::BF16) => "f16_bf16",
+        (DType::BF16, DType::F32) => "bf16_f32",
+        (DType::BF16, DType::F16) => "bf16_f16",
+        _ => return None,
+    })
+}
+
+/// The dispatch of a CPY or CONT node.
+pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
+    let (from, to) = (c.operand(0).dtype, c.result().dtype);
+    let variant = variant(from, to).ok_or_else(|| Refusal(format!("{from} cannot be copied to {to}")))?;
+    let mut p = CopyParams::new(c.graph, c.node, &c.offsets())?;
+    let mut source = [Strided { ne: p.ne0, nb: p.nb0 }];
+    let mut destination = [Strided { ne: p.ned, nb: p.nbd }];
+    if p.ne0 == p.ned {
+        let mut both = [destination[0], source[0]];
+        merge(&mut both);
+        (destination, source) = ([both[0]], [both[1]]);
+    } else {
+        merge(&mut source);
+        merge(&mut destination);
+    }
+    (p.ne0, p.nb0, p.ned, p.nbd) = (source[0].ne, source[0].nb, destination[0].ne, destination[0].nb);
+    let reshaped = p.ne0 != p.ned;
+    let spec = spec(c.profile, variant, reshaped);
+    let covered = if reshaped { [p.count, 1, 1, 1] } else { p.ned };
+    let grid = rows(c.profile, spec.specialization[0], covered);
+    Ok(vec![dispatch(spec, [c.src(0), c.node], &p, grid)])
+}
+
+/// The pipelines of this family.
+pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
+    VARIANTS.iter().flat_map(|v| [false, true].map(|reshaped| spec(profile, v, reshaped))).collect()
+}

@@ -1,0 +1,85 @@
+//! FLASH_ATTN_EXT: one kernel for few tokens, one for many.
+
+use super::{Context, Dispatch, Refusal, dispatch, pipeline};
+use crate::pipeline::PipelineSpec;
+use crate::tuning::Profile;
+use ggml_core::DType;
+use ggml_core::kernel::FlashAttnParams;
+
+/// Tokens up to which each gets work-groups of its own.
+const VEC_TOKENS: u32 = 4;
+/// Query heads of a work-group that share keys and values, at the most.
+const VEC_HEADS: u32 = 4;
+/// Keys of an invocation at a time in the kernel for few tokens.
+const VEC_KEYS: u32 = 4;
+/// Longest rows of k and v in the kernel for few tokens.
+const VEC_ROW: u32 = 256;
+/// Positions of v that are staged at a time in the kernel for many tokens.
+const TILE_POSITIONS: u32 = 8;
+/// Longest rows of v in the kernel for many tokens.
+const TILE_ROW: u32 = 512;
+
+fn vec_spec(profile: &Profile, variant: &'static str, heads: u32) -> PipelineSpec {
+    pipeline("flash_attn_vec", variant, &[profile.workgroup(profile.tuning.flash_vec), heads, VEC_KEYS])
+}
+
+fn tile_spec(profile: &Profile, variant: &'static str, dv: u32, aligned: bool) -> PipelineSpec {
+    let t = profile.tuning.flash_tile;
+    let br = if dv <= 128 { t.br[0] } else { t.br[1] };
+    // Powers of two, so that models share pipelines.
+    let quads = dv.div_ceil(4 * t.sc).next_power_of_two();
+    let constants = [t.workgroup, br, t.bc, t.sc, quads, TILE_POSITIONS, aligned as u32];
+    pipeline("flash_attn_tile", variant, &constants)
+}
+
+fn multiples(unit: u32, values: &[u32]) -> bool {
+    values.iter().all(|v| v.is_multiple_of(unit))
+}
+
+/// The dispatch of a FLASH_ATTN_EXT node. Without a mask the queries stand in its place.
+pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
+    let variant = match c.operand(1).dtype {
+        DType::F32 => "f32",
+        DType::F16 => "f16",
+        other => return Err(Refusal(format!("FLASH_ATTN_EXT has no Vulkan kernel for keys of {other}"))),
+    };
+    let p = FlashAttnParams::new(c.graph, c.node, &c.offsets())?;
+    let mask = if c.operands() > 3 { c.src(3) } else { c.src(0) };
+    let operands = [c.src(0), c.src(1), c.src(2), mask, c.node];
+    let ([d, dv], [tokens, heads, batch], [_, heads_kv]) = (p.d, p.ne, p.kv);
+    let limits = c.profile.caps.max_workgroups;
+    let checked = |grid: [u32; 3]| match (0..3).all(|i| grid[i] <= limits[i]) {
+        true => Ok(grid),
+        false => Err(Refusal(format!("FLASH_ATTN_EXT of {tokens} tokens, {heads} heads needs too many work-groups"))),
+    };
+
+    let quads = [p.nbq, p.nbk, p.nbv].iter().all(|nb| multiples(4, nb)) && multiples(4, &p.off[..3]);
+    let few = tokens <= VEC_TOKENS && d <= VEC_ROW && dv <= VEC_ROW && multiples(8, &p.d) && quads;
+    let per_kv = heads / heads_kv;
+    let spec = vec_spec(c.profile, variant, per_kv.min(VEC_HEADS));
+    if few && spec.specialization[0] >= dv / 8 {
+        let groups = heads_kv * per_kv.div_ceil(VEC_HEADS.min(per_kv));
+        return Ok(vec![dispatch(spec, operands, &p, checked([groups, tokens, batch])?)]);
+    }
+    if dv > TILE_ROW {
+        return Err(Refusal(format!("FLASH_ATTN_EXT with value rows of {dv} elements; {TILE_ROW} are the most")));
+    }
+    let spec = tile_spec(c.profile, variant, dv, quads && multiples(4, &p.d));
+    if spec.specialization[0] > c.profile.caps.max_invocations {
+        return Err(Refusal("FLASH_ATTN_EXT needs larger work-groups than the device has".into()));
+    }
+    let grid = checked([tokens.div_ceil(spec.specialization[1]), heads, batch])?;
+    Ok(vec![dispatch(spec, operands, &p, grid)])
+}
+
+/// The pipelines of this family, for usual rows of values and numbers of heads.
+pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
+    let mut all = Vec::new();
+    for variant in ["f32", "f16"] {
+        all.extend((1..=VEC_HEADS).map(|heads| vec_spec(profile, variant, heads)));
+        for dv in [64, 128, 256] {
+            all.extend([false, true].map(|aligned| tile_spec(profile, variant, dv, aligned)));
+        }
+    }
+    all
+}

@@ -1,0 +1,33 @@
+//! Gated linear units.
+
+use super::grid::{Strided, merge, rows};
+use super::{Context, Dispatch, Refusal, dispatch, pipeline};
+use crate::pipeline::PipelineSpec;
+use crate::tuning::Profile;
+use ggml_core::kernel::GluParams;
+
+fn spec(profile: &Profile) -> PipelineSpec {
+    pipeline("glu", "default", &[profile.workgroup(profile.tuning.elementwise)])
+}
+
+/// The dispatch of a GLU node. With one operand both windows are that operand's.
+pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
+    let mut p = GluParams::new(c.graph, c.node, &c.offsets())?;
+    let mut shapes = [
+        Strided { ne: p.ne, nb: p.nbd },
+        Strided { ne: p.ne, nb: p.nb0 },
+        Strided { ne: p.ne, nb: p.nb1 },
+    ];
+    merge(&mut shapes);
+    let [d, gate, up] = shapes;
+    (p.ne, p.nbd, p.nb0, p.nb1) = (d.ne, d.nb, gate.nb, up.nb);
+    let spec = spec(c.profile);
+    let grid = rows(c.profile, spec.specialization[0], p.ne);
+    let up = if c.operands() > 1 { 1 } else { 0 };
+    Ok(vec![dispatch(spec, [c.src(0), c.src(up), c.node], &p, grid)])
+}
+
+/// The pipelines of this family.
+pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
+    vec![spec(profile)]
+}

@@ -1,0 +1,214 @@
+//! From a node to dispatches: one function for each family of operations.
+//!
+//! A family's function either returns the dispatches that compute a node or says why there are none, so that
+//! `supports` and `prepare` cannot disagree. It knows the device only as a [`Profile`](crate::tuning::Profile) and the
+//! operands' places only as [`Windows`].
+
+use crate::pipeline::PipelineSpec;
+use crate::tuning::Profile;
+use ggml_core::plan::Precision;
+use ggml_core::{Graph, Op, Tensor, TensorId};
+
+pub mod binary;
+pub mod copy;
+pub mod flash_attn;
+pub mod glu;
+mod grid;
+pub mod mul_mat;
+pub mod norm;
+pub mod rope;
+pub mod rows;
+pub mod soft_max;
+pub mod unary;
+
+/// What a dispatch binds, in the order of the shader's bindings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operand {
+    /// The window of a tensor (its whole span).
+    Tensor(TensorId),
+    /// Part of a tensor's span, for operands larger than a window: byte offset after the tensor's beginning, bytes.
+    Part(TensorId, usize, usize),
+    /// The constant of a node (see `ggml_core::plan::Plan::constant`).
+    Constant(TensorId),
+}
+
+/// One dispatch of one shader.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Dispatch {
+    /// Stem of the shader's source.
+    pub shader: &'static str,
+    /// Variant in the shaders crate's table.
+    pub variant: &'static str,
+    /// Specialisation constants, ids from 0; id 0 is the work-group size.
+    pub specialization: Vec<u32>,
+    /// Subgroup size to require, where the device lets one choose.
+    pub subgroup: Option<u32>,
+    /// Operands that are read, then those that are written, in binding order.
+    pub operands: Vec<Operand>,
+    /// How many of the last operands are written.
+    pub written: usize,
+    /// The parameter structure's bytes.
+    pub params: Vec<u8>,
+    /// Work-groups.
+    pub grid: [u32; 3],
+}
+
+/// What remains of a tensor's offset, in blocks, after its window was aligned to what the device demands.
+pub trait Windows {
+    /// For a tensor's whole span.
+    fn remainder(&self, graph: &Graph, tensor: TensorId) -> u32;
+}
+
+/// Windows that begin exactly at their tensors: for `supports`, before anything has a place.
+#[derive(Clone, Copy, Debug)]
+pub struct ExactWindows;
+
+impl Windows for ExactWindows {
+    fn remainder(&self, _graph: &Graph, _tensor: TensorId) -> u32 {
+        0
+    }
+}
+
+/// Everything that a family's function may look at.
+pub struct Context<'a> {
+    /// The graph.
+    pub graph: &'a Graph,
+    /// The node.
+    pub node: TensorId,
+    /// The device and its tuning.
+    pub profile: &'a Profile,
+    /// How much rounding is allowed.
+    pub precision: Precision,
+    /// Places of operands.
+    pub windows: &'a dyn Windows,
+}
+
+/// Why a node cannot be computed, in words that a user can act on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal(pub String);
+
+impl From<ggml_core::Error> for Refusal {
+    fn from(error: ggml_core::Error) -> Refusal {
+        Refusal(error.to_string())
+    }
+}
+
+impl Context<'_> {
+    /// Remainders of the node's operands and the node itself, in the form that the parameter structures take.
+    pub fn offsets(&self) -> Vec<u32> {
+        let src = self.graph.tensor(self.node).src();
+        src.iter().chain([&self.node]).map(|&t| self.windows.remainder(self.graph, t)).collect()
+    }
+
+    /// The node.
+    fn result(&self) -> &Tensor {
+        self.graph.tensor(self.node)
+    }
+
+    /// An operand's id; the node's own if it has no such operand, which the graph's rules exclude.
+    fn src(&self, i: usize) -> TensorId {
+        self.result().src().get(i).copied().unwrap_or(self.node)
+    }
+
+    /// An operand.
+    fn operand(&self, i: usize) -> &Tensor {
+        self.graph.tensor(self.src(i))
+    }
+
+    /// Number of operands.
+    fn operands(&self) -> usize {
+        self.result().src().len()
+    }
+
+    /// Bytes of the largest window.
+    fn window_limit(&self) -> usize {
+        usize::try_from(self.profile.caps.max_binding).unwrap_or(usize::MAX)
+    }
+}
+
+/// A dispatch with one written operand, the last.
+fn dispatch(
+    spec: PipelineSpec,
+    operands: impl IntoIterator<Item = TensorId>,
+    params: &impl bytemuck::NoUninit,
+    grid: [u32; 3],
+) -> Dispatch {
+    Dispatch {
+        shader: spec.shader,
+        variant: spec.variant,
+        specialization: spec.specialization,
+        subgroup: spec.subgroup,
+        operands: operands.into_iter().map(Operand::Tensor).collect(),
+        written: 1,
+        params: bytemuck::bytes_of(params).to_vec(),
+        grid,
+    }
+}
+
+/// A pipeline that leaves the subgroup size to the driver.
+fn pipeline(shader: &'static str, variant: &'static str, specialization: &[u32]) -> PipelineSpec {
+    PipelineSpec { shader, variant, specialization: specialization.to_vec(), subgroup: None }
+}
+
+/// The dispatches that compute a node, or why there are none. Views and empty tensors need none.
+pub fn plan_node(context: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
+    let node = context.result();
+    let Some(op) = node.op() else { return Ok(Vec::new()) };
+    if op.is_view() || node.elements() == 0 {
+        return Ok(Vec::new());
+    }
+    if let Some(empty) = context.graph.operands(context.node).iter().find(|t| t.elements() == 0) {
+        return Err(Refusal(format!("{} with the empty operand {}", op.name(), empty.describe())));
+    }
+    let dispatches = match op {
+        Op::Binary(_) => binary::plan(context),
+        Op::Cpy(_) | Op::Cont(_) => copy::plan(context),
+        Op::FlashAttnExt(_) => flash_attn::plan(context),
+        Op::Glu(_) => glu::plan(context),
+        Op::MulMat(_) => mul_mat::plan(context),
+        Op::RmsNorm(_) => norm::plan(context),
+        Op::Rope(_) => rope::plan(context),
+        Op::GetRows(_) | Op::SetRows(_) => rows::plan(context),
+        Op::SoftMax(_) => soft_max::plan(context),
+        Op::Unary(_) | Op::Scale(_) => unary::plan(context),
+        other => Err(Refusal(format!("there is no Vulkan kernel for {}", other.name()))),
+    }?;
+    let whole = dispatches.iter().flat_map(|d| &d.operands).filter_map(|operand| match operand {
+        Operand::Tensor(id) => Some(context.graph.tensor(*id)),
+        _ => None,
+    });
+    for tensor in whole {
+        if tensor.span_bytes() > context.window_limit() {
+            return Err(Refusal(format!(
+                "{}: {} has {} bytes, the largest window of an operand on this device {}",
+                op.name(),
+                tensor.describe(),
+                tensor.span_bytes(),
+                context.window_limit()
+            )));
+        }
+    }
+    Ok(dispatches)
+}
+
+/// Every pipeline that [`plan_node`] may ask for on a device, for audits of what its compiler makes of them. Where a
+/// specialisation follows from a model's shape (heads that share a key, columns of a value row), usual values stand for
+/// all.
+pub fn all_pipelines(profile: &Profile) -> Vec<PipelineSpec> {
+    let mut all = [
+        binary::pipelines(profile),
+        copy::pipelines(profile),
+        flash_attn::pipelines(profile),
+        glu::pipelines(profile),
+        mul_mat::pipelines(profile),
+        norm::pipelines(profile),
+        rope::pipelines(profile),
+        rows::pipelines(profile),
+        soft_max::pipelines(profile),
+        unary::pipelines(profile),
+    ]
+    .concat();
+    all.sort();
+    all.dedup();
+    all
+}

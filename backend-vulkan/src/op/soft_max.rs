@@ -1,0 +1,25 @@
+//! SOFT_MAX.
+
+use super::grid::whole_rows;
+use super::{Context, Dispatch, Refusal, dispatch, pipeline};
+use crate::pipeline::PipelineSpec;
+use crate::tuning::Profile;
+use ggml_core::kernel::SoftMaxParams;
+
+fn spec(profile: &Profile) -> PipelineSpec {
+    let mut spec = pipeline("soft_max", profile.reduction(), &[profile.workgroup(profile.tuning.row)]);
+    spec.subgroup = profile.required_subgroup();
+    spec
+}
+
+/// The dispatch of a SOFT_MAX node. Without a mask the operand stands in its place.
+pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
+    let p = SoftMaxParams::new(c.graph, c.node, &c.offsets())?;
+    let mask = if c.operands() > 1 { c.src(1) } else { c.src(0) };
+    Ok(vec![dispatch(spec(c.profile), [c.src(0), mask, c.node], &p, whole_rows(c.profile, p.ne))])
+}
+
+/// The pipelines of this family.
+pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
+    vec![spec(profile)]
+}

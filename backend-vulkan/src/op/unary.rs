@@ -1,0 +1,28 @@
+//! Activations and SCALE.
+
+use super::grid::{Strided, merge, rows};
+use super::{Context, Dispatch, Refusal, dispatch, pipeline};
+use crate::pipeline::PipelineSpec;
+use crate::tuning::Profile;
+use ggml_core::kernel::UnaryParams;
+
+fn spec(profile: &Profile) -> PipelineSpec {
+    pipeline("unary", "default", &[profile.workgroup(profile.tuning.elementwise)])
+}
+
+/// The dispatch of an activation or SCALE node.
+pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
+    let mut p = UnaryParams::new(c.graph, c.node, &c.offsets())?;
+    let mut shapes = [Strided { ne: p.ne, nb: p.nbd }, Strided { ne: p.ne, nb: p.nb0 }];
+    merge(&mut shapes);
+    let [d, a] = shapes;
+    (p.ne, p.nbd, p.nb0) = (d.ne, d.nb, a.nb);
+    let spec = spec(c.profile);
+    let grid = rows(c.profile, spec.specialization[0], p.ne);
+    Ok(vec![dispatch(spec, [c.src(0), c.node], &p, grid)])
+}
+
+/// The pipelines of this family.
+pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
+    vec![spec(profile)]
+}

@@ -1,0 +1,98 @@
+//! How to open the backend: one structure, made once.
+
+use crate::arch::ArchClass;
+use crate::environment::environment;
+use ggml_core::phase::Deadlines;
+use ggml_core::{Error, Result};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How to open the backend.
+#[derive(Clone, Debug)]
+pub struct VulkanOptions {
+    /// Which device, as an index into [`enumerate`](crate::enumerate); `None`: the first of the best kind (discrete,
+    /// then integrated, then virtual, then a processor).
+    pub device: Option<usize>,
+    /// Uses the kernels of this class whatever the device is. `None`: what `DIPTYCH_VULKAN_ARCH` says, else the
+    /// device's own class.
+    pub arch: Option<ArchClass>,
+    /// Deadlines of all waits.
+    pub deadlines: Deadlines,
+    /// Loads the validation layer with synchronisation validation and collects its messages
+    /// ([`VulkanBackend::validation_messages`](crate::VulkanBackend::validation_messages)). An error if the layer is
+    /// not installed.
+    pub validation: bool,
+    /// Where compiled pipelines are kept from process to process; `None`: nowhere. The default is `diptych/vulkan` in
+    /// the user's cache directory.
+    pub pipeline_cache_dir: Option<PathBuf>,
+    /// Leaves a mark after each node, so that an error of a hanging or lost device names the node. Where the driver
+    /// has no buffer markers every node then waits for the one before it.
+    pub breadcrumbs: bool,
+    /// The loader's library; `None`: the system's.
+    pub library: Option<PathBuf>,
+    /// Lowers the largest window of an operand, in bytes, below what the device reports.
+    pub max_binding: Option<u64>,
+    /// Moves all data through staging memory, also where the processor could write device memory directly.
+    pub force_staging: bool,
+    /// Fills compute memory with NaNs when it is allocated, so that a read of what was never written shows. The
+    /// default is that of debug assertions.
+    pub poison: bool,
+    /// The device time, by estimate, that one submission may take before the next one begins.
+    pub submission_budget: Duration,
+}
+
+impl Default for VulkanOptions {
+    fn default() -> Self {
+        VulkanOptions {
+            device: None,
+            arch: None,
+            deadlines: Deadlines::default(),
+            validation: false,
+            pipeline_cache_dir: environment().cache_home.as_ref().map(|dir| dir.join("diptych").join("vulkan")),
+            breadcrumbs: false,
+            library: None,
+            max_binding: None,
+            force_staging: false,
+            poison: cfg!(debug_assertions),
+            // Watchdogs end a submission after 2 to 10 seconds, and estimates can be wrong by a factor of ten.
+            submission_budget: Duration::from_millis(100),
+        }
+    }
+}
+
+impl VulkanOptions {
+    /// The default options for a backend name, `vulkan` or `vulkan:N`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for any other name.
+    pub fn for_name(name: &str) -> Result<VulkanOptions> {
+        let wrong = || Error::argument(format!("backend '{name}'"), "is neither 'vulkan' nor 'vulkan:N'");
+        let device = match name.strip_prefix("vulkan").ok_or_else(wrong)? {
+            "" => None,
+            rest => Some(rest.strip_prefix(':').and_then(|n| n.parse().ok()).ok_or_else(wrong)?),
+        };
+        Ok(VulkanOptions { device, ..VulkanOptions::default() })
+    }
+
+    /// The class that is forced, by option or environment.
+    pub(crate) fn forced_arch(&self) -> Result<Option<ArchClass>> {
+        match self.arch {
+            Some(class) => Ok(Some(class)),
+            None => environment().forced_arch(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names() {
+        assert_eq!(VulkanOptions::for_name("vulkan").unwrap().device, None);
+        assert_eq!(VulkanOptions::for_name("vulkan:2").unwrap().device, Some(2));
+        for wrong in ["vulkan2", "vulkan:", "vulkan:x", "hip", ""] {
+            assert!(VulkanOptions::for_name(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,364 @@
+//! Recording of commands.
+
+use super::descriptors::DescriptorSet;
+use super::device::Device;
+use super::memory::Buffer;
+use super::pipeline::Pipeline;
+use super::queries::Timestamps;
+use ash::vk;
+use ggml_core::{Error, Phase, Result};
+use std::any::Any;
+use std::mem::ManuallyDrop;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Something that commands need while they run.
+type Kept = Arc<dyn Any + Send + Sync>;
+
+/// A pool of command buffers.
+pub(crate) struct CommandPool {
+    device: Arc<Device>,
+    raw: Mutex<vk::CommandPool>,
+}
+
+/// What a barrier orders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// All commands.
+    Everything,
+    /// Dispatches.
+    Compute,
+    /// Copies and fills.
+    Transfer,
+    /// Dispatches, copies and fills.
+    Device,
+    /// The host, once it has waited.
+    Host,
+}
+
+impl Work {
+    fn stages(self) -> vk::PipelineStageFlags {
+        match self {
+            Work::Everything => vk::PipelineStageFlags::ALL_COMMANDS,
+            Work::Compute => vk::PipelineStageFlags::COMPUTE_SHADER,
+            Work::Transfer => vk::PipelineStageFlags::TRANSFER,
+            Work::Device => vk::PipelineStageFlags::COMPUTE_SHADER | vk::PipelineStageFlags::TRANSFER,
+            Work::Host => vk::PipelineStageFlags::HOST,
+        }
+    }
+
+    fn writes(self) -> vk::AccessFlags {
+        match self {
+            Work::Everything => vk::AccessFlags::MEMORY_WRITE,
+            Work::Compute => vk::AccessFlags::SHADER_WRITE,
+            Work::Transfer => vk::AccessFlags::TRANSFER_WRITE,
+            Work::Device => vk::AccessFlags::SHADER_WRITE | vk::AccessFlags::TRANSFER_WRITE,
+            Work::Host => vk::AccessFlags::HOST_WRITE,
+        }
+    }
+
+    fn reads(self) -> vk::AccessFlags {
+        match self {
+            Work::Everything => vk::AccessFlags::MEMORY_READ,
+            Work::Compute => vk::AccessFlags::SHADER_READ,
+            Work::Transfer => vk::AccessFlags::TRANSFER_READ,
+            Work::Device => vk::AccessFlags::SHADER_READ | vk::AccessFlags::TRANSFER_READ,
+            Work::Host => vk::AccessFlags::HOST_READ,
+        }
+    }
+}
+
+impl CommandPool {
+    /// A pool for the device's queue.
+    pub(crate) fn new(device: &Arc<Device>, phase: Phase) -> Result<Arc<CommandPool>> {
+        let info = vk::CommandPoolCreateInfo::default()
+            .queue_family_index(device.family(phase)?)
+            .flags(vk::CommandPoolCreateFlags::RESET_COMMAND_BUFFER);
+        // SAFETY: the device is alive and has a queue of this family.
+        let raw = unsafe { device.raw.create_command_pool(&info, None) }
+            .map_err(|code| device.failed(phase, "vkCreateCommandPool", code))?;
+        Ok(Arc::new(CommandPool { device: device.clone(), raw: Mutex::new(raw) }))
+    }
+
+    /// Begins a new command buffer. The pool is locked until the recording ends.
+    pub(crate) fn record(self: &Arc<Self>, phase: Phase) -> Result<Recorder<'_>> {
+        let guard = self.raw.lock().unwrap_or_else(PoisonError::into_inner);
+        let info = vk::CommandBufferAllocateInfo::default()
+            .command_pool(*guard)
+            .level(vk::CommandBufferLevel::PRIMARY)
+            .command_buffer_count(1);
+        // SAFETY: the pool is alive and locked.
+        let buffers = unsafe { self.device.raw.allocate_command_buffers(&info) }
+            .map_err(|code| self.device.failed(phase, "vkAllocateCommandBuffers", code))?;
+        let Some(&raw) = buffers.first() else {
+            let code = vk::Result::ERROR_UNKNOWN;
+            return Err(self.device.failed(phase, "vkAllocateCommandBuffers", code));
+        };
+        Recorder::begin(self, guard, raw, phase)
+    }
+
+    /// Begins to record commands anew that have finished.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if they are still running.
+    pub(crate) fn again(self: &Arc<Self>, commands: Commands, phase: Phase) -> Result<Recorder<'_>> {
+        if !Arc::ptr_eq(&commands.pool, self) || !self.device.is_reached(commands.last_use) {
+            return Err(Error::argument("commands", "are still running"));
+        }
+        let guard = self.raw.lock().unwrap_or_else(PoisonError::into_inner);
+        let raw = commands.raw;
+        drop(commands);
+        Recorder::begin(self, guard, raw, phase)
+    }
+}
+
+impl Drop for CommandPool {
+    fn drop(&mut self) {
+        let raw = *self.raw.get_mut().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: commands hold an `Arc` of their pool and are gone only when the device is done with them.
+        unsafe { self.device.raw.destroy_command_pool(raw, None) };
+    }
+}
+
+/// Commands while they are recorded.
+pub(crate) struct Recorder<'p> {
+    pool: &'p Arc<CommandPool>,
+    _guard: MutexGuard<'p, vk::CommandPool>,
+    raw: vk::CommandBuffer,
+    keep: Vec<Kept>,
+    buffers: Vec<Arc<Buffer>>,
+    bound: vk::Pipeline,
+    phase: Phase,
+    /// Barriers so far.
+    pub(crate) barriers: u64,
+}
+
+impl<'p> Recorder<'p> {
+    fn begin(
+        pool: &'p Arc<CommandPool>,
+        guard: MutexGuard<'p, vk::CommandPool>,
+        raw: vk::CommandBuffer,
+        phase: Phase,
+    ) -> Result<Recorder<'p>> {
+        // SAFETY: the command buffer belongs to the pool, which is locked, and is not pending (new, or finished:
+        // `CommandPool::again`); beginning resets it.
+        unsafe { pool.device.raw.begin_command_buffer(raw, &vk::CommandBufferBeginInfo::default()) }
+            .map_err(|code| pool.device.failed(phase, "vkBeginCommandBuffer", code))?;
+        let (keep, buffers) = (Vec::new(), Vec::new());
+        let bound = vk::Pipeline::null();
+        let mut recorder = Recorder { pool, _guard: guard, raw, keep, buffers, bound, phase, barriers: 0 };
+        // The rule of `queue`: what was submitted before is complete, and visible.
+        recorder.barrier(Work::Everything, Work::Device);
+        Ok(recorder)
+    }
+
+    fn device(&self) -> &ash::Device {
+        &self.pool.device.raw
+    }
+
+    fn hold(&mut self, buffer: &Arc<Buffer>) {
+        if !self.buffers.iter().any(|b| Arc::ptr_eq(b, buffer)) {
+            self.buffers.push(buffer.clone());
+        }
+    }
+
+    /// Makes the writes of earlier work visible to later work, which waits for it.
+    pub(crate) fn barrier(&mut self, from: Work, to: Work) {
+        let host = to == Work::Host;
+        let access = if host { to.reads() } else { to.reads() | to.writes() };
+        let barrier = [vk::MemoryBarrier::default().src_access_mask(from.writes()).dst_access_mask(access)];
+        // SAFETY: the command buffer is being recorded.
+        unsafe {
+            self.device().cmd_pipeline_barrier(
+                self.raw,
+                from.stages(),
+                to.stages(),
+                vk::DependencyFlags::empty(),
+                &barrier,
+                &[],
+                &[],
+            );
+        }
+        self.barriers += 1;
+    }
+
+    /// Copies between buffers; not within one overlapping range.
+    pub(crate) fn copy(
+        &mut self,
+        from: (&Arc<Buffer>, u64),
+        to: (&Arc<Buffer>, u64),
+        bytes: u64,
+    ) -> Result<()> {
+        from.0.check(from.1, bytes)?;
+        to.0.check(to.1, bytes)?;
+        let apart = from.1 + bytes <= to.1 || to.1 + bytes <= from.1;
+        if Arc::ptr_eq(from.0, to.0) && !apart {
+            return Err(Error::argument("copy", "the ranges overlap"));
+        }
+        if bytes == 0 {
+            return Ok(());
+        }
+        self.hold(from.0);
+        self.hold(to.0);
+        let region = [vk::BufferCopy { src_offset: from.1, dst_offset: to.1, size: bytes }];
+        // SAFETY: both ranges lie in their buffers and do not overlap; the buffers are of this device and held.
+        unsafe { self.device().cmd_copy_buffer(self.raw, from.0.raw, to.0.raw, &region) };
+        Ok(())
+    }
+
+    /// Fills a range with a word; offset and length are multiples of 4.
+    pub(crate) fn fill(&mut self, buffer: &Arc<Buffer>, offset: u64, bytes: u64, word: u32) -> Result<()> {
+        buffer.check(offset, bytes)?;
+        if bytes == 0 || offset % 4 != 0 || bytes % 4 != 0 {
+            return Err(Error::argument("fill", "offset and length must be whole words"));
+        }
+        self.hold(buffer);
+        // SAFETY: the range lies in the buffer, is not empty and consists of words; the buffer is held.
+        unsafe { self.device().cmd_fill_buffer(self.raw, buffer.raw, offset, bytes, word) };
+        Ok(())
+    }
+
+    /// Runs a pipeline on the work-groups from `base` on, `grid` of them in each direction.
+    pub(crate) fn dispatch(
+        &mut self,
+        pipeline: &Arc<Pipeline>,
+        set: &Arc<DescriptorSet>,
+        params: &[u8],
+        base: [u32; 3],
+        grid: [u32; 3],
+    ) -> Result<()> {
+        let layout = &pipeline.layout;
+        let limits = self.pool.device.facts.caps.max_workgroups;
+        let in_limits = (0..3).all(|d| {
+            grid[d] > 0 && base[d].checked_add(grid[d]).is_some_and(|end| end <= limits[d])
+        });
+        if !in_limits || params.len() != layout.push_bytes as usize || set.layout.bindings != layout.bindings {
+            let why = format!(
+                "grid {grid:?} from {base:?} (limits {limits:?}), {} bytes of parameters for {}, {} operands for {}",
+                params.len(), layout.push_bytes, set.layout.bindings, layout.bindings
+            );
+            return Err(Error::argument("dispatch", why));
+        }
+        let (device, raw) = (self.device().clone(), self.raw);
+        let compute = vk::PipelineBindPoint::COMPUTE;
+        // SAFETY: the command buffer is being recorded; pipeline, layout and set are alive, of this device, and held;
+        // the set's layout has as many bindings as the pipeline's, all storage buffers of the compute stage, so it is
+        // compatible; the parameters fill the layout's range; the grid lies within the limits, and every pipeline is
+        // made with DISPATCH_BASE.
+        unsafe {
+            if self.bound != pipeline.raw {
+                device.cmd_bind_pipeline(raw, compute, pipeline.raw);
+                self.bound = pipeline.raw;
+            }
+            device.cmd_bind_descriptor_sets(raw, compute, layout.raw, 0, &[set.raw], &[]);
+            if !params.is_empty() {
+                device.cmd_push_constants(raw, layout.raw, vk::ShaderStageFlags::COMPUTE, 0, params);
+            }
+            device.cmd_dispatch_base(raw, base[0], base[1], base[2], grid[0], grid[1], grid[2]);
+        }
+        self.keep.push(pipeline.clone());
+        self.keep.push(set.clone());
+        Ok(())
+    }
+
+    /// Makes timestamps `first` and `first + 1` ready to be written.
+    pub(crate) fn reset(&mut self, timestamps: &Arc<Timestamps>, first: u32) {
+        if first + 1 < timestamps.count {
+            self.keep.push(timestamps.clone());
+            // SAFETY: both queries lie in the pool, which is held.
+            unsafe { self.device().cmd_reset_query_pool(self.raw, timestamps.raw, first, 2) };
+        }
+    }
+
+    /// Writes a timestamp: at the beginning before later work starts, else after earlier work is complete.
+    pub(crate) fn timestamp(&mut self, timestamps: &Arc<Timestamps>, index: u32, beginning: bool) {
+        let stage = match beginning {
+            true => vk::PipelineStageFlags::TOP_OF_PIPE,
+            false => vk::PipelineStageFlags::BOTTOM_OF_PIPE,
+        };
+        if index < timestamps.count {
+            // SAFETY: the query lies in the pool, which `reset` has made ready and held.
+            unsafe { self.device().cmd_write_timestamp(self.raw, stage, timestamps.raw, index) };
+        }
+    }
+
+    /// Writes a word to a buffer when everything before is complete, without making later work wait: only with
+    /// VK_AMD_buffer_marker; `false` without it.
+    pub(crate) fn marker(&mut self, buffer: &Arc<Buffer>, offset: u64, word: u32) -> Result<bool> {
+        buffer.check(offset, 4)?;
+        let device = self.pool.device.clone();
+        let Some(functions) = &device.marker else { return Ok(false) };
+        if offset % 4 != 0 {
+            return Err(Error::argument("marker", "the offset must be a whole word"));
+        }
+        self.hold(buffer);
+        let stage = vk::PipelineStageFlags::BOTTOM_OF_PIPE;
+        // SAFETY: the word lies in the buffer, which is held; the extension is enabled.
+        unsafe { functions.cmd_write_buffer_marker(self.raw, stage, buffer.raw, offset, word) };
+        Ok(true)
+    }
+
+    /// Ends the recording.
+    pub(crate) fn finish(self) -> Result<Commands> {
+        // SAFETY: the command buffer is being recorded.
+        unsafe { self.device().end_command_buffer(self.raw) }
+            .map_err(|code| self.pool.device.failed(self.phase, "vkEndCommandBuffer", code))?;
+        let mut keep = self.keep;
+        keep.extend(self.buffers.into_iter().map(|b| b as Kept));
+        keep.sort_by_key(|k| Arc::as_ptr(k).cast::<()>().addr());
+        keep.dedup_by(|a, b| Arc::ptr_eq(a, b));
+        let (keep, pool) = (ManuallyDrop::new(keep), self.pool.clone());
+        Ok(Commands { raw: self.raw, keep, last_use: 0, released: false, pool })
+    }
+}
+
+/// Recorded commands, with everything that they name.
+pub(crate) struct Commands {
+    raw: vk::CommandBuffer,
+    keep: ManuallyDrop<Vec<Kept>>,
+    last_use: u64,
+    released: bool,
+    pool: Arc<CommandPool>,
+}
+
+impl Commands {
+    /// The command buffer.
+    pub(super) fn raw(&self) -> vk::CommandBuffer {
+        self.raw
+    }
+
+    /// The timeline value of the last submission.
+    pub(crate) fn last_use(&self) -> u64 {
+        self.last_use
+    }
+
+    /// Remembers a submission.
+    pub(super) fn used(&mut self, value: u64) {
+        self.last_use = value;
+    }
+
+    /// Lets go of what finished commands name, before they are recorded anew or dropped. They cannot be submitted
+    /// again.
+    pub(crate) fn release(&mut self) {
+        if !self.released && self.pool.device.is_reached(self.last_use) {
+            self.released = true;
+            self.keep.clear();
+        }
+    }
+
+    /// Whether `release` has let go.
+    pub(super) fn is_released(&self) -> bool {
+        self.released
+    }
+}
+
+impl Drop for Commands {
+    fn drop(&mut self) {
+        if self.pool.device.done_with(self.last_use) {
+            // SAFETY: `keep` is dropped here and nowhere else.
+            unsafe { ManuallyDrop::drop(&mut self.keep) };
+        } else {
+            // The device may still run these commands: they and what they name stay for ever.
+            std::mem::forget(self.pool.clone());
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Descriptor sets: made and written once.
+
+use super::device::Device;
+use super::memory::Buffer;
+use super::pipeline::Layout;
+use ash::vk;
+use ggml_core::{Error, Phase, Result};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A window on a buffer.
+#[derive(Clone, Debug)]
+pub(crate) struct Window {
+    /// The buffer.
+    pub(crate) buffer: Arc<Buffer>,
+    /// First byte, a multiple of the device's alignment.
+    pub(crate) offset: u64,
+    /// Bytes.
+    pub(crate) bytes: u64,
+}
+
+impl Window {
+    /// The first byte behind the window.
+    pub(crate) fn end(&self) -> u64 {
+        self.offset + self.bytes
+    }
+}
+
+/// A pool of descriptor sets. Sets are not given back one by one.
+pub(crate) struct DescriptorPool {
+    device: Arc<Device>,
+    raw: Mutex<vk::DescriptorPool>,
+}
+
+/// A written descriptor set.
+pub(crate) struct DescriptorSet {
+    /// The set.
+    pub(super) raw: vk::DescriptorSet,
+    /// The layout that it was made for.
+    pub(super) layout: Arc<Layout>,
+    _windows: Vec<Window>,
+    _pool: Arc<DescriptorPool>,
+}
+
+impl DescriptorPool {
+    /// A pool for `sets` sets with `buffers` storage buffers in all.
+    pub(crate) fn new(device: &Arc<Device>, sets: u32, buffers: u32) -> Result<Arc<DescriptorPool>> {
+        let sizes = [vk::DescriptorPoolSize {
+            ty: vk::DescriptorType::STORAGE_BUFFER,
+            descriptor_count: buffers.max(1),
+        }];
+        let info = vk::DescriptorPoolCreateInfo::default().max_sets(sets.max(1)).pool_sizes(&sizes);
+        // SAFETY: the device is alive; no count is 0.
+        let raw = unsafe { device.raw.create_descriptor_pool(&info, None) }
+            .map_err(|code| device.failed(Phase::Prepare, "vkCreateDescriptorPool", code))?;
+        Ok(Arc::new(DescriptorPool { device: device.clone(), raw: Mutex::new(raw) }))
+    }
+
+    /// A set of a layout with its windows written.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if a window is not within its buffer or the device's limits.
+    pub(crate) fn set(self: &Arc<Self>, layout: &Arc<Layout>, windows: &[Window]) -> Result<Arc<DescriptorSet>> {
+        self.check(layout, windows)?;
+        let pool = self.raw.lock().unwrap_or_else(PoisonError::into_inner);
+        let layouts = [layout.set];
+        let info = vk::DescriptorSetAllocateInfo::default().descriptor_pool(*pool).set_layouts(&layouts);
+        // SAFETY: pool and layout are alive; the pool is locked. A pool that is full is an error code.
+        let sets = unsafe { self.device.raw.allocate_descriptor_sets(&info) }
+            .map_err(|code| self.device.failed(Phase::Prepare, "vkAllocateDescriptorSets", code))?;
+        drop(pool);
+        let Some(&raw) = sets.first() else {
+            let code = vk::Result::ERROR_OUT_OF_POOL_MEMORY;
+            return Err(self.device.failed(Phase::Prepare, "vkAllocateDescriptorSets", code));
+        };
+        self.write(raw, windows);
+        let (layout, _windows, _pool) = (layout.clone(), windows.to_vec(), self.clone());
+        Ok(Arc::new(DescriptorSet { raw, layout, _windows, _pool }))
+    }
+
+    fn check(&self, layout: &Layout, windows: &[Window]) -> Result<()> {
+        let caps = &self.device.facts.caps;
+        if windows.len() != layout.bindings as usize {
+            let why = format!("{} were given for {} bindings", windows.len(), layout.bindings);
+            return Err(Error::argument("windows", why));
+        }
+        for window in windows {
+            window.buffer.check(window.offset, window.bytes)?;
+            let fits = window.bytes > 0
+                && window.bytes <= caps.max_binding
+                && window.offset % caps.binding_alignment == 0
+                && Arc::ptr_eq(window.buffer.device(), &self.device);
+            if !fits {
+                let why = format!(
+                    "{} bytes at {} (limit {}, alignment {})",
+                    window.bytes, window.offset, caps.max_binding, caps.binding_alignment
+                );
+                return Err(Error::argument("window", why));
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, set: vk::DescriptorSet, windows: &[Window]) {
+        let infos: Vec<_> = windows
+            .iter()
+            .map(|w| [vk::DescriptorBufferInfo { buffer: w.buffer.raw, offset: w.offset, range: w.bytes }])
+            .collect();
+        let writes: Vec<_> = infos
+            .iter()
+            .enumerate()
+            .map(|(binding, info)| {
+                vk::WriteDescriptorSet::default()
+                    .dst_set(set)
+                    .dst_binding(binding as u32)
+                    .descriptor_type(vk::DescriptorType::STORAGE_BUFFER)
+                    .buffer_info(info)
+            })
+            .collect();
+        // SAFETY: the set is new, so no command uses it; there is one window for each of its bindings, all within their
+        // buffers and the device's limits (`check`); the set holds the buffers.
+        unsafe { self.device.raw.update_descriptor_sets(&writes, &[]) };
+    }
+}
+
+impl Drop for DescriptorPool {
+    fn drop(&mut self) {
+        let raw = *self.raw.get_mut().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: every set holds an `Arc` of its pool and is held by the commands that bind it, so none is in use.
+        unsafe { self.device.raw.destroy_descriptor_pool(raw, None) };
+    }
+}

@@ -1,0 +1,234 @@
+//! A logical device with its one queue.
+
+use super::error::failure;
+use super::features::Features;
+use super::instance::Instance;
+use super::physical::Facts;
+use super::queue::Queue;
+use ash::{amd, ext, khr, vk};
+use ggml_core::{Error, Missing, Phase, Result};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// How long something that the device may still use is waited for before it is leaked instead of freed.
+pub(crate) const GRACE: Duration = Duration::from_secs(5);
+
+/// A logical device.
+pub(crate) struct Device {
+    /// The functions of the device.
+    pub(super) raw: ash::Device,
+    /// The physical device.
+    pub(super) physical: vk::PhysicalDevice,
+    /// What was known before it was opened.
+    pub(crate) facts: Facts,
+    /// The queue; `None` for a device that only compiles.
+    pub(super) queue: Option<Queue>,
+    /// Buffer markers.
+    pub(super) marker: Option<amd::buffer_marker::Device>,
+    /// Statistics of pipelines.
+    pub(super) executable: Option<khr::pipeline_executable_properties::Device>,
+    /// Import of host memory.
+    pub(super) host_memory: Option<ext::external_memory_host::Device>,
+    /// Name for errors ("vulkan:0").
+    pub(crate) name: String,
+    lost: AtomicBool,
+    abandoned: AtomicBool,
+    /// The instance; the last field.
+    instance: Arc<Instance>,
+}
+
+impl std::fmt::Debug for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Device").field("name", &self.name).field("device", &self.facts.name).finish_non_exhaustive()
+    }
+}
+
+/// What a device is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// To compute.
+    Compute,
+    /// To compile pipelines only: nothing is allocated, recorded or submitted (drivers without hardware cannot).
+    Compile,
+}
+
+impl Device {
+    /// Opens a physical device.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] with `Missing::Feature` if it has no compute queue or no timeline semaphores.
+    pub(crate) fn open(
+        instance: &Arc<Instance>,
+        physical: vk::PhysicalDevice,
+        facts: Facts,
+        name: String,
+        purpose: Purpose,
+    ) -> Result<Arc<Device>> {
+        let family = required(&facts, &name)?;
+        let raw = create(instance, physical, &facts, family)
+            .map_err(|code| failure(&name, Phase::OpenDevice, "vkCreateDevice", code))?;
+        let (functions, features) = (&instance.raw, facts.features);
+        let mut device = Device {
+            marker: features.marker.then(|| amd::buffer_marker::Device::new(functions, &raw)),
+            executable: features
+                .executable
+                .then(|| khr::pipeline_executable_properties::Device::new(functions, &raw)),
+            host_memory: features.host_memory.then(|| ext::external_memory_host::Device::new(functions, &raw)),
+            raw,
+            physical,
+            facts,
+            queue: None,
+            name,
+            lost: AtomicBool::new(false),
+            abandoned: AtomicBool::new(false),
+            instance: instance.clone(),
+        };
+        if purpose == Purpose::Compute {
+            // From here on `device` owns the handle, so an error gives it back.
+            device.queue = Some(Queue::new(&device.raw, family).map_err(|code| {
+                failure(&device.name, Phase::OpenDevice, "vkCreateSemaphore", code)
+            })?);
+        }
+        Ok(Arc::new(device))
+    }
+
+    /// The instance.
+    pub(crate) fn instance(&self) -> &Arc<Instance> {
+        &self.instance
+    }
+
+    /// The error of a call that failed; remembers a lost device.
+    pub(crate) fn failed(&self, phase: Phase, call: &'static str, code: vk::Result) -> Error {
+        if code == vk::Result::ERROR_DEVICE_LOST {
+            self.lost.store(true, Ordering::Release);
+        }
+        failure(&self.name, phase, call, code)
+    }
+
+    /// An error if the device has been lost.
+    pub(crate) fn alive(&self, phase: Phase) -> Result<()> {
+        match self.is_lost() {
+            true => Err(failure(&self.name, phase, "", vk::Result::ERROR_DEVICE_LOST)),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether the device has been lost.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
+    }
+
+    /// Whether something was leaked because the device did not finish with it.
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.abandoned.load(Ordering::Acquire)
+    }
+
+    /// From now on nothing is waited for when it is dropped, and the device itself is never destroyed.
+    pub(super) fn abandon(&self) {
+        if !self.abandoned.swap(true, Ordering::AcqRel) {
+            tracing::warn!(backend = %self.name, "the device does not finish its work; its resources are leaked");
+        }
+    }
+
+    /// Bytes that can still be allocated in each heap, where the driver says.
+    pub(crate) fn budget(&self) -> Option<Vec<u64>> {
+        if !self.facts.features.budget {
+            return None;
+        }
+        let mut budget = vk::PhysicalDeviceMemoryBudgetPropertiesEXT::default();
+        let mut chain = vk::PhysicalDeviceMemoryProperties2::default().push_next(&mut budget);
+        // SAFETY: the physical device belongs to the instance, which is alive, and lists VK_EXT_memory_budget.
+        unsafe { self.instance.raw.get_physical_device_memory_properties2(self.physical, &mut chain) };
+        let heaps = self.facts.heaps.len();
+        let pairs = budget.heap_budget.iter().zip(&budget.heap_usage).take(heaps);
+        Some(pairs.map(|(budget, usage)| budget.saturating_sub(*usage)).collect())
+    }
+
+    /// What gpu-allocator is made from: the functions of the instance and the physical device.
+    pub(super) fn parents(&self) -> (ash::Instance, vk::PhysicalDevice) {
+        (self.instance.raw.clone(), self.physical)
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        let idle = match &self.queue {
+            Some(_) => self.is_lost() || self.drain(GRACE),
+            None => true,
+        };
+        if !idle || self.is_abandoned() {
+            self.abandon();
+            // The library must stay loaded as long as its threads may run.
+            std::mem::forget(self.instance.clone());
+            return;
+        }
+        if let Some(queue) = self.queue.take() {
+            queue.destroy(&self.raw);
+        }
+        // SAFETY: everything made from the device holds an `Arc` of it and is gone; the queue is idle or lost.
+        unsafe { self.raw.destroy_device(None) };
+    }
+}
+
+/// The queue family, after the features without which nothing works.
+fn required(facts: &Facts, name: &str) -> Result<u32> {
+    let missing = |what: &str| Error::Unavailable {
+        backend: name.into(),
+        phase: Phase::OpenDevice,
+        missing: Missing::Feature,
+        reason: format!("{} ({}) has no {what}", facts.name, facts.driver),
+    };
+    if !facts.features.timeline {
+        return Err(missing("timeline semaphores"));
+    }
+    facts.queue_family.ok_or_else(|| missing("compute queue"))
+}
+
+fn create(
+    instance: &Instance,
+    physical: vk::PhysicalDevice,
+    facts: &Facts,
+    family: u32,
+) -> Result<ash::Device, vk::Result> {
+    let f: Features = facts.features;
+    let priorities = [1.0];
+    let queues = [vk::DeviceQueueCreateInfo::default().queue_family_index(family).queue_priorities(&priorities)];
+    let names: Vec<_> = facts.extensions.iter().map(|e| e.as_ptr()).collect();
+    let core = vk::PhysicalDeviceFeatures::default().shader_int16(f.int16).shader_int64(f.int64);
+    let mut v11 = vk::PhysicalDeviceVulkan11Features::default().storage_buffer16_bit_access(f.storage16);
+    let mut v12 = vk::PhysicalDeviceVulkan12Features::default()
+        .timeline_semaphore(true)
+        .storage_buffer8_bit_access(f.storage8)
+        .shader_float16(f.float16)
+        .shader_int8(f.int8)
+        .vulkan_memory_model(f.memory_model);
+    let mut size = vk::PhysicalDeviceSubgroupSizeControlFeatures::default()
+        .subgroup_size_control(f.subgroup_size)
+        .compute_full_subgroups(f.full_subgroups);
+    let mut dot = vk::PhysicalDeviceShaderIntegerDotProductFeatures::default().shader_integer_dot_product(true);
+    let mut matrix = vk::PhysicalDeviceCooperativeMatrixFeaturesKHR::default().cooperative_matrix(true);
+    let mut statistics =
+        vk::PhysicalDevicePipelineExecutablePropertiesFeaturesKHR::default().pipeline_executable_info(true);
+    let mut info = vk::DeviceCreateInfo::default()
+        .queue_create_infos(&queues)
+        .enabled_extension_names(&names)
+        .enabled_features(&core)
+        .push_next(&mut v11)
+        .push_next(&mut v12);
+    if f.subgroup_size {
+        info = info.push_next(&mut size);
+    }
+    if f.int_dot {
+        info = info.push_next(&mut dot);
+    }
+    if f.matrices {
+        info = info.push_next(&mut matrix);
+    }
+    if f.executable {
+        info = info.push_next(&mut statistics);
+    }
+    // SAFETY: the physical device belongs to the instance; features and extensions are ones that it lists; all
+    // pointers live until the call returns.
+    unsafe { instance.raw.create_device(physical, &info, None) }
+}

@@ -1,0 +1,133 @@
+//! Which features and extensions a device has and the backend therefore enables.
+
+use ash::{amd, ext, khr, vk};
+use std::ffi::CStr;
+
+/// Optional features that are enabled where they exist.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Features {
+    /// Timeline semaphores; required.
+    pub(crate) timeline: bool,
+    /// 16-bit types in storage buffers.
+    pub(crate) storage16: bool,
+    /// 8-bit types in storage buffers.
+    pub(crate) storage8: bool,
+    /// Half-precision arithmetic.
+    pub(crate) float16: bool,
+    /// Byte arithmetic.
+    pub(crate) int8: bool,
+    /// 16-bit integers.
+    pub(crate) int16: bool,
+    /// 64-bit integers.
+    pub(crate) int64: bool,
+    /// A compute pipeline can require its subgroup size.
+    pub(crate) subgroup_size: bool,
+    /// A compute pipeline can require full subgroups.
+    pub(crate) full_subgroups: bool,
+    /// Integer dot product instructions.
+    pub(crate) int_dot: bool,
+    /// Cooperative matrices.
+    pub(crate) matrices: bool,
+    /// The Vulkan memory model.
+    pub(crate) memory_model: bool,
+    /// Pipelines can be asked for statistics.
+    pub(crate) executable: bool,
+    /// Markers from the command stream.
+    pub(crate) marker: bool,
+    /// The budget of each heap can be asked for.
+    pub(crate) budget: bool,
+    /// Host memory can be imported.
+    pub(crate) host_memory: bool,
+    /// Waves per SIMD and compute units are reported.
+    pub(crate) amd_core: bool,
+}
+
+/// Device extensions by the names that a device lists.
+#[derive(Debug, Default)]
+pub(crate) struct Extensions(Vec<vk::ExtensionProperties>);
+
+impl Extensions {
+    /// What a physical device lists.
+    pub(super) fn of(instance: &ash::Instance, physical: vk::PhysicalDevice) -> Extensions {
+        // SAFETY: the physical device belongs to the instance, which is alive.
+        Extensions(unsafe { instance.enumerate_device_extension_properties(physical) }.unwrap_or_default())
+    }
+
+    /// Whether an extension is listed.
+    pub(crate) fn has(&self, name: &CStr) -> bool {
+        self.0.iter().any(|e| e.extension_name_as_c_str() == Ok(name))
+    }
+}
+
+fn yes(flag: vk::Bool32) -> bool {
+    flag != vk::FALSE
+}
+
+impl Features {
+    /// Asks a physical device of version 1.2 or later.
+    pub(super) fn of(instance: &ash::Instance, physical: vk::PhysicalDevice, api: u32, ext: &Extensions) -> Features {
+        let core13 = api >= vk::API_VERSION_1_3;
+        let size_control = core13 || ext.has(ext::subgroup_size_control::NAME);
+        let int_dot = core13 || ext.has(khr::shader_integer_dot_product::NAME);
+        let matrices = ext.has(khr::cooperative_matrix::NAME);
+        let executable = ext.has(khr::pipeline_executable_properties::NAME);
+        let mut v11 = vk::PhysicalDeviceVulkan11Features::default();
+        let mut v12 = vk::PhysicalDeviceVulkan12Features::default();
+        let mut size = vk::PhysicalDeviceSubgroupSizeControlFeatures::default();
+        let mut dot = vk::PhysicalDeviceShaderIntegerDotProductFeatures::default();
+        let mut matrix = vk::PhysicalDeviceCooperativeMatrixFeaturesKHR::default();
+        let mut statistics = vk::PhysicalDevicePipelineExecutablePropertiesFeaturesKHR::default();
+        let mut chain = vk::PhysicalDeviceFeatures2::default().push_next(&mut v11).push_next(&mut v12);
+        if size_control {
+            chain = chain.push_next(&mut size);
+        }
+        if int_dot {
+            chain = chain.push_next(&mut dot);
+        }
+        if matrices {
+            chain = chain.push_next(&mut matrix);
+        }
+        if executable {
+            chain = chain.push_next(&mut statistics);
+        }
+        // SAFETY: the physical device belongs to the instance, which is alive; the chain holds only structures of
+        // versions and extensions that the device lists.
+        unsafe { instance.get_physical_device_features2(physical, &mut chain) };
+        let core = chain.features;
+        Features {
+            timeline: yes(v12.timeline_semaphore),
+            storage16: yes(v11.storage_buffer16_bit_access),
+            storage8: yes(v12.storage_buffer8_bit_access),
+            float16: yes(v12.shader_float16),
+            int8: yes(v12.shader_int8),
+            int16: yes(core.shader_int16),
+            int64: yes(core.shader_int64),
+            subgroup_size: yes(size.subgroup_size_control),
+            full_subgroups: yes(size.compute_full_subgroups),
+            int_dot: yes(dot.shader_integer_dot_product),
+            matrices: yes(matrix.cooperative_matrix),
+            memory_model: yes(v12.vulkan_memory_model),
+            executable: yes(statistics.pipeline_executable_info),
+            marker: ext.has(amd::buffer_marker::NAME),
+            budget: ext.has(ext::memory_budget::NAME),
+            host_memory: ext.has(ext::external_memory_host::NAME),
+            amd_core: ext.has(amd::shader_core_properties::NAME),
+        }
+    }
+
+    /// The extensions to enable for these features.
+    pub(super) fn extensions(&self, api: u32, listed: &Extensions) -> Vec<&'static CStr> {
+        let old = api < vk::API_VERSION_1_3;
+        let wanted = [
+            (old && self.subgroup_size, ext::subgroup_size_control::NAME),
+            (old && self.int_dot, khr::shader_integer_dot_product::NAME),
+            (self.matrices, khr::cooperative_matrix::NAME),
+            (self.executable, khr::pipeline_executable_properties::NAME),
+            (self.marker, amd::buffer_marker::NAME),
+            (self.budget, ext::memory_budget::NAME),
+            (self.host_memory, ext::external_memory_host::NAME),
+            (listed.has(khr::portability_subset::NAME), khr::portability_subset::NAME),
+        ];
+        wanted.into_iter().filter(|(wanted, _)| *wanted).map(|(_, name)| name).collect()
+    }
+}

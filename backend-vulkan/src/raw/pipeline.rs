@@ -1,0 +1,241 @@
+//! Compute pipelines, their layouts, and the driver's pipeline cache.
+
+use super::device::Device;
+use ash::vk;
+use ggml_core::{Error, Phase, Result};
+use shaders::ShaderId;
+use std::sync::Arc;
+
+/// A descriptor set layout of storage buffers and the pipeline layout around it.
+pub(crate) struct Layout {
+    device: Arc<Device>,
+    /// Of the descriptor set.
+    pub(super) set: vk::DescriptorSetLayout,
+    /// Of the pipeline.
+    pub(super) raw: vk::PipelineLayout,
+    /// Storage buffers, at bindings from 0.
+    pub(crate) bindings: u32,
+    /// Push constants in bytes.
+    pub(crate) push_bytes: u32,
+}
+
+impl Layout {
+    /// A layout of `bindings` storage buffers and `push_bytes` push constants.
+    pub(crate) fn new(device: &Arc<Device>, bindings: u32, push_bytes: u32) -> Result<Arc<Layout>> {
+        let limit = device.facts.caps.push_constant_bytes;
+        if push_bytes > limit || push_bytes % 4 != 0 {
+            let why = format!("{push_bytes} bytes; the device takes up to {limit}, in words");
+            return Err(Error::argument("push constants", why));
+        }
+        let slots: Vec<_> = (0..bindings)
+            .map(|binding| {
+                vk::DescriptorSetLayoutBinding::default()
+                    .binding(binding)
+                    .descriptor_type(vk::DescriptorType::STORAGE_BUFFER)
+                    .descriptor_count(1)
+                    .stage_flags(vk::ShaderStageFlags::COMPUTE)
+            })
+            .collect();
+        let info = vk::DescriptorSetLayoutCreateInfo::default().bindings(&slots);
+        // SAFETY: the device is alive; the bindings are distinct.
+        let set = unsafe { device.raw.create_descriptor_set_layout(&info, None) }
+            .map_err(|code| device.failed(Phase::Compile, "vkCreateDescriptorSetLayout", code))?;
+        let ranges = [vk::PushConstantRange {
+            stage_flags: vk::ShaderStageFlags::COMPUTE,
+            offset: 0,
+            size: push_bytes,
+        }];
+        let sets = [set];
+        let info = vk::PipelineLayoutCreateInfo::default()
+            .set_layouts(&sets)
+            .push_constant_ranges(if push_bytes == 0 { &[] } else { &ranges });
+        // SAFETY: the device and the set layout are alive; the range is within the device's limit.
+        match unsafe { device.raw.create_pipeline_layout(&info, None) } {
+            Ok(raw) => Ok(Arc::new(Layout { device: device.clone(), set, raw, bindings, push_bytes })),
+            Err(code) => {
+                // SAFETY: the set layout was made above and is known to nobody else.
+                unsafe { device.raw.destroy_descriptor_set_layout(set, None) };
+                Err(device.failed(Phase::Compile, "vkCreatePipelineLayout", code))
+            }
+        }
+    }
+}
+
+impl Drop for Layout {
+    fn drop(&mut self) {
+        // SAFETY: pipelines and descriptor sets hold an `Arc` of their layout, so none is left.
+        unsafe {
+            self.device.raw.destroy_pipeline_layout(self.raw, None);
+            self.device.raw.destroy_descriptor_set_layout(self.set, None);
+        }
+    }
+}
+
+/// How a pipeline is made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Recipe<'a> {
+    /// The shader.
+    pub(crate) shader: ShaderId,
+    /// Values of the specialisation constants, from id 0.
+    pub(crate) specialization: &'a [u32],
+    /// The subgroup size to require.
+    pub(crate) subgroup: Option<u32>,
+    /// Whether statistics will be asked for.
+    pub(crate) statistics: bool,
+}
+
+/// A compute pipeline.
+pub(crate) struct Pipeline {
+    /// The pipeline.
+    pub(super) raw: vk::Pipeline,
+    /// Its layout.
+    pub(crate) layout: Arc<Layout>,
+    statistics: bool,
+}
+
+/// A number that the driver's compiler reports of a pipeline.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Statistic {
+    /// Name as the driver gives it.
+    pub(crate) name: String,
+    /// Value.
+    pub(crate) value: f64,
+}
+
+impl Pipeline {
+    /// Compiles a shader. May take long: see `pipeline::PipelineSet`.
+    pub(crate) fn new(layout: &Arc<Layout>, cache: Option<&DriverCache>, recipe: Recipe<'_>) -> Result<Pipeline> {
+        let device = &layout.device;
+        device.alive(Phase::Compile)?;
+        let words = recipe.shader.words().ok_or_else(|| {
+            Error::argument(format!("shader {}", recipe.shader), "is not in the committed SPIR-V; run `make shaders`")
+        })?;
+        let info = vk::ShaderModuleCreateInfo::default().code(words);
+        // SAFETY: the words are a module of the shaders crate, whose tests validate every module; its capabilities have
+        // been compared with the enabled features by `pipeline::Interfaces`.
+        let module = unsafe { device.raw.create_shader_module(&info, None) }
+            .map_err(|code| device.failed(Phase::Compile, "vkCreateShaderModule", code))?;
+        let raw = compile(layout, cache, module, recipe);
+        // SAFETY: the module was made above; a pipeline does not need it once it is made.
+        unsafe { device.raw.destroy_shader_module(module, None) };
+        Ok(Pipeline { raw: raw?, layout: layout.clone(), statistics: recipe.statistics })
+    }
+
+    /// The subgroup size that the driver's compiler chose, where it says.
+    pub(crate) fn subgroup_size(&self) -> Option<u32> {
+        let functions = self.layout.device.executable.as_ref()?;
+        let info = vk::PipelineInfoKHR::default().pipeline(self.raw);
+        // SAFETY: the pipeline is alive, and the extension and its feature are enabled.
+        let all = unsafe { functions.get_pipeline_executable_properties(&info) }.ok()?;
+        all.first().map(|executable| executable.subgroup_size)
+    }
+
+    /// What the driver's compiler reports; empty where it reports nothing.
+    pub(crate) fn statistics(&self) -> Vec<Statistic> {
+        let Some(functions) = &self.layout.device.executable else { return Vec::new() };
+        if !self.statistics {
+            return Vec::new();
+        }
+        let info = vk::PipelineExecutableInfoKHR::default().pipeline(self.raw).executable_index(0);
+        // SAFETY: the pipeline is alive and was made with CAPTURE_STATISTICS; a compute pipeline has an executable.
+        let all = unsafe { functions.get_pipeline_executable_statistics(&info) }.unwrap_or_default();
+        all.iter().map(statistic).collect()
+    }
+}
+
+fn statistic(raw: &vk::PipelineExecutableStatisticKHR<'_>) -> Statistic {
+    let name = raw.name_as_c_str().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    use vk::PipelineExecutableStatisticFormatKHR as Format;
+    // SAFETY: the format says which member of the union the driver wrote; all members are plain numbers.
+    let value = unsafe {
+        match raw.format {
+            Format::INT64 => raw.value.i64 as f64,
+            Format::UINT64 => raw.value.u64 as f64,
+            Format::FLOAT64 => raw.value.f64,
+            _ => f64::from(raw.value.b32),
+        }
+    };
+    Statistic { name, value }
+}
+
+fn compile(
+    layout: &Layout,
+    cache: Option<&DriverCache>,
+    module: vk::ShaderModule,
+    recipe: Recipe<'_>,
+) -> Result<vk::Pipeline> {
+    let device = &layout.device;
+    let entries: Vec<_> = (0..recipe.specialization.len() as u32)
+        .map(|id| vk::SpecializationMapEntry { constant_id: id, offset: 4 * id, size: 4 })
+        .collect();
+    let constants =
+        vk::SpecializationInfo::default().map_entries(&entries).data(bytemuck::cast_slice(recipe.specialization));
+    let mut size = vk::PipelineShaderStageRequiredSubgroupSizeCreateInfo::default()
+        .required_subgroup_size(recipe.subgroup.unwrap_or(0));
+    let mut stage = vk::PipelineShaderStageCreateInfo::default()
+        .stage(vk::ShaderStageFlags::COMPUTE)
+        .module(module)
+        .name(c"main")
+        .specialization_info(&constants);
+    // RADV aborts if a size is required on a device that does not let one choose (gfx8, gfx9).
+    if recipe.subgroup.is_some() && device.facts.caps.subgroup_control {
+        stage = stage.push_next(&mut size);
+    }
+    // DISPATCH_BASE: long dispatches are split with vkCmdDispatchBase.
+    let mut flags = vk::PipelineCreateFlags::DISPATCH_BASE;
+    if recipe.statistics && device.facts.features.executable {
+        flags |= vk::PipelineCreateFlags::CAPTURE_STATISTICS_KHR;
+    }
+    let info = [vk::ComputePipelineCreateInfo::default().flags(flags).stage(stage).layout(layout.raw)];
+    let cache = cache.map_or(vk::PipelineCache::null(), |c| c.raw);
+    // SAFETY: device, module, layout and cache are alive and of this device; the specialisation data has one word for
+    // each entry; a required size is chained only where the device allows it, and `pipeline::PipelineSet` has checked
+    // that it lies within the device's limits.
+    let made = unsafe { device.raw.create_compute_pipelines(cache, &info, None) };
+    match made {
+        Ok(pipelines) => match pipelines.first() {
+            Some(&raw) => Ok(raw),
+            None => Err(device.failed(Phase::Compile, "vkCreateComputePipelines", vk::Result::ERROR_UNKNOWN)),
+        },
+        Err((_, code)) => Err(device.failed(Phase::Compile, "vkCreateComputePipelines", code)),
+    }
+}
+
+impl Drop for Pipeline {
+    fn drop(&mut self) {
+        // SAFETY: commands that bind the pipeline hold an `Arc` of it and are gone only when the device is done.
+        unsafe { self.layout.device.raw.destroy_pipeline(self.raw, None) };
+    }
+}
+
+/// The driver's pipeline cache. The driver synchronises it itself.
+pub(crate) struct DriverCache {
+    device: Arc<Device>,
+    raw: vk::PipelineCache,
+}
+
+impl DriverCache {
+    /// A cache with data of an earlier one of the same device and driver; the caller has validated its header.
+    pub(crate) fn new(device: &Arc<Device>, data: &[u8]) -> Result<DriverCache> {
+        let info = vk::PipelineCacheCreateInfo::default().initial_data(data);
+        // SAFETY: the device is alive; the data is empty or what vkGetPipelineCacheData gave for this device and driver
+        // (`cache::load` compares the identity and a checksum).
+        let raw = unsafe { device.raw.create_pipeline_cache(&info, None) }
+            .map_err(|code| device.failed(Phase::OpenDevice, "vkCreatePipelineCache", code))?;
+        Ok(DriverCache { device: device.clone(), raw })
+    }
+
+    /// What to hand to a later cache.
+    pub(crate) fn data(&self) -> Result<Vec<u8>> {
+        // SAFETY: the cache is alive.
+        unsafe { self.device.raw.get_pipeline_cache_data(self.raw) }
+            .map_err(|code| self.device.failed(Phase::Close, "vkGetPipelineCacheData", code))
+    }
+}
+
+impl Drop for DriverCache {
+    fn drop(&mut self) {
+        // SAFETY: threads that compile hold an `Arc` of the structure that owns this cache, so none uses it.
+        unsafe { self.device.raw.destroy_pipeline_cache(self.raw, None) };
+    }
+}

@@ -1,0 +1,122 @@
+//! Dealing out dispatches to submissions.
+//!
+//! A submission should take no longer than a budget. Dispatches are gathered until it is used up; one that alone takes
+//! longer is cut into parts of its grid, each a submission of its own.
+
+/// A dispatch to be scheduled.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Item {
+    /// Index of its step.
+    pub(crate) step: usize,
+    /// Work-groups.
+    pub(crate) grid: [u32; 3],
+    /// Estimated seconds before correction.
+    pub(crate) seconds: f64,
+    /// Whether its grid may be cut.
+    pub(crate) divisible: bool,
+}
+
+/// A part of a dispatch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Piece {
+    /// Index of the dispatch.
+    pub(crate) item: usize,
+    /// First work-group.
+    pub(crate) base: [u32; 3],
+    /// Work-groups.
+    pub(crate) grid: [u32; 3],
+    /// Estimated seconds before correction.
+    pub(crate) seconds: f64,
+    /// Whether the step is complete with this piece.
+    pub(crate) last_of_step: bool,
+}
+
+/// Parts of one dispatch are no more than this many.
+const MOST_PARTS: u32 = 256;
+
+/// Deals out items in order; each inner list is a submission. `budget` is in seconds before correction. `stepwise`:
+/// every step begins a submission.
+pub(crate) fn schedule(items: &[Item], budget: f64, stepwise: bool) -> Vec<Vec<Piece>> {
+    let mut submissions: Vec<Vec<Piece>> = Vec::new();
+    let mut used = f64::INFINITY;
+    for (index, item) in items.iter().enumerate() {
+        let first_of_step = index == 0 || items[index - 1].step != item.step;
+        let last_item = items.get(index + 1).is_none_or(|next| next.step != item.step);
+        let parts = cut(item, budget);
+        let count = parts.len();
+        for (part, (base, grid)) in parts.into_iter().enumerate() {
+            let seconds = item.seconds / count as f64;
+            let begins = count > 1 || used + seconds > budget || (stepwise && first_of_step && part == 0);
+            if submissions.is_empty() || begins {
+                submissions.push(Vec::new());
+                used = 0.0;
+            }
+            used = if count > 1 { f64::INFINITY } else { used + seconds };
+            let last_of_step = last_item && part + 1 == count;
+            if let Some(current) = submissions.last_mut() {
+                current.push(Piece { item: index, base, grid, seconds, last_of_step });
+            }
+        }
+    }
+    submissions
+}
+
+/// The parts of an item: bases and grids, cut along its longest direction.
+fn cut(item: &Item, budget: f64) -> Vec<([u32; 3], [u32; 3])> {
+    let whole = vec![([0; 3], item.grid)];
+    let wanted = (item.seconds / budget).ceil();
+    if !item.divisible || wanted.is_nan() || wanted <= 1.0 {
+        return whole;
+    }
+    let axis = (0..3).max_by_key(|&d| item.grid[d]).unwrap_or(0);
+    let length = item.grid[axis];
+    let parts = (wanted.min(f64::from(MOST_PARTS)) as u32).min(length);
+    if parts <= 1 {
+        return whole;
+    }
+    let step = length.div_ceil(parts);
+    (0..length)
+        .step_by(step as usize)
+        .map(|begin| {
+            let (mut base, mut grid) = ([0; 3], item.grid);
+            base[axis] = begin;
+            grid[axis] = step.min(length - begin);
+            (base, grid)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn item(step: usize, seconds: f64) -> Item {
+        Item { step, grid: [10, 300, 2], seconds, divisible: true }
+    }
+
+    #[test]
+    fn submissions_stay_within_the_budget() {
+        let items: Vec<Item> = (0..10).map(|s| item(s, 0.03)).collect();
+        let submissions = schedule(&items, 0.1, false);
+        assert_eq!(submissions.iter().map(Vec::len).collect::<Vec<_>>(), [3, 3, 3, 1]);
+        assert_eq!(schedule(&items, 0.1, true).len(), 10);
+        assert_eq!(schedule(&items, f64::INFINITY, false).len(), 1);
+        assert!(schedule(&[], 0.1, false).is_empty());
+    }
+
+    #[test]
+    fn long_dispatches_are_cut_and_covered_exactly() {
+        let submissions = schedule(&[item(0, 0.01), item(1, 0.72), item(2, 0.01)], 0.1, false);
+        let parts: Vec<Piece> = submissions.iter().flatten().filter(|p| p.item == 1).copied().collect();
+        assert_eq!(parts.len(), 8);
+        assert_eq!(parts.iter().map(|p| p.grid[1]).sum::<u32>(), 300);
+        assert!(parts.windows(2).all(|w| w[0].base[1] + w[0].grid[1] == w[1].base[1]));
+        assert!(parts.iter().all(|p| p.grid[0] == 10 && p.grid[2] == 2 && p.seconds < 0.1));
+        assert_eq!(parts.iter().filter(|p| p.last_of_step).count(), 1);
+        assert_eq!(submissions.len(), 10);
+        let whole = Item { divisible: false, ..item(0, 9.0) };
+        assert_eq!(schedule(&[whole], 0.1, false).len(), 1);
+        let tiny = Item { grid: [1, 1, 1], ..item(0, 9.0) };
+        assert_eq!(schedule(&[tiny], 0.1, false).len(), 1);
+    }
+}

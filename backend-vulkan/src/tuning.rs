@@ -1,0 +1,212 @@
+//! Tuning: one table, architecture class x operation family.
+//!
+//! Register counts below are those of Mesa's compiler. On GCN a kernel of more than 84 vector registers leaves two waves
+//! on a SIMD, too few to hide the latency of memory, so tiles are chosen to stay at or below 84, mat-vec at or below 64.
+
+use crate::arch::{ArchClass, Caps};
+
+/// A device as the operations see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Profile {
+    /// What the device can do.
+    pub caps: Caps,
+    /// What suits its class.
+    pub tuning: Tuning,
+}
+
+impl Profile {
+    /// The profile of a device.
+    pub fn new(caps: Caps) -> Profile {
+        let tuning = Tuning::of(caps.arch);
+        Profile { caps, tuning }
+    }
+
+    /// The subgroup size to require of kernels with subgroup arithmetic or tuned tiles: what the table wants, where the
+    /// device lets one choose and has it.
+    pub fn required_subgroup(&self) -> Option<u32> {
+        let range = self.caps.subgroup_min..=self.caps.subgroup_max;
+        self.tuning.subgroup.filter(|s| self.caps.subgroup_control && range.contains(s))
+    }
+
+    /// The variant that reduces over a work-group: by subgroup arithmetic where the table wants it and the device is
+    /// known to compute it rightly.
+    pub fn reduction(&self) -> &'static str {
+        if self.tuning.subgroup_arithmetic && self.caps.subgroup.arithmetic { "subgroup" } else { "lds" }
+    }
+
+    /// A work-group size that the device allows.
+    pub fn workgroup(&self, wanted: u32) -> u32 {
+        let most = self.caps.max_invocations.min(self.caps.max_workgroup_size[0]).max(1);
+        wanted.min(1 << most.ilog2())
+    }
+}
+
+/// A tile of a matrix product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Warptile {
+    /// Rows of `a` of a work-group.
+    pub bm: u32,
+    /// Columns (rows of `b`) of a work-group.
+    pub bn: u32,
+    /// Length along k of a step, with F32 tiles and with F16 tiles; 8, 16 or 32. Q4_0 takes 32 always.
+    pub bk: [u32; 2],
+    /// Rows of an invocation.
+    pub tm: u32,
+    /// Columns of an invocation.
+    pub tn: u32,
+    /// Steps of the inner loop that are written out.
+    pub unroll: u32,
+}
+
+impl Warptile {
+    /// Invocations.
+    pub const fn workgroup(&self) -> u32 {
+        (self.bm / self.tm) * (self.bn / self.tn)
+    }
+
+    /// Shared memory in bytes with steps of `bk`.
+    pub const fn shared_bytes(&self, bk: u32, f16: bool) -> u32 {
+        (self.bm + self.bn) * if f16 { (bk + 4) * 2 } else { (bk + 2) * 4 }
+    }
+}
+
+/// A mat-vec kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MatVec {
+    /// Invocations.
+    pub workgroup: u32,
+    /// Rows of a work-group with 1, 2, 4 and 8 columns.
+    pub rows: [u32; 4],
+}
+
+/// Attention of many tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlashTile {
+    /// Invocations.
+    pub workgroup: u32,
+    /// Tokens of a work-group for value rows of up to 128 elements, and for longer ones.
+    pub br: [u32; 2],
+    /// Positions of a step.
+    pub bc: u32,
+    /// Invocations along the positions.
+    pub sc: u32,
+}
+
+/// What suits a class of devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tuning {
+    /// Whether reductions use subgroup arithmetic.
+    pub subgroup_arithmetic: bool,
+    /// Subgroup size to require.
+    pub subgroup: Option<u32>,
+    /// Invocations of element-wise kernels.
+    pub elementwise: u32,
+    /// Invocations of kernels that reduce a row.
+    pub row: u32,
+    /// Mat-vec.
+    pub mat_vec: MatVec,
+    /// Tiles, from small to large.
+    pub tiles: &'static [Warptile],
+    /// Work-groups that a larger tile must leave: about two for each compute unit.
+    pub enough_groups: u32,
+    /// Whether [`Precision::Fast`](ggml_core::plan::Precision::Fast) uses F16 tiles.
+    pub f16_tiles: bool,
+    /// Attention of few tokens: invocations.
+    pub flash_vec: u32,
+    /// Attention of many tokens.
+    pub flash_tile: FlashTile,
+}
+
+const fn tile(bm: u32, bn: u32, bk: [u32; 2], tm: u32, tn: u32, unroll: u32) -> Warptile {
+    Warptile { bm, bn, bk, tm, tn, unroll }
+}
+
+/// GCN, waves of 64: 32 x 32 with one wave, 64 x 64 with two (8 x 4 for each invocation).
+const GCN_TILES: &[Warptile] = &[tile(32, 32, [16, 32], 4, 4, 4), tile(64, 64, [16, 32], 8, 4, 4)];
+const RDNA_TILES: &[Warptile] = &[tile(32, 32, [16, 32], 4, 4, 4), tile(64, 64, [16, 32], 8, 4, 4)];
+const NVIDIA_TILES: &[Warptile] = &[tile(32, 32, [16, 32], 4, 4, 4), tile(64, 64, [16, 32], 8, 4, 4)];
+/// Small code: the driver compiles with LLVM, for 4 to 16 lanes.
+const CPU_TILES: &[Warptile] = &[tile(32, 32, [32, 32], 4, 4, 1)];
+
+const GCN: Tuning = Tuning {
+    subgroup_arithmetic: false,
+    subgroup: None,
+    elementwise: 256,
+    row: 256,
+    mat_vec: MatVec { workgroup: 64, rows: [4, 4, 2, 2] },
+    tiles: GCN_TILES,
+    enough_groups: 128,
+    f16_tiles: true,
+    flash_vec: 256,
+    flash_tile: FlashTile { workgroup: 128, br: [32, 16], bc: 32, sc: 16 },
+};
+
+const RDNA: Tuning = Tuning {
+    subgroup_arithmetic: true,
+    mat_vec: MatVec { workgroup: 64, rows: [4, 4, 2, 2] },
+    tiles: RDNA_TILES,
+    ..GCN
+};
+
+const NVIDIA: Tuning = Tuning {
+    subgroup_arithmetic: true,
+    mat_vec: MatVec { workgroup: 64, rows: [4, 4, 2, 2] },
+    tiles: NVIDIA_TILES,
+    enough_groups: 264,
+    f16_tiles: false,
+    ..GCN
+};
+
+const CPU: Tuning = Tuning {
+    subgroup_arithmetic: true,
+    elementwise: 64,
+    row: 64,
+    mat_vec: MatVec { workgroup: 32, rows: [2, 2, 2, 2] },
+    tiles: CPU_TILES,
+    enough_groups: 4,
+    f16_tiles: false,
+    flash_vec: 64,
+    flash_tile: FlashTile { workgroup: 64, br: [16, 16], bc: 16, sc: 8 },
+    ..GCN
+};
+
+impl Tuning {
+    /// The table.
+    pub fn of(class: ArchClass) -> Tuning {
+        match class {
+            ArchClass::AmdGcn | ArchClass::AmdCdna => GCN,
+            ArchClass::AmdRdna1 | ArchClass::AmdRdna2 | ArchClass::AmdRdna3 | ArchClass::AmdRdna4 => RDNA,
+            ArchClass::Nvidia => NVIDIA,
+            ArchClass::Intel => Tuning { f16_tiles: false, ..RDNA },
+            ArchClass::Cpu => CPU,
+            ArchClass::Other => GCN,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_keep_the_rules_of_the_shaders() {
+        for class in ArchClass::ALL {
+            let t = Tuning::of(class);
+            assert!(t.row % 16 == 0 && t.flash_vec % 16 == 0 && t.mat_vec.workgroup % 8 == 0, "{class}");
+            for tile in t.tiles {
+                assert!(tile.bm % tile.tm == 0 && tile.bn % tile.tn == 0, "{class} {tile:?}");
+                for (bk, f16) in tile.bk.into_iter().zip([false, true]) {
+                    let steps = bk / if f16 { 4 } else { 2 };
+                    assert!([8, 16, 32].contains(&bk) && steps % tile.unroll == 0, "{class} {tile:?}");
+                }
+                assert!(tile.shared_bytes(32, false) <= 32768, "{class} {tile:?}");
+            }
+            let f = t.flash_tile;
+            for br in f.br {
+                let (rows, per_row) = (f.workgroup / f.sc, f.workgroup / br);
+                assert!(br % rows == 0 && f.workgroup % br == 0 && f.bc % f.sc == 0, "{class} {f:?}");
+                assert!(f.bc % (4 * per_row) == 0 && f.bc % 8 == 0, "{class} {f:?}");
+            }
+        }
+    }
+}

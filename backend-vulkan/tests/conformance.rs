@@ -1,0 +1,122 @@
+//! The operation catalogue on every Vulkan device of the machine, under every architecture class that it can execute.
+//!
+//! A machine without Vulkan skips with a message. Any other failure to open a device fails. There are no expected
+//! failures and no unsupported cases: the lists below are empty, and a case that passes although it is listed fails.
+
+use backend_vulkan::arch::ArchClass;
+use backend_vulkan::tuning::Profile;
+use backend_vulkan::{VulkanBackend, VulkanOptions, enumerate};
+use ggml_core::Error;
+use ggml_core::backend::Backend;
+use ggml_core::catalogue::{self, Case, Outcome};
+use ggml_core::metrics::distance;
+use ggml_core::plan::Precision;
+use ggml_core::reference::ReferenceBackend;
+use std::collections::HashMap;
+use std::time::Instant;
+
+/// Cases that the backend refuses, with the reason: (case name, reason).
+const UNSUPPORTED: &[(&str, &str)] = &[];
+
+/// Cases that give wrong results on some driver: (driver name, case name, reason).
+const EXPECTED_FAILURES: &[(&str, &str, &str)] = &[];
+
+fn devices() -> Vec<usize> {
+    match enumerate(&VulkanOptions::default()) {
+        Ok(all) => all.iter().filter(|d| d.unusable.is_none()).map(|d| d.index).collect(),
+        Err(Error::Unavailable { reason, .. }) => {
+            eprintln!("skipped: {reason}");
+            Vec::new()
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Backends of a device, one for each distinct profile: its own class first, then the forced ones.
+fn backends(device: usize) -> Vec<VulkanBackend> {
+    let forced = std::iter::once(None).chain(ArchClass::ALL.map(Some));
+    let mut all: Vec<VulkanBackend> = Vec::new();
+    for arch in forced {
+        let options = VulkanOptions { device: Some(device), arch, ..VulkanOptions::default() };
+        let backend = VulkanBackend::open(options).expect("the device opens");
+        // Classes with the same table run the same kernels.
+        let same = |other: &VulkanBackend| kernels(other.profile()) == kernels(backend.profile());
+        if !all.iter().any(same) {
+            all.push(backend);
+        }
+    }
+    all
+}
+
+/// What of a profile decides about kernels: everything but the class's name.
+fn kernels(profile: &Profile) -> Profile {
+    let mut profile = profile.clone();
+    profile.caps.arch = ArchClass::Other;
+    profile
+}
+
+/// Wanted values of a case under the reference; computed once.
+type Wanted = HashMap<String, Vec<f32>>;
+
+fn wanted(cases: &[Case]) -> Wanted {
+    let reference = ReferenceBackend::default();
+    let run = |case: &Case| match catalogue::run(case, &reference, Precision::Exact) {
+        Ok(Outcome::Values(values)) => (case.name.clone(), values),
+        other => panic!("{}: {other:?}", case.name),
+    };
+    cases.iter().map(run).collect()
+}
+
+/// The ways in which a backend fails the catalogue.
+fn failures(backend: &VulkanBackend, cases: &[Case], wanted: &Wanted) -> Vec<String> {
+    let (device, mut wrong) = (backend.device(), Vec::new());
+    let expected = |name: &str| EXPECTED_FAILURES.iter().any(|(d, c, _)| *d == device.driver && *c == name);
+    let refused = |name: &str| UNSUPPORTED.iter().any(|(c, _)| *c == name);
+    for case in cases {
+        for precision in [Precision::Exact, Precision::Fast] {
+            let place = format!("{} {} {}: {}", device.backend, device.arch, precision.name(), case.name);
+            let failed = match catalogue::run(case, backend, precision) {
+                Ok(Outcome::Unsupported(_)) if refused(&case.name) => continue,
+                Ok(Outcome::Unsupported(reason)) => Some(format!("{place}: unsupported: {reason}")),
+                Ok(Outcome::Values(values)) => {
+                    let d = distance(&values, &wanted[&case.name]);
+                    let good = d.nmse <= catalogue::bound(case, precision);
+                    (!good).then(|| format!("{place}: {d:?} got {} ", values.get(d.worst).unwrap_or(&f32::NAN)))
+                }
+                Err(error) => Some(format!("{place}: {error}")),
+            };
+            match (failed, expected(&case.name)) {
+                (Some(failure), false) => wrong.push(failure),
+                (None, true) => wrong.push(format!("{place}: listed as an expected failure, and passes")),
+                _ => {}
+            }
+        }
+    }
+    wrong
+}
+
+#[test]
+fn catalogue_agrees_with_the_reference() {
+    let cases = catalogue::cases();
+    let wanted = wanted(&cases);
+    let mut wrong = Vec::new();
+    for device in devices() {
+        for backend in backends(device) {
+            let start = Instant::now();
+            let found = failures(&backend, &cases, &wanted);
+            let info = backend.device();
+            println!(
+                "{} {} as {}: {} cases, {} failures, {:.1} s, {:?}",
+                info.backend,
+                info.name,
+                info.arch,
+                2 * cases.len(),
+                found.len(),
+                start.elapsed().as_secs_f64(),
+                backend.stats()
+            );
+            wrong.extend(found);
+        }
+    }
+    assert!(wrong.is_empty(), "{} failures:\n{}", wrong.len(), wrong.join("\n"));
+}

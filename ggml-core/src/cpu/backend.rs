@@ -1,0 +1,162 @@
+//! The backend: device, memory, preparation.
+
+use super::isa::{Detected, Isa};
+use super::memory::{ALIGNMENT, HostMemory};
+use super::program::{CpuProgram, Engine};
+use super::{NAME, SharedStats, host, op};
+use crate::backend::{
+    Backend, Bindings, Buffer, DeviceInfo, Limits, PrepareOptions, Program, Slice, Stats, Support, Usage,
+};
+use crate::dtype::DType;
+use crate::error::{Error, Missing, Phase, Result};
+use crate::graph::Graph;
+use crate::mapped::MappedBytes;
+use crate::phase::{self, Deadlines};
+use crate::plan::{Plan, Precision};
+use crate::tensor::TensorId;
+use std::sync::Arc;
+
+/// How to open the backend.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CpuOptions {
+    /// Number of threads, the caller's included; as many as the system says if `None`.
+    pub threads: Option<usize>,
+    /// Instruction set; the best one that the machine executes if `None`.
+    pub isa: Option<Isa>,
+    /// Deadlines.
+    pub deadlines: Deadlines,
+}
+
+/// The processor as a device.
+#[derive(Debug)]
+pub struct CpuBackend {
+    device: DeviceInfo,
+    engine: Arc<Engine>,
+}
+
+impl CpuBackend {
+    /// Opens the backend.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] if the machine does not execute the wanted instruction set, has the bytes of its numbers
+    /// in the other order than GGUF files, or gives no threads; [`Error::InvalidArgument`] for 0 threads.
+    pub fn open(options: CpuOptions) -> Result<CpuBackend> {
+        let _span = phase::enter(Phase::OpenDevice, NAME);
+        if cfg!(target_endian = "big") {
+            return Err(unavailable("tensors are little-endian and are read in place".into()));
+        }
+        let detected = Detected::new(options.isa)?;
+        let threads = match options.threads {
+            Some(0) => return Err(Error::argument("threads", "must be at least 1")),
+            Some(n) => n,
+            None => std::thread::available_parallelism().map_or(1, |n| n.get()),
+        };
+        let pool = match threads {
+            1 => None,
+            _ => Some(pool(threads)?),
+        };
+        let device = device(detected.isa(), threads, &options);
+        let stats = SharedStats::default();
+        let engine = Engine { detected, threads, pool, deadlines: options.deadlines, stats };
+        Ok(CpuBackend { device, engine: Arc::new(engine) })
+    }
+}
+
+fn unavailable(reason: String) -> Error {
+    Error::Unavailable { backend: NAME.into(), phase: Phase::OpenDevice, missing: Missing::Feature, reason }
+}
+
+fn pool(threads: usize) -> Result<rayon::ThreadPool> {
+    rayon::ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .thread_name(|i| format!("diptych-cpu-{i}"))
+        .build()
+        .map_err(|e| unavailable(format!("{threads} threads cannot be had: {e}")))
+}
+
+fn device(isa: Isa, threads: usize, options: &CpuOptions) -> DeviceInfo {
+    let forced = [
+        options.isa.map(|i| ("isa".to_string(), i.name().to_string())),
+        options.threads.map(|n| ("threads".to_string(), n.to_string())),
+    ];
+    let available: Vec<&str> = Isa::ALL.into_iter().filter(|i| i.available()).map(Isa::name).collect();
+    DeviceInfo {
+        backend: NAME.into(),
+        name: host::processor().unwrap_or_else(|| format!("{} processor", std::env::consts::ARCH)),
+        driver: "diptych".into(),
+        versions: vec![("diptych".into(), env!("CARGO_PKG_VERSION").into())],
+        arch: "CPU".into(),
+        uuid: None,
+        memory: host::total_memory(),
+        features: vec![
+            ("isa".into(), isa.name().into()),
+            ("isa_available".into(), available.join(" ")),
+            ("threads".into(), threads.to_string()),
+        ],
+        overrides: forced.into_iter().flatten().collect(),
+        limits: Limits { max_allocation: isize::MAX as u64, max_binding: isize::MAX as u64, alignment: ALIGNMENT },
+    }
+}
+
+impl Backend for CpuBackend {
+    fn device(&self) -> &DeviceInfo {
+        &self.device
+    }
+
+    fn deadlines(&self) -> &Deadlines {
+        &self.engine.deadlines
+    }
+
+    fn supports(&self, graph: &Graph, node: TensorId) -> Support {
+        match op::plan(graph, node, Precision::Fast, self.engine.detected) {
+            Ok(_) => Support::Native,
+            Err(reason) => Support::Unsupported { reason },
+        }
+    }
+
+    fn supports_weights(&self, dtype: DType) -> bool {
+        super::dot::has_weight(dtype)
+    }
+
+    fn allocate(&self, bytes: usize, usage: Usage) -> Result<Buffer> {
+        let _span = phase::enter(Phase::Allocate, NAME);
+        Ok(Buffer::new(Arc::new(HostMemory::allocate(bytes, &self.engine.stats)?), bytes, usage))
+    }
+
+    fn import(&self, bytes: MappedBytes) -> Result<Option<Buffer>> {
+        let len = bytes.len();
+        Ok(Some(Buffer::new(Arc::new(HostMemory::mapped(bytes)), len, Usage::Weights)))
+    }
+
+    fn upload(&self, buffer: &Buffer, offset: usize, data: &[u8]) -> Result<()> {
+        let _span = phase::enter(Phase::Upload, NAME);
+        HostMemory::of(buffer)?.write(offset, data, self.engine.deadlines.transfer)?;
+        self.engine.stats.change(|s| s.uploaded_bytes += data.len() as u64);
+        Ok(())
+    }
+
+    fn download(&self, buffer: &Buffer, offset: usize, out: &mut [u8]) -> Result<()> {
+        let _span = phase::enter(Phase::Readback, NAME);
+        HostMemory::of(buffer)?.read(offset, out, self.engine.deadlines.transfer)
+    }
+
+    fn copy(&self, from: &Slice, to: &Slice, bytes: usize) -> Result<()> {
+        let (source, target) = (HostMemory::of(&from.buffer)?, HostMemory::of(&to.buffer)?);
+        HostMemory::copy((source, from.offset), (target, to.offset), bytes, self.engine.deadlines.transfer)
+    }
+
+    fn prepare(
+        &self,
+        graph: &Graph,
+        plan: &Plan,
+        bindings: &Bindings,
+        options: PrepareOptions,
+    ) -> Result<Box<dyn Program>> {
+        let _span = phase::enter(Phase::Prepare, NAME);
+        Ok(Box::new(CpuProgram::new(self.engine.clone(), graph, plan, bindings, options)?))
+    }
+
+    fn stats(&self) -> Stats {
+        self.engine.stats.now()
+    }
+}

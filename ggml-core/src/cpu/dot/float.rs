@@ -1,0 +1,150 @@
+//! Products in F32.
+//!
+//! One element of a result is always the same sum: the row is cut into segments of [`SEGMENT`] elements; in a segment
+//! lane `l` of one accumulator adds the products of elements `l`, `l + LANES`, ... in order; the lanes are added as
+//! [`Simd::sum4`] does, and the sums of the segments in order. So a product of many columns equals its columns one by
+//! one, bit for bit, and tiles can have any shape.
+
+use super::{Weight, widen_units};
+use crate::cpu::simd::Simd;
+
+/// Elements of a row that are added up in registers: four rows of weights and six of activations are 40 KiB, near to
+/// what a first-level cache holds, and the sum over the lanes at the end costs little beside 1024 products.
+pub(in crate::cpu) const SEGMENT: usize = 1024;
+
+/// Rows of weights that are multiplied together: independent accumulators hide the latency of the additions.
+pub(in crate::cpu) const ROWS: usize = 4;
+
+/// Products of four rows with one, the weights widened in registers. For mat-vec, which memory bounds.
+#[inline(always)]
+pub(in crate::cpu) fn dot_rows<S: Simd, W: Weight>(s: S, rows: [&[W::Block]; ROWS], x: &[f32]) -> [f32; ROWS] {
+    let rows = rows.map(W::split);
+    let x_rest = x.as_chunks::<32>().1;
+    let mut total = [0.0; ROWS];
+    for (segment, x_groups) in x.chunks(SEGMENT).map(|x| x.as_chunks::<32>().0).enumerate() {
+        let first = segment * units::<W>();
+        let count = x_groups.len() / W::GROUPS;
+        let rows_here = rows.map(|(units, _)| &units[first..first + count]);
+        let mut acc = [s.splat(0.0); ROWS];
+        for (u, x) in x_groups.chunks_exact(W::GROUPS).enumerate() {
+            for (group, x) in x.iter().enumerate() {
+                for part in 0..32 / S::LANES {
+                    let x = s.load(&x[part * S::LANES..]);
+                    for r in 0..ROWS {
+                        acc[r] = s.fma(W::part(s, &rows_here[r][u], group, part), x, acc[r]);
+                    }
+                }
+            }
+        }
+        if (segment + 1) * SEGMENT > x.len() {
+            for (i, x) in x_rest.chunks(S::LANES).enumerate() {
+                let x = if x.len() == S::LANES { s.load(x) } else { s.load_partial(x) };
+                for r in 0..ROWS {
+                    acc[r] = s.fma(W::rest(s, rows[r].1, i * S::LANES), x, acc[r]);
+                }
+            }
+        }
+        let sums = s.sum4(acc);
+        for r in 0..ROWS {
+            total[r] += sums[r];
+        }
+    }
+    total
+}
+
+/// Units of a segment.
+const fn units<W: Weight>() -> usize {
+    SEGMENT / 32 / W::GROUPS
+}
+
+/// Widens segment `segment` of a row; `out` has the segment's length.
+#[inline(always)]
+pub(in crate::cpu) fn widen_segment<S: Simd, W: Weight>(s: S, row: &[W::Block], segment: usize, out: &mut [f32]) {
+    let (all, rest) = W::split(row);
+    widen_units::<S, W>(s, all.get(segment * units::<W>()..).unwrap_or_default(), rest, out);
+}
+
+/// Products of four rows with `C`, all of the length of one segment at the most: `[column][row]`.
+///
+/// Every vector of a row is used `C` times and every vector of a column four times; the accumulators stay in
+/// registers (12 of 16 for `C` = 3, 24 of 32 for `C` = 6).
+#[inline(always)]
+pub(in crate::cpu) fn tile<S: Simd, const C: usize>(s: S, a: [&[f32]; ROWS], b: [&[f32]; C]) -> [[f32; ROWS]; C] {
+    let n = b[0].len();
+    // Checked once, so that the loop needs no checks.
+    assert!(a.iter().all(|r| r.len() == n) && b.iter().all(|c| c.len() == n), "rows of different lengths");
+    let mut acc = [[s.splat(0.0); ROWS]; C];
+    let whole = n - n % S::LANES;
+    for at in (0..whole).step_by(S::LANES) {
+        // SAFETY: `at + LANES <= whole <= n`, the length of every row and column.
+        let x: [S::F; C] = std::array::from_fn(|c| unsafe { s.load_at(b[c], at) });
+        for r in 0..ROWS {
+            // SAFETY: as above.
+            let w = unsafe { s.load_at(a[r], at) };
+            for c in 0..C {
+                acc[c][r] = s.fma(w, x[c], acc[c][r]);
+            }
+        }
+    }
+    if whole < n {
+        let x: [S::F; C] = std::array::from_fn(|c| s.load_partial(&b[c][whole..]));
+        for r in 0..ROWS {
+            let w = s.load_partial(&a[r][whole..]);
+            for c in 0..C {
+                acc[c][r] = s.fma(w, x[c], acc[c][r]);
+            }
+        }
+    }
+    acc.map(|acc| s.sum4(acc))
+}
+
+/// Most rows that [`tiles`] takes.
+pub(in crate::cpu) const MAX_ROWS: usize = 64;
+
+/// Products of at most [`MAX_ROWS`] rows with any number of columns, all of at most one segment; `put(column,
+/// products)` gets those of a column with all rows.
+#[inline(always)]
+pub(in crate::cpu) fn tiles<'a, S: Simd>(
+    s: S,
+    rows: usize,
+    row: impl Fn(usize) -> &'a [f32],
+    columns: usize,
+    column: impl Fn(usize) -> &'a [f32],
+    mut put: impl FnMut(usize, &[f32]),
+) {
+    let rows = rows.min(MAX_ROWS);
+    let mut products = [[0.0; MAX_ROWS]; 6];
+    let mut j = 0;
+    while j < columns {
+        let step = match columns - j {
+            6.. if S::WIDE => 6,
+            3.. => 3,
+            left => left,
+        };
+        let b: [&[f32]; 6] = std::array::from_fn(|c| column((j + c).min(columns - 1)));
+        for i in (0..rows).step_by(ROWS) {
+            // At the end the last row stands in for those that are missing.
+            let a = std::array::from_fn(|r| row((i + r).min(rows - 1)));
+            match step {
+                6 => keep(i, tile::<S, 6>(s, a, b), &mut products),
+                3 => keep(i, tile::<S, 3>(s, a, [b[0], b[1], b[2]]), &mut products),
+                2 => keep(i, tile::<S, 2>(s, a, [b[0], b[1]]), &mut products),
+                _ => keep(i, tile::<S, 1>(s, a, [b[0]]), &mut products),
+            }
+        }
+        for (c, products) in products[..step].iter().enumerate() {
+            put(j + c, &products[..rows]);
+        }
+        j += step;
+    }
+}
+
+/// Puts the products of four rows, from row `i` on, to those of their columns.
+#[inline(always)]
+fn keep<const C: usize>(i: usize, tile: [[f32; ROWS]; C], products: &mut [[f32; MAX_ROWS]; 6]) {
+    for (to, from) in products.iter_mut().zip(tile) {
+        if let Some(to) = to[i..].first_chunk_mut() {
+            *to = from;
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! Host memory as device memory: allocations of our own and memory maps, reached through pointers.
+//!
+//! # Protocol
+//!
+//! The bytes live outside of any Rust reference that outlasts a call. Whoever touches them
+//!
+//! 1. passes the memory's [`Gate`] with the access that is wanted, and keeps it until done ([`Held`]);
+//! 2. stays within the memory (ranges are checked here, or by [`HostMemory::window`] when a program is prepared);
+//! 3. never writes to a memory map (refused here and in [`HostMemory::window`]).
+//!
+//! So a writer is alone with the bytes, and readers meet no writer. Within a program's run the threads of the pool
+//! share the program's access; how they divide an output among themselves is the business of [`super::window`].
+
+use super::gate::{Access, Gate};
+use super::window::Window;
+use super::{NAME, SharedStats};
+use crate::backend::{Buffer, DeviceMemory};
+use crate::error::{Error, Phase, Result};
+use crate::mapped::MappedBytes;
+use crate::tensor::Tensor;
+use std::alloc::Layout;
+use std::any::Any;
+use std::ptr::NonNull;
+use std::time::{Duration, Instant};
+
+/// Alignment in bytes of allocations: a cache line, and the widest vector.
+pub(super) const ALIGNMENT: usize = 64;
+
+/// Memory of the `cpu` backend.
+#[derive(Debug)]
+pub(super) struct HostMemory {
+    bytes: Bytes,
+    gate: Gate,
+}
+
+#[derive(Debug)]
+enum Bytes {
+    Own(Allocation),
+    Mapped(MappedBytes),
+}
+
+/// Zeroed memory from the allocator.
+#[derive(Debug)]
+struct Allocation {
+    at: NonNull<u8>,
+    layout: Layout,
+    len: usize,
+    stats: SharedStats,
+}
+
+// SAFETY: the pointer owns its memory like a Box; all access follows the protocol of this module.
+unsafe impl Send for Allocation {}
+// SAFETY: as above; concurrent accesses are excluded by the gate.
+unsafe impl Sync for Allocation {}
+
+impl Allocation {
+    fn new(len: usize, stats: SharedStats) -> Option<Allocation> {
+        let layout = Layout::from_size_align(len.max(1), ALIGNMENT).ok()?;
+        // SAFETY: the layout has a size of at least one byte.
+        let at = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })?;
+        stats.change(|s| {
+            s.driver_allocations += 1;
+            s.allocated_bytes += len as u64;
+        });
+        Some(Allocation { at, layout, len, stats })
+    }
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout in `new`, and freed only here.
+        unsafe { std::alloc::dealloc(self.at.as_ptr(), self.layout) };
+        self.stats.change(|s| s.allocated_bytes = s.allocated_bytes.saturating_sub(self.len as u64));
+    }
+}
+
+impl DeviceMemory for HostMemory {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl HostMemory {
+    /// Zeroed memory, aligned to [`ALIGNMENT`].
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] if the allocator has none.
+    pub(super) fn allocate(bytes: usize, stats: &SharedStats) -> Result<HostMemory> {
+        let own = Allocation::new(bytes, stats.clone()).ok_or_else(|| Error::OutOfMemory {
+            backend: NAME.into(),
+            asked: bytes as u64,
+            free: super::host::available_memory(),
+            heap: "host memory".into(),
+        })?;
+        Ok(HostMemory { bytes: Bytes::Own(own), gate: Gate::default() })
+    }
+
+    /// Bytes of somebody else, for reading only.
+    pub(super) fn mapped(bytes: MappedBytes) -> HostMemory {
+        HostMemory { bytes: Bytes::Mapped(bytes), gate: Gate::default() }
+    }
+
+    /// The memory of a buffer.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if another backend made the buffer.
+    pub(super) fn of(buffer: &Buffer) -> Result<&HostMemory> {
+        buffer.downcast().ok_or_else(|| Error::argument("buffer", "belongs to another backend"))
+    }
+
+    /// Size in bytes.
+    pub(super) fn len(&self) -> usize {
+        match &self.bytes {
+            Bytes::Own(own) => own.len,
+            Bytes::Mapped(bytes) => bytes.len(),
+        }
+    }
+
+    /// Whether it may be written.
+    pub(super) fn writable(&self) -> bool {
+        matches!(self.bytes, Bytes::Own(_))
+    }
+
+    /// A tensor's elements at `offset`, if they lie within this memory and are aligned for their type.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] otherwise.
+    pub(super) fn window(&self, offset: usize, tensor: &Tensor) -> Result<Window> {
+        let wrong = |why: String| Error::argument(format!("storage of {}", tensor.describe()), why);
+        let span = checked_span(tensor).ok_or_else(|| wrong("strides of an absurd size".into()))?;
+        self.check(offset, span).map_err(|e| wrong(e.to_string()))?;
+        // SAFETY: within the memory, by the check above.
+        let at = unsafe { self.start().add(offset) };
+        let align = element_alignment(tensor);
+        if !at.as_ptr().addr().is_multiple_of(align) || tensor.nb.iter().any(|nb| !nb.is_multiple_of(align)) {
+            return Err(wrong(format!("address and strides must be multiples of {align} bytes")));
+        }
+        Ok(Window::new(at, span, tensor))
+    }
+
+    /// Copies bytes out.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] outside of the memory, [`Error::Timeout`] if a program keeps the memory.
+    pub(super) fn read(&self, offset: usize, out: &mut [u8], limit: Duration) -> Result<()> {
+        self.check(offset, out.len())?;
+        let _held = Held::one(self, Access::Read, limit, Phase::Readback)?;
+        // SAFETY: the range is within the memory, no writer is inside the gate, and `out` is a reference of its own.
+        unsafe { self.start().add(offset).copy_to_nonoverlapping(NonNull::from(&mut *out).cast(), out.len()) };
+        Ok(())
+    }
+
+    /// Copies bytes in.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] outside of the memory or for a memory map, [`Error::Timeout`] if a program keeps it.
+    pub(super) fn write(&self, offset: usize, data: &[u8], limit: Duration) -> Result<()> {
+        self.check(offset, data.len())?;
+        self.check_writable()?;
+        let _held = Held::one(self, Access::Write, limit, Phase::Upload)?;
+        // SAFETY: the range is within writable memory, and nobody else is inside the gate.
+        unsafe { self.start().add(offset).copy_from_nonoverlapping(NonNull::from(data).cast(), data.len()) };
+        Ok(())
+    }
+
+    /// Copies bytes from one memory to another, or within one. The ranges must not overlap.
+    ///
+    /// # Errors
+    /// As [`HostMemory::read`] and [`HostMemory::write`]; [`Error::InvalidArgument`] for ranges that overlap.
+    pub(super) fn copy(from: (&Self, usize), to: (&Self, usize), bytes: usize, limit: Duration) -> Result<()> {
+        from.0.check(from.1, bytes)?;
+        to.0.check(to.1, bytes)?;
+        to.0.check_writable()?;
+        let same = std::ptr::eq(from.0, to.0);
+        if same && from.1.abs_diff(to.1) < bytes {
+            return Err(Error::argument("copy", "the ranges overlap"));
+        }
+        let mut wanted = vec![(to.0, Access::Write)];
+        if !same {
+            wanted.push((from.0, Access::Read));
+            wanted.sort_by_key(|(memory, _)| std::ptr::from_ref::<HostMemory>(memory).addr());
+        }
+        let until = Instant::now() + limit;
+        let mut held = Vec::new();
+        for (memory, access) in wanted {
+            held.push(Held::one(memory, access, until.saturating_duration_since(Instant::now()), Phase::Upload)?);
+        }
+        // SAFETY: both ranges are within their memories and do not overlap, and both gates are held.
+        unsafe { from.0.start().add(from.1).copy_to_nonoverlapping(to.0.start().add(to.1), bytes) };
+        Ok(())
+    }
+
+    /// An error if it is a memory map.
+    pub(super) fn check_writable(&self) -> Result<()> {
+        if self.writable() {
+            return Ok(());
+        }
+        Err(Error::argument("buffer", "is a memory map and cannot be written"))
+    }
+
+    fn check(&self, offset: usize, len: usize) -> Result<()> {
+        match offset.checked_add(len) {
+            Some(end) if end <= self.len() => Ok(()),
+            _ => Err(Error::argument(
+                "buffer range",
+                format!("{len} bytes at offset {offset} are outside a buffer of {} bytes", self.len()),
+            )),
+        }
+    }
+
+    fn start(&self) -> NonNull<u8> {
+        match &self.bytes {
+            Bytes::Own(own) => own.at,
+            // Only ever read: `window` and `write` refuse to write to a map.
+            Bytes::Mapped(bytes) => NonNull::from(&**bytes).cast(),
+        }
+    }
+}
+
+/// [`Tensor::span_bytes`] without overflow.
+fn checked_span(t: &Tensor) -> Option<usize> {
+    let row = t.ne[0].div_ceil(t.dtype.block());
+    let mut span = row.checked_sub(1)?.checked_mul(t.nb[0])?.checked_add(t.dtype.block_bytes())?;
+    for d in 1..4 {
+        span = t.ne[d].checked_sub(1)?.checked_mul(t.nb[d])?.checked_add(span)?;
+    }
+    isize::try_from(span).ok()?;
+    Some(span)
+}
+
+/// Alignment of the Rust type that kernels read a tensor's elements as: blocks are read as bytes.
+fn element_alignment(t: &Tensor) -> usize {
+    if t.dtype.is_quantized() { 1 } else { t.dtype.block_bytes() }
+}
+
+/// An access that the gate of a memory allowed; it ends with this value.
+#[derive(Debug)]
+pub(super) struct Held<'a> {
+    memory: &'a HostMemory,
+    access: Access,
+}
+
+impl<'a> Held<'a> {
+    /// Passes the gate of a memory.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] after `limit`.
+    pub(super) fn one(memory: &'a HostMemory, access: Access, limit: Duration, phase: Phase) -> Result<Held<'a>> {
+        if memory.gate.enter(access, Instant::now() + limit) {
+            return Ok(Held { memory, access });
+        }
+        Err(Error::Timeout { backend: NAME.into(), phase, node: None, after: limit })
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.memory.gate.leave(self.access);
+    }
+}
+
+/// The memories of a program, with what it does to each of them.
+#[derive(Debug, Default)]
+pub(super) struct MemorySet {
+    /// In the order of addresses, so that two programs never wait for each other.
+    wanted: Vec<(Buffer, Access)>,
+}
+
+impl MemorySet {
+    /// Adds a memory, or asks for more access to one that is there.
+    pub(super) fn add(&mut self, buffer: &Buffer, access: Access) -> Result<()> {
+        let address = |b: &Buffer| HostMemory::of(b).map(|m| std::ptr::from_ref(m).addr()).unwrap_or_default();
+        HostMemory::of(buffer)?;
+        match self.wanted.binary_search_by_key(&address(buffer), |(b, _)| address(b)) {
+            Ok(i) => self.wanted[i].1 = self.wanted[i].1.max(access),
+            Err(i) => self.wanted.insert(i, (buffer.clone(), access)),
+        }
+        Ok(())
+    }
+
+    /// Passes all the gates; they are left when the result is dropped. Allocates nothing.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] after `limit`.
+    pub(super) fn hold(&self, limit: Duration, phase: Phase) -> Result<HeldSet<'_>> {
+        let until = Instant::now() + limit;
+        let mut held = HeldSet { set: self, count: 0 };
+        for (buffer, access) in &self.wanted {
+            if !HostMemory::of(buffer)?.gate.enter(*access, until) {
+                return Err(Error::Timeout { backend: NAME.into(), phase, node: None, after: limit });
+            }
+            held.count += 1;
+        }
+        Ok(held)
+    }
+}
+
+/// The gates of a [`MemorySet`], passed.
+#[derive(Debug)]
+pub(super) struct HeldSet<'a> {
+    set: &'a MemorySet,
+    count: usize,
+}
+
+impl Drop for HeldSet<'_> {
+    fn drop(&mut self) {
+        for (buffer, access) in &self.set.wanted[..self.count] {
+            if let Ok(memory) = HostMemory::of(buffer) {
+                memory.gate.leave(*access);
+            }
+        }
+    }
+}

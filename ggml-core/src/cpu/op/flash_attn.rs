@@ -1,0 +1,314 @@
+//! FLASH_ATTN_EXT.
+
+use super::{Args, Kernel};
+use crate::cpu::dot::float::{MAX_ROWS, tiles};
+use crate::cpu::dot::{self, Weight};
+use crate::cpu::run::Run;
+use crate::cpu::simd::map::{fold, map, zip};
+use crate::cpu::simd::math::{exp, tanh};
+use crate::cpu::simd::{Job, MAX_LANES, Simd, dispatch};
+use crate::cpu::window::{Input, Tile};
+use crate::dtype::DType;
+use crate::op::FlashAttnExt;
+use crate::op::flash_attn::alibi_slope;
+use crate::tensor::Tensor;
+use std::ops::Range;
+
+/// Positions of k and v that are worked on together: their rows stay in the second-level cache.
+const POSITIONS: usize = MAX_ROWS;
+
+/// Queries (heads times tokens) that share the loads of k and v.
+const QUERIES: usize = 16;
+
+/// Attention with online soft-max.
+#[derive(Debug)]
+pub(super) struct FlashAttnKernel {
+    op: FlashAttnExt,
+    half: bool,
+    d: usize,
+    /// Row length of v, filled up to whole vectors.
+    dv: usize,
+}
+
+impl FlashAttnKernel {
+    /// For operands q, k, v and maybe a mask.
+    pub(super) fn new(op: FlashAttnExt, src: &[&Tensor]) -> Result<FlashAttnKernel, String> {
+        let (k, v) = (src[1], src[2]);
+        let half = match k.dtype {
+            DType::F32 => false,
+            DType::F16 => true,
+            other => return Err(format!("no attention with k and v in {other}")),
+        };
+        Ok(FlashAttnKernel { op, half, d: k.ne[0], dv: v.ne[0].next_multiple_of(MAX_LANES) })
+    }
+
+    /// Heads that a task computes: as many of those that share a head of k as queries are taken together, fewer if
+    /// threads would have nothing to do. A divisor of `shared`, so that no task has two heads of k.
+    fn heads(&self, run: &Run<'_>, shared: usize, others: usize) -> usize {
+        let fits = |n: &usize| shared.is_multiple_of(*n) && *n <= QUERIES;
+        let busy = |n: &usize| *n == 1 || others * (shared / n) >= run.threads();
+        (1..=shared).rev().filter(fits).find(busy).unwrap_or(1)
+    }
+}
+
+impl Kernel for FlashAttnKernel {
+    fn local_bytes(&self) -> usize {
+        4 * (POSITIONS * (self.d + self.dv) + QUERIES * (POSITIONS + self.dv))
+    }
+
+    /// A task has some heads and tokens, all of one head of k and v.
+    fn run(&self, run: &Run<'_>, args: Args<'_>) {
+        let Args { src: [Some(q), Some(k), Some(v), mask], mut out, .. } = args else { return };
+        let [dv, heads, tokens, batch] = out.ne();
+        let shared = heads / k.ne()[2];
+        let ns = heads * tokens * batch * k.ne()[1] * (self.d + self.dv) / 16;
+        let heads = self.heads(run, shared, k.ne()[2] * tokens * batch);
+        let tile = [dv, heads, (QUERIES / heads).max(1), 1];
+        out.for_each_tile(run, tile, ns, |tile| {
+            run.local(|local| {
+                let scratch = Scratch::new(self, bytemuck::cast_slice_mut(local));
+                let operands = Operands { q, k, v, mask, head_kv: tile.range(1).start / shared };
+                dispatch(run.detected(), Attention { kernel: self, operands, scratch, tile });
+            });
+        });
+    }
+}
+
+/// Operands of a task.
+#[derive(Clone, Copy)]
+struct Operands<'a> {
+    q: Input<'a>,
+    k: Input<'a>,
+    v: Input<'a>,
+    mask: Option<Input<'a>>,
+    /// The head of k and v.
+    head_kv: usize,
+}
+
+/// A thread's scratch memory.
+struct Scratch<'a> {
+    keys: &'a mut [f32],
+    values: &'a mut [f32],
+    /// Scores, then weights, of a query: [`POSITIONS`] for each.
+    scores: &'a mut [[f32; POSITIONS]],
+    /// Sums of weighted values.
+    sums: &'a mut [f32],
+}
+
+impl<'a> Scratch<'a> {
+    fn new(kernel: &FlashAttnKernel, local: &'a mut [f32]) -> Scratch<'a> {
+        let (keys, local) = local.split_at_mut(POSITIONS * kernel.d);
+        let (values, local) = local.split_at_mut(POSITIONS * kernel.dv);
+        let (scores, sums) = local.split_at_mut(POSITIONS * QUERIES);
+        Scratch { keys, values, scores: scores.as_chunks_mut().0, sums }
+    }
+}
+
+/// A query: a head and a token, and the running maximum and sum of its soft-max.
+#[derive(Clone, Copy)]
+struct Query {
+    head: usize,
+    token: usize,
+    slope: f32,
+    most: f32,
+    sum: f32,
+}
+
+/// One tile.
+struct Attention<'a, 'b> {
+    kernel: &'a FlashAttnKernel,
+    operands: Operands<'a>,
+    scratch: Scratch<'a>,
+    tile: &'a mut Tile<'b>,
+}
+
+impl Job for Attention<'_, '_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(mut self, s: S) {
+        let batch = self.tile.range(3).start;
+        let mut queries = [Query { head: 0, token: 0, slope: 0.0, most: f32::NEG_INFINITY, sum: 0.0 }; QUERIES];
+        let mut count = 0;
+        let bias = f64::from(self.kernel.op.max_bias);
+        for ([head, token, _], query) in self.tile.rows().zip(&mut queries) {
+            let slope = alibi_slope(bias, head, self.tile.extents()[1]) as f32;
+            *query = Query { head, token, slope, ..*query };
+            count += 1;
+        }
+        let queries = &mut queries[..count];
+        self.scratch.sums.fill(0.0);
+        let n_kv = self.operands.k.ne()[1];
+        for first in (0..n_kv).step_by(POSITIONS) {
+            self.positions(s, queries, batch, first..n_kv.min(first + POSITIONS));
+        }
+        for (query, sums) in queries.iter().zip(self.scratch.sums.chunks_exact(self.kernel.dv)) {
+            let row = self.tile.row([query.head, query.token, batch]);
+            // A query that sees nothing gives zeros.
+            let factor = s.splat(if query.most == f32::NEG_INFINITY { 0.0 } else { 1.0 / query.sum });
+            row.copy_from_slice(&sums[..row.len()]);
+            map(s, row, |x| s.mul(x, factor));
+        }
+    }
+}
+
+impl Attention<'_, '_> {
+    /// Adds some positions of k and v to all queries.
+    #[inline(always)]
+    fn positions<S: Simd>(&mut self, s: S, queries: &mut [Query], batch: usize, positions: Range<usize>) {
+        let Operands { q, k, v, mask, head_kv } = self.operands;
+        let (d, dv) = (self.kernel.d, self.kernel.dv);
+        let Scratch { keys, values, scores, sums } = &mut self.scratch;
+        let n = positions.len();
+        if let Some(mask) = &mask {
+            let mut seen = false;
+            for (query, row) in queries.iter().zip(scores.iter_mut()) {
+                let at = [query.token, query.head % mask.ne()[2], batch % mask.ne()[3]];
+                seen |= bias(s, mask, at, positions.clone(), query.slope, row);
+            }
+            // Above the diagonal of a causal mask nothing is left to do.
+            if !seen {
+                return;
+            }
+        }
+        widen(s, self.kernel.half, &k, [head_kv, batch], positions.clone(), keys, d);
+        widen(s, self.kernel.half, &v, [head_kv, batch], positions, values, dv);
+        let row = |i: usize| &keys[i * d..][..d];
+        let column = |j: usize| q.row([queries[j].token, queries[j].head, batch]);
+        let op = &self.kernel.op;
+        tiles(s, n, row, queries.len(), column, |j, products| {
+            score(s, op, mask.is_some(), products, &mut scores[j]);
+        });
+        for ((query, scores), sums) in queries.iter_mut().zip(scores.iter_mut()).zip(sums.chunks_exact_mut(dv)) {
+            soft_max(s, query, scores, sums);
+        }
+        let mut j = 0;
+        while j < queries.len() {
+            let sums = &mut sums[j * dv..];
+            if queries.len() - j >= 4 {
+                weigh::<S, 4>(s, &scores[j..], values, dv, n, sums);
+                j += 4;
+            } else {
+                weigh::<S, 1>(s, &scores[j..], values, dv, n, sums);
+                j += 1;
+            }
+        }
+    }
+}
+
+/// Widens rows of k or v to F32, each filled up to `stride` with zeros.
+#[inline(always)]
+fn widen<S: Simd>(
+    s: S,
+    half: bool,
+    x: &Input<'_>,
+    [head, batch]: [usize; 2],
+    positions: Range<usize>,
+    out: &mut [f32],
+    stride: usize,
+) {
+    for (i, out) in positions.zip(out.chunks_exact_mut(stride)) {
+        let (row, rest) = out.split_at_mut(x.ne()[0]);
+        if half {
+            dot::widen::<S, dot::F16>(s, x.row::<<dot::F16 as Weight>::Block>([i, head, batch]), row);
+        } else {
+            row.copy_from_slice(x.row([i, head, batch]));
+        }
+        rest.fill(0.0);
+    }
+}
+
+/// Writes `slope * mask` for some positions; whether any is not minus infinity. A mask of 0 adds 0 whatever the slope.
+#[inline(always)]
+fn bias<S: Simd>(
+    s: S,
+    mask: &Input<'_>,
+    at: [usize; 3],
+    positions: Range<usize>,
+    slope: f32,
+    out: &mut [f32; POSITIONS],
+) -> bool {
+    let out = &mut out[..positions.len()];
+    if mask.dtype() == DType::F16 {
+        dot::widen::<S, dot::F16>(s, &mask.row(at)[positions], out);
+    } else {
+        out.copy_from_slice(&mask.row(at)[positions]);
+    }
+    let slope = s.splat(slope);
+    map(s, out, |m| s.mul(m, slope));
+    // Not "> minus infinity": a NaN is to be seen.
+    out.iter().any(|&m| m != f32::NEG_INFINITY)
+}
+
+/// Scores of a query from its products: scaled, bounded, plus what `scores` holds if there is a mask. Positions that do
+/// not exist get minus infinity.
+#[inline(always)]
+fn score<S: Simd>(s: S, op: &FlashAttnExt, masked: bool, products: &[f32], scores: &mut [f32; POSITIONS]) {
+    let (seen, unseen) = scores.split_at_mut(products.len());
+    unseen.fill(f32::NEG_INFINITY);
+    if !masked {
+        seen.fill(0.0);
+    }
+    let scale = s.splat(op.scale);
+    if op.logit_softcap == 0.0 {
+        zip(s, seen, products, |bias, x| s.fma(x, scale, bias));
+    } else {
+        let cap = s.splat(op.logit_softcap);
+        zip(s, seen, products, |bias, x| s.fma(cap, tanh(s, s.div(s.mul(x, scale), cap)), bias));
+    }
+}
+
+/// Scores become weights relative to the greatest score so far; what was summed up before is scaled to it.
+#[inline(always)]
+fn soft_max<S: Simd>(s: S, query: &mut Query, scores: &mut [f32; POSITIONS], sums: &mut [f32]) {
+    let least = s.splat(f32::NEG_INFINITY);
+    let most = s.greatest(fold(s, scores, f32::NEG_INFINITY, least, |most, x| s.max(x, most))).max(query.most);
+    if most == f32::NEG_INFINITY {
+        scores.fill(0.0);
+        return;
+    }
+    if query.most < most {
+        let factor = exp(s, s.splat(query.most - most));
+        map(s, sums, |x| s.mul(x, factor));
+        query.sum = s.sum(s.mul(s.splat(query.sum / S::LANES as f32), factor));
+        query.most = most;
+    }
+    let most = s.splat(most);
+    map(s, scores, |x| exp(s, s.sub(x, most)));
+    query.sum += s.sum(fold(s, scores, 0.0, s.splat(0.0), |sum, x| s.add(sum, x)));
+}
+
+/// Adds `n` weighted values to the sums of `R` queries: two vectors of each sum stay in registers.
+#[inline(always)]
+fn weigh<S: Simd, const R: usize>(
+    s: S,
+    weights: &[[f32; POSITIONS]],
+    values: &[f32],
+    dv: usize,
+    n: usize,
+    sums: &mut [f32],
+) {
+    let Some(weights) = weights.first_chunk::<R>() else { return };
+    let n = n.min(POSITIONS);
+    // Checked once, so that the loop needs no checks.
+    assert!(values.len() >= n * dv && sums.len() >= R * dv && dv.is_multiple_of(S::LANES));
+    let pairs = 2 * S::LANES;
+    for at in (0..dv).step_by(pairs) {
+        // The last vector alone is computed twice where their number is odd.
+        let second = if at + pairs <= dv { at + S::LANES } else { at };
+        let mut acc: [[S::F; 2]; R] =
+            std::array::from_fn(|r| [s.load(&sums[r * dv + at..]), s.load(&sums[r * dv + second..])]);
+        for j in 0..n {
+            // SAFETY: `j < n` and a vector at `at` or `second` ends within `dv`, so within `n * dv`.
+            let (a, b) = unsafe { (s.load_at(values, j * dv + at), s.load_at(values, j * dv + second)) };
+            for r in 0..R {
+                let weight = s.splat(weights[r][j]);
+                acc[r] = [s.fma(weight, a, acc[r][0]), s.fma(weight, b, acc[r][1])];
+            }
+        }
+        for r in 0..R {
+            s.store(&mut sums[r * dv + at..], acc[r][0]);
+            s.store(&mut sums[r * dv + second..], acc[r][1]);
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! ROPE.
+
+use super::{Args, Kernel};
+use crate::cpu::run::Run;
+use crate::cpu::simd::math::sin_cos_turns;
+use crate::cpu::simd::{Job, Simd, dispatch};
+use crate::cpu::window::Tile;
+use crate::kernel::rope::{frequency_table, magnitude};
+use crate::op::{Rope, RopeMode};
+
+/// Pairs whose sines and cosines are computed at a time, for all heads of a token.
+const PAIRS: usize = 64;
+
+/// Rotation of pairs.
+#[derive(Debug)]
+pub(super) struct RopeKernel {
+    mode: RopeMode,
+    n_dims: usize,
+    magnitude: f32,
+    /// Turns per position of each pair: high part, low part (see [`crate::kernel::rope`]).
+    table: Box<[f32]>,
+}
+
+impl RopeKernel {
+    /// With the operation's parameters.
+    pub(super) fn new(op: Rope) -> RopeKernel {
+        let table = frequency_table(&op).into();
+        RopeKernel { mode: op.mode, n_dims: op.n_dims, magnitude: magnitude(&op), table }
+    }
+}
+
+impl Kernel for RopeKernel {
+    /// A thread has all heads of some tokens, so that sines and cosines are computed once for each token.
+    fn run(&self, run: &Run<'_>, args: Args<'_>) {
+        let Args { src: [x, Some(positions), factors, _], mut out, .. } = args else { return };
+        let ne = out.ne();
+        let ns = ne.iter().product::<usize>();
+        let tokens = (4096 / (ne[0] * ne[1])).max(1);
+        let factors = factors.as_ref().map(|f| f.row([0, 0, 0]));
+        out.for_each_tile(run, [ne[0], ne[1], tokens, 1], ns, |tile| {
+            if let Some(x) = &x {
+                tile.rows().for_each(|i| tile.row::<f32>(i).copy_from_slice(x.row(i)));
+            }
+            dispatch(run.detected(), Rotate { kernel: self, positions: positions.row([0, 0, 0]), factors, tile });
+        });
+    }
+}
+
+/// One tile in place.
+struct Rotate<'a, 'b> {
+    kernel: &'a RopeKernel,
+    positions: &'a [i32],
+    factors: Option<&'a [f32]>,
+    tile: &'a mut Tile<'b>,
+}
+
+impl Job for Rotate<'_, '_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let kernel = self.kernel;
+        let pairs = kernel.n_dims / 2;
+        let mut sines = [0.0; PAIRS];
+        let mut cosines = [0.0; PAIRS];
+        let [_, heads, tokens, batches] = std::array::from_fn(|d| self.tile.range(d));
+        for t in tokens {
+            for first in (0..pairs).step_by(PAIRS) {
+                let n = PAIRS.min(pairs - first);
+                kernel.turns(s, self.positions[t], self.factors, first, &mut sines[..n], &mut cosines[..n]);
+                for b in batches.clone() {
+                    for h in heads.clone() {
+                        let row = self.tile.row([h, t, b]);
+                        kernel.rotate(row, first, &sines[..n], &cosines[..n]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl RopeKernel {
+    /// Sine and cosine, times the magnitude, of pairs `first ..` at a position.
+    ///
+    /// The fraction of a turn is found as [`crate::kernel::rope`] describes, so that it is exact to F32 at positions
+    /// where the angle itself is not.
+    #[inline(always)]
+    fn turns<S: Simd>(
+        &self,
+        s: S,
+        position: i32,
+        factors: Option<&[f32]>,
+        first: usize,
+        sines: &mut [f32],
+        cosines: &mut [f32],
+    ) {
+        let position = position as f32;
+        let mut turns = [0.0; PAIRS];
+        for (i, turn) in turns[..sines.len()].iter_mut().enumerate() {
+            let (mut high, mut low) = (self.table[2 * (first + i)], self.table[2 * (first + i) + 1]);
+            if let Some(factors) = factors {
+                let factor = factors[first + i];
+                let quotient = high / factor;
+                low = (remainder(quotient, factor, high) + low) / factor;
+                high = quotient;
+            }
+            let product = position * high;
+            let low = -remainder(position, high, product) + position * low;
+            *turn = (product - product.round_ties_even()) + low;
+        }
+        let magnitude = s.splat(self.magnitude);
+        let chunks = sines.chunks_mut(S::LANES).zip(cosines.chunks_mut(S::LANES));
+        for ((sines, cosines), turn) in chunks.zip(turns.chunks(S::LANES)) {
+            let (sin, cos) = sin_cos_turns(s, s.load(turn));
+            s.store_partial(sines, s.mul(sin, magnitude));
+            s.store_partial(cosines, s.mul(cos, magnitude));
+        }
+    }
+
+    /// Rotates pairs `first ..` of a row.
+    #[inline(always)]
+    fn rotate(&self, row: &mut [f32], first: usize, sines: &[f32], cosines: &[f32]) {
+        let turned = |a: f32, b: f32, sin: f32, cos: f32| (a * cos - b * sin, a * sin + b * cos);
+        match self.mode {
+            RopeMode::Normal => {
+                let pairs = row[2 * first..].as_chunks_mut::<2>().0;
+                for ((pair, &sin), &cos) in pairs.iter_mut().zip(sines).zip(cosines) {
+                    (pair[0], pair[1]) = turned(pair[0], pair[1], sin, cos);
+                }
+            }
+            RopeMode::Neox => {
+                let (low, high) = row.split_at_mut(self.n_dims / 2);
+                let pairs = low[first..].iter_mut().zip(&mut high[first..]);
+                for (((a, b), &sin), &cos) in pairs.zip(sines).zip(cosines) {
+                    (*a, *b) = turned(*a, *b, sin, cos);
+                }
+            }
+        }
+    }
+}
+
+/// `c - a * b`, where `c` is the rounded product: in f64 the product of two F32 numbers is exact.
+#[inline(always)]
+fn remainder(a: f32, b: f32, c: f32) -> f32 {
+    (f64::from(c) - f64::from(a) * f64::from(b)) as f32
+}

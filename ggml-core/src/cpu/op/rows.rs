@@ -1,0 +1,154 @@
+//! GET_ROWS and SET_ROWS.
+
+use super::copy::narrow_f16;
+use super::{Args, Kernel};
+use crate::cpu::dot::{self, ForWeight, Weight};
+use crate::cpu::run::Run;
+use crate::cpu::simd::{Job, Simd, dispatch};
+use crate::cpu::window::{Input, Output};
+use crate::dtype::DType;
+use bytemuck::Pod;
+use std::marker::PhantomData;
+
+/// Picks rows and widens them to F32.
+#[derive(Debug)]
+pub(super) struct GetRowsKernel(DType);
+
+impl GetRowsKernel {
+    /// For rows of a type.
+    pub(super) fn new(dtype: DType) -> Result<GetRowsKernel, String> {
+        if dtype == DType::I32 || dot::has_weight(dtype) {
+            return Ok(GetRowsKernel(dtype));
+        }
+        Err(format!("rows of {dtype} cannot be widened"))
+    }
+}
+
+/// An index that lies in `0..rows`.
+fn valid(index: i32, rows: usize) -> Option<usize> {
+    usize::try_from(index).ok().filter(|&i| i < rows)
+}
+
+impl Kernel for GetRowsKernel {
+    fn run(&self, run: &Run<'_>, args: Args<'_>) {
+        let Args { src: [Some(a), Some(ids), ..], out, .. } = args else { return };
+        if self.0 == DType::I32 {
+            pick(run, &a, &ids, out, |row: &[u32], out| out.copy_from_slice(row));
+        } else {
+            dot::with_weight(self.0, Pick { run, a, ids, out });
+        }
+    }
+}
+
+/// GET_ROWS for a type of weights.
+struct Pick<'a, 'b> {
+    run: &'a Run<'b>,
+    a: Input<'a>,
+    ids: Input<'a>,
+    out: Output<'a>,
+}
+
+impl ForWeight for Pick<'_, '_> {
+    type Out = ();
+
+    fn call<W: Weight>(self) {
+        let detected = self.run.detected();
+        pick(self.run, &self.a, &self.ids, self.out, |row: &[W::Block], out| {
+            dispatch(detected, Widen::<W> { row, out: bytemuck::cast_slice_mut(out), weight: PhantomData });
+        });
+    }
+}
+
+/// Writes each row of the result, as 32-bit numbers, with `f` from the row of `a` that is picked; a thread has some rows.
+fn pick<T: Pod>(run: &Run<'_>, a: &Input<'_>, ids: &Input<'_>, mut out: Output<'_>, f: impl Fn(&[T], &mut [u32]) + Sync) {
+    let ne = out.ne();
+    let ns = ne.iter().product::<usize>() / 2;
+    let rows = (4096 / ne[0]).max(1);
+    out.for_each_tile(run, [ne[0], rows, 1, 1], ns, |tile| {
+        for [j, i2, i3] in tile.rows() {
+            let to = tile.row([j, i2, i3]);
+            match valid(ids.at([j, i2, i3, 0]), a.ne()[1]) {
+                Some(index) => f(a.row([index, i2, i3]), to),
+                // All bits zero: 0 in F32 and in I32.
+                None => to.fill(0),
+            }
+        }
+    });
+}
+
+/// A row as stored, to F32.
+struct Widen<'a, W: Weight> {
+    row: &'a [W::Block],
+    out: &'a mut [f32],
+    weight: PhantomData<W>,
+}
+
+impl<W: Weight> Job for Widen<'_, W> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        dot::widen::<S, W>(s, self.row, self.out);
+    }
+}
+
+/// Writes rows.
+#[derive(Debug)]
+pub(super) struct SetRowsKernel {
+    half: bool,
+}
+
+impl SetRowsKernel {
+    /// For a destination of a type.
+    pub(super) fn new(dtype: DType) -> Result<SetRowsKernel, String> {
+        match dtype {
+            DType::F32 | DType::F16 => Ok(SetRowsKernel { half: dtype == DType::F16 }),
+            _ => Err(format!("rows of {dtype} cannot be written")),
+        }
+    }
+}
+
+impl Kernel for SetRowsKernel {
+    fn reads(&self, i: usize) -> bool {
+        i != 0
+    }
+
+    /// One thread: two indices may name the same row, whatever the definition asks for.
+    fn run(&self, run: &Run<'_>, args: Args<'_>) {
+        let Args { src: [_, Some(values), Some(ids), _], mut out, .. } = args else { return };
+        let rows = out.ne()[1];
+        let [_, n_ids, b2, b3] = values.ne();
+        out.for_each_tile(run, out.ne(), 0, |tile| {
+            for i3 in 0..b3 {
+                for i2 in 0..b2 {
+                    for j in 0..n_ids {
+                        let index = ids.at([j, i2 % ids.ne()[1], i3 % ids.ne()[2], 0]);
+                        let Some(index) = valid(index, rows) else { continue };
+                        let x: &[f32] = values.row([j, i2, i3]);
+                        if self.half {
+                            let out = tile.row([index, i2, i3]);
+                            dispatch(run.detected(), Narrow { x, out });
+                        } else {
+                            tile.row([index, i2, i3]).copy_from_slice(x);
+                        }
+                    }
+                }
+            }
+        });
+    }
+}
+
+/// A row of F32, to binary16.
+struct Narrow<'a> {
+    x: &'a [f32],
+    out: &'a mut [u16],
+}
+
+impl Job for Narrow<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        narrow_f16(s, self.x, self.out);
+    }
+}

@@ -1,0 +1,102 @@
+//! SOFT_MAX.
+
+use super::{Args, Kernel};
+use crate::cpu::run::Run;
+use crate::cpu::simd::map::{fold, map};
+use crate::cpu::simd::math::exp;
+use crate::cpu::simd::{Job, Simd, dispatch};
+use crate::cpu::window::Input;
+use crate::dtype::DType;
+use crate::op::SoftMax;
+use crate::op::flash_attn::alibi_slope;
+
+/// `soft_max(scale * x + slope * mask)` of each row.
+#[derive(Debug)]
+pub(super) struct SoftMaxKernel(SoftMax);
+
+impl SoftMaxKernel {
+    /// With the operation's parameters.
+    pub(super) fn new(op: SoftMax) -> SoftMaxKernel {
+        SoftMaxKernel(op)
+    }
+}
+
+impl Kernel for SoftMaxKernel {
+    /// A thread has whole rows.
+    fn run(&self, run: &Run<'_>, args: Args<'_>) {
+        let Args { src: [x, mask, ..], mut out, .. } = args;
+        let ne = out.ne();
+        let ns = 2 * ne.iter().product::<usize>();
+        let rows = (4096 / ne[0]).max(1);
+        out.for_each_tile(run, [ne[0], rows, 1, 1], ns, |tile| {
+            for [i1, i2, i3] in tile.rows() {
+                let row = tile.row([i1, i2, i3]);
+                if let Some(x) = &x {
+                    row.copy_from_slice(x.row([i1, i2, i3]));
+                }
+                let slope = alibi_slope(f64::from(self.0.max_bias), i2, ne[2]) as f32;
+                let mask = mask.as_ref().map(|m| (m, [i1, i2 % m.ne()[2], i3 % m.ne()[3]]));
+                dispatch(run.detected(), SoftMaxRow { row, mask, scale: self.0.scale, slope });
+            }
+        });
+    }
+}
+
+/// One row in place.
+struct SoftMaxRow<'a> {
+    row: &'a mut [f32],
+    mask: Option<(&'a Input<'a>, [usize; 3])>,
+    scale: f32,
+    slope: f32,
+}
+
+impl Job for SoftMaxRow<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let row = self.row;
+        let scale = s.splat(self.scale);
+        match self.mask {
+            None => map(s, row, |x| s.mul(x, scale)),
+            Some((mask, at)) => scaled_and_biased(s, row, scale, self.slope, mask, at),
+        }
+        let least = s.splat(f32::NEG_INFINITY);
+        let most = s.greatest(fold(s, row, f32::NEG_INFINITY, least, |most, x| s.max(x, most)));
+        if most == f32::NEG_INFINITY {
+            row.fill(0.0);
+            return;
+        }
+        let most = s.splat(most);
+        map(s, row, |x| exp(s, s.sub(x, most)));
+        let sum = s.sum(fold(s, row, 0.0, s.splat(0.0), |sum, x| s.add(sum, x)));
+        let factor = s.splat(1.0 / sum);
+        map(s, row, |x| s.mul(x, factor));
+    }
+}
+
+/// `scale * x + slope * mask`; a mask of 0 adds 0 whatever the slope.
+#[inline(always)]
+fn scaled_and_biased<S: Simd>(s: S, row: &mut [f32], scale: S::F, slope: f32, mask: &Input<'_>, at: [usize; 3]) {
+    let slope = s.splat(slope);
+    let half = mask.dtype() == DType::F16;
+    let (mask16, mask32): (&[u16], &[f32]) = if half { (mask.row(at), &[]) } else { (&[], mask.row(at)) };
+    for (i, chunk) in row.chunks_mut(S::LANES).enumerate() {
+        let first = i * S::LANES;
+        let bias = if half { bias_of(s, &mask16[first..], S::load_f16) } else { bias_of(s, &mask32[first..], S::load) };
+        let x = if chunk.len() == S::LANES { s.load(chunk) } else { s.load_partial(chunk) };
+        let y = s.fma(x, scale, s.mul(slope, bias));
+        if chunk.len() == S::LANES { s.store(chunk, y) } else { s.store_partial(chunk, y) }
+    }
+}
+
+/// A vector of a mask, or its end with zeros above.
+#[inline(always)]
+fn bias_of<S: Simd, T: Copy + Default>(s: S, mask: &[T], load: impl Fn(S, &[T]) -> S::F) -> S::F {
+    if mask.len() >= S::LANES {
+        return load(s, mask);
+    }
+    let mut full = [T::default(); crate::cpu::simd::MAX_LANES];
+    full.iter_mut().zip(mask).for_each(|(to, from)| *to = *from);
+    load(s, &full)
+}

@@ -1,0 +1,314 @@
+//! Prepared graphs.
+
+use super::bind::{Span, Storage};
+use super::gate::Access;
+use super::isa::Detected;
+use super::memory::{HostMemory, MemorySet};
+use super::op::{self, Args, Kernel};
+use super::run::{Line, Run, lines};
+use super::window::Window;
+use super::{NAME, SharedStats};
+use crate::backend::{Bindings, Buffer, PrepareOptions, Program, Timing, Usage};
+use crate::error::{Error, Phase, Result};
+use crate::graph::Graph;
+use crate::phase::{self, Deadlines};
+use crate::plan::Plan;
+use crate::tensor::{Source, Tensor, TensorId};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+/// What all programs of a backend share.
+#[derive(Debug)]
+pub(super) struct Engine {
+    /// Instruction set.
+    pub(super) detected: Detected,
+    /// Number of threads.
+    pub(super) threads: usize,
+    /// The threads, if there are more than the caller's.
+    pub(super) pool: Option<rayon::ThreadPool>,
+    /// Deadlines.
+    pub(super) deadlines: Deadlines,
+    /// Counters.
+    pub(super) stats: SharedStats,
+}
+
+/// A step: a kernel and the addresses of its operands.
+#[derive(Debug)]
+struct Step {
+    node: String,
+    kernel: Box<dyn Kernel>,
+    /// Operands that the kernel reads. `None`: there is none, or its elements are in the output before the step.
+    src: [Option<Window>; 4],
+    out: Window,
+    /// Operands that overlap the output, and the places where the kernel reads them: copied before the step.
+    copies: Vec<(Window, Window)>,
+}
+
+/// What a caller may do with a tensor of the program.
+#[derive(Debug)]
+struct Port {
+    span: Option<Span>,
+    readable: bool,
+    writable: bool,
+    name: String,
+}
+
+/// A graph with every step resolved to a kernel and addresses.
+#[derive(Debug)]
+pub(super) struct CpuProgram {
+    engine: Arc<Engine>,
+    steps: Vec<Step>,
+    /// The memories that the windows of `steps` point into; they live as long as the program.
+    memories: MemorySet,
+    ports: Vec<Port>,
+    shared: Vec<Line>,
+    locals: Vec<Mutex<Vec<Line>>>,
+    stepwise: bool,
+    ran: bool,
+}
+
+impl CpuProgram {
+    /// Chooses kernels, checks and resolves all addresses, and allocates everything that runs need.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a node without a kernel, [`Error::InvalidArgument`] for bindings or plans that do not
+    /// fit the graph, [`Error::OutOfMemory`].
+    pub(super) fn new(
+        engine: Arc<Engine>,
+        graph: &Graph,
+        plan: &Plan,
+        bindings: &Bindings,
+        options: PrepareOptions,
+    ) -> Result<CpuProgram> {
+        let arena = match &bindings.compute {
+            Some(buffer) => buffer.clone(),
+            None => allocate(&engine, plan.arena_bytes)?,
+        };
+        let mut storage = Storage::new(graph, plan, bindings, arena)?;
+        for id in graph.ids().filter(|&id| matches!(graph.tensor(id).source, Source::Weight | Source::State)) {
+            storage.window(id, Access::Read)?;
+        }
+        let mut copies = Copies::default();
+        let mut steps = Vec::with_capacity(plan.steps.len());
+        for &id in &plan.steps {
+            if id.index() >= graph.tensors().len() {
+                return Err(Error::argument("plan", "is for another graph"));
+            }
+            let step = step(&engine, graph, plan, &mut storage, &mut copies, id)?;
+            steps.push(step.ok_or_else(|| Error::argument("plan", "has a step that computes nothing"))?);
+        }
+        copies.place(&engine, graph, &mut storage.memories, &mut steps)?;
+        let shared = steps.iter().map(|s| s.kernel.shared_bytes()).max().unwrap_or(0);
+        let local = steps.iter().map(|s| s.kernel.local_bytes()).max().unwrap_or(0);
+        let ports = graph.ids().map(|id| port(graph, plan, &storage, id)).collect();
+        engine.stats.change(|s| {
+            s.programs += 1;
+            s.recordings += 1;
+            s.pipelines += steps.len() as u64;
+        });
+        Ok(CpuProgram {
+            steps,
+            memories: storage.memories,
+            ports,
+            shared: lines(shared),
+            locals: (0..engine.threads).map(|_| Mutex::new(lines(local))).collect(),
+            stepwise: options.stepwise,
+            ran: false,
+            engine,
+        })
+    }
+
+    fn port(&self, tensor: TensorId) -> Result<&Port> {
+        self.ports.get(tensor.index()).ok_or_else(|| Error::argument("tensor", "is not in the graph"))
+    }
+
+    /// Runs steps in the pool, with all memories held.
+    fn execute(&mut self, which: std::ops::Range<usize>) -> Result<Timing> {
+        let phase = if self.ran { Phase::Compute } else { Phase::FirstCompute };
+        let _span = phase::enter(phase, NAME);
+        let start = Instant::now();
+        let limit = self.engine.deadlines.of(phase);
+        let held = self.memories.hold(limit, phase)?;
+        let run = Run::new(self.engine.detected, self.engine.threads, &self.locals, start + limit);
+        let (steps, shared) = (&self.steps[which], &mut self.shared);
+        let last = match &self.engine.pool {
+            Some(pool) => pool.install(|| all(steps, &run, shared)),
+            None => all(steps, &run, shared),
+        };
+        drop(held);
+        if let Some(step) = last {
+            return Err(Error::Timeout { backend: NAME.into(), phase, node: Some(step.node.clone()), after: limit });
+        }
+        self.engine.stats.change(|s| s.submissions += 1);
+        Ok(Timing { host: start.elapsed(), device: None })
+    }
+}
+
+/// Runs steps in order; the step after which the deadline had passed, if it did.
+fn all<'a>(steps: &'a [Step], run: &Run<'_>, shared: &mut [Line]) -> Option<&'a Step> {
+    steps.iter().find(|step| {
+        step.run(run, shared);
+        run.check_deadline()
+    })
+}
+
+impl Step {
+    fn run(&self, run: &Run<'_>, shared: &mut [Line]) {
+        for (from, to) in &self.copies {
+            // SAFETY: the program holds the gates of all its memories, so nobody else is there; `to` is in a memory
+            // that the program owns for this purpose.
+            unsafe { from.copy_to(to) };
+        }
+        // SAFETY: the windows are within memories that the program keeps and whose gates it holds. Nobody writes to
+        // the operands during this step but the step itself, and its output overlaps none of them (`step`, `Copies`).
+        let src = self.src.map(|window| window.map(|w| unsafe { w.input() }));
+        // SAFETY: as above; the output's memory is writable, which `Storage::window` has checked.
+        let out = unsafe { self.out.output() };
+        self.kernel.run(run, Args { src, out, shared });
+    }
+}
+
+/// Resolves a node.
+fn step(
+    engine: &Engine,
+    graph: &Graph,
+    plan: &Plan,
+    storage: &mut Storage<'_>,
+    copies: &mut Copies,
+    id: TensorId,
+) -> Result<Option<Step>> {
+    let tensor = graph.tensor(id);
+    let Some(op) = tensor.op() else { return Ok(None) };
+    let kernel = op::plan(graph, id, plan.precision, engine.detected).map_err(|reason| Error::Unsupported {
+        backend: NAME.into(),
+        op: op.name(),
+        node: tensor.name.clone(),
+        reason,
+    })?;
+    let Some(kernel) = kernel else { return Ok(None) };
+    let out = storage.window(id, Access::Write)?;
+    let mut src = [None; 4];
+    let mut taken_over = false;
+    let mut staged = Vec::new();
+    for (i, &operand) in tensor.src().iter().enumerate() {
+        let Some(slot) = src.get_mut(i).filter(|_| kernel.reads(i)) else { continue };
+        let window = storage.window(operand, Access::Read)?;
+        if !window.overlaps(&out) {
+            *slot = Some(window);
+        } else if !taken_over && op.definition().in_place().contains(&i) && window.same(&out) {
+            taken_over = true;
+        } else {
+            staged.push((i, operand, window));
+        }
+    }
+    copies.add(staged);
+    Ok(Some(Step { node: tensor.name.clone(), kernel, src, out, copies: Vec::new() }))
+}
+
+/// Operands that overlap the output of their step in another way than the kernel can use. Each is read from a copy, in
+/// one piece of memory that all steps use in turn.
+#[derive(Debug, Default)]
+struct Copies {
+    /// For each step the operands: which one, its tensor, where it is.
+    steps: Vec<Vec<(usize, TensorId, Window)>>,
+}
+
+impl Copies {
+    fn add(&mut self, step: Vec<(usize, TensorId, Window)>) {
+        self.steps.push(step);
+    }
+
+    /// Offset after a copy that begins at `offset`.
+    fn after(offset: usize, window: &Window) -> usize {
+        (offset + window.span()).next_multiple_of(super::memory::ALIGNMENT)
+    }
+
+    /// Allocates the memory, if any step needs it, and gives each operand its place.
+    fn place(&self, engine: &Engine, graph: &Graph, memories: &mut MemorySet, steps: &mut [Step]) -> Result<()> {
+        let bytes = |s: &Vec<(usize, TensorId, Window)>| s.iter().fold(0, |offset, (_, _, w)| Copies::after(offset, w));
+        let most = self.steps.iter().map(bytes).max().unwrap_or(0);
+        if most == 0 {
+            return Ok(());
+        }
+        let buffer = allocate(engine, most)?;
+        memories.add(&buffer, Access::Write)?;
+        let memory = HostMemory::of(&buffer)?;
+        for (step, operands) in steps.iter_mut().zip(&self.steps) {
+            let mut offset = 0;
+            for (i, tensor, from) in operands {
+                let to = memory.window(offset, graph.tensor(*tensor))?;
+                step.copies.push((*from, to));
+                step.src[*i] = Some(to);
+                offset = Copies::after(offset, from);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn allocate(engine: &Engine, bytes: usize) -> Result<Buffer> {
+    Ok(Buffer::new(Arc::new(HostMemory::allocate(bytes, &engine.stats)?), bytes, Usage::Compute))
+}
+
+/// What a caller may do with a tensor.
+fn port(graph: &Graph, plan: &Plan, storage: &Storage<'_>, id: TensorId) -> Port {
+    let tensor: &Tensor = graph.tensor(id);
+    let source = &graph.tensor(tensor.root).source;
+    let kept = plan.debug || graph.outputs().iter().any(|&o| graph.tensor(o).root == tensor.root);
+    let node = matches!(source, Source::Node { .. });
+    Port {
+        span: storage.span(id).ok(),
+        readable: !node || kept,
+        writable: *source == Source::Input || *source == Source::State || node && plan.debug,
+        name: tensor.describe(),
+    }
+}
+
+impl Port {
+    /// The bytes of the tensor, if `allowed` and as many as the caller has.
+    fn span(&self, allowed: bool, verb: &str, len: usize) -> Result<&Span> {
+        let wrong = |why: String| Error::argument(format!("tensor {}", self.name), why);
+        if !allowed {
+            return Err(wrong(format!("cannot be {verb} under this plan")));
+        }
+        let span = self.span.as_ref().ok_or_else(|| wrong("has no contiguous storage".into()))?;
+        if span.bytes != len {
+            return Err(wrong(format!("has {} bytes, not {len}", span.bytes)));
+        }
+        Ok(span)
+    }
+}
+
+impl Program for CpuProgram {
+    fn write(&mut self, tensor: TensorId, data: &[u8]) -> Result<()> {
+        let _span = phase::enter(Phase::Upload, NAME);
+        let port = self.port(tensor)?;
+        let slice = &port.span(port.writable, "written", data.len())?.slice;
+        HostMemory::of(&slice.buffer)?.write(slice.offset, data, self.engine.deadlines.transfer)
+    }
+
+    fn read(&mut self, tensor: TensorId, out: &mut [u8]) -> Result<()> {
+        let _span = phase::enter(Phase::Readback, NAME);
+        let port = self.port(tensor)?;
+        let slice = &port.span(port.readable, "read", out.len())?.slice;
+        HostMemory::of(&slice.buffer)?.read(slice.offset, out, self.engine.deadlines.transfer)
+    }
+
+    fn run(&mut self) -> Result<Timing> {
+        let timing = self.execute(0..self.steps.len())?;
+        self.ran = true;
+        Ok(timing)
+    }
+
+    fn run_step(&mut self, step: usize) -> Result<Timing> {
+        if !self.stepwise {
+            return Err(Error::argument("step", "the program was not prepared to be run step by step"));
+        }
+        if step >= self.steps.len() {
+            return Err(Error::argument("step", format!("{step} is not in the plan")));
+        }
+        let timing = self.execute(step..step + 1)?;
+        self.ran |= step + 1 == self.steps.len();
+        Ok(timing)
+    }
+}

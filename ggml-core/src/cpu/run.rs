@@ -1,0 +1,109 @@
+//! One run of a program: threads, scratch memory, and the time at which it must end.
+
+use super::isa::Detected;
+use rayon::iter::{IndexedParallelIterator, IntoParallelIterator, ParallelIterator};
+use rayon::slice::ParallelSliceMut;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+/// Estimated nanoseconds on one thread below which a step stays there.
+///
+/// Handing work to a thread that is awake costs a few microseconds on the machine where this was chosen, and waking
+/// one that sleeps ten times that.
+const WORTH_NS: usize = 12_000;
+
+/// A cache line of scratch memory.
+#[repr(C, align(64))]
+#[derive(Clone, Copy, Debug, bytemuck::Pod, bytemuck::Zeroable)]
+pub(super) struct Line([u8; 64]);
+
+/// Scratch memory of at least `bytes` bytes.
+pub(super) fn lines(bytes: usize) -> Vec<Line> {
+    vec![Line([0; 64]); bytes.div_ceil(size_of::<Line>())]
+}
+
+/// What every step of a run gets.
+#[derive(Debug)]
+pub(super) struct Run<'a> {
+    detected: Detected,
+    threads: usize,
+    locals: &'a [Mutex<Vec<Line>>],
+    until: Instant,
+    expired: AtomicBool,
+}
+
+impl<'a> Run<'a> {
+    /// A run on `threads` threads of the pool that it is called in; `locals` is scratch memory for each of them.
+    pub(super) fn new(detected: Detected, threads: usize, locals: &'a [Mutex<Vec<Line>>], until: Instant) -> Run<'a> {
+        Run { detected, threads, locals, until, expired: AtomicBool::new(false) }
+    }
+
+    /// The instruction set to dispatch kernels to.
+    pub(super) fn detected(&self) -> Detected {
+        self.detected
+    }
+
+    /// Threads that share the work.
+    pub(super) fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// Whether the deadline has passed; results of the step are incomplete then.
+    pub(super) fn expired(&self) -> bool {
+        self.expired.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether the deadline has passed.
+    pub(super) fn check_deadline(&self) -> bool {
+        if Instant::now() >= self.until {
+            self.expired.store(true, Ordering::Relaxed);
+        }
+        self.expired()
+    }
+
+    /// Calls `f` for every number below `count`, on several threads if `ns`, the estimated time on one thread, is
+    /// worth it. After the deadline nothing more is called.
+    pub(super) fn for_each(&self, count: usize, ns: usize, f: impl Fn(usize) + Sync) {
+        let task = |n: usize| {
+            if !self.expired() {
+                f(n);
+                // A short step ends before anyone would look.
+                if ns > WORTH_NS {
+                    self.check_deadline();
+                }
+            }
+        };
+        if count < 2 || self.threads < 2 || ns < WORTH_NS {
+            (0..count).for_each(task);
+        } else {
+            (0..count).into_par_iter().for_each(task);
+        }
+    }
+
+    /// Calls `f` for every piece of `chunk` lines, as [`Run::for_each`] does.
+    pub(super) fn for_each_chunk(
+        &self,
+        lines: &mut [Line],
+        chunk: usize,
+        ns: usize,
+        f: impl Fn(usize, &mut [Line]) + Sync,
+    ) {
+        let chunk = chunk.max(1);
+        if lines.len() <= chunk || self.threads < 2 || ns < WORTH_NS {
+            lines.chunks_mut(chunk).enumerate().for_each(|(i, lines)| f(i, lines));
+        } else {
+            lines.par_chunks_mut(chunk).enumerate().for_each(|(i, lines)| f(i, lines));
+        }
+    }
+
+    /// The calling thread's scratch memory. A task must not start other tasks while it has it.
+    pub(super) fn local<R>(&self, f: impl FnOnce(&mut [Line]) -> R) -> R {
+        let index = rayon::current_thread_index().unwrap_or(0) % self.locals.len().max(1);
+        match self.locals.get(index) {
+            // Never contended: each thread of the pool has its own, and one program runs in it at a time.
+            Some(local) => f(&mut local.lock().unwrap_or_else(PoisonError::into_inner)),
+            None => f(&mut []),
+        }
+    }
+}

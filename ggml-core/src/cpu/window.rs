@@ -1,0 +1,277 @@
+//! A tensor's elements at an address: what kernels read and write.
+//!
+//! Besides [`super::memory`] and the vector loads of [`super::simd`] and [`super::dot`] this is the only module with
+//! `unsafe` code. Its invariants:
+//!
+//! * A [`Window`] lies within a memory that its program keeps alive, and is aligned for its elements; both were
+//!   checked when the program was prepared.
+//! * [`Input`]s and an [`Output`] are made for one step, while the program holds the gates of all its memories. The
+//!   step's output overlaps none of its inputs: an operand that would overlap is either given to the kernel as being
+//!   in the output already, or is copied elsewhere first (see [`super::bind`]).
+//! * The threads of a step get an output in [`Tile`]s. Tiles are boxes of one grid over the output's indices; no two
+//!   have an index in common, and no two indices an address, or else there is one tile only.
+
+use super::run::Run;
+use crate::dtype::DType;
+use crate::tensor::Tensor;
+use bytemuck::Pod;
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::ptr::NonNull;
+
+/// Where a tensor's elements are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Window {
+    at: NonNull<u8>,
+    span: usize,
+    dtype: DType,
+    ne: [usize; 4],
+    nb: [usize; 4],
+}
+
+// SAFETY: a plain address; what may be done with it is said where `Input` and `Output` are made.
+unsafe impl Send for Window {}
+// SAFETY: as above.
+unsafe impl Sync for Window {}
+
+impl Window {
+    /// The elements of `tensor`, which span `span` bytes from `at`; the caller has checked that they lie within a
+    /// memory and are aligned.
+    pub(super) fn new(at: NonNull<u8>, span: usize, tensor: &Tensor) -> Window {
+        Window { at, span, dtype: tensor.dtype, ne: tensor.ne, nb: tensor.nb }
+    }
+
+    /// Bytes from the first to one past the last.
+    pub(super) fn span(&self) -> usize {
+        self.span
+    }
+
+    /// Whether two windows have addresses in common, gaps counted.
+    pub(super) fn overlaps(&self, other: &Window) -> bool {
+        let (a, b) = (self.at.addr().get(), other.at.addr().get());
+        a < b + other.span && b < a + self.span
+    }
+
+    /// Whether two windows are the same elements at the same addresses.
+    pub(super) fn same(&self, other: &Window) -> bool {
+        let key = |w: &Window| (w.at, w.dtype, w.ne, std::array::from_fn(|d| if w.ne[d] == 1 { 0 } else { w.nb[d] }));
+        let (a, b): ((_, _, _, [usize; 4]), _) = (key(self), key(other));
+        a == b
+    }
+
+    /// Whether different indices are certainly different addresses: sorted by stride, each dimension steps over all
+    /// that lies within it.
+    pub(super) fn injective(&self) -> bool {
+        let mut dims = std::array::from_fn::<_, 4, _>(|d| {
+            let n = if d == 0 { self.ne[0].div_ceil(self.dtype.block()) } else { self.ne[d] };
+            // The stride of a single element is never used.
+            if n > 1 { (self.nb[d], n) } else { (0, 1) }
+        });
+        dims.sort_unstable();
+        let mut inner = self.dtype.block_bytes();
+        dims.into_iter().filter(|&(_, n)| n > 1).all(|(stride, n)| {
+            let steps_over = stride >= inner;
+            inner += (n - 1) * stride;
+            steps_over
+        })
+    }
+
+    /// For reading during a step.
+    ///
+    /// # Safety
+    /// For the whole of `'a` the memory exists, and nobody writes within the window.
+    pub(super) unsafe fn input<'a>(&self) -> Input<'a> {
+        Input { window: *self, life: PhantomData }
+    }
+
+    /// For writing during a step.
+    ///
+    /// # Safety
+    /// For the whole of `'a` the memory exists and is writable, and nobody else reads or writes within the window.
+    pub(super) unsafe fn output<'a>(&self) -> Output<'a> {
+        Output { window: *self, injective: self.injective(), life: PhantomData }
+    }
+
+    /// Copies all bytes, gaps too, to a window of the same span.
+    ///
+    /// # Safety
+    /// Nobody writes within this window, nobody else reads or writes within `to`, both memories exist, and the
+    /// windows do not overlap.
+    pub(super) unsafe fn copy_to(&self, to: &Window) {
+        // SAFETY: the caller's promise; the lesser span is within both.
+        unsafe { self.at.copy_to_nonoverlapping(to.at, self.span.min(to.span)) };
+    }
+
+    fn place(&self, [i0, i1, i2, i3]: [usize; 4]) -> usize {
+        let [n0, n1, n2, n3] = self.ne;
+        assert!(i0 < n0 && i1 < n1 && i2 < n2 && i3 < n3, "a kernel's index is outside of its operand");
+        i0 / self.dtype.block() * self.nb[0] + i1 * self.nb[1] + i2 * self.nb[2] + i3 * self.nb[3]
+    }
+
+    /// Asserts that elements (blocks of block types) are of type `T`.
+    fn assert_type<T: Pod>(&self) {
+        let fits = size_of::<T>() == self.dtype.block_bytes() && self.at.addr().get().is_multiple_of(align_of::<T>());
+        assert!(fits, "a kernel takes its operand for another type");
+    }
+
+    fn rows_contiguous(&self) -> bool {
+        self.nb[0] == self.dtype.block_bytes() || self.ne[0] == self.dtype.block()
+    }
+}
+
+/// An operand of a step.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Input<'a> {
+    window: Window,
+    life: PhantomData<&'a [u8]>,
+}
+
+impl<'a> Input<'a> {
+    /// Extents.
+    pub(super) fn ne(&self) -> [usize; 4] {
+        self.window.ne
+    }
+
+    /// Element type.
+    pub(super) fn dtype(&self) -> DType {
+        self.window.dtype
+    }
+
+    /// Whether the elements of a row lie without gaps.
+    pub(super) fn rows_contiguous(&self) -> bool {
+        self.window.rows_contiguous()
+    }
+
+    /// A row of contiguous elements (blocks of block types).
+    pub(super) fn row<T: Pod>(&self, [i1, i2, i3]: [usize; 3]) -> &'a [T] {
+        self.window.assert_type::<T>();
+        assert!(self.rows_contiguous(), "a kernel takes its operand's rows for contiguous");
+        let at = self.window.place([0, i1, i2, i3]);
+        let blocks = self.window.ne[0] / self.window.dtype.block();
+        // SAFETY: the row is within the window (`place`, and contiguous elements), aligned for `T`, for which any
+        // bytes are a value; nobody writes there during `'a` (the promise of `Window::input`).
+        unsafe { std::slice::from_raw_parts(self.window.at.add(at).cast().as_ptr(), blocks) }
+    }
+
+    /// One element of a plain type.
+    pub(super) fn at<T: Pod>(&self, index: [usize; 4]) -> T {
+        self.window.assert_type::<T>();
+        let at = self.window.place(index);
+        // SAFETY: as in `row`, for one element.
+        unsafe { self.window.at.add(at).cast().read() }
+    }
+
+    /// Copies the elements of a row from `first` on into `out`, whatever their stride. Plain types.
+    pub(super) fn gather<T: Pod>(&self, [i1, i2, i3]: [usize; 3], first: usize, out: &mut [T]) {
+        if out.is_empty() {
+            return;
+        }
+        if self.rows_contiguous() {
+            out.copy_from_slice(&self.row([i1, i2, i3])[first..first + out.len()]);
+            return;
+        }
+        self.window.assert_type::<T>();
+        let start = self.window.place([first, i1, i2, i3]);
+        assert!(self.window.ne[0] - first >= out.len(), "a kernel reads beyond a row");
+        for (i, x) in out.iter_mut().enumerate() {
+            // SAFETY: element `first + i` is in the row, by the assertion above; otherwise as in `row`.
+            *x = unsafe { self.window.at.add(start + i * self.window.nb[0]).cast().read() };
+        }
+    }
+}
+
+/// The result of a step.
+#[derive(Debug)]
+pub(super) struct Output<'a> {
+    window: Window,
+    injective: bool,
+    life: PhantomData<&'a mut [u8]>,
+}
+
+impl Output<'_> {
+    /// Extents.
+    pub(super) fn ne(&self) -> [usize; 4] {
+        self.window.ne
+    }
+
+    /// Whether the elements of a row lie without gaps.
+    pub(super) fn rows_contiguous(&self) -> bool {
+        self.window.rows_contiguous()
+    }
+
+    /// Calls `f` for every tile of a grid, on several threads if that pays. `tile` are the extents of a tile, those at
+    /// the borders are smaller; `ns` is an estimate of the time that all of it takes on one thread. Where the output
+    /// has several indices for one address, there is one tile, and its rows are in the order of their indices.
+    pub(super) fn for_each_tile(&mut self, run: &Run<'_>, tile: [usize; 4], ns: usize, f: impl Fn(&mut Tile<'_>) + Sync) {
+        let ne = self.window.ne;
+        let extents = if self.injective { std::array::from_fn(|d| tile[d].clamp(1, ne[d])) } else { ne };
+        let grid: [usize; 4] = std::array::from_fn(|d| ne[d].div_ceil(extents[d]));
+        let window = self.window;
+        run.for_each(grid.iter().product(), ns, |n| {
+            let mut rest = n;
+            let ranges = std::array::from_fn(|d| {
+                let start = rest % grid[d] * extents[d];
+                rest /= grid[d];
+                start..(start + extents[d]).min(ne[d])
+            });
+            f(&mut Tile { window, ranges, life: PhantomData });
+        });
+    }
+}
+
+/// A part of an output: a box of indices that one thread writes.
+#[derive(Debug)]
+pub(super) struct Tile<'a> {
+    window: Window,
+    ranges: [Range<usize>; 4],
+    life: PhantomData<&'a mut [u8]>,
+}
+
+impl Tile<'_> {
+    /// Extents of the whole result.
+    pub(super) fn extents(&self) -> [usize; 4] {
+        self.window.ne
+    }
+
+    /// Indices in a dimension.
+    pub(super) fn range(&self, d: usize) -> Range<usize> {
+        self.ranges[d].clone()
+    }
+
+    /// The rows of the tile in the order of their indices.
+    pub(super) fn rows(&self) -> impl Iterator<Item = [usize; 3]> + use<> {
+        let [_, r1, r2, r3] = self.ranges.clone();
+        r3.flat_map(move |i3| {
+            let r1 = r1.clone();
+            r2.clone().flat_map(move |i2| r1.clone().map(move |i1| [i1, i2, i3]))
+        })
+    }
+
+    /// The tile's part of a row of contiguous elements. What it holds is what was there before the step.
+    pub(super) fn row<T: Pod>(&mut self, row: [usize; 3]) -> &mut [T] {
+        assert!(self.window.rows_contiguous(), "a kernel takes its result's rows for contiguous");
+        let at = self.place::<T>(row);
+        let len = self.ranges[0].len() / self.window.dtype.block();
+        // SAFETY: within the window and aligned as in `Input::row`. Nobody else has this part of the output: other
+        // tiles have other addresses (the module's invariant), inputs do not overlap it, and this borrows the tile.
+        unsafe { std::slice::from_raw_parts_mut(self.window.at.add(at).cast().as_ptr(), len) }
+    }
+
+    /// Writes the tile's part of a row from the tile's element `first` on, whatever the stride. Plain types.
+    pub(super) fn scatter<T: Pod>(&mut self, row: [usize; 3], first: usize, values: &[T]) {
+        let start = self.place::<T>(row);
+        assert!(first + values.len() <= self.ranges[0].len(), "a kernel writes beyond its tile");
+        for (i, &x) in values.iter().enumerate() {
+            // SAFETY: the element is in the tile's part of the row, by the assertion; otherwise as in `row`.
+            unsafe { self.window.at.add(start + (first + i) * self.window.nb[0]).cast().write(x) };
+        }
+    }
+
+    /// The address of the tile's part of a row.
+    fn place<T: Pod>(&self, [i1, i2, i3]: [usize; 3]) -> usize {
+        self.window.assert_type::<T>();
+        let mine = self.ranges[1].contains(&i1) && self.ranges[2].contains(&i2) && self.ranges[3].contains(&i3);
+        assert!(mine, "a kernel writes to another thread's tile");
+        self.window.place([self.ranges[0].start, i1, i2, i3])
+    }
+}

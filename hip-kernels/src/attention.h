@@ -1,0 +1,85 @@
+// What the kernels of FLASH_ATTN_EXT share.
+//
+// Query rows: the heads that share one head of k and v belong together, because they read the same k and v. So for
+// each such head the rows are numbered token by token, within a token head by head, and a work-group takes a run of
+// them. `splits` pieces of the positions may be computed by different work-groups; each then writes its unnormalised
+// sums and their statistics (largest score, sum of exponentials) to scratch, which `flash_attn_combine` puts together.
+// With one piece the same place is the result itself, normalised. Rows of q, k and v are multiples of 8 long.
+#pragma once
+#include "blocks.h"
+#include "index.h"
+#include "mask.h"
+#include "params.h"
+
+// What group_z stands for: a head of k and v in a batch.
+struct Heads {
+    u32 kv_head, batch, per_kv, rows;
+};
+
+DEVICE Heads heads(const FlashAttnParams &p) {
+    Heads h;
+    h.batch = group_z() / p.kv[1];
+    h.kv_head = group_z() - h.batch * p.kv[1];
+    h.per_kv = p.ne[1] / p.kv[1];
+    h.rows = p.ne[0] * h.per_kv;
+    return h;
+}
+
+struct Query {
+    u32 token, head;
+};
+
+// Query row `row`; rows beyond the last are the last.
+DEVICE Query query(const Heads &h, u32 row) {
+    row = minimum(row, h.rows - 1);
+    u32 token = row / h.per_kv;
+    return {token, h.kv_head * h.per_kv + row - token * h.per_kv};
+}
+
+// Where a query row begins in q, where its mask does after the beginning of the batch's mask (less than 2^32 elements:
+// the host checks that), and the number of its row in the result.
+DEVICE u64 query_offset(const FlashAttnParams &p, const Heads &h, Query q) {
+    return row_offset(p.off[0], p.nbq, q.token, q.head, h.batch);
+}
+DEVICE u64 mask_of_batch(const FlashAttnParams &p, const Heads &h) {
+    return p.off[3] + (u64)(h.batch % p.mask_ne[1]) * p.nbm[2];
+}
+DEVICE u32 mask_of_row(const FlashAttnParams &p, Query q) {
+    return q.token * p.nbm[0] + q.head % p.mask_ne[0] * p.nbm[1];
+}
+DEVICE u64 result_row(const FlashAttnParams &p, const Heads &h, Query q) {
+    return ((u64)h.batch * p.ne[0] + q.token) * p.ne[1] + q.head;
+}
+
+// Positions that a work-group of the tile kernels takes: all of them, unless there are many and the query rows alone
+// give too few work-groups to fill a device. `tile_span` in the host's flash_attn.rs is the same rule.
+#define TILE_ROWS 32u
+DEVICE u32 tile_span(const FlashAttnParams &p, u32 rows) {
+    u32 groups = (rows + TILE_ROWS - 1) / TILE_ROWS * p.kv[1] * p.ne[2];
+    return groups < 256 && p.kv[0] > 1024 ? 1024 : p.kv[0];
+}
+
+// From products to scores, before the mask: scale * x, or cap * tanh(scale * x / cap) = cap - 2 cap / (e^(2 scale x /
+// cap) + 1), whose error of some 1e-7 cap is one of the scores, not of their differences from the largest.
+struct Scores {
+    float scale, cap, exponent;
+    __attribute__((device, always_inline)) float of(float product) const {
+        if (cap == 0.0f) return product * scale;
+        return cap - 2.0f * cap * reciprocal_hw(exp2_hw(product * exponent) + 1.0f);
+    }
+};
+
+DEVICE Scores scores(const FlashAttnParams &p) {
+    float cap = p.logit_softcap;
+    return {p.scale, cap, cap == 0.0f ? 0.0f : p.scale * (2.0f * LOG2_E) / cap};
+}
+
+// Eight elements of a row whose length is a multiple of 8; zeros behind its end.
+template <class W> DEVICE typename W::Raw fetch_eight(const u8 *row, u32 k, u32 end) {
+    typename W::Raw raw = {};
+    if (k < end) raw = W::fetch(row, k);
+    return raw;
+}
+
+// e^(s - max), 0 for a score of minus infinity whatever the maximum is.
+DEVICE float weight(float s, float max) { return s > -infinity() ? exp_fast(s - max) : 0.0f; }

@@ -1,0 +1,151 @@
+// FLASH_ATTN_EXT for few query rows (decoding): limited by the reading of k and v.
+//
+// A work-group of 128 threads takes SPAN positions and G query rows that share them, so that a single token of a long
+// context fills the device, and k and v are read once for all G heads of a group. D is the longer of the rows of k and
+// v, rounded up; D / 8 lanes hold one row, eight elements each (16 or 32 bytes a lane, a row one run of memory).
+//
+//   1. Positions that the mask hides from all G rows end the work-group before k or v are touched.
+//   2. Scores: each set of lanes takes every (128 * 8 / D)-th position, four of them in flight; products are summed
+//      over the lanes by DPP and go to LDS.
+//   3. Soft-max: one position a thread. All scores are there, so nothing is rescaled later.
+//   4. Weighted sum of v: as in 2, with G x 8 sums a lane, which are then added over the sets through LDS.
+//
+// LDS: 512 G bytes of scores and 4 to 8 KiB of sums.
+#pragma once
+#include "attention.h"
+
+#define SPLIT_THREADS 128
+#define SPAN 128u
+#define IN_FLIGHT 4
+
+template <int D, int G> struct AttentionShared {
+    static constexpr int AT_ONCE = G < 2 ? G : 2;
+    float score[SPAN * G];
+    float part[AT_ONCE * SPLIT_THREADS * 8];
+    float scratch[3 * G * (SPLIT_THREADS / WAVE)];
+};
+
+// Reduces one value for each query row over the work-group; `scratch` as for group_reduce.
+template <class OP, int G> DEVICE void rows_reduce(float *x, float *scratch) {
+    constexpr int WAVES = SPLIT_THREADS / WAVE;
+    UNROLL for (int g = 0; g < G; g++) x[g] = wave_reduce<OP>(x[g]);
+    if (lane_id() == 0) {
+        UNROLL for (int g = 0; g < G; g++) scratch[wave_id() * G + g] = x[g];
+    }
+    barrier();
+    UNROLL for (int g = 0; g < G; g++) {
+        x[g] = scratch[g];
+        UNROLL for (int w = 1; w < WAVES; w++) x[g] = OP::of(x[g], scratch[w * G + g]);
+    }
+}
+
+template <class KV, int D, int G>
+DEVICE void attention_split(const float *q, const u8 *k, const u8 *v, const void *mask, float *out, float *stats, const FlashAttnParams &p, AttentionShared<D, G> *shared) {
+    constexpr u32 LANES = D / 8, SETS = SPLIT_THREADS / LANES;
+    Heads h = heads(p);
+    u32 thread = thread_id(), part = thread % LANES, set = thread / LANES;
+    u32 begin = group_x() * SPAN, count = minimum(SPAN, p.kv[0] - begin), splits = (p.kv[0] + SPAN - 1) / SPAN;
+    u32 row0 = group_y() * G;
+    Query rows[G];
+    UNROLL for (int g = 0; g < G; g++) rows[g] = query(h, row0 + g);
+
+    // 1. The mask of this thread's position.
+    float bias[G], seen[1] = {-infinity()};
+    u64 mask0 = mask_of_batch(p, h) + begin + minimum(thread, count - 1);
+    UNROLL for (int g = 0; g < G; g++) {
+        float slope = alibi_slope(p.max_bias, rows[g].head, p.heads_log2);
+        bias[g] = slope * mask_at(mask, p.mask_type, mask0 + mask_of_row(p, rows[g]));
+        if (thread >= count) bias[g] = -infinity();
+        seen[0] = larger(seen[0], bias[g]);
+    }
+    rows_reduce<Max, 1>(seen, shared->scratch);
+    bool hidden = !(seen[0] > -infinity());
+
+    float max[G], sum[G];
+    UNROLL for (int g = 0; g < G; g++) {
+        max[g] = -infinity();
+        sum[g] = 0.0f;
+    }
+    if (!hidden) {
+        // 2. Scores.
+        float x[G][8];
+        UNROLL for (int g = 0; g < G; g++) {
+            const u8 *row = (const u8 *)(q + query_offset(p, h, rows[g]));
+            WeightF32::decode(fetch_eight<WeightF32>(row, part * 8, p.d[0]), x[g]);
+        }
+        k += row_offset(p.off[1], p.nbk, begin, h.kv_head, h.batch) * KV::BYTES;
+        NO_UNROLL for (u32 j = set; j < SPAN; j += IN_FLIGHT * SETS) {
+            typename KV::Raw raw[IN_FLIGHT];
+            UNROLL for (u32 i = 0; i < IN_FLIGHT; i++) {
+                const u8 *row = k + (u64)minimum(j + i * SETS, count - 1) * p.nbk[0] * KV::BYTES;
+                raw[i] = fetch_eight<KV>(row, part * 8, p.d[0]);
+            }
+            LOADS_FIRST();
+            UNROLL for (u32 i = 0; i < IN_FLIGHT; i++) {
+                float y[8];
+                KV::decode(raw[i], y);
+                UNROLL for (int g = 0; g < G; g++) {
+                    float s = x[g][0] * y[0];
+                    UNROLL for (int e = 1; e < 8; e++) s = mad(x[g][e], y[e], s);
+                    s = lanes_reduce<Sum, LANES>(s);
+                    if (part == 0) shared->score[(j + i * SETS) * G + g] = s;
+                }
+            }
+        }
+        barrier();
+
+        // 3. Soft-max; the weights take the place of the scores.
+        float s[G];
+        UNROLL for (int g = 0; g < G; g++) max[g] = s[g] = scores(p).of(shared->score[thread * G + g]) + bias[g];
+        rows_reduce<Max, G>(max, shared->scratch + G * (SPLIT_THREADS / WAVE));
+        UNROLL for (int g = 0; g < G; g++) shared->score[thread * G + g] = sum[g] = weight(s[g], max[g]);
+        rows_reduce<Sum, G>(sum, shared->scratch + 2 * G * (SPLIT_THREADS / WAVE));
+    }
+
+    // 4. Weighted sum of v.
+    float total[G][8];
+    UNROLL for (int g = 0; g < G; g++) UNROLL for (int e = 0; e < 8; e++) total[g][e] = 0.0f;
+    if (!hidden) {
+        v += row_offset(p.off[2], p.nbv, begin, h.kv_head, h.batch) * KV::BYTES;
+        NO_UNROLL for (u32 j = set; j < SPAN; j += IN_FLIGHT * SETS) {
+            typename KV::Raw raw[IN_FLIGHT];
+            UNROLL for (u32 i = 0; i < IN_FLIGHT; i++) {
+                const u8 *row = v + (u64)minimum(j + i * SETS, count - 1) * p.nbv[0] * KV::BYTES;
+                raw[i] = fetch_eight<KV>(row, part * 8, p.d[1]);
+            }
+            LOADS_FIRST();
+            UNROLL for (u32 i = 0; i < IN_FLIGHT; i++) {
+                float y[8];
+                KV::decode(raw[i], y);
+                UNROLL for (int g = 0; g < G; g++) {
+                    // Positions beyond the last have the weight 0.
+                    float w = shared->score[(j + i * SETS) * G + g];
+                    UNROLL for (int e = 0; e < 8; e++) total[g][e] = mad(w, y[e], total[g][e]);
+                }
+            }
+        }
+    }
+
+    constexpr int AT_ONCE = AttentionShared<D, G>::AT_ONCE;
+    UNROLL for (int g0 = 0; g0 < G; g0 += AT_ONCE) {
+        if (g0 > 0) barrier();
+        UNROLL for (int g = 0; g < AT_ONCE; g++) UNROLL for (int e = 0; e < 8; e++) {
+            shared->part[(g * SETS + set) * D + part * 8 + e] = total[g0 + g][e];
+        }
+        barrier();
+        UNROLL for (int g = 0; g < AT_ONCE; g++) {
+            if (row0 + g0 + g >= h.rows) continue;
+            u64 row = result_row(p, h, rows[g0 + g]) * splits + group_x();
+            float factor = splits > 1 ? 1.0f : sum[g0 + g] > 0.0f ? 1.0f / sum[g0 + g] : 0.0f;
+            for (u32 c = thread; c < p.d[1]; c += SPLIT_THREADS) {
+                float s = 0.0f;
+                UNROLL for (u32 i = 0; i < SETS; i++) s += shared->part[(g * SETS + i) * D + c];
+                out[row * p.d[1] + c] = s * factor;
+            }
+            if (splits > 1 && thread == 0) {
+                stats[row * 2] = max[g0 + g];
+                stats[row * 2 + 1] = sum[g0 + g];
+            }
+        }
+    }
+}

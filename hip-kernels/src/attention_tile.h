@@ -1,0 +1,164 @@
+// FLASH_ATTN_EXT for many query rows (prompts): limited by arithmetic.
+//
+// A work-group of 128 threads takes 32 query rows and goes through the positions 32 at a time, with a running maximum
+// and sum for each row. Thread (x, y) of 16 x 8 holds the scores of rows 4y .. 4y + 4 and positions x, x + 16, and the
+// sums of the same four rows for columns 4x .. 4x + 4 of each 64: so the maximum of a row is a DPP reduction over 16
+// lanes, and factors for rescaling never leave the registers.
+//
+//   * q, k and v go through LDS in pieces of 32 x 64 F32, rows padded to 68: 16-byte reads of 16 neighbouring rows
+//     then meet no bank conflict. Four elements of 4 + 2 rows make 32 products.
+//   * The weights are written to LDS transposed, over q's piece; one position then is 2 reads for 16 products.
+//   * A tile that the mask hides entirely is left out (half of the work under a causal mask).
+//
+// LDS: 17.4 KiB for any row length and type.
+#pragma once
+#include "attention.h"
+
+#define TILE_THREADS 128
+#define TILE_POSITIONS 32u
+#define PIECE 64u
+#define PITCH 68u
+#define WEIGHT_PITCH 36u
+
+struct TileShared {
+    __attribute__((aligned(16))) float q[TILE_ROWS * PITCH];
+    __attribute__((aligned(16))) float kv[TILE_POSITIONS * PITCH];
+    float seen[2][TILE_THREADS / WAVE];
+};
+
+// Two eights of a row of a piece: columns from, from + 32.
+template <class W> struct PieceOfRow {
+    typename W::Raw raw[2];
+    __attribute__((device, always_inline)) void load(const u8 *row, u32 from, u32 end) {
+        raw[0] = fetch_eight<W>(row, from, end);
+        raw[1] = fetch_eight<W>(row, from + 32, end);
+    }
+    __attribute__((device, always_inline)) void store(float *to) {
+        UNROLL for (int i = 0; i < 2; i++) {
+            float x[8];
+            W::decode(raw[i], x);
+            *(lds_f32x4 *)(to + i * 32) = (lds_f32x4){x[0], x[1], x[2], x[3]};
+            *(lds_f32x4 *)(to + i * 32 + 4) = (lds_f32x4){x[4], x[5], x[6], x[7]};
+        }
+    }
+};
+
+template <class KV, int PIECES>
+DEVICE void attention_tile(const float *q, const u8 *k, const u8 *v, const void *mask, float *out, float *stats, const FlashAttnParams &p, TileShared *shared) {
+    Heads h = heads(p);
+    u32 span = tile_span(p, h.rows);
+    u32 thread = thread_id(), x = thread % 16, y = thread / 16;
+    u32 row0 = group_y() * TILE_ROWS, begin = group_x() * span, end = minimum(begin + span, p.kv[0]);
+    u32 splits = (p.kv[0] + span - 1) / span;
+    // While loading: four threads a row.
+    u32 row = thread / 4, eight = thread % 4 * 8;
+    const u8 *q_row = (const u8 *)(q + query_offset(p, h, query(h, row0 + row)));
+    k += row_offset(p.off[1], p.nbk, 0, h.kv_head, h.batch) * KV::BYTES;
+    v += row_offset(p.off[2], p.nbv, 0, h.kv_head, h.batch) * KV::BYTES;
+
+    u64 mask0 = mask_of_batch(p, h);
+    Scores to_score = scores(p);
+    u32 mask_row[4];
+    float slope[4], max[4], sum[4], total[PIECES][4][4];
+    UNROLL for (int i = 0; i < 4; i++) {
+        Query at = query(h, row0 + y * 4 + i);
+        mask_row[i] = mask_of_row(p, at);
+        slope[i] = alibi_slope(p.max_bias, at.head, p.heads_log2);
+        max[i] = -infinity();
+        sum[i] = 0.0f;
+        UNROLL for (int c = 0; c < PIECES; c++) UNROLL for (int e = 0; e < 4; e++) total[c][i][e] = 0.0f;
+    }
+
+    u32 turn = 0;
+    NO_UNROLL for (u32 base = begin; base < end; base += TILE_POSITIONS, turn ^= 1) {
+        float bias[4][2], seen = -infinity();
+        UNROLL for (u32 j = 0; j < 2; j++) {
+            u32 position = base + x + j * 16;
+            u64 at = mask0 + minimum(position, end - 1);
+            UNROLL for (int i = 0; i < 4; i++) {
+                bias[i][j] = slope[i] * mask_at(mask, p.mask_type, at + mask_row[i]);
+                if (position >= end) bias[i][j] = -infinity();
+                seen = larger(seen, bias[i][j]);
+            }
+        }
+        if (p.mask_type != 0) {
+            seen = group_reduce<Max, TILE_THREADS>(seen, shared->seen[turn]);
+            if (!(seen > -infinity())) continue;
+        }
+
+        float s[4][2] = {{0, 0}, {0, 0}, {0, 0}, {0, 0}};
+        u32 position = minimum(base + row, end - 1);
+        NO_UNROLL for (u32 d = 0; d < p.d[0]; d += PIECE) {
+            PieceOfRow<WeightF32> a;
+            PieceOfRow<KV> b;
+            a.load(q_row, d + eight, p.d[0]);
+            b.load(k + (u64)position * p.nbk[0] * KV::BYTES, d + eight, p.d[0]);
+            barrier();
+            a.store(shared->q + row * PITCH + eight);
+            b.store(shared->kv + row * PITCH + eight);
+            barrier();
+            NO_UNROLL for (u32 e = 0; e < PIECE; e += 4) {
+                lds_f32x4 m[4], n[2];
+                UNROLL for (int i = 0; i < 4; i++) m[i] = *(const lds_f32x4 *)(shared->q + (y * 4 + i) * PITCH + e);
+                UNROLL for (int j = 0; j < 2; j++) n[j] = *(const lds_f32x4 *)(shared->kv + (x + j * 16) * PITCH + e);
+                UNROLL for (int c = 0; c < 4; c++) UNROLL for (int i = 0; i < 4; i++) UNROLL for (int j = 0; j < 2; j++) {
+                    s[i][j] = mad(m[i][c], n[j][c], s[i][j]);
+                }
+            }
+        }
+
+        UNROLL for (int i = 0; i < 4; i++) {
+            UNROLL for (int j = 0; j < 2; j++) s[i][j] = to_score.of(s[i][j]) + bias[i][j];
+            float top = larger(max[i], lanes_reduce<Max, 16>(larger(s[i][0], s[i][1])));
+            float factor = weight(max[i], top);
+            max[i] = top;
+            sum[i] *= factor;
+            UNROLL for (int c = 0; c < PIECES; c++) UNROLL for (int e = 0; e < 4; e++) total[c][i][e] *= factor;
+            UNROLL for (int j = 0; j < 2; j++) {
+                s[i][j] = weight(s[i][j], top);
+                sum[i] += s[i][j];
+            }
+        }
+
+        UNROLL for (int c = 0; c < PIECES; c++) {
+            PieceOfRow<KV> b;
+            b.load(v + (u64)position * p.nbv[0] * KV::BYTES, c * PIECE + eight, p.d[1]);
+            barrier();
+            if (c == 0) {
+                UNROLL for (int j = 0; j < 2; j++) {
+                    *(lds_f32x4 *)(shared->q + (x + j * 16) * WEIGHT_PITCH + y * 4) = (lds_f32x4){s[0][j], s[1][j], s[2][j], s[3][j]};
+                }
+            }
+            b.store(shared->kv + row * PITCH + eight);
+            barrier();
+            _Pragma("unroll 2") for (u32 j = 0; j < TILE_POSITIONS; j++) {
+                lds_f32x4 w = *(const lds_f32x4 *)(shared->q + j * WEIGHT_PITCH + y * 4);
+                lds_f32x4 n = *(const lds_f32x4 *)(shared->kv + j * PITCH + x * 4);
+                UNROLL for (int i = 0; i < 4; i++) UNROLL for (int e = 0; e < 4; e++) {
+                    total[c][i][e] = mad(w[i], n[e], total[c][i][e]);
+                }
+            }
+        }
+    }
+
+    UNROLL for (int i = 0; i < 4; i++) {
+        float all = lanes_reduce<Sum, 16>(sum[i]);
+        if (row0 + y * 4 + i >= h.rows) continue;
+        u64 to = result_row(p, h, query(h, row0 + y * 4 + i)) * splits + group_x();
+        float factor = splits > 1 ? 1.0f : all > 0.0f ? 1.0f / all : 0.0f;
+        UNROLL for (int c = 0; c < PIECES; c++) {
+            u32 column = c * PIECE + x * 4;
+            float *at = out + to * p.d[1] + column;
+            UNROLL for (u32 e = 0; e < 4; e++) total[c][i][e] *= factor;
+            if (column + 4 <= p.d[1]) {
+                *(f32x4 *)at = (f32x4){total[c][i][0], total[c][i][1], total[c][i][2], total[c][i][3]};
+            } else {
+                UNROLL for (u32 e = 0; e < 4; e++) if (column + e < p.d[1]) at[e] = total[c][i][e];
+            }
+        }
+        if (splits > 1 && x == 0) {
+            stats[to * 2] = max[i];
+            stats[to * 2 + 1] = all;
+        }
+    }
+}

@@ -1,0 +1,268 @@
+// What kernels need of a device, from compiler builtins alone: no SDK header, no device library, no C++ library.
+//
+// The same text is compiled by clang for AMD processors (`-x hip -nogpuinc -nogpulib`), by hipcc, by hiprtc, and by
+// clang for PTX (`-x cuda -nocudainc -nocudalib`). Only plain C types are used, because the run-time compilers define
+// nothing else. Options that matter for results are in `hip_kernels::OPTIONS`; the important one is
+// `-ffp-contract=on`: a product and a sum are fused where they stand in one expression, and nowhere else.
+//
+// Unaligned access: AMD's memory path takes loads and stores of up to 16 bytes at any address, in one instruction
+// (the runtime runs processors in their unaligned access mode), so the wide types here claim only the alignment of
+// their elements. For PTX the compiler splits such an access by itself.
+#pragma once
+
+#if defined(__AMDGCN__)
+#define DEVICE_AMD 1
+#elif defined(__NVPTX__)
+#define DEVICE_AMD 0
+#else
+#error "device.h is for AMD and PTX code"
+#endif
+
+typedef unsigned char u8;
+typedef signed char i8;
+typedef unsigned short u16;
+typedef int i32;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef _Float16 f16;
+
+typedef float f32x2 __attribute__((ext_vector_type(2), aligned(4)));
+typedef float f32x4 __attribute__((ext_vector_type(4), aligned(4)));
+typedef u32 u32x2 __attribute__((ext_vector_type(2), aligned(2)));
+typedef u32 u32x4 __attribute__((ext_vector_type(4), aligned(4)));
+typedef u16 u16x4 __attribute__((ext_vector_type(4), aligned(2)));
+typedef u16 u16x8 __attribute__((ext_vector_type(8), aligned(2)));
+// In LDS 16 bytes at once need their full alignment to be one instruction.
+typedef float lds_f32x4 __attribute__((ext_vector_type(4), aligned(16)));
+
+// A function of a kernel. Everything is inlined: there is no stack.
+#define DEVICE static __attribute__((device, always_inline, unused)) inline
+// An array that the work-group shares.
+#define LDS __attribute__((shared))
+#define UNROLL _Pragma("unroll")
+#define NO_UNROLL _Pragma("nounroll")
+
+// A kernel for work-groups of exactly `threads` threads. The exact size matters: without it registers are allocated
+// for 1024 threads. No kernel asks for its block or grid size, so none has hidden arguments.
+#if DEVICE_AMD
+#define KERNEL(threads) \
+    extern "C" __attribute__((global, amdgpu_flat_work_group_size(threads, threads))) void
+#else
+#define KERNEL(threads) extern "C" __attribute__((global, launch_bounds(threads))) void
+#endif
+
+// Threads of a wavefront: what the compiler makes of each processor by default.
+#if defined(__GFX7__) || defined(__GFX8__) || defined(__GFX9__)
+#define WAVE 64
+#else
+#define WAVE 32
+#endif
+
+#if DEVICE_AMD
+DEVICE u32 thread_id() { return __builtin_amdgcn_workitem_id_x(); }
+DEVICE u32 group_x() { return __builtin_amdgcn_workgroup_id_x(); }
+DEVICE u32 group_y() { return __builtin_amdgcn_workgroup_id_y(); }
+DEVICE u32 group_z() { return __builtin_amdgcn_workgroup_id_z(); }
+// A value that is the same in all lanes of a wavefront, in a scalar register.
+DEVICE u32 uniform(u32 x) { return __builtin_amdgcn_readfirstlane(x); }
+#else
+DEVICE u32 thread_id() { return __nvvm_read_ptx_sreg_tid_x(); }
+DEVICE u32 group_x() { return __nvvm_read_ptx_sreg_ctaid_x(); }
+DEVICE u32 group_y() { return __nvvm_read_ptx_sreg_ctaid_y(); }
+DEVICE u32 group_z() { return __nvvm_read_ptx_sreg_ctaid_z(); }
+DEVICE u32 uniform(u32 x) { return x; }
+#endif
+DEVICE u32 lane_id() { return thread_id() % WAVE; }
+DEVICE u32 wave_id() { return uniform(thread_id() / WAVE); }
+
+// Waits for all threads of the work-group; what they wrote to LDS can be read. Global loads stay in flight across it
+// where the compiler knows fences of one address space (clang 19).
+DEVICE void barrier() {
+#if !DEVICE_AMD
+    __nvvm_bar_sync(0);
+#elif __clang_major__ >= 19
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup", "local");
+    __builtin_amdgcn_s_barrier();
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup", "local");
+#else
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+    __builtin_amdgcn_s_barrier();
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
+#endif
+}
+
+// Nothing is moved across this line: loads before it are in flight together when the arithmetic after it begins.
+// Without it the compiler delays loads to save registers, and their latencies add up.
+#if DEVICE_AMD && __has_builtin(__builtin_amdgcn_sched_barrier)
+#define LOADS_FIRST() __builtin_amdgcn_sched_barrier(0)
+#else
+#define LOADS_FIRST() ((void)0)
+#endif
+
+// The offset itself. In a loop it keeps the widening of a lane's 32-bit offset next to the loads that use it, where it
+// is part of their addressing (a scalar base and a 32-bit lane offset); hoisted out, each address would take two more
+// instructions and two registers.
+DEVICE u32 offset_here(u32 x) {
+#if DEVICE_AMD
+    __asm__ volatile("" : "+v"(x));
+#endif
+    return x;
+}
+
+DEVICE u32 minimum(u32 a, u32 b) { return a < b ? a : b; }
+DEVICE float bits_f32(u32 x) { return __builtin_bit_cast(float, x); }
+DEVICE u32 f32_bits(float x) { return __builtin_bit_cast(u32, x); }
+DEVICE float larger(float a, float b) { return __builtin_fmaxf(a, b); }
+DEVICE float infinity() { return __builtin_inff(); }
+
+// a * b + c in the form that is fastest: fused where fused is full rate, else (gfx803) v_mac_f32.
+DEVICE float mad(float a, float b, float c) { return a * b + c; }
+// a * b + c with one rounding.
+DEVICE float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+
+// ---- Conversions ----
+
+DEVICE float f16_to_f32(u16 x) { return (float)__builtin_bit_cast(f16, x); }
+// Nearest, ties to even: the mode that a wavefront starts in.
+DEVICE u16 f32_to_f16(float x) { return __builtin_bit_cast(u16, (f16)x); }
+DEVICE float bf16_to_f32(u16 x) { return bits_f32((u32)x << 16); }
+DEVICE u16 f32_to_bf16(float x) {
+    u32 bits = f32_bits(x);
+    return x != x ? 0x7fc0 : (u16)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+// Signed and unsigned byte `i` of a word as a float: one or two instructions (v_cvt_f32_ubyte<i>).
+DEVICE float i8_to_f32(u32 word, int i) { return (float)((i32)(word << (24 - 8 * i)) >> 24); }
+DEVICE float u8_to_f32(u32 word, int i) { return (float)(word >> (8 * i) & 255); }
+
+// ---- Across the lanes of a wavefront ----
+//
+// All lanes must be active. On AMD the steps within 16 lanes are DPP: a modifier of the addition itself, no LDS and no
+// extra instruction. Lanes 16 apart meet through ds_swizzle (the LDS crossbar, no LDS memory), the halves of a
+// 64-lane wavefront through v_readlane.
+
+#if DEVICE_AMD
+template <int CTRL> DEVICE float dpp(float x) {
+    return bits_f32((u32)__builtin_amdgcn_update_dpp(0, (i32)f32_bits(x), CTRL, 0xf, 0xf, true));
+}
+#define LANES_XOR_1 dpp<0xb1>          // quad_perm [1, 0, 3, 2]
+#define LANES_XOR_2 dpp<0x4e>          // quad_perm [2, 3, 0, 1]
+#define LANES_HALF_MIRROR dpp<0x141>   // 7 - i within 8
+#define LANES_MIRROR dpp<0x140>        // 15 - i within 16
+DEVICE float lanes_xor_16(float x) {
+    return bits_f32((u32)__builtin_amdgcn_ds_swizzle((i32)f32_bits(x), 0x401f));
+}
+DEVICE float from_lane(float x, u32 lane) { return bits_f32((u32)__builtin_amdgcn_readlane((i32)f32_bits(x), lane)); }
+#else
+DEVICE float shuffle_xor(float x, int mask) { return __nvvm_shfl_sync_bfly_f32(0xffffffffu, x, mask, 0x1f); }
+#define LANES_XOR_1(x) shuffle_xor(x, 1)
+#define LANES_XOR_2(x) shuffle_xor(x, 2)
+#define LANES_HALF_MIRROR(x) shuffle_xor(x, 7)
+#define LANES_MIRROR(x) shuffle_xor(x, 15)
+#define lanes_xor_16(x) shuffle_xor(x, 16)
+#endif
+
+struct Sum {
+    DEVICE float of(float a, float b) { return a + b; }
+    static constexpr float ZERO = 0.0f;
+};
+struct Max {
+    DEVICE float of(float a, float b) { return larger(a, b); }
+    static constexpr float ZERO = -__builtin_inff();
+};
+
+// The result of LANES neighbouring lanes (a power of two), in each of them.
+template <class OP, int LANES> DEVICE float lanes_reduce(float x) {
+    if constexpr (LANES >= 2) x = OP::of(x, LANES_XOR_1(x));
+    if constexpr (LANES >= 4) x = OP::of(x, LANES_XOR_2(x));
+    if constexpr (LANES >= 8) x = OP::of(x, LANES_HALF_MIRROR(x));
+    if constexpr (LANES >= 16) x = OP::of(x, LANES_MIRROR(x));
+    if constexpr (LANES >= 32) x = OP::of(x, lanes_xor_16(x));
+#if DEVICE_AMD
+    if constexpr (LANES >= 64) x = OP::of(from_lane(x, 0), from_lane(x, 32));
+#endif
+    return x;
+}
+template <class OP> DEVICE float wave_reduce(float x) { return lanes_reduce<OP, WAVE>(x); }
+
+// The result of all threads of a work-group, in each of them. `scratch` has one element for each wavefront; a barrier
+// must lie between two uses of it.
+template <class OP, int THREADS> DEVICE float group_reduce(float x, float *scratch) {
+    constexpr int WAVES = THREADS / WAVE;
+    x = wave_reduce<OP>(x);
+    if constexpr (WAVES > 1) {
+        if (lane_id() == 0) scratch[wave_id()] = x;
+        barrier();
+        x = scratch[0];
+        UNROLL for (int i = 1; i < WAVES; i++) x = OP::of(x, scratch[i]);
+    }
+    return x;
+}
+
+// ---- Functions ----
+
+// 2^x by the hardware: relative error about 2^-23; results below 2^-126 may be flushed to zero.
+DEVICE float exp2_hw(float x) {
+#if DEVICE_AMD
+    return __builtin_amdgcn_exp2f(x);
+#else
+    return __nvvm_ex2_approx_f(x);
+#endif
+}
+
+// 1 / x by the hardware, to about one unit in the last place.
+DEVICE float reciprocal_hw(float x) {
+#if DEVICE_AMD
+    return __builtin_amdgcn_rcpf(x);
+#else
+    return 1.0f / x;
+#endif
+}
+
+#define LOG2_E 1.44269504088896340736f
+
+// e^x for differences of scores, where an error of 2^-24 |x| is no matter.
+DEVICE float exp_fast(float x) { return exp2_hw(x * LOG2_E); }
+
+// e^x to about two units in the last place over the whole range: x log2(e) in two parts, the fraction through the
+// hardware, the integer into the exponent.
+DEVICE float exp_f32(float x) {
+    float high = x * LOG2_E;
+    float low = fused(x, LOG2_E, -high) + x * 1.925963033500e-8f;
+    float whole = __builtin_rintf(high);
+    // Beyond the range (and for infinities, where `low` is no number) only the whole part counts.
+    float part = high - whole + low;
+    if (!(__builtin_fabsf(high) < 160.0f)) return x < 0.0f ? 0.0f : x > 0.0f ? infinity() : x;
+#if DEVICE_AMD
+    return __builtin_amdgcn_ldexpf(exp2_hw(part), (i32)whole);
+#else
+    return exp2_hw(part) * exp2_hw(whole * 0.5f) * exp2_hw(whole - whole * 0.5f);
+#endif
+}
+
+// erfc(z) for z >= 0: exp(-z^2) times a polynomial in t = 1 / (1 + 0.4 z), fitted to a relative error of 1.9e-8.
+DEVICE float erfc_f32(float z) {
+    float t = 1.0f / mad(0.4f, z, 1.0f);
+    float p = mad(-0.0231027237f, t, 0.163412407f);
+    p = mad(p, t, -0.419163062f);
+    p = mad(p, t, 0.443765585f);
+    p = mad(p, t, -0.200501268f);
+    p = mad(p, t, 0.228453538f);
+    p = mad(p, t, 0.144221478f);
+    p = mad(p, t, 0.211928277f);
+    p = mad(p, t, 0.225295662f);
+    p = mad(p, t, 0.225690123f);
+    return p * t * exp_f32(-z * z);
+}
+
+// Sine and cosine of a number of turns, |turn| not much above 1/2; errors about 1e-7. The nearest quarter of a turn is
+// taken off exactly; polynomials (3e-9) do the eighth that remains.
+DEVICE void sin_cos_turn(float turn, float *sine, float *cosine) {
+    float quarter = __builtin_rintf(turn * 4.0f);
+    float r = fused(quarter, -0.25f, turn), s = r * r;
+    float sn = r * mad(mad(mad(-75.3939507f, s, 81.5923642f), s, -41.3416615f), s, 6.28318529f);
+    float cs = mad(mad(mad(mad(59.2292538f, s, -85.4432366f), s, 64.9393219f), s, -19.7392087f), s, 1.0f);
+    i32 q = (i32)quarter & 3;
+    float a = q & 1 ? cs : sn, b = q & 1 ? sn : cs;
+    *sine = q & 2 ? -a : a;
+    *cosine = (q + 1) & 2 ? -b : b;
+}

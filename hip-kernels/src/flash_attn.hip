@@ -1,0 +1,68 @@
+// FLASH_ATTN_EXT: attention without the matrix of scores in memory. Operands: q, k, v, mask (q again where there is
+// none), sums, statistics; the last two are scratch, or the result twice where the positions are not split.
+//
+// `flash_attn_split_*` for few query rows, `flash_attn_tile_*` for many; see the headers. `flash_attn_combine_*` joins
+// what the pieces of the positions gave. Everything is F32: the soft-max, the products and their sums.
+#include "attention_split.h"
+#include "attention_tile.h"
+
+#define SPLIT(type, KV, D, G) \
+    KERNEL(SPLIT_THREADS) flash_attn_split_##type##_d##D##_g##G(const float *q, const u8 *k, const u8 *v, const void *mask, float *out, float *stats, FlashAttnParams p) { \
+        LDS AttentionShared<D, G> shared; \
+        attention_split<KV, D, G>(q, k, v, mask, out, stats, p, &shared); \
+    }
+#define SPLITS(type, KV, D) SPLIT(type, KV, D, 1) SPLIT(type, KV, D, 4)
+SPLITS(f32, WeightF32, 64)
+SPLITS(f32, WeightF32, 128)
+SPLITS(f32, WeightF32, 256)
+SPLITS(f16, WeightF16, 64)
+SPLITS(f16, WeightF16, 128)
+SPLITS(f16, WeightF16, 256)
+SPLIT(f16, WeightF16, 64, 8)
+SPLIT(f16, WeightF16, 128, 8)
+SPLIT(f16, WeightF16, 256, 8)
+
+#define TILE(type, KV, DV) \
+    KERNEL(TILE_THREADS) flash_attn_tile_##type##_d##DV(const float *q, const u8 *k, const u8 *v, const void *mask, float *out, float *stats, FlashAttnParams p) { \
+        LDS TileShared shared; \
+        attention_tile<KV, DV / 64>(q, k, v, mask, out, stats, p, &shared); \
+    }
+TILE(f32, WeightF32, 64)
+TILE(f32, WeightF32, 128)
+TILE(f32, WeightF32, 256)
+TILE(f16, WeightF16, 64)
+TILE(f16, WeightF16, 128)
+TILE(f16, WeightF16, 256)
+
+#define COMBINE_THREADS 128
+#define MAX_SPLITS 4096u
+
+// group_x: a row of the result. One piece a thread for the weights, then one column a thread; 16 KiB of LDS.
+DEVICE void combine(const float *sums, const float *stats, float *d, const FlashAttnParams &p, u32 span, float *weights, float *scratch) {
+    u32 thread = thread_id(), splits = (p.kv[0] + span - 1) / span;
+    u64 row = group_x();
+    float max = -infinity();
+    for (u32 i = thread; i < splits; i += COMBINE_THREADS) max = larger(max, stats[(row * splits + i) * 2]);
+    max = group_reduce<Max, COMBINE_THREADS>(max, scratch);
+    float sum = 0.0f;
+    for (u32 i = thread; i < splits; i += COMBINE_THREADS) {
+        float w = weight(stats[(row * splits + i) * 2], max);
+        weights[i] = w;
+        sum = mad(w, stats[(row * splits + i) * 2 + 1], sum);
+    }
+    sum = group_reduce<Sum, COMBINE_THREADS>(sum, scratch + COMBINE_THREADS / WAVE);
+    float factor = sum > 0.0f ? 1.0f / sum : 0.0f;
+    for (u32 c = thread; c < p.d[1]; c += COMBINE_THREADS) {
+        float total = 0.0f;
+        _Pragma("unroll 4") for (u32 i = 0; i < splits; i++) total = mad(weights[i], sums[(row * splits + i) * p.d[1] + c], total);
+        d[p.off[4] + row * p.d[1] + c] = total * factor;
+    }
+}
+
+#define COMBINE(name, span) \
+    KERNEL(COMBINE_THREADS) flash_attn_combine_##name(const float *sums, const float *stats, float *d, FlashAttnParams p) { \
+        LDS float weights[MAX_SPLITS], scratch[2 * COMBINE_THREADS / WAVE]; \
+        combine(sums, stats, d, p, span, weights, scratch); \
+    }
+COMBINE(split, SPAN)
+COMBINE(tile, tile_span(p, p.ne[0] * (p.ne[1] / p.kv[1])))

@@ -1,0 +1,56 @@
+// Which thread computes what in kernels that go through rows of elements.
+//
+// A work-group of 256 threads covers a rectangle of a tensor: `width` threads side by side, a power of two that is
+// just enough for a row of `units` pieces (a piece is what one thread does, for instance four elements), and
+// 256 / width rows. So short rows fill the lanes as well as long ones. Long rows take several work-groups. All
+// work-groups are numbered in x (`row_groups` in the host's tuning.rs counts them by the same rule); the one division
+// that finds the rectangle is by a value that the whole work-group shares.
+#pragma once
+#include "device.h"
+
+#define ROW_THREADS 256
+
+struct Piece {
+    // Which piece of the row.
+    u32 unit;
+    // Which row.
+    u32 row;
+};
+
+// The piece of this thread; `row` may lie beyond the last row and `unit` beyond the last piece.
+DEVICE Piece row_piece(u32 units) {
+    u32 log2 = units <= 1 ? 0 : 32 - __builtin_clz(units - 1);
+    log2 = minimum(log2, 8);
+    u32 across = (units + (1u << log2) - 1) >> log2;
+    u32 group = group_x();
+    u32 down = across == 1 ? group : group / across;
+    u32 thread = thread_id();
+    Piece p;
+    p.unit = ((group - down * across) << log2) + (thread & ((1u << log2) - 1));
+    p.row = (down << (8 - log2)) + (thread >> log2);
+    return p;
+}
+
+struct Index {
+    u32 i1, i2, i3;
+};
+
+// The three outer indices of row number `row`.
+DEVICE Index row_index(u32 row, const u32 *ne) {
+    Index i = {row, 0, 0};
+    if (ne[2] * ne[3] > 1) {
+        u32 plane = row / ne[1];
+        i.i1 = row - plane * ne[1];
+        i.i3 = plane / ne[2];
+        i.i2 = plane - i.i3 * ne[2];
+    }
+    return i;
+}
+
+// Where a row begins, in elements: `nb` are the strides of rows and outwards.
+DEVICE u64 row_offset(u32 off, const u32 *nb, u32 i1, u32 i2, u32 i3) {
+    return (u64)off + (u64)i1 * nb[0] + (u64)i2 * nb[1] + (u64)i3 * nb[2];
+}
+
+// i mod n where i < 2^32; mostly n is the full extent (`whole`) or 1.
+DEVICE u32 wrap(u32 i, u32 n, u32 whole) { return n == whole ? i : n == 1 ? 0 : i % n; }

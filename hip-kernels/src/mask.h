@@ -1,0 +1,19 @@
+// Attention masks and ALiBi slopes, for SOFT_MAX and FLASH_ATTN_EXT.
+#pragma once
+#include "device.h"
+
+// Element `i` of a mask of type 1 (F32) or 2 (F16); 0 where there is none (type 0).
+DEVICE float mask_at(const void *mask, u32 type, u64 i) {
+    if (type == 0) return 0.0f;
+    return type == 1 ? ((const float *)mask)[i] : f16_to_f32(((const u16 *)mask)[i]);
+}
+
+// Slope of a head: 1 without bias, else 2^(-max_bias (h + 1) / n) for the first n = 2^floor(log2 heads) heads, and the
+// odd powers of half that exponent for the others.
+DEVICE float alibi_slope(float max_bias, u32 head, u32 heads_log2) {
+    if (!(max_bias > 0.0f)) return 1.0f;
+    float step = -max_bias / (float)heads_log2;
+    float exponent = head < heads_log2 ? step * (float)(head + 1)
+                                       : step * 0.5f * (float)(2 * (head - heads_log2) + 1);
+    return exp2_hw(exponent);
+}

@@ -1,0 +1,112 @@
+// Products with many columns: tiles of the result, the operands through LDS.
+//
+// A work-group computes BM rows of the weights times BN columns; a thread TM x TN of them in registers. Along k it
+// goes in steps of BK elements, of which each thread loads eight neighbours of one or two rows: weights are decoded to
+// F32 on the way into LDS, activations are copied.
+//
+//   * LDS holds both tiles as [k][row], so that the operands of one k are 16-byte reads without bank conflicts:
+//     neighbouring threads read neighbouring rows of the weights, and the same activations (one broadcast).
+//   * Eight values of one row are written to LDS one by one, a line apart. The threads that share a row hold different
+//     eights of k; each group of eight lines is followed by a gap that puts these threads on different banks.
+//   * While a tile is multiplied, the loads of the next one are in flight.
+//   * TM = TN = 4: per k two 16-byte reads for 16 products, LDS and arithmetic in balance; 8 x 8: four reads for 64.
+//
+// Sums are F32, along k in order. The last tiles in each direction read the last row or column again and do not store.
+#pragma once
+#include "mat_vec.h"
+
+template <class W, int BM_, int BN_, int BK_, int TM_, int TN_> struct MatTile {
+    static constexpr u32 BM = BM_, BN = BN_, BK = BK_, TM = TM_, TN = TN_;
+    static constexpr u32 THREADS = BM / TM * (BN / TN);
+    // Threads that share a row while loading, and the gap (in floats) after eight lines of k.
+    static constexpr u32 EIGHTS = BK / 8, GAP = 32 / EIGHTS;
+    static constexpr u32 ROWS = THREADS / EIGHTS;
+    static constexpr u32 A_LOADS = BM / ROWS, B_LOADS = BN / ROWS;
+    static constexpr u32 A_FLOATS = BK * BM + EIGHTS * GAP, B_FLOATS = BK * BN + EIGHTS * GAP;
+    static_assert(BM % ROWS == 0 && BN % ROWS == 0 && ROWS >= 16, "every thread loads whole eights");
+
+    const u8 *a[A_LOADS], *b[B_LOADS];
+    typename W::Raw next_a[A_LOADS];
+    WeightF32::Raw next_b[B_LOADS];
+
+    static __attribute__((device, always_inline)) u32 line(u32 k, u32 width) { return k * width + k / 8 * GAP; }
+
+    // Issues the loads of elements `base + k .. + 8`.
+    __attribute__((device, always_inline)) void load(u32 base, u32 k, u32 end) {
+        u64 skip = (u64)(base / W::BLOCK) * W::BYTES;
+        if (base + BK <= end) {
+            UNROLL for (u32 i = 0; i < A_LOADS; i++) next_a[i] = W::fetch(a[i] + skip, k);
+            UNROLL for (u32 i = 0; i < B_LOADS; i++) next_b[i] = WeightF32::fetch(b[i] + (u64)base * 4, k);
+        } else {
+            UNROLL for (u32 i = 0; i < A_LOADS; i++) next_a[i] = W::fetch_some(a[i] + skip, k, end - base);
+            UNROLL for (u32 i = 0; i < B_LOADS; i++) next_b[i] = WeightF32::fetch_some(b[i] + (u64)base * 4, k, end - base);
+        }
+    }
+
+    // Puts what was loaded into LDS; `row` and `k` are this thread's part.
+    __attribute__((device, always_inline)) void store(float *tile_a, float *tile_b, u32 row, u32 k) {
+        UNROLL for (u32 i = 0; i < A_LOADS; i++) {
+            float x[8];
+            decode_values<W>(next_a[i], x);
+            UNROLL for (u32 j = 0; j < 8; j++) tile_a[line(k, BM) + j * BM + row + i * ROWS] = x[j];
+        }
+        UNROLL for (u32 i = 0; i < B_LOADS; i++) {
+            float x[8];
+            WeightF32::decode(next_b[i], x);
+            UNROLL for (u32 j = 0; j < 8; j++) tile_b[line(k, BN) + j * BN + row + i * ROWS] = x[j];
+        }
+    }
+};
+
+// Products of one line of k. A thread's rows are TM / 4 runs of four, BM / (TM / 4) apart; the same for columns.
+template <class T> DEVICE void multiply(const float *line_a, const float *line_b, u32 m0, u32 n0, float (*sum)[T::TN]) {
+    lds_f32x4 x[T::TM / 4], y[T::TN / 4];
+    UNROLL for (u32 i = 0; i < T::TM / 4; i++) x[i] = *(const lds_f32x4 *)(line_a + m0 + i * (T::BM * 4 / T::TM));
+    UNROLL for (u32 i = 0; i < T::TN / 4; i++) y[i] = *(const lds_f32x4 *)(line_b + n0 + i * (T::BN * 4 / T::TN));
+    UNROLL for (u32 i = 0; i < T::TM; i++) UNROLL for (u32 j = 0; j < T::TN; j++) {
+        sum[i][j] = mad(x[i / 4][i % 4], y[j / 4][j % 4], sum[i][j]);
+    }
+}
+
+// group_x: tiles of rows; group_y: tiles of columns; group_z: planes of the result.
+template <class W, class T> DEVICE void mat_tile(const u8 *a, const float *b, float *d, const MulMatParams &p, float *tile_a, float *tile_b) {
+    u32 thread = thread_id(), row0 = p.first_row + group_x() * T::BM, col0 = group_y() * T::BN;
+    if (row0 >= p.m) return;
+    Plane z = plane(p);
+
+    T t;
+    u32 row = thread / T::EIGHTS, k = thread % T::EIGHTS * 8;
+    UNROLL for (u32 i = 0; i < T::A_LOADS; i++) {
+        t.a[i] = a + row_offset(p.off0, p.nb0, minimum(row0 + row + i * T::ROWS, p.m - 1), z.a2, z.a3) * W::BYTES;
+    }
+    UNROLL for (u32 i = 0; i < T::B_LOADS; i++) {
+        t.b[i] = (const u8 *)(b + row_offset(p.off1, p.nb1, minimum(col0 + row + i * T::ROWS, p.n - 1), z.i2, z.i3));
+    }
+
+    u32 m0 = thread % (T::BM / T::TM) * 4, n0 = thread / (T::BM / T::TM) * 4;
+    float sum[T::TM][T::TN];
+    UNROLL for (u32 i = 0; i < T::TM; i++) UNROLL for (u32 j = 0; j < T::TN; j++) sum[i][j] = 0.0f;
+
+    t.load(0, k, p.k);
+    NO_UNROLL for (u32 base = 0; base < p.k; base += T::BK) {
+        t.store(tile_a, tile_b, row, k);
+        barrier();
+        if (base + T::BK < p.k) t.load(base + T::BK, k, p.k);
+        _Pragma("unroll 8") for (u32 l = 0; l < T::BK; l++) {
+            multiply<T>(tile_a + T::line(l, T::BM), tile_b + T::line(l, T::BN), m0, n0, sum);
+        }
+        barrier();
+    }
+
+    d += row_offset(p.offd, p.nbd, 0, z.i2, z.i3);
+    bool whole = row0 + T::BM <= p.m && col0 + T::BN <= p.n;
+    UNROLL for (u32 j = 0; j < T::TN; j++) UNROLL for (u32 i = 0; i < T::TM; i += 4) {
+        u32 m = row0 + m0 + i / 4 * (T::BM * 4 / T::TM), n = col0 + n0 + j / 4 * (T::BN * 4 / T::TN) + j % 4;
+        float *at = d + (u64)n * p.nbd[0] + m;
+        if (whole) {
+            *(f32x4 *)at = (f32x4){sum[i][j], sum[i + 1][j], sum[i + 2][j], sum[i + 3][j]};
+        } else {
+            UNROLL for (u32 c = 0; c < 4; c++) if (m + c < p.m && n < p.n) at[c] = sum[i + c][j];
+        }
+    }
+}

@@ -1,0 +1,144 @@
+// Products with few columns: the weights are read once, and their bandwidth is the limit.
+//
+// A wavefront computes R rows of the weights times N columns (or shares them with the other wavefronts of its
+// work-group, which then take every SPLIT-th part of the rows: for few long rows). Lane l has elements 8l .. 8l + 8 of
+// each stretch of 8 * WAVE elements:
+//
+//   * weights: one load of 8 to 32 bytes a lane and row straight from the quantised blocks (plus the 2-byte scale,
+//     which four lanes share), so that a wavefront reads one run of memory without gaps; lanes need no block of their
+//     own, so nothing is wasted when rows are short
+//   * activations: 32 bytes a lane and column, used for all R rows; they come from the caches
+//   * with one or two columns two stretches of R rows are in flight at a time: with R = 4 and Q8_0 that is 4 KiB of
+//     weights a wavefront of 64
+//
+// The sum of a lane is kept in F32. One reduction over the lanes at the end, without LDS unless rows are split.
+#pragma once
+#include "blocks.h"
+#include "index.h"
+#include "params.h"
+
+#define VEC_THREADS 128
+// Elements of a row that a wavefront takes at a time, eight a lane.
+#define STRETCH (8u * WAVE)
+
+// Which plane of b and the result, and of the weights, group_z stands for.
+struct Plane {
+    u32 i2, i3, a2, a3;
+};
+
+DEVICE Plane plane(const MulMatParams &p) {
+    Plane z = {0, 0, 0, 0};
+    if (u32 n = group_z()) {
+        z.i3 = n / p.ne2;
+        z.i2 = n - z.i3 * p.ne2;
+        z.a2 = z.i2 / p.r2;
+        z.a3 = z.i3 / p.r3;
+    }
+    return z;
+}
+
+template <class W, int N, int R> struct MatVec {
+    const u8 *row[R];
+    const float *column[N];
+    float sum[R][N];
+
+    // Adds what eight elements give.
+    DEVICE void add(const typename W::Raw &raw, const WeightF32::Raw &b, float bias, float *sum) {
+        float w[8], y[8];
+        W::decode(raw, w);
+        WeightF32::decode(b, y);
+        if constexpr (W::BLOCK == 1) {
+            UNROLL for (int j = 0; j < 8; j++) *sum = mad(w[j], y[j], *sum);
+        } else {
+            float s = w[0] * y[0];
+            UNROLL for (int j = 1; j < 8; j++) s = mad(w[j], y[j], s);
+            *sum = mad(W::factor(raw), s - bias, *sum);
+        }
+    }
+
+    // Elements base + k .. base + k + 8, for each of COUNT stretches; `base` is the same in all lanes and a multiple of
+    // the block, so that it goes into scalar registers and the offsets of a lane never change.
+    template <int COUNT> __attribute__((device, always_inline)) void eight(u32 base, u32 k) {
+        typename W::Raw a[COUNT][R];
+        WeightF32::Raw b[COUNT][N];
+        k = offset_here(k);
+        UNROLL for (int i = 0; i < COUNT; i++) {
+            u32 at = base + i * STRETCH;
+            UNROLL for (int r = 0; r < R; r++) a[i][r] = W::fetch(row[r] + (u64)(at / W::BLOCK) * W::BYTES, k);
+            UNROLL for (int n = 0; n < N; n++) b[i][n] = WeightF32::fetch((const u8 *)(column[n] + at), k);
+        }
+        LOADS_FIRST();
+        UNROLL for (int i = 0; i < COUNT; i++) UNROLL for (int n = 0; n < N; n++) {
+            float bias = 0.0f;
+            if constexpr (W::BIAS != 0.0f) {
+                UNROLL for (int j = 0; j < 4; j++) bias += b[i][n].low[j] + b[i][n].high[j];
+                bias *= W::BIAS;
+            }
+            UNROLL for (int r = 0; r < R; r++) add(a[i][r], b[i][n], bias, &sum[r][n]);
+        }
+    }
+
+    // What is left of rows that are no multiple of 8 long; rows of blocks always are.
+    __attribute__((device, always_inline)) void rest(u32 k, u32 end) {
+        if constexpr (W::BLOCK == 1) {
+            NO_UNROLL for (; k < end; k++) {
+                float w[R];
+                UNROLL for (int r = 0; r < R; r++) w[r] = W::one(row[r], k);
+                UNROLL for (int n = 0; n < N; n++) {
+                    float y = column[n][k];
+                    UNROLL for (int r = 0; r < R; r++) sum[r][n] = mad(w[r], y, sum[r][n]);
+                }
+            }
+        }
+    }
+};
+
+// group_x: groups of rows; group_y: groups of N columns; group_z: planes of the result.
+template <class W, int N, int R, int SPLIT>
+DEVICE void mat_vec(const u8 *a, const float *b, float *d, const MulMatParams &p, float *scratch) {
+    constexpr u32 WAVES = VEC_THREADS / WAVE;
+    // How many stretches are in flight: activations of many columns take the registers.
+    constexpr u32 DEPTH = N <= 2 ? 2 : 1;
+    u32 wave = wave_id(), lane = lane_id();
+    u32 part = SPLIT == 1 ? 0 : wave;
+    u32 row0 = p.first_row + (SPLIT == 1 ? group_x() * WAVES + wave : group_x()) * R, col0 = group_y() * N;
+    if (row0 >= p.m) return;
+    Plane z = plane(p);
+
+    MatVec<W, N, R> t;
+    // Rows and columns beyond the last are computed as the last, and not stored.
+    UNROLL for (int r = 0; r < R; r++) {
+        t.row[r] = a + row_offset(p.off0, p.nb0, minimum(row0 + r, p.m - 1), z.a2, z.a3) * W::BYTES;
+    }
+    UNROLL for (int n = 0; n < N; n++) t.column[n] = b + row_offset(p.off1, p.nb1, minimum(col0 + n, p.n - 1), z.i2, z.i3);
+    UNROLL for (int r = 0; r < R; r++) UNROLL for (int n = 0; n < N; n++) t.sum[r][n] = 0.0f;
+
+    u32 base = part * DEPTH * STRETCH, k = lane * 8;
+    NO_UNROLL for (; base + DEPTH * STRETCH <= p.k; base += SPLIT * DEPTH * STRETCH) t.template eight<DEPTH>(base, k);
+    if (base < p.k) {
+        NO_UNROLL for (; base + k + 8 <= p.k; base += STRETCH) t.template eight<1>(base, k);
+        t.rest(base + k, p.k);
+    }
+
+    UNROLL for (int r = 0; r < R; r++) UNROLL for (int n = 0; n < N; n++) {
+        float s = wave_reduce<Sum>(t.sum[r][n]);
+        if constexpr (SPLIT > 1) {
+            if (lane == 0) scratch[(r * N + n) * SPLIT + part] = s;
+        } else {
+            t.sum[r][n] = s;
+        }
+    }
+    if constexpr (SPLIT > 1) {
+        barrier();
+        UNROLL for (int r = 0; r < R; r++) UNROLL for (int n = 0; n < N; n++) {
+            float s = 0.0f;
+            UNROLL for (int i = 0; i < SPLIT; i++) s += scratch[(r * N + n) * SPLIT + i];
+            t.sum[r][n] = s;
+        }
+    }
+    if (lane != 0 || part != 0) return;
+    d += row_offset(p.offd, p.nbd, 0, z.i2, z.i3);
+    UNROLL for (int n = 0; n < N; n++) UNROLL for (int r = 0; r < R; r++) {
+        if (col0 + n < p.n && row0 + r < p.m) d[(u64)(col0 + n) * p.nbd[0] + row0 + r] = t.sum[r][n];
+    }
+}

@@ -1,0 +1,145 @@
+// The parameters of kernels, passed by value after the operand pointers: the structures of `ggml_core::kernel` field
+// by field (a test compares them). Extents and strides count elements, of weights blocks; `off` fields are 0 where
+// pointers are exact.
+#pragma once
+
+typedef unsigned int u32;
+
+struct BinaryParams {
+    u32 ne[4];
+    u32 ne1[4];
+    u32 nb0[4];
+    u32 nb1[4];
+    u32 nbd[4];
+    u32 off0;
+    u32 off1;
+    u32 offd;
+    u32 op;
+};
+
+struct UnaryParams {
+    u32 ne[4];
+    u32 nb0[4];
+    u32 nbd[4];
+    u32 off0;
+    u32 offd;
+    u32 op;
+    float scale;
+    float bias;
+};
+
+struct GluParams {
+    u32 ne[4];
+    u32 nb0[4];
+    u32 nb1[4];
+    u32 nbd[4];
+    u32 off0;
+    u32 off1;
+    u32 offd;
+    u32 op;
+};
+
+struct NormParams {
+    u32 ne[4];
+    u32 nb0[4];
+    u32 nbd[4];
+    u32 off0;
+    u32 offd;
+    float eps;
+};
+
+struct RopeParams {
+    u32 ne[4];
+    u32 nb0[4];
+    u32 nbd[4];
+    u32 off0;
+    u32 off1;
+    u32 off2;
+    u32 offd;
+    u32 n_dims;
+    u32 neox;
+    u32 has_factors;
+    float magnitude;
+};
+
+struct SoftMaxParams {
+    u32 ne[4];
+    u32 nb0[3];
+    u32 nb1[3];
+    u32 nbd[3];
+    u32 mask_ne[2];
+    u32 off0;
+    u32 off1;
+    u32 offd;
+    u32 mask_type;
+    float scale;
+    float max_bias;
+    u32 heads_log2;
+};
+
+struct CopyParams {
+    u32 ne0[4];
+    u32 ned[4];
+    u32 nb0[4];
+    u32 nbd[4];
+    u32 off0;
+    u32 offd;
+    u32 count;
+};
+
+struct GetRowsParams {
+    u32 ne[4];
+    u32 rows;
+    u32 nb0[3];
+    u32 nb1[3];
+    u32 nbd[3];
+    u32 off0;
+    u32 off1;
+    u32 offd;
+};
+
+struct SetRowsParams {
+    u32 ne[4];
+    u32 rows;
+    u32 ids_ne[2];
+    u32 nb0[3];
+    u32 nb1[3];
+    u32 nbd[3];
+    u32 off0;
+    u32 off1;
+    u32 offd;
+};
+
+struct MulMatParams {
+    u32 m;
+    u32 n;
+    u32 k;
+    u32 ne2;
+    u32 ne3;
+    u32 r2;
+    u32 r3;
+    u32 nb0[3];
+    u32 nb1[3];
+    u32 nbd[3];
+    u32 off0;
+    u32 off1;
+    u32 offd;
+    u32 first_row;
+};
+
+struct FlashAttnParams {
+    u32 d[2];
+    u32 ne[3];
+    u32 kv[2];
+    u32 nbq[3];
+    u32 nbk[3];
+    u32 nbv[3];
+    u32 nbm[3];
+    u32 mask_ne[2];
+    u32 off[5];
+    u32 mask_type;
+    u32 heads_log2;
+    float scale;
+    float max_bias;
+    float logit_softcap;
+};

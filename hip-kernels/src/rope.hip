@@ -1,0 +1,49 @@
+// ROPE: pairs of each row are turned by position times frequency. Operands: x, positions, table, factors, result. The
+// table holds turns per position as high and low part (`ggml_core::kernel::rope`), so that far positions keep the
+// fraction of a turn.
+//
+// A thread turns one pair: two loads, two stores and about 60 arithmetic instructions, which the memory hides. Lanes
+// side by side have neighbouring pairs: of one piece of memory (pairs of neighbours) or of two (halves). A thread
+// beyond the pairs copies two elements. It has read its elements before it writes them, so the result may lie in x.
+#include "index.h"
+#include "params.h"
+
+// Fraction of a turn of pair `pair` at a position. The product is rounded once on purpose and its error recovered.
+DEVICE float turn_of(float position, float high, float low) {
+    float product = position * high;
+    float error = fused(position, high, -product);
+    float whole = __builtin_rintf(product);
+    return (product - whole) + mad(position, low, error);
+}
+
+KERNEL(ROW_THREADS) rope(const float *x, const i32 *positions, const float *table, const float *factors, float *d, RopeParams p) {
+    Piece piece = row_piece((p.ne[0] + 1) / 2);
+    u32 pair = piece.unit;
+    if (pair * 2 >= p.ne[0] || piece.row >= p.ne[1] * p.ne[2] * p.ne[3]) return;
+    Index i = row_index(piece.row, p.ne);
+    x += row_offset(p.off0, p.nb0 + 1, i.i1, i.i2, i.i3);
+    d += row_offset(p.offd, p.nbd + 1, i.i1, i.i2, i.i3);
+
+    if (pair * 2 >= p.n_dims) {
+        u32 j = pair * 2;
+        float first = x[j], second = j + 1 < p.ne[0] ? x[j + 1] : 0.0f;
+        d[j] = first;
+        if (j + 1 < p.ne[0]) d[j + 1] = second;
+        return;
+    }
+    f32x2 turns = *(const f32x2 *)(table + pair * 2);
+    if (p.has_factors) {
+        float factor = factors[p.off2 + pair], quotient = turns[0] / factor;
+        turns[1] = (fused(-quotient, factor, turns[0]) + turns[1]) / factor;
+        turns[0] = quotient;
+    }
+    float sine, cosine;
+    sin_cos_turn(turn_of((float)positions[p.off1 + i.i2], turns[0], turns[1]), &sine, &cosine);
+    sine *= p.magnitude;
+    cosine *= p.magnitude;
+
+    u32 j = p.neox ? pair : pair * 2, step = p.neox ? p.n_dims / 2 : 1;
+    float a = x[j], b = x[j + step];
+    d[j] = a * cosine - b * sine;
+    d[j + step] = a * sine + b * cosine;
+}
