@@ -112,7 +112,8 @@ pub fn open_named(name: &BackendName, options: &OpenOptions) -> Result<Arc<dyn B
         }
         BackendName::Vulkan(device) => {
             let class = |name: &str| {
-                name.parse::<ArchClass>().map_err(|e| Error::argument("Vulkan architecture class", e.to_string()))
+                name.parse::<ArchClass>()
+                    .map_err(|e| Error::argument("Vulkan architecture class", e.to_string()))
             };
             let arch = options.vulkan_arch.as_deref().map(class).transpose()?;
             let options = VulkanOptions {
@@ -128,7 +129,12 @@ pub fn open_named(name: &BackendName, options: &OpenOptions) -> Result<Arc<dyn B
         BackendName::Hip(device) => {
             let base = HipOptions::from_env()?;
             let library = options.hip_library.clone().or(base.library.clone());
-            Arc::new(HipBackend::open(HipOptions { device: device.unwrap_or(0), deadlines, library, ..base })?)
+            Arc::new(HipBackend::open(HipOptions {
+                device: device.unwrap_or(0),
+                deadlines,
+                library,
+                ..base
+            })?)
         }
         BackendName::Null(fault) => {
             let fault = fault.as_deref().map(Fault::parse).transpose()?;

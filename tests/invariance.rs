@@ -71,7 +71,13 @@ fn bind(setup: &Setup, backend: &dyn Backend, shift: usize) -> Bindings {
     bindings
 }
 
-fn prepare(setup: &Setup, backend: &dyn Backend, debug: bool, stepwise: bool, bindings: &Bindings) -> Box<dyn Program> {
+fn prepare(
+    setup: &Setup,
+    backend: &dyn Backend,
+    debug: bool,
+    stepwise: bool,
+    bindings: &Bindings,
+) -> Box<dyn Program> {
     let make = if debug { Plan::debug } else { Plan::new };
     let plan = make(&setup.graph.graph, backend.device().limits.alignment, Precision::Fast).unwrap();
     let mut program =

@@ -55,6 +55,7 @@ pub(crate) fn open(
     let events = RunEvents::open(&mut session, options.device_timing)?;
     let mut info = info(monitor, options, &*driver, &properties);
     info.versions.push(("code objects".into(), kernels.target().unwrap_or("none").into()));
+    info.versions.extend(hip_kernels::compiler().map(|c| ("kernel compiler".into(), c.into())));
     Ok((session, Opened { info, profile, kernels, staging, events }))
 }
 

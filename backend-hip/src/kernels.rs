@@ -4,7 +4,7 @@
 //! is a code object for the target, that it has the kernel, that the kernel takes the arguments that a launch passes,
 //! and that the work-group fits.
 
-use crate::arch::{Profile, Target};
+use crate::arch::{Family, Profile, Target};
 use crate::code_object::{self, CodeObject, KernelInfo};
 use crate::op::{self, Context, Launch, Refusal};
 use crate::thread::lock;
@@ -21,6 +21,11 @@ pub(crate) trait KernelSet: Send + Sync {
 
     /// The launches of a node.
     fn plan(&self, context: &Context<'_>) -> Result<Vec<Launch>, Refusal>;
+
+    /// Why there is no code for a processor, where that is known.
+    fn why_not(&self, _processor: &str) -> Option<String> {
+        None
+    }
 }
 
 /// What was embedded when the crate was built.
@@ -28,15 +33,24 @@ pub(crate) struct Embedded;
 
 impl KernelSet for Embedded {
     fn targets(&self) -> Vec<&'static str> {
-        Vec::new()
+        hip_kernels::targets().to_vec()
     }
 
-    fn code_object(&self, _target: &str, _stem: &str) -> Option<&'static [u8]> {
-        None
+    fn code_object(&self, target: &str, stem: &str) -> Option<&'static [u8]> {
+        hip_kernels::code_object(target, stem)
     }
 
     fn plan(&self, context: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
         op::plan_node(context)
+    }
+
+    fn why_not(&self, processor: &str) -> Option<String> {
+        let refused = hip_kernels::refused().iter().find(|r| r.target == processor);
+        match (hip_kernels::compiler(), refused) {
+            (_, Some(refused)) => Some(format!("the compiler refused it: {}", refused.reason)),
+            (None, None) => Some("no compiler was found when it was built".into()),
+            (Some(_), None) => None,
+        }
     }
 }
 
@@ -86,9 +100,10 @@ impl Kernels {
         }
         let targets = self.set.targets();
         let embedded = if targets.is_empty() { "none".to_string() } else { targets.join(", ") };
+        let why = self.set.why_not(&device.processor).map(|why| format!("; {why}")).unwrap_or_default();
         Some(format!(
-            "no code object for {device} was built in (built in: {embedded}); build the crate hip-kernels with clang 19 \
-             or later, or ROCm's hipcc, and {} in its list of targets",
+            "no code object for {device} was built in (built in: {embedded}{why}); build again with clang 19 or later, \
+             or ROCm's, and DIPTYCH_HIP_TARGETS={} (DIPTYCH_HIP_CLANG names the compiler)",
             device.processor
         ))
     }
@@ -155,9 +170,13 @@ impl Kernel {
         if launch.grid.contains(&0) {
             return refuse("an empty grid".into());
         }
-        let fits = |d: usize| launch.grid[d].checked_mul(launch.block[d]).is_some();
-        let grid = launch.grid[0] < 1 << 31 && launch.grid[1] < 1 << 16 && launch.grid[2] < 1 << 16;
-        if !grid || !(0..3).all(fits) {
+        // AMD counts threads of a dimension in 32 bits; NVIDIA's second and third dimension end at 65,535 work-groups.
+        let most =
+            if profile.family == Family::Nvidia { [1 << 31, 1 << 16, 1 << 16] } else { [1u64 << 32; 3] };
+        let fits = |d: usize| {
+            u64::from(launch.grid[d]) < most[d] && launch.grid[d].checked_mul(launch.block[d]).is_some()
+        };
+        if !(0..3).all(fits) {
             return refuse(format!("a grid of {:?} work-groups is too large", launch.grid));
         }
         let lds = launch.lds_bytes.saturating_add(self.info.as_ref().map_or(0, |i| i.lds_bytes));
@@ -236,7 +255,10 @@ mod tests {
         bad(|l| l.block = [32, 32, 1], "1024 threads, 256 at the most");
         bad(|l| l.block = [u32::MAX; 3], "at the most");
         bad(|l| l.grid[1] = 0, "empty grid");
-        bad(|l| l.grid[2] = 70_000, "too large");
+        bad(|l| l.grid[0] = 1 << 24, "too large");
+        let nvidia = Profile { family: Family::Nvidia, ..profile.clone() };
+        let tall = Launch { grid: [1, 1, 70_000], ..good.clone() };
+        assert!(kernel.accepts(&tall, &profile).is_ok() && kernel.accepts(&tall, &nvidia).is_err());
         bad(|l| l.lds_bytes = u32::MAX, "of LDS");
         assert!(kernels.find("norm", "absent").unwrap_err().0.contains("has no kernel absent"));
         assert!(kernels.find("rope", "rope").unwrap_err().0.contains("rope has no code object for gfx906"));

@@ -1,1 +1,116 @@
-//! Placeholder: the table of tile sizes and rows per work-group, architecture by family of operations.
+//! Tuning: grids and variants of kernels, by family of processors.
+//!
+//! The counts of registers that the choices rest on are those of the code objects' metadata (printed by the tests of
+//! `hip-kernels`); what a register count means is LLVM's occupancy: on GCN 64 vector registers leave four wavefronts on
+//! a SIMD, 84 three, 128 two.
+
+use crate::arch::{Family, Profile};
+
+/// A tile of a matrix product and the kernel that computes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tile {
+    /// Rows of the weights.
+    pub rows: u32,
+    /// Columns.
+    pub columns: u32,
+    /// Threads of a work-group.
+    pub threads: u32,
+}
+
+/// The tiles that are compiled, from small to large.
+pub const TILES: [Tile; 4] = [
+    Tile { rows: 64, columns: 32, threads: 128 },
+    Tile { rows: 64, columns: 64, threads: 256 },
+    Tile { rows: 128, columns: 64, threads: 256 },
+    Tile { rows: 128, columns: 128, threads: 256 },
+];
+
+/// What suits a family of processors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tuning {
+    /// Compute units (work-group processors on RDNA) of a typical card, where the driver does not say.
+    pub compute_units: u32,
+    /// Wavefronts for each SIMD that a mat-vec must leave before a wavefront takes more rows.
+    pub vec_waves: u32,
+    /// Rows of a wavefront at the most with one column.
+    pub vec_rows: u32,
+    /// Columns of a mat-vec kernel at the most. More take several passes over the weights.
+    pub vec_columns: u32,
+    /// Columns from which on tiles are used.
+    pub tile_from: u32,
+    /// Work-groups for each compute unit that a larger tile must leave.
+    pub tile_groups: u32,
+    /// The largest tile, as an index of [`TILES`].
+    pub largest_tile: usize,
+}
+
+/// 60 compute units of 4 SIMDs. 128 x 128 needs 114 to 121 registers: two wavefronts on a SIMD, and 512 of 571
+/// instructions of its loop are products.
+const GCN: Tuning = Tuning {
+    compute_units: 60,
+    vec_waves: 2,
+    vec_rows: 4,
+    vec_columns: 8,
+    tile_from: 9,
+    tile_groups: 2,
+    largest_tile: 3,
+};
+
+/// Without scalar bases for addresses (gfx8) eight columns take 134 registers, four 102.
+const GCN_FLAT: Tuning = Tuning { compute_units: 36, vec_columns: 4, ..GCN };
+
+/// Twice the registers of a SIMD, more compute units.
+const CDNA: Tuning = Tuning { compute_units: 104, ..GCN };
+
+/// A work-group processor has four SIMDs, too; a wavefront of 32 has half the rows in flight.
+const RDNA: Tuning = Tuning { compute_units: 30, vec_waves: 4, ..GCN };
+
+/// 132 multiprocessors of four schedulers.
+const NVIDIA: Tuning = Tuning { compute_units: 132, vec_waves: 4, ..GCN };
+
+impl Tuning {
+    /// The table.
+    pub fn of(profile: &Profile) -> Tuning {
+        match profile.family {
+            Family::Gcn if profile.target.processor.starts_with("gfx8") => GCN_FLAT,
+            Family::Gcn => GCN,
+            Family::Cdna => CDNA,
+            Family::Rdna1 | Family::Rdna2 | Family::Rdna3 | Family::Rdna4 => RDNA,
+            Family::Nvidia => NVIDIA,
+        }
+    }
+
+    /// Compute units of a device: what the driver says, where it says more than one.
+    pub fn units(&self, profile: &Profile) -> u64 {
+        u64::from(if profile.compute_units > 1 { profile.compute_units } else { self.compute_units })
+    }
+}
+
+/// Whether a row of `n` elements is one wavefront's: it is short, or there are so many rows that they fill the device.
+pub fn row_by_wave(profile: &Profile, n: u32, rows: u64) -> bool {
+    let tuning = Tuning::of(profile);
+    n <= 512 || (n <= 4096 && rows >= 16 * tuning.units(profile))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arch::Target;
+
+    #[test]
+    fn rules_of_the_kernels() {
+        for tile in TILES {
+            // A tile is dealt out to threads as 4 x 4, 8 x 4 or 8 x 8.
+            let each = tile.rows * tile.columns / tile.threads;
+            assert!([16, 32, 64].contains(&each), "{tile:?}");
+        }
+        for name in ["gfx803", "gfx906", "gfx942", "gfx1010", "gfx1100", "gfx1201", "sm_90"] {
+            let mut profile = Profile::of(&Target::parse(name).unwrap()).unwrap();
+            let tuning = Tuning::of(&profile);
+            assert!([1, 2, 4, 8].contains(&tuning.vec_columns) && [1, 2, 4].contains(&tuning.vec_rows), "{name}");
+            assert!(tuning.largest_tile < TILES.len() && tuning.units(&profile) > 1, "{name}");
+            profile.compute_units = 7;
+            assert_eq!(tuning.units(&profile), 7);
+        }
+    }
+}

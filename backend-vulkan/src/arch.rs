@@ -227,7 +227,8 @@ fn classify_amd(device: Traits<'_>) -> ArchClass {
     let name = device.name.to_ascii_uppercase();
     let named = |parts: &[&str]| parts.iter().any(|part| name.contains(part));
     if device.subgroup_min == 64 && device.subgroup_max == 64 {
-        let accelerator = named(&["MI100", "MI2", "MI3", "GFX940", "GFX942", "GFX950", "ARCTURUS", "ALDEBARAN"]);
+        let accelerator =
+            named(&["MI100", "MI2", "MI3", "GFX940", "GFX942", "GFX950", "ARCTURUS", "ALDEBARAN"]);
         return if accelerator { ArchClass::AmdCdna } else { ArchClass::AmdGcn };
     }
     if named(&["GFX12", "NAVI4"]) {

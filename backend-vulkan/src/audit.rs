@@ -64,14 +64,18 @@ impl AuditRow {
 
     /// Registers that did not fit, and bytes of scratch memory: all should be 0.
     pub fn spills(&self) -> f64 {
-        ["Spilled VGPRs", "Spilled SGPRs", "Scratch size"].iter().filter_map(|name| self.statistic(name)).sum()
+        ["Spilled VGPRs", "Spilled SGPRs", "Scratch size"]
+            .iter()
+            .filter_map(|name| self.statistic(name))
+            .sum()
     }
 }
 
 impl Audit {
     /// A line for each pipeline.
     pub fn table(&self) -> String {
-        let mut text = format!("{} ({}), {}: {} pipelines\n", self.device, self.driver, self.arch, self.rows.len());
+        let mut text =
+            format!("{} ({}), {}: {} pipelines\n", self.device, self.driver, self.arch, self.rows.len());
         let heads: String = COLUMNS.iter().map(|(head, _)| format!("{head:>8}")).collect();
         let _ = writeln!(text, "{:58}{:>6}{heads}", "pipeline", "size");
         for row in &self.rows {

@@ -173,7 +173,13 @@ impl Shared {
     }
 
     /// Device to host.
-    pub(crate) fn fetch(&self, from: &Arc<Buffer>, offset: u64, out: &mut [u8], deadline: &Deadline) -> Result<()> {
+    pub(crate) fn fetch(
+        &self,
+        from: &Arc<Buffer>,
+        offset: u64,
+        out: &mut [u8],
+        deadline: &Deadline,
+    ) -> Result<()> {
         if self.reads_directly(from) {
             from.wait(deadline)?;
             from.read(offset, out)

@@ -30,9 +30,10 @@ pub(crate) struct DiskCache {
 
 /// FNV-1a: finds damage, is no protection against intent (the directory belongs to the user).
 fn hash(parts: &[&[u8]]) -> u64 {
-    parts.iter().flat_map(|p| p.iter()).fold(0xcbf2_9ce4_8422_2325, |h, &b| {
-        (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
+    parts
+        .iter()
+        .flat_map(|p| p.iter())
+        .fold(0xcbf2_9ce4_8422_2325, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
 impl DiskCache {
@@ -45,7 +46,12 @@ impl DiskCache {
             facts.driver_info.as_bytes(),
             shaders::digest().as_bytes(),
         ]);
-        DiskCache { path: dir.join(format!("pipelines-{key:016x}.bin")), key, ids: facts.ids, uuid: facts.cache_uuid }
+        DiskCache {
+            path: dir.join(format!("pipelines-{key:016x}.bin")),
+            key,
+            ids: facts.ids,
+            uuid: facts.cache_uuid,
+        }
     }
 
     /// The data, if the file is there and is what this device, driver and set of shaders left.
@@ -64,10 +70,11 @@ impl DiskCache {
 
     /// Writes the data: a reader sees the old file or the new one, never a part.
     pub(crate) fn store(&self, data: &[u8]) {
-        if self.valid(data) {
-            if let Err(error) = self.write(data) {
-                tracing::warn!(path = %self.path.display(), %error, "the pipeline cache was not written");
-            }
+        if !self.valid(data) {
+            return;
+        }
+        if let Err(error) = self.write(data) {
+            tracing::warn!(path = %self.path.display(), %error, "the pipeline cache was not written");
         }
     }
 
@@ -103,7 +110,8 @@ impl DiskCache {
 
     /// Whether the driver's own header is that of this device.
     fn valid(&self, data: &[u8]) -> bool {
-        let word = |i: usize| data.get(4 * i..4 * i + 4).and_then(|w| w.try_into().ok()).map(u32::from_le_bytes);
+        let word =
+            |i: usize| data.get(4 * i..4 * i + 4).and_then(|w| w.try_into().ok()).map(u32::from_le_bytes);
         word(0).is_some_and(|length| length as usize >= DRIVER_HEADER && length as usize <= data.len())
             && word(1) == Some(1)
             && word(2) == Some(self.ids.0)

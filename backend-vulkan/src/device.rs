@@ -121,7 +121,10 @@ fn candidates(instance: &Instance) -> Result<Vec<Candidate>> {
     }
     let only_cpu = all.iter().all(|c| c.facts.as_ref().is_ok_and(|f| f.kind == DeviceKind::Cpu));
     if only_cpu && !denied.is_empty() {
-        tracing::warn!(nodes = denied.join(", "), "only a processor is listed, and device nodes may not be opened");
+        tracing::warn!(
+            nodes = denied.join(", "),
+            "only a processor is listed, and device nodes may not be opened"
+        );
     }
     Ok(all)
 }
@@ -259,7 +262,10 @@ fn features(facts: &Facts, profile: &Profile, lanes: &LaneReport) -> Vec<(String
         ("storage8", caps.storage8.to_string()),
         ("int_dot", dot.to_string()),
         ("matrices", none(matrices.join(", "))),
-        ("subgroup_size", format!("{} ({}..{})", caps.subgroup_default, caps.subgroup_min, caps.subgroup_max)),
+        (
+            "subgroup_size",
+            format!("{} ({}..{})", caps.subgroup_default, caps.subgroup_min, caps.subgroup_max),
+        ),
         ("subgroup_size_control", caps.subgroup_control.to_string()),
         ("subgroup_ops", none(ops.join(", "))),
         ("lane_probe", lanes.summary()),
@@ -292,9 +298,12 @@ mod tests {
 
     #[test]
     fn a_missing_library_is_told_apart() {
-        let options = VulkanOptions { library: Some("/nonexistent/libvulkan.so".into()), ..VulkanOptions::default() };
+        let options =
+            VulkanOptions { library: Some("/nonexistent/libvulkan.so".into()), ..VulkanOptions::default() };
         match enumerate(&options) {
-            Err(Error::Unavailable { missing: Missing::Library, phase: Phase::LoadRuntime, reason, .. }) => {
+            Err(Error::Unavailable {
+                missing: Missing::Library, phase: Phase::LoadRuntime, reason, ..
+            }) => {
                 assert!(reason.contains("/nonexistent/libvulkan.so"), "{reason}");
             }
             other => panic!("{other:?}"),

@@ -70,7 +70,9 @@ fn cache_home() -> Option<PathBuf> {
     } else if cfg!(target_os = "macos") {
         dir("HOME").map(|home| home.join("Library/Caches"))
     } else {
-        dir("XDG_CACHE_HOME").filter(|d| d.is_absolute()).or_else(|| dir("HOME").map(|home| home.join(".cache")))
+        dir("XDG_CACHE_HOME")
+            .filter(|d| d.is_absolute())
+            .or_else(|| dir("HOME").map(|home| home.join(".cache")))
     }
 }
 
@@ -80,7 +82,9 @@ mod tests {
 
     #[test]
     fn overrides_are_recognised() {
-        for name in ["VK_DRIVER_FILES", "RADV_DEBUG", "MESA_VK_DEVICE_SELECT", "LP_NATIVE_VECTOR_WIDTH", "DRI_PRIME"] {
+        for name in
+            ["VK_DRIVER_FILES", "RADV_DEBUG", "MESA_VK_DEVICE_SELECT", "LP_NATIVE_VECTOR_WIDTH", "DRI_PRIME"]
+        {
             assert!(is_override(name), "{name}");
         }
         assert!(!is_override("PATH") && !is_override("HOME"));

@@ -12,6 +12,7 @@ mod cost;
 mod deadline;
 mod device;
 mod environment;
+mod groups;
 mod hazard;
 mod io;
 mod lower;

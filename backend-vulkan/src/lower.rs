@@ -36,8 +36,8 @@ pub(crate) struct Lowered {
     pub(crate) grid: [u32; 3],
     /// Estimated seconds before correction.
     pub(crate) seconds: f64,
-    /// Whether the grid may be cut.
-    pub(crate) divisible: bool,
+    /// Axes along which the grid may be cut.
+    pub(crate) divisible: [bool; 3],
 }
 
 /// All dispatches of a plan, and where its tensors lie.
@@ -61,7 +61,8 @@ impl Placed<'_> {
     fn window(&self, graph: &Graph, operand: (TensorId, u64, u64)) -> Result<(Window, u32), String> {
         let (id, skip, bytes) = operand;
         let tensor = graph.tensor(id);
-        let storage = self.storage.get(&tensor.root).ok_or_else(|| format!("'{}' has no storage", tensor.name))?;
+        let storage =
+            self.storage.get(&tensor.root).ok_or_else(|| format!("'{}' has no storage", tensor.name))?;
         window(storage, tensor, skip, bytes, self.alignment).ok_or_else(|| {
             let at = storage.offset + tensor.offset as u64 + skip;
             let unit = tensor.dtype.block_bytes();
@@ -121,7 +122,9 @@ fn plan(shared: &Shared, context: &Context<'_>) -> Result<Vec<Dispatch>, Refusal
         shared.pipelines.check_dispatch(dispatch).map_err(Refusal)?;
         for operand in &dispatch.operands {
             let (name, bytes) = match *operand {
-                Operand::Tensor(id) => (&context.graph.tensor(id).name, context.graph.tensor(id).span_bytes()),
+                Operand::Tensor(id) => {
+                    (&context.graph.tensor(id).name, context.graph.tensor(id).span_bytes())
+                }
                 Operand::Part(id, _, bytes) => (&context.graph.tensor(id).name, bytes),
                 Operand::Constant(_) => continue,
             };
@@ -194,7 +197,8 @@ fn lower_step(
     for &id in tensor.src().iter().chain([&node]) {
         placed.window(graph, (id, 0, graph.tensor(id).span_bytes() as u64)).map_err(refused)?;
     }
-    let context = Context { graph, node, profile: &shared.profile, precision: plan_.precision, windows: &placed };
+    let context =
+        Context { graph, node, profile: &shared.profile, precision: plan_.precision, windows: &placed };
     let dispatches = plan(shared, &context).map_err(|Refusal(reason)| refused(reason))?;
     let mut bound = Vec::with_capacity(dispatches.len());
     for dispatch in dispatches {
@@ -234,11 +238,17 @@ fn bind(
     let (window, remainder) = placed.window(graph, (id, skip as u64, bytes as u64)).map_err(refused)?;
     // The kernel adds the remainder of the whole tensor, also to a part.
     if remainder != placed.remainder(graph, id) {
-        return Err(refused(format!("the part of '{}' from byte {skip} on is not aligned as its beginning", tensor.name)));
+        return Err(refused(format!(
+            "the part of '{}' from byte {skip} on is not aligned as its beginning",
+            tensor.name
+        )));
     }
     let limit = shared.profile.caps.max_binding;
     if window.bytes > limit {
-        return Err(refused(format!("the window of '{}' has {} bytes; {limit} are allowed", tensor.name, window.bytes)));
+        return Err(refused(format!(
+            "the window of '{}' has {} bytes; {limit} are allowed",
+            tensor.name, window.bytes
+        )));
     }
     let writable = placed.storage.get(&tensor.root).is_none_or(|s| s.writable);
     Ok((window, writable))
@@ -263,15 +273,20 @@ fn storage(
                 let slice = bindings.leaves.get(&id).ok_or_else(missing)?;
                 let writable = tensor.source == Source::State || written.contains(&id);
                 let find = if writable { VulkanMemory::writable } else { VulkanMemory::of };
-                let (buffer, offset) = find(&slice.buffer, slice.offset, tensor.span_bytes(), &shared.device)?;
+                let (buffer, offset) =
+                    find(&slice.buffer, slice.offset, tensor.span_bytes(), &shared.device)?;
                 Storage { buffer: buffer.clone(), offset, bytes, writable }
             }
             Source::Input | Source::Node { .. } => {
                 let missing = || Error::argument("plan", format!("'{}' has no place", tensor.name));
                 let place = plan.place(graph, id).ok_or_else(missing)?;
-                let fits = place.offset.checked_add(tensor.span_bytes()).is_some_and(|end| end <= plan.arena_bytes);
+                let fits =
+                    place.offset.checked_add(tensor.span_bytes()).is_some_and(|end| end <= plan.arena_bytes);
                 if !fits {
-                    return Err(Error::argument("plan", format!("the place of '{}' is outside the arena", tensor.name)));
+                    return Err(Error::argument(
+                        "plan",
+                        format!("the place of '{}' is outside the arena", tensor.name),
+                    ));
                 }
                 Storage { buffer: arena.clone(), offset: place.offset as u64, bytes, writable: true }
             }

@@ -48,7 +48,10 @@ impl Default for VulkanOptions {
             arch: None,
             deadlines: Deadlines::default(),
             validation: false,
-            pipeline_cache_dir: environment().cache_home.as_ref().map(|dir| dir.join("diptych").join("vulkan")),
+            pipeline_cache_dir: environment()
+                .cache_home
+                .as_ref()
+                .map(|dir| dir.join("diptych").join("vulkan")),
             breadcrumbs: false,
             library: None,
             max_binding: None,

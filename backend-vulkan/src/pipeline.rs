@@ -2,6 +2,7 @@
 
 use crate::cache::DiskCache;
 use crate::deadline::{Deadline, broken};
+use crate::groups;
 use crate::op::Dispatch;
 use crate::raw::device::Device;
 use crate::raw::physical::Facts;
@@ -54,8 +55,8 @@ struct Module {
     interface: Interface,
     /// A capability that the device lacks.
     lacking: Option<String>,
-    /// Whether the shader asks for the number of work-groups: then its grid cannot be cut.
-    counts_groups: bool,
+    /// Axes along which a grid may be cut.
+    divisible: [bool; 3],
 }
 
 /// A lock whose holder cannot leave broken data behind.
@@ -123,7 +124,10 @@ impl PipelineSet {
         }
         let shared = module.interface.shared_bytes(&constants).map_err(|e| e.to_string())?;
         if shared > u64::from(caps.shared_bytes) {
-            return Err(format!("{spec}: {shared} bytes of shared memory; the device has {}", caps.shared_bytes));
+            return Err(format!(
+                "{spec}: {shared} bytes of shared memory; the device has {}",
+                caps.shared_bytes
+            ));
         }
         let fits = |s: u32| s.is_power_of_two() && (caps.subgroup_min..=caps.subgroup_max).contains(&s);
         match spec.subgroup {
@@ -153,9 +157,9 @@ impl PipelineSet {
         Ok(())
     }
 
-    /// Whether the grid of a pipeline's dispatches may be cut into parts.
-    pub(crate) fn divisible(&self, spec: &PipelineSpec) -> bool {
-        self.module(spec).is_ok_and(|m| !m.counts_groups)
+    /// Axes along which the grid of a pipeline's dispatches may be cut.
+    pub(crate) fn divisible(&self, spec: &PipelineSpec) -> [bool; 3] {
+        self.module(spec).map_or([false; 3], |m| m.divisible)
     }
 
     fn module(&self, spec: &PipelineSpec) -> Result<Arc<Module>, String> {
@@ -168,8 +172,7 @@ impl PipelineSet {
         let words = id.words().ok_or_else(|| format!("shader {id} has no committed SPIR-V"))?;
         let interface = reflect(words).map_err(|e| format!("shader {id}: {e}"))?;
         let lacking = lacking(&interface, &self.device.facts);
-        let counts_groups = reads_group_count(words);
-        let module = Arc::new(Module { id, interface, lacking, counts_groups });
+        let module = Arc::new(Module { id, interface, lacking, divisible: groups::divisible(words) });
         lock(&self.modules).insert(key, module.clone());
         Ok(module)
     }
@@ -270,7 +273,8 @@ impl PipelineSet {
         }
         let nanoseconds = start.elapsed().as_nanos() as u64;
         self.nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
-        if self.unsaved.fetch_add(nanoseconds, Ordering::Relaxed) + nanoseconds > SAVE_AFTER.as_nanos() as u64 {
+        if self.unsaved.fetch_add(nanoseconds, Ordering::Relaxed) + nanoseconds > SAVE_AFTER.as_nanos() as u64
+        {
             self.save();
         }
         Ok(())
@@ -284,7 +288,9 @@ impl PipelineSet {
         }
         match cache.data() {
             Ok(data) => disk.store(&data),
-            Err(error) => tracing::warn!(backend = %self.device.name, %error, "the pipeline cache was not written"),
+            Err(error) => {
+                tracing::warn!(backend = %self.device.name, %error, "the pipeline cache was not written")
+            }
         }
     }
 }
@@ -297,23 +303,6 @@ impl Module {
     fn push_bytes(&self) -> u32 {
         self.interface.push_constants.as_ref().map_or(0, |b| b.size)
     }
-}
-
-/// Whether a module decorates a variable as NumWorkgroups. Parts of a dispatch see their own number there.
-fn reads_group_count(words: &[u32]) -> bool {
-    const DECORATE: u32 = 71;
-    const BUILT_IN: u32 = 11;
-    const NUM_WORKGROUPS: u32 = 24;
-    let mut at = 5;
-    while let Some(&first) = words.get(at) {
-        let (opcode, length) = (first & 0xffff, (first >> 16).max(1) as usize);
-        let operands = words.get(at + 2..at + 4);
-        if opcode == DECORATE && operands == Some(&[BUILT_IN, NUM_WORKGROUPS]) {
-            return true;
-        }
-        at += length;
-    }
-    false
 }
 
 /// The first capability or version of a module that the device lacks. A capability that is not in this list counts as
@@ -333,7 +322,9 @@ fn lacking(interface: &Interface, facts: &Facts) -> Option<String> {
         "StorageBuffer8BitAccess" => f.storage8,
         "VulkanMemoryModel" => f.memory_model,
         "CooperativeMatrixKHR" => f.matrices,
-        "DotProduct" | "DotProductInputAll" | "DotProductInput4x8Bit" | "DotProductInput4x8BitPacked" => f.int_dot,
+        "DotProduct" | "DotProductInputAll" | "DotProductInput4x8Bit" | "DotProductInput4x8BitPacked" => {
+            f.int_dot
+        }
         "GroupNonUniformVote" => sub.contains(SubgroupFlags::VOTE),
         "GroupNonUniformArithmetic" => sub.contains(SubgroupFlags::ARITHMETIC),
         "GroupNonUniformBallot" => sub.contains(SubgroupFlags::BALLOT),
@@ -345,6 +336,7 @@ fn lacking(interface: &Interface, facts: &Facts) -> Option<String> {
         "SignedZeroInfNanPreserve" => float.keep_special,
         _ => false,
     };
-    let name = |&value: &u32| capability_name(value).map_or_else(|| format!("capability {value}"), str::to_string);
+    let name =
+        |&value: &u32| capability_name(value).map_or_else(|| format!("capability {value}"), str::to_string);
     interface.capabilities.iter().map(name).find(|name| !has(name))
 }

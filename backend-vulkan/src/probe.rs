@@ -103,7 +103,8 @@ pub(crate) fn run(device: &Arc<Device>, pool: &Arc<MemoryPool>, deadline: &Deadl
     let reported = caps.subgroup;
     let full = reported.arithmetic && reported.shuffle && reported.ballot;
     let variant = if full { "full" } else { "basic" };
-    let mut report = LaneReport { ops: if full { reported } else { Default::default() }, sizes: vec![], agrees: true };
+    let mut report =
+        LaneReport { ops: if full { reported } else { Default::default() }, sizes: vec![], agrees: true };
     let sizes = (0..8).map(|i| 1 << i).filter(|s| (caps.subgroup_min..=caps.subgroup_max).contains(s));
     let required = sizes.filter(|_| caps.subgroup_control).map(Some);
     for asked in std::iter::once(None).chain(required) {
@@ -205,7 +206,8 @@ fn groups(records: &[Record], size: u32) -> Option<Vec<Vec<Record>>> {
         }
     }
     // A work-group that is a multiple of the size fills its subgroups.
-    let full = records.len() % size.max(1) as usize != 0 || groups.iter().all(|g| g.len() == size as usize);
+    let full = !records.len().is_multiple_of(size.max(1) as usize)
+        || groups.iter().all(|g| g.len() == size as usize);
     full.then_some(groups)
 }
 
@@ -251,7 +253,9 @@ mod tests {
         for index in 0..INVOCATIONS {
             let first = index / size * size;
             let members: Vec<u32> = (first..first + size).map(|i| lane_value(seed, i)).collect();
-            let add = |odd: bool| members.iter().filter(|v| !odd || *v & 1 == 1).fold(0u32, |s, v| s.wrapping_add(*v));
+            let add = |odd: bool| {
+                members.iter().filter(|v| !odd || *v & 1 == 1).fold(0u32, |s, v| s.wrapping_add(*v))
+            };
             let bits = members.iter().zip(0..).fold(0u128, |b, (v, i)| b | u128::from(v & 1) << i);
             let (lane, value) = (index - first, lane_value(seed, index));
             records.push(Record {

@@ -52,7 +52,11 @@ pub(crate) fn record(
     let item = |d: &Lowered| Item { step: d.step, grid: d.grid, seconds: d.seconds, divisible: d.divisible };
     let items: Vec<Item> = lowering.dispatches.iter().map(item).collect();
     let budget = shared.options.submission_budget.as_secs_f64() / shared.model.factor();
-    let submissions = schedule(&items, budget, stepwise);
+    let mut submissions = schedule(&items, budget, stepwise);
+    if submissions.is_empty() && !stepwise {
+        // A graph that computes nothing still copies its inputs and outputs.
+        submissions.push(Vec::new());
+    }
     let (sets, distinct) = sets(shared, lowering, pipelines)?;
     let context = Context { lowering, pipelines, sets, breadcrumb };
     let timestamps = match submissions.len() {
@@ -76,7 +80,11 @@ pub(crate) fn record(
             recorder.timestamp(timestamps, 2 * index as u32 + 1, false);
         }
         barriers += recorder.barriers;
-        chunks.push(Chunk { commands: recorder.finish()?, steps: context.steps(pieces), seconds: total(pieces) });
+        chunks.push(Chunk {
+            commands: recorder.finish()?,
+            steps: context.steps(pieces),
+            seconds: total(pieces),
+        });
     }
     let shape = ProgramShape {
         steps: 0,
@@ -124,8 +132,11 @@ fn copy_outputs(recorder: &mut Recorder<'_>, outputs: &Staged) -> Result<()> {
 
 impl Context<'_> {
     fn steps(&self, pieces: &[Piece]) -> std::ops::Range<usize> {
-        let step = |p: Option<&Piece>| p.map_or(0, |p| self.lowering.dispatches[p.item].step);
-        step(pieces.first())..step(pieces.last()) + 1
+        let step = |p: &Piece| self.lowering.dispatches[p.item].step;
+        match (pieces.first(), pieces.last()) {
+            (Some(first), Some(last)) => step(first)..step(last) + 1,
+            _ => 0..0,
+        }
     }
 
     fn pieces(&self, recorder: &mut Recorder<'_>, pieces: &[Piece]) -> Result<()> {

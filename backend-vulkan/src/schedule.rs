@@ -12,8 +12,8 @@ pub(crate) struct Item {
     pub(crate) grid: [u32; 3],
     /// Estimated seconds before correction.
     pub(crate) seconds: f64,
-    /// Whether its grid may be cut.
-    pub(crate) divisible: bool,
+    /// Axes along which its grid may be cut.
+    pub(crate) divisible: [bool; 3],
 }
 
 /// A part of a dispatch.
@@ -61,14 +61,16 @@ pub(crate) fn schedule(items: &[Item], budget: f64, stepwise: bool) -> Vec<Vec<P
     submissions
 }
 
-/// The parts of an item: bases and grids, cut along its longest direction.
+/// The parts of an item: bases and grids, cut along the longest axis that may be cut.
 fn cut(item: &Item, budget: f64) -> Vec<([u32; 3], [u32; 3])> {
     let whole = vec![([0; 3], item.grid)];
     let wanted = (item.seconds / budget).ceil();
-    if !item.divisible || wanted.is_nan() || wanted <= 1.0 {
+    let Some(axis) = (0..3).filter(|&d| item.divisible[d]).max_by_key(|&d| item.grid[d]) else {
+        return whole;
+    };
+    if wanted.is_nan() || wanted <= 1.0 {
         return whole;
     }
-    let axis = (0..3).max_by_key(|&d| item.grid[d]).unwrap_or(0);
     let length = item.grid[axis];
     let parts = (wanted.min(f64::from(MOST_PARTS)) as u32).min(length);
     if parts <= 1 {
@@ -91,7 +93,7 @@ mod tests {
     use super::*;
 
     fn item(step: usize, seconds: f64) -> Item {
-        Item { step, grid: [10, 300, 2], seconds, divisible: true }
+        Item { step, grid: [10, 300, 2], seconds, divisible: [true; 3] }
     }
 
     #[test]
@@ -114,8 +116,11 @@ mod tests {
         assert!(parts.iter().all(|p| p.grid[0] == 10 && p.grid[2] == 2 && p.seconds < 0.1));
         assert_eq!(parts.iter().filter(|p| p.last_of_step).count(), 1);
         assert_eq!(submissions.len(), 10);
-        let whole = Item { divisible: false, ..item(0, 9.0) };
+        let whole = Item { divisible: [false; 3], ..item(0, 9.0) };
         assert_eq!(schedule(&[whole], 0.1, false).len(), 1);
+        let by_columns = Item { divisible: [true, false, true], ..item(0, 9.0) };
+        let parts = schedule(&[by_columns], 0.1, false).concat();
+        assert!(parts.len() == 10 && parts.iter().all(|p| p.grid == [1, 300, 2]), "{parts:?}");
         let tiny = Item { grid: [1, 1, 1], ..item(0, 9.0) };
         assert_eq!(schedule(&[tiny], 0.1, false).len(), 1);
     }

@@ -55,7 +55,13 @@ impl Transfers {
     }
 
     /// Host to device. The data is taken over on return; the copies are ordered before everything submitted later.
-    pub(crate) fn upload(&self, to: &Arc<Buffer>, offset: u64, data: &[u8], deadline: &Deadline) -> Result<()> {
+    pub(crate) fn upload(
+        &self,
+        to: &Arc<Buffer>,
+        offset: u64,
+        data: &[u8],
+        deadline: &Deadline,
+    ) -> Result<()> {
         let mut ring = self.ring(deadline)?;
         let staging = self.staging(&mut ring, deadline)?;
         for (i, chunk) in data.chunks(SLOT_BYTES).enumerate() {
@@ -120,8 +126,10 @@ impl Transfers {
     pub(crate) fn fill(&self, buffer: &Arc<Buffer>, word: u32, deadline: &Deadline) -> Result<()> {
         let mut ring = self.ring(deadline)?;
         let (slot, _) = self.slot(&mut ring, deadline)?;
-        self.submit(&mut ring, slot, deadline, &[buffer], |recorder| recorder.fill(buffer, 0, buffer.bytes(), word))
-            .map(|_| ())
+        self.submit(&mut ring, slot, deadline, &[buffer], |recorder| {
+            recorder.fill(buffer, 0, buffer.bytes(), word)
+        })
+        .map(|_| ())
     }
 
     /// Lets go of buffers that finished transfers still hold.

@@ -68,7 +68,8 @@ mod tests {
                 for base in [0, 256, 4096 * 3] {
                     for view in 0..300 {
                         let start = base + view * block;
-                        let k = blocks_before(start, block, alignment).expect("a root is aligned, so a place exists");
+                        let k = blocks_before(start, block, alignment)
+                            .expect("a root is aligned, so a place exists");
                         assert_eq!((start - k * block) % alignment, 0);
                         assert!(k <= view.max(alignment), "{dtype} {alignment} {view}: {k}");
                     }

@@ -13,6 +13,8 @@ use ggml_core::metrics::distance;
 use ggml_core::plan::Precision;
 use ggml_core::reference::ReferenceBackend;
 use std::collections::HashMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 /// Cases that the backend refuses, with the reason: (case name, reason).
@@ -37,7 +39,12 @@ fn backends(device: usize) -> Vec<VulkanBackend> {
     let forced = std::iter::once(None).chain(ArchClass::ALL.map(Some));
     let mut all: Vec<VulkanBackend> = Vec::new();
     for arch in forced {
-        let options = VulkanOptions { device: Some(device), arch, ..VulkanOptions::default() };
+        let options = VulkanOptions {
+            device: Some(device),
+            arch,
+            pipeline_cache_dir: None,
+            ..VulkanOptions::default()
+        };
         let backend = VulkanBackend::open(options).expect("the device opens");
         // Classes with the same table run the same kernels.
         let same = |other: &VulkanBackend| kernels(other.profile()) == kernels(backend.profile());
@@ -67,32 +74,49 @@ fn wanted(cases: &[Case]) -> Wanted {
     cases.iter().map(run).collect()
 }
 
-/// The ways in which a backend fails the catalogue.
+/// The ways in which a backend fails the catalogue. Cases run on as many threads as there are processors: most of the
+/// time goes into compiling shaders for the first time.
 fn failures(backend: &VulkanBackend, cases: &[Case], wanted: &Wanted) -> Vec<String> {
-    let (device, mut wrong) = (backend.device(), Vec::new());
-    let expected = |name: &str| EXPECTED_FAILURES.iter().any(|(d, c, _)| *d == device.driver && *c == name);
-    let refused = |name: &str| UNSUPPORTED.iter().any(|(c, _)| *c == name);
-    for case in cases {
-        for precision in [Precision::Exact, Precision::Fast] {
-            let place = format!("{} {} {}: {}", device.backend, device.arch, precision.name(), case.name);
-            let failed = match catalogue::run(case, backend, precision) {
-                Ok(Outcome::Unsupported(_)) if refused(&case.name) => continue,
-                Ok(Outcome::Unsupported(reason)) => Some(format!("{place}: unsupported: {reason}")),
-                Ok(Outcome::Values(values)) => {
-                    let d = distance(&values, &wanted[&case.name]);
-                    let good = d.nmse <= catalogue::bound(case, precision);
-                    (!good).then(|| format!("{place}: {d:?} got {} ", values.get(d.worst).unwrap_or(&f32::NAN)))
+    let (next, wrong) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let work = || {
+        while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+            for precision in [Precision::Exact, Precision::Fast] {
+                if let Some(failure) = failure(backend, case, precision, wanted) {
+                    wrong.lock().expect("no thread panics").push(failure);
                 }
-                Err(error) => Some(format!("{place}: {error}")),
-            };
-            match (failed, expected(&case.name)) {
-                (Some(failure), false) => wrong.push(failure),
-                (None, true) => wrong.push(format!("{place}: listed as an expected failure, and passes")),
-                _ => {}
             }
         }
+    };
+    std::thread::scope(|scope| {
+        let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+        (0..threads).for_each(|_| {
+            scope.spawn(work);
+        });
+    });
+    wrong.into_inner().expect("no thread panics")
+}
+
+fn failure(backend: &VulkanBackend, case: &Case, precision: Precision, wanted: &Wanted) -> Option<String> {
+    let device = backend.device();
+    let expected = EXPECTED_FAILURES.iter().any(|(d, c, _)| *d == device.driver && *c == case.name);
+    let refused = UNSUPPORTED.iter().any(|(c, _)| *c == case.name);
+    let place = format!("{} {} {}: {}", device.backend, device.arch, precision.name(), case.name);
+    let failed = match catalogue::run(case, backend, precision) {
+        Ok(Outcome::Unsupported(_)) if refused => return None,
+        Ok(Outcome::Unsupported(reason)) => Some(format!("{place}: unsupported: {reason}")),
+        Ok(Outcome::Values(_)) if refused => Some(format!("{place}: listed as unsupported, and runs")),
+        Ok(Outcome::Values(values)) => {
+            let d = distance(&values, &wanted[&case.name]);
+            let good = d.nmse <= catalogue::bound(case, precision);
+            (!good).then(|| format!("{place}: {d:?}, got {}", values.get(d.worst).unwrap_or(&f32::NAN)))
+        }
+        Err(error) => Some(format!("{place}: {error}")),
+    };
+    match (failed, expected) {
+        (failed, false) => failed,
+        (None, true) => Some(format!("{place}: listed as an expected failure, and passes")),
+        (Some(_), true) => None,
     }
-    wrong
 }
 
 #[test]

@@ -15,7 +15,8 @@ const CHILD: &str = "DIPTYCH_AUDIT_CHILD";
 
 fn radv() -> Option<PathBuf> {
     let dirs = ["/etc/vulkan/icd.d", "/usr/local/share/vulkan/icd.d", "/usr/share/vulkan/icd.d"];
-    let files = dirs.iter().filter_map(|dir| std::fs::read_dir(dir).ok()).flatten().flatten().map(|e| e.path());
+    let files =
+        dirs.iter().filter_map(|dir| std::fs::read_dir(dir).ok()).flatten().flatten().map(|e| e.path());
     let is_radv = |path: &PathBuf| {
         let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
         name.starts_with("radeon_icd") && name.ends_with(".json")
@@ -32,7 +33,8 @@ fn child() {
     let options = VulkanOptions { pipeline_cache_dir: None, ..VulkanOptions::default() };
     let audit = audit::compile_all(options).expect("RADV opens a null device");
     println!("{}", audit.table());
-    let bad: Vec<String> = audit.rows.iter().filter(|r| r.spills() > 0.0).map(|r| r.pipeline.to_string()).collect();
+    let bad: Vec<String> =
+        audit.rows.iter().filter(|r| r.spills() > 0.0).map(|r| r.pipeline.to_string()).collect();
     assert!(audit.failures.is_empty(), "{:?}", audit.failures);
     assert!(!audit.rows.is_empty(), "no pipeline is listed");
     assert!(audit.rows.iter().all(|r| r.statistic("VGPRs").is_some()), "RADV reports registers");

@@ -52,11 +52,14 @@ DEVICE u64 result_row(const FlashAttnParams &p, const Heads &h, Query q) {
 }
 
 // Positions that a work-group of the tile kernels takes: all of them, unless there are many and the query rows alone
-// give too few work-groups to fill a device. `tile_span` in the host's flash_attn.rs is the same rule.
+// give too few work-groups to fill a device; then so many that there are about 512 work-groups. `tile_span` in the
+// host's flash_attn.rs is the same rule.
 #define TILE_ROWS 32u
 DEVICE u32 tile_span(const FlashAttnParams &p, u32 rows) {
     u32 groups = (rows + TILE_ROWS - 1) / TILE_ROWS * p.kv[1] * p.ne[2];
-    return groups < 256 && p.kv[0] > 1024 ? 1024 : p.kv[0];
+    if (groups >= 256) return p.kv[0];
+    u32 pieces = 512 / groups, span = ((p.kv[0] + pieces - 1) / pieces + 31) / 32 * 32;
+    return span < 1024 ? 1024 : span;
 }
 
 // From products to scores, before the mask: scale * x, or cap * tanh(scale * x / cap) = cap - 2 cap / (e^(2 scale x /

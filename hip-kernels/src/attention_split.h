@@ -46,6 +46,7 @@ DEVICE void attention_split(const float *q, const u8 *k, const u8 *v, const void
     u32 thread = thread_id(), part = thread % LANES, set = thread / LANES;
     u32 begin = group_x() * SPAN, count = minimum(SPAN, p.kv[0] - begin), splits = (p.kv[0] + SPAN - 1) / SPAN;
     u32 row0 = group_y() * G;
+    if (splits == 1) out += p.off[4];
     Query rows[G];
     UNROLL for (int g = 0; g < G; g++) rows[g] = query(h, row0 + g);
 

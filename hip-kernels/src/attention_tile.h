@@ -50,6 +50,7 @@ DEVICE void attention_tile(const float *q, const u8 *k, const u8 *v, const void 
     u32 thread = thread_id(), x = thread % 16, y = thread / 16;
     u32 row0 = group_y() * TILE_ROWS, begin = group_x() * span, end = minimum(begin + span, p.kv[0]);
     u32 splits = (p.kv[0] + span - 1) / span;
+    if (splits == 1) out += p.off[4];
     // While loading: four threads a row.
     u32 row = thread / 4, eight = thread % 4 * 8;
     const u8 *q_row = (const u8 *)(q + query_offset(p, h, query(h, row0 + row)));

@@ -102,6 +102,27 @@ struct WeightQ4_0 {
     DEVICE float factor(const Raw &raw) { return f16_to_f32(raw.scale); }
 };
 
+// Blocks of 256 in 210 bytes: 128 bytes of low nibbles, 64 bytes of upper bit pairs, 16 signed scales, an F16 scale of
+// the scales; 32 stands for zero. Elements come in halves of 128, each of four quarters of 32: quarters 0 and 1 in the
+// low nibbles of the half's 64 bytes, 2 and 3 in their high nibbles, quarter n in bits 2n of its 32 bytes of pairs.
+struct WeightQ6_K {
+    static constexpr u32 BLOCK = 256, BYTES = 210;
+    static constexpr float BIAS = 32.0f;
+    struct Raw { u32x2 q; u16 scale; i8 part; };
+    DEVICE Raw fetch(const u8 *row, u32 k) {
+        u32 block = k / 256 * BYTES, half = k / 128 % 2, quarter = k / 32 % 4, lane = k % 32;
+        u32x2 low = *(const u32x2 *)(row + (block + half * 64 + quarter % 2 * 32 + lane));
+        u32x2 high = *(const u32x2 *)(row + 128 + (block + half * 32 + lane));
+        u32x2 q = (low >> (quarter / 2 * 4) & 0x0f0f0f0fu) | (high >> (2 * quarter) & 0x03030303u) << 4;
+        return {q, *(const u16 *)(row + 208 + block), *(const i8 *)(row + 192 + (block + k % 256 / 16))};
+    }
+    DEVICE Raw fetch_some(const u8 *row, u32 k, u32 end) { return k < end ? fetch(row, k) : Raw{u32x2(0), 0, 0}; }
+    DEVICE void decode(const Raw &raw, float *out) {
+        UNROLL for (int j = 0; j < 8; j++) out[j] = u8_to_f32(raw.q[j / 4], j % 4);
+    }
+    DEVICE float factor(const Raw &raw) { return f16_to_f32(raw.scale) * (float)raw.part; }
+};
+
 // The eight values themselves.
 template <class W> DEVICE void decode_values(const typename W::Raw &raw, float *out) {
     W::decode(raw, out);

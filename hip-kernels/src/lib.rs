@@ -1,1 +1,73 @@
-//! placeholder
+//! The HIP kernels of Diptych.
+//!
+//! One source file for each family of operations (`norm.hip`), over one thin header of our own (`device.h`) that needs
+//! no SDK. The build script compiles each of them for each target with whatever clang it finds and embeds the code
+//! objects; the sources are embedded too, for compilation at run time. Without a compiler nothing is embedded but the
+//! sources, and the crate builds all the same.
+//!
+//! | variable | meaning |
+//! | --- | --- |
+//! | `DIPTYCH_HIP_TARGETS` | targets, separated by commas (`gfx906,gfx1100`), `all` (the default) or `none` |
+//! | `DIPTYCH_HIP_CLANG` | the compiler; otherwise `clang-19` .. `clang-22`, `clang` from 19 on, or that of ROCm |
+//! | `ROCM_PATH` | where ROCm is installed; otherwise `/opt/rocm` |
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+/// Bytes at an address that any loader accepts: HIP maps code objects by the page.
+#[repr(C, align(4096))]
+struct Aligned<T: ?Sized>(T);
+
+/// A target for which the build script was asked and could not compile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// The target.
+    pub target: &'static str,
+    /// The beginning of what the compiler said.
+    pub reason: &'static str,
+}
+
+mod embedded {
+    use super::{Aligned, Refused};
+    include!(concat!(env!("OUT_DIR"), "/embedded.rs"));
+}
+
+/// Compiler options that results depend on, for compilation at run time: fusion of a product and a sum within one
+/// expression only.
+pub const OPTIONS: &[&str] = &["-O3", "-std=c++17", "-ffp-contract=on"];
+
+/// Targets with embedded code objects ("gfx906").
+pub fn targets() -> &'static [&'static str] {
+    embedded::TARGETS
+}
+
+/// Families with kernels: the stems of the source files ("norm").
+pub fn stems() -> &'static [&'static str] {
+    embedded::STEMS
+}
+
+/// The code object (a bare ELF) of a family for a target.
+pub fn code_object(target: &str, stem: &str) -> Option<&'static [u8]> {
+    let found = embedded::OBJECTS.binary_search_by(|(t, s, _)| (*t, *s).cmp(&(target, stem)));
+    found.ok().map(|i| embedded::OBJECTS[i].2)
+}
+
+/// Source files and headers: name and text.
+pub fn sources() -> &'static [(&'static str, &'static str)] {
+    embedded::SOURCES
+}
+
+/// The source text of a family.
+pub fn source(stem: &str) -> Option<&'static str> {
+    let named = |name: &str| name.strip_suffix(".hip") == Some(stem);
+    sources().iter().find(|(name, _)| named(name)).map(|&(_, text)| text)
+}
+
+/// What the compiler of the embedded code objects calls itself; `None` if there was none.
+pub fn compiler() -> Option<&'static str> {
+    embedded::COMPILER
+}
+
+/// Default targets that the compiler does not know or could not compile for.
+pub fn refused() -> &'static [Refused] {
+    embedded::REFUSED
+}

@@ -31,15 +31,17 @@ template <class W, int BM_, int BN_, int BK_, int TM_, int TN_> struct MatTile {
 
     static __attribute__((device, always_inline)) u32 line(u32 k, u32 width) { return k * width + k / 8 * GAP; }
 
-    // Issues the loads of elements `base + k .. + 8`.
+    // Issues the loads of elements base + k .. base + k + 8; `base` is the same for all threads.
     __attribute__((device, always_inline)) void load(u32 base, u32 k, u32 end) {
-        u64 skip = (u64)(base / W::BLOCK) * W::BYTES;
+        u32 block = base / W::BLOCK, inner = base % W::BLOCK;
+        u64 skip_a = (u64)block * W::BYTES, skip_b = (u64)base * 4;
         if (base + BK <= end) {
-            UNROLL for (u32 i = 0; i < A_LOADS; i++) next_a[i] = W::fetch(a[i] + skip, k);
-            UNROLL for (u32 i = 0; i < B_LOADS; i++) next_b[i] = WeightF32::fetch(b[i] + (u64)base * 4, k);
+            UNROLL for (u32 i = 0; i < A_LOADS; i++) next_a[i] = W::fetch(a[i] + skip_a, inner + k);
+            UNROLL for (u32 i = 0; i < B_LOADS; i++) next_b[i] = WeightF32::fetch(b[i] + skip_b, k);
         } else {
-            UNROLL for (u32 i = 0; i < A_LOADS; i++) next_a[i] = W::fetch_some(a[i] + skip, k, end - base);
-            UNROLL for (u32 i = 0; i < B_LOADS; i++) next_b[i] = WeightF32::fetch_some(b[i] + (u64)base * 4, k, end - base);
+            u32 left = end - base;
+            UNROLL for (u32 i = 0; i < A_LOADS; i++) next_a[i] = W::fetch_some(a[i] + skip_a, inner + k, inner + left);
+            UNROLL for (u32 i = 0; i < B_LOADS; i++) next_b[i] = WeightF32::fetch_some(b[i] + skip_b, k, left);
         }
     }
 

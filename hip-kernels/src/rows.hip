@@ -39,6 +39,7 @@ GET_ROWS(f16, WeightF16)
 GET_ROWS(bf16, WeightBF16)
 GET_ROWS(q8_0, WeightQ8_0)
 GET_ROWS(q4_0, WeightQ4_0)
+GET_ROWS(q6_k, WeightQ6_K)
 
 DEVICE void round_into(float *y, float x) { *y = x; }
 DEVICE void round_into(u16 *y, float x) { *y = f32_to_f16(x); }

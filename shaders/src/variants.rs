@@ -16,7 +16,7 @@ pub const SOURCES: &[Source] = &[
     Source::new("flash_attn", "flash_attn_tile").axes(&[KEYS]),
     Source::new("flash_attn", "flash_attn_vec").axes(&[KEYS]),
     Source::new("glu", "glu"),
-    Source::new("mul_mat", "mul_mat_tile").axes(&[WEIGHTS, TILES]),
+    Source::new("mul_mat", "mul_mat_tile").axes(&[WEIGHTS, TILES]).only(f16_tiles_are_of_quantised_weights),
     Source::new("mul_mat", "mul_mat_vec").axes(&[WEIGHTS, REDUCTION]),
     Source::new("norm", "rms_norm").axes(&[REDUCTION]),
     Source::new("rope", "rope"),
@@ -40,10 +40,15 @@ const WEIGHTS: Axis = &[
     Choice::new("bf16", &[("A_BF16", "1")]),
     Choice::new("q8_0", &[("A_Q8_0", "1")]),
     Choice::new("q4_0", &[("A_Q4_0", "1")]),
+    Choice::new("q6_k", &[("A_Q6_K", "1")]),
 ];
 
 /// Types in shared memory of the tiles of a matrix product.
 const TILES: Axis = &[Choice::new("tile32", &[]), Choice::new("tile16", &[("TILE_F16", "1")])];
+
+fn f16_tiles_are_of_quantised_weights(names: &[&str]) -> bool {
+    names[1] == "tile32" || names[0].starts_with('q')
+}
 
 /// Types of keys and values.
 const KEYS: Axis = &[Choice::new("f32", &[]), Choice::new("f16", &[("KV_F16", "1")])];
@@ -55,6 +60,7 @@ const ROWS: Axis = &[
     Choice::new("bf16", &[("A_BF16", "1")]),
     Choice::new("q8_0", &[("A_Q8_0", "1")]),
     Choice::new("q4_0", &[("A_Q4_0", "1")]),
+    Choice::new("q6_k", &[("A_Q6_K", "1")]),
 ];
 
 /// Types into whose rows can be written.

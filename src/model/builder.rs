@@ -187,8 +187,15 @@ impl<'a> Builder<'a> {
         self.graph.reshape(x, [d, heads, self.shape.tokens, 1])
     }
 
+    /// q, k and v of a layer with positions in q and k.
+    pub(super) fn turned(&mut self, [q, k, v]: [TensorId; 3], prefix: &str) -> Result<[TensorId; 3]> {
+        let q = self.rope(q, &format!("{prefix}.q_rope"))?;
+        let k = self.rope(k, &format!("{prefix}.k_rope"))?;
+        Ok([q, k, v])
+    }
+
     /// ROPE of `[d, heads, tokens]` with the factors of the file, if it has them; called `name`.
-    pub(super) fn rope(&mut self, x: TensorId, name: &str) -> Result<TensorId> {
+    fn rope(&mut self, x: TensorId, name: &str) -> Result<TensorId> {
         let rope = self.hparams.rope;
         let factors = match self.gguf.tensor("rope_freqs.weight") {
             Some(_) => Some(self.vector("rope_freqs.weight", rope.n_dims / 2)?),

@@ -20,10 +20,8 @@ impl Architecture for Llama {
 
     fn build(&self, b: &mut Builder<'_>) -> Result<()> {
         b.decoder(|b, x, prefix| {
-            let [q, k, v] = b.qkv(x, prefix)?;
-            let q = b.rope(q, &format!("{prefix}.q_rope"))?;
-            let k = b.rope(k, &format!("{prefix}.k_rope"))?;
-            Ok([q, k, v])
+            let heads = b.qkv(x, prefix)?;
+            b.turned(heads, prefix)
         })
     }
 }

@@ -21,9 +21,7 @@ impl Architecture for Qwen3 {
             let [q, k, v] = b.qkv(x, prefix)?;
             let q = b.norm(q, &format!("{prefix}.attn_q_norm"))?;
             let k = b.norm(k, &format!("{prefix}.attn_k_norm"))?;
-            let q = b.rope(q, &format!("{prefix}.q_rope"))?;
-            let k = b.rope(k, &format!("{prefix}.k_rope"))?;
-            Ok([q, k, v])
+            b.turned([q, k, v], prefix)
         })
     }
 }

@@ -1,8 +1,12 @@
-//! Placeholder until the kernels of this family are here.
+//! ADD and MUL.
 
+use super::grid::{by_rows, tensors};
 use super::{Context, Launch, Refusal};
+use ggml_core::kernel::BinaryParams;
 
 /// The launches of a node of this family.
-pub(super) fn plan(_context: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
-    Err(Refusal("this family has no kernels for HIP yet".into()))
+pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
+    let p = BinaryParams::new(c.graph, c.node, &[])?;
+    let src = c.graph.tensor(c.node).src();
+    by_rows(c, ("binary", "binary"), tensors(&[src[0], src[1], c.node]), &p, p.ne, 4)
 }

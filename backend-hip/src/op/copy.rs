@@ -1,8 +1,44 @@
-//! Placeholder until the kernels of this family are here.
+//! CPY and CONT.
 
+use super::grid::{ROW_THREADS, launch, tensors};
 use super::{Context, Launch, Refusal};
+use ggml_core::DType;
+use ggml_core::kernel::CopyParams;
+
+/// Elements of a thread.
+const PIECE: u64 = 4;
+/// Side of the tiles of the transposing kernels.
+const SIDE: u32 = 32;
 
 /// The launches of a node of this family.
-pub(super) fn plan(_context: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
-    Err(Refusal("this family has no kernels for HIP yet".into()))
+pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
+    let p = CopyParams::new(c.graph, c.node, &[])?;
+    let source = c.graph.tensor(c.node).src()[0];
+    let (from, to) = (c.graph.tensor(source).dtype, c.graph.tensor(c.node).dtype);
+    let operands = tensors(&[source, c.node]);
+    if from == to && is_transposed(&p) {
+        let kernel = if from.block_bytes() == 4 { "copy_transposed_b32" } else { "copy_transposed_b16" };
+        let tiles = |n: u32| u64::from(n.div_ceil(SIDE));
+        let groups = [tiles(p.ned[0]), tiles(p.ned[1]), u64::from(p.ned[2]) * u64::from(p.ned[3])];
+        return Ok(vec![launch(c, ("copy", kernel), operands, &p, groups, ROW_THREADS)?]);
+    }
+    let kernel = match (from, to) {
+        (DType::F32, DType::F32) | (DType::I32, DType::I32) => "copy_b32",
+        (DType::F16, DType::F16) | (DType::BF16, DType::BF16) => "copy_b16",
+        (DType::F32, DType::F16) => "copy_f32_f16",
+        (DType::F32, DType::BF16) => "copy_f32_bf16",
+        (DType::F16, DType::F32) => "copy_f16_f32",
+        (DType::BF16, DType::F32) => "copy_bf16_f32",
+        (DType::F16, DType::BF16) => "copy_f16_bf16",
+        (DType::BF16, DType::F16) => "copy_bf16_f16",
+        _ => return Err(Refusal(format!("CPY has no HIP kernel from {from} to {to}"))),
+    };
+    let groups = u64::from(p.count).div_ceil(PIECE * u64::from(ROW_THREADS));
+    Ok(vec![launch(c, ("copy", kernel), operands, &p, [groups, 1, 1], ROW_THREADS)?])
+}
+
+/// Whether the source's second index is the dense one and the destination's first: then tiles are worth their barrier.
+fn is_transposed(p: &CopyParams) -> bool {
+    let wide = p.ned[0] >= SIDE / 2 && p.ned[1] >= SIDE / 2;
+    p.ne0 == p.ned && p.nb0[1] == 1 && p.nb0[0] != 1 && p.nbd[0] == 1 && wide
 }

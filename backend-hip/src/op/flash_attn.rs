@@ -1,8 +1,150 @@
-//! Placeholder until the kernels of this family are here.
+//! FLASH_ATTN_EXT.
+//!
+//! One launch where a work-group sees all positions. Otherwise the positions are split: work-groups write unnormalised
+//! sums and their statistics to scratch, and a second launch combines them.
 
-use super::{Context, Launch, Refusal};
+use super::grid::{launch, no_kernel};
+use super::{Context, Launch, Operand, Refusal};
+use ggml_core::DType;
+use ggml_core::kernel::FlashAttnParams;
+
+/// Threads of all kernels of the family.
+const THREADS: u32 = 128;
+/// Positions of a work-group of the kernels for few query rows.
+const SPAN: u32 = 128;
+/// Query rows (tokens times heads that share a head of k) up to which those kernels are used.
+const FEW: u64 = 8;
+/// Query rows of a work-group of the kernels for many.
+const TILE_ROWS: u32 = 32;
+/// Pieces that the combining kernels take at the most: their LDS.
+const MAX_SPLITS: u64 = 4096;
+
+/// Kernels of a type for value rows of up to 64, 128 and 256 elements: few query rows (with 1, 4 and 8 of them in a
+/// work-group), many query rows.
+struct Kernels {
+    few: [[&'static str; 3]; 3],
+    many: [&'static str; 3],
+}
+
+const F32: Kernels = Kernels {
+    few: [
+        ["flash_attn_split_f32_d64_g1", "flash_attn_split_f32_d64_g4", "flash_attn_split_f32_d64_g4"],
+        ["flash_attn_split_f32_d128_g1", "flash_attn_split_f32_d128_g4", "flash_attn_split_f32_d128_g4"],
+        ["flash_attn_split_f32_d256_g1", "flash_attn_split_f32_d256_g4", "flash_attn_split_f32_d256_g4"],
+    ],
+    many: ["flash_attn_tile_f32_d64", "flash_attn_tile_f32_d128", "flash_attn_tile_f32_d256"],
+};
+
+const F16: Kernels = Kernels {
+    few: [
+        ["flash_attn_split_f16_d64_g1", "flash_attn_split_f16_d64_g4", "flash_attn_split_f16_d64_g8"],
+        ["flash_attn_split_f16_d128_g1", "flash_attn_split_f16_d128_g4", "flash_attn_split_f16_d128_g8"],
+        ["flash_attn_split_f16_d256_g1", "flash_attn_split_f16_d256_g4", "flash_attn_split_f16_d256_g8"],
+    ],
+    many: ["flash_attn_tile_f16_d64", "flash_attn_tile_f16_d128", "flash_attn_tile_f16_d256"],
+};
+
+/// Which of 64, 128 and 256 holds a row.
+fn size_class(n: u32) -> Option<usize> {
+    [64, 128, 256].iter().position(|&size| n <= size)
+}
+
+/// Positions of a work-group of the kernels for many query rows; `rows` of them share a head of k. The rule of
+/// `attention.h`.
+fn tile_span(p: &FlashAttnParams, rows: u32) -> u32 {
+    let groups = rows.div_ceil(TILE_ROWS).saturating_mul(p.kv[1]).saturating_mul(p.ne[2]);
+    if groups >= 256 {
+        return p.kv[0];
+    }
+    p.kv[0].div_ceil(512 / groups).next_multiple_of(32).max(1024)
+}
 
 /// The launches of a node of this family.
-pub(super) fn plan(_context: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
-    Err(Refusal("this family has no kernels for HIP yet".into()))
+pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
+    let p = FlashAttnParams::new(c.graph, c.node, &[])?;
+    let src = c.graph.tensor(c.node).src();
+    let kv_type = c.graph.tensor(src[1]).dtype;
+    let kernels = match kv_type {
+        DType::F32 => F32,
+        DType::F16 => F16,
+        other => return Err(no_kernel(c, other)),
+    };
+    let [d, dv] = p.d;
+    if d % 8 != 0 || dv % 8 != 0 {
+        return Err(Refusal(format!("FLASH_ATTN_EXT of rows of {d} and {dv}: the HIP kernels take multiples of 8")));
+    }
+    let too_long = || Refusal(format!("FLASH_ATTN_EXT of value rows of {dv}: the HIP kernels take up to 256"));
+    let of_values = size_class(dv).ok_or_else(too_long)?;
+    if let Some(&mask) = src.get(3) {
+        let mask = c.graph.tensor(mask);
+        if mask.span_bytes() / mask.dtype.block_bytes() > u32::MAX as usize {
+            return Err(Refusal(format!("{} has 2^32 elements or more", mask.describe())));
+        }
+    }
+
+    let rows = u64::from(p.ne[0]) * u64::from(p.ne[1] / p.kv[1]);
+    let rows32 = u32::try_from(rows).map_err(|_| Refusal(format!("{rows} query rows of a head")))?;
+    let heads = u64::from(p.kv[1]) * u64::from(p.ne[2]);
+    let splits_of_few = u64::from(p.kv[0].div_ceil(SPAN));
+    let few = size_class(d.max(dv)).filter(|_| rows <= FEW && splits_of_few <= MAX_SPLITS);
+    let (kernel, combine, splits, groups) = match few {
+        Some(size) => {
+            let most = if kv_type == DType::F16 { 2 } else { 1 };
+            let class = [1, 4].iter().position(|&g| rows <= g).unwrap_or(2);
+            let row_groups = rows.div_ceil([1, 4, 8][class.min(most)]);
+            (kernels.few[size][class], "flash_attn_combine_split", splits_of_few, row_groups)
+        }
+        None => {
+            let splits = u64::from(p.kv[0].div_ceil(tile_span(&p, rows32)));
+            (kernels.many[of_values], "flash_attn_combine_tile", splits, rows.div_ceil(TILE_ROWS.into()))
+        }
+    };
+    if splits > MAX_SPLITS {
+        return Err(Refusal(format!("FLASH_ATTN_EXT of {} positions: too many for the HIP kernels", p.kv[0])));
+    }
+
+    let grid = [splits, groups, heads];
+    let mut operands: Vec<Operand> = [0, 1, 2, 3].map(|i| Operand::Tensor(*src.get(i).unwrap_or(&src[0]))).to_vec();
+    let result = Operand::Tensor(c.node);
+    if splits == 1 {
+        operands.extend([result, result]);
+        let only = launch(c, ("flash_attn", kernel), operands, &p, grid, THREADS)?;
+        return Ok(vec![Launch { written: 2, ..only }]);
+    }
+    let all_rows = u64::from(p.ne[1]) * u64::from(p.ne[0]) * u64::from(p.ne[2]);
+    let [sums, statistics] = scratch(all_rows, splits, dv)?;
+    operands.extend([sums, statistics]);
+    let first = Launch { written: 2, ..launch(c, ("flash_attn", kernel), operands, &p, grid, THREADS)? };
+    let operands = vec![sums, statistics, result];
+    let second = launch(c, ("flash_attn", combine), operands, &p, [all_rows, 1, 1], THREADS)?;
+    Ok(vec![first, second])
+}
+
+/// Scratch for the sums (`dv` F32 for each row and piece) and their statistics (two F32).
+fn scratch(rows: u64, splits: u64, dv: u32) -> Result<[Operand; 2], Refusal> {
+    let bytes = |floats: u64| {
+        let n = rows.checked_mul(splits).and_then(|n| n.checked_mul(floats * 4)).and_then(|n| usize::try_from(n).ok());
+        n.ok_or_else(|| Refusal("FLASH_ATTN_EXT needs more scratch than can be addressed".into()))
+    };
+    let (sums, statistics) = (bytes(dv.into())?, bytes(2)?);
+    Ok([Operand::Scratch(0, sums), Operand::Scratch(sums.next_multiple_of(256), statistics)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_fill_the_device_and_bound_the_scratch() {
+        let p = |tokens, positions, heads| FlashAttnParams {
+            ne: [tokens, heads * 4, 1],
+            kv: [positions, heads],
+            ..FlashAttnParams::default()
+        };
+        let span = |tokens, positions, heads| tile_span(&p(tokens, positions, heads), tokens * 4);
+        assert_eq!(span(512, 8192, 8), 8192, "enough work-groups without");
+        assert_eq!(span(16, 1000, 8), 1024, "few positions");
+        assert_eq!(span(16, 131072, 8), 4096, "32 pieces of 16 work-groups");
+        assert_eq!(span(4, 131072, 1), 1024);
+    }
 }

@@ -1,8 +1,14 @@
-//! Placeholder until the kernels of this family are here.
+//! Gated linear units.
 
+use super::grid::{by_rows, tensors};
 use super::{Context, Launch, Refusal};
+use ggml_core::kernel::GluParams;
 
-/// The launches of a node of this family.
-pub(super) fn plan(_context: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
-    Err(Refusal("this family has no kernels for HIP yet".into()))
+/// The launches of a node of this family. With one operand both pointers are the same; the parameters tell its halves
+/// apart.
+pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
+    let p = GluParams::new(c.graph, c.node, &[])?;
+    let src = c.graph.tensor(c.node).src();
+    let up = *src.get(1).unwrap_or(&src[0]);
+    by_rows(c, ("glu", "glu"), tensors(&[src[0], up, c.node]), &p, p.ne, 4)
 }

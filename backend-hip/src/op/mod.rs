@@ -19,6 +19,7 @@ mod binary;
 mod copy;
 mod flash_attn;
 mod glu;
+mod grid;
 mod mul_mat;
 mod norm;
 mod rope;

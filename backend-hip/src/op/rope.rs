@@ -1,8 +1,16 @@
-//! Placeholder until the kernels of this family are here.
+//! ROPE.
 
-use super::{Context, Launch, Refusal};
+use super::grid::by_rows;
+use super::{Context, Launch, Operand, Refusal};
+use ggml_core::kernel::RopeParams;
 
-/// The launches of a node of this family.
-pub(super) fn plan(_context: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
-    Err(Refusal("this family has no kernels for HIP yet".into()))
+/// The launches of a node of this family. The table of frequencies is the node's constant; where there are no factors,
+/// it stands in for them.
+pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
+    let p = RopeParams::new(c.graph, c.node, &[])?;
+    let src = c.graph.tensor(c.node).src();
+    let table = Operand::Constant(c.node);
+    let factors = src.get(2).map_or(table, |&f| Operand::Tensor(f));
+    let operands = vec![Operand::Tensor(src[0]), Operand::Tensor(src[1]), table, factors, Operand::Tensor(c.node)];
+    by_rows(c, ("rope", "rope"), operands, &p, p.ne, 2)
 }

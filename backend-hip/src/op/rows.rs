@@ -1,8 +1,33 @@
-//! Placeholder until the kernels of this family are here.
+//! GET_ROWS and SET_ROWS.
 
+use super::grid::{by_rows, no_kernel, tensors};
 use super::{Context, Launch, Refusal};
+use ggml_core::kernel::{GetRowsParams, SetRowsParams};
+use ggml_core::{DType, Op};
 
-/// The launches of a node of this family.
-pub(super) fn plan(_context: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
-    Err(Refusal("this family has no kernels for HIP yet".into()))
+/// The launches of a node of this family. A thread moves eight neighbours.
+pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
+    let node = c.graph.tensor(c.node);
+    let src = node.src();
+    if let Some(Op::SetRows(_)) = node.op() {
+        let p = SetRowsParams::new(c.graph, c.node, &[])?;
+        let kernel = match node.dtype {
+            DType::F32 => "set_rows_f32",
+            DType::F16 => "set_rows_f16",
+            other => return Err(no_kernel(c, other)),
+        };
+        return by_rows(c, ("rows", kernel), tensors(&[src[1], src[2], c.node]), &p, p.ne, 8);
+    }
+    let p = GetRowsParams::new(c.graph, c.node, &[])?;
+    let kernel = match c.graph.tensor(src[0]).dtype {
+        // Nothing is computed with rows of I32, and four bytes are four bytes.
+        DType::F32 | DType::I32 => "get_rows_f32",
+        DType::F16 => "get_rows_f16",
+        DType::BF16 => "get_rows_bf16",
+        DType::Q8_0 => "get_rows_q8_0",
+        DType::Q4_0 => "get_rows_q4_0",
+        DType::Q6_K => "get_rows_q6_k",
+        other => return Err(no_kernel(c, other)),
+    };
+    by_rows(c, ("rows", kernel), tensors(&[src[0], src[1], c.node]), &p, p.ne, 8)
 }

@@ -63,7 +63,8 @@ fn an_allocation_that_never_returns() {
     is_given_up(&program.run().unwrap_err(), Phase::FirstCompute);
     let error = backend.allocate(1, Usage::State).unwrap_err();
     assert!(error.to_string().contains("the driver is still in hipMalloc"), "{error}");
-    assert!(start.elapsed() < SHORT, "without waiting");
+    // Five calls that waited would take five deadlines.
+    assert!(start.elapsed() < SHORT * 4, "{:?}", start.elapsed());
 
     // Another device is not touched by it.
     let (_, other) = pair(options());
@@ -73,7 +74,7 @@ fn an_allocation_that_never_returns() {
     drop(program);
     drop(buffer);
     drop(backend);
-    assert!(start.elapsed() < SHORT);
+    assert!(start.elapsed() < SOON);
     assert!(fake.held()[0] > 0, "nothing is freed behind the driver's back");
     fake.release();
 }

@@ -1,5 +1,6 @@
 //! The backend over the fake driver: memory, transfers, programs, deadlines, errors.
 
+mod embedded;
 mod faults;
 mod memory;
 mod opening;

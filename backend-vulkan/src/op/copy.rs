@@ -10,8 +10,8 @@ use ggml_core::kernel::CopyParams;
 const VARIANTS: [&str; 8] =
     ["w32", "w16", "f32_f16", "f32_bf16", "f16_f32", "f16_bf16", "bf16_f32", "bf16_f16"];
 
-fn spec(profile: &Profile, variant: &'static str, reshaped: bool) -> PipelineSpec {
-    pipeline("copy", variant, &[profile.workgroup(profile.tuning.elementwise), reshaped as u32])
+fn spec(profile: &Profile, variant: &'static str, reshaped: bool, once: u32) -> PipelineSpec {
+    pipeline("copy", variant, &[profile.workgroup(profile.tuning.elementwise), reshaped as u32, once])
 }
 
 fn variant(from: DType, to: DType) -> Option<&'static str> {
@@ -45,13 +45,14 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     }
     (p.ne0, p.nb0, p.ned, p.nbd) = (source[0].ne, source[0].nb, destination[0].ne, destination[0].nb);
     let reshaped = p.ne0 != p.ned;
-    let spec = spec(c.profile, variant, reshaped);
     let covered = if reshaped { [p.count, 1, 1, 1] } else { p.ned };
-    let grid = rows(c.profile, spec.specialization[0], covered);
-    Ok(vec![dispatch(spec, [c.src(0), c.node], &p, grid)])
+    let grid = rows(c.profile, c.profile.workgroup(c.profile.tuning.elementwise), covered);
+    let spec = spec(c.profile, variant, reshaped, grid.once);
+    Ok(vec![dispatch(spec, [c.src(0), c.node], &p, grid.groups)])
 }
 
 /// The pipelines of this family.
 pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
-    VARIANTS.iter().flat_map(|v| [false, true].map(|reshaped| spec(profile, v, reshaped))).collect()
+    let forms = [(false, 0), (false, 1), (true, 0), (true, 1)];
+    VARIANTS.iter().flat_map(|v| forms.map(|(reshaped, once)| spec(profile, v, reshaped, once))).collect()
 }

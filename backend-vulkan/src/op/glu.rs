@@ -6,8 +6,8 @@ use crate::pipeline::PipelineSpec;
 use crate::tuning::Profile;
 use ggml_core::kernel::GluParams;
 
-fn spec(profile: &Profile) -> PipelineSpec {
-    pipeline("glu", "default", &[profile.workgroup(profile.tuning.elementwise)])
+fn spec(profile: &Profile, once: u32) -> PipelineSpec {
+    pipeline("glu", "default", &[profile.workgroup(profile.tuning.elementwise), once])
 }
 
 /// The dispatch of a GLU node. With one operand both windows are that operand's.
@@ -21,13 +21,12 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     merge(&mut shapes);
     let [d, gate, up] = shapes;
     (p.ne, p.nbd, p.nb0, p.nb1) = (d.ne, d.nb, gate.nb, up.nb);
-    let spec = spec(c.profile);
-    let grid = rows(c.profile, spec.specialization[0], p.ne);
+    let grid = rows(c.profile, c.profile.workgroup(c.profile.tuning.elementwise), p.ne);
     let up = if c.operands() > 1 { 1 } else { 0 };
-    Ok(vec![dispatch(spec, [c.src(0), c.src(up), c.node], &p, grid)])
+    Ok(vec![dispatch(spec(c.profile, grid.once), [c.src(0), c.src(up), c.node], &p, grid.groups)])
 }
 
 /// The pipelines of this family.
 pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
-    vec![spec(profile)]
+    vec![spec(profile, 0), spec(profile, 1)]
 }

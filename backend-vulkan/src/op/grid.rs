@@ -46,21 +46,31 @@ pub(super) fn merge<const N: usize>(operands: &mut [Strided; N]) {
     }
 }
 
-/// A grid of `wanted` work-groups, each dimension cut to what the device allows: the kernels loop over the rest.
-pub(super) fn clamp(profile: &Profile, wanted: [u64; 3]) -> [u32; 3] {
+/// A grid for the kernels that can loop over the rest of what does not fit a grid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Grid {
+    /// Work-groups.
+    pub(super) groups: [u32; 3],
+    /// 1 if the grid covers everything: the specialisation constant ONCE.
+    pub(super) once: u32,
+}
+
+/// A grid of `wanted` work-groups, each dimension cut to what the device allows.
+pub(super) fn cover(profile: &Profile, wanted: [u64; 3]) -> Grid {
     let limits = profile.caps.max_workgroups;
-    std::array::from_fn(|d| wanted[d].clamp(1, u64::from(limits[d].max(1))) as u32)
+    let groups = std::array::from_fn(|d| wanted[d].clamp(1, u64::from(limits[d].max(1))) as u32);
+    Grid { groups, once: (0..3).all(|d| wanted[d] <= u64::from(groups[d])) as u32 }
 }
 
 /// A grid for kernels that take columns along x, rows along y, and the outer dimensions along z.
-pub(super) fn rows(profile: &Profile, workgroup: u32, ne: [u32; 4]) -> [u32; 3] {
+pub(super) fn rows(profile: &Profile, workgroup: u32, ne: [u32; 4]) -> Grid {
     let columns = u64::from(ne[0]).div_ceil(u64::from(workgroup));
-    clamp(profile, [columns, ne[1].into(), u64::from(ne[2]) * u64::from(ne[3])])
+    cover(profile, [columns, ne[1].into(), u64::from(ne[2]) * u64::from(ne[3])])
 }
 
 /// A grid for kernels that give a work-group to each row: rows along y, the outer dimensions along z.
-pub(super) fn whole_rows(profile: &Profile, ne: [u32; 4]) -> [u32; 3] {
-    clamp(profile, [1, ne[1].into(), u64::from(ne[2]) * u64::from(ne[3])])
+pub(super) fn whole_rows(profile: &Profile, ne: [u32; 4]) -> Grid {
+    cover(profile, [1, ne[1].into(), u64::from(ne[2]) * u64::from(ne[3])])
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ pub mod glu;
 mod grid;
 pub mod mul_mat;
 pub mod norm;
+mod parts;
 pub mod rope;
 pub mod rows;
 pub mod soft_max;

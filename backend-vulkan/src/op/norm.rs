@@ -6,8 +6,8 @@ use crate::pipeline::PipelineSpec;
 use crate::tuning::Profile;
 use ggml_core::kernel::NormParams;
 
-fn spec(profile: &Profile) -> PipelineSpec {
-    let mut spec = pipeline("rms_norm", profile.reduction(), &[profile.workgroup(profile.tuning.row)]);
+fn spec(profile: &Profile, once: u32) -> PipelineSpec {
+    let mut spec = pipeline("rms_norm", profile.reduction(), &[profile.workgroup(profile.tuning.row), once]);
     spec.subgroup = profile.required_subgroup();
     spec
 }
@@ -15,10 +15,11 @@ fn spec(profile: &Profile) -> PipelineSpec {
 /// The dispatch of an RMS_NORM node.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     let p = NormParams::new(c.graph, c.node, &c.offsets())?;
-    Ok(vec![dispatch(spec(c.profile), [c.src(0), c.node], &p, whole_rows(c.profile, p.ne))])
+    let grid = whole_rows(c.profile, p.ne);
+    Ok(vec![dispatch(spec(c.profile, grid.once), [c.src(0), c.node], &p, grid.groups)])
 }
 
 /// The pipelines of this family.
 pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
-    vec![spec(profile)]
+    vec![spec(profile, 0), spec(profile, 1)]
 }

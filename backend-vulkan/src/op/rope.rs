@@ -1,26 +1,26 @@
 //! ROPE.
 
-use super::grid::clamp;
+use super::grid::cover;
 use super::{Context, Dispatch, Operand, Refusal, dispatch, pipeline};
 use crate::pipeline::PipelineSpec;
 use crate::tuning::Profile;
 use ggml_core::kernel::RopeParams;
 
-fn spec(profile: &Profile) -> PipelineSpec {
-    pipeline("rope", "default", &[profile.workgroup(profile.tuning.elementwise)])
+fn spec(profile: &Profile, once: u32) -> PipelineSpec {
+    pipeline("rope", "default", &[profile.workgroup(profile.tuning.elementwise), once])
 }
 
 /// The dispatch of a ROPE node. Without factors the table stands in their place.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     let p = RopeParams::new(c.graph, c.node, &c.offsets())?;
-    let spec = spec(c.profile);
     let [n0, heads, tokens, batch] = p.ne.map(u64::from);
     let units = (n0 - u64::from(p.n_dims) / 2) * heads;
     if u32::try_from(units).is_err() {
         return Err(Refusal(format!("ROPE of {} elements for each token", n0 * heads)));
     }
-    let grid = clamp(c.profile, [units.div_ceil(spec.specialization[0].into()), tokens, batch]);
-    let mut dispatch = dispatch(spec, [c.src(0), c.src(1)], &p, grid);
+    let workgroup = u64::from(c.profile.workgroup(c.profile.tuning.elementwise));
+    let grid = cover(c.profile, [units.div_ceil(workgroup), tokens, batch]);
+    let mut dispatch = dispatch(spec(c.profile, grid.once), [c.src(0), c.src(1)], &p, grid.groups);
     let factors = if c.operands() > 2 { Operand::Tensor(c.src(2)) } else { Operand::Constant(c.node) };
     dispatch.operands.extend([Operand::Constant(c.node), factors, Operand::Tensor(c.node)]);
     Ok(vec![dispatch])
@@ -28,5 +28,5 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
 
 /// The pipelines of this family.
 pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
-    vec![spec(profile)]
+    vec![spec(profile, 0), spec(profile, 1)]
 }

@@ -1,8 +1,8 @@
 //! GET_ROWS and SET_ROWS.
 
 use super::grid::rows;
+use super::parts::{Rows, cut};
 use super::{Context, Dispatch, Operand, Refusal, dispatch, pipeline};
-use crate::op::mul_mat::rows_of_a_part;
 use crate::pipeline::PipelineSpec;
 use crate::tuning::Profile;
 use bytemuck::{Pod, Zeroable};
@@ -22,15 +22,15 @@ pub struct GetRowsWindow {
     pub window_rows: u32,
 }
 
-const GET_VARIANTS: [&str; 5] = ["w32", "f16", "bf16", "q8_0", "q4_0"];
+const GET_VARIANTS: [&str; 6] = ["w32", "f16", "bf16", "q8_0", "q4_0", "q6_k"];
 const SET_VARIANTS: [&str; 2] = ["f32", "f16"];
 
-fn get_spec(profile: &Profile, variant: &'static str) -> PipelineSpec {
-    pipeline("get_rows", variant, &[profile.workgroup(profile.tuning.elementwise)])
+fn get_spec(profile: &Profile, variant: &'static str, once: u32) -> PipelineSpec {
+    pipeline("get_rows", variant, &[profile.workgroup(profile.tuning.elementwise), once])
 }
 
-fn set_spec(profile: &Profile, variant: &'static str) -> PipelineSpec {
-    pipeline("set_rows", variant, &[profile.workgroup(profile.tuning.elementwise)])
+fn set_spec(profile: &Profile, variant: &'static str, once: u32) -> PipelineSpec {
+    pipeline("set_rows", variant, &[profile.workgroup(profile.tuning.elementwise), once])
 }
 
 /// The dispatches of a GET_ROWS or SET_ROWS node.
@@ -49,22 +49,27 @@ fn get(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
         DType::BF16 => "bf16",
         DType::Q8_0 => "q8_0",
         DType::Q4_0 => "q4_0",
+        DType::Q6_K => "q6_k",
         other => return Err(Refusal(format!("GET_ROWS has no Vulkan kernel for {other}"))),
     };
     let params = GetRowsParams::new(c.graph, c.node, &c.offsets())?;
-    let spec = get_spec(c.profile, variant);
-    let grid = rows(c.profile, spec.specialization[0], params.ne);
-    let parts = rows_of_a_part(c, a)?;
-    let dispatches = parts.into_iter().map(|part| {
-        let (first_row, window_rows) = (part.first, part.rows);
+    let grid = rows(c.profile, c.profile.workgroup(c.profile.tuning.elementwise), params.ne);
+    let spec = get_spec(c.profile, variant, grid.once);
+    let part = |operand: Operand, first_row: u32, window_rows: u32| {
         let p = GetRowsWindow { params, first_row, window_rows };
-        let mut dispatch = dispatch(spec.clone(), [c.src(0), c.src(1), c.node], &p, grid);
-        if let Some((skip, bytes)) = part.bytes {
-            dispatch.operands[0] = Operand::Part(c.src(0), skip, bytes);
-        }
+        let mut dispatch = dispatch(spec.clone(), [c.src(0), c.src(1), c.node], &p, grid.groups);
+        dispatch.operands[0] = operand;
         dispatch
-    });
-    Ok(dispatches.collect())
+    };
+    if a.span_bytes() <= c.window_limit() {
+        return Ok(vec![part(Operand::Tensor(c.src(0)), 0, params.rows)]);
+    }
+    if a.ne[2] * a.ne[3] > 1 {
+        return Err(Refusal(format!("{} is larger than a window of this device and no matrix", a.describe())));
+    }
+    let matrix = Rows::of(c, c.src(0), 0, 0);
+    let ranges = cut(c, &[matrix])?;
+    Ok(ranges.iter().map(|range| part(matrix.part(range), range.start as u32, range.len() as u32)).collect())
 }
 
 fn set(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
@@ -74,13 +79,13 @@ fn set(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
         other => return Err(Refusal(format!("SET_ROWS has no Vulkan kernel for {other}"))),
     };
     let p = SetRowsParams::new(c.graph, c.node, &c.offsets())?;
-    let spec = set_spec(c.profile, variant);
-    let grid = rows(c.profile, spec.specialization[0], p.ne);
-    Ok(vec![dispatch(spec, [c.src(1), c.src(2), c.node], &p, grid)])
+    let grid = rows(c.profile, c.profile.workgroup(c.profile.tuning.elementwise), p.ne);
+    let spec = set_spec(c.profile, variant, grid.once);
+    Ok(vec![dispatch(spec, [c.src(1), c.src(2), c.node], &p, grid.groups)])
 }
 
 /// The pipelines of this family.
 pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
-    let get = GET_VARIANTS.iter().map(|v| get_spec(profile, v));
-    get.chain(SET_VARIANTS.iter().map(|v| set_spec(profile, v))).collect()
+    let get = GET_VARIANTS.iter().flat_map(|v| [0, 1].map(|once| get_spec(profile, v, once)));
+    get.chain(SET_VARIANTS.iter().flat_map(|v| [0, 1].map(|once| set_spec(profile, v, once)))).collect()
 }

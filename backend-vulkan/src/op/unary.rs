@@ -6,8 +6,8 @@ use crate::pipeline::PipelineSpec;
 use crate::tuning::Profile;
 use ggml_core::kernel::UnaryParams;
 
-fn spec(profile: &Profile) -> PipelineSpec {
-    pipeline("unary", "default", &[profile.workgroup(profile.tuning.elementwise)])
+fn spec(profile: &Profile, once: u32) -> PipelineSpec {
+    pipeline("unary", "default", &[profile.workgroup(profile.tuning.elementwise), once])
 }
 
 /// The dispatch of an activation or SCALE node.
@@ -17,12 +17,11 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     merge(&mut shapes);
     let [d, a] = shapes;
     (p.ne, p.nbd, p.nb0) = (d.ne, d.nb, a.nb);
-    let spec = spec(c.profile);
-    let grid = rows(c.profile, spec.specialization[0], p.ne);
-    Ok(vec![dispatch(spec, [c.src(0), c.node], &p, grid)])
+    let grid = rows(c.profile, c.profile.workgroup(c.profile.tuning.elementwise), p.ne);
+    Ok(vec![dispatch(spec(c.profile, grid.once), [c.src(0), c.node], &p, grid.groups)])
 }
 
 /// The pipelines of this family.
 pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
-    vec![spec(profile)]
+    vec![spec(profile, 0), spec(profile, 1)]
 }

@@ -208,7 +208,7 @@ impl<'p> Recorder<'p> {
     /// Fills a range with a word; offset and length are multiples of 4.
     pub(crate) fn fill(&mut self, buffer: &Arc<Buffer>, offset: u64, bytes: u64, word: u32) -> Result<()> {
         buffer.check(offset, bytes)?;
-        if bytes == 0 || offset % 4 != 0 || bytes % 4 != 0 {
+        if bytes == 0 || !offset.is_multiple_of(4) || !bytes.is_multiple_of(4) {
             return Err(Error::argument("fill", "offset and length must be whole words"));
         }
         self.hold(buffer);
@@ -228,13 +228,16 @@ impl<'p> Recorder<'p> {
     ) -> Result<()> {
         let layout = &pipeline.layout;
         let limits = self.pool.device.facts.caps.max_workgroups;
-        let in_limits = (0..3).all(|d| {
-            grid[d] > 0 && base[d].checked_add(grid[d]).is_some_and(|end| end <= limits[d])
-        });
-        if !in_limits || params.len() != layout.push_bytes as usize || set.layout.bindings != layout.bindings {
+        let in_limits =
+            (0..3).all(|d| grid[d] > 0 && base[d].checked_add(grid[d]).is_some_and(|end| end <= limits[d]));
+        if !in_limits || params.len() != layout.push_bytes as usize || set.layout.bindings != layout.bindings
+        {
             let why = format!(
                 "grid {grid:?} from {base:?} (limits {limits:?}), {} bytes of parameters for {}, {} operands for {}",
-                params.len(), layout.push_bytes, set.layout.bindings, layout.bindings
+                params.len(),
+                layout.push_bytes,
+                set.layout.bindings,
+                layout.bindings
             );
             return Err(Error::argument("dispatch", why));
         }
@@ -253,7 +256,11 @@ impl<'p> Recorder<'p> {
             if !params.is_empty() {
                 device.cmd_push_constants(raw, layout.raw, vk::ShaderStageFlags::COMPUTE, 0, params);
             }
-            device.cmd_dispatch_base(raw, base[0], base[1], base[2], grid[0], grid[1], grid[2]);
+            // The synchronisation validation of older layers sees only the plain command.
+            match base {
+                [0, 0, 0] => device.cmd_dispatch(raw, grid[0], grid[1], grid[2]),
+                _ => device.cmd_dispatch_base(raw, base[0], base[1], base[2], grid[0], grid[1], grid[2]),
+            }
         }
         self.keep.push(pipeline.clone());
         self.keep.push(set.clone());
@@ -287,7 +294,7 @@ impl<'p> Recorder<'p> {
         buffer.check(offset, 4)?;
         let device = self.pool.device.clone();
         let Some(functions) = &device.marker else { return Ok(false) };
-        if offset % 4 != 0 {
+        if !offset.is_multiple_of(4) {
             return Err(Error::argument("marker", "the offset must be a whole word"));
         }
         self.hold(buffer);
@@ -360,5 +367,105 @@ impl Drop for Commands {
             // The device may still run these commands: they and what they name stay for ever.
             std::mem::forget(self.pool.clone());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::deadline::Deadline;
+    use crate::options::VulkanOptions;
+    use crate::raw::device::Purpose;
+    use crate::raw::memory::{MemoryPool, Side};
+    use std::time::Duration;
+
+    /// A device with the validation layer; `None` with a message where there is none.
+    fn device() -> Option<Arc<Device>> {
+        let options =
+            VulkanOptions { validation: true, pipeline_cache_dir: None, ..VulkanOptions::default() };
+        match crate::device::open(&options, Purpose::Compute) {
+            Ok(device) => Some(device),
+            Err(Error::Unavailable { reason, .. }) => {
+                eprintln!("skipped: {reason}");
+                None
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn fill_twice(device: &Arc<Device>, barrier: bool) -> Vec<String> {
+        let memory = MemoryPool::new(device).unwrap();
+        let buffer = memory.allocate(64, Side::Host, "test").unwrap();
+        let pool = CommandPool::new(device, Phase::Prepare).unwrap();
+        let mut recorder = pool.record(Phase::Prepare).unwrap();
+        recorder.fill(&buffer, 0, 64, 1).unwrap();
+        if barrier {
+            recorder.barrier(Work::Transfer, Work::Transfer);
+        }
+        recorder.fill(&buffer, 0, 64, 2).unwrap();
+        recorder.barrier(Work::Transfer, Work::Host);
+        let mut commands = recorder.finish().unwrap();
+        let value = device.submit(&mut commands, Phase::Compute).unwrap();
+        device.wait(value, &Deadline::new(Phase::Compute, Duration::from_secs(60))).unwrap();
+        let mut word = [0; 4];
+        buffer.read(0, &mut word).unwrap();
+        assert!(word == [2, 0, 0, 0] || !barrier);
+        device.instance().messages().map(|m| m.list()).unwrap_or_default()
+    }
+
+    /// The other tests demand that the layer is silent; this one that it would speak.
+    #[test]
+    fn a_missing_barrier_is_reported() {
+        let Some(device) = device() else { return };
+        assert_eq!(fill_twice(&device, true), Vec::<String>::new());
+        let messages = fill_twice(&device, false);
+        assert!(messages.iter().any(|m| m.contains("SYNC-HAZARD-WRITE-AFTER-WRITE")), "{messages:?}");
+    }
+
+    #[test]
+    fn ranges_are_checked_before_the_driver_sees_them() {
+        let Some(device) = device() else { return };
+        let memory = MemoryPool::new(&device).unwrap();
+        let buffer = memory.allocate(64, Side::Host, "test").unwrap();
+        let pool = CommandPool::new(&device, Phase::Prepare).unwrap();
+        let mut recorder = pool.record(Phase::Prepare).unwrap();
+        assert!(recorder.fill(&buffer, 0, 68, 1).is_err());
+        assert!(recorder.fill(&buffer, 2, 8, 1).is_err());
+        assert!(recorder.fill(&buffer, u64::MAX, 4, 1).is_err());
+        assert!(recorder.copy((&buffer, 0), (&buffer, 8), 16).is_err());
+        assert!(recorder.copy((&buffer, 0), (&buffer, 32), 33).is_err());
+        assert!(buffer.write(60, &[0; 5]).is_err() && buffer.read(u64::MAX, &mut [0; 2]).is_err());
+        drop(recorder.finish().unwrap());
+        assert_eq!(device.instance().messages().unwrap().list(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_lost_device_answers_at_once_and_is_freed() {
+        let Some(device) = device() else { return };
+        let pool = CommandPool::new(&device, Phase::Prepare).unwrap();
+        let mut commands = pool.record(Phase::Prepare).unwrap().finish().unwrap();
+        let error = device.failed(Phase::Compute, "vkQueueSubmit", vk::Result::ERROR_DEVICE_LOST);
+        assert!(matches!(error, Error::DeviceLost { phase: Phase::Compute, .. }));
+        let lost = |result: Result<u64>| matches!(result, Err(Error::DeviceLost { .. }));
+        assert!(lost(device.submit(&mut commands, Phase::Compute)));
+        let deadline = Deadline::new(Phase::Compute, Duration::from_secs(60));
+        assert!(lost(device.wait(1, &deadline).map(|()| 0)));
+        assert!(MemoryPool::new(&device).unwrap().allocate(64, Side::Host, "test").is_err());
+    }
+
+    #[test]
+    fn commands_that_run_are_not_recorded_or_submitted_again() {
+        let Some(device) = device() else { return };
+        let pool = CommandPool::new(&device, Phase::Prepare).unwrap();
+        let mut commands = pool.record(Phase::Prepare).unwrap().finish().unwrap();
+        // As if they had been submitted and were not finished.
+        commands.used(1);
+        assert!(matches!(device.submit(&mut commands, Phase::Compute), Err(Error::InvalidArgument { .. })));
+        commands.used(0);
+        let value = device.submit(&mut commands, Phase::Compute).unwrap();
+        device.wait(value, &Deadline::new(Phase::Compute, Duration::from_secs(60))).unwrap();
+        commands.release();
+        assert!(device.submit(&mut commands, Phase::Compute).is_err(), "released");
+        assert!(pool.again(commands, Phase::Prepare).is_ok());
     }
 }

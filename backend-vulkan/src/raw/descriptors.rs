@@ -59,7 +59,11 @@ impl DescriptorPool {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if a window is not within its buffer or the device's limits.
-    pub(crate) fn set(self: &Arc<Self>, layout: &Arc<Layout>, windows: &[Window]) -> Result<Arc<DescriptorSet>> {
+    pub(crate) fn set(
+        self: &Arc<Self>,
+        layout: &Arc<Layout>,
+        windows: &[Window],
+    ) -> Result<Arc<DescriptorSet>> {
         self.check(layout, windows)?;
         let pool = self.raw.lock().unwrap_or_else(PoisonError::into_inner);
         let layouts = [layout.set];

@@ -40,7 +40,10 @@ pub(crate) struct Device {
 
 impl std::fmt::Debug for Device {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Device").field("name", &self.name).field("device", &self.facts.name).finish_non_exhaustive()
+        f.debug_struct("Device")
+            .field("name", &self.name)
+            .field("device", &self.facts.name)
+            .finish_non_exhaustive()
     }
 }
 
@@ -74,7 +77,9 @@ impl Device {
             executable: features
                 .executable
                 .then(|| khr::pipeline_executable_properties::Device::new(functions, &raw)),
-            host_memory: features.host_memory.then(|| ext::external_memory_host::Device::new(functions, &raw)),
+            host_memory: features
+                .host_memory
+                .then(|| ext::external_memory_host::Device::new(functions, &raw)),
             raw,
             physical,
             facts,
@@ -86,9 +91,10 @@ impl Device {
         };
         if purpose == Purpose::Compute {
             // From here on `device` owns the handle, so an error gives it back.
-            device.queue = Some(Queue::new(&device.raw, family).map_err(|code| {
-                failure(&device.name, Phase::OpenDevice, "vkCreateSemaphore", code)
-            })?);
+            device.queue = Some(
+                Queue::new(&device.raw, family)
+                    .map_err(|code| failure(&device.name, Phase::OpenDevice, "vkCreateSemaphore", code))?,
+            );
         }
         Ok(Arc::new(device))
     }
@@ -193,7 +199,8 @@ fn create(
 ) -> Result<ash::Device, vk::Result> {
     let f: Features = facts.features;
     let priorities = [1.0];
-    let queues = [vk::DeviceQueueCreateInfo::default().queue_family_index(family).queue_priorities(&priorities)];
+    let queues =
+        [vk::DeviceQueueCreateInfo::default().queue_family_index(family).queue_priorities(&priorities)];
     let names: Vec<_> = facts.extensions.iter().map(|e| e.as_ptr()).collect();
     let core = vk::PhysicalDeviceFeatures::default().shader_int16(f.int16).shader_int64(f.int64);
     let mut v11 = vk::PhysicalDeviceVulkan11Features::default().storage_buffer16_bit_access(f.storage16);
@@ -206,7 +213,8 @@ fn create(
     let mut size = vk::PhysicalDeviceSubgroupSizeControlFeatures::default()
         .subgroup_size_control(f.subgroup_size)
         .compute_full_subgroups(f.full_subgroups);
-    let mut dot = vk::PhysicalDeviceShaderIntegerDotProductFeatures::default().shader_integer_dot_product(true);
+    let mut dot =
+        vk::PhysicalDeviceShaderIntegerDotProductFeatures::default().shader_integer_dot_product(true);
     let mut matrix = vk::PhysicalDeviceCooperativeMatrixFeaturesKHR::default().cooperative_matrix(true);
     let mut statistics =
         vk::PhysicalDevicePipelineExecutablePropertiesFeaturesKHR::default().pipeline_executable_info(true);

@@ -29,9 +29,13 @@ mod tests {
 
     #[test]
     fn codes_keep_their_names() {
-        let error = failure("vulkan:0", Phase::Compile, "vkCreateComputePipelines", vk::Result::ERROR_UNKNOWN);
+        let error =
+            failure("vulkan:0", Phase::Compile, "vkCreateComputePipelines", vk::Result::ERROR_UNKNOWN);
         let text = error.to_string();
-        assert!(text.contains("vkCreateComputePipelines") && text.contains("VK_ERROR_UNKNOWN (-13)"), "{text}");
+        assert!(
+            text.contains("vkCreateComputePipelines") && text.contains("VK_ERROR_UNKNOWN (-13)"),
+            "{text}"
+        );
         let lost = failure("vulkan:0", Phase::Compute, "vkQueueSubmit", vk::Result::ERROR_DEVICE_LOST);
         assert!(matches!(lost, Error::DeviceLost { phase: Phase::Compute, .. }));
         assert!(code_name(vk::Result::from_raw(-77)).contains("-77"));

@@ -65,7 +65,12 @@ fn yes(flag: vk::Bool32) -> bool {
 
 impl Features {
     /// Asks a physical device of version 1.2 or later.
-    pub(super) fn of(instance: &ash::Instance, physical: vk::PhysicalDevice, api: u32, ext: &Extensions) -> Features {
+    pub(super) fn of(
+        instance: &ash::Instance,
+        physical: vk::PhysicalDevice,
+        api: u32,
+        ext: &Extensions,
+    ) -> Features {
         let core13 = api >= vk::API_VERSION_1_3;
         let size_control = core13 || ext.has(ext::subgroup_size_control::NAME);
         let int_dot = core13 || ext.has(khr::shader_integer_dot_product::NAME);

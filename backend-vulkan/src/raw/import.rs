@@ -76,7 +76,12 @@ impl MemoryPool {
         match made {
             Ok(memory) => {
                 self.count_import(size, true);
-                Ok(Buffer::imported(self, buffer, size, Imported { memory, bytes: size, _owner: owner.clone() }))
+                Ok(Buffer::imported(
+                    self,
+                    buffer,
+                    size,
+                    Imported { memory, bytes: size, _owner: owner.clone() },
+                ))
             }
             Err(code) => {
                 // SAFETY: the buffer was made above and is known to nobody else.

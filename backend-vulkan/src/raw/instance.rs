@@ -91,9 +91,11 @@ impl Instance {
         // SAFETY: the instance is alive.
         let devices = unsafe { self.raw.enumerate_physical_devices() };
         devices.map_err(|code| match code {
-            vk::Result::ERROR_INITIALIZATION_FAILED => {
-                unavailable(Phase::Enumerate, Missing::Device, format!("no driver could list devices; {}", looked_at()))
-            }
+            vk::Result::ERROR_INITIALIZATION_FAILED => unavailable(
+                Phase::Enumerate,
+                Missing::Device,
+                format!("no driver could list devices; {}", looked_at()),
+            ),
             code => failure(BACKEND, Phase::Enumerate, "vkEnumeratePhysicalDevices", code),
         })
     }
@@ -106,7 +108,8 @@ impl Instance {
                 vk::DebugUtilsMessageSeverityFlagsEXT::ERROR | vk::DebugUtilsMessageSeverityFlagsEXT::WARNING,
             )
             .message_type(
-                vk::DebugUtilsMessageTypeFlagsEXT::VALIDATION | vk::DebugUtilsMessageTypeFlagsEXT::PERFORMANCE,
+                vk::DebugUtilsMessageTypeFlagsEXT::VALIDATION
+                    | vk::DebugUtilsMessageTypeFlagsEXT::PERFORMANCE,
             )
             .pfn_user_callback(Some(on_message))
             .user_data(Arc::as_ptr(messages).cast_mut().cast());
@@ -181,7 +184,8 @@ fn create(entry: &ash::Entry, layers: &[&'static CStr], validation: bool) -> Res
         extensions.push(khr::portability_enumeration::NAME.as_ptr());
         flags |= vk::InstanceCreateFlags::ENUMERATE_PORTABILITY_KHR;
     }
-    let synchronisation = validation && has_extension(entry, Some(VALIDATION_LAYER), ext::validation_features::NAME);
+    let synchronisation =
+        validation && has_extension(entry, Some(VALIDATION_LAYER), ext::validation_features::NAME);
     if validation {
         extensions.push(ext::debug_utils::NAME.as_ptr());
     }
@@ -246,7 +250,9 @@ pub(crate) fn looked_at() -> String {
     let mut found = Vec::new();
     for dir in dirs {
         let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
-        found.extend(entries.map(|e| e.file_name().to_string_lossy().into_owned()).filter(|n| n.ends_with(".json")));
+        found.extend(
+            entries.map(|e| e.file_name().to_string_lossy().into_owned()).filter(|n| n.ends_with(".json")),
+        );
     }
     found.sort();
     match found.is_empty() {
@@ -261,6 +267,7 @@ fn library_path(named: Option<&Path>) -> String {
         return path.display().to_string();
     }
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    let path = maps.lines().filter_map(|l| l.split_once('/')).map(|(_, p)| p).find(|p| p.contains("libvulkan.so"));
+    let path =
+        maps.lines().filter_map(|l| l.split_once('/')).map(|(_, p)| p).find(|p| p.contains("libvulkan.so"));
     path.map_or_else(|| "system library".into(), |p| format!("/{p}"))
 }

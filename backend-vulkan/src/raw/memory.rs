@@ -6,9 +6,11 @@ use super::physical::{Facts, MemoryType};
 use crate::deadline::{Deadline, broken};
 use ash::vk;
 use ash::vk::MemoryPropertyFlags as Flags;
-use gpu_allocator::vulkan::{Allocation, AllocationCreateDesc, AllocationScheme, Allocator, AllocatorCreateDesc};
-use gpu_allocator::{AllocationError, AllocationSizes, AllocatorDebugSettings, MemoryLocation};
 use ggml_core::{Error, Missing, Phase, Result};
+use gpu_allocator::vulkan::{
+    Allocation, AllocationCreateDesc, AllocationScheme, Allocator, AllocatorCreateDesc,
+};
+use gpu_allocator::{AllocationError, AllocationSizes, AllocatorDebugSettings, MemoryLocation};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -94,7 +96,8 @@ impl MemoryPool {
             reason: format!("{} has no {what} memory", device.facts.name),
         };
         let device_side = device_side(&device.facts).ok_or_else(|| missing("device-local"))?;
-        let host_side = choose(&device.facts.types, HOST, Flags::HOST_CACHED).ok_or_else(|| missing("host-visible"))?;
+        let host_side =
+            choose(&device.facts.types, HOST, Flags::HOST_CACHED).ok_or_else(|| missing("host-visible"))?;
         let (instance, physical_device) = device.parents();
         let mut debug_settings = AllocatorDebugSettings::default();
         debug_settings.log_leaks_on_shutdown = false;
@@ -106,8 +109,9 @@ impl MemoryPool {
             buffer_device_address: false,
             allocation_sizes: AllocationSizes::new(BLOCK, BLOCK),
         });
-        let allocator = allocator
-            .map_err(|e| broken(&device.name, Phase::OpenDevice, "gpu_allocator::Allocator::new", e.to_string()))?;
+        let allocator = allocator.map_err(|e| {
+            broken(&device.name, Phase::OpenDevice, "gpu_allocator::Allocator::new", e.to_string())
+        })?;
         Ok(Arc::new(MemoryPool {
             allocator: Mutex::new(allocator),
             device_side,
@@ -187,7 +191,8 @@ impl MemoryPool {
         let usage = vk::BufferUsageFlags::STORAGE_BUFFER
             | vk::BufferUsageFlags::TRANSFER_SRC
             | vk::BufferUsageFlags::TRANSFER_DST;
-        let info = vk::BufferCreateInfo::default().size(size).usage(usage).sharing_mode(vk::SharingMode::EXCLUSIVE);
+        let info =
+            vk::BufferCreateInfo::default().size(size).usage(usage).sharing_mode(vk::SharingMode::EXCLUSIVE);
         // SAFETY: the device is alive; the size is neither 0 nor larger than the device's limit (checked by the caller).
         unsafe { self.device.raw.create_buffer(&info, None) }
             .map_err(|code| self.device.failed(Phase::Allocate, "vkCreateBuffer", code))
@@ -209,12 +214,14 @@ impl MemoryPool {
         let allocation = self.take(requirements, choice, name)?;
         // SAFETY: the memory was allocated for this buffer's requirements from this device, and nothing else is bound
         // to this part of it.
-        let bound = unsafe { self.device.raw.bind_buffer_memory(raw, allocation.memory(), allocation.offset()) };
+        let bound =
+            unsafe { self.device.raw.bind_buffer_memory(raw, allocation.memory(), allocation.offset()) };
         if let Err(code) = bound {
             self.give_back(allocation);
             return Err(self.device.failed(Phase::Allocate, "vkBindBufferMemory", code));
         }
-        let mapped = allocation.mapped_ptr().filter(|_| allocation.size() >= size).map(|p| HostPointer(p.cast()));
+        let mapped =
+            allocation.mapped_ptr().filter(|_| allocation.size() >= size).map(|p| HostPointer(p.cast()));
         Ok((allocation, mapped))
     }
 
@@ -321,7 +328,12 @@ impl Buffer {
     }
 
     /// A buffer in memory of the host that the device reads in place.
-    pub(super) fn imported(pool: &Arc<MemoryPool>, raw: vk::Buffer, bytes: u64, imported: Imported) -> Buffer {
+    pub(super) fn imported(
+        pool: &Arc<MemoryPool>,
+        raw: vk::Buffer,
+        bytes: u64,
+        imported: Imported,
+    ) -> Buffer {
         Buffer {
             raw,
             bytes,
@@ -369,7 +381,8 @@ impl Buffer {
         match offset.checked_add(len) {
             Some(end) if end <= self.bytes => Ok(()),
             _ => {
-                let why = format!("{len} bytes at offset {offset} are outside a buffer of {} bytes", self.bytes);
+                let why =
+                    format!("{len} bytes at offset {offset} are outside a buffer of {} bytes", self.bytes);
                 Err(Error::argument("buffer range", why))
             }
         }

@@ -126,7 +126,12 @@ struct Properties {
 }
 
 impl Properties {
-    fn of(instance: &ash::Instance, physical: vk::PhysicalDevice, core13: bool, features: &Features) -> Properties {
+    fn of(
+        instance: &ash::Instance,
+        physical: vk::PhysicalDevice,
+        core13: bool,
+        features: &Features,
+    ) -> Properties {
         let mut p = Properties {
             size: features.subgroup_size.then(Default::default),
             dot: features.int_dot.then(Default::default),
@@ -221,7 +226,11 @@ impl Facts {
             subgroup_operations: p.subgroup_operations(),
             float_controls: p.float_controls(),
             heaps: memory.memory_heaps_as_slice().iter().map(heap).collect(),
-            types: memory.memory_types_as_slice().iter().map(|t| (t.property_flags, t.heap_index as usize)).collect(),
+            types: memory
+                .memory_types_as_slice()
+                .iter()
+                .map(|t| (t.property_flags, t.heap_index as usize))
+                .collect(),
             max_allocation: p.v11.max_memory_allocation_size,
             max_buffer: p.maintenance4.map_or(u64::MAX, |m| m.max_buffer_size),
             import_alignment: p.host.map_or(0, |h| h.min_imported_host_pointer_alignment),
@@ -266,8 +275,10 @@ fn kind(kind: vk::PhysicalDeviceType) -> DeviceKind {
 fn queue_family(instance: &ash::Instance, physical: vk::PhysicalDevice) -> (Option<u32>, u32) {
     // SAFETY: the physical device belongs to the instance, which is alive.
     let families = unsafe { instance.get_physical_device_queue_family_properties(physical) };
-    let computing = |f: &vk::QueueFamilyProperties| f.queue_count > 0 && f.queue_flags.contains(vk::QueueFlags::COMPUTE);
-    let only = |f: &vk::QueueFamilyProperties| computing(f) && !f.queue_flags.contains(vk::QueueFlags::GRAPHICS);
+    let computing =
+        |f: &vk::QueueFamilyProperties| f.queue_count > 0 && f.queue_flags.contains(vk::QueueFlags::COMPUTE);
+    let only =
+        |f: &vk::QueueFamilyProperties| computing(f) && !f.queue_flags.contains(vk::QueueFlags::GRAPHICS);
     match families.iter().position(only).or_else(|| families.iter().position(computing)) {
         Some(index) => (Some(index as u32), families[index].timestamp_valid_bits),
         None => (None, 0),
@@ -313,7 +324,9 @@ fn caps(p: &Properties, features: &Features, matrices: Vec<MatrixShape>) -> Caps
         storage8: features.storage8,
         int_dot: features.int_dot,
         int_dot_signed: dot.integer_dot_product_accumulating_saturating4x8_bit_packed_signed_accelerated != 0,
-        int_dot_mixed: dot.integer_dot_product_accumulating_saturating4x8_bit_packed_mixed_signedness_accelerated != 0,
+        int_dot_mixed: dot
+            .integer_dot_product_accumulating_saturating4x8_bit_packed_mixed_signedness_accelerated
+            != 0,
         matrices,
         max_binding: u64::from(limits.max_storage_buffer_range),
         binding_alignment: limits.min_storage_buffer_offset_alignment.max(4),
@@ -328,7 +341,8 @@ fn caps(p: &Properties, features: &Features, matrices: Vec<MatrixShape>) -> Caps
 fn matrices(instance: &Instance, physical: vk::PhysicalDevice) -> Vec<MatrixShape> {
     let functions = khr::cooperative_matrix::Instance::new(instance.entry(), &instance.raw);
     // SAFETY: the physical device lists VK_KHR_cooperative_matrix and belongs to the instance, which is alive.
-    let all = unsafe { functions.get_physical_device_cooperative_matrix_properties(physical) }.unwrap_or_default();
+    let all =
+        unsafe { functions.get_physical_device_cooperative_matrix_properties(physical) }.unwrap_or_default();
     let mut shapes: Vec<MatrixShape> = all.iter().filter_map(matrix).collect();
     shapes.dedup();
     shapes
@@ -345,4 +359,3 @@ fn matrix(p: &vk::CooperativeMatrixPropertiesKHR<'_>) -> Option<MatrixShape> {
     let plain = p.scope == vk::ScopeKHR::SUBGROUP && p.saturating_accumulation == vk::FALSE;
     plain.then_some(MatrixShape { m: p.m_size, n: p.n_size, k: p.k_size, types })
 }
-

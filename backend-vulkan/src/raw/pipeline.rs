@@ -23,7 +23,7 @@ impl Layout {
     /// A layout of `bindings` storage buffers and `push_bytes` push constants.
     pub(crate) fn new(device: &Arc<Device>, bindings: u32, push_bytes: u32) -> Result<Arc<Layout>> {
         let limit = device.facts.caps.push_constant_bytes;
-        if push_bytes > limit || push_bytes % 4 != 0 {
+        if push_bytes > limit || !push_bytes.is_multiple_of(4) {
             let why = format!("{push_bytes} bytes; the device takes up to {limit}, in words");
             return Err(Error::argument("push constants", why));
         }
@@ -104,11 +104,18 @@ pub(crate) struct Statistic {
 
 impl Pipeline {
     /// Compiles a shader. May take long: see `pipeline::PipelineSet`.
-    pub(crate) fn new(layout: &Arc<Layout>, cache: Option<&DriverCache>, recipe: Recipe<'_>) -> Result<Pipeline> {
+    pub(crate) fn new(
+        layout: &Arc<Layout>,
+        cache: Option<&DriverCache>,
+        recipe: Recipe<'_>,
+    ) -> Result<Pipeline> {
         let device = &layout.device;
         device.alive(Phase::Compile)?;
         let words = recipe.shader.words().ok_or_else(|| {
-            Error::argument(format!("shader {}", recipe.shader), "is not in the committed SPIR-V; run `make shaders`")
+            Error::argument(
+                format!("shader {}", recipe.shader),
+                "is not in the committed SPIR-V; run `make shaders`",
+            )
         })?;
         let info = vk::ShaderModuleCreateInfo::default().code(words);
         // SAFETY: the words are a module of the shaders crate, whose tests validate every module; its capabilities have
@@ -168,8 +175,9 @@ fn compile(
     let entries: Vec<_> = (0..recipe.specialization.len() as u32)
         .map(|id| vk::SpecializationMapEntry { constant_id: id, offset: 4 * id, size: 4 })
         .collect();
-    let constants =
-        vk::SpecializationInfo::default().map_entries(&entries).data(bytemuck::cast_slice(recipe.specialization));
+    let constants = vk::SpecializationInfo::default()
+        .map_entries(&entries)
+        .data(bytemuck::cast_slice(recipe.specialization));
     let mut size = vk::PipelineShaderStageRequiredSubgroupSizeCreateInfo::default()
         .required_subgroup_size(recipe.subgroup.unwrap_or(0));
     let mut stage = vk::PipelineShaderStageCreateInfo::default()

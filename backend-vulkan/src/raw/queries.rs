@@ -21,7 +21,8 @@ impl Timestamps {
     /// A pool of `count`; `None` where the queue has no timestamps.
     pub(crate) fn new(device: &Arc<Device>, count: u32) -> Result<Option<Arc<Timestamps>>> {
         let Some((period, bits)) = device.facts.timestamps else { return Ok(None) };
-        let info = vk::QueryPoolCreateInfo::default().query_type(vk::QueryType::TIMESTAMP).query_count(count.max(1));
+        let info =
+            vk::QueryPoolCreateInfo::default().query_type(vk::QueryType::TIMESTAMP).query_count(count.max(1));
         // SAFETY: the device is alive; the count is not 0.
         let raw = unsafe { device.raw.create_query_pool(&info, None) }
             .map_err(|code| device.failed(Phase::Prepare, "vkCreateQueryPool", code))?;
@@ -42,8 +43,10 @@ impl Timestamps {
         let mut value = [0u64];
         // SAFETY: the pool is alive, the index lies in it, and `value` has room for one 64-bit result. Without the flag
         // WAIT the call does not block.
-        unsafe { self.device.raw.get_query_pool_results(self.raw, index, &mut value, vk::QueryResultFlags::TYPE_64) }
-            .ok()?;
+        unsafe {
+            self.device.raw.get_query_pool_results(self.raw, index, &mut value, vk::QueryResultFlags::TYPE_64)
+        }
+        .ok()?;
         Some(value[0])
     }
 }

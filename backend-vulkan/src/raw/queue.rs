@@ -45,7 +45,12 @@ impl Queue {
 impl Device {
     fn queue(&self, phase: Phase) -> Result<&Queue> {
         self.queue.as_ref().ok_or_else(|| {
-            crate::deadline::broken(&self.name, phase, "vkQueueSubmit", "the device was opened to compile only".into())
+            crate::deadline::broken(
+                &self.name,
+                phase,
+                "vkQueueSubmit",
+                "the device was opened to compile only".into(),
+            )
         })
     }
 

@@ -14,6 +14,7 @@
 #extension GL_EXT_shader_16bit_storage : require
 
 layout(constant_id = 1) const uint RESHAPED = 0;
+layout(constant_id = 2) const uint ONCE = 0;
 
 layout(push_constant, std430) uniform CopyParams {
     uint ne0_0, ne0_1, ne0_2, ne0_3;
@@ -63,15 +64,15 @@ void copy(uint to, uint from) {
 
 void main() {
     if (RESHAPED == 0) {
-        FOR_EACH_ROW(i1, i2, i3, p.ned_1, p.ned_2, p.ned_3) {
+        FOR_EACH_ROW(i1, i2, i3, p.ned_1, p.ned_2, p.ned_3)
             const uint row_a = p.off0 + i1 * p.nb0_1 + i2 * p.nb0_2 + i3 * p.nb0_3;
             const uint row_d = p.offd + i1 * p.nbd_1 + i2 * p.nbd_2 + i3 * p.nbd_3;
-            FOR_EACH_COLUMN(i0, p.ned_0) {
+            FOR_EACH_COLUMN(i0, p.ned_0)
                 copy(row_d + i0 * p.nbd_0, row_a + i0 * p.nb0_0);
-            }
-        }
+            END_EACH_COLUMN
+        END_EACH_ROW
     } else {
-        FOR_EACH_COLUMN(n, p.count) {
+        FOR_EACH_COLUMN(n, p.count)
             const uint a1 = n / p.ne0_0, a2 = a1 / p.ne0_1, a3 = a2 / p.ne0_2;
             const uint from = p.off0 + (n - a1 * p.ne0_0) * p.nb0_0 + (a1 - a2 * p.ne0_1) * p.nb0_1
                 + (a2 - a3 * p.ne0_2) * p.nb0_2 + a3 * p.nb0_3;
@@ -79,6 +80,6 @@ void main() {
             const uint to = p.offd + (n - d1 * p.ned_0) * p.nbd_0 + (d1 - d2 * p.ned_1) * p.nbd_1
                 + (d2 - d3 * p.ned_2) * p.nbd_2 + d3 * p.nbd_3;
             copy(to, from);
-        }
+        END_EACH_COLUMN
     }
 }

@@ -8,6 +8,8 @@
 #include "activation.glsl"
 #include "grid.glsl"
 
+layout(constant_id = 1) const uint ONCE = 0;
+
 layout(push_constant, std430) uniform GluParams {
     uint ne_0, ne_1, ne_2, ne_3;
     uint nb0_0, nb0_1, nb0_2, nb0_3;
@@ -22,14 +24,14 @@ layout(set = 0, binding = 1, std430) readonly buffer Up { float up[]; };
 layout(set = 0, binding = 2, std430) writeonly buffer D { float d[]; };
 
 void main() {
-    FOR_EACH_ROW(i1, i2, i3, p.ne_1, p.ne_2, p.ne_3) {
+    FOR_EACH_ROW(i1, i2, i3, p.ne_1, p.ne_2, p.ne_3)
         const uint row_gate = p.off0 + i1 * p.nb0_1 + i2 * p.nb0_2 + i3 * p.nb0_3;
         const uint row_up = p.off1 + i1 * p.nb1_1 + i2 * p.nb1_2 + i3 * p.nb1_3;
         const uint row_d = p.offd + i1 * p.nbd_1 + i2 * p.nbd_2 + i3 * p.nbd_3;
-        FOR_EACH_COLUMN(i0, p.ne_0) {
+        FOR_EACH_COLUMN(i0, p.ne_0)
             const float x = gate[row_gate + i0 * p.nb0_0];
             const float y = up[row_up + i0 * p.nb1_0];
             d[row_d + i0 * p.nbd_0] = activate(p.op, x) * y;
-        }
-    }
+        END_EACH_COLUMN
+    END_EACH_ROW
 }

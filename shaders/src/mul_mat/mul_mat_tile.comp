@@ -5,17 +5,21 @@
 // converted from their type on the way, and BN x BK activations to shared memory: each invocation takes pieces of eight
 // weights and of four activations, neighbours along k for neighbouring invocations. Then each invocation multiplies TM
 // rows with TN columns in registers: for every pair of k (F16: every four) it reads TM + TN vectors of 8 bytes from
-// shared memory and does 2 TM TN (4 TM TN) multiplications, so 8 x 4 keeps the multipliers busy 1.3 times as long as
-// shared memory (F16: 2.7 times). The rows of an invocation are BM / TM apart and its columns BN / TN, so that
-// neighbouring invocations read neighbouring rows, which the padding of each row puts on different banks, and write
-// neighbouring elements of the result.
+// shared memory and issues 2 TM TN multiplications, so 8 x 4 keeps the multipliers busy 1.3 times as long as shared
+// memory. The rows of an invocation are BM / TM apart and its columns BN / TN, so that neighbouring invocations read
+// neighbouring rows, which the padding of each row puts on different banks, and write neighbouring elements of the
+// result.
+//
+// F16 tiles: one packed instruction multiplies two neighbours along k; even and odd products of a step of BK are summed
+// in F16 and then added to the F32 accumulator: 1.8 multiplications for each instruction. Only for quantised weights,
+// whose products are small: chains of 16 products of any two F16 numbers could overflow.
 //
 // The grid's x covers the columns: work-groups that run together share the rows of a, the larger operand, in the
 // second-level cache. y covers rows, z batches.
 //
 // Specialisation: work-group size ((BM / TM) * (BN / TN)), BM, BN, BK (a multiple of 8 that divides 32), TM, TN,
 // UNROLL (steps of the inner loop that are written out), ALIGNED (strides and offsets allow 16-byte loads).
-// Variants: type of a; f16: tiles in F16 (the accumulator is F32 always).
+// Variants: type of a; tile32 or tile16, whether tiles are F32 or F16.
 // Shared memory: (BM + BN) * (BK + 2) floats, F16: (BM + BN) * (BK + 4) halves.
 
 #include "common.glsl"
@@ -32,6 +36,7 @@ layout(constant_id = 7) const uint ALIGNED = 0;
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
 #endif
 
+#define RUNS_ADJACENT
 #include "mul_mat.glsl"
 
 const uint WG = gl_WorkGroupSize.x;
@@ -52,7 +57,7 @@ shared LDS_VEC tile_b[BN * STRIDE];
 
 // Four neighbours along k to vector `at` of a tile.
 #ifdef TILE_F16
-#define PUT(tile, at, v) tile[at] = f16vec4(v)
+#define PUT(tile, at, v) tile[at] = f16vec4(clamp(v, -65504.0, 65504.0))
 #else
 #define PUT(tile, at, v) tile[at] = (v).xy, tile[(at) + 1] = (v).zw
 #endif
@@ -64,7 +69,9 @@ void load_a(uint base_a, uint row0, uint k0) {
         const uint r = i / PIECES;
         const uint piece = k0 / 8 + i % PIECES;
         const uint row = base_a + (min(row0 + r, p.m - 1) - p.first_row) * p.nb0_0;
-        Piece w = Piece(vec4(0.0), vec4(0.0), 0.0);
+        Piece w;
+        w.lo = vec4(0.0);
+        w.hi = vec4(0.0);
         if (8 * piece + 8 <= p.k) {
             w = load_piece(row, piece);
             w.lo = (w.lo + PIECE_OFFSET) * w.scale;
@@ -114,47 +121,61 @@ void main() {
     const uint tc = gl_LocalInvocationIndex / TR;
     const uint column0 = gl_WorkGroupID.x * BN;
     const uint row0 = p.first_row + gl_WorkGroupID.y * BM;
-    for (uint i23 = gl_WorkGroupID.z; i23 < p.ne2 * p.ne3; i23 += gl_NumWorkGroups.z) {
-        const uint i3 = i23 / p.ne2;
-        const uint i2 = i23 - i3 * p.ne2;
-        const uint base_a = p.off0 + i2 / p.r2 * p.nb0_1 + i3 / p.r3 * p.nb0_2;
-        const uint base_b = p.off1 + i2 * p.nb1_1 + i3 * p.nb1_2;
+    const uint i3 = gl_WorkGroupID.z / p.ne2;
+    const uint i2 = gl_WorkGroupID.z - i3 * p.ne2;
+    const uint base_a = p.off0 + i2 / p.r2 * p.nb0_1 + i3 / p.r3 * p.nb0_2;
+    const uint base_b = p.off1 + i2 * p.nb1_1 + i3 * p.nb1_2;
 
-        float sums[TM * TN];
+    float sums[TM * TN];
+    [[unroll]] for (uint i = 0; i < TM * TN; i++) {
+        sums[i] = 0.0;
+    }
+    for (uint k0 = 0; k0 < p.k; k0 += BK) {
+        barrier();
+        load_a(base_a, row0, k0);
+        load_b(base_b, column0, k0);
+        barrier();
+#ifdef TILE_F16
+        f16vec2 chains[TM * TN];
         [[unroll]] for (uint i = 0; i < TM * TN; i++) {
-            sums[i] = 0.0;
+            chains[i] = f16vec2(0.0);
         }
-        for (uint k0 = 0; k0 < p.k; k0 += BK) {
-            barrier();
-            load_a(base_a, row0, k0);
-            load_b(base_b, column0, k0);
-            barrier();
-            [[dont_unroll]] for (uint v0 = 0; v0 < BK / VEC; v0 += UNROLL) {
-                [[unroll]] for (uint v1 = 0; v1 < UNROLL; v1++) {
-                    LDS_VEC x[TM];
+#endif
+        [[dont_unroll]] for (uint v0 = 0; v0 < BK / VEC; v0 += UNROLL) {
+            [[unroll]] for (uint v1 = 0; v1 < UNROLL; v1++) {
+                LDS_VEC x[TM];
+                [[unroll]] for (uint i = 0; i < TM; i++) {
+                    x[i] = tile_a[(tr + i * TR) * STRIDE + v0 + v1];
+                }
+                [[unroll]] for (uint j = 0; j < TN; j++) {
+                    const LDS_VEC y = tile_b[(tc + j * TC) * STRIDE + v0 + v1];
                     [[unroll]] for (uint i = 0; i < TM; i++) {
-                        x[i] = tile_a[(tr + i * TR) * STRIDE + v0 + v1];
-                    }
-                    [[unroll]] for (uint j = 0; j < TN; j++) {
-                        const LDS_VEC y = tile_b[(tc + j * TC) * STRIDE + v0 + v1];
-                        [[unroll]] for (uint i = 0; i < TM; i++) {
-                            [[unroll]] for (uint l = 0; l < VEC; l++) {
-                                sums[j * TM + i] = fma(float(x[i][l]), float(y[l]), sums[j * TM + i]);
-                            }
-                        }
+#ifdef TILE_F16
+                        chains[j * TM + i] = fma(x[i].xy, y.xy, chains[j * TM + i]);
+                        chains[j * TM + i] = fma(x[i].zw, y.zw, chains[j * TM + i]);
+#else
+                        sums[j * TM + i] = fma(x[i].x, y.x, sums[j * TM + i]);
+                        sums[j * TM + i] = fma(x[i].y, y.y, sums[j * TM + i]);
+#endif
                     }
                 }
             }
         }
+#ifdef TILE_F16
+        [[unroll]] for (uint i = 0; i < TM * TN; i++) {
+            sums[i] += float(chains[i].x);
+            sums[i] += float(chains[i].y);
+        }
+#endif
+    }
 
-        const uint base_d = p.offd + i2 * p.nbd_1 + i3 * p.nbd_2;
-        [[unroll]] for (uint j = 0; j < TN; j++) {
-            const uint column = column0 + tc + j * TC;
-            [[unroll]] for (uint i = 0; i < TM; i++) {
-                const uint row = row0 + tr + i * TR;
-                if (row < p.m && column < p.n) {
-                    d[base_d + column * p.nbd_0 + row] = sums[j * TM + i];
-                }
+    const uint base_d = p.offd + i2 * p.nbd_1 + i3 * p.nbd_2;
+    [[unroll]] for (uint j = 0; j < TN; j++) {
+        const uint column = column0 + tc + j * TC;
+        [[unroll]] for (uint i = 0; i < TM; i++) {
+            const uint row = row0 + tr + i * TR;
+            if (row < p.m && column < p.n) {
+                d[base_d + column * p.nbd_0 + row] = sums[j * TM + i];
             }
         }
     }

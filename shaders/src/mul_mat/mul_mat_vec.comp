@@ -53,99 +53,100 @@ void main() {
     if (row0 >= p.m) {
         return;
     }
-    for (uint i23 = gl_WorkGroupID.z; i23 < p.ne2 * p.ne3; i23 += gl_NumWorkGroups.z) {
-        const uint i3 = i23 / p.ne2;
-        const uint i2 = i23 - i3 * p.ne2;
-        const uint base_a = p.off0 + i2 / p.r2 * p.nb0_1 + i3 / p.r3 * p.nb0_2;
-        const uint base_b = p.off1 + i2 * p.nb1_1 + i3 * p.nb1_2;
-        // Rows and columns beyond the end repeat the last one and are not stored.
-        uint row_a[ROWS];
-        uint row_b[COLS];
-        float sums[VALUES];
+    const uint i3 = gl_WorkGroupID.z / p.ne2;
+    const uint i2 = gl_WorkGroupID.z - i3 * p.ne2;
+    const uint base_a = p.off0 + i2 / p.r2 * p.nb0_1 + i3 / p.r3 * p.nb0_2;
+    const uint base_b = p.off1 + i2 * p.nb1_1 + i3 * p.nb1_2;
+    // Rows and columns beyond the end repeat the last one and are not stored.
+    uint row_a[ROWS];
+    uint row_b[COLS];
+    float sums[VALUES];
+    [[unroll]] for (uint r = 0; r < ROWS; r++) {
+        row_a[r] = base_a + (min(row0 + r, p.m - 1) - p.first_row) * p.nb0_0;
+    }
+    [[unroll]] for (uint c = 0; c < COLS; c++) {
+        row_b[c] = base_b + min(c, p.n - 1) * p.nb1_0;
+    }
+    [[unroll]] for (uint i = 0; i < VALUES; i++) {
+        sums[i] = 0.0;
+    }
+
+    for (uint i = lane; i < p.k / 8; i += WG) {
+        Piece w[ROWS];
         [[unroll]] for (uint r = 0; r < ROWS; r++) {
-            row_a[r] = base_a + (min(row0 + r, p.m - 1) - p.first_row) * p.nb0_0;
+            w[r] = load_piece(row_a[r], i);
         }
         [[unroll]] for (uint c = 0; c < COLS; c++) {
-            row_b[c] = base_b + min(c, p.n - 1) * p.nb1_0;
-        }
-        [[unroll]] for (uint i = 0; i < VALUES; i++) {
-            sums[i] = 0.0;
-        }
-
-        for (uint i = lane; i < p.k / 8; i += WG) {
-            Piece w[ROWS];
+            const vec4 lo = load_b(row_b[c] + run_0(i));
+            const vec4 hi = load_b(row_b[c] + run_1(i));
+            const float all_lo = PIECE_OFFSET != 0.0 ? PIECE_OFFSET * dot(lo, vec4(1.0)) : 0.0;
+            const float all_hi = PIECE_OFFSET != 0.0 ? PIECE_OFFSET * dot(hi, vec4(1.0)) : 0.0;
             [[unroll]] for (uint r = 0; r < ROWS; r++) {
-                w[r] = load_piece(row_a[r], i);
-            }
-            [[unroll]] for (uint c = 0; c < COLS; c++) {
-                const vec4 lo = load_b(row_b[c] + run_0(i));
-                const vec4 hi = load_b(row_b[c] + run_1(i));
-                const float all = PIECE_OFFSET != 0.0 ? PIECE_OFFSET * (dot(lo, vec4(1.0)) + dot(hi, vec4(1.0))) : 0.0;
-                [[unroll]] for (uint r = 0; r < ROWS; r++) {
-                    const float products = dot(w[r].lo, lo) + dot(w[r].hi, hi) + all;
-                    sums[c * ROWS + r] += w[r].scale * products;
-                }
+                const float of_lo = dot(w[r].lo, lo), of_hi = dot(w[r].hi, hi);
+#ifdef TWO_SCALES
+                sums[c * ROWS + r] += w[r].scale * (of_lo + all_lo) + w[r].scale_hi * (of_hi + all_hi);
+#else
+                sums[c * ROWS + r] += w[r].scale * ((of_lo + of_hi) + (all_lo + all_hi));
+#endif
             }
         }
+    }
 #if A_BLOCK == 1
-        for (uint k = p.k / 8 * 8 + lane; k < p.k; k += WG) {
-            [[unroll]] for (uint c = 0; c < COLS; c++) {
-                const float y = b[row_b[c] + k];
-                [[unroll]] for (uint r = 0; r < ROWS; r++) {
-                    sums[c * ROWS + r] += load_one(row_a[r], k) * y;
-                }
+    for (uint k = p.k / 8 * 8 + lane; k < p.k; k += WG) {
+        [[unroll]] for (uint c = 0; c < COLS; c++) {
+            const float y = b[row_b[c] + k];
+            [[unroll]] for (uint r = 0; r < ROWS; r++) {
+                sums[c * ROWS + r] += load_one(row_a[r], k) * y;
             }
         }
+    }
 #endif
 
-        const uint row_d = p.offd + i2 * p.nbd_1 + i3 * p.nbd_2;
+    const uint row_d = p.offd + i2 * p.nbd_1 + i3 * p.nbd_2;
 #ifdef USE_SUBGROUP
-        [[unroll]] for (uint i = 0; i < VALUES; i++) {
-            sums[i] = subgroupAdd(sums[i]);
-        }
-        if (gl_NumSubgroups > 1) {
-            barrier();
-            if (subgroupElect()) {
-                [[unroll]] for (uint i = 0; i < VALUES; i++) {
-                    partial[gl_SubgroupID * VALUES + i] = sums[i];
-                }
-            }
-            barrier();
-            for (uint i = lane; i < VALUES; i += WG) {
-                float sum = partial[i];
-                for (uint s = 1; s < gl_NumSubgroups; s++) {
-                    sum += partial[s * VALUES + i];
-                }
-                store(i, sum, row0, row_d);
-            }
-        } else if (lane == 0) {
+    [[unroll]] for (uint i = 0; i < VALUES; i++) {
+        sums[i] = subgroupAdd(sums[i]);
+    }
+    if (gl_NumSubgroups > 1) {
+        if (subgroupElect()) {
             [[unroll]] for (uint i = 0; i < VALUES; i++) {
-                store(i, sums[i], row0, row_d);
+                partial[gl_SubgroupID * VALUES + i] = sums[i];
             }
-        }
-#else
-        // Two steps: eight invocations for each value add every eighth partial sum, then one adds the eight.
-        barrier();
-        [[unroll]] for (uint i = 0; i < VALUES; i++) {
-            partial[i * STRIDE + lane] = sums[i];
-        }
-        barrier();
-        for (uint i = lane; i < VALUES * 8; i += WG) {
-            const uint at = i / 8 * STRIDE + i % 8;
-            float sum = partial[at];
-            [[unroll]] for (uint j = 8; j < WG; j += 8) {
-                sum += partial[at + j];
-            }
-            eighths[i] = sum;
         }
         barrier();
         for (uint i = lane; i < VALUES; i += WG) {
-            float sum = eighths[i * 8];
-            [[unroll]] for (uint j = 1; j < 8; j++) {
-                sum += eighths[i * 8 + j];
+            float sum = partial[i];
+            for (uint s = 1; s < gl_NumSubgroups; s++) {
+                sum += partial[s * VALUES + i];
             }
             store(i, sum, row0, row_d);
         }
-#endif
+    } else if (lane == 0) {
+        [[unroll]] for (uint i = 0; i < VALUES; i++) {
+            store(i, sums[i], row0, row_d);
+        }
     }
+#else
+    // Two steps: eight invocations for each value add every eighth partial sum, then one adds the eight.
+    [[unroll]] for (uint i = 0; i < VALUES; i++) {
+        partial[i * STRIDE + lane] = sums[i];
+    }
+    barrier();
+    for (uint i = lane; i < VALUES * 8; i += WG) {
+        const uint at = i / 8 * STRIDE + i % 8;
+        float sum = partial[at];
+        [[unroll]] for (uint j = 8; j < WG; j += 8) {
+            sum += partial[at + j];
+        }
+        eighths[i] = sum;
+    }
+    barrier();
+    for (uint i = lane; i < VALUES; i += WG) {
+        float sum = eighths[i * 8];
+        [[unroll]] for (uint j = 1; j < 8; j++) {
+            sum += eighths[i * 8 + j];
+        }
+        store(i, sum, row0, row_d);
+    }
+#endif
 }

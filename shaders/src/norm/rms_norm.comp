@@ -12,6 +12,8 @@
 #include "grid.glsl"
 #include "reduce.glsl"
 
+layout(constant_id = 1) const uint ONCE = 0;
+
 layout(push_constant, std430) uniform NormParams {
     uint ne_0, ne_1, ne_2, ne_3;
     uint nb0_0, nb0_1, nb0_2, nb0_3;
@@ -27,7 +29,7 @@ const uint WG = gl_WorkGroupSize.x;
 
 void main() {
     const uint n = p.ne_0;
-    FOR_EACH_ROW(i1, i2, i3, p.ne_1, p.ne_2, p.ne_3) {
+    FOR_EACH_ROW(i1, i2, i3, p.ne_1, p.ne_2, p.ne_3)
         const uint row_x = p.off0 + i1 * p.nb0_1 + i2 * p.nb0_2 + i3 * p.nb0_3;
         const uint row_d = p.offd + i1 * p.nbd_1 + i2 * p.nbd_2 + i3 * p.nbd_3;
         float sum = 0.0;
@@ -53,5 +55,5 @@ void main() {
                 }
             }
         }
-    }
+    END_EACH_ROW
 }

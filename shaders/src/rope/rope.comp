@@ -13,6 +13,8 @@
 #include "common.glsl"
 #include "grid.glsl"
 
+layout(constant_id = 1) const uint ONCE = 0;
+
 layout(push_constant, std430) uniform RopeParams {
     uint ne_0, ne_1, ne_2, ne_3;
     uint nb0_0, nb0_1, nb0_2, nb0_3;
@@ -82,26 +84,25 @@ void main() {
     const uint pairs = p.n_dims / 2;
     // Invocations for a row: pairs, then single elements.
     const uint units = pairs + (p.ne_0 - p.n_dims);
-    for (uint i3 = gl_WorkGroupID.z; i3 < p.ne_3; i3 += gl_NumWorkGroups.z) {
-        for (uint i2 = gl_WorkGroupID.y; i2 < p.ne_2; i2 += gl_NumWorkGroups.y) {
-            FOR_EACH_COLUMN(i, units * p.ne_1) {
-                const uint i1 = i / units;
-                const uint unit = i - i1 * units;
-                const uint row_x = p.off0 + i1 * p.nb0_1 + i2 * p.nb0_2 + i3 * p.nb0_3;
-                const uint row_d = p.offd + i1 * p.nbd_1 + i2 * p.nbd_2 + i3 * p.nbd_3;
-                if (unit >= pairs) {
-                    d[row_d + unit + pairs] = x[row_x + unit + pairs];
-                } else {
-                    const uint e0 = p.neox != 0 ? unit : 2 * unit;
-                    const uint e1 = p.neox != 0 ? unit + pairs : 2 * unit + 1;
-                    const float x0 = x[row_x + e0];
-                    const float x1 = x[row_x + e1];
-                    const float turn = fraction_of_turn(float(positions[p.off1 + i2]), unit);
-                    const vec2 cs = cos_sin(turn) * p.magnitude;
-                    d[row_d + e0] = x0 * cs.x - x1 * cs.y;
-                    d[row_d + e1] = x0 * cs.y + x1 * cs.x;
-                }
+    // Tokens along the grid's y, batches along its z.
+    FOR_EACH_ROW(i2, i3, none, p.ne_2, p.ne_3, 1)
+        FOR_EACH_COLUMN(i, units * p.ne_1)
+            const uint i1 = i / units;
+            const uint unit = i - i1 * units;
+            const uint row_x = p.off0 + i1 * p.nb0_1 + i2 * p.nb0_2 + i3 * p.nb0_3;
+            const uint row_d = p.offd + i1 * p.nbd_1 + i2 * p.nbd_2 + i3 * p.nbd_3;
+            if (unit >= pairs) {
+                d[row_d + unit + pairs] = x[row_x + unit + pairs];
+            } else {
+                const uint e0 = p.neox != 0 ? unit : 2 * unit;
+                const uint e1 = p.neox != 0 ? unit + pairs : 2 * unit + 1;
+                const float x0 = x[row_x + e0];
+                const float x1 = x[row_x + e1];
+                const float turn = fraction_of_turn(float(positions[p.off1 + i2]), unit);
+                const vec2 cs = cos_sin(turn) * p.magnitude;
+                d[row_d + e0] = x0 * cs.x - x1 * cs.y;
+                d[row_d + e1] = x0 * cs.y + x1 * cs.x;
             }
-        }
-    }
+        END_EACH_COLUMN
+    END_EACH_ROW
 }

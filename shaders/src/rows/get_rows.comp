@@ -16,6 +16,8 @@
 
 #extension GL_EXT_shader_16bit_storage : require
 
+layout(constant_id = 1) const uint ONCE = 0;
+
 layout(push_constant, std430) uniform GetRowsWindow {
     uint ne_0, ne_1, ne_2, ne_3;
     uint rows;
@@ -66,6 +68,17 @@ float element(uint row, uint i0) {
     const int pair = int(uint(a[block + 1 + j / 2]));
     return float(scales[block]) * float(bitfieldExtract(pair, int(j % 2) * 8, 8));
 }
+#elif defined(A_Q6_K)
+float element(uint row, uint i0) {
+    // 64 half-words of lower nibbles, 32 of upper pairs of bits, 8 of scales for 16 elements, and the factor of all.
+    const uint block = (row + i0 / 256) * 105;
+    const uint n = i0 % 256 / 128, j = i0 % 128 / 32, l = i0 % 32;
+    const uint low = uint(a[block + n * 32 + j % 2 * 16 + l / 2]) >> (l % 2 * 8 + j / 2 * 4) & 15u;
+    const uint high = uint(a[block + 64 + n * 16 + l / 2]) >> (l % 2 * 8 + j * 2) & 3u;
+    const uint pair = uint(a[block + 96 + 4 * n + j]);
+    const float scale = float(scales[block + 104]) * float(bitfieldExtract(int(pair), int(l / 16) * 8, 8));
+    return scale * (float(low | high << 4) - 32.0);
+}
 #elif defined(A_Q4_0)
 float element(uint row, uint i0) {
     const uint block = (row + i0 / 32) * 9;
@@ -77,21 +90,20 @@ float element(uint row, uint i0) {
 #endif
 
 void main() {
-    FOR_EACH_ROW(i1, i2, i3, p.ne_1, p.ne_2, p.ne_3) {
+    FOR_EACH_ROW(i1, i2, i3, p.ne_1, p.ne_2, p.ne_3)
         const int id = ids[p.off1 + i1 * p.nb1_0 + i2 * p.nb1_1 + i3 * p.nb1_2];
         const bool valid = id >= 0 && uint(id) < p.rows;
         const uint row = uint(id) - p.first_row;
-        if (valid ? row >= p.window_rows : p.first_row != 0) {
-            continue;
-        }
+        // Rows of other dispatches have no columns here.
+        const bool skipped = valid ? row >= p.window_rows : p.first_row != 0;
         const uint row_a = p.off0 + row * p.nb0_0 + i2 * p.nb0_1 + i3 * p.nb0_2;
         const uint row_d = p.offd + i1 * p.nbd_0 + i2 * p.nbd_1 + i3 * p.nbd_2;
-        FOR_EACH_COLUMN(i0, p.ne_0) {
+        FOR_EACH_COLUMN(i0, skipped ? 0 : p.ne_0)
             if (valid) {
                 d[row_d + i0] = element(row_a, i0);
             } else {
                 d[row_d + i0] = ZERO;
             }
-        }
-    }
+        END_EACH_COLUMN
+    END_EACH_ROW
 }

@@ -12,6 +12,8 @@
 
 #extension GL_EXT_shader_16bit_storage : require
 
+layout(constant_id = 1) const uint ONCE = 0;
+
 layout(push_constant, std430) uniform SetRowsParams {
     uint ne_0, ne_1, ne_2, ne_3;
     uint rows;
@@ -31,18 +33,18 @@ layout(set = 0, binding = 2, std430) writeonly buffer D { float d[]; };
 #endif
 
 void main() {
-    FOR_EACH_ROW(i1, i2, i3, p.ne_1, p.ne_2, p.ne_3) {
+    FOR_EACH_ROW(i1, i2, i3, p.ne_1, p.ne_2, p.ne_3)
         const int id = ids[p.off1 + i1 * p.nb1_0 + i2 % p.ids_ne_0 * p.nb1_1 + i3 % p.ids_ne_1 * p.nb1_2];
         if (id >= 0 && uint(id) < p.rows) {
             const uint row_v = p.off0 + i1 * p.nb0_0 + i2 * p.nb0_1 + i3 * p.nb0_2;
             const uint row_d = p.offd + uint(id) * p.nbd_0 + i2 * p.nbd_1 + i3 * p.nbd_2;
-            FOR_EACH_COLUMN(i0, p.ne_0) {
+            FOR_EACH_COLUMN(i0, p.ne_0)
 #if defined(D_F16)
                 d[row_d + i0] = uint16_t(f16_bits(values[row_v + i0]));
 #else
                 d[row_d + i0] = values[row_v + i0];
 #endif
-            }
+            END_EACH_COLUMN
         }
-    }
+    END_EACH_ROW
 }

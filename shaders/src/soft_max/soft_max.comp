@@ -18,6 +18,8 @@
 
 #extension GL_EXT_shader_16bit_storage : require
 
+layout(constant_id = 1) const uint ONCE = 0;
+
 layout(push_constant, std430) uniform SoftMaxParams {
     uint ne_0, ne_1, ne_2, ne_3;
     uint nb0_0, nb0_1, nb0_2;
@@ -62,7 +64,7 @@ vec4 scores(uint row_x, uint row_mask, uint i, float slope) {
 }
 
 void main() {
-    FOR_EACH_ROW(i1, i2, i3, p.ne_1, p.ne_2, p.ne_3) {
+    FOR_EACH_ROW(i1, i2, i3, p.ne_1, p.ne_2, p.ne_3)
         const uint row_x = p.off0 + i1 * p.nb0_0 + i2 * p.nb0_1 + i3 * p.nb0_2;
         const uint row_mask = p.off1 + i1 * p.nb1_0 + i2 % p.mask_ne_0 * p.nb1_1 + i3 % p.mask_ne_1 * p.nb1_2;
         const uint row_d = p.offd + i1 * p.nbd_0 + i2 * p.nbd_1 + i3 * p.nbd_2;
@@ -88,5 +90,5 @@ void main() {
                 }
             }
         }
-    }
+    END_EACH_ROW
 }

@@ -5,7 +5,7 @@
 //! [`Simd::sum4`] does, and the sums of the segments in order. So a product of many columns equals its columns one by
 //! one, bit for bit, and tiles can have any shape.
 
-use super::{Weight, widen_units};
+use super::{MAX_PARTS, Weight, widen_units};
 use crate::cpu::simd::Simd;
 
 /// Elements of a row that are added up in registers: four rows of weights and six of activations are 40 KiB, near to
@@ -27,11 +27,16 @@ pub(in crate::cpu) fn dot_rows<S: Simd, W: Weight>(s: S, rows: [&[W::Block]; ROW
         let rows_here = rows.map(|(units, _)| &units[first..first + count]);
         let mut acc = [s.splat(0.0); ROWS];
         for (u, x) in x_groups.chunks_exact(W::GROUPS).enumerate() {
+            let mut scales = [s.splat(0.0); ROWS];
+            for r in 0..ROWS {
+                scales[r] = W::scale(s, &rows_here[r][u]);
+            }
             for (group, x) in x.iter().enumerate() {
-                for part in 0..32 / S::LANES {
-                    let x = s.load(&x[part * S::LANES..]);
-                    for r in 0..ROWS {
-                        acc[r] = s.fma(W::part(s, &rows_here[r][u], group, part), x, acc[r]);
+                for r in 0..ROWS {
+                    let mut parts = [s.splat(0.0); MAX_PARTS];
+                    W::group(s, &rows_here[r][u], scales[r], group, &mut parts);
+                    for part in 0..32 / S::LANES {
+                        acc[r] = s.fma(parts[part], s.load(&x[part * S::LANES..]), acc[r]);
                     }
                 }
             }
@@ -76,8 +81,11 @@ pub(in crate::cpu) fn tile<S: Simd, const C: usize>(s: S, a: [&[f32]; ROWS], b: 
     let mut acc = [[s.splat(0.0); ROWS]; C];
     let whole = n - n % S::LANES;
     for at in (0..whole).step_by(S::LANES) {
-        // SAFETY: `at + LANES <= whole <= n`, the length of every row and column.
-        let x: [S::F; C] = std::array::from_fn(|c| unsafe { s.load_at(b[c], at) });
+        let mut x = [s.splat(0.0); C];
+        for c in 0..C {
+            // SAFETY: `at + LANES <= whole <= n`, the length of every row and column.
+            x[c] = unsafe { s.load_at(b[c], at) };
+        }
         for r in 0..ROWS {
             // SAFETY: as above.
             let w = unsafe { s.load_at(a[r], at) };
@@ -87,7 +95,10 @@ pub(in crate::cpu) fn tile<S: Simd, const C: usize>(s: S, a: [&[f32]; ROWS], b: 
         }
     }
     if whole < n {
-        let x: [S::F; C] = std::array::from_fn(|c| s.load_partial(&b[c][whole..]));
+        let mut x = [s.splat(0.0); C];
+        for c in 0..C {
+            x[c] = s.load_partial(&b[c][whole..]);
+        }
         for r in 0..ROWS {
             let w = s.load_partial(&a[r][whole..]);
             for c in 0..C {
@@ -95,23 +106,29 @@ pub(in crate::cpu) fn tile<S: Simd, const C: usize>(s: S, a: [&[f32]; ROWS], b: 
             }
         }
     }
-    acc.map(|acc| s.sum4(acc))
+    let mut sums = [[0.0; ROWS]; C];
+    for c in 0..C {
+        sums[c] = s.sum4(acc[c]);
+    }
+    sums
 }
 
 /// Most rows that [`tiles`] takes.
 pub(in crate::cpu) const MAX_ROWS: usize = 64;
 
-/// Products of at most [`MAX_ROWS`] rows with any number of columns, all of at most one segment; `put(column,
-/// products)` gets those of a column with all rows.
+/// Rows and columns of at most one segment, and what becomes of their products.
+pub(in crate::cpu) trait Tiles<'a> {
+    /// A row.
+    fn row(&self, i: usize) -> &'a [f32];
+    /// A column.
+    fn column(&self, j: usize) -> &'a [f32];
+    /// Takes the products of a column with all rows.
+    fn put<S: Simd>(&mut self, s: S, j: usize, products: &[f32]);
+}
+
+/// Products of at most [`MAX_ROWS`] rows with any number of columns.
 #[inline(always)]
-pub(in crate::cpu) fn tiles<'a, S: Simd>(
-    s: S,
-    rows: usize,
-    row: impl Fn(usize) -> &'a [f32],
-    columns: usize,
-    column: impl Fn(usize) -> &'a [f32],
-    mut put: impl FnMut(usize, &[f32]),
-) {
+pub(in crate::cpu) fn tiles<'a, S: Simd>(s: S, rows: usize, columns: usize, mut operands: impl Tiles<'a>) {
     let rows = rows.min(MAX_ROWS);
     let mut products = [[0.0; MAX_ROWS]; 6];
     let mut j = 0;
@@ -121,10 +138,16 @@ pub(in crate::cpu) fn tiles<'a, S: Simd>(
             3.. => 3,
             left => left,
         };
-        let b: [&[f32]; 6] = std::array::from_fn(|c| column((j + c).min(columns - 1)));
+        let mut b: [&[f32]; 6] = [&[]; 6];
+        for c in 0..step {
+            b[c] = operands.column(j + c);
+        }
         for i in (0..rows).step_by(ROWS) {
-            // At the end the last row stands in for those that are missing.
-            let a = std::array::from_fn(|r| row((i + r).min(rows - 1)));
+            let mut a: [&[f32]; ROWS] = [&[]; ROWS];
+            for r in 0..ROWS {
+                // At the end the last row stands in for those that are missing.
+                a[r] = operands.row((i + r).min(rows - 1));
+            }
             match step {
                 6 => keep(i, tile::<S, 6>(s, a, b), &mut products),
                 3 => keep(i, tile::<S, 3>(s, a, [b[0], b[1], b[2]]), &mut products),
@@ -132,8 +155,8 @@ pub(in crate::cpu) fn tiles<'a, S: Simd>(
                 _ => keep(i, tile::<S, 1>(s, a, [b[0]]), &mut products),
             }
         }
-        for (c, products) in products[..step].iter().enumerate() {
-            put(j + c, &products[..rows]);
+        for c in 0..step {
+            operands.put(s, j + c, &products[c][..rows]);
         }
         j += step;
     }

@@ -77,6 +77,22 @@ impl BlockQ6 {
     }
 }
 
+impl GroupQ6<'_> {
+    /// The numbers without their scales. A loop over bytes that the compiler turns into vectors.
+    #[inline(always)]
+    pub(super) fn numbers(&self) -> [i8; 32] {
+        let mut out = [0; 32];
+        for i in 0..32 {
+            let (low, high) = (self.low[i] >> self.low_shift & 15, self.high[i] >> self.high_shift & 3);
+            out[i] = (high << 4 | low) as i8 - 32;
+        }
+        out
+    }
+}
+
+/// Vectors that 32 numbers fill at the most.
+pub(super) const MAX_PARTS: usize = 4;
+
 /// How weights are stored.
 pub(super) trait Weight: Send + Sync + 'static {
     /// What a row consists of.
@@ -89,8 +105,11 @@ pub(super) trait Weight: Send + Sync + 'static {
     /// The whole units of a row and, for plain types, what remains.
     fn split(row: &[Self::Block]) -> (&[Self::Unit], &[Self::Block]);
 
-    /// Weights `part * LANES ..` of a group.
-    fn part<S: Simd>(s: S, unit: &Self::Unit, group: usize, part: usize) -> S::F;
+    /// The scale of a unit, for [`Weight::group`]; anything for types without one.
+    fn scale<S: Simd>(s: S, unit: &Self::Unit) -> S::F;
+
+    /// The weights of a group, in `32 / LANES` vectors; the others are left as they are.
+    fn group<S: Simd>(s: S, unit: &Self::Unit, scale: S::F, group: usize, out: &mut [S::F; MAX_PARTS]);
 
     /// A vector of what remains of a row, at `at`; zeros above its end.
     fn rest<S: Simd>(s: S, rest: &[Self::Block], at: usize) -> S::F;
@@ -144,8 +163,15 @@ macro_rules! plain {
             }
 
             #[inline(always)]
-            fn part<S: Simd>(s: S, unit: &[$block; 32], _group: usize, part: usize) -> S::F {
-                s.$load(&unit[part * S::LANES..])
+            fn scale<S: Simd>(s: S, _unit: &[$block; 32]) -> S::F {
+                s.splat(0.0)
+            }
+
+            #[inline(always)]
+            fn group<S: Simd>(s: S, unit: &[$block; 32], _: S::F, _: usize, out: &mut [S::F; MAX_PARTS]) {
+                for part in 0..32 / S::LANES {
+                    out[part] = s.$load(&unit[part * S::LANES..]);
+                }
             }
 
             #[inline(always)]
@@ -173,7 +199,7 @@ plain!(
 
 /// Block types: a unit is a block.
 macro_rules! blocks {
-    ($(#[$doc:meta])* $name:ident, $block:ty, $groups:literal, $part:ident) => {
+    ($(#[$doc:meta])* $name:ident, $block:ty, $groups:literal, $group:ident) => {
         $(#[$doc])*
         #[derive(Debug)]
         pub(super) struct $name;
@@ -189,8 +215,13 @@ macro_rules! blocks {
             }
 
             #[inline(always)]
-            fn part<S: Simd>(s: S, unit: &$block, group: usize, part: usize) -> S::F {
-                $part(s, unit, group, part)
+            fn scale<S: Simd>(s: S, unit: &$block) -> S::F {
+                s.splat_f16(u16::from_le_bytes(unit.scale))
+            }
+
+            #[inline(always)]
+            fn group<S: Simd>(s: S, unit: &$block, scale: S::F, group: usize, out: &mut [S::F; MAX_PARTS]) {
+                $group(s, unit, scale, group, out);
             }
 
             #[inline(always)]
@@ -203,39 +234,44 @@ macro_rules! blocks {
 
 blocks!(
     /// Q8_0 weights.
-    Q8, BlockQ8, 1, part_q8
+    Q8, BlockQ8, 1, group_q8
 );
 blocks!(
     /// Q4_0 weights.
-    Q4, BlockQ4, 1, part_q4
+    Q4, BlockQ4, 1, group_q4
 );
 blocks!(
     /// Q6_K weights.
-    Q6, BlockQ6, 8, part_q6
+    Q6, BlockQ6, 8, group_q6
 );
 
 #[inline(always)]
-fn part_q8<S: Simd>(s: S, block: &BlockQ8, _group: usize, part: usize) -> S::F {
-    let scale = s.splat(s.half(u16::from_le_bytes(block.scale)));
-    s.mul(s.load_i8(&block.q[part * S::LANES..]), scale)
+fn group_q8<S: Simd>(s: S, block: &BlockQ8, scale: S::F, _: usize, out: &mut [S::F; MAX_PARTS]) {
+    for part in 0..32 / S::LANES {
+        out[part] = s.mul(s.load_i8(&block.q[part * S::LANES..]), scale);
+    }
+}
+
+/// The product of a nibble and a scale is exact in F32, so is eight times the scale, and so is their difference.
+#[inline(always)]
+fn group_q4<S: Simd>(s: S, block: &BlockQ4, scale: S::F, _: usize, out: &mut [S::F; MAX_PARTS]) {
+    let offset = s.mul(scale, s.splat(-8.0));
+    for part in 0..32 / S::LANES {
+        let first = part * S::LANES;
+        let number = s.load_nibbles(&block.q[first % 16..], first >= 16);
+        out[part] = s.fma(number, scale, offset);
+    }
 }
 
 #[inline(always)]
-fn part_q4<S: Simd>(s: S, block: &BlockQ4, _group: usize, part: usize) -> S::F {
-    let scale = s.splat(s.half(u16::from_le_bytes(block.scale)));
-    let first = part * S::LANES;
-    let number = s.load_bits(&block.q[first % 16..], if first < 16 { 0 } else { 4 }, 15);
-    s.mul(s.sub(number, s.splat(8.0)), scale)
-}
-
-#[inline(always)]
-fn part_q6<S: Simd>(s: S, block: &BlockQ6, group: usize, part: usize) -> S::F {
+fn group_q6<S: Simd>(s: S, block: &BlockQ6, scale: S::F, group: usize, out: &mut [S::F; MAX_PARTS]) {
     let group = block.group(group);
-    let first = part * S::LANES;
-    let scale = s.half(u16::from_le_bytes(block.scale)) * f32::from(group.scales[first / 16]);
-    let low = s.load_bits(&group.low[first..], group.low_shift, 15);
-    let high = s.load_bits(&group.high[first..], group.high_shift, 3);
-    s.mul(s.fma(high, s.splat(16.0), s.sub(low, s.splat(32.0))), s.splat(scale))
+    let numbers = group.numbers();
+    let scales = [s.mul(scale, s.splat(f32::from(group.scales[0]))), s.mul(scale, s.splat(f32::from(group.scales[1])))];
+    for part in 0..32 / S::LANES {
+        let first = part * S::LANES;
+        out[part] = s.mul(s.load_i8(&numbers[first..]), scales[first / 16]);
+    }
 }
 
 /// Widens a row to F32; `out` has its length.
@@ -250,9 +286,12 @@ pub(super) fn widen<S: Simd, W: Weight>(s: S, row: &[W::Block], out: &mut [f32])
 pub(super) fn widen_units<S: Simd, W: Weight>(s: S, units: &[W::Unit], rest: &[W::Block], out: &mut [f32]) {
     let (chunks, tail) = out.as_chunks_mut::<32>();
     for (unit, chunks) in units.iter().zip(chunks.chunks_mut(W::GROUPS)) {
+        let scale = W::scale(s, unit);
         for (group, chunk) in chunks.iter_mut().enumerate() {
+            let mut parts = [s.splat(0.0); MAX_PARTS];
+            W::group(s, unit, scale, group, &mut parts);
             for part in 0..32 / S::LANES {
-                s.store(&mut chunk[part * S::LANES..], W::part(s, unit, group, part));
+                s.store(&mut chunk[part * S::LANES..], parts[part]);
             }
         }
     }

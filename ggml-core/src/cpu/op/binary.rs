@@ -56,8 +56,8 @@ impl Job for Part<'_, '_> {
             if m0 == 1 {
                 let b = s.splat(self.b.at([0, b_row[0], b_row[1], b_row[2]]));
                 match self.op {
-                    Binary::Add => map(s, row, |x| s.add(x, b)),
-                    Binary::Mul => map(s, row, |x| s.mul(x, b)),
+                    Binary::Add => map!(s, row, |x| s.add(x, b)),
+                    Binary::Mul => map!(s, row, |x| s.mul(x, b)),
                 }
                 continue;
             }
@@ -85,7 +85,7 @@ impl Job for Part<'_, '_> {
 #[inline(always)]
 fn apply<S: Simd>(s: S, op: Binary, x: &mut [f32], b: &[f32]) {
     match op {
-        Binary::Add => zip(s, x, b, |x, b| s.add(x, b)),
-        Binary::Mul => zip(s, x, b, |x, b| s.mul(x, b)),
+        Binary::Add => zip!(s, x, b, |x, b| s.add(x, b)),
+        Binary::Mul => zip!(s, x, b, |x, b| s.mul(x, b)),
     }
 }

@@ -5,7 +5,7 @@ use crate::cpu::run::Run;
 use crate::cpu::simd::{Job, Simd, dispatch};
 use crate::cpu::window::{Input, Tile};
 use crate::dtype::DType;
-use bytemuck::Pod;
+use bytemuck::{Pod, Zeroable};
 use std::marker::PhantomData;
 
 /// Elements that are converted at a time, in buffers on the stack.
@@ -45,24 +45,24 @@ impl Kernel for CopyKernel {
         let straight = x.rows_contiguous() && out.rows_contiguous();
         let tile = if straight { [4096, (4096 / ne[0]).max(1), 1, 1] } else { [32, 32, 1, 1] };
         out.for_each_tile(run, tile, ns, |tile| match (self.from, self.to) {
-            (DType::F32, DType::F32) | (DType::I32, _) => copy(&x, tile, |x: &[u32], y: &mut [u32]| y.copy_from_slice(x)),
+            (DType::F32, DType::F32) | (DType::I32, _) => copy(&x, tile, Same::<u32>(PhantomData)),
             (DType::F32, DType::F16) => convert::<AsF32, AsF16>(run, &x, tile),
             (DType::F32, _) => convert::<AsF32, AsBF16>(run, &x, tile),
             (DType::F16, DType::F32) => convert::<AsF16, AsF32>(run, &x, tile),
             (DType::BF16, DType::F32) => convert::<AsBF16, AsF32>(run, &x, tile),
             (DType::F16, DType::BF16) => convert::<AsF16, AsBF16>(run, &x, tile),
             (DType::BF16, DType::F16) => convert::<AsBF16, AsF16>(run, &x, tile),
-            _ => copy(&x, tile, |x: &[u16], y: &mut [u16]| y.copy_from_slice(x)),
+            _ => copy(&x, tile, Same::<u16>(PhantomData)),
         });
     }
 }
 
-/// Copies the elements of a tile through `f`, in pieces that lie in one row of the source.
+/// Copies the elements of a tile, in pieces that lie in one row of the source.
 #[inline(always)]
-fn copy<T: Pod, U: Pod>(x: &Input<'_>, tile: &mut Tile<'_>, f: impl Fn(&[T], &mut [U])) {
+fn copy<P: Piece>(x: &Input<'_>, tile: &mut Tile<'_>, piece: P) {
     let [s0, s1, s2, _] = x.ne();
     let [n0, n1, n2, _] = tile.extents();
-    let (mut from, mut to) = ([T::zeroed(); CHUNK], [U::zeroed(); CHUNK]);
+    let (mut from, mut to) = ([P::From::zeroed(); CHUNK], [P::To::zeroed(); CHUNK]);
     let columns = tile.range(0);
     for [i1, i2, i3] in tile.rows() {
         // The place of the row's first element in the order of all elements, then in the source.
@@ -73,11 +73,49 @@ fn copy<T: Pod, U: Pod>(x: &Input<'_>, tile: &mut Tile<'_>, f: impl Fn(&[T], &mu
             let len = (columns.len() - done).min(s0 - at).min(CHUNK);
             let row = n / s0;
             x.gather([row % s1, row / s1 % s2, row / (s1 * s2)], at, &mut from[..len]);
-            f(&from[..len], &mut to[..len]);
+            piece.convert(&from[..len], &mut to[..len]);
             tile.scatter([i1, i2, i3], done, &to[..len]);
             done += len;
             n += len;
         }
+    }
+}
+
+/// What becomes of a piece of the source.
+trait Piece {
+    /// Elements of the source.
+    type From: Pod;
+    /// Elements of the destination.
+    type To: Pod;
+    /// Converts as many as there are.
+    fn convert(&self, x: &[Self::From], out: &mut [Self::To]);
+}
+
+/// No conversion.
+struct Same<T>(PhantomData<T>);
+
+impl<T: Pod> Piece for Same<T> {
+    type From = T;
+    type To = T;
+
+    #[inline(always)]
+    fn convert(&self, x: &[T], out: &mut [T]) {
+        out.copy_from_slice(x);
+    }
+}
+
+/// Conversion through F32.
+struct Through<S, A, B>(S, PhantomData<(A, B)>);
+
+impl<S: Simd, A: Stored, B: Stored> Piece for Through<S, A, B> {
+    type From = A::Bits;
+    type To = B::Bits;
+
+    #[inline(always)]
+    fn convert(&self, x: &[A::Bits], out: &mut [B::Bits]) {
+        let mut wide = [0.0; CHUNK];
+        A::widen(self.0, x, &mut wide[..x.len()]);
+        B::narrow(self.0, &wide[..x.len()], out);
     }
 }
 
@@ -97,11 +135,7 @@ impl<A: Stored, B: Stored> Job for Convert<'_, '_, A, B> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        copy(self.x, self.tile, |x: &[A::Bits], y: &mut [B::Bits]| {
-            let mut wide = [0.0; CHUNK];
-            A::widen(s, x, &mut wide[..x.len()]);
-            B::narrow(s, &wide[..x.len()], y);
-        });
+        copy(self.x, self.tile, Through::<S, A, B>(s, PhantomData));
     }
 }
 

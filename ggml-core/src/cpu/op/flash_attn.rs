@@ -1,7 +1,7 @@
 //! FLASH_ATTN_EXT.
 
 use super::{Args, Kernel};
-use crate::cpu::dot::float::{MAX_ROWS, tiles};
+use crate::cpu::dot::float::{MAX_ROWS, Tiles, tiles};
 use crate::cpu::dot::{self, Weight};
 use crate::cpu::run::Run;
 use crate::cpu::simd::map::{fold, map, zip};
@@ -147,7 +147,7 @@ impl Job for Attention<'_, '_> {
             // A query that sees nothing gives zeros.
             let factor = s.splat(if query.most == f32::NEG_INFINITY { 0.0 } else { 1.0 / query.sum });
             row.copy_from_slice(&sums[..row.len()]);
-            map(s, row, |x| s.mul(x, factor));
+            map!(s, row, |x| s.mul(x, factor));
         }
     }
 }
@@ -173,12 +173,8 @@ impl Attention<'_, '_> {
         }
         widen(s, self.kernel.half, &k, [head_kv, batch], positions.clone(), keys, d);
         widen(s, self.kernel.half, &v, [head_kv, batch], positions, values, dv);
-        let row = |i: usize| &keys[i * d..][..d];
-        let column = |j: usize| q.row([queries[j].token, queries[j].head, batch]);
         let op = &self.kernel.op;
-        tiles(s, n, row, queries.len(), column, |j, products| {
-            score(s, op, mask.is_some(), products, &mut scores[j]);
-        });
+        tiles(s, n, queries.len(), Scores { keys, d, q, queries, batch, op, masked: mask.is_some(), scores });
         for ((query, scores), sums) in queries.iter_mut().zip(scores.iter_mut()).zip(sums.chunks_exact_mut(dv)) {
             soft_max(s, query, scores, sums);
         }
@@ -193,6 +189,35 @@ impl Attention<'_, '_> {
                 j += 1;
             }
         }
+    }
+}
+
+/// The products of keys and queries, and the scores that they become.
+struct Scores<'a, 'b> {
+    keys: &'a [f32],
+    d: usize,
+    q: Input<'a>,
+    queries: &'b [Query],
+    batch: usize,
+    op: &'b FlashAttnExt,
+    masked: bool,
+    scores: &'b mut [[f32; POSITIONS]],
+}
+
+impl<'a> Tiles<'a> for Scores<'a, '_> {
+    #[inline(always)]
+    fn row(&self, i: usize) -> &'a [f32] {
+        &self.keys[i * self.d..][..self.d]
+    }
+
+    #[inline(always)]
+    fn column(&self, j: usize) -> &'a [f32] {
+        self.q.row([self.queries[j].token, self.queries[j].head, self.batch])
+    }
+
+    #[inline(always)]
+    fn put<S: Simd>(&mut self, s: S, j: usize, products: &[f32]) {
+        score(s, self.op, self.masked, products, &mut self.scores[j]);
     }
 }
 
@@ -235,7 +260,7 @@ fn bias<S: Simd>(
         out.copy_from_slice(&mask.row(at)[positions]);
     }
     let slope = s.splat(slope);
-    map(s, out, |m| s.mul(m, slope));
+    map!(s, out, |m| s.mul(m, slope));
     // Not "> minus infinity": a NaN is to be seen.
     out.iter().any(|&m| m != f32::NEG_INFINITY)
 }
@@ -251,10 +276,10 @@ fn score<S: Simd>(s: S, op: &FlashAttnExt, masked: bool, products: &[f32], score
     }
     let scale = s.splat(op.scale);
     if op.logit_softcap == 0.0 {
-        zip(s, seen, products, |bias, x| s.fma(x, scale, bias));
+        zip!(s, seen, products, |bias, x| s.fma(x, scale, bias));
     } else {
         let cap = s.splat(op.logit_softcap);
-        zip(s, seen, products, |bias, x| s.fma(cap, tanh(s, s.div(s.mul(x, scale), cap)), bias));
+        zip!(s, seen, products, |bias, x| s.fma(cap, tanh(s, s.div(s.mul(x, scale), cap)), bias));
     }
 }
 
@@ -262,20 +287,20 @@ fn score<S: Simd>(s: S, op: &FlashAttnExt, masked: bool, products: &[f32], score
 #[inline(always)]
 fn soft_max<S: Simd>(s: S, query: &mut Query, scores: &mut [f32; POSITIONS], sums: &mut [f32]) {
     let least = s.splat(f32::NEG_INFINITY);
-    let most = s.greatest(fold(s, scores, f32::NEG_INFINITY, least, |most, x| s.max(x, most))).max(query.most);
+    let most = s.greatest(fold!(s, scores, f32::NEG_INFINITY, least, |most, x| s.max(x, most))).max(query.most);
     if most == f32::NEG_INFINITY {
         scores.fill(0.0);
         return;
     }
     if query.most < most {
         let factor = exp(s, s.splat(query.most - most));
-        map(s, sums, |x| s.mul(x, factor));
+        map!(s, sums, |x| s.mul(x, factor));
         query.sum = s.sum(s.mul(s.splat(query.sum / S::LANES as f32), factor));
         query.most = most;
     }
     let most = s.splat(most);
-    map(s, scores, |x| exp(s, s.sub(x, most)));
-    query.sum += s.sum(fold(s, scores, 0.0, s.splat(0.0), |sum, x| s.add(sum, x)));
+    map!(s, scores, |x| exp(s, s.sub(x, most)));
+    query.sum += s.sum(fold!(s, scores, 0.0, s.splat(0.0), |sum, x| s.add(sum, x)));
 }
 
 /// Adds `n` weighted values to the sums of `R` queries: two vectors of each sum stay in registers.
@@ -296,8 +321,10 @@ fn weigh<S: Simd, const R: usize>(
     for at in (0..dv).step_by(pairs) {
         // The last vector alone is computed twice where their number is odd.
         let second = if at + pairs <= dv { at + S::LANES } else { at };
-        let mut acc: [[S::F; 2]; R] =
-            std::array::from_fn(|r| [s.load(&sums[r * dv + at..]), s.load(&sums[r * dv + second..])]);
+        let mut acc = [[s.splat(0.0); 2]; R];
+        for r in 0..R {
+            acc[r] = [s.load(&sums[r * dv + at..]), s.load(&sums[r * dv + second..])];
+        }
         for j in 0..n {
             // SAFETY: `j < n` and a vector at `at` or `second` ends within `dv`, so within `n * dv`.
             let (a, b) = unsafe { (s.load_at(values, j * dv + at), s.load_at(values, j * dv + second)) };

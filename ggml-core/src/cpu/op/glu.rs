@@ -70,9 +70,9 @@ impl Apply<'_> {
     #[inline(always)]
     fn with<S: Simd>(self, s: S, activation: Activation) {
         if self.gate_in_row {
-            zip(s, self.row, self.other, |gate, up| s.mul(activate(s, activation, gate), up));
+            zip!(s, self.row, self.other, |gate, up| s.mul(activate(s, activation, gate), up));
         } else {
-            zip(s, self.row, self.other, |up, gate| s.mul(activate(s, activation, gate), up));
+            zip!(s, self.row, self.other, |up, gate| s.mul(activate(s, activation, gate), up));
         }
     }
 }

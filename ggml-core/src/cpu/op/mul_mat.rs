@@ -11,12 +11,15 @@
 //! the same bits (see [`crate::cpu::dot`]).
 
 use super::{Args, Kernel};
-use crate::cpu::dot::float::{ROWS, SEGMENT, dot_rows, tiles, widen_segment};
-use crate::cpu::dot::int8::{MAX_PANEL_COLUMNS, MAX_PANEL_ROWS, MAX_TILE, Quant, ROWS as INT_ROWS};
+use crate::cpu::dot::float::{ROWS, SEGMENT, Tiles, dot_rows, tiles, widen_segment};
+use crate::cpu::dot::int8::{
+    ForQuant, MAX_PANEL_COLUMNS, MAX_PANEL_ROWS, MAX_TILE, PanelShape, Quant, ROWS as INT_ROWS, with_quant,
+};
 use crate::cpu::dot::quantize::{Column, Layout};
-use crate::cpu::dot::{self, BlockQ4, BlockQ8, Weight};
+use crate::cpu::dot::{ForWeight, Weight, has_weight, with_weight};
 use crate::cpu::isa::Detected;
 use crate::cpu::run::{Line, Run};
+use crate::cpu::simd::map::zip;
 use crate::cpu::simd::{Job, Simd, dispatch};
 use crate::cpu::window::{Input, Output, Tile};
 use crate::dtype::DType;
@@ -26,6 +29,9 @@ use std::marker::PhantomData;
 
 /// Rows of weights that are widened together: 128 KiB in F32, for a second-level cache.
 const PANEL_ROWS: usize = 32;
+
+/// The same for no more than [`FEW`] columns, which are read again for each panel: 16 KiB, for a first-level cache.
+const SMALL_PANEL_ROWS: usize = 4;
 
 /// Columns from which on rearranging weights for 8-bit products is worth it.
 const FEW: usize = 6;
@@ -37,76 +43,166 @@ const PIECE: usize = 64 << 10;
 #[derive(Debug)]
 pub(super) struct MulMatKernel {
     dtype: DType,
-    /// 8-bit activations.
-    int8: bool,
     k: usize,
     /// Columns of all planes of the second operand.
     columns: usize,
-    /// Rows of a panel and bytes of a weight in it.
-    panel: (usize, usize),
-    many: bool,
+    way: Way,
+}
+
+/// See the module's table.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Way {
+    DotRows,
+    Panel,
+    DotBlocks,
+    BlockPanel(PanelShape),
 }
 
 impl MulMatKernel {
     /// For operands `a` and `b`.
     pub(super) fn new(src: &[&Tensor], precision: Precision, detected: Detected) -> Result<MulMatKernel, String> {
         let (a, b) = (src[0], src[1]);
-        if !crate::op::mul_mat::WEIGHT_TYPES.contains(&a.dtype) {
+        if !has_weight(a.dtype) {
             return Err(format!("no product of {} weights", a.dtype));
         }
-        let int8 = precision == Precision::Fast && a.dtype.is_quantized();
-        let panel = dispatch(detected, PanelShape);
-        let many = if int8 { b.ne[1] >= FEW && panel.0 > 0 } else { b.ne[1] > 1 };
-        Ok(MulMatKernel { dtype: a.dtype, int8, k: a.ne[0], columns: b.rows(), panel, many })
+        let n = b.ne[1];
+        let shape = match precision {
+            Precision::Fast => with_quant(a.dtype, ShapeOf(detected)),
+            Precision::Exact => None,
+        };
+        let way = match shape {
+            None if n == 1 => Way::DotRows,
+            None => Way::Panel,
+            Some(Some(shape)) if n >= FEW => Way::BlockPanel(shape),
+            Some(_) => Way::DotBlocks,
+        };
+        Ok(MulMatKernel { dtype: a.dtype, k: a.ne[0], columns: b.rows(), way })
     }
 
+    /// How rows of 8-bit activations lie in scratch memory.
     fn layout(&self) -> Layout {
-        Layout::new(self.k, self.many && self.panel.1 == 2)
+        Layout::new(self.k, matches!(self.way, Way::BlockPanel(shape) if shape.wide))
     }
 
-    /// Bytes of a panel's weights and of its scales.
-    fn panel_bytes(&self) -> [usize; 2] {
-        let (rows, bytes) = self.panel;
-        [rows * self.k * bytes, rows * self.k / 32 * 4].map(|b| b.next_multiple_of(size_of::<Line>()))
+    /// Bytes of a panel's numbers and of its scales.
+    fn panel_bytes(&self, shape: PanelShape) -> [usize; 2] {
+        let numbers = shape.rows * self.k * if shape.wide { 2 } else { 1 };
+        [numbers, shape.rows * self.k / 32 * 4].map(|b| b.next_multiple_of(size_of::<Line>()))
     }
 }
 
-/// The shape of an instruction set's panels.
-struct PanelShape;
+/// Asks for the shape of panels.
+struct ShapeOf(Detected);
 
-impl Job for PanelShape {
-    type Out = (usize, usize);
+impl ForQuant for ShapeOf {
+    type Out = Option<PanelShape>;
 
-    #[inline(always)]
-    fn run<S: Simd>(self, _: S) -> (usize, usize) {
-        (S::PANEL_ROWS, S::PANEL_BYTES)
+    fn call<Q: Quant>(self) -> Self::Out {
+        struct Ask<Q>(PhantomData<Q>);
+        impl<Q: Quant> Job for Ask<Q> {
+            type Out = Option<PanelShape>;
+
+            #[inline(always)]
+            fn run<S: Simd>(self, s: S) -> Self::Out {
+                s.panel_shape::<Q>()
+            }
+        }
+        dispatch(self.0, Ask::<Q>(PhantomData))
     }
 }
 
 impl Kernel for MulMatKernel {
     fn shared_bytes(&self) -> usize {
-        if self.int8 { self.layout().lines() * size_of::<Line>() * self.columns } else { 0 }
+        match self.way {
+            Way::DotRows | Way::Panel => 0,
+            Way::DotBlocks | Way::BlockPanel(_) => self.layout().lines() * size_of::<Line>() * self.columns,
+        }
     }
 
     fn local_bytes(&self) -> usize {
-        match (self.many, self.int8) {
-            (false, _) => 0,
-            (true, false) => PANEL_ROWS * SEGMENT.min(self.k.next_multiple_of(16)) * 4,
-            (true, true) => self.panel_bytes().iter().sum(),
+        match self.way {
+            Way::DotRows | Way::DotBlocks => 0,
+            Way::Panel => PANEL_ROWS * SEGMENT.min(self.k) * 4,
+            Way::BlockPanel(shape) => self.panel_bytes(shape).iter().sum(),
         }
     }
 
     fn run(&self, run: &Run<'_>, args: Args<'_>) {
         let Args { src: [Some(a), Some(b), ..], out, shared } = args else { return };
-        match (self.dtype, self.int8) {
-            (DType::F32, _) => self.floats::<dot::F32>(run, &a, &b, out),
-            (DType::F16, _) => self.floats::<dot::F16>(run, &a, &b, out),
-            (DType::BF16, _) => self.floats::<dot::BF16>(run, &a, &b, out),
-            (DType::Q8_0, false) => self.floats::<dot::Q8>(run, &a, &b, out),
-            (DType::Q4_0, false) => self.floats::<dot::Q4>(run, &a, &b, out),
-            (DType::Q8_0, true) => self.blocks::<BlockQ8>(run, &a, &b, out, shared),
-            (_, _) => self.blocks::<BlockQ4>(run, &a, &b, out, shared),
+        let product = Product { kernel: self, run, a, b, out, shared };
+        match self.way {
+            Way::DotRows | Way::Panel => with_weight(self.dtype, product),
+            Way::DotBlocks | Way::BlockPanel(_) => with_quant(self.dtype, product),
+        };
+    }
+}
+
+/// A product, once the type of its weights is known.
+struct Product<'a, 'b> {
+    kernel: &'a MulMatKernel,
+    run: &'a Run<'b>,
+    a: Input<'a>,
+    b: Input<'a>,
+    out: Output<'a>,
+    shared: &'a mut [Line],
+}
+
+impl ForWeight for Product<'_, '_> {
+    type Out = ();
+
+    fn call<W: Weight>(self) {
+        let Product { kernel, run, a, b, mut out, .. } = self;
+        let ns = kernel.ns(&a, out.ne()[0]);
+        if kernel.way == Way::DotRows {
+            out.for_each_tile(run, kernel.narrow(&out), ns, |tile| {
+                dispatch(run.detected(), DotRows::<W> { a: &a, b: &b, tile, weight: PhantomData });
+            });
+            return;
         }
+        out.for_each_tile(run, kernel.wide(run, &out, PANEL_ROWS), ns, |tile| {
+            run.local(|local| {
+                let panel = bytemuck::cast_slice_mut(local);
+                dispatch(run.detected(), Panel::<W> { a: &a, b: &b, tile, panel, weight: PhantomData });
+            });
+        });
+    }
+}
+
+impl ForQuant for Product<'_, '_> {
+    type Out = ();
+
+    /// The activations are rounded first, each column once.
+    fn call<Q: Quant>(self) {
+        let Product { kernel, run, a, b, mut out, shared } = self;
+        let layout = kernel.layout();
+        let lines = layout.lines();
+        let shared = &mut shared[..lines * kernel.columns];
+        let [_, n, b2, _] = b.ne();
+        run.for_each_chunk(shared, lines, kernel.columns * kernel.k / 2, |i, lines| {
+            let x = b.row([i % n, i / n % b2, i / (n * b2)]);
+            dispatch(run.detected(), Quantize { layout, x, lines });
+        });
+        let shared = &*shared;
+        let column = |[j, s, t]: [usize; 3]| {
+            let first = ((t * b2 + s) * n + j) * lines;
+            layout.column(&shared[first..first + lines])
+        };
+        let ns = kernel.ns(&a, out.ne()[0]);
+        let Way::BlockPanel(shape) = kernel.way else {
+            out.for_each_tile(run, kernel.narrow(&out), ns, |tile| {
+                dispatch(run.detected(), DotBlocks::<Q, _> { a: &a, tile, column: &column, q: PhantomData });
+            });
+            return;
+        };
+        let [numbers, scales] = kernel.panel_bytes(shape);
+        out.for_each_tile(run, kernel.wide(run, &out, shape.rows), ns, |tile| {
+            run.local(|local| {
+                let (numbers, local) = bytemuck::cast_slice_mut::<Line, u8>(local).split_at_mut(numbers);
+                let scales = bytemuck::cast_slice_mut(&mut local[..scales]);
+                let panel = BlockPanel::<Q, _> { a: &a, tile, shape, numbers, scales, column: &column, q: PhantomData };
+                dispatch(run.detected(), panel);
+            });
+        });
     }
 }
 
@@ -131,58 +227,6 @@ impl MulMatKernel {
         let parts = (4 * run.threads()).div_ceil(panels).min(n.div_ceil(24));
         let columns = if run.threads() == 1 { n } else { n.div_ceil(parts).next_multiple_of(6) };
         [rows, columns, 1, 1]
-    }
-
-    fn floats<W: Weight>(&self, run: &Run<'_>, a: &Input<'_>, b: &Input<'_>, mut out: Output<'_>) {
-        let ns = self.ns(a, out.ne()[0]);
-        if self.many {
-            let tile = self.wide(run, &out, PANEL_ROWS);
-            out.for_each_tile(run, tile, ns, |tile| {
-                run.local(|local| {
-                    let panel = bytemuck::cast_slice_mut(local);
-                    dispatch(run.detected(), Panel::<W> { a, b, tile, panel, weight: PhantomData });
-                });
-            });
-        } else {
-            let tile = self.narrow(&out);
-            out.for_each_tile(run, tile, ns, |tile| {
-                dispatch(run.detected(), DotRows::<W> { a, b, tile, weight: PhantomData });
-            });
-        }
-    }
-
-    fn blocks<Q: Quant>(&self, run: &Run<'_>, a: &Input<'_>, b: &Input<'_>, mut out: Output<'_>, shared: &mut [Line]) {
-        let layout = self.layout();
-        let lines = layout.lines();
-        let shared = &mut shared[..lines * self.columns];
-        let [_, n, b2, _] = b.ne();
-        run.for_each_chunk(shared, lines, self.columns * self.k / 2, |i, lines| {
-            let x = b.row([i % n, i / n % b2, i / (n * b2)]);
-            dispatch(run.detected(), Quantize { layout, x, lines });
-        });
-        let shared = &*shared;
-        let column = |j: usize, s: usize, t: usize| {
-            let first = ((t * b2 + s) * n + j) * lines;
-            layout.column(&shared[first..first + lines])
-        };
-        let ns = self.ns(a, out.ne()[0]);
-        if self.many {
-            let tile = self.wide(run, &out, self.panel.0);
-            let [values, scales] = self.panel_bytes();
-            out.for_each_tile(run, tile, ns, |tile| {
-                run.local(|local| {
-                    let (panel, rest) = bytemuck::cast_slice_mut::<Line, u8>(local).split_at_mut(values);
-                    let scales = bytemuck::cast_slice_mut(&mut rest[..scales]);
-                    let column = &column;
-                    dispatch(run.detected(), BlockPanel::<Q, _> { a, tile, panel, scales, column, q: PhantomData });
-                });
-            });
-        } else {
-            let tile = self.narrow(&out);
-            out.for_each_tile(run, tile, ns, |tile| {
-                dispatch(run.detected(), DotBlocks::<Q, _> { a, tile, column: &column, q: PhantomData });
-            });
-        }
     }
 }
 
@@ -241,25 +285,57 @@ impl<W: Weight> Job for Panel<'_, '_, W> {
     fn run<S: Simd>(self, s: S) {
         let (rows, columns) = (self.tile.range(0), self.tile.range(1));
         let k = self.a.ne()[0];
+        let at_once = if columns.len() <= FEW { SMALL_PANEL_ROWS } else { PANEL_ROWS };
         for ((a2, a3), (b2, b3)) in planes(self.a, self.tile) {
             for segment in 0..k.div_ceil(SEGMENT) {
                 let start = segment * SEGMENT;
                 let len = SEGMENT.min(k - start);
-                for (i, out) in rows.clone().zip(self.panel.chunks_exact_mut(len)) {
-                    widen_segment::<S, W>(s, self.a.row([i, a2, a3]), segment, out);
-                }
-                let panel = &*self.panel;
-                let row = |i: usize| &panel[i * len..][..len];
-                let column = |j: usize| &self.b.row([columns.start + j, b2, b3])[start..start + len];
-                tiles(s, rows.len(), row, columns.len(), column, |j, products| {
-                    let out = self.tile.row::<f32>([columns.start + j, b2, b3]);
-                    if segment == 0 {
-                        out.fill(0.0);
+                for first in (0..rows.len()).step_by(at_once) {
+                    let count = at_once.min(rows.len() - first);
+                    for (i, out) in self.panel.chunks_exact_mut(len).take(count).enumerate() {
+                        widen_segment::<S, W>(s, self.a.row([rows.start + first + i, a2, a3]), segment, out);
                     }
-                    out.iter_mut().zip(products).for_each(|(out, x)| *out += x);
-                });
+                    let (panel, b) = (&*self.panel, self.b);
+                    let at = [first, columns.start, b2, b3];
+                    tiles(s, count, columns.len(), Segment { panel, b, start, len, at, tile: &mut *self.tile });
+                }
             }
         }
+    }
+}
+
+/// A segment of a panel and of the columns of a tile.
+struct Segment<'a, 'b, 'c> {
+    panel: &'a [f32],
+    b: &'a Input<'a>,
+    start: usize,
+    len: usize,
+    /// First row, counted from the tile's; first column; plane.
+    at: [usize; 4],
+    tile: &'c mut Tile<'b>,
+}
+
+impl<'a> Tiles<'a> for Segment<'a, '_, '_> {
+    #[inline(always)]
+    fn row(&self, i: usize) -> &'a [f32] {
+        &self.panel[i * self.len..][..self.len]
+    }
+
+    #[inline(always)]
+    fn column(&self, j: usize) -> &'a [f32] {
+        let [_, first, b2, b3] = self.at;
+        &self.b.row([first + j, b2, b3])[self.start..self.start + self.len]
+    }
+
+    /// The sums of the segments, in order.
+    #[inline(always)]
+    fn put<S: Simd>(&mut self, s: S, j: usize, products: &[f32]) {
+        let [row, first, b2, b3] = self.at;
+        let out = &mut self.tile.row::<f32>([first + j, b2, b3])[row..row + products.len()];
+        if self.start == 0 {
+            out.fill(0.0);
+        }
+        zip!(s, out, products, |sum, x| s.add(sum, x));
     }
 }
 
@@ -288,7 +364,7 @@ struct DotBlocks<'a, 'b, Q, F> {
     q: PhantomData<Q>,
 }
 
-impl<'a, Q: Quant, F: Fn(usize, usize, usize) -> Column<'a>> Job for DotBlocks<'_, '_, Q, F> {
+impl<'a, Q: Quant, F: Fn([usize; 3]) -> Column<'a>> Job for DotBlocks<'_, '_, Q, F> {
     type Out = ();
 
     #[inline(always)]
@@ -299,7 +375,7 @@ impl<'a, Q: Quant, F: Fn(usize, usize, usize) -> Column<'a>> Job for DotBlocks<'
                 let row = |r: usize| self.a.row([(first + r).min(rows.end - 1), a2, a3]);
                 let group: [&[Q]; INT_ROWS] = std::array::from_fn(row);
                 for j in self.tile.range(1) {
-                    let products = s.dot8(group, (self.column)(j, b2, b3));
+                    let products = s.dot8(group, (self.column)([j, b2, b3]));
                     let out = &mut self.tile.row([j, b2, b3])[first - rows.start..];
                     let n = out.len().min(INT_ROWS);
                     out[..n].copy_from_slice(&products[..n]);
@@ -313,29 +389,31 @@ impl<'a, Q: Quant, F: Fn(usize, usize, usize) -> Column<'a>> Job for DotBlocks<'
 struct BlockPanel<'a, 'b, Q, F> {
     a: &'a Input<'a>,
     tile: &'a mut Tile<'b>,
-    panel: &'a mut [u8],
+    shape: PanelShape,
+    numbers: &'a mut [u8],
     scales: &'a mut [f32],
     column: &'a F,
     q: PhantomData<Q>,
 }
 
-impl<'a, Q: Quant, F: Fn(usize, usize, usize) -> Column<'a>> Job for BlockPanel<'_, '_, Q, F> {
+impl<'a, Q: Quant, F: Fn([usize; 3]) -> Column<'a>> Job for BlockPanel<'_, '_, Q, F> {
     type Out = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let (rows, columns) = (self.tile.range(0), self.tile.range(1));
+        let (rows, columns, shape) = (self.tile.range(0), self.tile.range(1), self.shape);
         let mut out = [0.0; MAX_TILE];
         for ((a2, a3), (b2, b3)) in planes(self.a, self.tile) {
+            // At the ends the last row and the last column stand in for those that are missing.
             let row = |r: usize| self.a.row([(rows.start + r).min(rows.end - 1), a2, a3]);
             let group: [&[Q]; MAX_PANEL_ROWS] = std::array::from_fn(row);
-            s.pack(&group[..S::PANEL_ROWS], self.panel, self.scales);
-            for first in columns.clone().step_by(S::PANEL_COLUMNS) {
-                let column = |c: usize| (self.column)((first + c).min(columns.end - 1), b2, b3);
+            s.pack(&group[..shape.rows], self.numbers, self.scales);
+            for first in columns.clone().step_by(shape.columns) {
+                let column = |c: usize| (self.column)([(first + c).min(columns.end - 1), b2, b3]);
                 let group: [Column<'_>; MAX_PANEL_COLUMNS] = std::array::from_fn(column);
-                let count = S::PANEL_COLUMNS.min(columns.end - first);
-                s.panel::<Q>(self.panel, self.scales, &group[..count], &mut out);
-                for (c, products) in out.chunks_exact(S::PANEL_ROWS).take(count).enumerate() {
+                let count = shape.columns.min(columns.end - first);
+                s.panel::<Q>(self.numbers, self.scales, &group[..count], &mut out);
+                for (c, products) in out.chunks_exact(shape.rows).take(count).enumerate() {
                     let to = self.tile.row::<f32>([first + c, b2, b3]);
                     to.copy_from_slice(&products[..to.len()]);
                 }

@@ -62,6 +62,6 @@ impl Job for Normalize<'_> {
         }
         let mean = sums.iter().sum::<f64>() / self.row.len() as f64;
         let scale = s.splat((1.0 / (mean + f64::from(self.eps)).sqrt()) as f32);
-        map(s, self.row, |x| s.mul(x, scale));
+        map!(s, self.row, |x| s.mul(x, scale));
     }
 }

@@ -1,8 +1,9 @@
 //! SOFT_MAX.
 
 use super::{Args, Kernel};
+use crate::cpu::dot;
 use crate::cpu::run::Run;
-use crate::cpu::simd::map::{fold, map};
+use crate::cpu::simd::map::{fold, map, zip};
 use crate::cpu::simd::math::exp;
 use crate::cpu::simd::{Job, Simd, dispatch};
 use crate::cpu::window::Input;
@@ -58,45 +59,38 @@ impl Job for SoftMaxRow<'_> {
         let row = self.row;
         let scale = s.splat(self.scale);
         match self.mask {
-            None => map(s, row, |x| s.mul(x, scale)),
+            None => map!(s, row, |x| s.mul(x, scale)),
             Some((mask, at)) => scaled_and_biased(s, row, scale, self.slope, mask, at),
         }
         let least = s.splat(f32::NEG_INFINITY);
-        let most = s.greatest(fold(s, row, f32::NEG_INFINITY, least, |most, x| s.max(x, most)));
+        let most = s.greatest(fold!(s, row, f32::NEG_INFINITY, least, |most, x| s.max(x, most)));
         if most == f32::NEG_INFINITY {
             row.fill(0.0);
             return;
         }
         let most = s.splat(most);
-        map(s, row, |x| exp(s, s.sub(x, most)));
-        let sum = s.sum(fold(s, row, 0.0, s.splat(0.0), |sum, x| s.add(sum, x)));
+        map!(s, row, |x| exp(s, s.sub(x, most)));
+        let sum = s.sum(fold!(s, row, 0.0, s.splat(0.0), |sum, x| s.add(sum, x)));
         let factor = s.splat(1.0 / sum);
-        map(s, row, |x| s.mul(x, factor));
+        map!(s, row, |x| s.mul(x, factor));
     }
 }
+
+/// Positions of a mask that are widened at a time.
+const CHUNK: usize = 256;
 
 /// `scale * x + slope * mask`; a mask of 0 adds 0 whatever the slope.
 #[inline(always)]
 fn scaled_and_biased<S: Simd>(s: S, row: &mut [f32], scale: S::F, slope: f32, mask: &Input<'_>, at: [usize; 3]) {
     let slope = s.splat(slope);
-    let half = mask.dtype() == DType::F16;
-    let (mask16, mask32): (&[u16], &[f32]) = if half { (mask.row(at), &[]) } else { (&[], mask.row(at)) };
-    for (i, chunk) in row.chunks_mut(S::LANES).enumerate() {
-        let first = i * S::LANES;
-        let bias = if half { bias_of(s, &mask16[first..], S::load_f16) } else { bias_of(s, &mask32[first..], S::load) };
-        let x = if chunk.len() == S::LANES { s.load(chunk) } else { s.load_partial(chunk) };
-        let y = s.fma(x, scale, s.mul(slope, bias));
-        if chunk.len() == S::LANES { s.store(chunk, y) } else { s.store_partial(chunk, y) }
+    let mut wide = [0.0; CHUNK];
+    for (i, row) in row.chunks_mut(CHUNK).enumerate() {
+        let (first, bias) = (i * CHUNK, &mut wide[..row.len()]);
+        if mask.dtype() == DType::F16 {
+            dot::widen::<S, dot::F16>(s, &mask.row(at)[first..first + bias.len()], bias);
+        } else {
+            bias.copy_from_slice(&mask.row(at)[first..first + bias.len()]);
+        }
+        zip!(s, row, bias, |x, bias| s.fma(x, scale, s.mul(slope, bias)));
     }
-}
-
-/// A vector of a mask, or its end with zeros above.
-#[inline(always)]
-fn bias_of<S: Simd, T: Copy + Default>(s: S, mask: &[T], load: impl Fn(S, &[T]) -> S::F) -> S::F {
-    if mask.len() >= S::LANES {
-        return load(s, mask);
-    }
-    let mut full = [T::default(); crate::cpu::simd::MAX_LANES];
-    full.iter_mut().zip(mask).for_each(|(to, from)| *to = *from);
-    load(s, &full)
 }

@@ -59,14 +59,14 @@ impl Job for Apply<'_> {
         match self.0 {
             Function::Scale(Scale { scale, bias }) => {
                 let (scale, bias) = (s.splat(scale), s.splat(bias));
-                map(s, self.1, |x| s.fma(x, scale, bias));
+                map!(s, self.1, |x| s.fma(x, scale, bias));
             }
             // One loop for each function: the choice is made outside of it.
-            Function::Activation(Activation::Silu) => map(s, self.1, |x| activate(s, Activation::Silu, x)),
-            Function::Activation(Activation::Gelu) => map(s, self.1, |x| activate(s, Activation::Gelu, x)),
-            Function::Activation(Activation::GeluErf) => map(s, self.1, |x| activate(s, Activation::GeluErf, x)),
-            Function::Activation(Activation::GeluQuick) => map(s, self.1, |x| activate(s, Activation::GeluQuick, x)),
-            Function::Activation(Activation::Relu) => map(s, self.1, |x| activate(s, Activation::Relu, x)),
+            Function::Activation(Activation::Silu) => map!(s, self.1, |x| activate(s, Activation::Silu, x)),
+            Function::Activation(Activation::Gelu) => map!(s, self.1, |x| activate(s, Activation::Gelu, x)),
+            Function::Activation(Activation::GeluErf) => map!(s, self.1, |x| activate(s, Activation::GeluErf, x)),
+            Function::Activation(Activation::GeluQuick) => map!(s, self.1, |x| activate(s, Activation::GeluQuick, x)),
+            Function::Activation(Activation::Relu) => map!(s, self.1, |x| activate(s, Activation::Relu, x)),
         }
     }
 }

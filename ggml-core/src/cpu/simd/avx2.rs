@@ -88,12 +88,12 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    fn load_bits(self, x: &[u8], shift: u32, mask: u8) -> __m256 {
+    fn load_nibbles(self, x: &[u8], high: bool) -> __m256 {
         let x: [u8; 8] = head(x);
         avx2!({
             let wide = _mm256_cvtepu8_epi32(_mm_loadl_epi64(x.as_ptr().cast()));
-            let shifted = _mm256_srl_epi32(wide, _mm_cvtsi32_si128(shift as i32));
-            _mm256_cvtepi32_ps(_mm256_and_si256(shifted, _mm256_set1_epi32(i32::from(mask))))
+            let low = _mm256_and_si256(wide, _mm256_set1_epi32(15));
+            _mm256_cvtepi32_ps(if high { _mm256_srli_epi32::<4>(wide) } else { low })
         })
     }
 
@@ -109,8 +109,8 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    fn half(self, x: u16) -> f32 {
-        avx2!(_mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(x)))))
+    fn splat_f16(self, x: u16) -> __m256 {
+        avx2!(_mm256_cvtph_ps(_mm_set1_epi16(x as i16)))
     }
 
     #[inline(always)]

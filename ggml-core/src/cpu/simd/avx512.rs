@@ -88,12 +88,12 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    fn load_bits(self, x: &[u8], shift: u32, mask: u8) -> __m512 {
+    fn load_nibbles(self, x: &[u8], high: bool) -> __m512 {
         let x = head(x);
         avx512!({
             let wide = _mm512_cvtepu8_epi32(_mm_loadu_si128(x.as_ptr().cast()));
-            let shifted = _mm512_srl_epi32(wide, _mm_cvtsi32_si128(shift as i32));
-            _mm512_cvtepi32_ps(_mm512_and_si512(shifted, _mm512_set1_epi32(i32::from(mask))))
+            let low = _mm512_and_si512(wide, _mm512_set1_epi32(15));
+            _mm512_cvtepi32_ps(if high { _mm512_srli_epi32::<4>(wide) } else { low })
         })
     }
 
@@ -105,8 +105,8 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    fn half(self, x: u16) -> f32 {
-        avx512!(_mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(x)))))
+    fn splat_f16(self, x: u16) -> __m512 {
+        avx512!(_mm512_cvtph_ps(_mm256_set1_epi16(x as i16)))
     }
 
     #[inline(always)]

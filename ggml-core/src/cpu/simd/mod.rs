@@ -3,8 +3,10 @@
 //!
 //! A kernel is a [`Job`]: a structure with its operands and a generic function. [`dispatch`] enters that function
 //! through a wrapper that is compiled with the features of the chosen instruction set; everything on the way down is
-//! `#[inline(always)]`, so that the intrinsics are compiled with these features too. The vector types are tokens: one
-//! exists only where [`Detected`] has proven that the machine executes its instructions.
+//! `#[inline(always)]`, so that the intrinsics are compiled with these features too. No closure on that way may have
+//! vectors in it: it cannot be told to be inlined, and would be compiled without the features ([`map`] has macros for
+//! loops). The vector types are tokens: one exists only where [`Detected`] has proven that the machine executes its
+//! instructions.
 
 use super::dot::int8::IntDot;
 use super::isa::{Detected, Isa};
@@ -50,12 +52,12 @@ pub(super) trait Simd: IntDot {
     fn load_bf16(self, x: &[u16]) -> Self::F;
     /// The first [`Simd::LANES`] signed bytes, converted.
     fn load_i8(self, x: &[i8]) -> Self::F;
-    /// The bits of `mask` of the first [`Simd::LANES`] bytes, shifted right by `shift`, converted.
-    fn load_bits(self, x: &[u8], shift: u32, mask: u8) -> Self::F;
+    /// The low or high nibbles of the first [`Simd::LANES`] bytes, converted.
+    fn load_nibbles(self, x: &[u8], high: bool) -> Self::F;
     /// Writes signed bytes, rounded to nearest, ties to even; lanes are in -127 ..= 127.
     fn store_i8(self, x: &mut [i8], v: Self::F);
-    /// One binary16 number, converted.
-    fn half(self, x: u16) -> f32;
+    /// One binary16 number, converted, in every lane.
+    fn splat_f16(self, x: u16) -> Self::F;
 
     /// Sum.
     fn add(self, a: Self::F, b: Self::F) -> Self::F;
@@ -114,6 +116,12 @@ pub(super) trait Simd: IntDot {
         self.store(&mut full, v);
         full.into_iter().fold(f32::NEG_INFINITY, f32::max)
     }
+}
+
+/// Lanes of a vector, where the type is not at hand.
+#[inline(always)]
+pub(super) fn lanes<S: Simd>(_: S) -> usize {
+    S::LANES
 }
 
 /// A kernel with its operands, to be compiled for each instruction set.

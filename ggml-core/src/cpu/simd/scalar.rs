@@ -72,8 +72,8 @@ impl Simd for Scalar {
     }
 
     #[inline(always)]
-    fn load_bits(self, x: &[u8], shift: u32, mask: u8) -> Self::F {
-        convert(x, |v| f32::from(v.unbounded_shr(shift) & mask))
+    fn load_nibbles(self, x: &[u8], high: bool) -> Self::F {
+        convert(x, |v| f32::from(if high { v >> 4 } else { v & 15 }))
     }
 
     #[inline(always)]
@@ -84,8 +84,8 @@ impl Simd for Scalar {
     }
 
     #[inline(always)]
-    fn half(self, x: u16) -> f32 {
-        f16::from_bits(x).to_f32_const()
+    fn splat_f16(self, x: u16) -> Self::F {
+        [f16::from_bits(x).to_f32_const(); LANES]
     }
 
     #[inline(always)]

@@ -1,0 +1,124 @@
+//! Work-groups: how many of them, and launches made of them.
+
+use super::{Context, Launch, Operand, Refusal};
+use crate::arch::{Family, Profile};
+use bytemuck::{NoUninit, bytes_of};
+use ggml_core::{DType, TensorId};
+
+/// Threads of the kernels that go through rows.
+pub(super) const ROW_THREADS: u32 = 256;
+
+/// Work-groups of a kernel whose work-groups of [`ROW_THREADS`] cover rectangles: a power of two of threads, just
+/// enough for the pieces of a row, times as many rows as there are threads for. The rule of `index.h`.
+pub(super) fn row_groups(pieces: u32, rows: u64) -> u64 {
+    let log2 = pieces.max(1).next_power_of_two().ilog2().min(8);
+    u64::from(pieces.div_ceil(1 << log2)) * rows.div_ceil(256 >> log2)
+}
+
+/// Rows of a tensor with these extents. Kernels count them in 32 bits.
+pub(super) fn rows_of(ne: [u32; 4]) -> Result<u64, Refusal> {
+    let rows = ne[1..].iter().try_fold(1u32, |n, &e| n.checked_mul(e));
+    rows.map(u64::from).ok_or_else(|| Refusal(format!("{ne:?} has 2^32 rows or more")))
+}
+
+/// A grid that the device takes: the threads of a dimension are counted in 32 bits, and NVIDIA's second and third
+/// dimension end at 65535.
+fn checked(profile: &Profile, groups: [u64; 3], threads: u32) -> Result<[u32; 3], Refusal> {
+    let most = match profile.family {
+        Family::Nvidia => [i32::MAX as u64, 65535, 65535],
+        _ => [u64::from(u32::MAX / threads), u64::from(u32::MAX), u64::from(u32::MAX)],
+    };
+    if groups.iter().zip(&most).any(|(n, most)| n > most) {
+        return Err(Refusal(format!("needs {groups:?} work-groups of {threads} threads, too many for one launch")));
+    }
+    Ok(groups.map(|n| n.max(1) as u32))
+}
+
+/// A launch of a kernel whose last operand is the result.
+pub(super) fn launch<P: NoUninit>(
+    c: &Context<'_>,
+    (module, kernel): (&'static str, &'static str),
+    operands: Vec<Operand>,
+    params: &P,
+    groups: [u64; 3],
+    threads: u32,
+) -> Result<Launch, Refusal> {
+    Ok(Launch {
+        module,
+        kernel,
+        operands,
+        written: 1,
+        params: bytes_of(params).to_vec(),
+        grid: checked(c.profile, groups, threads)?,
+        block: [threads, 1, 1],
+        lds_bytes: 0,
+    })
+}
+
+/// A launch of a kernel in which a thread does `piece` neighbours of a row.
+pub(super) fn by_rows<P: NoUninit>(
+    c: &Context<'_>,
+    kernel: (&'static str, &'static str),
+    operands: Vec<Operand>,
+    params: &P,
+    ne: [u32; 4],
+    piece: u32,
+) -> Result<Vec<Launch>, Refusal> {
+    let groups = row_groups(ne[0].div_ceil(piece), rows_of(ne)?);
+    Ok(vec![launch(c, kernel, operands, params, [groups, 1, 1], ROW_THREADS)?])
+}
+
+/// A launch of one of two kernels: a wavefront for each row, or a work-group for each row.
+pub(super) fn row_by_row<P: NoUninit>(
+    c: &Context<'_>,
+    module: &'static str,
+    [wave, group]: [&'static str; 2],
+    operands: Vec<Operand>,
+    params: &P,
+    ne: [u32; 4],
+) -> Result<Vec<Launch>, Refusal> {
+    let rows = rows_of(ne)?;
+    let (kernel, groups) = match crate::tuning::row_by_wave(c.profile, ne[0], rows) {
+        true => (wave, rows.div_ceil(u64::from(ROW_THREADS / c.profile.wave))),
+        false => (group, rows),
+    };
+    Ok(vec![launch(c, (module, kernel), operands, params, [groups, 1, 1], ROW_THREADS)?])
+}
+
+/// Whole tensors as operands.
+pub(super) fn tensors(ids: &[TensorId]) -> Vec<Operand> {
+    ids.iter().map(|&id| Operand::Tensor(id)).collect()
+}
+
+/// The refusal of a type.
+pub(super) fn no_kernel(c: &Context<'_>, dtype: DType) -> Refusal {
+    let name = c.graph.tensor(c.node).op().map_or("LEAF", |op| op.name());
+    Refusal(format!("{name} has no HIP kernel for {dtype}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arch::Target;
+
+    #[test]
+    fn rectangles_cover_all_rows() {
+        // One piece a row: 256 rows in a work-group.
+        assert_eq!((row_groups(1, 1), row_groups(1, 256), row_groups(1, 257)), (1, 1, 2));
+        // 65 pieces: 128 threads across, two rows.
+        assert_eq!((row_groups(65, 3), row_groups(64, 8), row_groups(64, 9)), (2, 2, 3));
+        // Longer than a work-group: several across.
+        assert_eq!((row_groups(256, 3), row_groups(257, 3), row_groups(1000, 1)), (3, 6, 4));
+        assert!(rows_of([1, 1 << 16, 1 << 16, 1]).is_err());
+    }
+
+    #[test]
+    fn grids_have_limits() {
+        let profile = |name: &str| Profile::of(&Target::parse(name).unwrap()).unwrap();
+        let amd = profile("gfx906");
+        assert_eq!(checked(&amd, [7, 0, 70000], 256).unwrap(), [7, 1, 70000]);
+        assert!(checked(&amd, [1 << 24, 1, 1], 256).is_err());
+        assert!(checked(&profile("sm_90"), [1 << 24, 65535, 1], 256).is_ok());
+        assert!(checked(&profile("sm_90"), [1, 65536, 1], 256).is_err());
+    }
+}

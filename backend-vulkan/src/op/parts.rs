@@ -1,0 +1,74 @@
+//! Operands larger than a descriptor window: cut by rows.
+//!
+//! The windows of all parts of an operand begin at the same remainder of the device's alignment as the operand itself,
+//! so that the offset in the kernel's parameters holds for each of them.
+
+use super::{Context, Operand, Refusal};
+use ggml_core::{Tensor, TensorId};
+use std::ops::Range;
+
+/// Rows of an operand, equally far apart.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rows<'a> {
+    tensor: &'a Tensor,
+    id: TensorId,
+    /// Bytes from the beginning of the tensor to the first row.
+    base: usize,
+}
+
+impl<'a> Rows<'a> {
+    /// The rows of one matrix of a tensor: that of the outer indices `i2` and `i3`.
+    pub(super) fn of(c: &'a Context<'_>, id: TensorId, i2: usize, i3: usize) -> Rows<'a> {
+        let tensor = c.graph.tensor(id);
+        Rows { tensor, id, base: i2 * tensor.nb[2] + i3 * tensor.nb[3] }
+    }
+
+    fn row_bytes(&self) -> usize {
+        self.tensor.dtype.row_bytes(self.tensor.ne[0]).unwrap_or(usize::MAX)
+    }
+
+    /// The operand of some of the rows.
+    pub(super) fn part(&self, rows: &Range<usize>) -> Operand {
+        let stride = self.tensor.nb[1];
+        let bytes = rows.len().saturating_sub(1) * stride + self.row_bytes();
+        Operand::Part(self.id, self.base + rows.start * stride, bytes)
+    }
+}
+
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// Ranges of rows such that the rows of a range of each operand fit a window. The operands have as many rows.
+pub(super) fn cut(c: &Context<'_>, operands: &[Rows<'_>]) -> Result<Vec<Range<usize>>, Refusal> {
+    let alignment = usize::try_from(c.profile.caps.binding_alignment).unwrap_or(1).max(4);
+    let count = operands.iter().map(|o| o.tensor.ne[1]).min().unwrap_or(0);
+    let (mut most, mut step) = (count, 1);
+    for o in operands {
+        if o.base % alignment != 0 {
+            return Err(Refusal(format!(
+                "{} is larger than a window of this device, and its matrices begin at odd offsets",
+                o.tensor.describe()
+            )));
+        }
+        // A window may begin before its part and end on a whole word.
+        let room = c.window_limit().saturating_sub(o.tensor.dtype.block_bytes() * alignment + 4);
+        let (stride, bytes) = (o.tensor.nb[1], o.row_bytes());
+        let fitting = match (room.checked_sub(bytes), stride) {
+            (None, _) => 0,
+            (Some(_), 0) => count,
+            (Some(rest), _) => rest / stride + 1,
+        };
+        most = most.min(fitting);
+        // Powers of two, so that the larger is a multiple of the smaller.
+        step = step.max(alignment / gcd(alignment, stride));
+    }
+    if most < count {
+        most = most / step * step;
+    }
+    if most == 0 {
+        let names: Vec<String> = operands.iter().map(|o| o.tensor.describe()).collect();
+        return Err(Refusal(format!("a few rows of {} are larger than a window of this device", names.join(", "))));
+    }
+    Ok((0..count).step_by(most).map(|first| first..count.min(first + most)).collect())
+}

@@ -1,0 +1,255 @@
+//! Errors: deadlines, wrong arguments, memory, caches, and what is not there.
+
+mod common;
+
+use backend_vulkan::{VulkanBackend, VulkanOptions, enumerate};
+use common::{Layer, close, heavy, open, options};
+use ggml_core::backend::{Backend, Bindings, PrepareOptions, Program, Slice, Usage};
+use ggml_core::mapped::MappedBytes;
+use ggml_core::phase::Deadlines;
+use ggml_core::plan::{Plan, Precision};
+use ggml_core::reference::ReferenceBackend;
+use ggml_core::{DType, Error, Graph, Missing, Phase, Source, TensorId};
+use std::time::{Duration, Instant};
+
+fn with_compute_deadline(limit: Duration, breadcrumbs: bool) -> VulkanOptions {
+    let deadlines = Deadlines { compute: limit, ..Deadlines::default() };
+    VulkanOptions { deadlines, breadcrumbs, ..options() }
+}
+
+fn heavy_program(backend: &VulkanBackend, n: usize, links: usize) -> (Box<dyn Program>, TensorId) {
+    let (g, w, y) = heavy(n, links);
+    let plan = Plan::new(&g, backend.device().limits.alignment, Precision::Exact).expect("a plan");
+    let buffer = backend.allocate(g.tensor(w).span_bytes(), Usage::Weights).expect("memory");
+    let zeros = vec![0; g.tensor(w).span_bytes()];
+    backend.upload(&buffer, 0, &zeros).expect("upload");
+    let mut bindings = Bindings::default();
+    bindings.leaves.insert(w, Slice { buffer, offset: 0 });
+    let mut program = backend.prepare(&g, &plan, &bindings, PrepareOptions::default()).expect("a program");
+    program.write(g.find("x").expect("x"), &zeros).expect("x");
+    (program, y)
+}
+
+#[test]
+fn a_missed_deadline_names_phase_and_node_and_the_device_goes_on() {
+    for breadcrumbs in [false, true] {
+        let Some(backend) = open(with_compute_deadline(Duration::from_millis(5), breadcrumbs)) else {
+            return;
+        };
+        let (mut program, output) = heavy_program(&backend, 512, 12);
+        let start = Instant::now();
+        match program.run() {
+            Err(Error::Timeout { backend, phase: Phase::FirstCompute, node: Some(node), after }) => {
+                assert!(backend.starts_with("vulkan:") && after == Duration::from_millis(5));
+                assert!(node.contains("link_"), "{node}");
+                if breadcrumbs {
+                    assert!(!node.contains(" .. "), "a breadcrumb names one node: {node}");
+                }
+            }
+            Ok(timing) if timing.host < Duration::from_millis(5) => {
+                eprintln!("a fast device: nothing to see")
+            }
+            other => panic!("{other:?}"),
+        }
+        // Transfers have a longer deadline: reading waits for the run that was given up.
+        let mut out = vec![1; 512 * 512 * 4];
+        program.read(output, &mut out).expect("the run ends");
+        assert!(out.iter().all(|&b| b == 0) && start.elapsed() < Duration::from_secs(120));
+        // Dropped while running: the drop waits, and frees.
+        let _ = program.run();
+        drop(program);
+        let (mut small, _) = heavy_program(&backend, 32, 1);
+        let recovers = (0..1000).any(|_| match small.run() {
+            Ok(_) => true,
+            Err(Error::Timeout { .. }) => {
+                std::thread::sleep(Duration::from_millis(2));
+                false
+            }
+            Err(other) => panic!("{other}"),
+        });
+        assert!(recovers, "the device goes on");
+    }
+}
+
+#[test]
+fn wrong_arguments_are_errors() {
+    let Some(backend) = open(options()) else { return };
+    let reference = ReferenceBackend::default();
+    let layer = Layer::new(2);
+    let (plan, bindings) = (layer.plan(&backend), layer.bind(&backend));
+    let prepare = |plan: &Plan, bindings: &Bindings| {
+        backend.prepare(&layer.graph, plan, bindings, PrepareOptions::default()).err().map(|e| e.to_string())
+    };
+    assert_eq!(prepare(&plan, &bindings), None);
+    let says = |error: Option<String>, part: &str| {
+        assert!(error.as_ref().is_some_and(|e| e.contains(part)), "{error:?}")
+    };
+    says(prepare(&plan, &Bindings::default()), "has no storage");
+    says(prepare(&plan, &layer.bind(&reference)), "another backend");
+    let other = Layer::new(3);
+    let mut small = bindings.clone();
+    small.compute = Some(backend.allocate(64, Usage::Compute).expect("memory"));
+    says(prepare(&plan, &small), "the plan needs");
+    let mut g = Graph::new();
+    g.leaf("only", DType::F32, [1; 4], Source::Input).expect("a leaf");
+    let foreign = Plan::new(&g, 256, Precision::Exact).expect("a plan");
+    says(prepare(&foreign, &bindings), "another graph");
+    let mut shifted = bindings.clone();
+    for slice in shifted.leaves.values_mut() {
+        slice.offset += 1 << 20;
+    }
+    says(prepare(&plan, &shifted), "outside a buffer");
+
+    let mut program = layer.program(&backend, &bindings);
+    assert!(program.write(layer.x, &[0; 3]).is_err());
+    assert!(program.write(TensorId(100_000), &[0; 4]).is_err());
+    assert!(program.read(layer.out, &mut [0; 3]).is_err());
+    let weight = layer.graph.find("norm_1").expect("a weight");
+    assert!(program.write(weight, &[0; 256]).is_err(), "weights are not written");
+    assert!(other.graph.find("norm_1").is_some());
+
+    let buffer = backend.allocate(1000, Usage::Weights).expect("memory");
+    assert!(backend.upload(&buffer, 990, &[0; 11]).is_err());
+    assert!(backend.download(&buffer, usize::MAX, &mut [0; 2]).is_err());
+    let theirs = reference.allocate(1000, Usage::Weights).expect("memory");
+    assert!(backend.upload(&theirs, 0, &[0; 8]).is_err());
+    let slice = |buffer: &ggml_core::backend::Buffer, offset| Slice { buffer: buffer.clone(), offset };
+    assert!(backend.copy(&slice(&buffer, 0), &slice(&buffer, 4), 8).is_err(), "overlap");
+    assert!(backend.copy(&slice(&buffer, 0), &slice(&theirs, 0), 8).is_err());
+}
+
+#[test]
+fn memory_has_limits_and_known_contents() {
+    let Some(backend) = open(VulkanOptions { poison: true, ..options() }) else { return };
+    let limit = backend.device().limits.max_allocation as usize;
+    match backend.allocate(limit + 1, Usage::Weights) {
+        Err(Error::OutOfMemory { asked, heap, .. }) => {
+            assert!(asked == limit as u64 + 1 && heap.contains("heap"))
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(matches!(backend.allocate(usize::MAX, Usage::Weights), Err(Error::OutOfMemory { .. })));
+    for (usage, byte) in [(Usage::State, 0), (Usage::Compute, 0xff)] {
+        for staged in [false, true] {
+            let Some(backend) = open(VulkanOptions { poison: true, force_staging: staged, ..options() })
+            else {
+                return;
+            };
+            // The second allocation may get the memory of the first.
+            for _ in 0..2 {
+                let buffer = backend.allocate(100_003, usage).expect("memory");
+                let mut bytes = vec![7; 100_003];
+                backend.download(&buffer, 0, &mut bytes).expect("download");
+                assert!(bytes.iter().all(|&b| b == byte), "{usage:?}");
+                backend
+                    .upload(&buffer, 0, &bytes.iter().map(|b| b ^ 0x55).collect::<Vec<_>>())
+                    .expect("upload");
+            }
+        }
+    }
+    assert_eq!(backend.allocate(0, Usage::Weights).expect("nothing").bytes(), 0);
+}
+
+#[test]
+fn transfers_of_any_size_arrive() {
+    for force_staging in [false, true] {
+        let Some(backend) = open(VulkanOptions { force_staging, ..options() }) else { return };
+        let size = (9 << 20) + 5;
+        let data: Vec<u8> = (0..size).map(|i: usize| (i * 31 + (i >> 11)) as u8).collect();
+        let from = backend.allocate(size + 7, Usage::Weights).expect("memory");
+        let to = backend.allocate(size + 1000, Usage::State).expect("memory");
+        backend.upload(&from, 7, &data).expect("upload");
+        let slice = |buffer: &ggml_core::backend::Buffer, offset| Slice { buffer: buffer.clone(), offset };
+        backend.copy(&slice(&from, 7), &slice(&to, 1000), size).expect("copy");
+        let mut back = vec![0; size];
+        backend.download(&to, 1000, &mut back).expect("download");
+        assert!(back == data);
+        let held = backend.stats().allocated_bytes;
+        drop((from, to));
+        assert!(backend.stats().allocated_bytes < held, "finished transfers hold no memory");
+        assert!(backend.stats().driver_allocations <= 4, "{:?}", backend.stats());
+    }
+}
+
+#[test]
+fn a_mapped_file_is_read_in_place_where_memory_is_shared() {
+    let Some(backend) = open(options()) else { return };
+    let layer = Layer::new(1);
+    let mut g = Graph::new();
+    let a = g.leaf("a", DType::Q8_0, [64, 32, 1, 1], Source::Weight).expect("a");
+    let b = g.leaf("b", DType::F32, [64, 2, 1, 1], Source::Input).expect("b");
+    let d = g.mul_mat(a, b).expect("d");
+    g.output(d);
+    let bytes = common::values(&g, a, -1.0, 1.0);
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("weights");
+    let begin = 4096 + 32 * 7;
+    std::fs::write(&path, [vec![0xff; begin], bytes.clone(), vec![0xff; 100]].concat()).expect("a file");
+    let map = MappedBytes::map(&path).expect("a map").slice(begin..begin + bytes.len()).expect("a part");
+    let Some(buffer) = backend.import(map).expect("no error") else {
+        eprintln!("skipped: this device does not read mapped files");
+        return;
+    };
+    assert!(backend.upload(&buffer, 0, &[0; 4]).is_err(), "a map is not written");
+    assert!(backend.import(MappedBytes::from(bytes.clone())).expect("no error").is_none(), "only maps");
+    let reference = ReferenceBackend::default();
+    let outputs = [&backend as &dyn Backend, &reference].map(|backend| {
+        let buffer = match backend.device().backend == "reference" {
+            true => backend.import(MappedBytes::from(bytes.clone())).expect("memory").expect("memory"),
+            false => buffer.clone(),
+        };
+        let mut bindings = Bindings::default();
+        bindings.leaves.insert(a, Slice { buffer, offset: 0 });
+        let plan = Plan::new(&g, backend.device().limits.alignment, Precision::Exact).expect("a plan");
+        let mut program = backend.prepare(&g, &plan, &bindings, Default::default()).expect("a program");
+        program.write(b, &common::values(&g, b, -1.0, 1.0)).expect("b");
+        program.run().expect("a run");
+        let mut out = vec![0; 32 * 2 * 4];
+        program.read(d, &mut out).expect("d");
+        common::floats(&out)
+    });
+    close("from the map", &outputs[0], &outputs[1]);
+    assert_eq!(layer.tokens, 1);
+}
+
+#[test]
+fn pipelines_are_kept_on_disk_and_damage_is_ignored() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let with_cache = || VulkanOptions { pipeline_cache_dir: Some(dir.path().join("cache")), ..options() };
+    let layer = Layer::new(1);
+    let mut outputs = Vec::new();
+    for damage in [false, false, true] {
+        let files = || std::fs::read_dir(dir.path().join("cache")).into_iter().flatten().flatten();
+        if damage {
+            for file in files() {
+                let mut bytes = std::fs::read(file.path()).expect("a file");
+                let middle = bytes.len() / 2;
+                bytes[middle] ^= 0xff;
+                std::fs::write(file.path(), bytes).expect("a file");
+            }
+        }
+        let Some(backend) = open(with_cache()) else { return };
+        let mut program = layer.program(&backend, &layer.bind(&backend));
+        outputs.push(layer.run(&mut *program, 0));
+        drop((program, backend));
+        assert_eq!(files().count(), 1);
+    }
+    assert!(outputs.windows(2).all(|w| w[0] == w[1]), "the same pipelines, the same bits");
+}
+
+#[test]
+fn what_is_not_there_is_told_apart() {
+    let library = VulkanOptions { library: Some("/nonexistent/libvulkan.so.1".into()), ..options() };
+    let missing = |result: Result<VulkanBackend, Error>| match result {
+        Err(Error::Unavailable { missing, phase, reason, .. }) => (missing, phase, reason),
+        other => panic!("{:?}", other.map(|_| ())),
+    };
+    let (what, phase, _) = missing(VulkanBackend::open(library));
+    assert_eq!((what, phase), (Missing::Library, Phase::LoadRuntime));
+    if let Ok(all) = enumerate(&options()) {
+        let (what, phase, reason) =
+            missing(VulkanBackend::open(VulkanOptions { device: Some(99), ..options() }));
+        assert_eq!((what, phase), (Missing::Device, Phase::Enumerate));
+        assert!(reason.contains(&format!("lists {}", all.len())), "{reason}");
+    }
+}

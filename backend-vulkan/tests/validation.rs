@@ -1,0 +1,82 @@
+//! The validation layers, with synchronisation validation: not one message.
+//!
+//! That the layer would speak is proven in the crate itself, where a missing barrier can be recorded on purpose.
+
+mod common;
+
+use backend_vulkan::{VulkanBackend, VulkanOptions};
+use common::{Layer, open, options};
+use ggml_core::backend::{Backend, PrepareOptions, Slice, Usage};
+use ggml_core::catalogue::{self, Outcome};
+use ggml_core::plan::{Plan, Precision};
+
+fn validated(options: VulkanOptions) -> Option<VulkanBackend> {
+    open(VulkanOptions { validation: true, ..options })
+}
+
+fn silent(backend: &VulkanBackend) {
+    let messages = backend.validation_messages();
+    assert!(messages.is_empty(), "{} messages:\n{}", messages.len(), messages.join("\n\n"));
+}
+
+#[test]
+fn every_operation_is_silent() {
+    let Some(backend) = validated(options()) else { return };
+    for case in catalogue::cases() {
+        // What comes out is the conformance test's business.
+        let outcome = catalogue::run(&case, &backend, Precision::Fast);
+        assert!(
+            matches!(outcome, Ok(Outcome::Values(_) | Outcome::Unsupported(_))),
+            "{}: {outcome:?}",
+            case.name
+        );
+    }
+    silent(&backend);
+}
+
+#[test]
+fn programs_of_every_kind_are_silent() {
+    let pieces = VulkanOptions { submission_budget: std::time::Duration::from_micros(20), ..options() };
+    let kinds = [
+        options(),
+        VulkanOptions { force_staging: true, ..options() },
+        VulkanOptions { force_staging: true, breadcrumbs: true, poison: true, ..options() },
+        VulkanOptions { breadcrumbs: true, ..pieces },
+    ];
+    for kind in kinds {
+        let Some(backend) = validated(kind) else { return };
+        let layer = Layer::new(3);
+        let bindings = layer.bind(&backend);
+        let mut program = layer.program(&backend, &bindings);
+        for at in 0..4 {
+            layer.run(&mut *program, at);
+        }
+        let plan =
+            Plan::debug(&layer.graph, backend.device().limits.alignment, Precision::Fast).expect("a plan");
+        let stepwise = PrepareOptions { stepwise: true };
+        let mut steps = backend.prepare(&layer.graph, &plan, &bindings, stepwise).expect("a program");
+        layer.write(&mut *steps, 5);
+        for step in 0..plan.steps.len() {
+            steps.run_step(step).expect("a step");
+        }
+        steps.run().expect("all steps");
+        layer.output(&mut *steps);
+        silent(&backend);
+    }
+}
+
+#[test]
+fn transfers_are_silent() {
+    for force_staging in [false, true] {
+        let Some(backend) = validated(VulkanOptions { force_staging, ..options() }) else { return };
+        let a = backend.allocate(5 << 20, Usage::State).expect("memory");
+        let b = backend.allocate(5 << 20, Usage::Compute).expect("memory");
+        let mut data = vec![3; 5 << 20];
+        backend.upload(&a, 0, &data).expect("upload");
+        let slice = |buffer: &ggml_core::backend::Buffer| Slice { buffer: buffer.clone(), offset: 0 };
+        backend.copy(&slice(&a), &slice(&b), data.len()).expect("copy");
+        backend.download(&b, 0, &mut data).expect("download");
+        assert!(data.iter().all(|&x| x == 3));
+        silent(&backend);
+    }
+}

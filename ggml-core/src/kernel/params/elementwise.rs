@@ -1,0 +1,184 @@
+//! Element-wise kernels.
+
+use super::{Offsets, last, offset, wrong};
+use crate::error::Result;
+use crate::graph::Graph;
+use crate::kernel::{extents, narrow, strides};
+use crate::op::{Binary, Op};
+use crate::tensor::TensorId;
+use bytemuck::{Pod, Zeroable};
+
+/// ADD, MUL (and fused forms of them): `d[i] = a[i] op b[i mod ne1]`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct BinaryParams {
+    /// Extents of `a` and the result.
+    pub ne: [u32; 4],
+    /// Extents of `b`.
+    pub ne1: [u32; 4],
+    /// Strides of `a`.
+    pub nb0: [u32; 4],
+    /// Strides of `b`.
+    pub nb1: [u32; 4],
+    /// Strides of the result.
+    pub nbd: [u32; 4],
+    /// Offset of `a`.
+    pub off0: u32,
+    /// Offset of `b`.
+    pub off1: u32,
+    /// Offset of the result.
+    pub offd: u32,
+    /// 0 ADD, 1 MUL.
+    pub op: u32,
+}
+
+impl BinaryParams {
+    /// From an ADD or MUL node.
+    pub fn new(graph: &Graph, node: TensorId, off: Offsets<'_>) -> Result<Self> {
+        let d = graph.tensor(node);
+        let Some(Op::Binary(op)) = d.op() else { return Err(wrong(d)) };
+        let s = graph.operands(node);
+        Ok(BinaryParams {
+            ne: extents(d)?,
+            ne1: extents(s[1])?,
+            nb0: strides(s[0])?,
+            nb1: strides(s[1])?,
+            nbd: strides(d)?,
+            off0: offset(off, 0),
+            off1: offset(off, 1),
+            offd: last(off),
+            op: (*op == Binary::Mul) as u32,
+        })
+    }
+}
+
+/// Activations and SCALE: `d[i] = f(a[i])`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct UnaryParams {
+    /// Extents.
+    pub ne: [u32; 4],
+    /// Strides of `a`.
+    pub nb0: [u32; 4],
+    /// Strides of the result.
+    pub nbd: [u32; 4],
+    /// Offset of `a`.
+    pub off0: u32,
+    /// Offset of the result.
+    pub offd: u32,
+    /// Number of the [`Activation`](crate::op::Activation); 100 for SCALE.
+    pub op: u32,
+    /// SCALE: factor.
+    pub scale: f32,
+    /// SCALE: summand.
+    pub bias: f32,
+}
+
+impl UnaryParams {
+    /// Number of SCALE in the field `op`.
+    pub const SCALE: u32 = 100;
+
+    /// From an activation or SCALE node.
+    pub fn new(graph: &Graph, node: TensorId, off: Offsets<'_>) -> Result<Self> {
+        let d = graph.tensor(node);
+        let (op, scale, bias) = match d.op() {
+            Some(Op::Unary(u)) => (u.activation as u32, 1.0, 0.0),
+            Some(Op::Scale(s)) => (Self::SCALE, s.scale, s.bias),
+            _ => return Err(wrong(d)),
+        };
+        let a = graph.operands(node)[0];
+        let (off0, offd) = (offset(off, 0), last(off));
+        Ok(UnaryParams { ne: extents(d)?, nb0: strides(a)?, nbd: strides(d)?, off0, offd, op, scale, bias })
+    }
+}
+
+/// Gated linear units: `d[i] = activation(gate[i]) * up[i]`. With one operand both windows are the same and the
+/// offsets tell the halves apart.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct GluParams {
+    /// Extents of the result.
+    pub ne: [u32; 4],
+    /// Strides of the gate.
+    pub nb0: [u32; 4],
+    /// Strides of `up`.
+    pub nb1: [u32; 4],
+    /// Strides of the result.
+    pub nbd: [u32; 4],
+    /// Offset of the gate.
+    pub off0: u32,
+    /// Offset of `up`.
+    pub off1: u32,
+    /// Offset of the result.
+    pub offd: u32,
+    /// Number of the [`Activation`](crate::op::Activation).
+    pub op: u32,
+}
+
+impl GluParams {
+    /// From a GLU node. `off` is that of the node's operands and the result.
+    pub fn new(graph: &Graph, node: TensorId, off: Offsets<'_>) -> Result<Self> {
+        let d = graph.tensor(node);
+        let Some(Op::Glu(glu)) = d.op() else { return Err(wrong(d)) };
+        let s = graph.operands(node);
+        let ne = extents(d)?;
+        let (off0, off1) = match s.len() {
+            2 => (offset(off, 0), offset(off, 1)),
+            _ if glu.swapped => (offset(off, 0) + ne[0], offset(off, 0)),
+            _ => (offset(off, 0), offset(off, 0) + ne[0]),
+        };
+        let up = s.get(1).unwrap_or(&s[0]);
+        let (mut nb0, mut nb1) = (strides(s[0])?, strides(up)?);
+        (nb0[0], nb1[0]) = (1, 1);
+        Ok(GluParams {
+            ne,
+            nb0,
+            nb1,
+            nbd: strides(d)?,
+            off0,
+            off1,
+            offd: last(off),
+            op: glu.activation as u32,
+        })
+    }
+}
+
+/// CPY and CONT: element `n` of the source goes to element `n` of the destination.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct CopyParams {
+    /// Extents of the source.
+    pub ne0: [u32; 4],
+    /// Extents of the destination.
+    pub ned: [u32; 4],
+    /// Strides of the source.
+    pub nb0: [u32; 4],
+    /// Strides of the destination.
+    pub nbd: [u32; 4],
+    /// Offset of the source.
+    pub off0: u32,
+    /// Offset of the destination.
+    pub offd: u32,
+    /// Number of elements.
+    pub count: u32,
+}
+
+impl CopyParams {
+    /// From a CPY or CONT node. `off` is that of the source first and the result last.
+    pub fn new(graph: &Graph, node: TensorId, off: Offsets<'_>) -> Result<Self> {
+        let d = graph.tensor(node);
+        if !matches!(d.op(), Some(Op::Cpy(_) | Op::Cont(_))) {
+            return Err(wrong(d));
+        }
+        let a = graph.operands(node)[0];
+        Ok(CopyParams {
+            ne0: extents(a)?,
+            ned: extents(d)?,
+            nb0: strides(a)?,
+            nbd: strides(d)?,
+            off0: offset(off, 0),
+            offd: last(off),
+            count: narrow(d.elements(), "number of elements", d)?,
+        })
+    }
+}

@@ -1,0 +1,88 @@
+//! Parameter structures, one for each family of kernels, and how they follow from a node.
+//!
+//! Field order is part of the interface: shaders and HIP kernels declare the same structures. All fields have four
+//! bytes, so there is no padding.
+
+use super::strides;
+use crate::error::{Error, Result};
+use crate::tensor::Tensor;
+
+mod elementwise;
+mod products;
+mod rows;
+
+pub use elementwise::{BinaryParams, CopyParams, GluParams, UnaryParams};
+pub use products::{FlashAttnParams, MulMatParams};
+pub use rows::{GetRowsParams, NormParams, RopeParams, SetRowsParams, SoftMaxParams};
+
+/// Largest parameter structure in bytes: every Vulkan device has 128 bytes of push constants.
+pub const MAX_PARAM_BYTES: usize = 128;
+
+/// What remains of the offsets of the operands and the result after their windows were aligned, in blocks: operands
+/// in order, the result last.
+pub type Offsets<'a> = &'a [u32];
+
+fn wrong(node: &Tensor) -> Error {
+    Error::argument("kernel parameters", format!("{} is no node of this family", node.describe()))
+}
+
+fn offset(off: Offsets<'_>, i: usize) -> u32 {
+    off.get(i).copied().unwrap_or(0)
+}
+
+fn last(off: Offsets<'_>) -> u32 {
+    off.last().copied().unwrap_or(0)
+}
+
+/// 0 no mask, 1 F32, 2 F16.
+fn mask_type(mask: Option<&&Tensor>) -> u32 {
+    mask.map_or(0, |m| if m.dtype == crate::DType::F16 { 2 } else { 1 })
+}
+
+fn floor_power_of_two(n: u32) -> u32 {
+    if n == 0 { 1 } else { 1 << (31 - n.leading_zeros()) }
+}
+
+fn outer(t: &Tensor) -> Result<[u32; 3]> {
+    let [_, nb1, nb2, nb3] = strides(t)?;
+    Ok([nb1, nb2, nb3])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::DType;
+    use crate::graph::Graph;
+    use crate::tensor::Source;
+
+    #[test]
+    fn structures_fit_push_constants() {
+        let sizes = [
+            size_of::<BinaryParams>(),
+            size_of::<UnaryParams>(),
+            size_of::<GluParams>(),
+            size_of::<NormParams>(),
+            size_of::<RopeParams>(),
+            size_of::<SoftMaxParams>(),
+            size_of::<CopyParams>(),
+            size_of::<GetRowsParams>(),
+            size_of::<SetRowsParams>(),
+            size_of::<MulMatParams>(),
+            size_of::<FlashAttnParams>(),
+        ];
+        assert!(sizes.iter().all(|&s| s <= MAX_PARAM_BYTES && s % 4 == 0), "{sizes:?}");
+    }
+
+    #[test]
+    fn strides_count_blocks() {
+        let mut g = Graph::new();
+        let a = g.leaf("a", DType::Q8_0, [64, 10, 3, 1], Source::Weight).unwrap();
+        let b = g.leaf("b", DType::F32, [64, 5, 6, 1], Source::Input).unwrap();
+        let d = g.mul_mat(a, b).unwrap();
+        let p = MulMatParams::new(&g, d, &[7, 8, 9]).unwrap();
+        assert_eq!((p.m, p.n, p.k, p.r2, p.r3), (10, 5, 64, 2, 1));
+        assert_eq!((p.nb0, p.nb1, p.nbd), ([2, 20, 0], [64, 320, 0], [10, 50, 0]));
+        assert_eq!((p.off0, p.off1, p.offd), (7, 8, 9));
+        assert!(BinaryParams::new(&g, d, &[]).is_err());
+    }
+}

@@ -1,0 +1,133 @@
+//! Products and attention.
+
+use super::{Offsets, floor_power_of_two, last, mask_type, offset, outer, wrong};
+use crate::error::Result;
+use crate::graph::Graph;
+use crate::kernel::extents;
+use crate::op::Op;
+use crate::tensor::TensorId;
+use bytemuck::{Pod, Zeroable};
+
+/// MUL_MAT, mat-vec and mat-mul: `d[m, n] = sum over k of a[k, m] * b[k, n]`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct MulMatParams {
+    /// Rows of `a`.
+    pub m: u32,
+    /// Rows of `b`.
+    pub n: u32,
+    /// Length of the rows in elements.
+    pub k: u32,
+    /// Third extent of `b`.
+    pub ne2: u32,
+    /// Fourth extent of `b`.
+    pub ne3: u32,
+    /// Third extent of `b` over that of `a`.
+    pub r2: u32,
+    /// Fourth extent of `b` over that of `a`.
+    pub r3: u32,
+    /// Strides of `a` in blocks, rows and outwards.
+    pub nb0: [u32; 3],
+    /// Strides of `b`, rows and outwards.
+    pub nb1: [u32; 3],
+    /// Strides of the result, rows and outwards.
+    pub nbd: [u32; 3],
+    /// Offset of `a` in blocks.
+    pub off0: u32,
+    /// Offset of `b`.
+    pub off1: u32,
+    /// Offset of the result.
+    pub offd: u32,
+    /// First row of `a` that this dispatch computes (operands larger than a window are split by rows).
+    pub first_row: u32,
+}
+
+impl MulMatParams {
+    /// From a MUL_MAT node.
+    pub fn new(graph: &Graph, node: TensorId, off: Offsets<'_>) -> Result<Self> {
+        let d = graph.tensor(node);
+        if !matches!(d.op(), Some(Op::MulMat(_))) {
+            return Err(wrong(d));
+        }
+        let s = graph.operands(node);
+        let (a, b) = (extents(s[0])?, extents(s[1])?);
+        Ok(MulMatParams {
+            m: a[1],
+            n: b[1],
+            k: a[0],
+            ne2: b[2],
+            ne3: b[3],
+            r2: b[2] / a[2],
+            r3: b[3] / a[3],
+            nb0: outer(s[0])?,
+            nb1: outer(s[1])?,
+            nbd: outer(d)?,
+            off0: offset(off, 0),
+            off1: offset(off, 1),
+            offd: last(off),
+            first_row: 0,
+        })
+    }
+}
+
+/// FLASH_ATTN_EXT. Operands: q, k, v, mask (q again where there is none).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct FlashAttnParams {
+    /// Row lengths of k and v.
+    pub d: [u32; 2],
+    /// Tokens, heads, batch of q.
+    pub ne: [u32; 3],
+    /// Positions and heads of k and v.
+    pub kv: [u32; 2],
+    /// Strides of q, rows and outwards.
+    pub nbq: [u32; 3],
+    /// Strides of k, rows and outwards.
+    pub nbk: [u32; 3],
+    /// Strides of v, rows and outwards.
+    pub nbv: [u32; 3],
+    /// Strides of the mask, rows and outwards.
+    pub nbm: [u32; 3],
+    /// Outer extents of the mask.
+    pub mask_ne: [u32; 2],
+    /// Offsets of q, k, v, mask, result. The result is contiguous.
+    pub off: [u32; 5],
+    /// 0 no mask, 1 F32, 2 F16.
+    pub mask_type: u32,
+    /// Largest power of two that is no more than the heads.
+    pub heads_log2: u32,
+    /// Factor of the scores.
+    pub scale: f32,
+    /// ALiBi; 0 for slope 1.
+    pub max_bias: f32,
+    /// Bound of the scores; 0 for none.
+    pub logit_softcap: f32,
+}
+
+impl FlashAttnParams {
+    /// From a FLASH_ATTN_EXT node. `off` is that of the node's operands and the result.
+    pub fn new(graph: &Graph, node: TensorId, off: Offsets<'_>) -> Result<Self> {
+        let d = graph.tensor(node);
+        let Some(Op::FlashAttnExt(op)) = d.op() else { return Err(wrong(d)) };
+        let s = graph.operands(node);
+        let (q, k, v, mask) = (extents(s[0])?, extents(s[1])?, extents(s[2])?, s.get(3));
+        let mask_ne = mask.map(|m| extents(m)).transpose()?.unwrap_or([1; 4]);
+        let off_mask = if mask.is_some() { offset(off, 3) } else { 0 };
+        Ok(FlashAttnParams {
+            d: [k[0], v[0]],
+            ne: [q[1], q[2], q[3]],
+            kv: [k[1], k[2]],
+            nbq: outer(s[0])?,
+            nbk: outer(s[1])?,
+            nbv: outer(s[2])?,
+            nbm: mask.map(|m| outer(m)).transpose()?.unwrap_or_default(),
+            mask_ne: [mask_ne[2], mask_ne[3]],
+            off: [offset(off, 0), offset(off, 1), offset(off, 2), off_mask, last(off)],
+            mask_type: mask_type(mask),
+            heads_log2: floor_power_of_two(q[2]),
+            scale: op.scale,
+            max_bias: op.max_bias,
+            logit_softcap: op.logit_softcap,
+        })
+    }
+}

@@ -1,0 +1,235 @@
+//! Kernels that work row by row.
+
+use super::{Offsets, floor_power_of_two, last, mask_type, offset, outer, wrong};
+use crate::error::Result;
+use crate::graph::Graph;
+use crate::kernel::{extents, narrow, strides};
+use crate::op::{Op, RopeMode};
+use crate::tensor::TensorId;
+use bytemuck::{Pod, Zeroable};
+
+/// RMS_NORM: one row of `ne[0]` elements at a time.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct NormParams {
+    /// Extents.
+    pub ne: [u32; 4],
+    /// Strides of the operand (`nb0[0]` is 1).
+    pub nb0: [u32; 4],
+    /// Strides of the result.
+    pub nbd: [u32; 4],
+    /// Offset of the operand.
+    pub off0: u32,
+    /// Offset of the result.
+    pub offd: u32,
+    /// Added to the mean square.
+    pub eps: f32,
+}
+
+impl NormParams {
+    /// From an RMS_NORM node.
+    pub fn new(graph: &Graph, node: TensorId, off: Offsets<'_>) -> Result<Self> {
+        let d = graph.tensor(node);
+        let Some(Op::RmsNorm(norm)) = d.op() else { return Err(wrong(d)) };
+        let a = graph.operands(node)[0];
+        let (off0, offd) = (offset(off, 0), last(off));
+        Ok(NormParams { ne: extents(d)?, nb0: strides(a)?, nbd: strides(d)?, off0, offd, eps: norm.eps })
+    }
+}
+
+/// ROPE. Operands: x, positions, table (see [`crate::kernel::rope`]), factors (the table again where there are none).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct RopeParams {
+    /// Extents of x.
+    pub ne: [u32; 4],
+    /// Strides of x (`nb0[0]` is 1).
+    pub nb0: [u32; 4],
+    /// Strides of the result.
+    pub nbd: [u32; 4],
+    /// Offset of x.
+    pub off0: u32,
+    /// Offset of the positions.
+    pub off1: u32,
+    /// Offset of the factors.
+    pub off2: u32,
+    /// Offset of the result.
+    pub offd: u32,
+    /// Elements that are rotated.
+    pub n_dims: u32,
+    /// 0 neighbours are a pair, 1 halves.
+    pub neox: u32,
+    /// 1 if there are factors.
+    pub has_factors: u32,
+    /// Factor of sine and cosine.
+    pub magnitude: f32,
+}
+
+impl RopeParams {
+    /// From a ROPE node. `off` is that of the node's operands (x, positions, factors if any) and the result.
+    pub fn new(graph: &Graph, node: TensorId, off: Offsets<'_>) -> Result<Self> {
+        let d = graph.tensor(node);
+        let Some(Op::Rope(rope)) = d.op() else { return Err(wrong(d)) };
+        let s = graph.operands(node);
+        Ok(RopeParams {
+            ne: extents(d)?,
+            nb0: strides(s[0])?,
+            nbd: strides(d)?,
+            off0: offset(off, 0),
+            off1: offset(off, 1),
+            off2: if s.len() > 2 { offset(off, 2) } else { 0 },
+            offd: last(off),
+            n_dims: narrow(rope.n_dims, "n_dims", d)?,
+            neox: (rope.mode == RopeMode::Neox) as u32,
+            has_factors: (s.len() > 2) as u32,
+            magnitude: crate::kernel::rope::magnitude(rope),
+        })
+    }
+}
+
+/// SOFT_MAX. Operands: x, mask (x again where there is none).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct SoftMaxParams {
+    /// Extents of x.
+    pub ne: [u32; 4],
+    /// Strides of x, rows and outwards.
+    pub nb0: [u32; 3],
+    /// Strides of the mask, rows and outwards.
+    pub nb1: [u32; 3],
+    /// Strides of the result, rows and outwards.
+    pub nbd: [u32; 3],
+    /// Outer extents of the mask.
+    pub mask_ne: [u32; 2],
+    /// Offset of x.
+    pub off0: u32,
+    /// Offset of the mask.
+    pub off1: u32,
+    /// Offset of the result.
+    pub offd: u32,
+    /// 0 no mask, 1 F32, 2 F16.
+    pub mask_type: u32,
+    /// Factor of x.
+    pub scale: f32,
+    /// ALiBi; 0 for slope 1.
+    pub max_bias: f32,
+    /// Largest power of two that is no more than the heads.
+    pub heads_log2: u32,
+}
+
+impl SoftMaxParams {
+    /// From a SOFT_MAX node. `off` is that of the node's operands (x, mask if any) and the result.
+    pub fn new(graph: &Graph, node: TensorId, off: Offsets<'_>) -> Result<Self> {
+        let d = graph.tensor(node);
+        let Some(Op::SoftMax(op)) = d.op() else { return Err(wrong(d)) };
+        let s = graph.operands(node);
+        let mask = s.get(1);
+        let ne = extents(d)?;
+        let mask_ne = mask.map(|m| extents(m)).transpose()?.unwrap_or([1; 4]);
+        Ok(SoftMaxParams {
+            ne,
+            nb0: outer(s[0])?,
+            nb1: mask.map(|m| outer(m)).transpose()?.unwrap_or_default(),
+            nbd: outer(d)?,
+            mask_ne: [mask_ne[2], mask_ne[3]],
+            off0: offset(off, 0),
+            off1: if mask.is_some() { offset(off, 1) } else { 0 },
+            offd: last(off),
+            mask_type: mask_type(mask),
+            scale: op.scale,
+            max_bias: op.max_bias,
+            heads_log2: floor_power_of_two(ne[2]),
+        })
+    }
+}
+
+/// GET_ROWS. Operands: a, ids.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct GetRowsParams {
+    /// Extents of the result.
+    pub ne: [u32; 4],
+    /// Rows of `a`.
+    pub rows: u32,
+    /// Strides of `a` in blocks, rows and outwards.
+    pub nb0: [u32; 3],
+    /// Strides of the ids.
+    pub nb1: [u32; 3],
+    /// Strides of the result, rows and outwards.
+    pub nbd: [u32; 3],
+    /// Offset of `a` in blocks.
+    pub off0: u32,
+    /// Offset of the ids.
+    pub off1: u32,
+    /// Offset of the result.
+    pub offd: u32,
+}
+
+impl GetRowsParams {
+    /// From a GET_ROWS node.
+    pub fn new(graph: &Graph, node: TensorId, off: Offsets<'_>) -> Result<Self> {
+        let d = graph.tensor(node);
+        if !matches!(d.op(), Some(Op::GetRows(_))) {
+            return Err(wrong(d));
+        }
+        let s = graph.operands(node);
+        let ids = strides(s[1])?;
+        Ok(GetRowsParams {
+            ne: extents(d)?,
+            rows: narrow(s[0].ne[1], "rows", s[0])?,
+            nb0: outer(s[0])?,
+            nb1: [ids[0], ids[1], ids[2]],
+            nbd: outer(d)?,
+            off0: offset(off, 0),
+            off1: offset(off, 1),
+            offd: last(off),
+        })
+    }
+}
+
+/// SET_ROWS. Operands: values, ids; the result is the destination.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct SetRowsParams {
+    /// Extents of the values.
+    pub ne: [u32; 4],
+    /// Rows of the destination.
+    pub rows: u32,
+    /// Outer extents of the ids.
+    pub ids_ne: [u32; 2],
+    /// Strides of the values, rows and outwards.
+    pub nb0: [u32; 3],
+    /// Strides of the ids.
+    pub nb1: [u32; 3],
+    /// Strides of the destination, rows and outwards.
+    pub nbd: [u32; 3],
+    /// Offset of the values.
+    pub off0: u32,
+    /// Offset of the ids.
+    pub off1: u32,
+    /// Offset of the destination.
+    pub offd: u32,
+}
+
+impl SetRowsParams {
+    /// From a SET_ROWS node. `off` is that of the node's operands (destination, values, ids) and the result.
+    pub fn new(graph: &Graph, node: TensorId, off: Offsets<'_>) -> Result<Self> {
+        let d = graph.tensor(node);
+        if !matches!(d.op(), Some(Op::SetRows(_))) {
+            return Err(wrong(d));
+        }
+        let s = graph.operands(node);
+        let (ids_ne, ids) = (extents(s[2])?, strides(s[2])?);
+        Ok(SetRowsParams {
+            ne: extents(s[1])?,
+            rows: narrow(d.ne[1], "rows", d)?,
+            ids_ne: [ids_ne[1], ids_ne[2]],
+            nb0: outer(s[1])?,
+            nb1: [ids[0], ids[1], ids[2]],
+            nbd: outer(d)?,
+            off0: offset(off, 1),
+            off1: offset(off, 2),
+            offd: last(off),
+        })
+    }
+}

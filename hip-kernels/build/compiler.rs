@@ -1,0 +1,86 @@
+//! The compiler: where it is and how it is called.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A clang that may know AMD's processors.
+pub(crate) struct Compiler {
+    pub(crate) path: PathBuf,
+    /// First line of its `--version`.
+    pub(crate) version: String,
+}
+
+/// Oldest release whose back end knows all default targets.
+const OLDEST: u32 = 19;
+
+impl Compiler {
+    /// The first that runs: the one that the user names, versioned names in the search path, a plain `clang` that is
+    /// new enough, the one that ROCm brings.
+    pub(crate) fn find() -> Option<Compiler> {
+        if let Some(path) = env::var_os("DIPTYCH_HIP_CLANG") {
+            let found = Compiler::probe(Path::new(&path));
+            assert!(found.is_some(), "DIPTYCH_HIP_CLANG: {path:?} does not run");
+            return found;
+        }
+        let versioned = (OLDEST..=22).find_map(|v| Compiler::probe(Path::new(&format!("clang-{v}"))));
+        let plain = || Compiler::probe(Path::new("clang")).filter(|c| c.major() >= Some(OLDEST));
+        let rocm = env::var_os("ROCM_PATH").map_or(PathBuf::from("/opt/rocm"), PathBuf::from);
+        let brought = || {
+            let places = ["llvm/bin/clang", "lib/llvm/bin/clang", "bin/hipcc"];
+            places.iter().find_map(|place| Compiler::probe(&rocm.join(place)))
+        };
+        versioned.or_else(plain).or_else(brought)
+    }
+
+    fn probe(path: &Path) -> Option<Compiler> {
+        let output = Command::new(path).arg("--version").output().ok().filter(|o| o.status.success())?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        // hipcc prints its own version before that of its clang.
+        let line = text.lines().find(|line| line.contains("clang version"))?;
+        Some(Compiler { path: path.into(), version: line.trim().into() })
+    }
+
+    fn major(&self) -> Option<u32> {
+        let digits = self.version.split("clang version ").nth(1)?;
+        digits.split('.').next()?.parse().ok()
+    }
+
+    /// Compiles one source for one target. The error is the beginning of what the compiler said.
+    pub(crate) fn run(&self, target: &str, source: &Path, object: &Path) -> Result<(), String> {
+        let output = Command::new(&self.path)
+            .args(options(target))
+            .arg(source)
+            .arg("-o")
+            .arg(object)
+            .output()
+            .map_err(|e| format!("{}: {e}", self.path.display()))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&output.stderr);
+        let lines: Vec<&str> = said.lines().filter(|line| line.contains("error")).take(5).collect();
+        Err(if lines.is_empty() { format!("{} ended with {}", self.path.display(), output.status) } else { lines.join("\n") })
+    }
+}
+
+/// Whether a text can be a target: a processor and its modes.
+pub(crate) fn is_target(text: &str) -> bool {
+    let rest = text.strip_prefix("gfx").or_else(|| text.strip_prefix("sm_")).unwrap_or("");
+    !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_alphanumeric() || b":+-".contains(&b))
+}
+
+/// Options for a target: a bare ELF of code object version 5 (older runtimes refuse version 6) for AMD's processors,
+/// PTX for NVIDIA's. No SDK header and no device library take part, and nothing in the output depends on paths.
+pub(crate) fn options(target: &str) -> Vec<String> {
+    let mut options: Vec<&str> = vec!["-O3", "-std=c++17", "-ffp-contract=on", "-Wall", "-Wextra", "--cuda-device-only"];
+    let arch = if target.starts_with("sm_") {
+        options.extend(["-x", "cuda", "-nocudainc", "-nocudalib", "--cuda-feature=+ptx80", "-S"]);
+        format!("--cuda-gpu-arch={target}")
+    } else {
+        options.extend(["-x", "hip", "-nogpuinc", "-nogpulib", "--no-gpu-bundle-output", "-c"]);
+        options.extend(["-mcode-object-version=5", "-fno-ident", "-fuse-cuid=none"]);
+        format!("--offload-arch={target}")
+    };
+    options.into_iter().map(String::from).chain([arch]).collect()
+}
