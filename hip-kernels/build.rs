@@ -17,8 +17,8 @@ use std::{env, fs, thread};
 
 /// What is compiled unless `DIPTYCH_HIP_TARGETS` says otherwise.
 const DEFAULT_TARGETS: &[&str] = &[
-    "gfx803", "gfx900", "gfx906", "gfx908", "gfx90a", "gfx942", "gfx1010", "gfx1030", "gfx1100", "gfx1151", "gfx1200",
-    "gfx1201",
+    "gfx803", "gfx900", "gfx906", "gfx908", "gfx90a", "gfx942", "gfx1010", "gfx1030", "gfx1100", "gfx1151",
+    "gfx1200", "gfx1201",
 ];
 
 fn main() {
@@ -53,7 +53,8 @@ fn main() {
         .map(|(target, stem, _)| (target.as_str(), stem.as_str()))
         .collect();
     let version = compiler.as_ref().map(|c| c.version.as_str()).filter(|_| !objects.is_empty());
-    fs::write(out.join("embedded.rs"), table(&sources, objects, &refused, version)).expect("OUT_DIR is writable");
+    fs::write(out.join("embedded.rs"), table(&sources, objects, &refused, version))
+        .expect("OUT_DIR is writable");
 }
 
 /// The targets to compile for.
@@ -73,7 +74,11 @@ impl Targets {
             names => {
                 let mut list: Vec<String> = names.split(',').map(|t| t.trim().to_string()).collect();
                 let wrong = list.iter().find(|t| !compiler::is_target(t));
-                assert!(wrong.is_none(), "DIPTYCH_HIP_TARGETS: '{}' is no target", wrong.unwrap_or(&String::new()));
+                assert!(
+                    wrong.is_none(),
+                    "DIPTYCH_HIP_TARGETS: '{}' is no target",
+                    wrong.unwrap_or(&String::new())
+                );
                 list.sort();
                 list.dedup();
                 Targets { list, by_name: true }
@@ -129,7 +134,8 @@ fn compile_all(compiler: &Compiler, targets: &[String], sources: &Sources, out: 
     // The longest first, so that the last thread does not work alone for long.
     let mut stems: Vec<&str> = sources.stems().collect();
     stems.sort_by_key(|stem| !matches!(*stem, "flash_attn" | "mul_mat"));
-    let jobs: Vec<(&String, &str)> = stems.iter().flat_map(|&s| targets.iter().map(move |t| (t, s))).collect();
+    let jobs: Vec<(&String, &str)> =
+        stems.iter().flat_map(|&s| targets.iter().map(move |t| (t, s))).collect();
     let granted = env::var("NUM_JOBS").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
     let threads = thread::available_parallelism().map_or(1, |n| n.get()).min(granted);
     let (next, results) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
@@ -138,7 +144,11 @@ fn compile_all(compiler: &Compiler, targets: &[String], sources: &Sources, out: 
             scope.spawn(|| {
                 while let Some(&(target, stem)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let result = compile(compiler, target, stem, sources, out);
-                    results.lock().expect("no holder panics").push((target.clone(), stem.to_string(), result));
+                    results.lock().expect("no holder panics").push((
+                        target.clone(),
+                        stem.to_string(),
+                        result,
+                    ));
                 }
             });
         }
@@ -148,7 +158,13 @@ fn compile_all(compiler: &Compiler, targets: &[String], sources: &Sources, out: 
     results
 }
 
-fn compile(compiler: &Compiler, target: &str, stem: &str, sources: &Sources, out: &Path) -> Result<(), String> {
+fn compile(
+    compiler: &Compiler,
+    target: &str,
+    stem: &str,
+    sources: &Sources,
+    out: &Path,
+) -> Result<(), String> {
     let object = out.join(object_name(target, stem));
     let key_file = object.with_extension("key");
     let key = sources.key(stem, compiler, target);
@@ -181,7 +197,10 @@ fn table(
     }
     text += "];\npub(super) const SOURCES: &[(&str, &str)] = &[\n";
     for (name, _) in &sources.files {
-        let _ = writeln!(text, "    ({name:?}, include_str!(concat!(env!(\"CARGO_MANIFEST_DIR\"), \"/src/{name}\"))),");
+        let _ = writeln!(
+            text,
+            "    ({name:?}, include_str!(concat!(env!(\"CARGO_MANIFEST_DIR\"), \"/src/{name}\"))),"
+        );
     }
     text += "];\npub(super) static OBJECTS: &[(&str, &str, &[u8])] = &[\n";
     for (target, stem) in objects {

@@ -107,7 +107,10 @@ mod tests {
         for name in ["gfx803", "gfx906", "gfx942", "gfx1010", "gfx1100", "gfx1201", "sm_90"] {
             let mut profile = Profile::of(&Target::parse(name).unwrap()).unwrap();
             let tuning = Tuning::of(&profile);
-            assert!([1, 2, 4, 8].contains(&tuning.vec_columns) && [1, 2, 4].contains(&tuning.vec_rows), "{name}");
+            assert!(
+                [1, 2, 4, 8].contains(&tuning.vec_columns) && [1, 2, 4].contains(&tuning.vec_rows),
+                "{name}"
+            );
             assert!(tuning.largest_tile < TILES.len() && tuning.units(&profile) > 1, "{name}");
             profile.compute_units = 7;
             assert_eq!(tuning.units(&profile), 7);

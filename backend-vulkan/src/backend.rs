@@ -69,8 +69,8 @@ impl VulkanBackend {
     /// Opens the device that the options ask for.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] tells a missing library, driver, device, permission and feature apart;
-    /// [`Error::Timeout`] if opening takes longer than its deadline.
+    /// [`Error::Unavailable`](ggml_core::Error::Unavailable) tells a missing library, driver, device, permission and
+    /// feature apart; [`Error::Timeout`](ggml_core::Error::Timeout) if opening takes longer than its deadline.
     pub fn open(options: VulkanOptions) -> Result<VulkanBackend> {
         let deadline = Deadline::new(Phase::OpenDevice, options.deadlines.open);
         guarded(BACKEND, deadline, move || VulkanBackend::open_here(options, &deadline))
@@ -156,9 +156,9 @@ impl Shared {
     ) -> Result<Arc<Buffer>> {
         self.transfers.release();
         let pool = self.pool.clone();
-        let mut deadline = *deadline;
-        deadline.phase = Phase::Allocate;
-        guarded(&self.device.name, deadline, move || pool.allocate(bytes as u64, side, name))
+        guarded(&self.device.name, deadline.as_phase(Phase::Allocate), move || {
+            pool.allocate(bytes as u64, side, name)
+        })
     }
 
     /// Host to device.

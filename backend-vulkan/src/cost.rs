@@ -57,7 +57,7 @@ impl Model {
     /// For a class of devices: rates of the slowest of them that anybody uses.
     pub(crate) fn new(class: ArchClass) -> Model {
         let (gflops, gbytes) = match class {
-            ArchClass::Cpu => (4.0, 4.0),
+            ArchClass::Cpu => (2.0, 2.0),
             ArchClass::AmdGcn | ArchClass::Other | ArchClass::Intel => (300.0, 25.0),
             ArchClass::AmdRdna1 | ArchClass::AmdRdna2 | ArchClass::Nvidia => (700.0, 40.0),
             ArchClass::AmdRdna3 | ArchClass::AmdRdna4 | ArchClass::AmdCdna => (1500.0, 60.0),

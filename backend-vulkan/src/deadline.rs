@@ -20,6 +20,11 @@ impl Deadline {
         Deadline { phase, limit, start: Instant::now() }
     }
 
+    /// The same end, for a phase within this one.
+    pub(crate) fn as_phase(self, phase: Phase) -> Deadline {
+        Deadline { phase, ..self }
+    }
+
     /// Time left.
     pub(crate) fn remaining(&self) -> Duration {
         self.limit.saturating_sub(self.start.elapsed())
@@ -31,6 +36,9 @@ impl Deadline {
     }
 }
 
+/// Bytes of stack of a thread that calls the driver: opening a device compiles the lane probe.
+const STACK: usize = 16 << 20;
+
 /// Runs driver calls that may block for ever on a thread of their own and waits for them no longer than the deadline.
 ///
 /// A thread that does not come back keeps what it was given; nothing is freed under it.
@@ -41,7 +49,8 @@ pub(crate) fn guarded<T: Send + 'static>(
 ) -> Result<T> {
     let (sender, receiver) = mpsc::sync_channel(1);
     let span = tracing::Span::current();
-    let thread = std::thread::Builder::new().name(format!("{backend} {}", deadline.phase)).spawn(move || {
+    let thread = std::thread::Builder::new().name(format!("{backend} {}", deadline.phase)).stack_size(STACK);
+    let thread = thread.spawn(move || {
         let _entered = span.enter();
         // The receiver is gone if the deadline passed; then nobody wants the result.
         let _ = sender.send(work());

@@ -1,4 +1,38 @@
-//! The Vulkan driver of Diptych.
+//! The Vulkan driver of Diptych: a [`Backend`](ggml_core::backend::Backend) over any Vulkan 1.2 device that computes.
+//!
+//! # Contract
+//!
+//! * Nothing of Vulkan is linked: the loader is looked for when a backend is opened. Where it, a driver, a device, a
+//!   permission or a feature is missing, [`VulkanBackend::open`] answers with `Error::Unavailable`, which tells them
+//!   apart and says what was looked at.
+//! * The chosen device is opened and no other. What the driver reports of subgroups is believed only where the lane
+//!   probe, a tiny shader that runs at open, agrees.
+//! * No call waits longer than the deadline of its phase. A `Timeout` or a `DeviceLost` error names the phase and, from
+//!   the timeline or a breadcrumb, the node. After a timeout the backend can be used on; what the device may still use
+//!   is leaked rather than freed.
+//! * [`Program::run`](ggml_core::backend::Program::run) submits what was recorded: it allocates, compiles and records
+//!   nothing.
+//! * A shader never addresses memory outside the windows that its descriptors name; the library checks each range before
+//!   the driver sees it.
+//!
+//! # How a graph gets to the device
+//!
+//! `op` plans each node as dispatches ([`op::plan_node`]) from the device's [`Profile`](tuning::Profile). `lower` gives
+//! their operands windows in the arenas (`windows`). `pipeline` compiles what is missing, in parallel, with a cache on
+//! disk (`cache`). `schedule` deals the dispatches out to submissions by estimated time (`cost`) and cuts long ones
+//! along axes that allow it (`groups`). `record` writes the commands, with barriers where `hazard` finds that something
+//! has to wait, and the copies of inputs and outputs (`io`) where the host cannot reach the device's memory. `program`
+//! submits them, waits, and finds out where the device was when it did not come back (`breadcrumb`).
+//!
+//! `device` chooses and reports a device, `probe` asks it for the truth, `transfer` moves data, `audit` compiles every
+//! pipeline without a device. All unsafe code is in `raw`, owned types over ash.
+//!
+//! # Memory
+//!
+//! An allocation is one buffer: one driver allocation, or none when it is small and fits a block that is already there.
+//! Where the host can reach all of the device's memory (resizable BAR, shared memory, a processor) data is written in
+//! place; else through a ring of staging memory, and programs copy their inputs and outputs themselves. Constants of
+//! kernels have memory of their own, because a plan's arena may be shared with other programs.
 #![deny(missing_docs)]
 #![deny(unsafe_code)]
 

@@ -84,6 +84,9 @@ impl Windows for Placed<'_> {
 
 /// Whether a node can be computed, whatever its operands' places will be.
 pub(crate) fn supports(shared: &Shared, graph: &Graph, node: TensorId) -> Support {
+    if node.index() >= graph.tensors().len() {
+        return Support::no("the node is not in the graph");
+    }
     let computed = graph.tensor(node).op().is_some_and(|op| !op.is_view());
     if !computed {
         return Support::Native;

@@ -81,6 +81,9 @@ pub(crate) struct PipelineSet {
 /// Compile time after which the disk cache is written without waiting for the end.
 const SAVE_AFTER: Duration = Duration::from_secs(2);
 
+/// Bytes of stack of a thread that compiles.
+const COMPILER_STACK: usize = 16 << 20;
+
 impl PipelineSet {
     /// An empty set. `statistics`: pipelines can be asked for what the compiler reports.
     pub(crate) fn new(device: &Arc<Device>, disk: Option<DiskCache>, statistics: bool) -> Arc<PipelineSet> {
@@ -237,6 +240,7 @@ impl PipelineSet {
 
     fn make_all(self: &Arc<Self>, missing: Vec<(PipelineSpec, String)>, deadline: &Deadline) -> Result<()> {
         let _span = phase::enter(Phase::Compile, &self.device.name);
+        let deadline = deadline.as_phase(Phase::Compile);
         let start = Instant::now();
         let total = missing.len();
         let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(total);
@@ -253,7 +257,9 @@ impl PipelineSet {
                 }
             };
             let name = format!("{} compile", self.device.name);
-            if let Err(error) = std::thread::Builder::new().name(name).spawn(run) {
+            // Compilers recurse deeply.
+            let thread = std::thread::Builder::new().name(name).stack_size(COMPILER_STACK);
+            if let Err(error) = thread.spawn(run) {
                 return Err(broken(&self.device.name, Phase::Compile, "thread::spawn", error.to_string()));
             }
         }

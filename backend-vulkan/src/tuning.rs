@@ -48,8 +48,8 @@ pub struct Warptile {
     pub bm: u32,
     /// Columns (rows of `b`) of a work-group.
     pub bn: u32,
-    /// Length along k of a step, with F32 tiles and with F16 tiles; 8, 16 or 32. Q4_0 takes 32 always.
-    pub bk: [u32; 2],
+    /// Length along k of a step: 8, 16 or 32. Q4_0 takes 32 always.
+    pub bk: u32,
     /// Rows of an invocation.
     pub tm: u32,
     /// Columns of an invocation.
@@ -64,9 +64,14 @@ impl Warptile {
         (self.bm / self.tm) * (self.bn / self.tn)
     }
 
-    /// Shared memory in bytes with steps of `bk`.
-    pub const fn shared_bytes(&self, bk: u32, f16: bool) -> u32 {
-        (self.bm + self.bn) * if f16 { (bk + 4) * 2 } else { (bk + 2) * 4 }
+    /// The same tile with steps of 32, as far as Q4_0 needs it.
+    pub const fn long(&self) -> Warptile {
+        Warptile { bk: 32, ..*self }
+    }
+
+    /// Shared memory in bytes.
+    pub const fn shared_bytes(&self, f16: bool) -> u32 {
+        (self.bm + self.bn) * if f16 { (self.bk + 4) * 2 } else { (self.bk + 2) * 4 }
     }
 }
 
@@ -77,6 +82,21 @@ pub struct MatVec {
     pub workgroup: u32,
     /// Rows of a work-group with 1, 2, 4 and 8 columns.
     pub rows: [u32; 4],
+    /// The most columns; products with more use tiles.
+    pub columns: u32,
+}
+
+/// Attention of few tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlashVec {
+    /// Invocations.
+    pub workgroup: u32,
+    /// Query heads of a work-group that share keys and values, at the most.
+    pub heads: u32,
+    /// Keys of an invocation at a time: 1, 2 or 4.
+    pub keys: u32,
+    /// Positions of values under way at a time.
+    pub unroll: u32,
 }
 
 /// Attention of many tokens.
@@ -105,55 +125,57 @@ pub struct Tuning {
     pub row: u32,
     /// Mat-vec.
     pub mat_vec: MatVec,
-    /// Tiles, from small to large.
+    /// F32 tiles, from small to large.
     pub tiles: &'static [Warptile],
+    /// F16 tiles of quantised weights for [`Precision::Fast`](ggml_core::plan::Precision::Fast), from small to large;
+    /// none where F32 tiles are as fast.
+    pub f16_tiles: &'static [Warptile],
     /// Work-groups that a larger tile must leave: about two for each compute unit.
     pub enough_groups: u32,
-    /// Whether [`Precision::Fast`](ggml_core::plan::Precision::Fast) uses F16 tiles.
-    pub f16_tiles: bool,
-    /// Attention of few tokens: invocations.
-    pub flash_vec: u32,
+    /// Attention of few tokens.
+    pub flash_vec: FlashVec,
     /// Attention of many tokens.
     pub flash_tile: FlashTile,
 }
 
-const fn tile(bm: u32, bn: u32, bk: [u32; 2], tm: u32, tn: u32, unroll: u32) -> Warptile {
+const fn tile(bm: u32, bn: u32, bk: u32, tm: u32, tn: u32, unroll: u32) -> Warptile {
     Warptile { bm, bn, bk, tm, tn, unroll }
 }
 
-/// GCN, waves of 64: 32 x 32 with one wave, 64 x 64 with two (8 x 4 for each invocation).
-const GCN_TILES: &[Warptile] = &[tile(32, 32, [16, 32], 4, 4, 4), tile(64, 64, [16, 32], 8, 4, 4)];
-const RDNA_TILES: &[Warptile] = &[tile(32, 32, [16, 32], 4, 4, 4), tile(64, 64, [16, 32], 8, 4, 4)];
-const NVIDIA_TILES: &[Warptile] = &[tile(32, 32, [16, 32], 4, 4, 4), tile(64, 64, [16, 32], 8, 4, 4)];
+/// 32 x 32 with one wave of 64, 64 x 64 with two: 64 registers, four waves on a SIMD of GCN.
+const TILES: &[Warptile] = &[tile(32, 32, 16, 4, 4, 1), tile(64, 64, 16, 8, 4, 1)];
+/// Packed F16 needs a second set of sums: with 8 x 4 for each invocation 128 registers, with 4 x 4 64.
+const GCN_F16_TILES: &[Warptile] = &[tile(32, 32, 32, 4, 4, 1), tile(64, 64, 32, 4, 4, 1)];
+/// Twice the registers of GCN for a wave of 64: 8 x 4, which reads less shared memory for each product.
+const RDNA_F16_TILES: &[Warptile] = &[tile(32, 32, 32, 4, 4, 1), tile(64, 64, 32, 8, 4, 1)];
 /// Small code: the driver compiles with LLVM, for 4 to 16 lanes.
-const CPU_TILES: &[Warptile] = &[tile(32, 32, [32, 32], 4, 4, 1)];
+const CPU_TILES: &[Warptile] = &[tile(32, 32, 16, 4, 4, 1)];
 
 const GCN: Tuning = Tuning {
     subgroup_arithmetic: false,
     subgroup: None,
     elementwise: 256,
     row: 256,
-    mat_vec: MatVec { workgroup: 64, rows: [4, 4, 2, 2] },
-    tiles: GCN_TILES,
+    mat_vec: MatVec { workgroup: 64, rows: [4, 4, 2, 2], columns: 8 },
+    tiles: TILES,
+    f16_tiles: GCN_F16_TILES,
     enough_groups: 128,
-    f16_tiles: true,
-    flash_vec: 256,
+    flash_vec: FlashVec { workgroup: 256, heads: 4, keys: 4, unroll: 4 },
     flash_tile: FlashTile { workgroup: 128, br: [32, 16], bc: 32, sc: 16 },
 };
 
 const RDNA: Tuning = Tuning {
     subgroup_arithmetic: true,
-    mat_vec: MatVec { workgroup: 64, rows: [4, 4, 2, 2] },
-    tiles: RDNA_TILES,
+    mat_vec: MatVec { workgroup: 64, rows: [4, 4, 2, 2], columns: 8 },
+    f16_tiles: RDNA_F16_TILES,
     ..GCN
 };
 
 const NVIDIA: Tuning = Tuning {
     subgroup_arithmetic: true,
-    mat_vec: MatVec { workgroup: 64, rows: [4, 4, 2, 2] },
-    tiles: NVIDIA_TILES,
+    mat_vec: MatVec { workgroup: 64, rows: [4, 4, 2, 2], columns: 8 },
+    f16_tiles: RDNA_F16_TILES,
     enough_groups: 264,
-    f16_tiles: false,
     ..GCN
 };
 
@@ -161,11 +183,11 @@ const CPU: Tuning = Tuning {
     subgroup_arithmetic: true,
     elementwise: 64,
     row: 64,
-    mat_vec: MatVec { workgroup: 32, rows: [2, 2, 2, 2] },
+    mat_vec: MatVec { workgroup: 32, rows: [2, 2, 2, 2], columns: 2 },
     tiles: CPU_TILES,
+    f16_tiles: &[],
     enough_groups: 4,
-    f16_tiles: false,
-    flash_vec: 64,
+    flash_vec: FlashVec { workgroup: 64, heads: 2, keys: 1, unroll: 1 },
     flash_tile: FlashTile { workgroup: 64, br: [16, 16], bc: 16, sc: 8 },
     ..GCN
 };
@@ -177,7 +199,7 @@ impl Tuning {
             ArchClass::AmdGcn | ArchClass::AmdCdna => GCN,
             ArchClass::AmdRdna1 | ArchClass::AmdRdna2 | ArchClass::AmdRdna3 | ArchClass::AmdRdna4 => RDNA,
             ArchClass::Nvidia => NVIDIA,
-            ArchClass::Intel => Tuning { f16_tiles: false, ..RDNA },
+            ArchClass::Intel => RDNA,
             ArchClass::Cpu => CPU,
             ArchClass::Other => GCN,
         }
@@ -192,20 +214,28 @@ mod tests {
     fn tables_keep_the_rules_of_the_shaders() {
         for class in ArchClass::ALL {
             let t = Tuning::of(class);
-            assert!(t.row % 16 == 0 && t.flash_vec % 16 == 0 && t.mat_vec.workgroup % 8 == 0, "{class}");
-            for tile in t.tiles {
+            assert!(
+                t.row % 16 == 0 && t.flash_vec.workgroup % 16 == 0 && t.mat_vec.workgroup % 8 == 0,
+                "{class}"
+            );
+            let f32_tiles = t.tiles.iter().flat_map(|tile| [(*tile, false), (tile.long(), false)]);
+            for (tile, f16) in f32_tiles.chain(t.f16_tiles.iter().map(|tile| (*tile, true))) {
+                let (steps, workgroup) = (tile.bk / if f16 { 4 } else { 2 }, tile.workgroup());
                 assert!(tile.bm % tile.tm == 0 && tile.bn % tile.tn == 0, "{class} {tile:?}");
-                for (bk, f16) in tile.bk.into_iter().zip([false, true]) {
-                    let steps = bk / if f16 { 4 } else { 2 };
-                    assert!([8, 16, 32].contains(&bk) && steps % tile.unroll == 0, "{class} {tile:?}");
-                }
-                assert!(tile.shared_bytes(32, false) <= 32768, "{class} {tile:?}");
+                assert!([8, 16, 32].contains(&tile.bk) && steps % tile.unroll == 0, "{class} {tile:?}");
+                assert!(tile.bm * tile.bk / 8 % workgroup == 0, "{class} {tile:?}");
+                assert!(tile.bn * tile.bk / 4 % workgroup == 0, "{class} {tile:?}");
+                assert!(tile.shared_bytes(f16) <= 32768, "{class} {tile:?}");
             }
+            assert!(t.f16_tiles.iter().all(|tile| tile.bk == 32), "{class}: Q4_0 takes steps of 32");
             let f = t.flash_tile;
             for br in f.br {
                 let (rows, per_row) = (f.workgroup / f.sc, f.workgroup / br);
                 assert!(br % rows == 0 && f.workgroup % br == 0 && f.bc % f.sc == 0, "{class} {f:?}");
                 assert!(f.bc % (4 * per_row) == 0 && f.bc % 8 == 0, "{class} {f:?}");
+                // Eight quads of queries, of keys, and eight positions of values at a time.
+                assert!(br * 8 % f.workgroup == 0 && f.bc * 8 % f.workgroup == 0, "{class} {f:?}");
+                assert!(8 * f.sc % f.workgroup == 0, "{class} {f:?}");
             }
         }
     }

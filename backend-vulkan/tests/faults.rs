@@ -32,27 +32,26 @@ fn heavy_program(backend: &VulkanBackend, n: usize, links: usize) -> (Box<dyn Pr
 
 #[test]
 fn a_missed_deadline_names_phase_and_node_and_the_device_goes_on() {
+    let limit = Duration::from_millis(3);
     for breadcrumbs in [false, true] {
-        let Some(backend) = open(with_compute_deadline(Duration::from_millis(5), breadcrumbs)) else {
-            return;
-        };
-        let (mut program, output) = heavy_program(&backend, 512, 12);
+        let Some(backend) = open(with_compute_deadline(limit, breadcrumbs)) else { return };
+        let n = if backend.device().arch == "CPU" { 512 } else { 2048 };
+        let (mut program, output) = heavy_program(&backend, n, 24);
         let start = Instant::now();
         match program.run() {
             Err(Error::Timeout { backend, phase: Phase::FirstCompute, node: Some(node), after }) => {
-                assert!(backend.starts_with("vulkan:") && after == Duration::from_millis(5));
+                assert!(backend.starts_with("vulkan:") && after == limit);
+                println!("breadcrumbs {breadcrumbs}: {node}");
                 assert!(node.contains("link_"), "{node}");
                 if breadcrumbs {
                     assert!(!node.contains(" .. "), "a breadcrumb names one node: {node}");
                 }
             }
-            Ok(timing) if timing.host < Duration::from_millis(5) => {
-                eprintln!("a fast device: nothing to see")
-            }
+            Ok(timing) if timing.host < limit => eprintln!("a fast device: nothing to see"),
             other => panic!("{other:?}"),
         }
         // Transfers have a longer deadline: reading waits for the run that was given up.
-        let mut out = vec![1; 512 * 512 * 4];
+        let mut out = vec![1; n * n * 4];
         program.read(output, &mut out).expect("the run ends");
         assert!(out.iter().all(|&b| b == 0) && start.elapsed() < Duration::from_secs(120));
         // Dropped while running: the drop waits, and frees.
@@ -72,6 +71,31 @@ fn a_missed_deadline_names_phase_and_node_and_the_device_goes_on() {
 }
 
 #[test]
+fn a_missed_deadline_of_compilation_names_a_node() {
+    let deadlines = Deadlines { prepare: Duration::ZERO, ..Deadlines::default() };
+    let Some(backend) = open(VulkanOptions { deadlines, ..options() }) else { return };
+    let layer = Layer::new(2);
+    let prepare = || {
+        let plan = layer.plan(&backend);
+        backend.prepare(&layer.graph, &plan, &layer.bind(&backend), PrepareOptions::default()).map(|_| ())
+    };
+    match prepare() {
+        Err(Error::Timeout { phase: Phase::Compile, node: Some(node), .. }) => {
+            assert!(layer.graph.find(&node).is_some(), "{node}");
+        }
+        // Constants are allocated under the same deadline.
+        Err(Error::Timeout { phase: Phase::Allocate, .. }) => {}
+        other => panic!("{other:?}"),
+    }
+    // Compilation goes on behind; a process should not end under a compiler.
+    let mut made = u64::MAX;
+    while made != backend.stats().pipelines {
+        made = backend.stats().pipelines;
+        std::thread::sleep(Duration::from_millis(1500));
+    }
+}
+
+#[test]
 fn wrong_arguments_are_errors() {
     let Some(backend) = open(options()) else { return };
     let reference = ReferenceBackend::default();
@@ -86,7 +110,6 @@ fn wrong_arguments_are_errors() {
     };
     says(prepare(&plan, &Bindings::default()), "has no storage");
     says(prepare(&plan, &layer.bind(&reference)), "another backend");
-    let other = Layer::new(3);
     let mut small = bindings.clone();
     small.compute = Some(backend.allocate(64, Usage::Compute).expect("memory"));
     says(prepare(&plan, &small), "the plan needs");
@@ -106,7 +129,6 @@ fn wrong_arguments_are_errors() {
     assert!(program.read(layer.out, &mut [0; 3]).is_err());
     let weight = layer.graph.find("norm_1").expect("a weight");
     assert!(program.write(weight, &[0; 256]).is_err(), "weights are not written");
-    assert!(other.graph.find("norm_1").is_some());
 
     let buffer = backend.allocate(1000, Usage::Weights).expect("memory");
     assert!(backend.upload(&buffer, 990, &[0; 11]).is_err());
@@ -174,7 +196,6 @@ fn transfers_of_any_size_arrive() {
 #[test]
 fn a_mapped_file_is_read_in_place_where_memory_is_shared() {
     let Some(backend) = open(options()) else { return };
-    let layer = Layer::new(1);
     let mut g = Graph::new();
     let a = g.leaf("a", DType::Q8_0, [64, 32, 1, 1], Source::Weight).expect("a");
     let b = g.leaf("b", DType::F32, [64, 2, 1, 1], Source::Input).expect("b");
@@ -209,7 +230,6 @@ fn a_mapped_file_is_read_in_place_where_memory_is_shared() {
         common::floats(&out)
     });
     close("from the map", &outputs[0], &outputs[1]);
-    assert_eq!(layer.tokens, 1);
 }
 
 #[test]

@@ -85,7 +85,7 @@ fn a_model_takes_few_allocations() {
 #[test]
 fn long_work_becomes_several_submissions() {
     let reference = ReferenceBackend::default();
-    let tight = VulkanOptions { submission_budget: Duration::from_micros(20), ..options() };
+    let tight = VulkanOptions { submission_budget: Duration::from_nanos(1), ..options() };
     let Some(backend) = open(tight) else { return };
     let layer = Layer::new(3);
     let plan = layer.plan(&backend);
@@ -118,8 +118,10 @@ fn barriers_stand_only_where_something_waits() {
     let deep =
         backend.program(&g, &plan, &Bindings::default(), PrepareOptions::default()).expect("a program");
     println!("{:?} {:?}", wide.shape(), deep.shape());
-    assert_eq!(wide.shape().barriers, 2, "one at the beginning, one for the host");
-    assert_eq!(deep.shape().barriers, 2 + 9, "one more for each link of the chain");
+    // One at the beginning and one for the host; where memory is staged, one after the inputs and one before the outputs.
+    let frame = wide.shape().barriers;
+    assert!((2..=4).contains(&frame), "{frame}");
+    assert_eq!(deep.shape().barriers, frame + 9, "one more for each link of the chain");
 }
 
 #[test]
@@ -324,7 +326,7 @@ fn chain(options: VulkanOptions) -> Option<(Vec<f32>, usize, Option<Duration>)> 
 #[test]
 fn a_dispatch_in_parts_gives_the_same_bits() {
     let Some((whole, dispatches, device)) = chain(options()) else { return };
-    let tight = VulkanOptions { submission_budget: Duration::from_micros(50), ..options() };
+    let tight = VulkanOptions { submission_budget: Duration::from_nanos(1), ..options() };
     let Some((parts, pieces, _)) = chain(tight) else { return };
     assert_eq!(dispatches, 3);
     assert!(pieces > 9, "{pieces} pieces");

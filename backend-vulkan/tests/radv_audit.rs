@@ -9,7 +9,8 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// One of each class: GCN without and with 4x8-bit dot products, RDNA1 to RDNA4, the APU, CDNA.
-const FAMILIES: [&str; 8] = ["vega10", "vega20", "navi10", "navi21", "navi31", "gfx1151", "gfx1201", "mi100"];
+const FAMILIES: [&str; 9] =
+    ["polaris10", "vega10", "vega20", "navi10", "navi21", "navi31", "gfx1151", "gfx1201", "mi100"];
 
 const CHILD: &str = "DIPTYCH_AUDIT_CHILD";
 

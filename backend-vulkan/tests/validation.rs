@@ -8,6 +8,7 @@ use backend_vulkan::{VulkanBackend, VulkanOptions};
 use common::{Layer, open, options};
 use ggml_core::backend::{Backend, PrepareOptions, Slice, Usage};
 use ggml_core::catalogue::{self, Outcome};
+use ggml_core::mapped::MappedBytes;
 use ggml_core::plan::{Plan, Precision};
 
 fn validated(options: VulkanOptions) -> Option<VulkanBackend> {
@@ -36,7 +37,7 @@ fn every_operation_is_silent() {
 
 #[test]
 fn programs_of_every_kind_are_silent() {
-    let pieces = VulkanOptions { submission_budget: std::time::Duration::from_micros(20), ..options() };
+    let pieces = VulkanOptions { submission_budget: std::time::Duration::from_nanos(1), ..options() };
     let kinds = [
         options(),
         VulkanOptions { force_staging: true, ..options() },
@@ -63,6 +64,21 @@ fn programs_of_every_kind_are_silent() {
         layer.output(&mut *steps);
         silent(&backend);
     }
+}
+
+#[test]
+fn imported_maps_are_silent() {
+    let Some(backend) = validated(options()) else { return };
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("weights");
+    std::fs::write(&path, vec![1; 10_000]).expect("a file");
+    let map = MappedBytes::map(&path).expect("a map").slice(4000..9000).expect("a part");
+    if let Some(buffer) = backend.import(map).expect("no error") {
+        let mut back = vec![0; 5000];
+        backend.download(&buffer, 0, &mut back).expect("download");
+        assert!(back.iter().all(|&b| b == 1));
+    }
+    silent(&backend);
 }
 
 #[test]

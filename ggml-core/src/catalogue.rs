@@ -51,7 +51,14 @@ pub struct CaseBuilder {
 
 impl CaseBuilder {
     /// Adds a leaf. Block-quantised leaves and the first operand of a product are weights, the others inputs.
-    pub fn leaf(&mut self, g: &mut Graph, name: &str, dtype: DType, ne: [usize; 4], fill: Fill) -> Result<TensorId> {
+    pub fn leaf(
+        &mut self,
+        g: &mut Graph,
+        name: &str,
+        dtype: DType,
+        ne: [usize; 4],
+        fill: Fill,
+    ) -> Result<TensorId> {
         let source = if dtype.is_quantized() { Source::Weight } else { Source::Input };
         let id = g.leaf(name, dtype, ne, source)?;
         self.fills.push((id, fill));
@@ -232,7 +239,9 @@ mod tests {
             ops.extend(graph.tensors().iter().filter_map(|t| t.op().map(|o| o.name())));
             assert!(!case.leaves().unwrap().is_empty());
         }
-        for op in ["GET_ROWS", "SET_ROWS", "MUL_MAT", "ADD", "MUL", "RMS_NORM", "ROPE", "SOFT_MAX", "SILU", "GELU"] {
+        for op in
+            ["GET_ROWS", "SET_ROWS", "MUL_MAT", "ADD", "MUL", "RMS_NORM", "ROPE", "SOFT_MAX", "SILU", "GELU"]
+        {
             assert!(ops.contains(op), "{op}");
         }
         for op in ["SWIGLU", "GEGLU", "REGLU", "SCALE", "CPY", "CONT", "FLASH_ATTN_EXT", "VIEW", "PERMUTE"] {

@@ -53,8 +53,10 @@ fn q6_k(block: &[f32], out: &mut Vec<u8>) {
     let scales: Vec<f32> = block.chunks_exact(16).map(|c| extreme(c) / -32.0).collect();
     let all = f16::from_f32(extreme(&scales) / -128.0);
     let unit = all.to_f32();
-    let scale_bytes: Vec<i8> =
-        scales.iter().map(|s| if unit == 0.0 { 0 } else { (s / unit).round().clamp(-128.0, 127.0) as i8 }).collect();
+    let scale_bytes: Vec<i8> = scales
+        .iter()
+        .map(|s| if unit == 0.0 { 0 } else { (s / unit).round().clamp(-128.0, 127.0) as i8 })
+        .collect();
     let (mut low, mut high) = ([0u8; 128], [0u8; 64]);
     for (i, &value) in block.iter().enumerate() {
         let (half, quarter, lane) = (i / 128, i % 128 / 32, i % 32);

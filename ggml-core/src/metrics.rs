@@ -79,7 +79,8 @@ pub fn top1_agreement(x: &[f32], reference: &[f32], n: usize) -> f64 {
     if rows == 0 || x.len() != reference.len() {
         return 0.0;
     }
-    let same = x.chunks_exact(n).zip(reference.chunks_exact(n)).filter(|(a, r)| argmax(a) == argmax(r)).count();
+    let same =
+        x.chunks_exact(n).zip(reference.chunks_exact(n)).filter(|(a, r)| argmax(a) == argmax(r)).count();
     same as f64 / rows as f64
 }
 
@@ -99,7 +100,10 @@ pub fn kl_divergence(x: &[f32], reference: &[f32], n: usize) -> f64 {
         .zip(reference.chunks_exact(n))
         .map(|(a, r)| {
             let (p, q) = (log_softmax(r), log_softmax(a));
-            p.iter().zip(&q).map(|(&p, &q)| if p == f64::NEG_INFINITY { 0.0 } else { p.exp() * (p - q) }).sum::<f64>()
+            p.iter()
+                .zip(&q)
+                .map(|(&p, &q)| if p == f64::NEG_INFINITY { 0.0 } else { p.exp() * (p - q) })
+                .sum::<f64>()
         })
         .sum();
     (total / rows as f64).max(0.0)
@@ -122,7 +126,11 @@ mod tests {
         // Two-point distributions: KL(p || q) = p ln(p/q) + (1-p) ln((1-p)/(1-q)).
         let (p, q) = (0.8f64, 0.6f64);
         let want = p * (p / q).ln() + (1.0 - p) * ((1.0 - p) / (1.0 - q)).ln();
-        let got = kl_divergence(&[q.ln() as f32, (1.0 - q).ln() as f32], &[p.ln() as f32, (1.0 - p).ln() as f32], 2);
+        let got = kl_divergence(
+            &[q.ln() as f32, (1.0 - q).ln() as f32],
+            &[p.ln() as f32, (1.0 - p).ln() as f32],
+            2,
+        );
         assert!((want - got).abs() < 1e-6);
         assert_eq!(top1_agreement(&[1.0, 2.0, 2.0, 1.0], &[0.0, 9.0, 0.0, 9.0], 2), 0.5);
     }

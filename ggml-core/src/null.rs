@@ -4,8 +4,8 @@
 //! device that misbehaves. Every result is zero.
 
 use crate::backend::{
-    Backend, Bindings, Buffer, DeviceInfo, DeviceMemory, Limits, PrepareOptions, Program, Slice, Stats, Support, Timing,
-    Usage,
+    Backend, Bindings, Buffer, DeviceInfo, DeviceMemory, Limits, PrepareOptions, Program, Slice, Stats,
+    Support, Timing, Usage,
 };
 use crate::dtype::DType;
 use crate::error::{Error, Phase, Result};
@@ -276,7 +276,10 @@ impl Program for NullProgram {
     fn run_step(&mut self, step: usize) -> Result<Timing> {
         let _span = phase::enter(self.phase(), NAME);
         let start = Instant::now();
-        let node = self.nodes.get(step).ok_or_else(|| Error::argument("step", format!("{step} is not in the plan")))?;
+        let node = self
+            .nodes
+            .get(step)
+            .ok_or_else(|| Error::argument("step", format!("{step} is not in the plan")))?;
         self.shared.fault(self.phase(), Some(node))?;
         if step + 1 == self.nodes.len() {
             self.ran = true;
@@ -292,11 +295,8 @@ mod tests {
     use crate::tensor::Source;
 
     fn program(fault: &str, limit: Duration) -> Result<Box<dyn Program>> {
-        let options = NullOptions {
-            fault: Some(Fault::parse(fault)?),
-            deadlines: Deadlines::all(limit),
-            crash: None,
-        };
+        let options =
+            NullOptions { fault: Some(Fault::parse(fault)?), deadlines: Deadlines::all(limit), crash: None };
         let backend = NullBackend::open(options)?;
         let mut g = Graph::new();
         let x = g.leaf("x", DType::F32, [4, 1, 1, 1], Source::Input)?;

@@ -116,7 +116,8 @@ impl Arena {
     fn give_back(&mut self, place: Place) {
         let at = self.free.partition_point(|f| f.offset < place.offset);
         self.free.insert(at, place);
-        if at + 1 < self.free.len() && self.free[at].offset + self.free[at].bytes == self.free[at + 1].offset {
+        if at + 1 < self.free.len() && self.free[at].offset + self.free[at].bytes == self.free[at + 1].offset
+        {
             self.free[at].bytes += self.free.remove(at + 1).bytes;
         }
         if at > 0 && self.free[at - 1].offset + self.free[at - 1].bytes == self.free[at].offset {
@@ -208,10 +209,13 @@ impl Plan {
             dead.sort_unstable();
             dead.dedup();
             for root in dead {
-                if is_node(graph, root) && last_use[root.index()] <= step && taken_over != Some(root)
-                    && let Some(place) = self.places[root.index()] {
-                        arena.give_back(place);
-                    }
+                if is_node(graph, root)
+                    && last_use[root.index()] <= step
+                    && taken_over != Some(root)
+                    && let Some(place) = self.places[root.index()]
+                {
+                    arena.give_back(place);
+                }
             }
         }
         Ok(())
@@ -271,7 +275,8 @@ impl Plan {
             };
             let operands: Vec<&str> = graph.operands(id).iter().map(|t| t.name.as_str()).collect();
             let op = tensor.op().map_or("", |o| o.name());
-            let _ = writeln!(text, "{i:5} {op:15} {} <- {} @ {place}", tensor.describe(), operands.join(", "));
+            let _ =
+                writeln!(text, "{i:5} {op:15} {} <- {} @ {place}", tensor.describe(), operands.join(", "));
         }
         text
     }
@@ -321,7 +326,9 @@ mod tests {
     fn check(graph: &Graph, plan: &Plan) {
         let mut owner: Vec<(Place, TensorId)> = Vec::new();
         let claim = |owner: &mut Vec<(Place, TensorId)>, place: Place, id: TensorId| {
-            owner.retain(|(p, _)| p.offset + p.bytes <= place.offset || place.offset + place.bytes <= p.offset);
+            owner.retain(|(p, _)| {
+                p.offset + p.bytes <= place.offset || place.offset + place.bytes <= p.offset
+            });
             owner.push((place, id));
         };
         for id in graph.ids().filter(|&id| graph.tensor(id).source == Source::Input) {

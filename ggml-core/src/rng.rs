@@ -12,7 +12,9 @@ impl Rng {
 
     /// A generator for a name: FNV-1a of its bytes mixed with a seed.
     pub fn named(name: &str, seed: u64) -> Self {
-        let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
+        let hash = name
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
         Rng(hash ^ seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 

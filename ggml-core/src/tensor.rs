@@ -79,7 +79,9 @@ impl Tensor {
             return 0;
         }
         let row = self.ne[0].div_ceil(self.dtype.block());
-        (1..4).map(|d| (self.ne[d] - 1) * self.nb[d]).sum::<usize>() + (row - 1) * self.nb[0] + self.dtype.block_bytes()
+        (1..4).map(|d| (self.ne[d] - 1) * self.nb[d]).sum::<usize>()
+            + (row - 1) * self.nb[0]
+            + self.dtype.block_bytes()
     }
 
     /// Bytes of the elements without gaps.
@@ -149,7 +151,10 @@ mod tests {
         assert_eq!((t.span_bytes(), t.dense_bytes(), t.is_contiguous()), (120, 120, true));
         let mut gap = t.clone();
         gap.nb = [4, 16, 80, 160];
-        assert_eq!((gap.span_bytes(), gap.is_contiguous(), gap.rows_contiguous()), (80 + 64 + 12, false, true));
+        assert_eq!(
+            (gap.span_bytes(), gap.is_contiguous(), gap.rows_contiguous()),
+            (80 + 64 + 12, false, true)
+        );
         let mut flipped = tensor(DType::F32, [5, 3, 1, 1]);
         flipped.nb = [12, 4, 60, 60];
         assert!(!flipped.is_contiguous() && !flipped.rows_contiguous());

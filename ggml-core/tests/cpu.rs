@@ -45,7 +45,10 @@ fn catalogue_agrees_with_the_reference() {
                     Ok(Outcome::Values(got)) => {
                         let d = ggml_core::metrics::distance(&got, &want);
                         if d.nmse > catalogue::bound(&case, precision) {
-                            wrong.push(format!("{place}: NMSE {:.2e}, max {:.2e} at {}", d.nmse, d.max_abs, d.worst));
+                            wrong.push(format!(
+                                "{place}: NMSE {:.2e}, max {:.2e} at {}",
+                                d.nmse, d.max_abs, d.worst
+                            ));
                         }
                     }
                     Ok(Outcome::Unsupported(reason)) => wrong.push(format!("{place}: refused: {reason}")),
@@ -75,7 +78,14 @@ impl Work {
         self.filled(name, dtype, ne, source, &values)
     }
 
-    fn filled(&mut self, name: &str, dtype: DType, ne: [usize; 4], source: Source, values: &[f32]) -> TensorId {
+    fn filled(
+        &mut self,
+        name: &str,
+        dtype: DType,
+        ne: [usize; 4],
+        source: Source,
+        values: &[f32],
+    ) -> TensorId {
         let id = self.graph.leaf(name, dtype, ne, source).unwrap();
         self.leaves.push((id, encode(dtype, ne[0], values).unwrap()));
         id
@@ -142,10 +152,12 @@ fn layers(tokens: usize) -> Work {
             w.leaf(&format!("{name}{layer}"), dtype, [k, m, 1, 1], Source::Weight)
         };
         let (wq, wk) = (weight(&mut w, "q", d, d), weight(&mut w, "k", d, head * heads_kv));
-        let (wg, wu, wd) = (weight(&mut w, "g", d, ff), weight(&mut w, "u", d, ff), weight(&mut w, "d", ff, d));
+        let (wg, wu, wd) =
+            (weight(&mut w, "g", d, ff), weight(&mut w, "u", d, ff), weight(&mut w, "d", ff, d));
         let scale = w.leaf(&format!("scale{layer}"), DType::F32, [d, 1, 1, 1], Source::Weight);
         let cache_type = if layer % 2 == 0 { DType::F16 } else { DType::F32 };
-        let cache = w.leaf(&format!("cache{layer}"), cache_type, [head * heads_kv, context, 1, 1], Source::State);
+        let cache =
+            w.leaf(&format!("cache{layer}"), cache_type, [head * heads_kv, context, 1, 1], Source::State);
         let g = &mut w.graph;
         let n = g.rms_norm(x, 1e-5).unwrap();
         let n = g.mul(n, scale).unwrap();
@@ -164,7 +176,8 @@ fn layers(tokens: usize) -> Work {
         x = g.add(a, x).unwrap();
         let n = g.rms_norm(x, 1e-5).unwrap();
         let (gate, up) = (g.mul_mat(wg, n).unwrap(), g.mul_mat(wu, n).unwrap());
-        let h = g.glu(Glu { activation: Activation::ALL[layer % 5], swapped: false }, gate, Some(up)).unwrap();
+        let h =
+            g.glu(Glu { activation: Activation::ALL[layer % 5], swapped: false }, gate, Some(up)).unwrap();
         let y = g.mul_mat(wd, h).unwrap();
         let y = g.scale(y, 0.05, 0.0).unwrap();
         x = g.add(x, y).unwrap();
@@ -273,12 +286,15 @@ fn integer_products_are_exact() {
             let scale_at = if dtype == DType::Q6_K { 208 } else { 0 };
             for b in work.leaves[0].1.chunks_exact_mut(block) {
                 b.iter_mut().for_each(|b| *b = rng.below(256) as u8);
-                b[scale_at..scale_at + 2].copy_from_slice(&f16::from_f32(rng.uniform(-0.1, 0.1)).to_le_bytes());
+                b[scale_at..scale_at + 2]
+                    .copy_from_slice(&f16::from_f32(rng.uniform(-0.1, 0.1)).to_le_bytes());
             }
             let (weights, x) = (work.leaves[0].1.clone(), floats(&work.leaves[1].1));
             let row_bytes = dtype.row_bytes(k).unwrap();
             let want: Vec<f32> = (0..n * m)
-                .map(|i| integer_product(dtype, &weights[i % m * row_bytes..][..row_bytes], &x[i / m * k..][..k]))
+                .map(|i| {
+                    integer_product(dtype, &weights[i % m * row_bytes..][..row_bytes], &x[i / m * k..][..k])
+                })
                 .collect();
             for isa in isas() {
                 let got = floats(&work.run(&open(isa, 2), Precision::Fast)[0]);
@@ -325,7 +341,10 @@ fn faults_upstream_show_in_8_bits() {
             work.leaves[1].1[40 * 4..41 * 4].copy_from_slice(&bad.to_le_bytes());
             for isa in isas() {
                 let out = floats(&work.run(&open(isa, 1), Precision::Fast)[0]);
-                assert!(out[..8].iter().all(|x| x.is_nan()) && out[8..].iter().all(|x| x.is_finite()), "{isa:?} {bad}");
+                assert!(
+                    out[..8].iter().all(|x| x.is_nan()) && out[8..].iter().all(|x| x.is_finite()),
+                    "{isa:?} {bad}"
+                );
             }
         }
     }
@@ -437,7 +456,10 @@ fn wrong_bindings_and_calls_are_typed_errors() {
     bindings.compute = Some(backend.allocate(plan.arena_bytes - 1, Usage::Compute).unwrap());
     invalid(prepare(&bindings, &plan), "an arena that is too small");
     bindings.compute = None;
-    invalid(prepare(&bindings, &Plan::new(&layers(1).graph, 64, Precision::Exact).unwrap()), "another graph's plan");
+    invalid(
+        prepare(&bindings, &Plan::new(&layers(1).graph, 64, Precision::Exact).unwrap()),
+        "another graph's plan",
+    );
     let mut wrong = plan.clone();
     wrong.arena_bytes = 0;
     invalid(prepare(&bindings, &wrong), "places outside of the arena");
@@ -447,7 +469,8 @@ fn wrong_bindings_and_calls_are_typed_errors() {
     invalid(program.write(TensorId(99), &[0; 3]), "no tensor of the graph");
     invalid(program.write(d, &[0; 40]), "a result, unless every tensor is kept");
     invalid(program.run_step(0).map(|_| ()), "not prepared for steps");
-    let mut program = backend.prepare(&work.graph, &plan, &bindings, PrepareOptions { stepwise: true }).unwrap();
+    let mut program =
+        backend.prepare(&work.graph, &plan, &bindings, PrepareOptions { stepwise: true }).unwrap();
     program.write(b, &work.leaves[1].1).unwrap();
     program.run_step(0).unwrap();
     invalid(program.run_step(1).map(|_| ()), "no step of the plan");
@@ -465,7 +488,9 @@ fn device_and_counters() {
     let backend = CpuBackend::open(CpuOptions::default()).unwrap();
     let device = backend.device();
     assert_eq!((device.backend.as_str(), device.arch.as_str()), ("cpu", "CPU"));
-    assert!(device.features.contains(&("isa".into(), Isa::best().name().into())) && device.overrides.is_empty());
+    assert!(
+        device.features.contains(&("isa".into(), Isa::best().name().into())) && device.overrides.is_empty()
+    );
     let state = backend.allocate(1000, Usage::State).unwrap();
     let mut out = [1; 1000];
     backend.download(&state, 0, &mut out).unwrap();
@@ -478,7 +503,9 @@ fn device_and_counters() {
         let graph = case.graph.unwrap();
         assert!(graph.ids().all(|id| backend.supports(&graph, id) == Support::Native), "{}", case.name);
     }
-    assert!(WEIGHTS.into_iter().all(|t| backend.supports_weights(t)) && !backend.supports_weights(DType::Q4_K));
+    assert!(
+        WEIGHTS.into_iter().all(|t| backend.supports_weights(t)) && !backend.supports_weights(DType::Q4_K)
+    );
 }
 
 #[test]

@@ -60,7 +60,11 @@ impl Compiler {
         }
         let said = String::from_utf8_lossy(&output.stderr);
         let lines: Vec<&str> = said.lines().filter(|line| line.contains("error")).take(5).collect();
-        Err(if lines.is_empty() { format!("{} ended with {}", self.path.display(), output.status) } else { lines.join("\n") })
+        Err(if lines.is_empty() {
+            format!("{} ended with {}", self.path.display(), output.status)
+        } else {
+            lines.join("\n")
+        })
     }
 }
 
@@ -73,7 +77,8 @@ pub(crate) fn is_target(text: &str) -> bool {
 /// Options for a target: a bare ELF of code object version 5 (older runtimes refuse version 6) for AMD's processors,
 /// PTX for NVIDIA's. No SDK header and no device library take part, and nothing in the output depends on paths.
 pub(crate) fn options(target: &str) -> Vec<String> {
-    let mut options: Vec<&str> = vec!["-O3", "-std=c++17", "-ffp-contract=on", "-Wall", "-Wextra", "--cuda-device-only"];
+    let mut options: Vec<&str> =
+        vec!["-O3", "-std=c++17", "-ffp-contract=on", "-Wall", "-Wextra", "--cuda-device-only"];
     let arch = if target.starts_with("sm_") {
         options.extend(["-x", "cuda", "-nocudainc", "-nocudalib", "--cuda-feature=+ptx80", "-S"]);
         format!("--cuda-gpu-arch={target}")

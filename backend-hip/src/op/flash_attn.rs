@@ -71,9 +71,12 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     };
     let [d, dv] = p.d;
     if d % 8 != 0 || dv % 8 != 0 {
-        return Err(Refusal(format!("FLASH_ATTN_EXT of rows of {d} and {dv}: the HIP kernels take multiples of 8")));
+        return Err(Refusal(format!(
+            "FLASH_ATTN_EXT of rows of {d} and {dv}: the HIP kernels take multiples of 8"
+        )));
     }
-    let too_long = || Refusal(format!("FLASH_ATTN_EXT of value rows of {dv}: the HIP kernels take up to 256"));
+    let too_long =
+        || Refusal(format!("FLASH_ATTN_EXT of value rows of {dv}: the HIP kernels take up to 256"));
     let of_values = size_class(dv).ok_or_else(too_long)?;
     if let Some(&mask) = src.get(3) {
         let mask = c.graph.tensor(mask);
@@ -100,11 +103,15 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
         }
     };
     if splits > MAX_SPLITS {
-        return Err(Refusal(format!("FLASH_ATTN_EXT of {} positions: too many for the HIP kernels", p.kv[0])));
+        return Err(Refusal(format!(
+            "FLASH_ATTN_EXT of {} positions: too many for the HIP kernels",
+            p.kv[0]
+        )));
     }
 
     let grid = [splits, groups, heads];
-    let mut operands: Vec<Operand> = [0, 1, 2, 3].map(|i| Operand::Tensor(*src.get(i).unwrap_or(&src[0]))).to_vec();
+    let mut operands: Vec<Operand> =
+        [0, 1, 2, 3].map(|i| Operand::Tensor(*src.get(i).unwrap_or(&src[0]))).to_vec();
     let result = Operand::Tensor(c.node);
     if splits == 1 {
         operands.extend([result, result]);
@@ -123,7 +130,10 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
 /// Scratch for the sums (`dv` F32 for each row and piece) and their statistics (two F32).
 fn scratch(rows: u64, splits: u64, dv: u32) -> Result<[Operand; 2], Refusal> {
     let bytes = |floats: u64| {
-        let n = rows.checked_mul(splits).and_then(|n| n.checked_mul(floats * 4)).and_then(|n| usize::try_from(n).ok());
+        let n = rows
+            .checked_mul(splits)
+            .and_then(|n| n.checked_mul(floats * 4))
+            .and_then(|n| usize::try_from(n).ok());
         n.ok_or_else(|| Refusal("FLASH_ATTN_EXT needs more scratch than can be addressed".into()))
     };
     let (sums, statistics) = (bytes(dv.into())?, bytes(2)?);

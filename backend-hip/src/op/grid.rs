@@ -29,7 +29,9 @@ fn checked(profile: &Profile, groups: [u64; 3], threads: u32) -> Result<[u32; 3]
         _ => [u64::from(u32::MAX / threads), u64::from(u32::MAX), u64::from(u32::MAX)],
     };
     if groups.iter().zip(&most).any(|(n, most)| n > most) {
-        return Err(Refusal(format!("needs {groups:?} work-groups of {threads} threads, too many for one launch")));
+        return Err(Refusal(format!(
+            "needs {groups:?} work-groups of {threads} threads, too many for one launch"
+        )));
     }
     Ok(groups.map(|n| n.max(1) as u32))
 }

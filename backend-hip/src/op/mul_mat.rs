@@ -66,7 +66,10 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     let dtype = c.graph.tensor(src[0]).dtype;
     let kernels = kernels(dtype).ok_or_else(|| no_kernel(c, dtype))?;
     if p.k >= 1 << 29 {
-        return Err(Refusal(format!("MUL_MAT of rows of {} elements: a lane's offset in a row has 32 bits", p.k)));
+        return Err(Refusal(format!(
+            "MUL_MAT of rows of {} elements: a lane's offset in a row has 32 bits",
+            p.k
+        )));
     }
     let (kernel, groups, threads) = choose(c.profile, &kernels, &p);
     Ok(vec![launch(c, ("mul_mat", kernel), tensors(&[src[0], src[1], c.node]), &p, groups, threads)?])
@@ -90,7 +93,11 @@ fn choose(profile: &Profile, kernels: &Kernels, p: &MulMatParams) -> (&'static s
         }
         let fills = |rows: u32| m.div_ceil(rows.into()) * batch >= simds * u64::from(tuning.vec_waves);
         let i = (0..3).rev().find(|&i| ONE_COLUMN[i] <= tuning.vec_rows && fills(ONE_COLUMN[i])).unwrap_or(0);
-        return (kernels.one_column[i], [m.div_ceil(waves * u64::from(ONE_COLUMN[i])), 1, batch], VEC_THREADS);
+        return (
+            kernels.one_column[i],
+            [m.div_ceil(waves * u64::from(ONE_COLUMN[i])), 1, batch],
+            VEC_THREADS,
+        );
     }
     let columns = n.min(tuning.vec_columns.into());
     let i = COLUMNS.iter().position(|&(of, _)| u64::from(of) >= columns).unwrap_or(COLUMNS.len() - 1);

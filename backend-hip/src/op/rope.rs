@@ -11,6 +11,7 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     let src = c.graph.tensor(c.node).src();
     let table = Operand::Constant(c.node);
     let factors = src.get(2).map_or(table, |&f| Operand::Tensor(f));
-    let operands = vec![Operand::Tensor(src[0]), Operand::Tensor(src[1]), table, factors, Operand::Tensor(c.node)];
+    let operands =
+        vec![Operand::Tensor(src[0]), Operand::Tensor(src[1]), table, factors, Operand::Tensor(c.node)];
     by_rows(c, ("rope", "rope"), operands, &p, p.ne, 2)
 }

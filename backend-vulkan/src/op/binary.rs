@@ -13,11 +13,8 @@ fn spec(profile: &Profile, once: u32) -> PipelineSpec {
 /// The dispatch of an ADD or MUL node.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     let mut p = BinaryParams::new(c.graph, c.node, &c.offsets())?;
-    let mut shapes = [
-        Strided { ne: p.ne, nb: p.nbd },
-        Strided { ne: p.ne, nb: p.nb0 },
-        Strided { ne: p.ne1, nb: p.nb1 },
-    ];
+    let mut shapes =
+        [Strided { ne: p.ne, nb: p.nbd }, Strided { ne: p.ne, nb: p.nb0 }, Strided { ne: p.ne1, nb: p.nb1 }];
     merge(&mut shapes);
     let [d, a, b] = shapes;
     (p.ne, p.nbd, p.nb0, p.ne1, p.nb1) = (d.ne, d.nb, a.nb, b.ne, b.nb);

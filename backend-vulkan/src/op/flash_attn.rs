@@ -8,10 +8,6 @@ use ggml_core::kernel::FlashAttnParams;
 
 /// Tokens up to which each gets work-groups of its own.
 const VEC_TOKENS: u32 = 4;
-/// Query heads of a work-group that share keys and values, at the most.
-const VEC_HEADS: u32 = 4;
-/// Keys of an invocation at a time in the kernel for few tokens.
-const VEC_KEYS: u32 = 4;
 /// Longest rows of k and v in the kernel for few tokens.
 const VEC_ROW: u32 = 256;
 /// Positions of v that are staged at a time in the kernel for many tokens.
@@ -20,7 +16,8 @@ const TILE_POSITIONS: u32 = 8;
 const TILE_ROW: u32 = 512;
 
 fn vec_spec(profile: &Profile, variant: &'static str, heads: u32) -> PipelineSpec {
-    pipeline("flash_attn_vec", variant, &[profile.workgroup(profile.tuning.flash_vec), heads, VEC_KEYS])
+    let t = profile.tuning.flash_vec;
+    pipeline("flash_attn_vec", variant, &[profile.workgroup(t.workgroup), heads, t.keys, t.unroll])
 }
 
 fn tile_spec(profile: &Profile, variant: &'static str, dv: u32, aligned: bool) -> PipelineSpec {
@@ -50,19 +47,24 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     let limits = c.profile.caps.max_workgroups;
     let checked = |grid: [u32; 3]| match (0..3).all(|i| grid[i] <= limits[i]) {
         true => Ok(grid),
-        false => Err(Refusal(format!("FLASH_ATTN_EXT of {tokens} tokens, {heads} heads needs too many work-groups"))),
+        false => Err(Refusal(format!(
+            "FLASH_ATTN_EXT of {tokens} tokens, {heads} heads needs too many work-groups"
+        ))),
     };
 
     let quads = [p.nbq, p.nbk, p.nbv].iter().all(|nb| multiples(4, nb)) && multiples(4, &p.off[..3]);
     let few = tokens <= VEC_TOKENS && d <= VEC_ROW && dv <= VEC_ROW && multiples(8, &p.d) && quads;
     let per_kv = heads / heads_kv;
-    let spec = vec_spec(c.profile, variant, per_kv.min(VEC_HEADS));
+    let shared = per_kv.min(c.profile.tuning.flash_vec.heads);
+    let spec = vec_spec(c.profile, variant, shared);
     if few && spec.specialization[0] >= dv / 8 {
-        let groups = heads_kv * per_kv.div_ceil(VEC_HEADS.min(per_kv));
+        let groups = heads_kv * per_kv.div_ceil(shared);
         return Ok(vec![dispatch(spec, operands, &p, checked([groups, tokens, batch])?)]);
     }
     if dv > TILE_ROW {
-        return Err(Refusal(format!("FLASH_ATTN_EXT with value rows of {dv} elements; {TILE_ROW} are the most")));
+        return Err(Refusal(format!(
+            "FLASH_ATTN_EXT with value rows of {dv} elements; {TILE_ROW} are the most"
+        )));
     }
     let spec = tile_spec(c.profile, variant, dv, quads && multiples(4, &p.d));
     if spec.specialization[0] > c.profile.caps.max_invocations {
@@ -76,7 +78,7 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
 pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
     let mut all = Vec::new();
     for variant in ["f32", "f16"] {
-        all.extend((1..=VEC_HEADS).map(|heads| vec_spec(profile, variant, heads)));
+        all.extend((1..=profile.tuning.flash_vec.heads).map(|heads| vec_spec(profile, variant, heads)));
         for dv in [64, 128, 256] {
             all.extend([false, true].map(|aligned| tile_spec(profile, variant, dv, aligned)));
         }

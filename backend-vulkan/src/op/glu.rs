@@ -13,11 +13,8 @@ fn spec(profile: &Profile, once: u32) -> PipelineSpec {
 /// The dispatch of a GLU node. With one operand both windows are that operand's.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     let mut p = GluParams::new(c.graph, c.node, &c.offsets())?;
-    let mut shapes = [
-        Strided { ne: p.ne, nb: p.nbd },
-        Strided { ne: p.ne, nb: p.nb0 },
-        Strided { ne: p.ne, nb: p.nb1 },
-    ];
+    let mut shapes =
+        [Strided { ne: p.ne, nb: p.nbd }, Strided { ne: p.ne, nb: p.nb0 }, Strided { ne: p.ne, nb: p.nb1 }];
     merge(&mut shapes);
     let [d, gate, up] = shapes;
     (p.ne, p.nbd, p.nb0, p.nb1) = (d.ne, d.nb, gate.nb, up.nb);

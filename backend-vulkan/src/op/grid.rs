@@ -23,7 +23,9 @@ pub(super) fn merge<const N: usize>(operands: &mut [Strided; N]) {
         }
         let (d, extent) = (last, operands[0].ne[last]);
         let continues = |o: &Strided| {
-            let whole = o.ne[d] == extent && o.ne[e] == operands[0].ne[e] && o.nb[d].checked_mul(extent) == Some(o.nb[e]);
+            let whole = o.ne[d] == extent
+                && o.ne[e] == operands[0].ne[e]
+                && o.nb[d].checked_mul(extent) == Some(o.nb[e]);
             whole || o.ne[d] == 1 && o.ne[e] == 1 && extent != 1
         };
         let merged = extent.checked_mul(operands[0].ne[e]);

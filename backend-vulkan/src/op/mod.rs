@@ -1,7 +1,7 @@
 //! From a node to dispatches: one function for each family of operations.
 //!
 //! A family's function either returns the dispatches that compute a node or says why there are none, so that
-//! `supports` and `prepare` cannot disagree. It knows the device only as a [`Profile`](crate::tuning::Profile) and the
+//! `supports` and `prepare` cannot disagree. It knows the device only as a [`Profile`] and the
 //! operands' places only as [`Windows`].
 
 use crate::pipeline::PipelineSpec;

@@ -1,18 +1,16 @@
-//! MUL_MAT: mat-vec for up to [`VEC_COLUMNS`] columns, tiles for more.
+//! MUL_MAT: mat-vec for few columns, tiles for more.
 
 use super::grid::cover;
 use super::parts::{Rows, cut};
 use super::{Context, Dispatch, Operand, Refusal, dispatch, pipeline};
 use crate::pipeline::PipelineSpec;
 use crate::tuning::{Profile, Warptile};
+use ggml_core::DType;
 use ggml_core::kernel::MulMatParams;
 use ggml_core::plan::Precision;
-use ggml_core::DType;
-
-/// Columns up to which the mat-vec kernel is used.
-pub const VEC_COLUMNS: u32 = 8;
 
 const TYPES: [DType; 6] = [DType::F32, DType::F16, DType::BF16, DType::Q8_0, DType::Q4_0, DType::Q6_K];
+/// Numbers of columns that the mat-vec kernel is made for.
 const COLUMNS: [u32; 4] = [1, 2, 4, 8];
 
 /// Variants of the mat-vec kernel: by shared memory, by subgroup arithmetic.
@@ -54,24 +52,29 @@ fn vec_spec(profile: &Profile, dtype: DType, columns: usize, aligned: bool) -> O
 
 fn tile_spec(t: &Warptile, dtype: DType, f16: bool, aligned: bool) -> Option<PipelineSpec> {
     // The two halves of a block of Q4_0 are unpacked together.
-    let bk = if dtype == DType::Q4_0 { 32 } else { t.bk[f16 as usize] };
-    let constants = [t.workgroup(), t.bm, t.bn, bk, t.tm, t.tn, t.unroll, aligned as u32];
+    let t = if dtype == DType::Q4_0 { t.long() } else { *t };
+    let constants = [t.workgroup(), t.bm, t.bn, t.bk, t.tm, t.tn, t.unroll, aligned as u32];
     Some(pipeline("mul_mat_tile", tile_variant(dtype, f16)?, &constants))
 }
 
-/// Whether tiles are F16: only for quantised weights, whose products cannot overflow the short sums in F16.
-fn f16_tiles(profile: &Profile, precision: Precision, dtype: DType) -> bool {
-    precision == Precision::Fast && profile.tuning.f16_tiles && profile.caps.fp16 && dtype.is_quantized()
+/// The tiles that come into question, and whether they are F16: only for quantised weights, whose products cannot
+/// overflow the short sums in F16.
+fn tiles(profile: &Profile, precision: Precision, dtype: DType) -> (&'static [Warptile], bool) {
+    let fast = precision == Precision::Fast && profile.caps.fp16 && dtype.is_quantized();
+    match profile.tuning.f16_tiles {
+        tiles if fast && !tiles.is_empty() => (tiles, true),
+        _ => (profile.tuning.tiles, false),
+    }
 }
 
 /// The largest tile that leaves enough work-groups and is not mostly empty.
-fn choose(profile: &Profile, m: u64, n: u64, batch: u64) -> Option<&'static Warptile> {
+fn choose<'a>(profile: &Profile, tiles: &'a [Warptile], m: u64, n: u64, batch: u64) -> Option<&'a Warptile> {
     let allowed = |t: &&Warptile| t.workgroup() <= profile.caps.max_invocations;
     let fits = |t: &&Warptile| {
         let groups = m.div_ceil(t.bm.into()) * n.div_ceil(t.bn.into()) * batch;
         groups >= profile.tuning.enough_groups.into() && n * 2 > u64::from(t.bn) && m * 2 > u64::from(t.bm)
     };
-    let tiles = || profile.tuning.tiles.iter().filter(allowed);
+    let tiles = || tiles.iter().filter(allowed);
     tiles().rev().find(fits).or_else(|| tiles().next())
 }
 
@@ -94,7 +97,16 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
             for columns in cut(c, &[b, d])? {
                 for rows in cut(c, &[a])? {
                     let (first_row, m) = (rows.start as u32, rows.end as u32);
-                    let part = MulMatParams { n: columns.len() as u32, first_row, m, ne2: 1, ne3: 1, r2: 1, r3: 1, ..p };
+                    let part = MulMatParams {
+                        n: columns.len() as u32,
+                        first_row,
+                        m,
+                        ne2: 1,
+                        ne3: 1,
+                        r2: 1,
+                        r3: 1,
+                        ..p
+                    };
                     let mut dispatch = product(c, part)?;
                     dispatch.operands = vec![a.part(&rows), b.part(&columns), d.part(&columns)];
                     dispatches.push(dispatch);
@@ -114,9 +126,11 @@ fn product(c: &Context<'_>, p: MulMatParams) -> Result<Dispatch, Refusal> {
     let aligned = aligned(dtype, &p);
     let checked = |wanted: [u64; 3]| match cover(c.profile, wanted) {
         grid if grid.once == 1 => Ok(grid.groups),
-        _ => Err(Refusal(format!("MUL_MAT of {rows} rows, {n} columns, {batch} matrices needs too many work-groups"))),
+        _ => Err(Refusal(format!(
+            "MUL_MAT of {rows} rows, {n} columns, {batch} matrices needs too many work-groups"
+        ))),
     };
-    if p.n <= VEC_COLUMNS {
+    if p.n <= c.profile.tuning.mat_vec.columns {
         let columns = COLUMNS.iter().position(|&columns| columns >= p.n).unwrap_or(COLUMNS.len() - 1);
         let spec = vec_spec(c.profile, dtype, columns, aligned).ok_or_else(none)?;
         let groups = rows.div_ceil(spec.specialization[1].into());
@@ -124,9 +138,10 @@ fn product(c: &Context<'_>, p: MulMatParams) -> Result<Dispatch, Refusal> {
         let x = groups.min(c.profile.caps.max_workgroups[0].max(1).into());
         return Ok(dispatch(spec, [], &p, checked([x, groups.div_ceil(x), batch])?));
     }
-    let tile = choose(c.profile, rows, n, batch)
+    let (tiles, f16) = tiles(c.profile, c.precision, dtype);
+    let tile = choose(c.profile, tiles, rows, n, batch)
         .ok_or_else(|| Refusal("no tile of MUL_MAT fits the device's work-groups".into()))?;
-    let spec = tile_spec(tile, dtype, f16_tiles(c.profile, c.precision, dtype), aligned).ok_or_else(none)?;
+    let spec = tile_spec(tile, dtype, f16, aligned).ok_or_else(none)?;
     let groups = [n.div_ceil(tile.bn.into()), rows.div_ceil(tile.bm.into()), batch];
     Ok(dispatch(spec, [], &p, checked(groups)?))
 }
@@ -149,10 +164,11 @@ pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
     let mut all = Vec::new();
     for dtype in TYPES {
         for aligned in [false, true] {
-            all.extend((0..COLUMNS.len()).filter_map(|i| vec_spec(profile, dtype, i, aligned)));
+            let most = COLUMNS.iter().filter(|&&columns| columns <= profile.tuning.mat_vec.columns).count();
+            all.extend((0..most).filter_map(|i| vec_spec(profile, dtype, i, aligned)));
             for precision in [Precision::Exact, Precision::Fast] {
-                let f16 = f16_tiles(profile, precision, dtype);
-                all.extend(profile.tuning.tiles.iter().filter_map(|t| tile_spec(t, dtype, f16, aligned)));
+                let (tiles, f16) = tiles(profile, precision, dtype);
+                all.extend(tiles.iter().filter_map(|t| tile_spec(t, dtype, f16, aligned)));
             }
         }
     }

@@ -68,7 +68,10 @@ pub(super) fn cut(c: &Context<'_>, operands: &[Rows<'_>]) -> Result<Vec<Range<us
     }
     if most == 0 {
         let names: Vec<String> = operands.iter().map(|o| o.tensor.describe()).collect();
-        return Err(Refusal(format!("a few rows of {} are larger than a window of this device", names.join(", "))));
+        return Err(Refusal(format!(
+            "a few rows of {} are larger than a window of this device",
+            names.join(", ")
+        )));
     }
     Ok((0..count).step_by(most).map(|first| first..count.min(first + most)).collect())
 }

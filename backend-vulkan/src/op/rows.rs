@@ -65,7 +65,10 @@ fn get(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
         return Ok(vec![part(Operand::Tensor(c.src(0)), 0, params.rows)]);
     }
     if a.ne[2] * a.ne[3] > 1 {
-        return Err(Refusal(format!("{} is larger than a window of this device and no matrix", a.describe())));
+        return Err(Refusal(format!(
+            "{} is larger than a window of this device and no matrix",
+            a.describe()
+        )));
     }
     let matrix = Rows::of(c, c.src(0), 0, 0);
     let ranges = cut(c, &[matrix])?;

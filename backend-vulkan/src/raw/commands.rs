@@ -155,10 +155,15 @@ impl<'p> Recorder<'p> {
         &self.pool.device.raw
     }
 
-    fn hold(&mut self, buffer: &Arc<Buffer>) {
+    /// Keeps a buffer of this device.
+    fn hold(&mut self, buffer: &Arc<Buffer>) -> Result<()> {
+        if !Arc::ptr_eq(buffer.device(), &self.pool.device) {
+            return Err(Error::argument("buffer", "belongs to another device"));
+        }
         if !self.buffers.iter().any(|b| Arc::ptr_eq(b, buffer)) {
             self.buffers.push(buffer.clone());
         }
+        Ok(())
     }
 
     /// Makes the writes of earlier work visible to later work, which waits for it.
@@ -197,8 +202,11 @@ impl<'p> Recorder<'p> {
         if bytes == 0 {
             return Ok(());
         }
-        self.hold(from.0);
-        self.hold(to.0);
+        if !to.0.is_writable() {
+            return Err(Error::argument("copy", "the destination is a memory map"));
+        }
+        self.hold(from.0)?;
+        self.hold(to.0)?;
         let region = [vk::BufferCopy { src_offset: from.1, dst_offset: to.1, size: bytes }];
         // SAFETY: both ranges lie in their buffers and do not overlap; the buffers are of this device and held.
         unsafe { self.device().cmd_copy_buffer(self.raw, from.0.raw, to.0.raw, &region) };
@@ -208,10 +216,10 @@ impl<'p> Recorder<'p> {
     /// Fills a range with a word; offset and length are multiples of 4.
     pub(crate) fn fill(&mut self, buffer: &Arc<Buffer>, offset: u64, bytes: u64, word: u32) -> Result<()> {
         buffer.check(offset, bytes)?;
-        if bytes == 0 || !offset.is_multiple_of(4) || !bytes.is_multiple_of(4) {
-            return Err(Error::argument("fill", "offset and length must be whole words"));
+        if !buffer.is_writable() || bytes == 0 || !offset.is_multiple_of(4) || !bytes.is_multiple_of(4) {
+            return Err(Error::argument("fill", "must be of whole words of a buffer that can be written"));
         }
-        self.hold(buffer);
+        self.hold(buffer)?;
         // SAFETY: the range lies in the buffer, is not empty and consists of words; the buffer is held.
         unsafe { self.device().cmd_fill_buffer(self.raw, buffer.raw, offset, bytes, word) };
         Ok(())
@@ -230,7 +238,11 @@ impl<'p> Recorder<'p> {
         let limits = self.pool.device.facts.caps.max_workgroups;
         let in_limits =
             (0..3).all(|d| grid[d] > 0 && base[d].checked_add(grid[d]).is_some_and(|end| end <= limits[d]));
-        if !in_limits || params.len() != layout.push_bytes as usize || set.layout.bindings != layout.bindings
+        let ours = [&layout.device, &set.layout.device].iter().all(|d| Arc::ptr_eq(d, &self.pool.device));
+        if !in_limits
+            || !ours
+            || params.len() != layout.push_bytes as usize
+            || set.layout.bindings != layout.bindings
         {
             let why = format!(
                 "grid {grid:?} from {base:?} (limits {limits:?}), {} bytes of parameters for {}, {} operands for {}",
@@ -297,7 +309,7 @@ impl<'p> Recorder<'p> {
         if !offset.is_multiple_of(4) {
             return Err(Error::argument("marker", "the offset must be a whole word"));
         }
-        self.hold(buffer);
+        self.hold(buffer)?;
         let stage = vk::PipelineStageFlags::BOTTOM_OF_PIPE;
         // SAFETY: the word lies in the buffer, which is held; the extension is enabled.
         unsafe { functions.cmd_write_buffer_marker(self.raw, stage, buffer.raw, offset, word) };

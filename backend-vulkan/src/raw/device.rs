@@ -28,6 +28,8 @@ pub(crate) struct Device {
     pub(super) marker: Option<amd::buffer_marker::Device>,
     /// Statistics of pipelines.
     pub(super) executable: Option<khr::pipeline_executable_properties::Device>,
+    /// What the driver knows of a lost device.
+    pub(super) fault: Option<ext::device_fault::Device>,
     /// Import of host memory.
     pub(super) host_memory: Option<ext::external_memory_host::Device>,
     /// Name for errors ("vulkan:0").
@@ -80,6 +82,7 @@ impl Device {
             host_memory: features
                 .host_memory
                 .then(|| ext::external_memory_host::Device::new(functions, &raw)),
+            fault: features.fault.then(|| ext::device_fault::Device::new(functions, &raw)),
             raw,
             physical,
             facts,
@@ -106,8 +109,9 @@ impl Device {
 
     /// The error of a call that failed; remembers a lost device.
     pub(crate) fn failed(&self, phase: Phase, call: &'static str, code: vk::Result) -> Error {
-        if code == vk::Result::ERROR_DEVICE_LOST {
-            self.lost.store(true, Ordering::Release);
+        if code == vk::Result::ERROR_DEVICE_LOST && !self.lost.swap(true, Ordering::AcqRel) {
+            let account = self.fault().unwrap_or_else(|| "the driver gives no account of it".into());
+            tracing::error!(backend = %self.name, %phase, call, account, "the device is lost");
         }
         failure(&self.name, phase, call, code)
     }
@@ -218,6 +222,7 @@ fn create(
     let mut matrix = vk::PhysicalDeviceCooperativeMatrixFeaturesKHR::default().cooperative_matrix(true);
     let mut statistics =
         vk::PhysicalDevicePipelineExecutablePropertiesFeaturesKHR::default().pipeline_executable_info(true);
+    let mut faults = vk::PhysicalDeviceFaultFeaturesEXT::default().device_fault(true);
     let mut info = vk::DeviceCreateInfo::default()
         .queue_create_infos(&queues)
         .enabled_extension_names(&names)
@@ -235,6 +240,9 @@ fn create(
     }
     if f.executable {
         info = info.push_next(&mut statistics);
+    }
+    if f.fault {
+        info = info.push_next(&mut faults);
     }
     // SAFETY: the physical device belongs to the instance; features and extensions are ones that it lists; all
     // pointers live until the call returns.

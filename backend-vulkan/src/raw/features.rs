@@ -38,6 +38,8 @@ pub(crate) struct Features {
     pub(crate) budget: bool,
     /// Host memory can be imported.
     pub(crate) host_memory: bool,
+    /// The driver tells what it knows of a lost device.
+    pub(crate) fault: bool,
     /// Waves per SIMD and compute units are reported.
     pub(crate) amd_core: bool,
 }
@@ -76,12 +78,14 @@ impl Features {
         let int_dot = core13 || ext.has(khr::shader_integer_dot_product::NAME);
         let matrices = ext.has(khr::cooperative_matrix::NAME);
         let executable = ext.has(khr::pipeline_executable_properties::NAME);
+        let fault = ext.has(ext::device_fault::NAME);
         let mut v11 = vk::PhysicalDeviceVulkan11Features::default();
         let mut v12 = vk::PhysicalDeviceVulkan12Features::default();
         let mut size = vk::PhysicalDeviceSubgroupSizeControlFeatures::default();
         let mut dot = vk::PhysicalDeviceShaderIntegerDotProductFeatures::default();
         let mut matrix = vk::PhysicalDeviceCooperativeMatrixFeaturesKHR::default();
         let mut statistics = vk::PhysicalDevicePipelineExecutablePropertiesFeaturesKHR::default();
+        let mut faults = vk::PhysicalDeviceFaultFeaturesEXT::default();
         let mut chain = vk::PhysicalDeviceFeatures2::default().push_next(&mut v11).push_next(&mut v12);
         if size_control {
             chain = chain.push_next(&mut size);
@@ -94,6 +98,9 @@ impl Features {
         }
         if executable {
             chain = chain.push_next(&mut statistics);
+        }
+        if fault {
+            chain = chain.push_next(&mut faults);
         }
         // SAFETY: the physical device belongs to the instance, which is alive; the chain holds only structures of
         // versions and extensions that the device lists.
@@ -116,6 +123,7 @@ impl Features {
             marker: ext.has(amd::buffer_marker::NAME),
             budget: ext.has(ext::memory_budget::NAME),
             host_memory: ext.has(ext::external_memory_host::NAME),
+            fault: yes(faults.device_fault),
             amd_core: ext.has(amd::shader_core_properties::NAME),
         }
     }
@@ -130,6 +138,7 @@ impl Features {
             (self.executable, khr::pipeline_executable_properties::NAME),
             (self.marker, amd::buffer_marker::NAME),
             (self.budget, ext::memory_budget::NAME),
+            (self.fault, ext::device_fault::NAME),
             (self.host_memory, ext::external_memory_host::NAME),
             (listed.has(khr::portability_subset::NAME), khr::portability_subset::NAME),
         ];

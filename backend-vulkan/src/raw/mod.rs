@@ -16,6 +16,7 @@ pub(crate) mod commands;
 pub(crate) mod descriptors;
 pub(crate) mod device;
 pub(crate) mod error;
+mod fault;
 pub(crate) mod features;
 pub(crate) mod import;
 pub(crate) mod instance;

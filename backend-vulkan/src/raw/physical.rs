@@ -107,7 +107,7 @@ pub(crate) struct Facts {
 }
 
 /// Fixed-size, NUL-terminated text of a property structure.
-fn text(chars: &[std::ffi::c_char]) -> String {
+pub(super) fn text(chars: &[std::ffi::c_char]) -> String {
     let bytes: Vec<u8> = chars.iter().map(|&c| c.to_ne_bytes()[0]).take_while(|&b| b != 0).collect();
     String::from_utf8_lossy(&bytes).into_owned()
 }

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 /// A descriptor set layout of storage buffers and the pipeline layout around it.
 pub(crate) struct Layout {
-    device: Arc<Device>,
+    /// The device.
+    pub(super) device: Arc<Device>,
     /// Of the descriptor set.
     pub(super) set: vk::DescriptorSetLayout,
     /// Of the pipeline.

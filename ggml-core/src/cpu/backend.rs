@@ -94,7 +94,11 @@ fn device(isa: Isa, threads: usize, options: &CpuOptions) -> DeviceInfo {
             ("threads".into(), threads.to_string()),
         ],
         overrides: forced.into_iter().flatten().collect(),
-        limits: Limits { max_allocation: isize::MAX as u64, max_binding: isize::MAX as u64, alignment: ALIGNMENT },
+        limits: Limits {
+            max_allocation: isize::MAX as u64,
+            max_binding: isize::MAX as u64,
+            alignment: ALIGNMENT,
+        },
     }
 }
 

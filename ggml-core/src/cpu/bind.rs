@@ -1,7 +1,7 @@
 //! Where the tensors of a graph lie: from a plan and bindings to windows on memory.
 
-use super::memory::{HostMemory, MemorySet};
 use super::gate::Access;
+use super::memory::{HostMemory, MemorySet};
 use super::window::Window;
 use crate::backend::{Bindings, Buffer, Slice};
 use crate::error::{Error, Result};
@@ -34,7 +34,12 @@ impl<'a> Storage<'a> {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the arena is too small, cannot be written or is another backend's.
-    pub(super) fn new(graph: &'a Graph, plan: &'a Plan, leaves: &'a Bindings, arena: Buffer) -> Result<Storage<'a>> {
+    pub(super) fn new(
+        graph: &'a Graph,
+        plan: &'a Plan,
+        leaves: &'a Bindings,
+        arena: Buffer,
+    ) -> Result<Storage<'a>> {
         let memory = HostMemory::of(&arena)?;
         memory.check_writable()?;
         if memory.len() < plan.arena_bytes {
@@ -82,7 +87,9 @@ impl<'a> Storage<'a> {
         let root = self.graph.tensor(tensor.root);
         let none = || Error::argument("bindings", format!("'{}' has no storage", root.name));
         let slice = match root.source {
-            Source::Weight | Source::State => self.leaves.leaves.get(&tensor.root).cloned().ok_or_else(none)?,
+            Source::Weight | Source::State => {
+                self.leaves.leaves.get(&tensor.root).cloned().ok_or_else(none)?
+            }
             Source::Input | Source::Node { .. } => {
                 let place = self.plan.place(self.graph, id).ok_or_else(none)?;
                 Slice { buffer: self.arena.clone(), offset: place.offset }

@@ -64,7 +64,12 @@ fn avx2() -> bool {
 #[cfg(target_arch = "x86_64")]
 fn avx512() -> bool {
     use std::arch::is_x86_feature_detected as has;
-    avx2() && has!("avx512f") && has!("avx512bw") && has!("avx512dq") && has!("avx512vl") && has!("avx512vnni")
+    avx2()
+        && has!("avx512f")
+        && has!("avx512bw")
+        && has!("avx512dq")
+        && has!("avx512vl")
+        && has!("avx512vnni")
 }
 
 /// An instruction set that was found to be executable. That a value exists is the proof: the only way to one is
@@ -86,7 +91,11 @@ impl Detected {
             backend: super::NAME.into(),
             phase: Phase::OpenDevice,
             missing: Missing::Feature,
-            reason: format!("this machine cannot execute {}; the best that it can is {}", isa.name(), Isa::best().name()),
+            reason: format!(
+                "this machine cannot execute {}; the best that it can is {}",
+                isa.name(),
+                Isa::best().name()
+            ),
         })
     }
 

@@ -146,7 +146,9 @@ impl HostMemory {
         self.check(offset, out.len())?;
         let _held = Held::one(self, Access::Read, limit, Phase::Readback)?;
         // SAFETY: the range is within the memory, no writer is inside the gate, and `out` is a reference of its own.
-        unsafe { self.start().add(offset).copy_to_nonoverlapping(NonNull::from(&mut *out).cast(), out.len()) };
+        unsafe {
+            self.start().add(offset).copy_to_nonoverlapping(NonNull::from(&mut *out).cast(), out.len())
+        };
         Ok(())
     }
 
@@ -167,7 +169,12 @@ impl HostMemory {
     ///
     /// # Errors
     /// As [`HostMemory::read`] and [`HostMemory::write`]; [`Error::InvalidArgument`] for ranges that overlap.
-    pub(super) fn copy(from: (&Self, usize), to: (&Self, usize), bytes: usize, limit: Duration) -> Result<()> {
+    pub(super) fn copy(
+        from: (&Self, usize),
+        to: (&Self, usize),
+        bytes: usize,
+        limit: Duration,
+    ) -> Result<()> {
         from.0.check(from.1, bytes)?;
         to.0.check(to.1, bytes)?;
         to.0.check_writable()?;
@@ -183,7 +190,12 @@ impl HostMemory {
         let until = Instant::now() + limit;
         let mut held = Vec::new();
         for (memory, access) in wanted {
-            held.push(Held::one(memory, access, until.saturating_duration_since(Instant::now()), Phase::Upload)?);
+            held.push(Held::one(
+                memory,
+                access,
+                until.saturating_duration_since(Instant::now()),
+                Phase::Upload,
+            )?);
         }
         // SAFETY: both ranges are within their memories and do not overlap, and both gates are held.
         unsafe { from.0.start().add(from.1).copy_to_nonoverlapping(to.0.start().add(to.1), bytes) };
@@ -245,7 +257,12 @@ impl<'a> Held<'a> {
     ///
     /// # Errors
     /// [`Error::Timeout`] after `limit`.
-    pub(super) fn one(memory: &'a HostMemory, access: Access, limit: Duration, phase: Phase) -> Result<Held<'a>> {
+    pub(super) fn one(
+        memory: &'a HostMemory,
+        access: Access,
+        limit: Duration,
+        phase: Phase,
+    ) -> Result<Held<'a>> {
         if memory.gate.enter(access, Instant::now() + limit) {
             return Ok(Held { memory, access });
         }
@@ -269,7 +286,8 @@ pub(super) struct MemorySet {
 impl MemorySet {
     /// Adds a memory, or asks for more access to one that is there.
     pub(super) fn add(&mut self, buffer: &Buffer, access: Access) -> Result<()> {
-        let address = |b: &Buffer| HostMemory::of(b).map(|m| std::ptr::from_ref(m).addr()).unwrap_or_default();
+        let address =
+            |b: &Buffer| HostMemory::of(b).map(|m| std::ptr::from_ref(m).addr()).unwrap_or_default();
         HostMemory::of(buffer)?;
         match self.wanted.binary_search_by_key(&address(buffer), |(b, _)| address(b)) {
             Ok(i) => self.wanted[i].1 = self.wanted[i].1.max(access),

@@ -85,7 +85,8 @@ impl CpuProgram {
             None => allocate(&engine, plan.arena_bytes)?,
         };
         let mut storage = Storage::new(graph, plan, bindings, arena)?;
-        for id in graph.ids().filter(|&id| matches!(graph.tensor(id).source, Source::Weight | Source::State)) {
+        for id in graph.ids().filter(|&id| matches!(graph.tensor(id).source, Source::Weight | Source::State))
+        {
             storage.window(id, Access::Read)?;
         }
         let mut copies = Copies::default();
@@ -137,7 +138,12 @@ impl CpuProgram {
         };
         drop(held);
         if let Some(step) = last {
-            return Err(Error::Timeout { backend: NAME.into(), phase, node: Some(step.node.clone()), after: limit });
+            return Err(Error::Timeout {
+                backend: NAME.into(),
+                phase,
+                node: Some(step.node.clone()),
+                after: limit,
+            });
         }
         self.engine.stats.change(|s| s.submissions += 1);
         Ok(Timing { host: start.elapsed(), device: None })
@@ -179,11 +185,8 @@ fn step(
 ) -> Result<Option<Step>> {
     let tensor = graph.tensor(id);
     let Some(op) = tensor.op() else { return Ok(None) };
-    let kernel = op::plan(graph, id, plan.precision, engine.detected).map_err(|reason| Error::Unsupported {
-        backend: NAME.into(),
-        op: op.name(),
-        node: tensor.name.clone(),
-        reason,
+    let kernel = op::plan(graph, id, plan.precision, engine.detected).map_err(|reason| {
+        Error::Unsupported { backend: NAME.into(), op: op.name(), node: tensor.name.clone(), reason }
     })?;
     let Some(kernel) = kernel else { return Ok(None) };
     let out = storage.window(id, Access::Write)?;
@@ -224,8 +227,16 @@ impl Copies {
     }
 
     /// Allocates the memory, if any step needs it, and gives each operand its place.
-    fn place(&self, engine: &Engine, graph: &Graph, memories: &mut MemorySet, steps: &mut [Step]) -> Result<()> {
-        let bytes = |s: &Vec<(usize, TensorId, Window)>| s.iter().fold(0, |offset, (_, _, w)| Copies::after(offset, w));
+    fn place(
+        &self,
+        engine: &Engine,
+        graph: &Graph,
+        memories: &mut MemorySet,
+        steps: &mut [Step],
+    ) -> Result<()> {
+        let bytes = |s: &Vec<(usize, TensorId, Window)>| {
+            s.iter().fold(0, |offset, (_, _, w)| Copies::after(offset, w))
+        };
         let most = self.steps.iter().map(bytes).max().unwrap_or(0);
         if most == 0 {
             return Ok(());

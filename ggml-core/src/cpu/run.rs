@@ -35,7 +35,12 @@ pub(super) struct Run<'a> {
 
 impl<'a> Run<'a> {
     /// A run on `threads` threads of the pool that it is called in; `locals` is scratch memory for each of them.
-    pub(super) fn new(detected: Detected, threads: usize, locals: &'a [Mutex<Vec<Line>>], until: Instant) -> Run<'a> {
+    pub(super) fn new(
+        detected: Detected,
+        threads: usize,
+        locals: &'a [Mutex<Vec<Line>>],
+        until: Instant,
+    ) -> Run<'a> {
         Run { detected, threads, locals, until, expired: AtomicBool::new(false) }
     }
 

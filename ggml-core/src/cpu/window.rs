@@ -54,7 +54,9 @@ impl Window {
 
     /// Whether two windows are the same elements at the same addresses.
     pub(super) fn same(&self, other: &Window) -> bool {
-        let key = |w: &Window| (w.at, w.dtype, w.ne, std::array::from_fn(|d| if w.ne[d] == 1 { 0 } else { w.nb[d] }));
+        let key = |w: &Window| {
+            (w.at, w.dtype, w.ne, std::array::from_fn(|d| if w.ne[d] == 1 { 0 } else { w.nb[d] }))
+        };
         let (a, b): ((_, _, _, [usize; 4]), _) = (key(self), key(other));
         a == b
     }
@@ -110,7 +112,8 @@ impl Window {
 
     /// Asserts that elements (blocks of block types) are of type `T`.
     fn assert_type<T: Pod>(&self) {
-        let fits = size_of::<T>() == self.dtype.block_bytes() && self.at.addr().get().is_multiple_of(align_of::<T>());
+        let fits = size_of::<T>() == self.dtype.block_bytes()
+            && self.at.addr().get().is_multiple_of(align_of::<T>());
         assert!(fits, "a kernel takes its operand for another type");
     }
 
@@ -202,7 +205,13 @@ impl Output<'_> {
     /// Calls `f` for every tile of a grid, on several threads if that pays. `tile` are the extents of a tile, those at
     /// the borders are smaller; `ns` is an estimate of the time that all of it takes on one thread. Where the output
     /// has several indices for one address, there is one tile, and its rows are in the order of their indices.
-    pub(super) fn for_each_tile(&mut self, run: &Run<'_>, tile: [usize; 4], ns: usize, f: impl Fn(&mut Tile<'_>) + Sync) {
+    pub(super) fn for_each_tile(
+        &mut self,
+        run: &Run<'_>,
+        tile: [usize; 4],
+        ns: usize,
+        f: impl Fn(&mut Tile<'_>) + Sync,
+    ) {
         let ne = self.window.ne;
         let extents = if self.injective { std::array::from_fn(|d| tile[d].clamp(1, ne[d])) } else { ne };
         let grid: [usize; 4] = std::array::from_fn(|d| ne[d].div_ceil(extents[d]));
@@ -270,7 +279,8 @@ impl Tile<'_> {
     /// The address of the tile's part of a row.
     fn place<T: Pod>(&self, [i1, i2, i3]: [usize; 3]) -> usize {
         self.window.assert_type::<T>();
-        let mine = self.ranges[1].contains(&i1) && self.ranges[2].contains(&i2) && self.ranges[3].contains(&i3);
+        let mine =
+            self.ranges[1].contains(&i1) && self.ranges[2].contains(&i2) && self.ranges[3].contains(&i3);
         assert!(mine, "a kernel writes to another thread's tile");
         self.window.place([self.ranges[0].start, i1, i2, i3])
     }

@@ -4,8 +4,8 @@
 use super::Graph;
 use crate::error::Result;
 use crate::op::{
-    Activation, Binary, Cont, Cpy, FlashAttnExt, GetRows, Glu, MulMat, Op, Permute, Reshape, RmsNorm, Rope, Scale,
-    SetRows, SoftMax, Transpose, Unary, View,
+    Activation, Binary, Cont, Cpy, FlashAttnExt, GetRows, Glu, MulMat, Op, Permute, Reshape, RmsNorm, Rope,
+    Scale, SetRows, SoftMax, Transpose, Unary, View,
 };
 use crate::tensor::TensorId;
 

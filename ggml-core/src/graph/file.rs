@@ -92,9 +92,11 @@ impl GraphFile {
     /// Reads and checks a graph file.
     pub fn load(path: &Path) -> Result<GraphFile> {
         let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, &e))?;
-        let file: File = serde_json::from_str(&text).map_err(|e| Error::model(e.to_string()).with_path(path))?;
+        let file: File =
+            serde_json::from_str(&text).map_err(|e| Error::model(e.to_string()).with_path(path))?;
         if file.format != FORMAT || file.version != VERSION {
-            let what = format!("is '{}' version {}, not {FORMAT} version {VERSION}", file.format, file.version);
+            let what =
+                format!("is '{}' version {}, not {FORMAT} version {VERSION}", file.format, file.version);
             return Err(Error::model(what).with_path(path));
         }
         let blob = if file.tensors.iter().any(|t| t.data.is_some()) {
@@ -128,7 +130,13 @@ fn rebuild(file: &File, blob: &[u8]) -> Result<GraphFile> {
         };
         let t = out.graph.tensor(id);
         if t.ne != entry.ne || t.dtype != entry.dtype {
-            let what = format!("node '{}' is {}, the file says {} {:?}", t.name, t.describe(), entry.dtype, entry.ne);
+            let what = format!(
+                "node '{}' is {}, the file says {} {:?}",
+                t.name,
+                t.describe(),
+                entry.dtype,
+                entry.ne
+            );
             return Err(Error::model(what));
         }
         if let Some([offset, len]) = entry.data {
@@ -174,7 +182,9 @@ mod tests {
         let data = case.leaves().unwrap().into_iter().collect();
         GraphFile { graph: case.graph.clone().unwrap(), data }.save(&path).unwrap();
         let good = std::fs::read_to_string(&path).unwrap();
-        for (from, to) in [("diptych-graph", "x"), ("\"ADD\"", "\"SUB\""), ("\"src\"", "\"sources\""), ("4", "7")] {
+        for (from, to) in
+            [("diptych-graph", "x"), ("\"ADD\"", "\"SUB\""), ("\"src\"", "\"sources\""), ("4", "7")]
+        {
             std::fs::write(&path, good.replace(from, to)).unwrap();
             if good.contains(from) {
                 assert!(GraphFile::load(&path).is_err(), "{from} -> {to}");

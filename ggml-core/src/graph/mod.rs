@@ -82,14 +82,16 @@ impl Graph {
     /// Adds a weight, an input or a state tensor with contiguous storage of its own.
     pub fn leaf(&mut self, name: &str, dtype: DType, ne: [usize; 4], source: Source) -> Result<TensorId> {
         let describe = || format!("{name} {dtype} {ne:?}");
-        let invalid = |rule: &str| Error::InvalidGraph { op: "LEAF", operands: describe(), rule: rule.into() };
+        let invalid =
+            |rule: &str| Error::InvalidGraph { op: "LEAF", operands: describe(), rule: rule.into() };
         if matches!(source, Source::Node { .. }) {
             return Err(invalid("a leaf is a weight, an input or a state"));
         }
         if ne.contains(&0) {
             return Err(invalid("extents must not be 0"));
         }
-        let nb = contiguous_strides(dtype, ne).ok_or_else(|| invalid("rows must be whole blocks of a sane size"))?;
+        let nb = contiguous_strides(dtype, ne)
+            .ok_or_else(|| invalid("rows must be whole blocks of a sane size"))?;
         let id = TensorId(self.tensors.len() as u32);
         self.push(Tensor { name: name.into(), dtype, ne, nb, root: id, offset: 0, source })
     }
@@ -113,8 +115,9 @@ impl Graph {
         let (nb, root, offset) = match out.alias {
             Some(alias) => (alias.nb, operands[alias.src].root, operands[alias.src].offset + alias.offset),
             None => {
-                let nb = contiguous_strides(out.dtype, out.ne)
-                    .ok_or_else(|| invalid("the result would have rows of broken blocks or an absurd size".into()))?;
+                let nb = contiguous_strides(out.dtype, out.ne).ok_or_else(|| {
+                    invalid("the result would have rows of broken blocks or an absurd size".into())
+                })?;
                 (nb, id, 0)
             }
         };

@@ -51,8 +51,12 @@ impl Operation for FlashAttnExt {
             typed(mask, &[DType::F32, DType::F16], "mask")?;
             rule(mask.ne[0] == k.ne[1], || "mask needs a column for each position of k".into())?;
             rule(mask.ne[1] >= q.ne[1], || "mask needs a row for each token".into())?;
-            rule(mask.ne[2] > 0 && q.ne[2] % mask.ne[2] == 0, || "mask's third extent must divide the heads".into())?;
-            rule(mask.ne[3] > 0 && q.ne[3] % mask.ne[3] == 0, || "mask's batch must divide that of q".into())?;
+            rule(mask.ne[2] > 0 && q.ne[2] % mask.ne[2] == 0, || {
+                "mask's third extent must divide the heads".into()
+            })?;
+            rule(mask.ne[3] > 0 && q.ne[3] % mask.ne[3] == 0, || {
+                "mask's batch must divide that of q".into()
+            })?;
             rule(mask.rows_contiguous(), || "mask rows must be contiguous".into())?;
         } else {
             rule(self.max_bias == 0.0, || "max_bias needs a mask".into())?;
@@ -150,7 +154,8 @@ fn case(s: Shape, kv_type: DType, mask: Option<DType>, max_bias: f32, logit_soft
 
 /// Test cases: prefill and decode shapes, grouped heads, odd extents, both cache types, masks, ALiBi, soft-caps.
 pub fn cases() -> Vec<Case> {
-    let shape = |d, dv, tokens, kv, heads, heads_kv, batch| Shape { d, dv, tokens, kv, heads, heads_kv, batch };
+    let shape =
+        |d, dv, tokens, kv, heads, heads_kv, batch| Shape { d, dv, tokens, kv, heads, heads_kv, batch };
     let (f32, f16) = (DType::F32, DType::F16);
     vec![
         case(shape(64, 64, 1, 1, 1, 1, 1), f32, None, 0.0, 0.0),

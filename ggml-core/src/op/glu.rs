@@ -50,7 +50,8 @@ impl Operation for Glu {
         let n = out.ne[0];
         for i in indices(out.ne) {
             let [column, rest @ ..] = i;
-            let half = |second: bool| src[0].at([column + if second { n } else { 0 }, rest[0], rest[1], rest[2]]);
+            let half =
+                |second: bool| src[0].at([column + if second { n } else { 0 }, rest[0], rest[1], rest[2]]);
             let (gate, up) = match src.get(1) {
                 Some(up) => (src[0].at(i), up.at(i)),
                 None => (half(self.swapped), half(!self.swapped)),

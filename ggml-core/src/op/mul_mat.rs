@@ -8,7 +8,8 @@ use crate::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
 /// Types that `a` may have.
-pub const WEIGHT_TYPES: &[DType] = &[DType::F32, DType::F16, DType::BF16, DType::Q8_0, DType::Q4_0, DType::Q6_K];
+pub const WEIGHT_TYPES: &[DType] =
+    &[DType::F32, DType::F16, DType::BF16, DType::Q8_0, DType::Q4_0, DType::Q6_K];
 
 /// Matrix product.
 ///
@@ -31,7 +32,9 @@ impl Operation for MulMat {
         typed(b, &[DType::F32], "b")?;
         rule(a.ne[0] == b.ne[0], || "a and b must have rows of the same length".into())?;
         rule(a.ne[2] > 0 && b.ne[2] % a.ne[2] == 0, || "the third extent of a must divide that of b".into())?;
-        rule(a.ne[3] > 0 && b.ne[3] % a.ne[3] == 0, || "the fourth extent of a must divide that of b".into())?;
+        rule(a.ne[3] > 0 && b.ne[3] % a.ne[3] == 0, || {
+            "the fourth extent of a must divide that of b".into()
+        })?;
         rule(a.rows_contiguous() && b.rows_contiguous(), || "rows must be contiguous".into())?;
         Ok(Output::new(DType::F32, [a.ne[1], b.ne[1], b.ne[2], b.ne[3]]))
     }
@@ -85,12 +88,15 @@ pub fn cases() -> Vec<Case> {
             }));
         }
         for (a2, a3, b2, b3, n) in [(2, 1, 4, 3, 1), (3, 2, 3, 2, 9), (1, 1, 2, 2, 40)] {
-            cases.push(Case::new(format!("MUL_MAT({dtype}, a=[{a2}, {a3}], b=[{b2}, {b3}], n={n})"), |g, c| {
-                let k = block.max(64);
-                let a = c.leaf(g, "a", dtype, [k, 21, a2, a3], Fill::Uniform(-1.0, 1.0))?;
-                let b = c.leaf(g, "b", DType::F32, [k, n, b2, b3], Fill::Uniform(-1.0, 1.0))?;
-                g.mul_mat(a, b)
-            }));
+            cases.push(Case::new(
+                format!("MUL_MAT({dtype}, a=[{a2}, {a3}], b=[{b2}, {b3}], n={n})"),
+                |g, c| {
+                    let k = block.max(64);
+                    let a = c.leaf(g, "a", dtype, [k, 21, a2, a3], Fill::Uniform(-1.0, 1.0))?;
+                    let b = c.leaf(g, "b", DType::F32, [k, n, b2, b3], Fill::Uniform(-1.0, 1.0))?;
+                    g.mul_mat(a, b)
+                },
+            ));
         }
     }
     for n in [1, 11] {

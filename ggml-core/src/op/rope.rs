@@ -121,8 +121,12 @@ impl Operation for Rope {
             format!("n_dims = {} must be even, positive and no more than the row", self.n_dims)
         })?;
         let wanted = [x.ne[2], 1, 1, 1];
-        rule(positions.ne == wanted && positions.is_contiguous(), || "one position for each token is needed".into())?;
-        rule(self.freq_base > 0.0 && self.freq_scale > 0.0, || "freq_base and freq_scale must be positive".into())?;
+        rule(positions.ne == wanted && positions.is_contiguous(), || {
+            "one position for each token is needed".into()
+        })?;
+        rule(self.freq_base > 0.0 && self.freq_scale > 0.0, || {
+            "freq_base and freq_scale must be positive".into()
+        })?;
         rule(self.ext_factor == 0.0 || self.n_ctx_orig > 0, || "YaRN needs n_ctx_orig".into())?;
         if let Some(factors) = src.get(2) {
             typed(factors, &[DType::F32], "factors")?;
@@ -171,16 +175,26 @@ impl Operation for Rope {
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     let mut add = |name: &str, op: Rope, ne: [usize; 4], first: f32, factors: bool| {
-        cases.push(Case::new(format!("ROPE({name}, {:?}, {ne:?}, n_dims={})", op.mode, op.n_dims), |g, c| {
-            let x = c.leaf(g, "x", DType::F32, ne, Fill::Uniform(-1.0, 1.0))?;
-            let positions = (0..ne[2]).map(|t| first + 3.0 * t as f32).collect();
-            let positions = c.leaf(g, "positions", DType::I32, [ne[2], 1, 1, 1], Fill::Values(positions))?;
-            let factors = match factors {
-                true => Some(c.leaf(g, "factors", DType::F32, [op.n_dims / 2, 1, 1, 1], Fill::Uniform(1.0, 32.0))?),
-                false => None,
-            };
-            g.rope(op, x, positions, factors)
-        }));
+        cases.push(Case::new(
+            format!("ROPE({name}, {:?}, {ne:?}, n_dims={})", op.mode, op.n_dims),
+            |g, c| {
+                let x = c.leaf(g, "x", DType::F32, ne, Fill::Uniform(-1.0, 1.0))?;
+                let positions = (0..ne[2]).map(|t| first + 3.0 * t as f32).collect();
+                let positions =
+                    c.leaf(g, "positions", DType::I32, [ne[2], 1, 1, 1], Fill::Values(positions))?;
+                let factors = match factors {
+                    true => Some(c.leaf(
+                        g,
+                        "factors",
+                        DType::F32,
+                        [op.n_dims / 2, 1, 1, 1],
+                        Fill::Uniform(1.0, 32.0),
+                    )?),
+                    false => None,
+                };
+                g.rope(op, x, positions, factors)
+            },
+        ));
     };
     for mode in [RopeMode::Normal, RopeMode::Neox] {
         add("plain", Rope::plain(mode, 64, 10000.0), [64, 4, 5, 1], 0.0, false);
@@ -188,7 +202,8 @@ pub fn cases() -> Vec<Case> {
         add("partial", Rope::plain(mode, 48, 10000.0), [80, 2, 3, 1], 7.0, false);
         add("factors", Rope::plain(mode, 32, 500000.0), [32, 4, 9, 1], 50.0, true);
         add("far", Rope::plain(mode, 64, 10000.0), [64, 2, 4, 1], 131000.0, false);
-        let yarn = Rope { n_ctx_orig: 4096, freq_scale: 0.25, ext_factor: 1.0, ..Rope::plain(mode, 64, 10000.0) };
+        let yarn =
+            Rope { n_ctx_orig: 4096, freq_scale: 0.25, ext_factor: 1.0, ..Rope::plain(mode, 64, 10000.0) };
         add("yarn", yarn, [64, 2, 6, 1], 9000.0, false);
         let linear = Rope { freq_scale: 0.5, attn_factor: 1.25, ..Rope::plain(mode, 64, 10000.0) };
         add("linear", linear, [64, 2, 6, 1], 11.0, false);

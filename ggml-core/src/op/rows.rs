@@ -116,12 +116,15 @@ pub fn cases() -> Vec<Case> {
     for dtype in WEIGHT_TYPES.iter().copied().chain([DType::I32]) {
         let n = if dtype.block() > 1 { 3 * dtype.block() } else { 77 };
         for (rows, ids, b2, b3) in [(1, 1, 1, 1), (40, 9, 1, 1), (11, 300, 2, 3)] {
-            cases.push(Case::new(format!("GET_ROWS({dtype}, rows={rows}, ids={ids}, [{b2}, {b3}])"), |g, c| {
-                let fill = if dtype == DType::I32 { Fill::Ids(1000) } else { Fill::Uniform(-1.0, 1.0) };
-                let a = c.leaf(g, "a", dtype, [n, rows, b2, b3], fill)?;
-                let ids = c.leaf(g, "ids", DType::I32, [ids, b2, b3, 1], Fill::Ids(rows))?;
-                g.get_rows(a, ids)
-            }));
+            cases.push(Case::new(
+                format!("GET_ROWS({dtype}, rows={rows}, ids={ids}, [{b2}, {b3}])"),
+                |g, c| {
+                    let fill = if dtype == DType::I32 { Fill::Ids(1000) } else { Fill::Uniform(-1.0, 1.0) };
+                    let a = c.leaf(g, "a", dtype, [n, rows, b2, b3], fill)?;
+                    let ids = c.leaf(g, "ids", DType::I32, [ids, b2, b3, 1], Fill::Ids(rows))?;
+                    g.get_rows(a, ids)
+                },
+            ));
         }
     }
     cases.push(Case::new("GET_ROWS(indices outside)", |g, c| {
@@ -132,12 +135,16 @@ pub fn cases() -> Vec<Case> {
     }));
     for dtype in [DType::F32, DType::F16] {
         for (n, rows, ids, b2) in [(64, 32, 1, 1), (65, 100, 17, 1), (33, 50, 50, 3)] {
-            cases.push(Case::new(format!("SET_ROWS({dtype}, n={n}, rows={rows}, ids={ids}, b2={b2})"), |g, c| {
-                let dst = c.leaf(g, "dst", dtype, [n, rows, b2, 1], Fill::Uniform(-1.0, 1.0))?;
-                let values = c.leaf(g, "values", DType::F32, [n, ids, b2, 1], Fill::Uniform(-1.0, 1.0))?;
-                let ids = c.leaf(g, "ids", DType::I32, [ids, 1, 1, 1], Fill::Distinct(rows))?;
-                g.set_rows(dst, values, ids)
-            }));
+            cases.push(Case::new(
+                format!("SET_ROWS({dtype}, n={n}, rows={rows}, ids={ids}, b2={b2})"),
+                |g, c| {
+                    let dst = c.leaf(g, "dst", dtype, [n, rows, b2, 1], Fill::Uniform(-1.0, 1.0))?;
+                    let values =
+                        c.leaf(g, "values", DType::F32, [n, ids, b2, 1], Fill::Uniform(-1.0, 1.0))?;
+                    let ids = c.leaf(g, "ids", DType::I32, [ids, 1, 1, 1], Fill::Distinct(rows))?;
+                    g.set_rows(dst, values, ids)
+                },
+            ));
         }
         cases.push(Case::new(format!("SET_ROWS({dtype}, indices outside, strided destination)"), |g, c| {
             let whole = c.leaf(g, "whole", dtype, [96, 8, 1, 1], Fill::Uniform(-1.0, 1.0))?;

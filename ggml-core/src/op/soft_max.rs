@@ -35,7 +35,10 @@ impl Operation for SoftMax {
         if let Some(mask) = src.get(1) {
             typed(mask, &[DType::F32, DType::F16], "mask")?;
             rule(mask.ne[0] == x.ne[0] && mask.ne[1] >= x.ne[1], || "mask must cover the rows of x".into())?;
-            let fits = mask.ne[2] > 0 && mask.ne[3] > 0 && x.ne[2].is_multiple_of(mask.ne[2]) && x.ne[3].is_multiple_of(mask.ne[3]);
+            let fits = mask.ne[2] > 0
+                && mask.ne[3] > 0
+                && x.ne[2].is_multiple_of(mask.ne[2])
+                && x.ne[3].is_multiple_of(mask.ne[3]);
             rule(fits, || "the outer extents of mask must divide those of x".into())?;
             rule(mask.rows_contiguous(), || "mask rows must be contiguous".into())?;
         } else {
@@ -55,7 +58,9 @@ impl Operation for SoftMax {
                     row.iter_mut().for_each(|v| *v *= f64::from(self.scale));
                     if let Some(mask) = mask {
                         let bias = mask.row([r, h % mask.ne[2], b % mask.ne[3]]);
-                        row.iter_mut().zip(&bias).for_each(|(v, m)| *v += if *m == 0.0 { 0.0 } else { slope * m });
+                        row.iter_mut()
+                            .zip(&bias)
+                            .for_each(|(v, m)| *v += if *m == 0.0 { 0.0 } else { slope * m });
                     }
                     let max = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
                     let sum: f64 = row.iter().map(|v| (v - max).exp()).sum();
@@ -90,7 +95,13 @@ pub fn cases() -> Vec<Case> {
         }
     }
     cases.push(Case::new("SOFT_MAX(large scores, everything masked in one row)", |g, c| {
-        let x = c.leaf(g, "x", DType::F32, [4, 2, 1, 1], Fill::Values(vec![1e4, -1e4, 9e3, 1e4, 1.0, 2.0, 3.0, 4.0]))?;
+        let x = c.leaf(
+            g,
+            "x",
+            DType::F32,
+            [4, 2, 1, 1],
+            Fill::Values(vec![1e4, -1e4, 9e3, 1e4, 1.0, 2.0, 3.0, 4.0]),
+        )?;
         let mask = [vec![0.0; 4], vec![f32::NEG_INFINITY; 4]].concat();
         let mask = c.leaf(g, "mask", DType::F32, [4, 2, 1, 1], Fill::Values(mask))?;
         g.soft_max(SoftMax { scale: 1.0, max_bias: 0.0 }, x, Some(mask))

@@ -32,36 +32,39 @@ impl Activation {
     pub(crate) fn apply(self, x: f64) -> f64 {
         match self {
             Activation::Silu => x / (1.0 + (-x).exp()),
+            // (1 + tanh u) / 2 is 1 / (1 + exp(-2 u)), without the cancellation.
             Activation::Gelu => {
-                0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x)).tanh())
+                let u = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
+                x / (1.0 + (-2.0 * u).exp())
             }
-            Activation::GeluErf => 0.5 * x * (1.0 + erf(x * std::f64::consts::FRAC_1_SQRT_2)),
+            // 1 + erf(y) is erfc(-y), likewise.
+            Activation::GeluErf => 0.5 * x * erfc(-x * std::f64::consts::FRAC_1_SQRT_2),
             Activation::GeluQuick => x / (1.0 + (-1.702 * x).exp()),
             Activation::Relu => x.max(0.0),
         }
     }
 }
 
-/// The error function in f64: its Maclaurin series below 3, the continued fraction of erfc above (Abramowitz and
-/// Stegun 7.1.5 and 7.1.14).
-fn erf(x: f64) -> f64 {
+/// The complementary error function in f64, with a small relative error also where it is tiny: from the Maclaurin series
+/// of erf below 2, the continued fraction of erfc above (Abramowitz and Stegun 7.1.5 and 7.1.14).
+fn erfc(x: f64) -> f64 {
     let a = x.abs();
-    let value = if a < 3.0 {
+    let tail = if a < 2.0 {
         let (mut term, mut sum) = (a, a);
         for n in 1..200 {
-            term *= -a * a / n as f64;
-            let add = term / (2 * n + 1) as f64;
+            term *= -a * a / f64::from(n);
+            let add = term / f64::from(2 * n + 1);
             sum += add;
             if add.abs() < 1e-18 {
                 break;
             }
         }
-        sum * 2.0 / std::f64::consts::PI.sqrt()
+        1.0 - sum * 2.0 / std::f64::consts::PI.sqrt()
     } else {
-        let fraction = (1..60).rev().fold(a, |f, n| a + n as f64 / 2.0 / f);
-        1.0 - (-a * a).exp() / (fraction * std::f64::consts::PI.sqrt())
+        let fraction = (1..150).rev().fold(a, |f, n| a + f64::from(n) / 2.0 / f);
+        (-a * a).exp() / (fraction * std::f64::consts::PI.sqrt())
     };
-    value.copysign(x)
+    if x < 0.0 { 2.0 - tail } else { tail }
 }
 
 /// An activation applied to every element of an F32 tensor.
@@ -166,12 +169,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn erf_agrees_with_tables() {
-        // Abramowitz and Stegun, table 7.1.
-        for (x, want) in [(0.0, 0.0), (0.5, 0.5204998778), (1.0, 0.8427007929), (2.0, 0.9953222650)] {
-            assert!((erf(x) - want).abs() < 1e-10 && (erf(-x) + want).abs() < 1e-10);
+    fn erfc_agrees_with_tables() {
+        // Abramowitz and Stegun, table 7.1, and the values of 5 and 10 to ten digits.
+        for (x, erf) in [(0.0, 0.0), (0.5, 0.5204998778), (1.0, 0.8427007929), (2.0, 0.9953222650)] {
+            assert!((1.0 - erfc(x) - erf).abs() < 1e-10 && (erfc(-x) - 1.0 - erf).abs() < 1e-10);
         }
-        assert!((erf(3.5) - 0.999999256901628).abs() < 1e-14);
-        assert_eq!(erf(10.0), 1.0);
+        for (x, want) in [(5.0, 1.537459794e-12), (10.0, 2.088487584e-45)] {
+            assert!((erfc(x) / want - 1.0).abs() < 1e-9, "{x}: {:e}", erfc(x));
+        }
+        assert!((erfc(1.9999999) / erfc(2.0000001) - 1.0).abs() < 1e-6, "both branches meet");
+    }
+
+    #[test]
+    fn activations_keep_small_results() {
+        // gelu(-8) by erfc(8 / sqrt 2) = 1.244192114854e-15.
+        let got = Activation::GeluErf.apply(-8.0);
+        assert!((got / (-4.0 * 1.244192114854e-15) - 1.0).abs() < 1e-9, "{got:e}");
+        assert_eq!(Activation::Gelu.apply(-1e4), -0.0);
+        assert_eq!(Activation::Gelu.apply(50.0), 50.0);
     }
 }

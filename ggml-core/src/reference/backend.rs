@@ -2,8 +2,8 @@
 
 use super::{Operand, OperandMut};
 use crate::backend::{
-    Backend, Bindings, Buffer, DeviceInfo, DeviceMemory, Limits, PrepareOptions, Program, Slice, Stats, Support, Timing,
-    Usage,
+    Backend, Bindings, Buffer, DeviceInfo, DeviceMemory, Limits, PrepareOptions, Program, Slice, Stats,
+    Support, Timing, Usage,
 };
 use crate::dtype::DType;
 use crate::error::{Error, Phase, Result};
@@ -85,7 +85,11 @@ impl ReferenceBackend {
             memory: None,
             features: vec![("accumulation".into(), "f64".into())],
             overrides: Vec::new(),
-            limits: Limits { max_allocation: isize::MAX as u64, max_binding: isize::MAX as u64, alignment: 64 },
+            limits: Limits {
+                max_allocation: isize::MAX as u64,
+                max_binding: isize::MAX as u64,
+                alignment: 64,
+            },
         };
         ReferenceBackend { device, deadlines, stats: Arc::default() }
     }
@@ -178,9 +182,10 @@ impl Backend for ReferenceBackend {
             }
             let place = match t.source {
                 Source::Weight | Source::State => {
-                    let slice = bindings.leaves.get(&id).ok_or_else(|| {
-                        Error::argument("bindings", format!("'{}' has no storage", t.name))
-                    })?;
+                    let slice = bindings
+                        .leaves
+                        .get(&id)
+                        .ok_or_else(|| Error::argument("bindings", format!("'{}' has no storage", t.name)))?;
                     slice.buffer.check_range(slice.offset, t.span_bytes())?;
                     Memory::of(&slice.buffer)?;
                     Storage::Bound(slice.clone())
@@ -229,7 +234,9 @@ impl ReferenceProgram {
         let root = self.graph.tensor(self.graph.tensor(id).root);
         match self.storage.get(&self.graph.tensor(id).root) {
             Some(Storage::Own(bytes)) => Ok(bytes.clone()),
-            Some(Storage::Bound(slice)) => Ok(Memory::of(&slice.buffer)?.read(slice.offset, root.span_bytes())),
+            Some(Storage::Bound(slice)) => {
+                Ok(Memory::of(&slice.buffer)?.read(slice.offset, root.span_bytes()))
+            }
             None => Err(Error::argument("tensor", format!("'{}' has no storage", root.name))),
         }
     }
@@ -304,7 +311,10 @@ impl Program for ReferenceProgram {
 
     fn run_step(&mut self, step: usize) -> Result<Timing> {
         let start = Instant::now();
-        let id = *self.steps.get(step).ok_or_else(|| Error::argument("step", format!("{step} is not in the plan")))?;
+        let id = *self
+            .steps
+            .get(step)
+            .ok_or_else(|| Error::argument("step", format!("{step} is not in the plan")))?;
         self.compute(id)?;
         Ok(Timing { host: start.elapsed(), device: None })
     }
@@ -328,7 +338,10 @@ mod tests {
         let buffer = backend.allocate(24, Usage::Weights).unwrap();
         backend.upload(&buffer, 0, bytemuck::cast_slice(&[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0])).unwrap();
         let mut bindings = Bindings::default();
-        assert!(backend.prepare(&g, &plan, &bindings, PrepareOptions::default()).is_err(), "a weight without storage");
+        assert!(
+            backend.prepare(&g, &plan, &bindings, PrepareOptions::default()).is_err(),
+            "a weight without storage"
+        );
         bindings.leaves.insert(a, Slice { buffer, offset: 0 });
         let mut program = backend.prepare(&g, &plan, &bindings, PrepareOptions::default()).unwrap();
         program.write(b, bytemuck::cast_slice(&[1.0f32, 10.0, 0.5, -1.0])).unwrap();

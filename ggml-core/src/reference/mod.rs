@@ -31,7 +31,11 @@ impl<'a> Operand<'a> {
     }
 
     fn place(&self, [i0, i1, i2, i3]: [usize; 4]) -> usize {
-        self.offset + i0 / self.dtype.block() * self.nb[0] + i1 * self.nb[1] + i2 * self.nb[2] + i3 * self.nb[3]
+        self.offset
+            + i0 / self.dtype.block() * self.nb[0]
+            + i1 * self.nb[1]
+            + i2 * self.nb[2]
+            + i3 * self.nb[3]
     }
 
     /// The element at an index.

@@ -114,12 +114,23 @@ void main() {
 
     for (uint first_key = 0; first_key < p.kv_0; first_key += BC) {
         // The mask of this step; minus infinity for positions beyond the end.
+        const uint first = first_key + part * WQ * 4;
         vec4 bias[WQ];
-        [[unroll]] for (uint w = 0; w < WQ; w++) {
-            [[unroll]] for (uint j = 0; j < 4; j++) {
-                const uint key = first_key + (part * WQ + w) * 4 + j;
-                bias[w][j] = key < p.kv_0 ? mask_at(row_mask + min(key, last_key)) * slope : MINUS_INFINITY;
+        if (p.mask_type == 1) {
+            [[unroll]] for (uint j = 0; j < WQ * 4; j++) {
+                bias[j / 4][j % 4] = mask[row_mask + min(first + j, last_key)];
             }
+        } else if (p.mask_type == 2) {
+            [[unroll]] for (uint j = 0; j < WQ * 4; j++) {
+                bias[j / 4][j % 4] = float(mask16[row_mask + min(first + j, last_key)]);
+            }
+        } else {
+            [[unroll]] for (uint w = 0; w < WQ; w++) {
+                bias[w] = vec4(0.0);
+            }
+        }
+        [[unroll]] for (uint j = 0; j < WQ * 4; j++) {
+            bias[j / 4][j % 4] = first + j <= last_key ? bias[j / 4][j % 4] * slope : MINUS_INFINITY;
         }
         if (p.mask_type != 0) {
             float most = bias[0].x;
@@ -144,12 +155,14 @@ void main() {
         }
         for (uint quad0 = 0; quad0 * 4 < p.d_0; quad0 += DQ) {
             barrier();
-            for (uint i = lane; i < BR * DQ; i += WG) {
+            [[unroll]] for (uint n = 0; n < BR * DQ / WG; n++) {
+                const uint i = lane + n * WG;
                 const uint r = i / DQ;
                 const uint c = i % DQ;
                 stage[r * STRIDE + c] = load_q(base_q + min(token0 + r, last_token) * p.nbq_0, quad0 + c);
             }
-            for (uint i = lane; i < BC * DQ; i += WG) {
+            [[unroll]] for (uint n = 0; n < BC * DQ / WG; n++) {
+                const uint i = lane + n * WG;
                 const uint r = i / DQ;
                 const uint c = i % DQ;
                 stage[(BR + r) * STRIDE + c] = load_k(base_k + min(first_key + r, last_key) * p.nbk_0, quad0 + c);
@@ -178,11 +191,7 @@ void main() {
 
         float most = LOWEST;
         [[unroll]] for (uint w = 0; w < WQ; w++) {
-            vec4 s = weights[row * W_STRIDE + part * WQ + w];
-            [[unroll]] for (uint j = 0; j < 4; j++) {
-                s[j] = score(s[j]);
-            }
-            bias[w] += s;
+            bias[w] += scores_of(weights[row * W_STRIDE + part * WQ + w]);
             most = max(max(most, max(bias[w].x, bias[w].y)), max(bias[w].z, bias[w].w));
         }
         row_parts[lane] = most;
@@ -214,7 +223,8 @@ void main() {
             if (position0 > 0) {
                 barrier();
             }
-            for (uint i = lane; i < VK * V_STRIDE; i += WG) {
+            [[unroll]] for (uint n = 0; n < VK * V_STRIDE / WG; n++) {
+                const uint i = lane + n * WG;
                 const uint position = i / V_STRIDE;
                 const uint c = i % V_STRIDE;
                 const uint key = min(first_key + position0 + position, last_key);

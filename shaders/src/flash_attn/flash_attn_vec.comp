@@ -7,10 +7,10 @@
 //   (F32: 128) bytes without gaps, for KEYS keys at a time; a piece of q comes from shared memory once for KEYS keys.
 //   The four partial products of a score meet in shared memory.
 //   Soft-max: each invocation has KEYS / 4 positions of every head; online normaliser, maximum over the work-group.
-//   Values: an invocation owns eight columns and every n-th position, work-groups' neighbours read neighbouring pieces;
-//   four positions are under way at a time. Sums over positions stay in registers until the end.
+//   Values: an invocation owns eight columns and every n-th position, neighbours read neighbouring pieces; UNROLL
+//   positions are under way at a time. Sums over positions stay in registers until the end.
 //
-// Specialisation: work-group size (a multiple of 16, at least dv / 8), HEADS, KEYS (4).
+// Specialisation: work-group size (a multiple of 16, at least dv / 8), HEADS, KEYS (4, or 1 or 2 for short code), UNROLL.
 // Variants: type of k and v. d and dv are multiples of 8 and d no more than 256, offsets and strides of q, k and v
 // multiples of 4.
 // Shared memory: HEADS * (20 * work-group + 1088) bytes for KEYS = 4: at 256 x 4 24.3 KiB.
@@ -19,12 +19,14 @@
 
 layout(constant_id = 1) const uint HEADS = 1;
 layout(constant_id = 2) const uint KEYS = 4;
+layout(constant_id = 3) const uint UNROLL = 4;
 
 #include "flash_attn.glsl"
 
 const uint WG = gl_WorkGroupSize.x;
 const uint BC = WG / 4 * KEYS;
-const uint POSITIONS = KEYS / 4;
+// Positions of an invocation in the soft-max.
+const uint POSITIONS = (KEYS + 3) / 4;
 
 // q, scaled by nothing: HEADS rows of up to 64 quads.
 shared vec4 shared_q[HEADS * 64];
@@ -155,12 +157,12 @@ void main() {
             const uint position = lane + j * WG;
             const uint key = first_key + position;
             [[unroll]] for (uint h = 0; h < HEADS; h++) {
-                const uint at = (h * BC + position) * 4;
-                float s = score((partial[at] + partial[at + 1]) + (partial[at + 2] + partial[at + 3]));
+                const uint at = (h * BC + min(position, BC - 1)) * 4;
+                float s = score_of((partial[at] + partial[at + 1]) + (partial[at + 2] + partial[at + 3]));
                 if (p.mask_type != 0) {
                     s += slope[h] * mask_at(mask_row(token, head[h], batch) + min(key, p.kv_0 - 1));
                 }
-                s = key < p.kv_0 ? s : MINUS_INFINITY;
+                s = key < p.kv_0 && position < BC ? s : MINUS_INFINITY;
                 scores[j * HEADS + h] = s;
                 step_largest[h] = max(step_largest[h], s);
             }
@@ -176,22 +178,24 @@ void main() {
             [[unroll]] for (uint j = 0; j < POSITIONS; j++) {
                 const float w = exp(scores[j * HEADS + h] - now);
                 sum[h] += w;
-                weights[(lane + j * WG) * HEADS + h] = w;
+                if (lane + j * WG < BC) {
+                    weights[(lane + j * WG) * HEADS + h] = w;
+                }
             }
         }
         barrier();
 
         if (stripe < stripes) {
             const uint end = min(BC, p.kv_0 - first_key);
-            for (uint position = stripe; position < end; position += 4 * stripes) {
-                vec4 lo[4], hi[4];
-                [[unroll]] for (uint j = 0; j < 4; j++) {
+            for (uint position = stripe; position < end; position += UNROLL * stripes) {
+                vec4 lo[UNROLL], hi[UNROLL];
+                [[unroll]] for (uint j = 0; j < UNROLL; j++) {
                     const uint key = first_key + min(position + j * stripes, end - 1);
                     const uint at = (base_v + key * p.nbv_0) / 4 + 2 * piece_v;
                     lo[j] = load_v(at);
                     hi[j] = load_v(at + 1);
                 }
-                [[unroll]] for (uint j = 0; j < 4; j++) {
+                [[unroll]] for (uint j = 0; j < UNROLL; j++) {
                     const uint at = min(position + j * stripes, end - 1) * HEADS;
                     const bool valid = position + j * stripes < end;
                     [[unroll]] for (uint h = 0; h < HEADS; h++) {

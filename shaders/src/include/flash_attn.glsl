@@ -56,8 +56,18 @@ float mask_at(uint i) {
     return p.mask_type == 0 ? 0.0 : p.mask_type == 1 ? mask[i] : float(mask16[i]);
 }
 
-// The score of a product of q and k, without the mask.
-float score(float product) {
+// Scores of products of q and k, without the mask.
+vec4 scores_of(vec4 products) {
+    vec4 s = products * p.scale;
+    if (p.logit_softcap != 0.0) {
+        [[unroll]] for (uint i = 0; i < 4; i++) {
+            s[i] = p.logit_softcap * safe_tanh(s[i] / p.logit_softcap);
+        }
+    }
+    return s;
+}
+
+float score_of(float product) {
     const float s = product * p.scale;
     return p.logit_softcap == 0.0 ? s : p.logit_softcap * safe_tanh(s / p.logit_softcap);
 }

@@ -17,8 +17,8 @@
 // The grid's x covers the columns: work-groups that run together share the rows of a, the larger operand, in the
 // second-level cache. y covers rows, z batches.
 //
-// Specialisation: work-group size ((BM / TM) * (BN / TN)), BM, BN, BK (a multiple of 8 that divides 32), TM, TN,
-// UNROLL (steps of the inner loop that are written out), ALIGNED (strides and offsets allow 16-byte loads).
+// Specialisation: work-group size ((BM / TM) * (BN / TN)), BM, BN, BK (a multiple of 8 that divides 32; the work-group
+// divides BM * BK / 8 and BN * BK / 4), TM, TN, UNROLL (steps of the inner loop that are written out), ALIGNED (strides and offsets allow 16-byte loads).
 // Variants: type of a; tile32 or tile16, whether tiles are F32 or F16.
 // Shared memory: (BM + BN) * (BK + 2) floats, F16: (BM + BN) * (BK + 4) halves.
 
@@ -62,57 +62,58 @@ shared LDS_VEC tile_b[BN * STRIDE];
 #define PUT(tile, at, v) tile[at] = (v).xy, tile[(at) + 1] = (v).zw
 #endif
 
-// The weights of row `row` from k on; zeros beyond the end.
-void load_a(uint base_a, uint row0, uint k0) {
-    const uint PIECES = BK / 8;
-    for (uint i = gl_LocalInvocationIndex; i < BM * PIECES; i += WG) {
-        const uint r = i / PIECES;
-        const uint piece = k0 / 8 + i % PIECES;
-        const uint row = base_a + (min(row0 + r, p.m - 1) - p.first_row) * p.nb0_0;
-        Piece w;
-        w.lo = vec4(0.0);
-        w.hi = vec4(0.0);
-        if (8 * piece + 8 <= p.k) {
-            w = load_piece(row, piece);
-            w.lo = (w.lo + PIECE_OFFSET) * w.scale;
-            w.hi = (w.hi + PIECE_OFFSET) * w.scale;
-        }
-#if A_BLOCK == 1
-        else {
-            [[unroll]] for (uint j = 0; j < 4; j++) {
-                const uint k = 8 * piece + j;
-                w.lo[j] = k < p.k ? load_one(row, min(k, p.k - 1)) : 0.0;
-                w.hi[j] = k + 4 < p.k ? load_one(row, min(k + 4, p.k - 1)) : 0.0;
-            }
-        }
-#endif
-        const uint at = r * STRIDE;
-        PUT(tile_a, at + (run_0(piece) - k0) / VEC, w.lo);
-        PUT(tile_a, at + (run_1(piece) - k0) / VEC, w.hi);
-    }
-}
+// What an invocation carries from global to shared memory in a step.
+const uint PIECES = BK / 8;
+const uint QUADS = BK / 4;
+const uint LOADS_A = BM * PIECES / WG;
+const uint LOADS_B = BN * QUADS / WG;
 
-void load_b(uint base_b, uint column0, uint k0) {
-    const uint QUADS = BK / 4;
-    for (uint i = gl_LocalInvocationIndex; i < BN * QUADS; i += WG) {
-        const uint c = i / QUADS;
-        const uint q = i % QUADS;
-        const uint k = k0 + 4 * q;
-        const uint at = base_b + min(column0 + c, p.n - 1) * p.nb1_0 + k;
-        vec4 v = vec4(0.0);
-        if (k + 4 <= p.k) {
-            v = load_b(at);
-        }
+// Loads the tiles that begin at k0. All loads are issued before the first value is needed. `whole`: nothing lies beyond
+// the end of the rows; what does is zero.
+void load_tiles(uint base_a, uint base_b, uint row0, uint column0, uint k0, bool whole) {
+    Piece w[LOADS_A];
+    vec4 v[LOADS_B];
+    [[unroll]] for (uint j = 0; j < LOADS_A; j++) {
+        const uint i = gl_LocalInvocationIndex + j * WG;
+        const uint piece = k0 / 8 + i % PIECES;
+        const uint row = base_a + (min(row0 + i / PIECES, p.m - 1) - p.first_row) * p.nb0_0;
+        if (whole || 8 * piece + 8 <= p.k) {
+            w[j] = load_piece(row, piece);
+        } else {
+            w[j].lo = vec4(0.0);
+            w[j].hi = vec4(0.0);
 #if A_BLOCK == 1
-        else {
-            [[unroll]] for (uint j = 0; j < 3; j++) {
-                if (k + j < p.k) {
-                    v[j] = b[at + j];
-                }
+            w[j].scale = 1.0;
+            [[unroll]] for (uint l = 0; l < 4; l++) {
+                const uint k = 8 * piece + l;
+                w[j].lo[l] = k < p.k ? load_one(row, min(k, p.k - 1)) : 0.0;
+                w[j].hi[l] = k + 4 < p.k ? load_one(row, min(k + 4, p.k - 1)) : 0.0;
+            }
+#endif
+        }
+    }
+    [[unroll]] for (uint j = 0; j < LOADS_B; j++) {
+        const uint i = gl_LocalInvocationIndex + j * WG;
+        const uint k = k0 + 4 * (i % QUADS);
+        const uint at = base_b + min(column0 + i / QUADS, p.n - 1) * p.nb1_0 + k;
+        if (whole || k + 4 <= p.k) {
+            v[j] = load_b(at);
+        } else {
+            [[unroll]] for (uint l = 0; l < 4; l++) {
+                v[j][l] = k + l < p.k ? b[at + l] : 0.0;
             }
         }
-#endif
-        PUT(tile_b, c * STRIDE + 4 / VEC * q, v);
+    }
+    [[unroll]] for (uint j = 0; j < LOADS_A; j++) {
+        const uint i = gl_LocalInvocationIndex + j * WG;
+        const uint piece = k0 / 8 + i % PIECES;
+        const uint at = i / PIECES * STRIDE;
+        PUT(tile_a, at + (run_0(piece) - k0) / VEC, (w[j].lo + PIECE_OFFSET) * w[j].scale);
+        PUT(tile_a, at + (run_1(piece) - k0) / VEC, (w[j].hi + PIECE_OFFSET) * w[j].scale);
+    }
+    [[unroll]] for (uint j = 0; j < LOADS_B; j++) {
+        const uint i = gl_LocalInvocationIndex + j * WG;
+        PUT(tile_b, i / QUADS * STRIDE + i % QUADS * (4 / VEC), v[j]);
     }
 }
 
@@ -132,8 +133,12 @@ void main() {
     }
     for (uint k0 = 0; k0 < p.k; k0 += BK) {
         barrier();
-        load_a(base_a, row0, k0);
-        load_b(base_b, column0, k0);
+        // Rows of blocks of 32 are whole numbers of steps.
+        if (A_BLOCK > 1 || k0 + BK <= p.k) {
+            load_tiles(base_a, base_b, row0, column0, k0, true);
+        } else {
+            load_tiles(base_a, base_b, row0, column0, k0, false);
+        }
         barrier();
 #ifdef TILE_F16
         f16vec2 chains[TM * TN];

@@ -17,7 +17,11 @@ pub(in crate::cpu) const ROWS: usize = 4;
 
 /// Products of four rows with one, the weights widened in registers. For mat-vec, which memory bounds.
 #[inline(always)]
-pub(in crate::cpu) fn dot_rows<S: Simd, W: Weight>(s: S, rows: [&[W::Block]; ROWS], x: &[f32]) -> [f32; ROWS] {
+pub(in crate::cpu) fn dot_rows<S: Simd, W: Weight>(
+    s: S,
+    rows: [&[W::Block]; ROWS],
+    x: &[f32],
+) -> [f32; ROWS] {
     let rows = rows.map(W::split);
     let x_rest = x.as_chunks::<32>().1;
     let mut total = [0.0; ROWS];
@@ -64,7 +68,12 @@ const fn units<W: Weight>() -> usize {
 
 /// Widens segment `segment` of a row; `out` has the segment's length.
 #[inline(always)]
-pub(in crate::cpu) fn widen_segment<S: Simd, W: Weight>(s: S, row: &[W::Block], segment: usize, out: &mut [f32]) {
+pub(in crate::cpu) fn widen_segment<S: Simd, W: Weight>(
+    s: S,
+    row: &[W::Block],
+    segment: usize,
+    out: &mut [f32],
+) {
     let (all, rest) = W::split(row);
     widen_units::<S, W>(s, all.get(segment * units::<W>()..).unwrap_or_default(), rest, out);
 }
@@ -74,7 +83,11 @@ pub(in crate::cpu) fn widen_segment<S: Simd, W: Weight>(s: S, row: &[W::Block], 
 /// Every vector of a row is used `C` times and every vector of a column four times; the accumulators stay in
 /// registers (12 of 16 for `C` = 3, 24 of 32 for `C` = 6).
 #[inline(always)]
-pub(in crate::cpu) fn tile<S: Simd, const C: usize>(s: S, a: [&[f32]; ROWS], b: [&[f32]; C]) -> [[f32; ROWS]; C] {
+pub(in crate::cpu) fn tile<S: Simd, const C: usize>(
+    s: S,
+    a: [&[f32]; ROWS],
+    b: [&[f32]; C],
+) -> [[f32; ROWS]; C] {
     let n = b[0].len();
     // Checked once, so that the loop needs no checks.
     assert!(a.iter().all(|r| r.len() == n) && b.iter().all(|c| c.len() == n), "rows of different lengths");

@@ -6,6 +6,11 @@
 //! A new type of weights is a [`Weight`] here and an entry in [`with_weight`]; with that it has every operation. An
 //! [`int8::Quant`] and an entry in [`int8::with_quant`] give it integer products.
 
+#![allow(
+    clippy::needless_range_loop,
+    reason = "register tiles: rows and columns are indices of several arrays"
+)]
+
 use super::simd::Simd;
 use crate::dtype::DType;
 use bytemuck::{Pod, Zeroable};
@@ -267,7 +272,10 @@ fn group_q4<S: Simd>(s: S, block: &BlockQ4, scale: S::F, _: usize, out: &mut [S:
 fn group_q6<S: Simd>(s: S, block: &BlockQ6, scale: S::F, group: usize, out: &mut [S::F; MAX_PARTS]) {
     let group = block.group(group);
     let numbers = group.numbers();
-    let scales = [s.mul(scale, s.splat(f32::from(group.scales[0]))), s.mul(scale, s.splat(f32::from(group.scales[1])))];
+    let scales = [
+        s.mul(scale, s.splat(f32::from(group.scales[0]))),
+        s.mul(scale, s.splat(f32::from(group.scales[1]))),
+    ];
     for part in 0..32 / S::LANES {
         let first = part * S::LANES;
         out[part] = s.mul(s.load_i8(&numbers[first..]), scales[first / 16]);

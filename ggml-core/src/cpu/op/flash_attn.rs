@@ -128,7 +128,8 @@ impl Job for Attention<'_, '_> {
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
         let batch = self.tile.range(3).start;
-        let mut queries = [Query { head: 0, token: 0, slope: 0.0, most: f32::NEG_INFINITY, sum: 0.0 }; QUERIES];
+        let mut queries =
+            [Query { head: 0, token: 0, slope: 0.0, most: f32::NEG_INFINITY, sum: 0.0 }; QUERIES];
         let mut count = 0;
         let bias = f64::from(self.kernel.op.max_bias);
         for ([head, token, _], query) in self.tile.rows().zip(&mut queries) {
@@ -175,7 +176,9 @@ impl Attention<'_, '_> {
         widen(s, self.kernel.half, &v, [head_kv, batch], positions, values, dv);
         let op = &self.kernel.op;
         tiles(s, n, queries.len(), Scores { keys, d, q, queries, batch, op, masked: mask.is_some(), scores });
-        for ((query, scores), sums) in queries.iter_mut().zip(scores.iter_mut()).zip(sums.chunks_exact_mut(dv)) {
+        for ((query, scores), sums) in
+            queries.iter_mut().zip(scores.iter_mut()).zip(sums.chunks_exact_mut(dv))
+        {
             soft_max(s, query, scores, sums);
         }
         let mut j = 0;
@@ -287,7 +290,8 @@ fn score<S: Simd>(s: S, op: &FlashAttnExt, masked: bool, products: &[f32], score
 #[inline(always)]
 fn soft_max<S: Simd>(s: S, query: &mut Query, scores: &mut [f32; POSITIONS], sums: &mut [f32]) {
     let least = s.splat(f32::NEG_INFINITY);
-    let most = s.greatest(fold!(s, scores, f32::NEG_INFINITY, least, |most, x| s.max(x, most))).max(query.most);
+    let most =
+        s.greatest(fold!(s, scores, f32::NEG_INFINITY, least, |most, x| s.max(x, most))).max(query.most);
     if most == f32::NEG_INFINITY {
         scores.fill(0.0);
         return;
@@ -325,6 +329,10 @@ fn weigh<S: Simd, const R: usize>(
         for r in 0..R {
             acc[r] = [s.load(&sums[r * dv + at..]), s.load(&sums[r * dv + second..])];
         }
+        #[allow(
+            clippy::needless_range_loop,
+            reason = "`j` is an index of values and of every query's weights"
+        )]
         for j in 0..n {
             // SAFETY: `j < n` and a vector at `at` or `second` ends within `dv`, so within `n * dv`.
             let (a, b) = unsafe { (s.load_at(values, j * dv + at), s.load_at(values, j * dv + second)) };

@@ -42,10 +42,16 @@ impl Kernel for GluKernel {
                 match (gate, up) {
                     (Some(gate), Some(up)) => {
                         row.copy_from_slice(&gate[from..end]);
-                        dispatch(run.detected(), Apply { activation, row, other: &up[from..end], gate_in_row: true });
+                        dispatch(
+                            run.detected(),
+                            Apply { activation, row, other: &up[from..end], gate_in_row: true },
+                        );
                     }
                     (None, Some(up)) => {
-                        dispatch(run.detected(), Apply { activation, row, other: &up[from..end], gate_in_row: true });
+                        dispatch(
+                            run.detected(),
+                            Apply { activation, row, other: &up[from..end], gate_in_row: true },
+                        );
                     }
                     (Some(gate), None) => {
                         let other = &gate[from..end];

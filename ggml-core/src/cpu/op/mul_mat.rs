@@ -30,11 +30,11 @@ use std::marker::PhantomData;
 /// Rows of weights that are widened together: 128 KiB in F32, for a second-level cache.
 const PANEL_ROWS: usize = 32;
 
-/// The same for no more than [`FEW`] columns, which are read again for each panel: 16 KiB, for a first-level cache.
+/// The same for at most [`FEW`] columns, which are read again for each panel: 16 KiB, for a first-level cache.
 const SMALL_PANEL_ROWS: usize = 4;
 
-/// Columns from which on rearranging weights for 8-bit products is worth it.
-const FEW: usize = 6;
+/// Columns for which small panels are better.
+const FEW: usize = 8;
 
 /// Bytes of weights that a thread takes at a time for one column.
 const PIECE: usize = 64 << 10;
@@ -60,7 +60,11 @@ enum Way {
 
 impl MulMatKernel {
     /// For operands `a` and `b`.
-    pub(super) fn new(src: &[&Tensor], precision: Precision, detected: Detected) -> Result<MulMatKernel, String> {
+    pub(super) fn new(
+        src: &[&Tensor],
+        precision: Precision,
+        detected: Detected,
+    ) -> Result<MulMatKernel, String> {
         let (a, b) = (src[0], src[1]);
         if !has_weight(a.dtype) {
             return Err(format!("no product of {} weights", a.dtype));
@@ -73,7 +77,7 @@ impl MulMatKernel {
         let way = match shape {
             None if n == 1 => Way::DotRows,
             None => Way::Panel,
-            Some(Some(shape)) if n >= FEW => Way::BlockPanel(shape),
+            Some(Some(shape)) if n >= shape.from => Way::BlockPanel(shape),
             Some(_) => Way::DotBlocks,
         };
         Ok(MulMatKernel { dtype: a.dtype, k: a.ne[0], columns: b.rows(), way })
@@ -199,7 +203,15 @@ impl ForQuant for Product<'_, '_> {
             run.local(|local| {
                 let (numbers, local) = bytemuck::cast_slice_mut::<Line, u8>(local).split_at_mut(numbers);
                 let scales = bytemuck::cast_slice_mut(&mut local[..scales]);
-                let panel = BlockPanel::<Q, _> { a: &a, tile, shape, numbers, scales, column: &column, q: PhantomData };
+                let panel = BlockPanel::<Q, _> {
+                    a: &a,
+                    tile,
+                    shape,
+                    numbers,
+                    scales,
+                    column: &column,
+                    q: PhantomData,
+                };
                 dispatch(run.detected(), panel);
             });
         });
@@ -297,7 +309,12 @@ impl<W: Weight> Job for Panel<'_, '_, W> {
                     }
                     let (panel, b) = (&*self.panel, self.b);
                     let at = [first, columns.start, b2, b3];
-                    tiles(s, count, columns.len(), Segment { panel, b, start, len, at, tile: &mut *self.tile });
+                    tiles(
+                        s,
+                        count,
+                        columns.len(),
+                        Segment { panel, b, start, len, at, tile: &mut *self.tile },
+                    );
                 }
             }
         }

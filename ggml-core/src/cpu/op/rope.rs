@@ -41,7 +41,10 @@ impl Kernel for RopeKernel {
             if let Some(x) = &x {
                 tile.rows().for_each(|i| tile.row::<f32>(i).copy_from_slice(x.row(i)));
             }
-            dispatch(run.detected(), Rotate { kernel: self, positions: positions.row([0, 0, 0]), factors, tile });
+            dispatch(
+                run.detected(),
+                Rotate { kernel: self, positions: positions.row([0, 0, 0]), factors, tile },
+            );
         });
     }
 }

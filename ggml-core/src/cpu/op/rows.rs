@@ -60,7 +60,13 @@ impl ForWeight for Pick<'_, '_> {
 }
 
 /// Writes each row of the result, as 32-bit numbers, with `f` from the row of `a` that is picked; a thread has some rows.
-fn pick<T: Pod>(run: &Run<'_>, a: &Input<'_>, ids: &Input<'_>, mut out: Output<'_>, f: impl Fn(&[T], &mut [u32]) + Sync) {
+fn pick<T: Pod>(
+    run: &Run<'_>,
+    a: &Input<'_>,
+    ids: &Input<'_>,
+    mut out: Output<'_>,
+    f: impl Fn(&[T], &mut [u32]) + Sync,
+) {
     let ne = out.ne();
     let ns = ne.iter().product::<usize>() / 2;
     let rows = (4096 / ne[0]).max(1);

@@ -81,7 +81,14 @@ const CHUNK: usize = 256;
 
 /// `scale * x + slope * mask`; a mask of 0 adds 0 whatever the slope.
 #[inline(always)]
-fn scaled_and_biased<S: Simd>(s: S, row: &mut [f32], scale: S::F, slope: f32, mask: &Input<'_>, at: [usize; 3]) {
+fn scaled_and_biased<S: Simd>(
+    s: S,
+    row: &mut [f32],
+    scale: S::F,
+    slope: f32,
+    mask: &Input<'_>,
+    at: [usize; 3],
+) {
     let slope = s.splat(slope);
     let mut wide = [0.0; CHUNK];
     for (i, row) in row.chunks_mut(CHUNK).enumerate() {

@@ -64,8 +64,12 @@ impl Job for Apply<'_> {
             // One loop for each function: the choice is made outside of it.
             Function::Activation(Activation::Silu) => map!(s, self.1, |x| activate(s, Activation::Silu, x)),
             Function::Activation(Activation::Gelu) => map!(s, self.1, |x| activate(s, Activation::Gelu, x)),
-            Function::Activation(Activation::GeluErf) => map!(s, self.1, |x| activate(s, Activation::GeluErf, x)),
-            Function::Activation(Activation::GeluQuick) => map!(s, self.1, |x| activate(s, Activation::GeluQuick, x)),
+            Function::Activation(Activation::GeluErf) => {
+                map!(s, self.1, |x| activate(s, Activation::GeluErf, x))
+            }
+            Function::Activation(Activation::GeluQuick) => {
+                map!(s, self.1, |x| activate(s, Activation::GeluQuick, x))
+            }
             Function::Activation(Activation::Relu) => map!(s, self.1, |x| activate(s, Activation::Relu, x)),
         }
     }

@@ -102,7 +102,8 @@ impl Simd for Avx2 {
         if let Some(to) = x.first_chunk_mut::<8>() {
             avx2!({
                 let wide = _mm256_cvtps_epi32(v);
-                let pairs = _mm_packs_epi32(_mm256_castsi256_si128(wide), _mm256_extracti128_si256::<1>(wide));
+                let pairs =
+                    _mm_packs_epi32(_mm256_castsi256_si128(wide), _mm256_extracti128_si256::<1>(wide));
                 _mm_storel_epi64(to.as_mut_ptr().cast(), _mm_packs_epi16(pairs, pairs));
             });
         }

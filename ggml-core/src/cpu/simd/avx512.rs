@@ -68,7 +68,10 @@ impl Simd for Avx512 {
     #[inline(always)]
     fn store_f16(self, x: &mut [u16], v: __m512) {
         if let Some(to) = x.first_chunk_mut::<16>() {
-            avx512!(_mm256_storeu_si256(to.as_mut_ptr().cast(), _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v)));
+            avx512!(_mm256_storeu_si256(
+                to.as_mut_ptr().cast(),
+                _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v)
+            ));
         }
     }
 

@@ -8,7 +8,7 @@ use std::arch::x86_64::*;
 impl IntDot for Avx2 {
     #[inline(always)]
     fn panel_shape<Q: Quant>(self) -> Option<PanelShape> {
-        Some(SHAPE)
+        Some(shape::<Q>())
     }
 
     #[inline(always)]
@@ -32,7 +32,10 @@ impl IntDot for Avx2 {
 
 /// Two vectors of rows and four columns: eight accumulators of 16 registers, and eight totals that are needed once for
 /// 16 multiplications.
-pub(super) const SHAPE: PanelShape = PanelShape { rows: 16, columns: 4, wide: true };
+pub(super) const fn shape<Q: Quant>() -> PanelShape {
+    let from = if matches!(Q::FORM, Form::Six) { 4 } else { 10 };
+    PanelShape { rows: 16, columns: 4, wide: true, from }
+}
 
 /// 32 bytes.
 #[inline]
@@ -85,7 +88,10 @@ pub(super) fn inner_scales<Q: Quant>(block: &Q, g: usize) -> __m256i {
 pub(super) fn sum8(v: [__m256i; 8]) -> __m256i {
     let low = _mm256_hadd_epi32(_mm256_hadd_epi32(v[0], v[1]), _mm256_hadd_epi32(v[2], v[3]));
     let high = _mm256_hadd_epi32(_mm256_hadd_epi32(v[4], v[5]), _mm256_hadd_epi32(v[6], v[7]));
-    _mm256_add_epi32(_mm256_permute2x128_si256::<0x20>(low, high), _mm256_permute2x128_si256::<0x31>(low, high))
+    _mm256_add_epi32(
+        _mm256_permute2x128_si256::<0x20>(low, high),
+        _mm256_permute2x128_si256::<0x31>(low, high),
+    )
 }
 
 /// The scales of eight blocks.
@@ -158,7 +164,16 @@ pub(super) fn transpose8(r: [__m256i; 8]) -> [__m256i; 8] {
     let ((f0, f1), (f2, f3)) = (quad(c0, d0), quad(c1, d1));
     let low = |a, b| _mm256_permute2x128_si256::<0x20>(a, b);
     let high = |a, b| _mm256_permute2x128_si256::<0x31>(a, b);
-    [low(e0, f0), low(e1, f1), low(e2, f2), low(e3, f3), high(e0, f0), high(e1, f1), high(e2, f2), high(e3, f3)]
+    [
+        low(e0, f0),
+        low(e1, f1),
+        low(e2, f2),
+        low(e3, f3),
+        high(e0, f0),
+        high(e1, f1),
+        high(e2, f2),
+        high(e3, f3),
+    ]
 }
 
 /// A panel of 16 rows in 16 bits: for each group and each of its 16 pairs of numbers two vectors, the pair of rows 0
@@ -179,7 +194,8 @@ pub(super) fn pack<Q: Quant>(rows: &[&[Q]], values: &mut [u8], scales: &mut [f32
                     if Q::FORM == Form::Six { _mm256_mullo_epi16(x, scale) } else { x }
                 };
                 first[r] = widen(_mm256_castsi256_si128(x), _mm256_permute2x128_si256::<0x00>(scale, scale));
-                second[r] = widen(_mm256_extracti128_si256::<1>(x), _mm256_permute2x128_si256::<0x11>(scale, scale));
+                second[r] =
+                    widen(_mm256_extracti128_si256::<1>(x), _mm256_permute2x128_si256::<0x11>(scale, scale));
             }
             let pairs = transpose8(first).into_iter().chain(transpose8(second));
             for (to, v) in group.chunks_exact_mut(2).zip(pairs) {
@@ -228,7 +244,8 @@ fn panel<const C: usize>(values: &[u8], scales: &[f32], x: [Column<'_>; C], out:
             let scale = unsafe { _mm256_loadu_ps(scale.as_ptr()) };
             for c in 0..C {
                 let scale = _mm256_mul_ps(scale, _mm256_set1_ps(x_scale[c][b]));
-                total[c][half] = _mm256_add_ps(total[c][half], _mm256_mul_ps(scale, _mm256_cvtepi32_ps(sum[c][half])));
+                total[c][half] =
+                    _mm256_add_ps(total[c][half], _mm256_mul_ps(scale, _mm256_cvtepi32_ps(sum[c][half])));
             }
         }
     }

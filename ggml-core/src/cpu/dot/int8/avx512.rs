@@ -10,7 +10,10 @@ impl IntDot for Avx512 {
     /// Weights of more than 8 bits, scales within the block included, go the way of AVX2.
     #[inline(always)]
     fn panel_shape<Q: Quant>(self) -> Option<PanelShape> {
-        Some(if Q::FORM == Form::Six { avx2::SHAPE } else { PanelShape { rows: 32, columns: 6, wide: false } })
+        Some(match Q::FORM {
+            Form::Six => avx2::shape::<Q>(),
+            _ => PanelShape { rows: 32, columns: 6, wide: false, from: 4 },
+        })
     }
 
     #[inline(always)]
@@ -22,7 +25,9 @@ impl IntDot for Avx512 {
     #[inline(always)]
     fn pack<Q: Quant>(self, rows: &[&[Q]], values: &mut [u8], scales: &mut [f32]) {
         // SAFETY: as above.
-        unsafe { if Q::FORM == Form::Six { avx2::pack(rows, values, scales) } else { pack(rows, values, scales) } }
+        unsafe {
+            if Q::FORM == Form::Six { avx2::pack(rows, values, scales) } else { pack(rows, values, scales) }
+        }
     }
 
     #[inline(always)]
@@ -106,7 +111,13 @@ fn pack<Q: Quant>(rows: &[&[Q]], values: &mut [u8], scales: &mut [f32]) {
 
 /// A panel with `C` columns: four activations, repeated in all lanes, times the fours of 32 rows.
 #[target_feature(enable = "avx2,fma,avx512f,avx512vnni")]
-fn panel<const C: usize>(values: &[u8], scales: &[f32], x: [Column<'_>; C], bias: i32, out: &mut [f32; MAX_TILE]) {
+fn panel<const C: usize>(
+    values: &[u8],
+    scales: &[f32],
+    x: [Column<'_>; C],
+    bias: i32,
+    out: &mut [f32; MAX_TILE],
+) {
     let n = x[0].q.len();
     let fours: [&[[u8; 32]]; C] = x.map(|x| bytemuck::cast_slice(&x.q[..n]));
     let x_scale = x.map(|x| &x.scale[..n]);
@@ -135,7 +146,8 @@ fn panel<const C: usize>(values: &[u8], scales: &[f32], x: [Column<'_>; C], bias
             let scale = unsafe { _mm512_loadu_ps(scale.as_ptr()) };
             for c in 0..C {
                 let scale = _mm512_mul_ps(scale, _mm512_set1_ps(x_scale[c][b]));
-                total[c][half] = _mm512_add_ps(total[c][half], _mm512_mul_ps(scale, _mm512_cvtepi32_ps(sum[c][half])));
+                total[c][half] =
+                    _mm512_add_ps(total[c][half], _mm512_mul_ps(scale, _mm512_cvtepi32_ps(sum[c][half])));
             }
         }
     }

@@ -44,6 +44,7 @@ pub(in crate::cpu) enum Form {
 /// A block of quantised weights.
 pub(in crate::cpu) trait Quant: Pod + Send + Sync {
     /// Form of its groups.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "for integer kernels of x86-64"))]
     const FORM: Form;
     /// Groups of 32 in a block.
     const GROUPS: usize = 1;
@@ -139,6 +140,8 @@ pub(in crate::cpu) struct PanelShape {
     pub(in crate::cpu) columns: usize,
     /// Whether numbers take 16 bits, those of the activations too, and not 8.
     pub(in crate::cpu) wide: bool,
+    /// Number of columns from which on rearranging is worth it (measured).
+    pub(in crate::cpu) from: usize,
 }
 
 /// Most rows that a panel has on any instruction set.
@@ -177,7 +180,8 @@ pub(in crate::cpu) trait IntDot: Copy + Send + Sync + 'static {
 
     /// Products of a panel with at most as many columns as its shape says: `out[column * rows + row]`.
     #[inline(always)]
-    fn panel<Q: Quant>(self, _values: &[u8], _scales: &[f32], _x: &[Column<'_>], _out: &mut [f32; MAX_TILE]) {}
+    fn panel<Q: Quant>(self, _values: &[u8], _scales: &[f32], _x: &[Column<'_>], _out: &mut [f32; MAX_TILE]) {
+    }
 }
 
 impl IntDot for crate::cpu::simd::scalar::Scalar {}
