@@ -8,7 +8,7 @@
 # it. Exit status: 0 nothing is missing (any more), 1 something is, 2 wrong use.
 set -euo pipefail
 
-readonly RUST_MINIMUM=1.88
+readonly RUST_MINIMUM=1.89
 # Older releases of Mesa's software driver (lavapipe) lack features that the Vulkan tests execute.
 readonly MESA_MINIMUM=25.0
 readonly BACKPORTS_SUITE=bookworm-backports

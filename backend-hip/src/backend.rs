@@ -90,7 +90,7 @@ impl HipBackend {
         &self.profile
     }
 
-    pub(crate) fn name(&self) -> &str {
+    pub(crate) fn backend_name(&self) -> &str {
         &self.info.backend
     }
 
@@ -167,7 +167,7 @@ impl Backend for HipBackend {
     }
 
     fn allocate(&self, bytes: usize, usage: Usage) -> Result<Buffer> {
-        let _span = phase::enter(Phase::Allocate, self.name());
+        let _span = phase::enter(Phase::Allocate, self.backend_name());
         self.allocate_memory(bytes, usage)
     }
 
@@ -177,19 +177,19 @@ impl Backend for HipBackend {
     }
 
     fn upload(&self, buffer: &Buffer, offset: usize, data: &[u8]) -> Result<()> {
-        let _span = phase::enter(Phase::Upload, self.name());
+        let _span = phase::enter(Phase::Upload, self.backend_name());
         buffer.check_range(offset, data.len())?;
         self.shared.upload(Phase::Upload, Memory::of(buffer, &self.shared)?, offset, data)
     }
 
     fn download(&self, buffer: &Buffer, offset: usize, out: &mut [u8]) -> Result<()> {
-        let _span = phase::enter(Phase::Readback, self.name());
+        let _span = phase::enter(Phase::Readback, self.backend_name());
         buffer.check_range(offset, out.len())?;
         self.shared.download(Phase::Readback, Memory::of(buffer, &self.shared)?, offset, out)
     }
 
     fn copy(&self, from: &Slice, to: &Slice, bytes: usize) -> Result<()> {
-        let _span = phase::enter(Phase::Upload, self.name());
+        let _span = phase::enter(Phase::Upload, self.backend_name());
         from.buffer.check_range(from.offset, bytes)?;
         to.buffer.check_range(to.offset, bytes)?;
         let (source, target) =
@@ -212,7 +212,7 @@ impl Backend for HipBackend {
         bindings: &Bindings,
         _options: PrepareOptions,
     ) -> Result<Box<dyn Program>> {
-        let _span = phase::enter(Phase::Prepare, self.name());
+        let _span = phase::enter(Phase::Prepare, self.backend_name());
         self.shared.thread.monitor().check(Phase::Prepare)?;
         let prepared = prepare::prepare(self, graph, plan, bindings)?;
         let shared_arena = bindings.compute.is_some();

@@ -67,12 +67,15 @@ pub(crate) struct Kernel {
     pub(crate) info: Option<KernelInfo>,
 }
 
+/// What reading a stem's code object gave: the object, none embedded, or why it cannot be used.
+type Reading = Result<Option<Arc<CodeObject>>, String>;
+
 /// The kernels of one device.
 pub(crate) struct Kernels {
     set: Arc<dyn KernelSet>,
     /// The embedded target that fits the device.
     target: Option<&'static str>,
-    read: Mutex<HashMap<&'static str, Result<Option<Arc<CodeObject>>, String>>>,
+    read: Mutex<HashMap<&'static str, Reading>>,
 }
 
 impl std::fmt::Debug for Kernels {

@@ -110,7 +110,7 @@ fn plan_steps(backend: &HipBackend, graph: &Graph, plan: &Plan) -> Result<Vec<Ve
 fn unsupported(backend: &HipBackend, graph: &Graph, node: TensorId, reason: String) -> Error {
     let tensor = graph.tensor(node);
     Error::Unsupported {
-        backend: backend.name().into(),
+        backend: backend.backend_name().into(),
         op: tensor.op().map_or("LEAF", |o| o.name()),
         node: tensor.name.clone(),
         reason,

@@ -290,7 +290,7 @@ impl Run {
             let launched = session.launch(&self.launches.ready[i]);
             launched.map_err(|e| e.with_node(&self.launches.names[self.launches.step[i]]))?;
             let last = i + 1 == self.range.end;
-            if !last && (i + 1 - self.range.start) % self.every != 0 {
+            if !last && !(i + 1 - self.range.start).is_multiple_of(self.every) {
                 continue;
             }
             if marks.len() == self.events.marks.len() {

@@ -104,8 +104,8 @@ pub struct FlashVec {
 pub struct FlashTile {
     /// Invocations.
     pub workgroup: u32,
-    /// Tokens of a work-group for value rows of up to 128 elements, and for longer ones.
-    pub br: [u32; 2],
+    /// Tokens of a work-group.
+    pub br: u32,
     /// Positions of a step.
     pub bc: u32,
     /// Invocations along the positions.
@@ -161,7 +161,7 @@ const GCN: Tuning = Tuning {
     f16_tiles: GCN_F16_TILES,
     enough_groups: 128,
     flash_vec: FlashVec { workgroup: 256, heads: 4, keys: 4, unroll: 4 },
-    flash_tile: FlashTile { workgroup: 128, br: [32, 16], bc: 32, sc: 16 },
+    flash_tile: FlashTile { workgroup: 256, br: 32, bc: 64, sc: 16 },
 };
 
 const RDNA: Tuning = Tuning {
@@ -188,7 +188,7 @@ const CPU: Tuning = Tuning {
     f16_tiles: &[],
     enough_groups: 4,
     flash_vec: FlashVec { workgroup: 64, heads: 2, keys: 1, unroll: 1 },
-    flash_tile: FlashTile { workgroup: 64, br: [16, 16], bc: 16, sc: 8 },
+    flash_tile: FlashTile { workgroup: 64, br: 16, bc: 16, sc: 8 },
     ..GCN
 };
 
@@ -229,14 +229,12 @@ mod tests {
             }
             assert!(t.f16_tiles.iter().all(|tile| tile.bk == 32), "{class}: Q4_0 takes steps of 32");
             let f = t.flash_tile;
-            for br in f.br {
-                let (rows, per_row) = (f.workgroup / f.sc, f.workgroup / br);
-                assert!(br % rows == 0 && f.workgroup % br == 0 && f.bc % f.sc == 0, "{class} {f:?}");
-                assert!(f.bc % (4 * per_row) == 0 && f.bc % 8 == 0, "{class} {f:?}");
-                // Eight quads of queries, of keys, and eight positions of values at a time.
-                assert!(br * 8 % f.workgroup == 0 && f.bc * 8 % f.workgroup == 0, "{class} {f:?}");
-                assert!(8 * f.sc % f.workgroup == 0, "{class} {f:?}");
-            }
+            let (rows, per_row) = (f.workgroup / f.sc, f.workgroup / f.br);
+            assert!(f.br % rows == 0 && f.workgroup % f.br == 0 && f.bc % f.sc == 0, "{class} {f:?}");
+            assert!(f.bc % (4 * per_row) == 0 && f.bc % 16 == 0, "{class} {f:?}");
+            // Eight quads of queries and of keys at a time, and eight or sixteen positions of values.
+            assert!(f.br * 8 % f.workgroup == 0 && f.bc * 8 % f.workgroup == 0, "{class} {f:?}");
+            assert!(16 * f.sc % f.workgroup == 0, "{class} {f:?}");
         }
     }
 }

@@ -10,8 +10,6 @@ use ggml_core::kernel::FlashAttnParams;
 const VEC_TOKENS: u32 = 4;
 /// Longest rows of k and v in the kernel for few tokens.
 const VEC_ROW: u32 = 256;
-/// Positions of v that are staged at a time in the kernel for many tokens.
-const TILE_POSITIONS: u32 = 8;
 /// Longest rows of v in the kernel for many tokens.
 const TILE_ROW: u32 = 512;
 
@@ -22,11 +20,20 @@ fn vec_spec(profile: &Profile, variant: &'static str, heads: u32) -> PipelineSpe
 
 fn tile_spec(profile: &Profile, variant: &'static str, dv: u32, aligned: bool) -> PipelineSpec {
     let t = profile.tuning.flash_tile;
-    let br = if dv <= 128 { t.br[0] } else { t.br[1] };
     // Powers of two, so that models share pipelines.
     let quads = dv.div_ceil(4 * t.sc).next_power_of_two();
-    let constants = [t.workgroup, br, t.bc, t.sc, quads, TILE_POSITIONS, aligned as u32];
+    // Positions of v that are staged at a time: no more than the stage of queries and keys holds in the usual cases.
+    let positions = if quads <= 2 { 16 } else { 8 };
+    let constants = [t.workgroup, t.br, t.bc, t.sc, quads, positions, aligned as u32];
     pipeline("flash_attn_tile", variant, &constants)
+}
+
+/// Query heads of a work-group in the kernel for few tokens. More of them read keys and values fewer times, but a device
+/// with idle compute units is faster with more work-groups. `sets`: heads of keys, times tokens, times batches.
+fn shared_heads(profile: &Profile, per_kv: u32, sets: u64) -> u32 {
+    let most = per_kv.min(profile.tuning.flash_vec.heads);
+    let enough = u64::from(profile.tuning.enough_groups) / 2;
+    (1..=most).rev().find(|&shared| sets * u64::from(per_kv.div_ceil(shared)) >= enough).unwrap_or(1)
 }
 
 fn multiples(unit: u32, values: &[u32]) -> bool {
@@ -55,7 +62,7 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     let quads = [p.nbq, p.nbk, p.nbv].iter().all(|nb| multiples(4, nb)) && multiples(4, &p.off[..3]);
     let few = tokens <= VEC_TOKENS && d <= VEC_ROW && dv <= VEC_ROW && multiples(8, &p.d) && quads;
     let per_kv = heads / heads_kv;
-    let shared = per_kv.min(c.profile.tuning.flash_vec.heads);
+    let shared = shared_heads(c.profile, per_kv, u64::from(heads_kv) * u64::from(tokens) * u64::from(batch));
     let spec = vec_spec(c.profile, variant, shared);
     if few && spec.specialization[0] >= dv / 8 {
         let groups = heads_kv * per_kv.div_ceil(shared);

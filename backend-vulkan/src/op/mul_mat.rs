@@ -134,8 +134,8 @@ fn product(c: &Context<'_>, p: MulMatParams) -> Result<Dispatch, Refusal> {
         let columns = COLUMNS.iter().position(|&columns| columns >= p.n).unwrap_or(COLUMNS.len() - 1);
         let spec = vec_spec(c.profile, dtype, columns, aligned).ok_or_else(none)?;
         let groups = rows.div_ceil(spec.specialization[1].into());
-        // More groups of rows than one dimension of a grid has are folded into the second.
-        let x = groups.min(c.profile.caps.max_workgroups[0].max(1).into());
+        // The shader folds groups of rows into the second dimension of the grid after as many.
+        let x = groups.min(65535);
         return Ok(dispatch(spec, [], &p, checked([x, groups.div_ceil(x), batch])?));
     }
     let (tiles, f16) = tiles(c.profile, c.precision, dtype);

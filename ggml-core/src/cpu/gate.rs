@@ -26,6 +26,8 @@ pub(super) struct Gate {
 struct Inside {
     readers: usize,
     writer: bool,
+    /// Those who wait. Waking costs a system call, which an ordinary run would make for each of its memories.
+    waiting: usize,
 }
 
 impl Inside {
@@ -44,7 +46,9 @@ impl Gate {
             if wait == Duration::ZERO {
                 return false;
             }
+            inside.waiting += 1;
             inside = self.left.wait_timeout(inside, wait).unwrap_or_else(PoisonError::into_inner).0;
+            inside.waiting -= 1;
         }
         match access {
             Access::Read => inside.readers += 1,
@@ -60,8 +64,9 @@ impl Gate {
             Access::Read => inside.readers = inside.readers.saturating_sub(1),
             Access::Write => inside.writer = false,
         }
-        drop(inside);
-        self.left.notify_all();
+        if inside.waiting > 0 {
+            self.left.notify_all();
+        }
     }
 
     /// The counters; nothing that holds this lock can panic, so they are never left half changed.

@@ -18,7 +18,8 @@
 // second-level cache. y covers rows, z batches.
 //
 // Specialisation: work-group size ((BM / TM) * (BN / TN)), BM, BN, BK (a multiple of 8 that divides 32; the work-group
-// divides BM * BK / 8 and BN * BK / 4), TM, TN, UNROLL (steps of the inner loop that are written out), ALIGNED (strides and offsets allow 16-byte loads).
+// divides BM * BK / 8 and BN * BK / 4), TM, TN, UNROLL (steps of the inner loop that are written out), ALIGNED (strides
+// and offsets allow 16-byte loads).
 // Variants: type of a; tile32 or tile16, whether tiles are F32 or F16.
 // Shared memory: (BM + BN) * (BK + 2) floats, F16: (BM + BN) * (BK + 4) halves.
 

@@ -28,6 +28,8 @@ layout(constant_id = 3) const uint ALIGNED = 0;
 
 const uint WG = gl_WorkGroupSize.x;
 const uint VALUES = ROWS * COLS;
+// Groups of rows along the grid's x; more go along its y. Some devices allow no more.
+const uint FOLD = 65535;
 
 #ifdef USE_SUBGROUP
 // One value for each subgroup, of which there are no more than invocations divided by four.
@@ -49,7 +51,7 @@ void store(uint value, float sum, uint row0, uint row_d) {
 
 void main() {
     const uint lane = gl_LocalInvocationIndex;
-    const uint row0 = p.first_row + (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * ROWS;
+    const uint row0 = p.first_row + (gl_WorkGroupID.x + gl_WorkGroupID.y * FOLD) * ROWS;
     if (row0 >= p.m) {
         return;
     }
