@@ -207,8 +207,8 @@ fn table(
         let file = object_name(target, stem);
         let _ = writeln!(
             text,
-            "    ({target:?}, {stem:?}, {{ static OBJECT: &Aligned<[u8]> = \
-             &Aligned(*include_bytes!(concat!(env!(\"OUT_DIR\"), \"/{file}\"))); &OBJECT.0 }}),"
+            "    ({target:?}, {stem:?}, {{ static OBJECT: &super::Aligned<[u8]> = \
+             &super::Aligned(*include_bytes!(concat!(env!(\"OUT_DIR\"), \"/{file}\"))); &OBJECT.0 }}),"
         );
     }
     text + "];\n"

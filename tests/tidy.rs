@@ -8,14 +8,14 @@ const FAMILIES: &[&str] =
     &["binary", "copy", "flash_attn", "glu", "mul_mat", "norm", "rope", "rows", "soft_max", "unary"];
 
 /// Lines of code that a source file may have.
-const MAX_LINES: usize = 580;
+const MAX_LINES: usize = 560;
 
 /// Where `unsafe` may stand: foreign functions, SIMD, mapped memory.
 const UNSAFE: &[&str] = &[
     "ggml-core/src/mapped.rs",
     "ggml-core/src/cpu/",
     "ggml-core/tests/gguf_memory.rs",
-    "ggml-core/tests/cpu.rs",
+    "ggml-core/tests/cpu/interface.rs",
     "backend-vulkan/src/raw/",
     "backend-hip/src/amd/",
     "backend-hip/src/driver/",

@@ -40,7 +40,8 @@ template <class OP, int G> DEVICE void rows_reduce(float *x, float *scratch) {
 }
 
 template <class KV, int D, int G>
-DEVICE void attention_split(const float *q, const u8 *k, const u8 *v, const void *mask, float *out, float *stats, const FlashAttnParams &p, AttentionShared<D, G> *shared) {
+DEVICE void attention_split(const float *q, const u8 *k, const u8 *v, const void *mask, float *out, float *stats,
+                            const FlashAttnParams &p, AttentionShared<D, G> *shared) {
     constexpr u32 LANES = D / 8, SETS = SPLIT_THREADS / LANES;
     Heads h = heads(p);
     u32 thread = thread_id(), part = thread % LANES, set = thread / LANES;

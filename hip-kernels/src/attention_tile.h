@@ -44,7 +44,8 @@ template <class W> struct PieceOfRow {
 };
 
 template <class KV, int PIECES>
-DEVICE void attention_tile(const float *q, const u8 *k, const u8 *v, const void *mask, float *out, float *stats, const FlashAttnParams &p, TileShared *shared) {
+DEVICE void attention_tile(const float *q, const u8 *k, const u8 *v, const void *mask, float *out, float *stats,
+                           const FlashAttnParams &p, TileShared *shared) {
     Heads h = heads(p);
     u32 span = tile_span(p, h.rows);
     u32 thread = thread_id(), x = thread % 16, y = thread / 16;
@@ -102,8 +103,10 @@ DEVICE void attention_tile(const float *q, const u8 *k, const u8 *v, const void 
                 lds_f32x4 m[4], n[2];
                 UNROLL for (int i = 0; i < 4; i++) m[i] = *(const lds_f32x4 *)(shared->q + (y * 4 + i) * PITCH + e);
                 UNROLL for (int j = 0; j < 2; j++) n[j] = *(const lds_f32x4 *)(shared->kv + (x + j * 16) * PITCH + e);
-                UNROLL for (int c = 0; c < 4; c++) UNROLL for (int i = 0; i < 4; i++) UNROLL for (int j = 0; j < 2; j++) {
-                    s[i][j] = mad(m[i][c], n[j][c], s[i][j]);
+                UNROLL for (int c = 0; c < 4; c++) {
+                    UNROLL for (int i = 0; i < 4; i++) UNROLL for (int j = 0; j < 2; j++) {
+                        s[i][j] = mad(m[i][c], n[j][c], s[i][j]);
+                    }
                 }
             }
         }
@@ -127,7 +130,8 @@ DEVICE void attention_tile(const float *q, const u8 *k, const u8 *v, const void 
             barrier();
             if (c == 0) {
                 UNROLL for (int j = 0; j < 2; j++) {
-                    *(lds_f32x4 *)(shared->q + (x + j * 16) * WEIGHT_PITCH + y * 4) = (lds_f32x4){s[0][j], s[1][j], s[2][j], s[3][j]};
+                    lds_f32x4 w = {s[0][j], s[1][j], s[2][j], s[3][j]};
+                    *(lds_f32x4 *)(shared->q + (x + j * 16) * WEIGHT_PITCH + y * 4) = w;
                 }
             }
             b.store(shared->kv + row * PITCH + eight);

@@ -48,11 +48,36 @@ DEVICE void advance(Cursor *c, const u32 *ne, const u32 *nb, u32 off) {
 }
 
 // Each type: how it is stored, and its value on the way.
-struct B32 { typedef u32 T; typedef u32x4 T4; typedef u32 V; DEVICE V in(T x) { return x; } DEVICE T out(V x) { return x; } };
-struct B16 { typedef u16 T; typedef u16x4 T4; typedef u16 V; DEVICE V in(T x) { return x; } DEVICE T out(V x) { return x; } };
-struct F32 { typedef float T; typedef f32x4 T4; DEVICE float in(T x) { return x; } DEVICE T out(float x) { return x; } };
-struct F16 { typedef u16 T; typedef u16x4 T4; DEVICE float in(T x) { return f16_to_f32(x); } DEVICE T out(float x) { return f32_to_f16(x); } };
-struct BF16 { typedef u16 T; typedef u16x4 T4; DEVICE float in(T x) { return bf16_to_f32(x); } DEVICE T out(float x) { return f32_to_bf16(x); } };
+struct B32 {
+    typedef u32 T;
+    typedef u32x4 T4;
+    DEVICE u32 in(T x) { return x; }
+    DEVICE T out(u32 x) { return x; }
+};
+struct B16 {
+    typedef u16 T;
+    typedef u16x4 T4;
+    DEVICE u16 in(T x) { return x; }
+    DEVICE T out(u16 x) { return x; }
+};
+struct F32 {
+    typedef float T;
+    typedef f32x4 T4;
+    DEVICE float in(T x) { return x; }
+    DEVICE T out(float x) { return x; }
+};
+struct F16 {
+    typedef u16 T;
+    typedef u16x4 T4;
+    DEVICE float in(T x) { return f16_to_f32(x); }
+    DEVICE T out(float x) { return f32_to_f16(x); }
+};
+struct BF16 {
+    typedef u16 T;
+    typedef u16x4 T4;
+    DEVICE float in(T x) { return bf16_to_f32(x); }
+    DEVICE T out(float x) { return f32_to_bf16(x); }
+};
 
 template <class S, class D> DEVICE void copy(const typename S::T *a, typename D::T *d, const CopyParams &p) {
     u32 n = (group_x() * ROW_THREADS + thread_id()) * 4;

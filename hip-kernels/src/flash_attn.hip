@@ -6,8 +6,11 @@
 #include "attention_split.h"
 #include "attention_tile.h"
 
+#define ATTENTION_OPERANDS \
+    const float *q, const u8 *k, const u8 *v, const void *mask, float *out, float *stats, FlashAttnParams p
+
 #define SPLIT(type, KV, D, G) \
-    KERNEL(SPLIT_THREADS) flash_attn_split_##type##_d##D##_g##G(const float *q, const u8 *k, const u8 *v, const void *mask, float *out, float *stats, FlashAttnParams p) { \
+    KERNEL(SPLIT_THREADS) flash_attn_split_##type##_d##D##_g##G(ATTENTION_OPERANDS) { \
         LDS AttentionShared<D, G> shared; \
         attention_split<KV, D, G>(q, k, v, mask, out, stats, p, &shared); \
     }
@@ -23,7 +26,7 @@ SPLIT(f16, WeightF16, 128, 8)
 SPLIT(f16, WeightF16, 256, 8)
 
 #define TILE(type, KV, DV) \
-    KERNEL(TILE_THREADS) flash_attn_tile_##type##_d##DV(const float *q, const u8 *k, const u8 *v, const void *mask, float *out, float *stats, FlashAttnParams p) { \
+    KERNEL(TILE_THREADS) flash_attn_tile_##type##_d##DV(ATTENTION_OPERANDS) { \
         LDS TileShared shared; \
         attention_tile<KV, DV / 64>(q, k, v, mask, out, stats, p, &shared); \
     }
@@ -38,7 +41,8 @@ TILE(f16, WeightF16, 256)
 #define MAX_SPLITS 4096u
 
 // group_x: a row of the result. One piece a thread for the weights, then one column a thread; 16 KiB of LDS.
-DEVICE void combine(const float *sums, const float *stats, float *d, const FlashAttnParams &p, u32 span, float *weights, float *scratch) {
+DEVICE void combine(const float *sums, const float *stats, float *d, const FlashAttnParams &p, u32 span,
+                    float *weights, float *scratch) {
     u32 thread = thread_id(), splits = (p.kv[0] + span - 1) / span;
     u64 row = group_x();
     float max = -infinity();
@@ -54,13 +58,15 @@ DEVICE void combine(const float *sums, const float *stats, float *d, const Flash
     float factor = sum > 0.0f ? 1.0f / sum : 0.0f;
     for (u32 c = thread; c < p.d[1]; c += COMBINE_THREADS) {
         float total = 0.0f;
-        _Pragma("unroll 4") for (u32 i = 0; i < splits; i++) total = mad(weights[i], sums[(row * splits + i) * p.d[1] + c], total);
+        const float *piece = sums + row * splits * p.d[1] + c;
+        _Pragma("unroll 4") for (u32 i = 0; i < splits; i++) total = mad(weights[i], piece[(u64)i * p.d[1]], total);
         d[p.off[4] + row * p.d[1] + c] = total * factor;
     }
 }
 
 #define COMBINE(name, span) \
-    KERNEL(COMBINE_THREADS) flash_attn_combine_##name(const float *sums, const float *stats, float *d, FlashAttnParams p) { \
+    KERNEL(COMBINE_THREADS) \
+    flash_attn_combine_##name(const float *sums, const float *stats, float *d, FlashAttnParams p) { \
         LDS float weights[MAX_SPLITS], scratch[2 * COMBINE_THREADS / WAVE]; \
         combine(sums, stats, d, p, span, weights, scratch); \
     }

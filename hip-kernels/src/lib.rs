@@ -13,7 +13,8 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
-/// Bytes at an address that any loader accepts: HIP maps code objects by the page.
+/// Bytes at an address that any loader accepts: HIP maps code objects by the page. Not used where none are embedded.
+#[allow(dead_code)]
 #[repr(C, align(4096))]
 struct Aligned<T: ?Sized>(T);
 
@@ -27,7 +28,7 @@ pub struct Refused {
 }
 
 mod embedded {
-    use super::{Aligned, Refused};
+    use super::Refused;
     include!(concat!(env!("OUT_DIR"), "/embedded.rs"));
 }
 

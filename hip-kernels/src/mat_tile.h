@@ -71,7 +71,8 @@ template <class T> DEVICE void multiply(const float *line_a, const float *line_b
 }
 
 // group_x: tiles of rows; group_y: tiles of columns; group_z: planes of the result.
-template <class W, class T> DEVICE void mat_tile(const u8 *a, const float *b, float *d, const MulMatParams &p, float *tile_a, float *tile_b) {
+template <class W, class T>
+DEVICE void mat_tile(const u8 *a, const float *b, float *d, const MulMatParams &p, float *tile_a, float *tile_b) {
     u32 thread = thread_id(), row0 = p.first_row + group_x() * T::BM, col0 = group_y() * T::BN;
     if (row0 >= p.m) return;
     Plane z = plane(p);

@@ -110,7 +110,9 @@ DEVICE void mat_vec(const u8 *a, const float *b, float *d, const MulMatParams &p
     UNROLL for (int r = 0; r < R; r++) {
         t.row[r] = a + row_offset(p.off0, p.nb0, minimum(row0 + r, p.m - 1), z.a2, z.a3) * W::BYTES;
     }
-    UNROLL for (int n = 0; n < N; n++) t.column[n] = b + row_offset(p.off1, p.nb1, minimum(col0 + n, p.n - 1), z.i2, z.i3);
+    UNROLL for (int n = 0; n < N; n++) {
+        t.column[n] = b + row_offset(p.off1, p.nb1, minimum(col0 + n, p.n - 1), z.i2, z.i3);
+    }
     UNROLL for (int r = 0; r < R; r++) UNROLL for (int n = 0; n < N; n++) t.sum[r][n] = 0.0f;
 
     u32 base = part * DEPTH * STRETCH, k = lane * 8;

@@ -16,7 +16,8 @@ DEVICE float turn_of(float position, float high, float low) {
     return (product - whole) + mad(position, low, error);
 }
 
-KERNEL(ROW_THREADS) rope(const float *x, const i32 *positions, const float *table, const float *factors, float *d, RopeParams p) {
+KERNEL(ROW_THREADS)
+rope(const float *x, const i32 *positions, const float *table, const float *factors, float *d, RopeParams p) {
     Piece piece = row_piece((p.ne[0] + 1) / 2);
     u32 pair = piece.unit;
     if (pair * 2 >= p.ne[0] || piece.row >= p.ne[1] * p.ne[2] * p.ne[3]) return;

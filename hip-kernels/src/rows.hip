@@ -32,7 +32,9 @@ template <class W> DEVICE void get_rows(const u8 *a, const i32 *ids, float *d, c
 }
 
 #define GET_ROWS(name, W) \
-    KERNEL(ROW_THREADS) get_rows_##name(const u8 *a, const i32 *ids, float *d, GetRowsParams p) { get_rows<W>(a, ids, d, p); }
+    KERNEL(ROW_THREADS) get_rows_##name(const u8 *a, const i32 *ids, float *d, GetRowsParams p) { \
+        get_rows<W>(a, ids, d, p); \
+    }
 // I32 rows are moved as F32: nothing is computed with them, so no bit changes.
 GET_ROWS(f32, WeightF32)
 GET_ROWS(f16, WeightF16)
@@ -49,7 +51,8 @@ template <class T> DEVICE void set_rows(const float *values, const i32 *ids, T *
     u32 k = piece.unit * 8;
     if (k >= p.ne[0] || piece.row >= p.ne[1] * p.ne[2] * p.ne[3]) return;
     Index i = row_index(piece.row, p.ne);
-    u32 id = (u32)ids[row_offset(p.off1, p.nb1, i.i1, wrap(i.i2, p.ids_ne[0], p.ne[2]), wrap(i.i3, p.ids_ne[1], p.ne[3]))];
+    u32 i2 = wrap(i.i2, p.ids_ne[0], p.ne[2]), i3 = wrap(i.i3, p.ids_ne[1], p.ne[3]);
+    u32 id = (u32)ids[row_offset(p.off1, p.nb1, i.i1, i2, i3)];
     if (id >= p.rows) return;
     const u8 *row = (const u8 *)(values + row_offset(p.off0, p.nb0, i.i1, i.i2, i.i3));
     d += row_offset(p.offd, p.nbd, id, i.i2, i.i3) + k;
@@ -66,5 +69,9 @@ template <class T> DEVICE void set_rows(const float *values, const i32 *ids, T *
     }
 }
 
-KERNEL(ROW_THREADS) set_rows_f32(const float *values, const i32 *ids, float *d, SetRowsParams p) { set_rows(values, ids, d, p); }
-KERNEL(ROW_THREADS) set_rows_f16(const float *values, const i32 *ids, u16 *d, SetRowsParams p) { set_rows(values, ids, d, p); }
+KERNEL(ROW_THREADS) set_rows_f32(const float *values, const i32 *ids, float *d, SetRowsParams p) {
+    set_rows(values, ids, d, p);
+}
+KERNEL(ROW_THREADS) set_rows_f16(const float *values, const i32 *ids, u16 *d, SetRowsParams p) {
+    set_rows(values, ids, d, p);
+}

@@ -9,7 +9,8 @@
 #include "params.h"
 
 template <int THREADS>
-DEVICE void soft_max(const float *x, const void *mask, float *d, const SoftMaxParams &p, u32 row, u32 thread, float *scratch) {
+DEVICE void soft_max(const float *x, const void *mask, float *d, const SoftMaxParams &p, u32 row, u32 thread,
+                     float *scratch) {
     Index i = row_index(row, p.ne);
     x += row_offset(p.off0, p.nb0, i.i1, i.i2, i.i3);
     d += row_offset(p.offd, p.nbd, i.i1, i.i2, i.i3);

@@ -135,6 +135,11 @@ impl<'a> Input<'a> {
         self.window.ne
     }
 
+    /// Strides in bytes.
+    pub(super) fn nb(&self) -> [usize; 4] {
+        self.window.nb
+    }
+
     /// Element type.
     pub(super) fn dtype(&self) -> DType {
         self.window.dtype

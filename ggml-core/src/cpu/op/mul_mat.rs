@@ -266,6 +266,7 @@ impl<W: Weight> Job for DotRows<'_, '_, W> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let rows = self.tile.range(0);
+        let ahead = ROWS * self.a.nb()[1];
         for ((a2, a3), (b2, b3)) in planes(self.a, self.tile) {
             for j in self.tile.range(1) {
                 let x = self.b.row([j, b2, b3]);
@@ -273,7 +274,7 @@ impl<W: Weight> Job for DotRows<'_, '_, W> {
                 for (first, out) in rows.clone().step_by(ROWS).zip(out.chunks_mut(ROWS)) {
                     // At the end the last row stands in for those that are missing.
                     let row = |r: usize| self.a.row([(first + r).min(rows.end - 1), a2, a3]);
-                    let products = dot_rows::<S, W>(s, std::array::from_fn(row), x);
+                    let products = dot_rows::<S, W>(s, std::array::from_fn(row), x, ahead);
                     out.copy_from_slice(&products[..out.len()]);
                 }
             }
@@ -387,12 +388,13 @@ impl<'a, Q: Quant, F: Fn([usize; 3]) -> Column<'a>> Job for DotBlocks<'_, '_, Q,
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let rows = self.tile.range(0);
+        let ahead = INT_ROWS * self.a.nb()[1];
         for ((a2, a3), (b2, b3)) in planes(self.a, self.tile) {
             for first in rows.clone().step_by(INT_ROWS) {
                 let row = |r: usize| self.a.row([(first + r).min(rows.end - 1), a2, a3]);
                 let group: [&[Q]; INT_ROWS] = std::array::from_fn(row);
                 for j in self.tile.range(1) {
-                    let products = s.dot8(group, (self.column)([j, b2, b3]));
+                    let products = s.dot8(group, (self.column)([j, b2, b3]), ahead);
                     let out = &mut self.tile.row([j, b2, b3])[first - rows.start..];
                     let n = out.len().min(INT_ROWS);
                     out[..n].copy_from_slice(&products[..n]);

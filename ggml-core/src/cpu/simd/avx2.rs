@@ -115,6 +115,11 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn prefetch<T>(self, x: &T, bytes: usize) {
+        prefetch(x, bytes);
+    }
+
+    #[inline(always)]
     fn add(self, a: __m256, b: __m256) -> __m256 {
         avx2!(_mm256_add_ps(a, b))
     }
@@ -181,6 +186,15 @@ impl Simd for Avx2 {
     fn sum4(self, v: [__m256; 4]) -> [f32; 4] {
         avx2!(sums(v))
     }
+}
+
+/// Asks for the cache line at some bytes after `x`.
+#[inline(always)]
+#[allow(unused_unsafe, reason = "the intrinsic became a safe function after Rust 1.89")]
+pub(in crate::cpu) fn prefetch<T>(x: &T, bytes: usize) {
+    let at = std::ptr::from_ref(x).wrapping_byte_add(bytes);
+    // SAFETY: the instruction is a hint that may name any address, and every x86-64 has it.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
 }
 
 /// The sums of four vectors: pairs, pairs of pairs, then the two halves.

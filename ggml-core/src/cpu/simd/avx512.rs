@@ -113,6 +113,11 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    fn prefetch<T>(self, x: &T, bytes: usize) {
+        avx2::prefetch(x, bytes);
+    }
+
+    #[inline(always)]
     fn add(self, a: __m512, b: __m512) -> __m512 {
         avx512!(_mm512_add_ps(a, b))
     }

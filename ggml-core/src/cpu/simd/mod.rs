@@ -59,6 +59,12 @@ pub(super) trait Simd: IntDot {
     /// One binary16 number, converted, in every lane.
     fn splat_f16(self, x: u16) -> Self::F;
 
+    /// Asks for the cache line at some bytes after `x`, which may be anywhere: nothing is read.
+    #[inline(always)]
+    fn prefetch<T>(self, x: &T, bytes: usize) {
+        let _ = (x, bytes);
+    }
+
     /// Sum.
     fn add(self, a: Self::F, b: Self::F) -> Self::F;
     /// Difference.

@@ -2,7 +2,7 @@
 
 use super::{Form, Group, IntDot, MAX_TILE, PanelShape, Quant, ROWS};
 use crate::cpu::dot::quantize::Column;
-use crate::cpu::simd::avx2::Avx2;
+use crate::cpu::simd::avx2::{Avx2, prefetch};
 use std::arch::x86_64::*;
 
 impl IntDot for Avx2 {
@@ -12,9 +12,9 @@ impl IntDot for Avx2 {
     }
 
     #[inline(always)]
-    fn dot8<Q: Quant>(self, rows: [&[Q]; ROWS], x: Column<'_>) -> [f32; ROWS] {
+    fn dot8<Q: Quant>(self, rows: [&[Q]; ROWS], x: Column<'_>, ahead: usize) -> [f32; ROWS] {
         // SAFETY: a token of type `Avx2` exists only on machines with these features.
-        unsafe { dot8(rows, x) }
+        unsafe { dot8(rows, x, ahead) }
     }
 
     #[inline(always)]
@@ -94,6 +94,16 @@ pub(super) fn sum8(v: [__m256i; 8]) -> __m256i {
     )
 }
 
+/// Asks for the cache lines of the blocks that lie some bytes after eight blocks.
+#[inline(always)]
+pub(super) fn prefetch8<Q>(blocks: [&Q; ROWS], ahead: usize) {
+    for block in blocks {
+        for line in 0..size_of::<Q>().div_ceil(64) {
+            prefetch(block, ahead + 64 * line);
+        }
+    }
+}
+
 /// The scales of eight blocks.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
@@ -114,13 +124,14 @@ pub(super) fn to_array(v: __m256) -> [f32; 8] {
 
 /// Eight rows with one column: 32 products of bytes in three instructions, for each row and group.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn dot8<Q: Quant>(rows: [&[Q]; ROWS], x: Column<'_>) -> [f32; ROWS] {
+pub(super) fn dot8<Q: Quant>(rows: [&[Q]; ROWS], x: Column<'_>, ahead: usize) -> [f32; ROWS] {
     let n = x.q.len() / Q::GROUPS;
     let rows = rows.map(|row| &row[..n]);
     let numbers_of = x.q.chunks_exact(Q::GROUPS);
     let (scales, sums) = (&x.scale[..n * Q::GROUPS], &x.sum[..n * Q::GROUPS]);
     let mut total = _mm256_setzero_ps();
     for (b, q) in numbers_of.enumerate() {
+        prefetch8(rows.map(|row| &row[b]), ahead);
         let block_scales = scales8(rows.map(|row| &row[b]));
         for (g, q) in q.iter().enumerate() {
             let q = load(bytemuck::cast_ref(q));

@@ -1,6 +1,6 @@
 //! Integer products with AVX-512 VNNI: 64 products of bytes and their sums in one instruction.
 
-use super::avx2::{self, load, numbers, scales8, sum8, to_array, transpose8};
+use super::avx2::{self, load, numbers, prefetch8, scales8, sum8, to_array, transpose8};
 use super::{Form, IntDot, MAX_TILE, PanelShape, Quant, ROWS};
 use crate::cpu::dot::quantize::Column;
 use crate::cpu::simd::avx512::Avx512;
@@ -17,9 +17,9 @@ impl IntDot for Avx512 {
     }
 
     #[inline(always)]
-    fn dot8<Q: Quant>(self, rows: [&[Q]; ROWS], x: Column<'_>) -> [f32; ROWS] {
+    fn dot8<Q: Quant>(self, rows: [&[Q]; ROWS], x: Column<'_>, ahead: usize) -> [f32; ROWS] {
         // SAFETY: a token of type `Avx512` exists only on machines with these features.
-        unsafe { if Q::FORM == Form::Six { avx2::dot8(rows, x) } else { dot8(rows, x) } }
+        unsafe { if Q::FORM == Form::Six { avx2::dot8(rows, x, ahead) } else { dot8(rows, x, ahead) } }
     }
 
     #[inline(always)]
@@ -70,12 +70,13 @@ fn biased<Q: Quant>(block: &Q) -> __m256i {
 /// Eight rows with one column. The instruction wants unsigned weights; what the bias adds is taken off with the sum of
 /// the activations.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512vl,avx512vnni")]
-fn dot8<Q: Quant>(rows: [&[Q]; ROWS], x: Column<'_>) -> [f32; ROWS] {
+fn dot8<Q: Quant>(rows: [&[Q]; ROWS], x: Column<'_>, ahead: usize) -> [f32; ROWS] {
     let n = x.q.len();
     let rows = rows.map(|row| &row[..n]);
     let (scales, sums) = (&x.scale[..n], &x.sum[..n]);
     let mut total = _mm256_setzero_ps();
     for b in 0..n {
+        prefetch8(rows.map(|row| &row[b]), ahead);
         let q = load(bytemuck::cast_ref(&x.q[b]));
         let mut partial = [_mm256_setzero_si256(); ROWS];
         for r in 0..ROWS {

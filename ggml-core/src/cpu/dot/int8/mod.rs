@@ -161,9 +161,10 @@ pub(in crate::cpu) trait IntDot: Copy + Send + Sync + 'static {
         None
     }
 
-    /// Products of eight rows of the same length with a column.
+    /// Products of eight rows of the same length with a column. What lies `ahead` bytes after each row may be asked for.
     #[inline(always)]
-    fn dot8<Q: Quant>(self, rows: [&[Q]; ROWS], x: Column<'_>) -> [f32; ROWS] {
+    fn dot8<Q: Quant>(self, rows: [&[Q]; ROWS], x: Column<'_>, ahead: usize) -> [f32; ROWS] {
+        let _ = ahead;
         rows.map(|row| {
             let groups = row.iter().flat_map(|block| (0..Q::GROUPS).map(move |g| (block, g)));
             groups.zip(x.q).zip(x.scale).fold(0.0, |total, (((block, g), q), scale)| {

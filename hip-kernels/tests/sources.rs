@@ -1,0 +1,102 @@
+//! The sources are embedded whole, and their parameter structures are those of ggml-core, field by field.
+
+use std::path::Path;
+
+/// Fields of every structure whose name ends in `Params`: name, type, number of elements.
+type Structures = Vec<(String, Vec<(String, String, u32)>)>;
+
+/// `u32 ne[4];` and the like between `struct XParams {` and `};`.
+fn of_header(text: &str) -> Structures {
+    let mut found: Structures = Vec::new();
+    for line in text.lines().map(str::trim) {
+        if let Some(name) = line.strip_prefix("struct ").and_then(|l| l.strip_suffix(" {")) {
+            found.push((name.into(), Vec::new()));
+        } else if let (Some((_, fields)), Some((ty, rest))) =
+            (found.last_mut(), line.strip_suffix(';').and_then(|l| l.split_once(' ')))
+        {
+            let (name, count) = match rest.split_once('[') {
+                Some((name, n)) => (name, n.trim_end_matches(']').parse().unwrap()),
+                None => (rest, 1),
+            };
+            fields.push((name.into(), ty.into(), count));
+        }
+    }
+    found.sort();
+    found
+}
+
+/// `pub ne: [u32; 4],` and the like between `pub struct XParams {` and `}`.
+fn of_rust(text: &str) -> Structures {
+    let mut found: Structures = Vec::new();
+    let mut inside = false;
+    for line in text.lines() {
+        if let Some(name) = line.strip_prefix("pub struct ").and_then(|l| l.strip_suffix(" {")) {
+            inside = name.ends_with("Params");
+            if inside {
+                found.push((name.into(), Vec::new()));
+            }
+        } else if line == "}" {
+            inside = false;
+        } else if let Some((name, ty)) = line
+            .trim()
+            .strip_prefix("pub ")
+            .filter(|_| inside)
+            .and_then(|l| l.strip_suffix(','))
+            .and_then(|l| l.split_once(": "))
+        {
+            let (ty, count) =
+                match ty.strip_prefix('[').and_then(|t| t.strip_suffix(']')).and_then(|t| t.split_once("; "))
+                {
+                    Some((ty, n)) => (ty, n.parse().unwrap()),
+                    None => (ty, 1),
+                };
+            let ty = if ty == "f32" { "float" } else { ty };
+            found.last_mut().unwrap().1.push((name.into(), ty.into(), count));
+        }
+    }
+    found.sort();
+    found
+}
+
+/// The texts of ggml-core's parameter modules; empty where its sources are not beside this crate.
+fn rust_sources() -> String {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ggml-core/src/kernel/params");
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.filter_map(|entry| std::fs::read_to_string(entry.path()).ok()).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn parameter_structures_are_those_of_ggml_core() {
+    let rust = rust_sources();
+    if rust.is_empty() {
+        eprintln!("skipped: ggml-core's sources are not beside this crate");
+        return;
+    }
+    let (_, header) = hip_kernels::sources().iter().find(|(name, _)| *name == "params.h").unwrap();
+    let (ours, theirs) = (of_header(header), of_rust(&rust));
+    assert!(ours.len() >= 11 && ours.iter().all(|(_, fields)| !fields.is_empty()), "{ours:#?}");
+    for structure in &ours {
+        assert!(theirs.contains(structure), "{structure:#?}\nis not in ggml-core as such");
+    }
+}
+
+#[test]
+fn sources_are_whole() {
+    for &stem in hip_kernels::stems() {
+        let text = hip_kernels::source(stem).unwrap_or_else(|| panic!("{stem} has no source"));
+        assert!(text.contains("KERNEL("), "{stem}");
+    }
+    // Every header that is included is there, under the name by which it is included.
+    for (name, text) in hip_kernels::sources() {
+        for line in text.lines().filter(|line| line.starts_with("#include")) {
+            let header =
+                line.split('"').nth(1).unwrap_or_else(|| panic!("{name}: {line} is no header of our own"));
+            assert!(hip_kernels::sources().iter().any(|(n, _)| *n == header), "{name} includes {header}");
+        }
+    }
+    assert!(
+        hip_kernels::source("nothing").is_none() && hip_kernels::code_object("gfx906", "nothing").is_none()
+    );
+    let asked = hip_kernels::targets().is_empty();
+    assert_eq!(hip_kernels::compiler().is_none(), asked, "a compiler if and only if there are code objects");
+}
