@@ -1,29 +1,37 @@
-//! Runs the same model on several backends and says where they part.
+//! Runs the same work on several backends and says where they part.
 //!
 //! `cargo run --release --example compare -- --help`
 
 use clap::Parser;
 use diptych::backends::BackendName;
 use diptych::compare::protocol::PerNode;
-use diptych::compare::{CompareOptions, child_entry, run, table};
+use diptych::compare::{CompareOptions, Event, Subject, child_entry, run, table};
 use diptych::{Precision, Result};
-use indicatif::ProgressBar;
+use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Runs the same model on several backends, each in a process of its own, and says where they part. Without a model a
-/// small one with seeded random weights is written and used. Exit status: 0 all agree; 1 something differs, crashes or
-/// hangs; 2 wrong use.
+/// Runs the same work on several backends, each in a process of its own, and says where they part: a model (without
+/// one a small model with seeded random weights is written and used), a graph file, or the operation tests. Exit status:
+/// 0 all agree; 1 something differs, crashes or hangs; 2 wrong use.
 #[derive(Parser)]
 #[command(version)]
 struct Args {
     /// GGUF file (default: a small model with random weights).
-    #[arg(long)]
+    #[arg(long, group = "work")]
     model: Option<PathBuf>,
-    /// Backends: reference, cpu, vulkan[:N], hip[:N].
-    #[arg(long, value_delimiter = ',', default_value = "reference,cpu,vulkan,hip")]
+    /// Graph file (.json) with the contents of its leaves (.bin beside it).
+    #[arg(long, group = "work")]
+    graph: Option<PathBuf>,
+    /// Operation tests: all, or those of the named operations and those whose names contain a text, by comma:
+    /// "MUL_MAT,RMS_NORM", "Q8_0", or a whole name as in the report.
+    #[arg(long, group = "work", value_name = "FILTER", num_args = 0..=1, default_missing_value = "")]
+    ops: Option<String>,
+    /// Backends: reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N] (the HIP kernels on an NVIDIA card),
+    /// hip-virtual[:gfx906|:gfx900] (AMD code objects on an emulated GPU).
+    #[arg(long, value_delimiter = ',', default_value = "reference,cpu,vulkan,hip,hip-virtual:gfx906")]
     backends: Vec<BackendName>,
     /// The backend that the others are measured against.
     #[arg(long, default_value = "reference")]
@@ -37,6 +45,9 @@ struct Args {
     /// Compare node by node: off, chained (errors add up) or isolated (each node gets the reference's operands).
     #[arg(long, default_value = "off")]
     per_node: PerNode,
+    /// Do the work so often on each backend: the results must be the same bits every time.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    repeat: usize,
     /// exact: no activation below F32; fast: F16 or 8-bit activations allowed.
     #[arg(long, default_value = "fast", value_parser = parse_precision)]
     precision: Precision,
@@ -61,14 +72,39 @@ fn parse_precision(text: &str) -> std::result::Result<Precision, String> {
     Precision::from_name(text).ok_or_else(|| format!("'{text}' is neither exact nor fast"))
 }
 
+/// On a terminal a bar, or a spinner while there is nothing to count; elsewhere a line, but none for single parts.
+fn show(bar: &ProgressBar, shown: bool, event: &Event) {
+    let line = format!("{}: {}", event.backend, event.what);
+    match event.done {
+        _ if !shown && event.done.is_some() => {}
+        _ if !shown => eprintln!("{line}"),
+        Some((done, all)) => {
+            if bar.length() != Some(all as u64) {
+                let style = ProgressStyle::with_template("{spinner} {wide_bar} {pos}/{len} {msg}");
+                bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+                bar.set_length(all as u64);
+            }
+            bar.set_position(done as u64);
+            bar.set_message(line);
+        }
+        None => bar.set_message(line),
+    }
+}
+
 fn compare(args: Args) -> Result<bool> {
+    let work = match (args.ops, args.graph) {
+        (Some(filter), _) => Subject::Ops(filter),
+        (None, Some(path)) => Subject::Graph(path),
+        (None, None) => Subject::Model(args.model),
+    };
     let options = CompareOptions {
-        model: args.model,
+        work,
         backends: args.backends,
         reference: args.reference,
         tokens: args.tokens,
         predict: args.predict,
         per_node: args.per_node,
+        repeat: args.repeat,
         precision: args.precision,
         timeout: Duration::from_secs(args.timeout_s),
         seed: args.seed,
@@ -81,9 +117,7 @@ fn compare(args: Args) -> Result<bool> {
     if shown {
         bar.enable_steady_tick(Duration::from_millis(100));
     }
-    let report = run(&options, &mut |line| {
-        if shown { bar.set_message(line.to_string()) } else { eprintln!("{line}") }
-    });
+    let report = run(&options, &mut |event| show(&bar, shown, event));
     bar.finish_and_clear();
     let report = report?;
     print!("{}", table(&report));

@@ -15,10 +15,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{env, fs, thread};
 
-/// What is compiled unless `DIPTYCH_HIP_TARGETS` says otherwise.
+/// What is compiled unless `DIPTYCH_HIP_TARGETS` says otherwise. PTX for sm_70 runs on every later NVIDIA processor.
 const DEFAULT_TARGETS: &[&str] = &[
     "gfx803", "gfx900", "gfx906", "gfx908", "gfx90a", "gfx942", "gfx1010", "gfx1030", "gfx1100", "gfx1151",
-    "gfx1200", "gfx1201",
+    "gfx1200", "gfx1201", "sm_70",
 ];
 
 fn main() {

@@ -1,6 +1,8 @@
-//! Backends by name: `reference`, `cpu`, `vulkan[:N]`, `hip[:N]`, and `null[=fault]` for tests.
+//! Backends by name: `reference`, `cpu`, `vulkan[:N]`, `hip[:N]`, `hip-nvidia[:N]`, `hip-virtual[:gfx906|:gfx900]`, and
+//! `null[=fault]` for tests.
 
-use backend_hip::{HipBackend, HipOptions};
+use backend_hip::options::Breadcrumbs;
+use backend_hip::{HipBackend, HipOptions, nvidia, virtual_gpu};
 use backend_vulkan::arch::ArchClass;
 use backend_vulkan::{VulkanBackend, VulkanOptions};
 use ggml_core::backend::Backend;
@@ -14,7 +16,29 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 /// Names that [`open`] takes, for messages.
-pub const NAMES: &str = "reference, cpu, vulkan[:N], hip[:N]";
+pub const NAMES: &str = "reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N], hip-virtual[:gfx906|:gfx900]";
+
+/// The processors that the emulated AMD GPU can be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum VirtualTarget {
+    /// Vega 10: RX Vega 56 and 64, MI25.
+    Gfx900,
+    /// Vega 20: Radeon VII, MI50, MI60.
+    #[default]
+    Gfx906,
+}
+
+impl VirtualTarget {
+    const ALL: [VirtualTarget; 2] = [VirtualTarget::Gfx900, VirtualTarget::Gfx906];
+
+    /// LLVM's name of the processor.
+    pub fn name(self) -> &'static str {
+        match self {
+            VirtualTarget::Gfx900 => "gfx900",
+            VirtualTarget::Gfx906 => "gfx906",
+        }
+    }
+}
 
 /// A backend's name, parsed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -27,6 +51,10 @@ pub enum BackendName {
     Vulkan(Option<usize>),
     /// A HIP device by index, or the first.
     Hip(Option<usize>),
+    /// HIP kernels on an NVIDIA device by index, or the first.
+    HipNvidia(Option<usize>),
+    /// AMD code objects on an emulated GPU.
+    HipVirtual(VirtualTarget),
     /// Computes nothing; with a fault, see [`Fault::parse`].
     Null(Option<String>),
 }
@@ -55,6 +83,12 @@ impl FromStr for BackendName {
             ("null", None) => Ok(BackendName::Null(None)),
             ("vulkan", rest) => Ok(BackendName::Vulkan(index(rest)?)),
             ("hip", rest) => Ok(BackendName::Hip(index(rest)?)),
+            ("hip-nvidia", rest) => Ok(BackendName::HipNvidia(index(rest)?)),
+            ("hip-virtual", None) => Ok(BackendName::HipVirtual(VirtualTarget::default())),
+            ("hip-virtual", Some(target)) => {
+                let target = VirtualTarget::ALL.into_iter().find(|t| t.name() == target);
+                target.map(BackendName::HipVirtual).ok_or_else(unknown)
+            }
             _ => Err(unknown()),
         }
     }
@@ -71,6 +105,8 @@ impl std::fmt::Display for BackendName {
             BackendName::Cpu => f.write_str("cpu"),
             BackendName::Vulkan(n) => indexed(f, "vulkan", n),
             BackendName::Hip(n) => indexed(f, "hip", n),
+            BackendName::HipNvidia(n) => indexed(f, "hip-nvidia", n),
+            BackendName::HipVirtual(target) => write!(f, "hip-virtual:{}", target.name()),
             BackendName::Null(None) => f.write_str("null"),
             BackendName::Null(Some(fault)) => write!(f, "null={fault}"),
         }
@@ -126,15 +162,10 @@ pub fn open_named(name: &BackendName, options: &OpenOptions) -> Result<Arc<dyn B
             };
             Arc::new(VulkanBackend::open(options)?)
         }
-        BackendName::Hip(device) => {
-            let base = HipOptions::from_env()?;
-            let library = options.hip_library.clone().or(base.library.clone());
-            Arc::new(HipBackend::open(HipOptions {
-                device: device.unwrap_or(0),
-                deadlines,
-                library,
-                ..base
-            })?)
+        BackendName::Hip(device) => Arc::new(HipBackend::open(hip_options(*device, options)?)?),
+        BackendName::HipNvidia(device) => Arc::new(nvidia::open(hip_options(*device, options)?)?),
+        BackendName::HipVirtual(target) => {
+            Arc::new(virtual_gpu::open(target.name(), hip_options(None, options)?)?)
         }
         BackendName::Null(fault) => {
             let fault = fault.as_deref().map(Fault::parse).transpose()?;
@@ -143,17 +174,30 @@ pub fn open_named(name: &BackendName, options: &OpenOptions) -> Result<Arc<dyn B
     })
 }
 
+/// What the environment says, then what the caller says.
+fn hip_options(device: Option<usize>, options: &OpenOptions) -> Result<HipOptions> {
+    let base = HipOptions::from_env()?;
+    let library = options.hip_library.clone().or(base.library.clone());
+    let breadcrumbs = if options.breadcrumbs { Breadcrumbs::EveryLaunch } else { base.breadcrumbs };
+    let deadlines = options.deadlines.clone();
+    Ok(HipOptions { device: device.unwrap_or(0), deadlines, library, breadcrumbs, ..base })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn names() {
-        for name in ["reference", "cpu", "vulkan", "vulkan:3", "hip", "hip:0", "null", "null=hang@compute:x"]
-        {
+        let names = ["reference", "cpu", "vulkan", "vulkan:3", "hip", "hip:0", "hip-nvidia", "hip-nvidia:1"];
+        let more = ["hip-virtual:gfx900", "hip-virtual:gfx906", "null", "null=hang@compute:x"];
+        for name in names.into_iter().chain(more) {
             assert_eq!(name.parse::<BackendName>().unwrap().to_string(), name);
         }
-        for name in ["", "gpu", "cpu:1", "vulkan:x", "vulkan:-1", "null=bang", "reference:0"] {
+        let default = "hip-virtual".parse::<BackendName>().unwrap();
+        assert_eq!(default.to_string(), "hip-virtual:gfx906");
+        let wrong = ["", "gpu", "cpu:1", "vulkan:x", "vulkan:-1", "null=bang", "reference:0"];
+        for name in wrong.into_iter().chain(["hip-virtual:gfx803", "hip-virtual:0", "hip-nvidia:gfx906"]) {
             let error = name.parse::<BackendName>().unwrap_err();
             assert!(matches!(error, Error::InvalidArgument { .. }), "{name}");
         }

@@ -120,22 +120,34 @@ impl Target {
     }
 
     /// Whether code compiled for this target runs on a device that reports `device`: the same processor, and no mode
-    /// that the code insists on and the device is not in. Code without a mode runs in both.
+    /// that the code insists on and the device is not in. Code without a mode runs in both. PTX runs on NVIDIA's later
+    /// processors too, unless its target has a suffix (`sm_90a` is for `sm_90` alone).
     pub fn runs_on(&self, device: &Target) -> bool {
+        if let (Some((code, alone)), Some((device, _))) = (self.nvidia(), device.nvidia()) {
+            return if alone { code == device } else { code <= device };
+        }
         let fits = |code: Option<bool>, device: Option<bool>| code.is_none() || code == device;
         self.processor == device.processor
             && fits(self.sramecc, device.sramecc)
             && fits(self.xnack, device.xnack)
     }
 
-    /// The best of the targets that code exists for: one that runs on this device and insists on most of its modes.
+    /// The best of the targets that code exists for: one that runs on this device and insists on most of its modes, of
+    /// NVIDIA's the latest.
     pub fn choose<'a>(&self, available: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
         let modes = |t: &Target| t.sramecc.is_some() as u8 + t.xnack.is_some() as u8;
         available
             .into_iter()
             .filter_map(|name| Some((name, Target::parse(name).filter(|t| t.runs_on(self))?)))
-            .max_by_key(|(_, t)| modes(t))
+            .max_by_key(|(_, t)| (modes(t), t.nvidia()))
             .map(|(name, _)| name)
+    }
+
+    /// The number of an NVIDIA processor (`sm_90`: 90), and whether a suffix restricts it to that one.
+    fn nvidia(&self) -> Option<(u32, bool)> {
+        let text = self.processor.strip_prefix("sm_")?;
+        let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        Some((digits.parse().ok()?, digits.len() < text.len()))
     }
 
     /// Major, minor and stepping of an AMD processor ("gfx90a": 9, 0, 10).
@@ -167,14 +179,15 @@ impl Profile {
     /// What is known of a target from its name. `None` for a processor of no known family.
     pub fn of(target: &Target) -> Option<Profile> {
         if target.processor.starts_with("sm_") {
+            let (number, _) = target.nvidia()?;
             return Some(Profile {
                 target: target.clone(),
                 family: Family::Nvidia,
                 wave: 32,
-                dot4: Dot4::Dp4a,
+                dot4: if number >= 61 { Dot4::Dp4a } else { Dot4::Software },
                 dot2: false,
-                matrix: Matrix::Tensor,
-                packed_half: true,
+                matrix: if number >= 70 { Matrix::Tensor } else { Matrix::None },
+                packed_half: number >= 60,
                 lds_bytes: 48 << 10,
                 max_threads: 1024,
                 compute_units: 1,
@@ -260,6 +273,11 @@ mod tests {
         );
         assert_eq!(device.choose(["gfx90a:xnack+", "gfx90a"]), Some("gfx90a"));
         assert_eq!(device.choose(["gfx906", "nonsense"]), None);
+        let hopper = target("sm_90");
+        assert_eq!(hopper.choose(["sm_70", "gfx906", "sm_80", "sm_100", "sm_100a"]), Some("sm_80"));
+        assert_eq!(hopper.choose(["sm_90a", "sm_90"]), Some("sm_90a"));
+        assert_eq!(target("sm_61").choose(["sm_70"]), None);
+        assert_eq!(target("sm_100").choose(["sm_90a"]), None);
         // A device that does not say its mode runs only code that does not ask.
         assert_eq!(target("gfx90a").choose(["gfx90a:xnack-", "gfx90a"]), Some("gfx90a"));
     }
@@ -291,6 +309,13 @@ mod tests {
             assert_eq!(p.lds_bytes, 65536);
         }
         assert_eq!(Profile::of(&target("gfx950")).unwrap().lds_bytes, 163_840);
+        let nvidia = |name| {
+            let p = Profile::of(&target(name)).unwrap();
+            (p.family, p.wave, p.dot4, p.matrix)
+        };
+        assert_eq!(nvidia("sm_60"), (Family::Nvidia, 32, Software, Matrix::None));
+        assert_eq!(nvidia("sm_90a"), (Family::Nvidia, 32, Dp4a, Matrix::Tensor));
+        assert!(Profile::of(&target("sm_")).is_none());
         assert!(Profile::of(&target("gfx1300")).is_none() && Profile::of(&target("gfx9")).is_none());
         assert!(Profile::of(&target("gfx9-generic")).is_none());
     }

@@ -1,5 +1,6 @@
 //! The backend: device, memory and programs behind [`Backend`].
 
+use crate::advice::{Advice, Advisor};
 use crate::amd::Amd;
 use crate::arch::Profile;
 use crate::device::{self, Opened, Provider};
@@ -10,16 +11,19 @@ use crate::op::{Context, Refusal};
 use crate::options::HipOptions;
 use crate::prepare;
 use crate::program::{HipProgram, RunEvents};
-use crate::thread::DriverThread;
+use crate::rtc::{Compiled, Job, Origin};
+use crate::thread::{DriverThread, lock};
 use ggml_core::backend::{
-    Backend, Bindings, Buffer, DeviceInfo, PrepareOptions, Program, Slice, Stats, Support, Usage,
+    Backend, Bindings, Buffer, DeviceInfo, PrepareOptions, Program, Slice, Stats, Support, Timing, Usage,
 };
 use ggml_core::mapped::MappedBytes;
 use ggml_core::op::mul_mat::WEIGHT_TYPES;
 use ggml_core::phase::{self, Deadlines};
 use ggml_core::plan::{Plan, Precision};
-use ggml_core::{DType, Error, Graph, Phase, Result, Source, TensorId};
+use ggml_core::{DType, Error, Graph, Missing, Phase, Result, Source, TensorId};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 /// Byte of memory that was never written: every float type reads it as NaN.
 const POISON: u8 = 0xff;
@@ -33,6 +37,7 @@ pub struct HipBackend {
     kernels: Kernels,
     events: Arc<RunEvents>,
     options: HipOptions,
+    advisor: Arc<Advisor>,
 }
 
 /// The devices that the runtime lists.
@@ -76,13 +81,25 @@ impl HipBackend {
     ) -> Result<HipBackend> {
         let stats = Arc::new(Mutex::new(Stats::default()));
         let (of_thread, of_options) = (stats.clone(), options.clone());
-        let name = format!("{name}:{}", options.device);
+        let (name, of_kernels) = (format!("{name}:{}", options.device), set.clone());
         let (thread, opened) = DriverThread::open(&name, options.deadlines.open, move |monitor| {
-            device::open(monitor, &of_options, provider, &of_thread, set)
+            device::open(monitor, &of_options, provider, &of_thread, of_kernels)
         })?;
-        let Opened { info, profile, kernels, staging, events } = opened;
+        let Opened { mut info, profile, mut kernels, job, situation, staging, events } = opened;
+        if let Some(job) = job {
+            let (compiled, kept) = compile(&thread, &options, &stats, set, job)?;
+            kernels = Kernels::new(Arc::new(compiled), &profile.target);
+            info.versions.push(("code objects kept".into(), kept));
+        }
         let shared = Arc::new(Shared::new(thread, options.deadlines.clone(), stats, staging));
-        Ok(HipBackend { shared, info, profile, kernels, events: Arc::new(events), options })
+        let advisor = Arc::new(Advisor::new(&info.backend, situation));
+        Ok(HipBackend { shared, info, profile, kernels, events: Arc::new(events), options, advisor })
+    }
+
+    /// Known hangs and faults that an error of this backend may be, with what helps; none for errors that say why
+    /// themselves. They are also logged when the error happens, and [`Backend::device`] lists those of the device.
+    pub fn advice(&self, error: &Error) -> Vec<&'static Advice> {
+        self.advisor.for_error(error)
     }
 
     /// What kernels may count on here.
@@ -102,7 +119,7 @@ impl HipBackend {
         &self.kernels
     }
 
-    /// One driver allocation.
+    /// One driver allocation. Errors come without advice.
     pub(crate) fn allocate_memory(&self, bytes: usize, usage: Usage) -> Result<Buffer> {
         let (thread, limit) = (&self.shared.thread, self.shared.deadlines.allocate);
         thread.monitor().check(Phase::Allocate)?;
@@ -168,7 +185,7 @@ impl Backend for HipBackend {
 
     fn allocate(&self, bytes: usize, usage: Usage) -> Result<Buffer> {
         let _span = phase::enter(Phase::Allocate, self.backend_name());
-        self.allocate_memory(bytes, usage)
+        self.advisor.advise(self.allocate_memory(bytes, usage))
     }
 
     /// Never: file pages are no source of copies and no operands here (see the crate's documentation).
@@ -179,13 +196,15 @@ impl Backend for HipBackend {
     fn upload(&self, buffer: &Buffer, offset: usize, data: &[u8]) -> Result<()> {
         let _span = phase::enter(Phase::Upload, self.backend_name());
         buffer.check_range(offset, data.len())?;
-        self.shared.upload(Phase::Upload, Memory::of(buffer, &self.shared)?, offset, data)
+        let memory = Memory::of(buffer, &self.shared)?;
+        self.advisor.advise(self.shared.upload(Phase::Upload, memory, offset, data))
     }
 
     fn download(&self, buffer: &Buffer, offset: usize, out: &mut [u8]) -> Result<()> {
         let _span = phase::enter(Phase::Readback, self.backend_name());
         buffer.check_range(offset, out.len())?;
-        self.shared.download(Phase::Readback, Memory::of(buffer, &self.shared)?, offset, out)
+        let memory = Memory::of(buffer, &self.shared)?;
+        self.advisor.advise(self.shared.download(Phase::Readback, memory, offset, out))
     }
 
     fn copy(&self, from: &Slice, to: &Slice, bytes: usize) -> Result<()> {
@@ -200,9 +219,8 @@ impl Backend for HipBackend {
             return Err(Error::argument("copy", "source and destination overlap"));
         }
         let (from, to) = (source.place(from.offset), target.place(to.offset));
-        self.shared
-            .thread
-            .call(Phase::Upload, self.shared.deadlines.transfer, move |s| s.copy(&to, &from, bytes))
+        let (thread, limit) = (&self.shared.thread, self.shared.deadlines.transfer);
+        self.advisor.advise(thread.call(Phase::Upload, limit, move |s| s.copy(&to, &from, bytes)))
     }
 
     fn prepare(
@@ -213,16 +231,73 @@ impl Backend for HipBackend {
         _options: PrepareOptions,
     ) -> Result<Box<dyn Program>> {
         let _span = phase::enter(Phase::Prepare, self.backend_name());
-        self.shared.thread.monitor().check(Phase::Prepare)?;
-        let prepared = prepare::prepare(self, graph, plan, bindings)?;
+        let ready = self.shared.thread.monitor().check(Phase::Prepare);
+        let prepared = ready.and_then(|()| prepare::prepare(self, graph, plan, bindings));
+        let prepared = self.advisor.advise(prepared)?;
         let shared_arena = bindings.compute.is_some();
         let (events, breadcrumbs) = (&self.events, self.options.breadcrumbs);
-        Ok(Box::new(HipProgram::new(&self.shared, events, breadcrumbs, graph, prepared, shared_arena)))
+        let program = HipProgram::new(&self.shared, events, breadcrumbs, graph, prepared, shared_arena);
+        Ok(Box::new(Advised { program, advisor: self.advisor.clone() }))
     }
 
     fn stats(&self) -> Stats {
-        crate::thread::lock(&self.shared.stats).clone()
+        lock(&self.shared.stats).clone()
     }
+}
+
+/// A program whose errors come with advice.
+struct Advised {
+    program: HipProgram,
+    advisor: Arc<Advisor>,
+}
+
+impl Program for Advised {
+    fn write(&mut self, tensor: TensorId, data: &[u8]) -> Result<()> {
+        self.advisor.advise(self.program.write(tensor, data))
+    }
+
+    fn read(&mut self, tensor: TensorId, out: &mut [u8]) -> Result<()> {
+        self.advisor.advise(self.program.read(tensor, out))
+    }
+
+    fn run(&mut self) -> Result<Timing> {
+        self.advisor.advise(self.program.run())
+    }
+
+    fn run_step(&mut self, step: usize) -> Result<Timing> {
+        self.advisor.advise(self.program.run_step(step))
+    }
+}
+
+/// Compiles all families on the driver thread, each within the deadline of a compilation, and says how many of them
+/// did not have to be compiled again.
+fn compile(
+    thread: &DriverThread,
+    options: &HipOptions,
+    stats: &Mutex<Stats>,
+    set: Arc<dyn KernelSet>,
+    job: Job,
+) -> Result<(Compiled, String)> {
+    let backend = thread.monitor().backend.clone();
+    let _span = phase::enter(Phase::Compile, &backend);
+    let (start, job) = (Instant::now(), Arc::new(job));
+    let (mut objects, mut kept) = (BTreeMap::new(), 0);
+    for &stem in hip_kernels::stems() {
+        let (of_thread, backend) = (job.clone(), backend.clone());
+        let (image, origin) = thread.call(Phase::Compile, options.deadlines.prepare, move |_| {
+            of_thread.object(stem).map_err(|why| Error::Unavailable {
+                backend,
+                phase: Phase::Compile,
+                missing: Missing::Feature,
+                reason: format!("{stem}.hip was not compiled for {}: {why}", of_thread.describe()),
+            })
+        })?;
+        kept += usize::from(origin == Origin::Kept);
+        objects.insert(stem, image);
+    }
+    lock(stats).compile_time += start.elapsed();
+    let kept = format!("{kept} of {}", objects.len());
+    Ok((Compiled::new(set, &job, objects), kept))
 }
 
 impl HipBackend {

@@ -1,14 +1,17 @@
 //! Bringing a device up, phase by phase, and what is known of it then.
 
+use crate::advice::{self, Situation};
 use crate::arch::{Profile, Target};
 use crate::driver::{Driver, Properties};
 use crate::error::{Call, describe, driver_error};
 use crate::kernels::{KernelSet, Kernels};
 use crate::memory::{ALIGNMENT, StagingParts};
+use crate::nvidia;
 use crate::options::{HipOptions, StreamMode};
 use crate::program::RunEvents;
+use crate::rtc::{self, Job, Runtime};
 use crate::session::Session;
-use crate::system::{SystemReport, kfd_gpu_at};
+use crate::system::{NvidiaReport, SystemReport, kfd_gpu_at};
 use crate::thread::{Monitor, bounded};
 use ggml_core::backend::{DeviceInfo, Limits, Stats};
 use ggml_core::{Error, Missing, Phase, Result, phase};
@@ -23,6 +26,9 @@ pub(crate) struct Opened {
     pub(crate) info: DeviceInfo,
     pub(crate) profile: Profile,
     pub(crate) kernels: Kernels,
+    /// Kernels that are to be compiled, and then used in place of `kernels`.
+    pub(crate) job: Option<Job>,
+    pub(crate) situation: Situation,
     pub(crate) staging: StagingParts,
     pub(crate) events: RunEvents,
 }
@@ -46,17 +52,40 @@ pub(crate) fn open(
     let properties = properties(monitor, &*driver, index)?;
     let profile = profile(monitor, &properties)?;
     let kernels = Kernels::new(set, &profile.target);
-    if let Some(reason) = kernels.missing(&profile.target) {
-        return Err(unavailable(monitor, Missing::Feature, reason));
-    }
+    let job = compile_job(monitor, options, &*driver, &kernels, &profile.target)?;
     let own_stream = options.stream == StreamMode::Own;
     let mut session = Session::open(driver.clone(), monitor.clone(), stats.clone(), index, own_stream)?;
     let staging = StagingParts::open(&mut session, options.staging_bytes)?;
     let events = RunEvents::open(&mut session, options.device_timing)?;
-    let mut info = info(monitor, options, &*driver, &properties);
-    info.versions.push(("code objects".into(), kernels.target().unwrap_or("none").into()));
-    info.versions.extend(hip_kernels::compiler().map(|c| ("kernel compiler".into(), c.into())));
-    Ok((session, Opened { info, profile, kernels, staging, events }))
+    let (mut info, situation) = info(monitor, options, &*driver, &properties);
+    let code = job.as_ref().map_or(kernels.target().unwrap_or("none").into(), Job::describe);
+    info.versions.push(("code objects".into(), code));
+    let compiler = hip_kernels::compiler().filter(|_| job.is_none());
+    info.versions.extend(compiler.map(|c| ("kernel compiler".into(), c.into())));
+    Ok((session, Opened { info, profile, kernels, job, situation, staging, events }))
+}
+
+/// What has to be compiled for a device that nothing was built in for, or if the user wants that. An error says what
+/// was built in and where a compiler was looked for.
+fn compile_job(
+    monitor: &Monitor,
+    options: &HipOptions,
+    driver: &dyn Driver,
+    kernels: &Kernels,
+    device: &Target,
+) -> Result<Option<Job>> {
+    let missing = kernels.missing(device);
+    if !rtc::is_wanted(options, kernels.target(), device) {
+        let refuse = |reason| Err(unavailable(monitor, Missing::Feature, reason));
+        return missing.map_or(Ok(None), refuse);
+    }
+    monitor.enter(Call::LoadLibrary);
+    let job = Job::new(options, &Runtime::of(driver), device);
+    monitor.leave();
+    job.map(Some).map_err(|why| {
+        let missing = missing.unwrap_or_else(|| "compilation at run time was asked for".into());
+        unavailable(monitor, Missing::Feature, format!("{missing}; at run time: {why}"))
+    })
 }
 
 /// All devices that the runtime lists, whether or not there are kernels for them.
@@ -67,7 +96,7 @@ pub(crate) fn enumerate(backend: &str, options: &HipOptions, provider: Provider)
         (0..count)
             .map(|index| {
                 let properties = properties(monitor, &*driver, index)?;
-                let mut info = info(monitor, &options, &*driver, &properties);
+                let (mut info, _) = info(monitor, &options, &*driver, &properties);
                 info.backend = format!("{prefix}:{index}");
                 Ok(info)
             })
@@ -105,8 +134,7 @@ fn no_device(
     init: Option<i32>,
     count: Result<u32, i32>,
 ) -> Error {
-    let system = SystemReport::read(options);
-    let denied: Vec<String> = system.denied().map(|n| n.describe()).collect();
+    let (denied, found) = look(driver, options);
     let mut reason = String::new();
     if !denied.is_empty() {
         let _ = write!(reason, "{}; ", denied.join("; "));
@@ -117,13 +145,23 @@ fn no_device(
         Ok(count) => write!(reason, "{count} devices"),
         Err(code) => write!(reason, "{}", answer(Some(code))),
     };
-    let _ = write!(reason, "; {}", system.describe());
+    let _ = write!(reason, "; {found}");
     for (name, value) in driver.versions() {
         let _ = write!(reason, "; {name}: {value}");
     }
     reason.push_str(&filters(options));
     let missing = if denied.is_empty() { Missing::Device } else { Missing::Permission };
     unavailable(monitor, missing, reason)
+}
+
+/// Device nodes that this user may not open, and everything that the system shows of devices of the driver's maker.
+fn look(driver: &dyn Driver, options: &HipOptions) -> (Vec<String>, String) {
+    if driver.name() == nvidia::NAME {
+        let system = NvidiaReport::read(options);
+        return (system.denied().map(|n| n.describe()).collect(), system.describe());
+    }
+    let system = SystemReport::read(options);
+    (system.denied().map(|n| n.describe()).collect(), system.describe())
 }
 
 /// Variables that hide devices.
@@ -184,8 +222,15 @@ fn profile(monitor: &Monitor, p: &Properties) -> Result<Profile> {
     })
 }
 
-fn info(monitor: &Monitor, options: &HipOptions, driver: &dyn Driver, p: &Properties) -> DeviceInfo {
+fn info(
+    monitor: &Monitor,
+    options: &HipOptions,
+    driver: &dyn Driver,
+    p: &Properties,
+) -> (DeviceInfo, Situation) {
     let mut versions = driver.versions();
+    let arch = p.arch.split(':').next().unwrap_or_default();
+    let situation = Situation::read(options, &versions, arch, p.pci);
     versions.push(("properties".into(), p.layout.into()));
     versions.push(("diptych".into(), env!("CARGO_PKG_VERSION").into()));
     let mut overrides = options.environment.variables().to_vec();
@@ -195,18 +240,21 @@ fn info(monitor: &Monitor, options: &HipOptions, driver: &dyn Driver, p: &Proper
         Some(..=6) => p.memory / 100 * 85,
         _ => p.memory,
     };
-    DeviceInfo {
+    let mut features = features(options, p);
+    features.extend(advice::known(&situation).map(|row| ("advice".to_string(), row.text())));
+    let info = DeviceInfo {
         backend: monitor.backend.clone(),
         name: p.name.clone(),
         driver: driver.name().into(),
         versions,
-        arch: p.arch.split(':').next().unwrap_or_default().into(),
+        arch: arch.into(),
         uuid: p.uuid.map(uuid_text),
         memory: Some(p.memory),
-        features: features(options, p),
+        features,
         overrides,
         limits: Limits { max_allocation: largest, max_binding: largest, alignment: ALIGNMENT },
-    }
+    };
+    (info, situation)
 }
 
 fn features(options: &HipOptions, p: &Properties) -> Vec<(String, String)> {

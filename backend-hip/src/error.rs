@@ -7,6 +7,8 @@ use ggml_core::{Error, Phase};
 pub const OUT_OF_MEMORY: Code = 2;
 /// `hipErrorNoDevice`.
 pub const NO_DEVICE: Code = 100;
+/// `hipErrorInvalidImage`.
+pub const INVALID_IMAGE: Code = 200;
 /// `hipErrorNotReady`: not an error, the answer of an event that is not complete.
 pub const NOT_READY: Code = 600;
 /// `hipErrorNotSupported`.
@@ -59,8 +61,9 @@ pub const CODES: &[(Code, &str)] = &[
     (1053, "hipErrorRuntimeOther"),
 ];
 
-/// Codes after which nothing that runs on the device can be trusted.
-const FATAL: &[Code] = &[4, 214, 700, 702, 709, 710, 719];
+/// Codes after which nothing that runs on the device can be trusted. 220 and 714 to 718 are CUDA's alone: broken links,
+/// stacks, instructions and addresses.
+const FATAL: &[Code] = &[4, 214, 220, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719];
 
 macro_rules! calls {
     ($($variant:ident = $name:literal),* $(,)?) => {
@@ -115,15 +118,14 @@ impl Call {
     }
 }
 
-/// Name of a code: ours, else the driver's, else the number in words.
+/// Name of a code: the driver's, else HIP's, else the number in words.
 pub fn code_name(driver: Option<&dyn Driver>, code: Code) -> String {
     if code == MISSING_FUNCTION {
         return "function not in this library".into();
     }
-    match CODES.iter().find(|(c, _)| *c == code) {
-        Some((_, name)) => (*name).into(),
-        None => driver.and_then(|d| d.error_name(code)).unwrap_or_else(|| format!("unknown code {code}")),
-    }
+    let known = || CODES.iter().find(|(c, _)| *c == code).map(|(_, name)| (*name).to_string());
+    let name = driver.and_then(|d| d.error_name(code)).or_else(known);
+    name.unwrap_or_else(|| format!("unknown code {code}"))
 }
 
 /// "hipErrorNoDevice (100)".

@@ -6,6 +6,7 @@
 
 use crate::arch::{Family, Profile, Target};
 use crate::code_object::{self, CodeObject, KernelInfo};
+use crate::nvidia::ptx;
 use crate::op::{self, Context, Launch, Refusal};
 use crate::thread::lock;
 use std::collections::HashMap;
@@ -63,7 +64,7 @@ pub(crate) struct Kernel {
     pub(crate) name: &'static str,
     /// The code object, whole.
     pub(crate) image: &'static [u8],
-    /// What it says of the kernel; `None` for code that says nothing (PTX).
+    /// What it says of the kernel; `None` for code of a kind that is not known.
     pub(crate) info: Option<KernelInfo>,
 }
 
@@ -147,10 +148,11 @@ impl Kernels {
 
 /// Reads a code object, if it is one that says something of itself.
 fn examine(image: &'static [u8], target: &str) -> Result<Option<Arc<CodeObject>>, String> {
-    if !code_object::is_elf(image) {
-        return Ok(None);
-    }
-    let object = code_object::read(image)?;
+    let object = match image {
+        image if code_object::is_elf(image) => code_object::read(image)?,
+        image if ptx::is_ptx(image) => ptx::read(image)?,
+        _ => return Ok(None),
+    };
     let wanted = Target::parse(target);
     match (&object.target, wanted) {
         (Some(of), Some(wanted)) if of.processor != wanted.processor => Err(format!("is for {of}")),

@@ -44,12 +44,22 @@
 //! * Virtual memory management (`hipMemMap`): broken from 7.0 on, wasteful before.
 //! * `dlclose`: the runtime's threads and exit handlers outlive its last user.
 //!
-//! Compiling kernels at run time (hiprtc) for a target that was not built in is not there yet: such a device is
-//! reported as unavailable, with the targets that there are.
+//! # Where kernels come from
+//!
+//! Code objects are built in for the targets of `DIPTYCH_HIP_TARGETS`. For a device of another target, or where the
+//! build had no compiler, the embedded sources are compiled when the device is opened, if the machine has hiprtc, and
+//! kept on disk. Where neither is so, the device is reported as unavailable with the targets that there are and the
+//! places where hiprtc was looked for. [`HipOptions::rtc`](options::HipOptions::rtc) forces or forbids this.
+//!
+//! # NVIDIA
+//!
+//! [`nvidia`] implements the same calls over libcuda, as HIP's NVIDIA platform does, with kernels as PTX: so one card
+//! can be driven by Vulkan and by HIP. [`advice`] is the table of known hangs.
 //!
 //! [`import`]: ggml_core::backend::Backend::import
 #![deny(missing_docs)]
 
+pub mod advice;
 pub mod amd;
 pub mod arch;
 pub mod backend;
@@ -59,16 +69,19 @@ pub mod driver;
 pub mod error;
 mod kernels;
 mod memory;
+pub mod nvidia;
 pub mod op;
 pub mod options;
 mod prepare;
 mod program;
+pub mod rtc;
 mod session;
 pub mod system;
 #[cfg(test)]
 mod tests;
 mod thread;
 pub mod tuning;
+pub mod virtual_gpu;
 
 pub use backend::{HipBackend, devices};
 pub use options::HipOptions;

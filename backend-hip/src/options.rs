@@ -20,11 +20,19 @@ pub const OVERRIDES: &[&str] = &[
     "HSA_ENABLE_INTERRUPT",
     "HSA_XNACK",
     "HSA_MAX_QUEUES",
+    "HSA_ENABLE_MWAITX",
+    "HSA_SCRATCH_SINGLE_LIMIT",
+    "HSA_NO_SCRATCH_RECLAIM",
     "HSA_DISABLE_FRAGMENT_ALLOCATOR",
     "GPU_MAX_HW_QUEUES",
     "GPU_MAX_HEAP_SIZE",
     "GPU_SINGLE_ALLOC_PERCENT",
     "GPU_ENABLE_WGP_MODE",
+    "GPU_ENABLE_WAVE32_MODE",
+    "GPU_STAGING_BUFFER_SIZE",
+    "GPU_PINNED_MIN_XFER_SIZE",
+    "GPU_FORCE_BLIT_COPY_SIZE",
+    "DEBUG_HIP_DYNAMIC_QUEUES",
     "HIP_HIDDEN_FREE_MEM",
     "HIP_HOST_COHERENT",
     "HIP_FORCE_DEV_KERNARG",
@@ -33,6 +41,12 @@ pub const OVERRIDES: &[&str] = &[
     "AMD_SERIALIZE_COPY",
     "AMD_DIRECT_DISPATCH",
     "AMD_LOG_LEVEL",
+    "AMD_COMGR_CACHE",
+    "HIPRTC_COMPILE_OPTIONS_APPEND",
+    "CUDA_DEVICE_ORDER",
+    "CUDA_FORCE_PTX_JIT",
+    "CUDA_DISABLE_PTX_JIT",
+    "CUDA_LAUNCH_BLOCKING",
     "ROCM_PATH",
     "HIP_PATH",
     "LD_LIBRARY_PATH",
@@ -85,6 +99,18 @@ pub enum Breadcrumbs {
     EveryLaunch,
 }
 
+/// Whether kernels are compiled at run time, through hiprtc.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RtcMode {
+    /// For targets that nothing was built in for.
+    #[default]
+    Auto,
+    /// Always.
+    Force,
+    /// Never.
+    Off,
+}
+
 /// How to open a device.
 #[derive(Clone, Debug)]
 pub struct HipOptions {
@@ -92,6 +118,12 @@ pub struct HipOptions {
     pub device: usize,
     /// The runtime's library. `None`: it is searched. A named library is the only one that is tried.
     pub library: Option<PathBuf>,
+    /// The library of NVIDIA's driver, for the provider `hip-nvidia`; searched and tried as `library` is.
+    pub cuda_library: Option<PathBuf>,
+    /// Whether kernels are compiled at run time.
+    pub rtc: RtcMode,
+    /// Where code objects that were compiled at run time are kept. `None`: nowhere.
+    pub cache_dir: Option<PathBuf>,
     /// Deadlines of the phases.
     pub deadlines: Deadlines,
     /// Which stream work goes to.
@@ -119,6 +151,9 @@ impl Default for HipOptions {
         HipOptions {
             device: 0,
             library: None,
+            cuda_library: None,
+            rtc: RtcMode::default(),
+            cache_dir: None,
             deadlines: Deadlines::default(),
             stream: StreamMode::default(),
             staging_bytes: 32 << 20,
@@ -136,6 +171,9 @@ impl HipOptions {
     /// The defaults, then what the environment says:
     ///
     /// * `DIPTYCH_HIP_LIBRARY`: [`HipOptions::library`]
+    /// * `DIPTYCH_CUDA_LIBRARY`: [`HipOptions::cuda_library`]
+    /// * `DIPTYCH_HIP_RTC` = `auto`, `force` or `off`: [`HipOptions::rtc`]
+    /// * `XDG_CACHE_HOME` or `HOME`: [`HipOptions::cache_dir`] is `diptych/hip` there, in `.cache` of the latter
     /// * `DIPTYCH_HIP_STREAM` = `own` or `null`: [`HipOptions::stream`]
     /// * `DIPTYCH_HIP_BREADCRUMBS` = `auto` or `every`: [`HipOptions::breadcrumbs`]
     /// * the variables of [`OVERRIDES`]: [`HipOptions::environment`]
@@ -150,8 +188,15 @@ impl HipOptions {
     fn from_variables(variables: Vec<(String, String)>) -> Result<HipOptions> {
         let value =
             |name: &str| variables.iter().find(|(n, v)| n == name && !v.is_empty()).map(|(_, v)| v.as_str());
-        let mut options =
-            HipOptions { library: value("DIPTYCH_HIP_LIBRARY").map(PathBuf::from), ..HipOptions::default() };
+        // The specification has paths that do not begin at the root ignored.
+        let directory = |name: &str| value(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let cache = directory("XDG_CACHE_HOME").or_else(|| directory("HOME").map(|home| home.join(".cache")));
+        let mut options = HipOptions {
+            library: value("DIPTYCH_HIP_LIBRARY").map(PathBuf::from),
+            cuda_library: value("DIPTYCH_CUDA_LIBRARY").map(PathBuf::from),
+            cache_dir: cache.map(|path| path.join("diptych/hip")),
+            ..HipOptions::default()
+        };
         let wrong = |name: &str, text: &str, allowed: &str| {
             Error::argument(name, format!("'{text}' is not one of {allowed}"))
         };
@@ -164,6 +209,12 @@ impl HipOptions {
             None | Some("auto") => Breadcrumbs::Auto,
             Some("every") => Breadcrumbs::EveryLaunch,
             Some(text) => return Err(wrong("DIPTYCH_HIP_BREADCRUMBS", text, "auto, every")),
+        };
+        options.rtc = match value("DIPTYCH_HIP_RTC") {
+            None | Some("auto") => RtcMode::Auto,
+            Some("force") => RtcMode::Force,
+            Some("off") => RtcMode::Off,
+            Some(text) => return Err(wrong("DIPTYCH_HIP_RTC", text, "auto, force, off")),
         };
         options.environment = Environment::new(variables);
         Ok(options)
@@ -191,6 +242,14 @@ impl HipOptions {
         let mut forced = Vec::new();
         if let Some(library) = &self.library {
             forced.push(("library".into(), library.display().to_string()));
+        }
+        if let Some(library) = &self.cuda_library {
+            forced.push(("cuda library".into(), library.display().to_string()));
+        }
+        match self.rtc {
+            RtcMode::Auto => {}
+            RtcMode::Force => forced.push(("hiprtc".into(), "force".into())),
+            RtcMode::Off => forced.push(("hiprtc".into(), "off".into())),
         }
         if self.stream == StreamMode::Null {
             forced.push(("stream".into(), "null".into()));
@@ -227,7 +286,12 @@ mod tests {
         let names: Vec<&str> = options.environment.variables().iter().map(|(n, _)| n.as_str()).collect();
         assert_eq!(names, ["HSA_ENABLE_SDMA", "HSA_OVERRIDE_GFX_VERSION_1"]);
         assert_eq!(options.forced().len(), 2);
+        assert_eq!(options.cache_dir.as_deref(), Some(Path::new("/root/.cache/diptych/hip")));
         assert_eq!(set(&[("DIPTYCH_HIP_LIBRARY", "")]).unwrap().library, None);
+        let options = set(&[("XDG_CACHE_HOME", "/c"), ("HOME", "/h"), ("DIPTYCH_HIP_RTC", "force")]).unwrap();
+        assert_eq!(options.cache_dir.as_deref(), Some(Path::new("/c/diptych/hip")));
+        assert_eq!((options.rtc, options.forced().len()), (RtcMode::Force, 1));
+        assert_eq!(set(&[("XDG_CACHE_HOME", "relative")]).unwrap().cache_dir, None);
         let error = set(&[("DIPTYCH_HIP_STREAM", "nul")]).unwrap_err().to_string();
         assert_eq!(error, "DIPTYCH_HIP_STREAM: 'nul' is not one of own, null");
         assert_eq!(options.rooted("/dev/kfd"), Path::new("/dev/kfd"));

@@ -104,6 +104,81 @@ impl Node {
     }
 }
 
+/// What is looked at when libcuda finds no device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NvidiaReport {
+    /// `/dev/nvidiactl`, `/dev/nvidia-uvm` and `/dev/nvidia<N>`.
+    pub nodes: Vec<Node>,
+    /// First line of `/proc/driver/nvidia/version`, where the kernel driver is loaded.
+    pub kernel_driver: Option<String>,
+}
+
+impl NvidiaReport {
+    /// Looks. Opens each node once.
+    pub fn read(options: &HipOptions) -> NvidiaReport {
+        let numbered = |name: &String| {
+            name.strip_prefix("nvidia").is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+        };
+        let mut names: Vec<String> =
+            entries(&options.rooted("/dev")).into_iter().filter(|name| numbered(name)).collect();
+        names.sort();
+        names.splice(..0, ["nvidiactl".into(), "nvidia-uvm".into()]);
+        let version = read_line(options, "/proc/driver/nvidia/version");
+        NvidiaReport {
+            nodes: names.iter().map(|n| node(options, &Path::new("/dev").join(n))).collect(),
+            kernel_driver: version,
+        }
+    }
+
+    /// Nodes that exist and may not be opened.
+    pub fn denied(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.iter().filter(|n| matches!(n.state, NodeState::Denied(_)))
+    }
+
+    /// What was found, as text.
+    pub fn describe(&self) -> String {
+        let driver = match &self.kernel_driver {
+            Some(version) => format!("kernel driver: {version}"),
+            None => "/proc/driver/nvidia/version: NVIDIA's kernel driver is not loaded".into(),
+        };
+        self.nodes.iter().map(Node::describe).chain([driver]).collect::<Vec<_>>().join("; ")
+    }
+}
+
+/// What the kernel says of itself and of a device, as far as known hangs depend on it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KernelFacts {
+    /// Major and minor version of the kernel.
+    pub release: Option<(u32, u32)>,
+    /// `amdgpu.cwsr_enable`: whether waves are saved and restored to let others run.
+    pub cwsr: Option<bool>,
+    /// Version of the MES firmware, which schedules on gfx11 and later.
+    pub mes: Option<u32>,
+}
+
+impl KernelFacts {
+    /// Reads them for the device at a PCI address.
+    pub fn read(options: &HipOptions, pci: [u32; 3]) -> KernelFacts {
+        let release = read_line(options, "/proc/sys/kernel/osrelease").and_then(|text| {
+            let mut numbers = text.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
+            Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+        });
+        let cwsr = read_line(options, "/sys/module/amdgpu/parameters/cwsr_enable");
+        let [domain, bus, device] = pci;
+        let device = format!("/sys/bus/pci/devices/{domain:04x}:{bus:02x}:{device:02x}.0");
+        let mes = read_line(options, &format!("{device}/fw_version/mes_fw_version"));
+        let mes = mes.and_then(|text| u32::from_str_radix(text.trim_start_matches("0x"), 16).ok());
+        // Bits 12 and above are the version of its interface.
+        KernelFacts { release, cwsr: cwsr.map(|text| text != "0"), mes: mes.map(|version| version & 0xfff) }
+    }
+}
+
+/// First line of a small file, if it can be read.
+fn read_line(options: &HipOptions, path: &str) -> Option<String> {
+    let text = fs::read_to_string(options.rooted(path)).ok()?;
+    text.lines().next().map(|line| line.trim().to_string())
+}
+
 /// The processor that the kernel sees at a PCI address.
 pub fn kfd_gpu_at(options: &HipOptions, pci: [u32; 3]) -> Option<KfdGpu> {
     kfd_gpus(options).into_iter().find(|g| g.pci == pci)
@@ -260,6 +335,32 @@ mod tests {
         }
         assert_eq!(report.render.len(), 1, "another vendor's node does not matter");
         assert!(report.describe().contains("renderD128: can be opened"));
+    }
+
+    #[test]
+    fn nvidia_nodes_and_kernel_facts() {
+        let root = tempfile::tempdir().unwrap();
+        let mut options = options(root.path());
+        let report = NvidiaReport::read(&options);
+        assert!(report.describe().contains("/dev/nvidiactl: does not exist; /dev/nvidia-uvm: does not exist"));
+        assert!(report.describe().contains("kernel driver is not loaded"));
+        assert_eq!(KernelFacts::read(&options, [0; 3]), KernelFacts::default());
+        for name in ["nvidiactl", "nvidia0", "nvidia-modeset"] {
+            write(root.path(), &format!("dev/{name}"), "");
+        }
+        write(root.path(), "proc/driver/nvidia/version", "NVRM version: 570.1\nGCC\n");
+        options.open_node = |path| {
+            if path.ends_with("nvidia0") { Err(io::Error::from(ErrorKind::PermissionDenied)) } else { Ok(()) }
+        };
+        let report = NvidiaReport::read(&options);
+        assert_eq!(report.nodes.len(), 3, "{report:?}");
+        assert_eq!(report.denied().map(|n| n.path.as_path()).collect::<Vec<_>>(), [Path::new("/dev/nvidia0")]);
+        assert!(report.describe().ends_with("kernel driver: NVRM version: 570.1"));
+        write(root.path(), "proc/sys/kernel/osrelease", "6.14.0-37-generic\n");
+        write(root.path(), "sys/module/amdgpu/parameters/cwsr_enable", "1\n");
+        write(root.path(), "sys/bus/pci/devices/0000:c5:00.0/fw_version/mes_fw_version", "0x00000083\n");
+        let facts = KernelFacts::read(&options, [0, 0xc5, 0]);
+        assert_eq!((facts.release, facts.cwsr, facts.mes), (Some((6, 14)), Some(true), Some(0x83)));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! `hip-kernels`); what a register count means is LLVM's occupancy: on GCN 64 vector registers leave four wavefronts on
 //! a SIMD, 84 three, 128 two.
 
-use crate::arch::{Family, Profile};
+use crate::arch::{Dot4, Family, Profile};
 
 /// A tile of a matrix product and the kernel that computes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,10 +42,38 @@ pub struct Tuning {
     pub tile_groups: u32,
     /// The largest tile, as an index of [`TILES`].
     pub largest_tile: usize,
+    /// Products with activations in 8 bits.
+    pub int8: Int8,
+    /// Their largest tile.
+    pub largest_int8_tile: usize,
+}
+
+/// Which products take activations in 8 bits where rounding is allowed.
+///
+/// | a step of 32 elements of k, 128 x 64, instructions of a wavefront | F32 | dot4 | pairs | bytes one by one |
+/// | --- | --- | --- | --- | --- |
+/// | Q8_0 | 1250 | 450 | - | 1600 |
+/// | Q4_0 | 1265 | 460 | 790 | 1610 |
+/// | Q6_K | 1310 | 600 | 960 | 1730 |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Int8 {
+    /// None: without instructions for them they take longer (gfx803).
+    None,
+    /// Those of many columns and types of less than 8 bits, as pairs of 16 bits (`v_pk_mad_u16`): two products an
+    /// instruction. Sums of products of Q8_0 do not fit 16 bits; taken one by one they are slower than F32. Few columns
+    /// are limited by the unpacking of weights, not by products: one column of Q8_0 takes as long as in F32 (212 and
+    /// 210 instructions for four rows of 16 elements a lane), the rounding not counted.
+    Pairs,
+    /// All: four products an instruction.
+    Dot4,
 }
 
 /// 60 compute units of 4 SIMDs. 128 x 128 needs 114 to 121 registers: two wavefronts on a SIMD, and 512 of 571
 /// instructions of its loop are products.
+///
+/// Products of bytes: 128 x 64 takes 110 to 117 registers, two wavefronts, because a thread keeps its 32 sums in whole
+/// numbers beside those in F32; the two halves of a tile one after the other would fit three wavefronts but read LDS
+/// as long as they multiply.
 const GCN: Tuning = Tuning {
     compute_units: 60,
     vec_waves: 2,
@@ -54,6 +82,8 @@ const GCN: Tuning = Tuning {
     tile_from: 9,
     tile_groups: 2,
     largest_tile: 3,
+    int8: Int8::Dot4,
+    largest_int8_tile: 2,
 };
 
 /// Without scalar bases for addresses (gfx8) eight columns take 134 registers, four 102.
@@ -71,6 +101,15 @@ const NVIDIA: Tuning = Tuning { compute_units: 132, vec_waves: 4, ..GCN };
 impl Tuning {
     /// The table.
     pub fn of(profile: &Profile) -> Tuning {
+        let int8 = match profile.dot4 {
+            Dot4::Software if profile.packed_half => Int8::Pairs,
+            Dot4::Software => Int8::None,
+            Dot4::Sdot4 | Dot4::Sudot4 | Dot4::Dp4a => Int8::Dot4,
+        };
+        Tuning { int8, ..Tuning::of_family(profile) }
+    }
+
+    fn of_family(profile: &Profile) -> Tuning {
         match profile.family {
             Family::Gcn if profile.target.processor.starts_with("gfx8") => GCN_FLAT,
             Family::Gcn => GCN,
@@ -112,6 +151,7 @@ mod tests {
                 "{name}"
             );
             assert!(tuning.largest_tile < TILES.len() && tuning.units(&profile) > 1, "{name}");
+            assert_eq!(tuning.int8 == Int8::Dot4, profile.dot4 != Dot4::Software, "{name}");
             profile.compute_units = 7;
             assert_eq!(tuning.units(&profile), 7);
         }

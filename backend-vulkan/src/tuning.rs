@@ -56,40 +56,49 @@ pub struct Warptile {
     pub tn: u32,
     /// Steps of the inner loop that are written out.
     pub unroll: u32,
+    /// Parts of a work-group that share the steps along k.
+    pub slices: u32,
 }
 
 impl Warptile {
-    /// Invocations.
-    pub const fn workgroup(&self) -> u32 {
+    /// Invocations of a slice.
+    pub const fn slice(&self) -> u32 {
         (self.bm / self.tm) * (self.bn / self.tn)
     }
 
-    /// The same tile with steps of 32, as far as Q4_0 needs it.
+    /// Invocations.
+    pub const fn workgroup(&self) -> u32 {
+        self.slice() * self.slices
+    }
+
+    /// The same tile with steps of 32 for Q4_0, with fewer slices so that it takes no more shared memory.
     pub const fn long(&self) -> Warptile {
-        Warptile { bk: 32, ..*self }
+        let slices = self.slices * self.bk / 32;
+        Warptile { bk: 32, slices: if slices > 0 { slices } else { 1 }, ..*self }
     }
 
     /// Shared memory in bytes.
     pub const fn shared_bytes(&self, f16: bool) -> u32 {
-        (self.bm + self.bn) * if f16 { (self.bk + 4) * 2 } else { (self.bk + 2) * 4 }
+        let tiles = (self.bm + self.bn) * if f16 { (self.bk + 4) * 2 } else { (self.bk + 2) * 4 };
+        tiles * self.slices + if self.slices > 1 { self.bm * self.bn * 4 } else { 4 }
     }
 }
 
-/// A mat-vec kernel.
+/// A mat-vec kernel for some number of columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MatVec {
     /// Invocations.
     pub workgroup: u32,
-    /// Rows of a work-group with 1, 2, 4 and 8 columns.
-    pub rows: [u32; 4],
-    /// The most columns; products with more use tiles.
-    pub columns: u32,
+    /// Rows of a work-group.
+    pub rows: u32,
+    /// Pieces of eight weights of each row that an invocation has under way.
+    pub unroll: u32,
 }
 
 /// Attention of few tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlashVec {
-    /// Invocations.
+    /// Invocations with one or two heads; half as many with more.
     pub workgroup: u32,
     /// Query heads of a work-group that share keys and values, at the most.
     pub heads: u32,
@@ -123,8 +132,10 @@ pub struct Tuning {
     pub elementwise: u32,
     /// Invocations of kernels that reduce a row.
     pub row: u32,
-    /// Mat-vec.
-    pub mat_vec: MatVec,
+    /// Mat-vec with 1, 2, 4 and 8 columns at a time.
+    pub mat_vec: [MatVec; 4],
+    /// The most columns of a product for mat-vec; products with more use tiles.
+    pub vec_columns: u32,
     /// F32 tiles, from small to large.
     pub tiles: &'static [Warptile],
     /// F16 tiles of quantised weights for [`Precision::Fast`](ggml_core::plan::Precision::Fast), from small to large;
@@ -138,44 +149,49 @@ pub struct Tuning {
     pub flash_tile: FlashTile,
 }
 
-const fn tile(bm: u32, bn: u32, bk: u32, tm: u32, tn: u32, unroll: u32) -> Warptile {
-    Warptile { bm, bn, bk, tm, tn, unroll }
+const fn tile(bm: u32, bn: u32, bk: u32, tm: u32, tn: u32, unroll: u32, slices: u32) -> Warptile {
+    Warptile { bm, bn, bk, tm, tn, unroll, slices }
 }
 
-/// 32 x 32 with one wave of 64, 64 x 64 with two: 64 registers, four waves on a SIMD of GCN.
-const TILES: &[Warptile] = &[tile(32, 32, 16, 4, 4, 1), tile(64, 64, 16, 8, 4, 1)];
-/// Packed F16 needs a second set of sums: with 8 x 4 for each invocation 128 registers, with 4 x 4 64.
-const GCN_F16_TILES: &[Warptile] = &[tile(32, 32, 32, 4, 4, 1), tile(64, 64, 32, 4, 4, 1)];
+const fn vec(workgroup: u32, rows: u32, unroll: u32) -> MatVec {
+    MatVec { workgroup, rows, unroll }
+}
+
+/// 32 x 32 by four slices of one wave of 64, 64 x 64 by two waves: 64 registers, four waves on a SIMD of GCN.
+const TILES: &[Warptile] = &[tile(32, 32, 16, 4, 4, 1, 4), tile(64, 64, 16, 8, 4, 1, 1)];
+/// Packed F16 needs a second set of sums: 64 x 64 with 8 x 4 for each invocation takes 128 registers, with 4 x 4 64.
+const GCN_F16_TILES: &[Warptile] = &[tile(32, 32, 32, 4, 4, 1, 4), tile(64, 64, 32, 4, 4, 1, 1)];
 /// Twice the registers of GCN for a wave of 64: 8 x 4, which reads less shared memory for each product.
-const RDNA_F16_TILES: &[Warptile] = &[tile(32, 32, 32, 4, 4, 1), tile(64, 64, 32, 8, 4, 1)];
+const RDNA_F16_TILES: &[Warptile] = &[tile(32, 32, 32, 4, 4, 1, 4), tile(64, 64, 32, 8, 4, 1, 1)];
+const NVIDIA_TILES: &[Warptile] = &[tile(32, 32, 16, 4, 4, 4, 4), tile(64, 64, 16, 8, 4, 8, 1)];
+const NVIDIA_F16_TILES: &[Warptile] = &[tile(32, 32, 32, 4, 4, 4, 4), tile(64, 64, 32, 8, 4, 1, 1)];
 /// Small code: the driver compiles with LLVM, for 4 to 16 lanes.
-const CPU_TILES: &[Warptile] = &[tile(32, 32, 16, 4, 4, 1)];
+const CPU_TILES: &[Warptile] = &[tile(32, 32, 16, 4, 4, 1, 1)];
 
 const GCN: Tuning = Tuning {
     subgroup_arithmetic: false,
     subgroup: None,
     elementwise: 256,
     row: 256,
-    mat_vec: MatVec { workgroup: 64, rows: [4, 4, 2, 2], columns: 8 },
+    mat_vec: [vec(64, 4, 1), vec(64, 4, 1), vec(64, 2, 1), vec(64, 2, 1)],
+    vec_columns: 16,
     tiles: TILES,
     f16_tiles: GCN_F16_TILES,
     enough_groups: 128,
-    flash_vec: FlashVec { workgroup: 256, heads: 4, keys: 4, unroll: 4 },
+    flash_vec: FlashVec { workgroup: 512, heads: 4, keys: 4, unroll: 4 },
     flash_tile: FlashTile { workgroup: 256, br: 32, bc: 64, sc: 16 },
 };
 
-const RDNA: Tuning = Tuning {
-    subgroup_arithmetic: true,
-    mat_vec: MatVec { workgroup: 64, rows: [4, 4, 2, 2], columns: 8 },
-    f16_tiles: RDNA_F16_TILES,
-    ..GCN
-};
+const RDNA: Tuning = Tuning { subgroup_arithmetic: true, f16_tiles: RDNA_F16_TILES, ..GCN };
 
+/// Measured on an H200, products of [14336, 4096] with 1 to 512 columns, attention over 512 and 4096 positions.
 const NVIDIA: Tuning = Tuning {
     subgroup_arithmetic: true,
-    mat_vec: MatVec { workgroup: 64, rows: [4, 4, 2, 2], columns: 8 },
-    f16_tiles: RDNA_F16_TILES,
+    mat_vec: [vec(128, 2, 2), vec(64, 2, 2), vec(64, 2, 1), vec(128, 4, 1)],
+    tiles: NVIDIA_TILES,
+    f16_tiles: NVIDIA_F16_TILES,
     enough_groups: 264,
+    flash_tile: FlashTile { workgroup: 128, br: 64, bc: 32, sc: 8 },
     ..GCN
 };
 
@@ -183,7 +199,8 @@ const CPU: Tuning = Tuning {
     subgroup_arithmetic: true,
     elementwise: 64,
     row: 64,
-    mat_vec: MatVec { workgroup: 32, rows: [2, 2, 2, 2], columns: 2 },
+    mat_vec: [vec(32, 2, 1); 4],
+    vec_columns: 2,
     tiles: CPU_TILES,
     f16_tiles: &[],
     enough_groups: 4,
@@ -214,17 +231,15 @@ mod tests {
     fn tables_keep_the_rules_of_the_shaders() {
         for class in ArchClass::ALL {
             let t = Tuning::of(class);
-            assert!(
-                t.row % 16 == 0 && t.flash_vec.workgroup % 16 == 0 && t.mat_vec.workgroup % 8 == 0,
-                "{class}"
-            );
+            assert!(t.row % 16 == 0 && t.flash_vec.workgroup % 64 == 0, "{class}");
+            assert!(t.mat_vec.iter().all(|v| v.workgroup % 8 == 0 && v.rows.is_power_of_two()), "{class}");
             let f32_tiles = t.tiles.iter().flat_map(|tile| [(*tile, false), (tile.long(), false)]);
             for (tile, f16) in f32_tiles.chain(t.f16_tiles.iter().map(|tile| (*tile, true))) {
-                let (steps, workgroup) = (tile.bk / if f16 { 4 } else { 2 }, tile.workgroup());
+                let (steps, slice) = (tile.bk / if f16 { 4 } else { 2 }, tile.slice());
                 assert!(tile.bm % tile.tm == 0 && tile.bn % tile.tn == 0, "{class} {tile:?}");
                 assert!([8, 16, 32].contains(&tile.bk) && steps % tile.unroll == 0, "{class} {tile:?}");
-                assert!(tile.bm * tile.bk / 8 % workgroup == 0, "{class} {tile:?}");
-                assert!(tile.bn * tile.bk / 4 % workgroup == 0, "{class} {tile:?}");
+                assert!(tile.bm * tile.bk / 8 % slice == 0, "{class} {tile:?}");
+                assert!(tile.bn * tile.bk / 4 % slice == 0, "{class} {tile:?}");
                 assert!(tile.shared_bytes(f16) <= 32768, "{class} {tile:?}");
             }
             assert!(t.f16_tiles.iter().all(|tile| tile.bk == 32), "{class}: Q4_0 takes steps of 32");

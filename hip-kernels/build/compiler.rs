@@ -76,16 +76,33 @@ pub(crate) fn is_target(text: &str) -> bool {
 
 /// Options for a target: a bare ELF of code object version 5 (older runtimes refuse version 6) for AMD's processors,
 /// PTX for NVIDIA's. No SDK header and no device library take part, and nothing in the output depends on paths.
+///
+/// Division and square root are rounded as IEEE says and subnormal numbers are kept, on both: that is the default for
+/// AMD's processors and said for NVIDIA's.
 pub(crate) fn options(target: &str) -> Vec<String> {
-    let mut options: Vec<&str> =
-        vec!["-O3", "-std=c++17", "-ffp-contract=on", "-Wall", "-Wextra", "--cuda-device-only"];
-    let arch = if target.starts_with("sm_") {
-        options.extend(["-x", "cuda", "-nocudainc", "-nocudalib", "--cuda-feature=+ptx80", "-S"]);
-        format!("--cuda-gpu-arch={target}")
+    let mut options = vec!["-O3", "-std=c++17", "-ffp-contract=on", "-Wall", "-Wextra", "--cuda-device-only"];
+    let last = if target.starts_with("sm_") {
+        options.extend(["-x", "cuda", "-nocudainc", "-nocudalib", "-S"]);
+        options.extend(["-fno-fast-math", "-fno-gpu-flush-denormals-to-zero"]);
+        vec![format!("--cuda-feature=+{}", ptx_version(target)), format!("--cuda-gpu-arch={target}")]
     } else {
         options.extend(["-x", "hip", "-nogpuinc", "-nogpulib", "--no-gpu-bundle-output", "-c"]);
         options.extend(["-mcode-object-version=5", "-fno-ident", "-fuse-cuid=none"]);
-        format!("--offload-arch={target}")
+        vec![format!("--offload-arch={target}")]
     };
-    options.into_iter().map(String::from).chain([arch]).collect()
+    options.into_iter().map(String::from).chain(last).collect()
+}
+
+/// The oldest version of PTX that has a target: the older it is, the older a driver may be.
+fn ptx_version(target: &str) -> &'static str {
+    let digits = target.trim_start_matches("sm_").trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    match digits.parse().unwrap_or(u32::MAX) {
+        ..=75 => "ptx63",
+        76..=80 => "ptx70",
+        81..=86 => "ptx71",
+        87 => "ptx74",
+        88..=90 => "ptx80",
+        91..=119 => "ptx86",
+        _ => "ptx87",
+    }
 }

@@ -9,8 +9,10 @@
 //   one         one value of a plain type
 //   factor      that factor: the scale of the block (1 for plain types)
 //   BIAS        what has to be taken from each decoded value (a nibble counts from 8)
+//   GROUP       of block types: neighbours that have their factor in common
 //
-// so value i is factor * (decode[i] - BIAS). In a product the factor and the bias are applied to sums of eight instead
+// so value i is factor * (decode[i] - BIAS). The block types load whole numbers below 128 in magnitude, one a byte, in
+// element `q` of Raw. In a product the factor and the bias are applied to sums of eight instead
 // of to each value: sum(w y) = factor * (sum(decode y) - BIAS * sum(y)).
 #pragma once
 #include "device.h"
@@ -69,7 +71,7 @@ typedef Weight16<true> WeightBF16;
 // Blocks of 32 in 34 bytes: F16 scale, 32 signed bytes. Rows are whole blocks, so eight elements are all there or not
 // at all; blocks are 2-byte aligned.
 struct WeightQ8_0 {
-    static constexpr u32 BLOCK = 32, BYTES = 34;
+    static constexpr u32 BLOCK = 32, BYTES = 34, GROUP = 32;
     static constexpr float BIAS = 0.0f;
     struct Raw { u32x2 q; u16 scale; };
     DEVICE Raw fetch(const u8 *row, u32 k) {
@@ -86,7 +88,7 @@ struct WeightQ8_0 {
 // Blocks of 32 in 18 bytes: F16 scale, 16 bytes whose low nibbles are elements 0 .. 16 and whose high nibbles are
 // elements 16 .. 32, counted from 8.
 struct WeightQ4_0 {
-    static constexpr u32 BLOCK = 32, BYTES = 18;
+    static constexpr u32 BLOCK = 32, BYTES = 18, GROUP = 32;
     static constexpr float BIAS = 8.0f;
     // Nibbles of the eight elements, one a byte.
     struct Raw { u32x2 q; u16 scale; };
@@ -106,7 +108,7 @@ struct WeightQ4_0 {
 // the scales; 32 stands for zero. Elements come in halves of 128, each of four quarters of 32: quarters 0 and 1 in the
 // low nibbles of the half's 64 bytes, 2 and 3 in their high nibbles, quarter n in bits 2n of its 32 bytes of pairs.
 struct WeightQ6_K {
-    static constexpr u32 BLOCK = 256, BYTES = 210;
+    static constexpr u32 BLOCK = 256, BYTES = 210, GROUP = 16;
     static constexpr float BIAS = 32.0f;
     struct Raw { u32x2 q; u16 scale; i8 part; };
     DEVICE Raw fetch(const u8 *row, u32 k) {

@@ -20,6 +20,7 @@
 
 typedef unsigned char u8;
 typedef signed char i8;
+typedef short i16;
 typedef unsigned short u16;
 typedef int i32;
 typedef unsigned int u32;
@@ -30,15 +31,22 @@ typedef float f32x2 __attribute__((ext_vector_type(2), aligned(4)));
 typedef float f32x4 __attribute__((ext_vector_type(4), aligned(4)));
 typedef u32 u32x2 __attribute__((ext_vector_type(2), aligned(2)));
 typedef u32 u32x4 __attribute__((ext_vector_type(4), aligned(4)));
+typedef i16 i16x2 __attribute__((ext_vector_type(2)));
+typedef u16 u16x2 __attribute__((ext_vector_type(2)));
 typedef u16 u16x4 __attribute__((ext_vector_type(4), aligned(2)));
 typedef u16 u16x8 __attribute__((ext_vector_type(8), aligned(2)));
-// In LDS 16 bytes at once need their full alignment to be one instruction.
+// In LDS 8 and 16 bytes at once need their full alignment to be one instruction.
 typedef float lds_f32x4 __attribute__((ext_vector_type(4), aligned(16)));
+typedef u32 lds_u32x4 __attribute__((ext_vector_type(4), aligned(16)));
+typedef u32 lds_u32x2 __attribute__((ext_vector_type(2), aligned(8)));
 
 // A function of a kernel. Everything is inlined: there is no stack.
 #define DEVICE static __attribute__((device, always_inline, unused)) inline
 // An array that the work-group shares.
 #define LDS __attribute__((shared))
+// What a pointer into such an array points at, where the pointer is kept in a structure: there the compiler may find
+// out too late that it is no pointer into memory, and ask for hidden arguments (gfx803).
+#define IN_LDS __attribute__((address_space(3)))
 #define UNROLL _Pragma("unroll")
 #define NO_UNROLL _Pragma("nounroll")
 
@@ -134,6 +142,53 @@ DEVICE u16 f32_to_bf16(float x) {
 DEVICE float i8_to_f32(u32 word, int i) { return (float)((i32)(word << (24 - 8 * i)) >> 24); }
 DEVICE float u8_to_f32(u32 word, int i) { return (float)(word >> (8 * i) & 255); }
 
+// ---- Products of bytes ----
+//
+// dot4(a, b, c): c + the sum of four products of signed bytes. One instruction on gfx906, 908, 90a, 94x, 101[12] and
+// 103x (v_dot4_i32_i8), gfx11 and gfx12 (v_dot4_i32_iu8) and NVIDIA's, which have HAS_DOT4; elsewhere four products and
+// four sums.
+
+#define HAS_DOT4 1
+#if !DEVICE_AMD
+DEVICE i32 dot4(u32 a, u32 b, i32 c) {
+    i32 d;
+    __asm__("dp4a.s32.s32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+    return d;
+}
+#elif defined(__gfx906__) || defined(__gfx908__) || defined(__gfx90a__) || defined(__gfx940__) || \
+    defined(__gfx941__) || defined(__gfx942__) || defined(__gfx950__) || defined(__gfx1011__) || \
+    defined(__gfx1012__) || defined(__gfx1030__) || defined(__gfx1031__) || defined(__gfx1032__) || \
+    defined(__gfx1033__) || defined(__gfx1034__) || defined(__gfx1035__) || defined(__gfx1036__)
+DEVICE i32 dot4(u32 a, u32 b, i32 c) { return __builtin_amdgcn_sdot4((i32)a, (i32)b, c, false); }
+#elif defined(__GFX11__) || defined(__GFX12__)
+DEVICE i32 dot4(u32 a, u32 b, i32 c) { return __builtin_amdgcn_sudot4(true, (i32)a, true, (i32)b, c, false); }
+#else
+#undef HAS_DOT4
+#define HAS_DOT4 0
+DEVICE i32 dot4(u32 a, u32 b, i32 c) {
+    UNROLL for (int i = 0; i < 4; i++) c += (i32)(i8)(a >> (8 * i)) * (i32)(i8)(b >> (8 * i));
+    return c;
+}
+#endif
+
+// Whether one instruction multiplies and adds two pairs of 16 bits (v_pk_mad_u16).
+#if defined(__GFX7__) || defined(__GFX8__)
+#define HAS_PACKED16 0
+#else
+#define HAS_PACKED16 1
+#endif
+
+// The low bytes of four words as one word.
+DEVICE u32 low_bytes(u32 a, u32 b, u32 c, u32 d) {
+#if DEVICE_AMD
+    // Bytes 0 .. 3 of the selector name bytes of the second operand by 0 .. 3, of the first by 4 .. 7.
+    u32 low = __builtin_amdgcn_perm(b, a, 0x0c0c0400), high = __builtin_amdgcn_perm(d, c, 0x04000c0c);
+    return low | high;
+#else
+    return (a & 255) | (b & 255) << 8 | (c & 255) << 16 | d << 24;
+#endif
+}
+
 // ---- Across the lanes of a wavefront ----
 //
 // All lanes must be active. On AMD the steps within 16 lanes are DPP: a modifier of the addition itself, no LDS and no
@@ -168,6 +223,10 @@ struct Sum {
 struct Max {
     DEVICE float of(float a, float b) { return larger(a, b); }
     static constexpr float ZERO = -__builtin_inff();
+};
+// Of numbers that are not negative, an infinity above all of them and a NaN above that.
+struct MaxOrNan {
+    DEVICE float of(float a, float b) { return bits_f32(f32_bits(a) > f32_bits(b) ? f32_bits(a) : f32_bits(b)); }
 };
 
 // The result of LANES neighbouring lanes (a power of two), in each of them.

@@ -36,7 +36,7 @@ mod embedded {
 /// expression only.
 pub const OPTIONS: &[&str] = &["-O3", "-std=c++17", "-ffp-contract=on"];
 
-/// Targets with embedded code objects ("gfx906").
+/// Targets with embedded code objects ("gfx906", "sm_70").
 pub fn targets() -> &'static [&'static str] {
     embedded::TARGETS
 }
@@ -46,7 +46,7 @@ pub fn stems() -> &'static [&'static str] {
     embedded::STEMS
 }
 
-/// The code object (a bare ELF) of a family for a target.
+/// The code object of a family for a target: a bare ELF for AMD's processors, PTX for NVIDIA's.
 pub fn code_object(target: &str, stem: &str) -> Option<&'static [u8]> {
     let found = embedded::OBJECTS.binary_search_by(|(t, s, _)| (*t, *s).cmp(&(target, stem)));
     found.ok().map(|i| embedded::OBJECTS[i].2)

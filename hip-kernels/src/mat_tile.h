@@ -70,6 +70,21 @@ template <class T> DEVICE void multiply(const float *line_a, const float *line_b
     }
 }
 
+// A thread's sums to their places; `whole` where the tile lies within the result. Row and column are its first.
+template <class T>
+DEVICE void store_tile(float *d, const MulMatParams &p, const Plane &z, u32 row, u32 col, bool whole, float (*sum)[T::TN]) {
+    d += row_offset(p.offd, p.nbd, 0, z.i2, z.i3);
+    UNROLL for (u32 j = 0; j < T::TN; j++) UNROLL for (u32 i = 0; i < T::TM; i += 4) {
+        u32 m = row + i / 4 * (T::BM * 4 / T::TM), n = col + j / 4 * (T::BN * 4 / T::TN) + j % 4;
+        float *at = d + (u64)n * p.nbd[0] + m;
+        if (whole) {
+            *(f32x4 *)at = (f32x4){sum[i][j], sum[i + 1][j], sum[i + 2][j], sum[i + 3][j]};
+        } else {
+            UNROLL for (u32 c = 0; c < 4; c++) if (m + c < p.m && n < p.n) at[c] = sum[i + c][j];
+        }
+    }
+}
+
 // group_x: tiles of rows; group_y: tiles of columns; group_z: planes of the result.
 template <class W, class T>
 DEVICE void mat_tile(const u8 *a, const float *b, float *d, const MulMatParams &p, float *tile_a, float *tile_b) {
@@ -101,15 +116,5 @@ DEVICE void mat_tile(const u8 *a, const float *b, float *d, const MulMatParams &
         barrier();
     }
 
-    d += row_offset(p.offd, p.nbd, 0, z.i2, z.i3);
-    bool whole = row0 + T::BM <= p.m && col0 + T::BN <= p.n;
-    UNROLL for (u32 j = 0; j < T::TN; j++) UNROLL for (u32 i = 0; i < T::TM; i += 4) {
-        u32 m = row0 + m0 + i / 4 * (T::BM * 4 / T::TM), n = col0 + n0 + j / 4 * (T::BN * 4 / T::TN) + j % 4;
-        float *at = d + (u64)n * p.nbd[0] + m;
-        if (whole) {
-            *(f32x4 *)at = (f32x4){sum[i][j], sum[i + 1][j], sum[i + 2][j], sum[i + 3][j]};
-        } else {
-            UNROLL for (u32 c = 0; c < 4; c++) if (m + c < p.m && n < p.n) at[c] = sum[i + c][j];
-        }
-    }
+    store_tile<T>(d, p, z, row0 + m0, col0 + n0, row0 + T::BM <= p.m && col0 + T::BN <= p.n, sum);
 }

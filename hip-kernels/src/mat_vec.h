@@ -37,13 +37,27 @@ DEVICE Plane plane(const MulMatParams &p) {
     return z;
 }
 
-template <class W, int N, int R> struct MatVec {
-    const u8 *row[R];
-    const float *column[N];
-    float sum[R][N];
-
-    // Adds what eight elements give.
-    DEVICE void add(const typename W::Raw &raw, const WeightF32::Raw &b, float bias, float *sum) {
+// A column of activations as they are. Every such structure has
+//
+//   Raw      eight neighbours, as loaded
+//   fetch    loads elements base + k .. base + k + 8; `base` is the same in all lanes
+//   bias     what the bias of the weights takes from the sum of eight products
+//   add      adds the product with eight weights to a sum
+struct ColumnF32 {
+    const float *at;
+    typedef WeightF32::Raw Raw;
+    __attribute__((device, always_inline)) Raw fetch(u32 base, u32 k) const {
+        return WeightF32::fetch((const u8 *)(at + base), k);
+    }
+    template <class W> DEVICE float bias(const Raw &b) {
+        float sum = 0.0f;
+        if constexpr (W::BIAS != 0.0f) {
+            UNROLL for (int j = 0; j < 4; j++) sum += b.low[j] + b.high[j];
+            sum *= W::BIAS;
+        }
+        return sum;
+    }
+    template <class W> DEVICE void add(const typename W::Raw &raw, const Raw &b, float bias, float *sum) {
         float w[8], y[8];
         W::decode(raw, w);
         WeightF32::decode(b, y);
@@ -55,26 +69,45 @@ template <class W, int N, int R> struct MatVec {
             *sum = mad(W::factor(raw), s - bias, *sum);
         }
     }
+};
 
-    // Elements base + k .. base + k + 8, for each of COUNT stretches; `base` is the same in all lanes and a multiple of
-    // the block, so that it goes into scalar registers and the offsets of a lane never change.
-    template <int COUNT> __attribute__((device, always_inline)) void eight(u32 base, u32 k) {
+template <class W, class C, int N, int R> struct MatVec {
+    const u8 *row[R];
+    C column[N];
+    float sum[R][N];
+
+    // Elements base + k .. base + k + 8 of the weights with elements from + k .. from + k + 8 of the columns, for each
+    // of COUNT stretches. `base` and `from` are the same in all lanes and multiples of the block, so that they go into
+    // scalar registers and the offsets of a lane never change.
+    template <int COUNT> __attribute__((device, always_inline)) void eight(u32 base, u32 from, u32 k) {
         typename W::Raw a[COUNT][R];
-        WeightF32::Raw b[COUNT][N];
+        typename C::Raw b[COUNT][N];
         k = offset_here(k);
         UNROLL for (int i = 0; i < COUNT; i++) {
             u32 at = base + i * STRETCH;
             UNROLL for (int r = 0; r < R; r++) a[i][r] = W::fetch(row[r] + (u64)(at / W::BLOCK) * W::BYTES, k);
-            UNROLL for (int n = 0; n < N; n++) b[i][n] = WeightF32::fetch((const u8 *)(column[n] + at), k);
+            UNROLL for (int n = 0; n < N; n++) b[i][n] = column[n].fetch(from + i * STRETCH, k);
         }
         LOADS_FIRST();
         UNROLL for (int i = 0; i < COUNT; i++) UNROLL for (int n = 0; n < N; n++) {
-            float bias = 0.0f;
-            if constexpr (W::BIAS != 0.0f) {
-                UNROLL for (int j = 0; j < 4; j++) bias += b[i][n].low[j] + b[i][n].high[j];
-                bias *= W::BIAS;
-            }
-            UNROLL for (int r = 0; r < R; r++) add(a[i][r], b[i][n], bias, &sum[r][n]);
+            auto bias = C::template bias<W>(b[i][n]);
+            UNROLL for (int r = 0; r < R; r++) C::template add<W>(a[i][r], b[i][n], bias, &sum[r][n]);
+        }
+    }
+
+    // Rows beyond the last are computed as the last, and not stored; so are columns.
+    __attribute__((device, always_inline)) void begin(const u8 *a, const MulMatParams &p, const Plane &z, u32 row0) {
+        UNROLL for (int r = 0; r < R; r++) {
+            row[r] = a + row_offset(p.off0, p.nb0, minimum(row0 + r, p.m - 1), z.a2, z.a3) * W::BYTES;
+            UNROLL for (int n = 0; n < N; n++) sum[r][n] = 0.0f;
+        }
+    }
+
+    // By one lane: the sums to their places.
+    __attribute__((device, always_inline)) void store(float *d, const MulMatParams &p, const Plane &z, u32 row0, u32 col0) const {
+        d += row_offset(p.offd, p.nbd, 0, z.i2, z.i3);
+        UNROLL for (int n = 0; n < N; n++) UNROLL for (int r = 0; r < R; r++) {
+            if (col0 + n < p.n && row0 + r < p.m) d[(u64)(col0 + n) * p.nbd[0] + row0 + r] = sum[r][n];
         }
     }
 
@@ -85,7 +118,7 @@ template <class W, int N, int R> struct MatVec {
                 float w[R];
                 UNROLL for (int r = 0; r < R; r++) w[r] = W::one(row[r], k);
                 UNROLL for (int n = 0; n < N; n++) {
-                    float y = column[n][k];
+                    float y = column[n].at[k];
                     UNROLL for (int r = 0; r < R; r++) sum[r][n] = mad(w[r], y, sum[r][n]);
                 }
             }
@@ -105,20 +138,18 @@ DEVICE void mat_vec(const u8 *a, const float *b, float *d, const MulMatParams &p
     if (row0 >= p.m) return;
     Plane z = plane(p);
 
-    MatVec<W, N, R> t;
-    // Rows and columns beyond the last are computed as the last, and not stored.
-    UNROLL for (int r = 0; r < R; r++) {
-        t.row[r] = a + row_offset(p.off0, p.nb0, minimum(row0 + r, p.m - 1), z.a2, z.a3) * W::BYTES;
-    }
+    MatVec<W, ColumnF32, N, R> t;
+    t.begin(a, p, z, row0);
     UNROLL for (int n = 0; n < N; n++) {
-        t.column[n] = b + row_offset(p.off1, p.nb1, minimum(col0 + n, p.n - 1), z.i2, z.i3);
+        t.column[n].at = b + row_offset(p.off1, p.nb1, minimum(col0 + n, p.n - 1), z.i2, z.i3);
     }
-    UNROLL for (int r = 0; r < R; r++) UNROLL for (int n = 0; n < N; n++) t.sum[r][n] = 0.0f;
 
     u32 base = part * DEPTH * STRETCH, k = lane * 8;
-    NO_UNROLL for (; base + DEPTH * STRETCH <= p.k; base += SPLIT * DEPTH * STRETCH) t.template eight<DEPTH>(base, k);
+    NO_UNROLL for (; base + DEPTH * STRETCH <= p.k; base += SPLIT * DEPTH * STRETCH) {
+        t.template eight<DEPTH>(base, base, k);
+    }
     if (base < p.k) {
-        NO_UNROLL for (; base + k + 8 <= p.k; base += STRETCH) t.template eight<1>(base, k);
+        NO_UNROLL for (; base + k + 8 <= p.k; base += STRETCH) t.template eight<1>(base, base, k);
         t.rest(base + k, p.k);
     }
 
@@ -138,9 +169,5 @@ DEVICE void mat_vec(const u8 *a, const float *b, float *d, const MulMatParams &p
             t.sum[r][n] = s;
         }
     }
-    if (lane != 0 || part != 0) return;
-    d += row_offset(p.offd, p.nbd, 0, z.i2, z.i3);
-    UNROLL for (int n = 0; n < N; n++) UNROLL for (int r = 0; r < R; r++) {
-        if (col0 + n < p.n && row0 + r < p.m) d[(u64)(col0 + n) * p.nbd[0] + row0 + r] = t.sum[r][n];
-    }
+    if (lane == 0 && part == 0) t.store(d, p, z, row0, col0);
 }

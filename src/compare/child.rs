@@ -1,16 +1,12 @@
 //! The child: one backend, one piece of work, every phase announced.
 
-use super::nodes;
-use super::protocol::{Done, Failed, Message, PerNode, Work};
+use super::protocol::{Done, Failed, Message, Task, Work};
+use super::{generate, graph, ops};
 use crate::backends::{OpenOptions, open};
-use crate::model::Model;
-use crate::session::{SessionOptions, greedy};
-use crate::{npy, session};
 use ggml_core::phase::Deadlines;
-use ggml_core::{DType, Error, Result};
+use ggml_core::{Error, Result};
 use std::io::Write;
 use std::path::Path;
-use std::time::Instant;
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
@@ -107,67 +103,9 @@ fn run(work: &Work) -> Result<Option<Done>> {
     };
     let backend = open(&work.backend, &options)?;
     say(Message::Device { device: backend.device().clone() });
-    let start = Instant::now();
-    let model = Model::load(&work.model, backend)?;
-    let load_s = start.elapsed().as_secs_f64();
-    if work.stepwise {
-        nodes::locate(&model, work, &mut say)?;
-        return Ok(None);
+    match &work.task {
+        Task::Model(task) => generate::run(work, task, backend, &mut say),
+        Task::Graph(task) => graph::run(work, task, backend, &mut say),
+        Task::Ops(task) => ops::run_cases(work, task, backend.as_ref(), &mut say).map(Some),
     }
-    let mut done = generate(&model, work)?;
-    done.load_s = load_s;
-    if work.per_node != PerNode::Off {
-        say(Message::Progress { what: "node by node".into() });
-        nodes::run(&model, work, &mut say)?;
-    }
-    done.stats = model.backend().stats();
-    Ok(Some(done))
-}
-
-/// The prompt with logits of every token, then greedy generation.
-fn generate(model: &Model, work: &Work) -> Result<Done> {
-    let needed = (work.tokens.len() + work.predict).max(1);
-    let options = SessionOptions {
-        context: Some(needed.next_multiple_of(session::KV_STEP)),
-        cache: DType::F32,
-        precision: work.precision,
-        ..SessionOptions::default()
-    };
-    let mut session = model.session(&options)?;
-    let start = Instant::now();
-    let logits = session.logits(&work.tokens)?;
-    let prompt_s = start.elapsed().as_secs_f64();
-    let vocabulary = model.hparams().vocabulary;
-    npy::write(&work.logits, work.tokens.len(), vocabulary, &logits)?;
-    say(Message::Progress { what: format!("prompt of {} tokens in {prompt_s:.3} s", work.tokens.len()) });
-
-    let mut row = logits[logits.len() - vocabulary..].to_vec();
-    let (mut token_ids, mut margins) = (Vec::new(), Vec::new());
-    if work.predict > 1 {
-        session.prepare_decode()?;
-    }
-    let start = Instant::now();
-    for i in 0..work.predict {
-        let token = greedy(&row);
-        token_ids.push(token);
-        margins.push(margin(&row));
-        if i + 1 < work.predict {
-            row = session.decode(token)?;
-        }
-    }
-    let eval_s = start.elapsed().as_secs_f64();
-    Ok(Done { load_s: 0.0, prompt_s, eval_s, token_ids, margins, stats: model.backend().stats() })
-}
-
-/// Distance between the two largest values.
-fn margin(row: &[f32]) -> f32 {
-    let (mut first, mut second) = (f32::NEG_INFINITY, f32::NEG_INFINITY);
-    for &x in row {
-        if x > first {
-            (first, second) = (x, first);
-        } else if x > second {
-            second = x;
-        }
-    }
-    first - second
 }

@@ -1,31 +1,50 @@
 //! From results to comparisons and a verdict.
 
-use super::nodes::{NodeFile, has_quantised_weights};
+use super::nodes::NodeFile;
 use super::protocol::PerNode;
 use super::report::{Comparison, Divergence, LogitsReport, NodeReport, Record, Report, Status};
 use super::{CompareOptions, logits_path, nodes_path};
 use crate::backends::BackendName;
-use crate::model::ModelFile;
 use crate::npy;
 use ggml_core::encode::decode_plain;
 use ggml_core::metrics::{Distance, distance, kl_divergence, top1_agreement};
 use ggml_core::plan::Precision;
-use ggml_core::{DType, Result};
-use std::path::Path;
+use ggml_core::{DType, Graph, Result};
 
 /// Greedy ids that differ where the reference's two best logits are closer than this many times the RMS error of the
 /// logits are no disagreement: either of them may win.
 const MARGIN_FACTOR: f64 = 10.0;
 
-pub(super) fn judge(report: &mut Report, options: &CompareOptions, model: &Path) -> Result<()> {
-    let quantised = has_quantised_weights(ModelFile::open(model)?.gguf());
-    let bound = logits_bound(options.precision, quantised);
+/// What agreement is measured by, and the largest NMSE of it that counts as agreement.
+pub(super) struct Measure {
+    bound: f64,
+    /// Names of a graph's outputs; `None`: logits.
+    outputs: Option<Vec<String>>,
+}
+
+impl Measure {
+    pub(super) fn logits(precision: Precision, quantised: bool) -> Measure {
+        Measure { bound: graph_bound(precision, quantised), outputs: None }
+    }
+
+    pub(super) fn outputs(precision: Precision, graph: &Graph) -> Measure {
+        let quantised = graph.tensors().iter().any(|t| t.dtype.is_quantized());
+        // Node by node the results are those of computing nodes: of a view, of what it looks at.
+        let ids = graph.outputs().iter().flat_map(|&o| [o, graph.producer(o)]);
+        let names = ids.map(|id| graph.tensor(id).name.clone()).collect();
+        Measure { bound: graph_bound(precision, quantised), outputs: Some(names) }
+    }
+}
+
+/// Compares what the backends of a report computed, and gives the verdict.
+pub(super) fn judge(report: &mut Report, options: &CompareOptions, measure: &Measure) -> Result<()> {
     let records = report.records.clone();
     let reference = records.iter().find(|r| r.backend == report.reference);
     let mut findings: Vec<String> = records.iter().filter_map(failure).collect();
+    findings.extend(records.iter().filter_map(instability));
     if let Some(reference) = reference.filter(|r| r.status == Status::Ok) {
         for record in records.iter().filter(|r| r.status == Status::Ok && r.backend != reference.backend) {
-            let comparison = compare(record, reference, options, bound)?;
+            let comparison = compare(record, reference, options, measure)?;
             if let Some(why) = &comparison.disagreement {
                 findings.push(format!("{} differs from {}: {why}", record.backend, reference.backend));
             }
@@ -39,10 +58,10 @@ pub(super) fn judge(report: &mut Report, options: &CompareOptions, model: &Path)
     Ok(())
 }
 
-/// The largest NMSE of logits that counts as agreement. Exact: what F32 rounding makes of some tens of layers. Fast:
-/// activations rounded to F16 for float weights; to 8 bits for block-quantised ones, where published native paths show
-/// up to 1e-3 for llama-like models.
-fn logits_bound(precision: Precision, quantised: bool) -> f64 {
+/// The largest NMSE of a whole graph's results that counts as agreement. Exact: what F32 rounding makes of some tens
+/// of layers. Fast: activations rounded to F16 for float weights; to 8 bits for block-quantised ones, where published
+/// native paths show up to 1e-3 for llama-like models.
+fn graph_bound(precision: Precision, quantised: bool) -> f64 {
     match (precision, quantised) {
         (Precision::Exact, _) => 1e-6,
         (Precision::Fast, false) => 1e-5,
@@ -50,7 +69,14 @@ fn logits_bound(precision: Precision, quantised: bool) -> f64 {
     }
 }
 
-fn failure(record: &Record) -> Option<String> {
+/// A run that gives other bits when it is repeated.
+fn instability(record: &Record) -> Option<String> {
+    (record.unstable > 0)
+        .then(|| format!("{}: {} values change when the work is repeated", record.backend, record.unstable))
+}
+
+/// A run that did not end well, in words.
+pub(super) fn failure(record: &Record) -> Option<String> {
     if matches!(record.status, Status::Ok | Status::Unsupported) {
         return None;
     }
@@ -58,16 +84,52 @@ fn failure(record: &Record) -> Option<String> {
         value.as_ref().map(|v| format!(" {what} {v}")).unwrap_or_default()
     };
     Some(format!(
-        "{}: {}{}{}: {}",
+        "{}: {}{}{}{}: {}",
         record.backend,
         record.status,
+        at("in case", &record.case),
         at("in phase", &record.phase),
-        at("at node", &record.node),
+        at("at node", if record.node == record.case { &None } else { &record.node }),
         record.message.as_deref().unwrap_or("no message")
     ))
 }
 
-fn compare(record: &Record, reference: &Record, options: &CompareOptions, bound: f64) -> Result<Comparison> {
+fn compare(
+    record: &Record,
+    reference: &Record,
+    options: &CompareOptions,
+    measure: &Measure,
+) -> Result<Comparison> {
+    let mut comparison = Comparison {
+        lhs: record.backend.clone(),
+        rhs: reference.backend.clone(),
+        offload: -1,
+        bound: Some(measure.bound),
+        ..Comparison::default()
+    };
+    let mut rms = 0.0;
+    if measure.outputs.is_none() {
+        let (logits, error) = compare_logits(record, reference, options)?;
+        (comparison.logits, rms) = (Some(logits), error);
+        let mut pairs = record.token_ids.iter().zip(&reference.token_ids);
+        comparison.greedy_divergence_at = pairs.position(|(a, b)| a != b);
+    }
+    if measure.outputs.is_some() || options.per_node != PerNode::Off {
+        comparison.nodes = compare_nodes(record, reference, options)?;
+    }
+    let first = comparison.nodes.iter().find(|n| n.is_out_of_bounds());
+    comparison.first_divergence =
+        first.map(|n| Divergence { node: n.node.clone(), op: n.op.clone(), nmse: n.nmse });
+    comparison.disagreement = disagreement(&comparison, options.per_node, measure, reference, rms);
+    Ok(comparison)
+}
+
+/// Distances of the logits, and the root mean square error of one.
+fn compare_logits(
+    record: &Record,
+    reference: &Record,
+    options: &CompareOptions,
+) -> Result<(LogitsReport, f64)> {
     let path = |name: &str| -> Result<_> { Ok(logits_path(&options.out, &name.parse::<BackendName>()?)) };
     let (_, n, got) = npy::read(&path(&record.backend)?)?;
     let (_, _, want) = npy::read(&path(&reference.backend)?)?;
@@ -79,31 +141,7 @@ fn compare(record: &Record, reference: &Record, options: &CompareOptions, bound:
         top1_agreement: top1_agreement(&got, &want, n),
         non_finite: d.non_finite,
     };
-    let nodes = match options.per_node {
-        PerNode::Off => Vec::new(),
-        _ => compare_nodes(record, reference, options)?,
-    };
-    let out_of_bounds = |n: &&NodeReport| n.nmse.is_nan() || n.nmse > n.bound;
-    let first_divergence = nodes.iter().find(out_of_bounds).map(|n| Divergence {
-        node: n.node.clone(),
-        op: n.op.clone(),
-        nmse: n.nmse,
-    });
-    let greedy_divergence_at = record.token_ids.iter().zip(&reference.token_ids).position(|(a, b)| a != b);
-    let rms = rms_error(&d, &want);
-    let mut comparison = Comparison {
-        lhs: record.backend.clone(),
-        rhs: reference.backend.clone(),
-        offload: -1,
-        logits,
-        bound,
-        first_divergence,
-        nodes,
-        greedy_divergence_at,
-        disagreement: None,
-    };
-    comparison.disagreement = disagreement(&comparison, options.per_node, reference, rms);
-    Ok(comparison)
+    Ok((logits, rms_error(&d, &want)))
 }
 
 /// Root mean square error per logit.
@@ -112,13 +150,30 @@ fn rms_error(d: &Distance, want: &[f32]) -> f64 {
     (d.nmse * norm / want.len().max(1) as f64).sqrt()
 }
 
-fn disagreement(c: &Comparison, per_node: PerNode, reference: &Record, rms: f64) -> Option<String> {
-    if c.logits.nmse.is_nan() || c.logits.nmse > c.bound {
-        return Some(format!("NMSE of the logits is {:.1e}, the bound {:.0e}", c.logits.nmse, c.bound));
+fn disagreement(
+    c: &Comparison,
+    per_node: PerNode,
+    measure: &Measure,
+    reference: &Record,
+    rms: f64,
+) -> Option<String> {
+    let too_far = |nmse: f64| nmse.is_nan() || nmse > measure.bound;
+    if let Some(l) = c.logits.filter(|l| too_far(l.nmse)) {
+        return Some(format!("NMSE of the logits is {:.1e}, the bound {:.0e}", l.nmse, measure.bound));
     }
     // Chained results carry the errors of all nodes before, so only isolated ones are held to the bound of a node.
-    if let Some(d) = c.first_divergence.as_ref().filter(|_| per_node == PerNode::Isolated) {
-        return Some(format!("node '{}' ({}) has NMSE {:.1e}", d.node, d.op, d.nmse));
+    if per_node == PerNode::Isolated {
+        if let Some(d) = &c.first_divergence {
+            return Some(format!("node '{}' ({}) has NMSE {:.1e}", d.node, d.op, d.nmse));
+        }
+    } else if let Some(outputs) = &measure.outputs {
+        let mut results = c.nodes.iter().filter(|n| outputs.contains(&n.node));
+        if let Some(n) = results.find(|n| too_far(n.nmse)) {
+            return Some(format!(
+                "output '{}' has NMSE {:.1e}, the bound {:.0e}",
+                n.node, n.nmse, measure.bound
+            ));
+        }
     }
     let at = c.greedy_divergence_at?;
     let margin = f64::from(reference.margins.get(at).copied().unwrap_or(0.0));
@@ -147,8 +202,9 @@ fn compare_nodes(record: &Record, reference: &Record, options: &CompareOptions) 
             nmse: f64::INFINITY,
             max_abs: f64::INFINITY,
             ulp: u64::MAX,
-            non_finite: 0,
+            status: Status::Ok,
             bound: node_bound(&entry.op, entry.operand_type, options.precision),
+            ..NodeReport::default()
         };
         if let Some(other) = got.find(&entry.name) {
             let x = decode_plain(other.dtype, got.bytes(other))?;

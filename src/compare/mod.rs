@@ -5,34 +5,60 @@
 //! hang or an error becomes a record with phase and node, and the other backends' results are complete. A program
 //! that calls [`run`] must call [`child_entry`] first thing in `main`.
 
-use crate::backends::BackendName;
-use crate::model::ModelFile;
-use crate::synthesize::{self, Shape};
+use crate::backends::{BackendName, VirtualTarget};
 use ggml_core::plan::Precision;
-use ggml_core::rng::Rng;
 use ggml_core::{Error, Result};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 mod child;
+mod generate;
+mod graph;
 mod judge;
 mod nodes;
+mod ops;
 mod parent;
 pub mod protocol;
 pub mod report;
 mod table;
+mod whole;
 
 pub use child::child_entry;
 pub use report::Report;
 pub use table::table;
 
-use protocol::{PerNode, Work};
+use protocol::{PerNode, Task};
 
-/// What to compare.
+/// The work that is compared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// A model; `None`: a small one with seeded random weights, written to the output folder.
+    Model(Option<PathBuf>),
+    /// A graph file with the contents of its leaves, see [`ggml_core::graph::file`].
+    Graph(PathBuf),
+    /// The cases of the operation catalogue that a filter selects: names of operations and parts of the names of
+    /// cases, by comma; empty: all of them.
+    Ops(String),
+}
+
+impl std::fmt::Display for Subject {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Subject::Model(None) => f.write_str("model"),
+            Subject::Model(Some(path)) => write!(f, "model {}", path.display()),
+            Subject::Graph(path) => write!(f, "graph {}", path.display()),
+            Subject::Ops(filter) if filter.is_empty() => f.write_str("ops"),
+            Subject::Ops(filter) => write!(f, "ops {filter}"),
+        }
+    }
+}
+
+/// What to compare, and how.
 #[derive(Clone, Debug)]
 pub struct CompareOptions {
-    /// The model; `None`: a small one with seeded random weights, written to the output folder.
-    pub model: Option<PathBuf>,
+    /// The work.
+    pub work: Subject,
     /// Backends, in the order in which they run (the reference always first).
     pub backends: Vec<BackendName>,
     /// The backend that the others are measured against.
@@ -41,8 +67,10 @@ pub struct CompareOptions {
     pub tokens: Option<Vec<u32>>,
     /// Tokens to generate greedily.
     pub predict: usize,
-    /// Whether to compare every node of the prompt's graph.
+    /// Whether to compare every node of the graph.
     pub per_node: PerNode,
+    /// How often each backend does the work: results must be the same bits every time.
+    pub repeat: usize,
     /// How much rounding is allowed.
     pub precision: Precision,
     /// Deadline of every phase.
@@ -60,17 +88,19 @@ pub struct CompareOptions {
 impl Default for CompareOptions {
     fn default() -> Self {
         CompareOptions {
-            model: None,
+            work: Subject::Model(None),
             backends: vec![
                 BackendName::Reference,
                 BackendName::Cpu,
                 BackendName::Vulkan(None),
                 BackendName::Hip(None),
+                BackendName::HipVirtual(VirtualTarget::default()),
             ],
             reference: BackendName::Reference,
             tokens: None,
             predict: 16,
             per_node: PerNode::Off,
+            repeat: 1,
             precision: Precision::default(),
             timeout: Duration::from_secs(300),
             seed: 1,
@@ -81,53 +111,62 @@ impl Default for CompareOptions {
     }
 }
 
-/// Called for each line of progress.
-pub type Progress<'a> = &'a mut dyn FnMut(&str);
+/// What is going on, for a line of text or a bar.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Backend name.
+    pub backend: String,
+    /// What it does.
+    pub what: String,
+    /// Parts of its work that are done, and all of them, where the work has parts.
+    pub done: Option<(usize, usize)>,
+}
 
-/// Runs the comparison and writes `result.json`. Errors are those of wrong use (model, tokens, output folder); what
-/// happens on a backend is in the report.
-pub fn run(options: &CompareOptions, progress: Progress<'_>) -> Result<Report> {
-    std::fs::create_dir_all(&options.out).map_err(|e| Error::io(&options.out, &e))?;
-    let model = prepare_model(options)?;
-    let tokens = prompt(options, &model)?;
-    let mut backends = options.backends.clone();
-    backends.retain(|b| *b != options.reference);
-    backends.insert(0, options.reference.clone());
-    let mut seen = std::collections::HashSet::new();
-    backends.retain(|b| seen.insert(b.clone()));
-
-    let mut report = Report::new(options);
-    let reference_nodes = nodes_path(&options.out, &options.reference);
-    for backend in &backends {
-        let isolated = options.per_node == PerNode::Isolated && *backend != options.reference;
-        let work = Work {
-            backend: backend.to_string(),
-            model: model.clone(),
-            tokens: tokens.clone(),
-            predict: options.predict,
-            per_node: if isolated || options.per_node == PerNode::Off {
-                options.per_node
-            } else {
-                PerNode::Chained
-            },
-            precision: options.precision,
-            timeout: options.timeout,
-            stepwise: false,
-            vulkan_arch: options.vulkan_arch.clone(),
-            hip_library: options.hip_library.clone(),
-            logits: logits_path(&options.out, backend),
-            nodes: nodes_path(&options.out, backend),
-            reference_nodes: isolated.then(|| reference_nodes.clone()),
-        };
-        progress(&format!("{backend}: running"));
-        let outcome = parent::run_child(&work, &options.out, progress)?;
-        progress(&format!("{backend}: {}", outcome.record.status));
-        report.backends.push(outcome.backend);
-        report.records.push(outcome.record);
+impl Event {
+    fn new(backend: impl ToString, what: impl ToString) -> Event {
+        Event { backend: backend.to_string(), what: what.to_string(), done: None }
     }
-    judge::judge(&mut report, options, &model)?;
+}
+
+/// Called for each event.
+pub type Progress<'a> = &'a mut dyn FnMut(&Event);
+
+/// Runs the comparison and writes `result.json`. Errors are those of wrong use (model, tokens, filter, output folder);
+/// what happens on a backend is in the report.
+pub fn run(options: &CompareOptions, progress: Progress<'_>) -> Result<Report> {
+    if options.repeat == 0 {
+        return Err(Error::argument("repeat", "there must be at least one run"));
+    }
+    std::fs::create_dir_all(&options.out).map_err(|e| Error::io(&options.out, &e))?;
+    let mut report = Report::new(options);
+    match &options.work {
+        Subject::Model(path) => whole::compare_model(path.as_deref(), options, &mut report, progress)?,
+        Subject::Graph(path) => whole::compare_graph(path, options, &mut report, progress)?,
+        Subject::Ops(filter) => ops::compare(filter, options, &mut report, progress)?,
+    }
     report.write(&options.out.join("result.json"))?;
     Ok(report)
+}
+
+/// The backends in the order in which they run: the reference first, none twice.
+fn order(options: &CompareOptions) -> Vec<BackendName> {
+    let mut seen = HashSet::new();
+    let all = std::iter::once(&options.reference).chain(&options.backends);
+    all.filter(|b| seen.insert((*b).clone())).cloned().collect()
+}
+
+/// A child's work, apart from its task.
+fn work(options: &CompareOptions, backend: &BackendName, task: Task) -> protocol::Work {
+    protocol::Work {
+        backend: backend.to_string(),
+        precision: options.precision,
+        timeout: options.timeout,
+        repeat: options.repeat,
+        stepwise: false,
+        vulkan_arch: options.vulkan_arch.clone(),
+        hip_library: options.hip_library.clone(),
+        task,
+    }
 }
 
 fn file_name(backend: &BackendName) -> String {
@@ -140,42 +179,4 @@ fn logits_path(out: &Path, backend: &BackendName) -> PathBuf {
 
 fn nodes_path(out: &Path, backend: &BackendName) -> PathBuf {
     out.join(format!("{}.nodes", file_name(backend)))
-}
-
-/// The model's path, after the file has been checked, or that of the default model, after it has been written.
-fn prepare_model(options: &CompareOptions) -> Result<PathBuf> {
-    let path = match &options.model {
-        Some(path) => path.clone(),
-        None => {
-            let path = options.out.join("model.gguf");
-            synthesize::write(&Shape::small("qwen3"), options.seed, &path)?;
-            path
-        }
-    };
-    ModelFile::open(&path)?;
-    Ok(path)
-}
-
-fn prompt(options: &CompareOptions, model: &Path) -> Result<Vec<u32>> {
-    let hparams = ModelFile::open(model)?.hparams().clone();
-    let vocabulary = hparams.vocabulary;
-    let tokens = match &options.tokens {
-        Some(tokens) => tokens.clone(),
-        None => {
-            let mut rng = Rng::named("prompt", options.seed);
-            (0..32).map(|_| rng.below(vocabulary) as u32).collect()
-        }
-    };
-    if tokens.is_empty() {
-        return Err(Error::argument("tokens", "there must be at least one"));
-    }
-    if let Some(bad) = tokens.iter().find(|&&t| t as usize >= vocabulary) {
-        return Err(Error::argument("token id", format!("{bad} is outside the vocabulary of {vocabulary}")));
-    }
-    let needed = tokens.len() + options.predict;
-    if needed > hparams.context {
-        let why = format!("{needed} positions are needed, the model's context has {}", hparams.context);
-        return Err(Error::argument("context", why));
-    }
-    Ok(tokens)
 }

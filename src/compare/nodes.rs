@@ -1,15 +1,13 @@
-//! Results of every node of the prompt's graph, in a file: a line of JSON, then the bytes.
+//! Results of every node of a graph, in a file: a line of JSON, then the bytes.
 
-use super::protocol::{Message, Work};
-use crate::model::{BatchGraph, BatchShape, Model};
-use crate::session::{batch_inputs, bind, state_layout};
-use ggml_core::backend::{PrepareOptions, Program, Usage};
+use super::protocol::{Message, NodesTask};
+use ggml_core::backend::{Backend, Bindings, PrepareOptions, Program};
 use ggml_core::gguf::GgufFile;
 use ggml_core::mapped::MappedBytes;
-use ggml_core::plan::Plan;
-use ggml_core::{DType, Error, Result, Source, TensorId};
+use ggml_core::plan::{Plan, Precision};
+use ggml_core::{DType, Error, Graph, Result, Source, TensorId};
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::io::Write;
 use std::path::Path;
 
@@ -51,59 +49,94 @@ impl NodeFile {
     }
 }
 
-/// The prompt's graph as one batch, with logits of every token.
-fn prompt_graph(model: &Model, work: &Work) -> Result<BatchGraph> {
-    let n = work.tokens.len();
-    model.file().graph(&BatchShape { tokens: n, kv: n, context: n, outputs: n, cache: DType::F32 })
+/// A graph's leaves: where weights and state lie, and the contents of inputs.
+pub(super) struct Bound {
+    pub(super) bindings: Bindings,
+    pub(super) inputs: Vec<(TensorId, Vec<u8>)>,
 }
 
-/// A debug program of the prompt's graph with its inputs written.
-fn debug_program(model: &Model, graph: &BatchGraph, work: &Work) -> Result<(Plan, Box<dyn Program>)> {
-    let backend = model.backend();
-    let alignment = backend.device().limits.alignment;
-    let plan = Plan::debug(&graph.graph, alignment, work.precision)?;
-    let state = backend.allocate(state_layout(graph, alignment).1, Usage::State)?;
-    let bindings = bind(model, graph, &state)?;
-    let mut program = backend.prepare(&graph.graph, &plan, &bindings, PrepareOptions { stepwise: true })?;
-    for (id, bytes) in batch_inputs(graph, &work.tokens, 0) {
-        program.write(id, &bytes)?;
-    }
-    Ok((plan, program))
+/// A graph on a backend, to be looked at node by node.
+pub(super) struct Nodes<'a> {
+    pub(super) graph: &'a Graph,
+    pub(super) backend: &'a dyn Backend,
+    pub(super) bound: &'a Bound,
+    pub(super) precision: Precision,
 }
 
-/// Runs the prompt's graph node by node and announces each node before it runs.
-pub(super) fn locate(model: &Model, work: &Work, say: &mut dyn FnMut(Message)) -> Result<()> {
-    let graph = prompt_graph(model, work)?;
-    let (plan, mut program) = debug_program(model, &graph, work)?;
-    for (step, &id) in plan.steps.iter().enumerate() {
-        let name = &graph.graph.tensor(id).name;
-        say(Message::Node { name: name.clone() });
-        program.run_step(step).map_err(|e| e.with_node(name))?;
-    }
-    Ok(())
-}
-
-/// Runs the prompt's graph node by node and writes every result. With a reference each node gets the reference's
-/// operands.
-pub(super) fn run(model: &Model, work: &Work, say: &mut dyn FnMut(Message)) -> Result<()> {
-    let reference = work.reference_nodes.as_deref().map(NodeFile::open).transpose()?;
-    let graph = prompt_graph(model, work)?;
-    let (plan, mut program) = debug_program(model, &graph, work)?;
-    let g = &graph.graph;
-    let (mut entries, mut data) = (Vec::new(), Vec::new());
-    for (step, &id) in plan.steps.iter().enumerate() {
-        let t = g.tensor(id);
-        say(Message::Node { name: t.name.clone() });
-        if let Some(reference) = &reference {
-            give_operands(&graph, id, reference, program.as_mut())?;
+impl Nodes<'_> {
+    /// A debug program with its inputs written.
+    fn debug_program(&self) -> Result<(Plan, Box<dyn Program>)> {
+        let plan = Plan::debug(self.graph, self.backend.device().limits.alignment, self.precision)?;
+        let options = PrepareOptions { stepwise: true };
+        let mut program = self.backend.prepare(self.graph, &plan, &self.bound.bindings, options)?;
+        for (id, bytes) in &self.bound.inputs {
+            program.write(*id, bytes)?;
         }
-        program.run_step(step).map_err(|e| e.with_node(&t.name))?;
-        // Of an operation that writes into an operand the whole operand is the result.
+        Ok((plan, program))
+    }
+
+    /// Runs the graph node by node and announces each node before it runs.
+    pub(super) fn locate(&self, say: &mut dyn FnMut(Message)) -> Result<()> {
+        let (plan, mut program) = self.debug_program()?;
+        for (step, &id) in plan.steps.iter().enumerate() {
+            let name = &self.graph.tensor(id).name;
+            say(Message::Node { name: name.clone() });
+            program.run_step(step).map_err(|e| e.with_node(name))?;
+        }
+        Ok(())
+    }
+
+    /// Runs the graph node by node and writes every result. With a reference each node gets the reference's operands.
+    pub(super) fn run(&self, task: &NodesTask, say: &mut dyn FnMut(Message)) -> Result<()> {
+        let reference = task.reference.as_deref().map(NodeFile::open).transpose()?;
+        let (plan, mut program) = self.debug_program()?;
+        let mut results = NodeResults::default();
+        for (step, &id) in plan.steps.iter().enumerate() {
+            let name = &self.graph.tensor(id).name;
+            say(Message::Node { name: name.clone() });
+            if let Some(reference) = &reference {
+                self.give_operands(id, reference, program.as_mut())?;
+            }
+            program.run_step(step).map_err(|e| e.with_node(name))?;
+            results.read(self.graph, id, program.as_mut())?;
+        }
+        results.write(&task.out)
+    }
+
+    /// Overwrites the operands of a node with the reference's results.
+    fn give_operands(&self, id: TensorId, reference: &NodeFile, program: &mut dyn Program) -> Result<()> {
+        let g = self.graph;
+        let mut written = HashSet::new();
+        for &operand in g.tensor(id).src() {
+            let producer = g.producer(operand);
+            if matches!(g.tensor(producer).source, Source::Node { .. }) && written.insert(producer) {
+                let name = &g.tensor(producer).name;
+                let entry = reference
+                    .find(name)
+                    .ok_or_else(|| Error::argument("reference", format!("has no result of node '{name}'")))?;
+                program.write(g.tensor(producer).root, reference.bytes(entry))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Results of nodes, in memory.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct NodeResults {
+    entries: Vec<Entry>,
+    data: Vec<u8>,
+}
+
+impl NodeResults {
+    /// Adds a node's result. Of an operation that writes into an operand the whole operand is the result.
+    pub(super) fn read(&mut self, g: &Graph, id: TensorId, program: &mut dyn Program) -> Result<()> {
+        let t = g.tensor(id);
         let root = g.tensor(t.root);
-        let offset = data.len();
-        data.resize(offset + root.dense_bytes(), 0);
-        program.read(t.root, &mut data[offset..])?;
-        entries.push(Entry {
+        let offset = self.data.len();
+        self.data.resize(offset + root.dense_bytes(), 0);
+        program.read(t.root, &mut self.data[offset..])?;
+        self.entries.push(Entry {
             name: t.name.clone(),
             op: t.op().map_or("", |o| o.name()).into(),
             operand_type: g.operands(id).first().map_or(t.dtype, |o| o.dtype),
@@ -112,31 +145,18 @@ pub(super) fn run(model: &Model, work: &Work, say: &mut dyn FnMut(Message)) -> R
             offset,
             bytes: root.dense_bytes(),
         });
+        Ok(())
     }
-    write(&work.nodes, &entries, &data)
-}
 
-/// Overwrites the operands of a node with the reference's results.
-fn give_operands(
-    graph: &BatchGraph,
-    id: TensorId,
-    reference: &NodeFile,
-    program: &mut dyn Program,
-) -> Result<()> {
-    let g = &graph.graph;
-    let mut written: HashMap<TensorId, ()> = HashMap::new();
-    for &operand in g.tensor(id).src() {
-        let producer = g.producer(operand);
-        if matches!(g.tensor(producer).source, Source::Node { .. }) && written.insert(producer, ()).is_none()
-        {
-            let name = &g.tensor(producer).name;
-            let entry = reference
-                .find(name)
-                .ok_or_else(|| Error::argument("reference", format!("has no result of node '{name}'")))?;
-            program.write(g.tensor(producer).root, reference.bytes(entry))?;
-        }
+    /// Bytes that differ from those of another run of the same graph.
+    pub(super) fn differences(&self, other: &NodeResults) -> usize {
+        self.data.iter().zip(&other.data).filter(|(a, b)| a != b).count()
     }
-    Ok(())
+
+    /// Writes the file.
+    pub(super) fn write(&self, path: &Path) -> Result<()> {
+        write(path, &self.entries, &self.data)
+    }
 }
 
 fn write(path: &Path, entries: &[Entry], data: &[u8]) -> Result<()> {

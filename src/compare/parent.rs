@@ -3,7 +3,7 @@
 use super::child::CHILD;
 use super::protocol::{Message, Work};
 use super::report::{BackendReport, Record, Status};
-use super::{Progress, file_name};
+use super::{Event, Progress, file_name};
 use ggml_core::{Error, Result};
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
@@ -18,6 +18,7 @@ const GRACE: Duration = Duration::from_secs(5);
 /// Bytes of a log that are quoted as last words.
 const LAST_WORDS: usize = 400;
 
+/// What became of a child.
 pub(super) struct ChildOutcome {
     pub(super) backend: BackendReport,
     pub(super) record: Record,
@@ -32,6 +33,7 @@ struct Watch {
     open: Vec<String>,
     last_phase: Option<String>,
     finished: bool,
+    failed: bool,
 }
 
 impl Watch {
@@ -48,7 +50,7 @@ impl Watch {
             }
             Message::Node { name } => self.record.node = Some(name),
             Message::Device { device } => self.backend.fill(&device),
-            Message::Progress { .. } => {}
+            Message::Progress { .. } | Message::Case { .. } | Message::CaseDone(_) => {}
             Message::Done(done) => {
                 self.finished = true;
                 let r = &mut self.record;
@@ -61,10 +63,11 @@ impl Watch {
                 let generated = r.tokens.saturating_sub(1) as f64;
                 r.tokens_per_s = (generated > 0.0 && done.eval_s > 0.0).then(|| generated / done.eval_s);
                 (r.token_ids, r.margins) = (done.token_ids, done.margins);
+                r.unstable = done.unstable;
                 r.driver_allocations = Some(done.stats.driver_allocations);
             }
             Message::Failed(failed) => {
-                self.finished = true;
+                (self.finished, self.failed) = (true, true);
                 let r = &mut self.record;
                 r.status = match failed.status.as_str() {
                     "unsupported" => Status::Unsupported,
@@ -87,19 +90,31 @@ impl Watch {
 /// Runs a child to its end. If it dies or hangs while it computes and nobody knows at which node, a second child runs
 /// the same graph node by node to find out.
 pub(super) fn run_child(work: &Work, out: &Path, progress: Progress<'_>) -> Result<ChildOutcome> {
-    let mut watch = watch_child(work, out, progress)?;
+    let stem = file_stem(&work.backend);
+    let mut hear = |message: &Message| {
+        if let Message::Progress { what } = message {
+            progress(&Event::new(&work.backend, what));
+        }
+    };
+    let mut watch = watch_child(work, out, &stem, &mut hear)?;
     let computing = watch.record.phase.as_deref().is_some_and(|p| p.ends_with("compute"));
     let died = matches!(watch.record.status, Status::Crash | Status::Hang);
     if died && computing && watch.record.node.is_none() {
-        progress(&format!("{}: looking for the node", work.backend));
+        progress(&Event::new(&work.backend, "looking for the node"));
         let stepwise = Work { stepwise: true, ..work.clone() };
-        watch.record.node = watch_child(&stepwise, out, progress)?.record.node;
+        watch.record.node =
+            watch_child(&stepwise, out, &format!("{stem}.stepwise"), &mut |_| {})?.record.node;
     }
-    Ok(ChildOutcome { backend: watch.backend, record: watch.record })
+    Ok(watch)
 }
 
-fn watch_child(work: &Work, out: &Path, progress: Progress<'_>) -> Result<Watch> {
-    let stem = format!("{}{}", file_stem(&work.backend), if work.stepwise { ".stepwise" } else { "" });
+/// Runs one child to its end. Its work and its log are files of that stem in the folder.
+pub(super) fn watch_child(
+    work: &Work,
+    out: &Path,
+    stem: &str,
+    hear: &mut dyn FnMut(&Message),
+) -> Result<ChildOutcome> {
     let (work_path, log_path) = (out.join(format!("{stem}.work.json")), out.join(format!("{stem}.log")));
     let text = serde_json::to_string_pretty(work)
         .map_err(|e| Error::Io { path: work_path.clone(), what: e.to_string() })?;
@@ -113,17 +128,18 @@ fn watch_child(work: &Work, out: &Path, progress: Progress<'_>) -> Result<Watch>
     let (mut child, lines) = spawn(&work_path, &log_path)?;
     watch.record.pid = child.id();
     let limit = work.timeout + GRACE;
-    let hung = listen(&lines, limit, &mut watch, &mut |what| progress(&format!("{}: {what}", work.backend)));
+    let hung = listen(&lines, limit, &mut watch, hear);
     if hung {
         let _ = child.kill();
     }
     let status = child.wait().map_err(|e| Error::io(&log_path, &e))?;
     watch.record.elapsed_s = start.elapsed().as_secs_f64();
     conclude(&mut watch, status, hung, limit, &log_path);
-    Ok(watch)
+    Ok(ChildOutcome { backend: watch.backend, record: watch.record })
 }
 
-fn file_stem(backend: &str) -> String {
+/// Stem of the files that belong to a backend.
+pub(super) fn file_stem(backend: &str) -> String {
     backend.parse().map(|name| file_name(&name)).unwrap_or_else(|_| "child".into())
 }
 
@@ -150,21 +166,20 @@ fn spawn(work: &Path, log: &PathBuf) -> Result<(Child, Receiver<String>)> {
     Ok((child, lines))
 }
 
-/// Listens until the child has closed its output; true if it said nothing for longer than the limit.
+/// Listens until the child has closed its output; true if it said nothing for longer than the limit. A child that has
+/// failed has nothing more to say.
 fn listen(
     lines: &Receiver<String>,
     limit: Duration,
     watch: &mut Watch,
-    progress: &mut dyn FnMut(&str),
+    hear: &mut dyn FnMut(&Message),
 ) -> bool {
     loop {
-        match lines.recv_timeout(limit) {
+        match lines.recv_timeout(if watch.failed { GRACE } else { limit }) {
             Ok(line) => {
                 // A driver may print on standard output too.
                 if let Ok(message) = serde_json::from_str::<Message>(&line) {
-                    if let Message::Progress { what } = &message {
-                        progress(what);
-                    }
+                    hear(&message);
                     watch.hear(message);
                 }
             }
@@ -177,9 +192,11 @@ fn listen(
 fn conclude(watch: &mut Watch, status: ExitStatus, hung: bool, limit: Duration, log: &Path) {
     let phase = watch.phase();
     let record = &mut watch.record;
-    if hung {
+    if watch.failed {
+        // Its record is complete, however it left: exit handlers of a driver may hang or crash after an error.
+    } else if hung {
         record.status = Status::Hang;
-        record.phase = phase;
+        record.phase = if watch.finished { Some("close".into()) } else { phase };
         record.message = Some(format!("said nothing for {:.0} s and was ended", limit.as_secs_f64()));
     } else if !watch.finished && (status.signal().is_some() || !status.success()) {
         record.status = Status::Crash;

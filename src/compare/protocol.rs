@@ -1,6 +1,7 @@
 //! What parent and child say to each other: the parent gives a [`Work`] file, the child answers with one JSON
 //! [`Message`] a line on its standard output. What the child or a driver prints on standard error goes to a log file.
 
+use super::report::NodeReport;
 use ggml_core::backend::{DeviceInfo, Stats};
 use ggml_core::plan::Precision;
 use serde::{Deserialize, Serialize};
@@ -38,30 +39,78 @@ impl std::str::FromStr for PerNode {
 pub struct Work {
     /// Backend name.
     pub backend: String,
+    /// Rounding.
+    pub precision: Precision,
+    /// Deadline of each phase.
+    pub timeout: Duration,
+    /// How often to run it; results must be the same bits every time.
+    pub repeat: usize,
+    /// Only find the node at which the graph fails: announce and run each node alone.
+    pub stepwise: bool,
+    /// Vulkan: architecture class to tune for.
+    pub vulkan_arch: Option<String>,
+    /// HIP: runtime library.
+    pub hip_library: Option<PathBuf>,
+    /// The task.
+    pub task: Task,
+}
+
+/// The kinds of work.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Task {
+    /// A model: a prompt and its continuation.
+    Model(ModelTask),
+    /// A graph file.
+    Graph(GraphTask),
+    /// Cases of the operation catalogue.
+    Ops(OpsTask),
+}
+
+/// A prompt and its greedy continuation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ModelTask {
     /// Model file.
     pub model: PathBuf,
     /// Prompt.
     pub tokens: Vec<u32>,
     /// Tokens to generate.
     pub predict: usize,
-    /// Node by node.
-    pub per_node: PerNode,
-    /// Rounding.
-    pub precision: Precision,
-    /// Deadline of each phase.
-    pub timeout: Duration,
-    /// Only find the node at which the prompt's graph fails: announce and run each node alone.
-    pub stepwise: bool,
-    /// Vulkan: architecture class to tune for.
-    pub vulkan_arch: Option<String>,
-    /// HIP: runtime library.
-    pub hip_library: Option<PathBuf>,
     /// Where to write the prompt's logits.
     pub logits: PathBuf,
+    /// Node by node.
+    pub nodes: NodesTask,
+}
+
+/// A graph file with the contents of its leaves.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GraphTask {
+    /// The file.
+    pub graph: PathBuf,
+    /// Node by node; without it only the outputs are written.
+    pub nodes: NodesTask,
+}
+
+/// Results of nodes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodesTask {
+    /// Whether and how.
+    pub mode: PerNode,
     /// Where to write node results.
-    pub nodes: PathBuf,
+    pub out: PathBuf,
     /// Node results of the reference, for [`PerNode::Isolated`].
-    pub reference_nodes: Option<PathBuf>,
+    pub reference: Option<PathBuf>,
+}
+
+/// Cases of the operation catalogue.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OpsTask {
+    /// Their names, in the order in which they run.
+    pub cases: Vec<String>,
+    /// The reference's results: the reference adds to this file, the others read it.
+    pub results: PathBuf,
+    /// Whether this is the reference.
+    pub is_reference: bool,
 }
 
 /// A line from a child.
@@ -88,6 +137,13 @@ pub enum Message {
         /// What it is.
         device: DeviceInfo,
     },
+    /// A case of the operation catalogue is about to run.
+    Case {
+        /// Its name.
+        name: String,
+    },
+    /// It ran, or the backend has no kernel for it.
+    CaseDone(NodeReport),
     /// Part of the work is done.
     Progress {
         /// What, in words.
@@ -100,7 +156,7 @@ pub enum Message {
 }
 
 /// Results of a child.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Done {
     /// Seconds from opening the file to having all weights on the device.
     pub load_s: f64,
@@ -112,6 +168,8 @@ pub struct Done {
     pub token_ids: Vec<u32>,
     /// Distance between the two largest logits at each generated token.
     pub margins: Vec<f32>,
+    /// Values that were not the same bits in every repetition.
+    pub unstable: usize,
     /// Counters.
     pub stats: Stats,
 }

@@ -47,6 +47,8 @@ pub struct Report {
     pub environment: Environment,
     /// The backend that the others are measured against.
     pub reference: String,
+    /// The work: "model FILE", "graph FILE" or "ops FILTER".
+    pub work: String,
     /// How much rounding was allowed.
     pub precision: String,
     /// The backends.
@@ -154,6 +156,8 @@ pub struct Record {
     pub epoch: usize,
     /// What became of it.
     pub status: Status,
+    /// Operation tests: the case that failed. The backend's own record has none.
+    pub case: Option<String>,
     /// Phase in which it failed.
     pub phase: Option<String>,
     /// Node at which it failed, where known.
@@ -182,6 +186,8 @@ pub struct Record {
     pub margins: Vec<f32>,
     /// The text, once there is a tokenizer.
     pub text: Option<String>,
+    /// Values that were not the same bits in every repetition.
+    pub unstable: usize,
     /// Allocations asked of the driver.
     pub driver_allocations: Option<u64>,
 }
@@ -201,8 +207,8 @@ pub struct LogitsReport {
     pub non_finite: usize,
 }
 
-/// One node of the prompt's graph.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// One node of a graph, or one case of an operation.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NodeReport {
     /// Name.
     pub node: String,
@@ -215,9 +221,15 @@ pub struct NodeReport {
     pub operand_type: String,
     /// Extents.
     pub shape: [usize; 4],
-    /// Normalised mean squared error.
+    /// Whether there is a result, and if not, why: for operation tests.
+    pub status: Status,
+    /// The reason or error that belongs to the status.
+    pub message: Option<String>,
+    /// Normalised mean squared error; null in JSON if it is infinite or there is nothing to compare.
+    #[serde(deserialize_with = "null_is_infinite")]
     pub nmse: f64,
-    /// Largest difference.
+    /// Largest difference; null like the error.
+    #[serde(deserialize_with = "null_is_infinite")]
     pub max_abs: f64,
     /// Largest difference in units in the last place.
     pub ulp: u64,
@@ -225,11 +237,26 @@ pub struct NodeReport {
     pub non_finite: usize,
     /// The largest error that this node may show.
     pub bound: f64,
+    /// Seconds of preparing and running it, for operation tests.
+    pub elapsed_s: f64,
+    /// Values that were not the same bits in every repetition.
+    pub unstable: usize,
+}
+
+/// JSON has no infinities and no NaN.
+fn null_is_infinite<'de, D: serde::Deserializer<'de>>(value: D) -> std::result::Result<f64, D::Error> {
+    Ok(Option::<f64>::deserialize(value)?.unwrap_or(f64::INFINITY))
 }
 
 impl NodeReport {
     pub(crate) fn set(&mut self, d: &Distance) {
+        self.status = Status::Ok;
         (self.nmse, self.max_abs, self.ulp, self.non_finite) = (d.nmse, d.max_abs, d.ulp, d.non_finite);
+    }
+
+    /// Whether there is a result and it is out of bounds.
+    pub fn is_out_of_bounds(&self) -> bool {
+        self.status == Status::Ok && (self.nmse.is_nan() || self.nmse > self.bound)
     }
 }
 
@@ -241,11 +268,12 @@ pub struct Divergence {
     /// Operation.
     pub op: String,
     /// Its error.
+    #[serde(deserialize_with = "null_is_infinite")]
     pub nmse: f64,
 }
 
 /// A backend against the reference.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
     /// The backend.
     pub lhs: String,
@@ -253,13 +281,13 @@ pub struct Comparison {
     pub rhs: String,
     /// Layers on the device.
     pub offload: i64,
-    /// Logits of the prompt.
-    pub logits: LogitsReport,
+    /// Logits of the prompt, if the work is a model.
+    pub logits: Option<LogitsReport>,
     /// The largest NMSE of the logits that counts as agreement.
-    pub bound: f64,
+    pub bound: Option<f64>,
     /// The first node out of bounds, with node results.
     pub first_divergence: Option<Divergence>,
-    /// Every node, with node results.
+    /// Every node, with node results; every case, if the work is operation tests.
     pub nodes: Vec<NodeReport>,
     /// Index of the first generated token that differs.
     pub greedy_divergence_at: Option<usize>,
@@ -292,12 +320,18 @@ impl Report {
             host: Host::read(),
             environment: Environment { overrides },
             reference: options.reference.to_string(),
+            work: options.work.to_string(),
             precision: options.precision.name().into(),
             backends: Vec::new(),
             records: Vec::new(),
             comparisons: Vec::new(),
             verdict: Verdict::default(),
         }
+    }
+
+    /// The backends with their own records; records of single cases are not among them.
+    pub fn backend_records(&self) -> impl Iterator<Item = (&Record, &BackendReport)> {
+        self.records.iter().filter(|r| r.case.is_none()).zip(&self.backends)
     }
 
     /// Writes the report as JSON. Infinities and NaN, which JSON lacks, become null.

@@ -1,25 +1,50 @@
 //! The table that `compare` ends with.
 
+use super::ops;
 use super::report::{NodeReport, Report};
 use std::fmt::Write;
 
-/// The report as text: a row for each backend, the nodes with the largest errors, the verdict.
+/// Findings that are printed; all of them are in the report.
+const MAX_FINDINGS: usize = 20;
+
+/// The report as text: a row for each backend, the nodes with the largest errors or the operations, the verdict.
 pub fn table(report: &Report) -> String {
+    let is_ops = report.work.split(' ').next() == Some("ops");
+    let mut text = if is_ops { ops::table(report) } else { graphs(report) };
+    let findings = &report.verdict.findings;
+    if report.verdict.agree {
+        text.push_str("verdict: all backends that can run here agree\n");
+    } else {
+        text.push_str("verdict: something differs\n");
+        for finding in findings.iter().take(MAX_FINDINGS) {
+            let _ = writeln!(text, "  {finding}");
+        }
+        if findings.len() > MAX_FINDINGS {
+            let _ = writeln!(text, "  and {} more: see the report", findings.len() - MAX_FINDINGS);
+        }
+    }
+    text
+}
+
+/// A model or a graph file.
+fn graphs(report: &Report) -> String {
     let mut rows = vec![
         ["backend", "status", "NMSE", "top-1", "load s", "prompt s", "eval s", "t/s", "device"]
             .map(String::from),
     ];
     let seconds = |s: Option<f64>| s.map_or("-".into(), |s| format!("{s:.3}"));
-    for (record, backend) in report.records.iter().zip(&report.backends) {
+    for (record, backend) in report.backend_records() {
         let c = report.comparisons.iter().find(|c| c.lhs == record.backend);
         let is_reference = record.backend == report.reference;
+        let logits = c.and_then(|c| c.logits);
+        // Without logits the largest error of a node stands for the whole.
+        let worst = c.and_then(|c| c.nodes.iter().map(|n| n.nmse).max_by(f64::total_cmp));
+        let nmse = logits.map(|l| l.nmse).or(worst);
         rows.push([
             record.backend.clone(),
             record.status.to_string(),
-            c.map_or(if is_reference { "reference".into() } else { "-".into() }, |c| {
-                format!("{:.1e}", c.logits.nmse)
-            }),
-            c.map_or("-".into(), |c| format!("{:.0}%", 100.0 * c.logits.top1_agreement)),
+            nmse.map_or(if is_reference { "reference".into() } else { "-".into() }, |x| format!("{x:.1e}")),
+            logits.map_or("-".into(), |l| format!("{:.0}%", 100.0 * l.top1_agreement)),
             seconds(record.load_s),
             seconds(record.prompt_s),
             seconds(record.eval_s),
@@ -33,14 +58,6 @@ pub fn table(report: &Report) -> String {
     }
     for c in report.comparisons.iter().filter(|c| !c.nodes.is_empty()) {
         text.push_str(&worst_nodes(&c.lhs, &c.nodes));
-    }
-    if report.verdict.agree {
-        text.push_str("verdict: all backends that can run here agree\n");
-    } else {
-        text.push_str("verdict: something differs\n");
-        for finding in &report.verdict.findings {
-            let _ = writeln!(text, "  {finding}");
-        }
     }
     text
 }
@@ -73,7 +90,7 @@ fn worst_nodes(backend: &str, nodes: &[NodeReport]) -> String {
 }
 
 /// Columns padded to their widest entry, the last one as it is.
-fn align<const N: usize>(rows: &[[String; N]]) -> String {
+pub(super) fn align<const N: usize>(rows: &[[String; N]]) -> String {
     let width = |column: usize| rows.iter().map(|r| r[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..N).map(width).collect();
     let mut text = String::new();

@@ -2,14 +2,13 @@
 //!
 //! Order: a library that this process already has, since two HIP runtimes in one process collide; the library that
 //! the user names, alone; else each release's name in `$ROCM_PATH/lib`, `$HIP_PATH/lib`, `/opt/rocm/lib`,
-//! `/opt/rocm/core/lib`; then the names through the loader's own search path. A library is never unloaded: its
-//! threads and exit handlers do not bear it.
+//! `/opt/rocm/core/lib`; then the names through the loader's own search path. The first library that opens is the one:
+//! if it is no HIP runtime of a known kind, no other is tried.
 
+use super::library::{Found, Library, Wanted, search};
 use super::symbols::Symbols;
 use crate::options::HipOptions;
-use std::ffi::{CStr, CString, c_int, c_void};
 use std::fs;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 /// Names to try in a directory, newest supported release first; .10 and .8 are those that later releases may have.
@@ -33,94 +32,40 @@ pub(crate) struct Loaded {
     pub(crate) found: String,
 }
 
-/// Where a library may be.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// In this process already, under this name.
-    InProcess(&'static str),
-    /// This file, which the user named.
-    Named(PathBuf),
-    /// One of [`NAMES`] in this directory, which is there for a reason ("ROCM_PATH").
-    Directory(PathBuf, &'static str),
-    /// Wherever the loader finds this name.
-    Search(&'static str),
+/// Directories in which ROCm's libraries may be, each with a reason.
+pub(crate) fn rocm_directories(options: &HipOptions) -> Vec<(PathBuf, &'static str)> {
+    let named = ["ROCM_PATH", "HIP_PATH"].into_iter().filter_map(|variable| {
+        let path = options.environment.get(variable)?;
+        Some((options.rooted(path).join("lib"), variable))
+    });
+    let usual = ["/opt/rocm/lib", "/opt/rocm/core/lib"].map(|d| (options.rooted(d), "usual place"));
+    named.chain(usual).collect()
 }
 
-/// The places in order.
-pub(crate) fn places(options: &HipOptions) -> Vec<Place> {
-    if let Some(path) = &options.library {
-        return vec![Place::Named(path.clone())];
+fn wanted(options: &HipOptions) -> Wanted {
+    Wanted {
+        what: "libamdhip64",
+        names: &NAMES,
+        named: options.library.clone(),
+        directories: rocm_directories(options),
     }
-    let mut places = Vec::new();
-    if options.is_this_system() {
-        places.extend(NAMES.map(Place::InProcess));
-    }
-    for (variable, below) in [("ROCM_PATH", "lib"), ("HIP_PATH", "lib")] {
-        if let Some(path) = options.environment.get(variable) {
-            places.push(Place::Directory(options.rooted(path).join(below), variable));
-        }
-    }
-    for directory in ["/opt/rocm/lib", "/opt/rocm/core/lib"] {
-        places.push(Place::Directory(options.rooted(directory), "usual place"));
-    }
-    if options.is_this_system() {
-        places.extend(NAMES.map(Place::Search));
-    }
-    places
 }
 
 /// Loads the first library that there is. The error says of each place what was found there.
 pub(crate) fn load(options: &HipOptions) -> Result<Loaded, String> {
-    let mut tried = Vec::new();
     if let Some(path) = &options.library {
         refuse_second_runtime(path)?;
     }
-    for place in places(options) {
-        match place {
-            Place::InProcess(name) => {
-                if let Ok(handle) = open(Path::new(name), libc::RTLD_NOLOAD) {
-                    return finish(handle, Path::new(name), "already in this process".into());
-                }
-            }
-            Place::Named(path) => match open(&path, 0) {
-                Ok(handle) => return finish(handle, &path, "named by the user".into()),
-                Err(message) => tried.push(format!("{} (named by the user): {message}", path.display())),
-            },
-            Place::Directory(directory, reason) => {
-                let files: Vec<PathBuf> =
-                    NAMES.map(|n| directory.join(n)).into_iter().filter(|f| f.exists()).collect();
-                if files.is_empty() {
-                    let what =
-                        if directory.is_dir() { "holds no libamdhip64.so" } else { "no such directory" };
-                    tried.push(format!("{} ({reason}): {what}", directory.display()));
-                }
-                for file in files {
-                    match open(&file, 0) {
-                        Ok(handle) => return finish(handle, &file, reason.into()),
-                        Err(message) => tried.push(format!("{} ({reason}): {message}", file.display())),
-                    }
-                }
-            }
-            Place::Search(name) => match open(Path::new(name), 0) {
-                Ok(handle) => return finish(handle, Path::new(name), "loader's search path".into()),
-                Err(message) => tried.push(format!("search path: {message}")),
-            },
-        }
-    }
-    if !options.is_this_system() {
-        tried.push("the loader's search path was left out, because system paths are replaced".into());
-    }
-    Err(format!("libamdhip64 was not loaded: {}", tried.join("; ")))
+    search(options, &wanted(options), |found| Ok(finish(found)))?
 }
 
 /// An error if this process has another libamdhip64 than the one that is asked for.
 fn refuse_second_runtime(asked: &Path) -> Result<(), String> {
-    let Some(handle) = NAMES.iter().find_map(|name| open(Path::new(name), libc::RTLD_NOLOAD).ok()) else {
+    let Some(library) = NAMES.iter().find_map(|name| Library::loaded(Path::new(name))) else {
         return Ok(());
     };
-    let Some(present) = symbol(handle, c"hipInit").and_then(file_of) else { return Ok(()) };
-    let same = fs::canonicalize(asked).is_ok_and(|path| path == present);
-    if same {
+    let Some(present) = library.file(c"hipInit") else { return Ok(()) };
+    if fs::canonicalize(asked).is_ok_and(|path| path == present) {
         return Ok(());
     }
     Err(format!(
@@ -130,69 +75,31 @@ fn refuse_second_runtime(asked: &Path) -> Result<(), String> {
     ))
 }
 
-fn finish(handle: Library, name: &Path, found: String) -> Result<Loaded, String> {
+fn finish(found: Found) -> Result<Loaded, String> {
+    let Found { library, name, how } = found;
     // SAFETY: `symbol` gives null or an address in the library, which is never unloaded. That a library of this name
     // has HIP's functions under HIP's names is what naming it means.
-    let symbols = unsafe { Symbols::resolve(|name| symbol(handle, name).unwrap_or(std::ptr::null_mut())) };
-    let path = symbol(handle, c"hipInit").and_then(file_of).unwrap_or_else(|| name.into());
+    let symbols = unsafe { Symbols::resolve(|name| library.symbol(name).unwrap_or(std::ptr::null_mut())) };
+    let path = library.file(c"hipInit").unwrap_or(name);
     match symbols {
-        Ok(symbols) => Ok(Loaded { symbols, path, found }),
+        Ok(symbols) => Ok(Loaded { symbols, path, found: how }),
         Err(missing) => Err(format!(
-            "{} ({found}) was loaded and lacks {}: HIP 5.0 or later is needed",
+            "{} ({how}) was loaded and lacks {}: HIP 5.0 or later is needed",
             path.display(),
             missing.join(", ")
         )),
     }
 }
 
-/// A handle of `dlopen`, never closed.
-#[derive(Clone, Copy)]
-struct Library(*mut c_void);
-
-/// `dlopen`; the error is the loader's message.
-fn open(path: &Path, extra: c_int) -> Result<Library, String> {
-    let name =
-        CString::new(path.as_os_str().as_bytes()).map_err(|_| "the path holds a zero byte".to_string())?;
-    // SAFETY: `name` is a C string. Loading runs the library's initialisers, as every program that links it does.
-    let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL | extra) };
-    if !handle.is_null() {
-        return Ok(Library(handle));
-    }
-    // SAFETY: no other call of the loader lies between on this thread, for which the message is kept; it is a C string
-    // or null and is copied at once.
-    let message = unsafe {
-        let text = libc::dlerror();
-        if text.is_null() { None } else { Some(CStr::from_ptr(text).to_string_lossy().into_owned()) }
-    };
-    Err(message.unwrap_or_else(|| "the loader gives no reason".into()))
-}
-
-/// `dlsym`.
-fn symbol(library: Library, name: &CStr) -> Option<*mut c_void> {
-    // SAFETY: the handle is one of `dlopen` and never closed; the name is a C string.
-    let address = unsafe { libc::dlsym(library.0, name.as_ptr()) };
-    (!address.is_null()).then_some(address)
-}
-
-/// The file that an address was loaded from.
-fn file_of(address: *mut c_void) -> Option<PathBuf> {
-    let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: `dladdr` takes any address and fills the structure if it is in a loaded file; zeroes are valid contents
-    // of it. The name is a C string that lives as long as the library, which is never unloaded.
-    let name = unsafe {
-        if libc::dladdr(address, info.as_mut_ptr()) == 0 || info.assume_init_ref().dli_fname.is_null() {
-            return None;
-        }
-        CStr::from_ptr(info.assume_init_ref().dli_fname).to_bytes().to_vec()
-    };
-    let path = PathBuf::from(std::ffi::OsString::from_vec(name));
-    Some(fs::canonicalize(&path).unwrap_or(path))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::amd::library::{self, Place};
     use crate::options::Environment;
+
+    fn places(options: &HipOptions) -> Vec<Place> {
+        library::places(options, &wanted(options))
+    }
 
     #[test]
     fn places_are_in_order() {

@@ -6,13 +6,13 @@
 use crate::driver::{
     Address, Arguments, Code, Direction, Driver, Event, Function, Module, Properties, Reply, Shape, Stream,
 };
-use crate::error::{MISSING_FUNCTION, NOT_READY};
+use crate::error::{CODES, MISSING_FUNCTION, NOT_READY};
 use crate::options::HipOptions;
 use std::ffi::{CStr, c_int, c_void};
 use std::path::PathBuf;
 use std::ptr::{NonNull, null_mut};
 
-#[cfg(unix)]
+pub(crate) mod library;
 pub(crate) mod loader;
 pub(crate) mod properties;
 #[allow(non_snake_case)]
@@ -46,18 +46,24 @@ fn pointer(address: Address) -> *mut c_void {
     address as usize as *mut c_void
 }
 
+/// An array of pointers to arguments: a launch copies from each as many bytes as the code object says. An argument
+/// outside the segment is refused.
+pub(crate) fn argument_pointers(args: Arguments<'_>) -> Reply<[*mut c_void; MAX_ARGUMENTS]> {
+    if args.offsets.len() > MAX_ARGUMENTS || args.offsets.iter().any(|&o| o as usize >= args.bytes.len()) {
+        return Err(1);
+    }
+    let mut pointers = [null_mut::<c_void>(); MAX_ARGUMENTS];
+    for (to, &offset) in pointers.iter_mut().zip(args.offsets) {
+        *to = args.bytes[offset as usize..].as_ptr().cast_mut().cast();
+    }
+    Ok(pointers)
+}
+
 impl Amd {
     /// Loads the library. The error says of each place what was found there.
-    #[cfg(unix)]
     pub fn load(options: &HipOptions) -> Result<Amd, String> {
         let loader::Loaded { symbols, path, found } = loader::load(options)?;
         Ok(Amd { symbols, path, found })
-    }
-
-    /// HIP is loaded on Unix only.
-    #[cfg(not(unix))]
-    pub fn load(_options: &HipOptions) -> Result<Amd, String> {
-        Err("libamdhip64 is loaded on Linux only".into())
     }
 
     fn version(&self, function: unsafe extern "C" fn(*mut c_int) -> c_int) -> Option<u32> {
@@ -122,6 +128,10 @@ impl Driver for Amd {
     }
 
     fn error_name(&self, code: Code) -> Option<String> {
+        // Some releases name the codes that they do not know like one that they do.
+        if let Some((_, name)) = CODES.iter().find(|(known, _)| *known == code) {
+            return Some((*name).into());
+        }
         // SAFETY: the function takes any integer and gives a C string that is never freed, or null.
         unsafe {
             let name = (self.symbols.hipGetErrorName)(code);
@@ -322,15 +332,7 @@ impl Driver for Amd {
         args: Arguments<'_>,
         stream: Stream,
     ) -> Reply<()> {
-        if args.offsets.len() > MAX_ARGUMENTS || args.offsets.iter().any(|&o| o as usize >= args.bytes.len())
-        {
-            return Err(1);
-        }
-        // An array of pointers to arguments: the call copies from each as many bytes as the code object says.
-        let mut pointers = [null_mut::<c_void>(); MAX_ARGUMENTS];
-        for (to, &offset) in pointers.iter_mut().zip(args.offsets) {
-            *to = args.bytes[offset as usize..].as_ptr().cast_mut().cast();
-        }
+        let mut pointers = argument_pointers(args)?;
         let ([gx, gy, gz], [bx, by, bz]) = (shape.grid, shape.block);
         // SAFETY: the caller's promise: a live function and stream, and arguments of the kernel's number and sizes, so
         // that the call reads only what the pointers point at. It does not write to the arguments.

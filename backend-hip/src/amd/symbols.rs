@@ -4,137 +4,77 @@
 //! bindings do not know must not be undefined behaviour) and every handle as a pointer. They are the same from HIP 5.0
 //! on. The crate's feature `check-bindings` compares them with the types of hip-runtime-sys.
 
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use super::library::function_table;
+use std::ffi::{c_char, c_int, c_uint, c_void};
 
 /// A handle.
 pub(crate) type Handle = *mut c_void;
 
-macro_rules! symbols {
-    (required { $($(#[$rdoc:meta])* $required:ident: fn($($rarg:ty),*);)* }
-     optional { $($(#[$odoc:meta])* $optional:ident: fn($($oarg:ty),*);)* }) => {
-        /// Addresses of the functions in a loaded library, which stays loaded.
-        #[derive(Clone, Copy, Debug)]
-        pub(crate) struct Symbols {
-            $($(#[$rdoc])* pub(crate) $required: unsafe extern "C" fn($($rarg),*) -> c_int,)*
-            $($(#[$odoc])* pub(crate) $optional: Option<unsafe extern "C" fn($($oarg),*) -> c_int>,)*
-            /// Name of a code. The only function that gives no code.
-            pub(crate) hipGetErrorName: unsafe extern "C" fn(c_int) -> *const c_char,
-        }
-
-        /// Functions without which nothing works; all are in every release from 5.0 on.
-        pub const REQUIRED: &[&str] = &[$(stringify!($required),)* "hipGetErrorName"];
-
-        /// Functions that a release may lack, each with a way around it.
-        pub const OPTIONAL: &[&str] = &[$(stringify!($optional)),*];
-
-        impl Symbols {
-            /// Fills the table. The error lists the required functions that are missing.
-            ///
-            /// # Safety
-            /// `lookup` must give null or the address of the HIP function of that name, valid for the rest of the
-            /// process.
-            pub(crate) unsafe fn resolve(
-                mut lookup: impl FnMut(&CStr) -> *mut c_void,
-            ) -> Result<Symbols, Vec<&'static str>> {
-                let mut missing = Vec::new();
-                let mut find = |name: &'static CStr, required: bool| {
-                    let address = lookup(name);
-                    if address.is_null() && required {
-                        missing.push(name.to_str().unwrap_or_default());
-                    }
-                    address
-                };
-                $(let $required = find(name_of(concat!(stringify!($required), "\0")), true);)*
-                $(let $optional = find(name_of(concat!(stringify!($optional), "\0")), false);)*
-                let error_name = find(c"hipGetErrorName", true);
-                if !missing.is_empty() {
-                    return Err(missing);
-                }
-                // SAFETY: an address is that of the function of its name (the caller's promise), which has the
-                // declared signature in every release; an `Option` of a function pointer has the pointer's layout
-                // with null as `None`, and the required ones were seen not to be null.
-                unsafe {
-                    Ok(Symbols {
-                        $($required: std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($rarg),*) -> c_int>(
-                            $required),)*
-                        $($optional: std::mem::transmute::<
-                            *mut c_void,
-                            Option<unsafe extern "C" fn($($oarg),*) -> c_int>>($optional),)*
-                        hipGetErrorName: std::mem::transmute::<
-                            *mut c_void,
-                            unsafe extern "C" fn(c_int) -> *const c_char>(error_name),
-                    })
-                }
-            }
-        }
-    };
-}
-
-/// A literal that ends in a zero byte.
-fn name_of(text: &'static str) -> &'static CStr {
-    CStr::from_bytes_with_nul(text.as_bytes()).unwrap_or_default()
-}
-
-symbols! {
+function_table! {
+    /// Addresses of the functions in a loaded library, which stays loaded.
+    Symbols {
     required {
         /// Flags, which must be 0.
-        hipInit: fn(c_uint);
+        hipInit: fn(c_uint) -> c_int;
         /// Version = major * 10^7 + minor * 10^5 + patch. Works without a device.
-        hipRuntimeGetVersion: fn(*mut c_int);
+        hipRuntimeGetVersion: fn(*mut c_int) -> c_int;
         /// Number of devices.
-        hipGetDeviceCount: fn(*mut c_int);
+        hipGetDeviceCount: fn(*mut c_int) -> c_int;
         /// Device of the calling thread.
-        hipSetDevice: fn(c_int);
+        hipSetDevice: fn(c_int) -> c_int;
         /// Value, attribute, device.
-        hipDeviceGetAttribute: fn(*mut c_int, c_int, c_int);
+        hipDeviceGetAttribute: fn(*mut c_int, c_int, c_int) -> c_int;
         /// Structure in the layout R0000 ([`super::properties`]), device.
-        hipGetDeviceProperties: fn(*mut c_void, c_int);
+        hipGetDeviceProperties: fn(*mut c_void, c_int) -> c_int;
         /// Free and all bytes.
-        hipMemGetInfo: fn(*mut usize, *mut usize);
+        hipMemGetInfo: fn(*mut usize, *mut usize) -> c_int;
         /// Address, bytes.
-        hipMalloc: fn(*mut *mut c_void, usize);
+        hipMalloc: fn(*mut *mut c_void, usize) -> c_int;
         /// Address.
-        hipFree: fn(*mut c_void);
+        hipFree: fn(*mut c_void) -> c_int;
         /// Address, bytes, flags.
-        hipHostMalloc: fn(*mut *mut c_void, usize, c_uint);
+        hipHostMalloc: fn(*mut *mut c_void, usize, c_uint) -> c_int;
         /// Address.
-        hipHostFree: fn(*mut c_void);
+        hipHostFree: fn(*mut c_void) -> c_int;
         /// Address, byte, bytes, stream.
-        hipMemsetAsync: fn(*mut c_void, c_int, usize, Handle);
+        hipMemsetAsync: fn(*mut c_void, c_int, usize, Handle) -> c_int;
         /// To, from, bytes, kind, stream.
-        hipMemcpyAsync: fn(*mut c_void, *const c_void, usize, c_int, Handle);
+        hipMemcpyAsync: fn(*mut c_void, *const c_void, usize, c_int, Handle) -> c_int;
         /// Stream, flags.
-        hipStreamCreateWithFlags: fn(*mut Handle, c_uint);
+        hipStreamCreateWithFlags: fn(*mut Handle, c_uint) -> c_int;
         /// Stream.
-        hipStreamDestroy: fn(Handle);
+        hipStreamDestroy: fn(Handle) -> c_int;
         /// Event, flags.
-        hipEventCreateWithFlags: fn(*mut Handle, c_uint);
+        hipEventCreateWithFlags: fn(*mut Handle, c_uint) -> c_int;
         /// Event.
-        hipEventDestroy: fn(Handle);
+        hipEventDestroy: fn(Handle) -> c_int;
         /// Event, stream.
-        hipEventRecord: fn(Handle, Handle);
+        hipEventRecord: fn(Handle, Handle) -> c_int;
         /// Event. 600 while it is not complete.
-        hipEventQuery: fn(Handle);
+        hipEventQuery: fn(Handle) -> c_int;
         /// Module, image. The image tells its own length.
-        hipModuleLoadData: fn(*mut Handle, *const c_void);
+        hipModuleLoadData: fn(*mut Handle, *const c_void) -> c_int;
         /// Module.
-        hipModuleUnload: fn(Handle);
+        hipModuleUnload: fn(Handle) -> c_int;
         /// Function, module, name.
-        hipModuleGetFunction: fn(*mut Handle, Handle, *const c_char);
+        hipModuleGetFunction: fn(*mut Handle, Handle, *const c_char) -> c_int;
         /// Function, grid in blocks, block, dynamic LDS, stream, pointers to arguments, extra (null).
         hipModuleLaunchKernel: fn(
             Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void, *mut *mut c_void
-        );
+        ) -> c_int;
+        /// Name of a code.
+        hipGetErrorName: fn(c_int) -> *const c_char;
     }
     optional {
         /// As `hipGetDeviceProperties`, in the layout R0600; from 6.0.
-        hipGetDevicePropertiesR0600: fn(*mut c_void, c_int);
+        hipGetDevicePropertiesR0600: fn(*mut c_void, c_int) -> c_int;
         /// Version of the kernel driver's interface; the runtime's version in fact.
-        hipDriverGetVersion: fn(*mut c_int);
+        hipDriverGetVersion: fn(*mut c_int) -> c_int;
         /// 16 bytes, device. Older layouts of the properties have no UUID.
-        hipDeviceGetUuid: fn(*mut c_void, c_int);
+        hipDeviceGetUuid: fn(*mut c_void, c_int) -> c_int;
         /// Milliseconds, from, to.
-        hipEventElapsedTime: fn(*mut f32, Handle, Handle);
+        hipEventElapsedTime: fn(*mut f32, Handle, Handle) -> c_int;
+    }
     }
 }
 
@@ -192,8 +132,8 @@ mod tests {
         };
         let symbols = found.unwrap();
         assert!(symbols.hipGetDevicePropertiesR0600.is_none() && symbols.hipEventElapsedTime.is_some());
-        let all: Vec<&str> = REQUIRED[..REQUIRED.len() - 1].iter().chain(OPTIONAL).copied().collect();
-        assert_eq!(asked[..asked.len() - 1], all);
+        let all: Vec<&str> = REQUIRED.iter().chain(OPTIONAL).copied().collect();
+        assert_eq!(asked, all);
         // SAFETY: as above.
         let found = unsafe {
             Symbols::resolve(|name| {

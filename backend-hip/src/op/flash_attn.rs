@@ -3,7 +3,7 @@
 //! One launch where a work-group sees all positions. Otherwise the positions are split: work-groups write unnormalised
 //! sums and their statistics to scratch, and a second launch combines them.
 
-use super::grid::{launch, no_kernel};
+use super::grid::{launch, no_kernel, scratch};
 use super::{Context, Launch, Operand, Refusal};
 use ggml_core::DType;
 use ggml_core::kernel::FlashAttnParams;
@@ -119,25 +119,14 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
         return Ok(vec![Launch { written: 2, ..only }]);
     }
     let all_rows = u64::from(p.ne[1]) * u64::from(p.ne[0]) * u64::from(p.ne[2]);
-    let [sums, statistics] = scratch(all_rows, splits, dv)?;
+    // The sums of each row and piece (`dv` F32) and their statistics (two F32).
+    let pieces = all_rows.saturating_mul(splits);
+    let [sums, statistics] = scratch(c, [(pieces, 4 * u64::from(dv)), (pieces, 8)])?;
     operands.extend([sums, statistics]);
     let first = Launch { written: 2, ..launch(c, ("flash_attn", kernel), operands, &p, grid, THREADS)? };
     let operands = vec![sums, statistics, result];
     let second = launch(c, ("flash_attn", combine), operands, &p, [all_rows, 1, 1], THREADS)?;
     Ok(vec![first, second])
-}
-
-/// Scratch for the sums (`dv` F32 for each row and piece) and their statistics (two F32).
-fn scratch(rows: u64, splits: u64, dv: u32) -> Result<[Operand; 2], Refusal> {
-    let bytes = |floats: u64| {
-        let n = rows
-            .checked_mul(splits)
-            .and_then(|n| n.checked_mul(floats * 4))
-            .and_then(|n| usize::try_from(n).ok());
-        n.ok_or_else(|| Refusal("FLASH_ATTN_EXT needs more scratch than can be addressed".into()))
-    };
-    let (sums, statistics) = (bytes(dv.into())?, bytes(2)?);
-    Ok([Operand::Scratch(0, sums), Operand::Scratch(sums.next_multiple_of(256), statistics)])
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ mod faults;
 mod memory;
 mod opening;
 mod programs;
+mod rtc;
 
 use crate::HipBackend;
 use crate::driver::Driver;

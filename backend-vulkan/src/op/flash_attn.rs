@@ -15,7 +15,9 @@ const TILE_ROW: u32 = 512;
 
 fn vec_spec(profile: &Profile, variant: &'static str, heads: u32) -> PipelineSpec {
     let t = profile.tuning.flash_vec;
-    pipeline("flash_attn_vec", variant, &[profile.workgroup(t.workgroup), heads, t.keys, t.unroll])
+    // The partial products of a step take shared memory for each head.
+    let workgroup = if heads > 2 { t.workgroup / 2 } else { t.workgroup };
+    pipeline("flash_attn_vec", variant, &[profile.workgroup(workgroup), heads, t.keys, t.unroll])
 }
 
 fn tile_spec(profile: &Profile, variant: &'static str, dv: u32, aligned: bool) -> PipelineSpec {

@@ -41,19 +41,32 @@ fn tile_variant(dtype: DType, f16: bool) -> Option<&'static str> {
     Some(pair[f16 as usize])
 }
 
-/// Mat-vec for one of [`COLUMNS`].
-fn vec_spec(profile: &Profile, dtype: DType, columns: usize, aligned: bool) -> Option<PipelineSpec> {
-    let t = profile.tuning.mat_vec;
-    let constants = [profile.workgroup(t.workgroup), t.rows[columns], COLUMNS[columns], aligned as u32];
+/// Mat-vec for one of [`COLUMNS`], with no more than `rows` rows for a work-group.
+fn vec_spec(
+    profile: &Profile,
+    dtype: DType,
+    columns: usize,
+    rows: u32,
+    aligned: bool,
+) -> Option<PipelineSpec> {
+    let t = profile.tuning.mat_vec[columns];
+    let workgroup = profile.workgroup(t.workgroup);
+    let constants = [workgroup, t.rows.min(rows), COLUMNS[columns], aligned as u32, t.unroll];
     let mut spec = pipeline("mul_mat_vec", vec_variant(dtype, profile.reduction())?, &constants);
     spec.subgroup = profile.required_subgroup();
     Some(spec)
 }
 
+/// Rows of a work-group of mat-vec such that a matrix with few rows still fills the device: a power of two.
+fn vec_rows(profile: &Profile, rows: u64) -> u32 {
+    let enough = 2 * u64::from(profile.tuning.enough_groups);
+    1 << (rows / enough).clamp(1, 8).ilog2()
+}
+
 fn tile_spec(t: &Warptile, dtype: DType, f16: bool, aligned: bool) -> Option<PipelineSpec> {
     // The two halves of a block of Q4_0 are unpacked together.
     let t = if dtype == DType::Q4_0 { t.long() } else { *t };
-    let constants = [t.workgroup(), t.bm, t.bn, t.bk, t.tm, t.tn, t.unroll, aligned as u32];
+    let constants = [t.workgroup(), t.bm, t.bn, t.bk, t.tm, t.tn, t.unroll, aligned as u32, t.slices];
     Some(pipeline("mul_mat_tile", tile_variant(dtype, f16)?, &constants))
 }
 
@@ -130,13 +143,15 @@ fn product(c: &Context<'_>, p: MulMatParams) -> Result<Dispatch, Refusal> {
             "MUL_MAT of {rows} rows, {n} columns, {batch} matrices needs too many work-groups"
         ))),
     };
-    if p.n <= c.profile.tuning.mat_vec.columns {
+    if p.n <= c.profile.tuning.vec_columns {
         let columns = COLUMNS.iter().position(|&columns| columns >= p.n).unwrap_or(COLUMNS.len() - 1);
-        let spec = vec_spec(c.profile, dtype, columns, aligned).ok_or_else(none)?;
+        let most = vec_rows(c.profile, rows);
+        let spec = vec_spec(c.profile, dtype, columns, most, aligned).ok_or_else(none)?;
         let groups = rows.div_ceil(spec.specialization[1].into());
         // The shader folds groups of rows into the second dimension of the grid after as many.
         let x = groups.min(65535);
-        return Ok(dispatch(spec, [], &p, checked([x, groups.div_ceil(x), batch])?));
+        let z = batch * n.div_ceil(COLUMNS[columns].into());
+        return Ok(dispatch(spec, [], &p, checked([x, groups.div_ceil(x), z])?));
     }
     let (tiles, f16) = tiles(c.profile, c.precision, dtype);
     let tile = choose(c.profile, tiles, rows, n, batch)
@@ -164,8 +179,10 @@ pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
     let mut all = Vec::new();
     for dtype in TYPES {
         for aligned in [false, true] {
-            let most = COLUMNS.iter().filter(|&&columns| columns <= profile.tuning.mat_vec.columns).count();
-            all.extend((0..most).filter_map(|i| vec_spec(profile, dtype, i, aligned)));
+            let most = COLUMNS.iter().filter(|&&columns| columns <= profile.tuning.vec_columns).count();
+            for rows in [1, 2, 4, 8] {
+                all.extend((0..most).filter_map(|i| vec_spec(profile, dtype, i, rows, aligned)));
+            }
             for precision in [Precision::Exact, Precision::Fast] {
                 let (tiles, f16) = tiles(profile, precision, dtype);
                 all.extend(tiles.iter().filter_map(|t| tile_spec(t, dtype, f16, aligned)));

@@ -1,0 +1,171 @@
+//! Code objects on disk: one file for each, under the hash of everything that decides what is in it.
+//!
+//! A file is a line that says what it is, the lengths of key and code object, the code object's hash, the key, the code
+//! object. It counts only if its key is the one that was asked for, byte for byte, and nothing of it is missing or changed. Files
+//! are written under another name and renamed, so that nobody sees half of one. A disk that cannot be read or written
+//! costs time and nothing else.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// First line of a file; another layout has another number.
+const MAGIC: &[u8] = b"diptych hip code object 1\n";
+
+/// Largest file that is believed.
+const MOST: u64 = 256 << 20;
+
+/// Everything that decides what is compiled.
+pub(crate) struct Key {
+    text: String,
+}
+
+impl Key {
+    /// Of a family's source with all headers, the options (the target among them) and the compiler's version.
+    pub(crate) fn new(stem: &str, options: &[String], compiler: &str) -> Key {
+        let mut text = format!("{stem}\n{compiler}\n{}\n", options.join("\n"));
+        for (name, body) in hip_kernels::sources() {
+            if name.ends_with(".h") || name.strip_suffix(".hip") == Some(stem) {
+                text += &format!("{name} {:032x}\n", hash(body.as_bytes()));
+            }
+        }
+        Key { text }
+    }
+
+    /// The key itself.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+/// FNV-1a of 128 bits.
+fn hash(bytes: &[u8]) -> u128 {
+    let step = |hash: u128, byte: &u8| (hash ^ u128::from(*byte)).wrapping_mul(0x0100_0000_0000_0000_0000_013b);
+    bytes.iter().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, step)
+}
+
+/// A directory of code objects, or none.
+#[derive(Clone, Debug)]
+pub(crate) struct Cache {
+    directory: Option<PathBuf>,
+}
+
+impl Cache {
+    /// Of a directory, which is made when something is put there.
+    pub(crate) fn new(directory: Option<PathBuf>) -> Cache {
+        Cache { directory }
+    }
+
+    fn path(&self, key: &Key) -> Option<PathBuf> {
+        Some(self.directory.as_ref()?.join(format!("{:032x}.co", hash(key.text.as_bytes()))))
+    }
+
+    /// The code object of a key.
+    pub(crate) fn get(&self, key: &Key) -> Option<Vec<u8>> {
+        let path = self.path(key)?;
+        if fs::metadata(&path).ok()?.len() > MOST {
+            return None;
+        }
+        let image = decode(&fs::read(&path).ok()?, key).map(<[u8]>::to_vec);
+        if image.is_none() {
+            tracing::warn!(target: "diptych::hip", "{}: not what it should be, compiled again", path.display());
+        }
+        image
+    }
+
+    /// Keeps the code object of a key.
+    pub(crate) fn put(&self, key: &Key, image: &[u8]) {
+        let Some(path) = self.path(key) else { return };
+        if let Err(error) = write(&path, &encode(key, image)) {
+            tracing::warn!(target: "diptych::hip", "{}: {error}; not kept", path.display());
+        }
+    }
+}
+
+fn encode(key: &Key, image: &[u8]) -> Vec<u8> {
+    let mut file = MAGIC.to_vec();
+    file.extend((key.text.len() as u64).to_le_bytes());
+    file.extend((image.len() as u64).to_le_bytes());
+    file.extend(hash(image).to_le_bytes());
+    file.extend(key.text.as_bytes());
+    file.extend(image);
+    file
+}
+
+/// The code object in a file, if the file is whole and of this key.
+fn decode<'a>(file: &'a [u8], key: &Key) -> Option<&'a [u8]> {
+    let mut rest = file.strip_prefix(MAGIC)?;
+    let mut take = |bytes: usize| {
+        let (part, after) = rest.split_at_checked(bytes)?;
+        rest = after;
+        Some(part)
+    };
+    let key_bytes = u64::from_le_bytes(take(8)?.try_into().ok()?);
+    let image_bytes = u64::from_le_bytes(take(8)?.try_into().ok()?);
+    let image_hash = u128::from_le_bytes(take(16)?.try_into().ok()?);
+    let stored = take(usize::try_from(key_bytes).ok()?)?;
+    let image = take(usize::try_from(image_bytes).ok()?)?;
+    let whole = rest.is_empty() && hash(image) == image_hash;
+    (whole && stored == key.text.as_bytes()).then_some(image)
+}
+
+/// Writes a file so that others see all of it or nothing.
+fn write(path: &Path, data: &[u8]) -> std::io::Result<()> {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    if let Some(directory) = path.parent() {
+        fs::create_dir_all(directory)?;
+    }
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let draft = path.with_extension(format!("{}-{number}.tmp", std::process::id()));
+    let written = fs::File::create_new(&draft).and_then(|mut file| {
+        file.write_all(data)?;
+        file.sync_all()?;
+        fs::rename(&draft, path)
+    });
+    if written.is_err() {
+        let _ = fs::remove_file(&draft);
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_checked() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::new(Some(directory.path().join("a/b")));
+        let key = |stem: &str, option: &str| Key::new(stem, &[option.into()], "9.0");
+        let norm = key("norm", "--offload-arch=gfx906");
+        assert_eq!(cache.get(&norm), None);
+        cache.put(&norm, b"code");
+        cache.put(&norm, b"code object");
+        assert_eq!(cache.get(&norm).as_deref(), Some(&b"code object"[..]));
+        for other in [key("rope", "--offload-arch=gfx906"), key("norm", "--offload-arch=gfx900")] {
+            assert_eq!(cache.get(&other), None);
+        }
+        let path = cache.path(&norm).unwrap();
+        let good = fs::read(&path).unwrap();
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "no drafts are left");
+        for end in 0..good.len() {
+            assert_eq!(decode(&good[..end], &norm), None, "{end}");
+        }
+        for at in 0..good.len() {
+            let mut bad = good.clone();
+            bad[at] ^= 1;
+            assert_eq!(decode(&bad, &norm), None, "{at}");
+        }
+        // A file under the right name with another key.
+        fs::write(&path, encode(&key("rope", ""), b"code object")).unwrap();
+        assert_eq!(cache.get(&norm), None);
+        let nowhere = Cache::new(None);
+        nowhere.put(&norm, b"code");
+        assert_eq!(nowhere.get(&norm), None);
+        // A directory that cannot be made.
+        let blocked = Cache::new(Some(path.join("c")));
+        blocked.put(&norm, b"code");
+        assert_eq!(blocked.get(&norm), None);
+    }
+}

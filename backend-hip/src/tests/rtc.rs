@@ -1,0 +1,281 @@
+//! Kernels compiled at run time, through a hiprtc that a C compiler makes here and that gives the code objects that were
+//! built in: the whole way from the search of the library to the driver's module, without ROCm.
+#![cfg(unix)]
+
+use super::{SHORT, SOON, options};
+use crate::HipBackend;
+use crate::driver::Driver;
+use crate::driver::fake::Fake;
+use crate::kernels::Embedded;
+use crate::options::{HipOptions, RtcMode};
+use ggml_core::backend::{Backend, Bindings, PrepareOptions};
+use ggml_core::phase::Deadlines;
+use ggml_core::plan::{Plan, Precision};
+use ggml_core::{DType, Error, Graph, Missing, Phase, Source};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Instant;
+use tempfile::TempDir;
+
+/// The target of the code objects, which the fake device reports.
+const TARGET: &str = "gfx906";
+
+/// A system with hiprtc.
+struct System {
+    root: TempDir,
+}
+
+impl System {
+    /// `None` with a message where the tests lack something. The library's name says where it is found.
+    fn new(library: &str) -> Option<System> {
+        if !hip_kernels::targets().contains(&TARGET) {
+            eprintln!("skipped: no code object for {TARGET} was built in");
+            return None;
+        }
+        let system = System { root: tempfile::tempdir().unwrap() };
+        fs::create_dir_all(system.code()).unwrap();
+        let library = system.root.path().join(library);
+        fs::create_dir_all(library.parent().unwrap()).unwrap();
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/hiprtc.c");
+        let output = Command::new(std::env::var_os("CC").unwrap_or("cc".into()))
+            .args(["-shared", "-fPIC", "-o"])
+            .arg(&library)
+            .arg(format!("-DCODE=\"{}\"", system.code().display()))
+            .arg(source)
+            .output();
+        let Ok(output) = output else {
+            eprintln!("skipped: no C compiler");
+            return None;
+        };
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        for &stem in hip_kernels::stems() {
+            system.put(stem, hip_kernels::code_object(TARGET, stem).unwrap());
+        }
+        Some(system)
+    }
+
+    fn code(&self) -> PathBuf {
+        self.root.path().join("code")
+    }
+
+    fn put(&self, stem: &str, image: &[u8]) {
+        fs::write(self.code().join(format!("{stem}.co")), image).unwrap();
+    }
+
+    /// Gives the library a file name of its own: code objects are kept in the process under it.
+    fn rename(&self, library: &str, name: &str) {
+        let link = self.root.path().join(library);
+        let real = link.with_file_name(name);
+        fs::rename(&link, &real).unwrap();
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+    }
+
+    /// Compilations since the last call.
+    fn calls(&self) -> Vec<String> {
+        let path = self.code().join("calls");
+        let text = fs::read_to_string(&path).unwrap_or_default();
+        let _ = fs::remove_file(path);
+        text.lines().map(String::from).collect()
+    }
+
+    fn options(&self) -> HipOptions {
+        HipOptions {
+            system_root: self.root.path().into(),
+            cache_dir: Some(self.root.path().join("cache")),
+            rtc: RtcMode::Force,
+            ..options()
+        }
+    }
+}
+
+fn open(options: HipOptions) -> Result<HipBackend, Error> {
+    let driver: Arc<dyn Driver> = Arc::new(Fake::default());
+    HipBackend::open_with("hip", options, Box::new(move |_| Ok(driver)), Arc::new(Embedded))
+}
+
+fn reason(error: Error, phase: Phase) -> String {
+    match error {
+        Error::Unavailable { missing: Missing::Feature, phase: p, reason, .. } if p == phase => reason,
+        other => panic!("{other}"),
+    }
+}
+
+fn version(backend: &HipBackend, name: &str) -> String {
+    let versions = &backend.device().versions;
+    versions.iter().find(|(n, _)| n == name).map_or(String::new(), |(_, text)| text.clone())
+}
+
+/// The runtime's major version is 7, so its hiprtc is that of 7.
+const LIBRARY: &str = "opt/rocm/lib/libhiprtc.so.7";
+
+/// Compiled at first, then taken from the process; a changed file on the disk is not believed.
+#[test]
+fn compiled_once() {
+    let Some(system) = System::new(LIBRARY) else { return };
+    let backend = open(system.options()).unwrap();
+    let calls = system.calls();
+    let stems = hip_kernels::stems().len();
+    assert_eq!(calls.len(), stems);
+    let headers = hip_kernels::sources().iter().filter(|(name, _)| name.ends_with(".h")).count();
+    for (call, stem) in calls.iter().zip(hip_kernels::stems()) {
+        let options = hip_kernels::OPTIONS.join(" ");
+        assert_eq!(*call, format!("{stem}.hip {options} --offload-arch={TARGET} headers={headers}"));
+    }
+    assert_eq!(version(&backend, "code objects kept"), format!("0 of {stems}"));
+    assert!(version(&backend, "code objects").starts_with("gfx906 by hiprtc 9.1 of "));
+    assert_eq!(version(&backend, "kernel compiler"), "", "it compiled nothing that is used");
+    let files = fs::read_dir(system.root.path().join("cache")).unwrap().count();
+    assert_eq!(files, stems);
+
+    // What was compiled reaches the driver, which refuses what it does not know.
+    let mut g = Graph::new();
+    let x = g.leaf("x", DType::F32, [64, 1, 1, 1], Source::Input).unwrap();
+    let y = g.scale(x, 2.0, 0.0).unwrap();
+    g.output(y);
+    assert_eq!(backend.supports(&g, y), ggml_core::backend::Support::Native);
+    let plan = Plan::new(&g, 256, Precision::Exact).unwrap();
+    match backend.prepare(&g, &plan, &Bindings::default(), PrepareOptions::default()).err().unwrap() {
+        Error::Driver { call, code, phase, .. } => {
+            assert_eq!((call, code, phase), ("hipModuleLoadData", 200, Phase::Compile));
+        }
+        other => panic!("{other}"),
+    }
+    let again = open(system.options()).unwrap();
+    assert!(system.calls().is_empty());
+    assert_eq!(version(&again, "code objects kept"), format!("{stems} of {stems}"));
+}
+
+/// What an earlier process left on the disk is used; a file that is broken or holds another target's code is not.
+#[test]
+fn kept_on_disk() {
+    let Some(system) = System::new(LIBRARY) else { return };
+    system.rename(LIBRARY, "libhiprtc.so.7.5.5");
+    let options = system.options();
+    let runtime = crate::rtc::Runtime { library: None, major: Some(7) };
+    let device = crate::arch::Target::parse("gfx906:sramecc+:xnack-").unwrap();
+    let job = crate::rtc::Job::new(&options, &runtime, &device).unwrap();
+    let cache = crate::rtc::cache::Cache::new(options.cache_dir.clone());
+    let [kept, broken, foreign, ..] = hip_kernels::stems() else { panic!("three families") };
+    cache.put(&job.key(kept), hip_kernels::code_object(TARGET, kept).unwrap());
+    cache.put(&job.key(broken), b"no code object");
+    if let Some(image) = hip_kernels::code_object("gfx900", foreign) {
+        cache.put(&job.key(foreign), image);
+    }
+    let backend = open(options).unwrap();
+    let compiled: Vec<String> = system.calls().iter().map(|c| c.split('.').next().unwrap().into()).collect();
+    let wanted: Vec<&str> = hip_kernels::stems().iter().copied().filter(|stem| stem != kept).collect();
+    assert_eq!(compiled, wanted);
+    assert_eq!(version(&backend, "code objects kept"), format!("1 of {}", hip_kernels::stems().len()));
+    // Both were replaced.
+    for stem in [broken, foreign] {
+        let image = cache.get(&job.key(stem)).unwrap();
+        assert!(image == hip_kernels::code_object(TARGET, stem).unwrap());
+    }
+}
+
+#[test]
+fn not_compiled_unless_it_has_to_be() {
+    let Some(system) = System::new(LIBRARY) else { return };
+    for rtc in [RtcMode::Auto, RtcMode::Off] {
+        let backend = open(HipOptions { rtc, ..system.options() }).unwrap();
+        assert!(system.calls().is_empty());
+        assert_eq!(version(&backend, "code objects"), TARGET);
+    }
+}
+
+/// Releases before 7.0 have the functions in libamdhip64, whose file the driver knows.
+#[test]
+fn the_runtime_itself() {
+    let Some(system) = System::new("lib/libamdhip64.so.6") else { return };
+    let library = Some(system.root.path().join("lib/libamdhip64.so.6"));
+    let runtime = crate::rtc::Runtime { library, major: Some(6) };
+    let rtc = crate::rtc::Rtc::load(&system.options(), &runtime).unwrap();
+    assert!(rtc.describe().contains("hiprtc 9.1 of ") && rtc.describe().ends_with("libamdhip64.so.6"));
+    let none = crate::rtc::Runtime { library: Some("/nowhere/libamdhip64.so.6".into()), major: Some(6) };
+    let why = crate::rtc::Rtc::load(&system.options(), &none).unwrap_err();
+    assert!(why.contains("/nowhere/libamdhip64.so.6 itself: "), "{why}");
+}
+
+/// A compiler's complaint, code for another processor, and what is no code object at all are errors with the phase.
+#[test]
+fn what_cannot_be_used() {
+    let Some(system) = System::new(LIBRARY) else { return };
+    let stem = hip_kernels::stems()[0];
+    let fails = |part: &str| {
+        let why = reason(open(HipOptions { cache_dir: None, ..system.options() }).unwrap_err(), Phase::Compile);
+        assert!(why.contains(part) && why.contains("gfx906 by hiprtc 9.1"), "{part}: {why}");
+    };
+    system.rename(LIBRARY, "libhiprtc.so.7.9.9");
+    fs::remove_file(system.code().join(format!("{stem}.co"))).unwrap();
+    fails(&format!("{stem}.hip:7:1: error: no code for this one"));
+    system.put(stem, b"no code object");
+    fails("what was compiled is no 64-bit little-endian ELF file");
+    if let Some(image) = hip_kernels::code_object("gfx900", stem) {
+        system.put(stem, image);
+        fails("what was compiled is for gfx900");
+    }
+}
+
+#[test]
+fn a_compiler_that_never_ends() {
+    let Some(system) = System::new(LIBRARY) else { return };
+    system.rename(LIBRARY, "libhiprtc.so.7.8.8");
+    fs::write(system.code().join("hang"), "").unwrap();
+    let start = Instant::now();
+    let deadlines = Deadlines { prepare: SHORT, ..Deadlines::all(SOON) };
+    let error = open(HipOptions { deadlines, cache_dir: None, ..system.options() }).unwrap_err();
+    assert!(matches!(error, Error::Timeout { phase: Phase::Compile, after: SHORT, .. }), "{error}");
+    assert!(start.elapsed() < SOON);
+    fs::remove_file(system.code().join("hang")).unwrap();
+}
+
+/// Without hiprtc the error says what is built in and where hiprtc was looked for.
+#[test]
+fn no_compiler() {
+    let root = tempfile::tempdir().unwrap();
+    let none = HipOptions { system_root: root.path().into(), rtc: RtcMode::Force, ..options() };
+    let why = reason(open(none.clone()).unwrap_err(), Phase::OpenDevice);
+    assert!(why.contains("libhiprtc was not loaded: ") && why.contains("opt/rocm/lib"), "{why}");
+    let driver: Arc<dyn Driver> = Arc::new(Fake::default());
+    let set = crate::driver::fake::FakeKernels { targets: vec!["gfx900", "gfx1100"] };
+    let auto = HipOptions { rtc: RtcMode::Auto, ..none };
+    let error = HipBackend::open_with("hip", auto, Box::new(move |_| Ok(driver)), Arc::new(set)).unwrap_err();
+    let why = reason(error, Phase::OpenDevice);
+    for part in ["built in: gfx900, gfx1100", "at run time: libhiprtc was not loaded", "beside libamdhip64"] {
+        assert!(why.contains(part), "{part}: {why}");
+    }
+}
+
+/// The hiprtc of this machine, where there is one: every family compiles, and its kernels take what is passed.
+#[test]
+fn the_hiprtc_of_this_machine() {
+    let here = HipOptions::from_env().unwrap();
+    let Ok(amd) = crate::amd::Amd::load(&here) else {
+        eprintln!("skipped: no libamdhip64");
+        return;
+    };
+    let runtime = crate::rtc::Runtime::of(&amd);
+    let device = crate::arch::Target::parse(TARGET).unwrap();
+    let quiet = HipOptions { cache_dir: None, ..here };
+    let job = match crate::rtc::Job::new(&quiet, &runtime, &device) {
+        Ok(job) => job,
+        Err(why) => {
+            eprintln!("skipped: {why}");
+            return;
+        }
+    };
+    for &stem in hip_kernels::stems() {
+        let start = Instant::now();
+        let (image, _) = job.object(stem).unwrap_or_else(|why| panic!("{stem}: {why}"));
+        let object = crate::code_object::read(image).unwrap();
+        eprintln!("{stem}: {} kernels, {:.1} s", object.kernels.len(), start.elapsed().as_secs_f64());
+        let Some(built) = hip_kernels::code_object(TARGET, stem) else { continue };
+        for kernel in crate::code_object::read(built).unwrap().kernels {
+            let same = object.kernels.iter().find(|k| k.name == kernel.name).unwrap();
+            assert_eq!(same.arguments, kernel.arguments, "{}", kernel.name);
+            assert_eq!(same.max_threads, kernel.max_threads, "{}", kernel.name);
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! The operation catalogue on the HIP devices of the machine, through every provider that finds one.
+//!
+//! `gfx906` and `gfx900` are the emulated devices, with all their checks. `DIPTYCH_TEST_HIP` names the providers by comma
+//! (`amd`, `nvidia`, `gfx906`, `gfx900`); a provider that is named there must find a device, others are skipped with a
+//! message. `DIPTYCH_TEST_CASES` names the cases, as a part of their names. There are no expected failures and no unsupported cases: the lists below are
+//! empty, and a case that passes although it is listed fails.
+
+use backend_hip::{HipBackend, HipOptions, nvidia, virtual_gpu};
+use ggml_core::backend::{Backend, Bindings, PrepareOptions, Slice, Usage};
+use ggml_core::catalogue::{self, Case, Outcome};
+use ggml_core::metrics::distance;
+use ggml_core::plan::{Plan, Precision};
+use ggml_core::reference::ReferenceBackend;
+use ggml_core::{DType, Error, Graph, Source};
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// Cases that the backend refuses: (provider, case name, reason).
+const UNSUPPORTED: &[(&str, &str, &str)] = &[];
+
+/// Cases that give wrong results: (provider, case name, reason).
+const EXPECTED_FAILURES: &[(&str, &str, &str)] = &[];
+
+/// Providers with their constructors.
+type Constructor = fn(HipOptions) -> Result<HipBackend, Error>;
+const PROVIDERS: [(&str, Constructor); 4] = [
+    ("amd", HipBackend::open),
+    ("nvidia", nvidia::open),
+    ("gfx906", |options| virtual_gpu::open("gfx906", options)),
+    ("gfx900", |options| virtual_gpu::open("gfx900", options)),
+];
+
+/// Backends of this machine, by provider.
+fn backends() -> Vec<(&'static str, HipBackend)> {
+    let named = std::env::var("DIPTYCH_TEST_HIP").unwrap_or_default();
+    let is_named = |provider: &str| named.split(',').any(|name| name.trim() == provider);
+    let mut backends = Vec::new();
+    for (provider, open) in PROVIDERS {
+        match open(HipOptions::from_env().expect("a valid environment")) {
+            Ok(backend) => backends.push((provider, backend)),
+            Err(Error::Unavailable { reason, .. }) if !is_named(provider) => {
+                eprintln!("{provider} skipped: {reason}");
+            }
+            Err(error) => panic!("{provider}: {error}"),
+        }
+    }
+    backends
+}
+
+/// Wanted values of every case under the reference.
+fn wanted(cases: &[Case]) -> HashMap<&str, Vec<f32>> {
+    let reference = ReferenceBackend::default();
+    let run = |case: &Case| match catalogue::run(case, &reference, Precision::Exact) {
+        Ok(Outcome::Values(values)) => values,
+        other => panic!("{}: {other:?}", case.name),
+    };
+    cases.iter().map(|case| (case.name.as_str(), run(case))).collect()
+}
+
+/// What is wrong with a case, if something is.
+fn failure(
+    (provider, backend): (&str, &HipBackend),
+    case: &Case,
+    precision: Precision,
+    want: &[f32],
+) -> Option<String> {
+    let listed = |list: &[(&str, &str, &str)]| list.iter().any(|(p, c, _)| *p == provider && *c == case.name);
+    let (refused, expected) = (listed(UNSUPPORTED), listed(EXPECTED_FAILURES));
+    let place = format!("{provider} {} {}: {}", backend.device().arch, precision.name(), case.name);
+    let failed = match catalogue::run(case, backend, precision) {
+        Ok(Outcome::Unsupported(_)) if refused => return None,
+        Ok(Outcome::Unsupported(reason)) => Some(format!("{place}: unsupported: {reason}")),
+        Ok(Outcome::Values(_)) if refused => Some(format!("{place}: listed as unsupported, and runs")),
+        Ok(Outcome::Values(values)) => {
+            let d = distance(&values, want);
+            let good = d.nmse <= catalogue::bound(case, precision);
+            (!good).then(|| format!("{place}: {d:?}, got {}", values.get(d.worst).unwrap_or(&f32::NAN)))
+        }
+        Err(error) => Some(format!("{place}: {error}")),
+    };
+    match (failed, expected) {
+        (failed, false) => failed,
+        (None, true) => Some(format!("{place}: listed as an expected failure, and passes")),
+        (Some(_), true) => None,
+    }
+}
+
+#[test]
+fn catalogue_agrees_with_the_reference() {
+    let backends = backends();
+    if backends.is_empty() {
+        return;
+    }
+    let part = std::env::var("DIPTYCH_TEST_CASES").unwrap_or_default();
+    let cases: Vec<Case> = catalogue::cases().into_iter().filter(|case| case.name.contains(&part)).collect();
+    let wanted = wanted(&cases);
+    let mut wrong = Vec::new();
+    for (provider, backend) in &backends {
+        let (start, before) = (Instant::now(), wrong.len());
+        for case in &cases {
+            for precision in [Precision::Exact, Precision::Fast] {
+                wrong.extend(failure((provider, backend), case, precision, &wanted[case.name.as_str()]));
+            }
+        }
+        println!(
+            "{provider} {}: {} cases, {} failures, {:.1} s, {:?}",
+            backend.device().name,
+            2 * cases.len(),
+            wrong.len() - before,
+            start.elapsed().as_secs_f64(),
+            backend.stats()
+        );
+    }
+    assert!(wrong.is_empty(), "{} failures:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// The path of a program step by step: memory, transfers of all sizes, copies, replays, times; and that opening, use
+/// and closing can be repeated.
+#[test]
+fn the_path_of_a_program() {
+    for (provider, backend) in backends() {
+        println!("{provider}: {:#?}", backend.device());
+        for round in 0..2 {
+            // More than the ring of pinned memory, at odd offsets.
+            let bytes = (40 << 20) + 13;
+            let data: Vec<u8> = (0..bytes).map(|i| (i * 31 + i / 251 + round) as u8).collect();
+            let (a, b) = (
+                backend.allocate(bytes + 7, Usage::Weights).expect("memory"),
+                backend.allocate(bytes, Usage::State).expect("memory"),
+            );
+            let mut back = vec![1; bytes];
+            backend.download(&b, 0, &mut back).expect("a download");
+            assert!(back.iter().all(|&byte| byte == 0), "{provider}: state begins as zeros");
+            backend.upload(&a, 7, &data).expect("an upload");
+            let (from, to) = (Slice { buffer: a, offset: 7 }, Slice { buffer: b.clone(), offset: 0 });
+            backend.copy(&from, &to, bytes).expect("a copy");
+            backend.download(&b, 0, &mut back).expect("a download");
+            assert!(back == data, "{provider}: what comes back is what went there");
+        }
+        let mut g = Graph::new();
+        let x = g.leaf("x", DType::F32, [1000, 1, 1, 1], Source::Input).expect("a leaf");
+        let mut y = x;
+        for _ in 0..100 {
+            y = g.scale(y, 1.0, 1.0).expect("a node");
+        }
+        g.output(y);
+        let alignment = backend.device().limits.alignment;
+        let plan = Plan::new(&g, alignment, Precision::Exact).expect("a plan");
+        let mut program = backend
+            .prepare(&g, &plan, &Bindings::default(), PrepareOptions::default())
+            .expect("a program");
+        let before = backend.stats();
+        for round in 0..20 {
+            let input: Vec<f32> = (0..1000).map(|i| (i + round) as f32).collect();
+            let bytes: Vec<u8> = input.iter().flat_map(|v| v.to_le_bytes()).collect();
+            program.write(x, &bytes).expect("a write");
+            let timing = program.run().expect("a run");
+            let mut out = vec![0; 4000];
+            program.read(y, &mut out).expect("a read");
+            let values = out.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+            assert!(values.zip(&input).all(|(got, x)| got == x + 100.0), "{provider}: round {round}");
+            let device = timing.device.expect("the device's time");
+            assert!(device <= timing.host && device > Duration::ZERO, "{timing:?}");
+        }
+        let after = backend.stats();
+        assert_eq!((after.driver_allocations, after.pipelines), (before.driver_allocations, before.pipelines));
+        assert_eq!(after.submissions - before.submissions, 20);
+        drop((program, backend));
+        let open = PROVIDERS.iter().find(|(name, _)| *name == provider).expect("it was opened before").1;
+        let again = open(HipOptions::from_env().expect("a valid environment")).expect("it opens again");
+        assert!(again.allocate(1 << 20, Usage::Weights).is_ok());
+    }
+}

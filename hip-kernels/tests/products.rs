@@ -1,0 +1,266 @@
+//! Every kernel of MUL_MAT for quantised weights, run on the virtual GPU: results against the reference, instructions of
+//! products of bytes against those of F32. Which kernel suits which shape is the business of backend-hip, whose tests
+//! go through the operation catalogue; here each kernel gets shapes that meet its borders.
+
+use ggml_core::catalogue::{self, Case, Fill, Outcome};
+use ggml_core::kernel::MulMatParams;
+use ggml_core::metrics::distance;
+use ggml_core::plan::Precision;
+use ggml_core::reference::ReferenceBackend;
+use ggml_core::phase::Deadlines;
+use ggml_core::DType;
+use virtual_gpu::{Counters, Gpu, Launch, Module, Options, Target};
+
+/// Threads of a wavefront of the processors that are virtual.
+const WAVE: u32 = 64;
+
+/// How a kernel takes its activations.
+#[derive(Clone, Copy, PartialEq)]
+enum Form {
+    /// F32, as they are.
+    Exact,
+    /// F32, which it rounds itself.
+    Rounding,
+    /// 8 bits, which `quantize_int8` made before.
+    Int8,
+}
+
+/// A kernel: rows of a wavefront (mat-vec) or of a work-group (tiles), columns, threads.
+#[derive(Clone, Copy)]
+struct Kernel {
+    name: &'static str,
+    form: Form,
+    rows: u32,
+    columns: u32,
+    threads: u32,
+}
+
+const fn kernel(name: &'static str, form: Form, rows: u32, columns: u32, threads: u32) -> Kernel {
+    Kernel { name, form, rows, columns, threads }
+}
+
+/// `@` stands for the type.
+const KERNELS: [Kernel; 19] = [
+    kernel("mat_vec_@_n1_r1", Form::Exact, 1, 1, 128),
+    kernel("mat_vec_@_n1_r2", Form::Exact, 2, 1, 128),
+    kernel("mat_vec_@_n1_r4", Form::Exact, 4, 1, 128),
+    kernel("mat_vec_@_n2_r2", Form::Exact, 2, 2, 128),
+    kernel("mat_vec_@_n4_r4", Form::Exact, 4, 4, 128),
+    kernel("mat_vec_@_n8_r2", Form::Exact, 2, 8, 128),
+    kernel("mat_tile_@_64x32", Form::Exact, 64, 32, 128),
+    kernel("mat_tile_@_64x64", Form::Exact, 64, 64, 256),
+    kernel("mat_tile_@_128x64", Form::Exact, 128, 64, 256),
+    kernel("mat_tile_@_128x128", Form::Exact, 128, 128, 256),
+    kernel("mat_vec_rounding_@_n1_r2", Form::Rounding, 2, 1, 256),
+    kernel("mat_vec_rounding_@_n1_r4", Form::Rounding, 4, 1, 256),
+    kernel("mat_vec_rounding_@_n2_r4", Form::Rounding, 4, 2, 256),
+    kernel("mat_vec_int8_@_n4_r4", Form::Int8, 4, 4, 256),
+    kernel("mat_vec_int8_@_n8_r4", Form::Int8, 4, 8, 256),
+    kernel("mat_tile_int8_@_64x32", Form::Int8, 64, 32, 128),
+    kernel("mat_tile_int8_@_64x64", Form::Int8, 64, 64, 256),
+    kernel("mat_tile_int8_@_128x64", Form::Int8, 128, 64, 256),
+    kernel("mat_vec_@_split", Form::Exact, 1, 1, 128),
+];
+
+const TYPES: [(DType, &str); 3] = [(DType::Q8_0, "q8_0"), (DType::Q4_0, "q4_0"), (DType::Q6_K, "q6_k")];
+
+impl Kernel {
+    /// Work-groups for a result.
+    fn groups(&self, p: &MulMatParams) -> [u32; 3] {
+        let rows = match self.name {
+            name if name.ends_with("_split") => 1,
+            name if name.starts_with("mat_vec") => self.rows * self.threads / WAVE,
+            _ => self.rows,
+        };
+        [p.m.div_ceil(rows), p.n.div_ceil(self.columns), p.ne2 * p.ne3]
+    }
+}
+
+/// A device with the code objects of the family; `None` if they were not built in.
+struct Device {
+    gpu: Gpu,
+    modules: [Module; 2],
+}
+
+impl Device {
+    fn new(target: Target) -> Option<Device> {
+        let gpu = Gpu::new(target, Options::default());
+        let load = |stem| {
+            let image = hip_kernels::code_object(target.name(), stem)?;
+            Some(gpu.load(image).unwrap_or_else(|fault| panic!("{stem}: {fault}")))
+        };
+        let Some(modules) = load("mul_mat").zip(load("mul_mat_int8")) else {
+            eprintln!("skipped: nothing was built in for {}", target.name());
+            return None;
+        };
+        Some(Device { gpu, modules: modules.into() })
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.modules.iter().any(|module| module.kernel(name).is_some())
+    }
+
+    fn upload(&self, bytes: &[u8]) -> u64 {
+        let address = self.gpu.allocate(bytes.len()).unwrap();
+        self.gpu.write(address, bytes).unwrap();
+        address
+    }
+
+    fn launch(&self, name: &str, groups: [u32; 3], threads: u32, pointers: &[u64], p: &MulMatParams) -> Counters {
+        let found = self.modules.iter().find_map(|module| module.kernel(name));
+        let kernel = found.unwrap_or_else(|| panic!("{name} is not there"));
+        let arguments = [bytemuck::cast_slice(pointers), bytemuck::bytes_of(p)].concat();
+        let launch = Launch { groups, threads: [threads, 1, 1], dynamic_lds: 0, arguments: &arguments };
+        self.gpu.launch(&kernel, &launch).unwrap_or_else(|fault| panic!("{name}: {fault}"))
+    }
+
+    /// A product: the result and what it cost, the rounding included.
+    fn product(&self, kernel: &Kernel, name: &str, p: &MulMatParams, a: &[u8], b: &[u8]) -> (Vec<f32>, Counters) {
+        let columns = (p.n * p.ne2 * p.ne3) as usize;
+        let mut result = vec![0f32; columns * p.m as usize];
+        let [a, b, d] = [a, b, bytemuck::cast_slice(&result)].map(|bytes| self.upload(bytes));
+        let mut taken = vec![a, b, d];
+        let mut counters = Counters::default();
+        let pointers = if kernel.form == Form::Int8 {
+            let [q, scales] = [columns * p.k as usize, columns * p.k as usize / 8].map(|n| self.gpu.allocate(n).unwrap());
+            taken.extend([q, scales]);
+            // As many rows in a work-group of 256 threads as fit, a thread for eight neighbours; see index.h.
+            let log2 = (p.k / 8).next_power_of_two().ilog2().min(8);
+            let groups = (p.k / 8).div_ceil(1 << log2) * (columns as u32).div_ceil(256 >> log2);
+            counters += self.launch("quantize_int8", [groups, 1, 1], 256, &[b, q, scales], p);
+            vec![a, q, scales, d]
+        } else {
+            vec![a, b, d]
+        };
+        counters += self.launch(name, kernel.groups(p), kernel.threads, &pointers, p);
+        self.gpu.read(d, bytemuck::cast_slice_mut(&mut result)).unwrap();
+        taken.into_iter().for_each(|address| self.gpu.free(address).unwrap());
+        (result, counters)
+    }
+}
+
+/// A product of random numbers: parameters, operands, what is right.
+fn case(dtype: DType, k: usize, m: usize, n: usize, batch: [usize; 4], fill: Fill) -> (MulMatParams, [Vec<u8>; 2], Vec<f32>) {
+    let [a2, a3, b2, b3] = batch;
+    let case = Case::new(format!("{dtype} {k} {m} {n} {batch:?}"), |g, c| {
+        let a = c.leaf(g, "a", dtype, [k, m, a2, a3], Fill::Uniform(-1.0, 1.0))?;
+        let b = c.leaf(g, "b", DType::F32, [k, n, b2, b3], fill.clone())?;
+        g.mul_mat(a, b)
+    });
+    let leaves = case.leaves().unwrap();
+    let operands = [leaves[0].1.clone(), leaves[1].1.clone()];
+    let reference = ReferenceBackend::new(Deadlines::default());
+    let Outcome::Values(right) = catalogue::run(&case, &reference, Precision::Exact).unwrap() else {
+        panic!("the reference refuses nothing");
+    };
+    (MulMatParams::new(case.graph.as_ref().unwrap(), case.node, &[]).unwrap(), operands, right)
+}
+
+/// Results of each kernel that a target has.
+fn results_are_right(target: Target) {
+    let Some(device) = Device::new(target) else { return };
+    let mut ran = 0;
+    for (dtype, suffix) in TYPES {
+        // Less than a stretch of a wavefront; several and a rest; more than a chunk that is rounded at a time.
+        let lengths = if dtype.block() == 32 { [96, 1184, 4160] } else { [256, 1280, 4352] };
+        for kernel in KERNELS {
+            let name = kernel.name.replace('@', suffix);
+            if !device.has(&name) {
+                assert!(kernel.form != Form::Exact && target == Target::Gfx900, "{name} is not there");
+                continue;
+            }
+            ran += 1;
+            let tile = kernel.name.starts_with("mat_tile");
+            let columns = kernel.columns as usize;
+            let shapes = [
+                (lengths[0], if tile { 65 } else { 9 }, 1, [1; 4]),
+                (lengths[1], if tile { 140 } else { 19 }, columns + columns / 3, [1, 2, 2, 2]),
+                (lengths[2], 11, columns, [1; 4]),
+            ];
+            for (k, m, n, batch) in shapes {
+                let (p, [a, b], right) = case(dtype, k, m, n, batch, Fill::Uniform(-1.0, 1.0));
+                let (result, _) = device.product(&kernel, &name, &p, &a, &b);
+                let error = distance(&result, &right).nmse;
+                let bound = if kernel.form == Form::Exact { 1e-11 } else { 5e-5 };
+                assert!(error < bound, "{name} k={k} m={m} n={n}: {error:e}");
+            }
+        }
+    }
+    // gfx900 has tiles of bytes for two types and nothing else that rounds.
+    assert_eq!(ran, if target == Target::Gfx900 { 3 * 11 + 2 * 3 } else { 3 * KERNELS.len() });
+}
+
+#[test]
+fn results_are_right_on_gfx900() {
+    results_are_right(Target::Gfx900);
+}
+
+#[test]
+fn results_are_right_on_gfx906() {
+    results_are_right(Target::Gfx906);
+}
+
+/// Activations that do not fit the form: zeros, tiny and huge ones; infinities and NaN show in the result.
+#[test]
+fn unusual_activations() {
+    let Some(device) = Device::new(Target::Gfx906) else { return };
+    for (template, n) in [("mat_vec_rounding_@_n1_r2", 1), ("mat_tile_int8_@_64x32", 3)] {
+        let kernel = KERNELS.iter().find(|k| k.name == template).unwrap();
+        let name = template.replace('@', "q8_0");
+        for (value, right) in [(0.0, 0.0), (1e-42, 0.0), (-0.0, 0.0), (f32::INFINITY, f32::NAN), (f32::NAN, f32::NAN)] {
+            // One such number in the second block of 32; the others are zeros.
+            let mut values = vec![0.0; 96 * n];
+            values[40] = value;
+            let (p, [a, b], _) = case(DType::Q8_0, 96, 5, n, [1; 4], Fill::Values(values));
+            let (result, _) = device.product(kernel, &name, &p, &a, &b);
+            for (i, &x) in result.iter().enumerate() {
+                let right = if i < 5 { right } else { 0.0 };
+                assert!(x == right || (x.is_nan() && right.is_nan()), "{name} with {value}: {x} in {i}");
+            }
+        }
+        let (p, [a, b], right) = case(DType::Q8_0, 96, 5, n, [1; 4], Fill::Uniform(-1e34, 1e34));
+        let (result, _) = device.product(kernel, &name, &p, &a, &b);
+        let close = |(x, y): (&f32, &f32)| (x - y).abs() < 0.02 * 1e34 * 4.0;
+        assert!(result.iter().zip(&right).all(close), "{name}: {result:?} instead of {right:?}");
+    }
+}
+
+/// What the choice of kernels rests on: how many instructions products of bytes save. Prints them.
+fn bytes_take_fewer_instructions(target: Target, pairs: &[(&str, &str, usize)]) {
+    let Some(device) = Device::new(target) else { return };
+    for (dtype, suffix) in TYPES {
+        for &(exact, bytes, n) in pairs {
+            if !device.has(&bytes.replace('@', suffix)) {
+                continue;
+            }
+            let (p, [a, b], _) = case(dtype, 2048, 128, n, [1; 4], Fill::Uniform(-1.0, 1.0));
+            let counters = [exact, bytes].map(|template| {
+                let kernel = KERNELS.iter().find(|k| k.name == template).unwrap();
+                device.product(kernel, &template.replace('@', suffix), &p, &a, &b).1
+            });
+            let [exact, bytes] = counters.map(|c| c.instructions);
+            let ratio = exact as f64 / bytes as f64;
+            println!("{} {suffix} {n} columns: F32 {exact}, bytes {bytes}, {ratio:.2}", target.name());
+            assert!(ratio > 1.2, "{} {suffix} {n} columns: {bytes} and {exact}", target.name());
+        }
+    }
+}
+
+const TILES: (&str, &str, usize) = ("mat_tile_@_128x64", "mat_tile_int8_@_128x64", 64);
+
+#[test]
+fn bytes_take_fewer_instructions_on_gfx906() {
+    let pairs = [
+        ("mat_vec_@_n1_r4", "mat_vec_rounding_@_n1_r4", 1),
+        ("mat_vec_@_n2_r2", "mat_vec_rounding_@_n2_r4", 2),
+        ("mat_vec_@_n4_r4", "mat_vec_int8_@_n4_r4", 4),
+        ("mat_vec_@_n8_r2", "mat_vec_int8_@_n8_r4", 8),
+        TILES,
+    ];
+    bytes_take_fewer_instructions(Target::Gfx906, &pairs);
+}
+
+#[test]
+fn pairs_take_fewer_instructions_on_gfx900() {
+    bytes_take_fewer_instructions(Target::Gfx900, &[TILES]);
+}

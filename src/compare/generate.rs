@@ -1,0 +1,117 @@
+//! The child's work on a model: load it, run the prompt, generate, look at nodes.
+
+use super::nodes::{Bound, Nodes};
+use super::protocol::{Done, Message, ModelTask, PerNode, Work};
+use crate::model::{BatchGraph, BatchShape, Model};
+use crate::npy;
+use crate::session::{KV_STEP, SessionOptions, batch_inputs, bind, greedy, state_layout};
+use ggml_core::backend::{Backend, Usage};
+use ggml_core::{DType, Result};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Does the work. A stepwise run has no result: it has announced the nodes.
+pub(super) fn run(
+    work: &Work,
+    task: &ModelTask,
+    backend: Arc<dyn Backend>,
+    say: &mut dyn FnMut(Message),
+) -> Result<Option<Done>> {
+    let start = Instant::now();
+    let model = Model::load(&task.model, backend)?;
+    let load_s = start.elapsed().as_secs_f64();
+    if work.stepwise {
+        with_nodes(&model, work, task, |nodes| nodes.locate(say))?;
+        return Ok(None);
+    }
+    let (mut done, logits) = generate(&model, work, task)?;
+    npy::write(&task.logits, task.tokens.len(), model.hparams().vocabulary, &logits)?;
+    let what = format!("prompt of {} tokens in {:.3} s", task.tokens.len(), done.prompt_s);
+    say(Message::Progress { what });
+    for _ in 1..work.repeat {
+        let (again, other) = generate(&model, work, task)?;
+        done.unstable += differences(&logits, &other) + ids_differ(&done.token_ids, &again.token_ids);
+    }
+    if task.nodes.mode != PerNode::Off {
+        say(Message::Progress { what: "node by node".into() });
+        with_nodes(&model, work, task, |nodes| nodes.run(&task.nodes, say))?;
+    }
+    done.load_s = load_s;
+    done.stats = model.backend().stats();
+    Ok(Some(done))
+}
+
+/// Elements that are not the same bits.
+pub(super) fn differences(a: &[f32], b: &[f32]) -> usize {
+    let pairs = a.iter().zip(b).filter(|(x, y)| x.to_bits() != y.to_bits()).count();
+    pairs + a.len().abs_diff(b.len())
+}
+
+fn ids_differ(a: &[u32], b: &[u32]) -> usize {
+    a.iter().zip(b).filter(|(x, y)| x != y).count()
+}
+
+/// The prompt with logits of every token, then greedy generation.
+fn generate(model: &Model, work: &Work, task: &ModelTask) -> Result<(Done, Vec<f32>)> {
+    let needed = (task.tokens.len() + task.predict).max(1);
+    let options = SessionOptions {
+        context: Some(needed.next_multiple_of(KV_STEP)),
+        cache: DType::F32,
+        precision: work.precision,
+        ..SessionOptions::default()
+    };
+    let mut session = model.session(&options)?;
+    let start = Instant::now();
+    let logits = session.logits(&task.tokens)?;
+    let prompt_s = start.elapsed().as_secs_f64();
+
+    let mut row = logits[logits.len() - model.hparams().vocabulary..].to_vec();
+    let (mut token_ids, mut margins) = (Vec::new(), Vec::new());
+    if task.predict > 1 {
+        session.prepare_decode()?;
+    }
+    let start = Instant::now();
+    for i in 0..task.predict {
+        let token = greedy(&row);
+        token_ids.push(token);
+        margins.push(margin(&row));
+        if i + 1 < task.predict {
+            row = session.decode(token)?;
+        }
+    }
+    let eval_s = start.elapsed().as_secs_f64();
+    Ok((Done { prompt_s, eval_s, token_ids, margins, ..Done::default() }, logits))
+}
+
+/// Distance between the two largest values.
+fn margin(row: &[f32]) -> f32 {
+    let (mut first, mut second) = (f32::NEG_INFINITY, f32::NEG_INFINITY);
+    for &x in row {
+        if x > first {
+            (first, second) = (x, first);
+        } else if x > second {
+            second = x;
+        }
+    }
+    first - second
+}
+
+/// Does something with the nodes of the prompt's graph as one batch, with logits of every token.
+fn with_nodes(
+    model: &Model,
+    work: &Work,
+    task: &ModelTask,
+    act: impl FnOnce(&Nodes<'_>) -> Result<()>,
+) -> Result<()> {
+    let n = task.tokens.len();
+    let shape = BatchShape { tokens: n, kv: n, context: n, outputs: n, cache: DType::F32 };
+    let graph: BatchGraph = model.file().graph(&shape)?;
+    let backend = model.backend().as_ref();
+    let (_, state_bytes) = state_layout(&graph, backend.device().limits.alignment);
+    let state = backend.allocate(state_bytes, Usage::State)?;
+    let bound = Bound {
+        bindings: bind(model, &graph, &state)?,
+        inputs: batch_inputs(&graph, &task.tokens, 0).into_iter().collect(),
+    };
+    act(&Nodes { graph: &graph.graph, backend, bound: &bound, precision: work.precision })
+}

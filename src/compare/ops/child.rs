@@ -1,0 +1,75 @@
+//! The child's part: run case after case, compare, tell.
+
+use super::{describe, results};
+use crate::compare::generate::differences;
+use crate::compare::protocol::{Done, Message, OpsTask, Work};
+use crate::compare::report::{NodeReport, Status};
+use ggml_core::backend::Backend;
+use ggml_core::catalogue::{self, Case, Outcome};
+use ggml_core::metrics::distance;
+use ggml_core::{Error, Result};
+use std::collections::HashMap;
+use std::time::Instant;
+
+/// Runs the cases of a task. The first error ends it: a device that has failed is not to be trusted with the next case.
+pub(in crate::compare) fn run_cases(
+    work: &Work,
+    task: &OpsTask,
+    backend: &dyn Backend,
+    say: &mut dyn FnMut(Message),
+) -> Result<Done> {
+    let reference = if task.is_reference { None } else { Some(results::read(&task.results)?) };
+    let mut cases: HashMap<String, Case> =
+        catalogue::cases().into_iter().map(|c| (c.name.clone(), c)).collect();
+    for name in &task.cases {
+        let unknown = || Error::argument("case", format!("'{name}' is not in the catalogue"));
+        let mut case = cases.remove(name).ok_or_else(unknown)?;
+        // Errors that name a node then name the case.
+        case.graph = case.graph.and_then(|mut g| g.name(case.node, &case.name).map(|()| g));
+        say(Message::Case { name: name.clone() });
+        let start = Instant::now();
+        let (mut report, values) = run_case(work, &case, backend)?;
+        report.elapsed_s = start.elapsed().as_secs_f64();
+        match (&reference, values) {
+            (None, Some(values)) => {
+                results::append(&task.results, name, &values)?;
+                report.set(&distance(&values, &values));
+            }
+            (Some(reference), Some(values)) => judge(&mut report, &values, reference.get(name)),
+            (_, None) => {}
+        }
+        say(Message::CaseDone(report));
+    }
+    Ok(Done { stats: backend.stats(), ..Done::default() })
+}
+
+/// Runs a case as often as it is asked for; no values where the backend has no kernel.
+fn run_case(work: &Work, case: &Case, backend: &dyn Backend) -> Result<(NodeReport, Option<Vec<f32>>)> {
+    let mut report = describe(case, work.precision);
+    let mut first: Option<Vec<f32>> = None;
+    for _ in 0..work.repeat {
+        let values = match catalogue::run(case, backend, work.precision) {
+            Ok(Outcome::Values(values)) => values,
+            Ok(Outcome::Unsupported(reason)) | Err(Error::Unsupported { reason, .. }) => {
+                (report.status, report.message) = (Status::Unsupported, Some(reason));
+                return Ok((report, None));
+            }
+            Err(error) => return Err(error.with_node(&case.name)),
+        };
+        match &first {
+            Some(first) => report.unstable += differences(first, &values),
+            None => first = Some(values),
+        }
+    }
+    Ok((report, first))
+}
+
+fn judge(report: &mut NodeReport, values: &[f32], want: Option<&Vec<f32>>) {
+    match want {
+        Some(want) => report.set(&distance(values, want)),
+        None => {
+            report.status = Status::Unsupported;
+            report.message = Some("the reference has no result to compare with".into());
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Operation tests: the cases of the catalogue on every backend, each backend in child processes of its own.
+//!
+//! The reference runs first and its results go to a file, once. Every other child compares while it runs and sends a
+//! line for each case, so that nothing is lost when one dies: the parent records the case and starts a new child for
+//! the cases after it.
+
+use super::report::{BackendReport, Comparison, Divergence, NodeReport, Record, Report, Status};
+use super::{CompareOptions, Event, Progress, judge, order};
+use ggml_core::catalogue::{self, Case};
+use ggml_core::plan::Precision;
+use ggml_core::{Error, Result};
+use std::collections::{BTreeSet, HashSet};
+
+mod child;
+mod parent;
+mod results;
+mod table;
+
+pub(super) use child::run_cases;
+pub(super) use table::table;
+
+/// What the report says of a case that no child came to.
+const NOT_RUN: &str = "was not run";
+
+/// What became of all cases on one backend.
+struct Run {
+    backend: BackendReport,
+    /// The backend as a whole.
+    record: Record,
+    /// A record for each case that crashed, hung or ended with an error.
+    failures: Vec<Record>,
+    /// Every case, unless the backend cannot run here.
+    cases: Vec<NodeReport>,
+}
+
+pub(super) fn compare(
+    filter: &str,
+    options: &CompareOptions,
+    report: &mut Report,
+    progress: Progress<'_>,
+) -> Result<()> {
+    let cases = select(filter)?;
+    for backend in &order(options) {
+        progress(&Event::new(backend, format!("{} cases", cases.len())));
+        let run = parent::run_backend(backend, &cases, options, progress)?;
+        progress(&Event::new(backend, format!("{} in {:.1} s", run.record.status, run.record.elapsed_s)));
+        report.verdict.findings.extend(findings(&run, &report.reference));
+        if run.record.backend != report.reference && !run.cases.is_empty() {
+            report.comparisons.push(comparison(&run, &report.reference));
+        }
+        report.backends.push(run.backend);
+        report.records.push(run.record);
+        report.records.extend(run.failures);
+    }
+    report.verdict.agree = report.verdict.findings.is_empty();
+    Ok(())
+}
+
+/// The operation that a case tests.
+fn operation(case: &Case) -> &'static str {
+    let node = case.graph.as_ref().ok().map(|g| g.tensor(case.node));
+    node.and_then(|n| n.op()).map_or("", |op| op.name())
+}
+
+/// The cases that a filter selects. A term that is a case's name selects this case, one that names an operation its
+/// cases, any other term the cases whose names contain it.
+fn select(filter: &str) -> Result<Vec<Case>> {
+    let mut cases = catalogue::cases();
+    let names: HashSet<String> = cases.iter().map(|c| c.name.clone()).collect();
+    let operations: BTreeSet<&str> = cases.iter().map(operation).collect();
+    let terms = if names.contains(filter) { vec![filter] } else { terms(filter) };
+    let selects = |term: &str, case: &Case| {
+        if names.contains(term) {
+            case.name == term
+        } else if operations.contains(term) {
+            operation(case) == term
+        } else {
+            case.name.contains(term)
+        }
+    };
+    if let Some(term) = terms.iter().find(|t| !cases.iter().any(|c| selects(t, c))) {
+        let all: Vec<&str> = operations.into_iter().collect();
+        let why = format!("is in no case's name and no operation; there are {}", all.join(", "));
+        return Err(Error::argument(format!("filter '{term}'"), why));
+    }
+    cases.retain(|case| terms.is_empty() || terms.iter().any(|t| selects(t, case)));
+    Ok(cases)
+}
+
+/// The terms of a filter: by comma, except within parentheses and brackets, so that a case's whole name is one term.
+fn terms(filter: &str) -> Vec<&str> {
+    let mut depth = 0usize;
+    let separates = |c: char| {
+        match c {
+            '(' | '[' => depth += 1,
+            ')' | ']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        c == ',' && depth == 0
+    };
+    filter.split(separates).map(str::trim).filter(|t| !t.is_empty()).collect()
+}
+
+/// What is known of a case before it runs.
+fn describe(case: &Case, precision: Precision) -> NodeReport {
+    let mut report = NodeReport {
+        node: case.name.clone(),
+        op: operation(case).into(),
+        nmse: f64::INFINITY,
+        max_abs: f64::INFINITY,
+        bound: catalogue::bound(case, precision),
+        ..NodeReport::default()
+    };
+    if let Ok(g) = &case.graph {
+        let t = g.tensor(case.node);
+        (report.dtype, report.shape) = (t.dtype.name().into(), t.ne);
+        report.operand_type = g.operands(case.node).first().map_or(t.dtype, |o| o.dtype).name().into();
+    }
+    report
+}
+
+/// What is wrong on a backend: a line for each operation and way to fail. The report has every case.
+fn findings(run: &Run, reference: &str) -> Vec<String> {
+    let backend = &run.record.backend;
+    let mut findings = failures(run);
+    if run.failures.is_empty() || run.record.phase.is_some() {
+        findings.extend(judge::failure(&run.record));
+    }
+    for cases in by_operation(run.cases.iter().filter(|n| n.is_out_of_bounds())) {
+        let Some(worst) = cases.iter().max_by(|a, b| a.nmse.total_cmp(&b.nmse)) else { continue };
+        let (which, nmse, bound) = (several(&cases, worst), worst.nmse, worst.bound);
+        findings
+            .push(format!("{backend} differs from {reference}: {which}: NMSE {nmse:.1e}, bound {bound:.0e}"));
+    }
+    for cases in by_operation(run.cases.iter().filter(|n| n.unstable > 0)) {
+        let Some(worst) = cases.iter().max_by_key(|n| n.unstable) else { continue };
+        let (which, values) = (several(&cases, worst), worst.unstable);
+        findings.push(format!("{backend}: {which}: {values} values change from run to run"));
+    }
+    let left_out = run.cases.iter().filter(|n| n.message.as_deref() == Some(NOT_RUN)).count();
+    if left_out > 0 {
+        findings.push(format!("{backend}: {left_out} cases were not run"));
+    }
+    if *backend == reference && run.record.status == Status::Unsupported {
+        findings.push(format!("{reference} has no result: nothing to compare with"));
+    }
+    findings
+}
+
+/// Crashes, hangs and errors of cases: those of one operation in one phase are one line.
+fn failures(run: &Run) -> Vec<String> {
+    let mut alike: Vec<(&str, Vec<&Record>)> = Vec::new();
+    for record in &run.failures {
+        let named = |n: &&NodeReport| Some(&n.node) == record.case.as_ref();
+        let op = run.cases.iter().find(named).map_or("", |n| n.op.as_str());
+        let same =
+            |r: &Record| (r.status, &r.phase, &r.signal) == (record.status, &record.phase, &record.signal);
+        match alike.iter_mut().find(|(o, records)| *o == op && same(records[0])) {
+            Some((_, records)) => records.push(record),
+            None => alike.push((op, vec![record])),
+        }
+    }
+    let line = |(op, records): &(&str, Vec<&Record>)| {
+        let first = judge::failure(records[0])?;
+        let more = records.len() - 1;
+        Some(if more == 0 { first } else { format!("{first} (and {more} more cases of {op})") })
+    };
+    alike.iter().filter_map(line).collect()
+}
+
+/// Cases by operation, in the order in which they came.
+fn by_operation<'a>(cases: impl Iterator<Item = &'a NodeReport>) -> Vec<Vec<&'a NodeReport>> {
+    let mut groups: Vec<Vec<&NodeReport>> = Vec::new();
+    for case in cases {
+        match groups.iter_mut().find(|g| g[0].op == case.op) {
+            Some(group) => group.push(case),
+            None => groups.push(vec![case]),
+        }
+    }
+    groups
+}
+
+/// The worst of some cases of one operation by name, with their number if there are several.
+fn several(cases: &[&NodeReport], worst: &NodeReport) -> String {
+    match cases.len() {
+        1 => worst.node.clone(),
+        n => format!("{n} cases of {}, the worst {}", worst.op, worst.node),
+    }
+}
+
+fn comparison(run: &Run, reference: &str) -> Comparison {
+    let out: Vec<&NodeReport> = run.cases.iter().filter(|n| n.is_out_of_bounds()).collect();
+    let first = out.first().map(|n| Divergence { node: n.node.clone(), op: n.op.clone(), nmse: n.nmse });
+    Comparison {
+        lhs: run.record.backend.clone(),
+        rhs: reference.into(),
+        offload: -1,
+        first_divergence: first,
+        disagreement: (!out.is_empty())
+            .then(|| format!("{} of {} cases are out of bounds", out.len(), run.cases.len())),
+        nodes: run.cases.clone(),
+        ..Comparison::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filters() {
+        assert_eq!(terms(""), [""; 0]);
+        assert_eq!(terms("ADD, MUL_MAT(F32, k=1),a=[2, 3],"), ["ADD", "MUL_MAT(F32, k=1)", "a=[2, 3]"]);
+        assert_eq!(terms("MUL_MAT(F32, k"), ["MUL_MAT(F32, k"]);
+        assert_eq!(terms("x),y"), ["x)", "y"]);
+
+        let all = select("").unwrap();
+        assert_eq!(all.len(), catalogue::cases().len());
+        let muls = select("MUL").unwrap();
+        assert!(!muls.is_empty() && muls.iter().all(|c| operation(c) == "MUL"), "MUL is not MUL_MAT");
+        let both = select("MUL,RMS_NORM").unwrap();
+        assert_eq!(both.len(), muls.len() + select("RMS_NORM").unwrap().len());
+        for case in all {
+            let names: Vec<String> = select(&case.name).unwrap().into_iter().map(|c| c.name).collect();
+            assert_eq!(names, [case.name]);
+        }
+        let error = select("ADD,QUANTUM").unwrap_err().to_string();
+        assert!(error.contains("'QUANTUM'") && error.contains("RMS_NORM"), "{error}");
+    }
+}

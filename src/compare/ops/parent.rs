@@ -1,0 +1,203 @@
+//! The parent's part: children for one backend until every case has an outcome.
+
+use super::{NOT_RUN, Run, describe, results};
+use crate::backends::BackendName;
+use crate::compare::parent::{ChildOutcome, file_stem, watch_child};
+use crate::compare::protocol::{Message, OpsTask, Task, Work};
+use crate::compare::report::{NodeReport, Record, Status};
+use crate::compare::{CompareOptions, Event, Progress, work};
+use ggml_core::Result;
+use ggml_core::catalogue::Case;
+use std::path::Path;
+use std::time::Duration;
+
+/// Cases that may hang one after the other before the rest is left out: each costs a whole deadline, and a device that
+/// hangs so often will not come back.
+const HANGS_IN_A_ROW: usize = 8;
+
+/// A device may need some time after it was reset: how often, and after how long, a child is started again that ended
+/// before it ran anything.
+const RESTARTS: usize = 3;
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// Runs all cases on a backend.
+pub(super) fn run_backend(
+    backend: &BackendName,
+    cases: &[Case],
+    options: &CompareOptions,
+    progress: Progress<'_>,
+) -> Result<Run> {
+    let is_reference = *backend == options.reference;
+    let results = results::path(&options.out);
+    if is_reference {
+        results::create(&results)?;
+    }
+    let task = Task::Ops(OpsTask { cases: Vec::new(), results, is_reference });
+    let mut series = Series {
+        cases,
+        work: work(options, backend, task),
+        out: &options.out,
+        run: Run {
+            backend: Default::default(),
+            record: Record::default(),
+            failures: Vec::new(),
+            cases: Vec::new(),
+        },
+        children: 0,
+        fruitless: 0,
+        hangs: 0,
+        elapsed_s: 0.0,
+    };
+    while series.next_child(progress)? {}
+    Ok(series.conclude())
+}
+
+/// The children of one backend, one after the other.
+struct Series<'a> {
+    cases: &'a [Case],
+    work: Work,
+    out: &'a Path,
+    run: Run,
+    children: usize,
+    /// Children in a row that ended before they ran anything.
+    fruitless: usize,
+    /// Cases in a row that hung.
+    hangs: usize,
+    elapsed_s: f64,
+}
+
+/// What a child said of its cases.
+#[derive(Default)]
+struct Heard {
+    current: Option<String>,
+    done: Vec<NodeReport>,
+}
+
+impl Series<'_> {
+    /// Runs one child over the cases that have no outcome yet; whether another one is needed.
+    fn next_child(&mut self, progress: Progress<'_>) -> Result<bool> {
+        let before = self.run.cases.len();
+        let rest: Vec<String> = self.cases[before..].iter().map(|c| c.name.clone()).collect();
+        if let Task::Ops(task) = &mut self.work.task {
+            task.cases = rest;
+        }
+        self.children += 1;
+        let stem = match self.children {
+            1 => file_stem(&self.work.backend),
+            n => format!("{}.{n}", file_stem(&self.work.backend)),
+        };
+        let mut heard = Heard::default();
+        let total = self.cases.len();
+        let outcome = watch_child(&self.work, self.out, &stem, &mut |message| match message {
+            Message::Case { name } => {
+                let done = Some((before + heard.done.len(), total));
+                progress(&Event { done, ..Event::new(&self.work.backend, name) });
+                heard.current = Some(name.clone());
+            }
+            Message::CaseDone(report) => {
+                heard.current = None;
+                heard.done.push(report.clone());
+            }
+            _ => {}
+        })?;
+        Ok(self.account(outcome, heard))
+    }
+
+    /// Takes over what a child did; whether another one is needed.
+    fn account(&mut self, outcome: ChildOutcome, heard: Heard) -> bool {
+        let ChildOutcome { backend, record } = outcome;
+        if self.run.backend.device.is_empty() {
+            self.run.backend = backend;
+        }
+        self.elapsed_s += record.elapsed_s;
+        let ran = !heard.done.is_empty() || heard.current.is_some();
+        if !heard.done.is_empty() {
+            self.hangs = 0;
+        }
+        self.run.cases.extend(heard.done);
+        if heard.current.is_some() {
+            self.hangs = if record.status == Status::Hang { self.hangs + 1 } else { 0 };
+            self.blame(record.clone());
+        }
+        self.run.record = record;
+        self.fruitless = if ran { 0 } else { self.fruitless + 1 };
+        let rest = self.cases.len() - self.run.cases.len();
+        if rest == 0 || self.hangs >= HANGS_IN_A_ROW {
+            return false;
+        }
+        if ran {
+            return true;
+        }
+        // A backend that never opened is not there; one that did may be back in a moment.
+        let again = self.children > self.fruitless && self.fruitless <= RESTARTS;
+        if again {
+            std::thread::sleep(PAUSE);
+        }
+        again
+    }
+
+    /// The case that was running when a child ended gets the child's record.
+    fn blame(&mut self, mut record: Record) {
+        let Some(case) = self.cases.get(self.run.cases.len()) else { return };
+        record.case = Some(case.name.clone());
+        if record.node.is_none() && record.phase.as_deref().is_some_and(|p| p.ends_with("compute")) {
+            record.node = Some(case.name.clone());
+        }
+        self.run.cases.push(NodeReport {
+            status: record.status,
+            message: record.message.clone(),
+            ..describe(case, self.work.precision)
+        });
+        if record.status != Status::Unsupported {
+            self.run.failures.push(record);
+        }
+    }
+
+    /// The record of the backend as a whole, and an entry for every case that was not run.
+    fn conclude(self) -> Run {
+        let Series { cases, work, mut run, hangs, elapsed_s, .. } = self;
+        let rest = &cases[run.cases.len()..];
+        let opened = !run.cases.is_empty();
+        let last = &run.record;
+        let mut record = Record {
+            elapsed_s,
+            status: last.status,
+            offload: -1,
+            backend: last.backend.clone(),
+            pid: last.pid,
+            driver_allocations: last.driver_allocations,
+            ..Record::default()
+        };
+        if let Some(worst) = run.failures.iter().map(|r| r.status).max_by_key(|s| severity(*s)) {
+            record.status = worst;
+            record.message = Some(format!("{} of {} cases failed", run.failures.len(), cases.len()));
+        }
+        if hangs >= HANGS_IN_A_ROW && !rest.is_empty() {
+            let more = format!("{hangs} cases in a row hung, {} were left out", rest.len());
+            record.message = Some(record.message.map_or(more.clone(), |m| format!("{m}; {more}")));
+        } else if run.failures.last().is_none_or(|f| f.pid != last.pid) && last.status != Status::Ok {
+            // The last child ended outside of a case: while it opened or closed its device.
+            record = Record { elapsed_s, ..last.clone() };
+        }
+        if opened {
+            run.cases.extend(rest.iter().map(|case| NodeReport {
+                status: Status::Error,
+                message: Some(NOT_RUN.into()),
+                ..describe(case, work.precision)
+            }));
+        }
+        run.record = record;
+        run
+    }
+}
+
+/// Which of several statuses stands for the whole.
+fn severity(status: Status) -> usize {
+    match status {
+        Status::Ok => 0,
+        Status::Unsupported => 1,
+        Status::Error => 2,
+        Status::Hang => 3,
+        Status::Crash => 4,
+    }
+}

@@ -1,0 +1,80 @@
+//! The reference's results: a file that grows case by case.
+//!
+//! An entry is the length of the name in bytes (u32), the number of values (u64), the name, the values (f32), all little
+//! endian. An entry that its writer did not finish is not there.
+
+use ggml_core::{Error, Result};
+use std::collections::HashMap;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Adds a case's values.
+pub(super) fn append(path: &Path, case: &str, values: &[f32]) -> Result<()> {
+    let mut entry = Vec::with_capacity(12 + case.len() + 4 * values.len());
+    entry.extend_from_slice(&(case.len() as u32).to_le_bytes());
+    entry.extend_from_slice(&(values.len() as u64).to_le_bytes());
+    entry.extend_from_slice(case.as_bytes());
+    values.iter().for_each(|v| entry.extend_from_slice(&v.to_le_bytes()));
+    let mut open = OpenOptions::new();
+    let file = open.append(true).create(true).open(path);
+    file.and_then(|mut f| f.write_all(&entry)).map_err(|e| Error::io(path, &e))
+}
+
+/// Begins a new file.
+pub(super) fn create(path: &Path) -> Result<()> {
+    std::fs::write(path, []).map_err(|e| Error::io(path, &e))
+}
+
+/// Name of the file in the output folder.
+pub(super) fn path(out: &Path) -> PathBuf {
+    out.join("reference.results")
+}
+
+/// Reads all values by case.
+pub(super) fn read(path: &Path) -> Result<HashMap<String, Vec<f32>>> {
+    let bytes = std::fs::read(path).map_err(|e| Error::io(path, &e))?;
+    let (mut all, mut rest) = (HashMap::new(), bytes.as_slice());
+    while let Some((name, values, after)) = entry(rest) {
+        all.insert(name, values);
+        rest = after;
+    }
+    Ok(all)
+}
+
+/// The first entry and what follows it.
+fn entry(bytes: &[u8]) -> Option<(String, Vec<f32>, &[u8])> {
+    let (name_bytes, rest) = bytes.split_first_chunk::<4>()?;
+    let (count, rest) = rest.split_first_chunk::<8>()?;
+    let (name, rest) = rest.split_at_checked(u32::from_le_bytes(*name_bytes) as usize)?;
+    let value_bytes = usize::try_from(u64::from_le_bytes(*count)).ok()?.checked_mul(4)?;
+    let (values, rest) = rest.split_at_checked(value_bytes)?;
+    let values = values.as_chunks::<4>().0.iter().map(|v| f32::from_le_bytes(*v)).collect();
+    Some((String::from_utf8(name.to_vec()).ok()?, values, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unfinished_entry_is_not_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = path(dir.path());
+        create(&path).unwrap();
+        append(&path, "a", &[1.0, f32::NEG_INFINITY]).unwrap();
+        append(&path, "b, c", &[]).unwrap();
+        append(&path, "d", &[0.5; 100]).unwrap();
+        let all = read(&path).unwrap();
+        assert_eq!(all.len(), 3);
+        assert_eq!(all["a"], [1.0, f32::NEG_INFINITY]);
+        assert_eq!(all["d"], [0.5; 100]);
+        let whole = std::fs::read(&path).unwrap();
+        for cut in 1..413 {
+            std::fs::write(&path, &whole[..whole.len() - cut]).unwrap();
+            let all = read(&path).unwrap();
+            assert!(all.len() == 2 && !all.contains_key("d"), "{cut} bytes less");
+        }
+        assert!(matches!(read(&dir.path().join("nowhere")), Err(Error::Io { .. })));
+    }
+}

@@ -1,0 +1,110 @@
+//! Operation tests as text.
+
+use super::by_operation;
+use crate::compare::report::{Comparison, NodeReport, Report, Status};
+use crate::compare::table::align;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// A row for each backend, then for each backend a row for each operation and what is not supported.
+pub(in crate::compare) fn table(report: &Report) -> String {
+    let head =
+        ["backend", "status", "cases", "agree", "differ", "unsupported", "failed", "seconds", "device"];
+    let mut rows = vec![head.map(String::from)];
+    for (record, backend) in report.backend_records() {
+        let cases = report.comparisons.iter().find(|c| c.lhs == record.backend).map(|c| &c.nodes);
+        let number = |select: &dyn Fn(&NodeReport) -> bool| {
+            cases.map_or("-".into(), |all| all.iter().filter(|n| select(n)).count().to_string())
+        };
+        rows.push([
+            record.backend.clone(),
+            record.status.to_string(),
+            number(&|_| true),
+            number(&agrees),
+            number(&NodeReport::is_out_of_bounds),
+            number(&|n| n.status == Status::Unsupported),
+            number(&has_failed),
+            format!("{:.1}", record.elapsed_s),
+            if record.backend == report.reference {
+                format!("{} (reference)", backend.device)
+            } else {
+                backend.device.clone()
+            },
+        ]);
+    }
+    let mut text = align(&rows);
+    for (record, _) in report.backend_records().filter(|(r, _)| r.message.is_some()) {
+        let _ = writeln!(text, "{}: {}", record.backend, record.message.as_deref().unwrap_or_default());
+    }
+    for comparison in &report.comparisons {
+        text.push_str(&operations(comparison));
+    }
+    text
+}
+
+fn agrees(n: &NodeReport) -> bool {
+    n.status == Status::Ok && !n.is_out_of_bounds()
+}
+
+fn has_failed(n: &NodeReport) -> bool {
+    !matches!(n.status, Status::Ok | Status::Unsupported)
+}
+
+/// A backend's cases by operation.
+fn operations(comparison: &Comparison) -> String {
+    let head = [
+        "operation",
+        "cases",
+        "agree",
+        "unsupported",
+        "failed",
+        "worst NMSE",
+        "bound",
+        "seconds",
+        "worst case",
+    ];
+    let mut rows = vec![head.map(String::from)];
+    for cases in by_operation(comparison.nodes.iter()) {
+        let number =
+            |select: &dyn Fn(&NodeReport) -> bool| cases.iter().filter(|n| select(n)).count().to_string();
+        let compared = cases.iter().filter(|n| n.status == Status::Ok);
+        let worst = compared.max_by(|a, b| a.nmse.total_cmp(&b.nmse));
+        let exponent = |value: Option<f64>| value.map_or("-".into(), |x| format!("{x:.1e}"));
+        rows.push([
+            cases[0].op.clone(),
+            cases.len().to_string(),
+            number(&agrees),
+            number(&|n| n.status == Status::Unsupported),
+            number(&has_failed),
+            exponent(worst.map(|w| w.nmse)),
+            exponent(worst.map(|w| w.bound)),
+            format!("{:.2}", cases.iter().map(|n| n.elapsed_s).sum::<f64>()),
+            worst.map_or("-".into(), |w| w.node.clone()),
+        ]);
+    }
+    format!(
+        "\n{}, against {}:\n{}{}",
+        comparison.lhs,
+        comparison.rhs,
+        align(&rows),
+        refusals(&comparison.nodes)
+    )
+}
+
+/// What is not supported: a line for each operation and reason.
+fn refusals(cases: &[NodeReport]) -> String {
+    let mut reasons: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
+    for n in cases.iter().filter(|n| n.status == Status::Unsupported) {
+        let reason = n.message.as_deref().unwrap_or("no reason given");
+        reasons.entry((&n.op, reason)).or_default().push(&n.node);
+    }
+    let mut text = String::new();
+    for ((op, reason), cases) in reasons {
+        let which = match cases.as_slice() {
+            [one] => one.to_string(),
+            more => format!("{} cases of {op}", more.len()),
+        };
+        let _ = writeln!(text, "unsupported: {which}: {reason}");
+    }
+    text
+}

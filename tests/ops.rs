@@ -1,0 +1,204 @@
+//! `compare --ops` as a user runs it: every case on backends that compute, and what is left when one hangs or crashes.
+
+mod common;
+
+use common::example;
+use diptych::core::catalogue;
+use serde_json::Value;
+use std::collections::HashSet;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+/// Runs `compare --ops FILTER`; its output and `result.json`.
+fn compare(out: &Path, filter: &str, args: &[&str]) -> (Output, Value) {
+    let mut command = Command::new(example("compare"));
+    command.args(["--ops", filter]).args(args).arg("--out").arg(out);
+    let output = command.output().expect("compare runs");
+    let text = std::fs::read_to_string(out.join("result.json")).unwrap_or_else(|_| "null".into());
+    (output, serde_json::from_str(&text).expect("valid JSON"))
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Names of the catalogue's cases that a condition holds for.
+fn names(select: impl Fn(&str) -> bool) -> HashSet<String> {
+    catalogue::cases().into_iter().map(|c| c.name).filter(|name| select(name)).collect()
+}
+
+/// The cases of a backend in the report.
+fn nodes<'a>(result: &'a Value, backend: &str) -> &'a [Value] {
+    let all = result["comparisons"].as_array().expect("comparisons");
+    let one =
+        all.iter().find(|c| c["lhs"] == backend).unwrap_or_else(|| panic!("no comparison of {backend}"));
+    one["nodes"].as_array().expect("nodes")
+}
+
+fn names_of(nodes: &[Value], status: &str) -> HashSet<String> {
+    let chosen = nodes.iter().filter(|n| n["status"] == status);
+    chosen.map(|n| n["node"].as_str().unwrap().to_string()).collect()
+}
+
+/// Records of single cases.
+fn case_records<'a>(result: &'a Value, backend: &str) -> Vec<&'a Value> {
+    let records = result["records"].as_array().unwrap();
+    records.iter().filter(|r| r["backend"] == backend && !r["case"].is_null()).collect()
+}
+
+/// The backend's own record.
+fn own_record<'a>(result: &'a Value, backend: &str) -> &'a Value {
+    let records = result["records"].as_array().unwrap();
+    let mut own = records.iter().filter(|r| r["backend"] == backend && r["case"].is_null());
+    let record = own.next().unwrap_or_else(|| panic!("no record of {backend}"));
+    assert!(own.next().is_none(), "two records of {backend}");
+    record
+}
+
+/// The whole catalogue on the CPU backend, in both precisions.
+#[test]
+fn every_case_agrees_on_the_cpu() {
+    for precision in ["exact", "fast"] {
+        let dir = tempfile::tempdir().unwrap();
+        let (output, result) = compare(dir.path(), "", &["--backends", "cpu", "--precision", precision]);
+        assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
+        let cases = nodes(&result, "cpu");
+        assert_eq!(names_of(cases, "ok"), names(|_| true), "{precision}");
+        for n in cases {
+            let (nmse, bound) = (n["nmse"].as_f64().unwrap(), n["bound"].as_f64().unwrap());
+            assert!(nmse <= bound && bound <= 5e-4, "{n}");
+            assert!(!n["op"].as_str().unwrap().is_empty() && n["elapsed_s"].is_number(), "{n}");
+        }
+        let text = stdout(&output);
+        for operation in ["MUL_MAT", "RMS_NORM", "FLASH_ATTN_EXT", "SET_ROWS"] {
+            assert!(text.lines().any(|l| l.starts_with(operation)), "{operation} has no row:\n{text}");
+        }
+    }
+}
+
+/// Names of operations select their cases only, other terms are parts of names, a whole name is one case.
+#[test]
+fn filters_select() {
+    for (filter, wanted) in [
+        ("MUL", names(|n| n.starts_with("MUL("))),
+        ("SOFT_MAX,RMS_NORM", names(|n| n.starts_with("SOFT_MAX") || n.starts_with("RMS_NORM"))),
+        ("MUL_MAT(Q8_0, k=32, m=1, n=1)", names(|n| n == "MUL_MAT(Q8_0, k=32, m=1, n=1)")),
+    ] {
+        assert!(!wanted.is_empty(), "{filter}");
+        let dir = tempfile::tempdir().unwrap();
+        let (output, result) = compare(dir.path(), filter, &["--backends", "cpu"]);
+        assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
+        assert_eq!(names_of(nodes(&result, "cpu"), "ok"), wanted, "{filter}");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (output, _) = compare(dir.path(), "QUANTUM", &["--backends", "cpu"]);
+    assert_eq!(output.status.code(), Some(2));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.starts_with("error: ") && stderr.contains("RMS_NORM"), "{stderr}");
+}
+
+/// A backend that crashes, hangs or fails at some cases: a record for each of these, and all others ran.
+#[test]
+fn failing_cases_do_not_take_the_others_along() {
+    let bad = |name: &str| name.starts_with("SOFT_MAX") && name.contains("max_bias=8");
+    let expected = names(bad);
+    assert!((2..8).contains(&expected.len()), "{expected:?}");
+    // The fault is at nodes whose name contains the text: the tested node is named after its case.
+    for (kind, status, signal) in
+        [("crash", "crash", Some("SIGABRT")), ("hang", "hang", None), ("fail", "error", None)]
+    {
+        let backend = format!("null={kind}@first_compute:max_bias=8");
+        let dir = tempfile::tempdir().unwrap();
+        // Measured against a backend that computes zeros as well, only the fault differs.
+        let args = ["--timeout-s", "1", "--reference", "null", "--backends", &backend];
+        let (output, result) = compare(dir.path(), "SOFT_MAX,ADD", &args);
+        assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
+        let records = case_records(&result, &backend);
+        let failed: HashSet<String> =
+            records.iter().map(|r| r["case"].as_str().unwrap().to_string()).collect();
+        assert_eq!((failed, records.len()), (expected.clone(), expected.len()), "{kind}");
+        for r in &records {
+            assert_eq!((&r["status"], &r["phase"]), (&status.into(), &"first_compute".into()), "{r}");
+            assert_eq!(r["signal"].as_str(), signal, "{r}");
+            assert_eq!(r["node"], r["case"], "{r}");
+            assert!(!r["message"].as_str().unwrap().is_empty(), "{r}");
+        }
+        let rest = names(|n| (n.starts_with("SOFT_MAX") || n.starts_with("ADD(")) && !bad(n));
+        assert_eq!(names_of(nodes(&result, &backend), "ok"), rest, "{kind}");
+        assert_eq!(names_of(nodes(&result, &backend), status), expected, "{kind}");
+        assert_eq!(own_record(&result, &backend)["status"], status);
+        let text = stdout(&output);
+        assert!(text.contains(&format!("{status} in case SOFT_MAX")), "{text}");
+        assert!(text.contains("in phase first_compute"), "{text}");
+    }
+}
+
+/// A device that hangs again and again costs a deadline each time: after some the rest is left out, and said to be.
+#[test]
+fn a_device_that_always_hangs_is_given_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let start = Instant::now();
+    let args = ["--timeout-s", "1", "--reference", "null", "--backends", "null=hang@prepare"];
+    let (output, result) = compare(dir.path(), "MUL_MAT", &args);
+    assert!(start.elapsed() < Duration::from_secs(40));
+    assert_eq!(output.status.code(), Some(1));
+    let cases = nodes(&result, "null=hang@prepare");
+    let hung = names_of(cases, "hang").len();
+    assert!((3..20).contains(&hung), "{hung}");
+    assert_eq!(cases.len(), names(|n| n.starts_with("MUL_MAT")).len());
+    assert_eq!(names_of(cases, "error").len(), cases.len() - hung);
+    let left_out = format!("{} cases were not run", cases.len() - hung);
+    assert!(stdout(&output).contains(&left_out), "{}", stdout(&output));
+}
+
+/// A backend that never opens has one record, no cases, and does not spoil the others.
+#[test]
+fn a_backend_that_does_not_open() {
+    let dir = tempfile::tempdir().unwrap();
+    let backend = "null=crash@open_device";
+    let (output, result) = compare(dir.path(), "ADD", &["--backends", &format!("cpu,{backend}")]);
+    assert_eq!(output.status.code(), Some(1));
+    let r = own_record(&result, backend);
+    assert_eq!((&r["status"], &r["phase"]), (&"crash".into(), &"open_device".into()), "{r}");
+    assert!(case_records(&result, backend).is_empty());
+    assert_eq!(names_of(nodes(&result, "cpu"), "ok"), names(|n| n.starts_with("ADD(")));
+}
+
+/// The reference may fail too: its case has a record, and the others have nothing to be compared with there.
+#[test]
+fn a_failing_reference_is_no_agreement() {
+    let dir = tempfile::tempdir().unwrap();
+    let reference = "null=crash@first_compute:SCALE(";
+    let (output, result) =
+        compare(dir.path(), "SCALE,RELU", &["--reference", reference, "--backends", "null"]);
+    assert_eq!(output.status.code(), Some(1));
+    let scale = names(|n| n.starts_with("SCALE("));
+    assert!(!scale.is_empty());
+    assert_eq!(case_records(&result, reference).len(), scale.len());
+    assert_eq!(names_of(nodes(&result, "null"), "unsupported"), scale);
+    let others = names(|n| n.starts_with("RELU(") || n.starts_with("VIEW("));
+    assert_eq!(names_of(nodes(&result, "null"), "ok"), others);
+}
+
+/// A wrong result is a finding that names operation and case.
+#[test]
+fn wrong_results_are_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let (output, result) = compare(dir.path(), "SILU", &["--backends", "null"]);
+    assert_eq!(output.status.code(), Some(1));
+    let findings = result["verdict"]["findings"].as_array().unwrap();
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    let finding = findings[0].as_str().unwrap();
+    assert!(finding.starts_with("null differs from reference: ") && finding.contains("SILU("), "{finding}");
+    assert!(!result["comparisons"][0]["first_divergence"].is_null());
+}
+
+#[test]
+fn repetition_gives_the_same_bits() {
+    let dir = tempfile::tempdir().unwrap();
+    let (output, result) =
+        compare(dir.path(), "MUL_MAT,FLASH_ATTN_EXT", &["--backends", "cpu", "--repeat", "3"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
+    assert!(nodes(&result, "cpu").iter().all(|n| n["unstable"] == 0));
+}

@@ -1,0 +1,134 @@
+//! Code objects: what a loader makes of the ELF file.
+//!
+//! Source: LLVM, "User Guide for AMDGPU Backend", "Code Object" and "Kernel Descriptor" (code object versions 3 to 5).
+
+use crate::fault::FaultKind;
+use crate::isa::Target;
+use crate::isa::decode::{Inst, decode};
+use object::elf::{EM_AMDGPU, PF_X, PT_LOAD};
+use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
+use object::{Endianness, Object, ObjectSymbol};
+use std::sync::OnceLock;
+
+/// A kernel's descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Descriptor {
+    pub(crate) lds_bytes: u32,
+    pub(crate) scratch_bytes: u32,
+    pub(crate) argument_bytes: u32,
+    /// First instruction, relative to the loaded object.
+    pub(crate) entry: u64,
+    pub(crate) vgprs: usize,
+    pub(crate) mode: u32,
+    pub(crate) user_sgprs: u32,
+    /// Scratch, work-group ids, work-item ids.
+    pub(crate) rsrc2: u32,
+    /// What the first scalar registers hold.
+    pub(crate) properties: u32,
+}
+
+/// The words of the executable segment, decoded when they are reached.
+pub(crate) struct Text {
+    /// Address of the first word, relative to the loaded object.
+    pub(crate) base: u64,
+    pub(crate) words: Vec<u32>,
+    decoded: Vec<OnceLock<Option<Inst>>>,
+    target: Target,
+}
+
+impl Text {
+    /// The instruction at a word.
+    #[inline(always)]
+    pub(crate) fn at(&self, word: usize) -> Option<&Inst> {
+        let slot = self.decoded.get(word)?;
+        slot.get_or_init(|| decode(&self.words[word..self.words.len().min(word + 3)], self.target)).as_ref()
+    }
+}
+
+/// A code object, read.
+pub(crate) struct CodeObject {
+    /// The image as it is loaded: bytes from address 0 on.
+    pub(crate) image: Vec<u8>,
+    pub(crate) text: Text,
+    /// Sorted by name.
+    pub(crate) kernels: Vec<(String, Descriptor)>,
+}
+
+fn invalid(why: impl Into<String>) -> FaultKind {
+    FaultKind::InvalidCodeObject(why.into())
+}
+
+/// Largest image that is loaded.
+const LARGEST: u64 = 1 << 30;
+
+impl CodeObject {
+    /// Reads a code object for a target.
+    pub(crate) fn read(bytes: &[u8], target: Target) -> Result<CodeObject, FaultKind> {
+        let broken = |e: object::Error| invalid(format!("is no ELF file that can be read: {e}"));
+        let file = ElfFile64::<Endianness>::parse(bytes).map_err(broken)?;
+        let (endian, header) = (file.endian(), file.elf_header());
+        if header.e_machine(endian) != EM_AMDGPU {
+            return Err(invalid(format!("is for ELF machine {}, not AMDGPU", header.e_machine(endian))));
+        }
+        let machine = header.e_flags(endian) & 0xff;
+        if machine != target.machine() {
+            return Err(invalid(format!("is for processor {machine:#x}, not {}", target.name())));
+        }
+        let (mut image, mut text) = (Vec::new(), None);
+        for segment in file.elf_program_headers().iter().filter(|s| s.p_type(endian) == PT_LOAD) {
+            let (at, size) = (segment.p_vaddr(endian), segment.p_memsz(endian));
+            let end = at.checked_add(size).filter(|&end| end <= LARGEST).ok_or_else(|| invalid("is too large"))?;
+            let data = segment.data(endian, bytes).map_err(|()| invalid("ends too early"))?;
+            if image.len() < end as usize {
+                image.resize(end as usize, 0);
+            }
+            let data = &data[..data.len().min(size as usize)];
+            image[at as usize..at as usize + data.len()].copy_from_slice(data);
+            if segment.p_flags(endian) & PF_X != 0 {
+                text = Some((at, data));
+            }
+        }
+        let (base, data) = text.ok_or_else(|| invalid("has no executable segment"))?;
+        let words: Vec<u32> =
+            data.chunks_exact(4).map(|w| u32::from_le_bytes([w[0], w[1], w[2], w[3]])).collect();
+        let decoded = words.iter().map(|_| OnceLock::new()).collect();
+        let mut kernels = Vec::new();
+        for symbol in file.dynamic_symbols() {
+            let name = symbol.name().map_err(broken)?;
+            if let Some(name) = name.strip_suffix(".kd") {
+                kernels.push((name.to_string(), Descriptor::read(&image, symbol.address(), name)?));
+            }
+        }
+        kernels.sort_by(|a, b| a.0.cmp(&b.0));
+        Ok(CodeObject { image, text: Text { base, words, decoded, target }, kernels })
+    }
+}
+
+impl Descriptor {
+    fn read(image: &[u8], at: u64, name: &str) -> Result<Descriptor, FaultKind> {
+        let bytes = usize::try_from(at).ok().and_then(|at| image.get(at..at.checked_add(64)?));
+        let bytes = bytes.ok_or_else(|| invalid(format!("has no descriptor of {name}")))?;
+        let u32_at = |i: usize| u32::from_le_bytes([bytes[i], bytes[i + 1], bytes[i + 2], bytes[i + 3]]);
+        let (rsrc1, rsrc2) = (u32_at(48), u32_at(52));
+        let offset = u64::from(u32_at(16)) | u64::from(u32_at(20)) << 32;
+        let properties = u32_at(56) & 0xffff;
+        if properties & 1 << 10 != 0 {
+            return Err(invalid(format!("has a kernel for wavefronts of 32, {name}")));
+        }
+        if u32_at(56) >> 16 != 0 {
+            return Err(invalid(format!("has a kernel with preloaded arguments, {name}")));
+        }
+        Ok(Descriptor {
+            lds_bytes: u32_at(0),
+            scratch_bytes: u32_at(4),
+            argument_bytes: u32_at(8),
+            entry: at.wrapping_add(offset),
+            vgprs: ((rsrc1 & 63) as usize + 1) * 4,
+            // Rounding and denormals, DX10_CLAMP, IEEE_MODE: as in the MODE register.
+            mode: rsrc1 >> 12 & 0xff | (rsrc1 >> 21 & 1) << 8 | (rsrc1 >> 23 & 1) << 9,
+            user_sgprs: rsrc2 >> 1 & 31,
+            rsrc2,
+            properties,
+        })
+    }
+}

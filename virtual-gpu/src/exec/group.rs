@@ -1,0 +1,271 @@
+//! A work-group: its wavefronts run in turn, each to its next barrier.
+
+use super::lds::Lds;
+use super::vector::Unit;
+use super::wave::{Progress, Wave};
+use crate::code::{Descriptor, Text};
+use crate::counters::Counters;
+use crate::fault::{Fault, FaultKind, Range};
+use crate::gpu::Checks;
+use crate::isa::decode::Body;
+use crate::isa::decode::operand::EXEC;
+use crate::isa::lanes::LANES;
+use crate::isa::text;
+use crate::memory::{Memory, Region, View};
+
+/// A launch, as its work-groups see it.
+pub(crate) struct Context<'a> {
+    pub(crate) kernel: &'a str,
+    pub(crate) descriptor: Descriptor,
+    pub(crate) text: &'a Text,
+    /// Where the code object is loaded.
+    pub(crate) code_base: u64,
+    pub(crate) memory: &'a Memory,
+    pub(crate) view: View,
+    pub(crate) groups: [u32; 3],
+    pub(crate) threads: [u32; 3],
+    pub(crate) lds_bytes: u32,
+    /// Scratch of one lane.
+    pub(crate) scratch_bytes: u32,
+    pub(crate) arguments: u64,
+    pub(crate) packet: u64,
+    pub(crate) checks: Checks,
+    pub(crate) max_instructions: u64,
+}
+
+/// Wavefronts, LDS and operands of one host thread, used for one work-group after the other.
+pub(crate) struct Machine {
+    waves: Vec<Wave>,
+    lds: Lds,
+    unit: Unit,
+}
+
+/// A work-group that runs.
+pub(crate) struct Group<'a> {
+    context: &'a Context<'a>,
+    id: [u32; 3],
+    pub(super) lds: &'a mut Lds,
+    pub(super) counters: Counters,
+    pub(super) checks: Checks,
+    pub(super) scratch_base: u64,
+    /// The region of the last access.
+    last: usize,
+}
+
+/// The address that scratch buffers begin at; only offsets from it matter.
+const SCRATCH_BASE: u64 = 0x3000_0000_0000;
+
+impl Machine {
+    pub(crate) fn new() -> Machine {
+        Machine { waves: Vec::new(), lds: Lds::new(), unit: Unit::new() }
+    }
+
+    /// Runs a work-group to its end.
+    pub(crate) fn run(&mut self, context: &Context<'_>, id: [u32; 3]) -> Result<Counters, Fault> {
+        let threads: u32 = context.threads.iter().product();
+        let count = (threads as usize).div_ceil(LANES);
+        self.lds.reset(context.lds_bytes);
+        while self.waves.len() < count {
+            self.waves.push(Wave::new());
+        }
+        let mut group = Group {
+            context,
+            id,
+            lds: &mut self.lds,
+            counters: Counters { waves: count as u64, ..Counters::default() },
+            checks: context.checks,
+            scratch_base: SCRATCH_BASE,
+            last: 0,
+        };
+        let waves = &mut self.waves[..count];
+        for (n, wave) in waves.iter_mut().enumerate() {
+            group.begin(wave, n as u32, threads);
+        }
+        loop {
+            for wave in waves.iter_mut().filter(|w| w.state != Progress::Ended) {
+                wave.state = Progress::Running;
+                group.advance(wave, &mut self.unit).map_err(|kind| group.fault(wave, kind))?;
+            }
+            if waves.iter().all(|w| w.state == Progress::Ended) {
+                break;
+            }
+            group.barrier(waves)?;
+        }
+        group.counters.lds_read = std::mem::take(&mut group.lds.read);
+        group.counters.lds_written = std::mem::take(&mut group.lds.stored);
+        Ok(group.counters)
+    }
+}
+
+impl<'a> Group<'a> {
+    /// Puts a wavefront before its first instruction.
+    fn begin(&self, wave: &mut Wave, n: u32, threads: u32) {
+        let (context, descriptor) = (self.context, &self.context.descriptor);
+        wave.id = n;
+        wave.sgpr = [0; 128];
+        (wave.scc, wave.executed, wave.state) = (false, 0, Progress::Running);
+        wave.mode = descriptor.mode;
+        wave.pc = ((descriptor.entry.wrapping_sub(context.text.base)) / 4) as usize;
+        wave.vgpr[..descriptor.vgprs].fill([0; LANES]);
+        wave.scratch.clear();
+        wave.scratch.resize(context.scratch_bytes as usize * LANES, 0);
+        let first = n * LANES as u32;
+        let active = (threads - first).min(LANES as u32);
+        wave.set_pair(EXEC, u64::MAX >> (LANES as u32 - active));
+        let [x, y, _] = context.threads;
+        for lane in 0..LANES {
+            let id = first + lane as u32;
+            wave.vgpr[0][lane] = id % x;
+            let kinds = descriptor.rsrc2 >> 11 & 3;
+            if kinds > 0 {
+                wave.vgpr[1][lane] = id / x % y;
+            }
+            if kinds > 1 {
+                wave.vgpr[2][lane] = id / x / y;
+            }
+        }
+        self.initial_sgprs(wave);
+    }
+
+    /// Scalar registers as the descriptor asks for them.
+    fn initial_sgprs(&self, wave: &mut Wave) {
+        let (context, descriptor) = (self.context, &self.context.descriptor);
+        let scratch = SCRATCH_BASE;
+        let resource = [scratch as u32, (scratch >> 32) as u32 | 1 << 31, u32::MAX, 0x00e0_0000 | 1 << 23];
+        let words = |address: u64| [address as u32, (address >> 32) as u32];
+        let mut n = 0;
+        let mut put = |enabled: bool, values: &[u32]| {
+            if enabled {
+                wave.sgpr[n..n + values.len()].copy_from_slice(values);
+                n += values.len();
+            }
+        };
+        let property = |bit: u32| descriptor.properties >> bit & 1 != 0;
+        put(property(0), &resource);
+        put(property(1), &words(context.packet));
+        put(property(2), &words(0));
+        put(property(3), &words(context.arguments));
+        put(property(4), &words(0));
+        put(property(5), &words(0));
+        put(property(6), &[context.scratch_bytes]);
+        n = descriptor.user_sgprs as usize;
+        let mut put = |bit: u32, value: u32| {
+            if descriptor.rsrc2 >> bit & 1 != 0 {
+                wave.sgpr[n] = value;
+                n += 1;
+            }
+        };
+        put(7, self.id[0]);
+        put(8, self.id[1]);
+        put(9, self.id[2]);
+        put(10, 0);
+        // Offset of the wavefront's scratch: each has a buffer of its own.
+        put(0, 0);
+    }
+
+    /// Runs a wavefront to its next barrier or its end.
+    fn advance(&mut self, wave: &mut Wave, unit: &mut Unit) -> Result<(), FaultKind> {
+        let text = self.context.text;
+        while wave.state == Progress::Running {
+            let Some(inst) = text.at(wave.pc) else {
+                wave.at = wave.pc;
+                return Err(FaultKind::IllegalInstruction(text.words.get(wave.pc).copied().unwrap_or(0)));
+            };
+            wave.at = wave.pc;
+            wave.pc += usize::from(inst.words);
+            wave.executed += 1;
+            match inst.body {
+                Body::Vector(table, row) => {
+                    self.counters.valu += 1;
+                    unit.execute(wave, inst, table, row)?;
+                }
+                Body::Scalar(table, row) => {
+                    if wave.executed > self.context.max_instructions {
+                        return Err(FaultKind::Budget(self.context.max_instructions));
+                    }
+                    self.scalar(wave, inst, table, row)?;
+                }
+                Body::ScalarMemory(row) => self.scalar_memory(wave, inst, row)?,
+                Body::Memory(segment, row) => self.vector_memory(wave, inst, segment, row)?,
+                Body::Lds(row) => self.ds(wave, inst, row)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// All wavefronts have stopped, some of them at a barrier.
+    fn barrier(&mut self, waves: &mut [Wave]) -> Result<(), Fault> {
+        self.lds.barrier();
+        if !self.checks.barriers {
+            return Ok(());
+        }
+        let first = waves.iter().find(|w| matches!(w.state, Progress::Waiting(_)));
+        let Some(first) = first else { return Ok(()) };
+        let other = waves.iter().find(|w| w.state != first.state);
+        let Some(other) = other else { return Ok(()) };
+        let how = match other.state {
+            Progress::Waiting(at) => format!(
+                "wavefront {} waits at {:#x}, wavefront {} at {:#x}",
+                first.id,
+                self.address(first.at),
+                other.id,
+                self.address(at)
+            ),
+            _ => format!("wavefront {} waits, wavefront {} has ended", first.id, other.id),
+        };
+        Err(self.fault(first, FaultKind::BarrierDivergence(how)))
+    }
+
+    /// The region that holds a range of addresses, and the offset in it.
+    #[inline(always)]
+    pub(super) fn global(&mut self, address: u64, bytes: u64) -> Option<(&'a Region, u64)> {
+        let regions: &'a [Region] = &self.context.view.regions;
+        if let Some(region) = regions.get(self.last) {
+            if let Some(offset) = region.offset(address, bytes) {
+                return Some((region, offset));
+            }
+        }
+        let after = regions.partition_point(|r| r.base <= address);
+        self.last = after.checked_sub(1)?;
+        let region = &regions[self.last];
+        Some((region, region.offset(address, bytes)?))
+    }
+
+    pub(super) fn missing(&self, range: Range) -> FaultKind {
+        self.context.memory.missing(range)
+    }
+
+    /// Address of a word of the text in its code object.
+    fn address(&self, word: usize) -> u64 {
+        self.context.text.base + 4 * word as u64
+    }
+
+    /// Address of a word of the text on the device.
+    pub(super) fn address_of(&self, word: usize) -> u64 {
+        self.context.code_base + self.address(word)
+    }
+
+    /// The word of the text at an address.
+    pub(super) fn word_at(&self, address: u64) -> Result<usize, FaultKind> {
+        let base = self.context.code_base + self.context.text.base;
+        let word = address.wrapping_sub(base) / 4;
+        let inside = address >= base && (word as usize) < self.context.text.words.len() && address % 4 == 0;
+        if inside { Ok(word as usize) } else { Err(FaultKind::Unimplemented(format!("code at {address:#x}"))) }
+    }
+
+    fn fault(&self, wave: &Wave, kind: FaultKind) -> Fault {
+        let words = &self.context.text.words;
+        let instruction = match self.context.text.at(wave.at) {
+            Some(inst) => text::print(inst, self.address(wave.at)),
+            None => format!(".long {:#x}", words.get(wave.at).copied().unwrap_or(0)),
+        };
+        Fault {
+            kind,
+            kernel: self.context.kernel.to_string(),
+            address: self.address(wave.at),
+            instruction,
+            group: self.id,
+            wave: wave.id,
+        }
+    }
+}

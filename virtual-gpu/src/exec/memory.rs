@@ -1,0 +1,303 @@
+//! Vector memory: FLAT, GLOBAL, SCRATCH and buffers.
+
+use super::atomic::{apply32, apply64};
+use super::group::Group;
+use super::vector::write;
+use super::wave::{PRIVATE_APERTURE, SHARED_APERTURE, Wave};
+use crate::fault::{Access, FaultKind, Range, Space};
+use crate::isa::decode::operand::OFF;
+use crate::isa::decode::{Inst, Segment};
+use crate::isa::lanes::LANES;
+use crate::isa::memory::{Atomic, MemoryRow, Op, Part};
+
+/// Where a lane's access goes.
+#[derive(Clone, Copy)]
+enum Place {
+    Global(u64),
+    Lds(u32),
+    /// An offset of the lane's own scratch.
+    Scratch(u64),
+    /// Beyond a buffer's end: loads give 0, stores do nothing.
+    Nowhere,
+}
+
+/// The lanes of a mask.
+pub(super) fn lanes(mask: u64) -> impl Iterator<Item = usize> {
+    let mut rest = mask;
+    std::iter::from_fn(move || {
+        let lane = rest.trailing_zeros() as usize;
+        rest &= rest.wrapping_sub(1);
+        (lane < LANES).then_some(lane)
+    })
+}
+
+impl Group<'_> {
+    /// Executes an instruction of vector memory.
+    pub(super) fn vector_memory(
+        &mut self,
+        wave: &mut Wave,
+        inst: &Inst,
+        segment: Segment,
+        row: &'static MemoryRow,
+    ) -> Result<(), FaultKind> {
+        if inst.flags.lds || inst.flags.tfe {
+            return Err(FaultKind::Unimplemented(format!("{} with lds or tfe", row.name)));
+        }
+        match row.op {
+            Op::Load { bytes, signed, part } => {
+                self.counters.vmem_load += 1;
+                self.load(wave, inst, segment, u32::from(bytes), signed, part)
+            }
+            Op::Store { bytes, part } => {
+                self.counters.vmem_store += 1;
+                self.store(wave, inst, segment, u32::from(bytes), part)
+            }
+            Op::Atomic { op, bytes, .. } => {
+                *(if inst.flags.glc { &mut self.counters.vmem_load } else { &mut self.counters.vmem_store }) += 1;
+                self.atomic(wave, inst, segment, op, u32::from(bytes))
+            }
+            _ => Err(FaultKind::Unimplemented(row.name.to_string())),
+        }
+    }
+
+    fn load(
+        &mut self,
+        wave: &mut Wave,
+        inst: &Inst,
+        segment: Segment,
+        bytes: u32,
+        signed: bool,
+        part: Part,
+    ) -> Result<(), FaultKind> {
+        let (exec, count) = (wave.exec(), bytes.div_ceil(4) as usize);
+        let mut values = [[0u32; LANES]; 4];
+        for lane in lanes(exec) {
+            let words = match self.place(wave, inst, segment, lane) {
+                Place::Global(at) => self.global_load(at, bytes)?,
+                Place::Lds(at) => {
+                    self.lds.load(at, bytes, wave.id, self.checks)?
+                }
+                Place::Scratch(at) => self.scratch_load(wave, at, bytes, lane)?,
+                Place::Nowhere => [0; 4],
+            };
+            for (value, word) in values.iter_mut().zip(words).take(count) {
+                value[lane] = word;
+            }
+        }
+        if bytes < 4 {
+            let old = wave.vgpr[usize::from(inst.dst & 255)];
+            narrow(&mut values[0], &old, bytes, signed, part);
+        }
+        for (i, value) in values.iter().enumerate().take(count) {
+            write(&mut wave.vgpr[(usize::from(inst.dst) + i) & 255], value, exec);
+        }
+        Ok(())
+    }
+
+    fn store(
+        &mut self,
+        wave: &mut Wave,
+        inst: &Inst,
+        segment: Segment,
+        bytes: u32,
+        part: Part,
+    ) -> Result<(), FaultKind> {
+        let data = usize::from(inst.src[1]);
+        for lane in lanes(wave.exec()) {
+            let mut words = [0; 4];
+            for (i, word) in words.iter_mut().enumerate().take(bytes.div_ceil(4) as usize) {
+                *word = wave.vgpr[(data + i) & 255][lane];
+            }
+            if part == Part::High {
+                words[0] >>= 16;
+            }
+            match self.place(wave, inst, segment, lane) {
+                Place::Global(at) => self.global_store(at, bytes, &words)?,
+                Place::Lds(at) => self.lds.store(at, bytes, &words, wave.id, self.checks)?,
+                Place::Scratch(at) => self.scratch_store(wave, at, bytes, &words, lane)?,
+                Place::Nowhere => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn atomic(
+        &mut self,
+        wave: &mut Wave,
+        inst: &Inst,
+        segment: Segment,
+        op: Atomic,
+        bytes: u32,
+    ) -> Result<(), FaultKind> {
+        let (exec, data) = (wave.exec(), usize::from(inst.src[1]));
+        let mut old = [[0u32; LANES]; 2];
+        for lane in lanes(exec) {
+            let operand = |i: usize| {
+                if bytes == 4 { wave.vgpr[(data + i) & 255][lane].into() } else { wave.lane_pair(data + 2 * i, lane) }
+            };
+            // Only the comparing swap has a second operand.
+            let (a, b) = (operand(0), if op == Atomic::CompareSwap { operand(1) } else { 0 });
+            let before = match self.place(wave, inst, segment, lane) {
+                Place::Global(at) => self.global_atomic(at, bytes, op, a, b)?,
+                Place::Lds(at) => self.lds.atomic(at, bytes, wave.id, self.checks, |old| apply(op, bytes, old, a, b))?,
+                Place::Scratch(_) => return Err(FaultKind::Unimplemented("an atomic access to scratch".into())),
+                Place::Nowhere => 0,
+            };
+            (old[0][lane], old[1][lane]) = (before as u32, (before >> 32) as u32);
+        }
+        if inst.flags.glc {
+            for (i, value) in old.iter().enumerate().take(bytes as usize / 4) {
+                write(&mut wave.vgpr[(usize::from(inst.dst) + i) & 255], value, exec);
+            }
+        }
+        Ok(())
+    }
+
+    fn global_load(&mut self, at: u64, bytes: u32) -> Result<[u32; 4], FaultKind> {
+        self.counters.global_read += u64::from(bytes);
+        match self.global(at, bytes.into()) {
+            Some((region, offset)) => Ok(region.load(offset, bytes.into())),
+            None => Err(self.missing(Range { space: Space::Global, access: Access::Read, at, bytes })),
+        }
+    }
+
+    fn global_store(&mut self, at: u64, bytes: u32, words: &[u32; 4]) -> Result<(), FaultKind> {
+        self.counters.global_written += u64::from(bytes);
+        match self.global(at, bytes.into()) {
+            Some((region, offset)) => {
+                region.store(offset, bytes.into(), words);
+                Ok(())
+            }
+            None => Err(self.missing(Range { space: Space::Global, access: Access::Write, at, bytes })),
+        }
+    }
+
+    fn global_atomic(&mut self, at: u64, bytes: u32, op: Atomic, a: u64, b: u64) -> Result<u64, FaultKind> {
+        self.counters.global_written += u64::from(bytes);
+        let range = Range { space: Space::Global, access: Access::Atomic, at, bytes };
+        if at % u64::from(bytes) != 0 {
+            return Err(FaultKind::Misaligned(range, bytes));
+        }
+        match self.global(at, bytes.into()) {
+            Some((region, offset)) if bytes == 4 => {
+                Ok(region.update32(offset, |old| apply32(op, old, a as u32, b as u32)).into())
+            }
+            Some((region, offset)) => Ok(region.update64(offset, |old| apply64(op, old, a, b))),
+            None => Err(self.missing(range)),
+        }
+    }
+
+    /// Where a lane's access goes.
+    #[inline(always)]
+    fn place(&self, wave: &Wave, inst: &Inst, segment: Segment, lane: usize) -> Place {
+        let [address, _, scalar] = inst.src;
+        let offset = inst.offset as i64 as u64;
+        let vector = usize::from(address);
+        match segment {
+            Segment::Global if scalar == OFF => Place::Global(wave.lane_pair(vector, lane).wrapping_add(offset)),
+            Segment::Global => {
+                let base = wave.pair(scalar);
+                Place::Global(base.wrapping_add(wave.vgpr[vector][lane].into()).wrapping_add(offset))
+            }
+            Segment::Flat => {
+                let at = wave.lane_pair(vector, lane).wrapping_add(offset);
+                match (at >> 32) as u32 {
+                    SHARED_APERTURE => Place::Lds(at as u32),
+                    PRIVATE_APERTURE => Place::Scratch(at & 0xffff_ffff),
+                    _ => Place::Global(at),
+                }
+            }
+            Segment::Scratch => {
+                let base =
+                    if scalar == OFF { wave.vgpr[vector][lane] } else { wave.sgpr[usize::from(scalar)] };
+                Place::Scratch(u64::from(base).wrapping_add(offset))
+            }
+            Segment::Buffer => self.buffer(wave, inst, lane),
+        }
+    }
+
+    /// The address that a buffer resource, offsets and an index make.
+    fn buffer(&self, wave: &Wave, inst: &Inst, lane: usize) -> Place {
+        let [vector, _, resource] = inst.src;
+        let word = |i: u16| wave.sgpr[usize::from((resource + i) & 127)];
+        let base = u64::from(word(0)) | u64::from(word(1) & 0xffff) << 32;
+        let stride = u64::from(word(1) >> 16 & 0x3fff);
+        let (swizzled, records, add_lane) = (word(1) >> 31 != 0, u64::from(word(2)), word(3) >> 23 & 1 != 0);
+        let operand = |i: u16| u64::from(wave.vgpr[usize::from((vector + i) & 255)][lane]);
+        let mut index = if inst.flags.idxen { operand(0) } else { 0 };
+        let voffset = if inst.flags.offen { operand(u16::from(inst.flags.idxen)) } else { 0 };
+        let offset = voffset + inst.offset as u64;
+        let soffset = wave.scalar(inst.sdst, crate::isa::Kind::U32, 0);
+        if add_lane {
+            index += lane as u64;
+        }
+        if swizzled && add_lane {
+            // Scratch: words of the lanes lie side by side. The base is that of the wavefront's scratch, and the scalar
+            // offset counts bytes of all lanes.
+            let start = base.wrapping_add(soffset).wrapping_sub(self.scratch_base);
+            return Place::Scratch((start / LANES as u64).wrapping_add(offset));
+        }
+        let at = offset + index * stride;
+        let inside = if stride == 0 { at + soffset < records } else { index < records };
+        if inside { Place::Global(base + soffset + at) } else { Place::Nowhere }
+    }
+
+    fn scratch_range(&self, wave: &Wave, at: u64, bytes: u32, access: Access) -> Result<(), FaultKind> {
+        let limit = (wave.scratch.len() / LANES) as u64;
+        let inside = at.checked_add(bytes.into()).is_some_and(|end| end <= limit);
+        let range = Range { space: Space::Scratch, access, at, bytes };
+        if inside { Ok(()) } else { Err(FaultKind::OutOfBounds(range)) }
+    }
+
+    fn scratch_load(&mut self, wave: &Wave, at: u64, bytes: u32, lane: usize) -> Result<[u32; 4], FaultKind> {
+        self.scratch_range(wave, at, bytes, Access::Read)?;
+        self.counters.scratch += u64::from(bytes);
+        let mut words = [0; 4];
+        for i in 0..bytes as usize {
+            let byte = wave.scratch[swizzle(at as usize + i, lane)];
+            words[i / 4] |= u32::from(byte) << (8 * (i % 4));
+        }
+        Ok(words)
+    }
+
+    fn scratch_store(
+        &mut self,
+        wave: &mut Wave,
+        at: u64,
+        bytes: u32,
+        words: &[u32; 4],
+        lane: usize,
+    ) -> Result<(), FaultKind> {
+        self.scratch_range(wave, at, bytes, Access::Write)?;
+        self.counters.scratch += u64::from(bytes);
+        for i in 0..bytes as usize {
+            wave.scratch[swizzle(at as usize + i, lane)] = (words[i / 4] >> (8 * (i % 4))) as u8;
+        }
+        Ok(())
+    }
+}
+
+/// Where a byte of a lane's scratch lies in the wavefront's.
+fn swizzle(at: usize, lane: usize) -> usize {
+    at / 4 * 4 * LANES + lane * 4 + at % 4
+}
+
+pub(super) fn apply(op: Atomic, bytes: u32, old: u64, a: u64, b: u64) -> u64 {
+    if bytes == 4 { apply32(op, old as u32, a as u32, b as u32).into() } else { apply64(op, old, a, b) }
+}
+
+/// Extends loaded bytes and halves, or puts them into a half of what the register held.
+pub(super) fn narrow(values: &mut [u32; LANES], old: &[u32; LANES], bytes: u32, signed: bool, part: Part) {
+    for (value, &old) in values.iter_mut().zip(old) {
+        let wide = match (bytes, signed) {
+            (1, true) => *value as i8 as u32,
+            (2, true) => *value as i16 as u32,
+            _ => *value,
+        };
+        *value = match part {
+            Part::Whole => wide,
+            Part::Low => old & 0xffff_0000 | wide & 0xffff,
+            Part::High => old & 0xffff | wide << 16,
+        };
+    }
+}

@@ -1,0 +1,11 @@
+//! Execution: a wavefront's registers, the instructions, a work-group's wavefronts and barriers.
+
+pub(crate) mod atomic;
+pub(crate) mod group;
+pub(crate) mod lds;
+pub(crate) mod lds_ops;
+pub(crate) mod memory;
+pub(crate) mod scalar;
+pub(crate) mod simd;
+pub(crate) mod vector;
+pub(crate) mod wave;

@@ -1,0 +1,196 @@
+//! Scalar instructions: arithmetic, branches, hardware registers, scalar loads.
+
+use super::group::Group;
+use super::wave::{MODE_INDEX, PRIVATE_APERTURE, Progress, SHARED_APERTURE, Wave};
+use crate::fault::{Access, FaultKind, Range, Space};
+use crate::isa::decode::{Inst, ScalarTable};
+use crate::isa::memory::{ScalarOp, ScalarRow as SmemRow};
+use crate::isa::sop::{self, SaveExec, ScalarRow, State};
+use crate::isa::Kind;
+
+impl Group<'_> {
+    /// Executes an instruction of the scalar unit. The program counter is past it already.
+    pub(super) fn scalar(
+        &mut self,
+        wave: &mut Wave,
+        inst: &Inst,
+        table: ScalarTable,
+        row: &'static ScalarRow,
+    ) -> Result<(), FaultKind> {
+        if table == ScalarTable::Sopp {
+            return self.program(wave, inst, row);
+        }
+        if row.special {
+            return self.special(wave, inst, row);
+        }
+        let source = |i: usize| match row.src[i] {
+            Kind::None => 0,
+            _ if i == 1 && table == ScalarTable::Sopk => inst.offset as i64 as u64,
+            kind => wave.scalar(inst.src[i], kind, inst.literal),
+        };
+        let sources = [source(0), source(1)];
+        let old = if row.dst == Kind::None { 0 } else { wave.scalar(inst.dst, row.dst, 0) };
+        let state = State { scc: wave.scc, exec: wave.exec(), old };
+        let (value, scc) = match table {
+            ScalarTable::Sop1 => sop::sop1(row.code, sources, state),
+            ScalarTable::Sop2 => sop::sop2(row.code, sources, state),
+            ScalarTable::Sopc => sop::sopc(row.code, sources, state),
+            _ => sop::sopk(row.code, sources, state),
+        };
+        self.counters.salu += 1;
+        wave.scc = scc.unwrap_or(wave.scc);
+        if let Some(kept) = row.exec {
+            wave.set_pair(inst.dst, if kept == SaveExec::Old { state.exec } else { value });
+            wave.set_exec(value);
+        } else if row.dst != Kind::None {
+            wave.set_scalar(inst.dst, row.dst, value);
+        }
+        Ok(())
+    }
+
+    /// Branches, barriers, waits.
+    fn program(&mut self, wave: &mut Wave, inst: &Inst, row: &ScalarRow) -> Result<(), FaultKind> {
+        let taken = match row.name {
+            "s_branch" => true,
+            "s_cbranch_scc0" => !wave.scc,
+            "s_cbranch_scc1" => wave.scc,
+            "s_cbranch_vccz" => wave.vcc() == 0,
+            "s_cbranch_vccnz" => wave.vcc() != 0,
+            "s_cbranch_execz" => wave.exec() == 0,
+            "s_cbranch_execnz" => wave.exec() != 0,
+            _ => return self.control(wave, inst, row),
+        };
+        self.counters.branch += 1;
+        if taken {
+            wave.pc = wave.pc.wrapping_add_signed(inst.offset as isize);
+        }
+        Ok(())
+    }
+
+    fn control(&mut self, wave: &mut Wave, inst: &Inst, row: &ScalarRow) -> Result<(), FaultKind> {
+        match row.name {
+            "s_barrier" => {
+                self.counters.barrier += 1;
+                wave.state = Progress::Waiting(wave.at);
+                return Ok(());
+            }
+            "s_endpgm" => wave.state = Progress::Ended,
+            "s_trap" => return Err(FaultKind::Trap(inst.offset as u8)),
+            "s_set_gpr_idx_off" => wave.mode &= !MODE_INDEX,
+            "s_set_gpr_idx_mode" => {
+                let m0 = usize::from(crate::isa::decode::operand::M0);
+                wave.sgpr[m0] = wave.sgpr[m0] & !0xf000 | (inst.offset as u32 & 15) << 12;
+            }
+            "s_nop" | "s_waitcnt" | "s_sleep" | "s_setprio" | "s_wakeup" | "s_icache_inv" | "s_incperflevel"
+            | "s_decperflevel" | "s_ttracedata" | "s_sethalt" | "s_setkill" => {}
+            // Message 1 to the host: an interrupt that accompanies a trap.
+            name => return Err(FaultKind::Unimplemented(name.to_string())),
+        }
+        self.counters.other += 1;
+        Ok(())
+    }
+
+    fn special(&mut self, wave: &mut Wave, inst: &Inst, row: &ScalarRow) -> Result<(), FaultKind> {
+        self.counters.salu += 1;
+        let here = self.address_of(wave.pc);
+        let source = |kind| wave.scalar(inst.src[0], kind, inst.literal);
+        match row.name {
+            "s_getpc_b64" => wave.set_pair(inst.dst, here),
+            "s_setpc_b64" => wave.pc = self.word_at(source(Kind::U64))?,
+            "s_swappc_b64" => {
+                let to = self.word_at(source(Kind::U64))?;
+                wave.set_pair(inst.dst, here);
+                wave.pc = to;
+            }
+            "s_call_b64" => {
+                wave.set_pair(inst.dst, here);
+                wave.pc = wave.pc.wrapping_add_signed(inst.offset as isize);
+            }
+            "s_getreg_b32" => {
+                let (id, offset, width) = hardware_register(inst.offset);
+                let value = match id {
+                    1 => wave.mode,
+                    15 => PRIVATE_APERTURE >> 16 | SHARED_APERTURE & 0xffff_0000,
+                    _ => 0,
+                };
+                let field = (u64::from(value) >> offset) as u32 & (u64::MAX >> (64 - width)) as u32;
+                wave.set_scalar(inst.dst, Kind::U32, field.into());
+            }
+            "s_setreg_b32" | "s_setreg_imm32_b32" => {
+                let value = if row.code == 0x14 { inst.literal } else { source(Kind::U32) as u32 };
+                let (id, offset, width) = hardware_register(inst.offset);
+                let mask = ((u64::MAX >> (64 - width)) << offset) as u32;
+                if id == 1 {
+                    wave.mode = wave.mode & !mask | value << offset & mask;
+                }
+            }
+            "s_set_gpr_idx_on" => {
+                let index = source(Kind::U32) as u32 & 255;
+                let m0 = usize::from(crate::isa::decode::operand::M0);
+                wave.sgpr[m0] = wave.sgpr[m0] & 0xffff_0f00 | index | (inst.offset as u32 & 15) << 12;
+                wave.mode |= MODE_INDEX;
+            }
+            "s_set_gpr_idx_idx" => {
+                let index = source(Kind::U32) as u32 & 255;
+                let m0 = usize::from(crate::isa::decode::operand::M0);
+                wave.sgpr[m0] = wave.sgpr[m0] & !255 | index;
+            }
+            "s_movrels_b32" | "s_movrels_b64" => {
+                let from = inst.src[0] + (wave.m0() & 127) as u16;
+                let value = wave.scalar(from & 127, row.dst, 0);
+                wave.set_scalar(inst.dst, row.dst, value);
+            }
+            "s_movreld_b32" | "s_movreld_b64" => {
+                let value = wave.scalar(inst.src[0], row.dst, inst.literal);
+                wave.set_scalar(inst.dst + (wave.m0() & 127) as u16, row.dst, value);
+            }
+            name => return Err(FaultKind::Unimplemented(name.to_string())),
+        }
+        Ok(())
+    }
+
+    /// Scalar loads and what goes with them.
+    pub(super) fn scalar_memory(&mut self, wave: &mut Wave, inst: &Inst, row: &SmemRow) -> Result<(), FaultKind> {
+        self.counters.smem += 1;
+        let bytes = 4 * u32::from(row.registers);
+        match row.op {
+            ScalarOp::Nothing => return Ok(()),
+            ScalarOp::Clock => {
+                wave.set_pair(inst.dst, wave.executed);
+                return Ok(());
+            }
+            ScalarOp::Other => return Err(FaultKind::Unimplemented(row.name.to_string())),
+            ScalarOp::Load | ScalarOp::Store => {}
+        }
+        let access = if row.op == ScalarOp::Load { Access::Read } else { Access::Write };
+        let mut offset = inst.offset as i64 as u64;
+        if inst.flags.soffset {
+            offset = offset.wrapping_add(wave.scalar(inst.src[1], Kind::U32, 0));
+        }
+        let base = wave.pair(inst.src[0]);
+        let base = if row.buffer { base & 0xffff_ffff_ffff } else { base };
+        let at = base.wrapping_add(offset);
+        let range = Range { space: Space::Global, access, at, bytes };
+        if at % 4 != 0 {
+            return Err(FaultKind::Misaligned(range, 4));
+        }
+        self.counters.scalar_read += u64::from(bytes);
+        for i in 0..u16::from(row.registers) {
+            let address = at + 4 * u64::from(i);
+            let register = usize::from((inst.dst + i) & 127);
+            let (region, offset) = self.global(address, 4).ok_or_else(|| self.missing(range))?;
+            if row.op == ScalarOp::Load {
+                wave.sgpr[register] = region.load(offset, 4)[0];
+            } else {
+                region.store(offset, 4, &[wave.sgpr[register], 0, 0, 0]);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Number, first bit and width of a field of a hardware register.
+fn hardware_register(immediate: i32) -> (u32, u32, u32) {
+    let bits = immediate as u32;
+    (bits & 63, bits >> 6 & 31, (bits >> 11 & 31) + 1)
+}

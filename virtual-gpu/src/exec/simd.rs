@@ -1,0 +1,64 @@
+//! The vector opcodes, compiled twice: for any processor, and for one with AVX2 and FMA.
+//!
+//! Without FMA a fused product is a call of a function of the C library for each lane: right, and slow.
+
+#![allow(unsafe_code)]
+
+use crate::isa::decode::Table;
+use crate::isa::lanes::{Results, Sources};
+use crate::isa::{vop1, vop2, vop3, vop3p, vopc};
+
+/// Which of the two is used.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Host {
+    wide: bool,
+}
+
+impl Host {
+    pub(crate) fn detect() -> Host {
+        #[cfg(target_arch = "x86_64")]
+        let wide = is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("fma")
+            && is_x86_feature_detected!("bmi1")
+            && is_x86_feature_detected!("bmi2")
+            && is_x86_feature_detected!("lzcnt")
+            && is_x86_feature_detected!("popcnt");
+        #[cfg(not(target_arch = "x86_64"))]
+        let wide = false;
+        Host { wide }
+    }
+
+    /// Computes an opcode for all lanes.
+    #[inline(always)]
+    pub(crate) fn execute(self, table: Table, code: u16, sources: &Sources, results: &mut Results) {
+        #[cfg(target_arch = "x86_64")]
+        if self.wide {
+            // SAFETY: `wide` is set only where the processor has what the function is compiled for.
+            unsafe { execute_wide(table, code, sources, results) };
+            return;
+        }
+        execute_any(table, code, sources, results);
+    }
+}
+
+macro_rules! tables {
+    ($($(#[$meta:meta])* $name:ident;)*) => {$(
+        $(#[$meta])*
+        fn $name(table: Table, code: u16, sources: &Sources, results: &mut Results) {
+            match table {
+                Table::Vop1 => vop1::execute(code, sources, results),
+                Table::Vop2 => vop2::execute(code, sources, results),
+                Table::Vopc => vopc::execute(code, sources, results),
+                Table::Vop3 => vop3::execute(code, sources, results),
+                Table::Vop3p => vop3p::execute(code, sources, results),
+            }
+        }
+    )*};
+}
+
+tables! {
+    execute_any;
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt,popcnt")]
+    execute_wide;
+}

@@ -1,0 +1,184 @@
+//! A wavefront: registers, masks, and how operands are read from them.
+
+use crate::isa::Kind;
+use crate::isa::decode::operand::{EXEC, LITERAL, M0, VCC, VGPR, ZERO};
+use crate::isa::lanes::{LANES, Mode};
+
+/// Upper words of the addresses through which FLAT instructions reach LDS and scratch.
+pub(crate) const SHARED_APERTURE: u32 = 0x1000_0000;
+pub(crate) const PRIVATE_APERTURE: u32 = 0x2000_0000;
+
+/// Bits of the MODE register.
+pub(crate) const MODE_INDEX: u32 = 1 << 27;
+
+/// A wavefront.
+pub(crate) struct Wave {
+    pub(crate) id: u32,
+    /// By operand number: registers, VCC, M0, EXEC.
+    pub(crate) sgpr: [u32; 128],
+    pub(crate) vgpr: Vec<[u32; LANES]>,
+    pub(crate) scc: bool,
+    /// The next instruction, a word of the text.
+    pub(crate) pc: usize,
+    /// The instruction that is running.
+    pub(crate) at: usize,
+    pub(crate) mode: u32,
+    pub(crate) executed: u64,
+    /// Scratch of all lanes: word w of lane l is at 256 w + 4 l.
+    pub(crate) scratch: Vec<u8>,
+    pub(crate) state: Progress,
+}
+
+/// How far a wavefront is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    Running,
+    /// At the barrier at a word.
+    Waiting(usize),
+    Ended,
+}
+
+impl Wave {
+    pub(crate) fn new() -> Wave {
+        Wave {
+            id: 0,
+            sgpr: [0; 128],
+            vgpr: vec![[0; LANES]; 256],
+            scc: false,
+            pc: 0,
+            at: 0,
+            mode: 0,
+            executed: 0,
+            scratch: Vec::new(),
+            state: Progress::Ended,
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn pair(&self, register: u16) -> u64 {
+        let n = usize::from(register & 127);
+        u64::from(self.sgpr[n]) | u64::from(self.sgpr[(n + 1) & 127]) << 32
+    }
+
+    #[inline(always)]
+    pub(crate) fn set_pair(&mut self, register: u16, value: u64) {
+        let n = usize::from(register & 127);
+        self.sgpr[n] = value as u32;
+        self.sgpr[(n + 1) & 127] = (value >> 32) as u32;
+    }
+
+    #[inline(always)]
+    pub(crate) fn exec(&self) -> u64 {
+        self.pair(EXEC)
+    }
+
+    #[inline(always)]
+    pub(crate) fn set_exec(&mut self, mask: u64) {
+        self.set_pair(EXEC, mask);
+    }
+
+    #[inline(always)]
+    pub(crate) fn vcc(&self) -> u64 {
+        self.pair(VCC)
+    }
+
+    pub(crate) fn m0(&self) -> u32 {
+        self.sgpr[usize::from(M0)]
+    }
+
+    /// Writes a scalar register or pair.
+    #[inline(always)]
+    pub(crate) fn set_scalar(&mut self, register: u16, kind: Kind, value: u64) {
+        if kind.registers() == 2 {
+            self.set_pair(register, value);
+        } else {
+            self.sgpr[usize::from(register & 127)] = value as u32;
+        }
+    }
+
+    /// The bits of a scalar operand: registers, constants, the literal.
+    #[inline(always)]
+    pub(crate) fn scalar(&self, operand: u16, kind: Kind, literal: u32) -> u64 {
+        if operand < ZERO {
+            let low = u64::from(self.sgpr[usize::from(operand)]);
+            return if kind.registers() == 2 { self.pair(operand) } else { low };
+        }
+        self.constant(operand, kind, literal)
+    }
+
+    #[inline(never)]
+    fn constant(&self, operand: u16, kind: Kind, literal: u32) -> u64 {
+        let wide = kind.registers() == 2;
+        let integer = |x: i64| if wide { x as u64 } else { u64::from(x as u32) };
+        match operand {
+            128..=192 => integer(i64::from(operand) - 128),
+            193..=208 => integer(192 - i64::from(operand)),
+            235 if wide => u64::from(SHARED_APERTURE) << 32,
+            235 => u64::from(SHARED_APERTURE),
+            237 if wide => u64::from(PRIVATE_APERTURE) << 32,
+            237 => u64::from(PRIVATE_APERTURE),
+            236 | 238 => u64::from(u32::MAX),
+            240..=248 => float(operand, kind),
+            251 => u64::from(self.vcc() == 0),
+            252 => u64::from(self.exec() == 0),
+            253 => u64::from(self.scc),
+            LITERAL => match kind {
+                Kind::F64 => u64::from(literal) << 32,
+                Kind::I64 => literal as i32 as i64 as u64,
+                _ => u64::from(literal),
+            },
+            _ => 0,
+        }
+    }
+
+    /// What formulas have to know of the MODE register.
+    #[inline(always)]
+    pub(crate) fn modes(&self, clamp: bool) -> Mode {
+        let bit = |n: u32| self.mode >> n & 1 != 0;
+        Mode {
+            ieee: bit(9),
+            dx10_clamp: bit(8),
+            clamp,
+            denormal32: (bit(4), bit(5)),
+            denormal16_64: (bit(6), bit(7)),
+        }
+    }
+
+    /// The number of a vector register, which an index in M0 may be added to (`s_set_gpr_idx_on`): `which` is 0 to 2
+    /// for the sources, 3 for the destination.
+    #[inline(always)]
+    pub(crate) fn register(&self, operand: u16, which: u32) -> usize {
+        let n = usize::from(operand & 255);
+        if self.mode & MODE_INDEX != 0 && self.m0() >> (12 + which) & 1 != 0 {
+            return (n + (self.m0() & 255) as usize) & 255;
+        }
+        n
+    }
+
+    /// 64 bits of a lane.
+    #[inline(always)]
+    pub(crate) fn lane_pair(&self, register: usize, lane: usize) -> u64 {
+        u64::from(self.vgpr[register & 255][lane]) | u64::from(self.vgpr[(register + 1) & 255][lane]) << 32
+    }
+}
+
+/// Whether an operand is a vector register.
+#[inline(always)]
+pub(crate) fn is_vector(operand: u16) -> bool {
+    operand >= VGPR
+}
+
+/// 0.5, -0.5, 1, -1, 2, -2, 4, -4 and 1 / (2 pi) in the operand's own format.
+fn float(operand: u16, kind: Kind) -> u64 {
+    let i = usize::from(operand - 240);
+    const VALUES: [f64; 8] = [0.5, -0.5, 1.0, -1.0, 2.0, -2.0, 4.0, -4.0];
+    match kind {
+        Kind::F16 | Kind::PkF16 | Kind::Pk16 | Kind::U16 | Kind::I16 => {
+            const HALVES: [u64; 9] =
+                [0x3800, 0xb800, 0x3c00, 0xbc00, 0x4000, 0xc000, 0x4400, 0xc400, 0x3118];
+            HALVES[i]
+        }
+        Kind::F64 | Kind::U64 | Kind::I64 => VALUES.get(i).map_or(0x3fc4_5f30_6dc9_c882, |x| x.to_bits()),
+        _ => VALUES.get(i).map_or(0x3e22_f983, |&x| u64::from((x as f32).to_bits())),
+    }
+}

@@ -1,0 +1,365 @@
+//! The device: memory, code objects, launches.
+
+use crate::code::{CodeObject, Descriptor};
+use crate::counters::Counters;
+use crate::exec::group::{Context, Machine};
+use crate::fault::{Fault, FaultKind, Result};
+use crate::isa::Target;
+use crate::memory::Memory;
+use rayon::prelude::*;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// Which mistakes of a kernel are reported. Accesses out of bounds always are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checks {
+    /// Two wavefronts touch the same bytes of LDS with no barrier between them, and one writes.
+    pub races: bool,
+    /// Bytes of LDS are read that nobody wrote.
+    pub uninitialised: bool,
+    /// An address in LDS is not a multiple of what is accessed there. Without this check whole words at whole words
+    /// are enough. Global memory takes any address (the runtime's mode), except for atomic operations.
+    pub alignment: bool,
+    /// Wavefronts of a work-group wait at different barriers, or some end while others wait.
+    pub barriers: bool,
+}
+
+impl Checks {
+    /// Everything.
+    pub const ALL: Checks = Checks { races: true, uninitialised: true, alignment: true, barriers: true };
+    /// Only what would be a fault on hardware.
+    pub const NONE: Checks = Checks { races: false, uninitialised: false, alignment: false, barriers: false };
+}
+
+/// How a device is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// What is reported.
+    pub checks: Checks,
+    /// Instructions of one wavefront at the most: a kernel that does not end is an error, not a hang.
+    pub max_instructions: u64,
+    /// Bytes of device and pinned memory together.
+    pub memory: u64,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { checks: Checks::ALL, max_instructions: 1 << 32, memory: 16 << 30 }
+    }
+}
+
+/// A device.
+#[derive(Debug)]
+pub struct Gpu {
+    target: Target,
+    options: Options,
+    memory: Memory,
+}
+
+/// A loaded code object. Its memory is freed with [`Gpu::unload`].
+#[derive(Clone)]
+pub struct Module {
+    code: Arc<CodeObject>,
+    base: u64,
+}
+
+/// A kernel of a loaded code object.
+#[derive(Clone)]
+pub struct Kernel {
+    module: Module,
+    index: usize,
+}
+
+/// A launch.
+#[derive(Clone, Copy, Debug)]
+pub struct Launch<'a> {
+    /// Work-groups.
+    pub groups: [u32; 3],
+    /// Work-items of a work-group.
+    pub threads: [u32; 3],
+    /// Bytes of LDS beyond what the kernel declares.
+    pub dynamic_lds: u32,
+    /// The explicit arguments, as they lie in the argument segment.
+    pub arguments: &'a [u8],
+}
+
+/// LDS of a work-group at the most.
+pub const MAX_LDS: u32 = 64 << 10;
+/// Work-items of a work-group at the most.
+pub const MAX_THREADS: u32 = 1024;
+/// Scratch of a lane where a kernel does not know how much it needs (recursion).
+const DYNAMIC_STACK: u32 = 16 << 10;
+
+impl Gpu {
+    /// A device with empty memory.
+    pub fn new(target: Target, options: Options) -> Gpu {
+        Gpu { target, options, memory: Memory::new(options.memory) }
+    }
+
+    /// What it is.
+    pub fn target(&self) -> Target {
+        self.target
+    }
+
+    /// How it was made.
+    pub fn options(&self) -> Options {
+        self.options
+    }
+
+    /// Bytes of memory that are free, and all.
+    pub fn available(&self) -> (u64, u64) {
+        self.memory.available()
+    }
+
+    /// Device memory, filled with zeros. No address is given twice.
+    ///
+    /// # Errors
+    /// [`FaultKind::OutOfMemory`], also for 0 bytes.
+    pub fn allocate(&self, bytes: usize) -> Result<u64> {
+        Ok(self.memory.allocate(bytes)?)
+    }
+
+    /// Host memory, filled with zeros, that kernels reach at the same address. It is valid until it is freed.
+    ///
+    /// # Errors
+    /// [`FaultKind::OutOfMemory`], also for 0 bytes.
+    pub fn allocate_host(&self, bytes: usize) -> Result<NonNull<u8>> {
+        Ok(self.memory.allocate_host(bytes)?)
+    }
+
+    /// Frees an allocation of either kind by the address of its first byte.
+    ///
+    /// # Errors
+    /// [`FaultKind::FreedMemory`] where it was freed before, [`FaultKind::OutOfBounds`] where none begins there.
+    pub fn free(&self, address: u64) -> Result<()> {
+        Ok(self.memory.free(address)?)
+    }
+
+    /// Copies bytes to memory. Not while a kernel runs that uses them.
+    ///
+    /// # Errors
+    /// The range is not in one allocation.
+    pub fn write(&self, address: u64, from: &[u8]) -> Result<()> {
+        Ok(self.memory.write(address, from)?)
+    }
+
+    /// Copies bytes from memory. Not while a kernel runs that writes them.
+    ///
+    /// # Errors
+    /// The range is not in one allocation.
+    pub fn read(&self, address: u64, to: &mut [u8]) -> Result<()> {
+        Ok(self.memory.read(address, to)?)
+    }
+
+    /// Sets bytes.
+    ///
+    /// # Errors
+    /// The range is not in one allocation.
+    pub fn fill(&self, address: u64, byte: u8, bytes: usize) -> Result<()> {
+        Ok(self.memory.fill(address, byte, bytes)?)
+    }
+
+    /// Copies bytes between two ranges of memory, which may overlap.
+    ///
+    /// # Errors
+    /// One of the ranges is not in one allocation.
+    pub fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<()> {
+        Ok(self.memory.copy(to, from, bytes)?)
+    }
+
+    /// Loads a code object (a bare ELF file).
+    ///
+    /// # Errors
+    /// [`FaultKind::InvalidCodeObject`] for other bytes and other processors; [`FaultKind::OutOfMemory`].
+    pub fn load(&self, image: &[u8]) -> Result<Module> {
+        let code = CodeObject::read(image, self.target)?;
+        let base = self.memory.allocate(code.image.len())?;
+        self.memory.write(base, &code.image)?;
+        Ok(Module { code: Arc::new(code), base })
+    }
+
+    /// Frees what [`Gpu::load`] took.
+    ///
+    /// # Errors
+    /// It was unloaded before.
+    pub fn unload(&self, module: &Module) -> Result<()> {
+        self.free(module.base)
+    }
+
+    /// Runs a kernel to its end. Work-groups run in parallel, in no order.
+    ///
+    /// # Errors
+    /// [`FaultKind::InvalidLaunch`] where no hardware would begin; otherwise what a work-group did wrong: the first
+    /// that was found, after which no further work-group is begun.
+    pub fn launch(&self, kernel: &Kernel, launch: &Launch<'_>) -> Result<Counters> {
+        let (name, descriptor) = &kernel.module.code.kernels[kernel.index];
+        let at_launch = |why: String| {
+            let mut fault = Fault::from(FaultKind::InvalidLaunch(why));
+            fault.kernel = name.clone();
+            fault
+        };
+        let lds_bytes = check(launch, descriptor).map_err(at_launch)?;
+        let segment = arguments(launch, descriptor);
+        let arguments = self.memory.allocate(segment.len())?;
+        let freed = Freed { memory: &self.memory, address: arguments };
+        self.memory.write(arguments, &segment)?;
+        let packet = self.memory.allocate(64)?;
+        let freed_too = Freed { memory: &self.memory, address: packet };
+        self.memory.write(packet, &dispatch_packet(launch, lds_bytes, arguments))?;
+        let dynamic_stack = descriptor.properties & 1 << 11 != 0;
+        let context = Context {
+            kernel: name,
+            descriptor: *descriptor,
+            text: &kernel.module.code.text,
+            code_base: kernel.module.base,
+            memory: &self.memory,
+            view: self.memory.view(),
+            groups: launch.groups,
+            threads: launch.threads,
+            lds_bytes,
+            scratch_bytes: descriptor.scratch_bytes.max(if dynamic_stack { DYNAMIC_STACK } else { 0 }),
+            arguments,
+            packet,
+            checks: self.options.checks,
+            max_instructions: self.options.max_instructions,
+        };
+        let counters = run(&context);
+        drop((freed, freed_too));
+        counters
+    }
+}
+
+/// Memory of a launch, freed at its end.
+struct Freed<'a> {
+    memory: &'a Memory,
+    address: u64,
+}
+
+impl Drop for Freed<'_> {
+    fn drop(&mut self) {
+        // It was allocated and is freed once; there is nobody to tell.
+        let _ = self.memory.free(self.address);
+    }
+}
+
+/// All work-groups.
+fn run(context: &Context<'_>) -> Result<Counters> {
+    let [x, y, z] = context.groups.map(|n| n as usize);
+    let total = x.saturating_mul(y).saturating_mul(z);
+    let id = |n: usize| [(n % x) as u32, (n / x % y) as u32, (n / x / y) as u32];
+    if total == 1 {
+        return Machine::new().run(context, [0; 3]);
+    }
+    (0..total)
+        .into_par_iter()
+        .with_min_len((total / 256).clamp(1, 64))
+        .map_init(Machine::new, |machine, n| machine.run(context, id(n)))
+        .try_reduce(Counters::default, |mut a, b| {
+            a += b;
+            Ok(a)
+        })
+}
+
+/// Whether hardware would take a launch; the bytes of LDS.
+fn check(launch: &Launch<'_>, descriptor: &Descriptor) -> std::result::Result<u32, String> {
+    let threads = launch.threads.iter().try_fold(1u32, |n, &t| n.checked_mul(t));
+    let threads = threads.filter(|&n| (1..=MAX_THREADS).contains(&n));
+    let threads = threads.ok_or_else(|| format!("has work-groups of {:?} work-items", launch.threads))?;
+    if launch.groups.contains(&0) {
+        return Err(format!("has {:?} work-groups", launch.groups));
+    }
+    let grid = |i: usize| launch.groups[i].checked_mul(launch.threads[i]);
+    if (0..3).any(|i| grid(i).is_none()) {
+        return Err(format!("has {:?} work-groups of {:?}: more than 32 bits count", launch.groups, launch.threads));
+    }
+    let lds = descriptor.lds_bytes.saturating_add(launch.dynamic_lds);
+    if lds > MAX_LDS {
+        return Err(format!("wants {lds} bytes of LDS, there are {MAX_LDS}"));
+    }
+    if launch.arguments.len() > descriptor.argument_bytes as usize {
+        return Err(format!(
+            "has {} bytes of arguments, the kernel takes {}",
+            launch.arguments.len(),
+            descriptor.argument_bytes
+        ));
+    }
+    let waves = (threads as usize).div_ceil(64);
+    // A SIMD has 256 vector registers for its wavefronts, a compute unit four SIMDs.
+    if waves > 4 * (256 / descriptor.vgprs) {
+        return Err(format!("has {waves} wavefronts of {} vector registers, more than fit", descriptor.vgprs));
+    }
+    Ok(lds)
+}
+
+/// The argument segment: what the caller gave, then the hidden arguments of code object version 5 (LLVM, "Code Object
+/// V5 Metadata": their order and offsets are fixed).
+fn arguments(launch: &Launch<'_>, descriptor: &Descriptor) -> Vec<u8> {
+    let mut segment = launch.arguments.to_vec();
+    segment.resize((descriptor.argument_bytes as usize).max(16), 0);
+    let hidden = launch.arguments.len().next_multiple_of(8);
+    let mut put = |offset: usize, bytes: &[u8]| {
+        if let Some(to) = segment.get_mut(hidden + offset..hidden + offset + bytes.len()) {
+            to.copy_from_slice(bytes);
+        }
+    };
+    for i in 0..3 {
+        put(4 * i, &launch.groups[i].to_le_bytes());
+        put(12 + 2 * i, &(launch.threads[i] as u16).to_le_bytes());
+    }
+    let dimensions = 1 + (0..3).rev().find(|&i| launch.groups[i] * launch.threads[i] > 1).unwrap_or(0) as u16;
+    put(64, &dimensions.to_le_bytes());
+    put(120, &launch.dynamic_lds.to_le_bytes());
+    segment
+}
+
+/// `hsa_kernel_dispatch_packet_t`.
+fn dispatch_packet(launch: &Launch<'_>, lds_bytes: u32, arguments: u64) -> [u8; 64] {
+    let mut packet = [0; 64];
+    let mut put = |offset: usize, bytes: &[u8]| packet[offset..offset + bytes.len()].copy_from_slice(bytes);
+    put(0, &2u16.to_le_bytes());
+    put(2, &3u16.to_le_bytes());
+    for i in 0..3 {
+        put(4 + 2 * i, &(launch.threads[i] as u16).to_le_bytes());
+        put(12 + 4 * i, &(launch.groups[i] * launch.threads[i]).to_le_bytes());
+    }
+    put(28, &lds_bytes.to_le_bytes());
+    put(40, &arguments.to_le_bytes());
+    packet
+}
+
+impl Module {
+    /// Names of its kernels, sorted.
+    pub fn kernels(&self) -> impl Iterator<Item = &str> {
+        self.code.kernels.iter().map(|(name, _)| name.as_str())
+    }
+
+    /// A kernel by name.
+    pub fn kernel(&self, name: &str) -> Option<Kernel> {
+        let index = self.code.kernels.binary_search_by(|(n, _)| n.as_str().cmp(name)).ok()?;
+        Some(Kernel { module: self.clone(), index })
+    }
+}
+
+impl Kernel {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.module.code.kernels[self.index].0
+    }
+
+    /// Bytes of its argument segment, hidden arguments included.
+    pub fn argument_bytes(&self) -> u32 {
+        self.module.code.kernels[self.index].1.argument_bytes
+    }
+}
+
+impl std::fmt::Debug for Module {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Module").field("base", &self.base).field("kernels", &self.code.kernels.len()).finish()
+    }
+}
+
+impl std::fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Kernel").field(&self.name()).finish()
+    }
+}

@@ -1,0 +1,281 @@
+//! Formulas that several opcodes share.
+//!
+//! The approximating instructions (reciprocal, square roots, exponential, logarithm, sine) are exact here to the last
+//! bit or so, where hardware is allowed one unit in the last place; like hardware, the F32 ones take denormals for
+//! zeros and give none.
+
+use super::lanes::{F16, Mode};
+
+/// Zero of the same sign for a denormal.
+#[inline(always)]
+pub(crate) fn flush(x: f32) -> f32 {
+    let bits = x.to_bits();
+    f32::from_bits(if bits & 0x7f80_0000 == 0 { bits & 0x8000_0000 } else { bits })
+}
+
+/// A signalling NaN made quiet; other values as they are.
+#[inline(always)]
+pub(crate) fn quiet(x: f32) -> f32 {
+    let bits = x.to_bits();
+    f32::from_bits(if bits & 0x7fff_ffff > 0x7f80_0000 { bits | 0x0040_0000 } else { bits })
+}
+
+#[inline(always)]
+fn signalling(x: f32) -> bool {
+    let magnitude = x.to_bits() & 0x7fff_ffff;
+    magnitude > 0x7f80_0000 && magnitude < 0x7fc0_0000
+}
+
+#[inline(always)]
+pub(crate) fn quiet64(x: f64) -> f64 {
+    f64::from_bits(if x.is_nan() { x.to_bits() | 1 << 51 } else { x.to_bits() })
+}
+
+#[inline(always)]
+fn signalling64(x: f64) -> bool {
+    x.is_nan() && x.to_bits() & 1 << 51 == 0
+}
+
+#[inline(always)]
+fn signalling16(x: F16) -> bool {
+    let magnitude = x.0 & 0x7fff;
+    magnitude > 0x7c00 && magnitude < 0x7e00
+}
+
+macro_rules! extremes {
+    ($min:ident, $max:ident, $t:ty, $nan:expr, $signalling:ident, $quiet:expr, $less:expr) => {
+        /// The smaller; -0 is smaller than +0; a number rather than a NaN.
+        #[inline(always)]
+        pub(crate) fn $min(mode: Mode, a: $t, b: $t) -> $t {
+            let (nan, quiet, less) = ($nan, $quiet, $less);
+            let number = if nan(a) || (!nan(b) && less(b, a)) { b } else { a };
+            let number = if mode.ieee && $signalling(b) { quiet(b) } else { number };
+            if mode.ieee && $signalling(a) { quiet(a) } else { number }
+        }
+
+        /// The larger; +0 is larger than -0; a number rather than a NaN.
+        #[inline(always)]
+        pub(crate) fn $max(mode: Mode, a: $t, b: $t) -> $t {
+            let (nan, quiet, less) = ($nan, $quiet, $less);
+            let number = if nan(a) || (!nan(b) && !less(b, a)) { b } else { a };
+            let number = if mode.ieee && $signalling(b) { quiet(b) } else { number };
+            if mode.ieee && $signalling(a) { quiet(a) } else { number }
+        }
+    };
+}
+
+extremes!(min32, max32, f32, |x: f32| x.is_nan(), signalling, quiet, |a: f32, b: f32| a < b
+    || a == b && a.to_bits() >> 31 > b.to_bits() >> 31);
+extremes!(min64, max64, f64, |x: f64| x.is_nan(), signalling64, quiet64, |a: f64, b: f64| a < b
+    || a == b && a.to_bits() >> 63 > b.to_bits() >> 63);
+extremes!(min16, max16, F16, |x: F16| x.0 & 0x7fff > 0x7c00, signalling16, |x: F16| F16(x.0 | 0x200), |a: F16,
+                                                                                                     b: F16| a
+    .f32()
+    < b.f32()
+    || a.f32() == b.f32() && a.0 >> 15 > b.0 >> 15);
+
+/// The middle of three.
+#[inline(always)]
+pub(crate) fn med32(mode: Mode, a: f32, b: f32, c: f32) -> f32 {
+    if a.is_nan() || b.is_nan() || c.is_nan() {
+        return min32(mode, min32(mode, a, b), c);
+    }
+    let largest = max32(mode, max32(mode, a, b), c);
+    if largest == a {
+        max32(mode, b, c)
+    } else if largest == b {
+        max32(mode, a, c)
+    } else {
+        max32(mode, a, b)
+    }
+}
+
+/// The middle of three.
+#[inline(always)]
+pub(crate) fn med16(mode: Mode, a: F16, b: F16, c: F16) -> F16 {
+    if a.f32().is_nan() || b.f32().is_nan() || c.f32().is_nan() {
+        return min16(mode, min16(mode, a, b), c);
+    }
+    let largest = max16(mode, max16(mode, a, b), c).f32();
+    if largest == a.f32() {
+        max16(mode, b, c)
+    } else if largest == b.f32() {
+        max16(mode, a, c)
+    } else {
+        max16(mode, a, b)
+    }
+}
+
+/// Classes of a floating-point value, one bit each (`v_cmp_class`): signalling NaN, quiet NaN, -inf, -normal,
+/// -denormal, -0, +0, +denormal, +normal, +inf.
+#[inline(always)]
+pub(crate) fn class(negative: bool, exponent: u32, largest: u32, mantissa: u64, quiet: u64) -> u32 {
+    let bit = match (exponent == largest, exponent == 0, mantissa == 0) {
+        (true, _, false) => return if mantissa & quiet != 0 { 2 } else { 1 },
+        (true, _, true) => (2, 9),
+        (_, false, _) => (3, 8),
+        (_, true, false) => (4, 7),
+        (_, true, true) => (5, 6),
+    };
+    1 << if negative { bit.0 } else { bit.1 }
+}
+
+#[inline(always)]
+pub(crate) fn class32(x: f32) -> u32 {
+    let bits = x.to_bits();
+    class(bits >> 31 != 0, bits >> 23 & 255, 255, u64::from(bits & 0x7f_ffff), 1 << 22)
+}
+
+#[inline(always)]
+pub(crate) fn class64(x: f64) -> u32 {
+    let bits = x.to_bits();
+    class(bits >> 63 != 0, (bits >> 52 & 2047) as u32, 2047, bits & ((1 << 52) - 1), 1 << 51)
+}
+
+#[inline(always)]
+pub(crate) fn class16(x: F16) -> u32 {
+    class(x.0 >> 15 != 0, u32::from(x.0 >> 10 & 31), 31, u64::from(x.0 & 0x3ff), 1 << 9)
+}
+
+/// x * 2^exponent, rounded once.
+#[inline(always)]
+pub(crate) fn ldexp64(x: f64, exponent: i32) -> f64 {
+    // Two steps keep the first factor's product exact; a third is needed where denormals are far away.
+    let e = exponent.clamp(-2200, 2200);
+    if x == 0.0 || !x.is_finite() {
+        return quiet64(x);
+    }
+    let (mantissa, own) = frexp64(x);
+    let total = own + e;
+    if total > 1024 {
+        return f64::INFINITY.copysign(x);
+    }
+    if total >= -1021 {
+        // mantissa * 2 and half the power: no step overflows.
+        return mantissa * 2.0 * power(total - 1);
+    }
+    if total < -1100 {
+        return 0f64.copysign(x);
+    }
+    mantissa * power(-1000) * power(total + 1000)
+}
+
+/// 2^e for -1022 <= e <= 1023.
+#[inline(always)]
+fn power(e: i32) -> f64 {
+    f64::from_bits(((e + 1023) as u64) << 52)
+}
+
+#[inline(always)]
+pub(crate) fn ldexp32(x: f32, exponent: i32) -> f32 {
+    // Exact in F64, then rounded once.
+    ldexp64(f64::from(x), exponent.clamp(-600, 600)) as f32
+}
+
+/// Mantissa of magnitude 0.5 to 1 and exponent of a finite number that is not 0.
+#[inline(always)]
+pub(crate) fn frexp64(x: f64) -> (f64, i32) {
+    let bits = x.to_bits();
+    let exponent = (bits >> 52 & 2047) as i32;
+    let (bits, exponent) =
+        if exponent == 0 { ((x * 2f64.powi(64)).to_bits(), -64) } else { (bits, 0) };
+    let own = (bits >> 52 & 2047) as i32;
+    (f64::from_bits(bits & !(2047 << 52) | 1022 << 52), own - 1022 + exponent)
+}
+
+/// `v_frexp_mant`: the mantissa; 0, infinities and NaNs as they are.
+#[inline(always)]
+pub(crate) fn mantissa64(x: f64) -> f64 {
+    if x == 0.0 || !x.is_finite() { quiet64(x) } else { frexp64(x).0 }
+}
+
+/// `v_frexp_exp`: the exponent; 0 for 0, infinities and NaNs.
+#[inline(always)]
+pub(crate) fn exponent64(x: f64) -> i32 {
+    if x == 0.0 || !x.is_finite() { 0 } else { frexp64(x).1 }
+}
+
+/// x - floor(x), below 1.
+#[inline(always)]
+pub(crate) fn fract64(x: f64) -> f64 {
+    let fraction = x - x.floor();
+    if fraction >= 1.0 { 1f64.next_down() } else { fraction }
+}
+
+#[inline(always)]
+pub(crate) fn fract32(x: f32) -> f32 {
+    let fraction = x - x.floor();
+    if fraction >= 1.0 { 1f32.next_down() } else { fraction }
+}
+
+/// The sine of 2 pi x: the argument is reduced exactly.
+#[inline(always)]
+pub(crate) fn sin_turns(x: f64) -> f64 {
+    let x = x - x.round();
+    if x.abs() == 0.5 { 0.0 } else { (x * std::f64::consts::TAU).sin() }
+}
+
+/// The cosine of 2 pi x.
+#[inline(always)]
+pub(crate) fn cos_turns(x: f64) -> f64 {
+    let x = (x - x.round()).abs();
+    if x == 0.25 { 0.0 } else { (x * std::f64::consts::TAU).cos() }
+}
+
+/// Products and sums of F32 that are rounded after each step (`v_mad_f32`, `v_mac_f32`).
+#[inline(always)]
+pub(crate) fn mad(a: f32, b: f32, c: f32) -> f32 {
+    flush(flush(flush(a) * flush(b)) + flush(c))
+}
+
+/// a * b where 0 times anything is 0.
+#[inline(always)]
+pub(crate) fn mul_legacy(a: f32, b: f32) -> f32 {
+    if a == 0.0 || b == 0.0 { 0.0 } else { a * b }
+}
+
+/// a * b + c of halves, in one rounding: the product is exact in F64 and so is the sum but for what cannot matter.
+#[inline(always)]
+pub(crate) fn fma16(a: F16, b: F16, c: F16) -> F16 {
+    F16::of64(f64::from(a.f32()) * f64::from(b.f32()) + f64::from(c.f32()))
+}
+
+/// Two bits of each of 24 significant ones.
+#[inline(always)]
+pub(crate) fn i24(x: u32) -> i64 {
+    i64::from((x << 8) as i32 >> 8)
+}
+
+#[inline(always)]
+pub(crate) fn u24(x: u32) -> u64 {
+    u64::from(x & 0xff_ffff)
+}
+
+/// Sums |a - b| of bytes to c; with `masked`, bytes that are 0 in `b` are left out.
+#[inline(always)]
+pub(crate) fn sad_u8(a: u32, b: u32, c: u32, masked: bool) -> u32 {
+    (0..4).fold(c, |sum, i| {
+        let (x, y) = (a >> (8 * i) & 255, b >> (8 * i) & 255);
+        if masked && y == 0 { sum } else { sum.wrapping_add(x.abs_diff(y)) }
+    })
+}
+
+/// `v_perm_b32`: byte `i` of the result is the byte of (a, b) that selector byte `i` names.
+#[inline(always)]
+pub(crate) fn perm(a: u32, b: u32, selector: u32) -> u32 {
+    let bytes = u64::from(a) << 32 | u64::from(b);
+    (0..4).fold(0, |result, i| {
+        let s = selector >> (8 * i) & 255;
+        let sign = |bit: u32| if bytes >> bit & 1 != 0 { 0xff } else { 0 };
+        let byte = match s {
+            0..=7 => (bytes >> (8 * s) & 255) as u32,
+            8 => sign(15),
+            9 => sign(31),
+            10 => sign(47),
+            11 => sign(63),
+            12 => 0,
+            _ => 0xff,
+        };
+        result | byte << (8 * i)
+    })
+}

@@ -1,0 +1,168 @@
+//! The instruction set: formats, operands, tables of opcodes.
+//!
+//! An opcode has one row in one table: its number, its name, the types of its operands and what it computes. Decoding,
+//! printing and execution all read that row. Vector instructions are in [`vop1`], [`vop2`], [`vop3`], [`vop3p`] and
+//! [`vopc`], scalar ones in [`sop`], memory ones in [`memory`].
+//!
+//! Sources: AMD, ""Vega" Instruction Set Architecture" (2020) and ""Vega" 7nm Instruction Set Architecture" (2020);
+//! LLVM, "User Guide for AMDGPU Backend" and "Syntax of gfx900/gfx906 instructions".
+
+pub(crate) mod decode;
+pub(crate) mod half;
+pub(crate) mod lanes;
+pub(crate) mod math;
+pub(crate) mod memory;
+pub(crate) mod sop;
+pub(crate) mod text;
+pub(crate) mod vop1;
+pub(crate) mod vop2;
+pub(crate) mod vop3;
+pub(crate) mod vop3p;
+pub(crate) mod vopc;
+
+/// A processor that can be emulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Target {
+    /// Vega 10: Radeon RX Vega 56 and 64.
+    Gfx900,
+    /// Vega 20: Radeon Instinct MI50 and MI60, Radeon VII.
+    Gfx906,
+}
+
+impl Target {
+    /// All of them.
+    pub const ALL: [Target; 2] = [Target::Gfx900, Target::Gfx906];
+
+    /// Name of the processor.
+    pub fn name(self) -> &'static str {
+        match self {
+            Target::Gfx900 => "gfx900",
+            Target::Gfx906 => "gfx906",
+        }
+    }
+
+    /// The processor of a name.
+    pub fn parse(name: &str) -> Option<Target> {
+        Target::ALL.into_iter().find(|t| t.name() == name)
+    }
+
+    /// Its number in the flags of an ELF header (`EF_AMDGPU_MACH`).
+    pub(crate) fn machine(self) -> u32 {
+        match self {
+            Target::Gfx900 => 0x2c,
+            Target::Gfx906 => 0x2f,
+        }
+    }
+}
+
+/// Type of an operand: how many registers it has, what a constant means and what modifiers do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    None,
+    /// 16 bits without or with a sign, or a half, in the low part of a register.
+    U16,
+    I16,
+    F16,
+    U32,
+    I32,
+    F32,
+    U64,
+    I64,
+    F64,
+    /// Two values of 16 bits.
+    Pk16,
+    PkF16,
+    U128,
+    /// F32, or one of the halves of a register, as the modifiers say (mixed-precision instructions).
+    Mix,
+    /// A bit for each lane.
+    Mask,
+    /// VCC, which no operand names.
+    Vcc,
+}
+
+impl Kind {
+    /// Registers of 32 bits.
+    pub(crate) fn registers(self) -> usize {
+        match self {
+            Kind::None | Kind::Vcc => 0,
+            Kind::U64 | Kind::I64 | Kind::F64 | Kind::Mask => 2,
+            Kind::U128 => 4,
+            _ => 1,
+        }
+    }
+
+    pub(crate) fn is_float(self) -> bool {
+        matches!(self, Kind::F16 | Kind::F32 | Kind::F64 | Kind::PkF16 | Kind::Mix)
+    }
+}
+
+/// Facts of an opcode that its operands do not tell.
+pub(crate) mod flag {
+    /// The destination is the last source, too.
+    pub(crate) const ACC: u16 = 1;
+    /// Only gfx906 has it.
+    pub(crate) const GFX906: u16 = 2;
+    /// The second source is a literal (`v_madmk`).
+    pub(crate) const LITERAL1: u16 = 4;
+    /// The third source is a literal (`v_madak`).
+    pub(crate) const LITERAL2: u16 = 8;
+    /// The result goes to EXEC, too (`v_cmpx`).
+    pub(crate) const EXEC: u16 = 16;
+    /// The result is a scalar register (`v_readlane`), or lanes are exchanged: executed apart.
+    pub(crate) const SPECIAL: u16 = 32;
+    /// F32 denormals are always flushed, whatever the mode (`v_mad_f32`, `v_mac_f32`).
+    pub(crate) const FLUSH: u16 = 128;
+    /// The upper half of the destination is kept (`v_fma_mixlo_f16`), the lower (`v_fma_mixhi_f16`).
+    pub(crate) const KEEP_HIGH: u16 = 256;
+    pub(crate) const KEEP_LOW: u16 = 512;
+    /// The clamp bit saturates the integer result.
+    pub(crate) const SATURATES: u16 = 1024;
+}
+
+/// A vector instruction.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Row {
+    pub(crate) code: u16,
+    pub(crate) name: &'static str,
+    pub(crate) dst: Kind,
+    /// A mask beside the result (carry-out).
+    pub(crate) carry_out: bool,
+    pub(crate) src: [Kind; 4],
+    pub(crate) flags: u16,
+}
+
+impl Row {
+    pub(crate) fn is(&self, flag: u16) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// Sources that an encoding names.
+    pub(crate) fn sources(&self) -> usize {
+        self.src.iter().filter(|&&k| k != Kind::None && k != Kind::Vcc).count()
+    }
+}
+
+/// Numbers of rows that mean something else on gfx900 have this bit.
+pub(crate) const ON_GFX900: u16 = 0x8000;
+
+/// The row of an opcode in a table that is sorted by number.
+pub(crate) fn find(rows: &'static [Row], code: u16, target: Target) -> Option<&'static Row> {
+    let row = |code: u16| rows.binary_search_by_key(&code, |row| row.code).ok().map(|i| &rows[i]);
+    if target == Target::Gfx900 {
+        return row(code | ON_GFX900).or_else(|| row(code).filter(|row| !row.is(flag::GFX906)));
+    }
+    row(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_are_sorted() {
+        for table in [vop1::ROWS, vop2::ROWS, vop3::ROWS, vop3p::ROWS, vopc::ROWS] {
+            assert!(table.windows(2).all(|w| w[0].code < w[1].code), "{}", table[0].name);
+        }
+    }
+}

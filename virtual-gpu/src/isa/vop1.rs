@@ -1,0 +1,100 @@
+//! VOP1: one source.
+
+use super::half;
+use super::lanes::{F16, valu};
+use super::math::*;
+
+valu! {
+    mode, lane;
+    0x01 v_mov_b32 (a: u32) -> u32 { a }
+    0x02 v_readfirstlane_b32 (a: u32) -> u32 { a } [SPECIAL]
+    0x03 v_cvt_i32_f64 (a: f64) -> i32 { a as i32 }
+    0x04 v_cvt_f64_i32 (a: i32) -> f64 { f64::from(a) }
+    0x05 v_cvt_f32_i32 (a: i32) -> f32 { a as f32 }
+    0x06 v_cvt_f32_u32 (a: u32) -> f32 { a as f32 }
+    0x07 v_cvt_u32_f32 (a: f32) -> u32 { a as u32 }
+    0x08 v_cvt_i32_f32 (a: f32) -> i32 { a as i32 }
+    0x0a v_cvt_f16_f32 (a: f32) -> F16 { F16::of(a) }
+    0x0b v_cvt_f32_f16 (a: F16) -> f32 { a.f32() }
+    0x0c v_cvt_rpi_i32_f32 (a: f32) -> i32 { (f64::from(a) + 0.5).floor() as i32 }
+    0x0d v_cvt_flr_i32_f32 (a: f32) -> i32 { a.floor() as i32 }
+    0x0e v_cvt_off_f32_i4 (a: u32) -> f32 { ((a << 28) as i32 >> 28) as f32 * 0.0625 }
+    0x0f v_cvt_f32_f64 (a: f64) -> f32 { a as f32 }
+    0x10 v_cvt_f64_f32 (a: f32) -> f64 { f64::from(a) }
+    0x11 v_cvt_f32_ubyte0 (a: u32) -> f32 { (a & 255) as f32 }
+    0x12 v_cvt_f32_ubyte1 (a: u32) -> f32 { (a >> 8 & 255) as f32 }
+    0x13 v_cvt_f32_ubyte2 (a: u32) -> f32 { (a >> 16 & 255) as f32 }
+    0x14 v_cvt_f32_ubyte3 (a: u32) -> f32 { (a >> 24) as f32 }
+    0x15 v_cvt_u32_f64 (a: f64) -> u32 { a as u32 }
+    0x16 v_cvt_f64_u32 (a: u32) -> f64 { f64::from(a) }
+    0x17 v_trunc_f64 (a: f64) -> f64 { quiet64(a.trunc()) }
+    0x18 v_ceil_f64 (a: f64) -> f64 { quiet64(a.ceil()) }
+    0x19 v_rndne_f64 (a: f64) -> f64 { quiet64(a.round_ties_even()) }
+    0x1a v_floor_f64 (a: f64) -> f64 { quiet64(a.floor()) }
+    0x1b v_fract_f32 (a: f32) -> f32 { fract32(a) }
+    0x1c v_trunc_f32 (a: f32) -> f32 { quiet(a.trunc()) }
+    0x1d v_ceil_f32 (a: f32) -> f32 { quiet(a.ceil()) }
+    0x1e v_rndne_f32 (a: f32) -> f32 { quiet(a.round_ties_even()) }
+    0x1f v_floor_f32 (a: f32) -> f32 { quiet(a.floor()) }
+    0x20 v_exp_f32 (a: f32) -> f32 { flush(f64::from(flush(a)).exp2() as f32) }
+    0x21 v_log_f32 (a: f32) -> f32 { f64::from(flush(a)).log2() as f32 }
+    0x22 v_rcp_f32 (a: f32) -> f32 { flush(1.0 / flush(a)) }
+    0x23 v_rcp_iflag_f32 (a: f32) -> f32 { flush(1.0 / flush(a)) }
+    0x24 v_rsq_f32 (a: f32) -> f32 { (1.0 / f64::from(flush(a)).sqrt()) as f32 }
+    0x25 v_rcp_f64 (a: f64) -> f64 { 1.0 / a }
+    0x26 v_rsq_f64 (a: f64) -> f64 { 1.0 / a.sqrt() }
+    0x27 v_sqrt_f32 (a: f32) -> f32 { flush(a).sqrt() }
+    0x28 v_sqrt_f64 (a: f64) -> f64 { a.sqrt() }
+    0x29 v_sin_f32 (a: f32) -> f32 { sin_turns(f64::from(flush(a))) as f32 }
+    0x2a v_cos_f32 (a: f32) -> f32 { cos_turns(f64::from(flush(a))) as f32 }
+    0x2b v_not_b32 (a: u32) -> u32 { !a }
+    0x2c v_bfrev_b32 (a: u32) -> u32 { a.reverse_bits() }
+    0x2d v_ffbh_u32 (a: u32) -> u32 { if a == 0 { u32::MAX } else { a.leading_zeros() } }
+    0x2e v_ffbl_b32 (a: u32) -> u32 { if a == 0 { u32::MAX } else { a.trailing_zeros() } }
+    0x2f v_ffbh_i32 (a: u32) -> u32 {
+        let differ = a ^ (a as i32 >> 31) as u32;
+        if differ == 0 { u32::MAX } else { differ.leading_zeros() }
+    }
+    0x30 v_frexp_exp_i32_f64 (a: f64) -> i32 { exponent64(a) }
+    0x31 v_frexp_mant_f64 (a: f64) -> f64 { mantissa64(a) }
+    0x32 v_fract_f64 (a: f64) -> f64 { fract64(a) }
+    0x33 v_frexp_exp_i32_f32 (a: f32) -> i32 { exponent64(f64::from(a)) }
+    0x34 v_frexp_mant_f32 (a: f32) -> f32 { mantissa64(f64::from(a)) as f32 }
+    0x37 v_screen_partition_4se_b32 (a: u32) -> u32 { a } [SPECIAL]
+    0x39 v_cvt_f16_u16 (a: u16) -> F16 { F16::of(f32::from(a)) }
+    0x3a v_cvt_f16_i16 (a: i16) -> F16 { F16::of(f32::from(a)) }
+    0x3b v_cvt_u16_f16 (a: F16) -> u16 { a.f32() as u16 }
+    0x3c v_cvt_i16_f16 (a: F16) -> i16 { a.f32() as i16 }
+    0x3d v_rcp_f16 (a: F16) -> F16 { F16::of64(1.0 / f64::from(a.f32())) }
+    0x3e v_sqrt_f16 (a: F16) -> F16 { F16::of64(f64::from(a.f32()).sqrt()) }
+    0x3f v_rsq_f16 (a: F16) -> F16 { F16::of64(1.0 / f64::from(a.f32()).sqrt()) }
+    0x40 v_log_f16 (a: F16) -> F16 { F16::of64(f64::from(a.f32()).log2()) }
+    0x41 v_exp_f16 (a: F16) -> F16 { F16::of64(f64::from(a.f32()).exp2()) }
+    0x42 v_frexp_mant_f16 (a: F16) -> F16 { F16::of64(mantissa64(f64::from(a.f32()))) }
+    0x43 v_frexp_exp_i16_f16 (a: F16) -> i16 { exponent64(f64::from(a.f32())) as i16 }
+    0x44 v_floor_f16 (a: F16) -> F16 { F16::of(a.f32().floor()) }
+    0x45 v_ceil_f16 (a: F16) -> F16 { F16::of(a.f32().ceil()) }
+    0x46 v_trunc_f16 (a: F16) -> F16 { F16::of(a.f32().trunc()) }
+    0x47 v_rndne_f16 (a: F16) -> F16 { F16::of(a.f32().round_ties_even()) }
+    0x48 v_fract_f16 (a: F16) -> F16 {
+        let fraction = F16::of(a.f32() - a.f32().floor());
+        if fraction.0 == 0x3c00 { F16(0x3bff) } else { fraction }
+    }
+    0x49 v_sin_f16 (a: F16) -> F16 { F16::of64(sin_turns(f64::from(a.f32()))) }
+    0x4a v_cos_f16 (a: F16) -> F16 { F16::of64(cos_turns(f64::from(a.f32()))) }
+    0x4b v_exp_legacy_f32 (a: f32) -> f32 { flush(f64::from(flush(a)).exp2() as f32) }
+    0x4c v_log_legacy_f32 (a: f32) -> f32 { f64::from(flush(a)).log2() as f32 }
+    0x4d v_cvt_norm_i16_f16 (a: F16) -> i16 { (a.f32().clamp(-1.0, 1.0) * 32767.0).round_ties_even() as i16 }
+    0x4e v_cvt_norm_u16_f16 (a: F16) -> u16 { (a.f32().clamp(0.0, 1.0) * 65535.0).round_ties_even() as u16 }
+    0x4f v_sat_pk_u8_i16 (a: u32) -> u32 {
+        let limited = |x: u32| (x as u16 as i16).clamp(0, 255) as u32;
+        limited(a) | limited(a >> 16) << 8
+    }
+    0x51 v_swap_b32 (a: u32) -> u32 { a } [SPECIAL]
+}
+
+/// The half toward zero, for the instruction that converts two at once.
+#[inline(always)]
+pub(super) fn toward_zero(a: f32) -> u32 {
+    u32::from(half::from_f32_toward_zero(a))
+}

@@ -1,0 +1,68 @@
+//! HIP programs that have nothing to do with inference, compiled without optimisation and with it, run on both
+//! targets and compared with the same computation in Rust.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod arithmetic;
+mod control;
+mod parallel;
+
+use support::{Session, TARGETS, compile};
+
+/// A HIP source and what precedes it.
+#[derive(Clone, Copy)]
+struct Source(&'static str);
+
+const PRELUDE: &str = include_str!("prelude.h");
+const PARALLEL: Source = Source(include_str!("parallel.hip"));
+const ARITHMETIC: Source = Source(include_str!("arithmetic.hip"));
+const CONTROL: Source = Source(include_str!("control.hip"));
+
+/// Runs a check on both targets at three levels of optimisation.
+fn everywhere(source: Source, check: impl Fn(&Session)) {
+    for target in TARGETS {
+        for level in ["-O0", "-O1", "-O3"] {
+            let object = compile::hip(target, level, &format!("{PRELUDE}\n{}", source.0));
+            check(&Session::new(target, level, &object));
+        }
+    }
+}
+
+/// The device library of mathematical functions, where one is installed.
+fn device_library() -> Option<std::path::PathBuf> {
+    let roots = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/opt/rocm", "/usr/lib/llvm-19/lib/clang/19"];
+    let named = std::env::var("HIP_DEVICE_LIB_PATH").ok().map(std::path::PathBuf::from);
+    let places = roots.iter().map(|root| std::path::Path::new(root).join("amdgcn/bitcode"));
+    named.into_iter().chain(places).find(|path| path.join("ocml.bc").exists())
+}
+
+/// erf, sin and pow come from the device library, so without one there is nothing to run.
+#[test]
+fn device_library_functions() {
+    let Some(library) = device_library() else {
+        eprintln!("skipped: no AMD device library (ocml.bc) is installed");
+        return;
+    };
+    let source = format!(
+        "{PRELUDE}\nextern \"C\" DEVICE double __ocml_erf_f64(double);\nextern \"C\" DEVICE double \
+         __ocml_sin_f64(double);\nextern \"C\" DEVICE double __ocml_pow_f64(double, double);\nGLOBAL void functions(\
+         const double* in, double* out) {{ u32 i = local_x(); out[3 * i] = __ocml_erf_f64(in[i]); out[3 * i + 1] = \
+         __ocml_sin_f64(in[i]); out[3 * i + 2] = __ocml_pow_f64(2.0, in[i]); }}"
+    );
+    let mut options = "-O1".to_owned();
+    for file in ["ocml.bc", "oclc_isa_version_906.bc", "oclc_wavefrontsize64_on.bc", "oclc_unsafe_math_off.bc"] {
+        options += &format!(" -Xclang -mlink-builtin-bitcode -Xclang {}", library.join(file).display());
+    }
+    let target = virtual_gpu::Target::Gfx906;
+    let session = Session::new(target, "ocml", &compile::hip(target, &options, &source));
+    let input: Vec<f64> = (0..64).map(|i| f64::from(i) * 0.37 - 11.0).collect();
+    let from = session.upload(&input);
+    let to = session.allocate(64 * 24);
+    session.run("functions", [1; 3], [64, 1, 1], &support::Arguments::new().add(from).add(to));
+    for (x, out) in input.iter().zip(session.download::<[f64; 3]>(to, 64)) {
+        assert!((out[1] - x.sin()).abs() < 1e-15, "sin {x}: {}", out[1]);
+        assert!((out[2] / x.exp2() - 1.0).abs() < 1e-15, "pow 2 {x}: {}", out[2]);
+        assert!(x.abs() < 4.0 || (out[0] - x.signum()).abs() < 1e-7, "erf {x}: {}", out[0]);
+    }
+}

@@ -1,0 +1,104 @@
+//! Assembly files of many kernels: descriptors and metadata around the bodies.
+
+use std::fmt::Write;
+
+/// A kernel of an assembly file.
+///
+/// On entry s[0:1] points to the arguments, s2 is the group's number and v0 the work item's; with `scratch` s[0:3] is
+/// the scratch resource, s[4:5] points to the arguments, s[6:7] initialises FLAT_SCRATCH, s8 is the group's number and
+/// s9 the wavefront's offset in scratch.
+#[derive(Clone)]
+pub struct AsmKernel {
+    pub name: String,
+    pub body: String,
+    /// Bytes of explicit arguments, all of them pointers of 8 bytes.
+    pub arguments: u32,
+    pub lds: u32,
+    pub scratch: u32,
+    /// FLOAT_DENORM_MODE_32: 3 keeps denormals, 0 flushes them.
+    pub denormals32: u32,
+    /// FLOAT_DENORM_MODE_16_64.
+    pub denormals16: u32,
+    /// FLOAT_ROUND_MODE of both: 0 nearest even, 1 up, 2 down, 3 towards zero.
+    pub rounding: u32,
+    /// The IEEE mode of minimum, maximum and signalling NaNs.
+    pub ieee: u32,
+}
+
+impl AsmKernel {
+    pub fn new(name: &str, body: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            body: body.to_owned(),
+            arguments: 16,
+            lds: 0,
+            scratch: 0,
+            denormals32: 3,
+            denormals16: 3,
+            rounding: 0,
+            ieee: 1,
+        }
+    }
+
+    fn code(&self, out: &mut String) {
+        let Self { name, body, .. } = self;
+        let _ = writeln!(out, ".text\n.globl {name}\n.p2align 8\n.type {name},@function\n{name}:\n{body}");
+        let _ = writeln!(out, "s_endpgm\n.size {name}, .-{name}");
+    }
+
+    fn descriptor(&self, out: &mut String) {
+        let scratch = u32::from(self.scratch != 0);
+        let lines = [
+            ("group_segment_fixed_size", self.lds),
+            ("private_segment_fixed_size", self.scratch),
+            ("kernarg_size", self.arguments),
+            ("user_sgpr_private_segment_buffer", scratch),
+            ("user_sgpr_kernarg_segment_ptr", 1),
+            ("user_sgpr_flat_scratch_init", scratch),
+            ("system_sgpr_private_segment_wavefront_offset", scratch),
+            ("system_sgpr_workgroup_id_x", 1),
+            ("system_vgpr_workitem_id", 0),
+            ("next_free_vgpr", 96),
+            ("next_free_sgpr", 96),
+            ("float_round_mode_32", self.rounding),
+            ("float_round_mode_16_64", self.rounding),
+            ("float_denorm_mode_32", self.denormals32),
+            ("float_denorm_mode_16_64", self.denormals16),
+            ("dx10_clamp", 1),
+            ("ieee_mode", self.ieee),
+        ];
+        let _ = writeln!(out, ".rodata\n.p2align 6\n.amdhsa_kernel {}", self.name);
+        for (directive, value) in lines {
+            let _ = writeln!(out, "  .amdhsa_{directive} {value}");
+        }
+        let _ = writeln!(out, ".end_amdhsa_kernel");
+    }
+
+    fn metadata(&self, out: &mut String) {
+        let Self { name, arguments, lds, scratch, .. } = self;
+        let _ = writeln!(out, "  - .name: {name}\n    .symbol: {name}.kd\n    .args:");
+        for offset in (0..*arguments).step_by(8) {
+            let _ = writeln!(out, "      - .offset: {offset}\n        .size: 8");
+            let _ = writeln!(out, "        .value_kind: global_buffer\n        .address_space: global");
+        }
+        let _ = writeln!(out, "    .kernarg_segment_size: {arguments}\n    .kernarg_segment_align: 8");
+        let _ = writeln!(out, "    .group_segment_fixed_size: {lds}\n    .private_segment_fixed_size: {scratch}");
+        let _ = writeln!(out, "    .wavefront_size: 64\n    .sgpr_count: 96\n    .vgpr_count: 96");
+        let _ = writeln!(out, "    .max_flat_workgroup_size: 1024");
+    }
+}
+
+/// The assembly text of some kernels, preceded by `macros`.
+pub fn file(macros: &str, kernels: &[AsmKernel]) -> String {
+    let mut out = format!("{macros}\n");
+    for kernel in kernels {
+        kernel.code(&mut out);
+        kernel.descriptor(&mut out);
+    }
+    out.push_str(".amdgpu_metadata\n---\namdhsa.version:\n  - 1\n  - 2\namdhsa.kernels:\n");
+    for kernel in kernels {
+        kernel.metadata(&mut out);
+    }
+    out.push_str("...\n.end_amdgpu_metadata\n");
+    out
+}

@@ -1,0 +1,64 @@
+//! Code objects from assembly and HIP, made in a temporary directory.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::{Arc, Mutex, OnceLock};
+use virtual_gpu::Target;
+
+/// The compiler that has to be there: a test without it proves nothing, so it fails.
+fn clang() -> &'static PathBuf {
+    static FOUND: OnceLock<PathBuf> = OnceLock::new();
+    FOUND.get_or_init(|| {
+        let named = std::env::var_os("DIPTYCH_HIP_CLANG").map(PathBuf::from);
+        let candidates = named.into_iter().chain(["clang-19", "clang"].map(PathBuf::from));
+        for path in candidates {
+            if Command::new(&path).arg("--version").output().is_ok_and(|o| o.status.success()) {
+                return path;
+            }
+        }
+        panic!("these tests need clang 19 with its linker lld (Debian: clang-19 lld-19); `make setup` installs them");
+    })
+}
+
+fn run(name: &str, source: &str, arguments: &[&str]) -> Vec<u8> {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let input = directory.path().join(name);
+    let output = directory.path().join("object.elf");
+    fs::write(&input, source).expect("the temporary directory is writable");
+    let result = Command::new(clang()).args(arguments).arg(&input).arg("-o").arg(&output).output();
+    let result = result.expect("the compiler starts");
+    assert!(
+        result.status.success(),
+        "{} {}:\n{}",
+        clang().display(),
+        arguments.join(" "),
+        String::from_utf8_lossy(&result.stderr)
+    );
+    fs::read(&output).expect("the compiler wrote its output")
+}
+
+/// Assembles and links one text.
+pub fn assemble(target: Target, text: &str) -> Vec<u8> {
+    let cpu = format!("-mcpu={}", target.name());
+    run("kernels.s", text, &["-target", "amdgcn-amd-amdhsa", &cpu, "-mcode-object-version=5"])
+}
+
+type Objects = Mutex<HashMap<(String, String), Arc<OnceLock<Vec<u8>>>>>;
+
+/// Compiles HIP for the device alone, with no header and no library; an object is made once for a test program.
+pub fn hip(target: Target, options: &str, source: &str) -> Vec<u8> {
+    static OBJECTS: OnceLock<Objects> = OnceLock::new();
+    let key = (format!("{} {options}", target.name()), source.to_owned());
+    let slot = {
+        let mut objects = OBJECTS.get_or_init(Objects::default).lock().unwrap_or_else(|e| e.into_inner());
+        Arc::clone(objects.entry(key).or_default())
+    };
+    let arch = format!("--offload-arch={}", target.name());
+    let mut arguments =
+        vec!["-x", "hip", &arch, "--cuda-device-only", "-nogpuinc", "-nogpulib", "--no-gpu-bundle-output"];
+    arguments.extend(["-std=c++17", "-ffp-contract=off", "-mcode-object-version=5"]);
+    arguments.extend(options.split_whitespace());
+    slot.get_or_init(|| run("kernels.hip", source, &arguments)).clone()
+}

@@ -1,0 +1,48 @@
+//! What the tests of the virtual GPU share: the compiler, device memory, launches, random bits.
+//!
+//! Expectations never come from the emulator: they are closed forms, or formulas of the instruction set documents.
+
+#![allow(dead_code, unused_imports, reason = "each test program uses a part of this")]
+
+pub mod asm;
+pub mod compile;
+pub mod device;
+
+pub use asm::AsmKernel;
+pub use device::{Arguments, Session};
+
+use virtual_gpu::Target;
+
+/// Both targets of the emulator.
+pub const TARGETS: [Target; 2] = [Target::Gfx900, Target::Gfx906];
+
+/// A reproducible stream of bits (splitmix64).
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub fn u64(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn u32(&mut self) -> u32 {
+        (self.u64() >> 32) as u32
+    }
+
+    /// A number below `bound`.
+    pub fn below(&mut self, bound: u32) -> u32 {
+        self.u32() % bound
+    }
+
+    /// A float in -1 ..= 1.
+    pub fn unit(&mut self) -> f32 {
+        self.below(2_000_001) as f32 / 1_000_000.0 - 1.0
+    }
+}

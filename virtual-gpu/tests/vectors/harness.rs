@@ -1,0 +1,513 @@
+//! One instruction a kernel: lanes load operands, execute it, and store what it left behind.
+
+use crate::operands::{Kind, Operands};
+use crate::support::{Arguments, AsmKernel, Random, Session, asm, compile};
+use bytemuck::{Pod, Zeroable};
+use virtual_gpu::Target;
+
+/// Loads a lane's operands to v[16:31] and its group's to s[16:31]; stores the registers afterwards.
+const MACROS: &str = "
+.macro begin
+  s_load_dwordx4 s[4:7], s[0:1], 0x0
+  s_load_dwordx2 s[8:9], s[0:1], 0x10
+  s_lshl_b32 s10, s2, 12
+  s_lshl_b32 s11, s2, 6
+  s_waitcnt lgkmcnt(0)
+  s_load_dwordx16 s[16:31], s[8:9], s11
+  v_lshlrev_b32_e32 v1, 6, v0
+  v_add_u32_e32 v1, s10, v1
+  global_load_dwordx4 v[16:19], v1, s[4:5]
+  global_load_dwordx4 v[20:23], v1, s[4:5] offset:16
+  global_load_dwordx4 v[24:27], v1, s[4:5] offset:32
+  global_load_dwordx4 v[28:31], v1, s[4:5] offset:48
+  s_waitcnt vmcnt(0) lgkmcnt(0)
+  s_mov_b32 m0, s27
+  s_mov_b64 vcc, s[16:17]
+  s_cmp_lg_u32 s26, 0
+  s_mov_b64 exec, s[18:19]
+.endm
+.macro finish
+  s_cselect_b32 s40, 1, 0
+  s_mov_b64 s[42:43], vcc
+  s_mov_b64 s[44:45], exec
+  s_mov_b64 exec, -1
+  v_mov_b32_e32 v32, s42
+  v_mov_b32_e32 v33, s43
+  v_mov_b32_e32 v34, s44
+  v_mov_b32_e32 v35, s45
+  v_mov_b32_e32 v36, s24
+  v_mov_b32_e32 v37, s25
+  v_mov_b32_e32 v38, s40
+  v_mov_b32_e32 v39, m0
+  s_waitcnt 0
+  global_store_dwordx4 v1, v[24:27], s[6:7]
+  global_store_dwordx4 v1, v[32:35], s[6:7] offset:16
+  global_store_dwordx4 v1, v[36:39], s[6:7] offset:32
+  global_store_dwordx4 v1, v[16:19], s[6:7] offset:48
+.endm
+";
+
+/// What the names in a case's text stand for.
+const REGISTERS: &[(&str, &str)] = &[
+    ("{a}", "v16"),
+    ("{A}", "v[16:17]"),
+    ("{b}", "v18"),
+    ("{B}", "v[18:19]"),
+    ("{c}", "v20"),
+    ("{C}", "v[20:21]"),
+    ("{CC}", "v[20:23]"),
+    ("{d}", "v24"),
+    ("{D}", "v[24:25]"),
+    ("{DD}", "v[24:27]"),
+    ("{sa}", "s20"),
+    ("{SA}", "s[20:21]"),
+    ("{sb}", "s22"),
+    ("{SB}", "s[22:23]"),
+    ("{sd}", "s24"),
+    ("{SD}", "s[24:25]"),
+    ("{sc}", "s28"),
+    ("{SC}", "s[28:29]"),
+];
+
+/// What a lane gets.
+#[repr(C)]
+#[derive(Clone, Copy, Default, Pod, Zeroable)]
+pub struct LaneIn {
+    pub a: u64,
+    pub b: u64,
+    pub c: [u64; 2],
+    pub old: [u32; 4],
+    pub spare: [u32; 4],
+}
+
+/// What a wavefront gets.
+#[repr(C)]
+#[derive(Clone, Copy, Default, Pod, Zeroable)]
+pub struct WaveIn {
+    pub vcc: u64,
+    pub exec: u64,
+    pub sa: u64,
+    pub sb: u64,
+    pub sd: u64,
+    pub scc: u32,
+    pub m0: u32,
+    pub sc: u64,
+    pub spare: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default, Pod, Zeroable)]
+struct LaneOut {
+    dst: [u32; 4],
+    vcc: u64,
+    exec: u64,
+    sd: u64,
+    scc: u32,
+    m0: u32,
+    a: u64,
+    b: u64,
+}
+
+/// What a lane knows: its own operands, its number, the wavefront's scalars and the other lanes.
+pub struct In<'a> {
+    pub lane: usize,
+    pub wave: &'a WaveIn,
+    pub lanes: &'a [LaneIn],
+}
+
+impl In<'_> {
+    fn own(&self) -> &LaneIn {
+        &self.lanes[self.lane]
+    }
+    pub fn a(&self) -> u64 {
+        self.own().a
+    }
+    pub fn b(&self) -> u64 {
+        self.own().b
+    }
+    pub fn c(&self) -> u64 {
+        self.own().c[0]
+    }
+    pub fn a32(&self) -> u32 {
+        self.a() as u32
+    }
+    pub fn b32(&self) -> u32 {
+        self.b() as u32
+    }
+    pub fn c32(&self) -> u32 {
+        self.c() as u32
+    }
+    pub fn quad(&self) -> [u32; 4] {
+        bytemuck::cast(self.own().c)
+    }
+    pub fn old(&self) -> u32 {
+        self.own().old[0]
+    }
+    pub fn old64(&self) -> u64 {
+        u64::from(self.own().old[1]) << 32 | u64::from(self.old())
+    }
+    pub fn vcc(&self) -> bool {
+        self.wave.vcc >> self.lane & 1 == 1
+    }
+    pub fn active(&self, lane: usize) -> bool {
+        self.wave.exec >> lane & 1 == 1
+    }
+}
+
+/// What a vector register has to hold.
+#[derive(Clone, Debug)]
+pub enum Dst {
+    /// As it was.
+    Kept,
+    /// Whatever it is: the documents leave it open. What follows the result is kept.
+    Any,
+    /// Exactly these bits.
+    B32(u32),
+    B64(u64),
+    B128([u32; 4]),
+    /// The low half exactly these bits, whatever the high half.
+    Low16(u16),
+    /// A number; every NaN is as good as another. The 16-bit one has a high half of zeros, `F16Kept` the old one.
+    F32(f32),
+    F64(f64),
+    F16(u16),
+    F16Kept(u16),
+    F16Low(u16),
+    /// One of these.
+    Either(Box<Dst>, Box<Dst>),
+    /// Within so many units in the last place of the exact value.
+    Near32(f64, f64),
+    Near16(f64, f64),
+    /// Within this relative error of the exact value.
+    Near64(f64, f64),
+    /// Within this absolute error.
+    Within32(f64, f64),
+    Within16(f64, f64),
+}
+
+/// What has to come of an instruction in a lane. `None` means unchanged.
+#[derive(Clone, Debug)]
+pub struct Out {
+    pub dst: Dst,
+    /// The lane's bit of VCC, and of s[24:25] as a mask.
+    pub vcc: Option<bool>,
+    pub mask: Option<bool>,
+    /// s[24:25], or s24 alone.
+    pub sd: Option<u64>,
+    pub sd32: Option<u32>,
+    pub scc: Option<bool>,
+    pub exec: Option<u64>,
+    pub whole_vcc: Option<u64>,
+    /// Operand registers that were written.
+    pub a: Option<u32>,
+}
+
+impl From<Dst> for Out {
+    fn from(dst: Dst) -> Self {
+        Self {
+            dst,
+            vcc: None,
+            mask: None,
+            sd: None,
+            sd32: None,
+            scc: None,
+            exec: None,
+            whole_vcc: None,
+            a: None,
+        }
+    }
+}
+
+impl From<u32> for Out {
+    fn from(bits: u32) -> Self {
+        Dst::B32(bits).into()
+    }
+}
+
+impl From<u64> for Out {
+    fn from(bits: u64) -> Self {
+        Dst::B64(bits).into()
+    }
+}
+
+impl From<f32> for Out {
+    fn from(value: f32) -> Self {
+        Dst::F32(value).into()
+    }
+}
+
+impl From<f64> for Out {
+    fn from(value: f64) -> Self {
+        Dst::F64(value).into()
+    }
+}
+
+impl Out {
+    pub fn kept() -> Self {
+        Dst::Kept.into()
+    }
+    pub fn vcc(mut self, bit: bool) -> Self {
+        self.vcc = Some(bit);
+        self
+    }
+    pub fn mask(mut self, bit: bool) -> Self {
+        self.mask = Some(bit);
+        self
+    }
+}
+
+type Formula = Box<dyn Fn(&In<'_>) -> Out + Send + Sync>;
+
+/// One instruction and what it should do.
+pub struct Case {
+    pub text: String,
+    pub kinds: Vec<Kind>,
+    pub formula: Formula,
+    pub kernel: AsmKernel,
+    /// Instructions before and after, such as those that set LDS up.
+    pub before: String,
+    pub after: String,
+    pub only: Option<Target>,
+    /// EXEC in some wavefronts has holes; not for instructions whose behaviour then is not defined.
+    pub holes: bool,
+    /// Operands of this lane and wavefront that the kinds cannot say.
+    pub adjust: Option<fn(&mut WaveIn, &mut [LaneIn], &mut Random)>,
+}
+
+impl Case {
+    pub fn new(
+        text: impl Into<String>,
+        kinds: &[Kind],
+        formula: impl Fn(&In<'_>) -> Out + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            text: text.into(),
+            kinds: kinds.to_vec(),
+            formula: Box::new(formula),
+            kernel: AsmKernel { arguments: 24, ..AsmKernel::new("", "") },
+            before: String::new(),
+            after: String::new(),
+            only: None,
+            holes: true,
+            adjust: None,
+        }
+    }
+
+    pub fn only(mut self, target: Target) -> Self {
+        self.only = Some(target);
+        self
+    }
+
+    pub fn full(mut self) -> Self {
+        self.holes = false;
+        self
+    }
+
+    pub fn adjusted(mut self, adjust: fn(&mut WaveIn, &mut [LaneIn], &mut Random)) -> Self {
+        self.adjust = Some(adjust);
+        self
+    }
+
+    pub fn modes(mut self, change: impl Fn(&mut AsmKernel)) -> Self {
+        change(&mut self.kernel);
+        self
+    }
+
+    pub fn around(mut self, before: &str, after: &str) -> Self {
+        (self.before, self.after) = (before.to_owned(), after.to_owned());
+        self
+    }
+
+    /// The mnemonic as the architecture has it, with no suffix of an encoding.
+    pub fn mnemonic(&self) -> String {
+        let first = self.text.split_whitespace().next().unwrap_or_default();
+        let bare = ["_e32", "_e64", "_sdwa", "_dpp"].iter().find_map(|suffix| first.strip_suffix(suffix));
+        bare.unwrap_or(first).to_owned()
+    }
+
+    fn body(&self) -> String {
+        let mut text = format!("begin\n{}\n{}\n{}\nfinish", self.before, self.text, self.after);
+        for (name, register) in REGISTERS {
+            text = text.replace(name, register);
+        }
+        text
+    }
+}
+
+/// Runs cases on the targets that have them, all kernels of a target in one object.
+pub fn check(cases: Vec<Case>) {
+    let mut complaints = Vec::new();
+    for target in crate::support::TARGETS {
+        let chosen: Vec<&Case> = cases.iter().filter(|c| c.only.is_none_or(|only| only == target)).collect();
+        let kernel = |(i, case): (usize, &&Case)| AsmKernel {
+            name: format!("k{i}"),
+            body: case.body(),
+            ..case.kernel.clone()
+        };
+        let kernels: Vec<AsmKernel> = chosen.iter().enumerate().map(kernel).collect();
+        let session = Session::new(target, "vectors", &compile::assemble(target, &asm::file(MACROS, &kernels)));
+        for (i, case) in chosen.iter().enumerate() {
+            if let Err(complaint) = run(&session, &format!("k{i}"), case) {
+                complaints.push(format!("{}: {}: {complaint}", target.name(), case.text));
+            }
+        }
+    }
+    assert!(complaints.is_empty(), "{} of {} cases:\n{}", complaints.len(), cases.len(), complaints.join("\n"));
+}
+
+fn run(session: &Session, kernel: &str, case: &Case) -> Result<(), String> {
+    let seed = case.text.bytes().fold(7, |hash: u64, b| hash.wrapping_mul(0x100_0000_01b3) ^ u64::from(b));
+    let mut random = Random::new(seed);
+    let (mut waves, mut lanes) = Operands::new(&case.kinds).fill(&mut random, case.holes);
+    if let Some(adjust) = case.adjust {
+        for (wave, lanes) in waves.iter_mut().zip(lanes.chunks_mut(64)) {
+            adjust(wave, lanes, &mut random);
+        }
+    }
+    let (from, scalars) = (session.upload(&lanes), session.upload(&waves));
+    let to = session.allocate(lanes.len() * size_of::<LaneOut>());
+    let arguments = Arguments::new().add(from).add(to).add(scalars);
+    let ran = session.attempt(kernel, [waves.len() as u32, 1, 1], [64, 1, 1], 0, &arguments);
+    let result = ran.map_err(|fault| fault.to_string()).and_then(|_| {
+        let output: Vec<LaneOut> = session.download(to, lanes.len());
+        let groups = waves.iter().zip(lanes.chunks(64)).zip(output.chunks(64));
+        groups.map(|((wave, lanes), out)| compare(case, wave, lanes, out)).find(Result::is_err).unwrap_or(Ok(()))
+    });
+    for address in [from, scalars, to] {
+        session.gpu.free(address).map_err(|fault| fault.to_string())?;
+    }
+    result
+}
+
+fn compare(case: &Case, wave: &WaveIn, lanes: &[LaneIn], output: &[LaneOut]) -> Result<(), String> {
+    let (mut vcc, mut mask) = (None, None);
+    for (lane, got) in output.iter().enumerate() {
+        let input = In { lane, wave, lanes };
+        let own = &lanes[lane];
+        let active = input.active(lane);
+        let want = (case.formula)(&input);
+        if let Some(bit) = want.vcc {
+            *vcc.get_or_insert(0u64) |= u64::from(bit && active) << lane;
+        }
+        if let Some(bit) = want.mask {
+            *mask.get_or_insert(0u64) |= u64::from(bit && active) << lane;
+        }
+        let dst = if active { want.dst.clone() } else { Dst::Kept };
+        if !matches(&dst, got.dst, own.old) {
+            return Err(format!(
+                "lane {lane}{}: a {:#x}, b {:#x}, c {:x?}, old {:x?}, vcc {:#x}, s {:#x} {:#x}: got {:x?}, not {:x?}",
+                if active { "" } else { " (off)" },
+                own.a,
+                own.b,
+                own.c,
+                own.old,
+                wave.vcc,
+                wave.sa,
+                wave.sb,
+                got.dst,
+                dst
+            ));
+        }
+        scalars(&want, wave, got).map_err(|why| {
+            let WaveIn { sa, sb, sd, scc, exec, vcc, .. } = wave;
+            format!("s {sa:#x}, {sb:#x}, old {sd:#x}, scc {scc}, exec {exec:#x}, vcc {vcc:#x}: {why}")
+        })?;
+        let a = if active { want.a } else { None };
+        if (got.a as u32, got.b) != (a.unwrap_or(own.a as u32), own.b) {
+            return Err(format!("lane {lane}: operands are now {:#x}, {:#x}", got.a, got.b));
+        }
+    }
+    let got = &output[0];
+    // What a carry leaves in the bits of lanes that are off is not compared.
+    let kept = if case.mnemonic().starts_with("v_cmp") { u64::MAX } else { wave.exec };
+    for (what, got, want, old) in [("vcc", got.vcc, vcc, wave.vcc), ("s[24:25]", got.sd, mask, wave.sd)] {
+        if want.is_some_and(|want| got & kept != want & kept) {
+            let want = want.unwrap_or(old);
+            let lane = ((got ^ want) & kept).trailing_zeros() as usize;
+            let LaneIn { a, b, c, .. } = lanes[lane];
+            return Err(format!(
+                "{what} is {got:#x}, not {want:#x} (exec {:#x}); lane {lane}: {a:#x}, {b:#x}, {c:x?}",
+                wave.exec
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Compares scalar results.
+fn scalars(want: &Out, wave: &WaveIn, got: &LaneOut) -> Result<(), String> {
+    let scc = u32::from(want.scc.unwrap_or(wave.scc != 0));
+    let sd = match (want.sd, want.sd32) {
+        (Some(wide), _) => wide,
+        (None, Some(low)) => wave.sd & !0xffff_ffff | u64::from(low),
+        (None, None) => wave.sd,
+    };
+    let exec = want.exec.unwrap_or(wave.exec);
+    if got.scc != scc {
+        return Err(format!("scc is {}, not {scc}", got.scc));
+    }
+    if want.mask.is_none() && got.sd != sd {
+        return Err(format!("s[24:25] is {:#x}, not {sd:#x}", got.sd));
+    }
+    let sparing = want.vcc.is_some();
+    if !sparing && got.vcc != want.whole_vcc.unwrap_or(wave.vcc) {
+        return Err(format!("vcc is {:#x}, not {:#x}", got.vcc, want.whole_vcc.unwrap_or(wave.vcc)));
+    }
+    if got.exec != exec {
+        return Err(format!("exec is {:#x}, not {exec:#x}", got.exec));
+    }
+    if got.m0 != wave.m0 {
+        return Err(format!("m0 is {:#x}, not {:#x}", got.m0, wave.m0));
+    }
+    Ok(())
+}
+
+fn matches(want: &Dst, got: [u32; 4], old: [u32; 4]) -> bool {
+    let rest = |from: usize| got[from..] == old[from..];
+    let (low, high) = (got[0] as u16, (got[0] >> 16) as u16);
+    let (f32_got, f64_got) = (f32::from_bits(got[0]), f64::from_bits(u64::from(got[1]) << 32 | u64::from(got[0])));
+    let f16_got = f64::from(half::f16::from_bits(low).to_f32());
+    let f16_same = |want: u16| {
+        low == want || (half::f16::from_bits(low).is_nan() && half::f16::from_bits(want).is_nan())
+    };
+    let f32_same = |want: f32| f32_got.to_bits() == want.to_bits() || (f32_got.is_nan() && want.is_nan());
+    match want {
+        Dst::Kept => rest(0),
+        Dst::Any => true,
+        Dst::B32(bits) => got[0] == *bits && rest(1),
+        Dst::B64(bits) => f64_got.to_bits() == *bits && rest(2),
+        Dst::B128(words) => got == *words,
+        Dst::Low16(bits) => low == *bits && rest(1),
+        Dst::F32(value) => f32_same(*value) && rest(1),
+        Dst::F64(value) => {
+            (f64_got.to_bits() == value.to_bits() || (f64_got.is_nan() && value.is_nan())) && rest(2)
+        }
+        Dst::F16(bits) => f16_same(*bits) && high == 0 && rest(1),
+        Dst::F16Kept(bits) => f16_same(*bits) && high == (old[0] >> 16) as u16 && rest(1),
+        Dst::F16Low(bits) => f16_same(*bits) && rest(1),
+        Dst::Either(one, other) => matches(one, got, old) || matches(other, got, old),
+        Dst::Near32(exact, ulps) => near(f64::from(f32_got), *exact, *ulps, 24, -126, f64::from(f32::MAX)) && rest(1),
+        Dst::Near16(exact, ulps) => near(f16_got, *exact, *ulps, 11, -14, 65504.0) && rest(1),
+        Dst::Near64(exact, relative) => {
+            let same = f64_got == *exact || (f64_got.is_nan() && exact.is_nan());
+            (same || ((f64_got - exact) / exact).abs() <= *relative) && rest(2)
+        }
+        Dst::Within32(exact, error) => (f64::from(f32_got) - exact).abs() <= *error && rest(1),
+        Dst::Within16(exact, error) => (f16_got - exact).abs() <= *error && rest(1),
+    }
+}
+
+/// Whether `got` is within `ulps` of `exact` in a format of `precision` bits whose smallest normal exponent is
+/// `smallest`; results beyond the largest number may be infinite, and denormal ones may be flushed.
+fn near(got: f64, exact: f64, ulps: f64, precision: i32, smallest: i32, largest: f64) -> bool {
+    if exact.is_nan() || got.is_nan() {
+        return exact.is_nan() && got.is_nan();
+    }
+    if exact.is_infinite() || exact == 0.0 {
+        return got == exact;
+    }
+    let exponent = (exact.abs().log2().floor() as i32).max(smallest);
+    let unit = 2f64.powi(exponent - precision + 1);
+    let flushed = got == 0.0 && exact.abs() < 2f64.powi(smallest) * 1.0001;
+    flushed || (got - exact).abs() <= ulps * unit || (got.is_infinite() && exact.abs() + unit > largest)
+}

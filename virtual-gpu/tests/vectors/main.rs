@@ -1,0 +1,12 @@
+//! Vectors for each instruction: a kernel executes it once on many operands, and the results are compared with
+//! formulas written from the instruction set documents.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod harness;
+mod numbers;
+mod operands;
+mod vop1;
+mod vop2;
+mod vop3;
