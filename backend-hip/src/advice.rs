@@ -5,6 +5,7 @@
 //! call times out or the device is lost, those whose symptom fits are logged with the error and added to what later
 //! calls say. What this crate avoids by its design (see the crate's documentation) has no row.
 
+use crate::error::Call;
 use crate::options::{Environment, HipOptions};
 use crate::system::KernelFacts;
 use ggml_core::{Error, Missing, Phase, Result};
@@ -17,6 +18,8 @@ pub enum Symptom {
     Hang,
     /// The device reports an error or is reset.
     Fault,
+    /// The runtime does not take a code object.
+    Refusal,
     /// Memory cannot be had although there is some.
     OutOfMemory,
     /// Results are wrong.
@@ -153,6 +156,15 @@ pub const ADVICE: &[Advice] = &[
         ..ROW
     },
     Advice {
+        symptom: Symptom::Refusal,
+        phases: &[Phase::Compile],
+        before: Some((5, 3, 0)),
+        advice: "this runtime may not know code objects of version 5: DIPTYCH_HIP_RTC=force has its own compiler make \
+                 them",
+        source: "LLVM's AMDGPU guide, code object V5",
+        ..ROW
+    },
+    Advice {
         symptom: Symptom::OutOfMemory,
         phases: &[Phase::Allocate],
         before: Some((7, 0, 0)),
@@ -245,9 +257,7 @@ impl Situation {
             Circumstance::KernelBefore(major, minor) => {
                 self.kernel.release.is_some_and(|release| release < (major, minor))
             }
-            Circumstance::Overridden => {
-                self.real_target.as_ref().is_some_and(|real| *real != self.target)
-            }
+            Circumstance::Overridden => self.real_target.as_ref().is_some_and(|real| *real != self.target),
         }
     }
 }
@@ -282,6 +292,7 @@ pub fn for_error(situation: &Situation, error: &Error) -> Vec<&'static Advice> {
         Error::Timeout { .. } => &[Symptom::Hang, Symptom::Fault],
         Error::DeviceLost { .. } => &[Symptom::Fault, Symptom::Hang],
         Error::OutOfMemory { .. } => &[Symptom::OutOfMemory],
+        Error::Driver { call, .. } if *call == Call::LoadModule.name() => &[Symptom::Refusal],
         error if crate::error::is_fatal(error) => &[Symptom::Fault, Symptom::Hang],
         _ => &[],
     };
@@ -409,13 +420,16 @@ mod tests {
             name: "hipErrorIllegalAddress".into(),
         };
         assert!(say(&s, &fault).unwrap().starts_with("HSA_OVERRIDE_GFX_VERSION has the runtime"));
-        let full = Error::OutOfMemory { backend: "hip:0".into(), asked: 1, free: None, heap: "device".into() };
+        let full =
+            Error::OutOfMemory { backend: "hip:0".into(), asked: 1, free: None, heap: "device".into() };
         assert!(say(&s, &full).unwrap().contains("GPU_SINGLE_ALLOC_PERCENT"));
         // Nobody knows the version: rows that ask for one do not apply.
         s.hip = None;
         assert_eq!(say(&s, &full), None);
         assert_eq!(known(&situation("gfx1100", (7, 0, 0))).count(), 1, "only what is seen when idle");
         assert_eq!(say(&situation("sm_90", (0, 0, 0)), &timeout(Phase::Compute)), None);
-        assert!(say(&situation("gfx1100", (7, 0, 0)), &timeout(Phase::OpenDevice)).unwrap().contains("dmesg"));
+        assert!(
+            say(&situation("gfx1100", (7, 0, 0)), &timeout(Phase::OpenDevice)).unwrap().contains("dmesg")
+        );
     }
 }

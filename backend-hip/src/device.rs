@@ -11,7 +11,7 @@ use crate::options::{HipOptions, StreamMode};
 use crate::program::RunEvents;
 use crate::rtc::{self, Job, Runtime};
 use crate::session::Session;
-use crate::system::{NvidiaReport, SystemReport, kfd_gpu_at};
+use crate::system::{NvidiaReport, SystemReport, kfd_gpu_at, read_line};
 use crate::thread::{Monitor, bounded};
 use ggml_core::backend::{DeviceInfo, Limits, Stats};
 use ggml_core::{Error, Missing, Phase, Result, phase};
@@ -232,6 +232,7 @@ fn info(
     let arch = p.arch.split(':').next().unwrap_or_default();
     let situation = Situation::read(options, &versions, arch, p.pci);
     versions.push(("properties".into(), p.layout.into()));
+    versions.extend(system_versions(options, driver, &situation));
     versions.push(("diptych".into(), env!("CARGO_PKG_VERSION").into()));
     let mut overrides = options.environment.variables().to_vec();
     overrides.extend(options.forced());
@@ -255,6 +256,28 @@ fn info(
         limits: Limits { max_allocation: largest, max_binding: largest, alignment: ALIGNMENT },
     };
     (info, situation)
+}
+
+/// Versions below the runtime: of the release that it came with, the kernel, the firmware.
+fn system_versions(
+    options: &HipOptions,
+    driver: &dyn Driver,
+    situation: &Situation,
+) -> Vec<(String, String)> {
+    let mut versions = Vec::new();
+    let mut add =
+        |name: &str, text: Option<String>| versions.extend(text.map(|text| (name.to_string(), text)));
+    let kernel = &situation.kernel;
+    add("kernel", kernel.release.map(|(major, minor)| format!("{major}.{minor}")));
+    if driver.name() == nvidia::NAME {
+        add("kernel driver", NvidiaReport::read(options).kernel_driver);
+        return versions;
+    }
+    add("rocm", read_line(options, "/opt/rocm/.info/version"));
+    add("amdgpu", read_line(options, "/sys/module/amdgpu/version"));
+    add("amdgpu.cwsr_enable", kernel.cwsr.map(|on| u8::from(on).to_string()));
+    add("MES firmware", kernel.mes.map(|version| format!("{version:#x}")));
+    versions
 }
 
 fn features(options: &HipOptions, p: &Properties) -> Vec<(String, String)> {

@@ -117,7 +117,8 @@ impl NvidiaReport {
     /// Looks. Opens each node once.
     pub fn read(options: &HipOptions) -> NvidiaReport {
         let numbered = |name: &String| {
-            name.strip_prefix("nvidia").is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+            name.strip_prefix("nvidia")
+                .is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
         };
         let mut names: Vec<String> =
             entries(&options.rooted("/dev")).into_iter().filter(|name| numbered(name)).collect();
@@ -174,7 +175,7 @@ impl KernelFacts {
 }
 
 /// First line of a small file, if it can be read.
-fn read_line(options: &HipOptions, path: &str) -> Option<String> {
+pub(crate) fn read_line(options: &HipOptions, path: &str) -> Option<String> {
     let text = fs::read_to_string(options.rooted(path)).ok()?;
     text.lines().next().map(|line| line.trim().to_string())
 }
@@ -342,7 +343,9 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let mut options = options(root.path());
         let report = NvidiaReport::read(&options);
-        assert!(report.describe().contains("/dev/nvidiactl: does not exist; /dev/nvidia-uvm: does not exist"));
+        assert!(
+            report.describe().contains("/dev/nvidiactl: does not exist; /dev/nvidia-uvm: does not exist")
+        );
         assert!(report.describe().contains("kernel driver is not loaded"));
         assert_eq!(KernelFacts::read(&options, [0; 3]), KernelFacts::default());
         for name in ["nvidiactl", "nvidia0", "nvidia-modeset"] {
@@ -354,7 +357,10 @@ mod tests {
         };
         let report = NvidiaReport::read(&options);
         assert_eq!(report.nodes.len(), 3, "{report:?}");
-        assert_eq!(report.denied().map(|n| n.path.as_path()).collect::<Vec<_>>(), [Path::new("/dev/nvidia0")]);
+        assert_eq!(
+            report.denied().map(|n| n.path.as_path()).collect::<Vec<_>>(),
+            [Path::new("/dev/nvidia0")]
+        );
         assert!(report.describe().ends_with("kernel driver: NVRM version: 570.1"));
         write(root.path(), "proc/sys/kernel/osrelease", "6.14.0-37-generic\n");
         write(root.path(), "sys/module/amdgpu/parameters/cwsr_enable", "1\n");

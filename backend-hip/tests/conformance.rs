@@ -1,9 +1,9 @@
 //! The operation catalogue on the HIP devices of the machine, through every provider that finds one.
 //!
 //! `gfx906` and `gfx900` are the emulated devices, with all their checks. `DIPTYCH_TEST_HIP` names the providers by comma
-//! (`amd`, `nvidia`, `gfx906`, `gfx900`); a provider that is named there must find a device, others are skipped with a
-//! message. `DIPTYCH_TEST_CASES` names the cases, as a part of their names. There are no expected failures and no unsupported cases: the lists below are
-//! empty, and a case that passes although it is listed fails.
+//! (`amd`, `nvidia`, `gfx906`, `gfx900`): they alone are used then and must find a device; otherwise one that finds none
+//! is skipped with a message. `DIPTYCH_TEST_CASES` names the cases, as a part of their names. There are no expected
+//! failures and no unsupported cases: the lists below are empty, and a case that passes although it is listed fails.
 
 use backend_hip::{HipBackend, HipOptions, nvidia, virtual_gpu};
 use ggml_core::backend::{Backend, Bindings, PrepareOptions, Slice, Usage};
@@ -36,6 +36,9 @@ fn backends() -> Vec<(&'static str, HipBackend)> {
     let is_named = |provider: &str| named.split(',').any(|name| name.trim() == provider);
     let mut backends = Vec::new();
     for (provider, open) in PROVIDERS {
+        if !named.is_empty() && !is_named(provider) {
+            continue;
+        }
         match open(HipOptions::from_env().expect("a valid environment")) {
             Ok(backend) => backends.push((provider, backend)),
             Err(Error::Unavailable { reason, .. }) if !is_named(provider) => {
@@ -146,9 +149,8 @@ fn the_path_of_a_program() {
         g.output(y);
         let alignment = backend.device().limits.alignment;
         let plan = Plan::new(&g, alignment, Precision::Exact).expect("a plan");
-        let mut program = backend
-            .prepare(&g, &plan, &Bindings::default(), PrepareOptions::default())
-            .expect("a program");
+        let mut program =
+            backend.prepare(&g, &plan, &Bindings::default(), PrepareOptions::default()).expect("a program");
         let before = backend.stats();
         for round in 0..20 {
             let input: Vec<f32> = (0..1000).map(|i| (i + round) as f32).collect();
@@ -163,7 +165,10 @@ fn the_path_of_a_program() {
             assert!(device <= timing.host && device > Duration::ZERO, "{timing:?}");
         }
         let after = backend.stats();
-        assert_eq!((after.driver_allocations, after.pipelines), (before.driver_allocations, before.pipelines));
+        assert_eq!(
+            (after.driver_allocations, after.pipelines),
+            (before.driver_allocations, before.pipelines)
+        );
         assert_eq!(after.submissions - before.submissions, 20);
         drop((program, backend));
         let open = PROVIDERS.iter().find(|(name, _)| *name == provider).expect("it was opened before").1;

@@ -66,10 +66,8 @@ fn library_device_and_permission_are_told_apart() {
     // Root may open everything, so the denial itself is put in.
     fs::create_dir_all(root.path().join("dev")).unwrap();
     fs::write(root.path().join("dev/kfd"), "").unwrap();
-    let denied = HipOptions {
-        open_node: |_| Err(IoError::from(ErrorKind::PermissionDenied)),
-        ..options(root.path())
-    };
+    let denied =
+        HipOptions { open_node: |_| Err(IoError::from(ErrorKind::PermissionDenied)), ..options(root.path()) };
     let (missing, phase, reason) = refusal(denied);
     assert_eq!((missing, phase), (Missing::Permission, Phase::Enumerate), "{reason}");
     for part in ["/dev/kfd: ", "owner ", "group ", "render", "hipErrorNoDevice (100)"] {
@@ -105,7 +103,10 @@ fn no_cuda() {
     };
     let (missing, phase, reason, backend) = open(options(root.path()));
     assert_eq!((missing, phase, backend.as_str()), (Missing::Library, Phase::LoadRuntime, "hip-nvidia:0"));
-    assert!(reason.starts_with("libcuda was not loaded: ") && reason.contains("usual place in WSL"), "{reason}");
+    assert!(
+        reason.starts_with("libcuda was not loaded: ") && reason.contains("usual place in WSL"),
+        "{reason}"
+    );
     let named = HipOptions { cuda_library: Some("/nowhere/libcuda.so.1".into()), ..options(root.path()) };
     let (missing, _, reason, _) = open(named);
     assert_eq!(missing, Missing::Library);

@@ -1,8 +1,10 @@
 // FLASH_ATTN_EXT: attention without the matrix of scores in memory. Operands: q, k, v, mask (q again where there is
 // none), sums, statistics; the last two are scratch, or the result twice where the positions are not split.
 //
-// `flash_attn_split_*` for few query rows, `flash_attn_tile_*` for many; see the headers. `flash_attn_combine_*` joins
-// what the pieces of the positions gave. Everything is F32: the soft-max, the products and their sums.
+// `flash_attn_split_*` for few query rows, `flash_attn_tile_*` for many, `flash_attn_any_*` for rows of lengths that
+// these do not take; see the headers. `flash_attn_combine_*` joins what the pieces of the positions gave. Everything is
+// F32: the soft-max, the products and their sums.
+#include "attention_any.h"
 #include "attention_split.h"
 #include "attention_tile.h"
 
@@ -36,6 +38,15 @@ TILE(f32, WeightF32, 256)
 TILE(f16, WeightF16, 64)
 TILE(f16, WeightF16, 128)
 TILE(f16, WeightF16, 256)
+
+#define ANY(type, KV) \
+    KERNEL(ANY_THREADS) flash_attn_any_##type(ATTENTION_OPERANDS) { \
+        LDS float weights[ANY_THREADS], scratch[ANY_THREADS / WAVE]; \
+        (void)stats; \
+        attention_any<KV>(q, k, v, mask, out, p, weights, scratch); \
+    }
+ANY(f32, WeightF32)
+ANY(f16, WeightF16)
 
 #define COMBINE_THREADS 128
 #define MAX_SPLITS 4096u

@@ -225,7 +225,8 @@ fn unusual_activations() {
     }
 }
 
-/// What the choice of kernels rests on: how many instructions products of bytes save. Prints them.
+/// What the choice of kernels rests on: how many vector instructions products of bytes save, the rounding included.
+/// (Scalar instructions are issued beside them.) Prints them.
 fn bytes_take_fewer_instructions(target: Target, pairs: &[(&str, &str, usize)]) {
     let Some(device) = Device::new(target) else { return };
     for (dtype, suffix) in TYPES {
@@ -233,15 +234,17 @@ fn bytes_take_fewer_instructions(target: Target, pairs: &[(&str, &str, usize)]) 
             if !device.has(&bytes.replace('@', suffix)) {
                 continue;
             }
-            let (p, [a, b], _) = case(dtype, 2048, 128, n, [1; 4], Fill::Uniform(-1.0, 1.0));
+            // Four tiles of rows: the rounding is shared by at least as many.
+            let (k, m) = if n < 64 { (4096, 128) } else { (1024, 512) };
+            let (p, [a, b], _) = case(dtype, k, m, n, [1; 4], Fill::Uniform(-1.0, 1.0));
             let counters = [exact, bytes].map(|template| {
                 let kernel = KERNELS.iter().find(|k| k.name == template).unwrap();
                 device.product(kernel, &template.replace('@', suffix), &p, &a, &b).1
             });
-            let [exact, bytes] = counters.map(|c| c.instructions);
+            let [exact, bytes] = counters.map(|c| c.valu + c.vmem_load + c.vmem_store + c.lds);
             let ratio = exact as f64 / bytes as f64;
             println!("{} {suffix} {n} columns: F32 {exact}, bytes {bytes}, {ratio:.2}", target.name());
-            assert!(ratio > 1.2, "{} {suffix} {n} columns: {bytes} and {exact}", target.name());
+            assert!(ratio > 1.3, "{} {suffix} {n} columns: {bytes} and {exact}", target.name());
         }
     }
 }

@@ -5,7 +5,8 @@ use super::{generate, graph, ops};
 use crate::backends::{OpenOptions, open};
 use ggml_core::phase::Deadlines;
 use ggml_core::{Error, Result};
-use std::io::Write;
+use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::Path;
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, SubscriberExt};
@@ -34,10 +35,10 @@ fn say(message: Message) {
     }
 }
 
-/// Announces phases: the spans that backends enter.
-struct PhaseLayer;
+/// Announces phases, the spans that backends enter, and warnings, which also go to the log.
+struct Announcer;
 
-impl<S: tracing::Subscriber + for<'a> LookupSpan<'a>> Layer<S> for PhaseLayer {
+impl<S: tracing::Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Announcer {
     fn on_enter(&self, id: &tracing::span::Id, context: Context<'_, S>) {
         if let Some(span) = context.span(id).filter(|s| s.metadata().target() == "diptych::phase") {
             say(Message::Enter { phase: span.name().into() });
@@ -49,10 +50,36 @@ impl<S: tracing::Subscriber + for<'a> LookupSpan<'a>> Layer<S> for PhaseLayer {
             say(Message::Exit { phase: span.name().into() });
         }
     }
+
+    fn on_event(&self, event: &tracing::Event<'_>, _context: Context<'_, S>) {
+        if *event.metadata().level() <= tracing::Level::WARN {
+            let mut text = Words::default();
+            event.record(&mut text);
+            eprintln!("{} {}: {}", event.metadata().level(), event.metadata().target(), text.0);
+            say(Message::Warning { what: text.0 });
+        }
+    }
+}
+
+/// An event's message and fields as text.
+#[derive(Default)]
+struct Words(String);
+
+impl tracing::field::Visit for Words {
+    fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+        if !self.0.is_empty() {
+            self.0.push_str(", ");
+        }
+        // A text can always be written to.
+        let _ = match field.name() {
+            "message" => write!(self.0, "{value:?}"),
+            name => write!(self.0, "{name}: {value:?}"),
+        };
+    }
 }
 
 fn child(path: &Path) -> i32 {
-    let subscriber = tracing_subscriber::registry().with(PhaseLayer);
+    let subscriber = tracing_subscriber::registry().with(Announcer);
     if tracing::subscriber::set_global_default(subscriber).is_err() {
         tracing::warn!("phases cannot be announced: another subscriber is set");
     }

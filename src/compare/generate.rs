@@ -115,3 +115,15 @@ fn with_nodes(
     };
     act(&Nodes { graph: &graph.graph, backend, bound: &bound, precision: work.precision })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_are_compared() {
+        assert_eq!(differences(&[1.0, f32::NAN, -0.0], &[1.0, f32::NAN, -0.0]), 0);
+        assert_eq!(differences(&[1.0, 2.0, -0.0], &[1.0, 2.0f32.next_up(), 0.0]), 2);
+        assert_eq!(differences(&[1.0, 2.0], &[1.0]), 1);
+    }
+}

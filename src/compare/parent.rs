@@ -18,6 +18,9 @@ const GRACE: Duration = Duration::from_secs(5);
 /// Bytes of a log that are quoted as last words.
 const LAST_WORDS: usize = 400;
 
+/// Warnings that a record keeps; the log has all of them.
+const MAX_WARNINGS: usize = 16;
+
 /// What became of a child.
 pub(super) struct ChildOutcome {
     pub(super) backend: BackendReport,
@@ -49,6 +52,12 @@ impl Watch {
                 }
             }
             Message::Node { name } => self.record.node = Some(name),
+            Message::Warning { what } => {
+                let warnings = &mut self.record.warnings;
+                if warnings.len() < MAX_WARNINGS && !warnings.contains(&what) {
+                    warnings.push(what);
+                }
+            }
             Message::Device { device } => self.backend.fill(&device),
             Message::Progress { .. } | Message::Case { .. } | Message::CaseDone(_) => {}
             Message::Done(done) => {

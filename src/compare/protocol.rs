@@ -144,6 +144,11 @@ pub enum Message {
     },
     /// It ran, or the backend has no kernel for it.
     CaseDone(NodeReport),
+    /// A backend warns of something, or has advice for an error.
+    Warning {
+        /// What, in words.
+        what: String,
+    },
     /// Part of the work is done.
     Progress {
         /// What, in words.

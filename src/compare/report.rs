@@ -166,6 +166,8 @@ pub struct Record {
     pub signal: Option<String>,
     /// The error, or the last words of the process.
     pub message: Option<String>,
+    /// What the backend warned of, and its advice for the error.
+    pub warnings: Vec<String>,
     /// Process id of the child.
     pub pid: u32,
     /// Seconds from start to end of the process.

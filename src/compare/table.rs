@@ -53,13 +53,26 @@ fn graphs(report: &Report) -> String {
         ]);
     }
     let mut text = align(&rows);
-    for record in report.records.iter().filter(|r| r.message.is_some()) {
-        let _ = writeln!(text, "{}: {}", record.backend, record.message.as_deref().unwrap_or_default());
-    }
+    text.push_str(&remarks(report));
     for c in report.comparisons.iter().filter(|c| !c.nodes.is_empty()) {
         text.push_str(&worst_nodes(&c.lhs, &c.nodes));
     }
     text
+}
+
+/// Messages and warnings of the records, each once.
+pub(super) fn remarks(report: &Report) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for r in &report.records {
+        let message = r.message.iter().filter(|_| r.case.is_none()).map(|m| format!("{}: {m}", r.backend));
+        let warnings = r.warnings.iter().map(|w| format!("{}: warning: {w}", r.backend));
+        for line in message.chain(warnings) {
+            if !lines.contains(&line) {
+                lines.push(line);
+            }
+        }
+    }
+    lines.iter().map(|line| format!("{line}\n")).collect()
 }
 
 /// The largest error of each operation.

@@ -363,3 +363,34 @@ impl std::fmt::Debug for Kernel {
         f.debug_tuple("Kernel").field(&self.name()).finish()
     }
 }
+
+/// An instruction of a code object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// Its address in the code object.
+    pub address: u64,
+    /// Its text, as LLVM's disassembler prints it; `None` where the words are no instruction.
+    pub text: Option<String>,
+    /// Words of 32 bits.
+    pub words: usize,
+}
+
+/// The instruction at an address of a code object, which must be a bare ELF file for the target.
+///
+/// # Errors
+/// [`FaultKind::InvalidCodeObject`]; [`FaultKind::OutOfBounds`] for an address that is not in its text.
+pub fn disassemble(image: &[u8], target: Target, addresses: &[u64]) -> Result<Vec<Line>> {
+    let code = CodeObject::read(image, target)?;
+    let line = |&address: &u64| {
+        let word = address.wrapping_sub(code.text.base) / 4;
+        if word >= code.text.words.len() as u64 {
+            let (space, access) = (crate::fault::Space::Global, crate::fault::Access::Read);
+            let range = crate::fault::Range { space, access, at: address, bytes: 4 };
+            return Err(FaultKind::OutOfBounds(range).into());
+        }
+        let inst = code.text.at(word as usize);
+        let text = inst.map(|inst| crate::isa::text::print(inst, address));
+        Ok(Line { address, text, words: inst.map_or(1, |inst| inst.words.into()) })
+    };
+    addresses.iter().map(line).collect()
+}

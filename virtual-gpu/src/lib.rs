@@ -1,4 +1,53 @@
-//! A GFX9 processor in software: executes AMD code objects for gfx900 and gfx906, instruction by instruction.
+//! A GFX9 processor in software: executes AMD code objects of gfx900 (Vega 10: RX Vega 56 and 64) and gfx906 (Vega 20:
+//! MI50, MI60, Radeon VII) instruction by instruction, with no card and no driver.
+//!
+//! ```no_run
+//! use virtual_gpu::{Gpu, Launch, Options, Target};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let gpu = Gpu::new(Target::Gfx906, Options::default());
+//! let module = gpu.load(&std::fs::read("kernels.co")?)?;
+//! let kernel = module.kernel("increment").ok_or("no such kernel")?;
+//! let data = gpu.allocate(256 * 4)?;
+//! let arguments = data.to_le_bytes();
+//! let launch = Launch { groups: [4, 1, 1], threads: [64, 1, 1], dynamic_lds: 0, arguments: &arguments };
+//! let counters = gpu.launch(&kernel, &launch)?;
+//! println!("{} instructions, {} bytes read", counters.instructions, counters.global_read);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What it executes
+//!
+//! The ELF files that a compiler makes for these processors (code object versions 3 to 5), as they are given to the
+//! runtime of a real card: kernel descriptors, argument segments with hidden arguments, LDS, scratch, calls. All formats
+//! that compilers emit are decoded: SOP1, SOP2, SOPC, SOPK, SOPP, SMEM, VOP1, VOP2, VOPC, VOP3, VOP3P with their SDWA and
+//! DPP forms, DS, FLAT, GLOBAL, SCRATCH and MUBUF. Images, exports and interpolation are not there: they are no
+//! instructions here. An instruction or a mode that is not executed is a [`FaultKind::Unimplemented`] that names it.
+//!
+//! # What it reports
+//!
+//! Every access is checked: memory that is not there or was freed, atomic accesses that are not aligned. With
+//! [`Checks`], also races between wavefronts in LDS, reads of LDS that nobody wrote, misaligned LDS, and barriers that
+//! not all wavefronts reach. A [`Fault`] names kernel, address, instruction, work-group and wavefront. [`Counters`] tell
+//! what a launch did.
+//!
+//! # What it does not model
+//!
+//! * Time, caches, occupancy: counts of instructions and bytes are all it says of performance.
+//! * `s_waitcnt`: loads are complete at once, so a missing wait is not noticed.
+//! * Rounding modes other than to the nearest: an instruction in one of them is an error.
+//! * Floating-point exceptions, traps, debugging, priorities, the graphics parts.
+//! * The last bit of approximating instructions (`v_rcp_f32`, `v_exp_f32` ...): they are right to the last bit or so
+//!   here, where hardware is allowed one unit in the last place. They take F32 denormals for zeros, as hardware does.
+//!
+//! # How it is made
+//!
+//! `isa` has one row for each opcode: number, name, types of its operands and formula. Decoding, printing and execution
+//! read the same row. `exec` has a wavefront's registers as arrays of 64 lanes and runs the wavefronts of a work-group
+//! in turn from barrier to barrier; work-groups run in parallel. `memory` and `code` are device memory and the loader.
+//!
+//! Sources: AMD, ""Vega" Instruction Set Architecture Reference Guide" and ""Vega" 7nm Instruction Set Architecture
+//! Reference Guide"; LLVM, "User Guide for AMDGPU Backend".
 #![deny(missing_docs)]
 #![deny(unsafe_code)]
 
@@ -12,5 +61,5 @@ mod memory;
 
 pub use counters::Counters;
 pub use fault::{Access, Fault, FaultKind, Range, Result, Space};
-pub use gpu::{Checks, Gpu, Kernel, Launch, MAX_LDS, MAX_THREADS, Module, Options};
+pub use gpu::{Checks, Gpu, Kernel, Launch, Line, MAX_LDS, MAX_THREADS, Module, Options, disassemble};
 pub use isa::Target;

@@ -267,7 +267,7 @@ fn sites(object: &[u8], kernel: &str) -> Vec<u64> {
 }
 
 fn session(target: Target, object: &[u8], checks: Checks) -> Session {
-    Session::with_options(target, "planted", object, Options { checks, max_instructions: LIMIT })
+    Session::with_options(target, "planted", object, Options { checks, max_instructions: LIMIT, ..Options::default() })
 }
 
 fn launch(session: &Session, kernel: &str, threads: u32) -> Result<(), Fault> {

@@ -16,7 +16,8 @@ pub(crate) fn is_ptx(image: &[u8]) -> bool {
 /// Reads PTX. The error says what is wrong with it.
 pub(crate) fn read(image: &[u8]) -> Result<CodeObject, String> {
     let text = std::str::from_utf8(image).map_err(|_| "is neither ELF nor text".to_string())?;
-    let mut reader = Reader { tokens: Tokens { text }, target: None, shared: Vec::new(), kernels: Vec::new() };
+    let mut reader =
+        Reader { tokens: Tokens { text }, target: None, shared: Vec::new(), kernels: Vec::new() };
     while let Some(token) = reader.tokens.next() {
         reader.directive(token)?;
     }
@@ -250,7 +251,9 @@ mod tests {
 
     #[test]
     fn kernels_are_read() {
-        assert!(is_ptx(SAMPLE.as_bytes()) && !is_ptx(b"\x7fELF") && !is_ptx(b"") && !is_ptx(b".target sm_70"));
+        assert!(
+            is_ptx(SAMPLE.as_bytes()) && !is_ptx(b"\x7fELF") && !is_ptx(b"") && !is_ptx(b".target sm_70")
+        );
         let object = read(SAMPLE.as_bytes()).unwrap();
         assert_eq!(object.target.unwrap().processor, "sm_70");
         let [norm, empty] = &object.kernels[..] else { panic!("two kernels") };

@@ -166,7 +166,11 @@ fn codes_and_the_compilers_log() {
     assert_eq!(nvidia.error_name(2).as_deref(), Some("CUDA_ERROR_OUT_OF_MEMORY"));
     assert_eq!(nvidia.error_name(123_456), None);
     let describe = |code| crate::error::describe(&nvidia, code);
-    assert_eq!(describe(700), "hipErrorIllegalAddress (700)", "a name of the same number where there is none");
+    assert_eq!(
+        describe(700),
+        "hipErrorIllegalAddress (700)",
+        "a name of the same number where there is none"
+    );
     // SAFETY: the function above looks at the text alone.
     let module = |text: &[u8]| unsafe { nvidia.load_module(text) };
     assert_eq!(module(b"good"), Ok(Module(0xb)));

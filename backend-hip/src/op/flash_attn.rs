@@ -19,11 +19,15 @@ const TILE_ROWS: u32 = 32;
 /// Pieces that the combining kernels take at the most: their LDS.
 const MAX_SPLITS: u64 = 4096;
 
+/// Values that the kernels for rows of any length keep sums of.
+const MAX_VALUES: u32 = 1024;
+
 /// Kernels of a type for value rows of up to 64, 128 and 256 elements: few query rows (with 1, 4 and 8 of them in a
-/// work-group), many query rows.
+/// work-group), many query rows. And one for rows of any length.
 struct Kernels {
     few: [[&'static str; 3]; 3],
     many: [&'static str; 3],
+    any: &'static str,
 }
 
 const F32: Kernels = Kernels {
@@ -33,6 +37,7 @@ const F32: Kernels = Kernels {
         ["flash_attn_split_f32_d256_g1", "flash_attn_split_f32_d256_g4", "flash_attn_split_f32_d256_g4"],
     ],
     many: ["flash_attn_tile_f32_d64", "flash_attn_tile_f32_d128", "flash_attn_tile_f32_d256"],
+    any: "flash_attn_any_f32",
 };
 
 const F16: Kernels = Kernels {
@@ -42,6 +47,7 @@ const F16: Kernels = Kernels {
         ["flash_attn_split_f16_d256_g1", "flash_attn_split_f16_d256_g4", "flash_attn_split_f16_d256_g8"],
     ],
     many: ["flash_attn_tile_f16_d64", "flash_attn_tile_f16_d128", "flash_attn_tile_f16_d256"],
+    any: "flash_attn_any_f16",
 };
 
 /// Which of 64, 128 and 256 holds a row.
@@ -69,15 +75,6 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
         DType::F16 => F16,
         other => return Err(no_kernel(c, other)),
     };
-    let [d, dv] = p.d;
-    if d % 8 != 0 || dv % 8 != 0 {
-        return Err(Refusal(format!(
-            "FLASH_ATTN_EXT of rows of {d} and {dv}: the HIP kernels take multiples of 8"
-        )));
-    }
-    let too_long =
-        || Refusal(format!("FLASH_ATTN_EXT of value rows of {dv}: the HIP kernels take up to 256"));
-    let of_values = size_class(dv).ok_or_else(too_long)?;
     if let Some(&mask) = src.get(3) {
         let mask = c.graph.tensor(mask);
         if mask.span_bytes() / mask.dtype.block_bytes() > u32::MAX as usize {
@@ -85,48 +82,67 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
         }
     }
 
-    let rows = u64::from(p.ne[0]) * u64::from(p.ne[1] / p.kv[1]);
-    let rows32 = u32::try_from(rows).map_err(|_| Refusal(format!("{rows} query rows of a head")))?;
     let heads = u64::from(p.kv[1]) * u64::from(p.ne[2]);
-    let splits_of_few = u64::from(p.kv[0].div_ceil(SPAN));
-    let few = size_class(d.max(dv)).filter(|_| rows <= FEW && splits_of_few <= MAX_SPLITS);
-    let (kernel, combine, splits, groups) = match few {
-        Some(size) => {
-            let most = if kv_type == DType::F16 { 2 } else { 1 };
-            let class = [1, 4].iter().position(|&g| rows <= g).unwrap_or(2);
-            let row_groups = rows.div_ceil([1, 4, 8][class.min(most)]);
-            (kernels.few[size][class], "flash_attn_combine_split", splits_of_few, row_groups)
-        }
-        None => {
-            let splits = u64::from(p.kv[0].div_ceil(tile_span(&p, rows32)));
-            (kernels.many[of_values], "flash_attn_combine_tile", splits, rows.div_ceil(TILE_ROWS.into()))
-        }
-    };
-    if splits > MAX_SPLITS {
-        return Err(Refusal(format!(
-            "FLASH_ATTN_EXT of {} positions: too many for the HIP kernels",
-            p.kv[0]
-        )));
-    }
-
+    let Choice { kernel, combine, splits, groups } = choose(&p, &kernels, kv_type)?;
     let grid = [splits, groups, heads];
-    let mut operands: Vec<Operand> =
+    let operands: Vec<Operand> =
         [0, 1, 2, 3].map(|i| Operand::Tensor(*src.get(i).unwrap_or(&src[0]))).to_vec();
     let result = Operand::Tensor(c.node);
+    let attention = |written: [Operand; 2]| {
+        let operands = [&operands[..], &written].concat();
+        let launch = launch(c, ("flash_attn", kernel), operands, &p, grid, THREADS)?;
+        Ok::<Launch, Refusal>(Launch { written: 2, ..launch })
+    };
     if splits == 1 {
-        operands.extend([result, result]);
-        let only = launch(c, ("flash_attn", kernel), operands, &p, grid, THREADS)?;
-        return Ok(vec![Launch { written: 2, ..only }]);
+        return Ok(vec![attention([result, result])?]);
     }
-    let all_rows = u64::from(p.ne[1]) * u64::from(p.ne[0]) * u64::from(p.ne[2]);
     // The sums of each row and piece (`dv` F32) and their statistics (two F32).
+    let all_rows = u64::from(p.ne[1]) * u64::from(p.ne[0]) * u64::from(p.ne[2]);
     let pieces = all_rows.saturating_mul(splits);
-    let [sums, statistics] = scratch(c, [(pieces, 4 * u64::from(dv)), (pieces, 8)])?;
-    operands.extend([sums, statistics]);
-    let first = Launch { written: 2, ..launch(c, ("flash_attn", kernel), operands, &p, grid, THREADS)? };
-    let operands = vec![sums, statistics, result];
-    let second = launch(c, ("flash_attn", combine), operands, &p, [all_rows, 1, 1], THREADS)?;
-    Ok(vec![first, second])
+    let written = scratch(c, [(pieces, 4 * u64::from(p.d[1])), (pieces, 8)])?;
+    let joined = vec![written[0], written[1], result];
+    let second = launch(c, ("flash_attn", combine), joined, &p, [all_rows, 1, 1], THREADS)?;
+    Ok(vec![attention(written)?, second])
+}
+
+/// What computes a node: the kernel, the one that joins the pieces of the positions, how many pieces there are and how
+/// many groups of query rows.
+#[derive(Debug, PartialEq)]
+struct Choice {
+    kernel: &'static str,
+    combine: &'static str,
+    splits: u64,
+    groups: u64,
+}
+
+fn choose(p: &FlashAttnParams, kernels: &Kernels, kv_type: DType) -> Result<Choice, Refusal> {
+    let [d, dv] = p.d;
+    let rows = u64::from(p.ne[0]) * u64::from(p.ne[1] / p.kv[1]);
+    let rows32 = u32::try_from(rows).map_err(|_| Refusal(format!("{rows} query rows of a head")))?;
+    let of_values = match size_class(dv).filter(|_| d % 8 == 0 && dv % 8 == 0) {
+        Some(of_values) => of_values,
+        None if dv <= MAX_VALUES => {
+            return Ok(Choice { kernel: kernels.any, combine: "", splits: 1, groups: rows });
+        }
+        None => {
+            return Err(Refusal(format!(
+                "FLASH_ATTN_EXT of value rows of {dv}: the HIP kernels take up to {MAX_VALUES}"
+            )));
+        }
+    };
+    let splits = u64::from(p.kv[0].div_ceil(SPAN));
+    if let Some(size) = size_class(d.max(dv)).filter(|_| rows <= FEW && splits <= MAX_SPLITS) {
+        let most = if kv_type == DType::F16 { 2 } else { 1 };
+        let class = [1, 4].iter().position(|&g| rows <= g).unwrap_or(2);
+        let groups = rows.div_ceil([1, 4, 8][class.min(most)]);
+        return Ok(Choice { kernel: kernels.few[size][class], combine: "flash_attn_combine_split", splits, groups });
+    }
+    let splits = u64::from(p.kv[0].div_ceil(tile_span(p, rows32)));
+    if splits > MAX_SPLITS {
+        return Err(Refusal(format!("FLASH_ATTN_EXT of {} positions: too many for the HIP kernels", p.kv[0])));
+    }
+    let groups = rows.div_ceil(TILE_ROWS.into());
+    Ok(Choice { kernel: kernels.many[of_values], combine: "flash_attn_combine_tile", splits, groups })
 }
 
 #[cfg(test)]
@@ -145,5 +161,24 @@ mod tests {
         assert_eq!(span(16, 1000, 8), 1024, "few positions");
         assert_eq!(span(16, 131072, 8), 4096, "32 pieces of 16 work-groups");
         assert_eq!(span(4, 131072, 1), 1024);
+    }
+    #[test]
+    fn kernels_suit_the_shape() {
+        let chosen = |d, dv, tokens, positions| {
+            let p = FlashAttnParams {
+                d: [d, dv],
+                ne: [tokens, 8, 1],
+                kv: [positions, 2],
+                ..FlashAttnParams::default()
+            };
+            choose(&p, &F16, DType::F16).map(|c| (c.kernel, c.splits, c.groups))
+        };
+        assert_eq!(chosen(128, 128, 1, 1000), Ok(("flash_attn_split_f16_d128_g4", 8, 1)));
+        assert_eq!(chosen(128, 128, 2, 100), Ok(("flash_attn_split_f16_d128_g8", 1, 1)));
+        assert_eq!(chosen(128, 128, 64, 100), Ok(("flash_attn_tile_f16_d128", 1, 8)));
+        assert_eq!(chosen(320, 64, 1, 100), Ok(("flash_attn_tile_f16_d64", 1, 1)));
+        assert_eq!(chosen(100, 100, 3, 9), Ok(("flash_attn_any_f16", 1, 12)));
+        assert_eq!(chosen(576, 512, 1, 9), Ok(("flash_attn_any_f16", 1, 4)));
+        assert!(chosen(64, 1032, 1, 9).is_err());
     }
 }

@@ -41,7 +41,8 @@ impl Key {
 
 /// FNV-1a of 128 bits.
 fn hash(bytes: &[u8]) -> u128 {
-    let step = |hash: u128, byte: &u8| (hash ^ u128::from(*byte)).wrapping_mul(0x0100_0000_0000_0000_0000_013b);
+    let step =
+        |hash: u128, byte: &u8| (hash ^ u128::from(*byte)).wrapping_mul(0x0100_0000_0000_0000_0000_013b);
     bytes.iter().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, step)
 }
 

@@ -34,9 +34,9 @@ const LOG_CHARS: usize = 2000;
 
 /// Library names by the major version of the runtime that they belong to, and all of them for one that is not known.
 const NAMES: [(Option<u32>, &[&str]); 4] = [
-    (Some(7), &["libhiprtc.so.7", "libhiprtc.so"]),
-    (Some(6), &["libhiprtc.so.6", "libhiprtc.so"]),
-    (Some(5), &["libhiprtc.so.5", "libhiprtc.so"]),
+    (Some(7), &["libhiprtc.so.7"]),
+    (Some(6), &["libhiprtc.so.6"]),
+    (Some(5), &["libhiprtc.so.5"]),
     (
         None,
         &[
@@ -132,7 +132,8 @@ impl Rtc {
         let text = |text: &str| CString::new(text).map_err(|_| "a source holds a zero byte".to_string());
         let source = text(hip_kernels::source(stem).ok_or("there is no such source")?)?;
         let name = text(&format!("{stem}.hip"))?;
-        let headers: Vec<_> = hip_kernels::sources().iter().filter(|(name, _)| name.ends_with(".h")).collect();
+        let headers: Vec<_> =
+            hip_kernels::sources().iter().filter(|(name, _)| name.ends_with(".h")).collect();
         let names = headers.iter().map(|(name, _)| text(name)).collect::<Result<Vec<_>, _>>()?;
         let texts = headers.iter().map(|(_, body)| text(body)).collect::<Result<Vec<_>, _>>()?;
         let options = options.iter().map(|option| text(option)).collect::<Result<Vec<_>, _>>()?;

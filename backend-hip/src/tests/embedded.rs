@@ -1,7 +1,9 @@
 //! What was built in: every launch of every operation's cases against the code objects of every target.
 
-use crate::arch::{Profile, Target};
+use crate::arch::{Dot4, Profile, Target};
+use crate::code_object;
 use crate::kernels::{Embedded, KernelSet, Kernels};
+use crate::nvidia::ptx;
 use crate::op::{Context, Refusal};
 use ggml_core::catalogue::cases;
 use ggml_core::plan::{Plan, Precision};
@@ -41,4 +43,46 @@ fn launches_fit_the_code_objects() {
     eprintln!("{launches} launches of {} kernels", kernels_used.len());
     let some: Vec<&String> = wrong.iter().take(20).collect();
     assert!(wrong.is_empty(), "{} refusals, among them {some:#?}", wrong.len());
+}
+
+/// PTX and code objects say the same of every kernel, and PTX is not less exact: operations are rounded to nearest, none
+/// flushes subnormal numbers, and only 2^x is what the hardware gives.
+#[test]
+fn ptx_is_like_the_code_objects() {
+    let targets = hip_kernels::targets();
+    // A target without a dot product of bytes lacks the kernels that are made of it.
+    let has_dot4 = |name: &str| {
+        let profile = Target::parse(name).and_then(|target| Profile::of(&target));
+        profile.is_some_and(|profile| profile.dot4 != Dot4::Software)
+    };
+    let amd = targets.iter().filter(|t| t.starts_with("gfx")).max_by_key(|t| has_dot4(t));
+    for target in targets.iter().filter(|t| t.starts_with("sm_")) {
+        for &stem in hip_kernels::stems() {
+            let text = hip_kernels::code_object(target, stem).unwrap();
+            let object = ptx::read(text).unwrap_or_else(|why| panic!("{target} {stem} {why}"));
+            assert_eq!(object.target.unwrap().to_string(), *target);
+            for word in std::str::from_utf8(text).unwrap().split_whitespace() {
+                let exact = match word.split('.').next() {
+                    Some("add" | "sub" | "mul" | "fma" | "div" | "sqrt" | "rcp")
+                        if word.ends_with(".f32") =>
+                    {
+                        word.contains(".rn")
+                    }
+                    Some("ex2") => word == "ex2.approx.f32",
+                    _ => !word.contains(".approx"),
+                };
+                assert!(exact && !word.contains(".ftz"), "{target} {stem}: {word}");
+            }
+            let Some(image) = amd.and_then(|amd| hip_kernels::code_object(amd, stem)) else { continue };
+            let wanted = code_object::read(image).unwrap().kernels;
+            assert!(object.kernels.len() >= wanted.len(), "{target} {stem}");
+            for kernel in wanted {
+                let found = object.kernels.iter().find(|k| k.name == kernel.name);
+                let found = found.unwrap_or_else(|| panic!("{target} {stem} has no {}", kernel.name));
+                assert_eq!(found.arguments, kernel.arguments, "{target} {}", kernel.name);
+                assert_eq!(found.max_threads, kernel.max_threads, "{target} {}", kernel.name);
+                assert!(found.lds_bytes <= 48 << 10, "{target} {}", kernel.name);
+            }
+        }
+    }
 }

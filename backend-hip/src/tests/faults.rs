@@ -136,6 +136,34 @@ fn a_run_that_hangs_names_phase_and_node() {
     }
 }
 
+/// What is known of the device stands among its features, and with every error after the one that ended its life.
+#[test]
+fn advice_comes_with_a_hang() {
+    let root = tempfile::tempdir().unwrap();
+    let node = root.path().join("sys/class/kfd/kfd/topology/nodes/1");
+    std::fs::create_dir_all(&node).unwrap();
+    std::fs::write(node.join("properties"), "gfx_target_version 90012\nlocation_id 768\n").unwrap();
+    let (fake, backend) = pair(HipOptions { system_root: root.path().into(), ..short() });
+    let told =
+        |(name, text): &(String, String)| name == "advice" && text.contains("HSA_OVERRIDE_GFX_VERSION");
+    assert!(backend.device().features.iter().any(told), "{:?}", backend.device().features);
+    let mut program = chain(&backend);
+    fake.fault(Call::Launch, 1, Fault::Stall);
+    let error = program.run().unwrap_err();
+    is_timeout(&error, Phase::FirstCompute, Some("two"));
+    let rows = backend.advice(&error);
+    assert!(rows.len() == 1 && rows[0].source.contains("ROCm issue 2781"), "{rows:?}");
+    for error in [program.run().unwrap_err(), backend.allocate(1, Usage::State).unwrap_err()] {
+        let text = error.to_string();
+        assert!(text.contains("; advice: HSA_OVERRIDE_GFX_VERSION") && text.contains("dmesg"), "{text}");
+    }
+    // An error that says why itself needs none.
+    let (_, backend) = pair(options());
+    let error = backend.allocate(1 << 40, Usage::State).unwrap_err();
+    assert!(backend.advice(&error).is_empty() && matches!(error, Error::OutOfMemory { .. }));
+    fake.release();
+}
+
 #[test]
 fn a_compilation_that_never_returns() {
     let (fake, backend) = pair(short());

@@ -147,6 +147,27 @@ fn compiled_once() {
     assert_eq!(version(&again, "code objects kept"), format!("{stems} of {stems}"));
 }
 
+/// The emulated device executes what was compiled.
+#[test]
+fn compiled_code_runs() {
+    let Some(system) = System::new(LIBRARY) else { return };
+    system.rename(LIBRARY, "libhiprtc.so.7.4.4");
+    let backend = crate::virtual_gpu::open(TARGET, system.options()).unwrap();
+    assert_eq!(system.calls().len(), hip_kernels::stems().len());
+    let mut g = Graph::new();
+    let x = g.leaf("x", DType::F32, [64, 1, 1, 1], Source::Input).unwrap();
+    let y = g.scale(x, 2.0, 1.0).unwrap();
+    g.output(y);
+    let plan = Plan::new(&g, 256, Precision::Exact).unwrap();
+    let mut program = backend.prepare(&g, &plan, &Bindings::default(), PrepareOptions::default()).unwrap();
+    let input: Vec<f32> = (0..64).map(|i| i as f32).collect();
+    program.write(x, bytemuck::cast_slice(&input)).unwrap();
+    program.run().unwrap();
+    let mut output = vec![0f32; 64];
+    program.read(y, bytemuck::cast_slice_mut(&mut output)).unwrap();
+    assert!(output.iter().zip(&input).all(|(y, x)| *y == x * 2.0 + 1.0), "{output:?}");
+}
+
 /// What an earlier process left on the disk is used; a file that is broken or holds another target's code is not.
 #[test]
 fn kept_on_disk() {
@@ -204,7 +225,8 @@ fn what_cannot_be_used() {
     let Some(system) = System::new(LIBRARY) else { return };
     let stem = hip_kernels::stems()[0];
     let fails = |part: &str| {
-        let why = reason(open(HipOptions { cache_dir: None, ..system.options() }).unwrap_err(), Phase::Compile);
+        let why =
+            reason(open(HipOptions { cache_dir: None, ..system.options() }).unwrap_err(), Phase::Compile);
         assert!(why.contains(part) && why.contains("gfx906 by hiprtc 9.1"), "{part}: {why}");
     };
     system.rename(LIBRARY, "libhiprtc.so.7.9.9");

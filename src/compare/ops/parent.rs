@@ -166,6 +166,7 @@ impl Series<'_> {
             backend: last.backend.clone(),
             pid: last.pid,
             driver_allocations: last.driver_allocations,
+            warnings: last.warnings.clone(),
             ..Record::default()
         };
         if let Some(worst) = run.failures.iter().map(|r| r.status).max_by_key(|s| severity(*s)) {

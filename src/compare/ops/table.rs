@@ -2,7 +2,7 @@
 
 use super::by_operation;
 use crate::compare::report::{Comparison, NodeReport, Report, Status};
-use crate::compare::table::align;
+use crate::compare::table::{align, remarks};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -33,9 +33,7 @@ pub(in crate::compare) fn table(report: &Report) -> String {
         ]);
     }
     let mut text = align(&rows);
-    for (record, _) in report.backend_records().filter(|(r, _)| r.message.is_some()) {
-        let _ = writeln!(text, "{}: {}", record.backend, record.message.as_deref().unwrap_or_default());
-    }
+    text.push_str(&remarks(report));
     for comparison in &report.comparisons {
         text.push_str(&operations(comparison));
     }

@@ -7,6 +7,7 @@ use crate::code::{Descriptor, Text};
 use crate::counters::Counters;
 use crate::fault::{Fault, FaultKind, Range};
 use crate::gpu::Checks;
+use crate::isa::Rate;
 use crate::isa::decode::Body;
 use crate::isa::decode::operand::EXEC;
 use crate::isa::lanes::LANES;
@@ -91,6 +92,7 @@ impl Machine {
             }
             group.barrier(waves)?;
         }
+        group.counters.instructions = waves.iter().map(|w| w.executed).sum();
         group.counters.lds_read = std::mem::take(&mut group.lds.read);
         group.counters.lds_written = std::mem::take(&mut group.lds.stored);
         Ok(group.counters)
@@ -177,6 +179,8 @@ impl<'a> Group<'a> {
             match inst.body {
                 Body::Vector(table, row) => {
                     self.counters.valu += 1;
+                    self.counters.valu_quarter += u64::from(inst.rate == Rate::Quarter);
+                    self.counters.dot += u64::from(inst.rate == Rate::Dot);
                     unit.execute(wave, inst, table, row)?;
                 }
                 Body::Scalar(table, row) => {

@@ -5,6 +5,7 @@ use super::wave::{Wave, is_vector};
 use crate::fault::FaultKind;
 use crate::isa::decode::{Dpp, Form, Inst, Sdwa, Table, operand};
 use crate::isa::lanes::{LANES, Mode, Results, Sources};
+use crate::isa::math::sad_u8;
 use crate::isa::{Kind, Row, flag, half};
 
 /// Room for operands, one for each thread of the host.
@@ -151,6 +152,9 @@ impl Unit {
     /// Output modifiers, then the registers.
     #[inline(always)]
     fn finish(&mut self, wave: &mut Wave, inst: &Inst, row: &Row, enabled: u64, mode: Mode) {
+        if row.dst == Kind::None {
+            return;
+        }
         if row.dst == Kind::Mask {
             let mask = collect(&self.results.carry) & enabled;
             wave.set_pair(inst.dst, mask);
@@ -385,7 +389,32 @@ fn special(wave: &mut Wave, inst: &Inst, row: &Row) -> Result<(), FaultKind> {
             write(&mut wave.vgpr[a], &y, exec);
             write(&mut wave.vgpr[b], &x, exec);
         }
+        "v_mqsad_u32_u8" => quad_sums(wave, inst),
         name => return Err(FaultKind::Unimplemented(name.to_string())),
     }
     Ok(())
+}
+
+/// `v_mqsad_u32_u8`: four masked sums of absolute differences, each added to a word of the third source.
+fn quad_sums(wave: &mut Wave, inst: &Inst) {
+    let exec = wave.exec();
+    let word = |wave: &Wave, i: usize, n: u16, lane: usize| {
+        let operand = inst.src[i];
+        let value = if is_vector(operand) {
+            wave.vgpr[usize::from((operand + n) & 255)][lane].into()
+        } else {
+            wave.scalar(operand + n, Kind::U32, inst.literal)
+        };
+        value as u32
+    };
+    let mut sums = [[0; LANES]; 4];
+    for lane in 0..LANES {
+        let a = u64::from(word(wave, 0, 0, lane)) | u64::from(word(wave, 0, 1, lane)) << 32;
+        for (n, sum) in sums.iter_mut().enumerate() {
+            sum[lane] = sad_u8((a >> (8 * n)) as u32, word(wave, 1, 0, lane), word(wave, 2, n as u16, lane), true);
+        }
+    }
+    for (n, sum) in sums.iter().enumerate() {
+        write(&mut wave.vgpr[(usize::from(inst.dst) + n) & 255], sum, exec);
+    }
 }

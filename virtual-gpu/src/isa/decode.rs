@@ -2,7 +2,7 @@
 
 use super::memory::{self, MemoryRow, ScalarRow as SmemRow};
 use super::sop::{self, ScalarRow};
-use super::{Kind, Row, Target, find, flag, vop1, vop2, vop3, vop3p, vopc};
+use super::{Kind, Rate, Row, Target, find, flag, vop1, vop2, vop3, vop3p, vopc};
 
 /// Operand numbers.
 pub(crate) mod operand {
@@ -95,6 +95,7 @@ pub(crate) struct Dpp {
 pub(crate) struct Inst {
     pub(crate) body: Body,
     pub(crate) form: Form,
+    pub(crate) rate: Rate,
     /// Words of 32 bits.
     pub(crate) words: u8,
     /// Destination: a vector register's number or a scalar operand.
@@ -147,6 +148,7 @@ impl Inst {
         Inst {
             body,
             form: Form::Short,
+            rate: if let Body::Vector(_, row) = body { row.rate() } else { Rate::Full },
             words,
             dst: 0,
             sdst: operand::VCC,

@@ -8,7 +8,7 @@ use super::Kind;
 use super::half;
 
 /// Lanes of a wavefront.
-pub const LANES: usize = 64;
+pub(crate) const LANES: usize = 64;
 
 /// Modes of a wavefront that results depend on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -222,6 +222,31 @@ impl Output for bool {
     fn put(self, to: &mut Results, lane: usize) {
         to.carry[lane] = u32::from(self);
     }
+}
+
+/// Four words, for instructions that are executed apart.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Quad;
+
+impl Source for Quad {
+    const KIND: Kind = Kind::U128;
+    #[inline(always)]
+    fn get(_from: &Sources, _n: usize, _lane: usize) -> Quad {
+        Quad
+    }
+}
+
+impl Output for Quad {
+    const KIND: Kind = Kind::U128;
+    #[inline(always)]
+    fn put(self, _to: &mut Results, _lane: usize) {}
+}
+
+/// No result.
+impl Output for () {
+    const KIND: Kind = Kind::None;
+    #[inline(always)]
+    fn put(self, _to: &mut Results, _lane: usize) {}
 }
 
 /// A result and a bit for each lane.

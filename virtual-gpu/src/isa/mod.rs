@@ -132,14 +132,35 @@ pub(crate) struct Row {
     pub(crate) flags: u16,
 }
 
+/// How fast a vector instruction is issued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rate {
+    Full,
+    /// A quarter of the rate of the others.
+    Quarter,
+    /// A dot product: several products for each lane.
+    Dot,
+}
+
+/// Beginnings of the names of instructions at a quarter of the rate.
+const QUARTER: [&str; 15] = [
+    "v_rcp_", "v_rsq_", "v_sqrt_", "v_exp_", "v_log_", "v_sin_", "v_cos_", "v_mul_lo_u32", "v_mul_hi_u32",
+    "v_mul_hi_i32", "v_mad_u64_u32", "v_mad_i64_i32", "v_cvt_f64_", "v_cvt_f32_f64", "v_cvt_i32_f64",
+];
+
 impl Row {
-    pub(crate) fn is(&self, flag: u16) -> bool {
-        self.flags & flag != 0
+    pub(crate) fn rate(&self) -> Rate {
+        if self.name.starts_with("v_dot") {
+            Rate::Dot
+        } else if QUARTER.iter().any(|begin| self.name.starts_with(begin)) {
+            Rate::Quarter
+        } else {
+            Rate::Full
+        }
     }
 
-    /// Sources that an encoding names.
-    pub(crate) fn sources(&self) -> usize {
-        self.src.iter().filter(|&&k| k != Kind::None && k != Kind::Vcc).count()
+    pub(crate) fn is(&self, flag: u16) -> bool {
+        self.flags & flag != 0
     }
 }
 

@@ -107,7 +107,7 @@ macro_rules! salu {
         ),*];
 
         /// Computes an instruction.
-        #[allow(unused_variables, unused_mut, unused_assignments)]
+        #[allow(unused_variables, unused_mut, unused_assignments, dead_code)]
         pub(crate) fn $execute(code: u16, sources: [u64; 2], $state: State) -> Outcome {
             match code {
                 $($code => {

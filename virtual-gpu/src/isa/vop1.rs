@@ -6,6 +6,7 @@ use super::math::*;
 
 valu! {
     mode, lane;
+    0x00 v_nop () -> () { }
     0x01 v_mov_b32 (a: u32) -> u32 { a }
     0x02 v_readfirstlane_b32 (a: u32) -> u32 { a } [SPECIAL]
     0x03 v_cvt_i32_f64 (a: f64) -> i32 { a as i32 }
@@ -60,6 +61,7 @@ valu! {
     0x32 v_fract_f64 (a: f64) -> f64 { fract64(a) }
     0x33 v_frexp_exp_i32_f32 (a: f32) -> i32 { exponent64(f64::from(a)) }
     0x34 v_frexp_mant_f32 (a: f32) -> f32 { mantissa64(f64::from(a)) as f32 }
+    0x35 v_clrexcp () -> () { }
     0x37 v_screen_partition_4se_b32 (a: u32) -> u32 { a } [SPECIAL]
     0x39 v_cvt_f16_u16 (a: u16) -> F16 { F16::of(f32::from(a)) }
     0x3a v_cvt_f16_i16 (a: i16) -> F16 { F16::of(f32::from(a)) }

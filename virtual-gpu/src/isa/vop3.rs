@@ -2,7 +2,7 @@
 //! have no other are here.
 
 use super::half;
-use super::lanes::{F16, Vcc, valu};
+use super::lanes::{F16, Quad, Vcc, valu};
 use super::math::*;
 use super::vop1::toward_zero;
 use super::vop2::mad16;
@@ -70,6 +70,7 @@ valu! {
     0x1e4 v_msad_u8 (a: u32, b: u32, c: u32) -> u32 { sad_u8(a, b, c, true) }
     0x1e5 v_qsad_pk_u16_u8 (a: u64, b: u32, c: u64) -> u64 { quad(a, b, c, false) }
     0x1e6 v_mqsad_pk_u16_u8 (a: u64, b: u32, c: u64) -> u64 { quad(a, b, c, true) }
+    0x1e7 v_mqsad_u32_u8 (a: u64, b: u32, c: Quad) -> Quad { Quad } [SPECIAL]
     0x1e8 v_mad_u64_u32 (a: u32, b: u32, c: u64) -> (u64, bool) { (u64::from(a) * u64::from(b)).overflowing_add(c) }
     0x1e9 v_mad_i64_i32 (a: i32, b: i32, c: u64) -> (u64, bool) {
         let (sum, overflow) = (i64::from(a) * i64::from(b)).overflowing_add(c as i64);
@@ -81,6 +82,10 @@ valu! {
     0x1ed v_perm_b32 (a: u32, b: u32, c: u32) -> u32 { perm(a, b, c) }
     0x1ee v_fma_legacy_f16 (a: F16, b: F16, c: F16) -> F16 { fma16(a, b, c) }
     0x1ef v_div_fixup_legacy_f16 (a: F16, b: F16, c: F16) -> F16 { fixup16(a, b, c) }
+    0x1f0 v_cvt_pkaccum_u8_f32 (a: f32, b: u32, d: u32) -> u32 {
+        let shift = 8 * (b & 3);
+        d & !(255 << shift) | u32::from(a as u8) << shift
+    } [ACC]
     0x1f1 v_mad_u32_u16 (a: u16, b: u16, c: u32) -> u32 {
         let product = u32::from(a) * u32::from(b);
         if mode.clamp { product.saturating_add(c) } else { product.wrapping_add(c) }

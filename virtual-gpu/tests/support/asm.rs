@@ -8,25 +8,25 @@ use std::fmt::Write;
 /// the scratch resource, s[4:5] points to the arguments, s[6:7] initialises FLAT_SCRATCH, s8 is the group's number and
 /// s9 the wavefront's offset in scratch.
 #[derive(Clone)]
-pub struct AsmKernel {
-    pub name: String,
-    pub body: String,
+pub(crate) struct AsmKernel {
+    pub(crate) name: String,
+    pub(crate) body: String,
     /// Bytes of explicit arguments, all of them pointers of 8 bytes.
-    pub arguments: u32,
-    pub lds: u32,
-    pub scratch: u32,
+    pub(crate) arguments: u32,
+    pub(crate) lds: u32,
+    pub(crate) scratch: u32,
     /// FLOAT_DENORM_MODE_32: 3 keeps denormals, 0 flushes them.
-    pub denormals32: u32,
+    pub(crate) denormals32: u32,
     /// FLOAT_DENORM_MODE_16_64.
-    pub denormals16: u32,
+    pub(crate) denormals16: u32,
     /// FLOAT_ROUND_MODE of both: 0 nearest even, 1 up, 2 down, 3 towards zero.
-    pub rounding: u32,
+    pub(crate) rounding: u32,
     /// The IEEE mode of minimum, maximum and signalling NaNs.
-    pub ieee: u32,
+    pub(crate) ieee: u32,
 }
 
 impl AsmKernel {
-    pub fn new(name: &str, body: &str) -> Self {
+    pub(crate) fn new(name: &str, body: &str) -> Self {
         Self {
             name: name.to_owned(),
             body: body.to_owned(),
@@ -89,7 +89,7 @@ impl AsmKernel {
 }
 
 /// The assembly text of some kernels, preceded by `macros`.
-pub fn file(macros: &str, kernels: &[AsmKernel]) -> String {
+pub(crate) fn file(macros: &str, kernels: &[AsmKernel]) -> String {
     let mut out = format!("{macros}\n");
     for kernel in kernels {
         kernel.code(&mut out);

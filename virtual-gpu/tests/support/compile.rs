@@ -40,7 +40,7 @@ fn run(name: &str, source: &str, arguments: &[&str]) -> Vec<u8> {
 }
 
 /// Assembles and links one text.
-pub fn assemble(target: Target, text: &str) -> Vec<u8> {
+pub(crate) fn assemble(target: Target, text: &str) -> Vec<u8> {
     let cpu = format!("-mcpu={}", target.name());
     run("kernels.s", text, &["-target", "amdgcn-amd-amdhsa", &cpu, "-mcode-object-version=5"])
 }
@@ -48,7 +48,7 @@ pub fn assemble(target: Target, text: &str) -> Vec<u8> {
 type Objects = Mutex<HashMap<(String, String), Arc<OnceLock<Vec<u8>>>>>;
 
 /// Compiles HIP for the device alone, with no header and no library; an object is made once for a test program.
-pub fn hip(target: Target, options: &str, source: &str) -> Vec<u8> {
+pub(crate) fn hip(target: Target, options: &str, source: &str) -> Vec<u8> {
     static OBJECTS: OnceLock<Objects> = OnceLock::new();
     let key = (format!("{} {options}", target.name()), source.to_owned());
     let slot = {

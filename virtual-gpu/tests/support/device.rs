@@ -5,16 +5,16 @@ use virtual_gpu::{Counters, Fault, Gpu, Launch, Module, Options, Target};
 
 /// Explicit kernel arguments, each at its natural alignment.
 #[derive(Clone, Default)]
-pub struct Arguments(pub Vec<u8>);
+pub(crate) struct Arguments(pub(crate) Vec<u8>);
 
 impl Arguments {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::default()
     }
 
     /// Appends a number, a pointer or a plain structure.
     #[must_use]
-    pub fn add<T: Pod>(mut self, value: T) -> Self {
+    pub(crate) fn add<T: Pod>(mut self, value: T) -> Self {
         let alignment = align_of::<T>();
         self.0.resize(self.0.len().next_multiple_of(alignment), 0);
         self.0.extend_from_slice(bytemuck::bytes_of(&value));
@@ -23,37 +23,37 @@ impl Arguments {
 }
 
 /// A device with one code object on it.
-pub struct Session {
-    pub gpu: Gpu,
-    pub module: Module,
-    pub target: Target,
+pub(crate) struct Session {
+    pub(crate) gpu: Gpu,
+    pub(crate) module: Module,
+    pub(crate) target: Target,
     label: String,
 }
 
 impl Session {
-    pub fn new(target: Target, label: &str, object: &[u8]) -> Self {
+    pub(crate) fn new(target: Target, label: &str, object: &[u8]) -> Self {
         Self::with_options(target, label, object, Options::default())
     }
 
-    pub fn with_options(target: Target, label: &str, object: &[u8], options: Options) -> Self {
+    pub(crate) fn with_options(target: Target, label: &str, object: &[u8], options: Options) -> Self {
         let gpu = Gpu::new(target, options);
         let label = format!("{} {label}", target.name());
         let module = gpu.load(object).unwrap_or_else(|fault| panic!("{label}: load: {fault}"));
         Self { gpu, module, target, label }
     }
 
-    pub fn allocate(&self, bytes: usize) -> u64 {
+    pub(crate) fn allocate(&self, bytes: usize) -> u64 {
         self.gpu.allocate(bytes).unwrap_or_else(|fault| panic!("{}: allocate: {fault}", self.label))
     }
 
-    pub fn upload<T: Pod>(&self, data: &[T]) -> u64 {
+    pub(crate) fn upload<T: Pod>(&self, data: &[T]) -> u64 {
         let address = self.allocate(size_of_val(data));
         let written = self.gpu.write(address, bytemuck::cast_slice(data));
         written.unwrap_or_else(|fault| panic!("{}: write: {fault}", self.label));
         address
     }
 
-    pub fn download<T: Pod>(&self, address: u64, count: usize) -> Vec<T> {
+    pub(crate) fn download<T: Pod>(&self, address: u64, count: usize) -> Vec<T> {
         let mut data = vec![T::zeroed(); count];
         let read = self.gpu.read(address, bytemuck::cast_slice_mut(&mut data));
         read.unwrap_or_else(|fault| panic!("{}: read: {fault}", self.label));
@@ -61,7 +61,7 @@ impl Session {
     }
 
     /// Launches and returns what came of it.
-    pub fn attempt(
+    pub(crate) fn attempt(
         &self,
         kernel: &str,
         groups: [u32; 3],
@@ -75,7 +75,7 @@ impl Session {
     }
 
     /// Launches what has to succeed.
-    pub fn run(&self, kernel: &str, groups: [u32; 3], threads: [u32; 3], arguments: &Arguments) -> Counters {
+    pub(crate) fn run(&self, kernel: &str, groups: [u32; 3], threads: [u32; 3], arguments: &Arguments) -> Counters {
         self.attempt(kernel, groups, threads, 0, arguments)
             .unwrap_or_else(|fault| panic!("{}: {kernel}: {fault}", self.label))
     }

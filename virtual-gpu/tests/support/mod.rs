@@ -4,27 +4,27 @@
 
 #![allow(dead_code, unused_imports, reason = "each test program uses a part of this")]
 
-pub mod asm;
-pub mod compile;
-pub mod device;
+pub(crate) mod asm;
+pub(crate) mod compile;
+pub(crate) mod device;
 
-pub use asm::AsmKernel;
-pub use device::{Arguments, Session};
+pub(crate) use asm::AsmKernel;
+pub(crate) use device::{Arguments, Session};
 
 use virtual_gpu::Target;
 
 /// Both targets of the emulator.
-pub const TARGETS: [Target; 2] = [Target::Gfx900, Target::Gfx906];
+pub(crate) const TARGETS: [Target; 2] = [Target::Gfx900, Target::Gfx906];
 
 /// A reproducible stream of bits (splitmix64).
-pub struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    pub fn u64(&mut self) -> u64 {
+    pub(crate) fn u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -32,17 +32,17 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    pub fn u32(&mut self) -> u32 {
+    pub(crate) fn u32(&mut self) -> u32 {
         (self.u64() >> 32) as u32
     }
 
     /// A number below `bound`.
-    pub fn below(&mut self, bound: u32) -> u32 {
+    pub(crate) fn below(&mut self, bound: u32) -> u32 {
         self.u32() % bound
     }
 
     /// A float in -1 ..= 1.
-    pub fn unit(&mut self) -> f32 {
+    pub(crate) fn unit(&mut self) -> f32 {
         self.below(2_000_001) as f32 / 1_000_000.0 - 1.0
     }
 }

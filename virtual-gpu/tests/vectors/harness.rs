@@ -72,27 +72,27 @@ const REGISTERS: &[(&str, &str)] = &[
 /// What a lane gets.
 #[repr(C)]
 #[derive(Clone, Copy, Default, Pod, Zeroable)]
-pub struct LaneIn {
-    pub a: u64,
-    pub b: u64,
-    pub c: [u64; 2],
-    pub old: [u32; 4],
-    pub spare: [u32; 4],
+pub(crate) struct LaneIn {
+    pub(crate) a: u64,
+    pub(crate) b: u64,
+    pub(crate) c: [u64; 2],
+    pub(crate) old: [u32; 4],
+    pub(crate) spare: [u32; 4],
 }
 
 /// What a wavefront gets.
 #[repr(C)]
 #[derive(Clone, Copy, Default, Pod, Zeroable)]
-pub struct WaveIn {
-    pub vcc: u64,
-    pub exec: u64,
-    pub sa: u64,
-    pub sb: u64,
-    pub sd: u64,
-    pub scc: u32,
-    pub m0: u32,
-    pub sc: u64,
-    pub spare: u64,
+pub(crate) struct WaveIn {
+    pub(crate) vcc: u64,
+    pub(crate) exec: u64,
+    pub(crate) sa: u64,
+    pub(crate) sb: u64,
+    pub(crate) sd: u64,
+    pub(crate) scc: u32,
+    pub(crate) m0: u32,
+    pub(crate) sc: u64,
+    pub(crate) spare: u64,
 }
 
 #[repr(C)]
@@ -109,54 +109,54 @@ struct LaneOut {
 }
 
 /// What a lane knows: its own operands, its number, the wavefront's scalars and the other lanes.
-pub struct In<'a> {
-    pub lane: usize,
-    pub wave: &'a WaveIn,
-    pub lanes: &'a [LaneIn],
+pub(crate) struct In<'a> {
+    pub(crate) lane: usize,
+    pub(crate) wave: &'a WaveIn,
+    pub(crate) lanes: &'a [LaneIn],
 }
 
 impl In<'_> {
     fn own(&self) -> &LaneIn {
         &self.lanes[self.lane]
     }
-    pub fn a(&self) -> u64 {
+    pub(crate) fn a(&self) -> u64 {
         self.own().a
     }
-    pub fn b(&self) -> u64 {
+    pub(crate) fn b(&self) -> u64 {
         self.own().b
     }
-    pub fn c(&self) -> u64 {
+    pub(crate) fn c(&self) -> u64 {
         self.own().c[0]
     }
-    pub fn a32(&self) -> u32 {
+    pub(crate) fn a32(&self) -> u32 {
         self.a() as u32
     }
-    pub fn b32(&self) -> u32 {
+    pub(crate) fn b32(&self) -> u32 {
         self.b() as u32
     }
-    pub fn c32(&self) -> u32 {
+    pub(crate) fn c32(&self) -> u32 {
         self.c() as u32
     }
-    pub fn quad(&self) -> [u32; 4] {
+    pub(crate) fn quad(&self) -> [u32; 4] {
         bytemuck::cast(self.own().c)
     }
-    pub fn old(&self) -> u32 {
+    pub(crate) fn old(&self) -> u32 {
         self.own().old[0]
     }
-    pub fn old64(&self) -> u64 {
+    pub(crate) fn old64(&self) -> u64 {
         u64::from(self.own().old[1]) << 32 | u64::from(self.old())
     }
-    pub fn vcc(&self) -> bool {
+    pub(crate) fn vcc(&self) -> bool {
         self.wave.vcc >> self.lane & 1 == 1
     }
-    pub fn active(&self, lane: usize) -> bool {
+    pub(crate) fn active(&self, lane: usize) -> bool {
         self.wave.exec >> lane & 1 == 1
     }
 }
 
 /// What a vector register has to hold.
 #[derive(Clone, Debug)]
-pub enum Dst {
+pub(crate) enum Dst {
     /// As it was.
     Kept,
     /// Whatever it is: the documents leave it open. What follows the result is kept.
@@ -173,6 +173,10 @@ pub enum Dst {
     F16(u16),
     F16Kept(u16),
     F16Low(u16),
+    /// In the high half, the low one kept.
+    F16High(u16),
+    /// Two halves.
+    Halves(u32),
     /// One of these.
     Either(Box<Dst>, Box<Dst>),
     /// Within so many units in the last place of the exact value.
@@ -187,19 +191,21 @@ pub enum Dst {
 
 /// What has to come of an instruction in a lane. `None` means unchanged.
 #[derive(Clone, Debug)]
-pub struct Out {
-    pub dst: Dst,
+pub(crate) struct Out {
+    pub(crate) dst: Dst,
     /// The lane's bit of VCC, and of s[24:25] as a mask.
-    pub vcc: Option<bool>,
-    pub mask: Option<bool>,
+    pub(crate) vcc: Option<bool>,
+    pub(crate) mask: Option<bool>,
+    /// The lane's bit of EXEC.
+    pub(crate) exec_bit: Option<bool>,
     /// s[24:25], or s24 alone.
-    pub sd: Option<u64>,
-    pub sd32: Option<u32>,
-    pub scc: Option<bool>,
-    pub exec: Option<u64>,
-    pub whole_vcc: Option<u64>,
+    pub(crate) sd: Option<u64>,
+    pub(crate) sd32: Option<u32>,
+    pub(crate) scc: Option<bool>,
+    pub(crate) exec: Option<u64>,
+    pub(crate) whole_vcc: Option<u64>,
     /// Operand registers that were written.
-    pub a: Option<u32>,
+    pub(crate) a: Option<u32>,
 }
 
 impl From<Dst> for Out {
@@ -208,6 +214,7 @@ impl From<Dst> for Out {
             dst,
             vcc: None,
             mask: None,
+            exec_bit: None,
             sd: None,
             sd32: None,
             scc: None,
@@ -243,15 +250,19 @@ impl From<f64> for Out {
 }
 
 impl Out {
-    pub fn kept() -> Self {
+    pub(crate) fn kept() -> Self {
         Dst::Kept.into()
     }
-    pub fn vcc(mut self, bit: bool) -> Self {
+    pub(crate) fn vcc(mut self, bit: bool) -> Self {
         self.vcc = Some(bit);
         self
     }
-    pub fn mask(mut self, bit: bool) -> Self {
+    pub(crate) fn mask(mut self, bit: bool) -> Self {
         self.mask = Some(bit);
+        self
+    }
+    pub(crate) fn exec_bit(mut self, bit: bool) -> Self {
+        self.exec_bit = Some(bit);
         self
     }
 }
@@ -259,23 +270,25 @@ impl Out {
 type Formula = Box<dyn Fn(&In<'_>) -> Out + Send + Sync>;
 
 /// One instruction and what it should do.
-pub struct Case {
-    pub text: String,
-    pub kinds: Vec<Kind>,
-    pub formula: Formula,
-    pub kernel: AsmKernel,
+pub(crate) struct Case {
+    pub(crate) text: String,
+    pub(crate) kinds: Vec<Kind>,
+    pub(crate) formula: Formula,
+    pub(crate) kernel: AsmKernel,
     /// Instructions before and after, such as those that set LDS up.
-    pub before: String,
-    pub after: String,
-    pub only: Option<Target>,
+    pub(crate) before: String,
+    pub(crate) after: String,
+    pub(crate) only: Option<Target>,
     /// EXEC in some wavefronts has holes; not for instructions whose behaviour then is not defined.
-    pub holes: bool,
+    pub(crate) holes: bool,
     /// Operands of this lane and wavefront that the kinds cannot say.
-    pub adjust: Option<fn(&mut WaveIn, &mut [LaneIn], &mut Random)>,
+    pub(crate) adjust: Option<fn(&mut WaveIn, &mut [LaneIn], &mut Random)>,
+    /// Wavefronts, where the operands do not say how many.
+    pub(crate) waves: Option<usize>,
 }
 
 impl Case {
-    pub fn new(
+    pub(crate) fn new(
         text: impl Into<String>,
         kinds: &[Kind],
         formula: impl Fn(&In<'_>) -> Out + Send + Sync + 'static,
@@ -290,36 +303,42 @@ impl Case {
             only: None,
             holes: true,
             adjust: None,
+            waves: None,
         }
     }
 
-    pub fn only(mut self, target: Target) -> Self {
+    pub(crate) fn only(mut self, target: Target) -> Self {
         self.only = Some(target);
         self
     }
 
-    pub fn full(mut self) -> Self {
+    pub(crate) fn waves(mut self, count: usize) -> Self {
+        self.waves = Some(count);
+        self
+    }
+
+    pub(crate) fn full(mut self) -> Self {
         self.holes = false;
         self
     }
 
-    pub fn adjusted(mut self, adjust: fn(&mut WaveIn, &mut [LaneIn], &mut Random)) -> Self {
+    pub(crate) fn adjusted(mut self, adjust: fn(&mut WaveIn, &mut [LaneIn], &mut Random)) -> Self {
         self.adjust = Some(adjust);
         self
     }
 
-    pub fn modes(mut self, change: impl Fn(&mut AsmKernel)) -> Self {
+    pub(crate) fn modes(mut self, change: impl Fn(&mut AsmKernel)) -> Self {
         change(&mut self.kernel);
         self
     }
 
-    pub fn around(mut self, before: &str, after: &str) -> Self {
+    pub(crate) fn around(mut self, before: &str, after: &str) -> Self {
         (self.before, self.after) = (before.to_owned(), after.to_owned());
         self
     }
 
     /// The mnemonic as the architecture has it, with no suffix of an encoding.
-    pub fn mnemonic(&self) -> String {
+    pub(crate) fn mnemonic(&self) -> String {
         let first = self.text.split_whitespace().next().unwrap_or_default();
         let bare = ["_e32", "_e64", "_sdwa", "_dpp"].iter().find_map(|suffix| first.strip_suffix(suffix));
         bare.unwrap_or(first).to_owned()
@@ -335,7 +354,7 @@ impl Case {
 }
 
 /// Runs cases on the targets that have them, all kernels of a target in one object.
-pub fn check(cases: Vec<Case>) {
+pub(crate) fn check(cases: Vec<Case>) {
     let mut complaints = Vec::new();
     for target in crate::support::TARGETS {
         let chosen: Vec<&Case> = cases.iter().filter(|c| c.only.is_none_or(|only| only == target)).collect();
@@ -358,7 +377,7 @@ pub fn check(cases: Vec<Case>) {
 fn run(session: &Session, kernel: &str, case: &Case) -> Result<(), String> {
     let seed = case.text.bytes().fold(7, |hash: u64, b| hash.wrapping_mul(0x100_0000_01b3) ^ u64::from(b));
     let mut random = Random::new(seed);
-    let (mut waves, mut lanes) = Operands::new(&case.kinds).fill(&mut random, case.holes);
+    let (mut waves, mut lanes) = Operands::new(&case.kinds, case.waves).fill(&mut random, case.holes);
     if let Some(adjust) = case.adjust {
         for (wave, lanes) in waves.iter_mut().zip(lanes.chunks_mut(64)) {
             adjust(wave, lanes, &mut random);
@@ -380,17 +399,16 @@ fn run(session: &Session, kernel: &str, case: &Case) -> Result<(), String> {
 }
 
 fn compare(case: &Case, wave: &WaveIn, lanes: &[LaneIn], output: &[LaneOut]) -> Result<(), String> {
-    let (mut vcc, mut mask) = (None, None);
+    let (mut vcc, mut mask, mut exec) = (None, None, None);
     for (lane, got) in output.iter().enumerate() {
         let input = In { lane, wave, lanes };
         let own = &lanes[lane];
         let active = input.active(lane);
         let want = (case.formula)(&input);
-        if let Some(bit) = want.vcc {
-            *vcc.get_or_insert(0u64) |= u64::from(bit && active) << lane;
-        }
-        if let Some(bit) = want.mask {
-            *mask.get_or_insert(0u64) |= u64::from(bit && active) << lane;
+        for (mask, bit) in [(&mut vcc, want.vcc), (&mut mask, want.mask), (&mut exec, want.exec_bit)] {
+            if let Some(bit) = bit {
+                *mask.get_or_insert(0u64) |= u64::from(bit && active) << lane;
+            }
         }
         let dst = if active { want.dst.clone() } else { Dst::Kept };
         if !matches(&dst, got.dst, own.old) {
@@ -420,9 +438,8 @@ fn compare(case: &Case, wave: &WaveIn, lanes: &[LaneIn], output: &[LaneOut]) -> 
     let got = &output[0];
     // What a carry leaves in the bits of lanes that are off is not compared.
     let kept = if case.mnemonic().starts_with("v_cmp") { u64::MAX } else { wave.exec };
-    for (what, got, want, old) in [("vcc", got.vcc, vcc, wave.vcc), ("s[24:25]", got.sd, mask, wave.sd)] {
-        if want.is_some_and(|want| got & kept != want & kept) {
-            let want = want.unwrap_or(old);
+    for (what, got, want) in [("vcc", got.vcc, vcc), ("s[24:25]", got.sd, mask), ("exec", got.exec, exec)] {
+        if let Some(want) = want.filter(|want| got & kept != want & kept) {
             let lane = ((got ^ want) & kept).trailing_zeros() as usize;
             let LaneIn { a, b, c, .. } = lanes[lane];
             return Err(format!(
@@ -453,7 +470,7 @@ fn scalars(want: &Out, wave: &WaveIn, got: &LaneOut) -> Result<(), String> {
     if !sparing && got.vcc != want.whole_vcc.unwrap_or(wave.vcc) {
         return Err(format!("vcc is {:#x}, not {:#x}", got.vcc, want.whole_vcc.unwrap_or(wave.vcc)));
     }
-    if got.exec != exec {
+    if want.exec_bit.is_none() && got.exec != exec {
         return Err(format!("exec is {:#x}, not {exec:#x}", got.exec));
     }
     if got.m0 != wave.m0 {
@@ -467,9 +484,9 @@ fn matches(want: &Dst, got: [u32; 4], old: [u32; 4]) -> bool {
     let (low, high) = (got[0] as u16, (got[0] >> 16) as u16);
     let (f32_got, f64_got) = (f32::from_bits(got[0]), f64::from_bits(u64::from(got[1]) << 32 | u64::from(got[0])));
     let f16_got = f64::from(half::f16::from_bits(low).to_f32());
-    let f16_same = |want: u16| {
-        low == want || (half::f16::from_bits(low).is_nan() && half::f16::from_bits(want).is_nan())
-    };
+    let is_nan = |bits: u16| half::f16::from_bits(bits).is_nan();
+    let same16 = |got: u16, want: u16| got == want || (is_nan(got) && is_nan(want));
+    let f16_same = |want: u16| same16(low, want);
     let f32_same = |want: f32| f32_got.to_bits() == want.to_bits() || (f32_got.is_nan() && want.is_nan());
     match want {
         Dst::Kept => rest(0),
@@ -485,6 +502,8 @@ fn matches(want: &Dst, got: [u32; 4], old: [u32; 4]) -> bool {
         Dst::F16(bits) => f16_same(*bits) && high == 0 && rest(1),
         Dst::F16Kept(bits) => f16_same(*bits) && high == (old[0] >> 16) as u16 && rest(1),
         Dst::F16Low(bits) => f16_same(*bits) && rest(1),
+        Dst::F16High(bits) => same16(high, *bits) && low == old[0] as u16 && rest(1),
+        Dst::Halves(bits) => f16_same(*bits as u16) && same16(high, (bits >> 16) as u16) && rest(1),
         Dst::Either(one, other) => matches(one, got, old) || matches(other, got, old),
         Dst::Near32(exact, ulps) => near(f64::from(f32_got), *exact, *ulps, 24, -126, f64::from(f32::MAX)) && rest(1),
         Dst::Near16(exact, ulps) => near(f16_got, *exact, *ulps, 11, -14, 65504.0) && rest(1),

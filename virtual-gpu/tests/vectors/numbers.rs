@@ -4,53 +4,53 @@
 use crate::harness::Dst;
 use half::f16;
 
-pub fn f(bits: u32) -> f32 {
+pub(crate) fn f(bits: u32) -> f32 {
     f32::from_bits(bits)
 }
 
-pub fn d(bits: u64) -> f64 {
+pub(crate) fn d(bits: u64) -> f64 {
     f64::from_bits(bits)
 }
 
 /// The half in the low bits, exactly.
-pub fn h(bits: impl Into<u64>) -> f64 {
+pub(crate) fn h(bits: impl Into<u64>) -> f64 {
     f64::from(f16::from_bits(bits.into() as u16).to_f32())
 }
 
 /// Rounds to the nearest half, ties to even; `x` is a float, so that nothing was rounded before.
-pub fn to_half(x: f32) -> u16 {
+pub(crate) fn to_half(x: f32) -> u16 {
     f16::from_f32(x).to_bits()
 }
 
 /// Halves added, subtracted or multiplied as floats are exact or round the same way twice: 24 bits are more than
 /// 2 * 11 + 2.
-pub fn half_result(x: f64) -> Dst {
+pub(crate) fn half_result(x: f64) -> Dst {
     Dst::F16(to_half(x as f32))
 }
 
-pub fn denormal32(x: f32) -> bool {
+pub(crate) fn denormal32(x: f32) -> bool {
     x != 0.0 && x.abs() < f32::MIN_POSITIVE
 }
 
-pub fn denormal16(x: f64) -> bool {
+pub(crate) fn denormal16(x: f64) -> bool {
     x != 0.0 && x.abs() < 2f64.powi(-14)
 }
 
-pub fn signalling32(bits: u32) -> bool {
+pub(crate) fn signalling32(bits: u32) -> bool {
     f(bits).is_nan() && bits & 0x0040_0000 == 0
 }
 
-pub fn signalling64(bits: u64) -> bool {
+pub(crate) fn signalling64(bits: u64) -> bool {
     d(bits).is_nan() && bits & 1 << 51 == 0
 }
 
-pub fn signalling16(bits: u64) -> bool {
+pub(crate) fn signalling16(bits: u64) -> bool {
     h(bits).is_nan() && bits & 0x200 == 0
 }
 
 /// The larger or the smaller of two numbers in IEEE mode. A quiet NaN loses against a number, a signalling one wins;
 /// minus zero is below zero.
-pub fn extreme(a: (f64, bool), b: (f64, bool), largest: bool) -> f64 {
+pub(crate) fn extreme(a: (f64, bool), b: (f64, bool), largest: bool) -> f64 {
     let ((a, a_signals), (b, b_signals)) = (a, b);
     if a_signals || b_signals || (a.is_nan() && b.is_nan()) {
         return f64::NAN;
@@ -63,14 +63,14 @@ pub fn extreme(a: (f64, bool), b: (f64, bool), largest: bool) -> f64 {
 }
 
 /// The middle of three numbers, of which none is a NaN.
-pub fn median<T: PartialOrd + Copy>(mut three: [T; 3]) -> T {
+pub(crate) fn median<T: PartialOrd + Copy>(mut three: [T; 3]) -> T {
     three.sort_by(|x, y| x.partial_cmp(y).unwrap_or(std::cmp::Ordering::Equal));
     three[1]
 }
 
 /// `a * b + c` of halves, rounded once: exact in units of 2^-48.
-pub fn half_fma(a: u16, b: u16, c: u16) -> u16 {
-    let wide = [a, b, c].map(|x| h(x));
+pub(crate) fn half_fma(a: u16, b: u16, c: u16) -> u16 {
+    let wide = [a, b, c].map(h);
     if wide.iter().any(|x| !x.is_finite()) {
         return to_half((wide[0] * wide[1] + wide[2]) as f32);
     }
@@ -99,13 +99,13 @@ pub fn half_fma(a: u16, b: u16, c: u16) -> u16 {
 }
 
 /// A float as a half, rounded towards zero.
-pub fn half_towards_zero(x: f32) -> u16 {
+pub(crate) fn half_towards_zero(x: f32) -> u16 {
     let nearest = f16::from_f32(x);
     if x.is_finite() && nearest.to_f32().abs() > x.abs() { nearest.to_bits() - 1 } else { nearest.to_bits() }
 }
 
 /// Fraction in 0.5 .. 1 and exponent; `None` for what has neither.
-pub fn frexp(x: f64) -> Option<(f64, i32)> {
+pub(crate) fn frexp(x: f64) -> Option<(f64, i32)> {
     if x == 0.0 || !x.is_finite() {
         return None;
     }
@@ -120,7 +120,7 @@ pub fn frexp(x: f64) -> Option<(f64, i32)> {
 }
 
 /// `x * 2^e`, rounded once.
-pub fn scale(x: f64, e: i32) -> f64 {
+pub(crate) fn scale(x: f64, e: i32) -> f64 {
     let Some((m, exponent)) = frexp(x) else { return x };
     let e = exponent.saturating_add(e);
     match e {
@@ -133,6 +133,6 @@ pub fn scale(x: f64, e: i32) -> f64 {
 }
 
 /// Rounds to a whole number that a byte or word holds; NaN gives 0.
-pub fn rounded(x: f64, low: f64, high: f64) -> i32 {
+pub(crate) fn rounded(x: f64, low: f64, high: f64) -> i32 {
     if x.is_nan() { 0 } else { x.round_ties_even().clamp(low, high) as i32 }
 }

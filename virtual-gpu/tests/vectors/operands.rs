@@ -5,7 +5,7 @@ use crate::support::Random;
 
 /// The type of an operand.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Kind {
+pub(crate) enum Kind {
     F32,
     F64,
     /// In the low half; the high half is random, because nobody may look at it.
@@ -75,7 +75,7 @@ const I16: &[u16] =
     &[0, 1, 2, 3, 15, 16, 0x7f, 0x80, 0xff, 0x100, 0x7fff, 0x8000, 0x8001, 0xffff, 0xfffe, 0x5555, 0x1234];
 
 impl Kind {
-    fn special(self) -> Vec<u64> {
+    pub(crate) fn special(self) -> Vec<u64> {
         match self {
             Kind::F32 => F32.iter().map(|&x| x.into()).collect(),
             Kind::F64 => F64.to_vec(),
@@ -129,17 +129,21 @@ impl Kind {
 }
 
 /// The operands of a case.
-pub struct Operands {
+pub(crate) struct Operands {
     kinds: Vec<Kind>,
+    waves: Option<usize>,
 }
 
 impl Operands {
-    pub fn new(kinds: &[Kind]) -> Self {
-        Self { kinds: kinds.to_vec() }
+    pub(crate) fn new(kinds: &[Kind], waves: Option<usize>) -> Self {
+        Self { kinds: kinds.to_vec(), waves }
     }
 
     /// Wavefronts enough for every pair of special values, or for many triples, and for random ones.
     fn lanes(&self) -> usize {
+        if let Some(waves) = self.waves {
+            return waves * 64;
+        }
         let special = |i: usize| self.kinds.get(i).map_or(1, |k| k.special().len());
         let pairs = special(0) * special(1);
         let lanes = if self.kinds.len() > 2 { pairs * 2 + 256 } else { pairs + 192 };
@@ -147,7 +151,7 @@ impl Operands {
     }
 
     /// Fills wavefronts and their lanes.
-    pub fn fill(&self, random: &mut Random, holes: bool) -> (Vec<WaveIn>, Vec<LaneIn>) {
+    pub(crate) fn fill(&self, random: &mut Random, holes: bool) -> (Vec<WaveIn>, Vec<LaneIn>) {
         let count = self.lanes();
         let lists: Vec<Vec<u64>> = self.kinds.iter().map(|k| k.special()).collect();
         let pairs = lists.iter().take(2).map(Vec::len).product::<usize>();

@@ -30,7 +30,7 @@ fn of_f16(name: &str, formula: impl Fn(f64) -> f64 + Clone + Send + Sync + 'stat
     both(name, "{d}, {a}", Kind::F16, move |i| half_result(formula(h(i.a()))).into())
 }
 
-pub fn integers() -> Vec<Case> {
+pub(crate) fn integers() -> Vec<Case> {
     let sign_bits = |x: u32| {
         let run = if x >> 31 == 1 { x.leading_ones() } else { x.leading_zeros() };
         if run == 32 { u32::MAX } else { run }
@@ -64,7 +64,7 @@ pub fn integers() -> Vec<Case> {
     .collect()
 }
 
-pub fn conversions() -> Vec<Case> {
+pub(crate) fn conversions() -> Vec<Case> {
     let half_to_i16 = |x: f64| if x.is_nan() { 0 } else { x.trunc().clamp(-32768.0, 32767.0) as i16 as u16 };
     let half_to_u16 = |x: f64| if x.is_nan() { 0 } else { x.trunc().clamp(0.0, 65535.0) as u16 };
     [
@@ -103,7 +103,7 @@ fn normalised(x: f64, largest: f64, smallest: f64) -> Out {
     Dst::Low16(product.round() as i32 as u16).into()
 }
 
-pub fn parts() -> Vec<Case> {
+pub(crate) fn parts() -> Vec<Case> {
     // The largest numbers below one.
     let (top32, top64, top16) = (f(0x3f7f_ffff), d(0x3fef_ffff_ffff_ffff), h(0x3bffu16));
     let fraction = |x: f64, top: f64| if x.is_infinite() { f64::NAN } else { (x - x.floor()).min(top) };
@@ -150,7 +150,7 @@ pub fn parts() -> Vec<Case> {
 
 /// What approximates: within the documented error of the exact value. Denormal operands and results are left open:
 /// these units flush them.
-pub fn approximations() -> Vec<Case> {
+pub(crate) fn approximations() -> Vec<Case> {
     type Exact = fn(f64) -> f64;
     let singles: [(&str, Exact); 9] = [
         ("v_rcp_f32", |x| 1.0 / x),
@@ -219,7 +219,7 @@ fn turn(x: f64) -> (f64, f64) {
     (reduced.sin(), reduced.cos())
 }
 
-pub fn all() -> Vec<Case> {
+pub(crate) fn all() -> Vec<Case> {
     let mut cases = integers();
     cases.extend(conversions());
     cases.extend(parts());

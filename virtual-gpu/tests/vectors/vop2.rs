@@ -34,15 +34,15 @@ fn of_b16(name: &str, formula: impl Fn(u16, u16) -> u16 + Clone + Send + Sync + 
 }
 
 /// The 24-bit numbers of the fast multipliers.
-pub fn signed24(x: u32) -> i64 {
+pub(crate) fn signed24(x: u32) -> i64 {
     i64::from((x << 8) as i32 >> 8)
 }
 
-pub fn unsigned24(x: u32) -> u64 {
+pub(crate) fn unsigned24(x: u32) -> u64 {
     u64::from(x & 0xff_ffff)
 }
 
-pub fn integers() -> Vec<Case> {
+pub(crate) fn integers() -> Vec<Case> {
     [
         of_b32("v_mul_i32_i24", |a, b| (signed24(a) * signed24(b)) as u32),
         of_b32("v_mul_hi_i32_i24", |a, b| ((signed24(a) * signed24(b)) >> 32) as u32),
@@ -85,7 +85,7 @@ fn carried(sum: i64) -> (u32, bool) {
 }
 
 /// Additions with carries: VCC in the short encoding, any pair of scalars in the long one.
-pub fn carries() -> Vec<Case> {
+pub(crate) fn carries() -> Vec<Case> {
     type Sum = fn(i64, i64, i64) -> i64;
     let plain: [(&str, Sum); 3] = [
         ("v_add_co_u32", |a, b, _| a + b),
@@ -122,14 +122,14 @@ pub fn carries() -> Vec<Case> {
 
 /// `a * b + c` rounded twice, as the unfused instructions do; they flush denormals, so where one takes part the result
 /// is left open.
-pub fn mad32(a: f32, b: f32, c: f32) -> Dst {
+pub(crate) fn mad32(a: f32, b: f32, c: f32) -> Dst {
     let product = a * b;
     let sum = product + c;
     let tiny = |x: f32| denormal32(x) || (x == 0.0 && a != 0.0 && b != 0.0);
     if [a, b, c, sum].into_iter().any(denormal32) || tiny(product) { Dst::Any } else { Dst::F32(sum) }
 }
 
-pub fn mad16(a: f64, b: f64, c: f64) -> Option<u16> {
+pub(crate) fn mad16(a: f64, b: f64, c: f64) -> Option<u16> {
     let product = half::f16::from_bits(to_half((a * b) as f32)).to_f32();
     let sum = to_half((f64::from(product) + c) as f32);
     let open = [a, b, c, h(sum), f64::from(product)].into_iter().any(denormal16);
@@ -137,7 +137,7 @@ pub fn mad16(a: f64, b: f64, c: f64) -> Option<u16> {
 }
 
 /// Zero times anything is zero, as in DirectX 9; the sign of that zero is left open.
-pub fn legacy_product(a: f32, b: f32) -> f32 {
+pub(crate) fn legacy_product(a: f32, b: f32) -> f32 {
     if a == 0.0 || b == 0.0 { 0.0 } else { a * b }
 }
 
@@ -148,7 +148,7 @@ fn either_zero(value: f32) -> Dst {
     Dst::F32(value)
 }
 
-pub fn floats() -> Vec<Case> {
+pub(crate) fn floats() -> Vec<Case> {
     let extreme32 = |largest: bool| {
         move |i: &In<'_>| {
             let side = |bits: u32| (f64::from(f(bits)), signalling32(bits));
@@ -193,7 +193,7 @@ pub fn floats() -> Vec<Case> {
 }
 
 /// Constants within the instruction: 0x40490fdb is pi, 0x4248 is pi as a half.
-pub fn literals() -> Vec<Case> {
+pub(crate) fn literals() -> Vec<Case> {
     let pi = f(0x4049_0fdb);
     let kinds32 = [Kind::Near, Kind::F32];
     let kinds16 = [Kind::F16; 2];
@@ -221,7 +221,7 @@ pub fn literals() -> Vec<Case> {
 }
 
 /// Inline constants: whole numbers of -16 to 64 and nine floats, in the operand's type.
-pub fn inline_constants() -> Vec<Case> {
+pub(crate) fn inline_constants() -> Vec<Case> {
     let mut cases = Vec::new();
     for whole in [-16i32, -1, 0, 1, 17, 64] {
         cases.push(Case::new(format!("v_add_u32_e32 {{d}}, {whole}, {{b}}"), &[Kind::I32; 2], move |i| {
@@ -258,7 +258,7 @@ pub fn inline_constants() -> Vec<Case> {
     cases
 }
 
-pub fn all() -> Vec<Case> {
+pub(crate) fn all() -> Vec<Case> {
     [integers(), carries(), floats(), literals(), inline_constants()].into_iter().flatten().collect()
 }
 
