@@ -69,7 +69,7 @@ fn every_node_agrees() {
             "--predict",
             "2",
             "--backends",
-            "cpu,vulkan",
+            "cpu,vulkan,hip-virtual:gfx906,hip-virtual:gfx900",
             "--precision",
             precision,
         ];

@@ -77,6 +77,58 @@ fn every_case_agrees_on_the_cpu() {
     }
 }
 
+/// The two emulated cards.
+const CARDS: [&str; 2] = ["hip-virtual:gfx906", "hip-virtual:gfx900"];
+
+/// Whether a backend could not be opened: then the build had no compiler for the kernels. Says so.
+fn is_skipped(result: &Value, backend: &str) -> bool {
+    let record = own_record(result, backend);
+    let skipped = record["status"] == "unsupported";
+    if skipped {
+        eprintln!("skipped: {backend}: {}", record["message"]);
+    }
+    skipped
+}
+
+/// The whole catalogue as AMD code objects, executed instruction by instruction.
+#[test]
+fn every_case_agrees_on_emulated_cards() {
+    let dir = tempfile::tempdir().unwrap();
+    let start = Instant::now();
+    let (output, result) = compare(dir.path(), "", &["--backends", &CARDS.join(",")]);
+    assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
+    assert!(start.elapsed() < Duration::from_secs(300), "{:?}", start.elapsed());
+    for card in CARDS.into_iter().filter(|card| !is_skipped(&result, card)) {
+        assert_eq!(names_of(nodes(&result, card), "ok"), names(|_| true), "{card}");
+    }
+}
+
+/// A kernel that never completes, on an emulated card: phase, case and advice are in the record, and a new child goes
+/// on with the next case. The third launch of every child stalls.
+#[test]
+fn a_stalled_kernel_is_blamed() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = Command::new(example("compare"));
+    command
+        .args(["--ops", "SCALE,REGLU", "--timeout-s", "1", "--backends", CARDS[0], "--out"])
+        .arg(dir.path());
+    let output = command.env("DIPTYCH_VIRTUAL_FAULTS", "stall@hipModuleLaunchKernel:2").output().unwrap();
+    let text = std::fs::read_to_string(dir.path().join("result.json")).unwrap();
+    let result: Value = serde_json::from_str(&text).unwrap();
+    if is_skipped(&result, CARDS[0]) {
+        return;
+    }
+    assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
+    let cases = nodes(&result, CARDS[0]);
+    let (ok, hung) = (names_of(cases, "ok").len(), names_of(cases, "hang").len());
+    assert_eq!((ok + hung, hung), (cases.len(), cases.len() / 3), "{cases:?}");
+    for r in case_records(&result, CARDS[0]) {
+        assert_eq!((&r["status"], &r["phase"]), (&"hang".into(), &"first_compute".into()), "{r}");
+        assert_eq!(r["node"], r["case"], "{r}");
+        assert!(!r["warnings"].as_array().unwrap().is_empty(), "{r}");
+    }
+}
+
 /// Names of operations select their cases only, other terms are parts of names, a whole name is one case.
 #[test]
 fn filters_select() {

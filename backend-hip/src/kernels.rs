@@ -49,7 +49,9 @@ impl KernelSet for Embedded {
         let refused = hip_kernels::refused().iter().find(|r| r.target == processor);
         match (hip_kernels::compiler(), refused) {
             (_, Some(refused)) => Some(format!("the compiler refused it: {}", refused.reason)),
-            (None, None) => Some("no compiler was found when it was built".into()),
+            (None, None) => {
+                Some("no targets were asked for when it was built, or no compiler was found".into())
+            }
             (Some(_), None) => None,
         }
     }

@@ -5,12 +5,13 @@
 // sums of the same four rows for columns 4x .. 4x + 4 of each 64: so the maximum of a row is a DPP reduction over 16
 // lanes, and factors for rescaling never leave the registers.
 //
-//   * q, k and v go through LDS in pieces of 32 x 64 F32, rows padded to 68: 16-byte reads of 16 neighbouring rows
-//     then meet no bank conflict. Four elements of 4 + 2 rows make 32 products.
+//   * q and k go through LDS in pieces of 32 x 32 F32, v in pieces of 32 x 64, rows padded by 4: 16-byte reads of 16
+//     neighbouring rows then meet no bank conflict. Four elements of 4 + 2 rows make 32 products.
 //   * The weights are written to LDS transposed, over q's piece; one position then is 2 reads for 16 products.
 //   * A tile that the mask hides entirely is left out (half of the work under a causal mask).
 //
-// LDS: 17.4 KiB for any row length and type.
+// LDS: 13 KiB for any row length and type, so that four work-groups fit a compute unit of 64 KiB: two wavefronts on each
+// SIMD, as many as the registers allow.
 #pragma once
 #include "attention.h"
 
@@ -18,23 +19,24 @@
 #define TILE_POSITIONS 32u
 #define PIECE 64u
 #define PITCH 68u
-#define WEIGHT_PITCH 36u
+// The same for q and k; the weights take q's place.
+#define KEY_PIECE 32u
+#define KEY_PITCH 36u
 
 struct TileShared {
-    __attribute__((aligned(16))) float q[TILE_ROWS * PITCH];
+    __attribute__((aligned(16))) float q[TILE_ROWS * KEY_PITCH];
     __attribute__((aligned(16))) float kv[TILE_POSITIONS * PITCH];
     float seen[2][TILE_THREADS / WAVE];
 };
 
-// Two eights of a row of a piece: columns from, from + 32.
-template <class W> struct PieceOfRow {
-    typename W::Raw raw[2];
+// Eights of a row of a piece: columns from, from + 32.
+template <class W, int EIGHTS> struct PieceOfRow {
+    typename W::Raw raw[EIGHTS];
     __attribute__((device, always_inline)) void load(const u8 *row, u32 from, u32 end) {
-        raw[0] = fetch_eight<W>(row, from, end);
-        raw[1] = fetch_eight<W>(row, from + 32, end);
+        UNROLL for (int i = 0; i < EIGHTS; i++) raw[i] = fetch_eight<W>(row, from + i * 32, end);
     }
     __attribute__((device, always_inline)) void store(float *to) {
-        UNROLL for (int i = 0; i < 2; i++) {
+        UNROLL for (int i = 0; i < EIGHTS; i++) {
             float x[8];
             W::decode(raw[i], x);
             *(lds_f32x4 *)(to + i * 32) = (lds_f32x4){x[0], x[1], x[2], x[3]};
@@ -90,19 +92,19 @@ DEVICE void attention_tile(const float *q, const u8 *k, const u8 *v, const void 
 
         float s[4][2] = {{0, 0}, {0, 0}, {0, 0}, {0, 0}};
         u32 position = minimum(base + row, end - 1);
-        NO_UNROLL for (u32 d = 0; d < p.d[0]; d += PIECE) {
-            PieceOfRow<WeightF32> a;
-            PieceOfRow<KV> b;
+        NO_UNROLL for (u32 d = 0; d < p.d[0]; d += KEY_PIECE) {
+            PieceOfRow<WeightF32, 1> a;
+            PieceOfRow<KV, 1> b;
             a.load(q_row, d + eight, p.d[0]);
             b.load(k + (u64)position * p.nbk[0] * KV::BYTES, d + eight, p.d[0]);
             barrier();
-            a.store(shared->q + row * PITCH + eight);
-            b.store(shared->kv + row * PITCH + eight);
+            a.store(shared->q + row * KEY_PITCH + eight);
+            b.store(shared->kv + row * KEY_PITCH + eight);
             barrier();
-            NO_UNROLL for (u32 e = 0; e < PIECE; e += 4) {
+            NO_UNROLL for (u32 e = 0; e < KEY_PIECE; e += 4) {
                 lds_f32x4 m[4], n[2];
-                UNROLL for (int i = 0; i < 4; i++) m[i] = *(const lds_f32x4 *)(shared->q + (y * 4 + i) * PITCH + e);
-                UNROLL for (int j = 0; j < 2; j++) n[j] = *(const lds_f32x4 *)(shared->kv + (x + j * 16) * PITCH + e);
+                UNROLL for (int i = 0; i < 4; i++) m[i] = *(const lds_f32x4 *)(shared->q + (y * 4 + i) * KEY_PITCH + e);
+                UNROLL for (int j = 0; j < 2; j++) n[j] = *(const lds_f32x4 *)(shared->kv + (x + j * 16) * KEY_PITCH + e);
                 UNROLL for (int c = 0; c < 4; c++) {
                     UNROLL for (int i = 0; i < 4; i++) UNROLL for (int j = 0; j < 2; j++) {
                         s[i][j] = mad(m[i][c], n[j][c], s[i][j]);
@@ -125,19 +127,19 @@ DEVICE void attention_tile(const float *q, const u8 *k, const u8 *v, const void 
         }
 
         UNROLL for (int c = 0; c < PIECES; c++) {
-            PieceOfRow<KV> b;
+            PieceOfRow<KV, 2> b;
             b.load(v + (u64)position * p.nbv[0] * KV::BYTES, c * PIECE + eight, p.d[1]);
             barrier();
             if (c == 0) {
                 UNROLL for (int j = 0; j < 2; j++) {
                     lds_f32x4 w = {s[0][j], s[1][j], s[2][j], s[3][j]};
-                    *(lds_f32x4 *)(shared->q + (x + j * 16) * WEIGHT_PITCH + y * 4) = w;
+                    *(lds_f32x4 *)(shared->q + (x + j * 16) * KEY_PITCH + y * 4) = w;
                 }
             }
             b.store(shared->kv + row * PITCH + eight);
             barrier();
             _Pragma("unroll 2") for (u32 j = 0; j < TILE_POSITIONS; j++) {
-                lds_f32x4 w = *(const lds_f32x4 *)(shared->q + j * WEIGHT_PITCH + y * 4);
+                lds_f32x4 w = *(const lds_f32x4 *)(shared->q + j * KEY_PITCH + y * 4);
                 lds_f32x4 n = *(const lds_f32x4 *)(shared->kv + j * PITCH + x * 4);
                 UNROLL for (int i = 0; i < 4; i++) UNROLL for (int e = 0; e < 4; e++) {
                     total[c][i][e] = mad(w[i], n[e], total[c][i][e]);

@@ -123,6 +123,13 @@ DEVICE u32 f32_bits(float x) { return __builtin_bit_cast(u32, x); }
 DEVICE float larger(float a, float b) { return __builtin_fmaxf(a, b); }
 DEVICE float infinity() { return __builtin_inff(); }
 
+// Whether the sum of a fused product and sum may be the register of the result (v_fmac_f32), which spares registers.
+#if defined(__gfx900__) || defined(__gfx902__) || defined(__gfx904__) || defined(__gfx909__) || defined(__gfx90c__)
+#define HAS_FMAC 0
+#else
+#define HAS_FMAC 1
+#endif
+
 // a * b + c in the form that is fastest: fused where fused is full rate, else (gfx803) v_mac_f32.
 DEVICE float mad(float a, float b, float c) { return a * b + c; }
 // a * b + c with one rounding.

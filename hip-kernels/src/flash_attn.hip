@@ -49,9 +49,9 @@ ANY(f32, WeightF32)
 ANY(f16, WeightF16)
 
 #define COMBINE_THREADS 128
-#define MAX_SPLITS 4096u
+#define MAX_SPLITS 2048u
 
-// group_x: a row of the result. One piece a thread for the weights, then one column a thread; 16 KiB of LDS.
+// group_x: a row of the result. One piece a thread for the weights, then one column a thread; 8 KiB of LDS.
 DEVICE void combine(const float *sums, const float *stats, float *d, const FlashAttnParams &p, u32 span,
                     float *weights, float *scratch) {
     u32 thread = thread_id(), splits = (p.kv[0] + span - 1) / span;

@@ -22,6 +22,8 @@ template <class W, int BM_, int BN_, int BK_, int TM_, int TN_> struct MatTile {
     static constexpr u32 EIGHTS = BK / 8, GAP = 32 / EIGHTS;
     static constexpr u32 ROWS = THREADS / EIGHTS;
     static constexpr u32 A_LOADS = BM / ROWS, B_LOADS = BN / ROWS;
+    // Lines of k whose reads may be in flight together. Two where eight would leave one wavefront on a SIMD.
+    static constexpr u32 LINES = !HAS_FMAC && W::BLOCK == 1 && TM * TN == 64 ? 2 : 8;
     static constexpr u32 A_FLOATS = BK * BM + EIGHTS * GAP, B_FLOATS = BK * BN + EIGHTS * GAP;
     static_assert(BM % ROWS == 0 && BN % ROWS == 0 && ROWS >= 16, "every thread loads whole eights");
 
@@ -110,7 +112,7 @@ DEVICE void mat_tile(const u8 *a, const float *b, float *d, const MulMatParams &
         t.store(tile_a, tile_b, row, k);
         barrier();
         if (base + T::BK < p.k) t.load(base + T::BK, k, p.k);
-        _Pragma("unroll 8") for (u32 l = 0; l < T::BK; l++) {
+        _Pragma("unroll T::LINES") for (u32 l = 0; l < T::BK; l++) {
             multiply<T>(tile_a + T::line(l, T::BM), tile_b + T::line(l, T::BN), m0, n0, sum);
         }
         barrier();

@@ -2,13 +2,13 @@
 //! products of bytes against those of F32. Which kernel suits which shape is the business of backend-hip, whose tests
 //! go through the operation catalogue; here each kernel gets shapes that meet its borders.
 
+use ggml_core::DType;
 use ggml_core::catalogue::{self, Case, Fill, Outcome};
 use ggml_core::kernel::MulMatParams;
 use ggml_core::metrics::distance;
+use ggml_core::phase::Deadlines;
 use ggml_core::plan::Precision;
 use ggml_core::reference::ReferenceBackend;
-use ggml_core::phase::Deadlines;
-use ggml_core::DType;
 use virtual_gpu::{Counters, Gpu, Launch, Module, Options, Target};
 
 /// Threads of a wavefront of the processors that are virtual.
@@ -106,7 +106,14 @@ impl Device {
         address
     }
 
-    fn launch(&self, name: &str, groups: [u32; 3], threads: u32, pointers: &[u64], p: &MulMatParams) -> Counters {
+    fn launch(
+        &self,
+        name: &str,
+        groups: [u32; 3],
+        threads: u32,
+        pointers: &[u64],
+        p: &MulMatParams,
+    ) -> Counters {
         let found = self.modules.iter().find_map(|module| module.kernel(name));
         let kernel = found.unwrap_or_else(|| panic!("{name} is not there"));
         let arguments = [bytemuck::cast_slice(pointers), bytemuck::bytes_of(p)].concat();
@@ -115,14 +122,22 @@ impl Device {
     }
 
     /// A product: the result and what it cost, the rounding included.
-    fn product(&self, kernel: &Kernel, name: &str, p: &MulMatParams, a: &[u8], b: &[u8]) -> (Vec<f32>, Counters) {
+    fn product(
+        &self,
+        kernel: &Kernel,
+        name: &str,
+        p: &MulMatParams,
+        a: &[u8],
+        b: &[u8],
+    ) -> (Vec<f32>, Counters) {
         let columns = (p.n * p.ne2 * p.ne3) as usize;
         let mut result = vec![0f32; columns * p.m as usize];
         let [a, b, d] = [a, b, bytemuck::cast_slice(&result)].map(|bytes| self.upload(bytes));
         let mut taken = vec![a, b, d];
         let mut counters = Counters::default();
         let pointers = if kernel.form == Form::Int8 {
-            let [q, scales] = [columns * p.k as usize, columns * p.k as usize / 8].map(|n| self.gpu.allocate(n).unwrap());
+            let [q, scales] =
+                [columns * p.k as usize, columns * p.k as usize / 8].map(|n| self.gpu.allocate(n).unwrap());
             taken.extend([q, scales]);
             // As many rows in a work-group of 256 threads as fit, a thread for eight neighbours; see index.h.
             let log2 = (p.k / 8).next_power_of_two().ilog2().min(8);
@@ -140,7 +155,14 @@ impl Device {
 }
 
 /// A product of random numbers: parameters, operands, what is right.
-fn case(dtype: DType, k: usize, m: usize, n: usize, batch: [usize; 4], fill: Fill) -> (MulMatParams, [Vec<u8>; 2], Vec<f32>) {
+fn case(
+    dtype: DType,
+    k: usize,
+    m: usize,
+    n: usize,
+    batch: [usize; 4],
+    fill: Fill,
+) -> (MulMatParams, [Vec<u8>; 2], Vec<f32>) {
     let [a2, a3, b2, b3] = batch;
     let case = Case::new(format!("{dtype} {k} {m} {n} {batch:?}"), |g, c| {
         let a = c.leaf(g, "a", dtype, [k, m, a2, a3], Fill::Uniform(-1.0, 1.0))?;
@@ -207,7 +229,9 @@ fn unusual_activations() {
     for (template, n) in [("mat_vec_rounding_@_n1_r2", 1), ("mat_tile_int8_@_64x32", 3)] {
         let kernel = KERNELS.iter().find(|k| k.name == template).unwrap();
         let name = template.replace('@', "q8_0");
-        for (value, right) in [(0.0, 0.0), (1e-42, 0.0), (-0.0, 0.0), (f32::INFINITY, f32::NAN), (f32::NAN, f32::NAN)] {
+        for (value, right) in
+            [(0.0, 0.0), (1e-42, 0.0), (-0.0, 0.0), (f32::INFINITY, f32::NAN), (f32::NAN, f32::NAN)]
+        {
             // One such number in the second block of 32; the others are zeros.
             let mut values = vec![0.0; 96 * n];
             values[40] = value;

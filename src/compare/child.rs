@@ -3,11 +3,12 @@
 use super::protocol::{Done, Failed, Message, Task, Work};
 use super::{generate, graph, ops};
 use crate::backends::{OpenOptions, open};
+use ggml_core::backend::Backend;
 use ggml_core::phase::Deadlines;
 use ggml_core::{Error, Result};
-use std::fmt::Write as _;
-use std::io::Write as _;
+use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
@@ -67,14 +68,19 @@ struct Words(String);
 
 impl tracing::field::Visit for Words {
     fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+        let text = format!("{value:?}");
+        // The record says which backend it is.
+        if field.name() == "backend" || text == "\"\"" {
+            return;
+        }
         if !self.0.is_empty() {
             self.0.push_str(", ");
         }
-        // A text can always be written to.
-        let _ = match field.name() {
-            "message" => write!(self.0, "{value:?}"),
-            name => write!(self.0, "{name}: {value:?}"),
-        };
+        if field.name() != "message" {
+            self.0.push_str(field.name());
+            self.0.push_str(": ");
+        }
+        self.0.push_str(&text);
     }
 }
 
@@ -83,7 +89,15 @@ fn child(path: &Path) -> i32 {
     if tracing::subscriber::set_global_default(subscriber).is_err() {
         tracing::warn!("phases cannot be announced: another subscriber is set");
     }
-    let outcome = read_work(path).and_then(|work| run(&work));
+    match read_work(path).and_then(|work| Ok((open_backend(&work)?, work))) {
+        // What became of the work is said before the device is closed: closing may hang.
+        Ok((backend, work)) => conclude(run(&work, backend.clone())),
+        Err(error) => conclude(Err(error)),
+    }
+}
+
+/// Says how it ended; the exit status.
+fn conclude(outcome: Result<Option<Done>>) -> i32 {
     match outcome {
         Ok(Some(done)) => say(Message::Done(done)),
         Ok(None) => {}
@@ -119,7 +133,7 @@ fn crash() {
     std::process::abort();
 }
 
-fn run(work: &Work) -> Result<Option<Done>> {
+fn open_backend(work: &Work) -> Result<Arc<dyn Backend>> {
     let options = OpenOptions {
         deadlines: Deadlines::all(work.timeout),
         vulkan_arch: work.vulkan_arch.clone(),
@@ -130,6 +144,10 @@ fn run(work: &Work) -> Result<Option<Done>> {
     };
     let backend = open(&work.backend, &options)?;
     say(Message::Device { device: backend.device().clone() });
+    Ok(backend)
+}
+
+fn run(work: &Work, backend: Arc<dyn Backend>) -> Result<Option<Done>> {
     match &work.task {
         Task::Model(task) => generate::run(work, task, backend, &mut say),
         Task::Graph(task) => graph::run(work, task, backend, &mut say),

@@ -2,10 +2,14 @@
 
 use super::ops;
 use super::report::{NodeReport, Report};
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 /// Findings that are printed; all of them are in the report.
 const MAX_FINDINGS: usize = 20;
+
+/// Warnings of one backend that are printed.
+const MAX_WARNINGS: usize = 2;
 
 /// The report as text: a row for each backend, the nodes with the largest errors or the operations, the verdict.
 pub fn table(report: &Report) -> String {
@@ -60,19 +64,25 @@ fn graphs(report: &Report) -> String {
     text
 }
 
-/// Messages and warnings of the records, each once.
+/// Messages of the backends, and the first of their warnings.
 pub(super) fn remarks(report: &Report) -> String {
-    let mut lines: Vec<String> = Vec::new();
-    for r in &report.records {
-        let message = r.message.iter().filter(|_| r.case.is_none()).map(|m| format!("{}: {m}", r.backend));
-        let warnings = r.warnings.iter().map(|w| format!("{}: warning: {w}", r.backend));
-        for line in message.chain(warnings) {
-            if !lines.contains(&line) {
-                lines.push(line);
-            }
+    let mut text = String::new();
+    for (record, _) in report.backend_records() {
+        let backend = &record.backend;
+        if let Some(message) = &record.message {
+            let _ = writeln!(text, "{backend}: {message}");
+        }
+        let own = report.records.iter().filter(|r| r.backend == *backend);
+        let warnings: BTreeSet<&str> = own.flat_map(|r| r.warnings.iter().map(String::as_str)).collect();
+        for warning in warnings.iter().take(MAX_WARNINGS) {
+            let _ = writeln!(text, "{backend}: warning: {warning}");
+        }
+        if warnings.len() > MAX_WARNINGS {
+            let _ =
+                writeln!(text, "{backend}: {} more warnings: see the report", warnings.len() - MAX_WARNINGS);
         }
     }
-    lines.iter().map(|line| format!("{line}\n")).collect()
+    text
 }
 
 /// The largest error of each operation.

@@ -50,7 +50,10 @@ pub fn backend(name: &str) -> Option<Arc<dyn Backend>> {
 
 /// Backends that compute, as far as this machine has them.
 pub fn backends() -> Vec<(&'static str, Arc<dyn Backend>)> {
-    ["reference", "cpu", "vulkan"].into_iter().filter_map(|name| Some((name, backend(name)?))).collect()
+    ["reference", "cpu", "vulkan", "hip-virtual:gfx906"]
+        .into_iter()
+        .filter_map(|name| Some((name, backend(name)?)))
+        .collect()
 }
 
 /// An example program; `cargo test` builds all of them.

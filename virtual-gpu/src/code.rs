@@ -5,9 +5,10 @@
 use crate::fault::FaultKind;
 use crate::isa::Target;
 use crate::isa::decode::{Inst, decode};
+use crate::metadata::{self, KernelInfo};
 use object::elf::{EM_AMDGPU, PF_X, PT_LOAD};
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
-use object::{Endianness, Object, ObjectSymbol};
+use object::{Endianness, Object, ObjectSymbol, ObjectSymbolTable, RelocationFlags, RelocationTarget};
 use std::sync::OnceLock;
 
 /// A kernel's descriptor.
@@ -50,8 +51,10 @@ pub(crate) struct CodeObject {
     /// The image as it is loaded: bytes from address 0 on.
     pub(crate) image: Vec<u8>,
     pub(crate) text: Text,
-    /// Sorted by name.
-    pub(crate) kernels: Vec<(String, Descriptor)>,
+    /// Words of 64 bits that hold addresses of the object itself: where, and the address if it were loaded at 0.
+    pub(crate) relocations: Vec<(u64, u64)>,
+    /// Name, descriptor and metadata, sorted by name.
+    pub(crate) kernels: Vec<(String, Descriptor, Option<KernelInfo>)>,
 }
 
 fn invalid(why: impl Into<String>) -> FaultKind {
@@ -92,16 +95,60 @@ impl CodeObject {
         let words: Vec<u32> =
             data.chunks_exact(4).map(|w| u32::from_le_bytes([w[0], w[1], w[2], w[3]])).collect();
         let decoded = words.iter().map(|_| OnceLock::new()).collect();
+        // Assembly may leave the metadata out; then the arguments have no declared layout.
+        let mut declared = metadata::read(bytes).map(|m| m.kernels).unwrap_or_default();
         let mut kernels = Vec::new();
         for symbol in file.dynamic_symbols() {
             let name = symbol.name().map_err(broken)?;
             if let Some(name) = name.strip_suffix(".kd") {
-                kernels.push((name.to_string(), Descriptor::read(&image, symbol.address(), name)?));
+                let info = declared.iter().position(|k| k.name == name).map(|i| declared.swap_remove(i));
+                kernels.push((name.to_string(), Descriptor::read(&image, symbol.address(), name)?, info));
             }
         }
         kernels.sort_by(|a, b| a.0.cmp(&b.0));
-        Ok(CodeObject { image, text: Text { base, words, decoded, target }, kernels })
+        let relocations = relocations(&file, &image)?;
+        Ok(CodeObject { image, text: Text { base, words, decoded, target }, relocations, kernels })
     }
+
+    /// The image as it is at an address.
+    pub(crate) fn at(&self, base: u64) -> Vec<u8> {
+        let mut image = self.image.clone();
+        for &(at, value) in &self.relocations {
+            let at = at as usize;
+            image[at..at + 8].copy_from_slice(&base.wrapping_add(value).to_le_bytes());
+        }
+        image
+    }
+}
+
+/// Dynamic relocations: `R_AMDGPU_RELATIVE64` and `R_AMDGPU_ABS64` of symbols of the object itself.
+fn relocations(file: &ElfFile64<'_>, image: &[u8]) -> Result<Vec<(u64, u64)>, FaultKind> {
+    const ABS64: u32 = 3;
+    const RELATIVE64: u32 = 13;
+    let mut found = Vec::new();
+    for (at, relocation) in file.dynamic_relocations().into_iter().flatten() {
+        let RelocationFlags::Elf { r_type } = relocation.flags() else {
+            return Err(invalid("has relocations that are none of an ELF file"));
+        };
+        let symbol = match (r_type, relocation.target()) {
+            (RELATIVE64, _) => 0,
+            (ABS64, RelocationTarget::Symbol(index)) => {
+                let table = file.dynamic_symbol_table().ok_or_else(|| invalid("has no dynamic symbols"))?;
+                let symbol = table.symbol_by_index(index).map_err(|e| invalid(format!("is broken: {e}")))?;
+                if symbol.is_undefined() {
+                    let name = symbol.name().unwrap_or_default();
+                    return Err(invalid(format!("needs a symbol that is nowhere: {name}")));
+                }
+                symbol.address()
+            }
+            (other, _) => return Err(invalid(format!("has a relocation of type {other}"))),
+        };
+        if at.checked_add(8).is_none_or(|end| end > image.len() as u64) {
+            return Err(invalid(format!("has a relocation at {at:#x}, outside itself")));
+        }
+        found.push((at, symbol.wrapping_add(relocation.addend() as u64)));
+    }
+    Ok(found)
 }
 
 impl Descriptor {

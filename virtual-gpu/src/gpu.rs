@@ -4,8 +4,10 @@ use crate::code::{CodeObject, Descriptor};
 use crate::counters::Counters;
 use crate::exec::group::{Context, Machine};
 use crate::fault::{Fault, FaultKind, Result};
+use crate::exec::wave::{PRIVATE_APERTURE, SHARED_APERTURE};
 use crate::isa::Target;
 use crate::memory::Memory;
+use crate::metadata::KernelInfo;
 use rayon::prelude::*;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -17,8 +19,9 @@ pub struct Checks {
     pub races: bool,
     /// Bytes of LDS are read that nobody wrote.
     pub uninitialised: bool,
-    /// An address in LDS is not a multiple of what is accessed there. Without this check whole words at whole words
-    /// are enough. Global memory takes any address (the runtime's mode), except for atomic operations.
+    /// An address in LDS is not a multiple of what is accessed there. The runtime has the processor in a mode in which
+    /// that is allowed, and slow, so compilers make use of it; atomic operations must be aligned in any case. Global
+    /// memory takes any address.
     pub alignment: bool,
     /// Wavefronts of a work-group wait at different barriers, or some end while others wait.
     pub barriers: bool,
@@ -42,9 +45,10 @@ pub struct Options {
     pub memory: u64,
 }
 
+/// All checks but that of alignment in LDS, 2^32 instructions, 16 GiB.
 impl Default for Options {
     fn default() -> Options {
-        Options { checks: Checks::ALL, max_instructions: 1 << 32, memory: 16 << 30 }
+        Options { checks: Checks { alignment: false, ..Checks::ALL }, max_instructions: 1 << 32, memory: 16 << 30 }
     }
 }
 
@@ -174,7 +178,7 @@ impl Gpu {
     pub fn load(&self, image: &[u8]) -> Result<Module> {
         let code = CodeObject::read(image, self.target)?;
         let base = self.memory.allocate(code.image.len())?;
-        self.memory.write(base, &code.image)?;
+        self.memory.write(base, &code.at(base))?;
         Ok(Module { code: Arc::new(code), base })
     }
 
@@ -192,14 +196,14 @@ impl Gpu {
     /// [`FaultKind::InvalidLaunch`] where no hardware would begin; otherwise what a work-group did wrong: the first
     /// that was found, after which no further work-group is begun.
     pub fn launch(&self, kernel: &Kernel, launch: &Launch<'_>) -> Result<Counters> {
-        let (name, descriptor) = &kernel.module.code.kernels[kernel.index];
+        let (name, descriptor, info) = &kernel.module.code.kernels[kernel.index];
         let at_launch = |why: String| {
             let mut fault = Fault::from(FaultKind::InvalidLaunch(why));
             fault.kernel = name.clone();
             fault
         };
-        let lds_bytes = check(launch, descriptor).map_err(at_launch)?;
-        let segment = arguments(launch, descriptor);
+        let lds_bytes = check(launch, descriptor, info.as_ref()).map_err(at_launch)?;
+        let segment = arguments(launch, descriptor, info.as_ref());
         let arguments = self.memory.allocate(segment.len())?;
         let freed = Freed { memory: &self.memory, address: arguments };
         self.memory.write(arguments, &segment)?;
@@ -261,7 +265,11 @@ fn run(context: &Context<'_>) -> Result<Counters> {
 }
 
 /// Whether hardware would take a launch; the bytes of LDS.
-fn check(launch: &Launch<'_>, descriptor: &Descriptor) -> std::result::Result<u32, String> {
+fn check(
+    launch: &Launch<'_>,
+    descriptor: &Descriptor,
+    info: Option<&KernelInfo>,
+) -> std::result::Result<u32, String> {
     let threads = launch.threads.iter().try_fold(1u32, |n, &t| n.checked_mul(t));
     let threads = threads.filter(|&n| (1..=MAX_THREADS).contains(&n));
     let threads = threads.ok_or_else(|| format!("has work-groups of {:?} work-items", launch.threads))?;
@@ -283,6 +291,15 @@ fn check(launch: &Launch<'_>, descriptor: &Descriptor) -> std::result::Result<u3
             descriptor.argument_bytes
         ));
     }
+    if let Some(info) = info {
+        let end = info.arguments.iter().map(|(offset, size)| offset + size).max().unwrap_or(0);
+        if launch.arguments.len() < end as usize {
+            return Err(format!("has {} bytes of arguments, the kernel declares {end}", launch.arguments.len()));
+        }
+        if info.max_threads > 0 && threads > info.max_threads {
+            return Err(format!("has {threads} work-items, the kernel is compiled for {}", info.max_threads));
+        }
+    }
     let waves = (threads as usize).div_ceil(64);
     // A SIMD has 256 vector registers for its wavefronts, a compute unit four SIMDs.
     if waves > 4 * (256 / descriptor.vgprs) {
@@ -291,25 +308,42 @@ fn check(launch: &Launch<'_>, descriptor: &Descriptor) -> std::result::Result<u3
     Ok(lds)
 }
 
-/// The argument segment: what the caller gave, then the hidden arguments of code object version 5 (LLVM, "Code Object
-/// V5 Metadata": their order and offsets are fixed).
-fn arguments(launch: &Launch<'_>, descriptor: &Descriptor) -> Vec<u8> {
+/// The argument segment: what the caller gave, then the hidden arguments, where the metadata says.
+fn arguments(launch: &Launch<'_>, descriptor: &Descriptor, info: Option<&KernelInfo>) -> Vec<u8> {
     let mut segment = launch.arguments.to_vec();
     segment.resize((descriptor.argument_bytes as usize).max(16), 0);
-    let hidden = launch.arguments.len().next_multiple_of(8);
-    let mut put = |offset: usize, bytes: &[u8]| {
-        if let Some(to) = segment.get_mut(hidden + offset..hidden + offset + bytes.len()) {
-            to.copy_from_slice(bytes);
+    for (kind, offset, size) in info.map(|info| &info.hidden[..]).unwrap_or_default() {
+        let value = hidden_argument(launch, kind).to_le_bytes();
+        let (offset, size) = (*offset as usize, *size as usize);
+        if let Some(to) = segment.get_mut(offset..offset.saturating_add(size.min(8))) {
+            let size = to.len();
+            to.copy_from_slice(&value[..size]);
         }
-    };
-    for i in 0..3 {
-        put(4 * i, &launch.groups[i].to_le_bytes());
-        put(12 + 2 * i, &(launch.threads[i] as u16).to_le_bytes());
     }
-    let dimensions = 1 + (0..3).rev().find(|&i| launch.groups[i] * launch.threads[i] > 1).unwrap_or(0) as u16;
-    put(64, &dimensions.to_le_bytes());
-    put(120, &launch.dynamic_lds.to_le_bytes());
     segment
+}
+
+/// The value of a hidden argument of code object version 5. Those that are not here (buffers for `printf` and host calls,
+/// queues, the heap) are 0: a kernel that uses them runs into unmapped memory, which is reported.
+fn hidden_argument(launch: &Launch<'_>, kind: &str) -> u64 {
+    let axis = |kind: &str| match kind.as_bytes().last() {
+        Some(b'x') => 0,
+        Some(b'y') => 1,
+        _ => 2,
+    };
+    let kind = kind.strip_prefix("hidden_").unwrap_or(kind);
+    match kind {
+        "block_count_x" | "block_count_y" | "block_count_z" => launch.groups[axis(kind)].into(),
+        "group_size_x" | "group_size_y" | "group_size_z" => launch.threads[axis(kind)].into(),
+        "grid_dims" => {
+            let used = |&i: &usize| u64::from(launch.groups[i]) * u64::from(launch.threads[i]) > 1;
+            1 + (0..3).rev().find(used).unwrap_or(0) as u64
+        }
+        "dynamic_lds_size" => launch.dynamic_lds.into(),
+        "private_base" => PRIVATE_APERTURE.into(),
+        "shared_base" => SHARED_APERTURE.into(),
+        _ => 0,
+    }
 }
 
 /// `hsa_kernel_dispatch_packet_t`.
@@ -330,12 +364,12 @@ fn dispatch_packet(launch: &Launch<'_>, lds_bytes: u32, arguments: u64) -> [u8; 
 impl Module {
     /// Names of its kernels, sorted.
     pub fn kernels(&self) -> impl Iterator<Item = &str> {
-        self.code.kernels.iter().map(|(name, _)| name.as_str())
+        self.code.kernels.iter().map(|kernel| kernel.0.as_str())
     }
 
     /// A kernel by name.
     pub fn kernel(&self, name: &str) -> Option<Kernel> {
-        let index = self.code.kernels.binary_search_by(|(n, _)| n.as_str().cmp(name)).ok()?;
+        let index = self.code.kernels.binary_search_by(|kernel| kernel.0.as_str().cmp(name)).ok()?;
         Some(Kernel { module: self.clone(), index })
     }
 }
@@ -349,6 +383,11 @@ impl Kernel {
     /// Bytes of its argument segment, hidden arguments included.
     pub fn argument_bytes(&self) -> u32 {
         self.module.code.kernels[self.index].1.argument_bytes
+    }
+
+    /// What the code object's metadata says of it; assembly may lack it.
+    pub fn info(&self) -> Option<&KernelInfo> {
+        self.module.code.kernels[self.index].2.as_ref()
     }
 }
 

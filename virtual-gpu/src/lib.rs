@@ -58,6 +58,7 @@ mod fault;
 mod gpu;
 mod isa;
 mod memory;
+pub mod metadata;
 
 pub use counters::Counters;
 pub use fault::{Access, Fault, FaultKind, Range, Result, Space};

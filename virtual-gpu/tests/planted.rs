@@ -376,8 +376,9 @@ fn freed_memory() {
 
 #[test]
 fn launches_that_no_hardware_accepts() {
-    let kernel = AsmKernel { lds: 512, ..AsmKernel::new("nothing", "s_nop 0") };
-    let object = compile::assemble(Target::Gfx906, &asm::file(PROLOGUE, &[kernel]));
+    let kernel = AsmKernel { lds: 512, vgprs: 64, ..AsmKernel::new("nothing", "s_nop 0") };
+    let greedy = AsmKernel::new("greedy", "s_nop 0");
+    let object = compile::assemble(Target::Gfx906, &asm::file(PROLOGUE, &[kernel, greedy]));
     let session = session(Target::Gfx906, &object, Checks::ALL);
     let arguments = Arguments::new().add(0u64).add(0u64);
     let launch = |threads: [u32; 3], lds: u32, arguments: &Arguments| {
@@ -387,6 +388,7 @@ fn launches_that_no_hardware_accepts() {
     launch([8, 8, 16], 65536 - 512, &arguments).expect("64 KiB of LDS fit");
     for (what, result) in [
         ("1025 threads", launch([1025, 1, 1], 0, &arguments)),
+        ("1024 threads of 96 registers", session.attempt("greedy", [1; 3], [1024, 1, 1], 0, &arguments)),
         ("no threads", launch([0, 1, 1], 0, &arguments)),
         ("too many threads in two dimensions", launch([64, 32, 1], 0, &arguments)),
         ("too much LDS", launch([64, 1, 1], 65536, &arguments)),

@@ -17,7 +17,7 @@ const FEW: u64 = 8;
 /// Query rows of a work-group of the kernels for many.
 const TILE_ROWS: u32 = 32;
 /// Pieces that the combining kernels take at the most: their LDS.
-const MAX_SPLITS: u64 = 4096;
+const MAX_SPLITS: u64 = 2048;
 
 /// Values that the kernels for rows of any length keep sums of.
 const MAX_VALUES: u32 = 1024;
@@ -135,11 +135,19 @@ fn choose(p: &FlashAttnParams, kernels: &Kernels, kv_type: DType) -> Result<Choi
         let most = if kv_type == DType::F16 { 2 } else { 1 };
         let class = [1, 4].iter().position(|&g| rows <= g).unwrap_or(2);
         let groups = rows.div_ceil([1, 4, 8][class.min(most)]);
-        return Ok(Choice { kernel: kernels.few[size][class], combine: "flash_attn_combine_split", splits, groups });
+        return Ok(Choice {
+            kernel: kernels.few[size][class],
+            combine: "flash_attn_combine_split",
+            splits,
+            groups,
+        });
     }
     let splits = u64::from(p.kv[0].div_ceil(tile_span(p, rows32)));
     if splits > MAX_SPLITS {
-        return Err(Refusal(format!("FLASH_ATTN_EXT of {} positions: too many for the HIP kernels", p.kv[0])));
+        return Err(Refusal(format!(
+            "FLASH_ATTN_EXT of {} positions: too many for the HIP kernels",
+            p.kv[0]
+        )));
     }
     let groups = rows.div_ceil(TILE_ROWS.into());
     Ok(Choice { kernel: kernels.many[of_values], combine: "flash_attn_combine_tile", splits, groups })

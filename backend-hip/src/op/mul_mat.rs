@@ -147,8 +147,7 @@ struct Int8Choice {
 fn int8_launches(c: &Context<'_>, p: &MulMatParams, chosen: &Int8Choice) -> Result<Vec<Launch>, Refusal> {
     const MODULE: &str = "mul_mat_int8";
     let src = c.graph.tensor(c.node).src();
-    let product =
-        |operands| launch(c, (MODULE, chosen.kernel), operands, p, chosen.groups, chosen.threads);
+    let product = |operands| launch(c, (MODULE, chosen.kernel), operands, p, chosen.groups, chosen.threads);
     if chosen.rounds {
         return Ok(vec![product(tensors(&[src[0], src[1], c.node]))?]);
     }
@@ -219,7 +218,8 @@ fn choose(profile: &Profile, kernels: &Kernels, p: &MulMatParams) -> (&'static s
         if m * batch < 4 * tuning.units(profile) && u64::from(p.k) >= 2 * waves * u64::from(stretch) {
             return (kernels.split, [m, 1, batch], VEC_THREADS);
         }
-        let suits = |&i: &usize| ONE_COLUMN[i] <= tuning.vec_rows && fills(profile, &tuning, p, ONE_COLUMN[i]);
+        let suits =
+            |&i: &usize| ONE_COLUMN[i] <= tuning.vec_rows && fills(profile, &tuning, p, ONE_COLUMN[i]);
         let i = (0..3).rev().find(suits).unwrap_or(0);
         return (
             kernels.one_column[i],
@@ -294,15 +294,9 @@ mod tests {
         assert_eq!(of_906(4096, 512, 4096), Some(("mat_tile_int8_q4_0_128x64", [32, 8, 1], false)));
         assert_eq!(of_906(64, 64, 256), Some(("mat_tile_int8_q4_0_64x64", [1, 1, 1], false)));
         // Wavefronts of 32: twice as many rows of a work-group.
-        assert_eq!(
-            chosen("gfx1100", 4096, 8, 4096),
-            Some(("mat_vec_int8_q4_0_n8_r4", [128, 1, 1], false))
-        );
+        assert_eq!(chosen("gfx1100", 4096, 8, 4096), Some(("mat_vec_int8_q4_0_n8_r4", [128, 1, 1], false)));
         // Pairs: tiles only, and not of Q8_0. gfx803 has neither instruction.
-        assert_eq!(
-            chosen("gfx900", 4096, 512, 4096),
-            Some(("mat_tile_int8_q4_0_128x64", [32, 8, 1], false))
-        );
+        assert_eq!(chosen("gfx900", 4096, 512, 4096), Some(("mat_tile_int8_q4_0_128x64", [32, 8, 1], false)));
         assert_eq!(chosen("gfx900", 4096, 1, 4096), None);
         assert_eq!(chosen("gfx803", 4096, 512, 4096), None);
         let p = MulMatParams { m: 4096, n: 512, k: 4096, ne2: 1, ne3: 1, ..MulMatParams::default() };

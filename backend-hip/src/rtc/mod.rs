@@ -3,7 +3,7 @@
 //! hiprtc compiles the sources that [`hip_kernels`] embeds, with their headers and the options of the build. It is
 //! searched where libamdhip64 lies, then as that is; releases before 7.0 have its functions in libamdhip64 itself. One
 //! code object is compiled at a time, on the driver thread, within the deadline of the phase `compile`; each is kept on
-//! disk ([`cache`]) and, once loaded, for the life of the process, like those that are built in: a driver may read
+//! disk and, once loaded, for the life of the process, like those that are built in: a driver may read
 //! the code object of a module until it is unloaded, which never happens where a device was given up.
 
 use crate::amd::Amd;

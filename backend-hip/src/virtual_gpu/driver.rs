@@ -135,7 +135,10 @@ impl Driver for VirtualDriver {
         if device != 0 {
             return Err(101);
         }
-        let (name, arch, compute_units, clock_khz, memory_clock_khz, memory_bus_bits) = match self.gpu.target() {
+        let (name, arch, compute_units, clock_khz, memory_clock_khz, memory_bus_bits) = match self
+            .gpu
+            .target()
+        {
             Target::Gfx900 => ("virtual Vega 10", "gfx900:xnack-", 64, 1_500_000, 945_000, 2048),
             Target::Gfx906 => ("virtual Vega 20", "gfx906:sramecc+:xnack-", 60, 1_725_000, 1_000_000, 4096),
         };
@@ -182,6 +185,7 @@ impl Driver for VirtualDriver {
     unsafe fn free(&self, address: Address) -> Reply<()> {
         self.faults.enter(Call::Free.name())?;
         lock(&self.handles).device.remove(&address).ok_or(INVALID_VALUE)?;
+        self.queue.drain(|| self.faults.released());
         self.gpu.free(address).map_err(code)
     }
 
@@ -196,6 +200,7 @@ impl Driver for VirtualDriver {
         self.faults.enter(Call::FreeHost.name())?;
         let address = address.as_ptr() as u64;
         lock(&self.handles).host.remove(&address).ok_or(INVALID_VALUE)?;
+        self.queue.drain(|| self.faults.released());
         self.gpu.free(address).map_err(code)
     }
 
@@ -300,7 +305,8 @@ impl Driver for VirtualDriver {
         args: Arguments<'_>,
         _stream: Stream,
     ) -> Reply<()> {
-        let kernel = lock(&self.handles).functions.get(&function.0).map(|f| f.1.clone()).ok_or(INVALID_HANDLE)?;
+        let kernel =
+            lock(&self.handles).functions.get(&function.0).map(|f| f.1.clone()).ok_or(INVALID_HANDLE)?;
         let (gpu, counters, arguments) = (self.gpu.clone(), self.counters.clone(), args.bytes.to_vec());
         let work = move || {
             let launch = Launch {

@@ -5,7 +5,7 @@ use crate::thread::lock;
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Work: what it gives, the code of its failure with a text.
 pub(super) type Work = Box<dyn FnOnce() -> Result<(), Failure> + Send>;
@@ -71,13 +71,21 @@ impl Queue {
         Ok(number)
     }
 
-
     /// Whether work up to a number is complete.
     pub(super) fn complete(&self, number: u64) -> Result<bool, Code> {
         let state = lock(&self.shared.0);
         match &state.failure {
             Some(failure) if state.done < number => Err(failure.code),
             _ => Ok(state.done >= number),
+        }
+    }
+
+    /// Waits until all work is complete or has failed, as `hipFree` does; also for ever, unless `given_up` says so.
+    pub(super) fn drain(&self, given_up: impl Fn() -> bool) {
+        let mut state = lock(&self.shared.0);
+        while state.done < state.given && state.failure.is_none() && !given_up() {
+            let waited = self.shared.1.wait_timeout(state, Duration::from_millis(5));
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
@@ -135,5 +143,6 @@ fn run((state, changed): &(Mutex<State>, Condvar)) {
             }
             Err(failure) => state.failure = Some(failure),
         }
+        changed.notify_all();
     }
 }

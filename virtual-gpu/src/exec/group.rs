@@ -5,7 +5,7 @@ use super::vector::Unit;
 use super::wave::{Progress, Wave};
 use crate::code::{Descriptor, Text};
 use crate::counters::Counters;
-use crate::fault::{Fault, FaultKind, Range};
+use crate::fault::{Access, Fault, FaultKind, Range, Space};
 use crate::gpu::Checks;
 use crate::isa::Rate;
 use crate::isa::decode::Body;
@@ -254,7 +254,8 @@ impl<'a> Group<'a> {
         let base = self.context.code_base + self.context.text.base;
         let word = address.wrapping_sub(base) / 4;
         let inside = address >= base && (word as usize) < self.context.text.words.len() && address % 4 == 0;
-        if inside { Ok(word as usize) } else { Err(FaultKind::Unimplemented(format!("code at {address:#x}"))) }
+        let range = Range { space: Space::Global, access: Access::Read, at: address, bytes: 4 };
+        if inside { Ok(word as usize) } else { Err(FaultKind::OutOfBounds(range)) }
     }
 
     fn fault(&self, wave: &Wave, kind: FaultKind) -> Fault {

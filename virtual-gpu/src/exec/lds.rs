@@ -37,8 +37,8 @@ pub(crate) struct Lds {
 /// Calls `f` with word, bytes of it, for each word that a range touches.
 #[inline(always)]
 fn each_word(at: u32, bytes: u32, mut f: impl FnMut(usize, u8) -> Result<(), u32>) -> Result<(), u32> {
-    if bytes < 4 {
-        // A byte, or a half that may cross a word.
+    if bytes < 4 || at % 4 != 0 {
+        // Parts of words.
         for i in at..at + bytes {
             f(i as usize / 4, 1 << (i % 4))?;
         }
@@ -76,9 +76,9 @@ impl Lds {
         if at.checked_add(bytes).is_none_or(|end| end > self.bytes) {
             return Err(FaultKind::OutOfBounds(range));
         }
-        // 12 bytes want the alignment of 16, everything else its own. Whole words are what is computed with here.
+        // 12 bytes want the alignment of 16, everything else its own.
         let wanted = bytes.next_power_of_two();
-        if (checks.alignment && at % wanted != 0) || (bytes >= 4 && at % 4 != 0) {
+        if checks.alignment && at % wanted != 0 {
             return Err(FaultKind::Misaligned(range, wanted));
         }
         Ok(())
@@ -142,14 +142,14 @@ impl Lds {
         }
         self.read += u64::from(bytes);
         let mut values = [0; 4];
-        if bytes >= 4 {
+        if bytes >= 4 && at % 4 == 0 {
             let first = at as usize / 4;
             let words = &self.words[first..first + bytes as usize / 4];
             values[..words.len()].copy_from_slice(words);
         } else {
             for i in 0..bytes {
                 let byte = self.words[(at + i) as usize / 4] >> (8 * ((at + i) % 4)) & 255;
-                values[0] |= byte << (8 * i);
+                values[i as usize / 4] |= byte << (8 * (i % 4));
             }
         }
         Ok(values)
@@ -170,14 +170,14 @@ impl Lds {
             self.on_write(at, bytes, wave, false, checks)?;
         }
         self.stored += u64::from(bytes);
-        if bytes >= 4 {
+        if bytes >= 4 && at % 4 == 0 {
             let first = at as usize / 4;
             let count = bytes as usize / 4;
             self.words[first..first + count].copy_from_slice(&values[..count]);
         } else {
             for i in 0..bytes {
                 let (word, shift) = ((at + i) as usize / 4, 8 * ((at + i) % 4));
-                let byte = values[0] >> (8 * i) & 255;
+                let byte = values[i as usize / 4] >> (8 * (i % 4)) & 255;
                 self.words[word] = self.words[word] & !(255 << shift) | byte << shift;
             }
         }

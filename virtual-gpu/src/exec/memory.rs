@@ -56,6 +56,8 @@ impl Group<'_> {
                 *(if inst.flags.glc { &mut self.counters.vmem_load } else { &mut self.counters.vmem_store }) += 1;
                 self.atomic(wave, inst, segment, op, u32::from(bytes))
             }
+            // There are no caches.
+            Op::Nothing => Ok(()),
             _ => Err(FaultKind::Unimplemented(row.name.to_string())),
         }
     }

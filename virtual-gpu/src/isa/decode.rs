@@ -385,7 +385,8 @@ fn flat(word: u32, second: u32) -> Option<Inst> {
         _ => return None,
     };
     let row = memory::find(memory::VECTOR, bits(word, 18, 7))?;
-    if segment == Segment::Scratch && matches!(row.op, memory::Op::Atomic { .. }) {
+    let is_atomic = matches!(row.op, memory::Op::Atomic { .. });
+    if segment == Segment::Scratch && is_atomic || row.op == memory::Op::Nothing {
         return None;
     }
     let mut inst = Inst::new(Body::Memory(segment, row), 2);

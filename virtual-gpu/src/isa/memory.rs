@@ -121,7 +121,7 @@ impl Op {
     }
 }
 
-/// FLAT, GLOBAL, SCRATCH and MUBUF. Scratch has no atomics.
+/// FLAT, GLOBAL, SCRATCH and MUBUF. Scratch has no atomics; only MUBUF has the two that invalidate a cache.
 pub(crate) const VECTOR: &[MemoryRow] = &[
     load(0x10, "load_ubyte", 1, false, Part::Whole),
     load(0x11, "load_sbyte", 1, true, Part::Whole),
@@ -145,6 +145,8 @@ pub(crate) const VECTOR: &[MemoryRow] = &[
     load(0x23, "load_sbyte_d16_hi", 1, true, Part::High),
     load(0x24, "load_short_d16", 2, false, Part::Low),
     load(0x25, "load_short_d16_hi", 2, false, Part::High),
+    row(0x3e, "wbinvl1", Op::Nothing),
+    row(0x3f, "wbinvl1_vol", Op::Nothing),
     atomic(0x40, "atomic_swap", Atomic::Swap, 4, false),
     atomic(0x41, "atomic_cmpswap", Atomic::CompareSwap, 4, false),
     atomic(0x42, "atomic_add", Atomic::Add, 4, false),

@@ -148,7 +148,18 @@ const QUARTER: [&str; 15] = [
     "v_mul_hi_i32", "v_mad_u64_u32", "v_mad_i64_i32", "v_cvt_f64_", "v_cvt_f32_f64", "v_cvt_i32_f64",
 ];
 
+/// Beginnings of the names of floating-point instructions whose result is exact, or rounded in a way of its own.
+const EXACT: [&str; 17] = [
+    "v_rndne_", "v_trunc_", "v_ceil_", "v_floor_", "v_fract_", "v_frexp_", "v_min", "v_max", "v_med3_", "v_pk_min_",
+    "v_pk_max_", "v_cvt_pkrtz_", "v_cvt_f64_", "v_cvt_f32_f16", "v_cvt_f32_ubyte", "v_cvt_off_", "v_cube",
+];
+
 impl Row {
+    /// Whether the result depends on the rounding mode.
+    pub(crate) fn rounds(&self) -> bool {
+        self.dst.is_float() && !EXACT.iter().any(|begin| self.name.starts_with(begin))
+    }
+
     pub(crate) fn rate(&self) -> Rate {
         if self.name.starts_with("v_dot") {
             Rate::Dot

@@ -231,6 +231,9 @@ impl Printer {
         let [address, data, scalar] = inst.src;
         let returns = matches!(row.op, Op::Load { .. }) || inst.flags.glc && !matches!(row.op, Op::Store { .. });
         let stored = vgprs(data, row.op.stored_registers());
+        if row.op == Op::Nothing {
+            return;
+        }
         if segment == Segment::Buffer {
             return self.buffer(inst, row);
         }

@@ -84,7 +84,7 @@ valu! {
     0x1ef v_div_fixup_legacy_f16 (a: F16, b: F16, c: F16) -> F16 { fixup16(a, b, c) }
     0x1f0 v_cvt_pkaccum_u8_f32 (a: f32, b: u32, d: u32) -> u32 {
         let shift = 8 * (b & 3);
-        d & !(255 << shift) | u32::from(a as u8) << shift
+        d & !(255 << shift) | u32::from(a.round_ties_even() as u8) << shift
     } [ACC]
     0x1f1 v_mad_u32_u16 (a: u16, b: u16, c: u32) -> u32 {
         let product = u32::from(a) * u32::from(b);
@@ -224,6 +224,9 @@ fn fixup(a: f64, b: f64, c: f64, tiny: bool) -> f64 {
         signed(f64::INFINITY)
     } else if b.is_infinite() || c == 0.0 || tiny {
         signed(0.0)
+    } else if a.is_nan() {
+        // The steps overflowed.
+        signed(f64::INFINITY)
     } else {
         signed(a.abs())
     }

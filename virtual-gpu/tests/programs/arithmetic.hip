@@ -60,7 +60,7 @@ GLOBAL void integers32(const u32* left, const u32* right, Narrow* out, u32 count
     n.r[15] = (u8)((u8)a / ((u8)b | 1)) | (u32)(u8)((i8)a / (i8)((i8)b | 1)) << 8 | (u32)(u16)((u16)a / ((u16)b | 1)) << 16;
     n.r[16] = __builtin_elementwise_add_sat(a, b);
     n.r[17] = (u32)__builtin_elementwise_sub_sat(sa, sb);
-    n.r[18] = sa > sb ? (u32)(sa - sb) : (u32)(sb - sa);
+    n.r[18] = sa > sb ? a - b : b - a;
     n.r[19] = __builtin_bswap32(a) ^ ((a > b) + 2 * (sa >= sb) + 4 * (a == b));
     out[i] = n;
 }

@@ -98,7 +98,7 @@ fn narrow(a: u32, b: u32) -> [u32; 20] {
             | u32::from(u16a / u16b) << 16,
         a.saturating_add(b),
         sa.saturating_sub(sb) as u32,
-        sa.max(sb).wrapping_sub(sa.min(sb)) as u32,
+        sa.abs_diff(sb),
         a.swap_bytes() ^ (u32::from(a > b) + 2 * u32::from(sa >= sb) + 4 * u32::from(a == b)),
     ]
 }
@@ -222,7 +222,7 @@ fn division_roots_and_conversions() {
 }
 
 fn packed(a: [f16; 2], b: [f16; 2]) -> [[f16; 2]; 8] {
-    let integer = |x: f16| if x.to_f32().abs() > 100.0 { 0.0 } else { x.to_f32().trunc() };
+    let integer = |x: f16| if x.to_f32().abs() > 100.0 { 0.0 } else { x.to_f32() as i32 as f32 };
     let short = |i: usize| {
         let (x, y) = (a[i].to_bits(), b[i].to_bits());
         f16::from_bits(x.wrapping_add(y).wrapping_mul(y))

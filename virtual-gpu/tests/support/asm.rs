@@ -21,6 +21,7 @@ pub(crate) struct AsmKernel {
     pub(crate) denormals16: u32,
     /// FLOAT_ROUND_MODE of both: 0 nearest even, 1 up, 2 down, 3 towards zero.
     pub(crate) rounding: u32,
+    pub(crate) vgprs: u32,
     /// The IEEE mode of minimum, maximum and signalling NaNs.
     pub(crate) ieee: u32,
 }
@@ -36,6 +37,7 @@ impl AsmKernel {
             denormals32: 3,
             denormals16: 3,
             rounding: 0,
+            vgprs: 96,
             ieee: 1,
         }
     }
@@ -58,7 +60,7 @@ impl AsmKernel {
             ("system_sgpr_private_segment_wavefront_offset", scratch),
             ("system_sgpr_workgroup_id_x", 1),
             ("system_vgpr_workitem_id", 0),
-            ("next_free_vgpr", 96),
+            ("next_free_vgpr", self.vgprs),
             ("next_free_sgpr", 96),
             ("float_round_mode_32", self.rounding),
             ("float_round_mode_16_64", self.rounding),

@@ -5,6 +5,10 @@
 mod support;
 
 mod harness;
+mod lanes;
+mod lds;
+mod memory;
+mod modifiers;
 mod numbers;
 mod operands;
 mod scalar;

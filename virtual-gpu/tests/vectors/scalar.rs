@@ -15,7 +15,9 @@ pub(crate) fn mixed(wave: &mut WaveIn, _: &mut [LaneIn], random: &mut Random) {
             _ => narrow[random.below(narrow.len() as u32) as usize] | (noise << 32),
         };
     };
-    [&mut wave.sa, &mut wave.sb, &mut wave.sd, &mut wave.exec, &mut wave.vcc].map(&mut pick);
+    for value in [&mut wave.sa, &mut wave.sb, &mut wave.sd, &mut wave.exec, &mut wave.vcc] {
+        pick(value);
+    }
     if random.below(4) == 0 {
         wave.sb = wave.sa;
     }

@@ -1,0 +1,192 @@
+//! A driver that fails or hangs, played by the emulated device: every call, at its first times. Each fault ends in a
+//! typed error with its phase within the deadline, nothing that can be given back is kept, and the next open works.
+
+use backend_hip::driver::Driver;
+use backend_hip::virtual_gpu::{Checks, Fault, Faults, Target, VirtualDriver, VirtualOptions};
+use backend_hip::{HipBackend, HipOptions};
+use ggml_core::backend::{Backend, Bindings, PrepareOptions, Usage};
+use ggml_core::phase::Deadlines;
+use ggml_core::plan::{Plan, Precision};
+use ggml_core::{DType, Error, Graph, Phase, Result, Source};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Time that a faulty call has.
+const SHORT: Duration = Duration::from_millis(400);
+/// Time within which its error must be there, on a machine that is busy.
+const SOON: Duration = Duration::from_secs(20);
+
+/// Functions that opening, loading, running and closing call, with the number of calls that are tried.
+const FUNCTIONS: [(&str, usize); 19] = [
+    ("hipInit", 1),
+    ("hipGetDeviceCount", 1),
+    ("hipGetDeviceProperties", 1),
+    ("hipSetDevice", 1),
+    ("hipMalloc", 3),
+    ("hipHostMalloc", 1),
+    ("hipStreamCreateWithFlags", 1),
+    ("hipEventCreateWithFlags", 2),
+    ("hipMemsetAsync", 2),
+    ("hipMemcpyAsync", 3),
+    ("hipEventRecord", 3),
+    ("hipEventQuery", 3),
+    ("hipModuleLoadData", 1),
+    ("hipModuleGetFunction", 1),
+    ("hipModuleLaunchKernel", 3),
+    ("hipFree", 1),
+    ("hipHostFree", 1),
+    ("hipEventDestroy", 1),
+    ("hipModuleUnload", 1),
+];
+
+fn driver(faults: Faults) -> Arc<VirtualDriver> {
+    Arc::new(VirtualDriver::new(VirtualOptions { faults, ..VirtualOptions::new(Target::Gfx906) }))
+}
+
+fn options(limit: Duration) -> HipOptions {
+    HipOptions { deadlines: Deadlines::all(limit), ..HipOptions::default() }
+}
+
+/// Opens, uploads, prepares a chain of three nodes, runs it twice and reads the result.
+fn work(driver: &Arc<VirtualDriver>, limit: Duration) -> Result<Vec<f32>> {
+    let backend = HipBackend::open_driver("hip-virtual", options(limit), driver.clone())?;
+    let weights = backend.allocate(100_000, Usage::Weights)?;
+    let state = backend.allocate(4096, Usage::State)?;
+    backend.upload(&weights, 0, &[7; 100_000])?;
+    let mut back = [0; 4096];
+    backend.download(&state, 0, &mut back)?;
+    assert_eq!(back, [0; 4096]);
+    let mut g = Graph::new();
+    let x = g.leaf("x", DType::F32, [64, 1, 1, 1], Source::Input)?;
+    let mut y = x;
+    for name in ["one", "two", "three"] {
+        y = g.scale(y, 2.0, 1.0)?;
+        g.name(y, name)?;
+    }
+    g.output(y);
+    let plan = Plan::debug(&g, backend.device().limits.alignment, Precision::Exact)?;
+    let mut program = backend.prepare(&g, &plan, &Bindings::default(), PrepareOptions::default())?;
+    let input: Vec<u8> = (0..64u32).flat_map(|i| (i as f32).to_le_bytes()).collect();
+    program.write(x, &input)?;
+    program.run()?;
+    program.run()?;
+    let mut out = [0; 256];
+    program.read(y, &mut out)?;
+    Ok(out.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
+}
+
+fn wanted() -> Vec<f32> {
+    (0..64).map(|i| 8.0 * i as f32 + 7.0).collect()
+}
+
+/// What an error says of its phase and call.
+fn place(error: &Error) -> (Option<Phase>, String) {
+    match error {
+        Error::Timeout { phase, .. } | Error::Unavailable { phase, .. } | Error::DeviceLost { phase, .. } => {
+            (Some(*phase), error.to_string())
+        }
+        Error::Driver { phase, call, .. } => (Some(*phase), (*call).to_string()),
+        _ => (None, error.to_string()),
+    }
+}
+
+#[test]
+fn without_faults_the_work_is_done_and_everything_given_back() {
+    let faults = Faults::default();
+    let driver = driver(faults.clone());
+    assert_eq!(work(&driver, SOON).expect("no fault"), wanted());
+    assert_eq!(driver.held(), [0; 5]);
+    for (function, tried) in FUNCTIONS {
+        assert!(faults.count(function) > 0, "{function} is never called, so its faults prove nothing");
+        assert!(faults.count(function) >= tried, "{function} is called {} times", faults.count(function));
+    }
+}
+
+#[test]
+fn every_call_may_fail() {
+    for (function, tried) in FUNCTIONS {
+        for n in 0..tried {
+            let driver = driver(Faults::default().at(function, n, Fault::Fail(999)));
+            let result = work(&driver, SOON);
+            match (&result, function) {
+                // At the end nobody is there to be told, and what the end could not free is the driver's.
+                (Ok(values), "hipFree" | "hipHostFree" | "hipEventDestroy" | "hipModuleUnload") => {
+                    assert_eq!(*values, wanted(), "{function} {n}");
+                }
+                (Ok(_), _) => panic!("{function} {n}: failed, and nothing was said"),
+                (Err(error), _) => {
+                    let (phase, text) = place(error);
+                    assert!(phase.is_some() && text.contains("hip"), "{function} {n}: {error:?}");
+                    // Where events fail nobody knows whether a copy still runs, so its memory is not freed.
+                    let kept = function.starts_with("hipEvent");
+                    assert!(kept || driver.held()[..2] == [0, 0], "{function} {n}: {:?} kept", driver.held());
+                }
+            }
+            // The fault is over: the same device can be opened again.
+            assert_eq!(work(&driver, SOON).expect("the next open works"), wanted(), "{function} {n}");
+        }
+    }
+}
+
+#[test]
+fn every_call_may_hang() {
+    for (function, _) in FUNCTIONS {
+        let faults = Faults::default().at(function, 0, Fault::Hang);
+        let driver = driver(faults.clone());
+        let start = Instant::now();
+        let result = work(&driver, SHORT);
+        assert!(start.elapsed() < SOON, "{function}: {:?}", start.elapsed());
+        match (&result, function) {
+            (Ok(values), "hipFree" | "hipHostFree" | "hipEventDestroy" | "hipModuleUnload") => {
+                assert_eq!(*values, wanted(), "{function}");
+            }
+            (Err(Error::Timeout { after, .. }), _) => assert_eq!(*after, SHORT, "{function}"),
+            (other, _) => panic!("{function}: {other:?}"),
+        }
+        faults.release();
+    }
+}
+
+/// Work that is taken and never completes: the error names phase and node.
+#[test]
+fn a_kernel_that_never_ends_is_named() {
+    for (n, phase, node) in [(1, Phase::FirstCompute, "two"), (5, Phase::Compute, "three")] {
+        let faults = Faults::default().at("hipModuleLaunchKernel", n, Fault::Stall);
+        match work(&driver(faults), SHORT) {
+            Err(Error::Timeout { phase: p, node: Some(name), .. }) => assert_eq!((p, name.as_str()), (phase, node)),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// A kernel that goes wrong breaks the device; the error says which instruction did what.
+#[test]
+fn a_broken_launch_is_told() {
+    let driver = driver(Faults::default().at("hipMemcpyAsync", 1, Fault::Fail(700)));
+    match work(&driver, SOON) {
+        Err(Error::Driver { code: 700, .. } | Error::DeviceLost { .. }) => {}
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn faults_are_read_from_text() {
+    let faults = Faults::parse("fail=2@hipMalloc:1, stall@hipMemcpyAsync").expect("valid");
+    let driver = driver(faults);
+    assert!(driver.allocate(10).is_ok());
+    assert_eq!(driver.allocate(10), Err(2));
+    for wrong in ["hang", "hang@hipMalloc:x", "fail@hipMalloc", "burn@hipMalloc", "stall@small:1"] {
+        let error = Faults::parse(wrong).expect_err("not understood");
+        assert!(error.to_string().contains(wrong), "{error}");
+    }
+}
+
+#[test]
+fn names_of_processors_are_checked() {
+    let error = backend_hip::virtual_gpu::open("gfx1100", HipOptions::default()).expect_err("not emulated");
+    assert!(error.to_string().contains("gfx1100"), "{error}");
+    let mut device = VirtualOptions::new(Target::Gfx900);
+    device.checks = Checks::NONE;
+    let backend = backend_hip::virtual_gpu::open_with(device, HipOptions::default()).expect("a device");
+    assert!(backend.device().arch.starts_with("gfx900"), "{}", backend.device().arch);
+}
