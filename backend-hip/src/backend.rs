@@ -139,18 +139,16 @@ impl HipBackend {
         let events = self.events.clone();
         let block = thread.call(Phase::Allocate, limit, move |session| {
             let block = session.allocate(bytes)?;
-            let filled = match fill {
-                Some(byte) if bytes > 0 => {
-                    session.fill(block, byte, bytes).and_then(|()| events.drain(session))
-                }
-                _ => Ok(()),
-            };
-            if let Err(error) = filled {
+            let Some(byte) = fill.filter(|_| bytes > 0) else { return Ok(block) };
+            if let Err(error) = session.fill(block, byte, bytes) {
                 if !crate::error::is_fatal(&error) {
                     session.free(block)?;
                 }
                 return Err(error);
             }
+            // Where waiting fails nobody knows whether the device still writes: the session keeps the block and frees
+            // it when it closes.
+            events.drain(session)?;
             Ok(block)
         })?;
         Ok(Buffer::new(Arc::new(Memory::device(&self.shared, block)), bytes, usage))

@@ -80,7 +80,8 @@ impl CodeObject {
         let (mut image, mut text) = (Vec::new(), None);
         for segment in file.elf_program_headers().iter().filter(|s| s.p_type(endian) == PT_LOAD) {
             let (at, size) = (segment.p_vaddr(endian), segment.p_memsz(endian));
-            let end = at.checked_add(size).filter(|&end| end <= LARGEST).ok_or_else(|| invalid("is too large"))?;
+            let end =
+                at.checked_add(size).filter(|&end| end <= LARGEST).ok_or_else(|| invalid("is too large"))?;
             let data = segment.data(endian, bytes).map_err(|()| invalid("ends too early"))?;
             if image.len() < end as usize {
                 image.resize(end as usize, 0);

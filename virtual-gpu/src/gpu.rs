@@ -3,8 +3,8 @@
 use crate::code::{CodeObject, Descriptor};
 use crate::counters::Counters;
 use crate::exec::group::{Context, Machine};
-use crate::fault::{Fault, FaultKind, Result};
 use crate::exec::wave::{PRIVATE_APERTURE, SHARED_APERTURE};
+use crate::fault::{Fault, FaultKind, Result};
 use crate::isa::Target;
 use crate::memory::Memory;
 use crate::metadata::KernelInfo;
@@ -48,7 +48,11 @@ pub struct Options {
 /// All checks but that of alignment in LDS, 2^32 instructions, 16 GiB.
 impl Default for Options {
     fn default() -> Options {
-        Options { checks: Checks { alignment: false, ..Checks::ALL }, max_instructions: 1 << 32, memory: 16 << 30 }
+        Options {
+            checks: Checks { alignment: false, ..Checks::ALL },
+            max_instructions: 1 << 32,
+            memory: 16 << 30,
+        }
     }
 }
 
@@ -278,7 +282,10 @@ fn check(
     }
     let grid = |i: usize| launch.groups[i].checked_mul(launch.threads[i]);
     if (0..3).any(|i| grid(i).is_none()) {
-        return Err(format!("has {:?} work-groups of {:?}: more than 32 bits count", launch.groups, launch.threads));
+        return Err(format!(
+            "has {:?} work-groups of {:?}: more than 32 bits count",
+            launch.groups, launch.threads
+        ));
     }
     let lds = descriptor.lds_bytes.saturating_add(launch.dynamic_lds);
     if lds > MAX_LDS {
@@ -294,7 +301,10 @@ fn check(
     if let Some(info) = info {
         let end = info.arguments.iter().map(|(offset, size)| offset + size).max().unwrap_or(0);
         if launch.arguments.len() < end as usize {
-            return Err(format!("has {} bytes of arguments, the kernel declares {end}", launch.arguments.len()));
+            return Err(format!(
+                "has {} bytes of arguments, the kernel declares {end}",
+                launch.arguments.len()
+            ));
         }
         if info.max_threads > 0 && threads > info.max_threads {
             return Err(format!("has {threads} work-items, the kernel is compiled for {}", info.max_threads));
@@ -303,7 +313,10 @@ fn check(
     let waves = (threads as usize).div_ceil(64);
     // A SIMD has 256 vector registers for its wavefronts, a compute unit four SIMDs.
     if waves > 4 * (256 / descriptor.vgprs) {
-        return Err(format!("has {waves} wavefronts of {} vector registers, more than fit", descriptor.vgprs));
+        return Err(format!(
+            "has {waves} wavefronts of {} vector registers, more than fit",
+            descriptor.vgprs
+        ));
     }
     Ok(lds)
 }

@@ -35,7 +35,8 @@
 //!
 //! * Time, caches, occupancy: counts of instructions and bytes are all it says of performance.
 //! * `s_waitcnt`: loads are complete at once, so a missing wait is not noticed.
-//! * Rounding modes other than to the nearest: an instruction in one of them is an error.
+//! * Rounding modes other than to the nearest for packed halves, mixed precision, `v_fma_f64` and the unfused products
+//!   and sums: such an instruction in such a mode is an error. Sums, products, fused ones and conversions have all modes.
 //! * Floating-point exceptions, traps, debugging, priorities, the graphics parts.
 //! * The last bit of approximating instructions (`v_rcp_f32`, `v_exp_f32` ...): they are right to the last bit or so
 //!   here, where hardware is allowed one unit in the last place. They take F32 denormals for zeros, as hardware does.

@@ -276,7 +276,11 @@ impl Memory {
     pub(crate) fn missing(&self, range: Range) -> FaultKind {
         let state = self.state();
         let near = |&(base, bytes): &(u64, u64)| range.at.wrapping_sub(base) < bytes;
-        if state.freed.iter().any(near) { FaultKind::FreedMemory(range) } else { FaultKind::OutOfBounds(range) }
+        if state.freed.iter().any(near) {
+            FaultKind::FreedMemory(range)
+        } else {
+            FaultKind::OutOfBounds(range)
+        }
     }
 
     fn region(&self, address: u64, bytes: usize, access: Access) -> Result<(Region, u64), FaultKind> {

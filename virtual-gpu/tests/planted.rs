@@ -267,7 +267,12 @@ fn sites(object: &[u8], kernel: &str) -> Vec<u64> {
 }
 
 fn session(target: Target, object: &[u8], checks: Checks) -> Session {
-    Session::with_options(target, "planted", object, Options { checks, max_instructions: LIMIT, ..Options::default() })
+    Session::with_options(
+        target,
+        "planted",
+        object,
+        Options { checks, max_instructions: LIMIT, ..Options::default() },
+    )
 }
 
 fn launch(session: &Session, kernel: &str, threads: u32) -> Result<(), Fault> {
@@ -289,7 +294,9 @@ fn planted_mistakes_are_found() {
             match launch(&session, &kernel, case.threads) {
                 Ok(()) => wrong.push(format!("{}: not found", case.name)),
                 Err(fault) => {
-                    wrong.extend(complaint(case, &kernel, &fault, &object).map(|c| format!("{}: {c}", case.name)));
+                    wrong.extend(
+                        complaint(case, &kernel, &fault, &object).map(|c| format!("{}: {c}", case.name)),
+                    );
                 }
             }
             if let Err(fault) = launch(&session, &format!("{}_right", case.name), case.threads) {
@@ -324,7 +331,8 @@ fn complaint(case: &Planted, kernel: &str, fault: &Fault, object: &[u8]) -> Opti
         return Some("the instruction has no text".to_owned());
     }
     let text = fault.to_string();
-    let whole = text.contains(kernel) && text.contains(mnemonic) && text.contains(&format!("{:x}", fault.address));
+    let whole =
+        text.contains(kernel) && text.contains(mnemonic) && text.contains(&format!("{:x}", fault.address));
     (!whole).then(|| format!("the message lacks a part: {text}"))
 }
 
@@ -337,7 +345,11 @@ fn checks_can_be_left_out() {
     for case in CASES {
         let result = launch(&session, &format!("{}_wrong", case.name), case.threads);
         match case.name {
-            "race_of_writes" | "race_of_atomic_and_read" | "missing_barrier" | "missing_second_barrier" | "lds_never_written"
+            "race_of_writes"
+            | "race_of_atomic_and_read"
+            | "missing_barrier"
+            | "missing_second_barrier"
+            | "lds_never_written"
             | "lds_half_written" => {
                 assert_eq!(result, Ok(()), "{}", case.name);
             }
@@ -411,12 +423,14 @@ const EF_AMDGPU_MACH_GFX906: u8 = 0x2f;
 
 #[test]
 fn objects_that_do_not_load() {
-    let object = compile::assemble(Target::Gfx906, &asm::file(PROLOGUE, &[AsmKernel::new("nothing", "s_nop 0")]));
+    let object =
+        compile::assemble(Target::Gfx906, &asm::file(PROLOGUE, &[AsmKernel::new("nothing", "s_nop 0")]));
     assert_eq!(object[48], EF_AMDGPU_MACH_GFX906);
     let gpu = Gpu::new(Target::Gfx906, Options::default());
     gpu.load(&object).expect("it is an object of this processor");
     let cut = &object[..object.len() / 3];
-    let host = std::fs::read(std::env::current_exe().expect("this program has a path")).expect("it can be read");
+    let host =
+        std::fs::read(std::env::current_exe().expect("this program has a path")).expect("it can be read");
     for (what, bytes) in [
         ("nothing", &[][..]),
         ("text", &b"no object at all"[..]),
@@ -449,7 +463,8 @@ fn gfx900_refuses_what_came_later() {
     let all: Vec<AsmKernel> = later.iter().enumerate().map(kernel).collect();
     let object = compile::assemble(Target::Gfx906, &asm::file(PROLOGUE, &all));
     let old = with_processor(object.clone(), EF_AMDGPU_MACH_GFX900);
-    let (new, old) = (session(Target::Gfx906, &object, Checks::ALL), session(Target::Gfx900, &old, Checks::ALL));
+    let (new, old) =
+        (session(Target::Gfx906, &object, Checks::ALL), session(Target::Gfx900, &old, Checks::ALL));
     for (i, line) in later.iter().enumerate() {
         let name = format!("k{i}");
         launch(&new, &name, 64).unwrap_or_else(|fault| panic!("gfx906 refuses {line}: {fault}"));

@@ -109,7 +109,14 @@ impl Lds {
         Ok(())
     }
 
-    fn on_write(&mut self, at: u32, bytes: u32, wave: u32, atomic: bool, checks: Checks) -> Result<(), FaultKind> {
+    fn on_write(
+        &mut self,
+        at: u32,
+        bytes: u32,
+        wave: u32,
+        atomic: bool,
+        checks: Checks,
+    ) -> Result<(), FaultKind> {
         let access = if atomic { Access::Atomic } else { Access::Write };
         let range = Range { space: Space::Lds, access, at: at.into(), bytes };
         let (epoch, shadow, wave) = (self.epoch, &mut self.shadow, wave as u16);
@@ -135,7 +142,13 @@ impl Lds {
 
     /// Up to 16 bytes as words.
     #[inline(always)]
-    pub(crate) fn load(&mut self, at: u32, bytes: u32, wave: u32, checks: Checks) -> Result<[u32; 4], FaultKind> {
+    pub(crate) fn load(
+        &mut self,
+        at: u32,
+        bytes: u32,
+        wave: u32,
+        checks: Checks,
+    ) -> Result<[u32; 4], FaultKind> {
         self.check(at, bytes, Access::Read, checks)?;
         if checks.races || checks.uninitialised {
             self.on_read(at, bytes, wave, checks)?;

@@ -11,7 +11,12 @@ use crate::isa::memory::{Atomic, MemoryRow, Op, Part};
 
 impl Group<'_> {
     /// Executes a DS instruction.
-    pub(super) fn ds(&mut self, wave: &mut Wave, inst: &Inst, row: &'static MemoryRow) -> Result<(), FaultKind> {
+    pub(super) fn ds(
+        &mut self,
+        wave: &mut Wave,
+        inst: &Inst,
+        row: &'static MemoryRow,
+    ) -> Result<(), FaultKind> {
         if inst.flags.gds {
             return Err(FaultKind::Unimplemented(format!("{} with gds", row.name)));
         }
@@ -112,7 +117,13 @@ impl Group<'_> {
         Ok(())
     }
 
-    fn ds_exchange2(&mut self, wave: &mut Wave, inst: &Inst, bytes: u8, stride: u16) -> Result<(), FaultKind> {
+    fn ds_exchange2(
+        &mut self,
+        wave: &mut Wave,
+        inst: &Inst,
+        bytes: u8,
+        stride: u16,
+    ) -> Result<(), FaultKind> {
         let (exec, each) = (wave.exec(), usize::from(bytes) / 4);
         let mut values = [[0u32; LANES]; 4];
         for lane in lanes(exec) {
@@ -151,7 +162,8 @@ impl Group<'_> {
                 std::mem::swap(&mut a, &mut b);
             }
             let (at, bytes) = (address(wave, inst, lane), u32::from(bytes));
-            let before = self.lds.atomic(at, bytes, wave.id, self.checks, |old| apply(op, bytes, old, a, b))?;
+            let before =
+                self.lds.atomic(at, bytes, wave.id, self.checks, |old| apply(op, bytes, old, a, b))?;
             (old[0][lane], old[1][lane]) = (before as u32, (before >> 32) as u32);
         }
         if returns {

@@ -53,7 +53,11 @@ impl Group<'_> {
                 self.store(wave, inst, segment, u32::from(bytes), part)
             }
             Op::Atomic { op, bytes, .. } => {
-                *(if inst.flags.glc { &mut self.counters.vmem_load } else { &mut self.counters.vmem_store }) += 1;
+                *(if inst.flags.glc {
+                    &mut self.counters.vmem_load
+                } else {
+                    &mut self.counters.vmem_store
+                }) += 1;
                 self.atomic(wave, inst, segment, op, u32::from(bytes))
             }
             // There are no caches.
@@ -76,9 +80,7 @@ impl Group<'_> {
         for lane in lanes(exec) {
             let words = match self.place(wave, inst, segment, lane) {
                 Place::Global(at) => self.global_load(at, bytes)?,
-                Place::Lds(at) => {
-                    self.lds.load(at, bytes, wave.id, self.checks)?
-                }
+                Place::Lds(at) => self.lds.load(at, bytes, wave.id, self.checks)?,
                 Place::Scratch(at) => self.scratch_load(wave, at, bytes, lane)?,
                 Place::Nowhere => [0; 4],
             };
@@ -135,14 +137,22 @@ impl Group<'_> {
         let mut old = [[0u32; LANES]; 2];
         for lane in lanes(exec) {
             let operand = |i: usize| {
-                if bytes == 4 { wave.vgpr[(data + i) & 255][lane].into() } else { wave.lane_pair(data + 2 * i, lane) }
+                if bytes == 4 {
+                    wave.vgpr[(data + i) & 255][lane].into()
+                } else {
+                    wave.lane_pair(data + 2 * i, lane)
+                }
             };
             // Only the comparing swap has a second operand.
             let (a, b) = (operand(0), if op == Atomic::CompareSwap { operand(1) } else { 0 });
             let before = match self.place(wave, inst, segment, lane) {
                 Place::Global(at) => self.global_atomic(at, bytes, op, a, b)?,
-                Place::Lds(at) => self.lds.atomic(at, bytes, wave.id, self.checks, |old| apply(op, bytes, old, a, b))?,
-                Place::Scratch(_) => return Err(FaultKind::Unimplemented("an atomic access to scratch".into())),
+                Place::Lds(at) => {
+                    self.lds.atomic(at, bytes, wave.id, self.checks, |old| apply(op, bytes, old, a, b))?
+                }
+                Place::Scratch(_) => {
+                    return Err(FaultKind::Unimplemented("an atomic access to scratch".into()));
+                }
                 Place::Nowhere => 0,
             };
             (old[0][lane], old[1][lane]) = (before as u32, (before >> 32) as u32);
@@ -196,7 +206,9 @@ impl Group<'_> {
         let offset = inst.offset as i64 as u64;
         let vector = usize::from(address);
         match segment {
-            Segment::Global if scalar == OFF => Place::Global(wave.lane_pair(vector, lane).wrapping_add(offset)),
+            Segment::Global if scalar == OFF => {
+                Place::Global(wave.lane_pair(vector, lane).wrapping_add(offset))
+            }
             Segment::Global => {
                 let base = wave.pair(scalar);
                 Place::Global(base.wrapping_add(wave.vgpr[vector][lane].into()).wrapping_add(offset))

@@ -5,6 +5,7 @@ pub(crate) mod group;
 pub(crate) mod lds;
 pub(crate) mod lds_ops;
 pub(crate) mod memory;
+pub(crate) mod rounding;
 pub(crate) mod scalar;
 pub(crate) mod simd;
 pub(crate) mod vector;

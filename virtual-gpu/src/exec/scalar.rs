@@ -3,10 +3,10 @@
 use super::group::Group;
 use super::wave::{MODE_INDEX, PRIVATE_APERTURE, Progress, SHARED_APERTURE, Wave};
 use crate::fault::{Access, FaultKind, Range, Space};
+use crate::isa::Kind;
 use crate::isa::decode::{Inst, ScalarTable};
 use crate::isa::memory::{ScalarOp, ScalarRow as SmemRow};
 use crate::isa::sop::{self, SaveExec, ScalarRow, State};
-use crate::isa::Kind;
 
 impl Group<'_> {
     /// Executes an instruction of the scalar unit. The program counter is past it already.
@@ -81,8 +81,8 @@ impl Group<'_> {
                 let m0 = usize::from(crate::isa::decode::operand::M0);
                 wave.sgpr[m0] = wave.sgpr[m0] & !0xf000 | (inst.offset as u32 & 15) << 12;
             }
-            "s_nop" | "s_waitcnt" | "s_sleep" | "s_setprio" | "s_wakeup" | "s_icache_inv" | "s_incperflevel"
-            | "s_decperflevel" | "s_ttracedata" | "s_sethalt" | "s_setkill" => {}
+            "s_nop" | "s_waitcnt" | "s_sleep" | "s_setprio" | "s_wakeup" | "s_icache_inv"
+            | "s_incperflevel" | "s_decperflevel" | "s_ttracedata" | "s_sethalt" | "s_setkill" => {}
             // Message 1 to the host: an interrupt that accompanies a trap.
             name => return Err(FaultKind::Unimplemented(name.to_string())),
         }
@@ -150,7 +150,12 @@ impl Group<'_> {
     }
 
     /// Scalar loads and what goes with them.
-    pub(super) fn scalar_memory(&mut self, wave: &mut Wave, inst: &Inst, row: &SmemRow) -> Result<(), FaultKind> {
+    pub(super) fn scalar_memory(
+        &mut self,
+        wave: &mut Wave,
+        inst: &Inst,
+        row: &SmemRow,
+    ) -> Result<(), FaultKind> {
         self.counters.smem += 1;
         let bytes = 4 * u32::from(row.registers);
         match row.op {

@@ -1,5 +1,6 @@
 //! Vector instructions: sources with their modifiers, the computation, the destination.
 
+use super::rounding;
 use super::simd::Host;
 use super::wave::{Wave, is_vector};
 use crate::fault::FaultKind;
@@ -35,10 +36,6 @@ impl Unit {
             return Err(FaultKind::Unimplemented(format!("{} with clamp", row.name)));
         }
         let mode = wave.modes(inst.clamp);
-        // Nearest only: no compiler of today asks for another mode unless a program does.
-        if wave.mode & 15 != 0 && row.rounds() {
-            return Err(FaultKind::Unimplemented(format!("{} in rounding mode {}", row.name, wave.mode & 15)));
-        }
         for (i, &kind) in row.src.iter().enumerate() {
             match kind {
                 Kind::None => break,
@@ -52,7 +49,17 @@ impl Unit {
             enabled &= self.dpp(wave.exec(), dpp);
         }
         self.sources.mode = mode;
-        self.host.execute(table, row.code, &self.sources, &mut self.results);
+        if row.rounds() && (if row.dst == Kind::F32 { wave.mode & 3 } else { wave.mode & 12 }) != 0 {
+            if !rounding::execute(row, wave.mode, &self.sources, &mut self.results) {
+                return Err(FaultKind::Unimplemented(format!(
+                    "{} in rounding mode {}",
+                    row.name,
+                    wave.mode & 15
+                )));
+            }
+        } else {
+            self.host.execute(table, row.code, &self.sources, &mut self.results);
+        }
         self.finish(wave, inst, row, enabled, mode);
         Ok(())
     }
@@ -411,7 +418,8 @@ fn quad_sums(wave: &mut Wave, inst: &Inst) {
     for lane in 0..LANES {
         let a = u64::from(word(wave, 0, 0, lane)) | u64::from(word(wave, 0, 1, lane)) << 32;
         for (n, sum) in sums.iter_mut().enumerate() {
-            sum[lane] = sad_u8((a >> (8 * n)) as u32, word(wave, 1, 0, lane), word(wave, 2, n as u16, lane), true);
+            sum[lane] =
+                sad_u8((a >> (8 * n)) as u32, word(wave, 1, 0, lane), word(wave, 2, n as u16, lane), true);
         }
     }
     for (n, sum) in sums.iter().enumerate() {

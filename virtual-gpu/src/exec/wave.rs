@@ -174,8 +174,7 @@ fn float(operand: u16, kind: Kind) -> u64 {
     const VALUES: [f64; 8] = [0.5, -0.5, 1.0, -1.0, 2.0, -2.0, 4.0, -4.0];
     match kind {
         Kind::F16 | Kind::PkF16 | Kind::Pk16 | Kind::U16 | Kind::I16 => {
-            const HALVES: [u64; 9] =
-                [0x3800, 0xb800, 0x3c00, 0xbc00, 0x4000, 0xc000, 0x4400, 0xc400, 0x3118];
+            const HALVES: [u64; 9] = [0x3800, 0xb800, 0x3c00, 0xbc00, 0x4000, 0xc000, 0x4400, 0xc400, 0x3118];
             HALVES[i]
         }
         Kind::F64 | Kind::U64 | Kind::I64 => VALUES.get(i).map_or(0x3fc4_5f30_6dc9_c882, |x| x.to_bits()),

@@ -186,9 +186,15 @@ pub(crate) fn decode(words: &[u32], target: Target) -> Option<Inst> {
         0b1_0111_1111 => scalar(ScalarTable::Sopp, sop::SOPP, bits(first, 16, 7), first, second),
         _ if first >> 28 == 0b1011 => scalar(ScalarTable::Sopk, sop::SOPK, bits(first, 23, 5), first, second),
         _ if first >> 30 == 0b10 => scalar(ScalarTable::Sop2, sop::SOP2, bits(first, 23, 7), first, second),
-        _ if first >> 25 == 0b011_1111 => short(Table::Vop1, find(vop1::ROWS, bits(first, 9, 8), target)?, first, second),
-        _ if first >> 25 == 0b011_1110 => short(Table::Vopc, find(vopc::ROWS, bits(first, 17, 8), target)?, first, second),
-        _ if first >> 31 == 0 => short(Table::Vop2, find(vop2::ROWS, bits(first, 25, 6), target)?, first, second),
+        _ if first >> 25 == 0b011_1111 => {
+            short(Table::Vop1, find(vop1::ROWS, bits(first, 9, 8), target)?, first, second)
+        }
+        _ if first >> 25 == 0b011_1110 => {
+            short(Table::Vopc, find(vopc::ROWS, bits(first, 17, 8), target)?, first, second)
+        }
+        _ if first >> 31 == 0 => {
+            short(Table::Vop2, find(vop2::ROWS, bits(first, 25, 6), target)?, first, second)
+        }
         0b1_1010_0111 => packed(find(vop3p::ROWS, bits(first, 16, 7), target)?, first, second?),
         _ => match first >> 26 {
             0b11_0000 => scalar_memory(first, second?),
@@ -274,8 +280,11 @@ fn short(table: Table, row: &'static Row, word: u32, second: Option<u32>) -> Opt
     }
     if row.is(flag::LITERAL1 | flag::LITERAL2) {
         (inst.literal, inst.words) = (second?, 2);
-        inst.src =
-            if row.is(flag::LITERAL1) { [inst.src[0], operand::LITERAL, vsrc1] } else { [inst.src[0], vsrc1, operand::LITERAL] };
+        inst.src = if row.is(flag::LITERAL1) {
+            [inst.src[0], operand::LITERAL, vsrc1]
+        } else {
+            [inst.src[0], vsrc1, operand::LITERAL]
+        };
     }
     if row.is(flag::ACC) {
         inst.src[2] = inst.dst + operand::VGPR;

@@ -19,7 +19,8 @@ pub(crate) fn from_f32(x: f32) -> u16 {
     let sign = (bits >> 16 & 0x8000) as u16;
     let magnitude = bits & 0x7fff_ffff;
     // Normal: the exponent is moved by 112 and 13 bits are rounded away; a carry may reach the exponent, up to infinity.
-    let normal = magnitude.wrapping_sub(0x3800_0000).wrapping_add(0xfff).wrapping_add(magnitude >> 13 & 1) >> 13;
+    let normal =
+        magnitude.wrapping_sub(0x3800_0000).wrapping_add(0xfff).wrapping_add(magnitude >> 13 & 1) >> 13;
     // Below 2^-14: adding 0.5 rounds to a multiple of 2^-24.
     let denormal = (f32::from_bits(magnitude.min(0x3880_0000)) + 0.5).to_bits().wrapping_sub(0x3f00_0000);
     let finite = if magnitude < 0x3880_0000 { denormal } else { normal };

@@ -42,12 +42,7 @@ pub(crate) struct Results {
 
 impl Sources {
     pub(crate) fn new() -> Sources {
-        Sources {
-            lo: [[0; LANES]; 3],
-            hi: [[0; LANES]; 3],
-            carry: [0; LANES],
-            mode: Mode::default(),
-        }
+        Sources { lo: [[0; LANES]; 3], hi: [[0; LANES]; 3], carry: [0; LANES], mode: Mode::default() }
     }
 }
 

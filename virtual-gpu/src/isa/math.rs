@@ -68,11 +68,15 @@ extremes!(min32, max32, f32, |x: f32| x.is_nan(), signalling, quiet, |a: f32, b:
     || a == b && a.to_bits() >> 31 > b.to_bits() >> 31);
 extremes!(min64, max64, f64, |x: f64| x.is_nan(), signalling64, quiet64, |a: f64, b: f64| a < b
     || a == b && a.to_bits() >> 63 > b.to_bits() >> 63);
-extremes!(min16, max16, F16, |x: F16| x.0 & 0x7fff > 0x7c00, signalling16, |x: F16| F16(x.0 | 0x200), |a: F16,
-                                                                                                     b: F16| a
-    .f32()
-    < b.f32()
-    || a.f32() == b.f32() && a.0 >> 15 > b.0 >> 15);
+extremes!(
+    min16,
+    max16,
+    F16,
+    |x: F16| x.0 & 0x7fff > 0x7c00,
+    signalling16,
+    |x: F16| F16(x.0 | 0x200),
+    |a: F16, b: F16| a.f32() < b.f32() || a.f32() == b.f32() && a.0 >> 15 > b.0 >> 15
+);
 
 /// The middle of three.
 #[inline(always)]
@@ -177,8 +181,7 @@ pub(crate) fn ldexp32(x: f32, exponent: i32) -> f32 {
 pub(crate) fn frexp64(x: f64) -> (f64, i32) {
     let bits = x.to_bits();
     let exponent = (bits >> 52 & 2047) as i32;
-    let (bits, exponent) =
-        if exponent == 0 { ((x * 2f64.powi(64)).to_bits(), -64) } else { (bits, 0) };
+    let (bits, exponent) = if exponent == 0 { ((x * 2f64.powi(64)).to_bits(), -64) } else { (bits, 0) };
     let own = (bits >> 52 & 2047) as i32;
     (f64::from_bits(bits & !(2047 << 52) | 1022 << 52), own - 1022 + exponent)
 }

@@ -47,14 +47,34 @@ pub(crate) enum Atomic {
 /// What a memory instruction does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
-    Load { bytes: u8, signed: bool, part: Part },
-    Store { bytes: u8, part: Part },
+    Load {
+        bytes: u8,
+        signed: bool,
+        part: Part,
+    },
+    Store {
+        bytes: u8,
+        part: Part,
+    },
     /// 4 or 8 bytes; whether the old value is returned (for LDS; elsewhere a bit of the instruction says so).
-    Atomic { op: Atomic, bytes: u8, returns: bool },
+    Atomic {
+        op: Atomic,
+        bytes: u8,
+        returns: bool,
+    },
     /// LDS: two values of 4 or 8 bytes at two offsets, in units of the value or of 64 values.
-    Load2 { bytes: u8, stride: u16 },
-    Store2 { bytes: u8, stride: u16 },
-    Exchange2 { bytes: u8, stride: u16 },
+    Load2 {
+        bytes: u8,
+        stride: u16,
+    },
+    Store2 {
+        bytes: u8,
+        stride: u16,
+    },
+    Exchange2 {
+        bytes: u8,
+        stride: u16,
+    },
     /// Between lanes, through LDS's hardware but not its memory.
     Swizzle,
     Permute,

@@ -144,14 +144,50 @@ pub(crate) enum Rate {
 
 /// Beginnings of the names of instructions at a quarter of the rate.
 const QUARTER: [&str; 15] = [
-    "v_rcp_", "v_rsq_", "v_sqrt_", "v_exp_", "v_log_", "v_sin_", "v_cos_", "v_mul_lo_u32", "v_mul_hi_u32",
-    "v_mul_hi_i32", "v_mad_u64_u32", "v_mad_i64_i32", "v_cvt_f64_", "v_cvt_f32_f64", "v_cvt_i32_f64",
+    "v_rcp_",
+    "v_rsq_",
+    "v_sqrt_",
+    "v_exp_",
+    "v_log_",
+    "v_sin_",
+    "v_cos_",
+    "v_mul_lo_u32",
+    "v_mul_hi_u32",
+    "v_mul_hi_i32",
+    "v_mad_u64_u32",
+    "v_mad_i64_i32",
+    "v_cvt_f64_",
+    "v_cvt_f32_f64",
+    "v_cvt_i32_f64",
 ];
 
-/// Beginnings of the names of floating-point instructions whose result is exact, or rounded in a way of its own.
-const EXACT: [&str; 17] = [
-    "v_rndne_", "v_trunc_", "v_ceil_", "v_floor_", "v_fract_", "v_frexp_", "v_min", "v_max", "v_med3_", "v_pk_min_",
-    "v_pk_max_", "v_cvt_pkrtz_", "v_cvt_f64_", "v_cvt_f32_f16", "v_cvt_f32_ubyte", "v_cvt_off_", "v_cube",
+/// Beginnings of the names of floating-point instructions whose result is exact, rounded in a way of its own, or an
+/// approximation whose error is larger than what rounding makes of it.
+const EXACT: [&str; 24] = [
+    "v_rcp_",
+    "v_rsq_",
+    "v_sqrt_",
+    "v_exp_",
+    "v_log_",
+    "v_sin_",
+    "v_cos_",
+    "v_rndne_",
+    "v_trunc_",
+    "v_ceil_",
+    "v_floor_",
+    "v_fract_",
+    "v_frexp_",
+    "v_min",
+    "v_max",
+    "v_med3_",
+    "v_pk_min_",
+    "v_pk_max_",
+    "v_cvt_pkrtz_",
+    "v_cvt_f64_",
+    "v_cvt_f32_f16",
+    "v_cvt_f32_ubyte",
+    "v_cvt_off_",
+    "v_cube",
 ];
 
 impl Row {

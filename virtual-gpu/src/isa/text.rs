@@ -88,7 +88,8 @@ impl Printer {
     fn program(&mut self, inst: &Inst, row: &ScalarRow) {
         let field = inst.offset as u32 & 0xffff;
         match row.name {
-            "s_barrier" | "s_wakeup" | "s_icache_inv" | "s_ttracedata" | "s_set_gpr_idx_off" | "s_endpgm_saved" => {}
+            "s_barrier" | "s_wakeup" | "s_icache_inv" | "s_ttracedata" | "s_set_gpr_idx_off"
+            | "s_endpgm_saved" => {}
             "s_endpgm" if field == 0 => {}
             "s_waitcnt" => self.wait(field),
             "s_sendmsg" => self.put(format!("sendmsg({})", message(field))),
@@ -98,7 +99,11 @@ impl Printer {
     }
 
     fn wait(&mut self, field: u32) {
-        let counts = [("vmcnt", field & 15 | field >> 10 & 48, 63), ("expcnt", field >> 4 & 7, 7), ("lgkmcnt", field >> 8 & 15, 15)];
+        let counts = [
+            ("vmcnt", field & 15 | field >> 10 & 48, 63),
+            ("expcnt", field >> 4 & 7, 7),
+            ("lgkmcnt", field >> 8 & 15, 15),
+        ];
         let all = counts.iter().all(|&(_, n, most)| n == most);
         for (name, n, most) in counts {
             if all || n != most {
@@ -229,7 +234,8 @@ impl Printer {
         };
         let _ = write!(self.text, "{prefix}{}", row.name);
         let [address, data, scalar] = inst.src;
-        let returns = matches!(row.op, Op::Load { .. }) || inst.flags.glc && !matches!(row.op, Op::Store { .. });
+        let returns =
+            matches!(row.op, Op::Load { .. }) || inst.flags.glc && !matches!(row.op, Op::Store { .. });
         let stored = vgprs(data, row.op.stored_registers());
         if row.op == Op::Nothing {
             return;
@@ -263,7 +269,11 @@ impl Printer {
     }
 
     fn buffer(&mut self, inst: &Inst, row: &MemoryRow) {
-        let registers = row.op.stored_registers().max(if let Op::Load { .. } = row.op { row.op.loaded_registers() } else { 0 });
+        let registers = row.op.stored_registers().max(if let Op::Load { .. } = row.op {
+            row.op.loaded_registers()
+        } else {
+            0
+        });
         self.put(vgprs(inst.src[1], registers));
         match (inst.flags.idxen, inst.flags.offen) {
             (true, true) => self.put(vgprs(inst.src[0], 2)),
@@ -320,7 +330,10 @@ fn lds_registers(row: &MemoryRow) -> (usize, [usize; 2]) {
         Op::Exchange2 { bytes, .. } => (row.op.loaded_registers(), [usize::from(bytes) / 4; 2]),
         Op::Atomic { op, bytes, returns } => {
             let n = usize::from(bytes) / 4;
-            let two = matches!(op, Atomic::CompareSwap | Atomic::FloatCompareSwap | Atomic::MaskedOr | Atomic::Wrap);
+            let two = matches!(
+                op,
+                Atomic::CompareSwap | Atomic::FloatCompareSwap | Atomic::MaskedOr | Atomic::Wrap
+            );
             (if returns { n } else { 0 }, [n, if two { n } else { 0 }])
         }
         Op::Swizzle | Op::Append | Op::Consume | Op::LoadByLane => (1, [0, 0]),
@@ -412,7 +425,9 @@ fn name(operand: u16, kind: Kind, literal: u32) -> String {
         237 => "src_private_base".into(),
         238 => "src_private_limit".into(),
         239 => "src_pops_exiting_wave_id".into(),
-        240..=247 => ["0.5", "-0.5", "1.0", "-1.0", "2.0", "-2.0", "4.0", "-4.0"][usize::from(operand - 240)].into(),
+        240..=247 => {
+            ["0.5", "-0.5", "1.0", "-1.0", "2.0", "-2.0", "4.0", "-4.0"][usize::from(operand - 240)].into()
+        }
         248 if matches!(kind, Kind::F64 | Kind::U64 | Kind::I64) => "0.15915494309189532".into(),
         248 => "0.15915494".into(),
         251 => "src_vccz".into(),
@@ -445,8 +460,14 @@ fn signed_hex(x: i32) -> String {
 
 fn hardware_register(field: u32) -> String {
     const NAMES: [&str; 8] = [
-        "", "HW_REG_MODE", "HW_REG_STATUS", "HW_REG_TRAPSTS", "HW_REG_HW_ID", "HW_REG_GPR_ALLOC",
-        "HW_REG_LDS_ALLOC", "HW_REG_IB_STS",
+        "",
+        "HW_REG_MODE",
+        "HW_REG_STATUS",
+        "HW_REG_TRAPSTS",
+        "HW_REG_HW_ID",
+        "HW_REG_GPR_ALLOC",
+        "HW_REG_LDS_ALLOC",
+        "HW_REG_IB_STS",
     ];
     let (id, offset, width) = (field & 63, field >> 6 & 31, (field >> 11 & 31) + 1);
     let name = match id {
@@ -458,7 +479,11 @@ fn hardware_register(field: u32) -> String {
         19 => "HW_REG_TMA_HI".into(),
         _ => id.to_string(),
     };
-    if offset == 0 && width == 32 { format!("hwreg({name})") } else { format!("hwreg({name}, {offset}, {width})") }
+    if offset == 0 && width == 32 {
+        format!("hwreg({name})")
+    } else {
+        format!("hwreg({name}, {offset}, {width})")
+    }
 }
 
 fn message(field: u32) -> String {

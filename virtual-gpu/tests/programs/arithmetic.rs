@@ -5,7 +5,12 @@ use crate::{ARITHMETIC, everywhere};
 use half::f16;
 
 /// Uploads operands, launches one work item a pair, and downloads the records.
-fn pairs<T: bytemuck::Pod, const N: usize>(session: &Session, kernel: &str, a: &[T], b: &[T]) -> Vec<[u64; N]> {
+fn pairs<T: bytemuck::Pod, const N: usize>(
+    session: &Session,
+    kernel: &str,
+    a: &[T],
+    b: &[T],
+) -> Vec<[u64; N]> {
     let (left, right, to) = (session.upload(a), session.upload(b), session.allocate(a.len() * N * 8));
     let arguments = Arguments::new().add(left).add(right).add(to).add(a.len() as u32);
     session.run(kernel, [(a.len() as u32).div_ceil(64), 1, 1], [64, 1, 1], &arguments);
@@ -261,7 +266,8 @@ fn packed_halves() {
             for (k, want) in packed(list[i], other[i]).concat().into_iter().enumerate() {
                 let have = f16::from_bits(got[k]);
                 // Slots 3 and 4: the sign of a minimum of two zeros is not defined; slot 7 is an integer.
-                let loose = (have.is_nan() && want.is_nan() && k < 14) || (matches!(k, 6..10) && have == want);
+                let loose =
+                    (have.is_nan() && want.is_nan() && k < 14) || (matches!(k, 6..10) && have == want);
                 assert!(
                     loose || have.to_bits() == want.to_bits(),
                     "{k}: {:?} {:?}: {have}, not {want}",

@@ -7,7 +7,8 @@ use bytemuck::{Pod, Zeroable};
 #[test]
 fn collatz() {
     let mut random = Random::new(20);
-    let input: Vec<u32> = (0..500).map(|i| if i < 200 { i + 1 } else { random.below(1_000_000) + 1 }).collect();
+    let input: Vec<u32> =
+        (0..500).map(|i| if i < 200 { i + 1 } else { random.below(1_000_000) + 1 }).collect();
     let steps = |&start: &u32| {
         let (mut n, mut taken) = (u64::from(start), 0u32);
         while n != 1 {
@@ -28,8 +29,7 @@ fn collatz() {
 fn mandelbrot() {
     let (width, height) = (50u32, 36u32);
     let escape = |x: u32, y: u32| {
-        let (cr, ci) =
-            (-2.0f32 + 3.0 * x as f32 / width as f32, -1.0f32 + 2.0 * y as f32 / height as f32);
+        let (cr, ci) = (-2.0f32 + 3.0 * x as f32 / width as f32, -1.0f32 + 2.0 * y as f32 / height as f32);
         let (mut zr, mut zi) = (0.0f32, 0.0f32);
         for n in 0..200u16 {
             let (rr, ii) = (zr * zr, zi * zi);

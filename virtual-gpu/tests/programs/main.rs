@@ -6,6 +6,7 @@ mod support;
 
 mod arithmetic;
 mod control;
+mod known;
 mod parallel;
 
 use support::{Session, TARGETS, compile};
@@ -17,6 +18,7 @@ struct Source(&'static str);
 const PRELUDE: &str = include_str!("prelude.h");
 const PARALLEL: Source = Source(include_str!("parallel.hip"));
 const ARITHMETIC: Source = Source(include_str!("arithmetic.hip"));
+const KNOWN: Source = Source(include_str!("known.hip"));
 const CONTROL: Source = Source(include_str!("control.hip"));
 
 /// Runs a check on both targets at three levels of optimisation.
@@ -31,7 +33,12 @@ fn everywhere(source: Source, check: impl Fn(&Session)) {
 
 /// The device library of mathematical functions, where one is installed.
 fn device_library() -> Option<std::path::PathBuf> {
-    let roots = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/opt/rocm", "/usr/lib/llvm-19/lib/clang/19"];
+    let roots = [
+        "/usr/lib/x86_64-linux-gnu",
+        "/usr/lib/aarch64-linux-gnu",
+        "/opt/rocm",
+        "/usr/lib/llvm-19/lib/clang/19",
+    ];
     let named = std::env::var("HIP_DEVICE_LIB_PATH").ok().map(std::path::PathBuf::from);
     let places = roots.iter().map(|root| std::path::Path::new(root).join("amdgcn/bitcode"));
     named.into_iter().chain(places).find(|path| path.join("ocml.bc").exists())
@@ -51,7 +58,9 @@ fn device_library_functions() {
          __ocml_sin_f64(in[i]); out[3 * i + 2] = __ocml_pow_f64(2.0, in[i]); }}"
     );
     let mut options = "-O1".to_owned();
-    for file in ["ocml.bc", "oclc_isa_version_906.bc", "oclc_wavefrontsize64_on.bc", "oclc_unsafe_math_off.bc"] {
+    for file in
+        ["ocml.bc", "oclc_isa_version_906.bc", "oclc_wavefrontsize64_on.bc", "oclc_unsafe_math_off.bc"]
+    {
         options += &format!(" -Xclang -mlink-builtin-bitcode -Xclang {}", library.join(file).display());
     }
     let target = virtual_gpu::Target::Gfx906;

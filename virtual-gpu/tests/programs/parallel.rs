@@ -11,7 +11,8 @@ fn numbers(seed: u64, count: usize) -> Vec<u32> {
 #[test]
 fn reduction_by_dpp() {
     let input = numbers(1, 1024);
-    let expected: Vec<u32> = input.chunks(64).map(|w| w.iter().fold(0u32, |a, &b| a.wrapping_add(b))).collect();
+    let expected: Vec<u32> =
+        input.chunks(64).map(|w| w.iter().fold(0u32, |a, &b| a.wrapping_add(b))).collect();
     everywhere(PARALLEL, |session| {
         let (from, to) = (session.upload(&input), session.allocate(64));
         session.run("reduce_dpp", [4, 1, 1], [256, 1, 1], &Arguments::new().add(from).add(to));
@@ -171,7 +172,8 @@ fn atomics_under_contention() {
     everywhere(PARALLEL, |session| {
         let from = session.upload(&input);
         let (sum32, sum64) = (session.upload(&[0u32]), session.upload(&[0u64]));
-        let (lowest, highest, mixed) = (session.upload(&[0i32]), session.upload(&[0u32]), session.upload(&[0u64]));
+        let (lowest, highest, mixed) =
+            (session.upload(&[0i32]), session.upload(&[0u32]), session.upload(&[0u64]));
         let arguments = Arguments::new().add(from).add(sum32).add(sum64).add(lowest).add(highest).add(mixed);
         session.run("contention", [3, 1, 1], [128, 1, 1], &arguments);
         assert_eq!(session.download::<f32>(sum32, 1), [sum]);

@@ -84,7 +84,8 @@ impl AsmKernel {
             let _ = writeln!(out, "        .value_kind: global_buffer\n        .address_space: global");
         }
         let _ = writeln!(out, "    .kernarg_segment_size: {arguments}\n    .kernarg_segment_align: 8");
-        let _ = writeln!(out, "    .group_segment_fixed_size: {lds}\n    .private_segment_fixed_size: {scratch}");
+        let _ =
+            writeln!(out, "    .group_segment_fixed_size: {lds}\n    .private_segment_fixed_size: {scratch}");
         let _ = writeln!(out, "    .wavefront_size: 64\n    .sgpr_count: 96\n    .vgpr_count: 96");
         let _ = writeln!(out, "    .max_flat_workgroup_size: 1024");
     }

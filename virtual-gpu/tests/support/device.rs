@@ -75,7 +75,13 @@ impl Session {
     }
 
     /// Launches what has to succeed.
-    pub(crate) fn run(&self, kernel: &str, groups: [u32; 3], threads: [u32; 3], arguments: &Arguments) -> Counters {
+    pub(crate) fn run(
+        &self,
+        kernel: &str,
+        groups: [u32; 3],
+        threads: [u32; 3],
+        arguments: &Arguments,
+    ) -> Counters {
         self.attempt(kernel, groups, threads, 0, arguments)
             .unwrap_or_else(|fault| panic!("{}: {kernel}: {fault}", self.label))
     }

@@ -6,7 +6,17 @@ use bytemuck::{Pod, Zeroable};
 use virtual_gpu::Target;
 
 /// Loads a lane's operands to v[16:31] and its group's to s[16:31]; stores the registers afterwards.
+/// With scratch, its resource is kept in s[80:83] and the wavefront's offset in s84.
 const MACROS: &str = "
+.macro with_scratch
+  s_add_u32 flat_scratch_lo, s6, s9
+  s_addc_u32 flat_scratch_hi, s7, 0
+  s_mov_b64 s[80:81], s[0:1]
+  s_mov_b64 s[82:83], s[2:3]
+  s_mov_b32 s84, s9
+  s_mov_b64 s[0:1], s[4:5]
+  s_mov_b32 s2, s8
+.endm
 .macro begin
   s_load_dwordx4 s[4:7], s[0:1], 0x0
   s_load_dwordx2 s[8:9], s[0:1], 0x10
@@ -279,8 +289,6 @@ pub(crate) struct Case {
     pub(crate) before: String,
     pub(crate) after: String,
     pub(crate) only: Option<Target>,
-    /// EXEC in some wavefronts has holes; not for instructions whose behaviour then is not defined.
-    pub(crate) holes: bool,
     /// Operands of this lane and wavefront that the kinds cannot say.
     pub(crate) adjust: Option<fn(&mut WaveIn, &mut [LaneIn], &mut Random)>,
     /// Wavefronts, where the operands do not say how many.
@@ -303,7 +311,6 @@ impl Case {
             before: String::new(),
             after: String::new(),
             only: None,
-            holes: true,
             adjust: None,
             waves: None,
             refusable: None,
@@ -317,11 +324,6 @@ impl Case {
 
     pub(crate) fn waves(mut self, count: usize) -> Self {
         self.waves = Some(count);
-        self
-    }
-
-    pub(crate) fn full(mut self) -> Self {
-        self.holes = false;
         self
     }
 
@@ -345,15 +347,23 @@ impl Case {
         self
     }
 
-    /// The mnemonic as the architecture has it, with no suffix of an encoding.
+    /// The mnemonic under test: the first one of the text.
     pub(crate) fn mnemonic(&self) -> String {
-        let first = self.text.split_whitespace().next().unwrap_or_default();
-        let bare = ["_e32", "_e64", "_sdwa", "_dpp"].iter().find_map(|suffix| first.strip_suffix(suffix));
-        bare.unwrap_or(first).to_owned()
+        self.mnemonics().next().unwrap_or_default()
+    }
+
+    /// All mnemonics of the text as the architecture has them, with no suffix of an encoding.
+    pub(crate) fn mnemonics(&self) -> impl Iterator<Item = String> {
+        let lines = self.text.lines().filter(|line| !line.ends_with(':'));
+        lines.filter_map(|line| line.split_whitespace().next()).map(|first| {
+            let bare = ["_e32", "_e64", "_sdwa", "_dpp"].iter().find_map(|suffix| first.strip_suffix(suffix));
+            bare.unwrap_or(first).to_owned()
+        })
     }
 
     fn body(&self) -> String {
-        let mut text = format!("begin\n{}\n{}\n{}\nfinish", self.before, self.text, self.after);
+        let scratch = if self.kernel.scratch > 0 { "with_scratch\n" } else { "" };
+        let mut text = format!("{scratch}begin\n{}\n{}\n{}\nfinish", self.before, self.text, self.after);
         for (name, register) in REGISTERS {
             text = text.replace(name, register);
         }
@@ -375,7 +385,8 @@ pub(crate) fn check(cases: Vec<Case>) {
             ..case.kernel.clone()
         };
         let kernels: Vec<AsmKernel> = chosen.iter().enumerate().map(kernel).collect();
-        let session = Session::new(target, "vectors", &compile::assemble(target, &asm::file(MACROS, &kernels)));
+        let session =
+            Session::new(target, "vectors", &compile::assemble(target, &asm::file(MACROS, &kernels)));
         for (i, case) in chosen.iter().enumerate() {
             let refused = |why: &str| {
                 case.refusable.is_some_and(|word| why.contains(word) && why.contains("not implemented"))
@@ -385,13 +396,19 @@ pub(crate) fn check(cases: Vec<Case>) {
             }
         }
     }
-    assert!(complaints.is_empty(), "{} of {} cases:\n{}", complaints.len(), cases.len(), complaints.join("\n"));
+    assert!(
+        complaints.is_empty(),
+        "{} of {} cases:\n{}",
+        complaints.len(),
+        cases.len(),
+        complaints.join("\n")
+    );
 }
 
 fn run(session: &Session, kernel: &str, case: &Case) -> Result<(), String> {
     let seed = case.text.bytes().fold(7, |hash: u64, b| hash.wrapping_mul(0x100_0000_01b3) ^ u64::from(b));
     let mut random = Random::new(seed);
-    let (mut waves, mut lanes) = Operands::new(&case.kinds, case.waves).fill(&mut random, case.holes);
+    let (mut waves, mut lanes) = Operands::new(&case.kinds, case.waves).fill(&mut random);
     if let Some(adjust) = case.adjust {
         for (wave, lanes) in waves.iter_mut().zip(lanes.chunks_mut(64)) {
             adjust(wave, lanes, &mut random);
@@ -404,7 +421,10 @@ fn run(session: &Session, kernel: &str, case: &Case) -> Result<(), String> {
     let result = ran.map_err(|fault| fault.to_string()).and_then(|_| {
         let output: Vec<LaneOut> = session.download(to, lanes.len());
         let groups = waves.iter().zip(lanes.chunks(64)).zip(output.chunks(64));
-        groups.map(|((wave, lanes), out)| compare(case, wave, lanes, out)).find(Result::is_err).unwrap_or(Ok(()))
+        groups
+            .map(|((wave, lanes), out)| compare(case, wave, lanes, out))
+            .find(Result::is_err)
+            .unwrap_or(Ok(()))
     });
     for address in [from, scalars, to] {
         session.gpu.free(address).map_err(|fault| fault.to_string())?;
@@ -496,7 +516,8 @@ fn scalars(want: &Out, wave: &WaveIn, got: &LaneOut) -> Result<(), String> {
 fn matches(want: &Dst, got: [u32; 4], old: [u32; 4]) -> bool {
     let rest = |from: usize| got[from..] == old[from..];
     let (low, high) = (got[0] as u16, (got[0] >> 16) as u16);
-    let (f32_got, f64_got) = (f32::from_bits(got[0]), f64::from_bits(u64::from(got[1]) << 32 | u64::from(got[0])));
+    let (f32_got, f64_got) =
+        (f32::from_bits(got[0]), f64::from_bits(u64::from(got[1]) << 32 | u64::from(got[0])));
     let f16_got = f64::from(half::f16::from_bits(low).to_f32());
     let is_nan = |bits: u16| half::f16::from_bits(bits).is_nan();
     let same16 = |got: u16, want: u16| got == want || (is_nan(got) && is_nan(want));
@@ -519,7 +540,9 @@ fn matches(want: &Dst, got: [u32; 4], old: [u32; 4]) -> bool {
         Dst::F16High(bits) => same16(high, *bits) && low == old[0] as u16 && rest(1),
         Dst::Halves(bits) => f16_same(*bits as u16) && same16(high, (bits >> 16) as u16) && rest(1),
         Dst::Either(one, other) => matches(one, got, old) || matches(other, got, old),
-        Dst::Near32(exact, ulps) => near(f64::from(f32_got), *exact, *ulps, 24, -126, f64::from(f32::MAX)) && rest(1),
+        Dst::Near32(exact, ulps) => {
+            near(f64::from(f32_got), *exact, *ulps, 24, -126, f64::from(f32::MAX)) && rest(1)
+        }
         Dst::Near16(exact, ulps) => near(f16_got, *exact, *ulps, 11, -14, 65504.0) && rest(1),
         Dst::Near64(exact, relative) => {
             let same = f64_got == *exact || (f64_got.is_nan() && exact.is_nan());

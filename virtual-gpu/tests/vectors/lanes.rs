@@ -41,7 +41,9 @@ fn moved(i: &In<'_>, source: Option<usize>, zero_outside: bool, formula: impl Fn
 pub(crate) fn dpp() -> Vec<Case> {
     let mut cases = Vec::new();
     for &(control, source) in CONTROLS {
-        for (masks, rows, banks) in [("row_mask:0xf bank_mask:0xf", 15, 15), ("row_mask:0xa bank_mask:0x7", 10, 7)] {
+        for (masks, rows, banks) in
+            [("row_mask:0xf bank_mask:0xf", 15, 15), ("row_mask:0xa bank_mask:0x7", 10, 7)]
+        {
             for (bound, zero) in [("", false), (" bound_ctrl:0", true)] {
                 let enabled =
                     move |lane: usize| rows >> (lane / 16) & 1 == 1 && banks >> (lane / 4 % 4) & 1 == 1;
@@ -61,16 +63,21 @@ pub(crate) fn dpp() -> Vec<Case> {
                 cases.push(Case::new(format!("v_mov_b32_dpp {{d}}, {{a}} {suffix}"), &operands, move |i| {
                     at(i, &Dst::B32)
                 }));
-                cases.push(Case::new(format!("v_add_u32_dpp {{d}}, {{a}}, {{b}} {suffix}"), &operands, move |i| {
-                    at(i, &|x| Dst::B32(x.wrapping_add(i.b32())))
-                }));
+                cases.push(Case::new(
+                    format!("v_add_u32_dpp {{d}}, {{a}}, {{b}} {suffix}"),
+                    &operands,
+                    move |i| at(i, &|x| Dst::B32(x.wrapping_add(i.b32()))),
+                ));
             }
         }
     }
     cases.push(Case::new(
         "v_add_f32_dpp {d}, -{a}, |{b}| row_shr:1 row_mask:0xf bank_mask:0xf",
         &[Kind::F32; 2],
-        |i| moved(i, (i.lane & 15 >= 1).then(|| i.lane - 1), false, |x| Dst::F32(-f(x) + f(i.b32()).abs())).into(),
+        |i| {
+            moved(i, (i.lane & 15 >= 1).then(|| i.lane - 1), false, |x| Dst::F32(-f(x) + f(i.b32()).abs()))
+                .into()
+        },
     ));
     cases
 }
@@ -114,10 +121,14 @@ pub(crate) fn sdwa() -> Vec<Case> {
     for to in SELECTIONS {
         for unused in ["UNUSED_PAD", "UNUSED_SEXT", "UNUSED_PRESERVE"] {
             let modifiers = format!("dst_sel:{to} dst_unused:{unused} src0_sel:BYTE_2 src1_sel:WORD_1");
-            cases.push(Case::new(format!("v_add_u32_sdwa {{d}}, {{a}}, {{b}} {modifiers}"), &kinds, move |i| {
-                let sum = part(i.a32(), "BYTE_2", false).wrapping_add(part(i.b32(), "WORD_1", false));
-                placed(sum, to, unused, i.old()).into()
-            }));
+            cases.push(Case::new(
+                format!("v_add_u32_sdwa {{d}}, {{a}}, {{b}} {modifiers}"),
+                &kinds,
+                move |i| {
+                    let sum = part(i.a32(), "BYTE_2", false).wrapping_add(part(i.b32(), "WORD_1", false));
+                    placed(sum, to, unused, i.old()).into()
+                },
+            ));
         }
     }
     for (k, first) in SELECTIONS.into_iter().enumerate() {
@@ -127,29 +138,37 @@ pub(crate) fn sdwa() -> Vec<Case> {
         cases.push(Case::new(format!("v_sub_u32_sdwa {{d}}, sext({{a}}), {{b}} {all}"), &kinds, move |i| {
             part(i.a32(), first, true).wrapping_sub(part(i.b32(), second, false)).into()
         }));
-        cases.push(Case::new(format!("v_mul_i32_i24_sdwa {{d}}, {{a}}, sext({{b}}) {all}"), &kinds, move |i| {
-            let product = crate::vop2::signed24(part(i.a32(), first, false))
-                * crate::vop2::signed24(part(i.b32(), second, true));
-            (product as u32).into()
-        }));
+        cases.push(Case::new(
+            format!("v_mul_i32_i24_sdwa {{d}}, {{a}}, sext({{b}}) {all}"),
+            &kinds,
+            move |i| {
+                let product = crate::vop2::signed24(part(i.a32(), first, false))
+                    * crate::vop2::signed24(part(i.b32(), second, true));
+                (product as u32).into()
+            },
+        ));
         cases.push(Case::new(format!("v_or_b32_sdwa {{d}}, {{a}}, {{b}} {all}"), &kinds, move |i| {
             (part(i.a32(), first, false) | part(i.b32(), second, false)).into()
         }));
-        cases.push(Case::new(format!("v_cmp_lt_i32_sdwa vcc, sext({{a}}), sext({{b}}) {plain}"), &kinds, move |i| {
-            Out::kept().vcc((part(i.a32(), first, true) as i32) < part(i.b32(), second, true) as i32)
-        }));
+        cases.push(Case::new(
+            format!("v_cmp_lt_i32_sdwa vcc, sext({{a}}), sext({{b}}) {plain}"),
+            &kinds,
+            move |i| {
+                Out::kept().vcc((part(i.a32(), first, true) as i32) < part(i.b32(), second, true) as i32)
+            },
+        ));
         cases.push(Case::new(format!("v_cmp_gt_u32_sdwa {{SD}}, {{a}}, {{b}} {plain}"), &kinds, move |i| {
             Out::kept().mask(part(i.a32(), first, false) > part(i.b32(), second, false))
         }));
         cases.push(Case::new(
-            format!("v_mov_b32_sdwa {{d}}, {{a}} dst_sel:{first} dst_unused:UNUSED_PRESERVE src0_sel:{second}"),
+            format!(
+                "v_mov_b32_sdwa {{d}}, {{a}} dst_sel:{first} dst_unused:UNUSED_PRESERVE src0_sel:{second}"
+            ),
             &kinds,
             move |i| placed(part(i.a32(), second, false), first, "UNUSED_PRESERVE", i.old()).into(),
         ));
         cases.push(Case::new(
-            format!(
-                "v_cvt_f32_u32_sdwa {{d}}, {{a}} dst_sel:DWORD dst_unused:UNUSED_PAD src0_sel:{first}"
-            ),
+            format!("v_cvt_f32_u32_sdwa {{d}}, {{a}} dst_sel:DWORD dst_unused:UNUSED_PAD src0_sel:{first}"),
             &kinds,
             move |i| (part(i.a32(), first, false) as f32).into(),
         ));
@@ -202,7 +221,9 @@ pub(crate) fn single_lanes() -> Vec<Case> {
             scalar(i.lanes[(i.wave.sb & 63) as usize].a as u32)
         }),
         Case::new("v_readlane_b32 {sd}, {a}, 37", &kinds, move |i| scalar(i.lanes[37].a as u32)),
-        Case::new("v_writelane_b32 {d}, 17, {sb}", &kinds, move |i| written(i, (i.wave.sb & 63) as usize, 17)),
+        Case::new("v_writelane_b32 {d}, 17, {sb}", &kinds, move |i| {
+            written(i, (i.wave.sb & 63) as usize, 17)
+        }),
         Case::new("v_writelane_b32 {d}, {sb}, {sb}", &kinds, move |i| {
             written(i, (i.wave.sb & 63) as usize, i.wave.sb as u32)
         }),
@@ -244,17 +265,25 @@ pub(crate) fn crossbar() -> Vec<Case> {
     ];
     for (and, or, xor) in [(31, 0, 1), (31, 0, 16), (0, 5, 0), (24, 3, 7), (31, 0, 31)] {
         let offset = and | or << 5 | xor << 10;
-        cases.push(Case::new(format!("ds_swizzle_b32 {{d}}, {{a}} offset:{offset:#x}"), &[Kind::I32], move |i| {
-            let from = (i.lane & 31 & and | or) ^ xor | i.lane & 32;
-            value(i, from, i.lanes[from].a).into()
-        }));
+        cases.push(Case::new(
+            format!("ds_swizzle_b32 {{d}}, {{a}} offset:{offset:#x}"),
+            &[Kind::I32],
+            move |i| {
+                let from = (i.lane & 31 & and | or) ^ xor | i.lane & 32;
+                value(i, from, i.lanes[from].a).into()
+            },
+        ));
     }
     for quad in [[0usize, 0, 0, 0], [3, 2, 1, 0], [1, 2, 3, 0]] {
         let offset = quad.iter().enumerate().fold(0x8000, |all, (k, from)| all | from << (2 * k));
-        cases.push(Case::new(format!("ds_swizzle_b32 {{d}}, {{a}} offset:{offset:#x}"), &[Kind::I32], move |i| {
-            let from = i.lane & !3 | quad[i.lane & 3];
-            value(i, from, i.lanes[from].a).into()
-        }));
+        cases.push(Case::new(
+            format!("ds_swizzle_b32 {{d}}, {{a}} offset:{offset:#x}"),
+            &[Kind::I32],
+            move |i| {
+                let from = i.lane & !3 | quad[i.lane & 3];
+                value(i, from, i.lanes[from].a).into()
+            },
+        ));
     }
     cases
 }

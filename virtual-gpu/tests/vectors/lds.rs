@@ -17,7 +17,12 @@ const STRIDED_WIDE: &str = "v_lshlrev_b32_e32 v40, 3, v0\nds_write_b64 v40, v[20
 
 const READ_BACK: &str = "s_waitcnt lgkmcnt(0)\nds_read_b128 {DD}, v40\ns_waitcnt lgkmcnt(0)";
 
-fn case(text: &str, before: &str, after: &str, formula: impl Fn(&In<'_>) -> Out + Send + Sync + 'static) -> Case {
+fn case(
+    text: &str,
+    before: &str,
+    after: &str,
+    formula: impl Fn(&In<'_>) -> Out + Send + Sync + 'static,
+) -> Case {
     Case::new(text, &WIDE, formula).around(before, after).modes(|kernel| kernel.lds = 8192)
 }
 
@@ -68,9 +73,12 @@ pub(crate) fn loads() -> Vec<Case> {
         case("ds_read2st64_b32 {D}, v40 offset0:3 offset1:1", STRIDED, "s_waitcnt lgkmcnt(0)", move |i| {
             two(word(i, 3), word(i, 1))
         }),
-        case("ds_read2st64_b64 {DD}, v40 offset0:1 offset1:0", STRIDED_WIDE, "s_waitcnt lgkmcnt(0)", move |i| {
-            rest(i, &[word(i, 2), word(i, 3), word(i, 0), word(i, 1)])
-        }),
+        case(
+            "ds_read2st64_b64 {DD}, v40 offset0:1 offset1:0",
+            STRIDED_WIDE,
+            "s_waitcnt lgkmcnt(0)",
+            move |i| rest(i, &[word(i, 2), word(i, 3), word(i, 0), word(i, 1)]),
+        ),
     ]
 }
 
@@ -200,7 +208,11 @@ fn add(
     let finish = move |mut case: Case| {
         case.kinds = vec![kind; 3];
         // Every other comparison succeeds.
-        if compares { case.adjusted(|_, lanes, _| lanes.iter_mut().step_by(2).for_each(|l| l.a = l.c[0])) } else { case }
+        if compares {
+            case.adjusted(|_, lanes, _| lanes.iter_mut().step_by(2).for_each(|l| l.a = l.c[0]))
+        } else {
+            case
+        }
     };
     let silent = case(&format!("ds_{name} v40, {data}"), SET_UP, READ_BACK, move |i| {
         let (memory, out) = formula(i);
@@ -227,7 +239,9 @@ fn exchanges() -> Vec<Case> {
         store("ds_wrxchg_rtn_b32 v44, v40, {a} offset:4", move |i| patched(quad(i), 4, &bytes(i)[..4])),
         load("ds_wrxchg_rtn_b64 {D}, v40, {A} offset:8", move |i| two(quad(i)[2], quad(i)[3])),
         store("ds_wrxchg_rtn_b64 v[44:45], v40, {A} offset:8", move |i| patched(quad(i), 8, &bytes(i)[..8])),
-        load("ds_wrxchg2_rtn_b32 {D}, v40, {a}, {b} offset0:3 offset1:1", move |i| two(quad(i)[3], quad(i)[1])),
+        load("ds_wrxchg2_rtn_b32 {D}, v40, {a}, {b} offset0:3 offset1:1", move |i| {
+            two(quad(i)[3], quad(i)[1])
+        }),
         store("ds_wrxchg2_rtn_b32 v[44:45], v40, {a}, {b} offset0:3 offset1:1", move |i| {
             patched(patched(quad(i), 12, &bytes(i)[..4]), 4, &bytes(i)[8..12])
         }),

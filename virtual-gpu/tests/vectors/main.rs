@@ -4,6 +4,9 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod control;
+mod coverage;
+mod division;
 mod harness;
 mod lanes;
 mod lds;

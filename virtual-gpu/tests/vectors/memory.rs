@@ -17,9 +17,12 @@ struct Path {
     suffix: &'static str,
     /// Offset of the sixteen bytes.
     base: u32,
+    /// Bytes of scratch of a work item.
+    scratch: u32,
 }
 
-const GLOBAL: Path = Path { before: "", prefix: "global", address: "v1, {} s[4:5]", suffix: "", base: 16 };
+const GLOBAL: Path =
+    Path { before: "", prefix: "global", address: "v1, {} s[4:5]", suffix: "", base: 16, scratch: 0 };
 
 const GLOBAL_WIDE: Path = Path {
     before: "v_add_co_u32_e64 v40, s[12:13], s4, v1\nv_mov_b32_e32 v41, s5\n\
@@ -28,6 +31,7 @@ const GLOBAL_WIDE: Path = Path {
     address: "v[40:41], {} off",
     suffix: "",
     base: 16,
+    scratch: 0,
 };
 
 const FLAT: Path = Path { prefix: "flat", address: "v[40:41]{}", ..GLOBAL_WIDE };
@@ -38,7 +42,24 @@ const BUFFER: Path = Path {
     address: "v1, s[12:15], 0",
     suffix: " offen",
     base: 16,
+    scratch: 0,
 };
+
+/// Scratch by its own instructions, and as a buffer of which every lane sees its part. Both are the same memory: it
+/// is set through the first and read through the second.
+const SCRATCH: Path = Path {
+    before: "v_mov_b32_e32 v40, 4\nscratch_store_dwordx4 v40, v[20:23], off offset:8\ns_waitcnt 0",
+    prefix: "scratch",
+    address: "v40, {} off",
+    suffix: "",
+    base: 8,
+    scratch: 64,
+};
+
+const SCRATCH_BUFFER: Path =
+    Path { prefix: "buffer", address: "v40, s[80:83], s84", suffix: " offen", ..SCRATCH };
+
+const PLACES: [Path; 6] = [GLOBAL, GLOBAL_WIDE, FLAT, BUFFER, SCRATCH, SCRATCH_BUFFER];
 
 const PATHS: [Path; 4] = [GLOBAL, GLOBAL_WIDE, FLAT, BUFFER];
 
@@ -59,6 +80,11 @@ impl Path {
             (None, _) => String::new(),
         };
         format!("{prefix}_{operation} {to}{}{offset}", address.replace("{}", &data))
+    }
+
+    fn around(&self, case: Case, after: &str) -> Case {
+        let scratch = self.scratch;
+        case.around(self.before, after).modes(move |kernel| kernel.scratch = scratch)
     }
 
     fn read_back(&self) -> String {
@@ -105,23 +131,24 @@ fn dwords(i: &In<'_>, count: usize) -> Out {
 
 pub(crate) fn loads() -> Vec<Case> {
     let mut cases = Vec::new();
-    for path in PATHS {
+    for path in PLACES {
         for (name, bytes, loaded) in NARROW_LOADS {
             for offset in [0, 5] {
                 let offset = if bytes == 2 { offset & !1 } else { offset };
                 let text = path.instruction(&format!("load_{name}"), Some("{d}"), None, offset);
-                let case = Case::new(text, &WIDE, move |i| {
-                    (loaded(at(i, offset, bytes), i.old()) as u32).into()
-                });
-                cases.push(case.around(path.before, "s_waitcnt 0"));
+                let case =
+                    Case::new(text, &WIDE, move |i| (loaded(at(i, offset, bytes), i.old()) as u32).into());
+                cases.push(path.around(case, "s_waitcnt 0"));
             }
         }
         for (count, (name, register)) in
-            [("dword", "{d}"), ("dwordx2", "{D}"), ("dwordx3", "v[24:26]"), ("dwordx4", "{DD}")].iter().enumerate()
+            [("dword", "{d}"), ("dwordx2", "{D}"), ("dwordx3", "v[24:26]"), ("dwordx4", "{DD}")]
+                .iter()
+                .enumerate()
         {
             let text = path.instruction(&format!("load_{name}"), Some(register), None, 0);
             let case = Case::new(text, &WIDE, move |i| dwords(i, count + 1));
-            cases.push(case.around(path.before, "s_waitcnt 0"));
+            cases.push(path.around(case, "s_waitcnt 0"));
         }
     }
     cases
@@ -131,19 +158,20 @@ pub(crate) fn stores() -> Vec<Case> {
     let mut cases = Vec::new();
     let narrow: [(&str, u32, u32); 4] =
         [("byte", 1, 0), ("short", 2, 0), ("byte_d16_hi", 1, 16), ("short_d16_hi", 2, 16)];
-    for path in PATHS {
+    for path in PLACES {
         for (name, bytes, shift) in narrow {
             let text = path.instruction(&format!("store_{name}"), None, Some("{a}"), 6);
             let case = Case::new(text, &WIDE, move |i| with(i, 6, bytes, u128::from(i.a32() >> shift)));
-            cases.push(case.around(path.before, &path.read_back()));
+            cases.push(path.around(case, &path.read_back()));
         }
-        let wide = [("dword", "v16"), ("dwordx2", "v[16:17]"), ("dwordx3", "v[16:18]"), ("dwordx4", "v[16:19]")];
+        let wide =
+            [("dword", "v16"), ("dwordx2", "v[16:17]"), ("dwordx3", "v[16:18]"), ("dwordx4", "v[16:19]")];
         for (count, (name, register)) in wide.iter().enumerate() {
             let text = path.instruction(&format!("store_{name}"), None, Some(register), 0);
             let case = Case::new(text, &WIDE, move |i| {
                 with(i, 0, 4 * (count as u32 + 1), u128::from(i.b()) << 64 | u128::from(i.a()))
             });
-            cases.push(case.around(path.before, &path.read_back()));
+            cases.push(path.around(case, &path.read_back()));
         }
     }
     cases
@@ -231,9 +259,14 @@ fn pair(
             (0..4).map(|k| format!("\nv_mov_b32_e32 v{}, v{}", to + k, from + k)).collect::<String>()
         };
         before += &copies(48, 16);
-        let moved = data.replace("v16", "v48").replace("16:", "48:").replace(":17", ":49").replace(":19", ":51");
+        let moved =
+            data.replace("v16", "v48").replace("16:", "48:").replace(":17", ":49").replace(":19", ":51");
         returning = path.instruction(operation, None, Some(&moved), 0) + " glc";
-        after += if bytes == 4 { "\nv_mov_b32_e32 v24, v48" } else { "\nv_mov_b32_e32 v24, v48\nv_mov_b32_e32 v25, v49" };
+        after += if bytes == 4 {
+            "\nv_mov_b32_e32 v24, v48"
+        } else {
+            "\nv_mov_b32_e32 v24, v48\nv_mov_b32_e32 v25, v49"
+        };
     }
     let case = Case::new(returning, &WIDE, move |i| {
         let old = at(i, 0, bytes);
@@ -253,7 +286,8 @@ pub(crate) fn scalar_loads() -> Vec<Case> {
         out.sd = Some(value);
         out
     };
-    let before = "s_add_u32 s12, s8, s11\ns_addc_u32 s13, s9, 0\ns_mov_b32 s14, 64\ns_mov_b32 s15, 0x00027000";
+    let before =
+        "s_add_u32 s12, s8, s11\ns_addc_u32 s13, s9, 0\ns_mov_b32 s14, 64\ns_mov_b32 s15, 0x00027000";
     let restore = "s_cmp_lg_u32 s26, 0";
     let mut cases = Vec::new();
     for (load, base) in [("s_load", "s[12:13]"), ("s_buffer_load", "s[12:15]")] {
@@ -284,7 +318,9 @@ pub(crate) fn scalar_loads() -> Vec<Case> {
         // An offset in a register.
         let text = format!("{load}_dwordx2 {{SD}}, {base}, s48");
         let case = Case::new(text, &[], move |i| scalar(record(i)[3]));
-        cases.push(case.around(&format!("{before}\ns_mov_b32 s48, 24"), &format!("s_waitcnt lgkmcnt(0)\n{restore}")));
+        cases.push(
+            case.around(&format!("{before}\ns_mov_b32 s48, 24"), &format!("s_waitcnt lgkmcnt(0)\n{restore}")),
+        );
     }
     cases
 }

@@ -30,13 +30,21 @@ pub(crate) fn signs() -> Vec<Case> {
             d(i.a()).mul_add(-d(i.b()), d(i.c()).abs()).into()
         }),
         Case::new("v_add_f64 {D}, -|{A}|, {B}", &[Kind::F64; 2], |i| (-d(i.a()).abs() + d(i.b())).into()),
-        Case::new("v_mul_f16_e64 {d}, -{a}, |{b}|", &[Kind::F16; 2], |i| half_result(-h(i.a()) * h(i.b()).abs()).into()),
+        Case::new("v_mul_f16_e64 {d}, -{a}, |{b}|", &[Kind::F16; 2], |i| {
+            half_result(-h(i.a()) * h(i.b()).abs()).into()
+        }),
         Case::new("v_cmp_lt_f32_e64 {SD}, -{a}, |{b}|", &F32, |i| {
             Out::kept().mask(-f(i.a32()) < f(i.b32()).abs())
         }),
-        Case::new("v_cmp_eq_f64_e64 {SD}, -{A}, {B}", &[Kind::F64; 2], |i| Out::kept().mask(-d(i.a()) == d(i.b()))),
+        Case::new("v_cmp_eq_f64_e64 {SD}, -{A}, {B}", &[Kind::F64; 2], |i| {
+            Out::kept().mask(-d(i.a()) == d(i.b()))
+        }),
         Case::new("v_cndmask_b32_e64 {d}, -{a}, |{b}|, {SB}", &[Kind::I32; 2], |i| {
-            if i.wave.sb >> i.lane & 1 == 1 { (i.b32() & 0x7fff_ffff).into() } else { (i.a32() ^ 0x8000_0000).into() }
+            if i.wave.sb >> i.lane & 1 == 1 {
+                (i.b32() & 0x7fff_ffff).into()
+            } else {
+                (i.a32() ^ 0x8000_0000).into()
+            }
         }),
         Case::new("v_add_f32_e64 {d}, s20, -s20", &[Kind::F32], |i| {
             let x = f(i.wave.sa as u32);
@@ -164,11 +172,9 @@ pub(crate) fn half_selection() -> Vec<Case> {
                 if h(value).is_nan() { Dst::Any } else { place(i, value, to) }.into()
             },
         ));
-        cases.push(Case::new(
-            format!("v_add_i16 {{d}}, {{a}}, {{b}} {pair}"),
-            &[Kind::I16x2; 2],
-            move |i| place(i, pick(i.a32(), a).wrapping_add(pick(i.b32(), b)), to).into(),
-        ));
+        cases.push(Case::new(format!("v_add_i16 {{d}}, {{a}}, {{b}} {pair}"), &[Kind::I16x2; 2], move |i| {
+            place(i, pick(i.a32(), a).wrapping_add(pick(i.b32(), b)), to).into()
+        }));
         cases.push(Case::new(
             format!("v_pack_b32_f16 {{d}}, {{a}}, {{b}} op_sel:[{},{},0]", bit(a), bit(b)),
             &[Kind::F16x2; 2],

@@ -84,11 +84,8 @@ pub(crate) fn half_fma(a: u16, b: u16, c: u16) -> u16 {
     let top = 127 - magnitude.leading_zeros() as i32 - 48;
     // The last place of the result: ten below the top bit, but not below 2^-24.
     let last = (top - 10).max(-24) + 48;
-    let (mut kept, rest) = if last > 0 {
-        (magnitude >> last, magnitude & ((1 << last) - 1))
-    } else {
-        (magnitude << -last, 0)
-    };
+    let (mut kept, rest) =
+        if last > 0 { (magnitude >> last, magnitude & ((1 << last) - 1)) } else { (magnitude << -last, 0) };
     let tie = if last > 0 { 1u128 << (last - 1) } else { 1 };
     if rest > tie || (rest == tie && kept & 1 == 1) {
         kept += 1;

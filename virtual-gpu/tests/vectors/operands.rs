@@ -28,10 +28,36 @@ pub(crate) enum Kind {
 }
 
 const F32: &[u32] = &[
-    0, 0x8000_0000, 0x3f80_0000, 0xbf80_0000, 0x3f00_0000, 0x4000_0000, 0xc000_0000, 0x4040_0000, 0x7f7f_ffff,
-    0xff7f_ffff, 0x7f80_0000, 0xff80_0000, 0x7fc0_0000, 0x7f80_0001, 0xffc1_2345, 1, 0x8000_0001, 0x007f_ffff,
-    0x0080_0000, 0x8080_0000, 0x3faa_aaab, 0x4b00_0001, 0x4f00_0000, 0xcf00_0000, 0x4f7f_ffff, 0x3eff_ffff,
-    0x3fc0_0000, 0xbfc0_0000, 0x4020_0000, 0x437f_0000,
+    0,
+    0x8000_0000,
+    0x3f80_0000,
+    0xbf80_0000,
+    0x3f00_0000,
+    0x4000_0000,
+    0xc000_0000,
+    0x4040_0000,
+    0x7f7f_ffff,
+    0xff7f_ffff,
+    0x7f80_0000,
+    0xff80_0000,
+    0x7fc0_0000,
+    0x7f80_0001,
+    0xffc1_2345,
+    1,
+    0x8000_0001,
+    0x007f_ffff,
+    0x0080_0000,
+    0x8080_0000,
+    0x3faa_aaab,
+    0x4b00_0001,
+    0x4f00_0000,
+    0xcf00_0000,
+    0x4f7f_ffff,
+    0x3eff_ffff,
+    0x3fc0_0000,
+    0xbfc0_0000,
+    0x4020_0000,
+    0x437f_0000,
 ];
 const F64: &[u64] = &[
     0,
@@ -60,16 +86,54 @@ const F64: &[u64] = &[
     0x47ef_ffff_f000_0000,
 ];
 const F16: &[u16] = &[
-    0, 0x8000, 0x3c00, 0xbc00, 0x3800, 0x4000, 0x4200, 0x7bff, 0xfbff, 0x7c00, 0xfc00, 0x7e00, 0x7c01, 0xfe12, 1,
-    0x8001, 0x03ff, 0x0400, 0x8400, 0x3d55, 0x6400, 0x7800, 0x3e00, 0x4100, 0xbe00, 0x3555,
+    0, 0x8000, 0x3c00, 0xbc00, 0x3800, 0x4000, 0x4200, 0x7bff, 0xfbff, 0x7c00, 0xfc00, 0x7e00, 0x7c01,
+    0xfe12, 1, 0x8001, 0x03ff, 0x0400, 0x8400, 0x3d55, 0x6400, 0x7800, 0x3e00, 0x4100, 0xbe00, 0x3555,
 ];
 const I32: &[u32] = &[
-    0, 1, 2, 3, 7, 31, 32, 33, 0x7f, 0x80, 0xff, 0x100, 0x7fff, 0x8000, 0xffff, 0x1_0000, 0x7f_ffff, 0x80_0000,
-    0xff_ffff, 0x100_0000, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff, 0xffff_fffe, 0xaaaa_aaaa, 0x5555_5555, 0x1234_5678,
+    0,
+    1,
+    2,
+    3,
+    7,
+    31,
+    32,
+    33,
+    0x7f,
+    0x80,
+    0xff,
+    0x100,
+    0x7fff,
+    0x8000,
+    0xffff,
+    0x1_0000,
+    0x7f_ffff,
+    0x80_0000,
+    0xff_ffff,
+    0x100_0000,
+    0x7fff_ffff,
+    0x8000_0000,
+    0xffff_ffff,
+    0xffff_fffe,
+    0xaaaa_aaaa,
+    0x5555_5555,
+    0x1234_5678,
 ];
 const I64: &[u64] = &[
-    0, 1, 2, 63, 64, 0xffff_ffff, 1 << 32, (1 << 32) + 1, 1 << 31, (1 << 63) - 1, 1 << 63, u64::MAX, u64::MAX - 1,
-    0x5555_5555_5555_5555, 0x0123_4567_89ab_cdef,
+    0,
+    1,
+    2,
+    63,
+    64,
+    0xffff_ffff,
+    1 << 32,
+    (1 << 32) + 1,
+    1 << 31,
+    (1 << 63) - 1,
+    1 << 63,
+    u64::MAX,
+    u64::MAX - 1,
+    0x5555_5555_5555_5555,
+    0x0123_4567_89ab_cdef,
 ];
 const I16: &[u16] =
     &[0, 1, 2, 3, 15, 16, 0x7f, 0x80, 0xff, 0x100, 0x7fff, 0x8000, 0x8001, 0xffff, 0xfffe, 0x5555, 0x1234];
@@ -85,8 +149,12 @@ impl Kind {
             Kind::I16 | Kind::I16x2 => I16.iter().map(|&x| x.into()).collect(),
             Kind::Shift => vec![0, 1, 4, 5, 8, 15, 16, 17, 31, 32, 33, 63, 64, 0xffff_ffff],
             Kind::Near => vec![0x3f80_0000, 0xbf80_0000, 0x4000_0000, 0x3f80_0001, 0x3f7f_ffff, 0xbf00_0000],
-            Kind::Exponent => vec![0, 1, 0xffff_ffff, 10, 127, 128, 0xffff_ff80, 24, 0xffff_ffe8, 2000, 0xffff_f830, 15],
-            Kind::Angle => vec![0, 0x8000_0000, 0x3e80_0000, 0x3f00_0000, 0x3f80_0000, 0xbf40_0000, 0x437f_8000],
+            Kind::Exponent => {
+                vec![0, 1, 0xffff_ffff, 10, 127, 128, 0xffff_ff80, 24, 0xffff_ffe8, 2000, 0xffff_f830, 15]
+            }
+            Kind::Angle => {
+                vec![0, 0x8000_0000, 0x3e80_0000, 0x3f00_0000, 0x3f80_0000, 0xbf40_0000, 0x437f_8000]
+            }
         }
     }
 
@@ -99,7 +167,9 @@ impl Kind {
             Kind::Exponent => (i64::from(random.below(300)) - 150) as u32 as u64,
             Kind::Angle => u64::from(((random.below(512_000_000) as f32) / 1e6 - 256.0).to_bits()),
             // Half of them of magnitudes that meet: the exponents of small whole numbers.
-            Kind::F32 if random.below(2) == 0 => u64::from((0x3e00_0000 + (bits as u32 & 0x03ff_ffff)) | sign as u32),
+            Kind::F32 if random.below(2) == 0 => {
+                u64::from((0x3e00_0000 + (bits as u32 & 0x03ff_ffff)) | sign as u32)
+            }
             Kind::F64 if random.below(2) == 0 => {
                 (0x3fd0_0000_0000_0000 + (bits & 0x007f_ffff_ffff_ffff)) | (bits & 1 << 63)
             }
@@ -151,7 +221,7 @@ impl Operands {
     }
 
     /// Fills wavefronts and their lanes.
-    pub(crate) fn fill(&self, random: &mut Random, holes: bool) -> (Vec<WaveIn>, Vec<LaneIn>) {
+    pub(crate) fn fill(&self, random: &mut Random) -> (Vec<WaveIn>, Vec<LaneIn>) {
         let count = self.lanes();
         let lists: Vec<Vec<u64>> = self.kinds.iter().map(|k| k.special()).collect();
         let pairs = lists.iter().take(2).map(Vec::len).product::<usize>();
@@ -175,14 +245,14 @@ impl Operands {
             lane.old = [(); 4].map(|()| random.u32());
             lane.spare = [(); 4].map(|()| random.u32());
         }
-        let waves = (0..count / 64).map(|i| self.wave(i, random, holes)).collect();
+        let waves = (0..count / 64).map(|i| Self::wave(i, random)).collect();
         (waves, lanes)
     }
 
-    fn wave(&self, number: usize, random: &mut Random, holes: bool) -> WaveIn {
+    fn wave(number: usize, random: &mut Random) -> WaveIn {
         let exec = match number % 4 {
-            1 if holes => random.u64(),
-            3 if holes => random.u64() & random.u64() & random.u64(),
+            1 => random.u64(),
+            3 => random.u64() & random.u64() & random.u64(),
             _ => u64::MAX,
         };
         WaveIn {

@@ -28,7 +28,10 @@ pub(crate) fn mixed(wave: &mut WaveIn, _: &mut [LaneIn], random: &mut Random) {
     }
 }
 
-pub(crate) fn case(text: impl Into<String>, formula: impl Fn(&In<'_>) -> Out + Send + Sync + 'static) -> Case {
+pub(crate) fn case(
+    text: impl Into<String>,
+    formula: impl Fn(&In<'_>) -> Out + Send + Sync + 'static,
+) -> Case {
     Case::new(text, &[], formula).waves(200).adjusted(mixed)
 }
 
@@ -83,8 +86,12 @@ pub(crate) fn arithmetic() -> Vec<Case> {
     let mut cases = vec![
         of_32("s_add_u32", |a, b, _| (a.wrapping_add(b), Some(a.checked_add(b).is_none()))),
         of_32("s_sub_u32", |a, b, _| (a.wrapping_sub(b), Some(b > a))),
-        of_32("s_add_i32", |a, b, _| (a.wrapping_add(b), overflow(i64::from(a as i32) + i64::from(b as i32)))),
-        of_32("s_sub_i32", |a, b, _| (a.wrapping_sub(b), overflow(i64::from(a as i32) - i64::from(b as i32)))),
+        of_32("s_add_i32", |a, b, _| {
+            (a.wrapping_add(b), overflow(i64::from(a as i32) + i64::from(b as i32)))
+        }),
+        of_32("s_sub_i32", |a, b, _| {
+            (a.wrapping_sub(b), overflow(i64::from(a as i32) - i64::from(b as i32)))
+        }),
         of_32("s_addc_u32", |a, b, c| {
             let sum = u64::from(a) + u64::from(b) + u64::from(c);
             (sum as u32, Some(sum >> 32 != 0))
@@ -107,7 +114,9 @@ pub(crate) fn arithmetic() -> Vec<Case> {
         of_32("s_pack_lh_b32_b16", |a, b, _| (a & 0xffff | b & 0xffff_0000, None)),
         of_32("s_pack_hh_b32_b16", |a, b, _| (a >> 16 | b & 0xffff_0000, None)),
     ];
-    for (n, name) in ["s_lshl1_add_u32", "s_lshl2_add_u32", "s_lshl3_add_u32", "s_lshl4_add_u32"].iter().enumerate() {
+    for (n, name) in
+        ["s_lshl1_add_u32", "s_lshl2_add_u32", "s_lshl3_add_u32", "s_lshl4_add_u32"].iter().enumerate()
+    {
         let shifted = case(format!("{name} {{sd}}, {{sa}}, {{sb}}"), move |i| {
             let sum = (u64::from(i.wave.sa as u32) << (n + 1)) + u64::from(i.wave.sb as u32);
             with_scc(narrow(sum as u32), Some(sum >> 32 != 0))
@@ -161,10 +170,8 @@ pub(crate) fn logic() -> Vec<Case> {
             .adjusted(fields),
         of_32("s_bfe_i32", |a, b, _| nonzero(extract(i64::from(a as i32) >> (b & 31), b >> 16) as u32))
             .adjusted(fields),
-        of_64("s_bfe_u64", |a, b, _| {
-            nonzero64((u128::from(a >> (b & 63)) & ((1 << (b >> 16)) - 1)) as u64)
-        })
-        .adjusted(fields64),
+        of_64("s_bfe_u64", |a, b, _| nonzero64((u128::from(a >> (b & 63)) & ((1 << (b >> 16)) - 1)) as u64))
+            .adjusted(fields64),
         of_64("s_bfe_i64", |a, b, _| nonzero64(extract(a as i64 >> (b & 63), (b >> 16) as u32) as u64))
             .adjusted(fields64),
     ]
@@ -355,7 +362,9 @@ pub(crate) fn immediates() -> Vec<Case> {
         with_scc(wide(value), Some(value != 0))
     }));
     // A literal of a wide operation has its sign extended.
-    cases.push(case("s_or_b64 {SD}, {SA}, 0x12345678", |i| with_scc(wide(i.wave.sa | 0x1234_5678), Some(true))));
+    cases.push(case("s_or_b64 {SD}, {SA}, 0x12345678", |i| {
+        with_scc(wide(i.wave.sa | 0x1234_5678), Some(true))
+    }));
     cases
 }
 

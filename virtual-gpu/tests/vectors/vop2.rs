@@ -13,7 +13,8 @@ fn both(
     kinds: [Kind; 2],
     formula: impl Fn(&In<'_>) -> Out + Clone + Send + Sync + 'static,
 ) -> [Case; 2] {
-    ["e32", "e64"].map(|form| Case::new(format!("{name}_{form} {{d}}, {{a}}, {{b}}"), &kinds, formula.clone()))
+    ["e32", "e64"]
+        .map(|form| Case::new(format!("{name}_{form} {{d}}, {{a}}, {{b}}"), &kinds, formula.clone()))
 }
 
 fn of_b32(name: &str, formula: impl Fn(u32, u32) -> u32 + Clone + Send + Sync + 'static) -> [Case; 2] {
@@ -210,8 +211,12 @@ pub(crate) fn literals() -> Vec<Case> {
         Case::new("v_madak_f16 {d}, {a}, {b}, 0x4248", &kinds16, |i| {
             mad16(h(i.a()), h(i.b()), h(0x4248u16)).map_or(Dst::Any, Dst::F16Kept).into()
         }),
-        Case::new("v_add_u32_e32 {d}, 0x12345678, {b}", &[Kind::I32; 2], |i| i.b32().wrapping_add(0x1234_5678).into()),
-        Case::new("v_add_f16_e32 {d}, 0x4248, {b}", &kinds16, |i| half_result(h(0x4248u16) + h(i.b())).into()),
+        Case::new("v_add_u32_e32 {d}, 0x12345678, {b}", &[Kind::I32; 2], |i| {
+            i.b32().wrapping_add(0x1234_5678).into()
+        }),
+        Case::new("v_add_f16_e32 {d}, 0x4248, {b}", &kinds16, |i| {
+            half_result(h(0x4248u16) + h(i.b())).into()
+        }),
         Case::new("v_add_f64 {D}, {A}, 1.0", &[Kind::F64], |i| (f64::from_bits(i.a()) + 1.0).into()),
         Case::new("v_add_f64 {D}, {A}, -4.0", &[Kind::F64], |i| (f64::from_bits(i.a()) - 4.0).into()),
         Case::new("v_add_f64 {D}, {A}, 0.15915494309189532", &[Kind::F64], |i| {

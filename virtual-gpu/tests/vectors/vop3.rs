@@ -17,7 +17,9 @@ fn of_b32(name: &str, formula: impl Fn(u32, u32, u32) -> u32 + Send + Sync + 'st
 }
 
 fn two(name: &str, formula: impl Fn(u32, u32) -> u32 + Send + Sync + 'static) -> Case {
-    Case::new(format!("{name} {{d}}, {{a}}, {{b}}"), &[Kind::I32; 2], move |i| formula(i.a32(), i.b32()).into())
+    Case::new(format!("{name} {{d}}, {{a}}, {{b}}"), &[Kind::I32; 2], move |i| {
+        formula(i.a32(), i.b32()).into()
+    })
 }
 
 fn bytes(x: u32) -> [i64; 4] {
@@ -113,9 +115,8 @@ fn permute(a: u32, b: u32, c: u32) -> u32 {
 
 pub(crate) fn wide_integers() -> Vec<Case> {
     let kinds = [Kind::I32, Kind::I32, Kind::I64];
-    let four = |i: &In<'_>, masked: bool| {
-        [0, 1, 2, 3].map(|k| sad((i.a() >> (8 * k)) as u32, i.b32(), masked))
-    };
+    let four =
+        |i: &In<'_>, masked: bool| [0, 1, 2, 3].map(|k| sad((i.a() >> (8 * k)) as u32, i.b32(), masked));
     // Whether sums that do not fit wrap or saturate is not documented: they are left open.
     let packed = move |i: &In<'_>, masked: bool| -> Out {
         let sums = four(i, masked);
@@ -150,7 +151,8 @@ pub(crate) fn wide_integers() -> Vec<Case> {
         Case::new("v_mqsad_u32_u8 {DD}, {A}, {b}, {CC}", &[Kind::I64, Kind::I32, Kind::I64], move |i| {
             let sums = four(i, true);
             let words = [0, 1, 2, 3].map(|k| sums[k].checked_add(i.quad()[k]));
-            if words.contains(&None) { Dst::Any } else { Dst::B128(words.map(Option::unwrap_or_default)) }.into()
+            if words.contains(&None) { Dst::Any } else { Dst::B128(words.map(Option::unwrap_or_default)) }
+                .into()
         }),
     ]
 }
@@ -289,7 +291,9 @@ pub(crate) fn halves() -> Vec<Case> {
         three("v_fma_legacy_f16", kinds, |i| {
             Dst::F16Low(half_fma(i.a() as u16, i.b() as u16, i.c() as u16)).into()
         }),
-        three("v_mad_f16", kinds, |i| mad16(h(i.a()), h(i.b()), h(i.c())).map_or(Dst::Any, Dst::F16Low).into()),
+        three("v_mad_f16", kinds, |i| {
+            mad16(h(i.a()), h(i.b()), h(i.c())).map_or(Dst::Any, Dst::F16Low).into()
+        }),
         three("v_mad_legacy_f16", kinds, |i| {
             mad16(h(i.a()), h(i.b()), h(i.c())).map_or(Dst::Any, Dst::F16Low).into()
         }),
@@ -313,7 +317,9 @@ pub(crate) fn doubles() -> Vec<Case> {
         make("v_mul_f64", |a, b| a * b),
         ends("v_min_f64", false),
         ends("v_max_f64", true),
-        Case::new("v_fma_f64 {D}, {A}, {B}, {C}", &[Kind::F64; 3], |i| d(i.a()).mul_add(d(i.b()), d(i.c())).into()),
+        Case::new("v_fma_f64 {D}, {A}, {B}, {C}", &[Kind::F64; 3], |i| {
+            d(i.a()).mul_add(d(i.b()), d(i.c())).into()
+        }),
         Case::new("v_ldexp_f64 {D}, {A}, {b}", &[Kind::F64, Kind::Exponent], |i| {
             scale(d(i.a()), i.b32() as i32).into()
         }),
@@ -321,7 +327,10 @@ pub(crate) fn doubles() -> Vec<Case> {
 }
 
 pub(crate) fn all() -> Vec<Case> {
-    [integers(), wide_integers(), small_integers(), floats(), halves(), doubles()].into_iter().flatten().collect()
+    [integers(), wide_integers(), small_integers(), floats(), halves(), doubles()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 #[test]

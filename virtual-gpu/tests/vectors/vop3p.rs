@@ -158,7 +158,8 @@ pub(crate) fn mixed() -> Vec<Case> {
             let sum = move |i: &In<'_>| {
                 let [a, b, c] = values(i);
                 let sum = if fused { a.mul_add(b, c) } else { a * b + c };
-                let tiny = [a, b, c, a * b, sum].into_iter().any(denormal32) || (a * b == 0.0 && a != 0.0 && b != 0.0);
+                let tiny = [a, b, c, a * b, sum].into_iter().any(denormal32)
+                    || (a * b == 0.0 && a != 0.0 && b != 0.0);
                 (fused || !tiny).then_some(sum)
             };
             let (name, target) =
@@ -171,7 +172,8 @@ pub(crate) fn mixed() -> Vec<Case> {
                 .only(target),
             );
             // One rounding to half or two, the documents do not say; so ties of the first are left open.
-            let half = move |i: &In<'_>| sum(i).filter(|s| s.is_nan() || h(to_half(*s)) == f64::from(*s) || far(*s));
+            let half =
+                move |i: &In<'_>| sum(i).filter(|s| s.is_nan() || h(to_half(*s)) == f64::from(*s) || far(*s));
             cases.push(
                 Case::new(format!("{name}lo_f16 {operands}"), &kinds, move |i| {
                     half(i).map_or(Dst::Any, |s| Dst::F16Kept(to_half(s))).into()

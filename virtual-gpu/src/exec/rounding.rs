@@ -1,0 +1,192 @@
+//! Arithmetic in the rounding modes other than to the nearest: up, down, toward zero.
+//!
+//! The nearest value is computed first; then it is compared with the exact one, which two doubles hold: where the exact
+//! value lies on the other side, the neighbour is the result. (T. J. Dekker, "A floating-point technique for extending
+//! the available precision", 1971; D. E. Knuth, "The Art of Computer Programming", volume 2, 4.2.2.)
+
+use crate::isa::lanes::{LANES, Results, Sources};
+use crate::isa::{Kind, Row, half};
+
+/// A rounding mode: the two bits of a field of MODE that are not 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Direction {
+    Up,
+    Down,
+    Zero,
+}
+
+/// An exact value: the sum of two doubles, the second far smaller than the first. A sum of opposite numbers is a zero
+/// whose sign is that of the rounding mode.
+#[derive(Clone, Copy)]
+struct Exact {
+    high: f64,
+    low: f64,
+    cancelled: bool,
+}
+
+impl Exact {
+    fn sum(a: f64, b: f64) -> Exact {
+        let sum = a + b;
+        let part = sum - a;
+        let rest = (a - (sum - part)) + (b - part);
+        let low = if rest.is_finite() { rest } else { 0.0 };
+        Exact { high: sum, low, cancelled: sum == 0.0 && a.is_sign_positive() != b.is_sign_positive() }
+    }
+
+    fn new(value: f64) -> Exact {
+        Exact { high: value, low: 0.0, cancelled: false }
+    }
+
+    fn product(a: f64, b: f64) -> Exact {
+        let product = a * b;
+        let rest = a.mul_add(b, -product);
+        Exact { low: if rest.is_finite() { rest } else { 0.0 }, ..Exact::new(product) }
+    }
+
+    /// Whether it is above (1), below (-1) or equal to (0) a value.
+    fn side(self, value: f64) -> i32 {
+        let distance = if self.high == value { self.low } else { self.high - value };
+        i32::from(distance > 0.0) - i32::from(distance < 0.0)
+    }
+}
+
+impl Direction {
+    fn of(bits: u32) -> Option<Direction> {
+        [None, Some(Direction::Up), Some(Direction::Down), Some(Direction::Zero)][bits as usize & 3]
+    }
+
+    /// -1, 0 or 1: by how many values the nearest one is moved.
+    fn step(self, side: i32, negative: bool) -> i32 {
+        match self {
+            Direction::Up => side.max(0),
+            Direction::Down => side.min(0),
+            Direction::Zero if negative => side.max(0),
+            Direction::Zero => side.min(0),
+        }
+    }
+
+    fn f32(self, exact: Exact) -> f32 {
+        if exact.high.is_nan() {
+            return f32::NAN;
+        }
+        // One of the two neighbours of the exact value, which is enough: the side decides.
+        let nearest = exact.high as f32;
+        match self.step(exact.side(nearest.into()), exact.high < 0.0) {
+            1 => nearest.next_up(),
+            -1 => nearest.next_down(),
+            _ => self.zero(exact, nearest.into()) as f32,
+        }
+    }
+
+    fn f16(self, exact: Exact) -> u16 {
+        if exact.high.is_nan() {
+            return 0x7e00;
+        }
+        let nearest = half::from_f64(exact.high);
+        let value = f64::from(half::to_f32(nearest));
+        let step = self.step(exact.side(value), exact.high < 0.0);
+        // Bits of halves of one sign are in the order of their magnitudes.
+        match (step, nearest & 0x8000 != 0) {
+            (0, _) => half::from_f64(self.zero(exact, value)),
+            (1, true) if nearest == 0x8000 => 1,
+            (-1, false) if nearest == 0 => 0x8001,
+            (1, false) | (-1, true) => nearest + 1,
+            _ => nearest - 1,
+        }
+    }
+
+    fn f64(self, exact: Exact) -> f64 {
+        match self.step(exact.side(exact.high), exact.high < 0.0) {
+            1 => exact.high.next_up(),
+            -1 => exact.high.next_down(),
+            _ => self.zero(exact, exact.high),
+        }
+    }
+
+    fn zero(self, exact: Exact, nearest: f64) -> f64 {
+        if exact.cancelled && self == Direction::Down { -0.0 } else { nearest }
+    }
+}
+
+/// Executes a row for all lanes in the modes of `mode` (bits 0 and 1 for F32, 2 and 3 for F16 and F64). `false` where
+/// the row is none of those that are known here.
+pub(super) fn execute(row: &Row, mode: u32, sources: &Sources, results: &mut Results) -> bool {
+    let bits = if row.dst == Kind::F32 { mode } else { mode >> 2 };
+    let Some(direction) = Direction::of(bits) else { return false };
+    let Some(formula) = formula(row.name) else { return false };
+    for lane in 0..LANES {
+        let value = |n: usize| source(row.src[n], sources, n, lane);
+        let exact = formula([value(0), value(1), value(2)]);
+        match row.dst {
+            Kind::F32 => results.lo[lane] = direction.f32(exact).to_bits(),
+            Kind::F16 => results.lo[lane] = direction.f16(exact).into(),
+            _ => {
+                let bits = direction.f64(exact).to_bits();
+                (results.lo[lane], results.hi[lane]) = (bits as u32, (bits >> 32) as u32);
+            }
+        }
+    }
+    true
+}
+
+/// The exact value of what an instruction rounds.
+fn formula(name: &str) -> Option<fn([f64; 3]) -> Exact> {
+    Some(match name {
+        "v_add_f32" | "v_add_f16" | "v_add_f64" => |[a, b, _]| Exact::sum(a, b),
+        "v_sub_f32" | "v_sub_f16" => |[a, b, _]| Exact::sum(a, -b),
+        "v_subrev_f32" | "v_subrev_f16" => |[a, b, _]| Exact::sum(b, -a),
+        "v_mul_f32" | "v_mul_f16" | "v_mul_f64" => |[a, b, _]| Exact::product(a, b),
+        // Products of two F32 or F16 are exact in a double.
+        "v_fma_f32" | "v_fmac_f32" | "v_fma_f16" => |[a, b, c]| Exact::sum(a * b, c),
+        "v_cvt_f32_i32" | "v_cvt_f32_u32" | "v_cvt_f32_f64" | "v_cvt_f16_f32" | "v_cvt_f16_u16"
+        | "v_cvt_f16_i16" => |[a, _, _]| Exact::new(a),
+        _ => return None,
+    })
+}
+
+fn source(kind: Kind, sources: &Sources, n: usize, lane: usize) -> f64 {
+    // Rows that are known here have three sources at the most.
+    let n = n.min(2);
+    let lo = sources.lo[n][lane];
+    match kind {
+        Kind::F32 => f32::from_bits(lo).into(),
+        Kind::F16 => half::to_f32(lo as u16).into(),
+        Kind::F64 => f64::from_bits(u64::from(lo) | u64::from(sources.hi[n][lane]) << 32),
+        Kind::I32 => f64::from(lo as i32),
+        Kind::I16 => f64::from(lo as i16),
+        Kind::U16 => f64::from(lo as u16),
+        _ => f64::from(lo),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directions() {
+        let third = Exact { low: 1e-20, ..Exact::new(1.0 / 3.0) };
+        let (down, up) = (Direction::Down.f32(third), Direction::Up.f32(third));
+        assert!(f64::from(down) < 1.0 / 3.0 && f64::from(up) > 1.0 / 3.0 && down.next_up() == up);
+        assert_eq!(Direction::Zero.f32(third), down);
+        assert_eq!(Direction::Zero.f32(Exact::new(-1.0 / 3.0)), -down);
+        // What is exact stays; what overflows stops at the largest value unless it goes away from zero.
+        assert_eq!(Direction::Up.f32(Exact::new(0.5)), 0.5);
+        assert_eq!(Direction::Zero.f32(Exact::new(1e300)), f32::MAX);
+        assert_eq!(Direction::Up.f32(Exact::new(1e300)), f32::INFINITY);
+        assert_eq!(Direction::Up.f32(Exact::new(1e-300)), f32::from_bits(1));
+        assert_eq!((Direction::Up.f16(Exact::new(1e-300)), Direction::Down.f16(Exact::new(1e-300))), (1, 0));
+        assert_eq!(
+            (Direction::Down.f16(Exact::new(-1e-300)), Direction::Zero.f16(Exact::new(1e9))),
+            (0x8001, 0x7bff)
+        );
+        // The first double alone is the nearest value: the rest decides.
+        let sum = Exact::sum(1.0, 1e-30);
+        assert_eq!((Direction::Up.f64(sum), Direction::Down.f64(sum)), (1f64.next_up(), 1.0));
+        assert_eq!(Direction::Up.f32(sum), 1f32.next_up());
+        assert!(Direction::Down.f32(Exact::sum(1.0, -1.0)).is_sign_negative());
+        assert!(Direction::Up.f32(Exact::sum(1.0, -1.0)).is_sign_positive());
+        assert!(Direction::Down.f32(Exact::sum(0.0, 0.0)).is_sign_positive());
+        assert!(Direction::Down.f64(Exact::product(0.0, 5.0)).is_sign_positive());
+    }
+}
