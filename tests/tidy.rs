@@ -19,7 +19,12 @@ const UNSAFE: &[&str] = &[
     "backend-vulkan/src/raw/",
     "backend-hip/src/amd/",
     "backend-hip/src/driver/",
+    "backend-hip/src/nvidia/",
+    "backend-hip/src/rtc/",
     "backend-hip/src/session/",
+    "backend-hip/src/virtual_gpu/driver.rs",
+    "virtual-gpu/src/exec/simd.rs",
+    "virtual-gpu/src/memory.rs",
 ];
 
 fn root() -> PathBuf {

@@ -187,7 +187,7 @@ const RDNA: Tuning = Tuning { subgroup_arithmetic: true, f16_tiles: RDNA_F16_TIL
 /// Measured on an H200, products of [14336, 4096] with 1 to 512 columns, attention over 512 and 4096 positions.
 const NVIDIA: Tuning = Tuning {
     subgroup_arithmetic: true,
-    mat_vec: [vec(128, 2, 2), vec(64, 2, 2), vec(64, 2, 1), vec(128, 4, 1)],
+    mat_vec: [vec(64, 4, 1), vec(64, 2, 2), vec(64, 2, 1), vec(128, 4, 1)],
     tiles: NVIDIA_TILES,
     f16_tiles: NVIDIA_F16_TILES,
     enough_groups: 264,

@@ -133,21 +133,31 @@ fn waves(target: &str, kernel: &Value) -> u64 {
     by_registers.min(by_lds).min(p.waves)
 }
 
+/// A kernel in RESOURCES.md.
+#[derive(Default)]
+struct Row {
+    threads: u64,
+    /// LDS of each width of a wavefront.
+    lds: BTreeSet<u64>,
+    /// A cell for each target.
+    cells: Vec<String>,
+}
+
 /// The text of RESOURCES.md.
 fn resources() -> String {
     let targets: Vec<&str> =
         hip_kernels::targets().iter().copied().filter(|t| t.starts_with("gfx")).collect();
-    // By stem and name: threads, LDS, one cell for each target.
-    let mut rows: BTreeMap<(String, String), (u64, BTreeSet<u64>, Vec<String>)> = BTreeMap::new();
+    // By stem and name.
+    let mut rows: BTreeMap<(String, String), Row> = BTreeMap::new();
     for (target, stem, root) in objects() {
         let column = targets.iter().position(|t| *t == target).expect("objects are of these targets");
         for kernel in root.list("amdhsa.kernels") {
             let row = rows.entry((stem.into(), kernel.text(".name").into())).or_default();
-            row.0 = kernel.number(".max_flat_workgroup_size");
-            row.1.insert(kernel.number(".group_segment_fixed_size"));
-            row.2.resize(targets.len(), "-".into());
+            row.threads = kernel.number(".max_flat_workgroup_size");
+            row.lds.insert(kernel.number(".group_segment_fixed_size"));
+            row.cells.resize(targets.len(), "-".into());
             let (vgprs, sgprs) = (kernel.number(".vgpr_count"), kernel.number(".sgpr_count"));
-            row.2[column] = format!("{vgprs} {sgprs} **{}**", waves(target, kernel));
+            row.cells[column] = format!("{vgprs} {sgprs} **{}**", waves(target, kernel));
         }
     }
     let mut text = format!(
@@ -162,7 +172,7 @@ fn resources() -> String {
         targets.join(" | "),
         " --- |".repeat(targets.len()),
     );
-    for ((_, name), (threads, lds, cells)) in rows {
+    for ((_, name), Row { threads, lds, cells }) in rows {
         let lds: Vec<String> = lds.iter().map(u64::to_string).collect();
         let _ = writeln!(text, "| {name} | {threads} | {} | {} |", lds.join(" / "), cells.join(" | "));
     }

@@ -30,6 +30,11 @@ const OVERRIDES: &[&str] = &[
     "LP_NUM_THREADS",
     "DIPTYCH_VULKAN_ARCH",
     "DIPTYCH_HIP_LIBRARY",
+    "DIPTYCH_HIP_STREAM",
+    "DIPTYCH_HIP_RTC",
+    "DIPTYCH_CUDA_LIBRARY",
+    "DIPTYCH_VIRTUAL_CHECKS",
+    "DIPTYCH_VIRTUAL_FAULTS",
 ];
 
 /// Everything about one comparison.

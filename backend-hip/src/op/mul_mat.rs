@@ -125,10 +125,10 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
             p.k
         )));
     }
-    if c.precision == Precision::Fast {
-        if let Some(chosen) = choose_int8(c.profile, dtype, &p) {
-            return int8_launches(c, &p, &chosen);
-        }
+    if c.precision == Precision::Fast
+        && let Some(chosen) = choose_int8(c.profile, dtype, &p)
+    {
+        return int8_launches(c, &p, &chosen);
     }
     let (kernel, groups, threads) = choose(c.profile, &kernels, &p);
     Ok(vec![launch(c, ("mul_mat", kernel), tensors(&[src[0], src[1], c.node]), &p, groups, threads)?])
@@ -253,6 +253,10 @@ fn choose_tile(profile: &Profile, tuning: &Tuning, largest: usize, p: &MulMatPar
 mod tests {
     use super::*;
     use crate::arch::Target;
+    use crate::kernels::{Embedded, KernelSet, Kernels as Code};
+    use ggml_core::{Graph, Source};
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
 
     fn chosen(target: &str, m: u32, n: u32, k: u32) -> (&'static str, [u64; 3]) {
         let mut profile = Profile::of(&Target::parse(target).unwrap()).unwrap();
@@ -303,5 +307,43 @@ mod tests {
         let gfx1010 = Profile::of(&Target::parse("gfx1010").unwrap()).unwrap();
         assert_eq!(choose_int8(&gfx1010, DType::Q8_0, &p), None);
         assert!(choose_int8(&gfx1010, DType::Q6_K, &p).is_some());
+    }
+    /// Products too large for the operation catalogue take kernels that it does not meet. They are there, with the
+    /// arguments that they are given.
+    #[test]
+    fn large_products_fit_the_code_objects() {
+        // Enough for two rows of a wavefront, but not four, on the device of each family; enough for anything.
+        const ROWS: [usize; 5] = [50, 1200, 2000, 5000, 16384];
+        for name in Embedded.targets() {
+            let target = Target::parse(name).unwrap();
+            let profile = Profile::of(&target).unwrap();
+            let code = Code::new(Arc::new(Embedded), &target);
+            let mut met = BTreeSet::new();
+            for dtype in [DType::F16, DType::Q8_0, DType::Q4_0, DType::Q6_K] {
+                for (m, n) in [1, 2, 4, 7, 9, 64, 512].iter().flat_map(|&n| ROWS.map(|m| (m, n))) {
+                    let mut graph = Graph::new();
+                    let a = graph.leaf("a", dtype, [4096, m, 1, 1], Source::Weight).unwrap();
+                    let b = graph.leaf("b", DType::F32, [4096, n, 1, 1], Source::Input).unwrap();
+                    let node = graph.mul_mat(a, b).unwrap();
+                    for precision in [Precision::Exact, Precision::Fast] {
+                        let context = Context { graph: &graph, node, profile: &profile, precision };
+                        let launches = code.plan(&context);
+                        let launches =
+                            launches.unwrap_or_else(|why| panic!("{name} {dtype} {m} x {n}: {why:?}"));
+                        let int8 = launches.iter().any(|(launch, _)| launch.module == "mul_mat_int8");
+                        assert!(!int8 || precision == Precision::Fast, "{name} {dtype} {m} x {n}");
+                        met.extend(launches.iter().map(|(launch, _)| launch.kernel));
+                    }
+                }
+            }
+            // One kernel that rounds, and of bytes: all 8 of 3 types, the tiles of 2, none.
+            let int8 = met.iter().filter(|k| k.contains("int8") || k.contains("rounding")).count();
+            let most = match Tuning::of(&profile).int8 {
+                Int8::Dot4 => 25,
+                Int8::Pairs => 7,
+                Int8::None => 0,
+            };
+            assert_eq!(int8, most, "{name}: {met:?}");
+        }
     }
 }

@@ -282,3 +282,41 @@ pub(crate) fn perm(a: u32, b: u32, selector: u32) -> u32 {
         result | byte << (8 * i)
     })
 }
+
+/// (a b + c) 2^power in one rounding: where the result is denormal, the sum is rounded to odd before, which keeps what the
+/// second rounding has to know.
+#[inline(always)]
+pub(crate) fn fma_scaled64(a: f64, b: f64, c: f64, power: i32) -> f64 {
+    let sum = a.mul_add(b, c);
+    let scaled = ldexp64(sum, power);
+    if !sum.is_finite() || scaled.abs() >= f64::MIN_POSITIVE {
+        return scaled;
+    }
+    let product = a * b;
+    let rest = a.mul_add(b, -product);
+    let near = product + c;
+    let part = near - product;
+    let error = (product - (near - part)) + (c - part);
+    ldexp64(odd64(sum, (near - sum) + (error + rest)), power)
+}
+
+/// The same for F32, whose products are exact in F64.
+#[inline(always)]
+pub(crate) fn fma_scaled32(a: f32, b: f32, c: f32, power: i32) -> f32 {
+    let (product, c) = (f64::from(a) * f64::from(b), f64::from(c));
+    let sum = product + c;
+    let part = sum - product;
+    let error = (product - (sum - part)) + (c - part);
+    ldexp64(if error.is_finite() { odd64(sum, error) } else { sum }, power) as f32
+}
+
+/// A sum and what it lacks, rounded to odd: the last bit tells that something is lacking.
+#[inline(always)]
+fn odd64(sum: f64, error: f64) -> f64 {
+    let bits = sum.to_bits();
+    if error == 0.0 || bits & 1 == 1 || sum == 0.0 {
+        return sum;
+    }
+    let away = (error > 0.0) == (sum > 0.0);
+    f64::from_bits(if away { bits + 1 } else { bits - 1 })
+}

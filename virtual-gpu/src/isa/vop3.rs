@@ -61,11 +61,11 @@ valu! {
     0x1e1 v_div_scale_f64 (a: f64, b: f64, c: f64) -> (f64, bool) { scale64(a, b, c) }
     0x1e2 v_div_fmas_f32 (a: f32, b: f32, c: f32, v: Vcc) -> f32 {
         let power = if exponent32(c) > 127 { 64 } else { -64 };
-        if v.0 { ldexp32(a.mul_add(b, c), power) } else { a.mul_add(b, c) }
+        if v.0 { fma_scaled32(a, b, c, power) } else { a.mul_add(b, c) }
     }
     0x1e3 v_div_fmas_f64 (a: f64, b: f64, c: f64, v: Vcc) -> f64 {
         let power = if exponent_field64(c) > 1023 { 128 } else { -128 };
-        if v.0 { ldexp64(a.mul_add(b, c), power) } else { a.mul_add(b, c) }
+        if v.0 { fma_scaled64(a, b, c, power) } else { a.mul_add(b, c) }
     }
     0x1e4 v_msad_u8 (a: u32, b: u32, c: u32) -> u32 { sad_u8(a, b, c, true) }
     0x1e5 v_qsad_pk_u16_u8 (a: u64, b: u32, c: u64) -> u64 { quad(a, b, c, false) }

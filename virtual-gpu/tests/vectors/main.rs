@@ -7,6 +7,7 @@ mod support;
 mod control;
 mod coverage;
 mod division;
+mod expected;
 mod harness;
 mod lanes;
 mod lds;
