@@ -10,8 +10,8 @@
 //   * The weights are written to LDS transposed, over q's piece; one position then is 2 reads for 16 products.
 //   * A tile that the mask hides entirely is left out (half of the work under a causal mask).
 //
-// LDS: 13 KiB for any row length and type, so that four work-groups fit a compute unit of 64 KiB: two wavefronts on each
-// SIMD, as many as the registers allow.
+// LDS: 13 KiB for any row length and type, so that four work-groups fit a compute unit of 64 KiB: two wavefronts on
+// each SIMD, as many as the registers allow.
 #pragma once
 #include "attention.h"
 
@@ -104,7 +104,9 @@ DEVICE void attention_tile(const float *q, const u8 *k, const u8 *v, const void 
             NO_UNROLL for (u32 e = 0; e < KEY_PIECE; e += 4) {
                 lds_f32x4 m[4], n[2];
                 UNROLL for (int i = 0; i < 4; i++) m[i] = *(const lds_f32x4 *)(shared->q + (y * 4 + i) * KEY_PITCH + e);
-                UNROLL for (int j = 0; j < 2; j++) n[j] = *(const lds_f32x4 *)(shared->kv + (x + j * 16) * KEY_PITCH + e);
+                UNROLL for (int j = 0; j < 2; j++) {
+                    n[j] = *(const lds_f32x4 *)(shared->kv + (x + j * 16) * KEY_PITCH + e);
+                }
                 UNROLL for (int c = 0; c < 4; c++) {
                     UNROLL for (int i = 0; i < 4; i++) UNROLL for (int j = 0; j < 2; j++) {
                         s[i][j] = mad(m[i][c], n[j][c], s[i][j]);

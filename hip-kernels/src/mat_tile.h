@@ -74,7 +74,8 @@ template <class T> DEVICE void multiply(const float *line_a, const float *line_b
 
 // A thread's sums to their places; `whole` where the tile lies within the result. Row and column are its first.
 template <class T>
-DEVICE void store_tile(float *d, const MulMatParams &p, const Plane &z, u32 row, u32 col, bool whole, float (*sum)[T::TN]) {
+DEVICE void store_tile(float *d, const MulMatParams &p, const Plane &z, u32 row, u32 col, bool whole,
+                       float (*sum)[T::TN]) {
     d += row_offset(p.offd, p.nbd, 0, z.i2, z.i3);
     UNROLL for (u32 j = 0; j < T::TN; j++) UNROLL for (u32 i = 0; i < T::TM; i += 4) {
         u32 m = row + i / 4 * (T::BM * 4 / T::TM), n = col + j / 4 * (T::BN * 4 / T::TN) + j % 4;

@@ -64,7 +64,9 @@ template <class W, class FORM, int BM_, int BN_, int TM_, int TN_> struct TileIn
     typename W::Raw next_a[A_LOADS];
     EightInt8 next_b[B_LOADS];
 
-    static __attribute__((device, always_inline)) u32 line(u32 word, u32 width) { return word * width + word / EIGHT * GAP; }
+    static __attribute__((device, always_inline)) u32 line(u32 word, u32 width) {
+        return word * width + word / EIGHT * GAP;
+    }
 
     // Issues the loads of elements base + k .. base + k + 8; `base` is the same for all threads.
     __attribute__((device, always_inline)) void load(u32 base, u32 k) {
@@ -96,7 +98,9 @@ template <class W, class FORM, int BM_, int BN_, int TM_, int TN_> struct TileIn
 
     // Adds the products of group `g` of a step. A thread's rows are TM / 4 runs of four, BM / (TM / 4) apart; the same
     // for columns.
-    static __attribute__((device, always_inline)) void multiply(const Shared *shared, u32 g, u32 m0, u32 n0, float (*sum)[TN]) {
+    static constexpr u32 M_APART = BM * 4 / TM, N_APART = BN * 4 / TN;
+    static __attribute__((device, always_inline)) void multiply(const Shared *shared, u32 g, u32 m0, u32 n0,
+                                                                float (*sum)[TN]) {
         // The reads of the next group, moved up to here, would take the registers.
         LOADS_FIRST();
         u32 whole[TM][TN];
@@ -104,15 +108,17 @@ template <class W, class FORM, int BM_, int BN_, int TM_, int TN_> struct TileIn
         UNROLL for (u32 w = 0; w < COUNT; w++) {
             u32 word = g * COUNT + w;
             lds_u32x4 x[TM / 4], y[TN / 4];
-            UNROLL for (u32 i = 0; i < TM / 4; i++) x[i] = *(const lds_u32x4 *)(shared->a + line(word, BM) + m0 + i * (BM * 4 / TM));
-            UNROLL for (u32 i = 0; i < TN / 4; i++) y[i] = *(const lds_u32x4 *)(shared->b + line(word, BN) + n0 + i * (BN * 4 / TN));
+            const u32 *a = shared->a + line(word, BM) + m0, *b = shared->b + line(word, BN) + n0;
+            UNROLL for (u32 i = 0; i < TM / 4; i++) x[i] = *(const lds_u32x4 *)(a + i * M_APART);
+            UNROLL for (u32 i = 0; i < TN / 4; i++) y[i] = *(const lds_u32x4 *)(b + i * N_APART);
             UNROLL for (u32 i = 0; i < TM; i++) UNROLL for (u32 j = 0; j < TN; j++) {
                 whole[i][j] = FORM::step(x[i / 4][i % 4], y[j / 4][j % 4], w == 0 ? 0 : whole[i][j]);
             }
         }
         lds_f32x4 x[TM / 4], y[TN / 4];
-        UNROLL for (u32 i = 0; i < TM / 4; i++) x[i] = *(const lds_f32x4 *)(shared->a_factor[g] + m0 + i * (BM * 4 / TM));
-        UNROLL for (u32 i = 0; i < TN / 4; i++) y[i] = *(const lds_f32x4 *)(shared->b_scale + n0 + i * (BN * 4 / TN));
+        const float *a = shared->a_factor[g] + m0, *b = shared->b_scale + n0;
+        UNROLL for (u32 i = 0; i < TM / 4; i++) x[i] = *(const lds_f32x4 *)(a + i * M_APART);
+        UNROLL for (u32 i = 0; i < TN / 4; i++) y[i] = *(const lds_f32x4 *)(b + i * N_APART);
         UNROLL for (u32 i = 0; i < TM; i++) UNROLL for (u32 j = 0; j < TN; j++) {
             sum[i][j] = mad(x[i / 4][i % 4] * y[j / 4][j % 4], (float)FORM::total(whole[i][j]), sum[i][j]);
         }

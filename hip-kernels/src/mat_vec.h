@@ -104,7 +104,8 @@ template <class W, class C, int N, int R> struct MatVec {
     }
 
     // By one lane: the sums to their places.
-    __attribute__((device, always_inline)) void store(float *d, const MulMatParams &p, const Plane &z, u32 row0, u32 col0) const {
+    __attribute__((device, always_inline)) void store(float *d, const MulMatParams &p, const Plane &z, u32 row0,
+                                                      u32 col0) const {
         d += row_offset(p.offd, p.nbd, 0, z.i2, z.i3);
         UNROLL for (int n = 0; n < N; n++) UNROLL for (int r = 0; r < R; r++) {
             if (col0 + n < p.n && row0 + r < p.m) d[(u64)(col0 + n) * p.nbd[0] + row0 + r] = sum[r][n];

@@ -52,7 +52,8 @@ DEVICE u64 int8_column(const MulMatParams &p, const Plane &z, u32 n) {
 }
 
 template <class W, class C, int N, int R>
-DEVICE void reduce_and_store(MatVec<W, C, N, R> &t, float *d, const MulMatParams &p, const Plane &z, u32 row0, u32 col0) {
+DEVICE void reduce_and_store(MatVec<W, C, N, R> &t, float *d, const MulMatParams &p, const Plane &z, u32 row0,
+                             u32 col0) {
     UNROLL for (int r = 0; r < R; r++) UNROLL for (int n = 0; n < N; n++) t.sum[r][n] = wave_reduce<Sum>(t.sum[r][n]);
     if (lane_id() == 0) t.store(d, p, z, row0, col0);
 }

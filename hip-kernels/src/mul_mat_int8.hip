@@ -20,7 +20,8 @@ KERNEL(ROW_THREADS) quantize_int8(const float *b, u8 *q, float *scale, MulMatPar
 }
 
 #define MAT_VEC_CHUNKS(type, W, N, R) \
-    KERNEL(INT8_THREADS) mat_vec_rounding_##type##_n##N##_r##R(const u8 *a, const float *b, float *d, MulMatParams p) { \
+    KERNEL(INT8_THREADS) \
+    mat_vec_rounding_##type##_n##N##_r##R(const u8 *a, const float *b, float *d, MulMatParams p) { \
         LDS Chunk<N> shared; \
         mat_vec_chunks<W, N, R>(a, b, d, p, &shared); \
     }

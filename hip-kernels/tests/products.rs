@@ -1,6 +1,6 @@
-//! Every kernel of MUL_MAT for quantised weights, run on the virtual GPU: results against the reference, instructions of
-//! products of bytes against those of F32. Which kernel suits which shape is the business of backend-hip, whose tests
-//! go through the operation catalogue; here each kernel gets shapes that meet its borders.
+//! Every kernel of MUL_MAT for quantised weights, run on the virtual GPU: results against the reference, instructions
+//! of products of bytes against those of F32. Which kernel suits which shape is the business of backend-hip, whose
+//! tests go through the operation catalogue; here each kernel gets shapes that meet its borders.
 
 use ggml_core::DType;
 use ggml_core::catalogue::{self, Case, Fill, Outcome};
@@ -154,6 +154,14 @@ impl Device {
     }
 }
 
+/// What the reference gives.
+fn right(case: &Case) -> Vec<f32> {
+    match catalogue::run(case, &ReferenceBackend::new(Deadlines::default()), Precision::Exact).unwrap() {
+        Outcome::Values(right) => right,
+        Outcome::Unsupported(why) => panic!("the reference refuses nothing: {why}"),
+    }
+}
+
 /// A product of random numbers: parameters, operands, what is right.
 fn case(
     dtype: DType,
@@ -171,11 +179,8 @@ fn case(
     });
     let leaves = case.leaves().unwrap();
     let operands = [leaves[0].1.clone(), leaves[1].1.clone()];
-    let reference = ReferenceBackend::new(Deadlines::default());
-    let Outcome::Values(right) = catalogue::run(&case, &reference, Precision::Exact).unwrap() else {
-        panic!("the reference refuses nothing");
-    };
-    (MulMatParams::new(case.graph.as_ref().unwrap(), case.node, &[]).unwrap(), operands, right)
+    let p = MulMatParams::new(case.graph.as_ref().unwrap(), case.node, &[]).unwrap();
+    (p, operands, right(&case))
 }
 
 /// Results of each kernel that a target has.
@@ -220,6 +225,29 @@ fn results_are_right_on_gfx900() {
 #[test]
 fn results_are_right_on_gfx906() {
     results_are_right(Target::Gfx906);
+}
+
+/// Rows of a part of the weights, and columns that do not follow each other.
+#[test]
+fn operands_with_strides() {
+    let Some(device) = Device::new(Target::Gfx906) else { return };
+    for template in ["mat_vec_rounding_@_n2_r4", "mat_vec_int8_@_n4_r4", "mat_tile_int8_@_64x32"] {
+        let kernel = KERNELS.iter().find(|k| k.name == template).unwrap();
+        let case = Case::new(template, |g, c| {
+            let a = c.leaf(g, "a", DType::Q8_0, [64, 40, 1, 1], Fill::Uniform(-1.0, 1.0))?;
+            let a = g.view(a, [64, 19, 1, 1], [34, 68, 68 * 19, 68 * 19], 68 * 7)?;
+            let b = c.leaf(g, "b", DType::F32, [64, 3, 5, 1], Fill::Uniform(-1.0, 1.0))?;
+            let b = g.permute(b, [0, 2, 1, 3])?;
+            g.mul_mat(a, b)
+        });
+        let p = MulMatParams::new(case.graph.as_ref().unwrap(), case.node, &[]).unwrap();
+        assert_eq!((p.m, p.n, p.ne2, p.nb1[0]), (19, 5, 3, 192));
+        let leaves = case.leaves().unwrap();
+        let (a, b) = (&leaves[0].1[68 * 7..], &leaves[1].1);
+        let (result, _) = device.product(kernel, &template.replace('@', "q8_0"), &p, a, b);
+        let error = distance(&result, &right(&case)).nmse;
+        assert!(error < 5e-5, "{template}: {error:e}");
+    }
 }
 
 /// Activations that do not fit the form: zeros, tiny and huge ones; infinities and NaN show in the result.

@@ -59,6 +59,8 @@ pub enum FaultKind {
     Uninitialised(Range),
     /// Wavefronts of a work-group wait at different barriers, or some ended while others wait.
     BarrierDivergence(String),
+    /// A register is used before the load that fills it is waited for, or a store to LDS is under way at a barrier.
+    MissingWait(String),
     /// No instruction of this processor.
     IllegalInstruction(u32),
     /// An instruction, or a mode of one, that this emulator does not execute.
@@ -126,6 +128,7 @@ impl fmt::Display for FaultKind {
             FaultKind::Race(range, wave) => write!(f, "{range}: a race with wavefront {wave}"),
             FaultKind::Uninitialised(range) => write!(f, "{range}: nobody wrote there"),
             FaultKind::BarrierDivergence(how) => write!(f, "barriers diverge: {how}"),
+            FaultKind::MissingWait(what) => write!(f, "no s_waitcnt: {what}"),
             FaultKind::IllegalInstruction(word) => write!(f, "{word:#010x} is no instruction"),
             FaultKind::Unimplemented(what) => write!(f, "{what} is not implemented"),
             FaultKind::Budget(count) => write!(f, "more than {count} instructions of one wavefront"),

@@ -25,13 +25,19 @@ pub struct Checks {
     pub alignment: bool,
     /// Wavefronts of a work-group wait at different barriers, or some end while others wait.
     pub barriers: bool,
+    /// A register that a load fills is used, or a barrier reached, without the `s_waitcnt` that hardware needs.
+    pub waits: bool,
 }
 
 impl Checks {
     /// Everything.
-    pub const ALL: Checks = Checks { races: true, uninitialised: true, alignment: true, barriers: true };
+    pub const ALL: Checks = Checks::of(true);
     /// Only what would be a fault on hardware.
-    pub const NONE: Checks = Checks { races: false, uninitialised: false, alignment: false, barriers: false };
+    pub const NONE: Checks = Checks::of(false);
+
+    const fn of(on: bool) -> Checks {
+        Checks { races: on, uninitialised: on, alignment: on, barriers: on, waits: on }
+    }
 }
 
 /// How a device is made.

@@ -27,14 +27,15 @@
 //! # What it reports
 //!
 //! Every access is checked: memory that is not there or was freed, atomic accesses that are not aligned. With
-//! [`Checks`], also races between wavefronts in LDS, reads of LDS that nobody wrote, misaligned LDS, and barriers that
-//! not all wavefronts reach. A [`Fault`] names kernel, address, instruction, work-group and wavefront. [`Counters`] tell
+//! [`Checks`], also races between wavefronts in LDS, reads of LDS that nobody wrote, misaligned LDS, barriers that not
+//! all wavefronts reach, and registers that are used before the load that fills them is waited for. A [`Fault`] names kernel, address, instruction, work-group and wavefront. [`Counters`] tell
 //! what a launch did.
 //!
 //! # What it does not model
 //!
 //! * Time, caches, occupancy: counts of instructions and bytes are all it says of performance.
-//! * `s_waitcnt`: loads are complete at once, so a missing wait is not noticed.
+//! * When loads return: they are complete at once. `s_waitcnt` waits for nothing; that it stands where hardware needs it
+//!   is checked.
 //! * Rounding modes other than to the nearest for packed halves, mixed precision, `v_fma_f64` and the unfused products
 //!   and sums: such an instruction in such a mode is an error. Sums, products, fused ones and conversions have all modes.
 //! * Floating-point exceptions, traps, debugging, priorities, the graphics parts.

@@ -1,5 +1,5 @@
-//! MUL_MAT: mat-vec for few columns, tiles for more. Where rounding is allowed and the device multiplies bytes, the same
-//! with activations in 8 bits.
+//! MUL_MAT: mat-vec for few columns, tiles for more. Where rounding is allowed and the device multiplies bytes, the
+//! same with activations in 8 bits.
 
 use super::grid::{by_rows, launch, no_kernel, scratch, tensors};
 use super::{Context, Launch, Operand, Refusal};
@@ -166,9 +166,9 @@ fn int8_launches(c: &Context<'_>, p: &MulMatParams, chosen: &Int8Choice) -> Resu
     Ok(launches)
 }
 
-/// What a product in 8 bits takes; `None` where F32 is better: where [`Int8`] says so, and for mat-vec with too few rows
-/// to fill the device with several of them in each wavefront, where rounding would not be shared by enough rows and
-/// nothing is limited by arithmetic.
+/// What a product in 8 bits takes; `None` where F32 is better: where [`Int8`] says so, and for mat-vec with too few
+/// rows to fill the device with several of them in each wavefront, where rounding would not be shared by enough rows
+/// and nothing is limited by arithmetic.
 fn choose_int8(profile: &Profile, dtype: DType, p: &MulMatParams) -> Option<Int8Choice> {
     let kernels = int8_kernels(dtype)?;
     let tuning = Tuning::of(profile);

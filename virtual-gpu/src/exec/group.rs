@@ -106,6 +106,7 @@ impl<'a> Group<'a> {
         wave.id = n;
         wave.sgpr = [0; 128];
         (wave.scc, wave.executed, wave.state) = (false, 0, Progress::Running);
+        wave.waits.clear();
         wave.mode = descriptor.mode;
         wave.pc = ((descriptor.entry.wrapping_sub(context.text.base)) / 4) as usize;
         wave.vgpr[..descriptor.vgprs].fill([0; LANES]);
@@ -176,6 +177,10 @@ impl<'a> Group<'a> {
             wave.at = wave.pc;
             wave.pc += usize::from(inst.words);
             wave.executed += 1;
+            if self.checks.waits {
+                wave.waits.check(inst)?;
+                wave.waits.after(inst);
+            }
             match inst.body {
                 Body::Vector(table, row) => {
                     self.counters.valu += 1;

@@ -9,4 +9,5 @@ pub(crate) mod rounding;
 pub(crate) mod scalar;
 pub(crate) mod simd;
 pub(crate) mod vector;
+pub(crate) mod waits;
 pub(crate) mod wave;

@@ -1,5 +1,6 @@
 //! A wavefront: registers, masks, and how operands are read from them.
 
+use super::waits::Waits;
 use crate::isa::Kind;
 use crate::isa::decode::operand::{EXEC, LITERAL, M0, VCC, VGPR, ZERO};
 use crate::isa::lanes::{LANES, Mode};
@@ -27,6 +28,7 @@ pub(crate) struct Wave {
     /// Scratch of all lanes: word w of lane l is at 256 w + 4 l.
     pub(crate) scratch: Vec<u8>,
     pub(crate) state: Progress,
+    pub(crate) waits: Waits,
 }
 
 /// How far a wavefront is.
@@ -51,6 +53,7 @@ impl Wave {
             executed: 0,
             scratch: Vec::new(),
             state: Progress::Ended,
+            waits: Waits::default(),
         }
     }
 

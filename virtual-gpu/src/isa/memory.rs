@@ -141,6 +141,31 @@ impl Op {
     }
 }
 
+impl Op {
+    /// Registers of the result and of the two data operands of a DS instruction.
+    pub(crate) fn lds_registers(self) -> (usize, [usize; 2]) {
+        match self {
+            Op::Load { .. } | Op::Load2 { .. } => (self.loaded_registers(), [0, 0]),
+            Op::Store { bytes, .. } => (0, [usize::from(bytes).div_ceil(4), 0]),
+            Op::Store2 { bytes, .. } => (0, [usize::from(bytes) / 4; 2]),
+            Op::Exchange2 { bytes, .. } => (self.loaded_registers(), [usize::from(bytes) / 4; 2]),
+            Op::Atomic { op, bytes, returns } => {
+                let n = usize::from(bytes) / 4;
+                let two = matches!(
+                    op,
+                    Atomic::CompareSwap | Atomic::FloatCompareSwap | Atomic::MaskedOr | Atomic::Wrap
+                );
+                (if returns { n } else { 0 }, [n, if two { n } else { 0 }])
+            }
+            Op::Swizzle | Op::Append | Op::Consume | Op::LoadByLane => (1, [0, 0]),
+            Op::Permute | Op::BackwardPermute => (1, [1, 0]),
+            Op::StoreByLane => (0, [1, 0]),
+            Op::Other => (2, [2, 0]),
+            Op::Nothing => (0, [0, 0]),
+        }
+    }
+}
+
 /// FLAT, GLOBAL, SCRATCH and MUBUF. Scratch has no atomics; only MUBUF has the two that invalidate a cache.
 pub(crate) const VECTOR: &[MemoryRow] = &[
     load(0x10, "load_ubyte", 1, false, Part::Whole),

@@ -295,7 +295,7 @@ impl Printer {
         self.text += row.name;
         let [address, first, second] = inst.src;
         let two_offsets = matches!(row.op, Op::Load2 { .. } | Op::Store2 { .. } | Op::Exchange2 { .. });
-        let (result, data) = lds_registers(row);
+        let (result, data) = row.op.lds_registers();
         if result > 0 {
             self.put(vgprs(inst.dst, result));
         }
@@ -320,30 +320,6 @@ impl Printer {
     }
 }
 
-/// Registers of the result and of the two data operands of a DS instruction.
-fn lds_registers(row: &MemoryRow) -> (usize, [usize; 2]) {
-    use super::memory::Atomic;
-    match row.op {
-        Op::Load { .. } | Op::Load2 { .. } => (row.op.loaded_registers(), [0, 0]),
-        Op::Store { bytes, .. } => (0, [usize::from(bytes).div_ceil(4), 0]),
-        Op::Store2 { bytes, .. } => (0, [usize::from(bytes) / 4; 2]),
-        Op::Exchange2 { bytes, .. } => (row.op.loaded_registers(), [usize::from(bytes) / 4; 2]),
-        Op::Atomic { op, bytes, returns } => {
-            let n = usize::from(bytes) / 4;
-            let two = matches!(
-                op,
-                Atomic::CompareSwap | Atomic::FloatCompareSwap | Atomic::MaskedOr | Atomic::Wrap
-            );
-            (if returns { n } else { 0 }, [n, if two { n } else { 0 }])
-        }
-        Op::Swizzle | Op::Append | Op::Consume | Op::LoadByLane => (1, [0, 0]),
-        Op::Permute | Op::BackwardPermute => (1, [1, 0]),
-        Op::StoreByLane => (0, [1, 0]),
-        Op::Other => (2, [2, 0]),
-        Op::Nothing => (0, [0, 0]),
-    }
-}
-
 /// "_e32" and its like, which names have that exist in several encodings.
 fn suffix(inst: &Inst, table: Table, row: &Row) -> &'static str {
     match inst.form {
@@ -361,7 +337,7 @@ fn suffix(inst: &Inst, table: Table, row: &Row) -> &'static str {
 fn source(inst: &Inst, i: usize, kind: Kind) -> String {
     let text = name(inst.src[i], kind, inst.literal);
     if let Form::Sdwa(sdwa) = inst.form {
-        if sdwa.extend[i] {
+        if sdwa.extend.get(i) == Some(&true) {
             return format!("sext({text})");
         }
     }

@@ -1,7 +1,8 @@
 //! Programs in which work items work together.
 
-use crate::support::{Arguments, Random, Session};
+use crate::support::{Arguments, Random, Session, TARGETS, compile};
 use crate::{PARALLEL, everywhere};
+use virtual_gpu::FaultKind;
 
 fn numbers(seed: u64, count: usize) -> Vec<u32> {
     let mut random = Random::new(seed);
@@ -181,5 +182,51 @@ fn atomics_under_contention() {
         assert_eq!(session.download::<i32>(lowest, 1), [low]);
         assert_eq!(session.download::<u32>(highest, 1), [high]);
         assert_eq!(session.download::<u64>(mixed, 1), [wide]);
+    });
+}
+
+/// The same programs with every barrier taken out: each has a race, or reads what nobody wrote yet.
+#[test]
+fn programs_without_barriers_are_found() {
+    let source = format!("{}\n{}", crate::PRELUDE, PARALLEL.0);
+    for target in TARGETS {
+        for level in ["-O0", "-O3"] {
+            let object = compile::hip(target, &format!("{level} -DWITHOUT_BARRIERS"), &source);
+            let session = Session::new(target, level, &object);
+            let [a, b, c] = [(); 3].map(|()| session.upload(&[0u8; 65536]));
+            let three = Arguments::new().add(a).add(b).add(c);
+            let cases: [(&str, [u32; 3], u32, Arguments); 5] = [
+                ("transpose", [32, 8, 1], 0, Arguments::new().add(a).add(b).add(64u32).add(64u32)),
+                ("histogram", [256, 1, 1], 0, Arguments::new().add(a).add(1000u32).add(b)),
+                ("bitonic_sort", [256, 1, 1], 0, Arguments::new().add(a)),
+                ("matmul_f64", [16, 16, 1], 0, three.add(16u32)),
+                ("reverse_dynamic", [256, 1, 1], 1024, Arguments::new().add(a)),
+            ];
+            for (kernel, threads, lds, arguments) in cases {
+                let result = session.attempt(kernel, [1; 3], threads, lds, &arguments);
+                let fault = result.err().unwrap_or_else(|| panic!("{kernel} {level}: not found"));
+                let found = matches!(fault.kind, FaultKind::Race(..) | FaultKind::Uninitialised(_));
+                assert!(found && fault.kernel == kernel, "{kernel} {level}: {fault}");
+            }
+        }
+    }
+}
+
+/// One device used by several threads at once.
+#[test]
+fn launches_from_several_threads() {
+    everywhere(PARALLEL, |session| {
+        std::thread::scope(|scope| {
+            for seed in 30..34 {
+                scope.spawn(move || {
+                    let input = numbers(seed, 1024);
+                    let sum = |wave: &[u32]| wave.iter().fold(0u32, |a, &b| a.wrapping_add(b));
+                    let (from, to) = (session.upload(&input), session.allocate(64));
+                    session.run("reduce_dpp", [4, 1, 1], [256, 1, 1], &Arguments::new().add(from).add(to));
+                    let expected: Vec<u32> = input.chunks(64).map(sum).collect();
+                    assert_eq!(session.download::<u32>(to, 16), expected, "thread {seed}");
+                });
+            }
+        });
     });
 }

@@ -7,6 +7,7 @@
 pub(crate) mod asm;
 pub(crate) mod compile;
 pub(crate) mod device;
+pub(crate) mod objdump;
 
 pub(crate) use asm::AsmKernel;
 pub(crate) use device::{Arguments, Session};

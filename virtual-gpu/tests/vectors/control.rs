@@ -146,6 +146,71 @@ pub(crate) fn modes() -> Vec<Case> {
     ]
 }
 
+/// Registers that are no general ones, as operands and as results.
+pub(crate) fn special_registers() -> Vec<Case> {
+    let vector = |name: &str, value: fn(&In<'_>) -> u32| {
+        case(format!("v_mov_b32_e32 {{d}}, {name}"), move |i| value(i).into())
+    };
+    let scalar = |name: &str, value: fn(&In<'_>) -> u32| {
+        case(format!("s_mov_b32 {{sd}}, {name}"), move |i| narrow(value(i)))
+    };
+    let wide = |name: &str, value: fn(&In<'_>) -> u64| {
+        case(format!("s_mov_b64 {{SD}}, {name}"), move |i| {
+            let mut out = Out::kept();
+            out.sd = Some(value(i));
+            out
+        })
+    };
+    vec![
+        vector("{sa}", |i| i.wave.sa as u32),
+        vector("vcc_lo", |i| i.wave.vcc as u32),
+        vector("vcc_hi", |i| (i.wave.vcc >> 32) as u32),
+        vector("exec_lo", |i| i.wave.exec as u32),
+        vector("exec_hi", |i| (i.wave.exec >> 32) as u32),
+        vector("m0", |i| i.wave.m0),
+        vector("src_scc", |i| i.wave.scc),
+        vector("src_vccz", |i| u32::from(i.wave.vcc == 0)),
+        vector("src_execz", |i| u32::from(i.wave.exec == 0)),
+        scalar("vcc_hi", |i| (i.wave.vcc >> 32) as u32),
+        scalar("exec_lo", |i| i.wave.exec as u32),
+        scalar("m0", |i| i.wave.m0),
+        scalar("src_scc", |i| i.wave.scc),
+        scalar("0x89abcdef", |_| 0x89ab_cdef),
+        scalar("-16", |_| 0xffff_fff0),
+        scalar("64", |_| 64),
+        scalar("-4.0", |_| 0xc080_0000),
+        wide("exec", |i| i.wave.exec),
+        wide("vcc", |i| i.wave.vcc),
+        wide("-1", |_| u64::MAX),
+        wide("2.0", |_| 0x4000_0000_0000_0000),
+        case("s_mov_b64 vcc, {SA}", |i| {
+            let mut out = Out::kept();
+            out.whole_vcc = Some(i.wave.sa);
+            out
+        }),
+        case("s_mov_b32 vcc_hi, {sa}", |i| {
+            let mut out = Out::kept();
+            out.whole_vcc = Some(i.wave.vcc & 0xffff_ffff | i.wave.sa << 32);
+            out
+        }),
+        case("s_mov_b64 exec, {SA}", |i| {
+            let mut out = Out::kept();
+            out.exec = Some(i.wave.sa);
+            out
+        }),
+        case("s_mov_b32 exec_lo, {sa}", |i| {
+            let mut out = Out::kept();
+            out.exec = Some(i.wave.exec & !0xffff_ffff | i.wave.sa & 0xffff_ffff);
+            out
+        }),
+        case("v_cmp_eq_u32_e64 exec, {sa}, {a}\ns_mov_b64 exec, {SB}", |i| {
+            let mut out = Out::kept();
+            out.exec = Some(i.wave.sb);
+            out
+        }),
+    ]
+}
+
 /// Waits, hints and caches.
 pub(crate) fn nothing() -> Vec<Case> {
     let list = [
@@ -177,7 +242,7 @@ pub(crate) fn nothing() -> Vec<Case> {
 }
 
 pub(crate) fn all() -> Vec<Case> {
-    [branches(), calls(), relative(), modes(), nothing()].into_iter().flatten().collect()
+    [branches(), calls(), relative(), modes(), special_registers(), nothing()].into_iter().flatten().collect()
 }
 
 #[test]
@@ -198,6 +263,11 @@ fn relative_registers() {
 #[test]
 fn mode_register() {
     check(modes());
+}
+
+#[test]
+fn registers_of_the_wavefront() {
+    check(special_registers());
 }
 
 #[test]

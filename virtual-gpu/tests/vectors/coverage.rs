@@ -1,7 +1,8 @@
 //! Which instructions have vectors: every mnemonic of the processors is covered or stands in a list that says why not.
 
-use crate::harness::{Case, In, Out, check};
+use crate::harness::{Case, In, Out, check, object};
 use crate::operands::Kind;
+use crate::support::{TARGETS, objdump};
 use crate::{control, division, lanes, lds, memory, modifiers, scalar, vop1, vop2, vop3, vop3p, vopc};
 use std::collections::BTreeSet;
 
@@ -105,6 +106,20 @@ fn every_mnemonic_is_covered_or_excused() {
     assert!(missing.is_empty(), "neither covered nor excused: {missing:?}");
     assert!(unknown.is_empty(), "no such mnemonic: {unknown:?}");
     assert!(idle.is_empty(), "these patterns excuse nothing: {idle:?}");
+}
+
+/// The disassembler prints every instruction of the vectors as llvm-objdump does.
+#[test]
+fn vectors_disassemble_as_llvm_objdump_prints_them() {
+    let cases = cases();
+    let (mut total, mut wrong) = (0, Vec::new());
+    for target in TARGETS {
+        let (count, differences) = objdump::compare(&object(&cases, target).1, target, "vectors");
+        total += count;
+        wrong.extend(differences);
+    }
+    println!("{total} instructions compared");
+    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong[..wrong.len().min(40)].join("\n"));
 }
 
 /// The harness finds what is wrong: a result, a carry, a lane that is off, a scalar.

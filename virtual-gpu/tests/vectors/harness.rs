@@ -257,27 +257,35 @@ impl Case {
     }
 }
 
+/// The cases of a target, and the code object that has a kernel `k0`, `k1` and so on for each.
+pub(crate) fn object(cases: &[Case], target: Target) -> (Vec<&Case>, Vec<u8>) {
+    let chosen: Vec<&Case> = cases.iter().filter(|c| c.only.is_none_or(|only| only == target)).collect();
+    let kernel = |(i, case): (usize, &&Case)| AsmKernel {
+        name: format!("k{i}"),
+        body: case.body(),
+        ..case.kernel.clone()
+    };
+    let kernels: Vec<AsmKernel> = chosen.iter().enumerate().map(kernel).collect();
+    let text =
+        if kernels.is_empty() { Vec::new() } else { compile::assemble(target, &asm::file(MACROS, &kernels)) };
+    (chosen, text)
+}
+
 /// Runs cases on the targets that have them, all kernels of a target in one object.
 pub(crate) fn check(cases: Vec<Case>) {
     let mut complaints = Vec::new();
     for target in crate::support::TARGETS {
-        let chosen: Vec<&Case> = cases.iter().filter(|c| c.only.is_none_or(|only| only == target)).collect();
+        let (chosen, object) = object(&cases, target);
         if chosen.is_empty() {
             continue;
         }
-        let kernel = |(i, case): (usize, &&Case)| AsmKernel {
-            name: format!("k{i}"),
-            body: case.body(),
-            ..case.kernel.clone()
-        };
-        let kernels: Vec<AsmKernel> = chosen.iter().enumerate().map(kernel).collect();
-        let session =
-            Session::new(target, "vectors", &compile::assemble(target, &asm::file(MACROS, &kernels)));
+        let session = Session::new(target, "vectors", &object);
         for (i, case) in chosen.iter().enumerate() {
             let refused = |why: &str| {
                 case.refusable.is_some_and(|word| why.contains(word) && why.contains("not implemented"))
             };
-            if let Some(complaint) = run(&session, &format!("k{i}"), case).err().filter(|why| !refused(why)) {
+            let result = run(&session, &format!("k{i}"), case);
+            if let Some(complaint) = result.err().filter(|why| !refused(why)) {
                 complaints.push(format!("{}: {}: {complaint}", target.name(), case.text));
             }
         }

@@ -3,6 +3,7 @@
 use crate::harness::{Case, Dst, In, Out, check};
 use crate::numbers::{f, h, half_result};
 use crate::operands::Kind;
+use crate::{vop1, vop2, vopc};
 
 /// From which lane a DPP control takes its operand; `None` where there is no such lane.
 type Source = fn(usize) -> Option<usize>;
@@ -18,7 +19,7 @@ const CONTROLS: &[(&str, Source)] = &[
     ("row_ror:1", |i| Some(i & !15 | i.wrapping_sub(1) & 15)),
     ("row_ror:11", |i| Some(i & !15 | i.wrapping_sub(11) & 15)),
     ("wave_shl:1", |i| (i < 63).then_some(i + 1)),
-    ("wave_rol:1", |i| Some(i + 1 & 63)),
+    ("wave_rol:1", |i| Some((i + 1) & 63)),
     ("wave_shr:1", |i| (i > 0).then(|| i - 1)),
     ("wave_ror:1", |i| Some(i.wrapping_sub(1) & 63)),
     ("row_mirror", |i| Some(i ^ 15)),
@@ -204,6 +205,40 @@ fn sdwa_floats() -> Vec<Case> {
     cases
 }
 
+/// Every short instruction once more in the encodings that choose parts of registers and lanes, with the choice that
+/// changes nothing: the whole register, and the lane itself.
+pub(crate) fn other_encodings() -> Vec<Case> {
+    let sources = [vop1::all(), vop2::integers(), vop2::floats(), vop2::carries(), vopc::all()];
+    let mut cases = Vec::new();
+    for case in sources.into_iter().flatten().filter(|case| case.text.contains("_e32")) {
+        let name = case.mnemonic();
+        let wide = ["{A}", "{B}", "{D}"].iter().any(|register| case.text.contains(register));
+        let whole = case.text.replace("_e32", "_sdwa");
+        let lane = case.text.replace("_e32", "_dpp") + " quad_perm:[0,1,2,3] row_mask:0xf bank_mask:0xf";
+        if wide {
+            continue;
+        }
+        // A comparison has no lanes to move, and the products with a sum in the result no parts.
+        let sums = ["v_mac_f32", "v_mac_f16", "v_fmac_f32"].contains(&name.as_str());
+        let to = if name.starts_with("v_cmp") { "" } else { " dst_sel:DWORD dst_unused:UNUSED_PAD" };
+        let second = if case.text.contains("{b}") { " src1_sel:DWORD" } else { "" };
+        if name.starts_with("v_cmp") {
+            cases.push(Case { text: format!("{whole}{to} src0_sel:DWORD{second}"), ..case });
+        } else if sums {
+            cases.push(Case { text: lane, ..case });
+        } else {
+            let formula = std::sync::Arc::new(case.formula);
+            let shared = std::sync::Arc::clone(&formula);
+            let text = format!("{whole}{to} src0_sel:DWORD{second}");
+            let (kinds, only) = (case.kinds.clone(), case.only);
+            let twin = Case { only, ..Case::new(text, &kinds, move |i| shared(i)) };
+            cases.push(twin);
+            cases.push(Case { only, ..Case::new(lane, &kinds, move |i| formula(i)) });
+        }
+    }
+    cases
+}
+
 pub(crate) fn single_lanes() -> Vec<Case> {
     let scalar = |value: u32| {
         let mut out = Out::kept();
@@ -289,7 +324,7 @@ pub(crate) fn crossbar() -> Vec<Case> {
 }
 
 pub(crate) fn all() -> Vec<Case> {
-    [dpp(), sdwa(), single_lanes(), crossbar()].into_iter().flatten().collect()
+    [dpp(), sdwa(), other_encodings(), single_lanes(), crossbar()].into_iter().flatten().collect()
 }
 
 #[test]
@@ -300,6 +335,11 @@ fn data_parallel_primitives() {
 #[test]
 fn sub_dword_addressing() {
     check(sdwa());
+}
+
+#[test]
+fn short_instructions_in_other_encodings() {
+    check(other_encodings());
 }
 
 #[test]

@@ -338,8 +338,53 @@ pub(crate) fn buffer_bounds() -> Vec<Case> {
     ]
 }
 
+/// Ways to make an address: offsets of both signs, buffers of structures, offsets in scalars.
+pub(crate) fn addressing() -> Vec<Case> {
+    let plain = |text: &str, before: &str, word: usize| {
+        Case::new(text, &WIDE, move |i| i.quad()[word].into()).around(before, "s_waitcnt 0")
+    };
+    // A buffer of records of 64 bytes, one a lane.
+    let records = "s_mov_b32 s12, s4\ns_or_b32 s13, s5, 0x00400000\ns_mov_b32 s14, -1\ns_mov_b32 s15, 0x00027000\n\
+                   v_lshrrev_b32_e32 v40, 6, v1\nv_mov_b32_e32 v41, 4\ns_mov_b32 s48, 12\ns_cmp_lg_u32 s26, 0";
+    let linear = "s_mov_b32 s12, s4\ns_mov_b32 s13, s5\ns_mov_b32 s14, -1\ns_mov_b32 s15, 0x00027000\n\
+                  v_add_u32_e32 v40, 4, v1\ns_mov_b32 s48, 12";
+    vec![
+        plain("global_load_dword {d}, v40, s[4:5] offset:-48", "v_add_u32_e32 v40, 64, v1", 0),
+        plain("global_load_dword {d}, v40, s[4:5] offset:-4096", "v_add_u32_e32 v40, 0x1014, v1", 1),
+        plain(
+            "global_load_dword {d}, v[40:41], off offset:4095",
+            &format!(
+                "{}\nv_mov_b32_e32 v42, 0xfffff019\nv_add_co_u32_e64 v40, s[12:13], v40, v42\n\
+                 v_addc_co_u32_e64 v41, s[12:13], v41, -1, s[12:13]",
+                GLOBAL_WIDE.before
+            ),
+            2,
+        ),
+        plain("buffer_load_dword {d}, v40, s[12:15], 0 idxen offset:20", records, 1),
+        plain("buffer_load_dword {d}, v[40:41], s[12:15], 0 idxen offen offset:20", records, 2),
+        plain("buffer_load_dword {d}, v40, s[12:15], s48 idxen offset:16", records, 3),
+        plain("buffer_load_dword {d}, v40, s[12:15], s48 offen offset:4", linear, 1),
+        plain("buffer_load_dword {d}, v40, s[12:15], s48 offen offset:8", linear, 2),
+        Case::new("buffer_load_dwordx2 {D}, off, s[12:15], 0 offset:16", &WIDE, |i| i.c().into())
+            .around(
+                "v_readfirstlane_b32 s48, v1\ns_add_u32 s12, s4, s48\ns_addc_u32 s13, s5, 0\ns_mov_b32 s14, -1\n\
+                 s_mov_b32 s15, 0x00027000\ns_cmp_lg_u32 s26, 0",
+                "s_waitcnt 0",
+            )
+            .adjusted(|wave, lanes, _| {
+                // The first lane that is on reads for all.
+                let first = if wave.exec == 0 { 0 } else { wave.exec.trailing_zeros() as usize };
+                let c = lanes[first].c;
+                lanes.iter_mut().for_each(|lane| lane.c = c);
+            }),
+    ]
+}
+
 pub(crate) fn all() -> Vec<Case> {
-    [loads(), stores(), atomics(), scalar_loads(), buffer_bounds()].into_iter().flatten().collect()
+    [loads(), stores(), atomics(), scalar_loads(), addressing(), buffer_bounds()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 #[test]
@@ -360,6 +405,11 @@ fn read_modify_write() {
 #[test]
 fn scalar_load() {
     check(scalar_loads());
+}
+
+#[test]
+fn addresses() {
+    check(addressing());
 }
 
 #[test]

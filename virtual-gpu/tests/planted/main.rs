@@ -1,242 +1,17 @@
 //! Mistakes planted in kernels: each gives the fault of its kind, which names the kernel, the instruction's address and
 //! its mnemonic, and the kernel without the mistake passes.
 
+#[path = "../support/mod.rs"]
 mod support;
 
+mod cases;
+
+use cases::{CASES, PROLOGUE, Planted, WAITS};
 use support::{Arguments, AsmKernel, Session, TARGETS, asm, compile};
-use virtual_gpu::{Access, Checks, Fault, FaultKind, Gpu, Options, Space, Target};
-
-/// A kernel, wrong and right.
-///
-/// s[4:5] points to 256 bytes, s[6:7] to 4096 bytes that are zero, and v1 is four times the work item's number. The
-/// kernel has 512 bytes of LDS. `@` marks an instruction that may be named as the culprit.
-struct Planted {
-    name: &'static str,
-    wrong: &'static str,
-    right: &'static str,
-    threads: u32,
-    /// Mnemonics of the marked instructions.
-    mnemonics: &'static [&'static str],
-    kind: fn(&FaultKind) -> bool,
-}
-
-const PROLOGUE: &str = "
-.macro prologue
-  s_load_dwordx4 s[4:7], s[0:1], 0x0
-  v_lshlrev_b32 v1, 2, v0
-  v_mov_b32 v2, 0
-  s_waitcnt lgkmcnt(0)
-.endm
-";
-
-const CASES: &[Planted] = &[
-    Planted {
-        name: "race_of_writes",
-        wrong: "v_and_b32 v3, 0xff, v1\n@ds_write_b32 v3, v0",
-        right: "ds_write_b32 v1, v0",
-        threads: 128,
-        mnemonics: &["ds_write_b32"],
-        kind: |kind| matches!(kind, FaultKind::Race(range, _) if range.space == Space::Lds),
-    },
-    Planted {
-        name: "race_of_atomic_and_read",
-        wrong: "ds_write_b32 v1, v2\ns_waitcnt lgkmcnt(0)\ns_barrier\n@ds_add_u32 v2, v0\ns_waitcnt lgkmcnt(0)\n\
-                @ds_read_b32 v3, v2\ns_waitcnt lgkmcnt(0)",
-        right: "ds_write_b32 v1, v2\ns_waitcnt lgkmcnt(0)\ns_barrier\nds_add_u32 v2, v0\ns_waitcnt lgkmcnt(0)\n\
-                s_barrier\nds_read_b32 v3, v2\ns_waitcnt lgkmcnt(0)",
-        threads: 128,
-        mnemonics: &["ds_add_u32", "ds_read_b32"],
-        kind: |kind| matches!(kind, FaultKind::Race(..)),
-    },
-    Planted {
-        name: "missing_barrier",
-        // All of LDS is written and seen by all; then each wavefront reads what the other one writes anew.
-        wrong: "ds_write_b32 v1, v2\ns_waitcnt lgkmcnt(0)\ns_barrier\n@ds_write_b32 v1, v0\nv_xor_b32 v3, 0x100, v1\n\
-                s_waitcnt lgkmcnt(0)\n@ds_read_b32 v4, v3\ns_waitcnt lgkmcnt(0)",
-        right: "ds_write_b32 v1, v2\ns_waitcnt lgkmcnt(0)\ns_barrier\nds_write_b32 v1, v0\nv_xor_b32 v3, 0x100, v1\n\
-                s_waitcnt lgkmcnt(0)\ns_barrier\nds_read_b32 v4, v3\ns_waitcnt lgkmcnt(0)",
-        threads: 128,
-        mnemonics: &["ds_read_b32", "ds_write_b32"],
-        kind: |kind| matches!(kind, FaultKind::Race(..)),
-    },
-    Planted {
-        name: "missing_second_barrier",
-        // Read and overwritten again with no barrier in between, the mistake of loops over tiles.
-        wrong: "ds_write_b32 v1, v0\ns_waitcnt lgkmcnt(0)\ns_barrier\nv_xor_b32 v3, 0x100, v1\n@ds_read_b32 v4, v3\n\
-                s_waitcnt lgkmcnt(0)\n@ds_write_b32 v1, v2",
-        right: "ds_write_b32 v1, v0\ns_waitcnt lgkmcnt(0)\ns_barrier\nv_xor_b32 v3, 0x100, v1\nds_read_b32 v4, v3\n\
-                s_waitcnt lgkmcnt(0)\ns_barrier\nds_write_b32 v1, v2",
-        threads: 128,
-        mnemonics: &["ds_read_b32", "ds_write_b32"],
-        kind: |kind| matches!(kind, FaultKind::Race(..)),
-    },
-    Planted {
-        name: "write_beyond_the_end",
-        wrong: "@global_store_dword v1, v0, s[4:5]",
-        right: "global_store_dword v1, v0, s[6:7]",
-        threads: 65,
-        mnemonics: &["global_store_dword"],
-        kind: |kind| matches!(kind, FaultKind::OutOfBounds(r) if r.access == Access::Write && r.space == Space::Global),
-    },
-    Planted {
-        name: "read_before_the_start",
-        wrong: "@global_load_dword v3, v1, s[4:5] offset:-4\ns_waitcnt vmcnt(0)",
-        right: "global_load_dword v3, v1, s[4:5]\ns_waitcnt vmcnt(0)",
-        threads: 1,
-        mnemonics: &["global_load_dword"],
-        kind: |kind| matches!(kind, FaultKind::OutOfBounds(r) if r.access == Access::Read && r.bytes == 4),
-    },
-    Planted {
-        name: "read_across_the_end",
-        wrong: "@global_load_dwordx4 v[4:7], v1, s[4:5] offset:4\ns_waitcnt vmcnt(0)",
-        right: "global_load_dwordx4 v[4:7], v1, s[4:5]\ns_waitcnt vmcnt(0)",
-        threads: 61,
-        mnemonics: &["global_load_dwordx4"],
-        kind: |kind| matches!(kind, FaultKind::OutOfBounds(r) if r.access == Access::Read),
-    },
-    Planted {
-        name: "scalar_read_beyond_the_end",
-        wrong: "@s_load_dwordx2 s[8:9], s[4:5], 0xfc\ns_waitcnt lgkmcnt(0)",
-        right: "s_load_dwordx2 s[8:9], s[4:5], 0xf8\ns_waitcnt lgkmcnt(0)",
-        threads: 64,
-        mnemonics: &["s_load_dwordx2"],
-        kind: |kind| matches!(kind, FaultKind::OutOfBounds(r) if r.access == Access::Read && r.space == Space::Global),
-    },
-    Planted {
-        name: "address_that_is_no_address",
-        wrong: "v_mov_b32 v3, 0\nv_mov_b32 v4, 0\n@flat_load_dword v5, v[3:4]\ns_waitcnt vmcnt(0) lgkmcnt(0)",
-        right: "v_mov_b32 v3, s4\nv_mov_b32 v4, s5\nflat_load_dword v5, v[3:4]\ns_waitcnt vmcnt(0) lgkmcnt(0)",
-        threads: 64,
-        mnemonics: &["flat_load_dword"],
-        kind: |kind| matches!(kind, FaultKind::OutOfBounds(r) if r.access == Access::Read),
-    },
-    Planted {
-        name: "atomic_beyond_the_end",
-        wrong: "@global_atomic_add v1, v0, s[4:5]",
-        right: "v_and_b32 v1, 0xff, v1\nglobal_atomic_add v1, v0, s[4:5]",
-        threads: 128,
-        mnemonics: &["global_atomic_add"],
-        kind: |kind| matches!(kind, FaultKind::OutOfBounds(r) if r.access == Access::Atomic),
-    },
-    Planted {
-        name: "lds_beyond_the_end",
-        wrong: "@ds_write_b32 v1, v0 offset:256",
-        right: "ds_write_b32 v1, v0 offset:252",
-        threads: 65,
-        mnemonics: &["ds_write_b32"],
-        kind: |kind| matches!(kind, FaultKind::OutOfBounds(r) if r.access == Access::Write && r.space == Space::Lds),
-    },
-    Planted {
-        name: "lds_never_written",
-        wrong: "@ds_read_b32 v3, v1\ns_waitcnt lgkmcnt(0)",
-        right: "ds_write_b32 v1, v0\ns_waitcnt lgkmcnt(0)\nds_read_b32 v3, v1\ns_waitcnt lgkmcnt(0)",
-        threads: 64,
-        mnemonics: &["ds_read_b32"],
-        kind: |kind| matches!(kind, FaultKind::Uninitialised(r) if r.space == Space::Lds && r.access == Access::Read),
-    },
-    Planted {
-        name: "lds_half_written",
-        wrong: "ds_write_b16 v1, v0\ns_waitcnt lgkmcnt(0)\n@ds_read_b32 v3, v1\ns_waitcnt lgkmcnt(0)",
-        right: "ds_write_b16 v1, v0\ns_waitcnt lgkmcnt(0)\nds_read_u16 v3, v1\ns_waitcnt lgkmcnt(0)",
-        threads: 64,
-        mnemonics: &["ds_read_b32"],
-        kind: |kind| matches!(kind, FaultKind::Uninitialised(..)),
-    },
-    Planted {
-        name: "barrier_of_some",
-        // Wavefront 1 ends while wavefront 0 waits.
-        wrong: "v_readfirstlane_b32 s8, v0\ns_cmp_lg_u32 s8, 0\ns_cbranch_scc1 1f\n@s_barrier\n1:\n@s_endpgm",
-        right: "s_barrier",
-        threads: 128,
-        mnemonics: &["s_barrier", "s_endpgm"],
-        kind: |kind| matches!(kind, FaultKind::BarrierDivergence(..)),
-    },
-    Planted {
-        name: "different_barriers",
-        wrong: "v_readfirstlane_b32 s8, v0\ns_cmp_lg_u32 s8, 0\ns_cbranch_scc1 1f\n@s_barrier\ns_branch 2f\n\
-                1:\n@s_barrier\n2:",
-        right: "v_readfirstlane_b32 s8, v0\ns_cmp_lg_u32 s8, 0\ns_cbranch_scc1 1f\ns_nop 0\n1:\ns_barrier",
-        threads: 128,
-        mnemonics: &["s_barrier"],
-        kind: |kind| matches!(kind, FaultKind::BarrierDivergence(..)),
-    },
-    Planted {
-        name: "misaligned_atomic",
-        wrong: "@global_atomic_add v2, v0, s[6:7] offset:2",
-        right: "global_atomic_add v2, v0, s[6:7] offset:4",
-        threads: 64,
-        mnemonics: &["global_atomic_add"],
-        kind: |kind| matches!(kind, FaultKind::Misaligned(r, 4) if r.access == Access::Atomic),
-    },
-    Planted {
-        name: "misaligned_wide_atomic",
-        wrong: "@global_atomic_add_x2 v2, v[4:5], s[6:7] offset:4",
-        right: "global_atomic_add_x2 v2, v[4:5], s[6:7] offset:8",
-        threads: 64,
-        mnemonics: &["global_atomic_add_x2"],
-        kind: |kind| matches!(kind, FaultKind::Misaligned(r, 8) if r.access == Access::Atomic),
-    },
-    Planted {
-        name: "misaligned_lds_atomic",
-        wrong: "ds_write_b64 v2, v[4:5]\ns_waitcnt lgkmcnt(0)\n@ds_add_u32 v2, v0 offset:1",
-        right: "ds_write_b64 v2, v[4:5]\ns_waitcnt lgkmcnt(0)\nds_add_u32 v2, v0 offset:4",
-        threads: 64,
-        mnemonics: &["ds_add_u32"],
-        kind: |kind| matches!(kind, FaultKind::Misaligned(r, 4) if r.space == Space::Lds),
-    },
-    Planted {
-        name: "endless_loop",
-        wrong: "1:\n@s_branch 1b",
-        right: "s_movk_i32 s8, 0x3e8\n1:\ns_sub_u32 s8, s8, 1\ns_cmp_lg_u32 s8, 0\ns_cbranch_scc1 1b",
-        threads: 64,
-        mnemonics: &["s_branch"],
-        kind: |kind| matches!(kind, FaultKind::Budget(LIMIT)),
-    },
-    Planted {
-        name: "waits_for_nobody",
-        // Spins on a flag that nobody sets.
-        wrong: "1:\n@s_load_dword s8, s[6:7], 0x0 glc\n@s_waitcnt lgkmcnt(0)\n@s_cmp_eq_u32 s8, 0\n@s_cbranch_scc1 1b",
-        right: "1:\ns_load_dword s8, s[6:7], 0x0 glc\ns_waitcnt lgkmcnt(0)\ns_cmp_lg_u32 s8, 0\ns_cbranch_scc1 1b",
-        threads: 64,
-        mnemonics: &["s_load_dword", "s_waitcnt", "s_cmp_eq_u32", "s_cbranch_scc1"],
-        kind: |kind| matches!(kind, FaultKind::Budget(LIMIT)),
-    },
-    Planted {
-        name: "scalar_instruction_that_is_none",
-        wrong: "@.long 0xbe80ff00",
-        right: "s_mov_b32 s0, s0",
-        threads: 64,
-        mnemonics: &[],
-        kind: |kind| matches!(kind, FaultKind::IllegalInstruction(0xbe80_ff00)),
-    },
-    Planted {
-        name: "vector_instruction_that_is_none",
-        wrong: "@.long 0x7e01fe00",
-        right: "v_mov_b32 v0, v0",
-        threads: 64,
-        mnemonics: &[],
-        kind: |kind| matches!(kind, FaultKind::IllegalInstruction(0x7e01_fe00)),
-    },
-    Planted {
-        name: "trap",
-        wrong: "@s_trap 2",
-        right: "s_nop 0",
-        threads: 64,
-        mnemonics: &["s_trap"],
-        kind: |kind| matches!(kind, FaultKind::Trap(2)),
-    },
-    Planted {
-        name: "off_the_end_of_the_code",
-        wrong: "s_getpc_b64 s[8:9]\ns_add_u32 s8, s8, 0x100000\ns_addc_u32 s9, s9, 0\n@s_setpc_b64 s[8:9]",
-        right: "s_getpc_b64 s[8:9]\n1:\ns_add_u32 s8, s8, 2f-1b\ns_addc_u32 s9, s9, 0\ns_setpc_b64 s[8:9]\ns_trap 2\n2:",
-        threads: 64,
-        mnemonics: &[],
-        kind: |kind| !matches!(kind, FaultKind::Unimplemented(_) | FaultKind::Budget(_)),
-    },
-];
+use virtual_gpu::{Access, Checks, Fault, FaultKind, Gpu, Options, Target};
 
 /// Instructions that a wavefront may execute here.
-const LIMIT: u64 = 20_000;
+pub(crate) const LIMIT: u64 = 20_000;
 
 /// A body with its marks made into symbols: `NAME_at_0`, `NAME_at_1` and so on.
 fn labelled(name: &str, body: &str) -> String {
@@ -284,12 +59,22 @@ fn launch(session: &Session, kernel: &str, threads: u32) -> Result<(), Fault> {
 
 #[test]
 fn planted_mistakes_are_found() {
-    let all: Vec<AsmKernel> = CASES.iter().flat_map(kernels).collect();
+    find(CASES);
+}
+
+#[test]
+fn missing_waits_are_found() {
+    find(WAITS);
+}
+
+/// Runs the wrong kernels, which have to fail as they should, and the right ones, which have to pass.
+fn find(cases: &[Planted]) {
+    let all: Vec<AsmKernel> = cases.iter().flat_map(kernels).collect();
     for target in TARGETS {
         let object = compile::assemble(target, &asm::file(PROLOGUE, &all));
         let session = session(target, &object, Checks::ALL);
         let mut wrong = Vec::new();
-        for case in CASES {
+        for case in cases {
             let kernel = format!("{}_wrong", case.name);
             match launch(&session, &kernel, case.threads) {
                 Ok(()) => wrong.push(format!("{}: not found", case.name)),

@@ -1,0 +1,275 @@
+//! `s_waitcnt`, checked: loads are complete at once here, but hardware returns them later, so a register that a load
+//! will fill must not be used before a wait that covers the load, and an LDS store must not be under way at a barrier.
+//!
+//! Source: LLVM, "User Guide for AMDGPU Backend", "Memory Model gfx6-gfx9", and the manuals' chapters on data dependency
+//! resolution: vector memory returns in order and counts in `vmcnt`; LDS returns in order, scalar memory in any order, and
+//! both count in `lgkmcnt`; FLAT counts in both.
+
+use crate::fault::FaultKind;
+use crate::isa::decode::operand::{OFF, VGPR, ZERO};
+use crate::isa::decode::{Body, Inst, ScalarTable, Segment};
+use crate::isa::memory::{Op, ScalarOp};
+use crate::isa::{Kind, flag};
+
+/// Registers as a set of bits: 256 vector and 128 scalar ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Set {
+    vector: [u64; 4],
+    scalar: u128,
+}
+
+impl Set {
+    fn vectors(first: u16, count: usize) -> Set {
+        let mut set = Set::default();
+        set.add_vectors(first, count);
+        set
+    }
+
+    fn add_vectors(&mut self, first: u16, count: usize) {
+        for n in 0..count {
+            let register = (usize::from(first) + n) & 255;
+            self.vector[register / 64] |= 1 << (register % 64);
+        }
+    }
+
+    fn add_scalars(&mut self, first: u16, count: usize) {
+        for n in 0..count {
+            self.scalar |= 1 << ((usize::from(first) + n) & 127);
+        }
+    }
+
+    /// A source operand.
+    fn add_operand(&mut self, operand: u16, kind: Kind) {
+        if operand >= VGPR {
+            self.add_vectors(operand - VGPR, kind.registers());
+        } else if operand < ZERO {
+            self.add_scalars(operand, kind.registers());
+        }
+    }
+
+    fn add(&mut self, other: Set) {
+        self.scalar |= other.scalar;
+        self.vector.iter_mut().zip(other.vector).for_each(|(a, b)| *a |= b);
+    }
+
+    /// The name of a register that is in both.
+    fn common(&self, other: &Set) -> Option<String> {
+        let scalar = self.scalar & other.scalar;
+        if scalar != 0 {
+            return Some(format!("s{}", scalar.trailing_zeros()));
+        }
+        let word = (0..4).find(|&i| self.vector[i] & other.vector[i] != 0)?;
+        Some(format!("v{}", 64 * word + (self.vector[word] & other.vector[word]).trailing_zeros() as usize))
+    }
+}
+
+/// What is under way.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    fills: Set,
+    /// Returns in the order of its kind.
+    ordered: bool,
+    stores_lds: bool,
+}
+
+/// The two counters of a wavefront.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Waits {
+    vm: Vec<Pending>,
+    lgkm: Vec<Pending>,
+    /// All registers that are waited for.
+    pending: Set,
+}
+
+impl Waits {
+    pub(crate) fn clear(&mut self) {
+        self.vm.clear();
+        self.lgkm.clear();
+        self.pending = Set::default();
+    }
+
+    /// An error if an instruction uses a register that a load is still to fill.
+    #[inline(always)]
+    pub(crate) fn check(&self, inst: &Inst) -> Result<(), FaultKind> {
+        if self.vm.is_empty() && self.lgkm.is_empty() {
+            return Ok(());
+        }
+        self.check_used(inst)
+    }
+
+    #[inline(never)]
+    fn check_used(&self, inst: &Inst) -> Result<(), FaultKind> {
+        if self.pending != Set::default() {
+            if let Some(register) = used(inst).common(&self.pending) {
+                return Err(FaultKind::MissingWait(format!(
+                    "{register} is used before a load has filled it"
+                )));
+            }
+        }
+        let barrier = matches!(inst.body, Body::Scalar(ScalarTable::Sopp, row) if row.name == "s_barrier");
+        if barrier && self.lgkm.iter().any(|p| p.stores_lds) {
+            return Err(FaultKind::MissingWait("a store to LDS is under way at a barrier".into()));
+        }
+        Ok(())
+    }
+
+    /// After an instruction: what it left under way, or waited for.
+    #[inline(always)]
+    pub(crate) fn after(&mut self, inst: &Inst) {
+        match inst.body {
+            Body::Vector(..) => {}
+            Body::Scalar(table, row) => {
+                if table == ScalarTable::Sopp && row.name == "s_waitcnt" {
+                    self.wait(inst.offset as u32);
+                }
+            }
+            Body::ScalarMemory(row) => {
+                let mut fills = Set::default();
+                if matches!(row.op, ScalarOp::Load | ScalarOp::Clock) {
+                    fills.add_scalars(inst.dst, row.registers.into());
+                }
+                self.push(false, Pending { fills, ordered: false, stores_lds: false });
+            }
+            Body::Lds(row) => {
+                let returns =
+                    !matches!(row.op, Op::Store { .. } | Op::Store2 { .. } | Op::StoreByLane | Op::Nothing);
+                let silent = matches!(row.op, Op::Atomic { returns: false, .. });
+                let fills = if returns && !silent {
+                    Set::vectors(inst.dst, row.op.loaded_registers())
+                } else {
+                    Set::default()
+                };
+                let exchange =
+                    matches!(row.op, Op::Swizzle | Op::Permute | Op::BackwardPermute | Op::Nothing);
+                let load = matches!(row.op, Op::Load { .. } | Op::Load2 { .. } | Op::LoadByLane);
+                self.push(false, Pending { fills, ordered: true, stores_lds: !exchange && !load });
+            }
+            Body::Memory(segment, row) => {
+                let loads = matches!(row.op, Op::Load { .. })
+                    || matches!(row.op, Op::Atomic { .. }) && inst.flags.glc;
+                let fills =
+                    if loads { Set::vectors(inst.dst, row.op.loaded_registers()) } else { Set::default() };
+                let flat = segment == Segment::Flat;
+                self.push(true, Pending { fills, ordered: !flat, stores_lds: false });
+                if flat {
+                    self.push(false, Pending { fills, ordered: false, stores_lds: !loads });
+                }
+            }
+        }
+    }
+
+    fn push(&mut self, vm: bool, pending: Pending) {
+        let (queue, most) = if vm { (&mut self.vm, 63) } else { (&mut self.lgkm, 15) };
+        queue.push(pending);
+        self.pending.add(pending.fills);
+        // A full counter holds the wavefront back.
+        if queue.len() > most {
+            retire(queue, most);
+            self.update();
+        }
+    }
+
+    /// `s_waitcnt`: `vmcnt` in bits 0 to 3, 14 and 15; `lgkmcnt` in bits 8 to 11.
+    fn wait(&mut self, field: u32) {
+        let (vm, lgkm) = ((field & 15 | field >> 10 & 48) as usize, (field >> 8 & 15) as usize);
+        if vm < 63 {
+            retire(&mut self.vm, vm);
+        }
+        if lgkm < 15 {
+            retire(&mut self.lgkm, lgkm);
+        }
+        self.update();
+    }
+
+    fn update(&mut self) {
+        self.pending = Set::default();
+        for p in self.vm.iter().chain(&self.lgkm) {
+            self.pending.add(p.fills);
+        }
+    }
+}
+
+/// All but the last `left` are complete. Where something returns out of order nothing is known before all of it is.
+fn retire(queue: &mut Vec<Pending>, left: usize) {
+    if left == 0 {
+        queue.clear();
+    } else if queue.len() > left && queue.iter().all(|p| p.ordered) {
+        queue.drain(..queue.len() - left);
+    }
+}
+
+/// Registers that an instruction reads, and those that it writes at once. Loads write later, in order.
+fn used(inst: &Inst) -> Set {
+    let mut set = Set::default();
+    match inst.body {
+        Body::Scalar(table, row) => {
+            let sources = row.src.iter().enumerate().take(2).filter(|(_, k)| **k != Kind::None);
+            for (i, &kind) in sources {
+                if table != ScalarTable::Sopk || i == 0 {
+                    set.add_operand(inst.src[i], kind);
+                }
+            }
+            if row.dst != Kind::None {
+                set.add_scalars(inst.dst, row.dst.registers());
+            }
+        }
+        Body::ScalarMemory(row) => {
+            if !matches!(row.op, ScalarOp::Nothing | ScalarOp::Clock) {
+                set.add_scalars(inst.src[0], if row.buffer { 4 } else { 2 });
+            }
+            if inst.flags.soffset {
+                set.add_operand(inst.src[1], Kind::U32);
+            }
+            if row.op == ScalarOp::Store {
+                set.add_scalars(inst.dst, row.registers.into());
+            }
+        }
+        Body::Vector(_, row) => {
+            for (i, &kind) in row.src.iter().enumerate().take(3) {
+                set.add_operand(inst.src[i], kind);
+            }
+            let scalar = row.dst == Kind::Mask || row.is(flag::SPECIAL) && row.name.starts_with("v_read");
+            if scalar {
+                set.add_scalars(inst.dst, row.dst.registers());
+            } else {
+                set.add_vectors(inst.dst, row.dst.registers());
+            }
+            if row.carry_out {
+                set.add_scalars(inst.sdst, 2);
+            }
+        }
+        Body::Lds(row) => {
+            let (_, data) = row.op.lds_registers();
+            set.add_vectors(inst.src[0], 1);
+            set.add_vectors(inst.src[1], data[0]);
+            set.add_vectors(inst.src[2], data[1]);
+        }
+        Body::Memory(segment, row) => memory(&mut set, inst, segment, row.op),
+    }
+    set
+}
+
+fn memory(set: &mut Set, inst: &Inst, segment: Segment, op: Op) {
+    let [address, data, scalar] = inst.src;
+    let based = scalar != OFF;
+    match segment {
+        Segment::Flat => set.add_vectors(address, 2),
+        Segment::Global if based => set.add_vectors(address, 1),
+        Segment::Global => set.add_vectors(address, 2),
+        Segment::Scratch if based => {}
+        Segment::Scratch => set.add_vectors(address, 1),
+        Segment::Buffer => {
+            set.add_vectors(address, usize::from(inst.flags.idxen) + usize::from(inst.flags.offen))
+        }
+    }
+    match segment {
+        Segment::Global if based => set.add_scalars(scalar, 2),
+        Segment::Scratch if based => set.add_scalars(scalar, 1),
+        Segment::Buffer => {
+            set.add_scalars(scalar, 4);
+            set.add_operand(inst.sdst, Kind::U32);
+        }
+        _ => {}
+    }
+    set.add_vectors(data, op.stored_registers());
+}
