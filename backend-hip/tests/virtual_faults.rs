@@ -174,7 +174,9 @@ fn a_kernel_that_never_ends_is_named() {
     for (n, phase, node) in [(1, Phase::FirstCompute, "two"), (5, Phase::Compute, "three")] {
         let faults = Faults::default().at("hipModuleLaunchKernel", n, Fault::Stall);
         match work(&driver(faults), SHORT) {
-            Err(Error::Timeout { phase: p, node: Some(name), .. }) => assert_eq!((p, name.as_str()), (phase, node)),
+            Err(Error::Timeout { phase: p, node: Some(name), .. }) => {
+                assert_eq!((p, name.as_str()), (phase, node))
+            }
             other => panic!("{other:?}"),
         }
     }

@@ -229,10 +229,9 @@ impl<'a> Group<'a> {
     #[inline(always)]
     pub(super) fn global(&mut self, address: u64, bytes: u64) -> Option<(&'a Region, u64)> {
         let regions: &'a [Region] = &self.context.view.regions;
-        if let Some(region) = regions.get(self.last) {
-            if let Some(offset) = region.offset(address, bytes) {
-                return Some((region, offset));
-            }
+        let last = regions.get(self.last).and_then(|region| Some((region, region.offset(address, bytes)?)));
+        if last.is_some() {
+            return last;
         }
         let after = regions.partition_point(|r| r.base <= address);
         self.last = after.checked_sub(1)?;

@@ -276,7 +276,7 @@ fn dpp_lane(control: u16, lane: usize) -> Option<usize> {
         0x138 => lane.checked_sub(1),
         0x13c => Some((lane + LANES - 1) % LANES),
         0x140 => Some(row + 15 - in_row),
-        0x141 => Some(lane & !7 | 7 - (lane & 7)),
+        0x141 => Some((lane & !7) + 7 - (lane & 7)),
         0x142 => row.checked_sub(1),
         0x143 => (lane >= 32).then_some(31),
         _ => None,

@@ -99,12 +99,9 @@ impl Waits {
 
     #[inline(never)]
     fn check_used(&self, inst: &Inst) -> Result<(), FaultKind> {
-        if self.pending != Set::default() {
-            if let Some(register) = used(inst).common(&self.pending) {
-                return Err(FaultKind::MissingWait(format!(
-                    "{register} is used before a load has filled it"
-                )));
-            }
+        if let Some(register) = used(inst).common(&self.pending) {
+            let what = format!("{register} is used before a load has filled it");
+            return Err(FaultKind::MissingWait(what));
         }
         let barrier = matches!(inst.body, Body::Scalar(ScalarTable::Sopp, row) if row.name == "s_barrier");
         if barrier && self.lgkm.iter().any(|p| p.stores_lds) {

@@ -217,8 +217,8 @@ salu! {
     0x28 s_bfe_i64 (a: i64, b: u32) -> i64 { test(signed_field(a, (b & 63).into(), (b >> 16 & 127).into())) }
     0x29 s_cbranch_g_fork (a: u64, b: u64) -> () { plain(()) } [SPECIAL]
     0x2a s_absdiff_i32 (a: i32, b: i32) -> i32 { test(a.wrapping_sub(b).wrapping_abs()) }
-    0x2c s_mul_hi_u32 (a: u32, b: u32) -> u32 { plain((u64::from(a) * u64::from(b) >> 32) as u32) }
-    0x2d s_mul_hi_i32 (a: i32, b: i32) -> i32 { plain((i64::from(a) * i64::from(b) >> 32) as i32) }
+    0x2c s_mul_hi_u32 (a: u32, b: u32) -> u32 { plain(((u64::from(a) * u64::from(b)) >> 32) as u32) }
+    0x2d s_mul_hi_i32 (a: i32, b: i32) -> i32 { plain(((i64::from(a) * i64::from(b)) >> 32) as i32) }
     0x2e s_lshl1_add_u32 (a: u32, b: u32) -> u32 { shift_add(a, b, 1) }
     0x2f s_lshl2_add_u32 (a: u32, b: u32) -> u32 { shift_add(a, b, 2) }
     0x30 s_lshl3_add_u32 (a: u32, b: u32) -> u32 { shift_add(a, b, 3) }

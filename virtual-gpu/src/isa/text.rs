@@ -336,10 +336,8 @@ fn suffix(inst: &Inst, table: Table, row: &Row) -> &'static str {
 /// A source of a vector instruction with its modifiers.
 fn source(inst: &Inst, i: usize, kind: Kind) -> String {
     let text = name(inst.src[i], kind, inst.literal);
-    if let Form::Sdwa(sdwa) = inst.form {
-        if sdwa.extend.get(i) == Some(&true) {
-            return format!("sext({text})");
-        }
+    if matches!(inst.form, Form::Sdwa(sdwa) if sdwa.extend.get(i) == Some(&true)) {
+        return format!("sext({text})");
     }
     if matches!(kind, Kind::Pk16 | Kind::PkF16) {
         return text;

@@ -12,9 +12,9 @@ valu! {
     0x04 v_mul_legacy_f32 (a: f32, b: f32) -> f32 { mul_legacy(a, b) }
     0x05 v_mul_f32 (a: f32, b: f32) -> f32 { a * b }
     0x06 v_mul_i32_i24 (a: u32, b: u32) -> u32 { i24(a).wrapping_mul(i24(b)) as u32 }
-    0x07 v_mul_hi_i32_i24 (a: u32, b: u32) -> u32 { (i24(a) * i24(b) >> 32) as u32 }
+    0x07 v_mul_hi_i32_i24 (a: u32, b: u32) -> u32 { ((i24(a) * i24(b)) >> 32) as u32 }
     0x08 v_mul_u32_u24 (a: u32, b: u32) -> u32 { (a & 0xff_ffff).wrapping_mul(b & 0xff_ffff) }
-    0x09 v_mul_hi_u32_u24 (a: u32, b: u32) -> u32 { (u24(a) * u24(b) >> 32) as u32 }
+    0x09 v_mul_hi_u32_u24 (a: u32, b: u32) -> u32 { ((u24(a) * u24(b)) >> 32) as u32 }
     0x0a v_min_f32 (a: f32, b: f32) -> f32 { min32(mode, a, b) }
     0x0b v_max_f32 (a: f32, b: f32) -> f32 { max32(mode, a, b) }
     0x0c v_min_i32 (a: i32, b: i32) -> i32 { a.min(b) }

@@ -127,8 +127,8 @@ valu! {
     0x283 v_max_f64 (a: f64, b: f64) -> f64 { max64(mode, a, b) }
     0x284 v_ldexp_f64 (a: f64, b: i32) -> f64 { ldexp64(a, b) }
     0x285 v_mul_lo_u32 (a: u32, b: u32) -> u32 { a.wrapping_mul(b) }
-    0x286 v_mul_hi_u32 (a: u32, b: u32) -> u32 { (u64::from(a) * u64::from(b) >> 32) as u32 }
-    0x287 v_mul_hi_i32 (a: i32, b: i32) -> i32 { (i64::from(a) * i64::from(b) >> 32) as i32 }
+    0x286 v_mul_hi_u32 (a: u32, b: u32) -> u32 { ((u64::from(a) * u64::from(b)) >> 32) as u32 }
+    0x287 v_mul_hi_i32 (a: i32, b: i32) -> i32 { ((i64::from(a) * i64::from(b)) >> 32) as i32 }
     0x288 v_ldexp_f32 (a: f32, b: i32) -> f32 { ldexp32(a, b) }
     0x289 v_readlane_b32 (a: u32, b: u32) -> u32 { a } [SPECIAL]
     0x28a v_writelane_b32 (a: u32, b: u32) -> u32 { a } [SPECIAL]

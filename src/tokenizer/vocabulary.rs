@@ -1,0 +1,215 @@
+//! The tokens of a GGUF file.
+
+use super::alphabet;
+use ggml_core::gguf::Metadata;
+use ggml_core::{Error, Result};
+use std::collections::HashMap;
+
+/// Key of the texts of the tokens.
+pub(super) const TOKENS: &str = "tokenizer.ggml.tokens";
+/// Key of the scores of the tokens.
+pub(super) const SCORES: &str = "tokenizer.ggml.scores";
+const TYPES: &str = "tokenizer.ggml.token_type";
+
+/// What a token is (`tokenizer.ggml.token_type`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenKind {
+    /// No kind given.
+    Undefined,
+    /// Part of ordinary text.
+    Normal,
+    /// Stands for what the vocabulary cannot express.
+    Unknown,
+    /// Steers the model (begin, end, turns); part of a text only where special tokens are parsed.
+    Control,
+    /// Found in every text as a whole, before anything else.
+    UserDefined,
+    /// Reserved.
+    Unused,
+    /// One byte, written `<0xNN>`.
+    Byte,
+}
+
+impl TokenKind {
+    fn from_gguf(number: i32) -> Option<TokenKind> {
+        Some(match number {
+            0 => TokenKind::Undefined,
+            1 => TokenKind::Normal,
+            2 => TokenKind::Unknown,
+            3 => TokenKind::Control,
+            4 => TokenKind::UserDefined,
+            5 => TokenKind::Unused,
+            6 => TokenKind::Byte,
+            _ => return None,
+        })
+    }
+}
+
+/// How the texts of normal tokens stand for the bytes of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Spelling {
+    /// Every byte is a printable character: GPT-2's alphabet.
+    ByteAlphabet,
+    /// As they are, with U+2581 for a space.
+    LowerOneEighth,
+}
+
+/// U+2581, which stands for a space in SentencePiece vocabularies.
+pub(super) const SPACE: &str = "\u{2581}";
+
+/// Texts, kinds and scores of all tokens, and the way back from text to token.
+#[derive(Debug)]
+pub(super) struct Vocabulary {
+    texts: Vec<Box<[u8]>>,
+    kinds: Vec<TokenKind>,
+    scores: Vec<f32>,
+    pieces: Vec<Box<[u8]>>,
+    ids: HashMap<Box<[u8]>, u32>,
+    longest: usize,
+}
+
+/// An error about a metadata key.
+pub(super) fn key_error(key: &str, what: &str) -> Error {
+    Error::model(format!("metadata key {key:?}: {what}"))
+}
+
+impl Vocabulary {
+    /// Reads tokens, kinds and scores. Pieces are made by [`Vocabulary::spell`], once all kinds are known.
+    pub(super) fn read(m: &Metadata) -> Result<Vocabulary> {
+        let texts = m.array_bytes(TOKENS)?;
+        if texts.is_empty() || u32::try_from(texts.len()).is_err() {
+            return Err(key_error(TOKENS, &format!("{} tokens", texts.len())));
+        }
+        let count = texts.len();
+        let same_length = |key: &str, len: usize| match len == count {
+            true => Ok(()),
+            false => Err(key_error(key, &format!("{len} elements for {count} tokens"))),
+        };
+        let scores = m.opt_array_f32(SCORES)?.unwrap_or_else(|| vec![0.0; count]);
+        same_length(SCORES, scores.len())?;
+        if let Some(i) = scores.iter().position(|s| s.is_nan()) {
+            return Err(key_error(SCORES, &format!("element {i} is not a number")));
+        }
+        let kinds = match m.opt_array_i32(TYPES)? {
+            None => vec![TokenKind::Normal; count],
+            Some(numbers) => numbers.iter().enumerate().map(|(i, n)| kind(i, *n)).collect::<Result<_>>()?,
+        };
+        same_length(TYPES, kinds.len())?;
+        let texts: Vec<Box<[u8]>> = texts.iter().enumerate().map(|(i, t)| named(i, t)).collect();
+        let longest = texts.iter().map(|t| t.len()).max().unwrap_or(0);
+        let mut ids = HashMap::with_capacity(count);
+        for (text, id) in texts.iter().zip(0u32..) {
+            ids.entry(text.clone()).or_insert(id);
+        }
+        Ok(Vocabulary { texts, kinds, scores, pieces: Vec::new(), ids, longest })
+    }
+
+    /// Works out which bytes every token stands for.
+    pub(super) fn spell(&mut self, spelling: Spelling) {
+        let pieces = self.texts.iter().zip(&self.kinds).map(|(text, kind)| piece(text, *kind, spelling));
+        self.pieces = pieces.collect();
+    }
+
+    /// How many tokens there are.
+    pub(super) fn len(&self) -> usize {
+        self.texts.len()
+    }
+
+    /// The token of a text. Of several with the same text it is the first.
+    pub(super) fn find(&self, text: &[u8]) -> Option<u32> {
+        if text.len() > self.longest { None } else { self.ids.get(text).copied() }
+    }
+
+    /// The text of a token as the file spells it.
+    pub(super) fn text(&self, id: u32) -> Option<&[u8]> {
+        self.texts.get(id as usize).map(|t| &**t)
+    }
+
+    /// The bytes that a token stands for.
+    pub(super) fn piece(&self, id: u32) -> Option<&[u8]> {
+        self.pieces.get(id as usize).map(|t| &**t)
+    }
+
+    /// What a token is.
+    pub(super) fn kind(&self, id: u32) -> Option<TokenKind> {
+        self.kinds.get(id as usize).copied()
+    }
+
+    /// Changes what a token is.
+    pub(super) fn set_kind(&mut self, id: u32, kind: TokenKind) {
+        if let Some(place) = self.kinds.get_mut(id as usize) {
+            *place = kind;
+        }
+    }
+
+    /// The score of a token; 0 where the file has none.
+    pub(super) fn score(&self, id: u32) -> f32 {
+        self.scores.get(id as usize).copied().unwrap_or(0.0)
+    }
+
+    /// Ids with texts and kinds, in order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &[u8], TokenKind)> {
+        self.texts.iter().zip(&self.kinds).zip(0u32..).map(|((text, kind), id)| (id, &**text, *kind))
+    }
+
+    /// The token `<0xNN>` of a byte, else the token whose text is that byte.
+    pub(super) fn byte_token(&self, byte: u8) -> Option<u32> {
+        self.find(format!("<0x{byte:02X}>").as_bytes()).or_else(|| self.find(&[byte]))
+    }
+}
+
+fn kind(index: usize, number: i32) -> Result<TokenKind> {
+    let wrong = || key_error(TYPES, &format!("element {index}: {number} is not a kind of token"));
+    TokenKind::from_gguf(number).ok_or_else(wrong)
+}
+
+/// Tokens without text get one that no text contains by chance, as llama.cpp does.
+fn named(index: usize, text: &[u8]) -> Box<[u8]> {
+    if text.is_empty() { format!("[EMPTY_{index}]").into_bytes().into() } else { text.into() }
+}
+
+fn piece(text: &[u8], kind: TokenKind, spelling: Spelling) -> Box<[u8]> {
+    match (kind, spelling) {
+        (TokenKind::Control | TokenKind::Unknown | TokenKind::UserDefined, _) => text.into(),
+        (TokenKind::Undefined | TokenKind::Unused, _) => Box::default(),
+        (TokenKind::Byte, _) => parse_byte(text).map_or_else(|| text.into(), |byte| [byte].into()),
+        (TokenKind::Normal, Spelling::ByteAlphabet) => alphabet::decode(text).into(),
+        (TokenKind::Normal, Spelling::LowerOneEighth) => unescape(text).into(),
+    }
+}
+
+/// The byte of a text `<0xNN>`.
+fn parse_byte(text: &[u8]) -> Option<u8> {
+    let hex = text.strip_prefix(b"<0x")?.strip_suffix(b">")?;
+    let digits = (hex.len() == 2 && hex.iter().all(u8::is_ascii_hexdigit)).then_some(hex)?;
+    u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+}
+
+/// U+2581 becomes a space.
+fn unescape(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&first, tail)) = rest.split_first() {
+        rest = match rest.strip_prefix(SPACE.as_bytes()) {
+            Some(after) => {
+                out.push(b' ');
+                after
+            }
+            None => {
+                out.push(first);
+                tail
+            }
+        };
+    }
+    out
+}
+
+/// Spaces become U+2581.
+pub(super) fn escape(text: &[u8], out: &mut Vec<u8>) {
+    for &byte in text {
+        match byte {
+            b' ' => out.extend_from_slice(SPACE.as_bytes()),
+            _ => out.push(byte),
+        }
+    }
+}
