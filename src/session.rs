@@ -10,6 +10,7 @@ use ggml_core::metrics::argmax;
 use ggml_core::plan::{Plan, Precision};
 use ggml_core::{DType, Error, Result};
 use std::collections::HashMap;
+use std::ops::Range;
 use std::time::Duration;
 
 /// Cache positions by which programs grow.
@@ -112,18 +113,28 @@ pub(crate) fn batch_inputs(
     inputs.insert(graph.inputs.tokens, tokens.iter().flat_map(|&t| (t as i32).to_le_bytes()).collect());
     inputs.insert(graph.inputs.positions, ints(&mut (position..position + n)));
     inputs.insert(graph.inputs.cache_rows, ints(&mut (position..position + n)));
-    let mut mask = Vec::with_capacity(shape.kv * n * 4);
-    for row in position..position + n {
-        for column in 0..shape.kv {
-            let value = if column <= row { 0.0 } else { f32::NEG_INFINITY };
-            mask.extend_from_slice(&value.to_le_bytes());
-        }
+    let rows = position..position + n;
+    inputs.insert(graph.inputs.mask, mask(rows.clone(), shape.kv, |row, column| column <= row));
+    if let (Some(id), Some(window)) = (graph.inputs.window_mask, graph.window) {
+        let sees = |row, column| column <= row && window.reaches(row, column);
+        inputs.insert(id, mask(rows, shape.kv, sees));
     }
-    inputs.insert(graph.inputs.mask, mask);
     if let Some(rows) = graph.inputs.output_rows {
         inputs.insert(rows, ints(&mut (n - shape.outputs..n)));
     }
     inputs
+}
+
+/// A mask of tokens at positions `rows` over `kv` positions of the cache.
+fn mask(rows: Range<usize>, kv: usize, sees: impl Fn(usize, usize) -> bool) -> Vec<u8> {
+    let mut mask = Vec::with_capacity(rows.len() * kv * 4);
+    for row in rows {
+        for column in 0..kv {
+            let value = if sees(row, column) { 0.0 } else { f32::NEG_INFINITY };
+            mask.extend_from_slice(&value.to_le_bytes());
+        }
+    }
+    mask
 }
 
 impl Session {

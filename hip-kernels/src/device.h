@@ -268,10 +268,15 @@ template <class OP, int THREADS> DEVICE float group_reduce(float x, float *scrat
 
 // 2^x by the hardware: relative error about 2^-23; results below 2^-126 may be flushed to zero.
 DEVICE float exp2_hw(float x) {
-#if DEVICE_AMD
+#if !DEVICE_AMD
+    return __nvvm_ex2_approx_f(x);
+#elif __has_builtin(__builtin_amdgcn_exp2f)
     return __builtin_amdgcn_exp2f(x);
 #else
-    return __nvvm_ex2_approx_f(x);
+    // Before clang 18, which is what the run-time compiler of ROCm 5 is.
+    float y;
+    __asm__("v_exp_f32 %0, %1" : "=v"(y) : "v"(x));
+    return y;
 #endif
 }
 

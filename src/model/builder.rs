@@ -1,9 +1,10 @@
 //! What the architectures build their graphs with.
 
-use super::Hparams;
+use super::{Architecture, Hparams, RopeScaling, Window};
 use ggml_core::gguf::GgufFile;
 use ggml_core::op::{Activation, FlashAttnExt, Glu};
 use ggml_core::{DType, Error, Graph, Result, Source, TensorId};
+use std::collections::HashSet;
 
 /// Extents of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,6 +32,8 @@ pub struct GraphInputs {
     pub cache_rows: TensorId,
     /// F32 `[kv, tokens]`: 0 where a token sees a row of the cache, minus infinity elsewhere.
     pub mask: TensorId,
+    /// The mask of layers with an attention window; absent where there are none, or the window holds the context.
+    pub window_mask: Option<TensorId>,
     /// I32 `[outputs]`: tokens of the batch whose logits are wanted; absent where all are.
     pub output_rows: Option<TensorId>,
 }
@@ -48,8 +51,22 @@ pub struct BatchGraph {
     pub weights: Vec<(TensorId, String)>,
     /// State tensors, in an order that is the same for every shape.
     pub state: Vec<TensorId>,
+    /// The attention window that `inputs.window_mask` has to express.
+    pub window: Option<Window>,
     /// F32 `[vocabulary, outputs]`.
     pub logits: TensorId,
+}
+
+/// A layer of a model.
+pub(super) struct Layer {
+    pub(super) index: usize,
+}
+
+impl Layer {
+    /// Name of a tensor or node of the layer.
+    pub(super) fn name(&self, part: &str) -> String {
+        format!("blk.{}.{part}", self.index)
+    }
 }
 
 pub(super) struct Builder<'a> {
@@ -59,6 +76,7 @@ pub(super) struct Builder<'a> {
     gguf: &'a GgufFile,
     inputs: GraphInputs,
     weights: Vec<(TensorId, String)>,
+    known: HashSet<String>,
     state: Vec<TensorId>,
     logits: Option<TensorId>,
 }
@@ -72,8 +90,12 @@ impl<'a> Builder<'a> {
         let cache_rows = ids("cache_rows", shape.tokens)?;
         let partial = shape.outputs < shape.tokens;
         let output_rows = if partial { Some(ids("output_rows", shape.outputs)?) } else { None };
-        let mask = graph.leaf("mask", DType::F32, [shape.kv, shape.tokens, 1, 1], Source::Input)?;
-        let inputs = GraphInputs { tokens, positions, cache_rows, mask, output_rows };
+        let mut mask =
+            |name: &str| graph.leaf(name, DType::F32, [shape.kv, shape.tokens, 1, 1], Source::Input);
+        let windowed = hparams.window.is_some_and(|w| w.size < shape.context);
+        let window_mask = if windowed { Some(mask("window_mask")?) } else { None };
+        let mask = mask("mask")?;
+        let inputs = GraphInputs { tokens, positions, cache_rows, mask, window_mask, output_rows };
         Ok(Builder {
             hparams,
             graph,
@@ -81,6 +103,7 @@ impl<'a> Builder<'a> {
             gguf,
             inputs,
             weights: Vec::new(),
+            known: HashSet::new(),
             state: Vec::new(),
             logits: None,
         })
@@ -96,31 +119,46 @@ impl<'a> Builder<'a> {
             inputs: self.inputs,
             weights: self.weights,
             state: self.state,
+            window: self.hparams.window,
             logits,
         })
     }
 
-    /// A weight of the file as a leaf, its extents checked.
-    pub(super) fn weight(&mut self, name: &str, ne: &[usize]) -> Result<TensorId> {
+    /// That the file has no tensor that the architecture does not know.
+    pub(super) fn check_all_known(&self) -> Result<()> {
+        match self.gguf.tensors().iter().find(|t| !self.known.contains(&t.name)) {
+            Some(t) => Err(Error::model(format!(
+                "tensor '{}' is not known to architecture '{}'",
+                t.name, self.hparams.architecture
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// A weight's type and extents (four of them), the extents checked.
+    fn known_weight(&mut self, name: &str, ne: &[usize]) -> Result<(DType, [usize; 4])> {
         let info = self.gguf.require(name)?;
         let mut wanted = [1; 4];
         wanted[..ne.len()].copy_from_slice(ne);
         if info.ne != wanted {
-            return Err(Error::model(format!(
-                "tensor '{name}' is {:?}, the model needs {ne:?}",
-                info.shape()
-            )));
+            let shape = info.shape();
+            return Err(Error::model(format!("tensor '{name}' is {shape:?}, the model needs {ne:?}")));
         }
         if !info.dtype.info().computable {
-            return Err(Error::model(format!(
-                "tensor '{name}' has type {}, which is not supported",
-                info.dtype
-            )));
+            let dtype = info.dtype;
+            return Err(Error::model(format!("tensor '{name}' has type {dtype}, which is not supported")));
         }
+        self.known.insert(name.to_string());
+        Ok((info.dtype, wanted))
+    }
+
+    /// A weight of the file as a leaf, its extents checked.
+    pub(super) fn weight(&mut self, name: &str, ne: &[usize]) -> Result<TensorId> {
+        let (dtype, ne) = self.known_weight(name, ne)?;
         if let Some((id, _)) = self.weights.iter().find(|(_, known)| known == name) {
             return Ok(*id);
         }
-        let id = self.graph.leaf(name, info.dtype, wanted, Source::Weight)?;
+        let id = self.graph.leaf(name, dtype, ne, Source::Weight)?;
         self.weights.push((id, name.to_string()));
         Ok(id)
     }
@@ -132,9 +170,8 @@ impl<'a> Builder<'a> {
 
     /// A vector that must be F32 (norm weights, biases, factors).
     fn vector(&mut self, name: &str, n: usize) -> Result<TensorId> {
-        let id = self.weight(name, &[n])?;
-        match self.graph.tensor(id).dtype {
-            DType::F32 => Ok(id),
+        match self.known_weight(name, &[n])?.0 {
+            DType::F32 => self.weight(name, &[n]),
             other => Err(Error::model(format!("tensor '{name}' must be F32, not {other}"))),
         }
     }
@@ -148,7 +185,17 @@ impl<'a> Builder<'a> {
     pub(super) fn embedding(&mut self) -> Result<TensorId> {
         let table = self.weight("token_embd.weight", &[self.hparams.embedding, self.hparams.vocabulary])?;
         let x = self.graph.get_rows(table, self.inputs.tokens)?;
-        self.name(x, "embedding")
+        let x = self.name(x, "embedding")?;
+        self.scaled(x, self.hparams.scales.embedding, "embedding.scaled")
+    }
+
+    /// `x * factor`, called `name`; `x` itself where the factor is 1.
+    fn scaled(&mut self, x: TensorId, factor: f32, name: &str) -> Result<TensorId> {
+        if factor == 1.0 {
+            return Ok(x);
+        }
+        let scaled = self.graph.scale(x, factor, 0.0)?;
+        self.name(scaled, name)
     }
 
     /// RMS_NORM with the weight `name.weight`; the node is called `name`.
@@ -176,33 +223,50 @@ impl<'a> Builder<'a> {
         self.name(sum, name)
     }
 
-    /// `x + y`, called `name`.
-    pub(super) fn add(&mut self, x: TensorId, y: TensorId, name: &str) -> Result<TensorId> {
-        let sum = self.graph.add(x, y)?;
-        self.name(sum, name)
+    /// Part of the rows of `x` `[columns, tokens]` as heads: `[d, heads, tokens]`, from column `first` on.
+    pub(super) fn heads(&mut self, x: TensorId, first: usize, d: usize, heads: usize) -> Result<TensorId> {
+        let tokens = self.shape.tokens;
+        let t = self.graph.tensor(x);
+        if t.ne[0] == d * heads {
+            return self.graph.reshape(x, [d, heads, tokens, 1]);
+        }
+        let (unit, row) = (t.nb[0], t.nb[1]);
+        self.graph.view(x, [d, heads, tokens, 1], [unit, d * unit, row, tokens * row], first * unit)
     }
 
-    /// Splits the rows of `x` `[heads * d, tokens]` into heads: `[d, heads, tokens]`.
-    pub(super) fn heads(&mut self, x: TensorId, d: usize, heads: usize) -> Result<TensorId> {
-        self.graph.reshape(x, [d, heads, self.shape.tokens, 1])
+    /// q, k and v of a layer with heads of q and k normed by `attn_q_norm` and `attn_k_norm`.
+    pub(super) fn normed_heads(&mut self, [q, k, v]: [TensorId; 3], layer: &Layer) -> Result<[TensorId; 3]> {
+        let q = self.norm(q, &layer.name("attn_q_norm"))?;
+        let k = self.norm(k, &layer.name("attn_k_norm"))?;
+        Ok([q, k, v])
     }
 
     /// q, k and v of a layer with positions in q and k.
-    pub(super) fn turned(&mut self, [q, k, v]: [TensorId; 3], prefix: &str) -> Result<[TensorId; 3]> {
-        let q = self.rope(q, &format!("{prefix}.q_rope"))?;
-        let k = self.rope(k, &format!("{prefix}.k_rope"))?;
+    pub(super) fn turned(&mut self, [q, k, v]: [TensorId; 3], layer: &Layer) -> Result<[TensorId; 3]> {
+        let q = self.rope(q, layer, "q_rope")?;
+        let k = self.rope(k, layer, "k_rope")?;
         Ok([q, k, v])
     }
 
     /// ROPE of `[d, heads, tokens]` with the factors of the file, if it has them; called `name`.
-    fn rope(&mut self, x: TensorId, name: &str) -> Result<TensorId> {
-        let rope = self.hparams.rope;
-        let factors = match self.gguf.tensor("rope_freqs.weight") {
-            Some(_) => Some(self.vector("rope_freqs.weight", rope.n_dims / 2)?),
-            None => None,
-        };
+    fn rope(&mut self, x: TensorId, layer: &Layer, name: &str) -> Result<TensorId> {
+        let h = self.hparams;
+        let rope = h.window.filter(|w| w.covers(layer.index)).map_or(h.rope, |w| w.rope);
+        let factors = self.rope_factors(rope.n_dims / 2)?;
         let turned = self.graph.rope(rope, x, self.inputs.positions, factors)?;
-        self.name(turned, name)
+        self.name(turned, &layer.name(name))
+    }
+
+    /// Divisors of ROPE's frequencies; with LongRoPE the room in the cache decides which of two.
+    fn rope_factors(&mut self, n: usize) -> Result<Option<TensorId>> {
+        let RopeScaling::LongRope { original_context } = self.hparams.scaling else {
+            let name = "rope_freqs.weight";
+            return if self.gguf.tensor(name).is_none() { Ok(None) } else { self.vector(name, n).map(Some) };
+        };
+        let (short, long) = ("rope_factors_short.weight", "rope_factors_long.weight");
+        self.known_weight(short, &[n])?;
+        self.known_weight(long, &[n])?;
+        self.vector(if self.shape.context > original_context { long } else { short }, n).map(Some)
     }
 
     /// The rows of a layer's cache that attention sees, after writing those of the batch: `[d, kv, heads_kv]`.
@@ -216,41 +280,54 @@ impl<'a> Builder<'a> {
             Source::State,
         )?;
         self.state.push(cache);
-        let rows = self.graph.reshape(x, [row, self.shape.tokens, 1, 1])?;
+        // Rows of a projection that makes q, k and v at once lie apart.
+        let (tokens, [unit, _, next, _]) = (self.shape.tokens, self.graph.tensor(x).nb);
+        let rows = self.graph.view(x, [row, tokens, 1, 1], [unit, next, next * tokens, next * tokens], 0)?;
         let written = self.graph.set_rows(cache, rows, self.inputs.cache_rows)?;
         self.name(written, &format!("{name}.cache.written"))?;
         let unit = dtype.block_bytes();
         self.graph.view(written, [d, kv, heads, 1], [unit, row * unit, d * unit, row * kv * unit], 0)
     }
 
-    /// Causal attention of layer `prefix` over its cache: `q` `[d, heads, tokens]`, `k` `[d, heads_kv, tokens]`, `v`
+    /// Causal attention of a layer over its cache: `q` `[d, heads, tokens]`, `k` `[d, heads_kv, tokens]`, `v`
     /// `[dv, heads_kv, tokens]` to `[dv * heads, tokens]`.
-    pub(super) fn attention(
-        &mut self,
-        q: TensorId,
-        k: TensorId,
-        v: TensorId,
-        prefix: &str,
-    ) -> Result<TensorId> {
+    pub(super) fn attention(&mut self, [q, k, v]: [TensorId; 3], layer: &Layer) -> Result<TensorId> {
         let h = self.hparams;
-        let k = self.cached(k, h.key_length, &format!("{prefix}.k"))?;
-        let v = self.cached(v, h.value_length, &format!("{prefix}.v"))?;
+        let k = self.cached(k, h.key_length, &layer.name("k"))?;
+        let v = self.cached(v, h.value_length, &layer.name("v"))?;
         let q = self.graph.permute(q, [0, 2, 1, 3])?;
-        let op =
-            FlashAttnExt { scale: 1.0 / (h.key_length as f32).sqrt(), max_bias: 0.0, logit_softcap: 0.0 };
-        let out = self.graph.flash_attn_ext(op, q, k, v, Some(self.inputs.mask))?;
-        self.name(out, &format!("{prefix}.attn"))?;
+        let windowed = h.window.is_some_and(|w| w.covers(layer.index));
+        let mask = self.inputs.window_mask.filter(|_| windowed).unwrap_or(self.inputs.mask);
+        let op = FlashAttnExt { scale: h.scales.attention, max_bias: 0.0, logit_softcap: 0.0 };
+        let out = self.graph.flash_attn_ext(op, q, k, v, Some(mask))?;
+        self.name(out, &layer.name("attn"))?;
         self.graph.reshape(out, [h.value_length * h.heads, self.shape.tokens, 1, 1])
     }
 
-    /// SWIGLU feed-forward of layer `prefix`.
-    pub(super) fn feed_forward(&mut self, x: TensorId, prefix: &str) -> Result<TensorId> {
-        let (n, width) = (self.hparams.feed_forward, self.hparams.embedding);
-        let gate = self.linear(x, &format!("{prefix}.ffn_gate"), n)?;
-        let up = self.linear(x, &format!("{prefix}.ffn_up"), n)?;
-        let glu = self.graph.glu(Glu { activation: Activation::Silu, swapped: false }, gate, Some(up))?;
-        self.name(glu, &format!("{prefix}.ffn_glu"))?;
-        self.linear(glu, &format!("{prefix}.ffn_down"), width)
+    /// Feed-forward network of a layer: `down(activation(gate x) * up x)`.
+    pub(super) fn gated(&mut self, x: TensorId, activation: Activation, layer: &Layer) -> Result<TensorId> {
+        let n = self.hparams.feed_forward;
+        let gate = self.linear(x, &layer.name("ffn_gate"), n)?;
+        let up = self.linear(x, &layer.name("ffn_up"), n)?;
+        let glu = self.graph.glu(Glu { activation, swapped: false }, gate, Some(up))?;
+        self.down(glu, layer)
+    }
+
+    /// Feed-forward network of a layer whose gate and up are the two halves of one weight, `ffn_up`.
+    pub(super) fn gated_fused(
+        &mut self,
+        x: TensorId,
+        activation: Activation,
+        layer: &Layer,
+    ) -> Result<TensorId> {
+        let both = self.linear(x, &layer.name("ffn_up"), 2 * self.hparams.feed_forward)?;
+        let glu = self.graph.glu(Glu { activation, swapped: false }, both, None)?;
+        self.down(glu, layer)
+    }
+
+    fn down(&mut self, glu: TensorId, layer: &Layer) -> Result<TensorId> {
+        self.name(glu, &layer.name("ffn_glu"))?;
+        self.linear(glu, &layer.name("ffn_down"), self.hparams.embedding)
     }
 
     /// Final norm and output layer, for the rows that are wanted.
@@ -269,41 +346,75 @@ impl<'a> Builder<'a> {
             // Tied: the token embedding is the output layer too.
             None => self.weight("token_embd.weight", &[width, n])?,
         };
-        let logits = self.graph.mul_mat(weight, x)?;
-        self.logits = Some(self.name(logits, "logits")?);
+        let product = self.graph.mul_mat(weight, x)?;
+        let factor = self.hparams.scales.logits;
+        self.logits = Some(if factor == 1.0 {
+            self.name(product, "logits")?
+        } else {
+            self.name(product, "logits.product")?;
+            self.scaled(product, factor, "logits")?
+        });
         Ok(())
     }
 
-    /// The decoder of llama and its kin: for each layer attention, then feed-forward, each on a normed copy of the
-    /// residual stream. `project` makes q, k and v of a layer, positions included.
-    pub(super) fn decoder(
-        &mut self,
-        project: impl Fn(&mut Builder<'_>, TensorId, &str) -> Result<[TensorId; 3]>,
-    ) -> Result<()> {
+    /// A decoder: for each layer attention, then feed-forward, each on a normed copy of the residual stream.
+    pub(super) fn decoder<A: Architecture + ?Sized>(&mut self, architecture: &A) -> Result<()> {
+        let [after_attention, after_feed_forward] = architecture.norms_after();
         let mut x = self.embedding()?;
-        for layer in 0..self.hparams.layers {
-            let prefix = format!("blk.{layer}");
-            let normed = self.norm(x, &format!("{prefix}.attn_norm"))?;
-            let [q, k, v] = project(self, normed, &prefix)?;
-            let attended = self.attention(q, k, v, &prefix)?;
-            let attended = self.linear(attended, &format!("{prefix}.attn_output"), self.hparams.embedding)?;
-            x = self.add(x, attended, &format!("{prefix}.attn_residual"))?;
-            let normed = self.norm(x, &format!("{prefix}.ffn_norm"))?;
-            let out = self.feed_forward(normed, &prefix)?;
-            x = self.add(x, out, &format!("{prefix}.residual"))?;
+        for index in 0..self.hparams.layers {
+            let layer = &Layer { index };
+            let normed = self.norm(x, &layer.name("attn_norm"))?;
+            let heads = architecture.project(self, normed, layer)?;
+            let attended = self.attention(heads, layer)?;
+            let out = self.linear(attended, &layer.name("attn_output"), self.hparams.embedding)?;
+            x = self.residual([x, out], layer, after_attention, "attn_residual")?;
+            let normed = self.norm(x, &layer.name("ffn_norm"))?;
+            let out = architecture.feed_forward(self, normed, layer)?;
+            x = self.residual([x, out], layer, after_feed_forward, "residual")?;
         }
         self.output(x)
     }
 
+    /// The residual stream after a layer's attention or feed-forward network gave `out`, which is normed first where
+    /// the architecture has a norm `after` it.
+    fn residual(
+        &mut self,
+        [x, out]: [TensorId; 2],
+        layer: &Layer,
+        after: Option<&str>,
+        name: &str,
+    ) -> Result<TensorId> {
+        let out = match after {
+            Some(norm) => self.norm(out, &layer.name(norm))?,
+            None => out,
+        };
+        let name = layer.name(name);
+        let out = self.scaled(out, self.hparams.scales.residual, &format!("{name}.scaled"))?;
+        let sum = self.graph.add(x, out)?;
+        self.name(sum, &name)
+    }
+
     /// q, k and v of a layer as `[d, heads, tokens]`, biases included, without positions.
-    pub(super) fn qkv(&mut self, x: TensorId, prefix: &str) -> Result<[TensorId; 3]> {
+    pub(super) fn qkv(&mut self, x: TensorId, layer: &Layer) -> Result<[TensorId; 3]> {
         let h = self.hparams;
-        let q = self.linear(x, &format!("{prefix}.attn_q"), h.key_length * h.heads)?;
-        let k = self.linear(x, &format!("{prefix}.attn_k"), h.key_length * h.heads_kv)?;
-        let v = self.linear(x, &format!("{prefix}.attn_v"), h.value_length * h.heads_kv)?;
-        let q = self.heads(q, h.key_length, h.heads)?;
-        let k = self.heads(k, h.key_length, h.heads_kv)?;
-        let v = self.heads(v, h.value_length, h.heads_kv)?;
+        let q = self.linear(x, &layer.name("attn_q"), h.key_length * h.heads)?;
+        let k = self.linear(x, &layer.name("attn_k"), h.key_length * h.heads_kv)?;
+        let v = self.linear(x, &layer.name("attn_v"), h.value_length * h.heads_kv)?;
+        let q = self.heads(q, 0, h.key_length, h.heads)?;
+        let k = self.heads(k, 0, h.key_length, h.heads_kv)?;
+        let v = self.heads(v, 0, h.value_length, h.heads_kv)?;
         Ok([q, k, v])
+    }
+
+    /// The same from one weight, `attn_qkv`: rows of q, then k, then v.
+    pub(super) fn qkv_fused(&mut self, x: TensorId, layer: &Layer) -> Result<[TensorId; 3]> {
+        let h = self.hparams;
+        let (q, k, v) = (h.key_length * h.heads, h.key_length * h.heads_kv, h.value_length * h.heads_kv);
+        let all = self.linear(x, &layer.name("attn_qkv"), q + k + v)?;
+        Ok([
+            self.heads(all, 0, h.key_length, h.heads)?,
+            self.heads(all, q, h.key_length, h.heads_kv)?,
+            self.heads(all, q + k, h.value_length, h.heads_kv)?,
+        ])
     }
 }

@@ -18,6 +18,47 @@ pub enum RopeScaling {
         /// Context length of the training.
         original_context: usize,
     },
+    /// LongRoPE: one tensor of factors for contexts up to that of the training, one for longer ones.
+    LongRope {
+        /// Context length of the training.
+        original_context: usize,
+    },
+}
+
+/// Attention to the nearest positions only, in some layers or all.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Window {
+    /// Positions that a token sees: its own and the `size - 1` before it.
+    pub size: usize,
+    /// Every `period`-th layer sees all positions; 0: none does.
+    pub period: usize,
+    /// ROPE of the layers with the window.
+    pub rope: Rope,
+}
+
+impl Window {
+    /// Whether a layer has the window.
+    pub fn covers(&self, layer: usize) -> bool {
+        self.period == 0 || layer % self.period < self.period - 1
+    }
+
+    /// Whether a token at `row` sees position `column`, if no later one.
+    pub fn reaches(&self, row: usize, column: usize) -> bool {
+        row.saturating_sub(column) < self.size
+    }
+}
+
+/// Factors of activations; 1 where an architecture has none.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scales {
+    /// Of the token embedding.
+    pub embedding: f32,
+    /// Of what a layer's attention and its feed-forward network add to the residual stream.
+    pub residual: f32,
+    /// Of the scores of attention; `1 / sqrt(key_length)` for most.
+    pub attention: f32,
+    /// Of the logits.
+    pub logits: f32,
 }
 
 /// What a decoder-only transformer needs to know of itself.
@@ -49,13 +90,17 @@ pub struct Hparams {
     pub rope: Rope,
     /// Position scaling in `rope`.
     pub scaling: RopeScaling,
+    /// Attention to the nearest positions only.
+    pub window: Option<Window>,
+    /// Factors of activations.
+    pub scales: Scales,
 }
 
 /// Largest value that any extent may have: more is a broken file.
 const MAX_EXTENT: usize = 1 << 28;
 
 impl Hparams {
-    /// Reads and checks the hyperparameters of a llama-like model.
+    /// Reads and checks the hyperparameters that every architecture has.
     pub fn read(gguf: &GgufFile, mode: RopeMode) -> Result<Hparams> {
         let m = gguf.metadata();
         let architecture = m.str("general.architecture")?.to_string();
@@ -80,6 +125,10 @@ impl Hparams {
         let eps = m.f32(&key("attention.layer_norm_rms_epsilon"))?;
         if !(eps.is_finite() && eps >= 0.0) {
             return Err(Error::model(format!("epsilon of RMS_NORM is {eps}")));
+        }
+        if let Some(cap) = m.opt_f32(&key("final_logit_softcapping"))?.filter(|&cap| cap != 0.0) {
+            let key = key("final_logit_softcapping");
+            return Err(Error::model(format!("key '{key}' is {cap}: capped logits are not supported")));
         }
         let scaling = read_scaling(gguf, &architecture)?;
         let vocabulary = gguf.require("token_embd.weight")?.ne[1];
@@ -106,12 +155,39 @@ impl Hparams {
                 scaling,
             )?,
             scaling,
+            window: None,
+            scales: Scales {
+                embedding: 1.0,
+                residual: 1.0,
+                attention: factor(gguf, &key("attention.scale"), 1.0 / (key_length as f32).sqrt())?,
+                logits: 1.0,
+            },
             architecture,
         })
     }
+
+    /// Key `name` of this architecture.
+    pub(super) fn key(&self, name: &str) -> String {
+        format!("{}.{name}", self.architecture)
+    }
+
+    /// Size of the attention window; 0 in a file means none.
+    pub(super) fn window_size(&self, gguf: &GgufFile) -> Result<Option<usize>> {
+        let key = self.key("attention.sliding_window");
+        let size = gguf.metadata().opt_usize(&key)?.filter(|&n| n != 0);
+        size.map(|n| checked(&key, n)).transpose()
+    }
 }
 
-fn checked(key: &str, value: usize) -> Result<usize> {
+/// A factor that a file may lack; 0 means absent too.
+pub(super) fn factor(gguf: &GgufFile, key: &str, default: f32) -> Result<f32> {
+    match gguf.metadata().opt_f32(key)? {
+        None | Some(0.0) => Ok(default),
+        Some(value) => positive(key, value),
+    }
+}
+
+pub(super) fn checked(key: &str, value: usize) -> Result<usize> {
     match value {
         1..=MAX_EXTENT => Ok(value),
         _ => Err(Error::model(format!("key '{key}' is {value}, outside 1 to {MAX_EXTENT}"))),
@@ -131,7 +207,7 @@ fn uniform(gguf: &GgufFile, key: &str) -> Result<Option<usize>> {
     m.opt_usize(key)?.map(|n| checked(key, n)).transpose()
 }
 
-fn positive(key: &str, value: f32) -> Result<f32> {
+pub(super) fn positive(key: &str, value: f32) -> Result<f32> {
     if value.is_finite() && value > 0.0 {
         Ok(value)
     } else {
@@ -143,16 +219,20 @@ fn read_scaling(gguf: &GgufFile, architecture: &str) -> Result<RopeScaling> {
     let m = gguf.metadata();
     let key = |name: &str| format!("{architecture}.rope.scaling.{name}");
     let factor = m.opt_f32(&key("factor"))?.map(|f| positive(&key("factor"), f)).transpose()?;
-    match (m.opt_str(&key("type"))?, factor) {
+    let original_context =
+        || checked(&key("original_context_length"), m.usize(&key("original_context_length"))?);
+    // Files of phi3 have LongRoPE's tensors and do not name the type.
+    let declared = match m.opt_str(&key("type"))? {
+        None if gguf.tensor("rope_factors_long.weight").is_some() => Some("longrope"),
+        declared => declared,
+    };
+    match (declared, factor) {
         (None, None) | (Some("none"), _) => Ok(RopeScaling::None),
         (None | Some("linear"), Some(factor)) => Ok(RopeScaling::Linear(factor)),
         (Some("yarn"), Some(factor)) => {
-            let original_context = m.usize(&key("original_context_length"))?;
-            Ok(RopeScaling::Yarn {
-                factor,
-                original_context: checked(&key("original_context_length"), original_context)?,
-            })
+            Ok(RopeScaling::Yarn { factor, original_context: original_context()? })
         }
+        (Some("longrope"), _) => Ok(RopeScaling::LongRope { original_context: original_context()? }),
         (Some(kind @ ("linear" | "yarn")), None) => {
             Err(Error::model(format!("rope scaling '{kind}' needs key '{}'", key("factor"))))
         }
@@ -174,7 +254,7 @@ fn read_rope(
     let mut rope =
         Rope { attn_factor: positive(&key("scaling.attn_factor"), attn)?, ..Rope::plain(mode, n_dims, base) };
     match s {
-        RopeScaling::None => {}
+        RopeScaling::None | RopeScaling::LongRope { .. } => {}
         RopeScaling::Linear(factor) => rope.freq_scale = 1.0 / factor,
         RopeScaling::Yarn { factor, original_context } => {
             rope.freq_scale = 1.0 / factor;

@@ -2,8 +2,6 @@
 //! position scaling comes as the tensor `rope_freqs.weight`.
 
 use super::Architecture;
-use super::builder::Builder;
-use ggml_core::Result;
 use ggml_core::op::RopeMode;
 
 pub(super) struct Llama;
@@ -16,12 +14,5 @@ impl Architecture for Llama {
     /// GGUF files hold the rows of q and k in the order in which neighbours are pairs.
     fn rope_mode(&self) -> RopeMode {
         RopeMode::Normal
-    }
-
-    fn build(&self, b: &mut Builder<'_>) -> Result<()> {
-        b.decoder(|b, x, prefix| {
-            let heads = b.qkv(x, prefix)?;
-            b.turned(heads, prefix)
-        })
     }
 }

@@ -5,22 +5,26 @@
 use crate::session::{Session, SessionOptions};
 use ggml_core::backend::{Backend, Slice};
 use ggml_core::gguf::GgufFile;
-use ggml_core::{Error, Result};
+use ggml_core::op::{Activation, RopeMode};
+use ggml_core::{Error, Result, TensorId};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
 mod builder;
+mod gemma3;
+mod granite;
 mod hparams;
 mod llama;
+mod phi3;
 mod qwen2;
 mod qwen3;
 mod weights;
 
 pub use builder::{BatchGraph, BatchShape, GraphInputs};
-pub use hparams::{Hparams, RopeScaling};
+pub use hparams::{Hparams, RopeScaling, Scales, Window};
 
-use builder::Builder;
+use builder::{Builder, Layer};
 
 /// An architecture: how a family of models is computed.
 trait Architecture: Sync {
@@ -28,13 +32,37 @@ trait Architecture: Sync {
     fn name(&self) -> &'static str;
 
     /// Pairing of ROPE.
-    fn rope_mode(&self) -> ggml_core::op::RopeMode;
+    fn rope_mode(&self) -> RopeMode;
+
+    /// Reads the hyperparameters that not every architecture has.
+    fn read(&self, _gguf: &GgufFile, _hparams: &mut Hparams) -> Result<()> {
+        Ok(())
+    }
+
+    /// q, k and v of a layer as `[d, heads, tokens]`, positions included, from its normed input.
+    fn project(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<[TensorId; 3]> {
+        let heads = b.qkv(x, layer)?;
+        b.turned(heads, layer)
+    }
+
+    /// The feed-forward network of a layer: SwiGLU.
+    fn feed_forward(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<TensorId> {
+        b.gated(x, Activation::Silu, layer)
+    }
+
+    /// Norms of what attention and feed-forward network give.
+    fn norms_after(&self) -> [Option<&'static str>; 2] {
+        [None, None]
+    }
 
     /// Adds the whole model to a graph.
-    fn build(&self, b: &mut Builder<'_>) -> Result<()>;
+    fn build(&self, b: &mut Builder<'_>) -> Result<()> {
+        b.decoder(self)
+    }
 }
 
-static ARCHITECTURES: &[&dyn Architecture] = &[&llama::Llama, &qwen2::Qwen2, &qwen3::Qwen3];
+static ARCHITECTURES: &[&dyn Architecture] =
+    &[&llama::Llama, &qwen2::Qwen2, &qwen3::Qwen3, &phi3::Phi3, &granite::Granite, &gemma3::Gemma3];
 
 /// A model file that has been read and checked, on no device yet.
 pub struct ModelFile {
@@ -51,7 +79,7 @@ impl std::fmt::Debug for ModelFile {
 
 impl ModelFile {
     /// Opens a file: format, architecture, hyperparameters and the presence, shape and type of every tensor that the
-    /// architecture needs are checked.
+    /// architecture needs are checked. A tensor that it does not know is an error.
     pub fn open(path: impl AsRef<Path>) -> Result<ModelFile> {
         let path = path.as_ref();
         ModelFile::from_gguf(GgufFile::open(path)?).map_err(|e| e.with_path(path))
@@ -65,10 +93,12 @@ impl ModelFile {
             let what = format!("architecture '{name}' is not supported; there are {}", known.join(", "));
             return Err(Error::model(what));
         };
-        let hparams = Hparams::read(&gguf, architecture.rope_mode())?;
+        let mut hparams = Hparams::read(&gguf, architecture.rope_mode())?;
+        architecture.read(&gguf, &mut hparams)?;
         let file = ModelFile { gguf, hparams, architecture };
         // The smallest graph touches every tensor.
-        file.graph(&BatchShape { tokens: 1, kv: 1, context: 1, outputs: 1, cache: ggml_core::DType::F32 })?;
+        let smallest = BatchShape { tokens: 1, kv: 1, context: 1, outputs: 1, cache: ggml_core::DType::F32 };
+        file.built(&smallest)?.check_all_known()?;
         Ok(file)
     }
 
@@ -84,9 +114,13 @@ impl ModelFile {
 
     /// The graph of a batch.
     pub fn graph(&self, shape: &BatchShape) -> Result<BatchGraph> {
+        self.built(shape)?.finish()
+    }
+
+    fn built(&self, shape: &BatchShape) -> Result<Builder<'_>> {
         let mut builder = Builder::new(&self.gguf, &self.hparams, *shape)?;
         self.architecture.build(&mut builder)?;
-        builder.finish()
+        Ok(builder)
     }
 }
 

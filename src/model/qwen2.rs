@@ -1,8 +1,6 @@
 //! qwen2 and qwen2.5: llama with biases on q, k and v. Source: Yang et al., "Qwen2 technical report" (2024).
 
 use super::Architecture;
-use super::builder::Builder;
-use ggml_core::Result;
 use ggml_core::op::RopeMode;
 
 pub(super) struct Qwen2;
@@ -14,12 +12,5 @@ impl Architecture for Qwen2 {
 
     fn rope_mode(&self) -> RopeMode {
         RopeMode::Neox
-    }
-
-    fn build(&self, b: &mut Builder<'_>) -> Result<()> {
-        b.decoder(|b, x, prefix| {
-            let heads = b.qkv(x, prefix)?;
-            b.turned(heads, prefix)
-        })
     }
 }

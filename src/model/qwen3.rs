@@ -1,9 +1,9 @@
 //! qwen3: heads of q and k are normed before they are turned. Source: Yang et al., "Qwen3 technical report" (2025).
 
 use super::Architecture;
-use super::builder::Builder;
-use ggml_core::Result;
+use super::builder::{Builder, Layer};
 use ggml_core::op::RopeMode;
+use ggml_core::{Result, TensorId};
 
 pub(super) struct Qwen3;
 
@@ -16,12 +16,9 @@ impl Architecture for Qwen3 {
         RopeMode::Neox
     }
 
-    fn build(&self, b: &mut Builder<'_>) -> Result<()> {
-        b.decoder(|b, x, prefix| {
-            let [q, k, v] = b.qkv(x, prefix)?;
-            let q = b.norm(q, &format!("{prefix}.attn_q_norm"))?;
-            let k = b.norm(k, &format!("{prefix}.attn_k_norm"))?;
-            b.turned([q, k, v], prefix)
-        })
+    fn project(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<[TensorId; 3]> {
+        let heads = b.qkv(x, layer)?;
+        let heads = b.normed_heads(heads, layer)?;
+        b.turned(heads, layer)
     }
 }

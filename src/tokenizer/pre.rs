@@ -9,11 +9,16 @@
 
 use super::vocabulary::key_error;
 use ggml_core::Result;
+use ggml_core::gguf::Metadata;
 use regex_automata::meta::Regex;
+use regex_automata::{Input, PatternID};
 use std::ops::Range;
 
 /// Key of the pre-tokenizer's name.
 const PRE: &str = "tokenizer.ggml.pre";
+
+/// The pattern of white space, the second of its stage.
+const SPACES: PatternID = PatternID::new_unchecked(1);
 
 /// One pattern of a pre-tokenizer.
 struct Stage {
@@ -67,6 +72,29 @@ macro_rules! cased {
     };
 }
 
+/// The letters of DeepSeek LLM: those with case, as of an older Unicode.
+macro_rules! deepseek_letters {
+    () => {
+        concat!(
+        r"\x{41}-\x{5A}\x{61}-\x{7A}\x{B5}\x{C0}-\x{D6}\x{D8}-\x{F6}\x{F8}-\x{1BA}\x{1BC}-\x{1BF}",
+        r"\x{1C4}-\x{293}\x{295}-\x{2AF}\x{370}-\x{373}\x{376}\x{377}\x{37B}-\x{37D}\x{37F}\x{386}",
+        r"\x{388}-\x{38A}\x{38C}\x{38E}-\x{3A1}\x{3A3}-\x{3F5}\x{3F7}-\x{481}\x{48A}-\x{52F}\x{531}-\x{556}",
+        r"\x{10A0}-\x{10C5}\x{13A0}-\x{13F5}\x{13F8}-\x{13FD}\x{1C90}-\x{1CBA}\x{1CBD}-\x{1CBF}",
+        r"\x{1D00}-\x{1D2B}\x{1D6B}-\x{1D77}\x{1D79}-\x{1D9A}\x{1E00}-\x{1F15}\x{1F18}-\x{1F1D}",
+        r"\x{1F20}-\x{1F45}\x{1F48}-\x{1F4D}\x{1F50}-\x{1F57}\x{1F59}\x{1F5B}\x{1F5D}\x{1F5F}-\x{1F7D}",
+        r"\x{1F80}-\x{1FB4}\x{1FB6}-\x{1FBC}\x{1FBE}\x{1FC2}-\x{1FC4}\x{1FC6}-\x{1FCC}\x{1FD0}-\x{1FD3}",
+        r"\x{1FD6}-\x{1FDB}\x{1FE0}-\x{1FEC}\x{1FF2}-\x{1FF4}\x{1FF6}-\x{1FFC}\x{2102}\x{2107}",
+        r"\x{210A}-\x{2113}\x{2115}\x{2119}-\x{211D}\x{2124}\x{2126}\x{2128}\x{212A}-\x{212D}",
+        r"\x{212F}-\x{2134}\x{2139}\x{213C}-\x{213F}\x{2145}-\x{2149}\x{214E}\x{2183}\x{2184}",
+        r"\x{2C00}-\x{2C7B}\x{2C7E}-\x{2CE4}\x{2CEB}-\x{2CEE}\x{2CF2}\x{2CF3}\x{A640}-\x{A66D}",
+        r"\x{A680}-\x{A69B}\x{A722}-\x{A76F}\x{A771}-\x{A787}\x{A78B}-\x{A78E}\x{AB70}-\x{ABBF}",
+        r"\x{FB00}-\x{FB06}\x{FB13}-\x{FB17}\x{FF21}-\x{FF3A}\x{FF41}-\x{FF5A}\x{10400}-\x{1044F}",
+        r"\x{104B0}-\x{104D3}\x{104D8}-\x{104FB}\x{10C80}-\x{10CB2}\x{10CC0}-\x{10CF2}\x{118A0}-\x{118DF}",
+        r"\x{1E900}-\x{1E943}"
+        )
+    };
+}
+
 const GPT2: Stage = with_spaces(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+");
 const LLAMA3: Stage =
     with_spaces(gpt4!(r"[^\r\n\p{L}\p{N}]?\p{L}+", r"\p{N}{1,3}", r" ?[^\s\p{L}\p{N}]+[\r\n]*"));
@@ -76,13 +104,219 @@ const QWEN35: Stage = with_spaces(gpt4!(
     r"\p{N}",
     r" ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*"
 ));
-const DEEPSEEK3: &[Stage] = &[
+const DIGIT: Stage = stage(r"\p{N}");
+const LINE_END: Stage = stage(r"[\r\n]");
+const DEEPSEEK_CJK: Stage = stage(r"[\x{800}-\x{9FA5}\x{AC00}-\x{D7FF}]+");
+
+const DEEPSEEK_LLM: &[Stage] = &[
+    LINE_END,
+    stage(concat!(r"\s?[", deepseek_letters!(), "]+")),
+    stage(r"\s?[!-/:-~\x{FF01}-\x{FF0F}\x{FF1A}-\x{FF5E}\x{2018}-\x{201F}\x{3000}-\x{3002}]+"),
+    stage(r"\s+$"),
+    DEEPSEEK_CJK,
+    stage(r"\p{N}+"),
+];
+const DEEPSEEK_V3: &[Stage] = &[
     stage(r"\p{N}{1,3}"),
-    stage("[一-龥぀-ゟ゠-ヿ]+"),
+    stage(r"[\x{4E00}-\x{9FA5}\x{3040}-\x{30FF}]+"),
     with_spaces(concat!(
-        r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}[\p{S}--[~]]]?[\p{L}\p{M}]+"##,
-        r"| ?[\p{P}[\p{S}--[~]]]+[\r\n]*|\s*[\r\n]+"
+        r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+"##,
+        r"|[^\r\n\p{L}\p{P}[\p{S}--[~]]]?[\p{L}\p{M}]+| ?[\p{P}[\p{S}--[~]]]+[\r\n]*|\s*[\r\n]+"
     )),
 ];
-const DEFAULT: &[Stage] =
-    &[stage(r"[\p{P}$+<=>^~|]+"), GPT2, stage(r"\p{N}+"), stage("[0-9][0-9][0-9]")];
+const DEFAULT: &[Stage] = &[stage(r"[\p{P}$+<=>^~|]+"), GPT2, stage(r"\p{N}+"), stage("[0-9][0-9][0-9]")];
+/// Words are what stands between spaces and the punctuation of several scripts.
+const BLOOM: Stage = stage(r" ?[^(\s|.,!?…。，、।۔،)]+");
+
+/// All names. What a kind does not set is the same as in most.
+static KINDS: &[Kind] = &[
+    Kind { names: &["default"], stages: DEFAULT, ..Kind::PLAIN },
+    Kind {
+        names: &[
+            "gpt-2", "phi-2", "mpt", "olmo", "jais", "exaone4", "gigachat", "a.x-4.0", "mellum", "modern-bert",
+            "jina-es", "jina-de", "jina-v2-es", "jina-v2-de", "jina-v1-en", "jina-v2-code", "roberta-bpe",
+        ],
+        stages: &[GPT2],
+        ..Kind::PLAIN
+    },
+    Kind { names: &["trillion", "granite-docling"], stages: &[GPT2], ..Kind::EXACT },
+    Kind {
+        names: &[
+            "llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano",
+        ],
+        stages: &[LLAMA3],
+        whole_words: true,
+        add_bos: true,
+        ..Kind::PLAIN
+    },
+    Kind { names: &["dbrx", "smaug-bpe", "glm4", "chatglm-bpe"], stages: &[LLAMA3], ..Kind::PLAIN },
+    Kind {
+        names: &["qwen2", "deepseek-r1-qwen", "kormo", "f2llmv2", "hunyuan", "solar-open", "grok-2"],
+        stages: &[QWEN2],
+        ..Kind::EXACT
+    },
+    Kind { names: &["megrez", "stablelm2"], stages: &[QWEN2], ..Kind::PLAIN },
+    Kind { names: &["qwen35"], stages: &[QWEN35], ..Kind::EXACT },
+    Kind { names: &["laguna"], stages: &[stage(r"[^\n]+|[\n]+"), QWEN2], ..Kind::EXACT },
+    Kind {
+        names: &["gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"],
+        stages: &[with_spaces(cased!(
+            r"\p{L}",
+            concat!(contractions!(), "?"),
+            r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*"
+        ))],
+        ..Kind::EXACT
+    },
+    Kind {
+        names: &["granite-embed-multi-97m"],
+        stages: &[with_spaces(cased!(
+            r"[\p{L}\p{M}]",
+            concat!(contractions!(), "?"),
+            r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*"
+        ))],
+        whole_words: true,
+        ..Kind::EXACT
+    },
+    Kind {
+        names: &["tekken"],
+        stages: &[with_spaces(cased!(r"\p{L}", "", r"\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*"))],
+        whole_words: true,
+        add_bos: true,
+        ..Kind::EXACT
+    },
+    Kind { names: &["deepseek-llm"], stages: DEEPSEEK_LLM, ..Kind::EXACT },
+    Kind {
+        names: &["deepseek-coder"],
+        stages: &[LINE_END, stage(r"\s?\p{L}+"), stage(r"\s?\p{P}+"), DEEPSEEK_CJK, DIGIT],
+        ..Kind::EXACT
+    },
+    Kind {
+        names: &["deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"],
+        stages: DEEPSEEK_V3,
+        ..Kind::EXACT
+    },
+    Kind {
+        names: &["starcoder", "refact", "codeshell", "exaone", "minerva-7b", "mellum2"],
+        stages: &[DIGIT, GPT2],
+        ..Kind::PLAIN
+    },
+    Kind { names: &["smollm", "command-r"], stages: &[DIGIT, GPT2], ..Kind::EXACT },
+    Kind {
+        names: &["falcon"],
+        stages: &[stage(r"[\p{P}$+<=>^~|`]+"), GPT2, stage("[0-9][0-9][0-9]")],
+        ..Kind::PLAIN
+    },
+    Kind { names: &["bloom", "gpt3-finnish"], stages: &[BLOOM], ..Kind::PLAIN },
+    Kind { names: &["poro-chat"], stages: &[BLOOM], ..Kind::EXACT },
+    Kind { names: &["viking"], stages: &[BLOOM, DIGIT], ..Kind::EXACT },
+    Kind {
+        names: &["bailingmoe", "bailingmoe2", "llada-moe"],
+        stages: &[with_spaces(concat!(
+            r"'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}",
+            r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]"
+        ))],
+        ..Kind::EXACT
+    },
+    Kind {
+        names: &["seed-coder"],
+        stages: &[with_spaces(gpt4!(
+            r"[^\r\n\p{L}\p{N}]?\p{L}+",
+            r"\p{N}",
+            r" ?[^\s\p{L}\p{N}\r\n]+"
+        ))],
+        ..Kind::EXACT
+    },
+    Kind {
+        names: &["minicpm5"],
+        stages: &[
+            stage(r"\p{N}{1,3}"),
+            with_spaces(gpt4!(r"[^\r\n\p{L}\p{N}]?\p{L}+", r"\p{N}+", r" ?[^\s\p{L}\p{N}]+[\r\n]*")),
+        ],
+        whole_words: true,
+        ..Kind::PLAIN
+    },
+];
+
+impl Kind {
+    /// What most kinds of the first years have in common.
+    const PLAIN: Kind =
+        Kind { names: &[], stages: &[], whole_words: false, add_bos: false, clean_spaces: true };
+    /// Decoding gives the text back as it was.
+    const EXACT: Kind = Kind { clean_spaces: false, ..Kind::PLAIN };
+}
+
+/// A pre-tokenizer, compiled.
+#[derive(Debug)]
+pub(super) struct PreTokenizer {
+    stages: Vec<Regex>,
+    /// A word that is a token is not taken apart.
+    pub(super) whole_words: bool,
+    /// A text begins with the begin token unless the file says otherwise.
+    pub(super) add_bos: bool,
+    /// Decoding takes spaces before punctuation away.
+    pub(super) clean_spaces: bool,
+}
+
+impl PreTokenizer {
+    /// The pre-tokenizer that a file names; without a name it is `default`, as in llama.cpp.
+    ///
+    /// # Errors
+    /// [`Error::InvalidModel`](ggml_core::Error::InvalidModel) for a name that is not known.
+    pub(super) fn read(m: &Metadata) -> Result<PreTokenizer> {
+        let name = m.opt_str(PRE)?.filter(|n| !n.is_empty()).unwrap_or("default");
+        let Some(kind) = KINDS.iter().find(|k| k.names.contains(&name)) else {
+            let known: Vec<&str> = KINDS.iter().flat_map(|k| k.names.iter().copied()).collect();
+            let what = format!("pre-tokenizer '{name}' is not known; there are {}", known.join(", "));
+            return Err(key_error(PRE, &what));
+        };
+        let stages = kind.stages.iter().map(compile).collect::<Result<_>>()?;
+        Ok(PreTokenizer {
+            stages,
+            whole_words: kind.whole_words,
+            add_bos: kind.add_bos,
+            clean_spaces: kind.clean_spaces,
+        })
+    }
+
+    /// Cuts a text into words, all of it and in order.
+    pub(super) fn split(&self, text: &str) -> Vec<Range<usize>> {
+        let mut words = vec![0..text.len()];
+        for stage in &self.stages {
+            let mut finer = Vec::with_capacity(words.len());
+            for word in words {
+                split_piece(stage, &text[word.clone()], word.start, &mut finer);
+            }
+            words = finer;
+        }
+        words
+    }
+}
+
+fn compile(stage: &Stage) -> Result<Regex> {
+    let patterns = if stage.spaces { vec![stage.pattern, r"\s+"] } else { vec![stage.pattern] };
+    Regex::new_many(&patterns).map_err(|e| key_error(PRE, &format!("pattern of the pre-tokenizer: {e}")))
+}
+
+/// Appends the matches in a piece of text and what lies between them; `offset` is where the piece begins.
+fn split_piece(regex: &Regex, piece: &str, offset: usize, out: &mut Vec<Range<usize>>) {
+    let mut done = 0;
+    while let Some(found) = regex.search(&Input::new(piece).range(done..)) {
+        let mut end = found.end();
+        if found.pattern() == SPACES && end < piece.len() {
+            // The last one belongs to the word that follows, unless it is the only one.
+            let last = piece[..end].char_indices().next_back().map_or(end, |(i, _)| i);
+            end = if last > found.start() { last } else { end };
+        }
+        if end <= done {
+            break; // an empty match: none of the patterns has any
+        }
+        if found.start() > done {
+            out.push(offset + done..offset + found.start());
+        }
+        out.push(offset + found.start()..offset + end);
+        done = end;
+    }
+    if done < piece.len() {
+        out.push(offset + done..offset + piece.len());
+    }
+}

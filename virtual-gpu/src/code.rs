@@ -38,6 +38,11 @@ pub(crate) struct Text {
 }
 
 impl Text {
+    pub(crate) fn new(base: u64, words: Vec<u32>, target: Target) -> Text {
+        let decoded = words.iter().map(|_| OnceLock::new()).collect();
+        Text { base, words, decoded, target }
+    }
+
     /// The instruction at a word.
     #[inline(always)]
     pub(crate) fn at(&self, word: usize) -> Option<&Inst> {
@@ -60,6 +65,10 @@ pub(crate) struct CodeObject {
 fn invalid(why: impl Into<String>) -> FaultKind {
     FaultKind::InvalidCodeObject(why.into())
 }
+
+/// Bytes of arguments, and of scratch of a lane, that a kernel may have.
+const MOST_ARGUMENTS: u32 = 1 << 20;
+const MOST_SCRATCH: u32 = 1 << 20;
 
 /// Largest image that is loaded.
 const LARGEST: u64 = 1 << 30;
@@ -95,7 +104,6 @@ impl CodeObject {
         let (base, data) = text.ok_or_else(|| invalid("has no executable segment"))?;
         let words: Vec<u32> =
             data.chunks_exact(4).map(|w| u32::from_le_bytes([w[0], w[1], w[2], w[3]])).collect();
-        let decoded = words.iter().map(|_| OnceLock::new()).collect();
         // Assembly may leave the metadata out; then the arguments have no declared layout.
         let mut declared = metadata::read(bytes).map(|m| m.kernels).unwrap_or_default();
         let mut kernels = Vec::new();
@@ -108,7 +116,7 @@ impl CodeObject {
         }
         kernels.sort_by(|a, b| a.0.cmp(&b.0));
         let relocations = relocations(&file, &image)?;
-        Ok(CodeObject { image, text: Text { base, words, decoded, target }, relocations, kernels })
+        Ok(CodeObject { image, text: Text::new(base, words, target), relocations, kernels })
     }
 
     /// The image as it is at an address.
@@ -165,6 +173,9 @@ impl Descriptor {
         }
         if u32_at(56) >> 16 != 0 {
             return Err(invalid(format!("has a kernel with preloaded arguments, {name}")));
+        }
+        if u32_at(8) > MOST_ARGUMENTS || u32_at(4) > MOST_SCRATCH {
+            return Err(invalid(format!("has a kernel of absurd size, {name}")));
         }
         Ok(Descriptor {
             lds_bytes: u32_at(0),

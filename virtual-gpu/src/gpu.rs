@@ -228,7 +228,6 @@ impl Gpu {
             code_base: kernel.module.base,
             memory: &self.memory,
             view: self.memory.view(),
-            groups: launch.groups,
             threads: launch.threads,
             lds_bytes,
             scratch_bytes: descriptor.scratch_bytes.max(if dynamic_stack { DYNAMIC_STACK } else { 0 }),
@@ -237,7 +236,7 @@ impl Gpu {
             checks: self.options.checks,
             max_instructions: self.options.max_instructions,
         };
-        let counters = run(&context);
+        let counters = run(&context, launch.groups);
         drop((freed, freed_too));
         counters
     }
@@ -257,8 +256,8 @@ impl Drop for Freed<'_> {
 }
 
 /// All work-groups.
-fn run(context: &Context<'_>) -> Result<Counters> {
-    let [x, y, z] = context.groups.map(|n| n as usize);
+fn run(context: &Context<'_>, groups: [u32; 3]) -> Result<Counters> {
+    let [x, y, z] = groups.map(|n| n as usize);
     let total = x.saturating_mul(y).saturating_mul(z);
     let id = |n: usize| [(n % x) as u32, (n / x % y) as u32, (n / x / y) as u32];
     if total == 1 {

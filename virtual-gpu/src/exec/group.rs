@@ -23,7 +23,6 @@ pub(crate) struct Context<'a> {
     pub(crate) code_base: u64,
     pub(crate) memory: &'a Memory,
     pub(crate) view: View,
-    pub(crate) groups: [u32; 3],
     pub(crate) threads: [u32; 3],
     pub(crate) lds_bytes: u32,
     /// Scratch of one lane.
@@ -245,12 +244,12 @@ impl<'a> Group<'a> {
 
     /// Address of a word of the text in its code object.
     fn address(&self, word: usize) -> u64 {
-        self.context.text.base + 4 * word as u64
+        self.context.text.base.wrapping_add((word as u64).wrapping_mul(4))
     }
 
     /// Address of a word of the text on the device.
     pub(super) fn address_of(&self, word: usize) -> u64 {
-        self.context.code_base + self.address(word)
+        self.context.code_base.wrapping_add(self.address(word))
     }
 
     /// The word of the text at an address.
@@ -276,5 +275,105 @@ impl<'a> Group<'a> {
             group: self.id,
             wave: wave.id,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::isa::Target;
+    use crate::isa::decode::decode;
+
+    /// Numbers of a small generator (G. Marsaglia's xorshift).
+    fn random(state: &mut u64) -> u64 {
+        *state ^= *state << 13;
+        *state ^= *state >> 7;
+        *state ^= *state << 17;
+        *state
+    }
+
+    /// Words that are instructions more often than chance has it: the formats' prefixes with random fields.
+    fn word(state: &mut u64) -> u32 {
+        const PREFIXES: [u32; 12] = [
+            0x7e00_0000,
+            0x7c00_0000,
+            0xd000_0000,
+            0xd380_0000,
+            0xd800_0000,
+            0xdc00_0000,
+            0xe000_0000,
+            0xc000_0000,
+            0xbe80_0000,
+            0x8000_0000,
+            0xb000_0000,
+            0xbf80_0000,
+        ];
+        let bits = random(state) as u32;
+        match random(state) % 16 {
+            n @ 0..=11 => PREFIXES[n as usize] | bits & 0x01ff_ffff,
+            _ => bits,
+        }
+    }
+
+    #[test]
+    fn any_words_are_decoded_printed_or_refused() {
+        let mut state = 0x9e37_79b9_7f4a_7c15;
+        let mut known = 0;
+        for _ in 0..400_000 {
+            let words = [word(&mut state), random(&mut state) as u32, random(&mut state) as u32];
+            for target in Target::ALL {
+                if let Some(inst) = decode(&words, target) {
+                    known += 1;
+                    assert!(!text::print(&inst, 0).is_empty());
+                }
+                let _ = decode(&words[..1], target);
+            }
+        }
+        assert!(known > 100_000, "{known}");
+    }
+
+    /// Whatever a program does, it ends in a fault or at its end; the emulator goes on.
+    #[test]
+    fn any_program_ends() {
+        let mut state = 0x2545_f491_4f6c_dd1d;
+        let memory = Memory::new(1 << 20);
+        let buffer = memory.allocate(4096).expect("memory");
+        let (mut machine, mut executed) = (Machine::new(), 0);
+        for round in 0..4000 {
+            let target = Target::ALL[round % 2];
+            let words: Vec<u32> = (0..64).map(|_| word(&mut state)).collect();
+            let text = Text::new(0, words, target);
+            let descriptor = Descriptor {
+                lds_bytes: 256,
+                scratch_bytes: 64,
+                argument_bytes: 16,
+                entry: 0,
+                vgprs: 64,
+                mode: random(&mut state) as u32 & 0x3ff,
+                user_sgprs: 16,
+                rsrc2: 0x1fff,
+                properties: 0x7f,
+            };
+            let context = Context {
+                kernel: "random",
+                descriptor,
+                text: &text,
+                code_base: 0,
+                memory: &memory,
+                view: memory.view(),
+                threads: [100, 1, 1],
+                lds_bytes: 256,
+                scratch_bytes: 64,
+                arguments: buffer,
+                packet: buffer,
+                checks: if round % 3 == 0 { Checks::ALL } else { Checks::NONE },
+                max_instructions: 1000,
+            };
+            executed += match machine.run(&context, [0; 3]) {
+                Ok(counters) => counters.instructions,
+                Err(fault) => u64::from(fault.address > 0),
+            };
+        }
+        assert!(executed > 1000, "{executed}");
     }
 }

@@ -251,9 +251,9 @@ impl Group<'_> {
             let start = base.wrapping_add(soffset).wrapping_sub(self.scratch_base);
             return Place::Scratch((start / LANES as u64).wrapping_add(offset));
         }
-        let at = offset + index * stride;
-        let inside = if stride == 0 { at + soffset < records } else { index < records };
-        if inside { Place::Global(base + soffset + at) } else { Place::Nowhere }
+        let at = offset.wrapping_add(index.wrapping_mul(stride));
+        let inside = if stride == 0 { at.wrapping_add(soffset) < records } else { index < records };
+        if inside { Place::Global(base.wrapping_add(soffset).wrapping_add(at)) } else { Place::Nowhere }
     }
 
     fn scratch_range(&self, wave: &Wave, at: u64, bytes: u32, access: Access) -> Result<(), FaultKind> {

@@ -181,7 +181,7 @@ impl Group<'_> {
         }
         self.counters.scalar_read += u64::from(bytes);
         for i in 0..u16::from(row.registers) {
-            let address = at + 4 * u64::from(i);
+            let address = at.wrapping_add(4 * u64::from(i));
             let register = usize::from((inst.dst + i) & 127);
             let (region, offset) = self.global(address, 4).ok_or_else(|| self.missing(range))?;
             if row.op == ScalarOp::Load {

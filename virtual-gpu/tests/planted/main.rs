@@ -147,6 +147,25 @@ fn checks_can_be_left_out() {
     }
 }
 
+/// A fault says which work-group and which wavefront it was.
+#[test]
+fn faults_name_group_and_wavefront() {
+    // The second wavefront of the third group writes far away.
+    let body = "prologue\nv_readfirstlane_b32 s8, v0\ns_lshl_b32 s9, s2, 8\ns_add_u32 s8, s8, s9\n\
+                s_cmp_lg_u32 s8, 0x240\ns_cbranch_scc1 1f\nv_add_u32_e32 v1, 0x10000000, v1\n1:\n\
+                global_store_dword v1, v0, s[6:7]";
+    for target in TARGETS {
+        let object = compile::assemble(target, &asm::file(PROLOGUE, &[AsmKernel::new("one", body)]));
+        let session = session(target, &object, Checks::ALL);
+        let buffer = session.upload(&[0u8; 4096]);
+        let arguments = Arguments::new().add(buffer).add(buffer);
+        let result = session.attempt("one", [5, 1, 1], [128, 1, 1], 0, &arguments);
+        let fault = result.expect_err("one wavefront writes out of bounds");
+        assert!(matches!(fault.kind, FaultKind::OutOfBounds(_)), "{fault}");
+        assert_eq!((fault.group, fault.wave), ([2, 0, 0], 1), "{fault}");
+    }
+}
+
 #[test]
 fn freed_memory() {
     let body = "prologue\nfreed_at_0: global_load_dword v3, v1, s[4:5]\ns_waitcnt vmcnt(0)\n\

@@ -31,6 +31,33 @@ fn everywhere(source: Source, check: impl Fn(&Session)) {
     }
 }
 
+/// The same, and once more with so few registers that most values live in scratch.
+fn everywhere_spilling(source: Source, check: impl Fn(&Session)) {
+    everywhere(source, &check);
+    for target in TARGETS {
+        let options = "-O3 -DFEW_REGISTERS";
+        check(&Session::new(
+            target,
+            options,
+            &compile::hip(target, options, &format!("{PRELUDE}\n{}", source.0)),
+        ));
+    }
+}
+
+/// Objects that were made for one setting of a processor's features run on it as well.
+#[test]
+fn processors_with_features() {
+    for features in ["gfx906:sramecc+:xnack-", "gfx906:sramecc-:xnack-"] {
+        let options = format!("-O1 --no-offload-arch=gfx906 --offload-arch={features}");
+        let target = virtual_gpu::Target::Gfx906;
+        let object = compile::hip(target, &options, &format!("{PRELUDE}\n{}", CONTROL.0));
+        let session = Session::new(target, features, &object);
+        let (from, to) = (session.upload(&[27u32; 64]), session.allocate(256));
+        session.run("collatz", [1; 3], [64, 1, 1], &support::Arguments::new().add(from).add(to).add(64u32));
+        assert_eq!(session.download::<u32>(to, 64), [111; 64]);
+    }
+}
+
 /// The device library of mathematical functions, where one is installed.
 fn device_library() -> Option<std::path::PathBuf> {
     let roots = [

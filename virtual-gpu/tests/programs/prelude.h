@@ -1,5 +1,9 @@
 // What every program here needs and no header supplies.
+#ifdef FEW_REGISTERS
+#define GLOBAL extern "C" __attribute__((global, amdgpu_num_vgpr(20), amdgpu_num_sgpr(40)))
+#else
 #define GLOBAL extern "C" __attribute__((global))
+#endif
 #define DEVICE __attribute__((device))
 #define SHARED __attribute__((shared))
 #define CONSTANT __attribute__((constant))

@@ -1,0 +1,211 @@
+//! What a template is rendered with: messages, tools and variables.
+
+use super::ChatError;
+use minijinja::Value;
+use minijinja::value::ValueKind;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::time::SystemTime;
+
+/// A message of a conversation. What a template sees are its fields, in the order in which they were given.
+#[derive(Clone, Debug)]
+pub struct Message {
+    fields: Value,
+}
+
+impl Message {
+    /// A message of any role.
+    pub fn new(role: impl Into<String>, content: impl Into<String>) -> Message {
+        let fields = [("role", role.into()), ("content", content.into())];
+        Message { fields: Value::from_pairs(fields) }
+    }
+
+    /// What the model is to know or be.
+    pub fn system(content: impl Into<String>) -> Message {
+        Message::new("system", content)
+    }
+
+    /// What the user said.
+    pub fn user(content: impl Into<String>) -> Message {
+        Message::new("user", content)
+    }
+
+    /// What the model said.
+    pub fn assistant(content: impl Into<String>) -> Message {
+        Message::new("assistant", content)
+    }
+
+    /// What a tool answered to a call.
+    pub fn tool(call_id: impl Into<String>, name: impl Into<String>, content: impl Into<String>) -> Message {
+        Message::new("tool", content).with("tool_call_id", &call_id.into()).with("name", &name.into())
+    }
+
+    /// With one more field, or another value of a field: `content` as a list of parts, `reasoning_content`, ...
+    pub fn with(self, field: &str, value: &impl Serialize) -> Message {
+        let old = self.fields.try_iter().into_iter().flatten();
+        let mut pairs: Vec<(Value, Value)> = old
+            .map(|key| {
+                let value = self.fields.get_item(&key).unwrap_or_default();
+                (key, value)
+            })
+            .collect();
+        let value = Value::from_serialize(value);
+        match pairs.iter_mut().find(|(key, _)| key.as_str() == Some(field)) {
+            Some((_, old)) => *old = value,
+            None => pairs.push((Value::from(field), value)),
+        }
+        Message { fields: Value::from_pairs(pairs) }
+    }
+
+    /// With the calls that the model made.
+    pub fn with_tool_calls(self, calls: &[ToolCall]) -> Message {
+        self.with("tool_calls", &calls)
+    }
+
+    /// The role.
+    pub fn role(&self) -> String {
+        self.fields.get_attr("role").ok().and_then(|r| r.as_str().map(str::to_string)).unwrap_or_default()
+    }
+
+    pub(super) fn fields(&self) -> Value {
+        self.fields.clone()
+    }
+}
+
+impl Serialize for Message {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.fields.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Message {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Message, D::Error> {
+        let fields = Value::deserialize(deserializer)?;
+        let role = fields.get_attr("role").ok();
+        if fields.kind() != ValueKind::Map || role.is_none_or(|r| r.as_str().is_none()) {
+            return Err(D::Error::custom("a message is an object with a text 'role'"));
+        }
+        Ok(Message { fields })
+    }
+}
+
+/// A call of a function that the model asked for.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ToolCall {
+    /// `function`.
+    #[serde(rename = "type", default = "function")]
+    pub kind: String,
+    /// Name of the call, which the tool's answer repeats.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// Which function, and with what.
+    pub function: FunctionCall,
+}
+
+/// Name and arguments of a [`ToolCall`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FunctionCall {
+    /// Name of the function.
+    pub name: String,
+    /// The arguments: an object, or its text.
+    pub arguments: serde_json::Value,
+}
+
+fn function() -> String {
+    "function".to_string()
+}
+
+impl ToolCall {
+    /// A call of a function.
+    pub fn new(id: Option<&str>, name: &str, arguments: serde_json::Value) -> ToolCall {
+        let function_call = FunctionCall { name: name.to_string(), arguments };
+        ToolCall { kind: function(), id: id.map(str::to_string), function: function_call }
+    }
+}
+
+/// Everything that a template is rendered with, except the model's special tokens.
+///
+/// Maps keep the order in which they were written when they come from text ([`ChatInput::from_json`]) or from a
+/// structure; `serde_json::Value` sorts its keys unless its feature `preserve_order` is on.
+#[derive(Clone, Debug, Default)]
+pub struct ChatInput {
+    /// The conversation.
+    pub messages: Vec<Message>,
+    /// Whether the text is to end where the model's answer begins.
+    pub add_generation_prompt: bool,
+    /// The time that `strftime_now` tells; `None`: the present.
+    pub now: Option<SystemTime>,
+    tools: Option<Value>,
+    variables: Vec<(String, Value)>,
+}
+
+/// The text form of an input: `tools`, and every other key, is a variable.
+#[derive(Deserialize)]
+struct Written {
+    messages: Vec<Message>,
+    #[serde(default)]
+    add_generation_prompt: bool,
+}
+
+impl ChatInput {
+    /// A conversation for which the model is to write the next message.
+    pub fn new(messages: impl IntoIterator<Item = Message>) -> ChatInput {
+        ChatInput {
+            messages: messages.into_iter().collect(),
+            add_generation_prompt: true,
+            ..ChatInput::default()
+        }
+    }
+
+    /// From a JSON object with `messages`, `tools`, `add_generation_prompt` (default: false) and further variables.
+    pub fn from_json(text: &str) -> Result<ChatInput, ChatError> {
+        let wrong = |e: serde_json::Error| ChatError::Input { what: e.to_string() };
+        let written: Written = serde_json::from_str(text).map_err(wrong)?;
+        let all: Value = serde_json::from_str(text).map_err(wrong)?;
+        let mut input = ChatInput {
+            messages: written.messages,
+            add_generation_prompt: written.add_generation_prompt,
+            ..ChatInput::default()
+        };
+        for key in all.try_iter().into_iter().flatten() {
+            let value = all.get_item(&key).unwrap_or_default();
+            match key.as_str() {
+                Some("messages" | "add_generation_prompt") | None => {}
+                Some("tools") => input.tools = Some(value),
+                Some(name) => input.variables.push((name.to_string(), value)),
+            }
+        }
+        Ok(input)
+    }
+
+    /// With the tools that the model may call: descriptions as the template expects them, usually JSON schemas.
+    pub fn with_tools(mut self, tools: &impl Serialize) -> ChatInput {
+        self.tools = Some(Value::from_serialize(tools));
+        self
+    }
+
+    /// With a variable of the template (`enable_thinking`, `date_string`, ...).
+    pub fn with(mut self, name: &str, value: &impl Serialize) -> ChatInput {
+        self.variables.push((name.to_string(), Value::from_serialize(value)));
+        self
+    }
+
+    /// Whether to end where the model's answer begins.
+    pub fn generation_prompt(mut self, yes: bool) -> ChatInput {
+        self.add_generation_prompt = yes;
+        self
+    }
+
+    /// All variables, the later of a name being the one that counts.
+    pub(super) fn variables(&self) -> Vec<(String, Value)> {
+        let messages: Value = self.messages.iter().map(Message::fields).collect();
+        let mut all = vec![
+            ("messages".to_string(), messages),
+            ("tools".to_string(), self.tools.clone().unwrap_or(Value::from(()))),
+            ("documents".to_string(), Value::from(())),
+            ("add_generation_prompt".to_string(), Value::from(self.add_generation_prompt)),
+        ];
+        all.extend(self.variables.iter().cloned());
+        all
+    }
+}

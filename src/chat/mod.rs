@@ -1,0 +1,131 @@
+//! Chat templates: from messages to the text that a model was trained on.
+//!
+//! A model file carries its template, a program in the language of Jinja2 that was written for Python. The engine here
+//! is set up as the training libraries set up theirs: the same trimming of blocks, Python's methods of texts, lists
+//! and dictionaries, `tojson` as `json.dumps` writes it, `raise_exception`, `strftime_now`, loop controls,
+//! `{% generation %}`; values are written as Python writes them.
+//!
+//! ```
+//! use diptych::chat::{ChatInput, ChatTemplate, Message};
+//!
+//! # fn main() -> Result<(), diptych::chat::ChatError> {
+//! let template = ChatTemplate::new(
+//!     "{{ bos_token }}{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}{% endfor %}\
+//!      {% if add_generation_prompt %}<assistant>{% endif %}",
+//! )?
+//! .with_token("bos_token", "<s>");
+//! let input = ChatInput::new([Message::system("Be brief."), Message::user(" Hello ")]);
+//! assert_eq!(template.render(&input)?, "<s><system>Be brief.<user>Hello<assistant>");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The text of a template usually begins with the model's first token already (`bos_token`): tokenise it with special
+//! tokens parsed and none added.
+//!
+//! A template comes from a file that may be hostile. Its steps ([`MAX_STEPS`]), its nesting and its recursion are
+//! bounded; the memory of the texts that it builds is not.
+
+mod engine;
+mod error;
+mod input;
+mod methods;
+mod source;
+mod text;
+
+pub use engine::MAX_STEPS;
+pub use error::ChatError;
+pub use input::{ChatInput, FunctionCall, Message, ToolCall};
+
+use ggml_core::gguf::Metadata;
+use minijinja::{Environment, Value};
+
+/// Special tokens by their names in templates and the keys of their ids in a GGUF file.
+const TOKENS: &[(&str, &str)] = &[
+    ("bos_token", "tokenizer.ggml.bos_token_id"),
+    ("eos_token", "tokenizer.ggml.eos_token_id"),
+    ("unk_token", "tokenizer.ggml.unknown_token_id"),
+    ("pad_token", "tokenizer.ggml.padding_token_id"),
+    ("sep_token", "tokenizer.ggml.seperator_token_id"),
+    ("cls_token", "tokenizer.ggml.cls_token_id"),
+    ("mask_token", "tokenizer.ggml.mask_token_id"),
+];
+
+/// The key of the main template; named ones have their name after a dot.
+const KEY: &str = "tokenizer.chat_template";
+
+/// A chat template, compiled, with the special tokens of its model. Clones are cheap.
+#[derive(Clone, Debug)]
+pub struct ChatTemplate {
+    engine: Environment<'static>,
+    source: String,
+    tokens: Vec<(String, String)>,
+}
+
+impl ChatTemplate {
+    /// Compiles a template. It knows no special tokens; see [`with_token`](ChatTemplate::with_token).
+    ///
+    /// # Errors
+    /// [`ChatError::Syntax`].
+    pub fn new(source: impl Into<String>) -> Result<ChatTemplate, ChatError> {
+        let source = source.into();
+        let engine = engine::environment(source::prepare(&source)).map_err(|e| ChatError::from_engine(&e))?;
+        Ok(ChatTemplate { engine, source, tokens: Vec::new() })
+    }
+
+    /// The template of a model file and the file's special tokens: the main one, or one with a name (`tool_use`).
+    ///
+    /// # Errors
+    /// [`ChatError::Missing`], [`ChatError::Syntax`].
+    pub fn from_gguf(metadata: &Metadata, name: Option<&str>) -> Result<ChatTemplate, ChatError> {
+        let key = name.map_or_else(|| KEY.to_string(), |n| format!("{KEY}.{n}"));
+        let missing = |what: String| ChatError::Missing { name: name.map(str::to_string), what };
+        let Some(source) = metadata.opt_str(&key).map_err(|e| missing(e.to_string()))? else {
+            let names = ChatTemplate::names(metadata).join(", ");
+            let there = if names.is_empty() { "no named template either".to_string() } else { names };
+            return Err(missing(format!("the file has no {key}; there is {there}")));
+        };
+        let mut template = ChatTemplate::new(source)?;
+        let texts = metadata.opt_array("tokenizer.ggml.tokens").ok().flatten();
+        for (token, key) in TOKENS {
+            let id = metadata.value(key).and_then(|v| v.as_integer()).and_then(|i| usize::try_from(i).ok());
+            let text = id.zip(texts).and_then(|(id, texts)| texts.as_texts()?.nth(id));
+            if let Some(text) = text {
+                template = template.with_token(token, String::from_utf8_lossy(text));
+            }
+        }
+        Ok(template)
+    }
+
+    /// Names of the named templates of a model file.
+    pub fn names(metadata: &Metadata) -> Vec<String> {
+        let prefix = format!("{KEY}.");
+        metadata.iter().filter_map(|(key, _)| key.strip_prefix(&prefix)).map(str::to_string).collect()
+    }
+
+    /// With the text of a special token (`bos_token`, `eos_token`), instead of what it was.
+    pub fn with_token(mut self, name: &str, text: impl Into<String>) -> ChatTemplate {
+        self.tokens.retain(|(n, _)| n != name);
+        self.tokens.push((name.to_string(), text.into()));
+        self
+    }
+
+    /// The template as it was given.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// The text of a conversation.
+    ///
+    /// # Errors
+    /// [`ChatError::Raised`] where the template refuses the conversation, [`ChatError::Undefined`] where it needs a
+    /// variable that is not there, [`ChatError::Render`], [`ChatError::TooLong`].
+    pub fn render(&self, input: &ChatInput) -> Result<String, ChatError> {
+        let tokens = self.tokens.iter().map(|(name, text)| (name.clone(), Value::from(text.as_str())));
+        let clock = ("strftime_now".to_string(), engine::clock(input.now));
+        let variables = tokens.chain([clock]).chain(input.variables());
+        let template = self.engine.get_template("chat").map_err(|e| ChatError::from_engine(&e))?;
+        let (text, _) = contained(|| template.render_captured(Value::from_pairs(variables)))?;
+        Ok(text)
+    }
+}

@@ -1,0 +1,63 @@
+//! gemma3 (text): local and global layers, each kind with its own ROPE; norms before and after attention and
+//! feed-forward network; heads of q and k normed; a scaled embedding; GELU in the gate. Source: Gemma team, "Gemma 3
+//! technical report" (2025).
+
+use super::builder::{Builder, Layer};
+use super::hparams::{checked, positive};
+use super::{Architecture, Hparams, Window};
+use ggml_core::gguf::GgufFile;
+use ggml_core::op::{Activation, Rope, RopeMode};
+use ggml_core::{Result, TensorId};
+
+pub(super) struct Gemma3;
+
+/// Every layer of this number is global, where the file does not say.
+const PERIOD: usize = 6;
+
+/// Base of the local layers' frequencies, where the file does not say.
+const LOCAL_BASE: f32 = 10000.0;
+
+/// Layers of the 27B model.
+const LAYERS_27B: usize = 62;
+
+impl Architecture for Gemma3 {
+    fn name(&self) -> &'static str {
+        "gemma3"
+    }
+
+    fn rope_mode(&self) -> RopeMode {
+        RopeMode::Neox
+    }
+
+    fn read(&self, gguf: &GgufFile, h: &mut Hparams) -> Result<()> {
+        let m = gguf.metadata();
+        h.scales.embedding = (h.embedding as f32).sqrt();
+        // The 27B model scales queries by the width of the residual stream over the heads, the others by the length of
+        // a head. Files do not say which; the number of layers does.
+        if h.layers == LAYERS_27B && m.value(&h.key("attention.scale")).is_none() {
+            h.scales.attention = 1.0 / (h.embedding as f32 / h.heads as f32).sqrt();
+        }
+        let Some(size) = h.window_size(gguf)? else { return Ok(()) };
+        let key = h.key("attention.sliding_window_pattern");
+        let period = checked(&key, m.opt_usize(&key)?.unwrap_or(PERIOD))?;
+        let key = h.key("rope.freq_base_swa");
+        let base = positive(&key, m.opt_f32(&key)?.unwrap_or(LOCAL_BASE))?;
+        let rope = Rope::plain(self.rope_mode(), h.rope.n_dims, base);
+        h.window = Some(Window { size, period, rope });
+        Ok(())
+    }
+
+    fn project(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<[TensorId; 3]> {
+        let heads = b.qkv(x, layer)?;
+        let heads = b.normed_heads(heads, layer)?;
+        b.turned(heads, layer)
+    }
+
+    fn feed_forward(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<TensorId> {
+        b.gated(x, Activation::Gelu, layer)
+    }
+
+    fn norms_after(&self) -> [Option<&'static str>; 2] {
+        [Some("post_attention_norm"), Some("post_ffw_norm")]
+    }
+}

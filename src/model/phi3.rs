@@ -1,0 +1,38 @@
+//! phi3, phi3.5, phi4 and phi4-mini: one weight for q, k and v, one for gate and up, positions in a part of each head, and
+//! LongRoPE's factors. Sources: Abdin et al., "Phi-3 technical report" (2024); Ding et al., "LongRoPE" (2024).
+//!
+//! The short or the long factors are chosen by the context that a session has room for. The magnitude of rotated
+//! elements comes from the file (`rope.scaling.attn_factor`). Where the file gives an attention window, every layer
+//! has it.
+
+use super::builder::{Builder, Layer};
+use super::{Architecture, Hparams, Window};
+use ggml_core::gguf::GgufFile;
+use ggml_core::op::{Activation, RopeMode};
+use ggml_core::{Result, TensorId};
+
+pub(super) struct Phi3;
+
+impl Architecture for Phi3 {
+    fn name(&self) -> &'static str {
+        "phi3"
+    }
+
+    fn rope_mode(&self) -> RopeMode {
+        RopeMode::Neox
+    }
+
+    fn read(&self, gguf: &GgufFile, h: &mut Hparams) -> Result<()> {
+        h.window = h.window_size(gguf)?.map(|size| Window { size, period: 0, rope: h.rope });
+        Ok(())
+    }
+
+    fn project(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<[TensorId; 3]> {
+        let heads = b.qkv_fused(x, layer)?;
+        b.turned(heads, layer)
+    }
+
+    fn feed_forward(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<TensorId> {
+        b.gated_fused(x, Activation::Silu, layer)
+    }
+}

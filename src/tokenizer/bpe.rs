@@ -1,0 +1,161 @@
+//! Byte-level byte pair encoding.
+
+use super::alphabet::{self, readable};
+use super::pre::PreTokenizer;
+use super::vocabulary::{Vocabulary, key_error};
+use ggml_core::Result;
+use ggml_core::gguf::Metadata;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+/// Key of the merges.
+const MERGES: &str = "tokenizer.ggml.merges";
+/// No token: a byte that the vocabulary lacks, or a symbol that was merged into another.
+const NONE: u32 = u32::MAX;
+
+/// A merge: its rank (a smaller one goes first) and the token that it makes.
+#[derive(Clone, Copy, Debug)]
+struct Merge {
+    rank: u32,
+    token: u32,
+}
+
+/// Merges by the pair of tokens that they join.
+#[derive(Debug)]
+pub(super) struct Bpe {
+    pub(super) pre: PreTokenizer,
+    bytes: [u32; 256],
+    merges: HashMap<(u32, u32), Merge>,
+}
+
+/// A part of a word, in a list linked by index.
+#[derive(Clone, Copy)]
+struct Symbol {
+    token: u32,
+    prev: u32,
+    next: u32,
+}
+
+/// A merge that is possible. Ordered by rank, then from left to right.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Candidate {
+    rank: u32,
+    left: u32,
+    right: u32,
+    pair: (u32, u32),
+    token: u32,
+}
+
+/// Memory that is used again from word to word.
+#[derive(Default)]
+struct Scratch {
+    symbols: Vec<Symbol>,
+    queue: BinaryHeap<Reverse<Candidate>>,
+    text: Vec<u8>,
+}
+
+impl Bpe {
+    /// Reads merges and pre-tokenizer.
+    pub(super) fn read(m: &Metadata, vocabulary: &Vocabulary) -> Result<Bpe> {
+        let pre = PreTokenizer::read(m)?;
+        let mut bytes = [NONE; 256];
+        let mut text = Vec::new();
+        for (byte, place) in (0..=255u8).zip(&mut bytes) {
+            text.clear();
+            alphabet::encode(&[byte], &mut text);
+            *place = vocabulary.find(&text).unwrap_or(NONE);
+        }
+        let texts = m.array_bytes(MERGES)?;
+        let mut merges = HashMap::with_capacity(texts.len());
+        for (text, rank) in texts.into_iter().zip(0u32..) {
+            let (pair, token) = parse_merge(vocabulary, text).map_err(|what| {
+                key_error(MERGES, &format!("element {rank}, '{}': {what}", String::from_utf8_lossy(text)))
+            })?;
+            // Of equal merges the first has the rank.
+            merges.entry(pair).or_insert(Merge { rank, token });
+        }
+        Ok(Bpe { pre, bytes, merges })
+    }
+
+    /// Appends the tokens of a text without special tokens. Bytes that the vocabulary lacks become `unknown`, or
+    /// nothing if there is no such token.
+    pub(super) fn encode(&self, v: &Vocabulary, text: &[u8], unknown: Option<u32>, out: &mut Vec<u32>) {
+        let text = readable(text);
+        let mut scratch = Scratch::default();
+        for word in self.pre.split(&text.seen) {
+            let Some(word) = text.bytes.get(word) else { continue };
+            match self.whole(v, word, &mut scratch.text) {
+                Some(token) => out.push(token),
+                None => self.merge(word, unknown, &mut scratch, out),
+            }
+        }
+    }
+
+    /// The token that is the whole word, where the pre-tokenizer asks for it.
+    fn whole(&self, v: &Vocabulary, word: &[u8], text: &mut Vec<u8>) -> Option<u32> {
+        if !self.pre.whole_words {
+            return None;
+        }
+        text.clear();
+        alphabet::encode(word, text);
+        v.find(text)
+    }
+
+    fn merge(&self, word: &[u8], unknown: Option<u32>, scratch: &mut Scratch, out: &mut Vec<u32>) {
+        let Scratch { symbols, queue, .. } = scratch;
+        symbols.clear();
+        symbols.extend(word.iter().zip(0u32..).map(|(&byte, i)| Symbol {
+            token: self.bytes[usize::from(byte)],
+            prev: i.wrapping_sub(1),
+            next: i.wrapping_add(1),
+        }));
+        queue.clear();
+        for left in 1..symbols.len() as u32 {
+            self.propose(symbols, left - 1, left, queue);
+        }
+        while let Some(Reverse(c)) = queue.pop() {
+            // Merged meanwhile: the pair is not there any more.
+            if (symbols[c.left as usize].token, symbols[c.right as usize].token) != c.pair {
+                continue;
+            }
+            let Symbol { prev, .. } = symbols[c.left as usize];
+            let Symbol { next, .. } = symbols[c.right as usize];
+            symbols[c.left as usize] = Symbol { token: c.token, prev, next };
+            symbols[c.right as usize].token = NONE;
+            symbols[c.right as usize].next = c.left;
+            if let Some(after) = symbols.get_mut(next as usize) {
+                after.prev = c.left;
+            }
+            self.propose(symbols, prev, c.left, queue);
+            self.propose(symbols, c.left, next, queue);
+        }
+        let mut at = 0;
+        while let Some(symbol) = symbols.get(at as usize) {
+            if symbol.token != NONE {
+                out.push(symbol.token);
+            } else {
+                out.extend(unknown);
+            }
+            at = symbol.next;
+        }
+    }
+
+    fn propose(&self, symbols: &[Symbol], left: u32, right: u32, queue: &mut BinaryHeap<Reverse<Candidate>>) {
+        let (Some(l), Some(r)) = (symbols.get(left as usize), symbols.get(right as usize)) else { return };
+        let pair = (l.token, r.token);
+        if let Some(&Merge { rank, token }) = self.merges.get(&pair) {
+            queue.push(Reverse(Candidate { rank, left, right, pair, token }));
+        }
+    }
+}
+
+/// The pair of a merge and the token that it makes.
+fn parse_merge(v: &Vocabulary, text: &[u8]) -> Result<((u32, u32), u32), String> {
+    // The first part may begin with a space in vocabularies that do not use the byte alphabet.
+    let space = text.iter().skip(1).position(|&b| b == b' ').ok_or("it has no space")? + 1;
+    let (left, right) = (&text[..space], &text[space + 1..]);
+    let token = |text: &[u8]| {
+        v.find(text).ok_or_else(|| format!("'{}' is no token", String::from_utf8_lossy(text)))
+    };
+    Ok(((token(left)?, token(right)?), token(&[left, right].concat())?))
+}

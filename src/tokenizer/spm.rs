@@ -1,0 +1,186 @@
+//! SentencePiece's byte pair encoding: of all neighbours that together are a token, those with the highest score are
+//! joined first.
+
+use super::vocabulary::{Vocabulary, escape};
+use std::cmp::Ordering;
+use std::collections::{BinaryHeap, HashSet};
+
+/// No symbol.
+const NONE: u32 = u32::MAX;
+
+/// What encoding needs beside the vocabulary.
+#[derive(Debug)]
+pub(super) struct Spm {
+    /// Characters that stand beside each other in some token. Between two others no token can reach, so a text is cut
+    /// there and its parts are encoded one after the other: the result is the same, and time stays linear.
+    neighbours: HashSet<(u32, u32)>,
+}
+
+/// A character or several joined: bytes of the text, in a list linked by index. It is empty once joined to another.
+#[derive(Clone, Copy)]
+struct Symbol {
+    start: u32,
+    len: u32,
+    prev: u32,
+    next: u32,
+}
+
+/// Two neighbours that together are a token.
+struct Candidate {
+    score: f32,
+    left: u32,
+    right: u32,
+    len: u32,
+}
+
+impl Ord for Candidate {
+    /// The highest score is the greatest, of equal ones the leftmost.
+    fn cmp(&self, other: &Candidate) -> Ordering {
+        self.score.total_cmp(&other.score).then_with(|| other.left.cmp(&self.left))
+    }
+}
+
+impl PartialOrd for Candidate {
+    fn partial_cmp(&self, other: &Candidate) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Candidate {
+    fn eq(&self, other: &Candidate) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Candidate {}
+
+/// Bytes of the character that begins with this byte; 1 for a byte that begins none.
+fn character_len(first: u8) -> usize {
+    match first {
+        0xF0..=0xFF => 4,
+        0xE0..=0xEF => 3,
+        0xC0..=0xDF => 2,
+        _ => 1,
+    }
+}
+
+/// The characters of a text, valid or not, as ranges.
+fn characters(text: &[u8]) -> impl Iterator<Item = (usize, usize)> + '_ {
+    let mut start = 0;
+    std::iter::from_fn(move || {
+        let len = character_len(*text.get(start)?).min(text.len() - start);
+        start += len;
+        Some((start - len, len))
+    })
+}
+
+/// The bytes of a character as a number.
+fn number(text: &[u8], (start, len): (usize, usize)) -> u32 {
+    text[start..start + len].iter().fold(0, |n, &b| n << 8 | u32::from(b))
+}
+
+/// Pairs of neighbouring characters.
+fn pairs(text: &[u8]) -> impl Iterator<Item = (u32, u32)> + '_ {
+    let numbers = || characters(text).map(|c| number(text, c));
+    numbers().zip(numbers().skip(1))
+}
+
+impl Spm {
+    /// From the tokens.
+    pub(super) fn new(vocabulary: &Vocabulary) -> Spm {
+        Spm { neighbours: vocabulary.iter().flat_map(|(_, text, _)| pairs(text)).collect() }
+    }
+
+    /// Appends the tokens of a text without special tokens; `prefix` says that a space comes first.
+    pub(super) fn encode(
+        &self,
+        v: &Vocabulary,
+        text: &[u8],
+        prefix: bool,
+        unknown: Option<u32>,
+        out: &mut Vec<u32>,
+    ) {
+        let mut escaped = Vec::with_capacity(text.len() + text.len() / 2 + 3);
+        if prefix {
+            escape(b" ", &mut escaped);
+        }
+        escape(text, &mut escaped);
+        let mut part = Part { vocabulary: v, text: &escaped, symbols: Vec::new(), queue: BinaryHeap::new() };
+        let mut last = None;
+        for range in characters(&escaped) {
+            let c = number(&escaped, range);
+            if last.is_some_and(|l| !self.neighbours.contains(&(l, c))) {
+                part.encode(unknown, out);
+            }
+            part.push(range);
+            last = Some(c);
+        }
+        part.encode(unknown, out);
+    }
+}
+
+/// A part of a text between two places where no token can reach across.
+struct Part<'a> {
+    vocabulary: &'a Vocabulary,
+    text: &'a [u8],
+    symbols: Vec<Symbol>,
+    queue: BinaryHeap<Candidate>,
+}
+
+impl Part<'_> {
+    /// Adds a character.
+    fn push(&mut self, (start, len): (usize, usize)) {
+        let index = self.symbols.len() as u32;
+        self.symbols.push(Symbol {
+            start: start as u32,
+            len: len as u32,
+            prev: index.checked_sub(1).unwrap_or(NONE),
+            next: index + 1,
+        });
+    }
+
+    /// Appends the tokens of the part and makes it empty.
+    fn encode(&mut self, unknown: Option<u32>, out: &mut Vec<u32>) {
+        self.queue.clear();
+        for right in 1..self.symbols.len() as u32 {
+            self.propose(right - 1, right);
+        }
+        while let Some(c) = self.queue.pop() {
+            let (left, right) = (self.symbols[c.left as usize], self.symbols[c.right as usize]);
+            // Joined to others meanwhile.
+            if left.len == 0 || right.len == 0 || left.len + right.len != c.len {
+                continue;
+            }
+            self.symbols[c.left as usize] = Symbol { len: c.len, next: right.next, ..left };
+            self.symbols[c.right as usize].len = 0;
+            if let Some(after) = self.symbols.get_mut(right.next as usize) {
+                after.prev = c.left;
+            }
+            self.propose(left.prev, c.left);
+            self.propose(c.left, right.next);
+        }
+        for symbol in self.symbols.iter().filter(|s| s.len > 0) {
+            let text = self.bytes(symbol.start, symbol.len);
+            match self.vocabulary.find(text) {
+                Some(token) => out.push(token),
+                None => out.extend(text.iter().filter_map(|&b| self.vocabulary.byte_token(b).or(unknown))),
+            }
+        }
+        self.symbols.clear();
+    }
+
+    fn bytes(&self, start: u32, len: u32) -> &[u8] {
+        self.text.get(start as usize..(start + len) as usize).unwrap_or_default()
+    }
+
+    /// Queues two neighbours if they are a token together.
+    fn propose(&mut self, left: u32, right: u32) {
+        let (Some(l), Some(r)) = (self.symbols.get(left as usize), self.symbols.get(right as usize)) else {
+            return;
+        };
+        let len = l.len + r.len;
+        if let Some(token) = self.vocabulary.find(self.bytes(l.start, len)) {
+            self.queue.push(Candidate { score: self.vocabulary.score(token), left, right, len });
+        }
+    }
+}
