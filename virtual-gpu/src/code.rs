@@ -70,8 +70,8 @@ fn invalid(why: impl Into<String>) -> FaultKind {
 const MOST_ARGUMENTS: u32 = 1 << 20;
 const MOST_SCRATCH: u32 = 1 << 20;
 
-/// Largest image that is loaded.
-const LARGEST: u64 = 1 << 30;
+/// Bytes by which an image may be larger than its file (data that begins as zeros).
+const LARGEST_BSS: u64 = 64 << 20;
 
 impl CodeObject {
     /// Reads a code object for a target.
@@ -89,8 +89,10 @@ impl CodeObject {
         let (mut image, mut text) = (Vec::new(), None);
         for segment in file.elf_program_headers().iter().filter(|s| s.p_type(endian) == PT_LOAD) {
             let (at, size) = (segment.p_vaddr(endian), segment.p_memsz(endian));
-            let end =
-                at.checked_add(size).filter(|&end| end <= LARGEST).ok_or_else(|| invalid("is too large"))?;
+            let end = at
+                .checked_add(size)
+                .filter(|&end| end <= bytes.len() as u64 + LARGEST_BSS)
+                .ok_or_else(|| invalid("is too large"))?;
             let data = segment.data(endian, bytes).map_err(|()| invalid("ends too early"))?;
             if image.len() < end as usize {
                 image.resize(end as usize, 0);

@@ -8,7 +8,7 @@ use virtual_gpu::{FaultKind, Gpu, Launch, Options, Target, disassemble};
 
 /// A kernel with room for random words between a beginning that sets registers up and the end.
 fn object(target: Target) -> Vec<u8> {
-    let body = "s_load_dwordx4 s[4:7], s[0:1], 0x0\nv_lshlrev_b32_e32 v1, 2, v0\nv_mov_b32_e32 v2, 0\n\
+    let body = "s_load_dwordx4 s[4:7], s[4:5], 0x0\nv_lshlrev_b32_e32 v1, 2, v0\nv_mov_b32_e32 v2, 0\n\
                 v_mov_b32_e32 v3, 0\ns_waitcnt lgkmcnt(0)\nroom:\n.fill 64, 4, 0xbf800000";
     let kernel = AsmKernel { lds: 1024, scratch: 64, ..AsmKernel::new("random", body) };
     compile::assemble(target, &asm::file("", &[kernel]))

@@ -122,7 +122,7 @@ fn digits_of_pi() {
     // 3.243f6a88 85a308d3 13198a2e 03707344 a4093822 299f31d0 082efa98
     let digits =
         [3, 0x243f_6a88, 0x85a3_08d3, 0x1319_8a2e, 0x0370_7344, 0xa409_3822, 0x299f_31d0, 0x082e_fa98];
-    everywhere(KNOWN, |session| {
+    everywhere_spilling(KNOWN, |session| {
         let to = session.allocate(64 * 32);
         session.run("pi", [1; 3], [64, 1, 1], &Arguments::new().add(to));
         for (lane, words) in session.download::<[u32; 8]>(to, 64).into_iter().enumerate() {

@@ -1,12 +1,26 @@
 //! Comparison of the disassembler with llvm-objdump.
 
+use std::collections::BTreeSet;
 use std::process::Command;
 use virtual_gpu::{Target, disassemble};
 
 /// The disassemblers that are tried.
 const PROGRAMS: [&str; 4] = ["llvm-objdump-19", "llvm-objdump-20", "llvm-objdump-21", "llvm-objdump"];
 
+/// The mnemonics in a code object, with their encodings.
+pub(crate) fn mnemonics(image: &[u8], target: Target) -> BTreeSet<String> {
+    let first = |(_, text): (u64, String)| text.split_whitespace().next().map(str::to_owned);
+    listing(image, target).into_iter().filter_map(first).collect()
+}
+
 /// Addresses and instructions of a code object as llvm-objdump prints them.
+fn listing(image: &[u8], target: Target) -> Vec<(u64, String)> {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("code.o");
+    std::fs::write(&path, image).expect("a file can be written");
+    objdump(&path, target)
+}
+
 fn objdump(path: &std::path::Path, target: Target) -> Vec<(u64, String)> {
     let run = |program: &&str| {
         let cpu = format!("--mcpu={}", target.name());
@@ -25,10 +39,7 @@ fn objdump(path: &std::path::Path, target: Target) -> Vec<(u64, String)> {
 
 /// Compares a code object; how many instructions it has, and the first differences.
 pub(crate) fn compare(image: &[u8], target: Target, name: &str) -> (usize, Vec<String>) {
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    let path = directory.path().join("code.o");
-    std::fs::write(&path, image).expect("a file can be written");
-    let wanted = objdump(&path, target);
+    let wanted = listing(image, target);
     assert!(!wanted.is_empty(), "{name}: llvm-objdump prints no instruction");
     let addresses: Vec<u64> = wanted.iter().map(|w| w.0).collect();
     let lines = disassemble(image, target, &addresses).expect("the code object is read");

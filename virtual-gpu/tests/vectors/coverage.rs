@@ -108,6 +108,29 @@ fn every_mnemonic_is_covered_or_excused() {
     assert!(idle.is_empty(), "these patterns excuse nothing: {idle:?}");
 }
 
+/// Every instruction of the library's own kernels has vectors, in the encoding in which it stands there.
+#[test]
+fn embedded_kernels_use_what_is_covered() {
+    let mut covered: BTreeSet<String> = cases().iter().flat_map(Case::words).collect();
+    covered.extend(ELSEWHERE.iter().map(ToString::to_string));
+    let mut missing = BTreeSet::new();
+    let mut used = BTreeSet::new();
+    for target in TARGETS {
+        for stem in hip_kernels::stems() {
+            let image = hip_kernels::code_object(target.name(), stem).expect("every family is compiled");
+            for word in objdump::mnemonics(image, target) {
+                if !covered.contains(&word) {
+                    missing.insert(format!("{word} ({stem})"));
+                }
+                used.insert(word);
+            }
+        }
+    }
+    println!("{} mnemonics and encodings in the embedded kernels", used.len());
+    assert!(used.len() > 100, "{used:?}");
+    assert!(missing.is_empty(), "without vectors: {missing:?}");
+}
+
 /// The disassembler prints every instruction of the vectors as llvm-objdump does.
 #[test]
 fn vectors_disassemble_as_llvm_objdump_prints_them() {

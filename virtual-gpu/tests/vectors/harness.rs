@@ -238,12 +238,17 @@ impl Case {
         self.mnemonics().next().unwrap_or_default()
     }
 
-    /// All mnemonics of the text as the architecture has them, with no suffix of an encoding.
-    pub(crate) fn mnemonics(&self) -> impl Iterator<Item = String> {
+    /// The first words of the text's lines: mnemonics with the suffixes of their encodings.
+    pub(crate) fn words(&self) -> impl Iterator<Item = String> {
         let lines = self.text.lines().filter(|line| !line.ends_with(':'));
-        lines.filter_map(|line| line.split_whitespace().next()).map(|first| {
-            let bare = ["_e32", "_e64", "_sdwa", "_dpp"].iter().find_map(|suffix| first.strip_suffix(suffix));
-            bare.unwrap_or(first).to_owned()
+        lines.filter_map(|line| line.split_whitespace().next()).map(str::to_owned)
+    }
+
+    /// The same as the architecture has them, with no suffix.
+    pub(crate) fn mnemonics(&self) -> impl Iterator<Item = String> {
+        self.words().map(|word| {
+            let bare = ["_e32", "_e64", "_sdwa", "_dpp"].iter().find_map(|suffix| word.strip_suffix(suffix));
+            bare.unwrap_or(&word).to_owned()
         })
     }
 
