@@ -19,7 +19,9 @@
 //! ```
 //!
 //! * [`backends`]: backends by name and what this machine has
+//! * [`chat`]: chat templates
 //! * [`model`]: hyperparameters, weights, graphs of the architectures
+//! * [`sampling`]: choosing tokens
 //! * [`session`]: a KV cache, prefill and decode
 //! * [`compare`]: the same work on several backends, each in a process of its own
 //! * [`synthesize`]: models with seeded random weights, so that everything can be tried with nothing downloaded
@@ -33,12 +35,18 @@ pub use ggml_core::plan::Precision;
 pub use ggml_core::{DType, Error, Missing, Phase, Result};
 
 pub mod backends;
+pub mod bench;
+pub mod chat;
 pub mod compare;
 pub mod model;
 pub mod npy;
+pub mod sampling;
 pub mod session;
 pub mod synthesize;
+pub mod tokenizer;
 
 pub use backends::{OpenOptions, open};
 pub use model::Model;
+pub use sampling::{Sampler, SamplerOptions};
 pub use session::{Session, SessionOptions, greedy};
+pub use tokenizer::{Detokenizer, Tokenizer};

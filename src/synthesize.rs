@@ -10,10 +10,13 @@ use ggml_core::rng::Rng;
 use ggml_core::{DType, Error, Result};
 use std::path::Path;
 
+/// Architectures that can be synthesized.
+pub const ARCHITECTURES: [&str; 6] = ["llama", "qwen2", "qwen3", "phi3", "granite", "gemma3"];
+
 /// Extents and types of a synthetic model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shape {
-    /// `llama`, `qwen2` or `qwen3`.
+    /// One of [`ARCHITECTURES`].
     pub architecture: String,
     /// Layers.
     pub layers: usize,
@@ -33,6 +36,10 @@ pub struct Shape {
     pub context: usize,
     /// Base of ROPE's frequencies.
     pub freq_base: f32,
+    /// Positions that layers with an attention window see (phi3: all layers, gemma3: five of six).
+    pub window: Option<usize>,
+    /// Context up to which phi3 takes the short factors of LongRoPE; `None`: no factors.
+    pub original_context: Option<usize>,
     /// Whether the output layer is the token embedding.
     pub tied: bool,
     /// Type of attention matrices.
@@ -57,7 +64,9 @@ impl Shape {
             head: 64,
             vocabulary: 2048,
             context: 2048,
-            freq_base: 10000.0,
+            freq_base: if architecture == "gemma3" { 1_000_000.0 } else { 10000.0 },
+            window: (architecture == "gemma3").then_some(512),
+            original_context: (architecture == "phi3").then_some(1024),
             tied: true,
             attention_type: DType::Q8_0,
             feed_forward_type: DType::Q4_0,
@@ -71,47 +80,105 @@ impl Shape {
         self
     }
 
-    fn tensors(&self) -> Vec<(String, DType, Vec<usize>, Kind)> {
-        let (e, q, kv) = (self.embedding, self.heads * self.head, self.heads_kv * self.head);
+    /// Elements of a head that are rotated.
+    fn rotated(&self) -> usize {
+        if self.architecture == "phi3" { self.head * 3 / 4 / 2 * 2 } else { self.head }
+    }
+
+    fn tensors(&self) -> Vec<NewTensor> {
+        let e = self.embedding;
+        let tensor = |name: &str, dtype, ne: &[usize], kind| (name.to_string(), dtype, ne.to_vec(), kind);
         let mut all =
-            vec![("token_embd.weight".into(), self.embedding_type, vec![e, self.vocabulary], Kind::Matrix)];
+            vec![tensor("token_embd.weight", self.embedding_type, &[e, self.vocabulary], Kind::Matrix)];
+        if self.original_context.is_some() {
+            for name in ["rope_factors_short.weight", "rope_factors_long.weight"] {
+                all.push(tensor(name, DType::F32, &[self.rotated() / 2], Kind::Factor));
+            }
+        }
         for layer in 0..self.layers {
             let mut add = |name: &str, dtype: DType, ne: &[usize], kind: Kind| {
                 all.push((format!("blk.{layer}.{name}"), dtype, ne.to_vec(), kind));
             };
-            let (attention, ffn) = (self.attention_type, self.feed_forward_type);
-            add("attn_norm.weight", DType::F32, &[e], Kind::Norm);
-            add("attn_q.weight", attention, &[e, q], Kind::Matrix);
-            add("attn_k.weight", attention, &[e, kv], Kind::Matrix);
-            add("attn_v.weight", attention, &[e, kv], Kind::Matrix);
-            if self.architecture == "qwen2" {
-                add("attn_q.bias", DType::F32, &[q], Kind::Bias);
-                add("attn_k.bias", DType::F32, &[kv], Kind::Bias);
-                add("attn_v.bias", DType::F32, &[kv], Kind::Bias);
-            }
-            if self.architecture == "qwen3" {
-                add("attn_q_norm.weight", DType::F32, &[self.head], Kind::Norm);
-                add("attn_k_norm.weight", DType::F32, &[self.head], Kind::Norm);
-            }
-            add("attn_output.weight", attention, &[q, e], Kind::Matrix);
-            add("ffn_norm.weight", DType::F32, &[e], Kind::Norm);
-            add("ffn_gate.weight", ffn, &[e, self.feed_forward], Kind::Matrix);
-            add("ffn_up.weight", ffn, &[e, self.feed_forward], Kind::Matrix);
-            add("ffn_down.weight", ffn, &[self.feed_forward, e], Kind::Matrix);
+            self.attention_tensors(&mut add);
+            self.feed_forward_tensors(&mut add);
         }
-        all.push(("output_norm.weight".into(), DType::F32, vec![e], Kind::Norm));
+        all.push(tensor("output_norm.weight", DType::F32, &[e], Kind::Norm));
         if !self.tied {
-            all.push(("output.weight".into(), self.embedding_type, vec![e, self.vocabulary], Kind::Matrix));
+            all.push(tensor("output.weight", self.embedding_type, &[e, self.vocabulary], Kind::Matrix));
         }
         all
     }
+
+    fn attention_tensors(&self, add: &mut dyn FnMut(&str, DType, &[usize], Kind)) {
+        let (e, q, kv) = (self.embedding, self.heads * self.head, self.heads_kv * self.head);
+        let architecture = self.architecture.as_str();
+        add("attn_norm.weight", DType::F32, &[e], Kind::Norm);
+        if architecture == "phi3" {
+            add("attn_qkv.weight", self.attention_type, &[e, q + 2 * kv], Kind::Matrix);
+        } else {
+            for (name, rows) in [("attn_q", q), ("attn_k", kv), ("attn_v", kv)] {
+                add(&format!("{name}.weight"), self.attention_type, &[e, rows], Kind::Matrix);
+                if architecture == "qwen2" {
+                    add(&format!("{name}.bias"), DType::F32, &[rows], Kind::Bias);
+                }
+            }
+        }
+        if ["qwen3", "gemma3"].contains(&architecture) {
+            add("attn_q_norm.weight", DType::F32, &[self.head], Kind::Norm);
+            add("attn_k_norm.weight", DType::F32, &[self.head], Kind::Norm);
+        }
+        add("attn_output.weight", self.attention_type, &[q, e], Kind::Matrix);
+        if architecture == "gemma3" {
+            add("post_attention_norm.weight", DType::F32, &[e], Kind::Norm);
+        }
+    }
+
+    fn feed_forward_tensors(&self, add: &mut dyn FnMut(&str, DType, &[usize], Kind)) {
+        let (e, n, dtype) = (self.embedding, self.feed_forward, self.feed_forward_type);
+        add("ffn_norm.weight", DType::F32, &[e], Kind::Norm);
+        if self.architecture == "phi3" {
+            add("ffn_up.weight", dtype, &[e, 2 * n], Kind::Matrix);
+        } else {
+            add("ffn_gate.weight", dtype, &[e, n], Kind::Matrix);
+            add("ffn_up.weight", dtype, &[e, n], Kind::Matrix);
+        }
+        add("ffn_down.weight", dtype, &[n, e], Kind::Matrix);
+        if self.architecture == "gemma3" {
+            add("post_ffw_norm.weight", DType::F32, &[e], Kind::Norm);
+        }
+    }
+
+    /// Keys that not every architecture has.
+    fn set_special(&self, w: &mut GgufWriter<'_>) -> Result<()> {
+        let key = |name: &str| format!("{}.{name}", self.architecture);
+        if let Some(window) = self.window {
+            w.set(key("attention.sliding_window"), window as u32)?;
+        }
+        if let Some(original) = self.original_context {
+            w.set(key("rope.scaling.original_context_length"), original as u32)?;
+            // The factor of magnitudes as LongRoPE's paper defines it.
+            let longer = (self.context as f32 / original as f32).max(1.0);
+            w.set(key("rope.scaling.attn_factor"), (1.0 + longer.ln() / (original as f32).ln()).sqrt())?;
+        }
+        if self.architecture == "granite" {
+            w.set(key("embedding_scale"), 12.0f32)?;
+            w.set(key("residual_scale"), 0.22f32)?;
+            w.set(key("attention.scale"), 1.0 / self.head as f32)?;
+            w.set(key("logit_scale"), 8.0f32)?;
+        }
+        Ok(())
+    }
 }
+
+/// Name, type, extents and contents of a tensor.
+type NewTensor = (String, DType, Vec<usize>, Kind);
 
 #[derive(Clone, Copy)]
 enum Kind {
     Matrix,
     Norm,
     Bias,
+    Factor,
 }
 
 impl Kind {
@@ -120,6 +187,7 @@ impl Kind {
             Kind::Matrix => rng.normal() / (columns as f32).sqrt(),
             Kind::Norm => 1.0 + 0.1 * rng.normal(),
             Kind::Bias => 0.1 * rng.normal(),
+            Kind::Factor => 1.0 + rng.normal().abs(),
         }
     }
 }
@@ -129,11 +197,9 @@ const CHUNK: usize = 1 << 16;
 
 /// A model as a writer; the weights are made when it is written, a chunk at a time.
 fn writer(shape: &Shape, seed: u64) -> Result<GgufWriter<'static>> {
-    if !["llama", "qwen2", "qwen3"].contains(&shape.architecture.as_str()) {
-        return Err(Error::argument(
-            "architecture",
-            format!("'{}' cannot be synthesized", shape.architecture),
-        ));
+    if !ARCHITECTURES.contains(&shape.architecture.as_str()) {
+        let why = format!("'{}' cannot be synthesized", shape.architecture);
+        return Err(Error::argument("architecture", why));
     }
     let key = |name: &str| format!("{}.{name}", shape.architecture);
     let mut w = GgufWriter::new();
@@ -148,13 +214,14 @@ fn writer(shape: &Shape, seed: u64) -> Result<GgufWriter<'static>> {
         ("attention.head_count_kv", shape.heads_kv),
         ("attention.key_length", shape.head),
         ("attention.value_length", shape.head),
-        ("rope.dimension_count", shape.head),
+        ("rope.dimension_count", shape.rotated()),
         ("vocab_size", shape.vocabulary),
     ] {
         w.set(key(name), value as u32)?;
     }
     w.set(key("rope.freq_base"), shape.freq_base)?;
     w.set(key("attention.layer_norm_rms_epsilon"), 1e-5f32)?;
+    shape.set_special(&mut w)?;
     for (name, dtype, ne, kind) in shape.tensors() {
         let (count, columns) = (ne.iter().product::<usize>(), ne[0]);
         let mut rng = Rng::named(&name, seed);
@@ -192,7 +259,7 @@ mod tests {
 
     #[test]
     fn every_architecture_opens_and_seeds_matter() {
-        for architecture in ["llama", "qwen2", "qwen3"] {
+        for architecture in ARCHITECTURES {
             let shape = Shape { tied: architecture == "qwen2", ..Shape::small(architecture) };
             let a = bytes(&shape, 1).unwrap();
             assert_eq!(a, bytes(&shape, 1).unwrap());

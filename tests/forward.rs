@@ -2,13 +2,15 @@
 //!
 //! It shares nothing with the library but the GGUF reader: no graph, no operation, no kernel. Sources: RMS norm (Zhang
 //! and Sennrich 2019), rotary embedding (Su et al. 2021), grouped-query attention (Ainslie et al. 2023), SwiGLU
-//! (Shazeer 2020); arrangement of llama (Touvron et al. 2023), qwen2 (biases), qwen3 (normed heads).
+//! (Shazeer 2020); arrangement of llama (Touvron et al. 2023), qwen2 (biases), qwen3 (normed heads), phi3 (fused weights,
+//! LongRoPE: Ding et al. 2024), granite (factors), gemma3 (local and global layers, more norms, GELU).
 
 mod common;
 
-use common::{backends, file, tiny};
+use common::{backend, backends, file, tiny};
 use diptych::core::metrics::distance;
 use diptych::model::ModelFile;
+use diptych::synthesize::Shape;
 use diptych::{DType, Model, Precision, SessionOptions, greedy};
 
 /// A matrix of the file, row by row, or a vector as one row.
@@ -58,102 +60,264 @@ fn rms(x: &[f64], w: &Matrix, eps: f64) -> Vec<f64> {
     x.iter().zip(&w.values).map(|(v, w)| v * scale * w).collect()
 }
 
-/// Rotates pairs of a head: neighbours for llama's files, halves for qwen's.
-fn rotate(head: &mut [f64], position: usize, base: f64, neighbours: bool) {
-    let n = head.len();
-    for i in 0..n / 2 {
-        let angle = position as f64 * base.powf(-2.0 * i as f64 / n as f64);
-        let (a, b) = if neighbours { (2 * i, 2 * i + 1) } else { (i, i + n / 2) };
-        let (x, y) = (head[a], head[b]);
-        head[a] = x * angle.cos() - y * angle.sin();
-        head[b] = x * angle.sin() + y * angle.cos();
+/// What the architectures do differently, from the metadata.
+struct Formulas {
+    /// Elements of a head.
+    d: usize,
+    heads: usize,
+    heads_kv: usize,
+    layers: usize,
+    eps: f64,
+    /// Pairs are neighbours in llama's files, halves in qwen's.
+    neighbours: bool,
+    /// Elements of a head that are rotated.
+    rotated: usize,
+    base: f64,
+    /// Divisors of the frequencies.
+    factors: Option<Matrix>,
+    /// Factor of rotated elements.
+    magnitude: f64,
+    /// Positions that a layer with a window sees.
+    window: Option<usize>,
+    gemma: bool,
+    embedding_scale: f64,
+    residual_scale: f64,
+    attention_scale: f64,
+    logit_divisor: f64,
+}
+
+impl Formulas {
+    fn new(file: &ModelFile, context: usize) -> Formulas {
+        let m = file.gguf().metadata();
+        let architecture = m.str("general.architecture").unwrap();
+        let key = |name: &str| format!("{architecture}.{name}");
+        let int = |name: &str| m.usize(&key(name)).unwrap();
+        let float = |name: &str, default: f64| m.opt_f64(&key(name)).unwrap().unwrap_or(default);
+        let (d, gemma) = (int("attention.key_length"), architecture == "gemma3");
+        let original = m.opt_usize(&key("rope.scaling.original_context_length")).unwrap();
+        let kind = if original.is_some_and(|original| context > original) { "long" } else { "short" };
+        Formulas {
+            d,
+            heads: int("attention.head_count"),
+            heads_kv: int("attention.head_count_kv"),
+            layers: int("block_count"),
+            eps: float("attention.layer_norm_rms_epsilon", 0.0),
+            neighbours: ["llama", "granite"].contains(&architecture),
+            rotated: int("rope.dimension_count"),
+            base: float("rope.freq_base", 0.0),
+            factors: weight(file, &format!("rope_factors_{kind}.weight")),
+            magnitude: float("rope.scaling.attn_factor", 1.0),
+            window: m.opt_usize(&key("attention.sliding_window")).unwrap(),
+            gemma,
+            embedding_scale: if gemma {
+                (int("embedding_length") as f64).sqrt()
+            } else {
+                float("embedding_scale", 1.0)
+            },
+            residual_scale: float("residual_scale", 1.0),
+            attention_scale: float("attention.scale", 1.0 / (d as f64).sqrt()),
+            logit_divisor: float("logit_scale", 1.0),
+        }
+    }
+
+    /// gemma3: five local layers, then a global one. Elsewhere a window is for all layers.
+    fn is_local(&self, layer: usize) -> bool {
+        self.window.is_some() && (!self.gemma || (layer + 1) % 6 != 0)
+    }
+
+    /// Rotates the pairs of a head.
+    fn rotate(&self, head: &mut [f64], position: usize, layer: usize) {
+        let n = self.rotated;
+        let base = if self.gemma && self.is_local(layer) { 10000.0 } else { self.base };
+        for i in 0..n / 2 {
+            let factor = self.factors.as_ref().map_or(1.0, |f| f.values[i]);
+            let angle = position as f64 * base.powf(-2.0 * i as f64 / n as f64) / factor;
+            let (cos, sin) = (angle.cos() * self.magnitude, angle.sin() * self.magnitude);
+            let (a, b) = if self.neighbours { (2 * i, 2 * i + 1) } else { (i, i + n / 2) };
+            let (x, y) = (head[a], head[b]);
+            head[a] = x * cos - y * sin;
+            head[b] = x * sin + y * cos;
+        }
+    }
+
+    fn gate(&self, x: f64) -> f64 {
+        if self.gemma {
+            0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3))).tanh())
+        } else {
+            x / (1.0 + (-x).exp())
+        }
+    }
+
+    /// Soft-max of the scores of query head `head` at position `t`, times the values.
+    fn attend(&self, [q, k, v]: [&[Vec<f64>]; 3], t: usize, head: usize, layer: usize) -> Vec<f64> {
+        let d = self.d;
+        let kv = head / (self.heads / self.heads_kv) * d;
+        let first = match self.window.filter(|_| self.is_local(layer)) {
+            Some(window) => (t + 1).saturating_sub(window),
+            None => 0,
+        };
+        let query = &q[t][head * d..(head + 1) * d];
+        let dot = |key: &[f64]| query.iter().zip(key).map(|(a, b)| a * b).sum::<f64>();
+        let scores: Vec<f64> = (first..=t).map(|s| dot(&k[s][kv..kv + d]) * self.attention_scale).collect();
+        let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let total: f64 = scores.iter().map(|s| (s - max).exp()).sum();
+        let mut out = vec![0.0; d];
+        for (s, score) in scores.iter().enumerate() {
+            for i in 0..d {
+                out[i] += (score - max).exp() / total * v[first + s][kv + i];
+            }
+        }
+        out
     }
 }
 
-fn add(x: &mut [f64], y: &[f64]) {
-    x.iter_mut().zip(y).for_each(|(a, b)| *a += b);
+/// Rows of a weight, or of the one that it is fused into, from row `first` on.
+fn rows(file: &ModelFile, name: &str, fused: &str, first: usize, n: usize) -> Matrix {
+    if let Some(own) = weight(file, name) {
+        return own;
+    }
+    let all = weight(file, fused).unwrap_or_else(|| panic!("{name}"));
+    let columns = all.columns;
+    Matrix { columns, values: all.values[first * columns..(first + n) * columns].to_vec() }
 }
 
-/// Logits after every token.
-fn forward(file: &ModelFile, tokens: &[u32]) -> Vec<f32> {
-    let h = file.hparams();
-    let (d, eps, base) = (h.key_length, f64::from(h.eps), f64::from(h.rope.freq_base));
-    let neighbours = h.architecture == "llama";
-    let get = |name: &str| weight(file, name).unwrap_or_else(|| panic!("{name}"));
-    let embedding = get("token_embd.weight");
-    let mut stream: Vec<Vec<f64>> = tokens.iter().map(|&t| embedding.row(t as usize).to_vec()).collect();
-    for layer in 0..h.layers {
-        let name = |part: &str| format!("blk.{layer}.{part}");
-        let project = |part: &str, x: &[f64], heads: usize, position: Option<usize>| -> Vec<f64> {
-            let mut y = get(&name(&format!("{part}.weight"))).times(x);
-            if let Some(bias) = weight(file, &name(&format!("{part}.bias"))) {
-                add(&mut y, &bias.values);
-            }
+fn add(x: &mut [f64], y: &[f64], scale: f64) {
+    x.iter_mut().zip(y).for_each(|(a, b)| *a += b * scale);
+}
+
+/// A layer of a file.
+struct Layer<'a> {
+    file: &'a ModelFile,
+    f: &'a Formulas,
+    index: usize,
+}
+
+impl Layer<'_> {
+    fn name(&self, part: &str) -> String {
+        format!("blk.{}.{part}", self.index)
+    }
+
+    fn find(&self, part: &str) -> Option<Matrix> {
+        weight(self.file, &self.name(part))
+    }
+
+    fn get(&self, part: &str) -> Matrix {
+        self.find(part).unwrap_or_else(|| panic!("{part}"))
+    }
+
+    /// Heads of q, k or v at every position; in a fused weight they begin with head `first`.
+    fn project(&self, inputs: &[Vec<f64>], part: &str, first: usize, heads: usize) -> Vec<Vec<f64>> {
+        let (f, d) = (self.f, self.f.d);
+        let (own, fused) = (self.name(&format!("{part}.weight")), self.name("attn_qkv.weight"));
+        let matrix = rows(self.file, &own, &fused, first * d, heads * d);
+        let (bias, norm) = (self.find(&format!("{part}.bias")), self.find(&format!("{part}_norm.weight")));
+        let project = |(position, x): (usize, &Vec<f64>)| {
+            let mut y = matrix.times(x);
             assert_eq!(y.len(), heads * d);
+            bias.iter().for_each(|bias| add(&mut y, &bias.values, 1.0));
             for head in y.chunks_exact_mut(d) {
-                if let Some(norm) = weight(file, &name(&format!("{part}_norm.weight"))) {
-                    head.copy_from_slice(&rms(head, &norm, eps));
+                if let Some(norm) = &norm {
+                    head.copy_from_slice(&rms(head, norm, f.eps));
                 }
-                if let Some(position) = position {
-                    rotate(head, position, base, neighbours);
+                if part != "attn_v" {
+                    f.rotate(head, position, self.index);
                 }
             }
             y
         };
-        let normed: Vec<_> = stream.iter().map(|x| rms(x, &get(&name("attn_norm.weight")), eps)).collect();
-        let q: Vec<_> =
-            normed.iter().enumerate().map(|(p, x)| project("attn_q", x, h.heads, Some(p))).collect();
-        let k: Vec<_> =
-            normed.iter().enumerate().map(|(p, x)| project("attn_k", x, h.heads_kv, Some(p))).collect();
-        let v: Vec<_> = normed.iter().map(|x| project("attn_v", x, h.heads_kv, None)).collect();
-        let (out_w, ffn_norm) = (get(&name("attn_output.weight")), get(&name("ffn_norm.weight")));
-        let (gate_w, up_w, down_w) =
-            (get(&name("ffn_gate.weight")), get(&name("ffn_up.weight")), get(&name("ffn_down.weight")));
-        for t in 0..tokens.len() {
-            let mut attended = vec![0.0; h.heads * d];
-            for head in 0..h.heads {
-                let kv = head / (h.heads / h.heads_kv) * d;
-                let query = &q[t][head * d..(head + 1) * d];
-                let scores: Vec<f64> = (0..=t)
-                    .map(|s| {
-                        query.iter().zip(&k[s][kv..kv + d]).map(|(a, b)| a * b).sum::<f64>()
-                            / (d as f64).sqrt()
-                    })
-                    .collect();
-                let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-                let total: f64 = scores.iter().map(|s| (s - max).exp()).sum();
-                for (s, score) in scores.iter().enumerate() {
-                    for i in 0..d {
-                        attended[head * d + i] += (score - max).exp() / total * v[s][kv + i];
-                    }
-                }
-            }
-            add(&mut stream[t], &out_w.times(&attended));
-            let x = rms(&stream[t], &ffn_norm, eps);
-            let (gate, up) = (gate_w.times(&x), up_w.times(&x));
-            let inner: Vec<f64> = gate.iter().zip(&up).map(|(g, u)| g / (1.0 + (-g).exp()) * u).collect();
-            add(&mut stream[t], &down_w.times(&inner));
+        inputs.iter().enumerate().map(project).collect()
+    }
+
+    /// Adds what a branch gave to the stream, normed first where the file has a norm for it.
+    fn join(&self, x: &mut [f64], out: Vec<f64>, norm: &str) {
+        let out = self.find(norm).map_or(out.clone(), |w| rms(&out, &w, self.f.eps));
+        add(x, &out, 1.0);
+    }
+
+    fn attention(&self, stream: &mut [Vec<f64>]) {
+        let f = self.f;
+        let norm = self.get("attn_norm.weight");
+        let inputs: Vec<_> = stream.iter().map(|x| rms(x, &norm, f.eps)).collect();
+        let q = self.project(&inputs, "attn_q", 0, f.heads);
+        let k = self.project(&inputs, "attn_k", f.heads, f.heads_kv);
+        let v = self.project(&inputs, "attn_v", f.heads + f.heads_kv, f.heads_kv);
+        let output = self.get("attn_output.weight");
+        for (t, x) in stream.iter_mut().enumerate() {
+            let heads = (0..f.heads).flat_map(|head| f.attend([&q, &k, &v], t, head, self.index));
+            let attended: Vec<f64> = heads.collect();
+            self.join(x, output.times(&attended), "post_attention_norm.weight");
         }
     }
+
+    fn feed_forward(&self, stream: &mut [Vec<f64>]) {
+        let (norm, down) = (self.get("ffn_norm.weight"), self.get("ffn_down.weight"));
+        let (both, n) = (self.get("ffn_up.weight"), down.columns);
+        let width = both.columns;
+        let (gate, up) = match self.find("ffn_gate.weight") {
+            Some(gate) => (gate, both),
+            // One weight: rows of the gate, then of up.
+            None => {
+                let (gate, up) = both.values.split_at(n * width);
+                let half = |values: &[f64]| Matrix { columns: width, values: values.to_vec() };
+                (half(gate), half(up))
+            }
+        };
+        for x in stream {
+            let normed = rms(x, &norm, self.f.eps);
+            let (gate, up) = (gate.times(&normed), up.times(&normed));
+            let inner: Vec<f64> = gate.iter().zip(&up).map(|(&g, u)| self.f.gate(g) * u).collect();
+            self.join(x, down.times(&inner), "post_ffw_norm.weight");
+        }
+    }
+}
+
+/// Logits after every token, in a session of `context` positions.
+fn forward(file: &ModelFile, tokens: &[u32], context: usize) -> Vec<f32> {
+    let f = Formulas::new(file, context);
+    let embedding = weight(file, "token_embd.weight").expect("an embedding");
+    let scaled = |row: &[f64]| -> Vec<f64> { row.iter().map(|x| x * f.embedding_scale).collect() };
+    let mut stream: Vec<Vec<f64>> = tokens.iter().map(|&t| scaled(embedding.row(t as usize))).collect();
+    for index in 0..f.layers {
+        let layer = Layer { file, f: &f, index };
+        layer.attention(&mut stream);
+        layer.feed_forward(&mut stream);
+    }
     let output = weight(file, "output.weight").unwrap_or(embedding);
-    let norm = get("output_norm.weight");
-    stream.iter().flat_map(|x| output.times(&rms(x, &norm, eps))).map(|v| v as f32).collect()
+    let norm = weight(file, "output_norm.weight").expect("a norm");
+    let logits = stream.iter().flat_map(|x| output.times(&rms(x, &norm, f.eps)));
+    logits.map(|v| (v / f.logit_divisor) as f32).collect()
 }
 
 const TOKENS: [u32; 19] = [1, 150, 7, 33, 33, 202, 0, 91, 64, 18, 5, 77, 140, 199, 3, 12, 111, 58, 170];
 
+/// Room in the cache of the sessions here.
+const CONTEXT: usize = 32;
+
+/// One tiny model for each way of computing. The windows are smaller than the prompt, gemma3 has local and global layers.
+fn shapes(dtype: DType) -> Vec<Shape> {
+    let mut shapes: Vec<Shape> =
+        ["llama", "qwen2", "qwen3", "granite"].iter().map(|name| tiny(name, dtype)).collect();
+    let phi3 = |original_context, window| Shape { original_context, window, ..tiny("phi3", dtype) };
+    shapes.push(phi3(Some(CONTEXT), None));
+    shapes.push(phi3(Some(CONTEXT - 1), Some(6)));
+    shapes.push(phi3(None, None));
+    shapes.push(Shape { layers: 7, window: Some(5), ..tiny("gemma3", dtype) });
+    shapes
+}
+
+fn options(precision: Precision) -> SessionOptions {
+    SessionOptions { context: Some(CONTEXT), precision, ..SessionOptions::default() }
+}
+
 #[test]
 fn logits_agree_with_the_formulas() {
-    for (name, backend) in backends() {
-        for architecture in ["llama", "qwen2", "qwen3"] {
-            for dtype in [DType::F32, DType::F16, DType::Q8_0] {
-                let file = file(&tiny(architecture, dtype));
-                let want = forward(&file, &TOKENS);
-                let model = Model::from_file(file, backend.clone()).unwrap();
+    for dtype in [DType::F32, DType::F16, DType::Q8_0] {
+        for shape in shapes(dtype) {
+            let want = forward(&file(&shape), &TOKENS, CONTEXT);
+            for (name, backend) in backends() {
+                let model = Model::from_file(file(&shape), backend).unwrap();
                 for precision in [Precision::Exact, Precision::Fast] {
-                    let options =
-                        SessionOptions { context: Some(32), precision, ..SessionOptions::default() };
-                    let got = model.session(&options).unwrap().logits(&TOKENS).unwrap();
+                    let got = model.session(&options(precision)).unwrap().logits(&TOKENS).unwrap();
                     let nmse = distance(&got, &want).nmse;
                     let bound = match (name, precision, dtype) {
                         ("reference", ..) => 1e-12,
@@ -161,30 +325,47 @@ fn logits_agree_with_the_formulas() {
                         (_, Precision::Fast, DType::Q8_0) => 2e-3,
                         (_, Precision::Fast, _) => 1e-5,
                     };
-                    assert!(nmse < bound, "{name} {architecture} {dtype} {}: {nmse:.1e}", precision.name());
+                    assert!(nmse < bound, "{name} {shape:?} {}: {nmse:.1e}", precision.name());
                 }
             }
         }
     }
 }
 
+/// Windows reach into the cache in the same way however a prompt is cut.
+#[test]
+fn batches_of_every_size_give_the_same_logits() {
+    let backend = backend("cpu").expect("always there");
+    for shape in shapes(DType::F16) {
+        let model = Model::from_file(file(&shape), backend.clone()).unwrap();
+        let whole = model.session(&options(Precision::Exact)).unwrap().logits(&TOKENS).unwrap();
+        for batch in [1, 7] {
+            let options = SessionOptions { batch, ..options(Precision::Exact) };
+            let got = model.session(&options).unwrap().logits(&TOKENS).unwrap();
+            let nmse = distance(&got, &whole).nmse;
+            assert!(nmse < 1e-12, "{} in batches of {batch}: {nmse:.1e}", shape.architecture);
+        }
+    }
+}
+
 #[test]
 fn greedy_tokens_agree_with_the_formulas() {
-    for (name, backend) in backends() {
-        let file = file(&tiny("qwen3", DType::F16));
+    for shape in shapes(DType::F16) {
+        let architecture = &shape.architecture;
         let mut tokens = TOKENS[..5].to_vec();
         for _ in 0..6 {
-            let logits = forward(&file, &tokens);
+            let file = file(&shape);
+            let logits = forward(&file, &tokens, CONTEXT);
             tokens.push(greedy(&logits[logits.len() - file.hparams().vocabulary..]));
         }
-        let model = Model::from_file(file, backend).unwrap();
-        let options =
-            SessionOptions { context: Some(32), precision: Precision::Exact, ..SessionOptions::default() };
-        let mut session = model.session(&options).unwrap();
-        let mut logits = session.prefill(&tokens[..5]).unwrap();
-        for &want in &tokens[5..] {
-            assert_eq!(greedy(&logits), want, "{name}");
-            logits = session.decode(want).unwrap();
+        for (name, backend) in backends() {
+            let model = Model::from_file(file(&shape), backend).unwrap();
+            let mut session = model.session(&options(Precision::Exact)).unwrap();
+            let mut logits = session.prefill(&tokens[..5]).unwrap();
+            for &want in &tokens[5..] {
+                assert_eq!(greedy(&logits), want, "{name} {architecture}");
+                logits = session.decode(want).unwrap();
+            }
         }
     }
 }

@@ -1,17 +1,28 @@
 //! Model files that are broken or unknown end in a typed error with one clear line.
 
-use diptych::core::gguf::{GgufFile, GgufWriter, Metadata, TensorData};
+use diptych::core::gguf::{GgufFile, GgufWriter, Metadata, TensorData, Value};
 use diptych::model::ModelFile;
 use diptych::synthesize::{self, Shape};
 use diptych::{DType, Error};
 
-/// The small model with changes to its metadata and tensors.
+/// The small qwen3 with changes to its metadata and tensors.
 fn changed(
     metadata: impl FnOnce(&mut Metadata),
     keep: impl Fn(&str) -> bool,
     reshape: impl Fn(&str, &mut Vec<usize>, &mut DType),
 ) -> diptych::Result<ModelFile> {
-    let shape = Shape { layers: 1, vocabulary: 64, ..Shape::small("qwen3").with_type(DType::F16) };
+    changed_of("qwen3", metadata, keep, reshape, None)
+}
+
+/// The small model of an architecture with changes to its metadata and tensors, and perhaps a vector more.
+fn changed_of(
+    architecture: &str,
+    metadata: impl FnOnce(&mut Metadata),
+    keep: impl Fn(&str) -> bool,
+    reshape: impl Fn(&str, &mut Vec<usize>, &mut DType),
+    added: Option<&str>,
+) -> diptych::Result<ModelFile> {
+    let shape = Shape { layers: 1, vocabulary: 64, ..Shape::small(architecture).with_type(DType::F16) };
     let original = GgufFile::from_bytes(synthesize::bytes(&shape, 3)?)?;
     let mut all = Metadata::new();
     for (key, value) in original.metadata().iter() {
@@ -27,11 +38,36 @@ fn changed(
         let bytes = dtype.row_bytes(ne[0]).unwrap_or(0) * rows;
         writer.tensor(t.name.clone(), dtype, &ne, TensorData::from(vec![0u8; bytes]))?;
     }
+    if let Some(name) = added {
+        writer.tensor(name.to_string(), DType::F32, &[8], TensorData::from(vec![0u8; 32]))?;
+    }
     ModelFile::from_gguf(GgufFile::from_bytes(writer.to_bytes()?)?)
 }
 
-fn set(key: &'static str, value: u32) -> diptych::Result<ModelFile> {
-    changed(|m| drop(m.insert(key, value)), |_| true, |_, _, _| {})
+/// The model of an architecture with one key set.
+fn with_key(architecture: &str, key: &str, value: impl Into<Value>) -> diptych::Result<ModelFile> {
+    changed_of(architecture, |m| drop(m.insert(key, value)), |_| true, |_, _, _| {}, None)
+}
+
+/// The model of an architecture without a tensor.
+fn without(architecture: &str, tensor: &str) -> diptych::Result<ModelFile> {
+    changed_of(architecture, |_| {}, |name| name != tensor, |_, _, _| {}, None)
+}
+
+/// The model of an architecture without a key.
+fn without_key(architecture: &str, removed: &str) -> diptych::Result<ModelFile> {
+    let remove = |m: &mut Metadata| {
+        let mut rest = Metadata::new();
+        for (key, value) in m.iter().filter(|(key, _)| *key != removed) {
+            rest.insert(key, value.clone());
+        }
+        *m = rest;
+    };
+    changed_of(architecture, remove, |_| true, |_, _, _| {}, None)
+}
+
+fn set(key: &str, value: u32) -> diptych::Result<ModelFile> {
+    with_key("qwen3", key, value)
 }
 
 fn message(result: diptych::Result<ModelFile>) -> String {
@@ -43,32 +79,81 @@ fn message(result: diptych::Result<ModelFile>) -> String {
 }
 
 #[test]
-fn the_unchanged_model_opens() {
-    changed(|_| {}, |_| true, |_, _, _| {}).unwrap();
+fn the_unchanged_models_open() {
+    for architecture in synthesize::ARCHITECTURES {
+        changed_of(architecture, |_| {}, |_| true, |_, _, _| {}, None).unwrap();
+    }
 }
 
 #[test]
 fn unknown_architectures_are_named() {
-    let text = message(changed(|m| drop(m.insert("general.architecture", "mamba3")), |_| true, |_, _, _| {}));
+    let text = message(with_key("qwen3", "general.architecture", "mamba3"));
     assert!(text.contains("'mamba3'") && text.contains("qwen3"), "{text}");
 }
 
 #[test]
 fn missing_keys_and_tensors_are_named() {
-    let text = message(changed(|_| {}, |name| name != "blk.0.ffn_up.weight", |_, _, _| {}));
+    let text = message(without("qwen3", "blk.0.ffn_up.weight"));
     assert!(text.contains("blk.0.ffn_up.weight"), "{text}");
-    let text = message(changed(
-        |m| {
-            let mut rest = Metadata::new();
-            for (key, value) in m.iter().filter(|(key, _)| *key != "qwen3.embedding_length") {
-                rest.insert(key, value.clone());
-            }
-            *m = rest;
-        },
-        |_| true,
-        |_, _, _| {},
-    ));
+    let text = message(without_key("qwen3", "qwen3.embedding_length"));
     assert!(text.contains("qwen3.embedding_length"), "{text}");
+}
+
+#[test]
+fn unknown_tensors_are_named() {
+    for (architecture, name) in
+        [("llama", "blk.0.attn_sinks.weight"), ("qwen3", "output.bias"), ("gemma3", "blk.1.attn_norm.weight")]
+    {
+        let text = message(changed_of(architecture, |_| {}, |_| true, |_, _, _| {}, Some(name)));
+        assert!(text.contains(name) && text.contains(architecture), "{text}");
+    }
+}
+
+#[test]
+fn what_an_architecture_needs_besides_is_checked() {
+    for tensor in ["rope_factors_short.weight", "rope_factors_long.weight", "blk.0.attn_qkv.weight"] {
+        assert!(message(without("phi3", tensor)).contains(tensor));
+    }
+    let text = message(with_key("qwen3", "qwen3.rope.scaling.type", "longrope"));
+    assert!(text.contains("original_context_length"), "{text}");
+    let text = message(without_key("phi3", "phi3.rope.scaling.original_context_length"));
+    assert!(text.contains("original_context_length"), "{text}");
+    let window = with_key("phi3", "phi3.attention.sliding_window", u32::MAX);
+    assert!(message(window).contains("sliding_window"));
+    for tensor in ["blk.0.post_ffw_norm.weight", "blk.0.attn_k_norm.weight"] {
+        assert!(message(without("gemma3", tensor)).contains(tensor));
+    }
+    for key in ["gemma3.attention.sliding_window_pattern", "gemma3.rope.freq_base_swa"] {
+        assert!(message(with_key("gemma3", key, "six")).contains(key));
+    }
+    let text = message(with_key("gemma3", "gemma3.final_logit_softcapping", 30.0f32));
+    assert!(text.contains("final_logit_softcapping"), "{text}");
+    assert!(message(without_key("granite", "granite.logit_scale")).contains("granite.logit_scale"));
+    for key in ["granite.logit_scale", "granite.residual_scale", "granite.attention.scale"] {
+        assert!(message(with_key("granite", key, -1.0f32)).contains(key));
+    }
+    let text = message(with_key("granite", "granite.rope.scaling.finetuned", false));
+    assert!(text.contains("finetuned"), "{text}");
+}
+
+#[test]
+fn hyperparameters_of_windows_and_factors() {
+    let gemma = with_key("gemma3", "gemma3.attention.sliding_window_pattern", 3u32).unwrap();
+    let window = gemma.hparams().window.unwrap();
+    assert_eq!(
+        (0..7).map(|i| window.covers(i)).collect::<Vec<_>>(),
+        [true, true, false, true, true, false, true]
+    );
+    assert_eq!((window.size, window.rope.freq_base, gemma.hparams().rope.freq_base), (512, 1e4, 1e6));
+    assert!(window.reaches(600, 89) && !window.reaches(600, 88) && window.reaches(3, 0));
+    assert_eq!(gemma.hparams().scales.embedding, 16.0);
+    // The file of a model without a window says 0.
+    assert_eq!(with_key("phi3", "phi3.attention.sliding_window", 0u32).unwrap().hparams().window, None);
+    let phi = with_key("phi3", "phi3.attention.sliding_window", 7u32).unwrap().hparams().clone();
+    assert!((0..7).all(|i| phi.window.unwrap().covers(i)));
+    assert_eq!((phi.rope.n_dims, phi.key_length), (48, 64));
+    let granite = without_key("granite", "granite.attention.scale").unwrap();
+    assert_eq!((granite.hparams().scales.attention, granite.hparams().scales.logits), (0.125, 0.125));
 }
 
 #[test]
@@ -84,12 +169,9 @@ fn absurd_numbers_are_refused() {
     assert!(message(set("qwen3.block_count", 2)).contains("blk.1."));
     assert!(message(set("qwen3.attention.head_count_kv", 3)).contains("divide"));
     assert!(message(set("qwen3.vocab_size", 65)).contains("vocab_size"));
-    let float = changed(|m| drop(m.insert("qwen3.rope.freq_base", f32::NAN)), |_| true, |_, _, _| {});
-    assert!(message(float).contains("freq_base"));
-    let kind = changed(|m| drop(m.insert("qwen3.block_count", "four")), |_| true, |_, _, _| {});
-    assert!(message(kind).contains("block_count"));
-    let scaling = changed(|m| drop(m.insert("qwen3.rope.scaling.type", "spiral")), |_| true, |_, _, _| {});
-    assert!(message(scaling).contains("spiral"));
+    assert!(message(with_key("qwen3", "qwen3.rope.freq_base", f32::NAN)).contains("freq_base"));
+    assert!(message(with_key("qwen3", "qwen3.block_count", "four")).contains("block_count"));
+    assert!(message(with_key("qwen3", "qwen3.rope.scaling.type", "spiral")).contains("spiral"));
 }
 
 #[test]

@@ -1,20 +1,27 @@
 //! The template engine, set up as transformers sets up Jinja2.
 
 use super::error::Exception;
-use super::methods;
+use super::methods::{self, Args};
 use super::text::{JsonStyle, python_str};
-use minijinja::value::{Kwargs, Rest, Value, ValueKind};
-use minijinja::{AutoEscape, Environment, Error, ErrorKind};
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::{Rest, Value, ValueKind, ValueOrKwargs};
+use minijinja::{AutoEscape, Environment, Error, ErrorKind, Template};
+use std::io::{self, Write};
 use std::time::SystemTime;
 
 /// Steps of the engine after which a template is stopped: a conversation takes some hundreds for each message.
 pub const MAX_STEPS: u64 = 10_000_000;
 
+/// Bytes of text after which a template is stopped.
+pub const MAX_TEXT: usize = 64 << 20;
+
+/// The stack of a template: enough for the deepest nesting of values that [`MAX_STEPS`] can build.
+const STACK: usize = 1 << 30;
+
 /// The engine with the template `chat`.
 pub(super) fn environment(source: String) -> Result<Environment<'static>, Error> {
     let mut env = Environment::new();
-    env.set_trim_blocks(true);
-    env.set_lstrip_blocks(true);
+    env.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
     env.set_auto_escape_callback(|_| AutoEscape::None);
     env.set_unknown_method_callback(methods::call);
     env.set_fuel(Some(MAX_STEPS));
@@ -38,8 +45,12 @@ fn add_filters(env: &mut Environment<'_>) {
     env.add_filter("string", |v: &Value| python_str(v));
     env.add_filter("length", length);
     env.add_filter("count", length);
-    env.add_filter("int", |v: &Value, rest: Rest<Value>| convert("int", v, &rest));
-    env.add_filter("float", |v: &Value, rest: Rest<Value>| convert("float", v, &rest));
+    env.add_filter("int", |v: &Value, rest: Rest<ValueOrKwargs>| {
+        convert(v, &Args::new("int", &rest.into_values())?, Value::from(0))
+    });
+    env.add_filter("float", |v: &Value, rest: Rest<ValueOrKwargs>| {
+        convert(v, &Args::new("float", &rest.into_values())?, Value::from(0.0))
+    });
 }
 
 fn add_tests(env: &mut Environment<'_>) {
@@ -62,30 +73,25 @@ fn length(value: &Value) -> Result<usize, Error> {
     value.len().ok_or_else(|| Error::new(ErrorKind::InvalidOperation, what()))
 }
 
-/// `int` and `float`: what is no number becomes the default, which is 0.
-fn convert(to: &str, value: &Value, rest: &[Value]) -> Result<Value, Error> {
-    let (places, names) = match rest.split_last() {
-        Some((last, places)) if last.is_kwargs() => (places, Some(Kwargs::try_from(last.clone())?)),
-        _ => (rest, None),
-    };
-    let named = |name: &str| names.as_ref().and_then(|k| k.get::<Value>(name).ok());
-    let zero = || if to == "int" { Value::from(0) } else { Value::from(0.0) };
-    let default = places.first().cloned().or_else(|| named("default")).unwrap_or_else(zero);
+/// `int` and `float`, which `zero` tells apart: what is no number becomes the default.
+fn convert(value: &Value, args: &Args<'_>, zero: Value) -> Result<Value, Error> {
+    let whole = zero.is_integer();
+    let default = args.opt(0, "default").unwrap_or(zero);
     let text = value.as_str().map(|t| t.trim().replace('_', ""));
-    let real = || match &text {
+    let real = match &text {
         Some(t) => t.parse::<f64>().ok(),
         None => f64::try_from(value.clone()).ok().filter(|_| !value.is_none()),
     };
-    if to == "float" {
-        return Ok(real().map_or(default, Value::from));
+    if !whole {
+        return Ok(real.map_or(default, Value::from));
     }
     if value.is_integer() || value.kind() == ValueKind::Bool {
         return Ok(value.as_i64().map_or_else(|| value.clone(), Value::from));
     }
-    let base = places.get(1).cloned().or_else(|| named("base")).and_then(|b| b.as_i64()).unwrap_or(10);
-    let whole = text.as_ref().and_then(|t| integer(t, u32::try_from(base).ok()?));
-    let cut = || real().filter(|x| x.is_finite()).map(|x| Value::from(x as i128));
-    Ok(whole.map(Value::from).or_else(cut).unwrap_or(default))
+    let base = args.int(1, "base")?.unwrap_or(10);
+    let digits = text.as_ref().and_then(|t| integer(t, u32::try_from(base).ok()?));
+    let cut = || real.filter(|x| x.is_finite()).map(|x| Value::from(x as i128));
+    Ok(digits.map(Value::from).or_else(cut).unwrap_or(default))
 }
 
 /// An integer of a base from 2 to 36, with or without the prefix of the base.
@@ -103,21 +109,15 @@ fn integer(text: &str, base: u32) -> Option<i128> {
 }
 
 /// `tojson(ensure_ascii=False, indent=None, separators=None, sort_keys=False)`.
-fn to_json(value: &Value, places: Rest<Value>) -> Result<String, Error> {
-    let (places, names) = match places.split_last() {
-        Some((last, places)) if last.is_kwargs() => (places, Some(Kwargs::try_from(last.clone())?)),
-        _ => (&places[..], None),
-    };
-    let argument = |place: usize, name: &str| {
-        let named = || names.as_ref().and_then(|k| k.get::<Value>(name).ok());
-        places.get(place).cloned().or_else(named).filter(|v| !v.is_none() && !v.is_undefined())
-    };
-    let indent = match argument(1, "indent") {
-        Some(v) if v.as_str().is_some() => v.as_str().map(str::to_string),
-        Some(v) => Some(" ".repeat(v.as_i64().unwrap_or(0).clamp(0, 64) as usize)),
+fn to_json(value: &Value, rest: Rest<ValueOrKwargs>) -> Result<String, Error> {
+    let rest = rest.into_values();
+    let args = Args::new("tojson", &rest)?;
+    let indent = match args.opt(1, "indent") {
+        Some(text) if text.as_str().is_some() => text.as_str().map(str::to_string),
+        Some(_) => args.int(1, "indent")?.map(|n| " ".repeat(n.clamp(0, 64) as usize)),
         None => None,
     };
-    let between = match argument(2, "separators") {
+    let [item, key] = match args.opt(2, "separators") {
         Some(pair) => {
             let texts: Vec<String> = pair.try_iter()?.filter_map(|v| v.as_str().map(str::to_string)).collect();
             <[String; 2]>::try_from(texts)
@@ -125,8 +125,7 @@ fn to_json(value: &Value, places: Rest<Value>) -> Result<String, Error> {
         }
         None => [if indent.is_some() { "," } else { ", " }, ": "].map(str::to_string),
     };
-    let [item, key] = between;
-    let yes = |place, name| argument(place, name).is_some_and(|v| v.is_true());
+    let yes = |place, name| args.opt(place, name).is_some_and(|v| v.is_true());
     JsonStyle { indent, item, key, ascii: yes(0, "ensure_ascii"), sort: yes(3, "sort_keys") }.write(value)
 }
 
@@ -137,4 +136,38 @@ pub(super) fn clock(now: Option<SystemTime>) -> Value {
         let time = jiff::Timestamp::try_from(now.unwrap_or_else(SystemTime::now)).map_err(wrong)?;
         jiff::fmt::strtime::format(format, &time.to_zoned(jiff::tz::TimeZone::system())).map_err(wrong)
     })
+}
+
+/// Renders on a thread with a stack of its own, so that neither recursion nor the end of a deeply nested value can end
+/// the process, and a panic of the engine stays there.
+pub(super) fn render(template: &Template<'_, '_>, variables: Value) -> Result<String, Error> {
+    let failed = |what: &str| Error::new(ErrorKind::InvalidOperation, what.to_string());
+    std::thread::scope(|scope| {
+        let work = move || {
+            let mut text = Bounded(Vec::new());
+            template.render_captured_to(variables, &mut text).map(drop)?;
+            String::from_utf8(text.0).map_err(|e| Error::new(ErrorKind::WriteFailure, e.to_string()))
+        };
+        let thread =
+            std::thread::Builder::new().name("chat".into()).stack_size(STACK).spawn_scoped(scope, work);
+        let thread = thread.map_err(|e| failed(&format!("no thread for the template: {e}")))?;
+        thread.join().unwrap_or_else(|_| Err(failed("the template engine failed")))
+    })
+}
+
+/// Text up to [`MAX_TEXT`] bytes.
+struct Bounded(Vec<u8>);
+
+impl Write for Bounded {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        if self.0.len().saturating_add(text.len()) > MAX_TEXT {
+            return Err(io::Error::other(format!("more than {MAX_TEXT} bytes of text")));
+        }
+        self.0.extend_from_slice(text);
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::ChatError;
 use minijinja::Value;
-use minijinja::value::ValueKind;
+use minijinja::value::{Serde, ValueKind};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::time::SystemTime;
@@ -49,7 +49,7 @@ impl Message {
                 (key, value)
             })
             .collect();
-        let value = Value::from_serialize(value);
+        let value = Value::from(Serde(value));
         match pairs.iter_mut().find(|(key, _)| key.as_str() == Some(field)) {
             Some((_, old)) => *old = value,
             None => pairs.push((Value::from(field), value)),
@@ -180,13 +180,13 @@ impl ChatInput {
 
     /// With the tools that the model may call: descriptions as the template expects them, usually JSON schemas.
     pub fn with_tools(mut self, tools: &impl Serialize) -> ChatInput {
-        self.tools = Some(Value::from_serialize(tools));
+        self.tools = Some(Value::from(Serde(tools)));
         self
     }
 
     /// With a variable of the template (`enable_thinking`, `date_string`, ...).
     pub fn with(mut self, name: &str, value: &impl Serialize) -> ChatInput {
-        self.variables.push((name.to_string(), Value::from_serialize(value)));
+        self.variables.push((name.to_string(), Value::from(Serde(value))));
         self
     }
 

@@ -7,14 +7,14 @@ use minijinja::value::{Kwargs, Tuple, Value, ValueKind};
 use minijinja::{Error, ErrorKind, State};
 
 /// The arguments of a call by place or by name.
-struct Args<'a> {
+pub(super) struct Args<'a> {
     method: &'a str,
     places: &'a [Value],
     names: Option<Kwargs>,
 }
 
 impl<'a> Args<'a> {
-    fn new(method: &'a str, args: &'a [Value]) -> Result<Args<'a>, Error> {
+    pub(super) fn new(method: &'a str, args: &'a [Value]) -> Result<Args<'a>, Error> {
         let (places, names) = match args.split_last() {
             Some((last, places)) if last.is_kwargs() => (places, Some(Kwargs::try_from(last.clone())?)),
             _ => (args, None),
@@ -23,9 +23,9 @@ impl<'a> Args<'a> {
     }
 
     /// An argument that may be left out; None counts as left out.
-    fn opt(&self, place: usize, name: &str) -> Option<Value> {
-        let named = || self.names.as_ref().and_then(|k| k.get::<Value>(name).ok());
-        self.places.get(place).cloned().or_else(named).filter(|v| !v.is_none())
+    pub(super) fn opt(&self, place: usize, name: &str) -> Option<Value> {
+        let named = || self.names.as_ref().and_then(|k| k.get::<Option<Value>>(name).ok().flatten());
+        self.places.get(place).cloned().or_else(named).filter(|v| !v.is_none() && !v.is_undefined())
     }
 
     fn text(&self, place: usize, name: &str) -> Result<Option<String>, Error> {
@@ -38,7 +38,7 @@ impl<'a> Args<'a> {
         self.text(place, name)?.ok_or_else(|| Error::new(ErrorKind::MissingArgument, what()))
     }
 
-    fn int(&self, place: usize, name: &str) -> Result<Option<i64>, Error> {
+    pub(super) fn int(&self, place: usize, name: &str) -> Result<Option<i64>, Error> {
         let Some(value) = self.opt(place, name) else { return Ok(None) };
         value.as_i64().map(Some).ok_or_else(|| self.wrong(name, &value))
     }
@@ -61,7 +61,12 @@ impl<'a> Args<'a> {
 }
 
 /// Called for every method that a value does not have of itself.
-pub(super) fn call(_: &mut State<'_, '_>, value: &Value, method: &str, args: &[Value]) -> Result<Value, Error> {
+pub(super) fn call(
+    _: &mut State<'_, '_>,
+    value: &Value,
+    method: &str,
+    args: &[Value],
+) -> Result<Value, Error> {
     let args = Args::new(method, args)?;
     let found = match value.kind() {
         ValueKind::String => text_method(value.as_str().unwrap_or_default(), &args)?,
@@ -286,7 +291,10 @@ fn split_blank(s: &str, limit: Option<usize>, from_end: bool) -> Vec<&str> {
 
 fn lines(s: &str, keep: bool) -> Vec<&str> {
     let end = |c: char| {
-        matches!(c, '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}')
+        matches!(
+            c,
+            '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}'
+        )
     };
     let mut out = Vec::new();
     let mut rest = s;

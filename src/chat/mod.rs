@@ -23,8 +23,8 @@
 //! The text of a template usually begins with the model's first token already (`bos_token`): tokenise it with special
 //! tokens parsed and none added.
 //!
-//! A template comes from a file that may be hostile. Its steps ([`MAX_STEPS`]), its nesting and its recursion are
-//! bounded; the memory of the texts that it builds is not.
+//! A template comes from a file that may be hostile. Its steps ([`MAX_STEPS`]), its text ([`MAX_TEXT`]), its nesting
+//! and its recursion are bounded; the memory of the values that it builds on the way is not.
 
 mod engine;
 mod error;
@@ -33,7 +33,7 @@ mod methods;
 mod source;
 mod text;
 
-pub use engine::MAX_STEPS;
+pub use engine::{MAX_STEPS, MAX_TEXT};
 pub use error::ChatError;
 pub use input::{ChatInput, FunctionCall, Message, ToolCall};
 
@@ -125,7 +125,6 @@ impl ChatTemplate {
         let clock = ("strftime_now".to_string(), engine::clock(input.now));
         let variables = tokens.chain([clock]).chain(input.variables());
         let template = self.engine.get_template("chat").map_err(|e| ChatError::from_engine(&e))?;
-        let (text, _) = contained(|| template.render_captured(Value::from_pairs(variables)))?;
-        Ok(text)
+        engine::render(&template, Value::from_pairs(variables)).map_err(|e| ChatError::from_engine(&e))
     }
 }

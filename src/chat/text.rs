@@ -67,7 +67,14 @@ fn number(value: &Value) -> String {
 /// A float as Python writes it: the shortest digits, an exponent below 1e-4 and from 1e16 on.
 pub(super) fn float(x: f64) -> String {
     if !x.is_finite() {
-        return if x.is_nan() { "nan" } else if x > 0.0 { "inf" } else { "-inf" }.to_string();
+        return if x.is_nan() {
+            "nan"
+        } else if x > 0.0 {
+            "inf"
+        } else {
+            "-inf"
+        }
+        .to_string();
     }
     if x == 0.0 || (1e-4..1e16).contains(&x.abs()) {
         return format!("{x:?}");

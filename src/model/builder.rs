@@ -1,5 +1,6 @@
 //! What the architectures build their graphs with.
 
+use super::hparams::rope_factors;
 use super::{Architecture, Hparams, RopeScaling, Window};
 use ggml_core::gguf::GgufFile;
 use ggml_core::op::{Activation, FlashAttnExt, Glu};
@@ -263,10 +264,10 @@ impl<'a> Builder<'a> {
             let name = "rope_freqs.weight";
             return if self.gguf.tensor(name).is_none() { Ok(None) } else { self.vector(name, n).map(Some) };
         };
-        let (short, long) = ("rope_factors_short.weight", "rope_factors_long.weight");
-        self.known_weight(short, &[n])?;
-        self.known_weight(long, &[n])?;
-        self.vector(if self.shape.context > original_context { long } else { short }, n).map(Some)
+        let (short, long) = (rope_factors("short"), rope_factors("long"));
+        self.known_weight(&short, &[n])?;
+        self.known_weight(&long, &[n])?;
+        self.vector(if self.shape.context > original_context { &long } else { &short }, n).map(Some)
     }
 
     /// The rows of a layer's cache that attention sees, after writing those of the batch: `[d, kv, heads_kv]`.

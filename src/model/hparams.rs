@@ -215,6 +215,11 @@ pub(super) fn positive(key: &str, value: f32) -> Result<f32> {
     }
 }
 
+/// Name of LongRoPE's tensor of `short` or `long` factors.
+pub(super) fn rope_factors(kind: &str) -> String {
+    format!("rope_factors_{kind}.weight")
+}
+
 fn read_scaling(gguf: &GgufFile, architecture: &str) -> Result<RopeScaling> {
     let m = gguf.metadata();
     let key = |name: &str| format!("{architecture}.rope.scaling.{name}");
@@ -223,7 +228,9 @@ fn read_scaling(gguf: &GgufFile, architecture: &str) -> Result<RopeScaling> {
         || checked(&key("original_context_length"), m.usize(&key("original_context_length"))?);
     // Files of phi3 have LongRoPE's tensors and do not name the type.
     let declared = match m.opt_str(&key("type"))? {
-        None if gguf.tensor("rope_factors_long.weight").is_some() => Some("longrope"),
+        None if ["short", "long"].iter().any(|kind| gguf.tensor(&rope_factors(kind)).is_some()) => {
+            Some("longrope")
+        }
         declared => declared,
     };
     match (declared, factor) {

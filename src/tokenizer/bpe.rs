@@ -24,7 +24,7 @@ struct Merge {
 #[derive(Debug)]
 pub(super) struct Bpe {
     pub(super) pre: PreTokenizer,
-    bytes: [u32; 256],
+    bytes: Box<[u32; 256]>,
     merges: HashMap<(u32, u32), Merge>,
 }
 
@@ -32,16 +32,16 @@ pub(super) struct Bpe {
 #[derive(Clone, Copy)]
 struct Symbol {
     token: u32,
-    prev: u32,
-    next: u32,
+    prev: usize,
+    next: usize,
 }
 
 /// A merge that is possible. Ordered by rank, then from left to right.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Candidate {
     rank: u32,
-    left: u32,
-    right: u32,
+    left: usize,
+    right: usize,
     pair: (u32, u32),
     token: u32,
 }
@@ -58,9 +58,9 @@ impl Bpe {
     /// Reads merges and pre-tokenizer.
     pub(super) fn read(m: &Metadata, vocabulary: &Vocabulary) -> Result<Bpe> {
         let pre = PreTokenizer::read(m)?;
-        let mut bytes = [NONE; 256];
+        let mut bytes = Box::new([NONE; 256]);
         let mut text = Vec::new();
-        for (byte, place) in (0..=255u8).zip(&mut bytes) {
+        for (byte, place) in (0..=255u8).zip(bytes.iter_mut()) {
             text.clear();
             alphabet::encode(&[byte], &mut text);
             *place = vocabulary.find(&text).unwrap_or(NONE);
@@ -104,33 +104,32 @@ impl Bpe {
     fn merge(&self, word: &[u8], unknown: Option<u32>, scratch: &mut Scratch, out: &mut Vec<u32>) {
         let Scratch { symbols, queue, .. } = scratch;
         symbols.clear();
-        symbols.extend(word.iter().zip(0u32..).map(|(&byte, i)| Symbol {
+        symbols.extend(word.iter().enumerate().map(|(i, &byte)| Symbol {
             token: self.bytes[usize::from(byte)],
             prev: i.wrapping_sub(1),
-            next: i.wrapping_add(1),
+            next: i + 1,
         }));
         queue.clear();
-        for left in 1..symbols.len() as u32 {
-            self.propose(symbols, left - 1, left, queue);
+        for right in 1..symbols.len() {
+            self.propose(symbols, right - 1, right, queue);
         }
         while let Some(Reverse(c)) = queue.pop() {
             // Merged meanwhile: the pair is not there any more.
-            if (symbols[c.left as usize].token, symbols[c.right as usize].token) != c.pair {
+            if (symbols[c.left].token, symbols[c.right].token) != c.pair {
                 continue;
             }
-            let Symbol { prev, .. } = symbols[c.left as usize];
-            let Symbol { next, .. } = symbols[c.right as usize];
-            symbols[c.left as usize] = Symbol { token: c.token, prev, next };
-            symbols[c.right as usize].token = NONE;
-            symbols[c.right as usize].next = c.left;
-            if let Some(after) = symbols.get_mut(next as usize) {
+            let Symbol { prev, .. } = symbols[c.left];
+            let Symbol { next, .. } = symbols[c.right];
+            symbols[c.left] = Symbol { token: c.token, prev, next };
+            symbols[c.right].token = NONE;
+            if let Some(after) = symbols.get_mut(next) {
                 after.prev = c.left;
             }
             self.propose(symbols, prev, c.left, queue);
             self.propose(symbols, c.left, next, queue);
         }
         let mut at = 0;
-        while let Some(symbol) = symbols.get(at as usize) {
+        while let Some(symbol) = symbols.get(at) {
             if symbol.token != NONE {
                 out.push(symbol.token);
             } else {
@@ -140,8 +139,14 @@ impl Bpe {
         }
     }
 
-    fn propose(&self, symbols: &[Symbol], left: u32, right: u32, queue: &mut BinaryHeap<Reverse<Candidate>>) {
-        let (Some(l), Some(r)) = (symbols.get(left as usize), symbols.get(right as usize)) else { return };
+    fn propose(
+        &self,
+        symbols: &[Symbol],
+        left: usize,
+        right: usize,
+        queue: &mut BinaryHeap<Reverse<Candidate>>,
+    ) {
+        let (Some(l), Some(r)) = (symbols.get(left), symbols.get(right)) else { return };
         let pair = (l.token, r.token);
         if let Some(&Merge { rank, token }) = self.merges.get(&pair) {
             queue.push(Reverse(Candidate { rank, left, right, pair, token }));
@@ -154,8 +159,7 @@ fn parse_merge(v: &Vocabulary, text: &[u8]) -> Result<((u32, u32), u32), String>
     // The first part may begin with a space in vocabularies that do not use the byte alphabet.
     let space = text.iter().skip(1).position(|&b| b == b' ').ok_or("it has no space")? + 1;
     let (left, right) = (&text[..space], &text[space + 1..]);
-    let token = |text: &[u8]| {
-        v.find(text).ok_or_else(|| format!("'{}' is no token", String::from_utf8_lossy(text)))
-    };
+    let token =
+        |text: &[u8]| v.find(text).ok_or_else(|| format!("'{}' is no token", String::from_utf8_lossy(text)));
     Ok(((token(left)?, token(right)?), token(&[left, right].concat())?))
 }

@@ -65,9 +65,21 @@ macro_rules! gpt4 {
 macro_rules! cased {
     ($letters:literal, $suffix:expr, $rest:literal) => {
         concat!(
-            r"[^\r\n\p{L}\p{N}]?[", $letters, r"&&[^a-z]]*[", $letters, r"&&[^A-Z]]+", $suffix,
-            r"|[^\r\n\p{L}\p{N}]?[", $letters, r"&&[^a-z]]+[", $letters, r"&&[^A-Z]]*", $suffix,
-            "|", $rest, r"|\s*[\r\n]+"
+            r"[^\r\n\p{L}\p{N}]?[",
+            $letters,
+            r"&&[^a-z]]*[",
+            $letters,
+            r"&&[^A-Z]]+",
+            $suffix,
+            r"|[^\r\n\p{L}\p{N}]?[",
+            $letters,
+            r"&&[^a-z]]+[",
+            $letters,
+            r"&&[^A-Z]]*",
+            $suffix,
+            "|",
+            $rest,
+            r"|\s*[\r\n]+"
         )
     };
 }
@@ -99,11 +111,8 @@ const GPT2: Stage = with_spaces(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^
 const LLAMA3: Stage =
     with_spaces(gpt4!(r"[^\r\n\p{L}\p{N}]?\p{L}+", r"\p{N}{1,3}", r" ?[^\s\p{L}\p{N}]+[\r\n]*"));
 const QWEN2: Stage = with_spaces(gpt4!(r"[^\r\n\p{L}\p{N}]?\p{L}+", r"\p{N}", r" ?[^\s\p{L}\p{N}]+[\r\n]*"));
-const QWEN35: Stage = with_spaces(gpt4!(
-    r"[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+",
-    r"\p{N}",
-    r" ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*"
-));
+const QWEN35: Stage =
+    with_spaces(gpt4!(r"[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+", r"\p{N}", r" ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*"));
 const DIGIT: Stage = stage(r"\p{N}");
 const LINE_END: Stage = stage(r"[\r\n]");
 const DEEPSEEK_CJK: Stage = stage(r"[\x{800}-\x{9FA5}\x{AC00}-\x{D7FF}]+");
@@ -133,8 +142,23 @@ static KINDS: &[Kind] = &[
     Kind { names: &["default"], stages: DEFAULT, ..Kind::PLAIN },
     Kind {
         names: &[
-            "gpt-2", "phi-2", "mpt", "olmo", "jais", "exaone4", "gigachat", "a.x-4.0", "mellum", "modern-bert",
-            "jina-es", "jina-de", "jina-v2-es", "jina-v2-de", "jina-v1-en", "jina-v2-code", "roberta-bpe",
+            "gpt-2",
+            "phi-2",
+            "mpt",
+            "olmo",
+            "jais",
+            "exaone4",
+            "gigachat",
+            "a.x-4.0",
+            "mellum",
+            "modern-bert",
+            "jina-es",
+            "jina-de",
+            "jina-v2-es",
+            "jina-v2-de",
+            "jina-v1-en",
+            "jina-v2-code",
+            "roberta-bpe",
         ],
         stages: &[GPT2],
         ..Kind::PLAIN
@@ -142,7 +166,15 @@ static KINDS: &[Kind] = &[
     Kind { names: &["trillion", "granite-docling"], stages: &[GPT2], ..Kind::EXACT },
     Kind {
         names: &[
-            "llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano",
+            "llama-bpe",
+            "llama3",
+            "llama-v3",
+            "falcon3",
+            "falcon-h1",
+            "pixtral",
+            "midm-2.0",
+            "lfm2",
+            "jina-v5-nano",
         ],
         stages: &[LLAMA3],
         whole_words: true,
@@ -219,11 +251,7 @@ static KINDS: &[Kind] = &[
     },
     Kind {
         names: &["seed-coder"],
-        stages: &[with_spaces(gpt4!(
-            r"[^\r\n\p{L}\p{N}]?\p{L}+",
-            r"\p{N}",
-            r" ?[^\s\p{L}\p{N}\r\n]+"
-        ))],
+        stages: &[with_spaces(gpt4!(r"[^\r\n\p{L}\p{N}]?\p{L}+", r"\p{N}", r" ?[^\s\p{L}\p{N}\r\n]+"))],
         ..Kind::EXACT
     },
     Kind {
@@ -280,7 +308,7 @@ impl PreTokenizer {
 
     /// Cuts a text into words, all of it and in order.
     pub(super) fn split(&self, text: &str) -> Vec<Range<usize>> {
-        let mut words = vec![0..text.len()];
+        let mut words: Vec<Range<usize>> = std::iter::once(0..text.len()).collect();
         for stage in &self.stages {
             let mut finer = Vec::with_capacity(words.len());
             for word in words {
@@ -318,5 +346,106 @@ fn split_piece(regex: &Regex, piece: &str, offset: usize, out: &mut Vec<Range<us
     }
     if done < piece.len() {
         out.push(offset + done..offset + piece.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pre(name: &str) -> PreTokenizer {
+        let mut m = Metadata::new();
+        m.insert(PRE, name);
+        PreTokenizer::read(&m).unwrap()
+    }
+
+    fn split<'t>(name: &str, text: &'t str) -> Vec<&'t str> {
+        pre(name).split(text).into_iter().map(|range| &text[range]).collect()
+    }
+
+    #[test]
+    fn every_kind_compiles_and_keeps_the_whole_text() {
+        let text = "I've 12345 ~~abc  Ünïcödé\r\n\n\t漢字かな한국 e\u{301} नमस्ते x=y+1; \u{a0}\u{85}(o_O) 😀 \u{f8ff}'LL   ";
+        let mut names = Vec::new();
+        for name in KINDS.iter().flat_map(|k| k.names) {
+            assert_eq!(split(name, text).concat(), text, "{name}");
+            assert!(split(name, text).iter().all(|word| !word.is_empty()), "{name}");
+            assert_eq!(split(name, ""), [""; 0], "{name}");
+            names.push(name);
+        }
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count, "every name once");
+    }
+
+    #[test]
+    fn white_space_leaves_its_last_character_to_the_word() {
+        for name in ["gpt-2", "llama-bpe", "qwen2", "qwen35", "gpt-4o", "tekken", "deepseek-v3"] {
+            assert_eq!(split(name, "a   b"), ["a", "  ", " b"], "{name}");
+            assert_eq!(split(name, "a b"), ["a", " b"], "{name}");
+            assert_eq!(split(name, "a   "), ["a", "   "], "{name}");
+        }
+        assert_eq!(
+            split("gpt-2", "a\n\nb\u{3000}\u{3000}c"),
+            ["a", "\n", "\n", "b", "\u{3000}", "\u{3000}", "c"]
+        );
+        assert_eq!(
+            split("llama-bpe", "a \n\n  b\u{3000}\u{3000}c"),
+            ["a", " \n\n", " ", " b", "\u{3000}", "\u{3000}c"]
+        );
+    }
+
+    #[test]
+    fn contractions() {
+        assert_eq!(split("gpt-2", "we'll WE'LL"), ["we", "'ll", " WE", "'", "LL"]);
+        assert_eq!(split("qwen2", "we'll WE'LL x'y"), ["we", "'ll", " WE", "'LL", " x", "'y"]);
+        assert_eq!(split("gpt-4o", "we'll WE'LL"), ["we'll", " WE'LL"]);
+        assert_eq!(split("tekken", "we'll"), ["we", "'ll"]);
+    }
+
+    #[test]
+    fn numbers() {
+        assert_eq!(split("gpt-2", "x 12345"), ["x", " 12345"]);
+        assert_eq!(split("llama-bpe", "12345"), ["123", "45"]);
+        assert_eq!(split("qwen2", "123²"), ["1", "2", "3", "²"]);
+        assert_eq!(split("starcoder", "x 12"), ["x", " ", "1", "2"]);
+        assert_eq!(split("falcon", "x 1234"), ["x", " ", "123", "4"]);
+        assert_eq!(split("default", "a+b 1234"), ["a", "+", "b", " ", "123", "4"]);
+        assert_eq!(split("deepseek-llm", "1234"), ["1234"]);
+        assert_eq!(split("deepseek-coder", "1234"), ["1", "2", "3", "4"]);
+    }
+
+    #[test]
+    fn marks_are_letters_of_some_kinds_only() {
+        assert_eq!(split("qwen2", "e\u{301}a"), ["e", "\u{301}a"]);
+        assert_eq!(split("qwen35", "e\u{301}a"), ["e\u{301}a"]);
+        assert_eq!(split("qwen35", "\u{301}."), ["\u{301}", "."]);
+    }
+
+    #[test]
+    fn case_cuts_words_in_ascii_only() {
+        assert_eq!(split("gpt-4o", "camelCaseHTTPServer"), ["camel", "Case", "HTTPServer"]);
+        assert_eq!(split("tekken", "ÄÖäÖ"), ["ÄÖäÖ"]);
+    }
+
+    #[test]
+    fn scripts_and_punctuation_of_deepseek() {
+        assert_eq!(split("deepseek-llm", "Abc漢字, d\n\ne"), ["Abc", "漢字", ",", " d", "\n", "\n", "e"]);
+        assert_eq!(
+            split("deepseek-v3", "漢字かな12345x ~~ab (c)"),
+            ["漢字かな", "123", "45", "x", " ", "~", "~ab", " (", "c", ")"]
+        );
+        assert_eq!(split("deepseek-coder", "a.b 漢"), ["a", ".", "b", " ", "漢"]);
+    }
+
+    #[test]
+    fn a_name_that_is_not_known_is_named() {
+        let mut m = Metadata::new();
+        m.insert(PRE, "klingon");
+        let text = PreTokenizer::read(&m).unwrap_err().to_string();
+        assert!(text.contains(PRE) && text.contains("'klingon'") && text.contains("qwen2"), "{text}");
+        // No name is llama.cpp's default.
+        assert!(PreTokenizer::read(&Metadata::new()).unwrap().clean_spaces);
     }
 }

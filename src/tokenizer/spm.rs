@@ -5,32 +5,31 @@ use super::vocabulary::{Vocabulary, escape};
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashSet};
 
-/// No symbol.
-const NONE: u32 = u32::MAX;
-
 /// What encoding needs beside the vocabulary.
 #[derive(Debug)]
 pub(super) struct Spm {
     /// Characters that stand beside each other in some token. Between two others no token can reach, so a text is cut
     /// there and its parts are encoded one after the other: the result is the same, and time stays linear.
     neighbours: HashSet<(u32, u32)>,
+    /// Tokens of single bytes.
+    bytes: Box<[Option<u32>; 256]>,
 }
 
 /// A character or several joined: bytes of the text, in a list linked by index. It is empty once joined to another.
 #[derive(Clone, Copy)]
 struct Symbol {
-    start: u32,
-    len: u32,
-    prev: u32,
-    next: u32,
+    start: usize,
+    len: usize,
+    prev: usize,
+    next: usize,
 }
 
 /// Two neighbours that together are a token.
 struct Candidate {
     score: f32,
-    left: u32,
-    right: u32,
-    len: u32,
+    left: usize,
+    right: usize,
+    len: usize,
 }
 
 impl Ord for Candidate {
@@ -88,7 +87,13 @@ fn pairs(text: &[u8]) -> impl Iterator<Item = (u32, u32)> + '_ {
 impl Spm {
     /// From the tokens.
     pub(super) fn new(vocabulary: &Vocabulary) -> Spm {
-        Spm { neighbours: vocabulary.iter().flat_map(|(_, text, _)| pairs(text)).collect() }
+        let mut bytes = Box::new([None; 256]);
+        for (byte, place) in (0..=255u8).zip(bytes.iter_mut()) {
+            // `<0xNN>`, else the token whose text is that byte.
+            let named = vocabulary.find(format!("<0x{byte:02X}>").as_bytes());
+            *place = named.or_else(|| vocabulary.find(&[byte]));
+        }
+        Spm { neighbours: vocabulary.iter().flat_map(|(_, text, _)| pairs(text)).collect(), bytes }
     }
 
     /// Appends the tokens of a text without special tokens; `prefix` says that a space comes first.
@@ -105,7 +110,8 @@ impl Spm {
             escape(b" ", &mut escaped);
         }
         escape(text, &mut escaped);
-        let mut part = Part { vocabulary: v, text: &escaped, symbols: Vec::new(), queue: BinaryHeap::new() };
+        let mut part =
+            Part { spm: self, vocabulary: v, text: &escaped, symbols: Vec::new(), queue: BinaryHeap::new() };
         let mut last = None;
         for range in characters(&escaped) {
             let c = number(&escaped, range);
@@ -121,6 +127,7 @@ impl Spm {
 
 /// A part of a text between two places where no token can reach across.
 struct Part<'a> {
+    spm: &'a Spm,
     vocabulary: &'a Vocabulary,
     text: &'a [u8],
     symbols: Vec<Symbol>,
@@ -130,30 +137,25 @@ struct Part<'a> {
 impl Part<'_> {
     /// Adds a character.
     fn push(&mut self, (start, len): (usize, usize)) {
-        let index = self.symbols.len() as u32;
-        self.symbols.push(Symbol {
-            start: start as u32,
-            len: len as u32,
-            prev: index.checked_sub(1).unwrap_or(NONE),
-            next: index + 1,
-        });
+        let index = self.symbols.len();
+        self.symbols.push(Symbol { start, len, prev: index.wrapping_sub(1), next: index + 1 });
     }
 
     /// Appends the tokens of the part and makes it empty.
     fn encode(&mut self, unknown: Option<u32>, out: &mut Vec<u32>) {
         self.queue.clear();
-        for right in 1..self.symbols.len() as u32 {
+        for right in 1..self.symbols.len() {
             self.propose(right - 1, right);
         }
         while let Some(c) = self.queue.pop() {
-            let (left, right) = (self.symbols[c.left as usize], self.symbols[c.right as usize]);
+            let (left, right) = (self.symbols[c.left], self.symbols[c.right]);
             // Joined to others meanwhile.
             if left.len == 0 || right.len == 0 || left.len + right.len != c.len {
                 continue;
             }
-            self.symbols[c.left as usize] = Symbol { len: c.len, next: right.next, ..left };
-            self.symbols[c.right as usize].len = 0;
-            if let Some(after) = self.symbols.get_mut(right.next as usize) {
+            self.symbols[c.left] = Symbol { len: c.len, next: right.next, ..left };
+            self.symbols[c.right].len = 0;
+            if let Some(after) = self.symbols.get_mut(right.next) {
                 after.prev = c.left;
             }
             self.propose(left.prev, c.left);
@@ -163,19 +165,19 @@ impl Part<'_> {
             let text = self.bytes(symbol.start, symbol.len);
             match self.vocabulary.find(text) {
                 Some(token) => out.push(token),
-                None => out.extend(text.iter().filter_map(|&b| self.vocabulary.byte_token(b).or(unknown))),
+                None => out.extend(text.iter().filter_map(|&b| self.spm.bytes[usize::from(b)].or(unknown))),
             }
         }
         self.symbols.clear();
     }
 
-    fn bytes(&self, start: u32, len: u32) -> &[u8] {
-        self.text.get(start as usize..(start + len) as usize).unwrap_or_default()
+    fn bytes(&self, start: usize, len: usize) -> &[u8] {
+        self.text.get(start..start + len).unwrap_or_default()
     }
 
     /// Queues two neighbours if they are a token together.
-    fn propose(&mut self, left: u32, right: u32) {
-        let (Some(l), Some(r)) = (self.symbols.get(left as usize), self.symbols.get(right as usize)) else {
+    fn propose(&mut self, left: usize, right: usize) {
+        let (Some(l), Some(r)) = (self.symbols.get(left), self.symbols.get(right)) else {
             return;
         };
         let len = l.len + r.len;

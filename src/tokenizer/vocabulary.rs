@@ -151,11 +151,6 @@ impl Vocabulary {
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &[u8], TokenKind)> {
         self.texts.iter().zip(&self.kinds).zip(0u32..).map(|((text, kind), id)| (id, &**text, *kind))
     }
-
-    /// The token `<0xNN>` of a byte, else the token whose text is that byte.
-    pub(super) fn byte_token(&self, byte: u8) -> Option<u32> {
-        self.find(format!("<0x{byte:02X}>").as_bytes()).or_else(|| self.find(&[byte]))
-    }
 }
 
 fn kind(index: usize, number: i32) -> Result<TokenKind> {

@@ -1,0 +1,93 @@
+//! Measures tokens per second of prompt and generation.
+//!
+//! `cargo run --release --example bench -- --model F --backend vulkan`
+
+use clap::Parser;
+use diptych::bench::{BenchOptions, bench};
+use diptych::{DType, Error, Model, OpenOptions, Precision, Result, SessionOptions};
+use indicatif::ProgressBar;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Measures tokens per second of a prompt (pp) and of generation (tg): mean and standard deviation of several runs.
+#[derive(Parser)]
+#[command(version)]
+struct Args {
+    /// GGUF file.
+    #[arg(long)]
+    model: PathBuf,
+    /// reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N] or hip-virtual[:gfx906|:gfx900].
+    #[arg(long, default_value = "cpu")]
+    backend: String,
+    /// Tokens of the prompt; 0 leaves it out.
+    #[arg(long, default_value_t = 512)]
+    prompt_tokens: usize,
+    /// Tokens to generate; 0 leaves generation out.
+    #[arg(long, default_value_t = 128)]
+    predict: usize,
+    /// Runs of each.
+    #[arg(long, default_value_t = 5)]
+    repeat: usize,
+    /// Tokens of one batch of the prompt.
+    #[arg(long, default_value_t = 512)]
+    batch: usize,
+    /// Type of the KV cache: F32 or F16.
+    #[arg(long, default_value = "F32")]
+    cache: String,
+    /// exact: no activation below F32; fast: F16 or 8-bit activations allowed.
+    #[arg(long, default_value = "fast")]
+    precision: String,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+fn run(args: &Args) -> Result<()> {
+    let precision = Precision::from_name(&args.precision)
+        .ok_or_else(|| Error::argument("--precision", format!("'{}' is neither exact nor fast", args.precision)))?;
+    let cache = match args.cache.to_ascii_uppercase().as_str() {
+        "F32" => DType::F32,
+        "F16" => DType::F16,
+        other => return Err(Error::argument("--cache", format!("'{other}' is neither F32 nor F16"))),
+    };
+    let backend = diptych::open(&args.backend, &OpenOptions::default())?;
+    let model = Model::load(&args.model, backend.clone())?;
+    let options = BenchOptions {
+        prompt_tokens: args.prompt_tokens,
+        predict: args.predict,
+        repeat: args.repeat,
+        session: SessionOptions { batch: args.batch, cache, precision, ..SessionOptions::default() },
+        ..BenchOptions::default()
+    };
+    let kinds = usize::from(args.prompt_tokens > 0) + usize::from(args.predict > 0);
+    let bar = ProgressBar::new((kinds * args.repeat) as u64);
+    let measured = bench(&model, &options, &mut |name, seconds| {
+        bar.set_message(format!("{name}: {seconds:.3} s"));
+        bar.inc(1);
+    })?;
+    bar.finish_and_clear();
+    let device = backend.device();
+    if args.json {
+        let report = serde_json::json!({
+            "model": args.model, "backend": args.backend, "device": device.name, "driver": device.driver,
+            "precision": args.precision, "cache": args.cache, "batch": args.batch, "measurements": measured,
+        });
+        println!("{report:#}");
+        return Ok(());
+    }
+    println!("{} on {} ({})", args.model.display(), args.backend, device.name);
+    for m in measured {
+        println!("{:>8}  {:10.2} +- {:.2} t/s", m.name, m.mean, m.sd);
+    }
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(2)
+        }
+    }
+}

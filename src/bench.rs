@@ -1,0 +1,130 @@
+//! Speed of a model on a backend: tokens per second of prompts (pp) and of generation (tg), repeated.
+//!
+//! A measurement is the wall time of the calls that an application makes: building inputs, running, reading logits back.
+//! Programs are prepared in a run before that does not count. Prompts are random tokens from a seed: speed does not
+//! depend on them.
+
+use crate::{Model, SessionOptions, greedy};
+use ggml_core::rng::Rng;
+use ggml_core::{Error, Result};
+use serde::Serialize;
+use std::time::Instant;
+
+/// What is measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BenchOptions {
+    /// Tokens of the prompt; 0 leaves the prompt out.
+    pub prompt_tokens: usize,
+    /// Tokens that are generated after one token; 0 leaves generation out.
+    pub predict: usize,
+    /// How often each is measured.
+    pub repeat: usize,
+    /// Seed of the prompt.
+    pub seed: u64,
+    /// The session; its context grows as far as the measurement needs it.
+    pub session: SessionOptions,
+}
+
+impl Default for BenchOptions {
+    fn default() -> Self {
+        let session = SessionOptions::default();
+        BenchOptions { prompt_tokens: 512, predict: 128, repeat: 5, seed: 1, session }
+    }
+}
+
+/// Tokens per second of several runs of the same work.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Measurement {
+    /// "pp512", "tg128".
+    pub name: String,
+    /// Tokens of a run.
+    pub tokens: usize,
+    /// Tokens per second of each run.
+    pub samples: Vec<f64>,
+    /// Their mean.
+    pub mean: f64,
+    /// Their standard deviation (of a sample: n - 1); 0 for one run.
+    pub sd: f64,
+}
+
+impl Measurement {
+    /// From the seconds of runs of `tokens` tokens.
+    pub fn new(name: String, tokens: usize, seconds: &[f64]) -> Measurement {
+        let samples: Vec<f64> = seconds.iter().map(|s| tokens as f64 / s.max(1e-9)).collect();
+        let n = samples.len().max(1) as f64;
+        let mean = samples.iter().sum::<f64>() / n;
+        let squares: f64 = samples.iter().map(|x| (x - mean).powi(2)).sum();
+        let sd = if samples.len() > 1 { (squares / (n - 1.0)).sqrt() } else { 0.0 };
+        Measurement { name, tokens, samples, mean, sd }
+    }
+}
+
+/// Measures a model. `progress` is told the name of each run and its seconds.
+///
+/// # Errors
+/// [`Error::InvalidArgument`] where nothing is asked for or the context of the model is too small; what the backend reports.
+pub fn bench(
+    model: &Model,
+    options: &BenchOptions,
+    progress: &mut dyn FnMut(&str, f64),
+) -> Result<Vec<Measurement>> {
+    let (prompt, predict) = (options.prompt_tokens, options.predict);
+    if options.repeat == 0 || prompt + predict == 0 {
+        return Err(Error::argument("bench", "nothing is to be measured"));
+    }
+    // Generation begins after one token.
+    let context = prompt.max(if predict > 0 { predict + 1 } else { 0 });
+    if context > model.hparams().context {
+        let why = format!("{context} positions are needed, the model has {}", model.hparams().context);
+        return Err(Error::argument("bench", why));
+    }
+    let context = options.session.context.unwrap_or(0).max(context);
+    let mut session = model.session(&SessionOptions { context: Some(context), ..options.session.clone() })?;
+    let vocabulary = model.hparams().vocabulary;
+    let mut rng = Rng::new(options.seed);
+    let tokens: Vec<u32> = (0..prompt.max(1)).map(|_| rng.below(vocabulary) as u32).collect();
+    let mut all = Vec::new();
+    let mut measure = |name: String, count: usize, work: &mut dyn FnMut() -> Result<()>| -> Result<()> {
+        work()?;
+        let mut seconds = Vec::new();
+        for _ in 0..options.repeat {
+            let start = Instant::now();
+            work()?;
+            seconds.push(start.elapsed().as_secs_f64());
+            progress(&name, seconds[seconds.len() - 1]);
+        }
+        all.push(Measurement::new(name, count, &seconds));
+        Ok(())
+    };
+    if prompt > 0 {
+        measure(format!("pp{prompt}"), prompt, &mut || {
+            session.reset();
+            session.prefill(&tokens[..prompt]).map(|_| ())
+        })?;
+    }
+    if predict > 0 {
+        measure(format!("tg{predict}"), predict, &mut || {
+            session.reset();
+            let mut token = tokens[0];
+            for _ in 0..predict {
+                token = greedy(&session.decode(token)?);
+            }
+            Ok(())
+        })?;
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mean_and_deviation() {
+        let m = Measurement::new("pp8".into(), 8, &[1.0, 2.0, 4.0]);
+        assert_eq!(m.samples, [8.0, 4.0, 2.0]);
+        // Mean 14/3; squares of the differences 100/9, 4/9, 64/9.
+        assert!((m.mean - 14.0 / 3.0).abs() < 1e-12 && (m.sd - (168.0f64 / 9.0 / 2.0).sqrt()).abs() < 1e-12);
+        assert_eq!(Measurement::new("x".into(), 8, &[2.0]).sd, 0.0);
+    }
+}

@@ -1,0 +1,266 @@
+//! Tokens with a meaning of their own: begin, end, turns; and how they are found in a text.
+
+use super::vocabulary::{TokenKind, Vocabulary, key_error};
+use aho_corasick::AhoCorasick;
+use ggml_core::gguf::Metadata;
+use ggml_core::{Error, Result};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+/// Tokens that end a text or a turn, by their texts: files do not say it. The list is llama.cpp's.
+const ENDS: &[&str] = &[
+    "<|eot_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<|return|>",
+    "<|call|>",
+    "<|calls|>",
+    "<|flush|>",
+    "<end_of_turn>",
+    "<|endoftext|>",
+    "</s>",
+    "<|eom_id|>",
+    "<EOT>",
+    "_<EOT>",
+    "[EOT]",
+    "[EOS]",
+    "<|end_of_text|>",
+    "<end_of_utterance>",
+    "<eos>",
+    "<turn|>",
+    "<|tool_response>",
+    "<｜end▁of▁sentence｜>",
+    "[e~[",
+];
+
+/// Tokens that end a turn of a chat, if the file names none.
+const END_OF_TURN: &[&str] = &[
+    "<|eot_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<end_of_turn>",
+    "<EOT>",
+    "_<EOT>",
+    "[EOT]",
+    "<end_of_utterance>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<｜end▁of▁sentence｜>",
+];
+
+/// Tokens for filling in the middle; they are control tokens whatever the file says. The last three groups (padding,
+/// repository, file) also end a text.
+const FILL_IN: &[(&[&str], bool)] = &[
+    (
+        &[
+            "<|fim_prefix|>",
+            "<fim-prefix>",
+            "<fim_prefix>",
+            "<｜fim▁begin｜>",
+            "<PRE>",
+            "▁<PRE>",
+            "<|code_prefix|>",
+            "<|prefix|>",
+        ],
+        false,
+    ),
+    (
+        &[
+            "<|fim_suffix|>",
+            "<fim-suffix>",
+            "<fim_suffix>",
+            "<｜fim▁hole｜>",
+            "<SUF>",
+            "▁<SUF>",
+            "<|code_suffix|>",
+            "<|suffix|>",
+        ],
+        false,
+    ),
+    (
+        &[
+            "<|fim_middle|>",
+            "<fim-middle>",
+            "<fim_middle>",
+            "<｜fim▁end｜>",
+            "<MID>",
+            "▁<MID>",
+            "<|code_middle|>",
+            "<|middle|>",
+        ],
+        false,
+    ),
+    (&["<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"], true),
+    (&["<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"], true),
+    (&["<|file_sep|>"], true),
+];
+
+/// Parts of a reply in the harmony format, which are always text.
+const HARMONY: &[&str] = &["<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"];
+
+/// Tokens that a file names by key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpecialTokens {
+    /// Begins a text.
+    pub bos: Option<u32>,
+    /// Ends a text.
+    pub eos: Option<u32>,
+    /// Ends a turn of a chat.
+    pub eot: Option<u32>,
+    /// Ends a message that a tool answers.
+    pub eom: Option<u32>,
+    /// Stands for what the vocabulary cannot express.
+    pub unknown: Option<u32>,
+    /// Separates two texts.
+    pub separator: Option<u32>,
+    /// Fills a batch up.
+    pub padding: Option<u32>,
+    /// Stands for a token to be guessed.
+    pub mask: Option<u32>,
+}
+
+impl SpecialTokens {
+    /// Reads the keys. `sentence_piece` vocabularies have begin, end and unknown at 1, 2 and 0 if no key says otherwise.
+    pub(super) fn read(m: &Metadata, v: &Vocabulary, sentence_piece: bool) -> Result<SpecialTokens> {
+        let id = |name: &str, default: u32| {
+            let key = format!("tokenizer.ggml.{name}_token_id");
+            let exists = |id: &u32| (*id as usize) < v.len();
+            match m.opt_i64(&key)? {
+                None => Ok(Some(default).filter(|id| sentence_piece && exists(id))),
+                // -1, also as an unsigned number, is how files write that there is none.
+                Some(-1 | 0xFFFF_FFFF) => Ok(None),
+                Some(n) => match u32::try_from(n).ok().filter(exists) {
+                    Some(id) => Ok(Some(id)),
+                    None => Err(key_error(&key, &format!("{n} is none of the {} tokens", v.len()))),
+                },
+            }
+        };
+        let no = u32::MAX;
+        Ok(SpecialTokens {
+            bos: id("bos", 1)?,
+            eos: id("eos", 2)?,
+            eot: id("eot", no)?,
+            eom: id("eom", no)?,
+            unknown: id("unknown", 0)?,
+            separator: id("seperator", no)?,
+            padding: id("padding", no)?,
+            mask: id("mask", no)?,
+        })
+    }
+}
+
+/// Corrects the kinds of tokens that are known by their texts and returns those that end a text or a turn, as llama.cpp
+/// does. Of the groups of which a model has one token, the first in the list counts.
+pub(super) fn classify(v: &mut Vocabulary, special: &mut SpecialTokens) -> BTreeSet<u32> {
+    let find = |v: &Vocabulary, texts: &[&str]| texts.iter().find_map(|t| v.find(t.as_bytes()));
+    let mut ends: BTreeSet<u32> = ENDS.iter().filter_map(|t| v.find(t.as_bytes())).collect();
+    let mut control = ends.clone();
+    special.eot = special.eot.or_else(|| find(v, END_OF_TURN));
+    special.eom = special.eom.or_else(|| find(v, &["<|eom_id|>"]));
+    for (texts, ends_text) in FILL_IN {
+        let token = find(v, texts);
+        control.extend(token);
+        ends.extend(token.filter(|_| *ends_text));
+    }
+    for id in control {
+        v.set_kind(id, TokenKind::Control);
+    }
+    for id in HARMONY.iter().filter_map(|t| v.find(t.as_bytes())).collect::<Vec<_>>() {
+        v.set_kind(id, TokenKind::UserDefined);
+    }
+    ends.extend([special.eos, special.eot, special.eom].into_iter().flatten());
+    let has = |text: &str| v.find(text.as_bytes()).filter(|id| ends.contains(id));
+    let call = has("<|call|>").or_else(|| has("<|calls|>"));
+    let harmony = call.and(has("<|return|>").or_else(|| has("<|flush|>"))).and(has("<|end|>"));
+    let tools = has("<|tool_response>").and(has("</s>"));
+    // In the harmony format the end of a message is not the end of the reply.
+    if let Some(end) = harmony {
+        ends.remove(&end);
+        v.set_kind(end, TokenKind::UserDefined);
+    }
+    if let Some(end) = tools {
+        ends.remove(&end);
+        v.set_kind(end, TokenKind::Normal);
+    }
+    ends
+}
+
+/// A part of a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Fragment {
+    /// Text to be encoded.
+    Text(Range<usize>),
+    /// A special token.
+    Token(u32),
+}
+
+/// Finds special tokens in texts.
+#[derive(Debug)]
+pub(super) struct Finder {
+    search: AhoCorasick,
+    /// Tokens of the patterns, the longest text first.
+    tokens: Vec<u32>,
+    /// Which of them count only where special tokens are parsed.
+    only_parsed: Vec<bool>,
+    /// White space after a token belongs to it.
+    strip_after: Vec<bool>,
+}
+
+impl Finder {
+    /// `strip_after` says for which tokens white space that follows is dropped.
+    pub(super) fn new(v: &Vocabulary, strip_after: impl Fn(u32) -> bool) -> Result<Finder> {
+        let special = |kind| matches!(kind, TokenKind::Control | TokenKind::Unknown | TokenKind::UserDefined);
+        let mut found: Vec<(u32, &[u8], TokenKind)> =
+            v.iter().filter(|(_, _, kind)| special(*kind)).collect();
+        found.sort_by_key(|(_, text, _)| std::cmp::Reverse(text.len()));
+        let search = AhoCorasick::new(found.iter().map(|(_, text, _)| text))
+            .map_err(|e| Error::model(format!("special tokens: {e}")))?;
+        Ok(Finder {
+            search,
+            tokens: found.iter().map(|(id, _, _)| *id).collect(),
+            only_parsed: found.iter().map(|(_, _, kind)| *kind != TokenKind::UserDefined).collect(),
+            strip_after: found.iter().map(|(id, _, _)| strip_after(*id)).collect(),
+        })
+    }
+
+    /// Cuts a text at special tokens. A longer token is taken wherever it stands before a shorter one is looked for.
+    pub(super) fn split(&self, text: &[u8], parse_special: bool) -> Vec<Fragment> {
+        // Pattern, start and end; sorted, they are in the order in which they are taken.
+        let mut found: Vec<(usize, usize, usize)> = self
+            .search
+            .find_overlapping_iter(text)
+            .map(|m| (m.pattern().as_usize(), m.start(), m.end()))
+            .filter(|(pattern, _, _)| parse_special || !self.only_parsed[*pattern])
+            .collect();
+        found.sort_unstable();
+        // Start of what is taken: its end with the white space that it takes along, and the token.
+        let mut taken: BTreeMap<usize, (usize, u32)> = BTreeMap::new();
+        for (pattern, start, end) in found {
+            let before = taken.range(..end).next_back();
+            if before.is_none_or(|(_, (taken_to, _))| *taken_to <= start) {
+                let end = if self.strip_after[pattern] { skip_space(text, end, &taken) } else { end };
+                taken.insert(start, (end, self.tokens[pattern]));
+            }
+        }
+        let mut fragments = Vec::with_capacity(2 * taken.len() + 1);
+        let mut done = 0;
+        for (start, (end, token)) in taken {
+            if start > done {
+                fragments.push(Fragment::Text(done..start));
+            }
+            fragments.push(Fragment::Token(token));
+            done = end;
+        }
+        if done < text.len() {
+            fragments.push(Fragment::Text(done..text.len()));
+        }
+        fragments
+    }
+}
+
+/// The end of the white space that begins at a place, up to the next token that is taken already.
+fn skip_space(text: &[u8], start: usize, taken: &BTreeMap<usize, (usize, u32)>) -> usize {
+    let limit = taken.range(start..).next().map_or(text.len(), |(next, _)| *next);
+    let space = |b: &u8| matches!(b, b' ' | b'\t' | b'\n' | b'\r' | 0x0B | 0x0C);
+    start + text.get(start..limit).map_or(0, |t| t.iter().take_while(|b| space(b)).count())
+}

@@ -1,0 +1,44 @@
+//! Measurements: what is measured is what was asked for. Nothing here is about how fast it is.
+
+mod common;
+
+use common::{backends, model, tiny};
+use diptych::bench::{BenchOptions, bench};
+use diptych::{DType, Error};
+
+#[test]
+fn every_run_is_measured() {
+    for (name, backend) in backends() {
+        let model = model(&tiny("qwen2", DType::F16), &backend);
+        let options = BenchOptions { prompt_tokens: 9, predict: 3, repeat: 2, ..BenchOptions::default() };
+        let mut runs = Vec::new();
+        let measured = bench(&model, &options, &mut |run, seconds| {
+            assert!(seconds > 0.0);
+            runs.push(run.to_string());
+        });
+        let measured = measured.expect("a measurement");
+        assert_eq!(runs, ["pp9", "pp9", "tg3", "tg3"], "{name}");
+        let names: Vec<(&str, usize)> = measured.iter().map(|m| (m.name.as_str(), m.tokens)).collect();
+        assert_eq!(names, [("pp9", 9), ("tg3", 3)]);
+        assert!(measured.iter().all(|m| m.samples.len() == 2 && m.mean > 0.0 && m.sd >= 0.0));
+        let only = BenchOptions { prompt_tokens: 0, ..options };
+        assert_eq!(bench(&model, &only, &mut |_, _| ()).expect("a measurement").len(), 1);
+    }
+}
+
+#[test]
+fn what_cannot_be_measured_is_an_error() {
+    let backend = common::backend("cpu").expect("the CPU");
+    let model = model(&tiny("llama", DType::F16), &backend);
+    let wrong = [
+        BenchOptions { repeat: 0, ..BenchOptions::default() },
+        BenchOptions { prompt_tokens: 0, predict: 0, ..BenchOptions::default() },
+        BenchOptions { prompt_tokens: 4096, ..BenchOptions::default() },
+    ];
+    for options in wrong {
+        match bench(&model, &options, &mut |_, _| ()) {
+            Err(Error::InvalidArgument { .. }) => {}
+            other => panic!("{options:?}: {other:?}"),
+        }
+    }
+}
