@@ -38,6 +38,7 @@ pub mod backends;
 pub mod bench;
 pub mod chat;
 pub mod compare;
+pub mod generate;
 pub mod model;
 pub mod npy;
 pub mod sampling;

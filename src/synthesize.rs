@@ -109,7 +109,7 @@ impl Shape {
         all
     }
 
-    fn attention_tensors(&self, add: &mut dyn FnMut(&str, DType, &[usize], Kind)) {
+    fn attention_tensors(&self, add: &mut AddTensor<'_>) {
         let (e, q, kv) = (self.embedding, self.heads * self.head, self.heads_kv * self.head);
         let architecture = self.architecture.as_str();
         add("attn_norm.weight", DType::F32, &[e], Kind::Norm);
@@ -133,7 +133,7 @@ impl Shape {
         }
     }
 
-    fn feed_forward_tensors(&self, add: &mut dyn FnMut(&str, DType, &[usize], Kind)) {
+    fn feed_forward_tensors(&self, add: &mut AddTensor<'_>) {
         let (e, n, dtype) = (self.embedding, self.feed_forward, self.feed_forward_type);
         add("ffn_norm.weight", DType::F32, &[e], Kind::Norm);
         if self.architecture == "phi3" {
@@ -169,6 +169,9 @@ impl Shape {
         Ok(())
     }
 }
+
+/// Adds a tensor to a layer: name, type, extents and contents.
+type AddTensor<'a> = dyn FnMut(&str, DType, &[usize], Kind) + 'a;
 
 /// Name, type, extents and contents of a tensor.
 type NewTensor = (String, DType, Vec<usize>, Kind);

@@ -231,7 +231,7 @@ impl Layer<'_> {
     /// Adds what a branch gave to the stream, normed first where the file has a norm for it.
     fn join(&self, x: &mut [f64], out: Vec<f64>, norm: &str) {
         let out = self.find(norm).map_or(out.clone(), |w| rms(&out, &w, self.f.eps));
-        add(x, &out, 1.0);
+        add(x, &out, self.f.residual_scale);
     }
 
     fn attention(&self, stream: &mut [Vec<f64>]) {

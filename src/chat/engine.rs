@@ -45,6 +45,7 @@ fn add_filters(env: &mut Environment<'_>) {
     env.add_filter("string", |v: &Value| python_str(v));
     env.add_filter("length", length);
     env.add_filter("count", length);
+    env.add_filter("wordcount", |text: &str| text.split(methods::is_space).filter(|w| !w.is_empty()).count());
     env.add_filter("int", |v: &Value, rest: Rest<ValueOrKwargs>| {
         convert(v, &Args::new("int", &rest.into_values())?, Value::from(0))
     });
