@@ -293,7 +293,9 @@ fn a_file_without_a_template_says_so() {
     let none = file(|_| {});
     let missing = ChatTemplate::from_gguf(none.metadata(), None);
     assert!(matches!(missing, Err(ChatError::Missing { name: None, .. })), "{missing:?}");
-    let wrong = file(|w| drop(w.set("tokenizer.chat_template", 7u32).unwrap()));
+    let wrong = file(|w| {
+        w.set("tokenizer.chat_template", 7u32).unwrap();
+    });
     let missing = ChatTemplate::from_gguf(wrong.metadata(), None);
     assert!(matches!(missing, Err(ChatError::Missing { name: None, .. })), "{missing:?}");
 }

@@ -1,6 +1,6 @@
 //! The template engine, set up as transformers sets up Jinja2.
 
-use super::error::Exception;
+use super::error::{ChatError, Exception};
 use super::methods::{self, Args};
 use super::text::{JsonStyle, python_str};
 use minijinja::syntax::SyntaxConfig;
@@ -140,19 +140,19 @@ pub(super) fn clock(now: Option<SystemTime>) -> Value {
 }
 
 /// Renders on a thread with a stack of its own, so that neither recursion nor the end of a deeply nested value can end
-/// the process, and a panic of the engine stays there.
-pub(super) fn render(template: &Template<'_, '_>, variables: Value) -> Result<String, Error> {
-    let failed = |what: &str| Error::new(ErrorKind::InvalidOperation, what.to_string());
+/// the process, and a panic of the engine stays there. Errors of the engine hold values, so they end there too.
+pub(super) fn render(template: &Template<'_, '_>, variables: Value) -> Result<String, ChatError> {
+    let failed = |what: String| ChatError::Render { line: 0, what };
     std::thread::scope(|scope| {
         let work = move || {
             let mut text = Bounded(Vec::new());
-            template.render_captured_to(variables, &mut text).map(drop)?;
-            String::from_utf8(text.0).map_err(|e| Error::new(ErrorKind::WriteFailure, e.to_string()))
+            let done = template.render_captured_to(variables, &mut text).map(drop);
+            done.map_err(|e| ChatError::from_engine(&e))?;
+            String::from_utf8(text.0).map_err(|e| failed(e.to_string()))
         };
-        let thread =
-            std::thread::Builder::new().name("chat".into()).stack_size(STACK).spawn_scoped(scope, work);
-        let thread = thread.map_err(|e| failed(&format!("no thread for the template: {e}")))?;
-        thread.join().unwrap_or_else(|_| Err(failed("the template engine failed")))
+        let thread = std::thread::Builder::new().name("chat".into()).stack_size(STACK).spawn_scoped(scope, work);
+        let thread = thread.map_err(|e| failed(format!("no thread for the template: {e}")))?;
+        thread.join().unwrap_or_else(|_| Err(failed("the engine failed".to_string())))
     })
 }
 

@@ -125,6 +125,6 @@ impl ChatTemplate {
         let clock = ("strftime_now".to_string(), engine::clock(input.now));
         let variables = tokens.chain([clock]).chain(input.variables());
         let template = self.engine.get_template("chat").map_err(|e| ChatError::from_engine(&e))?;
-        engine::render(&template, Value::from_pairs(variables)).map_err(|e| ChatError::from_engine(&e))
+        engine::render(&template, Value::from_pairs(variables))
     }
 }
