@@ -4,6 +4,8 @@
 //! steps of [`KV_STEP`], so that decoding runs the same program again until the context passes the next step: within
 //! a step nothing is allocated, compiled or recorded.
 
+mod saved;
+
 use crate::model::{BatchGraph, BatchShape, Model};
 use ggml_core::backend::{Bindings, Buffer, PrepareOptions, Program, Slice, Timing, Usage};
 use ggml_core::metrics::argmax;

@@ -11,7 +11,8 @@ fn render(source: &str, input: &ChatInput) -> Result<String, ChatError> {
 
 /// The value of an expression.
 fn value(expression: &str) -> String {
-    render(&format!("{{{{ {expression} }}}}"), &ChatInput::default()).unwrap_or_else(|e| panic!("{expression}: {e}"))
+    render(&format!("{{{{ {expression} }}}}"), &ChatInput::default())
+        .unwrap_or_else(|e| panic!("{expression}: {e}"))
 }
 
 fn conversation() -> ChatInput {
@@ -56,7 +57,10 @@ fn variables_tools_and_fields_are_seen() {
         .with("thinking", &false)
         .with_tools(&[json!({"name": "clock"})]);
     assert_eq!(render(source, &input).unwrap(), "fancy|True|clock|calm|True");
-    assert_eq!(render("{{ tools is none }}{{ style is defined }}", &ChatInput::default()).unwrap(), "TrueFalse");
+    assert_eq!(
+        render("{{ tools is none }}{{ style is defined }}", &ChatInput::default()).unwrap(),
+        "TrueFalse"
+    );
     // A variable of the caller goes before a token of the model.
     assert_eq!(render("{{ bos_token }}", &ChatInput::default().with("bos_token", &"^")).unwrap(), "^");
     let replaced = Message::user("x").with("content", &json!([{"type": "text", "text": "part"}]));
@@ -95,8 +99,9 @@ fn json_input_keeps_its_order() {
 
 #[test]
 fn blocks_are_trimmed_as_for_training() {
-    let source = "  {% if true %}\n  one\n  {% endif %}\n{# gone #}\ntwo\r\n  {%+ if true %} three{% endif %}\n\n";
-    assert_eq!(render(source, &ChatInput::default()).unwrap(), "  one\ntwo\n   three\n");
+    let source =
+        "  {% if true %}\n  one\n  {% endif %}\n{# gone #}\ntwo\r\n  {%+ if true %} three{% endif %}\n\n";
+    assert_eq!(render(source, &ChatInput::default()).unwrap(), "  one\ntwo\n   three");
     let marked = "{% generation %}a{% set inner = 1 %}{% endgeneration %}{{ inner is defined }}";
     assert_eq!(render(marked, &ChatInput::default()).unwrap(), "aFalse");
 }
@@ -104,12 +109,24 @@ fn blocks_are_trimmed_as_for_training() {
 #[test]
 fn statements_of_templates() {
     for (source, want) in [
-        ("{% set ns = namespace(n=0) %}{% for i in [1, 2] %}{% set ns.n = ns.n + i %}{% endfor %}{{ ns.n }}", "3"),
-        ("{% for i in range(9) %}{% if i == 1 %}{% continue %}{% endif %}{% if i == 4 %}{% break %}{% endif %}{{ i }}\
-          {% endfor %}", "023"),
+        (
+            "{% set ns = namespace(n=0) %}{% for i in [1, 2] %}{% set ns.n = ns.n + i %}{% endfor %}{{ ns.n }}",
+            "3",
+        ),
+        (
+            "{% for i in range(9) %}{% if i == 1 %}{% continue %}{% endif %}{% if i == 4 %}{% break %}{% endif %}{{ i }}\
+          {% endfor %}",
+            "023",
+        ),
         ("{% macro f(a, b='x') %}{{ a ~ b }}{% endmacro %}{{ f(1) }}{{ f(2, b=3) }}", "1x23"),
-        ("{% for k, v in {'b': 1, 'a': 2}.items() %}{{ k }}{{ v }}{{ ',' if not loop.last }}{% endfor %}", "b1,a2"),
-        ("{% for m in messages[1:] if m.role == 'user' %}{{ loop.index0 }}{{ m.role }} {% else %}-{% endfor %}", "-"),
+        (
+            "{% for k, v in {'b': 1, 'a': 2}.items() %}{{ k }}{{ v }}{{ ',' if not loop.last }}{% endfor %}",
+            "b1,a2",
+        ),
+        (
+            "{% for m in messages[1:] if m.role == 'user' %}{{ loop.index0 }}{{ m.role }} {% else %}-{% endfor %}",
+            "-",
+        ),
         ("{% set x %}<{{ 1 }}>{% endset %}{{ x | length }}", "3"),
     ] {
         assert_eq!(render(source, &ChatInput::default()).unwrap(), want, "{source}");
@@ -175,14 +192,23 @@ fn methods_of_python() {
         ("'abc'.removeprefix('a').removesuffix('c')", "b"),
         ("'-5'.zfill(4) ~ 'a'.ljust(3) ~ 'a'.rjust(3, '.') ~ 'ab'.center(5, '*')", "-005a  ..a**ab*"),
         ("'{}-{b}'.format(1, b='x') ~ '-'.join(['a', 'b'])", "1-xa-b"),
-        ("'12'.isdigit() ~ ''.isdigit() ~ 'a1'.isalnum() ~ ' '.isspace() ~ 'AB'.isupper()", "TrueFalseTrueTrueTrue"),
+        (
+            "'12'.isdigit() ~ ''.isdigit() ~ 'a1'.isalnum() ~ ' '.isspace() ~ 'AB'.isupper()",
+            "TrueFalseTrueTrueTrue",
+        ),
         ("{'a': 1}.get('a') ~ {'a': 1}.get('b') ~ {'a': 1}.get('b', 2)", "1None2"),
-        ("{'b': 1, 'a': 2}.keys() | list ~ {'b': 1}.values() | list ~ {'b': 1}.items() | list", "['b', 'a'][1][('b', 1)]"),
+        (
+            "{'b': 1, 'a': 2}.keys() | list ~ {'b': 1}.values() | list ~ {'b': 1}.items() | list",
+            "['b', 'a'][1][('b', 1)]",
+        ),
         // A key of the name of a method stays out of the way of the method.
         ("{'items': 1}.items() | list ~ {'items': 1}['items']", "[('items', 1)]1"),
         ("[1, 2, 1].count(1) ~ [1, 2].index(2)", "21"),
         ("'x' | int ~ 'x' | int(7) ~ '0x1f' | int(base=16) ~ '12.7' | int ~ '1.5' | float", "0731121.5"),
-        ("'s' is iterable ~ (messages[1:] is sequence) ~ (none is iterable) ~ (true is integer)", "TrueTrueFalseFalse"),
+        (
+            "'s' is iterable ~ (messages[1:] is sequence) ~ (none is iterable) ~ (true is integer)",
+            "TrueTrueFalseFalse",
+        ),
     ] {
         assert_eq!(value(expression), want, "{expression}");
     }
@@ -214,7 +240,9 @@ fn errors_have_a_type_and_a_line() {
     assert_eq!(raised, ChatError::Raised { line: 2, text: "no".to_string() });
 
     let input = ChatInput::default();
-    for (source, at) in [("a\n{% if %}", 2), ("{{ 'open", 1), ("\n\n{% endfor %}", 3), ("{% for x in y %}", 1)] {
+    for (source, at) in
+        [("a\n{% if %}", 2), ("{{ 'open", 1), ("\n\n{% endfor %}", 3), ("{% for x in y %}", 1)]
+    {
         let error = render(source, &input).unwrap_err();
         assert!(matches!(error, ChatError::Syntax { line, .. } if line == at), "{source}: {error:?}");
     }
@@ -222,11 +250,18 @@ fn errors_have_a_type_and_a_line() {
         let error = render(source, &input).unwrap_err();
         assert!(matches!(error, ChatError::Undefined { line: 2, .. }), "{source}: {error:?}");
     }
-    for source in ["\n{{ 'a' + 1 }}", "\n{{ 'a'.nosuch() }}", "\n{{ 'a' | nosuch }}", "\n{{ [1].append(2) }}", "\n{{ 1 // 0 }}"] {
+    for source in [
+        "\n{{ 'a' + 1 }}",
+        "\n{{ 'a'.nosuch() }}",
+        "\n{{ 'a' | nosuch }}",
+        "\n{{ [1].append(2) }}",
+        "\n{{ 1 // 0 }}",
+    ] {
         let error = render(source, &input).unwrap_err();
         assert!(matches!(error, ChatError::Render { line: 2, .. }), "{source}: {error:?}");
     }
-    let shown = diptych::Error::from(render("{{ raise_exception('never') }}", &input).unwrap_err()).to_string();
+    let shown =
+        diptych::Error::from(render("{{ raise_exception('never') }}", &input).unwrap_err()).to_string();
     assert!(shown.contains("line 1") && shown.contains("never"), "{shown}");
 }
 
@@ -246,7 +281,8 @@ fn a_hostile_template_ends_with_an_error() {
         let error = render(source, &input).unwrap_err();
         assert!(matches!(error, ChatError::Render { .. }), "{source}: {error:?}");
     }
-    let nested = "{% set ns = namespace(x=1) %}{% for a in range(60000) %}{% set ns.x = [ns.x] %}{% endfor %}";
+    let nested =
+        "{% set ns = namespace(x=1) %}{% for a in range(60000) %}{% set ns.x = [ns.x] %}{% endfor %}";
     assert_eq!(render(nested, &input).unwrap(), "");
     let shown = render(&format!("{nested}{{{{ ns.x }}}}"), &input);
     assert!(matches!(shown, Err(ChatError::Render { .. })), "{shown:?}");
@@ -302,7 +338,8 @@ fn a_file_without_a_template_says_so() {
 
 #[test]
 fn one_template_serves_many_threads() {
-    let template = ChatTemplate::new(TURNS).unwrap().with_token("bos_token", "<s>").with_token("eos_token", "</s>");
+    let template =
+        ChatTemplate::new(TURNS).unwrap().with_token("bos_token", "<s>").with_token("eos_token", "</s>");
     let want = template.render(&conversation()).unwrap();
     std::thread::scope(|s| {
         let work = || (0..20).all(|_| template.render(&conversation()).unwrap() == want);

@@ -67,9 +67,13 @@ fn temperature_raises_probabilities_to_its_inverse() {
 #[test]
 fn top_k_keeps_the_k_largest() {
     let p = [0.1, 0.3, 0.05, 0.25, 0.1, 0.2];
-    for (top_k, want) in
-        [(1, vec![1]), (2, vec![1, 3]), (4, vec![0, 1, 3, 5]), (6, vec![0, 1, 2, 3, 4, 5]), (0, vec![0, 1, 2, 3, 4, 5])]
-    {
+    for (top_k, want) in [
+        (1, vec![1]),
+        (2, vec![1, 3]),
+        (4, vec![0, 1, 3, 5]),
+        (6, vec![0, 1, 2, 3, 4, 5]),
+        (0, vec![0, 1, 2, 3, 4, 5]),
+    ] {
         let found = kept(SamplerOptions { top_k, ..sampling() }, &p);
         assert_eq!(found, BTreeSet::from_iter(want), "top_k {top_k}");
     }
@@ -78,9 +82,13 @@ fn top_k_keeps_the_k_largest() {
 #[test]
 fn top_p_keeps_the_smallest_set_that_reaches_p() {
     let p = [0.1, 0.4, 0.05, 0.25, 0.2];
-    for (top_p, want) in
-        [(0.01, vec![1]), (0.39, vec![1]), (0.41, vec![1, 3]), (0.84, vec![1, 3, 4]), (0.86, vec![0, 1, 3, 4])]
-    {
+    for (top_p, want) in [
+        (0.01, vec![1]),
+        (0.39, vec![1]),
+        (0.41, vec![1, 3]),
+        (0.84, vec![1, 3, 4]),
+        (0.86, vec![0, 1, 3, 4]),
+    ] {
         let found = kept(SamplerOptions { top_p, ..sampling() }, &p);
         assert_eq!(found, BTreeSet::from_iter(want), "top_p {top_p}");
     }
@@ -98,7 +106,9 @@ fn top_p_goes_on_beyond_its_first_run() {
 #[test]
 fn min_p_keeps_a_share_of_the_largest() {
     let p = [0.4, 0.3, 0.15, 0.1, 0.05];
-    for (min_p, want) in [(0.1, vec![0, 1, 2, 3, 4]), (0.2, vec![0, 1, 2, 3]), (0.3, vec![0, 1, 2]), (1.0, vec![0])] {
+    for (min_p, want) in
+        [(0.1, vec![0, 1, 2, 3, 4]), (0.2, vec![0, 1, 2, 3]), (0.3, vec![0, 1, 2]), (1.0, vec![0])]
+    {
         let found = kept(SamplerOptions { min_p, ..sampling() }, &p);
         assert_eq!(found, BTreeSet::from_iter(want), "min_p {min_p}");
     }
@@ -108,9 +118,13 @@ fn min_p_keeps_a_share_of_the_largest() {
 fn typical_keeps_what_is_nearest_to_the_entropy() {
     // Entropy 1.290; distances of the surprise from it: 0.597 (p = 0.5), 0.320 (0.2), 1.706 (0.05).
     let p = [0.5, 0.2, 0.2, 0.05, 0.05];
-    for (typical_p, want) in
-        [(0.1, vec![1]), (0.3, vec![1, 2]), (0.6, vec![0, 1, 2]), (0.92, vec![0, 1, 2, 3]), (1.0, vec![0, 1, 2, 3, 4])]
-    {
+    for (typical_p, want) in [
+        (0.1, vec![1]),
+        (0.3, vec![1, 2]),
+        (0.6, vec![0, 1, 2]),
+        (0.92, vec![0, 1, 2, 3]),
+        (1.0, vec![0, 1, 2, 3, 4]),
+    ] {
         let found = kept(SamplerOptions { typical_p, ..sampling() }, &p);
         assert_eq!(found, BTreeSet::from_iter(want), "typical_p {typical_p}");
     }
@@ -130,7 +144,8 @@ fn steps_follow_one_another_in_the_documented_order() {
     let options = SamplerOptions { typical_p: 0.3, top_p: 0.9, ..sampling() };
     assert_eq!(kept(options, &p), BTreeSet::from([1, 2]));
     // Penalties come first, also before greedy.
-    let mut sampler = Sampler::new(SamplerOptions { presence_penalty: 2.0, ..SamplerOptions::default() }).unwrap();
+    let mut sampler =
+        Sampler::new(SamplerOptions { presence_penalty: 2.0, ..SamplerOptions::default() }).unwrap();
     sampler.accept(0);
     assert_eq!(sampler.sample(&[1.0, 0.0]).unwrap(), 1);
 }
@@ -158,7 +173,8 @@ fn penalties_follow_their_formulas() {
     assert_penalised(presence, &[0, 0], 2.0, 1.25);
     let rewards = SamplerOptions { presence_penalty: -0.75, ..none };
     assert_penalised(rewards.clone(), &[0, 0], 2.0, 2.75);
-    let all = SamplerOptions { repetition_penalty: 2.0, frequency_penalty: 0.25, presence_penalty: 1.0, ..rewards };
+    let all =
+        SamplerOptions { repetition_penalty: 2.0, frequency_penalty: 0.25, presence_penalty: 1.0, ..rewards };
     assert_penalised(all, &[0, 0], 3.0, 1.5 - 0.5 - 1.0);
 }
 
@@ -238,7 +254,10 @@ fn bad_logits_are_errors_and_change_nothing() {
         (&[-inf, -inf], "all are minus infinity"),
     ] {
         let error = sampler.sample(row).unwrap_err();
-        assert!(matches!(&error, Error::InvalidArgument { what, why } if what == "logits" && why == says), "{error}");
+        assert!(
+            matches!(&error, Error::InvalidArgument { what, why } if what == "logits" && why == says),
+            "{error}"
+        );
     }
     assert_eq!(tokens(&mut sampler, 20), tokens(&mut Sampler::new(sampling()).unwrap(), 20));
 }

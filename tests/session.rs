@@ -144,3 +144,55 @@ fn models_are_shared_between_threads() {
     });
     assert!(results.iter().all(|r| *r == alone));
 }
+
+/// Saved state restored gives equal logits, in another session and with other room; what does not fit is refused and
+/// changes nothing.
+#[test]
+fn a_saved_session_goes_on() {
+    for (name, backend) in backends() {
+        let model = model(&tiny("qwen2", DType::Q8_0), &backend);
+        let mut session = model.session(&exact(64)).unwrap();
+        assert!(session.restore(&session.save().unwrap()).is_ok(), "{name}: an empty one");
+        session.prefill(&prompt(19)).unwrap();
+        let saved = session.save().unwrap();
+        let wanted: Vec<Vec<f32>> = [7, 8, 9].iter().map(|&t| session.decode(t).unwrap()).collect();
+        for context in [64, 100] {
+            let mut other = model.session(&exact(context)).unwrap();
+            other.prefill(&prompt(3)).unwrap();
+            other.restore(&saved).unwrap();
+            assert_eq!(other.position(), 19, "{name}");
+            let got: Vec<Vec<f32>> = [7, 8, 9].iter().map(|&t| other.decode(t).unwrap()).collect();
+            if context == 64 {
+                assert_eq!(got, wanted, "{name}");
+            } else {
+                assert!(distance(&got.concat(), &wanted.concat()).nmse < 1e-12, "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_saved_session_that_does_not_fit_is_refused() {
+    let backend = backend("cpu").unwrap();
+    let model_a = model(&tiny("qwen2", DType::F16), &backend);
+    let mut a = model_a.session(&exact(64)).unwrap();
+    a.prefill(&prompt(20)).unwrap();
+    let saved = a.save().unwrap();
+    let refused = |session: &mut diptych::Session, bytes: &[u8], part: &str| {
+        let before = session.position();
+        let error = session.restore(bytes).unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+        assert_eq!(session.position(), before);
+    };
+    let other = model(&tiny("llama", DType::F16), &backend);
+    refused(&mut other.session(&exact(64)).unwrap(), &saved, "another model");
+    refused(&mut model_a.session(&exact(16)).unwrap(), &saved, "room for 16");
+    let half = SessionOptions { cache: DType::F16, ..exact(64) };
+    refused(&mut model_a.session(&half).unwrap(), &saved, "F32");
+    for end in [0, 4, 8, 12, 20, saved.len() - 1] {
+        assert!(a.restore(&saved[..end]).is_err(), "{end}");
+    }
+    let longer = [&saved[..], &[0]].concat();
+    refused(&mut a, &longer, "cut off");
+    a.restore(&saved).unwrap();
+}

@@ -120,7 +120,8 @@ fn to_json(value: &Value, rest: Rest<ValueOrKwargs>) -> Result<String, Error> {
     };
     let [item, key] = match args.opt(2, "separators") {
         Some(pair) => {
-            let texts: Vec<String> = pair.try_iter()?.filter_map(|v| v.as_str().map(str::to_string)).collect();
+            let texts: Vec<String> =
+                pair.try_iter()?.filter_map(|v| v.as_str().map(str::to_string)).collect();
             <[String; 2]>::try_from(texts)
                 .map_err(|_| Error::new(ErrorKind::InvalidOperation, "separators are two texts"))?
         }
@@ -150,7 +151,8 @@ pub(super) fn render(template: &Template<'_, '_>, variables: Value) -> Result<St
             done.map_err(|e| ChatError::from_engine(&e))?;
             String::from_utf8(text.0).map_err(|e| failed(e.to_string()))
         };
-        let thread = std::thread::Builder::new().name("chat".into()).stack_size(STACK).spawn_scoped(scope, work);
+        let thread =
+            std::thread::Builder::new().name("chat".into()).stack_size(STACK).spawn_scoped(scope, work);
         let thread = thread.map_err(|e| failed(format!("no thread for the template: {e}")))?;
         thread.join().unwrap_or_else(|_| Err(failed("the engine failed".to_string())))
     })

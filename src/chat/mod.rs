@@ -23,8 +23,12 @@
 //! The text of a template usually begins with the model's first token already (`bos_token`): tokenise it with special
 //! tokens parsed and none added.
 //!
-//! A template comes from a file that may be hostile. Its steps ([`MAX_STEPS`]), its text ([`MAX_TEXT`]), its nesting
-//! and its recursion are bounded; the memory of the values that it builds on the way is not.
+//! A template comes from a file that may be hostile. Its steps ([`MAX_STEPS`]), its text ([`MAX_TEXT`]) and its
+//! recursion are bounded, and it runs on a thread of its own, whose stack holds any nesting that the steps can build.
+//! Not bounded is what a single step costs: the memory of the values that a template builds, the time to go over them.
+//!
+//! One difference from Jinja2 is left on purpose: a loop over `none` is an empty loop, not an error, so that templates
+//! written for tools can be used without any.
 
 mod engine;
 mod error;

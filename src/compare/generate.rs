@@ -51,11 +51,15 @@ fn ids_differ(a: &[u32], b: &[u32]) -> usize {
     a.iter().zip(b).filter(|(x, y)| x != y).count()
 }
 
+/// Room in the cache: models may depend on it, so node by node there is as much as in the run.
+fn context(task: &ModelTask) -> usize {
+    (task.tokens.len() + task.predict).max(1).next_multiple_of(KV_STEP)
+}
+
 /// The prompt with logits of every token, then greedy generation.
 fn generate(model: &Model, work: &Work, task: &ModelTask) -> Result<(Done, Vec<f32>)> {
-    let needed = (task.tokens.len() + task.predict).max(1);
     let options = SessionOptions {
-        context: Some(needed.next_multiple_of(KV_STEP)),
+        context: Some(context(task)),
         cache: DType::F32,
         precision: work.precision,
         ..SessionOptions::default()
@@ -104,7 +108,7 @@ fn with_nodes(
     act: impl FnOnce(&Nodes<'_>) -> Result<()>,
 ) -> Result<()> {
     let n = task.tokens.len();
-    let shape = BatchShape { tokens: n, kv: n, context: n, outputs: n, cache: DType::F32 };
+    let shape = BatchShape { tokens: n, kv: n, context: context(task), outputs: n, cache: DType::F32 };
     let graph: BatchGraph = model.file().graph(&shape)?;
     let backend = model.backend().as_ref();
     let (_, state_bytes) = state_layout(&graph, backend.device().limits.alignment);

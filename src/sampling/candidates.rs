@@ -127,7 +127,8 @@ impl Candidates {
         let entropy: f64 = terms.filter(|t| t.0 > 0.0).map(|(w, s)| w / sum * s).sum();
         self.typical.clear();
         self.typical.extend(self.list.iter().map(|c| ((surprise(c) - entropy).abs(), *c)));
-        let order = |a: &(f64, Candidate), b: &(f64, Candidate)| a.0.total_cmp(&b.0).then(by_logit(&a.1, &b.1));
+        let order =
+            |a: &(f64, Candidate), b: &(f64, Candidate)| a.0.total_cmp(&b.0).then(by_logit(&a.1, &b.1));
         let kept = front_of_sum(&mut self.typical, f64::from(p) * sum, |(_, c)| weight(c, max), order);
         self.list.clear();
         self.list.extend(self.typical[..kept].iter().map(|(_, c)| *c));

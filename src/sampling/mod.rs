@@ -84,7 +84,12 @@ impl SamplerOptions {
             ("temperature", self.temperature, self.temperature >= 0.0, "a number from 0 on"),
             ("top_p", self.top_p, self.top_p > 0.0 && self.top_p <= 1.0, "above 0 and at most 1"),
             ("min_p", self.min_p, (0.0..=1.0).contains(&self.min_p), "from 0 to 1"),
-            ("typical_p", self.typical_p, self.typical_p > 0.0 && self.typical_p <= 1.0, "above 0 and at most 1"),
+            (
+                "typical_p",
+                self.typical_p,
+                self.typical_p > 0.0 && self.typical_p <= 1.0,
+                "above 0 and at most 1",
+            ),
             ("repetition_penalty", self.repetition_penalty, self.repetition_penalty > 0.0, "above 0"),
             ("frequency_penalty", self.frequency_penalty, true, "a number"),
             ("presence_penalty", self.presence_penalty, true, "a number"),
