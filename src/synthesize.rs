@@ -13,6 +13,20 @@ use std::path::Path;
 /// Architectures that can be synthesized.
 pub const ARCHITECTURES: [&str; 6] = ["llama", "qwen2", "qwen3", "phi3", "granite", "gemma3"];
 
+/// Known models: name; architecture; layers, embedding, feed-forward, heads, KV heads, head, vocabulary; base of ROPE's
+/// frequencies; whether the output layer is the embedding. From their published configurations; scaling of positions
+/// beyond the context of the training is left out.
+#[allow(clippy::type_complexity)]
+pub const NAMED: &[(&str, &str, [usize; 7], f32, bool)] = &[
+    ("qwen2.5-0.5b", "qwen2", [24, 896, 4864, 14, 2, 64, 151_936], 1e6, true),
+    ("qwen2.5-1.5b", "qwen2", [28, 1536, 8960, 12, 2, 128, 151_936], 1e6, true),
+    ("qwen3-0.6b", "qwen3", [28, 1024, 3072, 16, 8, 128, 151_936], 1e6, true),
+    ("llama-3.2-1b", "llama", [16, 2048, 8192, 32, 8, 64, 128_256], 5e5, true),
+    ("llama-3.1-8b", "llama", [32, 4096, 14336, 32, 8, 128, 128_256], 5e5, false),
+    ("phi4-mini", "phi3", [32, 3072, 8192, 24, 8, 128, 200_064], 1e4, true),
+    ("gemma3-1b", "gemma3", [26, 1152, 6912, 4, 1, 256, 262_144], 1e6, true),
+];
+
 /// Extents and types of a synthetic model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shape {
@@ -72,6 +86,26 @@ impl Shape {
             feed_forward_type: DType::Q4_0,
             embedding_type: DType::F16,
         }
+    }
+
+    /// The shape of a known model, all matrices Q8_0: one of [`NAMED`].
+    pub fn named(name: &str) -> Option<Shape> {
+        let row = NAMED.iter().find(|row| row.0 == name)?;
+        let &(_, architecture, [layers, embedding, feed_forward, heads, heads_kv, head, vocabulary], base, tied) = row;
+        let shape = Shape {
+            layers,
+            embedding,
+            feed_forward,
+            heads,
+            heads_kv,
+            head,
+            vocabulary,
+            context: 32768,
+            freq_base: base,
+            tied,
+            ..Shape::small(architecture)
+        };
+        Some(shape.with_type(DType::Q8_0))
     }
 
     /// The same shape with all matrices of one type.
@@ -244,6 +278,12 @@ fn writer(shape: &Shape, seed: u64) -> Result<GgufWriter<'static>> {
     Ok(w)
 }
 
+/// Bytes of weights that a shape's file has, without its metadata.
+pub fn weight_bytes(shape: &Shape) -> usize {
+    let bytes = |dtype: DType, ne: &[usize]| dtype.row_bytes(ne[0]).unwrap_or(0) * ne[1..].iter().product::<usize>();
+    shape.tensors().iter().map(|(_, dtype, ne, _)| bytes(*dtype, ne)).sum()
+}
+
 /// Writes a model.
 pub fn write(shape: &Shape, seed: u64, path: &Path) -> Result<()> {
     writer(shape, seed)?.write_to(path)
@@ -259,6 +299,19 @@ mod tests {
     use super::*;
     use crate::model::ModelFile;
     use ggml_core::gguf::GgufFile;
+
+    #[test]
+    fn known_shapes_have_the_known_sizes() {
+        // Published numbers of parameters, in millions; norms and biases are few.
+        let published =
+            [494, 1544, 596, 1236, 8030, 3836, 1000].map(|millions| f64::from(millions) * 1e6);
+        for (row, wanted) in NAMED.iter().zip(published) {
+            let shape = Shape::named(row.0).expect("a name of the list").with_type(DType::F16);
+            let count = weight_bytes(&shape) as f64 / 2.0;
+            assert!((count / wanted - 1.0).abs() < 0.01, "{}: {count}", row.0);
+        }
+        assert!(Shape::named("llama").is_none());
+    }
 
     #[test]
     fn every_architecture_opens_and_seeds_matter() {
