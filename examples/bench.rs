@@ -43,8 +43,9 @@ struct Args {
 }
 
 fn run(args: &Args) -> Result<()> {
-    let precision = Precision::from_name(&args.precision)
-        .ok_or_else(|| Error::argument("--precision", format!("'{}' is neither exact nor fast", args.precision)))?;
+    let precision = Precision::from_name(&args.precision).ok_or_else(|| {
+        Error::argument("--precision", format!("'{}' is neither exact nor fast", args.precision))
+    })?;
     let cache = match args.cache.to_ascii_uppercase().as_str() {
         "F32" => DType::F32,
         "F16" => DType::F16,

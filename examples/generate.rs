@@ -85,7 +85,8 @@ fn run(args: &Args) -> Result<()> {
     let model = Model::load(&args.model, backend)?;
     let tokenizer = Tokenizer::from_gguf(model.file().gguf())?;
     let tokens = prompt(args, &model, &tokenizer)?;
-    let options = SessionOptions { context: args.context, precision: args.precision, ..SessionOptions::default() };
+    let options =
+        SessionOptions { context: args.context, precision: args.precision, ..SessionOptions::default() };
     let mut session = model.session(&options)?;
     spinner.finish_and_clear();
     let sampler = SamplerOptions {

@@ -36,7 +36,8 @@ fn run(args: &Args) -> Result<()> {
     let names = || NAMED.iter().map(|row| row.0).collect::<Vec<_>>().join(", ");
     let shape = Shape::named(&args.shape)
         .ok_or_else(|| Error::argument("--shape", format!("'{}' is not one of {}", args.shape, names())))?;
-    let dtype = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q6_K"].contains(&args.r#type.to_ascii_uppercase().as_str());
+    let dtype =
+        ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q6_K"].contains(&args.r#type.to_ascii_uppercase().as_str());
     let dtype = dtype.then(|| DType::from_name(&args.r#type.to_ascii_uppercase())).flatten();
     let dtype = dtype.ok_or_else(|| {
         Error::argument("--type", format!("'{}' is not one of F32, F16, BF16, Q8_0, Q4_0, Q6_K", args.r#type))

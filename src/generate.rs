@@ -42,7 +42,12 @@ pub struct GenerateOptions {
 impl Default for GenerateOptions {
     /// Greedy, to the end of the text.
     fn default() -> Self {
-        GenerateOptions { predict: None, sampler: SamplerOptions::default(), stop: Vec::new(), ignore_end: false }
+        GenerateOptions {
+            predict: None,
+            sampler: SamplerOptions::default(),
+            stop: Vec::new(),
+            ignore_end: false,
+        }
     }
 }
 
@@ -253,7 +258,8 @@ impl Held {
     /// Adds text; what can be shown, and the stop text that was found.
     fn push(&mut self, new: &str) -> (String, Option<String>) {
         self.text += new;
-        let found = self.stop.iter().filter_map(|s| Some((self.text.find(s.as_str())?, s))).min_by_key(|f| f.0);
+        let found =
+            self.stop.iter().filter_map(|s| Some((self.text.find(s.as_str())?, s))).min_by_key(|f| f.0);
         if let Some((at, stop)) = found {
             let stop = stop.clone();
             self.text.truncate(at);
@@ -287,7 +293,10 @@ mod tests {
     #[test]
     fn stop_texts_are_held_back_and_cut() {
         let owned = |texts: &[&str]| texts.iter().map(|t| t.to_string()).collect::<Vec<_>>();
-        assert_eq!(run(&["END"], &["a", "bE", "N", "D!"]), (owned(&["a", "b", "", ""]), Some("END".into()), "".into()));
+        assert_eq!(
+            run(&["END"], &["a", "bE", "N", "D!"]),
+            (owned(&["a", "b", "", ""]), Some("END".into()), "".into())
+        );
         assert_eq!(run(&["END"], &["bE", "Nx"]), (owned(&["b", "ENx"]), None, "".into()));
         assert_eq!(run(&["END"], &["xEN"]), (owned(&["x"]), None, "EN".into()));
         // The first in the text counts, whatever the order of the list.

@@ -91,7 +91,13 @@ impl Shape {
     /// The shape of a known model, all matrices Q8_0: one of [`NAMED`].
     pub fn named(name: &str) -> Option<Shape> {
         let row = NAMED.iter().find(|row| row.0 == name)?;
-        let &(_, architecture, [layers, embedding, feed_forward, heads, heads_kv, head, vocabulary], base, tied) = row;
+        let &(
+            _,
+            architecture,
+            [layers, embedding, feed_forward, heads, heads_kv, head, vocabulary],
+            base,
+            tied,
+        ) = row;
         let shape = Shape {
             layers,
             embedding,
@@ -280,7 +286,8 @@ fn writer(shape: &Shape, seed: u64) -> Result<GgufWriter<'static>> {
 
 /// Bytes of weights that a shape's file has, without its metadata.
 pub fn weight_bytes(shape: &Shape) -> usize {
-    let bytes = |dtype: DType, ne: &[usize]| dtype.row_bytes(ne[0]).unwrap_or(0) * ne[1..].iter().product::<usize>();
+    let bytes =
+        |dtype: DType, ne: &[usize]| dtype.row_bytes(ne[0]).unwrap_or(0) * ne[1..].iter().product::<usize>();
     shape.tensors().iter().map(|(_, dtype, ne, _)| bytes(*dtype, ne)).sum()
 }
 
@@ -303,8 +310,7 @@ mod tests {
     #[test]
     fn known_shapes_have_the_known_sizes() {
         // Published numbers of parameters, in millions; norms and biases are few.
-        let published =
-            [494, 1544, 596, 1236, 8030, 3836, 1000].map(|millions| f64::from(millions) * 1e6);
+        let published = [494, 1544, 596, 1236, 8030, 3836, 1000].map(|millions| f64::from(millions) * 1e6);
         for (row, wanted) in NAMED.iter().zip(published) {
             let shape = Shape::named(row.0).expect("a name of the list").with_type(DType::F16);
             let count = weight_bytes(&shape) as f64 / 2.0;

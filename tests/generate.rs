@@ -96,7 +96,10 @@ fn a_generation_ends_as_asked() {
     // The token that ends the text.
     let end = first(wanted[4]);
     let (tokens, shown, finish) = run(&tokenizer(wanted[4]), &eight, None);
-    assert_eq!((tokens.as_slice(), shown, finish), (&wanted[..end], text(&wanted[..end]), Finish::End(wanted[4])));
+    assert_eq!(
+        (tokens.as_slice(), shown, finish),
+        (&wanted[..end], text(&wanted[..end]), Finish::End(wanted[4]))
+    );
     let on = GenerateOptions { ignore_end: true, ..eight.clone() };
     assert_eq!(run(&tokenizer(wanted[4]), &on, None).0, wanted);
     // A text, which is not shown.
@@ -109,7 +112,8 @@ fn a_generation_ends_as_asked() {
     let (tokens, _, finish) = run(&tokenizer(never), &eight, Some(3));
     assert_eq!((tokens.as_slice(), finish), (&wanted[..3], Finish::Cancelled));
     // The context.
-    let (tokens, _, finish) = run(&tokenizer(never), &GenerateOptions { ignore_end: true, ..Default::default() }, None);
+    let (tokens, _, finish) =
+        run(&tokenizer(never), &GenerateOptions { ignore_end: true, ..Default::default() }, None);
     assert_eq!((tokens.len(), finish), (64 - 5 + 1, Finish::ContextFull));
 }
 

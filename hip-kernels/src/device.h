@@ -198,7 +198,7 @@ DEVICE u32 low_bytes(u32 a, u32 b, u32 c, u32 d) {
 
 // ---- Across the lanes of a wavefront ----
 //
-// All lanes must be active. On AMD the steps within 16 lanes are DPP: a modifier of the addition itself, no LDS and no
+// The lanes whose values meet must be active: all of a wavefront, or all of a group of LANES neighbours. On AMD the steps within 16 lanes are DPP: a modifier of the addition itself, no LDS and no
 // extra instruction. Lanes 16 apart meet through ds_swizzle (the LDS crossbar, no LDS memory), the halves of a
 // 64-lane wavefront through v_readlane.
 
@@ -215,12 +215,18 @@ DEVICE float lanes_xor_16(float x) {
 }
 DEVICE float from_lane(float x, u32 lane) { return bits_f32((u32)__builtin_amdgcn_readlane((i32)f32_bits(x), lane)); }
 #else
-DEVICE float shuffle_xor(float x, int mask) { return __nvvm_shfl_sync_bfly_f32(0xffffffffu, x, mask, 0x1f); }
-#define LANES_XOR_1(x) shuffle_xor(x, 1)
-#define LANES_XOR_2(x) shuffle_xor(x, 2)
-#define LANES_HALF_MIRROR(x) shuffle_xor(x, 7)
-#define LANES_MIRROR(x) shuffle_xor(x, 15)
-#define lanes_xor_16(x) shuffle_xor(x, 16)
+// A shuffle waits for the lanes that it names, so it names those that take part and no others: lanes of other groups
+// may have left the kernel.
+template <int LANES> DEVICE float shuffle_xor(float x, int mask) {
+    u32 members = 0xffffffffu;
+    if constexpr (LANES < 32) members = ((1u << LANES) - 1) << (lane_id() & ~(u32)(LANES - 1));
+    return __nvvm_shfl_sync_bfly_f32(members, x, mask, 0x1f);
+}
+#define LANES_XOR_1(x) shuffle_xor<LANES>(x, 1)
+#define LANES_XOR_2(x) shuffle_xor<LANES>(x, 2)
+#define LANES_HALF_MIRROR(x) shuffle_xor<LANES>(x, 7)
+#define LANES_MIRROR(x) shuffle_xor<LANES>(x, 15)
+#define lanes_xor_16(x) shuffle_xor<LANES>(x, 16)
 #endif
 
 struct Sum {

@@ -1,7 +1,7 @@
-//! The tokens that are still in question, and the steps that take some away.
+//! The tokens that are still in question, in order of their ids, and the steps that take some away.
 //!
-//! No step sorts the vocabulary. What has to be in order is a beginning of the sorted list, which is found by
-//! selecting the k largest in linear time, sorting these, and doubling k while that was not enough.
+//! No step sorts the vocabulary. A step finds the last of the ranking that stays by selection in linear time, and keeps
+//! what is ranked no lower: so the candidates stay in order, and a draw depends on nothing but logits and seed.
 
 use std::cmp::Ordering;
 
@@ -17,47 +17,44 @@ fn by_logit(a: &Candidate, b: &Candidate) -> Ordering {
     b.logit.partial_cmp(&a.logit).unwrap_or(Ordering::Equal).then(a.token.cmp(&b.token))
 }
 
-/// How many are put in order at first.
-const FIRST_RUN: usize = 128;
+/// A place in a ranking: small keys first, of equals the first token.
+#[derive(Clone, Copy, Debug)]
+struct Ranked {
+    key: f64,
+    token: u32,
+    weight: f64,
+}
+
+impl Ranked {
+    fn order(&self, other: &Ranked) -> Ordering {
+        self.key.partial_cmp(&other.key).unwrap_or(Ordering::Equal).then(self.token.cmp(&other.token))
+    }
+}
 
 /// The candidates, with room that is kept from token to token.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Candidates {
     list: Vec<Candidate>,
-    /// Surprise of a candidate minus the entropy, beside the candidate.
-    typical: Vec<(f64, Candidate)>,
+    ranking: Vec<Ranked>,
 }
 
-/// Puts the `run` first of a list in front, in order.
-fn sort_front<T>(list: &mut [T], run: usize, order: impl Fn(&T, &T) -> Ordering) {
-    if run < list.len() {
-        list.select_nth_unstable_by(run, &order);
-    }
-    let run = run.min(list.len());
-    list[..run].sort_unstable_by(&order);
-}
-
-/// Puts the smallest beginning of the sorted list in front whose weights sum up to at least `wanted`; its length.
-fn front_of_sum<T>(
-    list: &mut [T],
-    wanted: f64,
-    weight: impl Fn(&T) -> f64,
-    order: impl Fn(&T, &T) -> Ordering,
-) -> usize {
-    let (mut done, mut sum, mut run) = (0, 0.0, FIRST_RUN);
-    while done < list.len() {
-        sort_front(&mut list[done..], run, &order);
-        let end = run.saturating_add(done).min(list.len());
-        for (i, item) in list[done..end].iter().enumerate() {
-            sum += weight(item);
-            if sum >= wanted {
-                return done + i + 1;
-            }
+/// The last of the smallest beginning of a ranking whose weights sum up to at least `wanted`, by halving the part of
+/// the ranking in which it must be.
+fn last_of_sum(ranking: &mut [Ranked], wanted: f64) -> Option<Ranked> {
+    let (mut part, mut sum) = (ranking, 0.0);
+    while part.len() > 1 {
+        let middle = part.len() / 2;
+        part.select_nth_unstable_by(middle, Ranked::order);
+        let (front, back) = part.split_at_mut(middle);
+        let front_sum: f64 = front.iter().map(|r| r.weight).sum();
+        if sum + front_sum >= wanted {
+            part = front;
+        } else {
+            sum += front_sum;
+            part = back;
         }
-        done = end;
-        run *= 2;
     }
-    list.len()
+    part.first().copied()
 }
 
 impl Candidates {
@@ -91,19 +88,36 @@ impl Candidates {
         (max, self.list.iter().map(|c| weight(c, max)).sum())
     }
 
+    /// Ranks the candidates by a key.
+    fn rank(&mut self, key: impl Fn(&Candidate) -> f64, weight: impl Fn(&Candidate) -> f64) {
+        self.ranking.clear();
+        let ranked = |c: &Candidate| Ranked { key: key(c), token: c.token, weight: weight(c) };
+        self.ranking.extend(self.list.iter().map(ranked));
+    }
+
+    /// Keeps the candidates whose rank is not below `last`.
+    fn keep(&mut self, last: Option<Ranked>, key: impl Fn(&Candidate) -> f64) {
+        if let Some(last) = last {
+            let rank = |c: &Candidate| Ranked { key: key(c), token: c.token, weight: 0.0 };
+            self.list.retain(|c| rank(c).order(&last).is_le());
+        }
+    }
+
     pub(super) fn top_k(&mut self, k: usize) {
         if k > 0 && k < self.list.len() {
-            self.list.select_nth_unstable_by(k, by_logit);
-            self.list.truncate(k);
+            self.rank(falling, |_| 0.0);
+            let last = *self.ranking.select_nth_unstable_by(k - 1, Ranked::order).1;
+            self.keep(Some(last), falling);
         }
     }
 
     pub(super) fn top_p(&mut self, p: f32) {
         if p < 1.0 {
-            let (max, sum) = self.scale();
-            let wanted = f64::from(p) * sum;
-            let kept = front_of_sum(&mut self.list, wanted, |c| weight(c, max), by_logit);
-            self.list.truncate(kept);
+            let max = f64::from(self.max());
+            self.rank(falling, |c| weight(c, max));
+            let sum: f64 = self.ranking.iter().map(|r| r.weight).sum();
+            let last = last_of_sum(&mut self.ranking, f64::from(p) * sum);
+            self.keep(last, falling);
         }
     }
 
@@ -125,13 +139,10 @@ impl Candidates {
         let terms = self.list.iter().map(|c| (weight(c, max), surprise(c)));
         // A token of probability 0 adds nothing, though its surprise may be infinite.
         let entropy: f64 = terms.filter(|t| t.0 > 0.0).map(|(w, s)| w / sum * s).sum();
-        self.typical.clear();
-        self.typical.extend(self.list.iter().map(|c| ((surprise(c) - entropy).abs(), *c)));
-        let order =
-            |a: &(f64, Candidate), b: &(f64, Candidate)| a.0.total_cmp(&b.0).then(by_logit(&a.1, &b.1));
-        let kept = front_of_sum(&mut self.typical, f64::from(p) * sum, |(_, c)| weight(c, max), order);
-        self.list.clear();
-        self.list.extend(self.typical[..kept].iter().map(|(_, c)| *c));
+        let distance = |c: &Candidate| (surprise(c) - entropy).abs();
+        self.rank(distance, |c| weight(c, max));
+        let last = last_of_sum(&mut self.ranking, f64::from(p) * sum);
+        self.keep(last, distance);
     }
 
     pub(super) fn temperature(&mut self, temperature: f32) {
@@ -159,6 +170,11 @@ impl Candidates {
         }
         last.unwrap_or(0)
     }
+}
+
+/// The key of a ranking from the largest logit down.
+fn falling(c: &Candidate) -> f64 {
+    -f64::from(c.logit)
 }
 
 fn weight(c: &Candidate, max: f64) -> f64 {

@@ -31,7 +31,8 @@ impl Session {
     /// What the backend reports while it reads the cache.
     pub fn save(&self) -> Result<Vec<u8>> {
         let (header, offsets) = self.header(self.position)?;
-        let text = serde_json::to_vec(&header).map_err(|e| Error::argument("saved session", e.to_string()))?;
+        let text =
+            serde_json::to_vec(&header).map_err(|e| Error::argument("saved session", e.to_string()))?;
         let mut bytes = MAGIC.to_vec();
         bytes.extend(VERSION.to_le_bytes());
         bytes.extend((text.len() as u32).to_le_bytes());
@@ -74,7 +75,9 @@ impl Session {
             return Err(wrong(&format!("has a cache of {}, not {}", saved.cache, mine.cache)));
         }
         if saved != mine {
-            return Err(wrong("was made with room for another number of positions, on which this model depends"));
+            return Err(wrong(
+                "was made with room for another number of positions, on which this model depends",
+            ));
         }
         let mut data = &rest[length as usize..];
         if data.len() != saved.rows.iter().sum::<usize>() * saved.position {
@@ -120,5 +123,6 @@ fn identity(model: &Model) -> u64 {
     for tensor in model.file().gguf().tensors() {
         text += &format!("{tensor:?};");
     }
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+    text.bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }

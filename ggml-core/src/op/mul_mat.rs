@@ -99,12 +99,13 @@ pub fn cases() -> Vec<Case> {
             ));
         }
     }
-    // Enough rows to fill a device, where backends have other kernels than for few.
-    for dtype in [DType::F16, DType::Q8_0, DType::Q4_0, DType::Q6_K] {
-        for n in [1, 2, 7] {
-            cases.push(Case::new(format!("MUL_MAT({dtype}, k=1280, m=2050, n={n})"), |g, c| {
-                let a = c.leaf(g, "a", dtype, [1280, 2050, 1, 1], Fill::Uniform(-1.0, 1.0))?;
-                let b = c.leaf(g, "b", DType::F32, [1280, n, 1, 1], Fill::Uniform(-1.0, 1.0))?;
+    // Enough rows to fill a device, where backends have other kernels than for few; the rows of b are no multiple of
+    // what a wavefront takes.
+    for (dtype, k) in [(DType::F16, 1288), (DType::Q8_0, 1312), (DType::Q4_0, 1312), (DType::Q6_K, 1280)] {
+        for n in [1, 2, 7, 12] {
+            cases.push(Case::new(format!("MUL_MAT({dtype}, k={k}, m=2050, n={n})"), |g, c| {
+                let a = c.leaf(g, "a", dtype, [k, 2050, 1, 1], Fill::Uniform(-1.0, 1.0))?;
+                let b = c.leaf(g, "b", DType::F32, [k, n, 1, 1], Fill::Uniform(-1.0, 1.0))?;
                 g.mul_mat(a, b)
             }));
         }
