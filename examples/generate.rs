@@ -106,7 +106,7 @@ fn run(args: &Args) -> Result<()> {
     let mut generation = Generation::start(&mut session, &tokenizer, &tokens, &options)?;
     let mut out = std::io::stdout().lock();
     let broken = |e: std::io::Error| Error::argument("standard output", e.to_string());
-    while let Some(piece) = generation.next() {
+    for piece in generation.by_ref() {
         out.write_all(piece?.text.as_bytes()).and_then(|()| out.flush()).map_err(broken)?;
     }
     writeln!(out).map_err(broken)?;

@@ -11,7 +11,7 @@
 //!     let mut session = model.session(&SessionOptions::default())?;
 //!     let prompt = tokenizer.encode("The sea is", &EncodeOptions::default());
 //!     let mut generation = Generation::start(&mut session, &tokenizer, &prompt, &GenerateOptions::default())?;
-//!     while let Some(piece) = generation.next() {
+//!     for piece in generation.by_ref() {
 //!         print!("{}", piece?.text);
 //!     }
 //!     println!("\n{:?}", generation.summary());

@@ -25,7 +25,7 @@
 //! * [`session`]: a KV cache, prefill and decode
 //! * [`tokenizer`]: text to tokens and back, from a file's metadata
 //! * [`generate`]: text from a prompt, token by token
-//! * [`bench`]: tokens per second
+//! * [`mod@bench`]: tokens per second
 //! * [`compare`]: the same work on several backends, each in a process of its own
 //! * [`synthesize`]: models with seeded random weights, so that everything can be tried with nothing downloaded
 //! * [`npy`]: arrays for other programs
