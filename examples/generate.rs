@@ -5,9 +5,10 @@
 use clap::Parser;
 use diptych::chat::{ChatInput, ChatTemplate, Message};
 use diptych::generate::{GenerateOptions, Generation};
+use diptych::model::ModelFile;
 use diptych::tokenizer::EncodeOptions;
 use diptych::{Error, Model, OpenOptions, Precision, Result, SamplerOptions, SessionOptions, Tokenizer};
-use indicatif::ProgressBar;
+use indicatif::{ProgressBar, ProgressStyle};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -65,6 +66,9 @@ fn parse_precision(text: &str) -> std::result::Result<Precision, String> {
     Precision::from_name(text).ok_or_else(|| format!("'{text}' is neither exact nor fast"))
 }
 
+/// The bar while a model is loaded.
+const BAR: &str = "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec}";
+
 /// The prompt as tokens. A template writes the first token itself.
 fn prompt(args: &Args, model: &Model, tokenizer: &Tokenizer) -> Result<Vec<u32>> {
     if !args.chat {
@@ -79,16 +83,21 @@ fn prompt(args: &Args, model: &Model, tokenizer: &Tokenizer) -> Result<Vec<u32>>
 }
 
 fn run(args: &Args) -> Result<()> {
-    let spinner = ProgressBar::new_spinner().with_message(format!("loading {}", args.model.display()));
-    spinner.enable_steady_tick(Duration::from_millis(100));
+    let bar = ProgressBar::new(0).with_message(format!("loading {}", args.model.display()));
+    bar.set_style(
+        ProgressStyle::default_bar().template(BAR).unwrap_or_else(|_| ProgressStyle::default_bar()),
+    );
     let backend = diptych::open(&args.backend, &OpenOptions::default())?;
-    let model = Model::load(&args.model, backend)?;
+    let model = Model::from_file_with(ModelFile::open(&args.model)?, backend, &mut |done, total| {
+        bar.set_length(total);
+        bar.set_position(done);
+    })?;
     let tokenizer = Tokenizer::from_gguf(model.file().gguf())?;
     let tokens = prompt(args, &model, &tokenizer)?;
     let options =
         SessionOptions { context: args.context, precision: args.precision, ..SessionOptions::default() };
     let mut session = model.session(&options)?;
-    spinner.finish_and_clear();
+    bar.finish_and_clear();
     let sampler = SamplerOptions {
         temperature: args.temp,
         top_k: args.top_k,

@@ -196,3 +196,15 @@ fn a_saved_session_that_does_not_fit_is_refused() {
     refused(&mut a, &longer, "cut off");
     a.restore(&saved).unwrap();
 }
+
+#[test]
+fn loading_tells_how_far_it_is() {
+    for (name, backend) in backends() {
+        let file = common::file(&tiny("llama", DType::F16));
+        let bytes: u64 = file.gguf().tensors().iter().map(|t| t.bytes as u64).sum();
+        let mut seen = Vec::new();
+        diptych::Model::from_file_with(file, backend, &mut |done, total| seen.push((done, total))).unwrap();
+        assert_eq!((seen[0], seen[seen.len() - 1]), ((0, bytes), (bytes, bytes)), "{name}");
+        assert!(seen.windows(2).all(|w| w[0].0 <= w[1].0 && w[1].1 == bytes), "{name}");
+    }
+}

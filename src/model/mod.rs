@@ -154,7 +154,17 @@ impl Model {
     /// Loads the weights of an open file: in place where the backend can read the memory map, else into a few large
     /// blocks of device memory.
     pub fn from_file(file: ModelFile, backend: Arc<dyn Backend>) -> Result<Model> {
-        let weights = weights::load(file.gguf(), backend.as_ref())?;
+        Model::from_file_with(file, backend, &mut |_, _| ())
+    }
+
+    /// The same; `progress` is told, at the beginning, after each piece of at most 64 MiB and at the end, how many bytes
+    /// of weights are on the device and how many there are.
+    pub fn from_file_with(
+        file: ModelFile,
+        backend: Arc<dyn Backend>,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Model> {
+        let weights = weights::load(file.gguf(), backend.as_ref(), progress)?;
         Ok(Model { inner: Arc::new(Inner { file, backend, weights }) })
     }
 

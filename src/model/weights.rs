@@ -7,13 +7,25 @@ use ggml_core::gguf::{GgufFile, TensorInfo};
 use std::collections::HashMap;
 
 /// Loads every tensor of a file. Where the backend can read host memory in place, the memory map itself is the
-/// buffer; else the tensors are laid out in file order in blocks no larger than the device allows.
-pub(super) fn load(gguf: &GgufFile, backend: &dyn Backend) -> Result<HashMap<String, Slice>> {
-    match in_place(gguf, backend)? {
-        Some(weights) => Ok(weights),
-        None => upload(gguf, backend),
-    }
+/// buffer; else the tensors are laid out in file order in blocks no larger than the device allows. `progress` is told
+/// bytes that are there and bytes in all.
+pub(super) fn load(
+    gguf: &GgufFile,
+    backend: &dyn Backend,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<HashMap<String, Slice>> {
+    let total = gguf.tensors().iter().map(|t| t.bytes as u64).sum();
+    progress(0, total);
+    let weights = match in_place(gguf, backend)? {
+        Some(weights) => weights,
+        None => upload(gguf, backend, &mut |done| progress(done, total))?,
+    };
+    progress(total, total);
+    Ok(weights)
 }
+
+/// Bytes of one upload, so that progress is seen within a large tensor.
+const PIECE: usize = 64 << 20;
 
 fn in_place(gguf: &GgufFile, backend: &dyn Backend) -> Result<Option<HashMap<String, Slice>>> {
     let mut parts = Vec::new();
@@ -56,7 +68,11 @@ fn lay_out(tensors: &[TensorInfo], alignment: usize, max: u64) -> Result<Layout>
     Ok(layout)
 }
 
-fn upload(gguf: &GgufFile, backend: &dyn Backend) -> Result<HashMap<String, Slice>> {
+fn upload(
+    gguf: &GgufFile,
+    backend: &dyn Backend,
+    progress: &mut dyn FnMut(u64),
+) -> Result<HashMap<String, Slice>> {
     let limits = &backend.device().limits;
     let layout = lay_out(gguf.tensors(), limits.alignment, limits.max_allocation)?;
     let blocks = layout
@@ -64,10 +80,16 @@ fn upload(gguf: &GgufFile, backend: &dyn Backend) -> Result<HashMap<String, Slic
         .iter()
         .map(|&bytes| backend.allocate(bytes, Usage::Weights))
         .collect::<Result<Vec<_>>>()?;
-    let mut weights = HashMap::new();
+    let (mut weights, mut done) = (HashMap::new(), 0);
     for (t, &(block, offset)) in gguf.tensors().iter().zip(&layout.places) {
         let slice = Slice { buffer: blocks[block].clone(), offset };
-        backend.upload(&slice.buffer, offset, gguf.data(t)?)?;
+        let mut at = offset;
+        for piece in gguf.data(t)?.chunks(PIECE) {
+            backend.upload(&slice.buffer, at, piece)?;
+            at += piece.len();
+            done += piece.len() as u64;
+            progress(done);
+        }
         weights.insert(t.name.clone(), slice);
     }
     Ok(weights)
