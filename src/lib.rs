@@ -54,3 +54,8 @@ pub use model::Model;
 pub use sampling::{Sampler, SamplerOptions};
 pub use session::{Session, SessionOptions, greedy};
 pub use tokenizer::{Detokenizer, Tokenizer};
+
+/// The programs of the README, compiled with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

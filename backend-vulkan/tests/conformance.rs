@@ -1,7 +1,7 @@
 //! The operation catalogue on every Vulkan device of the machine, under every architecture class that it can execute.
 //!
-//! A machine without Vulkan skips with a message. Any other failure to open a device fails. There are no expected
-//! failures and no unsupported cases: the lists below are empty, and a case that passes although it is listed fails.
+//! A machine without Vulkan skips with a message. Any other failure to open a device fails. No case may be
+//! refused or fail.
 
 use backend_vulkan::arch::ArchClass;
 use backend_vulkan::tuning::Profile;
@@ -9,19 +9,12 @@ use backend_vulkan::{VulkanBackend, VulkanOptions, enumerate};
 use ggml_core::Error;
 use ggml_core::backend::Backend;
 use ggml_core::catalogue::{self, Case, Outcome};
-use ggml_core::metrics::distance;
 use ggml_core::plan::Precision;
 use ggml_core::reference::ReferenceBackend;
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
-
-/// Cases that the backend refuses, with the reason: (case name, reason).
-const UNSUPPORTED: &[(&str, &str)] = &[];
-
-/// Cases that give wrong results on some driver: (driver name, case name, reason).
-const EXPECTED_FAILURES: &[(&str, &str, &str)] = &[];
 
 fn devices() -> Vec<usize> {
     match enumerate(&VulkanOptions::default()) {
@@ -81,7 +74,7 @@ fn failures(backend: &VulkanBackend, cases: &[Case], wanted: &Wanted) -> Vec<Str
     let work = || {
         while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
             for precision in [Precision::Exact, Precision::Fast] {
-                if let Some(failure) = failure(backend, case, precision, wanted) {
+                if let Some(failure) = catalogue::fault(case, backend, precision, &wanted[&case.name]) {
                     wrong.lock().expect("no thread panics").push(failure);
                 }
             }
@@ -94,29 +87,6 @@ fn failures(backend: &VulkanBackend, cases: &[Case], wanted: &Wanted) -> Vec<Str
         });
     });
     wrong.into_inner().expect("no thread panics")
-}
-
-fn failure(backend: &VulkanBackend, case: &Case, precision: Precision, wanted: &Wanted) -> Option<String> {
-    let device = backend.device();
-    let expected = EXPECTED_FAILURES.iter().any(|(d, c, _)| *d == device.driver && *c == case.name);
-    let refused = UNSUPPORTED.iter().any(|(c, _)| *c == case.name);
-    let place = format!("{} {} {}: {}", device.backend, device.arch, precision.name(), case.name);
-    let failed = match catalogue::run(case, backend, precision) {
-        Ok(Outcome::Unsupported(_)) if refused => return None,
-        Ok(Outcome::Unsupported(reason)) => Some(format!("{place}: unsupported: {reason}")),
-        Ok(Outcome::Values(_)) if refused => Some(format!("{place}: listed as unsupported, and runs")),
-        Ok(Outcome::Values(values)) => {
-            let d = distance(&values, &wanted[&case.name]);
-            let good = d.nmse <= catalogue::bound(case, precision);
-            (!good).then(|| format!("{place}: {d:?}, got {}", values.get(d.worst).unwrap_or(&f32::NAN)))
-        }
-        Err(error) => Some(format!("{place}: {error}")),
-    };
-    match (failed, expected) {
-        (failed, false) => failed,
-        (None, true) => Some(format!("{place}: listed as an expected failure, and passes")),
-        (Some(_), true) => None,
-    }
 }
 
 #[test]

@@ -215,6 +215,24 @@ pub fn compare(
     }
 }
 
+/// What is wrong with a case on a backend, measured against the values that are wanted: it is refused, fails, or is
+/// farther from them than its [`bound`]. `None` if nothing is.
+pub fn fault(case: &Case, backend: &dyn Backend, precision: Precision, wanted: &[f32]) -> Option<String> {
+    let what = match run(case, backend, precision) {
+        Ok(Outcome::Unsupported(reason)) => format!("unsupported: {reason}"),
+        Ok(Outcome::Values(values)) => {
+            let d = distance(&values, wanted);
+            if d.nmse <= bound(case, precision) {
+                return None;
+            }
+            format!("{d:?}, got {}", values.get(d.worst).unwrap_or(&f32::NAN))
+        }
+        Err(error) => error.to_string(),
+    };
+    let device = backend.device();
+    Some(format!("{} {} {}: {}: {what}", device.backend, device.arch, precision.name(), case.name))
+}
+
 /// The largest NMSE that a case may show on a backend.
 ///
 /// F32 operations: 1e-7, three orders above what F32 rounding in any order of summation gives at these sizes. MUL_MAT

@@ -2,105 +2,40 @@
 
 use crate::isa::memory::Atomic;
 
-/// The new value of 32 bits: `old` in memory, the operand, and the second one of those that have two. A comparing swap
-/// has the new value first and the expected one second (as FLAT instructions order them).
-pub(crate) fn apply32(op: Atomic, old: u32, a: u32, b: u32) -> u32 {
-    let f = f32::from_bits;
-    match op {
-        Atomic::FloatAdd => (f(old) + f(a)).to_bits(),
-        Atomic::FloatMin => {
-            if f(a) < f(old) {
-                a
-            } else {
-                old
+macro_rules! apply {
+    ($(#[$doc:meta])* $name:ident, $unsigned:ty, $signed:ty, $float:ty) => {
+        $(#[$doc])*
+        pub(crate) fn $name(op: Atomic, old: $unsigned, a: $unsigned, b: $unsigned) -> $unsigned {
+            let f = <$float>::from_bits;
+            let swap = |condition: bool| if condition { a } else { old };
+            match op {
+                Atomic::FloatAdd => (f(old) + f(a)).to_bits(),
+                Atomic::FloatMin => swap(f(a) < f(old)),
+                Atomic::FloatMax => swap(f(a) > f(old)),
+                Atomic::FloatCompareSwap => swap(f(old) == f(b)),
+                Atomic::SignedMin => (old as $signed).min(a as $signed) as $unsigned,
+                Atomic::SignedMax => (old as $signed).max(a as $signed) as $unsigned,
+                Atomic::Inc if old >= a => 0,
+                Atomic::Inc => old + 1,
+                Atomic::Dec if old == 0 || old > a => a,
+                Atomic::Dec => old - 1,
+                Atomic::Wrap if old >= a => old - a,
+                Atomic::Wrap => old.wrapping_add(b),
+                _ => integer(op, old as u64, a as u64, b as u64) as $unsigned,
             }
         }
-        Atomic::FloatMax => {
-            if f(a) > f(old) {
-                a
-            } else {
-                old
-            }
-        }
-        Atomic::FloatCompareSwap => {
-            if f(old) == f(b) {
-                a
-            } else {
-                old
-            }
-        }
-        Atomic::SignedMin => (old as i32).min(a as i32) as u32,
-        Atomic::SignedMax => (old as i32).max(a as i32) as u32,
-        Atomic::Inc => {
-            if old >= a {
-                0
-            } else {
-                old + 1
-            }
-        }
-        Atomic::Dec => {
-            if old == 0 || old > a {
-                a
-            } else {
-                old - 1
-            }
-        }
-        Atomic::Wrap => {
-            if old >= a {
-                old - a
-            } else {
-                old.wrapping_add(b)
-            }
-        }
-        _ => integer(op, old.into(), a.into(), b.into()) as u32,
-    }
+    };
 }
 
-/// The same for 64 bits.
-pub(crate) fn apply64(op: Atomic, old: u64, a: u64, b: u64) -> u64 {
-    let f = f64::from_bits;
-    match op {
-        Atomic::FloatAdd => (f(old) + f(a)).to_bits(),
-        Atomic::FloatMin => {
-            if f(a) < f(old) {
-                a
-            } else {
-                old
-            }
-        }
-        Atomic::FloatMax => {
-            if f(a) > f(old) {
-                a
-            } else {
-                old
-            }
-        }
-        Atomic::FloatCompareSwap => {
-            if f(old) == f(b) {
-                a
-            } else {
-                old
-            }
-        }
-        Atomic::SignedMin => (old as i64).min(a as i64) as u64,
-        Atomic::SignedMax => (old as i64).max(a as i64) as u64,
-        Atomic::Inc => {
-            if old >= a {
-                0
-            } else {
-                old + 1
-            }
-        }
-        Atomic::Dec => {
-            if old == 0 || old > a {
-                a
-            } else {
-                old - 1
-            }
-        }
-        _ => integer(op, old, a, b),
-    }
-}
+apply!(
+    /// The new value of 32 bits: `old` in memory, the operand, and the second one of those that have two. A comparing
+    /// swap has the new value first and the expected one second (as FLAT instructions order them).
+    apply32, u32, i32, f32
+);
+apply!(
+    /// The same for 64 bits.
+    apply64, u64, i64, f64
+);
 
 /// Operations whose low bits do not depend on the width.
 fn integer(op: Atomic, old: u64, a: u64, b: u64) -> u64 {

@@ -264,7 +264,7 @@ impl<'a> Group<'a> {
     fn fault(&self, wave: &Wave, kind: FaultKind) -> Fault {
         let words = &self.context.text.words;
         let instruction = match self.context.text.at(wave.at) {
-            Some(inst) => text::print(inst, self.address(wave.at)),
+            Some(inst) => text::print(inst),
             None => format!(".long {:#x}", words.get(wave.at).copied().unwrap_or(0)),
         };
         Fault {
@@ -324,7 +324,7 @@ mod tests {
             for target in Target::ALL {
                 if let Some(inst) = decode(&words, target) {
                     known += 1;
-                    assert!(!text::print(&inst, 0).is_empty());
+                    assert!(!text::print(&inst).is_empty());
                 }
                 let _ = decode(&words[..1], target);
             }

@@ -83,7 +83,7 @@ impl Group<'_> {
             }
             "s_nop" | "s_waitcnt" | "s_sleep" | "s_setprio" | "s_wakeup" | "s_icache_inv"
             | "s_incperflevel" | "s_decperflevel" | "s_ttracedata" | "s_sethalt" | "s_setkill" => {}
-            // Message 1 to the host: an interrupt that accompanies a trap.
+            // Messages to the host, and what only graphics and debuggers use.
             name => return Err(FaultKind::Unimplemented(name.to_string())),
         }
         self.counters.other += 1;

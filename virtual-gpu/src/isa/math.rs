@@ -243,12 +243,13 @@ pub(crate) fn fma16(a: F16, b: F16, c: F16) -> F16 {
     F16::of64(f64::from(a.f32()) * f64::from(b.f32()) + f64::from(c.f32()))
 }
 
-/// Two bits of each of 24 significant ones.
+/// The low 24 bits as a signed number.
 #[inline(always)]
 pub(crate) fn i24(x: u32) -> i64 {
     i64::from((x << 8) as i32 >> 8)
 }
 
+/// The low 24 bits.
 #[inline(always)]
 pub(crate) fn u24(x: u32) -> u64 {
     u64::from(x & 0xff_ffff)

@@ -6,8 +6,8 @@ use super::sop::ScalarRow;
 use super::{Kind, Row, flag};
 use std::fmt::Write;
 
-/// The instruction at an address.
-pub(crate) fn print(inst: &Inst, _address: u64) -> String {
+/// The text of an instruction.
+pub(crate) fn print(inst: &Inst) -> String {
     let mut p = Printer { text: String::new(), operands: 0 };
     match inst.body {
         Body::Scalar(table, row) => p.scalar(inst, table, row),
