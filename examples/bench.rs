@@ -31,9 +31,9 @@ struct Args {
     /// Tokens of one batch of the prompt.
     #[arg(long, default_value_t = 512)]
     batch: usize,
-    /// Type of the KV cache: F32 or F16.
-    #[arg(long, default_value = "F32")]
-    cache: String,
+    /// Type of the KV cache: f32, f16, q8_0 or q4_0.
+    #[arg(long, default_value = "f32", value_parser = parse_type)]
+    cache: DType,
     /// exact: no activation below F32; fast: F16 or 8-bit activations allowed.
     #[arg(long, default_value = "fast")]
     precision: String,
@@ -42,22 +42,26 @@ struct Args {
     json: bool,
 }
 
+fn parse_type(text: &str) -> std::result::Result<DType, String> {
+    DType::from_name(&text.to_ascii_uppercase()).ok_or_else(|| format!("'{text}' is no type"))
+}
+
 fn run(args: &Args) -> Result<()> {
     let precision = Precision::from_name(&args.precision).ok_or_else(|| {
         Error::argument("--precision", format!("'{}' is neither exact nor fast", args.precision))
     })?;
-    let cache = match args.cache.to_ascii_uppercase().as_str() {
-        "F32" => DType::F32,
-        "F16" => DType::F16,
-        other => return Err(Error::argument("--cache", format!("'{other}' is neither F32 nor F16"))),
-    };
     let backend = diptych::open(&args.backend, &OpenOptions::default())?;
     let model = Model::load(&args.model, backend.clone())?;
     let options = BenchOptions {
         prompt_tokens: args.prompt_tokens,
         predict: args.predict,
         repeat: args.repeat,
-        session: SessionOptions { batch: args.batch, cache, precision, ..SessionOptions::default() },
+        session: SessionOptions {
+            batch: args.batch,
+            cache: args.cache,
+            precision,
+            ..SessionOptions::default()
+        },
         ..BenchOptions::default()
     };
     let kinds = usize::from(args.prompt_tokens > 0) + usize::from(args.predict > 0);
@@ -71,7 +75,7 @@ fn run(args: &Args) -> Result<()> {
     if args.json {
         let report = serde_json::json!({
             "model": args.model, "backend": args.backend, "device": device.name, "driver": device.driver,
-            "precision": args.precision, "cache": args.cache, "batch": args.batch, "measurements": measured,
+            "precision": args.precision, "cache": args.cache.name(), "batch": args.batch, "measurements": measured,
         });
         println!("{report:#}");
         return Ok(());

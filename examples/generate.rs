@@ -7,7 +7,9 @@ use diptych::chat::{ChatInput, ChatTemplate, Message};
 use diptych::generate::{GenerateOptions, Generation};
 use diptych::model::ModelFile;
 use diptych::tokenizer::EncodeOptions;
-use diptych::{Error, Model, OpenOptions, Precision, Result, SamplerOptions, SessionOptions, Tokenizer};
+use diptych::{
+    DType, Error, Model, OpenOptions, Precision, Result, SamplerOptions, SessionOptions, Tokenizer,
+};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::Write;
 use std::path::PathBuf;
@@ -39,6 +41,9 @@ struct Args {
     /// Positions of the context.
     #[arg(long)]
     context: Option<usize>,
+    /// Type of the KV cache: f32, f16, q8_0 or q4_0.
+    #[arg(long, default_value = "f32", value_parser = parse_type)]
+    cache: DType,
     /// Sharpness of the choice; 0 takes the most probable token.
     #[arg(long, default_value_t = 0.0)]
     temp: f32,
@@ -64,6 +69,10 @@ struct Args {
 
 fn parse_precision(text: &str) -> std::result::Result<Precision, String> {
     Precision::from_name(text).ok_or_else(|| format!("'{text}' is neither exact nor fast"))
+}
+
+fn parse_type(text: &str) -> std::result::Result<DType, String> {
+    DType::from_name(&text.to_ascii_uppercase()).ok_or_else(|| format!("'{text}' is no type"))
 }
 
 /// The bar while a model is loaded.
@@ -94,8 +103,12 @@ fn run(args: &Args) -> Result<()> {
     })?;
     let tokenizer = Tokenizer::from_gguf(model.file().gguf())?;
     let tokens = prompt(args, &model, &tokenizer)?;
-    let options =
-        SessionOptions { context: args.context, precision: args.precision, ..SessionOptions::default() };
+    let options = SessionOptions {
+        context: args.context,
+        cache: args.cache,
+        precision: args.precision,
+        ..SessionOptions::default()
+    };
     let mut session = model.session(&options)?;
     bar.finish_and_clear();
     let sampler = SamplerOptions {

@@ -3,7 +3,7 @@
 //! `cargo run --release --example logits -- --model F --tokens 1,2,3 --out X.npy`
 
 use clap::Parser;
-use diptych::{Error, Model, OpenOptions, Precision, Result, SessionOptions, greedy};
+use diptych::{DType, Error, Model, OpenOptions, Precision, Result, SessionOptions, greedy};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -26,6 +26,9 @@ struct Args {
     /// Tokens of one batch.
     #[arg(long, default_value_t = 512)]
     batch: usize,
+    /// Type of the KV cache: f32, f16, q8_0 or q4_0.
+    #[arg(long, default_value = "f32", value_parser = parse_type)]
+    cache: DType,
     /// Generate this many tokens greedily after the prompt and print their ids.
     #[arg(long, default_value_t = 0)]
     predict: usize,
@@ -36,6 +39,10 @@ struct Args {
 
 fn parse_precision(text: &str) -> std::result::Result<Precision, String> {
     Precision::from_name(text).ok_or_else(|| format!("'{text}' is neither exact nor fast"))
+}
+
+fn parse_type(text: &str) -> std::result::Result<DType, String> {
+    DType::from_name(&text.to_ascii_uppercase()).ok_or_else(|| format!("'{text}' is no type"))
 }
 
 fn run(args: &Args) -> Result<()> {
@@ -50,6 +57,7 @@ fn run(args: &Args) -> Result<()> {
     let options = SessionOptions {
         context: Some(context),
         batch: args.batch,
+        cache: args.cache,
         precision: args.precision,
         ..SessionOptions::default()
     };

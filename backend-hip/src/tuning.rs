@@ -15,14 +15,16 @@ pub struct Tile {
     pub columns: u32,
     /// Threads of a work-group.
     pub threads: u32,
+    /// Whether every type of weights has it; else those of most models.
+    pub of_every_type: bool,
 }
 
 /// The tiles that are compiled, from small to large.
 pub const TILES: [Tile; 4] = [
-    Tile { rows: 64, columns: 32, threads: 128 },
-    Tile { rows: 64, columns: 64, threads: 256 },
-    Tile { rows: 128, columns: 64, threads: 256 },
-    Tile { rows: 128, columns: 128, threads: 256 },
+    Tile { rows: 64, columns: 32, threads: 128, of_every_type: true },
+    Tile { rows: 64, columns: 64, threads: 256, of_every_type: false },
+    Tile { rows: 128, columns: 64, threads: 256, of_every_type: true },
+    Tile { rows: 128, columns: 128, threads: 256, of_every_type: false },
 ];
 
 /// What suits a family of processors.

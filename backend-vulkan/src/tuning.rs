@@ -48,7 +48,7 @@ pub struct Warptile {
     pub bm: u32,
     /// Columns (rows of `b`) of a work-group.
     pub bn: u32,
-    /// Length along k of a step: 8, 16 or 32. Q4_0 takes 32 always.
+    /// Length along k of a step: 8, 16 or 32. Types that unpack both halves of a block of 32 together take 32 always.
     pub bk: u32,
     /// Rows of an invocation.
     pub tm: u32,
@@ -71,7 +71,7 @@ impl Warptile {
         self.slice() * self.slices
     }
 
-    /// The same tile with steps of 32 for Q4_0, with fewer slices so that it takes no more shared memory.
+    /// The same tile with steps of 32, for types that unpack both halves of a block together, with fewer slices so that it takes no more shared memory.
     pub const fn long(&self) -> Warptile {
         let slices = self.slices * self.bk / 32;
         Warptile { bk: 32, slices: if slices > 0 { slices } else { 1 }, ..*self }
@@ -242,7 +242,7 @@ mod tests {
                 assert!(tile.bn * tile.bk / 4 % slice == 0, "{class} {tile:?}");
                 assert!(tile.shared_bytes(f16) <= 32768, "{class} {tile:?}");
             }
-            assert!(t.f16_tiles.iter().all(|tile| tile.bk == 32), "{class}: Q4_0 takes steps of 32");
+            assert!(t.f16_tiles.iter().all(|tile| tile.bk == 32), "{class}: blocks of 32 take steps of 32");
             let f = t.flash_tile;
             let (rows, per_row) = (f.workgroup / f.sc, f.workgroup / f.br);
             assert!(f.br % rows == 0 && f.workgroup % f.br == 0 && f.bc % f.sc == 0, "{class} {f:?}");

@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::graph::Graph;
 use crate::metrics::{Distance, distance};
 use crate::plan::{Plan, Precision};
+use crate::reference::{Operand, indices};
 use crate::rng::Rng;
 use crate::tensor::{Source, TensorId};
 use crate::{encode, op};
@@ -61,6 +62,20 @@ impl CaseBuilder {
     ) -> Result<TensorId> {
         let source = if dtype.is_quantized() { Source::Weight } else { Source::Input };
         let id = g.leaf(name, dtype, ne, source)?;
+        self.fills.push((id, fill));
+        Ok(id)
+    }
+
+    /// Adds a leaf that the case writes: an input of any type.
+    pub fn state(
+        &mut self,
+        g: &mut Graph,
+        name: &str,
+        dtype: DType,
+        ne: [usize; 4],
+        fill: Fill,
+    ) -> Result<TensorId> {
+        let id = g.leaf(name, dtype, ne, Source::Input)?;
         self.fills.push((id, fill));
         Ok(id)
     }
@@ -142,13 +157,17 @@ pub fn cases() -> Vec<Case> {
     [
         op::binary::cases(),
         op::copy::cases(),
+        op::delta_net::cases(),
         op::flash_attn::cases(),
         op::glu::cases(),
         op::mul_mat::cases(),
+        op::mul_mat_id::cases(),
         op::norm::cases(),
         op::rope::cases(),
         op::rows::cases(),
         op::soft_max::cases(),
+        op::ssm_conv::cases(),
+        op::top_k::cases(),
         op::unary::cases(),
         op::view::cases(),
     ]
@@ -195,7 +214,8 @@ pub fn run(case: &Case, backend: &dyn Backend, precision: Precision) -> Result<O
     let root = graph.tensor(case.node).root;
     let mut bytes = vec![0u8; shown.dense_bytes()];
     program.read(root, &mut bytes)?;
-    Ok(Outcome::Values(encode::decode_plain(shown.dtype, &bytes)?))
+    let values = Operand::new(shown, &bytes);
+    Ok(Outcome::Values(indices(shown.ne).map(|i| values.at(i) as f32).collect()))
 }
 
 /// Runs a case on two backends; the distance of the first from the second. `Err` of the inner result is a refusal.
@@ -237,9 +257,16 @@ pub fn fault(case: &Case, backend: &dyn Backend, precision: Precision, wanted: &
 ///
 /// F32 operations: 1e-7, three orders above what F32 rounding in any order of summation gives at these sizes. MUL_MAT
 /// under [`Precision::Fast`] may round activations to F16 (2^-11, NMSE about 1e-7) or 8 bits (about 1e-5 to 1e-4):
-/// 5e-4.
+/// 5e-4. Rows written in blocks: an element that lies between two steps may be rounded to either; one in a thousand such
+/// elements has an NMSE of 1e-7 (Q8_0) or 3e-5 (Q4_0).
 pub fn bound(case: &Case, precision: Precision) -> f64 {
-    if case.name.starts_with("MUL_MAT") && precision == Precision::Fast { 5e-4 } else { 1e-7 }
+    let is = |name: &str| case.name.starts_with(name);
+    match precision {
+        Precision::Fast if is("MUL_MAT") => 5e-4,
+        _ if is("SET_ROWS(Q8_0") => 1e-6,
+        _ if is("SET_ROWS(Q4_0") => 1e-4,
+        _ => 1e-7,
+    }
 }
 
 #[cfg(test)]
@@ -256,6 +283,11 @@ mod tests {
             assert!(names.insert(case.name.clone()), "{} twice", case.name);
             ops.extend(graph.tensors().iter().filter_map(|t| t.op().map(|o| o.name())));
             assert!(!case.leaves().unwrap().is_empty());
+        }
+        for op in
+            ["TOP_K", "MUL_MAT_ID", "SSM_CONV", "GATED_DELTA_NET", "SWIGLU_OAI"]
+        {
+            assert!(ops.contains(op), "{op}");
         }
         for op in
             ["GET_ROWS", "SET_ROWS", "MUL_MAT", "ADD", "MUL", "RMS_NORM", "ROPE", "SOFT_MAX", "SILU", "GELU"]

@@ -29,6 +29,7 @@ pub mod phase;
 pub mod plan;
 pub mod reference;
 pub mod rng;
+pub mod schedule;
 pub mod tensor;
 
 pub use dtype::DType;

@@ -2,7 +2,7 @@
 #pragma once
 #include "device.h"
 
-enum { SILU = 0, GELU = 1, GELU_ERF = 2, GELU_QUICK = 3, RELU = 4, SCALE = 100 };
+enum { SILU = 0, GELU = 1, GELU_ERF = 2, GELU_QUICK = 3, RELU = 4, SIGMOID = 5, SOFTPLUS = 6, TANH = 7, SCALE = 100 };
 
 // x / (1 + e^-s): where e^-s overflows the quotient is a zero of x's sign, as it should be.
 DEVICE float times_sigmoid(float x, float s) { return x / (1.0f + exp_f32(-s)); }
@@ -13,6 +13,25 @@ DEVICE float gelu_erf(float x) {
     return x < 0.0f ? x * tail : x - x * tail;
 }
 
+// ln(1 + e^x) = max(x, 0) + ln(1 + u) with u = e^-|x|. The logarithm is 2 artanh s, s = u / (2 + u) <= 1/3, by eight terms
+// of its series (the next is 1.4e-9 of the first), so that it keeps its relative precision where u is small.
+DEVICE float softplus(float x) {
+    float u = exp_f32(-__builtin_fabsf(x)), s = u / (2.0f + u), z = s * s;
+    float sum = 1.0f / 15.0f;
+    UNROLL for (int n = 13; n > 0; n -= 2) sum = mad(sum, z, 1.0f / (float)n);
+    return mad(2.0f * s, sum, larger(x, 0.0f));
+}
+
+// The hyperbolic tangent: below 1 Lambert's continued fraction to its seventh term (1e-9), above (1 - u) / (1 + u) with
+// u = e^-2|x|.
+DEVICE float tanh_f32(float x) {
+    float a = __builtin_fabsf(x), z = x * x, u = exp_f32(-2.0f * a);
+    float above = a * mad(mad(z + 378.0f, z, 17325.0f), z, 135135.0f);
+    float below = mad(mad(mad(28.0f, z, 3150.0f), z, 62370.0f), z, 135135.0f);
+    bool small = a < 1.0f;
+    return __builtin_copysignf((small ? above : 1.0f - u) / (small ? below : 1.0f + u), x);
+}
+
 // `op` is the same for all threads, so the branches cost nothing. GELU: (1 + tanh u) / 2 is the sigmoid of 2u.
 DEVICE float activation(u32 op, float x) {
     switch (op) {
@@ -20,6 +39,9 @@ DEVICE float activation(u32 op, float x) {
     case GELU: return times_sigmoid(x, 1.59576912160573071176f * mad(0.044715f * x * x, x, x));
     case GELU_ERF: return gelu_erf(x);
     case GELU_QUICK: return times_sigmoid(x, 1.702f * x);
+    case SIGMOID: return times_sigmoid(1.0f, x);
+    case SOFTPLUS: return softplus(x);
+    case TANH: return tanh_f32(x);
     default: return larger(x, 0.0f);
     }
 }

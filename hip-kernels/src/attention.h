@@ -5,6 +5,9 @@
 // them. `splits` pieces of the positions may be computed by different work-groups; each then writes its unnormalised
 // sums and their statistics (largest score, sum of exponentials) to scratch, which `flash_attn_combine` puts together.
 // With one piece the same place is the result itself, normalised. Rows of q, k and v are multiples of 8 long.
+//
+// A sink is a score without a value: the first piece begins with it as its largest score, and with its weight as its
+// sum.
 #pragma once
 #include "blocks.h"
 #include "index.h"
@@ -60,6 +63,13 @@ DEVICE u32 tile_span(const FlashAttnParams &p, u32 rows) {
     if (groups >= 256) return p.kv[0];
     u32 pieces = 512 / groups, span = ((p.kv[0] + pieces - 1) / pieces + 31) / 32 * 32;
     return span < 1024 ? 1024 : span;
+}
+
+// What the statistics of a query row begin with in the first piece of the positions: the sink of its head, minus infinity
+// where there is none.
+#define SINKS 4u
+DEVICE float first_score(const FlashAttnParams &p, const float *sinks, u32 head, bool first_piece) {
+    return first_piece && p.mask_type & SINKS ? sinks[p.off[4] + head] : -infinity();
 }
 
 // From products to scores, before the mask: scale * x, or cap * tanh(scale * x / cap) = cap - 2 cap / (e^(2 scale x /

@@ -8,8 +8,20 @@
 #define ANY_THREADS 128u
 #define ANY_COLUMNS 1024u
 
+// Element `k` of a row.
+template <class W> DEVICE float one_value(const u8 *row, u32 k) {
+    if constexpr (W::BLOCK == 1) {
+        return W::one(row, k);
+    } else {
+        typename W::Raw raw = W::fetch(row, k & ~7u);
+        u32x2 q = W::bytes(raw);
+        u32 byte = (k & 4 ? q[1] : q[0]) >> (k & 3) * 8;
+        return ((W::SIGNED ? (float)(i8)byte : (float)(u8)byte) - W::BIAS) * W::factor(raw);
+    }
+}
+
 template <class KV>
-DEVICE void attention_any(const float *q, const u8 *k, const u8 *v, const void *mask, float *out,
+DEVICE void attention_any(const float *q, const u8 *k, const u8 *v, const void *mask, const float *sinks, float *out,
                           const FlashAttnParams &p, float *weights, float *scratch) {
     constexpr u32 COLUMNS = ANY_COLUMNS / ANY_THREADS;
     Heads h = heads(p);
@@ -22,7 +34,7 @@ DEVICE void attention_any(const float *q, const u8 *k, const u8 *v, const void *
     float slope = alibi_slope(p.max_bias, at.head, p.heads_log2);
     Scores to_score = scores(p);
 
-    float max = -infinity(), sum = 0.0f, total[COLUMNS];
+    float max = first_score(p, sinks, at.head, true), sum = thread == 0 ? weight(max, max) : 0.0f, total[COLUMNS];
     UNROLL for (u32 c = 0; c < COLUMNS; c++) total[c] = 0.0f;
     NO_UNROLL for (u32 base = 0; base < positions; base += ANY_THREADS) {
         u32 position = base + thread;
@@ -31,7 +43,7 @@ DEVICE void attention_any(const float *q, const u8 *k, const u8 *v, const void *
         if (s > -infinity()) {
             const u8 *row = k + (u64)position * p.nbk[0] * KV::BYTES;
             float product = 0.0f;
-            for (u32 e = 0; e < d; e++) product = mad(q[e], KV::one(row, e), product);
+            for (u32 e = 0; e < d; e++) product = mad(q[e], one_value<KV>(row, e), product);
             s += to_score.of(product);
         }
         float top = larger(max, group_reduce<Max, ANY_THREADS>(s, scratch));
@@ -47,7 +59,7 @@ DEVICE void attention_any(const float *q, const u8 *k, const u8 *v, const void *
             u32 count = minimum(positions - base, ANY_THREADS);
             for (u32 j = 0; j < count; j++) {
                 // A hidden position may hold anything.
-                float y = KV::one(v + (u64)(base + j) * p.nbv[0] * KV::BYTES, column);
+                float y = one_value<KV>(v + (u64)(base + j) * p.nbv[0] * KV::BYTES, column);
                 if (weights[j] > 0.0f) x = mad(weights[j], y, x);
             }
             total[c] = x;
@@ -57,7 +69,7 @@ DEVICE void attention_any(const float *q, const u8 *k, const u8 *v, const void *
 
     sum = group_reduce<Sum, ANY_THREADS>(sum, scratch);
     float factor = sum > 0.0f ? 1.0f / sum : 0.0f;
-    out += p.off[4] + result_row(p, h, at) * dv;
+    out += p.off[5] + result_row(p, h, at) * dv;
     UNROLL for (u32 c = 0; c < COLUMNS; c++) {
         u32 column = thread + c * ANY_THREADS;
         if (column < dv) out[column] = total[c] * factor;

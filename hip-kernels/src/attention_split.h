@@ -40,14 +40,14 @@ template <class OP, int G> DEVICE void rows_reduce(float *x, float *scratch) {
 }
 
 template <class KV, int D, int G>
-DEVICE void attention_split(const float *q, const u8 *k, const u8 *v, const void *mask, float *out, float *stats,
-                            const FlashAttnParams &p, AttentionShared<D, G> *shared) {
+DEVICE void attention_split(const float *q, const u8 *k, const u8 *v, const void *mask, const float *sinks, float *out,
+                            float *stats, const FlashAttnParams &p, AttentionShared<D, G> *shared) {
     constexpr u32 LANES = D / 8, SETS = SPLIT_THREADS / LANES;
     Heads h = heads(p);
     u32 thread = thread_id(), part = thread % LANES, set = thread / LANES;
     u32 begin = group_x() * SPAN, count = minimum(SPAN, p.kv[0] - begin), splits = (p.kv[0] + SPAN - 1) / SPAN;
     u32 row0 = group_y() * G;
-    if (splits == 1) out += p.off[4];
+    if (splits == 1) out += p.off[5];
     Query rows[G];
     UNROLL for (int g = 0; g < G; g++) rows[g] = query(h, row0 + g);
 
@@ -65,8 +65,8 @@ DEVICE void attention_split(const float *q, const u8 *k, const u8 *v, const void
 
     float max[G], sum[G];
     UNROLL for (int g = 0; g < G; g++) {
-        max[g] = -infinity();
-        sum[g] = 0.0f;
+        max[g] = first_score(p, sinks, rows[g].head, group_x() == 0);
+        sum[g] = weight(max[g], max[g]);
     }
     if (!hidden) {
         // 2. Scores.
@@ -85,7 +85,7 @@ DEVICE void attention_split(const float *q, const u8 *k, const u8 *v, const void
             LOADS_FIRST();
             UNROLL for (u32 i = 0; i < IN_FLIGHT; i++) {
                 float y[8];
-                KV::decode(raw[i], y);
+                decode_values<KV>(raw[i], y);
                 UNROLL for (int g = 0; g < G; g++) {
                     float s = x[g][0] * y[0];
                     UNROLL for (int e = 1; e < 8; e++) s = mad(x[g][e], y[e], s);
@@ -97,11 +97,18 @@ DEVICE void attention_split(const float *q, const u8 *k, const u8 *v, const void
         barrier();
 
         // 3. Soft-max; the weights take the place of the scores.
-        float s[G];
-        UNROLL for (int g = 0; g < G; g++) max[g] = s[g] = scores(p).of(shared->score[thread * G + g]) + bias[g];
-        rows_reduce<Max, G>(max, shared->scratch + G * (SPLIT_THREADS / WAVE));
-        UNROLL for (int g = 0; g < G; g++) shared->score[thread * G + g] = sum[g] = weight(s[g], max[g]);
-        rows_reduce<Sum, G>(sum, shared->scratch + 2 * G * (SPLIT_THREADS / WAVE));
+        float s[G], top[G], all[G];
+        UNROLL for (int g = 0; g < G; g++) top[g] = s[g] = scores(p).of(shared->score[thread * G + g]) + bias[g];
+        rows_reduce<Max, G>(top, shared->scratch + G * (SPLIT_THREADS / WAVE));
+        UNROLL for (int g = 0; g < G; g++) {
+            top[g] = larger(top[g], max[g]);
+            shared->score[thread * G + g] = all[g] = weight(s[g], top[g]);
+        }
+        rows_reduce<Sum, G>(all, shared->scratch + 2 * G * (SPLIT_THREADS / WAVE));
+        UNROLL for (int g = 0; g < G; g++) {
+            sum[g] = all[g] + weight(max[g], top[g]);
+            max[g] = top[g];
+        }
     }
 
     // 4. Weighted sum of v.
@@ -118,7 +125,7 @@ DEVICE void attention_split(const float *q, const u8 *k, const u8 *v, const void
             LOADS_FIRST();
             UNROLL for (u32 i = 0; i < IN_FLIGHT; i++) {
                 float y[8];
-                KV::decode(raw[i], y);
+                decode_values<KV>(raw[i], y);
                 UNROLL for (int g = 0; g < G; g++) {
                     // Positions beyond the last have the weight 0.
                     float w = shared->score[(j + i * SETS) * G + g];

@@ -38,7 +38,7 @@ template <class W, int EIGHTS> struct PieceOfRow {
     __attribute__((device, always_inline)) void store(float *to) {
         UNROLL for (int i = 0; i < EIGHTS; i++) {
             float x[8];
-            W::decode(raw[i], x);
+            decode_values<W>(raw[i], x);
             *(lds_f32x4 *)(to + i * 32) = (lds_f32x4){x[0], x[1], x[2], x[3]};
             *(lds_f32x4 *)(to + i * 32 + 4) = (lds_f32x4){x[4], x[5], x[6], x[7]};
         }
@@ -46,14 +46,14 @@ template <class W, int EIGHTS> struct PieceOfRow {
 };
 
 template <class KV, int PIECES>
-DEVICE void attention_tile(const float *q, const u8 *k, const u8 *v, const void *mask, float *out, float *stats,
-                           const FlashAttnParams &p, TileShared *shared) {
+DEVICE void attention_tile(const float *q, const u8 *k, const u8 *v, const void *mask, const float *sinks, float *out,
+                           float *stats, const FlashAttnParams &p, TileShared *shared) {
     Heads h = heads(p);
     u32 span = tile_span(p, h.rows);
     u32 thread = thread_id(), x = thread % 16, y = thread / 16;
     u32 row0 = group_y() * TILE_ROWS, begin = group_x() * span, end = minimum(begin + span, p.kv[0]);
     u32 splits = (p.kv[0] + span - 1) / span;
-    if (splits == 1) out += p.off[4];
+    if (splits == 1) out += p.off[5];
     // While loading: four threads a row.
     u32 row = thread / 4, eight = thread % 4 * 8;
     const u8 *q_row = (const u8 *)(q + query_offset(p, h, query(h, row0 + row)));
@@ -68,8 +68,9 @@ DEVICE void attention_tile(const float *q, const u8 *k, const u8 *v, const void 
         Query at = query(h, row0 + y * 4 + i);
         mask_row[i] = mask_of_row(p, at);
         slope[i] = alibi_slope(p.max_bias, at.head, p.heads_log2);
-        max[i] = -infinity();
-        sum[i] = 0.0f;
+        // One of the 16 threads of a row has the weight of the sink.
+        max[i] = first_score(p, sinks, at.head, begin == 0);
+        sum[i] = x == 0 ? weight(max[i], max[i]) : 0.0f;
         UNROLL for (int c = 0; c < PIECES; c++) UNROLL for (int e = 0; e < 4; e++) total[c][i][e] = 0.0f;
     }
 
@@ -85,7 +86,7 @@ DEVICE void attention_tile(const float *q, const u8 *k, const u8 *v, const void 
                 seen = larger(seen, bias[i][j]);
             }
         }
-        if (p.mask_type != 0) {
+        if (p.mask_type & 3) {
             seen = group_reduce<Max, TILE_THREADS>(seen, shared->seen[turn]);
             if (!(seen > -infinity())) continue;
         }

@@ -7,19 +7,65 @@
 //   fetch_some  the same where the row may end before k + 8: what is beyond gives zeros
 //   decode      the eight values, up to a factor
 //   one         one value of a plain type
-//   factor      that factor: the scale of the block (1 for plain types)
 //   BIAS        what has to be taken from each decoded value (a nibble counts from 8)
-//   GROUP       of block types: neighbours that have their factor in common
 //
-// so value i is factor * (decode[i] - BIAS). The block types load whole numbers below 128 in magnitude, one a byte, in
-// element `q` of Raw. In a product the factor and the bias are applied to sums of eight instead
-// of to each value: sum(w y) = factor * (sum(decode y) - BIAS * sum(y)).
+// and of block types:
+//
+//   bytes       whole numbers below 128 in magnitude, one a byte; SIGNED where they are signed. `decode` is these
+//   factor      the scale of the block
+//   offset      what is added to each value after that, where the type has OFFSET
+//   MOST        magnitude of a whole number, the bias taken off
+//   GROUP       neighbours that have factor and offset in common
+//   APART       elements k and k + APART share the bytes that are loaded (k a multiple of 8, k / APART even). Both
+//               are fetched where one is, for one price: the compiler sees that the loads are the same. 0 where no
+//               two eights share bytes
+//
+// so value i is factor * (decode[i] - BIAS) + offset. In a product factor, bias and offset are applied to sums of
+// eight instead of to each value: sum(w y) = factor * (sum(decode y) - BIAS * sum(y)) + offset * sum(y).
+//
+// Tensors begin at multiples of 16, so blocks are aligned as far as their size in bytes is; that decides how many
+// instructions a load is for PTX. Rows are whole blocks, so eight elements are all there or not at all.
 #pragma once
 #include "device.h"
 
+// ---- What decoders are made of ----
+
+// One, two or four words at an address that is a multiple of ALIGN.
+typedef u32 u32_any __attribute__((aligned(1)));
+typedef u32 u32x2_any __attribute__((ext_vector_type(2), aligned(1)));
+typedef u32 u32x4_any __attribute__((ext_vector_type(4), aligned(1)));
+template <class T, u32 ALIGN> struct __attribute__((aligned(ALIGN))) At { T value; };
+template <u32 ALIGN> struct Words {
+    DEVICE u32 one(const u8 *at) { return ((const At<u32_any, ALIGN> *)at)->value; }
+    DEVICE u32x2 two(const u8 *at) { return ((const At<u32x2_any, ALIGN> *)at)->value; }
+    DEVICE u32x4 four(const u8 *at) { return ((const At<u32x4_any, ALIGN> *)at)->value; }
+};
+
+// The four bits of each byte from bit `shift` on, which is 0 or 4; the two bits from `shift` on, and one.
+DEVICE u32x2 nibbles(u32x2 q, u32 shift) { return q >> shift & 0x0f0f0f0fu; }
+DEVICE u32x2 bit_pairs(u32x2 q, u32 shift) { return q >> shift & 0x03030303u; }
+DEVICE u32x2 bit_of_each(u32x2 q, u32 shift) { return q >> shift & 0x01010101u; }
+
+// Four of the bytes of two words, by their numbers: those of `low` are 0 .. 3, those of `high` 4 .. 7.
+DEVICE u32 pick_bytes(u32 low, u32 high, u32 numbers) {
+#if DEVICE_AMD
+    return __builtin_amdgcn_perm(high, low, numbers);
+#else
+    // Here the numbers are nibbles.
+    u32 pairs = (numbers | numbers >> 4) & 0x00ff00ffu;
+    return __nvvm_prmt(low, high, (pairs | pairs >> 8) & 0xffff);
+#endif
+}
+
+// Bits 0 .. 4 of a word, one a byte. The product of such small numbers is full rate.
+DEVICE u32 spread_bits(u32 bits) { return (bits & 15) * 0x00204081u & 0x01010101u; }
+
+// ---- Types ----
+
 struct WeightF32 {
-    static constexpr u32 BLOCK = 1, BYTES = 4;
+    static constexpr u32 BLOCK = 1, BYTES = 4, APART = 0;
     static constexpr float BIAS = 0.0f;
+    static constexpr bool OFFSET = false;
     struct Raw { f32x4 low, high; };
     DEVICE Raw fetch(const u8 *row, u32 k) {
         const u8 *at = row + k * 4;
@@ -40,14 +86,14 @@ struct WeightF32 {
             out[j + 4] = raw.high[j];
         }
     }
-    DEVICE float factor(const Raw &) { return 1.0f; }
     DEVICE float one(const u8 *row, u32 k) { return ((const float *)row)[k]; }
 };
 
 // F16 and BF16 differ in the conversion only.
 template <bool BRAIN> struct Weight16 {
-    static constexpr u32 BLOCK = 1, BYTES = 2;
+    static constexpr u32 BLOCK = 1, BYTES = 2, APART = 0;
     static constexpr float BIAS = 0.0f;
+    static constexpr bool OFFSET = false;
     struct Raw { u16x8 x; };
     DEVICE Raw fetch(const u8 *row, u32 k) { return {*(const u16x8 *)(row + k * 2)}; }
     DEVICE Raw fetch_some(const u8 *row, u32 k, u32 end) {
@@ -59,7 +105,6 @@ template <bool BRAIN> struct Weight16 {
     DEVICE void decode(const Raw &raw, float *out) {
         UNROLL for (int j = 0; j < 8; j++) out[j] = BRAIN ? bf16_to_f32(raw.x[j]) : f16_to_f32(raw.x[j]);
     }
-    DEVICE float factor(const Raw &) { return 1.0f; }
     DEVICE float one(const u8 *row, u32 k) {
         u16 x = ((const u16 *)row)[k];
         return BRAIN ? bf16_to_f32(x) : f16_to_f32(x);
@@ -68,73 +113,47 @@ template <bool BRAIN> struct Weight16 {
 typedef Weight16<false> WeightF16;
 typedef Weight16<true> WeightBF16;
 
-// Blocks of 32 in 34 bytes: F16 scale, 32 signed bytes. Rows are whole blocks, so eight elements are all there or not
-// at all; blocks are 2-byte aligned.
-struct WeightQ8_0 {
-    static constexpr u32 BLOCK = 32, BYTES = 34, GROUP = 32;
+// What block types have in common.
+template <class W, bool IS_SIGNED> struct Blocks {
     static constexpr float BIAS = 0.0f;
-    struct Raw { u32x2 q; u16 scale; };
-    DEVICE Raw fetch(const u8 *row, u32 k) {
-        u32 block = k / 32 * BYTES;
-        return {*(const u32x2 *)(row + 2 + (block + k % 32)), *(const u16 *)(row + block)};
+    static constexpr bool SIGNED = IS_SIGNED, OFFSET = false;
+    template <class V = W> DEVICE typename V::Raw fetch_some(const u8 *row, u32 k, u32 end) {
+        return k < end ? V::fetch(row, k) : typename V::Raw{};
     }
-    DEVICE Raw fetch_some(const u8 *row, u32 k, u32 end) { return k < end ? fetch(row, k) : Raw{u32x2(0), 0}; }
-    DEVICE void decode(const Raw &raw, float *out) {
-        UNROLL for (int j = 0; j < 8; j++) out[j] = i8_to_f32(raw.q[j / 4], j % 4);
+    template <class R> DEVICE void decode(const R &raw, float *out) {
+        u32x2 q = W::bytes(raw);
+        UNROLL for (int j = 0; j < 8; j++) out[j] = SIGNED ? i8_to_f32(q[j / 4], j % 4) : u8_to_f32(q[j / 4], j % 4);
     }
-    DEVICE float factor(const Raw &raw) { return f16_to_f32(raw.scale); }
 };
 
-// Blocks of 32 in 18 bytes: F16 scale, 16 bytes whose low nibbles are elements 0 .. 16 and whose high nibbles are
-// elements 16 .. 32, counted from 8.
-struct WeightQ4_0 {
-    static constexpr u32 BLOCK = 32, BYTES = 18, GROUP = 32;
-    static constexpr float BIAS = 8.0f;
-    // Nibbles of the eight elements, one a byte.
-    struct Raw { u32x2 q; u16 scale; };
-    DEVICE Raw fetch(const u8 *row, u32 k) {
-        u32 block = k / 32 * BYTES;
-        u32x2 q = *(const u32x2 *)(row + 2 + (block + k % 16));
-        return {(q >> (k & 16 ? 4 : 0)) & 0x0f0f0f0fu, *(const u16 *)(row + block)};
-    }
-    DEVICE Raw fetch_some(const u8 *row, u32 k, u32 end) { return k < end ? fetch(row, k) : Raw{u32x2(0), 0}; }
-    DEVICE void decode(const Raw &raw, float *out) {
-        UNROLL for (int j = 0; j < 8; j++) out[j] = u8_to_f32(raw.q[j / 4], j % 4);
-    }
-    DEVICE float factor(const Raw &raw) { return f16_to_f32(raw.scale); }
-};
-
-// Blocks of 256 in 210 bytes: 128 bytes of low nibbles, 64 bytes of upper bit pairs, 16 signed scales, an F16 scale of
-// the scales; 32 stands for zero. Elements come in halves of 128, each of four quarters of 32: quarters 0 and 1 in the
-// low nibbles of the half's 64 bytes, 2 and 3 in their high nibbles, quarter n in bits 2n of its 32 bytes of pairs.
-struct WeightQ6_K {
-    static constexpr u32 BLOCK = 256, BYTES = 210, GROUP = 16;
-    static constexpr float BIAS = 32.0f;
-    struct Raw { u32x2 q; u16 scale; i8 part; };
-    DEVICE Raw fetch(const u8 *row, u32 k) {
-        u32 block = k / 256 * BYTES, half = k / 128 % 2, quarter = k / 32 % 4, lane = k % 32;
-        u32x2 low = *(const u32x2 *)(row + (block + half * 64 + quarter % 2 * 32 + lane));
-        u32x2 high = *(const u32x2 *)(row + 128 + (block + half * 32 + lane));
-        u32x2 q = (low >> (quarter / 2 * 4) & 0x0f0f0f0fu) | (high >> (2 * quarter) & 0x03030303u) << 4;
-        return {q, *(const u16 *)(row + 208 + block), *(const i8 *)(row + 192 + (block + k % 256 / 16))};
-    }
-    DEVICE Raw fetch_some(const u8 *row, u32 k, u32 end) { return k < end ? fetch(row, k) : Raw{u32x2(0), 0, 0}; }
-    DEVICE void decode(const Raw &raw, float *out) {
-        UNROLL for (int j = 0; j < 8; j++) out[j] = u8_to_f32(raw.q[j / 4], j % 4);
-    }
-    DEVICE float factor(const Raw &raw) { return f16_to_f32(raw.scale) * (float)raw.part; }
-};
+#include "blocks_256.h"
+#include "blocks_32.h"
 
 // The eight values themselves.
 template <class W> DEVICE void decode_values(const typename W::Raw &raw, float *out) {
     W::decode(raw, out);
     if constexpr (W::BLOCK > 1) {
-        float factor = W::factor(raw);
-        UNROLL for (int j = 0; j < 8; j++) out[j] = (out[j] - W::BIAS) * factor;
+        float factor = W::factor(raw), offset = -W::BIAS * factor;
+        if constexpr (W::OFFSET) offset += W::offset(raw);
+        if constexpr (W::BIAS != 0.0f || W::OFFSET) {
+            UNROLL for (int j = 0; j < 8; j++) out[j] = mad(out[j], factor, offset);
+        } else {
+            UNROLL for (int j = 0; j < 8; j++) out[j] *= factor;
+        }
     }
 }
 
 // The rest of a row of which `k` elements are before: fetched in eights wherever that many are left.
 template <class W> DEVICE typename W::Raw fetch_any(const u8 *row, u32 k, u32 end) {
     return k + 8 <= end ? W::fetch(row, k) : W::fetch_some(row, k, end);
+}
+
+// Eight values to their place in a row, or as many as are left of it.
+template <class T> DEVICE void store_any(T *d, const T *x, u32 left) {
+    if (left >= 8) {
+        typedef T T8 __attribute__((ext_vector_type(8), aligned(sizeof(T))));
+        *(T8 *)d = (T8){x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7]};
+    } else {
+        UNROLL for (u32 j = 0; j < 7; j++) if (j < left) d[j] = x[j];
+    }
 }

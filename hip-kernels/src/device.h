@@ -121,6 +121,7 @@ DEVICE u32 minimum(u32 a, u32 b) { return a < b ? a : b; }
 DEVICE float bits_f32(u32 x) { return __builtin_bit_cast(float, x); }
 DEVICE u32 f32_bits(float x) { return __builtin_bit_cast(u32, x); }
 DEVICE float larger(float a, float b) { return __builtin_fmaxf(a, b); }
+DEVICE float smaller(float a, float b) { return __builtin_fminf(a, b); }
 DEVICE float infinity() { return __builtin_inff(); }
 
 // Whether the sum of a fused product and sum may be the register of the result (v_fmac_f32), which spares registers.

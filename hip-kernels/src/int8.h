@@ -32,14 +32,10 @@ DEVICE EightInt8 quantize_eight(const WeightF32::Raw &raw) {
     return out;
 }
 
-// What the bias of the weights adds to the sum of eight products: minus BIAS times the sum of the activations.
-template <class W> DEVICE i32 int8_bias(u32x2 q) {
-    constexpr u32 BIAS = (u32)(i32)-W::BIAS & 255;
-    if constexpr (BIAS == 0) {
-        return 0;
-    } else {
-        return dot4(BIAS * 0x01010101u, q[0], dot4(BIAS * 0x01010101u, q[1], 0));
-    }
+// The sum of eight activations, `times` each.
+template <int TIMES> DEVICE i32 int8_sum(u32x2 q) {
+    constexpr u32 EACH = ((u32)TIMES & 255) * 0x01010101u;
+    return EACH == 0 ? 0 : dot4(EACH, q[0], dot4(EACH, q[1], 0));
 }
 
 // Four weights with their bias taken off, signed. No borrow leaves a byte: its top bit is set before and cleared after.

@@ -2,10 +2,10 @@
 #pragma once
 #include "device.h"
 
-// Element `i` of a mask of type 1 (F32) or 2 (F16); 0 where there is none (type 0).
+// Element `i` of a mask whose type is 1 (F32) or 2 (F16) in the two low bits; 0 where there is none (0).
 DEVICE float mask_at(const void *mask, u32 type, u64 i) {
-    if (type == 0) return 0.0f;
-    return type == 1 ? ((const float *)mask)[i] : f16_to_f32(((const u16 *)mask)[i]);
+    if ((type & 3) == 0) return 0.0f;
+    return (type & 3) == 1 ? ((const float *)mask)[i] : f16_to_f32(((const u16 *)mask)[i]);
 }
 
 // Slope of a head: 1 without bias, else 2^(-max_bias (h + 1) / n) for the first n = 2^floor(log2 heads) heads, and the

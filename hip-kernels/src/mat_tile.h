@@ -35,9 +35,10 @@ template <class W, int BM_, int BN_, int BK_, int TM_, int TN_> struct MatTile {
 
     // Issues the loads of elements base + k .. base + k + 8; `base` is the same for all threads.
     __attribute__((device, always_inline)) void load(u32 base, u32 k, u32 end) {
+        static_assert(W::BLOCK == 1 || W::BLOCK % BK == 0, "a step ends within a block");
         u32 block = base / W::BLOCK, inner = base % W::BLOCK;
         u64 skip_a = (u64)block * W::BYTES, skip_b = (u64)base * 4;
-        if (base + BK <= end) {
+        if (W::BLOCK > 1 || base + BK <= end) {
             UNROLL for (u32 i = 0; i < A_LOADS; i++) next_a[i] = W::fetch(a[i] + skip_a, inner + k);
             UNROLL for (u32 i = 0; i < B_LOADS; i++) next_b[i] = WeightF32::fetch(b[i] + skip_b, k);
         } else {

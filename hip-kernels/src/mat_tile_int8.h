@@ -31,7 +31,8 @@ struct Pairs {
     DEVICE u32 step(u32 a, u32 b, u32 sum) { return word((u16x2)(pair(a) * pair(b) + pair(sum))); }
     DEVICE i32 total(u32 sum) { return (i32)(i16)sum + ((i32)sum >> 16); }
     template <class W> DEVICE u32 weights(u32 q, u32 i) {
-        static_assert(W::BIAS * 127.0f * W::GROUP / 2 < 32768.0f && W::BIAS > 0.0f, "sums fit 16 bits");
+        static_assert(W::MOST * 127 * W::GROUP / 2 < 32768, "sums fit 16 bits");
+        if constexpr (W::SIGNED) return activations(q, i);
         return word((u16x2)(pair(q >> (8 * i) & 0x00ff00ffu) - (u16)W::BIAS));
     }
     DEVICE u32 activations(u32 q, u32 i) {
@@ -57,6 +58,9 @@ template <class W, class FORM, int BM_, int BN_, int TM_, int TN_> struct TileIn
         __attribute__((aligned(16))) u32 b[WORDS * BN + EIGHTS * GAP];
         __attribute__((aligned(16))) float a_factor[GROUPS][BM];
         __attribute__((aligned(16))) float b_scale[BN];
+        // Where weights have an offset: it, and the sums of activations.
+        __attribute__((aligned(16))) float a_offset[W::OFFSET ? GROUPS : 1][W::OFFSET ? BM : 4];
+        __attribute__((aligned(16))) float b_sum[W::OFFSET ? GROUPS : 1][W::OFFSET ? BN : 4];
     };
 
     const u8 *a[A_LOADS];
@@ -79,11 +83,15 @@ template <class W, class FORM, int BM_, int BN_, int TM_, int TN_> struct TileIn
     __attribute__((device, always_inline)) void store(Shared *shared, u32 row, u32 k) {
         u32 at = line(k / 8 * EIGHT, BM) + row;
         UNROLL for (u32 i = 0; i < A_LOADS; i++) {
+            u32x2 q = W::bytes(next_a[i]);
             UNROLL for (u32 w = 0; w < EIGHT; w++) {
-                u32 q = next_a[i].q[w / (EIGHT / 2)];
-                shared->a[at + w * BM + i * ROWS] = FORM::template weights<W>(q, w % (EIGHT / 2));
+                u32 word = FORM::template weights<W>(q[w / (EIGHT / 2)], w % (EIGHT / 2));
+                shared->a[at + w * BM + i * ROWS] = word;
             }
-            if (k % W::GROUP == 0) shared->a_factor[k / W::GROUP][row + i * ROWS] = W::factor(next_a[i]);
+            if (k % W::GROUP == 0) {
+                shared->a_factor[k / W::GROUP][row + i * ROWS] = W::factor(next_a[i]);
+                if constexpr (W::OFFSET) shared->a_offset[k / W::GROUP][row + i * ROWS] = W::offset(next_a[i]);
+            }
         }
         if (BN < ROWS && row >= BN) return;
         at = line(k / 8 * EIGHT, BN) + row;
@@ -93,6 +101,10 @@ template <class W, class FORM, int BM_, int BN_, int TM_, int TN_> struct TileIn
                 shared->b[at + w * BN + i * ROWS] = FORM::activations(q, w % (EIGHT / 2));
             }
             if (k == 0) shared->b_scale[row + i * ROWS] = next_b[i].scale;
+            if constexpr (W::OFFSET) {
+                float sum = lanes_reduce<Sum, W::GROUP / 8>(next_b[i].scale * (float)int8_sum<1>(next_b[i].q));
+                if (k % W::GROUP == 0) shared->b_sum[k / W::GROUP][row + i * ROWS] = sum;
+            }
         }
     }
 
@@ -116,12 +128,23 @@ template <class W, class FORM, int BM_, int BN_, int TM_, int TN_> struct TileIn
             }
         }
         lds_f32x4 x[TM / 4], y[TN / 4];
-        const float *a = shared->a_factor[g] + m0, *b = shared->b_scale + n0;
-        UNROLL for (u32 i = 0; i < TM / 4; i++) x[i] = *(const lds_f32x4 *)(a + i * M_APART);
-        UNROLL for (u32 i = 0; i < TN / 4; i++) y[i] = *(const lds_f32x4 *)(b + i * N_APART);
+        read_floats(shared->a_factor[g] + m0, shared->b_scale + n0, x, y);
         UNROLL for (u32 i = 0; i < TM; i++) UNROLL for (u32 j = 0; j < TN; j++) {
             sum[i][j] = mad(x[i / 4][i % 4] * y[j / 4][j % 4], (float)FORM::total(whole[i][j]), sum[i][j]);
         }
+        if constexpr (W::OFFSET) {
+            read_floats(shared->a_offset[g] + m0, shared->b_sum[g] + n0, x, y);
+            UNROLL for (u32 i = 0; i < TM; i++) UNROLL for (u32 j = 0; j < TN; j++) {
+                sum[i][j] = mad(x[i / 4][i % 4], y[j / 4][j % 4], sum[i][j]);
+            }
+        }
+    }
+
+    // One number for each row and column of a thread.
+    static __attribute__((device, always_inline)) void read_floats(const float *a, const float *b, lds_f32x4 *x,
+                                                                   lds_f32x4 *y) {
+        UNROLL for (u32 i = 0; i < TM / 4; i++) x[i] = *(const lds_f32x4 *)(a + i * M_APART);
+        UNROLL for (u32 i = 0; i < TN / 4; i++) y[i] = *(const lds_f32x4 *)(b + i * N_APART);
     }
 };
 

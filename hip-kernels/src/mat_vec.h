@@ -4,12 +4,13 @@
 // work-group, which then take every SPLIT-th part of the rows: for few long rows). Lane l has elements 8l .. 8l + 8 of
 // each stretch of 8 * WAVE elements:
 //
-//   * weights: one load of 8 to 32 bytes a lane and row straight from the quantised blocks (plus the 2-byte scale,
-//     which four lanes share), so that a wavefront reads one run of memory without gaps; lanes need no block of their
-//     own, so nothing is wasted when rows are short
+//   * weights: one load of 8 to 32 bytes a lane and row straight from the quantised blocks (plus what the block begins
+//     with, which four lanes or more share), so that a wavefront reads one run of memory without gaps; lanes need no
+//     block of their own, so nothing is wasted when rows are short
 //   * activations: 32 bytes a lane and column, used for all R rows; they come from the caches
 //   * with one or two columns two stretches of R rows are in flight at a time: with R = 4 and Q8_0 that is 4 KiB of
-//     weights a wavefront of 64
+//     weights a wavefront of 64. Where a byte holds parts of elements APART, a lane takes two eights so far apart
+//     instead: each byte is loaded once, and what a block begins with serves both
 //
 // The sum of a lane is kept in F32. One reduction over the lanes at the end, without LDS unless rows are split.
 #pragma once
@@ -41,7 +42,8 @@ DEVICE Plane plane(const MulMatParams &p) {
 //
 //   Raw      eight neighbours, as loaded
 //   fetch    loads elements base + k .. base + k + 8; `base` is the same in all lanes
-//   bias     what the bias of the weights takes from the sum of eight products
+//   bias     what the bias of the weights takes from the sum of eight products; the sum of the eight where weights
+//            have an offset
 //   add      adds the product with eight weights to a sum
 struct ColumnF32 {
     const float *at;
@@ -51,11 +53,10 @@ struct ColumnF32 {
     }
     template <class W> DEVICE float bias(const Raw &b) {
         float sum = 0.0f;
-        if constexpr (W::BIAS != 0.0f) {
+        if constexpr (W::BIAS != 0.0f || W::OFFSET) {
             UNROLL for (int j = 0; j < 4; j++) sum += b.low[j] + b.high[j];
-            sum *= W::BIAS;
         }
-        return sum;
+        return W::OFFSET ? sum : sum * W::BIAS;
     }
     template <class W> DEVICE void add(const typename W::Raw &raw, const Raw &b, float bias, float *sum) {
         float w[8], y[8];
@@ -66,7 +67,11 @@ struct ColumnF32 {
         } else {
             float s = w[0] * y[0];
             UNROLL for (int j = 1; j < 8; j++) s = mad(w[j], y[j], s);
-            *sum = mad(W::factor(raw), s - bias, *sum);
+            if constexpr (W::OFFSET) {
+                *sum = mad(W::factor(raw), s, mad(W::offset(raw), bias, *sum));
+            } else {
+                *sum = mad(W::factor(raw), s - bias, *sum);
+            }
         }
     }
 };
@@ -80,13 +85,17 @@ template <class W, class C, int N, int R> struct MatVec {
     // of COUNT stretches. `base` and `from` are the same in all lanes and multiples of the block, so that they go into
     // scalar registers and the offsets of a lane never change.
     template <int COUNT> __attribute__((device, always_inline)) void eight(u32 base, u32 from, u32 k) {
+        constexpr bool PAIR = COUNT == 2 && W::APART > 0;
         typename W::Raw a[COUNT][R];
         typename C::Raw b[COUNT][N];
         k = offset_here(k);
+        // Room for the second eight of each pair.
+        if constexpr (PAIR) k = (k / W::APART * 2 * W::APART) | k % W::APART;
         UNROLL for (int i = 0; i < COUNT; i++) {
-            u32 at = base + i * STRETCH;
-            UNROLL for (int r = 0; r < R; r++) a[i][r] = W::fetch(row[r] + (u64)(at / W::BLOCK) * W::BYTES, k);
-            UNROLL for (int n = 0; n < N; n++) b[i][n] = column[n].fetch(from + i * STRETCH, k);
+            u32 skip = PAIR ? 0 : i * STRETCH, inner = PAIR ? k + i * W::APART : k;
+            u64 block = (base + skip) / W::BLOCK;
+            UNROLL for (int r = 0; r < R; r++) a[i][r] = W::fetch(row[r] + block * W::BYTES, inner);
+            UNROLL for (int n = 0; n < N; n++) b[i][n] = column[n].fetch(from + skip, inner);
         }
         LOADS_FIRST();
         UNROLL for (int i = 0; i < COUNT; i++) UNROLL for (int n = 0; n < N; n++) {
@@ -127,9 +136,9 @@ template <class W, class C, int N, int R> struct MatVec {
     }
 };
 
-// group_x: groups of rows; group_y: groups of N columns; group_z: planes of the result.
+// group_x: groups of rows; group_y: groups of N columns; `z`: what group_z stands for.
 template <class W, int N, int R, int SPLIT>
-DEVICE void mat_vec(const u8 *a, const float *b, float *d, const MulMatParams &p, float *scratch) {
+DEVICE void mat_vec(const u8 *a, const float *b, float *d, const MulMatParams &p, const Plane &z, float *scratch) {
     constexpr u32 WAVES = VEC_THREADS / WAVE;
     // How many stretches are in flight: activations of many columns take the registers.
     constexpr u32 DEPTH = N <= 2 ? 2 : 1;
@@ -137,7 +146,6 @@ DEVICE void mat_vec(const u8 *a, const float *b, float *d, const MulMatParams &p
     u32 part = SPLIT == 1 ? 0 : wave;
     u32 row0 = p.first_row + (SPLIT == 1 ? group_x() * WAVES + wave : group_x()) * R, col0 = group_y() * N;
     if (row0 >= p.m) return;
-    Plane z = plane(p);
 
     MatVec<W, ColumnF32, N, R> t;
     t.begin(a, p, z, row0);

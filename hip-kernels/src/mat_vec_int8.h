@@ -33,9 +33,18 @@ template <class PLACE> struct ColumnInt8 {
     __attribute__((device, always_inline)) Raw fetch(u32 base, u32 k) const {
         return {*(typename PLACE::Words)(q + base + k), (scale + base / 32)[k / 32]};
     }
-    template <class W> DEVICE i32 bias(const Raw &b) { return int8_bias<W>(b.q); }
-    template <class W> DEVICE void add(const typename W::Raw &raw, const Raw &b, i32 bias, float *sum) {
-        i32 s = dot4(raw.q[0], b.q[0], dot4(raw.q[1], b.q[1], bias));
+    // Whole, because the sum of products begins with it; of an offset the sum of the activations.
+    template <class W> DEVICE auto bias(const Raw &b) {
+        if constexpr (W::OFFSET) {
+            return b.scale * (float)int8_sum<1>(b.q);
+        } else {
+            return int8_sum<-(int)W::BIAS>(b.q);
+        }
+    }
+    template <class W, class B> DEVICE void add(const typename W::Raw &raw, const Raw &b, B bias, float *sum) {
+        u32x2 q = W::bytes(raw);
+        i32 s = dot4(q[0], b.q[0], dot4(q[1], b.q[1], W::OFFSET ? 0 : (i32)bias));
+        if constexpr (W::OFFSET) *sum = mad(W::offset(raw), bias, *sum);
         *sum = mad(W::factor(raw) * b.scale, (float)s, *sum);
     }
 };

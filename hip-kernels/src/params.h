@@ -37,6 +37,8 @@ struct GluParams {
     u32 off1;
     u32 offd;
     u32 op;
+    float alpha;
+    float limit;
 };
 
 struct NormParams {
@@ -136,10 +138,58 @@ struct FlashAttnParams {
     u32 nbv[3];
     u32 nbm[3];
     u32 mask_ne[2];
-    u32 off[5];
+    u32 off[6];
     u32 mask_type;
     u32 heads_log2;
     float scale;
     float max_bias;
     float logit_softcap;
+};
+
+struct MulMatIdParams {
+    u32 m;
+    u32 k;
+    u32 experts;
+    u32 used;
+    u32 tokens;
+    u32 nb0[2];
+    u32 nb1[2];
+    u32 nb2[2];
+    u32 nbd[2];
+    u32 off0;
+    u32 off1;
+    u32 off2;
+    u32 offd;
+    u32 first_expert;
+    u32 window_experts;
+};
+
+struct SsmConvParams {
+    u32 channels;
+    u32 tokens;
+    u32 taps;
+    u32 slots;
+    u32 nb0;
+    u32 off[5];
+};
+
+struct DeltaNetParams {
+    u32 d[2];
+    u32 heads[2];
+    u32 tokens;
+    u32 slots;
+    u32 nbq[2];
+    u32 nbk[2];
+    u32 nbv[2];
+    u32 off[8];
+    float scale;
+};
+
+struct TopKParams {
+    u32 ne[4];
+    u32 nb0[3];
+    u32 nbd[3];
+    u32 off0;
+    u32 offd;
+    u32 k;
 };

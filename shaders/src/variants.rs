@@ -40,18 +40,33 @@ const WEIGHTS: Axis = &[
     Choice::new("bf16", &[("A_BF16", "1")]),
     Choice::new("q8_0", &[("A_Q8_0", "1")]),
     Choice::new("q4_0", &[("A_Q4_0", "1")]),
+    Choice::new("q4_1", &[("A_Q4_1", "1")]),
+    Choice::new("q5_0", &[("A_Q5_0", "1")]),
+    Choice::new("q5_1", &[("A_Q5_1", "1")]),
+    Choice::new("iq4_nl", &[("A_IQ4_NL", "1")]),
+    Choice::new("mxfp4", &[("A_MXFP4", "1")]),
+    Choice::new("q2_k", &[("A_Q2_K", "1")]),
+    Choice::new("q3_k", &[("A_Q3_K", "1")]),
+    Choice::new("q4_k", &[("A_Q4_K", "1")]),
+    Choice::new("q5_k", &[("A_Q5_K", "1")]),
     Choice::new("q6_k", &[("A_Q6_K", "1")]),
+    Choice::new("iq4_xs", &[("A_IQ4_XS", "1")]),
 ];
 
 /// Types in shared memory of the tiles of a matrix product.
 const TILES: Axis = &[Choice::new("tile32", &[]), Choice::new("tile16", &[("TILE_F16", "1")])];
 
 fn f16_tiles_are_of_quantised_weights(names: &[&str]) -> bool {
-    names[1] == "tile32" || names[0].starts_with('q')
+    names[1] == "tile32" || !["f32", "f16", "bf16"].contains(&names[0])
 }
 
 /// Types of keys and values.
-const KEYS: Axis = &[Choice::new("f32", &[]), Choice::new("f16", &[("KV_F16", "1")])];
+const KEYS: Axis = &[
+    Choice::new("f32", &[]),
+    Choice::new("f16", &[("KV_F16", "1")]),
+    Choice::new("q8_0", &[("KV_Q8_0", "1")]),
+    Choice::new("q4_0", &[("KV_Q4_0", "1")]),
+];
 
 /// Types whose rows can be picked: F32 and I32 are moved as words.
 const ROWS: Axis = &[
@@ -60,11 +75,26 @@ const ROWS: Axis = &[
     Choice::new("bf16", &[("A_BF16", "1")]),
     Choice::new("q8_0", &[("A_Q8_0", "1")]),
     Choice::new("q4_0", &[("A_Q4_0", "1")]),
+    Choice::new("q4_1", &[("A_Q4_1", "1")]),
+    Choice::new("q5_0", &[("A_Q5_0", "1")]),
+    Choice::new("q5_1", &[("A_Q5_1", "1")]),
+    Choice::new("iq4_nl", &[("A_IQ4_NL", "1")]),
+    Choice::new("mxfp4", &[("A_MXFP4", "1")]),
+    Choice::new("q2_k", &[("A_Q2_K", "1")]),
+    Choice::new("q3_k", &[("A_Q3_K", "1")]),
+    Choice::new("q4_k", &[("A_Q4_K", "1")]),
+    Choice::new("q5_k", &[("A_Q5_K", "1")]),
     Choice::new("q6_k", &[("A_Q6_K", "1")]),
+    Choice::new("iq4_xs", &[("A_IQ4_XS", "1")]),
 ];
 
 /// Types into whose rows can be written.
-const DESTINATIONS: Axis = &[Choice::new("f32", &[]), Choice::new("f16", &[("D_F16", "1")])];
+const DESTINATIONS: Axis = &[
+    Choice::new("f32", &[]),
+    Choice::new("f16", &[("D_F16", "1")]),
+    Choice::new("q8_0", &[("D_Q8_0", "1")]),
+    Choice::new("q4_0", &[("D_Q4_0", "1")]),
+];
 
 /// Copies: words and half-words of any type, then conversions.
 const COPIES: Axis = &[

@@ -4,7 +4,7 @@ use super::nodes::{Bound, Nodes};
 use super::protocol::{Done, Message, ModelTask, PerNode, Work};
 use crate::model::{BatchGraph, BatchShape, Model};
 use crate::npy;
-use crate::session::{KV_STEP, SessionOptions, batch_inputs, bind, greedy, state_layout};
+use crate::session::{KV_STEP, SessionOptions, bind, greedy, prompt_inputs, state_layout};
 use ggml_core::backend::{Backend, Usage};
 use ggml_core::{DType, Result};
 use std::sync::Arc;
@@ -108,14 +108,15 @@ fn with_nodes(
     act: impl FnOnce(&Nodes<'_>) -> Result<()>,
 ) -> Result<()> {
     let n = task.tokens.len();
-    let shape = BatchShape { tokens: n, kv: n, context: context(task), outputs: n, cache: DType::F32 };
+    let (context, cache) = (context(task), DType::F32);
+    let shape = BatchShape { tokens: n, kv: n, context, sequences: 1, outputs: n, cache };
     let graph: BatchGraph = model.file().graph(&shape)?;
     let backend = model.backend().as_ref();
     let (_, state_bytes) = state_layout(&graph, backend.device().limits.alignment);
     let state = backend.allocate(state_bytes, Usage::State)?;
     let bound = Bound {
         bindings: bind(model, &graph, &state)?,
-        inputs: batch_inputs(&graph, &task.tokens, 0).into_iter().collect(),
+        inputs: prompt_inputs(&graph, &task.tokens).into_iter().collect(),
     };
     act(&Nodes { graph: &graph.graph, backend, bound: &bound, precision: work.precision })
 }

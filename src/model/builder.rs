@@ -5,6 +5,7 @@ use super::{Architecture, Hparams, RopeScaling, Window};
 use ggml_core::gguf::GgufFile;
 use ggml_core::op::{Activation, FlashAttnExt, Glu};
 use ggml_core::{DType, Error, Graph, Result, Source, TensorId};
+use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 
 /// Extents of a batch.
@@ -12,14 +13,23 @@ use std::collections::HashSet;
 pub struct BatchShape {
     /// Tokens of the batch.
     pub tokens: usize,
-    /// Positions of the cache that attention looks at (masked ones included).
+    /// Rows of the cache that attention looks at (masked ones included).
     pub kv: usize,
-    /// Positions that the cache has room for.
+    /// Positions that a sequence has room for.
     pub context: usize,
-    /// Rows of logits: the last tokens of the batch, or all of them.
+    /// Sequences that the state has room for: the cache has `context` rows for each, recurrent state a slot.
+    pub sequences: usize,
+    /// Rows of logits: some tokens of the batch, or all of them.
     pub outputs: usize,
-    /// Type of the cache: F32 or F16.
+    /// Type of the cache: F32, F16, Q8_0 or Q4_0.
     pub cache: DType,
+}
+
+impl BatchShape {
+    /// Rows of the cache: any of them may hold a position of any sequence.
+    pub fn cells(&self) -> usize {
+        self.context * self.sequences
+    }
 }
 
 /// The inputs of a batch graph.
@@ -37,6 +47,20 @@ pub struct GraphInputs {
     pub window_mask: Option<TensorId>,
     /// I32 `[outputs]`: tokens of the batch whose logits are wanted; absent where all are.
     pub output_rows: Option<TensorId>,
+    /// I32 `[3, sequences]`: the tokens of each sequence in the batch, which lie one behind the other, see
+    /// [`Run`](ggml_core::op::ssm_conv::Run); absent where a model has no recurrent state.
+    pub runs: Option<TensorId>,
+}
+
+/// How a state tensor is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StateKind {
+    /// A cache: a row for each cell, see [`GraphInputs::cache_rows`].
+    Rows,
+    /// Recurrent state: a block for each sequence, in the last extent that is not 1, see [`GraphInputs::runs`]. A
+    /// token at position 0 begins with zeros, whatever its slot holds.
+    Slots,
 }
 
 /// A graph for one batch shape.
@@ -52,6 +76,8 @@ pub struct BatchGraph {
     pub weights: Vec<(TensorId, String)>,
     /// State tensors, in an order that is the same for every shape.
     pub state: Vec<TensorId>,
+    /// How each of them is divided.
+    pub state_kinds: Vec<StateKind>,
     /// The attention window that `inputs.window_mask` has to express.
     pub window: Option<Window>,
     /// F32 `[vocabulary, outputs]`.
@@ -73,12 +99,13 @@ impl Layer {
 pub(super) struct Builder<'a> {
     pub(super) hparams: &'a Hparams,
     pub(super) graph: Graph,
-    shape: BatchShape,
+    pub(super) shape: BatchShape,
     gguf: &'a GgufFile,
     inputs: GraphInputs,
     weights: Vec<(TensorId, String)>,
     known: HashSet<String>,
     state: Vec<TensorId>,
+    state_kinds: Vec<StateKind>,
     logits: Option<TensorId>,
 }
 
@@ -96,7 +123,8 @@ impl<'a> Builder<'a> {
         let windowed = hparams.window.is_some_and(|w| w.size < shape.context);
         let window_mask = if windowed { Some(mask("window_mask")?) } else { None };
         let mask = mask("mask")?;
-        let inputs = GraphInputs { tokens, positions, cache_rows, mask, window_mask, output_rows };
+        let inputs =
+            GraphInputs { tokens, positions, cache_rows, mask, window_mask, output_rows, runs: None };
         Ok(Builder {
             hparams,
             graph,
@@ -106,6 +134,7 @@ impl<'a> Builder<'a> {
             weights: Vec::new(),
             known: HashSet::new(),
             state: Vec::new(),
+            state_kinds: Vec::new(),
             logits: None,
         })
     }
@@ -120,6 +149,7 @@ impl<'a> Builder<'a> {
             inputs: self.inputs,
             weights: self.weights,
             state: self.state,
+            state_kinds: self.state_kinds,
             window: self.hparams.window,
             logits,
         })
@@ -127,7 +157,8 @@ impl<'a> Builder<'a> {
 
     /// That the file has no tensor that the architecture does not know.
     pub(super) fn check_all_known(&self) -> Result<()> {
-        match self.gguf.tensors().iter().find(|t| !self.known.contains(&t.name)) {
+        let unknown = |name: &String| !self.known.contains(name) && !self.hparams.is_ignored(name);
+        match self.gguf.tensors().iter().find(|t| unknown(&t.name)) {
             Some(t) => Err(Error::model(format!(
                 "tensor '{}' is not known to architecture '{}'",
                 t.name, self.hparams.architecture
@@ -170,14 +201,19 @@ impl<'a> Builder<'a> {
     }
 
     /// A vector that must be F32 (norm weights, biases, factors).
-    fn vector(&mut self, name: &str, n: usize) -> Result<TensorId> {
-        match self.known_weight(name, &[n])?.0 {
-            DType::F32 => self.weight(name, &[n]),
+    pub(super) fn vector(&mut self, name: &str, n: usize) -> Result<TensorId> {
+        self.plain(name, &[n])
+    }
+
+    /// A weight that must be F32.
+    pub(super) fn plain(&mut self, name: &str, ne: &[usize]) -> Result<TensorId> {
+        match self.known_weight(name, ne)?.0 {
+            DType::F32 => self.weight(name, ne),
             other => Err(Error::model(format!("tensor '{name}' must be F32, not {other}"))),
         }
     }
 
-    fn name(&mut self, id: TensorId, name: &str) -> Result<TensorId> {
+    pub(super) fn name(&mut self, id: TensorId, name: &str) -> Result<TensorId> {
         self.graph.name(id, name)?;
         Ok(id)
     }
@@ -274,20 +310,35 @@ impl<'a> Builder<'a> {
     fn cached(&mut self, x: TensorId, d: usize, name: &str) -> Result<TensorId> {
         let (heads, kv) = (self.hparams.heads_kv, self.shape.kv);
         let (row, dtype) = (d * heads, self.shape.cache);
-        let cache = self.graph.leaf(
-            &format!("{name}.cache"),
-            dtype,
-            [row, self.shape.context, 1, 1],
-            Source::State,
-        )?;
-        self.state.push(cache);
+        let block = dtype.block();
+        if !d.is_multiple_of(block) {
+            let why = format!("{dtype} needs heads of a multiple of {block} elements, the model's have {d}");
+            return Err(Error::argument("cache type", why));
+        }
+        let ne = [row, self.shape.cells(), 1, 1];
+        let cache = self.state(&format!("{name}.cache"), dtype, ne, StateKind::Rows)?;
         // Rows of a projection that makes q, k and v at once lie apart.
         let (tokens, [unit, _, next, _]) = (self.shape.tokens, self.graph.tensor(x).nb);
         let rows = self.graph.view(x, [row, tokens, 1, 1], [unit, next, next * tokens, next * tokens], 0)?;
         let written = self.graph.set_rows(cache, rows, self.inputs.cache_rows)?;
         self.name(written, &format!("{name}.cache.written"))?;
-        let unit = dtype.block_bytes();
-        self.graph.view(written, [d, kv, heads, 1], [unit, row * unit, d * unit, row * kv * unit], 0)
+        let bytes = |elements: usize| elements / block * dtype.block_bytes();
+        let nb = [dtype.block_bytes(), bytes(row), bytes(d), kv * bytes(row)];
+        self.graph.view(written, [d, kv, heads, 1], nb, 0)
+    }
+
+    /// A state tensor as a leaf.
+    pub(super) fn state(
+        &mut self,
+        name: &str,
+        dtype: DType,
+        ne: [usize; 4],
+        kind: StateKind,
+    ) -> Result<TensorId> {
+        let id = self.graph.leaf(name, dtype, ne, Source::State)?;
+        self.state.push(id);
+        self.state_kinds.push(kind);
+        Ok(id)
     }
 
     /// Causal attention of a layer over its cache: `q` `[d, heads, tokens]`, `k` `[d, heads_kv, tokens]`, `v`
@@ -299,10 +350,30 @@ impl<'a> Builder<'a> {
         let q = self.graph.permute(q, [0, 2, 1, 3])?;
         let windowed = h.window.is_some_and(|w| w.covers(layer.index));
         let mask = self.inputs.window_mask.filter(|_| windowed).unwrap_or(self.inputs.mask);
-        let op = FlashAttnExt { scale: h.scales.attention, max_bias: 0.0, logit_softcap: 0.0 };
-        let out = self.graph.flash_attn_ext(op, q, k, v, Some(mask))?;
+        let op = FlashAttnExt {
+            scale: h.scales.attention,
+            max_bias: 0.0,
+            logit_softcap: h.soft_caps.scores,
+        };
+        let sinks = layer.name("attn_sinks.weight");
+        let out = if self.gguf.tensor(&sinks).is_some() {
+            let sinks = self.vector(&sinks, h.heads)?;
+            self.graph.flash_attn_sinks(op, [q, k, v], mask, sinks)?
+        } else {
+            self.graph.flash_attn_ext(op, q, k, v, Some(mask))?
+        };
         self.name(out, &layer.name("attn"))?;
         self.graph.reshape(out, [h.value_length * h.heads, self.shape.tokens, 1, 1])
+    }
+
+    /// The operand `runs` of recurrent operations.
+    pub(super) fn runs(&mut self) -> Result<TensorId> {
+        if let Some(runs) = self.inputs.runs {
+            return Ok(runs);
+        }
+        let runs = self.graph.leaf("runs", DType::I32, [3, self.shape.sequences, 1, 1], Source::Input)?;
+        self.inputs.runs = Some(runs);
+        Ok(runs)
     }
 
     /// Feed-forward network of a layer: `down(activation(gate x) * up x)`.
@@ -310,7 +381,7 @@ impl<'a> Builder<'a> {
         let n = self.hparams.feed_forward;
         let gate = self.linear(x, &layer.name("ffn_gate"), n)?;
         let up = self.linear(x, &layer.name("ffn_up"), n)?;
-        let glu = self.graph.glu(Glu { activation, swapped: false }, gate, Some(up))?;
+        let glu = self.graph.glu(Glu::new(activation), gate, Some(up))?;
         self.down(glu, layer)
     }
 
@@ -322,7 +393,7 @@ impl<'a> Builder<'a> {
         layer: &Layer,
     ) -> Result<TensorId> {
         let both = self.linear(x, &layer.name("ffn_up"), 2 * self.hparams.feed_forward)?;
-        let glu = self.graph.glu(Glu { activation, swapped: false }, both, None)?;
+        let glu = self.graph.glu(Glu::new(activation), both, None)?;
         self.down(glu, layer)
     }
 
@@ -348,13 +419,21 @@ impl<'a> Builder<'a> {
             None => self.weight("token_embd.weight", &[width, n])?,
         };
         let product = self.graph.mul_mat(weight, x)?;
-        let factor = self.hparams.scales.logits;
-        self.logits = Some(if factor == 1.0 {
-            self.name(product, "logits")?
-        } else {
+        let (factor, cap) = (self.hparams.scales.logits, self.hparams.soft_caps.logits);
+        let logits = if cap != 0.0 {
+            // cap tanh(factor x / cap)
             self.name(product, "logits.product")?;
-            self.scaled(product, factor, "logits")?
-        });
+            let inner = self.scaled(product, factor / cap, "logits.inner")?;
+            let bounded = self.graph.unary(Activation::Tanh, inner)?;
+            self.name(bounded, "logits.tanh")?;
+            self.graph.scale(bounded, cap, 0.0)?
+        } else if factor != 1.0 {
+            self.name(product, "logits.product")?;
+            self.graph.scale(product, factor, 0.0)?
+        } else {
+            product
+        };
+        self.logits = Some(self.name(logits, "logits")?);
         Ok(())
     }
 
@@ -365,11 +444,9 @@ impl<'a> Builder<'a> {
         for index in 0..self.hparams.layers {
             let layer = &Layer { index };
             let normed = self.norm(x, &layer.name("attn_norm"))?;
-            let heads = architecture.project(self, normed, layer)?;
-            let attended = self.attention(heads, layer)?;
-            let out = self.linear(attended, &layer.name("attn_output"), self.hparams.embedding)?;
+            let out = architecture.mixer(self, normed, layer)?;
             x = self.residual([x, out], layer, after_attention, "attn_residual")?;
-            let normed = self.norm(x, &layer.name("ffn_norm"))?;
+            let normed = self.norm(x, &layer.name(architecture.feed_forward_norm()))?;
             let out = architecture.feed_forward(self, normed, layer)?;
             x = self.residual([x, out], layer, after_feed_forward, "residual")?;
         }

@@ -1,5 +1,7 @@
 //! Hyperparameters from GGUF metadata, checked.
 
+use super::moe::Experts;
+use super::recurrent::Recurrent;
 use ggml_core::gguf::GgufFile;
 use ggml_core::op::{Rope, RopeMode};
 use ggml_core::{Error, Result};
@@ -61,6 +63,15 @@ pub struct Scales {
     pub logits: f32,
 }
 
+/// Bounds of the form `cap tanh(x / cap)`; 0 for none.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct SoftCaps {
+    /// Of the scores of attention.
+    pub scores: f32,
+    /// Of the logits.
+    pub logits: f32,
+}
+
 /// What a decoder-only transformer needs to know of itself.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hparams {
@@ -94,6 +105,14 @@ pub struct Hparams {
     pub window: Option<Window>,
     /// Factors of activations.
     pub scales: Scales,
+    /// Bounds of scores and logits.
+    pub soft_caps: SoftCaps,
+    /// Experts of the feed-forward networks.
+    pub experts: Option<Experts>,
+    /// Layers with a recurrent state.
+    pub recurrent: Option<Recurrent>,
+    /// Layers behind the last one that predict further tokens; ordinary decoding has no use for them.
+    pub further_layers: usize,
 }
 
 /// Largest value that any extent may have: more is a broken file.
@@ -126,18 +145,18 @@ impl Hparams {
         if !(eps.is_finite() && eps >= 0.0) {
             return Err(Error::model(format!("epsilon of RMS_NORM is {eps}")));
         }
-        if let Some(cap) = m.opt_f32(&key("final_logit_softcapping"))?.filter(|&cap| cap != 0.0) {
-            let key = key("final_logit_softcapping");
-            return Err(Error::model(format!("key '{key}' is {cap}: capped logits are not supported")));
-        }
         let scaling = read_scaling(gguf, &architecture)?;
         let vocabulary = gguf.require("token_embd.weight")?.ne[1];
         if let Some(declared) = m.opt_usize(&key("vocab_size"))?.filter(|&n| n != vocabulary) {
             let what = format!("vocab_size is {declared}, the token embedding has {vocabulary} rows");
             return Err(Error::model(what));
         }
+        let (blocks, further) = (extent("block_count")?, m.opt_usize(&key("nextn_predict_layers"))?.unwrap_or(0));
+        if further >= blocks {
+            return Err(Error::model(format!("{further} of {blocks} layers predict further tokens")));
+        }
         Ok(Hparams {
-            layers: checked(&key("block_count"), m.usize(&key("block_count"))?)?,
+            layers: blocks - further,
             context: extent("context_length")?,
             embedding,
             feed_forward: extent("feed_forward_length")?,
@@ -162,8 +181,21 @@ impl Hparams {
                 attention: factor(gguf, &key("attention.scale"), 1.0 / (key_length as f32).sqrt())?,
                 logits: 1.0,
             },
+            soft_caps: SoftCaps {
+                scores: factor(gguf, &key("attn_logit_softcapping"), 0.0)?,
+                logits: factor(gguf, &key("final_logit_softcapping"), 0.0)?,
+            },
+            experts: None,
+            recurrent: None,
+            further_layers: further,
             architecture,
         })
+    }
+
+    /// Whether a tensor belongs to a layer that is not computed.
+    pub(super) fn is_ignored(&self, tensor: &str) -> bool {
+        let layer = tensor.strip_prefix("blk.").and_then(|rest| rest.split('.').next()?.parse::<usize>().ok());
+        layer.is_some_and(|layer| (self.layers..self.layers + self.further_layers).contains(&layer))
     }
 
     /// Key `name` of this architecture.
@@ -267,6 +299,13 @@ fn read_rope(
             rope.freq_scale = 1.0 / factor;
             rope.ext_factor = 1.0;
             rope.n_ctx_orig = original_context;
+            let bound = |name: &str, default| match m.opt_f32(&key(name))? {
+                Some(value) => positive(&key(name), value),
+                None => Ok(default),
+            };
+            rope.beta_fast = bound("scaling.yarn_beta_fast", rope.beta_fast)?;
+            rope.beta_slow = bound("scaling.yarn_beta_slow", rope.beta_slow)?;
+            rope.truncate = m.opt_bool(&key("scaling.yarn_truncate"))?.unwrap_or(true);
         }
     }
     Ok(rope)

@@ -12,17 +12,25 @@ use std::path::Path;
 use std::sync::Arc;
 
 mod builder;
+mod gemma2;
 mod gemma3;
+mod gpt_oss;
 mod granite;
 mod hparams;
 mod llama;
+mod moe;
 mod phi3;
 mod qwen2;
 mod qwen3;
+mod qwen35;
+mod qwen3moe;
+mod recurrent;
 mod weights;
 
-pub use builder::{BatchGraph, BatchShape, GraphInputs};
-pub use hparams::{Hparams, RopeScaling, Scales, Window};
+pub use builder::{BatchGraph, BatchShape, GraphInputs, StateKind};
+pub use hparams::{Hparams, RopeScaling, Scales, SoftCaps, Window};
+pub use moe::Experts;
+pub use recurrent::Recurrent;
 
 use builder::{Builder, Layer};
 
@@ -45,6 +53,18 @@ trait Architecture: Sync {
         b.turned(heads, layer)
     }
 
+    /// What a layer makes of its normed input before the feed-forward network: attention.
+    fn mixer(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<TensorId> {
+        let heads = self.project(b, x, layer)?;
+        let attended = b.attention(heads, layer)?;
+        b.linear(attended, &layer.name("attn_output"), b.hparams.embedding)
+    }
+
+    /// The norm in front of the feed-forward network.
+    fn feed_forward_norm(&self) -> &'static str {
+        "ffn_norm"
+    }
+
     /// The feed-forward network of a layer: SwiGLU.
     fn feed_forward(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<TensorId> {
         b.gated(x, Activation::Silu, layer)
@@ -61,8 +81,18 @@ trait Architecture: Sync {
     }
 }
 
-static ARCHITECTURES: &[&dyn Architecture] =
-    &[&llama::Llama, &qwen2::Qwen2, &qwen3::Qwen3, &phi3::Phi3, &granite::Granite, &gemma3::Gemma3];
+static ARCHITECTURES: &[&dyn Architecture] = &[
+    &llama::Llama,
+    &qwen2::Qwen2,
+    &qwen3::Qwen3,
+    &qwen3moe::Qwen3Moe,
+    &qwen35::Qwen35,
+    &phi3::Phi3,
+    &granite::Granite,
+    &gemma2::Gemma2,
+    &gemma3::Gemma3,
+    &gpt_oss::GptOss,
+];
 
 /// A model file that has been read and checked, on no device yet.
 pub struct ModelFile {
@@ -97,7 +127,8 @@ impl ModelFile {
         architecture.read(&gguf, &mut hparams)?;
         let file = ModelFile { gguf, hparams, architecture };
         // The smallest graph touches every tensor.
-        let smallest = BatchShape { tokens: 1, kv: 1, context: 1, outputs: 1, cache: ggml_core::DType::F32 };
+        let cache = ggml_core::DType::F32;
+        let smallest = BatchShape { tokens: 1, kv: 1, context: 1, sequences: 1, outputs: 1, cache };
         file.built(&smallest)?.check_all_known()?;
         Ok(file)
     }

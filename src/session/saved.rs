@@ -1,16 +1,38 @@
-//! Saved sessions: the positions that were computed, as bytes.
+//! Saved sessions: a sequence that was computed, as bytes.
 //!
-//! The bytes are `DIPTYCHS`, the version and the length of the header (u32, little-endian), the header (JSON), then the
-//! first rows of each state tensor, as many as there are positions. A header tells of the model what decides whether its
-//! state can be used: a number made of the names, types and extents of its tensors and of its hyperparameters.
+//! The bytes are `DIPTYCHS`, the version and the length of the header (u32, little-endian), the header (JSON), then for
+//! each state tensor the rows of the sequence's positions in their order, or its block of recurrent state if it has
+//! positions. Nothing of it depends on the cells that held the positions, nor on other sequences. A header tells of the
+//! model what decides whether its state can be used: a number made of the names, types and extents of its tensors and of
+//! its hyperparameters.
 
-use super::{Session, state_layout};
-use crate::model::{BatchShape, Model, RopeScaling};
+use super::Session;
+use crate::model::{Model, RopeScaling, StateKind};
 use ggml_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 const MAGIC: &[u8; 8] = b"DIPTYCHS";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+
+/// What a state tensor has of a sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Part {
+    /// How the tensor is divided.
+    pub(super) kind: StateKind,
+    /// Bytes of a position, or of the whole block of a sequence.
+    pub(super) bytes: usize,
+}
+
+impl Part {
+    /// Bytes of a sequence of `position` positions.
+    fn length(&self, position: usize) -> usize {
+        self.bytes
+            * match self.kind {
+                StateKind::Rows => position,
+                StateKind::Slots => position.min(1),
+            }
+    }
+}
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Header {
@@ -18,42 +40,77 @@ struct Header {
     cache: String,
     /// Positions that are saved.
     position: usize,
-    /// Room of the cache that they were computed with, where positions depend on it.
+    /// Positions that a sequence had room for, where its state depends on it.
     context: Option<usize>,
-    /// Bytes of a position in each state tensor.
-    rows: Vec<usize>,
+    /// The state tensors.
+    parts: Vec<Part>,
 }
 
 impl Session {
-    /// The sequence so far, so that [`Session::restore`] can go on with it in another session, process or backend.
+    /// Sequence 0 so far, see [`Session::save_sequence`].
     ///
     /// # Errors
     /// What the backend reports while it reads the cache.
     pub fn save(&self) -> Result<Vec<u8>> {
-        let (header, offsets) = self.header(self.position)?;
+        self.save_sequence(0)
+    }
+
+    /// Replaces sequence 0 by a saved one, see [`Session::restore_sequence`].
+    ///
+    /// # Errors
+    /// Those of [`Session::restore_sequence`].
+    pub fn restore(&mut self, bytes: &[u8]) -> Result<()> {
+        self.restore_sequence(0, bytes)
+    }
+
+    /// A sequence so far, so that [`Session::restore_sequence`] can go on with it: in this session or another one of the
+    /// model, in another process or on another backend, under any number.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] where there is no such sequence; what the backend reports while it reads the cache.
+    pub fn save_sequence(&self, sequence: usize) -> Result<Vec<u8>> {
+        let header = self.header(self.position_of(sequence)?);
         let text =
             serde_json::to_vec(&header).map_err(|e| Error::argument("saved session", e.to_string()))?;
         let mut bytes = MAGIC.to_vec();
         bytes.extend(VERSION.to_le_bytes());
         bytes.extend((text.len() as u32).to_le_bytes());
         bytes.extend(&text);
-        for (row, offset) in header.rows.iter().zip(offsets) {
+        let cells = self.cells.of(sequence);
+        for (tensor, part) in self.parts.iter().enumerate() {
             let begin = bytes.len();
-            bytes.resize(begin + row * self.position, 0);
-            if self.position > 0 {
-                self.model.backend().download(&self.state, offset, &mut bytes[begin..])?;
+            bytes.resize(begin + part.length(header.position), 0);
+            let out = &mut bytes[begin..];
+            match part.kind {
+                _ if out.is_empty() => {}
+                StateKind::Rows => self.gather(tensor, part.bytes, &cells, out)?,
+                StateKind::Slots => self.state.download(tensor, sequence * part.bytes, out)?,
             }
         }
         Ok(bytes)
     }
 
-    /// Replaces the sequence by a saved one. Backends differ in the last bits of what they compute, so the logits that
+    /// Replaces a sequence by a saved one. Backends differ in the last bits of what they compute, so the logits that
     /// follow are the same bits only on the backend that saved.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for bytes of another model, another type of cache, more positions than this session
-    /// has room for, or no saved session at all; the session is then as it was.
-    pub fn restore(&mut self, bytes: &[u8]) -> Result<()> {
+    /// [`Error::InvalidArgument`] where there is no such sequence, and for bytes of another model, another type of cache,
+    /// more positions than a sequence has room for here, or no saved session at all; the session is then as it was. What
+    /// the backend reports while it writes the cache; the sequence is then empty, the others are as they were.
+    pub fn restore_sequence(&mut self, sequence: usize, bytes: &[u8]) -> Result<()> {
+        self.check_sequence(sequence)?;
+        let (position, data) = self.checked(bytes)?;
+        self.cells.truncate(sequence, 0);
+        let cells = self.cells.append(sequence, position);
+        let written = self.scatter(sequence, &cells, data);
+        if written.is_err() {
+            self.cells.truncate(sequence, 0);
+        }
+        written
+    }
+
+    /// The number of positions and the data of a saved sequence that fits this session.
+    fn checked<'a>(&self, bytes: &'a [u8]) -> Result<(usize, &'a [u8])> {
         let wrong = |why: &str| Error::argument("saved session", why);
         let rest = bytes.strip_prefix(MAGIC).ok_or_else(|| wrong("is none"))?;
         let (version, rest) = number(rest).ok_or_else(|| wrong("is cut off"))?;
@@ -61,54 +118,76 @@ impl Session {
             return Err(wrong(&format!("has version {version}, not {VERSION}")));
         }
         let (length, rest) = number(rest).ok_or_else(|| wrong("is cut off"))?;
-        let text = rest.get(..length as usize).ok_or_else(|| wrong("is cut off"))?;
+        let (text, data) = rest.split_at_checked(length as usize).ok_or_else(|| wrong("is cut off"))?;
         let saved: Header = serde_json::from_slice(text).map_err(|e| wrong(&e.to_string()))?;
-        if saved.position > self.context {
-            let why = format!("has {} positions, there is room for {}", saved.position, self.context);
-            return Err(wrong(&why));
-        }
-        let (mine, offsets) = self.header(saved.position)?;
+        let mine = self.header(saved.position);
         if saved.model != mine.model {
             return Err(wrong("is of another model"));
         }
         if saved.cache != mine.cache {
             return Err(wrong(&format!("has a cache of {}, not {}", saved.cache, mine.cache)));
         }
+        if saved.position > self.context {
+            let why = format!("has {} positions, there is room for {}", saved.position, self.context);
+            return Err(wrong(&why));
+        }
         if saved != mine {
             return Err(wrong(
                 "was made with room for another number of positions, on which this model depends",
             ));
         }
-        let mut data = &rest[length as usize..];
-        if data.len() != saved.rows.iter().sum::<usize>() * saved.position {
+        let length = |part: &Part| part.length(saved.position);
+        if data.len() != self.parts.iter().map(length).sum::<usize>() {
             return Err(wrong("is cut off, or has something behind its end"));
         }
-        for (row, offset) in saved.rows.iter().zip(offsets) {
-            let (part, after) = data.split_at(row * saved.position);
-            if !part.is_empty() {
-                self.model.backend().upload(&self.state, offset, part)?;
-            }
-            data = after;
-        }
-        self.position = saved.position;
-        Ok(())
+        Ok((saved.position, data))
     }
 
-    /// The header of a number of positions, and where the state tensors lie.
-    fn header(&self, position: usize) -> Result<(Header, Vec<usize>)> {
-        let shape = BatchShape { tokens: 1, kv: 1, context: self.context, outputs: 1, cache: self.cache };
-        let graph = self.model.file().graph(&shape)?;
-        let (offsets, _) = state_layout(&graph, self.model.backend().device().limits.alignment);
-        let rows = graph.state.iter().map(|&id| graph.graph.tensor(id).span_bytes() / self.context).collect();
+    /// The header of a number of positions.
+    fn header(&self, position: usize) -> Header {
         let depends = matches!(self.model.hparams().scaling, RopeScaling::LongRope { .. });
-        let header = Header {
+        Header {
             model: identity(&self.model),
             cache: self.cache.to_string(),
             position,
             context: depends.then_some(self.context),
-            rows,
-        };
-        Ok((header, offsets))
+            parts: self.parts.clone(),
+        }
+    }
+
+    /// Reads rows of a tensor: in one piece from the first cell to the last, with what lies between, because many small
+    /// transfers take longer.
+    fn gather(&self, tensor: usize, bytes: usize, cells: &[usize], out: &mut [u8]) -> Result<()> {
+        if cells.is_sorted_by(|a, b| a + 1 == *b) {
+            return self.state.download(tensor, cells[0] * bytes, out);
+        }
+        let (first, last) = cells.iter().fold((usize::MAX, 0), |(a, b), &cell| (a.min(cell), b.max(cell)));
+        let mut span = vec![0; (last + 1 - first) * bytes];
+        self.state.download(tensor, first * bytes, &mut span)?;
+        for (row, cell) in out.chunks_exact_mut(bytes).zip(cells) {
+            row.copy_from_slice(&span[(cell - first) * bytes..][..bytes]);
+        }
+        Ok(())
+    }
+
+    /// Writes the data of a saved sequence whose positions are in `cells`.
+    fn scatter(&self, sequence: usize, cells: &[usize], mut data: &[u8]) -> Result<()> {
+        for (tensor, part) in self.parts.iter().enumerate() {
+            let (mut own, rest) = data.split_at(part.length(cells.len()));
+            data = rest;
+            match part.kind {
+                _ if own.is_empty() => {}
+                StateKind::Rows => {
+                    for run in cells.chunk_by(|a, b| a + 1 == *b) {
+                        let (rows, rest) = own.split_at(run.len() * part.bytes);
+                        self.state.upload(tensor, run[0] * part.bytes, rows)?;
+                        own = rest;
+                    }
+                }
+                StateKind::Slots => self.state.upload(tensor, sequence * part.bytes, own)?,
+            }
+        }
+        Ok(())
     }
 }
 

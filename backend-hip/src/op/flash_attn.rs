@@ -22,33 +22,55 @@ const MAX_SPLITS: u64 = 2048;
 /// Values that the kernels for rows of any length keep sums of.
 const MAX_VALUES: u32 = 1024;
 
-/// Kernels of a type for value rows of up to 64, 128 and 256 elements: few query rows (with 1, 4 and 8 of them in a
-/// work-group), many query rows. And one for rows of any length.
+/// Kernels of a type for value rows of up to 64, 128 and 256 elements: few query rows (for each of [`GROUPS`]), many
+/// query rows. And one for rows of any length.
 struct Kernels {
     few: [[&'static str; 3]; 3],
+    /// How many of the groups there are.
+    groups: usize,
     many: [&'static str; 3],
     any: &'static str,
 }
 
-const F32: Kernels = Kernels {
-    few: [
-        ["flash_attn_split_f32_d64_g1", "flash_attn_split_f32_d64_g4", "flash_attn_split_f32_d64_g4"],
-        ["flash_attn_split_f32_d128_g1", "flash_attn_split_f32_d128_g4", "flash_attn_split_f32_d128_g4"],
-        ["flash_attn_split_f32_d256_g1", "flash_attn_split_f32_d256_g4", "flash_attn_split_f32_d256_g4"],
-    ],
-    many: ["flash_attn_tile_f32_d64", "flash_attn_tile_f32_d128", "flash_attn_tile_f32_d256"],
-    any: "flash_attn_any_f32",
-};
+/// Query rows of a work-group of the kernels for few.
+const GROUPS: [u64; 3] = [1, 4, 8];
 
-const F16: Kernels = Kernels {
-    few: [
-        ["flash_attn_split_f16_d64_g1", "flash_attn_split_f16_d64_g4", "flash_attn_split_f16_d64_g8"],
-        ["flash_attn_split_f16_d128_g1", "flash_attn_split_f16_d128_g4", "flash_attn_split_f16_d128_g8"],
-        ["flash_attn_split_f16_d256_g1", "flash_attn_split_f16_d256_g4", "flash_attn_split_f16_d256_g8"],
-    ],
-    many: ["flash_attn_tile_f16_d64", "flash_attn_tile_f16_d128", "flash_attn_tile_f16_d256"],
-    any: "flash_attn_any_f16",
-};
+/// Kernels by the type's name in theirs. The last group, where the type has it; else the one before.
+macro_rules! kernels {
+    ($t:literal, $groups:literal, $last:literal) => {
+        Kernels {
+            few: [
+                kernels!(few $t, "64", $last),
+                kernels!(few $t, "128", $last),
+                kernels!(few $t, "256", $last),
+            ],
+            groups: $groups,
+            many: [
+                concat!("flash_attn_tile_", $t, "_d64"),
+                concat!("flash_attn_tile_", $t, "_d128"),
+                concat!("flash_attn_tile_", $t, "_d256"),
+            ],
+            any: concat!("flash_attn_any_", $t),
+        }
+    };
+    (few $t:literal, $d:literal, $last:literal) => {
+        [
+            concat!("flash_attn_split_", $t, "_d", $d, "_g1"),
+            concat!("flash_attn_split_", $t, "_d", $d, "_g4"),
+            concat!("flash_attn_split_", $t, "_d", $d, $last),
+        ]
+    };
+}
+
+fn kernels(dtype: DType) -> Option<Kernels> {
+    Some(match dtype {
+        DType::F32 => kernels!("f32", 2, "_g4"),
+        DType::F16 => kernels!("f16", 3, "_g8"),
+        DType::Q8_0 => kernels!("q8_0", 2, "_g4"),
+        DType::Q4_0 => kernels!("q4_0", 2, "_g4"),
+        _ => return None,
+    })
+}
 
 /// Which of 64, 128 and 256 holds a row.
 fn size_class(n: u32) -> Option<usize> {
@@ -70,11 +92,7 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     let p = FlashAttnParams::new(c.graph, c.node, &[])?;
     let src = c.graph.tensor(c.node).src();
     let kv_type = c.graph.tensor(src[1]).dtype;
-    let kernels = match kv_type {
-        DType::F32 => F32,
-        DType::F16 => F16,
-        other => return Err(no_kernel(c, other)),
-    };
+    let kernels = kernels(kv_type).ok_or_else(|| no_kernel(c, kv_type))?;
     if let Some(&mask) = src.get(3) {
         let mask = c.graph.tensor(mask);
         if mask.span_bytes() / mask.dtype.block_bytes() > u32::MAX as usize {
@@ -83,10 +101,10 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     }
 
     let heads = u64::from(p.kv[1]) * u64::from(p.ne[2]);
-    let Choice { kernel, combine, splits, groups } = choose(&p, &kernels, kv_type)?;
+    let Choice { kernel, combine, splits, groups } = choose(&p, &kernels)?;
     let grid = [splits, groups, heads];
     let operands: Vec<Operand> =
-        [0, 1, 2, 3].map(|i| Operand::Tensor(*src.get(i).unwrap_or(&src[0]))).to_vec();
+        [0, 1, 2, 3, 4].map(|i| Operand::Tensor(*src.get(i).unwrap_or(&src[0]))).to_vec();
     let result = Operand::Tensor(c.node);
     let attention = |written: [Operand; 2]| {
         let operands = [&operands[..], &written].concat();
@@ -115,7 +133,7 @@ struct Choice {
     groups: u64,
 }
 
-fn choose(p: &FlashAttnParams, kernels: &Kernels, kv_type: DType) -> Result<Choice, Refusal> {
+fn choose(p: &FlashAttnParams, kernels: &Kernels) -> Result<Choice, Refusal> {
     let [d, dv] = p.d;
     let rows = u64::from(p.ne[0]) * u64::from(p.ne[1] / p.kv[1]);
     let rows32 = u32::try_from(rows).map_err(|_| Refusal(format!("{rows} query rows of a head")))?;
@@ -132,9 +150,9 @@ fn choose(p: &FlashAttnParams, kernels: &Kernels, kv_type: DType) -> Result<Choi
     };
     let splits = u64::from(p.kv[0].div_ceil(SPAN));
     if let Some(size) = size_class(d.max(dv)).filter(|_| rows <= FEW && splits <= MAX_SPLITS) {
-        let most = if kv_type == DType::F16 { 2 } else { 1 };
-        let class = [1, 4].iter().position(|&g| rows <= g).unwrap_or(2);
-        let groups = rows.div_ceil([1, 4, 8][class.min(most)]);
+        let there = &GROUPS[..kernels.groups];
+        let class = there.iter().position(|&g| rows <= g).unwrap_or(there.len() - 1);
+        let groups = rows.div_ceil(GROUPS[class]);
         return Ok(Choice {
             kernel: kernels.few[size][class],
             combine: "flash_attn_combine_split",
@@ -179,7 +197,7 @@ mod tests {
                 kv: [positions, 2],
                 ..FlashAttnParams::default()
             };
-            choose(&p, &F16, DType::F16).map(|c| (c.kernel, c.splits, c.groups))
+            choose(&p, &kernels(DType::F16).unwrap()).map(|c| (c.kernel, c.splits, c.groups))
         };
         assert_eq!(chosen(128, 128, 1, 1000), Ok(("flash_attn_split_f16_d128_g4", 8, 1)));
         assert_eq!(chosen(128, 128, 2, 100), Ok(("flash_attn_split_f16_d128_g8", 1, 1)));

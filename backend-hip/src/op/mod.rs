@@ -17,14 +17,18 @@ use ggml_core::{Graph, Op, TensorId};
 
 mod binary;
 mod copy;
+mod delta_net;
 mod flash_attn;
 mod glu;
 mod grid;
 mod mul_mat;
+mod mul_mat_id;
 mod norm;
 mod rope;
 mod rows;
 mod soft_max;
+mod ssm_conv;
+mod top_k;
 mod unary;
 
 /// What a pointer argument points at.
@@ -91,6 +95,8 @@ pub fn plan_node(context: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
         None | Some(Op::View(_) | Op::Reshape(_) | Op::Permute(_) | Op::Transpose(_)) => Ok(Vec::new()),
         Some(Op::GetRows(_) | Op::SetRows(_)) => rows::plan(context),
         Some(Op::MulMat(_)) => mul_mat::plan(context),
+        Some(Op::MulMatId(_)) => mul_mat_id::plan(context),
+        Some(Op::TopK(_)) => top_k::plan(context),
         Some(Op::Binary(_)) => binary::plan(context),
         Some(Op::RmsNorm(_)) => norm::plan(context),
         Some(Op::Rope(_)) => rope::plan(context),
@@ -99,6 +105,7 @@ pub fn plan_node(context: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
         Some(Op::Glu(_)) => glu::plan(context),
         Some(Op::Cpy(_) | Op::Cont(_)) => copy::plan(context),
         Some(Op::FlashAttnExt(_)) => flash_attn::plan(context),
-        Some(other) => Err(Refusal(format!("{} has no kernels for HIP yet", other.name()))),
+        Some(Op::SsmConv(_)) => ssm_conv::plan(context),
+        Some(Op::GatedDeltaNet(_)) => delta_net::plan(context),
     }
 }

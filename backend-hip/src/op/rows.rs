@@ -14,6 +14,8 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
         let kernel = match node.dtype {
             DType::F32 => "set_rows_f32",
             DType::F16 => "set_rows_f16",
+            DType::Q8_0 => "set_rows_q8_0",
+            DType::Q4_0 => "set_rows_q4_0",
             other => return Err(no_kernel(c, other)),
         };
         return by_rows(c, ("rows", kernel), tensors(&[src[1], src[2], c.node]), &p, p.ne, 8);
@@ -26,7 +28,17 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
         DType::BF16 => "get_rows_bf16",
         DType::Q8_0 => "get_rows_q8_0",
         DType::Q4_0 => "get_rows_q4_0",
+        DType::Q4_1 => "get_rows_q4_1",
+        DType::Q5_0 => "get_rows_q5_0",
+        DType::Q5_1 => "get_rows_q5_1",
+        DType::Q2_K => "get_rows_q2_k",
+        DType::Q3_K => "get_rows_q3_k",
+        DType::Q4_K => "get_rows_q4_k",
+        DType::Q5_K => "get_rows_q5_k",
         DType::Q6_K => "get_rows_q6_k",
+        DType::IQ4_NL => "get_rows_iq4_nl",
+        DType::IQ4_XS => "get_rows_iq4_xs",
+        DType::MXFP4 => "get_rows_mxfp4",
         other => return Err(no_kernel(c, other)),
     };
     by_rows(c, ("rows", kernel), tensors(&[src[0], src[1], c.node]), &p, p.ne, 8)

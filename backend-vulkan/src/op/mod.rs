@@ -21,6 +21,7 @@ pub mod rope;
 pub mod rows;
 pub mod soft_max;
 pub mod unary;
+mod weights;
 
 /// What a dispatch binds, in the order of the shader's bindings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 
 use super::grid::cover;
 use super::parts::{Rows, cut};
+use super::weights::{WEIGHTS, Weights};
 use super::{Context, Dispatch, Operand, Refusal, dispatch, pipeline};
 use crate::pipeline::PipelineSpec;
 use crate::tuning::{Profile, Warptile};
@@ -9,52 +10,18 @@ use ggml_core::DType;
 use ggml_core::kernel::MulMatParams;
 use ggml_core::plan::Precision;
 
-const TYPES: [DType; 6] = [DType::F32, DType::F16, DType::BF16, DType::Q8_0, DType::Q4_0, DType::Q6_K];
 /// Numbers of columns that the mat-vec kernel is made for.
 const COLUMNS: [u32; 4] = [1, 2, 4, 8];
 
-/// Variants of the mat-vec kernel: by shared memory, by subgroup arithmetic.
-fn vec_variant(dtype: DType, reduction: &str) -> Option<&'static str> {
-    let pair = match dtype {
-        DType::F32 => ["f32_lds", "f32_subgroup"],
-        DType::F16 => ["f16_lds", "f16_subgroup"],
-        DType::BF16 => ["bf16_lds", "bf16_subgroup"],
-        DType::Q8_0 => ["q8_0_lds", "q8_0_subgroup"],
-        DType::Q4_0 => ["q4_0_lds", "q4_0_subgroup"],
-        DType::Q6_K => ["q6_k_lds", "q6_k_subgroup"],
-        _ => return None,
-    };
-    Some(pair[(reduction == "subgroup") as usize])
-}
-
-/// Variants of the tiled kernel: F32 tiles, F16 tiles (of quantised weights).
-fn tile_variant(dtype: DType, f16: bool) -> Option<&'static str> {
-    let pair = match dtype {
-        DType::F32 => ["f32_tile32"; 2],
-        DType::F16 => ["f16_tile32"; 2],
-        DType::BF16 => ["bf16_tile32"; 2],
-        DType::Q8_0 => ["q8_0_tile32", "q8_0_tile16"],
-        DType::Q4_0 => ["q4_0_tile32", "q4_0_tile16"],
-        DType::Q6_K => ["q6_k_tile32", "q6_k_tile16"],
-        _ => return None,
-    };
-    Some(pair[f16 as usize])
-}
-
 /// Mat-vec for one of [`COLUMNS`], with no more than `rows` rows for a work-group.
-fn vec_spec(
-    profile: &Profile,
-    dtype: DType,
-    columns: usize,
-    rows: u32,
-    aligned: bool,
-) -> Option<PipelineSpec> {
+fn vec_spec(profile: &Profile, weights: &Weights, columns: usize, rows: u32, aligned: bool) -> PipelineSpec {
     let t = profile.tuning.mat_vec[columns];
     let workgroup = profile.workgroup(t.workgroup);
-    let constants = [workgroup, t.rows.min(rows), COLUMNS[columns], aligned as u32, t.unroll];
-    let mut spec = pipeline("mul_mat_vec", vec_variant(dtype, profile.reduction())?, &constants);
+    let unroll = (t.unroll * 8 / weights.piece).max(1);
+    let constants = [workgroup, t.rows.min(rows), COLUMNS[columns], aligned as u32, unroll];
+    let mut spec = pipeline("mul_mat_vec", weights.vec_variant(profile.reduction()), &constants);
     spec.subgroup = profile.required_subgroup();
-    Some(spec)
+    spec
 }
 
 /// Rows of a work-group of mat-vec such that a matrix with few rows still fills the device: a power of two.
@@ -63,11 +30,10 @@ fn vec_rows(profile: &Profile, rows: u64) -> u32 {
     1 << (rows / enough).clamp(1, 8).ilog2()
 }
 
-fn tile_spec(t: &Warptile, dtype: DType, f16: bool, aligned: bool) -> Option<PipelineSpec> {
-    // The two halves of a block of Q4_0 are unpacked together.
-    let t = if dtype == DType::Q4_0 { t.long() } else { *t };
+fn tile_spec(t: &Warptile, weights: &Weights, f16: bool, aligned: bool) -> PipelineSpec {
+    let t = if weights.long { t.long() } else { *t };
     let constants = [t.workgroup(), t.bm, t.bn, t.bk, t.tm, t.tn, t.unroll, aligned as u32, t.slices];
-    Some(pipeline("mul_mat_tile", tile_variant(dtype, f16)?, &constants))
+    pipeline("mul_mat_tile", weights.tile_variant(f16), &constants)
 }
 
 /// The tiles that come into question, and whether they are F16: only for quantised weights, whose products cannot
@@ -133,7 +99,8 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
 /// One product of rows `first_row .. m`, without operands.
 fn product(c: &Context<'_>, p: MulMatParams) -> Result<Dispatch, Refusal> {
     let dtype = c.operand(0).dtype;
-    let none = || Refusal(format!("MUL_MAT has no Vulkan kernel for {dtype}"));
+    let weights =
+        Weights::of(dtype).ok_or_else(|| Refusal(format!("MUL_MAT has no Vulkan kernel for {dtype}")))?;
     let (rows, n) = (u64::from(p.m - p.first_row), u64::from(p.n));
     let batch = u64::from(p.ne2) * u64::from(p.ne3);
     let aligned = aligned(dtype, &p);
@@ -146,7 +113,7 @@ fn product(c: &Context<'_>, p: MulMatParams) -> Result<Dispatch, Refusal> {
     if p.n <= c.profile.tuning.vec_columns {
         let columns = COLUMNS.iter().position(|&columns| columns >= p.n).unwrap_or(COLUMNS.len() - 1);
         let most = vec_rows(c.profile, rows);
-        let spec = vec_spec(c.profile, dtype, columns, most, aligned).ok_or_else(none)?;
+        let spec = vec_spec(c.profile, weights, columns, most, aligned);
         let groups = rows.div_ceil(spec.specialization[1].into());
         // The shader folds groups of rows into the second dimension of the grid after as many.
         let x = groups.min(65535);
@@ -156,7 +123,7 @@ fn product(c: &Context<'_>, p: MulMatParams) -> Result<Dispatch, Refusal> {
     let (tiles, f16) = tiles(c.profile, c.precision, dtype);
     let tile = choose(c.profile, tiles, rows, n, batch)
         .ok_or_else(|| Refusal("no tile of MUL_MAT fits the device's work-groups".into()))?;
-    let spec = tile_spec(tile, dtype, f16, aligned).ok_or_else(none)?;
+    let spec = tile_spec(tile, weights, f16, aligned);
     let groups = [n.div_ceil(tile.bn.into()), rows.div_ceil(tile.bm.into()), batch];
     Ok(dispatch(spec, [], &p, checked(groups)?))
 }
@@ -177,15 +144,15 @@ fn aligned(dtype: DType, p: &MulMatParams) -> bool {
 /// The pipelines of this family.
 pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
     let mut all = Vec::new();
-    for dtype in TYPES {
+    for weights in &WEIGHTS {
         for aligned in [false, true] {
             let most = COLUMNS.iter().filter(|&&columns| columns <= profile.tuning.vec_columns).count();
             for rows in [1, 2, 4, 8] {
-                all.extend((0..most).filter_map(|i| vec_spec(profile, dtype, i, rows, aligned)));
+                all.extend((0..most).map(|i| vec_spec(profile, weights, i, rows, aligned)));
             }
             for precision in [Precision::Exact, Precision::Fast] {
-                let (tiles, f16) = tiles(profile, precision, dtype);
-                all.extend(tiles.iter().filter_map(|t| tile_spec(t, dtype, f16, aligned)));
+                let (tiles, f16) = tiles(profile, precision, weights.dtype);
+                all.extend(tiles.iter().map(|t| tile_spec(t, weights, f16, aligned)));
             }
         }
     }

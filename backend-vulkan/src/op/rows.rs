@@ -2,6 +2,7 @@
 
 use super::grid::rows;
 use super::parts::{Rows, cut};
+use super::weights::{WEIGHTS, Weights};
 use super::{Context, Dispatch, Operand, Refusal, dispatch, pipeline};
 use crate::pipeline::PipelineSpec;
 use crate::tuning::Profile;
@@ -22,7 +23,6 @@ pub struct GetRowsWindow {
     pub window_rows: u32,
 }
 
-const GET_VARIANTS: [&str; 6] = ["w32", "f16", "bf16", "q8_0", "q4_0", "q6_k"];
 const SET_VARIANTS: [&str; 2] = ["f32", "f16"];
 
 fn get_spec(profile: &Profile, variant: &'static str, once: u32) -> PipelineSpec {
@@ -43,17 +43,16 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
 
 fn get(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     let a = c.operand(0);
-    let variant = match a.dtype {
-        DType::F32 | DType::I32 => "w32",
-        DType::F16 => "f16",
-        DType::BF16 => "bf16",
-        DType::Q8_0 => "q8_0",
-        DType::Q4_0 => "q4_0",
-        DType::Q6_K => "q6_k",
-        other => return Err(Refusal(format!("GET_ROWS has no Vulkan kernel for {other}"))),
-    };
+    // I32 is moved as F32 is.
+    let stored = if a.dtype == DType::I32 { DType::F32 } else { a.dtype };
+    let variant = Weights::of(stored)
+        .ok_or_else(|| Refusal(format!("GET_ROWS has no Vulkan kernel for {}", a.dtype)))?
+        .rows;
     let params = GetRowsParams::new(c.graph, c.node, &c.offsets())?;
-    let grid = rows(c.profile, c.profile.workgroup(c.profile.tuning.elementwise), params.ne);
+    // An invocation takes an element, or a piece of eight.
+    let mut taken = params.ne;
+    taken[0] /= if a.dtype.is_quantized() { 8 } else { 1 };
+    let grid = rows(c.profile, c.profile.workgroup(c.profile.tuning.elementwise), taken);
     let spec = get_spec(c.profile, variant, grid.once);
     let part = |operand: Operand, first_row: u32, window_rows: u32| {
         let p = GetRowsWindow { params, first_row, window_rows };
@@ -89,6 +88,6 @@ fn set(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
 
 /// The pipelines of this family.
 pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
-    let get = GET_VARIANTS.iter().flat_map(|v| [0, 1].map(|once| get_spec(profile, v, once)));
+    let get = WEIGHTS.iter().flat_map(|w| [0, 1].map(|once| get_spec(profile, w.rows, once)));
     get.chain(SET_VARIANTS.iter().flat_map(|v| [0, 1].map(|once| set_spec(profile, v, once)))).collect()
 }

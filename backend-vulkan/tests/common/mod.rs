@@ -130,7 +130,7 @@ impl Layer {
         let normed = g.rms_norm(x1, 1e-5)?;
         let normed = g.mul(normed, norm_2)?;
         let (a, b) = (g.mul_mat(gate, normed)?, g.mul_mat(up, normed)?);
-        let h = g.glu(Glu { activation: Activation::Silu, swapped: false }, a, Some(b))?;
+        let h = g.glu(Glu::new(Activation::Silu), a, Some(b))?;
         let h = g.mul_mat(down, h)?;
         let h = g.scale(h, 0.5, 0.0)?;
         let out = g.add(h, x1)?;

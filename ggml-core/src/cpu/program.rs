@@ -4,7 +4,7 @@ use super::bind::{Span, Storage};
 use super::gate::Access;
 use super::isa::Detected;
 use super::memory::{HostMemory, MemorySet};
-use super::op::{self, Args, Kernel};
+use super::op::{self, Args, Kernel, MAX_OPERANDS};
 use super::run::{Line, Run, lines};
 use super::window::Window;
 use super::{NAME, SharedStats};
@@ -38,7 +38,7 @@ struct Step {
     node: String,
     kernel: Box<dyn Kernel>,
     /// Operands that the kernel reads. `None`: there is none, or its elements are in the output before the step.
-    src: [Option<Window>; 4],
+    src: [Option<Window>; MAX_OPERANDS],
     out: Window,
     /// Operands that overlap the output, and the places where the kernel reads them: copied before the step.
     copies: Vec<(Window, Window)>,
@@ -190,7 +190,7 @@ fn step(
     })?;
     let Some(kernel) = kernel else { return Ok(None) };
     let out = storage.window(id, Access::Write)?;
-    let mut src = [None; 4];
+    let mut src = [None; MAX_OPERANDS];
     let mut taken_over = false;
     let mut staged = Vec::new();
     for (i, &operand) in tensor.src().iter().enumerate() {

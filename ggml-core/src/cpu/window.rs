@@ -217,19 +217,69 @@ impl Output<'_> {
         ns: usize,
         f: impl Fn(&mut Tile<'_>) + Sync,
     ) {
+        let grid = self.grid(tile);
+        run.for_each(grid.count(), ns, |n| f(&mut grid.tile(n)));
+    }
+
+    fn grid(&mut self, tile: [usize; 4]) -> Grid {
         let ne = self.window.ne;
         let extents = if self.injective { std::array::from_fn(|d| tile[d].clamp(1, ne[d])) } else { ne };
-        let grid: [usize; 4] = std::array::from_fn(|d| ne[d].div_ceil(extents[d]));
-        let window = self.window;
-        run.for_each(grid.iter().product(), ns, |n| {
-            let mut rest = n;
-            let ranges = std::array::from_fn(|d| {
-                let start = rest % grid[d] * extents[d];
-                rest /= grid[d];
-                start..(start + extents[d]).min(ne[d])
-            });
-            f(&mut Tile { window, ranges, life: PhantomData });
+        Grid { window: self.window, extents, counts: std::array::from_fn(|d| ne[d].div_ceil(extents[d])) }
+    }
+
+    /// The first elements of a result without gaps, with extents `ne[0]`, and those behind them, with extents `ne[1]`.
+    /// Plain types.
+    pub(super) fn split(self, ne: [[usize; 4]; 2]) -> [Self; 2] {
+        let (window, [first, second]) = (self.window, ne.map(|ne| ne.iter().product::<usize>()));
+        let size = window.dtype.block_bytes();
+        let fits = window.ne.iter().product::<usize>() == first + second && window.span == (first + second) * size;
+        assert!(fits && self.injective && window.dtype.block() == 1, "a kernel splits its result wrongly");
+        let part = |offset: usize, ne: [usize; 4]| {
+            let nb = [size, size * ne[0], size * ne[0] * ne[1], size * ne[0] * ne[1] * ne[2]];
+            // SAFETY: `offset` is at most the window's span, which is within its memory.
+            let at = unsafe { window.at.add(offset) };
+            let span = size * ne.iter().product::<usize>();
+            Output { window: Window { at, span, ne, nb, ..window }, injective: true, life: PhantomData }
+        };
+        // No two elements have an address in common, so neither have the two parts.
+        [part(0, ne[0]), part(first * size, ne[1])]
+    }
+}
+
+/// Calls `f` for the tiles of two outputs, those of the same number in their grids together, as
+/// [`Output::for_each_tile`] does; the grids have as many tiles.
+pub(super) fn for_each_pair(
+    [a, b]: [&mut Output<'_>; 2],
+    run: &Run<'_>,
+    tiles: [[usize; 4]; 2],
+    ns: usize,
+    f: impl Fn(&mut Tile<'_>, &mut Tile<'_>) + Sync,
+) {
+    let (a, b) = (a.grid(tiles[0]), b.grid(tiles[1]));
+    assert!(a.count() == b.count(), "a kernel's results have different numbers of tiles");
+    run.for_each(a.count(), ns, |n| f(&mut a.tile(n), &mut b.tile(n)));
+}
+
+/// The tiles of an output. Made for one loop that takes each tile once.
+struct Grid {
+    window: Window,
+    extents: [usize; 4],
+    counts: [usize; 4],
+}
+
+impl Grid {
+    fn count(&self) -> usize {
+        self.counts.iter().product()
+    }
+
+    fn tile(&self, n: usize) -> Tile<'_> {
+        let mut rest = n;
+        let ranges = std::array::from_fn(|d| {
+            let start = rest % self.counts[d] * self.extents[d];
+            rest /= self.counts[d];
+            start..(start + self.extents[d]).min(self.window.ne[d])
         });
+        Tile { window: self.window, ranges, life: PhantomData }
     }
 }
 

@@ -4,8 +4,8 @@
 use super::Graph;
 use crate::error::Result;
 use crate::op::{
-    Activation, Binary, Cont, Cpy, FlashAttnExt, GetRows, Glu, MulMat, Op, Permute, Reshape, RmsNorm, Rope,
-    Scale, SetRows, SoftMax, Transpose, Unary, View,
+    Activation, Binary, Cont, Cpy, FlashAttnExt, GatedDeltaNet, GetRows, Glu, MulMat, MulMatId, Op, Permute,
+    Reshape, RmsNorm, Rope, Scale, SetRows, SoftMax, SsmConv, TopK, Transpose, Unary, View,
 };
 use crate::tensor::TensorId;
 
@@ -23,6 +23,16 @@ impl Graph {
     /// MUL_MAT: matrix product of `a` (weights) and `b` (activations).
     pub fn mul_mat(&mut self, a: TensorId, b: TensorId) -> Result<TensorId> {
         self.node(Op::MulMat(MulMat {}), &[a, b])
+    }
+
+    /// MUL_MAT_ID: product of `b` and the matrices of `a` that `ids` names for each token.
+    pub fn mul_mat_id(&mut self, a: TensorId, b: TensorId, ids: TensorId) -> Result<TensorId> {
+        self.node(Op::MulMatId(MulMatId {}), &[a, b, ids])
+    }
+
+    /// TOP_K: indices of the `k` largest elements of each row.
+    pub fn top_k(&mut self, x: TensorId, k: usize) -> Result<TensorId> {
+        self.node(Op::TopK(TopK { k }), &[x])
     }
 
     /// ADD or MUL.
@@ -100,6 +110,33 @@ impl Graph {
     ) -> Result<TensorId> {
         let src: Vec<TensorId> = [q, k, v].into_iter().chain(mask).collect();
         self.node(Op::FlashAttnExt(op), &src)
+    }
+
+    /// FLASH_ATTN_EXT with sinks.
+    pub fn flash_attn_sinks(
+        &mut self,
+        op: FlashAttnExt,
+        [q, k, v]: [TensorId; 3],
+        mask: TensorId,
+        sinks: TensorId,
+    ) -> Result<TensorId> {
+        self.node(Op::FlashAttnExt(op), &[q, k, v, mask, sinks])
+    }
+
+    /// SSM_CONV: convolution of `x` with the taps `w`; the new state comes behind the result.
+    pub fn ssm_conv(
+        &mut self,
+        x: TensorId,
+        w: TensorId,
+        state: TensorId,
+        runs: TensorId,
+    ) -> Result<TensorId> {
+        self.node(Op::SsmConv(SsmConv {}), &[x, w, state, runs])
+    }
+
+    /// GATED_DELTA_NET of `q`, `k`, `v`, `g`, `beta`, `state` and `runs`; the new state comes behind the result.
+    pub fn gated_delta_net(&mut self, scale: f32, src: [TensorId; 7]) -> Result<TensorId> {
+        self.node(Op::GatedDeltaNet(GatedDeltaNet { scale }), &src)
     }
 
     /// VIEW: a window with strides and offset in bytes.

@@ -98,6 +98,12 @@ impl Graph {
 
     /// Adds a node. Its name is "op-index" until [`Graph::name`] gives it another.
     pub fn node(&mut self, op: Op, src: &[TensorId]) -> Result<TensorId> {
+        let name = format!("{}-{}", op.name().to_lowercase(), self.tensors.len());
+        self.named_node(op, src, &name)
+    }
+
+    /// Adds a node with a name.
+    pub(crate) fn named_node(&mut self, op: Op, src: &[TensorId], name: &str) -> Result<TensorId> {
         let id = TensorId(self.tensors.len() as u32);
         if let Some(bad) = src.iter().find(|s| s.index() >= self.tensors.len()) {
             return Err(Error::argument("operand", format!("tensor {} is not in this graph", bad.0)));
@@ -121,9 +127,8 @@ impl Graph {
                 (nb, id, 0)
             }
         };
-        let name = format!("{}-{}", op.name().to_lowercase(), id.0);
         let source = Source::Node { op, src: src.to_vec() };
-        self.push(Tensor { name, dtype: out.dtype, ne: out.ne, nb, root, offset, source })
+        self.push(Tensor { name: name.into(), dtype: out.dtype, ne: out.ne, nb, root, offset, source })
     }
 
     fn push(&mut self, tensor: Tensor) -> Result<TensorId> {

@@ -10,16 +10,22 @@ use crate::reference::{Operand, OperandMut};
 use crate::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
+/// Types that a cache of keys and values may have.
+pub const CACHE_TYPES: &[DType] = &[DType::F32, DType::F16, DType::Q8_0, DType::Q4_0];
+
 /// Attention.
 ///
 /// * `q`: F32 `[d, n_tokens, n_head, batch]`
-/// * `k`: F32 or F16 `[d, n_kv, n_head_kv, batch]`, `n_head_kv` divides `n_head`
+/// * `k`: F32, F16, Q8_0 or Q4_0 `[d, n_kv, n_head_kv, batch]`, `n_head_kv` divides `n_head`
 /// * `v`: type of `k`, `[dv, n_kv, n_head_kv, batch]`
 /// * `mask` (may be absent): F16 or F32 `[n_kv, >= n_tokens, m2, m3]`, `m2` divides `n_head`, `m3` divides `batch`
+/// * `sinks` (may be absent, needs a mask): F32 `[n_head]`, contiguous: a score that every row of a head has besides those of
+///   its positions, and whose weight goes nowhere (Xiao et al., "Efficient streaming language models with attention
+///   sinks", 2023)
 ///
 /// Result: F32 `[dv, n_head, n_tokens, batch]`, for each head `soft_max(cap(scale * q k^T) + slope * mask) v`, where
-/// `cap(x) = logit_softcap * tanh(x / logit_softcap)` if `logit_softcap` is not 0. A row whose scores are all minus
-/// infinity gives zeros.
+/// `cap(x) = logit_softcap * tanh(x / logit_softcap)` if `logit_softcap` is not 0. Sinks are neither scaled nor capped. A row
+/// whose scores are all minus infinity gives zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FlashAttnExt {
     /// Factor of the scores, usually `1 / sqrt(d)`.
@@ -36,10 +42,10 @@ impl Operation for FlashAttnExt {
     }
 
     fn output(&self, src: &[&Tensor]) -> Result<Output, String> {
-        operands(src, 3, 4)?;
+        operands(src, 3, 5)?;
         let (q, k, v) = (src[0], src[1], src[2]);
         typed(q, &[DType::F32], "q")?;
-        typed(k, &[DType::F32, DType::F16], "k")?;
+        typed(k, CACHE_TYPES, "k")?;
         typed(v, &[k.dtype], "v")?;
         rule(k.ne[0] == q.ne[0], || "k and q must have rows of the same length".into())?;
         rule(k.ne[1] == v.ne[1], || "k and v must have as many positions".into())?;
@@ -61,11 +67,17 @@ impl Operation for FlashAttnExt {
         } else {
             rule(self.max_bias == 0.0, || "max_bias needs a mask".into())?;
         }
+        if let Some(sinks) = src.get(4) {
+            typed(sinks, &[DType::F32], "sinks")?;
+            let right = sinks.ne == [q.ne[2], 1, 1, 1] && sinks.is_contiguous();
+            rule(right, || "sinks must be one number for each head, contiguous".into())?;
+        }
         Ok(Output::new(DType::F32, [v.ne[0], q.ne[2], q.ne[1], q.ne[3]]))
     }
 
     fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) {
         let (q, k, v, mask) = (&src[0], &src[1], &src[2], src.get(3));
+        let sink = |h| src.get(4).map(|sinks| sinks.at([h, 0, 0, 0]));
         let [_, n_tokens, n_head, batch] = q.ne;
         let per_kv = n_head / k.ne[2];
         let cap = f64::from(self.logit_softcap);
@@ -85,7 +97,7 @@ impl Operation for FlashAttnExt {
                         }
                         s + bias.as_ref().map_or(0.0, |m| if m[j] == 0.0 { 0.0 } else { slope * m[j] })
                     });
-                    let weights = soft_max(scores.collect());
+                    let weights = soft_max(scores.chain(sink(h)).collect());
                     for i in 0..v.ne[0] {
                         let sum = weights.iter().zip(&values).map(|(w, value)| w * value[i]).sum();
                         out.set([i, h, t, b], sum);
@@ -152,6 +164,27 @@ fn case(s: Shape, kv_type: DType, mask: Option<DType>, max_bias: f32, logit_soft
     })
 }
 
+/// The same with sinks: among the scores, far below them, and above them.
+fn case_with_sinks(s: Shape, kv_type: DType) -> Case {
+    let Shape { d, tokens, kv, heads, heads_kv, .. } = s;
+    let name = format!(
+        "FLASH_ATTN_EXT(sinks: d={d}, tokens={tokens}, kv={kv}, heads={heads}/{heads_kv}, kv={kv_type})"
+    );
+    Case::new(name, |g, c| {
+        let q = c.leaf(g, "q", DType::F32, [d, heads, tokens, 1], Fill::Uniform(-1.0, 1.0))?;
+        let q = g.permute(q, [0, 2, 1, 3])?;
+        let k = c.leaf(g, "k", kv_type, [d, heads_kv, kv, 1], Fill::Uniform(-1.0, 1.0))?;
+        let k = g.permute(k, [0, 2, 1, 3])?;
+        let v = c.leaf(g, "v", kv_type, [d, heads_kv, kv, 1], Fill::Uniform(-1.0, 1.0))?;
+        let v = g.permute(v, [0, 2, 1, 3])?;
+        let mask = c.leaf(g, "mask", DType::F32, [kv, tokens, 1, 1], Fill::Causal)?;
+        let sinks = Fill::Values(vec![0.5, -40.0, 30.0, f32::NEG_INFINITY]);
+        let sinks = c.leaf(g, "sinks", DType::F32, [heads, 1, 1, 1], sinks)?;
+        let op = FlashAttnExt { scale: 1.0 / (d as f32).sqrt(), max_bias: 0.0, logit_softcap: 0.0 };
+        g.flash_attn_sinks(op, [q, k, v], mask, sinks)
+    })
+}
+
 /// Test cases: prefill and decode shapes, grouped heads, odd extents, both cache types, masks, ALiBi, soft-caps.
 pub fn cases() -> Vec<Case> {
     let shape =
@@ -172,6 +205,14 @@ pub fn cases() -> Vec<Case> {
         case(shape(64, 64, 4, 64, 6, 6, 1), f32, Some(f32), 8.0, 0.0),
         case(shape(64, 64, 4, 64, 2, 2, 1), f32, Some(f32), 0.0, 5.0),
         case(shape(40, 24, 3, 7, 1, 1, 1), f32, Some(f32), 0.0, 0.0),
+        case(shape(64, 64, 1, 300, 4, 2, 1), DType::Q8_0, Some(f32), 0.0, 0.0),
+        case(shape(64, 64, 19, 45, 4, 1, 1), DType::Q8_0, Some(f32), 0.0, 0.0),
+        case(shape(128, 128, 1, 40, 2, 1, 1), DType::Q4_0, Some(f32), 0.0, 0.0),
+        case(shape(96, 96, 5, 70, 2, 2, 1), DType::Q4_0, Some(f16), 0.0, 0.0),
+        case_with_sinks(shape(64, 64, 1, 300, 4, 1, 1), f32),
+        case_with_sinks(shape(64, 64, 21, 64, 8, 2, 1), f16),
+        case_with_sinks(shape(40, 40, 3, 33, 4, 4, 1), f32),
+        case_with_sinks(shape(64, 64, 3, 70, 4, 2, 1), DType::Q8_0),
         Case::new("FLASH_ATTN_EXT(a row with everything masked)", |g, c| {
             let q = c.leaf(g, "q", DType::F32, [64, 2, 1, 1], Fill::Uniform(-1.0, 1.0))?;
             let k = c.leaf(g, "k", DType::F32, [64, 8, 1, 1], Fill::Uniform(-1.0, 1.0))?;

@@ -11,27 +11,66 @@ use serde::{Deserialize, Serialize};
 ///
 /// Two operands: `gate` and `up`, F32 of the same extents. One operand F32 `[2 n, ...]`: its first half is the gate,
 /// its second half `up` (exchanged if `swapped`); the result has `n` columns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Glu {
     /// Function of the gate: SILU for SWIGLU, GELU for GEGLU, RELU for REGLU.
     pub activation: Activation,
     /// With one operand: the second half is the gate.
     pub swapped: bool,
+    /// SWIGLU_OAI: the form of gpt-oss, whatever `activation` says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clamped: Option<Clamped>,
+}
+
+/// SWIGLU_OAI: `x / (1 + exp(-alpha x)) * (1 + y)` with the gate `x = min(gate, limit)` and `y = up` between `-limit` and
+/// `limit`. Source: OpenAI, "gpt-oss model card" (2025).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Clamped {
+    /// Slope of the gate's sigmoid.
+    pub alpha: f32,
+    /// Bound of gate and `up`; greater than 0.
+    pub limit: f32,
+}
+
+impl Glu {
+    /// `activation(gate) * up`.
+    pub fn new(activation: Activation) -> Glu {
+        Glu { activation, swapped: false, clamped: None }
+    }
+
+    /// SWIGLU_OAI.
+    pub fn clamped(alpha: f32, limit: f32) -> Glu {
+        Glu { clamped: Some(Clamped { alpha, limit }), ..Glu::new(Activation::Silu) }
+    }
+
+    fn apply(&self, gate: f64, up: f64) -> f64 {
+        let Some(Clamped { alpha, limit }) = self.clamped else { return self.activation.apply(gate) * up };
+        let (alpha, limit) = (f64::from(alpha), f64::from(limit));
+        let (x, y) = (gate.min(limit), up.clamp(-limit, limit));
+        x / (1.0 + (-alpha * x).exp()) * (1.0 + y)
+    }
 }
 
 impl Operation for Glu {
     fn name(&self) -> &'static str {
         match self.activation {
+            _ if self.clamped.is_some() => "SWIGLU_OAI",
             Activation::Silu => "SWIGLU",
             Activation::Gelu => "GEGLU",
             Activation::GeluErf => "GEGLU_ERF",
             Activation::GeluQuick => "GEGLU_QUICK",
             Activation::Relu => "REGLU",
+            Activation::Sigmoid => "GLU",
+            Activation::Softplus => "SOFTPLUS_GLU",
+            Activation::Tanh => "TANH_GLU",
         }
     }
 
     fn output(&self, src: &[&Tensor]) -> Result<Output, String> {
         operands(src, 1, 2)?;
+        rule(self.clamped.is_none_or(|c| c.limit > 0.0 && c.alpha.is_finite()), || {
+            "the limit must be positive, alpha finite".into()
+        })?;
         for t in src {
             typed(t, &[DType::F32], "operand")?;
             rule(t.rows_contiguous(), || "rows must be contiguous".into())?;
@@ -56,7 +95,7 @@ impl Operation for Glu {
                 Some(up) => (src[0].at(i), up.at(i)),
                 None => (half(self.swapped), half(!self.swapped)),
             };
-            out.set(i, self.activation.apply(gate) * up);
+            out.set(i, self.apply(gate, up));
         }
     }
 
@@ -69,8 +108,7 @@ impl Operation for Glu {
 /// Test cases: every function in both forms, odd sizes, strided operands.
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    for activation in Activation::ALL {
-        let op = Glu { activation, swapped: false };
+    for op in Activation::ALL.map(Glu::new).into_iter().chain([Glu::clamped(1.702, 3.0)]) {
         for ne in [[64, 3, 1, 1], [257, 2, 2, 1]] {
             cases.push(Case::new(format!("{}(split, {ne:?})", op.name()), |g, c| {
                 let gate = c.leaf(g, "gate", DType::F32, ne, Fill::Uniform(-6.0, 6.0))?;
@@ -79,7 +117,7 @@ pub fn cases() -> Vec<Case> {
             }));
         }
         for swapped in [false, true] {
-            let op = Glu { activation, swapped };
+            let op = Glu { swapped, ..op };
             cases.push(Case::new(format!("{}(one operand, swapped={swapped})", op.name()), |g, c| {
                 let both = c.leaf(g, "both", DType::F32, [130, 5, 1, 2], Fill::Uniform(-6.0, 6.0))?;
                 g.glu(op, both, None)
@@ -90,7 +128,7 @@ pub fn cases() -> Vec<Case> {
         let both = c.leaf(g, "both", DType::F32, [96, 7, 1, 1], Fill::Uniform(-4.0, 4.0))?;
         let gate = g.view(both, [48, 7, 1, 1], [4, 384, 2688, 2688], 0)?;
         let up = g.view(both, [48, 7, 1, 1], [4, 384, 2688, 2688], 192)?;
-        g.glu(Glu { activation: Activation::Silu, swapped: false }, gate, Some(up))
+        g.glu(Glu::new(Activation::Silu), gate, Some(up))
     }));
     cases
 }

@@ -11,25 +11,33 @@ use serde::{Deserialize, Serialize};
 
 pub mod binary;
 pub mod copy;
+pub mod delta_net;
 pub mod flash_attn;
 pub mod glu;
 pub mod mul_mat;
+pub mod mul_mat_id;
 pub mod norm;
 pub mod rope;
 pub mod rows;
 pub mod soft_max;
+pub mod ssm_conv;
+pub mod top_k;
 pub mod unary;
 pub mod view;
 
 pub use binary::Binary;
 pub use copy::{Cont, Cpy};
+pub use delta_net::GatedDeltaNet;
 pub use flash_attn::FlashAttnExt;
-pub use glu::Glu;
+pub use glu::{Clamped, Glu};
 pub use mul_mat::MulMat;
+pub use mul_mat_id::MulMatId;
 pub use norm::RmsNorm;
 pub use rope::{Rope, RopeMode};
 pub use rows::{GetRows, SetRows};
 pub use soft_max::SoftMax;
+pub use ssm_conv::SsmConv;
+pub use top_k::TopK;
 pub use unary::{Activation, Scale, Unary};
 pub use view::{Permute, Reshape, Transpose, View};
 
@@ -91,6 +99,10 @@ pub enum Op {
     SetRows(SetRows),
     /// Matrix product.
     MulMat(MulMat),
+    /// Products with matrices chosen for each token.
+    MulMatId(MulMatId),
+    /// Indices of the largest elements.
+    TopK(TopK),
     /// ADD and MUL.
     Binary(Binary),
     /// Root mean square normalisation.
@@ -111,6 +123,10 @@ pub enum Op {
     Cont(Cont),
     /// Attention with online soft-max.
     FlashAttnExt(FlashAttnExt),
+    /// Short convolution with state.
+    SsmConv(SsmConv),
+    /// Linear attention with state.
+    GatedDeltaNet(GatedDeltaNet),
     /// Window with given strides.
     View(View),
     /// Other extents, same elements.
@@ -128,6 +144,8 @@ impl Op {
             Op::GetRows(o) => o,
             Op::SetRows(o) => o,
             Op::MulMat(o) => o,
+            Op::MulMatId(o) => o,
+            Op::TopK(o) => o,
             Op::Binary(o) => o,
             Op::RmsNorm(o) => o,
             Op::Rope(o) => o,
@@ -138,6 +156,8 @@ impl Op {
             Op::Cpy(o) => o,
             Op::Cont(o) => o,
             Op::FlashAttnExt(o) => o,
+            Op::SsmConv(o) => o,
+            Op::GatedDeltaNet(o) => o,
             Op::View(o) => o,
             Op::Reshape(o) => o,
             Op::Permute(o) => o,

@@ -8,8 +8,29 @@ use crate::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
 /// Types that `a` may have.
-pub const WEIGHT_TYPES: &[DType] =
-    &[DType::F32, DType::F16, DType::BF16, DType::Q8_0, DType::Q4_0, DType::Q6_K];
+pub const WEIGHT_TYPES: &[DType] = &[
+    DType::F32,
+    DType::F16,
+    DType::BF16,
+    DType::Q8_0,
+    DType::Q4_0,
+    DType::Q6_K,
+    DType::Q4_1,
+    DType::Q5_0,
+    DType::Q5_1,
+    DType::Q2_K,
+    DType::Q3_K,
+    DType::Q4_K,
+    DType::Q5_K,
+    DType::IQ4_NL,
+    DType::IQ4_XS,
+    DType::MXFP4,
+];
+
+/// Whether a type has all cases. The kernels of the others are those of a type that has, with another decoder of blocks.
+pub(super) fn thorough(dtype: DType) -> bool {
+    WEIGHT_TYPES[..6].contains(&dtype)
+}
 
 /// Matrix product.
 ///
@@ -57,7 +78,8 @@ impl Operation for MulMat {
     }
 }
 
-/// Test cases: mat-vec and mat-mul for each type, extents around tile borders, broadcasting, strides.
+/// Test cases: mat-vec and mat-mul for each type, extents around tile borders, broadcasting, strides. Types that are not
+/// [`thorough`] have some of them.
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for &dtype in WEIGHT_TYPES {
@@ -80,14 +102,16 @@ pub fn cases() -> Vec<Case> {
             (k(5, 161), 65, 67),
             (k(8, 256), 130, 33),
         ];
-        for (k, m, n) in shapes {
+        let some = [shapes[2], shapes[3], shapes[4], shapes[7]];
+        for &(k, m, n) in if thorough(dtype) { &shapes[..] } else { &some[..] } {
             cases.push(Case::new(format!("MUL_MAT({dtype}, k={k}, m={m}, n={n})"), |g, c| {
                 let a = c.leaf(g, "a", dtype, [k, m, 1, 1], Fill::Uniform(-1.0, 1.0))?;
                 let b = c.leaf(g, "b", DType::F32, [k, n, 1, 1], Fill::Uniform(-1.0, 1.0))?;
                 g.mul_mat(a, b)
             }));
         }
-        for (a2, a3, b2, b3, n) in [(2, 1, 4, 3, 1), (3, 2, 3, 2, 9), (1, 1, 2, 2, 40)] {
+        let planes = [(3, 2, 3, 2, 9), (2, 1, 4, 3, 1), (1, 1, 2, 2, 40)];
+        for &(a2, a3, b2, b3, n) in if thorough(dtype) { &planes[..] } else { &planes[..1] } {
             cases.push(Case::new(
                 format!("MUL_MAT({dtype}, a=[{a2}, {a3}], b=[{b2}, {b3}], n={n})"),
                 |g, c| {
@@ -110,6 +134,11 @@ pub fn cases() -> Vec<Case> {
             }));
         }
     }
+    cases.push(Case::new("MUL_MAT(Q4_K, k=1280, m=2050, n=1)", |g, c| {
+        let a = c.leaf(g, "a", DType::Q4_K, [1280, 2050, 1, 1], Fill::Uniform(-1.0, 1.0))?;
+        let b = c.leaf(g, "b", DType::F32, [1280, 1, 1, 1], Fill::Uniform(-1.0, 1.0))?;
+        g.mul_mat(a, b)
+    }));
     for n in [1, 11] {
         cases.push(Case::new(format!("MUL_MAT(F16 permuted heads, n={n})"), |g, c| {
             let a = c.leaf(g, "a", DType::F16, [64, 2, 37, 1], Fill::Uniform(-1.0, 1.0))?;

@@ -49,6 +49,14 @@ pub struct Rope {
     pub beta_fast: f32,
     /// YaRN: rotations below which everything is interpolated.
     pub beta_slow: f32,
+    /// YaRN: whether the bounds of the ramp are whole pairs.
+    #[serde(default = "yes")]
+    pub truncate: bool,
+}
+
+/// Graphs that were written without the field.
+fn yes() -> bool {
+    true
 }
 
 impl Rope {
@@ -64,6 +72,7 @@ impl Rope {
             attn_factor: 1.0,
             beta_fast: 32.0,
             beta_slow: 1.0,
+            truncate: true,
         }
     }
 
@@ -73,9 +82,9 @@ impl Rope {
             let ratio = self.n_ctx_orig as f64 / (f64::from(rotations) * 2.0 * std::f64::consts::PI);
             self.n_dims as f64 * ratio.ln() / (2.0 * f64::from(self.freq_base).ln())
         };
-        let low = pair(self.beta_fast).floor().max(0.0);
-        let high = pair(self.beta_slow).ceil().min(self.n_dims as f64 - 1.0);
-        (low, high)
+        let (low, high) = (pair(self.beta_fast), pair(self.beta_slow));
+        let (low, high) = if self.truncate { (low.floor(), high.ceil()) } else { (low, high) };
+        (low.max(0.0), high.min(self.n_dims as f64 - 1.0))
     }
 
     /// Angle per position of pair `i`, before the per-frequency factor.

@@ -1,6 +1,8 @@
 //! GET_ROWS and SET_ROWS: rows of a matrix by index.
 
-use super::{Alias, Operation, Output, mul_mat::WEIGHT_TYPES, operands, rule, typed};
+use super::flash_attn::CACHE_TYPES;
+use super::mul_mat::{WEIGHT_TYPES, thorough};
+use super::{Alias, Operation, Output, operands, rule, typed};
 use crate::catalogue::{Case, Fill};
 use crate::dtype::DType;
 use crate::reference::{Operand, OperandMut};
@@ -19,11 +21,13 @@ pub struct GetRows {}
 
 /// Writes rows. The result aliases the destination.
 ///
-/// * `dst`: F32 or F16 `[n, rows, b2, b3]`
+/// * `dst`: F32, F16, Q8_0 or Q4_0 `[n, rows, b2, b3]`
 /// * `values`: F32 `[n, n_ids, b2, b3]`
 /// * `ids`: I32 `[n_ids, i2, i3]`, `i2` divides `b2`, `i3` divides `b3`; each in `0..rows`, none twice
 ///
-/// An index outside `0..rows` writes nothing.
+/// An index outside `0..rows` writes nothing. Blocks are rounded as ggml does: the scale is the largest magnitude over 127
+/// (Q8_0), or the element of the largest magnitude over -8 (Q4_0), rounded to F16; elements are divided by the scale
+/// before that rounding, and rounded to nearest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetRows {}
 
@@ -79,7 +83,7 @@ impl Operation for SetRows {
     fn output(&self, src: &[&Tensor]) -> Result<Output, String> {
         operands(src, 3, 3)?;
         let (dst, values, ids) = (src[0], src[1], src[2]);
-        typed(dst, &[DType::F32, DType::F16], "dst")?;
+        typed(dst, CACHE_TYPES, "dst")?;
         typed(values, &[DType::F32], "values")?;
         typed(ids, &[DType::I32], "ids")?;
         rule(dst.ne[0] == values.ne[0], || "dst and values must have rows of the same length".into())?;
@@ -101,9 +105,7 @@ impl Operation for SetRows {
                 for j in 0..n_ids {
                     let index = ids.at([j, i2 % ids.ne[1], i3 % ids.ne[2], 0]);
                     let Some(index) = valid(index, out.ne[1]) else { continue };
-                    for (i, &x) in values.row([j, i2, i3]).iter().enumerate() {
-                        out.set([i, index, i2, i3], x);
-                    }
+                    out.set_row([index, i2, i3], &values.row([j, i2, i3]));
                 }
             }
         }
@@ -115,7 +117,10 @@ pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for dtype in WEIGHT_TYPES.iter().copied().chain([DType::I32]) {
         let n = if dtype.block() > 1 { 3 * dtype.block() } else { 77 };
-        for (rows, ids, b2, b3) in [(1, 1, 1, 1), (40, 9, 1, 1), (11, 300, 2, 3)] {
+        let all = thorough(dtype) || dtype == DType::I32;
+        let ids = if all { 300 } else { 30 };
+        let shapes = [(40, 9, 1, 1), (11, ids, 2, 3), (1, 1, 1, 1)];
+        for (rows, ids, b2, b3) in shapes.into_iter().take(if all { 3 } else { 2 }) {
             cases.push(Case::new(
                 format!("GET_ROWS({dtype}, rows={rows}, ids={ids}, [{b2}, {b3}])"),
                 |g, c| {
@@ -133,12 +138,13 @@ pub fn cases() -> Vec<Case> {
         let ids = c.leaf(g, "ids", DType::I32, [5, 1, 1, 1], ids)?;
         g.get_rows(a, ids)
     }));
-    for dtype in [DType::F32, DType::F16] {
+    for &dtype in CACHE_TYPES {
         for (n, rows, ids, b2) in [(64, 32, 1, 1), (65, 100, 17, 1), (33, 50, 50, 3)] {
+            let n = if dtype.is_quantized() { n / 32 * 32 } else { n };
             cases.push(Case::new(
                 format!("SET_ROWS({dtype}, n={n}, rows={rows}, ids={ids}, b2={b2})"),
                 |g, c| {
-                    let dst = c.leaf(g, "dst", dtype, [n, rows, b2, 1], Fill::Uniform(-1.0, 1.0))?;
+                    let dst = c.state(g, "dst", dtype, [n, rows, b2, 1], Fill::Uniform(-1.0, 1.0))?;
                     let values =
                         c.leaf(g, "values", DType::F32, [n, ids, b2, 1], Fill::Uniform(-1.0, 1.0))?;
                     let ids = c.leaf(g, "ids", DType::I32, [ids, 1, 1, 1], Fill::Distinct(rows))?;
@@ -147,10 +153,12 @@ pub fn cases() -> Vec<Case> {
             ));
         }
         cases.push(Case::new(format!("SET_ROWS({dtype}, indices outside, strided destination)"), |g, c| {
-            let whole = c.leaf(g, "whole", dtype, [96, 8, 1, 1], Fill::Uniform(-1.0, 1.0))?;
-            let b = dtype.block_bytes();
-            let dst = g.view(whole, [40, 8, 1, 1], [b, 96 * b, 768 * b, 768 * b], 5 * b)?;
-            let values = c.leaf(g, "values", DType::F32, [40, 4, 1, 1], Fill::Uniform(-1.0, 1.0))?;
+            // Rows of 96 elements, or of 96 blocks.
+            let (b, unit) = (dtype.block_bytes(), dtype.block());
+            let whole = c.state(g, "whole", dtype, [96 * unit, 8, 1, 1], Fill::Uniform(-1.0, 1.0))?;
+            let n = 40 * unit;
+            let dst = g.view(whole, [n, 8, 1, 1], [b, 96 * b, 768 * b, 768 * b], 5 * b)?;
+            let values = c.leaf(g, "values", DType::F32, [n, 4, 1, 1], Fill::Uniform(-1.0, 1.0))?;
             let ids = Fill::Values(vec![7.0, -1.0, 8.0, 0.0]);
             let ids = c.leaf(g, "ids", DType::I32, [4, 1, 1, 1], ids)?;
             g.set_rows(dst, values, ids)

@@ -21,12 +21,26 @@ pub enum Activation {
     GeluQuick = 3,
     /// `max(x, 0)`.
     Relu = 4,
+    /// `1 / (1 + exp(-x))`.
+    Sigmoid = 5,
+    /// `ln(1 + exp(x))`.
+    Softplus = 6,
+    /// The hyperbolic tangent.
+    Tanh = 7,
 }
 
 impl Activation {
     /// Every function.
-    pub const ALL: [Activation; 5] =
-        [Activation::Silu, Activation::Gelu, Activation::GeluErf, Activation::GeluQuick, Activation::Relu];
+    pub const ALL: [Activation; 8] = [
+        Activation::Silu,
+        Activation::Gelu,
+        Activation::GeluErf,
+        Activation::GeluQuick,
+        Activation::Relu,
+        Activation::Sigmoid,
+        Activation::Softplus,
+        Activation::Tanh,
+    ];
 
     /// The definition.
     pub(crate) fn apply(self, x: f64) -> f64 {
@@ -41,6 +55,10 @@ impl Activation {
             Activation::GeluErf => 0.5 * x * erfc(-x * std::f64::consts::FRAC_1_SQRT_2),
             Activation::GeluQuick => x / (1.0 + (-1.702 * x).exp()),
             Activation::Relu => x.max(0.0),
+            Activation::Sigmoid => 1.0 / (1.0 + (-x).exp()),
+            // Without overflow where x is large.
+            Activation::Softplus => x.max(0.0) + (-x.abs()).exp().ln_1p(),
+            Activation::Tanh => x.tanh(),
         }
     }
 }
@@ -91,6 +109,9 @@ impl Operation for Unary {
             Activation::GeluErf => "GELU_ERF",
             Activation::GeluQuick => "GELU_QUICK",
             Activation::Relu => "RELU",
+            Activation::Sigmoid => "SIGMOID",
+            Activation::Softplus => "SOFTPLUS",
+            Activation::Tanh => "TANH",
         }
     }
 

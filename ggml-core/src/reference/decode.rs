@@ -13,14 +13,112 @@ pub(super) fn element(dtype: DType, block: &[u8], i: usize) -> f64 {
         // F16 scale, then 32 signed bytes.
         DType::Q8_0 => half_float(block) * f64::from(block[2 + i] as i8),
         // F16 scale, then 16 bytes: elements 0..16 in the low nibbles, 16..32 in the high ones; 8 stands for zero.
-        DType::Q4_0 => {
-            let byte = block[2 + i % 16];
-            let nibble = if i < 16 { byte & 15 } else { byte >> 4 };
-            half_float(block) * (f64::from(nibble) - 8.0)
-        }
+        DType::Q4_0 => half_float(block) * (f64::from(nibble(&block[2..], i)) - 8.0),
+        // F16 scale, F16 minimum, nibbles as in Q4_0.
+        DType::Q4_1 => half_float(block) * f64::from(nibble(&block[4..], i)) + half_float(&block[2..]),
+        // F16 scale, fifth bits, nibbles; 16 stands for zero.
+        DType::Q5_0 => half_float(block) * (f64::from(five_bits(&block[2..], i)) - 16.0),
+        // F16 scale, F16 minimum, fifth bits, nibbles.
+        DType::Q5_1 => half_float(block) * f64::from(five_bits(&block[4..], i)) + half_float(&block[2..]),
+        DType::Q2_K => q2_k(block, i),
+        DType::Q3_K => q3_k(block, i),
+        DType::Q4_K => q4_k(block, i),
+        DType::Q5_K => q5_k(block, i),
         DType::Q6_K => q6_k(block, i),
+        // F16 scale, nibbles as in Q4_0.
+        DType::IQ4_NL => half_float(block) * nonlinear(nibble(&block[2..], i)),
+        DType::IQ4_XS => iq4_xs(block, i),
+        // Exponent, nibbles as in Q4_0. ggml knows no NaN here: 255 is an exponent like the others.
+        DType::MXFP4 => 2f64.powi(i32::from(block[0]) - 127) * e2m1(nibble(&block[1..], i)),
         _ => f64::NAN,
     }
+}
+
+/// Nibble `i` of 16 bytes: elements 0..16 are the low ones.
+fn nibble(bytes: &[u8], i: usize) -> u8 {
+    if i < 16 { bytes[i] & 15 } else { bytes[i - 16] >> 4 }
+}
+
+/// Number `i` of 4 bytes with a bit for each element, the first in the lowest, and 16 bytes of nibbles.
+fn five_bits(bytes: &[u8], i: usize) -> u8 {
+    (bytes[i / 8] >> (i % 8) & 1) << 4 | nibble(&bytes[4..], i)
+}
+
+/// 16 bytes with a scale in the low nibble and a minimum in the high one, 64 bytes of bit pairs, F16 scale of the scales,
+/// F16 scale of the minima. Order of elements as in Q6_K.
+fn q2_k(block: &[u8], i: usize) -> f64 {
+    let (half, quarter, lane) = (i / 128, i % 128 / 32, i % 32);
+    let part = block[i / 16];
+    let q = block[16 + half * 32 + lane] >> (2 * quarter) & 3;
+    half_float(&block[80..]) * f64::from(part & 15) * f64::from(q)
+        - half_float(&block[82..]) * f64::from(part >> 4)
+}
+
+/// 32 bytes of third bits, 64 bytes of bit pairs, 16 scales of 6 bits in 12 bytes, F16 scale of the scales. Order of
+/// elements as in Q6_K; the third bit of quarter `n` of half `m` is bit `4 m + n`. 4 stands for zero, in scales 32.
+/// Scales 0..8 have their low four bits in the low nibbles of 8 bytes, 8..16 in the high ones; scale `n` its other bits in
+/// bits `2 (n / 4)` of byte `8 + n % 4`.
+fn q3_k(block: &[u8], i: usize) -> f64 {
+    let (half, quarter, lane) = (i / 128, i % 128 / 32, i % 32);
+    let q = block[32 + half * 32 + lane] >> (2 * quarter) & 3;
+    let third = block[lane] >> (4 * half + quarter) & 1;
+    let (n, bytes) = (i / 16, &block[96..108]);
+    let low = if n < 8 { bytes[n] & 15 } else { bytes[n - 8] >> 4 };
+    let scale = low | (bytes[8 + n % 4] >> (2 * (n / 4)) & 3) << 4;
+    half_float(&block[108..]) * (f64::from(scale) - 32.0) * (f64::from(third << 2 | q) - 4.0)
+}
+
+/// Scale and minimum `n` of eight, 6 bits each, in 12 bytes: 0..4 in the low bits of bytes 0..4 and 4..8. Of 4..8 the low
+/// four bits are in the nibbles of bytes 8..12 and the high two are those of the bytes of `n - 4`.
+fn six_bit_scale(bytes: &[u8], n: usize) -> (u8, u8) {
+    if n < 4 {
+        return (bytes[n] & 63, bytes[n + 4] & 63);
+    }
+    let low = bytes[n + 4];
+    (low & 15 | bytes[n - 4] >> 6 << 4, low >> 4 | bytes[n] >> 6 << 4)
+}
+
+/// F16 scale of the scales, F16 scale of the minima, 12 bytes of scales and minima of 32 elements, 128 bytes of nibbles:
+/// 64 elements share 32 bytes, the first 32 of them the low nibbles.
+fn q4_k(block: &[u8], i: usize) -> f64 {
+    let byte = block[16 + i / 64 * 32 + i % 32];
+    scaled_4_or_5(block, i, if i % 64 < 32 { byte & 15 } else { byte >> 4 })
+}
+
+/// As Q4_K, with 32 bytes of fifth bits before the nibbles: bit `n` belongs to elements `32 n ..`.
+fn q5_k(block: &[u8], i: usize) -> f64 {
+    let byte = block[48 + i / 64 * 32 + i % 32];
+    let fifth = block[16 + i % 32] >> (i / 32) & 1;
+    scaled_4_or_5(block, i, fifth << 4 | if i % 64 < 32 { byte & 15 } else { byte >> 4 })
+}
+
+/// A number of Q4_K or Q5_K with its scale and minimum.
+fn scaled_4_or_5(block: &[u8], i: usize, q: u8) -> f64 {
+    let (scale, minimum) = six_bit_scale(&block[4..16], i / 32);
+    half_float(block) * f64::from(scale) * f64::from(q) - half_float(&block[2..]) * f64::from(minimum)
+}
+
+/// F16 scale of the scales, 16 bits with the high two bits of eight scales, 4 bytes with their low nibbles (the first the
+/// lower), 16 bytes of nibbles for 32 elements as in Q4_0. In scales 32 stands for zero.
+fn iq4_xs(block: &[u8], i: usize) -> f64 {
+    let n = i / 32;
+    let low = block[4 + n / 2] >> (4 * (n % 2)) & 15;
+    let high = u16::from_le_bytes([block[2], block[3]]) >> (2 * n) & 3;
+    let scale = f64::from(u16::from(low) | high << 4) - 32.0;
+    half_float(block) * scale * nonlinear(nibble(&block[8 + 16 * n..], i % 32))
+}
+
+/// What a nibble stands for in IQ4_NL and IQ4_XS (ggml's table).
+fn nonlinear(nibble: u8) -> f64 {
+    let values = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+    f64::from(values[usize::from(nibble % 16)])
+}
+
+/// An E2M1 from its fields (OCP Microscaling Formats, 5.3.3): sign, two bits of exponent with bias 1, one of mantissa.
+fn e2m1(bits: u8) -> f64 {
+    let sign = if bits & 8 == 0 { 1.0 } else { -1.0 };
+    let (exponent, mantissa) = (i32::from(bits >> 1 & 3), f64::from(bits & 1));
+    sign * if exponent == 0 { mantissa / 2.0 } else { (1.0 + mantissa / 2.0) * 2f64.powi(exponent - 1) }
 }
 
 /// 128 bytes of low nibbles, 64 bytes of upper bit pairs, 16 signed scales, one F16 scale of the scales; 32 stands for
@@ -92,5 +190,60 @@ mod tests {
         let mut out = [0; 2];
         store(DType::BF16, &mut out, 1.00390625); // half-way: to even
         assert_eq!(u16::from_le_bytes(out), 0x3f80);
+    }
+
+    /// A block of zeros but for some bytes.
+    fn block(dtype: DType, bytes: &[(usize, u8)]) -> Vec<u8> {
+        let mut block = vec![0; dtype.block_bytes()];
+        bytes.iter().for_each(|&(at, byte)| block[at] = byte);
+        block
+    }
+
+    /// High bytes of binary16 numbers.
+    const ONE: u8 = 0x3c;
+    const TWO: u8 = 0x40;
+
+    #[test]
+    fn blocks_of_32_by_hand() {
+        // Element 3 is 0x7, element 19 is 0xa; fifth bits of elements 3 and 18.
+        let q4_1 = block(DType::Q4_1, &[(1, TWO), (3, ONE), (4 + 3, 0xa7)]);
+        assert_eq!([3, 19, 0].map(|i| element(DType::Q4_1, &q4_1, i)), [15.0, 21.0, 1.0]);
+        let q5_0 = block(DType::Q5_0, &[(1, TWO), (2, 8), (4, 4), (6 + 3, 0xa7)]);
+        assert_eq!([3, 19, 18, 0].map(|i| element(DType::Q5_0, &q5_0, i)), [14.0, -12.0, 0.0, -32.0]);
+        let q5_1 = block(DType::Q5_1, &[(1, TWO), (3, ONE), (4, 8), (6, 4), (8 + 3, 0xa7)]);
+        assert_eq!([3, 19, 18, 0].map(|i| element(DType::Q5_1, &q5_1, i)), [47.0, 21.0, 33.0, 1.0]);
+        let iq4_nl = block(DType::IQ4_NL, &[(1, TWO), (2 + 3, 0xa7)]);
+        assert_eq!([3, 19, 0].map(|i| element(DType::IQ4_NL, &iq4_nl, i)), [-20.0, 50.0, -254.0]);
+        let mxfp4 = block(DType::MXFP4, &[(0, 129), (1 + 3, 0xa7), (1 + 4, 0x91)]);
+        assert_eq!([3, 19, 4, 20, 0].map(|i| element(DType::MXFP4, &mxfp4, i)), [24.0, -4.0, 2.0, -2.0, 0.0]);
+        let extremes = [0, 255].map(|e| element(DType::MXFP4, &block(DType::MXFP4, &[(0, e), (1, 1)]), 0));
+        assert_eq!(extremes, [2f64.powi(-128), 2f64.powi(127)]);
+    }
+
+    #[test]
+    fn blocks_of_256_by_hand() {
+        // Element 213 = 128 + 2 * 32 + 21: second half, third quarter, lane 21, part 13.
+        let q2 = block(DType::Q2_K, &[(81, TWO), (83, ONE), (13, 0x95), (16 + 32 + 21, 0b11_10_01_00)]);
+        assert_eq!([213, 208].map(|i| element(DType::Q2_K, &q2, i)), [2.0 * 5.0 * 2.0 - 9.0, -9.0]);
+        // Scale 13: low bits in the high nibble of byte 5, high bits in bits 6 and 7 of byte 8 + 1.
+        let q3 = [(109, TWO), (96 + 5, 0x90), (96 + 9, 0xc0), (32 + 32 + 21, 0b11_10_01_00), (21, 0x40)];
+        let q3 = block(DType::Q3_K, &q3);
+        assert_eq!([213, 208].map(|i| element(DType::Q3_K, &q3, i)), [2.0 * 25.0 * 2.0, 2.0 * 25.0 * -4.0]);
+        assert_eq!(element(DType::Q3_K, &q3, 80), 2.0 * -32.0 * -4.0 + 2.0 * 0.0);
+        // Element 213 is 21 of part 6: the low nibble of byte 3 * 32 + 21. Part 6: nibbles of byte 10, high bits of
+        // bytes 2 and 6.
+        let scales = [(1, TWO), (3, ONE), (4 + 2, 0x81), (4 + 6, 0xc2), (4 + 10, 0x53)];
+        let (q4_6, q4_2) = (2.0 * f64::from(0x23 * 11) - f64::from(0x35), -2.0);
+        let q4 = block(DType::Q4_K, &[&scales[..], &[(16 + 117, 0x7b)]].concat());
+        assert_eq!([213, 64].map(|i| element(DType::Q4_K, &q4, i)), [q4_6, q4_2]);
+        assert_eq!(element(DType::Q4_K, &q4, 245), 0.0);
+        let q5 = block(DType::Q5_K, &[&scales[..], &[(48 + 117, 0x7b), (16 + 21, 0x40)]].concat());
+        assert_eq!(element(DType::Q5_K, &q5, 213), 2.0 * f64::from(0x23 * 27) - f64::from(0x35));
+        // Scale 6: low nibble of byte 3, bits 12 and 13.
+        let iq4 = block(DType::IQ4_XS, &[(1, TWO), (3, 0x20), (4 + 3, 0x07), (8 + 96 + 5, 0xa7)]);
+        assert_eq!(
+            [197, 213].map(|i| element(DType::IQ4_XS, &iq4, i)),
+            [2.0 * 7.0 * -10.0, 2.0 * 7.0 * 25.0]
+        );
     }
 }

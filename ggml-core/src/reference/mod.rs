@@ -9,6 +9,7 @@ use crate::tensor::Tensor;
 
 mod backend;
 mod decode;
+mod store;
 
 pub use backend::ReferenceBackend;
 
@@ -71,6 +72,14 @@ impl<'a> OperandMut<'a> {
     pub fn set(&mut self, [i0, i1, i2, i3]: [usize; 4], value: f64) {
         let at = self.offset + i0 * self.nb[0] + i1 * self.nb[1] + i2 * self.nb[2] + i3 * self.nb[3];
         decode::store(self.dtype, &mut self.bytes[at..], value);
+    }
+
+    /// Sets a whole row, rounded to the type; blocks as SET_ROWS says.
+    pub fn set_row(&mut self, [i1, i2, i3]: [usize; 3], row: &[f64]) {
+        let at = self.offset + i1 * self.nb[1] + i2 * self.nb[2] + i3 * self.nb[3];
+        for (i, block) in row.chunks_exact(self.dtype.block()).enumerate() {
+            store::block(self.dtype, &mut self.bytes[at + i * self.nb[0]..], block);
+        }
     }
 }
 

@@ -9,7 +9,7 @@
 // mask excludes for all rows are skipped before anything else is read: half the work of a causal prompt.
 //
 // Specialisation: work-group size, BR, BC, SC, QUADS (at least dv / 4 / SC, rounded up), VK (divides BC), ALIGNED
-// (offsets, strides and row lengths are multiples of four elements).
+// (offsets, strides and row lengths are multiples of four elements; of blocks those of q).
 // Variants: type of k and v.
 // Shared memory: at 128, 32, 32, 16, 2, 8: 9.2 KiB of stage, 4.6 KiB of weights, 0.8 KiB for the rows.
 
@@ -45,6 +45,13 @@ shared float row_parts[BR * PT];
 shared float row_factor[BR];
 shared uint alive;
 
+// Whether rows of k and v are whole quads.
+#ifdef KV_BLOCKS
+#define QUADS_OF_KV true
+#else
+#define QUADS_OF_KV (ALIGNED != 0)
+#endif
+
 vec4 load_q(uint row, uint quad) {
     if (ALIGNED != 0) {
         return quad * 4 < p.d_0 ? q4[row / 4 + quad] : vec4(0.0);
@@ -59,28 +66,32 @@ vec4 load_q(uint row, uint quad) {
 }
 
 vec4 load_k(uint row, uint quad) {
-    if (ALIGNED != 0) {
-        return quad * 4 < p.d_0 ? FROM_QUAD(k4[row / 4 + quad]) : vec4(0.0);
+    if (QUADS_OF_KV) {
+        return quad * 4 < p.d_0 ? k_quad(row, quad) : vec4(0.0);
     }
     vec4 r = vec4(0.0);
+#ifndef KV_BLOCKS
     [[unroll]] for (uint j = 0; j < 4; j++) {
         if (quad * 4 + j < p.d_0) {
             r[j] = float(k[row + quad * 4 + j]);
         }
     }
+#endif
     return r;
 }
 
 vec4 load_v(uint row, uint quad) {
-    if (ALIGNED != 0) {
-        return quad * 4 < p.d_1 ? FROM_QUAD(v4[row / 4 + quad]) : vec4(0.0);
+    if (QUADS_OF_KV) {
+        return quad * 4 < p.d_1 ? v_quad(row, quad) : vec4(0.0);
     }
     vec4 r = vec4(0.0);
+#ifndef KV_BLOCKS
     [[unroll]] for (uint j = 0; j < 4; j++) {
         if (quad * 4 + j < p.d_1) {
             r[j] = float(v[row + quad * 4 + j]);
         }
     }
+#endif
     return r;
 }
 
@@ -105,8 +116,9 @@ void main() {
     const uint row_mask = mask_row(min(token0 + row, last_token), head, batch);
     const float slope = alibi_slope(p.max_bias, head, p.heads_log2);
 
-    float largest = LOWEST;
-    float sum = 0.0;
+    const float sink = sink_of(head);
+    float largest = max(LOWEST, sink);
+    float sum = part == 0 ? exp(sink - largest) : 0.0;
     vec4 result[TM * QUADS];
     [[unroll]] for (uint i = 0; i < TM * QUADS; i++) {
         result[i] = vec4(0.0);
@@ -116,11 +128,11 @@ void main() {
         // The mask of this step; minus infinity for positions beyond the end.
         const uint first = first_key + part * WQ * 4;
         vec4 bias[WQ];
-        if (p.mask_type == 1) {
+        if (MASK_TYPE == MASK_F32) {
             [[unroll]] for (uint j = 0; j < WQ * 4; j++) {
                 bias[j / 4][j % 4] = mask[row_mask + min(first + j, last_key)];
             }
-        } else if (p.mask_type == 2) {
+        } else if (MASK_TYPE != NO_MASK) {
             [[unroll]] for (uint j = 0; j < WQ * 4; j++) {
                 bias[j / 4][j % 4] = float(mask16[row_mask + min(first + j, last_key)]);
             }
@@ -132,7 +144,7 @@ void main() {
         [[unroll]] for (uint j = 0; j < WQ * 4; j++) {
             bias[j / 4][j % 4] = first + j <= last_key ? bias[j / 4][j % 4] * slope : MINUS_INFINITY;
         }
-        if (p.mask_type != 0) {
+        if (MASK_TYPE != NO_MASK) {
             float most = bias[0].x;
             [[unroll]] for (uint w = 0; w < WQ; w++) {
                 most = max(max(most, max(bias[w].x, bias[w].y)), max(bias[w].z, bias[w].w));
@@ -258,7 +270,7 @@ void main() {
             total += row_parts[r * PT + j];
         }
         const float factor = total > 0.0 ? 1.0 / total : 0.0;
-        const uint row_d = p.off_4 + ((batch * p.ne_0 + token0 + r) * p.ne_1 + head) * p.d_1;
+        const uint row_d = p.off_5 + ((batch * p.ne_0 + token0 + r) * p.ne_1 + head) * p.d_1;
         [[unroll]] for (uint c = 0; c < QUADS; c++) {
             [[unroll]] for (uint j = 0; j < 4; j++) {
                 const uint column = (c * SC + tc) * 4 + j;

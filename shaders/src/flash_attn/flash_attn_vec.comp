@@ -11,8 +11,8 @@
 //   positions are under way at a time. Sums over positions stay in registers until the end.
 //
 // Specialisation: work-group size (a multiple of 16, at least dv / 8), HEADS, KEYS (4, or 1 or 2 for short code), UNROLL.
-// Variants: type of k and v. d and dv are multiples of 8 and d no more than 256, offsets and strides of q, k and v
-// multiples of 4.
+// Variants: type of k and v. d and dv are multiples of 8 and d no more than 256, offsets and strides of q, and of k and v
+// of plain types, multiples of 4.
 // Shared memory: HEADS * (20 * work-group + 1088) bytes for KEYS = 4: at 256 x 4 24.3 KiB.
 
 #include "common.glsl"
@@ -35,14 +35,6 @@ shared float partial[HEADS * BC * 4 > WG * 8 ? HEADS * BC * 4 : WG * 8];
 // exp(score - maximum), the heads of a position together.
 shared float weights[BC * HEADS];
 shared float reduced[HEADS * 16];
-
-vec4 load_k(uint at) {
-    return FROM_QUAD(k4[at]);
-}
-
-vec4 load_v(uint at) {
-    return FROM_QUAD(v4[at]);
-}
 
 // Maximum or sum of HEADS values over the work-group, through `partial`.
 #define REDUCE_HEADS(values, combine)                                                                                  \
@@ -109,8 +101,9 @@ void main() {
     float sum[HEADS];
     vec4 out_lo[HEADS], out_hi[HEADS];
     [[unroll]] for (uint h = 0; h < HEADS; h++) {
-        largest[h] = LOWEST;
-        sum[h] = 0.0;
+        const float sink = sink_of(head[h]);
+        largest[h] = max(LOWEST, sink);
+        sum[h] = lane == 0 ? exp(sink - largest[h]) : 0.0;
         out_lo[h] = vec4(0.0);
         out_hi[h] = vec4(0.0);
     }
@@ -120,7 +113,7 @@ void main() {
         float products[KEYS * HEADS];
         uint row_k[KEYS];
         [[unroll]] for (uint i = 0; i < KEYS; i++) {
-            row_k[i] = (base_k + min(first_key + lane / 4 + i * (WG / 4), p.kv_0 - 1) * p.nbk_0) / 4;
+            row_k[i] = base_k + min(first_key + lane / 4 + i * (WG / 4), p.kv_0 - 1) * p.nbk_0;
             [[unroll]] for (uint h = 0; h < HEADS; h++) {
                 products[i * HEADS + h] = 0.0;
             }
@@ -129,8 +122,8 @@ void main() {
         for (uint piece = lane % 4; piece < p.d_0 / 8; piece += 4) {
             vec4 lo[KEYS], hi[KEYS];
             [[unroll]] for (uint i = 0; i < KEYS; i++) {
-                lo[i] = load_k(row_k[i] + 2 * piece);
-                hi[i] = load_k(row_k[i] + 2 * piece + 1);
+                lo[i] = k_quad(row_k[i], 2 * piece);
+                hi[i] = k_quad(row_k[i], 2 * piece + 1);
             }
             [[unroll]] for (uint h = 0; h < HEADS; h++) {
                 const vec4 q_lo = shared_q[h * 64 + 2 * piece];
@@ -159,7 +152,7 @@ void main() {
             [[unroll]] for (uint h = 0; h < HEADS; h++) {
                 const uint at = (h * BC + min(position, BC - 1)) * 4;
                 float s = score_of((partial[at] + partial[at + 1]) + (partial[at + 2] + partial[at + 3]));
-                if (p.mask_type != 0) {
+                if (MASK_TYPE != NO_MASK) {
                     s += slope[h] * mask_at(mask_row(token, head[h], batch) + min(key, p.kv_0 - 1));
                 }
                 s = key < p.kv_0 && position < BC ? s : MINUS_INFINITY;
@@ -191,9 +184,9 @@ void main() {
                 vec4 lo[UNROLL], hi[UNROLL];
                 [[unroll]] for (uint j = 0; j < UNROLL; j++) {
                     const uint key = first_key + min(position + j * stripes, end - 1);
-                    const uint at = (base_v + key * p.nbv_0) / 4 + 2 * piece_v;
-                    lo[j] = load_v(at);
-                    hi[j] = load_v(at + 1);
+                    const uint row_v = base_v + key * p.nbv_0;
+                    lo[j] = v_quad(row_v, 2 * piece_v);
+                    hi[j] = v_quad(row_v, 2 * piece_v + 1);
                 }
                 [[unroll]] for (uint j = 0; j < UNROLL; j++) {
                     const uint at = min(position + j * stripes, end - 1) * HEADS;
@@ -224,7 +217,7 @@ void main() {
                 value += partial[s * p.d_1 + column];
             }
             if (first + h < per_kv) {
-                d[p.off_4 + ((batch * p.ne_0 + token) * heads + head[h]) * p.d_1 + column] = value * factor;
+                d[p.off_5 + ((batch * p.ne_0 + token) * heads + head[h]) * p.d_1 + column] = value * factor;
             }
         }
     }

@@ -1,5 +1,5 @@
 #version 460
-// Gated linear units: d[i] = activation(gate[i]) * up[i].
+// Gated linear units: d[i] = activation(gate[i]) * up[i], and SWIGLU_OAI, which bounds both and adds one to up.
 //
 // One element for each invocation, neighbours in memory for neighbouring invocations: 8 bytes read and 4 written each,
 // nothing shared. With one operand both windows are the same one, and the offsets tell its halves apart.
@@ -17,11 +17,20 @@ layout(push_constant, std430) uniform GluParams {
     uint nbd_0, nbd_1, nbd_2, nbd_3;
     uint off0, off1, offd;
     uint op;
+    float alpha, limit;
 } p;
 
 layout(set = 0, binding = 0, std430) readonly buffer Gate { float gate[]; };
 layout(set = 0, binding = 1, std430) readonly buffer Up { float up[]; };
 layout(set = 0, binding = 2, std430) writeonly buffer D { float d[]; };
+
+float gated(float x, float y) {
+    if (p.limit > 0.0) {
+        const float gate = min(x, p.limit);
+        return times_sigmoid(gate, p.alpha * gate) * (1.0 + clamp(y, -p.limit, p.limit));
+    }
+    return activate(p.op, x) * y;
+}
 
 void main() {
     FOR_EACH_ROW(i1, i2, i3, p.ne_1, p.ne_2, p.ne_3)
@@ -31,7 +40,7 @@ void main() {
         FOR_EACH_COLUMN(i0, p.ne_0)
             const float x = gate[row_gate + i0 * p.nb0_0];
             const float y = up[row_up + i0 * p.nb1_0];
-            d[row_d + i0 * p.nbd_0] = activate(p.op, x) * y;
+            d[row_d + i0 * p.nbd_0] = gated(x, y);
         END_EACH_COLUMN
     END_EACH_ROW
 }

@@ -9,6 +9,9 @@
 #define GELU_ERF 2u
 #define GELU_QUICK 3u
 #define RELU 4u
+#define SIGMOID 5u
+#define SOFTPLUS 6u
+#define TANH 7u
 
 // GLSL's own may overflow: drivers that compute exp(x) / exp(-x) give NaN for large arguments.
 float safe_tanh(float x) {
@@ -42,6 +45,31 @@ float times_sigmoid(float x, float y) {
     return x / (1.0 + exp(min(-y, 88.0)));
 }
 
+// ln(1 + exp(x)): max(x, 0) + ln(1 + e) with e = exp(-|x|), and ln(1 + e) = 2 artanh(e / (2 + e)) as a series, whose
+// terms fall by a factor of nine or more. Keeps its fractional error where the result is tiny.
+float softplus(float x) {
+    const float e = exp(-abs(x));
+    const float s = e / (2.0 + e);
+    const float z = s * s;
+    float r = fma(z, 1.0 / 13.0, 1.0 / 11.0);
+    r = fma(z, r, 1.0 / 9.0);
+    r = fma(z, r, 1.0 / 7.0);
+    r = fma(z, r, 1.0 / 5.0);
+    r = fma(z, r, 1.0 / 3.0);
+    return max(x, 0.0) + 2.0 * fma(s * z, r, s);
+}
+
+// The hyperbolic tangent, right for small arguments too: a polynomial below 0.625. Source: Moshier, "Methods and programs
+// for mathematical functions" (Cephes, tanhf).
+float tanh_of(float x) {
+    const float z = x * x;
+    float r = fma(z, -5.70498872745e-3, 2.06390887954e-2);
+    r = fma(z, r, -5.37397155531e-2);
+    r = fma(z, r, 1.33314422036e-1);
+    r = fma(z, r, -3.33332819422e-1);
+    return abs(x) < 0.625 ? fma(x * z, r, x) : safe_tanh(x);
+}
+
 float activate(uint op, float x) {
     switch (op) {
     case SILU: return times_sigmoid(x, x);
@@ -49,6 +77,9 @@ float activate(uint op, float x) {
     case GELU: return times_sigmoid(x, 1.5957691216057308 * x * (1.0 + 0.044715 * x * x));
     case GELU_ERF: return times_normal(x);
     case GELU_QUICK: return times_sigmoid(x, 1.702 * x);
+    case SIGMOID: return times_sigmoid(1.0, x);
+    case SOFTPLUS: return softplus(x);
+    case TANH: return tanh_of(x);
     default: return max(x, 0.0);
     }
 }

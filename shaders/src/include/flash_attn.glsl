@@ -16,7 +16,7 @@ layout(push_constant, std430) uniform FlashAttnParams {
     uint nbv_0, nbv_1, nbv_2;
     uint nbm_0, nbm_1, nbm_2;
     uint mask_ne_0, mask_ne_1;
-    uint off_0, off_1, off_2, off_3, off_4;
+    uint off_0, off_1, off_2, off_3, off_4, off_5;
     uint mask_type;
     uint heads_log2;
     float scale;
@@ -26,7 +26,11 @@ layout(push_constant, std430) uniform FlashAttnParams {
 
 layout(set = 0, binding = 0, std430) readonly buffer Q { float q[]; };
 layout(set = 0, binding = 0, std430) readonly buffer Q4 { vec4 q4[]; };
-#ifdef KV_F16
+#if defined(KV_Q8_0) || defined(KV_Q4_0)
+#define KV_BLOCKS
+layout(set = 0, binding = 1, std430) readonly buffer K { uint16_t k[]; };
+layout(set = 0, binding = 2, std430) readonly buffer V { uint16_t v[]; };
+#elif defined(KV_F16)
 layout(set = 0, binding = 1, std430) readonly buffer K { float16_t k[]; };
 layout(set = 0, binding = 1, std430) readonly buffer K4 { uvec2 k4[]; };
 layout(set = 0, binding = 2, std430) readonly buffer V { float16_t v[]; };
@@ -39,13 +43,58 @@ layout(set = 0, binding = 2, std430) readonly buffer V { float v[]; };
 layout(set = 0, binding = 2, std430) readonly buffer V4 { vec4 v4[]; };
 #define FROM_QUAD(w) (w)
 #endif
+
+// k_quad, v_quad: quad `quad` of the row that begins at element (of blocks of 32: at block) `row`; of plain types a
+// multiple of four.
+#if defined(KV_Q8_0)
+// Half-words of a block: scale, 16 with two bytes each.
+#define QUAD_READER(name, plain, blocks)                                                                               \
+    vec4 name(uint row, uint quad) {                                                                                   \
+        const uint block = (row + quad / 8) * 17;                                                                      \
+        const uint at = block + 1 + quad % 8 * 2;                                                                      \
+        const ivec2 w = ivec2(blocks[at], blocks[at + 1]);                                                             \
+        const ivec4 bytes = ivec4(bitfieldExtract(w, 0, 8), bitfieldExtract(w, 8, 8)).xzyw;                            \
+        return vec4(bytes) * unpackHalf2x16(uint(blocks[block])).x;                                                    \
+    }
+#elif defined(KV_Q4_0)
+// Half-words of a block: scale, eight whose lower nibbles are elements 0 to 15 and whose upper ones are 16 to 31.
+#define QUAD_READER(name, plain, blocks)                                                                               \
+    vec4 name(uint row, uint quad) {                                                                                   \
+        const uint block = (row + quad / 8) * 9;                                                                       \
+        const uint at = block + 1 + quad % 4 * 2;                                                                      \
+        const uvec2 w = uvec2(blocks[at], blocks[at + 1]) >> quad % 8 / 4 * 4;                                         \
+        const vec4 nibbles = vec4(w.x & 15u, w.x >> 8 & 15u, w.y & 15u, w.y >> 8 & 15u);                               \
+        return (nibbles - 8.0) * unpackHalf2x16(uint(blocks[block])).x;                                                \
+    }
+#else
+#define QUAD_READER(name, plain, blocks)                                                                               \
+    vec4 name(uint row, uint quad) {                                                                                   \
+        return FROM_QUAD(plain[row / 4 + quad]);                                                                       \
+    }
+#endif
+QUAD_READER(k_quad, k4, k)
+QUAD_READER(v_quad, v4, v)
+
 layout(set = 0, binding = 3, std430) readonly buffer Mask { float mask[]; };
 layout(set = 0, binding = 3, std430) readonly buffer Mask16 { float16_t mask16[]; };
-layout(set = 0, binding = 4, std430) writeonly buffer D { float d[]; };
+layout(set = 0, binding = 4, std430) readonly buffer Sinks { float sinks[]; };
+layout(set = 0, binding = 5, std430) writeonly buffer D { float d[]; };
 
 // Maxima start here, below all scores: minus infinity less minus infinity never occurs, and a row without any finite
 // score ends with sum 0.
 const float LOWEST = -1.0e38;
+
+// The fields of mask_type.
+#define NO_MASK 0u
+#define MASK_F32 1u
+#define MASK_TYPE (p.mask_type & 3u)
+#define HAS_SINKS ((p.mask_type & 4u) != 0u)
+
+// The score that a head has besides those of its positions, and whose weight goes nowhere: the running maximum begins with
+// it, and the sum with its weight.
+float sink_of(uint head) {
+    return HAS_SINKS ? sinks[p.off_4 + head] : MINUS_INFINITY;
+}
 
 // Beginning of the mask's row for a token of a head.
 uint mask_row(uint token, uint head, uint batch) {
@@ -53,7 +102,7 @@ uint mask_row(uint token, uint head, uint batch) {
 }
 
 float mask_at(uint i) {
-    return p.mask_type == 0 ? 0.0 : p.mask_type == 1 ? mask[i] : float(mask16[i]);
+    return MASK_TYPE == NO_MASK ? 0.0 : MASK_TYPE == MASK_F32 ? mask[i] : float(mask16[i]);
 }
 
 // Scores of products of q and k, without the mask.

@@ -1,35 +1,34 @@
-// Operand a of a matrix product: weights of any type, read in pieces of eight.
+// Weights of any type, read in pieces: operand a of a matrix product, the matrix of GET_ROWS.
 //
 // Defines the buffer at binding 0 and
 //
-//     Piece        eight weights as two runs of four neighbours, each with its factor
-//     load_piece   piece i of the row that begins at block (element for plain types) `row`
-//     run_0/run_1  where in the row the two runs of piece i begin
-//     load_one     one weight, for the end of a row that is no multiple of eight (plain types only)
+//     PIECE           weights of a piece: PIECE / 4 runs of four neighbours
+//     load_piece      piece i of the row that begins at block (element for plain types) `row`, as it is stored
+//     run_at          where in the row run j of piece i begins
+//     run             the four numbers of run j
+//     GROUPS          parts of a piece with a factor of their own: as many runs each, in order
+//     factor          the factor of group g
+//     minimum         what group g adds (with HAS_MINIMUM only)
+//     load_one        one weight, for the end of a row that is no multiple of eight (plain types only)
+//     prepare_weights to be called by all invocations before the first run
 //
-// Nibbles and six-bit numbers are given as they are, not negative; PIECE_OFFSET, what has to be added, costs nothing
-// when a product adds it to the sum of the other operand. TWO_SCALES: the factors of the runs differ.
+// A weight is factor * (number + PIECE_OFFSET) + minimum. Offset and minimum cost a product nothing for each weight:
+// it adds them to the sum of the other operand's values.
 //
-// Q4_0 keeps elements j and j + 16 of a block in one byte, so the runs of a piece are 16 apart there: a piece is four
-// bytes, four invocations read one block, and their two runs of activations are 64 bytes without gaps each. Q6_K keeps
-// four elements, 32 apart, in bits of the same bytes; a piece takes those 64 apart, or with RUNS_ADJACENT (for tiles, in
-// which runs must be close) eight neighbours.
+// A piece has eight weights; mat-vec takes larger ones of blocks of 256, whose factors are packed: 16 or 32 weights
+// share what it takes to unpack them. With SMALL_PIECES all have eight, no more than 32 elements apart.
 //
-// Blocks of Q8_0 (34 bytes), Q4_0 (18) and Q6_K (210) begin at odd multiples of two bytes half of the time. They are
-// read as aligned words that cover the piece and are shifted by 16 bits where needed. No word lies beyond the block but
-// for the last two bytes of a window of odd length, which the host rounds up.
+// weights_32.glsl has the blocks of 32, weights_k.glsl those of 256. The layouts are ggml's.
 #ifndef WEIGHTS_GLSL
 #define WEIGHTS_GLSL
 
 #extension GL_EXT_shader_16bit_storage : require
 
+#if defined(A_F32) || defined(A_F16) || defined(A_BF16)
+
 struct Piece {
     vec4 lo;
     vec4 hi;
-    float scale;
-#ifdef A_Q6_K
-    float scale_hi;
-#endif
 };
 
 #if defined(A_F32)
@@ -37,17 +36,13 @@ struct Piece {
 layout(set = 0, binding = 0, std430) readonly buffer A { float a[]; };
 layout(set = 0, binding = 0, std430) readonly buffer A4 { vec4 a4[]; };
 
-Piece load_piece(uint row, uint i) {
-    if (ALIGNED != 0) {
-        const uint at = row / 4 + 2 * i;
-        return Piece(a4[at], a4[at + 1], 1.0);
-    }
-    const uint at = row + 8 * i;
-    return Piece(vec4(a[at], a[at + 1], a[at + 2], a[at + 3]), vec4(a[at + 4], a[at + 5], a[at + 6], a[at + 7]), 1.0);
-}
-
 float load_one(uint row, uint k) {
     return a[row + k];
+}
+
+Piece load_aligned(uint row, uint i) {
+    const uint at = row / 4 + 2 * i;
+    return Piece(a4[at], a4[at + 1]);
 }
 
 #elif defined(A_F16)
@@ -55,21 +50,16 @@ float load_one(uint row, uint k) {
 layout(set = 0, binding = 0, std430) readonly buffer A { float16_t a[]; };
 layout(set = 0, binding = 0, std430) readonly buffer A8 { uvec4 a8[]; };
 
-Piece load_piece(uint row, uint i) {
-    if (ALIGNED != 0) {
-        const uvec4 w = a8[row / 8 + i];
-        return Piece(vec4(unpackHalf2x16(w.x), unpackHalf2x16(w.y)), vec4(unpackHalf2x16(w.z), unpackHalf2x16(w.w)), 1.0);
-    }
-    const uint at = row + 8 * i;
-    return Piece(
-        vec4(a[at], a[at + 1], a[at + 2], a[at + 3]), vec4(a[at + 4], a[at + 5], a[at + 6], a[at + 7]), 1.0);
-}
-
 float load_one(uint row, uint k) {
     return float(a[row + k]);
 }
 
-#elif defined(A_BF16)
+Piece load_aligned(uint row, uint i) {
+    const uvec4 w = a8[row / 8 + i];
+    return Piece(vec4(unpackHalf2x16(w.x), unpackHalf2x16(w.y)), vec4(unpackHalf2x16(w.z), unpackHalf2x16(w.w)));
+}
+
+#else
 
 layout(set = 0, binding = 0, std430) readonly buffer A { uint16_t a[]; };
 layout(set = 0, binding = 0, std430) readonly buffer A8 { uvec4 a8[]; };
@@ -82,24 +72,41 @@ float load_one(uint row, uint k) {
     return uintBitsToFloat(uint(a[row + k]) << 16);
 }
 
+Piece load_aligned(uint row, uint i) {
+    const uvec4 w = a8[row / 8 + i];
+    return Piece(from_bf16(w.x, w.y), from_bf16(w.z, w.w));
+}
+
+#endif
+
+#define A_BLOCK 1
+
 Piece load_piece(uint row, uint i) {
     if (ALIGNED != 0) {
-        const uvec4 w = a8[row / 8 + i];
-        return Piece(from_bf16(w.x, w.y), from_bf16(w.z, w.w), 1.0);
+        return load_aligned(row, i);
     }
-    Piece p;
+    Piece w;
     [[unroll]] for (uint j = 0; j < 4; j++) {
-        p.lo[j] = load_one(row, 8 * i + j);
-        p.hi[j] = load_one(row, 8 * i + 4 + j);
+        w.lo[j] = load_one(row, 8 * i + j);
+        w.hi[j] = load_one(row, 8 * i + 4 + j);
     }
-    p.scale = 1.0;
-    return p;
+    return w;
+}
+
+vec4 run(Piece w, uint j) {
+    return j == 0 ? w.lo : w.hi;
+}
+
+float factor(Piece w, uint g) {
+    return 1.0;
 }
 
 #else
 
 layout(set = 0, binding = 0, std430) readonly buffer Scales { float16_t scales[]; };
 layout(set = 0, binding = 0, std430) readonly buffer Words { uint words[]; };
+layout(set = 0, binding = 0, std430) readonly buffer Words2 { uvec2 words2[]; };
+layout(set = 0, binding = 0, std430) readonly buffer Words4 { uvec4 words4[]; };
 
 // Bytes of a word as numbers.
 vec4 from_bytes(uint w) {
@@ -111,120 +118,57 @@ vec4 from_signed_bytes(uint w) {
     return vec4(bitfieldExtract(v, 0, 8), bitfieldExtract(v, 8, 8), bitfieldExtract(v, 16, 8), bitfieldExtract(v, 24, 8));
 }
 
-// A word that begins at the upper half of `lower` if shifted, else `upper` itself.
-uint shifted_word(bool shifted, uint lower, uint upper) {
-    return shifted ? lower >> 16 | upper << 16 : upper;
-}
-
-#if defined(A_Q8_0)
-
-Piece load_piece(uint row, uint i) {
-    // Counted in half-words: a block has 17, the first of which is the scale. The words begin with the half-word before
-    // the piece, or the two before it.
-    const uint block = (row * 17) + ((i / 4 << 4) + i / 4);
-    const uint before = block + i % 4 * 4;
-    const uint at = before / 2;
-    const bool shifted = (before & 1) == 0;
-    const uint w0 = words[at], w1 = words[at + 1], w2 = words[at + 2];
-    return Piece(
-        from_signed_bytes(shifted_word(shifted, w0, w1)),
-        from_signed_bytes(shifted_word(shifted, w1, w2)),
-        float(scales[block]));
-}
-
-#elif defined(A_Q4_0)
-
-#define PIECE_OFFSET -8.0
-
-Piece load_piece(uint row, uint i) {
-    // As for Q8_0; a block has nine half-words, a piece two.
-    const uint block = (row * 9) + ((i / 4 << 3) + i / 4);
-    const uint before = block + i % 4 * 2;
-    const uint at = before / 2;
-    const uint w = shifted_word((before & 1) == 0, words[at], words[at + 1]);
-    return Piece(from_bytes(w & 0x0f0f0f0fu), from_bytes(w >> 4 & 0x0f0f0f0fu), float(scales[block]));
-}
-
-#elif defined(A_Q6_K)
-
-layout(set = 0, binding = 0, std430) readonly buffer Halves { uint16_t halves[]; };
-
-#define PIECE_OFFSET -32.0
-#ifndef RUNS_ADJACENT
-#define TWO_SCALES
+#if defined(A_IQ4_NL) || defined(A_IQ4_XS) || defined(A_MXFP4)
+#include "weights_table.glsl"
 #endif
 
-// The word that begins at a half-word; the next word must lie in the block too.
-uint word_at(uint half_word) {
-    const uint w0 = words[half_word / 2], w1 = words[half_word / 2 + 1];
-    return (half_word & 1) == 0 ? w0 : w0 >> 16 | w1 << 16;
-}
-
-// A signed byte, counted from a half-word.
-float scale_at(uint half_word, uint byte) {
-    return float(bitfieldExtract(int(uint(halves[half_word + byte / 2])), int(byte % 2) * 8, 8));
-}
-
-// A block: 64 half-words of lower nibbles, 32 of upper pairs of bits, 8 of scales, and the factor of all.
-Piece load_piece(uint row, uint i) {
-    const uint block = (row + i / 32) * 105;
-    const float d = float(scales[block + 104]);
-    const uint n = i % 32 / 16;
-#ifdef RUNS_ADJACENT
-    // Eight neighbours: sub-block j of 32 elements, elements l to l + 7.
-    const uint j = i % 16 / 4, l = i % 4 * 8;
-    const uint low = block + n * 32 + j % 2 * 16 + l / 2;
-    const uint high = block + 64 + n * 16 + l / 2;
-    const uint shift = j / 2 * 4, pairs = j * 2;
-    const uint lo = word_at(low) >> shift & 0x0f0f0f0fu | (word_at(high) >> pairs & 0x03030303u) << 4;
-    const uint hi = word_at(low + 2) >> shift & 0x0f0f0f0fu | (word_at(high + 2) >> pairs & 0x03030303u) << 4;
-    return Piece(from_bytes(lo), from_bytes(hi), d * scale_at(block + 96, 8 * n + 2 * j + l / 16), 0.0);
-#else
-    // Elements l to l + 3 of sub-blocks j and j + 2.
-    const uint j = i % 16 / 8, l = i % 8 * 4;
-    const uint low = word_at(block + n * 32 + j * 16 + l / 2);
-    const uint high = word_at(block + 64 + n * 16 + l / 2) >> 2 * j;
-    const uint lo = low & 0x0f0f0f0fu | (high & 0x03030303u) << 4;
-    const uint hi = low >> 4 & 0x0f0f0f0fu | high & 0x30303030u;
-    const uint scale = 8 * n + 2 * j + l / 16;
-    return Piece(
-        from_bytes(lo), from_bytes(hi), d * scale_at(block + 96, scale), d * scale_at(block + 96, scale + 4));
-#endif
-}
-
-#endif
-#endif
-
-#if defined(A_Q8_0) || defined(A_Q4_0)
-#define A_BLOCK 32
-#elif defined(A_Q6_K)
+#if defined(A_Q2_K) || defined(A_Q3_K) || defined(A_Q4_K) || defined(A_Q5_K) || defined(A_Q6_K) || defined(A_IQ4_XS)
 #define A_BLOCK 256
+#include "weights_k.glsl"
 #else
-#define A_BLOCK 1
+#define A_BLOCK 32
+#include "weights_32.glsl"
+#endif
+
+#endif
+
+#ifndef PIECE
+#define PIECE 8
+#endif
+
+#ifndef GROUPS
+#define GROUPS 1
 #endif
 
 #ifndef PIECE_OFFSET
 #define PIECE_OFFSET 0.0
 #endif
 
-uint run_0(uint i) {
-#if defined(A_Q4_0)
-    return i / 4 * 32 + i % 4 * 4;
-#elif defined(A_Q6_K) && !defined(RUNS_ADJACENT)
-    return i / 16 * 128 + i % 16 * 4;
+#ifndef HAS_TABLE
+void prepare_weights() {
+}
+#endif
+
+// The weights of run j.
+vec4 weights(Piece w, uint j) {
+    const uint g = j / (PIECE / 4 / GROUPS);
+    const vec4 x = PIECE_OFFSET != 0.0 ? run(w, j) + PIECE_OFFSET : run(w, j);
+#ifdef HAS_MINIMUM
+    return x * factor(w, g) + minimum(w, g);
 #else
-    return 8 * i;
+    return x * factor(w, g);
 #endif
 }
 
-uint run_1(uint i) {
-#if defined(A_Q4_0)
-    return run_0(i) + 16;
-#elif defined(A_Q6_K) && !defined(RUNS_ADJACENT)
-    return run_0(i) + 64;
+#ifndef HAS_RUN_AT
+uint run_at(uint i, uint j) {
+#ifdef RUNS_16_APART
+    // Elements l and l + 16 of a block share a byte.
+    return i / 4 * 32 + i % 4 * 4 + 16 * j;
 #else
-    return 8 * i + 4;
+    return 8 * i + 4 * j;
 #endif
 }
+#endif
 
 #endif

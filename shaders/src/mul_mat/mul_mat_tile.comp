@@ -42,7 +42,7 @@ layout(constant_id = 8) const uint SLICES = 1;
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
 #endif
 
-#define RUNS_ADJACENT
+#define SMALL_PIECES
 #include "mul_mat.glsl"
 
 // Invocations of a slice.
@@ -88,10 +88,7 @@ void load_tiles(uint lane, uint slice, uint base_a, uint base_b, uint row0, uint
         if (whole || 8 * piece + 8 <= p.k) {
             w[j] = load_piece(row, piece);
         } else {
-            w[j].lo = vec4(0.0);
-            w[j].hi = vec4(0.0);
 #if A_BLOCK == 1
-            w[j].scale = 1.0;
             [[unroll]] for (uint l = 0; l < 4; l++) {
                 const uint k = 8 * piece + l;
                 w[j].lo[l] = k < p.k ? load_one(row, min(k, p.k - 1)) : 0.0;
@@ -116,8 +113,8 @@ void load_tiles(uint lane, uint slice, uint base_a, uint base_b, uint row0, uint
         const uint i = lane + j * WG;
         const uint piece = k0 / 8 + i % PIECES;
         const uint at = (slice * BM + i / PIECES) * STRIDE;
-        PUT(tile_a, at + (run_0(piece) - k0) / VEC, (w[j].lo + PIECE_OFFSET) * w[j].scale);
-        PUT(tile_a, at + (run_1(piece) - k0) / VEC, (w[j].hi + PIECE_OFFSET) * w[j].scale);
+        PUT(tile_a, at + (run_at(piece, 0) - k0) / VEC, weights(w[j], 0));
+        PUT(tile_a, at + (run_at(piece, 1) - k0) / VEC, weights(w[j], 1));
     }
     [[unroll]] for (uint j = 0; j < LOADS_B; j++) {
         const uint i = lane + j * WG;
@@ -178,6 +175,7 @@ void main() {
     const uint base_a = p.off0 + i2 / p.r2 * p.nb0_1 + i3 / p.r3 * p.nb0_2;
     const uint base_b = p.off1 + i2 * p.nb1_1 + i3 * p.nb1_2;
 
+    prepare_weights();
     [[unroll]] for (uint i = 0; i < TM * TN; i++) {
         sums[i] = 0.0;
     }

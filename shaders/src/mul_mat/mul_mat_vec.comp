@@ -2,12 +2,12 @@
 // MUL_MAT with few columns (decoding): d[row, column] = sum over k of a[k, row] * b[k, column].
 //
 // Bound by the bytes of a, so the work split follows a's memory. A work-group computes ROWS rows times COLS columns; its
-// invocations walk along the rows together: each takes the next UNROLL pieces of eight weights of every row (Q8_0: 8 of
-// 34 bytes of a block, so 64 invocations read 544 bytes without gaps, ROWS times) and the activations that belong to
-// them (32 bytes for each column, shared by the ROWS rows). Weights are converted in registers; the scale of a block is
-// applied to the sum of eight products. All loads of weights of a step are issued before the first is used: what is
-// under way at a time decides the speed where a matrix has too few rows to fill the device. At the end partial sums are
-// added over the work-group.
+// invocations walk along the rows together: each takes the next UNROLL pieces of every row (Q8_0: eight weights, 8 of 34
+// bytes of a block, so 64 invocations read 544 bytes without gaps, ROWS times; Q4_K: 32 weights, 16 bytes and the 16 of
+// the block's head) and the activations that belong to them (four bytes a weight for each column, shared by the ROWS
+// rows). Pieces stay packed in registers and are unpacked run by run; the factor of a group is applied to the sum of its
+// products. All loads of weights of a step are issued before the first is used: what is under way at a time decides the
+// speed where a matrix has too few rows to fill the device. At the end partial sums are added over the work-group.
 //
 // Specialisation: work-group size, ROWS, COLS, ALIGNED (strides and offsets allow 16-byte loads: of plain types of a,
 // and of b), UNROLL.
@@ -43,20 +43,44 @@ shared float partial[VALUES * STRIDE];
 shared float eighths[VALUES * 8];
 #endif
 
-// Adds the products of pieces w[first ..] of all rows with a column's activations to the sums of that column.
-#ifdef TWO_SCALES
-#define SCALED(w, of_lo, of_hi) w.scale * (of_lo) + w.scale_hi * (of_hi)
+// Runs of a group.
+const uint RUNS = PIECE / 4 / GROUPS;
+// A group's part of a sum, from its products and the sum `all` of its activations, which costs nothing where unused.
+#ifdef HAS_MINIMUM
+#define OF_GROUP(w, g, products, all) factor(w, g) * (products) + minimum(w, g) * (all)
 #else
-#define SCALED(w, of_lo, of_hi) w.scale * ((of_lo) + (of_hi))
+#define OF_GROUP(w, g, products, all) factor(w, g) * (PIECE_OFFSET != 0.0 ? (products) + PIECE_OFFSET * (all) : (products))
 #endif
-#define MULTIPLY(w, first, c, lo, hi)                                                                                  \
-    {                                                                                                                  \
-        const float all_lo = PIECE_OFFSET != 0.0 ? PIECE_OFFSET * dot(lo, vec4(1.0)) : 0.0;                            \
-        const float all_hi = PIECE_OFFSET != 0.0 ? PIECE_OFFSET * dot(hi, vec4(1.0)) : 0.0;                            \
+
+// Adds the products of pieces w[first ..], pieces i of all rows, with the activations of all columns to the sums.
+#define MULTIPLY(w, first, i)                                                                                          \
+    [[unroll]] for (uint g = 0; g < GROUPS; g++) {                                                                     \
+        float products[VALUES];                                                                                        \
+        float all[COLS];                                                                                               \
+        [[unroll]] for (uint c = 0; c < COLS; c++) {                                                                   \
+            all[c] = 0.0;                                                                                              \
+            [[unroll]] for (uint r = 0; r < ROWS; r++) {                                                               \
+                products[c * ROWS + r] = 0.0;                                                                          \
+            }                                                                                                          \
+        }                                                                                                              \
+        [[unroll]] for (uint j = g * RUNS; j < (g + 1) * RUNS; j++) {                                                  \
+            vec4 x[ROWS];                                                                                              \
+            [[unroll]] for (uint r = 0; r < ROWS; r++) {                                                               \
+                x[r] = run(w[first + r], j);                                                                           \
+            }                                                                                                          \
+            [[unroll]] for (uint c = 0; c < COLS; c++) {                                                               \
+                const vec4 y = load_b(row_b[c] + run_at(i, j));                                                        \
+                all[c] += dot(y, vec4(1.0));                                                                           \
+                [[unroll]] for (uint r = 0; r < ROWS; r++) {                                                           \
+                    products[c * ROWS + r] += dot(x[r], y);                                                            \
+                }                                                                                                      \
+            }                                                                                                          \
+        }                                                                                                              \
         [[unroll]] for (uint r = 0; r < ROWS; r++) {                                                                   \
-            const float of_lo = dot(w[first + r].lo, lo) + all_lo;                                                     \
-            const float of_hi = dot(w[first + r].hi, hi) + all_hi;                                                     \
-            sums[(c) * ROWS + r] += SCALED(w[first + r], of_lo, of_hi);                                                \
+            [[unroll]] for (uint c = 0; c < COLS; c++) {                                                               \
+                const uint v = c * ROWS + r;                                                                           \
+                sums[v] += OF_GROUP(w[first + r], g, products[v], all[c]);                                             \
+            }                                                                                                          \
         }                                                                                                              \
     }
 
@@ -96,7 +120,8 @@ void main() {
         sums[i] = 0.0;
     }
 
-    const uint pieces = p.k / 8;
+    prepare_weights();
+    const uint pieces = p.k / PIECE;
     uint i = lane;
     if (UNROLL > 1) {
         for (; i + (UNROLL - 1) * WG < pieces; i += UNROLL * WG) {
@@ -107,11 +132,7 @@ void main() {
                 }
             }
             [[unroll]] for (uint u = 0; u < UNROLL; u++) {
-                [[unroll]] for (uint c = 0; c < COLS; c++) {
-                    const vec4 lo = load_b(row_b[c] + run_0(i + u * WG));
-                    const vec4 hi = load_b(row_b[c] + run_1(i + u * WG));
-                    MULTIPLY(w, u * ROWS, c, lo, hi)
-                }
+                MULTIPLY(w, u * ROWS, i + u * WG)
             }
         }
     }
@@ -120,11 +141,7 @@ void main() {
         [[unroll]] for (uint r = 0; r < ROWS; r++) {
             w[r] = load_piece(row_a[r], i);
         }
-        [[unroll]] for (uint c = 0; c < COLS; c++) {
-            const vec4 lo = load_b(row_b[c] + run_0(i));
-            const vec4 hi = load_b(row_b[c] + run_1(i));
-            MULTIPLY(w, 0, c, lo, hi)
-        }
+        MULTIPLY(w, 0, i)
     }
 #if A_BLOCK == 1
     for (uint k = p.k / 8 * 8 + lane; k < p.k; k += WG) {

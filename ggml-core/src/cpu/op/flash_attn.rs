@@ -2,7 +2,7 @@
 
 use super::{Args, Kernel};
 use crate::cpu::dot::float::{MAX_ROWS, Tiles, tiles};
-use crate::cpu::dot::{self, Weight};
+use crate::cpu::dot::{self, has_weight};
 use crate::cpu::run::Run;
 use crate::cpu::simd::map::{fold, map, zip};
 use crate::cpu::simd::math::{exp, tanh};
@@ -10,7 +10,7 @@ use crate::cpu::simd::{Job, MAX_LANES, Simd, dispatch};
 use crate::cpu::window::{Input, Tile};
 use crate::dtype::DType;
 use crate::op::FlashAttnExt;
-use crate::op::flash_attn::alibi_slope;
+use crate::op::flash_attn::{CACHE_TYPES, alibi_slope};
 use crate::tensor::Tensor;
 use std::ops::Range;
 
@@ -24,22 +24,19 @@ const QUERIES: usize = 16;
 #[derive(Debug)]
 pub(super) struct FlashAttnKernel {
     op: FlashAttnExt,
-    half: bool,
     d: usize,
     /// Row length of v, filled up to whole vectors.
     dv: usize,
 }
 
 impl FlashAttnKernel {
-    /// For operands q, k, v and maybe a mask.
+    /// For operands q, k, v, maybe a mask and sinks.
     pub(super) fn new(op: FlashAttnExt, src: &[&Tensor]) -> Result<FlashAttnKernel, String> {
         let (k, v) = (src[1], src[2]);
-        let half = match k.dtype {
-            DType::F32 => false,
-            DType::F16 => true,
-            other => return Err(format!("no attention with k and v in {other}")),
-        };
-        Ok(FlashAttnKernel { op, half, d: k.ne[0], dv: v.ne[0].next_multiple_of(MAX_LANES) })
+        if !CACHE_TYPES.contains(&k.dtype) || !has_weight(k.dtype) {
+            return Err(format!("no attention with k and v in {}", k.dtype));
+        }
+        Ok(FlashAttnKernel { op, d: k.ne[0], dv: v.ne[0].next_multiple_of(MAX_LANES) })
     }
 
     /// Heads that a task computes: as many of those that share a head of k as queries are taken together, fewer if
@@ -58,7 +55,7 @@ impl Kernel for FlashAttnKernel {
 
     /// A task has some heads and tokens, all of one head of k and v.
     fn run(&self, run: &Run<'_>, args: Args<'_>) {
-        let Args { src: [Some(q), Some(k), Some(v), mask], mut out, .. } = args else { return };
+        let Args { src: [Some(q), Some(k), Some(v), mask, sinks, ..], mut out, .. } = args else { return };
         let [dv, heads, tokens, batch] = out.ne();
         let shared = heads / k.ne()[2];
         let ns = heads * tokens * batch * k.ne()[1] * (self.d + self.dv) / 16;
@@ -67,7 +64,7 @@ impl Kernel for FlashAttnKernel {
         out.for_each_tile(run, tile, ns, |tile| {
             run.local(|local| {
                 let scratch = Scratch::new(self, bytemuck::cast_slice_mut(local));
-                let operands = Operands { q, k, v, mask, head_kv: tile.range(1).start / shared };
+                let operands = Operands { q, k, v, mask, sinks, head_kv: tile.range(1).start / shared };
                 dispatch(run.detected(), Attention { kernel: self, operands, scratch, tile });
             });
         });
@@ -81,6 +78,7 @@ struct Operands<'a> {
     k: Input<'a>,
     v: Input<'a>,
     mask: Option<Input<'a>>,
+    sinks: Option<Input<'a>>,
     /// The head of k and v.
     head_kv: usize,
 }
@@ -135,6 +133,12 @@ impl Job for Attention<'_, '_> {
         for ([head, token, _], query) in self.tile.rows().zip(&mut queries) {
             let slope = alibi_slope(bias, head, self.tile.extents()[1]) as f32;
             *query = Query { head, token, slope, ..*query };
+            // A sink is a score that was seen before any other, and whose value is zero.
+            if let Some(sink) = self.operands.sinks.map(|sinks| sinks.at::<f32>([head, 0, 0, 0])) {
+                query.most = sink.max(f32::NEG_INFINITY);
+                // 1, or NaN for what is no number.
+                query.sum = if sink == f32::NEG_INFINITY { 0.0 } else { 1.0 + (sink - sink) };
+            }
             count += 1;
         }
         let queries = &mut queries[..count];
@@ -157,7 +161,7 @@ impl Attention<'_, '_> {
     /// Adds some positions of k and v to all queries.
     #[inline(always)]
     fn positions<S: Simd>(&mut self, s: S, queries: &mut [Query], batch: usize, positions: Range<usize>) {
-        let Operands { q, k, v, mask, head_kv } = self.operands;
+        let Operands { q, k, v, mask, head_kv, .. } = self.operands;
         let (d, dv) = (self.kernel.d, self.kernel.dv);
         let Scratch { keys, values, scores, sums } = &mut self.scratch;
         let n = positions.len();
@@ -172,8 +176,8 @@ impl Attention<'_, '_> {
                 return;
             }
         }
-        widen(s, self.kernel.half, &k, [head_kv, batch], positions.clone(), keys, d);
-        widen(s, self.kernel.half, &v, [head_kv, batch], positions, values, dv);
+        widen(s, &k, [head_kv, batch], positions.clone(), keys, d);
+        widen(s, &v, [head_kv, batch], positions, values, dv);
         let op = &self.kernel.op;
         tiles(s, n, queries.len(), Scores { keys, d, q, queries, batch, op, masked: mask.is_some(), scores });
         for ((query, scores), sums) in
@@ -228,7 +232,6 @@ impl<'a> Tiles<'a> for Scores<'a, '_> {
 #[inline(always)]
 fn widen<S: Simd>(
     s: S,
-    half: bool,
     x: &Input<'_>,
     [head, batch]: [usize; 2],
     positions: Range<usize>,
@@ -237,10 +240,12 @@ fn widen<S: Simd>(
 ) {
     for (i, out) in positions.zip(out.chunks_exact_mut(stride)) {
         let (row, rest) = out.split_at_mut(x.ne()[0]);
-        if half {
-            dot::widen::<S, dot::F16>(s, x.row::<<dot::F16 as Weight>::Block>([i, head, batch]), row);
-        } else {
-            row.copy_from_slice(x.row([i, head, batch]));
+        let at = [i, head, batch];
+        match x.dtype() {
+            DType::F16 => dot::widen::<S, dot::F16>(s, x.row(at), row),
+            DType::Q8_0 => dot::widen::<S, dot::Q8>(s, x.row(at), row),
+            DType::Q4_0 => dot::widen::<S, dot::Q4>(s, x.row(at), row),
+            _ => row.copy_from_slice(x.row(at)),
         }
         rest.fill(0.0);
     }

@@ -3,11 +3,11 @@
 use super::{Args, Kernel, row_tiles};
 use crate::cpu::run::Run;
 use crate::cpu::simd::map::zip;
-use crate::cpu::simd::math::activate;
+use crate::cpu::simd::math::{activate, gated};
 use crate::cpu::simd::{Job, Simd, dispatch};
-use crate::op::{Activation, Glu};
+use crate::op::{Activation, Clamped, Glu};
 
-/// `activation(gate) * up`.
+/// `activation(gate) * up`, or SWIGLU_OAI.
 #[derive(Debug)]
 pub(super) struct GluKernel(Glu);
 
@@ -38,35 +38,47 @@ impl Kernel for GluKernel {
                     }
                     (None, gate, up) => (gate.map(|x| x.row(i)), up.map(|x| x.row(i))),
                 };
-                let activation = self.0.activation;
-                match (gate, up) {
+                // The other one of gate and up, beside what the row has or gets.
+                let (other, gate_in_row) = match (gate, up) {
                     (Some(gate), Some(up)) => {
                         row.copy_from_slice(&gate[from..end]);
-                        dispatch(
-                            run.detected(),
-                            Apply { activation, row, other: &up[from..end], gate_in_row: true },
-                        );
+                        (up, true)
                     }
-                    (None, Some(up)) => {
-                        dispatch(
-                            run.detected(),
-                            Apply { activation, row, other: &up[from..end], gate_in_row: true },
-                        );
-                    }
-                    (Some(gate), None) => {
-                        let other = &gate[from..end];
-                        dispatch(run.detected(), Apply { activation, row, other, gate_in_row: false });
-                    }
-                    (None, None) => {}
-                }
+                    (None, Some(up)) => (up, true),
+                    (Some(gate), None) => (gate, false),
+                    (None, None) => continue,
+                };
+                dispatch(run.detected(), Apply { op: self.0, row, other: &other[from..end], gate_in_row });
             }
         });
     }
 }
 
+/// A function of gate and up.
+trait Gate: Copy {
+    fn apply<S: Simd>(self, s: S, gate: S::F, up: S::F) -> S::F;
+}
+
+impl Gate for Activation {
+    #[inline(always)]
+    fn apply<S: Simd>(self, s: S, gate: S::F, up: S::F) -> S::F {
+        s.mul(activate(s, self, gate), up)
+    }
+}
+
+impl Gate for Clamped {
+    #[inline(always)]
+    fn apply<S: Simd>(self, s: S, gate: S::F, up: S::F) -> S::F {
+        let limit = s.splat(self.limit);
+        // The order of operands lets NaN through.
+        let (x, y) = (s.min(limit, gate), s.max(s.splat(-self.limit), s.min(limit, up)));
+        s.mul(gated(s, x, s.mul(x, s.splat(self.alpha))), s.add(y, s.splat(1.0)))
+    }
+}
+
 /// A row that has the gate, or what is gated, and gets the result; the other one comes beside it.
 struct Apply<'a> {
-    activation: Activation,
+    op: Glu,
     row: &'a mut [f32],
     other: &'a [f32],
     gate_in_row: bool,
@@ -74,11 +86,11 @@ struct Apply<'a> {
 
 impl Apply<'_> {
     #[inline(always)]
-    fn with<S: Simd>(self, s: S, activation: Activation) {
+    fn with<S: Simd>(self, s: S, function: impl Gate) {
         if self.gate_in_row {
-            zip!(s, self.row, self.other, |gate, up| s.mul(activate(s, activation, gate), up));
+            zip!(s, self.row, self.other, |gate, up| function.apply(s, gate, up));
         } else {
-            zip!(s, self.row, self.other, |up, gate| s.mul(activate(s, activation, gate), up));
+            zip!(s, self.row, self.other, |up, gate| function.apply(s, gate, up));
         }
     }
 }
@@ -88,13 +100,19 @@ impl Job for Apply<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
+        if let Some(clamped) = self.op.clamped {
+            return self.with(s, clamped);
+        }
         // One loop for each function: the choice is made outside of it.
-        match self.activation {
+        match self.op.activation {
             Activation::Silu => self.with(s, Activation::Silu),
             Activation::Gelu => self.with(s, Activation::Gelu),
             Activation::GeluErf => self.with(s, Activation::GeluErf),
             Activation::GeluQuick => self.with(s, Activation::GeluQuick),
             Activation::Relu => self.with(s, Activation::Relu),
+            Activation::Sigmoid => self.with(s, Activation::Sigmoid),
+            Activation::Softplus => self.with(s, Activation::Softplus),
+            Activation::Tanh => self.with(s, Activation::Tanh),
         }
     }
 }

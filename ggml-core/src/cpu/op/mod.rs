@@ -13,20 +13,27 @@ use crate::tensor::TensorId;
 
 mod binary;
 mod copy;
+mod delta_net;
 mod flash_attn;
 mod glu;
 mod mul_mat;
+mod mul_mat_id;
 mod norm;
 mod rope;
 mod rows;
 mod soft_max;
+mod ssm_conv;
+mod top_k;
 mod unary;
+
+/// Operands that an operation has at the most.
+pub(super) const MAX_OPERANDS: usize = 7;
 
 /// Operands and result of a step.
 pub(super) struct Args<'a> {
     /// Operands by index. `None` where the node has none, where the kernel does not read it, and where its elements
     /// are in the output already (only for operands that the operation's definition allows it for).
-    pub(super) src: [Option<Input<'a>>; 4],
+    pub(super) src: [Option<Input<'a>>; MAX_OPERANDS],
     /// The result.
     pub(super) out: Output<'a>,
     /// Scratch memory, at least [`Kernel::shared_bytes`].
@@ -81,6 +88,10 @@ pub(super) fn plan(
         Op::SoftMax(op) => Box::new(soft_max::SoftMaxKernel::new(*op)),
         Op::Unary(op) => Box::new(unary::UnaryKernel::activation(op.activation)),
         Op::Scale(op) => Box::new(unary::UnaryKernel::scale(*op)),
+        Op::MulMatId(_) => Box::new(mul_mat_id::MulMatIdKernel::new(&src, precision, detected)?),
+        Op::TopK(op) => Box::new(top_k::TopKKernel::new(*op)),
+        Op::SsmConv(_) => Box::new(ssm_conv::SsmConvKernel::new(&src)),
+        Op::GatedDeltaNet(op) => Box::new(delta_net::DeltaNetKernel::new(*op, &src)),
     }))
 }
 

@@ -32,7 +32,7 @@ impl RopeKernel {
 impl Kernel for RopeKernel {
     /// A thread has all heads of some tokens, so that sines and cosines are computed once for each token.
     fn run(&self, run: &Run<'_>, args: Args<'_>) {
-        let Args { src: [x, Some(positions), factors, _], mut out, .. } = args else { return };
+        let Args { src: [x, Some(positions), factors, ..], mut out, .. } = args else { return };
         let ne = out.ne();
         let ns = ne.iter().product::<usize>();
         let tokens = (4096 / (ne[0] * ne[1])).max(1);

@@ -2,12 +2,13 @@
 
 use super::copy::narrow_f16;
 use super::{Args, Kernel};
-use crate::cpu::dot::{self, ForWeight, Weight};
+use crate::cpu::dot::{self, BlockQ4, BlockQ8, ForWeight, Weight};
 use crate::cpu::run::Run;
 use crate::cpu::simd::{Job, Simd, dispatch};
 use crate::cpu::window::{Input, Output};
 use crate::dtype::DType;
 use bytemuck::Pod;
+use half::f16;
 use std::marker::PhantomData;
 
 /// Picks rows and widens them to F32.
@@ -100,17 +101,15 @@ impl<W: Weight> Job for Widen<'_, W> {
 
 /// Writes rows.
 #[derive(Debug)]
-pub(super) struct SetRowsKernel {
-    half: bool,
-}
+pub(super) struct SetRowsKernel(DType);
 
 impl SetRowsKernel {
     /// For a destination of a type.
     pub(super) fn new(dtype: DType) -> Result<SetRowsKernel, String> {
-        match dtype {
-            DType::F32 | DType::F16 => Ok(SetRowsKernel { half: dtype == DType::F16 }),
-            _ => Err(format!("rows of {dtype} cannot be written")),
+        if matches!(dtype, DType::F32 | DType::F16 | DType::Q8_0 | DType::Q4_0) {
+            return Ok(SetRowsKernel(dtype));
         }
+        Err(format!("rows of {dtype} cannot be written"))
     }
 }
 
@@ -121,7 +120,7 @@ impl Kernel for SetRowsKernel {
 
     /// One thread: two indices may name the same row, whatever the definition asks for.
     fn run(&self, run: &Run<'_>, args: Args<'_>) {
-        let Args { src: [_, Some(values), Some(ids), _], mut out, .. } = args else { return };
+        let Args { src: [_, Some(values), Some(ids), ..], mut out, .. } = args else { return };
         let rows = out.ne()[1];
         let [_, n_ids, b2, b3] = values.ne();
         out.for_each_tile(run, out.ne(), 0, |tile| {
@@ -131,11 +130,12 @@ impl Kernel for SetRowsKernel {
                         let index = ids.at([j, i2 % ids.ne()[1], i3 % ids.ne()[2], 0]);
                         let Some(index) = valid(index, rows) else { continue };
                         let x: &[f32] = values.row([j, i2, i3]);
-                        if self.half {
-                            let out = tile.row([index, i2, i3]);
-                            dispatch(run.detected(), Narrow { x, out });
-                        } else {
-                            tile.row([index, i2, i3]).copy_from_slice(x);
+                        let (to, detected) = ([index, i2, i3], run.detected());
+                        match self.0 {
+                            DType::F16 => dispatch(detected, Narrow { x, out: tile.row(to) }),
+                            DType::Q8_0 => dispatch(detected, Blocks::<BlockQ8> { x, out: tile.row(to) }),
+                            DType::Q4_0 => dispatch(detected, Blocks::<BlockQ4> { x, out: tile.row(to) }),
+                            _ => tile.row(to).copy_from_slice(x),
                         }
                     }
                 }
@@ -156,5 +156,52 @@ impl Job for Narrow<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         narrow_f16(s, self.x, self.out);
+    }
+}
+
+/// A block of a cache, rounded as SET_ROWS says. Plain loops: the compiler turns them into vectors.
+trait Stored: Pod {
+    /// The block of 32 numbers.
+    fn round(x: &[f32; 32]) -> Self;
+}
+
+/// The largest magnitude.
+#[inline(always)]
+fn magnitude(x: &[f32; 32]) -> f32 {
+    x.iter().fold(0.0f32, |most, x| most.max(x.abs()))
+}
+
+impl Stored for BlockQ8 {
+    #[inline(always)]
+    fn round(x: &[f32; 32]) -> BlockQ8 {
+        let scale = magnitude(x) / 127.0;
+        let q = if scale == 0.0 { [0; 32] } else { x.map(|x| (x / scale).round() as i8) };
+        BlockQ8 { scale: f16::from_f32_const(scale).to_le_bytes(), q }
+    }
+}
+
+impl Stored for BlockQ4 {
+    #[inline(always)]
+    fn round(x: &[f32; 32]) -> BlockQ4 {
+        let most = magnitude(x);
+        let scale = x.iter().find(|x| x.abs() == most).unwrap_or(&0.0) / -8.0;
+        let q = if scale == 0.0 { [8; 32] } else { x.map(|x| (x / scale + 8.5).clamp(0.0, 15.0) as u8) };
+        let q = std::array::from_fn(|i| q[i] | q[i + 16] << 4);
+        BlockQ4 { scale: f16::from_f32_const(scale).to_le_bytes(), q }
+    }
+}
+
+/// A row of F32, to blocks.
+struct Blocks<'a, B> {
+    x: &'a [f32],
+    out: &'a mut [B],
+}
+
+impl<B: Stored> Job for Blocks<'_, B> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        self.x.as_chunks().0.iter().zip(self.out).for_each(|(x, out)| *out = B::round(x));
     }
 }

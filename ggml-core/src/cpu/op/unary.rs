@@ -71,6 +71,13 @@ impl Job for Apply<'_> {
                 map!(s, self.1, |x| activate(s, Activation::GeluQuick, x))
             }
             Function::Activation(Activation::Relu) => map!(s, self.1, |x| activate(s, Activation::Relu, x)),
+            Function::Activation(Activation::Sigmoid) => {
+                map!(s, self.1, |x| activate(s, Activation::Sigmoid, x))
+            }
+            Function::Activation(Activation::Softplus) => {
+                map!(s, self.1, |x| activate(s, Activation::Softplus, x))
+            }
+            Function::Activation(Activation::Tanh) => map!(s, self.1, |x| activate(s, Activation::Tanh, x)),
         }
     }
 }

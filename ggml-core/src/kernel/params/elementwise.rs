@@ -113,6 +113,10 @@ pub struct GluParams {
     pub offd: u32,
     /// Number of the [`Activation`](crate::op::Activation).
     pub op: u32,
+    /// SWIGLU_OAI: slope of the gate's sigmoid.
+    pub alpha: f32,
+    /// SWIGLU_OAI: bound of gate and `up`; 0 for all other functions.
+    pub limit: f32,
 }
 
 impl GluParams {
@@ -139,6 +143,8 @@ impl GluParams {
             off1,
             offd: last(off),
             op: glu.activation as u32,
+            alpha: glu.clamped.map_or(0.0, |c| c.alpha),
+            limit: glu.clamped.map_or(0.0, |c| c.limit),
         })
     }
 }

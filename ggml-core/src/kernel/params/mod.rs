@@ -9,10 +9,12 @@ use crate::tensor::Tensor;
 
 mod elementwise;
 mod products;
+mod recurrent;
 mod rows;
 
 pub use elementwise::{BinaryParams, CopyParams, GluParams, UnaryParams};
-pub use products::{FlashAttnParams, MulMatParams};
+pub use products::{FlashAttnParams, MulMatIdParams, MulMatParams};
+pub use recurrent::{DeltaNetParams, SsmConvParams, TopKParams};
 pub use rows::{GetRowsParams, NormParams, RopeParams, SetRowsParams, SoftMaxParams};
 
 /// Largest parameter structure in bytes: every Vulkan device has 128 bytes of push constants.
@@ -69,6 +71,10 @@ mod tests {
             size_of::<SetRowsParams>(),
             size_of::<MulMatParams>(),
             size_of::<FlashAttnParams>(),
+            size_of::<MulMatIdParams>(),
+            size_of::<SsmConvParams>(),
+            size_of::<DeltaNetParams>(),
+            size_of::<TopKParams>(),
         ];
         assert!(sizes.iter().all(|&s| s <= MAX_PARAM_BYTES && s % 4 == 0), "{sizes:?}");
     }

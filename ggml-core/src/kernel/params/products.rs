@@ -3,7 +3,7 @@
 use super::{Offsets, floor_power_of_two, last, mask_type, offset, outer, wrong};
 use crate::error::Result;
 use crate::graph::Graph;
-use crate::kernel::extents;
+use crate::kernel::{extents, strides};
 use crate::op::Op;
 use crate::tensor::TensorId;
 use bytemuck::{Pod, Zeroable};
@@ -70,7 +70,74 @@ impl MulMatParams {
     }
 }
 
-/// FLASH_ATTN_EXT. Operands: q, k, v, mask (q again where there is none).
+/// MUL_MAT_ID: `d[m, used, tokens] = sum over k of a[k, m, ids[used, tokens]] * b[k, used, tokens]`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct MulMatIdParams {
+    /// Rows of each matrix of `a`.
+    pub m: u32,
+    /// Length of the rows in elements.
+    pub k: u32,
+    /// Matrices of `a`.
+    pub experts: u32,
+    /// Indices for each token.
+    pub used: u32,
+    /// Tokens.
+    pub tokens: u32,
+    /// Strides of `a` in blocks: rows, matrices.
+    pub nb0: [u32; 2],
+    /// Strides of `b`: rows (0 where all indices share one), tokens.
+    pub nb1: [u32; 2],
+    /// Strides of the ids: indices, tokens.
+    pub nb2: [u32; 2],
+    /// Strides of the result: rows, tokens.
+    pub nbd: [u32; 2],
+    /// Offset of `a` in blocks.
+    pub off0: u32,
+    /// Offset of `b`.
+    pub off1: u32,
+    /// Offset of the ids.
+    pub off2: u32,
+    /// Offset of the result.
+    pub offd: u32,
+    /// First matrix of `a` in the window (operands larger than a window are split by matrices): pairs whose index is
+    /// outside `first_expert .. first_expert + window_experts` are left alone by this dispatch.
+    pub first_expert: u32,
+    /// Matrices in the window.
+    pub window_experts: u32,
+}
+
+impl MulMatIdParams {
+    /// From a MUL_MAT_ID node. `off` is that of the node's operands (a, b, ids) and the result.
+    pub fn new(graph: &Graph, node: TensorId, off: Offsets<'_>) -> Result<Self> {
+        let d = graph.tensor(node);
+        if !matches!(d.op(), Some(Op::MulMatId(_))) {
+            return Err(wrong(d));
+        }
+        let s = graph.operands(node);
+        let (a, ids) = (extents(s[0])?, strides(s[2])?);
+        let ([nb0, nb02, _], [nb1, nb12, _], [nbd, nbd2, _]) = (outer(s[0])?, outer(s[1])?, outer(d)?);
+        Ok(MulMatIdParams {
+            m: a[1],
+            k: a[0],
+            experts: a[2],
+            used: extents(s[2])?[0],
+            tokens: extents(s[2])?[1],
+            nb0: [nb0, nb02],
+            nb1: [nb1, nb12],
+            nb2: [ids[0], ids[1]],
+            nbd: [nbd, nbd2],
+            off0: offset(off, 0),
+            off1: offset(off, 1),
+            off2: offset(off, 2),
+            offd: last(off),
+            first_expert: 0,
+            window_experts: a[2],
+        })
+    }
+}
+
+/// FLASH_ATTN_EXT. Operands: q, k, v, mask (q again where there is none), sinks (q again where there are none).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 pub struct FlashAttnParams {
@@ -90,9 +157,9 @@ pub struct FlashAttnParams {
     pub nbm: [u32; 3],
     /// Outer extents of the mask.
     pub mask_ne: [u32; 2],
-    /// Offsets of q, k, v, mask, result. The result is contiguous.
-    pub off: [u32; 5],
-    /// 0 no mask, 1 F32, 2 F16.
+    /// Offsets of q, k, v, mask, sinks, result. The result is contiguous.
+    pub off: [u32; 6],
+    /// 0 no mask, 1 F32, 2 F16; 4 more where there are sinks.
     pub mask_type: u32,
     /// Largest power of two that is no more than the heads.
     pub heads_log2: u32,
@@ -105,6 +172,9 @@ pub struct FlashAttnParams {
 }
 
 impl FlashAttnParams {
+    /// Bit of `mask_type` that says that there are sinks.
+    pub const SINKS: u32 = 4;
+
     /// From a FLASH_ATTN_EXT node. `off` is that of the node's operands and the result.
     pub fn new(graph: &Graph, node: TensorId, off: Offsets<'_>) -> Result<Self> {
         let d = graph.tensor(node);
@@ -112,7 +182,7 @@ impl FlashAttnParams {
         let s = graph.operands(node);
         let (q, k, v, mask) = (extents(s[0])?, extents(s[1])?, extents(s[2])?, s.get(3));
         let mask_ne = mask.map(|m| extents(m)).transpose()?.unwrap_or([1; 4]);
-        let off_mask = if mask.is_some() { offset(off, 3) } else { 0 };
+        let optional = |i: usize| if s.len() > i { offset(off, i) } else { 0 };
         Ok(FlashAttnParams {
             d: [k[0], v[0]],
             ne: [q[1], q[2], q[3]],
@@ -122,8 +192,8 @@ impl FlashAttnParams {
             nbv: outer(s[2])?,
             nbm: mask.map(|m| outer(m)).transpose()?.unwrap_or_default(),
             mask_ne: [mask_ne[2], mask_ne[3]],
-            off: [offset(off, 0), offset(off, 1), offset(off, 2), off_mask, last(off)],
-            mask_type: mask_type(mask),
+            off: [offset(off, 0), offset(off, 1), offset(off, 2), optional(3), optional(4), last(off)],
+            mask_type: mask_type(mask) | if s.len() > 4 { Self::SINKS } else { 0 },
             heads_log2: floor_power_of_two(q[2]),
             scale: op.scale,
             max_bias: op.max_bias,

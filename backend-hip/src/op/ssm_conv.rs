@@ -1,0 +1,15 @@
+//! SSM_CONV: work-groups of channels for each row of the result.
+
+use super::grid::{ROW_THREADS, launch, tensors};
+use super::{Context, Launch, Refusal};
+use ggml_core::kernel::SsmConvParams;
+
+/// The launches of a node of this family.
+pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
+    let p = SsmConvParams::new(c.graph, c.node, &[])?;
+    let node = c.graph.tensor(c.node);
+    let [x, w, state, runs] = [0, 1, 2, 3].map(|i| node.src()[i]);
+    let groups = [u64::from(p.channels.div_ceil(ROW_THREADS)), node.ne[1] as u64, 1];
+    let operands = tensors(&[x, w, state, runs, c.node]);
+    Ok(vec![launch(c, ("ssm_conv", "ssm_conv"), operands, &p, groups, ROW_THREADS)?])
+}

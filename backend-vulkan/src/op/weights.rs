@@ -1,0 +1,90 @@
+//! The types of weights that have kernels: one table for products and for rows.
+
+use ggml_core::DType;
+
+/// A type, and the variants of the kernels that read it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Weights {
+    pub(super) dtype: DType,
+    /// Mat-vec: by shared memory, by subgroup arithmetic.
+    vec: [&'static str; 2],
+    /// Tiles: F32, F16 (of quantised weights only).
+    tile: [&'static str; 2],
+    /// Rows by index.
+    pub(super) rows: &'static str,
+    /// Weights of a piece in mat-vec.
+    pub(super) piece: u32,
+    /// Whether a small piece spans a block of 32, so that tiles take steps of 32.
+    pub(super) long: bool,
+}
+
+macro_rules! weights {
+    ($($dtype:ident $stem:literal $rows:literal $piece:literal $long:literal)*) => {
+        [$(Weights {
+            dtype: DType::$dtype,
+            vec: [concat!($stem, "_lds"), concat!($stem, "_subgroup")],
+            tile: [concat!($stem, "_tile32"), concat!($stem, "_tile16")],
+            rows: $rows,
+            piece: $piece,
+            long: $long,
+        }),*]
+    };
+}
+
+/// The table. The last two columns state what `weights_32.glsl` and `weights_k.glsl` do.
+pub(super) const WEIGHTS: [Weights; 16] = weights! {
+    F32 "f32" "w32" 8 false
+    F16 "f16" "f16" 8 false
+    BF16 "bf16" "bf16" 8 false
+    Q8_0 "q8_0" "q8_0" 8 false
+    Q4_0 "q4_0" "q4_0" 8 true
+    Q4_1 "q4_1" "q4_1" 8 true
+    Q5_0 "q5_0" "q5_0" 8 true
+    Q5_1 "q5_1" "q5_1" 8 true
+    IQ4_NL "iq4_nl" "iq4_nl" 8 true
+    MXFP4 "mxfp4" "mxfp4" 8 true
+    Q2_K "q2_k" "q2_k" 32 false
+    Q3_K "q3_k" "q3_k" 32 false
+    Q4_K "q4_k" "q4_k" 32 false
+    Q5_K "q5_k" "q5_k" 16 false
+    Q6_K "q6_k" "q6_k" 32 false
+    IQ4_XS "iq4_xs" "iq4_xs" 32 true
+};
+
+impl Weights {
+    /// The entry of a type, if it has kernels.
+    pub(super) fn of(dtype: DType) -> Option<&'static Weights> {
+        WEIGHTS.iter().find(|w| w.dtype == dtype)
+    }
+
+    /// The variant of the mat-vec kernel for a way to add sums over a work-group ("lds" or "subgroup").
+    pub(super) fn vec_variant(&self, reduction: &str) -> &'static str {
+        self.vec[(reduction == "subgroup") as usize]
+    }
+
+    /// The variant of the tiled kernel.
+    pub(super) fn tile_variant(&self, f16: bool) -> &'static str {
+        self.tile[(f16 && self.dtype.is_quantized()) as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shaders::ShaderId;
+
+    #[test]
+    fn every_variant_is_in_the_table_of_shaders() {
+        for w in &WEIGHTS {
+            for (stem, variant) in [
+                ("mul_mat_vec", w.vec_variant("lds")),
+                ("mul_mat_vec", w.vec_variant("subgroup")),
+                ("mul_mat_tile", w.tile_variant(false)),
+                ("mul_mat_tile", w.tile_variant(true)),
+                ("get_rows", w.rows),
+            ] {
+                assert!(ShaderId::find(stem, variant).is_some(), "{stem}/{variant}");
+            }
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! SSM_CONV.
+
+use super::{Args, Kernel};
+use crate::cpu::run::Run;
+use crate::cpu::simd::{Job, MAX_LANES, Simd, dispatch};
+use crate::cpu::window::{Input, Tile};
+use crate::op::ssm_conv::Run as Tokens;
+use crate::tensor::Tensor;
+
+/// Channels that a thread takes at a time; a multiple of every vector.
+const CHANNELS: usize = 256;
+
+/// The run of a slot, cut to the tokens that there are.
+pub(super) fn tokens_of(runs: &Input<'_>, slot: usize, tokens: usize) -> Tokens {
+    let field = |i| runs.at::<i32>([i, slot, 0, 0]).max(0) as usize;
+    let first = field(0).min(tokens);
+    Tokens { first, count: field(1).min(tokens - first), position: field(2) }
+}
+
+/// Convolution along the tokens of sequences.
+#[derive(Debug)]
+pub(super) struct SsmConvKernel {
+    taps: usize,
+}
+
+impl SsmConvKernel {
+    /// For operands x, w, state and runs.
+    pub(super) fn new(src: &[&Tensor]) -> SsmConvKernel {
+        SsmConvKernel { taps: src[1].ne[0] }
+    }
+}
+
+impl Kernel for SsmConvKernel {
+    /// The taps of a thread's channels, those of one tap next to each other, and a row of zeros.
+    fn local_bytes(&self) -> usize {
+        4 * CHANNELS * (self.taps + 1)
+    }
+
+    /// A task has some channels of all tokens and slots.
+    fn run(&self, run: &Run<'_>, args: Args<'_>) {
+        let Args { src: [Some(x), Some(w), Some(state), Some(runs), ..], mut out, .. } = args else { return };
+        let [channels, rows, ..] = out.ne();
+        let ns = channels * rows * (1 + self.taps / 8) + channels * self.taps;
+        out.for_each_tile(run, [CHANNELS, rows, 1, 1], ns, |tile| {
+            run.local(|local| {
+                let (taps, zeros) = bytemuck::cast_slice_mut(local).split_at_mut(CHANNELS * self.taps);
+                for (i, c) in tile.range(0).enumerate() {
+                    let of_channel = w.row::<f32>([c, 0, 0]);
+                    of_channel.iter().enumerate().for_each(|(tap, &x)| taps[tap * CHANNELS + i] = x);
+                }
+                zeros.fill(0.0);
+                let (x, state, runs) = (&x, &state, &runs);
+                dispatch(run.detected(), Convolution { x, state, runs, taps, zeros, tile });
+            });
+        });
+    }
+}
+
+/// Some channels.
+struct Convolution<'a, 'b> {
+    x: &'a Input<'a>,
+    state: &'a Input<'a>,
+    runs: &'a Input<'a>,
+    /// [`CHANNELS`] numbers for each tap.
+    taps: &'a [f32],
+    zeros: &'a [f32],
+    tile: &'a mut Tile<'b>,
+}
+
+impl<'a> Convolution<'a, '_> {
+    /// The inputs at token `j - before` of a run: of the batch, of the state, or before the sequence's first.
+    #[inline(always)]
+    fn input(&self, slot: usize, run: Tokens, j: usize, before: usize) -> &'a [f32] {
+        let channels = self.tile.range(0);
+        let n_state = self.state.ne()[1];
+        if j >= before {
+            &self.x.row([run.first + j - before, 0, 0])[channels]
+        } else if run.count > 0 && run.position + j < before {
+            &self.zeros[..channels.len()]
+        } else {
+            &self.state.row([n_state + j - before, slot, 0])[channels]
+        }
+    }
+}
+
+impl Job for Convolution<'_, '_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let (tokens, n_state) = (self.x.ne()[1], self.state.ne()[1]);
+        for t in 0..tokens {
+            self.tile.row::<f32>([t, 0, 0]).fill(0.0);
+        }
+        for slot in 0..self.state.ne()[2] {
+            let run = tokens_of(self.runs, slot, tokens);
+            for j in 0..run.count {
+                for (tap, w) in self.taps.chunks_exact(CHANNELS).enumerate() {
+                    let x = self.input(slot, run, j, n_state - tap);
+                    let out = self.tile.row([run.first + j, 0, 0]);
+                    add_products(s, out, w, x, tap == 0);
+                }
+            }
+            for i in 0..n_state {
+                let newest = self.input(slot, run, run.count, n_state - i);
+                self.tile.row([tokens + n_state * slot + i, 0, 0]).copy_from_slice(newest);
+            }
+        }
+    }
+}
+
+/// `out += w * x`, or `out = w * x` if `first`; `w` is not shorter than `out` filled up to whole vectors.
+#[inline(always)]
+fn add_products<S: Simd>(s: S, out: &mut [f32], w: &[f32], x: &[f32], first: bool) {
+    let zero = s.splat(0.0);
+    for ((out, x), w) in out.chunks_mut(S::LANES).zip(x.chunks(S::LANES)).zip(w.chunks_exact(S::LANES)) {
+        let w = s.load(w);
+        if out.len() == S::LANES {
+            let sum = if first { zero } else { s.load(out) };
+            s.store(out, s.fma(w, s.load(x), sum));
+        } else {
+            let sum = if first { zero } else { s.load_partial(out) };
+            s.store_partial(out, s.fma(w, s.load_partial(x), sum));
+        }
+    }
+}
+
+const _: () = assert!(CHANNELS.is_multiple_of(MAX_LANES));

@@ -1,0 +1,55 @@
+//! TOP_K.
+
+use super::{Args, Kernel};
+use crate::cpu::run::Run;
+use crate::op::TopK;
+
+/// The largest elements of rows.
+#[derive(Debug)]
+pub(super) struct TopKKernel(TopK);
+
+impl TopKKernel {
+    /// With the operation's parameters.
+    pub(super) fn new(op: TopK) -> TopKKernel {
+        TopKKernel(op)
+    }
+}
+
+impl Kernel for TopKKernel {
+    /// A thread has some rows. The result itself holds the best so far in order: most elements are compared with the
+    /// last of them only.
+    fn run(&self, run: &Run<'_>, args: Args<'_>) {
+        let Args { src: [Some(x), ..], mut out, .. } = args else { return };
+        let ne = out.ne();
+        let n = x.ne()[0];
+        let rows = (4096 / n).max(1);
+        // The best so far change the more often the fewer elements were seen.
+        let ns = ne[1] * ne[2] * ne[3] * (n + 20 * ne[0]);
+        out.for_each_tile(run, [ne[0], rows, 1, 1], ns, |tile| {
+            for i in tile.rows() {
+                top(x.row(i), &mut tile.row(i)[..self.0.k]);
+            }
+        });
+    }
+}
+
+/// Whether `a` comes before `b`, which stands before it in the row.
+fn precedes(a: f32, b: f32) -> bool {
+    a > b || b.is_nan() && !a.is_nan()
+}
+
+/// Indices of the largest elements of `x`, as many as `best` takes.
+fn top(x: &[f32], best: &mut [i32]) {
+    let mut count = 0;
+    for (i, &new) in x.iter().enumerate() {
+        let full = count == best.len();
+        if full && !precedes(new, x[best[count - 1] as usize]) {
+            continue;
+        }
+        let place = best[..count].partition_point(|&j| !precedes(new, x[j as usize]));
+        // The last one gives way once all places are taken.
+        count += usize::from(!full);
+        best.copy_within(place..count - 1, place + 1);
+        best[place] = i as i32;
+    }
+}

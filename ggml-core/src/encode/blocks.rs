@@ -1,0 +1,69 @@
+//! Blocks of 32 whose numbers are evenly spaced: Q8_0, Q4_0, Q4_1, Q5_0, Q5_1. The rounding is ggml's reference rounding.
+
+use super::{extreme, inverse, put_half};
+
+/// 32 numbers below 16 in 16 bytes: the first 16 in the low nibbles.
+pub(super) fn put_nibbles(q: &[u8; 32], out: &mut Vec<u8>) {
+    out.extend((0..16).map(|i| (q[i] & 15) | q[i + 16] << 4));
+}
+
+/// The fifth bits of 32 numbers, the first in the lowest bit, then their nibbles.
+fn put_five_bits(q: &[u8; 32], out: &mut Vec<u8>) {
+    let high = q.iter().enumerate().fold(0u32, |bits, (i, q)| bits | u32::from(q >> 4 & 1) << i);
+    out.extend_from_slice(&high.to_le_bytes());
+    put_nibbles(q, out);
+}
+
+/// Scale = largest magnitude / 127; values rounded half away from zero.
+pub(super) fn q8_0(block: &[f32; 32], out: &mut Vec<u8>) {
+    let scale = extreme(block).abs() / 127.0;
+    let inverse = inverse(scale);
+    put_half(scale, out);
+    out.extend(block.iter().map(|v| (v * inverse).round() as i8 as u8));
+}
+
+/// Scale = the value of largest magnitude / -2^(bits - 1), so that it becomes the lowest number; values
+/// `x / scale + 2^(bits - 1) + 0.5` truncated.
+fn centred(block: &[f32; 32], bits: u32, out: &mut Vec<u8>) -> [u8; 32] {
+    let zero = (1 << (bits - 1)) as f32;
+    let scale = extreme(block) / -zero;
+    let inverse = inverse(scale);
+    put_half(scale, out);
+    block.map(|v| ((v * inverse + zero + 0.5) as u8).min((1 << bits) - 1))
+}
+
+/// Scale = range / (2^bits - 1), and the minimum; values `(x - minimum) / scale + 0.5` truncated.
+fn ranged(block: &[f32; 32], bits: u32, out: &mut Vec<u8>) -> [u8; 32] {
+    let low = block.iter().copied().fold(f32::INFINITY, f32::min);
+    let high = block.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let top = (1u8 << bits) - 1;
+    let scale = (high - low) / f32::from(top);
+    let inverse = inverse(scale);
+    put_half(scale, out);
+    put_half(low, out);
+    block.map(|v| (((v - low) * inverse + 0.5) as u8).min(top))
+}
+
+/// 8 stands for zero.
+pub(super) fn q4_0(block: &[f32; 32], out: &mut Vec<u8>) {
+    let q = centred(block, 4, out);
+    put_nibbles(&q, out);
+}
+
+/// Scale, minimum, nibbles.
+pub(super) fn q4_1(block: &[f32; 32], out: &mut Vec<u8>) {
+    let q = ranged(block, 4, out);
+    put_nibbles(&q, out);
+}
+
+/// 16 stands for zero.
+pub(super) fn q5_0(block: &[f32; 32], out: &mut Vec<u8>) {
+    let q = centred(block, 5, out);
+    put_five_bits(&q, out);
+}
+
+/// Scale, minimum, fifth bits, nibbles.
+pub(super) fn q5_1(block: &[f32; 32], out: &mut Vec<u8>) {
+    let q = ranged(block, 5, out);
+    put_five_bits(&q, out);
+}

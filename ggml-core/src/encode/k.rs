@@ -1,0 +1,174 @@
+//! Blocks of 256 with scales of their parts: Q2_K to Q6_K.
+//!
+//! Every part gets the scale (and minimum) of its range, improved by one least-squares fit to the numbers that it gives;
+//! these scales are rounded to a few bits of an F16 scale for all of them, and the numbers chosen again. ggml searches
+//! for better scales, so its files differ in some bits.
+
+use super::{extreme, inverse, signed_scales};
+use half::f16;
+
+/// A block as `scale * q - minimum` with scales and minima of its parts.
+struct Affine<const PARTS: usize> {
+    /// F16 scales of the scales and of the minima.
+    units: [f16; 2],
+    scales: [u8; PARTS],
+    minima: [u8; PARTS],
+    q: [u8; 256],
+}
+
+/// Numbers `0..=top` for `PARTS` equal parts, scales and minima `0..=steps`.
+fn affine<const PARTS: usize>(block: &[f32; 256], top: u8, steps: u8) -> Affine<PARTS> {
+    let size = 256 / PARTS;
+    let mut fits = [[0.0f32; 2]; PARTS];
+    for (fit, part) in fits.iter_mut().zip(block.chunks_exact(size)) {
+        *fit = fit_affine(part, f32::from(top));
+    }
+    let units = [0, 1].map(|i| f16::from_f32(fits.iter().fold(0.0, |m, f| f[i].max(m)) / f32::from(steps)));
+    let inverses = units.map(|u| inverse(u.to_f32()));
+    let [scales, minima] = [0, 1].map(|i| fits.map(|f| ((f[i] * inverses[i]).round() as u8).min(steps)));
+    let mut q = [0; 256];
+    for (i, (q, x)) in q.iter_mut().zip(block).enumerate() {
+        let part = i / size;
+        let inverse = inverse(units[0].to_f32() * f32::from(scales[part]));
+        let minimum = units[1].to_f32() * f32::from(minima[part]);
+        *q = (((x + minimum) * inverse).round() as u8).min(top);
+    }
+    Affine { units, scales, minima, q }
+}
+
+/// Scale and minimum (subtracted, not negative) of some values for numbers `0..=top`.
+fn fit_affine(x: &[f32], top: f32) -> [f32; 2] {
+    let low = x.iter().copied().fold(0.0, f32::min);
+    let high = x.iter().copied().fold(0.0, f32::max);
+    let scale = (high - low) / top;
+    let inverse = inverse(scale);
+    let n = x.len() as f32;
+    let [mut q1, mut q2, mut x1, mut qx] = [0.0f32; 4];
+    for &v in x {
+        let q = ((v - low) * inverse).round();
+        q1 += q;
+        q2 += q * q;
+        x1 += v;
+        qx += q * v;
+    }
+    let determinant = n * q2 - q1 * q1;
+    let fitted = [(n * qx - q1 * x1) / determinant, (q1 * qx - q2 * x1) / determinant];
+    match fitted {
+        // All numbers equal, or no numbers at all.
+        _ if !(determinant > 0.0 && fitted[0] > 0.0) => [scale, -low],
+        [_, minimum] if minimum < 0.0 => [qx / q2, 0.0],
+        _ => fitted,
+    }
+}
+
+/// Where element `i` of Q2_K, Q3_K and Q6_K lies: half of 128, quarter of 32 in it, lane.
+fn place(i: usize) -> (usize, usize, usize) {
+    (i / 128, i % 128 / 32, i % 32)
+}
+
+/// Bit pairs `shift` and up of all numbers: quarter `n` of a half in bits `2 n` of its 32 bytes.
+fn bit_pairs(q: &[u8; 256], shift: u32) -> [u8; 64] {
+    let mut pairs = [0; 64];
+    for (i, q) in q.iter().enumerate() {
+        let (half, quarter, lane) = place(i);
+        pairs[half * 32 + lane] |= (q >> shift & 3) << (2 * quarter);
+    }
+    pairs
+}
+
+/// 16 parts; scale and minimum in the nibbles of a byte, numbers of 2 bits.
+pub(super) fn q2_k(block: &[f32; 256], out: &mut Vec<u8>) {
+    let Affine { units, scales, minima, q } = affine::<16>(block, 3, 15);
+    out.extend(scales.iter().zip(minima).map(|(s, m)| s | m << 4));
+    out.extend_from_slice(&bit_pairs(&q, 0));
+    out.extend(units.iter().flat_map(|u| u.to_le_bytes()));
+}
+
+/// 16 signed scales, 32 too large, in 6 bits; numbers of 3 bits, 4 stands for zero.
+pub(super) fn q3_k(block: &[f32; 256], out: &mut Vec<u8>) {
+    let (unit, scales, q) = centred(block, 4.0, 32.0);
+    let mut high = [0u8; 32];
+    for (i, q) in q.iter().enumerate() {
+        let (half, quarter, lane) = place(i);
+        high[lane] |= (q >> 2) << (4 * half + quarter);
+    }
+    let mut packed = [0u8; 12];
+    for (i, scale) in scales.iter().map(|s| (s + 32) as u8).enumerate() {
+        packed[i % 8] |= (scale & 15) << (4 * (i / 8));
+        packed[8 + i % 4] |= (scale >> 4) << (2 * (i / 4));
+    }
+    out.extend_from_slice(&high);
+    out.extend_from_slice(&bit_pairs(&q, 0));
+    out.extend_from_slice(&packed);
+    out.extend_from_slice(&unit.to_le_bytes());
+}
+
+/// Eight scales and minima of 6 bits in 12 bytes: the first four in the low bits of bytes 0 to 3 and 4 to 7, of the
+/// others four bits in the nibbles of bytes 8 to 11 and two above those of the first.
+fn put_scales(scales: &[u8; 8], minima: &[u8; 8], out: &mut Vec<u8>) {
+    for values in [scales, minima] {
+        out.extend((0..4).map(|i| values[i] | values[i + 4] >> 4 << 6));
+    }
+    out.extend((4..8).map(|i| (scales[i] & 15) | minima[i] << 4));
+}
+
+/// Nibbles of eight parts: two parts share 32 bytes.
+fn paired_nibbles(q: &[u8; 256]) -> impl Iterator<Item = u8> + '_ {
+    q.chunks_exact(64).flat_map(|two| (0..32).map(|i| (two[i] & 15) | two[i + 32] << 4))
+}
+
+/// Eight parts of 4 bits.
+pub(super) fn q4_k(block: &[f32; 256], out: &mut Vec<u8>) {
+    let Affine { units, scales, minima, q } = affine(block, 15, 63);
+    out.extend(units.iter().flat_map(|u| u.to_le_bytes()));
+    put_scales(&scales, &minima, out);
+    out.extend(paired_nibbles(&q));
+}
+
+/// Eight parts of 5 bits; the fifth bits of part `n` in bits `n` of 32 bytes.
+pub(super) fn q5_k(block: &[f32; 256], out: &mut Vec<u8>) {
+    let Affine { units, scales, minima, q } = affine(block, 31, 63);
+    out.extend(units.iter().flat_map(|u| u.to_le_bytes()));
+    put_scales(&scales, &minima, out);
+    let mut high = [0u8; 32];
+    for (i, q) in q.iter().enumerate() {
+        high[i % 32] |= (q >> 4) << (i / 32);
+    }
+    out.extend_from_slice(&high);
+    out.extend(paired_nibbles(&q));
+}
+
+/// 16 signed scales of 8 bits; numbers of 6 bits, 32 stands for zero.
+pub(super) fn q6_k(block: &[f32; 256], out: &mut Vec<u8>) {
+    let (unit, scales, q) = centred(block, 32.0, 128.0);
+    let mut low = [0u8; 128];
+    for (i, q) in q.iter().enumerate() {
+        let (half, quarter, lane) = place(i);
+        low[half * 64 + quarter % 2 * 32 + lane] |= (q & 15) << (4 * (quarter / 2));
+    }
+    out.extend_from_slice(&low);
+    out.extend_from_slice(&bit_pairs(&q, 4));
+    out.extend(scales.iter().map(|&s| s as u8));
+    out.extend_from_slice(&unit.to_le_bytes());
+}
+
+/// Numbers `-zero .. zero`, `zero` added, for 16 parts with scales `-steps .. steps` of one scale.
+fn centred(block: &[f32; 256], zero: f32, steps: f32) -> (f16, [i8; 16], [u8; 256]) {
+    let number = |x: f32, inverse: f32| (x * inverse).round().clamp(-zero, zero - 1.0);
+    let mut fits = [0.0f32; 16];
+    for (fit, part) in fits.iter_mut().zip(block.chunks_exact(16)) {
+        let scale = extreme(part) / -zero;
+        let inverse = inverse(scale);
+        let (q2, qx) = part.iter().fold((0.0, 0.0), |(q2, qx), &x| {
+            let q = number(x, inverse);
+            (q2 + q * q, qx + q * x)
+        });
+        *fit = if q2 > 0.0 { qx / q2 } else { scale };
+    }
+    let (unit, scales) = signed_scales(&fits, steps);
+    let mut q = [0; 256];
+    for (i, (q, &x)) in q.iter_mut().zip(block).enumerate() {
+        *q = (number(x, inverse(unit.to_f32() * f32::from(scales[i / 16]))) + zero) as u8;
+    }
+    (unit, scales, q)
+}

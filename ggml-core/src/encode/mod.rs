@@ -1,0 +1,91 @@
+//! Encoders: F32 values into the bytes of a type, for writing models and test data.
+//!
+//! The rounding of Q8_0, Q4_0, Q4_1, Q5_0, Q5_1 and MXFP4 is ggml's reference rounding, so that a file quantised here
+//! equals one quantised there. Decoding of blocks is not here: each backend has its own.
+
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use half::{bf16, f16};
+
+mod blocks;
+mod k;
+mod table;
+
+/// Encodes rows of `n` values. Every type that [`computable`](crate::dtype::DTypeInfo::computable) says can be an operand.
+///
+/// # Errors
+/// [`Error::InvalidArgument`] if the values are no rows of `n`, `n` is no multiple of the type's block, or the type
+/// cannot be written.
+pub fn encode(dtype: DType, n: usize, values: &[f32]) -> Result<Vec<u8>> {
+    let Some(row_bytes) = dtype.row_bytes(n).filter(|_| n > 0 && values.len().is_multiple_of(n)) else {
+        return Err(Error::argument("values", format!("{} values are no rows of {n} {dtype}", values.len())));
+    };
+    let mut out = Vec::with_capacity(values.len() / n * row_bytes);
+    let small = |put: fn(&[f32; 32], &mut Vec<u8>), out: &mut Vec<u8>| each(values, put, out);
+    let large = |put: fn(&[f32; 256], &mut Vec<u8>), out: &mut Vec<u8>| each(values, put, out);
+    match dtype {
+        DType::F32 => values.iter().for_each(|v| out.extend_from_slice(&v.to_le_bytes())),
+        DType::F16 => values.iter().for_each(|v| put_half(*v, &mut out)),
+        DType::BF16 => values.iter().for_each(|v| out.extend_from_slice(&bf16::from_f32(*v).to_le_bytes())),
+        DType::I32 => values.iter().for_each(|v| out.extend_from_slice(&(*v as i32).to_le_bytes())),
+        DType::Q8_0 => small(blocks::q8_0, &mut out),
+        DType::Q4_0 => small(blocks::q4_0, &mut out),
+        DType::Q4_1 => small(blocks::q4_1, &mut out),
+        DType::Q5_0 => small(blocks::q5_0, &mut out),
+        DType::Q5_1 => small(blocks::q5_1, &mut out),
+        DType::Q2_K => large(k::q2_k, &mut out),
+        DType::Q3_K => large(k::q3_k, &mut out),
+        DType::Q4_K => large(k::q4_k, &mut out),
+        DType::Q5_K => large(k::q5_k, &mut out),
+        DType::Q6_K => large(k::q6_k, &mut out),
+        DType::IQ4_NL => small(table::iq4_nl, &mut out),
+        DType::IQ4_XS => large(table::iq4_xs, &mut out),
+        DType::MXFP4 => small(table::mxfp4, &mut out),
+        _ => return Err(Error::argument("type", format!("{dtype} cannot be written from F32 values"))),
+    }
+    Ok(out)
+}
+
+fn each<const N: usize>(values: &[f32], put: fn(&[f32; N], &mut Vec<u8>), out: &mut Vec<u8>) {
+    values.as_chunks().0.iter().for_each(|block| put(block, out));
+}
+
+fn put_half(x: f32, out: &mut Vec<u8>) {
+    out.extend_from_slice(&f16::from_f32(x).to_le_bytes());
+}
+
+/// The value of largest magnitude, the first of those.
+fn extreme(values: &[f32]) -> f32 {
+    values.iter().fold(0.0f32, |m, &v| if v.abs() > m.abs() { v } else { m })
+}
+
+/// 0 for 0: what has no scale becomes zeros.
+fn inverse(scale: f32) -> f32 {
+    if scale == 0.0 { 0.0 } else { 1.0 / scale }
+}
+
+/// Scales as multiples `-steps .. steps` of one F16: the one of largest magnitude becomes `-steps`.
+fn signed_scales<const N: usize>(scales: &[f32; N], steps: f32) -> (f16, [i8; N]) {
+    let unit = f16::from_f32(extreme(scales) / -steps);
+    let inverse = inverse(unit.to_f32());
+    (unit, scales.map(|s| (s * inverse).round().clamp(-steps, steps - 1.0) as i8))
+}
+
+/// Values of plain types as F32 (I32 converted).
+///
+/// # Errors
+/// [`Error::InvalidArgument`] if the type has blocks or is not of the plain types that are computed with.
+pub fn decode_plain(dtype: DType, bytes: &[u8]) -> Result<Vec<f32>> {
+    let two = |b: &[u8]| [b[0], b[1]];
+    let four = |b: &[u8]| [b[0], b[1], b[2], b[3]];
+    Ok(match dtype {
+        DType::F32 => bytes.chunks_exact(4).map(|b| f32::from_le_bytes(four(b))).collect(),
+        DType::I32 => bytes.chunks_exact(4).map(|b| i32::from_le_bytes(four(b)) as f32).collect(),
+        DType::F16 => bytes.chunks_exact(2).map(|b| f16::from_le_bytes(two(b)).to_f32()).collect(),
+        DType::BF16 => bytes.chunks_exact(2).map(|b| bf16::from_le_bytes(two(b)).to_f32()).collect(),
+        _ => return Err(Error::argument("type", format!("{dtype} is no plain type"))),
+    })
+}
+
+#[cfg(test)]
+mod tests;

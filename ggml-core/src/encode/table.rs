@@ -1,0 +1,76 @@
+//! Numbers of 4 bits that name values of a table: IQ4_NL, IQ4_XS, MXFP4.
+
+use super::blocks::put_nibbles;
+use super::{extreme, inverse, put_half, signed_scales};
+
+/// Values of IQ4_NL and IQ4_XS (ggml's `kvalues_iq4nl`): closer to each other around zero.
+const NONLINEAR: [f32; 16] = [
+    -127.0, -104.0, -83.0, -65.0, -49.0, -35.0, -22.0, -10.0, 1.0, 13.0, 25.0, 38.0, 53.0, 69.0, 89.0, 113.0,
+];
+
+/// Values of E2M1 (OCP Microscaling Formats, 5.3.3) by their bits.
+const E2M1: [f32; 16] =
+    [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0];
+
+/// The first of the nearest entries.
+fn nearest(table: &[f32; 16], x: f32) -> u8 {
+    let mut best = (0, (x - table[0]).abs());
+    for (i, entry) in table.iter().enumerate().skip(1) {
+        let distance = (x - entry).abs();
+        if distance < best.1 {
+            best = (i, distance);
+        }
+    }
+    best.0 as u8
+}
+
+/// The value of largest magnitude becomes -127; then a least-squares fit to the entries that this gives.
+fn fit(block: &[f32; 32]) -> f32 {
+    let scale = extreme(block) / NONLINEAR[0];
+    let inverse = inverse(scale);
+    let (q2, qx) = block.iter().fold((0.0, 0.0), |(q2, qx), &x| {
+        let q = NONLINEAR[usize::from(nearest(&NONLINEAR, x * inverse))];
+        (q2 + q * q, qx + q * x)
+    });
+    qx / q2
+}
+
+fn put_numbers(table: &[f32; 16], block: &[f32; 32], inverse: f32, out: &mut Vec<u8>) {
+    put_nibbles(&block.map(|x| nearest(table, x * inverse)), out);
+}
+
+/// F16 scale, nibbles.
+pub(super) fn iq4_nl(block: &[f32; 32], out: &mut Vec<u8>) {
+    let scale = fit(block);
+    put_half(scale, out);
+    put_numbers(&NONLINEAR, block, inverse(scale), out);
+}
+
+/// F16 scale of eight scales of 6 bits that are 32 too large: two high bits of each in 16 bits, nibbles in 4 bytes.
+pub(super) fn iq4_xs(block: &[f32; 256], out: &mut Vec<u8>) {
+    let parts = block.as_chunks::<32>().0;
+    let mut fits = [0.0; 8];
+    fits.iter_mut().zip(parts).for_each(|(f, part)| *f = fit(part));
+    let (unit, scales) = signed_scales(&fits, 32.0);
+    let (mut high, mut low) = (0u16, [0u8; 4]);
+    for (i, scale) in scales.iter().map(|s| (s + 32) as u8).enumerate() {
+        high |= u16::from(scale >> 4) << (2 * i);
+        low[i / 2] |= (scale & 15) << (4 * (i % 2));
+    }
+    out.extend_from_slice(&unit.to_le_bytes());
+    out.extend_from_slice(&high.to_le_bytes());
+    out.extend_from_slice(&low);
+    for (part, scale) in parts.iter().zip(scales) {
+        put_numbers(&NONLINEAR, part, inverse(unit.to_f32() * f32::from(scale)), out);
+    }
+}
+
+/// Scale = a power of two such that the largest magnitude lies in `4 .. 8`; larger ones than 6 become 6. The byte is
+/// the power plus 127.
+pub(super) fn mxfp4(block: &[f32; 32], out: &mut Vec<u8>) {
+    let exponent = (extreme(block).abs().to_bits() >> 23).saturating_sub(2);
+    // In F64, because the inverse of the least scale is no F32.
+    let inverse = 2f64.powi(127 - exponent as i32);
+    out.push(exponent as u8);
+    put_nibbles(&block.map(|x| nearest(&E2M1, (f64::from(x) * inverse) as f32)), out);
+}

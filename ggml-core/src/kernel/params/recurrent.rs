@@ -1,0 +1,130 @@
+//! Kernels with a state that goes from token to token, and TOP_K.
+
+use super::{Offsets, last, offset, outer, wrong};
+use crate::error::Result;
+use crate::graph::Graph;
+use crate::kernel::{extents, narrow};
+use crate::op::Op;
+use crate::tensor::TensorId;
+use bytemuck::{Pod, Zeroable};
+
+/// SSM_CONV. Operands: x, w, state, runs. All but x are contiguous, like the result.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct SsmConvParams {
+    /// Channels.
+    pub channels: u32,
+    /// Tokens.
+    pub tokens: u32,
+    /// Taps.
+    pub taps: u32,
+    /// Slots of the state.
+    pub slots: u32,
+    /// Stride of the rows of x.
+    pub nb0: u32,
+    /// Offsets of x, w, state, runs, result.
+    pub off: [u32; 5],
+}
+
+impl SsmConvParams {
+    /// From an SSM_CONV node. `off` is that of the node's operands and the result.
+    pub fn new(graph: &Graph, node: TensorId, off: Offsets<'_>) -> Result<Self> {
+        let d = graph.tensor(node);
+        if !matches!(d.op(), Some(Op::SsmConv(_))) {
+            return Err(wrong(d));
+        }
+        let s = graph.operands(node);
+        let (x, w, state) = (extents(s[0])?, extents(s[1])?, extents(s[2])?);
+        Ok(SsmConvParams {
+            channels: x[0],
+            tokens: x[1],
+            taps: w[0],
+            slots: state[2],
+            nb0: outer(s[0])?[0],
+            off: [offset(off, 0), offset(off, 1), offset(off, 2), offset(off, 3), last(off)],
+        })
+    }
+}
+
+/// GATED_DELTA_NET. Operands: q, k, v, g, beta, state, runs. All but q, k and v are contiguous, like the result.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct DeltaNetParams {
+    /// Lengths of keys and values.
+    pub d: [u32; 2],
+    /// Heads of keys and values.
+    pub heads: [u32; 2],
+    /// Tokens.
+    pub tokens: u32,
+    /// Slots of the state.
+    pub slots: u32,
+    /// Strides of q: heads, tokens.
+    pub nbq: [u32; 2],
+    /// Strides of k: heads, tokens.
+    pub nbk: [u32; 2],
+    /// Strides of v: heads, tokens.
+    pub nbv: [u32; 2],
+    /// Offsets of q, k, v, g, beta, state, runs, result.
+    pub off: [u32; 8],
+    /// Factor of the result.
+    pub scale: f32,
+}
+
+impl DeltaNetParams {
+    /// From a GATED_DELTA_NET node. `off` is that of the node's operands and the result.
+    pub fn new(graph: &Graph, node: TensorId, off: Offsets<'_>) -> Result<Self> {
+        let d = graph.tensor(node);
+        let Some(Op::GatedDeltaNet(op)) = d.op() else { return Err(wrong(d)) };
+        let s = graph.operands(node);
+        let (q, v) = (extents(s[0])?, extents(s[2])?);
+        let pair = |i: usize| outer(s[i]).map(|[heads, tokens, _]| [heads, tokens]);
+        let mut offsets = [last(off); 8];
+        (0..7).for_each(|i| offsets[i] = offset(off, i));
+        Ok(DeltaNetParams {
+            d: [q[0], v[0]],
+            heads: [q[1], v[1]],
+            tokens: q[2],
+            slots: extents(s[5])?[3],
+            nbq: pair(0)?,
+            nbk: pair(1)?,
+            nbv: pair(2)?,
+            off: offsets,
+            scale: op.scale,
+        })
+    }
+}
+
+/// TOP_K.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct TopKParams {
+    /// Extents of x.
+    pub ne: [u32; 4],
+    /// Strides of x, rows and outwards.
+    pub nb0: [u32; 3],
+    /// Strides of the result, rows and outwards.
+    pub nbd: [u32; 3],
+    /// Offset of x.
+    pub off0: u32,
+    /// Offset of the result.
+    pub offd: u32,
+    /// Indices for each row.
+    pub k: u32,
+}
+
+impl TopKParams {
+    /// From a TOP_K node. `off` is that of the operand and the result.
+    pub fn new(graph: &Graph, node: TensorId, off: Offsets<'_>) -> Result<Self> {
+        let d = graph.tensor(node);
+        let Some(Op::TopK(op)) = d.op() else { return Err(wrong(d)) };
+        let x = graph.operands(node)[0];
+        Ok(TopKParams {
+            ne: extents(x)?,
+            nb0: outer(x)?,
+            nbd: outer(d)?,
+            off0: offset(off, 0),
+            offd: last(off),
+            k: narrow(op.k, "k", d)?,
+        })
+    }
+}

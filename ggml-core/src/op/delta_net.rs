@@ -1,0 +1,177 @@
+//! GATED_DELTA_NET: linear attention whose state forgets and corrects itself.
+//!
+//! Source: Yang, Kautz and Hatamizadeh, "Gated delta networks: improving Mamba2 with delta rule" (2024). Like in ggml the new
+//! state comes behind the result; other than there sequences of a batch may have different lengths, and the state of a
+//! head is `[key, value]` with the key's elements next to each other.
+
+use super::ssm_conv::Run;
+use super::{Operation, Output, operands, rule, typed};
+use crate::catalogue::{Case, Fill};
+use crate::dtype::DType;
+use crate::reference::{Operand, OperandMut};
+use crate::tensor::Tensor;
+use serde::{Deserialize, Serialize};
+
+/// The largest length of a key.
+pub const MAX_KEY: usize = 256;
+
+/// The recurrence. For each value head `h`, with the key head `h mod heads_k`, and each token of a sequence in turn:
+///
+/// ```text
+/// S     = exp(g) S
+/// S    += k (beta (v - S^T k))^T
+/// out   = scale S^T q
+/// ```
+///
+/// * `q`, `k`: F32 `[d_k, heads_k, tokens]`, rows contiguous, `d_k` at most [`MAX_KEY`]
+/// * `v`: F32 `[d_v, heads_v, tokens]`, rows contiguous, `heads_k` divides `heads_v`
+/// * `g`, `beta`: F32 `[heads_v, tokens]`, contiguous; `g` is at most 0
+/// * `state`: F32 `[d_k, d_v, heads_v, slots]`, contiguous
+/// * `runs`: I32 `[3, slots]`: see [`Run`]
+///
+/// Result: F32 `[d_v * heads_v, tokens + d_k * slots]`: a row for each token (zeros for tokens of no run), then the new state,
+/// slot after slot, each laid out as in `state`. A run that begins at position 0 begins with a state of zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GatedDeltaNet {
+    /// Factor of the result, usually `1 / sqrt(d_k)`.
+    pub scale: f32,
+}
+
+impl Operation for GatedDeltaNet {
+    fn name(&self) -> &'static str {
+        "GATED_DELTA_NET"
+    }
+
+    fn output(&self, src: &[&Tensor]) -> Result<Output, String> {
+        operands(src, 7, 7)?;
+        let (q, k, v, g, beta, state) = (src[0], src[1], src[2], src[3], src[4], src[5]);
+        for (t, role) in [(q, "q"), (k, "k"), (v, "v"), (g, "g"), (beta, "beta"), (state, "state")] {
+            typed(t, &[DType::F32], role)?;
+        }
+        let slots = Run::slots(src[6])?;
+        let ([d_k, heads_k, tokens, _], [d_v, heads_v, ..]) = (q.ne, v.ne);
+        rule(q.ne == k.ne && q.ne[3] == 1, || "q and k must be [d_k, heads_k, tokens]".into())?;
+        rule(v.ne[2] == tokens && v.ne[3] == 1, || "v must be [d_v, heads_v, tokens]".into())?;
+        rule(d_k <= MAX_KEY, || format!("keys have {d_k} elements, at most {MAX_KEY} are possible"))?;
+        rule(heads_k > 0 && heads_v % heads_k == 0, || "the heads of k must divide those of v".into())?;
+        rule([q, k, v].iter().all(|t| t.rows_contiguous()), || "rows must be contiguous".into())?;
+        for t in [g, beta] {
+            let right = t.ne == [heads_v, tokens, 1, 1] && t.is_contiguous();
+            rule(right, || "g and beta must be [heads_v, tokens], contiguous".into())?;
+        }
+        rule(state.ne == [d_k, d_v, heads_v, slots] && state.is_contiguous(), || {
+            "state must be [d_k, d_v, heads_v, slots], contiguous".into()
+        })?;
+        Ok(Output::new(DType::F32, [d_v * heads_v, tokens + d_k * slots, 1, 1]))
+    }
+
+    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) {
+        let (q, k, v, g, beta, state) = (&src[0], &src[1], &src[2], &src[3], &src[4], &src[5]);
+        let ([d_k, heads_k, tokens, _], [d_v, heads_v, ..]) = (q.ne, v.ne);
+        for t in 0..tokens {
+            (0..d_v * heads_v).for_each(|i| out.set([i, t, 0, 0], 0.0));
+        }
+        for slot in 0..state.ne[3] {
+            let run = Run::read(&src[6], slot, tokens);
+            let keep = run.count == 0 || run.position > 0;
+            for h in 0..heads_v {
+                for j in 0..d_v {
+                    let mut s = state.row([j, h, slot]);
+                    if !keep {
+                        s.fill(0.0);
+                    }
+                    for t in run.first..run.first + run.count {
+                        let (key, query) = (k.row([h % heads_k, t, 0]), q.row([h % heads_k, t, 0]));
+                        let decay = g.at([h, t, 0, 0]).exp();
+                        s.iter_mut().for_each(|x| *x *= decay);
+                        let known: f64 = s.iter().zip(&key).map(|(x, k)| x * k).sum();
+                        let delta = beta.at([h, t, 0, 0]) * (v.at([j, h, t, 0]) - known);
+                        s.iter_mut().zip(&key).for_each(|(x, k)| *x += k * delta);
+                        let sum: f64 = s.iter().zip(&query).map(|(x, q)| x * q).sum();
+                        out.set([h * d_v + j, t, 0, 0], sum * f64::from(self.scale));
+                    }
+                    for (i, x) in s.into_iter().enumerate() {
+                        let at = i + d_k * (j + d_v * h);
+                        out.set([at % (d_v * heads_v), tokens + d_k * slot + at / (d_v * heads_v), 0, 0], x);
+                    }
+                }
+            }
+        }
+    }
+}
+
+struct Shape {
+    name: &'static str,
+    key: [usize; 2],
+    value: [usize; 2],
+    tokens: usize,
+    runs: Vec<[usize; 3]>,
+}
+
+fn case(s: Shape) -> Case {
+    let ([d_k, heads_k], [d_v, heads_v], tokens, slots) = (s.key, s.value, s.tokens, s.runs.len());
+    let name = format!(
+        "GATED_DELTA_NET({}: k=[{d_k}, {heads_k}], v=[{d_v}, {heads_v}], tokens={tokens}, slots={slots})",
+        s.name
+    );
+    Case::new(name, |g, c| {
+        // q, k and v are windows of one tensor, as a convolution gives them; keys have about the length of one.
+        let row = 2 * d_k * heads_k + d_v * heads_v;
+        let bound = 1.7 / (d_k as f32).sqrt();
+        let all = c.leaf(g, "qkv", DType::F32, [row, tokens, 1, 1], Fill::Uniform(-bound, bound))?;
+        let mut window = |d: usize, heads: usize, first: usize| {
+            g.view(all, [d, heads, tokens, 1], [4, 4 * d, 4 * row, 4 * row * tokens], 4 * first)
+        };
+        let q = window(d_k, heads_k, 0)?;
+        let k = window(d_k, heads_k, d_k * heads_k)?;
+        let v = window(d_v, heads_v, 2 * d_k * heads_k)?;
+        let gate = c.leaf(g, "g", DType::F32, [heads_v, tokens, 1, 1], Fill::Uniform(-1.5, 0.0))?;
+        let beta = c.leaf(g, "beta", DType::F32, [heads_v, tokens, 1, 1], Fill::Uniform(0.0, 1.0))?;
+        let state = c.leaf(g, "state", DType::F32, [d_k, d_v, heads_v, slots], Fill::Uniform(-0.1, 0.1))?;
+        let values = Fill::Values(s.runs.iter().flatten().map(|&n| n as f32).collect());
+        let runs = c.leaf(g, "runs", DType::I32, [3, slots, 1, 1], values)?;
+        g.gated_delta_net(1.0 / (d_k as f32).sqrt(), [q, k, v, gate, beta, state, runs])
+    })
+}
+
+/// Test cases: one token and prompts, heads in groups, keys and values of different and odd lengths, several slots.
+pub fn cases() -> Vec<Case> {
+    let one = |tokens, position| vec![[0, tokens, position]];
+    let shape = |name, key, value, tokens, runs| case(Shape { name, key, value, tokens, runs });
+    vec![
+        shape("one token, going on", [64, 2], [64, 4], 1, one(1, 5)),
+        shape("one token, first", [128, 1], [128, 2], 1, one(1, 0)),
+        shape("a prompt", [64, 2], [64, 2], 23, one(23, 0)),
+        shape("a prompt that goes on", [128, 2], [128, 4], 9, one(9, 100)),
+        shape("short keys", [32, 1], [48, 3], 6, one(6, 2)),
+        shape("odd lengths", [20, 2], [7, 2], 5, one(5, 1)),
+        shape("long keys", [256, 1], [64, 1], 4, one(4, 3)),
+        shape("several slots", [32, 2], [32, 4], 9, vec![[5, 2, 1], [0, 0, 9], [0, 5, 0], [7, 1, 40]]),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Precision;
+
+    /// With beta 1, no decay and orthonormal keys the state is a dictionary: a query returns the last value of its key.
+    #[test]
+    fn a_state_is_a_dictionary() {
+        let case = Case::new("dictionary", |g, c| {
+            let values = |v: &[f32]| Fill::Values(v.to_vec());
+            // Tokens: key 0 = 5, key 1 = 7, key 0 = 9; queries ask for key 0, 0, 1.
+            let q = c.leaf(g, "q", DType::F32, [2, 1, 3, 1], values(&[1.0, 0.0, 1.0, 0.0, 0.0, 1.0]))?;
+            let k = c.leaf(g, "k", DType::F32, [2, 1, 3, 1], values(&[1.0, 0.0, 0.0, 1.0, 1.0, 0.0]))?;
+            let v = c.leaf(g, "v", DType::F32, [1, 1, 3, 1], values(&[5.0, 7.0, 9.0]))?;
+            let gate = c.leaf(g, "g", DType::F32, [1, 3, 1, 1], values(&[0.0]))?;
+            let beta = c.leaf(g, "beta", DType::F32, [1, 3, 1, 1], values(&[1.0]))?;
+            let state = c.leaf(g, "state", DType::F32, [2, 1, 1, 1], values(&[100.0]))?;
+            let runs = c.leaf(g, "runs", DType::I32, [3, 1, 1, 1], values(&[0.0, 3.0, 0.0]))?;
+            g.gated_delta_net(1.0, [q, k, v, gate, beta, state, runs])
+        });
+        let backend = crate::reference::ReferenceBackend::default();
+        let got = crate::catalogue::run(&case, &backend, Precision::Exact).unwrap();
+        assert_eq!(got, crate::catalogue::Outcome::Values(vec![5.0, 5.0, 7.0, 9.0, 7.0]));
+    }
+}

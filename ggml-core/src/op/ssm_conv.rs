@@ -1,0 +1,136 @@
+//! SSM_CONV: the short causal convolution in front of a recurrent layer, with its state.
+//!
+//! Source of the method: Gu and Dao, "Mamba: linear-time sequence modeling with selective state spaces" (2023). Other than
+//! in ggml the operation looks up its taps in the state itself, and gives the new state behind the result: no
+//! concatenation and no transposed copy are needed, and sequences of a batch may have different lengths.
+
+use super::{Operation, Output, operands, rule, typed};
+use crate::catalogue::{Case, Fill};
+use crate::dtype::DType;
+use crate::reference::{Operand, OperandMut};
+use crate::tensor::Tensor;
+use serde::{Deserialize, Serialize};
+
+/// Convolution along the tokens of each sequence, channel by channel.
+///
+/// * `x`: F32 `[channels, tokens]`, rows contiguous
+/// * `w`: F32 `[taps, channels]`, contiguous, at least two taps; the last tap is that of the token itself
+/// * `state`: F32 `[channels, taps - 1, slots]`, contiguous: the last inputs of each sequence, the newest last
+/// * `runs`: I32 `[3, slots]`, contiguous: see [`Run`]
+///
+/// Result: F32 `[channels, tokens + (taps - 1) * slots]`: a row for each token (zeros for tokens of no run), then the new
+/// state, slot after slot. Inputs before the first position of a sequence are zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SsmConv {}
+
+/// The tokens of a slot (a sequence) in a batch: a column of the operand `runs`. They lie one behind the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// The first token's place in the batch.
+    pub first: usize,
+    /// Number of tokens; 0: the batch has none of this slot, and its state stays.
+    pub count: usize,
+    /// The first token's position in its sequence; at 0 the state counts as zeros.
+    pub position: usize,
+}
+
+impl Run {
+    /// The run of a slot, cut to the tokens that there are.
+    pub(crate) fn read(runs: &Operand<'_>, slot: usize, tokens: usize) -> Run {
+        let field = |i| runs.at([i, slot, 0, 0]).max(0.0) as usize;
+        let first = field(0).min(tokens);
+        Run { first, count: field(1).min(tokens - first), position: field(2) }
+    }
+
+    /// Checks the operand's extents; the number of slots.
+    pub(crate) fn slots(runs: &Tensor) -> Result<usize, String> {
+        typed(runs, &[DType::I32], "runs")?;
+        let right = runs.ne[0] == 3 && runs.ne[2] == 1 && runs.ne[3] == 1 && runs.is_contiguous();
+        rule(right, || "runs must be [3, slots], contiguous".into())?;
+        Ok(runs.ne[1])
+    }
+}
+
+impl Operation for SsmConv {
+    fn name(&self) -> &'static str {
+        "SSM_CONV"
+    }
+
+    fn output(&self, src: &[&Tensor]) -> Result<Output, String> {
+        operands(src, 4, 4)?;
+        let (x, w, state) = (src[0], src[1], src[2]);
+        for (t, role) in [(x, "x"), (w, "w"), (state, "state")] {
+            typed(t, &[DType::F32], role)?;
+        }
+        let slots = Run::slots(src[3])?;
+        let ([channels, tokens, ..], taps) = (x.ne, w.ne[0]);
+        rule(x.ne[2] == 1 && x.ne[3] == 1 && x.rows_contiguous(), || "x must be [channels, tokens]".into())?;
+        rule(taps >= 2 && w.ne == [taps, channels, 1, 1] && w.is_contiguous(), || {
+            "w must be [taps, channels], contiguous, with two taps or more".into()
+        })?;
+        rule(state.ne == [channels, taps - 1, slots, 1] && state.is_contiguous(), || {
+            "state must be [channels, taps - 1, slots], contiguous".into()
+        })?;
+        Ok(Output::new(DType::F32, [channels, tokens + (taps - 1) * slots, 1, 1]))
+    }
+
+    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) {
+        let (x, w, state) = (&src[0], &src[1], &src[2]);
+        let ([channels, tokens, ..], taps, slots) = (x.ne, w.ne[0], state.ne[2]);
+        for t in 0..tokens {
+            (0..channels).for_each(|c| out.set([c, t, 0, 0], 0.0));
+        }
+        for slot in 0..slots {
+            let run = Run::read(&src[3], slot, tokens);
+            // Input of channel `c` at token `j` of the run; negative ones are in the state.
+            let input = |c: usize, j: isize| {
+                if j >= 0 {
+                    x.at([c, run.first + j as usize, 0, 0])
+                } else if run.position as isize + j < 0 && run.count > 0 {
+                    0.0
+                } else {
+                    state.at([c, (taps as isize - 1 + j) as usize, slot, 0])
+                }
+            };
+            for c in 0..channels {
+                for j in 0..run.count as isize {
+                    let tap = |i: usize| w.at([i, c, 0, 0]) * input(c, j + 1 + i as isize - taps as isize);
+                    out.set([c, run.first + j as usize, 0, 0], (0..taps).map(tap).sum());
+                }
+                for i in 0..taps - 1 {
+                    let newest = input(c, run.count as isize + 1 + i as isize - taps as isize);
+                    out.set([c, tokens + (taps - 1) * slot + i, 0, 0], newest);
+                }
+            }
+        }
+    }
+}
+
+/// Test cases: one token and many, runs shorter than the taps, several slots with and without tokens, first positions.
+pub fn cases() -> Vec<Case> {
+    let one = |tokens, position| vec![[0, tokens, position]];
+    let mixed = vec![[5, 2, 1], [0, 0, 9], [0, 5, 0], [7, 1, 40]];
+    let cases = [
+        ("one token, going on", 96, 4, 1, one(1, 17)),
+        ("one token, first", 33, 4, 1, one(1, 0)),
+        ("two tokens from position 1", 64, 4, 2, one(2, 1)),
+        ("a prompt", 130, 4, 37, one(37, 0)),
+        ("a prompt that goes on", 512, 4, 9, one(9, 64)),
+        ("two taps", 40, 2, 5, one(5, 3)),
+        ("several slots", 70, 4, 8, mixed.clone()),
+        ("a token of no run", 70, 4, 9, mixed),
+    ];
+    let build = |(name, channels, taps, tokens, runs): (&str, usize, usize, usize, Vec<[usize; 3]>)| {
+        Case::new(format!("SSM_CONV({name}: channels={channels}, taps={taps}, tokens={tokens})"), |g, c| {
+            let slots = runs.len();
+            let x = c.leaf(g, "x", DType::F32, [channels, tokens, 1, 1], Fill::Uniform(-1.0, 1.0))?;
+            let w = c.leaf(g, "w", DType::F32, [taps, channels, 1, 1], Fill::Uniform(-1.0, 1.0))?;
+            let state = [channels, taps - 1, slots, 1];
+            let state = c.leaf(g, "state", DType::F32, state, Fill::Uniform(-1.0, 1.0))?;
+            let values = Fill::Values(runs.iter().flatten().map(|&n| n as f32).collect());
+            let runs = c.leaf(g, "runs", DType::I32, [3, slots, 1, 1], values)?;
+            g.ssm_conv(x, w, state, runs)
+        })
+    };
+    cases.into_iter().map(build).collect()
+}

@@ -1,0 +1,85 @@
+//! TOP_K: the largest elements of each row.
+
+use super::{Operation, Output, operands, rule, typed};
+use crate::catalogue::{Case, Fill};
+use crate::dtype::DType;
+use crate::reference::{Operand, OperandMut};
+use crate::tensor::Tensor;
+use serde::{Deserialize, Serialize};
+use std::cmp::Ordering;
+
+/// Indices of the `k` largest elements of each row, the largest first; of equals the lower index first. Elements that
+/// are no number come last.
+///
+/// * `x`: F32 `[n, n1, n2, n3]`, rows contiguous, `k <= n`
+///
+/// Result: I32 `[k, n1, n2, n3]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TopK {
+    /// How many.
+    pub k: usize,
+}
+
+impl Operation for TopK {
+    fn name(&self) -> &'static str {
+        "TOP_K"
+    }
+
+    fn output(&self, src: &[&Tensor]) -> Result<Output, String> {
+        operands(src, 1, 1)?;
+        let x = src[0];
+        typed(x, &[DType::F32], "x")?;
+        rule(x.rows_contiguous(), || "rows must be contiguous".into())?;
+        rule(self.k >= 1 && self.k <= x.ne[0], || format!("k is {}, a row has {}", self.k, x.ne[0]))?;
+        Ok(Output::new(DType::I32, [self.k, x.ne[1], x.ne[2], x.ne[3]]))
+    }
+
+    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) {
+        let [k, n1, n2, n3] = out.ne;
+        for i3 in 0..n3 {
+            for i2 in 0..n2 {
+                for i1 in 0..n1 {
+                    let row = src[0].row([i1, i2, i3]);
+                    let mut order: Vec<usize> = (0..row.len()).collect();
+                    // The sort is stable: of equals the lower index stays first.
+                    order.sort_by(|&a, &b| {
+                        let numbers_first = row[a].is_nan().cmp(&row[b].is_nan());
+                        numbers_first.then(row[b].partial_cmp(&row[a]).unwrap_or(Ordering::Equal))
+                    });
+                    for (i0, &index) in order[..k].iter().enumerate() {
+                        out.set([i0, i1, i2, i3], index as f64);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Test cases: one element, all elements, rows shorter and longer than a wavefront, equal elements, windows.
+pub fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (ne, k) in [
+        ([1, 1, 1, 1], 1),
+        ([8, 5, 1, 1], 2),
+        ([32, 17, 1, 1], 4),
+        ([61, 3, 2, 1], 61),
+        ([128, 9, 1, 1], 8),
+        ([300, 2, 1, 1], 6),
+    ] {
+        cases.push(Case::new(format!("TOP_K({ne:?}, k={k})"), |g, c| {
+            let x = c.leaf(g, "x", DType::F32, ne, Fill::Uniform(-4.0, 4.0))?;
+            g.top_k(x, k)
+        }));
+    }
+    cases.push(Case::new("TOP_K(equal elements)", |g, c| {
+        let values = vec![1.0, 3.0, -2.0, 3.0, 1.0, 0.0, -0.0, 3.0, f32::NEG_INFINITY, 1.0];
+        let x = c.leaf(g, "x", DType::F32, [70, 2, 1, 1], Fill::Values(values))?;
+        g.top_k(x, 30)
+    }));
+    cases.push(Case::new("TOP_K(window)", |g, c| {
+        let x = c.leaf(g, "x", DType::F32, [50, 6, 1, 1], Fill::Uniform(-1.0, 1.0))?;
+        let x = g.view(x, [33, 6, 1, 1], [4, 200, 1200, 1200], 28)?;
+        g.top_k(x, 3)
+    }));
+    cases
+}

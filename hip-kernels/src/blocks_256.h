@@ -1,0 +1,141 @@
+// Weights in blocks of 256 (blocks.h says what a structure has to have).
+//
+// Blocks are halves of 128 elements or quarters of 64. Where their parts have one or two bits an element, every byte
+// holds those of elements 32 apart.
+#pragma once
+#include "blocks_32.h"
+
+// 84 bytes: 16 bytes with the scale of 16 elements in the low nibble and their minimum in the high one, 64 bytes of bit
+// pairs, F16 scales of the scales and of the minima. Halves of 128: quarter n in bits 2n of the half's 32 bytes.
+struct WeightQ2_K : Blocks<WeightQ2_K, false> {
+    static constexpr u32 BLOCK = 256, BYTES = 84, GROUP = 16, APART = 32, MOST = 3;
+    static constexpr bool OFFSET = true;
+    struct Raw { u32x2 q; u32 scales, factors, k; };
+    DEVICE Raw fetch(const u8 *row, u32 k) {
+        u32 block = k / 256 * BYTES;
+        return {Words<4>::two(row + 16 + (block + k / 128 % 2 * 32 + k % 32)),
+                Words<4>::one(row + (block + k / 64 % 4 * 4)), Words<4>::one(row + 80 + block), k % 128};
+    }
+    DEVICE u32x2 bytes(const Raw &raw) { return bit_pairs(raw.q, raw.k / 32 * 2); }
+    // Scale and minimum in a byte: of four those of element k, and k + 32 two further.
+    DEVICE u32 scale(const Raw &raw) { return raw.scales >> (raw.k / 16 % 2 * 8) >> (raw.k / 32 % 2 * 16); }
+    DEVICE float factor(const Raw &raw) { return f16_to_f32((u16)raw.factors) * (float)(scale(raw) & 15); }
+    DEVICE float offset(const Raw &raw) {
+        return -f16_to_f32((u16)(raw.factors >> 16)) * (float)(scale(raw) >> 4 & 15);
+    }
+};
+
+// 110 bytes: 32 bytes of third bits, 64 bytes of bit pairs as in Q2_K, 12 bytes of 6-bit scales that count from 32, an
+// F16 scale of the scales; counted from 4. Bit n of byte l of the third bits is that of element 32n + l. Of the scales,
+// number n has its low nibble in byte n % 8 (in the high nibble from n = 8 on), its upper bits in bits 2(n / 4) of byte
+// 8 + n % 4.
+struct WeightQ3_K : Blocks<WeightQ3_K, false> {
+    static constexpr u32 BLOCK = 256, BYTES = 110, GROUP = 16, APART = 32, MOST = 4;
+    static constexpr float BIAS = 4.0f;
+    struct Raw { u32x2 q, third; u32 low, high, k; u16 scale; };
+    DEVICE Raw fetch(const u8 *row, u32 k) {
+        u32 block = k / 256 * BYTES;
+        return {Words<2>::two(row + 32 + (block + k / 128 % 2 * 32 + k % 32)), Words<2>::two(row + (block + k % 32)),
+                Words<2>::one(row + 96 + (block + k / 64 % 2 * 4)), Words<2>::one(row + 104 + block), k % 256,
+                *(const u16 *)(row + 108 + block)};
+    }
+    DEVICE u32x2 bytes(const Raw &raw) {
+        return bit_pairs(raw.q, raw.k / 32 % 4 * 2) | bit_of_each(raw.third, raw.k / 32) << 2;
+    }
+    DEVICE float factor(const Raw &raw) {
+        u32 four = (raw.low >> (raw.k / 128 * 4) & 0x0f0f0f0fu) | (raw.high >> (raw.k / 64 * 2) & 0x03030303u) << 4;
+        u32 scale = four >> (raw.k / 16 % 2 * 8) >> (raw.k / 32 % 2 * 16) & 255;
+        return f16_to_f32(raw.scale) * ((float)scale - 32.0f);
+    }
+};
+
+// What Q4_K and Q5_K begin with: F16 scales of the scales and of the minima, then eight scales and eight minima of 6
+// bits in 12 bytes. Of the first four the lower bits of bytes 0 .. 4 and 4 .. 8; of the last four the nibbles of bytes
+// 8 .. 12 and, above them, the upper bit pairs of bytes 0 .. 4 and 4 .. 8.
+struct HeadK {
+    u32x4 word;
+    // k / 32.
+    u32 part;
+    DEVICE HeadK load(const u8 *block, u32 k) { return {Words<16>::four(block), k / 32 % 8}; }
+    // In bytes 0 and 2: scale and minimum. All four bytes are those of an even part and the next.
+    __attribute__((device, always_inline)) u32 scale() const {
+        u32 even = part & 2;
+        u32 lower = pick_bytes(word[1], word[2], 0x05040100u + even * 0x01010101u);
+        u32 upper = word[3] >> (even * 8);
+        upper = (upper & 0x0f0fu) | (upper << 12 & 0x0f0f0000u) | (lower >> 2 & 0x30303030u);
+        return (part < 4 ? lower & 0x3f3f3f3fu : upper) >> (part % 2 * 8);
+    }
+    __attribute__((device, always_inline)) float factor() const {
+        return f16_to_f32((u16)word[0]) * (float)(scale() & 255);
+    }
+    __attribute__((device, always_inline)) float offset() const {
+        return -f16_to_f32((u16)(word[0] >> 16)) * (float)(scale() >> 16 & 255);
+    }
+};
+
+// 144 bytes: HeadK, 128 bytes of nibbles, 32 of each 64 elements.
+struct WeightQ4_K : Blocks<WeightQ4_K, false> {
+    static constexpr u32 BLOCK = 256, BYTES = 144, GROUP = 32, APART = 32, MOST = 15;
+    static constexpr bool OFFSET = true;
+    struct Raw { u32x2 q; HeadK head; };
+    DEVICE Raw fetch(const u8 *row, u32 k) {
+        u32 block = k / 256 * BYTES;
+        return {Words<8>::two(row + 16 + (block + k / 64 % 4 * 32 + k % 32)), HeadK::load(row + block, k)};
+    }
+    DEVICE u32x2 bytes(const Raw &raw) { return nibbles(raw.q, raw.head.part % 2 * 4); }
+    DEVICE float factor(const Raw &raw) { return raw.head.factor(); }
+    DEVICE float offset(const Raw &raw) { return raw.head.offset(); }
+};
+
+// 176 bytes: HeadK, 32 bytes of fifth bits (bit n of byte l is that of element 32n + l), nibbles as in Q4_K.
+struct WeightQ5_K : Blocks<WeightQ5_K, false> {
+    static constexpr u32 BLOCK = 256, BYTES = 176, GROUP = 32, APART = 32, MOST = 31;
+    static constexpr bool OFFSET = true;
+    struct Raw { u32x2 q, fifth; HeadK head; };
+    DEVICE Raw fetch(const u8 *row, u32 k) {
+        u32 block = k / 256 * BYTES;
+        return {Words<8>::two(row + 48 + (block + k / 64 % 4 * 32 + k % 32)),
+                Words<8>::two(row + 16 + (block + k % 32)), HeadK::load(row + block, k)};
+    }
+    DEVICE u32x2 bytes(const Raw &raw) {
+        return nibbles(raw.q, raw.head.part % 2 * 4) | bit_of_each(raw.fifth, raw.head.part) << 4;
+    }
+    DEVICE float factor(const Raw &raw) { return raw.head.factor(); }
+    DEVICE float offset(const Raw &raw) { return raw.head.offset(); }
+};
+
+// 210 bytes: 128 bytes of low nibbles, 64 bytes of upper bit pairs, 16 signed scales, an F16 scale of the scales;
+// counted from 32. Halves of 128: quarters 0 and 1 in the low nibbles of the half's 64 bytes, 2 and 3 in their high
+// nibbles, quarter n in bits 2n of its 32 bytes of pairs.
+struct WeightQ6_K : Blocks<WeightQ6_K, false> {
+    static constexpr u32 BLOCK = 256, BYTES = 210, GROUP = 16, APART = 64, MOST = 32;
+    static constexpr float BIAS = 32.0f;
+    struct Raw { u32x2 low, high; u32 quarter; u16 scale; i8 part; };
+    DEVICE Raw fetch(const u8 *row, u32 k) {
+        u32 block = k / 256 * BYTES, half = k / 128 % 2;
+        return {*(const u32x2 *)(row + (block + half * 64 + k % 64)),
+                *(const u32x2 *)(row + 128 + (block + half * 32 + k % 32)), k / 32 % 4,
+                *(const u16 *)(row + 208 + block), *(const i8 *)(row + 192 + (block + k % 256 / 16))};
+    }
+    DEVICE u32x2 bytes(const Raw &raw) {
+        return nibbles(raw.low, raw.quarter / 2 * 4) | bit_pairs(raw.high, raw.quarter * 2) << 4;
+    }
+    DEVICE float factor(const Raw &raw) { return f16_to_f32(raw.scale) * (float)raw.part; }
+};
+
+// 136 bytes: F16 scale of the scales, upper bit pairs of eight scales, their low nibbles, and for each 32 elements 16
+// bytes of nibbles as in IQ4_NL. The scales have 6 bits and count from 32.
+struct WeightIQ4_XS : Blocks<WeightIQ4_XS, true> {
+    static constexpr u32 BLOCK = 256, BYTES = 136, GROUP = 32, APART = 16, MOST = 127;
+    struct Raw { u32x2 q, head; u32 k; };
+    DEVICE Raw fetch(const u8 *row, u32 k) {
+        u32 block = k / 256 * BYTES;
+        return {Words<8>::two(row + 8 + (block + k / 32 % 8 * 16 + k % 16)), Words<8>::two(row + block), k % 256};
+    }
+    DEVICE u32x2 bytes(const Raw &raw) { return TableIQ4::eight(nibbles(raw.q, (raw.k & 16) / 4)); }
+    DEVICE float factor(const Raw &raw) {
+        u32 part = raw.k / 32, high = raw.head[0] >> 16 >> (part * 2) & 3;
+        u32 scale = (raw.head[1] >> (part * 4) & 15) | high << 4;
+        return f16_to_f32((u16)raw.head[0]) * ((float)scale - 32.0f);
+    }
+};

@@ -1,0 +1,55 @@
+// The kernels of MUL_MAT where rounding is allowed, by type: quantised weights times activations in blocks of 8 bits
+// (int8.h). Products are summed exactly within a block, blocks in F32.
+//
+// `mat_vec_rounding_<type>_n<columns>_r<rows>` for one or two columns, which it rounds itself, `mat_vec_int8_...` for
+// few (mat_vec_int8.h), `mat_tile_int8_<type>_<rows>x<columns>` for many (mat_tile_int8.h); these two read what
+// `quantize_int8` wrote to scratch (mul_mat_int8.hip).
+//
+// A target has the kernels that are faster than those for F32 there; the host's tuning.rs has the counts.
+#pragma once
+#include "mat_tile_int8.h"
+#include "mat_vec_int8.h"
+
+#define INT8_OPERANDS const u8 *a, const u8 *q, const float *scale, float *d, MulMatParams p
+
+#define MAT_VEC_CHUNKS(type, W, N, R) \
+    KERNEL(INT8_THREADS) \
+    mat_vec_rounding_##type##_n##N##_r##R(const u8 *a, const float *b, float *d, MulMatParams p) { \
+        LDS Chunk<N> shared; \
+        mat_vec_chunks<W, N, R>(a, b, d, p, &shared); \
+    }
+
+#define MAT_VEC_COLUMNS(type, W, N, R) \
+    KERNEL(INT8_THREADS) mat_vec_int8_##type##_n##N##_r##R(INT8_OPERANDS) { \
+        mat_vec_columns<W, N, R>(a, q, scale, d, p); \
+    }
+
+#define MAT_TILE_INT8(type, W, BM, BN, TM, TN) \
+    KERNEL(BM / TM * (BN / TN)) mat_tile_int8_##type##_##BM##x##BN(INT8_OPERANDS) { \
+        typedef TileInt8<W, Form, BM, BN, TM, TN> T; \
+        LDS T::Shared shared; \
+        mat_tile_int8<W, T>(a, q, scale, d, p, &shared); \
+    }
+
+#if HAS_DOT4
+#define MAT_VECS_FEW(type, W) \
+    MAT_VEC_CHUNKS(type, W, 1, 4) \
+    MAT_VEC_COLUMNS(type, W, 4, 4)
+#define MAT_VECS(type, W) \
+    MAT_VECS_FEW(type, W) \
+    MAT_VEC_CHUNKS(type, W, 1, 2) \
+    MAT_VEC_CHUNKS(type, W, 2, 4) \
+    MAT_VEC_COLUMNS(type, W, 8, 4)
+typedef Quads Form;
+#else
+#define MAT_VECS_FEW(type, W)
+#define MAT_VECS(type, W)
+typedef Pairs Form;
+#endif
+
+#define MAT_TILES_FEW(type, W) \
+    MAT_TILE_INT8(type, W, 64, 32, 4, 4) \
+    MAT_TILE_INT8(type, W, 128, 64, 8, 4)
+#define MAT_TILES(type, W) \
+    MAT_TILES_FEW(type, W) \
+    MAT_TILE_INT8(type, W, 64, 64, 4, 4)

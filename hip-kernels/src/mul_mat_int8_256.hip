@@ -1,0 +1,20 @@
+// MUL_MAT with weights in blocks of 256 and activations of 8 bits (mul_mat_int8.h).
+#include "mul_mat_int8.h"
+
+#if HAS_DOT4
+MAT_VECS(q4_k, WeightQ4_K)
+MAT_VECS(q5_k, WeightQ5_K)
+MAT_VECS(q6_k, WeightQ6_K)
+MAT_VECS_FEW(q2_k, WeightQ2_K)
+MAT_VECS_FEW(q3_k, WeightQ3_K)
+MAT_VECS_FEW(iq4_xs, WeightIQ4_XS)
+// Sums that do not fit pairs of 16 bits.
+MAT_TILES(q5_k, WeightQ5_K)
+MAT_TILES_FEW(iq4_xs, WeightIQ4_XS)
+#endif
+#if HAS_DOT4 || HAS_PACKED16
+MAT_TILES(q4_k, WeightQ4_K)
+MAT_TILES(q6_k, WeightQ6_K)
+MAT_TILES_FEW(q2_k, WeightQ2_K)
+MAT_TILES_FEW(q3_k, WeightQ3_K)
+#endif

@@ -1,0 +1,22 @@
+// MUL_MAT with weights in blocks of 32 and activations of 8 bits (mul_mat_int8.h).
+#include "mul_mat_int8.h"
+
+#if HAS_DOT4
+MAT_VECS(q8_0, WeightQ8_0)
+MAT_VECS(q4_0, WeightQ4_0)
+MAT_VECS_FEW(q4_1, WeightQ4_1)
+MAT_VECS_FEW(q5_0, WeightQ5_0)
+MAT_VECS_FEW(q5_1, WeightQ5_1)
+MAT_VECS_FEW(iq4_nl, WeightIQ4_NL)
+MAT_VECS_FEW(mxfp4, WeightMXFP4)
+// Sums that do not fit pairs of 16 bits.
+MAT_TILES(q8_0, WeightQ8_0)
+MAT_TILES_FEW(q5_1, WeightQ5_1)
+MAT_TILES_FEW(iq4_nl, WeightIQ4_NL)
+#endif
+#if HAS_DOT4 || HAS_PACKED16
+MAT_TILES(q4_0, WeightQ4_0)
+MAT_TILES_FEW(q4_1, WeightQ4_1)
+MAT_TILES_FEW(q5_0, WeightQ5_0)
+MAT_TILES_FEW(mxfp4, WeightMXFP4)
+#endif

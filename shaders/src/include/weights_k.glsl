@@ -1,0 +1,397 @@
+// Types with blocks of 256 weights. See weights.glsl.
+//
+// Neighbouring invocations take neighbouring quants. A large piece takes all bits of the bytes that it loads, so its
+// groups of runs are elements 32 apart that share these bytes, each with factors of its own; the words of factors are
+// unpacked once for the 16 or 32 weights of the piece. A small piece takes eight neighbours.
+//
+// Q4_K (144 bytes) and Q5_K (176) are read by 16 and 8 bytes at a time, IQ4_XS (136) by 8, Q2_K (84) by words. Blocks of
+// Q3_K (110) and Q6_K (210) begin at odd multiples of two bytes half of the time: aligned words that cover the piece are
+// shifted by 16 bits where needed. No word lies beyond the block but for the last two bytes of a window of odd length,
+// which the host rounds up.
+#ifndef WEIGHTS_K_GLSL
+#define WEIGHTS_K_GLSL
+
+#if defined(A_Q2_K) || defined(A_Q4_K) || defined(A_Q5_K)
+#define HAS_MINIMUM
+#endif
+
+#if defined(A_Q3_K) || defined(A_Q6_K)
+
+layout(set = 0, binding = 0, std430) readonly buffer Halves { uint16_t halves[]; };
+
+// Two words from a half-word on.
+uvec2 two_words_at(uint half_word) {
+    const uint at = half_word / 2;
+    const uint w0 = words[at], w1 = words[at + 1], w2 = words[at + 2];
+    return (half_word & 1) == 0 ? uvec2(w0, w1) : uvec2(w0 >> 16 | w1 << 16, w1 >> 16 | w2 << 16);
+}
+
+#endif
+
+float byte_of(uint w, uint i) {
+    return float(bitfieldExtract(w, int(8 * i), 8));
+}
+
+float signed_byte_of(uint w, uint i) {
+    return float(bitfieldExtract(int(w), int(8 * i), 8));
+}
+
+#if defined(A_Q4_K) || defined(A_Q5_K)
+
+// Factors and minima of sub-blocks 2 g and 2 g + 1, six bits each, as bytes 0 and 1, 2 and 3. `all` has 12 bytes: of
+// sub-blocks 0 to 3 the factors are the lower six bits of bytes 0 to 3, the minima those of bytes 4 to 7; of sub-blocks
+// 4 to 7 the lower four bits are the nibbles of bytes 8 to 11, the upper two those that are left of bytes 0 to 7.
+uint six_bits(uvec3 all, uint g) {
+    const uvec3 w = all >> g % 2 * 16;
+    const uint first = w.x & 0x3f3fu | (w.y & 0x3f3fu) << 16;
+    const uint low = w.z & 0x0f0fu | (w.z >> 4 & 0x0f0fu) << 16;
+    const uint high = (w.x & 0xc0c0u) >> 2 | (w.y & 0xc0c0u) << 14;
+    return g < 2 ? first : low | high;
+}
+
+#endif
+
+#ifdef SMALL_PIECES
+
+struct Piece {
+    uvec2 q;
+    float scale;
+#ifdef HAS_MINIMUM
+    float low;
+#endif
+};
+
+#if defined(A_Q2_K)
+
+Piece load_piece(uint row, uint i) {
+    const uint block = (row + i / 32) * 21;
+    const uint n = i % 32 / 16, j = i % 16 / 4, l = i % 4 * 8;
+    const uint at = block + 4 + n * 8 + l / 4;
+    const uvec2 q = uvec2(words[at], words[at + 1]) >> 2 * j & 0x03030303u;
+    const uint scale = words[block + 2 * n + j / 2] >> j % 2 * 16 + l / 16 * 8;
+    const vec2 d = unpackHalf2x16(words[block + 20]);
+    return Piece(q, d.x * float(scale & 15u), -d.y * float(scale >> 4 & 15u));
+}
+
+#elif defined(A_Q3_K)
+
+#define PIECE_OFFSET -4.0
+
+Piece load_piece(uint row, uint i) {
+    const uint block = (row + i / 32) * 55;
+    const uint n = i % 32 / 16, j = i % 16 / 4, l = i % 4 * 8;
+    const uvec2 low = two_words_at(block + 16 + n * 16 + l / 2) >> 2 * j & 0x03030303u;
+    const uvec2 high = two_words_at(block + l / 2) >> 4 * n + j & 0x01010101u;
+    // Of scale s the lower four bits are nibble s / 8 of byte s % 8, the upper two pair s / 4 of byte 8 + s % 4.
+    const uint s = 2 * j + l / 16;
+    const uint nibble = uint(halves[block + 48 + s / 2]) >> s % 2 * 8 + 4 * n & 15u;
+    const uint pair = uint(halves[block + 52 + s % 4 / 2]) >> s % 2 * 8 + 4 * n + s / 4 * 2 & 3u;
+    return Piece(low | high << 2, float(scales[block + 54]) * (float(nibble | pair << 4) - 32.0));
+}
+
+#elif defined(A_Q4_K)
+
+Piece load_piece(uint row, uint i) {
+    const uint block = row + i / 32;
+    const uint g = i % 32 / 8, h = i % 8 / 4;
+    const uvec4 header = words4[block * 9];
+    const uint s = six_bits(header.yzw, g) >> 8 * h;
+    const vec2 d = unpackHalf2x16(header.x);
+    const uvec2 q = words2[block * 18 + 2 + g * 4 + i % 4] >> 4 * h & 0x0f0f0f0fu;
+    return Piece(q, d.x * byte_of(s, 0), -d.y * byte_of(s, 2));
+}
+
+#elif defined(A_Q5_K)
+
+Piece load_piece(uint row, uint i) {
+    const uint block = row + i / 32;
+    const uint g = i % 32 / 8, h = i % 8 / 4;
+    const uvec4 header = words4[block * 11];
+    const uint s = six_bits(header.yzw, g) >> 8 * h;
+    const vec2 d = unpackHalf2x16(header.x);
+    const uvec2 low = words2[block * 22 + 6 + g * 4 + i % 4] >> 4 * h & 0x0f0f0f0fu;
+    const uvec2 high = words2[block * 22 + 2 + i % 4] >> 2 * g + h & 0x01010101u;
+    return Piece(low | high << 4, d.x * byte_of(s, 0), -d.y * byte_of(s, 2));
+}
+
+#elif defined(A_Q6_K)
+
+#define PIECE_OFFSET -32.0
+
+Piece load_piece(uint row, uint i) {
+    const uint block = (row + i / 32) * 105;
+    const uint n = i % 32 / 16, j = i % 16 / 4, l = i % 4 * 8;
+    const uvec2 low = two_words_at(block + n * 32 + j % 2 * 16 + l / 2) >> j / 2 * 4 & 0x0f0f0f0fu;
+    const uvec2 high = two_words_at(block + 64 + n * 16 + l / 2) >> j * 2 & 0x03030303u;
+    const uint s = uint(halves[block + 96 + 4 * n + j]);
+    return Piece(low | high << 4, float(scales[block + 104]) * signed_byte_of(s, l / 16));
+}
+
+#elif defined(A_IQ4_XS)
+
+#define RUNS_16_APART
+
+Piece load_piece(uint row, uint i) {
+    const uint block = row + i / 32;
+    const uint s = i % 32 / 4;
+    const uvec2 header = words2[block * 17];
+    const uint q = words[block * 34 + 2 + i % 32];
+    const uint scale = header.y >> 4 * s & 15u | (header.x >> 16 + 2 * s & 3u) << 4;
+    return Piece(uvec2(q, q >> 4), unpackHalf2x16(header.x).x * (float(scale) - 32.0));
+}
+
+#endif
+
+vec4 run(Piece w, uint j) {
+#ifdef HAS_TABLE
+    return from_table(w.q[j]);
+#else
+    return from_bytes(w.q[j]);
+#endif
+}
+
+float factor(Piece w, uint g) {
+    return w.scale;
+}
+
+#ifdef HAS_MINIMUM
+float minimum(Piece w, uint g) {
+    return w.low;
+}
+#endif
+
+#else
+
+#define HAS_RUN_AT
+
+#if defined(A_Q4_K)
+
+// 16 bytes of nibbles: 16 neighbours of sub-block 2 g, then those of sub-block 2 g + 1.
+#define PIECE 32
+#define GROUPS 2
+
+struct Piece {
+    uvec4 q;
+    vec2 scale;
+    vec2 low;
+};
+
+Piece load_piece(uint row, uint i) {
+    const uint block = (row + i / 8) * 9;
+    const uvec4 header = words4[block];
+    const uvec4 q = words4[block + 1 + i % 8];
+    const uint s = six_bits(header.yzw, i % 8 / 2);
+    const vec2 d = unpackHalf2x16(header.x);
+    return Piece(q, d.x * vec2(byte_of(s, 0), byte_of(s, 1)), -d.y * vec2(byte_of(s, 2), byte_of(s, 3)));
+}
+
+vec4 run(Piece w, uint j) {
+    return from_bytes(w.q[j % 4] >> j / 4 * 4 & 0x0f0f0f0fu);
+}
+
+uint run_at(uint i, uint j) {
+    return i / 2 * 64 + i % 2 * 16 + j / 4 * 32 + j % 4 * 4;
+}
+
+#elif defined(A_Q5_K)
+
+// 8 bytes of nibbles and of fifth bits: 8 neighbours of sub-block 2 g, then those of sub-block 2 g + 1.
+#define PIECE 16
+#define GROUPS 2
+
+struct Piece {
+    uvec2 lo;
+    uvec2 hi;
+    vec2 scale;
+    vec2 low;
+};
+
+Piece load_piece(uint row, uint i) {
+    const uint block = row + i / 16;
+    const uint g = i % 16 / 4;
+    const uvec4 header = words4[block * 11];
+    const uvec2 q = words2[block * 22 + 6 + i % 16];
+    const uvec2 fifth = words2[block * 22 + 2 + i % 4] >> 2 * g;
+    const uint s = six_bits(header.yzw, g);
+    const vec2 d = unpackHalf2x16(header.x);
+    return Piece(
+        q & 0x0f0f0f0fu | (fifth & 0x01010101u) << 4,
+        q >> 4 & 0x0f0f0f0fu | (fifth & 0x02020202u) << 3,
+        d.x * vec2(byte_of(s, 0), byte_of(s, 1)),
+        -d.y * vec2(byte_of(s, 2), byte_of(s, 3)));
+}
+
+vec4 run(Piece w, uint j) {
+    return from_bytes(j < 2 ? w.lo[j] : w.hi[j % 2]);
+}
+
+uint run_at(uint i, uint j) {
+    return i / 4 * 64 + i % 4 * 8 + j / 2 * 32 + j % 2 * 4;
+}
+
+#elif defined(A_Q2_K) || defined(A_Q3_K) || defined(A_Q6_K)
+
+// Four groups of eight neighbours, 32 apart: n is the half of the block, l the first of the neighbours.
+#define PIECE 32
+#define GROUPS 4
+
+uint run_at(uint i, uint j) {
+    return i / 4 * 128 + i % 4 * 8 + j / 2 * 32 + j % 2 * 4;
+}
+
+#if defined(A_Q2_K)
+
+// Of each group a byte of scales: factor and minimum, nibbles.
+struct Piece {
+    uvec2 q;
+    uint scale;
+    vec2 d;
+};
+
+Piece load_piece(uint row, uint i) {
+    const uint block = (row + i / 8) * 21;
+    const uint n = i % 8 / 4, l = i % 4 * 8;
+    const uint at = block + 4 + n * 8 + l / 4;
+    const uvec2 s = uvec2(words[block + 2 * n], words[block + 2 * n + 1]) >> l / 16 * 8 & 0x00ff00ffu;
+    const vec2 d = unpackHalf2x16(words[block + 20]);
+    return Piece(uvec2(words[at], words[at + 1]), s.x | s.y << 8, vec2(d.x, -d.y));
+}
+
+vec4 run(Piece w, uint j) {
+    return from_bytes(w.q[j % 2] >> j / 2 * 2 & 0x03030303u);
+}
+
+// Groups 0 and 1 are bytes 0 and 2, groups 2 and 3 bytes 1 and 3.
+float factor(Piece w, uint g) {
+    return w.d.x * float(bitfieldExtract(w.scale, int(g % 2 * 16 + g / 2 * 8), 4));
+}
+
+float minimum(Piece w, uint g) {
+    return w.d.y * float(bitfieldExtract(w.scale, int(g % 2 * 16 + g / 2 * 8 + 4), 4));
+}
+
+#elif defined(A_Q3_K)
+
+#define PIECE_OFFSET -4.0
+
+// Pairs of bits, third bits in bits 0 to 3 of each byte, six-bit scales in bytes.
+struct Piece {
+    uvec2 q;
+    uvec2 high;
+    uint scale;
+    float d;
+};
+
+Piece load_piece(uint row, uint i) {
+    const uint block = (row + i / 8) * 55;
+    const uint n = i % 8 / 4, l = i % 4 * 8;
+    // Six half-words of scales and the factor of all.
+    const uint at = (block + 48) / 2;
+    const uint w0 = words[at], w1 = words[at + 1], w2 = words[at + 2], w3 = words[at + 3];
+    const bool odd = (block & 1) != 0;
+    const uvec3 s = odd ? uvec3(w0 >> 16 | w1 << 16, w1 >> 16 | w2 << 16, w2 >> 16 | w3 << 16) : uvec3(w0, w1, w2);
+    const float d = unpackHalf2x16(odd ? w3 >> 16 : w3).x;
+    // Groups 0 and 1 take bytes l / 16 and 2 + l / 16 of the first word, groups 2 and 3 those of the second, and all
+    // pairs of bits from those of the third.
+    const uvec3 t = s >> l / 16 * 8 + 4 * n;
+    const uint first = t.x & 0x000f000fu | (t.z & 0x00030003u) << 4;
+    const uint second = t.y & 0x000f000fu | (t.z & 0x000c000cu) << 2;
+    return Piece(
+        two_words_at(block + 16 + n * 16 + l / 2), two_words_at(block + l / 2) >> 4 * n, first | second << 8, d);
+}
+
+vec4 run(Piece w, uint j) {
+    const uint g = j / 2;
+    return from_bytes(w.q[j % 2] >> 2 * g & 0x03030303u | (w.high[j % 2] >> g & 0x01010101u) << 2);
+}
+
+// Groups 0 and 1 are bytes 0 and 2, groups 2 and 3 bytes 1 and 3.
+float factor(Piece w, uint g) {
+    return w.d * (byte_of(w.scale, g % 2 * 2 + g / 2) - 32.0);
+}
+
+#else
+
+#define PIECE_OFFSET -32.0
+
+// Nibbles of groups 0 and 2, of groups 1 and 3, upper pairs of bits of all.
+struct Piece {
+    uvec2 even;
+    uvec2 odd;
+    uvec2 high;
+    uvec2 scale;
+    float d;
+};
+
+// A block: 64 half-words of lower nibbles, 32 of upper pairs of bits, 8 of scales, and the factor of all.
+Piece load_piece(uint row, uint i) {
+    const uint block = (row + i / 8) * 105;
+    const uint n = i % 8 / 4, l = i % 4 * 8;
+    const uint low = block + n * 32 + l / 2;
+    return Piece(
+        two_words_at(low),
+        two_words_at(low + 16),
+        two_words_at(block + 64 + n * 16 + l / 2),
+        two_words_at(block + 96 + 4 * n) >> l / 16 * 8,
+        float(scales[block + 104]));
+}
+
+vec4 run(Piece w, uint j) {
+    const uint g = j / 2;
+    const uint low = (g % 2 == 0 ? w.even[j % 2] : w.odd[j % 2]) >> g / 2 * 4 & 0x0f0f0f0fu;
+    return from_bytes(low | (w.high[j % 2] >> 2 * g & 0x03030303u) << 4);
+}
+
+float factor(Piece w, uint g) {
+    return w.d * signed_byte_of(w.scale[g / 2], g % 2 * 2);
+}
+
+#endif
+
+#elif defined(A_IQ4_XS)
+
+// A sub-block: 16 bytes of nibbles, the lower ones first.
+#define PIECE 32
+
+struct Piece {
+    uvec2 q0;
+    uvec2 q1;
+    float scale;
+};
+
+Piece load_piece(uint row, uint i) {
+    const uint block = (row + i / 8) * 17;
+    const uint s = i % 8;
+    const uvec2 header = words2[block];
+    const uint at = block + 1 + 2 * s;
+    const uint scale = header.y >> 4 * s & 15u | (header.x >> 16 + 2 * s & 3u) << 4;
+    return Piece(words2[at], words2[at + 1], unpackHalf2x16(header.x).x * (float(scale) - 32.0));
+}
+
+vec4 run(Piece w, uint j) {
+    return from_table((j % 4 < 2 ? w.q0[j % 2] : w.q1[j % 2]) >> j / 4 * 4);
+}
+
+uint run_at(uint i, uint j) {
+    return 32 * i + j / 4 * 16 + j % 4 * 4;
+}
+
+float factor(Piece w, uint g) {
+    return w.scale;
+}
+
+#endif
+
+#if defined(A_Q4_K) || defined(A_Q5_K)
+float factor(Piece w, uint g) {
+    return w.scale[g];
+}
+
+float minimum(Piece w, uint g) {
+    return w.low[g];
+}
+#endif
+
+#endif
+
+#endif

@@ -1,0 +1,68 @@
+//! qwen35 (qwen3.5, dense): most layers have a gated delta net, every fourth attends, with a gate on what attention gives.
+//! Sources: Qwen team, "Qwen3.5" and "Qwen3-Next" (model cards and configurations, 2025); see also [`super::recurrent`].
+//!
+//! Positions of text are the same in all three sections of the interleaved multimodal ROPE, which makes it an ordinary
+//! ROPE of a part of each head.
+
+use super::builder::{Builder, Layer};
+use super::recurrent::Recurrent;
+use super::{Architecture, Hparams};
+use ggml_core::gguf::GgufFile;
+use ggml_core::op::{Activation, Glu, RopeMode};
+use ggml_core::{Error, Result, TensorId};
+
+pub(super) struct Qwen35;
+
+impl Architecture for Qwen35 {
+    fn name(&self) -> &'static str {
+        "qwen35"
+    }
+
+    fn rope_mode(&self) -> RopeMode {
+        RopeMode::Neox
+    }
+
+    fn read(&self, gguf: &GgufFile, h: &mut Hparams) -> Result<()> {
+        if h.key_length != h.value_length {
+            let why = format!("keys of {} and values of {} elements", h.key_length, h.value_length);
+            return Err(Error::model(format!("{why}: the gate of attention needs the same")));
+        }
+        h.recurrent = Some(Recurrent::read(gguf, h)?);
+        Ok(())
+    }
+
+    fn feed_forward_norm(&self) -> &'static str {
+        "post_attention_norm"
+    }
+
+    fn mixer(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<TensorId> {
+        match &b.hparams.recurrent {
+            Some(r) if r.layers[layer.index] => b.delta_net(x, r, layer),
+            _ => gated_attention(b, x, layer),
+        }
+    }
+}
+
+/// Attention whose queries come with a gate: for each head `attn_q` gives a query, then as many elements that decide how
+/// much of the result goes on.
+fn gated_attention(b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<TensorId> {
+    let (d, heads, kv) = (b.hparams.key_length, b.hparams.heads, b.hparams.heads_kv);
+    let tokens = b.graph.tensor(x).ne[1];
+    let both = b.linear(x, &layer.name("attn_q"), 2 * d * heads)?;
+    let row = 8 * d * heads;
+    let strides = [4, 8 * d, row, row * tokens];
+    let q = b.graph.view(both, [d, heads, tokens, 1], strides, 0)?;
+    let gate = b.graph.view(both, [d, heads, tokens, 1], strides, 4 * d)?;
+    let k = b.linear(x, &layer.name("attn_k"), d * kv)?;
+    let k = b.heads(k, 0, d, kv)?;
+    let v = b.linear(x, &layer.name("attn_v"), d * kv)?;
+    let v = b.heads(v, 0, d, kv)?;
+    let qkv = b.normed_heads([q, k, v], layer)?;
+    let qkv = b.turned(qkv, layer)?;
+    let attended = b.attention(qkv, layer)?;
+    let attended = b.graph.reshape(attended, [d, heads, tokens, 1])?;
+    let gated = b.graph.glu(Glu::new(Activation::Sigmoid), gate, Some(attended))?;
+    b.name(gated, &layer.name("attn_gated"))?;
+    let gated = b.graph.reshape(gated, [d * heads, tokens, 1, 1])?;
+    b.linear(gated, &layer.name("attn_output"), b.hparams.embedding)
+}

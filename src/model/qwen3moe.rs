@@ -1,0 +1,35 @@
+//! qwen3moe: qwen3 with a mixture of experts in every layer. Source: Yang et al., "Qwen3 technical report" (2025).
+
+use super::builder::{Builder, Layer};
+use super::moe::Experts;
+use super::{Architecture, Hparams};
+use ggml_core::gguf::GgufFile;
+use ggml_core::op::{Activation, Glu, RopeMode};
+use ggml_core::{Result, TensorId};
+
+pub(super) struct Qwen3Moe;
+
+impl Architecture for Qwen3Moe {
+    fn name(&self) -> &'static str {
+        "qwen3moe"
+    }
+
+    fn rope_mode(&self) -> RopeMode {
+        RopeMode::Neox
+    }
+
+    fn read(&self, gguf: &GgufFile, h: &mut Hparams) -> Result<()> {
+        h.experts = Some(Experts::read(gguf, h)?);
+        Ok(())
+    }
+
+    fn project(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<[TensorId; 3]> {
+        let heads = b.qkv(x, layer)?;
+        let heads = b.normed_heads(heads, layer)?;
+        b.turned(heads, layer)
+    }
+
+    fn feed_forward(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<TensorId> {
+        b.mixture(x, Glu::new(Activation::Silu), layer)
+    }
+}

@@ -1,0 +1,126 @@
+//! Cells: rows of the cache, each of which holds a position of a sequence or nothing.
+//!
+//! Sequences share the rows. A new position gets the first row that is free, so that attention looks at as few of them as
+//! the positions need, and one sequence alone has position `i` in row `i`.
+
+/// A position of a sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cell {
+    pub(super) sequence: usize,
+    pub(super) position: usize,
+}
+
+/// Which cell holds what.
+#[derive(Clone, Debug)]
+pub(crate) struct Cells {
+    held: Vec<Option<Cell>>,
+    lengths: Vec<usize>,
+    /// No cell before this one is free.
+    first: usize,
+    /// No cell from this one on is held.
+    end: usize,
+}
+
+impl Cells {
+    /// Room for `sequences` of `context` positions each, all empty.
+    pub(super) fn new(context: usize, sequences: usize) -> Cells {
+        Cells { held: vec![None; context * sequences], lengths: vec![0; sequences], first: 0, end: 0 }
+    }
+
+    /// Number of sequences.
+    pub(super) fn sequences(&self) -> usize {
+        self.lengths.len()
+    }
+
+    /// Positions of a sequence; 0 for one that does not exist.
+    pub(super) fn length(&self, sequence: usize) -> usize {
+        self.lengths.get(sequence).copied().unwrap_or(0)
+    }
+
+    /// One past the last cell that is held.
+    pub(super) fn end(&self) -> usize {
+        self.end
+    }
+
+    /// What a cell holds.
+    pub(super) fn get(&self, cell: usize) -> Option<Cell> {
+        self.held.get(cell).copied().flatten()
+    }
+
+    /// Appends positions to a sequence; their cells. The caller sees to it that no sequence has more than `context`
+    /// positions, so there is a free cell for each.
+    pub(super) fn append(&mut self, sequence: usize, count: usize) -> Vec<usize> {
+        let free = |&cell: &usize| self.held[cell].is_none();
+        let cells: Vec<usize> = (self.first..self.held.len()).filter(free).take(count).collect();
+        let begin = self.length(sequence);
+        for (i, &cell) in cells.iter().enumerate() {
+            self.held[cell] = Some(Cell { sequence, position: begin + i });
+        }
+        if let (Some(last), Some(length)) = (cells.last(), self.lengths.get_mut(sequence)) {
+            *length += cells.len();
+            self.first = last + 1;
+            self.end = self.end.max(last + 1);
+        }
+        cells
+    }
+
+    /// Frees the cells of all positions from `length` on.
+    pub(super) fn truncate(&mut self, sequence: usize, length: usize) {
+        if self.length(sequence) <= length {
+            return;
+        }
+        for cell in 0..self.end {
+            if self.held[cell].is_some_and(|c| c.sequence == sequence && c.position >= length) {
+                self.held[cell] = None;
+                self.first = self.first.min(cell);
+            }
+        }
+        self.lengths[sequence] = length;
+        self.end = self.held[..self.end].iter().rposition(Option::is_some).map_or(0, |last| last + 1);
+    }
+
+    /// The cells of a sequence in the order of its positions.
+    pub(super) fn of(&self, sequence: usize) -> Vec<usize> {
+        let mut cells = vec![0; self.length(sequence)];
+        for (index, cell) in self.held[..self.end].iter().enumerate() {
+            if let Some(cell) = cell.filter(|c| c.sequence == sequence) {
+                cells[cell.position] = index;
+            }
+        }
+        cells
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_sequence_has_its_positions_in_order() {
+        let mut cells = Cells::new(8, 1);
+        assert_eq!(cells.append(0, 3), [0, 1, 2]);
+        assert_eq!(cells.append(0, 2), [3, 4]);
+        assert_eq!((cells.length(0), cells.end()), (5, 5));
+        cells.truncate(0, 4);
+        assert_eq!((cells.append(0, 4), cells.end()), (vec![4, 5, 6, 7], 8));
+        cells.truncate(0, 0);
+        assert_eq!((cells.length(0), cells.end(), cells.append(0, 1)), (0, 0, vec![0]));
+    }
+
+    #[test]
+    fn freed_cells_are_used_again() {
+        let mut cells = Cells::new(4, 3);
+        assert_eq!(cells.append(0, 2), [0, 1]);
+        assert_eq!(cells.append(1, 3), [2, 3, 4]);
+        assert_eq!(cells.append(0, 1), [5]);
+        assert_eq!(cells.of(0), [0, 1, 5]);
+        cells.truncate(1, 1);
+        assert_eq!((cells.get(3), cells.end()), (None, 6));
+        assert_eq!(cells.append(2, 4), [3, 4, 6, 7]);
+        assert_eq!(cells.get(6), Some(Cell { sequence: 2, position: 2 }));
+        // The others are where they were; everything has room.
+        assert_eq!((cells.of(0), cells.of(1)), (vec![0, 1, 5], vec![2]));
+        assert_eq!((cells.append(1, 3), cells.append(0, 1)), (vec![8, 9, 10], vec![11]));
+        assert_eq!(cells.of(1), [2, 8, 9, 10]);
+    }
+}

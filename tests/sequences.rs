@@ -1,0 +1,321 @@
+//! Several sequences in one session: what each gets is what it gets alone, whatever happens to the others.
+
+mod common;
+
+use common::{backend, backends, model, tiny};
+use diptych::core::metrics::distance;
+use diptych::session::Item;
+use diptych::{DType, Error, Model, Precision, Session, SessionOptions, greedy};
+use proptest::prelude::*;
+
+fn exact(context: usize, sequences: usize) -> SessionOptions {
+    SessionOptions { context: Some(context), sequences, precision: Precision::Exact, ..Default::default() }
+}
+
+fn prompt(sequence: usize, n: usize) -> Vec<u32> {
+    (0..n as u32).map(|i| (i * 37 + 5 + 61 * sequence as u32) % 203).collect()
+}
+
+fn items(tokens: &[Vec<u32>]) -> Vec<Item<'_>> {
+    tokens.iter().enumerate().map(|(sequence, tokens)| Item { sequence, tokens }).collect()
+}
+
+fn close(got: &[f32], wanted: &[f32], what: &str) {
+    let nmse = distance(got, wanted).nmse;
+    assert!(got.len() == wanted.len() && nmse < 1e-10, "{what}: {nmse:.1e}");
+}
+
+/// Greedy tokens of each prompt, all in one batch.
+fn together(session: &mut Session, prompts: &[Vec<u32>], count: usize) -> (Vec<Vec<f32>>, Vec<Vec<u32>>) {
+    let first = session.batch(&items(prompts)).unwrap();
+    let (mut logits, mut tokens) = (first.clone(), vec![Vec::new(); prompts.len()]);
+    for _ in 0..count {
+        let next: Vec<Vec<u32>> = logits.iter().map(|row| vec![greedy(row)]).collect();
+        tokens.iter_mut().zip(&next).for_each(|(all, token)| all.extend(token));
+        logits = session.batch(&items(&next)).unwrap();
+    }
+    (first, tokens)
+}
+
+/// The logits after a prompt in a session of its own, and the greedy tokens that follow.
+fn alone(session: &mut Session, prompt: &[u32], count: usize) -> (Vec<f32>, Vec<u32>) {
+    session.reset();
+    let first = session.prefill(prompt).unwrap();
+    let (mut logits, mut tokens) = (first.clone(), Vec::new());
+    for _ in 0..count {
+        tokens.push(greedy(&logits));
+        logits = session.decode(tokens[tokens.len() - 1]).unwrap();
+    }
+    (first, tokens)
+}
+
+#[test]
+fn each_gets_the_tokens_that_it_gets_alone() {
+    let prompts: Vec<Vec<u32>> = [5, 17, 11].iter().enumerate().map(|(i, &n)| prompt(i, n)).collect();
+    for (name, backend) in backends() {
+        let model = model(&tiny("qwen3", DType::Q8_0), &backend);
+        let (first, tokens) = together(&mut model.session(&exact(64, 3)).unwrap(), &prompts, 6);
+        let mut single = model.session(&exact(64, 1)).unwrap();
+        for (i, prompt) in prompts.iter().enumerate() {
+            let (logits, wanted) = alone(&mut single, prompt, 6);
+            close(&first[i], &logits, &format!("{name}, sequence {i}"));
+            assert_eq!(tokens[i], wanted, "{name}, sequence {i}");
+        }
+    }
+}
+
+/// Windows, LongRoPE's choice of factors and batches that end within an item.
+#[test]
+fn every_kind_of_model_and_of_batch() {
+    let backend = backend("cpu").unwrap();
+    let prompts: Vec<Vec<u32>> = [9, 1, 14].iter().enumerate().map(|(i, &n)| prompt(i, n)).collect();
+    for architecture in diptych::synthesize::ARCHITECTURES {
+        let mut shape = tiny(architecture, DType::F16);
+        shape.window = shape.window.and(Some(5));
+        // Positions of one sequence do not pass it, cells of all do.
+        shape.original_context = shape.original_context.and(Some(32));
+        let model = model(&shape, &backend);
+        let mut single = model.session(&exact(32, 1)).unwrap();
+        let wanted: Vec<_> = prompts.iter().map(|prompt| alone(&mut single, prompt, 4)).collect();
+        for batch in [512, 7, 1] {
+            let options = SessionOptions { batch, ..exact(32, 3) };
+            let (first, tokens) = together(&mut model.session(&options).unwrap(), &prompts, 4);
+            for (i, (logits, ids)) in wanted.iter().enumerate() {
+                close(&first[i], logits, &format!("{architecture}, sequence {i}, batches of {batch}"));
+                assert_eq!(&tokens[i], ids, "{architecture}, sequence {i}, batches of {batch}");
+            }
+        }
+    }
+}
+
+/// Prompts enter while other sequences are decoded; one ends and its room is used by the next.
+#[test]
+fn sequences_come_and_go() {
+    let backend = backend("cpu").unwrap();
+    let model = model(&tiny("qwen2", DType::Q8_0), &backend);
+    let mut session = model.session(&exact(300, 3)).unwrap();
+    let mut single = model.session(&exact(300, 1)).unwrap();
+    let mut after = |tokens: &[u32]| {
+        single.reset();
+        single.prefill(tokens).unwrap()
+    };
+    let (a, mut b, c) = (prompt(0, 200), prompt(1, 120), prompt(2, 290));
+    session.batch(&[Item { sequence: 0, tokens: &a }, Item { sequence: 1, tokens: &b }]).unwrap();
+    // The prompt of 2 beside a token of 1.
+    let logits =
+        session.batch(&[Item { sequence: 2, tokens: &c }, Item { sequence: 1, tokens: &[7] }]).unwrap();
+    b.push(7);
+    close(&logits[0], &after(&c), "2");
+    close(&logits[1], &after(&b), "1");
+    // 0 ends; another takes its cells, in front of and behind those of 1.
+    session.reset_sequence(0).unwrap();
+    assert_eq!((0..3).map(|i| session.position_of(i).unwrap()).collect::<Vec<_>>(), [0, 121, 290]);
+    let d = prompt(3, 250);
+    let logits =
+        session.batch(&[Item { sequence: 0, tokens: &d }, Item { sequence: 1, tokens: &[9] }]).unwrap();
+    b.push(9);
+    close(&logits[0], &after(&d), "the next 0");
+    close(&logits[1], &after(&b), "1 beside it");
+    // A part of 1 is taken back.
+    session.truncate(1, 100).unwrap();
+    b.truncate(100);
+    b.extend([3, 4]);
+    let logits = session.batch(&[Item { sequence: 1, tokens: &[3, 4] }]).unwrap();
+    close(&logits[0], &after(&b), "1 taken back");
+    assert_eq!(session.position_of(1).unwrap(), 102);
+    session.reset();
+    close(&session.prefill(&c).unwrap(), &after(&c), "everything forgotten");
+}
+
+fn refused<T: std::fmt::Debug>(result: diptych::Result<T>, part: &str) {
+    match result {
+        Err(Error::InvalidArgument { what, why }) => {
+            assert!(format!("{what}: {why}").contains(part), "{what}: {why}")
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_refused_batch_changes_nothing() {
+    let backend = backend("cpu").unwrap();
+    let model = model(&tiny("llama", DType::F16), &backend);
+    let mut session = model.session(&exact(16, 2)).unwrap();
+    let prompts = [prompt(0, 15), prompt(1, 4)];
+    let mut wanted = together(&mut session, &prompts, 1).1;
+    let positions = |s: &Session| [s.position_of(0).unwrap(), s.position_of(1).unwrap()];
+    assert_eq!(positions(&session), [16, 5]);
+    let one = |sequence| Item { sequence, tokens: &[1] };
+    refused(session.batch(&[one(1), one(0)]), "17 positions are needed in sequence 0");
+    refused(session.batch(&[one(1), one(2)]), "none with number 2, the session has 2");
+    refused(session.batch(&[one(1), one(1)]), "comes twice");
+    refused(session.batch(&[Item { sequence: 1, tokens: &[1, 203] }]), "203 is outside the vocabulary");
+    refused(session.batch(&[one(1), Item { sequence: 0, tokens: &[] }]), "at least one");
+    refused(session.position_of(2), "number 2");
+    refused(session.reset_sequence(2), "number 2");
+    refused(session.truncate(1, 6), "beyond the 5 positions");
+    assert_eq!(positions(&session), [16, 5]);
+    assert_eq!(session.batch(&[]).unwrap(), [[0f32; 0]; 0]);
+    // The one that is full stays so, the other goes on.
+    let logits = session.batch(&[one(1)]).unwrap();
+    let mut single = model.session(&exact(16, 1)).unwrap();
+    let history = [&prompts[1][..], &wanted.remove(1), &[1]].concat();
+    close(&logits[0], &single.prefill(&history).unwrap(), "the other sequence");
+    refused(model.session(&exact(16, 0)).map(|_| ()), "at least 1");
+    refused(model.session(&exact(1 << 20, 1 << 20)).map(|_| ()), "too many");
+}
+
+/// What a device reports in the middle of a call takes back all of it.
+#[test]
+fn a_failed_batch_changes_nothing() {
+    let backend = backend("null=fail@compute").unwrap();
+    let model = model(&tiny("llama", DType::F16), &backend);
+    let mut session = model.session(&SessionOptions { batch: 4, ..exact(16, 2) }).unwrap();
+    let tokens = prompt(0, 4);
+    session.batch(&[Item { sequence: 0, tokens: &tokens[..2] }]).unwrap();
+    // The program of four tokens runs once, and not a second time.
+    let both = [Item { sequence: 1, tokens: &tokens }, Item { sequence: 0, tokens: &tokens }];
+    assert!(matches!(session.batch(&both), Err(Error::Injected { .. })));
+    assert_eq!([session.position_of(0).unwrap(), session.position_of(1).unwrap()], [2, 0]);
+}
+
+/// Decoding the same sequences together runs what was prepared and nothing else.
+#[test]
+fn decoding_together_prepares_nothing() {
+    for (name, backend) in backends() {
+        let model = model(&tiny("qwen3", DType::Q8_0), &backend);
+        let mut session = model.session(&exact(64, 3)).unwrap();
+        let token = |sequence| Item { sequence, tokens: &[3] };
+        session.batch(&[token(0), token(1), token(2)]).unwrap();
+        let before = backend.stats();
+        for _ in 0..5 {
+            session.batch(&[token(2), token(0), token(1)]).unwrap();
+        }
+        let after = backend.stats();
+        assert_eq!(after.driver_allocations, before.driver_allocations, "{name}");
+        assert_eq!((after.recordings, after.programs), (before.recordings, before.programs), "{name}");
+    }
+}
+
+/// Cells of a saved sequence lie apart; it goes on under another number, in a session with other room.
+#[test]
+fn a_saved_sequence_goes_on_elsewhere() {
+    for (name, backend) in backends() {
+        let model = model(&tiny("qwen2", DType::Q8_0), &backend);
+        let mut session = model.session(&exact(64, 3)).unwrap();
+        let prompts: Vec<Vec<u32>> = (0..3).map(|i| prompt(i, 4 + i)).collect();
+        together(&mut session, &prompts, 3);
+        let saved = session.save_sequence(1).unwrap();
+        let tokens = [7, 8].map(|id| vec![id]);
+        let go_on = |session: &mut Session, sequence: usize| -> Vec<f32> {
+            tokens
+                .iter()
+                .flat_map(|t| session.batch(&[Item { sequence, tokens: t }]).unwrap().concat())
+                .collect()
+        };
+        let wanted = go_on(&mut session, 1);
+        // Into this session, whose free cells lie apart too.
+        session.reset_sequence(0).unwrap();
+        session.restore_sequence(2, &saved).unwrap();
+        assert_eq!(session.position_of(2).unwrap(), 8, "{name}");
+        close(&go_on(&mut session, 2), &wanted, name);
+        let mut other = model.session(&exact(40, 1)).unwrap();
+        other.restore(&saved).unwrap();
+        close(&go_on(&mut other, 0), &wanted, name);
+        refused(session.save_sequence(3), "number 3");
+        refused(session.restore_sequence(3, &saved), "number 3");
+    }
+}
+
+/// What happens to a session.
+#[derive(Clone, Debug)]
+enum Step {
+    /// Tokens for the sequences that have some, in this order.
+    Batch(Vec<(usize, Vec<u32>)>),
+    Truncate(usize, usize),
+    /// A sequence is saved and restored as another one of the other session.
+    Move(usize, usize),
+}
+
+const CONTEXT: usize = 24;
+
+fn step() -> impl Strategy<Value = Step> {
+    let tokens = proptest::collection::vec(0u32..203, 0..9);
+    let batch = (Just(vec![0, 1, 2]).prop_shuffle(), [tokens.clone(), tokens.clone(), tokens]);
+    prop_oneof![
+        4 => batch.prop_map(|(order, tokens)| {
+            Step::Batch(order.into_iter().zip(tokens).filter(|(_, t)| !t.is_empty()).collect())
+        }),
+        1 => (0usize..3, 0usize..CONTEXT).prop_map(|(i, n)| Step::Truncate(i, n)),
+        1 => (0usize..3, 0usize..3).prop_map(|(from, to)| Step::Move(from, to)),
+    ]
+}
+
+/// Two sessions of three sequences, and what every sequence is made of.
+struct Pair {
+    sessions: [Session; 2],
+    histories: [[Vec<u32>; 3]; 2],
+    /// The session that the next step is for.
+    turn: usize,
+}
+
+impl Pair {
+    fn new(model: &Model) -> Pair {
+        let session = |batch| model.session(&SessionOptions { batch, ..exact(CONTEXT, 3) }).unwrap();
+        Pair { sessions: [session(512), session(5)], histories: Default::default(), turn: 0 }
+    }
+
+    /// Takes a step; the logits that it gave, each with the tokens that led to it.
+    fn take(&mut self, step: &Step) -> Vec<(Vec<u32>, Vec<f32>)> {
+        let (session, histories) = (&mut self.sessions[self.turn], &mut self.histories[self.turn]);
+        let mut results = Vec::new();
+        match step {
+            Step::Batch(work) => {
+                let fits = |(i, t): &(usize, Vec<u32>)| histories[*i].len() + t.len() <= CONTEXT;
+                let items: Vec<Item<'_>> =
+                    work.iter().map(|(sequence, tokens)| Item { sequence: *sequence, tokens }).collect();
+                let logits = session.batch(&items);
+                assert_eq!(logits.is_ok(), work.iter().all(fits));
+                for ((i, tokens), row) in work.iter().zip(logits.unwrap_or_default()) {
+                    histories[*i].extend(tokens);
+                    results.push((histories[*i].clone(), row));
+                }
+            }
+            Step::Truncate(i, position) => {
+                let fits = *position <= histories[*i].len();
+                assert_eq!(session.truncate(*i, *position).is_ok(), fits);
+                histories[*i].truncate(*position);
+            }
+            Step::Move(from, to) => {
+                let (saved, history) = (session.save_sequence(*from).unwrap(), histories[*from].clone());
+                self.turn = 1 - self.turn;
+                self.sessions[self.turn].restore_sequence(*to, &saved).unwrap();
+                self.histories[self.turn][*to] = history;
+            }
+        }
+        results
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #[test]
+    fn whatever_happens_logits_follow_from_the_tokens(steps in proptest::collection::vec(step(), 1..14)) {
+        let backend = backend("cpu").unwrap();
+        let model = model(&tiny("qwen2", DType::F16), &backend);
+        let mut single = model.session(&exact(CONTEXT, 1)).unwrap();
+        let mut pair = Pair::new(&model);
+        for step in &steps {
+            for (history, logits) in pair.take(step) {
+                single.reset();
+                let wanted = single.prefill(&history).unwrap();
+                prop_assert!(distance(&logits, &wanted).nmse < 1e-10);
+            }
+            for (session, histories) in pair.sessions.iter().zip(&pair.histories) {
+                for (i, history) in histories.iter().enumerate() {
+                    prop_assert_eq!(session.position_of(i).unwrap(), history.len());
+                }
+            }
+        }
+    }
+}
