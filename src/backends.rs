@@ -169,7 +169,8 @@ pub fn open_named(name: &BackendName, options: &OpenOptions) -> Result<Arc<dyn B
         }
         BackendName::Null(fault) => {
             let fault = fault.as_deref().map(Fault::parse).transpose()?;
-            Arc::new(NullBackend::open(NullOptions { fault, deadlines, crash: options.crash })?)
+            let options = NullOptions { fault, deadlines, crash: options.crash, ..NullOptions::default() };
+            Arc::new(NullBackend::open(options)?)
         }
     })
 }

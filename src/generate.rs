@@ -18,13 +18,21 @@
 //!     Ok(())
 //! }
 //! ```
+//!
+//! [`Generations`] has several side by side.
 
-use crate::tokenizer::{Detokenizer, Tokenizer};
-use crate::{Sampler, SamplerOptions, Session};
-use ggml_core::{Error, Result};
+mod several;
+mod writer;
+
+pub use several::Generations;
+
+use crate::tokenizer::Tokenizer;
+use crate::{SamplerOptions, Session};
+use ggml_core::Result;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use writer::Writer;
 
 /// How to generate.
 #[derive(Clone, Debug, PartialEq)]
@@ -102,109 +110,59 @@ impl Cancel {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    fn is_set(&self) -> bool {
+    pub(crate) fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// A generation: an iterator of pieces. The session holds the prompt and what was generated afterwards, but for the last
-/// token, so that a conversation goes on with it.
+/// A generation: an iterator of pieces. The session's sequence 0 holds the prompt and what was generated afterwards, but
+/// for the last token, so that a conversation goes on with it.
 pub struct Generation<'a> {
     session: &'a mut Session,
-    tokenizer: &'a Tokenizer,
-    detokenizer: Option<Detokenizer<'a>>,
-    sampler: Sampler,
+    writer: Writer<'a>,
     logits: Vec<f32>,
-    held: Held,
-    limit: usize,
-    ignore_end: bool,
-    cancel: Cancel,
-    summary: Summary,
-    done: bool,
+    /// The token that the session lacks.
+    next: Option<u32>,
 }
 
 impl<'a> Generation<'a> {
-    /// Appends the prompt to the session's sequence. Tokens of the prompt count for the sampler's penalties.
+    /// Appends the prompt to the session's sequence 0. Tokens of the prompt count for the sampler's penalties.
     ///
     /// # Errors
-    /// Those of [`Sampler::new`] and [`Session::prefill`]: an empty prompt, one that the context has no room for.
+    /// Those of [`Sampler::new`](crate::Sampler::new) and [`Session::prefill`]: an empty prompt, one that the context has
+    /// no room for. An empty stop text.
     pub fn start(
         session: &'a mut Session,
         tokenizer: &'a Tokenizer,
         prompt: &[u32],
         options: &GenerateOptions,
     ) -> Result<Generation<'a>> {
-        if options.stop.iter().any(String::is_empty) {
-            return Err(Error::argument("stop text", "is empty"));
-        }
-        let mut sampler = Sampler::new(options.sampler.clone())?;
+        let mut writer = Writer::new(tokenizer, prompt, options)?;
         let start = Instant::now();
         let logits = session.prefill(prompt)?;
-        let prompt_time = start.elapsed();
-        prompt.iter().for_each(|&token| sampler.accept(token));
-        let summary = Summary {
-            finish: None,
-            prompt_tokens: prompt.len(),
-            prompt_time,
-            tokens: 0,
-            time: Duration::ZERO,
-        };
-        Ok(Generation {
-            session,
-            tokenizer,
-            detokenizer: Some(tokenizer.detokenizer()),
-            sampler,
-            logits,
-            held: Held { text: String::new(), stop: options.stop.clone() },
-            limit: options.predict.unwrap_or(usize::MAX),
-            ignore_end: options.ignore_end,
-            cancel: Cancel::default(),
-            summary,
-            done: false,
-        })
+        writer.summary.prompt_time = start.elapsed();
+        Ok(Generation { session, writer, logits, next: None })
     }
 
     /// What ends this generation from elsewhere.
     pub fn cancel_handle(&self) -> Cancel {
-        self.cancel.clone()
+        self.writer.cancel.clone()
     }
 
     /// What was done so far.
     pub fn summary(&self) -> &Summary {
-        &self.summary
+        &self.writer.summary
     }
 
-    /// Ends, and gives the text that was held back.
-    fn finish(&mut self, finish: Finish) -> Option<Result<Piece>> {
-        self.done = true;
-        let stopped = matches!(finish, Finish::Stop(_));
-        self.summary.finish = Some(finish);
-        let rest = self.detokenizer.take().map(Detokenizer::finish).unwrap_or_default();
-        let text = std::mem::take(&mut self.held.text) + &rest;
-        (!stopped && !text.is_empty()).then_some(Ok(Piece { token: None, text }))
-    }
-
-    /// Chooses the next token from the logits and takes its text.
+    /// The next piece; `None` for a token that ends the text.
     fn step(&mut self) -> Result<Option<Piece>> {
-        let token = self.sampler.sample(&self.logits)?;
-        self.sampler.accept(token);
-        self.summary.tokens += 1;
-        if self.tokenizer.is_end(token) && !self.ignore_end {
-            self.summary.finish = Some(Finish::End(token));
-            return Ok(None);
+        if let Some(token) = self.next.take() {
+            self.logits = self.session.decode(token).inspect_err(|_| self.writer.fail())?;
         }
-        let new = self.detokenizer.as_mut().map(|d| d.push(token)).unwrap_or_default();
-        let (text, stop) = self.held.push(&new);
-        if let Some(stop) = stop {
-            self.summary.finish = Some(Finish::Stop(stop));
-        } else if self.summary.tokens >= self.limit {
-            self.summary.finish = Some(Finish::Limit);
-        } else if self.session.position() >= self.session.context() {
-            self.summary.finish = Some(Finish::ContextFull);
-        } else {
-            self.logits = self.session.decode(token)?;
-        }
-        Ok(Some(Piece { token: Some(token), text }))
+        let room = self.session.position() < self.session.context();
+        let piece = self.writer.choose(&self.logits, room)?;
+        self.next = piece.as_ref().and_then(|piece| piece.token);
+        Ok(piece)
     }
 }
 
@@ -212,96 +170,25 @@ impl Iterator for Generation<'_> {
     type Item = Result<Piece>;
 
     fn next(&mut self) -> Option<Result<Piece>> {
-        if self.done {
+        if self.writer.done() {
             return None;
         }
-        if let Some(finish) = self.summary.finish.clone() {
-            return self.finish(finish);
-        }
-        if self.cancel.is_set() {
-            return self.finish(Finish::Cancelled);
-        }
-        if self.limit == 0 {
-            return self.finish(Finish::Limit);
+        if self.writer.due() {
+            return self.writer.end().map(Ok);
         }
         let start = Instant::now();
         let step = self.step();
-        self.summary.time += start.elapsed();
+        self.writer.summary.time += start.elapsed();
         match step {
             Ok(Some(piece)) => Some(Ok(piece)),
-            Ok(None) => {
-                let finish = self.summary.finish.clone().unwrap_or(Finish::Limit);
-                self.finish(finish)
-            }
-            Err(error) => {
-                self.done = true;
-                self.summary.finish = Some(Finish::Failed);
-                Some(Err(error))
-            }
+            Ok(None) => self.writer.end().map(Ok),
+            Err(error) => Some(Err(error)),
         }
     }
 }
 
 impl std::fmt::Debug for Generation<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Generation").field("summary", &self.summary).finish_non_exhaustive()
-    }
-}
-
-/// Text that may be the beginning of a stop text.
-struct Held {
-    text: String,
-    stop: Vec<String>,
-}
-
-impl Held {
-    /// Adds text; what can be shown, and the stop text that was found.
-    fn push(&mut self, new: &str) -> (String, Option<String>) {
-        self.text += new;
-        let found =
-            self.stop.iter().filter_map(|s| Some((self.text.find(s.as_str())?, s))).min_by_key(|f| f.0);
-        if let Some((at, stop)) = found {
-            let stop = stop.clone();
-            self.text.truncate(at);
-            return (std::mem::take(&mut self.text), Some(stop));
-        }
-        // The longest end of the text that a stop text begins with.
-        let begins = |at: &usize| self.stop.iter().any(|s| s.starts_with(&self.text[*at..]));
-        let keep = self.text.char_indices().map(|(at, _)| at).find(begins).unwrap_or(self.text.len());
-        let rest = self.text.split_off(keep);
-        (std::mem::replace(&mut self.text, rest), None)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn run(stop: &[&str], pieces: &[&str]) -> (Vec<String>, Option<String>, String) {
-        let mut held = Held { text: String::new(), stop: stop.iter().map(|s| s.to_string()).collect() };
-        let mut shown = Vec::new();
-        for piece in pieces {
-            let (text, found) = held.push(piece);
-            shown.push(text);
-            if found.is_some() {
-                return (shown, found, held.text);
-            }
-        }
-        (shown, None, held.text)
-    }
-
-    #[test]
-    fn stop_texts_are_held_back_and_cut() {
-        let owned = |texts: &[&str]| texts.iter().map(|t| t.to_string()).collect::<Vec<_>>();
-        assert_eq!(
-            run(&["END"], &["a", "bE", "N", "D!"]),
-            (owned(&["a", "b", "", ""]), Some("END".into()), "".into())
-        );
-        assert_eq!(run(&["END"], &["bE", "Nx"]), (owned(&["b", "ENx"]), None, "".into()));
-        assert_eq!(run(&["END"], &["xEN"]), (owned(&["x"]), None, "EN".into()));
-        // The first in the text counts, whatever the order of the list.
-        assert_eq!(run(&["yz", "x"], &["axyz"]), (owned(&["a"]), Some("x".into()), "".into()));
-        assert_eq!(run(&["äö"], &["ä", "ä", "ö"]), (owned(&["", "ä", ""]), Some("äö".into()), "".into()));
-        assert_eq!(run(&[], &["a", "b"]), (owned(&["a", "b"]), None, "".into()));
+        f.debug_struct("Generation").field("summary", self.summary()).finish_non_exhaustive()
     }
 }

@@ -35,11 +35,12 @@ mod prepared;
 mod saved;
 
 pub(crate) use inputs::prompt_inputs;
-pub(crate) use prepared::{bind, state_layout};
+pub(crate) use prepared::debug_program;
 
-use crate::model::{BatchGraph, BatchShape, Model, StateKind};
+use crate::model::{BatchGraph, BatchShape, Hparams, Model, StateKind};
 use cells::Cells;
 use ggml_core::metrics::argmax;
+use ggml_core::op::flash_attn::CACHE_TYPES;
 use ggml_core::plan::Precision;
 use ggml_core::{DType, Error, Result};
 use prepared::{Compute, Prepared, State};
@@ -76,6 +77,32 @@ impl Default for SessionOptions {
             cache: DType::F32,
             precision: Precision::default(),
         }
+    }
+}
+
+impl SessionOptions {
+    /// Positions that each sequence of a model has room for.
+    pub(crate) fn room(&self, hparams: &Hparams) -> usize {
+        self.context.unwrap_or(hparams.context.min(4096))
+    }
+
+    /// That there can be such a session.
+    pub(crate) fn check(&self, hparams: &Hparams) -> Result<()> {
+        let (context, sequences) = (self.room(hparams), self.sequences);
+        if context == 0 || self.batch == 0 || sequences == 0 {
+            return Err(Error::argument("session", "context, sequences and batch must be at least 1"));
+        }
+        // Rows of the cache are I32 in a graph.
+        if context.checked_mul(sequences).is_none_or(|cells| cells > i32::MAX as usize) {
+            let why = format!("{sequences} sequences of {context} positions are too many");
+            return Err(Error::argument("session", why));
+        }
+        if !CACHE_TYPES.contains(&self.cache) {
+            let names: Vec<&str> = CACHE_TYPES.iter().map(|dtype| dtype.name()).collect();
+            let why = format!("is one of {}, not {}", names.join(", "), self.cache);
+            return Err(Error::argument("cache type", why));
+        }
+        Ok(())
     }
 }
 
@@ -118,26 +145,15 @@ impl std::fmt::Debug for Session {
 
 impl Session {
     pub(crate) fn new(model: Model, options: &SessionOptions) -> Result<Session> {
-        let trained = model.hparams().context;
-        let (context, sequences) = (options.context.unwrap_or(trained.min(4096)), options.sequences);
-        if context == 0 || options.batch == 0 || sequences == 0 {
-            return Err(Error::argument("session", "context, sequences and batch must be at least 1"));
-        }
-        // Rows of the cache are I32 in a graph.
-        if context.checked_mul(sequences).is_none_or(|cells| cells > i32::MAX as usize) {
-            let why = format!("{sequences} sequences of {context} positions are too many");
-            return Err(Error::argument("session", why));
-        }
-        if !matches!(options.cache, DType::F32 | DType::F16 | DType::Q8_0 | DType::Q4_0) {
-            let why = format!("is F32, F16, Q8_0 or Q4_0, not {}", options.cache);
-            return Err(Error::argument("cache type", why));
-        }
+        options.check(model.hparams())?;
+        let (context, sequences) = (options.room(model.hparams()), options.sequences);
         let shape = BatchShape { tokens: 1, kv: 1, context, sequences, outputs: 1, cache: options.cache };
         let graph = model.file().graph(&shape)?;
-        let state = State::new(&model, &graph)?;
+        let needs = model.needs(options)?;
+        let state = State::new(&model, &needs)?;
         Ok(Session {
             programs: Vec::new(),
-            compute: Compute::default(),
+            compute: Compute::new(&needs),
             state,
             parts: parts(&graph),
             cells: Cells::new(context, sequences),
@@ -269,7 +285,7 @@ impl Session {
         Err(Error::argument("sequence", why))
     }
 
-    fn check(&self, items: &[Item<'_>]) -> Result<()> {
+    pub(crate) fn check(&self, items: &[Item<'_>]) -> Result<()> {
         for (i, &Item { sequence, tokens }) in items.iter().enumerate() {
             let begin = self.position_of(sequence)?;
             if items[..i].iter().any(|other| other.sequence == sequence) {

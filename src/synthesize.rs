@@ -4,14 +4,21 @@
 //! layer to layer; norm weights lie around 1, biases around 0. Such a model says nothing sensible, and computes
 //! exactly what a trained one of its shape computes.
 
+mod tensors;
+
+use crate::model::{Experts, Recurrent};
 use ggml_core::encode::encode;
-use ggml_core::gguf::{GgufWriter, TensorData};
+use ggml_core::gguf::{Array, GgufWriter, TensorData};
 use ggml_core::rng::Rng;
 use ggml_core::{DType, Error, Result};
+use rayon::prelude::*;
 use std::path::Path;
+use tensors::Kind;
 
 /// Architectures that can be synthesized.
-pub const ARCHITECTURES: [&str; 6] = ["llama", "qwen2", "qwen3", "phi3", "granite", "gemma3"];
+pub const ARCHITECTURES: [&str; 10] = [
+    "llama", "qwen2", "qwen3", "qwen3moe", "qwen35", "phi3", "granite", "gemma2", "gemma3", "gpt-oss",
+];
 
 /// Known models: name; architecture; layers, embedding, feed-forward, heads, KV heads, head, vocabulary; base of ROPE's
 /// frequencies; whether the output layer is the embedding. From their published configurations; scaling of positions
@@ -25,6 +32,16 @@ pub const NAMED: &[(&str, &str, [usize; 7], f32, bool)] = &[
     ("llama-3.1-8b", "llama", [32, 4096, 14336, 32, 8, 128, 128_256], 5e5, false),
     ("phi4-mini", "phi3", [32, 3072, 8192, 24, 8, 128, 200_064], 1e4, true),
     ("gemma3-1b", "gemma3", [26, 1152, 6912, 4, 1, 256, 262_144], 1e6, true),
+    ("gemma2-2b", "gemma2", [26, 2304, 9216, 8, 4, 256, 256_000], 1e4, true),
+    ("qwen3-30b-a3b", "qwen3moe", [48, 2048, 6144, 32, 4, 128, 151_936], 1e6, false),
+    ("gpt-oss-20b", "gpt-oss", [24, 2880, 2880, 64, 8, 64, 201_088], 1.5e5, false),
+    ("qwen3.5-2b", "qwen35", [24, 2048, 6144, 8, 2, 256, 248_320], 1e7, true),
+];
+
+/// Experts of the known models that have some.
+const NAMED_EXPERTS: &[(&str, Experts)] = &[
+    ("qwen3-30b-a3b", Experts { count: 128, used: 8, feed_forward: 768 }),
+    ("gpt-oss-20b", Experts { count: 32, used: 4, feed_forward: 2880 }),
 ];
 
 /// Extents and types of a synthetic model.
@@ -50,8 +67,13 @@ pub struct Shape {
     pub context: usize,
     /// Base of ROPE's frequencies.
     pub freq_base: f32,
-    /// Positions that layers with an attention window see (phi3: all layers, gemma3: five of six).
+    /// Positions that layers with an attention window see (phi3: all layers; gemma3: five of six; gemma2, gpt-oss: every
+    /// other).
     pub window: Option<usize>,
+    /// Experts of the feed-forward networks.
+    pub experts: Option<Experts>,
+    /// Extents of recurrent layers, and which layers those are.
+    pub recurrent: Option<Recurrent>,
     /// Context up to which phi3 takes the short factors of LongRoPE; `None`: no factors.
     pub original_context: Option<usize>,
     /// Whether the output layer is the token embedding.
@@ -79,7 +101,13 @@ impl Shape {
             vocabulary: 2048,
             context: 2048,
             freq_base: if architecture == "gemma3" { 1_000_000.0 } else { 10000.0 },
-            window: (architecture == "gemma3").then_some(512),
+            window: ["gemma2", "gemma3", "gpt-oss"].contains(&architecture).then_some(512),
+            experts: ["qwen3moe", "gpt-oss"].contains(&architecture).then_some(Experts {
+                count: 8,
+                used: 2,
+                feed_forward: 256,
+            }),
+            recurrent: (architecture == "qwen35").then(|| recurrent([64, 2, 64, 4], 4)),
             original_context: (architecture == "phi3").then_some(1024),
             tied: true,
             attention_type: DType::Q8_0,
@@ -109,6 +137,8 @@ impl Shape {
             context: 32768,
             freq_base: base,
             tied,
+            experts: NAMED_EXPERTS.iter().find(|row| row.0 == name).map(|row| row.1),
+            recurrent: (architecture == "qwen35").then(|| recurrent([128, 16, 128, 16], layers)),
             ..Shape::small(architecture)
         };
         Some(shape.with_type(DType::Q8_0))
@@ -122,71 +152,13 @@ impl Shape {
 
     /// Elements of a head that are rotated.
     fn rotated(&self) -> usize {
-        if self.architecture == "phi3" { self.head * 3 / 4 / 2 * 2 } else { self.head }
-    }
-
-    fn tensors(&self) -> Vec<NewTensor> {
-        let e = self.embedding;
-        let tensor = |name: &str, dtype, ne: &[usize], kind| (name.to_string(), dtype, ne.to_vec(), kind);
-        let mut all =
-            vec![tensor("token_embd.weight", self.embedding_type, &[e, self.vocabulary], Kind::Matrix)];
-        if self.original_context.is_some() {
-            for name in ["rope_factors_short.weight", "rope_factors_long.weight"] {
-                all.push(tensor(name, DType::F32, &[self.rotated() / 2], Kind::Factor));
-            }
-        }
-        for layer in 0..self.layers {
-            let mut add = |name: &str, dtype: DType, ne: &[usize], kind: Kind| {
-                all.push((format!("blk.{layer}.{name}"), dtype, ne.to_vec(), kind));
-            };
-            self.attention_tensors(&mut add);
-            self.feed_forward_tensors(&mut add);
-        }
-        all.push(tensor("output_norm.weight", DType::F32, &[e], Kind::Norm));
-        if !self.tied {
-            all.push(tensor("output.weight", self.embedding_type, &[e, self.vocabulary], Kind::Matrix));
-        }
-        all
-    }
-
-    fn attention_tensors(&self, add: &mut AddTensor<'_>) {
-        let (e, q, kv) = (self.embedding, self.heads * self.head, self.heads_kv * self.head);
-        let architecture = self.architecture.as_str();
-        add("attn_norm.weight", DType::F32, &[e], Kind::Norm);
-        if architecture == "phi3" {
-            add("attn_qkv.weight", self.attention_type, &[e, q + 2 * kv], Kind::Matrix);
-        } else {
-            for (name, rows) in [("attn_q", q), ("attn_k", kv), ("attn_v", kv)] {
-                add(&format!("{name}.weight"), self.attention_type, &[e, rows], Kind::Matrix);
-                if architecture == "qwen2" {
-                    add(&format!("{name}.bias"), DType::F32, &[rows], Kind::Bias);
-                }
-            }
-        }
-        if ["qwen3", "gemma3"].contains(&architecture) {
-            add("attn_q_norm.weight", DType::F32, &[self.head], Kind::Norm);
-            add("attn_k_norm.weight", DType::F32, &[self.head], Kind::Norm);
-        }
-        add("attn_output.weight", self.attention_type, &[q, e], Kind::Matrix);
-        if architecture == "gemma3" {
-            add("post_attention_norm.weight", DType::F32, &[e], Kind::Norm);
+        match self.architecture.as_str() {
+            "phi3" => self.head * 3 / 4 / 2 * 2,
+            "qwen35" => self.head / 4 / 2 * 2,
+            _ => self.head,
         }
     }
 
-    fn feed_forward_tensors(&self, add: &mut AddTensor<'_>) {
-        let (e, n, dtype) = (self.embedding, self.feed_forward, self.feed_forward_type);
-        add("ffn_norm.weight", DType::F32, &[e], Kind::Norm);
-        if self.architecture == "phi3" {
-            add("ffn_up.weight", dtype, &[e, 2 * n], Kind::Matrix);
-        } else {
-            add("ffn_gate.weight", dtype, &[e, n], Kind::Matrix);
-            add("ffn_up.weight", dtype, &[e, n], Kind::Matrix);
-        }
-        add("ffn_down.weight", dtype, &[n, e], Kind::Matrix);
-        if self.architecture == "gemma3" {
-            add("post_ffw_norm.weight", DType::F32, &[e], Kind::Norm);
-        }
-    }
 
     /// Keys that not every architecture has.
     fn set_special(&self, w: &mut GgufWriter<'_>) -> Result<()> {
@@ -200,6 +172,25 @@ impl Shape {
             let longer = (self.context as f32 / original as f32).max(1.0);
             w.set(key("rope.scaling.attn_factor"), (1.0 + longer.ln() / (original as f32).ln()).sqrt())?;
         }
+        if let Some(experts) = self.experts {
+            w.set(key("expert_count"), experts.count as u32)?;
+            w.set(key("expert_used_count"), experts.used as u32)?;
+            w.set(key("expert_feed_forward_length"), experts.feed_forward as u32)?;
+        }
+        if let Some(r) = &self.recurrent {
+            w.set(key("ssm.conv_kernel"), r.taps as u32)?;
+            w.set(key("ssm.state_size"), r.key_length as u32)?;
+            w.set(key("ssm.group_count"), r.key_heads as u32)?;
+            w.set(key("ssm.time_step_rank"), r.value_heads as u32)?;
+            w.set(key("ssm.inner_size"), (r.value_length * r.value_heads) as u32)?;
+            w.set(key("attention.recurrent_layers"), Array::from(&r.layers[..]))?;
+        }
+        if self.architecture == "gpt-oss" {
+            let longer = 4;
+            w.set(key("rope.scaling.type"), "yarn")?;
+            w.set(key("rope.scaling.factor"), longer as f32)?;
+            w.set(key("rope.scaling.original_context_length"), (self.context / longer) as u32)?;
+        }
         if self.architecture == "granite" {
             w.set(key("embedding_scale"), 12.0f32)?;
             w.set(key("residual_scale"), 0.22f32)?;
@@ -210,33 +201,17 @@ impl Shape {
     }
 }
 
-/// Adds a tensor to a layer: name, type, extents and contents.
-type AddTensor<'a> = dyn FnMut(&str, DType, &[usize], Kind) + 'a;
-
-/// Name, type, extents and contents of a tensor.
-type NewTensor = (String, DType, Vec<usize>, Kind);
-
-#[derive(Clone, Copy)]
-enum Kind {
-    Matrix,
-    Norm,
-    Bias,
-    Factor,
+/// A delta net of `[key_length, key_heads, value_length, value_heads]` in three of four layers.
+fn recurrent([key_length, key_heads, value_length, value_heads]: [usize; 4], layers: usize) -> Recurrent {
+    let layers = (1..=layers).map(|n| n % 4 != 0).collect();
+    Recurrent { taps: 4, key_length, key_heads, value_length, value_heads, layers }
 }
 
-impl Kind {
-    fn value(self, rng: &mut Rng, columns: usize) -> f32 {
-        match self {
-            Kind::Matrix => rng.normal() / (columns as f32).sqrt(),
-            Kind::Norm => 1.0 + 0.1 * rng.normal(),
-            Kind::Bias => 0.1 * rng.normal(),
-            Kind::Factor => 1.0 + rng.normal().abs(),
-        }
-    }
-}
-
-/// Values encoded at a time.
+/// Values encoded at a time by a thread.
 const CHUNK: usize = 1 << 16;
+
+/// Chunks made in parallel before they are written.
+const GROUP: usize = 64;
 
 /// A model as a writer; the weights are made when it is written, a chunk at a time.
 fn writer(shape: &Shape, seed: u64) -> Result<GgufWriter<'static>> {
@@ -266,22 +241,30 @@ fn writer(shape: &Shape, seed: u64) -> Result<GgufWriter<'static>> {
     w.set(key("attention.layer_norm_rms_epsilon"), 1e-5f32)?;
     shape.set_special(&mut w)?;
     for (name, dtype, ne, kind) in shape.tensors() {
-        let (count, columns) = (ne.iter().product::<usize>(), ne[0]);
-        let mut rng = Rng::named(&name, seed);
-        let step = (CHUNK / columns).max(1) * columns;
-        let data = TensorData::stream(move |sink| {
-            let mut left = count;
-            while left > 0 {
-                let n = left.min(step);
-                let values: Vec<f32> = (0..n).map(|_| kind.value(&mut rng, columns)).collect();
-                sink.put(&encode(dtype, columns, &values)?)?;
-                left -= n;
-            }
-            Ok(())
-        });
-        w.tensor(name, dtype, &ne, data)?;
+        w.tensor(&name, dtype, &ne, contents(name.clone(), seed, dtype, &ne, kind))?;
     }
     Ok(w)
+}
+
+/// The contents of a tensor, made when they are written: each chunk of rows from a generator of its own, so that threads can
+/// share the work.
+fn contents(name: String, seed: u64, dtype: DType, ne: &[usize], kind: Kind) -> TensorData<'static> {
+    let (count, columns) = (ne.iter().product::<usize>(), ne[0]);
+    let step = (CHUNK / columns).max(1) * columns;
+    TensorData::stream(move |sink| {
+        let chunks: Vec<usize> = (0..count.div_ceil(step)).collect();
+        for group in chunks.chunks(GROUP) {
+            let make = |&chunk: &usize| {
+                let mut rng = Rng::named(&format!("{name}/{chunk}"), seed);
+                let n = step.min(count - chunk * step);
+                let values: Vec<f32> = (0..n).map(|_| kind.value(&mut rng, columns)).collect();
+                encode(dtype, columns, &values)
+            };
+            let encoded = group.par_iter().map(make).collect::<Result<Vec<_>>>()?;
+            encoded.iter().try_for_each(|bytes| sink.put(bytes))?;
+        }
+        Ok(())
+    })
 }
 
 /// Bytes of weights that a shape's file has, without its metadata.
@@ -310,12 +293,13 @@ mod tests {
     #[test]
     fn known_shapes_have_the_known_sizes() {
         // Published numbers of parameters, in millions; norms and biases are few.
-        let published = [494, 1544, 596, 1236, 8030, 3836, 1000].map(|millions| f64::from(millions) * 1e6);
+        let published = [494, 1544, 596, 1236, 8030, 3836, 1000, 2614, 30532, 20914];
         for (row, wanted) in NAMED.iter().zip(published) {
             let shape = Shape::named(row.0).expect("a name of the list").with_type(DType::F16);
-            let count = weight_bytes(&shape) as f64 / 2.0;
+            let (count, wanted) = (weight_bytes(&shape) as f64 / 2.0, f64::from(wanted) * 1e6);
             assert!((count / wanted - 1.0).abs() < 0.01, "{}: {count}", row.0);
         }
+        assert!(NAMED_EXPERTS.iter().all(|row| Shape::named(row.0).is_some()));
         assert!(Shape::named("llama").is_none());
     }
 

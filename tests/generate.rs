@@ -4,7 +4,7 @@ mod common;
 
 use common::{backends, model, tiny};
 use diptych::core::gguf::{Array, Metadata};
-use diptych::generate::{Finish, GenerateOptions, Generation, Piece};
+use diptych::generate::{Finish, GenerateOptions, Generation, Generations, Piece};
 use diptych::{DType, Error, Model, SamplerOptions, SessionOptions, Tokenizer, greedy};
 
 /// A vocabulary of 203 words "t0 " .. "t202 " with a token that ends the text.
@@ -138,4 +138,132 @@ fn seeds_repeat_and_misuse_is_an_error() {
     assert!(Generation::start(&mut session, &tokenizer, &[], &defaults).is_err());
     let empty = GenerateOptions { stop: vec![String::new()], ..defaults };
     assert!(Generation::start(&mut session, &tokenizer, &PROMPT, &empty).is_err());
+}
+
+/// What generations side by side gave: tokens, text and why each ended.
+struct Answer {
+    tokens: Vec<u32>,
+    text: String,
+    finish: Option<Finish>,
+}
+
+/// Runs generations until none is left; `starts` are a step each: the sequence, the prompt and how.
+fn side_by_side(
+    model: &Model,
+    tokenizer: &Tokenizer,
+    starts: &[(usize, usize, &[u32], GenerateOptions)],
+) -> Vec<Answer> {
+    let options = SessionOptions { sequences: starts.len(), ..options() };
+    let mut session = model.session(&options).expect("a session");
+    let mut generations = Generations::new(&mut session, tokenizer);
+    let mut answers: Vec<Answer> =
+        starts.iter().map(|_| Answer { tokens: Vec::new(), text: String::new(), finish: None }).collect();
+    for step in 0.. {
+        for (_, sequence, prompt, options) in starts.iter().filter(|start| start.0 == step) {
+            generations.start(*sequence, prompt, options).expect("a prompt that fits");
+            assert!(generations.start(*sequence, prompt, options).is_err(), "it runs");
+        }
+        if generations.running() == 0 {
+            break;
+        }
+        for (sequence, piece) in generations.step().expect("no error") {
+            let piece = piece.expect("a token");
+            answers[sequence].tokens.extend(piece.token);
+            answers[sequence].text += &piece.text;
+        }
+    }
+    for (sequence, answer) in answers.iter_mut().enumerate() {
+        answer.finish = generations.summary(sequence).expect("it ran").finish.clone();
+    }
+    answers
+}
+
+/// Each gives what it gives alone, though they begin and end at different times.
+#[test]
+fn generations_side_by_side() {
+    for (name, backend) in backends() {
+        let model = model(&tiny("qwen2", DType::F16), &backend);
+        let prompts: [&[u32]; 3] = [&PROMPT, &[7, 1], &[100, 101, 102, 9, 9, 30, 50]];
+        let sampled = SamplerOptions { temperature: 1.0, seed: 5, ..SamplerOptions::default() };
+        let with = |predict, sampler| GenerateOptions {
+            predict: Some(predict),
+            sampler,
+            ignore_end: true,
+            ..GenerateOptions::default()
+        };
+        let options = [with(9, SamplerOptions::default()), with(4, sampled.clone()), with(6, sampled)];
+        let tokenizer = tokenizer(0);
+        let starts = [0, 0, 2].into_iter().zip(0..).zip(prompts).zip(&options);
+        let starts: Vec<_> = starts.map(|(((at, i), p), o)| (at, i, p, o.clone())).collect();
+        let answers = side_by_side(&model, &tokenizer, &starts);
+        let mut session = model.session(&self::options()).expect("a session");
+        for ((prompt, options), answer) in prompts.iter().zip(&options).zip(&answers) {
+            session.reset();
+            let mut alone =
+                Generation::start(&mut session, &tokenizer, prompt, options).expect("a prompt that fits");
+            let (tokens, text) = collect(&mut alone);
+            assert_eq!((&answer.tokens, &answer.text), (&tokens, &text), "{name}");
+            assert_eq!(answer.finish, Some(Finish::Limit), "{name}");
+        }
+    }
+}
+
+#[test]
+fn one_of_several_ends_and_the_others_go_on() {
+    let backend = common::backend("cpu").expect("the CPU");
+    let model = model(&tiny("llama", DType::F16), &backend);
+    let wanted = by_hand(&model, 8);
+    let never = (0..203).find(|t| !wanted.contains(t)).expect("more tokens than 8");
+    let tokenizer = tokenizer(never);
+    let stop = GenerateOptions { stop: vec![format!("t{} ", wanted[3])], ..Default::default() };
+    let eight = GenerateOptions { predict: Some(8), ..Default::default() };
+    let starts = [(0, 0, &PROMPT[..], eight.clone()), (1, 1, &PROMPT[..], stop)];
+    let answers = side_by_side(&model, &tokenizer, &starts);
+    assert_eq!((&answers[0].tokens, &answers[0].text), (&wanted, &text(&wanted)));
+    let first = wanted.iter().position(|&t| t == wanted[3]).expect("there");
+    assert_eq!(answers[1].text, text(&wanted[..first]));
+    assert!(matches!(answers[1].finish, Some(Finish::Stop(_))));
+    // Cancelled from elsewhere, refused, and begun anew.
+    let mut session =
+        model.session(&SessionOptions { sequences: 2, ..options() }).expect("a session of two sequences");
+    let mut generations = Generations::new(&mut session, &tokenizer);
+    assert!(generations.start(2, &PROMPT, &eight).is_err() && generations.start(0, &[], &eight).is_err());
+    assert!(
+        generations.start(0, &[1; 65], &eight).is_err() && generations.step().expect("nothing").is_empty()
+    );
+    let cancel = generations.start(0, &PROMPT, &eight).expect("a prompt");
+    generations.start(1, &PROMPT, &eight).expect("a prompt");
+    assert_eq!((generations.step().expect("two tokens").len(), generations.free()), (2, None));
+    assert!(generations.reset(0).is_err(), "it runs");
+    cancel.cancel();
+    assert_eq!(generations.step().expect("one token").len(), 1);
+    assert_eq!((generations.free(), generations.running()), (Some(0), 1));
+    assert_eq!(generations.summary(0).expect("it ran").finish, Some(Finish::Cancelled));
+    generations.reset(0).expect("it has ended");
+    generations.start(0, &PROMPT, &eight).expect("a prompt");
+    let mut again = Vec::new();
+    while generations.running() > 0 {
+        let pieces = generations.step().expect("no error").into_iter();
+        again.extend(pieces.filter(|p| p.0 == 0).filter_map(|(_, piece)| piece.expect("a token").token));
+    }
+    assert_eq!(again, wanted);
+}
+
+#[test]
+fn a_failing_device_ends_all() {
+    let backend = common::backend("null=fail@compute").expect("always there");
+    let model = model(&tiny("llama", DType::F16), &backend);
+    let tokenizer = tokenizer(9);
+    let mut session =
+        model.session(&SessionOptions { sequences: 2, ..options() }).expect("a session of two sequences");
+    let mut generations = Generations::new(&mut session, &tokenizer);
+    for sequence in [0, 1] {
+        generations.start(sequence, &PROMPT, &GenerateOptions::default()).expect("a prompt");
+    }
+    // The programs of the prompts and of the first tokens have run once, and do not run again.
+    generations.step().expect("prompts");
+    generations.step().expect("first tokens");
+    assert!(matches!(generations.step(), Err(Error::Injected { .. })));
+    assert_eq!(generations.summary(1).expect("it ran").finish, Some(Finish::Failed));
+    assert_eq!((generations.running(), generations.session().position_of(1).expect("two")), (0, 6));
 }

@@ -200,8 +200,11 @@ fn decoding_together_prepares_nothing() {
 /// Cells of a saved sequence lie apart; it goes on under another number, in a session with other room.
 #[test]
 fn a_saved_sequence_goes_on_elsewhere() {
-    for (name, backend) in backends() {
-        let model = model(&tiny("qwen2", DType::Q8_0), &backend);
+    let kinds = ["qwen2", "qwen35"];
+    for (architecture, (name, backend)) in
+        kinds.into_iter().flat_map(|kind| backends().into_iter().map(move |b| (kind, b)))
+    {
+        let model = model(&tiny(architecture, DType::Q8_0), &backend);
         let mut session = model.session(&exact(64, 3)).unwrap();
         let prompts: Vec<Vec<u32>> = (0..3).map(|i| prompt(i, 4 + i)).collect();
         together(&mut session, &prompts, 3);
@@ -246,7 +249,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => batch.prop_map(|(order, tokens)| {
             Step::Batch(order.into_iter().zip(tokens).filter(|(_, t)| !t.is_empty()).collect())
         }),
-        1 => (0usize..3, 0usize..CONTEXT).prop_map(|(i, n)| Step::Truncate(i, n)),
+        1 => (0usize..3, prop_oneof![Just(0), 0usize..CONTEXT]).prop_map(|(i, n)| Step::Truncate(i, n)),
         1 => (0usize..3, 0usize..3).prop_map(|(from, to)| Step::Move(from, to)),
     ]
 }
@@ -255,6 +258,8 @@ fn step() -> impl Strategy<Value = Step> {
 struct Pair {
     sessions: [Session; 2],
     histories: [[Vec<u32>; 3]; 2],
+    /// Sequences can only be taken back to the beginning.
+    recurrent: bool,
     /// The session that the next step is for.
     turn: usize,
 }
@@ -262,7 +267,8 @@ struct Pair {
 impl Pair {
     fn new(model: &Model) -> Pair {
         let session = |batch| model.session(&SessionOptions { batch, ..exact(CONTEXT, 3) }).unwrap();
-        Pair { sessions: [session(512), session(5)], histories: Default::default(), turn: 0 }
+        let recurrent = model.hparams().recurrent.is_some();
+        Pair { sessions: [session(512), session(5)], histories: Default::default(), recurrent, turn: 0 }
     }
 
     /// Takes a step; the logits that it gave, each with the tokens that led to it.
@@ -282,9 +288,10 @@ impl Pair {
                 }
             }
             Step::Truncate(i, position) => {
-                let fits = *position <= histories[*i].len();
+                let length = histories[*i].len();
+                let fits = *position <= length && (!self.recurrent || [0, length].contains(position));
                 assert_eq!(session.truncate(*i, *position).is_ok(), fits);
-                histories[*i].truncate(*position);
+                histories[*i].truncate(if fits { *position } else { length });
             }
             Step::Move(from, to) => {
                 let (saved, history) = (session.save_sequence(*from).unwrap(), histories[*from].clone());
@@ -297,25 +304,37 @@ impl Pair {
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
-    #[test]
-    fn whatever_happens_logits_follow_from_the_tokens(steps in proptest::collection::vec(step(), 1..14)) {
-        let backend = backend("cpu").unwrap();
-        let model = model(&tiny("qwen2", DType::F16), &backend);
-        let mut single = model.session(&exact(CONTEXT, 1)).unwrap();
-        let mut pair = Pair::new(&model);
-        for step in &steps {
-            for (history, logits) in pair.take(step) {
-                single.reset();
-                let wanted = single.prefill(&history).unwrap();
-                prop_assert!(distance(&logits, &wanted).nmse < 1e-10);
-            }
-            for (session, histories) in pair.sessions.iter().zip(&pair.histories) {
-                for (i, history) in histories.iter().enumerate() {
-                    prop_assert_eq!(session.position_of(i).unwrap(), history.len());
-                }
+/// That what every sequence gets follows from its own tokens.
+fn check(architecture: &str, steps: &[Step]) -> Result<(), TestCaseError> {
+    let backend = backend("cpu").unwrap();
+    let model = model(&tiny(architecture, DType::F16), &backend);
+    let mut single = model.session(&exact(CONTEXT, 1)).unwrap();
+    let mut pair = Pair::new(&model);
+    for step in steps {
+        for (history, logits) in pair.take(step) {
+            single.reset();
+            let wanted = single.prefill(&history).unwrap();
+            prop_assert!(distance(&logits, &wanted).nmse < 1e-10);
+        }
+        for (session, histories) in pair.sessions.iter().zip(&pair.histories) {
+            for (i, history) in histories.iter().enumerate() {
+                prop_assert_eq!(session.position_of(i).unwrap(), history.len());
             }
         }
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_happens_with_attention(steps in proptest::collection::vec(step(), 1..14)) {
+        check("qwen2", &steps)?;
+    }
+
+    #[test]
+    fn whatever_happens_with_recurrent_state(steps in proptest::collection::vec(step(), 1..14)) {
+        check("qwen35", &steps)?;
     }
 }

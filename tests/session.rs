@@ -46,14 +46,22 @@ fn a_reset_session_starts_anew_and_sessions_do_not_mix() {
     }
 }
 
+/// Rounding of the cache shows, and no more than the type's blocks explain.
 #[test]
-fn the_cache_may_be_f16() {
+fn the_cache_may_be_smaller() {
     for (name, backend) in backends() {
         let model = model(&tiny("qwen2", DType::F16), &backend);
         let full = model.session(&exact(64)).unwrap().prefill(&prompt(30)).unwrap();
-        let half = model.session(&SessionOptions { cache: DType::F16, ..exact(64) }).unwrap();
-        let nmse = distance(&{ half }.prefill(&prompt(30)).unwrap(), &full).nmse;
-        assert!(nmse > 0.0 && nmse < 1e-5, "{name}: {nmse:.1e}");
+        for (cache, bound) in [(DType::F16, 1e-5), (DType::Q8_0, 1e-3), (DType::Q4_0, 0.1)] {
+            let mut session = model.session(&SessionOptions { cache, ..exact(64) }).unwrap();
+            let whole = session.prefill(&prompt(30)).unwrap();
+            let nmse = distance(&whole, &full).nmse;
+            assert!(nmse > 0.0 && nmse < bound, "{name} {cache}: {nmse:.1e}");
+            session.reset();
+            session.prefill(&prompt(30)[..29]).unwrap();
+            let nmse = distance(&session.decode(prompt(30)[29]).unwrap(), &whole).nmse;
+            assert!(nmse < bound / 1e3, "{name} {cache}, decoded: {nmse:.1e}");
+        }
     }
 }
 
@@ -128,7 +136,15 @@ fn misuse_is_a_typed_error() {
     session.prefill(&prompt(8)).unwrap();
     assert!(argument(session.decode(1)).contains("room for 8"));
     assert!(model.session(&exact(0)).is_err());
-    assert!(model.session(&SessionOptions { cache: DType::Q4_0, ..exact(8) }).is_err());
+    let refused = |model: &diptych::Model, cache, part: &str| {
+        let error = model.session(&SessionOptions { cache, ..exact(8) }).unwrap_err();
+        assert!(matches!(error, Error::InvalidArgument { .. }), "{error:?}");
+        assert!(error.to_string().contains(part), "{error}");
+    };
+    refused(&model, DType::Q6_K, "is one of F32, F16, Q8_0, Q4_0, not Q6_K");
+    let heads = diptych::synthesize::Shape { head: 40, ..tiny("llama", DType::F32) };
+    let model = common::model(&heads, &backend);
+    refused(&model, DType::Q8_0, "needs heads of a multiple of 32 elements, the model's have 40");
 }
 
 #[test]
@@ -189,6 +205,9 @@ fn a_saved_session_that_does_not_fit_is_refused() {
     refused(&mut model_a.session(&exact(16)).unwrap(), &saved, "room for 16");
     let half = SessionOptions { cache: DType::F16, ..exact(64) };
     refused(&mut model_a.session(&half).unwrap(), &saved, "F32");
+    let mut old = saved.clone();
+    old[8] = 1;
+    refused(&mut a, &old, "has version 1, not 2");
     for end in [0, 4, 8, 12, 20, saved.len() - 1] {
         assert!(a.restore(&saved[..end]).is_err(), "{end}");
     }

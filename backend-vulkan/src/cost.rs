@@ -26,7 +26,10 @@ pub(crate) fn work(graph: &Graph, node: TensorId) -> Work {
     let touched = operands.iter().map(|t| t.span_bytes()).sum::<usize>() + result.span_bytes();
     let elements = result.elements() as f64;
     let flops = match (result.op(), operands.as_slice()) {
-        (Some(Op::MulMat(_)), [a, ..]) => 2.0 * elements * a.ne[0] as f64,
+        (Some(Op::MulMat(_) | Op::MulMatId(_)), [a, ..]) => 2.0 * elements * a.ne[0] as f64,
+        // Each token passes over the state of its heads three times.
+        (Some(Op::GatedDeltaNet(_)), [q, _, v, ..]) => 8.0 * v.elements() as f64 * q.ne[0] as f64,
+        (Some(Op::TopK(op)), [x, ..]) => 4.0 * x.elements() as f64 * op.k as f64,
         (Some(Op::FlashAttnExt(_)), [q, k, v, ..]) => {
             2.0 * (q.ne[1] * q.ne[2] * q.ne[3]) as f64 * k.ne[1] as f64 * (k.ne[0] + v.ne[0]) as f64
         }
@@ -36,6 +39,10 @@ pub(crate) fn work(graph: &Graph, node: TensorId) -> Work {
         // Only the rows that are picked are read, and only those that are given are written.
         (Some(Op::GetRows(_)), _) => 2 * result.span_bytes(),
         (Some(Op::SetRows(_)), [_, values, ..]) => 2 * values.span_bytes(),
+        // A matrix for each index and token, whether from memory or from a cache.
+        (Some(Op::MulMatId(_)), [a, _, ids]) => {
+            a.span_bytes() / a.ne[2].max(1) * ids.elements() + result.span_bytes()
+        }
         _ => touched,
     };
     Work { flops, bytes: bytes as f64 }

@@ -286,6 +286,38 @@ fn weights_larger_than_a_window_are_split() {
     }
 }
 
+/// The products of a few tokens take a kernel of their own; an index is outside the matrices.
+#[test]
+fn matrices_larger_than_a_window_are_split() {
+    let reference = ReferenceBackend::default();
+    let Some(backend) = open(VulkanOptions { max_binding: Some(128 << 10), ..options() }) else { return };
+    for (dtype, tokens) in [(DType::F32, 3), (DType::F32, 100), (DType::Q8_0, 100)] {
+        let mut g = Graph::new();
+        let a = g.leaf("a", dtype, [256, 16, 40, 1], Source::Weight).expect("a");
+        let b = g.leaf("b", DType::F32, [256, 1, tokens, 1], Source::Input).expect("b");
+        let ids = g.leaf("ids", DType::I32, [10, tokens, 1, 1], Source::Input).expect("ids");
+        let used = g.view(ids, [8, tokens, 1, 1], [4, 40, 40 * tokens, 40 * tokens], 4).expect("a view");
+        let d = g.mul_mat_id(a, b, used).expect("d");
+        g.output(d);
+        let run = |backend: &dyn Backend| {
+            let plan = Plan::new(&g, backend.device().limits.alignment, Precision::Exact).expect("a plan");
+            let bytes = values(&g, a, -1.0, 1.0);
+            let buffer = backend.allocate(bytes.len(), Usage::Weights).expect("memory");
+            backend.upload(&buffer, 0, &bytes).expect("upload");
+            let mut bindings = Bindings::default();
+            bindings.leaves.insert(a, Slice { buffer, offset: 0 });
+            let mut program = backend.prepare(&g, &plan, &bindings, Default::default()).expect("a program");
+            program.write(b, &values(&g, b, -1.0, 1.0)).expect("b");
+            program.write(ids, &common::ints((0..10 * tokens).map(|i| i * i % 41))).expect("ids");
+            program.run().expect("a run");
+            let mut out = vec![0; 16 * 8 * tokens * 4];
+            program.read(d, &mut out).expect("d");
+            floats(&out)
+        };
+        close(&format!("{dtype}, {tokens} tokens"), &run(&backend), &run(&reference));
+    }
+}
+
 #[test]
 fn two_threads_run_their_own_programs() {
     let Some(backend) = open(options()) else { return };

@@ -200,6 +200,11 @@ pub trait Backend: Send + Sync {
     /// The deadlines in effect.
     fn deadlines(&self) -> &Deadlines;
 
+    /// Bytes of device memory that can be had now, where they are known.
+    fn free_memory(&self) -> Option<u64> {
+        self.device().memory.map(|all| all.saturating_sub(self.stats().allocated_bytes))
+    }
+
     /// Whether a node of a graph can be computed, with a reason if not. Leaves and views always can.
     fn supports(&self, graph: &Graph, node: TensorId) -> Support;
 

@@ -94,6 +94,50 @@ pub enum Missing {
     Feature,
 }
 
+/// Memory that a model and a session on it need on a device, in bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryNeed {
+    /// Backend name.
+    pub backend: String,
+    /// Weights that are copied there; those that are read in place need none.
+    pub weights: u64,
+    /// State: the KV cache.
+    pub state: u64,
+    /// Inputs, intermediates and outputs of the largest batch.
+    pub compute: u64,
+    /// Memory that is free now, where it is known.
+    pub free: Option<u64>,
+}
+
+impl MemoryNeed {
+    /// All of it.
+    pub fn total(&self) -> u64 {
+        self.weights.saturating_add(self.state).saturating_add(self.compute)
+    }
+
+    /// Whether there is room for it, as far as is known.
+    pub fn fits(&self) -> bool {
+        self.free.is_none_or(|free| self.total() <= free)
+    }
+}
+
+impl std::fmt::Display for MemoryNeed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / (1 << 20) as f64);
+        let (weights, state, compute) = (mib(self.weights), mib(self.state), mib(self.compute));
+        write!(
+            f,
+            "{} needs {} (weights {weights}, state {state}, compute {compute})",
+            self.backend,
+            mib(self.total())
+        )?;
+        match self.free {
+            Some(free) => write!(f, ", free are {}", mib(free)),
+            None => Ok(()),
+        }
+    }
+}
+
 /// Everything that can go wrong, with the place where it did.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -159,6 +203,12 @@ pub enum Error {
         free: Option<u64>,
         /// Which memory.
         heap: String,
+    },
+    /// A model that does not fit, found out before anything was loaded.
+    #[error("the model does not fit: {}", needs_text(.needs))]
+    DoesNotFit {
+        /// What it needs on each device.
+        needs: Vec<MemoryNeed>,
     },
     /// A wait that outlasted its deadline.
     #[error("{backend}: no answer in phase {phase}{} after {:.1} s", at_node(.node), .after.as_secs_f64())]
@@ -235,6 +285,10 @@ fn at_node(node: &Option<String>) -> String {
     node.as_ref().map(|n| format!(" at node '{n}'")).unwrap_or_default()
 }
 
+fn needs_text(needs: &[MemoryNeed]) -> String {
+    needs.iter().map(MemoryNeed::to_string).collect::<Vec<_>>().join("; ")
+}
+
 fn free_text(free: &Option<u64>) -> String {
     free.map(|f| format!(", {f} are free")).unwrap_or_default()
 }
@@ -282,7 +336,7 @@ impl Error {
             | Error::DeviceLost { phase, .. }
             | Error::Driver { phase, .. }
             | Error::Injected { phase, .. } => Some(*phase),
-            Error::OutOfMemory { .. } => Some(Phase::Allocate),
+            Error::OutOfMemory { .. } | Error::DoesNotFit { .. } => Some(Phase::Allocate),
             Error::Unsupported { .. } => Some(Phase::Prepare),
             _ => None,
         }

@@ -33,7 +33,7 @@ pub mod schedule;
 pub mod tensor;
 
 pub use dtype::DType;
-pub use error::{Error, Missing, Phase, Result};
+pub use error::{Error, MemoryNeed, Missing, Phase, Result};
 pub use graph::Graph;
 pub use op::Op;
 pub use tensor::{Source, Tensor, TensorId};

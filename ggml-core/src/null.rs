@@ -73,6 +73,8 @@ pub struct NullOptions {
     pub fault: Option<Fault>,
     /// Deadlines.
     pub deadlines: Deadlines,
+    /// Bytes of memory that the device says it has; it gives out more all the same.
+    pub memory: Option<u64>,
     /// Called for [`FaultKind::Crash`]. Without it such a fault is a [`FaultKind::Fail`].
     pub crash: Option<fn()>,
 }
@@ -90,8 +92,18 @@ struct Shared {
     stats: Mutex<Stats>,
 }
 
+/// Memory with no bytes: only its size is counted.
 #[derive(Debug)]
-struct Nothing;
+struct Nothing {
+    shared: Arc<Shared>,
+    bytes: u64,
+}
+
+impl Drop for Nothing {
+    fn drop(&mut self) {
+        self.shared.count(|s| s.allocated_bytes = s.allocated_bytes.saturating_sub(self.bytes));
+    }
+}
 
 impl DeviceMemory for Nothing {
     fn as_any(&self) -> &dyn Any {
@@ -140,6 +152,7 @@ impl Shared {
 impl NullBackend {
     /// Opens the backend; goes through the opening phases so that each can fail.
     pub fn open(options: NullOptions) -> Result<NullBackend> {
+        let memory = options.memory;
         let shared = Arc::new(Shared { options, stats: Mutex::default() });
         for phase in [Phase::LoadRuntime, Phase::Enumerate, Phase::OpenDevice] {
             let _span = phase::enter(phase, NAME);
@@ -152,7 +165,7 @@ impl NullBackend {
             versions: vec![("diptych".into(), env!("CARGO_PKG_VERSION").into())],
             arch: "NONE".into(),
             uuid: None,
-            memory: None,
+            memory,
             features: Vec::new(),
             overrides: Vec::new(),
             limits: Limits { max_allocation: u64::MAX, max_binding: u64::MAX, alignment: 64 },
@@ -185,7 +198,8 @@ impl Backend for NullBackend {
             s.driver_allocations += 1;
             s.allocated_bytes += bytes as u64;
         });
-        Ok(Buffer::new(Arc::new(Nothing), bytes, usage))
+        let memory = Nothing { shared: self.shared.clone(), bytes: bytes as u64 };
+        Ok(Buffer::new(Arc::new(memory), bytes, usage))
     }
 
     fn import(&self, _bytes: MappedBytes) -> Result<Option<Buffer>> {
@@ -295,8 +309,11 @@ mod tests {
     use crate::tensor::Source;
 
     fn program(fault: &str, limit: Duration) -> Result<Box<dyn Program>> {
-        let options =
-            NullOptions { fault: Some(Fault::parse(fault)?), deadlines: Deadlines::all(limit), crash: None };
+        let options = NullOptions {
+            fault: Some(Fault::parse(fault)?),
+            deadlines: Deadlines::all(limit),
+            ..NullOptions::default()
+        };
         let backend = NullBackend::open(options)?;
         let mut g = Graph::new();
         let x = g.leaf("x", DType::F32, [4, 1, 1, 1], Source::Input)?;

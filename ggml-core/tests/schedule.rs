@@ -128,7 +128,9 @@ fn results(w: &Work, program: &mut dyn Program, mode: Mode) -> Vec<Vec<u8>> {
             program.write(*id, &bytes.iter().map(|b| b ^ (b & 1)).collect::<Vec<u8>>()).unwrap();
         }
         if mode == Mode::Stepwise {
-            (0..w.graph.computed().count()).for_each(|step| drop(program.run_step(step).unwrap()));
+            for step in 0..w.graph.computed().count() {
+                program.run_step(step).unwrap();
+            }
         } else {
             program.run().unwrap();
         }
@@ -182,7 +184,11 @@ fn every_border_gives_the_same_bits() {
         for host in [0, 1] {
             let placement = placed(&w, &|id| usize::from((id.index() < border) == (host == 0)));
             cut += Split::new(&w.graph, &placement.device).unwrap().segments().len() - 1;
-            assert_eq!(split(&w, &placement.device, &[&reference; 2], Mode::Whole), want, "{border} {host}");
+            assert_eq!(
+                split(&w, &placement.device, &[&reference, &reference], Mode::Whole),
+                want,
+                "{border} {host}"
+            );
         }
     }
     assert!(cut > 100, "borders were cut: {cut}");
@@ -224,7 +230,7 @@ fn state_stays_together_and_refusals_are_reported() {
         }
     }
     let reference = ReferenceBackend::default();
-    assert_eq!(split(&w, &placement.device, &[&reference; 2], Mode::Whole), alone(&w, &reference));
+    assert_eq!(split(&w, &placement.device, &[&reference, &reference], Mode::Whole), alone(&w, &reference));
 
     let error =
         place(g, (0, "host"), &wanted, &|id, _| (id == first).then(|| "no kernel".into())).unwrap_err();
@@ -265,7 +271,7 @@ proptest! {
         let w = decoder();
         let reference = ReferenceBackend::default();
         let placement = placed(&w, &|id| wanted[id.index() % wanted.len()]);
-        let got = split(&w, &placement.device, &[&reference; 3], Mode::Whole);
+        let got = split(&w, &placement.device, &[&reference, &reference, &reference], Mode::Whole);
         prop_assert_eq!(got, alone(&w, &reference));
     }
 }

@@ -33,6 +33,13 @@ template <class W, int BM_, int BN_, int BK_, int TM_, int TN_> struct MatTile {
 
     static __attribute__((device, always_inline)) u32 line(u32 k, u32 width) { return k * width + k / 8 * GAP; }
 
+    // This thread's part of the tile: while loading, row of load `i` and first element; while multiplying, first row and
+    // first column.
+    DEVICE u32 row(u32 i = 0) { return thread_id() / EIGHTS + i * ROWS; }
+    DEVICE u32 k() { return thread_id() % EIGHTS * 8; }
+    DEVICE u32 m0() { return thread_id() % (BM / TM) * 4; }
+    DEVICE u32 n0() { return thread_id() / (BM / TM) * 4; }
+
     // Issues the loads of elements base + k .. base + k + 8; `base` is the same for all threads.
     __attribute__((device, always_inline)) void load(u32 base, u32 k, u32 end) {
         static_assert(W::BLOCK == 1 || W::BLOCK % BK == 0, "a step ends within a block");
@@ -73,52 +80,64 @@ template <class T> DEVICE void multiply(const float *line_a, const float *line_b
     }
 }
 
+// A thread's sums of column `j` to their places; `whole` where the tile lies within the rows. `row` is its first.
+template <class T>
+DEVICE void store_column(float *d, u32 row, u32 rows, bool whole, u32 j, float (*sum)[T::TN]) {
+    UNROLL for (u32 i = 0; i < T::TM; i += 4) {
+        u32 m = row + i / 4 * (T::BM * 4 / T::TM);
+        if (whole) {
+            *(f32x4 *)(d + m) = (f32x4){sum[i][j], sum[i + 1][j], sum[i + 2][j], sum[i + 3][j]};
+        } else {
+            UNROLL for (u32 c = 0; c < 4; c++) if (m + c < rows) d[m + c] = sum[i + c][j];
+        }
+    }
+}
+
+// Column `j` of a thread's columns, of which `first` is the first.
+template <class T> DEVICE u32 column_of(u32 first, u32 j) { return first + j / 4 * (T::BN * 4 / T::TN) + j % 4; }
+
 // A thread's sums to their places; `whole` where the tile lies within the result. Row and column are its first.
 template <class T>
 DEVICE void store_tile(float *d, const MulMatParams &p, const Plane &z, u32 row, u32 col, bool whole,
                        float (*sum)[T::TN]) {
     d += row_offset(p.offd, p.nbd, 0, z.i2, z.i3);
-    UNROLL for (u32 j = 0; j < T::TN; j++) UNROLL for (u32 i = 0; i < T::TM; i += 4) {
-        u32 m = row + i / 4 * (T::BM * 4 / T::TM), n = col + j / 4 * (T::BN * 4 / T::TN) + j % 4;
-        float *at = d + (u64)n * p.nbd[0] + m;
-        if (whole) {
-            *(f32x4 *)at = (f32x4){sum[i][j], sum[i + 1][j], sum[i + 2][j], sum[i + 3][j]};
-        } else {
-            UNROLL for (u32 c = 0; c < 4; c++) if (m + c < p.m && n < p.n) at[c] = sum[i + c][j];
+    UNROLL for (u32 j = 0; j < T::TN; j++) {
+        u32 n = column_of<T>(col, j);
+        if (whole || n < p.n) store_column<T>(d + (u64)n * p.nbd[0], row, p.m, whole, j, sum);
+    }
+}
+
+// The sums of a thread, along k, from rows and columns whose beginnings are in `t`.
+template <class W, class T>
+DEVICE void sum_tile(T &t, u32 end, float *tile_a, float *tile_b, float (*sum)[T::TN]) {
+    u32 row = t.row(), k = t.k(), m0 = t.m0(), n0 = t.n0();
+    UNROLL for (u32 i = 0; i < T::TM; i++) UNROLL for (u32 j = 0; j < T::TN; j++) sum[i][j] = 0.0f;
+    t.load(0, k, end);
+    NO_UNROLL for (u32 base = 0; base < end; base += T::BK) {
+        t.store(tile_a, tile_b, row, k);
+        barrier();
+        if (base + T::BK < end) t.load(base + T::BK, k, end);
+        _Pragma("unroll T::LINES") for (u32 l = 0; l < T::BK; l++) {
+            multiply<T>(tile_a + T::line(l, T::BM), tile_b + T::line(l, T::BN), m0, n0, sum);
         }
+        barrier();
     }
 }
 
 // group_x: tiles of rows; group_y: tiles of columns; group_z: planes of the result.
 template <class W, class T>
 DEVICE void mat_tile(const u8 *a, const float *b, float *d, const MulMatParams &p, float *tile_a, float *tile_b) {
-    u32 thread = thread_id(), row0 = p.first_row + group_x() * T::BM, col0 = group_y() * T::BN;
+    u32 row0 = p.first_row + group_x() * T::BM, col0 = group_y() * T::BN;
     if (row0 >= p.m) return;
     Plane z = plane(p);
-
     T t;
-    u32 row = thread / T::EIGHTS, k = thread % T::EIGHTS * 8;
     UNROLL for (u32 i = 0; i < T::A_LOADS; i++) {
-        t.a[i] = a + row_offset(p.off0, p.nb0, minimum(row0 + row + i * T::ROWS, p.m - 1), z.a2, z.a3) * W::BYTES;
+        t.a[i] = a + row_offset(p.off0, p.nb0, minimum(row0 + t.row(i), p.m - 1), z.a2, z.a3) * W::BYTES;
     }
     UNROLL for (u32 i = 0; i < T::B_LOADS; i++) {
-        t.b[i] = (const u8 *)(b + row_offset(p.off1, p.nb1, minimum(col0 + row + i * T::ROWS, p.n - 1), z.i2, z.i3));
+        t.b[i] = (const u8 *)(b + row_offset(p.off1, p.nb1, minimum(col0 + t.row(i), p.n - 1), z.i2, z.i3));
     }
-
-    u32 m0 = thread % (T::BM / T::TM) * 4, n0 = thread / (T::BM / T::TM) * 4;
     float sum[T::TM][T::TN];
-    UNROLL for (u32 i = 0; i < T::TM; i++) UNROLL for (u32 j = 0; j < T::TN; j++) sum[i][j] = 0.0f;
-
-    t.load(0, k, p.k);
-    NO_UNROLL for (u32 base = 0; base < p.k; base += T::BK) {
-        t.store(tile_a, tile_b, row, k);
-        barrier();
-        if (base + T::BK < p.k) t.load(base + T::BK, k, p.k);
-        _Pragma("unroll T::LINES") for (u32 l = 0; l < T::BK; l++) {
-            multiply<T>(tile_a + T::line(l, T::BM), tile_b + T::line(l, T::BN), m0, n0, sum);
-        }
-        barrier();
-    }
-
-    store_tile<T>(d, p, z, row0 + m0, col0 + n0, row0 + T::BM <= p.m && col0 + T::BN <= p.n, sum);
+    sum_tile<W>(t, p.k, tile_a, tile_b, sum);
+    store_tile<T>(d, p, z, row0 + t.m0(), col0 + t.n0(), row0 + T::BM <= p.m && col0 + T::BN <= p.n, sum);
 }

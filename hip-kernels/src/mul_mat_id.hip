@@ -1,8 +1,12 @@
 // MUL_MAT_ID: products with the matrices (experts) that a token's indices choose: d[m, u, t] = sum over k of
-// a[k, m, ids[u, t]] * b[k, u, t].
+// a[k, m, ids[u, t]] * b[k, u, t]. An index outside the experts is not followed: zeros. The host has one window, all experts.
 //
-// `mat_vec_id_<type>_r<rows>`: a mat-vec (mat_vec.h) of one column for each pair of an index and a token, with the plane of
-// the weights looked up. An index outside the experts is not followed: zeros.
+// `mat_vec_id_<type>_r<rows>`, few tokens: a mat-vec (mat_vec.h) of one column for each pair of an index and a token, with
+// the plane of the weights looked up.
+//
+// `mat_tile_id_<type>`, many tokens: tiles (mat_tile.h) whose columns are pairs with the same expert, so that a weight is
+// read and decoded once for up to 32 of them. `gather_pairs` sorts the pairs first.
+#include "mat_tile.h"
 #include "mat_vec.h"
 
 // The product of a pair as a product of matrices; which planes it takes.
@@ -39,7 +43,95 @@ DEVICE void mat_vec_id(const u8 *a, const float *b, const i32 *ids, float *d, co
     mat_vec_id_##type##_r##R(const u8 *a, const float *b, const i32 *ids, float *d, MulMatIdParams p) { \
         mat_vec_id<W, R>(a, b, ids, d, p); \
     }
-#define MUL_MAT_ID(type, W) MAT_VEC_ID(type, W, 1) MAT_VEC_ID(type, W, 4)
+
+// Pairs of an expert that a tile has for its columns: entries first .. first + count of the sorted pairs.
+struct TileOfPairs {
+    u32 expert, first, count;
+};
+
+#define ID_COLUMNS 32u
+#define GATHER_THREADS 256u
+
+// The expert of a pair; the number of experts for all that is none.
+DEVICE u32 expert_of(const MulMatIdParams &p, const i32 *ids, u32 pair) {
+    u32 token = pair / p.used, index = pair - token * p.used;
+    return minimum((u32)ids[p.off2 + (u64)index * p.nb2[0] + (u64)token * p.nb2[1]], p.experts);
+}
+
+// group_x: experts, and one for the pairs that have none. Each work-group finds the pairs of its expert and how many there
+// are of those before: thread t among the t-th part of all pairs. In the list of tiles an expert begins at entry first /
+// ID_COLUMNS + expert: those before it cannot have more tiles, because each has at most one that is not full. Entries
+// between are empty. LDS: 2 KiB.
+KERNEL(GATHER_THREADS) gather_pairs(const i32 *ids, u32 *sorted, TileOfPairs *tiles, MulMatIdParams p) {
+    LDS u32 before[GATHER_THREADS], here[GATHER_THREADS];
+    u32 expert = group_x(), thread = thread_id(), pairs = p.used * p.tokens;
+    u32 part = (pairs + GATHER_THREADS - 1) / GATHER_THREADS;
+    u32 begin = minimum(thread * part, pairs), end = minimum(begin + part, pairs);
+    u32 lower = 0, mine = 0;
+    for (u32 i = begin; i < end; i++) {
+        u32 e = expert_of(p, ids, i);
+        lower += e < expert;
+        mine += e == expert;
+    }
+    before[thread] = lower;
+    here[thread] = mine;
+    barrier();
+    u32 first = 0, at = 0, count = 0;
+    _Pragma("unroll 8") for (u32 i = 0; i < GATHER_THREADS; i++) {
+        first += before[i];
+        count += here[i];
+        at += i < thread ? here[i] : 0;
+    }
+    for (u32 i = begin; i < end; i++) {
+        if (expert_of(p, ids, i) == expert) sorted[first + at++] = i;
+    }
+    u32 tile = first / ID_COLUMNS + expert, next = (first + count) / ID_COLUMNS + expert + 1;
+    for (u32 i = thread; tile + i < next; i += GATHER_THREADS) {
+        u32 done = minimum(i * ID_COLUMNS, count);
+        tiles[tile + i] = {expert, first + done, minimum(count - done, ID_COLUMNS)};
+    }
+}
+
+// group_x: tiles of rows; group_y: entries of `tiles`.
+template <class W, class T>
+DEVICE void mat_tile_id(const u8 *a, const float *b, const u32 *sorted, const TileOfPairs *tiles, float *d,
+                        const MulMatIdParams &p, float *tile_a, float *tile_b) {
+    static_assert(T::BN == ID_COLUMNS, "a column for each pair");
+    u32 row0 = group_x() * T::BM;
+    TileOfPairs tile = tiles[group_y()];
+    if (tile.count == 0) return;
+    sorted += tile.first;
+    bool valid = tile.expert < p.experts;
+    T t;
+    a += ((u64)p.off0 + (u64)(valid ? tile.expert : 0) * p.nb0[1]) * W::BYTES;
+    UNROLL for (u32 i = 0; i < T::A_LOADS; i++) {
+        t.a[i] = a + (u64)minimum(row0 + t.row(i), p.m - 1) * p.nb0[0] * W::BYTES;
+    }
+    UNROLL for (u32 i = 0; i < T::B_LOADS; i++) {
+        u32 pair = sorted[minimum(t.row(i), tile.count - 1)], token = pair / p.used;
+        t.b[i] = (const u8 *)(b + p.off1 + (u64)(pair - token * p.used) * p.nb1[0] + (u64)token * p.nb1[1]);
+    }
+    float sum[T::TM][T::TN];
+    sum_tile<W>(t, valid ? p.k : 0, tile_a, tile_b, sum);
+    UNROLL for (u32 j = 0; j < T::TN; j++) {
+        u32 column = column_of<T>(t.n0(), j);
+        if (column >= tile.count) continue;
+        u32 pair = sorted[column], token = pair / p.used;
+        float *to = d + p.offd + (u64)(pair - token * p.used) * p.nbd[0] + (u64)token * p.nbd[1];
+        store_column<T>(to, row0 + t.m0(), p.m, row0 + T::BM <= p.m, j, sum);
+    }
+}
+
+#define MAT_TILE_ID(type, W) \
+    KERNEL(128) \
+    mat_tile_id_##type(const u8 *a, const float *b, const u32 *sorted, const TileOfPairs *tiles, float *d, \
+                       MulMatIdParams p) { \
+        typedef MatTile<W, 64, ID_COLUMNS, 32, 4, 4> T; \
+        __attribute__((aligned(16))) LDS float tile_a[T::A_FLOATS], tile_b[T::B_FLOATS]; \
+        mat_tile_id<W, T>(a, b, sorted, tiles, d, p, tile_a, tile_b); \
+    }
+
+#define MUL_MAT_ID(type, W) MAT_VEC_ID(type, W, 1) MAT_VEC_ID(type, W, 4) MAT_TILE_ID(type, W)
 
 MUL_MAT_ID(f32, WeightF32)
 MUL_MAT_ID(f16, WeightF16)

@@ -13,16 +13,23 @@ pub const SOURCES: &[Source] = &[
     Source::new("probe", "lane_probe").axes(&[LANE_PROBE_OPERATIONS]),
     Source::new("binary", "binary"),
     Source::new("copy", "copy").axes(&[COPIES]),
+    Source::new("delta_net", "delta_net"),
     Source::new("flash_attn", "flash_attn_tile").axes(&[KEYS]),
     Source::new("flash_attn", "flash_attn_vec").axes(&[KEYS]),
     Source::new("glu", "glu"),
     Source::new("mul_mat", "mul_mat_tile").axes(&[WEIGHTS, TILES]).only(f16_tiles_are_of_quantised_weights),
     Source::new("mul_mat", "mul_mat_vec").axes(&[WEIGHTS, REDUCTION]),
+    Source::new("mul_mat_id", "mul_mat_id_tile")
+        .axes(&[WEIGHTS, TILES])
+        .only(f16_tiles_are_of_quantised_weights),
+    Source::new("mul_mat_id", "mul_mat_id_vec").axes(&[WEIGHTS, REDUCTION]),
     Source::new("norm", "rms_norm").axes(&[REDUCTION]),
     Source::new("rope", "rope"),
     Source::new("rows", "get_rows").axes(&[ROWS]),
     Source::new("rows", "set_rows").axes(&[DESTINATIONS]),
     Source::new("soft_max", "soft_max").axes(&[REDUCTION]),
+    Source::new("ssm_conv", "ssm_conv"),
+    Source::new("top_k", "top_k"),
     Source::new("unary", "unary"),
 ];
 

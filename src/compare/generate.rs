@@ -1,11 +1,11 @@
 //! The child's work on a model: load it, run the prompt, generate, look at nodes.
 
-use super::nodes::{Bound, Nodes};
+use super::nodes::Nodes;
 use super::protocol::{Done, Message, ModelTask, PerNode, Work};
 use crate::model::{BatchGraph, BatchShape, Model};
 use crate::npy;
-use crate::session::{KV_STEP, SessionOptions, bind, greedy, prompt_inputs, state_layout};
-use ggml_core::backend::{Backend, Usage};
+use crate::session::{KV_STEP, SessionOptions, debug_program, greedy, prompt_inputs};
+use ggml_core::backend::Backend;
 use ggml_core::{DType, Result};
 use std::sync::Arc;
 use std::time::Instant;
@@ -105,20 +105,15 @@ fn with_nodes(
     model: &Model,
     work: &Work,
     task: &ModelTask,
-    act: impl FnOnce(&Nodes<'_>) -> Result<()>,
+    act: impl FnOnce(&mut Nodes<'_>) -> Result<()>,
 ) -> Result<()> {
     let n = task.tokens.len();
     let (context, cache) = (context(task), DType::F32);
     let shape = BatchShape { tokens: n, kv: n, context, sequences: 1, outputs: n, cache };
     let graph: BatchGraph = model.file().graph(&shape)?;
-    let backend = model.backend().as_ref();
-    let (_, state_bytes) = state_layout(&graph, backend.device().limits.alignment);
-    let state = backend.allocate(state_bytes, Usage::State)?;
-    let bound = Bound {
-        bindings: bind(model, &graph, &state)?,
-        inputs: prompt_inputs(&graph, &task.tokens).into_iter().collect(),
-    };
-    act(&Nodes { graph: &graph.graph, backend, bound: &bound, precision: work.precision })
+    let program = debug_program(model, &graph, work.precision)?;
+    let inputs: Vec<_> = prompt_inputs(&graph, &task.tokens).into_iter().collect();
+    act(&mut Nodes::new(&graph.graph, program, &inputs)?)
 }
 
 #[cfg(test)]

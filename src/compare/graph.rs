@@ -1,8 +1,8 @@
 //! The child's work on a graph file: bind its leaves, run it, keep its outputs or every node.
 
-use super::nodes::{Bound, NodeResults, Nodes};
+use super::nodes::{NodeResults, Nodes};
 use super::protocol::{Done, GraphTask, Message, PerNode, Work};
-use ggml_core::backend::{Backend, Bindings, PrepareOptions, Slice, Usage};
+use ggml_core::backend::{Backend, Bindings, PrepareOptions, Program, Slice, Usage};
 use ggml_core::graph::file::GraphFile;
 use ggml_core::plan::{Plan, Precision};
 use ggml_core::{Error, Graph, Result, Source, TensorId};
@@ -21,11 +21,13 @@ pub(super) fn run(
     let bound = bind(&file, backend.as_ref())?;
     let load_s = start.elapsed().as_secs_f64();
     let start = Instant::now();
-    let nodes =
-        Nodes { graph: &file.graph, backend: backend.as_ref(), bound: &bound, precision: work.precision };
+    let nodes = || -> Result<Nodes<'_>> {
+        let program = debug_program(&file.graph, backend.as_ref(), &bound, work.precision)?;
+        Nodes::new(&file.graph, program, &bound.inputs)
+    };
     let mut unstable = 0;
     if work.stepwise {
-        nodes.locate(say)?;
+        nodes()?.locate(say)?;
         return Ok(None);
     } else if task.nodes.mode == PerNode::Off {
         let results = outputs(&file.graph, backend.as_ref(), &bound, work.precision)?;
@@ -36,7 +38,7 @@ pub(super) fn run(
         }
         results.write(&task.nodes.out)?;
     } else {
-        nodes.run(&task.nodes, say)?;
+        nodes()?.run(&task.nodes, say)?;
     }
     let prompt_s = start.elapsed().as_secs_f64();
     Ok(Some(Done { load_s, prompt_s, unstable, stats: backend.stats(), ..Done::default() }))
@@ -49,6 +51,12 @@ pub(super) fn missing_leaf(file: &GraphFile) -> Option<&str> {
         .filter(|id| matches!(g.tensor(*id).source, Source::Weight | Source::Input))
         .find(|id| !file.data.contains_key(id))
         .map(|id| g.tensor(id).name.as_str())
+}
+
+/// A graph's leaves: where weights and state lie, and the contents of inputs.
+struct Bound {
+    bindings: Bindings,
+    inputs: Vec<(TensorId, Vec<u8>)>,
 }
 
 /// Weights and state on the backend, one block of memory for each kind.
@@ -89,6 +97,17 @@ fn place(
         offset += bytes;
     }
     Ok(())
+}
+
+/// A program that runs step by step and keeps every result.
+fn debug_program(
+    g: &Graph,
+    backend: &dyn Backend,
+    bound: &Bound,
+    precision: Precision,
+) -> Result<Box<dyn Program>> {
+    let plan = Plan::debug(g, backend.device().limits.alignment, precision)?;
+    backend.prepare(g, &plan, &bound.bindings, PrepareOptions { stepwise: true })
 }
 
 /// One ordinary run; its outputs.

@@ -1,10 +1,9 @@
 //! Results of every node of a graph, in a file: a line of JSON, then the bytes.
 
 use super::protocol::{Message, NodesTask};
-use ggml_core::backend::{Backend, Bindings, PrepareOptions, Program};
+use ggml_core::backend::Program;
 use ggml_core::gguf::GgufFile;
 use ggml_core::mapped::MappedBytes;
-use ggml_core::plan::{Plan, Precision};
 use ggml_core::{DType, Error, Graph, Result, Source, TensorId};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
@@ -49,62 +48,53 @@ impl NodeFile {
     }
 }
 
-/// A graph's leaves: where weights and state lie, and the contents of inputs.
-pub(super) struct Bound {
-    pub(super) bindings: Bindings,
-    pub(super) inputs: Vec<(TensorId, Vec<u8>)>,
-}
-
-/// A graph on a backend, to be looked at node by node.
+/// A graph to be looked at node by node.
 pub(super) struct Nodes<'a> {
-    pub(super) graph: &'a Graph,
-    pub(super) backend: &'a dyn Backend,
-    pub(super) bound: &'a Bound,
-    pub(super) precision: Precision,
+    graph: &'a Graph,
+    program: Box<dyn Program>,
 }
 
-impl Nodes<'_> {
-    /// A debug program with its inputs written.
-    fn debug_program(&self) -> Result<(Plan, Box<dyn Program>)> {
-        let plan = Plan::debug(self.graph, self.backend.device().limits.alignment, self.precision)?;
-        let options = PrepareOptions { stepwise: true };
-        let mut program = self.backend.prepare(self.graph, &plan, &self.bound.bindings, options)?;
-        for (id, bytes) in &self.bound.inputs {
+impl<'a> Nodes<'a> {
+    /// `program` runs the graph step by step and keeps every result; the inputs are written into it.
+    pub(super) fn new(
+        graph: &'a Graph,
+        mut program: Box<dyn Program>,
+        inputs: &[(TensorId, Vec<u8>)],
+    ) -> Result<Nodes<'a>> {
+        for (id, bytes) in inputs {
             program.write(*id, bytes)?;
         }
-        Ok((plan, program))
+        Ok(Nodes { graph, program })
     }
 
     /// Runs the graph node by node and announces each node before it runs.
-    pub(super) fn locate(&self, say: &mut dyn FnMut(Message)) -> Result<()> {
-        let (plan, mut program) = self.debug_program()?;
-        for (step, &id) in plan.steps.iter().enumerate() {
+    pub(super) fn locate(&mut self, say: &mut dyn FnMut(Message)) -> Result<()> {
+        for (step, id) in self.graph.computed().enumerate() {
             let name = &self.graph.tensor(id).name;
             say(Message::Node { name: name.clone() });
-            program.run_step(step).map_err(|e| e.with_node(name))?;
+            self.program.run_step(step).map_err(|e| e.with_node(name))?;
         }
         Ok(())
     }
 
     /// Runs the graph node by node and writes every result. With a reference each node gets the reference's operands.
-    pub(super) fn run(&self, task: &NodesTask, say: &mut dyn FnMut(Message)) -> Result<()> {
+    pub(super) fn run(&mut self, task: &NodesTask, say: &mut dyn FnMut(Message)) -> Result<()> {
         let reference = task.reference.as_deref().map(NodeFile::open).transpose()?;
-        let (plan, mut program) = self.debug_program()?;
         let mut results = NodeResults::default();
-        for (step, &id) in plan.steps.iter().enumerate() {
+        for (step, id) in self.graph.computed().enumerate() {
             let name = &self.graph.tensor(id).name;
             say(Message::Node { name: name.clone() });
             if let Some(reference) = &reference {
-                self.give_operands(id, reference, program.as_mut())?;
+                self.give_operands(id, reference)?;
             }
-            program.run_step(step).map_err(|e| e.with_node(name))?;
-            results.read(self.graph, id, program.as_mut())?;
+            self.program.run_step(step).map_err(|e| e.with_node(name))?;
+            results.read(self.graph, id, self.program.as_mut())?;
         }
         results.write(&task.out)
     }
 
     /// Overwrites the operands of a node with the reference's results.
-    fn give_operands(&self, id: TensorId, reference: &NodeFile, program: &mut dyn Program) -> Result<()> {
+    fn give_operands(&mut self, id: TensorId, reference: &NodeFile) -> Result<()> {
         let g = self.graph;
         let mut written = HashSet::new();
         for &operand in g.tensor(id).src() {
@@ -114,7 +104,7 @@ impl Nodes<'_> {
                 let entry = reference
                     .find(name)
                     .ok_or_else(|| Error::argument("reference", format!("has no result of node '{name}'")))?;
-                program.write(g.tensor(producer).root, reference.bytes(entry))?;
+                self.program.write(g.tensor(producer).root, reference.bytes(entry))?;
             }
         }
         Ok(())

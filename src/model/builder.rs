@@ -82,6 +82,8 @@ pub struct BatchGraph {
     pub window: Option<Window>,
     /// F32 `[vocabulary, outputs]`.
     pub logits: TensorId,
+    /// The first tensor of each layer, then of the output; what is before is the embedding.
+    pub(super) units: Vec<TensorId>,
 }
 
 /// A layer of a model.
@@ -107,6 +109,7 @@ pub(super) struct Builder<'a> {
     state: Vec<TensorId>,
     state_kinds: Vec<StateKind>,
     logits: Option<TensorId>,
+    units: Vec<TensorId>,
 }
 
 impl<'a> Builder<'a> {
@@ -136,6 +139,7 @@ impl<'a> Builder<'a> {
             state: Vec::new(),
             state_kinds: Vec::new(),
             logits: None,
+            units: Vec::new(),
         })
     }
 
@@ -152,6 +156,7 @@ impl<'a> Builder<'a> {
             state_kinds: self.state_kinds,
             window: self.hparams.window,
             logits,
+            units: self.units,
         })
     }
 
@@ -216,6 +221,11 @@ impl<'a> Builder<'a> {
     pub(super) fn name(&mut self, id: TensorId, name: &str) -> Result<TensorId> {
         self.graph.name(id, name)?;
         Ok(id)
+    }
+
+    /// What is added from now on belongs to the next layer, or to the output.
+    pub(super) fn begin_unit(&mut self) {
+        self.units.push(TensorId(self.graph.tensors().len() as u32));
     }
 
     /// Rows of the token embedding.
@@ -350,11 +360,7 @@ impl<'a> Builder<'a> {
         let q = self.graph.permute(q, [0, 2, 1, 3])?;
         let windowed = h.window.is_some_and(|w| w.covers(layer.index));
         let mask = self.inputs.window_mask.filter(|_| windowed).unwrap_or(self.inputs.mask);
-        let op = FlashAttnExt {
-            scale: h.scales.attention,
-            max_bias: 0.0,
-            logit_softcap: h.soft_caps.scores,
-        };
+        let op = FlashAttnExt { scale: h.scales.attention, max_bias: 0.0, logit_softcap: h.soft_caps.scores };
         let sinks = layer.name("attn_sinks.weight");
         let out = if self.gguf.tensor(&sinks).is_some() {
             let sinks = self.vector(&sinks, h.heads)?;
@@ -404,6 +410,7 @@ impl<'a> Builder<'a> {
 
     /// Final norm and output layer, for the rows that are wanted.
     pub(super) fn output(&mut self, x: TensorId) -> Result<()> {
+        self.begin_unit();
         let x = match self.inputs.output_rows {
             Some(rows) => {
                 let picked = self.graph.get_rows(x, rows)?;
@@ -443,6 +450,7 @@ impl<'a> Builder<'a> {
         let mut x = self.embedding()?;
         for index in 0..self.hparams.layers {
             let layer = &Layer { index };
+            self.begin_unit();
             let normed = self.norm(x, &layer.name("attn_norm"))?;
             let out = architecture.mixer(self, normed, layer)?;
             x = self.residual([x, out], layer, after_attention, "attn_residual")?;

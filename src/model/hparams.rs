@@ -151,7 +151,8 @@ impl Hparams {
             let what = format!("vocab_size is {declared}, the token embedding has {vocabulary} rows");
             return Err(Error::model(what));
         }
-        let (blocks, further) = (extent("block_count")?, m.opt_usize(&key("nextn_predict_layers"))?.unwrap_or(0));
+        let (blocks, further) =
+            (extent("block_count")?, m.opt_usize(&key("nextn_predict_layers"))?.unwrap_or(0));
         if further >= blocks {
             return Err(Error::model(format!("{further} of {blocks} layers predict further tokens")));
         }
@@ -194,7 +195,8 @@ impl Hparams {
 
     /// Whether a tensor belongs to a layer that is not computed.
     pub(super) fn is_ignored(&self, tensor: &str) -> bool {
-        let layer = tensor.strip_prefix("blk.").and_then(|rest| rest.split('.').next()?.parse::<usize>().ok());
+        let layer =
+            tensor.strip_prefix("blk.").and_then(|rest| rest.split('.').next()?.parse::<usize>().ok());
         layer.is_some_and(|layer| (self.layers..self.layers + self.further_layers).contains(&layer))
     }
 

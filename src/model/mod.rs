@@ -6,12 +6,15 @@ use crate::session::{Session, SessionOptions};
 use ggml_core::backend::{Backend, Slice};
 use ggml_core::gguf::GgufFile;
 use ggml_core::op::{Activation, RopeMode};
+use ggml_core::plan::Precision;
+use ggml_core::schedule::{Fallback, Placement};
 use ggml_core::{Error, Result, TensorId};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
 mod builder;
+mod estimate;
 mod gemma2;
 mod gemma3;
 mod gpt_oss;
@@ -19,6 +22,7 @@ mod granite;
 mod hparams;
 mod llama;
 mod moe;
+mod offload;
 mod phi3;
 mod qwen2;
 mod qwen3;
@@ -28,11 +32,15 @@ mod recurrent;
 mod weights;
 
 pub use builder::{BatchGraph, BatchShape, GraphInputs, StateKind};
+pub use estimate::{Estimate, LoadOptions};
 pub use hparams::{Hparams, RopeScaling, Scales, SoftCaps, Window};
 pub use moe::Experts;
+pub use offload::Offload;
+pub(crate) use offload::{DEVICES, HOST, MAIN, Needs};
 pub use recurrent::Recurrent;
 
 use builder::{Builder, Layer};
+use offload::Layout;
 
 /// An architecture: how a family of models is computed.
 trait Architecture: Sync {
@@ -155,7 +163,8 @@ impl ModelFile {
     }
 }
 
-/// A model with its weights on a backend. Clones share it, also between threads.
+/// A model with its weights on a backend, and on the host as far as the host computes. Clones share it, also between
+/// threads.
 #[derive(Clone)]
 pub struct Model {
     inner: Arc<Inner>,
@@ -163,8 +172,13 @@ pub struct Model {
 
 struct Inner {
     file: ModelFile,
-    backend: Arc<dyn Backend>,
-    weights: HashMap<String, Slice>,
+    /// The device, and the host where there is one.
+    backends: Vec<Arc<dyn Backend>>,
+    /// By device.
+    weights: Vec<HashMap<String, Slice>>,
+    /// Units on the device.
+    units: usize,
+    fallbacks: Vec<Fallback>,
 }
 
 impl std::fmt::Debug for Model {
@@ -172,6 +186,7 @@ impl std::fmt::Debug for Model {
         f.debug_struct("Model")
             .field("file", &self.inner.file)
             .field("device", self.backend().device())
+            .field("offload", &self.inner.units)
             .finish()
     }
 }
@@ -183,7 +198,7 @@ impl Model {
     }
 
     /// Loads the weights of an open file: in place where the backend can read the memory map, else into a few large
-    /// blocks of device memory.
+    /// blocks of device memory. The backend has to compute everything.
     pub fn from_file(file: ModelFile, backend: Arc<dyn Backend>) -> Result<Model> {
         Model::from_file_with(file, backend, &mut |_, _| ())
     }
@@ -195,8 +210,42 @@ impl Model {
         backend: Arc<dyn Backend>,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Model> {
-        let weights = weights::load(file.gguf(), backend.as_ref(), progress)?;
-        Ok(Model { inner: Arc::new(Inner { file, backend, weights }) })
+        let tensors = file.gguf().tensors().iter().collect();
+        let weights = vec![weights::load(file.gguf(), &tensors, backend.as_ref(), progress)?];
+        let units = file.hparams().layers + 1;
+        let inner = Inner { file, backends: vec![backend], weights, units, fallbacks: Vec::new() };
+        Ok(Model { inner: Arc::new(inner) })
+    }
+
+    /// Loads part of a model onto a device and leaves the rest to the host, as the options say. Each device gets the
+    /// weights that it uses; the host reads them in the memory map. What the device cannot compute goes to the host too
+    /// and is listed by [`Model::fallbacks`]. `progress` as in [`Model::from_file_with`], of the device's weights.
+    ///
+    /// # Errors
+    /// [`Error::DoesNotFit`] with numbers where a device has no room, before anything is loaded;
+    /// [`Error::Unsupported`] where the host cannot compute something either; what the backends report.
+    pub fn load_with(
+        file: ModelFile,
+        backend: Arc<dyn Backend>,
+        options: &LoadOptions,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Model> {
+        let host = options.host_backend()?;
+        let (estimate, needs) = estimate::estimate(&file, backend.as_ref(), host.as_ref(), options)?;
+        estimate.check()?;
+        let backends = vec![backend, host];
+        let mut weights = Vec::new();
+        for (device, backend) in backends.iter().enumerate() {
+            let tensors = needs.tensors(&file, device);
+            let mut of_device = |done, total| {
+                if device == MAIN {
+                    progress(done, total)
+                }
+            };
+            weights.push(weights::load(file.gguf(), &tensors, backend.as_ref(), &mut of_device)?);
+        }
+        let (units, fallbacks) = (estimate.units, estimate.fallbacks);
+        Ok(Model { inner: Arc::new(Inner { file, backends, weights, units, fallbacks }) })
     }
 
     /// The model's file.
@@ -209,18 +258,65 @@ impl Model {
         self.inner.file.hparams()
     }
 
-    /// The backend that holds the weights.
+    /// The device that the model was loaded for.
     pub fn backend(&self) -> &Arc<dyn Backend> {
-        &self.inner.backend
+        &self.inner.backends[MAIN]
     }
 
-    /// Where a weight lies, by its name in the file.
+    /// Units on the device, counted from the end: the output, the last layer and so on; layers + 1 is all of the model.
+    pub fn units(&self) -> usize {
+        self.inner.units
+    }
+
+    /// Nodes that the device should compute and that the host computes instead, with the reasons, for sessions as
+    /// [`LoadOptions::session`] says.
+    pub fn fallbacks(&self) -> &[Fallback] {
+        &self.inner.fallbacks
+    }
+
+    /// Where a weight lies, by its name in the file: on the device, else on the host.
     pub fn weight(&self, name: &str) -> Option<&Slice> {
-        self.inner.weights.get(name)
+        self.inner.weights.iter().find_map(|weights| weights.get(name))
     }
 
     /// A session with a KV cache of its own.
     pub fn session(&self, options: &SessionOptions) -> Result<Session> {
         Session::new(self.clone(), options)
+    }
+
+    /// The backends by number of device: the device itself, and the host where there is one.
+    pub(crate) fn backends(&self) -> &[Arc<dyn Backend>] {
+        &self.inner.backends
+    }
+
+    /// Where a weight lies on a device.
+    pub(crate) fn weight_on(&self, device: usize, name: &str) -> Option<&Slice> {
+        self.inner.weights.get(device)?.get(name)
+    }
+
+    /// What a session needs.
+    pub(crate) fn needs(&self, options: &SessionOptions) -> Result<Needs> {
+        self.with_layout(|layout| layout.needs(options))
+    }
+
+    /// What a graph needs that has its state for itself.
+    pub(crate) fn needs_of(&self, graph: &BatchGraph) -> Result<Needs> {
+        self.with_layout(|layout| layout.needs_of(std::slice::from_ref(graph), Precision::Exact))
+    }
+
+    /// Devices of the nodes of a graph; `state_device` is where state tensors lie.
+    pub(crate) fn place(&self, graph: &BatchGraph, state_device: &[usize]) -> Result<Placement> {
+        self.with_layout(|layout| layout.place(graph, state_device))
+    }
+
+    fn with_layout<T>(&self, act: impl FnOnce(&Layout<'_>) -> T) -> T {
+        let has = |name: &str| self.weight_on(MAIN, name).is_some();
+        act(&Layout {
+            file: self.file(),
+            main: self.backend().as_ref(),
+            host: self.inner.backends.get(HOST).map(|b| b.as_ref()),
+            units: self.inner.units,
+            weights: Some(&has),
+        })
     }
 }

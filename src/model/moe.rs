@@ -4,9 +4,9 @@
 //! weights of the chosen experts are the soft-max of their scores alone; that is the soft-max over all experts,
 //! normalised over the chosen ones.
 
+use super::Hparams;
 use super::builder::{Builder, Layer};
 use super::hparams::checked;
-use super::Hparams;
 use ggml_core::gguf::GgufFile;
 use ggml_core::op::{Glu, SoftMax};
 use ggml_core::{Error, Result, TensorId};
@@ -107,7 +107,7 @@ impl Builder<'_> {
     fn sum_of_experts(&mut self, weighted: TensorId, layer: &Layer) -> Result<TensorId> {
         let t = self.graph.tensor(weighted);
         let ([width, used, tokens, _], nb) = (t.ne, t.nb);
-        let mut part = |b: &mut Self, expert: usize| {
+        let part = |b: &mut Self, expert: usize| {
             let strides = [nb[0], nb[2], nb[2] * tokens, nb[2] * tokens];
             b.graph.view(weighted, [width, tokens, 1, 1], strides, expert * nb[1])
         };

@@ -64,7 +64,11 @@ fn layers(gguf: &GgufFile, h: &Hparams) -> Result<Vec<bool>> {
     if m.value(&key).is_some() {
         let listed = m.array_bool(&key)?;
         if listed.len() < h.layers {
-            return Err(Error::model(format!("key '{key}' has {} entries for {} layers", listed.len(), h.layers)));
+            return Err(Error::model(format!(
+                "key '{key}' has {} entries for {} layers",
+                listed.len(),
+                h.layers
+            )));
         }
         return Ok(listed[..h.layers].to_vec());
     }
@@ -157,7 +161,12 @@ impl Builder<'_> {
     fn keep(&mut self, both: TensorId, state: TensorId, tokens: usize, name: &str) -> Result<TensorId> {
         let t = self.graph.tensor(both);
         let (row, behind) = (t.nb[1], t.ne[1] - tokens);
-        let tail = self.graph.view(both, [t.ne[0], behind, 1, 1], [4, row, row * behind, row * behind], row * tokens)?;
+        let tail = self.graph.view(
+            both,
+            [t.ne[0], behind, 1, 1],
+            [4, row, row * behind, row * behind],
+            row * tokens,
+        )?;
         let ne = self.graph.tensor(state).ne;
         let tail = self.graph.reshape(tail, ne)?;
         let kept = self.graph.cpy(tail, state)?;

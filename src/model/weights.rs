@@ -6,28 +6,49 @@ use ggml_core::error::Error;
 use ggml_core::gguf::{GgufFile, TensorInfo};
 use std::collections::HashMap;
 
-/// Loads every tensor of a file. Where the backend can read host memory in place, the memory map itself is the
-/// buffer; else the tensors are laid out in file order in blocks no larger than the device allows. `progress` is told
-/// bytes that are there and bytes in all.
+/// Tensors of a file, in file order.
+pub(super) type Tensors<'a> = Vec<&'a TensorInfo>;
+
+/// Loads tensors of a file. Where the backend can read host memory in place, the memory map itself is the buffer; else
+/// the tensors are laid out in blocks no larger than the device allows. `progress` is told bytes that are there and
+/// bytes in all.
 pub(super) fn load(
     gguf: &GgufFile,
+    tensors: &Tensors<'_>,
     backend: &dyn Backend,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<HashMap<String, Slice>> {
-    let total = gguf.tensors().iter().map(|t| t.bytes as u64).sum();
+    let total = tensors.iter().map(|t| t.bytes as u64).sum();
     progress(0, total);
-    let weights = match in_place(gguf, backend)? {
+    let weights = match in_place(gguf, tensors, backend)? {
         Some(weights) => weights,
-        None => upload(gguf, backend, &mut |done| progress(done, total))?,
+        None => upload(gguf, tensors, backend, &mut |done| progress(done, total))?,
     };
     progress(total, total);
     Ok(weights)
 }
 
+/// Bytes that [`load`] allocates.
+pub(super) fn allocated(gguf: &GgufFile, tensors: &Tensors<'_>, backend: &dyn Backend) -> Result<u64> {
+    if in_place(gguf, tensors, backend)?.is_some() {
+        return Ok(0);
+    }
+    let limits = &backend.device().limits;
+    let layout = lay_out(tensors, limits.alignment, limits.max_allocation)?;
+    Ok(layout.blocks.iter().map(|&bytes| bytes as u64).sum())
+}
+
 /// Bytes of one upload, so that progress is seen within a large tensor.
 const PIECE: usize = 64 << 20;
 
-fn in_place(gguf: &GgufFile, backend: &dyn Backend) -> Result<Option<HashMap<String, Slice>>> {
+fn in_place(
+    gguf: &GgufFile,
+    tensors: &Tensors<'_>,
+    backend: &dyn Backend,
+) -> Result<Option<HashMap<String, Slice>>> {
+    if tensors.is_empty() {
+        return Ok(Some(HashMap::new()));
+    }
     let mut parts = Vec::new();
     for part in 0..gguf.parts().len() {
         match backend.import(gguf.part_bytes(part)?)? {
@@ -36,7 +57,7 @@ fn in_place(gguf: &GgufFile, backend: &dyn Backend) -> Result<Option<HashMap<Str
         }
     }
     let slice = |t: &TensorInfo| Slice { buffer: parts[t.part].clone(), offset: t.offset };
-    Ok(Some(gguf.tensors().iter().map(|t| (t.name.clone(), slice(t))).collect()))
+    Ok(Some(tensors.iter().map(|t| (t.name.clone(), slice(t))).collect()))
 }
 
 /// Where each tensor goes: block and offset; and the length of each block.
@@ -45,7 +66,7 @@ struct Layout {
     blocks: Vec<usize>,
 }
 
-fn lay_out(tensors: &[TensorInfo], alignment: usize, max: u64) -> Result<Layout> {
+fn lay_out(tensors: &Tensors<'_>, alignment: usize, max: u64) -> Result<Layout> {
     let mut layout = Layout { places: Vec::new(), blocks: Vec::new() };
     for t in tensors {
         let bytes = t.bytes.next_multiple_of(alignment);
@@ -70,18 +91,19 @@ fn lay_out(tensors: &[TensorInfo], alignment: usize, max: u64) -> Result<Layout>
 
 fn upload(
     gguf: &GgufFile,
+    tensors: &Tensors<'_>,
     backend: &dyn Backend,
     progress: &mut dyn FnMut(u64),
 ) -> Result<HashMap<String, Slice>> {
     let limits = &backend.device().limits;
-    let layout = lay_out(gguf.tensors(), limits.alignment, limits.max_allocation)?;
+    let layout = lay_out(tensors, limits.alignment, limits.max_allocation)?;
     let blocks = layout
         .blocks
         .iter()
         .map(|&bytes| backend.allocate(bytes, Usage::Weights))
         .collect::<Result<Vec<_>>>()?;
     let (mut weights, mut done) = (HashMap::new(), 0);
-    for (t, &(block, offset)) in gguf.tensors().iter().zip(&layout.places) {
+    for (t, &(block, offset)) in tensors.iter().zip(&layout.places) {
         let slice = Slice { buffer: blocks[block].clone(), offset };
         let mut at = offset;
         for piece in gguf.data(t)?.chunks(PIECE) {
@@ -108,10 +130,11 @@ mod tests {
             writer.tensor(format!("t{i}"), DType::F32, &[25], vec![0u8; 100]).unwrap();
         }
         let gguf = GgufFile::from_bytes(writer.to_bytes().unwrap()).unwrap();
-        let layout = lay_out(gguf.tensors(), 64, 1000).unwrap();
+        let tensors = gguf.tensors().iter().collect();
+        let layout = lay_out(&tensors, 64, 1000).unwrap();
         assert_eq!((layout.blocks.len(), layout.blocks[0]), (15, 896));
         assert_eq!(layout.places[7], (1, 0));
-        assert_eq!(lay_out(gguf.tensors(), 64, u64::MAX).unwrap().blocks, vec![12800]);
-        assert!(lay_out(gguf.tensors(), 64, 100).is_err());
+        assert_eq!(lay_out(&tensors, 64, u64::MAX).unwrap().blocks, vec![12800]);
+        assert!(lay_out(&tensors, 64, 100).is_err());
     }
 }

@@ -1,87 +1,76 @@
-//! What a session runs: state in device memory, and graphs prepared for batches.
+//! What a session runs: state in device memory, and graphs prepared for batches, on one device or on two.
 
-use crate::model::{BatchGraph, BatchShape, Model};
-use ggml_core::backend::{Bindings, Buffer, PrepareOptions, Program, Slice, Timing, Usage};
+use crate::model::{BatchGraph, BatchShape, DEVICES, Model, Needs};
+use ggml_core::backend::{Backend, Bindings, Buffer, PrepareOptions, Program, Slice, Timing, Usage};
 use ggml_core::plan::{Plan, Precision};
+use ggml_core::schedule::{Part, Split, SplitProgram};
 use ggml_core::{Error, Result, TensorId};
 use std::collections::HashMap;
 
-/// Offsets of the state tensors of a graph in one buffer, and its length.
-pub(crate) fn state_layout(graph: &BatchGraph, alignment: usize) -> (Vec<usize>, usize) {
-    let mut end = 0;
-    let offsets = graph
-        .state
-        .iter()
-        .map(|&id| {
-            let at = end;
-            end += graph.graph.tensor(id).span_bytes().next_multiple_of(alignment);
-            at
-        })
-        .collect();
-    (offsets, end)
-}
-
-/// Bindings of a graph's weights and state.
-pub(crate) fn bind(model: &Model, graph: &BatchGraph, state: &Buffer) -> Result<Bindings> {
-    let mut bindings = Bindings::default();
-    for (id, name) in &graph.weights {
-        let slice = model.weight(name).ok_or_else(|| Error::model(format!("tensor '{name}' is missing")))?;
-        bindings.leaves.insert(*id, slice.clone());
-    }
-    let (offsets, _) = state_layout(graph, model.backend().device().limits.alignment);
-    for (&id, offset) in graph.state.iter().zip(offsets) {
-        bindings.leaves.insert(id, Slice { buffer: state.clone(), offset });
-    }
-    Ok(bindings)
-}
-
-/// The state tensors of a session: one buffer, zero at first. A tensor is named by its index in [`BatchGraph::state`].
+/// The state tensors of a session: one buffer on each device that has any, zero at first. A tensor is named by its index
+/// in [`BatchGraph::state`].
 #[derive(Clone, Debug)]
 pub(super) struct State {
     model: Model,
-    buffer: Buffer,
+    buffers: [Option<Buffer>; DEVICES],
+    device: Vec<usize>,
     offsets: Vec<usize>,
 }
 
 impl State {
-    /// Memory for the state tensors of `graph`, which are the same in every graph of its context and cache type.
-    pub(super) fn new(model: &Model, graph: &BatchGraph) -> Result<State> {
-        let (offsets, bytes) = state_layout(graph, model.backend().device().limits.alignment);
-        let buffer = model.backend().allocate(bytes, Usage::State)?;
-        Ok(State { model: model.clone(), buffer, offsets })
+    /// Memory for the state that a session needs.
+    pub(super) fn new(model: &Model, needs: &Needs) -> Result<State> {
+        let mut buffers = [None, None];
+        for (device, backend) in model.backends().iter().enumerate() {
+            if needs.state[device] > 0 {
+                buffers[device] = Some(backend.allocate(needs.state[device], Usage::State)?);
+            }
+        }
+        let (device, offsets) = (needs.state_device.clone(), needs.state_offsets.clone());
+        Ok(State { model: model.clone(), buffers, device, offsets })
     }
 
     /// Reads `out.len()` bytes of a tensor from byte `offset` on.
     pub(super) fn download(&self, tensor: usize, offset: usize, out: &mut [u8]) -> Result<()> {
-        let at = self.offset(tensor)? + offset;
-        self.model.backend().download(&self.buffer, at, out)
+        let (backend, slice) = self.place(tensor)?;
+        backend.download(&slice.buffer, slice.offset + offset, out)
     }
 
     /// Writes bytes of a tensor from byte `offset` on.
     pub(super) fn upload(&self, tensor: usize, offset: usize, data: &[u8]) -> Result<()> {
-        let at = self.offset(tensor)? + offset;
-        self.model.backend().upload(&self.buffer, at, data)
+        let (backend, slice) = self.place(tensor)?;
+        backend.upload(&slice.buffer, slice.offset + offset, data)
     }
 
-    fn offset(&self, tensor: usize) -> Result<usize> {
+    fn place(&self, tensor: usize) -> Result<(&dyn Backend, Slice)> {
         let missing = || Error::argument("state tensor", format!("there is none with index {tensor}"));
-        self.offsets.get(tensor).copied().ok_or_else(missing)
+        let (&device, &offset) = self.device.get(tensor).zip(self.offsets.get(tensor)).ok_or_else(missing)?;
+        let backend = self.model.backends().get(device).ok_or_else(missing)?;
+        let buffer = self.buffers.get(device).cloned().flatten().ok_or_else(missing)?;
+        Ok((backend.as_ref(), Slice { buffer, offset }))
     }
 }
 
-/// Memory for intermediates that the programs of a session share; it grows with the largest.
-#[derive(Clone, Debug, Default)]
+/// Memory for intermediates that the programs of a session share: as much as its largest batch needs, more once a
+/// program needs more.
+#[derive(Clone, Debug)]
 pub(super) struct Compute {
-    buffer: Option<Buffer>,
+    buffers: [Option<Buffer>; DEVICES],
+    least: [usize; DEVICES],
 }
 
 impl Compute {
-    fn of(&mut self, model: &Model, bytes: usize) -> Result<Buffer> {
-        match &self.buffer {
+    /// None yet.
+    pub(super) fn new(needs: &Needs) -> Compute {
+        Compute { buffers: [None, None], least: needs.compute }
+    }
+
+    fn of(&mut self, backend: &dyn Backend, device: usize, bytes: usize) -> Result<Buffer> {
+        match &self.buffers[device] {
             Some(buffer) if buffer.bytes() >= bytes => Ok(buffer.clone()),
             _ => {
-                let buffer = model.backend().allocate(bytes, Usage::Compute)?;
-                self.buffer = Some(buffer.clone());
+                let buffer = backend.allocate(bytes.max(self.least[device]), Usage::Compute)?;
+                self.buffers[device] = Some(buffer.clone());
                 Ok(buffer)
             }
         }
@@ -103,12 +92,8 @@ impl Prepared {
         compute: &mut Compute,
         precision: Precision,
     ) -> Result<Prepared> {
-        let backend = model.backend();
         let graph = model.file().graph(shape)?;
-        let plan = Plan::new(&graph.graph, backend.device().limits.alignment, precision)?;
-        let mut bindings = bind(model, &graph, &state.buffer)?;
-        bindings.compute = Some(compute.of(model, plan.arena_bytes)?);
-        let program = backend.prepare(&graph.graph, &plan, &bindings, PrepareOptions::default())?;
+        let program = Preparation { model, graph: &graph, state, precision }.program(Some(compute))?;
         Ok(Prepared { graph, program })
     }
 
@@ -126,5 +111,75 @@ impl Prepared {
         let mut logits = vec![0f32; self.graph.graph.tensor(self.graph.logits).elements()];
         self.program.read(self.graph.logits, bytemuck::cast_slice_mut(&mut logits))?;
         Ok((logits, timing))
+    }
+}
+
+/// A program for a graph of a model, with state of its own, that can be run step by step and keeps every result.
+pub(crate) fn debug_program(
+    model: &Model,
+    graph: &BatchGraph,
+    precision: Precision,
+) -> Result<Box<dyn Program>> {
+    let state = State::new(model, &model.needs_of(graph)?)?;
+    Preparation { model, graph, state: &state, precision }.program(None)
+}
+
+/// What a program is made of.
+struct Preparation<'a> {
+    model: &'a Model,
+    graph: &'a BatchGraph,
+    state: &'a State,
+    precision: Precision,
+}
+
+impl Preparation<'_> {
+    /// The program; a debug program with memory of its own where it is given none.
+    fn program(&self, mut compute: Option<&mut Compute>) -> Result<Box<dyn Program>> {
+        let graph = &self.graph.graph;
+        let backends = self.model.backends();
+        let alignment = |device: usize| backends[device].device().limits.alignment;
+        let debug = compute.is_none();
+        let options = PrepareOptions { stepwise: debug };
+        let placement = self.model.place(self.graph, &self.state.device)?;
+        let mut bind = |device: usize, arena: Option<usize>| -> Result<Bindings> {
+            let mut bindings = self.bindings(device)?;
+            if let (Some(compute), Some(arena)) = (&mut compute, arena) {
+                bindings.compute = Some(compute.of(backends[device].as_ref(), device, arena)?);
+            }
+            Ok(bindings)
+        };
+        if let Some(device) = placement.only_device(graph) {
+            let plan = match debug {
+                true => Plan::debug(graph, alignment(device), self.precision)?,
+                false => Plan::new(graph, alignment(device), self.precision)?,
+            };
+            return backends[device].prepare(graph, &plan, &bind(device, Some(plan.arena_bytes))?, options);
+        }
+        let split = Split::new(graph, &placement.device)?;
+        let plans = split.plans(&alignment, self.precision, debug)?;
+        let arenas = split.arenas(&plans);
+        let mut bindings = Vec::new();
+        for device in 0..backends.len() {
+            bindings.push(bind(device, arenas.get(&device).copied())?);
+        }
+        let part = |(backend, bindings)| Part { backend, bindings };
+        let parts: Vec<Part<'_>> = backends.iter().map(|b| b.as_ref()).zip(&bindings).map(part).collect();
+        Ok(Box::new(SplitProgram::prepare(split, &plans, &parts, options)?))
+    }
+
+    /// The weights and the state that are on a device.
+    fn bindings(&self, device: usize) -> Result<Bindings> {
+        let mut bindings = Bindings::default();
+        for (id, name) in &self.graph.weights {
+            if let Some(slice) = self.model.weight_on(device, name) {
+                bindings.leaves.insert(*id, slice.clone());
+            }
+        }
+        for (i, &id) in self.graph.state.iter().enumerate() {
+            if self.state.device.get(i) == Some(&device) {
+                bindings.leaves.insert(id, self.state.place(i)?.1);
+            }
+        }
+        Ok(bindings)
     }
 }

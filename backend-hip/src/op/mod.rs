@@ -107,5 +107,6 @@ pub fn plan_node(context: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
         Some(Op::FlashAttnExt(_)) => flash_attn::plan(context),
         Some(Op::SsmConv(_)) => ssm_conv::plan(context),
         Some(Op::GatedDeltaNet(_)) => delta_net::plan(context),
+        Some(other) => Err(Refusal(format!("{} has no kernels for HIP", other.name()))),
     }
 }

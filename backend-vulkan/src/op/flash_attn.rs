@@ -42,16 +42,20 @@ fn multiples(unit: u32, values: &[u32]) -> bool {
     values.iter().all(|v| v.is_multiple_of(unit))
 }
 
-/// The dispatch of a FLASH_ATTN_EXT node. Without a mask the queries stand in its place.
+/// The variant of a type of keys and values.
+const VARIANTS: [(DType, &str); 4] =
+    [(DType::F32, "f32"), (DType::F16, "f16"), (DType::Q8_0, "q8_0"), (DType::Q4_0, "q4_0")];
+
+/// The dispatch of a FLASH_ATTN_EXT node. Without a mask or sinks the queries stand in their place.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
-    let variant = match c.operand(1).dtype {
-        DType::F32 => "f32",
-        DType::F16 => "f16",
-        other => return Err(Refusal(format!("FLASH_ATTN_EXT has no Vulkan kernel for keys of {other}"))),
-    };
+    let dtype = c.operand(1).dtype;
+    let &(_, variant) = VARIANTS
+        .iter()
+        .find(|(known, _)| *known == dtype)
+        .ok_or_else(|| Refusal(format!("FLASH_ATTN_EXT has no Vulkan kernel for keys of {dtype}")))?;
     let p = FlashAttnParams::new(c.graph, c.node, &c.offsets())?;
-    let mask = if c.operands() > 3 { c.src(3) } else { c.src(0) };
-    let operands = [c.src(0), c.src(1), c.src(2), mask, c.node];
+    let optional = |i| if c.operands() > i { c.src(i) } else { c.src(0) };
+    let operands = [c.src(0), c.src(1), c.src(2), optional(3), optional(4), c.node];
     let ([d, dv], [tokens, heads, batch], [_, heads_kv]) = (p.d, p.ne, p.kv);
     let limits = c.profile.caps.max_workgroups;
     let checked = |grid: [u32; 3]| match (0..3).all(|i| grid[i] <= limits[i]) {
@@ -61,7 +65,10 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
         ))),
     };
 
-    let quads = [p.nbq, p.nbk, p.nbv].iter().all(|nb| multiples(4, nb)) && multiples(4, &p.off[..3]);
+    // Rows of blocks are whole quads wherever they begin.
+    let plain = if dtype.is_quantized() { 1 } else { 3 };
+    let quads =
+        [p.nbq, p.nbk, p.nbv][..plain].iter().all(|nb| multiples(4, nb)) && multiples(4, &p.off[..plain]);
     let few = tokens <= VEC_TOKENS && d <= VEC_ROW && dv <= VEC_ROW && multiples(8, &p.d) && quads;
     let per_kv = heads / heads_kv;
     let shared = shared_heads(c.profile, per_kv, u64::from(heads_kv) * u64::from(tokens) * u64::from(batch));
@@ -86,7 +93,7 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
 /// The pipelines of this family, for usual rows of values and numbers of heads.
 pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
     let mut all = Vec::new();
-    for variant in ["f32", "f16"] {
+    for (_, variant) in VARIANTS {
         all.extend((1..=profile.tuning.flash_vec.heads).map(|heads| vec_spec(profile, variant, heads)));
         for dv in [64, 128, 256] {
             all.extend([false, true].map(|aligned| tile_spec(profile, variant, dv, aligned)));

@@ -11,15 +11,19 @@ use ggml_core::{Graph, Op, Tensor, TensorId};
 
 pub mod binary;
 pub mod copy;
+pub mod delta_net;
 pub mod flash_attn;
 pub mod glu;
 mod grid;
 pub mod mul_mat;
+pub mod mul_mat_id;
 pub mod norm;
 mod parts;
 pub mod rope;
 pub mod rows;
 pub mod soft_max;
+pub mod ssm_conv;
+pub mod top_k;
 pub mod unary;
 mod weights;
 
@@ -166,12 +170,16 @@ pub fn plan_node(context: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
         Op::Binary(_) => binary::plan(context),
         Op::Cpy(_) | Op::Cont(_) => copy::plan(context),
         Op::FlashAttnExt(_) => flash_attn::plan(context),
+        Op::GatedDeltaNet(_) => delta_net::plan(context),
         Op::Glu(_) => glu::plan(context),
         Op::MulMat(_) => mul_mat::plan(context),
+        Op::MulMatId(_) => mul_mat_id::plan(context),
         Op::RmsNorm(_) => norm::plan(context),
         Op::Rope(_) => rope::plan(context),
         Op::GetRows(_) | Op::SetRows(_) => rows::plan(context),
         Op::SoftMax(_) => soft_max::plan(context),
+        Op::SsmConv(_) => ssm_conv::plan(context),
+        Op::TopK(_) => top_k::plan(context),
         Op::Unary(_) | Op::Scale(_) => unary::plan(context),
         other => Err(Refusal(format!("there is no Vulkan kernel for {}", other.name()))),
     }?;
@@ -200,13 +208,17 @@ pub fn all_pipelines(profile: &Profile) -> Vec<PipelineSpec> {
     let mut all = [
         binary::pipelines(profile),
         copy::pipelines(profile),
+        delta_net::pipelines(profile),
         flash_attn::pipelines(profile),
         glu::pipelines(profile),
         mul_mat::pipelines(profile),
+        mul_mat_id::pipelines(profile),
         norm::pipelines(profile),
         rope::pipelines(profile),
         rows::pipelines(profile),
         soft_max::pipelines(profile),
+        ssm_conv::pipelines(profile),
+        top_k::pipelines(profile),
         unary::pipelines(profile),
     ]
     .concat();

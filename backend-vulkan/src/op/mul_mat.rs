@@ -14,7 +14,13 @@ use ggml_core::plan::Precision;
 const COLUMNS: [u32; 4] = [1, 2, 4, 8];
 
 /// Mat-vec for one of [`COLUMNS`], with no more than `rows` rows for a work-group.
-fn vec_spec(profile: &Profile, weights: &Weights, columns: usize, rows: u32, aligned: bool) -> PipelineSpec {
+pub(super) fn vec_spec(
+    profile: &Profile,
+    weights: &Weights,
+    columns: usize,
+    rows: u32,
+    aligned: bool,
+) -> PipelineSpec {
     let t = profile.tuning.mat_vec[columns];
     let workgroup = profile.workgroup(t.workgroup);
     let unroll = (t.unroll * 8 / weights.piece).max(1);
@@ -30,7 +36,7 @@ fn vec_rows(profile: &Profile, rows: u64) -> u32 {
     1 << (rows / enough).clamp(1, 8).ilog2()
 }
 
-fn tile_spec(t: &Warptile, weights: &Weights, f16: bool, aligned: bool) -> PipelineSpec {
+pub(super) fn tile_spec(t: &Warptile, weights: &Weights, f16: bool, aligned: bool) -> PipelineSpec {
     let t = if weights.long { t.long() } else { *t };
     let constants = [t.workgroup(), t.bm, t.bn, t.bk, t.tm, t.tn, t.unroll, aligned as u32, t.slices];
     pipeline("mul_mat_tile", weights.tile_variant(f16), &constants)
@@ -38,7 +44,7 @@ fn tile_spec(t: &Warptile, weights: &Weights, f16: bool, aligned: bool) -> Pipel
 
 /// The tiles that come into question, and whether they are F16: only for quantised weights, whose products cannot
 /// overflow the short sums in F16.
-fn tiles(profile: &Profile, precision: Precision, dtype: DType) -> (&'static [Warptile], bool) {
+pub(super) fn tiles(profile: &Profile, precision: Precision, dtype: DType) -> (&'static [Warptile], bool) {
     let fast = precision == Precision::Fast && profile.caps.fp16 && dtype.is_quantized();
     match profile.tuning.f16_tiles {
         tiles if fast && !tiles.is_empty() => (tiles, true),
@@ -47,7 +53,13 @@ fn tiles(profile: &Profile, precision: Precision, dtype: DType) -> (&'static [Wa
 }
 
 /// The largest tile that leaves enough work-groups and is not mostly empty.
-fn choose<'a>(profile: &Profile, tiles: &'a [Warptile], m: u64, n: u64, batch: u64) -> Option<&'a Warptile> {
+pub(super) fn choose<'a>(
+    profile: &Profile,
+    tiles: &'a [Warptile],
+    m: u64,
+    n: u64,
+    batch: u64,
+) -> Option<&'a Warptile> {
     let allowed = |t: &&Warptile| t.workgroup() <= profile.caps.max_invocations;
     let fits = |t: &&Warptile| {
         let groups = m.div_ceil(t.bm.into()) * n.div_ceil(t.bn.into()) * batch;
@@ -103,7 +115,7 @@ fn product(c: &Context<'_>, p: MulMatParams) -> Result<Dispatch, Refusal> {
         Weights::of(dtype).ok_or_else(|| Refusal(format!("MUL_MAT has no Vulkan kernel for {dtype}")))?;
     let (rows, n) = (u64::from(p.m - p.first_row), u64::from(p.n));
     let batch = u64::from(p.ne2) * u64::from(p.ne3);
-    let aligned = aligned(dtype, &p);
+    let aligned = aligned(dtype, (p.off0, &p.nb0), (p.off1, &p.nb1));
     let checked = |wanted: [u64; 3]| match cover(c.profile, wanted) {
         grid if grid.once == 1 => Ok(grid.groups),
         _ => Err(Refusal(format!(
@@ -128,17 +140,17 @@ fn product(c: &Context<'_>, p: MulMatParams) -> Result<Dispatch, Refusal> {
     Ok(dispatch(spec, [], &p, checked(groups)?))
 }
 
-/// Whether strides and offsets allow loads of 16 bytes: of `b` always, of `a` for plain types.
-fn aligned(dtype: DType, p: &MulMatParams) -> bool {
-    let multiple = |unit: u32, offset: u32, strides: [u32; 3]| {
+/// Whether offsets and strides allow loads of 16 bytes: of `b` always, of `a` for plain types.
+pub(super) fn aligned(dtype: DType, a: (u32, &[u32]), b: (u32, &[u32])) -> bool {
+    let multiple = |unit: u32, (offset, strides): (u32, &[u32])| {
         offset.is_multiple_of(unit) && strides.iter().all(|s| s.is_multiple_of(unit))
     };
-    let a = match dtype {
-        DType::F32 => multiple(4, p.off0, p.nb0),
-        DType::F16 | DType::BF16 => multiple(8, p.off0, p.nb0),
+    let wide = match dtype {
+        DType::F32 => multiple(4, a),
+        DType::F16 | DType::BF16 => multiple(8, a),
         _ => true,
     };
-    a && multiple(4, p.off1, p.nb1)
+    wide && multiple(4, b)
 }
 
 /// The pipelines of this family.

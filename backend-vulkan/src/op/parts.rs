@@ -1,4 +1,4 @@
-//! Operands larger than a descriptor window: cut by rows.
+//! Operands larger than a descriptor window: cut by rows, or by matrices.
 //!
 //! The windows of all parts of an operand begin at the same remainder of the device's alignment as the operand itself,
 //! so that the offset in the kernel's parameters holds for each of them.
@@ -14,24 +14,34 @@ pub(super) struct Rows<'a> {
     id: TensorId,
     /// Bytes from the beginning of the tensor to the first row.
     base: usize,
+    /// How many.
+    count: usize,
+    /// Bytes from one to the next.
+    stride: usize,
+    /// Bytes of each.
+    bytes: usize,
 }
 
 impl<'a> Rows<'a> {
     /// The rows of one matrix of a tensor: that of the outer indices `i2` and `i3`.
     pub(super) fn of(c: &'a Context<'_>, id: TensorId, i2: usize, i3: usize) -> Rows<'a> {
         let tensor = c.graph.tensor(id);
-        Rows { tensor, id, base: i2 * tensor.nb[2] + i3 * tensor.nb[3] }
+        let bytes = tensor.dtype.row_bytes(tensor.ne[0]).unwrap_or(usize::MAX);
+        let base = i2 * tensor.nb[2] + i3 * tensor.nb[3];
+        Rows { tensor, id, base, count: tensor.ne[1], stride: tensor.nb[1], bytes }
     }
 
-    fn row_bytes(&self) -> usize {
-        self.tensor.dtype.row_bytes(self.tensor.ne[0]).unwrap_or(usize::MAX)
+    /// The matrices of a tensor of three dimensions, each as one long row.
+    pub(super) fn matrices(c: &'a Context<'_>, id: TensorId) -> Rows<'a> {
+        let row = Rows::of(c, id, 0, 0);
+        let bytes = (row.count.saturating_sub(1)).saturating_mul(row.stride).saturating_add(row.bytes);
+        Rows { count: row.tensor.ne[2], stride: row.tensor.nb[2], bytes, ..row }
     }
 
     /// The operand of some of the rows.
     pub(super) fn part(&self, rows: &Range<usize>) -> Operand {
-        let stride = self.tensor.nb[1];
-        let bytes = rows.len().saturating_sub(1) * stride + self.row_bytes();
-        Operand::Part(self.id, self.base + rows.start * stride, bytes)
+        let bytes = rows.len().saturating_sub(1) * self.stride + self.bytes;
+        Operand::Part(self.id, self.base + rows.start * self.stride, bytes)
     }
 }
 
@@ -42,7 +52,7 @@ fn gcd(a: usize, b: usize) -> usize {
 /// Ranges of rows such that the rows of a range of each operand fit a window. The operands have as many rows.
 pub(super) fn cut(c: &Context<'_>, operands: &[Rows<'_>]) -> Result<Vec<Range<usize>>, Refusal> {
     let alignment = usize::try_from(c.profile.caps.binding_alignment).unwrap_or(1).max(4);
-    let count = operands.iter().map(|o| o.tensor.ne[1]).min().unwrap_or(0);
+    let count = operands.iter().map(|o| o.count).min().unwrap_or(0);
     let (mut most, mut step) = (count, 1);
     for o in operands {
         if o.base % alignment != 0 {
@@ -53,7 +63,7 @@ pub(super) fn cut(c: &Context<'_>, operands: &[Rows<'_>]) -> Result<Vec<Range<us
         }
         // A window may begin before its part and end on a whole word.
         let room = c.window_limit().saturating_sub(o.tensor.dtype.block_bytes() * alignment + 4);
-        let (stride, bytes) = (o.tensor.nb[1], o.row_bytes());
+        let (stride, bytes) = (o.stride, o.bytes);
         let fitting = match (room.checked_sub(bytes), stride) {
             (None, _) => 0,
             (Some(_), 0) => count,

@@ -23,7 +23,9 @@ pub struct GetRowsWindow {
     pub window_rows: u32,
 }
 
-const SET_VARIANTS: [&str; 2] = ["f32", "f16"];
+/// The variant of SET_ROWS for a type.
+const SET_VARIANTS: [(DType, &str); 4] =
+    [(DType::F32, "f32"), (DType::F16, "f16"), (DType::Q8_0, "q8_0"), (DType::Q4_0, "q4_0")];
 
 fn get_spec(profile: &Profile, variant: &'static str, once: u32) -> PipelineSpec {
     pipeline("get_rows", variant, &[profile.workgroup(profile.tuning.elementwise), once])
@@ -75,13 +77,15 @@ fn get(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
 }
 
 fn set(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
-    let variant = match c.result().dtype {
-        DType::F32 => "f32",
-        DType::F16 => "f16",
-        other => return Err(Refusal(format!("SET_ROWS has no Vulkan kernel for {other}"))),
-    };
+    let dtype = c.result().dtype;
+    let &(_, variant) = SET_VARIANTS
+        .iter()
+        .find(|(known, _)| *known == dtype)
+        .ok_or_else(|| Refusal(format!("SET_ROWS has no Vulkan kernel for {dtype}")))?;
     let p = SetRowsParams::new(c.graph, c.node, &c.offsets())?;
-    let grid = rows(c.profile, c.profile.workgroup(c.profile.tuning.elementwise), p.ne);
+    // An invocation takes an element or a block.
+    let taken = [p.ne[0] / dtype.block() as u32, p.ne[1], p.ne[2], p.ne[3]];
+    let grid = rows(c.profile, c.profile.workgroup(c.profile.tuning.elementwise), taken);
     let spec = set_spec(c.profile, variant, grid.once);
     Ok(vec![dispatch(spec, [c.src(1), c.src(2), c.node], &p, grid.groups)])
 }
@@ -89,5 +93,5 @@ fn set(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
 /// The pipelines of this family.
 pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
     let get = WEIGHTS.iter().flat_map(|w| [0, 1].map(|once| get_spec(profile, w.rows, once)));
-    get.chain(SET_VARIANTS.iter().flat_map(|v| [0, 1].map(|once| set_spec(profile, v, once)))).collect()
+    get.chain(SET_VARIANTS.iter().flat_map(|(_, v)| [0, 1].map(|once| set_spec(profile, v, once)))).collect()
 }

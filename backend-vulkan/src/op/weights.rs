@@ -79,8 +79,12 @@ mod tests {
             for (stem, variant) in [
                 ("mul_mat_vec", w.vec_variant("lds")),
                 ("mul_mat_vec", w.vec_variant("subgroup")),
+                ("mul_mat_id_vec", w.vec_variant("lds")),
+                ("mul_mat_id_vec", w.vec_variant("subgroup")),
                 ("mul_mat_tile", w.tile_variant(false)),
                 ("mul_mat_tile", w.tile_variant(true)),
+                ("mul_mat_id_tile", w.tile_variant(false)),
+                ("mul_mat_id_tile", w.tile_variant(true)),
                 ("get_rows", w.rows),
             ] {
                 assert!(ShaderId::find(stem, variant).is_some(), "{stem}/{variant}");

@@ -160,6 +160,10 @@ impl Backend for CpuBackend {
         Ok(Box::new(CpuProgram::new(self.engine.clone(), graph, plan, bindings, options)?))
     }
 
+    fn free_memory(&self) -> Option<u64> {
+        host::available_memory()
+    }
+
     fn stats(&self) -> Stats {
         self.engine.stats.now()
     }

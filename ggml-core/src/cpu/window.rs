@@ -9,7 +9,8 @@
 //!   step's output overlaps none of its inputs: an operand that would overlap is either given to the kernel as being
 //!   in the output already, or is copied elsewhere first (see [`super::bind`]).
 //! * The threads of a step get an output in [`Tile`]s. Tiles are boxes of one grid over the output's indices; no two
-//!   have an index in common, and no two indices an address, or else there is one tile only.
+//!   have an index in common, and no two indices an address, or else there is one tile only. Two outputs that are tiled
+//!   together are parts of one result with no address in common.
 
 use super::run::Run;
 use crate::dtype::DType;
@@ -221,10 +222,11 @@ impl Output<'_> {
         run.for_each(grid.count(), ns, |n| f(&mut grid.tile(n)));
     }
 
-    fn grid(&mut self, tile: [usize; 4]) -> Grid {
+    fn grid(&mut self, tile: [usize; 4]) -> Grid<'_> {
         let ne = self.window.ne;
         let extents = if self.injective { std::array::from_fn(|d| tile[d].clamp(1, ne[d])) } else { ne };
-        Grid { window: self.window, extents, counts: std::array::from_fn(|d| ne[d].div_ceil(extents[d])) }
+        let counts = std::array::from_fn(|d| ne[d].div_ceil(extents[d]));
+        Grid { window: self.window, extents, counts, life: PhantomData }
     }
 
     /// The first elements of a result without gaps, with extents `ne[0]`, and those behind them, with extents `ne[1]`.
@@ -232,7 +234,8 @@ impl Output<'_> {
     pub(super) fn split(self, ne: [[usize; 4]; 2]) -> [Self; 2] {
         let (window, [first, second]) = (self.window, ne.map(|ne| ne.iter().product::<usize>()));
         let size = window.dtype.block_bytes();
-        let fits = window.ne.iter().product::<usize>() == first + second && window.span == (first + second) * size;
+        let fits =
+            window.ne.iter().product::<usize>() == first + second && window.span == (first + second) * size;
         assert!(fits && self.injective && window.dtype.block() == 1, "a kernel splits its result wrongly");
         let part = |offset: usize, ne: [usize; 4]| {
             let nb = [size, size * ne[0], size * ne[0] * ne[1], size * ne[0] * ne[1] * ne[2]];
@@ -261,13 +264,14 @@ pub(super) fn for_each_pair(
 }
 
 /// The tiles of an output. Made for one loop that takes each tile once.
-struct Grid {
+struct Grid<'a> {
     window: Window,
     extents: [usize; 4],
     counts: [usize; 4],
+    life: PhantomData<&'a mut [u8]>,
 }
 
-impl Grid {
+impl Grid<'_> {
     fn count(&self) -> usize {
         self.counts.iter().product()
     }

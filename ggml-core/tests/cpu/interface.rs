@@ -1,5 +1,6 @@
 //! The interface: memory, misuse, counters, deadlines, sharing.
 
+use super::mixture::mixture;
 use super::product;
 use super::work::{WEIGHTS, Work, layers, open};
 use ggml_core::backend::{Backend, Bindings, Buffer, PrepareOptions, Slice, Support, Usage};
@@ -218,9 +219,9 @@ static COUNTING: Counting = Counting;
 /// A run on the caller's thread allocates nothing.
 #[test]
 fn runs_allocate_nothing() {
-    let work = layers(3);
     let backend = open(Isa::best(), 1);
-    for precision in [Precision::Exact, Precision::Fast] {
+    let works = [layers(3), mixture(3)];
+    for (work, precision) in works.iter().flat_map(|w| [(w, Precision::Exact), (w, Precision::Fast)]) {
         let plan = Plan::new(&work.graph, 64, precision).unwrap();
         let mut bindings = Bindings::default();
         for (id, data) in &work.leaves {

@@ -1,6 +1,7 @@
 //! The `cpu` backend against the reference, and against itself under changes that must not change results.
 
 mod interface;
+mod mixture;
 mod work;
 
 use ggml_core::catalogue::{self, Outcome};

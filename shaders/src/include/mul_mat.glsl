@@ -1,7 +1,19 @@
-// What the kernels of MUL_MAT share: parameters, operands b and d.
+// What the kernels of MUL_MAT and, with MUL_MAT_ID, of MUL_MAT_ID share: parameters, operands b and d.
 #ifndef MUL_MAT_GLSL
 #define MUL_MAT_GLSL
 
+#ifdef MUL_MAT_ID
+layout(push_constant, std430) uniform MulMatIdParams {
+    uint m, k;
+    uint experts, used, tokens;
+    uint nb0_0, nb0_1;
+    uint nb1_0, nb1_1;
+    uint nb2_0, nb2_1;
+    uint nbd_0, nbd_1;
+    uint off0, off1, off2, offd;
+    uint first_expert, window_experts;
+} p;
+#else
 layout(push_constant, std430) uniform MulMatParams {
     uint m, n, k;
     uint ne2, ne3;
@@ -12,12 +24,18 @@ layout(push_constant, std430) uniform MulMatParams {
     uint off0, off1, offd;
     uint first_row;
 } p;
+#endif
 
 #include "weights.glsl"
 
 layout(set = 0, binding = 1, std430) readonly buffer B { float b[]; };
 layout(set = 0, binding = 1, std430) readonly buffer B4 { vec4 b4[]; };
+#ifdef MUL_MAT_ID
+layout(set = 0, binding = 2, std430) readonly buffer Ids { int ids[]; };
+layout(set = 0, binding = 3, std430) writeonly buffer D { float d[]; };
+#else
 layout(set = 0, binding = 2, std430) writeonly buffer D { float d[]; };
+#endif
 
 // Four neighbours of a row of b; `at` is a multiple of four if ALIGNED.
 vec4 load_b(uint at) {

@@ -1,228 +1,43 @@
 #version 460
-// MUL_MAT with many columns (prefill): tiles of BM rows times BN columns through shared memory.
-//
-// A work-group computes one tile of the result and walks along k in steps of BK. In each step it loads BM x BK weights,
-// converted from their type on the way, and BN x BK activations to shared memory: each invocation takes pieces of eight
-// weights and of four activations, neighbours along k for neighbouring invocations. Then each invocation multiplies TM
-// rows with TN columns in registers: for every pair of k (F16: every four) it reads TM + TN vectors of 8 bytes from
-// shared memory and issues 2 TM TN multiplications, so 8 x 4 keeps the multipliers busy 1.3 times as long as shared
-// memory. The rows of an invocation are BM / TM apart and its columns BN / TN, so that neighbouring invocations read
-// neighbouring rows, which the padding of each row puts on different banks, and write neighbouring elements of the
-// result.
-//
-// F16 tiles: one packed instruction multiplies two neighbours along k; even and odd products of a step of BK are summed
-// in F16 and then added to the F32 accumulator: 1.8 multiplications for each instruction. Only for quantised weights,
-// whose products are small: chains of 16 products of any two F16 numbers could overflow.
-//
-// Products with few columns leave too few work-groups to fill a device. Then SLICES parts of a work-group each have tiles
-// of their own and take every SLICES-th step along k; their sums are added at the end.
+// MUL_MAT with many columns (prefill): tiles of BM rows times BN columns.
 //
 // The grid's x covers the columns: work-groups that run together share the rows of a, the larger operand, in the
-// second-level cache. y covers rows, z batches.
-//
-// Specialisation: work-group size (SLICES times (BM / TM) * (BN / TN)), BM, BN, BK (a multiple of 8 that divides 32; the
-// invocations of a slice divide BM * BK / 8 and BN * BK / 4), TM, TN, UNROLL (steps of the inner loop that are written
-// out), ALIGNED (strides and offsets allow 16-byte loads), SLICES.
-// Variants: type of a; tile32 or tile16, whether tiles are F32 or F16.
-// Shared memory: for each slice (BM + BN) * (BK + 2) floats, F16: (BM + BN) * (BK + 4) halves; BM * BN floats to add
-// slices.
+// second-level cache. y covers rows, z batches. mat_tile.glsl has the rest: work split, specialisation, variants, shared
+// memory.
 
 #include "common.glsl"
+#include "mat_tile.glsl"
 
-layout(constant_id = 1) const uint BM = 64;
-layout(constant_id = 2) const uint BN = 64;
-layout(constant_id = 3) const uint BK = 32;
-layout(constant_id = 4) const uint TM = 8;
-layout(constant_id = 5) const uint TN = 4;
-layout(constant_id = 6) const uint UNROLL = 4;
-layout(constant_id = 7) const uint ALIGNED = 0;
-layout(constant_id = 8) const uint SLICES = 1;
+// The first row and column of the tile, and where its matrices begin.
+uint row0;
+uint column0;
+uint base_a;
+uint base_b;
+uint base_d;
 
-#ifdef TILE_F16
-#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
-#endif
-
-#define SMALL_PIECES
-#include "mul_mat.glsl"
-
-// Invocations of a slice.
-const uint WG = gl_WorkGroupSize.x / SLICES;
-const uint TR = BM / TM;
-const uint TC = BN / TN;
-
-#ifdef TILE_F16
-#define LDS_VEC f16vec4
-const uint VEC = 4;
-#else
-#define LDS_VEC vec2
-const uint VEC = 2;
-#endif
-
-const uint STRIDE = BK / VEC + 1;
-shared LDS_VEC tile_a[SLICES * BM * STRIDE];
-shared LDS_VEC tile_b[SLICES * BN * STRIDE];
-shared float slice_sums[SLICES > 1 ? BM * BN : 1];
-
-// Four neighbours along k to vector `at` of a tile.
-#ifdef TILE_F16
-#define PUT(tile, at, v) tile[at] = f16vec4(clamp(v, -65504.0, 65504.0))
-#else
-#define PUT(tile, at, v) tile[at] = (v).xy, tile[(at) + 1] = (v).zw
-#endif
-
-// What an invocation carries from global to shared memory in a step.
-const uint PIECES = BK / 8;
-const uint QUADS = BK / 4;
-const uint LOADS_A = BM * PIECES / WG;
-const uint LOADS_B = BN * QUADS / WG;
-
-// Loads the tiles that begin at k0. All loads are issued before the first value is needed. `whole`: nothing lies beyond
-// the end of the rows; what does is zero.
-void load_tiles(uint lane, uint slice, uint base_a, uint base_b, uint row0, uint column0, uint k0, bool whole) {
-    Piece w[LOADS_A];
-    vec4 v[LOADS_B];
-    [[unroll]] for (uint j = 0; j < LOADS_A; j++) {
-        const uint i = lane + j * WG;
-        const uint piece = k0 / 8 + i % PIECES;
-        const uint row = base_a + (min(row0 + i / PIECES, p.m - 1) - p.first_row) * p.nb0_0;
-        if (whole || 8 * piece + 8 <= p.k) {
-            w[j] = load_piece(row, piece);
-        } else {
-#if A_BLOCK == 1
-            [[unroll]] for (uint l = 0; l < 4; l++) {
-                const uint k = 8 * piece + l;
-                w[j].lo[l] = k < p.k ? load_one(row, min(k, p.k - 1)) : 0.0;
-                w[j].hi[l] = k + 4 < p.k ? load_one(row, min(k + 4, p.k - 1)) : 0.0;
-            }
-#endif
-        }
-    }
-    [[unroll]] for (uint j = 0; j < LOADS_B; j++) {
-        const uint i = lane + j * WG;
-        const uint k = k0 + 4 * (i % QUADS);
-        const uint at = base_b + min(column0 + i / QUADS, p.n - 1) * p.nb1_0 + k;
-        if (whole || k + 4 <= p.k) {
-            v[j] = load_b(at);
-        } else {
-            [[unroll]] for (uint l = 0; l < 4; l++) {
-                v[j][l] = k + l < p.k ? b[at + l] : 0.0;
-            }
-        }
-    }
-    [[unroll]] for (uint j = 0; j < LOADS_A; j++) {
-        const uint i = lane + j * WG;
-        const uint piece = k0 / 8 + i % PIECES;
-        const uint at = (slice * BM + i / PIECES) * STRIDE;
-        PUT(tile_a, at + (run_at(piece, 0) - k0) / VEC, weights(w[j], 0));
-        PUT(tile_a, at + (run_at(piece, 1) - k0) / VEC, weights(w[j], 1));
-    }
-    [[unroll]] for (uint j = 0; j < LOADS_B; j++) {
-        const uint i = lane + j * WG;
-        PUT(tile_b, (slice * BN + i / QUADS) * STRIDE + i % QUADS * (4 / VEC), v[j]);
-    }
+// Rows and columns beyond the end repeat the last one and are not stored.
+uint row_of_a(uint r) {
+    return base_a + (min(row0 + r, p.m - 1) - p.first_row) * p.nb0_0;
 }
 
-// An invocation's part of the result: TM rows of each of TN columns.
-float sums[TM * TN];
+uint row_of_b(uint c) {
+    return base_b + min(column0 + c, p.n - 1) * p.nb1_0;
+}
 
-// Adds the product of the tiles of a slice to an invocation's sums.
-void multiply(uint tr, uint tc, uint slice) {
-    const uint row_a = (slice * BM + tr) * STRIDE;
-    const uint row_b = (slice * BN + tc) * STRIDE;
-#ifdef TILE_F16
-    f16vec2 chains[TM * TN];
-    [[unroll]] for (uint i = 0; i < TM * TN; i++) {
-        chains[i] = f16vec2(0.0);
+void store(uint r, uint c, float sum) {
+    if (row0 + r < p.m && column0 + c < p.n) {
+        d[base_d + (column0 + c) * p.nbd_0 + row0 + r] = sum;
     }
-#endif
-    [[dont_unroll]] for (uint v0 = 0; v0 < BK / VEC; v0 += UNROLL) {
-        [[unroll]] for (uint v1 = 0; v1 < UNROLL; v1++) {
-            LDS_VEC x[TM];
-            [[unroll]] for (uint i = 0; i < TM; i++) {
-                x[i] = tile_a[row_a + i * TR * STRIDE + v0 + v1];
-            }
-            [[unroll]] for (uint j = 0; j < TN; j++) {
-                const LDS_VEC y = tile_b[row_b + j * TC * STRIDE + v0 + v1];
-                [[unroll]] for (uint i = 0; i < TM; i++) {
-#ifdef TILE_F16
-                    chains[j * TM + i] = fma(x[i].xy, y.xy, chains[j * TM + i]);
-                    chains[j * TM + i] = fma(x[i].zw, y.zw, chains[j * TM + i]);
-#else
-                    sums[j * TM + i] = fma(x[i].x, y.x, sums[j * TM + i]);
-                    sums[j * TM + i] = fma(x[i].y, y.y, sums[j * TM + i]);
-#endif
-                }
-            }
-        }
-    }
-#ifdef TILE_F16
-    [[unroll]] for (uint i = 0; i < TM * TN; i++) {
-        sums[i] += float(chains[i].x);
-        sums[i] += float(chains[i].y);
-    }
-#endif
 }
 
 void main() {
-    const uint slice = SLICES == 1 ? 0 : gl_LocalInvocationIndex / WG;
-    const uint lane = gl_LocalInvocationIndex - slice * WG;
-    const uint tr = lane % TR;
-    const uint tc = lane / TR;
-    const uint column0 = gl_WorkGroupID.x * BN;
-    const uint row0 = p.first_row + gl_WorkGroupID.y * BM;
+    column0 = gl_WorkGroupID.x * BN;
+    row0 = p.first_row + gl_WorkGroupID.y * BM;
     const uint i3 = gl_WorkGroupID.z / p.ne2;
     const uint i2 = gl_WorkGroupID.z - i3 * p.ne2;
-    const uint base_a = p.off0 + i2 / p.r2 * p.nb0_1 + i3 / p.r3 * p.nb0_2;
-    const uint base_b = p.off1 + i2 * p.nb1_1 + i3 * p.nb1_2;
-
+    base_a = p.off0 + i2 / p.r2 * p.nb0_1 + i3 / p.r3 * p.nb0_2;
+    base_b = p.off1 + i2 * p.nb1_1 + i3 * p.nb1_2;
+    base_d = p.offd + i2 * p.nbd_1 + i3 * p.nbd_2;
     prepare_weights();
-    [[unroll]] for (uint i = 0; i < TM * TN; i++) {
-        sums[i] = 0.0;
-    }
-    // Slices have as many steps; those beyond the end of the rows do nothing but wait.
-    for (uint k0 = slice * BK; k0 - slice * BK < p.k; k0 += BK * SLICES) {
-        const bool some = SLICES == 1 || k0 < p.k;
-        barrier();
-        // Rows of blocks of 32 are whole numbers of steps.
-        if (A_BLOCK > 1 ? some : k0 + BK <= p.k) {
-            load_tiles(lane, slice, base_a, base_b, row0, column0, k0, true);
-        } else if (some) {
-            load_tiles(lane, slice, base_a, base_b, row0, column0, k0, false);
-        }
-        barrier();
-        if (some) {
-            multiply(tr, tc, slice);
-        }
-    }
-
-    if (SLICES > 1) {
-        [[unroll]] for (uint s = 1; s < SLICES; s++) {
-            barrier();
-            [[unroll]] for (uint i = 0; i < TM * TN; i++) {
-                if (slice == s) {
-                    slice_sums[i * WG + lane] = sums[i];
-                }
-            }
-            barrier();
-            [[unroll]] for (uint i = 0; i < TM * TN; i++) {
-                if (slice == 0) {
-                    sums[i] += slice_sums[i * WG + lane];
-                }
-            }
-        }
-        if (slice > 0) {
-            return;
-        }
-    }
-
-    const uint base_d = p.offd + i2 * p.nbd_1 + i3 * p.nbd_2;
-    [[unroll]] for (uint j = 0; j < TN; j++) {
-        const uint column = column0 + tc + j * TC;
-        [[unroll]] for (uint i = 0; i < TM; i++) {
-            const uint row = row0 + tr + i * TR;
-            if (row < p.m && column < p.n) {
-                d[base_d + column * p.nbd_0 + row] = sums[j * TM + i];
-            }
-        }
-    }
+    mat_tile();
 }

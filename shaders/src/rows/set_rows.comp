@@ -1,8 +1,9 @@
 #version 460
 // SET_ROWS: writes rows of a matrix by index, converted to its type.
 //
-// The grid's x covers the columns of a row, y the indices, z the batches; one element for each invocation. An index
-// outside the matrix writes nothing. Nothing shared.
+// The grid's x covers the columns of a row, y the indices, z the batches; one element for each invocation, of quantised
+// types one block of 32: an invocation reads 128 bytes, keeps them in registers and writes 34 or 18, so that the largest
+// magnitude needs no exchange. An index outside the matrix writes nothing. Nothing shared.
 //
 // Variants: the type of the matrix.
 
@@ -26,11 +27,90 @@ layout(push_constant, std430) uniform SetRowsParams {
 
 layout(set = 0, binding = 0, std430) readonly buffer Values { float values[]; };
 layout(set = 0, binding = 1, std430) readonly buffer Ids { int ids[]; };
-#if defined(D_F16)
+#if defined(D_Q8_0) || defined(D_Q4_0)
+// Elements of an invocation.
+#define TAKEN 32
+#else
+#define TAKEN 1
+#endif
+#if defined(D_F16) || TAKEN > 1
 layout(set = 0, binding = 2, std430) writeonly buffer D { uint16_t d[]; };
 #else
 layout(set = 0, binding = 2, std430) writeonly buffer D { float d[]; };
 #endif
+
+#if TAKEN > 1
+
+// Elements over the scale; zeros where the scale is 0.
+float inverse(float scale) {
+    return scale == 0.0 ? 0.0 : 1.0 / scale;
+}
+
+#if defined(D_Q8_0)
+
+// A byte: rounded to nearest, halves away from zero.
+uint quantised(float x) {
+    return uint(int(x + (x < 0.0 ? -0.5 : 0.5))) & 255u;
+}
+
+// Half-words of a block: scale, two signed bytes each.
+void store_block(uint row_d, uint i, float x[TAKEN]) {
+    const uint block = (row_d + i) * 17;
+    float most = 0.0;
+    [[unroll]] for (uint j = 0; j < 32; j++) {
+        most = max(most, abs(x[j]));
+    }
+    const float scale = most / 127.0;
+    const float f = inverse(scale);
+    d[block] = uint16_t(f16_bits(scale));
+    [[unroll]] for (uint j = 0; j < 16; j++) {
+        d[block + 1 + j] = uint16_t(quantised(x[2 * j] * f) | quantised(x[2 * j + 1] * f) << 8);
+    }
+}
+
+#else
+
+// A nibble: 8 is zero.
+uint quantised(float x) {
+    return uint(clamp(x + 8.5, 0.0, 15.0));
+}
+
+// Half-words of a block: scale, two bytes each: elements 0 to 15 in the lower nibbles, 16 to 31 in the upper ones.
+void store_block(uint row_d, uint i, float x[TAKEN]) {
+    const uint block = (row_d + i) * 9;
+    // The first element of the largest magnitude becomes -8.
+    float most = 0.0;
+    [[unroll]] for (uint j = 0; j < 32; j++) {
+        most = abs(x[j]) > abs(most) ? x[j] : most;
+    }
+    const float scale = most / -8.0;
+    const float f = inverse(scale);
+    d[block] = uint16_t(f16_bits(scale));
+    [[unroll]] for (uint j = 0; j < 8; j++) {
+        const uint low = quantised(x[2 * j] * f) | quantised(x[2 * j + 1] * f) << 8;
+        const uint high = quantised(x[2 * j + 16] * f) | quantised(x[2 * j + 17] * f) << 8;
+        d[block + 1 + j] = uint16_t(low | high << 4);
+    }
+}
+
+#endif
+
+#endif
+
+// Writes what an invocation takes of a row.
+void store(uint row_v, uint row_d, uint i) {
+#if TAKEN > 1
+    float x[TAKEN];
+    [[unroll]] for (uint j = 0; j < TAKEN; j++) {
+        x[j] = values[row_v + TAKEN * i + j];
+    }
+    store_block(row_d, i, x);
+#elif defined(D_F16)
+    d[row_d + i] = uint16_t(f16_bits(values[row_v + i]));
+#else
+    d[row_d + i] = values[row_v + i];
+#endif
+}
 
 void main() {
     FOR_EACH_ROW(i1, i2, i3, p.ne_1, p.ne_2, p.ne_3)
@@ -38,12 +118,8 @@ void main() {
         if (id >= 0 && uint(id) < p.rows) {
             const uint row_v = p.off0 + i1 * p.nb0_0 + i2 * p.nb0_1 + i3 * p.nb0_2;
             const uint row_d = p.offd + uint(id) * p.nbd_0 + i2 * p.nbd_1 + i3 * p.nbd_2;
-            FOR_EACH_COLUMN(i0, p.ne_0)
-#if defined(D_F16)
-                d[row_d + i0] = uint16_t(f16_bits(values[row_v + i0]));
-#else
-                d[row_d + i0] = values[row_v + i0];
-#endif
+            FOR_EACH_COLUMN(i, p.ne_0 / TAKEN)
+                store(row_v, row_d, i);
             END_EACH_COLUMN
         }
     END_EACH_ROW

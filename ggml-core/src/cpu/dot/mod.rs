@@ -3,8 +3,8 @@
 //! * [`float`]: weights are widened to F32 in registers, or once for many columns; F32 accumulation.
 //! * [`int8`]: activations are rounded to 8-bit blocks ([`quantize`]); products of blocks are exact integers.
 //!
-//! A new type of weights is a [`Weight`] here and an entry in [`with_weight`]; with that it has every operation. An
-//! [`int8::Quant`] and an entry in [`int8::with_quant`] give it integer products.
+//! Quantised types are a [`block::Quant`]; plain types are a [`Weight`] here and an entry in [`with_weight`]. With that
+//! they have every operation.
 
 #![allow(
     clippy::needless_range_loop,
@@ -13,87 +13,15 @@
 
 use super::simd::Simd;
 use crate::dtype::DType;
-use bytemuck::{Pod, Zeroable};
+use block::{ForQuant, Group, Quant, with_quant};
+use bytemuck::Pod;
 
+pub(super) mod block;
 pub(super) mod float;
 pub(super) mod int8;
 pub(super) mod quantize;
 
-/// A block of Q8_0: binary16 scale, 32 signed bytes.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-pub(super) struct BlockQ8 {
-    /// Bytes of the scale.
-    pub(super) scale: [u8; 2],
-    /// Numbers.
-    pub(super) q: [i8; 32],
-}
-
-/// A block of Q4_0: binary16 scale, 32 nibbles that are 8 too large; the first 16 numbers are the low ones.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-pub(super) struct BlockQ4 {
-    /// Bytes of the scale.
-    pub(super) scale: [u8; 2],
-    /// Numbers.
-    pub(super) q: [u8; 16],
-}
-
-/// A block of Q6_K: 256 numbers of 6 bits that are 32 too large, a scale for 16 of them, a scale of the scales.
-///
-/// Group `g` of 32 numbers has its low bits in the nibbles of 32 bytes and its high bits in two bits of 32 others: see
-/// [`BlockQ6::group`].
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-pub(super) struct BlockQ6 {
-    low: [u8; 128],
-    high: [u8; 64],
-    scales: [i8; 16],
-    scale: [u8; 2],
-}
-
-/// A group of 32 numbers of a [`BlockQ6`].
-#[derive(Clone, Copy, Debug)]
-pub(super) struct GroupQ6<'a> {
-    /// Bytes with the low four bits, at bit `low_shift`.
-    pub(super) low: &'a [u8; 32],
-    /// 0 or 4.
-    pub(super) low_shift: u32,
-    /// Bytes with the high two bits, at bit `high_shift`.
-    pub(super) high: &'a [u8; 32],
-    /// 0, 2, 4 or 6.
-    pub(super) high_shift: u32,
-    /// Scales of the first and of the last 16 numbers.
-    pub(super) scales: [i8; 2],
-}
-
-impl BlockQ6 {
-    /// Group 0 to 7: quarter `g % 4` of half `g / 4`.
-    #[inline(always)]
-    pub(super) fn group(&self, g: usize) -> GroupQ6<'_> {
-        let (half, quarter) = (g / 4 % 2, g % 4);
-        GroupQ6 {
-            low: &self.low.as_chunks().0[2 * half + quarter % 2],
-            low_shift: 4 * (quarter as u32 / 2),
-            high: &self.high.as_chunks().0[half],
-            high_shift: 2 * quarter as u32,
-            scales: self.scales.as_chunks().0[g % 8],
-        }
-    }
-}
-
-impl GroupQ6<'_> {
-    /// The numbers without their scales. A loop over bytes that the compiler turns into vectors.
-    #[inline(always)]
-    pub(super) fn numbers(&self) -> [i8; 32] {
-        let mut out = [0; 32];
-        for i in 0..32 {
-            let (low, high) = (self.low[i] >> self.low_shift & 15, self.high[i] >> self.high_shift & 3);
-            out[i] = (high << 4 | low) as i8 - 32;
-        }
-        out
-    }
-}
+pub(super) use block::{BlockQ4, BlockQ8};
 
 /// Vectors that 32 numbers fill at the most.
 pub(super) const MAX_PARTS: usize = 4;
@@ -134,11 +62,19 @@ pub(super) fn with_weight<F: ForWeight>(dtype: DType, f: F) -> Option<F::Out> {
         DType::F32 => f.call::<F32>(),
         DType::F16 => f.call::<F16>(),
         DType::BF16 => f.call::<BF16>(),
-        DType::Q8_0 => f.call::<Q8>(),
-        DType::Q4_0 => f.call::<Q4>(),
-        DType::Q6_K => f.call::<Q6>(),
-        _ => return None,
+        _ => return with_quant(dtype, Blocks(f)),
     })
+}
+
+/// Blocks are weights.
+struct Blocks<F>(F);
+
+impl<F: ForWeight> ForQuant for Blocks<F> {
+    type Out = F::Out;
+
+    fn call<Q: Quant>(self) -> F::Out {
+        self.0.call::<Q>()
+    }
 }
 
 /// Whether there is a [`Weight`] for a type.
@@ -202,83 +138,60 @@ plain!(
     BF16, u16, load_bf16
 );
 
-/// Block types: a unit is a block.
-macro_rules! blocks {
-    ($(#[$doc:meta])* $name:ident, $block:ty, $groups:literal, $group:ident) => {
-        $(#[$doc])*
-        #[derive(Debug)]
-        pub(super) struct $name;
+/// Block types: a unit is a block. Products of a number and its scales are exact in F32.
+impl<Q: Quant> Weight for Q {
+    type Block = Q;
+    type Unit = Q;
+    const GROUPS: usize = Q::GROUPS;
 
-        impl Weight for $name {
-            type Block = $block;
-            type Unit = $block;
-            const GROUPS: usize = $groups;
+    #[inline(always)]
+    fn split(row: &[Q]) -> (&[Q], &[Q]) {
+        (row, &[])
+    }
 
-            #[inline(always)]
-            fn split(row: &[$block]) -> (&[$block], &[$block]) {
-                (row, &[])
+    #[inline(always)]
+    fn scale<S: Simd>(s: S, unit: &Q) -> S::F {
+        unit.splat_unit(s)
+    }
+
+    #[inline(always)]
+    fn group<S: Simd>(s: S, unit: &Q, scale: S::F, g: usize, out: &mut [S::F; MAX_PARTS]) {
+        let decoded;
+        let numbers = match unit.group(g) {
+            Group::Bytes(q) => q,
+            _ => {
+                decoded = s.numbers(unit, g);
+                &decoded
             }
-
-            #[inline(always)]
-            fn scale<S: Simd>(s: S, unit: &$block) -> S::F {
-                s.splat_f16(u16::from_le_bytes(unit.scale))
-            }
-
-            #[inline(always)]
-            fn group<S: Simd>(s: S, unit: &$block, scale: S::F, group: usize, out: &mut [S::F; MAX_PARTS]) {
-                $group(s, unit, scale, group, out);
-            }
-
-            #[inline(always)]
-            fn rest<S: Simd>(s: S, _rest: &[$block], _at: usize) -> S::F {
-                s.splat(0.0)
-            }
+        };
+        let mut scales = [scale; 2];
+        if Q::HALVES {
+            scales = unit.half_scales()[g].map(|x| s.mul(scale, s.splat(f32::from(x))));
+        } else if Q::GROUPS > 1 {
+            scales = [s.mul(scale, s.splat(f32::from(unit.scales()[g]))); 2];
         }
-    };
-}
-
-blocks!(
-    /// Q8_0 weights.
-    Q8, BlockQ8, 1, group_q8
-);
-blocks!(
-    /// Q4_0 weights.
-    Q4, BlockQ4, 1, group_q4
-);
-blocks!(
-    /// Q6_K weights.
-    Q6, BlockQ6, 8, group_q6
-);
-
-#[inline(always)]
-fn group_q8<S: Simd>(s: S, block: &BlockQ8, scale: S::F, _: usize, out: &mut [S::F; MAX_PARTS]) {
-    for part in 0..32 / S::LANES {
-        out[part] = s.mul(s.load_i8(&block.q[part * S::LANES..]), scale);
+        let minimum = |half| {
+            let unit_of_minima = s.splat_f16(unit.negative_unit());
+            s.mul(unit_of_minima, s.splat(f32::from(unit.minima(half)[g])))
+        };
+        let minima = match Q::MINIMA {
+            0 => [s.splat(0.0); 2],
+            1 => [minimum(0); 2],
+            _ => [minimum(0), minimum(1)],
+        };
+        for part in 0..32 / S::LANES {
+            let (first, half) = (part * S::LANES, part * S::LANES / 16);
+            let number = s.load_i8(&numbers[first..]);
+            out[part] = match Q::MINIMA {
+                0 => s.mul(number, scales[half]),
+                _ => s.fma(number, scales[half], minima[half]),
+            };
+        }
     }
-}
 
-/// The product of a nibble and a scale is exact in F32, so is eight times the scale, and so is their difference.
-#[inline(always)]
-fn group_q4<S: Simd>(s: S, block: &BlockQ4, scale: S::F, _: usize, out: &mut [S::F; MAX_PARTS]) {
-    let offset = s.mul(scale, s.splat(-8.0));
-    for part in 0..32 / S::LANES {
-        let first = part * S::LANES;
-        let number = s.load_nibbles(&block.q[first % 16..], first >= 16);
-        out[part] = s.fma(number, scale, offset);
-    }
-}
-
-#[inline(always)]
-fn group_q6<S: Simd>(s: S, block: &BlockQ6, scale: S::F, group: usize, out: &mut [S::F; MAX_PARTS]) {
-    let group = block.group(group);
-    let numbers = group.numbers();
-    let scales = [
-        s.mul(scale, s.splat(f32::from(group.scales[0]))),
-        s.mul(scale, s.splat(f32::from(group.scales[1]))),
-    ];
-    for part in 0..32 / S::LANES {
-        let first = part * S::LANES;
-        out[part] = s.mul(s.load_i8(&numbers[first..]), scales[first / 16]);
+    #[inline(always)]
+    fn rest<S: Simd>(s: S, _rest: &[Q], _at: usize) -> S::F {
+        s.splat(0.0)
     }
 }
 

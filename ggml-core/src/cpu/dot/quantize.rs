@@ -4,6 +4,7 @@
 //! or a NaN gets a NaN for its scale, so that a fault upstream shows in the result instead of vanishing here. Blocks
 //! of magnitudes below [`SMALLEST`] become zeros.
 
+use super::block::Quant;
 use crate::cpu::run::Line;
 use crate::cpu::simd::Simd;
 
@@ -20,8 +21,27 @@ pub(in crate::cpu) struct Column<'a> {
     pub(in crate::cpu) wide: &'a [[i16; 32]],
     /// Scale of each block.
     pub(in crate::cpu) scale: &'a [f32],
-    /// Sum of the numbers of each block.
-    pub(in crate::cpu) sum: &'a [i32],
+    /// Sums of the first 16 and of the last 16 numbers of each block.
+    pub(in crate::cpu) sums: &'a [[i16; 2]],
+}
+
+impl Column<'_> {
+    /// Sum of the numbers of a block.
+    #[inline(always)]
+    pub(in crate::cpu) fn sum(&self, block: usize) -> i32 {
+        let [first, last] = self.sums[block];
+        i32::from(first) + i32::from(last)
+    }
+
+    /// What the minima of a group of weights are multiplied with: the sum of the activations, or those of its halves.
+    #[inline(always)]
+    pub(in crate::cpu) fn weighed<Q: Quant>(&self, block: usize) -> [f32; 2] {
+        let scale = self.scale[block];
+        match Q::MINIMA {
+            2 => self.sums[block].map(|sum| scale * f32::from(sum)),
+            _ => [scale * self.sum(block) as f32, 0.0],
+        }
+    }
 }
 
 /// How the parts of a row lie in scratch memory, in lines.
@@ -60,7 +80,7 @@ impl Layout {
         Column {
             q: &bytemuck::cast_slice(q)[..n],
             scale: &bytemuck::cast_slice(scales)[..n],
-            sum: &bytemuck::cast_slice(sums)[..n],
+            sums: &bytemuck::cast_slice(sums)[..n],
             wide: if self.wide { &bytemuck::cast_slice(wide)[..n] } else { &[] },
         }
     }
@@ -74,10 +94,11 @@ impl Layout {
         let (sums, wide) = lines.split_at_mut(scale);
         let q: &mut [[i8; 32]] = bytemuck::cast_slice_mut(q);
         let scales: &mut [f32] = bytemuck::cast_slice_mut(scales);
-        let sums: &mut [i32] = bytemuck::cast_slice_mut(sums);
+        let sums: &mut [[i16; 2]] = bytemuck::cast_slice_mut(sums);
         for (((x, q), scale), sum) in x.as_chunks::<32>().0.iter().zip(&mut *q).zip(scales).zip(sums) {
             *scale = block(s, x, q);
-            *sum = q.iter().map(|&q| i32::from(q)).sum();
+            let half = |q: &[i8]| q.iter().map(|&q| i16::from(q)).sum();
+            *sum = [half(&q[..16]), half(&q[16..])];
         }
         if self.wide {
             let wide: &mut [[i16; 32]] = bytemuck::cast_slice_mut(wide);

@@ -37,8 +37,9 @@ impl Kernel for DeltaNetKernel {
 
     /// A task has some columns of a head in all slots: their state stays in scratch memory over all tokens of a run.
     fn run(&self, run: &Run<'_>, args: Args<'_>) {
-        let Args { src: [Some(q), Some(k), Some(v), Some(g), Some(beta), Some(state), Some(runs)], out, .. } =
-            args
+        let Args {
+            src: [Some(q), Some(k), Some(v), Some(g), Some(beta), Some(state), Some(runs)], out, ..
+        } = args
         else {
             return;
         };
@@ -80,15 +81,15 @@ struct Scratch<'a> {
 }
 
 /// Some columns of a head.
-struct Columns<'a, 'b> {
+struct Columns<'a, 'b, 'c> {
     scale: f32,
     operands: &'a Operands<'a>,
     scratch: Scratch<'a>,
     out: &'a mut Tile<'b>,
-    new_state: &'a mut Tile<'b>,
+    new_state: &'a mut Tile<'c>,
 }
 
-impl Job for Columns<'_, '_> {
+impl Job for Columns<'_, '_, '_> {
     type Out = ();
 
     #[inline(always)]
@@ -125,7 +126,7 @@ fn copy_padded(from: &[f32], to: &mut [f32]) {
     rest.fill(0.0);
 }
 
-impl Columns<'_, '_> {
+impl Columns<'_, '_, '_> {
     /// A token's step for all columns.
     #[inline(always)]
     fn token<S: Simd>(&mut self, s: S, head: usize, t: usize) {

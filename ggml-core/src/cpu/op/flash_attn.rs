@@ -1,8 +1,8 @@
 //! FLASH_ATTN_EXT.
 
 use super::{Args, Kernel};
+use crate::cpu::dot;
 use crate::cpu::dot::float::{MAX_ROWS, Tiles, tiles};
-use crate::cpu::dot::{self, has_weight};
 use crate::cpu::run::Run;
 use crate::cpu::simd::map::{fold, map, zip};
 use crate::cpu::simd::math::{exp, tanh};
@@ -10,7 +10,7 @@ use crate::cpu::simd::{Job, MAX_LANES, Simd, dispatch};
 use crate::cpu::window::{Input, Tile};
 use crate::dtype::DType;
 use crate::op::FlashAttnExt;
-use crate::op::flash_attn::{CACHE_TYPES, alibi_slope};
+use crate::op::flash_attn::alibi_slope;
 use crate::tensor::Tensor;
 use std::ops::Range;
 
@@ -33,7 +33,7 @@ impl FlashAttnKernel {
     /// For operands q, k, v, maybe a mask and sinks.
     pub(super) fn new(op: FlashAttnExt, src: &[&Tensor]) -> Result<FlashAttnKernel, String> {
         let (k, v) = (src[1], src[2]);
-        if !CACHE_TYPES.contains(&k.dtype) || !has_weight(k.dtype) {
+        if !matches!(k.dtype, DType::F32 | DType::F16 | DType::Q8_0 | DType::Q4_0) {
             return Err(format!("no attention with k and v in {}", k.dtype));
         }
         Ok(FlashAttnKernel { op, d: k.ne[0], dv: v.ne[0].next_multiple_of(MAX_LANES) })
@@ -137,7 +137,7 @@ impl Job for Attention<'_, '_> {
             if let Some(sink) = self.operands.sinks.map(|sinks| sinks.at::<f32>([head, 0, 0, 0])) {
                 query.most = sink.max(f32::NEG_INFINITY);
                 // 1, or NaN for what is no number.
-                query.sum = if sink == f32::NEG_INFINITY { 0.0 } else { 1.0 + (sink - sink) };
+                query.sum = if sink == f32::NEG_INFINITY { 0.0 } else { 1.0 + 0.0 * sink };
             }
             count += 1;
         }
@@ -243,8 +243,8 @@ fn widen<S: Simd>(
         let at = [i, head, batch];
         match x.dtype() {
             DType::F16 => dot::widen::<S, dot::F16>(s, x.row(at), row),
-            DType::Q8_0 => dot::widen::<S, dot::Q8>(s, x.row(at), row),
-            DType::Q4_0 => dot::widen::<S, dot::Q4>(s, x.row(at), row),
+            DType::Q8_0 => dot::widen::<S, dot::BlockQ8>(s, x.row(at), row),
+            DType::Q4_0 => dot::widen::<S, dot::BlockQ4>(s, x.row(at), row),
             _ => row.copy_from_slice(x.row(at)),
         }
         rest.fill(0.0);

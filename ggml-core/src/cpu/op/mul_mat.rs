@@ -1,4 +1,4 @@
-//! MUL_MAT.
+//! MUL_MAT, and the products of MUL_MAT_ID.
 //!
 //! Four ways, by the number of columns and by how activations are rounded:
 //!
@@ -8,12 +8,14 @@
 //! | 8-bit activations | [`DotBlocks`]: eight rows at a time | [`BlockPanel`]: rearranged once for all columns |
 //!
 //! The left ones read every weight once and are bound by memory, the right ones by arithmetic. Left and right give
-//! the same bits (see [`crate::cpu::dot`]).
+//! the same bits (see [`crate::cpu::dot`]). A tile is computed in [`Part`]s: a matrix of weights with the columns that it
+//! is multiplied with.
 
 use super::{Args, Kernel};
 use crate::cpu::dot::float::{ROWS, SEGMENT, Tiles, dot_rows, tiles, widen_segment};
+use crate::cpu::dot::block::{ForQuant, Quant, with_quant};
 use crate::cpu::dot::int8::{
-    ForQuant, MAX_PANEL_COLUMNS, MAX_PANEL_ROWS, MAX_TILE, PanelShape, Quant, ROWS as INT_ROWS, with_quant,
+    MAX_PANEL_COLUMNS, MAX_PANEL_ROWS, MAX_TILE, PanelShape, ROWS as INT_ROWS,
 };
 use crate::cpu::dot::quantize::{Column, Layout};
 use crate::cpu::dot::{ForWeight, Weight, has_weight, with_weight};
@@ -25,7 +27,12 @@ use crate::cpu::window::{Input, Output, Tile};
 use crate::dtype::DType;
 use crate::plan::Precision;
 use crate::tensor::Tensor;
+use part::{Columns, Part, parts, source};
 use std::marker::PhantomData;
+
+mod part;
+
+pub(super) use part::Routes;
 
 /// Rows of weights that are widened together: 128 KiB in F32, for a second-level cache.
 const PANEL_ROWS: usize = 32;
@@ -44,8 +51,12 @@ const PIECE: usize = 64 << 10;
 pub(super) struct MulMatKernel {
     dtype: DType,
     k: usize,
-    /// Columns of all planes of the second operand.
+    /// Columns of the second operand.
     columns: usize,
+    /// Columns of the result.
+    products: usize,
+    /// Matrices that are read for them.
+    matrices: usize,
     way: Way,
 }
 
@@ -65,22 +76,62 @@ impl MulMatKernel {
         precision: Precision,
         detected: Detected,
     ) -> Result<MulMatKernel, String> {
+        let matrices = src[0].ne[2] * src[0].ne[3];
+        MulMatKernel::with(src, src[1].rows(), matrices, src[1].ne[1], precision, detected)
+    }
+
+    /// For operands `a`, `b` and `ids`.
+    pub(super) fn routed(
+        src: &[&Tensor],
+        precision: Precision,
+        detected: Detected,
+    ) -> Result<MulMatKernel, String> {
+        let products = src[2].rows() * src[2].ne[0];
+        // Of one token no matrix has two columns, unless an index is there twice.
+        let most = if src[2].ne[1] == 1 { 1 } else { products };
+        MulMatKernel::with(src, products, products.min(src[0].ne[2]), most, precision, detected)
+    }
+
+    /// `most` is the number of columns that a matrix may have.
+    fn with(
+        src: &[&Tensor],
+        products: usize,
+        matrices: usize,
+        most: usize,
+        precision: Precision,
+        detected: Detected,
+    ) -> Result<MulMatKernel, String> {
         let (a, b) = (src[0], src[1]);
         if !has_weight(a.dtype) {
             return Err(format!("no product of {} weights", a.dtype));
         }
-        let n = b.ne[1];
         let shape = match precision {
             Precision::Fast => with_quant(a.dtype, ShapeOf(detected)),
             Precision::Exact => None,
         };
         let way = match shape {
-            None if n == 1 => Way::DotRows,
+            None if most == 1 => Way::DotRows,
             None => Way::Panel,
-            Some(Some(shape)) if n >= shape.from => Way::BlockPanel(shape),
+            Some(Some(shape)) if most >= shape.from => Way::BlockPanel(shape),
             Some(_) => Way::DotBlocks,
         };
-        Ok(MulMatKernel { dtype: a.dtype, k: a.ne[0], columns: b.rows(), way })
+        Ok(MulMatKernel { dtype: a.dtype, k: a.ne[0], columns: b.rows(), products, matrices, way })
+    }
+
+    /// Computes the product; with `routes` that of MUL_MAT_ID. `shared` is at least [`Kernel::shared_bytes`].
+    pub(super) fn multiply<'a>(
+        &self,
+        run: &Run<'_>,
+        [a, b]: [Input<'a>; 2],
+        out: Output<'a>,
+        shared: &'a mut [Line],
+        routes: Option<Routes<'a>>,
+    ) {
+        let product = Product { kernel: self, run, a, b, out, shared, routes };
+        match self.way {
+            Way::DotRows | Way::Panel => with_weight(self.dtype, product),
+            Way::DotBlocks | Way::BlockPanel(_) => with_quant(self.dtype, product),
+        };
     }
 
     /// How rows of 8-bit activations lie in scratch memory.
@@ -91,7 +142,7 @@ impl MulMatKernel {
     /// Bytes of a panel's numbers and of its scales.
     fn panel_bytes(&self, shape: PanelShape) -> [usize; 2] {
         let numbers = shape.rows * self.k * if shape.wide { 2 } else { 1 };
-        [numbers, shape.rows * self.k / 32 * 4].map(|b| b.next_multiple_of(size_of::<Line>()))
+        [numbers, shape.rows * self.k / 32 * shape.factors * 4].map(|b| b.next_multiple_of(size_of::<Line>()))
     }
 }
 
@@ -133,11 +184,7 @@ impl Kernel for MulMatKernel {
 
     fn run(&self, run: &Run<'_>, args: Args<'_>) {
         let Args { src: [Some(a), Some(b), ..], out, shared } = args else { return };
-        let product = Product { kernel: self, run, a, b, out, shared };
-        match self.way {
-            Way::DotRows | Way::Panel => with_weight(self.dtype, product),
-            Way::DotBlocks | Way::BlockPanel(_) => with_quant(self.dtype, product),
-        };
+        self.multiply(run, [a, b], out, shared, None);
     }
 }
 
@@ -149,25 +196,30 @@ struct Product<'a, 'b> {
     b: Input<'a>,
     out: Output<'a>,
     shared: &'a mut [Line],
+    routes: Option<Routes<'a>>,
 }
 
 impl ForWeight for Product<'_, '_> {
     type Out = ();
 
     fn call<W: Weight>(self) {
-        let Product { kernel, run, a, b, mut out, .. } = self;
-        let ns = kernel.ns(&a, out.ne()[0]);
-        if kernel.way == Way::DotRows {
-            out.for_each_tile(run, kernel.narrow(&out), ns, |tile| {
-                dispatch(run.detected(), DotRows::<W> { a: &a, b: &b, tile, weight: PhantomData });
-            });
-            return;
-        }
-        out.for_each_tile(run, kernel.wide(run, &out, PANEL_ROWS), ns, |tile| {
-            run.local(|local| {
-                let panel = bytemuck::cast_slice_mut(local);
-                dispatch(run.detected(), Panel::<W> { a: &a, b: &b, tile, panel, weight: PhantomData });
-            });
+        let Product { kernel, run, a, b, mut out, routes, .. } = self;
+        let ns = kernel.ns(out.ne()[0]);
+        let narrow = kernel.way == Way::DotRows;
+        let tile =
+            if narrow { kernel.narrow(&out, routes) } else { kernel.wide(run, &out, PANEL_ROWS, routes) };
+        out.for_each_tile(run, tile, ns, |tile| {
+            for part in parts(&a, tile, routes) {
+                let (a, b) = (&a, &b);
+                if narrow || routes.is_some() && part.columns.len() == 1 {
+                    dispatch(run.detected(), DotRows::<W> { a, b, part, tile, weight: PhantomData });
+                    continue;
+                }
+                run.local(|local| {
+                    let panel = bytemuck::cast_slice_mut(local);
+                    dispatch(run.detected(), Panel::<W> { a, b, part, tile, panel, weight: PhantomData });
+                });
+            }
         });
     }
 }
@@ -177,7 +229,7 @@ impl ForQuant for Product<'_, '_> {
 
     /// The activations are rounded first, each column once.
     fn call<Q: Quant>(self) {
-        let Product { kernel, run, a, b, mut out, shared } = self;
+        let Product { kernel, run, a, b, mut out, shared, routes } = self;
         let layout = kernel.layout();
         let lines = layout.lines();
         let shared = &mut shared[..lines * kernel.columns];
@@ -187,54 +239,63 @@ impl ForQuant for Product<'_, '_> {
             dispatch(run.detected(), Quantize { layout, x, lines });
         });
         let shared = &*shared;
-        let column = |[j, s, t]: [usize; 3]| {
+        let column = |at: [usize; 3]| {
+            let [j, s, t] = source(&b, at);
             let first = ((t * b2 + s) * n + j) * lines;
             layout.column(&shared[first..first + lines])
         };
-        let ns = kernel.ns(&a, out.ne()[0]);
-        let Way::BlockPanel(shape) = kernel.way else {
-            out.for_each_tile(run, kernel.narrow(&out), ns, |tile| {
-                dispatch(run.detected(), DotBlocks::<Q, _> { a: &a, tile, column: &column, q: PhantomData });
-            });
-            return;
+        let ns = kernel.ns(out.ne()[0]);
+        let shape = if let Way::BlockPanel(shape) = kernel.way { Some(shape) } else { None };
+        let tile = match shape {
+            Some(shape) => kernel.wide(run, &out, shape.rows, routes),
+            None => kernel.narrow(&out, routes),
         };
-        let [numbers, scales] = kernel.panel_bytes(shape);
-        out.for_each_tile(run, kernel.wide(run, &out, shape.rows), ns, |tile| {
-            run.local(|local| {
-                let (numbers, local) = bytemuck::cast_slice_mut::<Line, u8>(local).split_at_mut(numbers);
-                let scales = bytemuck::cast_slice_mut(&mut local[..scales]);
-                let panel = BlockPanel::<Q, _> {
-                    a: &a,
-                    tile,
-                    shape,
-                    numbers,
-                    scales,
-                    column: &column,
-                    q: PhantomData,
+        out.for_each_tile(run, tile, ns, |tile| {
+            for part in parts(&a, tile, routes) {
+                let (a, column) = (&a, &column);
+                // Few columns of a tile of many are those of a matrix that few tokens chose.
+                let Some(shape) = shape.filter(|s| routes.is_none() || part.columns.len() >= s.from) else {
+                    dispatch(run.detected(), DotBlocks::<Q, _> { a, part, tile, column, q: PhantomData });
+                    continue;
                 };
-                dispatch(run.detected(), panel);
-            });
+                let [numbers, scales] = kernel.panel_bytes(shape);
+                run.local(|local| {
+                    let (numbers, local) = bytemuck::cast_slice_mut::<Line, u8>(local).split_at_mut(numbers);
+                    let scales = bytemuck::cast_slice_mut(&mut local[..scales]);
+                    let q = PhantomData;
+                    let panel = BlockPanel::<Q, _> { a, part, tile, shape, numbers, scales, column, q };
+                    dispatch(run.detected(), panel);
+                });
+            }
         });
     }
 }
 
 impl MulMatKernel {
     /// Time on one thread.
-    fn ns(&self, a: &Input<'_>, m: usize) -> usize {
+    fn ns(&self, m: usize) -> usize {
         let bytes = self.dtype.row_bytes(self.k).unwrap_or(0);
         // About 8 bytes of weights or 16 products in a nanosecond.
-        m * self.columns * self.k / 16 + a.ne()[2] * a.ne()[3] * m * bytes / 8
+        m * self.products * self.k / 16 + self.matrices * m * bytes / 8
     }
 
     /// Extents of tiles for one column or few: rows of a certain number of bytes.
-    fn narrow(&self, out: &Output<'_>) -> [usize; 4] {
+    fn narrow(&self, out: &Output<'_>, routes: Option<Routes<'_>>) -> [usize; 4] {
         let bytes = self.dtype.row_bytes(self.k).unwrap_or(1).max(1);
-        [(PIECE / bytes).max(1).next_multiple_of(INT_ROWS), out.ne()[1], 1, 1]
+        let rows = |bytes: usize| (PIECE / bytes).max(1).next_multiple_of(INT_ROWS);
+        match routes {
+            // A tile has these rows of every matrix.
+            Some(_) => [rows(bytes * self.matrices), out.ne()[1], out.ne()[2], 1],
+            None => [rows(bytes), out.ne()[1], 1, 1],
+        }
     }
 
     /// Extents of tiles for many columns: a panel of rows, and all columns unless there are few panels.
-    fn wide(&self, run: &Run<'_>, out: &Output<'_>, rows: usize) -> [usize; 4] {
+    fn wide(&self, run: &Run<'_>, out: &Output<'_>, rows: usize, routes: Option<Routes<'_>>) -> [usize; 4] {
         let [m, n, p2, p3] = out.ne();
+        if routes.is_some() {
+            return [rows, n, p2, 1];
+        }
         let panels = m.div_ceil(rows) * p2 * p3;
         let parts = (4 * run.threads()).div_ceil(panels).min(n.div_ceil(24));
         let columns = if run.threads() == 1 { n } else { n.div_ceil(parts).next_multiple_of(6) };
@@ -242,20 +303,11 @@ impl MulMatKernel {
     }
 }
 
-/// The planes of a tile: of `a`, and of `b` and the result.
-#[inline(always)]
-fn planes(a: &Input<'_>, tile: &Tile<'_>) -> impl Iterator<Item = ((usize, usize), (usize, usize))> + use<> {
-    let [_, _, b2, b3] = tile.extents();
-    let [_, _, a2, a3] = a.ne();
-    let (r2, r3) = (b2 / a2, b3 / a3);
-    let s = tile.range(2);
-    tile.range(3).flat_map(move |t| s.clone().map(move |s| ((s / r2, t / r3), (s, t))))
-}
-
 /// One column: rows of weights, four at a time, widened in registers.
 struct DotRows<'a, 'b, W> {
     a: &'a Input<'a>,
     b: &'a Input<'a>,
+    part: Part<'a>,
     tile: &'a mut Tile<'b>,
     weight: PhantomData<W>,
 }
@@ -267,16 +319,15 @@ impl<W: Weight> Job for DotRows<'_, '_, W> {
     fn run<S: Simd>(self, s: S) {
         let rows = self.tile.range(0);
         let ahead = ROWS * self.a.nb()[1];
-        for ((a2, a3), (b2, b3)) in planes(self.a, self.tile) {
-            for j in self.tile.range(1) {
-                let x = self.b.row([j, b2, b3]);
-                let out = self.tile.row([j, b2, b3]);
-                for (first, out) in rows.clone().step_by(ROWS).zip(out.chunks_mut(ROWS)) {
-                    // At the end the last row stands in for those that are missing.
-                    let row = |r: usize| self.a.row([(first + r).min(rows.end - 1), a2, a3]);
-                    let products = dot_rows::<S, W>(s, std::array::from_fn(row), x, ahead);
-                    out.copy_from_slice(&products[..out.len()]);
-                }
+        let [a2, a3] = self.part.plane;
+        for at in (0..self.part.columns.len()).map(|c| self.part.columns.at(c)) {
+            let x = self.b.row(source(self.b, at));
+            let out = self.tile.row(at);
+            for (first, out) in rows.clone().step_by(ROWS).zip(out.chunks_mut(ROWS)) {
+                // At the end the last row stands in for those that are missing.
+                let row = |r: usize| self.a.row([(first + r).min(rows.end - 1), a2, a3]);
+                let products = dot_rows::<S, W>(s, std::array::from_fn(row), x, ahead);
+                out.copy_from_slice(&products[..out.len()]);
             }
         }
     }
@@ -286,6 +337,7 @@ impl<W: Weight> Job for DotRows<'_, '_, W> {
 struct Panel<'a, 'b, W> {
     a: &'a Input<'a>,
     b: &'a Input<'a>,
+    part: Part<'a>,
     tile: &'a mut Tile<'b>,
     panel: &'a mut [f32],
     weight: PhantomData<W>,
@@ -296,27 +348,20 @@ impl<W: Weight> Job for Panel<'_, '_, W> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let (rows, columns) = (self.tile.range(0), self.tile.range(1));
+        let (rows, columns) = (self.tile.range(0), &self.part.columns);
+        let [a2, a3] = self.part.plane;
         let k = self.a.ne()[0];
         let at_once = if columns.len() <= FEW { SMALL_PANEL_ROWS } else { PANEL_ROWS };
-        for ((a2, a3), (b2, b3)) in planes(self.a, self.tile) {
-            for segment in 0..k.div_ceil(SEGMENT) {
-                let start = segment * SEGMENT;
-                let len = SEGMENT.min(k - start);
-                for first in (0..rows.len()).step_by(at_once) {
-                    let count = at_once.min(rows.len() - first);
-                    for (i, out) in self.panel.chunks_exact_mut(len).take(count).enumerate() {
-                        widen_segment::<S, W>(s, self.a.row([rows.start + first + i, a2, a3]), segment, out);
-                    }
-                    let (panel, b) = (&*self.panel, self.b);
-                    let at = [first, columns.start, b2, b3];
-                    tiles(
-                        s,
-                        count,
-                        columns.len(),
-                        Segment { panel, b, start, len, at, tile: &mut *self.tile },
-                    );
+        for segment in 0..k.div_ceil(SEGMENT) {
+            let start = segment * SEGMENT;
+            let len = SEGMENT.min(k - start);
+            for first in (0..rows.len()).step_by(at_once) {
+                let count = at_once.min(rows.len() - first);
+                for (i, out) in self.panel.chunks_exact_mut(len).take(count).enumerate() {
+                    widen_segment::<S, W>(s, self.a.row([rows.start + first + i, a2, a3]), segment, out);
                 }
+                let (panel, b, tile) = (&*self.panel, self.b, &mut *self.tile);
+                tiles(s, count, columns.len(), Segment { panel, b, start, len, first, columns, tile });
             }
         }
     }
@@ -328,8 +373,9 @@ struct Segment<'a, 'b, 'c> {
     b: &'a Input<'a>,
     start: usize,
     len: usize,
-    /// First row, counted from the tile's; first column; plane.
-    at: [usize; 4],
+    /// First row, counted from the tile's.
+    first: usize,
+    columns: &'a Columns<'a>,
     tile: &'c mut Tile<'b>,
 }
 
@@ -341,15 +387,14 @@ impl<'a> Tiles<'a> for Segment<'a, '_, '_> {
 
     #[inline(always)]
     fn column(&self, j: usize) -> &'a [f32] {
-        let [_, first, b2, b3] = self.at;
-        &self.b.row([first + j, b2, b3])[self.start..self.start + self.len]
+        &self.b.row(source(self.b, self.columns.at(j)))[self.start..self.start + self.len]
     }
 
     /// The sums of the segments, in order.
     #[inline(always)]
     fn put<S: Simd>(&mut self, s: S, j: usize, products: &[f32]) {
-        let [row, first, b2, b3] = self.at;
-        let out = &mut self.tile.row::<f32>([first + j, b2, b3])[row..row + products.len()];
+        let row = self.tile.row::<f32>(self.columns.at(j));
+        let out = &mut row[self.first..self.first + products.len()];
         if self.start == 0 {
             out.fill(0.0);
         }
@@ -377,6 +422,7 @@ impl Job for Quantize<'_> {
 /// cache for the other columns.
 struct DotBlocks<'a, 'b, Q, F> {
     a: &'a Input<'a>,
+    part: Part<'a>,
     tile: &'a mut Tile<'b>,
     column: &'a F,
     q: PhantomData<Q>,
@@ -387,18 +433,17 @@ impl<'a, Q: Quant, F: Fn([usize; 3]) -> Column<'a>> Job for DotBlocks<'_, '_, Q,
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let rows = self.tile.range(0);
+        let (rows, columns) = (self.tile.range(0), &self.part.columns);
+        let [a2, a3] = self.part.plane;
         let ahead = INT_ROWS * self.a.nb()[1];
-        for ((a2, a3), (b2, b3)) in planes(self.a, self.tile) {
-            for first in rows.clone().step_by(INT_ROWS) {
-                let row = |r: usize| self.a.row([(first + r).min(rows.end - 1), a2, a3]);
-                let group: [&[Q]; INT_ROWS] = std::array::from_fn(row);
-                for j in self.tile.range(1) {
-                    let products = s.dot8(group, (self.column)([j, b2, b3]), ahead);
-                    let out = &mut self.tile.row([j, b2, b3])[first - rows.start..];
-                    let n = out.len().min(INT_ROWS);
-                    out[..n].copy_from_slice(&products[..n]);
-                }
+        for first in rows.clone().step_by(INT_ROWS) {
+            let row = |r: usize| self.a.row([(first + r).min(rows.end - 1), a2, a3]);
+            let group: [&[Q]; INT_ROWS] = std::array::from_fn(row);
+            for at in (0..columns.len()).map(|c| columns.at(c)) {
+                let products = s.dot8(group, (self.column)(at), ahead);
+                let out = &mut self.tile.row(at)[first - rows.start..];
+                let n = out.len().min(INT_ROWS);
+                out[..n].copy_from_slice(&products[..n]);
             }
         }
     }
@@ -407,6 +452,7 @@ impl<'a, Q: Quant, F: Fn([usize; 3]) -> Column<'a>> Job for DotBlocks<'_, '_, Q,
 /// Many columns of 8-bit activations: a panel of rows is rearranged and multiplied with all columns of the tile.
 struct BlockPanel<'a, 'b, Q, F> {
     a: &'a Input<'a>,
+    part: Part<'a>,
     tile: &'a mut Tile<'b>,
     shape: PanelShape,
     numbers: &'a mut [u8],
@@ -420,22 +466,21 @@ impl<'a, Q: Quant, F: Fn([usize; 3]) -> Column<'a>> Job for BlockPanel<'_, '_, Q
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let (rows, columns, shape) = (self.tile.range(0), self.tile.range(1), self.shape);
+        let (rows, columns, shape) = (self.tile.range(0), &self.part.columns, self.shape);
+        let [a2, a3] = self.part.plane;
         let mut out = [0.0; MAX_TILE];
-        for ((a2, a3), (b2, b3)) in planes(self.a, self.tile) {
-            // At the ends the last row and the last column stand in for those that are missing.
-            let row = |r: usize| self.a.row([(rows.start + r).min(rows.end - 1), a2, a3]);
-            let group: [&[Q]; MAX_PANEL_ROWS] = std::array::from_fn(row);
-            s.pack(&group[..shape.rows], self.numbers, self.scales);
-            for first in columns.clone().step_by(shape.columns) {
-                let column = |c: usize| (self.column)([(first + c).min(columns.end - 1), b2, b3]);
-                let group: [Column<'_>; MAX_PANEL_COLUMNS] = std::array::from_fn(column);
-                let count = shape.columns.min(columns.end - first);
-                s.panel::<Q>(self.numbers, self.scales, &group[..count], &mut out);
-                for (c, products) in out.chunks_exact(shape.rows).take(count).enumerate() {
-                    let to = self.tile.row::<f32>([first + c, b2, b3]);
-                    to.copy_from_slice(&products[..to.len()]);
-                }
+        // At the ends the last row and the last column stand in for those that are missing.
+        let row = |r: usize| self.a.row([(rows.start + r).min(rows.end - 1), a2, a3]);
+        let group: [&[Q]; MAX_PANEL_ROWS] = std::array::from_fn(row);
+        s.pack(&group[..shape.rows], self.numbers, self.scales);
+        for first in (0..columns.len()).step_by(shape.columns) {
+            let column = |c: usize| (self.column)(columns.at((first + c).min(columns.len() - 1)));
+            let group: [Column<'_>; MAX_PANEL_COLUMNS] = std::array::from_fn(column);
+            let count = shape.columns.min(columns.len() - first);
+            s.panel::<Q>(self.numbers, self.scales, &group[..count], &mut out);
+            for (c, products) in out.chunks_exact(shape.rows).take(count).enumerate() {
+                let to = self.tile.row::<f32>(columns.at(first + c));
+                to.copy_from_slice(&products[..to.len()]);
             }
         }
     }

@@ -68,7 +68,8 @@ fn erfc<S: Simd>(s: S, x: S::F) -> S::F {
 #[inline(always)]
 fn ln_1p<S: Simd>(s: S, x: S::F) -> S::F {
     let t = s.div(x, s.add(x, s.splat(2.0)));
-    let terms = [2.0 / 17.0, 2.0 / 15.0, 2.0 / 13.0, 2.0 / 11.0, 2.0 / 9.0, 2.0 / 7.0, 2.0 / 5.0, 2.0 / 3.0, 2.0];
+    let terms =
+        [2.0 / 17.0, 2.0 / 15.0, 2.0 / 13.0, 2.0 / 11.0, 2.0 / 9.0, 2.0 / 7.0, 2.0 / 5.0, 2.0 / 3.0, 2.0];
     s.mul(polynomial(s, &terms, s.mul(t, t)), t)
 }
 

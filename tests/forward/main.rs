@@ -3,9 +3,14 @@
 //! It shares nothing with the library but the GGUF reader: no graph, no operation, no kernel. Sources: RMS norm (Zhang
 //! and Sennrich 2019), rotary embedding (Su et al. 2021), grouped-query attention (Ainslie et al. 2023), SwiGLU
 //! (Shazeer 2020); arrangement of llama (Touvron et al. 2023), qwen2 (biases), qwen3 (normed heads), phi3 (fused weights,
-//! LongRoPE: Ding et al. 2024), granite (factors), gemma3 (local and global layers, more norms, GELU).
+//! LongRoPE: Ding et al. 2024), granite (factors), gemma2 and gemma3 (local and global layers, more norms, GELU, soft caps),
+//! gpt-oss (YaRN: Peng et al. 2023, sinks), mixtures of experts (Shazeer et al. 2017), qwen35 (gated delta net: Yang et al.
+//! 2024).
 
+#[path = "../common/mod.rs"]
 mod common;
+mod delta;
+mod mixture;
 
 use common::{backend, backends, file, tiny};
 use diptych::core::metrics::distance;
@@ -20,6 +25,15 @@ struct Matrix {
 }
 
 impl Matrix {
+    /// Of each 2 n rows the first n, and the others.
+    fn halves(&self, n: usize) -> (Matrix, Matrix) {
+        let pick = |second: usize| {
+            let parts = self.values.chunks_exact(n * self.columns).skip(second).step_by(2);
+            Matrix { columns: self.columns, values: parts.flatten().copied().collect() }
+        };
+        (pick(0), pick(1))
+    }
+
     fn row(&self, i: usize) -> &[f64] {
         &self.values[i * self.columns..(i + 1) * self.columns]
     }
@@ -80,6 +94,14 @@ struct Formulas {
     /// Positions that a layer with a window sees.
     window: Option<usize>,
     gemma: bool,
+    /// Of so many layers the last is global; 1: none is.
+    period: usize,
+    /// Base of local layers' frequencies.
+    local_base: f64,
+    /// YaRN: factor and context of the training.
+    yarn: Option<(f64, f64)>,
+    /// Bounds of scores and logits.
+    caps: [Option<f64>; 2],
     embedding_scale: f64,
     residual_scale: f64,
     attention_scale: f64,
@@ -93,8 +115,13 @@ impl Formulas {
         let key = |name: &str| format!("{architecture}.{name}");
         let int = |name: &str| m.usize(&key(name)).unwrap();
         let float = |name: &str, default: f64| m.opt_f64(&key(name)).unwrap().unwrap_or(default);
-        let (d, gemma) = (int("attention.key_length"), architecture == "gemma3");
+        let (d, gemma) = (int("attention.key_length"), architecture.starts_with("gemma"));
+        let gemma2 = architecture == "gemma2";
         let original = m.opt_usize(&key("rope.scaling.original_context_length")).unwrap();
+        let yarn = (architecture == "gpt-oss").then(|| {
+            (float("rope.scaling.factor", 0.0), original.expect("YaRN's context") as f64)
+        });
+        let base = float("rope.freq_base", 0.0);
         let kind = if original.is_some_and(|original| context > original) { "long" } else { "short" };
         Formulas {
             d,
@@ -104,9 +131,17 @@ impl Formulas {
             eps: float("attention.layer_norm_rms_epsilon", 0.0),
             neighbours: ["llama", "granite"].contains(&architecture),
             rotated: int("rope.dimension_count"),
-            base: float("rope.freq_base", 0.0),
+            base,
+            local_base: if architecture == "gemma3" { 10000.0 } else { base },
+            yarn,
+            caps: [gemma2.then_some(50.0), gemma2.then_some(30.0)],
+            period: match architecture {
+                "gemma2" | "gpt-oss" => 2,
+                "gemma3" => 6,
+                _ => 1,
+            },
             factors: weight(file, &format!("rope_factors_{kind}.weight")),
-            magnitude: float("rope.scaling.attn_factor", 1.0),
+            magnitude: yarn.map_or(float("rope.scaling.attn_factor", 1.0), |(factor, _)| 1.0 + 0.1 * factor.ln()),
             window: m.opt_usize(&key("attention.sliding_window")).unwrap(),
             gemma,
             embedding_scale: if gemma {
@@ -120,18 +155,30 @@ impl Formulas {
         }
     }
 
-    /// gemma3: five local layers, then a global one. Elsewhere a window is for all layers.
+    /// Local layers, then a global one. With a period of 1 a window is for all layers.
     fn is_local(&self, layer: usize) -> bool {
-        self.window.is_some() && (!self.gemma || (layer + 1) % 6 != 0)
+        self.window.is_some() && (self.period == 1 || (layer + 1) % self.period != 0)
+    }
+
+    /// Radians for each position of pair `i`. YaRN: pairs that turn more than 32 times in the context of the training are left
+    /// alone, those that turn less than once are stretched by the factor, those in between are mixed.
+    fn frequency(&self, i: usize, base: f64) -> f64 {
+        let n = self.rotated as f64;
+        let plain = base.powf(-2.0 * i as f64 / n);
+        let Some((factor, context)) = self.yarn else { return plain };
+        let pair = |turns: f64| n * (context / (turns * std::f64::consts::TAU)).ln() / (2.0 * base.ln());
+        let (low, high) = (pair(32.0).floor().max(0.0), pair(1.0).ceil().min(n - 1.0));
+        let stretched = ((i as f64 - low) / (high - low).max(0.001)).clamp(0.0, 1.0);
+        plain * (1.0 - stretched) + plain / factor * stretched
     }
 
     /// Rotates the pairs of a head.
     fn rotate(&self, head: &mut [f64], position: usize, layer: usize) {
         let n = self.rotated;
-        let base = if self.gemma && self.is_local(layer) { 10000.0 } else { self.base };
+        let base = if self.is_local(layer) { self.local_base } else { self.base };
         for i in 0..n / 2 {
             let factor = self.factors.as_ref().map_or(1.0, |f| f.values[i]);
-            let angle = position as f64 * base.powf(-2.0 * i as f64 / n as f64) / factor;
+            let angle = position as f64 * self.frequency(i, base) / factor;
             let (cos, sin) = (angle.cos() * self.magnitude, angle.sin() * self.magnitude);
             let (a, b) = if self.neighbours { (2 * i, 2 * i + 1) } else { (i, i + n / 2) };
             let (x, y) = (head[a], head[b]);
@@ -149,7 +196,14 @@ impl Formulas {
     }
 
     /// Soft-max of the scores of query head `head` at position `t`, times the values.
-    fn attend(&self, [q, k, v]: [&[Vec<f64>]; 3], t: usize, head: usize, layer: usize) -> Vec<f64> {
+    fn attend(
+        &self,
+        [q, k, v]: [&[Vec<f64>]; 3],
+        t: usize,
+        head: usize,
+        layer: usize,
+        sinks: Option<&Matrix>,
+    ) -> Vec<f64> {
         let d = self.d;
         let kv = head / (self.heads / self.heads_kv) * d;
         let first = match self.window.filter(|_| self.is_local(layer)) {
@@ -158,9 +212,12 @@ impl Formulas {
         };
         let query = &q[t][head * d..(head + 1) * d];
         let dot = |key: &[f64]| query.iter().zip(key).map(|(a, b)| a * b).sum::<f64>();
-        let scores: Vec<f64> = (first..=t).map(|s| dot(&k[s][kv..kv + d]) * self.attention_scale).collect();
-        let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let total: f64 = scores.iter().map(|s| (s - max).exp()).sum();
+        let capped = |x: f64| self.caps[0].map_or(x, |cap| cap * (x / cap).tanh());
+        let score = |s: usize| capped(dot(&k[s][kv..kv + d]) * self.attention_scale);
+        let scores: Vec<f64> = (first..=t).map(score).collect();
+        let sink = sinks.map(|sinks| sinks.values[head]);
+        let max = scores.iter().copied().chain(sink).fold(f64::NEG_INFINITY, f64::max);
+        let total: f64 = scores.iter().copied().chain(sink).map(|s| (s - max).exp()).sum();
         let mut out = vec![0.0; d];
         for (s, score) in scores.iter().enumerate() {
             for i in 0..d {
@@ -209,7 +266,10 @@ impl Layer<'_> {
     fn project(&self, inputs: &[Vec<f64>], part: &str, first: usize, heads: usize) -> Vec<Vec<f64>> {
         let (f, d) = (self.f, self.f.d);
         let (own, fused) = (self.name(&format!("{part}.weight")), self.name("attn_qkv.weight"));
-        let matrix = rows(self.file, &own, &fused, first * d, heads * d);
+        let mut matrix = rows(self.file, &own, &fused, first * d, heads * d);
+        if part == "attn_q" && matrix.values.len() == 2 * heads * d * matrix.columns {
+            matrix = matrix.halves(d).0;
+        }
         let (bias, norm) = (self.find(&format!("{part}.bias")), self.find(&format!("{part}_norm.weight")));
         let project = |(position, x): (usize, &Vec<f64>)| {
             let mut y = matrix.times(x);
@@ -229,8 +289,8 @@ impl Layer<'_> {
     }
 
     /// Adds what a branch gave to the stream, normed first where the file has a norm for it.
-    fn join(&self, x: &mut [f64], out: Vec<f64>, norm: &str) {
-        let out = self.find(norm).map_or(out.clone(), |w| rms(&out, &w, self.f.eps));
+    fn join(&self, x: &mut [f64], out: Vec<f64>, norm: Option<&str>) {
+        let out = norm.and_then(|name| self.find(name)).map_or(out.clone(), |w| rms(&out, &w, self.f.eps));
         add(x, &out, self.f.residual_scale);
     }
 
@@ -241,16 +301,32 @@ impl Layer<'_> {
         let q = self.project(&inputs, "attn_q", 0, f.heads);
         let k = self.project(&inputs, "attn_k", f.heads, f.heads_kv);
         let v = self.project(&inputs, "attn_v", f.heads + f.heads_kv, f.heads_kv);
-        let output = self.get("attn_output.weight");
+        let (output, bias) = (self.get("attn_output.weight"), self.find("attn_output.bias"));
+        let sinks = self.find("attn_sinks.weight");
+        let gates = self.gates(&inputs);
         for (t, x) in stream.iter_mut().enumerate() {
-            let heads = (0..f.heads).flat_map(|head| f.attend([&q, &k, &v], t, head, self.index));
-            let attended: Vec<f64> = heads.collect();
-            self.join(x, output.times(&attended), "post_attention_norm.weight");
+            let attend = |head| f.attend([&q, &k, &v], t, head, self.index, sinks.as_ref());
+            let mut attended: Vec<f64> = (0..f.heads).flat_map(attend).collect();
+            if let Some(gates) = &gates {
+                attended.iter_mut().zip(&gates[t]).for_each(|(a, g)| *a /= 1.0 + (-g).exp());
+            }
+            let mut out = output.times(&attended);
+            bias.iter().for_each(|bias| add(&mut out, &bias.values, 1.0));
+            self.join(x, out, f.gemma.then_some("post_attention_norm.weight"));
         }
     }
 
+    /// What the layer does with its normed stream before the feed-forward network.
+    fn mix(&self, stream: &mut [Vec<f64>]) {
+        if self.find("ssm_a").is_some() { self.delta_net(stream) } else { self.attention(stream) }
+    }
+
     fn feed_forward(&self, stream: &mut [Vec<f64>]) {
-        let (norm, down) = (self.get("ffn_norm.weight"), self.get("ffn_down.weight"));
+        let norm = self.find("ffn_norm.weight").unwrap_or_else(|| self.get("post_attention_norm.weight"));
+        if self.find("ffn_gate_inp.weight").is_some() {
+            return self.mixture(stream, &norm);
+        }
+        let down = self.get("ffn_down.weight");
         let (both, n) = (self.get("ffn_up.weight"), down.columns);
         let width = both.columns;
         let (gate, up) = match self.find("ffn_gate.weight") {
@@ -266,7 +342,7 @@ impl Layer<'_> {
             let normed = rms(x, &norm, self.f.eps);
             let (gate, up) = (gate.times(&normed), up.times(&normed));
             let inner: Vec<f64> = gate.iter().zip(&up).map(|(&g, u)| self.f.gate(g) * u).collect();
-            self.join(x, down.times(&inner), "post_ffw_norm.weight");
+            self.join(x, down.times(&inner), Some("post_ffw_norm.weight"));
         }
     }
 }
@@ -279,13 +355,14 @@ fn forward(file: &ModelFile, tokens: &[u32], context: usize) -> Vec<f32> {
     let mut stream: Vec<Vec<f64>> = tokens.iter().map(|&t| scaled(embedding.row(t as usize))).collect();
     for index in 0..f.layers {
         let layer = Layer { file, f: &f, index };
-        layer.attention(&mut stream);
+        layer.mix(&mut stream);
         layer.feed_forward(&mut stream);
     }
     let output = weight(file, "output.weight").unwrap_or(embedding);
     let norm = weight(file, "output_norm.weight").expect("a norm");
     let logits = stream.iter().flat_map(|x| output.times(&rms(x, &norm, f.eps)));
-    logits.map(|v| (v / f.logit_divisor) as f32).collect()
+    let capped = |x: f64| f.caps[1].map_or(x, |cap| cap * (x / cap).tanh());
+    logits.map(|v| capped(v / f.logit_divisor) as f32).collect()
 }
 
 const TOKENS: [u32; 19] = [1, 150, 7, 33, 33, 202, 0, 91, 64, 18, 5, 77, 140, 199, 3, 12, 111, 58, 170];
@@ -302,6 +379,11 @@ fn shapes(dtype: DType) -> Vec<Shape> {
     shapes.push(phi3(Some(CONTEXT - 1), Some(6)));
     shapes.push(phi3(None, None));
     shapes.push(Shape { layers: 7, window: Some(5), ..tiny("gemma3", dtype) });
+    shapes.push(Shape { layers: 2, window: Some(5), ..tiny("gemma2", dtype) });
+    shapes.push(tiny("qwen3moe", dtype));
+    // A context of the training that makes YaRN's ramp begin and end among the pairs.
+    shapes.push(Shape { layers: 3, window: Some(5), ..tiny("gpt-oss", dtype) });
+    shapes.push(Shape { layers: 4, ..tiny("qwen35", dtype) });
     shapes
 }
 

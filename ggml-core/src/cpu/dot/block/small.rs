@@ -1,0 +1,181 @@
+//! Blocks of one group.
+
+use super::{Group, Quant, Unit};
+use bytemuck::{Pod, Zeroable};
+
+/// Values of IQ4_NL and IQ4_XS (ggml's `kvalues_iq4nl`).
+pub(super) static NONLINEAR: [i8; 16] =
+    [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+
+/// Twice the values of E2M1.
+static E2M1: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+
+/// Q8_0: binary16 scale, 32 signed bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub(in crate::cpu) struct BlockQ8 {
+    /// Bytes of the scale.
+    pub(in crate::cpu) scale: [u8; 2],
+    /// Numbers.
+    pub(in crate::cpu) q: [i8; 32],
+}
+
+impl Quant for BlockQ8 {
+    #[inline(always)]
+    fn unit(&self) -> u16 {
+        u16::from_le_bytes(self.scale)
+    }
+
+    #[inline(always)]
+    fn group(&self, _: usize) -> Group<'_> {
+        Group::Bytes(&self.q)
+    }
+}
+
+/// Q4_0: binary16 scale, nibbles that are 8 too large.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub(in crate::cpu) struct BlockQ4 {
+    /// Bytes of the scale.
+    pub(in crate::cpu) scale: [u8; 2],
+    /// Numbers.
+    pub(in crate::cpu) q: [u8; 16],
+}
+
+impl Quant for BlockQ4 {
+    const OFFSET: Option<i32> = Some(8);
+
+    #[inline(always)]
+    fn unit(&self) -> u16 {
+        u16::from_le_bytes(self.scale)
+    }
+
+    #[inline(always)]
+    fn group(&self, _: usize) -> Group<'_> {
+        Group::Nibbles(&self.q)
+    }
+}
+
+/// Q4_1: binary16 scale and minimum, nibbles.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub(in crate::cpu) struct BlockQ4x1 {
+    scale: [u8; 2],
+    minimum: [u8; 2],
+    q: [u8; 16],
+}
+
+impl Quant for BlockQ4x1 {
+    const OFFSET: Option<i32> = Some(0);
+    const MINIMA: usize = 1;
+
+    #[inline(always)]
+    fn unit(&self) -> u16 {
+        u16::from_le_bytes(self.scale)
+    }
+
+    #[inline(always)]
+    fn negative_unit(&self) -> u16 {
+        u16::from_le_bytes(self.minimum)
+    }
+
+    #[inline(always)]
+    fn group(&self, _: usize) -> Group<'_> {
+        Group::Nibbles(&self.q)
+    }
+}
+
+/// Q5_0: binary16 scale, fifth bits, nibbles; numbers are 16 too large.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub(in crate::cpu) struct BlockQ5x0 {
+    scale: [u8; 2],
+    high: [u8; 4],
+    q: [u8; 16],
+}
+
+impl Quant for BlockQ5x0 {
+    const OFFSET: Option<i32> = Some(16);
+
+    #[inline(always)]
+    fn unit(&self) -> u16 {
+        u16::from_le_bytes(self.scale)
+    }
+
+    #[inline(always)]
+    fn group(&self, _: usize) -> Group<'_> {
+        Group::Five(&self.q, u32::from_le_bytes(self.high))
+    }
+}
+
+/// Q5_1: binary16 scale and minimum, fifth bits, nibbles.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub(in crate::cpu) struct BlockQ5x1 {
+    scale: [u8; 2],
+    minimum: [u8; 2],
+    high: [u8; 4],
+    q: [u8; 16],
+}
+
+impl Quant for BlockQ5x1 {
+    const OFFSET: Option<i32> = Some(0);
+    const MINIMA: usize = 1;
+
+    #[inline(always)]
+    fn unit(&self) -> u16 {
+        u16::from_le_bytes(self.scale)
+    }
+
+    #[inline(always)]
+    fn negative_unit(&self) -> u16 {
+        u16::from_le_bytes(self.minimum)
+    }
+
+    #[inline(always)]
+    fn group(&self, _: usize) -> Group<'_> {
+        Group::Five(&self.q, u32::from_le_bytes(self.high))
+    }
+}
+
+/// IQ4_NL: binary16 scale, places in [`NONLINEAR`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub(in crate::cpu) struct BlockIQ4NL {
+    scale: [u8; 2],
+    q: [u8; 16],
+}
+
+impl Quant for BlockIQ4NL {
+    #[inline(always)]
+    fn unit(&self) -> u16 {
+        u16::from_le_bytes(self.scale)
+    }
+
+    #[inline(always)]
+    fn group(&self, _: usize) -> Group<'_> {
+        Group::Named(&self.q, &NONLINEAR)
+    }
+}
+
+/// MXFP4: exponent, E2M1 numbers. The unit is half of the scale, because [`E2M1`] has twice the values.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub(in crate::cpu) struct BlockMXFP4 {
+    exponent: u8,
+    q: [u8; 16],
+}
+
+impl Quant for BlockMXFP4 {
+    const UNIT: Unit = Unit::Power;
+
+    #[inline(always)]
+    fn unit(&self) -> u16 {
+        u16::from(self.exponent)
+    }
+
+    #[inline(always)]
+    fn group(&self, _: usize) -> Group<'_> {
+        Group::Named(&self.q, &E2M1)
+    }
+}

@@ -1,0 +1,282 @@
+//! What both kinds of AVX have in common: blocks of eight rows, taken apart so that lanes are rows.
+
+use super::ROWS;
+use crate::cpu::dot::block::{Fields, Group, Quant, Unit, power};
+use crate::cpu::dot::quantize::Column;
+use crate::cpu::simd::avx2::prefetch;
+use std::arch::x86_64::*;
+
+/// 32 bytes.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn load(x: &[u8; 32]) -> __m256i {
+    // SAFETY: the array is as long as the access.
+    unsafe { _mm256_loadu_si256(x.as_ptr().cast()) }
+}
+
+/// 16 bytes, in both halves.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn load_twice(x: &[u8; 16]) -> __m256i {
+    // SAFETY: the array is as long as the access.
+    _mm256_broadcastsi128_si256(unsafe { _mm_loadu_si128(x.as_ptr().cast()) })
+}
+
+/// 32 nibbles of 16 bytes, the low ones first.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn nibbles(q: &[u8; 16]) -> __m256i {
+    // SAFETY: the array is as long as the access.
+    let q = unsafe { _mm_loadu_si128(q.as_ptr().cast()) };
+    _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16::<4>(q), q), _mm256_set1_epi8(15))
+}
+
+/// 16 where a bit is set: every byte gets the byte of bits that its own is in, and keeps that one.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn sixteens(bits: u32) -> __m256i {
+    let spread = _mm256_setr_epi64x(0, 0x0101_0101_0101_0101, 0x0202_0202_0202_0202, 0x0303_0303_0303_0303);
+    let own = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64 as i64);
+    let bytes = _mm256_shuffle_epi8(_mm256_set1_epi32(bits as i32), spread);
+    let set = _mm256_cmpeq_epi8(_mm256_and_si256(bytes, own), own);
+    _mm256_and_si256(set, _mm256_set1_epi8(16))
+}
+
+/// Fields of bytes.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn fields(f: Fields<'_>) -> __m256i {
+    let field = |bytes, shift: u32, bits: u32| {
+        let shifted = _mm256_srl_epi16(load(bytes), _mm_cvtsi32_si128(shift as i32));
+        _mm256_and_si256(shifted, _mm256_set1_epi8((1 << bits) - 1))
+    };
+    let mut numbers = field(f.low, f.low_shift, f.low_bits);
+    if f.high_bits > 0 {
+        let high = field(f.high, f.high_shift, f.high_bits);
+        // The field fits into its byte.
+        let high = _mm256_sll_epi16(high, _mm_cvtsi32_si128(f.low_bits as i32));
+        numbers = _mm256_or_si256(numbers, high);
+    }
+    if f.excess == 0 { numbers } else { _mm256_sub_epi8(numbers, _mm256_set1_epi8(f.excess)) }
+}
+
+/// The numbers of a group in the order of the activations, [`Quant::OFFSET`] too large.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn numbers<Q: Quant>(block: &Q, g: usize) -> __m256i {
+    match block.group(g) {
+        Group::Bytes(q) => load(bytemuck::cast_ref(q)),
+        Group::Nibbles(q) => nibbles(q),
+        Group::Five(q, high) => _mm256_or_si256(nibbles(q), sixteens(high)),
+        Group::Named(q, table) => _mm256_shuffle_epi8(load_twice(bytemuck::cast_ref(table)), nibbles(q)),
+        Group::Fields(f) => fields(f),
+    }
+}
+
+/// The same without the offset.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn signed<Q: Quant>(block: &Q, g: usize) -> __m256i {
+    match Q::OFFSET {
+        None | Some(0) => numbers(block, g),
+        Some(offset) => _mm256_sub_epi8(numbers(block, g), _mm256_set1_epi8(offset as i8)),
+    }
+}
+
+/// As an array.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn signed_bytes<Q: Quant>(block: &Q, g: usize) -> [i8; 32] {
+    let mut out = [0; 32];
+    // SAFETY: the array is as long as the access.
+    unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), signed(block, g)) };
+    out
+}
+
+/// The lanes of each of eight vectors added: one lane for each.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn sum8(v: [__m256i; 8]) -> __m256i {
+    let low = _mm256_hadd_epi32(_mm256_hadd_epi32(v[0], v[1]), _mm256_hadd_epi32(v[2], v[3]));
+    let high = _mm256_hadd_epi32(_mm256_hadd_epi32(v[4], v[5]), _mm256_hadd_epi32(v[6], v[7]));
+    _mm256_add_epi32(
+        _mm256_permute2x128_si256::<0x20>(low, high),
+        _mm256_permute2x128_si256::<0x31>(low, high),
+    )
+}
+
+/// Asks for the cache lines of the blocks that lie some bytes after eight blocks.
+#[inline(always)]
+pub(super) fn prefetch8<Q>(blocks: [&Q; ROWS], ahead: usize) {
+    for block in blocks {
+        for line in 0..size_of::<Q>().div_ceil(64) {
+            prefetch(block, ahead + 64 * line);
+        }
+    }
+}
+
+/// Eight binary16 numbers.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+fn halves8(bits: [u16; 8]) -> __m256 {
+    let [a, b, c, d, e, f, g, h] = bits.map(|x| x as i16);
+    _mm256_cvtph_ps(_mm_set_epi16(h, g, f, e, d, c, b, a))
+}
+
+/// The units of eight blocks.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+fn units8<Q: Quant>(blocks: [&Q; 8]) -> __m256 {
+    match Q::UNIT {
+        Unit::Half => halves8(blocks.map(Q::unit)),
+        Unit::Power => {
+            let [a, b, c, d, e, f, g, h] = blocks.map(|q| power(q.unit() as u8));
+            _mm256_set_ps(h, g, f, e, d, c, b, a)
+        }
+    }
+}
+
+/// Eight small numbers of each of eight blocks, times the number of the block's lane: a vector for each of the eight.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn times8(factor: __m256, rows: [[i8; 8]; 8]) -> [__m256; 8] {
+    let r = rows.map(|row| _mm_cvtsi64_si128(i64::from_le_bytes(row.map(|x| x as u8))));
+    // Bytes of rows 0 and 1 side by side, then of 0 to 3, then of all.
+    let two = [0, 2, 4, 6].map(|i| _mm_unpacklo_epi8(r[i], r[i + 1]));
+    let low = [0, 2].map(|i| _mm_unpacklo_epi16(two[i], two[i + 1]));
+    let high = [0, 2].map(|i| _mm_unpackhi_epi16(two[i], two[i + 1]));
+    let pairs = [
+        _mm_unpacklo_epi32(low[0], low[1]),
+        _mm_unpackhi_epi32(low[0], low[1]),
+        _mm_unpacklo_epi32(high[0], high[1]),
+        _mm_unpackhi_epi32(high[0], high[1]),
+    ];
+    let mut out = [factor; 8];
+    for i in 0..4 {
+        let both = [pairs[i], _mm_unpackhi_epi64(pairs[i], pairs[i])];
+        for (out, bytes) in out[2 * i..].iter_mut().zip(both) {
+            *out = _mm256_mul_ps(factor, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)));
+        }
+    }
+    out
+}
+
+/// Scales and minima of the groups of eight blocks, a lane for each block.
+pub(super) struct Factors {
+    /// Of the groups (all the same if their halves have scales).
+    scales: [__m256; 8],
+    /// Of the groups or of their halves, to be added.
+    minima: [[__m256; 8]; 2],
+}
+
+impl Factors {
+    /// The scale and the minima of a group.
+    #[inline(always)]
+    pub(super) fn of(&self, g: usize) -> [__m256; 3] {
+        [self.scales[g], self.minima[0][g], self.minima[1][g]]
+    }
+}
+
+/// Those of eight blocks.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+pub(super) fn factors8<Q: Quant>(blocks: [&Q; 8]) -> Factors {
+    let units = units8(blocks);
+    let mut factors = Factors { scales: [units; 8], minima: [[_mm256_setzero_ps(); 8]; 2] };
+    if Q::GROUPS > 1 && !Q::HALVES {
+        factors.scales = times8(units, blocks.map(Q::scales));
+    }
+    if Q::MINIMA > 0 {
+        let units = halves8(blocks.map(Q::negative_unit));
+        for half in 0..Q::MINIMA {
+            factors.minima[half] = match Q::GROUPS {
+                1 => [units; 8],
+                _ => times8(units, blocks.map(|q| q.minima(half))),
+            };
+        }
+    }
+    factors
+}
+
+/// [`PanelShape::factors`](super::PanelShape::factors).
+pub(super) const fn factors_of<Q: Quant>() -> usize {
+    1 + Q::MINIMA
+}
+
+/// Writes the factors of the groups of eight blocks to those of a panel of `rows`, from row `first` on.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn put_factors<Q: Quant>(from: &Factors, rows: usize, first: usize, panel: &mut [f32]) {
+    for (g, group) in panel.chunks_exact_mut(rows * factors_of::<Q>()).enumerate() {
+        for (to, factor) in group.chunks_exact_mut(rows).zip(from.of(g)) {
+            to[first..first + 8].copy_from_slice(&to_array(factor));
+        }
+    }
+}
+
+/// The factors of eight rows, from row `first` on, of those of a group of a panel of `rows`.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn load_factors<Q: Quant>(group: &[f32], rows: usize, first: usize) -> [__m256; 3] {
+    let mut out = [_mm256_setzero_ps(); 3];
+    for (out, factors) in out.iter_mut().zip(group.chunks_exact(rows)) {
+        if let Some(x) = factors[first..].first_chunk::<8>() {
+            // SAFETY: the array is as long as the access.
+            *out = unsafe { _mm256_loadu_ps(x.as_ptr()) };
+        }
+    }
+    out
+}
+
+/// Adds a group to the totals of eight rows: the sums of its products and the sums of its activations, as its factors
+/// scale them.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn add_group<Q: Quant>(
+    mut total: __m256,
+    sums: __m256i,
+    [scale, minima @ ..]: [__m256; 3],
+    x: &Column<'_>,
+    at: usize,
+) -> __m256 {
+    let scale = _mm256_mul_ps(scale, _mm256_set1_ps(x.scale[at]));
+    total = _mm256_add_ps(total, _mm256_mul_ps(scale, _mm256_cvtepi32_ps(sums)));
+    for (minimum, x) in minima.into_iter().zip(x.weighed::<Q>(at)).take(Q::MINIMA) {
+        total = _mm256_add_ps(total, _mm256_mul_ps(minimum, _mm256_set1_ps(x)));
+    }
+    total
+}
+
+/// Eight numbers of a vector.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn to_array(v: __m256) -> [f32; 8] {
+    let mut out = [0.0; 8];
+    // SAFETY: the array is as long as the access.
+    unsafe { _mm256_storeu_ps(out.as_mut_ptr(), v) };
+    out
+}
+
+/// An 8 x 8 matrix of 32-bit numbers with rows and columns exchanged.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn transpose8(r: [__m256i; 8]) -> [__m256i; 8] {
+    let pair = |a, b| (_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+    let quad = |a, b| (_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
+    let ((a0, a1), (b0, b1), (c0, c1), (d0, d1)) =
+        (pair(r[0], r[1]), pair(r[2], r[3]), pair(r[4], r[5]), pair(r[6], r[7]));
+    let ((e0, e1), (e2, e3)) = (quad(a0, b0), quad(a1, b1));
+    let ((f0, f1), (f2, f3)) = (quad(c0, d0), quad(c1, d1));
+    let low = |a, b| _mm256_permute2x128_si256::<0x20>(a, b);
+    let high = |a, b| _mm256_permute2x128_si256::<0x31>(a, b);
+    [
+        low(e0, f0),
+        low(e1, f1),
+        low(e2, f2),
+        low(e3, f3),
+        high(e0, f0),
+        high(e1, f1),
+        high(e2, f2),
+        high(e3, f3),
+    ]
+}

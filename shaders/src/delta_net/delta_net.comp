@@ -1,0 +1,183 @@
+#version 460
+// GATED_DELTA_NET: linear attention whose state forgets and corrects itself, token by token.
+//
+// One work-group for COLUMNS value columns (the grid's x) of one head (y) of one slot (z). Eight invocations share a
+// column of the state, d_k elements, each with QUADS quads of it in registers from the first token of the run to the last:
+// the state is read and written once. Keys and queries of STEP tokens at a time go through shared memory, 16 bytes for
+// an invocation, zeros beyond d_k. The steps of a token need S^T k before the state changes and S^T q after; as
+//
+//     (S + k delta^T)^T q = S^T q + delta (k . q)
+//
+// all three sums are taken over the old state, and the eight partial sums meet in shared memory once for each token, with
+// one barrier. The groups of slot 0 also write the zeros of tokens that belong to no run.
+//
+// Specialisation: work-group size (a multiple of 8), QUADS (d_k is no more than 32 * QUADS).
+// Shared memory: 1024 * QUADS + 34 * work-group + 32 bytes: at 64 and 4 6.3 KiB.
+
+#include "common.glsl"
+
+layout(constant_id = 1) const uint QUADS = 4;
+
+layout(push_constant, std430) uniform DeltaNetParams {
+    uint d_0, d_1;
+    uint heads_0, heads_1;
+    uint tokens;
+    uint slots;
+    uint nbq_0, nbq_1;
+    uint nbk_0, nbk_1;
+    uint nbv_0, nbv_1;
+    uint off_0, off_1, off_2, off_3, off_4, off_5, off_6, off_7;
+    float scale;
+} p;
+
+layout(set = 0, binding = 0, std430) readonly buffer Q { float q[]; };
+layout(set = 0, binding = 1, std430) readonly buffer K { float k[]; };
+layout(set = 0, binding = 2, std430) readonly buffer V { float v[]; };
+layout(set = 0, binding = 3, std430) readonly buffer G { float g[]; };
+layout(set = 0, binding = 4, std430) readonly buffer Beta { float beta[]; };
+layout(set = 0, binding = 5, std430) readonly buffer State { float state[]; };
+layout(set = 0, binding = 6, std430) readonly buffer Runs { int runs[]; };
+layout(set = 0, binding = 7, std430) writeonly buffer D { float d[]; };
+
+#define RUNS(slot, field) runs[p.off_6 + 3 * (slot) + (field)]
+#include "run.glsl"
+
+const uint WG = gl_WorkGroupSize.x;
+const uint PARTS = 8;
+const uint COLUMNS = WG / PARTS;
+// Tokens that are staged at a time: an even number, so that the halves of `partial` take turns.
+const uint STEP = 4;
+const uint KEY_QUADS = PARTS * QUADS;
+
+shared vec4 keys[STEP * KEY_QUADS];
+shared vec4 queries[STEP * KEY_QUADS];
+shared float values[STEP * COLUMNS];
+// exp(g) and beta.
+shared vec2 gates[STEP];
+// S^T k, S^T q and k . q, of two tokens.
+shared vec4 partial[2 * WG];
+
+// Zeros for tokens of no run, in the columns first .. of a head.
+void clear_other_tokens(uint head, uint first) {
+    uint taken = 0;
+    for (uint slot = 0; slot < p.slots; slot++) {
+        taken += run_of(slot, p.tokens).count;
+    }
+    if (taken >= p.tokens) {
+        return;
+    }
+    for (uint token = gl_LocalInvocationIndex; token < p.tokens; token += WG) {
+        bool other = true;
+        for (uint slot = 0; slot < p.slots; slot++) {
+            const Run run = run_of(slot, p.tokens);
+            other = other && token - run.first >= run.count;
+        }
+        if (other) {
+            for (uint j = first; j < min(first + COLUMNS, p.d_1); j++) {
+                d[p.off_7 + (token * p.heads_1 + head) * p.d_1 + j] = 0.0;
+            }
+        }
+    }
+}
+
+// Stages up to STEP tokens.
+void load_tokens(uint first_token, uint count, uint head, uint first_column) {
+    const uint lane = gl_LocalInvocationIndex;
+    const uint head_k = head % p.heads_0;
+    for (uint i = lane; i < STEP * KEY_QUADS; i += WG) {
+        const uint token = first_token + min(i / KEY_QUADS, count - 1);
+        const uint row_q = p.off_0 + head_k * p.nbq_0 + token * p.nbq_1;
+        const uint row_k = p.off_1 + head_k * p.nbk_0 + token * p.nbk_1;
+        vec4 query = vec4(0.0), key = vec4(0.0);
+        [[unroll]] for (uint l = 0; l < 4; l++) {
+            const uint element = i % KEY_QUADS * 4 + l;
+            if (element < p.d_0) {
+                query[l] = q[row_q + element];
+                key[l] = k[row_k + element];
+            }
+        }
+        queries[i] = query;
+        keys[i] = key;
+    }
+    for (uint i = lane; i < STEP * COLUMNS; i += WG) {
+        const uint token = first_token + min(i / COLUMNS, count - 1);
+        const uint column = min(first_column + i % COLUMNS, p.d_1 - 1);
+        values[i] = v[p.off_2 + head * p.nbv_0 + token * p.nbv_1 + column];
+    }
+    if (lane < count) {
+        const uint at = (first_token + lane) * p.heads_1 + head;
+        gates[lane] = vec2(exp(g[p.off_3 + at]), beta[p.off_4 + at]);
+    }
+}
+
+void main() {
+    const uint lane = gl_LocalInvocationIndex;
+    const uint part = lane % PARTS;
+    const uint first_column = gl_WorkGroupID.x * COLUMNS;
+    const uint column = first_column + lane / PARTS;
+    const uint head = gl_WorkGroupID.y;
+    const uint slot = gl_WorkGroupID.z;
+    // Columns beyond the end repeat the last one and are not stored.
+    const bool stored = column < p.d_1;
+    const uint column_in_head = min(column, p.d_1 - 1);
+    const Run run = run_of(slot, p.tokens);
+    if (slot == 0) {
+        clear_other_tokens(head, first_column);
+    }
+
+    const uint column_state = ((slot * p.heads_1 + head) * p.d_1 + column_in_head) * p.d_0;
+    const bool keep = run.count == 0 || run.position > 0;
+    vec4 s[QUADS];
+    [[unroll]] for (uint i = 0; i < QUADS; i++) {
+        [[unroll]] for (uint l = 0; l < 4; l++) {
+            const uint element = (i * PARTS + part) * 4 + l;
+            s[i][l] = keep && element < p.d_0 ? state[p.off_5 + column_state + element] : 0.0;
+        }
+    }
+
+    for (uint n0 = 0; n0 < run.count; n0 += STEP) {
+        const uint count = min(STEP, run.count - n0);
+        barrier();
+        load_tokens(run.first + n0, count, head, first_column);
+        barrier();
+        [[dont_unroll]] for (uint n = 0; n < count; n++) {
+            const vec2 gate = gates[n];
+            vec4 key[QUADS];
+            vec4 sums = vec4(0.0);
+            [[unroll]] for (uint i = 0; i < QUADS; i++) {
+                const vec4 query = queries[n * KEY_QUADS + i * PARTS + part];
+                key[i] = keys[n * KEY_QUADS + i * PARTS + part];
+                s[i] *= gate.x;
+                sums.x += dot(s[i], key[i]);
+                sums.y += dot(s[i], query);
+                sums.z += dot(key[i], query);
+            }
+            const uint half_at = n % 2 * WG;
+            partial[half_at + lane] = sums;
+            barrier();
+            // Each column begins with another part, so that the columns read different banks.
+            vec4 all = vec4(0.0);
+            [[unroll]] for (uint i = 0; i < PARTS; i++) {
+                all += partial[half_at + lane - part + (i + lane / PARTS) % PARTS];
+            }
+            const float delta = gate.y * (values[n * COLUMNS + lane / PARTS] - all.x);
+            [[unroll]] for (uint i = 0; i < QUADS; i++) {
+                s[i] += delta * key[i];
+            }
+            if (part == 0 && stored) {
+                const uint token = run.first + n0 + n;
+                d[p.off_7 + (token * p.heads_1 + head) * p.d_1 + column] = p.scale * fma(delta, all.z, all.y);
+            }
+        }
+    }
+
+    const uint column_d = p.off_7 + p.tokens * p.heads_1 * p.d_1 + column_state;
+    [[unroll]] for (uint i = 0; i < QUADS; i++) {
+        [[unroll]] for (uint l = 0; l < 4; l++) {
+            const uint element = (i * PARTS + part) * 4 + l;
+            if (stored && element < p.d_0) {
+                d[column_d + element] = s[i][l];
+            }
+        }
+    }
+}

@@ -1,0 +1,93 @@
+#version 460
+// TOP_K: the indices of the k largest elements of each row, the largest first.
+//
+// One work-group for each row (the grid's y and z). A pick is the largest element that comes after the one before in the
+// order of the result, so nothing has to be marked: each invocation looks through every n-th element of the row, four
+// bytes read of each, neighbours for neighbours, and the candidates of all meet in shared memory. Later picks find the
+// row in the cache; rows are the weights of experts, and short.
+//
+// Elements are compared by a key that grows with the element; an element comes before another if its key is larger, or
+// equal and its index lower. Shared memory: (work-group + 16) * 8 bytes. The work-group is a multiple of 16.
+
+#include "common.glsl"
+#include "grid.glsl"
+
+layout(constant_id = 1) const uint ONCE = 0;
+
+layout(push_constant, std430) uniform TopKParams {
+    uint ne_0, ne_1, ne_2, ne_3;
+    uint nb0_0, nb0_1, nb0_2;
+    uint nbd_0, nbd_1, nbd_2;
+    uint off0, offd;
+    uint k;
+} p;
+
+layout(set = 0, binding = 0, std430) readonly buffer X { uint x[]; };
+layout(set = 0, binding = 1, std430) writeonly buffer D { uint d[]; };
+
+const uint WG = gl_WorkGroupSize.x;
+
+// A key and an index. No element has key 0.
+shared uvec2 candidates[WG + 16];
+
+const uvec2 NONE = uvec2(0, 0xffffffffu);
+
+// The key of an element's bits: 1 for what is no number, both zeros alike.
+uint key_of(uint bits) {
+    if ((bits & 0x7fffffffu) > 0x7f800000u) {
+        return 1;
+    }
+    if (bits == 0x80000000u) {
+        bits = 0;
+    }
+    return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+}
+
+bool is_before(uvec2 a, uvec2 b) {
+    return a.x > b.x || (a.x == b.x && a.y < b.y);
+}
+
+uvec2 first_of(uvec2 a, uvec2 b) {
+    return is_before(a, b) ? a : b;
+}
+
+// The first of all invocations' candidates: sixteen invocations combine a sixteenth each, everybody the rest.
+uvec2 first_of_all(uvec2 candidate) {
+    const uint lane = gl_LocalInvocationIndex;
+    barrier();
+    candidates[lane] = candidate;
+    barrier();
+    if (lane < 16) {
+        for (uint i = 16; i < WG; i += 16) {
+            candidate = first_of(candidate, candidates[lane + i]);
+        }
+        candidates[WG + lane] = candidate;
+    }
+    barrier();
+    candidate = candidates[WG];
+    for (uint i = 1; i < 16; i++) {
+        candidate = first_of(candidate, candidates[WG + i]);
+    }
+    return candidate;
+}
+
+void main() {
+    const uint lane = gl_LocalInvocationIndex;
+    FOR_EACH_ROW(i1, i2, i3, p.ne_1, p.ne_2, p.ne_3)
+        const uint row_x = p.off0 + i1 * p.nb0_0 + i2 * p.nb0_1 + i3 * p.nb0_2;
+        const uint row_d = p.offd + i1 * p.nbd_0 + i2 * p.nbd_1 + i3 * p.nbd_2;
+        // Before all elements.
+        uvec2 last = uvec2(0xffffffffu, 0);
+        for (uint pick = 0; pick < p.k; pick++) {
+            uvec2 best = NONE;
+            for (uint i = lane; i < p.ne_0; i += WG) {
+                const uvec2 element = uvec2(key_of(x[row_x + i]), i);
+                best = is_before(last, element) ? first_of(element, best) : best;
+            }
+            last = first_of_all(best);
+            if (lane == 0) {
+                d[row_d + pick] = last.y;
+            }
+        }
+    END_EACH_ROW
+}

@@ -1,0 +1,163 @@
+//! What a model needs, before it is loaded.
+
+use super::offload::{DEVICES, HOST, Layout, MAIN, Needs, Offload};
+use super::{ModelFile, weights};
+use crate::session::SessionOptions;
+use ggml_core::backend::Backend;
+use ggml_core::cpu::{CpuBackend, CpuOptions};
+use ggml_core::schedule::Fallback;
+use ggml_core::{Error, MemoryNeed, Result};
+use std::sync::Arc;
+
+/// How to load a model.
+#[derive(Clone, Default)]
+pub struct LoadOptions {
+    /// How much goes to the device.
+    pub offload: Offload,
+    /// The backend that computes the rest; `None`: `cpu` with all cores.
+    pub host: Option<Arc<dyn Backend>>,
+    /// The session that there has to be room for.
+    pub session: SessionOptions,
+}
+
+impl std::fmt::Debug for LoadOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LoadOptions")
+            .field("offload", &self.offload)
+            .field("host", &self.host.as_ref().map(|host| &host.device().backend))
+            .field("session", &self.session)
+            .finish()
+    }
+}
+
+impl LoadOptions {
+    /// The backend for the host's part.
+    pub(super) fn host_backend(&self) -> Result<Arc<dyn Backend>> {
+        match &self.host {
+            Some(host) => Ok(host.clone()),
+            None => Ok(Arc::new(CpuBackend::open(CpuOptions::default())?)),
+        }
+    }
+}
+
+/// Memory that a model and one session on it need, and how the model is divided.
+///
+/// Weights count where they are copied: a device that reads the memory map in place, as the processor does, needs none
+/// for them. A device whose memory is the host's is asked for its own part only. Drivers need some more for programs,
+/// kernels and transfers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Estimate {
+    /// Units on the device, counted from the end: the output, the last layer and so on.
+    pub units: usize,
+    /// Layers of the model; with `layers + 1` units the whole model is on the device.
+    pub layers: usize,
+    /// What is needed: on the device, then on the host.
+    pub devices: Vec<MemoryNeed>,
+    /// Nodes of the device's part that the device cannot compute.
+    pub fallbacks: Vec<Fallback>,
+}
+
+impl Estimate {
+    /// Whether all devices have room.
+    pub fn fits(&self) -> bool {
+        self.devices.iter().all(MemoryNeed::fits)
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        if self.fits() { Ok(()) } else { Err(Error::DoesNotFit { needs: self.devices.clone() }) }
+    }
+}
+
+impl std::fmt::Display for Estimate {
+    /// A line for each device, and one for each fallback.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(f, "{} of {} units on {}", self.units, self.layers + 1, self.devices[MAIN].backend)?;
+        self.devices.iter().try_for_each(|need| writeln!(f, "{need}"))?;
+        self.fallbacks.iter().try_for_each(|fallback| writeln!(f, "on the host: {fallback}"))
+    }
+}
+
+impl ModelFile {
+    /// What the model needs on a device and on the host, computed from graphs and plans; nothing is allocated. With
+    /// [`Offload::Auto`] it is the largest part that fits, or nothing on the device if no part does.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where something can be computed nowhere; those of a graph that cannot be built.
+    pub fn estimate(&self, backend: &dyn Backend, options: &LoadOptions) -> Result<Estimate> {
+        let host = options.host_backend()?;
+        Ok(estimate(self, backend, host.as_ref(), options)?.0)
+    }
+}
+
+/// An estimate, and what it was made of.
+pub(super) fn estimate(
+    file: &ModelFile,
+    main: &dyn Backend,
+    host: &dyn Backend,
+    options: &LoadOptions,
+) -> Result<(Estimate, Needs)> {
+    options.session.check(file.hparams())?;
+    let layers = file.hparams().layers;
+    let of = |units: usize| of_units(file, [main, host], units, &options.session);
+    if let Some(units) = options.offload.units(layers) {
+        return of(units);
+    }
+    let all = of(layers + 1)?;
+    if has_room(&all.0) {
+        return Ok(all);
+    }
+    // Each unit adds to what the device needs.
+    let (mut fits, mut best) = (0, of(0)?);
+    let mut too_many = layers + 1;
+    while fits + 1 < too_many {
+        let middle = fits.midpoint(too_many);
+        let tried = of(middle)?;
+        if has_room(&tried.0) {
+            (fits, best) = (middle, tried);
+        } else {
+            too_many = middle;
+        }
+    }
+    Ok(best)
+}
+
+/// Part of the free memory that an automatic choice leaves to the driver and to others: one in this many.
+const RESERVE: u64 = 16;
+
+fn has_room(estimate: &Estimate) -> bool {
+    let need = &estimate.devices[MAIN];
+    need.free.is_none_or(|free| need.total() <= free - free / RESERVE)
+}
+
+fn of_units(
+    file: &ModelFile,
+    backends: [&dyn Backend; DEVICES],
+    units: usize,
+    session: &SessionOptions,
+) -> Result<(Estimate, Needs)> {
+    let [main, host] = backends;
+    let needs = Layout { file, main, host: Some(host), units, weights: None }.needs(session)?;
+    let mut devices = Vec::new();
+    for device in [MAIN, HOST] {
+        let backend = backends[device];
+        devices.push(MemoryNeed {
+            backend: backend.device().backend.clone(),
+            weights: weights::allocated(file.gguf(), &needs.tensors(file, device), backend)?,
+            state: needs.state[device] as u64,
+            compute: needs.compute[device] as u64,
+            free: backend.free_memory(),
+        });
+    }
+    let estimate =
+        Estimate { units, layers: file.hparams().layers, devices, fallbacks: needs.fallbacks.clone() };
+    Ok((estimate, needs))
+}
+
+impl Needs {
+    /// The tensors that a device uses, in file order. The host reads its own in the memory map, so it has them all: a
+    /// batch of another shape may fall back where none of the estimate did.
+    pub(super) fn tensors<'a>(&self, file: &'a ModelFile, device: usize) -> weights::Tensors<'a> {
+        let used = |name: &str| device == HOST || self.weights[device].contains(name);
+        file.gguf().tensors().iter().filter(|t| used(&t.name)).collect()
+    }
+}

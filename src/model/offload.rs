@@ -1,0 +1,312 @@
+//! Which part of a model lies on a device, and which on the host.
+//!
+//! A model has units: the embedding, its layers, and the output (final norm and output layer). Units move to the device
+//! from the end: the output first, then the last layer and so on; the embedding moves with the first layer. A node that
+//! the device cannot compute stays on the host, and so does what uses the same state.
+
+use super::{BatchGraph, BatchShape, ModelFile};
+use crate::session::SessionOptions;
+use ggml_core::backend::Backend;
+use ggml_core::plan::{Plan, Precision};
+use ggml_core::schedule::{Fallback, Placement, Split, place, unsupported};
+use ggml_core::{Error, Result, Source, TensorId};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::str::FromStr;
+
+/// How much of a model goes to the device; the rest is computed on the host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Offload {
+    /// Everything.
+    #[default]
+    All,
+    /// Nothing.
+    None,
+    /// So many units, counted from the end: 1 is the output, 2 the output and the last layer. With all layers the
+    /// embedding goes too.
+    Layers(usize),
+    /// As much as fits into the memory that is free.
+    Auto,
+}
+
+impl Offload {
+    /// Units of a model with so many layers; `None` for [`Offload::Auto`].
+    pub(super) fn units(self, layers: usize) -> Option<usize> {
+        match self {
+            Offload::All => Some(layers + 1),
+            Offload::None => Some(0),
+            Offload::Layers(n) => Some(n.min(layers + 1)),
+            Offload::Auto => None,
+        }
+    }
+}
+
+impl FromStr for Offload {
+    type Err = Error;
+
+    /// "auto", -1 for everything, or a number of units.
+    fn from_str(text: &str) -> Result<Offload> {
+        match text {
+            "auto" => Ok(Offload::Auto),
+            "-1" | "all" => Ok(Offload::All),
+            "0" | "none" => Ok(Offload::None),
+            _ => text.parse().map(Offload::Layers).map_err(|_| {
+                let why = "is no number of layers; -1 is all of them, auto as many as fit";
+                Error::argument(format!("offload '{text}'"), why)
+            }),
+        }
+    }
+}
+
+impl std::fmt::Display for Offload {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Offload::All => f.write_str("-1"),
+            Offload::None => f.write_str("0"),
+            Offload::Layers(n) => write!(f, "{n}"),
+            Offload::Auto => f.write_str("auto"),
+        }
+    }
+}
+
+/// Number of devices of a model: the device and the host.
+pub(crate) const DEVICES: usize = 2;
+
+/// Index of the device that a model is for.
+pub(crate) const MAIN: usize = 0;
+
+/// Index of the host.
+pub(crate) const HOST: usize = 1;
+
+/// A model file on two devices.
+#[derive(Clone, Copy)]
+pub(super) struct Layout<'a> {
+    pub(super) file: &'a ModelFile,
+    pub(super) main: &'a dyn Backend,
+    /// `None`: the device has to do everything.
+    pub(super) host: Option<&'a dyn Backend>,
+    /// Units on the device.
+    pub(super) units: usize,
+    /// Weights that are on the device, once it is known; the host has all that it needs.
+    pub(super) weights: Option<&'a dyn Fn(&str) -> bool>,
+}
+
+/// What a session of a model needs on each device.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Needs {
+    /// Device of each state tensor.
+    pub(crate) state_device: Vec<usize>,
+    /// Places of the state tensors in the buffers of their devices.
+    pub(crate) state_offsets: Vec<usize>,
+    /// Bytes of state on each device.
+    pub(crate) state: [usize; DEVICES],
+    /// Bytes of the largest arena on each device.
+    pub(crate) compute: [usize; DEVICES],
+    /// Names of the weights that each device uses.
+    pub(super) weights: [HashSet<String>; DEVICES],
+    /// Nodes that the device should compute and cannot.
+    pub(super) fallbacks: Vec<Fallback>,
+}
+
+/// The shapes that decide what a session needs: its largest batch, and one token.
+fn shapes(file: &ModelFile, options: &SessionOptions) -> [BatchShape; 2] {
+    let (context, sequences) = (options.room(file.hparams()), options.sequences);
+    let cells = context.saturating_mul(sequences);
+    let shape = |tokens: usize| BatchShape {
+        tokens,
+        kv: cells,
+        context,
+        sequences,
+        outputs: sequences.min(tokens),
+        cache: options.cache,
+    };
+    [shape(options.batch.min(cells)), shape(1)]
+}
+
+impl Layout<'_> {
+    fn backend(&self, device: usize) -> &dyn Backend {
+        if device == HOST { self.host.unwrap_or(self.main) } else { self.main }
+    }
+
+    /// Places the nodes of a graph. `state_device` is where state tensors lie already; there are none of those beyond
+    /// its end.
+    pub(super) fn place(&self, graph: &BatchGraph, state_device: &[usize]) -> Result<Placement> {
+        let g = &graph.graph;
+        let Some(host) = self.host else {
+            return Ok(Placement { device: vec![MAIN; g.tensors().len()], fallbacks: Vec::new() });
+        };
+        let bound: HashMap<TensorId, usize> =
+            graph.state.iter().copied().zip(state_device.iter().copied()).collect();
+        let first = (self.file.hparams().layers + 1).saturating_sub(self.units);
+        let roots = |id: TensorId| g.tensor(id).src().iter().map(|&s| g.tensor(s).root);
+        let wanted = |id: TensorId| {
+            let on_host = roots(id).any(|root| bound.get(&root) == Some(&HOST));
+            // Units begin at 1 with the first layer; the embedding is like it.
+            let unit = graph.units.partition_point(|&begin| begin <= id).max(1);
+            if unit > first && !on_host { MAIN } else { HOST }
+        };
+        let refuses = |id: TensorId, device: usize| {
+            let has = |name: &str| device == HOST || self.weights.is_none_or(|has| has(name));
+            let mut weights = roots(id).filter(|&root| g.tensor(root).source == Source::Weight);
+            match weights.find(|&root| !has(&g.tensor(root).name)) {
+                Some(root) => Some(format!("its weight '{}' is not on the device", g.tensor(root).name)),
+                None => unsupported(self.backend(device), g, id),
+            }
+        };
+        let placement = place(g, (HOST, &host.device().backend), &wanted, &refuses)?;
+        check_bound(graph, &placement, &bound, self.main)?;
+        Ok(placement)
+    }
+
+    /// What a session needs.
+    pub(super) fn needs(&self, options: &SessionOptions) -> Result<Needs> {
+        let graphs: Result<Vec<_>> = shapes(self.file, options).iter().map(|s| self.file.graph(s)).collect();
+        self.needs_of(&graphs?, options.precision)
+    }
+
+    /// What graphs need that share their state; there is one at least.
+    pub(super) fn needs_of(&self, graphs: &[BatchGraph], precision: Precision) -> Result<Needs> {
+        let placements = self.placements(graphs)?;
+        let mut needs = Needs::default();
+        for (graph, placement) in graphs.iter().zip(&placements) {
+            for (device, bytes) in self.arenas(graph, placement, precision)? {
+                needs.compute[device] = needs.compute[device].max(bytes);
+            }
+            used_weights(graph, placement, &mut needs.weights);
+            for fallback in &placement.fallbacks {
+                if needs.fallbacks.iter().all(|f| f.node != fallback.node) {
+                    needs.fallbacks.push(fallback.clone());
+                }
+            }
+        }
+        let graph = &graphs[0];
+        needs.state_device = state_devices(graph, &placements[0]);
+        for (&id, &device) in graph.state.iter().zip(&needs.state_device) {
+            let alignment = self.backend(device).device().limits.alignment;
+            needs.state_offsets.push(needs.state[device]);
+            needs.state[device] += graph.graph.tensor(id).span_bytes().next_multiple_of(alignment);
+        }
+        Ok(needs)
+    }
+
+    /// Placements of graphs that share their state: what one of them keeps on the host stays there for all.
+    fn placements(&self, graphs: &[BatchGraph]) -> Result<Vec<Placement>> {
+        let mut on_host: Vec<usize> = Vec::new();
+        loop {
+            let placements =
+                graphs.iter().map(|g| self.place_free(g, &on_host)).collect::<Result<Vec<_>>>()?;
+            let mut merged = vec![MAIN; graphs[0].state.len()];
+            for (graph, placement) in graphs.iter().zip(&placements) {
+                for (merged, device) in merged.iter_mut().zip(state_devices(graph, placement)) {
+                    *merged = device.max(*merged);
+                }
+            }
+            if merged == on_host || (on_host.is_empty() && merged.iter().all(|&d| d == MAIN)) {
+                return Ok(placements);
+            }
+            on_host = merged;
+        }
+    }
+
+    /// A placement in which state may still move to the host.
+    fn place_free(&self, graph: &BatchGraph, state_device: &[usize]) -> Result<Placement> {
+        let only_host: Vec<usize> =
+            state_device.iter().map(|&d| if d == HOST { HOST } else { UNDECIDED }).collect();
+        self.place(graph, &only_host)
+    }
+
+    /// Bytes of the largest arena of a graph on each device.
+    fn arenas(
+        &self,
+        graph: &BatchGraph,
+        placement: &Placement,
+        precision: Precision,
+    ) -> Result<BTreeMap<usize, usize>> {
+        let alignment = |device: usize| self.backend(device).device().limits.alignment;
+        match placement.only_device(&graph.graph) {
+            Some(device) => {
+                let plan = Plan::new(&graph.graph, alignment(device), precision)?;
+                Ok(BTreeMap::from([(device, plan.arena_bytes)]))
+            }
+            None => {
+                let split = Split::new(&graph.graph, &placement.device)?;
+                Ok(split.arenas(&split.plans(&alignment, precision, false)?))
+            }
+        }
+    }
+}
+
+/// A state tensor that may still lie on any device.
+const UNDECIDED: usize = usize::MAX;
+
+/// That state stayed where it is.
+fn check_bound(
+    graph: &BatchGraph,
+    placement: &Placement,
+    bound: &HashMap<TensorId, usize>,
+    main: &dyn Backend,
+) -> Result<()> {
+    for (&id, device) in graph.state.iter().zip(state_devices(graph, placement)) {
+        if bound.get(&id).is_none_or(|&b| b == device || b == UNDECIDED) {
+            continue;
+        }
+        let reasons: Vec<String> = placement.fallbacks.iter().map(Fallback::to_string).collect();
+        return Err(Error::Unsupported {
+            backend: main.device().backend.clone(),
+            op: "STATE",
+            node: graph.graph.tensor(id).name.clone(),
+            reason: format!(
+                "lies on the device, where a batch of this shape cannot be computed: {}",
+                reasons.join("; ")
+            ),
+        });
+    }
+    Ok(())
+}
+
+/// Device of each state tensor of a graph: that of the nodes which use it.
+fn state_devices(graph: &BatchGraph, placement: &Placement) -> Vec<usize> {
+    let g = &graph.graph;
+    let mut device = HashMap::new();
+    for id in g.computed() {
+        for &operand in g.tensor(id).src() {
+            device.insert(g.tensor(operand).root, placement.device[id.index()]);
+        }
+    }
+    graph.state.iter().map(|id| device.get(id).copied().unwrap_or(MAIN)).collect()
+}
+
+/// Adds the names of the weights that the nodes on each device read.
+fn used_weights(graph: &BatchGraph, placement: &Placement, weights: &mut [HashSet<String>; DEVICES]) {
+    let g = &graph.graph;
+    for id in g.computed() {
+        for &operand in g.tensor(id).src() {
+            let root = g.tensor(g.tensor(operand).root);
+            if root.source == Source::Weight {
+                weights[placement.device[id.index()]].insert(root.name.clone());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_units() {
+        for (text, offload, units) in [
+            ("-1", Offload::All, Some(5)),
+            ("0", Offload::None, Some(0)),
+            ("1", Offload::Layers(1), Some(1)),
+            ("4", Offload::Layers(4), Some(4)),
+            ("99", Offload::Layers(99), Some(5)),
+            ("auto", Offload::Auto, None),
+        ] {
+            assert_eq!(text.parse::<Offload>().unwrap(), offload);
+            assert_eq!((offload.to_string().as_str(), offload.units(4)), (text, units));
+        }
+        for wrong in ["", "-2", "1.5", "many"] {
+            assert!(matches!(wrong.parse::<Offload>(), Err(Error::InvalidArgument { .. })), "{wrong}");
+        }
+    }
+}
