@@ -4,6 +4,7 @@
 
 use clap::Parser;
 use diptych::bench::{BenchOptions, bench};
+use diptych::model::{LoadOptions, ModelFile, Offload};
 use diptych::{DType, Error, Model, OpenOptions, Precision, Result, SessionOptions};
 use indicatif::ProgressBar;
 use std::path::PathBuf;
@@ -19,6 +20,10 @@ struct Args {
     /// reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N] or hip-virtual[:gfx906|:gfx900].
     #[arg(long, default_value = "cpu")]
     backend: String,
+    /// How much lies on the backend's device: -1 everything, 0 nothing, 1 the output layer, 2 that and the last layer
+    /// and so on, auto as much as fits. The processor computes the rest.
+    #[arg(long, default_value = "-1", allow_hyphen_values = true)]
+    offload: Offload,
     /// Tokens of the prompt; 0 leaves it out.
     #[arg(long, default_value_t = 512)]
     prompt_tokens: usize,
@@ -51,7 +56,6 @@ fn run(args: &Args) -> Result<()> {
         Error::argument("--precision", format!("'{}' is neither exact nor fast", args.precision))
     })?;
     let backend = diptych::open(&args.backend, &OpenOptions::default())?;
-    let model = Model::load(&args.model, backend.clone())?;
     let options = BenchOptions {
         prompt_tokens: args.prompt_tokens,
         predict: args.predict,
@@ -60,10 +64,18 @@ fn run(args: &Args) -> Result<()> {
             batch: args.batch,
             cache: args.cache,
             precision,
+            context: Some(args.prompt_tokens.max(args.predict + 1)),
             ..SessionOptions::default()
         },
         ..BenchOptions::default()
     };
+    let loading =
+        LoadOptions { offload: args.offload, session: options.session.clone(), ..LoadOptions::default() };
+    let file = ModelFile::open(&args.model)?;
+    let model = Model::load_with(file, backend.clone(), &loading, &mut |_, _| ())?;
+    if let Some(estimate) = model.estimate().filter(|e| e.is_partial()) {
+        eprint!("{estimate}");
+    }
     let kinds = usize::from(args.prompt_tokens > 0) + usize::from(args.predict > 0);
     let bar = ProgressBar::new((kinds * args.repeat) as u64);
     let measured = bench(&model, &options, &mut |name, seconds| {
@@ -75,7 +87,7 @@ fn run(args: &Args) -> Result<()> {
     if args.json {
         let report = serde_json::json!({
             "model": args.model, "backend": args.backend, "device": device.name, "driver": device.driver,
-            "precision": args.precision, "cache": args.cache.name(), "batch": args.batch, "measurements": measured,
+            "offload": args.offload.to_string(), "precision": args.precision, "cache": args.cache.name(), "batch": args.batch, "measurements": measured,
         });
         println!("{report:#}");
         return Ok(());

@@ -6,6 +6,7 @@ use clap::Parser;
 use diptych::backends::BackendName;
 use diptych::compare::protocol::PerNode;
 use diptych::compare::{CompareOptions, Event, Subject, child_entry, run, table};
+use diptych::model::Offload;
 use diptych::{Precision, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
@@ -42,6 +43,16 @@ struct Args {
     /// Tokens to generate.
     #[arg(long, default_value_t = 16)]
     predict: usize,
+    /// Models: how much lies on the device, a run for each: 0 nothing, 1 the output layer, 2 that and the last layer and
+    /// so on, -1 everything. `cpu` computes the rest.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "LIST",
+        default_value = "-1",
+        allow_hyphen_values = true
+    )]
+    offload: Vec<Offload>,
     /// Compare node by node: off, chained (errors add up) or isolated (each node gets the reference's operands).
     #[arg(long, default_value = "off")]
     per_node: PerNode,
@@ -103,6 +114,7 @@ fn compare(args: Args) -> Result<bool> {
         reference: args.reference,
         tokens: args.tokens,
         predict: args.predict,
+        offload: args.offload,
         per_node: args.per_node,
         repeat: args.repeat,
         precision: args.precision,

@@ -5,7 +5,7 @@
 use clap::Parser;
 use diptych::chat::{ChatInput, ChatTemplate, Message};
 use diptych::generate::{GenerateOptions, Generation};
-use diptych::model::ModelFile;
+use diptych::model::{LoadOptions, ModelFile, Offload};
 use diptych::tokenizer::EncodeOptions;
 use diptych::{
     DType, Error, Model, OpenOptions, Precision, Result, SamplerOptions, SessionOptions, Tokenizer,
@@ -29,6 +29,13 @@ struct Args {
     /// reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N] or hip-virtual[:gfx906|:gfx900].
     #[arg(long, default_value = "cpu")]
     backend: String,
+    /// How much lies on the backend's device: -1 everything, 0 nothing, 1 the output layer, 2 that and the last layer
+    /// and so on, auto as much as fits. The processor computes the rest.
+    #[arg(long, default_value = "-1", allow_hyphen_values = true)]
+    offload: Offload,
+    /// Only print what memory is needed.
+    #[arg(long)]
+    estimate: bool,
     /// Put the prompt into the model's chat template.
     #[arg(long)]
     chat: bool,
@@ -92,25 +99,34 @@ fn prompt(args: &Args, model: &Model, tokenizer: &Tokenizer) -> Result<Vec<u32>>
 }
 
 fn run(args: &Args) -> Result<()> {
-    let bar = ProgressBar::new(0).with_message(format!("loading {}", args.model.display()));
-    bar.set_style(
-        ProgressStyle::default_bar().template(BAR).unwrap_or_else(|_| ProgressStyle::default_bar()),
-    );
     let backend = diptych::open(&args.backend, &OpenOptions::default())?;
-    let model = Model::from_file_with(ModelFile::open(&args.model)?, backend, &mut |done, total| {
-        bar.set_length(total);
-        bar.set_position(done);
-    })?;
-    let tokenizer = Tokenizer::from_gguf(model.file().gguf())?;
-    let tokens = prompt(args, &model, &tokenizer)?;
-    let options = SessionOptions {
+    let file = ModelFile::open(&args.model)?;
+    let session = SessionOptions {
         context: args.context,
         cache: args.cache,
         precision: args.precision,
         ..SessionOptions::default()
     };
-    let mut session = model.session(&options)?;
+    let options = LoadOptions { offload: args.offload, session, ..LoadOptions::default() };
+    if args.estimate {
+        print!("{}", file.estimate(backend.as_ref(), &options)?);
+        return Ok(());
+    }
+    let bar = ProgressBar::new(0).with_message(format!("loading {}", args.model.display()));
+    bar.set_style(
+        ProgressStyle::default_bar().template(BAR).unwrap_or_else(|_| ProgressStyle::default_bar()),
+    );
+    let model = Model::load_with(file, backend, &options, &mut |done, total| {
+        bar.set_length(total);
+        bar.set_position(done);
+    })?;
+    let tokenizer = Tokenizer::from_gguf(model.file().gguf())?;
+    let tokens = prompt(args, &model, &tokenizer)?;
+    let mut session = model.session(&options.session)?;
     bar.finish_and_clear();
+    if let Some(estimate) = model.estimate().filter(|e| e.is_partial()) {
+        eprint!("{estimate}");
+    }
     let sampler = SamplerOptions {
         temperature: args.temp,
         top_k: args.top_k,

@@ -3,6 +3,7 @@
 //! `cargo run --release --example logits -- --model F --tokens 1,2,3 --out X.npy`
 
 use clap::Parser;
+use diptych::model::{LoadOptions, ModelFile, Offload};
 use diptych::{DType, Error, Model, OpenOptions, Precision, Result, SessionOptions, greedy};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -20,6 +21,10 @@ struct Args {
     /// reference, cpu, vulkan[:N] or hip[:N].
     #[arg(long, default_value = "cpu")]
     backend: String,
+    /// How much lies on the backend's device: -1 everything, 0 nothing, 1 the output layer, 2 that and the last layer
+    /// and so on, auto as much as fits. The processor computes the rest.
+    #[arg(long, default_value = "-1", allow_hyphen_values = true)]
+    offload: Offload,
     /// exact: no activation below F32; fast: F16 or 8-bit activations allowed.
     #[arg(long, default_value = "fast", value_parser = parse_precision)]
     precision: Precision,
@@ -47,11 +52,11 @@ fn parse_type(text: &str) -> std::result::Result<DType, String> {
 
 fn run(args: &Args) -> Result<()> {
     let backend = diptych::open(&args.backend, &OpenOptions::default())?;
-    let model = Model::load(&args.model, backend)?;
+    let file = ModelFile::open(&args.model)?;
     let context = args.tokens.len() + args.predict;
-    if context > model.hparams().context {
+    if context > file.hparams().context {
         let why =
-            format!("{context} positions are needed, the model's context has {}", model.hparams().context);
+            format!("{context} positions are needed, the model's context has {}", file.hparams().context);
         return Err(Error::argument("tokens", why));
     }
     let options = SessionOptions {
@@ -61,6 +66,11 @@ fn run(args: &Args) -> Result<()> {
         precision: args.precision,
         ..SessionOptions::default()
     };
+    let loading = LoadOptions { offload: args.offload, session: options.clone(), ..LoadOptions::default() };
+    let model = Model::load_with(file, backend, &loading, &mut |_, _| ())?;
+    if let Some(estimate) = model.estimate().filter(|e| e.is_partial()) {
+        eprint!("{estimate}");
+    }
     let mut session = model.session(&options)?;
     let logits = session.logits(&args.tokens)?;
     let vocabulary = model.hparams().vocabulary;

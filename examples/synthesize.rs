@@ -4,6 +4,7 @@
 //! `cargo run --release --example synthesize -- --shape qwen2.5-0.5b --type Q8_0 OUT.gguf`
 
 use clap::Parser;
+use diptych::core::dtype::DTYPES;
 use diptych::synthesize::{self, NAMED, Shape};
 use diptych::{DType, Error, Result};
 use indicatif::ProgressBar;
@@ -18,7 +19,7 @@ struct Args {
     /// The model whose shape it is; `list` prints them.
     #[arg(long)]
     shape: String,
-    /// Type of all matrices.
+    /// Type of all matrices; rows that are no multiple of its blocks become Q8_0 or F16.
     #[arg(long, default_value = "Q8_0")]
     r#type: String,
     /// Seed of the weights.
@@ -26,6 +27,11 @@ struct Args {
     seed: u64,
     /// File to write.
     out: Option<PathBuf>,
+}
+
+/// Types that weights can have.
+fn types() -> impl Iterator<Item = DType> {
+    DTYPES.iter().filter(|t| t.computable && t.dtype != DType::I32).map(|t| t.dtype)
 }
 
 fn run(args: &Args) -> Result<()> {
@@ -36,11 +42,10 @@ fn run(args: &Args) -> Result<()> {
     let names = || NAMED.iter().map(|row| row.0).collect::<Vec<_>>().join(", ");
     let shape = Shape::named(&args.shape)
         .ok_or_else(|| Error::argument("--shape", format!("'{}' is not one of {}", args.shape, names())))?;
-    let dtype =
-        ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q6_K"].contains(&args.r#type.to_ascii_uppercase().as_str());
-    let dtype = dtype.then(|| DType::from_name(&args.r#type.to_ascii_uppercase())).flatten();
+    let dtype = DType::from_name(&args.r#type).filter(|dtype| types().any(|known| known == *dtype));
     let dtype = dtype.ok_or_else(|| {
-        Error::argument("--type", format!("'{}' is not one of F32, F16, BF16, Q8_0, Q4_0, Q6_K", args.r#type))
+        let known: Vec<&str> = types().map(DType::name).collect();
+        Error::argument("--type", format!("'{}' is not one of {}", args.r#type, known.join(", ")))
     })?;
     let shape = shape.with_type(dtype);
     let out = args.out.as_ref().ok_or_else(|| Error::argument("OUT", "is missing"))?;

@@ -1,6 +1,6 @@
 //! Model files that are broken or unknown end in a typed error with one clear line.
 
-use diptych::core::gguf::{GgufFile, GgufWriter, Metadata, TensorData, Value};
+use diptych::core::gguf::{Array, GgufFile, GgufWriter, Metadata, TensorData, Value};
 use diptych::model::ModelFile;
 use diptych::synthesize::{self, Shape};
 use diptych::{DType, Error};
@@ -126,7 +126,7 @@ fn what_an_architecture_needs_besides_is_checked() {
     for key in ["gemma3.attention.sliding_window_pattern", "gemma3.rope.freq_base_swa"] {
         assert!(message(with_key("gemma3", key, "six")).contains(key));
     }
-    let text = message(with_key("gemma3", "gemma3.final_logit_softcapping", 30.0f32));
+    let text = message(with_key("gemma3", "gemma3.final_logit_softcapping", -30.0f32));
     assert!(text.contains("final_logit_softcapping"), "{text}");
     assert!(message(without_key("granite", "granite.logit_scale")).contains("granite.logit_scale"));
     for key in ["granite.logit_scale", "granite.residual_scale", "granite.attention.scale"] {
@@ -134,6 +134,55 @@ fn what_an_architecture_needs_besides_is_checked() {
     }
     let text = message(with_key("granite", "granite.rope.scaling.finetuned", false));
     assert!(text.contains("finetuned"), "{text}");
+}
+
+#[test]
+fn mixtures_and_recurrent_layers_are_checked() {
+    for architecture in ["qwen3moe", "gpt-oss"] {
+        let key = |name: &str| format!("{architecture}.{name}");
+        for name in ["expert_count", "expert_used_count"] {
+            assert!(message(without_key(architecture, &key(name))).contains(&key(name)));
+            assert!(message(with_key(architecture, &key(name), 0u32)).contains(&key(name)));
+        }
+        let text = message(with_key(architecture, &key("expert_used_count"), 9u32));
+        assert!(text.contains("9 of 8 experts"), "{text}");
+        let text = message(with_key(architecture, &key("expert_feed_forward_length"), 255u32));
+        assert!(text.contains("ffn_gate_exps"), "{text}");
+        for tensor in ["blk.0.ffn_gate_inp.weight", "blk.0.ffn_down_exps.weight"] {
+            assert!(message(without(architecture, tensor)).contains(tensor));
+        }
+    }
+    assert!(message(without("gpt-oss", "blk.0.attn_sinks.weight")).contains("attn_sinks"));
+    for name in ["conv_kernel", "state_size", "group_count", "time_step_rank", "inner_size"] {
+        let key = format!("qwen35.ssm.{name}");
+        assert!(message(without_key("qwen35", &key)).contains(&key));
+        assert!(message(with_key("qwen35", &key, u32::MAX)).contains(&key));
+    }
+    assert!(message(with_key("qwen35", "qwen35.ssm.group_count", 3u32)).contains("3 key heads"));
+    assert!(message(with_key("qwen35", "qwen35.ssm.state_size", 512u32)).contains("attn_qkv"));
+    let none = Array::from(&[][..] as &[bool]);
+    assert!(message(with_key("qwen35", "qwen35.attention.recurrent_layers", none)).contains("0 entries"));
+    for tensor in ["blk.0.ssm_a", "blk.0.ssm_conv1d.weight", "blk.0.post_attention_norm.weight"] {
+        assert!(message(without("qwen35", tensor)).contains(tensor));
+    }
+    // Without a list every fourth layer attends, and the only one here does not.
+    assert!(without_key("qwen35", "qwen35.attention.recurrent_layers").is_ok());
+}
+
+#[test]
+fn layers_that_predict_further_tokens_are_left_alone() {
+    let with_layer = |key: Option<u32>, tensor: &str| {
+        let set = |m: &mut Metadata| {
+            m.insert("qwen35.block_count", 2u32);
+            key.map(|n| m.insert("qwen35.nextn_predict_layers", n));
+        };
+        changed_of("qwen35", set, |_| true, |_, _, _| {}, Some(tensor))
+    };
+    let file = with_layer(Some(1), "blk.1.nextn.eh_proj.weight").unwrap();
+    assert_eq!((file.hparams().layers, file.hparams().further_layers), (1, 1));
+    assert!(message(with_layer(None, "blk.1.nextn.eh_proj.weight")).contains("blk.1."));
+    assert!(message(with_layer(Some(1), "blk.2.nextn.eh_proj.weight")).contains("blk.2.nextn"));
+    assert!(message(with_layer(Some(2), "blk.1.x")).contains("2 of 2 layers"));
 }
 
 #[test]
@@ -147,6 +196,12 @@ fn hyperparameters_of_windows_and_factors() {
     assert_eq!((window.size, window.rope.freq_base, gemma.hparams().rope.freq_base), (512, 1e4, 1e6));
     assert!(window.reaches(600, 89) && !window.reaches(600, 88) && window.reaches(3, 0));
     assert_eq!(gemma.hparams().scales.embedding, 16.0);
+    let gemma2 = with_key("gemma2", "gemma2.final_logit_softcapping", 20.0f32).unwrap().hparams().clone();
+    assert_eq!((gemma2.soft_caps.scores, gemma2.soft_caps.logits), (50.0, 20.0));
+    let window = gemma2.window.unwrap();
+    assert_eq!([0, 1, 2, 3].map(|i| window.covers(i)), [true, false, true, false]);
+    let yarn = with_key("gpt-oss", "gpt-oss.rope.scaling.yarn_truncate", false).unwrap();
+    assert!(!yarn.hparams().rope.truncate && yarn.hparams().rope.ext_factor == 1.0);
     // The file of a model without a window says 0.
     assert_eq!(with_key("phi3", "phi3.attention.sliding_window", 0u32).unwrap().hparams().window, None);
     let phi = with_key("phi3", "phi3.attention.sliding_window", 7u32).unwrap().hparams().clone();

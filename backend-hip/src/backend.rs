@@ -164,6 +164,11 @@ impl Backend for HipBackend {
         &self.shared.deadlines
     }
 
+    fn free_memory(&self) -> Option<u64> {
+        let (thread, limit) = (&self.shared.thread, self.shared.deadlines.allocate);
+        thread.call(Phase::Allocate, limit, |session| Ok(session.free_memory())).ok().flatten()
+    }
+
     fn supports(&self, graph: &Graph, node: TensorId) -> Support {
         if !matches!(graph.tensor(node).source, Source::Node { .. }) || graph.tensor(node).is_view() {
             return Support::Native;

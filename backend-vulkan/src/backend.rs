@@ -225,6 +225,11 @@ impl Backend for VulkanBackend {
         &self.shared.options.deadlines
     }
 
+    fn free_memory(&self) -> Option<u64> {
+        let own = || self.info.memory.map(|all| all.saturating_sub(self.shared.pool.held()));
+        self.shared.pool.free().or_else(own)
+    }
+
     fn supports(&self, graph: &Graph, node: TensorId) -> Support {
         lower::supports(&self.shared, graph, node)
     }

@@ -72,6 +72,12 @@ template <class W, class FORM, int BM_, int BN_, int TM_, int TN_> struct TileIn
         return word * width + word / EIGHT * GAP;
     }
 
+    // This thread's part of the tile, as in MatTile.
+    DEVICE u32 row(u32 i = 0) { return thread_id() / EIGHTS + i * ROWS; }
+    DEVICE u32 k() { return thread_id() % EIGHTS * 8; }
+    DEVICE u32 m0() { return thread_id() % (BM / TM) * 4; }
+    DEVICE u32 n0() { return thread_id() / (BM / TM) * 4; }
+
     // Issues the loads of elements base + k .. base + k + 8; `base` is the same for all threads.
     __attribute__((device, always_inline)) void load(u32 base, u32 k) {
         u64 skip = (u64)(base / W::BLOCK) * W::BYTES;
@@ -148,35 +154,36 @@ template <class W, class FORM, int BM_, int BN_, int TM_, int TN_> struct TileIn
     }
 };
 
+// The sums of a thread, along k, from rows and columns whose beginnings are in `t`.
+template <class T> DEVICE void sum_tile_int8(T &t, u32 end, typename T::Shared *shared, float (*sum)[T::TN]) {
+    u32 row = t.row(), k = t.k(), m0 = t.m0(), n0 = t.n0();
+    UNROLL for (u32 i = 0; i < T::TM; i++) UNROLL for (u32 j = 0; j < T::TN; j++) sum[i][j] = 0.0f;
+    t.load(0, k);
+    NO_UNROLL for (u32 base = 0; base < end; base += T::BK) {
+        t.store(shared, row, k);
+        barrier();
+        if (base + T::BK < end) t.load(base + T::BK, k);
+        UNROLL for (u32 g = 0; g < T::GROUPS; g++) T::multiply(shared, g, m0, n0, sum);
+        barrier();
+    }
+}
+
 // group_x: tiles of rows; group_y: tiles of columns; group_z: planes of the result.
 template <class W, class T>
 DEVICE void mat_tile_int8(const u8 *a, const u8 *q, const float *scale, float *d, const MulMatParams &p,
                           typename T::Shared *shared) {
-    u32 thread = thread_id(), row0 = p.first_row + group_x() * T::BM, col0 = group_y() * T::BN;
+    u32 row0 = p.first_row + group_x() * T::BM, col0 = group_y() * T::BN;
     if (row0 >= p.m) return;
     Plane z = plane(p);
-
     T t;
-    u32 row = thread / T::EIGHTS, k = thread % T::EIGHTS * 8;
     UNROLL for (u32 i = 0; i < T::A_LOADS; i++) {
-        t.a[i] = a + row_offset(p.off0, p.nb0, minimum(row0 + row + i * T::ROWS, p.m - 1), z.a2, z.a3) * W::BYTES;
+        t.a[i] = a + row_offset(p.off0, p.nb0, minimum(row0 + t.row(i), p.m - 1), z.a2, z.a3) * W::BYTES;
     }
     UNROLL for (u32 i = 0; i < T::B_LOADS; i++) {
-        u64 at = int8_column(p, z, minimum(col0 + row + i * T::ROWS, p.n - 1));
+        u64 at = int8_column(p, z, minimum(col0 + t.row(i), p.n - 1));
         t.b[i] = {q + at * p.k, scale + at * (p.k / 32)};
     }
-
-    u32 m0 = thread % (T::BM / T::TM) * 4, n0 = thread / (T::BM / T::TM) * 4;
     float sum[T::TM][T::TN];
-    UNROLL for (u32 i = 0; i < T::TM; i++) UNROLL for (u32 j = 0; j < T::TN; j++) sum[i][j] = 0.0f;
-
-    t.load(0, k);
-    NO_UNROLL for (u32 base = 0; base < p.k; base += T::BK) {
-        t.store(shared, row, k);
-        barrier();
-        if (base + T::BK < p.k) t.load(base + T::BK, k);
-        UNROLL for (u32 g = 0; g < T::GROUPS; g++) T::multiply(shared, g, m0, n0, sum);
-        barrier();
-    }
-    store_tile<T>(d, p, z, row0 + m0, col0 + n0, row0 + T::BM <= p.m && col0 + T::BN <= p.n, sum);
+    sum_tile_int8(t, p.k, shared, sum);
+    store_tile<T>(d, p, z, row0 + t.m0(), col0 + t.n0(), row0 + T::BM <= p.m && col0 + T::BN <= p.n, sum);
 }

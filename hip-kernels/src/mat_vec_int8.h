@@ -67,12 +67,12 @@ DEVICE void reduce_and_store(MatVec<W, C, N, R> &t, float *d, const MulMatParams
     if (lane_id() == 0) t.store(d, p, z, row0, col0);
 }
 
-// group_x: groups of rows; group_y: groups of N columns; group_z: planes of the result.
+// group_x: groups of rows; group_y: groups of N columns; `z`: what group_z stands for.
 template <class W, int N, int R>
-DEVICE void mat_vec_chunks(const u8 *a, const float *b, float *d, const MulMatParams &p, Chunk<N> *shared) {
+DEVICE void mat_vec_chunks(const u8 *a, const float *b, float *d, const MulMatParams &p, const Plane &z,
+                           Chunk<N> *shared) {
     u32 thread = thread_id(), k = lane_id() * 8;
     u32 row0 = p.first_row + (group_x() * (INT8_THREADS / WAVE) + wave_id()) * R, col0 = group_y() * N;
-    Plane z = plane(p);
     MatVec<W, ColumnInt8<InLds>, N, R> t;
     t.begin(a, p, z, row0);
     const float *column[N];

@@ -16,7 +16,7 @@
     KERNEL(INT8_THREADS) \
     mat_vec_rounding_##type##_n##N##_r##R(const u8 *a, const float *b, float *d, MulMatParams p) { \
         LDS Chunk<N> shared; \
-        mat_vec_chunks<W, N, R>(a, b, d, p, &shared); \
+        mat_vec_chunks<W, N, R>(a, b, d, p, plane(p), &shared); \
     }
 
 #define MAT_VEC_COLUMNS(type, W, N, R) \

@@ -2,10 +2,11 @@
 
 use super::nodes::Nodes;
 use super::protocol::{Done, Message, ModelTask, PerNode, Work};
-use crate::model::{BatchGraph, BatchShape, Model};
+use crate::model::{BatchGraph, BatchShape, LoadOptions, Model, ModelFile, Offload};
 use crate::npy;
 use crate::session::{KV_STEP, SessionOptions, debug_program, greedy, prompt_inputs};
 use ggml_core::backend::Backend;
+use ggml_core::cpu::{CpuBackend, CpuOptions};
 use ggml_core::{DType, Result};
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,7 +19,7 @@ pub(super) fn run(
     say: &mut dyn FnMut(Message),
 ) -> Result<Option<Done>> {
     let start = Instant::now();
-    let model = Model::load(&task.model, backend)?;
+    let model = load(work, task, backend, say)?;
     let load_s = start.elapsed().as_secs_f64();
     if work.stepwise {
         with_nodes(&model, work, task, |nodes| nodes.locate(say))?;
@@ -41,6 +42,30 @@ pub(super) fn run(
     Ok(Some(done))
 }
 
+/// The model, all of it on the backend or a part; `cpu` computes the rest.
+fn load(
+    work: &Work,
+    task: &ModelTask,
+    backend: Arc<dyn Backend>,
+    say: &mut dyn FnMut(Message),
+) -> Result<Model> {
+    let Ok(units) = usize::try_from(task.offload) else {
+        return Model::load(&task.model, backend);
+    };
+    let host = CpuOptions { deadlines: backend.deadlines().clone(), ..CpuOptions::default() };
+    let options = LoadOptions {
+        offload: Offload::Layers(units),
+        host: Some(Arc::new(CpuBackend::open(host)?)),
+        session: session_options(work, task),
+    };
+    let file = ModelFile::open(&task.model)?;
+    let model = Model::load_with(file, backend, &options, &mut |_, _| ())?;
+    for fallback in model.fallbacks() {
+        say(Message::Warning { what: format!("computed by cpu: {fallback}") });
+    }
+    Ok(model)
+}
+
 /// Elements that are not the same bits.
 pub(super) fn differences(a: &[f32], b: &[f32]) -> usize {
     let pairs = a.iter().zip(b).filter(|(x, y)| x.to_bits() != y.to_bits()).count();
@@ -56,15 +81,18 @@ fn context(task: &ModelTask) -> usize {
     (task.tokens.len() + task.predict).max(1).next_multiple_of(KV_STEP)
 }
 
-/// The prompt with logits of every token, then greedy generation.
-fn generate(model: &Model, work: &Work, task: &ModelTask) -> Result<(Done, Vec<f32>)> {
-    let options = SessionOptions {
+fn session_options(work: &Work, task: &ModelTask) -> SessionOptions {
+    SessionOptions {
         context: Some(context(task)),
         cache: DType::F32,
         precision: work.precision,
         ..SessionOptions::default()
-    };
-    let mut session = model.session(&options)?;
+    }
+}
+
+/// The prompt with logits of every token, then greedy generation.
+fn generate(model: &Model, work: &Work, task: &ModelTask) -> Result<(Done, Vec<f32>)> {
+    let mut session = model.session(&session_options(work, task))?;
     let start = Instant::now();
     let logits = session.logits(&task.tokens)?;
     let prompt_s = start.elapsed().as_secs_f64();

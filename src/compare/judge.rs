@@ -2,9 +2,8 @@
 
 use super::nodes::NodeFile;
 use super::protocol::PerNode;
-use super::report::{Comparison, Divergence, LogitsReport, NodeReport, Record, Report, Status};
+use super::report::{Comparison, Divergence, EVERYTHING, LogitsReport, NodeReport, Record, Report, Status};
 use super::{CompareOptions, logits_path, nodes_path};
-use crate::backends::BackendName;
 use crate::npy;
 use ggml_core::encode::decode_plain;
 use ggml_core::metrics::{Distance, distance, kl_divergence, top1_agreement};
@@ -39,14 +38,16 @@ impl Measure {
 /// Compares what the backends of a report computed, and gives the verdict.
 pub(super) fn judge(report: &mut Report, options: &CompareOptions, measure: &Measure) -> Result<()> {
     let records = report.records.clone();
-    let reference = records.iter().find(|r| r.backend == report.reference);
+    let name = report.reference.clone();
+    let is_reference = |r: &&Record| r.backend == name && r.offload == EVERYTHING;
+    let reference = records.iter().find(is_reference);
     let mut findings: Vec<String> = records.iter().filter_map(failure).collect();
     findings.extend(records.iter().filter_map(instability));
     if let Some(reference) = reference.filter(|r| r.status == Status::Ok) {
-        for record in records.iter().filter(|r| r.status == Status::Ok && r.backend != reference.backend) {
+        for record in records.iter().filter(|r| r.status == Status::Ok && !is_reference(r)) {
             let comparison = compare(record, reference, options, measure)?;
             if let Some(why) = &comparison.disagreement {
-                findings.push(format!("{} differs from {}: {why}", record.backend, reference.backend));
+                findings.push(format!("{} differs from {}: {why}", record.label(), reference.label()));
             }
             report.comparisons.push(comparison);
         }
@@ -72,7 +73,7 @@ fn graph_bound(precision: Precision, quantised: bool) -> f64 {
 /// A run that gives other bits when it is repeated.
 fn instability(record: &Record) -> Option<String> {
     (record.unstable > 0)
-        .then(|| format!("{}: {} values change when the work is repeated", record.backend, record.unstable))
+        .then(|| format!("{}: {} values change when the work is repeated", record.label(), record.unstable))
 }
 
 /// A run that did not end well, in words.
@@ -85,7 +86,7 @@ pub(super) fn failure(record: &Record) -> Option<String> {
     };
     Some(format!(
         "{}: {}{}{}{}: {}",
-        record.backend,
+        record.label(),
         record.status,
         at("in case", &record.case),
         at("in phase", &record.phase),
@@ -103,7 +104,7 @@ fn compare(
     let mut comparison = Comparison {
         lhs: record.backend.clone(),
         rhs: reference.backend.clone(),
-        offload: -1,
+        offload: record.offload,
         bound: Some(measure.bound),
         ..Comparison::default()
     };
@@ -130,9 +131,9 @@ fn compare_logits(
     reference: &Record,
     options: &CompareOptions,
 ) -> Result<(LogitsReport, f64)> {
-    let path = |name: &str| -> Result<_> { Ok(logits_path(&options.out, &name.parse::<BackendName>()?)) };
-    let (_, n, got) = npy::read(&path(&record.backend)?)?;
-    let (_, _, want) = npy::read(&path(&reference.backend)?)?;
+    let path = |r: &Record| logits_path(&options.out, &r.backend, r.offload);
+    let (_, n, got) = npy::read(&path(record))?;
+    let (_, _, want) = npy::read(&path(reference))?;
     let d = distance(&got, &want);
     let logits = LogitsReport {
         nmse: d.nmse,
@@ -189,8 +190,8 @@ fn node_bound(op: &str, operand: DType, precision: Precision) -> f64 {
 }
 
 fn compare_nodes(record: &Record, reference: &Record, options: &CompareOptions) -> Result<Vec<NodeReport>> {
-    let path = |name: &str| -> Result<_> { Ok(nodes_path(&options.out, &name.parse::<BackendName>()?)) };
-    let (got, want) = (NodeFile::open(&path(&record.backend)?)?, NodeFile::open(&path(&reference.backend)?)?);
+    let path = |r: &Record| nodes_path(&options.out, &r.backend, r.offload);
+    let (got, want) = (NodeFile::open(&path(record))?, NodeFile::open(&path(reference))?);
     let mut nodes = Vec::new();
     for entry in &want.entries {
         let mut node = NodeReport {

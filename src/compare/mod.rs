@@ -6,6 +6,7 @@
 //! that calls [`run`] must call [`child_entry`] first thing in `main`.
 
 use crate::backends::{BackendName, VirtualTarget};
+use crate::model::Offload;
 use ggml_core::plan::Precision;
 use ggml_core::{Error, Result};
 use std::collections::HashSet;
@@ -67,6 +68,8 @@ pub struct CompareOptions {
     pub tokens: Option<Vec<u32>>,
     /// Tokens to generate greedily.
     pub predict: usize,
+    /// Models: how much lies on the device; a run for each. The backends of the host run once.
+    pub offload: Vec<Offload>,
     /// Whether to compare every node of the graph.
     pub per_node: PerNode,
     /// How often each backend does the work: results must be the same bits every time.
@@ -99,6 +102,7 @@ impl Default for CompareOptions {
             reference: BackendName::Reference,
             tokens: None,
             predict: 16,
+            offload: vec![Offload::All],
             per_node: PerNode::Off,
             repeat: 1,
             precision: Precision::default(),
@@ -134,6 +138,9 @@ pub type Progress<'a> = &'a mut dyn FnMut(&Event);
 /// Runs the comparison and writes `result.json`. Errors are those of wrong use (model, tokens, filter, output folder);
 /// what happens on a backend is in the report.
 pub fn run(options: &CompareOptions, progress: Progress<'_>) -> Result<Report> {
+    if options.offload.is_empty() || options.offload.contains(&Offload::Auto) {
+        return Err(Error::argument("offload", "is a list of numbers"));
+    }
     if options.repeat == 0 {
         return Err(Error::argument("repeat", "there must be at least one run"));
     }
@@ -169,14 +176,16 @@ fn work(options: &CompareOptions, backend: &BackendName, task: Task) -> protocol
     }
 }
 
-fn file_name(backend: &BackendName) -> String {
-    backend.to_string().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect()
+/// Stem of the files that belong to a run: the backend's name, and how much lies on it unless it is everything.
+fn file_stem(backend: &str, offload: i64) -> String {
+    let name: String = backend.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+    if offload == report::EVERYTHING { name } else { format!("{name}-offload-{offload}") }
 }
 
-fn logits_path(out: &Path, backend: &BackendName) -> PathBuf {
-    out.join(format!("{}.logits.npy", file_name(backend)))
+fn logits_path(out: &Path, backend: &str, offload: i64) -> PathBuf {
+    out.join(format!("{}.logits.npy", file_stem(backend, offload)))
 }
 
-fn nodes_path(out: &Path, backend: &BackendName) -> PathBuf {
-    out.join(format!("{}.nodes", file_name(backend)))
+fn nodes_path(out: &Path, backend: &str, offload: i64) -> PathBuf {
+    out.join(format!("{}.nodes", file_stem(backend, offload)))
 }

@@ -2,8 +2,8 @@
 
 use super::child::CHILD;
 use super::protocol::{Message, Work};
-use super::report::{BackendReport, Record, Status};
-use super::{Event, Progress, file_name};
+use super::report::{BackendReport, Record, Status, label};
+use super::{Event, Progress, file_stem};
 use ggml_core::{Error, Result};
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
@@ -99,17 +99,18 @@ impl Watch {
 /// Runs a child to its end. If it dies or hangs while it computes and nobody knows at which node, a second child runs
 /// the same graph node by node to find out.
 pub(super) fn run_child(work: &Work, out: &Path, progress: Progress<'_>) -> Result<ChildOutcome> {
-    let stem = file_stem(&work.backend);
+    let stem = file_stem(&work.backend, work.offload());
+    let name = label(&work.backend, work.offload());
     let mut hear = |message: &Message| {
         if let Message::Progress { what } = message {
-            progress(&Event::new(&work.backend, what));
+            progress(&Event::new(&name, what));
         }
     };
     let mut watch = watch_child(work, out, &stem, &mut hear)?;
     let computing = watch.record.phase.as_deref().is_some_and(|p| p.ends_with("compute"));
     let died = matches!(watch.record.status, Status::Crash | Status::Hang);
     if died && computing && watch.record.node.is_none() {
-        progress(&Event::new(&work.backend, "looking for the node"));
+        progress(&Event::new(&name, "looking for the node"));
         let stepwise = Work { stepwise: true, ..work.clone() };
         watch.record.node =
             watch_child(&stepwise, out, &format!("{stem}.stepwise"), &mut |_| {})?.record.node;
@@ -132,7 +133,7 @@ pub(super) fn watch_child(
     let mut watch = Watch::default();
     watch.backend.name = work.backend.clone();
     watch.record.backend = work.backend.clone();
-    watch.record.offload = -1;
+    watch.record.offload = work.offload();
     let start = Instant::now();
     let (mut child, lines) = spawn(&work_path, &log_path)?;
     watch.record.pid = child.id();
@@ -145,11 +146,6 @@ pub(super) fn watch_child(
     watch.record.elapsed_s = start.elapsed().as_secs_f64();
     conclude(&mut watch, status, hung, limit, &log_path);
     Ok(ChildOutcome { backend: watch.backend, record: watch.record })
-}
-
-/// Stem of the files that belong to a backend.
-pub(super) fn file_stem(backend: &str) -> String {
-    backend.parse().map(|name| file_name(&name)).unwrap_or_else(|_| "child".into())
 }
 
 fn spawn(work: &Path, log: &PathBuf) -> Result<(Child, Receiver<String>)> {

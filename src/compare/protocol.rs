@@ -1,7 +1,7 @@
 //! What parent and child say to each other: the parent gives a [`Work`] file, the child answers with one JSON
 //! [`Message`] a line on its standard output. What the child or a driver prints on standard error goes to a log file.
 
-use super::report::NodeReport;
+use super::report::{EVERYTHING, NodeReport};
 use ggml_core::backend::{DeviceInfo, Stats};
 use ggml_core::plan::Precision;
 use serde::{Deserialize, Serialize};
@@ -55,6 +55,16 @@ pub struct Work {
     pub task: Task,
 }
 
+impl Work {
+    /// How much of the work's model lies on the device.
+    pub(super) fn offload(&self) -> i64 {
+        match &self.task {
+            Task::Model(task) => task.offload,
+            Task::Graph(_) | Task::Ops(_) => EVERYTHING,
+        }
+    }
+}
+
 /// The kinds of work.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
@@ -76,6 +86,8 @@ pub struct ModelTask {
     pub tokens: Vec<u32>,
     /// Tokens to generate.
     pub predict: usize,
+    /// How much lies on the device, see [`Record::offload`](super::report::Record::offload).
+    pub offload: i64,
     /// Where to write the prompt's logits.
     pub logits: PathBuf,
     /// Node by node.

@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::SystemTime;
 
+/// [`Record::offload`] of a run with everything on the device.
+pub const EVERYTHING: i64 = -1;
+
 /// Environment variables that change what drivers do: recorded when they are set.
 const OVERRIDES: &[&str] = &[
     "HSA_OVERRIDE_GFX_VERSION",
@@ -155,7 +158,8 @@ impl std::fmt::Display for Status {
 pub struct Record {
     /// Backend name.
     pub backend: String,
-    /// Layers on the device: -1 is all.
+    /// Units of the model on the device, counted from the end, see [`Offload`](crate::model::Offload); -1 is all. The
+    /// rest is computed by `cpu`.
     pub offload: i64,
     /// Number of the repetition.
     pub epoch: usize,
@@ -197,6 +201,18 @@ pub struct Record {
     pub unstable: usize,
     /// Allocations asked of the driver.
     pub driver_allocations: Option<u64>,
+}
+
+/// A run's name in texts.
+pub(super) fn label(backend: &str, offload: i64) -> String {
+    if offload == EVERYTHING { backend.into() } else { format!("{backend} offload {offload}") }
+}
+
+impl Record {
+    /// Backend and offload, for texts.
+    pub fn label(&self) -> String {
+        label(&self.backend, self.offload)
+    }
 }
 
 /// Distances of logits.
@@ -286,7 +302,7 @@ pub struct Comparison {
     pub lhs: String,
     /// The reference.
     pub rhs: String,
-    /// Layers on the device.
+    /// Units of the model on the device.
     pub offload: i64,
     /// Logits of the prompt, if the work is a model.
     pub logits: Option<LogitsReport>,
@@ -336,9 +352,20 @@ impl Report {
         }
     }
 
-    /// The backends with their own records; records of single cases are not among them.
+    /// The runs with their backends; records of single cases are not among them.
     pub fn backend_records(&self) -> impl Iterator<Item = (&Record, &BackendReport)> {
-        self.records.iter().filter(|r| r.case.is_none()).zip(&self.backends)
+        let backend = |r: &Record| self.backends.iter().find(|b| b.name == r.backend);
+        self.records.iter().filter(|r| r.case.is_none()).filter_map(move |r| Some((r, backend(r)?)))
+    }
+
+    /// Adds what is known of a backend, unless it is there.
+    pub(crate) fn add_backend(&mut self, backend: BackendReport) {
+        match self.backends.iter_mut().find(|b| b.name == backend.name) {
+            // The device may not have been opened before.
+            Some(known) if known.device.is_empty() => *known = backend,
+            Some(_) => {}
+            None => self.backends.push(backend),
+        }
     }
 
     /// Writes the report as JSON. Infinities and NaN, which JSON lacks, become null.

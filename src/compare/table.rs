@@ -1,7 +1,7 @@
 //! The table that `compare` ends with.
 
 use super::ops;
-use super::report::{NodeReport, Report};
+use super::report::{EVERYTHING, NodeReport, Report, label};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
@@ -38,14 +38,15 @@ fn graphs(report: &Report) -> String {
     ];
     let seconds = |s: Option<f64>| s.map_or("-".into(), |s| format!("{s:.3}"));
     for (record, backend) in report.backend_records() {
-        let c = report.comparisons.iter().find(|c| c.lhs == record.backend);
-        let is_reference = record.backend == report.reference;
+        let same = |lhs: &str, offload| lhs == record.backend && offload == record.offload;
+        let c = report.comparisons.iter().find(|c| same(&c.lhs, c.offload));
+        let is_reference = same(&report.reference, EVERYTHING);
         let logits = c.and_then(|c| c.logits);
         // Without logits the largest error of a node stands for the whole.
         let worst = c.and_then(|c| c.nodes.iter().map(|n| n.nmse).max_by(f64::total_cmp));
         let nmse = logits.map(|l| l.nmse).or(worst);
         rows.push([
-            record.backend.clone(),
+            record.label(),
             record.status.to_string(),
             nmse.map_or(if is_reference { "reference".into() } else { "-".into() }, |x| format!("{x:.1e}")),
             logits.map_or("-".into(), |l| format!("{:.0}%", 100.0 * l.top1_agreement)),
@@ -59,7 +60,7 @@ fn graphs(report: &Report) -> String {
     let mut text = align(&rows);
     text.push_str(&remarks(report));
     for c in report.comparisons.iter().filter(|c| !c.nodes.is_empty()) {
-        text.push_str(&worst_nodes(&c.lhs, &c.nodes));
+        text.push_str(&worst_nodes(&label(&c.lhs, c.offload), &c.nodes));
     }
     text
 }
@@ -68,11 +69,11 @@ fn graphs(report: &Report) -> String {
 pub(super) fn remarks(report: &Report) -> String {
     let mut text = String::new();
     for (record, _) in report.backend_records() {
-        let backend = &record.backend;
+        let backend = record.label();
         if let Some(message) = &record.message {
             let _ = writeln!(text, "{backend}: {message}");
         }
-        let own = report.records.iter().filter(|r| r.backend == *backend);
+        let own = report.records.iter().filter(|r| r.label() == backend);
         let warnings: BTreeSet<&str> = own.flat_map(|r| r.warnings.iter().map(String::as_str)).collect();
         for warning in warnings.iter().take(MAX_WARNINGS) {
             let _ = writeln!(text, "{backend}: warning: {warning}");

@@ -2,10 +2,10 @@
 
 use super::judge::{self, Measure};
 use super::protocol::{GraphTask, ModelTask, NodesTask, PerNode, Task};
-use super::report::Report;
+use super::report::{EVERYTHING, Report, label};
 use super::{CompareOptions, Event, Progress, graph, logits_path, nodes, nodes_path, order, parent, work};
 use crate::backends::BackendName;
-use crate::model::ModelFile;
+use crate::model::{ModelFile, Offload};
 use crate::synthesize::{self, Shape};
 use ggml_core::graph::file::GraphFile;
 use ggml_core::rng::Rng;
@@ -23,13 +23,14 @@ pub(super) fn compare_model(
     let tokens = prompt(options, &file)?;
     let quantised = nodes::has_quantised_weights(file.gguf());
     drop(file);
-    run_all(options, report, progress, &|backend| {
+    run_all(options, report, progress, &options.offload, &|backend, offload| {
         Task::Model(ModelTask {
             model: model.clone(),
             tokens: tokens.clone(),
             predict: options.predict,
-            logits: logits_path(&options.out, backend),
-            nodes: nodes_task(options, backend),
+            offload,
+            logits: logits_path(&options.out, backend, offload),
+            nodes: nodes_task(options, backend, offload),
         })
     })?;
     judge::judge(report, options, &Measure::logits(options.precision, quantised))
@@ -48,40 +49,63 @@ pub(super) fn compare_graph(
     if file.graph.outputs().is_empty() {
         return Err(Error::model("has no output").with_path(path));
     }
-    run_all(options, report, progress, &|backend| {
-        Task::Graph(GraphTask { graph: path.into(), nodes: nodes_task(options, backend) })
+    run_all(options, report, progress, &[Offload::All], &|backend, offload| {
+        Task::Graph(GraphTask { graph: path.into(), nodes: nodes_task(options, backend, offload) })
     })?;
     judge::judge(report, options, &Measure::outputs(options.precision, &file.graph))
 }
 
-/// One child for each backend, one after the other.
+/// One child for each backend and each part of the model on it, one after the other.
 fn run_all(
     options: &CompareOptions,
     report: &mut Report,
     progress: Progress<'_>,
-    task: &dyn Fn(&BackendName) -> Task,
+    offload: &[Offload],
+    task: &dyn Fn(&str, i64) -> Task,
 ) -> Result<()> {
-    for backend in &order(options) {
-        progress(&Event::new(backend, "running"));
-        let work = work(options, backend, task(backend));
+    for (backend, offload) in &runs(options, offload) {
+        let work = work(options, backend, task(&backend.to_string(), *offload));
+        let name = label(&work.backend, *offload);
+        progress(&Event::new(&name, "running"));
         let outcome = parent::run_child(&work, &options.out, progress)?;
-        progress(&Event::new(backend, outcome.record.status));
-        report.backends.push(outcome.backend);
+        progress(&Event::new(&name, outcome.record.status));
+        report.add_backend(outcome.backend);
         report.records.push(outcome.record);
     }
     Ok(())
 }
 
+/// The runs in their order: the reference with the whole model first. Backends of the host have nothing to divide.
+fn runs(options: &CompareOptions, offload: &[Offload]) -> Vec<(BackendName, i64)> {
+    let mut runs = vec![(options.reference.clone(), EVERYTHING)];
+    for backend in order(options) {
+        let on_host = matches!(backend, BackendName::Reference | BackendName::Cpu);
+        for offload in offload {
+            let number = match offload {
+                Offload::Layers(n) if !on_host => i64::try_from(*n).unwrap_or(EVERYTHING),
+                Offload::None if !on_host => 0,
+                _ => EVERYTHING,
+            };
+            if !runs.contains(&(backend.clone(), number)) {
+                runs.push((backend.clone(), number));
+            }
+        }
+    }
+    runs
+}
+
 /// The reference runs its nodes one after the other; the others may be given its results.
-fn nodes_task(options: &CompareOptions, backend: &BackendName) -> NodesTask {
-    let isolated = options.per_node == PerNode::Isolated && *backend != options.reference;
+fn nodes_task(options: &CompareOptions, backend: &str, offload: i64) -> NodesTask {
+    let reference = options.reference.to_string();
+    let is_reference = backend == reference && offload == EVERYTHING;
+    let isolated = options.per_node == PerNode::Isolated && !is_reference;
     NodesTask {
         mode: match options.per_node {
             PerNode::Isolated if !isolated => PerNode::Chained,
             mode => mode,
         },
-        out: nodes_path(&options.out, backend),
-        reference: isolated.then(|| nodes_path(&options.out, &options.reference)),
+        out: nodes_path(&options.out, backend, offload),
+        reference: isolated.then(|| nodes_path(&options.out, &reference, EVERYTHING)),
     }
 }
 
@@ -120,4 +144,22 @@ fn prompt(options: &CompareOptions, file: &ModelFile) -> Result<Vec<u32>> {
         return Err(Error::argument("context", why));
     }
     Ok(tokens)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reference_runs_first_and_the_host_once() {
+        let names = |names: &[&str]| names.iter().map(|n| n.parse().unwrap()).collect::<Vec<BackendName>>();
+        let options =
+            CompareOptions { backends: names(&["vulkan", "cpu", "null"]), ..CompareOptions::default() };
+        let offload = [Offload::None, Offload::Layers(2), Offload::All, Offload::Layers(2)];
+        let runs: Vec<String> =
+            runs(&options, &offload).iter().map(|(b, offload)| format!("{b} {offload}")).collect();
+        let wanted =
+            ["reference -1", "vulkan 0", "vulkan 2", "vulkan -1", "cpu -1", "null 0", "null 2", "null -1"];
+        assert_eq!(runs, wanted);
+    }
 }

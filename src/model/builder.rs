@@ -361,9 +361,8 @@ impl<'a> Builder<'a> {
         let windowed = h.window.is_some_and(|w| w.covers(layer.index));
         let mask = self.inputs.window_mask.filter(|_| windowed).unwrap_or(self.inputs.mask);
         let op = FlashAttnExt { scale: h.scales.attention, max_bias: 0.0, logit_softcap: h.soft_caps.scores };
-        let sinks = layer.name("attn_sinks.weight");
-        let out = if self.gguf.tensor(&sinks).is_some() {
-            let sinks = self.vector(&sinks, h.heads)?;
+        let out = if h.sinks {
+            let sinks = self.vector(&layer.name("attn_sinks.weight"), h.heads)?;
             self.graph.flash_attn_sinks(op, [q, k, v], mask, sinks)?
         } else {
             self.graph.flash_attn_ext(op, q, k, v, Some(mask))?

@@ -63,6 +63,11 @@ impl Estimate {
         self.devices.iter().all(MemoryNeed::fits)
     }
 
+    /// Whether the host computes part of the model.
+    pub fn is_partial(&self) -> bool {
+        self.units <= self.layers || !self.fallbacks.is_empty()
+    }
+
     pub(super) fn check(&self) -> Result<()> {
         if self.fits() { Ok(()) } else { Err(Error::DoesNotFit { needs: self.devices.clone() }) }
     }

@@ -24,6 +24,7 @@ impl Architecture for GptOss {
     }
 
     fn read(&self, gguf: &GgufFile, h: &mut Hparams) -> Result<()> {
+        h.sinks = true;
         h.experts = Some(Experts::read(gguf, h)?);
         h.window = h.window_size(gguf)?.map(|size| Window { size, period: 2, rope: h.rope });
         Ok(())

@@ -107,6 +107,8 @@ pub struct Hparams {
     pub scales: Scales,
     /// Bounds of scores and logits.
     pub soft_caps: SoftCaps,
+    /// Whether the heads of attention have sinks.
+    pub sinks: bool,
     /// Experts of the feed-forward networks.
     pub experts: Option<Experts>,
     /// Layers with a recurrent state.
@@ -186,6 +188,7 @@ impl Hparams {
                 scores: factor(gguf, &key("attn_logit_softcapping"), 0.0)?,
                 logits: factor(gguf, &key("final_logit_softcapping"), 0.0)?,
             },
+            sinks: false,
             experts: None,
             recurrent: None,
             further_layers: further,

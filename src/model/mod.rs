@@ -176,9 +176,8 @@ struct Inner {
     backends: Vec<Arc<dyn Backend>>,
     /// By device.
     weights: Vec<HashMap<String, Slice>>,
-    /// Units on the device.
-    units: usize,
-    fallbacks: Vec<Fallback>,
+    /// How it is divided; `None`: the device has everything.
+    estimate: Option<Estimate>,
 }
 
 impl std::fmt::Debug for Model {
@@ -186,7 +185,7 @@ impl std::fmt::Debug for Model {
         f.debug_struct("Model")
             .field("file", &self.inner.file)
             .field("device", self.backend().device())
-            .field("offload", &self.inner.units)
+            .field("units", &self.units())
             .finish()
     }
 }
@@ -212,8 +211,7 @@ impl Model {
     ) -> Result<Model> {
         let tensors = file.gguf().tensors().iter().collect();
         let weights = vec![weights::load(file.gguf(), &tensors, backend.as_ref(), progress)?];
-        let units = file.hparams().layers + 1;
-        let inner = Inner { file, backends: vec![backend], weights, units, fallbacks: Vec::new() };
+        let inner = Inner { file, backends: vec![backend], weights, estimate: None };
         Ok(Model { inner: Arc::new(inner) })
     }
 
@@ -244,8 +242,8 @@ impl Model {
             };
             weights.push(weights::load(file.gguf(), &tensors, backend.as_ref(), &mut of_device)?);
         }
-        let (units, fallbacks) = (estimate.units, estimate.fallbacks);
-        Ok(Model { inner: Arc::new(Inner { file, backends, weights, units, fallbacks }) })
+        let inner = Inner { file, backends, weights, estimate: Some(estimate) };
+        Ok(Model { inner: Arc::new(inner) })
     }
 
     /// The model's file.
@@ -265,13 +263,19 @@ impl Model {
 
     /// Units on the device, counted from the end: the output, the last layer and so on; layers + 1 is all of the model.
     pub fn units(&self) -> usize {
-        self.inner.units
+        self.estimate().map_or(self.hparams().layers + 1, |estimate| estimate.units)
+    }
+
+    /// How the model is divided, and what was estimated before it was loaded; for a model loaded by
+    /// [`Model::load_with`].
+    pub fn estimate(&self) -> Option<&Estimate> {
+        self.inner.estimate.as_ref()
     }
 
     /// Nodes that the device should compute and that the host computes instead, with the reasons, for sessions as
     /// [`LoadOptions::session`] says.
     pub fn fallbacks(&self) -> &[Fallback] {
-        &self.inner.fallbacks
+        self.estimate().map_or(&[], |estimate| &estimate.fallbacks)
     }
 
     /// Where a weight lies, by its name in the file: on the device, else on the host.
@@ -315,7 +319,7 @@ impl Model {
             file: self.file(),
             main: self.backend().as_ref(),
             host: self.inner.backends.get(HOST).map(|b| b.as_ref()),
-            units: self.inner.units,
+            units: self.units(),
             weights: Some(&has),
         })
     }

@@ -14,7 +14,7 @@ mod mixture;
 
 use common::{backend, backends, file, tiny};
 use diptych::core::metrics::distance;
-use diptych::model::ModelFile;
+use diptych::model::{Experts, ModelFile};
 use diptych::synthesize::Shape;
 use diptych::{DType, Model, Precision, SessionOptions, greedy};
 
@@ -381,6 +381,8 @@ fn shapes(dtype: DType) -> Vec<Shape> {
     shapes.push(Shape { layers: 7, window: Some(5), ..tiny("gemma3", dtype) });
     shapes.push(Shape { layers: 2, window: Some(5), ..tiny("gemma2", dtype) });
     shapes.push(tiny("qwen3moe", dtype));
+    let experts = Some(Experts { count: 4, used: 3, feed_forward: 96 });
+    shapes.push(Shape { experts, ..tiny("llama", dtype) });
     // A context of the training that makes YaRN's ramp begin and end among the pairs.
     shapes.push(Shape { layers: 3, window: Some(5), ..tiny("gpt-oss", dtype) });
     shapes.push(Shape { layers: 4, ..tiny("qwen35", dtype) });

@@ -14,10 +14,9 @@ const KERNELS: [(u32, &str); 3] = [(64, "delta_net_64"), (128, "delta_net_128"),
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     let p = DeltaNetParams::new(c.graph, c.node, &[])?;
     let [d_k, d_v] = p.d;
-    let &(longest, kernel) = KERNELS
-        .iter()
-        .find(|&&(longest, _)| d_k <= longest)
-        .ok_or_else(|| Refusal(format!("GATED_DELTA_NET of keys of {d_k}: the HIP kernels take up to 256")))?;
+    let &(longest, kernel) = KERNELS.iter().find(|&&(longest, _)| d_k <= longest).ok_or_else(|| {
+        Refusal(format!("GATED_DELTA_NET of keys of {d_k}: the HIP kernels take up to 256"))
+    })?;
     let columns = 8 * THREADS / longest;
     let groups = [d_v.div_ceil(columns), p.heads[1], p.slots + 1].map(u64::from);
     let operands = tensors(&[c.graph.tensor(c.node).src(), &[c.node]].concat());

@@ -174,6 +174,13 @@ fn choose(p: &FlashAttnParams, kernels: &Kernels) -> Result<Choice, Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arch::{Profile, Target};
+    use crate::kernels::{Embedded, KernelSet, Kernels as Code};
+    use ggml_core::op::flash_attn::{CACHE_TYPES, FlashAttnExt};
+    use ggml_core::plan::Precision;
+    use ggml_core::{Graph, Source};
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
 
     #[test]
     fn spans_fill_the_device_and_bound_the_scratch() {
@@ -188,6 +195,38 @@ mod tests {
         assert_eq!(span(16, 131072, 8), 4096, "32 pieces of 16 work-groups");
         assert_eq!(span(4, 131072, 1), 1024);
     }
+
+    /// All kernels are there, with the arguments that they are given.
+    #[test]
+    fn kernels_fit_the_code_objects() {
+        for name in Embedded.targets() {
+            let target = Target::parse(name).unwrap();
+            let profile = Profile::of(&target).unwrap();
+            let code = Code::new(Arc::new(Embedded), &target);
+            let mut met = BTreeSet::new();
+            for &dtype in CACHE_TYPES {
+                for (d, tokens) in
+                    [64, 128, 256, 512].iter().flat_map(|&d| [1, 4, 8, 64].map(|tokens| (d, tokens)))
+                {
+                    let mut graph = Graph::new();
+                    let mut leaf =
+                        |name: &str, dtype, n| graph.leaf(name, dtype, [d, n, 1, 1], Source::Input).unwrap();
+                    let q = leaf("q", DType::F32, tokens);
+                    let (k, v) = (leaf("k", dtype, 4096), leaf("v", dtype, 4096));
+                    let op = FlashAttnExt { scale: 1.0, max_bias: 0.0, logit_softcap: 0.0 };
+                    let node = graph.flash_attn_ext(op, q, k, v, None).unwrap();
+                    let context =
+                        Context { graph: &graph, node, profile: &profile, precision: Precision::Exact };
+                    let launches =
+                        code.plan(&context).unwrap_or_else(|why| panic!("{name} {dtype}: {why:?}"));
+                    met.extend(launches.iter().map(|(launch, _)| launch.kernel));
+                }
+            }
+            let few: usize = CACHE_TYPES.iter().map(|&t| 3 * kernels(t).unwrap().groups).sum();
+            assert_eq!(met.len(), few + 4 * CACHE_TYPES.len() + 2, "{name}: {met:?}");
+        }
+    }
+
     #[test]
     fn kernels_suit_the_shape() {
         let chosen = |d, dv, tokens, positions| {

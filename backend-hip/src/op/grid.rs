@@ -87,17 +87,23 @@ pub(super) fn row_by_row<P: NoUninit>(
     Ok(vec![launch(c, (module, kernel), operands, params, [groups, 1, 1], ROW_THREADS)?])
 }
 
-/// Scratch for two arrays of `count` elements of so many bytes; the second aligned to 256 bytes.
-pub(super) fn scratch(c: &Context<'_>, arrays: [(u64, u64); 2]) -> Result<[Operand; 2], Refusal> {
-    let bytes = |(count, each): (u64, u64)| {
-        let n = count.checked_mul(each).and_then(|n| usize::try_from(n).ok());
-        n.filter(|&n| n <= isize::MAX as usize / 2).ok_or_else(|| {
+/// Scratch for arrays of `count` elements of so many bytes; each aligned to 256 bytes.
+pub(super) fn scratch<const N: usize>(
+    c: &Context<'_>,
+    arrays: [(u64, u64); N],
+) -> Result<[Operand; N], Refusal> {
+    let mut end = 0usize;
+    let mut operands = [Operand::Scratch(0, 0); N];
+    for (operand, (count, each)) in operands.iter_mut().zip(arrays) {
+        let bytes = count.checked_mul(each).and_then(|n| usize::try_from(n).ok());
+        let bytes = bytes.filter(|&n| n <= isize::MAX as usize / 2 - end).ok_or_else(|| {
             let name = c.graph.tensor(c.node).op().map_or("LEAF", |op| op.name());
             Refusal(format!("{name} needs more scratch than can be addressed"))
-        })
-    };
-    let (first, second) = (bytes(arrays[0])?, bytes(arrays[1])?);
-    Ok([Operand::Scratch(0, first), Operand::Scratch(first.next_multiple_of(256), second)])
+        })?;
+        *operand = Operand::Scratch(end, bytes);
+        end = (end + bytes).next_multiple_of(256);
+    }
+    Ok(operands)
 }
 
 /// Whole tensors as operands.

@@ -149,12 +149,16 @@ impl Session {
         }
     }
 
+    /// Bytes of device memory that are free.
+    pub(crate) fn free_memory(&self) -> Option<u64> {
+        self.attempt(Call::MemoryInfo, |d| d.memory()).ok().map(|(free, _)| free)
+    }
+
     fn allocation_error(&self, call: Call, code: Code, bytes: usize, heap: &str) -> Error {
         if code != OUT_OF_MEMORY {
             return self.error(call, code);
         }
-        let free = self.attempt(Call::MemoryInfo, |d| d.memory()).ok().map(|(free, _)| free);
-        let free = free.filter(|_| call == Call::Allocate);
+        let free = self.free_memory().filter(|_| call == Call::Allocate);
         Error::OutOfMemory {
             backend: self.monitor.backend.clone(),
             asked: bytes as u64,

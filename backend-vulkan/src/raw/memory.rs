@@ -138,6 +138,11 @@ impl MemoryPool {
         self.held.load(Ordering::Relaxed) + self.imported.load(Ordering::Relaxed)
     }
 
+    /// Bytes that can still be allocated where device memory comes from, if the driver says.
+    pub(crate) fn free(&self) -> Option<u64> {
+        self.device.budget().and_then(|heaps| heaps.get(self.device_side.heap).copied())
+    }
+
     /// Counts memory that was imported, or given back.
     pub(super) fn count_import(&self, bytes: u64, taken: bool) {
         if taken {

@@ -1,6 +1,7 @@
 //! Mixtures of experts, recurrent layers, caches in blocks.
 
-use super::work::{WEIGHTS, Work, floats, isas, open};
+use super::work::{Work, floats, isas, open};
+use ggml_core::op::mul_mat::WEIGHT_TYPES;
 use ggml_core::op::{FlashAttnExt, Glu};
 use ggml_core::plan::{Plan, Precision};
 use ggml_core::reference::ReferenceBackend;
@@ -112,7 +113,7 @@ fn results_do_not_depend_on_threads_places_or_plans() {
 fn products_with_chosen_matrices_are_those_of_their_columns() {
     const EXPERTS: usize = 5;
     let mut rng = Rng::new(11);
-    for dtype in WEIGHTS {
+    for &dtype in WEIGHT_TYPES {
         let (k, m, used) = (1024 + dtype.block().max(96), 37, 2);
         for (tokens, own) in [(1, false), (3, true), (60, false)] {
             let rows = if own { used } else { 1 };

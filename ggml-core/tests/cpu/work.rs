@@ -135,8 +135,7 @@ pub(crate) fn layers(tokens: usize) -> Work {
         x = g.add(a, x).unwrap();
         let n = g.rms_norm(x, 1e-5).unwrap();
         let (gate, up) = (g.mul_mat(wg, n).unwrap(), g.mul_mat(wu, n).unwrap());
-        let h =
-            g.glu(Glu::new(Activation::ALL[layer % 5]), gate, Some(up)).unwrap();
+        let h = g.glu(Glu::new(Activation::ALL[layer % Activation::ALL.len()]), gate, Some(up)).unwrap();
         let y = g.mul_mat(wd, h).unwrap();
         let y = g.scale(y, 0.05, 0.0).unwrap();
         x = g.add(x, y).unwrap();

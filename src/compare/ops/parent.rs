@@ -2,10 +2,11 @@
 
 use super::{NOT_RUN, Run, describe, results};
 use crate::backends::BackendName;
-use crate::compare::parent::{ChildOutcome, file_stem, watch_child};
+use crate::compare::parent::{ChildOutcome, watch_child};
 use crate::compare::protocol::{Message, OpsTask, Task, Work};
 use crate::compare::report::{NodeReport, Record, Status};
 use crate::compare::{CompareOptions, Event, Progress, work};
+use crate::compare::{file_stem, report::EVERYTHING};
 use ggml_core::Result;
 use ggml_core::catalogue::Case;
 use std::path::Path;
@@ -83,8 +84,8 @@ impl Series<'_> {
         }
         self.children += 1;
         let stem = match self.children {
-            1 => file_stem(&self.work.backend),
-            n => format!("{}.{n}", file_stem(&self.work.backend)),
+            1 => file_stem(&self.work.backend, EVERYTHING),
+            n => format!("{}.{n}", file_stem(&self.work.backend, EVERYTHING)),
         };
         let mut heard = Heard::default();
         let total = self.cases.len();
