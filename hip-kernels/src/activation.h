@@ -13,8 +13,8 @@ DEVICE float gelu_erf(float x) {
     return x < 0.0f ? x * tail : x - x * tail;
 }
 
-// ln(1 + e^x) = max(x, 0) + ln(1 + u) with u = e^-|x|. The logarithm is 2 artanh s, s = u / (2 + u) <= 1/3, by eight terms
-// of its series (the next is 1.4e-9 of the first), so that it keeps its relative precision where u is small.
+// ln(1 + e^x) = max(x, 0) + ln(1 + u) with u = e^-|x|. The logarithm is 2 artanh s, s = u / (2 + u) <= 1/3, by eight
+// terms of its series (the next is 1.4e-9 of the first), so that it keeps its relative precision where u is small.
 DEVICE float softplus(float x) {
     float u = exp_f32(-__builtin_fabsf(x)), s = u / (2.0f + u), z = s * s;
     float sum = 1.0f / 15.0f;

@@ -65,8 +65,8 @@ DEVICE u32 tile_span(const FlashAttnParams &p, u32 rows) {
     return span < 1024 ? 1024 : span;
 }
 
-// What the statistics of a query row begin with in the first piece of the positions: the sink of its head, minus infinity
-// where there is none.
+// What the statistics of a query row begin with in the first piece of the positions: the sink of its head, minus
+// infinity where there is none.
 #define SINKS 4u
 DEVICE float first_score(const FlashAttnParams &p, const float *sinks, u32 head, bool first_piece) {
     return first_piece && p.mask_type & SINKS ? sinks[p.off[4] + head] : -infinity();

@@ -3,9 +3,9 @@
 //
 // A column of the state (the elements of a key that belong to one element of v) stays in registers over all tokens of a
 // run: eight elements in each of D / 8 lanes, D the length of a key rounded up. So k and q are one run of memory for
-// these lanes, and the two sums of a token are DPP reductions. A work-group of 128 threads takes 1024 / D columns of one
-// head and slot; they read the same k and q, from the caches. What the next token needs is loaded before the arithmetic
-// of a token. No LDS.
+// these lanes, and the two sums of a token are DPP reductions. A work-group of 128 threads takes 1024 / D columns of
+// one head and slot; they read the same k and q, from the caches. What the next token needs is loaded before the
+// arithmetic of a token. No LDS.
 //
 // Work-groups of one more slot write zeros for the tokens that belong to none.
 #include "blocks.h"

@@ -33,8 +33,8 @@ template <class W, int BM_, int BN_, int BK_, int TM_, int TN_> struct MatTile {
 
     static __attribute__((device, always_inline)) u32 line(u32 k, u32 width) { return k * width + k / 8 * GAP; }
 
-    // This thread's part of the tile: while loading, row of load `i` and first element; while multiplying, first row and
-    // first column.
+    // This thread's part of the tile: while loading, row of load `i` and first element; while multiplying, first row
+    // and first column.
     DEVICE u32 row(u32 i = 0) { return thread_id() / EIGHTS + i * ROWS; }
     DEVICE u32 k() { return thread_id() % EIGHTS * 8; }
     DEVICE u32 m0() { return thread_id() % (BM / TM) * 4; }

@@ -1,11 +1,11 @@
-// MUL_MAT_ID: products with the matrices (experts) that a token's indices choose: d[m, u, t] = sum over k of
-// a[k, m, ids[u, t]] * b[k, u, t]. An index outside the experts is not followed: zeros. The host has one window, all experts.
+// MUL_MAT_ID: products with the matrices (experts) that a token's indices choose: d[m, u, t] = sum over k of a[k, m,
+// ids[u, t]] * b[k, u, t]. An index outside the experts is not followed: zeros. The host has one window, all experts.
 //
-// `mat_vec_id_<type>_r<rows>`, few tokens: a mat-vec (mat_vec.h) of one column for each pair of an index and a token, with
-// the plane of the weights looked up.
+// `mat_vec_id_<type>_r<rows>`, few tokens: a mat-vec (mat_vec.h) of one column for each pair of an index and a token,
+// with the plane of the weights looked up.
 //
-// `mat_tile_id_<type>`, many tokens: tiles (mat_tile.h) whose columns are pairs with the same expert, so that a weight is
-// read and decoded once for up to 32 of them. `gather_pairs` sorts the pairs first.
+// `mat_tile_id_<type>`, many tokens: tiles (mat_tile.h) whose columns are pairs with the same expert, so that a weight
+// is read and decoded once for up to 32 of them. `gather_pairs` sorts the pairs first.
 //
 // `mat_vec_id_rounding_<type>` and `mat_tile_id_int8_<type>` are the same with activations in 8 bits (mat_vec_int8.h,
 // mat_tile_int8.h), on targets with dot4.
@@ -82,10 +82,10 @@ DEVICE u32 expert_of(const MulMatIdParams &p, const i32 *ids, u32 pair) {
     return minimum((u32)ids[p.off2 + (u64)index * p.nb2[0] + (u64)token * p.nb2[1]], p.experts);
 }
 
-// group_x: experts, and one for the pairs that have none. Each work-group finds the pairs of its expert and how many there
-// are of those before: thread t among the t-th part of all pairs. In the list of tiles an expert begins at entry first /
-// ID_COLUMNS + expert: those before it cannot have more tiles, because each has at most one that is not full. Entries
-// between are empty. LDS: 2 KiB.
+// group_x: experts, and one for the pairs that have none. Each work-group finds the pairs of its expert and how many
+// there are of those before: thread t among the t-th part of all pairs. In the list of tiles an expert begins at entry
+// first / ID_COLUMNS + expert: those before it cannot have more tiles, because each has at most one that is not full.
+// Entries between are empty. LDS: 2 KiB.
 KERNEL(GATHER_THREADS) gather_pairs(const i32 *ids, u32 *sorted, TileOfPairs *tiles, MulMatIdParams p) {
     LDS u32 before[GATHER_THREADS], here[GATHER_THREADS];
     u32 expert = group_x(), thread = thread_id(), pairs = p.used * p.tokens;

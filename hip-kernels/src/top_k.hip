@@ -1,9 +1,9 @@
 // TOP_K: indices of the k largest elements of each row, the largest first; of equals the lower index first, NaN last.
 //
-// A wavefront takes a row, lane l the elements l, l + WAVE ...; each lane knows its best element that was not picked yet.
-// A pick is the best of the lanes: two reductions without LDS, of the order of the values and of the indices. Only the
-// lane that gave it looks for its next one, among the elements that come after the pick: no marks are kept. Rows of up
-// to HELD * WAVE elements are read once, into registers.
+// A wavefront takes a row, lane l the elements l, l + WAVE ...; each lane knows its best element that was not picked
+// yet. A pick is the best of the lanes: two reductions without LDS, of the order of the values and of the indices. Only
+// the lane that gave it looks for its next one, among the elements that come after the pick: no marks are kept. Rows of
+// up to HELD * WAVE elements are read once, into registers.
 #include "index.h"
 #include "params.h"
 

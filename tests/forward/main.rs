@@ -406,6 +406,8 @@ fn logits_agree_with_the_formulas() {
                     let bound = match (name, precision, dtype) {
                         ("reference", ..) => 1e-12,
                         (_, Precision::Exact, _) => 1e-10,
+                        // The norm behind a delta net makes much of a small difference where a head's result is small.
+                        (_, Precision::Fast, DType::Q8_0) if shape.recurrent.is_some() => 1e-2,
                         (_, Precision::Fast, DType::Q8_0) => 2e-3,
                         (_, Precision::Fast, _) => 1e-5,
                     };

@@ -32,8 +32,8 @@ fn experts(w: &mut Work, x: TensorId, tokens: usize) -> Result<TensorId> {
 }
 
 fn recurrent(w: &mut Work, x: TensorId, tokens: usize) -> Result<TensorId> {
-    let taps = w.leaf("taps", DType::F32, [4, 256, 1, 1], Source::Weight);
-    let last = w.leaf("last", DType::F32, [256, 3, 2, 1], Source::State);
+    let taps = w.leaf("taps", DType::F32, [6, 256, 1, 1], Source::Weight);
+    let last = w.leaf("last", DType::F32, [256, 5, 2, 1], Source::State);
     let gate: Vec<f32> = (0..2 * tokens).map(|i| -0.1 * (i % 7) as f32).collect();
     let gate = w.filled("gate", DType::F32, [2, tokens, 1, 1], Source::Input, &gate);
     let beta = w.filled("beta", DType::F32, [2, tokens, 1, 1], Source::Input, &vec![0.4; 2 * tokens]);

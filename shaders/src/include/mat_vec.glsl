@@ -63,13 +63,13 @@ const uint RUNS = PIECE / 4 / GROUPS;
                 products[c * ROWS + r] = 0.0;                                                                          \
             }                                                                                                          \
         }                                                                                                              \
-        [[unroll]] for (uint j = g * RUNS; j < (g + 1) * RUNS; j++) {                                                  \
+        [[unroll]] for (uint j = 0; j < RUNS; j++) {                                                                   \
             vec4 x[ROWS];                                                                                              \
             [[unroll]] for (uint r = 0; r < ROWS; r++) {                                                               \
-                x[r] = run(w[first + r], j);                                                                           \
+                x[r] = run(w[first + r], g * RUNS + j);                                                                \
             }                                                                                                          \
             [[unroll]] for (uint c = 0; c < COLS; c++) {                                                               \
-                const vec4 y = load_b(row_b[c] + run_at(i, j));                                                        \
+                const vec4 y = load_b(row_b[c] + run_at(i, g * RUNS + j));                                             \
                 all[c] += dot(y, vec4(1.0));                                                                           \
                 [[unroll]] for (uint r = 0; r < ROWS; r++) {                                                           \
                     products[c * ROWS + r] += dot(x[r], y);                                                            \

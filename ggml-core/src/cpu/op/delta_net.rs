@@ -155,6 +155,7 @@ impl Columns<'_, '_, '_> {
 ///
 /// Two passes over the columns: the first one finds what the state knows of the key, the second one corrects it.
 #[inline(always)]
+#[allow(clippy::needless_range_loop, reason = "columns are indices of several arrays")]
 fn step<S: Simd>(
     s: S,
     columns: &mut [f32],
@@ -169,9 +170,11 @@ fn step<S: Simd>(
     assert!(n.is_multiple_of(S::LANES) && query.len() == n && columns.len() == GROUP * n);
     let mut acc = [s.splat(0.0); GROUP];
     for at in (0..n).step_by(S::LANES) {
-        let k = s.load(&key[at..]);
-        for (c, acc) in acc.iter_mut().enumerate() {
-            *acc = s.fma(s.load(&columns[c * n + at..]), k, *acc);
+        // SAFETY: a vector at `at` ends within `n`, the length of the key.
+        let k = unsafe { s.load_at(key, at) };
+        for c in 0..GROUP {
+            // SAFETY: as above, in column `c` of as many with the same length.
+            acc[c] = s.fma(unsafe { s.load_at(columns, c * n + at) }, k, acc[c]);
         }
     }
     let known = s.sum4(acc);
@@ -182,12 +185,14 @@ fn step<S: Simd>(
     let decay = s.splat(decay);
     let mut acc = [s.splat(0.0); GROUP];
     for at in (0..n).step_by(S::LANES) {
-        let (k, q) = (s.load(&key[at..]), s.load(&query[at..]));
-        for (c, acc) in acc.iter_mut().enumerate() {
-            let place = &mut columns[c * n + at..];
-            let new = s.fma(k, delta[c], s.mul(s.load(place), decay));
-            s.store(place, new);
-            *acc = s.fma(new, q, *acc);
+        // SAFETY: a vector at `at` ends within `n`, the length of both.
+        let (k, q) = unsafe { (s.load_at(key, at), s.load_at(query, at)) };
+        for c in 0..GROUP {
+            // SAFETY: as above, in column `c`.
+            let old = unsafe { s.load_at(columns, c * n + at) };
+            let new = s.fma(k, delta[c], s.mul(old, decay));
+            s.store(&mut columns[c * n + at..], new);
+            acc[c] = s.fma(new, q, acc[c]);
         }
     }
     s.sum4(acc)

@@ -7,8 +7,12 @@ use crate::cpu::window::{Input, Tile};
 use crate::op::ssm_conv::Run as Tokens;
 use crate::tensor::Tensor;
 
-/// Channels that a thread takes at a time; a multiple of every vector.
-const CHANNELS: usize = 256;
+/// Channels that a thread takes at a time; a multiple of every vector. Rows of this length, those of [`TAPS`] inputs and
+/// of the taps, stay in a first-level cache.
+const CHANNELS: usize = 512;
+
+/// Taps whose products are added up in registers.
+const TAPS: usize = 4;
 
 /// The run of a slot, cut to the tokens that there are.
 pub(super) fn tokens_of(runs: &Input<'_>, slot: usize, tokens: usize) -> Tokens {
@@ -95,10 +99,14 @@ impl Job for Convolution<'_, '_> {
         for slot in 0..self.state.ne()[2] {
             let run = tokens_of(self.runs, slot, tokens);
             for j in 0..run.count {
-                for (tap, w) in self.taps.chunks_exact(CHANNELS).enumerate() {
-                    let x = self.input(slot, run, j, n_state - tap);
+                for first in (0..=n_state).step_by(TAPS) {
+                    let mut x: [&[f32]; TAPS] = [&[]; TAPS];
+                    let count = TAPS.min(n_state + 1 - first);
+                    for (i, x) in x[..count].iter_mut().enumerate() {
+                        *x = self.input(slot, run, j, n_state - first - i);
+                    }
                     let out = self.tile.row([run.first + j, 0, 0]);
-                    add_products(s, out, w, x, tap == 0);
+                    add_products(s, out, &self.taps[first * CHANNELS..], &x[..count], first > 0);
                 }
             }
             for i in 0..n_state {
@@ -109,19 +117,18 @@ impl Job for Convolution<'_, '_> {
     }
 }
 
-/// `out += w * x`, or `out = w * x` if `first`; `w` is not shorter than `out` filled up to whole vectors.
+/// `out = w[0] * x[0] + w[1] * x[1] + ...`, after what is there if `more`; there are [`CHANNELS`] numbers for each tap.
 #[inline(always)]
-fn add_products<S: Simd>(s: S, out: &mut [f32], w: &[f32], x: &[f32], first: bool) {
-    let zero = s.splat(0.0);
-    for ((out, x), w) in out.chunks_mut(S::LANES).zip(x.chunks(S::LANES)).zip(w.chunks_exact(S::LANES)) {
-        let w = s.load(w);
-        if out.len() == S::LANES {
-            let sum = if first { zero } else { s.load(out) };
-            s.store(out, s.fma(w, s.load(x), sum));
-        } else {
-            let sum = if first { zero } else { s.load_partial(out) };
-            s.store_partial(out, s.fma(w, s.load_partial(x), sum));
+fn add_products<S: Simd>(s: S, out: &mut [f32], w: &[f32], x: &[&[f32]], more: bool) {
+    for (i, out) in out.chunks_mut(S::LANES).enumerate() {
+        let at = i * S::LANES;
+        let mut sum = if more { s.load_partial(out) } else { s.splat(0.0) };
+        for (tap, x) in x.iter().enumerate() {
+            let x = &x[at..];
+            let x = if x.len() < S::LANES { s.load_partial(x) } else { s.load(x) };
+            sum = s.fma(s.load(&w[tap * CHANNELS + at..]), x, sum);
         }
+        if out.len() < S::LANES { s.store_partial(out, sum) } else { s.store(out, sum) }
     }
 }
 
