@@ -51,7 +51,7 @@ fn mul_mat(
 }
 
 fn products(c: &mut Criterion) {
-    for dtype in [DType::F32, DType::F16, DType::Q8_0, DType::Q4_0, DType::Q6_K] {
+    for dtype in [DType::F32, DType::F16, DType::Q8_0, DType::Q4_0, DType::Q4_K, DType::Q6_K] {
         for precision in [Precision::Exact, Precision::Fast] {
             mul_mat(c, "cpu", dtype, 4096, 4096, 1, precision);
             mul_mat(c, "cpu", dtype, 1024, 1024, 64, precision);

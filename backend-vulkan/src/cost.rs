@@ -39,9 +39,10 @@ pub(crate) fn work(graph: &Graph, node: TensorId) -> Work {
         // Only the rows that are picked are read, and only those that are given are written.
         (Some(Op::GetRows(_)), _) => 2 * result.span_bytes(),
         (Some(Op::SetRows(_)), [_, values, ..]) => 2 * values.span_bytes(),
-        // A matrix for each index and token, whether from memory or from a cache.
-        (Some(Op::MulMatId(_)), [a, _, ids]) => {
-            a.span_bytes() / a.ne[2].max(1) * ids.elements() + result.span_bytes()
+        // Matrices that nobody chose are not read.
+        (Some(Op::MulMatId(_)), [a, b, ids]) => {
+            let chosen = ids.elements().min(a.ne[2]);
+            a.span_bytes() / a.ne[2].max(1) * chosen + b.span_bytes() + result.span_bytes()
         }
         _ => touched,
     };

@@ -41,10 +41,15 @@ template <u32 ALIGN> struct Words {
     DEVICE u32x4 four(const u8 *at) { return ((const At<u32x4_any, ALIGN> *)at)->value; }
 };
 
-// The four bits of each byte from bit `shift` on, which is 0 or 4; the two bits from `shift` on, and one.
+// The four bits of each byte from bit `shift` on, which is 0 or 4; the two bits from `shift` on.
 DEVICE u32x2 nibbles(u32x2 q, u32 shift) { return q >> shift & 0x0f0f0f0fu; }
 DEVICE u32x2 bit_pairs(u32x2 q, u32 shift) { return q >> shift & 0x03030303u; }
-DEVICE u32x2 bit_of_each(u32x2 q, u32 shift) { return q >> shift & 0x01010101u; }
+// Bit `from` of each byte (and the next, with a mask of two) moved to bit TO: bits that leave a byte are masked.
+template <u32 TO, u32 MASK> DEVICE u32x2 moved_bits(u32x2 q, u32 from) {
+    constexpr u32 EACH = (MASK << TO) * 0x01010101u;
+    u32 by = (from - TO) & 31;
+    return (u32x2){__builtin_rotateright32(q[0], by) & EACH, __builtin_rotateright32(q[1], by) & EACH};
+}
 
 // Four of the bytes of two words, by their numbers: those of `low` are 0 .. 3, those of `high` 4 .. 7.
 DEVICE u32 pick_bytes(u32 low, u32 high, u32 numbers) {

@@ -1,9 +1,10 @@
 //! The HIP kernels of Diptych.
 //!
-//! One source file for each family of operations (`norm.hip`; products of bytes have their own, `mul_mat_int8.hip`),
-//! over one thin header of our own (`device.h`) that needs no SDK. The build script compiles each of them for each
-//! target with whatever clang it finds and embeds the code objects; the sources are embedded too, for compilation at
-//! run time. Without a compiler nothing is embedded but the sources, and the crate builds all the same.
+//! One source file for each family of operations (`norm.hip`; products have one for each kind of weights, and products
+//! of bytes their own, `mul_mat_int8_32.hip`), over one thin header of our own (`device.h`) that needs no SDK. The build
+//! script compiles each of them for each target with whatever clang it finds and embeds the code objects; the sources
+//! are embedded too, for compilation at run time. Without a compiler nothing is embedded but the sources, and the crate
+//! builds all the same.
 //!
 //! | variable | meaning |
 //! | --- | --- |

@@ -236,8 +236,8 @@ fn arguments_are_pointers_and_the_shared_structure() {
     }
 }
 
-/// Every target has the same kernels, but for products of bytes: all of them, some, or none but what rounds, by the
-/// instructions that the target has for them.
+/// Every target has the same kernels, but for products of bytes: all of them, some, or none, by the instructions that
+/// the target has for them.
 #[test]
 fn targets_have_the_same_kernels() {
     let mut all: BTreeMap<&str, BTreeSet<Vec<String>>> = BTreeMap::new();
@@ -245,11 +245,11 @@ fn targets_have_the_same_kernels() {
         let mut names: Vec<String> =
             root.list("amdhsa.kernels").iter().map(|k| k.text(".name").into()).collect();
         names.sort();
-        assert!(!names.is_empty(), "{target} {stem} has no kernels");
+        assert!(!names.is_empty() || stem.starts_with("mul_mat_int8_"), "{target} {stem} has no kernels");
         all.entry(stem).or_default().insert(names);
     }
     for (stem, sets) in all {
-        let most = if stem == "mul_mat_int8" { 3 } else { 1 };
+        let most = if stem.starts_with("mul_mat_int8_") { 3 } else { 1 };
         assert!(sets.len() <= most, "{stem}: {sets:#?}");
     }
 }

@@ -67,7 +67,7 @@ vec4 load_q(uint row, uint quad) {
 
 vec4 load_k(uint row, uint quad) {
     if (QUADS_OF_KV) {
-        return quad * 4 < p.d_0 ? k_quad(row, quad) : vec4(0.0);
+        return quad * 4 < p.d_0 ? k_quad(row, quad / 2, quad % 2) : vec4(0.0);
     }
     vec4 r = vec4(0.0);
 #ifndef KV_BLOCKS
@@ -82,7 +82,7 @@ vec4 load_k(uint row, uint quad) {
 
 vec4 load_v(uint row, uint quad) {
     if (QUADS_OF_KV) {
-        return quad * 4 < p.d_1 ? v_quad(row, quad) : vec4(0.0);
+        return quad * 4 < p.d_1 ? v_quad(row, quad / 2, quad % 2) : vec4(0.0);
     }
     vec4 r = vec4(0.0);
 #ifndef KV_BLOCKS

@@ -122,8 +122,8 @@ void main() {
         for (uint piece = lane % 4; piece < p.d_0 / 8; piece += 4) {
             vec4 lo[KEYS], hi[KEYS];
             [[unroll]] for (uint i = 0; i < KEYS; i++) {
-                lo[i] = k_quad(row_k[i], 2 * piece);
-                hi[i] = k_quad(row_k[i], 2 * piece + 1);
+                lo[i] = k_quad(row_k[i], piece, 0);
+                hi[i] = k_quad(row_k[i], piece, 1);
             }
             [[unroll]] for (uint h = 0; h < HEADS; h++) {
                 const vec4 q_lo = shared_q[h * 64 + 2 * piece];
@@ -185,8 +185,8 @@ void main() {
                 [[unroll]] for (uint j = 0; j < UNROLL; j++) {
                     const uint key = first_key + min(position + j * stripes, end - 1);
                     const uint row_v = base_v + key * p.nbv_0;
-                    lo[j] = v_quad(row_v, 2 * piece_v);
-                    hi[j] = v_quad(row_v, 2 * piece_v + 1);
+                    lo[j] = v_quad(row_v, piece_v, 0);
+                    hi[j] = v_quad(row_v, piece_v, 1);
                 }
                 [[unroll]] for (uint j = 0; j < UNROLL; j++) {
                     const uint at = min(position + j * stripes, end - 1) * HEADS;

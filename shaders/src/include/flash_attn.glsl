@@ -44,14 +44,14 @@ layout(set = 0, binding = 2, std430) readonly buffer V4 { vec4 v4[]; };
 #define FROM_QUAD(w) (w)
 #endif
 
-// k_quad, v_quad: quad `quad` of the row that begins at element (of blocks of 32: at block) `row`; of plain types a
-// multiple of four.
+// k_quad, v_quad: quad h (0 or 1) of piece `piece` of eight elements, of the row that begins at element (of blocks of 32:
+// at block) `row`; of plain types a multiple of four.
 #if defined(KV_Q8_0)
 // Half-words of a block: scale, 16 with two bytes each.
 #define QUAD_READER(name, plain, blocks)                                                                               \
-    vec4 name(uint row, uint quad) {                                                                                   \
-        const uint block = (row + quad / 8) * 17;                                                                      \
-        const uint at = block + 1 + quad % 8 * 2;                                                                      \
+    vec4 name(uint row, uint piece, uint h) {                                                                          \
+        const uint block = (row + piece / 4) * 17;                                                                     \
+        const uint at = block + 1 + piece % 4 * 4 + 2 * h;                                                             \
         const ivec2 w = ivec2(blocks[at], blocks[at + 1]);                                                             \
         const ivec4 bytes = ivec4(bitfieldExtract(w, 0, 8), bitfieldExtract(w, 8, 8)).xzyw;                            \
         return vec4(bytes) * unpackHalf2x16(uint(blocks[block])).x;                                                    \
@@ -59,17 +59,17 @@ layout(set = 0, binding = 2, std430) readonly buffer V4 { vec4 v4[]; };
 #elif defined(KV_Q4_0)
 // Half-words of a block: scale, eight whose lower nibbles are elements 0 to 15 and whose upper ones are 16 to 31.
 #define QUAD_READER(name, plain, blocks)                                                                               \
-    vec4 name(uint row, uint quad) {                                                                                   \
-        const uint block = (row + quad / 8) * 9;                                                                       \
-        const uint at = block + 1 + quad % 4 * 2;                                                                      \
-        const uvec2 w = uvec2(blocks[at], blocks[at + 1]) >> quad % 8 / 4 * 4;                                         \
+    vec4 name(uint row, uint piece, uint h) {                                                                          \
+        const uint block = (row + piece / 4) * 9;                                                                      \
+        const uint at = block + 1 + piece % 2 * 4 + 2 * h;                                                             \
+        const uvec2 w = uvec2(blocks[at], blocks[at + 1]) >> piece % 4 / 2 * 4;                                        \
         const vec4 nibbles = vec4(w.x & 15u, w.x >> 8 & 15u, w.y & 15u, w.y >> 8 & 15u);                               \
         return (nibbles - 8.0) * unpackHalf2x16(uint(blocks[block])).x;                                                \
     }
 #else
 #define QUAD_READER(name, plain, blocks)                                                                               \
-    vec4 name(uint row, uint quad) {                                                                                   \
-        return FROM_QUAD(plain[row / 4 + quad]);                                                                       \
+    vec4 name(uint row, uint piece, uint h) {                                                                          \
+        return FROM_QUAD(plain[row / 4 + 2 * piece + h]);                                                              \
     }
 #endif
 QUAD_READER(k_quad, k4, k)

@@ -43,8 +43,6 @@ shared float partial[VALUES * STRIDE];
 shared float eighths[VALUES * 8];
 #endif
 
-// Runs of a group.
-const uint RUNS = PIECE / 4 / GROUPS;
 // A group's part of a sum, from its products and the sum `all` of its activations, which costs nothing where unused.
 #ifdef HAS_MINIMUM
 #define OF_GROUP(w, g, products, all) factor(w, g) * (products) + minimum(w, g) * (all)
@@ -52,9 +50,9 @@ const uint RUNS = PIECE / 4 / GROUPS;
 #define OF_GROUP(w, g, products, all) factor(w, g) * (PIECE_OFFSET != 0.0 ? (products) + PIECE_OFFSET * (all) : (products))
 #endif
 
-// Adds the products of pieces w[first ..], pieces i of all rows, with the activations of all columns to the sums.
-#define MULTIPLY(w, first, i)                                                                                          \
-    [[unroll]] for (uint g = 0; g < GROUPS; g++) {                                                                     \
+// Adds the products of group g of pieces w[first ..], pieces i of all rows, with the activations of all columns.
+#define MULTIPLY_GROUP(w, first, i, g)                                                                                 \
+    {                                                                                                                  \
         float products[VALUES];                                                                                        \
         float all[COLS];                                                                                               \
         [[unroll]] for (uint c = 0; c < COLS; c++) {                                                                   \
@@ -66,10 +64,10 @@ const uint RUNS = PIECE / 4 / GROUPS;
         [[unroll]] for (uint j = 0; j < RUNS; j++) {                                                                   \
             vec4 x[ROWS];                                                                                              \
             [[unroll]] for (uint r = 0; r < ROWS; r++) {                                                               \
-                x[r] = run(w[first + r], g * RUNS + j);                                                                \
+                x[r] = run(w[first + r], g, j);                                                                        \
             }                                                                                                          \
             [[unroll]] for (uint c = 0; c < COLS; c++) {                                                               \
-                const vec4 y = load_b(row_b[c] + run_at(i, g * RUNS + j));                                             \
+                const vec4 y = load_b(row_b[c] + run_at(i, g, j));                                                     \
                 all[c] += dot(y, vec4(1.0));                                                                           \
                 [[unroll]] for (uint r = 0; r < ROWS; r++) {                                                           \
                     products[c * ROWS + r] += dot(x[r], y);                                                            \
@@ -83,6 +81,22 @@ const uint RUNS = PIECE / 4 / GROUPS;
             }                                                                                                          \
         }                                                                                                              \
     }
+
+// All groups. With several columns a loop over them keeps code and registers small.
+#if GROUPS == 1
+#define MULTIPLY(w, first, i) MULTIPLY_GROUP(w, first, i, 0)
+#else
+#define MULTIPLY(w, first, i)                                                                                          \
+    if (COLS == 1) {                                                                                                   \
+        [[unroll]] for (uint g = 0; g < GROUPS; g++) {                                                                 \
+            MULTIPLY_GROUP(w, first, i, g)                                                                             \
+        }                                                                                                              \
+    } else {                                                                                                           \
+        [[dont_unroll]] for (uint g = 0; g < GROUPS; g++) {                                                            \
+            MULTIPLY_GROUP(w, first, i, g)                                                                             \
+        }                                                                                                              \
+    }
+#endif
 
 void store(uint r, uint c, float sum);
 

@@ -2,13 +2,14 @@
 //
 // Defines the buffer at binding 0 and
 //
-//     PIECE           weights of a piece: PIECE / 4 runs of four neighbours
+//     PIECE           weights of a piece, in runs of four neighbours
+//     GROUPS          parts of a piece with a factor of their own, RUNS runs each
 //     load_piece      piece i of the row that begins at block (element for plain types) `row`, as it is stored
-//     run_at          where in the row run j of piece i begins
-//     run             the four numbers of run j
-//     GROUPS          parts of a piece with a factor of their own: as many runs each, in order
+//     run_at          where in the row run j of group g of piece i begins
+//     run             the four numbers of run j of group g
 //     factor          the factor of group g
 //     minimum         what group g adds (with HAS_MINIMUM only)
+//     weights         the four weights of run j of group g
 //     load_one        one weight, for the end of a row that is no multiple of eight (plain types only)
 //     prepare_weights to be called by all invocations before the first run
 //
@@ -93,7 +94,7 @@ Piece load_piece(uint row, uint i) {
     return w;
 }
 
-vec4 run(Piece w, uint j) {
+vec4 run(Piece w, uint g, uint j) {
     return j == 0 ? w.lo : w.hi;
 }
 
@@ -149,10 +150,10 @@ void prepare_weights() {
 }
 #endif
 
-// The weights of run j.
-vec4 weights(Piece w, uint j) {
-    const uint g = j / (PIECE / 4 / GROUPS);
-    const vec4 x = PIECE_OFFSET != 0.0 ? run(w, j) + PIECE_OFFSET : run(w, j);
+const uint RUNS = PIECE / 4 / GROUPS;
+
+vec4 weights(Piece w, uint g, uint j) {
+    const vec4 x = PIECE_OFFSET != 0.0 ? run(w, g, j) + PIECE_OFFSET : run(w, g, j);
 #ifdef HAS_MINIMUM
     return x * factor(w, g) + minimum(w, g);
 #else
@@ -161,7 +162,7 @@ vec4 weights(Piece w, uint j) {
 }
 
 #ifndef HAS_RUN_AT
-uint run_at(uint i, uint j) {
+uint run_at(uint i, uint g, uint j) {
 #ifdef RUNS_16_APART
     // Elements l and l + 16 of a block share a byte.
     return i / 4 * 32 + i % 4 * 4 + 16 * j;

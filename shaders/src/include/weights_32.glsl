@@ -116,7 +116,7 @@ Piece load_piece(uint row, uint i) {
 
 #endif
 
-vec4 run(Piece w, uint j) {
+vec4 run(Piece w, uint g, uint j) {
 #if defined(A_Q8_0)
     return from_signed_bytes(w.q[j]);
 #elif defined(HAS_TABLE)

@@ -142,7 +142,7 @@ Piece load_piece(uint row, uint i) {
 
 #endif
 
-vec4 run(Piece w, uint j) {
+vec4 run(Piece w, uint g, uint j) {
 #ifdef HAS_TABLE
     return from_table(w.q[j]);
 #else
@@ -185,48 +185,44 @@ Piece load_piece(uint row, uint i) {
     return Piece(q, d.x * vec2(byte_of(s, 0), byte_of(s, 1)), -d.y * vec2(byte_of(s, 2), byte_of(s, 3)));
 }
 
-vec4 run(Piece w, uint j) {
-    return from_bytes(w.q[j % 4] >> j / 4 * 4 & 0x0f0f0f0fu);
+vec4 run(Piece w, uint g, uint j) {
+    return from_bytes(w.q[j] >> 4 * g & 0x0f0f0f0fu);
 }
 
-uint run_at(uint i, uint j) {
-    return i / 2 * 64 + i % 2 * 16 + j / 4 * 32 + j % 4 * 4;
+uint run_at(uint i, uint g, uint j) {
+    return i / 2 * 64 + i % 2 * 16 + 32 * g + 4 * j;
 }
 
 #elif defined(A_Q5_K)
 
-// 8 bytes of nibbles and of fifth bits: 8 neighbours of sub-block 2 g, then those of sub-block 2 g + 1.
-#define PIECE 16
+// 16 bytes of nibbles and of fifth bits, shifted so that those of sub-block 2 g are the lowest.
+#define PIECE 32
 #define GROUPS 2
 
 struct Piece {
-    uvec2 lo;
-    uvec2 hi;
+    uvec4 q;
+    uvec4 fifth;
     vec2 scale;
     vec2 low;
 };
 
 Piece load_piece(uint row, uint i) {
-    const uint block = row + i / 16;
-    const uint g = i % 16 / 4;
-    const uvec4 header = words4[block * 11];
-    const uvec2 q = words2[block * 22 + 6 + i % 16];
-    const uvec2 fifth = words2[block * 22 + 2 + i % 4] >> 2 * g;
+    const uint block = (row + i / 8) * 11;
+    const uint g = i % 8 / 2;
+    const uvec4 header = words4[block];
+    const uvec4 fifth = words4[block + 1 + i % 2] >> 2 * g;
+    const uvec4 q = words4[block + 3 + i % 8];
     const uint s = six_bits(header.yzw, g);
     const vec2 d = unpackHalf2x16(header.x);
-    return Piece(
-        q & 0x0f0f0f0fu | (fifth & 0x01010101u) << 4,
-        q >> 4 & 0x0f0f0f0fu | (fifth & 0x02020202u) << 3,
-        d.x * vec2(byte_of(s, 0), byte_of(s, 1)),
-        -d.y * vec2(byte_of(s, 2), byte_of(s, 3)));
+    return Piece(q, fifth, d.x * vec2(byte_of(s, 0), byte_of(s, 1)), -d.y * vec2(byte_of(s, 2), byte_of(s, 3)));
 }
 
-vec4 run(Piece w, uint j) {
-    return from_bytes(j < 2 ? w.lo[j] : w.hi[j % 2]);
+vec4 run(Piece w, uint g, uint j) {
+    return from_bytes(w.q[j] >> 4 * g & 0x0f0f0f0fu | (w.fifth[j] >> g & 0x01010101u) << 4);
 }
 
-uint run_at(uint i, uint j) {
-    return i / 4 * 64 + i % 4 * 8 + j / 2 * 32 + j % 2 * 4;
+uint run_at(uint i, uint g, uint j) {
+    return i / 2 * 64 + i % 2 * 16 + 32 * g + 4 * j;
 }
 
 #elif defined(A_Q2_K) || defined(A_Q3_K) || defined(A_Q6_K)
@@ -235,8 +231,8 @@ uint run_at(uint i, uint j) {
 #define PIECE 32
 #define GROUPS 4
 
-uint run_at(uint i, uint j) {
-    return i / 4 * 128 + i % 4 * 8 + j / 2 * 32 + j % 2 * 4;
+uint run_at(uint i, uint g, uint j) {
+    return i / 4 * 128 + i % 4 * 8 + 32 * g + 4 * j;
 }
 
 #if defined(A_Q2_K)
@@ -257,8 +253,8 @@ Piece load_piece(uint row, uint i) {
     return Piece(uvec2(words[at], words[at + 1]), s.x | s.y << 8, vec2(d.x, -d.y));
 }
 
-vec4 run(Piece w, uint j) {
-    return from_bytes(w.q[j % 2] >> j / 2 * 2 & 0x03030303u);
+vec4 run(Piece w, uint g, uint j) {
+    return from_bytes(w.q[j] >> 2 * g & 0x03030303u);
 }
 
 // Groups 0 and 1 are bytes 0 and 2, groups 2 and 3 bytes 1 and 3.
@@ -300,9 +296,8 @@ Piece load_piece(uint row, uint i) {
         two_words_at(block + 16 + n * 16 + l / 2), two_words_at(block + l / 2) >> 4 * n, first | second << 8, d);
 }
 
-vec4 run(Piece w, uint j) {
-    const uint g = j / 2;
-    return from_bytes(w.q[j % 2] >> 2 * g & 0x03030303u | (w.high[j % 2] >> g & 0x01010101u) << 2);
+vec4 run(Piece w, uint g, uint j) {
+    return from_bytes(w.q[j] >> 2 * g & 0x03030303u | (w.high[j] >> g & 0x01010101u) << 2);
 }
 
 // Groups 0 and 1 are bytes 0 and 2, groups 2 and 3 bytes 1 and 3.
@@ -336,10 +331,9 @@ Piece load_piece(uint row, uint i) {
         float(scales[block + 104]));
 }
 
-vec4 run(Piece w, uint j) {
-    const uint g = j / 2;
-    const uint low = (g % 2 == 0 ? w.even[j % 2] : w.odd[j % 2]) >> g / 2 * 4 & 0x0f0f0f0fu;
-    return from_bytes(low | (w.high[j % 2] >> 2 * g & 0x03030303u) << 4);
+vec4 run(Piece w, uint g, uint j) {
+    const uint low = (g % 2 == 0 ? w.even[j] : w.odd[j]) >> g / 2 * 4 & 0x0f0f0f0fu;
+    return from_bytes(low | (w.high[j] >> 2 * g & 0x03030303u) << 4);
 }
 
 float factor(Piece w, uint g) {
@@ -350,8 +344,9 @@ float factor(Piece w, uint g) {
 
 #elif defined(A_IQ4_XS)
 
-// A sub-block: 16 bytes of nibbles, the lower ones first.
+// A sub-block: 16 bytes of nibbles, the lower ones first. Both groups have the same factor.
 #define PIECE 32
+#define GROUPS 2
 
 struct Piece {
     uvec2 q0;
@@ -368,12 +363,12 @@ Piece load_piece(uint row, uint i) {
     return Piece(words2[at], words2[at + 1], unpackHalf2x16(header.x).x * (float(scale) - 32.0));
 }
 
-vec4 run(Piece w, uint j) {
-    return from_table((j % 4 < 2 ? w.q0[j % 2] : w.q1[j % 2]) >> j / 4 * 4);
+vec4 run(Piece w, uint g, uint j) {
+    return from_table((j < 2 ? w.q0[j % 2] : w.q1[j % 2]) >> 4 * g);
 }
 
-uint run_at(uint i, uint j) {
-    return 32 * i + j / 4 * 16 + j % 4 * 4;
+uint run_at(uint i, uint g, uint j) {
+    return 32 * i + 16 * g + 4 * j;
 }
 
 float factor(Piece w, uint g) {

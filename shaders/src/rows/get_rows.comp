@@ -56,8 +56,8 @@ void copy_row(uint row_a, uint row_d, uint i) {
 #else
     const Piece w = load_piece(row_a, i);
     [[unroll]] for (uint j = 0; j < PIECE / 4; j++) {
-        const vec4 x = weights(w, j);
-        const uint at = row_d + run_at(i, j);
+        const vec4 x = weights(w, 0, j);
+        const uint at = row_d + run_at(i, 0, j);
         [[unroll]] for (uint l = 0; l < 4; l++) {
             d[at + l] = x[l];
         }

@@ -164,21 +164,18 @@ impl<Q: Quant> Weight for Q {
                 &decoded
             }
         };
-        let mut scales = [scale; 2];
-        if Q::HALVES {
-            scales = unit.half_scales()[g].map(|x| s.mul(scale, s.splat(f32::from(x))));
-        } else if Q::GROUPS > 1 {
-            scales = [s.mul(scale, s.splat(f32::from(unit.scales()[g]))); 2];
+        let (mut scales, mut minima) = ([scale; 2], [s.splat(0.0); 2]);
+        for half in 0..2 {
+            if Q::HALVES {
+                scales[half] = s.mul(scale, s.splat(f32::from(unit.half_scales()[g][half])));
+            } else if Q::GROUPS > 1 {
+                scales[half] = s.mul(scale, s.splat(f32::from(unit.scales()[g])));
+            }
+            if Q::MINIMA > 0 {
+                let minimum = f32::from(unit.minima(half % Q::MINIMA)[g]);
+                minima[half] = s.mul(s.splat_f16(unit.negative_unit()), s.splat(minimum));
+            }
         }
-        let minimum = |half| {
-            let unit_of_minima = s.splat_f16(unit.negative_unit());
-            s.mul(unit_of_minima, s.splat(f32::from(unit.minima(half)[g])))
-        };
-        let minima = match Q::MINIMA {
-            0 => [s.splat(0.0); 2],
-            1 => [minimum(0); 2],
-            _ => [minimum(0), minimum(1)],
-        };
         for part in 0..32 / S::LANES {
             let (first, half) = (part * S::LANES, part * S::LANES / 16);
             let number = s.load_i8(&numbers[first..]);

@@ -12,11 +12,9 @@
 //! is multiplied with.
 
 use super::{Args, Kernel};
-use crate::cpu::dot::float::{ROWS, SEGMENT, Tiles, dot_rows, tiles, widen_segment};
 use crate::cpu::dot::block::{ForQuant, Quant, with_quant};
-use crate::cpu::dot::int8::{
-    MAX_PANEL_COLUMNS, MAX_PANEL_ROWS, MAX_TILE, PanelShape, ROWS as INT_ROWS,
-};
+use crate::cpu::dot::float::{ROWS, SEGMENT, Tiles, dot_rows, tiles, widen_segment};
+use crate::cpu::dot::int8::{MAX_PANEL_COLUMNS, MAX_PANEL_ROWS, MAX_TILE, PanelShape, ROWS as INT_ROWS};
 use crate::cpu::dot::quantize::{Column, Layout};
 use crate::cpu::dot::{ForWeight, Weight, has_weight, with_weight};
 use crate::cpu::isa::Detected;

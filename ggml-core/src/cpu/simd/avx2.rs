@@ -88,16 +88,6 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    fn load_nibbles(self, x: &[u8], high: bool) -> __m256 {
-        let x: [u8; 8] = head(x);
-        avx2!({
-            let wide = _mm256_cvtepu8_epi32(_mm_loadl_epi64(x.as_ptr().cast()));
-            let low = _mm256_and_si256(wide, _mm256_set1_epi32(15));
-            _mm256_cvtepi32_ps(if high { _mm256_srli_epi32::<4>(wide) } else { low })
-        })
-    }
-
-    #[inline(always)]
     fn store_i8(self, x: &mut [i8], v: __m256) {
         if let Some(to) = x.first_chunk_mut::<8>() {
             avx2!({

@@ -91,16 +91,6 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    fn load_nibbles(self, x: &[u8], high: bool) -> __m512 {
-        let x = head(x);
-        avx512!({
-            let wide = _mm512_cvtepu8_epi32(_mm_loadu_si128(x.as_ptr().cast()));
-            let low = _mm512_and_si512(wide, _mm512_set1_epi32(15));
-            _mm512_cvtepi32_ps(if high { _mm512_srli_epi32::<4>(wide) } else { low })
-        })
-    }
-
-    #[inline(always)]
     fn store_i8(self, x: &mut [i8], v: __m512) {
         if let Some(to) = x.first_chunk_mut::<16>() {
             avx512!(_mm_storeu_si128(to.as_mut_ptr().cast(), _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(v))));

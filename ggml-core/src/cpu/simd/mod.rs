@@ -52,8 +52,6 @@ pub(super) trait Simd: IntDot {
     fn load_bf16(self, x: &[u16]) -> Self::F;
     /// The first [`Simd::LANES`] signed bytes, converted.
     fn load_i8(self, x: &[i8]) -> Self::F;
-    /// The low or high nibbles of the first [`Simd::LANES`] bytes, converted.
-    fn load_nibbles(self, x: &[u8], high: bool) -> Self::F;
     /// Writes signed bytes, rounded to nearest, ties to even; lanes are in -127 ..= 127.
     fn store_i8(self, x: &mut [i8], v: Self::F);
     /// One binary16 number, converted, in every lane.

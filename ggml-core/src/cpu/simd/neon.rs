@@ -119,16 +119,6 @@ impl Simd for Neon {
     }
 
     #[inline(always)]
-    fn load_nibbles(self, x: &[u8], high: bool) -> Pair {
-        let x = head(x);
-        self.widen(neon!({
-            let x = vld1_u8(x.as_ptr());
-            let nibbles = if high { vshr_n_u8::<4>(x) } else { vand_u8(x, vdup_n_u8(15)) };
-            vreinterpretq_s16_u16(vmovl_u8(nibbles))
-        }))
-    }
-
-    #[inline(always)]
     fn store_i8(self, x: &mut [i8], v: Pair) {
         if let Some(to) = x.first_chunk_mut::<8>() {
             neon!({

@@ -72,11 +72,6 @@ impl Simd for Scalar {
     }
 
     #[inline(always)]
-    fn load_nibbles(self, x: &[u8], high: bool) -> Self::F {
-        convert(x, |v| f32::from(if high { v >> 4 } else { v & 15 }))
-    }
-
-    #[inline(always)]
     fn store_i8(self, x: &mut [i8], v: Self::F) {
         if let Some(to) = x.first_chunk_mut::<LANES>() {
             *to = self.round(v).map(|v| v as i8);

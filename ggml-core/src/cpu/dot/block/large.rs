@@ -280,7 +280,7 @@ impl Quant for BlockIQ4XS {
     #[inline(always)]
     fn scales(&self) -> [i8; 8] {
         let (low, high) = (u32::from_le_bytes(self.scales_low), u16::from_le_bytes(self.scales_high));
-        std::array::from_fn(|g| ((low >> (4 * g) & 15) as u8 | (high >> (2 * g) & 3) as u8 * 16) as i8 - 32)
+        std::array::from_fn(|g| ((low >> (4 * g) & 15) as u8 | ((high >> (2 * g) & 3) as u8) << 4) as i8 - 32)
     }
 
     #[inline(always)]

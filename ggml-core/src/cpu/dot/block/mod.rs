@@ -66,7 +66,7 @@ impl Group<'_> {
             Group::Bytes(q) => *q,
             Group::Nibbles(q) => std::array::from_fn(|i| nibble(q, i) as i8),
             Group::Five(q, high) => {
-                std::array::from_fn(|i| (nibble(q, i) | (high >> i & 1) as u8 * 16) as i8)
+                std::array::from_fn(|i| (nibble(q, i) | ((high >> i & 1) as u8) << 4) as i8)
             }
             Group::Named(q, table) => std::array::from_fn(|i| table[usize::from(nibble(q, i))]),
             Group::Fields(f) => {

@@ -140,22 +140,26 @@ fn units8<Q: Quant>(blocks: [&Q; 8]) -> __m256 {
 #[inline]
 #[target_feature(enable = "avx2")]
 fn times8(factor: __m256, rows: [[i8; 8]; 8]) -> [__m256; 8] {
-    let r = rows.map(|row| _mm_cvtsi64_si128(i64::from_le_bytes(row.map(|x| x as u8))));
-    // Bytes of rows 0 and 1 side by side, then of 0 to 3, then of all.
-    let two = [0, 2, 4, 6].map(|i| _mm_unpacklo_epi8(r[i], r[i + 1]));
-    let low = [0, 2].map(|i| _mm_unpacklo_epi16(two[i], two[i + 1]));
-    let high = [0, 2].map(|i| _mm_unpackhi_epi16(two[i], two[i + 1]));
+    let mut r = [_mm_setzero_si128(); 8];
+    for i in 0..8 {
+        r[i] = _mm_cvtsi64_si128(i64::from_le_bytes(bytemuck::cast(rows[i])));
+    }
+    // Bytes of two rows side by side, then of four, then of all.
+    let (a, b) = (_mm_unpacklo_epi8(r[0], r[1]), _mm_unpacklo_epi8(r[2], r[3]));
+    let (c, d) = (_mm_unpacklo_epi8(r[4], r[5]), _mm_unpacklo_epi8(r[6], r[7]));
+    let (ab, cd) = (_mm_unpacklo_epi16(a, b), _mm_unpacklo_epi16(c, d));
+    let (ab_high, cd_high) = (_mm_unpackhi_epi16(a, b), _mm_unpackhi_epi16(c, d));
     let pairs = [
-        _mm_unpacklo_epi32(low[0], low[1]),
-        _mm_unpackhi_epi32(low[0], low[1]),
-        _mm_unpacklo_epi32(high[0], high[1]),
-        _mm_unpackhi_epi32(high[0], high[1]),
+        _mm_unpacklo_epi32(ab, cd),
+        _mm_unpackhi_epi32(ab, cd),
+        _mm_unpacklo_epi32(ab_high, cd_high),
+        _mm_unpackhi_epi32(ab_high, cd_high),
     ];
     let mut out = [factor; 8];
     for i in 0..4 {
         let both = [pairs[i], _mm_unpackhi_epi64(pairs[i], pairs[i])];
-        for (out, bytes) in out[2 * i..].iter_mut().zip(both) {
-            *out = _mm256_mul_ps(factor, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)));
+        for n in 0..2 {
+            out[2 * i + n] = _mm256_mul_ps(factor, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(both[n])));
         }
     }
     out

@@ -1,0 +1,32 @@
+// The kernels of FLASH_ATTN_EXT, by type of k and v: `flash_attn_split_*` for few query rows, `flash_attn_tile_*` for many,
+// `flash_attn_any_*` for rows of lengths that these do not take; see the headers. Operands: q, k, v, mask and sinks (q again
+// where there are none), sums, statistics; the last two are scratch, or the result twice where the positions are not
+// split. Everything is F32: the soft-max, the products and their sums.
+#pragma once
+#include "attention_any.h"
+#include "attention_split.h"
+#include "attention_tile.h"
+
+#define ATTENTION_OPERANDS \
+    const float *q, const u8 *k, const u8 *v, const void *mask, const float *sinks, float *out, float *stats, \
+        FlashAttnParams p
+
+#define SPLIT(type, KV, D, G) \
+    KERNEL(SPLIT_THREADS) flash_attn_split_##type##_d##D##_g##G(ATTENTION_OPERANDS) { \
+        LDS AttentionShared<D, G> shared; \
+        attention_split<KV, D, G>(q, k, v, mask, sinks, out, stats, p, &shared); \
+    }
+#define SPLITS(type, KV, D) SPLIT(type, KV, D, 1) SPLIT(type, KV, D, 4)
+
+#define TILE(type, KV, DV) \
+    KERNEL(TILE_THREADS) flash_attn_tile_##type##_d##DV(ATTENTION_OPERANDS) { \
+        LDS TileShared shared; \
+        attention_tile<KV, DV / 64>(q, k, v, mask, sinks, out, stats, p, &shared); \
+    }
+
+#define ANY(type, KV) \
+    KERNEL(ANY_THREADS) flash_attn_any_##type(ATTENTION_OPERANDS) { \
+        LDS float weights[ANY_THREADS], scratch[ANY_THREADS / WAVE]; \
+        (void)stats; \
+        attention_any<KV>(q, k, v, mask, sinks, out, p, weights, scratch); \
+    }

@@ -1,0 +1,173 @@
+// The kernels of MUL_MAT_ID, by type: products with the matrices (experts) that a token's indices choose: d[m, u, t] = sum over k of a[k, m,
+// ids[u, t]] * b[k, u, t]. An index outside the experts is not followed: zeros. The host has one window, all experts.
+//
+// `mat_vec_id_<type>_r<rows>`, few tokens: a mat-vec (mat_vec.h) of one column for each pair of an index and a token,
+// with the plane of the weights looked up.
+//
+// `mat_tile_id_<type>`, many tokens: tiles (mat_tile.h) whose columns are pairs with the same expert, so that a weight
+// is read and decoded once for up to 32 of them. `gather_pairs`
+// (mul_mat_id.hip) sorts the pairs first.
+//
+// `mat_vec_id_rounding_<type>` and `mat_tile_id_int8_<type>` are the same with activations in 8 bits (mat_vec_int8.h,
+// mat_tile_int8.h), on targets with dot4.
+#pragma once
+#include "mat_tile_int8.h"
+#include "mat_vec_int8.h"
+
+// The product of a pair as a product of matrices; which planes it takes.
+struct Pair {
+    MulMatParams p;
+    Plane plane;
+};
+
+DEVICE Pair pair(const MulMatIdParams &p, const i32 *ids) {
+    u32 token = group_z() / p.used, index = group_z() - token * p.used;
+    u32 expert = uniform((u32)ids[p.off2 + (u64)index * p.nb2[0] + (u64)token * p.nb2[1]]);
+    Pair pair;
+    pair.p = {p.m, 1, p.k, p.used, p.tokens, 1, 1, {p.nb0[0], p.nb0[1], 0}, {0, p.nb1[0], p.nb1[1]},
+              {0, p.nbd[0], p.nbd[1]}, p.off0, p.off1, p.offd, 0};
+    pair.plane = {index, token, expert, 0};
+    return pair;
+}
+
+// Zeros for the ROWS rows of a work-group, where a pair has no expert.
+template <u32 ROWS> DEVICE void zero_rows(float *d, const Pair &to) {
+    u32 row = group_x() * ROWS + thread_id();
+    d += row_offset(to.p.offd, to.p.nbd, 0, to.plane.i2, to.plane.i3);
+    if (thread_id() < ROWS && row < to.p.m) d[row] = 0.0f;
+}
+
+// group_x: groups of rows; group_z: pairs, the indices of a token one after the other.
+template <class W, int R>
+DEVICE void mat_vec_id(const u8 *a, const float *b, const i32 *ids, float *d, const MulMatIdParams &p) {
+    Pair to = pair(p, ids);
+    if (to.plane.a2 < p.experts) {
+        mat_vec<W, 1, R, 1>(a, b, d, to.p, to.plane, nullptr);
+    } else {
+        zero_rows<VEC_THREADS / WAVE * R>(d, to);
+    }
+}
+
+template <class W, int R>
+DEVICE void mat_vec_id_rounding(const u8 *a, const float *b, const i32 *ids, float *d, const MulMatIdParams &p,
+                                Chunk<1> *shared) {
+    Pair to = pair(p, ids);
+    if (to.plane.a2 < p.experts) {
+        mat_vec_chunks<W, 1, R>(a, b, d, to.p, to.plane, shared);
+    } else {
+        zero_rows<INT8_THREADS / WAVE * R>(d, to);
+    }
+}
+
+#define ID_OPERANDS const u8 *a, const float *b, const i32 *ids, float *d, MulMatIdParams p
+
+#define MAT_VEC_ID(type, W, R) \
+    KERNEL(VEC_THREADS) mat_vec_id_##type##_r##R(ID_OPERANDS) { mat_vec_id<W, R>(a, b, ids, d, p); }
+
+#define MAT_VEC_ID_ROUNDING(type, W) \
+    KERNEL(INT8_THREADS) mat_vec_id_rounding_##type(ID_OPERANDS) { \
+        LDS Chunk<1> shared; \
+        mat_vec_id_rounding<W, 4>(a, b, ids, d, p, &shared); \
+    }
+
+// Pairs of an expert that a tile has for its columns: entries first .. first + count of the sorted pairs.
+struct TileOfPairs {
+    u32 expert, first, count;
+};
+
+#define ID_COLUMNS 32u
+
+// The token and the index of a pair.
+struct Place {
+    u32 token, index;
+};
+DEVICE Place place(const MulMatIdParams &p, u32 pair) {
+    u32 token = pair / p.used;
+    return {token, pair - token * p.used};
+}
+
+// Where the rows of a tile begin: those of expert 0 for pairs that have none, for which no product is computed.
+template <class W, class T>
+DEVICE void begin_rows(T &t, const u8 *a, const MulMatIdParams &p, const TileOfPairs &tile) {
+    a += ((u64)p.off0 + (u64)(tile.expert < p.experts ? tile.expert : 0) * p.nb0[1]) * W::BYTES;
+    UNROLL for (u32 i = 0; i < T::A_LOADS; i++) {
+        t.a[i] = a + (u64)minimum(group_x() * T::BM + t.row(i), p.m - 1) * p.nb0[0] * W::BYTES;
+    }
+}
+
+// How far along k a tile goes.
+DEVICE u32 depth(const MulMatIdParams &p, const TileOfPairs &tile) { return tile.expert < p.experts ? p.k : 0; }
+
+template <class T>
+DEVICE void store_pairs(float *d, const MulMatIdParams &p, const u32 *sorted, const TileOfPairs &tile,
+                        float (*sum)[T::TN]) {
+    u32 row0 = group_x() * T::BM;
+    UNROLL for (u32 j = 0; j < T::TN; j++) {
+        u32 column = column_of<T>(T::n0(), j);
+        if (column >= tile.count) continue;
+        Place at = place(p, sorted[tile.first + column]);
+        float *to = d + p.offd + (u64)at.index * p.nbd[0] + (u64)at.token * p.nbd[1];
+        store_column<T>(to, row0 + T::m0(), p.m, row0 + T::BM <= p.m, j, sum);
+    }
+}
+
+// group_x: tiles of rows; group_y: entries of `tiles`.
+template <class W, class T>
+DEVICE void mat_tile_id(const u8 *a, const float *b, const u32 *sorted, const TileOfPairs *tiles, float *d,
+                        const MulMatIdParams &p, float *tile_a, float *tile_b) {
+    TileOfPairs tile = tiles[group_y()];
+    if (tile.count == 0) return;
+    T t;
+    begin_rows<W>(t, a, p, tile);
+    UNROLL for (u32 i = 0; i < T::B_LOADS; i++) {
+        Place at = place(p, sorted[tile.first + minimum(t.row(i), tile.count - 1)]);
+        t.b[i] = (const u8 *)(b + p.off1 + (u64)at.index * p.nb1[0] + (u64)at.token * p.nb1[1]);
+    }
+    float sum[T::TM][T::TN];
+    sum_tile<W>(t, depth(p, tile), tile_a, tile_b, sum);
+    store_pairs<T>(d, p, sorted, tile, sum);
+}
+
+// The same with activations that were rounded before: a row for each token, or for each of its indices.
+template <class W, class T>
+DEVICE void mat_tile_id_int8(const u8 *a, const u8 *q, const float *scale, const u32 *sorted, const TileOfPairs *tiles,
+                             float *d, const MulMatIdParams &p, typename T::Shared *shared) {
+    TileOfPairs tile = tiles[group_y()];
+    if (tile.count == 0) return;
+    T t;
+    begin_rows<W>(t, a, p, tile);
+    UNROLL for (u32 i = 0; i < T::B_LOADS; i++) {
+        Place at = place(p, sorted[tile.first + minimum(t.row(i), tile.count - 1)]);
+        u64 row = p.nb1[0] == 0 ? at.token : (u64)at.token * p.used + at.index;
+        t.b[i] = {q + row * p.k, scale + row * (p.k / 32)};
+    }
+    float sum[T::TM][T::TN];
+    sum_tile_int8(t, depth(p, tile), shared, sum);
+    store_pairs<T>(d, p, sorted, tile, sum);
+}
+
+#define TILE_ID_THREADS 128
+#define MAT_TILE_ID(type, W) \
+    KERNEL(TILE_ID_THREADS) \
+    mat_tile_id_##type(const u8 *a, const float *b, const u32 *sorted, const TileOfPairs *tiles, float *d, \
+                       MulMatIdParams p) { \
+        typedef MatTile<W, 64, ID_COLUMNS, 32, 4, 4> T; \
+        __attribute__((aligned(16))) LDS float tile_a[T::A_FLOATS], tile_b[T::B_FLOATS]; \
+        mat_tile_id<W, T>(a, b, sorted, tiles, d, p, tile_a, tile_b); \
+    }
+
+#define MAT_TILE_ID_INT8(type, W) \
+    KERNEL(TILE_ID_THREADS) \
+    mat_tile_id_int8_##type(const u8 *a, const u8 *q, const float *scale, const u32 *sorted, \
+                            const TileOfPairs *tiles, float *d, MulMatIdParams p) { \
+        typedef TileInt8<W, Quads, 64, ID_COLUMNS, 4, 4> T; \
+        LDS T::Shared shared; \
+        mat_tile_id_int8<W, T>(a, q, scale, sorted, tiles, d, p, &shared); \
+    }
+
+#define MUL_MAT_ID(type, W) MAT_VEC_ID(type, W, 1) MAT_VEC_ID(type, W, 4) MAT_TILE_ID(type, W)
+#if HAS_DOT4
+#define MUL_MAT_ID_BLOCKS(type, W) MUL_MAT_ID(type, W) MAT_VEC_ID_ROUNDING(type, W) MAT_TILE_ID_INT8(type, W)
+#else
+#define MUL_MAT_ID_BLOCKS(type, W) MUL_MAT_ID(type, W)
+#endif
