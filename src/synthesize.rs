@@ -2,9 +2,10 @@
 //!
 //! Weights are normal with a standard deviation of `1 / sqrt(columns)`, so that activations keep their size from
 //! layer to layer; norm weights lie around 1, biases around 0. Such a model says nothing sensible, and computes
-//! exactly what a trained one of its shape computes.
+//! exactly what a trained one of its shape computes. Its vocabulary spells bytes, and has made-up words for the rest.
 
 mod tensors;
+mod vocabulary;
 
 use crate::model::{Experts, Recurrent};
 use ggml_core::encode::encode;
@@ -240,6 +241,7 @@ fn writer(shape: &Shape, seed: u64) -> Result<GgufWriter<'static>> {
     w.set(key("rope.freq_base"), shape.freq_base)?;
     w.set(key("attention.layer_norm_rms_epsilon"), 1e-5f32)?;
     shape.set_special(&mut w)?;
+    vocabulary::add(&mut w, shape.vocabulary)?;
     for (name, dtype, ne, kind) in shape.tensors() {
         w.tensor(&name, dtype, &ne, contents(name.clone(), seed, dtype, &ne, kind))?;
     }

@@ -52,19 +52,32 @@ pub struct Tuning {
 
 /// Which products take activations in 8 bits where rounding is allowed.
 ///
-/// Vector instructions of a wavefront for a step of 32 elements of k of a 128 x 64 tile, counted by running the code
-/// objects of gfx906 and gfx900 (`products.rs` in the tests of `hip-kernels`), the rounding included:
+/// Vector instructions of a wavefront (arithmetic, memory, LDS) in the loop of the code objects of gfx906 and gfx900,
+/// for a step of 32 elements of k of a 128 x 64 tile; `products.rs` in the tests of `hip-kernels` runs them and counts
+/// with the rounding included:
 ///
-/// | | F32 | dot4 | pairs | bytes one by one |
-/// | --- | --- | --- | --- | --- |
-/// | Q8_0 | 1200 | 435 | - | 1600 |
-/// | Q4_0 | 1222 | 463 | 785 | 1610 |
-/// | Q6_K | 1256 | 595 | 949 | 1730 |
+/// | | F32 | dot4 | pairs |
+/// | --- | --- | --- | --- |
+/// | Q8_0 | 1191 | 389 | - |
+/// | Q4_0 | 1215 | 406 | 733 |
+/// | Q4_1, Q5_0, MXFP4 | 1219 .. 1233 | 446, 420, 430 | 779, 751, 761 |
+/// | Q5_1, IQ4_NL, IQ4_XS | 1221 .. 1251 | 458, 422, 446 | - |
+/// | Q4_K | 1252 | 479 | 811 |
+/// | Q5_K | 1254 | 484 | - |
+/// | Q6_K | 1234 | 517 | 882 |
+/// | Q2_K, Q3_K | 1253, 1265 | 609, 549 | 971, 914 |
 ///
-/// And for one column, four rows of 16 elements a lane (4096 weights): 203, 316 and 364 instructions in F32, 96, 135
-/// and 237 with dot4, to which rounding adds some 10. An MI50 reads about 10 bytes in a clock of a compute unit, which
-/// has an instruction of 64 lanes done in that time: F32 keeps up with 21 bytes of Q8_0, 7 of Q4_0 and 9 of Q6_K in a
-/// clock, dot4 with 41, 16 and 14.
+/// Bytes one by one take 1600 and more. And for one column, four rows of 16 elements a lane (4096 weights), all
+/// instructions:
+///
+/// | | Q8_0 | Q4_0 | Q4_K | Q5_K | Q6_K | others |
+/// | --- | --- | --- | --- | --- | --- | --- |
+/// | F32 | 203 | 269 | 358 | 358 | 310 | 267 .. 381 |
+/// | dot4 | 96 | 108 | 215 | 256 | 202 | 120 .. 267 |
+///
+/// to which rounding adds some 10. An MI50 reads about 10 bytes in a clock of a compute unit, which has an instruction
+/// of 64 lanes done in that time: F32 keeps up with 21 bytes of Q8_0, 9 of Q4_0, 6 of Q4_K and 11 of Q6_K in a clock,
+/// dot4 with 41, 20, 10 and 16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Int8 {
     /// None: without instructions for them they take longer (gfx803).
@@ -78,10 +91,10 @@ pub enum Int8 {
     Dot4,
 }
 
-/// 60 compute units of 4 SIMDs. 128 x 128 needs 114 to 121 registers: two wavefronts on a SIMD, and 512 of 571
+/// 60 compute units of 4 SIMDs. 128 x 128 needs 104 to 121 registers: two wavefronts on a SIMD, and 512 of 571
 /// instructions of its loop are products.
 ///
-/// Products of bytes: 128 x 64 takes 110 to 117 registers, two wavefronts, because a thread keeps its 32 sums in whole
+/// Products of bytes: 128 x 64 takes 111 to 121 registers, two wavefronts, because a thread keeps its 32 sums in whole
 /// numbers beside those in F32; the two halves of a tile one after the other would fit three wavefronts but read LDS
 /// as long as they multiply.
 const GCN: Tuning = Tuning {

@@ -71,7 +71,7 @@ fn figures() {
         _ => &[(4096, 14336, 1), (4096, 4096, 4), (4096, 4096, 512), (8192, 8192, 2048)],
     };
     for &(k, m, n) in sizes {
-        for dtype in [DType::F16, DType::Q8_0, DType::Q4_0] {
+        for dtype in [DType::F16, DType::Q8_0, DType::Q4_0, DType::Q4_K, DType::Q6_K] {
             for precision in [Precision::Exact, Precision::Fast] {
                 product(&backend, dtype, k, m, n, precision);
             }

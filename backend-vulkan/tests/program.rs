@@ -188,7 +188,7 @@ fn product(
     from: usize,
     to: usize,
 ) -> Result<Vec<f32>, Error> {
-    let (k, rows) = (64, 40);
+    let (k, rows) = (dtype.block().max(64), 40);
     let mut g = Graph::new();
     let a = g.leaf("a", dtype, [k, rows, 1, 1], Source::Weight)?;
     let row = dtype.row_bytes(k).unwrap_or(0);
@@ -220,7 +220,8 @@ fn product(
 fn windows_begin_anywhere_that_blocks_allow() {
     let reference = ReferenceBackend::default();
     let Some(backend) = open(options()) else { return };
-    for dtype in [DType::F32, DType::F16, DType::BF16, DType::Q8_0, DType::Q4_0] {
+    use DType::*;
+    for dtype in [F32, F16, BF16, Q8_0, Q4_0, MXFP4, Q3_K, Q4_K, Q5_K] {
         let unit = dtype.block_bytes();
         for (offset, from, to) in
             [(0, 0, 40), (0, 7, 26), (unit, 0, 40), (unit * 5, 3, 4), (unit * 129, 39, 40)]
@@ -245,9 +246,10 @@ fn weights_larger_than_a_window_are_split() {
     let reference = ReferenceBackend::default();
     let Some(backend) = open(VulkanOptions { max_binding: Some(32 << 10), ..options() }) else { return };
     assert_eq!(backend.device().limits.max_binding, 32 << 10);
-    for dtype in [DType::Q8_0, DType::F32] {
+    for dtype in [DType::Q8_0, DType::F32, DType::MXFP4, DType::Q3_K] {
         let mut g = Graph::new();
-        let table = g.leaf("table", dtype, [128, 1000, 1, 1], Source::Weight).expect("table");
+        let n = dtype.block().max(128);
+        let table = g.leaf("table", dtype, [n, 1000, 1, 1], Source::Weight).expect("table");
         let ids = g.leaf("ids", DType::I32, [6, 1, 1, 1], Source::Input).expect("ids");
         let rows = g.get_rows(table, ids).expect("rows");
         let logits = g.mul_mat(table, rows).expect("logits");
@@ -265,7 +267,7 @@ fn weights_larger_than_a_window_are_split() {
             program.run().expect("a run");
             let mut out = vec![0; 1000 * 6 * 4];
             program.read(logits, &mut out).expect("logits");
-            let mut picked = vec![0; 128 * 6 * 4];
+            let mut picked = vec![0; n * 6 * 4];
             program.read(rows, &mut picked).expect("rows");
             (floats(&out), floats(&picked))
         };

@@ -1,7 +1,7 @@
-// The kernels of FLASH_ATTN_EXT, by type of k and v: `flash_attn_split_*` for few query rows, `flash_attn_tile_*` for many,
-// `flash_attn_any_*` for rows of lengths that these do not take; see the headers. Operands: q, k, v, mask and sinks (q again
-// where there are none), sums, statistics; the last two are scratch, or the result twice where the positions are not
-// split. Everything is F32: the soft-max, the products and their sums.
+// The kernels of FLASH_ATTN_EXT, by type of k and v: `flash_attn_split_*` for few query rows, `flash_attn_tile_*` for
+// many, `flash_attn_any_*` for rows of lengths that these do not take; see the headers. Operands: q, k, v, mask and
+// sinks (q again where there are none), sums, statistics; the last two are scratch, or the result twice where the
+// positions are not split. Everything is F32: the soft-max, the products and their sums.
 #pragma once
 #include "attention_any.h"
 #include "attention_split.h"

@@ -64,11 +64,12 @@ DEVICE void attention_split(const float *q, const u8 *k, const u8 *v, const void
     bool hidden = !(seen[0] > -infinity());
 
     float max[G], sum[G];
-    UNROLL for (int g = 0; g < G; g++) {
-        max[g] = first_score(p, sinks, rows[g].head, group_x() == 0);
-        sum[g] = weight(max[g], max[g]);
-    }
-    if (!hidden) {
+    if (hidden) {
+        UNROLL for (int g = 0; g < G; g++) {
+            max[g] = first_score(p, sinks, rows[g].head, group_x() == 0);
+            sum[g] = weight(max[g], max[g]);
+        }
+    } else {
         // 2. Scores.
         float x[G][8];
         UNROLL for (int g = 0; g < G; g++) {
@@ -97,18 +98,17 @@ DEVICE void attention_split(const float *q, const u8 *k, const u8 *v, const void
         barrier();
 
         // 3. Soft-max; the weights take the place of the scores.
-        float s[G], top[G], all[G];
-        UNROLL for (int g = 0; g < G; g++) top[g] = s[g] = scores(p).of(shared->score[thread * G + g]) + bias[g];
-        rows_reduce<Max, G>(top, shared->scratch + G * (SPLIT_THREADS / WAVE));
+        float s[G];
+        UNROLL for (int g = 0; g < G; g++) max[g] = s[g] = scores(p).of(shared->score[thread * G + g]) + bias[g];
+        rows_reduce<Max, G>(max, shared->scratch + G * (SPLIT_THREADS / WAVE));
         UNROLL for (int g = 0; g < G; g++) {
-            top[g] = larger(top[g], max[g]);
-            shared->score[thread * G + g] = all[g] = weight(s[g], top[g]);
+            // The sink's weight is the first thread's.
+            float first = first_score(p, sinks, rows[g].head, group_x() == 0);
+            max[g] = larger(max[g], first);
+            shared->score[thread * G + g] = sum[g] = weight(s[g], max[g]);
+            if (thread == 0) sum[g] += weight(first, max[g]);
         }
-        rows_reduce<Sum, G>(all, shared->scratch + 2 * G * (SPLIT_THREADS / WAVE));
-        UNROLL for (int g = 0; g < G; g++) {
-            sum[g] = all[g] + weight(max[g], top[g]);
-            max[g] = top[g];
-        }
+        rows_reduce<Sum, G>(sum, shared->scratch + 2 * G * (SPLIT_THREADS / WAVE));
     }
 
     // 4. Weighted sum of v.

@@ -30,15 +30,17 @@
 
 // ---- What decoders are made of ----
 
-// One, two or four words at an address that is a multiple of ALIGN.
-typedef u32 u32_any __attribute__((aligned(1)));
-typedef u32 u32x2_any __attribute__((ext_vector_type(2), aligned(1)));
-typedef u32 u32x4_any __attribute__((ext_vector_type(4), aligned(1)));
-template <class T, u32 ALIGN> struct __attribute__((aligned(ALIGN))) At { T value; };
+// One, two or four words at an address that is a multiple of ALIGN. (Structures, because an alignment that is part of a
+// type's name is lost where the type is a template's argument.)
 template <u32 ALIGN> struct Words {
-    DEVICE u32 one(const u8 *at) { return ((const At<u32_any, ALIGN> *)at)->value; }
-    DEVICE u32x2 two(const u8 *at) { return ((const At<u32x2_any, ALIGN> *)at)->value; }
-    DEVICE u32x4 four(const u8 *at) { return ((const At<u32x4_any, ALIGN> *)at)->value; }
+    typedef u32 Pair __attribute__((ext_vector_type(2)));
+    typedef u32 Quad __attribute__((ext_vector_type(4)));
+    struct __attribute__((packed, aligned(ALIGN))) One { u32 value; };
+    struct __attribute__((packed, aligned(ALIGN))) Two { Pair value; };
+    struct __attribute__((packed, aligned(ALIGN))) Four { Quad value; };
+    DEVICE u32 one(const u8 *at) { return ((const One *)at)->value; }
+    DEVICE u32x2 two(const u8 *at) { return ((const Two *)at)->value; }
+    DEVICE u32x4 four(const u8 *at) { return ((const Four *)at)->value; }
 };
 
 // The four bits of each byte from bit `shift` on, which is 0 or 4; the two bits from `shift` on.

@@ -54,17 +54,18 @@ struct WeightQ3_K : Blocks<WeightQ3_K, false> {
 // 8 .. 12 and, above them, the upper bit pairs of bytes 0 .. 4 and 4 .. 8.
 struct HeadK {
     u32x4 word;
-    u32 k;
-    DEVICE HeadK load(const u8 *block, u32 k) { return {Words<16>::four(block), k % 256}; }
+    // Which 64 elements of the block, and which half of them.
+    u32 quarter, odd;
+    DEVICE HeadK load(const u8 *block, u32 k) { return {Words<16>::four(block), k / 64 % 4, k / 32 % 2}; }
     // In bytes 0 and 2: scale and minimum. All four bytes are those of an even 32 elements and the next.
     __attribute__((device, always_inline)) u32 scale() const {
-        u32 even = k / 64 % 2 * 2;
+        u32 even = quarter % 2 * 2;
         u32 lower = pick_bytes(word[1], word[2], 0x05040100u + even * 0x01010101u);
         u32 upper = word[3] >> (even * 8);
         upper = (upper & 0x0f0fu) | (upper << 12 & 0x0f0f0000u) | (lower >> 2 & 0x30303030u);
         // All is the same for both but for the last step. That the bytes are picked as they are keeps the compiler
         // from taking two ways to the two that each of them needs.
-        return pick_bytes(k & 128 ? upper : lower & 0x3f3f3f3fu, 0, 0x03020100u) >> (k / 32 % 2 * 8);
+        return pick_bytes(quarter & 2 ? upper : lower & 0x3f3f3f3fu, 0, 0x03020100u) >> (odd * 8);
     }
     __attribute__((device, always_inline)) float factor() const {
         return f16_to_f32((u16)word[0]) * (float)(scale() & 255);
@@ -83,7 +84,7 @@ struct WeightQ4_K : Blocks<WeightQ4_K, false> {
         u32 block = k / 256 * BYTES;
         return {Words<8>::two(row + 16 + (block + k / 64 % 4 * 32 + k % 32)), HeadK::load(row + block, k)};
     }
-    DEVICE u32x2 bytes(const Raw &raw) { return nibbles(raw.q, raw.head.k / 32 % 2 * 4); }
+    DEVICE u32x2 bytes(const Raw &raw) { return nibbles(raw.q, raw.head.odd * 4); }
     DEVICE float factor(const Raw &raw) { return raw.head.factor(); }
     DEVICE float offset(const Raw &raw) { return raw.head.offset(); }
 };
@@ -99,7 +100,7 @@ struct WeightQ5_K : Blocks<WeightQ5_K, false> {
                 Words<8>::two(row + 16 + (block + k % 32)), HeadK::load(row + block, k)};
     }
     DEVICE u32x2 bytes(const Raw &raw) {
-        return nibbles(raw.q, raw.head.k / 32 % 2 * 4) | moved_bits<4, 1>(raw.fifth, raw.head.k / 32);
+        return nibbles(raw.q, raw.head.odd * 4) | moved_bits<4, 1>(raw.fifth, raw.head.quarter * 2 + raw.head.odd);
     }
     DEVICE float factor(const Raw &raw) { return raw.head.factor(); }
     DEVICE float offset(const Raw &raw) { return raw.head.offset(); }

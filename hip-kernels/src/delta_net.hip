@@ -2,10 +2,10 @@
 // S = e^g S, S += k (beta (v - S^T k))^T, out = scale S^T q; then the new state.
 //
 // A column of the state (the elements of a key that belong to one element of v) stays in registers over all tokens of a
-// run: eight elements in each of D / 8 lanes, D the length of a key rounded up. So k and q are one run of memory for
-// these lanes, and the two sums of a token are DPP reductions. A work-group of 128 threads takes 1024 / D columns of
-// one head and slot; they read the same k and q, from the caches. What the next token needs is loaded before the
-// arithmetic of a token. No LDS.
+// run: eight elements in each of D / 8 lanes, D the length of a key (`delta_net_<D>`), or 256 for keys of other lengths
+// (`delta_net_any`). So k and q are one run of memory for these lanes, and the two sums of a token are DPP reductions.
+// A work-group of 128 threads takes 1024 / D columns of one head and slot; they read the same k and q, from the caches.
+// What the next token needs is loaded before the arithmetic of a token. No LDS.
 //
 // Work-groups of one more slot write zeros for the tokens that belong to none.
 #include "blocks.h"
@@ -20,13 +20,19 @@ struct DeltaToken {
     float v, g, beta;
 };
 
+// This lane's eight elements of a key of D, or, where D is 0, of a key of `end`: zeros behind it.
+template <int D> DEVICE WeightF32::Raw part_of_key(const float *key, u32 part, u32 end) {
+    if constexpr (D > 0) return WeightF32::fetch((const u8 *)key, part);
+    return fetch_any<WeightF32>((const u8 *)key, part, end);
+}
+
 // Where the operands of a head and a column begin, and the strides of tokens.
 struct DeltaInputs {
     const float *q, *k, *v, *g, *beta;
     u32 q_stride, k_stride, v_stride, heads, part, end;
-    __attribute__((device, always_inline)) DeltaToken token(u32 t) const {
-        const u8 *key = (const u8 *)(k + (u64)t * k_stride), *query = (const u8 *)(q + (u64)t * q_stride);
-        return {fetch_any<WeightF32>(key, part, end), fetch_any<WeightF32>(query, part, end), v[(u64)t * v_stride],
+    template <int D> __attribute__((device, always_inline)) DeltaToken token(u32 t) const {
+        const float *key = k + (u64)t * k_stride, *query = q + (u64)t * q_stride;
+        return {part_of_key<D>(key, part, end), part_of_key<D>(query, part, end), v[(u64)t * v_stride],
                 g[(u64)t * heads], beta[(u64)t * heads]};
     }
 };
@@ -52,7 +58,7 @@ DEVICE float dot8(const float *a, const float *b) {
 
 // group_x: groups of columns; group_y: heads of v; group_z: slots.
 template <int D> DEVICE void delta_net(DELTA_OPERANDS) {
-    constexpr u32 LANES = D / 8, COLUMNS = DELTA_THREADS / LANES;
+    constexpr u32 LANES = (D > 0 ? D : 256) / 8, COLUMNS = DELTA_THREADS / LANES;
     u32 head = group_y(), slot = group_z(), key_head = head % p.heads[0];
     runs += p.off[6];
     d += p.off[7];
@@ -68,17 +74,17 @@ template <int D> DEVICE void delta_net(DELTA_OPERANDS) {
     u64 place = (((u64)slot * p.heads[1] + head) * p.d[1] + column) * p.d[0];
     float s[8] = {0, 0, 0, 0, 0, 0, 0, 0};
     if (run.count == 0 || run.position > 0) {
-        WeightF32::decode(fetch_any<WeightF32>((const u8 *)(state + p.off[5] + place), part, p.d[0]), s);
+        WeightF32::decode(part_of_key<D>(state + p.off[5] + place, part, p.d[0]), s);
     }
     DeltaInputs in = {q + p.off[0] + key_head * p.nbq[0], k + p.off[1] + key_head * p.nbk[0],
                       v + p.off[2] + head * p.nbv[0] + column, g + p.off[3] + head, beta + p.off[4] + head,
                       p.nbq[1], p.nbk[1], p.nbv[1], p.heads[1], part, p.d[0]};
     u64 row = (u64)p.heads[1] * p.d[1];
     if (run.count > 0) {
-        DeltaToken next = in.token(run.first);
+        DeltaToken next = in.token<D>(run.first);
         NO_UNROLL for (u32 t = run.first; t < run.first + run.count; t++) {
             DeltaToken now = next;
-            next = in.token(minimum(t + 1, run.first + run.count - 1));
+            next = in.token<D>(minimum(t + 1, run.first + run.count - 1));
             LOADS_FIRST();
             float key[8], query[8], decay = exp_f32(now.g);
             WeightF32::decode(now.k, key);
@@ -90,11 +96,13 @@ template <int D> DEVICE void delta_net(DELTA_OPERANDS) {
             if (part == 0) d[t * row + head * p.d[1] + column] = sum * p.scale;
         }
     }
-    if (part < p.d[0]) store_any(d + p.tokens * row + place + part, s, p.d[0] - part);
+    u32 left = D > 0 ? 8 : minimum(p.d[0] - minimum(part, p.d[0]), 8);
+    store_any(d + p.tokens * row + place + part, s, left);
 }
 
-#define DELTA_NET(D) \
-    KERNEL(DELTA_THREADS) delta_net_##D(DELTA_OPERANDS) { delta_net<D>(q, k, v, g, beta, state, runs, d, p); }
-DELTA_NET(64)
-DELTA_NET(128)
-DELTA_NET(256)
+#define DELTA_NET(name, D) \
+    KERNEL(DELTA_THREADS) delta_net_##name(DELTA_OPERANDS) { delta_net<D>(q, k, v, g, beta, state, runs, d, p); }
+DELTA_NET(64, 64)
+DELTA_NET(128, 128)
+DELTA_NET(256, 256)
+DELTA_NET(any, 0)

@@ -199,9 +199,9 @@ DEVICE u32 low_bytes(u32 a, u32 b, u32 c, u32 d) {
 
 // ---- Across the lanes of a wavefront ----
 //
-// The lanes whose values meet must be active: all of a wavefront, or all of a group of LANES neighbours. On AMD the steps
-// within 16 lanes are DPP: a modifier of the addition itself, no LDS and no extra instruction. Lanes 16 apart meet
-// through ds_swizzle (the LDS crossbar, no LDS memory), the halves of a 64-lane wavefront through v_readlane.
+// The lanes whose values meet must be active: all of a wavefront, or all of a group of LANES neighbours. On AMD the
+// steps within 16 lanes are DPP: a modifier of the addition itself, no LDS and no extra instruction. Lanes 16 apart
+// meet through ds_swizzle (the LDS crossbar, no LDS memory), the halves of a 64-lane wavefront through v_readlane.
 
 #if DEVICE_AMD
 template <int CTRL> DEVICE float dpp(float x) {

@@ -4,7 +4,8 @@
 //
 // A step is 32 elements of k. Its products are summed in whole numbers over GROUP elements, then scaled and added to
 // F32 sums: for each 32 products 8 dot4 and 3 operations for the scales (6 where 16 neighbours have a factor of their
-// own), where F32 takes 32.
+// own), where F32 takes 32. The offset of weights that have one takes one more, with the sum of the activations, which
+// the threads that load them put into LDS.
 //
 // Without dot4 the words of LDS are pairs of 16 bits, and v_pk_mad_u16 multiplies and adds two pairs of them: 16 for 32
 // products. The sums of GROUP products have to fit 16 bits, which those of Q8_0 do not.

@@ -1,18 +1,32 @@
-// The kernels of MUL_MAT_ID, by type: products with the matrices (experts) that a token's indices choose: d[m, u, t] = sum over k of a[k, m,
-// ids[u, t]] * b[k, u, t]. An index outside the experts is not followed: zeros. The host has one window, all experts.
+// The kernels of MUL_MAT_ID, by type: products with the matrices (experts) that a token's indices choose,
+// d[m, u, t] = sum over k of a[k, m, ids[u, t]] * b[k, u, t]. An index outside the experts is not followed: zeros. The
+// host has one window, all experts.
 //
 // `mat_vec_id_<type>_r<rows>`, few tokens: a mat-vec (mat_vec.h) of one column for each pair of an index and a token,
 // with the plane of the weights looked up.
 //
 // `mat_tile_id_<type>`, many tokens: tiles (mat_tile.h) whose columns are pairs with the same expert, so that a weight
-// is read and decoded once for up to 32 of them. `gather_pairs`
-// (mul_mat_id.hip) sorts the pairs first.
+// is read and decoded once for up to 32 of them. `gather_pairs` (mul_mat_id.hip) sorts the pairs first.
 //
 // `mat_vec_id_rounding_<type>` and `mat_tile_id_int8_<type>` are the same with activations in 8 bits (mat_vec_int8.h,
 // mat_tile_int8.h), on targets with dot4.
 #pragma once
 #include "mat_tile_int8.h"
 #include "mat_vec_int8.h"
+
+// The token and the index of a pair.
+struct Place {
+    u32 token, index;
+};
+DEVICE Place place(const MulMatIdParams &p, u32 pair) {
+    u32 token = pair / p.used;
+    return {token, pair - token * p.used};
+}
+
+// Its expert; the number of experts for all that are none.
+DEVICE u32 expert_of(const MulMatIdParams &p, const i32 *ids, const Place &at) {
+    return minimum((u32)ids[p.off2 + (u64)at.index * p.nb2[0] + (u64)at.token * p.nb2[1]], p.experts);
+}
 
 // The product of a pair as a product of matrices; which planes it takes.
 struct Pair {
@@ -21,12 +35,12 @@ struct Pair {
 };
 
 DEVICE Pair pair(const MulMatIdParams &p, const i32 *ids) {
-    u32 token = group_z() / p.used, index = group_z() - token * p.used;
-    u32 expert = uniform((u32)ids[p.off2 + (u64)index * p.nb2[0] + (u64)token * p.nb2[1]]);
+    Place at = place(p, group_z());
+    u32 expert = uniform(expert_of(p, ids, at));
     Pair pair;
     pair.p = {p.m, 1, p.k, p.used, p.tokens, 1, 1, {p.nb0[0], p.nb0[1], 0}, {0, p.nb1[0], p.nb1[1]},
               {0, p.nbd[0], p.nbd[1]}, p.off0, p.off1, p.offd, 0};
-    pair.plane = {index, token, expert, 0};
+    pair.plane = {at.index, at.token, expert, 0};
     return pair;
 }
 
@@ -76,15 +90,6 @@ struct TileOfPairs {
 };
 
 #define ID_COLUMNS 32u
-
-// The token and the index of a pair.
-struct Place {
-    u32 token, index;
-};
-DEVICE Place place(const MulMatIdParams &p, u32 pair) {
-    u32 token = pair / p.used;
-    return {token, pair - token * p.used};
-}
 
 // Where the rows of a tile begin: those of expert 0 for pairs that have none, for which no product is computed.
 template <class W, class T>

@@ -3,12 +3,6 @@
 
 #define GATHER_THREADS 256u
 
-// The expert of a pair; the number of experts for all that is none.
-DEVICE u32 expert_of(const MulMatIdParams &p, const i32 *ids, u32 pair) {
-    u32 token = pair / p.used, index = pair - token * p.used;
-    return minimum((u32)ids[p.off2 + (u64)index * p.nb2[0] + (u64)token * p.nb2[1]], p.experts);
-}
-
 // group_x: experts, and one for the pairs that have none. Each work-group finds the pairs of its expert and how many
 // there are of those before: thread t among the t-th part of all pairs. In the list of tiles an expert begins at entry
 // first / ID_COLUMNS + expert: those before it cannot have more tiles, because each has at most one that is not full.
@@ -20,7 +14,7 @@ KERNEL(GATHER_THREADS) gather_pairs(const i32 *ids, u32 *sorted, TileOfPairs *ti
     u32 begin = minimum(thread * part, pairs), end = minimum(begin + part, pairs);
     u32 lower = 0, mine = 0;
     for (u32 i = begin; i < end; i++) {
-        u32 e = expert_of(p, ids, i);
+        u32 e = expert_of(p, ids, place(p, i));
         lower += e < expert;
         mine += e == expert;
     }
@@ -34,7 +28,7 @@ KERNEL(GATHER_THREADS) gather_pairs(const i32 *ids, u32 *sorted, TileOfPairs *ti
         at += i < thread ? here[i] : 0;
     }
     for (u32 i = begin; i < end; i++) {
-        if (expert_of(p, ids, i) == expert) sorted[first + at++] = i;
+        if (expert_of(p, ids, place(p, i)) == expert) sorted[first + at++] = i;
     }
     u32 tile = first / ID_COLUMNS + expert, next = (first + count) / ID_COLUMNS + expert + 1;
     for (u32 i = thread; tile + i < next; i += GATHER_THREADS) {

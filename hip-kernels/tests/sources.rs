@@ -84,7 +84,10 @@ fn parameter_structures_are_those_of_ggml_core() {
 fn sources_are_whole() {
     for &stem in hip_kernels::stems() {
         let text = hip_kernels::source(stem).unwrap_or_else(|| panic!("{stem} has no source"));
-        assert!(text.contains("KERNEL("), "{stem}");
+        // The kernels of one family may be in several sources, made by the macros of a header.
+        let own = |name: &str| text.contains(&format!("#include \"{name}\"")) && name != "device.h";
+        let mut texts = hip_kernels::sources().iter().filter(|(name, _)| own(name)).map(|(_, text)| *text);
+        assert!(text.contains("KERNEL(") || texts.any(|text| text.contains("KERNEL(")), "{stem}");
     }
     // Every header that is included is there, under the name by which it is included.
     for (name, text) in hip_kernels::sources() {

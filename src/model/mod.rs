@@ -1,6 +1,27 @@
 //! Models: a GGUF file, its architecture, and its weights on a backend.
 //!
 //! An architecture is one file here. It reads the hyperparameters from the metadata and builds a graph for a batch.
+//!
+//! [`Model::load`] puts a whole model onto one backend. [`Model::load_with`] divides it between a device and the
+//! processor, after [`ModelFile::estimate`] has found that it fits:
+//!
+//! ```no_run
+//! use diptych::model::{LoadOptions, Model, ModelFile, Offload};
+//!
+//! # fn main() -> diptych::Result<()> {
+//! let backend = diptych::open("vulkan", &diptych::OpenOptions::default())?;
+//! let options = LoadOptions { offload: Offload::Auto, ..LoadOptions::default() };
+//! let file = ModelFile::open("model.gguf")?;
+//! print!("{}", file.estimate(backend.as_ref(), &options)?);
+//! let model = Model::load_with(file, backend, &options, &mut |_, _| ())?;
+//! let session = model.session(&options.session)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Weights are copied only where they have to be. `cpu` and `reference` read the memory map of the file, and so does a
+//! Vulkan device whose memory is the host's (an integrated GPU, a software device) if its driver imports file pages
+//! (VK_EXT_external_memory_host); other Vulkan devices and all HIP devices get copies of the weights that they use.
 
 use crate::session::{Session, SessionOptions};
 use ggml_core::backend::{Backend, Slice};

@@ -139,18 +139,23 @@ impl Layout<'_> {
         let first = (self.file.hparams().layers + 1).saturating_sub(self.units);
         let roots = |id: TensorId| g.tensor(id).src().iter().map(|&s| g.tensor(s).root);
         let wanted = |id: TensorId| {
-            let on_host = roots(id).any(|root| bound.get(&root) == Some(&HOST));
             // Units begin at 1 with the first layer; the embedding is like it.
             let unit = graph.units.partition_point(|&begin| begin <= id).max(1);
-            if unit > first && !on_host { MAIN } else { HOST }
+            if unit > first { MAIN } else { HOST }
         };
-        let refuses = |id: TensorId, device: usize| {
-            let has = |name: &str| device == HOST || self.weights.is_none_or(|has| has(name));
-            let mut weights = roots(id).filter(|&root| g.tensor(root).source == Source::Weight);
-            match weights.find(|&root| !has(&g.tensor(root).name)) {
-                Some(root) => Some(format!("its weight '{}' is not on the device", g.tensor(root).name)),
-                None => unsupported(self.backend(device), g, id),
-            }
+        let lacks = |id: TensorId| {
+            let weight = |root: TensorId| g.tensor(root).source == Source::Weight;
+            let missing = |name: &str| self.weights.is_some_and(|has| !has(name));
+            let mut weights = roots(id).filter(|&root| weight(root)).map(|root| &g.tensor(root).name);
+            weights.find(|name| missing(name)).map(|name| format!("its weight '{name}' is not on the device"))
+        };
+        let away = |id: TensorId| {
+            let state = roots(id).find(|root| bound.get(root) == Some(&HOST))?;
+            Some(format!("its state '{}' is on the host", g.tensor(state).name))
+        };
+        let refuses = |id: TensorId, device: usize| match device {
+            HOST => unsupported(host, g, id),
+            _ => unsupported(self.main, g, id).or_else(|| lacks(id)).or_else(|| away(id)),
         };
         let placement = place(g, (HOST, &host.device().backend), &wanted, &refuses)?;
         check_bound(graph, &placement, &bound, self.main)?;

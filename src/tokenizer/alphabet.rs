@@ -46,6 +46,11 @@ pub(super) fn encode(bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
+/// Bytes in the alphabet.
+pub(crate) fn byte_text(bytes: &[u8]) -> String {
+    bytes.iter().map(|&byte| CHARS[usize::from(byte)]).collect()
+}
+
 /// The bytes that a text in the alphabet stands for. What is not of the alphabet stands for itself.
 pub(super) fn decode(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());

@@ -27,6 +27,7 @@
 //! outside of the vocabulary); a byte that a byte-level vocabulary lacks becomes the unknown token, if there is one; and
 //! where [`DecodeOptions::special`] is off, the space before a text is taken away behind a begin token too.
 
+pub(crate) use alphabet::byte_text;
 use ggml_core::gguf::{GgufFile, Metadata};
 use ggml_core::{Result, gguf};
 use std::collections::BTreeSet;

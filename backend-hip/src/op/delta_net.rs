@@ -7,17 +7,21 @@ use ggml_core::kernel::DeltaNetParams;
 /// Threads of all kernels of the family. Eight elements of a key are a thread's.
 const THREADS: u32 = 128;
 
-/// The longest keys of the kernels.
+/// Kernels for keys of a length, and the one for all lengths up to the last.
 const KERNELS: [(u32, &str); 3] = [(64, "delta_net_64"), (128, "delta_net_128"), (256, "delta_net_256")];
+const ANY: (u32, &str) = (256, "delta_net_any");
 
 /// The launches of a node of this family.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     let p = DeltaNetParams::new(c.graph, c.node, &[])?;
     let [d_k, d_v] = p.d;
-    let &(longest, kernel) = KERNELS.iter().find(|&&(longest, _)| d_k <= longest).ok_or_else(|| {
-        Refusal(format!("GATED_DELTA_NET of keys of {d_k}: the HIP kernels take up to 256"))
-    })?;
-    let columns = 8 * THREADS / longest;
+    let (length, kernel) = KERNELS.into_iter().find(|&(length, _)| d_k == length).unwrap_or(ANY);
+    if d_k > length {
+        return Err(Refusal(format!(
+            "GATED_DELTA_NET of keys of {d_k}: the HIP kernels take up to {length}"
+        )));
+    }
+    let columns = 8 * THREADS / length;
     let groups = [d_v.div_ceil(columns), p.heads[1], p.slots + 1].map(u64::from);
     let operands = tensors(&[c.graph.tensor(c.node).src(), &[c.node]].concat());
     Ok(vec![launch(c, ("delta_net", kernel), operands, &p, groups, THREADS)?])

@@ -25,6 +25,8 @@ const MAX_VALUES: u32 = 1024;
 /// Kernels of a type for value rows of up to 64, 128 and 256 elements: few query rows (for each of [`GROUPS`]), many
 /// query rows. And one for rows of any length.
 struct Kernels {
+    /// Stem of their source.
+    module: &'static str,
     few: [[&'static str; 3]; 3],
     /// How many of the groups there are.
     groups: usize,
@@ -37,8 +39,9 @@ const GROUPS: [u64; 3] = [1, 4, 8];
 
 /// Kernels by the type's name in theirs. The last group, where the type has it; else the one before.
 macro_rules! kernels {
-    ($t:literal, $groups:literal, $last:literal) => {
+    ($t:literal, $module:literal, $groups:literal, $last:literal) => {
         Kernels {
+            module: $module,
             few: [
                 kernels!(few $t, "64", $last),
                 kernels!(few $t, "128", $last),
@@ -64,10 +67,10 @@ macro_rules! kernels {
 
 fn kernels(dtype: DType) -> Option<Kernels> {
     Some(match dtype {
-        DType::F32 => kernels!("f32", 2, "_g4"),
-        DType::F16 => kernels!("f16", 3, "_g8"),
-        DType::Q8_0 => kernels!("q8_0", 2, "_g4"),
-        DType::Q4_0 => kernels!("q4_0", 2, "_g4"),
+        DType::F32 => kernels!("f32", "flash_attn", 2, "_g4"),
+        DType::F16 => kernels!("f16", "flash_attn", 3, "_g8"),
+        DType::Q8_0 => kernels!("q8_0", "flash_attn_blocks", 2, "_g4"),
+        DType::Q4_0 => kernels!("q4_0", "flash_attn_blocks", 2, "_g4"),
         _ => return None,
     })
 }
@@ -108,7 +111,7 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     let result = Operand::Tensor(c.node);
     let attention = |written: [Operand; 2]| {
         let operands = [&operands[..], &written].concat();
-        let launch = launch(c, ("flash_attn", kernel), operands, &p, grid, THREADS)?;
+        let launch = launch(c, (kernels.module, kernel), operands, &p, grid, THREADS)?;
         Ok::<Launch, Refusal>(Launch { written: 2, ..launch })
     };
     if splits == 1 {

@@ -9,7 +9,6 @@ use ggml_core::DType;
 use ggml_core::kernel::{MulMatIdParams, MulMatParams};
 use ggml_core::plan::Precision;
 
-const MODULE: &str = "mul_mat_id";
 /// Threads of a work-group: mat-vec in F32 and in 8 bits, tiles, sorting.
 const VEC_THREADS: u32 = 128;
 const INT8_VEC_THREADS: u32 = 256;
@@ -24,6 +23,8 @@ const ENTRY: u64 = 12;
 
 /// The kernels of a type.
 struct Kernels {
+    /// Stem of their source.
+    module: &'static str,
     /// For each of [`ROWS`].
     vec: [&'static str; 2],
     tile: &'static str,
@@ -31,22 +32,29 @@ struct Kernels {
     int8: Option<[&'static str; 2]>,
 }
 
-/// Kernels by the type's name in theirs.
+/// Kernels by the type's name in theirs: of plain types, of blocks of 32, of blocks of 256.
 macro_rules! plain {
     ($t:literal) => {
         Kernels {
+            module: "mul_mat_id",
             vec: [concat!("mat_vec_id_", $t, "_r1"), concat!("mat_vec_id_", $t, "_r4")],
             tile: concat!("mat_tile_id_", $t),
             int8: None,
         }
     };
 }
-macro_rules! blocks {
+macro_rules! blocks_32 {
     ($t:literal) => {
         Kernels {
+            module: "mul_mat_id_32",
             int8: Some([concat!("mat_vec_id_rounding_", $t), concat!("mat_tile_id_int8_", $t)]),
             ..plain!($t)
         }
+    };
+}
+macro_rules! blocks_256 {
+    ($t:literal) => {
+        Kernels { module: "mul_mat_id_256", ..blocks_32!($t) }
     };
 }
 
@@ -55,19 +63,19 @@ fn kernels(dtype: DType) -> Option<Kernels> {
         DType::F32 => plain!("f32"),
         DType::F16 => plain!("f16"),
         DType::BF16 => plain!("bf16"),
-        DType::Q8_0 => blocks!("q8_0"),
-        DType::Q4_0 => blocks!("q4_0"),
-        DType::Q4_1 => blocks!("q4_1"),
-        DType::Q5_0 => blocks!("q5_0"),
-        DType::Q5_1 => blocks!("q5_1"),
-        DType::Q2_K => blocks!("q2_k"),
-        DType::Q3_K => blocks!("q3_k"),
-        DType::Q4_K => blocks!("q4_k"),
-        DType::Q5_K => blocks!("q5_k"),
-        DType::Q6_K => blocks!("q6_k"),
-        DType::IQ4_NL => blocks!("iq4_nl"),
-        DType::IQ4_XS => blocks!("iq4_xs"),
-        DType::MXFP4 => blocks!("mxfp4"),
+        DType::Q8_0 => blocks_32!("q8_0"),
+        DType::Q4_0 => blocks_32!("q4_0"),
+        DType::Q4_1 => blocks_32!("q4_1"),
+        DType::Q5_0 => blocks_32!("q5_0"),
+        DType::Q5_1 => blocks_32!("q5_1"),
+        DType::IQ4_NL => blocks_32!("iq4_nl"),
+        DType::MXFP4 => blocks_32!("mxfp4"),
+        DType::Q2_K => blocks_256!("q2_k"),
+        DType::Q3_K => blocks_256!("q3_k"),
+        DType::Q4_K => blocks_256!("q4_k"),
+        DType::Q5_K => blocks_256!("q5_k"),
+        DType::Q6_K => blocks_256!("q6_k"),
+        DType::IQ4_XS => blocks_256!("iq4_xs"),
         _ => return None,
     })
 }
@@ -87,9 +95,9 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     match choose(c.profile, &kernels, &p, c.precision) {
         Choice::Vec { kernel, groups, threads } => {
             let operands = tensors(&[src[0], src[1], src[2], c.node]);
-            Ok(vec![launch(c, (MODULE, kernel), operands, &p, groups, threads)?])
+            Ok(vec![launch(c, (kernels.module, kernel), operands, &p, groups, threads)?])
         }
-        Choice::Tile { kernel, int8 } => tiles(c, &p, kernel, int8),
+        Choice::Tile { kernel, int8 } => tiles(c, &p, (kernels.module, kernel), int8),
     }
 }
 
@@ -124,7 +132,7 @@ fn choose(profile: &Profile, kernels: &Kernels, p: &MulMatIdParams, precision: P
 fn tiles(
     c: &Context<'_>,
     p: &MulMatIdParams,
-    kernel: &'static str,
+    product: (&'static str, &'static str),
     int8: bool,
 ) -> Result<Vec<Launch>, Refusal> {
     let src = c.graph.tensor(c.node).src();
@@ -138,7 +146,7 @@ fn tiles(
         [(pairs, 4), (entries, ENTRY), (columns, p.k.into()), (columns, u64::from(p.k / 32) * 4)],
     )?;
     let gather = vec![Operand::Tensor(src[2]), sorted, list];
-    let gather = launch(c, (MODULE, "gather_pairs"), gather, p, [buckets, 1, 1], GATHER_THREADS)?;
+    let gather = launch(c, ("mul_mat_id", "gather_pairs"), gather, p, [buckets, 1, 1], GATHER_THREADS)?;
     let mut launches = vec![Launch { written: 2, ..gather }];
     let mut operands = tensors(&[src[0], src[1]]);
     if int8 {
@@ -158,7 +166,7 @@ fn tiles(
     }
     operands.extend([sorted, list, Operand::Tensor(c.node)]);
     let groups = [u64::from(p.m.div_ceil(TILE[0])), entries, 1];
-    launches.push(launch(c, (MODULE, kernel), operands, p, groups, TILE_THREADS)?);
+    launches.push(launch(c, product, operands, p, groups, TILE_THREADS)?);
     Ok(launches)
 }
 

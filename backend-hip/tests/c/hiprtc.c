@@ -27,7 +27,7 @@ int hiprtcCreateProgram(Program **program, const char *source, const char *name,
                         const char **names) {
     Program *p = calloc(1, sizeof *p);
     snprintf(p->name, sizeof p->name, "%s", name);
-    if (!strstr(source, "KERNEL(")) return 1;
+    if (!strstr(source, "#include \"")) return 1;
     for (int i = 0; i < count; i++) {
         p->headers += headers[i][0] != 0;
         p->has_device_h |= !strcmp(names[i], "device.h");

@@ -46,7 +46,7 @@ pub(super) const WEIGHTS: [Weights; 16] = weights! {
     Q2_K "q2_k" "q2_k" 32 false
     Q3_K "q3_k" "q3_k" 32 false
     Q4_K "q4_k" "q4_k" 32 false
-    Q5_K "q5_k" "q5_k" 16 false
+    Q5_K "q5_k" "q5_k" 32 false
     Q6_K "q6_k" "q6_k" 32 false
     IQ4_XS "iq4_xs" "iq4_xs" 32 true
 };

@@ -16,8 +16,8 @@
 // A weight is factor * (number + PIECE_OFFSET) + minimum. Offset and minimum cost a product nothing for each weight:
 // it adds them to the sum of the other operand's values.
 //
-// A piece has eight weights; mat-vec takes larger ones of blocks of 256, whose factors are packed: 16 or 32 weights
-// share what it takes to unpack them. With SMALL_PIECES all have eight, no more than 32 elements apart.
+// A piece has eight weights; mat-vec takes 32 of blocks of 256, whose factors are packed: they share what it takes to
+// unpack these. With SMALL_PIECES all have eight, no more than 32 elements apart, and one group.
 //
 // weights_32.glsl has the blocks of 32, weights_k.glsl those of 256. The layouts are ggml's.
 #ifndef WEIGHTS_GLSL

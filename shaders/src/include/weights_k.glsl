@@ -2,9 +2,9 @@
 //
 // Neighbouring invocations take neighbouring quants. A large piece takes all bits of the bytes that it loads, so its
 // groups of runs are elements 32 apart that share these bytes, each with factors of its own; the words of factors are
-// unpacked once for the 16 or 32 weights of the piece. A small piece takes eight neighbours.
+// unpacked once for the 32 weights of the piece. A small piece takes eight neighbours.
 //
-// Q4_K (144 bytes) and Q5_K (176) are read by 16 and 8 bytes at a time, IQ4_XS (136) by 8, Q2_K (84) by words. Blocks of
+// Q4_K (144 bytes) and Q5_K (176) are read by 16 bytes at a time, IQ4_XS (136) by 8, Q2_K (84) by words. Blocks of
 // Q3_K (110) and Q6_K (210) begin at odd multiples of two bytes half of the time: aligned words that cover the piece are
 // shifted by 16 bits where needed. No word lies beyond the block but for the last two bytes of a window of odd length,
 // which the host rounds up.
