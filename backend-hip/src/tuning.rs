@@ -119,7 +119,7 @@ const CDNA: Tuning = Tuning { compute_units: 104, ..GCN };
 const RDNA: Tuning = Tuning { compute_units: 30, vec_waves: 4, ..GCN };
 
 /// 132 multiprocessors of four schedulers.
-const NVIDIA: Tuning = Tuning { compute_units: 132, vec_waves: 4, ..GCN };
+const NVIDIA: Tuning = Tuning { compute_units: 132, vec_waves: 2, ..GCN };
 
 impl Tuning {
     /// The table.
