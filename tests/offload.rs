@@ -256,7 +256,7 @@ fn what_a_device_cannot_compute_falls_back_and_is_reported() {
     let host = backend("cpu").expect("a processor");
     let shape = tiny("qwen3", DType::F32);
     let want = tokens_of(&model(&shape, &host));
-    for op in ["RMS_NORM", "FLASH_ATTN_EXT", "SET_ROWS", "GLU", "MUL_MAT"] {
+    for op in ["RMS_NORM", "FLASH_ATTN_EXT", "SET_ROWS", "SWIGLU", "MUL_MAT"] {
         let inner = backend("cpu").expect("a processor");
         let device = DeviceInfo { backend: "lacking".into(), ..inner.device().clone() };
         let lacking: Arc<dyn Backend> = Arc::new(Without { inner, op, device });
