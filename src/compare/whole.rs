@@ -22,6 +22,7 @@ pub(super) fn compare_model(
     let file = ModelFile::open(&model)?;
     let tokens = prompt(options, &file)?;
     let quantised = nodes::has_quantised_weights(file.gguf());
+    let steep = file.hparams().recurrent.is_some() || file.hparams().experts.is_some();
     drop(file);
     run_all(options, report, progress, &options.offload, &|backend, offload| {
         Task::Model(ModelTask {
@@ -33,7 +34,7 @@ pub(super) fn compare_model(
             nodes: nodes_task(options, backend, offload),
         })
     })?;
-    judge::judge(report, options, &Measure::logits(options.precision, quantised))
+    judge::judge(report, options, &Measure::logits(options.precision, quantised, steep))
 }
 
 pub(super) fn compare_graph(
