@@ -4,8 +4,22 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Families of operations: the same stem in every crate that has a part of them.
-const FAMILIES: &[&str] =
-    &["binary", "copy", "flash_attn", "glu", "mul_mat", "norm", "rope", "rows", "soft_max", "unary"];
+const FAMILIES: &[&str] = &[
+    "binary",
+    "copy",
+    "delta_net",
+    "flash_attn",
+    "glu",
+    "mul_mat",
+    "mul_mat_id",
+    "norm",
+    "rope",
+    "rows",
+    "soft_max",
+    "ssm_conv",
+    "top_k",
+    "unary",
+];
 
 /// Lines of code that a source file may have.
 const MAX_LINES: usize = 560;

@@ -79,7 +79,7 @@ impl Operation for MulMat {
 }
 
 /// Test cases: mat-vec and mat-mul for each type, extents around tile borders, broadcasting, strides. Types that are not
-/// [`thorough`] have some of them.
+/// `thorough` have some of them.
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for &dtype in WEIGHT_TYPES {
