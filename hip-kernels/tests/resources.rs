@@ -69,9 +69,11 @@ fn objects_are_what_was_asked_for() {
 }
 
 /// One wavefront on a SIMD is left to attention of many query rows whose values are longer than 128, because of their
-/// sums, and to mat-vec kernels of eight columns on gfx803, which the host does not launch there.
+/// sums; on gfx803, whose loads take their addresses in vector registers, also to those of 128 that decode blocks, and to
+/// mat-vec kernels of eight columns, which the host does not launch there.
 fn may_be_alone(target: &str, name: &str) -> bool {
-    name.starts_with("flash_attn_tile_") && name.ends_with("_d256")
+    let blocks = name.ends_with("_d128") && (name.contains("_q8_0_") || name.contains("_q4_0_"));
+    name.starts_with("flash_attn_tile_") && (name.ends_with("_d256") || target == "gfx803" && blocks)
         || target == "gfx803" && name.starts_with("mat_vec_") && name.contains("_n8_")
 }
 
