@@ -17,9 +17,8 @@ use std::path::Path;
 use tensors::Kind;
 
 /// Architectures that can be synthesized.
-pub const ARCHITECTURES: [&str; 10] = [
-    "llama", "qwen2", "qwen3", "qwen3moe", "qwen35", "phi3", "granite", "gemma2", "gemma3", "gpt-oss",
-];
+pub const ARCHITECTURES: [&str; 10] =
+    ["llama", "qwen2", "qwen3", "qwen3moe", "qwen35", "phi3", "granite", "gemma2", "gemma3", "gpt-oss"];
 
 /// Known models: name; architecture; layers, embedding, feed-forward, heads, KV heads, head, vocabulary; base of ROPE's
 /// frequencies; whether the output layer is the embedding. From their published configurations; scaling of positions
@@ -160,7 +159,6 @@ impl Shape {
         }
     }
 
-
     /// Keys that not every architecture has.
     fn set_special(&self, w: &mut GgufWriter<'_>) -> Result<()> {
         let key = |name: &str| format!("{}.{name}", self.architecture);
@@ -252,7 +250,7 @@ fn writer(shape: &Shape, seed: u64) -> Result<GgufWriter<'static>> {
 /// share the work.
 fn contents(name: String, seed: u64, dtype: DType, ne: &[usize], kind: Kind) -> TensorData<'static> {
     let (count, columns) = (ne.iter().product::<usize>(), ne[0]);
-    let step = (CHUNK / columns).max(1) * columns;
+    let step = (CHUNK / columns.max(1)).max(1) * columns.max(1);
     TensorData::stream(move |sink| {
         let chunks: Vec<usize> = (0..count.div_ceil(step)).collect();
         for group in chunks.chunks(GROUP) {

@@ -284,9 +284,7 @@ mod tests {
             ops.extend(graph.tensors().iter().filter_map(|t| t.op().map(|o| o.name())));
             assert!(!case.leaves().unwrap().is_empty());
         }
-        for op in
-            ["TOP_K", "MUL_MAT_ID", "SSM_CONV", "GATED_DELTA_NET", "SWIGLU_OAI"]
-        {
+        for op in ["TOP_K", "MUL_MAT_ID", "SSM_CONV", "GATED_DELTA_NET", "SWIGLU_OAI"] {
             assert!(ops.contains(op), "{op}");
         }
         for op in

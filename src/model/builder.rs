@@ -28,7 +28,17 @@ pub struct BatchShape {
 impl BatchShape {
     /// Rows of the cache: any of them may hold a position of any sequence.
     pub fn cells(&self) -> usize {
-        self.context * self.sequences
+        self.context.saturating_mul(self.sequences)
+    }
+
+    /// That there can be such a batch: rows of the cache are I32 in a graph.
+    fn check(&self) -> Result<()> {
+        let some = [self.tokens, self.kv, self.context, self.sequences, self.outputs].iter().all(|&n| n > 0);
+        let fits = self.kv <= self.cells() && self.cells() <= i32::MAX as usize;
+        if some && fits && self.outputs <= self.tokens {
+            return Ok(());
+        }
+        Err(Error::argument("batch shape", format!("{self:?} is not possible")))
     }
 }
 
@@ -114,6 +124,7 @@ pub(super) struct Builder<'a> {
 
 impl<'a> Builder<'a> {
     pub(super) fn new(gguf: &'a GgufFile, hparams: &'a Hparams, shape: BatchShape) -> Result<Builder<'a>> {
+        shape.check()?;
         let mut graph = Graph::new();
         let mut ids = |name: &str, n: usize| graph.leaf(name, DType::I32, [n, 1, 1, 1], Source::Input);
         let tokens = ids("tokens", shape.tokens)?;

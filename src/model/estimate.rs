@@ -76,14 +76,15 @@ impl Estimate {
 impl std::fmt::Display for Estimate {
     /// A line for each device, and one for each fallback.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        writeln!(f, "{} of {} units on {}", self.units, self.layers + 1, self.devices[MAIN].backend)?;
+        let device = self.devices.get(MAIN).map_or("the device", |need| &need.backend);
+        writeln!(f, "{} of {} units on {device}", self.units, self.layers + 1)?;
         self.devices.iter().try_for_each(|need| writeln!(f, "{need}"))?;
         self.fallbacks.iter().try_for_each(|fallback| writeln!(f, "on the host: {fallback}"))
     }
 }
 
 impl ModelFile {
-    /// What the model needs on a device and on the host, computed from graphs and plans; nothing is allocated. With
+    /// What the model needs on a device and on the host, computed from graphs and plans; nothing is allocated or copied. With
     /// [`Offload::Auto`] it is the largest part that fits, or nothing on the device if no part does.
     ///
     /// # Errors

@@ -158,6 +158,12 @@ impl Hparams {
         if further >= blocks {
             return Err(Error::model(format!("{further} of {blocks} layers predict further tokens")));
         }
+        // What is kept for each layer is then no more than the file's own list of tensors.
+        let tensors = gguf.tensors().len();
+        if blocks > tensors {
+            let what = format!("key '{}' is {blocks}, there are {tensors} tensors", key("block_count"));
+            return Err(Error::model(what));
+        }
         Ok(Hparams {
             layers: blocks - further,
             context: extent("context_length")?,

@@ -22,14 +22,19 @@ pub struct Experts {
     pub feed_forward: usize,
 }
 
+/// The most experts of a token: each makes nodes of its own. Known models use no more than a few dozen.
+const MAX_USED: usize = 256;
+
 impl Experts {
     /// Reads and checks the extents.
     pub(super) fn read(gguf: &GgufFile, h: &Hparams) -> Result<Experts> {
         let m = gguf.metadata();
         let extent = |name: &str| checked(&h.key(name), m.usize(&h.key(name))?);
         let (count, used) = (extent("expert_count")?, extent("expert_used_count")?);
-        if used > count {
-            return Err(Error::model(format!("{used} of {count} experts are to be used")));
+        if used > count || used > MAX_USED {
+            let why =
+                format!("{used} of {count} experts are to be used; {MAX_USED} are possible at the most");
+            return Err(Error::model(why));
         }
         let key = h.key("expert_feed_forward_length");
         let feed_forward = checked(&key, m.opt_usize(&key)?.unwrap_or(h.feed_forward))?;

@@ -188,7 +188,9 @@ impl Layout<'_> {
         for (&id, &device) in graph.state.iter().zip(&needs.state_device) {
             let alignment = self.backend(device).device().limits.alignment;
             needs.state_offsets.push(needs.state[device]);
-            needs.state[device] += graph.graph.tensor(id).span_bytes().next_multiple_of(alignment);
+            // The extents are a file's; too many bytes are refused when they are allocated.
+            let bytes = graph.graph.tensor(id).span_bytes().next_multiple_of(alignment);
+            needs.state[device] = needs.state[device].saturating_add(bytes);
         }
         Ok(needs)
     }

@@ -120,7 +120,8 @@ impl Shape {
         if biases {
             add("ffn_gate_inp.bias", DType::F32, &[count], Kind::Bias);
         }
-        for (name, columns, rows) in [("ffn_gate_exps", e, n), ("ffn_up_exps", e, n), ("ffn_down_exps", n, e)] {
+        for (name, columns, rows) in [("ffn_gate_exps", e, n), ("ffn_up_exps", e, n), ("ffn_down_exps", n, e)]
+        {
             add(&format!("{name}.weight"), self.feed_forward_type, &[columns, rows, count], Kind::Matrix);
             if biases {
                 add(&format!("{name}.bias"), DType::F32, &[rows, count], Kind::Bias);

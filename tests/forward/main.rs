@@ -118,9 +118,8 @@ impl Formulas {
         let (d, gemma) = (int("attention.key_length"), architecture.starts_with("gemma"));
         let gemma2 = architecture == "gemma2";
         let original = m.opt_usize(&key("rope.scaling.original_context_length")).unwrap();
-        let yarn = (architecture == "gpt-oss").then(|| {
-            (float("rope.scaling.factor", 0.0), original.expect("YaRN's context") as f64)
-        });
+        let yarn = (architecture == "gpt-oss")
+            .then(|| (float("rope.scaling.factor", 0.0), original.expect("YaRN's context") as f64));
         let base = float("rope.freq_base", 0.0);
         let kind = if original.is_some_and(|original| context > original) { "long" } else { "short" };
         Formulas {
@@ -141,7 +140,8 @@ impl Formulas {
                 _ => 1,
             },
             factors: weight(file, &format!("rope_factors_{kind}.weight")),
-            magnitude: yarn.map_or(float("rope.scaling.attn_factor", 1.0), |(factor, _)| 1.0 + 0.1 * factor.ln()),
+            magnitude: yarn
+                .map_or(float("rope.scaling.attn_factor", 1.0), |(factor, _)| 1.0 + 0.1 * factor.ln()),
             window: m.opt_usize(&key("attention.sliding_window")).unwrap(),
             gemma,
             embedding_scale: if gemma {

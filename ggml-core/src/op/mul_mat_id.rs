@@ -84,12 +84,15 @@ pub fn cases() -> Vec<Case> {
     }
     // As many tokens as a prompt has: backends may gather those of an expert.
     for (dtype, used) in [(DType::F16, 2), (DType::Q8_0, 4)] {
-        cases.push(Case::new(format!("MUL_MAT_ID({dtype}, k=160, m=130, experts=8, used={used}, tokens=150)"), |g, c| {
-            let a = c.leaf(g, "a", dtype, [160, 130, 8, 1], Fill::Uniform(-1.0, 1.0))?;
-            let b = c.leaf(g, "b", DType::F32, [160, 1, 150, 1], Fill::Uniform(-1.0, 1.0))?;
-            let ids = c.leaf(g, "ids", DType::I32, [used, 150, 1, 1], Fill::Distinct(8))?;
-            g.mul_mat_id(a, b, ids)
-        }));
+        cases.push(Case::new(
+            format!("MUL_MAT_ID({dtype}, k=160, m=130, experts=8, used={used}, tokens=150)"),
+            |g, c| {
+                let a = c.leaf(g, "a", dtype, [160, 130, 8, 1], Fill::Uniform(-1.0, 1.0))?;
+                let b = c.leaf(g, "b", DType::F32, [160, 1, 150, 1], Fill::Uniform(-1.0, 1.0))?;
+                let ids = c.leaf(g, "ids", DType::I32, [used, 150, 1, 1], Fill::Distinct(8))?;
+                g.mul_mat_id(a, b, ids)
+            },
+        ));
     }
     cases.push(Case::new("MUL_MAT_ID(indices outside)", |g, c| {
         let a = c.leaf(g, "a", DType::F32, [40, 9, 3, 1], Fill::Uniform(-1.0, 1.0))?;

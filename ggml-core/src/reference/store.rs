@@ -22,7 +22,8 @@ pub(super) fn block(dtype: DType, at: &mut [u8], values: &[f64]) {
             let largest = values.iter().copied().find(|x| x.abs() == magnitude).unwrap_or(0.0);
             let scale = largest / -8.0;
             at[..2].copy_from_slice(&f16::from_f64(scale).to_le_bytes());
-            let step = |x: f64| if scale == 0.0 { 8 } else { (x / scale + 8.5).floor().clamp(0.0, 15.0) as u8 };
+            let step =
+                |x: f64| if scale == 0.0 { 8 } else { (x / scale + 8.5).floor().clamp(0.0, 15.0) as u8 };
             for (i, byte) in at[2..18].iter_mut().enumerate() {
                 *byte = step(values[i]) | step(values[i + 16]) << 4;
             }
