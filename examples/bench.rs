@@ -64,7 +64,7 @@ fn run(args: &Args) -> Result<()> {
             batch: args.batch,
             cache: args.cache,
             precision,
-            context: Some(args.prompt_tokens.max(args.predict + 1)),
+            context: Some(args.prompt_tokens.max(args.predict.saturating_add(1))),
             ..SessionOptions::default()
         },
         ..BenchOptions::default()
@@ -87,7 +87,8 @@ fn run(args: &Args) -> Result<()> {
     if args.json {
         let report = serde_json::json!({
             "model": args.model, "backend": args.backend, "device": device.name, "driver": device.driver,
-            "offload": args.offload.to_string(), "precision": args.precision, "cache": args.cache.name(), "batch": args.batch, "measurements": measured,
+            "offload": args.offload.to_string(), "precision": args.precision, "cache": args.cache.name(),
+            "batch": args.batch, "measurements": measured,
         });
         println!("{report:#}");
         return Ok(());

@@ -69,11 +69,11 @@ pub fn bench(
     progress: &mut dyn FnMut(&str, f64),
 ) -> Result<Vec<Measurement>> {
     let (prompt, predict) = (options.prompt_tokens, options.predict);
-    if options.repeat == 0 || prompt + predict == 0 {
+    if options.repeat == 0 || (prompt, predict) == (0, 0) {
         return Err(Error::argument("bench", "nothing is to be measured"));
     }
     // Generation begins after one token.
-    let context = prompt.max(if predict > 0 { predict + 1 } else { 0 });
+    let context = prompt.max(if predict > 0 { predict.saturating_add(1) } else { 0 });
     if context > model.hparams().context {
         let why = format!("{context} positions are needed, the model has {}", model.hparams().context);
         return Err(Error::argument("bench", why));

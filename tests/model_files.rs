@@ -246,11 +246,11 @@ fn tensors_of_other_shape_or_type_are_refused() {
         |_| true,
         |name, _, dtype| {
             if name == "blk.0.ffn_up.weight" {
-                *dtype = DType::IQ4_XS;
+                *dtype = DType::IQ2_XS;
             }
         },
     ));
-    assert!(text.contains("IQ4_XS"), "{text}");
+    assert!(text.contains("IQ2_XS"), "{text}");
     let text = message(changed(
         |_| {},
         |_| true,

@@ -9,7 +9,7 @@ use crate::session::{Pointer, Ready};
 use crate::thread::lock;
 use ggml_core::backend::{Bindings, Buffer, Usage};
 use ggml_core::plan::Plan;
-use ggml_core::{Error, Graph, Phase, Result, Source, TensorId, phase};
+use ggml_core::{Error, Graph, Phase, Result, Source, Tensor, TensorId, phase};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -191,6 +191,7 @@ fn storage(
                 let slice = slice.ok_or_else(|| {
                     Error::argument("bindings", format!("'{}' has no storage", tensor.name))
                 })?;
+                check_alignment(tensor, slice.offset)?;
                 Storage { buffer: slice.buffer.clone(), offset: slice.offset }
             }
             Source::Input | Source::Node { .. } => match (plan.place(graph, id), arena) {
@@ -204,6 +205,16 @@ fn storage(
         storage.insert(id, slice);
     }
     Ok(storage)
+}
+
+/// Kernels load words as wide as the size of a type's blocks allows, up to 16 bytes; PTX has no others.
+fn check_alignment(tensor: &Tensor, offset: usize) -> Result<()> {
+    let unit = 1usize << tensor.dtype.block_bytes().trailing_zeros().min(4);
+    if offset.is_multiple_of(unit) {
+        return Ok(());
+    }
+    let why = format!("'{}' begins at byte {offset}, which is no multiple of {unit}", tensor.name);
+    Err(Error::argument("bindings", why))
 }
 
 /// What a pointer argument points at.

@@ -71,7 +71,8 @@ impl Warptile {
         self.slice() * self.slices
     }
 
-    /// The same tile with steps of 32, for types that unpack both halves of a block together, with fewer slices so that it takes no more shared memory.
+    /// The same tile with steps of 32, for types that unpack both halves of a block together, with fewer slices so that
+    /// it takes no more shared memory.
     pub const fn long(&self) -> Warptile {
         let slices = self.slices * self.bk / 32;
         Warptile { bk: 32, slices: if slices > 0 { slices } else { 1 }, ..*self }

@@ -139,7 +139,7 @@ fn prompt(options: &CompareOptions, file: &ModelFile) -> Result<Vec<u32>> {
     if let Some(bad) = tokens.iter().find(|&&t| t as usize >= vocabulary) {
         return Err(Error::argument("token id", format!("{bad} is outside the vocabulary of {vocabulary}")));
     }
-    let needed = tokens.len() + options.predict;
+    let needed = tokens.len().saturating_add(options.predict);
     if needed > hparams.context {
         let why = format!("{needed} positions are needed, the model's context has {}", hparams.context);
         return Err(Error::argument("context", why));

@@ -84,8 +84,8 @@ impl std::fmt::Display for Estimate {
 }
 
 impl ModelFile {
-    /// What the model needs on a device and on the host, computed from graphs and plans; nothing is allocated or copied. With
-    /// [`Offload::Auto`] it is the largest part that fits, or nothing on the device if no part does.
+    /// What the model needs on a device and on the host, computed from graphs and plans; nothing is allocated or
+    /// copied. With [`Offload::Auto`] it is the largest part that fits, or nothing on the device if no part does.
     ///
     /// # Errors
     /// [`Error::Unsupported`] where something can be computed nowhere; those of a graph that cannot be built.

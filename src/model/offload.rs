@@ -188,9 +188,11 @@ impl Layout<'_> {
         for (&id, &device) in graph.state.iter().zip(&needs.state_device) {
             let alignment = self.backend(device).device().limits.alignment;
             needs.state_offsets.push(needs.state[device]);
-            // The extents are a file's; too many bytes are refused when they are allocated.
             let bytes = graph.graph.tensor(id).span_bytes().next_multiple_of(alignment);
-            needs.state[device] = needs.state[device].saturating_add(bytes);
+            let end = needs.state[device].checked_add(bytes).filter(|&end| end <= isize::MAX as usize);
+            let absurd =
+                || Error::argument("session", "its state would have more bytes than there are addresses");
+            needs.state[device] = end.ok_or_else(absurd)?;
         }
         Ok(needs)
     }

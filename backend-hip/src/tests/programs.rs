@@ -254,3 +254,14 @@ fn what_has_no_kernel_is_refused_alike() {
         .unwrap();
     assert!(error.to_string().contains("'w' has no storage"), "{error}");
 }
+
+#[test]
+fn storage_begins_where_blocks_may() {
+    let (_, backend) = pair(options());
+    let s = sample();
+    let mut bindings = bind(&backend, &s);
+    let plan = Plan::new(&s.graph, 256, Precision::Exact).unwrap();
+    bindings.leaves.get_mut(&s.w).unwrap().offset = 262;
+    let error = backend.prepare(&s.graph, &plan, &bindings, PrepareOptions::default()).err().unwrap();
+    assert!(error.to_string().contains("'w' begins at byte 262, which is no multiple of 4"), "{error}");
+}
