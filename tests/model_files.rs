@@ -1,7 +1,7 @@
 //! Model files that are broken or unknown end in a typed error with one clear line.
 
 use diptych::core::gguf::{Array, GgufFile, GgufWriter, Metadata, TensorData, Value};
-use diptych::model::ModelFile;
+use diptych::model::{BatchShape, ModelFile};
 use diptych::synthesize::{self, Shape};
 use diptych::{DType, Error};
 
@@ -152,6 +152,12 @@ fn mixtures_and_recurrent_layers_are_checked() {
             assert!(message(without(architecture, tensor)).contains(tensor));
         }
     }
+    let many = |m: &mut Metadata| {
+        m.insert("qwen3moe.expert_count", 300u32);
+        m.insert("qwen3moe.expert_used_count", 300u32);
+    };
+    let text = message(changed_of("qwen3moe", many, |_| true, |_, _, _| {}, None));
+    assert!(text.contains("300 of 300 experts"), "{text}");
     assert!(message(without("gpt-oss", "blk.0.attn_sinks.weight")).contains("attn_sinks"));
     for name in ["conv_kernel", "state_size", "group_count", "time_step_rank", "inner_size"] {
         let key = format!("qwen35.ssm.{name}");
@@ -222,11 +228,28 @@ fn absurd_numbers_are_refused() {
         }
     }
     assert!(message(set("qwen3.block_count", 2)).contains("blk.1."));
+    assert!(message(set("qwen3.block_count", 100_000)).contains("tensors"));
     assert!(message(set("qwen3.attention.head_count_kv", 3)).contains("divide"));
     assert!(message(set("qwen3.vocab_size", 65)).contains("vocab_size"));
     assert!(message(with_key("qwen3", "qwen3.rope.freq_base", f32::NAN)).contains("freq_base"));
     assert!(message(with_key("qwen3", "qwen3.block_count", "four")).contains("block_count"));
     assert!(message(with_key("qwen3", "qwen3.rope.scaling.type", "spiral")).contains("spiral"));
+}
+
+#[test]
+fn absurd_batches_are_refused() {
+    let file = set("qwen3.context_length", 64).unwrap();
+    let right = BatchShape { tokens: 2, kv: 8, context: 8, sequences: 1, outputs: 1, cache: DType::F32 };
+    assert!(file.graph(&right).is_ok());
+    for wrong in [
+        BatchShape { tokens: 0, ..right },
+        BatchShape { outputs: 3, ..right },
+        BatchShape { kv: 9, ..right },
+        BatchShape { context: 1 << 31, ..right },
+        BatchShape { context: usize::MAX, sequences: 2, ..right },
+    ] {
+        assert!(matches!(file.graph(&wrong), Err(Error::InvalidArgument { .. })), "{wrong:?}");
+    }
 }
 
 #[test]

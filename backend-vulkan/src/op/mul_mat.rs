@@ -42,8 +42,8 @@ pub(super) fn tile_spec(t: &Warptile, weights: &Weights, f16: bool, aligned: boo
     pipeline("mul_mat_tile", weights.tile_variant(f16), &constants)
 }
 
-/// The tiles that come into question, and whether they are F16: only for quantised weights, whose products cannot
-/// overflow the short sums in F16.
+/// The tiles that come into question, and whether they are F16: only for quantised weights, which are small enough
+/// for short sums in F16; the shader sees to activations that are not.
 pub(super) fn tiles(profile: &Profile, precision: Precision, dtype: DType) -> (&'static [Warptile], bool) {
     let fast = precision == Precision::Fast && profile.caps.fp16 && dtype.is_quantized();
     match profile.tuning.f16_tiles {

@@ -12,7 +12,9 @@
 //
 // F16 tiles: one packed instruction multiplies two neighbours along k; even and odd products of a step of BK are summed
 // in F16 and then added to the F32 accumulator: 1.8 multiplications for each instruction. Only for quantised weights,
-// whose products are small: chains of 16 products of any two F16 numbers could overflow.
+// which are small: chains of 16 products of any two F16 numbers could overflow. Activations may be large. They go to
+// shared memory times a power of two, 1 until one of them reaches 2048; a step that meets such a one is loaded again
+// with a smaller factor, which holds from then on.
 //
 // Products with few columns leave too few work-groups to fill a device. Then SLICES parts of a work-group each have tiles
 // of their own and take every SLICES-th step along k; their sums are added at the end.
@@ -22,7 +24,7 @@
 // out), ALIGNED (strides and offsets allow 16-byte loads), SLICES.
 // Variants: type of a; tile32 or tile16, whether tiles are F32 or F16.
 // Shared memory: for each slice (BM + BN) * (BK + 2) floats, F16: (BM + BN) * (BK + 4) halves; BM * BN floats to add
-// slices.
+// slices; F16: a word more.
 //
 // All invocations of the including shader call prepare_weights() once, and mat_tile() for each tile. It defines
 //
@@ -67,9 +69,37 @@ shared float slice_sums[SLICES > 1 ? BM * BN : 1];
 
 // Four neighbours along k to vector `at` of a tile.
 #ifdef TILE_F16
-#define PUT(tile, at, v) tile[at] = f16vec4(clamp(v, -65504.0, 65504.0))
+#define PUT(tile, at, v) tile[at] = f16vec4(v)
 #else
 #define PUT(tile, at, v) tile[at] = (v).xy, tile[(at) + 1] = (v).zw
+#endif
+
+#ifdef TILE_F16
+// Exponent bits of the F32 numbers that the factor of activations is made for, from 1024 to 2048 at first, and of the
+// largest finite activation that an invocation met.
+const uint SMALL = 137;
+shared uint largest;
+uint exponent;
+
+// An activation times the factor.
+vec4 shrunk(vec4 v) {
+    const vec4 sizes = abs(v);
+    const uint size = floatBitsToUint(max(max(sizes.x, sizes.y), max(sizes.z, sizes.w))) >> 23;
+    if (size > exponent && size < 255) {
+        atomicMax(largest, size);
+    }
+    return v * uintBitsToFloat((127 + SMALL - exponent) << 23);
+}
+
+// Whether activations were too large for the factor; it is smaller then. The same for all invocations.
+bool too_large() {
+    const bool more = largest > exponent;
+    exponent = max(exponent, largest);
+    return more;
+}
+#else
+#define shrunk(v) (v)
+#define too_large() false
 #endif
 
 // What an invocation carries from global to shared memory in a step.
@@ -124,7 +154,7 @@ void load_tiles(uint lane, uint slice, uint k0, bool whole) {
     }
     [[unroll]] for (uint j = 0; j < LOADS_B; j++) {
         const uint i = lane + j * WG;
-        PUT(tile_b, (slice * BN + i / QUADS) * STRIDE + i % QUADS * (4 / VEC), v[j]);
+        PUT(tile_b, (slice * BN + i / QUADS) * STRIDE + i % QUADS * (4 / VEC), shrunk(v[j]));
     }
 }
 
@@ -162,9 +192,10 @@ void multiply(uint tr, uint tc, uint slice) {
         }
     }
 #ifdef TILE_F16
+    const float back = uintBitsToFloat((127 + exponent - SMALL) << 23);
     [[unroll]] for (uint i = 0; i < TM * TN; i++) {
-        sums[i] += float(chains[i].x);
-        sums[i] += float(chains[i].y);
+        sums[i] = fma(float(chains[i].x), back, sums[i]);
+        sums[i] = fma(float(chains[i].y), back, sums[i]);
     }
 #endif
 }
@@ -177,17 +208,27 @@ void mat_tile() {
     [[unroll]] for (uint i = 0; i < TM * TN; i++) {
         sums[i] = 0.0;
     }
+#ifdef TILE_F16
+    // All invocations have read what the tile before left.
+    barrier();
+    exponent = SMALL;
+    if (gl_LocalInvocationIndex == 0) {
+        largest = SMALL;
+    }
+#endif
     // Slices have as many steps; those beyond the end of the rows do nothing but wait.
     for (uint k0 = slice * BK; k0 - slice * BK < p.k; k0 += BK * SLICES) {
         const bool some = SLICES == 1 || k0 < p.k;
-        barrier();
-        // Rows of blocks of 32 are whole numbers of steps.
-        if (A_BLOCK > 1 ? some : k0 + BK <= p.k) {
-            load_tiles(lane, slice, k0, true);
-        } else if (some) {
-            load_tiles(lane, slice, k0, false);
-        }
-        barrier();
+        do {
+            barrier();
+            // Rows of blocks of 32 are whole numbers of steps.
+            if (A_BLOCK > 1 ? some : k0 + BK <= p.k) {
+                load_tiles(lane, slice, k0, true);
+            } else if (some) {
+                load_tiles(lane, slice, k0, false);
+            }
+            barrier();
+        } while (too_large());
         if (some) {
             multiply(tr, tc, slice);
         }
