@@ -81,7 +81,9 @@ impl Warptile {
     /// Shared memory in bytes.
     pub const fn shared_bytes(&self, f16: bool) -> u32 {
         let tiles = (self.bm + self.bn) * if f16 { (self.bk + 4) * 2 } else { (self.bk + 2) * 4 };
-        tiles * self.slices + if self.slices > 1 { self.bm * self.bn * 4 } else { 4 } + if f16 { 4 } else { 0 }
+        tiles * self.slices
+            + if self.slices > 1 { self.bm * self.bn * 4 } else { 4 }
+            + if f16 { 4 } else { 0 }
     }
 }
 

@@ -1,100 +1,12 @@
 //! What the architectures build their graphs with.
 
+use super::batch::{BatchGraph, BatchShape, GraphInputs, StateKind};
 use super::hparams::rope_factors;
-use super::{Architecture, Hparams, RopeScaling, Window};
+use super::{Architecture, Hparams, RopeScaling};
 use ggml_core::gguf::GgufFile;
 use ggml_core::op::{Activation, FlashAttnExt, Glu};
 use ggml_core::{DType, Error, Graph, Result, Source, TensorId};
-use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
-
-/// Extents of a batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct BatchShape {
-    /// Tokens of the batch.
-    pub tokens: usize,
-    /// Rows of the cache that attention looks at (masked ones included).
-    pub kv: usize,
-    /// Positions that a sequence has room for.
-    pub context: usize,
-    /// Sequences that the state has room for: the cache has `context` rows for each, recurrent state a slot.
-    pub sequences: usize,
-    /// Rows of logits: some tokens of the batch, or all of them.
-    pub outputs: usize,
-    /// Type of the cache: F32, F16, Q8_0 or Q4_0.
-    pub cache: DType,
-}
-
-impl BatchShape {
-    /// Rows of the cache: any of them may hold a position of any sequence.
-    pub fn cells(&self) -> usize {
-        self.context.saturating_mul(self.sequences)
-    }
-
-    /// That there can be such a batch: rows of the cache are I32 in a graph.
-    fn check(&self) -> Result<()> {
-        let some = [self.tokens, self.kv, self.context, self.sequences, self.outputs].iter().all(|&n| n > 0);
-        let fits = self.kv <= self.cells() && self.cells() <= i32::MAX as usize;
-        if some && fits && self.outputs <= self.tokens {
-            return Ok(());
-        }
-        Err(Error::argument("batch shape", format!("{self:?} is not possible")))
-    }
-}
-
-/// The inputs of a batch graph.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GraphInputs {
-    /// I32 `[tokens]`: token ids.
-    pub tokens: TensorId,
-    /// I32 `[tokens]`: positions.
-    pub positions: TensorId,
-    /// I32 `[tokens]`: rows of the cache that the batch writes.
-    pub cache_rows: TensorId,
-    /// F32 `[kv, tokens]`: 0 where a token sees a row of the cache, minus infinity elsewhere.
-    pub mask: TensorId,
-    /// The mask of layers with an attention window; absent where there are none, or the window holds the context.
-    pub window_mask: Option<TensorId>,
-    /// I32 `[outputs]`: tokens of the batch whose logits are wanted; absent where all are.
-    pub output_rows: Option<TensorId>,
-    /// I32 `[3, sequences]`: the tokens of each sequence in the batch, which lie one behind the other, see
-    /// [`Run`](ggml_core::op::ssm_conv::Run); absent where a model has no recurrent state.
-    pub runs: Option<TensorId>,
-}
-
-/// How a state tensor is divided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum StateKind {
-    /// A cache: a row for each cell, see [`GraphInputs::cache_rows`].
-    Rows,
-    /// Recurrent state: a block for each sequence, in the last extent that is not 1, see [`GraphInputs::runs`]. A
-    /// token at position 0 begins with zeros, whatever its slot holds.
-    Slots,
-}
-
-/// A graph for one batch shape.
-#[derive(Clone, Debug)]
-pub struct BatchGraph {
-    /// The graph; its output is `logits`.
-    pub graph: Graph,
-    /// Its shape.
-    pub shape: BatchShape,
-    /// Its inputs.
-    pub inputs: GraphInputs,
-    /// Weights with their names in the file.
-    pub weights: Vec<(TensorId, String)>,
-    /// State tensors, in an order that is the same for every shape.
-    pub state: Vec<TensorId>,
-    /// How each of them is divided.
-    pub state_kinds: Vec<StateKind>,
-    /// The attention window that `inputs.window_mask` has to express.
-    pub window: Option<Window>,
-    /// F32 `[vocabulary, outputs]`.
-    pub logits: TensorId,
-    /// The first tensor of each layer, then of the output; what is before is the embedding.
-    pub(super) units: Vec<TensorId>,
-}
 
 /// A layer of a model.
 pub(super) struct Layer {

@@ -104,7 +104,9 @@ pub(super) fn estimate(
 ) -> Result<(Estimate, Needs)> {
     options.session.check(file.hparams())?;
     let layers = file.hparams().layers;
-    let of = |units: usize| of_units(file, [main, host], units, &options.session);
+    // Asked once: a driver may have to map the whole file to know.
+    let in_place = [weights::reads_in_place(file.gguf(), main)?, weights::reads_in_place(file.gguf(), host)?];
+    let of = |units: usize| of_units(file, [main, host], in_place, units, &options.session);
     if let Some(units) = options.offload.units(layers) {
         return of(units);
     }
@@ -138,6 +140,7 @@ fn has_room(estimate: &Estimate) -> bool {
 fn of_units(
     file: &ModelFile,
     backends: [&dyn Backend; DEVICES],
+    in_place: [bool; DEVICES],
     units: usize,
     session: &SessionOptions,
 ) -> Result<(Estimate, Needs)> {
@@ -148,7 +151,10 @@ fn of_units(
         let backend = backends[device];
         devices.push(MemoryNeed {
             backend: backend.device().backend.clone(),
-            weights: weights::allocated(file.gguf(), &needs.tensors(file, device), backend)?,
+            weights: match in_place[device] {
+                true => 0,
+                false => weights::allocated(&needs.tensors(file, device), backend)?,
+            },
             state: needs.state[device] as u64,
             compute: needs.compute[device] as u64,
             free: backend.free_memory(),

@@ -34,6 +34,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
+mod batch;
 mod builder;
 mod estimate;
 mod gemma2;
@@ -52,7 +53,7 @@ mod qwen3moe;
 mod recurrent;
 mod weights;
 
-pub use builder::{BatchGraph, BatchShape, GraphInputs, StateKind};
+pub use batch::{BatchGraph, BatchShape, GraphInputs, StateKind};
 pub use estimate::{Estimate, LoadOptions};
 pub use hparams::{Hparams, RopeScaling, Scales, SoftCaps, Window};
 pub use moe::Experts;

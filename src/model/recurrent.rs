@@ -4,7 +4,8 @@
 //! Source: Yang, Kautz and Hatamizadeh, "Gated delta networks: improving Mamba2 with delta rule" (2024).
 
 use super::Hparams;
-use super::builder::{Builder, Layer, StateKind};
+use super::batch::StateKind;
+use super::builder::{Builder, Layer};
 use super::hparams::checked;
 use ggml_core::gguf::GgufFile;
 use ggml_core::op::{Activation, Glu};
@@ -12,6 +13,9 @@ use ggml_core::{DType, Error, Result, TensorId};
 
 /// Added to the sum of squares of a query or key before its root is taken; a constant of the architecture.
 const EPS: f32 = 1e-6;
+
+/// Taps of the convolution at the most: models have four.
+const MAX_TAPS: usize = 64;
 
 /// Extents of the recurrent layers of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,7 +41,8 @@ impl Recurrent {
         let extent = |name: &str| checked(&h.key(name), m.usize(&h.key(name))?);
         let (key_heads, value_heads) = (extent("ssm.group_count")?, extent("ssm.time_step_rank")?);
         let (taps, inner) = (extent("ssm.conv_kernel")?, extent("ssm.inner_size")?);
-        if value_heads % key_heads != 0 || inner % value_heads != 0 || taps < 2 {
+        let possible = value_heads % key_heads == 0 && inner % value_heads == 0;
+        if !possible || !(2..=MAX_TAPS).contains(&taps) {
             return Err(Error::model(format!(
                 "a delta net of {key_heads} key heads, {value_heads} value heads, {inner} channels and {taps} taps \
                  is not possible"

@@ -1,7 +1,7 @@
 //! Weights onto a backend, in few allocations.
 
 use ggml_core::Result;
-use ggml_core::backend::{Backend, Slice, Usage};
+use ggml_core::backend::{Backend, Buffer, Slice, Usage};
 use ggml_core::error::Error;
 use ggml_core::gguf::{GgufFile, TensorInfo};
 use std::collections::HashMap;
@@ -28,11 +28,13 @@ pub(super) fn load(
     Ok(weights)
 }
 
-/// Bytes that [`load`] allocates.
-pub(super) fn allocated(gguf: &GgufFile, tensors: &Tensors<'_>, backend: &dyn Backend) -> Result<u64> {
-    if in_place(gguf, tensors, backend)?.is_some() {
-        return Ok(0);
-    }
+/// Whether a backend reads the file's memory map in place.
+pub(super) fn reads_in_place(gguf: &GgufFile, backend: &dyn Backend) -> Result<bool> {
+    Ok(imported(gguf, backend)?.is_some())
+}
+
+/// Bytes that [`load`] allocates where a backend does not read the memory map in place.
+pub(super) fn allocated(tensors: &Tensors<'_>, backend: &dyn Backend) -> Result<u64> {
     let limits = &backend.device().limits;
     let layout = lay_out(tensors, limits.alignment, limits.max_allocation)?;
     Ok(layout.blocks.iter().map(|&bytes| bytes as u64).sum())
@@ -49,15 +51,14 @@ fn in_place(
     if tensors.is_empty() {
         return Ok(Some(HashMap::new()));
     }
-    let mut parts = Vec::new();
-    for part in 0..gguf.parts().len() {
-        match backend.import(gguf.part_bytes(part)?)? {
-            Some(buffer) => parts.push(buffer),
-            None => return Ok(None),
-        }
-    }
+    let Some(parts) = imported(gguf, backend)? else { return Ok(None) };
     let slice = |t: &TensorInfo| Slice { buffer: parts[t.part].clone(), offset: t.offset };
     Ok(Some(tensors.iter().map(|t| (t.name.clone(), slice(t))).collect()))
+}
+
+/// The parts of a file as buffers, where the backend reads them in place.
+fn imported(gguf: &GgufFile, backend: &dyn Backend) -> Result<Option<Vec<Buffer>>> {
+    (0..gguf.parts().len()).map(|part| backend.import(gguf.part_bytes(part)?)).collect()
 }
 
 /// Where each tensor goes: block and offset; and the length of each block.

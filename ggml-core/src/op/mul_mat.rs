@@ -148,6 +148,20 @@ pub fn cases() -> Vec<Case> {
             g.mul_mat(a, b)
         }));
     }
+    // Beyond what F16 holds, and before that sums that are: models have such activations.
+    for (dtype, n) in [(DType::Q4_0, 40), (DType::Q6_K, 33)] {
+        cases.push(Case::new(format!("MUL_MAT({dtype}, large activations, n={n})"), |g, c| {
+            let a = c.leaf(g, "a", dtype, [512, 67, 1, 1], Fill::Uniform(-1.0, 1.0))?;
+            let large = |i: usize| match i % 512 {
+                300 => 4e5,
+                60 | 200 => -3e4,
+                rest => rest as f32 / 256.0 - 1.0,
+            };
+            let b = Fill::Values((0..512 * n).map(large).collect());
+            let b = c.leaf(g, "b", DType::F32, [512, n, 1, 1], b)?;
+            g.mul_mat(a, b)
+        }));
+    }
     cases.push(Case::new("MUL_MAT(Q8_0 window of rows)", |g, c| {
         let a = c.leaf(g, "a", DType::Q8_0, [64, 40, 1, 1], Fill::Uniform(-1.0, 1.0))?;
         let a = g.view(a, [64, 19, 1, 1], [34, 68, 68 * 19, 68 * 19], 68 * 7)?;

@@ -94,6 +94,15 @@ pub fn cases() -> Vec<Case> {
             },
         ));
     }
+    // Some tokens have an activation beyond what F16 holds.
+    cases.push(Case::new("MUL_MAT_ID(Q4_0, large activations)", |g, c| {
+        let a = c.leaf(g, "a", DType::Q4_0, [160, 66, 3, 1], Fill::Uniform(-1.0, 1.0))?;
+        let large = |i: usize| if i % 4000 == 3999 { 3e5 } else { (i % 159) as f32 / 80.0 - 1.0 };
+        let b = Fill::Values((0..160 * 150).map(large).collect());
+        let b = c.leaf(g, "b", DType::F32, [160, 1, 150, 1], b)?;
+        let ids = c.leaf(g, "ids", DType::I32, [2, 150, 1, 1], Fill::Distinct(3))?;
+        g.mul_mat_id(a, b, ids)
+    }));
     cases.push(Case::new("MUL_MAT_ID(indices outside)", |g, c| {
         let a = c.leaf(g, "a", DType::F32, [40, 9, 3, 1], Fill::Uniform(-1.0, 1.0))?;
         let b = c.leaf(g, "b", DType::F32, [40, 1, 3, 1], Fill::Uniform(-1.0, 1.0))?;

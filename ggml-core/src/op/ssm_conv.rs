@@ -23,7 +23,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SsmConv {}
 
-/// The tokens of a slot (a sequence) in a batch: a column of the operand `runs`. They lie one behind the other.
+/// The tokens of a slot (a sequence) in a batch: a column of the operand `runs`. They lie one behind the other; a token
+/// belongs to one run at the most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
     /// The first token's place in the batch.
