@@ -148,24 +148,9 @@ impl Hparams {
             return Err(Error::model(format!("epsilon of RMS_NORM is {eps}")));
         }
         let scaling = read_scaling(gguf, &architecture)?;
-        let vocabulary = gguf.require("token_embd.weight")?.ne[1];
-        if let Some(declared) = m.opt_usize(&key("vocab_size"))?.filter(|&n| n != vocabulary) {
-            let what = format!("vocab_size is {declared}, the token embedding has {vocabulary} rows");
-            return Err(Error::model(what));
-        }
-        let (blocks, further) =
-            (extent("block_count")?, m.opt_usize(&key("nextn_predict_layers"))?.unwrap_or(0));
-        if further >= blocks {
-            return Err(Error::model(format!("{further} of {blocks} layers predict further tokens")));
-        }
-        // What is kept for each layer is then no more than the file's own list of tensors.
-        let tensors = gguf.tensors().len();
-        if blocks > tensors {
-            let what = format!("key '{}' is {blocks}, there are {tensors} tensors", key("block_count"));
-            return Err(Error::model(what));
-        }
+        let (layers, further_layers) = read_layers(gguf, &architecture)?;
         Ok(Hparams {
-            layers: blocks - further,
+            layers,
             context: extent("context_length")?,
             embedding,
             feed_forward: extent("feed_forward_length")?,
@@ -173,7 +158,7 @@ impl Hparams {
             heads_kv,
             key_length,
             value_length: optional("attention.value_length", key_length)?,
-            vocabulary,
+            vocabulary: read_vocabulary(gguf, &architecture)?,
             eps,
             rope: read_rope(
                 gguf,
@@ -197,7 +182,7 @@ impl Hparams {
             sinks: false,
             experts: None,
             recurrent: None,
-            further_layers: further,
+            further_layers,
             architecture,
         })
     }
@@ -219,6 +204,34 @@ impl Hparams {
         let key = self.key("attention.sliding_window");
         let size = gguf.metadata().opt_usize(&key)?.filter(|&n| n != 0);
         size.map(|n| checked(&key, n)).transpose()
+    }
+}
+
+/// Layers that are computed, and those behind them that predict further tokens.
+fn read_layers(gguf: &GgufFile, architecture: &str) -> Result<(usize, usize)> {
+    let m = gguf.metadata();
+    let key = format!("{architecture}.block_count");
+    let blocks = checked(&key, m.usize(&key)?)?;
+    let further = m.opt_usize(&format!("{architecture}.nextn_predict_layers"))?.unwrap_or(0);
+    if further >= blocks {
+        return Err(Error::model(format!("{further} of {blocks} layers predict further tokens")));
+    }
+    // What is kept for each layer is then no more than the file's own list of tensors.
+    let tensors = gguf.tensors().len();
+    if blocks > tensors {
+        return Err(Error::model(format!("key '{key}' is {blocks}, there are {tensors} tensors")));
+    }
+    Ok((blocks - further, further))
+}
+
+/// Rows of the token embedding, which is what the file declares, if it declares it.
+fn read_vocabulary(gguf: &GgufFile, architecture: &str) -> Result<usize> {
+    let vocabulary = gguf.require("token_embd.weight")?.ne[1];
+    match gguf.metadata().opt_usize(&format!("{architecture}.vocab_size"))? {
+        Some(declared) if declared != vocabulary => {
+            Err(Error::model(format!("vocab_size is {declared}, the token embedding has {vocabulary} rows")))
+        }
+        _ => Ok(vocabulary),
     }
 }
 
