@@ -5,7 +5,7 @@
 use clap::Parser;
 use diptych::bench::{BenchOptions, bench};
 use diptych::model::{LoadOptions, ModelFile, Offload};
-use diptych::{DType, Error, Model, OpenOptions, Precision, Result, SessionOptions};
+use diptych::{DType, Model, OpenOptions, Precision, Result, SessionOptions};
 use indicatif::ProgressBar;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -37,24 +37,17 @@ struct Args {
     #[arg(long, default_value_t = 512)]
     batch: usize,
     /// Type of the KV cache: f32, f16, q8_0 or q4_0.
-    #[arg(long, default_value = "f32", value_parser = parse_type)]
+    #[arg(long, default_value = "f32")]
     cache: DType,
     /// exact: no activation below F32; fast: F16 or 8-bit activations allowed.
     #[arg(long, default_value = "fast")]
-    precision: String,
+    precision: Precision,
     /// Print JSON.
     #[arg(long)]
     json: bool,
 }
 
-fn parse_type(text: &str) -> std::result::Result<DType, String> {
-    DType::from_name(&text.to_ascii_uppercase()).ok_or_else(|| format!("'{text}' is no type"))
-}
-
 fn run(args: &Args) -> Result<()> {
-    let precision = Precision::from_name(&args.precision).ok_or_else(|| {
-        Error::argument("--precision", format!("'{}' is neither exact nor fast", args.precision))
-    })?;
     let backend = diptych::open(&args.backend, &OpenOptions::default())?;
     let options = BenchOptions {
         prompt_tokens: args.prompt_tokens,
@@ -63,7 +56,7 @@ fn run(args: &Args) -> Result<()> {
         session: SessionOptions {
             batch: args.batch,
             cache: args.cache,
-            precision,
+            precision: args.precision,
             context: Some(args.prompt_tokens.max(args.predict.saturating_add(1))),
             ..SessionOptions::default()
         },

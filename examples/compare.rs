@@ -60,7 +60,7 @@ struct Args {
     #[arg(long, value_name = "N", default_value_t = 1)]
     repeat: usize,
     /// exact: no activation below F32; fast: F16 or 8-bit activations allowed.
-    #[arg(long, default_value = "fast", value_parser = parse_precision)]
+    #[arg(long, default_value = "fast")]
     precision: Precision,
     /// Deadline of each phase in seconds.
     #[arg(long, default_value_t = 300)]
@@ -77,10 +77,6 @@ struct Args {
     /// HIP: load this runtime library.
     #[arg(long)]
     hip_library: Option<PathBuf>,
-}
-
-fn parse_precision(text: &str) -> std::result::Result<Precision, String> {
-    Precision::from_name(text).ok_or_else(|| format!("'{text}' is neither exact nor fast"))
 }
 
 /// On a terminal a bar, or a spinner while there is nothing to count; elsewhere a line, but none for single parts.

@@ -49,7 +49,7 @@ struct Args {
     #[arg(long)]
     context: Option<usize>,
     /// Type of the KV cache: f32, f16, q8_0 or q4_0.
-    #[arg(long, default_value = "f32", value_parser = parse_type)]
+    #[arg(long, default_value = "f32")]
     cache: DType,
     /// Sharpness of the choice; 0 takes the most probable token.
     #[arg(long, default_value_t = 0.0)]
@@ -70,16 +70,8 @@ struct Args {
     #[arg(long)]
     stop: Vec<String>,
     /// exact: no activation below F32; fast: F16 or 8-bit activations allowed.
-    #[arg(long, default_value = "fast", value_parser = parse_precision)]
+    #[arg(long, default_value = "fast")]
     precision: Precision,
-}
-
-fn parse_precision(text: &str) -> std::result::Result<Precision, String> {
-    Precision::from_name(text).ok_or_else(|| format!("'{text}' is neither exact nor fast"))
-}
-
-fn parse_type(text: &str) -> std::result::Result<DType, String> {
-    DType::from_name(&text.to_ascii_uppercase()).ok_or_else(|| format!("'{text}' is no type"))
 }
 
 /// The bar while a model is loaded.

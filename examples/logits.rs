@@ -26,13 +26,13 @@ struct Args {
     #[arg(long, default_value = "-1", allow_hyphen_values = true)]
     offload: Offload,
     /// exact: no activation below F32; fast: F16 or 8-bit activations allowed.
-    #[arg(long, default_value = "fast", value_parser = parse_precision)]
+    #[arg(long, default_value = "fast")]
     precision: Precision,
     /// Tokens of one batch.
     #[arg(long, default_value_t = 512)]
     batch: usize,
     /// Type of the KV cache: f32, f16, q8_0 or q4_0.
-    #[arg(long, default_value = "f32", value_parser = parse_type)]
+    #[arg(long, default_value = "f32")]
     cache: DType,
     /// Generate this many tokens greedily after the prompt and print their ids.
     #[arg(long, default_value_t = 0)]
@@ -40,14 +40,6 @@ struct Args {
     /// Array file to write.
     #[arg(long)]
     out: PathBuf,
-}
-
-fn parse_precision(text: &str) -> std::result::Result<Precision, String> {
-    Precision::from_name(text).ok_or_else(|| format!("'{text}' is neither exact nor fast"))
-}
-
-fn parse_type(text: &str) -> std::result::Result<DType, String> {
-    DType::from_name(&text.to_ascii_uppercase()).ok_or_else(|| format!("'{text}' is no type"))
 }
 
 fn run(args: &Args) -> Result<()> {

@@ -7,6 +7,7 @@
 //! Decoders live apart from this table: the reference backend, the CPU backend and the GPU kernels each have their
 //! own, so that an error in one of them is seen by the others. A new type is one entry here and one decoder in each.
 
+use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 /// An element type. The discriminants are the type numbers of GGUF files.
@@ -181,6 +182,15 @@ impl DType {
     pub fn row_bytes(self, n: usize) -> Option<usize> {
         let info = self.info();
         if !n.is_multiple_of(info.block) { None } else { (n / info.block).checked_mul(info.bytes) }
+    }
+}
+
+impl std::str::FromStr for DType {
+    type Err = Error;
+
+    /// The type of a name, as [`DType::from_name`].
+    fn from_str(text: &str) -> Result<DType> {
+        DType::from_name(text).ok_or_else(|| Error::argument("type", format!("'{text}' is none")))
     }
 }
 

@@ -42,6 +42,16 @@ impl Precision {
     }
 }
 
+impl std::str::FromStr for Precision {
+    type Err = Error;
+
+    /// The precision of a name, as [`Precision::from_name`].
+    fn from_str(text: &str) -> Result<Precision> {
+        let why = || format!("'{text}' is neither exact nor fast");
+        Precision::from_name(text).ok_or_else(|| Error::argument("precision", why()))
+    }
+}
+
 /// A place in the arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
