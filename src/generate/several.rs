@@ -116,7 +116,7 @@ impl<'a> Generations<'a> {
     /// token of its sequence could not be chosen, which ends this generation only.
     ///
     /// # Errors
-    /// What the backend reports; it ends all of them.
+    /// What the backend reports; it ends all of them, and text that others were to get in this step is lost.
     pub fn step(&mut self) -> Result<Vec<(usize, Result<Piece>)>> {
         let start = Instant::now();
         let mut pieces = Vec::new();
