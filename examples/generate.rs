@@ -82,7 +82,7 @@ fn prompt(args: &Args, model: &Model, tokenizer: &Tokenizer) -> Result<Vec<u32>>
     if !args.chat {
         return Ok(tokenizer.encode(&args.prompt, &EncodeOptions::default()));
     }
-    let why = |e: diptych::chat::ChatError| Error::argument("chat template", e.to_string());
+    let why = |e: diptych::chat::ChatError| Error::argument_said("chat template", e.to_string());
     let template = ChatTemplate::from_gguf(model.file().gguf().metadata(), None).map_err(why)?;
     let system = args.system.iter().map(Message::system);
     let messages = system.chain([Message::user(&args.prompt)]).collect::<Vec<_>>();
@@ -135,7 +135,7 @@ fn run(args: &Args) -> Result<()> {
     };
     let mut generation = Generation::start(&mut session, &tokenizer, &tokens, &options)?;
     let mut out = std::io::stdout().lock();
-    let broken = |e: std::io::Error| Error::argument("standard output", e.to_string());
+    let broken = |e: std::io::Error| Error::argument_said("standard output", e.to_string());
     for piece in generation.by_ref() {
         out.write_all(piece?.text.as_bytes()).and_then(|()| out.flush()).map_err(broken)?;
     }

@@ -49,7 +49,7 @@ fn run(args: &Args) -> Result<()> {
     if context > file.hparams().context {
         let why =
             format!("{context} positions are needed, the model's context has {}", file.hparams().context);
-        return Err(Error::argument("tokens", why));
+        return Err(Error::argument_said("tokens", why));
     }
     let options = SessionOptions {
         context: Some(context),

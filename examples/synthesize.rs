@@ -40,15 +40,16 @@ fn run(args: &Args) -> Result<()> {
         return Ok(());
     }
     let names = || NAMED.iter().map(|row| row.0).collect::<Vec<_>>().join(", ");
-    let shape = Shape::named(&args.shape)
-        .ok_or_else(|| Error::argument("--shape", format!("'{}' is not one of {}", args.shape, names())))?;
+    let shape = Shape::named(&args.shape).ok_or_else(|| {
+        Error::argument_said("--shape", format!("'{}' is not one of {}", args.shape, names()))
+    })?;
     let dtype = DType::from_name(&args.r#type).filter(|dtype| types().any(|known| known == *dtype));
     let dtype = dtype.ok_or_else(|| {
         let known: Vec<&str> = types().map(DType::name).collect();
-        Error::argument("--type", format!("'{}' is not one of {}", args.r#type, known.join(", ")))
+        Error::argument_said("--type", format!("'{}' is not one of {}", args.r#type, known.join(", ")))
     })?;
     let shape = shape.with_type(dtype);
-    let out = args.out.as_ref().ok_or_else(|| Error::argument("OUT", "is missing"))?;
+    let out = args.out.as_ref().ok_or_else(|| Error::argument_said("OUT", "is missing"))?;
     let spinner = ProgressBar::new_spinner();
     let megabytes = synthesize::weight_bytes(&shape) / 1_000_000;
     spinner.set_message(format!("writing {} MB to {}", megabytes, out.display()));

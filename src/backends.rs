@@ -64,7 +64,7 @@ impl FromStr for BackendName {
 
     fn from_str(text: &str) -> Result<BackendName> {
         let unknown =
-            || Error::argument(format!("backend '{text}'"), format!("is unknown; there are {NAMES}"));
+            || Error::argument_said(format!("backend '{text}'"), format!("is unknown; there are {NAMES}"));
         let index = |rest: Option<&str>| match rest {
             None => Ok(None),
             Some(n) => n.parse::<usize>().map(Some).map_err(|_| unknown()),
@@ -149,7 +149,7 @@ pub fn open_named(name: &BackendName, options: &OpenOptions) -> Result<Arc<dyn B
         BackendName::Vulkan(device) => {
             let class = |name: &str| {
                 name.parse::<ArchClass>()
-                    .map_err(|e| Error::argument("Vulkan architecture class", e.to_string()))
+                    .map_err(|e| Error::argument_said("Vulkan architecture class", e.to_string()))
             };
             let arch = options.vulkan_arch.as_deref().map(class).transpose()?;
             let options = VulkanOptions {

@@ -70,13 +70,13 @@ pub fn bench(
 ) -> Result<Vec<Measurement>> {
     let (prompt, predict) = (options.prompt_tokens, options.predict);
     if options.repeat == 0 || (prompt, predict) == (0, 0) {
-        return Err(Error::argument("bench", "nothing is to be measured"));
+        return Err(Error::argument_said("bench", "nothing is to be measured"));
     }
     // Generation begins after one token.
     let context = prompt.max(if predict > 0 { predict.saturating_add(1) } else { 0 });
     if context > model.hparams().context {
         let why = format!("{context} positions are needed, the model has {}", model.hparams().context);
-        return Err(Error::argument("bench", why));
+        return Err(Error::argument_said("bench", why));
     }
     let context = options.session.context.unwrap_or(0).max(context);
     let mut session = model.session(&SessionOptions { context: Some(context), ..options.session.clone() })?;

@@ -8,7 +8,10 @@ use std::path::Path;
 /// Writes a two-dimensional array, rows first.
 pub fn write(path: &Path, rows: usize, columns: usize, data: &[f32]) -> Result<()> {
     if rows.checked_mul(columns) != Some(data.len()) {
-        return Err(Error::argument("array", format!("{} values are not {rows} x {columns}", data.len())));
+        return Err(Error::argument_said(
+            "array",
+            format!("{} values are not {rows} x {columns}", data.len()),
+        ));
     }
     let mut header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {columns}), }}");
     // Magic, version and length are 10 bytes; the data begin at a multiple of 64.
@@ -20,13 +23,13 @@ pub fn write(path: &Path, rows: usize, columns: usize, data: &[f32]) -> Result<(
     bytes.extend_from_slice(&(header.len() as u16).to_le_bytes());
     bytes.extend_from_slice(header.as_bytes());
     bytes.extend_from_slice(bytemuck::cast_slice(data));
-    std::fs::write(path, bytes).map_err(|e| Error::io(path, &e))
+    std::fs::write(path, bytes).map_err(|e| Error::io(path, e))
 }
 
 /// Reads a two-dimensional F32 array: rows, columns, values.
 pub fn read(path: &Path) -> Result<(usize, usize, Vec<f32>)> {
-    let bytes = std::fs::read(path).map_err(|e| Error::io(path, &e))?;
-    parse(&bytes).ok_or_else(|| Error::model("is no two-dimensional '<f4' array file").with_path(path))
+    let bytes = std::fs::read(path).map_err(|e| Error::io(path, e))?;
+    parse(&bytes).ok_or_else(|| Error::model_said("is no two-dimensional '<f4' array file").with_path(path))
 }
 
 fn parse(bytes: &[u8]) -> Option<(usize, usize, Vec<f32>)> {

@@ -90,17 +90,17 @@ impl SessionOptions {
     pub(crate) fn check(&self, hparams: &Hparams) -> Result<()> {
         let (context, sequences) = (self.room(hparams), self.sequences);
         if context == 0 || self.batch == 0 || sequences == 0 {
-            return Err(Error::argument("session", "context, sequences and batch must be at least 1"));
+            return Err(Error::argument_said("session", "context, sequences and batch must be at least 1"));
         }
         // Rows of the cache are I32 in a graph.
         if context.checked_mul(sequences).is_none_or(|cells| cells > i32::MAX as usize) {
             let why = format!("{sequences} sequences of {context} positions are too many");
-            return Err(Error::argument("session", why));
+            return Err(Error::argument_said("session", why));
         }
         if !CACHE_TYPES.contains(&self.cache) {
             let names: Vec<&str> = CACHE_TYPES.iter().map(|dtype| dtype.name()).collect();
             let why = format!("is one of {}, not {}", names.join(", "), self.cache);
-            return Err(Error::argument("cache type", why));
+            return Err(Error::argument_said("cache type", why));
         }
         Ok(())
     }
@@ -222,11 +222,11 @@ impl Session {
         let length = self.position_of(sequence)?;
         if position > length {
             let why = format!("{position} is beyond the {length} positions of sequence {sequence}");
-            return Err(Error::argument("position", why));
+            return Err(Error::argument_said("position", why));
         }
         if self.recurrent() && position > 0 && position < length {
             let why = "recurrent state cannot be taken back to an earlier position, only to the beginning";
-            return Err(Error::argument("position", why));
+            return Err(Error::argument_said("position", why));
         }
         self.cells.truncate(sequence, position);
         Ok(())
@@ -282,22 +282,22 @@ impl Session {
             return Ok(());
         }
         let why = format!("there is none with number {sequence}, the session has {}", self.sequences());
-        Err(Error::argument("sequence", why))
+        Err(Error::argument_said("sequence", why))
     }
 
     pub(crate) fn check(&self, items: &[Item<'_>]) -> Result<()> {
         for (i, &Item { sequence, tokens }) in items.iter().enumerate() {
             let begin = self.position_of(sequence)?;
             if items[..i].iter().any(|other| other.sequence == sequence) {
-                return Err(Error::argument("sequence", format!("{sequence} comes twice in a batch")));
+                return Err(Error::argument_said("sequence", format!("{sequence} comes twice in a batch")));
             }
             if tokens.is_empty() {
-                return Err(Error::argument("tokens", "there must be at least one"));
+                return Err(Error::argument_said("tokens", "there must be at least one"));
             }
             let vocabulary = self.model.hparams().vocabulary;
             if let Some(bad) = tokens.iter().find(|&&t| t as usize >= vocabulary) {
                 let why = format!("{bad} is outside the vocabulary of {vocabulary}");
-                return Err(Error::argument("token id", why));
+                return Err(Error::argument_said("token id", why));
             }
             let end = begin.saturating_add(tokens.len());
             if end > self.context {
@@ -305,7 +305,7 @@ impl Session {
                     "{end} positions are needed in sequence {sequence}, the context has room for {}",
                     self.context
                 );
-                return Err(Error::argument("context", why));
+                return Err(Error::argument_said("context", why));
             }
         }
         Ok(())

@@ -216,7 +216,7 @@ const GROUP: usize = 64;
 fn writer(shape: &Shape, seed: u64) -> Result<GgufWriter<'static>> {
     if !ARCHITECTURES.contains(&shape.architecture.as_str()) {
         let why = format!("'{}' cannot be synthesized", shape.architecture);
-        return Err(Error::argument("architecture", why));
+        return Err(Error::argument_said("architecture", why));
     }
     let key = |name: &str| format!("{}.{name}", shape.architecture);
     let mut w = GgufWriter::new();

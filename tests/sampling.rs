@@ -255,7 +255,7 @@ fn bad_logits_are_errors_and_change_nothing() {
     ] {
         let error = sampler.sample(row).unwrap_err();
         assert!(
-            matches!(&error, Error::InvalidArgument { what, why } if what == "logits" && why == says),
+            matches!(&error, Error::InvalidArgument { what, found: why, .. } if what == "logits" && why == says),
             "{error}"
         );
     }

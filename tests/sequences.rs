@@ -139,7 +139,7 @@ fn sequences_come_and_go() {
 
 fn refused<T: std::fmt::Debug>(result: diptych::Result<T>, part: &str) {
     match result {
-        Err(Error::InvalidArgument { what, why }) => {
+        Err(Error::InvalidArgument { what, found: why, .. }) => {
             assert!(format!("{what}: {why}").contains(part), "{what}: {why}")
         }
         other => panic!("{other:?}"),

@@ -126,7 +126,7 @@ fn misuse_is_a_typed_error() {
     let model = model(&tiny("llama", DType::F32), &backend);
     let mut session = model.session(&exact(8)).unwrap();
     let argument = |r: diptych::Result<Vec<f32>>| match r {
-        Err(Error::InvalidArgument { what, why }) => format!("{what}: {why}"),
+        Err(Error::InvalidArgument { what, found: why, .. }) => format!("{what}: {why}"),
         other => panic!("{other:?}"),
     };
     assert_eq!(argument(session.prefill(&[203])), "token id: 203 is outside the vocabulary of 203");

@@ -219,7 +219,7 @@ impl Backend for HipBackend {
         let (source_at, target_at) =
             (source.address() + from.offset as u64, target.address() + to.offset as u64);
         if source_at < target_at + bytes as u64 && target_at < source_at + bytes as u64 {
-            return Err(Error::argument("copy", "source and destination overlap"));
+            return Err(Error::argument_said("copy", "source and destination overlap"));
         }
         let (from, to) = (source.place(from.offset), target.place(to.offset));
         let (thread, limit) = (&self.shared.thread, self.shared.deadlines.transfer);

@@ -56,7 +56,8 @@ impl StagingParts {
         let slot_bytes = (bytes / SLOTS).max(1 << 12).next_multiple_of(ALIGNMENT);
         let inputs = (slot_bytes / 2).next_multiple_of(ALIGNMENT);
         let total = slot_bytes.checked_mul(SLOTS).and_then(|ring| ring.checked_add(inputs));
-        let total = total.ok_or_else(|| Error::argument("staging_bytes", format!("{bytes} is absurd")))?;
+        let total =
+            total.ok_or_else(|| Error::argument_said("staging_bytes", format!("{bytes} is absurd")))?;
         let block = session.allocate_host(total)?;
         let mut event = || session.create_event(false);
         Ok(StagingParts { block, events: [event()?, event()?, event()?, event()?], slot_bytes })
@@ -151,7 +152,7 @@ impl Memory {
     /// The memory of a buffer of this device.
     pub(crate) fn of<'a>(buffer: &'a Buffer, shared: &Arc<Shared>) -> Result<&'a Memory> {
         let own = buffer.downcast::<Memory>().filter(|m| Arc::ptr_eq(&m.shared, shared));
-        own.ok_or_else(|| Error::argument("buffer", "belongs to another backend"))
+        own.ok_or_else(|| Error::argument_said("buffer", "belongs to another backend"))
     }
 
     /// Address on the device.
@@ -265,7 +266,7 @@ impl Shared {
         self.thread.monitor().check(phase)?;
         // Another thread's transfer ends within its own deadline.
         let guard = lock_within(&self.staging, self.deadlines.transfer).ok_or_else(|| self.timeout(phase))?;
-        let Some(ring) = guard.as_ref() else { return Err(Error::argument("device", "is closed")) };
+        let Some(ring) = guard.as_ref() else { return Err(Error::argument_said("device", "is closed")) };
         let mut transfer = Transfer { shared: self, phase, spent: Duration::ZERO };
         let result = work(ring, &mut transfer);
         if let Err(error) = &result

@@ -198,7 +198,7 @@ impl HipOptions {
             ..HipOptions::default()
         };
         let wrong = |name: &str, text: &str, allowed: &str| {
-            Error::argument(name, format!("'{text}' is not one of {allowed}"))
+            Error::argument_said(name, format!("'{text}' is not one of {allowed}"))
         };
         options.stream = match value("DIPTYCH_HIP_STREAM") {
             None | Some("own") => StreamMode::Own,

@@ -8,6 +8,7 @@ use crate::op::{Context, Launch, Operand, Refusal};
 use crate::session::{Pointer, Ready};
 use crate::thread::lock;
 use ggml_core::backend::{Bindings, Buffer, Usage};
+use ggml_core::kernel::Constants;
 use ggml_core::plan::Plan;
 use ggml_core::{Error, Graph, Phase, Result, Source, Tensor, TensorId, phase};
 use std::collections::HashMap;
@@ -46,9 +47,11 @@ pub(crate) struct Launches {
     pub(crate) names: Arc<[String]>,
 }
 
-/// The program's own memory: the arena, unless the caller gave one, then constants where it did, then scratch.
+/// The program's own memory: the arena, unless the caller gave one, then constants, then scratch.
 struct Layout {
-    constants: HashMap<TensorId, usize>,
+    constants: Constants,
+    /// Of each constant.
+    places: Vec<usize>,
     scratch: usize,
     bytes: usize,
 }
@@ -63,7 +66,8 @@ pub(crate) fn prepare(
     let shared = backend.shared();
     let start = Instant::now();
     let steps = plan_steps(backend, graph, plan)?;
-    let layout = layout(graph, plan, bindings, &steps)?;
+    let constants = Constants::collect(graph, plan.steps.iter().copied());
+    let layout = layout(constants, plan, bindings, &steps)?;
     let own = match layout.bytes {
         0 => None,
         bytes => Some(backend.allocate_memory(bytes, Usage::Compute)?),
@@ -82,11 +86,8 @@ pub(crate) fn prepare(
         }
     }
     if let Some(own) = &own {
-        for constant in plan.constants() {
-            if let Some(&at) = layout.constants.get(&constant.node) {
-                let memory = Memory::of(own, shared)?;
-                shared.upload(Phase::Prepare, memory, at, bytemuck::cast_slice(&constant.data))?;
-            }
+        for (data, &at) in layout.constants.contents().iter().zip(&layout.places) {
+            shared.upload(Phase::Prepare, Memory::of(own, shared)?, at, bytemuck::cast_slice(data))?;
         }
     }
     let names: Arc<[String]> = plan.steps.iter().map(|&id| graph.tensor(id).name.clone()).collect();
@@ -123,11 +124,11 @@ fn refused(backend: &HipBackend, graph: &Graph, node: TensorId, error: Error) ->
 }
 
 fn too_large() -> Error {
-    Error::argument("graph", "needs more memory than can be addressed")
+    Error::argument_said("graph", "needs more memory than can be addressed")
 }
 
 fn layout(
-    graph: &Graph,
+    constants: Constants,
     plan: &Plan,
     bindings: &Bindings,
     steps: &[Vec<(Launch, Kernel)>],
@@ -144,19 +145,7 @@ fn layout(
     if bindings.compute.is_none() {
         take(plan.arena_bytes)?;
     }
-    let mut constants = HashMap::new();
-    for constant in plan.constants() {
-        // In the caller's arena another program may write over it.
-        let at =
-            if bindings.compute.is_none() { constant.place.offset } else { take(constant.data.len() * 4)? };
-        constants.insert(constant.node, at);
-    }
-    // Nodes with equal constants share one: each finds that of the first.
-    for id in graph.ids() {
-        if let Some(&at) = plan.constant(id).and_then(|c| constants.get(&c.node)) {
-            constants.insert(id, at);
-        }
-    }
+    let places = constants.contents().iter().map(|data| take(4 * data.len())).collect::<Result<_>>()?;
     let mut scratch: usize = 0;
     for operand in steps.iter().flatten().flat_map(|(launch, _)| &launch.operands) {
         if let Operand::Scratch(offset, bytes) = operand {
@@ -164,7 +153,7 @@ fn layout(
         }
     }
     let at = take(scratch)?;
-    Ok(Layout { constants, scratch: at, bytes })
+    Ok(Layout { constants, places, scratch: at, bytes })
 }
 
 /// Places of all root tensors that have one.
@@ -189,7 +178,7 @@ fn storage(
             Source::Weight | Source::State => {
                 let slice = bindings.leaves.get(&id);
                 let slice = slice.ok_or_else(|| {
-                    Error::argument("bindings", format!("'{}' has no storage", tensor.name))
+                    Error::argument_said("bindings", format!("'{}' has no storage", tensor.name))
                 })?;
                 check_alignment(tensor, slice.offset)?;
                 Storage { buffer: slice.buffer.clone(), offset: slice.offset }
@@ -214,7 +203,7 @@ fn check_alignment(tensor: &Tensor, offset: usize) -> Result<()> {
         return Ok(());
     }
     let why = format!("'{}' begins at byte {offset}, which is no multiple of {unit}", tensor.name);
-    Err(Error::argument("bindings", why))
+    Err(Error::argument_said("bindings", why))
 }
 
 /// What a pointer argument points at.
@@ -227,7 +216,8 @@ fn pointer(
     operand: Operand,
 ) -> Result<Pointer> {
     let own_range = |at: usize, bytes: usize| {
-        let own = own.ok_or_else(|| Error::argument("launch", "uses memory that the program has not"))?;
+        let own =
+            own.ok_or_else(|| Error::argument_said("launch", "uses memory that the program has not"))?;
         own.check_range(at, bytes)?;
         Ok(Pointer { address: Memory::of(own, shared)?.address() + at as u64, bytes })
     };
@@ -235,8 +225,9 @@ fn pointer(
         Operand::Tensor(id) => tensor_pointer(shared, graph, storage, id, 0),
         Operand::Part(id, offset) => tensor_pointer(shared, graph, storage, id, offset),
         Operand::Constant(id) => {
-            let at = layout.constants.get(&id);
-            let at = at.ok_or_else(|| Error::argument("launch", "uses a constant that the node has not"))?;
+            let at = layout.constants.entry(id).and_then(|i| layout.places.get(i));
+            let at =
+                at.ok_or_else(|| Error::argument_said("launch", "uses a constant that the node has not"))?;
             own_range(*at, 4)
         }
         Operand::Scratch(offset, bytes) => own_range(layout.scratch + offset, bytes),
@@ -253,11 +244,11 @@ fn tensor_pointer(
     let tensor = graph.tensor(id);
     let place = storage.get(&tensor.root);
     let place =
-        place.ok_or_else(|| Error::argument("tensor", format!("'{}' has no storage", tensor.name)))?;
+        place.ok_or_else(|| Error::argument_said("tensor", format!("'{}' has no storage", tensor.name)))?;
     let (root, span) = (graph.tensor(tensor.root).span_bytes(), tensor.span_bytes());
     let within = tensor.offset.checked_add(span).is_some_and(|end| end <= root) && offset <= span;
     if !within {
-        return Err(Error::argument("tensor", format!("'{}' reaches outside its storage", tensor.name)));
+        return Err(Error::argument_said("tensor", format!("'{}' reaches outside its storage", tensor.name)));
     }
     let at = place.offset + tensor.offset + offset;
     Ok(Pointer { address: Memory::of(&place.buffer, shared)?.address() + at as u64, bytes: span - offset })

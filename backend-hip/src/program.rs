@@ -128,14 +128,14 @@ impl HipProgram {
             || tensor.dense_bytes() != bytes
         {
             let have = tensor.dense_bytes();
-            return Err(Error::argument(
+            return Err(Error::argument_said(
                 "tensor",
                 format!("{} has {have} dense bytes, not {bytes}", tensor.describe()),
             ));
         }
         let place = self.storage.get(&tensor.root);
-        let place =
-            place.ok_or_else(|| Error::argument("tensor", format!("'{}' has no storage", tensor.name)))?;
+        let place = place
+            .ok_or_else(|| Error::argument_said("tensor", format!("'{}' has no storage", tensor.name)))?;
         let at = place.offset + tensor.offset;
         place.buffer.check_range(at, bytes)?;
         Ok((Memory::of(&place.buffer, &self.shared)?, at))
@@ -194,7 +194,7 @@ impl Program for HipProgram {
         self.window(tensor, data.len())?;
         let root = self.graph.tensor(tensor).root;
         if self.graph.tensor(root).source == Source::Weight {
-            return Err(Error::argument(
+            return Err(Error::argument_said(
                 "tensor",
                 format!("'{}' is a weight", self.graph.tensor(tensor).name),
             ));
@@ -226,7 +226,8 @@ impl Program for HipProgram {
 
     fn run_step(&mut self, step: usize) -> Result<Timing> {
         let range = self.launches.of_step.get(step).cloned();
-        let range = range.ok_or_else(|| Error::argument("step", format!("{step} is not in the plan")))?;
+        let range =
+            range.ok_or_else(|| Error::argument_said("step", format!("{step} is not in the plan")))?;
         let timing = self.execute(range)?;
         self.ran |= step + 1 == self.launches.of_step.len();
         Ok(timing)

@@ -4,7 +4,7 @@
 //! do: RADV compiles for a family that `RADV_FORCE_FAMILY` names.
 
 use crate::arch::ArchClass;
-use crate::deadline::{Deadline, guarded};
+use crate::deadline::guarded;
 use crate::device;
 use crate::op;
 use crate::options::VulkanOptions;
@@ -12,6 +12,7 @@ use crate::pipeline::{PipelineSet, PipelineSpec};
 use crate::raw::device::Purpose;
 use crate::raw::instance::BACKEND;
 use crate::tuning::Profile;
+use ggml_core::Deadline;
 use ggml_core::{Phase, Result};
 use std::fmt::Write;
 

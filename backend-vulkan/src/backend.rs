@@ -3,7 +3,7 @@
 use crate::cache::DiskCache;
 use crate::constants::Constants;
 use crate::cost::Model;
-use crate::deadline::{Deadline, guarded};
+use crate::deadline::guarded;
 use crate::device;
 use crate::lower;
 use crate::memory::VulkanMemory;
@@ -16,6 +16,7 @@ use crate::raw::instance::BACKEND;
 use crate::raw::memory::{Buffer, MemoryPool, Side};
 use crate::transfer::Transfers;
 use crate::tuning::Profile;
+use ggml_core::Deadline;
 use ggml_core::backend::{
     self, Backend, Bindings, DeviceInfo, PrepareOptions, Program, Slice, Stats, Support, Usage,
 };

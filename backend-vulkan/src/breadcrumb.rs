@@ -1,9 +1,9 @@
 //! A breadcrumb: how many steps are complete, in memory that the host can read when the device is gone.
 
 use crate::backend::Shared;
-use crate::deadline::Deadline;
 use crate::raw::commands::{Recorder, Work};
 use crate::raw::memory::{Buffer, Side};
+use ggml_core::Deadline;
 use ggml_core::Result;
 use std::sync::Arc;
 

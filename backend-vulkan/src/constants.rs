@@ -1,12 +1,11 @@
 //! Constant data that kernels read: on the device once for each content, shared by all programs.
 //!
-//! A plan gives constants a place in its arena, but arenas are shared, and what another program computes would
-//! overwrite them; so they have memory of their own here.
+//! They have memory of their own: arenas are shared, and what another program computes would overwrite them.
 
 use crate::backend::Shared;
-use crate::deadline::Deadline;
 use crate::pipeline::lock;
 use crate::raw::memory::{Buffer, Side};
+use ggml_core::Deadline;
 use ggml_core::Result;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

@@ -1,40 +1,7 @@
-//! Deadlines: of waits, and of driver calls that offer none.
+//! Deadlines of driver calls that offer none.
 
-use ggml_core::{Error, Phase, Result};
+use ggml_core::{Deadline, Error, Phase, Result};
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
-
-/// The end of a phase.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Deadline {
-    /// The phase.
-    pub(crate) phase: Phase,
-    /// How long it may take.
-    pub(crate) limit: Duration,
-    start: Instant,
-}
-
-impl Deadline {
-    /// A phase that begins now.
-    pub(crate) fn new(phase: Phase, limit: Duration) -> Deadline {
-        Deadline { phase, limit, start: Instant::now() }
-    }
-
-    /// The same end, for a phase within this one.
-    pub(crate) fn as_phase(self, phase: Phase) -> Deadline {
-        Deadline { phase, ..self }
-    }
-
-    /// Time left.
-    pub(crate) fn remaining(&self) -> Duration {
-        self.limit.saturating_sub(self.start.elapsed())
-    }
-
-    /// The error of a deadline that passed.
-    pub(crate) fn missed(&self, backend: &str, node: Option<String>) -> Error {
-        Error::Timeout { backend: backend.into(), phase: self.phase, node, after: self.limit }
-    }
-}
 
 /// Bytes of stack of a thread that calls the driver: opening a device compiles the lane probe.
 const STACK: usize = 16 << 20;
@@ -49,20 +16,21 @@ pub(crate) fn guarded<T: Send + 'static>(
 ) -> Result<T> {
     let (sender, receiver) = mpsc::sync_channel(1);
     let span = tracing::Span::current();
-    let thread = std::thread::Builder::new().name(format!("{backend} {}", deadline.phase)).stack_size(STACK);
+    let thread =
+        std::thread::Builder::new().name(format!("{backend} {}", deadline.phase())).stack_size(STACK);
     let thread = thread.spawn(move || {
         let _entered = span.enter();
         // The receiver is gone if the deadline passed; then nobody wants the result.
         let _ = sender.send(work());
     });
     if let Err(error) = thread {
-        return Err(broken(backend, deadline.phase, "thread::spawn", error.to_string()));
+        return Err(broken(backend, deadline.phase(), "thread::spawn", error.to_string()));
     }
     match receiver.recv_timeout(deadline.remaining()) {
         Ok(result) => result,
         Err(mpsc::RecvTimeoutError::Timeout) => Err(deadline.missed(backend, None)),
         Err(mpsc::RecvTimeoutError::Disconnected) => {
-            Err(broken(backend, deadline.phase, "driver call", "its thread ended without an answer".into()))
+            Err(broken(backend, deadline.phase(), "driver call", "its thread ended without an answer".into()))
         }
     }
 }
@@ -75,6 +43,7 @@ pub(crate) fn broken(backend: &str, phase: Phase, call: &'static str, name: Stri
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn a_call_that_never_returns_becomes_an_error() {

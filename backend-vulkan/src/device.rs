@@ -1,7 +1,7 @@
 //! Which devices there are, which one to open, and what to report of it.
 
 use crate::arch::ArchClass;
-use crate::deadline::{Deadline, guarded};
+use crate::deadline::guarded;
 use crate::environment::environment;
 use crate::options::VulkanOptions;
 use crate::probe::LaneReport;
@@ -9,6 +9,7 @@ use crate::raw::device::{Device, Purpose};
 use crate::raw::instance::{BACKEND, Instance, looked_at, version_text};
 use crate::raw::physical::{self, DeviceKind, Facts};
 use crate::tuning::Profile;
+use ggml_core::Deadline;
 use ggml_core::backend::{DeviceInfo, Limits};
 use ggml_core::{Error, Missing, Phase, Result, phase};
 use std::sync::Arc;

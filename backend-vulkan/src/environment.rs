@@ -47,7 +47,7 @@ impl Environment {
         match &self.arch {
             Some(name) if !name.is_empty() => match name.parse() {
                 Ok(class) => Ok(Some(class)),
-                Err(error) => Err(Error::argument("DIPTYCH_VULKAN_ARCH", format!("{error}"))),
+                Err(error) => Err(Error::argument_said("DIPTYCH_VULKAN_ARCH", format!("{error}"))),
             },
             _ => Ok(None),
         }

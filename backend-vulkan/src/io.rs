@@ -1,9 +1,9 @@
 //! Staging memory for the inputs and outputs of a program: persistent, and copied by the recorded commands.
 
 use crate::backend::Shared;
-use crate::deadline::Deadline;
 use crate::raw::memory::{Buffer, Side};
 use crate::windows::Storage;
+use ggml_core::Deadline;
 use ggml_core::{Error, Result, TensorId};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -35,10 +35,11 @@ impl Staged {
         for (id, storage) in tensors {
             let at = end;
             let next = at.checked_add(storage.bytes).and_then(|e| e.checked_next_multiple_of(ALIGNMENT));
-            end = next.ok_or_else(|| Error::argument("graph", "has inputs or outputs of an absurd size"))?;
+            end =
+                next.ok_or_else(|| Error::argument_said("graph", "has inputs or outputs of an absurd size"))?;
             places.insert(id, (at, storage));
         }
-        let bytes = usize::try_from(end).map_err(|_| Error::argument("graph", "is too large"))?;
+        let bytes = usize::try_from(end).map_err(|_| Error::argument_said("graph", "is too large"))?;
         let buffer = shared.new_buffer(bytes, Side::Host, name, deadline)?;
         // An input that is never written reads as zeros.
         buffer.fill(0)?;

@@ -3,7 +3,6 @@
 use crate::backend::Shared;
 use crate::constants::Constants;
 use crate::cost;
-use crate::deadline::Deadline;
 use crate::hazard::Range;
 use crate::memory::VulkanMemory;
 use crate::op::{self, Context, Dispatch, ExactWindows, Operand, Refusal, Windows};
@@ -11,7 +10,9 @@ use crate::pipeline::PipelineSpec;
 use crate::raw::descriptors::Window;
 use crate::raw::memory::Buffer;
 use crate::windows::{Storage, window};
+use ggml_core::Deadline;
 use ggml_core::backend::{Bindings, Support};
+use ggml_core::kernel;
 use ggml_core::plan::{Plan, Precision};
 use ggml_core::{DType, Error, Graph, Result, Source, TensorId};
 use std::collections::{HashMap, HashSet};
@@ -207,7 +208,7 @@ fn lower_step(
     for dispatch in dispatches {
         let mut windows = Vec::with_capacity(dispatch.operands.len());
         for operand in &dispatch.operands {
-            windows.push(bind(shared, graph, plan_, &placed, *operand, deadline, &refused)?);
+            windows.push(bind(shared, graph, &placed, *operand, deadline, &refused)?);
         }
         bound.push((dispatch, windows));
     }
@@ -217,7 +218,6 @@ fn lower_step(
 fn bind(
     shared: &Shared,
     graph: &Graph,
-    plan: &Plan,
     placed: &Placed<'_>,
     operand: Operand,
     deadline: &Deadline,
@@ -227,9 +227,9 @@ fn bind(
         Operand::Tensor(id) => (id, 0, graph.tensor(id).span_bytes()),
         Operand::Part(id, skip, bytes) => (id, skip, bytes),
         Operand::Constant(node) => {
-            let data = plan.constant(node).map(|c| c.data.as_slice());
-            let data = data.ok_or_else(|| refused("the plan has no constant for it".into()))?;
-            let buffer = Constants::get(shared, data, deadline)?;
+            let data = kernel::constant(graph.tensor(node));
+            let data = data.ok_or_else(|| refused("there is no constant for it".into()))?;
+            let buffer = Constants::get(shared, &data, deadline)?;
             return Ok((Window { buffer, offset: 0, bytes: 4 * data.len() as u64 }, false));
         }
     };
@@ -272,7 +272,8 @@ fn storage(
         let bytes = tensor.span_bytes() as u64;
         let place = match tensor.source {
             Source::Weight | Source::State => {
-                let missing = || Error::argument("bindings", format!("'{}' has no storage", tensor.name));
+                let missing =
+                    || Error::argument_said("bindings", format!("'{}' has no storage", tensor.name));
                 let slice = bindings.leaves.get(&id).ok_or_else(missing)?;
                 let writable = tensor.source == Source::State || written.contains(&id);
                 let find = if writable { VulkanMemory::writable } else { VulkanMemory::of };
@@ -281,12 +282,12 @@ fn storage(
                 Storage { buffer: buffer.clone(), offset, bytes, writable }
             }
             Source::Input | Source::Node { .. } => {
-                let missing = || Error::argument("plan", format!("'{}' has no place", tensor.name));
+                let missing = || Error::argument_said("plan", format!("'{}' has no place", tensor.name));
                 let place = plan.place(graph, id).ok_or_else(missing)?;
                 let fits =
                     place.offset.checked_add(tensor.span_bytes()).is_some_and(|end| end <= plan.arena_bytes);
                 if !fits {
-                    return Err(Error::argument(
+                    return Err(Error::argument_said(
                         "plan",
                         format!("the place of '{}' is outside the arena", tensor.name),
                     ));

@@ -69,7 +69,8 @@ impl VulkanOptions {
     /// # Errors
     /// [`Error::InvalidArgument`] for any other name.
     pub fn for_name(name: &str) -> Result<VulkanOptions> {
-        let wrong = || Error::argument(format!("backend '{name}'"), "is neither 'vulkan' nor 'vulkan:N'");
+        let wrong =
+            || Error::argument_said(format!("backend '{name}'"), "is neither 'vulkan' nor 'vulkan:N'");
         let device = match name.strip_prefix("vulkan").ok_or_else(wrong)? {
             "" => None,
             rest => Some(rest.strip_prefix(':').and_then(|n| n.parse().ok()).ok_or_else(wrong)?),

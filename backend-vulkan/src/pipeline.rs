@@ -1,13 +1,14 @@
 //! Pipelines: which shader, with which constants; made in parallel, shared by all programs of a backend.
 
 use crate::cache::DiskCache;
-use crate::deadline::{Deadline, broken};
+use crate::deadline::broken;
 use crate::groups;
 use crate::op::Dispatch;
 use crate::raw::device::Device;
 use crate::raw::physical::Facts;
 use crate::raw::pipeline::{DriverCache, Layout, Pipeline, Recipe, Statistic};
 use ash::vk::SubgroupFeatureFlags as SubgroupFlags;
+use ggml_core::Deadline;
 use ggml_core::{Error, Phase, Result, phase};
 use shaders::ShaderId;
 use shaders::reflect::{Interface, capability_name, reflect};
@@ -195,7 +196,7 @@ impl PipelineSet {
         if let Some(known) = lock(&self.made).get(spec) {
             return Ok(known.clone());
         }
-        let wrong = |why| Error::argument("pipeline", why);
+        let wrong = |why| Error::argument_said("pipeline", why);
         self.check(spec).map_err(wrong)?;
         let module = self.module(spec).map_err(wrong)?;
         let layout = self.layout(module.bindings(), module.push_bytes())?;

@@ -5,12 +5,12 @@
 //! right. (A driver can be wrong: lavapipe with a forced vector width of 64 lanes reports 64 and computes other sums.)
 
 use crate::arch::SubgroupOps;
-use crate::deadline::Deadline;
 use crate::raw::commands::{CommandPool, Work};
 use crate::raw::descriptors::{DescriptorPool, Window};
 use crate::raw::device::Device;
 use crate::raw::memory::{MemoryPool, Side};
 use crate::raw::pipeline::{Layout, Pipeline, Recipe};
+use ggml_core::Deadline;
 use ggml_core::{Error, Missing, Result};
 use shaders::ShaderId;
 use std::sync::Arc;
@@ -112,7 +112,7 @@ pub(crate) fn run(device: &Arc<Device>, pool: &Arc<MemoryPool>, deadline: &Deadl
         if !finding.shared {
             return Err(Error::Unavailable {
                 backend: device.name.clone(),
-                phase: deadline.phase,
+                phase: deadline.phase(),
                 missing: Missing::Feature,
                 reason: format!("{} computes wrong sums in shared memory", device.facts.name),
             });
@@ -139,7 +139,7 @@ fn once(
     deadline: &Deadline,
 ) -> Result<Finding> {
     let shader = ShaderId::find("lane_probe", variant)
-        .ok_or_else(|| Error::argument("shader lane_probe", "is not in the shader table"))?;
+        .ok_or_else(|| Error::argument_said("shader lane_probe", "is not in the shader table"))?;
     let layout = Layout::new(device, 1, 4)?;
     let recipe = Recipe { shader, specialization: &[INVOCATIONS], subgroup, statistics: false };
     let pipeline = Arc::new(Pipeline::new(&layout, None, recipe)?);
@@ -147,13 +147,13 @@ fn once(
     let buffer = pool.allocate(bytes as u64, Side::Host, "lane probe")?;
     let window = Window { buffer: buffer.clone(), offset: 0, bytes: bytes as u64 };
     let set = DescriptorPool::new(device, 1, 1)?.set(&layout, &[window])?;
-    let commands = CommandPool::new(device, deadline.phase)?;
-    let mut recorder = commands.record(deadline.phase)?;
+    let commands = CommandPool::new(device, deadline.phase())?;
+    let mut recorder = commands.record(deadline.phase())?;
     let seed = 0x5eed_0000 | INVOCATIONS;
     recorder.dispatch(&pipeline, &set, &seed.to_le_bytes(), [0; 3], [1; 3])?;
     recorder.barrier(Work::Compute, Work::Host);
     let mut recorded = recorder.finish()?;
-    let value = device.submit(&mut recorded, deadline.phase)?;
+    let value = device.submit(&mut recorded, deadline.phase())?;
     device.wait(value, deadline)?;
     let mut words = vec![[0u32; WORDS]; INVOCATIONS as usize];
     buffer.read(0, bytemuck::cast_slice_mut(&mut words))?;

@@ -2,7 +2,6 @@
 
 use crate::backend::Shared;
 use crate::breadcrumb::Breadcrumb;
-use crate::deadline::Deadline;
 use crate::io::Staged;
 use crate::lower::{Lowering, lower};
 use crate::memory::VulkanMemory;
@@ -11,6 +10,7 @@ use crate::raw::memory::Buffer;
 use crate::raw::queries::Timestamps;
 use crate::record;
 use crate::windows::Storage;
+use ggml_core::Deadline;
 use ggml_core::backend::{Bindings, PrepareOptions, Program, Timing, Usage};
 use ggml_core::plan::Plan;
 use ggml_core::{Error, Graph, Phase, Result, Source, TensorId, phase};
@@ -216,15 +216,15 @@ impl VulkanProgram {
         let known = id.index() < self.graph.tensors().len();
         let tensor = known
             .then(|| self.graph.tensor(id))
-            .ok_or_else(|| Error::argument("tensor", "is not in the graph"))?;
+            .ok_or_else(|| Error::argument_said("tensor", "is not in the graph"))?;
         if !tensor.is_contiguous() || tensor.dense_bytes() != len {
             let why =
                 format!("{} has {} contiguous bytes, not {len}", tensor.describe(), tensor.dense_bytes());
-            return Err(Error::argument("tensor", why));
+            return Err(Error::argument_said("tensor", why));
         }
         let storage = self.storage.get(&tensor.root);
-        let storage =
-            storage.ok_or_else(|| Error::argument("tensor", format!("'{}' has no storage", tensor.name)))?;
+        let storage = storage
+            .ok_or_else(|| Error::argument_said("tensor", format!("'{}' has no storage", tensor.name)))?;
         Ok((storage, storage.offset + tensor.offset as u64))
     }
 }
@@ -239,13 +239,13 @@ impl Program for VulkanProgram {
         let root = self.graph.tensor(tensor).root;
         match self.graph.tensor(root).source {
             Source::Weight => {
-                return Err(Error::argument(
+                return Err(Error::argument_said(
                     "tensor",
                     format!("'{}' is a weight", self.graph.tensor(root).name),
                 ));
             }
             Source::Node { .. } if !self.debug => {
-                return Err(Error::argument("tensor", "nodes can be written only under a debug plan"));
+                return Err(Error::argument_said("tensor", "nodes can be written only under a debug plan"));
             }
             _ => {}
         }
@@ -269,7 +269,7 @@ impl Program for VulkanProgram {
         let kept = self.debug || !matches!(self.graph.tensor(root).source, Source::Node { .. });
         if !kept && !self.readable.contains(&root) {
             let why = "is no output, and its memory is used again; a debug plan keeps it";
-            return Err(Error::argument(format!("tensor '{}'", self.graph.tensor(tensor).name), why));
+            return Err(Error::argument_said(format!("tensor '{}'", self.graph.tensor(tensor).name), why));
         }
         self.settle(&deadline)?;
         match self.outputs.place(tensor) {
@@ -291,10 +291,10 @@ impl Program for VulkanProgram {
 
     fn run_step(&mut self, step: usize) -> Result<Timing> {
         if !self.stepwise {
-            return Err(Error::argument("run_step", "the program was not prepared stepwise"));
+            return Err(Error::argument_said("run_step", "the program was not prepared stepwise"));
         }
         if step >= self.names.len() {
-            return Err(Error::argument("step", format!("{step} is not in the plan")));
+            return Err(Error::argument_said("step", format!("{step} is not in the plan")));
         }
         let first = self.chunks.partition_point(|c| c.steps.start < step);
         let end = self.chunks.partition_point(|c| c.steps.start <= step);
@@ -311,7 +311,7 @@ fn check(graph: &Graph, plan: &Plan) -> Result<()> {
     let count = graph.tensors().len();
     let steps = plan.steps.iter().all(|id| id.index() < count && graph.tensor(*id).op().is_some());
     if !steps || graph.computed().count() != plan.steps.len() {
-        return Err(Error::argument("plan", "was made for another graph"));
+        return Err(Error::argument_said("plan", "was made for another graph"));
     }
     Ok(())
 }
@@ -320,7 +320,7 @@ fn arena(shared: &Shared, plan: &Plan, bindings: &Bindings, deadline: &Deadline)
     match &bindings.compute {
         Some(given) if given.bytes() < plan.arena_bytes => {
             let why = format!("has {} bytes; the plan needs {}", given.bytes(), plan.arena_bytes);
-            Err(Error::argument("compute buffer", why))
+            Err(Error::argument_said("compute buffer", why))
         }
         Some(given) => Ok(VulkanMemory::writable(given, 0, plan.arena_bytes, &shared.device)?.0.clone()),
         None => shared.arena(plan.arena_bytes, Usage::Compute, deadline),

@@ -4,11 +4,12 @@
 //! submission that used it last. The ring is allocated when it is first needed: never, where the host reaches the
 //! device's memory.
 
-use crate::deadline::{Deadline, guarded};
+use crate::deadline::guarded;
 use crate::pipeline::lock;
 use crate::raw::commands::{CommandPool, Commands, Recorder, Work};
 use crate::raw::device::Device;
 use crate::raw::memory::{Buffer, MemoryPool, Side};
+use ggml_core::Deadline;
 use ggml_core::Result;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
@@ -183,7 +184,7 @@ impl Transfers {
         used: &[&Arc<Buffer>],
         record: impl FnOnce(&mut Recorder<'_>) -> Result<()>,
     ) -> Result<u64> {
-        let phase = deadline.phase;
+        let phase = deadline.phase();
         let pool = match &ring.commands {
             Some(pool) => pool.clone(),
             None => ring.commands.insert(CommandPool::new(&self.device, phase)?).clone(),

@@ -73,7 +73,7 @@ impl Buffer {
     pub fn check_range(&self, offset: usize, len: usize) -> Result<()> {
         match offset.checked_add(len) {
             Some(end) if end <= self.bytes => Ok(()),
-            _ => Err(Error::argument(
+            _ => Err(Error::argument_said(
                 "buffer range",
                 format!("{len} bytes at offset {offset} are outside a buffer of {} bytes", self.bytes),
             )),

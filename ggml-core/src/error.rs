@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Short form used throughout the library.
@@ -167,12 +168,16 @@ pub enum Error {
         reason: String,
     },
     /// A model file that breaks its format or lacks what its architecture needs.
-    #[error("invalid model{}: {what}", at_path(.path))]
+    #[error("invalid model{}: {what}{}", at_path(.path), found_text(.found, .expected))]
     InvalidModel {
         /// The file, where known.
         path: Option<PathBuf>,
-        /// What is wrong, with offsets, names and numbers.
+        /// What is wrong: a metadata key, a tensor, a part of the file, with its offset where one is known.
         what: String,
+        /// What was found there; empty if nothing was.
+        found: String,
+        /// What would be right; empty where that says nothing more.
+        expected: String,
     },
     /// A node whose operands break the rule of its operation.
     #[error("{op}({operands}): {rule}")]
@@ -185,12 +190,14 @@ pub enum Error {
         rule: String,
     },
     /// A wrong argument of a call.
-    #[error("{what}: {why}")]
+    #[error("{what}{}", found_text(.found, .expected))]
     InvalidArgument {
         /// Which argument.
         what: String,
-        /// What is wrong with it.
-        why: String,
+        /// What was found: its value, or what is wrong with it; empty if it is missing.
+        found: String,
+        /// What would be right; empty where that says nothing more.
+        expected: String,
     },
     /// Memory could not be had.
     #[error("{backend}: out of memory in {heap}: asked for {asked} bytes{}", free_text(.free))]
@@ -249,12 +256,12 @@ pub enum Error {
         name: String,
     },
     /// A file that could not be read or written.
-    #[error("{}: {what}", .path.display())]
+    #[error("{}: {source}", .path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// The system's message.
-        what: String,
+        /// The system's error, with its kind.
+        source: Arc<std::io::Error>,
     },
     /// A failure that was asked for (the `null` backend's fault injection).
     #[error("{backend}: injected fault in phase {phase}{}", at_node(.node))]
@@ -281,6 +288,15 @@ fn at_path(path: &Option<PathBuf>) -> String {
     path.as_ref().map(|p| format!(" {}", p.display())).unwrap_or_default()
 }
 
+fn found_text(found: &str, expected: &str) -> String {
+    match (found.is_empty(), expected.is_empty()) {
+        (true, true) => String::new(),
+        (false, true) => format!(": {found}"),
+        (true, false) => format!(": expected {expected}"),
+        (false, false) => format!(": {found}; expected {expected}"),
+    }
+}
+
 fn at_node(node: &Option<String>) -> String {
     node.as_ref().map(|n| format!(" at node '{n}'")).unwrap_or_default()
 }
@@ -294,19 +310,46 @@ fn free_text(free: &Option<u64>) -> String {
 }
 
 impl Error {
-    /// An [`Error::InvalidModel`] without a path.
-    pub fn model(what: impl Into<String>) -> Error {
-        Error::InvalidModel { path: None, what: what.into() }
+    /// An [`Error::InvalidModel`] without a path: what it is about, what was found, what would be right. Reads
+    /// "what: found; expected expectation", without the part that is empty.
+    pub fn model(what: impl Into<String>, found: impl ToString, expected: impl Into<String>) -> Error {
+        Error::InvalidModel {
+            path: None,
+            what: what.into(),
+            found: found.to_string(),
+            expected: expected.into(),
+        }
     }
 
-    /// An [`Error::InvalidArgument`].
-    pub fn argument(what: impl Into<String>, why: impl Into<String>) -> Error {
-        Error::InvalidArgument { what: what.into(), why: why.into() }
+    /// TRANSITION: goes when nothing calls it any more.
+    #[doc(hidden)]
+    pub fn model_said(what: impl Into<String>) -> Error {
+        Error::model(what, "", "")
     }
 
-    /// An [`Error::Io`].
-    pub fn io(path: impl Into<PathBuf>, error: &std::io::Error) -> Error {
-        Error::Io { path: path.into(), what: error.to_string() }
+    /// An [`Error::InvalidArgument`]: which argument, what was found, what would be right. Reads
+    /// "what: found; expected expectation", without the part that is empty.
+    pub fn argument(what: impl Into<String>, found: impl ToString, expected: impl Into<String>) -> Error {
+        Error::InvalidArgument { what: what.into(), found: found.to_string(), expected: expected.into() }
+    }
+
+    /// TRANSITION: goes when nothing calls it any more.
+    #[doc(hidden)]
+    pub fn argument_said(what: impl Into<String>, why: impl Into<String>) -> Error {
+        Error::argument(what, why.into(), "")
+    }
+
+    /// An [`Error::Io`]. Takes [`std::io::Error`] or an [`std::io::ErrorKind`].
+    pub fn io(path: impl Into<PathBuf>, error: impl Into<std::io::Error>) -> Error {
+        Error::Io { path: path.into(), source: Arc::new(error.into()) }
+    }
+
+    /// The kind of an [`Error::Io`]: `BrokenPipe` where a reader of the output went away, `StorageFull` ...
+    pub fn io_kind(&self) -> Option<std::io::ErrorKind> {
+        match self {
+            Error::Io { source, .. } => Some(source.kind()),
+            _ => None,
+        }
     }
 
     /// Adds the file to an [`Error::InvalidModel`] that has none.
@@ -352,5 +395,33 @@ impl Error {
             | Error::Injected { node, .. } => node.as_deref(),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::error::Error as _;
+    use std::io::{self, ErrorKind};
+
+    #[test]
+    fn an_io_error_keeps_its_source_and_kind() {
+        let error = Error::io("m.gguf", io::Error::new(ErrorKind::StorageFull, "no space"));
+        assert_eq!(
+            (error.io_kind(), error.to_string().as_str()),
+            (Some(ErrorKind::StorageFull), "m.gguf: no space")
+        );
+        assert!(error.source().is_some());
+        assert_eq!(Error::io("out", ErrorKind::BrokenPipe).io_kind(), Some(ErrorKind::BrokenPipe));
+    }
+
+    #[test]
+    fn what_was_found_and_what_would_be_right() {
+        let text = |found: &str, expected: &str| Error::argument("tokens", found, expected).to_string();
+        assert_eq!(text("0", "at least 1"), "tokens: 0; expected at least 1");
+        assert_eq!(text("", "at least 1"), "tokens: expected at least 1");
+        assert_eq!(text("7 comes twice", ""), "tokens: 7 comes twice");
+        let model = Error::model("metadata key 'x'", "i8 -7", "u32").with_path("a.gguf");
+        assert_eq!(model.to_string(), "invalid model a.gguf: metadata key 'x': i8 -7; expected u32");
     }
 }

@@ -15,6 +15,7 @@
 pub mod backend;
 pub mod catalogue;
 pub mod cpu;
+pub mod deadline;
 pub mod dtype;
 pub mod encode;
 pub mod error;
@@ -32,6 +33,7 @@ pub mod rng;
 pub mod schedule;
 pub mod tensor;
 
+pub use deadline::Deadline;
 pub use dtype::DType;
 pub use error::{Error, MemoryNeed, Missing, Phase, Result};
 pub use graph::Graph;

@@ -42,16 +42,16 @@ impl MappedBytes {
     /// # Errors
     /// [`Error::Io`] if there is no such file, it may not be read, is no regular file or cannot be mapped.
     pub fn map(path: &Path) -> Result<MappedBytes> {
-        let io = |e: &std::io::Error| Error::io(path, e);
+        let io = |e: std::io::Error| Error::io(path, e);
         // Asked before opening, because opening a pipe would wait for its writer.
-        if !std::fs::metadata(path).map_err(|e| io(&e))?.is_file() {
-            return Err(Error::Io { path: path.into(), what: "not a regular file".into() });
+        if !std::fs::metadata(path).map_err(io)?.is_file() {
+            return Err(Error::io(path, std::io::Error::other("not a regular file")));
         }
-        let file = File::open(path).map_err(|e| io(&e))?;
+        let file = File::open(path).map_err(io)?;
         // SAFETY: the map is read-only and private to this process's handles. The bytes stay valid for the life of the
         // map unless another process truncates or rewrites the file in place; that it must not is this function's
         // documented condition, and no code in this library writes to a file that exists (writers rename).
-        let map = unsafe { Mmap::map(&file) }.map_err(|e| io(&e))?;
+        let map = unsafe { Mmap::map(&file) }.map_err(io)?;
         let len = map.len();
         Ok(MappedBytes { owner: Owner::Map(Arc::new(map)), start: 0, len })
     }
@@ -61,7 +61,7 @@ impl MappedBytes {
     /// # Errors
     /// [`Error::InvalidArgument`] if the range is not within this window.
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<MappedBytes> {
-        let outside = || Error::argument("range of bytes", format!("not within {} bytes", self.len));
+        let outside = || Error::argument_said("range of bytes", format!("not within {} bytes", self.len));
         let start = match range.start_bound() {
             Bound::Included(&s) => s,
             Bound::Excluded(&s) => s.checked_add(1).ok_or_else(outside)?,

@@ -48,7 +48,7 @@ pub struct Fault {
 impl Fault {
     /// From "kind@phase" or "kind@phase:node", kinds `fail`, `hang`, `stuck` and `crash`.
     pub fn parse(text: &str) -> Result<Fault> {
-        let wrong = |why: &str| Error::argument(format!("fault '{text}'"), why.to_string());
+        let wrong = |why: &str| Error::argument_said(format!("fault '{text}'"), why.to_string());
         let (kind, place) = text.split_once('@').ok_or_else(|| wrong("is not kind@phase[:node]"))?;
         let kind = match kind {
             "fail" => FaultKind::Fail,
@@ -293,7 +293,7 @@ impl Program for NullProgram {
         let node = self
             .nodes
             .get(step)
-            .ok_or_else(|| Error::argument("step", format!("{step} is not in the plan")))?;
+            .ok_or_else(|| Error::argument_said("step", format!("{step} is not in the plan")))?;
         self.shared.fault(self.phase(), Some(node))?;
         if step + 1 == self.nodes.len() {
             self.ran = true;

@@ -2,8 +2,9 @@
 //!
 //! A plan gives every input and every computed tensor a place in one compute arena. A place is given again when
 //! nothing needs its contents any more, and an operation whose definition allows it takes over the place of an operand
-//! that it is the last to read. Inputs and constants keep their places, so that a program can be run again without
-//! writing inputs that did not change; outputs keep theirs until the next run.
+//! that it is the last to read. Inputs keep their places, so that a program can be run again without writing inputs
+//! that did not change; outputs keep theirs until the next run. Constants of kernels are the backends' own
+//! ([`Constants`](crate::kernel::Constants)): an arena may be shared with other programs.
 //!
 //! A debug plan ([`Plan::debug`]) gives every tensor a place of its own, so that each can be looked at after a run.
 //!
@@ -11,7 +12,6 @@
 
 use crate::error::{Error, Result};
 use crate::graph::Graph;
-use crate::kernel;
 use crate::tensor::{Source, TensorId};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
@@ -48,7 +48,7 @@ impl std::str::FromStr for Precision {
     /// The precision of a name, as [`Precision::from_name`].
     fn from_str(text: &str) -> Result<Precision> {
         let why = || format!("'{text}' is neither exact nor fast");
-        Precision::from_name(text).ok_or_else(|| Error::argument("precision", why()))
+        Precision::from_name(text).ok_or_else(|| Error::argument_said("precision", why()))
     }
 }
 
@@ -59,17 +59,6 @@ pub struct Place {
     pub offset: usize,
     /// Bytes.
     pub bytes: usize,
-}
-
-/// Constant data that a node's kernels read besides its operands (see [`kernel::constants`]).
-#[derive(Clone, Debug, PartialEq)]
-pub struct Constant {
-    /// The first node that uses it.
-    pub node: TensorId,
-    /// Where it lies.
-    pub place: Place,
-    /// Contents, written when the program is prepared.
-    pub data: Vec<f32>,
 }
 
 /// Steps and places for one graph.
@@ -86,8 +75,6 @@ pub struct Plan {
     /// Whether every tensor has a place of its own.
     pub debug: bool,
     places: Vec<Option<Place>>,
-    constants: Vec<Constant>,
-    constant_of: Vec<Option<usize>>,
 }
 
 /// The free parts of an arena while it is laid out, sorted by offset.
@@ -149,7 +136,7 @@ impl Plan {
 
     fn build(graph: &Graph, alignment: usize, precision: Precision, debug: bool) -> Result<Plan> {
         if !alignment.is_power_of_two() {
-            return Err(Error::argument("alignment", format!("{alignment} is no power of two")));
+            return Err(Error::argument_said("alignment", format!("{alignment} is no power of two")));
         }
         let count = graph.tensors().len();
         let mut plan = Plan {
@@ -159,12 +146,9 @@ impl Plan {
             precision,
             debug,
             places: vec![None; count],
-            constants: Vec::new(),
-            constant_of: vec![None; count],
         };
         let mut arena = Arena { free: Vec::new(), end: 0, alignment };
         plan.place_inputs(graph, &mut arena)?;
-        plan.place_constants(graph, &mut arena)?;
         plan.place_nodes(graph, &mut arena)?;
         plan.arena_bytes = arena.end;
         Ok(plan)
@@ -176,23 +160,6 @@ impl Plan {
             if tensor.source == Source::Input {
                 self.places[id.index()] = Some(arena.take(tensor.span_bytes()).ok_or_else(too_large)?);
             }
-        }
-        Ok(())
-    }
-
-    fn place_constants(&mut self, graph: &Graph, arena: &mut Arena) -> Result<()> {
-        for &id in &self.steps {
-            let Some(data) = kernel::constants(graph.tensor(id)) else { continue };
-            let same = |c: &Constant| c.data.iter().map(|x| x.to_bits()).eq(data.iter().map(|x| x.to_bits()));
-            let index = match self.constants.iter().position(same) {
-                Some(index) => index,
-                None => {
-                    let place = arena.take(data.len() * 4).ok_or_else(too_large)?;
-                    self.constants.push(Constant { node: id, place, data });
-                    self.constants.len() - 1
-                }
-            };
-            self.constant_of[id.index()] = Some(index);
         }
         Ok(())
     }
@@ -258,16 +225,6 @@ impl Plan {
         self.places.get(graph.tensor(id).root.index()).copied().flatten()
     }
 
-    /// All constants.
-    pub fn constants(&self) -> &[Constant] {
-        &self.constants
-    }
-
-    /// The constant that a node's kernels read.
-    pub fn constant(&self, node: TensorId) -> Option<&Constant> {
-        self.constant_of.get(node.index()).copied().flatten().and_then(|i| self.constants.get(i))
-    }
-
     /// The plan as text: a line a step.
     pub fn describe(&self, graph: &Graph) -> String {
         let mut text = format!(
@@ -293,7 +250,7 @@ impl Plan {
 }
 
 fn too_large() -> Error {
-    Error::argument("graph", "needs more memory than can be addressed")
+    Error::argument_said("graph", "needs more memory than can be addressed")
 }
 
 fn is_node(graph: &Graph, id: TensorId) -> bool {

@@ -326,7 +326,7 @@ fn split_models_with_wrong_parts_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let paths: Vec<_> = (0..3).map(|n| write_part(dir.path(), n, 3, 3)).collect();
     let refused = |says: &str, names: &Path| match GgufFile::open(&paths[0]) {
-        Err(Error::InvalidModel { path: Some(path), what }) => {
+        Err(Error::InvalidModel { path: Some(path), what, .. }) => {
             assert!(what.contains(says), "{what}");
             assert_eq!(path, names);
         }

@@ -110,8 +110,8 @@ fn conclude(outcome: Result<Option<Done>>) -> i32 {
 }
 
 fn read_work(path: &Path) -> Result<Work> {
-    let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, &e))?;
-    serde_json::from_str(&text).map_err(|e| Error::model(e.to_string()).with_path(path))
+    let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, e))?;
+    serde_json::from_str(&text).map_err(|e| Error::model_said(e.to_string()).with_path(path))
 }
 
 fn failed(error: &Error) -> Failed {

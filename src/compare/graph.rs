@@ -63,7 +63,7 @@ struct Bound {
 fn bind(file: &GraphFile, backend: &dyn Backend) -> Result<Bound> {
     let g = &file.graph;
     if let Some(name) = missing_leaf(file) {
-        return Err(Error::model(format!("leaf '{name}' has no contents")));
+        return Err(Error::model_said(format!("leaf '{name}' has no contents")));
     }
     let mut bindings = Bindings::default();
     for (source, usage) in [(Source::Weight, Usage::Weights), (Source::State, Usage::State)] {

@@ -139,12 +139,12 @@ pub type Progress<'a> = &'a mut dyn FnMut(&Event);
 /// what happens on a backend is in the report.
 pub fn run(options: &CompareOptions, progress: Progress<'_>) -> Result<Report> {
     if options.offload.is_empty() || options.offload.contains(&Offload::Auto) {
-        return Err(Error::argument("offload", "is a list of numbers"));
+        return Err(Error::argument_said("offload", "is a list of numbers"));
     }
     if options.repeat == 0 {
-        return Err(Error::argument("repeat", "there must be at least one run"));
+        return Err(Error::argument_said("repeat", "there must be at least one run"));
     }
-    std::fs::create_dir_all(&options.out).map_err(|e| Error::io(&options.out, &e))?;
+    std::fs::create_dir_all(&options.out).map_err(|e| Error::io(&options.out, e))?;
     let mut report = Report::new(options);
     match &options.work {
         Subject::Model(path) => whole::compare_model(path.as_deref(), options, &mut report, progress)?,

@@ -31,7 +31,7 @@ pub(super) struct NodeFile {
 impl NodeFile {
     pub(super) fn open(path: &Path) -> Result<NodeFile> {
         let bytes = MappedBytes::map(path)?;
-        let broken = || Error::model("is no file of node results").with_path(path);
+        let broken = || Error::model_said("is no file of node results").with_path(path);
         let end = bytes.iter().position(|&b| b == b'\n').ok_or_else(broken)?;
         let entries: Vec<Entry> = serde_json::from_slice(&bytes[..end]).map_err(|_| broken())?;
         let data = bytes.slice(end + 1..bytes.len())?;
@@ -101,9 +101,9 @@ impl<'a> Nodes<'a> {
             let producer = g.producer(operand);
             if matches!(g.tensor(producer).source, Source::Node { .. }) && written.insert(producer) {
                 let name = &g.tensor(producer).name;
-                let entry = reference
-                    .find(name)
-                    .ok_or_else(|| Error::argument("reference", format!("has no result of node '{name}'")))?;
+                let entry = reference.find(name).ok_or_else(|| {
+                    Error::argument_said("reference", format!("has no result of node '{name}'"))
+                })?;
                 self.program.write(g.tensor(producer).root, reference.bytes(entry))?;
             }
         }
@@ -157,7 +157,7 @@ fn write(path: &Path, entries: &[Entry], data: &[u8]) -> Result<()> {
         out.write_all(data)?;
         out.flush()
     };
-    file().map_err(|e| Error::io(path, &e))
+    file().map_err(|e| Error::io(path, e))
 }
 
 /// Whether a model file has block-quantised matrices.

@@ -126,9 +126,8 @@ pub(super) fn watch_child(
     hear: &mut dyn FnMut(&Message),
 ) -> Result<ChildOutcome> {
     let (work_path, log_path) = (out.join(format!("{stem}.work.json")), out.join(format!("{stem}.log")));
-    let text = serde_json::to_string_pretty(work)
-        .map_err(|e| Error::Io { path: work_path.clone(), what: e.to_string() })?;
-    std::fs::write(&work_path, text).map_err(|e| Error::io(&work_path, &e))?;
+    let text = serde_json::to_string_pretty(work).map_err(|e| Error::io(work_path.clone(), e))?;
+    std::fs::write(&work_path, text).map_err(|e| Error::io(&work_path, e))?;
 
     let mut watch = Watch::default();
     watch.backend.name = work.backend.clone();
@@ -142,15 +141,15 @@ pub(super) fn watch_child(
     if hung {
         let _ = child.kill();
     }
-    let status = child.wait().map_err(|e| Error::io(&log_path, &e))?;
+    let status = child.wait().map_err(|e| Error::io(&log_path, e))?;
     watch.record.elapsed_s = start.elapsed().as_secs_f64();
     conclude(&mut watch, status, hung, limit, &log_path);
     Ok(ChildOutcome { backend: watch.backend, record: watch.record })
 }
 
 fn spawn(work: &Path, log: &PathBuf) -> Result<(Child, Receiver<String>)> {
-    let program = std::env::current_exe().map_err(|e| Error::io("the program's own path", &e))?;
-    let stderr = std::fs::File::create(log).map_err(|e| Error::io(log, &e))?;
+    let program = std::env::current_exe().map_err(|e| Error::io("the program's own path", e))?;
+    let stderr = std::fs::File::create(log).map_err(|e| Error::io(log, e))?;
     let mut child = Command::new(&program)
         .arg(CHILD)
         .arg(work)
@@ -158,8 +157,9 @@ fn spawn(work: &Path, log: &PathBuf) -> Result<(Child, Receiver<String>)> {
         .stdout(Stdio::piped())
         .stderr(stderr)
         .spawn()
-        .map_err(|e| Error::io(&program, &e))?;
-    let stdout = child.stdout.take().ok_or_else(|| Error::argument("child", "has no standard output"))?;
+        .map_err(|e| Error::io(&program, e))?;
+    let stdout =
+        child.stdout.take().ok_or_else(|| Error::argument_said("child", "has no standard output"))?;
     let (sender, lines) = channel();
     std::thread::spawn(move || {
         for line in BufReader::new(stdout).lines().map_while(|l| l.ok()) {

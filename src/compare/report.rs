@@ -370,9 +370,8 @@ impl Report {
 
     /// Writes the report as JSON. Infinities and NaN, which JSON lacks, become null.
     pub fn write(&self, path: &Path) -> Result<()> {
-        let text = serde_json::to_string_pretty(self)
-            .map_err(|e| Error::Io { path: path.into(), what: e.to_string() })?;
-        std::fs::write(path, text + "\n").map_err(|e| Error::io(path, &e))
+        let text = serde_json::to_string_pretty(self).map_err(|e| Error::io(path, e))?;
+        std::fs::write(path, text + "\n").map_err(|e| Error::io(path, e))
     }
 }
 

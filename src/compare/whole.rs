@@ -45,10 +45,10 @@ pub(super) fn compare_graph(
 ) -> Result<()> {
     let file = GraphFile::load(path)?;
     if let Some(name) = graph::missing_leaf(&file) {
-        return Err(Error::model(format!("leaf '{name}' has no contents")).with_path(path));
+        return Err(Error::model_said(format!("leaf '{name}' has no contents")).with_path(path));
     }
     if file.graph.outputs().is_empty() {
-        return Err(Error::model("has no output").with_path(path));
+        return Err(Error::model_said("has no output").with_path(path));
     }
     run_all(options, report, progress, &[Offload::All], &|backend, offload| {
         Task::Graph(GraphTask { graph: path.into(), nodes: nodes_task(options, backend, offload) })
@@ -134,15 +134,18 @@ fn prompt(options: &CompareOptions, file: &ModelFile) -> Result<Vec<u32>> {
         }
     };
     if tokens.is_empty() {
-        return Err(Error::argument("tokens", "there must be at least one"));
+        return Err(Error::argument_said("tokens", "there must be at least one"));
     }
     if let Some(bad) = tokens.iter().find(|&&t| t as usize >= vocabulary) {
-        return Err(Error::argument("token id", format!("{bad} is outside the vocabulary of {vocabulary}")));
+        return Err(Error::argument_said(
+            "token id",
+            format!("{bad} is outside the vocabulary of {vocabulary}"),
+        ));
     }
     let needed = tokens.len().saturating_add(options.predict);
     if needed > hparams.context {
         let why = format!("{needed} positions are needed, the model's context has {}", hparams.context);
-        return Err(Error::argument("context", why));
+        return Err(Error::argument_said("context", why));
     }
     Ok(tokens)
 }

@@ -158,7 +158,7 @@ impl<'a> Generations<'a> {
     fn check_free(&self, sequence: usize) -> Result<()> {
         self.session.position_of(sequence)?;
         if self.runs(sequence) {
-            return Err(Error::argument("sequence", format!("the generation of {sequence} runs")));
+            return Err(Error::argument_said("sequence", format!("the generation of {sequence} runs")));
         }
         Ok(())
     }

@@ -27,7 +27,7 @@ impl<'a> Writer<'a> {
         options: &GenerateOptions,
     ) -> Result<Writer<'a>> {
         if options.stop.iter().any(String::is_empty) {
-            return Err(Error::argument("stop text", "is empty"));
+            return Err(Error::argument_said("stop text", "is empty"));
         }
         let mut sampler = Sampler::new(options.sampler.clone())?;
         prompt.iter().for_each(|&token| sampler.accept(token));

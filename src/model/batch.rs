@@ -34,7 +34,7 @@ impl BatchShape {
         if some && fits && self.outputs <= self.tokens {
             return Ok(());
         }
-        Err(Error::argument("batch shape", format!("{self:?} is not possible")))
+        Err(Error::argument_said("batch shape", format!("{self:?} is not possible")))
     }
 }
 

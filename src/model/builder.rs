@@ -67,7 +67,7 @@ impl<'a> Builder<'a> {
     }
 
     pub(super) fn finish(self) -> Result<BatchGraph> {
-        let logits = self.logits.ok_or_else(|| Error::model("the architecture built no logits"))?;
+        let logits = self.logits.ok_or_else(|| Error::model_said("the architecture built no logits"))?;
         let mut graph = self.graph;
         graph.output(logits);
         Ok(BatchGraph {
@@ -87,7 +87,7 @@ impl<'a> Builder<'a> {
     pub(super) fn check_all_known(&self) -> Result<()> {
         let unknown = |name: &String| !self.known.contains(name) && !self.hparams.is_ignored(name);
         match self.gguf.tensors().iter().find(|t| unknown(&t.name)) {
-            Some(t) => Err(Error::model(format!(
+            Some(t) => Err(Error::model_said(format!(
                 "tensor '{}' is not known to architecture '{}'",
                 t.name, self.hparams.architecture
             ))),
@@ -102,11 +102,13 @@ impl<'a> Builder<'a> {
         wanted[..ne.len()].copy_from_slice(ne);
         if info.ne != wanted {
             let shape = info.shape();
-            return Err(Error::model(format!("tensor '{name}' is {shape:?}, the model needs {ne:?}")));
+            return Err(Error::model_said(format!("tensor '{name}' is {shape:?}, the model needs {ne:?}")));
         }
         if !info.dtype.info().computable {
             let dtype = info.dtype;
-            return Err(Error::model(format!("tensor '{name}' has type {dtype}, which is not supported")));
+            return Err(Error::model_said(format!(
+                "tensor '{name}' has type {dtype}, which is not supported"
+            )));
         }
         self.known.insert(name.to_string());
         Ok((info.dtype, wanted))
@@ -137,7 +139,7 @@ impl<'a> Builder<'a> {
     pub(super) fn plain(&mut self, name: &str, ne: &[usize]) -> Result<TensorId> {
         match self.known_weight(name, ne)?.0 {
             DType::F32 => self.weight(name, ne),
-            other => Err(Error::model(format!("tensor '{name}' must be F32, not {other}"))),
+            other => Err(Error::model_said(format!("tensor '{name}' must be F32, not {other}"))),
         }
     }
 
@@ -246,7 +248,7 @@ impl<'a> Builder<'a> {
         let block = dtype.block();
         if !d.is_multiple_of(block) {
             let why = format!("{dtype} needs heads of a multiple of {block} elements, the model's have {d}");
-            return Err(Error::argument("cache type", why));
+            return Err(Error::argument_said("cache type", why));
         }
         let ne = [row, self.shape.cells(), 1, 1];
         let cache = self.state(&format!("{name}.cache"), dtype, ne, StateKind::Rows)?;

@@ -29,7 +29,9 @@ impl Architecture for Granite {
         // In these files the key says whether there are positions at all.
         let key = h.key("rope.scaling.finetuned");
         if m.opt_bool(&key)? == Some(false) {
-            return Err(Error::model(format!("key '{key}' is false: no positions, which is not supported")));
+            return Err(Error::model_said(format!(
+                "key '{key}' is false: no positions, which is not supported"
+            )));
         }
         Ok(())
     }

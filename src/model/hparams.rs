@@ -132,20 +132,22 @@ impl Hparams {
             None => Ok(default),
         };
         let heads = uniform(gguf, &key("attention.head_count"))?
-            .ok_or_else(|| Error::model(format!("key '{}' is missing", key("attention.head_count"))))?;
+            .ok_or_else(|| Error::model_said(format!("key '{}' is missing", key("attention.head_count"))))?;
         let heads_kv = uniform(gguf, &key("attention.head_count_kv"))?.unwrap_or(heads);
         let embedding = extent("embedding_length")?;
         if heads % heads_kv != 0 {
-            return Err(Error::model(format!("{heads_kv} key heads do not divide {heads} query heads")));
+            return Err(Error::model_said(format!("{heads_kv} key heads do not divide {heads} query heads")));
         }
         let key_length = match m.opt_usize(&key("attention.key_length"))? {
             Some(n) => checked(&key("attention.key_length"), n)?,
             None if embedding % heads == 0 => checked("head width", embedding / heads)?,
-            None => return Err(Error::model(format!("{heads} heads do not divide the width {embedding}"))),
+            None => {
+                return Err(Error::model_said(format!("{heads} heads do not divide the width {embedding}")));
+            }
         };
         let eps = m.f32(&key("attention.layer_norm_rms_epsilon"))?;
         if !(eps.is_finite() && eps >= 0.0) {
-            return Err(Error::model(format!("epsilon of RMS_NORM is {eps}")));
+            return Err(Error::model_said(format!("epsilon of RMS_NORM is {eps}")));
         }
         let scaling = read_scaling(gguf, &architecture)?;
         let (layers, further_layers) = read_layers(gguf, &architecture)?;
@@ -214,12 +216,12 @@ fn read_layers(gguf: &GgufFile, architecture: &str) -> Result<(usize, usize)> {
     let blocks = checked(&key, m.usize(&key)?)?;
     let further = m.opt_usize(&format!("{architecture}.nextn_predict_layers"))?.unwrap_or(0);
     if further >= blocks {
-        return Err(Error::model(format!("{further} of {blocks} layers predict further tokens")));
+        return Err(Error::model_said(format!("{further} of {blocks} layers predict further tokens")));
     }
     // What is kept for each layer is then no more than the file's own list of tensors.
     let tensors = gguf.tensors().len();
     if blocks > tensors {
-        return Err(Error::model(format!("key '{key}' is {blocks}, there are {tensors} tensors")));
+        return Err(Error::model_said(format!("key '{key}' is {blocks}, there are {tensors} tensors")));
     }
     Ok((blocks - further, further))
 }
@@ -228,9 +230,9 @@ fn read_layers(gguf: &GgufFile, architecture: &str) -> Result<(usize, usize)> {
 fn read_vocabulary(gguf: &GgufFile, architecture: &str) -> Result<usize> {
     let vocabulary = gguf.require("token_embd.weight")?.ne[1];
     match gguf.metadata().opt_usize(&format!("{architecture}.vocab_size"))? {
-        Some(declared) if declared != vocabulary => {
-            Err(Error::model(format!("vocab_size is {declared}, the token embedding has {vocabulary} rows")))
-        }
+        Some(declared) if declared != vocabulary => Err(Error::model_said(format!(
+            "vocab_size is {declared}, the token embedding has {vocabulary} rows"
+        ))),
         _ => Ok(vocabulary),
     }
 }
@@ -246,7 +248,7 @@ pub(super) fn factor(gguf: &GgufFile, key: &str, default: f32) -> Result<f32> {
 pub(super) fn checked(key: &str, value: usize) -> Result<usize> {
     match value {
         1..=MAX_EXTENT => Ok(value),
-        _ => Err(Error::model(format!("key '{key}' is {value}, outside 1 to {MAX_EXTENT}"))),
+        _ => Err(Error::model_said(format!("key '{key}' is {value}, outside 1 to {MAX_EXTENT}"))),
     }
 }
 
@@ -257,7 +259,9 @@ fn uniform(gguf: &GgufFile, key: &str) -> Result<Option<usize>> {
         let all = m.array_usize(key)?;
         return match all.split_first() {
             Some((first, rest)) if rest.iter().all(|n| n == first) => checked(key, *first).map(Some),
-            _ => Err(Error::model(format!("key '{key}' differs between layers, which is not supported"))),
+            _ => {
+                Err(Error::model_said(format!("key '{key}' differs between layers, which is not supported")))
+            }
         };
     }
     m.opt_usize(key)?.map(|n| checked(key, n)).transpose()
@@ -267,7 +271,7 @@ pub(super) fn positive(key: &str, value: f32) -> Result<f32> {
     if value.is_finite() && value > 0.0 {
         Ok(value)
     } else {
-        Err(Error::model(format!("key '{key}' is {value}")))
+        Err(Error::model_said(format!("key '{key}' is {value}")))
     }
 }
 
@@ -297,9 +301,9 @@ fn read_scaling(gguf: &GgufFile, architecture: &str) -> Result<RopeScaling> {
         }
         (Some("longrope"), _) => Ok(RopeScaling::LongRope { original_context: original_context()? }),
         (Some(kind @ ("linear" | "yarn")), None) => {
-            Err(Error::model(format!("rope scaling '{kind}' needs key '{}'", key("factor"))))
+            Err(Error::model_said(format!("rope scaling '{kind}' needs key '{}'", key("factor"))))
         }
-        (Some(other), _) => Err(Error::model(format!("rope scaling '{other}' is not supported"))),
+        (Some(other), _) => Err(Error::model_said(format!("rope scaling '{other}' is not supported"))),
     }
 }
 

@@ -151,7 +151,7 @@ impl ModelFile {
         let Some(architecture) = ARCHITECTURES.iter().copied().find(|a| a.name() == name) else {
             let known: Vec<&str> = ARCHITECTURES.iter().map(|a| a.name()).collect();
             let what = format!("architecture '{name}' is not supported; there are {}", known.join(", "));
-            return Err(Error::model(what));
+            return Err(Error::model_said(what));
         };
         let mut hparams = Hparams::read(&gguf, architecture.rope_mode())?;
         architecture.read(&gguf, &mut hparams)?;

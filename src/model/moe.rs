@@ -34,7 +34,7 @@ impl Experts {
         if used > count || used > MAX_USED {
             let why =
                 format!("{used} of {count} experts are to be used; {MAX_USED} are possible at the most");
-            return Err(Error::model(why));
+            return Err(Error::model_said(why));
         }
         let key = h.key("expert_feed_forward_length");
         let feed_forward = checked(&key, m.opt_usize(&key)?.unwrap_or(h.feed_forward))?;
@@ -53,7 +53,7 @@ struct Chosen {
 impl Builder<'_> {
     /// Feed-forward network of a layer: the weighted sum of `down(glu(gate x, up x))` of the chosen experts.
     pub(super) fn mixture(&mut self, x: TensorId, glu: Glu, layer: &Layer) -> Result<TensorId> {
-        let experts = self.hparams.experts.ok_or_else(|| Error::model("the model has no experts"))?;
+        let experts = self.hparams.experts.ok_or_else(|| Error::model_said("the model has no experts"))?;
         let [width, tokens, ..] = self.graph.tensor(x).ne;
         let chosen = self.route(x, experts, layer)?;
         let x = self.graph.reshape(x, [width, 1, tokens, 1])?;

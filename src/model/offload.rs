@@ -51,7 +51,7 @@ impl FromStr for Offload {
             "0" | "none" => Ok(Offload::None),
             _ => text.parse().map(Offload::Layers).map_err(|_| {
                 let why = "is no number of layers; -1 is all of them, auto as many as fit";
-                Error::argument(format!("offload '{text}'"), why)
+                Error::argument_said(format!("offload '{text}'"), why)
             }),
         }
     }
@@ -190,8 +190,9 @@ impl Layout<'_> {
             needs.state_offsets.push(needs.state[device]);
             let bytes = graph.graph.tensor(id).span_bytes().next_multiple_of(alignment);
             let end = needs.state[device].checked_add(bytes).filter(|&end| end <= isize::MAX as usize);
-            let absurd =
-                || Error::argument("session", "its state would have more bytes than there are addresses");
+            let absurd = || {
+                Error::argument_said("session", "its state would have more bytes than there are addresses")
+            };
             needs.state[device] = end.ok_or_else(absurd)?;
         }
         Ok(needs)

@@ -25,7 +25,7 @@ impl Architecture for Qwen35 {
     fn read(&self, gguf: &GgufFile, h: &mut Hparams) -> Result<()> {
         if h.key_length != h.value_length {
             let why = format!("keys of {} and values of {} elements", h.key_length, h.value_length);
-            return Err(Error::model(format!("{why}: the gate of attention needs the same")));
+            return Err(Error::model_said(format!("{why}: the gate of attention needs the same")));
         }
         h.recurrent = Some(Recurrent::read(gguf, h)?);
         Ok(())

@@ -43,7 +43,7 @@ impl Recurrent {
         let (taps, inner) = (extent("ssm.conv_kernel")?, extent("ssm.inner_size")?);
         let possible = value_heads % key_heads == 0 && inner % value_heads == 0;
         if !possible || !(2..=MAX_TAPS).contains(&taps) {
-            return Err(Error::model(format!(
+            return Err(Error::model_said(format!(
                 "a delta net of {key_heads} key heads, {value_heads} value heads, {inner} channels and {taps} taps \
                  is not possible"
             )));
@@ -69,7 +69,7 @@ fn layers(gguf: &GgufFile, h: &Hparams) -> Result<Vec<bool>> {
     if m.value(&key).is_some() {
         let listed = m.array_bool(&key)?;
         if listed.len() < h.layers {
-            return Err(Error::model(format!(
+            return Err(Error::model_said(format!(
                 "key '{key}' has {} entries for {} layers",
                 listed.len(),
                 h.layers

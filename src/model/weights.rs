@@ -73,7 +73,7 @@ fn lay_out(tensors: &Tensors<'_>, alignment: usize, max: u64) -> Result<Layout> 
         let bytes = t.bytes.next_multiple_of(alignment);
         if bytes as u64 > max {
             let why = format!("has {bytes} bytes; the device allocates at most {max} at once");
-            return Err(Error::argument(format!("tensor '{}'", t.name), why));
+            return Err(Error::argument_said(format!("tensor '{}'", t.name), why));
         }
         let current = layout.blocks.len().wrapping_sub(1);
         match layout.blocks.last_mut() {

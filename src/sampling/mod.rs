@@ -96,7 +96,7 @@ impl SamplerOptions {
         ];
         for (name, value, holds, rule) in rules {
             if !holds || !value.is_finite() {
-                return Err(Error::argument(name, format!("{value} is not {rule}")));
+                return Err(Error::argument_said(name, format!("{value} is not {rule}")));
             }
         }
         Ok(())
@@ -168,15 +168,15 @@ impl Sampler {
 
 fn check(logits: &[f32]) -> Result<()> {
     if logits.is_empty() || u32::try_from(logits.len()).is_err() {
-        return Err(Error::argument("logits", format!("there are {}", logits.len())));
+        return Err(Error::argument_said("logits", format!("there are {}", logits.len())));
     }
     // One pass without branches where all is well: NaN and plus infinity fail the comparison.
     if !logits.iter().fold(true, |fine, &x| fine & (x < f32::INFINITY)) {
         let place = logits.iter().position(|x| x.is_nan() || *x == f32::INFINITY).unwrap_or(0);
-        return Err(Error::argument("logits", format!("number {place} is {}", logits[place])));
+        return Err(Error::argument_said("logits", format!("number {place} is {}", logits[place])));
     }
     if logits.iter().all(|&x| x == f32::NEG_INFINITY) {
-        return Err(Error::argument("logits", "all are minus infinity"));
+        return Err(Error::argument_said("logits", "all are minus infinity"));
     }
     Ok(())
 }

@@ -71,7 +71,7 @@ impl Session {
     pub fn save_sequence(&self, sequence: usize) -> Result<Vec<u8>> {
         let header = self.header(self.position_of(sequence)?);
         let text =
-            serde_json::to_vec(&header).map_err(|e| Error::argument("saved session", e.to_string()))?;
+            serde_json::to_vec(&header).map_err(|e| Error::argument_said("saved session", e.to_string()))?;
         let mut bytes = MAGIC.to_vec();
         bytes.extend(VERSION.to_le_bytes());
         bytes.extend((text.len() as u32).to_le_bytes());
@@ -111,7 +111,7 @@ impl Session {
 
     /// The number of positions and the data of a saved sequence that fits this session.
     fn checked<'a>(&self, bytes: &'a [u8]) -> Result<(usize, &'a [u8])> {
-        let wrong = |why: &str| Error::argument("saved session", why);
+        let wrong = |why: &str| Error::argument_said("saved session", why);
         let rest = bytes.strip_prefix(MAGIC).ok_or_else(|| wrong("is none"))?;
         let (version, rest) = number(rest).ok_or_else(|| wrong("is cut off"))?;
         if version != VERSION {

@@ -214,7 +214,7 @@ impl Finder {
             v.iter().filter(|(_, _, kind)| special(*kind)).collect();
         found.sort_by_key(|(_, text, _)| std::cmp::Reverse(text.len()));
         let search = AhoCorasick::new(found.iter().map(|(_, text, _)| text))
-            .map_err(|e| Error::model(format!("special tokens: {e}")))?;
+            .map_err(|e| Error::model_said(format!("special tokens: {e}")))?;
         Ok(Finder {
             search,
             tokens: found.iter().map(|(id, _, _)| *id).collect(),

@@ -70,7 +70,7 @@ pub(super) struct Vocabulary {
 
 /// An error about a metadata key.
 pub(super) fn key_error(key: &str, what: &str) -> Error {
-    Error::model(format!("metadata key {key:?}: {what}"))
+    Error::model_said(format!("metadata key {key:?}: {what}"))
 }
 
 impl Vocabulary {

@@ -239,7 +239,7 @@ impl Session {
         if within {
             Ok((base + offset as u64, host))
         } else {
-            Err(Error::argument(
+            Err(Error::argument_said(
                 "memory range",
                 format!("{bytes} bytes at offset {offset} are in no allocation"),
             ))
@@ -280,7 +280,10 @@ impl Session {
     }
 
     fn event(&self, id: EventId) -> Result<Event> {
-        self.events.get(id.0).copied().ok_or_else(|| Error::argument("event", "belongs to another session"))
+        self.events
+            .get(id.0)
+            .copied()
+            .ok_or_else(|| Error::argument_said("event", "belongs to another session"))
     }
 
     /// Records an event after everything that was started.
@@ -343,8 +346,8 @@ impl Session {
                 module
             }
         };
-        let name =
-            CString::new(kernel.name).map_err(|_| Error::argument("kernel", "its name holds a zero byte"))?;
+        let name = CString::new(kernel.name)
+            .map_err(|_| Error::argument_said("kernel", "its name holds a zero byte"))?;
         // SAFETY: modules stay loaded until the session closes.
         let function = self.call(Call::Function, |d| unsafe { d.function(module, &name) })?;
         let id = FunctionId(self.functions.len());
@@ -366,7 +369,7 @@ impl Session {
     ) -> Result<Ready> {
         let layout = kernels::arguments(pointers.len(), params.len());
         if kernel.info.as_ref().is_some_and(|info| info.arguments != layout) {
-            return Err(Error::argument(kernel.name, format!("takes other arguments than {layout:?}")));
+            return Err(Error::argument_said(kernel.name, format!("takes other arguments than {layout:?}")));
         }
         for pointer in pointers {
             self.check_pointer(kernel, pointer)?;
@@ -388,7 +391,7 @@ impl Session {
         if device || self.host.iter().any(|b| within(b.address(), b.bytes())) {
             return Ok(());
         }
-        Err(Error::argument(
+        Err(Error::argument_said(
             kernel.name,
             format!("an operand of {} bytes is in no allocation", pointer.bytes),
         ))
@@ -397,7 +400,8 @@ impl Session {
     /// Starts a kernel.
     pub(crate) fn launch(&mut self, ready: &Ready) -> Result<()> {
         let function = self.functions.get(ready.function.0).copied();
-        let function = function.ok_or_else(|| Error::argument("kernel", "belongs to another session"))?;
+        let function =
+            function.ok_or_else(|| Error::argument_said("kernel", "belongs to another session"))?;
         let stream = self.stream;
         let args = Arguments { bytes: &ready.bytes, offsets: &ready.offsets };
         // SAFETY: functions live as long as their modules, which is until the session closes. `ready` has compared the

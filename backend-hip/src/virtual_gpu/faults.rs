@@ -60,7 +60,7 @@ impl Faults {
         for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
             let wrong = || {
                 let forms = "fail=CODE@FUNCTION:N, hang@FUNCTION:N, stall@FUNCTION:N, hang@small:N";
-                Error::argument(super::FAULTS_VARIABLE, format!("'{item}' is not one of {forms}"))
+                Error::argument_said(super::FAULTS_VARIABLE, format!("'{item}' is not one of {forms}"))
             };
             let (what, place) = item.split_once('@').ok_or_else(wrong)?;
             let (function, n) = match place.split_once(':') {

@@ -53,8 +53,9 @@ impl VirtualOptions {
 /// # Errors
 /// An argument error for a name or a variable that is not known, and those of [`HipBackend::open`].
 pub fn open(target: &str, options: HipOptions) -> Result<HipBackend> {
-    let target = Target::parse(target)
-        .ok_or_else(|| Error::argument(target, "is no emulated processor; there are gfx906 and gfx900"))?;
+    let target = Target::parse(target).ok_or_else(|| {
+        Error::argument_said(target, "is no emulated processor; there are gfx906 and gfx900")
+    })?;
     let mut device = VirtualOptions::new(target);
     if let Some(text) = set(FAULTS_VARIABLE) {
         device.faults = Faults::parse(&text)?;
@@ -63,7 +64,7 @@ pub fn open(target: &str, options: HipOptions) -> Result<HipBackend> {
         None | Some("all") => Checks::ALL,
         Some("none") => Checks::NONE,
         Some(other) => {
-            return Err(Error::argument(CHECKS_VARIABLE, format!("'{other}' is not one of all, none")));
+            return Err(Error::argument_said(CHECKS_VARIABLE, format!("'{other}' is not one of all, none")));
         }
     };
     open_with(device, options)

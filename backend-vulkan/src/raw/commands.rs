@@ -102,7 +102,7 @@ impl CommandPool {
     /// [`Error::InvalidArgument`] if they are still running.
     pub(crate) fn again(self: &Arc<Self>, commands: Commands, phase: Phase) -> Result<Recorder<'_>> {
         if !Arc::ptr_eq(&commands.pool, self) || !self.device.is_reached(commands.last_use) {
-            return Err(Error::argument("commands", "are still running"));
+            return Err(Error::argument_said("commands", "are still running"));
         }
         let guard = self.raw.lock().unwrap_or_else(PoisonError::into_inner);
         let raw = commands.raw;
@@ -158,7 +158,7 @@ impl<'p> Recorder<'p> {
     /// Keeps a buffer of this device.
     fn hold(&mut self, buffer: &Arc<Buffer>) -> Result<()> {
         if !Arc::ptr_eq(buffer.device(), &self.pool.device) {
-            return Err(Error::argument("buffer", "belongs to another device"));
+            return Err(Error::argument_said("buffer", "belongs to another device"));
         }
         if !self.buffers.iter().any(|b| Arc::ptr_eq(b, buffer)) {
             self.buffers.push(buffer.clone());
@@ -197,13 +197,13 @@ impl<'p> Recorder<'p> {
         to.0.check(to.1, bytes)?;
         let apart = from.1 + bytes <= to.1 || to.1 + bytes <= from.1;
         if Arc::ptr_eq(from.0, to.0) && !apart {
-            return Err(Error::argument("copy", "the ranges overlap"));
+            return Err(Error::argument_said("copy", "the ranges overlap"));
         }
         if bytes == 0 {
             return Ok(());
         }
         if !to.0.is_writable() {
-            return Err(Error::argument("copy", "the destination is a memory map"));
+            return Err(Error::argument_said("copy", "the destination is a memory map"));
         }
         self.hold(from.0)?;
         self.hold(to.0)?;
@@ -217,7 +217,10 @@ impl<'p> Recorder<'p> {
     pub(crate) fn fill(&mut self, buffer: &Arc<Buffer>, offset: u64, bytes: u64, word: u32) -> Result<()> {
         buffer.check(offset, bytes)?;
         if !buffer.is_writable() || bytes == 0 || !offset.is_multiple_of(4) || !bytes.is_multiple_of(4) {
-            return Err(Error::argument("fill", "must be of whole words of a buffer that can be written"));
+            return Err(Error::argument_said(
+                "fill",
+                "must be of whole words of a buffer that can be written",
+            ));
         }
         self.hold(buffer)?;
         // SAFETY: the range lies in the buffer, is not empty and consists of words; the buffer is held.
@@ -251,7 +254,7 @@ impl<'p> Recorder<'p> {
                 set.layout.bindings,
                 layout.bindings
             );
-            return Err(Error::argument("dispatch", why));
+            return Err(Error::argument_said("dispatch", why));
         }
         let (device, raw) = (self.device().clone(), self.raw);
         let compute = vk::PipelineBindPoint::COMPUTE;
@@ -307,7 +310,7 @@ impl<'p> Recorder<'p> {
         let device = self.pool.device.clone();
         let Some(functions) = &device.marker else { return Ok(false) };
         if !offset.is_multiple_of(4) {
-            return Err(Error::argument("marker", "the offset must be a whole word"));
+            return Err(Error::argument_said("marker", "the offset must be a whole word"));
         }
         self.hold(buffer)?;
         let stage = vk::PipelineStageFlags::BOTTOM_OF_PIPE;
@@ -385,10 +388,10 @@ impl Drop for Commands {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::deadline::Deadline;
     use crate::options::VulkanOptions;
     use crate::raw::device::Purpose;
     use crate::raw::memory::{MemoryPool, Side};
+    use ggml_core::Deadline;
     use std::time::Duration;
 
     /// A device with the validation layer; `None` with a message where there is none.

@@ -85,7 +85,7 @@ impl DescriptorPool {
         let caps = &self.device.facts.caps;
         if windows.len() != layout.bindings as usize {
             let why = format!("{} were given for {} bindings", windows.len(), layout.bindings);
-            return Err(Error::argument("windows", why));
+            return Err(Error::argument_said("windows", why));
         }
         for window in windows {
             window.buffer.check(window.offset, window.bytes)?;
@@ -98,7 +98,7 @@ impl DescriptorPool {
                     "{} bytes at {} (limit {}, alignment {})",
                     window.bytes, window.offset, caps.max_binding, caps.binding_alignment
                 );
-                return Err(Error::argument("window", why));
+                return Err(Error::argument_said("window", why));
             }
         }
         Ok(())

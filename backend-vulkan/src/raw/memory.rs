@@ -3,9 +3,10 @@
 use super::device::Device;
 use super::import::Imported;
 use super::physical::{Facts, MemoryType};
-use crate::deadline::{Deadline, broken};
+use crate::deadline::broken;
 use ash::vk;
 use ash::vk::MemoryPropertyFlags as Flags;
+use ggml_core::Deadline;
 use ggml_core::{Error, Missing, Phase, Result};
 use gpu_allocator::vulkan::{
     Allocation, AllocationCreateDesc, AllocationScheme, Allocator, AllocatorCreateDesc,
@@ -388,7 +389,7 @@ impl Buffer {
             _ => {
                 let why =
                     format!("{len} bytes at offset {offset} are outside a buffer of {} bytes", self.bytes);
-                Err(Error::argument("buffer range", why))
+                Err(Error::argument_said("buffer range", why))
             }
         }
     }
@@ -396,8 +397,10 @@ impl Buffer {
     /// The address of a range of mapped memory.
     fn address(&self, offset: u64, len: u64) -> Result<NonNull<u8>> {
         self.check(offset, len)?;
-        let mapped = self.mapped.ok_or_else(|| Error::argument("buffer", "is not visible to the host"))?;
-        let offset = usize::try_from(offset).map_err(|_| Error::argument("buffer offset", "is too large"))?;
+        let mapped =
+            self.mapped.ok_or_else(|| Error::argument_said("buffer", "is not visible to the host"))?;
+        let offset =
+            usize::try_from(offset).map_err(|_| Error::argument_said("buffer offset", "is too large"))?;
         // SAFETY: offset lies in the buffer (checked above), whose memory is mapped from this address on.
         Ok(unsafe { mapped.0.add(offset) })
     }
@@ -424,7 +427,7 @@ impl Buffer {
     /// Fills mapped memory with one byte. The caller has waited for the device.
     pub(crate) fn fill(&self, byte: u8) -> Result<()> {
         let to = self.address(0, self.bytes)?;
-        let len = usize::try_from(self.bytes).map_err(|_| Error::argument("buffer", "is too large"))?;
+        let len = usize::try_from(self.bytes).map_err(|_| Error::argument_said("buffer", "is too large"))?;
         let _guard = self.host.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: as in `write`, for the whole buffer.
         unsafe { std::ptr::write_bytes(to.as_ptr(), byte, len) };

@@ -26,7 +26,7 @@ impl Layout {
         let limit = device.facts.caps.push_constant_bytes;
         if push_bytes > limit || !push_bytes.is_multiple_of(4) {
             let why = format!("{push_bytes} bytes; the device takes up to {limit}, in words");
-            return Err(Error::argument("push constants", why));
+            return Err(Error::argument_said("push constants", why));
         }
         let slots: Vec<_> = (0..bindings)
             .map(|binding| {
@@ -113,7 +113,7 @@ impl Pipeline {
         let device = &layout.device;
         device.alive(Phase::Compile)?;
         let words = recipe.shader.words().ok_or_else(|| {
-            Error::argument(
+            Error::argument_said(
                 format!("shader {}", recipe.shader),
                 "is not in the committed SPIR-V; run `make shaders`",
             )

@@ -6,8 +6,8 @@
 
 use super::commands::Commands;
 use super::device::Device;
-use crate::deadline::Deadline;
 use ash::vk;
+use ggml_core::Deadline;
 use ggml_core::{Error, Phase, Result};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -67,7 +67,7 @@ impl Device {
         self.alive(phase)?;
         let queue = self.queue(phase)?;
         if commands.is_released() || !self.is_reached(commands.last_use()) {
-            return Err(Error::argument("commands", "are still running, or were released"));
+            return Err(Error::argument_said("commands", "are still running, or were released"));
         }
         let mut submitted = queue.submitted.lock().unwrap_or_else(PoisonError::into_inner);
         let value = *submitted + 1;
@@ -117,15 +117,15 @@ impl Device {
     /// # Errors
     /// [`Error::Timeout`] without a node when the deadline passes; [`Error::DeviceLost`].
     pub(crate) fn wait(&self, value: u64, deadline: &Deadline) -> Result<()> {
-        let queue = self.queue(deadline.phase)?;
+        let queue = self.queue(deadline.phase())?;
         if value <= queue.reached.load(Ordering::Acquire) {
             return Ok(());
         }
-        self.alive(deadline.phase)?;
+        self.alive(deadline.phase())?;
         match self.wait_raw(queue, value, deadline.remaining()) {
             Ok(()) => Ok(()),
             Err(vk::Result::TIMEOUT) => Err(deadline.missed(&self.name, None)),
-            Err(code) => Err(self.failed(deadline.phase, "vkWaitSemaphores", code)),
+            Err(code) => Err(self.failed(deadline.phase(), "vkWaitSemaphores", code)),
         }
     }
 

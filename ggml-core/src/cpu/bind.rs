@@ -43,7 +43,7 @@ impl<'a> Storage<'a> {
         let memory = HostMemory::of(&arena)?;
         memory.check_writable()?;
         if memory.len() < plan.arena_bytes {
-            return Err(Error::argument(
+            return Err(Error::argument_said(
                 "bindings",
                 format!("the plan needs {} bytes of compute memory, not {}", plan.arena_bytes, memory.len()),
             ));
@@ -73,7 +73,7 @@ impl<'a> Storage<'a> {
     pub(super) fn span(&self, id: TensorId) -> Result<Span> {
         let tensor = self.graph.tensor(id);
         if !tensor.is_contiguous() {
-            return Err(Error::argument("tensor", format!("{} is not contiguous", tensor.describe())));
+            return Err(Error::argument_said("tensor", format!("{} is not contiguous", tensor.describe())));
         }
         let slice = self.slice(id)?;
         let bytes = tensor.dense_bytes();
@@ -85,7 +85,7 @@ impl<'a> Storage<'a> {
     fn slice(&self, id: TensorId) -> Result<Slice> {
         let tensor = self.graph.tensor(id);
         let root = self.graph.tensor(tensor.root);
-        let none = || Error::argument("bindings", format!("'{}' has no storage", root.name));
+        let none = || Error::argument_said("bindings", format!("'{}' has no storage", root.name));
         let slice = match root.source {
             Source::Weight | Source::State => {
                 self.leaves.leaves.get(&tensor.root).cloned().ok_or_else(none)?

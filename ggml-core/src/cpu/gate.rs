@@ -3,8 +3,8 @@
 //! The memory of this backend is reached through pointers, from programs on several threads. Every access passes the
 //! memory's gate first: many readers or one writer. Nobody waits longer than a deadline.
 
+use crate::deadline::Deadline;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
 /// What somebody wants to do with a piece of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,13 +37,13 @@ impl Inside {
 }
 
 impl Gate {
-    /// Waits until `access` is possible; `false` if it is not before `until`. Everyone let in leaves with
+    /// Waits until `access` is possible; `false` if it is not before the deadline. Everyone let in leaves with
     /// [`Gate::leave`].
-    pub(super) fn enter(&self, access: Access, until: Instant) -> bool {
+    pub(super) fn enter(&self, access: Access, deadline: &Deadline) -> bool {
         let mut inside = self.lock();
         while !inside.admits(access) {
-            let wait = until.saturating_duration_since(Instant::now());
-            if wait == Duration::ZERO {
+            let wait = deadline.remaining();
+            if wait.is_zero() {
                 return false;
             }
             inside.waiting += 1;
@@ -78,28 +78,30 @@ impl Gate {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Phase;
+    use std::time::Duration;
 
-    fn soon(ms: u64) -> Instant {
-        Instant::now() + Duration::from_millis(ms)
+    fn soon(ms: u64) -> Deadline {
+        Deadline::new(Phase::Compute, Duration::from_millis(ms))
     }
 
     #[test]
     fn readers_share_and_a_writer_is_alone() {
         let gate = Gate::default();
-        assert!(gate.enter(Access::Read, soon(0)) && gate.enter(Access::Read, soon(0)));
-        assert!(!gate.enter(Access::Write, soon(5)));
+        assert!(gate.enter(Access::Read, &soon(0)) && gate.enter(Access::Read, &soon(0)));
+        assert!(!gate.enter(Access::Write, &soon(5)));
         gate.leave(Access::Read);
         gate.leave(Access::Read);
-        assert!(gate.enter(Access::Write, soon(0)));
-        assert!(!gate.enter(Access::Read, soon(5)) && !gate.enter(Access::Write, soon(5)));
+        assert!(gate.enter(Access::Write, &soon(0)));
+        assert!(!gate.enter(Access::Read, &soon(5)) && !gate.enter(Access::Write, &soon(5)));
     }
 
     #[test]
     fn one_who_waits_is_let_in() {
         let gate = Gate::default();
-        assert!(gate.enter(Access::Write, soon(0)));
+        assert!(gate.enter(Access::Write, &soon(0)));
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| gate.enter(Access::Read, soon(60_000)));
+            let waiting = scope.spawn(|| gate.enter(Access::Read, &soon(60_000)));
             std::thread::sleep(Duration::from_millis(5));
             gate.leave(Access::Write);
             assert!(waiting.join().unwrap());

@@ -15,13 +15,14 @@ use super::gate::{Access, Gate};
 use super::window::Window;
 use super::{NAME, SharedStats};
 use crate::backend::{Buffer, DeviceMemory};
+use crate::deadline::Deadline;
 use crate::error::{Error, Phase, Result};
 use crate::mapped::MappedBytes;
 use crate::tensor::Tensor;
 use std::alloc::Layout;
 use std::any::Any;
 use std::ptr::NonNull;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Alignment in bytes of allocations: a cache line, and the widest vector.
 pub(super) const ALIGNMENT: usize = 64;
@@ -105,7 +106,7 @@ impl HostMemory {
     /// # Errors
     /// [`Error::InvalidArgument`] if another backend made the buffer.
     pub(super) fn of(buffer: &Buffer) -> Result<&HostMemory> {
-        buffer.downcast().ok_or_else(|| Error::argument("buffer", "belongs to another backend"))
+        buffer.downcast().ok_or_else(|| Error::argument_said("buffer", "belongs to another backend"))
     }
 
     /// Size in bytes.
@@ -126,7 +127,7 @@ impl HostMemory {
     /// # Errors
     /// [`Error::InvalidArgument`] otherwise.
     pub(super) fn window(&self, offset: usize, tensor: &Tensor) -> Result<Window> {
-        let wrong = |why: String| Error::argument(format!("storage of {}", tensor.describe()), why);
+        let wrong = |why: String| Error::argument_said(format!("storage of {}", tensor.describe()), why);
         let span = checked_span(tensor).ok_or_else(|| wrong("strides of an absurd size".into()))?;
         self.check(offset, span).map_err(|e| wrong(e.to_string()))?;
         // SAFETY: within the memory, by the check above.
@@ -144,7 +145,7 @@ impl HostMemory {
     /// [`Error::InvalidArgument`] outside of the memory, [`Error::Timeout`] if a program keeps the memory.
     pub(super) fn read(&self, offset: usize, out: &mut [u8], limit: Duration) -> Result<()> {
         self.check(offset, out.len())?;
-        let _held = Held::one(self, Access::Read, limit, Phase::Readback)?;
+        let _held = Held::one(self, Access::Read, &Deadline::new(Phase::Readback, limit))?;
         // SAFETY: the range is within the memory, no writer is inside the gate, and `out` is a reference of its own.
         unsafe {
             self.start().add(offset).copy_to_nonoverlapping(NonNull::from(&mut *out).cast(), out.len())
@@ -159,7 +160,7 @@ impl HostMemory {
     pub(super) fn write(&self, offset: usize, data: &[u8], limit: Duration) -> Result<()> {
         self.check(offset, data.len())?;
         self.check_writable()?;
-        let _held = Held::one(self, Access::Write, limit, Phase::Upload)?;
+        let _held = Held::one(self, Access::Write, &Deadline::new(Phase::Upload, limit))?;
         // SAFETY: the range is within writable memory, and nobody else is inside the gate.
         unsafe { self.start().add(offset).copy_from_nonoverlapping(NonNull::from(data).cast(), data.len()) };
         Ok(())
@@ -180,22 +181,17 @@ impl HostMemory {
         to.0.check_writable()?;
         let same = std::ptr::eq(from.0, to.0);
         if same && from.1.abs_diff(to.1) < bytes {
-            return Err(Error::argument("copy", "the ranges overlap"));
+            return Err(Error::argument_said("copy", "the ranges overlap"));
         }
         let mut wanted = vec![(to.0, Access::Write)];
         if !same {
             wanted.push((from.0, Access::Read));
             wanted.sort_by_key(|(memory, _)| std::ptr::from_ref::<HostMemory>(memory).addr());
         }
-        let until = Instant::now() + limit;
+        let deadline = Deadline::new(Phase::Upload, limit);
         let mut held = Vec::new();
         for (memory, access) in wanted {
-            held.push(Held::one(
-                memory,
-                access,
-                until.saturating_duration_since(Instant::now()),
-                Phase::Upload,
-            )?);
+            held.push(Held::one(memory, access, &deadline)?);
         }
         // SAFETY: both ranges are within their memories and do not overlap, and both gates are held.
         unsafe { from.0.start().add(from.1).copy_to_nonoverlapping(to.0.start().add(to.1), bytes) };
@@ -207,13 +203,13 @@ impl HostMemory {
         if self.writable() {
             return Ok(());
         }
-        Err(Error::argument("buffer", "is a memory map and cannot be written"))
+        Err(Error::argument_said("buffer", "is a memory map and cannot be written"))
     }
 
     fn check(&self, offset: usize, len: usize) -> Result<()> {
         match offset.checked_add(len) {
             Some(end) if end <= self.len() => Ok(()),
-            _ => Err(Error::argument(
+            _ => Err(Error::argument_said(
                 "buffer range",
                 format!("{len} bytes at offset {offset} are outside a buffer of {} bytes", self.len()),
             )),
@@ -256,17 +252,12 @@ impl<'a> Held<'a> {
     /// Passes the gate of a memory.
     ///
     /// # Errors
-    /// [`Error::Timeout`] after `limit`.
-    pub(super) fn one(
-        memory: &'a HostMemory,
-        access: Access,
-        limit: Duration,
-        phase: Phase,
-    ) -> Result<Held<'a>> {
-        if memory.gate.enter(access, Instant::now() + limit) {
+    /// [`Error::Timeout`] after the deadline.
+    pub(super) fn one(memory: &'a HostMemory, access: Access, deadline: &Deadline) -> Result<Held<'a>> {
+        if memory.gate.enter(access, deadline) {
             return Ok(Held { memory, access });
         }
-        Err(Error::Timeout { backend: NAME.into(), phase, node: None, after: limit })
+        Err(deadline.missed(NAME, None))
     }
 }
 
@@ -299,13 +290,12 @@ impl MemorySet {
     /// Passes all the gates; they are left when the result is dropped. Allocates nothing.
     ///
     /// # Errors
-    /// [`Error::Timeout`] after `limit`.
-    pub(super) fn hold(&self, limit: Duration, phase: Phase) -> Result<HeldSet<'_>> {
-        let until = Instant::now() + limit;
+    /// [`Error::Timeout`] after the deadline.
+    pub(super) fn hold(&self, deadline: &Deadline) -> Result<HeldSet<'_>> {
         let mut held = HeldSet { set: self, count: 0 };
         for (buffer, access) in &self.wanted {
-            if !HostMemory::of(buffer)?.gate.enter(*access, until) {
-                return Err(Error::Timeout { backend: NAME.into(), phase, node: None, after: limit });
+            if !HostMemory::of(buffer)?.gate.enter(*access, deadline) {
+                return Err(deadline.missed(NAME, None));
             }
             held.count += 1;
         }

@@ -9,13 +9,13 @@ use super::run::{Line, Run, lines};
 use super::window::Window;
 use super::{NAME, SharedStats};
 use crate::backend::{Bindings, Buffer, PrepareOptions, Program, Timing, Usage};
+use crate::deadline::Deadline;
 use crate::error::{Error, Phase, Result};
 use crate::graph::Graph;
 use crate::phase::{self, Deadlines};
 use crate::plan::Plan;
 use crate::tensor::{Source, Tensor, TensorId};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
 
 /// What all programs of a backend share.
 #[derive(Debug)]
@@ -93,10 +93,10 @@ impl CpuProgram {
         let mut steps = Vec::with_capacity(plan.steps.len());
         for &id in &plan.steps {
             if id.index() >= graph.tensors().len() {
-                return Err(Error::argument("plan", "is for another graph"));
+                return Err(Error::argument_said("plan", "is for another graph"));
             }
             let step = step(&engine, graph, plan, &mut storage, &mut copies, id)?;
-            steps.push(step.ok_or_else(|| Error::argument("plan", "has a step that computes nothing"))?);
+            steps.push(step.ok_or_else(|| Error::argument_said("plan", "has a step that computes nothing"))?);
         }
         copies.place(&engine, graph, &mut storage.memories, &mut steps)?;
         let shared = steps.iter().map(|s| s.kernel.shared_bytes()).max().unwrap_or(0);
@@ -120,17 +120,16 @@ impl CpuProgram {
     }
 
     fn port(&self, tensor: TensorId) -> Result<&Port> {
-        self.ports.get(tensor.index()).ok_or_else(|| Error::argument("tensor", "is not in the graph"))
+        self.ports.get(tensor.index()).ok_or_else(|| Error::argument_said("tensor", "is not in the graph"))
     }
 
     /// Runs steps in the pool, with all memories held.
     fn execute(&mut self, which: std::ops::Range<usize>) -> Result<Timing> {
         let phase = if self.ran { Phase::Compute } else { Phase::FirstCompute };
         let _span = phase::enter(phase, NAME);
-        let start = Instant::now();
-        let limit = self.engine.deadlines.of(phase);
-        let held = self.memories.hold(limit, phase)?;
-        let run = Run::new(self.engine.detected, self.engine.threads, &self.locals, start + limit);
+        let deadline = Deadline::new(phase, self.engine.deadlines.of(phase));
+        let held = self.memories.hold(&deadline)?;
+        let run = Run::new(self.engine.detected, self.engine.threads, &self.locals, deadline);
         let (steps, shared) = (&self.steps[which], &mut self.shared);
         let last = match &self.engine.pool {
             Some(pool) => pool.install(|| all(steps, &run, shared)),
@@ -138,15 +137,10 @@ impl CpuProgram {
         };
         drop(held);
         if let Some(step) = last {
-            return Err(Error::Timeout {
-                backend: NAME.into(),
-                phase,
-                node: Some(step.node.clone()),
-                after: limit,
-            });
+            return Err(deadline.missed(NAME, Some(step.node.clone())));
         }
         self.engine.stats.change(|s| s.submissions += 1);
-        Ok(Timing { host: start.elapsed(), device: None })
+        Ok(Timing { host: deadline.elapsed(), device: None })
     }
 }
 
@@ -278,7 +272,7 @@ fn port(graph: &Graph, plan: &Plan, storage: &Storage<'_>, id: TensorId) -> Port
 impl Port {
     /// The bytes of the tensor, if `allowed` and as many as the caller has.
     fn span(&self, allowed: bool, verb: &str, len: usize) -> Result<&Span> {
-        let wrong = |why: String| Error::argument(format!("tensor {}", self.name), why);
+        let wrong = |why: String| Error::argument_said(format!("tensor {}", self.name), why);
         if !allowed {
             return Err(wrong(format!("cannot be {verb} under this plan")));
         }
@@ -313,10 +307,10 @@ impl Program for CpuProgram {
 
     fn run_step(&mut self, step: usize) -> Result<Timing> {
         if !self.stepwise {
-            return Err(Error::argument("step", "the program was not prepared to be run step by step"));
+            return Err(Error::argument_said("step", "the program was not prepared to be run step by step"));
         }
         if step >= self.steps.len() {
-            return Err(Error::argument("step", format!("{step} is not in the plan")));
+            return Err(Error::argument_said("step", format!("{step} is not in the plan")));
         }
         let timing = self.execute(step..step + 1)?;
         self.ran |= step + 1 == self.steps.len();

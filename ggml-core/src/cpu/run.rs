@@ -1,11 +1,11 @@
 //! One run of a program: threads, scratch memory, and the time at which it must end.
 
 use super::isa::Detected;
+use crate::deadline::Deadline;
 use rayon::iter::{IndexedParallelIterator, IntoParallelIterator, ParallelIterator};
 use rayon::slice::ParallelSliceMut;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
 
 /// Estimated nanoseconds on one thread below which a step stays there.
 ///
@@ -29,7 +29,7 @@ pub(super) struct Run<'a> {
     detected: Detected,
     threads: usize,
     locals: &'a [Mutex<Vec<Line>>],
-    until: Instant,
+    deadline: Deadline,
     expired: AtomicBool,
 }
 
@@ -39,9 +39,9 @@ impl<'a> Run<'a> {
         detected: Detected,
         threads: usize,
         locals: &'a [Mutex<Vec<Line>>],
-        until: Instant,
+        deadline: Deadline,
     ) -> Run<'a> {
-        Run { detected, threads, locals, until, expired: AtomicBool::new(false) }
+        Run { detected, threads, locals, deadline, expired: AtomicBool::new(false) }
     }
 
     /// The instruction set to dispatch kernels to.
@@ -61,7 +61,7 @@ impl<'a> Run<'a> {
 
     /// Notes whether the deadline has passed.
     pub(super) fn check_deadline(&self) -> bool {
-        if Instant::now() >= self.until {
+        if self.deadline.passed() {
             self.expired.store(true, Ordering::Relaxed);
         }
         self.expired()

@@ -43,7 +43,7 @@ impl Array {
         array.encode(&mut encoded);
         match Cursor::new(&encoded.into()).array(1) {
             Ok(_) => Ok(array),
-            Err(e) => Err(Error::argument("nested arrays", e.to_string())),
+            Err(e) => Err(Error::argument_said("nested arrays", e.to_string())),
         }
     }
 

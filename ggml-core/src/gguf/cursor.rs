@@ -140,15 +140,15 @@ impl<'a> Cursor<'a> {
     }
 
     pub(super) fn error(&self, what: impl std::fmt::Display) -> Error {
-        Error::model(format!("at byte {}: {what}", self.position))
+        Error::model_said(format!("at byte {}: {what}", self.position))
     }
 }
 
 /// Says in which part of the file an error happened.
 pub(super) fn within(error: Error, place: impl FnOnce() -> String) -> Error {
     match error {
-        Error::InvalidModel { path, what } => {
-            Error::InvalidModel { path, what: format!("{}: {what}", place()) }
+        Error::InvalidModel { path, what, found, expected } => {
+            Error::InvalidModel { path, what: format!("{}: {what}", place()), found, expected }
         }
         other => other,
     }

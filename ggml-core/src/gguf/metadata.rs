@@ -187,7 +187,11 @@ impl Metadata {
     }
 
     fn key_error(&self, key: &str, what: &str) -> Error {
-        Error::InvalidModel { path: self.path.clone(), what: format!("metadata key {key:?}: {what}") }
+        let error = Error::model_said(format!("metadata key {key:?}: {what}"));
+        match &self.path {
+            Some(path) => error.with_path(path),
+            None => error,
+        }
     }
 }
 

@@ -110,21 +110,25 @@ fn parse(bytes: MappedBytes, path: Option<&Path>, part: usize) -> Result<Content
 fn version(cursor: &mut Cursor<'_>) -> Result<u32> {
     let magic: [u8; 4] = cursor.fixed("magic")?;
     if magic != MAGIC {
-        return Err(Error::model(format!("not a GGUF file: it starts with \"{}\"", magic.escape_ascii())));
+        return Err(Error::model_said(format!(
+            "not a GGUF file: it starts with \"{}\"",
+            magic.escape_ascii()
+        )));
     }
     match cursor.u32("version")? {
         version @ 2..=3 => Ok(version),
-        1 => Err(Error::model("GGUF version 1 is not supported; convert the model again")),
-        version if version.swap_bytes() <= 0xffff => {
-            Err(Error::model(format!("big-endian GGUF (version {}) is not supported", version.swap_bytes())))
-        }
-        version => Err(Error::model(format!("GGUF version {version} is unknown (2 and 3 are read)"))),
+        1 => Err(Error::model_said("GGUF version 1 is not supported; convert the model again")),
+        version if version.swap_bytes() <= 0xffff => Err(Error::model_said(format!(
+            "big-endian GGUF (version {}) is not supported",
+            version.swap_bytes()
+        ))),
+        version => Err(Error::model_said(format!("GGUF version {version} is unknown (2 and 3 are read)"))),
     }
 }
 
 fn limited(count: usize, most: usize, what: &str) -> Result<usize> {
     if count > most {
-        return Err(Error::model(format!("{count} {what}, at most {most} are read")));
+        return Err(Error::model_said(format!("{count} {what}, at most {most} are read")));
     }
     Ok(count)
 }
@@ -147,11 +151,12 @@ fn pair(cursor: &mut Cursor<'_>, metadata: &mut Metadata) -> Result<()> {
 pub(super) fn alignment(metadata: &Metadata) -> Result<usize> {
     let alignment = metadata.opt_u32(ALIGNMENT_KEY)?.unwrap_or(DEFAULT_ALIGNMENT);
     if !alignment.is_power_of_two() || alignment < 8 {
-        return Err(Error::model(format!(
+        return Err(Error::model_said(format!(
             "{ALIGNMENT_KEY} is {alignment}, not a power of two that is at least 8"
         )));
     }
-    usize::try_from(alignment).map_err(|_| Error::model(format!("{ALIGNMENT_KEY} {alignment} is too large")))
+    usize::try_from(alignment)
+        .map_err(|_| Error::model_said(format!("{ALIGNMENT_KEY} {alignment} is too large")))
 }
 
 fn entry(cursor: &mut Cursor<'_>) -> Result<Entry> {
@@ -187,14 +192,14 @@ fn place(entry: Entry, part: &Part, number: usize) -> Result<TensorInfo> {
     let start = usize::try_from(offset).ok().and_then(|o| o.checked_add(part.data_start));
     let start = start.filter(|s| s.checked_add(bytes).is_some_and(|end| end <= file));
     let Some(start) = start else {
-        return Err(Error::model(format!(
+        return Err(Error::model_said(format!(
             "tensor {name:?}: {bytes} bytes at offset {offset} of the data, which starts at byte {}, are not within \
              the {file} bytes of the file",
             part.data_start
         )));
     };
     if !start.is_multiple_of(part.alignment) {
-        return Err(Error::model(format!(
+        return Err(Error::model_said(format!(
             "tensor {name:?}: offset {offset} is no multiple of the alignment {}",
             part.alignment
         )));
@@ -207,7 +212,7 @@ fn no_overlap(tensors: &[TensorInfo]) -> Result<()> {
     order.sort_by_key(|t| t.offset);
     for (a, b) in order.iter().zip(order.iter().skip(1)) {
         if b.offset - a.offset < a.bytes {
-            return Err(Error::model(format!(
+            return Err(Error::model_said(format!(
                 "tensors {:?} ({} bytes at {}) and {:?} (at {}) overlap",
                 a.name, a.bytes, a.offset, b.name, b.offset
             )));

@@ -102,8 +102,9 @@ impl TensorSink<'_> {
     /// # Errors
     /// [`Error::InvalidArgument`] if they are more than the tensor needs; [`Error::Io`] if they cannot be written.
     pub fn put(&mut self, bytes: &[u8]) -> Result<()> {
-        let more =
-            || Error::argument(format!("data of tensor {:?}", self.name), "more bytes than its shape has");
+        let more = || {
+            Error::argument_said(format!("data of tensor {:?}", self.name), "more bytes than its shape has")
+        };
         self.left = self.left.checked_sub(bytes.len()).ok_or_else(more)?;
         (self.out)(bytes)
     }
@@ -123,12 +124,15 @@ impl<'a> GgufWriter<'a> {
     pub fn set(&mut self, key: impl Into<String>, value: impl Into<Value>) -> Result<&mut Self> {
         let (key, value) = (key.into(), value.into());
         if key.is_empty() || key.len() > MAX_KEY {
-            return Err(Error::argument("metadata key", format!("{} bytes, not 1 to {MAX_KEY}", key.len())));
+            return Err(Error::argument_said(
+                "metadata key",
+                format!("{} bytes, not 1 to {MAX_KEY}", key.len()),
+            ));
         }
         if key == ALIGNMENT_KEY {
             let mut one = Metadata::new();
             one.insert(ALIGNMENT_KEY, value.clone());
-            alignment(&one).map_err(|e| Error::argument(ALIGNMENT_KEY, e.to_string()))?;
+            alignment(&one).map_err(|e| Error::argument_said(ALIGNMENT_KEY, e.to_string()))?;
         }
         self.metadata.insert(key, value);
         Ok(self)
@@ -166,7 +170,7 @@ impl<'a> GgufWriter<'a> {
         data: impl Into<TensorData<'a>>,
     ) -> Result<&mut Self> {
         let (name, data) = (name.into(), data.into());
-        let wrong = |why: String| Error::argument(format!("tensor {name:?}"), why);
+        let wrong = |why: String| Error::argument_said(format!("tensor {name:?}"), why);
         if name.is_empty() || name.len() > MAX_NAME {
             return Err(wrong(format!("name of {} bytes, not 1 to {MAX_NAME}", name.len())));
         }
@@ -193,11 +197,11 @@ impl<'a> GgufWriter<'a> {
     pub fn write_to(self, path: impl AsRef<Path>) -> Result<()> {
         let path = target(path.as_ref())?;
         let (temporary, file) = Temporary::create(&path)?;
-        let io = |e: std::io::Error| Error::io(&temporary.path, &e);
+        let io = |e: std::io::Error| Error::io(&temporary.path, e);
         let mut buffered = BufWriter::with_capacity(1 << 20, file);
         self.write(&mut Output { out: &mut buffered, path: &temporary.path, position: 0 })?;
         buffered.into_inner().map_err(|e| io(e.into_error()))?.sync_all().map_err(io)?;
-        std::fs::rename(&temporary.path, &path).map_err(|e| Error::io(&path, &e))
+        std::fs::rename(&temporary.path, &path).map_err(|e| Error::io(&path, e))
     }
 
     /// The file as bytes, for models in memory.
@@ -246,7 +250,7 @@ impl<'a> GgufWriter<'a> {
             out.extend(offset.to_le_bytes());
             let end = offset.checked_add(tensor.bytes as u64);
             let next = end.and_then(|end| end.checked_next_multiple_of(alignment));
-            offset = next.ok_or_else(|| Error::argument("tensors", "together too large for a file"))?;
+            offset = next.ok_or_else(|| Error::argument_said("tensors", "together too large for a file"))?;
         }
         Ok(out)
     }
@@ -261,7 +265,7 @@ struct Output<'w> {
 
 impl Output<'_> {
     fn put(&mut self, bytes: &[u8]) -> Result<()> {
-        self.out.write_all(bytes).map_err(|e| Error::io(self.path, &e))?;
+        self.out.write_all(bytes).map_err(|e| Error::io(self.path, e))?;
         self.position += bytes.len() as u64;
         Ok(())
     }
@@ -283,7 +287,7 @@ impl Output<'_> {
             0 => Ok(()),
             left => {
                 let why = format!("{left} of {bytes} bytes are missing");
-                Err(Error::argument(format!("data of tensor {name:?}"), why))
+                Err(Error::argument_said(format!("data of tensor {name:?}"), why))
             }
         }
     }
@@ -293,7 +297,7 @@ impl Output<'_> {
 fn target(path: &Path) -> Result<PathBuf> {
     match std::fs::canonicalize(path) {
         Ok(there) if there.is_file() => Ok(there),
-        Ok(_) => Err(Error::Io { path: path.into(), what: "not a regular file".into() }),
+        Ok(_) => Err(Error::io(path, std::io::Error::other("not a regular file"))),
         Err(_) => Ok(path.into()),
     }
 }
@@ -308,7 +312,7 @@ impl Temporary {
     fn create(beside: &Path) -> Result<(Temporary, File)> {
         static COUNTER: AtomicU64 = AtomicU64::new(0);
         if beside.file_name().is_none() {
-            return Err(Error::argument("path", format!("{} names no file", beside.display())));
+            return Err(Error::argument_said("path", format!("{} names no file", beside.display())));
         }
         loop {
             let number = COUNTER.fetch_add(1, Ordering::Relaxed);
@@ -317,7 +321,7 @@ impl Temporary {
                 Ok(file) => return Ok((Temporary { path }, file)),
                 // Left by a process of the same number that was killed.
                 Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
-                Err(e) => return Err(Error::io(beside, &e)),
+                Err(e) => return Err(Error::io(beside, e)),
             }
         }
     }

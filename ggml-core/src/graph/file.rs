@@ -83,24 +83,23 @@ impl GraphFile {
         }
         let outputs = self.graph.outputs().iter().map(|o| o.0).collect();
         let file = File { format: FORMAT.into(), version: VERSION, tensors, outputs };
-        let text = serde_json::to_string_pretty(&file)
-            .map_err(|e| Error::Io { path: path.into(), what: e.to_string() })?;
-        std::fs::write(data_path(path), blob).map_err(|e| Error::io(data_path(path), &e))?;
-        std::fs::write(path, text).map_err(|e| Error::io(path, &e))
+        let text = serde_json::to_string_pretty(&file).map_err(|e| Error::io(path, e))?;
+        std::fs::write(data_path(path), blob).map_err(|e| Error::io(data_path(path), e))?;
+        std::fs::write(path, text).map_err(|e| Error::io(path, e))
     }
 
     /// Reads and checks a graph file.
     pub fn load(path: &Path) -> Result<GraphFile> {
-        let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, &e))?;
+        let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, e))?;
         let file: File =
-            serde_json::from_str(&text).map_err(|e| Error::model(e.to_string()).with_path(path))?;
+            serde_json::from_str(&text).map_err(|e| Error::model_said(e.to_string()).with_path(path))?;
         if file.format != FORMAT || file.version != VERSION {
             let what =
                 format!("is '{}' version {}, not {FORMAT} version {VERSION}", file.format, file.version);
-            return Err(Error::model(what).with_path(path));
+            return Err(Error::model_said(what).with_path(path));
         }
         let blob = if file.tensors.iter().any(|t| t.data.is_some()) {
-            std::fs::read(data_path(path)).map_err(|e| Error::io(data_path(path), &e))?
+            std::fs::read(data_path(path)).map_err(|e| Error::io(data_path(path), e))?
         } else {
             Vec::new()
         };
@@ -137,19 +136,19 @@ fn rebuild(file: &File, blob: &[u8]) -> Result<GraphFile> {
                 entry.dtype,
                 entry.ne
             );
-            return Err(Error::model(what));
+            return Err(Error::model_said(what));
         }
         if let Some([offset, len]) = entry.data {
             let bytes = offset.checked_add(len).and_then(|end| blob.get(offset..end));
             let Some(bytes) = bytes.filter(|b| b.len() == t.dense_bytes() && t.op().is_none()) else {
-                return Err(Error::model(format!("data of '{}' does not fit", t.name)));
+                return Err(Error::model_said(format!("data of '{}' does not fit", t.name)));
             };
             out.data.insert(id, bytes.to_vec());
         }
     }
     for &output in &file.outputs {
         if output as usize >= out.graph.tensors().len() {
-            return Err(Error::model(format!("output {output} is no tensor")));
+            return Err(Error::model_said(format!("output {output} is no tensor")));
         }
         out.graph.output(TensorId(output));
     }

@@ -106,7 +106,7 @@ impl Graph {
     pub(crate) fn named_node(&mut self, op: Op, src: &[TensorId], name: &str) -> Result<TensorId> {
         let id = TensorId(self.tensors.len() as u32);
         if let Some(bad) = src.iter().find(|s| s.index() >= self.tensors.len()) {
-            return Err(Error::argument("operand", format!("tensor {} is not in this graph", bad.0)));
+            return Err(Error::argument_said("operand", format!("tensor {} is not in this graph", bad.0)));
         }
         let operands: Vec<&Tensor> = src.iter().map(|&s| self.tensor(s)).collect();
         let invalid = |rule: String| Error::InvalidGraph {
@@ -133,7 +133,10 @@ impl Graph {
 
     fn push(&mut self, tensor: Tensor) -> Result<TensorId> {
         if !self.names.insert(tensor.name.clone()) {
-            return Err(Error::argument("tensor name", format!("'{}' is already in the graph", tensor.name)));
+            return Err(Error::argument_said(
+                "tensor name",
+                format!("'{}' is already in the graph", tensor.name),
+            ));
         }
         self.tensors.push(tensor);
         Ok(TensorId(self.tensors.len() as u32 - 1))
@@ -142,13 +145,13 @@ impl Graph {
     /// Renames a tensor.
     pub fn name(&mut self, id: TensorId, name: &str) -> Result<()> {
         let Some(tensor) = self.tensors.get_mut(id.index()) else {
-            return Err(Error::argument("tensor", "is not in this graph"));
+            return Err(Error::argument_said("tensor", "is not in this graph"));
         };
         if tensor.name == name {
             return Ok(());
         }
         if !self.names.insert(name.to_string()) {
-            return Err(Error::argument("tensor name", format!("'{name}' is already in the graph")));
+            return Err(Error::argument_said("tensor name", format!("'{name}' is already in the graph")));
         }
         self.names.remove(&tensor.name);
         tensor.name = name.to_string();

@@ -7,21 +7,14 @@
 //! operand's offset after its window has been aligned, in the same unit (0 where pointers are exact).
 
 use crate::error::{Error, Result};
-use crate::op::Op;
 use crate::tensor::Tensor;
 
+mod constants;
 pub mod params;
 pub mod rope;
 
+pub use constants::{Constants, constant};
 pub use params::*;
-
-/// Constant data that a node's kernels read besides its operands: for ROPE the frequency table.
-pub fn constants(node: &Tensor) -> Option<Vec<f32>> {
-    match node.op()? {
-        Op::Rope(op) => Some(rope::frequency_table(op)),
-        _ => None,
-    }
-}
 
 /// A number as a 32-bit field.
 pub(crate) fn narrow(value: usize, what: &str, tensor: &Tensor) -> Result<u32> {

@@ -46,7 +46,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 fn foreign() -> Error {
-    Error::argument("buffer", "belongs to another backend")
+    Error::argument_said("buffer", "belongs to another backend")
 }
 
 impl Memory {
@@ -67,7 +67,7 @@ impl Memory {
                 lock(bytes)[offset..offset + data.len()].copy_from_slice(data);
                 Ok(())
             }
-            Memory::Mapped(_) => Err(Error::argument("buffer", "is a memory map and cannot be written")),
+            Memory::Mapped(_) => Err(Error::argument_said("buffer", "is a memory map and cannot be written")),
         }
     }
 }
@@ -182,10 +182,9 @@ impl Backend for ReferenceBackend {
             }
             let place = match t.source {
                 Source::Weight | Source::State => {
-                    let slice = bindings
-                        .leaves
-                        .get(&id)
-                        .ok_or_else(|| Error::argument("bindings", format!("'{}' has no storage", t.name)))?;
+                    let slice = bindings.leaves.get(&id).ok_or_else(|| {
+                        Error::argument_said("bindings", format!("'{}' has no storage", t.name))
+                    })?;
                     slice.buffer.check_range(slice.offset, t.span_bytes())?;
                     Memory::of(&slice.buffer)?;
                     Storage::Bound(slice.clone())
@@ -237,7 +236,7 @@ impl ReferenceProgram {
             Some(Storage::Bound(slice)) => {
                 Ok(Memory::of(&slice.buffer)?.read(slice.offset, root.span_bytes()))
             }
-            None => Err(Error::argument("tensor", format!("'{}' has no storage", root.name))),
+            None => Err(Error::argument_said("tensor", format!("'{}' has no storage", root.name))),
         }
     }
 
@@ -248,7 +247,7 @@ impl ReferenceProgram {
                 Ok(())
             }
             Some(Storage::Bound(slice)) => Memory::of(&slice.buffer)?.write(slice.offset, &data),
-            None => Err(Error::argument("tensor", "has no storage")),
+            None => Err(Error::argument_said("tensor", "has no storage")),
         }
     }
 
@@ -266,7 +265,7 @@ impl ReferenceProgram {
     fn window(&self, id: TensorId, len: usize) -> Result<(usize, usize)> {
         let t = self.graph.tensor(id);
         if !t.is_contiguous() || t.dense_bytes() != len {
-            return Err(Error::argument(
+            return Err(Error::argument_said(
                 "tensor",
                 format!("{} has {} contiguous bytes, not {len}", t.describe(), t.dense_bytes()),
             ));
@@ -314,7 +313,7 @@ impl Program for ReferenceProgram {
         let id = *self
             .steps
             .get(step)
-            .ok_or_else(|| Error::argument("step", format!("{step} is not in the plan")))?;
+            .ok_or_else(|| Error::argument_said("step", format!("{step} is not in the plan")))?;
         self.compute(id)?;
         Ok(Timing { host: start.elapsed(), device: None })
     }

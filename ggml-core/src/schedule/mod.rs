@@ -85,7 +85,7 @@ impl Split {
     pub fn new(graph: &Graph, device: &[usize]) -> Result<Split> {
         if device.len() != graph.tensors().len() {
             let why = format!("has {} entries for {} tensors", device.len(), graph.tensors().len());
-            return Err(Error::argument("placement", why));
+            return Err(Error::argument_said("placement", why));
         }
         check_state(graph, device)?;
         let mut cutter = Cutter { graph, segments: Vec::new(), holder: HashMap::new() };
@@ -151,7 +151,7 @@ fn check_state(graph: &Graph, device: &[usize]) -> Result<()> {
             if device[first.index()] != device[id.index()] {
                 let name = |id: TensorId| &graph.tensor(id).name;
                 let why = format!("is used by '{}' and '{}' on two devices", name(first), name(id));
-                return Err(Error::argument(format!("state '{}'", name(state)), why));
+                return Err(Error::argument_said(format!("state '{}'", name(state)), why));
             }
         }
     }
@@ -174,7 +174,7 @@ impl Cutter<'_> {
         let tensor = self.graph.tensor(id);
         let Source::Node { op, src } = &tensor.source else { return Ok(()) };
         if self.graph.tensor(tensor.root).source == Source::Weight {
-            return Err(Error::argument(format!("node '{}'", tensor.name), "writes into a weight"));
+            return Err(Error::argument_said(format!("node '{}'", tensor.name), "writes into a weight"));
         }
         let src = src.iter().map(|&s| self.here(last, s)).collect::<Result<Vec<_>>>()?;
         let segment = &mut self.segments[last];
@@ -240,7 +240,7 @@ impl Cutter<'_> {
         if from.gives.iter().any(|&(_, given)| given == root) {
             return Ok(());
         }
-        let missing = || Error::argument("graph", "a node writes into a tensor that is not there");
+        let missing = || Error::argument_said("graph", "a node writes into a tensor that is not there");
         let local = from.local(root).ok_or_else(missing)?;
         from.graph.output(local);
         from.gives.push((local, root));

@@ -62,7 +62,7 @@ impl SplitProgram {
         parts: &[Part<'_>],
         options: PrepareOptions,
     ) -> Result<SplitProgram> {
-        let missing = || Error::argument("split graph", "a device or a plan is missing");
+        let missing = || Error::argument_said("split graph", "a device or a plan is missing");
         let mut shared = false;
         let mut running = Vec::new();
         for (i, segment) in split.segments.iter().enumerate() {
@@ -148,7 +148,7 @@ fn host_memory(split: &Split, shared: bool) -> HostMemory {
 }
 
 fn unknown(id: TensorId) -> Error {
-    Error::argument("tensor", format!("{} is in no segment of the graph", id.0))
+    Error::argument_said("tensor", format!("{} is in no segment of the graph", id.0))
 }
 
 impl Program for SplitProgram {
@@ -157,7 +157,7 @@ impl Program for SplitProgram {
         if let Some(carried) = self.carried.get_mut(&tensor) {
             if carried.bytes.len() != data.len() {
                 let why = format!("{} has {} bytes, not {}", tensor.0, carried.bytes.len(), data.len());
-                return Err(Error::argument("tensor", why));
+                return Err(Error::argument_said("tensor", why));
             }
             carried.bytes.copy_from_slice(data);
             carried.version += 1;
@@ -179,7 +179,7 @@ impl Program for SplitProgram {
         if let Some(result) = self.results.get(&tensor) {
             if result.len() != out.len() {
                 let why = format!("{} has {} bytes, not {}", tensor.0, result.len(), out.len());
-                return Err(Error::argument("tensor", why));
+                return Err(Error::argument_said("tensor", why));
             }
             out.copy_from_slice(result);
             return Ok(());
@@ -206,7 +206,8 @@ impl Program for SplitProgram {
     fn run_step(&mut self, step: usize) -> Result<Timing> {
         let segments = &self.split.segments;
         let segment = segments.iter().position(|s| s.steps.contains(&step));
-        let segment = segment.ok_or_else(|| Error::argument("step", format!("{step} is not in the plan")))?;
+        let segment =
+            segment.ok_or_else(|| Error::argument_said("step", format!("{step} is not in the plan")))?;
         let steps = segments[segment].steps.clone();
         self.deliver(segment)?;
         let timing = self.running[segment].program.run_step(step - steps.start)?;

@@ -22,7 +22,7 @@ pub(in crate::compare) fn run_cases(
     let mut cases: HashMap<String, Case> =
         catalogue::cases().into_iter().map(|c| (c.name.clone(), c)).collect();
     for name in &task.cases {
-        let unknown = || Error::argument("case", format!("'{name}' is not in the catalogue"));
+        let unknown = || Error::argument_said("case", format!("'{name}' is not in the catalogue"));
         let mut case = cases.remove(name).ok_or_else(unknown)?;
         // Errors that name a node then name the case.
         case.graph = case.graph.and_then(|mut g| g.name(case.node, &case.name).map(|()| g));

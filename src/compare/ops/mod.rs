@@ -81,7 +81,7 @@ fn select(filter: &str) -> Result<Vec<Case>> {
     if let Some(term) = terms.iter().find(|t| !cases.iter().any(|c| selects(t, c))) {
         let all: Vec<&str> = operations.into_iter().collect();
         let why = format!("is in no case's name and no operation; there are {}", all.join(", "));
-        return Err(Error::argument(format!("filter '{term}'"), why));
+        return Err(Error::argument_said(format!("filter '{term}'"), why));
     }
     cases.retain(|case| terms.is_empty() || terms.iter().any(|t| selects(t, case)));
     Ok(cases)

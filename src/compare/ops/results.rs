@@ -18,12 +18,12 @@ pub(super) fn append(path: &Path, case: &str, values: &[f32]) -> Result<()> {
     values.iter().for_each(|v| entry.extend_from_slice(&v.to_le_bytes()));
     let mut open = OpenOptions::new();
     let file = open.append(true).create(true).open(path);
-    file.and_then(|mut f| f.write_all(&entry)).map_err(|e| Error::io(path, &e))
+    file.and_then(|mut f| f.write_all(&entry)).map_err(|e| Error::io(path, e))
 }
 
 /// Begins a new file.
 pub(super) fn create(path: &Path) -> Result<()> {
-    std::fs::write(path, []).map_err(|e| Error::io(path, &e))
+    std::fs::write(path, []).map_err(|e| Error::io(path, e))
 }
 
 /// Name of the file in the output folder.
@@ -33,7 +33,7 @@ pub(super) fn path(out: &Path) -> PathBuf {
 
 /// Reads all values by case.
 pub(super) fn read(path: &Path) -> Result<HashMap<String, Vec<f32>>> {
-    let bytes = std::fs::read(path).map_err(|e| Error::io(path, &e))?;
+    let bytes = std::fs::read(path).map_err(|e| Error::io(path, e))?;
     let (mut all, mut rest) = (HashMap::new(), bytes.as_slice());
     while let Some((name, values, after)) = entry(rest) {
         all.insert(name, values);
