@@ -57,7 +57,7 @@ mod sync;
 pub use backend::VulkanBackend;
 pub use device::tuning;
 pub use device::{DeviceSummary, enumerate};
-pub use options::VulkanOptions;
+pub use options::{MemoryBudget, VulkanOptions};
 pub use pipeline::PipelineSpec;
 pub use program::{ProgramStats, VulkanProgram};
 pub use raw::physical::DeviceKind;
