@@ -199,7 +199,6 @@ const CPU: Tuning = Tuning {
     enough_groups: 4,
     flash_vec: FlashVec { workgroup: 64, heads: 2, keys: 1, unroll: 1 },
     flash_tile: FlashTile { workgroup: 64, br: 16, bc: 16, sc: 8 },
-    ..GCN
 };
 
 impl Tuning {
