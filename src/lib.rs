@@ -32,10 +32,10 @@
 //! * [`program`]: what programs do with results and errors
 //! * [`mod@leave`]: ending a process whose driver hangs
 //!
-//! The core (tensors, graphs, operations, the `Backend` trait) is the crate [`ggml_core`], re-exported as [`core`].
+//! The core (tensors, graphs, operations, the `Backend` trait) is the crate [`ggml_core`], re-exported as [`ggml`].
 #![deny(missing_docs)]
 
-pub use ggml_core as core;
+pub use ggml_core as ggml;
 pub use ggml_core::plan::Precision;
 pub use ggml_core::{DType, Error, Missing, Phase, Result};
 
