@@ -5,7 +5,7 @@
 //! call times out or the device is lost, those whose symptom fits are logged with the error and added to what later
 //! calls say. What this crate avoids by its design (see the crate's documentation) has no row.
 
-use crate::error::Call;
+use crate::driver::codes::Call;
 use crate::options::{Environment, HipOptions};
 use crate::system::KernelFacts;
 use ggml_core::{Error, Missing, Phase, Result};
@@ -293,7 +293,7 @@ pub fn for_error(situation: &Situation, error: &Error) -> Vec<&'static Advice> {
         Error::DeviceLost { .. } => &[Symptom::Fault, Symptom::Hang],
         Error::OutOfMemory { .. } => &[Symptom::OutOfMemory],
         Error::Driver { call, .. } if *call == Call::LoadModule.name() => &[Symptom::Refusal],
-        error if crate::error::is_fatal(error) => &[Symptom::Fault, Symptom::Hang],
+        error if crate::driver::codes::is_fatal(error) => &[Symptom::Fault, Symptom::Hang],
         _ => &[],
     };
     let phase = error.phase();
@@ -307,7 +307,7 @@ pub fn for_error(situation: &Situation, error: &Error) -> Vec<&'static Advice> {
 /// What to say after an error: rows that fit, and what helps everybody. `None` for errors that say all themselves.
 fn say(situation: &Situation, error: &Error) -> Option<String> {
     let rows = for_error(situation, error);
-    let general = crate::error::is_fatal(error) && situation.target.starts_with("gfx");
+    let general = crate::driver::codes::is_fatal(error) && situation.target.starts_with("gfx");
     let parts: Vec<String> =
         rows.iter().map(|row| row.text()).chain(general.then(|| GENERAL.to_string())).collect();
     (!parts.is_empty()).then(|| parts.join("; "))
@@ -339,7 +339,7 @@ impl Advisor {
         result.map_err(|mut error| {
             if let Some(text) = say(&self.situation, &error) {
                 tracing::warn!(target: "diptych::hip", backend = %self.backend, "{error}: {text}");
-                if crate::error::is_fatal(&error) {
+                if crate::driver::codes::is_fatal(&error) {
                     let _ = self.last.set(text);
                 }
             }

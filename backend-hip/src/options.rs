@@ -5,7 +5,6 @@ use ggml_core::{Error, Result};
 use std::fs::OpenOptions;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// Variables of the HIP runtime and the layers below it that change what a device is or does. They are read and
 /// reported, never set: the runtime reads them when its library is loaded.
@@ -260,9 +259,6 @@ impl HipOptions {
         forced
     }
 }
-
-/// A wait that ends: time that a caller gives a driver thread to report by itself before it gives the thread up.
-pub(crate) const GRACE: Duration = Duration::from_millis(50);
 
 #[cfg(test)]
 mod tests {
