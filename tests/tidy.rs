@@ -40,6 +40,7 @@ const UNSAFE: &[&str] = &[
     "backend-hip/src/runtime/session/",
     "backend-hip/src/sys/",
     "backend-hip/src/tests/fake.rs",
+    "src/leave.rs",
     "virtual-gpu/src/exec/simd.rs",
     "virtual-gpu/src/memory.rs",
 ];

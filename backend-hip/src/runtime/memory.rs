@@ -119,6 +119,7 @@ pub(crate) fn allocate(shared: &Arc<Shared>, bytes: usize, usage: Usage) -> Resu
             asked: bytes as u64,
             free: shared.info.memory,
             heap: "device memory".into(),
+            driver: None,
         });
     }
     let fill = match usage {

@@ -284,7 +284,8 @@ impl MemoryPool {
 
     fn exhausted(&self, asked: u64, choice: Choice, heap: String) -> Error {
         let free = self.device.budget().and_then(|b| b.get(choice.heap).copied());
-        Error::OutOfMemory { backend: self.device.name.clone(), asked, free, heap }
+        let driver = Some("vkAllocateMemory".into());
+        Error::OutOfMemory { backend: self.device.name.clone(), asked, free, heap, driver }
     }
 }
 

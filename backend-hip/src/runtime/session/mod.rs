@@ -5,7 +5,7 @@
 //! table when it is destroyed, and a range lies in one allocation because every copy checks it.
 
 use crate::code::kernels::{self, Kernel};
-use crate::driver::codes::{Call, OUT_OF_MEMORY, driver_error, is_fatal};
+use crate::driver::codes::{Call, OUT_OF_MEMORY, describe, driver_error, is_fatal};
 use crate::driver::{
     Address, Arguments, Code, Direction, Driver, Event, Function, Module, Reply, Shape, Stream,
 };
@@ -165,6 +165,7 @@ impl Session {
             asked: bytes as u64,
             free,
             heap: heap.into(),
+            driver: Some(format!("{}: {}", call.name(), describe(&*self.driver, code))),
         }
     }
 
@@ -240,10 +241,8 @@ impl Session {
         if within {
             Ok((base + offset as u64, host))
         } else {
-            Err(Error::argument_said(
-                "memory range",
-                format!("{bytes} bytes at offset {offset} are in no allocation"),
-            ))
+            let found = format!("{bytes} bytes at offset {offset}");
+            Err(Error::argument("memory range", found, "a range in one allocation"))
         }
     }
 
@@ -284,7 +283,7 @@ impl Session {
         self.events
             .get(id.0)
             .copied()
-            .ok_or_else(|| Error::argument_said("event", "belongs to another session"))
+            .ok_or_else(|| Error::argument("event", "of another session", "one of this session"))
     }
 
     /// Records an event after everything that was started.
@@ -348,7 +347,7 @@ impl Session {
             }
         };
         let name = CString::new(kernel.name)
-            .map_err(|_| Error::argument_said("kernel", "its name holds a zero byte"))?;
+            .map_err(|_| Error::argument("kernel", format!("{:?}", kernel.name), "a name without zero bytes"))?;
         // SAFETY: modules stay loaded until the session closes.
         let function = self.call(Call::Function, |d| unsafe { d.function(module, &name) })?;
         let id = FunctionId(self.functions.len());
@@ -368,9 +367,11 @@ impl Session {
         pointers: &[Pointer],
         params: &[u8],
     ) -> Result<Ready> {
-        let layout = kernels::arguments(pointers.len(), params.len());
-        if kernel.info.as_ref().is_some_and(|info| info.arguments != layout) {
-            return Err(Error::argument_said(kernel.name, format!("takes other arguments than {layout:?}")));
+        let passed = kernels::arguments(pointers.len(), params.len());
+        if kernel.info.as_ref().is_some_and(|info| info.arguments != passed) {
+            let takes = kernel.info.as_ref().map(|info| format!("{:?}", info.arguments));
+            let what = format!("arguments (offset, bytes) of kernel {}", kernel.name);
+            return Err(Error::argument(what, format!("{passed:?}"), takes.unwrap_or_default()));
         }
         for pointer in pointers {
             self.check_pointer(kernel, pointer)?;
@@ -378,7 +379,7 @@ impl Session {
         let mut bytes: Vec<u8> = pointers.iter().flat_map(|p| p.address.to_le_bytes()).collect();
         bytes.extend_from_slice(params);
         let function = self.function(kernel)?;
-        let offsets = layout.iter().map(|(offset, _)| *offset).collect();
+        let offsets = passed.iter().map(|(offset, _)| *offset).collect();
         Ok(Ready { function, shape, bytes: bytes.into(), offsets })
     }
 
@@ -392,17 +393,16 @@ impl Session {
         if device || self.host.iter().any(|b| within(b.address(), b.bytes())) {
             return Ok(());
         }
-        Err(Error::argument_said(
-            kernel.name,
-            format!("an operand of {} bytes is in no allocation", pointer.bytes),
-        ))
+        let what = format!("operand of kernel {}", kernel.name);
+        let found = format!("{} bytes at {:#x}", pointer.bytes, pointer.address);
+        Err(Error::argument(what, found, "a range in one allocation"))
     }
 
     /// Starts a kernel.
     pub(crate) fn launch(&mut self, ready: &Ready) -> Result<()> {
         let function = self.functions.get(ready.function.0).copied();
         let function =
-            function.ok_or_else(|| Error::argument_said("kernel", "belongs to another session"))?;
+            function.ok_or_else(|| Error::argument("kernel", "of another session", "one of this session"))?;
         let stream = self.stream;
         let args = Arguments { bytes: &ready.bytes, offsets: &ready.offsets };
         // SAFETY: functions live as long as their modules, which is until the session closes. `ready` has compared the
