@@ -420,8 +420,13 @@ mod tests {
             name: "hipErrorIllegalAddress".into(),
         };
         assert!(say(&s, &fault).unwrap().starts_with("HSA_OVERRIDE_GFX_VERSION has the runtime"));
-        let full =
-            Error::OutOfMemory { backend: "hip:0".into(), asked: 1, free: None, heap: "device".into(), driver: None };
+        let full = Error::OutOfMemory {
+            backend: "hip:0".into(),
+            asked: 1,
+            free: None,
+            heap: "device".into(),
+            driver: None,
+        };
         assert!(say(&s, &full).unwrap().contains("GPU_SINGLE_ALLOC_PERCENT"));
         // Nobody knows the version: rows that ask for one do not apply.
         s.hip = None;

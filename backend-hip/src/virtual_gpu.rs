@@ -20,9 +20,8 @@ pub const CHECKS_VARIABLE: &str = "DIPTYCH_VIRTUAL_CHECKS";
 /// # Errors
 /// An argument error for a name or a variable that is not known, and those of [`HipBackend::open`].
 pub fn open(target: &str, options: HipOptions) -> Result<HipBackend> {
-    let target = Target::parse(target).ok_or_else(|| {
-        Error::argument_said(target, "is no emulated processor; there are gfx906 and gfx900")
-    })?;
+    let target = Target::parse(target)
+        .ok_or_else(|| Error::argument("emulated processor", format!("'{target}'"), "gfx906 or gfx900"))?;
     let mut device = VirtualOptions::new(target);
     if let Some(text) = set(FAULTS_VARIABLE) {
         device.faults = Faults::parse(&text)?;
@@ -31,14 +30,16 @@ pub fn open(target: &str, options: HipOptions) -> Result<HipBackend> {
         None | Some("all") => Checks::ALL,
         Some("none") => Checks::NONE,
         Some(other) => {
-            return Err(Error::argument_said(CHECKS_VARIABLE, format!("'{other}' is not one of all, none")));
+            return Err(Error::argument(CHECKS_VARIABLE, format!("'{other}'"), "all or none"));
         }
     };
     open_with(device, options)
 }
 
 fn set(variable: &str) -> Option<String> {
-    std::env::var(variable).ok().filter(|value| !value.is_empty())
+    // What is no text is no value that is known either: it is quoted in an error.
+    let value = std::env::var_os(variable).map(|value| value.to_string_lossy().into_owned());
+    value.filter(|value| !value.is_empty())
 }
 
 /// Opens an emulated device.

@@ -112,6 +112,11 @@ calls! {
 }
 
 impl Call {
+    /// The call of a function's name.
+    pub fn from_name(name: &str) -> Option<Call> {
+        Call::ALL.iter().copied().find(|call| call.name() == name && *call != Call::None)
+    }
+
     /// The call of a number; [`Call::None`] for a number that is none.
     pub fn from_index(index: u8) -> Call {
         Call::ALL.get(usize::from(index)).copied().unwrap_or(Call::None)
@@ -177,5 +182,7 @@ mod tests {
         assert!(is_fatal(&error(719)) && !is_fatal(&error(123_456)) && !is_fatal(&error(2)));
         assert_eq!(Call::from_index(Call::Launch as u8), Call::Launch);
         assert_eq!(Call::from_index(250), Call::None);
+        assert_eq!(Call::from_name("hipFree"), Some(Call::Free));
+        assert_eq!((Call::from_name("hipfree"), Call::from_name("")), (None, None));
     }
 }

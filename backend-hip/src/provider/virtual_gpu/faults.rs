@@ -1,6 +1,7 @@
 //! Faults on request: what a broken driver does, done on purpose.
 
 use crate::driver::Code;
+use crate::driver::codes::Call;
 use crate::sync::lock;
 use ggml_core::{Error, Result};
 use std::collections::HashMap;
@@ -15,7 +16,7 @@ pub enum Fault {
     Fail(Code),
     /// Does not return until [`Faults::release`].
     Hang,
-    /// Of a launch: it is taken, and never completes.
+    /// Of a launch, a copy or a fill: it is taken, and never completes.
     Stall,
 }
 
@@ -34,6 +35,9 @@ struct Inner {
     released: AtomicBool,
 }
 
+/// Functions whose work may stall: those that leave it to the queue.
+const QUEUED: [Call; 3] = [Call::Launch, Call::Copy, Call::Fill];
+
 /// Allocations below this size count as small.
 pub(super) const SMALL: usize = 64 << 10;
 
@@ -51,17 +55,15 @@ impl Faults {
     }
 
     /// From text: `fail=CODE@FUNCTION:N`, `hang@FUNCTION:N`, `stall@FUNCTION:N`, `hang@small:N`, separated by commas.
-    /// N counts from 0 and is 0 where it is missing.
+    /// N counts from 0 and is 0 where it is missing. FUNCTION is one of [`Call`]; only launches, copies and fills stall.
     ///
     /// # Errors
     /// An argument error that quotes what is not understood.
     pub fn parse(text: &str) -> Result<Faults> {
         let mut faults = Faults::default();
         for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
-            let wrong = || {
-                let forms = "fail=CODE@FUNCTION:N, hang@FUNCTION:N, stall@FUNCTION:N, hang@small:N";
-                Error::argument_said(super::FAULTS_VARIABLE, format!("'{item}' is not one of {forms}"))
-            };
+            let expect = |what: &str| Error::argument(super::FAULTS_VARIABLE, format!("'{item}'"), what);
+            let wrong = || expect("fail=CODE@FUNCTION:N, hang@FUNCTION:N, stall@FUNCTION:N or hang@small:N");
             let (what, place) = item.split_once('@').ok_or_else(wrong)?;
             let (function, n) = match place.split_once(':') {
                 Some((function, n)) => (function, n.parse().map_err(|_| wrong())?),
@@ -76,7 +78,14 @@ impl Faults {
             faults = match (function, fault) {
                 ("small", Fault::Hang) => faults.hang_after_small_allocations(n),
                 ("small", _) => return Err(wrong()),
-                _ => faults.at(function, n, fault),
+                _ => match Call::from_name(function) {
+                    None | Some(Call::LoadLibrary) => return Err(expect("a function that HIP has")),
+                    Some(call) if fault == Fault::Stall && !QUEUED.contains(&call) => {
+                        return Err(expect("a launch, a copy or a fill to stall"));
+                    }
+                    Some(_) if fault == Fault::Fail(0) => return Err(expect("a code that is an error")),
+                    Some(_) => faults.at(function, n, fault),
+                },
             };
         }
         Ok(faults)

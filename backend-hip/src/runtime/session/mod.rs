@@ -346,8 +346,9 @@ impl Session {
                 module
             }
         };
-        let name = CString::new(kernel.name)
-            .map_err(|_| Error::argument("kernel", format!("{:?}", kernel.name), "a name without zero bytes"))?;
+        let name = CString::new(kernel.name).map_err(|_| {
+            Error::argument("kernel", format!("{:?}", kernel.name), "a name without zero bytes")
+        })?;
         // SAFETY: modules stay loaded until the session closes.
         let function = self.call(Call::Function, |d| unsafe { d.function(module, &name) })?;
         let id = FunctionId(self.functions.len());
