@@ -9,6 +9,7 @@ use crate::op::{Context, Refusal};
 use crate::options::HipOptions;
 use crate::program::{HipProgram, load};
 use crate::provider::amd::Amd;
+use crate::runtime::copies;
 use crate::runtime::device::{self, Opened, Provider};
 use crate::runtime::memory::{self, Memory};
 use crate::runtime::shared::Shared;
@@ -78,15 +79,29 @@ impl HipBackend {
         let (thread, opened) = DriverThread::open(&name, options.deadlines.open, move |monitor| {
             device::open(monitor, &of_options, provider, &of_thread, of_kernels)
         })?;
-        let Opened { mut info, profile, mut kernels, job, situation, staging, events } = opened;
+        let Opened {
+            mut info,
+            profile,
+            mut kernels,
+            job,
+            situation,
+            by_kernel,
+            host_weights,
+            staging,
+            events,
+        } = opened;
         if let Some(job) = job {
             let (compiled, kept) = compile(&thread, &options, &stats, set, job)?;
             kernels = Kernels::new(Arc::new(compiled), &profile.target);
             info.versions.push(("code objects kept".into(), kept));
         }
+        let by_kernel = by_kernel && copies::use_kernel(&thread, &options, &kernels)?;
+        info.features.push(("copies".into(), if by_kernel { "kernel" } else { "runtime" }.into()));
+        let weights = if host_weights { "pinned host memory" } else { "device memory" };
+        info.features.push(("weights".into(), weights.into()));
         let advisor = Arc::new(Advisor::new(&info.backend, situation));
         let (events, staging) = (Arc::new(events), Mutex::new(Some(staging)));
-        let shared = Shared { thread, info, profile, kernels, options, stats, events, staging };
+        let shared = Shared { thread, info, profile, kernels, options, host_weights, stats, events, staging };
         Ok(HipBackend { shared: Arc::new(shared), advisor })
     }
 

@@ -111,11 +111,40 @@ pub enum RtcMode {
     Off,
 }
 
+/// Who copies between pinned memory of the host and memory of the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Copies {
+    /// A kernel where host and device share one memory, and where a copy timed out when the device was last open in
+    /// this process; else the runtime.
+    #[default]
+    Auto,
+    /// The runtime, which has the DMA engines (SDMA) do it.
+    Dma,
+    /// A kernel.
+    Kernel,
+}
+
+/// Where weights lie.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HostWeights {
+    /// In pinned memory of the host where host and device share one memory, so that they fit however small the part of
+    /// it is that the firmware set apart for the device; else in memory of the device.
+    #[default]
+    Auto,
+    /// In pinned memory of the host, which the device reads in place.
+    On,
+    /// In memory of the device.
+    Off,
+}
+
 /// What an option is called in the environment and in reports; the default first.
 type Names<T> = &'static [(&'static str, T)];
 
 const STREAMS: Names<StreamMode> = &[("own", StreamMode::Own), ("null", StreamMode::Null)];
 const BREADCRUMBS: Names<Breadcrumbs> = &[("auto", Breadcrumbs::Auto), ("every", Breadcrumbs::EveryLaunch)];
+const COPIES: Names<Copies> = &[("auto", Copies::Auto), ("dma", Copies::Dma), ("kernel", Copies::Kernel)];
+const HOST_WEIGHTS: Names<HostWeights> =
+    &[("auto", HostWeights::Auto), ("on", HostWeights::On), ("off", HostWeights::Off)];
 const RTC_MODES: Names<RtcMode> =
     &[("auto", RtcMode::Auto), ("force", RtcMode::Force), ("off", RtcMode::Off)];
 
@@ -153,6 +182,10 @@ pub struct HipOptions {
     pub stream: StreamMode,
     /// Pinned host memory for transfers, in bytes: a quarter of it is the size of one copy.
     pub staging_bytes: usize,
+    /// Who copies between host and device.
+    pub copies: Copies,
+    /// Where weights lie.
+    pub host_weights: HostWeights,
     /// Marks of progress.
     pub breadcrumbs: Breadcrumbs,
     /// Whether runs measure device time with a pair of events.
@@ -180,6 +213,8 @@ impl Default for HipOptions {
             deadlines: Deadlines::default(),
             stream: StreamMode::default(),
             staging_bytes: 32 << 20,
+            copies: Copies::default(),
+            host_weights: HostWeights::default(),
             breadcrumbs: Breadcrumbs::default(),
             device_timing: true,
             poison_memory: cfg!(debug_assertions),
@@ -198,6 +233,8 @@ impl HipOptions {
     /// * `DIPTYCH_HIP_RTC` = `auto`, `force` or `off`: [`HipOptions::rtc`]
     /// * `XDG_CACHE_HOME` or `HOME`: [`HipOptions::cache_dir`] is `diptych/hip` there, in `.cache` of the latter
     /// * `DIPTYCH_HIP_STREAM` = `own` or `null`: [`HipOptions::stream`]
+    /// * `DIPTYCH_HIP_COPIES` = `auto`, `dma` or `kernel`: [`HipOptions::copies`]
+    /// * `DIPTYCH_HIP_HOST_WEIGHTS` = `auto`, `on` or `off`: [`HipOptions::host_weights`]
     /// * `DIPTYCH_HIP_BREADCRUMBS` = `auto` or `every`: [`HipOptions::breadcrumbs`]
     /// * the variables of [`OVERRIDES`]: [`HipOptions::environment`]
     ///
@@ -224,6 +261,8 @@ impl HipOptions {
         let variables: Vec<_> = variables.iter().map(|(n, v)| (text(n), text(v))).collect();
         choose(&variables, "DIPTYCH_HIP_STREAM", STREAMS, &mut options.stream)?;
         choose(&variables, "DIPTYCH_HIP_BREADCRUMBS", BREADCRUMBS, &mut options.breadcrumbs)?;
+        choose(&variables, "DIPTYCH_HIP_COPIES", COPIES, &mut options.copies)?;
+        choose(&variables, "DIPTYCH_HIP_HOST_WEIGHTS", HOST_WEIGHTS, &mut options.host_weights)?;
         choose(&variables, "DIPTYCH_HIP_RTC", RTC_MODES, &mut options.rtc)?;
         options.environment = Environment::new(variables);
         Ok(options)
@@ -257,6 +296,8 @@ impl HipOptions {
         }
         forced.extend(changed("hiprtc", RTC_MODES, self.rtc));
         forced.extend(changed("stream", STREAMS, self.stream));
+        forced.extend(changed("copies", COPIES, self.copies));
+        forced.extend(changed("host weights", HOST_WEIGHTS, self.host_weights));
         forced.extend(changed("breadcrumbs", BREADCRUMBS, self.breadcrumbs));
         forced
     }
@@ -292,6 +333,10 @@ mod tests {
         assert_eq!(set(&[("XDG_CACHE_HOME", "relative")]).unwrap().cache_dir, None);
         let error = set(&[("DIPTYCH_HIP_STREAM", "nul")]).unwrap_err().to_string();
         assert_eq!(error, "DIPTYCH_HIP_STREAM: 'nul'; expected own or null");
+        let options = set(&[("DIPTYCH_HIP_COPIES", "kernel"), ("DIPTYCH_HIP_HOST_WEIGHTS", "off")]).unwrap();
+        assert_eq!((options.copies, options.host_weights), (Copies::Kernel, HostWeights::Off));
+        assert_eq!(options.forced().len(), 2);
+        assert!(set(&[("DIPTYCH_HIP_COPIES", "sdma")]).is_err());
         assert_eq!(options.rooted("/dev/kfd"), Path::new("/dev/kfd"));
     }
 }

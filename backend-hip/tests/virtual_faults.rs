@@ -2,6 +2,7 @@
 //! typed error with its phase within the deadline, nothing that can be given back is kept, and the next open works.
 
 use backend_hip::driver::Driver;
+use backend_hip::options::Copies;
 use backend_hip::virtual_gpu::{Checks, Fault, Faults, Target, VirtualDriver, VirtualOptions};
 use backend_hip::{HipBackend, HipOptions};
 use ggml_core::backend::{Backend, Bindings, PrepareOptions, Usage};
@@ -53,7 +54,8 @@ fn driver(faults: Faults) -> Arc<VirtualDriver> {
 }
 
 fn options(limit: Duration) -> HipOptions {
-    HipOptions { deadlines: Deadlines::all(limit), ..HipOptions::default() }
+    // A copy that times out changes who copies when the device is opened again; here the runtime always does.
+    HipOptions { deadlines: Deadlines::all(limit), copies: Copies::Dma, ..HipOptions::default() }
 }
 
 /// Opens, uploads, prepares a chain of three nodes, runs it twice and reads the result.

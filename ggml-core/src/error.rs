@@ -233,7 +233,7 @@ pub enum Error {
         after: Duration,
     },
     /// The device was lost (reset, removed).
-    #[error("{backend}: device lost in phase {phase}{}", at_node(.node))]
+    #[error("{backend}: device lost in phase {phase}{}{}", at_node(.node), found_text(.reason, ""))]
     DeviceLost {
         /// Backend name.
         backend: String,
@@ -241,6 +241,8 @@ pub enum Error {
         phase: Phase,
         /// Node that was running, where known.
         node: Option<String>,
+        /// What the driver said of it; empty if nothing.
+        reason: String,
     },
     /// A driver call that failed.
     #[error("{backend}: {call} failed in phase {phase}{}: {name} ({code})", at_node(.node))]

@@ -4,7 +4,7 @@
 //! must not point outside; and a launch is not told how long its arguments are, so they must be those that the kernel
 //! declares. The file format is read by [`virtual_gpu::metadata`].
 
-use crate::arch::Target;
+use crate::arch::{Profile, Target};
 use virtual_gpu::metadata;
 pub use virtual_gpu::metadata::{KernelInfo, is_elf};
 
@@ -17,6 +17,25 @@ pub struct CodeObject {
     pub abi_version: u8,
     /// Its kernels.
     pub kernels: Vec<KernelInfo>,
+}
+
+impl CodeObject {
+    /// An error unless this is code for a target as the host takes it to be: the same processor, and wavefronts of the
+    /// size by which work-groups are counted. A compiler's option may change that size (`-mwavefrontsize64`), in this
+    /// crate's build or in `HIPRTC_COMPILE_OPTIONS_APPEND`.
+    pub fn suits(&self, target: &Target) -> Result<(), String> {
+        if let Some(of) = self.target.as_ref().filter(|of| of.processor != target.processor) {
+            return Err(format!("is for {of}"));
+        }
+        let Some(profile) = Profile::of(target) else { return Ok(()) };
+        match self.kernels.iter().find(|kernel| kernel.wave != profile.wave) {
+            None => Ok(()),
+            Some(kernel) => Err(format!(
+                "has kernel {} for wavefronts of {} threads, those of {target} are taken to have {}",
+                kernel.name, kernel.wave, profile.wave
+            )),
+        }
+    }
 }
 
 /// Reads a code object. The error says what is wrong with the file.
@@ -32,17 +51,24 @@ pub(crate) mod tests {
 
     /// A code object with one kernel, made by hand.
     pub(crate) fn sample(kernel: &str, arguments: &[(u8, u8)]) -> Vec<u8> {
+        sample_with_wave(kernel, arguments, 64)
+    }
+
+    /// As [`sample`], with wavefronts of another size.
+    pub(crate) fn sample_with_wave(kernel: &str, arguments: &[(u8, u8)], wave: u8) -> Vec<u8> {
         let text = |s: &str| [&[0xa0 + s.len() as u8][..], s.as_bytes()].concat();
         let long = |s: &str| [&[0xd9, s.len() as u8][..], s.as_bytes()].concat();
         let mut note = vec![0x82];
         note.extend(text("amdhsa.target"));
         note.extend(long("amdgcn-amd-amdhsa--gfx906:xnack-"));
         note.extend(text("amdhsa.kernels"));
-        note.extend([0x91, 0x84]);
+        note.extend([0x91, 0x85]);
         note.extend(text(".name"));
         note.extend(text(kernel));
         note.extend(long(".max_flat_workgroup_size"));
         note.extend([0xcd, 1, 0]);
+        note.extend(text(".wavefront_size"));
+        note.push(wave);
         note.extend(text(".vgpr_count"));
         note.push(24);
         note.extend(text(".args"));
@@ -85,6 +111,19 @@ pub(crate) mod tests {
         let kernel = &object.kernels[0];
         assert_eq!((kernel.name.as_str(), kernel.max_threads, kernel.vgprs), ("norm", 256, 24));
         assert_eq!(kernel.arguments, [(0, 8), (8, 8), (16, 52)]);
+    }
+
+    #[test]
+    fn wavefronts_have_the_size_that_the_host_counts_with() {
+        let target = Target::parse("gfx906:sramecc+:xnack-").unwrap();
+        let of = |wave| read(&sample_with_wave("norm", &[(0, 8)], wave)).unwrap();
+        assert_eq!(of(64).suits(&target), Ok(()));
+        let why = of(32).suits(&target).unwrap_err();
+        assert!(
+            why.contains("kernel norm for wavefronts of 32 threads") && why.ends_with("have 64"),
+            "{why}"
+        );
+        assert_eq!(of(64).suits(&Target::parse("gfx900").unwrap()).unwrap_err(), "is for gfx906:xnack-");
     }
 
     /// Every truncation and every changed byte is an error or another answer, never a panic.

@@ -127,6 +127,12 @@ impl Kernels {
             .collect()
     }
 
+    /// The kernel of [`op::copy::of_words`].
+    pub(crate) fn word_copier(&self) -> Result<Kernel, Refusal> {
+        let launch = op::copy::of_words(1);
+        self.find(launch.module, launch.kernel)
+    }
+
     /// A kernel. The code object's headers were read to the end.
     fn find(&self, module: &'static str, name: &'static str) -> Result<Kernel, Refusal> {
         let target = self.target.ok_or_else(|| Refusal("no code object for this target".into()))?;
@@ -155,11 +161,10 @@ fn examine(image: &'static [u8], target: &str) -> Result<Option<Arc<CodeObject>>
         image if ptx::is_ptx(image) => ptx::read(image)?,
         _ => return Ok(None),
     };
-    let wanted = Target::parse(target);
-    match (&object.target, wanted) {
-        (Some(of), Some(wanted)) if of.processor != wanted.processor => Err(format!("is for {of}")),
-        _ => Ok(Some(Arc::new(object))),
+    if let Some(target) = Target::parse(target).filter(|target| target.processor.starts_with("gfx")) {
+        object.suits(&target)?;
     }
+    Ok(Some(Arc::new(object)))
 }
 
 impl Kernel {
@@ -213,7 +218,7 @@ pub(crate) fn arguments(operands: usize, params: usize) -> Vec<(u32, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::code::elf::tests::sample;
+    use crate::code::elf::tests::{sample, sample_with_wave};
     use ggml_core::TensorId;
 
     struct One(&'static [u8]);
@@ -280,5 +285,12 @@ mod tests {
         // Code for another processor under this name is an error before it is loaded.
         let image = sample("rms_norm", &[]).leak();
         assert_eq!(examine(image, "gfx900").unwrap_err(), "is for gfx906:xnack-");
+        let image = sample_with_wave("rms_norm", &[], 32).leak();
+        let kernels = Kernels::new(Arc::new(One(image)), &Target::parse("gfx906").unwrap());
+        let Refusal(why) = kernels.find("norm", "rms_norm").unwrap_err();
+        assert!(
+            why.contains("code object norm for gfx906 has kernel rms_norm for wavefronts of 32"),
+            "{why}"
+        );
     }
 }

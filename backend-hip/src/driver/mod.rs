@@ -132,6 +132,12 @@ pub trait Driver: Send + Sync {
     /// The implementation's own name of a code.
     fn error_name(&self, code: Code) -> Option<String>;
 
+    /// What the runtime reported by itself that ended the device's life, if it did. Asked before every look at an event,
+    /// so it must cost little.
+    fn lost(&self) -> Option<String> {
+        None
+    }
+
     /// `hipInit`.
     fn init(&self) -> Reply<()>;
 

@@ -16,7 +16,7 @@ use ggml_core::plan::Precision;
 use ggml_core::{Graph, Op, TensorId};
 
 mod binary;
-mod copy;
+pub(crate) mod copy;
 mod delta_net;
 mod flash_attn;
 mod glu;

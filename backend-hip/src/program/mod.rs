@@ -206,7 +206,7 @@ impl HipProgram {
         let (copies, events) = (self.input_copies()?, self.shared.events.clone());
         self.shared.thread.call(Phase::Upload, self.shared.deadlines().transfer, move |session| {
             for (to, from, bytes) in &copies {
-                session.copy(to, from, *bytes)?;
+                session.upload(to, from, *bytes)?;
             }
             events.drain(session)
         })?;
@@ -242,7 +242,7 @@ impl Run {
 
     fn launch_all(&self, session: &mut Session) -> Result<Option<Duration>> {
         for (to, from, bytes) in &self.copies {
-            session.copy(to, from, *bytes)?;
+            session.upload(to, from, *bytes)?;
         }
         if let Some((begin, _)) = self.events.timing {
             session.record(begin)?;

@@ -1,5 +1,6 @@
 //! Bringing a device up, phase by phase, and what is known of it then.
 
+use super::copies;
 use super::events::RunEvents;
 use super::monitor::Monitor;
 use super::session::Session;
@@ -30,6 +31,10 @@ pub(crate) struct Opened {
     /// Kernels that are to be compiled, and then used in place of `kernels`.
     pub(crate) job: Option<Job>,
     pub(crate) situation: Situation,
+    /// Whether a kernel is to copy between host and device.
+    pub(crate) by_kernel: bool,
+    /// Whether weights lie in pinned memory of the host.
+    pub(crate) host_weights: bool,
     pub(crate) staging: Staging,
     pub(crate) events: RunEvents,
 }
@@ -63,7 +68,10 @@ pub(crate) fn open(
     info.versions.push(("code objects".into(), code));
     let compiler = hip_kernels::compiler().filter(|_| job.is_none());
     info.versions.extend(compiler.map(|c| ("kernel compiler".into(), c.into())));
-    Ok((session, Opened { info, profile, kernels, job, situation, staging, events }))
+    let by_kernel = copies::by_kernel(options, &properties, &monitor.backend);
+    let host_weights = copies::host_weights(options, &properties);
+    let opened = Opened { info, profile, kernels, job, situation, by_kernel, host_weights, staging, events };
+    Ok((session, opened))
 }
 
 /// What has to be compiled for a device that nothing was built in for, or if the user wants that. An error says what
@@ -231,7 +239,8 @@ fn info(
 ) -> (DeviceInfo, Situation) {
     let mut versions = driver.versions();
     let arch = p.arch.split(':').next().unwrap_or_default();
-    let situation = Situation::read(options, &versions, arch, p.pci);
+    let mut situation = Situation::read(options, &versions, arch, p.pci);
+    situation.dma_copies = !copies::by_kernel(options, p, &monitor.backend);
     versions.push(("properties".into(), p.layout.into()));
     versions.extend(system_versions(options, driver, &situation));
     versions.push(("diptych".into(), env!("CARGO_PKG_VERSION").into()));
@@ -297,7 +306,6 @@ fn features(options: &HipOptions, p: &Properties) -> Vec<(String, String)> {
     features.extend(p.large_bar.map(|bar| ("large BAR".into(), bar.to_string())));
     if let Some(profile) = Target::parse(&p.arch).as_ref().and_then(Profile::of) {
         features.push(("dot4".into(), format!("{:?}", profile.dot4)));
-        features.push(("dot2".into(), profile.dot2.to_string()));
         features.push(("matrix".into(), format!("{:?}", profile.matrix)));
         features.push(("packed half".into(), profile.packed_half.to_string()));
     }

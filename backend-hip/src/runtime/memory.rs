@@ -109,7 +109,7 @@ impl Memory {
 pub(crate) fn allocate(shared: &Arc<Shared>, bytes: usize, usage: Usage) -> Result<Buffer> {
     let (thread, limit) = (&shared.thread, shared.deadlines().allocate);
     thread.monitor().check(Phase::Allocate)?;
-    if usage == Usage::Staging {
+    if usage == Usage::Staging || (usage == Usage::Weights && shared.host_weights) {
         let block = thread.call(Phase::Allocate, limit, move |s| s.allocate_host(bytes))?;
         return Ok(Buffer::new(Arc::new(Memory::host(shared, block)), bytes, usage));
     }
@@ -130,7 +130,7 @@ pub(crate) fn allocate(shared: &Arc<Shared>, bytes: usize, usage: Usage) -> Resu
     let block = thread.call(Phase::Allocate, limit, move |session| {
         let block = session.allocate(bytes)?;
         let Some(byte) = fill.filter(|_| bytes > 0) else { return Ok(block) };
-        if let Err(error) = session.fill(block, byte, bytes) {
+        if let Err(error) = session.fill(&Place::Device(block, 0), byte, bytes) {
             if !is_fatal(&error) {
                 session.free(block)?;
             }

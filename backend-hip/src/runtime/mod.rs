@@ -1,5 +1,6 @@
 //! An open device: the thread that its driver is called on, what that thread owns, memory and transfers.
 
+pub(crate) mod copies;
 pub(crate) mod device;
 pub(crate) mod events;
 pub(crate) mod memory;

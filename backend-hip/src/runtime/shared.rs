@@ -26,6 +26,8 @@ pub(crate) struct Shared {
     pub(crate) kernels: Kernels,
     /// How it was opened.
     pub(crate) options: HipOptions,
+    /// Whether weights lie in pinned memory of the host.
+    pub(crate) host_weights: bool,
     /// Counters.
     pub(crate) stats: Arc<Mutex<Stats>>,
     /// Events of runs.

@@ -183,7 +183,12 @@ fn wait<T>(monitor: &Monitor, job: u64, phase: Phase, answer: &Receiver<Result<T
 }
 
 fn ended(monitor: &Monitor, phase: Phase) -> Error {
-    let error = Error::DeviceLost { backend: monitor.backend.clone(), phase, node: None };
+    let error = Error::DeviceLost {
+        backend: monitor.backend.clone(),
+        phase,
+        node: None,
+        reason: "the driver's thread ended".into(),
+    };
     monitor.give_up(&error);
     error
 }

@@ -4,8 +4,9 @@
 //! the driver never sees pageable memory or a file's pages as an end of a copy. Each slot of the ring has an event,
 //! which is polled until a deadline before the slot is used again.
 
+use super::copies;
 use super::memory::Memory;
-use super::session::{Place, Session};
+use super::session::{Place, Session, WORD};
 use super::shared::Shared;
 use super::staging::{SLOTS, Staging};
 use crate::sync::lock;
@@ -40,6 +41,13 @@ impl Transfer<'_> {
     }
 }
 
+/// How a range of device memory that begins at an offset goes through the ring: chunks begin in their slots as they do in
+/// a word, so that words can be copied whole. Gives the place in the word and the bytes of a chunk.
+fn chunks_of(ring: &Staging, offset: usize) -> (usize, usize) {
+    let skew = offset % WORD;
+    (skew, ring.slot_bytes - if skew == 0 { 0 } else { WORD })
+}
+
 impl Shared {
     /// Copies bytes to a place and waits until they are there.
     pub(crate) fn upload(&self, phase: Phase, to: &Memory, offset: usize, data: &[u8]) -> Result<()> {
@@ -49,16 +57,17 @@ impl Shared {
                 block.write(offset, data);
                 return Ok(());
             }
-            for (i, chunk) in data.chunks(ring.slot_bytes).enumerate() {
-                let (event, at) = (ring.events[i % SLOTS], i % SLOTS * ring.slot_bytes);
+            let (skew, room) = chunks_of(ring, offset);
+            for (i, chunk) in data.chunks(room).enumerate() {
+                let (event, at) = (ring.events[i % SLOTS], i % SLOTS * ring.slot_bytes + skew);
                 if i >= SLOTS {
                     transfer.step(move |s| s.wait(event))?;
                 }
                 ring.block.write(at, chunk);
                 let from = Place::Host(ring.block.clone(), at);
-                let (to, bytes) = (to.place(offset + i * ring.slot_bytes), chunk.len());
+                let (to, bytes) = (to.place(offset + i * room), chunk.len());
                 transfer.step(move |s| {
-                    s.copy(&to, &from, bytes)?;
+                    s.upload(&to, &from, bytes)?;
                     s.record(event)
                 })?;
             }
@@ -76,18 +85,21 @@ impl Shared {
                 block.read(offset, out);
                 return Ok(());
             }
+            let (skew, room) = chunks_of(ring, offset);
             let total = out.len();
-            let chunks = total.div_ceil(ring.slot_bytes);
-            let range = |i: usize| (i * ring.slot_bytes, ((i + 1) * ring.slot_bytes).min(total));
+            let chunks = total.div_ceil(room);
+            let range = |i: usize| (i * room, ((i + 1) * room).min(total));
             let mut started = 0;
             for i in 0..chunks {
                 // Copies run ahead of the reading by all slots of the ring.
                 while started < chunks.min(i + SLOTS) {
                     let (begin, end) = range(started);
-                    let (from, event) = (from.place(offset + begin), ring.events[started % SLOTS]);
+                    // Whole words, with what stands around the bytes.
+                    let bytes = (skew + end - begin).next_multiple_of(WORD);
+                    let (from, event) = (from.place(offset + begin - skew), ring.events[started % SLOTS]);
                     let to = Place::Host(ring.block.clone(), started % SLOTS * ring.slot_bytes);
                     transfer.step(move |s| {
-                        s.copy(&to, &from, end - begin)?;
+                        s.copy(&to, &from, bytes)?;
                         s.record(event)
                     })?;
                     started += 1;
@@ -95,7 +107,7 @@ impl Shared {
                 let event = ring.events[i % SLOTS];
                 transfer.step(move |s| s.wait(event))?;
                 let (begin, end) = range(i);
-                ring.block.read(i % SLOTS * ring.slot_bytes, &mut out[begin..end]);
+                ring.block.read(i % SLOTS * ring.slot_bytes + skew, &mut out[begin..end]);
             }
             Ok(())
         })
@@ -113,6 +125,9 @@ impl Shared {
         let ring = guard.as_ref().ok_or_else(|| Error::argument("device", "closed", "open"))?;
         let mut transfer = Transfer { shared: self, phase, spent: Duration::ZERO };
         let result = work(ring, &mut transfer);
+        if matches!(result, Err(Error::Timeout { .. })) {
+            copies::timed_out(self.backend());
+        }
         if let Err(error) = &result
             && !self.thread.monitor().is_given_up()
             && transfer.drain(ring).is_err()

@@ -107,6 +107,22 @@ fn version(backend: &HipBackend, name: &str) -> String {
     versions.iter().find(|(n, _)| n == name).map_or(String::new(), |(_, text)| text.clone())
 }
 
+/// A compiler that was told to make other wavefronts (`HIPRTC_COMPILE_OPTIONS_APPEND`) is found out before a launch.
+#[test]
+fn wavefronts_of_another_size() {
+    let Some(system) = System::new(LIBRARY) else { return };
+    system.rename(LIBRARY, "libhiprtc.so.7.waves");
+    let stem = hip_kernels::stems()[0];
+    let mut image = hip_kernels::code_object(TARGET, stem).unwrap().to_vec();
+    let key = b".wavefront_size";
+    let at = image.windows(key.len()).position(|bytes| bytes == key).unwrap() + key.len();
+    assert_eq!(std::mem::replace(&mut image[at], 32), 64);
+    system.put(stem, &image);
+    let why = reason(open(system.options()).unwrap_err(), Phase::Compile);
+    assert!(why.contains(&format!("{stem}.hip was not compiled")), "{why}");
+    assert!(why.contains("for wavefronts of 32 threads"), "{why}");
+}
+
 /// The runtime's major version is 7, so its hiprtc is that of 7.
 const LIBRARY: &str = "opt/rocm/lib/libhiprtc.so.7";
 

@@ -297,11 +297,8 @@ impl Job {
     }
 
     fn examine(&self, image: &[u8]) -> Result<(), String> {
-        let object = elf::read(image)?;
-        match object.target {
-            Some(of) if of.processor != self.target => Err(format!("is for {of}")),
-            _ => Ok(()),
-        }
+        let target = Target::parse(&self.target).ok_or_else(|| format!("has no target '{}'", self.target))?;
+        elf::read(image)?.suits(&target)
     }
 }
 

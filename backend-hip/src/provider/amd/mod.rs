@@ -10,7 +10,9 @@ use crate::options::HipOptions;
 use std::ffi::{CStr, c_int, c_void};
 use std::path::PathBuf;
 use std::ptr::{NonNull, null_mut};
+use std::sync::OnceLock;
 
+mod events;
 pub(crate) mod loader;
 pub(crate) mod properties;
 #[allow(non_snake_case)]
@@ -24,6 +26,8 @@ pub struct Amd {
     symbols: Symbols,
     path: PathBuf,
     found: String,
+    /// From the first successful `hipInit` on.
+    events: OnceLock<events::Watch>,
 }
 
 /// An address as the pointer that C takes.
@@ -35,7 +39,7 @@ impl Amd {
     /// Loads the library. The error says of each place what was found there.
     pub fn load(options: &HipOptions) -> Result<Amd, String> {
         let loader::Loaded { symbols, path, found } = loader::load(options)?;
-        Ok(Amd { symbols, path, found })
+        Ok(Amd { symbols, path, found, events: OnceLock::new() })
     }
 
     fn version(&self, function: unsafe extern "C" fn(*mut c_int) -> c_int) -> Option<u32> {
@@ -111,9 +115,15 @@ impl Driver for Amd {
         }
     }
 
+    fn lost(&self) -> Option<String> {
+        events::reported()
+    }
+
     fn init(&self) -> Reply<()> {
         // SAFETY: takes flags, which must be 0.
-        check(unsafe { (self.symbols.hipInit)(0) })
+        check(unsafe { (self.symbols.hipInit)(0) })?;
+        self.events.get_or_init(events::Watch::new);
+        Ok(())
     }
 
     fn device_count(&self) -> Reply<u32> {

@@ -138,7 +138,7 @@ fn provider(new: bool) -> Amd {
     // SAFETY: the functions have the signatures of their names; `unused` is called through none but C's own rules for
     // a function that ignores its arguments, which holds on the systems that HIP is loaded on.
     let symbols = unsafe { Symbols::resolve(address) }.unwrap();
-    Amd { symbols, path: "/x/libamdhip64.so.6".into(), found: "test".into() }
+    Amd { symbols, path: "/x/libamdhip64.so.6".into(), found: "test".into(), events: OnceLock::new() }
 }
 
 #[test]

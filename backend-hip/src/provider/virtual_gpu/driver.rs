@@ -22,6 +22,7 @@ const NOT_FOUND: Code = 500;
 /// An emulated device behind HIP's functions.
 pub struct VirtualDriver {
     gpu: Arc<Gpu>,
+    integrated: bool,
     faults: Faults,
     queue: Queue,
     handles: Mutex<Handles>,
@@ -53,6 +54,7 @@ impl VirtualDriver {
         let of_gpu = Options { checks: options.checks, memory: options.memory, ..Options::default() };
         VirtualDriver {
             gpu: Arc::new(Gpu::new(options.target, of_gpu)),
+            integrated: options.integrated,
             faults: options.faults,
             queue: Queue::new(),
             handles: Mutex::default(),
@@ -157,7 +159,7 @@ impl Driver for VirtualDriver {
             memory_clock_khz,
             memory_bus_bits,
             l2_bytes: 4 << 20,
-            integrated: false,
+            integrated: self.integrated,
             large_bar: Some(false),
             pci: [0; 3],
             layout: "virtual",

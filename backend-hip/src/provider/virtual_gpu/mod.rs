@@ -27,6 +27,8 @@ pub struct VirtualOptions {
     pub checks: Checks,
     /// Bytes of device and pinned memory together.
     pub memory: u64,
+    /// Whether it says that it shares the host's memory, as processors with graphics do.
+    pub integrated: bool,
     /// What goes wrong.
     pub faults: Faults,
 }
@@ -34,6 +36,12 @@ pub struct VirtualOptions {
 impl VirtualOptions {
     /// A processor with all checks, 16 GiB, and no faults.
     pub fn new(target: Target) -> VirtualOptions {
-        VirtualOptions { target, checks: Checks::ALL, memory: 16 << 30, faults: Faults::default() }
+        VirtualOptions {
+            target,
+            checks: Checks::ALL,
+            memory: 16 << 30,
+            integrated: false,
+            faults: Faults::default(),
+        }
     }
 }

@@ -9,6 +9,7 @@ use crate::driver::codes::{Call, OUT_OF_MEMORY, describe, driver_error, is_fatal
 use crate::driver::{
     Address, Arguments, Code, Direction, Driver, Event, Function, Module, Reply, Shape, Stream,
 };
+use crate::op::copy;
 use crate::runtime::monitor::Monitor;
 use crate::sync::lock;
 use ggml_core::backend::Stats;
@@ -60,6 +61,10 @@ struct Loaded {
     _image: Image,
 }
 
+fn whole_words(bytes: usize) -> usize {
+    bytes.checked_next_multiple_of(WORD).unwrap_or(bytes)
+}
+
 /// A kernel with its arguments, checked: all that a launch needs.
 #[derive(Debug)]
 pub(crate) struct Ready {
@@ -92,7 +97,26 @@ pub(crate) struct Session {
     modules: HashMap<&'static str, Loaded>,
     functions: Vec<Function>,
     function_ids: HashMap<(&'static str, &'static str), FunctionId>,
+    /// The kernel that copies between host and device, if one does.
+    copier: Option<Arc<Kernel>>,
 }
+
+impl Place {
+    /// So many bytes further on.
+    fn after(&self, bytes: usize) -> Place {
+        match self {
+            Place::Device(block, offset) => Place::Device(*block, offset.saturating_add(bytes)),
+            Place::Host(block, offset) => Place::Host(block.clone(), offset.saturating_add(bytes)),
+            Place::Nowhere => Place::Nowhere,
+        }
+    }
+}
+
+/// Bytes of a word, as the copying kernel counts. Allocations of device memory have whole words.
+pub(crate) const WORD: usize = 4;
+
+/// Words that one launch copies at the most.
+const MOST_WORDS: usize = 1 << 28;
 
 impl Session {
     /// Attaches the calling thread to a device and makes the stream.
@@ -116,7 +140,11 @@ impl Session {
             modules: HashMap::new(),
             functions: Vec::new(),
             function_ids: HashMap::new(),
+            copier: None,
         };
+        if let Some(lost) = session.lost() {
+            return Err(lost);
+        }
         session.call(Call::Attach, |d| d.attach(device))?;
         if own_stream {
             session.stream = session.call(Call::CreateStream, |d| d.create_stream())?;
@@ -141,7 +169,17 @@ impl Session {
         self.attempt(call, f).map_err(|code| self.error(call, code))
     }
 
+    /// The error of a device whose runtime reported its end by itself.
+    fn lost(&self) -> Option<Error> {
+        let reason = self.driver.lost()?;
+        let (backend, phase) = (self.monitor.backend.clone(), self.monitor.phase());
+        Some(Error::DeviceLost { backend, phase, node: self.monitor.node_name(), reason })
+    }
+
     fn error(&self, call: Call, code: Code) -> Error {
+        if let Some(lost) = self.lost() {
+            return lost;
+        }
         let error = driver_error(&self.monitor.backend, &*self.driver, self.monitor.phase(), call, code);
         match self.monitor.node_name() {
             // A launch that is refused is not the node that runs: the caller knows which it is.
@@ -183,7 +221,7 @@ impl Session {
     /// Device memory: one driver allocation.
     pub(crate) fn allocate(&mut self, bytes: usize) -> Result<BlockId> {
         let address = self
-            .attempt(Call::Allocate, |d| d.allocate(bytes))
+            .attempt(Call::Allocate, |d| d.allocate(whole_words(bytes)))
             .map_err(|code| self.allocation_error(Call::Allocate, code, bytes, "device memory"))?;
         self.blocks.insert(address, bytes);
         self.counted(bytes);
@@ -231,7 +269,9 @@ impl Session {
     fn range(&self, place: &Place, bytes: usize) -> Result<(Address, bool)> {
         let (base, offset, size, host) = match place {
             Place::Nowhere => (0, 0, None, false),
-            Place::Device(block, offset) => (block.0, *offset, self.blocks.get(&block.0).copied(), false),
+            Place::Device(block, offset) => {
+                (block.0, *offset, self.blocks.get(&block.0).copied().map(whole_words), false)
+            }
             Place::Host(block, offset) => {
                 let own = self.host.iter().any(|b| Arc::ptr_eq(b, block));
                 (block.address(), *offset, own.then_some(block.bytes), true)
@@ -246,6 +286,32 @@ impl Session {
         }
     }
 
+    /// Has a kernel copy between host and device from now on.
+    pub(crate) fn copy_with(&mut self, kernel: Kernel) -> Result<()> {
+        self.function(&kernel)?;
+        self.copier = Some(Arc::new(kernel));
+        Ok(())
+    }
+
+    /// Starts a copy of what stands in pinned memory now, and what nobody changes until the copy is complete. So where a
+    /// kernel copies words, what is left at both ends can be written byte by byte.
+    pub(crate) fn upload(&mut self, to: &Place, from: &Place, bytes: usize) -> Result<()> {
+        let ((to_at, _), (from_at, _)) = (self.range(to, bytes)?, self.range(from, bytes)?);
+        let Place::Host(block, offset) = from else { return self.copy(to, from, bytes) };
+        let skew = (to_at % WORD as u64) as usize;
+        if self.copier.is_none() || from_at % WORD as u64 != skew as u64 {
+            return self.copy(to, from, bytes);
+        }
+        let head = ((WORD - skew) % WORD).min(bytes);
+        let tail = (bytes - head) % WORD;
+        for at in (0..head).chain(bytes - tail..bytes) {
+            let mut byte = [0];
+            block.read(offset + at, &mut byte);
+            self.fill(&to.after(at), byte[0], 1)?;
+        }
+        self.copy(&to.after(head), &from.after(head), bytes - head - tail)
+    }
+
     /// Starts a copy.
     pub(crate) fn copy(&mut self, to: &Place, from: &Place, bytes: usize) -> Result<()> {
         let ((to, to_host), (from, from_host)) = (self.range(to, bytes)?, self.range(from, bytes)?);
@@ -258,15 +324,31 @@ impl Session {
             (false, false) => Direction::DeviceToDevice,
             (true, true) => Direction::HostToHost,
         };
+        let words = [to, from, bytes as u64].iter().all(|n| n % WORD as u64 == 0);
+        if let Some(copier) = self.copier.clone().filter(|_| from_host != to_host && words) {
+            return self.copy_words(&copier, to, from, bytes);
+        }
         let stream = self.stream;
         // SAFETY: both ranges were checked and stay allocated: device memory is freed by this thread through `hipFree`,
         // which waits for the device, pinned memory when nobody holds it and the stream is drained (`close`).
         self.call(Call::Copy, |d| unsafe { d.copy(to, from, bytes, direction, stream) })
     }
 
+    fn copy_words(&mut self, copier: &Kernel, to: Address, from: Address, bytes: usize) -> Result<()> {
+        for begin in (0..bytes).step_by(MOST_WORDS * WORD) {
+            let bytes = (bytes - begin).min(MOST_WORDS * WORD);
+            let launch = copy::of_words((bytes / WORD) as u32);
+            let shape = Shape { grid: launch.grid, block: launch.block, lds_bytes: launch.lds_bytes };
+            let pointers = [from, to].map(|at| Pointer { address: at + begin as u64, bytes });
+            let ready = self.ready(copier, shape, &pointers, &launch.params)?;
+            self.launch(&ready)?;
+        }
+        Ok(())
+    }
+
     /// Starts filling device memory with a byte.
-    pub(crate) fn fill(&mut self, block: BlockId, byte: u8, bytes: usize) -> Result<()> {
-        let (to, _) = self.range(&Place::Device(block, 0), bytes)?;
+    pub(crate) fn fill(&mut self, to: &Place, byte: u8, bytes: usize) -> Result<()> {
+        let (to, _) = self.range(to, bytes)?;
         let stream = self.stream;
         // SAFETY: the range was checked, the stream is this session's.
         self.call(Call::Fill, |d| unsafe { d.fill(to, byte, bytes, stream) })
@@ -295,6 +377,9 @@ impl Session {
 
     /// Whether everything before an event's last record is complete.
     pub(crate) fn complete(&self, id: EventId) -> Result<bool> {
+        if let Some(lost) = self.lost() {
+            return Err(lost);
+        }
         let event = self.event(id)?;
         // SAFETY: as in `record`.
         self.call(Call::Query, |d| unsafe { d.complete(event) })
@@ -390,7 +475,7 @@ impl Session {
             let end = pointer.address.checked_add(pointer.bytes as u64);
             pointer.address >= base && end.is_some_and(|end| end <= base + size as u64)
         };
-        let device = self.blocks.iter().any(|(&base, &size)| within(base, size));
+        let device = self.blocks.iter().any(|(&base, &size)| within(base, whole_words(size)));
         if device || self.host.iter().any(|b| within(b.address(), b.bytes())) {
             return Ok(());
         }
