@@ -82,7 +82,7 @@ pub(crate) fn search<T>(
                     wanted.names.iter().map(|n| directory.join(n)).filter(|f| f.exists()).collect();
                 if files.is_empty() {
                     let what = if directory.is_dir() {
-                        format!("holds no {}.so", wanted.what)
+                        format!("holds none of {}", wanted.names.join(", "))
                     } else {
                         "no such directory".into()
                     };
@@ -170,24 +170,32 @@ impl Library {
     }
 }
 
-#[cfg(not(unix))]
+#[cfg(windows)]
 impl Library {
-    /// Libraries are loaded on Unix only.
-    pub(crate) fn open(_path: &Path) -> Result<Library, String> {
-        Err("HIP is loaded on Linux only".into())
+    /// Opens a file, or a name that the loader searches. The error is the loader's message.
+    pub(crate) fn open(path: &Path) -> Result<Library, String> {
+        // SAFETY: loading runs the library's initialisers, as every program that links it does.
+        let library = unsafe { libloading::os::windows::Library::new(path) };
+        library.map(|library| Library(library.into_raw() as *mut c_void)).map_err(|e| e.to_string())
     }
 
-    /// Nothing is loaded here.
-    pub(crate) fn loaded(_path: &Path) -> Option<Library> {
-        None
+    /// A library that this process has already.
+    pub(crate) fn loaded(path: &Path) -> Option<Library> {
+        let library = libloading::os::windows::Library::open_already_loaded(path).ok()?;
+        Some(Library(library.into_raw() as *mut c_void))
     }
 
-    /// Nothing is loaded here.
-    pub(crate) fn symbol(self, _name: &CStr) -> Option<*mut c_void> {
-        None
+    /// The address of a function.
+    pub(crate) fn symbol(self, name: &CStr) -> Option<*mut c_void> {
+        // SAFETY: the handle is one of `into_raw`; it is not closed here either.
+        let library = unsafe { libloading::os::windows::Library::from_raw(self.0 as _) };
+        let library = std::mem::ManuallyDrop::new(library);
+        // SAFETY: a pointer is what an address is; nothing is read through it.
+        let symbol = unsafe { library.get::<*mut c_void>(name.to_bytes_with_nul()) }.ok()?;
+        Some(*symbol).filter(|address| !address.is_null())
     }
 
-    /// Nothing is loaded here.
+    /// The file that a function of the library was loaded from: not asked for here, so its name stands for it.
     pub(crate) fn file(self, _function: &CStr) -> Option<PathBuf> {
         None
     }

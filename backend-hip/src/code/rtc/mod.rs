@@ -32,7 +32,16 @@ use symbols::{Handle, Symbols};
 /// Most of what the compiler says that an error repeats.
 const LOG_CHARS: usize = 2000;
 
+/// As below, on Windows: the names have the minor version too.
+#[cfg(windows)]
+const NAMES: [(Option<u32>, &[&str]); 3] = [
+    (Some(7), &["hiprtc0702.dll", "hiprtc0701.dll", "hiprtc0700.dll"]),
+    (Some(6), &["hiprtc0604.dll", "hiprtc0603.dll", "hiprtc0602.dll", "hiprtc0601.dll", "hiprtc0600.dll"]),
+    (None, &["hiprtc0702.dll", "hiprtc0701.dll", "hiprtc0700.dll", "hiprtc0604.dll"]),
+];
+
 /// Library names by the major version of the runtime that they belong to, and all of them for one that is not known.
+#[cfg(not(windows))]
 const NAMES: [(Option<u32>, &[&str]); 4] = [
     (Some(7), &["libhiprtc.so.7"]),
     (Some(6), &["libhiprtc.so.6"]),

@@ -12,7 +12,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Names to try in a directory, newest supported release first; .10 and .8 are those that later releases may have.
-pub(crate) const NAMES: [&str; 6] = [
+#[cfg(not(windows))]
+pub(crate) const NAMES: &[&str] = &[
     "libamdhip64.so.7",
     "libamdhip64.so.10",
     "libamdhip64.so.8",
@@ -20,6 +21,12 @@ pub(crate) const NAMES: [&str; 6] = [
     "libamdhip64.so.5",
     "libamdhip64.so",
 ];
+/// Those of Windows; the last is that of releases before 6.
+#[cfg(windows)]
+pub(crate) const NAMES: &[&str] = &["amdhip64_7.dll", "amdhip64_6.dll", "amdhip64.dll"];
+
+/// Where a release has its libraries.
+const LIBRARIES: &str = if cfg!(windows) { "bin" } else { "lib" };
 
 /// A loaded library.
 #[derive(Debug)]
@@ -36,7 +43,7 @@ pub(crate) struct Loaded {
 pub(crate) fn rocm_directories(options: &HipOptions) -> Vec<(PathBuf, &'static str)> {
     let named = ["ROCM_PATH", "HIP_PATH"].into_iter().filter_map(|variable| {
         let path = options.environment.get(variable)?;
-        Some((options.rooted(path).join("lib"), variable))
+        Some((options.rooted(path).join(LIBRARIES), variable))
     });
     let usual = ["/opt/rocm/lib", "/opt/rocm/core/lib"].map(|d| (options.rooted(d), "usual place"));
     named.chain(usual).collect()
@@ -45,7 +52,7 @@ pub(crate) fn rocm_directories(options: &HipOptions) -> Vec<(PathBuf, &'static s
 fn wanted(options: &HipOptions) -> Wanted {
     Wanted {
         what: "libamdhip64",
-        names: &NAMES,
+        names: NAMES,
         named: options.library.clone(),
         directories: rocm_directories(options),
     }
@@ -108,7 +115,8 @@ mod tests {
         let all = candidates(&options);
         assert_eq!(all[0], Candidate::InProcess("libamdhip64.so.7"));
         assert_eq!(all[count], Candidate::Directory("/opt/rocm/lib".into(), "usual place"));
-        assert_eq!(all[count + 2..], NAMES.map(Candidate::Search));
+        let search: Vec<Candidate> = NAMES.iter().map(|name| Candidate::Search(name)).collect();
+        assert_eq!(all[count + 2..], search);
         options.environment = Environment::new(
             [("ROCM_PATH", "/opt/rocm-6.3"), ("HIP_PATH", "/h")].map(|(n, v)| (n.into(), v.into())),
         );

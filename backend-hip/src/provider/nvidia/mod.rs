@@ -46,7 +46,7 @@ pub struct Nvidia {
 fn wanted(options: &HipOptions) -> Wanted {
     Wanted {
         what: NAME,
-        names: &["libcuda.so.1", "libcuda.so"],
+        names: if cfg!(windows) { &["nvcuda.dll"] } else { &["libcuda.so.1", "libcuda.so"] },
         named: options.cuda_library.clone(),
         directories: vec![(options.rooted("/usr/lib/wsl/lib"), "usual place in WSL")],
     }
