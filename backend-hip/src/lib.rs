@@ -22,10 +22,14 @@
 //!
 //! # Layers
 //!
-//! [`amd::symbols`] declares C's functions; [`amd`] loads them and implements [`driver::Driver`]; the session owns what
-//! the driver gave and keeps the promises that its unsafe methods ask for; the driver thread owns the session; memory,
-//! programs and the backend above know no unsafe code. [`op`] plans operations: it knows a device only as an
-//! [`arch::Profile`].
+//! Folders are floors, and imports go down only: the backend (and those of [`nvidia`] and [`virtual_gpu`]); `program`;
+//! `runtime`, an open device; [`code`], where kernels come from; [`op`], which plans operations and knows a device only
+//! as an [`arch::Profile`]; [`provider`], who implements [`driver::Driver`]; [`driver`]; and below it what needs no
+//! driver.
+//!
+//! [`provider::amd::symbols`] declares C's functions; [`provider::amd`] loads them and implements the trait; the session
+//! owns what the driver gave and keeps the promises that its unsafe methods ask for; the driver thread owns the session;
+//! memory, programs and the backend above know no unsafe code.
 //!
 //! # Not used, and why
 //!
@@ -53,33 +57,28 @@
 //!
 //! # NVIDIA
 //!
-//! [`nvidia`] implements the same calls over libcuda, as HIP's NVIDIA platform does, with kernels as PTX: so one card
+//! [`provider::nvidia`] implements the same calls over libcuda, as HIP's NVIDIA platform does, with kernels as PTX: so one card
 //! can be driven by Vulkan and by HIP. [`advice`] is the table of known hangs.
 //!
 //! [`import`]: ggml_core::backend::Backend::import
 #![deny(missing_docs)]
 
 pub mod advice;
-pub mod amd;
 pub mod arch;
 pub mod backend;
-pub mod code_object;
-mod device;
+pub mod code;
 pub mod driver;
-pub mod error;
-mod kernels;
-mod memory;
 pub mod nvidia;
 pub mod op;
 pub mod options;
-mod prepare;
 mod program;
-pub mod rtc;
-mod session;
+pub mod provider;
+mod runtime;
+mod sync;
+mod sys;
 pub mod system;
 #[cfg(test)]
 mod tests;
-mod thread;
 pub mod tuning;
 pub mod virtual_gpu;
 

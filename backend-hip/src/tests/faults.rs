@@ -1,8 +1,8 @@
 //! Calls that fail, calls that never return, work that never completes.
 
+use super::fake::{Fake, Fault};
 use super::{SHORT, SOON, open, options, pair, short};
-use crate::driver::fake::{Fake, Fault};
-use crate::error::Call;
+use crate::driver::codes::Call;
 use crate::options::HipOptions;
 use ggml_core::backend::{Backend, Bindings, PrepareOptions, Program, Usage};
 use ggml_core::phase::Deadlines;

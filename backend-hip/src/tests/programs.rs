@@ -1,7 +1,7 @@
 //! Programs: arguments, replays, shared arenas, constants, scratch.
 
 use super::{options, pair};
-use crate::error::Call;
+use crate::driver::codes::Call;
 use crate::options::{Breadcrumbs, HipOptions};
 use ggml_core::backend::{Backend, Bindings, PrepareOptions, Program, Slice, Support, Usage};
 use ggml_core::op::{Rope, RopeMode};

@@ -177,6 +177,7 @@ impl MemoryPool {
     /// The error of memory that could not be had.
     pub(super) fn exhausted(&self, asked: u64, choice: Choice, heap: String) -> Error {
         let free = self.device.budget().and_then(|b| b.get(choice.heap).copied());
-        Error::OutOfMemory { backend: self.device.name.clone(), asked, free, heap }
+        let driver = Some("vkAllocateMemory".into());
+        Error::OutOfMemory { backend: self.device.name.clone(), asked, free, heap, driver }
     }
 }

@@ -92,6 +92,7 @@ impl HostMemory {
             asked: bytes as u64,
             free: super::host::available_memory(),
             heap: "host memory".into(),
+            driver: None,
         })?;
         Ok(HostMemory { bytes: Bytes::Own(own), gate: Gate::default() })
     }

@@ -131,6 +131,7 @@ impl Backend for ReferenceBackend {
             asked: bytes as u64,
             free: None,
             heap: "host memory".into(),
+            driver: None,
         })?;
         memory.resize(bytes, 0);
         let mut stats = lock(&self.stats);
