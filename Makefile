@@ -3,6 +3,9 @@
 #   ARGS    arguments for the program that a target runs:  make compare ARGS="--model x.gguf --backends cpu,vulkan"
 #   SETUP   'no' goes on without looking for, or installing, system packages:  make test SETUP=no
 
+# HIP kernels for what this machine has. All targets: DIPTYCH_HIP_TARGETS=all, which is what the crate does by default.
+export DIPTYCH_HIP_TARGETS ?= local
+
 export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
 
 ARGS ?=
