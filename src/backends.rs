@@ -1,6 +1,7 @@
 //! Backends by name: `reference`, `cpu`, `vulkan[:N]`, `hip[:N]`, `hip-nvidia[:N]`, `hip-virtual[:gfx906|:gfx900]`, and
 //! `null[=fault]` for tests.
 
+use crate::options::setters;
 use backend_hip::options::Breadcrumbs;
 use backend_hip::{HipBackend, HipOptions, nvidia, virtual_gpu};
 use backend_vulkan::arch::ArchClass;
@@ -63,8 +64,7 @@ impl FromStr for BackendName {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<BackendName> {
-        let unknown =
-            || Error::argument_said(format!("backend '{text}'"), format!("is unknown; there are {NAMES}"));
+        let unknown = || Error::argument("backend", format!("'{text}'"), format!("one of {NAMES}"));
         let index = |rest: Option<&str>| match rest {
             None => Ok(None),
             Some(n) => n.parse::<usize>().map(Some).map_err(|_| unknown()),
@@ -115,6 +115,7 @@ impl std::fmt::Display for BackendName {
 
 /// How to open a backend. What a backend has no use for it ignores.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct OpenOptions {
     /// Deadlines of all phases.
     pub deadlines: Deadlines,
@@ -129,8 +130,17 @@ pub struct OpenOptions {
     /// HIP: the runtime library to load.
     pub hip_library: Option<PathBuf>,
     /// `null`: what a crash does.
-    pub crash: Option<fn()>,
+    pub(crate) crash: Option<fn()>,
 }
+
+setters!(OpenOptions {
+    with_deadlines => deadlines: Deadlines,
+    with_threads => threads: impl Into<Option<usize>>,
+    with_vulkan_arch => vulkan_arch: impl Into<Option<String>>,
+    with_vulkan_validation => vulkan_validation: bool,
+    with_breadcrumbs => breadcrumbs: bool,
+    with_hip_library => hip_library: impl Into<Option<PathBuf>>,
+});
 
 /// Opens a backend by name.
 pub fn open(name: &str, options: &OpenOptions) -> Result<Arc<dyn Backend>> {
@@ -148,8 +158,7 @@ pub fn open_named(name: &BackendName, options: &OpenOptions) -> Result<Arc<dyn B
         }
         BackendName::Vulkan(device) => {
             let class = |name: &str| {
-                name.parse::<ArchClass>()
-                    .map_err(|e| Error::argument_said("Vulkan architecture class", e.to_string()))
+                name.parse::<ArchClass>().map_err(|e| Error::argument("Vulkan architecture class", e, ""))
             };
             let arch = options.vulkan_arch.as_deref().map(class).transpose()?;
             let options = VulkanOptions {

@@ -51,7 +51,7 @@ pub(crate) fn prompt_inputs(graph: &BatchGraph, prompt: &[u32]) -> HashMap<Tenso
 /// Appends tokens to a sequence.
 pub(super) fn place(cells: &mut Cells, sequence: usize, tokens: &[u32]) -> Vec<Token> {
     let begin = cells.length(sequence);
-    let places = cells.append(sequence, tokens.len());
+    let places = cells.append(sequence, tokens);
     let at = |i: usize| Cell { sequence, position: begin + i };
     tokens.iter().zip(places).enumerate().map(|(i, (&id, cell))| Token { id, at: at(i), cell }).collect()
 }
