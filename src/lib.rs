@@ -41,7 +41,9 @@ pub use ggml_core::{DType, Error, Missing, Phase, Result};
 
 pub mod backends;
 pub mod bench;
+#[cfg(feature = "chat")]
 pub mod chat;
+#[cfg(feature = "compare")]
 pub mod compare;
 pub mod generate;
 pub mod leave;

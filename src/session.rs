@@ -40,8 +40,10 @@ mod prepared;
 mod saved;
 
 pub use append::{Item, Watch};
+#[cfg(feature = "compare")]
 pub(crate) use inputs::prompt_inputs;
 pub use options::SessionOptions;
+#[cfg(feature = "compare")]
 pub(crate) use prepared::debug_program;
 
 use crate::model::{BatchGraph, BatchShape, Model, StateKind};

@@ -27,7 +27,6 @@ use crate::session::{Session, SessionOptions};
 use ggml_core::backend::{Backend, Slice};
 use ggml_core::gguf::GgufFile;
 use ggml_core::op::{Activation, RopeMode};
-use ggml_core::plan::Precision;
 use ggml_core::schedule::{Fallback, Placement};
 use ggml_core::{Error, MemoryNeed, Result, TensorId};
 use std::collections::HashMap;
@@ -366,8 +365,11 @@ impl Model {
     }
 
     /// What a graph needs that has its state for itself.
+    #[cfg(feature = "compare")]
     pub(crate) fn needs_of(&self, graph: &BatchGraph) -> Result<Needs> {
-        self.with_layout(|layout| layout.needs_of(std::slice::from_ref(graph), Precision::Exact))
+        self.with_layout(|layout| {
+            layout.needs_of(std::slice::from_ref(graph), ggml_core::plan::Precision::Exact)
+        })
     }
 
     /// Devices of the nodes of a graph; `state_device` is where state tensors lie.

@@ -42,6 +42,7 @@ pub(super) fn batch_inputs(
 }
 
 /// The inputs of a prompt's graph that gives the logits of every token, in a cache of its own.
+#[cfg(feature = "compare")]
 pub(crate) fn prompt_inputs(graph: &BatchGraph, prompt: &[u32]) -> HashMap<TensorId, Vec<u8>> {
     let mut cells = Cells::new(graph.shape.context, 1);
     let tokens: Vec<Token> = place(&mut cells, 0, prompt);

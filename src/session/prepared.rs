@@ -121,6 +121,7 @@ impl Prepared {
 }
 
 /// A program for a graph of a model, with state of its own, that can be run step by step and keeps every result.
+#[cfg(feature = "compare")]
 pub(crate) fn debug_program(
     model: &Model,
     graph: &BatchGraph,
