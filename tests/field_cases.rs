@@ -52,8 +52,7 @@ fn many_small_allocations_hang() {
         Model::from_file(file(&tiny("qwen3", DType::Q8_0)), backend.clone()).expect("the model loads");
     assert!(model.file().gguf().tensors().len() > 20, "more tensors than allocations");
     assert!(backend.stats().driver_allocations <= 8, "{:?}", backend.stats());
-    let mut session =
-        model.session(&SessionOptions { context: Some(64), ..SessionOptions::default() }).expect("state");
+    let mut session = model.session(&SessionOptions::default().with_context(64)).expect("state");
     session.prefill(&[1, 2, 3, 4, 5]).expect("a prompt");
     session.decode(6).expect("a token");
     faults.release();

@@ -21,6 +21,7 @@ pub mod encode;
 pub mod error;
 pub mod gguf;
 pub mod graph;
+pub mod hash;
 pub mod kernel;
 pub mod mapped;
 pub mod metrics;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use sha2::{Digest as _, Sha256};
+use hmac_sha256::Hash;
 
 use crate::manifest::{digest, hex};
 use crate::table::Variant;
@@ -106,7 +106,7 @@ impl Inputs {
     pub fn digest(&self, variant: &Variant) -> String {
         let mut defines = variant.defines.clone();
         defines.sort_unstable();
-        let mut hash = Sha256::new();
+        let mut hash = Hash::new();
         let mut field = |text: &str| {
             hash.update((text.len() as u64).to_le_bytes());
             hash.update(text);

@@ -57,6 +57,7 @@ fn load(
         offload: Offload::Layers(units),
         host: Some(Arc::new(CpuBackend::open(host)?)),
         session: session_options(work, task),
+        ..LoadOptions::default()
     };
     let file = ModelFile::open(&task.model)?;
     let model = Model::load_with(file, backend, &options, &mut |_, _| ())?;

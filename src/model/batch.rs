@@ -34,7 +34,11 @@ impl BatchShape {
         if some && fits && self.outputs <= self.tokens {
             return Ok(());
         }
-        Err(Error::argument_said("batch shape", format!("{self:?} is not possible")))
+        Err(Error::argument(
+            "batch shape",
+            format!("{self:?}"),
+            "extents from 1 on, outputs among the tokens, kv among the cells, cells numbered by I32",
+        ))
     }
 }
 
