@@ -1,7 +1,7 @@
 //! Chat templates: what they see, what they may call, how values are written, and typed errors.
 
 use diptych::chat::{ChatError, ChatInput, ChatTemplate, Message, ToolCall};
-use diptych::core::gguf::{Array, GgufFile, GgufWriter};
+use diptych::ggml::gguf::{Array, GgufFile, GgufWriter};
 use serde_json::json;
 use std::time::{Duration, SystemTime};
 

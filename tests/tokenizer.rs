@@ -1,6 +1,6 @@
 //! Tokenizers from metadata: hand-worked cases, naive implementations beside the fast ones, and files that are broken.
 
-use diptych::core::gguf::{Array, GgufFile, GgufWriter, Metadata, TensorData, Value};
+use diptych::ggml::gguf::{Array, GgufFile, GgufWriter, Metadata, TensorData, Value};
 use diptych::tokenizer::{DecodeOptions, EncodeOptions, TokenKind, Tokenizer};
 use diptych::{DType, Error};
 use proptest::prelude::*;

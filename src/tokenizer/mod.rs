@@ -5,7 +5,7 @@
 //! Tokens are those that llama.cpp gives for the same file.
 //!
 //! ```no_run
-//! use diptych::core::gguf::GgufFile;
+//! use diptych::ggml::gguf::GgufFile;
 //! use diptych::tokenizer::{EncodeOptions, Tokenizer};
 //!
 //! # fn main() -> diptych::Result<()> {
