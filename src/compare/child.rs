@@ -4,6 +4,8 @@ use super::protocol::{CHILD, Done, Failed, Message, Task, Work};
 use super::report::Status;
 use super::{generate, graph, ops};
 use crate::backends::{OpenOptions, open};
+use crate::leave::leave;
+use crate::program::{FAILED, WRONG_USE};
 use ggml_core::backend::Backend;
 use ggml_core::phase::Deadlines;
 use ggml_core::{Error, Result};
@@ -99,7 +101,7 @@ fn child(path: &Path) -> i32 {
         // No argument of a call within the work: an option or the environment.
         Err(error @ Error::InvalidArgument { .. }) => {
             say(Message::WrongUse { what: error.to_string() });
-            1
+            i32::from(WRONG_USE)
         }
         Err(error) => conclude(Err(error)),
     }
@@ -114,7 +116,10 @@ fn conclude(outcome: Result<Done>) -> i32 {
         }
         Err(error) => {
             say(Message::Failed(failed(&error)));
-            1
+            if matches!(error, Error::Timeout { .. }) {
+                leave(FAILED);
+            }
+            i32::from(FAILED)
         }
     }
 }

@@ -109,12 +109,7 @@ pub(super) fn failure(record: &Record) -> Option<String> {
     ))
 }
 
-fn compare(
-    record: &Record,
-    reference: &Record,
-    options: &CompareOptions,
-    measure: &Measure,
-) -> Comparison {
+fn compare(record: &Record, reference: &Record, options: &CompareOptions, measure: &Measure) -> Comparison {
     let mut comparison = Comparison {
         lhs: record.backend.clone(),
         rhs: reference.backend.clone(),

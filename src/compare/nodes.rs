@@ -4,6 +4,7 @@ use super::protocol::{Message, NodesTask};
 use ggml_core::backend::Program;
 use ggml_core::gguf::GgufFile;
 use ggml_core::mapped::MappedBytes;
+use ggml_core::reference::{Operand, indices};
 use ggml_core::{DType, Error, Graph, Result, Source, TensorId};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
@@ -45,7 +46,15 @@ impl NodeFile {
 
     /// A node's result as numbers, whatever its type.
     pub(super) fn values(&self, entry: &Entry) -> Result<Vec<f32>> {
-        decode(entry.dtype, self.bytes(entry))
+        let (mut graph, bytes) = (Graph::new(), self.bytes(entry));
+        let tensor = graph.leaf(&entry.name, entry.dtype, entry.ne, Source::Input)?;
+        let tensor = graph.tensor(tensor);
+        if tensor.dense_bytes() != bytes.len() {
+            let expected = format!("{} bytes", tensor.dense_bytes());
+            return Err(Error::model(&entry.name, bytes.len(), expected));
+        }
+        let values = Operand::new(tensor, bytes);
+        Ok(indices(entry.ne).map(|i| values.at(i) as f32).collect())
     }
 
     pub(super) fn find(&self, name: &str) -> Option<&Entry> {

@@ -88,15 +88,8 @@ impl Watch {
     }
 
     /// Writes the work of a child, starts it, and listens until it has ended.
-    fn follow(
-        &mut self,
-        work: &Work,
-        out: &Path,
-        stem: &str,
-        hear: &mut dyn FnMut(&Message),
-    ) -> Result<()> {
-        let (work_path, log_path) =
-            (out.join(format!("{stem}.work.json")), out.join(format!("{stem}.log")));
+    fn follow(&mut self, work: &Work, out: &Path, stem: &str, hear: &mut dyn FnMut(&Message)) -> Result<()> {
+        let (work_path, log_path) = (out.join(format!("{stem}.work.json")), out.join(format!("{stem}.log")));
         let text = serde_json::to_string_pretty(work).map_err(|e| Error::io(&work_path, e))?;
         std::fs::write(&work_path, text).map_err(|e| Error::io(&work_path, e))?;
         let (mut child, lines) = spawn(&work_path, &log_path)?;

@@ -6,9 +6,7 @@
 
 use super::judge;
 use super::options::{CompareOptions, Event, Progress};
-use super::report::{
-    BackendReport, Comparison, Divergence, EVERYTHING, NodeReport, Record, Report, Status,
-};
+use super::report::{BackendReport, Comparison, Divergence, EVERYTHING, NodeReport, Record, Report, Status};
 use ggml_core::catalogue::{self, Case};
 use ggml_core::plan::Precision;
 use ggml_core::{Error, Result};
@@ -56,8 +54,7 @@ pub(super) fn compare(
         report.records.push(run.record);
         report.records.extend(run.failures);
     }
-    let compared =
-        report.comparisons.iter().any(|c| c.nodes.iter().any(|n| n.status == Status::Ok));
+    let compared = report.comparisons.iter().any(|c| c.nodes.iter().any(|n| n.status == Status::Ok));
     judge::conclude(report, findings, compared);
     Ok(())
 }
