@@ -159,8 +159,5 @@ fn compare(options: &CompareOptions) -> Result<ExitCode> {
 }
 
 fn main() -> ExitCode {
-    match child_entry() {
-        Some(status) => ExitCode::from(status as u8),
-        None => program::run(|| compare(&options(Args::parse()))),
-    }
+    child_entry().unwrap_or_else(|| program::run(|| compare(&options(Args::parse()))))
 }

@@ -67,7 +67,7 @@ fn many_small_allocations_hang() {
 fn library(dir: &Path, on_load: &str, init: &str) -> Option<PathBuf> {
     let path = dir.join("libamdhip64.so.6");
     let output = Command::new(std::env::var_os("CC").unwrap_or("cc".into()))
-        .args(["-shared", "-fPIC", "-include", "stdlib.h", "-DCOUNT=0"])
+        .args(["-shared", "-fPIC", "-include", "stdlib.h", "-include", "unistd.h", "-DCOUNT=0"])
         .args([format!("-DON_LOAD={on_load}"), format!("-DINIT={init}"), "-o".into()])
         .arg(&path)
         .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("backend-hip/tests/c/amdhip64.c"))
@@ -105,6 +105,18 @@ fn a_library_that_leaves() {
         let (output, result) = compare(&out, &[&["--ops", "RELU"], &args[..]].concat());
         check(&output, &result, phase);
     }
+}
+
+/// A driver's library that prints on standard output, where the child speaks to its parent, and no text at that.
+#[cfg(unix)]
+#[test]
+fn a_library_that_prints() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(library) = library(dir.path(), r#"(void)!write(1, "\xff\n{\nno end", 10)"#, "0") else { return };
+    let args = ["--ops", "RELU", "--backends", "cpu,hip", "--hip-library", library.to_str().unwrap()];
+    let (output, result) = compare(&dir.path().join("out"), &args);
+    assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
+    assert_eq!(record(&result, "hip")["status"], "unsupported", "a library without a device");
 }
 
 /// The CPU agrees and the library's end is a crash.

@@ -11,6 +11,7 @@ use ggml_core::phase::Deadlines;
 use ggml_core::{Error, Result};
 use std::io::Write;
 use std::path::Path;
+use std::process::ExitCode;
 use std::sync::Arc;
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, SubscriberExt};
@@ -18,21 +19,20 @@ use tracing_subscriber::registry::LookupSpan;
 
 /// Call this first thing in `main`: in a child process it does the child's work and returns its exit status; in any
 /// other it returns `None`.
-pub fn child_entry() -> Option<i32> {
+pub fn child_entry() -> Option<ExitCode> {
     let mut args = std::env::args_os().skip(1);
     if args.next()? != CHILD {
         return None;
     }
     let path = args.next()?;
-    Some(child(Path::new(&path)))
+    Some(ExitCode::from(child(Path::new(&path))))
 }
 
-/// Writes a message as a line. A parent that is gone does not matter.
+/// Writes a message as a line of its own, also where a driver has begun one. A parent that is gone does not matter.
 fn say(message: Message) {
     if let Ok(line) = serde_json::to_string(&message) {
         let mut out = std::io::stdout().lock();
-        let _ = writeln!(out, "{line}");
-        let _ = out.flush();
+        let _ = out.write_all(format!("\n{line}\n").as_bytes()).and_then(|()| out.flush());
     }
 }
 
@@ -86,7 +86,7 @@ impl tracing::field::Visit for Words {
     }
 }
 
-fn child(path: &Path) -> i32 {
+fn child(path: &Path) -> u8 {
     let subscriber = tracing_subscriber::registry().with(Announcer);
     if tracing::subscriber::set_global_default(subscriber).is_err() {
         tracing::warn!("phases cannot be announced: another subscriber is set");
@@ -101,14 +101,14 @@ fn child(path: &Path) -> i32 {
         // No argument of a call within the work: an option or the environment.
         Err(error @ Error::InvalidArgument { .. }) => {
             say(Message::WrongUse { what: error.to_string() });
-            i32::from(WRONG_USE)
+            WRONG_USE
         }
         Err(error) => conclude(Err(error)),
     }
 }
 
 /// Says how it ended; the exit status.
-fn conclude(outcome: Result<Done>) -> i32 {
+fn conclude(outcome: Result<Done>) -> u8 {
     match outcome {
         Ok(done) => {
             say(Message::Done(done));
@@ -119,7 +119,7 @@ fn conclude(outcome: Result<Done>) -> i32 {
             if matches!(error, Error::Timeout { .. }) {
                 leave(FAILED);
             }
-            i32::from(FAILED)
+            FAILED
         }
     }
 }

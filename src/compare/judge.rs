@@ -248,3 +248,80 @@ fn compare_nodes(record: &Record, reference: &Record, options: &CompareOptions) 
     };
     Ok(want.entries.iter().map(compared).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ggml_core::Source;
+    use ggml_core::op::unary::Activation;
+    use serde_json::json;
+    use std::path::Path;
+
+    /// The report of a reference and a CPU that both say that they are done.
+    fn judged(out: &Path, measure: &Measure) -> Report {
+        let options = CompareOptions { out: out.into(), ..CompareOptions::default() };
+        let done = |name: &str| Record {
+            backend: name.into(),
+            offload: EVERYTHING,
+            status: Status::Ok,
+            ..Record::default()
+        };
+        let mut report = Report::new(&options);
+        report.records = vec![done("reference"), done("cpu")];
+        judge(&mut report, &options, measure);
+        assert_eq!(report.verdict.agree, report.verdict.findings.is_empty());
+        report
+    }
+
+    fn finding(out: &Path, measure: &Measure) -> String {
+        judged(out, measure).verdict.findings.join("; ")
+    }
+
+    #[test]
+    fn logits_that_are_not_there_are_a_finding() {
+        let dir = tempfile::tempdir().unwrap();
+        let measure = Measure::logits(Precision::Fast, false, false);
+        let text = finding(dir.path(), &measure);
+        assert!(text.starts_with("cpu differs from reference: the results cannot be judged: "), "{text}");
+        for backend in ["reference", "cpu"] {
+            npy::write(&files::logits(dir.path(), backend, EVERYTHING), 0, 0, &[]).unwrap();
+        }
+        assert!(finding(dir.path(), &measure).contains("expected at least one"));
+        for backend in ["reference", "cpu"] {
+            npy::write(&files::logits(dir.path(), backend, EVERYTHING), 1, 2, &[1.0, 2.0]).unwrap();
+        }
+        assert_eq!(finding(dir.path(), &measure), "");
+    }
+
+    #[test]
+    fn a_node_that_cannot_be_judged_is_a_finding() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut graph = Graph::new();
+        let x = graph.leaf("x", DType::F32, [2, 1, 1, 1], Source::Input).unwrap();
+        let y = graph.unary(Activation::Relu, x).unwrap();
+        graph.output(y);
+        let measure = Measure::outputs(Precision::Fast, &graph);
+        let entry = |name: &str, dtype: &str, bytes: usize| {
+            json!({"name": name, "op": "RELU", "operand_type": "F32", "dtype": dtype, "ne": [2, 1, 1, 1],
+                "offset": 0, "bytes": bytes})
+        };
+        let write = |backend: &str, entries: &[serde_json::Value]| {
+            let text = format!("{}\n12345678", json!(entries));
+            std::fs::write(files::nodes(dir.path(), backend, EVERYTHING), text).unwrap();
+        };
+        let name = graph.tensor(y).name.as_str();
+        write("reference", &[entry(name, "F32", 8)]);
+        for (entries, expected) in [
+            (vec![entry(name, "F32", 8)], ""),
+            (vec![], "cannot be judged: node: no result"),
+            (vec![entry(name, "F32", 4)], "cannot be judged: "),
+            (vec![entry(name, "Q8_0", 8)], "cannot be judged: "),
+        ] {
+            write("cpu", &entries);
+            let text = finding(dir.path(), &measure);
+            assert!(text.contains(expected) && text.is_empty() == expected.is_empty(), "{entries:?}: {text}");
+        }
+        write("reference", &[]);
+        assert!(finding(dir.path(), &measure).contains("there is no result to compare"));
+    }
+}

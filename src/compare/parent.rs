@@ -4,7 +4,7 @@ use super::options::{Event, Progress};
 use super::protocol::{CHILD, Message, Work};
 use super::report::{BackendReport, Record, Status, label};
 use super::{files, system};
-use ggml_core::{Error, Result};
+use ggml_core::{Deadline, Error, Phase, Result};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -13,6 +13,9 @@ use std::time::{Duration, Instant};
 
 /// A child's own deadlines end a phase first; the parent waits this much longer before it ends the child.
 const GRACE: Duration = Duration::from_secs(5);
+
+/// How often the parent looks whether a child has ended.
+const POLL: Duration = Duration::from_millis(2);
 
 /// Bytes of a log that are quoted as last words.
 const LAST_WORDS: usize = 400;
@@ -95,13 +98,18 @@ impl Watch {
         let (mut child, lines) = spawn(&work_path, &log_path)?;
         self.record.pid = child.id();
         let limit = work.timeout.saturating_add(GRACE);
-        let hung = listen(&lines, limit, self, hear);
+        // A child may close its output and stay.
+        let hung = listen(&lines, limit, self, hear) || ended(&mut child, self.patience(limit))?.is_none();
         if hung {
             let _ = child.kill();
         }
-        let status = child.wait().map_err(|e| Error::io(&log_path, e))?;
-        conclude(self, status, hung, limit, &log_path);
+        conclude(self, ended(&mut child, GRACE)?, hung, limit, &log_path);
         Ok(())
+    }
+
+    /// How long to wait for a child: one that has failed has nothing more to say.
+    fn patience(&self, limit: Duration) -> Duration {
+        if self.failed { GRACE } else { limit }
     }
 
     /// The phase that the child was in when it was last heard of.
@@ -157,7 +165,7 @@ pub(super) fn watch_child(
 }
 
 /// Starts a child, with a thread that reads its lines.
-fn spawn(work: &Path, log: &Path) -> Result<(Child, Receiver<String>)> {
+fn spawn(work: &Path, log: &Path) -> Result<(Child, Receiver<Vec<u8>>)> {
     let program = std::env::current_exe().map_err(|e| Error::io("the program's own path", e))?;
     let stderr = std::fs::File::create(log).map_err(|e| Error::io(log, e))?;
     let mut child = Command::new(&program)
@@ -171,7 +179,7 @@ fn spawn(work: &Path, log: &Path) -> Result<(Child, Receiver<String>)> {
     let (sender, lines) = channel();
     if let Some(stdout) = child.stdout.take() {
         std::thread::spawn(move || {
-            for line in BufReader::new(stdout).lines().map_while(|l| l.ok()) {
+            for line in BufReader::new(stdout).split(b'\n').map_while(|l| l.ok()) {
                 if sender.send(line).is_err() {
                     break;
                 }
@@ -181,19 +189,18 @@ fn spawn(work: &Path, log: &Path) -> Result<(Child, Receiver<String>)> {
     Ok((child, lines))
 }
 
-/// Listens until the child has closed its output; true if it said nothing for longer than the limit. A child that has
-/// failed has nothing more to say.
+/// Listens until the child has closed its output; true if it said nothing for longer than the limit.
 fn listen(
-    lines: &Receiver<String>,
+    lines: &Receiver<Vec<u8>>,
     limit: Duration,
     watch: &mut Watch,
     hear: &mut dyn FnMut(&Message),
 ) -> bool {
     loop {
-        match lines.recv_timeout(if watch.failed { GRACE } else { limit }) {
+        match lines.recv_timeout(watch.patience(limit)) {
             Ok(line) => {
-                // A driver may print on standard output too.
-                if let Ok(message) = serde_json::from_str::<Message>(&line) {
+                // A driver may print on standard output too, whatever bytes it likes.
+                if let Ok(message) = serde_json::from_slice::<Message>(&line) {
                     hear(&message);
                     watch.hear(message);
                 }
@@ -204,16 +211,29 @@ fn listen(
     }
 }
 
-fn conclude(watch: &mut Watch, status: ExitStatus, hung: bool, limit: Duration, log: &Path) {
+/// Waits for the end of a child, which may not come even after it was killed: a call within the system does not return.
+fn ended(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
+    let deadline = Deadline::new(Phase::Close, limit);
+    loop {
+        let status = child.try_wait().map_err(|e| Error::io("the end of a child", e))?;
+        if status.is_some() || deadline.passed() {
+            return Ok(status);
+        }
+        std::thread::sleep(POLL);
+    }
+}
+
+fn conclude(watch: &mut Watch, status: Option<ExitStatus>, hung: bool, limit: Duration, log: &Path) {
     let phase = watch.phase();
     let record = &mut watch.record;
-    let signal = system::ended_by(status);
+    let signal = status.and_then(system::ended_by);
     if watch.failed {
         // Its record is complete, however it left: exit handlers of a driver may hang or crash after an error.
     } else if hung {
         record.status = Status::Hang;
         record.phase = if watch.finished { Some("close".into()) } else { phase };
-        record.message = Some(format!("said nothing for {:.0} s and was ended", limit.as_secs_f64()));
+        let end = if status.is_some() { "was ended" } else { "could not be ended" };
+        record.message = Some(format!("said nothing for {:.0} s and {end}", limit.as_secs_f64()));
     } else if !watch.finished {
         // Also with status 0: a driver's library may end the process.
         let words = last_words(log);
@@ -223,7 +243,7 @@ fn conclude(watch: &mut Watch, status: ExitStatus, hung: bool, limit: Duration, 
             (Some(signal), "") => format!("died of {signal}"),
             (Some(signal), _) => format!("died of {signal}: {words}"),
             (None, _) => {
-                let status = status.code().unwrap_or(-1);
+                let status = status.and_then(|s| s.code()).unwrap_or(-1);
                 format!("left with status {status} before its work was done: {words}")
             }
         });
