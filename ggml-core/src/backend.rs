@@ -71,12 +71,17 @@ impl Buffer {
 
     /// An error unless `offset .. offset + len` lies in the buffer.
     pub fn check_range(&self, offset: usize, len: usize) -> Result<()> {
-        match offset.checked_add(len) {
-            Some(end) if end <= self.bytes => Ok(()),
-            _ => Err(Error::argument_said(
-                "buffer range",
-                format!("{len} bytes at offset {offset} are outside a buffer of {} bytes", self.bytes),
-            )),
+        check_range(offset, len, self.bytes)
+    }
+}
+
+/// An error unless `offset .. offset + len` lies within so many bytes.
+pub(crate) fn check_range(offset: usize, len: usize, bytes: usize) -> Result<()> {
+    match offset.checked_add(len) {
+        Some(end) if end <= bytes => Ok(()),
+        _ => {
+            let found = format!("{len} bytes at offset {offset}");
+            Err(Error::argument("buffer range", found, format!("a range within {bytes} bytes")))
         }
     }
 }

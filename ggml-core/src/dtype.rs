@@ -190,7 +190,8 @@ impl std::str::FromStr for DType {
 
     /// The type of a name, as [`DType::from_name`].
     fn from_str(text: &str) -> Result<DType> {
-        DType::from_name(text).ok_or_else(|| Error::argument_said("type", format!("'{text}' is none")))
+        DType::from_name(text)
+            .ok_or_else(|| Error::argument("type", format!("'{text}'"), "a type as Q8_0 or F16"))
     }
 }
 

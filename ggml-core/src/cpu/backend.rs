@@ -47,7 +47,7 @@ impl CpuBackend {
         }
         let detected = Detected::new(options.isa)?;
         let threads = match options.threads {
-            Some(0) => return Err(Error::argument_said("threads", "must be at least 1")),
+            Some(0) => return Err(Error::argument("threads", 0, "at least 1")),
             Some(n) => n,
             None => std::thread::available_parallelism().map_or(1, |n| n.get()),
         };

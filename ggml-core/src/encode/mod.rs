@@ -18,10 +18,8 @@ mod table;
 /// cannot be written.
 pub fn encode(dtype: DType, n: usize, values: &[f32]) -> Result<Vec<u8>> {
     let Some(row_bytes) = dtype.row_bytes(n).filter(|_| n > 0 && values.len().is_multiple_of(n)) else {
-        return Err(Error::argument_said(
-            "values",
-            format!("{} values are no rows of {n} {dtype}", values.len()),
-        ));
+        let expected = format!("rows of {n}, each whole blocks of {dtype}");
+        return Err(Error::argument("values", values.len(), expected));
     };
     let mut out = Vec::with_capacity(values.len() / n * row_bytes);
     let small = |put: fn(&[f32; 32], &mut Vec<u8>), out: &mut Vec<u8>| each(values, put, out);
@@ -44,7 +42,7 @@ pub fn encode(dtype: DType, n: usize, values: &[f32]) -> Result<Vec<u8>> {
         DType::IQ4_NL => small(table::iq4_nl, &mut out),
         DType::IQ4_XS => large(table::iq4_xs, &mut out),
         DType::MXFP4 => small(table::mxfp4, &mut out),
-        _ => return Err(Error::argument_said("type", format!("{dtype} cannot be written from F32 values"))),
+        _ => return Err(Error::argument("type", dtype, "one that has an encoder")),
     }
     Ok(out)
 }
@@ -86,7 +84,7 @@ pub fn decode_plain(dtype: DType, bytes: &[u8]) -> Result<Vec<f32>> {
         DType::I32 => bytes.chunks_exact(4).map(|b| i32::from_le_bytes(four(b)) as f32).collect(),
         DType::F16 => bytes.chunks_exact(2).map(|b| f16::from_le_bytes(two(b)).to_f32()).collect(),
         DType::BF16 => bytes.chunks_exact(2).map(|b| bf16::from_le_bytes(two(b)).to_f32()).collect(),
-        _ => return Err(Error::argument_said("type", format!("{dtype} is no plain type"))),
+        _ => return Err(Error::argument("type", dtype, "F32, I32, F16 or BF16")),
     })
 }
 

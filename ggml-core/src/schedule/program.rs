@@ -62,7 +62,7 @@ impl SplitProgram {
         parts: &[Part<'_>],
         options: PrepareOptions,
     ) -> Result<SplitProgram> {
-        let missing = || Error::argument_said("split graph", "a device or a plan is missing");
+        let missing = || Error::argument("split graph", "missing", "a device and a plan for each segment");
         let mut shared = false;
         let mut running = Vec::new();
         for (i, segment) in split.segments.iter().enumerate() {
@@ -148,7 +148,11 @@ fn host_memory(split: &Split, shared: bool) -> HostMemory {
 }
 
 fn unknown(id: TensorId) -> Error {
-    Error::argument_said("tensor", format!("{} is in no segment of the graph", id.0))
+    Error::argument("tensor", id.0, "one of a segment of the graph")
+}
+
+fn other_size(id: TensorId, found: usize, expected: usize) -> Error {
+    Error::argument(format!("tensor {}", id.0), format!("{found} bytes"), format!("{expected} bytes"))
 }
 
 impl Program for SplitProgram {
@@ -156,8 +160,7 @@ impl Program for SplitProgram {
         let mut known = false;
         if let Some(carried) = self.carried.get_mut(&tensor) {
             if carried.bytes.len() != data.len() {
-                let why = format!("{} has {} bytes, not {}", tensor.0, carried.bytes.len(), data.len());
-                return Err(Error::argument_said("tensor", why));
+                return Err(other_size(tensor, data.len(), carried.bytes.len()));
             }
             carried.bytes.copy_from_slice(data);
             carried.version += 1;
@@ -178,8 +181,7 @@ impl Program for SplitProgram {
     fn read(&mut self, tensor: TensorId, out: &mut [u8]) -> Result<()> {
         if let Some(result) = self.results.get(&tensor) {
             if result.len() != out.len() {
-                let why = format!("{} has {} bytes, not {}", tensor.0, result.len(), out.len());
-                return Err(Error::argument_said("tensor", why));
+                return Err(other_size(tensor, out.len(), result.len()));
             }
             out.copy_from_slice(result);
             return Ok(());
@@ -206,8 +208,7 @@ impl Program for SplitProgram {
     fn run_step(&mut self, step: usize) -> Result<Timing> {
         let segments = &self.split.segments;
         let segment = segments.iter().position(|s| s.steps.contains(&step));
-        let segment =
-            segment.ok_or_else(|| Error::argument_said("step", format!("{step} is not in the plan")))?;
+        let segment = segment.ok_or_else(|| Error::argument("step", step, "one of the plan"))?;
         let steps = segments[segment].steps.clone();
         self.deliver(segment)?;
         let timing = self.running[segment].program.run_step(step - steps.start)?;
