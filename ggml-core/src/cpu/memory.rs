@@ -13,7 +13,7 @@
 
 use super::gate::{Access, Gate};
 use super::window::Window;
-use super::{NAME, SharedStats};
+use super::{NAME, SharedStats, host};
 use crate::backend::{Buffer, DeviceMemory, check_range};
 use crate::deadline::Deadline;
 use crate::error::{Error, Phase, Result};
@@ -26,6 +26,9 @@ use std::time::Duration;
 
 /// Alignment in bytes of allocations: a cache line, and the widest vector.
 pub(super) const ALIGNMENT: usize = 64;
+
+/// Allocations from this size on are compared with the memory that the system has.
+const LARGE: usize = 1 << 30;
 
 /// Memory of the `cpu` backend.
 #[derive(Debug)]
@@ -87,12 +90,10 @@ impl HostMemory {
     /// # Errors
     /// [`Error::OutOfMemory`] if the allocator has none.
     pub(super) fn allocate(bytes: usize, stats: &SharedStats) -> Result<HostMemory> {
-        let own = Allocation::new(bytes, stats.clone()).ok_or_else(|| Error::OutOfMemory {
-            backend: NAME.into(),
-            asked: bytes as u64,
-            free: super::host::available_memory(),
-            heap: "host memory".into(),
-        })?;
+        // A system that promises more memory than it has ends the process while the zeros are written.
+        let promised = bytes >= LARGE && host::obtainable_memory().is_some_and(|free| bytes as u64 > free);
+        let own = if promised { None } else { Allocation::new(bytes, stats.clone()) };
+        let own = own.ok_or_else(|| host::out_of_memory(bytes))?;
         Ok(HostMemory { bytes: Bytes::Own(own), gate: Gate::default() })
     }
 

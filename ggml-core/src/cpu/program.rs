@@ -96,13 +96,8 @@ impl CpuProgram {
                 return Err(Error::argument("plan", "another graph's", ""));
             }
             let step = step(&engine, graph, plan, &mut storage, &mut copies, id)?;
-            let idle = || {
-                Error::argument(
-                    "plan",
-                    format!("step of {}", graph.tensor(id).describe()),
-                    "a node that computes",
-                )
-            };
+            let idle =
+                || Error::argument("step of the plan", graph.tensor(id).describe(), "a node that computes");
             steps.push(step.ok_or_else(idle)?);
         }
         copies.place(&engine, graph, &mut storage.memories, &mut steps)?;
@@ -118,8 +113,8 @@ impl CpuProgram {
             steps,
             memories: storage.memories,
             ports,
-            shared: lines(shared),
-            locals: (0..engine.threads).map(|_| Mutex::new(lines(local))).collect(),
+            shared: lines(shared)?,
+            locals: (0..engine.threads).map(|_| Ok(Mutex::new(lines(local)?))).collect::<Result<_>>()?,
             stepwise: options.stepwise,
             ran: false,
             engine,
