@@ -100,7 +100,7 @@ impl CpuProgram {
                 || Error::argument("step of the plan", graph.tensor(id).describe(), "a node that computes");
             steps.push(step.ok_or_else(idle)?);
         }
-        copies.place(&engine, graph, &mut storage.memories, &mut steps)?;
+        copies.allocate(&engine, graph, &mut storage.memories, &mut steps)?;
         let shared = steps.iter().map(|s| s.kernel.shared_bytes()).max().unwrap_or(0);
         let local = steps.iter().map(|s| s.kernel.local_bytes()).max().unwrap_or(0);
         let ports = graph.ids().map(|id| port(graph, plan, &storage, id)).collect();
@@ -224,8 +224,8 @@ impl Copies {
         (offset + window.span()).next_multiple_of(super::memory::ALIGNMENT)
     }
 
-    /// Allocates the memory, if any step needs it, and gives each operand its place.
-    fn place(
+    /// Allocates the memory, if any step needs it, and gives each operand some of it.
+    fn allocate(
         &self,
         engine: &Engine,
         graph: &Graph,

@@ -151,10 +151,11 @@ pub(crate) fn read(program: &mut dyn Program, graph: &Graph, id: TensorId) -> Re
 fn gather(t: &Tensor, root: &[u8]) -> Option<Vec<u8>> {
     let block = t.dtype.block_bytes();
     let mut out = Vec::with_capacity(t.dense_bytes());
-    let [blocks, rows, planes, volumes] = [t.ne[0] / t.dtype.block(), t.ne[1], t.ne[2], t.ne[3]];
-    for i3 in 0..volumes {
-        for i2 in 0..planes {
-            for i1 in 0..rows {
+    let [_, n1, n2, n3] = t.ne;
+    let blocks = t.ne[0] / t.dtype.block();
+    for i3 in 0..n3 {
+        for i2 in 0..n2 {
+            for i1 in 0..n1 {
                 let row = t.offset + i1 * t.nb[1] + i2 * t.nb[2] + i3 * t.nb[3];
                 for i0 in 0..blocks {
                     out.extend_from_slice(root.get(row + i0 * t.nb[0]..)?.get(..block)?);

@@ -103,7 +103,7 @@ fn parse(bytes: MappedBytes, path: Option<&Path>, part: usize) -> Result<Content
     let no_room = || cursor.error("tensor data", "", format!("an address that is a multiple of {alignment}"));
     let data_start = data_start.ok_or_else(no_room)?;
     let part_info = Part { path: path.map(Into::into), bytes: bytes.clone(), version, alignment, data_start };
-    let tensors = entries.into_iter().map(|e| place(e, &part_info, part)).collect::<Result<Vec<_>>>()?;
+    let tensors = entries.into_iter().map(|e| locate(e, &part_info, part)).collect::<Result<Vec<_>>>()?;
     no_overlap(&tensors)?;
     Ok(Contents { part: part_info, metadata, tensors })
 }
@@ -160,10 +160,10 @@ fn entry(cursor: &mut Cursor<'_>) -> Result<Entry> {
         return Err(cursor.error("name", format!("{} bytes", name.len()), format!("1 to {MAX_NAME} bytes")));
     }
     let name = std::str::from_utf8(name).map_err(|e| cursor.error("name", e, "UTF-8"))?;
-    shape_and_place(cursor, name).map_err(|e| within(e, || format!("{name:?}")))
+    shape_and_offset(cursor, name).map_err(|e| within(e, || format!("{name:?}")))
 }
 
-fn shape_and_place(cursor: &mut Cursor<'_>, name: &str) -> Result<Entry> {
+fn shape_and_offset(cursor: &mut Cursor<'_>, name: &str) -> Result<Entry> {
     let n_dims = cursor.u32("number of dimensions")?;
     let mut shape = [0u64; MAX_DIMS];
     let shape = usize::try_from(n_dims).ok().and_then(|n| shape.get_mut(..n));
@@ -182,7 +182,7 @@ fn shape_and_place(cursor: &mut Cursor<'_>, name: &str) -> Result<Entry> {
 }
 
 /// Finds a tensor's data in the file.
-fn place(entry: Entry, part: &Part, number: usize) -> Result<TensorInfo> {
+fn locate(entry: Entry, part: &Part, number: usize) -> Result<TensorInfo> {
     let Entry { name, dtype, extents, offset } = entry;
     let Extents { ne, n_dims, bytes } = extents;
     let file = part.bytes.len();

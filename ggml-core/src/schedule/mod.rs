@@ -1,6 +1,6 @@
 //! Scheduling: one graph on several devices.
 //!
-//! [`place`] says on which device each computing node lies, [`Split`] cuts the graph at the borders into segments, each
+//! [`assign_devices`] says on which device each computing node lies, [`Split`] cuts the graph at the borders into segments, each
 //! a graph for one device, and [`SplitProgram`] runs the segments one after the other and carries tensors across the
 //! borders through the host.
 //!
@@ -19,8 +19,8 @@ use std::ops::Range;
 mod placement;
 mod program;
 
-pub use placement::{Fallback, Placement, place, unsupported};
-pub use program::{Part, SplitProgram};
+pub use placement::{Fallback, Placement, assign_devices, unsupported};
+pub use program::{SplitDevice, SplitProgram};
 
 /// A part of a graph that one device computes.
 #[derive(Clone, Debug)]

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 /// A device of a split graph.
 #[derive(Clone, Copy)]
-pub struct Part<'a> {
+pub struct SplitDevice<'a> {
     /// The backend.
     pub backend: &'a dyn Backend,
     /// Where weights and state lie there, by tensor of the whole graph, and memory that its segments share.
@@ -52,25 +52,25 @@ pub struct SplitProgram {
 }
 
 impl SplitProgram {
-    /// Prepares every segment of a split. `plans` are those of [`Split::plans`], `parts` the devices by index.
+    /// Prepares every segment of a split. `plans` are those of [`Split::plans`], `devices` are by index.
     ///
     /// # Errors
     /// What the backends report; [`Error::InvalidArgument`] where a device or a plan is missing.
     pub fn prepare(
         split: Split,
         plans: &[Plan],
-        parts: &[Part<'_>],
+        devices: &[SplitDevice<'_>],
         options: PrepareOptions,
     ) -> Result<SplitProgram> {
         let missing = || Error::argument("split graph", "missing", "a device and a plan for each segment");
         let mut shared = false;
         let mut running = Vec::new();
         for (i, segment) in split.segments.iter().enumerate() {
-            let part = parts.get(segment.device).ok_or_else(missing)?;
-            let bindings = local_bindings(segment, part.bindings);
+            let device = devices.get(segment.device).ok_or_else(missing)?;
+            let bindings = local_bindings(segment, device.bindings);
             shared |= bindings.compute.is_some();
             let plan = plans.get(i).ok_or_else(missing)?;
-            let program = part.backend.prepare(&segment.graph, plan, &bindings, options)?;
+            let program = device.backend.prepare(&segment.graph, plan, &bindings, options)?;
             let feed = |&(local, root): &(TensorId, TensorId)| Feed { local, root, version: 0 };
             let outputs = split.outputs.iter().filter_map(|&id| {
                 let (home, local) = split.find(id)?;
