@@ -86,6 +86,19 @@ pub(crate) fn check_range(offset: usize, len: usize, bytes: usize) -> Result<()>
     }
 }
 
+/// Zeroed memory of the host, for contents on their way to or from a backend.
+///
+/// # Errors
+/// [`Error::OutOfMemory`] if the allocator has none.
+pub(crate) fn host_memory<T: bytemuck::Zeroable>(count: usize) -> Result<Vec<T>> {
+    bytemuck::allocation::try_zeroed_vec(count).map_err(|()| Error::OutOfMemory {
+        backend: "host".into(),
+        asked: count.saturating_mul(size_of::<T>()) as u64,
+        free: None,
+        heap: "host memory".into(),
+    })
+}
+
 /// A place in a buffer.
 #[derive(Clone, Debug)]
 pub struct Slice {

@@ -13,6 +13,7 @@
 //! # Ok::<(), ggml_core::Error>(())
 //! ```
 
+use crate::backend::host_memory;
 use crate::cpu;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -22,12 +23,12 @@ use half::{bf16, f16};
 /// operand. Rounded to F32 once, where they are no F32 values (minima); I32 is converted.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] if the bytes are no whole blocks, or the type has no decoder.
+/// [`Error::InvalidArgument`] if the bytes are no whole blocks, or the type has no decoder; [`Error::OutOfMemory`].
 pub fn decode(dtype: DType, bytes: &[u8]) -> Result<Vec<f32>> {
     if !bytes.len().is_multiple_of(dtype.block_bytes()) {
         return Err(wrong_length(dtype, bytes, format!("whole blocks of {}", dtype.block_bytes())));
     }
-    let mut out = vec![0.0; bytes.len() / dtype.block_bytes() * dtype.block()];
+    let mut out = host_memory(bytes.len() / dtype.block_bytes() * dtype.block())?;
     decode_into(dtype, bytes, &mut out)?;
     Ok(out)
 }

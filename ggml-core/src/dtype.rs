@@ -6,6 +6,7 @@
 //!
 //! Decoders live apart from this table: the reference backend, the CPU backend and the GPU kernels each have their
 //! own, so that an error in one of them is seen by the others. A new type is one entry here and one decoder in each.
+//! [`crate::decode`] gives the CPU's decoders to everybody.
 
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};

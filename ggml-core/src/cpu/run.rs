@@ -26,10 +26,7 @@ pub(super) struct Line([u8; 64]);
 /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) if the allocator has none.
 pub(super) fn lines(bytes: usize) -> Result<Vec<Line>> {
     let count = bytes.div_ceil(size_of::<Line>());
-    let mut lines = Vec::new();
-    lines.try_reserve_exact(count).map_err(|_| host::out_of_memory(bytes))?;
-    lines.resize(count, Line([0; 64]));
-    Ok(lines)
+    bytemuck::allocation::try_zeroed_vec(count).map_err(|()| host::out_of_memory(bytes))
 }
 
 /// What every step of a run gets.

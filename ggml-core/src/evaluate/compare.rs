@@ -1,6 +1,6 @@
 //! One graph on several backends.
 
-use super::{Contents, ran, read};
+use super::{Contents, read, run};
 use crate::backend::Backend;
 use crate::bound;
 use crate::error::{Error, Result};
@@ -103,7 +103,7 @@ fn roots(
     data: &Contents,
     precision: Precision,
 ) -> Result<Vec<Vec<f32>>> {
-    let mut program = ran(backend, graph, data, precision)?;
+    let mut program = run(backend, graph, data, precision)?;
     let root = |id: &TensorId| read(program.as_mut(), graph, graph.tensor(*id).root)?.values();
     graph.outputs().iter().map(root).collect()
 }

@@ -34,12 +34,13 @@
 //! # Ok::<(), ggml_core::Error>(())
 //! ```
 
-use crate::backend::{Backend, PrepareOptions, Program, Support};
+use crate::backend::{Backend, PrepareOptions, Program, host_memory};
 use crate::decode::decode;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::Graph;
 use crate::plan::{Plan, Precision};
+use crate::schedule::unsupported;
 use crate::tensor::{Tensor, TensorId};
 use std::collections::HashMap;
 
@@ -89,35 +90,13 @@ pub fn evaluate(
     data: &Contents,
     precision: Precision,
 ) -> Result<Vec<HostTensor>> {
-    let mut program = ran(backend, graph, data, precision)?;
+    let mut program = run(backend, graph, data, precision)?;
     graph.outputs().iter().map(|&id| read(program.as_mut(), graph, id)).collect()
-}
-
-/// A program of a graph whose nodes all have kernels, after its run.
-fn ran(
-    backend: &dyn Backend,
-    graph: &Graph,
-    data: &Contents,
-    precision: Precision,
-) -> Result<Box<dyn Program>> {
-    if let Some((node, reason)) = refusal(backend, graph) {
-        let t = graph.tensor(node);
-        return Err(Error::Unsupported {
-            backend: backend.device().backend.clone(),
-            op: t.op().map_or("LEAF", |op| op.name()),
-            node: t.name.clone(),
-            reason,
-        });
-    }
-    run(backend, graph, data, precision)
 }
 
 /// The first tensor of a graph that a backend has no kernel for, and why.
 pub(crate) fn refusal(backend: &dyn Backend, graph: &Graph) -> Option<(TensorId, String)> {
-    graph.ids().find_map(|id| match backend.supports(graph, id) {
-        Support::Native => None,
-        Support::Unsupported { reason } => Some((id, reason)),
-    })
+    graph.ids().find_map(|id| unsupported(backend, graph, id).map(|reason| (id, reason)))
 }
 
 /// A program of a graph, after its run.
@@ -127,6 +106,11 @@ pub(crate) fn run(
     data: &Contents,
     precision: Precision,
 ) -> Result<Box<dyn Program>> {
+    if let Some((node, reason)) = refusal(backend, graph) {
+        let t = graph.tensor(node);
+        let (backend, op) = (backend.device().backend.clone(), t.op().map_or("LEAF", |op| op.name()));
+        return Err(Error::Unsupported { backend, op, node: t.name.clone(), reason });
+    }
     let bindings = bind(backend, graph, data)?;
     let plan = Plan::new(graph, backend.device().limits.alignment, precision)?;
     let mut program = backend.prepare(graph, &plan, &bindings, PrepareOptions::default())?;
@@ -138,30 +122,25 @@ pub(crate) fn run(
 /// Reads a tensor whose root the program keeps.
 pub(crate) fn read(program: &mut dyn Program, graph: &Graph, id: TensorId) -> Result<HostTensor> {
     let t = graph.tensor(id);
-    let mut bytes = vec![0; graph.tensor(t.root).dense_bytes()];
+    let mut bytes = host_memory(graph.tensor(t.root).dense_bytes())?;
     program.read(t.root, &mut bytes)?;
     if t.root != id {
-        let outside = || Error::argument(format!("view {}", t.describe()), "outside of its root", "");
-        bytes = gather(t, &bytes).ok_or_else(outside)?;
+        bytes = gather(t, &bytes)?;
     }
     Ok(HostTensor { name: t.name.clone(), dtype: t.dtype, ne: t.ne, bytes })
 }
 
 /// A view's elements, row after row, from the bytes of its root.
-fn gather(t: &Tensor, root: &[u8]) -> Option<Vec<u8>> {
-    let block = t.dtype.block_bytes();
-    let mut out = Vec::with_capacity(t.dense_bytes());
-    let [_, n1, n2, n3] = t.ne;
-    let blocks = t.ne[0] / t.dtype.block();
-    for i3 in 0..n3 {
-        for i2 in 0..n2 {
-            for i1 in 0..n1 {
-                let row = t.offset + i1 * t.nb[1] + i2 * t.nb[2] + i3 * t.nb[3];
-                for i0 in 0..blocks {
-                    out.extend_from_slice(root.get(row + i0 * t.nb[0]..)?.get(..block)?);
-                }
-            }
-        }
+fn gather(t: &Tensor, root: &[u8]) -> Result<Vec<u8>> {
+    let outside = || Error::argument(format!("view {}", t.describe()), "outside of its root", "");
+    let (blocks, block) = (t.ne[0] / t.dtype.block(), t.dtype.block_bytes());
+    let [_, n1, n2, _] = t.ne;
+    let mut out = host_memory(t.dense_bytes())?;
+    for (i, to) in out.chunks_exact_mut(block).enumerate() {
+        let row = i / blocks;
+        let index = [i % blocks, row % n1, row / n1 % n2, row / n1 / n2];
+        let from = t.offset + index.iter().zip(t.nb).map(|(i, nb)| i * nb).sum::<usize>();
+        to.copy_from_slice(root.get(from..from + block).ok_or_else(outside)?);
     }
-    Some(out)
+    Ok(out)
 }

@@ -116,6 +116,19 @@ fn what_a_backend_cannot_compute_is_named() {
     }
 }
 
+/// The null backend gives out what nobody has.
+#[test]
+fn a_result_without_room_on_the_host_is_an_error() {
+    let mut g = Graph::new();
+    let x = g.leaf("x", DType::F32, [4, 1, 1, 1], Source::Input).unwrap();
+    let rows = g.view(x, [4, 1 << 30, 1, 1], [4, 0, 0, 0], 0).unwrap();
+    let products = g.mul_mat(rows, rows).unwrap();
+    g.output(products);
+    let data = [(x, vec![0; 16])].into();
+    let error = evaluate(&null(None), &g, &data, Precision::Exact).unwrap_err();
+    assert!(matches!(error, Error::OutOfMemory { asked, .. } if asked == 1 << 62), "{error}");
+}
+
 #[test]
 fn weights_share_an_allocation() {
     let mut g = Graph::new();
