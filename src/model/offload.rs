@@ -8,7 +8,7 @@ use super::{BatchGraph, BatchShape, ModelFile};
 use crate::session::SessionOptions;
 use ggml_core::backend::Backend;
 use ggml_core::plan::{Plan, Precision};
-use ggml_core::schedule::{Fallback, Placement, Split, place, unsupported};
+use ggml_core::schedule::{Fallback, Placement, Split, assign_devices, unsupported};
 use ggml_core::{Error, Result, Source, TensorId};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::str::FromStr;
@@ -157,7 +157,7 @@ impl Layout<'_> {
             HOST => unsupported(host, g, id),
             _ => unsupported(self.main, g, id).or_else(|| lacks(id)).or_else(|| away(id)),
         };
-        let placement = place(g, (HOST, &host.device().backend), &wanted, &refuses)?;
+        let placement = assign_devices(g, (HOST, &host.device().backend), &wanted, &refuses)?;
         check_bound(graph, &placement, &bound, self.main)?;
         Ok(placement)
     }

@@ -3,7 +3,7 @@
 use crate::model::{BatchGraph, BatchShape, DEVICES, Model, Needs};
 use ggml_core::backend::{Backend, Bindings, Buffer, PrepareOptions, Program, Slice, Timing, Usage};
 use ggml_core::plan::{Plan, Precision};
-use ggml_core::schedule::{Part, Split, SplitProgram};
+use ggml_core::schedule::{Split, SplitDevice, SplitProgram};
 use ggml_core::{Error, Result, TensorId};
 use std::collections::HashMap;
 
@@ -169,9 +169,10 @@ impl Preparation<'_> {
         for device in 0..backends.len() {
             bindings.push(bind(device, arenas.get(&device).copied())?);
         }
-        let part = |(backend, bindings)| Part { backend, bindings };
-        let parts: Vec<Part<'_>> = backends.iter().map(|b| b.as_ref()).zip(&bindings).map(part).collect();
-        Ok(Box::new(SplitProgram::prepare(split, &plans, &parts, options)?))
+        let device = |(backend, bindings)| SplitDevice { backend, bindings };
+        let devices: Vec<SplitDevice<'_>> =
+            backends.iter().map(|b| b.as_ref()).zip(&bindings).map(device).collect();
+        Ok(Box::new(SplitProgram::prepare(split, &plans, &devices, options)?))
     }
 
     /// The weights and the state that are on a device.
