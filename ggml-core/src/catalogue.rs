@@ -93,10 +93,7 @@ impl Case {
         let (mut graph, mut builder) = (Graph::new(), CaseBuilder::default());
         let built = build(&mut graph, &mut builder);
         let node = *built.as_ref().unwrap_or(&TensorId(0));
-        let graph = built.map(|node| {
-            graph.output(node);
-            graph
-        });
+        let graph = built.and_then(|node| graph.output(node).map(|()| graph));
         Case { name: name.into(), graph, node, fills: builder.fills }
     }
 
@@ -225,8 +222,8 @@ pub fn run(case: &Case, backend: &dyn Backend, precision: Precision) -> Result<O
     }
     program.run()?;
     // An operation that writes into an operand is judged by the whole operand: what it must not touch counts too.
-    let shown = graph.tensor(graph.tensor(case.node).root);
     let root = graph.tensor(case.node).root;
+    let shown = graph.tensor(root);
     let mut bytes = vec![0u8; shown.dense_bytes()];
     program.read(root, &mut bytes)?;
     let values = Operand::new(shown, &bytes);

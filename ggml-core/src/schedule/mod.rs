@@ -242,7 +242,7 @@ impl Cutter<'_> {
         }
         let missing = || Error::argument_said("graph", "a node writes into a tensor that is not there");
         let local = from.local(root).ok_or_else(missing)?;
-        from.graph.output(local);
+        from.graph.output(local)?;
         from.gives.push((local, root));
         Ok(())
     }
@@ -254,7 +254,7 @@ impl Cutter<'_> {
         let root = self.graph.tensor(id).root;
         let segment = self.holder.get(&root).copied().unwrap_or(0);
         let local = self.here(segment, id)?;
-        self.segments[segment].graph.output(local);
+        self.segments[segment].graph.output(local)?;
         Ok(())
     }
 }
