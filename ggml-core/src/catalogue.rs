@@ -31,7 +31,7 @@ pub enum Fill {
     Edges,
     /// Given values.
     Values(Vec<f32>),
-    /// Those of another rule but for some elements, each range of them with one value.
+    /// Those of another rule but for some elements, each range of them with one value; see [`Fill::but`].
     Patched(Box<Fill>, Vec<(Range<usize>, f32)>),
 }
 
@@ -132,7 +132,8 @@ impl Fill {
             Fill::Patched(rest, patches) => {
                 let mut values = rest.values(ne, rng);
                 for (range, value) in patches {
-                    values[range.clone()].fill(*value);
+                    let part = values.get_mut(range.clone());
+                    part.into_iter().flatten().for_each(|x| *x = *value);
                 }
                 values
             }
@@ -285,6 +286,25 @@ pub fn bound(case: &Case, precision: Precision) -> f64 {
 mod tests {
     use super::*;
     use std::collections::HashSet;
+
+    /// A NaN that is wanted has to be there, and no other may be.
+    #[test]
+    fn a_nan_is_judged() {
+        let reference = crate::reference::ReferenceBackend::default();
+        let case = cases().into_iter().find(|c| c.name.starts_with("SOFT_MAX(rows with NaN")).unwrap();
+        let Ok(Outcome::Values(wanted)) = run(&case, &reference, Precision::Exact) else { panic!("refused") };
+        let nan: Vec<bool> = wanted.chunks_exact(70).map(|row| row.iter().all(|x| x.is_nan())).collect();
+        assert_eq!(nan, [false, true, true, false, true, false]);
+        let with = |i: usize, value: f32| {
+            let mut changed = wanted.clone();
+            changed[i] = value;
+            fault(&case, &reference, Precision::Exact, &changed)
+        };
+        assert_eq!(fault(&case, &reference, Precision::Exact, &wanted), None);
+        for (i, value) in [(75, 0.0), (75, f32::INFINITY), (5, f32::NAN), (5, f32::NEG_INFINITY)] {
+            assert!(with(i, value).is_some_and(|text| text.contains("non_finite: 1")), "{value} for {i}");
+        }
+    }
 
     #[test]
     fn every_case_builds_and_names_are_unique() {

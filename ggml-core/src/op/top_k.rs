@@ -31,6 +31,7 @@ impl Operation for TopK {
         typed(x, &[DType::F32], "x")?;
         rule(x.rows_contiguous(), || "rows must be contiguous".into())?;
         rule(self.k >= 1 && self.k <= x.ne[0], || format!("k is {}, a row has {}", self.k, x.ne[0]))?;
+        rule(i32::try_from(x.ne[0]).is_ok(), || "rows are too long for I32 indices".into())?;
         Ok(Output::new(DType::I32, [self.k, x.ne[1], x.ne[2], x.ne[3]]))
     }
 
