@@ -205,7 +205,7 @@ fn a_graph_file_is_compared() {
     graph.name(case.node, "product").unwrap();
     let norm = graph.rms_norm(case.node, 1e-6).unwrap();
     graph.name(norm, "norm").unwrap();
-    graph.output(norm);
+    graph.output(norm).unwrap();
     let data = case.leaves().unwrap().into_iter().collect();
     let mut file = GraphFile { graph, data };
     file.save(&path).unwrap();

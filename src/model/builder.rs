@@ -69,7 +69,7 @@ impl<'a> Builder<'a> {
     pub(super) fn finish(self) -> Result<BatchGraph> {
         let logits = self.logits.ok_or_else(|| Error::model("graph", "no logits", ""))?;
         let mut graph = self.graph;
-        graph.output(logits);
+        graph.output(logits)?;
         Ok(BatchGraph {
             graph,
             shape: self.shape,
