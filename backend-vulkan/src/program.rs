@@ -182,11 +182,11 @@ impl VulkanProgram {
     fn measure(&self, chunks: Range<usize>) -> Option<std::time::Duration> {
         let timestamps = self.timestamps.as_ref()?;
         // A first run pays for more than its work: page faults, code that is loaded, clocks that rise.
-        for chunk in chunks.clone().filter(|_| self.ran) {
-            let measured = timestamps.between(2 * chunk as u32, 2 * chunk as u32 + 1);
-            if let Some(measured) = measured {
-                self.shared.model.observe(self.chunks[chunk].seconds, measured);
-            }
+        if self.ran {
+            self.shared.model.observe(chunks.clone().filter_map(|chunk| {
+                let measured = timestamps.between(2 * chunk as u32, 2 * chunk as u32 + 1)?;
+                Some((self.chunks[chunk].seconds, measured))
+            }));
         }
         timestamps.between(2 * chunks.start as u32, 2 * chunks.end.checked_sub(1)? as u32 + 1)
     }
