@@ -2,7 +2,6 @@
 
 use crate::cache::DiskCache;
 use crate::deadline::broken;
-use crate::groups;
 use crate::op::Dispatch;
 use crate::raw::device::Device;
 use crate::raw::physical::Facts;
@@ -56,8 +55,6 @@ struct Module {
     interface: Interface,
     /// A capability that the device lacks.
     lacking: Option<String>,
-    /// Axes along which a grid may be cut.
-    divisible: [bool; 3],
 }
 
 /// A lock whose holder cannot leave broken data behind.
@@ -161,9 +158,10 @@ impl PipelineSet {
         Ok(())
     }
 
-    /// Axes along which the grid of a pipeline's dispatches may be cut.
+    /// Axes along which the grid of a pipeline's dispatches may be cut: work-group ids go on counting in a part
+    /// (vkCmdDispatchBase), but the number of work-groups that a shader can ask for is that of its part.
     pub(crate) fn divisible(&self, spec: &PipelineSpec) -> [bool; 3] {
-        self.module(spec).map_or([false; 3], |m| m.divisible)
+        self.module(spec).map_or([false; 3], |m| m.interface.reads_group_counts.map(|reads| !reads))
     }
 
     fn module(&self, spec: &PipelineSpec) -> Result<Arc<Module>, String> {
@@ -176,7 +174,7 @@ impl PipelineSet {
         let words = id.words().ok_or_else(|| format!("shader {id} has no committed SPIR-V"))?;
         let interface = reflect(words).map_err(|e| format!("shader {id}: {e}"))?;
         let lacking = lacking(&interface, &self.device.facts);
-        let module = Arc::new(Module { id, interface, lacking, divisible: groups::divisible(words) });
+        let module = Arc::new(Module { id, interface, lacking });
         lock(&self.modules).insert(key, module.clone());
         Ok(module)
     }
