@@ -1,11 +1,11 @@
 //! Products and attention of the CPU backend. `cargo bench`; the numbers are for comparing two builds on one machine.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use diptych::core::backend::{Bindings, PrepareOptions, Slice, Usage};
-use diptych::core::encode::encode;
-use diptych::core::plan::Plan;
-use diptych::core::rng::Rng;
-use diptych::core::{Graph, Source};
+use diptych::ggml::backend::{Bindings, PrepareOptions, Slice, Usage};
+use diptych::ggml::encode::encode;
+use diptych::ggml::plan::Plan;
+use diptych::ggml::rng::Rng;
+use diptych::ggml::{Graph, Source};
 use diptych::{DType, OpenOptions, Precision, open};
 use std::hint::black_box;
 

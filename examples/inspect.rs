@@ -4,7 +4,7 @@
 
 use clap::Parser;
 use diptych::Result;
-use diptych::core::gguf::{GgufFile, Value};
+use diptych::ggml::gguf::{GgufFile, Value};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;

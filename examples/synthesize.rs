@@ -4,7 +4,7 @@
 //! `cargo run --release --example synthesize -- --shape qwen2.5-0.5b --type Q8_0 OUT.gguf`
 
 use clap::Parser;
-use diptych::core::dtype::DTYPES;
+use diptych::ggml::dtype::DTYPES;
 use diptych::synthesize::{self, NAMED, Shape};
 use diptych::{DType, Error, Result};
 use indicatif::ProgressBar;

@@ -3,7 +3,7 @@
 //! `cargo run --release --example tokenize -- --model F --text S [--no-special] [--json]`
 
 use clap::Parser;
-use diptych::core::gguf::GgufFile;
+use diptych::ggml::gguf::GgufFile;
 use diptych::tokenizer::{EncodeOptions, Tokenizer};
 use std::io::Write;
 use std::path::PathBuf;

@@ -208,14 +208,14 @@ fn a_graph_file_is_compared() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("graph.json");
     let case = "MUL_MAT(Q8_0, k=64, m=64, n=1)";
-    let case = diptych::core::catalogue::cases().into_iter().find(|c| c.name == case).unwrap();
+    let case = diptych::ggml::catalogue::cases().into_iter().find(|c| c.name == case).unwrap();
     let mut graph = case.graph.clone().unwrap();
     graph.name(case.node, "product").unwrap();
     let norm = graph.rms_norm(case.node, 1e-6).unwrap();
     graph.name(norm, "norm").unwrap();
     graph.output(norm);
     let data = case.leaves().unwrap().into_iter().collect();
-    let mut file = diptych::core::graph::file::GraphFile { graph, data };
+    let mut file = diptych::ggml::graph::file::GraphFile { graph, data };
     file.save(&path).unwrap();
     let path = path.to_str().unwrap();
 

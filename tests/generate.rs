@@ -3,8 +3,8 @@
 mod common;
 
 use common::{backends, model, tiny};
-use diptych::core::gguf::{Array, Metadata};
 use diptych::generate::{Finish, GenerateOptions, Generation, Generations, Piece};
+use diptych::ggml::gguf::{Array, Metadata};
 use diptych::{DType, Error, Model, SamplerOptions, SessionOptions, Tokenizer, greedy};
 
 /// A vocabulary of 203 words "t0 " .. "t202 " with a token that ends the text.

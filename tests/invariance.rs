@@ -4,10 +4,10 @@
 mod common;
 
 use common::{backends, file, tiny};
-use diptych::core::backend::{Backend, Bindings, Buffer, PrepareOptions, Program, Slice, Usage};
-use diptych::core::plan::Plan;
-use diptych::core::rng::Rng;
-use diptych::core::{Graph, Source, TensorId};
+use diptych::ggml::backend::{Backend, Bindings, Buffer, PrepareOptions, Program, Slice, Usage};
+use diptych::ggml::plan::Plan;
+use diptych::ggml::rng::Rng;
+use diptych::ggml::{Graph, Source, TensorId};
 use diptych::model::{BatchGraph, BatchShape, ModelFile};
 use diptych::{DType, Precision};
 use std::collections::HashMap;
@@ -181,7 +181,7 @@ fn rows_do_not_depend_on_their_neighbours() {
         let all = product(33);
         for n in [1, 2, 5, 9, 32] {
             let some = product(n);
-            let d = diptych::core::metrics::distance(&some, &all[..m * n]);
+            let d = diptych::ggml::metrics::distance(&some, &all[..m * n]);
             // Other tiles sum in another order.
             assert!(d.nmse < 1e-12, "{name} n={n}: {:.1e}", d.nmse);
         }

@@ -1,6 +1,6 @@
 //! Model files that are broken or unknown end in a typed error with one clear line.
 
-use diptych::core::gguf::{Array, GgufFile, GgufWriter, Metadata, TensorData, Value};
+use diptych::ggml::gguf::{Array, GgufFile, GgufWriter, Metadata, TensorData, Value};
 use diptych::model::{BatchShape, ModelFile};
 use diptych::synthesize::{self, Shape};
 use diptych::{DType, Error};

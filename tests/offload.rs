@@ -4,14 +4,14 @@
 mod common;
 
 use common::{backend, file, model, tiny};
-use diptych::core::backend::{
+use diptych::ggml::backend::{
     Backend, Bindings, Buffer, DeviceInfo, PrepareOptions, Program, Slice, Stats, Support, Usage,
 };
-use diptych::core::mapped::MappedBytes;
-use diptych::core::null::{NullBackend, NullOptions};
-use diptych::core::phase::Deadlines;
-use diptych::core::plan::Plan;
-use diptych::core::{Graph, MemoryNeed, TensorId};
+use diptych::ggml::mapped::MappedBytes;
+use diptych::ggml::null::{NullBackend, NullOptions};
+use diptych::ggml::phase::Deadlines;
+use diptych::ggml::plan::Plan;
+use diptych::ggml::{Graph, MemoryNeed, TensorId};
 use diptych::model::{LoadOptions, ModelFile, Offload};
 use diptych::synthesize::{self, Shape};
 use diptych::{DType, Error, Model, Precision, Session, SessionOptions, greedy};

@@ -3,7 +3,7 @@
 mod common;
 
 use common::example;
-use diptych::core::catalogue;
+use diptych::ggml::catalogue;
 use serde_json::Value;
 use std::collections::HashSet;
 use std::path::Path;

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{backend, backends, model, tiny};
-use diptych::core::metrics::distance;
+use diptych::ggml::metrics::distance;
 use diptych::session::Item;
 use diptych::synthesize::{ARCHITECTURES, Shape};
 use diptych::{DType, Error, Model, Precision, Session, SessionOptions, greedy};

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{backend, backends, model, tiny};
-use diptych::core::metrics::distance;
+use diptych::ggml::metrics::distance;
 use diptych::{DType, Error, Precision, SessionOptions};
 
 fn exact(context: usize) -> SessionOptions {

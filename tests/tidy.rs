@@ -37,6 +37,7 @@ const UNSAFE: &[&str] = &[
     "backend-hip/src/rtc/",
     "backend-hip/src/session/",
     "backend-hip/src/virtual_gpu/driver.rs",
+    "src/leave.rs",
     "virtual-gpu/src/exec/simd.rs",
     "virtual-gpu/src/memory.rs",
 ];

@@ -13,6 +13,7 @@ use crate::reference::{Operand, indices};
 use crate::rng::Rng;
 use crate::tensor::{Source, TensorId};
 use crate::{encode, op};
+use std::ops::Range;
 
 /// What a leaf holds.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,6 +31,8 @@ pub enum Fill {
     Edges,
     /// Given values.
     Values(Vec<f32>),
+    /// Those of another rule but for some elements, each range of them with one value.
+    Patched(Box<Fill>, Vec<(Range<usize>, f32)>),
 }
 
 /// One test of one operation.
@@ -112,6 +115,11 @@ impl Case {
 }
 
 impl Fill {
+    /// These contents but for some elements, counted in the order of their indices.
+    pub fn but(self, patches: impl IntoIterator<Item = (Range<usize>, f32)>) -> Fill {
+        Fill::Patched(Box::new(self), patches.into_iter().collect())
+    }
+
     fn values(&self, ne: [usize; 4], rng: &mut Rng) -> Vec<f32> {
         let count: usize = ne.iter().product();
         match self {
@@ -124,6 +132,13 @@ impl Fill {
                 (0..count).map(|i| edges[i % edges.len()]).collect()
             }
             Fill::Values(values) => values.iter().copied().cycle().take(count).collect(),
+            Fill::Patched(rest, patches) => {
+                let mut values = rest.values(ne, rng);
+                for (range, value) in patches {
+                    values[range.clone()].fill(*value);
+                }
+                values
+            }
         }
     }
 }

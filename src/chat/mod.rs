@@ -128,7 +128,6 @@ impl ChatTemplate {
         let tokens = self.tokens.iter().map(|(name, text)| (name.clone(), Value::from(text.as_str())));
         let clock = ("strftime_now".to_string(), engine::clock(input.now));
         let variables = tokens.chain([clock]).chain(input.variables());
-        let template = self.engine.get_template("chat").map_err(|e| ChatError::from_engine(&e))?;
-        engine::render(&template, Value::from_pairs(variables))
+        engine::render(&self.engine, Value::from_pairs(variables))
     }
 }

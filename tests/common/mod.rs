@@ -1,8 +1,8 @@
 //! What several tests need.
 #![allow(dead_code, unreachable_pub)]
 
-use diptych::core::backend::Backend;
-use diptych::core::gguf::GgufFile;
+use diptych::ggml::backend::Backend;
+use diptych::ggml::gguf::GgufFile;
 use diptych::model::ModelFile;
 use diptych::synthesize::{self, Shape};
 use diptych::{DType, Error, Model, OpenOptions, open};

@@ -13,7 +13,7 @@ mod delta;
 mod mixture;
 
 use common::{backend, backends, file, tiny};
-use diptych::core::metrics::distance;
+use diptych::ggml::metrics::distance;
 use diptych::model::{Experts, ModelFile};
 use diptych::synthesize::Shape;
 use diptych::{DType, Model, Precision, SessionOptions, greedy};

@@ -3,6 +3,7 @@
 //! Source of the method: Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018); Dao et al.,
 //! "FlashAttention" (2022). Source of the linear bias: Press et al., "Train short, test long" (ALiBi, 2022).
 
+use super::soft_max::soft_max;
 use super::{Operation, Output, operands, rule, typed};
 use crate::catalogue::{Case, Fill};
 use crate::dtype::DType;
@@ -26,6 +27,11 @@ pub const CACHE_TYPES: &[DType] = &[DType::F32, DType::F16, DType::Q8_0, DType::
 /// Result: F32 `[dv, n_head, n_tokens, batch]`, for each head `soft_max(cap(scale * q k^T) + slope * mask) v`, where
 /// `cap(x) = logit_softcap * tanh(x / logit_softcap)` if `logit_softcap` is not 0. Sinks are neither scaled nor capped. A row
 /// whose scores are all minus infinity gives zeros.
+///
+/// A position whose mask is minus infinity is hidden from a row: what `k` and `v` hold there is not looked at, whatever it
+/// is. Cells of other sequences are hidden in this way, and one that overflowed its type to infinity harms no other
+/// sequence. A NaN in the mask, in a sink, in `q` or in `k` of a position that a row sees makes the whole row NaN, one in `v` its
+/// element.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FlashAttnExt {
     /// Factor of the scores, usually `1 / sqrt(d)`.
@@ -77,7 +83,6 @@ impl Operation for FlashAttnExt {
 
     fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) {
         let (q, k, v, mask) = (&src[0], &src[1], &src[2], src.get(3));
-        let sink = |h| src.get(4).map(|sinks| sinks.at([h, 0, 0, 0]));
         let [_, n_tokens, n_head, batch] = q.ne;
         let per_kv = n_head / k.ne[2];
         let cap = f64::from(self.logit_softcap);
@@ -89,35 +94,28 @@ impl Operation for FlashAttnExt {
                 for t in 0..n_tokens {
                     let query = q.row([t, h, b]);
                     let bias = mask.map(|m| m.row([t, h % m.ne[2], b % m.ne[3]]));
-                    let scores = keys.iter().enumerate().map(|(j, key)| {
-                        let dot: f64 = query.iter().zip(key).map(|(a, b)| a * b).sum();
+                    let bias = |j: usize| bias.as_ref().map_or(0.0, |bias| bias[j]);
+                    let seen: Vec<usize> = (0..k.ne[1]).filter(|&j| bias(j) != f64::NEG_INFINITY).collect();
+                    let scores = seen.iter().map(|&j| {
+                        let dot: f64 = query.iter().zip(&keys[j]).map(|(a, b)| a * b).sum();
                         let mut s = dot * f64::from(self.scale);
                         if cap != 0.0 {
                             s = cap * (s / cap).tanh();
                         }
-                        s + bias.as_ref().map_or(0.0, |m| if m[j] == 0.0 { 0.0 } else { slope * m[j] })
+                        s + slope * bias(j)
                     });
-                    let weights = soft_max(scores.chain(sink(h)).collect());
+                    let sink = src.get(4).map(|sinks| sinks.at([h, 0, 0, 0]));
+                    // The sink's weight comes last and meets no value.
+                    let weights = soft_max(scores.chain(sink).collect());
+                    let nan = weights.iter().any(|w| w.is_nan());
                     for i in 0..v.ne[0] {
-                        let sum = weights.iter().zip(&values).map(|(w, value)| w * value[i]).sum();
-                        out.set([i, h, t, b], sum);
+                        let sum = weights.iter().zip(&seen).map(|(w, &j)| w * values[j][i]).sum();
+                        out.set([i, h, t, b], if nan { f64::NAN } else { sum });
                     }
                 }
             }
         }
     }
-}
-
-/// Soft-max of a row in f64; zeros where every score is minus infinity.
-fn soft_max(mut row: Vec<f64>) -> Vec<f64> {
-    let max = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    if max == f64::NEG_INFINITY {
-        return vec![0.0; row.len()];
-    }
-    row.iter_mut().for_each(|x| *x = (*x - max).exp());
-    let sum: f64 = row.iter().sum();
-    row.iter_mut().for_each(|x| *x /= sum);
-    row
 }
 
 /// Slope of head `h` of `n`: 1 if `max_bias` is 0, else ALiBi's geometric sequence as ggml continues it for head
@@ -185,7 +183,86 @@ fn case_with_sinks(s: Shape, kv_type: DType) -> Case {
     })
 }
 
-/// Test cases: prefill and decode shapes, grouped heads, odd extents, both cache types, masks, ALiBi, soft-caps.
+/// What the mask hides: cells that no token sees, and cells of other sequences, which one token sees. Their keys and values
+/// are infinities and NaNs. A token of the middle sees nothing.
+fn case_with_hidden_cells(s: Shape, kv_type: DType, sinks: bool) -> Case {
+    let Shape { d, dv, tokens, kv, heads, heads_kv, .. } = s;
+    let name = format!(
+        "FLASH_ATTN_EXT(hidden cells, sinks={sinks}: d={d}, dv={dv}, tokens={tokens}, kv={kv}, heads={heads}/{heads_kv}, \
+         kv={kv_type})"
+    );
+    // A cell, what its key and its value hold (nothing special for 0), and the token that sees it.
+    let (inf, nan) = (f32::INFINITY, f32::NAN);
+    let cells = [
+        (3, inf, nan, None),
+        (7, 0.0, nan, Some(1)),
+        (11, nan, 0.0, Some(2)),
+        (kv - 2, nan, -inf, None),
+        (kv - 1, -inf, inf, None),
+    ];
+    let contents = |row: usize, value: fn(f32, f32) -> f32| {
+        let special = cells.into_iter().map(move |(cell, k, v, _)| {
+            let first = cell * row * heads_kv;
+            (first..first + row * heads_kv, value(k, v))
+        });
+        Fill::Uniform(-1.0, 1.0).but(special.filter(|(_, value)| *value != 0.0))
+    };
+    Case::new(name, |g, c| {
+        let q = c.leaf(g, "q", DType::F32, [d, heads, tokens, 1], Fill::Uniform(-1.0, 1.0))?;
+        let q = g.permute(q, [0, 2, 1, 3])?;
+        let k = c.leaf(g, "k", kv_type, [d, heads_kv, kv, 1], contents(d, |k, _| k))?;
+        let k = g.permute(k, [0, 2, 1, 3])?;
+        let v = c.leaf(g, "v", kv_type, [dv, heads_kv, kv, 1], contents(dv, |_, v| v))?;
+        let v = g.permute(v, [0, 2, 1, 3])?;
+        let of_token = |t: usize| {
+            cells.into_iter().map(move |(cell, _, _, seen_by)| {
+                let value = if seen_by == Some(t) { 0.0 } else { f32::NEG_INFINITY };
+                (t * kv + cell..t * kv + cell + 1, value)
+            })
+        };
+        let blind = (tokens > 3).then_some((3 * kv..4 * kv, f32::NEG_INFINITY));
+        let mask = Fill::Causal.but((0..tokens).flat_map(of_token).chain(blind));
+        let mask = c.leaf(g, "mask", DType::F16, [kv, tokens, 1, 1], mask)?;
+        let op = FlashAttnExt { scale: 1.0 / (d as f32).sqrt(), max_bias: 0.0, logit_softcap: 0.0 };
+        if !sinks {
+            return g.flash_attn_ext(op, q, k, v, Some(mask));
+        }
+        let sinks = c.leaf(g, "sinks", DType::F32, [heads, 1, 1, 1], Fill::Uniform(-1.0, 1.0))?;
+        g.flash_attn_sinks(op, [q, k, v], mask, sinks)
+    })
+}
+
+/// A NaN in the query of head 1, in a key of head 2 and in an element of a value of head 3; with more tokens than one also in
+/// the mask, and as all that a token sees. Head 0 of the other tokens is clean.
+fn case_with_nan(tokens: usize, kv: usize, kv_type: DType) -> Case {
+    let name = format!("FLASH_ATTN_EXT(NaN: d=64, tokens={tokens}, kv={kv}, heads=4/4, kv={kv_type})");
+    let last = tokens - 1;
+    let one = |[i, h, row]: [usize; 3]| {
+        let at = i + 64 * (h + 4 * row);
+        Fill::Uniform(-1.0, 1.0).but([(at..at + 1, f32::NAN)])
+    };
+    Case::new(name, |g, c| {
+        let q = c.leaf(g, "q", DType::F32, [64, 4, tokens, 1], one([40, 1, last]))?;
+        let q = g.permute(q, [0, 2, 1, 3])?;
+        let k = c.leaf(g, "k", kv_type, [64, 4, kv, 1], one([63, 2, kv - 3]))?;
+        let k = g.permute(k, [0, 2, 1, 3])?;
+        let v = c.leaf(g, "v", kv_type, [64, 4, kv, 1], one([9, 3, 20]))?;
+        let v = g.permute(v, [0, 2, 1, 3])?;
+        let in_mask = [
+            (2 * kv + 4..2 * kv + 5, f32::NAN),
+            (5 * kv..5 * kv + 30, f32::NEG_INFINITY),
+            (5 * kv + 30..5 * kv + 31, f32::NAN),
+            (5 * kv + 31..6 * kv, f32::NEG_INFINITY),
+        ];
+        let mask = Fill::Causal.but(in_mask.into_iter().filter(|_| tokens > 5));
+        let mask = c.leaf(g, "mask", DType::F32, [kv, tokens, 1, 1], mask)?;
+        let op = FlashAttnExt { scale: 0.125, max_bias: 0.0, logit_softcap: 0.0 };
+        g.flash_attn_ext(op, q, k, v, Some(mask))
+    })
+}
+
+/// Test cases: prefill and decode shapes, grouped heads, odd extents, both cache types, masks, ALiBi, soft-caps, sinks, NaN,
+/// and anything in cells that the mask hides.
 pub fn cases() -> Vec<Case> {
     let shape =
         |d, dv, tokens, kv, heads, heads_kv, batch| Shape { d, dv, tokens, kv, heads, heads_kv, batch };
@@ -213,6 +290,14 @@ pub fn cases() -> Vec<Case> {
         case_with_sinks(shape(64, 64, 21, 64, 8, 2, 1), f16),
         case_with_sinks(shape(40, 40, 3, 33, 4, 4, 1), f32),
         case_with_sinks(shape(64, 64, 3, 70, 4, 2, 1), DType::Q8_0),
+        case_with_hidden_cells(shape(64, 64, 1, 300, 8, 2, 1), f16, true),
+        case_with_hidden_cells(shape(64, 64, 1, 300, 4, 2, 1), f32, false),
+        case_with_hidden_cells(shape(64, 64, 3, 70, 4, 2, 1), DType::Q8_0, false),
+        case_with_hidden_cells(shape(20, 12, 3, 33, 2, 1, 1), f16, false),
+        case_with_hidden_cells(shape(64, 64, 19, 96, 4, 2, 1), f16, false),
+        case_with_hidden_cells(shape(64, 64, 19, 45, 4, 1, 1), f32, true),
+        case_with_nan(1, 300, f16),
+        case_with_nan(19, 96, f32),
         Case::new("FLASH_ATTN_EXT(a row with everything masked)", |g, c| {
             let q = c.leaf(g, "q", DType::F32, [64, 2, 1, 1], Fill::Uniform(-1.0, 1.0))?;
             let k = c.leaf(g, "k", DType::F32, [64, 8, 1, 1], Fill::Uniform(-1.0, 1.0))?;
@@ -229,6 +314,8 @@ pub fn cases() -> Vec<Case> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::catalogue::{self, Outcome};
+    use crate::plan::Precision;
 
     #[test]
     fn slopes_of_the_paper() {
@@ -241,4 +328,30 @@ mod tests {
         assert!((alibi_slope(8.0, 9, 12) - 0.5f64.powf(1.5)).abs() < 1e-15);
         assert_eq!(alibi_slope(0.0, 3, 4), 1.0);
     }
+    /// A token that sees a NaN is all NaN, one that sees nothing is all zeros, and all others are finite.
+    #[test]
+    fn hidden_cells_are_not_looked_at() {
+        let reference = crate::reference::ReferenceBackend::default();
+        let cases = [
+            (case_with_hidden_cells(SHAPE, DType::F16, true), 4, vec![1, 2]),
+            (case_with_hidden_cells(SHAPE, DType::F32, false), 4, vec![1, 2]),
+            (case_with_nan(6, 40, DType::F16), 1, vec![2, 5]),
+        ];
+        for (case, clean_heads, nan) in cases {
+            let Ok(Outcome::Values(got)) = catalogue::run(&case, &reference, Precision::Exact) else {
+                panic!("{}", case.name)
+            };
+            for (t, token) in got.chunks_exact(64 * 4).enumerate() {
+                let clean = &token[..64 * clean_heads];
+                let right = match t {
+                    _ if nan.contains(&t) => clean.iter().all(|x| x.is_nan()),
+                    3 if clean_heads == 4 => clean.iter().all(|x| *x == 0.0),
+                    _ => clean.iter().all(|x| x.is_finite() && *x != 0.0),
+                };
+                assert!(right, "{}, token {t}: {clean:?}", case.name);
+            }
+        }
+    }
+
+    const SHAPE: Shape = Shape { d: 64, dv: 64, tokens: 5, kv: 40, heads: 4, heads_kv: 2, batch: 1 };
 }

@@ -65,7 +65,9 @@ impl Job for SoftMaxRow<'_> {
         let least = s.splat(f32::NEG_INFINITY);
         let most = s.greatest(fold!(s, row, f32::NEG_INFINITY, least, |most, x| s.max(x, most)));
         if most == f32::NEG_INFINITY {
-            row.fill(0.0);
+            // `most` leaves NaNs out.
+            let nan = row.iter().any(|x| x.is_nan());
+            row.fill(if nan { f32::NAN } else { 0.0 });
             return;
         }
         let most = s.splat(most);
@@ -79,7 +81,7 @@ impl Job for SoftMaxRow<'_> {
 /// Positions of a mask that are widened at a time.
 const CHUNK: usize = 256;
 
-/// `scale * x + slope * mask`; a mask of 0 adds 0 whatever the slope.
+/// `scale * x + slope * mask`; minus infinity, whatever `x` is, where the mask is.
 #[inline(always)]
 fn scaled_and_biased<S: Simd>(
     s: S,
@@ -89,7 +91,7 @@ fn scaled_and_biased<S: Simd>(
     mask: &Input<'_>,
     at: [usize; 3],
 ) {
-    let slope = s.splat(slope);
+    let (slope, least) = (s.splat(slope), s.splat(f32::NEG_INFINITY));
     let mut wide = [0.0; CHUNK];
     for (i, row) in row.chunks_mut(CHUNK).enumerate() {
         let (first, bias) = (i * CHUNK, &mut wide[..row.len()]);
@@ -98,6 +100,9 @@ fn scaled_and_biased<S: Simd>(
         } else {
             bias.copy_from_slice(&mask.row(at)[first..first + bias.len()]);
         }
-        zip!(s, row, bias, |x, bias| s.fma(x, scale, s.mul(slope, bias)));
+        zip!(s, row, bias, |x, bias| {
+            // Minus infinity alone is less than the least number; NaN is not.
+            s.select_lt(bias, s.splat(f32::MIN), least, s.fma(x, scale, s.mul(slope, bias)))
+        });
     }
 }
