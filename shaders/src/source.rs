@@ -10,7 +10,7 @@ use crate::table::Variant;
 
 /// The compiler and everything about its use that is the same for all variants. A change makes every module stale, so
 /// increase the trailing revision when the way the `shaders` program calls the compiler changes.
-pub const COMPILER: &str = "shaderc 0.10.1 build-from-source, names kept, revision 1";
+pub const COMPILER: &str = "shaderc 0.10.1 build-from-source, names kept, buffers aliased, revision 1";
 
 /// The directory of files that any shader may include, relative to the crate.
 pub const INCLUDE_DIR: &str = "src/include";

@@ -182,11 +182,11 @@ impl VulkanProgram {
     fn measure(&self, range: Range<usize>) -> Option<std::time::Duration> {
         let timestamps = self.timestamps.as_ref()?;
         // A first run pays for more than its work: page faults, code that is loaded, clocks that rise.
-        for index in range.clone().filter(|_| self.ran) {
-            let measured = timestamps.between(2 * index as u32, 2 * index as u32 + 1);
-            if let Some(measured) = measured {
-                self.context().model.observe(self.submissions[index].seconds, measured);
-            }
+        if self.ran {
+            self.context().model.observe(range.clone().filter_map(|index| {
+                let measured = timestamps.between(2 * index as u32, 2 * index as u32 + 1)?;
+                Some((self.submissions[index].seconds, measured))
+            }));
         }
         timestamps.between(2 * range.start as u32, 2 * range.end.checked_sub(1)? as u32 + 1)
     }

@@ -298,6 +298,18 @@ pub fn cases() -> Vec<Case> {
         case_with_hidden_cells(extents(64, 64, 19, 45, 4, 1, 1), f32, true),
         case_with_nan(1, 300, f16),
         case_with_nan(19, 96, f32),
+        Case::new("FLASH_ATTN_EXT(heads with masks of their own)", |g, c| {
+            let q = c.leaf(g, "q", DType::F32, [64, 1, 4, 1], Fill::Uniform(-1.0, 1.0))?;
+            let k = c.leaf(g, "k", DType::F32, [64, 40, 1, 1], Fill::Uniform(-1.0, 1.0))?;
+            // Cell 5 holds NaN; only head 2 sees it.
+            let v = Fill::Uniform(-1.0, 1.0).but([(5 * 64..6 * 64, f32::NAN)]);
+            let v = c.leaf(g, "v", DType::F32, [64, 40, 1, 1], v)?;
+            let hidden = [0..6, 45..60, 81..85, 120..140].map(|cells| (cells, f32::NEG_INFINITY));
+            let mask = Fill::Uniform(-1.0, 0.0).but(hidden);
+            let mask = c.leaf(g, "mask", DType::F32, [40, 1, 4, 1], mask)?;
+            let op = FlashAttnExt { scale: 0.125, max_bias: 0.0, logit_softcap: 0.0 };
+            g.flash_attn_ext(op, q, k, v, Some(mask))
+        }),
         Case::new("FLASH_ATTN_EXT(a row with everything masked)", |g, c| {
             let q = c.leaf(g, "q", DType::F32, [64, 2, 1, 1], Fill::Uniform(-1.0, 1.0))?;
             let k = c.leaf(g, "k", DType::F32, [64, 8, 1, 1], Fill::Uniform(-1.0, 1.0))?;

@@ -61,6 +61,7 @@ impl From<NoMemory> for Error {
             asked: asked as u64,
             free: None,
             heap: "host memory".into(),
+            driver: None,
         }
     }
 }
