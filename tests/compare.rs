@@ -271,7 +271,7 @@ fn quantised_results_are_judged() {
         let t = graph.tensor(case.node).clone();
         let view = graph.view(case.node, [t.ne[0], 2, 1, 1], t.nb, t.nb[1]).unwrap();
         graph.name(view, "view").unwrap();
-        graph.output(view);
+        graph.output(view).unwrap();
         let data = case.leaves().unwrap().into_iter().collect();
         GraphFile { graph, data }.save(&path).unwrap();
         let path = path.to_str().unwrap();

@@ -299,7 +299,7 @@ mod tests {
         let mut graph = Graph::new();
         let x = graph.leaf("x", DType::F32, [2, 1, 1, 1], Source::Input).unwrap();
         let y = graph.unary(Activation::Relu, x).unwrap();
-        graph.output(y);
+        graph.output(y).unwrap();
         let measure = Measure::outputs(Precision::Fast, &graph);
         let entry = |name: &str, dtype: &str, bytes: usize| {
             json!({"name": name, "op": "RELU", "operand_type": "F32", "dtype": dtype, "ne": [2, 1, 1, 1],
