@@ -39,33 +39,24 @@
 pub mod arch;
 pub mod audit;
 mod backend;
-mod breadcrumb;
-mod cache;
-mod constants;
-mod cost;
+mod context;
 mod deadline;
 mod device;
 mod environment;
-mod hazard;
-mod io;
-mod lower;
+mod error;
 mod memory;
 pub mod op;
 mod options;
 mod pipeline;
-mod probe;
 mod program;
 #[allow(unsafe_code)]
 mod raw;
-mod record;
-mod schedule;
-mod transfer;
-pub mod tuning;
-mod windows;
+mod sync;
 
 pub use backend::VulkanBackend;
+pub use device::tuning;
 pub use device::{DeviceSummary, enumerate};
 pub use options::VulkanOptions;
 pub use pipeline::PipelineSpec;
-pub use program::{ProgramShape, VulkanProgram};
+pub use program::{ProgramStats, VulkanProgram};
 pub use raw::physical::DeviceKind;

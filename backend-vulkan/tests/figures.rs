@@ -63,7 +63,7 @@ fn figures() {
     let mut program = backend
         .program(&layer.graph, &layer.plan(&backend), &bindings, PrepareOptions::default())
         .expect("a program");
-    println!("layer: prepared in {:?}, {:?}", start.elapsed(), program.shape());
+    println!("layer: prepared in {:?}, {:?}", start.elapsed(), program.stats());
     layer.write(&mut program, 0);
     println!("layer: {:?}; {:?}", shortest(&mut program, 100), backend.stats());
     let sizes: &[(usize, usize, usize)] = match backend.device().arch.as_str() {

@@ -92,9 +92,9 @@ fn long_work_becomes_several_submissions() {
     let bindings = layer.bind(&backend);
     let mut program =
         backend.program(&layer.graph, &plan, &bindings, PrepareOptions::default()).expect("a program");
-    let shape = program.shape();
-    println!("{shape:?}");
-    assert!(shape.submissions > 4 && shape.dispatches >= shape.steps, "{shape:?}");
+    let stats = program.stats();
+    println!("{stats:?}");
+    assert!(stats.units > 4 && stats.dispatches >= stats.steps, "{stats:?}");
     let mut wanted = layer.program(&reference, &layer.bind(&reference));
     close("in pieces", &layer.run(&mut program, 0), &layer.run(&mut *wanted, 0));
     let timing = program.run().expect("a run");
@@ -117,11 +117,11 @@ fn barriers_stand_only_where_something_waits() {
     let plan = Plan::new(&g, alignment, Precision::Exact).expect("a plan");
     let deep =
         backend.program(&g, &plan, &Bindings::default(), PrepareOptions::default()).expect("a program");
-    println!("{:?} {:?}", wide.shape(), deep.shape());
+    println!("{:?} {:?}", wide.stats(), deep.stats());
     // One at the beginning and one for the host; where memory is staged, one after the inputs and one before the outputs.
-    let frame = wide.shape().barriers;
+    let frame = wide.stats().barriers;
     assert!((2..=4).contains(&frame), "{frame}");
-    assert_eq!(deep.shape().barriers, frame + 9, "one more for each link of the chain");
+    assert_eq!(deep.stats().barriers, frame + 9, "one more for each link of the chain");
 }
 
 #[test]
@@ -354,7 +354,7 @@ fn chain(options: VulkanOptions) -> Option<(Vec<f32>, usize, Option<Duration>)> 
     let timing = program.run().expect("a run");
     let mut out = vec![0; 192 * 192 * 4];
     program.read(y, &mut out).expect("y");
-    Some((floats(&out), program.shape().dispatches, timing.device))
+    Some((floats(&out), program.stats().dispatches, timing.device))
 }
 
 #[test]

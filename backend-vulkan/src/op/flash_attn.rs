@@ -1,8 +1,8 @@
 //! FLASH_ATTN_EXT: one kernel for few tokens, one for many.
 
 use super::{Context, Dispatch, Refusal, dispatch, pipeline};
+use crate::device::tuning::Profile;
 use crate::pipeline::PipelineSpec;
-use crate::tuning::Profile;
 use ggml_core::DType;
 use ggml_core::kernel::FlashAttnParams;
 

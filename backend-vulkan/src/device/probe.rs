@@ -5,7 +5,8 @@
 //! right. (A driver can be wrong: lavapipe with a forced vector width of 64 lanes reports 64 and computes other sums.)
 
 use crate::arch::SubgroupOps;
-use crate::raw::commands::{CommandPool, Work};
+use crate::raw::buffer::Buffer;
+use crate::raw::commands::CommandPool;
 use crate::raw::descriptors::{DescriptorPool, Window};
 use crate::raw::device::Device;
 use crate::raw::memory::{MemoryPool, Side};
@@ -144,16 +145,15 @@ fn once(
     let recipe = Recipe { shader, specialization: &[INVOCATIONS], subgroup, statistics: false };
     let pipeline = Arc::new(Pipeline::new(&layout, None, recipe)?);
     let bytes = INVOCATIONS as usize * WORDS * 4;
-    let buffer = pool.allocate(bytes as u64, Side::Host, "lane probe")?;
+    let buffer = Buffer::new(pool, bytes as u64, Side::Host, "lane probe")?;
     let window = Window { buffer: buffer.clone(), offset: 0, bytes: bytes as u64 };
     let set = DescriptorPool::new(device, 1, 1)?.set(&layout, &[window])?;
     let commands = CommandPool::new(device, deadline.phase())?;
     let mut recorder = commands.record(deadline.phase())?;
     let seed = 0x5eed_0000 | INVOCATIONS;
     recorder.dispatch(&pipeline, &set, &seed.to_le_bytes(), [0; 3], [1; 3])?;
-    recorder.barrier(Work::Compute, Work::Host);
     let mut recorded = recorder.finish()?;
-    let value = device.submit(&mut recorded, deadline.phase())?;
+    let value = recorded.submit(deadline)?;
     device.wait(value, deadline)?;
     let mut words = vec![[0u32; WORDS]; INVOCATIONS as usize];
     buffer.read(0, bytemuck::cast_slice_mut(&mut words))?;

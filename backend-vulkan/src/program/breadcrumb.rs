@@ -1,10 +1,10 @@
 //! A breadcrumb: how many steps are complete, in memory that the host can read when the device is gone.
 
-use crate::backend::Shared;
-use crate::raw::commands::{Recorder, Work};
-use crate::raw::memory::{Buffer, Side};
-use ggml_core::Deadline;
-use ggml_core::Result;
+use crate::memory::Memory;
+use crate::raw::buffer::Buffer;
+use crate::raw::commands::{Recorder, Scope};
+use crate::raw::memory::Side;
+use ggml_core::{Deadline, Result};
 use std::sync::Arc;
 
 /// The counter of one program.
@@ -12,8 +12,8 @@ pub(crate) struct Breadcrumb(Arc<Buffer>);
 
 impl Breadcrumb {
     /// A counter in host-visible memory.
-    pub(crate) fn new(shared: &Shared, deadline: &Deadline) -> Result<Breadcrumb> {
-        let buffer = shared.new_buffer(4, Side::Host, "breadcrumb", deadline)?;
+    pub(crate) fn new(memory: &Memory, deadline: &Deadline) -> Result<Breadcrumb> {
+        let buffer = memory.buffer(4, Side::Host, "breadcrumb", deadline)?;
         buffer.fill(0)?;
         Ok(Breadcrumb(buffer))
     }
@@ -27,7 +27,7 @@ impl Breadcrumb {
     pub(crate) fn drop_at(&self, recorder: &mut Recorder<'_>, completed: usize) -> Result<()> {
         let word = completed as u32;
         if !recorder.marker(&self.0, 0, word)? {
-            recorder.barrier(Work::Device, Work::Device);
+            recorder.barrier(Scope::Device, Scope::Device);
             recorder.fill(&self.0, 0, 4, word)?;
         }
         Ok(())

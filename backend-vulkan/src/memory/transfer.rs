@@ -5,15 +5,14 @@
 //! device's memory.
 
 use crate::deadline::guarded;
-use crate::pipeline::lock;
-use crate::raw::commands::{CommandPool, Commands, Recorder, Work};
+use crate::raw::buffer::Buffer;
+use crate::raw::commands::{CommandPool, Commands, Recorder};
 use crate::raw::device::Device;
-use crate::raw::memory::{Buffer, MemoryPool, Side};
-use ggml_core::Deadline;
-use ggml_core::Result;
+use crate::raw::memory::{MemoryPool, Side};
+use crate::sync::lock_until;
+use ggml_core::{Deadline, Result};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Slots of the ring.
 const SLOTS: usize = 4;
@@ -94,9 +93,7 @@ impl Transfers {
                 let (slot, at) = self.slot(&mut ring, deadline)?;
                 let (len, source) = (chunk.len() as u64, begin);
                 let value = self.submit(&mut ring, slot, deadline, &[from], |recorder| {
-                    recorder.copy((from, source), (&staging, at), len)?;
-                    recorder.barrier(Work::Transfer, Work::Host);
-                    Ok(())
+                    recorder.copy((from, source), (&staging, at), len)
                 })?;
                 begin += len;
                 pending.push((value, at, chunk));
@@ -142,16 +139,7 @@ impl Transfers {
 
     /// The ring, which another thread's transfer may hold for a while.
     fn ring(&self, deadline: &Deadline) -> Result<MutexGuard<'_, Ring>> {
-        loop {
-            match self.ring.try_lock() {
-                Ok(ring) => return Ok(ring),
-                Err(TryLockError::Poisoned(_)) => return Ok(lock(&self.ring)),
-                Err(TryLockError::WouldBlock) if deadline.remaining().is_zero() => {
-                    return Err(deadline.missed(&self.device.name, None));
-                }
-                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_micros(50)),
-            }
-        }
+        lock_until(&self.ring, deadline).ok_or_else(|| deadline.missed(&self.device.name, None))
     }
 
     fn staging(&self, ring: &mut Ring, deadline: &Deadline) -> Result<Arc<Buffer>> {
@@ -160,7 +148,7 @@ impl Transfers {
         }
         let pool = self.pool.clone();
         let staging = guarded(&self.device.name, *deadline, move || {
-            pool.allocate((SLOTS * SLOT_BYTES) as u64, Side::Host, "staging ring")
+            Buffer::new(&pool, (SLOTS * SLOT_BYTES) as u64, Side::Host, "staging ring")
         })?;
         ring.staging = Some(staging.clone());
         Ok(staging)
@@ -195,7 +183,7 @@ impl Transfers {
         };
         record(&mut recorder)?;
         let mut commands = recorder.finish()?;
-        let submitted = self.device.submit(&mut commands, phase);
+        let submitted = commands.submit(deadline);
         ring.slots[slot] = Some(commands);
         self.recordings.fetch_add(1, Ordering::Relaxed);
         let value = submitted?;

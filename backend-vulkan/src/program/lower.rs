@@ -1,22 +1,39 @@
 //! From a planned graph to dispatches with their windows.
 
-use crate::backend::Shared;
-use crate::constants::Constants;
-use crate::cost;
-use crate::hazard::Range;
-use crate::memory::VulkanMemory;
+use super::hazard::ByteRange;
+use super::windows::{BufferRef, Storage, Window, window};
+use crate::context::DeviceContext;
+use crate::device::cost::{self, Model};
+use crate::device::tuning::Profile;
 use crate::op::{self, Context, Dispatch, ExactWindows, Operand, Refusal, Windows};
-use crate::pipeline::PipelineSpec;
-use crate::raw::descriptors::Window;
-use crate::raw::memory::Buffer;
-use crate::windows::{Storage, window};
-use ggml_core::Deadline;
-use ggml_core::backend::{Bindings, Support};
+use crate::pipeline::modules::Modules;
+use crate::pipeline::{PipelineSet, PipelineSpec};
+use ggml_core::backend::Support;
 use ggml_core::kernel;
 use ggml_core::plan::{Plan, Precision};
 use ggml_core::{DType, Error, Graph, Result, Source, TensorId};
-use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::collections::HashMap;
+
+/// What lowering knows of a device.
+#[derive(Clone, Copy)]
+pub(crate) struct Target<'a> {
+    /// Name for errors.
+    pub(crate) name: &'a str,
+    /// The device as operations see it.
+    pub(crate) profile: &'a Profile,
+    /// The shaders that it can run.
+    pub(crate) modules: &'a Modules,
+    /// How long work takes on it.
+    pub(crate) model: &'a Model,
+}
+
+impl<'a> Target<'a> {
+    /// An open device.
+    pub(crate) fn new(context: &'a DeviceContext, pipelines: &'a PipelineSet) -> Target<'a> {
+        let (profile, model) = (&context.profile, &context.model);
+        Target { name: context.name(), profile, modules: pipelines.modules(), model }
+    }
+}
 
 /// A dispatch ready to be recorded.
 #[derive(Debug)]
@@ -28,9 +45,9 @@ pub(crate) struct Lowered {
     /// Windows in binding order.
     pub(crate) windows: Vec<Window>,
     /// What it reads that something may write.
-    pub(crate) reads: Vec<Range>,
+    pub(crate) reads: Vec<ByteRange>,
     /// What it writes.
-    pub(crate) writes: Vec<Range>,
+    pub(crate) writes: Vec<ByteRange>,
     /// The parameter structure.
     pub(crate) params: Vec<u8>,
     /// Work-groups.
@@ -41,14 +58,15 @@ pub(crate) struct Lowered {
     pub(crate) divisible: [bool; 3],
 }
 
-/// All dispatches of a plan, and where its tensors lie.
+/// All dispatches of a plan.
+#[derive(Default)]
 pub(crate) struct Lowering {
     /// Dispatches in order.
     pub(crate) dispatches: Vec<Lowered>,
     /// Distinct pipelines, each with a node that needs it.
     pub(crate) pipelines: Vec<(PipelineSpec, String)>,
-    /// Storage of every root tensor.
-    pub(crate) storage: HashMap<TensorId, Storage>,
+    /// Contents of the buffers of constants.
+    pub(crate) constants: Vec<Vec<f32>>,
 }
 
 /// Windows of tensors that have places.
@@ -84,7 +102,7 @@ impl Windows for Placed<'_> {
 }
 
 /// Whether a node can be computed, whatever its operands' places will be.
-pub(crate) fn supports(shared: &Shared, graph: &Graph, node: TensorId) -> Support {
+pub(crate) fn supports(target: &Target<'_>, graph: &Graph, node: TensorId) -> Support {
     if node.index() >= graph.tensors().len() {
         return Support::no("the node is not in the graph");
     }
@@ -93,8 +111,8 @@ pub(crate) fn supports(shared: &Shared, graph: &Graph, node: TensorId) -> Suppor
         return Support::Native;
     }
     for precision in [Precision::Exact, Precision::Fast] {
-        let context = Context { graph, node, profile: &shared.profile, precision, windows: &ExactWindows };
-        if let Err(Refusal(reason)) = plan(shared, &context) {
+        let context = Context { graph, node, profile: target.profile, precision, windows: &ExactWindows };
+        if let Err(Refusal(reason)) = plan(target, &context) {
             return Support::Unsupported { reason };
         }
     }
@@ -102,7 +120,7 @@ pub(crate) fn supports(shared: &Shared, graph: &Graph, node: TensorId) -> Suppor
 }
 
 /// Whether a type can be an operand of MUL_MAT and GET_ROWS: asked of the families that plan them.
-pub(crate) fn supports_weights(shared: &Shared, dtype: DType) -> bool {
+pub(crate) fn supports_weights(target: &Target<'_>, dtype: DType) -> bool {
     let probe = || -> Result<bool> {
         let (mut graph, k) = (Graph::new(), dtype.block().max(32) * 8);
         let a = graph.leaf("a", dtype, [k, 64, 1, 1], Source::Weight)?;
@@ -113,17 +131,17 @@ pub(crate) fn supports_weights(shared: &Shared, dtype: DType) -> bool {
             let b = graph.leaf(&format!("b{n}"), DType::F32, [k, n, 1, 1], Source::Input)?;
             nodes.push(graph.mul_mat(a, b)?);
         }
-        Ok(nodes.into_iter().all(|node| supports(shared, &graph, node) == Support::Native))
+        Ok(nodes.into_iter().all(|node| supports(target, &graph, node) == Support::Native))
     };
     probe().unwrap_or(false)
 }
 
 /// The dispatches of a node, checked against their shaders and the device.
-fn plan(shared: &Shared, context: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
+fn plan(target: &Target<'_>, context: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     let dispatches = op::plan_node(context)?;
-    let limit = shared.profile.caps.max_binding;
+    let limit = target.profile.caps.max_binding;
     for dispatch in &dispatches {
-        shared.pipelines.check_dispatch(dispatch).map_err(Refusal)?;
+        check(target, dispatch).map_err(Refusal)?;
         for operand in &dispatch.operands {
             let (name, bytes) = match *operand {
                 Operand::Tensor(id) => {
@@ -140,36 +158,50 @@ fn plan(shared: &Shared, context: &Context<'_>) -> Result<Vec<Dispatch>, Refusal
     Ok(dispatches)
 }
 
-/// Lowers a planned graph. `arena` is the compute memory.
+/// Why a dispatch cannot be run, or does not fit its shader, which is the library's own mistake.
+fn check(target: &Target<'_>, dispatch: &Dispatch) -> Result<(), String> {
+    let spec = &dispatch.pipeline;
+    let module = target.modules.check(spec)?;
+    let (bindings, push) = (module.bindings(), module.push_bytes());
+    if dispatch.operands.len() != bindings as usize {
+        return Err(format!("{spec}: {} operands for {bindings} bindings", dispatch.operands.len()));
+    }
+    if dispatch.params.len() != push as usize {
+        return Err(format!("{spec}: {} bytes of parameters for {push}", dispatch.params.len()));
+    }
+    let limits = target.profile.caps.max_workgroups;
+    if (0..3).any(|d| dispatch.grid[d] == 0 || dispatch.grid[d] > limits[d]) {
+        return Err(format!("{spec}: a grid of {:?} is outside the device's {limits:?}", dispatch.grid));
+    }
+    Ok(())
+}
+
+/// Lowers a planned graph whose tensors have storage.
 pub(crate) fn lower(
-    shared: &Shared,
+    target: &Target<'_>,
     graph: &Graph,
     plan: &Plan,
-    bindings: &Bindings,
-    arena: &Arc<Buffer>,
-    deadline: &Deadline,
+    storage: &HashMap<TensorId, Storage>,
 ) -> Result<Lowering> {
-    let storage = storage(shared, graph, plan, bindings, arena)?;
-    let mut lowering = Lowering { dispatches: Vec::new(), pipelines: Vec::new(), storage };
+    let mut lowering = Lowering::default();
     let mut known: HashMap<PipelineSpec, usize> = HashMap::new();
     for (step, &node) in plan.steps.iter().enumerate() {
-        let lowered = lower_step(shared, graph, plan, node, &lowering.storage, deadline)?;
-        let seconds = shared.model.seconds(cost::work(graph, node)) / lowered.len().max(1) as f64;
+        let lowered = lower_step(target, graph, plan, node, storage, &mut lowering.constants)?;
+        let seconds = target.model.seconds(cost::work(graph, node)) / lowered.len().max(1) as f64;
         for (dispatch, windows) in lowered {
-            let spec = PipelineSpec::of(&dispatch);
             let next = lowering.pipelines.len();
-            let pipeline = *known.entry(spec.clone()).or_insert(next);
+            let pipeline = *known.entry(dispatch.pipeline.clone()).or_insert(next);
             if pipeline == next {
-                lowering.pipelines.push((spec.clone(), graph.tensor(node).name.clone()));
+                lowering.pipelines.push((dispatch.pipeline.clone(), graph.tensor(node).name.clone()));
             }
             let split = windows.len() - dispatch.written.min(windows.len());
             lowering.dispatches.push(Lowered {
                 step,
                 pipeline,
-                reads: windows[..split].iter().filter(|w| w.1).map(|w| Range::of(&w.0)).collect(),
-                writes: windows[split..].iter().map(|w| Range::of(&w.0)).collect(),
+                reads: windows[..split].iter().filter(|w| w.1).map(|w| ByteRange::of(&w.0)).collect(),
+                writes: windows[split..].iter().map(|w| ByteRange::of(&w.0)).collect(),
                 windows: windows.into_iter().map(|w| w.0).collect(),
-                divisible: shared.pipelines.divisible(&spec),
+                divisible: target.modules.check(&dispatch.pipeline).map_or([false; 3], |m| m.divisible()),
                 params: dispatch.params,
                 grid: dispatch.grid,
                 seconds,
@@ -183,119 +215,88 @@ pub(crate) fn lower(
 type Bound = (Dispatch, Vec<(Window, bool)>);
 
 fn lower_step(
-    shared: &Shared,
+    target: &Target<'_>,
     graph: &Graph,
     plan_: &Plan,
     node: TensorId,
     storage: &HashMap<TensorId, Storage>,
-    deadline: &Deadline,
+    constants: &mut Vec<Vec<f32>>,
 ) -> Result<Vec<Bound>> {
     let tensor = graph.tensor(node);
     let refused = |reason: String| Error::Unsupported {
-        backend: shared.device.name.clone(),
+        backend: target.name.into(),
         op: tensor.op().map_or("LEAF", |o| o.name()),
         node: tensor.name.clone(),
         reason,
     };
-    let placed = Placed { storage, alignment: shared.profile.caps.binding_alignment };
+    let placed = Placed { storage, alignment: target.profile.caps.binding_alignment };
     for &id in tensor.src().iter().chain([&node]) {
         placed.window(graph, (id, 0, graph.tensor(id).span_bytes() as u64)).map_err(refused)?;
     }
     let context =
-        Context { graph, node, profile: &shared.profile, precision: plan_.precision, windows: &placed };
-    let dispatches = plan(shared, &context).map_err(|Refusal(reason)| refused(reason))?;
+        Context { graph, node, profile: target.profile, precision: plan_.precision, windows: &placed };
+    let dispatches = plan(target, &context).map_err(|Refusal(reason)| refused(reason))?;
+    let mut constant = None;
     let mut bound = Vec::with_capacity(dispatches.len());
     for dispatch in dispatches {
         let mut windows = Vec::with_capacity(dispatch.operands.len());
         for operand in &dispatch.operands {
-            windows.push(bind(shared, graph, &placed, *operand, deadline, &refused)?);
+            windows.push(match *operand {
+                Operand::Constant(of) => {
+                    let window = match constant {
+                        Some(known) => known,
+                        None => constant_window(graph, of, constants).map_err(refused)?,
+                    };
+                    constant = Some(window);
+                    (window, false)
+                }
+                Operand::Tensor(id) => {
+                    let part = (id, 0, graph.tensor(id).span_bytes());
+                    bind(target, graph, &placed, part).map_err(refused)?
+                }
+                Operand::Part(id, skip, bytes) => {
+                    bind(target, graph, &placed, (id, skip, bytes)).map_err(refused)?
+                }
+            });
         }
         bound.push((dispatch, windows));
     }
     Ok(bound)
 }
 
+/// The window of a node's constant, which is added to the list.
+fn constant_window(graph: &Graph, node: TensorId, constants: &mut Vec<Vec<f32>>) -> Result<Window, String> {
+    let data = kernel::constant(graph.tensor(node)).ok_or("there is no constant for it")?;
+    let bytes = 4 * data.len() as u64;
+    constants.push(data);
+    Ok(Window { buffer: BufferRef::Constant(constants.len() - 1), offset: 0, bytes })
+}
+
+/// The window of a part of a tensor, and whether anything may write it.
 fn bind(
-    shared: &Shared,
+    target: &Target<'_>,
     graph: &Graph,
     placed: &Placed<'_>,
-    operand: Operand,
-    deadline: &Deadline,
-    refused: &dyn Fn(String) -> Error,
-) -> Result<(Window, bool)> {
-    let (id, skip, bytes) = match operand {
-        Operand::Tensor(id) => (id, 0, graph.tensor(id).span_bytes()),
-        Operand::Part(id, skip, bytes) => (id, skip, bytes),
-        Operand::Constant(node) => {
-            let data = kernel::constant(graph.tensor(node));
-            let data = data.ok_or_else(|| refused("there is no constant for it".into()))?;
-            let buffer = Constants::get(shared, &data, deadline)?;
-            return Ok((Window { buffer, offset: 0, bytes: 4 * data.len() as u64 }, false));
-        }
-    };
+    (id, skip, bytes): (TensorId, usize, usize),
+) -> Result<(Window, bool), String> {
     let tensor = graph.tensor(id);
     let inside = skip.checked_add(bytes).is_some_and(|end| end <= tensor.span_bytes());
     if !inside || bytes == 0 {
-        return Err(refused(format!("bytes {skip} to {skip} + {bytes} are not in '{}'", tensor.name)));
+        return Err(format!("bytes {skip} to {skip} + {bytes} are not in '{}'", tensor.name));
     }
-    let (window, remainder) = placed.window(graph, (id, skip as u64, bytes as u64)).map_err(refused)?;
+    let (window, remainder) = placed.window(graph, (id, skip as u64, bytes as u64))?;
     // The kernel adds the remainder of the whole tensor, also to a part.
     if remainder != placed.remainder(graph, id) {
-        return Err(refused(format!(
-            "the part of '{}' from byte {skip} on is not aligned as its beginning",
-            tensor.name
-        )));
+        let name = &tensor.name;
+        return Err(format!("the part of '{name}' from byte {skip} on is not aligned as its beginning"));
     }
-    let limit = shared.profile.caps.max_binding;
+    let limit = target.profile.caps.max_binding;
     if window.bytes > limit {
-        return Err(refused(format!(
+        return Err(format!(
             "the window of '{}' has {} bytes; {limit} are allowed",
             tensor.name, window.bytes
-        )));
+        ));
     }
     let writable = placed.storage.get(&tensor.root).is_none_or(|s| s.writable);
     Ok((window, writable))
-}
-
-/// Where every root tensor lies.
-fn storage(
-    shared: &Shared,
-    graph: &Graph,
-    plan: &Plan,
-    bindings: &Bindings,
-    arena: &Arc<Buffer>,
-) -> Result<HashMap<TensorId, Storage>> {
-    let written: HashSet<TensorId> = plan.steps.iter().map(|&id| graph.tensor(id).root).collect();
-    let mut storage = HashMap::new();
-    for id in graph.ids().filter(|&id| graph.tensor(id).root == id) {
-        let tensor = graph.tensor(id);
-        let bytes = tensor.span_bytes() as u64;
-        let place = match tensor.source {
-            Source::Weight | Source::State => {
-                let missing =
-                    || Error::argument_said("bindings", format!("'{}' has no storage", tensor.name));
-                let slice = bindings.leaves.get(&id).ok_or_else(missing)?;
-                let writable = tensor.source == Source::State || written.contains(&id);
-                let find = if writable { VulkanMemory::writable } else { VulkanMemory::of };
-                let (buffer, offset) =
-                    find(&slice.buffer, slice.offset, tensor.span_bytes(), &shared.device)?;
-                Storage { buffer: buffer.clone(), offset, bytes, writable }
-            }
-            Source::Input | Source::Node { .. } => {
-                let missing = || Error::argument_said("plan", format!("'{}' has no place", tensor.name));
-                let place = plan.place(graph, id).ok_or_else(missing)?;
-                let fits =
-                    place.offset.checked_add(tensor.span_bytes()).is_some_and(|end| end <= plan.arena_bytes);
-                if !fits {
-                    return Err(Error::argument_said(
-                        "plan",
-                        format!("the place of '{}' is outside the arena", tensor.name),
-                    ));
-                }
-                Storage { buffer: arena.clone(), offset: place.offset as u64, bytes, writable: true }
-            }
-        };
-        storage.insert(id, place);
-    }
-    Ok(storage)
 }

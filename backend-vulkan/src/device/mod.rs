@@ -1,14 +1,18 @@
 //! Which devices there are, which one to open, and what to report of it.
 
+pub(crate) mod cost;
+pub(crate) mod probe;
+pub mod tuning;
+
+use self::probe::LaneReport;
+use self::tuning::Profile;
 use crate::arch::ArchClass;
 use crate::deadline::guarded;
 use crate::environment::environment;
 use crate::options::VulkanOptions;
-use crate::probe::LaneReport;
 use crate::raw::device::{Device, Purpose};
 use crate::raw::instance::{BACKEND, Instance, looked_at, version_text};
 use crate::raw::physical::{self, DeviceKind, Facts};
-use crate::tuning::Profile;
 use ggml_core::Deadline;
 use ggml_core::backend::{DeviceInfo, Limits};
 use ggml_core::{Error, Missing, Phase, Result, phase};
@@ -274,7 +278,7 @@ fn features(facts: &Facts, profile: &Profile, lanes: &LaneReport) -> Vec<(String
         ("workgroup", caps.max_invocations.to_string()),
         ("waves_per_simd", caps.waves_per_simd.map_or("unknown".into(), |w| w.to_string())),
         ("compute_units", caps.compute_units.map_or("unknown".into(), |c| c.to_string())),
-        ("buffer_marker", facts.features.marker.to_string()),
+        ("buffer_marker", facts.support.features.marker.to_string()),
     ];
     pairs.into_iter().map(|(name, value)| (name.to_string(), value)).collect()
 }

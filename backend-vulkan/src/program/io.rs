@@ -1,10 +1,10 @@
 //! Staging memory for the inputs and outputs of a program: persistent, and copied by the recorded commands.
 
-use crate::backend::Shared;
-use crate::raw::memory::{Buffer, Side};
-use crate::windows::Storage;
-use ggml_core::Deadline;
-use ggml_core::{Error, Result, TensorId};
+use super::windows::Storage;
+use crate::memory::Memory;
+use crate::raw::buffer::Buffer;
+use crate::raw::memory::Side;
+use ggml_core::{Deadline, Error, Result, TensorId};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub(crate) struct Staged {
 impl Staged {
     /// Staging memory for tensors with these places on the device; none if there are none.
     pub(crate) fn new(
-        shared: &Shared,
+        memory: &Memory,
         tensors: Vec<(TensorId, Storage)>,
         name: &'static str,
         deadline: &Deadline,
@@ -40,7 +40,7 @@ impl Staged {
             places.insert(id, (at, storage));
         }
         let bytes = usize::try_from(end).map_err(|_| Error::argument_said("graph", "is too large"))?;
-        let buffer = shared.new_buffer(bytes, Side::Host, name, deadline)?;
+        let buffer = memory.buffer(bytes, Side::Host, name, deadline)?;
         // An input that is never written reads as zeros.
         buffer.fill(0)?;
         Ok(Staged { buffer: Some(buffer), places })

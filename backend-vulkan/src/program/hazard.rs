@@ -3,24 +3,23 @@
 //! Dispatches may overlap on the device until one touches what another wrote, or writes what another read. The tracker
 //! remembers what was read and written since the last barrier and says when the next command has to wait.
 
-use crate::raw::descriptors::Window;
-use std::sync::Arc;
+use super::windows::{BufferRef, Window};
 
 /// Bytes of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Range {
-    buffer: usize,
+pub(crate) struct ByteRange {
+    buffer: BufferRef,
     begin: u64,
     end: u64,
 }
 
-impl Range {
+impl ByteRange {
     /// The bytes of a window.
-    pub(crate) fn of(window: &Window) -> Range {
-        Range { buffer: Arc::as_ptr(&window.buffer).addr(), begin: window.offset, end: window.end() }
+    pub(crate) fn of(window: &Window) -> ByteRange {
+        ByteRange { buffer: window.buffer, begin: window.offset, end: window.end() }
     }
 
-    fn meets(&self, other: &Range) -> bool {
+    fn meets(&self, other: &ByteRange) -> bool {
         self.buffer == other.buffer && self.begin < other.end && other.begin < self.end
     }
 }
@@ -28,15 +27,15 @@ impl Range {
 /// What has been touched since the last barrier.
 #[derive(Debug, Default)]
 pub(crate) struct Tracker {
-    reads: Vec<Range>,
-    writes: Vec<Range>,
+    reads: Vec<ByteRange>,
+    writes: Vec<ByteRange>,
 }
 
 impl Tracker {
     /// Whether a command with these reads and writes must wait for those before it. If so everything before is taken
     /// as complete: the caller records a barrier.
-    pub(crate) fn must_wait(&mut self, reads: &[Range], writes: &[Range]) -> bool {
-        let meet = |a: &[Range], b: &[Range]| a.iter().any(|x| b.iter().any(|y| x.meets(y)));
+    pub(crate) fn must_wait(&mut self, reads: &[ByteRange], writes: &[ByteRange]) -> bool {
+        let meet = |a: &[ByteRange], b: &[ByteRange]| a.iter().any(|x| b.iter().any(|y| x.meets(y)));
         let wait = meet(&self.writes, reads) || meet(&self.writes, writes) || meet(&self.reads, writes);
         if wait {
             self.clear();
@@ -57,8 +56,8 @@ impl Tracker {
 mod tests {
     use super::*;
 
-    fn at(buffer: usize, begin: u64, bytes: u64) -> [Range; 1] {
-        [Range { buffer, begin, end: begin + bytes }]
+    fn at(buffer: usize, begin: u64, bytes: u64) -> [ByteRange; 1] {
+        [ByteRange { buffer: BufferRef::Bound(buffer), begin, end: begin + bytes }]
     }
 
     #[test]

@@ -23,6 +23,11 @@ pub(crate) fn failure(backend: &str, phase: Phase, call: &'static str, code: vk:
     }
 }
 
+/// A failure of our own machinery around the driver.
+pub(crate) fn broken(backend: &str, phase: Phase, call: &'static str, name: String) -> Error {
+    Error::Driver { backend: backend.into(), phase, node: None, call, code: 0, name }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,18 +1,30 @@
 //! Descriptor windows: where an operand's window begins, and what remains for the kernel to add.
 
-use crate::raw::descriptors::Window;
-use crate::raw::memory::Buffer;
+use crate::raw::descriptors;
 use ggml_core::{DType, Tensor};
-use std::sync::Arc;
 
 /// Ends of windows are rounded up to whole words, where the buffer has them.
 const WORD: u64 = 4;
 
+/// A buffer of a program, which knows it by number until it is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum BufferRef {
+    /// One that holds tensors ([`Buffers`](super::storage::Buffers)).
+    Bound(usize),
+    /// One that holds a constant ([`Lowering::constants`](super::lower::Lowering)).
+    Constant(usize),
+}
+
+/// A window of an operand.
+pub(crate) type Window = descriptors::Window<BufferRef>;
+
 /// Where the storage of a root tensor lies.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Storage {
     /// The buffer.
-    pub(crate) buffer: Arc<Buffer>,
+    pub(crate) buffer: BufferRef,
+    /// Bytes of the buffer.
+    pub(crate) room: u64,
     /// Byte offset of the root tensor's first byte.
     pub(crate) offset: u64,
     /// Bytes from there that belong to it.
@@ -51,8 +63,8 @@ pub(crate) fn window(
     let start = storage.offset.checked_add(tensor.offset as u64)?.checked_add(skip)?;
     let before = blocks_before(start, block, alignment)?;
     let offset = start - before * block;
-    let end = start.checked_add(bytes)?.next_multiple_of(WORD).min(storage.buffer.bytes());
-    let window = Window { buffer: storage.buffer.clone(), offset, bytes: end.checked_sub(offset)? };
+    let end = start.checked_add(bytes)?.next_multiple_of(WORD).min(storage.room);
+    let window = Window { buffer: storage.buffer, offset, bytes: end.checked_sub(offset)? };
     Some((window, u32::try_from(before).ok()?))
 }
 

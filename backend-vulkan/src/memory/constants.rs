@@ -2,10 +2,8 @@
 //!
 //! They have memory of their own: arenas are shared, and what another program computes would overwrite them.
 
-use crate::backend::Shared;
-use crate::pipeline::lock;
-use crate::raw::memory::{Buffer, Side};
-use ggml_core::Deadline;
+use crate::raw::buffer::Buffer;
+use crate::sync::lock;
 use ggml_core::Result;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -18,20 +16,22 @@ const KEPT: usize = 64;
 pub(crate) struct Constants(Mutex<HashMap<Vec<u32>, Arc<Buffer>>>);
 
 impl Constants {
-    /// A buffer with these numbers.
-    pub(crate) fn get(shared: &Shared, data: &[f32], deadline: &Deadline) -> Result<Arc<Buffer>> {
+    /// The buffer with these numbers, made now if there is none. Nothing is locked while it is made: two that ask for
+    /// the same numbers at once may both make one, and the first stays.
+    pub(crate) fn get(
+        &self,
+        data: &[f32],
+        make: impl FnOnce() -> Result<Arc<Buffer>>,
+    ) -> Result<Arc<Buffer>> {
         let key: Vec<u32> = data.iter().map(|x| x.to_bits()).collect();
-        let mut known = lock(&shared.constants.0);
-        if let Some(buffer) = known.get(&key) {
-            return Ok(buffer.clone());
+        if let Some(known) = lock(&self.0).get(&key) {
+            return Ok(known.clone());
         }
+        let made = make()?;
+        let mut known = lock(&self.0);
         if known.len() >= KEPT {
             known.retain(|_, buffer| Arc::strong_count(buffer) > 1);
         }
-        let bytes: &[u8] = bytemuck::cast_slice(data);
-        let buffer = shared.new_buffer(bytes.len(), Side::Device, "constants", deadline)?;
-        shared.put(&buffer, 0, bytes, deadline)?;
-        known.insert(key, buffer.clone());
-        Ok(buffer)
+        Ok(known.entry(key).or_insert(made).clone())
     }
 }

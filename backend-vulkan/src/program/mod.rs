@@ -1,60 +1,46 @@
 //! Prepared programs: recorded once, submitted again and again.
 
-use crate::backend::Shared;
-use crate::breadcrumb::Breadcrumb;
-use crate::io::Staged;
-use crate::lower::{Lowering, lower};
-use crate::memory::VulkanMemory;
+mod bound;
+mod breadcrumb;
+mod hazard;
+mod io;
+pub(crate) mod lower;
+mod record;
+mod schedule;
+mod windows;
+
+pub use record::ProgramStats;
+
+use crate::context::DeviceContext;
+use crate::memory::{Memory, VulkanMemory};
+use crate::pipeline::PipelineSet;
+use crate::raw::buffer::Buffer;
 use crate::raw::commands::Commands;
-use crate::raw::memory::Buffer;
 use crate::raw::queries::Timestamps;
-use crate::record;
-use crate::windows::Storage;
-use ggml_core::Deadline;
+use bound::Bound;
+use breadcrumb::Breadcrumb;
 use ggml_core::backend::{Bindings, PrepareOptions, Program, Timing, Usage};
 use ggml_core::plan::Plan;
-use ggml_core::{Error, Graph, Phase, Result, Source, TensorId, phase};
-use std::collections::{HashMap, HashSet};
+use ggml_core::{Deadline, Error, Graph, Phase, Result, Source, TensorId, phase};
+use io::Staged;
+use lower::{Target, lower};
+use record::{Recipe, Staging, Unit, record};
+use schedule::gather;
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
-
-/// One submission.
-pub(crate) struct Chunk {
-    /// Its commands.
-    pub(crate) commands: Commands,
-    /// The steps that it has parts of.
-    pub(crate) steps: Range<usize>,
-    /// Estimated seconds before correction.
-    pub(crate) seconds: f64,
-}
-
-/// How a program is made up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ProgramShape {
-    /// Steps of the plan.
-    pub steps: usize,
-    /// Dispatches.
-    pub dispatches: usize,
-    /// Barriers, those at the beginning and end of submissions included.
-    pub barriers: u64,
-    /// Submissions of one run.
-    pub submissions: usize,
-    /// Distinct pipelines.
-    pub pipelines: usize,
-    /// Descriptor sets.
-    pub descriptor_sets: usize,
-}
+use windows::Storage;
 
 /// A graph recorded for a device.
 pub struct VulkanProgram {
-    chunks: Vec<Chunk>,
+    units: Vec<Unit>,
     timestamps: Option<Arc<Timestamps>>,
     breadcrumb: Option<Breadcrumb>,
     inputs: Staged,
     outputs: Staged,
-    storage: HashMap<TensorId, Storage>,
+    bound: Bound,
     /// Buffers whose last use a run moves on.
     touched: Vec<Arc<Buffer>>,
     graph: Graph,
@@ -68,54 +54,67 @@ pub struct VulkanProgram {
     /// Whether the staged outputs are those of the last run.
     fresh: bool,
     last: u64,
-    shape: ProgramShape,
-    shared: Arc<Shared>,
+    stats: ProgramStats,
+    memory: Arc<Memory>,
 }
 
 impl std::fmt::Debug for VulkanProgram {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("VulkanProgram").field("shape", &self.shape).finish_non_exhaustive()
+        f.debug_struct("VulkanProgram").field("stats", &self.stats).finish_non_exhaustive()
     }
 }
 
 impl VulkanProgram {
     pub(crate) fn prepare(
-        shared: &Arc<Shared>,
+        memory: &Arc<Memory>,
+        pipelines: &Arc<PipelineSet>,
         graph: &Graph,
         plan: &Plan,
         bindings: &Bindings,
         options: PrepareOptions,
     ) -> Result<VulkanProgram> {
-        let _span = phase::enter(Phase::Prepare, &shared.device.name);
-        shared.device.alive(Phase::Prepare)?;
+        let context = memory.context();
+        let _span = phase::enter(Phase::Prepare, context.name());
+        context.device.alive(Phase::Prepare)?;
         check(graph, plan)?;
-        let deadline = shared.deadline(Phase::Prepare);
-        let arena = arena(shared, plan, bindings, &deadline)?;
-        let lowering = lower(shared, graph, plan, bindings, &arena, &deadline)?;
-        let pipelines = shared.pipelines.prepare(&lowering.pipelines, &deadline)?;
-        let breadcrumb = match shared.options.breadcrumbs {
-            true => Some(Breadcrumb::new(shared, &deadline)?),
+        let deadline = context.deadline(Phase::Prepare);
+        let arena = arena(memory, plan, bindings, &deadline)?;
+        let mut bound = Bound::new(&context.device, graph, plan, bindings, &arena)?;
+        let lowering = lower(&Target::new(context, pipelines), graph, plan, &bound.storage)?;
+        for constant in &lowering.constants {
+            bound.constants.push(memory.constant(constant, &deadline)?);
+        }
+        let pipelines = pipelines.prepare(&lowering.pipelines, &deadline)?;
+        let breadcrumb = match context.options.breadcrumbs {
+            true => Some(Breadcrumb::new(memory, &deadline)?),
             false => None,
         };
-        let staging = record::Staging {
-            inputs: inputs(shared, graph, &lowering, options, &deadline)?,
-            outputs: outputs(shared, graph, &lowering, options, &deadline)?,
+        let staging = Staging {
+            inputs: inputs(memory, graph, &bound, options, &deadline)?,
+            outputs: outputs(memory, graph, &bound, options, &deadline)?,
         };
-        let recorded =
-            record::record(shared, &lowering, &pipelines, &staging, breadcrumb.as_ref(), options.stepwise)?;
-        let mut shape = recorded.shape;
-        shape.steps = plan.steps.len();
-        shared.counters.programs.fetch_add(1, Ordering::Relaxed);
-        shared.counters.recordings.fetch_add(recorded.chunks.len() as u64, Ordering::Relaxed);
-        tracing::debug!(backend = %shared.device.name, ?shape, "prepared");
+        let recipe = Recipe {
+            lowering: &lowering,
+            pipelines: &pipelines,
+            bound: &bound,
+            staging: &staging,
+            breadcrumb: breadcrumb.as_ref(),
+            stepwise: options.stepwise,
+        };
+        let recorded = record(context, &recipe)?;
+        let mut stats = recorded.stats;
+        stats.steps = plan.steps.len();
+        context.counters.programs.fetch_add(1, Ordering::Relaxed);
+        context.counters.recordings.fetch_add(recorded.units.len() as u64, Ordering::Relaxed);
+        tracing::debug!(backend = context.name(), ?stats, "prepared");
         Ok(VulkanProgram {
-            chunks: recorded.chunks,
+            units: recorded.units,
             timestamps: recorded.timestamps,
             breadcrumb,
-            touched: touched(&lowering, &staging),
+            touched: touched(&bound, &staging),
             inputs: staging.inputs,
             outputs: staging.outputs,
-            storage: lowering.storage,
+            bound,
             names: plan.steps.iter().map(|&id| graph.tensor(id).name.clone()).collect(),
             readable: readable(graph),
             graph: graph.clone(),
@@ -124,14 +123,18 @@ impl VulkanProgram {
             ran: false,
             fresh: false,
             last: 0,
-            shape,
-            shared: shared.clone(),
+            stats,
+            memory: memory.clone(),
         })
     }
 
     /// How the program is made up.
-    pub fn shape(&self) -> ProgramShape {
-        self.shape
+    pub fn stats(&self) -> ProgramStats {
+        self.stats
+    }
+
+    fn context(&self) -> &Arc<DeviceContext> {
+        self.memory.context()
     }
 
     fn phase(&self) -> Phase {
@@ -140,55 +143,67 @@ impl VulkanProgram {
 
     /// Waits for an earlier run that was given up, if there is one.
     fn settle(&self, deadline: &Deadline) -> Result<()> {
-        self.shared.device.wait(self.last, deadline).map_err(|error| self.locate(error))
+        self.context().device.wait(self.last, deadline).map_err(|error| self.locate(error))
     }
 
-    /// Submits a range of chunks and waits for them.
-    fn submit(&mut self, chunks: Range<usize>) -> Result<Timing> {
-        let (shared, phase) = (self.shared.clone(), self.phase());
-        let _span = phase::enter(phase, &shared.device.name);
-        let deadline = shared.deadline(phase);
+    /// Submits a range of units and waits for them.
+    fn submit(&mut self, range: Range<usize>) -> Result<Timing> {
+        let (context, phase) = (self.context().clone(), self.phase());
+        let _span = phase::enter(phase, context.name());
+        let deadline = context.deadline(phase);
         self.settle(&deadline)?;
         self.fresh = false;
         if let Some(breadcrumb) = &self.breadcrumb {
             breadcrumb.reset()?;
         }
         let start = Instant::now();
-        for chunk in chunks.clone() {
-            let submitted = shared.device.submit(&mut self.chunks[chunk].commands, phase);
-            match submitted {
+        let mut rest = range.clone();
+        while !rest.is_empty() {
+            let next = rest.start..rest.start + self.gathered(rest.clone());
+            rest.start = next.end;
+            let commands = self.units[next].iter_mut().map(|unit| &mut unit.commands);
+            match Commands::submit_together(commands.collect(), &deadline) {
                 Ok(value) => self.last = value,
                 Err(error) => {
                     self.touch();
                     return Err(self.locate(error));
                 }
             }
-            shared.counters.submissions.fetch_add(1, Ordering::Relaxed);
+            context.counters.submissions.fetch_add(1, Ordering::Relaxed);
         }
         self.touch();
         self.settle(&deadline)?;
-        if chunks.is_empty() {
+        if range.is_empty() {
             return Ok(Timing::default());
         }
         let host = start.elapsed();
-        Ok(Timing { host, device: self.measure(chunks) })
+        Ok(Timing { host, device: self.measure(range) })
+    }
+
+    /// How many of the next units one submission takes: as many as the budget allows by what is known of the device now,
+    /// which may be more than when they were recorded. A unit that turned out longer than the budget stays whole.
+    fn gathered(&self, rest: Range<usize>) -> usize {
+        if self.stepwise {
+            return 1;
+        }
+        gather(self.units[rest].iter().map(|unit| unit.seconds), self.context().budget())
     }
 
     fn touch(&self) {
         self.touched.iter().for_each(|buffer| buffer.used(self.last));
     }
 
-    /// Device time of chunks that are complete; corrects the time model with each.
-    fn measure(&self, chunks: Range<usize>) -> Option<std::time::Duration> {
+    /// Device time of units that are complete; corrects the time model with it.
+    fn measure(&self, range: Range<usize>) -> Option<std::time::Duration> {
         let timestamps = self.timestamps.as_ref()?;
         // A first run pays for more than its work: page faults, code that is loaded, clocks that rise.
         if self.ran {
-            self.shared.model.observe(chunks.clone().filter_map(|chunk| {
-                let measured = timestamps.between(2 * chunk as u32, 2 * chunk as u32 + 1)?;
-                Some((self.chunks[chunk].seconds, measured))
+            self.context().model.observe(range.clone().filter_map(|index| {
+                let measured = timestamps.between(2 * index as u32, 2 * index as u32 + 1)?;
+                Some((self.units[index].seconds, measured))
             }));
         }
-        timestamps.between(2 * chunks.start as u32, 2 * chunks.end.checked_sub(1)? as u32 + 1)
+        timestamps.between(2 * range.start as u32, 2 * range.end.checked_sub(1)? as u32 + 1)
     }
 
     /// Adds the node that was running to an error.
@@ -204,10 +219,11 @@ impl VulkanProgram {
         if let Some(done) = self.breadcrumb.as_ref().and_then(Breadcrumb::completed) {
             return self.names.get(done).cloned();
         }
-        let reached = self.shared.device.reached();
-        let chunk = self.chunks.iter().find(|c| c.commands.last_use() > reached)?;
-        let (first, last) =
-            (self.names.get(chunk.steps.start)?, self.names.get(chunk.steps.end.checked_sub(1)?)?);
+        let reached = self.context().device.reached();
+        let at = self.units.iter().find(|unit| unit.commands.last_use() > reached)?;
+        let together = |unit: &&Unit| unit.commands.last_use() == at.commands.last_use();
+        let end = self.units.iter().rfind(together)?.steps.end;
+        let (first, last) = (self.names.get(at.steps.start)?, self.names.get(end.checked_sub(1)?)?);
         Some(if first == last { first.clone() } else { format!("{first} .. {last}") })
     }
 
@@ -222,7 +238,7 @@ impl VulkanProgram {
                 format!("{} has {} contiguous bytes, not {len}", tensor.describe(), tensor.dense_bytes());
             return Err(Error::argument_said("tensor", why));
         }
-        let storage = self.storage.get(&tensor.root);
+        let storage = self.bound.storage.get(&tensor.root);
         let storage = storage
             .ok_or_else(|| Error::argument_said("tensor", format!("'{}' has no storage", tensor.name)))?;
         Ok((storage, storage.offset + tensor.offset as u64))
@@ -231,11 +247,11 @@ impl VulkanProgram {
 
 impl Program for VulkanProgram {
     fn write(&mut self, tensor: TensorId, data: &[u8]) -> Result<()> {
-        let shared = self.shared.clone();
-        let _span = phase::enter(Phase::Upload, &shared.device.name);
-        let deadline = shared.deadline(Phase::Upload);
+        let memory = self.memory.clone();
+        let _span = phase::enter(Phase::Upload, memory.context().name());
+        let deadline = memory.context().deadline(Phase::Upload);
         let (storage, offset) = self.place(tensor, data.len())?;
-        let (buffer, inside) = (storage.buffer.clone(), offset - storage.offset);
+        let (buffer, inside) = (self.bound.buffer(storage.buffer).clone(), offset - storage.offset);
         let root = self.graph.tensor(tensor).root;
         match self.graph.tensor(root).source {
             Source::Weight => {
@@ -253,17 +269,17 @@ impl Program for VulkanProgram {
         self.fresh = false;
         match self.inputs.place(root) {
             Some((staging, at)) => {
-                shared.counters.uploaded.fetch_add(data.len() as u64, Ordering::Relaxed);
+                memory.context().counters.uploaded.fetch_add(data.len() as u64, Ordering::Relaxed);
                 staging.write(at + inside, data)
             }
-            None => shared.put(&buffer, offset, data, &deadline),
+            None => memory.put(&buffer, offset, data, &deadline),
         }
     }
 
     fn read(&mut self, tensor: TensorId, out: &mut [u8]) -> Result<()> {
-        let shared = self.shared.clone();
-        let _span = phase::enter(Phase::Readback, &shared.device.name);
-        let deadline = shared.deadline(Phase::Readback);
+        let memory = self.memory.clone();
+        let _span = phase::enter(Phase::Readback, memory.context().name());
+        let deadline = memory.context().deadline(Phase::Readback);
         let (storage, offset) = self.place(tensor, out.len())?;
         let root = self.graph.tensor(tensor).root;
         let kept = self.debug || !matches!(self.graph.tensor(root).source, Source::Node { .. });
@@ -277,13 +293,13 @@ impl Program for VulkanProgram {
             _ => match self.inputs.place(root) {
                 // An input that no run has copied to the device yet.
                 Some((staging, at)) if !self.ran => staging.read(at + offset - storage.offset, out),
-                _ => shared.fetch(&storage.buffer, offset, out, &deadline),
+                _ => memory.fetch(self.bound.buffer(storage.buffer), offset, out, &deadline),
             },
         }
     }
 
     fn run(&mut self) -> Result<Timing> {
-        let timing = self.submit(0..self.chunks.len())?;
+        let timing = self.submit(0..self.units.len())?;
         self.ran = true;
         self.fresh = true;
         Ok(timing)
@@ -296,8 +312,8 @@ impl Program for VulkanProgram {
         if step >= self.names.len() {
             return Err(Error::argument_said("step", format!("{step} is not in the plan")));
         }
-        let first = self.chunks.partition_point(|c| c.steps.start < step);
-        let end = self.chunks.partition_point(|c| c.steps.start <= step);
+        let first = self.units.partition_point(|s| s.steps.start < step);
+        let end = self.units.partition_point(|s| s.steps.start <= step);
         let timing = self.submit(first..end).map_err(|error| error.with_node(&self.names[step]))?;
         if step + 1 == self.names.len() {
             self.ran = true;
@@ -316,57 +332,59 @@ fn check(graph: &Graph, plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-fn arena(shared: &Shared, plan: &Plan, bindings: &Bindings, deadline: &Deadline) -> Result<Arc<Buffer>> {
+fn arena(memory: &Memory, plan: &Plan, bindings: &Bindings, deadline: &Deadline) -> Result<Arc<Buffer>> {
     match &bindings.compute {
         Some(given) if given.bytes() < plan.arena_bytes => {
             let why = format!("has {} bytes; the plan needs {}", given.bytes(), plan.arena_bytes);
             Err(Error::argument_said("compute buffer", why))
         }
-        Some(given) => Ok(VulkanMemory::writable(given, 0, plan.arena_bytes, &shared.device)?.0.clone()),
-        None => shared.arena(plan.arena_bytes, Usage::Compute, deadline),
+        Some(given) => {
+            Ok(VulkanMemory::writable(given, 0, plan.arena_bytes, &memory.context().device)?.0.clone())
+        }
+        None => memory.arena(plan.arena_bytes, Usage::Compute, deadline),
     }
 }
 
 /// Staging for inputs that the host cannot write in place. A stepwise program uploads them at once instead.
 fn inputs(
-    shared: &Shared,
+    memory: &Memory,
     graph: &Graph,
-    lowering: &Lowering,
+    bound: &Bound,
     options: PrepareOptions,
     deadline: &Deadline,
 ) -> Result<Staged> {
     let wanted = graph.ids().filter(|&id| graph.tensor(id).source == Source::Input && !options.stepwise);
     let places = wanted.filter_map(|id| {
-        let storage = lowering.storage.get(&id)?;
-        (!shared.writes_directly(&storage.buffer)).then(|| (id, storage.clone()))
+        let storage = bound.storage.get(&id)?;
+        (!memory.writes_directly(bound.buffer(storage.buffer))).then_some((id, *storage))
     });
-    Staged::new(shared, places.collect(), "inputs", deadline)
+    Staged::new(memory, places.collect(), "inputs", deadline)
 }
 
 /// Outputs larger than this are fetched when they are asked for, as state is, instead of being copied after every run.
 const STAGED_OUTPUT: usize = 16 << 20;
 
 fn outputs(
-    shared: &Shared,
+    memory: &Memory,
     graph: &Graph,
-    lowering: &Lowering,
+    bound: &Bound,
     options: PrepareOptions,
     deadline: &Deadline,
 ) -> Result<Staged> {
     let wanted = graph.outputs().iter().filter(|_| !options.stepwise);
     let places = wanted.filter_map(|&id| {
         let tensor = graph.tensor(id);
-        let storage = lowering.storage.get(&tensor.root)?;
+        let storage = bound.storage.get(&tensor.root)?;
         let in_arena = !matches!(graph.tensor(tensor.root).source, Source::Weight | Source::State);
         let fits = in_arena && tensor.is_contiguous() && tensor.dense_bytes() <= STAGED_OUTPUT;
         let place = Storage {
             offset: storage.offset + tensor.offset as u64,
             bytes: tensor.dense_bytes() as u64,
-            ..storage.clone()
+            ..*storage
         };
-        (fits && !shared.reads_directly(&storage.buffer)).then_some((id, place))
+        (fits && !memory.reads_directly(bound.buffer(storage.buffer))).then_some((id, place))
     });
-    Staged::new(shared, places.collect(), "outputs", deadline)
+    Staged::new(memory, places.collect(), "outputs", deadline)
 }
 
 /// Roots of outputs.
@@ -375,11 +393,9 @@ fn readable(graph: &Graph) -> HashSet<TensorId> {
 }
 
 /// The distinct buffers of a program that the host may touch too.
-fn touched(lowering: &Lowering, staging: &record::Staging) -> Vec<Arc<Buffer>> {
-    let mut buffers: Vec<Arc<Buffer>> = lowering.storage.values().map(|s| s.buffer.clone()).collect();
+fn touched(bound: &Bound, staging: &Staging) -> Vec<Arc<Buffer>> {
+    let mut buffers = bound.buffers.clone();
     buffers.extend(staging.inputs.buffer().cloned());
     buffers.extend(staging.outputs.buffer().cloned());
-    buffers.sort_by_key(|b| Arc::as_ptr(b).addr());
-    buffers.dedup_by(|a, b| Arc::ptr_eq(a, b));
     buffers
 }

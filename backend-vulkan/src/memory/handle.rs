@@ -1,7 +1,7 @@
 //! Memory as the trait sees it.
 
+use crate::raw::buffer::Buffer;
 use crate::raw::device::Device;
-use crate::raw::memory::Buffer;
 use ggml_core::backend::{self, DeviceMemory, Usage};
 use ggml_core::{Error, Result};
 use std::any::Any;
