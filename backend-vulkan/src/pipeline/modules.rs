@@ -85,8 +85,8 @@ impl Module {
         self.interface.buffers.len() as u32
     }
 
-    /// Axes along which the grid of a dispatch may be cut: work-group ids go on counting in a part (vkCmdDispatchBase),
-    /// but the number of work-groups that a shader can ask for is that of its part.
+    /// Axes along which the grid of a dispatch may be cut: work-group ids go on counting in a portion (vkCmdDispatchBase), but
+    /// the number of work-groups that a shader can ask for is that of its portion.
     pub(crate) fn divisible(&self) -> [bool; 3] {
         self.interface.reads_group_counts.map(|reads| !reads)
     }
