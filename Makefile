@@ -1,15 +1,20 @@
 # What a user or a developer does with Diptych. `make help` lists the targets.
 #
 #   ARGS    arguments for the program that a target runs:  make compare ARGS="--model x.gguf --backends cpu,vulkan"
+#   TIME    seconds for each target of:  make fuzz TIME=600 ARGS="gguf chat"
 #   SETUP   'no' goes on without looking for, or installing, system packages:  make test SETUP=no
+
+# HIP kernels for what this machine has. All targets: DIPTYCH_HIP_TARGETS=all, which is what the crate does by default.
+export DIPTYCH_HIP_TARGETS ?= local
 
 export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
 
 ARGS ?=
 SETUP ?= yes
+TIME ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help setup ready compare test bench lint fmt fmt-check clippy doc shaders
+.PHONY: help setup ready compare test bench lint fmt fmt-check clippy doc shaders fuzz
 
 help: ## list these targets
 	@echo 'usage: make TARGET [ARGS="..."] [SETUP=no]'
@@ -45,6 +50,12 @@ clippy: ready
 
 doc: ready ## build the documentation, in target/doc
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+
+fuzz: ## fuzz what reads files, TIME seconds each target (ARGS: gguf graph tokenizer chat code_object); takes a C++ compiler
+ifneq ($(SETUP),no)
+	@scripts/setup.sh shaders --quiet
+endif
+	scripts/fuzz.sh $(TIME) $(ARGS)
 
 shaders: ## compile the shaders whose sources changed; takes a C++ compiler and some minutes the first time
 ifneq ($(SETUP),no)

@@ -1,11 +1,11 @@
 //! Products and attention of the CPU backend. `cargo bench`; the numbers are for comparing two builds on one machine.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use diptych::core::backend::{Bindings, PrepareOptions, Slice, Usage};
-use diptych::core::encode::encode;
-use diptych::core::plan::Plan;
-use diptych::core::rng::Rng;
-use diptych::core::{Graph, Source};
+use diptych::ggml::backend::{Bindings, PrepareOptions, Slice, Usage};
+use diptych::ggml::encode::encode;
+use diptych::ggml::plan::Plan;
+use diptych::ggml::rng::Rng;
+use diptych::ggml::{Graph, Source};
 use diptych::{DType, OpenOptions, Precision, open};
 use std::hint::black_box;
 
@@ -28,7 +28,7 @@ fn mul_mat(
     let a = g.leaf("a", dtype, [k, m, 1, 1], Source::Weight).expect("a");
     let b = g.leaf("b", DType::F32, [k, n, 1, 1], Source::Input).expect("b");
     let d = g.mul_mat(a, b).expect("product");
-    g.output(d);
+    g.output(d).unwrap();
     let plan = Plan::new(&g, device.device().limits.alignment, precision).expect("plan");
     let buffer = device.allocate(weights.len(), Usage::Weights).expect("memory");
     device.upload(&buffer, 0, &weights).expect("upload");

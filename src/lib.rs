@@ -29,21 +29,28 @@
 //! * [`compare`]: the same work on several backends, each in a process of its own
 //! * [`synthesize`]: models with seeded random weights, so that everything can be tried with nothing downloaded
 //! * [`npy`]: arrays for other programs
+//! * [`program`]: what programs do with results and errors
+//! * [`mod@leave`]: ending a process whose driver hangs
 //!
-//! The core (tensors, graphs, operations, the `Backend` trait) is the crate [`ggml_core`], re-exported as [`core`].
+//! The core (tensors, graphs, operations, the `Backend` trait) is the crate [`ggml_core`], re-exported as [`ggml`].
 #![deny(missing_docs)]
 
-pub use ggml_core as core;
+pub use ggml_core as ggml;
 pub use ggml_core::plan::Precision;
 pub use ggml_core::{DType, Error, Missing, Phase, Result};
 
 pub mod backends;
 pub mod bench;
+#[cfg(feature = "chat")]
 pub mod chat;
+#[cfg(feature = "compare")]
 pub mod compare;
 pub mod generate;
+pub mod leave;
 pub mod model;
 pub mod npy;
+mod options;
+pub mod program;
 pub mod sampling;
 pub mod session;
 pub mod synthesize;

@@ -1,7 +1,7 @@
 //! Chat templates: what they see, what they may call, how values are written, and typed errors.
 
 use diptych::chat::{ChatError, ChatInput, ChatTemplate, Message, ToolCall};
-use diptych::core::gguf::{Array, GgufFile, GgufWriter};
+use diptych::ggml::gguf::{Array, GgufFile, GgufWriter};
 use serde_json::json;
 use std::time::{Duration, SystemTime};
 
@@ -263,6 +263,39 @@ fn errors_have_a_type_and_a_line() {
     let shown =
         diptych::Error::from(render("{{ raise_exception('never') }}", &input).unwrap_err()).to_string();
     assert!(shown.contains("line 1") && shown.contains("never"), "{shown}");
+}
+
+/// Set for the process that renders under a limit.
+#[cfg(target_os = "linux")]
+const LIMITED: &str = "DIPTYCH_TEST_LIMITED";
+
+/// Under a limit of address space, as systems without overcommit have one, an ordinary conversation has room.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_conversation_renders_where_address_space_is_scarce() {
+    let name = "a_conversation_renders_where_address_space_is_scarce";
+    if std::env::var_os(LIMITED).is_some() {
+        assert!(render(TURNS, &conversation()).is_ok());
+        let long = "{% for a in range(900) %}{% for b in range(900) %}{{ a }}{% endfor %}{% endfor %}";
+        let error = render(long, &conversation()).unwrap_err();
+        assert!(error.to_string().contains("no thread for the template"), "{error}");
+        return;
+    }
+    let limited = std::process::Command::new("sh")
+        .args(["-c", "ulimit -v 700000 && exec \"$@\"", "sh"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--test-threads", "1"])
+        .env(LIMITED, "1")
+        .output()
+        .unwrap();
+    assert!(limited.status.success(), "{}", String::from_utf8_lossy(&limited.stdout));
+}
+
+#[test]
+fn a_long_conversation_takes_all_steps() {
+    let source = "{% set ns = namespace(n=0) %}{% for a in range(900) %}{% for b in range(900) %}{% set ns.n = ns.n + 1 %}\
+        {% endfor %}{% endfor %}{{ ns.n }}";
+    assert_eq!(render(source, &ChatInput::default()).unwrap(), "810000");
 }
 
 #[test]

@@ -4,10 +4,10 @@
 mod common;
 
 use common::{backends, file, tiny};
-use diptych::core::backend::{Backend, Bindings, Buffer, PrepareOptions, Program, Slice, Usage};
-use diptych::core::plan::Plan;
-use diptych::core::rng::Rng;
-use diptych::core::{Graph, Source, TensorId};
+use diptych::ggml::backend::{Backend, Bindings, Buffer, PrepareOptions, Program, Slice, Usage};
+use diptych::ggml::plan::Plan;
+use diptych::ggml::rng::Rng;
+use diptych::ggml::{Graph, Source, TensorId};
 use diptych::model::{BatchGraph, BatchShape, ModelFile};
 use diptych::{DType, Precision};
 use std::collections::HashMap;
@@ -168,7 +168,7 @@ fn rows_do_not_depend_on_their_neighbours() {
             let a = g.leaf("a", DType::F32, [k, m, 1, 1], Source::Input).unwrap();
             let b = g.leaf("b", DType::F32, [k, n, 1, 1], Source::Input).unwrap();
             let d = g.mul_mat(a, b).unwrap();
-            g.output(d);
+            g.output(d).unwrap();
             let plan = Plan::new(&g, backend.device().limits.alignment, Precision::Exact).unwrap();
             let mut p = backend.prepare(&g, &plan, &Bindings::default(), PrepareOptions::default()).unwrap();
             p.write(a, bytemuck::cast_slice(&weights)).unwrap();
@@ -181,7 +181,7 @@ fn rows_do_not_depend_on_their_neighbours() {
         let all = product(33);
         for n in [1, 2, 5, 9, 32] {
             let some = product(n);
-            let d = diptych::core::metrics::distance(&some, &all[..m * n]);
+            let d = diptych::ggml::metrics::distance(&some, &all[..m * n]);
             // Other tiles sum in another order.
             assert!(d.nmse < 1e-12, "{name} n={n}: {:.1e}", d.nmse);
         }

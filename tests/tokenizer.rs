@@ -1,6 +1,6 @@
 //! Tokenizers from metadata: hand-worked cases, naive implementations beside the fast ones, and files that are broken.
 
-use diptych::core::gguf::{Array, GgufFile, GgufWriter, Metadata, TensorData, Value};
+use diptych::ggml::gguf::{Array, GgufFile, GgufWriter, Metadata, TensorData, Value};
 use diptych::tokenizer::{DecodeOptions, EncodeOptions, TokenKind, Tokenizer};
 use diptych::{DType, Error};
 use proptest::prelude::*;
@@ -176,6 +176,40 @@ fn the_longest_special_token_is_taken_first_wherever_it_stands() {
     assert_eq!(plain(&t, "<ab<ab"), [short, short]);
 }
 
+/// Each token in its turn, the longest first, is cut out of what is left of the text.
+fn naive_special(text: &str, tokens: &[(String, u32)]) -> Vec<u32> {
+    let Some(((token, id), shorter)) = tokens.split_first() else {
+        return text.bytes().map(u32::from).collect();
+    };
+    let parts: Vec<Vec<u32>> = text.split(token.as_str()).map(|part| naive_special(part, shorter)).collect();
+    parts.join(&[*id][..])
+}
+
+proptest! {
+    #[test]
+    fn fast_special_tokens_equal_naive_ones(
+        texts in prop::collection::hash_set("[ab]{1,6}", 0..12), text in "[abc]{0,40}"
+    ) {
+        // One character would be a byte's token too, and those are no special tokens.
+        let mut b = Builder::bpe("gpt-2", &[]);
+        let added = texts.iter().filter(|t| t.len() > 1).map(|t| (t.clone(), b.add(t, 4)));
+        let mut tokens: Vec<(String, u32)> = added.collect();
+        tokens.sort_by_key(|(text, id)| (std::cmp::Reverse(text.len()), *id));
+        prop_assert_eq!(plain(&b.build(), &text), naive_special(&text, &tokens));
+    }
+}
+
+/// 4,000 tokens, each the beginning of the next: at every place of the text all of them begin.
+#[test]
+fn nested_special_tokens_cost_no_more_than_others() {
+    let mut b = Builder::bpe("gpt-2", &[]);
+    let ids: Vec<u32> = (2..=4000).map(|n| b.add(&"a".repeat(n), 4)).collect();
+    let t = b.build();
+    let text = "a".repeat(1_000_003);
+    let ids_of_text = plain(&t, &text);
+    assert_eq!((ids_of_text.len(), ids_of_text[0], ids_of_text[250]), (251, ids[3998], ids[1]));
+}
+
 #[test]
 fn a_space_follows_special_tokens_of_sentence_piece() {
     let t = Builder::spm(&[("▁", -9.0), ("x", -9.0), ("▁x", -1.0)]).build();
@@ -332,7 +366,7 @@ fn the_embedding_has_a_row_for_each_token() {
     let open = |rows| Tokenizer::from_gguf(&GgufFile::from_bytes(file(&b, rows)).unwrap());
     assert_eq!(open(260).unwrap().len(), 260);
     let text = open(261).unwrap_err().to_string();
-    assert!(text.contains("tokenizer.ggml.tokens") && text.contains("261 rows"), "{text}");
+    assert!(text.contains("tokenizer.ggml.tokens") && text.contains("expected 261, the rows of"), "{text}");
 }
 
 #[test]

@@ -185,3 +185,53 @@ impl Backend for VulkanBackend {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arch::ArchClass;
+    use ggml_core::plan::Precision;
+    use ggml_core::{Error, Source};
+    use std::time::Duration;
+
+    /// What is learnt of a device changes the submissions of a program that exists, and nothing that it computes.
+    #[test]
+    fn submissions_fall_when_the_device_turns_out_fast() {
+        let options = VulkanOptions {
+            arch: Some(ArchClass::Cpu),
+            submission_budget: Duration::from_micros(300),
+            pipeline_cache_dir: None,
+            ..VulkanOptions::default()
+        };
+        let backend = match VulkanBackend::open(options) {
+            Ok(backend) => backend,
+            Err(Error::Unavailable { reason, .. }) => return eprintln!("skipped: {reason}"),
+            Err(error) => panic!("{error}"),
+        };
+        let mut g = Graph::new();
+        let w = g.leaf("w", DType::F32, [64, 64, 1, 1], Source::Input).unwrap();
+        let mut y = w;
+        for _ in 0..8 {
+            y = g.mul_mat(w, y).unwrap();
+        }
+        g.output(y).unwrap();
+        let plan = Plan::new(&g, backend.info.limits.alignment, Precision::Exact).unwrap();
+        let mut program =
+            backend.program(&g, &plan, &Bindings::default(), PrepareOptions::default()).unwrap();
+        let weights: Vec<u8> = (0..64 * 64).flat_map(|i| (0.01 * (i % 7) as f32).to_le_bytes()).collect();
+        program.write(w, &weights).unwrap();
+        let mut run = || {
+            let before = backend.context.counters.submissions.load(Ordering::Relaxed);
+            program.run().unwrap();
+            let mut result = vec![0; 64 * 64 * 4];
+            program.read(y, &mut result).unwrap();
+            (backend.context.counters.submissions.load(Ordering::Relaxed) - before, result)
+        };
+        let (first, result) = run();
+        assert_eq!(first, 8, "each product takes most of the budget at the rates that are assumed at first");
+        for _ in 0..12 {
+            backend.context.model.observe([(1.0, Duration::from_millis(3))]);
+        }
+        assert_eq!(run(), (1, result));
+    }
+}

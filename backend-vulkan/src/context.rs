@@ -41,6 +41,11 @@ impl DeviceContext {
         &self.device.name
     }
 
+    /// What a submission may take, in estimated seconds before correction.
+    pub(crate) fn budget(&self) -> f64 {
+        self.options.submission_budget.as_secs_f64() / self.model.factor()
+    }
+
     /// A deadline that begins now.
     pub(crate) fn deadline(&self, phase: Phase) -> Deadline {
         Deadline::new(phase, self.options.deadlines.of(phase))

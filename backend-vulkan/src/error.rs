@@ -11,7 +11,9 @@ pub(crate) fn code_name(code: vk::Result) -> String {
 /// The error of a call that failed.
 pub(crate) fn failure(backend: &str, phase: Phase, call: &'static str, code: vk::Result) -> Error {
     match code {
-        vk::Result::ERROR_DEVICE_LOST => Error::DeviceLost { backend: backend.into(), phase, node: None },
+        vk::Result::ERROR_DEVICE_LOST => {
+            Error::DeviceLost { backend: backend.into(), phase, node: None, reason: String::new() }
+        }
         _ => Error::Driver {
             backend: backend.into(),
             phase,

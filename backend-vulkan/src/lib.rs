@@ -20,7 +20,7 @@
 //! `op` plans each node as dispatches ([`op::plan_node`]) from the device's [`Profile`](tuning::Profile). `lower` gives
 //! their operands windows in the arenas (`windows`). `pipeline` compiles what is missing, in parallel, with a cache on
 //! disk (`cache`). `schedule` deals the dispatches out to submissions by estimated time (`cost`) and cuts long ones
-//! along axes that allow it (`groups`). `record` writes the commands, with barriers where `hazard` finds that something
+//! along axes that allow it. `record` writes the commands, with barriers where `hazard` finds that something
 //! has to wait, and the copies of inputs and outputs (`io`) where the host cannot reach the device's memory. `program`
 //! submits them, waits, and finds out where the device was when it did not come back (`breadcrumb`).
 //!
@@ -44,7 +44,6 @@ mod deadline;
 mod device;
 mod environment;
 mod error;
-mod groups;
 mod memory;
 pub mod op;
 mod options;

@@ -5,7 +5,7 @@ use super::methods::{self, Args};
 use super::text::{JsonStyle, python_str};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Rest, Value, ValueKind, ValueOrKwargs};
-use minijinja::{AutoEscape, Environment, Error, ErrorKind, Template};
+use minijinja::{AutoEscape, Environment, Error, ErrorKind};
 use std::io::{self, Write};
 use std::time::SystemTime;
 
@@ -15,8 +15,12 @@ pub const MAX_STEPS: u64 = 10_000_000;
 /// Bytes of text after which a template is stopped.
 pub const MAX_TEXT: usize = 64 << 20;
 
-/// The stack of a template: enough for the deepest nesting of values that [`MAX_STEPS`] can build.
+/// The stack of a template that takes [`MAX_STEPS`]: enough for the deepest nesting of values that they can build.
 const STACK: usize = 1 << 30;
+
+/// Conversations of ordinary length get this part of the steps, and of the stack: address space may be scarce. What
+/// takes more is rendered again with all of it; a template has no effects, so that nothing happens twice.
+const ORDINARY: u64 = 16;
 
 /// The engine with the template `chat`.
 pub(super) fn environment(source: String) -> Result<Environment<'static>, Error> {
@@ -24,7 +28,6 @@ pub(super) fn environment(source: String) -> Result<Environment<'static>, Error>
     env.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
     env.set_auto_escape_callback(|_| AutoEscape::None);
     env.set_unknown_method_callback(methods::call);
-    env.set_fuel(Some(MAX_STEPS));
     env.set_debug(true);
     env.set_formatter(|out, _, value| match value.as_str() {
         Some(text) => Ok(out.write_str(text)?),
@@ -140,9 +143,21 @@ pub(super) fn clock(now: Option<SystemTime>) -> Value {
     })
 }
 
+/// Renders the template `chat`.
+pub(super) fn render(engine: &Environment<'_>, variables: Value) -> Result<String, ChatError> {
+    match render_within(MAX_STEPS / ORDINARY, engine, variables.clone()) {
+        Err(ChatError::TooLong { .. }) => render_within(MAX_STEPS, engine, variables),
+        done => done,
+    }
+}
+
 /// Renders on a thread with a stack of its own, so that neither recursion nor the end of a deeply nested value can end
 /// the process, and a panic of the engine stays there. Errors of the engine hold values, so they end there too.
-pub(super) fn render(template: &Template<'_, '_>, variables: Value) -> Result<String, ChatError> {
+fn render_within(steps: u64, engine: &Environment<'_>, variables: Value) -> Result<String, ChatError> {
+    let mut engine = engine.clone();
+    engine.set_fuel(Some(steps));
+    let template = engine.get_template("chat").map_err(|e| ChatError::from_engine(&e))?;
+    let stack = (STACK as u64 * steps / MAX_STEPS) as usize;
     let failed = |what: String| ChatError::Render { line: 0, what };
     std::thread::scope(|scope| {
         let work = move || {
@@ -152,7 +167,7 @@ pub(super) fn render(template: &Template<'_, '_>, variables: Value) -> Result<St
             String::from_utf8(text.0).map_err(|e| failed(e.to_string()))
         };
         let thread =
-            std::thread::Builder::new().name("chat".into()).stack_size(STACK).spawn_scoped(scope, work);
+            std::thread::Builder::new().name("chat".into()).stack_size(stack).spawn_scoped(scope, work);
         let thread = thread.map_err(|e| failed(format!("no thread for the template: {e}")))?;
         thread.join().unwrap_or_else(|_| Err(failed("the engine failed".to_string())))
     })

@@ -123,8 +123,8 @@ impl ChatError {
 impl From<ChatError> for Error {
     fn from(error: ChatError) -> Error {
         match error {
-            ChatError::Missing { .. } | ChatError::Syntax { .. } => Error::model_said(error.to_string()),
-            _ => Error::argument_said("chat", error.to_string()),
+            ChatError::Missing { .. } | ChatError::Syntax { .. } => Error::model("chat template", error, ""),
+            _ => Error::argument("chat", error, ""),
         }
     }
 }

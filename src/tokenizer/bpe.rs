@@ -68,8 +68,13 @@ impl Bpe {
         let texts = m.array_bytes(MERGES)?;
         let mut merges = HashMap::with_capacity(texts.len());
         for (text, rank) in texts.into_iter().zip(0u32..) {
-            let (pair, token) = parse_merge(vocabulary, text).map_err(|what| {
-                key_error(MERGES, &format!("element {rank}, '{}': {what}", String::from_utf8_lossy(text)))
+            let (pair, token) = parse_merge(vocabulary, text).map_err(|wrong| {
+                let text = String::from_utf8_lossy(text);
+                key_error(
+                    MERGES,
+                    format!("element {rank}, '{text}': {wrong}"),
+                    "two tokens that make a third",
+                )
             })?;
             // Of equal merges the first has the rank.
             merges.entry(pair).or_insert(Merge { rank, token });

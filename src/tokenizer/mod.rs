@@ -5,7 +5,7 @@
 //! Tokens are those that llama.cpp gives for the same file.
 //!
 //! ```no_run
-//! use diptych::core::gguf::GgufFile;
+//! use diptych::ggml::gguf::GgufFile;
 //! use diptych::tokenizer::{EncodeOptions, Tokenizer};
 //!
 //! # fn main() -> diptych::Result<()> {
@@ -35,6 +35,7 @@ use std::collections::BTreeSet;
 mod alphabet;
 mod bpe;
 mod detokenizer;
+mod patterns;
 mod pre;
 mod special;
 mod spm;
@@ -124,8 +125,7 @@ impl Tokenizer {
             "llama" => true,
             "gpt2" => false,
             other => {
-                let what = format!("tokenizer '{other}' is not supported; there are gpt2 and llama");
-                return Err(key_error(MODEL, &what));
+                return Err(key_error(MODEL, format!("tokenizer '{other}'"), "gpt2 or llama"));
             }
         };
         let mut vocabulary = Vocabulary::read(m)?;
@@ -142,7 +142,7 @@ impl Tokenizer {
             Algorithm::Spm(_) => true,
             Algorithm::Bpe(bpe) => bpe.pre.add_bos,
         };
-        let finder = Finder::new(&vocabulary, strip_after(m, &vocabulary)?)?;
+        let finder = Finder::new(&vocabulary, strip_after(m, &vocabulary)?);
         Ok(Tokenizer {
             add_bos: adds(m, "bos", special.bos, default_bos)?,
             add_eos: adds(m, "eos", special.eos, false)?,
@@ -296,8 +296,8 @@ impl Tokenizer {
 fn check_embedding(embedding: Option<&gguf::TensorInfo>, tokens: usize) -> Result<()> {
     match embedding {
         Some(tensor) if tensor.ne[1] != tokens => {
-            let what = format!("{tokens} tokens, but {} has {} rows", tensor.name, tensor.ne[1]);
-            Err(key_error(TOKENS, &what))
+            let rows = format!("{}, the rows of {}", tensor.ne[1], tensor.name);
+            Err(key_error(TOKENS, format!("{tokens} tokens"), rows))
         }
         _ => Ok(()),
     }
@@ -308,7 +308,7 @@ fn adds(m: &Metadata, name: &str, id: Option<u32>, default: bool) -> Result<bool
     let key = format!("tokenizer.ggml.add_{name}_token");
     match m.opt_bool(&key)? {
         Some(true) if id.is_none() => {
-            Err(key_error(&key, &format!("true, but there is no tokenizer.ggml.{name}_token_id")))
+            Err(key_error(&key, "true", format!("tokenizer.ggml.{name}_token_id beside it")))
         }
         Some(add) => Ok(add),
         None => Ok(default && id.is_some()),

@@ -294,8 +294,11 @@ impl PreTokenizer {
         let name = m.opt_str(PRE)?.filter(|n| !n.is_empty()).unwrap_or("default");
         let Some(kind) = KINDS.iter().find(|k| k.names.contains(&name)) else {
             let known: Vec<&str> = KINDS.iter().flat_map(|k| k.names.iter().copied()).collect();
-            let what = format!("pre-tokenizer '{name}' is not known; there are {}", known.join(", "));
-            return Err(key_error(PRE, &what));
+            return Err(key_error(
+                PRE,
+                format!("pre-tokenizer '{name}'"),
+                format!("one of {}", known.join(", ")),
+            ));
         };
         let stages = kind.stages.iter().map(compile).collect::<Result<_>>()?;
         Ok(PreTokenizer {
@@ -322,7 +325,7 @@ impl PreTokenizer {
 
 fn compile(stage: &Stage) -> Result<Regex> {
     let patterns = if stage.spaces { vec![stage.pattern, r"\s+"] } else { vec![stage.pattern] };
-    Regex::new_many(&patterns).map_err(|e| key_error(PRE, &format!("pattern of the pre-tokenizer: {e}")))
+    Regex::new_many(&patterns).map_err(|e| key_error(PRE, format!("pattern of the pre-tokenizer: {e}"), ""))
 }
 
 /// Appends the matches in a piece of text and what lies between them; `offset` is where the piece begins.

@@ -1,10 +1,11 @@
 //! Tokens with a meaning of their own: begin, end, turns; and how they are found in a text.
 
+use super::patterns::{Pattern, Patterns};
 use super::vocabulary::{TokenKind, Vocabulary, key_error};
-use aho_corasick::AhoCorasick;
+use ggml_core::Result;
 use ggml_core::gguf::Metadata;
-use ggml_core::{Error, Result};
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::ops::Range;
 
 /// Tokens that end a text or a turn, by their texts: files do not say it. The list is llama.cpp's.
@@ -131,7 +132,7 @@ impl SpecialTokens {
                 Some(-1 | 0xFFFF_FFFF) => Ok(None),
                 Some(n) => match u32::try_from(n).ok().filter(exists) {
                     Some(id) => Ok(Some(id)),
-                    None => Err(key_error(&key, &format!("{n} is none of the {} tokens", v.len()))),
+                    None => Err(key_error(&key, n, format!("one of the {} tokens, or -1", v.len()))),
                 },
             }
         };
@@ -197,51 +198,37 @@ pub(super) enum Fragment {
 /// Finds special tokens in texts.
 #[derive(Debug)]
 pub(super) struct Finder {
-    search: AhoCorasick,
-    /// Tokens of the patterns, the longest text first.
-    tokens: Vec<u32>,
-    /// Which of them count only where special tokens are parsed.
-    only_parsed: Vec<bool>,
-    /// White space after a token belongs to it.
-    strip_after: Vec<bool>,
+    /// All special tokens.
+    parsed: Set,
+    /// Those that count also where special tokens are not parsed.
+    always: Set,
+}
+
+/// Some special tokens, the longest text first.
+#[derive(Debug)]
+struct Set {
+    patterns: Patterns,
+    /// The token of each pattern, and whether white space after it belongs to it.
+    tokens: Vec<(u32, bool)>,
 }
 
 impl Finder {
     /// `strip_after` says for which tokens white space that follows is dropped.
-    pub(super) fn new(v: &Vocabulary, strip_after: impl Fn(u32) -> bool) -> Result<Finder> {
-        let special = |kind| matches!(kind, TokenKind::Control | TokenKind::Unknown | TokenKind::UserDefined);
-        let mut found: Vec<(u32, &[u8], TokenKind)> =
-            v.iter().filter(|(_, _, kind)| special(*kind)).collect();
-        found.sort_by_key(|(_, text, _)| std::cmp::Reverse(text.len()));
-        let search = AhoCorasick::new(found.iter().map(|(_, text, _)| text))
-            .map_err(|e| Error::model_said(format!("special tokens: {e}")))?;
-        Ok(Finder {
-            search,
-            tokens: found.iter().map(|(id, _, _)| *id).collect(),
-            only_parsed: found.iter().map(|(_, _, kind)| *kind != TokenKind::UserDefined).collect(),
-            strip_after: found.iter().map(|(id, _, _)| strip_after(*id)).collect(),
-        })
+    pub(super) fn new(v: &Vocabulary, strip_after: impl Fn(u32) -> bool) -> Finder {
+        use TokenKind::{Control, Unknown, UserDefined};
+        let set = |kinds: &[TokenKind]| {
+            let mut found: Vec<(u32, &[u8], TokenKind)> =
+                v.iter().filter(|(_, _, kind)| kinds.contains(kind)).collect();
+            found.sort_by_key(|(_, text, _)| Reverse(text.len()));
+            let patterns = Patterns::new(found.iter().map(|(_, text, _)| *text));
+            Set { patterns, tokens: found.iter().map(|(id, _, _)| (*id, strip_after(*id))).collect() }
+        };
+        Finder { parsed: set(&[Control, Unknown, UserDefined]), always: set(&[UserDefined]) }
     }
 
     /// Cuts a text at special tokens. A longer token is taken wherever it stands before a shorter one is looked for.
     pub(super) fn split(&self, text: &[u8], parse_special: bool) -> Vec<Fragment> {
-        // Pattern, start and end; sorted, they are in the order in which they are taken.
-        let mut found: Vec<(usize, usize, usize)> = self
-            .search
-            .find_overlapping_iter(text)
-            .map(|m| (m.pattern().as_usize(), m.start(), m.end()))
-            .filter(|(pattern, _, _)| parse_special || !self.only_parsed[*pattern])
-            .collect();
-        found.sort_unstable();
-        // Start of what is taken: its end with the white space that it takes along, and the token.
-        let mut taken: BTreeMap<usize, (usize, u32)> = BTreeMap::new();
-        for (pattern, start, end) in found {
-            let before = taken.range(..end).next_back();
-            if before.is_none_or(|(_, (taken_to, _))| *taken_to <= start) {
-                let end = if self.strip_after[pattern] { skip_space(text, end, &taken) } else { end };
-                taken.insert(start, (end, self.tokens[pattern]));
-            }
-        }
+        let taken = if parse_special { &self.parsed } else { &self.always }.take(text);
         let mut fragments = Vec::with_capacity(2 * taken.len() + 1);
         let mut done = 0;
         for (start, (end, token)) in taken {
@@ -258,8 +245,39 @@ impl Finder {
     }
 }
 
+/// Tokens that are taken, by their start: the end with the white space that they take along, and the token.
+type Taken = BTreeMap<usize, (usize, u32)>;
+
+impl Set {
+    /// Takes tokens in the order of their rank (the longest first), equal ones from left to right.
+    ///
+    /// Each place waits with one token, the longest that begins there. If it reaches into one that is taken, the place
+    /// waits again with the longest that does not. What was taken is as long at least, and begins before the end of what
+    /// waited, so that each time the room is less than half of what it was: a place waits a logarithmic number of times.
+    fn take(&self, text: &[u8]) -> Taken {
+        let mut taken = Taken::new();
+        let mut waiting: BinaryHeap<Reverse<(Pattern, usize)>> =
+            self.patterns.longest_at(text).map(|(at, pattern)| Reverse((pattern, at))).collect();
+        while let Some(Reverse((pattern, at))) = waiting.pop() {
+            let before = taken.range(..=at).next_back();
+            if before.is_some_and(|(_, (end, _))| *end > at) {
+                continue;
+            }
+            let room = taken.range(at..).next().map_or(text.len(), |(next, _)| *next) - at;
+            let end = at + self.patterns.bytes(pattern);
+            if end - at > room {
+                waiting.extend(self.patterns.within(pattern, room).map(|shorter| Reverse((shorter, at))));
+                continue;
+            }
+            let (token, strip_after) = self.tokens[pattern as usize];
+            taken.insert(at, (if strip_after { skip_space(text, end, &taken) } else { end }, token));
+        }
+        taken
+    }
+}
+
 /// The end of the white space that begins at a place, up to the next token that is taken already.
-fn skip_space(text: &[u8], start: usize, taken: &BTreeMap<usize, (usize, u32)>) -> usize {
+fn skip_space(text: &[u8], start: usize, taken: &Taken) -> usize {
     let limit = taken.range(start..).next().map_or(text.len(), |(next, _)| *next);
     let space = |b: &u8| matches!(b, b' ' | b'\t' | b'\n' | b'\r' | 0x0B | 0x0C);
     start + text.get(start..limit).map_or(0, |t| t.iter().take_while(|b| space(b)).count())

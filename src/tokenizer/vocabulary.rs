@@ -68,9 +68,9 @@ pub(super) struct Vocabulary {
     longest: usize,
 }
 
-/// An error about a metadata key.
-pub(super) fn key_error(key: &str, what: &str) -> Error {
-    Error::model_said(format!("metadata key {key:?}: {what}"))
+/// An error about a metadata key: what was found under it, and what would be right.
+pub(super) fn key_error(key: &str, found: impl ToString, expected: impl Into<String>) -> Error {
+    Error::model(format!("metadata key {key:?}"), found, expected)
 }
 
 impl Vocabulary {
@@ -78,17 +78,23 @@ impl Vocabulary {
     pub(super) fn read(m: &Metadata) -> Result<Vocabulary> {
         let texts = m.array_bytes(TOKENS)?;
         if texts.is_empty() || u32::try_from(texts.len()).is_err() {
-            return Err(key_error(TOKENS, &format!("{} tokens", texts.len())));
+            return Err(key_error(
+                TOKENS,
+                format!("{} tokens", texts.len()),
+                "at least one, and as many as have ids",
+            ));
         }
         let count = texts.len();
         let same_length = |key: &str, len: usize| match len == count {
             true => Ok(()),
-            false => Err(key_error(key, &format!("{len} elements for {count} tokens"))),
+            false => {
+                Err(key_error(key, format!("{len} elements"), format!("one for each of {count} tokens")))
+            }
         };
         let scores = m.opt_array_f32(SCORES)?.unwrap_or_else(|| vec![0.0; count]);
         same_length(SCORES, scores.len())?;
         if let Some(i) = scores.iter().position(|s| s.is_nan()) {
-            return Err(key_error(SCORES, &format!("element {i} is not a number")));
+            return Err(key_error(SCORES, format!("element {i} is NaN"), "a number"));
         }
         let kinds = match m.opt_array_i32(TYPES)? {
             None => vec![TokenKind::Normal; count],
@@ -154,7 +160,7 @@ impl Vocabulary {
 }
 
 fn kind(index: usize, number: i32) -> Result<TokenKind> {
-    let wrong = || key_error(TYPES, &format!("element {index}: {number} is not a kind of token"));
+    let wrong = || key_error(TYPES, format!("element {index} is {number}"), "a kind of token");
     TokenKind::from_gguf(number).ok_or_else(wrong)
 }
 

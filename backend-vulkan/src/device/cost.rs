@@ -58,7 +58,7 @@ pub(crate) struct Model {
     factor: Mutex<f64>,
 }
 
-/// Measurements shorter than this are mostly overhead and say nothing about rates.
+/// Times shorter than this are mostly overhead and say nothing about rates.
 const MEASURABLE: Duration = Duration::from_millis(2);
 
 impl Model {
@@ -83,15 +83,23 @@ impl Model {
         *self.factor.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Learns from a submission: its estimate before correction, in seconds, and its measured time.
-    pub(crate) fn observe(&self, estimate: f64, measured: Duration) {
-        if measured < MEASURABLE {
-            return;
+    /// Learns from a run: of each of its parts the estimate before correction, in seconds, and the measured time.
+    ///
+    /// The parts of a fast device are too short to tell, all of them together are not. A part that is long enough counts
+    /// by itself too, for a mean hides what is slower.
+    pub(crate) fn observe(&self, parts: impl IntoIterator<Item = (f64, Duration)>) {
+        let ratio = |estimate: f64, measured: Duration| {
+            (measured >= MEASURABLE).then(|| (measured.as_secs_f64() / estimate.max(1e-9)).clamp(0.02, 30.0))
+        };
+        let (mut all, mut slowest) = ((0.0, Duration::ZERO), None);
+        for (estimate, measured) in parts {
+            all = (all.0 + estimate, all.1 + measured);
+            slowest = ratio(estimate, measured).into_iter().chain(slowest).reduce(f64::max);
         }
-        let seen = (measured.as_secs_f64() / estimate.max(1e-9)).clamp(0.02, 30.0);
+        let Some(seen) = ratio(all.0, all.1).into_iter().chain(slowest).reduce(f64::max) else { return };
         let mut factor = self.factor.lock().unwrap_or_else(PoisonError::into_inner);
-        // Slower than thought is believed at once, faster only gradually.
-        *factor = if seen > *factor { seen } else { 0.9 * *factor + 0.1 * seen };
+        // Slower than thought is believed at once, faster by half with every run.
+        *factor = if seen > *factor { seen } else { 0.5 * (*factor + seen) };
     }
 }
 
@@ -111,11 +119,23 @@ mod tests {
         assert_eq!(w.bytes, (2048 * 32 * 34 + 1024 * 3 * 4 + 2048 * 3 * 4) as f64);
         let model = Model::new(ArchClass::Cpu);
         let estimate = model.seconds(w);
-        model.observe(estimate, Duration::from_micros(5));
+        model.observe([(estimate, Duration::from_micros(5))]);
         assert_eq!(model.factor(), 1.0, "too short to tell");
-        model.observe(estimate, Duration::from_secs_f64(estimate * 10.0));
+        model.observe([(estimate, Duration::from_secs_f64(estimate * 10.0))]);
         assert!((model.factor() - 10.0).abs() < 0.01);
-        model.observe(estimate, Duration::from_secs_f64(estimate));
-        assert!((model.factor() - 9.1).abs() < 0.01);
+        model.observe([(estimate, Duration::from_secs_f64(estimate))]);
+        assert!((model.factor() - 5.5).abs() < 0.01);
+    }
+
+    #[test]
+    fn many_short_parts_teach_together() {
+        let model = Model::new(ArchClass::Nvidia);
+        let fast = [(0.1, Duration::from_micros(500)); 100];
+        for _ in 0..12 {
+            model.observe(fast);
+        }
+        assert!(model.factor() < 0.021, "{}", model.factor());
+        model.observe(fast.into_iter().chain([(0.1, Duration::from_millis(20))]));
+        assert!((model.factor() - 0.2).abs() < 1e-6, "a part that is slower than the mean counts");
     }
 }

@@ -2,7 +2,6 @@
 
 use super::spec::PipelineSpec;
 use crate::arch::Caps;
-use crate::groups;
 use crate::raw::physical::ShaderSupport;
 use crate::sync::lock;
 use ash::vk::SubgroupFeatureFlags as SubgroupFlags;
@@ -19,8 +18,6 @@ pub(crate) struct Module {
     interface: Interface,
     /// A capability that the device lacks.
     lacking: Option<String>,
-    /// Axes along which a grid may be cut.
-    pub(crate) divisible: [bool; 3],
 }
 
 /// The modules that have been looked at for a device.
@@ -75,7 +72,7 @@ impl Modules {
         let words = id.words().ok_or_else(|| format!("shader {id} has no committed SPIR-V"))?;
         let interface = reflect(words).map_err(|e| format!("shader {id}: {e}"))?;
         let lacking = lacking(&interface, &self.support);
-        let module = Arc::new(Module { id, interface, lacking, divisible: groups::divisible(words) });
+        let module = Arc::new(Module { id, interface, lacking });
         lock(&self.known).insert(key, module.clone());
         Ok(module)
     }
@@ -85,6 +82,12 @@ impl Module {
     /// Buffers that it binds.
     pub(crate) fn bindings(&self) -> u32 {
         self.interface.buffers.len() as u32
+    }
+
+    /// Axes along which the grid of a dispatch may be cut: work-group ids go on counting in a portion (vkCmdDispatchBase), but
+    /// the number of work-groups that a shader can ask for is that of its portion.
+    pub(crate) fn divisible(&self) -> [bool; 3] {
+        self.interface.reads_group_counts.map(|reads| !reads)
     }
 
     /// Bytes of parameters.

@@ -193,7 +193,7 @@ pub(crate) fn lower(
                 reads: windows[..split].iter().filter(|w| w.1).map(|w| ByteRange::of(&w.0)).collect(),
                 writes: windows[split..].iter().map(|w| ByteRange::of(&w.0)).collect(),
                 windows: windows.into_iter().map(|w| w.0).collect(),
-                divisible: target.modules.get(&dispatch.pipeline).map_or([false; 3], |m| m.divisible),
+                divisible: target.modules.get(&dispatch.pipeline).map_or([false; 3], |m| m.divisible()),
                 params: dispatch.params,
                 grid: dispatch.grid,
                 seconds,

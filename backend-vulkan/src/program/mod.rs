@@ -15,6 +15,7 @@ use crate::context::DeviceContext;
 use crate::memory::{Memory, VulkanMemory};
 use crate::pipeline::PipelineSet;
 use crate::raw::buffer::Buffer;
+use crate::raw::commands::Commands;
 use crate::raw::queries::Timestamps;
 use bound::Bound;
 use breadcrumb::Breadcrumb;
@@ -23,7 +24,8 @@ use ggml_core::plan::Plan;
 use ggml_core::{Deadline, Error, Graph, Phase, Result, Source, TensorId, phase};
 use io::Staged;
 use lower::{Target, lower};
-use record::{Recording, Staging, Submission, record};
+use record::{Recording, Staging, Unit, record};
+use schedule::gather;
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -33,7 +35,7 @@ use windows::Storage;
 
 /// A graph recorded for a device.
 pub struct VulkanProgram {
-    submissions: Vec<Submission>,
+    units: Vec<Unit>,
     timestamps: Option<Arc<Timestamps>>,
     breadcrumb: Option<Breadcrumb>,
     inputs: Staged,
@@ -103,10 +105,10 @@ impl VulkanProgram {
         let mut stats = recorded.stats;
         stats.steps = plan.steps.len();
         context.counters.programs.fetch_add(1, Ordering::Relaxed);
-        context.counters.recordings.fetch_add(recorded.submissions.len() as u64, Ordering::Relaxed);
+        context.counters.recordings.fetch_add(recorded.units.len() as u64, Ordering::Relaxed);
         tracing::debug!(backend = context.name(), ?stats, "prepared");
         Ok(VulkanProgram {
-            submissions: recorded.submissions,
+            units: recorded.units,
             timestamps: recorded.timestamps,
             breadcrumb,
             touched: touched(&bound, &staging),
@@ -144,7 +146,7 @@ impl VulkanProgram {
         self.context().device.wait(self.last, deadline).map_err(|error| self.locate(error))
     }
 
-    /// Makes a range of submissions and waits for them.
+    /// Submits a range of units and waits for them.
     fn submit(&mut self, range: Range<usize>) -> Result<Timing> {
         let (context, phase) = (self.context().clone(), self.phase());
         let _span = phase::enter(phase, context.name());
@@ -155,8 +157,12 @@ impl VulkanProgram {
             breadcrumb.reset()?;
         }
         let start = Instant::now();
-        for index in range.clone() {
-            match self.submissions[index].commands.submit(&deadline) {
+        let mut rest = range.clone();
+        while !rest.is_empty() {
+            let next = rest.start..rest.start + self.gathered(rest.clone());
+            rest.start = next.end;
+            let commands = self.units[next].iter_mut().map(|unit| &mut unit.commands);
+            match Commands::submit_together(commands.collect(), &deadline) {
                 Ok(value) => self.last = value,
                 Err(error) => {
                     self.touch();
@@ -174,19 +180,28 @@ impl VulkanProgram {
         Ok(Timing { host, device: self.measure(range) })
     }
 
+    /// How many of the next units one submission takes: as many as the budget allows by what is known of the device now,
+    /// which may be more than when they were recorded. A unit that turned out longer than the budget stays whole.
+    fn gathered(&self, rest: Range<usize>) -> usize {
+        if self.stepwise {
+            return 1;
+        }
+        gather(self.units[rest].iter().map(|unit| unit.seconds), self.context().budget())
+    }
+
     fn touch(&self) {
         self.touched.iter().for_each(|buffer| buffer.used(self.last));
     }
 
-    /// Device time of submissions that are complete; corrects the time model with each.
+    /// Device time of units that are complete; corrects the time model with it.
     fn measure(&self, range: Range<usize>) -> Option<std::time::Duration> {
         let timestamps = self.timestamps.as_ref()?;
         // A first run pays for more than its work: page faults, code that is loaded, clocks that rise.
-        for index in range.clone().filter(|_| self.ran) {
-            let measured = timestamps.between(2 * index as u32, 2 * index as u32 + 1);
-            if let Some(measured) = measured {
-                self.context().model.observe(self.submissions[index].seconds, measured);
-            }
+        if self.ran {
+            self.context().model.observe(range.clone().filter_map(|index| {
+                let measured = timestamps.between(2 * index as u32, 2 * index as u32 + 1)?;
+                Some((self.units[index].seconds, measured))
+            }));
         }
         timestamps.between(2 * range.start as u32, 2 * range.end.checked_sub(1)? as u32 + 1)
     }
@@ -205,8 +220,10 @@ impl VulkanProgram {
             return self.names.get(done).cloned();
         }
         let reached = self.context().device.reached();
-        let at = self.submissions.iter().find(|s| s.commands.last_use() > reached)?;
-        let (first, last) = (self.names.get(at.steps.start)?, self.names.get(at.steps.end.checked_sub(1)?)?);
+        let at = self.units.iter().find(|unit| unit.commands.last_use() > reached)?;
+        let together = |unit: &&Unit| unit.commands.last_use() == at.commands.last_use();
+        let end = self.units.iter().rfind(together)?.steps.end;
+        let (first, last) = (self.names.get(at.steps.start)?, self.names.get(end.checked_sub(1)?)?);
         Some(if first == last { first.clone() } else { format!("{first} .. {last}") })
     }
 
@@ -286,7 +303,7 @@ impl Program for VulkanProgram {
     }
 
     fn run(&mut self) -> Result<Timing> {
-        let timing = self.submit(0..self.submissions.len())?;
+        let timing = self.submit(0..self.units.len())?;
         self.ran = true;
         self.fresh = true;
         Ok(timing)
@@ -299,8 +316,8 @@ impl Program for VulkanProgram {
         if step >= self.names.len() {
             return Err(Error::argument("step", step, format!("less than {}", self.names.len())));
         }
-        let first = self.submissions.partition_point(|s| s.steps.start < step);
-        let end = self.submissions.partition_point(|s| s.steps.start <= step);
+        let first = self.units.partition_point(|s| s.steps.start < step);
+        let end = self.units.partition_point(|s| s.steps.start <= step);
         let timing = self.submit(first..end).map_err(|error| error.with_node(&self.names[step]))?;
         if step + 1 == self.names.len() {
             self.ran = true;

@@ -19,8 +19,8 @@ use std::collections::hash_map::Entry;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// One submission of a program.
-pub(crate) struct Submission {
+/// Commands that are recorded together. A submission has one unit or several that follow each other.
+pub(crate) struct Unit {
     /// Its commands.
     pub(crate) commands: Commands,
     /// The steps that it has parts of.
@@ -36,10 +36,10 @@ pub struct ProgramStats {
     pub steps: usize,
     /// Dispatches.
     pub dispatches: usize,
-    /// Barriers, those at the beginning and end of submissions included.
+    /// Barriers, those at the beginning and end of units included.
     pub barriers: u64,
-    /// Submissions of one run.
-    pub submissions: usize,
+    /// Units of commands: a run makes no more submissions, and fewer once the device is known to be fast.
+    pub units: usize,
     /// Distinct pipelines.
     pub pipelines: usize,
     /// Descriptor sets.
@@ -56,9 +56,9 @@ pub(crate) struct Staging {
 
 /// What was recorded.
 pub(crate) struct Recorded {
-    /// Submissions in order.
-    pub(crate) submissions: Vec<Submission>,
-    /// Two for each submission.
+    /// Units in order.
+    pub(crate) units: Vec<Unit>,
+    /// Two for each unit.
     pub(crate) timestamps: Option<Arc<Timestamps>>,
     /// How it is made up.
     pub(crate) stats: ProgramStats,
@@ -76,7 +76,7 @@ pub(crate) struct Recording<'a> {
     pub(crate) staging: &'a Staging,
     /// Where progress is marked.
     pub(crate) breadcrumb: Option<&'a Breadcrumb>,
-    /// Whether every step is a submission of its own.
+    /// Whether every step is a unit of its own.
     pub(crate) stepwise: bool,
 }
 
@@ -85,8 +85,7 @@ pub(crate) fn record(context: &DeviceContext, recording: &Recording<'_>) -> Resu
     let Recording { lowering, staging, stepwise, .. } = *recording;
     let item = |d: &Lowered| Item { step: d.step, grid: d.grid, seconds: d.seconds, divisible: d.divisible };
     let items: Vec<Item> = lowering.dispatches.iter().map(item).collect();
-    let budget = context.options.submission_budget.as_secs_f64() / context.model.factor();
-    let mut dealt = schedule(&items, budget, stepwise);
+    let mut dealt = schedule(&items, context.budget(), stepwise);
     if dealt.is_empty() && !stepwise {
         // A graph that computes nothing still copies its inputs and outputs.
         dealt.push(Vec::new());
@@ -97,7 +96,7 @@ pub(crate) fn record(context: &DeviceContext, recording: &Recording<'_>) -> Resu
         n => Timestamps::new(&context.device, 2 * n as u32)?,
     };
     let pool = CommandPool::new(&context.device, Phase::Prepare)?;
-    let mut submissions = Vec::with_capacity(dealt.len());
+    let mut units = Vec::with_capacity(dealt.len());
     for (index, portions) in dealt.iter().enumerate() {
         let mut recorder = pool.record(Phase::Prepare)?;
         begin(&mut recorder, &timestamps, index);
@@ -111,7 +110,7 @@ pub(crate) fn record(context: &DeviceContext, recording: &Recording<'_>) -> Resu
         if let Some(timestamps) = &timestamps {
             recorder.timestamp(timestamps, 2 * index as u32 + 1, false);
         }
-        submissions.push(Submission {
+        units.push(Unit {
             commands: recorder.finish()?,
             steps: recording.steps(portions),
             seconds: total(portions),
@@ -120,12 +119,12 @@ pub(crate) fn record(context: &DeviceContext, recording: &Recording<'_>) -> Resu
     let stats = ProgramStats {
         steps: 0,
         dispatches: dealt.iter().map(Vec::len).sum(),
-        barriers: submissions.iter().map(|s| s.commands.barriers().len() as u64).sum(),
-        submissions: submissions.len(),
+        barriers: units.iter().map(|unit| unit.commands.barriers().len() as u64).sum(),
+        units: units.len(),
         pipelines: recording.pipelines.len(),
         descriptor_sets: distinct,
     };
-    Ok(Recorded { submissions, timestamps, stats })
+    Ok(Recorded { units, timestamps, stats })
 }
 
 fn total(portions: &[Portion]) -> f64 {

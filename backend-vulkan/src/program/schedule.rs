@@ -1,7 +1,8 @@
-//! Dealing out dispatches to submissions.
+//! Dealing out dispatches to units that are recorded, and units to submissions.
 //!
-//! A submission should take no longer than a budget. Dispatches are gathered until it is used up; one that alone takes
-//! longer is cut into portions of its grid, each a submission of its own.
+//! A submission should take no longer than a budget. Dispatches are put into a unit until it is used up; one that alone
+//! takes longer is cut into portions of its grid, each a unit of its own. When a program runs, more may be known of the
+//! device than when it was recorded: then a submission takes several units.
 
 /// A dispatch to be scheduled.
 #[derive(Clone, Copy, Debug)]
@@ -34,10 +35,10 @@ pub(crate) struct Portion {
 /// Portions of one dispatch are no more than this many.
 const MOST_PORTIONS: u32 = 256;
 
-/// Deals out items in order; each inner list is a submission. `budget` is in seconds before correction. `stepwise`:
-/// every step begins a submission.
+/// Deals out items in order; each inner list is a unit. `budget` is in seconds before correction. `stepwise`: every step
+/// begins a unit.
 pub(crate) fn schedule(items: &[Item], budget: f64, stepwise: bool) -> Vec<Vec<Portion>> {
-    let mut submissions: Vec<Vec<Portion>> = Vec::new();
+    let mut units: Vec<Vec<Portion>> = Vec::new();
     let mut used = f64::INFINITY;
     for (index, item) in items.iter().enumerate() {
         let first_of_step = index == 0 || items[index - 1].step != item.step;
@@ -47,18 +48,28 @@ pub(crate) fn schedule(items: &[Item], budget: f64, stepwise: bool) -> Vec<Vec<P
         for (portion, (base, grid)) in portions.into_iter().enumerate() {
             let seconds = item.seconds / count as f64;
             let begins = count > 1 || used + seconds > budget || (stepwise && first_of_step && portion == 0);
-            if submissions.is_empty() || begins {
-                submissions.push(Vec::new());
+            if units.is_empty() || begins {
+                units.push(Vec::new());
                 used = 0.0;
             }
             used = if count > 1 { f64::INFINITY } else { used + seconds };
             let last_of_step = last_item && portion + 1 == count;
-            if let Some(current) = submissions.last_mut() {
+            if let Some(current) = units.last_mut() {
                 current.push(Portion { item: index, base, grid, seconds, last_of_step });
             }
         }
     }
-    submissions
+    units
+}
+
+/// How many units the next submission takes, one at the least. `seconds`: what each of those that are left takes, before
+/// correction as `budget` is.
+pub(crate) fn gather(seconds: impl IntoIterator<Item = f64>, budget: f64) -> usize {
+    let sums = seconds.into_iter().scan(0.0, |sum, unit| {
+        *sum += unit;
+        Some(*sum)
+    });
+    sums.take_while(|sum| *sum <= budget).count().max(1)
 }
 
 /// The portions of an item: bases and grids, cut along the longest axis that may be cut.
@@ -104,6 +115,14 @@ mod tests {
         assert_eq!(schedule(&items, 0.1, true).len(), 10);
         assert_eq!(schedule(&items, f64::INFINITY, false).len(), 1);
         assert!(schedule(&[], 0.1, false).is_empty());
+    }
+
+    #[test]
+    fn submissions_take_what_fits() {
+        assert_eq!(gather([0.03; 10], 0.1), 3);
+        assert_eq!(gather([0.03; 2], 0.1), 2);
+        assert_eq!(gather([0.2, 0.01], 0.1), 1, "too long alone");
+        assert_eq!(gather([0.0, 0.2], 0.1), 1);
     }
 
     #[test]

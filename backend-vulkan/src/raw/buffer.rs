@@ -62,7 +62,7 @@ impl Buffer {
         device.alive(Phase::Allocate)?;
         let size = bytes.max(1).checked_next_multiple_of(PADDING).unwrap_or(u64::MAX);
         if size > pool.largest() {
-            return Err(pool.exhausted(bytes, side));
+            return Err(pool.exhausted(bytes, side, None));
         }
         let raw = create(device, size)?;
         match bind(pool, raw, size, side, name) {
@@ -215,7 +215,7 @@ fn bind(
     // SAFETY: the buffer was made from this device and is alive.
     let requirements = unsafe { pool.device().raw.get_buffer_memory_requirements(raw) };
     if requirements.size > pool.device().facts.max_allocation {
-        return Err(pool.exhausted(requirements.size, side));
+        return Err(pool.exhausted(requirements.size, side, None));
     }
     let (allocation, choice) = pool.take(requirements, side, name)?;
     // SAFETY: the memory was allocated for this buffer's requirements from this device, and nothing else is bound

@@ -134,7 +134,7 @@ impl CommandPool {
     /// [`Error::InvalidArgument`] if they are still running.
     pub(crate) fn again(self: &Arc<Self>, commands: Commands, phase: Phase) -> Result<Recorder<'_>> {
         if !Arc::ptr_eq(&commands.pool, self) || !self.device.is_reached(commands.last_use) {
-            return Err(running("recorded"));
+            return Err(Error::argument("commands", "still running", "commands that have finished"));
         }
         let state = lock(&self.state);
         let raw = commands.raw;
@@ -149,12 +149,6 @@ impl Drop for CommandPool {
         // SAFETY: commands hold an `Arc` of their pool and are gone only when the device is done with them.
         unsafe { self.device.raw.destroy_command_pool(raw, None) };
     }
-}
-
-/// The error of commands that cannot be used again yet.
-fn running(wanted: &str) -> Error {
-    let found = format!("still running, or released, when they should be {wanted}");
-    Error::argument("commands", found, "commands that have finished")
 }
 
 /// What waits for what.
@@ -428,21 +422,34 @@ impl Commands {
     /// [`Error::InvalidArgument`] if they are still running from an earlier submission; [`Error::Timeout`] if another
     /// thread's submission does not come to an end.
     pub(crate) fn submit(&mut self, deadline: &Deadline) -> Result<u64> {
-        let (device, phase) = (&self.pool.device, deadline.phase());
+        Commands::submit_together(vec![self], deadline)
+    }
+
+    /// [`Commands::submit`] for several, which run in their order.
+    pub(crate) fn submit_together(all: Vec<&mut Commands>, deadline: &Deadline) -> Result<u64> {
+        let [first, ..] = all.as_slice() else {
+            return Err(Error::argument("commands", "none", "one or more"));
+        };
+        let (device, phase) = (first.pool.device.clone(), deadline.phase());
         device.alive(phase)?;
         let queue = device.queue(phase)?;
-        if self.released || !device.is_reached(self.last_use) {
-            return Err(running("submitted"));
+        let ready = |c: &&mut Commands| {
+            Arc::ptr_eq(&c.pool.device, &device) && !c.released && device.is_reached(c.last_use)
+        };
+        if !all.iter().all(ready) {
+            let found = "some that are still running, were released, or are of another device";
+            return Err(Error::argument("commands", found, "finished ones of one device"));
         }
+        let raw: Vec<vk::CommandBuffer> = all.iter().map(|c| c.raw).collect();
         // SAFETY: the commands were made from this device, are executable (a `Commands` exists only after its recording
-        // ended) and not pending (checked above; `&mut` keeps others out), and hold what they name until they are
-        // dropped, for which they wait.
-        let submitted = unsafe { queue.submit(&device.raw, self.raw, deadline) };
+        // ended) and not pending (checked above; `&mut` keeps others out), are distinct (`&mut`), and hold what they
+        // name until they are dropped, for which they wait.
+        let submitted = unsafe { queue.submit(&device.raw, &raw, deadline) };
         let value = submitted.map_err(|code| match code {
             vk::Result::TIMEOUT => deadline.missed(&device.name, None),
             code => device.failed(phase, "vkQueueSubmit", code),
         })?;
-        self.last_use = value;
+        all.into_iter().for_each(|commands| commands.last_use = value);
         Ok(value)
     }
 

@@ -2,7 +2,7 @@
 
 use super::device::{Device, GRACE};
 use super::heaps::{Choice, Side, choices};
-use crate::error::broken;
+use crate::error::{broken, code_name};
 use crate::options::MemoryBudget;
 use crate::sync::{lock, lock_until};
 use ash::vk;
@@ -18,6 +18,15 @@ const MIB: u64 = 1 << 20;
 
 /// Small requests share blocks of this size; a larger request is a block of its own, of exactly its size.
 const BLOCK: u64 = 16 * MIB;
+
+/// What came of a request for memory of one type.
+enum Answer {
+    Given(Allocation),
+    /// The heap has no room for it; the driver was not asked, or gave more than there is.
+    NoRoom,
+    /// The driver has none.
+    Refused,
+}
 
 /// Where buffers come from.
 pub(crate) struct MemoryPool {
@@ -154,15 +163,21 @@ impl MemoryPool {
         name: &str,
     ) -> Result<(Allocation, Choice)> {
         let possible = |c: &&Choice| requirements.memory_type_bits & (1 << c.index) != 0;
+        let mut driver = None;
         for choice in self.side(side).iter().filter(possible) {
-            if let Some(allocation) = self.take_from(requirements, *choice, name)? {
-                return Ok((allocation, *choice));
+            match self.take_from(requirements, *choice, name)? {
+                Answer::Given(allocation) => return Ok((allocation, *choice)),
+                Answer::NoRoom => {}
+                Answer::Refused => {
+                    let code = vk::Result::ERROR_OUT_OF_DEVICE_MEMORY;
+                    driver = Some(format!("vkAllocateMemory: {} ({})", code_name(code), code.as_raw()));
+                }
             }
         }
-        Err(self.exhausted(requirements.size, side))
+        Err(self.exhausted(requirements.size, side, driver))
     }
 
-    /// Memory of a type; `None` if its heap has no room for it.
+    /// Memory of a type.
     ///
     /// A driver may give more than there is, and lose the device when it is used, so the budget is asked first. A small
     /// request may find its place in a block that is there: whether it takes a new one shows only afterwards.
@@ -171,10 +186,10 @@ impl MemoryPool {
         mut requirements: vk::MemoryRequirements,
         choice: Choice,
         name: &str,
-    ) -> Result<Option<Allocation>> {
+    ) -> Result<Answer> {
         let room = self.room(choice.heap).unwrap_or(u64::MAX);
         if requirements.size > BLOCK && requirements.size > room {
-            return Ok(None);
+            return Ok(Answer::NoRoom);
         }
         requirements.memory_type_bits = 1 << choice.index;
         let desc = AllocationCreateDesc {
@@ -193,13 +208,13 @@ impl MemoryPool {
         match taken {
             Ok(allocation) if grown > room => {
                 self.give_back(allocation);
-                Ok(None)
+                Ok(Answer::NoRoom)
             }
             Ok(allocation) => {
                 self.allocations.fetch_add((grown > 0).into(), Ordering::Relaxed);
-                Ok(Some(allocation))
+                Ok(Answer::Given(allocation))
             }
-            Err(AllocationError::OutOfMemory) => Ok(None),
+            Err(AllocationError::OutOfMemory) => Ok(Answer::Refused),
             Err(other) => {
                 Err(broken(&self.device.name, Phase::Allocate, "vkAllocateMemory", other.to_string()))
             }
@@ -217,8 +232,9 @@ impl MemoryPool {
         self.held.store(allocator.capacity(), Ordering::Relaxed);
     }
 
-    /// The error of memory that could not be had: the heaps of the side, and the most that is free in one of them.
-    pub(super) fn exhausted(&self, asked: u64, side: Side) -> Error {
+    /// The error of memory that could not be had: the heaps of the side, the most that is free in one of them, and what
+    /// the driver answered if it was asked.
+    pub(super) fn exhausted(&self, asked: u64, side: Side, driver: Option<String>) -> Error {
         let name = |choice: &Choice| {
             let heap = self.device.facts.heaps.get(choice.heap);
             let (bytes, local) = heap.map_or((0, false), |h| (h.bytes, h.local));
@@ -230,6 +246,6 @@ impl MemoryPool {
             heap += &format!(" (one buffer may have {} bytes)", self.largest());
         }
         let free = self.side(side).iter().filter_map(|c| self.room(c.heap)).max();
-        Error::OutOfMemory { backend: self.device.name.clone(), asked, free, heap }
+        Error::OutOfMemory { backend: self.device.name.clone(), asked, free, heap, driver }
     }
 }

@@ -302,15 +302,19 @@ fn caps(p: &Properties, features: &Features, matrices: Vec<MatrixShape>) -> Caps
         && p.size.is_some_and(|s| s.required_subgroup_size_stages.contains(vk::ShaderStageFlags::COMPUTE));
     let operations = p.subgroup_operations();
     let dot = p.dot.unwrap_or_default();
+    let int_dot_mixed =
+        dot.integer_dot_product_accumulating_saturating4x8_bit_packed_mixed_signedness_accelerated != 0;
     let waves_per_simd = p.amd.map(|a| a.wavefronts_per_simd);
     Caps {
         arch: arch::classify(Traits {
             vendor: p.core.vendor_id,
+            device: p.core.device_id,
             cpu: p.core.device_type == vk::PhysicalDeviceType::CPU,
             name: &text(&p.core.device_name),
             subgroup_min: min,
             subgroup_max: max,
             waves_per_simd,
+            int_dot_mixed,
             matrices: !matrices.is_empty(),
         }),
         subgroup_min: min,
@@ -333,9 +337,7 @@ fn caps(p: &Properties, features: &Features, matrices: Vec<MatrixShape>) -> Caps
         storage8: features.storage8,
         int_dot: features.int_dot,
         int_dot_signed: dot.integer_dot_product_accumulating_saturating4x8_bit_packed_signed_accelerated != 0,
-        int_dot_mixed: dot
-            .integer_dot_product_accumulating_saturating4x8_bit_packed_mixed_signedness_accelerated
-            != 0,
+        int_dot_mixed,
         matrices,
         max_binding: u64::from(limits.max_storage_buffer_range),
         binding_alignment: limits.min_storage_buffer_offset_alignment.max(4),

@@ -56,16 +56,16 @@ impl Queue {
         unsafe { device.destroy_semaphore(self.timeline, None) };
     }
 
-    /// Submits a command buffer; the timeline value that is reached when it is complete. TIMEOUT if other submissions
-    /// hold the queue until the deadline.
+    /// Submits command buffers; the timeline value that is reached when they are complete. TIMEOUT if other submissions hold
+    /// the queue until the deadline.
     ///
     /// # Safety
-    /// The command buffer is of this device, executable and not pending, and what it names stays alive until the value
-    /// is reached.
+    /// The command buffers are distinct, of this device, executable and not pending, and what they name stays alive until
+    /// the value is reached.
     pub(super) unsafe fn submit(
         &self,
         device: &ash::Device,
-        commands: vk::CommandBuffer,
+        commands: &[vk::CommandBuffer],
         deadline: &Deadline,
     ) -> Result<u64, vk::Result> {
         let queue = lock_until(&self.raw, deadline).ok_or(vk::Result::TIMEOUT)?;
@@ -75,10 +75,10 @@ impl Queue {
         if let Some(interlude) = &mut *crate::sync::lock(&self.interlude) {
             interlude();
         }
-        let (buffers, signals, values) = ([commands], [self.timeline], [value]);
+        let (signals, values) = ([self.timeline], [value]);
         let mut timeline = vk::TimelineSemaphoreSubmitInfo::default().signal_semaphore_values(&values);
         let info = vk::SubmitInfo::default()
-            .command_buffers(&buffers)
+            .command_buffers(commands)
             .signal_semaphores(&signals)
             .push_next(&mut timeline);
         // SAFETY: the commands may be submitted (the caller's duty); the queue is locked; `value` is larger than any

@@ -1,12 +1,13 @@
 //! FLASH_ATTN_EXT: attention without the matrix of scores in memory.
 //!
 //! Source of the method: Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018); Dao et al.,
-//! "FlashAttention" (2022). Source of the linear bias: Press et al., "Train short, test long" (ALiBi, 2022).
+//! "FlashAttention" (2022).
 
-use super::{Operation, Output, operands, rule, typed};
+use super::soft_max::{alibi_slope, soft_max};
+use super::{Computed, Operation, Output, operands, rule, typed};
 use crate::catalogue::{Case, Fill};
 use crate::dtype::DType;
-use crate::reference::{Operand, OperandMut};
+use crate::reference::{Operand, OperandMut, list};
 use crate::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
@@ -26,13 +27,21 @@ pub const CACHE_TYPES: &[DType] = &[DType::F32, DType::F16, DType::Q8_0, DType::
 /// Result: F32 `[dv, n_head, n_tokens, batch]`, for each head `soft_max(cap(scale * q k^T) + slope * mask) v`, where
 /// `cap(x) = logit_softcap * tanh(x / logit_softcap)` if `logit_softcap` is not 0. Sinks are neither scaled nor capped. A row
 /// whose scores are all minus infinity gives zeros.
+///
+/// A position whose mask is minus infinity is hidden from a row: what `k` and `v` hold there is not looked at, whatever it
+/// is. Cells of other sequences are hidden in this way, and one that overflowed its type to infinity harms no other
+/// sequence. A NaN in the mask, in a sink, in `q` or in `k` of a position that a row sees makes the whole row NaN, one in `v` its
+/// element.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FlashAttnExt {
     /// Factor of the scores, usually `1 / sqrt(d)`.
+    #[serde(with = "super::lossless")]
     pub scale: f32,
     /// ALiBi: 0 for none.
+    #[serde(with = "super::lossless")]
     pub max_bias: f32,
     /// Bound of the scores: 0 for none.
+    #[serde(with = "super::lossless")]
     pub logit_softcap: f32,
 }
 
@@ -67,6 +76,9 @@ impl Operation for FlashAttnExt {
         } else {
             rule(self.max_bias == 0.0, || "max_bias needs a mask".into())?;
         }
+        rule(self.max_bias >= 0.0 && self.max_bias.is_finite(), || {
+            format!("max_bias is {}, not a number from 0 on", self.max_bias)
+        })?;
         if let Some(sinks) = src.get(4) {
             typed(sinks, &[DType::F32], "sinks")?;
             let right = sinks.ne == [q.ne[2], 1, 1, 1] && sinks.is_contiguous();
@@ -75,63 +87,49 @@ impl Operation for FlashAttnExt {
         Ok(Output::new(DType::F32, [v.ne[0], q.ne[2], q.ne[1], q.ne[3]]))
     }
 
-    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) {
+    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) -> Computed {
         let (q, k, v, mask) = (&src[0], &src[1], &src[2], src.get(3));
-        let sink = |h| src.get(4).map(|sinks| sinks.at([h, 0, 0, 0]));
-        let [_, n_tokens, n_head, batch] = q.ne;
+        let ([d, n_tokens, n_head, batch], dv) = (q.ne, v.ne[0]);
         let per_kv = n_head / k.ne[2];
         let cap = f64::from(self.logit_softcap);
         for b in 0..batch {
             for h in 0..n_head {
-                let slope = alibi_slope(f64::from(self.max_bias), h, n_head);
-                let keys: Vec<Vec<f64>> = (0..k.ne[1]).map(|j| k.row([j, h / per_kv, b])).collect();
-                let values: Vec<Vec<f64>> = (0..k.ne[1]).map(|j| v.row([j, h / per_kv, b])).collect();
+                let slope = alibi_slope(self.max_bias, h, n_head);
+                let head = |x: &Operand<'_>| {
+                    let (d, x, h) = (x.ne[0], *x, h / per_kv);
+                    list((0..x.ne[1]).flat_map(move |j| (0..d).map(move |i| x.at([i, j, h, b]))))
+                };
+                let (keys, values) = (head(k)?, head(v)?);
                 for t in 0..n_tokens {
-                    let query = q.row([t, h, b]);
-                    let bias = mask.map(|m| m.row([t, h % m.ne[2], b % m.ne[3]]));
-                    let scores = keys.iter().enumerate().map(|(j, key)| {
-                        let dot: f64 = query.iter().zip(key).map(|(a, b)| a * b).sum();
+                    let query = q.row([t, h, b])?;
+                    let bias = mask.map(|m| m.row([t, h % m.ne[2], b % m.ne[3]])).transpose()?;
+                    let bias = |j: usize| bias.as_ref().map_or(0.0, |bias| bias[j]);
+                    let seen = list((0..k.ne[1]).filter(|&j| bias(j) != f64::NEG_INFINITY))?;
+                    let scores = seen.iter().map(|&j| {
+                        let dot: f64 = query.iter().zip(&keys[j * d..]).map(|(a, b)| a * b).sum();
                         let mut s = dot * f64::from(self.scale);
                         if cap != 0.0 {
                             s = cap * (s / cap).tanh();
                         }
-                        s + bias.as_ref().map_or(0.0, |m| if m[j] == 0.0 { 0.0 } else { slope * m[j] })
+                        s + slope * bias(j)
                     });
-                    let weights = soft_max(scores.chain(sink(h)).collect());
-                    for i in 0..v.ne[0] {
-                        let sum = weights.iter().zip(&values).map(|(w, value)| w * value[i]).sum();
-                        out.set([i, h, t, b], sum);
+                    let sink = src.get(4).map(|sinks| sinks.at([h, 0, 0, 0]));
+                    // The sink's weight comes last and meets no value.
+                    let weights = soft_max(list(scores.chain(sink))?);
+                    let nan = weights.iter().any(|w| w.is_nan());
+                    for i in 0..dv {
+                        let sum = weights.iter().zip(&seen).map(|(w, &j)| w * values[j * dv + i]).sum();
+                        out.set([i, h, t, b], if nan { f64::NAN } else { sum });
                     }
                 }
             }
         }
+        Ok(())
     }
 }
 
-/// Soft-max of a row in f64; zeros where every score is minus infinity.
-fn soft_max(mut row: Vec<f64>) -> Vec<f64> {
-    let max = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    if max == f64::NEG_INFINITY {
-        return vec![0.0; row.len()];
-    }
-    row.iter_mut().for_each(|x| *x = (*x - max).exp());
-    let sum: f64 = row.iter().sum();
-    row.iter_mut().for_each(|x| *x /= sum);
-    row
-}
-
-/// Slope of head `h` of `n`: 1 if `max_bias` is 0, else ALiBi's geometric sequence as ggml continues it for head
-/// counts that are no power of two.
-pub(crate) fn alibi_slope(max_bias: f64, h: usize, n: usize) -> f64 {
-    if max_bias <= 0.0 {
-        return 1.0;
-    }
-    let log2 = 1usize << (usize::BITS - 1 - n.max(1).leading_zeros());
-    let (m0, m1) = ((-max_bias / log2 as f64).exp2(), (-max_bias / 2.0 / log2 as f64).exp2());
-    if h < log2 { m0.powi(h as i32 + 1) } else { m1.powi(2 * (h - log2) as i32 + 1) }
-}
-
-struct Shape {
+/// Extents of a case.
+struct Extents {
     d: usize,
     dv: usize,
     tokens: usize,
@@ -141,8 +139,8 @@ struct Shape {
     batch: usize,
 }
 
-fn case(s: Shape, kv_type: DType, mask: Option<DType>, max_bias: f32, logit_softcap: f32) -> Case {
-    let Shape { d, dv, tokens, kv, heads, heads_kv, batch } = s;
+fn case(s: Extents, kv_type: DType, mask: Option<DType>, max_bias: f32, logit_softcap: f32) -> Case {
+    let Extents { d, dv, tokens, kv, heads, heads_kv, batch } = s;
     let name = format!(
         "FLASH_ATTN_EXT(d={d}, dv={dv}, tokens={tokens}, kv={kv}, heads={heads}/{heads_kv}, batch={batch}, kv={kv_type}, \
          mask={}, max_bias={max_bias}, softcap={logit_softcap})",
@@ -165,8 +163,8 @@ fn case(s: Shape, kv_type: DType, mask: Option<DType>, max_bias: f32, logit_soft
 }
 
 /// The same with sinks: among the scores, far below them, and above them.
-fn case_with_sinks(s: Shape, kv_type: DType) -> Case {
-    let Shape { d, tokens, kv, heads, heads_kv, .. } = s;
+fn case_with_sinks(s: Extents, kv_type: DType) -> Case {
+    let Extents { d, tokens, kv, heads, heads_kv, .. } = s;
     let name = format!(
         "FLASH_ATTN_EXT(sinks: d={d}, tokens={tokens}, kv={kv}, heads={heads}/{heads_kv}, kv={kv_type})"
     );
@@ -185,34 +183,133 @@ fn case_with_sinks(s: Shape, kv_type: DType) -> Case {
     })
 }
 
-/// Test cases: prefill and decode shapes, grouped heads, odd extents, both cache types, masks, ALiBi, soft-caps.
+/// What the mask hides: cells that no token sees, and cells of other sequences, which one token sees. Their keys and values
+/// are infinities and NaNs. A token of the middle sees nothing.
+fn case_with_hidden_cells(s: Extents, kv_type: DType, sinks: bool) -> Case {
+    let Extents { d, dv, tokens, kv, heads, heads_kv, .. } = s;
+    let name = format!(
+        "FLASH_ATTN_EXT(hidden cells, sinks={sinks}: d={d}, dv={dv}, tokens={tokens}, kv={kv}, heads={heads}/{heads_kv}, \
+         kv={kv_type})"
+    );
+    // A cell, what its key and its value hold (nothing special for 0), and the token that sees it.
+    let (inf, nan) = (f32::INFINITY, f32::NAN);
+    let cells = [
+        (3, inf, nan, None),
+        (7, 0.0, nan, Some(1)),
+        (11, nan, 0.0, Some(2)),
+        (kv - 2, nan, -inf, None),
+        (kv - 1, -inf, inf, None),
+    ];
+    let contents = |row: usize, value: fn(f32, f32) -> f32| {
+        let special = cells.into_iter().map(move |(cell, k, v, _)| {
+            let first = cell * row * heads_kv;
+            (first..first + row * heads_kv, value(k, v))
+        });
+        Fill::Uniform(-1.0, 1.0).but(special.filter(|(_, value)| *value != 0.0))
+    };
+    Case::new(name, |g, c| {
+        let q = c.leaf(g, "q", DType::F32, [d, heads, tokens, 1], Fill::Uniform(-1.0, 1.0))?;
+        let q = g.permute(q, [0, 2, 1, 3])?;
+        let k = c.leaf(g, "k", kv_type, [d, heads_kv, kv, 1], contents(d, |k, _| k))?;
+        let k = g.permute(k, [0, 2, 1, 3])?;
+        let v = c.leaf(g, "v", kv_type, [dv, heads_kv, kv, 1], contents(dv, |_, v| v))?;
+        let v = g.permute(v, [0, 2, 1, 3])?;
+        let of_token = |t: usize| {
+            cells.into_iter().map(move |(cell, _, _, seen_by)| {
+                let value = if seen_by == Some(t) { 0.0 } else { f32::NEG_INFINITY };
+                (t * kv + cell..t * kv + cell + 1, value)
+            })
+        };
+        let blind = (tokens > 3).then_some((3 * kv..4 * kv, f32::NEG_INFINITY));
+        let mask = Fill::Causal.but((0..tokens).flat_map(of_token).chain(blind));
+        let mask = c.leaf(g, "mask", DType::F16, [kv, tokens, 1, 1], mask)?;
+        let op = FlashAttnExt { scale: 1.0 / (d as f32).sqrt(), max_bias: 0.0, logit_softcap: 0.0 };
+        if !sinks {
+            return g.flash_attn_ext(op, q, k, v, Some(mask));
+        }
+        let sinks = c.leaf(g, "sinks", DType::F32, [heads, 1, 1, 1], Fill::Uniform(-1.0, 1.0))?;
+        g.flash_attn_sinks(op, [q, k, v], mask, sinks)
+    })
+}
+
+/// A NaN in the query of head 1, in a key of head 2 and in an element of a value of head 3; with more tokens than one also in
+/// the mask, and as all that a token sees. Head 0 of the other tokens is clean.
+fn case_with_nan(tokens: usize, kv: usize, kv_type: DType) -> Case {
+    let name = format!("FLASH_ATTN_EXT(NaN: d=64, tokens={tokens}, kv={kv}, heads=4/4, kv={kv_type})");
+    let last = tokens - 1;
+    let one = |[i, h, row]: [usize; 3]| {
+        let at = i + 64 * (h + 4 * row);
+        Fill::Uniform(-1.0, 1.0).but([(at..at + 1, f32::NAN)])
+    };
+    Case::new(name, |g, c| {
+        let q = c.leaf(g, "q", DType::F32, [64, 4, tokens, 1], one([40, 1, last]))?;
+        let q = g.permute(q, [0, 2, 1, 3])?;
+        let k = c.leaf(g, "k", kv_type, [64, 4, kv, 1], one([63, 2, kv - 3]))?;
+        let k = g.permute(k, [0, 2, 1, 3])?;
+        let v = c.leaf(g, "v", kv_type, [64, 4, kv, 1], one([9, 3, 20]))?;
+        let v = g.permute(v, [0, 2, 1, 3])?;
+        let in_mask = [
+            (2 * kv + 4..2 * kv + 5, f32::NAN),
+            (5 * kv..5 * kv + 30, f32::NEG_INFINITY),
+            (5 * kv + 30..5 * kv + 31, f32::NAN),
+            (5 * kv + 31..6 * kv, f32::NEG_INFINITY),
+        ];
+        let mask = Fill::Causal.but(in_mask.into_iter().filter(|_| tokens > 5));
+        let mask = c.leaf(g, "mask", DType::F32, [kv, tokens, 1, 1], mask)?;
+        let op = FlashAttnExt { scale: 0.125, max_bias: 0.0, logit_softcap: 0.0 };
+        g.flash_attn_ext(op, q, k, v, Some(mask))
+    })
+}
+
+/// Test cases: prefill and decode shapes, grouped heads, odd extents, both cache types, masks, ALiBi, soft-caps, sinks, NaN,
+/// and anything in cells that the mask hides.
 pub fn cases() -> Vec<Case> {
-    let shape =
-        |d, dv, tokens, kv, heads, heads_kv, batch| Shape { d, dv, tokens, kv, heads, heads_kv, batch };
+    let extents =
+        |d, dv, tokens, kv, heads, heads_kv, batch| Extents { d, dv, tokens, kv, heads, heads_kv, batch };
     let (f32, f16) = (DType::F32, DType::F16);
     vec![
-        case(shape(64, 64, 1, 1, 1, 1, 1), f32, None, 0.0, 0.0),
-        case(shape(64, 64, 1, 256, 4, 2, 1), f32, Some(f32), 0.0, 0.0),
-        case(shape(64, 64, 1, 300, 8, 2, 1), f16, Some(f16), 0.0, 0.0),
-        case(shape(64, 64, 17, 17, 4, 4, 1), f32, Some(f16), 0.0, 0.0),
-        case(shape(64, 64, 35, 96, 6, 2, 2), f16, Some(f32), 0.0, 0.0),
-        case(shape(128, 128, 5, 70, 4, 1, 1), f16, Some(f16), 0.0, 0.0),
-        case(shape(128, 128, 1, 33, 2, 2, 2), f32, None, 0.0, 0.0),
-        case(shape(32, 32, 9, 40, 4, 1, 1), f32, Some(f32), 0.0, 0.0),
-        case(shape(80, 80, 3, 31, 2, 1, 1), f32, Some(f32), 0.0, 0.0),
-        case(shape(96, 64, 2, 50, 2, 2, 1), f16, Some(f16), 0.0, 0.0),
-        case(shape(256, 256, 2, 20, 2, 1, 1), f32, Some(f32), 0.0, 0.0),
-        case(shape(64, 64, 4, 64, 6, 6, 1), f32, Some(f32), 8.0, 0.0),
-        case(shape(64, 64, 4, 64, 2, 2, 1), f32, Some(f32), 0.0, 5.0),
-        case(shape(40, 24, 3, 7, 1, 1, 1), f32, Some(f32), 0.0, 0.0),
-        case(shape(64, 64, 1, 300, 4, 2, 1), DType::Q8_0, Some(f32), 0.0, 0.0),
-        case(shape(64, 64, 19, 45, 4, 1, 1), DType::Q8_0, Some(f32), 0.0, 0.0),
-        case(shape(128, 128, 1, 40, 2, 1, 1), DType::Q4_0, Some(f32), 0.0, 0.0),
-        case(shape(96, 96, 5, 70, 2, 2, 1), DType::Q4_0, Some(f16), 0.0, 0.0),
-        case_with_sinks(shape(64, 64, 1, 300, 4, 1, 1), f32),
-        case_with_sinks(shape(64, 64, 21, 64, 8, 2, 1), f16),
-        case_with_sinks(shape(40, 40, 3, 33, 4, 4, 1), f32),
-        case_with_sinks(shape(64, 64, 3, 70, 4, 2, 1), DType::Q8_0),
+        case(extents(64, 64, 1, 1, 1, 1, 1), f32, None, 0.0, 0.0),
+        case(extents(64, 64, 1, 256, 4, 2, 1), f32, Some(f32), 0.0, 0.0),
+        case(extents(64, 64, 1, 300, 8, 2, 1), f16, Some(f16), 0.0, 0.0),
+        case(extents(64, 64, 17, 17, 4, 4, 1), f32, Some(f16), 0.0, 0.0),
+        case(extents(64, 64, 35, 96, 6, 2, 2), f16, Some(f32), 0.0, 0.0),
+        case(extents(128, 128, 5, 70, 4, 1, 1), f16, Some(f16), 0.0, 0.0),
+        case(extents(128, 128, 1, 33, 2, 2, 2), f32, None, 0.0, 0.0),
+        case(extents(32, 32, 9, 40, 4, 1, 1), f32, Some(f32), 0.0, 0.0),
+        case(extents(80, 80, 3, 31, 2, 1, 1), f32, Some(f32), 0.0, 0.0),
+        case(extents(96, 64, 2, 50, 2, 2, 1), f16, Some(f16), 0.0, 0.0),
+        case(extents(256, 256, 2, 20, 2, 1, 1), f32, Some(f32), 0.0, 0.0),
+        case(extents(64, 64, 4, 64, 6, 6, 1), f32, Some(f32), 8.0, 0.0),
+        case(extents(64, 64, 4, 64, 2, 2, 1), f32, Some(f32), 0.0, 5.0),
+        case(extents(40, 24, 3, 7, 1, 1, 1), f32, Some(f32), 0.0, 0.0),
+        case(extents(64, 64, 1, 300, 4, 2, 1), DType::Q8_0, Some(f32), 0.0, 0.0),
+        case(extents(64, 64, 19, 45, 4, 1, 1), DType::Q8_0, Some(f32), 0.0, 0.0),
+        case(extents(128, 128, 1, 40, 2, 1, 1), DType::Q4_0, Some(f32), 0.0, 0.0),
+        case(extents(96, 96, 5, 70, 2, 2, 1), DType::Q4_0, Some(f16), 0.0, 0.0),
+        case_with_sinks(extents(64, 64, 1, 300, 4, 1, 1), f32),
+        case_with_sinks(extents(64, 64, 21, 64, 8, 2, 1), f16),
+        case_with_sinks(extents(40, 40, 3, 33, 4, 4, 1), f32),
+        case_with_sinks(extents(64, 64, 3, 70, 4, 2, 1), DType::Q8_0),
+        case_with_hidden_cells(extents(64, 64, 1, 300, 8, 2, 1), f16, true),
+        case_with_hidden_cells(extents(64, 64, 1, 300, 4, 2, 1), f32, false),
+        case_with_hidden_cells(extents(64, 64, 3, 70, 4, 2, 1), DType::Q8_0, false),
+        case_with_hidden_cells(extents(20, 12, 3, 33, 2, 1, 1), f16, false),
+        case_with_hidden_cells(extents(64, 64, 19, 96, 4, 2, 1), f16, false),
+        case_with_hidden_cells(extents(64, 64, 19, 45, 4, 1, 1), f32, true),
+        case_with_nan(1, 300, f16),
+        case_with_nan(19, 96, f32),
+        Case::new("FLASH_ATTN_EXT(heads with masks of their own)", |g, c| {
+            let q = c.leaf(g, "q", DType::F32, [64, 1, 4, 1], Fill::Uniform(-1.0, 1.0))?;
+            let k = c.leaf(g, "k", DType::F32, [64, 40, 1, 1], Fill::Uniform(-1.0, 1.0))?;
+            // Cell 5 holds NaN; only head 2 sees it.
+            let v = Fill::Uniform(-1.0, 1.0).but([(5 * 64..6 * 64, f32::NAN)]);
+            let v = c.leaf(g, "v", DType::F32, [64, 40, 1, 1], v)?;
+            let hidden = [0..6, 45..60, 81..85, 120..140].map(|cells| (cells, f32::NEG_INFINITY));
+            let mask = Fill::Uniform(-1.0, 0.0).but(hidden);
+            let mask = c.leaf(g, "mask", DType::F32, [40, 1, 4, 1], mask)?;
+            let op = FlashAttnExt { scale: 0.125, max_bias: 0.0, logit_softcap: 0.0 };
+            g.flash_attn_ext(op, q, k, v, Some(mask))
+        }),
         Case::new("FLASH_ATTN_EXT(a row with everything masked)", |g, c| {
             let q = c.leaf(g, "q", DType::F32, [64, 2, 1, 1], Fill::Uniform(-1.0, 1.0))?;
             let k = c.leaf(g, "k", DType::F32, [64, 8, 1, 1], Fill::Uniform(-1.0, 1.0))?;
@@ -229,16 +326,33 @@ pub fn cases() -> Vec<Case> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::catalogue::{self, Outcome};
+    use crate::plan::Precision;
 
+    /// A token that sees a NaN is all NaN, one that sees nothing is all zeros, and all others are finite.
     #[test]
-    fn slopes_of_the_paper() {
-        // Press et al.: 8 heads, bias 8: 1/2, 1/4, ... 1/256.
-        for h in 0..8 {
-            assert!((alibi_slope(8.0, h, 8) - 0.5f64.powi(h as i32 + 1)).abs() < 1e-15);
+    fn hidden_cells_are_not_looked_at() {
+        let reference = crate::reference::ReferenceBackend::default();
+        let cases = [
+            (case_with_hidden_cells(EXTENTS, DType::F16, true), 4, vec![1, 2]),
+            (case_with_hidden_cells(EXTENTS, DType::F32, false), 4, vec![1, 2]),
+            (case_with_nan(6, 40, DType::F16), 1, vec![2, 5]),
+        ];
+        for (case, clean_heads, nan) in cases {
+            let Ok(Outcome::Values(got)) = catalogue::run(&case, &reference, Precision::Exact) else {
+                panic!("{}", case.name)
+            };
+            for (t, token) in got.chunks_exact(64 * 4).enumerate() {
+                let clean = &token[..64 * clean_heads];
+                let right = match t {
+                    _ if nan.contains(&t) => clean.iter().all(|x| x.is_nan()),
+                    3 if clean_heads == 4 => clean.iter().all(|x| *x == 0.0),
+                    _ => clean.iter().all(|x| x.is_finite() && *x != 0.0),
+                };
+                assert!(right, "{}, token {t}: {clean:?}", case.name);
+            }
         }
-        // 12 heads: those of 8, then every other one of 16.
-        assert!((alibi_slope(8.0, 8, 12) - 0.5f64.powf(0.5)).abs() < 1e-15);
-        assert!((alibi_slope(8.0, 9, 12) - 0.5f64.powf(1.5)).abs() < 1e-15);
-        assert_eq!(alibi_slope(0.0, 3, 4), 1.0);
     }
+
+    const EXTENTS: Extents = Extents { d: 64, dv: 64, tokens: 5, kv: 40, heads: 4, heads_kv: 2, batch: 1 };
 }

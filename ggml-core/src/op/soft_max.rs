@@ -1,10 +1,11 @@
 //! SOFT_MAX of rows with scale, mask and ALiBi.
+//!
+//! Source of the linear bias: Press et al., "Train short, test long" (ALiBi, 2022).
 
-use super::flash_attn::alibi_slope;
-use super::{Operation, Output, operands, rule, typed};
+use super::{Computed, Operation, Output, operands, rule, typed};
 use crate::catalogue::{Case, Fill};
 use crate::dtype::DType;
-use crate::reference::{Operand, OperandMut};
+use crate::reference::{Operand, OperandMut, list};
 use crate::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
@@ -13,12 +14,16 @@ use serde::{Deserialize, Serialize};
 /// * `x`: F32 `[n, rows, heads, batch]`, rows contiguous
 /// * `mask` (may be absent): F16 or F32 `[n, >= rows, m2, m3]`, `m2` divides `heads`, `m3` divides `batch`
 ///
-/// Result: F32 with the extents of `x`. A row whose scores are all minus infinity gives zeros.
+/// Result: F32 with the extents of `x`. An element whose mask is minus infinity is hidden: its `x` is not looked at, whatever
+/// it is, and its result is 0. A row whose scores are all minus infinity gives zeros. A row with a NaN, in an `x` that is
+/// not hidden or in the mask, is all NaN.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SoftMax {
     /// Factor of `x`.
+    #[serde(with = "super::lossless")]
     pub scale: f32,
     /// ALiBi's largest bias: 0 for none (slope 1).
+    #[serde(with = "super::lossless")]
     pub max_bias: f32,
 }
 
@@ -44,38 +49,57 @@ impl Operation for SoftMax {
         } else {
             rule(self.max_bias == 0.0, || "max_bias needs a mask".into())?;
         }
+        rule(self.max_bias >= 0.0 && self.max_bias.is_finite(), || {
+            format!("max_bias is {}, not a number from 0 on", self.max_bias)
+        })?;
         Ok(Output::new(DType::F32, x.ne))
     }
 
-    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) {
+    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) -> Computed {
         let (x, mask) = (&src[0], src.get(1));
         let [n, rows, heads, batch] = out.ne;
         for b in 0..batch {
             for h in 0..heads {
-                let slope = alibi_slope(f64::from(self.max_bias), h, heads);
+                let slope = alibi_slope(self.max_bias, h, heads);
                 for r in 0..rows {
-                    let mut row = x.row([r, h, b]);
-                    row.iter_mut().for_each(|v| *v *= f64::from(self.scale));
-                    if let Some(mask) = mask {
-                        let bias = mask.row([r, h % mask.ne[2], b % mask.ne[3]]);
-                        row.iter_mut()
-                            .zip(&bias)
-                            .for_each(|(v, m)| *v += if *m == 0.0 { 0.0 } else { slope * m });
-                    }
-                    let max = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-                    let sum: f64 = row.iter().map(|v| (v - max).exp()).sum();
-                    for (i, v) in row.iter().enumerate().take(n) {
-                        let value = if max == f64::NEG_INFINITY { 0.0 } else { (v - max).exp() / sum };
-                        out.set([i, r, h, b], value);
+                    let bias = mask.map(|m| m.row([r, h % m.ne[2], b % m.ne[3]])).transpose()?;
+                    let score = |i: usize| match bias.as_ref().map_or(0.0, |bias| bias[i]) {
+                        f64::NEG_INFINITY => f64::NEG_INFINITY,
+                        bias => f64::from(self.scale) * x.at([i, r, h, b]) + slope * bias,
+                    };
+                    for (i, weight) in soft_max(list((0..n).map(score))?).into_iter().enumerate() {
+                        out.set([i, r, h, b], weight);
                     }
                 }
             }
         }
+        Ok(())
     }
 
     fn in_place(&self) -> &'static [usize] {
         &[0]
     }
+}
+
+/// Soft-max of a row of scores; zeros where all are minus infinity, NaN in all places where there is one.
+pub(super) fn soft_max(mut row: Vec<f64>) -> Vec<f64> {
+    if row.iter().all(|score| *score == f64::NEG_INFINITY) {
+        row.fill(0.0);
+        return row;
+    }
+    let max = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    row.iter_mut().for_each(|x| *x = (*x - max).exp());
+    let sum: f64 = row.iter().sum();
+    row.iter_mut().for_each(|x| *x /= sum);
+    row
+}
+
+/// ALiBi's slope of head `h` of `n`; 1 if `max_bias` is 0. For a power of two the slopes are a geometric sequence that ends at
+/// `2^-max_bias`. For other numbers they are those of the power below, then every other one of the power above.
+pub(super) fn alibi_slope(max_bias: f32, h: usize, n: usize) -> f64 {
+    let geometric = |h: usize, n: usize| (-f64::from(max_bias) * (h + 1) as f64 / n as f64).exp2();
+    let below = (0..).map(|i| 1usize << i).take_while(|power| *power <= n).last().unwrap_or(1);
+    if h < below { geometric(h, below) } else { geometric(2 * (h - below), 2 * below) }
 }
 
 /// Test cases: rows around the work-group, masks of both types, broadcasting, ALiBi, large scores, empty rows.
@@ -106,5 +130,61 @@ pub fn cases() -> Vec<Case> {
         let mask = c.leaf(g, "mask", DType::F32, [4, 2, 1, 1], Fill::Values(mask))?;
         g.soft_max(SoftMax { scale: 1.0, max_bias: 0.0 }, x, Some(mask))
     }));
+    cases.push(Case::new("SOFT_MAX(rows with NaN)", |g, c| {
+        // In the middle of a row, at its end, and nothing else.
+        let nan = [70 + 5..70 + 6, 3 * 70 - 1..3 * 70, 4 * 70..5 * 70].map(|at| (at, f32::NAN));
+        let x = c.leaf(g, "x", DType::F32, [70, 6, 1, 1], Fill::Uniform(-8.0, 8.0).but(nan))?;
+        g.soft_max(SoftMax { scale: 0.5, max_bias: 0.0 }, x, None)
+    }));
+    for (n, mask, max_bias) in [(70, DType::F32, 0.0), (1100, DType::F16, 8.0)] {
+        cases.push(Case::new(format!("SOFT_MAX(NaN and hidden elements, n={n}, mask={mask})"), |g, c| {
+            // Row 1 has a NaN in its mask, row 2 sees a single element, a NaN, and row 3 sees nothing. All rows are
+            // hidden what `x` holds in the last elements and, in row 3, anywhere.
+            let odd =
+                [(n - 3..n - 2, f32::INFINITY), (n - 2..n - 1, f32::NEG_INFINITY), (n - 1..n, f32::NAN)];
+            let odd = (0..5)
+                .flat_map(|row| odd.clone().map(|(at, value)| (at.start + row * n..at.end + row * n, value)));
+            let x = Fill::Uniform(-8.0, 8.0).but(odd.chain([(2 * n + 9..2 * n + 10, f32::NAN)]));
+            let x = c.leaf(g, "x", DType::F32, [n, 5, 2, 1], x)?;
+            let hidden = (1..6).map(|row| (row * n - 3..row * n, f32::NEG_INFINITY));
+            let rows = [
+                (n + 7..n + 8, f32::NAN),
+                (2 * n..2 * n + 9, f32::NEG_INFINITY),
+                (2 * n + 10..4 * n, f32::NEG_INFINITY),
+            ];
+            let m = Fill::Uniform(-2.0, 0.0).but(hidden.chain(rows));
+            let m = c.leaf(g, "mask", mask, [n, 5, 1, 1], m)?;
+            g.soft_max(SoftMax { scale: 0.125, max_bias }, x, Some(m))
+        }));
+    }
     cases
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slopes_of_the_paper() {
+        // Press et al.: 8 heads, bias 8: 1/2, 1/4, ... 1/256.
+        for h in 0..8 {
+            assert!((alibi_slope(8.0, h, 8) - 0.5f64.powi(h as i32 + 1)).abs() < 1e-15);
+        }
+        // 12 heads: those of 8, then every other one of 16.
+        assert!((alibi_slope(8.0, 7, 12) - 0.5f64.powi(8)).abs() < 1e-15);
+        assert!((alibi_slope(8.0, 8, 12) - 0.5f64.powf(0.5)).abs() < 1e-15);
+        assert!((alibi_slope(8.0, 9, 12) - 0.5f64.powf(1.5)).abs() < 1e-15);
+        assert_eq!(alibi_slope(0.0, 3, 4), 1.0);
+    }
+
+    #[test]
+    fn nan_makes_a_row_nan() {
+        let kinds = |row: Vec<f64>| soft_max(row).iter().map(|w| w.is_nan()).collect::<Vec<_>>();
+        let (nan, hidden) = (f64::NAN, f64::NEG_INFINITY);
+        assert_eq!(kinds(vec![1.0, nan, hidden]), [true; 3]);
+        assert_eq!(kinds(vec![hidden, nan]), [true; 2]);
+        assert_eq!(kinds(vec![f64::INFINITY, 0.0]), [true; 2]);
+        assert_eq!(soft_max(vec![hidden; 2]), [0.0; 2]);
+        assert_eq!(soft_max(vec![hidden, 5.0]), [0.0, 1.0]);
+    }
 }

@@ -1,5 +1,6 @@
 //! FLASH_ATTN_EXT.
 
+use super::soft_max::alibi_slope;
 use super::{Args, Kernel};
 use crate::cpu::dot;
 use crate::cpu::dot::float::{MAX_ROWS, Tiles, tiles};
@@ -10,12 +11,15 @@ use crate::cpu::simd::{Job, MAX_LANES, Simd, dispatch};
 use crate::cpu::window::{Input, Tile};
 use crate::dtype::DType;
 use crate::op::FlashAttnExt;
-use crate::op::flash_attn::alibi_slope;
 use crate::tensor::Tensor;
 use std::ops::Range;
 
 /// Positions of k and v that are worked on together: their rows stay in the second-level cache.
 const POSITIONS: usize = MAX_ROWS;
+
+/// The positions of a group that a query sees: one bit for each.
+type Seen = u64;
+const _: () = assert!(POSITIONS <= Seen::BITS as usize);
 
 /// Queries (heads times tokens) that share the loads of k and v.
 const QUERIES: usize = 16;
@@ -129,9 +133,9 @@ impl Job for Attention<'_, '_> {
         let mut queries =
             [Query { head: 0, token: 0, slope: 0.0, most: f32::NEG_INFINITY, sum: 0.0 }; QUERIES];
         let mut count = 0;
-        let bias = f64::from(self.kernel.op.max_bias);
+        let bias = self.kernel.op.max_bias;
         for ([head, token, _], query) in self.tile.rows().zip(&mut queries) {
-            let slope = alibi_slope(bias, head, self.tile.extents()[1]) as f32;
+            let slope = alibi_slope(bias, head, self.tile.extents()[1]);
             *query = Query { head, token, slope, ..*query };
             // A sink is a score that was seen before any other, and whose value is zero.
             if let Some(sink) = self.operands.sinks.map(|sinks| sinks.at::<f32>([head, 0, 0, 0])) {
@@ -150,7 +154,7 @@ impl Job for Attention<'_, '_> {
         for (query, sums) in queries.iter().zip(self.scratch.sums.chunks_exact(self.kernel.dv)) {
             let row = self.tile.row([query.head, query.token, batch]);
             // A query that sees nothing gives zeros.
-            let factor = s.splat(if query.most == f32::NEG_INFINITY { 0.0 } else { 1.0 / query.sum });
+            let factor = s.splat(if query.sum == 0.0 { 0.0 } else { 1.0 / query.sum });
             row.copy_from_slice(&sums[..row.len()]);
             map!(s, row, |x| s.mul(x, factor));
         }
@@ -165,25 +169,34 @@ impl Attention<'_, '_> {
         let (d, dv) = (self.kernel.d, self.kernel.dv);
         let Scratch { keys, values, scores, sums } = &mut self.scratch;
         let n = positions.len();
+        let mut seen = [Seen::MAX >> (POSITIONS - n); QUERIES];
         if let Some(mask) = &mask {
-            let mut seen = false;
-            for (query, row) in queries.iter().zip(scores.iter_mut()) {
+            for ((query, row), seen) in queries.iter().zip(scores.iter_mut()).zip(&mut seen) {
                 let at = [query.token, query.head % mask.ne()[2], batch % mask.ne()[3]];
-                seen |= bias(s, mask, at, positions.clone(), query.slope, row);
-            }
-            // Above the diagonal of a causal mask nothing is left to do.
-            if !seen {
-                return;
+                *seen = bias(s, mask, at, positions.clone(), query.slope, row);
             }
         }
-        widen(s, &k, [head_kv, batch], positions.clone(), keys, d);
-        widen(s, &v, [head_kv, batch], positions, values, dv);
+        let seen = &seen[..queries.len()];
+        let by_any = seen.iter().fold(0, |all, seen| all | seen);
+        let by_all = seen.iter().fold(by_any, |all, seen| all & seen);
+        // Above the diagonal of a causal mask nothing is left to do.
+        if by_any == 0 {
+            return;
+        }
+        widen(s, &k, [head_kv, batch], positions.clone(), by_any, keys, d);
+        widen(s, &v, [head_kv, batch], positions, by_any, values, dv);
         let op = &self.kernel.op;
         tiles(s, n, queries.len(), Scores { keys, d, q, queries, batch, op, masked: mask.is_some(), scores });
         for ((query, scores), sums) in
             queries.iter_mut().zip(scores.iter_mut()).zip(sums.chunks_exact_mut(dv))
         {
             soft_max(s, query, scores, sums);
+        }
+        let mut mixed = by_any & !by_all;
+        while mixed != 0 {
+            let i = mixed.trailing_zeros() as usize;
+            mixed &= mixed - 1;
+            weigh_seen(s, seen, scores, i, &mut values[i * dv..][..dv], sums);
         }
         let mut j = 0;
         while j < queries.len() {
@@ -228,19 +241,24 @@ impl<'a> Tiles<'a> for Scores<'a, '_> {
     }
 }
 
-/// Widens rows of k or v to F32, each filled up to `stride` with zeros.
+/// Widens rows of k or v to F32, each filled up to `stride` with zeros. Rows that nobody sees are zeros.
 #[inline(always)]
 fn widen<S: Simd>(
     s: S,
     x: &Input<'_>,
     [head, batch]: [usize; 2],
     positions: Range<usize>,
+    seen: Seen,
     out: &mut [f32],
     stride: usize,
 ) {
-    for (i, out) in positions.zip(out.chunks_exact_mut(stride)) {
+    for (i, out) in out.chunks_exact_mut(stride).take(positions.len()).enumerate() {
+        if seen >> i & 1 == 0 {
+            out.fill(0.0);
+            continue;
+        }
         let (row, rest) = out.split_at_mut(x.ne()[0]);
-        let at = [i, head, batch];
+        let at = [positions.start + i, head, batch];
         match x.dtype() {
             DType::F16 => dot::widen::<S, dot::F16>(s, x.row(at), row),
             DType::Q8_0 => dot::widen::<S, dot::BlockQ8>(s, x.row(at), row),
@@ -251,7 +269,8 @@ fn widen<S: Simd>(
     }
 }
 
-/// Writes `slope * mask` for some positions; whether any is not minus infinity. A mask of 0 adds 0 whatever the slope.
+/// Writes `slope * mask` for some positions; which of them are not hidden. A hidden one gets minus infinity whatever the
+/// slope.
 #[inline(always)]
 fn bias<S: Simd>(
     s: S,
@@ -260,21 +279,22 @@ fn bias<S: Simd>(
     positions: Range<usize>,
     slope: f32,
     out: &mut [f32; POSITIONS],
-) -> bool {
+) -> Seen {
     let out = &mut out[..positions.len()];
     if mask.dtype() == DType::F16 {
         dot::widen::<S, dot::F16>(s, &mask.row(at)[positions], out);
     } else {
         out.copy_from_slice(&mask.row(at)[positions]);
     }
-    let slope = s.splat(slope);
-    map!(s, out, |m| s.mul(m, slope));
+    let (slope, least) = (s.splat(slope), s.splat(f32::NEG_INFINITY));
+    map!(s, out, |m| s.select_lt(m, s.splat(f32::MIN), least, s.mul(m, slope)));
     // Not "> minus infinity": a NaN is to be seen.
-    out.iter().any(|&m| m != f32::NEG_INFINITY)
+    let bit = |(i, &m): (usize, &f32)| Seen::from(m != f32::NEG_INFINITY) << i;
+    out.iter().enumerate().map(bit).fold(0, |all, bit| all | bit)
 }
 
-/// Scores of a query from its products: scaled, bounded, plus what `scores` holds if there is a mask. Positions that do
-/// not exist get minus infinity.
+/// Scores of a query from its products: scaled, bounded, plus what `scores` holds if there is a mask. Minus infinity there
+/// stays, whatever the product is, and positions that do not exist get it.
 #[inline(always)]
 fn score<S: Simd>(s: S, op: &FlashAttnExt, masked: bool, products: &[f32], scores: &mut [f32; POSITIONS]) {
     let (seen, unseen) = scores.split_at_mut(products.len());
@@ -282,12 +302,17 @@ fn score<S: Simd>(s: S, op: &FlashAttnExt, masked: bool, products: &[f32], score
     if !masked {
         seen.fill(0.0);
     }
-    let scale = s.splat(op.scale);
+    let (scale, least) = (s.splat(op.scale), s.splat(f32::NEG_INFINITY));
     if op.logit_softcap == 0.0 {
-        zip!(s, seen, products, |bias, x| s.fma(x, scale, bias));
+        zip!(s, seen, products, |bias, x| {
+            s.select_lt(bias, s.splat(f32::MIN), least, s.fma(x, scale, bias))
+        });
     } else {
         let cap = s.splat(op.logit_softcap);
-        zip!(s, seen, products, |bias, x| s.fma(cap, tanh(s, s.div(s.mul(x, scale), cap)), bias));
+        zip!(s, seen, products, |bias, x| {
+            let capped = tanh(s, s.div(s.mul(x, scale), cap));
+            s.select_lt(bias, s.splat(f32::MIN), least, s.fma(cap, capped, bias))
+        });
     }
 }
 
@@ -298,6 +323,10 @@ fn soft_max<S: Simd>(s: S, query: &mut Query, scores: &mut [f32; POSITIONS], sum
     let most =
         s.greatest(fold!(s, scores, f32::NEG_INFINITY, least, |most, x| s.max(x, most))).max(query.most);
     if most == f32::NEG_INFINITY {
+        // `most` leaves NaNs out.
+        if scores.iter().any(|x| x.is_nan()) {
+            query.sum = f32::NAN;
+        }
         scores.fill(0.0);
         return;
     }
@@ -310,6 +339,31 @@ fn soft_max<S: Simd>(s: S, query: &mut Query, scores: &mut [f32; POSITIONS], sum
     let most = s.splat(most);
     map!(s, scores, |x| exp(s, s.sub(x, most)));
     query.sum += s.sum(fold!(s, scores, 0.0, s.splat(0.0), |sum, x| s.add(sum, x)));
+}
+
+/// Takes the value of position `i`, which some queries do not see, out of the common work where it is not finite: a weight of
+/// zero would not silence it. It is added to those that see it, and becomes zeros.
+#[inline(always)]
+fn weigh_seen<S: Simd>(
+    s: S,
+    seen: &[Seen],
+    weights: &[[f32; POSITIONS]],
+    i: usize,
+    value: &mut [f32],
+    sums: &mut [f32],
+) {
+    let zero = s.splat(0.0);
+    // 0 times what is not finite is NaN.
+    if s.sum(fold!(s, value, 0.0, zero, |sum, x| s.fma(x, zero, sum))) == 0.0 {
+        return;
+    }
+    for ((seen, weights), sums) in seen.iter().zip(weights).zip(sums.chunks_exact_mut(value.len())) {
+        if seen >> i & 1 == 1 {
+            let weight = s.splat(weights[i]);
+            zip!(s, sums, value, |sum, x| s.fma(weight, x, sum));
+        }
+    }
+    value.fill(0.0);
 }
 
 /// Adds `n` weighted values to the sums of `R` queries: two vectors of each sum stay in registers.

@@ -9,7 +9,6 @@ use crate::cpu::simd::{Job, Simd, dispatch};
 use crate::cpu::window::Input;
 use crate::dtype::DType;
 use crate::op::SoftMax;
-use crate::op::flash_attn::alibi_slope;
 
 /// `soft_max(scale * x + slope * mask)` of each row.
 #[derive(Debug)]
@@ -35,12 +34,19 @@ impl Kernel for SoftMaxKernel {
                 if let Some(x) = &x {
                     row.copy_from_slice(x.row([i1, i2, i3]));
                 }
-                let slope = alibi_slope(f64::from(self.0.max_bias), i2, ne[2]) as f32;
+                let slope = alibi_slope(self.0.max_bias, i2, ne[2]);
                 let mask = mask.as_ref().map(|m| (m, [i1, i2 % m.ne()[2], i3 % m.ne()[3]]));
                 dispatch(run.detected(), SoftMaxRow { row, mask, scale: self.0.scale, slope });
             }
         });
     }
+}
+
+/// ALiBi's slope of head `h` of `n`, as the kernels of other devices compute it: a power of one of two factors.
+pub(super) fn alibi_slope(max_bias: f32, h: usize, n: usize) -> f32 {
+    let power = 1usize << n.max(1).ilog2();
+    let factor = (-max_bias / power as f32).exp2();
+    if h < power { factor.powi(h as i32 + 1) } else { factor.sqrt().powi(2 * (h - power) as i32 + 1) }
 }
 
 /// One row in place.
@@ -65,7 +71,9 @@ impl Job for SoftMaxRow<'_> {
         let least = s.splat(f32::NEG_INFINITY);
         let most = s.greatest(fold!(s, row, f32::NEG_INFINITY, least, |most, x| s.max(x, most)));
         if most == f32::NEG_INFINITY {
-            row.fill(0.0);
+            // `most` leaves NaNs out.
+            let nan = row.iter().any(|x| x.is_nan());
+            row.fill(if nan { f32::NAN } else { 0.0 });
             return;
         }
         let most = s.splat(most);
@@ -79,7 +87,7 @@ impl Job for SoftMaxRow<'_> {
 /// Positions of a mask that are widened at a time.
 const CHUNK: usize = 256;
 
-/// `scale * x + slope * mask`; a mask of 0 adds 0 whatever the slope.
+/// `scale * x + slope * mask`; minus infinity, whatever `x` is, where the mask is.
 #[inline(always)]
 fn scaled_and_biased<S: Simd>(
     s: S,
@@ -89,7 +97,7 @@ fn scaled_and_biased<S: Simd>(
     mask: &Input<'_>,
     at: [usize; 3],
 ) {
-    let slope = s.splat(slope);
+    let (slope, least) = (s.splat(slope), s.splat(f32::NEG_INFINITY));
     let mut wide = [0.0; CHUNK];
     for (i, row) in row.chunks_mut(CHUNK).enumerate() {
         let (first, bias) = (i * CHUNK, &mut wide[..row.len()]);
@@ -98,6 +106,9 @@ fn scaled_and_biased<S: Simd>(
         } else {
             bias.copy_from_slice(&mask.row(at)[first..first + bias.len()]);
         }
-        zip!(s, row, bias, |x, bias| s.fma(x, scale, s.mul(slope, bias)));
+        zip!(s, row, bias, |x, bias| {
+            // Minus infinity alone is less than the least number; NaN is not.
+            s.select_lt(bias, s.splat(f32::MIN), least, s.fma(x, scale, s.mul(slope, bias)))
+        });
     }
 }

@@ -1,0 +1,26 @@
+//! Chat templates: any source renders a conversation or ends with an error.
+//!
+//! The memory of what a template builds is not bounded (`diptych::chat` says so), so those that multiply texts are left
+//! out.
+#![no_main]
+
+use diptych::chat::{ChatInput, ChatTemplate, Message, ToolCall};
+use libfuzzer_sys::fuzz_target;
+
+const GROWING: [&str; 12] =
+    ["*", "~", "+", "replace", "join", "format", "just", "center", "indent", "macro", "set", "range"];
+
+fuzz_target!(|source: &str| {
+    let Ok(template) = ChatTemplate::new(source) else { return };
+    if GROWING.iter().any(|word| source.contains(word)) {
+        return;
+    }
+    let arguments = serde_json::json!({"city": "Citt\u{e0}", "days": [1, 2.5, null, true]});
+    let input = ChatInput::new([
+        Message::system("Be brief."),
+        Message::user(" What is it? "),
+        Message::assistant("").with_tool_calls(&[ToolCall::new(Some("c1"), "weather", arguments)]),
+        Message::tool("c1", "weather", "21"),
+    ]);
+    let _ = template.with_token("bos_token", "<s>").with_token("eos_token", "</s>").render(&input);
+});

@@ -1,0 +1,91 @@
+//! What programs do with results and errors: text for standard output, a line on standard error, an exit status.
+//!
+//! ```no_run
+//! use diptych::{Result, program};
+//! use std::process::ExitCode;
+//!
+//! fn main() -> ExitCode {
+//!     program::run(|| program::print(format!("{}\n", diptych::backends::NAMES)))
+//! }
+//! ```
+
+use crate::leave::leave;
+use ggml_core::{Error, Result};
+use std::fmt::Display;
+use std::io::{ErrorKind, Write};
+use std::path::Path;
+use std::process::{ExitCode, Termination};
+
+/// Exit status of wrong use: an argument, or a value in the environment.
+pub const WRONG_USE: u8 = 2;
+
+/// Exit status of everything else that fails.
+pub const FAILED: u8 = 1;
+
+/// The place that errors of [`print`] name.
+const STANDARD_OUTPUT: &str = "standard output";
+
+/// Runs what a program does, and says what its `main` returns. An error becomes a line on standard error, and the status
+/// [`WRONG_USE`] for [`Error::InvalidArgument`], [`FAILED`] for all others. Where the reader of standard output went
+/// away (`| head -1`) the program has nothing more to do: it ends with success, and says nothing.
+///
+/// After an [`Error::Timeout`] it does not return but ends the process at once, see [`leave`](crate::leave::leave).
+pub fn run<T: Termination>(work: impl FnOnce() -> Result<T>) -> ExitCode {
+    let error = match work() {
+        Ok(done) => return done.report(),
+        Err(error) => error,
+    };
+    let status = status(&error);
+    if status != 0 {
+        note(format_args!("error: {error}"));
+    }
+    if matches!(error, Error::Timeout { .. }) {
+        leave(status);
+    }
+    ExitCode::from(status)
+}
+
+/// Writes to standard output and flushes it.
+///
+/// # Errors
+/// [`Error::Io`]: the disk is full, the reader went away ([`ErrorKind::BrokenPipe`]).
+pub fn print(text: impl AsRef<[u8]>) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_ref()).and_then(|()| out.flush()).map_err(|e| Error::io(STANDARD_OUTPUT, e))
+}
+
+/// A line on standard error, beside what the program is for: where nobody can read it, it is lost.
+pub fn note(line: impl Display) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+fn status(error: &Error) -> u8 {
+    match error {
+        Error::InvalidArgument { .. } => WRONG_USE,
+        Error::Io { path, source }
+            if path == Path::new(STANDARD_OUTPUT) && source.kind() == ErrorKind::BrokenPipe =>
+        {
+            0
+        }
+        _ => FAILED,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ggml_core::Phase;
+    use std::time::Duration;
+
+    #[test]
+    fn an_error_has_its_status() {
+        assert_eq!(status(&Error::argument("--prompt", "", "a text")), WRONG_USE);
+        assert_eq!(status(&Error::model("header", "", "")), FAILED);
+        assert_eq!(status(&Error::io(STANDARD_OUTPUT, ErrorKind::BrokenPipe)), 0);
+        assert_eq!(status(&Error::io(STANDARD_OUTPUT, ErrorKind::StorageFull)), FAILED);
+        assert_eq!(status(&Error::io("fifo.gguf", ErrorKind::BrokenPipe)), FAILED);
+        let (backend, phase) = ("hip".into(), Phase::Compute);
+        let timeout = Error::Timeout { backend, phase, node: None, after: Duration::from_secs(1) };
+        assert_eq!(status(&timeout), FAILED);
+    }
+}

@@ -1,0 +1,204 @@
+//! Which texts of a set begin at each place of a text, the longest of them first.
+//!
+//! The automaton of Aho and Corasick ("Efficient string matching", 1975) over the texts read backwards: while it reads a
+//! text from its end, the state says which text of the set, the longest, begins at the place that was reached. A state
+//! keeps that one only; shorter ones are found by links. So memory is linear in the set and time in the text, whatever
+//! the texts have in common: a thousand tokens that begin alike cost as much as a thousand that do not.
+
+use std::collections::HashMap;
+
+/// A text of the set, by its place in the list that the set was made of.
+pub(super) type Pattern = u32;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Node {
+    /// The node of the longest end of this node's text that is in the tree as well.
+    fail: u32,
+    /// The longest pattern that is an end of this node's text.
+    longest: Option<Pattern>,
+}
+
+/// Links from a pattern to those that are a beginning of it, from the longest down.
+#[derive(Clone, Copy, Debug)]
+struct Shorter {
+    bytes: usize,
+    /// How many links lead from here to the shortest.
+    depth: u32,
+    next: Option<Pattern>,
+    /// Further down, so far that a way of n links takes about log n of these ("An applicative random-access stack",
+    /// E. W. Myers, 1983).
+    jump: Option<Pattern>,
+}
+
+/// A set of texts to look for. Of equal texts the first counts.
+#[derive(Debug)]
+pub(super) struct Patterns {
+    nodes: Vec<Node>,
+    edges: HashMap<(u32, u8), u32>,
+    /// Edges of the root, where the search is most of the time.
+    first: Box<[u32; 256]>,
+    shorter: Vec<Shorter>,
+}
+
+impl Patterns {
+    /// A set; empty texts are never found.
+    pub(super) fn new<'a>(texts: impl IntoIterator<Item = &'a [u8]>) -> Patterns {
+        let mut set = Patterns {
+            nodes: vec![Node::default()],
+            edges: HashMap::new(),
+            first: Box::new([0; 256]),
+            shorter: Vec::new(),
+        };
+        let mut ends = Vec::new();
+        for text in texts {
+            ends.push(set.add(text));
+        }
+        set.link_nodes();
+        set.link_patterns(&ends);
+        set
+    }
+
+    /// Adds a text, read backwards, to the tree; its node.
+    fn add(&mut self, text: &[u8]) -> u32 {
+        let pattern = self.shorter.len() as Pattern;
+        self.shorter.push(Shorter { bytes: text.len(), depth: 0, next: None, jump: None });
+        let mut node = 0;
+        for &byte in text.iter().rev() {
+            let new = self.nodes.len() as u32;
+            node = *self.edges.entry((node, byte)).or_insert(new);
+            if node == new {
+                self.nodes.push(Node::default());
+            }
+        }
+        if node != 0 {
+            self.nodes[node as usize].longest.get_or_insert(pattern);
+        }
+        node
+    }
+
+    /// Nodes get their links in the order of their depth: a link leads to a node that has its own.
+    fn link_nodes(&mut self) {
+        let mut depth = vec![0u32; self.nodes.len()];
+        let mut edges: Vec<(u32, u8, u32)> = self.edges.iter().map(|(&(p, byte), &c)| (p, byte, c)).collect();
+        // A node is made after its parent, so in this order a parent's depth is known.
+        edges.sort_unstable_by_key(|(_, _, child)| *child);
+        for &(parent, byte, child) in &edges {
+            depth[child as usize] = depth[parent as usize] + 1;
+            if parent == 0 {
+                self.first[usize::from(byte)] = child;
+            }
+        }
+        edges.sort_by_key(|(_, _, child)| depth[*child as usize]);
+        for (parent, byte, child) in edges {
+            if parent == 0 {
+                continue;
+            }
+            let fail = self.step(self.nodes[parent as usize].fail, byte);
+            let inherited = self.nodes[fail as usize].longest;
+            let node = &mut self.nodes[child as usize];
+            node.fail = fail;
+            node.longest = node.longest.or(inherited);
+        }
+    }
+
+    /// `ends` are the nodes of the patterns.
+    fn link_patterns(&mut self, ends: &[u32]) {
+        let mut order: Vec<usize> = (0..ends.len()).collect();
+        order.sort_by_key(|&p| self.shorter[p].bytes);
+        for p in order {
+            let fail = self.nodes[ends[p] as usize].fail;
+            let Some(next) = self.nodes[fail as usize].longest.filter(|_| ends[p] != 0) else { continue };
+            let near = self.shorter[next as usize];
+            let far = near.jump.map(|j| self.shorter[j as usize]);
+            let equal = far.is_some_and(|far| {
+                let furthest = far.jump.map_or(0, |j| self.shorter[j as usize].depth);
+                far.jump.is_some() && near.depth - far.depth == far.depth - furthest
+            });
+            let jump = if equal { far.and_then(|far| far.jump) } else { Some(next) };
+            let link = &mut self.shorter[p];
+            (link.depth, link.next, link.jump) = (near.depth + 1, Some(next), jump);
+        }
+    }
+
+    fn step(&self, mut node: u32, byte: u8) -> u32 {
+        loop {
+            if node == 0 {
+                return self.first[usize::from(byte)];
+            }
+            match self.edges.get(&(node, byte)) {
+                Some(next) => return *next,
+                None => node = self.nodes[node as usize].fail,
+            }
+        }
+    }
+
+    /// Bytes of a pattern.
+    pub(super) fn bytes(&self, pattern: Pattern) -> usize {
+        self.shorter[pattern as usize].bytes
+    }
+
+    /// Every place of a text where a pattern begins, with the longest that does; from the last place to the first.
+    pub(super) fn longest_at<'a>(&'a self, text: &'a [u8]) -> impl Iterator<Item = (usize, Pattern)> + 'a {
+        let mut node = 0;
+        text.iter().enumerate().rev().filter_map(move |(at, &byte)| {
+            node = self.step(node, byte);
+            self.nodes[node as usize].longest.map(|pattern| (at, pattern))
+        })
+    }
+
+    /// The longest pattern of at most `limit` bytes among a pattern and those that it begins with.
+    pub(super) fn within(&self, pattern: Pattern, limit: usize) -> Option<Pattern> {
+        let mut at = pattern;
+        loop {
+            let link = &self.shorter[at as usize];
+            if link.bytes <= limit {
+                return Some(at);
+            }
+            at = link.jump.filter(|&j| self.bytes(j) > limit).or(link.next)?;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_longest_that_begins_and_fits(
+            texts in prop::collection::vec("[ab]{0,5}", 0..12), text in "[abc]{0,24}", limit in 0usize..6,
+        ) {
+            let set = Patterns::new(texts.iter().map(|t| t.as_bytes()));
+            let begins = |at: usize, limit: usize| {
+                let fits = |t: &&String| !t.is_empty() && t.len() <= limit && text[at..].starts_with(t.as_str());
+                let longest = texts.iter().filter(fits).max_by_key(|t| t.len())?;
+                texts.iter().position(|t| t == longest)
+            };
+            let found: HashMap<usize, Pattern> = set.longest_at(text.as_bytes()).collect();
+            for at in 0..text.len() {
+                let longest = found.get(&at).copied();
+                prop_assert_eq!(longest.map(|p| p as usize), begins(at, usize::MAX));
+                let short = longest.and_then(|p| set.within(p, limit));
+                prop_assert_eq!(short.map(|p| p as usize), begins(at, limit));
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_way_down_is_taken_in_few_steps() {
+        let text = vec![b'a'; 5000];
+        let set = Patterns::new((1..=5000).map(|n| &text[..n]));
+        for limit in [1, 2, 2500, 4999, 5000] {
+            assert_eq!(set.within(4999, limit), Some(limit as u32 - 1));
+            let (mut at, mut steps) = (4999, 0);
+            while set.bytes(at) > limit {
+                let link = set.shorter[at as usize];
+                at = link.jump.filter(|&j| set.bytes(j) > limit).or(link.next).unwrap();
+                steps += 1;
+            }
+            assert!(steps < 40, "{steps} steps to {limit}");
+        }
+        assert_eq!(set.within(4999, 0), None);
+    }
+}
