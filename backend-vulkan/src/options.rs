@@ -14,7 +14,7 @@ pub enum MemoryBudget {
     /// What the driver reports as free (VK_EXT_memory_budget), heap by heap, at the time of each allocation. Without
     /// the extension nothing is known and the driver decides.
     Reported,
-    /// This many bytes in all, whatever the driver reports.
+    /// This many bytes in all, whatever the driver reports. Files that are read in place do not count.
     Bytes(u64),
     /// As much as the driver gives, whatever it reports.
     Ignored,

@@ -358,8 +358,8 @@ mod tests {
         let rope = Rope::plain(RopeMode::Neox, 64, 10000.0);
         let y = g.rope(rope, x, positions, None).unwrap();
         let z = g.scale(y, 2.0, 0.0).unwrap();
-        g.output(y);
-        g.output(z);
+        g.output(y).unwrap();
+        g.output(z).unwrap();
         let lowering = Imagined::new(|_| {}).lower(&g, 0).unwrap();
         let [first, second] = &lowering.dispatches[..] else { panic!("one dispatch for each node") };
         let table = Window { buffer: BufferRef::Constant(0), offset: 0, bytes: 4 * 32 };
@@ -403,7 +403,7 @@ mod tests {
         let mut g = Graph::new();
         let x = g.leaf("x", DType::F32, [1024, 1, 1, 1], Source::Input).unwrap();
         let y = g.scale(x, 2.0, 0.0).unwrap();
-        g.output(y);
+        g.output(y).unwrap();
         let device = Imagined::new(|caps| caps.max_binding = 4096);
         assert_eq!(supports(&device.target(), &g, y), Support::Native);
         assert!(device.lower(&g, 0).is_ok());

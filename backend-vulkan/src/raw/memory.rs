@@ -11,7 +11,7 @@ use gpu_allocator::vulkan::{
     Allocation, AllocationCreateDesc, AllocationScheme, Allocator, AllocatorCreateDesc,
 };
 use gpu_allocator::{AllocationError, AllocationSizes, AllocatorDebugSettings, MemoryLocation};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 const MIB: u64 = 1 << 20;
@@ -36,7 +36,10 @@ pub(crate) struct MemoryPool {
     /// Memory types of the host's side.
     host_side: Vec<Choice>,
     budget: MemoryBudget,
+    /// A bit for each memory type that has a block for small requests. The allocator keeps one for ever.
+    shared: AtomicU32,
     allocations: AtomicU64,
+    /// Bytes of the blocks.
     held: AtomicU64,
     imported: AtomicU64,
     /// The device; the last field, so that it outlives the allocator.
@@ -83,6 +86,7 @@ impl MemoryPool {
             device_side,
             host_side,
             budget,
+            shared: AtomicU32::new(0),
             allocations: AtomicU64::new(0),
             held: AtomicU64::new(0),
             imported: AtomicU64::new(0),
@@ -118,7 +122,7 @@ impl MemoryPool {
     /// Bytes that the driver may still be asked for in a heap, as far as is known.
     fn room(&self, heap: usize) -> Option<u64> {
         match self.budget {
-            MemoryBudget::Bytes(most) => Some(most.saturating_sub(self.held())),
+            MemoryBudget::Bytes(most) => Some(most.saturating_sub(self.held.load(Ordering::Relaxed))),
             MemoryBudget::Ignored => None,
             MemoryBudget::Reported => self.device.budget()?.get(heap).copied(),
         }
@@ -188,7 +192,9 @@ impl MemoryPool {
         name: &str,
     ) -> Result<Answer> {
         let room = self.room(choice.heap).unwrap_or(u64::MAX);
-        if requirements.size > BLOCK && requirements.size > room {
+        let bit = if requirements.size > BLOCK { 0 } else { 1 << choice.index };
+        let known = self.shared.load(Ordering::Relaxed) & bit != 0;
+        if !known && requirements.size.max(BLOCK) > room {
             return Ok(Answer::NoRoom);
         }
         requirements.memory_type_bits = 1 << choice.index;
@@ -211,6 +217,7 @@ impl MemoryPool {
                 Ok(Answer::NoRoom)
             }
             Ok(allocation) => {
+                self.shared.fetch_or(bit, Ordering::Relaxed);
                 self.allocations.fetch_add((grown > 0).into(), Ordering::Relaxed);
                 Ok(Answer::Given(allocation))
             }
