@@ -362,14 +362,15 @@ mod tests {
         g.output(z).unwrap();
         let lowering = Imagined::new(|_| {}).lower(&g, 0).unwrap();
         let [first, second] = &lowering.dispatches[..] else { panic!("one dispatch for each node") };
-        let table = Window { buffer: BufferRef::Constant(0), offset: 0, bytes: 4 * 32 };
+        let constant = kernel::constant(g.tensor(y)).unwrap();
+        let bytes = 4 * constant.len() as u64;
+        let table = Window { buffer: BufferRef::Constant(0), offset: 0, bytes };
         assert_eq!(
             first.windows[2..4],
             [table, table],
             "the table stands for the factors that are not there"
         );
-        assert_eq!(lowering.constants.len(), 1);
-        assert_eq!(lowering.constants[0].len(), 32);
+        assert_eq!(lowering.constants, [constant]);
         assert_eq!((first.windows[0].bytes, first.windows[1].bytes), (64 * 2 * 3 * 4, 3 * 4));
         assert_eq!(second.windows[0], first.windows[4], "what the one writes the other reads");
         let mut tracker = Tracker::default();
