@@ -96,6 +96,7 @@ pub(crate) fn host_memory<T: bytemuck::Zeroable>(count: usize) -> Result<Vec<T>>
         asked: count.saturating_mul(size_of::<T>()) as u64,
         free: None,
         heap: "host memory".into(),
+        driver: None,
     })
 }
 

@@ -31,7 +31,7 @@ pub enum Fill {
     Edges,
     /// Given values.
     Values(Vec<f32>),
-    /// Those of another rule but for some elements, each range of them with one value.
+    /// Those of another rule but for some elements, each range of them with one value; see [`Fill::but`].
     Patched(Box<Fill>, Vec<(Range<usize>, f32)>),
 }
 
@@ -93,10 +93,7 @@ impl Case {
         let (mut graph, mut builder) = (Graph::new(), CaseBuilder::default());
         let built = build(&mut graph, &mut builder);
         let node = *built.as_ref().unwrap_or(&TensorId(0));
-        let graph = built.map(|node| {
-            graph.output(node);
-            graph
-        });
+        let graph = built.and_then(|node| graph.output(node).map(|()| graph));
         Case { name: name.into(), graph, node, fills: builder.fills }
     }
 
@@ -135,7 +132,8 @@ impl Fill {
             Fill::Patched(rest, patches) => {
                 let mut values = rest.values(ne, rng);
                 for (range, value) in patches {
-                    values[range.clone()].fill(*value);
+                    let part = values.get_mut(range.clone());
+                    part.into_iter().flatten().for_each(|x| *x = *value);
                 }
                 values
             }
@@ -207,8 +205,8 @@ pub fn run(case: &Case, backend: &dyn Backend, precision: Precision) -> Result<O
     let data = case.leaves()?.into_iter().collect();
     let mut program = evaluate::run(backend, &graph, &data, precision)?;
     // An operation that writes into an operand is judged by the whole operand: what it must not touch counts too.
-    let shown = graph.tensor(graph.tensor(case.node).root);
     let root = graph.tensor(case.node).root;
+    let shown = graph.tensor(root);
     let mut bytes = vec![0u8; shown.dense_bytes()];
     program.read(root, &mut bytes)?;
     let values = Operand::new(shown, &bytes);
@@ -259,6 +257,25 @@ pub fn bound(case: &Case, precision: Precision) -> f64 {
 mod tests {
     use super::*;
     use std::collections::HashSet;
+
+    /// A NaN that is wanted has to be there, and no other may be.
+    #[test]
+    fn a_nan_is_judged() {
+        let reference = crate::reference::ReferenceBackend::default();
+        let case = cases().into_iter().find(|c| c.name.starts_with("SOFT_MAX(rows with NaN")).unwrap();
+        let Ok(Outcome::Values(wanted)) = run(&case, &reference, Precision::Exact) else { panic!("refused") };
+        let nan: Vec<bool> = wanted.chunks_exact(70).map(|row| row.iter().all(|x| x.is_nan())).collect();
+        assert_eq!(nan, [false, true, true, false, true, false]);
+        let with = |i: usize, value: f32| {
+            let mut changed = wanted.clone();
+            changed[i] = value;
+            fault(&case, &reference, Precision::Exact, &changed)
+        };
+        assert_eq!(fault(&case, &reference, Precision::Exact, &wanted), None);
+        for (i, value) in [(75, 0.0), (75, f32::INFINITY), (5, f32::NAN), (5, f32::NEG_INFINITY)] {
+            assert!(with(i, value).is_some_and(|text| text.contains("non_finite: 1")), "{value} for {i}");
+        }
+    }
 
     #[test]
     fn every_case_builds_and_names_are_unique() {

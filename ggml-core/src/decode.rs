@@ -91,7 +91,7 @@ mod tests {
             offset: 0,
             source: Source::Input,
         };
-        Operand::new(&row, bytes).row([0, 0, 0])
+        Operand::new(&row, bytes).row([0, 0, 0]).unwrap()
     }
 
     /// Any bytes at all: every scale, code and sign of every type.

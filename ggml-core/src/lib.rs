@@ -24,6 +24,7 @@ pub mod error;
 pub mod evaluate;
 pub mod gguf;
 pub mod graph;
+pub mod hash;
 pub mod kernel;
 pub mod mapped;
 pub mod metrics;

@@ -321,7 +321,7 @@ mod tests {
         g.name(y, "first")?;
         let z = g.scale(y, 1.0, 0.0)?;
         g.name(z, "second")?;
-        g.output(z);
+        g.output(z).unwrap();
         let plan = Plan::new(&g, 64, Precision::Exact)?;
         backend.prepare(&g, &plan, &Bindings::default(), PrepareOptions::default())
     }

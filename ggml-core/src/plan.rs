@@ -285,7 +285,7 @@ mod tests {
             let y = g.mul_mat(w, x).unwrap();
             x = g.rms_norm(y, 1e-5).unwrap();
         }
-        g.output(x);
+        g.output(x).unwrap();
         g
     }
 
@@ -341,7 +341,7 @@ mod tests {
         let b = g.rms_norm(a, 1e-5).unwrap();
         let c = g.add(a, b).unwrap();
         let d = g.mul(c, c).unwrap();
-        g.output(d);
+        g.output(d).unwrap();
         let plan = Plan::new(&g, 64, Precision::Exact).unwrap();
         check(&g, &plan);
         assert_ne!(plan.place(&g, a), plan.place(&g, b));

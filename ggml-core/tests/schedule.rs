@@ -89,8 +89,8 @@ fn decoder() -> Work {
     let squares = g.mul(x, x).unwrap();
     let flipped = g.transpose(squares).unwrap();
     let last = g.cont(flipped).unwrap();
-    g.output(product);
-    g.output(last);
+    g.output(product).unwrap();
+    g.output(last).unwrap();
     w
 }
 
@@ -253,7 +253,7 @@ fn a_graph_on_one_device_is_one_segment() {
     assert_eq!(split.segments().len(), 1);
     let mut empty = Graph::new();
     let x = empty.leaf("x", DType::F32, [4, 1, 1, 1], Source::Input).unwrap();
-    empty.output(x);
+    empty.output(x).unwrap();
     let split = Split::new(&empty, &[0]).unwrap();
     let plans = split.plans(&|_| 64, Precision::Exact, false).unwrap();
     let device = SplitDevice { backend: &ReferenceBackend::default(), bindings: &Bindings::default() };

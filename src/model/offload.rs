@@ -50,8 +50,8 @@ impl FromStr for Offload {
             "-1" | "all" => Ok(Offload::All),
             "0" | "none" => Ok(Offload::None),
             _ => text.parse().map(Offload::Layers).map_err(|_| {
-                let why = "is no number of layers; -1 is all of them, auto as many as fit";
-                Error::argument_said(format!("offload '{text}'"), why)
+                let expected = "a number of units, -1 for all of them, or auto for as many as fit";
+                Error::argument("offload", format!("'{text}'"), expected)
             }),
         }
     }
@@ -191,7 +191,12 @@ impl Layout<'_> {
             let bytes = graph.graph.tensor(id).span_bytes().next_multiple_of(alignment);
             let end = needs.state[device].checked_add(bytes).filter(|&end| end <= isize::MAX as usize);
             let absurd = || {
-                Error::argument_said("session", "its state would have more bytes than there are addresses")
+                let found = format!(
+                    "{} cells of {} bytes and more",
+                    graph.shape.cells(),
+                    bytes / graph.shape.cells()
+                );
+                Error::argument("session", found, "state of no more bytes than there are addresses")
             };
             needs.state[device] = end.ok_or_else(absurd)?;
         }

@@ -43,7 +43,13 @@ impl State {
     }
 
     fn place(&self, tensor: usize) -> Result<(&dyn Backend, Slice)> {
-        let missing = || Error::argument_said("state tensor", format!("there is none with index {tensor}"));
+        let missing = || {
+            Error::argument(
+                "state tensor",
+                format!("index {tensor}"),
+                format!("one of {}", self.device.len()),
+            )
+        };
         let (&device, &offset) = self.device.get(tensor).zip(self.offsets.get(tensor)).ok_or_else(missing)?;
         let backend = self.model.backends().get(device).ok_or_else(missing)?;
         let buffer = self.buffers.get(device).cloned().flatten().ok_or_else(missing)?;
@@ -115,6 +121,7 @@ impl Prepared {
 }
 
 /// A program for a graph of a model, with state of its own, that can be run step by step and keeps every result.
+#[cfg(feature = "compare")]
 pub(crate) fn debug_program(
     model: &Model,
     graph: &BatchGraph,

@@ -22,7 +22,13 @@ pub(super) fn available_memory() -> Option<u64> {
 /// The error of an allocation that failed.
 pub(super) fn out_of_memory(asked: usize) -> Error {
     let heap = "host memory".into();
-    Error::OutOfMemory { backend: super::NAME.into(), asked: asked as u64, free: available_memory(), heap }
+    Error::OutOfMemory {
+        backend: super::NAME.into(),
+        asked: asked as u64,
+        free: available_memory(),
+        heap,
+        driver: None,
+    }
 }
 
 /// Bytes of memory that programs can get, others swapped out.

@@ -34,7 +34,7 @@ fn small() -> Small {
     g.name(y, "y").unwrap();
     let turned = g.transpose(y).unwrap();
     let set = g.set_rows(cache, y, rows).unwrap();
-    [y, turned, set].into_iter().for_each(|id| g.output(id));
+    [y, turned, set].into_iter().for_each(|id| g.output(id).unwrap());
     // Row i of w has 127 at i: y is 127 x. A largest element of 127 has a scale of 1.
     let diagonal: Vec<f32> = (0..32 * 32).map(|i| if i % 33 == 0 { 127.0 } else { 0.0 }).collect();
     let mut xs = [0.0f32; 64];
@@ -105,7 +105,7 @@ fn contents_must_be_those_of_the_leaves() {
 fn what_a_backend_cannot_compute_is_named() {
     let mut g = Graph::new();
     let bytes = g.leaf("bytes", DType::I8, [4, 1, 1, 1], Source::Input).unwrap();
-    g.output(bytes);
+    g.output(bytes).unwrap();
     let data = [(bytes, vec![0; 4])].into();
     match evaluate(&ReferenceBackend::default(), &g, &data, Precision::Exact).unwrap_err() {
         Error::Unsupported { backend, op, node, reason } => {
@@ -123,7 +123,7 @@ fn a_result_without_room_on_the_host_is_an_error() {
     let x = g.leaf("x", DType::F32, [4, 1, 1, 1], Source::Input).unwrap();
     let rows = g.view(x, [4, 1 << 30, 1, 1], [4, 0, 0, 0], 0).unwrap();
     let products = g.mul_mat(rows, rows).unwrap();
-    g.output(products);
+    g.output(products).unwrap();
     let data = [(x, vec![0; 16])].into();
     let error = evaluate(&null(None), &g, &data, Precision::Exact).unwrap_err();
     assert!(matches!(error, Error::OutOfMemory { asked, .. } if asked == 1 << 62), "{error}");
@@ -176,7 +176,7 @@ fn the_whole_tensor_behind_an_output_is_measured() {
     let x = g.leaf("x", DType::F32, [4, 1, 1, 1], Source::Input).unwrap();
     let first = g.view(state, [4, 1, 1, 1], [4, 16, 32, 32], 0).unwrap();
     let copy = g.cpy(x, first).unwrap();
-    g.output(copy);
+    g.output(copy).unwrap();
     let zeros = encode(DType::F32, 4, &[0.0; 4]).unwrap();
     let kept = encode(DType::F32, 4, &[0.0, 0.0, 0.0, 0.0, 7.0, 0.0, 0.0, 0.0]).unwrap();
     let data = [(x, zeros), (state, kept)].into();
@@ -193,7 +193,7 @@ fn one_node_has_the_bound_of_its_operation() {
     let w = g.leaf("w", DType::Q4_0, [32, 2, 1, 1], Source::Weight).unwrap();
     let x = g.leaf("x", DType::F32, [32, 1, 1, 1], Source::Input).unwrap();
     let y = g.mul_mat(w, x).unwrap();
-    g.output(y);
+    g.output(y).unwrap();
     let contents: Vec<f32> = (0..64).map(|i| (i * 7 % 13) as f32 - 6.0).collect();
     let data: Contents = [
         (w, encode(DType::Q4_0, 32, &contents).unwrap()),
@@ -208,7 +208,7 @@ fn one_node_has_the_bound_of_its_operation() {
     };
     assert_eq!([bound(&g, Precision::Exact), bound(&g, Precision::Fast)], [1e-7, 5e-4]);
     let z = g.scale(y, 2.0, 0.0).unwrap();
-    g.output(z);
+    g.output(z).unwrap();
     assert_eq!([bound(&g, Precision::Exact), bound(&g, Precision::Fast)], [1e-6, 5e-3]);
     let nan = OutputDistance {
         name: "y".into(),

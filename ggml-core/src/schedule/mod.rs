@@ -245,7 +245,7 @@ impl Cutter<'_> {
         let missing =
             || Error::argument(format!("tensor '{name}'"), "missing where a node writes into it", "");
         let local = from.local(root).ok_or_else(missing)?;
-        from.graph.output(local);
+        from.graph.output(local)?;
         from.gives.push((local, root));
         Ok(())
     }
@@ -257,7 +257,7 @@ impl Cutter<'_> {
         let root = self.graph.tensor(id).root;
         let segment = self.holder.get(&root).copied().unwrap_or(0);
         let local = self.here(segment, id)?;
-        self.segments[segment].graph.output(local);
+        self.segments[segment].graph.output(local)?;
         Ok(())
     }
 }

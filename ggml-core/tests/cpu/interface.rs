@@ -49,7 +49,7 @@ fn a_memory_map_is_read_in_place_and_never_written() {
     let s = state.leaf("s", DType::F32, [8, 8, 1, 1], Source::State);
     let x = state.leaf("x", DType::F32, [8, 8, 1, 1], Source::Input);
     let c = state.graph.cpy(x, s).unwrap();
-    state.graph.output(c);
+    state.graph.output(c).unwrap();
     let plan = Plan::new(&state.graph, 64, Precision::Exact).unwrap();
     let mut bindings = Bindings::default();
     bindings.leaves.insert(s, slice(&buffer, 0));
