@@ -1,28 +1,33 @@
-//! Compiles every kernel source for every target and writes the table that the library includes.
+//! Compiles every kernel source for every target, packs the code objects and writes the table that the library includes.
 //!
-//! A code object is compiled again only if its source, a header, the options or the compiler changed. Without a
-//! compiler the table is empty; a default target that fails is left out and its reason recorded, one that was asked
-//! for by name fails the build.
+//! A code object is compiled once for all profiles and feature sets of a target directory (`build/store.rs`), and again
+//! only if its source, a header that it includes, the options or the compiler changed. Without a compiler the table is
+//! empty; a target that fails is left out and its reason recorded, one that was asked for by name fails the build.
 
+#[path = "build/archive.rs"]
+pub(crate) mod archive;
 #[path = "build/compiler.rs"]
-mod compiler;
+pub(crate) mod compiler;
+#[path = "build/sources.rs"]
+pub(crate) mod sources;
+#[path = "build/store.rs"]
+pub(crate) mod store;
+#[path = "build/targets.rs"]
+pub(crate) mod targets;
 
 use compiler::Compiler;
+use sources::Sources;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::{env, fs, thread};
-
-/// What is compiled unless `DIPTYCH_HIP_TARGETS` says otherwise. PTX for sm_70 runs on every later NVIDIA processor.
-const DEFAULT_TARGETS: &[&str] = &[
-    "gfx803", "gfx900", "gfx906", "gfx908", "gfx90a", "gfx942", "gfx1010", "gfx1030", "gfx1100", "gfx1151",
-    "gfx1200", "gfx1201", "sm_70",
-];
+use std::{env, fs, process, thread};
+use store::Store;
+use targets::Targets;
 
 fn main() {
-    for name in ["DIPTYCH_HIP_TARGETS", "DIPTYCH_HIP_CLANG", "ROCM_PATH", "PATH", "DOCS_RS"] {
+    for name in ["DIPTYCH_HIP_TARGETS", "DOCS_RS"] {
         println!("cargo:rerun-if-env-changed={name}");
     }
     println!("cargo:rerun-if-changed=src");
@@ -30,186 +35,178 @@ fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR"));
     let sources = Sources::read(&root.join("src"));
-    let asked = Targets::from_environment();
+    let docs = env::var_os("DOCS_RS").map(|_| "none".into());
+    let asked = docs.unwrap_or_else(|| env::var("DIPTYCH_HIP_TARGETS").unwrap_or_default());
+    let asked = Targets::parse(&asked, Path::new("/"))
+        .unwrap_or_else(|name| panic!("DIPTYCH_HIP_TARGETS: '{name}' is no target"));
     let compiler = if asked.list.is_empty() { None } else { Compiler::find() };
-    match &compiler {
-        Some(found) => println!("kernels are compiled with {} ({})", found.path.display(), found.version),
-        None => println!("no kernels are compiled: no targets, or no clang 19 or later"),
-    }
-    let results = match &compiler {
-        Some(compiler) => compile_all(compiler, &asked.list, &sources, &out),
-        None => Vec::new(),
+    let built = match compiler {
+        Some(compiler) => build(&compiler, &asked, &sources, &out),
+        None => {
+            println!("no kernels are compiled: no targets, or no clang 19 or later");
+            Built::default()
+        }
     };
-    let mut refused = BTreeMap::new();
-    for (target, stem, result) in &results {
-        if let Err(reason) = result {
+    fs::write(out.join("embedded.rs"), table(&sources, &built)).expect("OUT_DIR is writable");
+}
+
+/// What goes into the table.
+#[derive(Default)]
+pub(crate) struct Built {
+    /// The compiler, if anything was compiled.
+    version: Option<String>,
+    pub(crate) targets: Vec<Packed>,
+    /// Targets that the compiler does not know, and what it said.
+    pub(crate) refused: BTreeMap<String, String>,
+}
+
+/// A target in an archive: its name, the archive's, where it begins, the sizes of its code objects by stem.
+pub(crate) struct Packed {
+    target: String,
+    generation: &'static str,
+    begin: usize,
+    sizes: Vec<usize>,
+}
+
+/// Compiles, and writes the archives to `out`.
+pub(crate) fn build(compiler: &Compiler, asked: &Targets, sources: &Sources, out: &Path) -> Built {
+    let store = Store::open(out);
+    let objects = compile_all(compiler, &asked.list, sources, &store, out);
+    let mut built = Built::default();
+    for ((target, stem), object) in &objects {
+        if let Err(reason) = &object.image {
             assert!(!asked.by_name, "{stem}.hip does not compile for {target}:\n{reason}");
-            refused.entry(target.clone()).or_insert_with(|| format!("{stem}.hip: {reason}"));
+            built.refused.entry(target.to_string()).or_insert_with(|| format!("{stem}.hip: {reason}"));
         }
     }
-    let objects: Vec<(&str, &str)> = results
-        .iter()
-        .filter(|(target, _, _)| !refused.contains_key(target))
-        .map(|(target, stem, _)| (target.as_str(), stem.as_str()))
-        .collect();
-    let version = compiler.as_ref().map(|c| c.version.as_str()).filter(|_| !objects.is_empty());
-    fs::write(out.join("embedded.rs"), table(&sources, objects, &refused, version))
-        .expect("OUT_DIR is writable");
-}
-
-/// The targets to compile for.
-struct Targets {
-    list: Vec<String>,
-    by_name: bool,
-}
-
-impl Targets {
-    fn from_environment() -> Targets {
-        let text = env::var("DIPTYCH_HIP_TARGETS").unwrap_or_default();
-        let default = || DEFAULT_TARGETS.iter().map(|t| t.to_string()).collect();
-        match text.trim() {
-            _ if env::var_os("DOCS_RS").is_some() => Targets { list: Vec::new(), by_name: false },
-            "none" => Targets { list: Vec::new(), by_name: false },
-            "" | "all" => Targets { list: default(), by_name: false },
-            names => {
-                let mut list: Vec<String> = names.split(',').map(|t| t.trim().to_string()).collect();
-                let wrong = list.iter().find(|t| !compiler::is_target(t));
-                assert!(
-                    wrong.is_none(),
-                    "DIPTYCH_HIP_TARGETS: '{}' is no target",
-                    wrong.unwrap_or(&String::new())
-                );
-                list.sort();
-                list.dedup();
-                Targets { list, by_name: true }
-            }
+    let mut generations: BTreeMap<&str, (Vec<u8>, Vec<&str>)> = BTreeMap::new();
+    for target in asked.list.iter().filter(|target| !built.refused.contains_key(*target)) {
+        let generation = targets::generation(target);
+        let (archive, names) = generations.entry(generation).or_default();
+        let of_target = || sources.stems().map(|stem| &objects[&(target.as_str(), stem)]);
+        let images: Vec<&[u8]> = of_target().filter_map(|object| object.image.as_deref().ok()).collect();
+        let (begin, sizes) = (archive.len(), images.iter().map(|image| image.len()).collect());
+        archive::append(archive, &images);
+        names.extend(of_target().map(|object| object.name.as_str()));
+        built.targets.push(Packed { target: target.clone(), generation, begin, sizes });
+    }
+    thread::scope(|scope| {
+        for (generation, (archive, names)) in &generations {
+            let store = &store;
+            scope.spawn(move || {
+                let name = Store::name(generation, &(archive::METHOD, names));
+                let packed = store.get(&name).unwrap_or_else(|| {
+                    let packed = archive::compress(archive).expect("a Vec takes everything");
+                    store.put(&name, &packed);
+                    packed
+                });
+                fs::write(out.join(format!("{generation}.lzma")), packed).expect("OUT_DIR is writable");
+            });
         }
-    }
+    });
+    store.trim(store::LIMIT);
+    built.version = (!built.targets.is_empty()).then(|| compiler.version.clone());
+    built
 }
 
-/// Kernel sources and headers, sorted by name.
-struct Sources {
-    directory: PathBuf,
-    files: Vec<(String, String)>,
+/// A code object, or what the compiler said, and its name in the store.
+struct Object {
+    name: String,
+    image: Result<Vec<u8>, String>,
 }
 
-impl Sources {
-    fn read(directory: &Path) -> Sources {
-        let mut files = Vec::new();
-        for entry in fs::read_dir(directory).expect("the sources are there").flatten() {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            if name.ends_with(".hip") || name.ends_with(".h") {
-                files.push((name, fs::read_to_string(entry.path()).expect("sources are readable")));
-            }
-        }
-        files.sort();
-        Sources { directory: directory.into(), files }
-    }
-
-    fn stems(&self) -> impl Iterator<Item = &str> {
-        self.files.iter().filter_map(|(name, _)| name.strip_suffix(".hip"))
-    }
-
-    /// What decides whether a code object has to be compiled again. Any header may be included by any source.
-    fn key(&self, stem: &str, compiler: &Compiler, target: &str) -> String {
-        let mut text = format!("{}\n{:?}\n", compiler.version, compiler::options(target));
-        for (name, body) in &self.files {
-            if name.ends_with(".h") || name.strip_suffix(".hip") == Some(stem) {
-                let _ = write!(text, "{name}\n{body}");
-            }
-        }
-        text
-    }
-}
-
-/// Name of a code object in `OUT_DIR`; `:` of a target's modes is no character for file names everywhere.
-fn object_name(target: &str, stem: &str) -> String {
-    format!("{}-{stem}.co", target.replace(':', "_"))
-}
-
-type Compiled = (String, String, Result<(), String>);
-
-/// Every source for every target, on as many threads as cargo grants; sorted by target and stem.
-fn compile_all(compiler: &Compiler, targets: &[String], sources: &Sources, out: &Path) -> Vec<Compiled> {
+/// Every source for every target, on as many threads as cargo grants, by target and stem.
+fn compile_all<'a>(
+    compiler: &Compiler,
+    targets: &'a [String],
+    sources: &'a Sources,
+    store: &Store,
+    out: &Path,
+) -> BTreeMap<(&'a str, &'a str), Object> {
     // The longest first, so that the last thread does not work alone for long.
     let mut stems: Vec<&str> = sources.stems().collect();
     stems.sort_by_key(|stem| !(stem.starts_with("mul_mat") || *stem == "flash_attn"));
-    let jobs: Vec<(&String, &str)> =
-        stems.iter().flat_map(|&s| targets.iter().map(move |t| (t, s))).collect();
+    let jobs: Vec<(&str, &str)> =
+        stems.iter().flat_map(|&stem| targets.iter().map(move |target| (target.as_str(), stem))).collect();
     let granted = env::var("NUM_JOBS").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
     let threads = thread::available_parallelism().map_or(1, |n| n.get()).min(granted);
-    let (next, results) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let (next, compiled, results) = (AtomicUsize::new(0), AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
     thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
                 while let Some(&(target, stem)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let result = compile(compiler, target, stem, sources, out);
-                    results.lock().expect("no holder panics").push((
-                        target.clone(),
-                        stem.to_string(),
-                        result,
-                    ));
+                    let all = (&compiler.version, compiler::options(target), sources.needed_by(stem));
+                    let name = Store::name(&format!("{target}-{stem}"), &all);
+                    let image = store.get(&name).map(Ok).unwrap_or_else(|| {
+                        compiled.fetch_add(1, Ordering::Relaxed);
+                        let image = compile(compiler, target, &sources.path(stem), out)?;
+                        store.put(&name, &image);
+                        Ok(image)
+                    });
+                    let object = Object { name, image };
+                    results.lock().expect("no holder panics").insert((target, stem), object);
                 }
             });
         }
     });
-    let mut results = results.into_inner().expect("no holder panics");
-    results.sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));
-    results
+    println!(
+        "{} of {} code objects compiled with {} ({}), the others kept in {}; targets: {}",
+        compiled.into_inner(),
+        jobs.len(),
+        compiler.path.display(),
+        compiler.version,
+        store.folder().display(),
+        targets.join(", ")
+    );
+    results.into_inner().expect("no holder panics")
 }
 
-fn compile(
-    compiler: &Compiler,
-    target: &str,
-    stem: &str,
-    sources: &Sources,
-    out: &Path,
-) -> Result<(), String> {
-    let object = out.join(object_name(target, stem));
-    let key_file = object.with_extension("key");
-    let key = sources.key(stem, compiler, target);
-    if object.exists() && fs::read_to_string(&key_file).is_ok_and(|old| old == key) {
-        return Ok(());
-    }
-    let _ = fs::remove_file(&key_file);
-    compiler.run(target, &sources.directory.join(format!("{stem}.hip")), &object)?;
-    fs::write(&key_file, key).map_err(|e| format!("{}: {e}", key_file.display()))
+fn compile(compiler: &Compiler, target: &str, source: &Path, out: &Path) -> Result<Vec<u8>, String> {
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let object = out.join(format!("unfinished-{}-{number}", process::id()));
+    let image = compiler
+        .run(target, source, &object)
+        .and_then(|()| fs::read(&object).map_err(|e| format!("{}: {e}", object.display())));
+    let _ = fs::remove_file(object);
+    image
 }
 
 /// The text of the table.
-fn table(
-    sources: &Sources,
-    objects: Vec<(&str, &str)>,
-    refused: &BTreeMap<String, String>,
-    version: Option<&str>,
-) -> String {
-    let mut targets: Vec<&str> = objects.iter().map(|&(target, _)| target).collect();
-    targets.dedup();
+fn table(sources: &Sources, built: &Built) -> String {
+    let targets: Vec<&str> = built.targets.iter().map(|packed| packed.target.as_str()).collect();
     let stems: Vec<&str> = sources.stems().collect();
     let mut text = format!(
-        "pub(super) const COMPILER: Option<&str> = {version:?};\n\
+        "pub(super) const COMPILER: Option<&str> = {:?};\n\
          pub(super) const TARGETS: &[&str] = &{targets:?};\n\
          pub(super) const STEMS: &[&str] = &{stems:?};\n\
-         pub(super) const REFUSED: &[Refused] = &[\n"
+         pub(super) const REFUSED: &[Refused] = &[\n",
+        built.version
     );
-    for (target, reason) in refused {
+    for (target, reason) in &built.refused {
         let _ = writeln!(text, "    Refused {{ target: {target:?}, reason: {reason:?} }},");
     }
     text += "];\npub(super) const SOURCES: &[(&str, &str)] = &[\n";
-    for (name, _) in &sources.files {
+    for name in sources.names() {
         let _ = writeln!(
             text,
             "    ({name:?}, include_str!(concat!(env!(\"CARGO_MANIFEST_DIR\"), \"/src/{name}\"))),"
         );
     }
-    text += "];\npub(super) static OBJECTS: &[(&str, &str, &[u8])] = &[\n";
-    for (target, stem) in objects {
-        let file = object_name(target, stem);
+    text += "];\n";
+    let mut generations: Vec<&str> = built.targets.iter().map(|packed| packed.generation).collect();
+    generations.sort();
+    generations.dedup();
+    for generation in generations {
+        let name = generation.to_uppercase();
         let _ = writeln!(
             text,
-            "    ({target:?}, {stem:?}, {{ static OBJECT: &super::Aligned<[u8]> = \
-             &super::Aligned(*include_bytes!(concat!(env!(\"OUT_DIR\"), \"/{file}\"))); &OBJECT.0 }}),"
+            "static {name}: &[u8] = include_bytes!(concat!(env!(\"OUT_DIR\"), \"/{generation}.lzma\"));"
         );
+    }
+    let _ = writeln!(text, "/// Of each target.\npub(super) static IMAGES: [Image; {}] = [", targets.len());
+    for Packed { generation, begin, sizes, .. } in &built.targets {
+        let _ = writeln!(text, "    Image::new({}, {begin}, &{sizes:?}),", generation.to_uppercase());
     }
     text + "];\n"
 }

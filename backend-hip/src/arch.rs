@@ -111,10 +111,9 @@ impl Target {
         Some(target)
     }
 
-    /// The name that the kernel driver's `gfx_target_version` (major * 10000 + minor * 100 + stepping) stands for.
+    /// The processor that the kernel driver's `gfx_target_version` stands for.
     pub fn from_kfd(version: u32) -> Target {
-        let (major, minor, stepping) = (version / 10000, version / 100 % 100, version % 100);
-        Target { processor: format!("gfx{major}{minor:x}{stepping:x}"), sramecc: None, xnack: None }
+        Target { processor: hip_kernels::processor_of_kfd(version), sramecc: None, xnack: None }
     }
 
     /// Whether code compiled for this target runs on a device that reports `device`: the same processor, and no mode

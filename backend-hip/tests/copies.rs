@@ -59,7 +59,7 @@ fn sum(backend: &HipBackend) -> Vec<f32> {
     let w = g.leaf("w", DType::F32, [33, 1, 1, 1], Source::Weight).expect("a leaf");
     let x = g.leaf("x", DType::F32, [33, 1, 1, 1], Source::Input).expect("a leaf");
     let y = g.add(x, w).expect("a node");
-    g.output(y);
+    g.output(y).unwrap();
     let weights = backend.allocate(1000, Usage::Weights).expect("memory");
     let ramp: Vec<u8> = (0..33).flat_map(|i| (i as f32).to_le_bytes()).collect();
     backend.upload(&weights, 12, &ramp).expect("an upload");

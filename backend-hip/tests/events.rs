@@ -60,7 +60,7 @@ fn a_memory_fault_is_an_error_and_not_the_end_of_the_process() {
         y = g.scale(y, 2.0, 1.0).unwrap();
         g.name(y, name).unwrap();
     }
-    g.output(y);
+    g.output(y).unwrap();
     let plan = Plan::debug(&g, backend.device().limits.alignment, Precision::Exact).unwrap();
     let mut program = backend.prepare(&g, &plan, &Bindings::default(), PrepareOptions::default()).unwrap();
     match program.run().unwrap_err() {

@@ -74,7 +74,7 @@ fn work(driver: &Arc<VirtualDriver>, limit: Duration) -> Result<Vec<f32>> {
         y = g.scale(y, 2.0, 1.0)?;
         g.name(y, name)?;
     }
-    g.output(y);
+    g.output(y).unwrap();
     let plan = Plan::debug(&g, backend.device().limits.alignment, Precision::Exact)?;
     let mut program = backend.prepare(&g, &plan, &Bindings::default(), PrepareOptions::default())?;
     let input: Vec<u8> = (0..64u32).flat_map(|i| (i as f32).to_le_bytes()).collect();

@@ -93,6 +93,8 @@ pub enum Missing {
     Permission,
     /// The device lacks a feature that the backend needs.
     Feature,
+    /// The program was built without the backend.
+    Build,
 }
 
 /// Memory that a model and a session on it need on a device, in bytes.
@@ -286,6 +288,7 @@ fn missing_name(m: Missing) -> &'static str {
         Missing::Device => "no device",
         Missing::Permission => "no permission",
         Missing::Feature => "missing feature",
+        Missing::Build => "left out of this program",
     }
 }
 

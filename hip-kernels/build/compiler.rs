@@ -14,19 +14,44 @@ pub(crate) struct Compiler {
 /// Oldest release whose back end knows all default targets.
 const OLDEST: u32 = 19;
 
+/// What users set to change how every program is compiled. Code objects are to follow from the sources alone.
+const FOREIGN: [&str; 6] = [
+    "CCC_OVERRIDE_OPTIONS",
+    "CPATH",
+    "CPLUS_INCLUDE_PATH",
+    "C_INCLUDE_PATH",
+    "HIPCC_COMPILE_FLAGS_APPEND",
+    "HIPCC_LINK_FLAGS_APPEND",
+];
+
 impl Compiler {
     /// The first that runs: the one that the user names, versioned names in the search path, a plain `clang` that is
-    /// new enough, the one that ROCm brings.
+    /// new enough, the one that ROCm brings. Tells cargo what to look at before it runs the build script again: the
+    /// compiler that was found, not the search path, in which everything may change but that.
     pub(crate) fn find() -> Option<Compiler> {
-        if let Some(path) = env::var_os("DIPTYCH_HIP_CLANG") {
-            let found = Compiler::probe(Path::new(&path));
-            assert!(found.is_some(), "DIPTYCH_HIP_CLANG: {path:?} does not run");
-            return found;
+        println!("cargo:rerun-if-env-changed=DIPTYCH_HIP_CLANG");
+        let found = match env::var_os("DIPTYCH_HIP_CLANG") {
+            Some(name) => {
+                let named = in_path(Path::new(&name)).and_then(|path| Compiler::probe(&path));
+                assert!(named.is_some(), "DIPTYCH_HIP_CLANG: {name:?} does not run");
+                named
+            }
+            None => Compiler::search(),
+        };
+        match &found {
+            Some(compiler) => println!("cargo:rerun-if-changed={}", compiler.path.display()),
+            None => println!("cargo:rerun-if-env-changed=PATH"),
         }
-        let versioned = (OLDEST..=22).find_map(|v| Compiler::probe(Path::new(&format!("clang-{v}"))));
-        let plain = || Compiler::probe(Path::new("clang")).filter(|c| c.major() >= Some(OLDEST));
-        let rocm = env::var_os("ROCM_PATH").map_or(PathBuf::from("/opt/rocm"), PathBuf::from);
+        found
+    }
+
+    fn search() -> Option<Compiler> {
+        let named = |name: &str| in_path(Path::new(name)).and_then(|path| Compiler::probe(&path));
+        let versioned = (OLDEST..=22).find_map(|v| named(&format!("clang-{v}")));
+        let plain = || named("clang").filter(|c| c.major() >= Some(OLDEST));
         let brought = || {
+            println!("cargo:rerun-if-env-changed=ROCM_PATH");
+            let rocm = env::var_os("ROCM_PATH").map_or(PathBuf::from("/opt/rocm"), PathBuf::from);
             let places = ["llvm/bin/clang", "lib/llvm/bin/clang", "bin/hipcc"];
             places.iter().find_map(|place| Compiler::probe(&rocm.join(place)))
         };
@@ -48,7 +73,11 @@ impl Compiler {
 
     /// Compiles one source for one target. The error is the beginning of what the compiler said.
     pub(crate) fn run(&self, target: &str, source: &Path, object: &Path) -> Result<(), String> {
-        let output = Command::new(&self.path)
+        let mut command = Command::new(&self.path);
+        FOREIGN.iter().for_each(|name| {
+            command.env_remove(name);
+        });
+        let output = command
             .args(options(target))
             .arg(source)
             .arg("-o")
@@ -68,10 +97,14 @@ impl Compiler {
     }
 }
 
-/// Whether a text can be a target: a processor and its modes.
-pub(crate) fn is_target(text: &str) -> bool {
-    let rest = text.strip_prefix("gfx").or_else(|| text.strip_prefix("sm_")).unwrap_or("");
-    !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_alphanumeric() || b":+-".contains(&b))
+/// A file in the search path; a name with a folder is that file.
+fn in_path(name: &Path) -> Option<PathBuf> {
+    if name.components().count() > 1 {
+        return Some(name.into());
+    }
+    let mut file = name.as_os_str().to_owned();
+    file.push(env::consts::EXE_SUFFIX);
+    env::split_paths(&env::var_os("PATH")?).map(|folder| folder.join(&file)).find(|path| path.is_file())
 }
 
 /// Options for a target: a bare ELF of code object version 5 (older runtimes refuse version 6) for AMD's processors,

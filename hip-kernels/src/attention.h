@@ -6,6 +6,11 @@
 // sums and their statistics (largest score, sum of exponentials) to scratch, which `flash_attn_combine` puts together.
 // With one piece the same place is the result itself, normalised. Rows of q, k and v are multiples of 8 long.
 //
+// A position whose mask is minus infinity is hidden: it counts for nothing, whatever k and v hold there. Its score is
+// minus infinity (which a score is also where k and q say so) and its weight a negative zero. Times an infinity or a NaN
+// of v that would be NaN, so where v has such numbers hidden positions are left out one by one; elsewhere they count 0
+// times. A NaN that is seen comes to the whole row through the sum of the weights: maxima pass over it.
+//
 // A sink is a score without a value: the first piece begins with it as its largest score, and with its weight as its
 // sum.
 #pragma once
@@ -94,5 +99,9 @@ template <class W> DEVICE typename W::Raw fetch_eight(const u8 *row, u32 k, u32 
     return raw;
 }
 
-// e^(s - max), 0 for a score of minus infinity whatever the maximum is.
-DEVICE float weight(float s, float max) { return s > -infinity() ? exp_fast(s - max) : 0.0f; }
+// e^(s - max), NaN for a NaN, a negative zero for a score of minus infinity whatever the maximum is.
+DEVICE float weight(float s, float max) { return is_hidden(s) ? -0.0f : exp_fast(s - max); }
+DEVICE bool is_weight_hidden(float weight) { return f32_bits(weight) >> 31; }
+
+// What sums are multiplied by at the end, `sum` being that of the weights.
+DEVICE float normalizer(float sum) { return sum > 0.0f ? 1.0f / sum : sum; }

@@ -40,7 +40,7 @@ DEVICE void attention_any(const float *q, const u8 *k, const u8 *v, const void *
         u32 position = base + thread;
         float s = -infinity();
         if (position < positions) s = slope * mask_at(mask, p.mask_type, mask_row + position);
-        if (s > -infinity()) {
+        if (!is_hidden(s)) {
             const u8 *row = k + (u64)position * p.nbk[0] * KV::BYTES;
             float product = 0.0f;
             for (u32 e = 0; e < d; e++) product = mad(q[e], one_value<KV>(row, e), product);
@@ -58,9 +58,8 @@ DEVICE void attention_any(const float *q, const u8 *k, const u8 *v, const void *
             float x = total[c] * factor;
             u32 count = minimum(positions - base, ANY_THREADS);
             for (u32 j = 0; j < count; j++) {
-                // A hidden position may hold anything.
                 float y = one_value<KV>(v + (u64)(base + j) * p.nbv[0] * KV::BYTES, column);
-                if (weights[j] > 0.0f) x = mad(weights[j], y, x);
+                if (!is_weight_hidden(weights[j])) x = mad(weights[j], y, x);
             }
             total[c] = x;
         }
@@ -68,7 +67,7 @@ DEVICE void attention_any(const float *q, const u8 *k, const u8 *v, const void *
     }
 
     sum = group_reduce<Sum, ANY_THREADS>(sum, scratch);
-    float factor = sum > 0.0f ? 1.0f / sum : 0.0f;
+    float factor = normalizer(sum);
     out += p.off[5] + result_row(p, h, at) * dv;
     UNROLL for (u32 c = 0; c < COLUMNS; c++) {
         u32 column = thread + c * ANY_THREADS;

@@ -18,8 +18,8 @@
     }
 #define SPLITS(type, KV, D) SPLIT(type, KV, D, 1) SPLIT(type, KV, D, 4)
 
-#define TILE(type, KV, DV) \
-    KERNEL(TILE_THREADS) flash_attn_tile_##type##_d##DV(ATTENTION_OPERANDS) { \
+#define TILE(type, KV, DV, WAVES) \
+    WAVES_PER_SIMD(WAVES) KERNEL(TILE_THREADS) flash_attn_tile_##type##_d##DV(ATTENTION_OPERANDS) { \
         LDS TileShared shared; \
         attention_tile<KV, DV / 64>(q, k, v, mask, sinks, out, stats, p, &shared); \
     }

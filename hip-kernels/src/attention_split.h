@@ -23,6 +23,8 @@ template <int D, int G> struct AttentionShared {
     float score[SPAN * G];
     float part[AT_ONCE * SPLIT_THREADS * 8];
     float scratch[3 * G * (SPLIT_THREADS / WAVE)];
+    // Whether a thread's sums of v are NaN.
+    u32 again;
 };
 
 // Reduces one value for each query row over the work-group; `scratch` as for group_reduce.
@@ -36,6 +38,33 @@ template <class OP, int G> DEVICE void rows_reduce(float *x, float *scratch) {
     UNROLL for (int g = 0; g < G; g++) {
         x[g] = scratch[g];
         UNROLL for (int w = 1; w < WAVES; w++) x[g] = OP::of(x[g], scratch[w * G + g]);
+    }
+}
+
+// Sums of v of `count` positions, of which every SETS-th from `set` on is this thread's, by their weights. EACH leaves out
+// what is hidden, one position at a time; otherwise hidden positions count 0 times.
+template <bool EACH, class KV, int D, int G>
+DEVICE void sum_values(const u8 *v, u32 part, u32 set, u32 count, const FlashAttnParams &p, const float *weights,
+                       float (*total)[8]) {
+    constexpr u32 SETS = SPLIT_THREADS / (D / 8), AT_ONCE = EACH ? 1 : IN_FLIGHT;
+    UNROLL for (int g = 0; g < G; g++) UNROLL for (int e = 0; e < 8; e++) total[g][e] = 0.0f;
+    NO_UNROLL for (u32 j = set; j < SPAN; j += AT_ONCE * SETS) {
+        typename KV::Raw raw[AT_ONCE];
+        UNROLL for (u32 i = 0; i < AT_ONCE; i++) {
+            const u8 *row = v + (u64)minimum(j + i * SETS, count - 1) * p.nbv[0] * KV::BYTES;
+            raw[i] = fetch_eight<KV>(row, part * 8, p.d[1]);
+        }
+        LOADS_FIRST();
+        UNROLL for (u32 i = 0; i < AT_ONCE; i++) {
+            float y[8];
+            decode_values<KV>(raw[i], y);
+            UNROLL for (int g = 0; g < G; g++) {
+                // Positions beyond the last are hidden.
+                float w = weights[(j + i * SETS) * G + g];
+                bool left_out = EACH && is_weight_hidden(w);
+                UNROLL for (int e = 0; e < 8; e++) total[g][e] = mad(w, left_out ? 0.0f : y[e], total[g][e]);
+            }
+        }
     }
 }
 
@@ -58,10 +87,12 @@ DEVICE void attention_split(const float *q, const u8 *k, const u8 *v, const void
         float slope = alibi_slope(p.max_bias, rows[g].head, p.heads_log2);
         bias[g] = slope * mask_at(mask, p.mask_type, mask0 + mask_of_row(p, rows[g]));
         if (thread >= count) bias[g] = -infinity();
-        seen[0] = larger(seen[0], bias[g]);
+        // (Asked in this way because the answers to is_hidden would be kept until they are needed below.)
+        seen[0] = larger(seen[0], bias[g] != bias[g] ? 0.0f : bias[g]);
     }
+    if (thread == 0) shared->again = 0;
     rows_reduce<Max, 1>(seen, shared->scratch);
-    bool hidden = !(seen[0] > -infinity());
+    bool hidden = is_hidden(seen[0]);
 
     float max[G], sum[G];
     if (hidden) {
@@ -99,7 +130,9 @@ DEVICE void attention_split(const float *q, const u8 *k, const u8 *v, const void
 
         // 3. Soft-max; the weights take the place of the scores.
         float s[G];
-        UNROLL for (int g = 0; g < G; g++) max[g] = s[g] = scores(p).of(shared->score[thread * G + g]) + bias[g];
+        UNROLL for (int g = 0; g < G; g++) {
+            max[g] = s[g] = masked(scores(p).of(shared->score[thread * G + g]), bias[g]);
+        }
         rows_reduce<Max, G>(max, shared->scratch + G * (SPLIT_THREADS / WAVE));
         UNROLL for (int g = 0; g < G; g++) {
             // The sink's weight is the first thread's.
@@ -113,26 +146,16 @@ DEVICE void attention_split(const float *q, const u8 *k, const u8 *v, const void
 
     // 4. Weighted sum of v.
     float total[G][8];
-    UNROLL for (int g = 0; g < G; g++) UNROLL for (int e = 0; e < 8; e++) total[g][e] = 0.0f;
-    if (!hidden) {
+    if (hidden) {
+        UNROLL for (int g = 0; g < G; g++) UNROLL for (int e = 0; e < 8; e++) total[g][e] = 0.0f;
+    } else {
         v += row_offset(p.off[2], p.nbv, begin, h.kv_head, h.batch) * KV::BYTES;
-        NO_UNROLL for (u32 j = set; j < SPAN; j += IN_FLIGHT * SETS) {
-            typename KV::Raw raw[IN_FLIGHT];
-            UNROLL for (u32 i = 0; i < IN_FLIGHT; i++) {
-                const u8 *row = v + (u64)minimum(j + i * SETS, count - 1) * p.nbv[0] * KV::BYTES;
-                raw[i] = fetch_eight<KV>(row, part * 8, p.d[1]);
-            }
-            LOADS_FIRST();
-            UNROLL for (u32 i = 0; i < IN_FLIGHT; i++) {
-                float y[8];
-                decode_values<KV>(raw[i], y);
-                UNROLL for (int g = 0; g < G; g++) {
-                    // Positions beyond the last have the weight 0.
-                    float w = shared->score[(j + i * SETS) * G + g];
-                    UNROLL for (int e = 0; e < 8; e++) total[g][e] = mad(w, y[e], total[g][e]);
-                }
-            }
-        }
+        sum_values<false, KV, D, G>(v, part, set, count, p, shared->score, total);
+        float all = 0.0f;
+        UNROLL for (int g = 0; g < G; g++) UNROLL for (int e = 0; e < 8; e++) all += total[g][e];
+        if (all != all) shared->again = 1;
+        barrier();
+        if (uniform(shared->again)) sum_values<true, KV, D, G>(v, part, set, count, p, shared->score, total);
     }
 
     constexpr int AT_ONCE = AttentionShared<D, G>::AT_ONCE;
@@ -145,7 +168,7 @@ DEVICE void attention_split(const float *q, const u8 *k, const u8 *v, const void
         UNROLL for (int g = 0; g < AT_ONCE; g++) {
             if (row0 + g0 + g >= h.rows) continue;
             u64 row = result_row(p, h, rows[g0 + g]) * splits + group_x();
-            float factor = splits > 1 ? 1.0f : sum[g0 + g] > 0.0f ? 1.0f / sum[g0 + g] : 0.0f;
+            float factor = splits > 1 ? 1.0f : normalizer(sum[g0 + g]);
             for (u32 c = thread; c < p.d[1]; c += SPLIT_THREADS) {
                 float s = 0.0f;
                 UNROLL for (u32 i = 0; i < SETS; i++) s += shared->part[(g * SETS + i) * D + c];

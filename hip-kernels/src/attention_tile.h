@@ -22,11 +22,15 @@
 // The same for q and k; the weights take q's place.
 #define KEY_PIECE 32u
 #define KEY_PITCH 36u
+// No piece's number: that is its first position and which of a row's pieces it is.
+#define NOTHING 0xffffffffu
 
 struct TileShared {
     __attribute__((aligned(16))) float q[TILE_ROWS * KEY_PITCH];
     __attribute__((aligned(16))) float kv[TILE_POSITIONS * PITCH];
     float seen[2][TILE_THREADS / WAVE];
+    // The last piece of v that held an infinity or a NaN, by its number.
+    u32 special;
 };
 
 // Eights of a row of a piece: columns from, from + 32.
@@ -35,15 +39,30 @@ template <class W, int EIGHTS> struct PieceOfRow {
     __attribute__((device, always_inline)) void load(const u8 *row, u32 from, u32 end) {
         UNROLL for (int i = 0; i < EIGHTS; i++) raw[i] = fetch_eight<W>(row, from + i * 32, end);
     }
-    __attribute__((device, always_inline)) void store(float *to) {
+    // The sum of what is stored is no finite number where there is one that is not.
+    __attribute__((device, always_inline)) float store(float *to) {
+        float sum = 0.0f;
         UNROLL for (int i = 0; i < EIGHTS; i++) {
             float x[8];
             decode_values<W>(raw[i], x);
+            UNROLL for (int e = 0; e < 8; e++) sum += x[e];
             *(lds_f32x4 *)(to + i * 32) = (lds_f32x4){x[0], x[1], x[2], x[3]};
             *(lds_f32x4 *)(to + i * 32 + 4) = (lds_f32x4){x[4], x[5], x[6], x[7]};
         }
+        return sum;
     }
 };
+
+// Adds position `j` of a piece of v, times the weights of a thread's rows, to its sums. EACH leaves out hidden positions;
+// otherwise they count 0 times.
+template <bool EACH> DEVICE void add_values(const TileShared *shared, u32 j, u32 x, u32 y, float (*total)[4]) {
+    lds_f32x4 w = *(const lds_f32x4 *)(shared->q + j * KEY_PITCH + y * 4);
+    lds_f32x4 n = *(const lds_f32x4 *)(shared->kv + j * PITCH + x * 4);
+    UNROLL for (int i = 0; i < 4; i++) {
+        if (EACH && is_weight_hidden(w[i])) continue;
+        UNROLL for (int e = 0; e < 4; e++) total[i][e] = mad(w[i], n[e], total[i][e]);
+    }
+}
 
 template <class KV, int PIECES>
 DEVICE void attention_tile(const float *q, const u8 *k, const u8 *v, const void *mask, const float *sinks, float *out,
@@ -75,6 +94,7 @@ DEVICE void attention_tile(const float *q, const u8 *k, const u8 *v, const void 
     }
 
     u32 turn = 0;
+    if (thread == 0) shared->special = NOTHING;
     NO_UNROLL for (u32 base = begin; base < end; base += TILE_POSITIONS, turn ^= 1) {
         float bias[4][2], seen = -infinity();
         UNROLL for (u32 j = 0; j < 2; j++) {
@@ -83,12 +103,12 @@ DEVICE void attention_tile(const float *q, const u8 *k, const u8 *v, const void 
             UNROLL for (int i = 0; i < 4; i++) {
                 bias[i][j] = slope[i] * mask_at(mask, p.mask_type, at + mask_row[i]);
                 if (position >= end) bias[i][j] = -infinity();
-                seen = larger(seen, bias[i][j]);
+                if (!is_hidden(bias[i][j])) seen = 0.0f;
             }
         }
         if (p.mask_type & 3) {
             seen = group_reduce<Max, TILE_THREADS>(seen, shared->seen[turn]);
-            if (!(seen > -infinity())) continue;
+            if (is_hidden(seen)) continue;
         }
 
         float s[4][2] = {{0, 0}, {0, 0}, {0, 0}, {0, 0}};
@@ -117,7 +137,7 @@ DEVICE void attention_tile(const float *q, const u8 *k, const u8 *v, const void 
         }
 
         UNROLL for (int i = 0; i < 4; i++) {
-            UNROLL for (int j = 0; j < 2; j++) s[i][j] = to_score.of(s[i][j]) + bias[i][j];
+            UNROLL for (int j = 0; j < 2; j++) s[i][j] = masked(to_score.of(s[i][j]), bias[i][j]);
             float top = larger(max[i], lanes_reduce<Max, 16>(larger(s[i][0], s[i][1])));
             float factor = weight(max[i], top);
             max[i] = top;
@@ -139,13 +159,13 @@ DEVICE void attention_tile(const float *q, const u8 *k, const u8 *v, const void 
                     *(lds_f32x4 *)(shared->q + (x + j * 16) * KEY_PITCH + y * 4) = w;
                 }
             }
-            b.store(shared->kv + row * PITCH + eight);
+            if (!is_finite(b.store(shared->kv + row * PITCH + eight))) shared->special = base + c;
             barrier();
-            _Pragma("unroll 2") for (u32 j = 0; j < TILE_POSITIONS; j++) {
-                lds_f32x4 w = *(const lds_f32x4 *)(shared->q + j * KEY_PITCH + y * 4);
-                lds_f32x4 n = *(const lds_f32x4 *)(shared->kv + j * PITCH + x * 4);
-                UNROLL for (int i = 0; i < 4; i++) UNROLL for (int e = 0; e < 4; e++) {
-                    total[c][i][e] = mad(w[i], n[e], total[c][i][e]);
+            if (uniform(shared->special) == base + c) {
+                NO_UNROLL for (u32 j = 0; j < TILE_POSITIONS; j++) add_values<true>(shared, j, x, y, total[c]);
+            } else {
+                _Pragma("unroll 2") for (u32 j = 0; j < TILE_POSITIONS; j++) {
+                    add_values<false>(shared, j, x, y, total[c]);
                 }
             }
         }
@@ -155,7 +175,7 @@ DEVICE void attention_tile(const float *q, const u8 *k, const u8 *v, const void 
         float all = lanes_reduce<Sum, 16>(sum[i]);
         if (row0 + y * 4 + i >= h.rows) continue;
         u64 to = result_row(p, h, query(h, row0 + y * 4 + i)) * splits + group_x();
-        float factor = splits > 1 ? 1.0f : all > 0.0f ? 1.0f / all : 0.0f;
+        float factor = splits > 1 ? 1.0f : normalizer(all);
         UNROLL for (int c = 0; c < PIECES; c++) {
             u32 column = c * PIECE + x * 4;
             float *at = out + to * p.d[1] + column;

@@ -55,8 +55,11 @@ typedef u32 lds_u32x2 __attribute__((ext_vector_type(2), aligned(8)));
 #if DEVICE_AMD
 #define KERNEL(threads) \
     extern "C" __attribute__((global, amdgpu_flat_work_group_size(threads, threads))) void
+// Before KERNEL: its registers are to leave room for so many wavefronts on a SIMD.
+#define WAVES_PER_SIMD(waves) __attribute__((amdgpu_waves_per_eu(waves)))
 #else
 #define KERNEL(threads) extern "C" __attribute__((global, launch_bounds(threads))) void
+#define WAVES_PER_SIMD(waves)
 #endif
 
 // Threads of a wavefront: what the compiler makes of each processor by default.
@@ -123,6 +126,7 @@ DEVICE u32 f32_bits(float x) { return __builtin_bit_cast(u32, x); }
 DEVICE float larger(float a, float b) { return __builtin_fmaxf(a, b); }
 DEVICE float smaller(float a, float b) { return __builtin_fminf(a, b); }
 DEVICE float infinity() { return __builtin_inff(); }
+DEVICE bool is_finite(float x) { return __builtin_fabsf(x) < infinity(); }
 
 // Whether the sum of a fused product and sum may be the register of the result (v_fmac_f32), which spares registers.
 #if defined(__gfx900__) || defined(__gfx902__) || defined(__gfx904__) || defined(__gfx909__) || defined(__gfx90c__)

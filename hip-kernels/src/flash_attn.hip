@@ -11,12 +11,12 @@ SPLITS(f16, WeightF16, 256)
 SPLIT(f16, WeightF16, 64, 8)
 SPLIT(f16, WeightF16, 128, 8)
 SPLIT(f16, WeightF16, 256, 8)
-TILE(f32, WeightF32, 64)
-TILE(f32, WeightF32, 128)
-TILE(f32, WeightF32, 256)
-TILE(f16, WeightF16, 64)
-TILE(f16, WeightF16, 128)
-TILE(f16, WeightF16, 256)
+TILE(f32, WeightF32, 64, 2)
+TILE(f32, WeightF32, 128, 2)
+TILE(f32, WeightF32, 256, 1)
+TILE(f16, WeightF16, 64, 2)
+TILE(f16, WeightF16, 128, 2)
+TILE(f16, WeightF16, 256, 1)
 ANY(f32, WeightF32)
 ANY(f16, WeightF16)
 
@@ -38,7 +38,7 @@ DEVICE void combine(const float *sums, const float *stats, float *d, const Flash
         sum = mad(w, stats[(row * splits + i) * 2 + 1], sum);
     }
     sum = group_reduce<Sum, COMBINE_THREADS>(sum, scratch + COMBINE_THREADS / WAVE);
-    float factor = sum > 0.0f ? 1.0f / sum : 0.0f;
+    float factor = normalizer(sum);
     for (u32 c = thread; c < p.d[1]; c += COMBINE_THREADS) {
         float total = 0.0f;
         const float *piece = sums + row * splits * p.d[1] + c;

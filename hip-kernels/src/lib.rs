@@ -2,22 +2,24 @@
 //!
 //! One source file for each family of operations (`norm.hip`; products have one for each kind of weights, and products
 //! of bytes their own, `mul_mat_int8_32.hip`), over one thin header of our own (`device.h`) that needs no SDK. The build
-//! script compiles each of them for each target with whatever clang it finds and embeds the code objects; the sources
-//! are embedded too, for compilation at run time. Without a compiler nothing is embedded but the sources, and the crate
-//! builds all the same.
+//! script compiles each of them for each target with whatever clang it finds and embeds the code objects, compressed; the
+//! sources are embedded too, for compilation at run time. Without a compiler nothing is embedded but the sources, and the
+//! crate builds all the same. Code objects are compiled once for all profiles and feature sets of a target directory,
+//! which keeps them in its folder `hip-objects`.
 //!
 //! | variable | meaning |
 //! | --- | --- |
-//! | `DIPTYCH_HIP_TARGETS` | targets, separated by commas (`gfx906,gfx1100`), `all` (the default) or `none` |
+//! | `DIPTYCH_HIP_TARGETS` | targets, separated by commas (`gfx906,gfx1100`); `all` (the default); `local`: this machine's cards and the emulated ones; `none` |
 //! | `DIPTYCH_HIP_CLANG` | the compiler; otherwise `clang-19` .. `clang-22`, `clang` from 19 on, or that of ROCm |
 //! | `ROCM_PATH` | where ROCm is installed; otherwise `/opt/rocm` |
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
-/// Bytes at an address that any loader accepts: HIP maps code objects by the page. Not used where none are embedded.
-#[allow(dead_code)]
-#[repr(C, align(4096))]
-struct Aligned<T: ?Sized>(T);
+mod image;
+mod page;
+mod processor;
+
+pub use processor::processor_of_kfd;
 
 /// A target for which the build script was asked and could not compile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +32,7 @@ pub struct Refused {
 
 mod embedded {
     use super::Refused;
+    use super::image::Image;
     include!(concat!(env!("OUT_DIR"), "/embedded.rs"));
 }
 
@@ -47,10 +50,12 @@ pub fn stems() -> &'static [&'static str] {
     embedded::STEMS
 }
 
-/// The code object of a family for a target: a bare ELF for AMD's processors, PTX for NVIDIA's.
+/// The code object of a family for a target: a bare ELF for AMD's processors, PTX for NVIDIA's. The first call for a
+/// target unpacks its code objects, which stay in memory.
 pub fn code_object(target: &str, stem: &str) -> Option<&'static [u8]> {
-    let found = embedded::OBJECTS.binary_search_by(|(t, s, _)| (*t, *s).cmp(&(target, stem)));
-    found.ok().map(|i| embedded::OBJECTS[i].2)
+    let target = targets().iter().position(|&t| t == target)?;
+    let stem = stems().iter().position(|&s| s == stem)?;
+    embedded::IMAGES.get(target)?.object(stem)
 }
 
 /// Source files and headers: name and text.

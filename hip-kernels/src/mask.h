@@ -8,6 +8,10 @@ DEVICE float mask_at(const void *mask, u32 type, u64 i) {
     return (type & 3) == 1 ? ((const float *)mask)[i] : f16_to_f32(((const u16 *)mask)[i]);
 }
 
+// Whether the mask hides a position: `bias` is slope times mask, or the score. And the score, from what it is without mask.
+DEVICE bool is_hidden(float bias) { return bias == -infinity(); }
+DEVICE float masked(float score, float bias) { return is_hidden(bias) ? -infinity() : score + bias; }
+
 // Slope of a head: 1 without bias, else 2^(-max_bias (h + 1) / n) for the first n = 2^floor(log2 heads) heads, and the
 // odd powers of half that exponent for the others.
 DEVICE float alibi_slope(float max_bias, u32 head, u32 heads_log2) {

@@ -3,7 +3,8 @@
 // Two kernels for two lengths: `soft_max_wave`, one wavefront for each row, no LDS; `soft_max_group`, 256 threads for
 // one row. Each thread keeps a running maximum and the sum of exponentials relative to it (Milakov and Gimelshein), so
 // a row is read twice, not three times: once for maximum and sum, once for the results. A thread writes only elements
-// that it alone reads, so the result may lie in x. A row of minus infinities gives zeros.
+// that it alone reads, so the result may lie in x. A row of minus infinities gives zeros, one with a NaN gives NaNs: the
+// maximum passes over it, the sum does not. What the mask hides is not looked at.
 #include "index.h"
 #include "mask.h"
 #include "params.h"
@@ -17,7 +18,7 @@ DEVICE void soft_max(const float *x, const void *mask, float *d, const SoftMaxPa
     u64 bias = row_offset(p.off1, p.nb1, i.i1, i.i2 % p.mask_ne[0], i.i3 % p.mask_ne[1]);
     float slope = alibi_slope(p.max_bias, i.i2, p.heads_log2);
     u32 n = p.ne[0];
-    auto score = [&](u32 j) { return x[j] * p.scale + slope * mask_at(mask, p.mask_type, bias + j); };
+    auto score = [&](u32 j) { return masked(x[j] * p.scale, slope * mask_at(mask, p.mask_type, bias + j)); };
 
     float max = -infinity(), sum = 0.0f;
     for (u32 j = thread; j < n; j += THREADS) {
@@ -25,17 +26,17 @@ DEVICE void soft_max(const float *x, const void *mask, float *d, const SoftMaxPa
         if (s > max) {
             sum = sum * exp_fast(max - s) + 1.0f;
             max = s;
-        } else if (s > -infinity()) {
+        } else if (!is_hidden(s)) {
             sum += exp_fast(s - max);
         }
     }
     float top = THREADS == WAVE ? wave_reduce<Max>(max) : group_reduce<Max, THREADS>(max, scratch);
-    sum = max > -infinity() ? sum * exp_fast(max - top) : 0.0f;
+    if (max > -infinity()) sum *= exp_fast(max - top);
     sum = THREADS == WAVE ? wave_reduce<Sum>(sum) : group_reduce<Sum, THREADS>(sum, scratch + THREADS / WAVE);
 
-    float factor = sum > 0.0f ? 1.0f / sum : 0.0f;
+    float factor = sum > 0.0f ? 1.0f / sum : sum;
     for (u32 j = thread; j < n; j += THREADS) {
-        d[j] = top > -infinity() ? exp_fast(score(j) - top) * factor : 0.0f;
+        d[j] = top > -infinity() ? exp_fast(score(j) - top) * factor : factor;
     }
 }
 

@@ -40,7 +40,7 @@ fn operands_have_the_addresses_of_their_tensors() {
     let x = g.leaf("x", DType::F32, [64, 1, 1, 1], Source::Input).unwrap();
     let sum = g.add(x, w).unwrap();
     let norm = g.rms_norm(sum, 0.0).unwrap();
-    g.output(norm);
+    g.output(norm).unwrap();
     let plan = Plan::debug(&g, 256, Precision::Exact).unwrap();
     let mut bindings = Bindings::default();
     bindings.leaves.insert(w, Slice { buffer: buffer(0x1_0000, 1024), offset: 260 });

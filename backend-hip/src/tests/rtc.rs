@@ -149,7 +149,7 @@ fn compiled_once() {
     let mut g = Graph::new();
     let x = g.leaf("x", DType::F32, [64, 1, 1, 1], Source::Input).unwrap();
     let y = g.scale(x, 2.0, 0.0).unwrap();
-    g.output(y);
+    g.output(y).unwrap();
     assert_eq!(backend.supports(&g, y), ggml_core::backend::Support::Native);
     let plan = Plan::new(&g, 256, Precision::Exact).unwrap();
     match backend.prepare(&g, &plan, &Bindings::default(), PrepareOptions::default()).err().unwrap() {
@@ -173,7 +173,7 @@ fn compiled_code_runs() {
     let mut g = Graph::new();
     let x = g.leaf("x", DType::F32, [64, 1, 1, 1], Source::Input).unwrap();
     let y = g.scale(x, 2.0, 1.0).unwrap();
-    g.output(y);
+    g.output(y).unwrap();
     let plan = Plan::new(&g, 256, Precision::Exact).unwrap();
     let mut program = backend.prepare(&g, &plan, &Bindings::default(), PrepareOptions::default()).unwrap();
     let input: Vec<f32> = (0..64).map(|i| i as f32).collect();

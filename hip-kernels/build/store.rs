@@ -1,0 +1,107 @@
+//! What was compiled, kept in one place for every profile and feature set of a target directory.
+//!
+//! An entry's name ends in the hash of all that its contents follow from, so an entry is never wrong, only absent. It
+//! appears whole, by a rename, and ends in a hash of its contents, which tells what a full disk or a power failure did.
+
+use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+use std::{io, process};
+
+/// All targets are 60 MB of code objects. What goes beyond this is removed, the longest unused first.
+pub(crate) const LIMIT: u64 = 512 << 20;
+
+/// A folder of compiled files.
+pub(crate) struct Store {
+    folder: PathBuf,
+    /// Held as long as this lives: who comes second finds the work done.
+    _lock: Option<File>,
+}
+
+impl Store {
+    /// Opens the store of the target directory in which the folder `out` of a build script lies (cargo puts a
+    /// CACHEDIR.TAG there), or, where there is none that can be written, one in `out`.
+    pub(crate) fn open(out: &Path) -> Store {
+        let target = out.ancestors().find(|folder| folder.join("CACHEDIR.TAG").exists());
+        let shared = target.map(|folder| folder.join("hip-objects"));
+        shared.and_then(|folder| Store::locked(folder).ok()).unwrap_or_else(|| {
+            let folder = out.join("hip-objects");
+            // If this fails nothing is kept, and everything works all the same.
+            let _ = fs::create_dir_all(&folder);
+            Store { folder, _lock: None }
+        })
+    }
+
+    fn locked(folder: PathBuf) -> io::Result<Store> {
+        fs::create_dir_all(&folder)?;
+        let lock = File::create(folder.join("lock"))?;
+        // Some file systems have no locks; then a file may be compiled twice.
+        let _ = lock.lock();
+        Ok(Store { folder, _lock: Some(lock) })
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The name of an entry whose contents follow from `all`.
+    pub(crate) fn name(prefix: &str, all: &impl Hash) -> String {
+        // ':' of a target's modes is no character for file names everywhere.
+        format!("{}-{:016x}", prefix.replace(':', "_"), hash(all))
+    }
+
+    /// The contents of an entry. Reading it counts as use.
+    pub(crate) fn get(&self, name: &str) -> Option<Vec<u8>> {
+        let path = self.folder.join(name);
+        let mut bytes = fs::read(&path).ok()?;
+        let end = bytes.split_off(bytes.len().checked_sub(8)?);
+        if end != hash(&bytes).to_le_bytes() {
+            return None;
+        }
+        let _ = File::options().append(true).open(path).and_then(|file| file.set_modified(SystemTime::now()));
+        Some(bytes)
+    }
+
+    /// Keeps an entry. Where that fails it will be made again.
+    pub(crate) fn put(&self, name: &str, bytes: &[u8]) {
+        let unfinished = self.folder.join(format!("{name}.{}", process::id()));
+        let whole = [bytes, &hash(&bytes).to_le_bytes()].concat();
+        if fs::write(&unfinished, whole)
+            .and_then(|()| fs::rename(&unfinished, self.folder.join(name)))
+            .is_err()
+        {
+            let _ = fs::remove_file(unfinished);
+        }
+    }
+
+    /// Removes what was not used for the longest time until `limit` bytes are left.
+    pub(crate) fn trim(&self, limit: u64) {
+        let mut entries: Vec<(SystemTime, u64, PathBuf)> = fs::read_dir(&self.folder)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter(|entry| entry.file_name() != "lock")
+            .filter_map(|entry| {
+                let data = entry.metadata().ok()?;
+                Some((data.modified().ok()?, data.len(), entry.path()))
+            })
+            .collect();
+        entries.sort();
+        let mut bytes: u64 = entries.iter().map(|(_, len, _)| len).sum();
+        for (_, len, path) in entries {
+            if bytes <= limit {
+                break;
+            }
+            let _ = fs::remove_file(path);
+            bytes -= len;
+        }
+    }
+}
+
+/// The same for all programs that one release of Rust makes, which is enough: others compile again.
+fn hash(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}

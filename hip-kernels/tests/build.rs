@@ -1,0 +1,208 @@
+//! The build script: what is compiled for which targets, how often, and where it is kept. A shell script stands in for
+//! clang.
+#![cfg(unix)]
+
+#[allow(dead_code)]
+#[path = "../build.rs"]
+mod script;
+
+use script::compiler::Compiler;
+use script::sources::Sources;
+use script::store::Store;
+use script::targets::{Targets, generation};
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// A target directory, kernel sources, and a compiler that writes down what it is asked for.
+struct Place {
+    root: TempDir,
+}
+
+impl Place {
+    fn new() -> Place {
+        let place = Place { root: tempfile::tempdir().unwrap() };
+        fs::create_dir_all(place.path("src")).unwrap();
+        fs::create_dir_all(place.path("target")).unwrap();
+        fs::write(place.path("target/CACHEDIR.TAG"), "").unwrap();
+        place.source("norm.hip", "#include \"wide.h\"\n");
+        place.source("rope.hip", "#include \"device.h\"\n");
+        place.source("wide.h", "#include \"device.h\"\n");
+        place.source("device.h", "first\n");
+        // Source and object are the third and the first argument from the end.
+        let clang = format!(
+            "#!/bin/sh\nfor a; do source=$before object=$a; before=$middle middle=$a; done\n\
+             case \"$*\" in *gfx9999*) echo 'error: unknown target' >&2; exit 1;; esac\n\
+             echo \"$*\" | sed 's/.*--offload-arch=\\([^ ]*\\) .*src.\\([a-z]*\\).hip.*/\\1 \\2/' >> {}\n\
+             cat \"$source\" > \"$object\"\n",
+            place.path("calls").display()
+        );
+        fs::write(place.path("clang"), clang).unwrap();
+        fs::set_permissions(place.path("clang"), fs::Permissions::from_mode(0o755)).unwrap();
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.root.path().join(name)
+    }
+
+    fn source(&self, name: &str, text: &str) {
+        fs::write(self.path("src").join(name), text).unwrap();
+    }
+
+    /// Runs the build script's work in the folder of a profile: what was compiled.
+    fn build(&self, profile: &str, version: &str, targets: &str) -> BTreeSet<String> {
+        let out = self.path(&format!("target/{profile}/build/hip-kernels/out"));
+        fs::create_dir_all(&out).unwrap();
+        let compiler = Compiler { path: self.path("clang"), version: version.into() };
+        let targets = Targets::parse(targets, Path::new("/nowhere")).unwrap();
+        script::build(&compiler, &targets, &Sources::read(&self.path("src")), &out);
+        let calls = fs::read_to_string(self.path("calls")).unwrap_or_default();
+        let _ = fs::remove_file(self.path("calls"));
+        calls.lines().map(String::from).collect()
+    }
+}
+
+fn set(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(ToString::to_string).collect()
+}
+
+/// Once for all profiles and feature sets; again for another compiler and for sources that changed, and no others.
+#[test]
+fn compiled_once() {
+    let place = Place::new();
+    let all = set(&["gfx906 norm", "gfx906 rope"]);
+    assert_eq!(place.build("release", "clang version 19", "gfx906"), all);
+    assert_eq!(place.build("debug", "clang version 19", "gfx906"), set(&[]));
+    let archive =
+        |profile: &str| fs::read(place.path(&format!("target/{profile}/build/hip-kernels/out/gfx9.lzma")));
+    assert_eq!(archive("release").unwrap(), archive("debug").unwrap());
+    assert_eq!(
+        place.build("debug", "clang version 19", "gfx906,gfx900"),
+        set(&["gfx900 norm", "gfx900 rope"])
+    );
+    assert_eq!(place.build("debug", "clang version 20", "gfx906"), all);
+    place.source("wide.h", "#include \"device.h\"\n// changed\n");
+    assert_eq!(place.build("debug", "clang version 19", "gfx906"), set(&["gfx906 norm"]));
+    place.source("device.h", "second\n");
+    assert_eq!(place.build("debug", "clang version 19", "gfx906"), all);
+    place.source("device.h", "first\n");
+    assert_eq!(place.build("debug", "clang version 19", "gfx906"), set(&[]));
+}
+
+/// Two builds at once do the work once.
+#[test]
+fn who_comes_second_waits() {
+    let place = Place::new();
+    let both: Vec<usize> = std::thread::scope(|scope| {
+        let builds = ["debug", "release"].map(|profile| {
+            let place = &place;
+            scope.spawn(move || {
+                let out = place.path(&format!("target/{profile}/out"));
+                fs::create_dir_all(&out).unwrap();
+                let store = Store::open(&out);
+                let found = store.get("entry").is_some();
+                std::thread::sleep(std::time::Duration::from_millis(20));
+                store.put("entry", b"work");
+                usize::from(found)
+            })
+        });
+        builds.into_iter().map(|build| build.join().unwrap()).collect()
+    });
+    assert_eq!(both.iter().sum::<usize>(), 1);
+}
+
+#[test]
+fn damaged_and_old_entries() {
+    let place = Place::new();
+    let store = Store::open(&place.path("target/debug/out"));
+    assert_eq!(store.folder(), place.path("target/hip-objects"));
+    store.put("a", &[1; 100]);
+    assert_eq!(store.get("a").unwrap(), [1; 100]);
+    let entry = place.path("target/hip-objects/a");
+    let whole = fs::read(&entry).unwrap();
+    for broken in [&whole[..50], &[], &[&whole[1..], &[0]].concat()] {
+        fs::write(&entry, broken).unwrap();
+        assert_eq!(store.get("a"), None);
+    }
+    for (name, age) in [("a", 3), ("b", 2), ("c", 1)] {
+        store.put(name, &[1; 100]);
+        let file =
+            fs::File::options().append(true).open(place.path("target/hip-objects").join(name)).unwrap();
+        let time = std::time::SystemTime::now() - std::time::Duration::from_secs(3600 * age);
+        file.set_modified(time).unwrap();
+    }
+    // The oldest was used since.
+    store.get("a").unwrap();
+    store.trim(250);
+    let left = ["a", "b", "c"].map(|name| store.get(name).is_some());
+    assert_eq!(left, [true, false, true]);
+}
+
+/// Without a target directory of cargo's, or where it cannot be written, the build script's own folder serves.
+#[test]
+fn a_place_of_its_own() {
+    let place = Place::new();
+    fs::write(place.path("target/hip-objects"), "no folder").unwrap();
+    let out = place.path("target/debug/out");
+    assert_eq!(Store::open(&out).folder(), out.join("hip-objects"));
+    fs::remove_file(place.path("target/CACHEDIR.TAG")).unwrap();
+    let store = Store::open(&out);
+    store.put("a", b"kept");
+    assert_eq!(store.get("a").unwrap(), b"kept");
+}
+
+#[test]
+fn targets_by_name_and_by_card() {
+    let place = Place::new();
+    let parse = |text: &str| Targets::parse(text, place.root.path());
+    let list = |text: &str| parse(text).unwrap().list;
+    assert_eq!(list("gfx906, gfx90a:xnack+,gfx906"), ["gfx906", "gfx90a:xnack+"]);
+    assert_eq!((list("none"), list("local")), (vec![], vec!["gfx900".into(), "gfx906".into()]));
+    assert!(list("").len() >= 28 && list("") == list("all"));
+    assert_eq!(parse("gfx906,vega"), Err("vega".into()));
+
+    for (node, text) in
+        [("0", "cpu_cores_count 16\ngfx_target_version 0\n"), ("1", "gfx_target_version 110501\n")]
+    {
+        let node = place.path("sys/class/kfd/kfd/topology/nodes").join(node);
+        fs::create_dir_all(&node).unwrap();
+        fs::write(node.join("properties"), text).unwrap();
+    }
+    fs::create_dir_all(place.path("dev")).unwrap();
+    fs::write(place.path("dev/nvidiactl"), "").unwrap();
+    let local = parse("local").unwrap();
+    assert_eq!(local.list, ["gfx1151", "gfx900", "gfx906", "sm_70"]);
+    // A card that the compiler does not know yet is no reason to fail; one that was asked for is.
+    assert!(!local.by_name && parse("local,gfx1100").unwrap().by_name);
+}
+
+#[test]
+fn an_unknown_target_is_left_out_unless_it_was_asked_for() {
+    let place = Place::new();
+    let out = place.path("target/out");
+    fs::create_dir_all(&out).unwrap();
+    let compiler = Compiler { path: place.path("clang"), version: "clang version 19".into() };
+    let sources = Sources::read(&place.path("src"));
+    let mut targets = Targets { list: vec!["gfx906".into(), "gfx9999".into()], by_name: false };
+    let built = script::build(&compiler, &targets, &sources, &out);
+    assert!(built.refused["gfx9999"].contains("unknown target") && built.targets.len() == 1);
+    targets.by_name = true;
+    std::panic::catch_unwind(|| script::build(&compiler, &targets, &sources, &out)).err().expect("it fails");
+}
+
+#[test]
+fn generations() {
+    let rows = [
+        ("gfx803", "gfx9"),
+        ("gfx90a", "gfx9"),
+        ("gfx942", "gfx9"),
+        ("gfx1036", "gfx10"),
+        ("gfx1153", "gfx11"),
+    ];
+    for (target, wanted) in rows.into_iter().chain([("gfx1201", "gfx11"), ("sm_70", "sm")]) {
+        assert_eq!(generation(target), wanted, "{target}");
+    }
+}
