@@ -28,7 +28,7 @@ fn mul_mat(
     let a = g.leaf("a", dtype, [k, m, 1, 1], Source::Weight).expect("a");
     let b = g.leaf("b", DType::F32, [k, n, 1, 1], Source::Input).expect("b");
     let d = g.mul_mat(a, b).expect("product");
-    g.output(d);
+    g.output(d).unwrap();
     let plan = Plan::new(&g, device.device().limits.alignment, precision).expect("plan");
     let buffer = device.allocate(weights.len(), Usage::Weights).expect("memory");
     device.upload(&buffer, 0, &weights).expect("upload");

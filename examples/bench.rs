@@ -5,7 +5,7 @@
 use clap::Parser;
 use diptych::bench::{BenchOptions, bench};
 use diptych::model::{LoadOptions, ModelFile, Offload};
-use diptych::{DType, Model, OpenOptions, Precision, Result, SessionOptions};
+use diptych::{DType, Model, OpenOptions, Precision, Result, SessionOptions, program};
 use indicatif::ProgressBar;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -49,25 +49,22 @@ struct Args {
 
 fn run(args: &Args) -> Result<()> {
     let backend = diptych::open(&args.backend, &OpenOptions::default())?;
-    let options = BenchOptions {
-        prompt_tokens: args.prompt_tokens,
-        predict: args.predict,
-        repeat: args.repeat,
-        session: SessionOptions {
-            batch: args.batch,
-            cache: args.cache,
-            precision: args.precision,
-            context: Some(args.prompt_tokens.max(args.predict.saturating_add(1))),
-            ..SessionOptions::default()
-        },
-        ..BenchOptions::default()
-    };
-    let loading =
-        LoadOptions { offload: args.offload, session: options.session.clone(), ..LoadOptions::default() };
+    let options = BenchOptions::default()
+        .with_prompt_tokens(args.prompt_tokens)
+        .with_predict(args.predict)
+        .with_repeat(args.repeat)
+        .with_session(
+            SessionOptions::default()
+                .with_batch(args.batch)
+                .with_cache(args.cache)
+                .with_precision(args.precision)
+                .with_context(args.prompt_tokens.max(args.predict.saturating_add(1))),
+        );
+    let loading = LoadOptions::default().with_offload(args.offload).with_session(options.session.clone());
     let file = ModelFile::open(&args.model)?;
     let model = Model::load_with(file, backend.clone(), &loading, &mut |_, _| ())?;
     if let Some(estimate) = model.estimate().filter(|e| e.is_partial()) {
-        eprint!("{estimate}");
+        program::note(estimate.to_string().trim_end());
     }
     let kinds = usize::from(args.prompt_tokens > 0) + usize::from(args.predict > 0);
     let bar = ProgressBar::new((kinds * args.repeat) as u64);
@@ -83,22 +80,15 @@ fn run(args: &Args) -> Result<()> {
             "offload": args.offload.to_string(), "precision": args.precision, "cache": args.cache.name(),
             "batch": args.batch, "measurements": measured,
         });
-        println!("{report:#}");
-        return Ok(());
+        return program::print(format!("{report:#}\n"));
     }
-    println!("{} on {} ({})", args.model.display(), args.backend, device.name);
+    let mut text = format!("{} on {} ({})\n", args.model.display(), args.backend, device.name);
     for m in measured {
-        println!("{:>8}  {:10.2} +- {:.2} t/s", m.name, m.mean, m.sd);
+        text += &format!("{:>8}  {:10.2} +- {:.2} t/s\n", m.name, m.mean, m.sd);
     }
-    Ok(())
+    program::print(text)
 }
 
 fn main() -> ExitCode {
-    match run(&Args::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::from(2)
-        }
-    }
+    program::run(|| run(&Args::parse()))
 }

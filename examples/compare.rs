@@ -4,12 +4,12 @@
 
 use clap::Parser;
 use diptych::backends::BackendName;
-use diptych::compare::protocol::PerNode;
-use diptych::compare::{CompareOptions, Event, Subject, child_entry, run, table};
+use diptych::compare::{CompareOptions, Event, PerNode, Subject, child_entry, report_path, run, table};
 use diptych::model::Offload;
+use diptych::program::{self, FAILED, WRONG_USE};
 use diptych::{Precision, Result};
 use indicatif::{ProgressBar, ProgressStyle};
-use std::io::IsTerminal;
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -84,7 +84,7 @@ fn show(bar: &ProgressBar, shown: bool, event: &Event) {
     let line = format!("{}: {}", event.backend, event.what);
     match event.done {
         _ if !shown && event.done.is_some() => {}
-        _ if !shown => eprintln!("{line}"),
+        _ if !shown => tell(&line),
         Some((done, all)) => {
             if bar.length() != Some(all as u64) {
                 let style = ProgressStyle::with_template("{spinner} {wide_bar} {pos}/{len} {msg}");
@@ -98,13 +98,18 @@ fn show(bar: &ProgressBar, shown: bool, event: &Event) {
     }
 }
 
-fn compare(args: Args) -> Result<bool> {
+/// A line on standard error; nobody is left to be told if that is gone too.
+fn tell(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+fn options(args: Args) -> CompareOptions {
     let work = match (args.ops, args.graph) {
         (Some(filter), _) => Subject::Ops(filter),
         (None, Some(path)) => Subject::Graph(path),
         (None, None) => Subject::Model(args.model),
     };
-    let options = CompareOptions {
+    CompareOptions {
         work,
         backends: args.backends,
         reference: args.reference,
@@ -119,30 +124,40 @@ fn compare(args: Args) -> Result<bool> {
         out: args.out,
         vulkan_arch: args.vulkan_arch,
         hip_library: args.hip_library,
-    };
+    }
+}
+
+/// The exit status of a comparison: what its report says counts also where nobody reads the table.
+fn compare(options: &CompareOptions) -> Result<ExitCode> {
     let bar = ProgressBar::new_spinner();
     let shown = std::io::stderr().is_terminal();
     if shown {
         bar.enable_steady_tick(Duration::from_millis(100));
     }
-    let report = run(&options, &mut |event| show(&bar, shown, event));
+    let report = run(options, &mut |event| show(&bar, shown, event));
     bar.finish_and_clear();
-    let report = report?;
-    print!("{}", table(&report));
-    println!("report: {}", options.out.join("result.json").display());
-    Ok(report.verdict.agree)
+    let report = match report {
+        Ok(report) => report,
+        // No model, a broken model, a folder that cannot be written to: before any work, all of it is wrong use.
+        Err(error) => {
+            tell(&format!("error: {error}"));
+            return Ok(ExitCode::from(WRONG_USE));
+        }
+    };
+    let path = report_path(&options.out);
+    let written = report.write(&path);
+    let mut text = table(&report);
+    if written.is_ok() {
+        text.push_str(&format!("report: {}\n", path.display()));
+    }
+    let printed = match program::print(text) {
+        Err(error) if error.io_kind() == Some(ErrorKind::BrokenPipe) => Ok(()),
+        printed => printed,
+    };
+    written.and(printed)?;
+    Ok(ExitCode::from(if report.verdict.agree { 0 } else { FAILED }))
 }
 
 fn main() -> ExitCode {
-    if let Some(status) = child_entry() {
-        return ExitCode::from(status as u8);
-    }
-    match compare(Args::parse()) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(1),
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::from(2)
-        }
-    }
+    child_entry().unwrap_or_else(|| program::run(|| compare(&options(Args::parse()))))
 }

@@ -5,16 +5,16 @@
 use clap::Parser;
 use diptych::chat::{ChatInput, ChatTemplate, Message};
 use diptych::generate::{GenerateOptions, Generation};
+use diptych::ggml::gguf::Metadata;
 use diptych::model::{LoadOptions, ModelFile, Offload};
 use diptych::tokenizer::EncodeOptions;
 use diptych::{
-    DType, Error, Model, OpenOptions, Precision, Result, SamplerOptions, SessionOptions, Tokenizer,
+    DType, Error, Model, OpenOptions, Precision, Result, SamplerOptions, Session, SessionOptions, Tokenizer,
+    program,
 };
 use indicatif::{ProgressBar, ProgressStyle};
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 /// Continues a prompt and prints the text as it comes; tokens per second at the end, on standard error.
 #[derive(Parser)]
@@ -23,9 +23,9 @@ struct Args {
     /// GGUF file.
     #[arg(long)]
     model: PathBuf,
-    /// Text to continue; with --chat what the user says.
-    #[arg(long)]
-    prompt: String,
+    /// Text to continue; with --chat what the user says. A chat without it takes each line of standard input as a turn.
+    #[arg(long, required_unless_present_any = ["chat", "estimate"])]
+    prompt: Option<String>,
     /// reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N] or hip-virtual[:gfx906|:gfx900].
     #[arg(long, default_value = "cpu")]
     backend: String,
@@ -39,6 +39,9 @@ struct Args {
     /// Put the prompt into the model's chat template.
     #[arg(long)]
     chat: bool,
+    /// A chat template to take instead of the model's, with --chat.
+    #[arg(long, value_name = "FILE", requires = "chat")]
+    template: Option<PathBuf>,
     /// What the system says, with --chat.
     #[arg(long, requires = "chat")]
     system: Option<String>,
@@ -77,32 +80,72 @@ struct Args {
 /// The bar while a model is loaded.
 const BAR: &str = "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec}";
 
-/// The prompt as tokens. A template writes the first token itself.
-fn prompt(args: &Args, model: &Model, tokenizer: &Tokenizer) -> Result<Vec<u32>> {
-    if !args.chat {
-        return Ok(tokenizer.encode(&args.prompt, &EncodeOptions::default()));
+/// What the user says in a chat: the prompt, or each line of standard input.
+fn turns(prompt: Option<&String>) -> Box<dyn Iterator<Item = Result<String>> + '_> {
+    match prompt {
+        Some(prompt) => Box::new(std::iter::once(Ok(prompt.clone()))),
+        None => {
+            Box::new(std::io::stdin().lines().map(|line| line.map_err(|e| Error::io("standard input", e))))
+        }
     }
-    let why = |e: diptych::chat::ChatError| Error::argument_said("chat template", e.to_string());
-    let template = ChatTemplate::from_gguf(model.file().gguf().metadata(), None).map_err(why)?;
-    let system = args.system.iter().map(Message::system);
-    let messages = system.chain([Message::user(&args.prompt)]).collect::<Vec<_>>();
-    let text = template.render(&ChatInput::new(messages).generation_prompt(true)).map_err(why)?;
-    Ok(tokenizer.encode(&text, &EncodeOptions { add_special: false, parse_special: true }))
+}
+
+/// The template that is given, or the model's.
+fn template(path: Option<&PathBuf>, metadata: &Metadata) -> Result<ChatTemplate> {
+    let Some(path) = path else {
+        return ChatTemplate::from_gguf(metadata, None).map_err(|e| Error::argument("chat template", e, ""));
+    };
+    let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, e))?;
+    let template = ChatTemplate::new(text).map_err(|e| Error::argument(path.display().to_string(), e, ""))?;
+    Ok(template.with_tokens_of(metadata))
+}
+
+/// Prints what a generation gives as it comes, and returns it.
+fn show(mut generation: Generation<'_>) -> Result<String> {
+    let bar = ProgressBar::new(0).with_message("prompt");
+    generation.prompt(&mut |done, all| {
+        bar.set_length(all as u64);
+        bar.set_position(done as u64);
+    })?;
+    bar.finish_and_clear();
+    let mut text = String::new();
+    for piece in generation.by_ref() {
+        let piece = piece?;
+        program::print(&piece.text)?;
+        text += &piece.text;
+    }
+    program::print("\n")?;
+    program::note(generation.summary());
+    Ok(text)
+}
+
+/// Answers each turn. A conversation is rendered from its beginning each time; the session computes what is new of it.
+fn chat(args: &Args, session: &mut Session, tokenizer: &Tokenizer, options: &GenerateOptions) -> Result<()> {
+    let template = template(args.template.as_ref(), session.model().file().gguf().metadata())?;
+    let mut messages: Vec<Message> = args.system.iter().map(Message::system).collect();
+    for turn in turns(args.prompt.as_ref()) {
+        messages.push(Message::user(turn?));
+        let text = template
+            .render(&ChatInput::new(messages.clone()).generation_prompt(true))
+            .map_err(|e| Error::argument("chat template", e, "one that renders this conversation"))?;
+        // A template writes the first token itself.
+        let tokens = tokenizer.encode(&text, &EncodeOptions { add_special: false, parse_special: true });
+        let answer = show(Generation::advance_to(session, tokenizer, &tokens, options)?)?;
+        messages.push(Message::assistant(answer));
+    }
+    Ok(())
 }
 
 fn run(args: &Args) -> Result<()> {
     let backend = diptych::open(&args.backend, &OpenOptions::default())?;
     let file = ModelFile::open(&args.model)?;
-    let session = SessionOptions {
-        context: args.context,
-        cache: args.cache,
-        precision: args.precision,
-        ..SessionOptions::default()
-    };
-    let options = LoadOptions { offload: args.offload, session, ..LoadOptions::default() };
+    let session = SessionOptions::default()
+        .with_context(args.context)
+        .with_cache(args.cache)
+        .with_precision(args.precision);
+    let options = LoadOptions::default().with_offload(args.offload).with_session(session);
     if args.estimate {
-        print!("{}", file.estimate(backend.as_ref(), &options)?);
-        return Ok(());
+        return program::print(file.estimate(backend.as_ref(), &options)?.to_string());
     }
     let bar = ProgressBar::new(0).with_message(format!("loading {}", args.model.display()));
     bar.set_style(
@@ -113,52 +156,35 @@ fn run(args: &Args) -> Result<()> {
         bar.set_position(done);
     })?;
     let tokenizer = Tokenizer::from_gguf(model.file().gguf())?;
-    let tokens = prompt(args, &model, &tokenizer)?;
     let mut session = model.session(&options.session)?;
     bar.finish_and_clear();
     if let Some(estimate) = model.estimate().filter(|e| e.is_partial()) {
-        eprint!("{estimate}");
+        program::note(estimate.to_string().trim_end());
     }
-    let sampler = SamplerOptions {
-        temperature: args.temp,
-        top_k: args.top_k,
-        top_p: args.top_p,
-        min_p: args.min_p,
-        seed: args.seed,
-        ..SamplerOptions::default()
-    };
-    let options = GenerateOptions {
-        predict: Some(args.predict),
-        sampler,
-        stop: args.stop.clone(),
-        ..GenerateOptions::default()
-    };
-    let mut generation = Generation::start(&mut session, &tokenizer, &tokens, &options)?;
-    let mut out = std::io::stdout().lock();
-    let broken = |e: std::io::Error| Error::argument_said("standard output", e.to_string());
-    for piece in generation.by_ref() {
-        out.write_all(piece?.text.as_bytes()).and_then(|()| out.flush()).map_err(broken)?;
+    if session.is_beyond_training() {
+        program::note(format!("the model was trained on {} positions", model.hparams().context));
     }
-    writeln!(out).map_err(broken)?;
-    let s = generation.summary();
-    let speed = |tokens: usize, time: Duration| tokens as f64 / time.as_secs_f64().max(1e-9);
-    eprintln!(
-        "prompt {} tokens, {:.1} t/s; {} tokens, {:.1} t/s; ended by {:?}",
-        s.prompt_tokens,
-        speed(s.prompt_tokens, s.prompt_time),
-        s.tokens,
-        speed(s.tokens, s.time),
-        s.finish
-    );
-    Ok(())
+    let options = generate_options(args);
+    let Some(prompt) = args.prompt.as_ref().filter(|_| !args.chat) else {
+        return chat(args, &mut session, &tokenizer, &options);
+    };
+    let tokens = tokenizer.encode(prompt, &EncodeOptions::default());
+    if tokens.is_empty() {
+        return Err(Error::argument("--prompt", format!("{prompt:?}"), "a text to continue"));
+    }
+    show(Generation::start(&mut session, &tokenizer, &tokens, &options)?).map(|_| ())
+}
+
+fn generate_options(args: &Args) -> GenerateOptions {
+    let sampler = SamplerOptions::default()
+        .with_temperature(args.temp)
+        .with_top_k(args.top_k)
+        .with_top_p(args.top_p)
+        .with_min_p(args.min_p)
+        .with_seed(args.seed);
+    GenerateOptions::default().with_predict(args.predict).with_sampler(sampler).with_stop(args.stop.clone())
 }
 
 fn main() -> ExitCode {
-    match run(&Args::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::from(2)
-        }
-    }
+    program::run(|| run(&Args::parse()))
 }

@@ -3,9 +3,8 @@
 //! `cargo run --release --example inspect -- F [--json]`
 
 use clap::Parser;
-use diptych::Result;
 use diptych::ggml::gguf::{GgufFile, Value};
-use std::io::Write;
+use diptych::{Result, program};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -69,17 +68,9 @@ fn text(gguf: &GgufFile) -> String {
 fn run(args: &Args) -> Result<()> {
     let gguf = GgufFile::open(&args.file)?;
     let text = if args.json { format!("{:#}\n", json(&gguf)) } else { text(&gguf) };
-    // A reader that has seen enough may close the pipe.
-    let _ = std::io::stdout().write_all(text.as_bytes());
-    Ok(())
+    program::print(text)
 }
 
 fn main() -> ExitCode {
-    match run(&Args::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::from(2)
-        }
-    }
+    program::run(|| run(&Args::parse()))
 }

@@ -4,7 +4,7 @@
 
 use clap::Parser;
 use diptych::model::{LoadOptions, ModelFile, Offload};
-use diptych::{DType, Error, Model, OpenOptions, Precision, Result, SessionOptions, greedy};
+use diptych::{DType, Error, Model, OpenOptions, Precision, Result, SessionOptions, greedy, program};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -47,21 +47,18 @@ fn run(args: &Args) -> Result<()> {
     let file = ModelFile::open(&args.model)?;
     let context = args.tokens.len() + args.predict;
     if context > file.hparams().context {
-        let why =
-            format!("{context} positions are needed, the model's context has {}", file.hparams().context);
-        return Err(Error::argument_said("tokens", why));
+        let expected = format!("at most {}, the model's context", file.hparams().context);
+        return Err(Error::argument("tokens", format!("{context} positions"), expected));
     }
-    let options = SessionOptions {
-        context: Some(context),
-        batch: args.batch,
-        cache: args.cache,
-        precision: args.precision,
-        ..SessionOptions::default()
-    };
-    let loading = LoadOptions { offload: args.offload, session: options.clone(), ..LoadOptions::default() };
+    let options = SessionOptions::default()
+        .with_context(context)
+        .with_batch(args.batch)
+        .with_cache(args.cache)
+        .with_precision(args.precision);
+    let loading = LoadOptions::default().with_offload(args.offload).with_session(options.clone());
     let model = Model::load_with(file, backend, &loading, &mut |_, _| ())?;
     if let Some(estimate) = model.estimate().filter(|e| e.is_partial()) {
-        eprint!("{estimate}");
+        program::note(estimate.to_string().trim_end());
     }
     let mut session = model.session(&options)?;
     let logits = session.logits(&args.tokens)?;
@@ -76,18 +73,9 @@ fn run(args: &Args) -> Result<()> {
             row = session.decode(token)?;
         }
     }
-    if !ids.is_empty() {
-        println!("{}", ids.join(","));
-    }
-    Ok(())
+    if ids.is_empty() { Ok(()) } else { program::print(format!("{}\n", ids.join(","))) }
 }
 
 fn main() -> ExitCode {
-    match run(&Args::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::from(2)
-        }
-    }
+    program::run(|| run(&Args::parse()))
 }

@@ -5,8 +5,8 @@
 
 use clap::Parser;
 use diptych::ggml::dtype::DTYPES;
-use diptych::synthesize::{self, NAMED, Shape};
-use diptych::{DType, Error, Result};
+use diptych::synthesize::{self, Shape};
+use diptych::{DType, Error, Result, program};
 use indicatif::ProgressBar;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -16,7 +16,8 @@ use std::time::Duration;
 #[derive(Parser)]
 #[command(version)]
 struct Args {
-    /// The model whose shape it is; `list` prints them.
+    /// The model whose shape it is; `list` prints them. Those that begin with "small-" are for trying things: some
+    /// megabytes of each architecture.
     #[arg(long)]
     shape: String,
     /// Type of all matrices; rows that are no multiple of its blocks become Q8_0 or F16.
@@ -36,36 +37,27 @@ fn types() -> impl Iterator<Item = DType> {
 
 fn run(args: &Args) -> Result<()> {
     if args.shape == "list" {
-        NAMED.iter().for_each(|row| println!("{}", row.0));
-        return Ok(());
+        return program::print(Shape::names().collect::<Vec<_>>().join("\n") + "\n");
     }
-    let names = || NAMED.iter().map(|row| row.0).collect::<Vec<_>>().join(", ");
-    let shape = Shape::named(&args.shape).ok_or_else(|| {
-        Error::argument_said("--shape", format!("'{}' is not one of {}", args.shape, names()))
-    })?;
+    let names = || format!("one of {}", Shape::names().collect::<Vec<_>>().join(", "));
+    let shape = Shape::named(&args.shape)
+        .ok_or_else(|| Error::argument("--shape", format!("'{}'", args.shape), names()))?;
     let dtype = DType::from_name(&args.r#type).filter(|dtype| types().any(|known| known == *dtype));
     let dtype = dtype.ok_or_else(|| {
         let known: Vec<&str> = types().map(DType::name).collect();
-        Error::argument_said("--type", format!("'{}' is not one of {}", args.r#type, known.join(", ")))
+        Error::argument("--type", format!("'{}'", args.r#type), format!("one of {}", known.join(", ")))
     })?;
     let shape = shape.with_type(dtype);
-    let out = args.out.as_ref().ok_or_else(|| Error::argument_said("OUT", "is missing"))?;
+    let out = args.out.as_ref().ok_or_else(|| Error::argument("OUT", "", "a file to write"))?;
     let spinner = ProgressBar::new_spinner();
     let megabytes = synthesize::weight_bytes(&shape) / 1_000_000;
     spinner.set_message(format!("writing {} MB to {}", megabytes, out.display()));
     spinner.enable_steady_tick(Duration::from_millis(100));
     synthesize::write(&shape, args.seed, out)?;
     spinner.finish_and_clear();
-    println!("{}: {} of {dtype}, {megabytes} MB", out.display(), args.shape);
-    Ok(())
+    program::print(format!("{}: {} of {dtype}, {megabytes} MB\n", out.display(), args.shape))
 }
 
 fn main() -> ExitCode {
-    match run(&Args::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::from(2)
-        }
-    }
+    program::run(|| run(&Args::parse()))
 }

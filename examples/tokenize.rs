@@ -5,7 +5,7 @@
 use clap::Parser;
 use diptych::ggml::gguf::GgufFile;
 use diptych::tokenizer::{EncodeOptions, Tokenizer};
-use std::io::Write;
+use diptych::{Result, program};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -31,7 +31,7 @@ fn piece(tokenizer: &Tokenizer, id: u32) -> String {
     String::from_utf8_lossy(tokenizer.piece(id).unwrap_or_default()).into_owned()
 }
 
-fn run(args: &Args) -> diptych::Result<String> {
+fn run(args: &Args) -> Result<()> {
     let file = GgufFile::open(&args.model)?;
     let tokenizer = Tokenizer::from_gguf(&file).map_err(|e| e.with_path(&args.model))?;
     let options = if args.no_special { EncodeOptions::PLAIN } else { EncodeOptions::default() };
@@ -43,21 +43,12 @@ fn run(args: &Args) -> diptych::Result<String> {
                 serde_json::json!({ "id": id, "piece": piece(&tokenizer, id), "special": tokenizer.is_special(id) })
             })
             .collect();
-        return Ok(format!("{tokens:#}\n"));
+        return program::print(format!("{tokens:#}\n"));
     }
-    Ok(ids.iter().map(|&id| format!("{id:>7}  {:?}\n", piece(&tokenizer, id))).collect())
+    let line = |&id: &u32| format!("{id:>7}  {:?}\n", piece(&tokenizer, id));
+    program::print(ids.iter().map(line).collect::<String>())
 }
 
 fn main() -> ExitCode {
-    match run(&Args::parse()) {
-        Ok(text) => {
-            // A reader that has seen enough may close the pipe.
-            let _ = std::io::stdout().write_all(text.as_bytes());
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::from(2)
-        }
-    }
+    program::run(|| run(&Args::parse()))
 }

@@ -1,19 +1,23 @@
 //! Backends by name: `reference`, `cpu`, `vulkan[:N]`, `hip[:N]`, `hip-nvidia[:N]`, `hip-virtual[:gfx906|:gfx900]`, and
 //! `null[=fault]` for tests.
+//!
+//! The features of this crate say which drivers are part of a program: `vulkan`, `hip` (also `hip-nvidia`) and `virtual`
+//! (`hip-virtual`). A name whose driver was left out is known all the same; opening it is an
+//! [`Error::Unavailable`] that names the feature.
 
-use backend_hip::options::Breadcrumbs;
-use backend_hip::{HipBackend, HipOptions, nvidia, virtual_gpu};
-use backend_vulkan::arch::ArchClass;
-use backend_vulkan::{VulkanBackend, VulkanOptions};
+use crate::options::setters;
 use ggml_core::backend::Backend;
 use ggml_core::cpu::{CpuBackend, CpuOptions};
 use ggml_core::null::{Fault, NullBackend, NullOptions};
 use ggml_core::phase::Deadlines;
 use ggml_core::reference::ReferenceBackend;
-use ggml_core::{Error, Result};
+use ggml_core::{Error, Missing, Phase, Result};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
+
+#[cfg(any(feature = "vulkan", feature = "hip"))]
+mod drivers;
 
 /// Names that [`open`] takes, for messages.
 pub const NAMES: &str = "reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N], hip-virtual[:gfx906|:gfx900]";
@@ -63,8 +67,7 @@ impl FromStr for BackendName {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<BackendName> {
-        let unknown =
-            || Error::argument_said(format!("backend '{text}'"), format!("is unknown; there are {NAMES}"));
+        let unknown = || Error::argument("backend", format!("'{text}'"), format!("one of {NAMES}"));
         let index = |rest: Option<&str>| match rest {
             None => Ok(None),
             Some(n) => n.parse::<usize>().map(Some).map_err(|_| unknown()),
@@ -115,6 +118,7 @@ impl std::fmt::Display for BackendName {
 
 /// How to open a backend. What a backend has no use for it ignores.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct OpenOptions {
     /// Deadlines of all phases.
     pub deadlines: Deadlines,
@@ -129,8 +133,17 @@ pub struct OpenOptions {
     /// HIP: the runtime library to load.
     pub hip_library: Option<PathBuf>,
     /// `null`: what a crash does.
-    pub crash: Option<fn()>,
+    pub(crate) crash: Option<fn()>,
 }
+
+setters!(OpenOptions {
+    with_deadlines => deadlines: Deadlines,
+    with_threads => threads: impl Into<Option<usize>>,
+    with_vulkan_arch => vulkan_arch: impl Into<Option<String>>,
+    with_vulkan_validation => vulkan_validation: bool,
+    with_breadcrumbs => breadcrumbs: bool,
+    with_hip_library => hip_library: impl Into<Option<PathBuf>>,
+});
 
 /// Opens a backend by name.
 pub fn open(name: &str, options: &OpenOptions) -> Result<Arc<dyn Backend>> {
@@ -146,47 +159,65 @@ pub fn open_named(name: &BackendName, options: &OpenOptions) -> Result<Arc<dyn B
             let options = CpuOptions { threads: options.threads, deadlines, ..CpuOptions::default() };
             Arc::new(CpuBackend::open(options)?)
         }
-        BackendName::Vulkan(device) => {
-            let class = |name: &str| {
-                name.parse::<ArchClass>()
-                    .map_err(|e| Error::argument_said("Vulkan architecture class", e.to_string()))
-            };
-            let arch = options.vulkan_arch.as_deref().map(class).transpose()?;
-            let options = VulkanOptions {
-                device: *device,
-                arch,
-                deadlines,
-                validation: options.vulkan_validation,
-                breadcrumbs: options.breadcrumbs,
-                ..VulkanOptions::default()
-            };
-            Arc::new(VulkanBackend::open(options)?)
-        }
-        BackendName::Hip(device) => Arc::new(HipBackend::open(hip_options(*device, options)?)?),
-        BackendName::HipNvidia(device) => Arc::new(nvidia::open(hip_options(*device, options)?)?),
-        BackendName::HipVirtual(target) => {
-            Arc::new(virtual_gpu::open(target.name(), hip_options(None, options)?)?)
-        }
+        #[cfg(feature = "vulkan")]
+        BackendName::Vulkan(device) => Arc::new(drivers::vulkan(*device, options)?),
+        #[cfg(feature = "hip")]
+        BackendName::Hip(device) => Arc::new(drivers::hip(*device, options)?),
+        #[cfg(feature = "hip")]
+        BackendName::HipNvidia(device) => Arc::new(drivers::hip_nvidia(*device, options)?),
+        #[cfg(feature = "virtual")]
+        BackendName::HipVirtual(target) => Arc::new(drivers::hip_virtual(*target, options)?),
         BackendName::Null(fault) => {
             let fault = fault.as_deref().map(Fault::parse).transpose()?;
             let options = NullOptions { fault, deadlines, crash: options.crash, ..NullOptions::default() };
             Arc::new(NullBackend::open(options)?)
         }
+        #[allow(unreachable_patterns, reason = "with all features no backend is left out")]
+        left_out => return Err(unavailable(left_out)),
     })
 }
 
-/// What the environment says, then what the caller says.
-fn hip_options(device: Option<usize>, options: &OpenOptions) -> Result<HipOptions> {
-    let base = HipOptions::from_env()?;
-    let library = options.hip_library.clone().or(base.library.clone());
-    let breadcrumbs = if options.breadcrumbs { Breadcrumbs::EveryLaunch } else { base.breadcrumbs };
-    let deadlines = options.deadlines.clone();
-    Ok(HipOptions { device: device.unwrap_or(0), deadlines, library, breadcrumbs, ..base })
+/// The feature that a backend needs, for those that need one.
+fn feature(name: &BackendName) -> Option<&'static str> {
+    match name {
+        BackendName::Vulkan(_) => Some("vulkan"),
+        BackendName::Hip(_) | BackendName::HipNvidia(_) => Some("hip"),
+        BackendName::HipVirtual(_) => Some("virtual"),
+        BackendName::Reference | BackendName::Cpu | BackendName::Null(_) => None,
+    }
+}
+
+/// That a backend was left out.
+fn unavailable(name: &BackendName) -> Error {
+    Error::Unavailable {
+        backend: name.to_string(),
+        phase: Phase::LoadRuntime,
+        missing: Missing::Build,
+        reason: format!("it needs feature '{}' of the crate diptych", feature(name).unwrap_or_default()),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A driver that was left out is no unknown name.
+    #[test]
+    fn what_was_left_out_is_said() {
+        for name in ["vulkan", "hip:1", "hip-nvidia", "hip-virtual"] {
+            let name = name.parse::<BackendName>().unwrap();
+            let here = match feature(&name).unwrap() {
+                "vulkan" => cfg!(feature = "vulkan"),
+                "hip" => cfg!(feature = "hip"),
+                _ => cfg!(feature = "virtual"),
+            };
+            let error = open_named(&name, &OpenOptions::default()).map(|_| ()).err();
+            let left_out = matches!(error, Some(Error::Unavailable { missing: Missing::Build, .. }));
+            assert_eq!(left_out, !here, "{error:?}");
+            let text = unavailable(&name).to_string();
+            assert!(text.contains("left out of this program") && text.contains("needs feature '"), "{text}");
+        }
+    }
 
     #[test]
     fn names() {

@@ -4,6 +4,7 @@
 //! Programs are prepared in a run before that does not count. Prompts are random tokens from a seed: speed does not
 //! depend on them.
 
+use crate::options::setters;
 use crate::{Model, SessionOptions, greedy};
 use ggml_core::rng::Rng;
 use ggml_core::{Error, Result};
@@ -12,6 +13,7 @@ use std::time::Instant;
 
 /// What is measured.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct BenchOptions {
     /// Tokens of the prompt; 0 leaves the prompt out.
     pub prompt_tokens: usize,
@@ -24,6 +26,14 @@ pub struct BenchOptions {
     /// The session; its context grows as far as the measurement needs it.
     pub session: SessionOptions,
 }
+
+setters!(BenchOptions {
+    with_prompt_tokens => prompt_tokens: usize,
+    with_predict => predict: usize,
+    with_repeat => repeat: usize,
+    with_seed => seed: u64,
+    with_session => session: SessionOptions,
+});
 
 impl Default for BenchOptions {
     fn default() -> Self {
@@ -68,15 +78,19 @@ pub fn bench(
     options: &BenchOptions,
     progress: &mut dyn FnMut(&str, f64),
 ) -> Result<Vec<Measurement>> {
-    let (prompt, predict) = (options.prompt_tokens, options.predict);
-    if options.repeat == 0 || (prompt, predict) == (0, 0) {
-        return Err(Error::argument_said("bench", "nothing is to be measured"));
+    let (prompt, predict, repeat) = (options.prompt_tokens, options.predict, options.repeat);
+    if repeat == 0 || (prompt, predict) == (0, 0) {
+        return Err(Error::argument(
+            "bench",
+            format!("{repeat} runs of {prompt} and {predict} tokens"),
+            "something to measure",
+        ));
     }
     // Generation begins after one token.
     let context = prompt.max(if predict > 0 { predict.saturating_add(1) } else { 0 });
     if context > model.hparams().context {
-        let why = format!("{context} positions are needed, the model has {}", model.hparams().context);
-        return Err(Error::argument_said("bench", why));
+        let expected = format!("at most {}, the model's context", model.hparams().context);
+        return Err(Error::argument("bench", format!("{context} positions"), expected));
     }
     let context = options.session.context.unwrap_or(0).max(context);
     let mut session = model.session(&SessionOptions { context: Some(context), ..options.session.clone() })?;
@@ -87,7 +101,7 @@ pub fn bench(
     let mut measure = |name: String, count: usize, work: &mut dyn FnMut() -> Result<()>| -> Result<()> {
         work()?;
         let mut seconds = Vec::new();
-        for _ in 0..options.repeat {
+        for _ in 0..repeat {
             let start = Instant::now();
             work()?;
             seconds.push(start.elapsed().as_secs_f64());

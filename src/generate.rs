@@ -14,28 +14,36 @@
 //!     for piece in generation.by_ref() {
 //!         print!("{}", piece?.text);
 //!     }
-//!     println!("\n{:?}", generation.summary());
+//!     println!("\n{}", generation.summary());
 //!     Ok(())
 //! }
 //! ```
 //!
-//! [`Generations`] has several side by side.
+//! A conversation of several turns needs no log of its own: [`Generation::advance_to`] takes all of it each time, and computes
+//! what is new. [`Generations`] has several generations side by side.
 
 mod several;
+mod summary;
 mod writer;
 
 pub use several::Generations;
+pub use summary::{Finish, Summary};
 
+use crate::options::setters;
 use crate::tokenizer::Tokenizer;
 use crate::{SamplerOptions, Session};
+#[cfg(doc)]
+use ggml_core::Error;
 use ggml_core::Result;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use writer::Writer;
 
 /// How to generate.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct GenerateOptions {
     /// Tokens at the most; `None`: as many as the context has room for.
     pub predict: Option<usize>,
@@ -45,7 +53,17 @@ pub struct GenerateOptions {
     pub stop: Vec<String>,
     /// Go on after tokens that end a turn or the text.
     pub ignore_end: bool,
+    /// What ends the generation from elsewhere; `None`: a handle of its own, see [`Generation::cancel_handle`].
+    pub cancel: Option<Cancel>,
 }
+
+setters!(GenerateOptions {
+    with_predict => predict: impl Into<Option<usize>>,
+    with_sampler => sampler: SamplerOptions,
+    with_stop => stop: Vec<String>,
+    with_ignore_end => ignore_end: bool,
+    with_cancel => cancel: impl Into<Option<Cancel>>,
+});
 
 impl Default for GenerateOptions {
     /// Greedy, to the end of the text.
@@ -55,6 +73,7 @@ impl Default for GenerateOptions {
             sampler: SamplerOptions::default(),
             stop: Vec::new(),
             ignore_end: false,
+            cancel: None,
         }
     }
 }
@@ -68,44 +87,12 @@ pub struct Piece {
     pub text: String,
 }
 
-/// Why a generation ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Finish {
-    /// The model ended its turn or the text, with this token.
-    End(u32),
-    /// As many tokens as were asked for.
-    Limit,
-    /// This stop text came.
-    Stop(String),
-    /// The session's context is full.
-    ContextFull,
-    /// [`Cancel::cancel`] was called.
-    Cancelled,
-    /// The error that the iterator gave.
-    Failed,
-}
-
-/// What a generation did.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Summary {
-    /// Why it ended; `None` while it goes on.
-    pub finish: Option<Finish>,
-    /// Tokens of the prompt.
-    pub prompt_tokens: usize,
-    /// Time that the prompt took.
-    pub prompt_time: Duration,
-    /// Tokens that were generated, the one that ended the text included.
-    pub tokens: usize,
-    /// Time that they took, without the caller's own.
-    pub time: Duration,
-}
-
-/// Ends a generation from another thread, within one token.
+/// Ends generations from another thread: within one token, or within one batch of a prompt.
 #[derive(Clone, Debug, Default)]
 pub struct Cancel(Arc<AtomicBool>);
 
 impl Cancel {
-    /// Ends it.
+    /// Ends all generations that have this handle or a clone of it.
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -115,36 +102,98 @@ impl Cancel {
     }
 }
 
+impl PartialEq for Cancel {
+    /// Whether they end the same generations.
+    fn eq(&self, other: &Cancel) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
 /// A generation: an iterator of pieces. The session's sequence 0 holds the prompt and what was generated afterwards, but
-/// for the last token, so that a conversation goes on with it.
+/// for the last token, so that a conversation goes on with it: [`Generation::advance_to`].
+///
+/// The prompt is computed by [`Generation::prompt`], or else by the first call of [`Iterator::next`]; before that the
+/// session is as it was. Where the generation is cancelled within the prompt, the sequence holds the part that was computed,
+/// see [`Session::tokens`].
 pub struct Generation<'a> {
     session: &'a mut Session,
     writer: Writer<'a>,
+    /// The part of the prompt that is still to be computed.
+    prompt: Vec<u32>,
     logits: Vec<f32>,
     /// The token that the session lacks.
     next: Option<u32>,
 }
 
 impl<'a> Generation<'a> {
-    /// Appends the prompt to the session's sequence 0. Tokens of the prompt count for the sampler's penalties.
+    /// A generation that appends a prompt to what the session's sequence 0 holds. Tokens of the prompt count for the
+    /// sampler's penalties.
     ///
     /// # Errors
-    /// Those of [`Sampler::new`](crate::Sampler::new) and [`Session::prefill`]: an empty prompt, one that the context has
-    /// no room for. An empty stop text.
+    /// Those of [`Sampler::new`](crate::Sampler::new); [`Error::InvalidArgument`] for a prompt that is empty, has tokens
+    /// outside the vocabulary or no room in the context, and for an empty stop text.
     pub fn start(
         session: &'a mut Session,
         tokenizer: &'a Tokenizer,
         prompt: &[u32],
         options: &GenerateOptions,
     ) -> Result<Generation<'a>> {
-        let mut writer = Writer::new(tokenizer, prompt, options)?;
-        let start = Instant::now();
-        let logits = session.prefill(prompt)?;
-        writer.summary.prompt_time = start.elapsed();
-        Ok(Generation { session, writer, logits, next: None })
+        session.check_tokens(0, session.position(), prompt)?;
+        let writer = Writer::new(tokenizer, prompt, options)?;
+        Ok(Generation { session, writer, prompt: prompt.to_vec(), logits: Vec::new(), next: None })
     }
 
-    /// What ends this generation from elsewhere.
+    /// A generation after a whole conversation: the prompt is all of it from the beginning, and only what sequence 0 does
+    /// not hold already is computed, see [`Session::keep_common`].
+    ///
+    /// # Errors
+    /// Those of [`Generation::start`].
+    pub fn advance_to(
+        session: &'a mut Session,
+        tokenizer: &'a Tokenizer,
+        prompt: &[u32],
+        options: &GenerateOptions,
+    ) -> Result<Generation<'a>> {
+        session.check_tokens(0, 0, prompt)?;
+        let mut writer = Writer::new(tokenizer, prompt, options)?;
+        let held = session.keep_common(0, prompt)?;
+        writer.summary.held_tokens = held;
+        Ok(Generation { session, writer, prompt: prompt[held..].to_vec(), logits: Vec::new(), next: None })
+    }
+
+    /// Computes the prompt. `progress` is told between its batches how many of the tokens that are to be computed are, and
+    /// how many there are. Does nothing where that has been done. A generation that is cancelled on the way ends, as its
+    /// [`Summary::finish`] says.
+    ///
+    /// # Errors
+    /// Those of [`Session::prefill`].
+    pub fn prompt(&mut self, progress: &mut dyn FnMut(usize, usize)) -> Result<()> {
+        if self.prompt.is_empty() || self.writer.summary.finish.is_some() {
+            return Ok(());
+        }
+        let (start, mut computed) = (Instant::now(), 0);
+        let cancel = &self.writer.cancel;
+        let mut watch = |done: usize, all: usize| {
+            computed = done;
+            progress(done, all);
+            if cancel.is_set() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let logits = self.session.prefill_with(&self.prompt, &mut watch);
+        self.writer.summary.computed_tokens += computed;
+        self.writer.summary.prompt_time += start.elapsed();
+        self.prompt.drain(..computed);
+        match logits {
+            Ok(Some(logits)) => self.logits = logits,
+            Ok(None) => _ = self.writer.due(),
+            Err(error) => {
+                self.writer.fail();
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// What ends this generation from elsewhere, its prompt too.
     pub fn cancel_handle(&self) -> Cancel {
         self.writer.cancel.clone()
     }
@@ -172,6 +221,9 @@ impl Iterator for Generation<'_> {
     fn next(&mut self) -> Option<Result<Piece>> {
         if self.writer.done() {
             return None;
+        }
+        if let Err(error) = self.prompt(&mut |_, _| ()) {
+            return Some(Err(error));
         }
         if self.writer.due() {
             return self.writer.end().map(Ok);

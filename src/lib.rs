@@ -41,12 +41,15 @@ pub use ggml_core::{DType, Error, Missing, Phase, Result};
 
 pub mod backends;
 pub mod bench;
+#[cfg(feature = "chat")]
 pub mod chat;
+#[cfg(feature = "compare")]
 pub mod compare;
 pub mod generate;
 pub mod leave;
 pub mod model;
 pub mod npy;
+mod options;
 pub mod program;
 pub mod sampling;
 pub mod session;

@@ -8,10 +8,8 @@ use std::path::Path;
 /// Writes a two-dimensional array, rows first.
 pub fn write(path: &Path, rows: usize, columns: usize, data: &[f32]) -> Result<()> {
     if rows.checked_mul(columns) != Some(data.len()) {
-        return Err(Error::argument_said(
-            "array",
-            format!("{} values are not {rows} x {columns}", data.len()),
-        ));
+        let expected = format!("{rows} rows of {columns}");
+        return Err(Error::argument("array", format!("{} values", data.len()), expected));
     }
     let mut header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {columns}), }}");
     // Magic, version and length are 10 bytes; the data begin at a multiple of 64.
@@ -29,7 +27,7 @@ pub fn write(path: &Path, rows: usize, columns: usize, data: &[f32]) -> Result<(
 /// Reads a two-dimensional F32 array: rows, columns, values.
 pub fn read(path: &Path) -> Result<(usize, usize, Vec<f32>)> {
     let bytes = std::fs::read(path).map_err(|e| Error::io(path, e))?;
-    parse(&bytes).ok_or_else(|| Error::model_said("is no two-dimensional '<f4' array file").with_path(path))
+    parse(&bytes).ok_or_else(|| Error::model("array file", "", "two dimensions of '<f4'").with_path(path))
 }
 
 fn parse(bytes: &[u8]) -> Option<(usize, usize, Vec<f32>)> {

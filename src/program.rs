@@ -11,6 +11,7 @@
 
 use crate::leave::leave;
 use ggml_core::{Error, Result};
+use std::fmt::Display;
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 use std::process::{ExitCode, Termination};
@@ -36,8 +37,7 @@ pub fn run<T: Termination>(work: impl FnOnce() -> Result<T>) -> ExitCode {
     };
     let status = status(&error);
     if status != 0 {
-        // Nobody is left to be told if standard error is gone too.
-        let _ = writeln!(std::io::stderr(), "error: {error}");
+        note(format_args!("error: {error}"));
     }
     if matches!(error, Error::Timeout { .. }) {
         leave(status);
@@ -52,6 +52,11 @@ pub fn run<T: Termination>(work: impl FnOnce() -> Result<T>) -> ExitCode {
 pub fn print(text: impl AsRef<[u8]>) -> Result<()> {
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_ref()).and_then(|()| out.flush()).map_err(|e| Error::io(STANDARD_OUTPUT, e))
+}
+
+/// A line on standard error, beside what the program is for: where nobody can read it, it is lost.
+pub fn note(line: impl Display) {
+    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 fn status(error: &Error) -> u8 {

@@ -4,6 +4,9 @@
 //! [`KV_STEP`], so that decoding runs the same program again until the rows in use pass the next step: within a step
 //! nothing is allocated, compiled or recorded.
 //!
+//! A conversation goes on with [`Session::advance_to`], which is given all of it and computes what is new. A long prompt is
+//! computed in batches, between which [`Session::prefill_with`] tells how far it is and can be stopped.
+//!
 //! A session has one sequence unless [`SessionOptions::sequences`] says more; [`Session::prefill`], [`Session::decode`]
 //! and their like work on sequence 0. An application that serves several users gives each a sequence and computes what
 //! all of them need next in one batch, which costs little more than the batch of one of them:
@@ -12,7 +15,7 @@
 //! use diptych::{Model, Result, SessionOptions, greedy, session::Item};
 //!
 //! fn answer(model: &Model, prompts: &[Vec<u32>]) -> Result<Vec<Vec<u32>>> {
-//!     let options = SessionOptions { sequences: prompts.len(), ..SessionOptions::default() };
+//!     let options = SessionOptions::default().with_sequences(prompts.len());
 //!     let mut session = model.session(&options)?;
 //!     let items: Vec<Item<'_>> =
 //!         prompts.iter().enumerate().map(|(sequence, tokens)| Item { sequence, tokens }).collect();
@@ -29,18 +32,23 @@
 //! }
 //! ```
 
+mod append;
 mod cells;
 mod inputs;
+mod options;
 mod prepared;
 mod saved;
 
+pub use append::{Item, Watch};
+#[cfg(feature = "compare")]
 pub(crate) use inputs::prompt_inputs;
+pub use options::SessionOptions;
+#[cfg(feature = "compare")]
 pub(crate) use prepared::debug_program;
 
-use crate::model::{BatchGraph, BatchShape, Hparams, Model, StateKind};
+use crate::model::{BatchGraph, BatchShape, Model, StateKind};
 use cells::Cells;
 use ggml_core::metrics::argmax;
-use ggml_core::op::flash_attn::CACHE_TYPES;
 use ggml_core::plan::Precision;
 use ggml_core::{DType, Error, Result};
 use prepared::{Compute, Prepared, State};
@@ -53,71 +61,9 @@ pub const KV_STEP: usize = 256;
 /// Programs that a session keeps, beside one for each of its sequences.
 const MAX_PROGRAMS: usize = 8;
 
-/// How to make a session.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SessionOptions {
-    /// Positions that each sequence has room for; `None`: the smaller of the model's context and 4096.
-    pub context: Option<usize>,
-    /// Sequences that are kept side by side; memory grows with them.
-    pub sequences: usize,
-    /// Tokens of one batch; longer work is done in several.
-    pub batch: usize,
-    /// Type of the cache: F32, F16, Q8_0 or Q4_0. The last two need heads of a multiple of 32 elements.
-    pub cache: DType,
-    /// How much rounding is allowed.
-    pub precision: Precision,
-}
-
-impl Default for SessionOptions {
-    fn default() -> Self {
-        SessionOptions {
-            context: None,
-            sequences: 1,
-            batch: 512,
-            cache: DType::F32,
-            precision: Precision::default(),
-        }
-    }
-}
-
-impl SessionOptions {
-    /// Positions that each sequence of a model has room for.
-    pub(crate) fn room(&self, hparams: &Hparams) -> usize {
-        self.context.unwrap_or(hparams.context.min(4096))
-    }
-
-    /// That there can be such a session.
-    pub(crate) fn check(&self, hparams: &Hparams) -> Result<()> {
-        let (context, sequences) = (self.room(hparams), self.sequences);
-        if context == 0 || self.batch == 0 || sequences == 0 {
-            return Err(Error::argument_said("session", "context, sequences and batch must be at least 1"));
-        }
-        // Rows of the cache are I32 in a graph.
-        if context.checked_mul(sequences).is_none_or(|cells| cells > i32::MAX as usize) {
-            let why = format!("{sequences} sequences of {context} positions are too many");
-            return Err(Error::argument_said("session", why));
-        }
-        if !CACHE_TYPES.contains(&self.cache) {
-            let names: Vec<&str> = CACHE_TYPES.iter().map(|dtype| dtype.name()).collect();
-            let why = format!("is one of {}, not {}", names.join(", "), self.cache);
-            return Err(Error::argument_said("cache type", why));
-        }
-        Ok(())
-    }
-}
-
 /// The token with the largest logit (the first of equals; 0 if all are NaN).
 pub fn greedy(logits: &[f32]) -> u32 {
     argmax(logits).unwrap_or(0) as u32
-}
-
-/// Tokens for a sequence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Item<'a> {
-    /// Number of the sequence.
-    pub sequence: usize,
-    /// Tokens that are appended to it; at least one.
-    pub tokens: &'a [u32],
 }
 
 /// Sequences of tokens with their cache.
@@ -150,6 +96,12 @@ impl Session {
         let shape = BatchShape { tokens: 1, kv: 1, context, sequences, outputs: 1, cache: options.cache };
         let graph = model.file().graph(&shape)?;
         let needs = model.needs(options)?;
+        if options.check_memory {
+            model.check_room(&needs)?;
+        }
+        if context > model.hparams().context {
+            model.warn_beyond_training(context);
+        }
         let state = State::new(&model, &needs)?;
         Ok(Session {
             programs: Vec::new(),
@@ -190,6 +142,22 @@ impl Session {
         self.context
     }
 
+    /// Whether sequences have room for more positions than the model was trained on: what it says beyond those may make
+    /// no sense. The first such session of a model is a warning in the log.
+    pub fn is_beyond_training(&self) -> bool {
+        self.context > self.model.hparams().context
+    }
+
+    /// The tokens that a sequence holds, in the order of their positions: those of its prompts and those that were
+    /// decoded.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] where there is no such sequence.
+    pub fn tokens(&self, sequence: usize) -> Result<&[u32]> {
+        self.check_sequence(sequence)?;
+        Ok(self.cells.tokens(sequence))
+    }
+
     /// Number of sequences.
     pub fn sequences(&self) -> usize {
         self.cells.sequences()
@@ -221,43 +189,15 @@ impl Session {
     pub fn truncate(&mut self, sequence: usize, position: usize) -> Result<()> {
         let length = self.position_of(sequence)?;
         if position > length {
-            let why = format!("{position} is beyond the {length} positions of sequence {sequence}");
-            return Err(Error::argument_said("position", why));
+            let expected = format!("at most {length}, which sequence {sequence} holds");
+            return Err(Error::argument("position", position, expected));
         }
         if self.recurrent() && position > 0 && position < length {
-            let why = "recurrent state cannot be taken back to an earlier position, only to the beginning";
-            return Err(Error::argument_said("position", why));
+            let expected = format!("0 or {length}: recurrent state can be taken back only to the beginning");
+            return Err(Error::argument("position", position, expected));
         }
         self.cells.truncate(sequence, position);
         Ok(())
-    }
-
-    /// Appends tokens to sequence 0; the logits after the last one (`vocabulary` values).
-    pub fn prefill(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
-        Ok(self.append(&[Item { sequence: 0, tokens }], false)?.concat())
-    }
-
-    /// Appends tokens to sequence 0; the logits after each of them, row after row.
-    pub fn logits(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
-        Ok(self.append(&[Item { sequence: 0, tokens }], true)?.concat())
-    }
-
-    /// Appends one token to sequence 0; the logits after it.
-    pub fn decode(&mut self, token: u32) -> Result<Vec<f32>> {
-        self.prefill(&[token])
-    }
-
-    /// Appends tokens to several sequences at once; for each item the logits after its last token.
-    ///
-    /// The tokens of all items make one batch, or several where they are more than [`SessionOptions::batch`]. What a
-    /// sequence gets does not depend on the others.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] for a sequence that does not exist, comes twice or has no room for its tokens, for no
-    /// tokens and for a token outside the vocabulary; what the backend reports. After an error all sequences are as they
-    /// were before the call. (With recurrent state, an error of the backend leaves the sequences of the call empty.)
-    pub fn batch(&mut self, items: &[Item<'_>]) -> Result<Vec<Vec<f32>>> {
-        self.append(items, false)
     }
 
     /// Prepares the program of the next decode step of sequence 0, so that [`Session::decode`] only runs it.
@@ -266,7 +206,7 @@ impl Session {
         if position == self.context {
             return Ok(());
         }
-        self.cells.append(0, 1);
+        self.cells.append(0, &[0]);
         let prepared = self.program(1, 1);
         self.cells.truncate(0, position);
         prepared.map(|_| ())
@@ -281,81 +221,7 @@ impl Session {
         if sequence < self.sequences() {
             return Ok(());
         }
-        let why = format!("there is none with number {sequence}, the session has {}", self.sequences());
-        Err(Error::argument_said("sequence", why))
-    }
-
-    pub(crate) fn check(&self, items: &[Item<'_>]) -> Result<()> {
-        for (i, &Item { sequence, tokens }) in items.iter().enumerate() {
-            let begin = self.position_of(sequence)?;
-            if items[..i].iter().any(|other| other.sequence == sequence) {
-                return Err(Error::argument_said("sequence", format!("{sequence} comes twice in a batch")));
-            }
-            if tokens.is_empty() {
-                return Err(Error::argument_said("tokens", "there must be at least one"));
-            }
-            let vocabulary = self.model.hparams().vocabulary;
-            if let Some(bad) = tokens.iter().find(|&&t| t as usize >= vocabulary) {
-                let why = format!("{bad} is outside the vocabulary of {vocabulary}");
-                return Err(Error::argument_said("token id", why));
-            }
-            let end = begin.saturating_add(tokens.len());
-            if end > self.context {
-                let why = format!(
-                    "{end} positions are needed in sequence {sequence}, the context has room for {}",
-                    self.context
-                );
-                return Err(Error::argument_said("context", why));
-            }
-        }
-        Ok(())
-    }
-
-    /// Appends the tokens of all items; for each item the logits after its last token, or after `all`.
-    fn append(&mut self, items: &[Item<'_>], all: bool) -> Result<Vec<Vec<f32>>> {
-        self.check(items)?;
-        let before: Vec<usize> = items.iter().map(|item| self.cells.length(item.sequence)).collect();
-        let logits = self.append_checked(items, all);
-        if logits.is_err() {
-            for (item, before) in items.iter().zip(before) {
-                self.cells.truncate(item.sequence, if self.recurrent() { 0 } else { before });
-            }
-        }
-        logits
-    }
-
-    fn append_checked(&mut self, items: &[Item<'_>], all: bool) -> Result<Vec<Vec<f32>>> {
-        struct Entry {
-            item: usize,
-            token: u32,
-            wanted: bool,
-        }
-        let entries: Vec<Entry> = (items.iter().enumerate())
-            .flat_map(|(item, Item { tokens, .. })| {
-                let wanted = move |i: usize| all || i + 1 == tokens.len();
-                tokens.iter().enumerate().map(move |(i, &token)| Entry { item, token, wanted: wanted(i) })
-            })
-            .collect();
-        let mut logits = vec![Vec::new(); items.len()];
-        for chunk in entries.chunks(self.batch) {
-            let mut placed = Vec::new();
-            for run in chunk.chunk_by(|a, b| a.item == b.item) {
-                let tokens: Vec<u32> = run.iter().map(|entry| entry.token).collect();
-                placed.extend(inputs::place(&mut self.cells, items[run[0].item].sequence, &tokens));
-            }
-            let mut outputs: Vec<usize> = (0..chunk.len()).filter(|&i| chunk[i].wanted).collect();
-            if outputs.is_empty() {
-                // A graph gives one row at least.
-                outputs.push(chunk.len() - 1);
-            }
-            let rows = self.run(&placed, &outputs)?;
-            for (&i, row) in outputs.iter().zip(rows.chunks_exact(self.model.hparams().vocabulary)) {
-                if chunk[i].wanted {
-                    logits[chunk[i].item].extend_from_slice(row);
-                }
-            }
-        }
-        Ok(logits)
+        Err(Error::argument("sequence", sequence, format!("a number below {}", self.sequences())))
     }
 
     /// Runs tokens whose cells are taken; the rows of logits of `outputs`.

@@ -44,6 +44,9 @@ const NAMED_EXPERTS: &[(&str, Experts)] = &[
     ("gpt-oss-20b", Experts { count: 32, used: 4, feed_forward: 2880 }),
 ];
 
+/// What the names of small models begin with.
+const SMALL: &str = "small-";
+
 /// Extents and types of a synthetic model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shape {
@@ -116,8 +119,18 @@ impl Shape {
         }
     }
 
-    /// The shape of a known model, all matrices Q8_0: one of [`NAMED`].
+    /// Names that [`Shape::named`] takes: the known models, and a small one of each architecture.
+    pub fn names() -> impl Iterator<Item = String> {
+        let small = ARCHITECTURES.iter().map(|architecture| format!("{SMALL}{architecture}"));
+        NAMED.iter().map(|row| row.0.to_string()).chain(small)
+    }
+
+    /// The shape of a known model, one of [`NAMED`], or [`Shape::small`] as "small-llama", "small-qwen35" ...; all matrices
+    /// Q8_0.
     pub fn named(name: &str) -> Option<Shape> {
+        if let Some(architecture) = name.strip_prefix(SMALL).filter(|a| ARCHITECTURES.contains(a)) {
+            return Some(Shape::small(architecture).with_type(DType::Q8_0));
+        }
         let row = NAMED.iter().find(|row| row.0 == name)?;
         let &(
             _,
@@ -215,8 +228,8 @@ const GROUP: usize = 64;
 /// A model as a writer; the weights are made when it is written, a chunk at a time.
 fn writer(shape: &Shape, seed: u64) -> Result<GgufWriter<'static>> {
     if !ARCHITECTURES.contains(&shape.architecture.as_str()) {
-        let why = format!("'{}' cannot be synthesized", shape.architecture);
-        return Err(Error::argument_said("architecture", why));
+        let expected = format!("one of {}", ARCHITECTURES.join(", "));
+        return Err(Error::argument("architecture", format!("'{}'", shape.architecture), expected));
     }
     let key = |name: &str| format!("{}.{name}", shape.architecture);
     let mut w = GgufWriter::new();
@@ -302,7 +315,20 @@ mod tests {
             assert!((count / wanted - 1.0).abs() < 0.01, "{}: {count}", row.0);
         }
         assert!(NAMED_EXPERTS.iter().all(|row| Shape::named(row.0).is_some()));
-        assert!(Shape::named("llama").is_none());
+        assert!(Shape::named("llama").is_none() && Shape::named("small-mamba").is_none());
+    }
+
+    #[test]
+    fn small_shapes_are_small_and_can_chat() {
+        let small: Vec<String> = Shape::names().filter(|name| name.starts_with(SMALL)).collect();
+        assert_eq!(small.len(), ARCHITECTURES.len());
+        for name in small {
+            let shape = Shape::named(&name).expect("a name of the list");
+            assert!((1_000_000..20_000_000).contains(&weight_bytes(&shape)), "{name}");
+            let gguf = GgufFile::from_bytes(bytes(&shape, 1).unwrap()).unwrap();
+            let template = gguf.metadata().str("tokenizer.chat_template").unwrap().to_string();
+            assert_eq!(template, vocabulary::TEMPLATE, "{name}");
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use diptych::{DType, Error};
 fn every_run_is_measured() {
     for (name, backend) in backends() {
         let model = model(&tiny("qwen2", DType::F16), &backend);
-        let options = BenchOptions { prompt_tokens: 9, predict: 3, repeat: 2, ..BenchOptions::default() };
+        let options = BenchOptions::default().with_prompt_tokens(9).with_predict(3).with_repeat(2);
         let mut runs = Vec::new();
         let measured = bench(&model, &options, &mut |run, seconds| {
             assert!(seconds > 0.0);
@@ -21,7 +21,7 @@ fn every_run_is_measured() {
         let names: Vec<(&str, usize)> = measured.iter().map(|m| (m.name.as_str(), m.tokens)).collect();
         assert_eq!(names, [("pp9", 9), ("tg3", 3)]);
         assert!(measured.iter().all(|m| m.samples.len() == 2 && m.mean > 0.0 && m.sd >= 0.0));
-        let only = BenchOptions { prompt_tokens: 0, ..options };
+        let only = options.with_prompt_tokens(0);
         assert_eq!(bench(&model, &only, &mut |_, _| ()).expect("a measurement").len(), 1);
     }
 }
@@ -31,9 +31,9 @@ fn what_cannot_be_measured_is_an_error() {
     let backend = common::backend("cpu").expect("the CPU");
     let model = model(&tiny("llama", DType::F16), &backend);
     let wrong = [
-        BenchOptions { repeat: 0, ..BenchOptions::default() },
-        BenchOptions { prompt_tokens: 0, predict: 0, ..BenchOptions::default() },
-        BenchOptions { prompt_tokens: 4096, ..BenchOptions::default() },
+        BenchOptions::default().with_repeat(0),
+        BenchOptions::default().with_prompt_tokens(0).with_predict(0),
+        BenchOptions::default().with_prompt_tokens(4096),
     ];
     for options in wrong {
         match bench(&model, &options, &mut |_, _| ()) {

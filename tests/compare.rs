@@ -2,23 +2,14 @@
 
 mod common;
 
-use common::example;
+use common::{compare, example, record, result, stdout, tiny};
+use diptych::ggml::catalogue;
+use diptych::ggml::graph::file::GraphFile;
+use diptych::{DType, synthesize};
 use serde_json::Value;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-
-fn compare(out: &Path, args: &[&str]) -> (Output, Value) {
-    let output =
-        Command::new(example("compare")).args(args).arg("--out").arg(out).output().expect("compare runs");
-    let text = std::fs::read_to_string(out.join("result.json")).unwrap_or_else(|_| "null".into());
-    (output, serde_json::from_str(&text).expect("valid JSON"))
-}
-
-fn record<'a>(result: &'a Value, backend: &str) -> &'a Value {
-    let records = result["records"].as_array().expect("records");
-    records.iter().find(|r| r["backend"] == backend).unwrap_or_else(|| panic!("no record of {backend}"))
-}
 
 /// Plain `compare`: every backend of this machine agrees; one that cannot run here is listed with its reason.
 #[test]
@@ -150,8 +141,8 @@ fn a_wrong_result_is_found() {
 fn wrong_use_is_status_2_with_one_clear_line() {
     let dir = tempfile::tempdir().unwrap();
     let truncated = dir.path().join("truncated.gguf");
-    let shape = diptych::synthesize::Shape::small("llama");
-    let bytes = diptych::synthesize::bytes(&shape, 1).unwrap();
+    let shape = synthesize::Shape::small("llama");
+    let bytes = synthesize::bytes(&shape, 1).unwrap();
     std::fs::write(&truncated, &bytes[..bytes.len() / 2]).unwrap();
     let truncated = truncated.to_str().unwrap().to_string();
     let out = dir.path().join("x.npy");
@@ -163,6 +154,7 @@ fn wrong_use_is_status_2_with_one_clear_line() {
         ("compare", vec!["--tokens", "1,2,99999"]),
         ("compare", vec!["--tokens", "1,x"]),
         ("compare", vec!["--predict", "100000"]),
+        ("compare", vec!["--vulkan-arch", "ABACUS", "--backends", "vulkan"]),
         ("compare", vec!["--per-node", "sometimes"]),
         ("compare", vec!["--repeat", "0"]),
         ("compare", vec!["--graph", "/nowhere/graph.json"]),
@@ -193,7 +185,7 @@ fn wrong_use_is_status_2_with_one_clear_line() {
 fn inspect_lists_metadata_and_tensors() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("m.gguf");
-    diptych::synthesize::write(&diptych::synthesize::Shape::small("qwen2"), 1, &path).unwrap();
+    synthesize::write(&synthesize::Shape::small("qwen2"), 1, &path).unwrap();
     let output = Command::new(example("inspect")).arg(&path).arg("--json").output().unwrap();
     let value: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(value["metadata"]["general.architecture"], "qwen2");
@@ -208,14 +200,14 @@ fn a_graph_file_is_compared() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("graph.json");
     let case = "MUL_MAT(Q8_0, k=64, m=64, n=1)";
-    let case = diptych::ggml::catalogue::cases().into_iter().find(|c| c.name == case).unwrap();
+    let case = catalogue::cases().into_iter().find(|c| c.name == case).unwrap();
     let mut graph = case.graph.clone().unwrap();
     graph.name(case.node, "product").unwrap();
     let norm = graph.rms_norm(case.node, 1e-6).unwrap();
     graph.name(norm, "norm").unwrap();
-    graph.output(norm);
+    graph.output(norm).unwrap();
     let data = case.leaves().unwrap().into_iter().collect();
-    let mut file = diptych::ggml::graph::file::GraphFile { graph, data };
+    let mut file = GraphFile { graph, data };
     file.save(&path).unwrap();
     let path = path.to_str().unwrap();
 
@@ -239,4 +231,191 @@ fn a_graph_file_is_compared() {
     file.save(Path::new(path)).unwrap();
     let (output, _) = compare(dir.path(), &["--graph", path, "--backends", "cpu"]);
     assert_eq!(output.status.code(), Some(2));
+}
+
+/// A deadline may be as long as one likes.
+#[test]
+fn no_deadline_is_too_long() {
+    for seconds in [u64::MAX, i64::MAX as u64] {
+        let dir = tempfile::tempdir().unwrap();
+        let (seconds, backends) = (seconds.to_string(), "cpu,vulkan,hip-virtual:gfx906");
+        let args = ["--predict", "1", "--tokens", "1,2", "--backends", backends, "--timeout-s", &seconds];
+        let (output, result) = compare(dir.path(), &args);
+        assert_eq!(output.status.code(), Some(0), "{seconds}: {}", stdout(&output));
+        assert_eq!(record(&result, "cpu")["status"], "ok");
+    }
+}
+
+/// Where nothing was compared, nothing agrees.
+#[test]
+fn nothing_compared_is_no_agreement() {
+    for work in [["--predict", "1"], ["--ops", "RELU"]] {
+        let dir = tempfile::tempdir().unwrap();
+        let (output, result) = compare(dir.path(), &[&work[..], &["--backends", "reference"]].concat());
+        assert_eq!(output.status.code(), Some(1), "{work:?}");
+        assert_eq!(result["verdict"]["findings"][0], "nothing was compared with reference");
+        assert_eq!(record(&result, "reference")["status"], "ok");
+    }
+}
+
+/// A graph whose results are blocks, and a view of such: judged by their values like all others.
+#[test]
+fn quantised_results_are_judged() {
+    for case in ["SET_ROWS(Q8_0, n=64, rows=32, ids=1, b2=1)", "SET_ROWS(Q4_0, n=64, rows=100, ids=17, b2=1)"]
+    {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("graph.json");
+        let case = catalogue::cases().into_iter().find(|c| c.name == case).expect(case);
+        let mut graph = case.graph.clone().unwrap();
+        graph.name(case.node, "rows").unwrap();
+        let t = graph.tensor(case.node).clone();
+        let view = graph.view(case.node, [t.ne[0], 2, 1, 1], t.nb, t.nb[1]).unwrap();
+        graph.name(view, "view").unwrap();
+        graph.output(view).unwrap();
+        let data = case.leaves().unwrap().into_iter().collect();
+        GraphFile { graph, data }.save(&path).unwrap();
+        let path = path.to_str().unwrap();
+        for per_node in ["off", "isolated"] {
+            for precision in ["exact", "fast"] {
+                let args = [
+                    "--graph",
+                    path,
+                    "--backends",
+                    "cpu,null",
+                    "--per-node",
+                    per_node,
+                    "--precision",
+                    precision,
+                ];
+                let (output, result) = compare(dir.path(), &args);
+                assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
+                let comparison = |name: &str| {
+                    let all = result["comparisons"].as_array().unwrap();
+                    all.iter().find(|c| c["lhs"] == name).unwrap().clone()
+                };
+                let cpu = comparison("cpu");
+                assert!(cpu["disagreement"].is_null(), "{cpu}");
+                assert!(!cpu["nodes"].as_array().unwrap().is_empty());
+                assert!(!comparison("null")["disagreement"].is_null(), "zeros are no rows");
+            }
+        }
+    }
+}
+
+/// Products of experts are held to the bound of products.
+#[test]
+fn a_quantised_mixture_agrees_node_by_node() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("mixture.gguf");
+    synthesize::write(&tiny("qwen3moe", DType::Q8_0), 1, &path).unwrap();
+    let path = path.to_str().unwrap();
+    let backends = "cpu,vulkan,hip-virtual:gfx906";
+    let args = ["--model", path, "--backends", backends, "--per-node", "isolated", "--predict", "1"];
+    let (output, result) = compare(dir.path(), &args);
+    assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
+    let nodes = result["comparisons"][0]["nodes"].as_array().unwrap();
+    let products = nodes.iter().filter(|n| n["op"] == "MUL_MAT_ID");
+    assert!(products.clone().count() > 0 && products.clone().all(|n| n["bound"] == 5e-4));
+    // Else this test would show nothing.
+    assert!(products.clone().any(|n| n["nmse"].as_f64().unwrap() > 1e-7));
+}
+
+/// A small graph with a name of any length: it is shortened where it is printed, and whole in the report.
+#[test]
+fn names_of_any_length() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("graph.json");
+    let case = catalogue::cases().into_iter().find(|c| c.name.starts_with("RELU(")).unwrap();
+    let (mut graph, name) = (case.graph.clone().unwrap(), "ü".repeat(100_000));
+    graph.name(case.node, &name).unwrap();
+    let data = case.leaves().unwrap().into_iter().collect();
+    GraphFile { graph, data }.save(&path).unwrap();
+    let path = path.to_str().unwrap();
+    let (output, result) = compare(dir.path(), &["--graph", path, "--backends", "cpu,null"]);
+    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(result["comparisons"][0]["nodes"][0]["node"], name);
+    let text = stdout(&output);
+    assert!(text.contains("üü ... üü") && text.contains("verdict: something differs"), "{text}");
+    assert!(text.lines().all(|l| l.chars().count() < 3000));
+}
+
+/// A wrong value in the environment is wrong use, as on the command line.
+#[test]
+fn wrong_values_in_the_environment_are_status_2() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = Command::new(example("compare"))
+        .args(["--predict", "1", "--backends", "hip", "--out"])
+        .arg(dir.path())
+        .env("DIPTYCH_HIP_STREAM", "sideways")
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    let error = stderr.lines().find(|l| l.starts_with("error: ")).expect("an error");
+    assert!(error.contains("DIPTYCH_HIP_STREAM") && error.contains("sideways"), "{stderr}");
+}
+
+/// A reader that goes away takes the table along, not the verdict.
+#[test]
+fn nobody_reads_the_table() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut child = Command::new(example("compare"))
+        .args(["--ops", "RELU", "--backends", "cpu", "--out"])
+        .arg(dir.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    assert!(!stderr.contains("panicked") && !stderr.contains("error"), "{stderr}");
+    assert_eq!(result(dir.path())["verdict"]["agree"], true);
+}
+
+/// A disk that is full loses the report, or the table, and is said; it loses no more than that.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_said() {
+    let run = |dir: &Path, stdout: Stdio| {
+        let mut command = Command::new(example("compare"));
+        command.args(["--ops", "RELU", "--backends", "cpu", "--out"]).arg(dir).stdout(stdout);
+        let output = command.stderr(Stdio::piped()).spawn().unwrap().wait_with_output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        assert!(stderr.contains("error: ") && stderr.contains("No space left on device"), "{stderr}");
+        assert!(!stderr.contains("panicked"), "{stderr}");
+        (common::stdout(&output), result(dir))
+    };
+    // The report is written beside its place, here to a device without room.
+    let dir = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink("/dev/full", dir.path().join("result.json.new")).unwrap();
+    let (table, report) = run(dir.path(), Stdio::piped());
+    assert!(table.contains("verdict: all backends that can run here agree"), "{table}");
+    assert!(report.is_null() && !dir.path().join("result.json").exists());
+
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let (_, report) = run(dir.path(), full.into());
+    assert_eq!(report["verdict"]["agree"], true);
+}
+
+/// Arguments are what the system takes, not only UTF-8.
+#[cfg(unix)]
+#[test]
+fn arguments_need_not_be_text() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join(OsStr::from_bytes(b"out \xff"));
+    let model = dir.path().join(OsStr::from_bytes(b"model \xfe.gguf"));
+    synthesize::write(&tiny("qwen3", DType::Q8_0), 1, &model).unwrap();
+    let output = Command::new(example("compare"))
+        .args(["--predict", "1", "--per-node", "isolated", "--backends", "cpu", "--model"])
+        .args([model.as_os_str(), OsStr::new("--out"), out.as_os_str()])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let command = result(&out)["command"].as_array().unwrap().clone();
+    assert!(command.iter().any(|a| a.as_str().unwrap().ends_with("model \u{fffd}.gguf")), "{command:?}");
 }

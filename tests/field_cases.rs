@@ -4,10 +4,13 @@ mod common;
 
 use backend_hip::virtual_gpu::{Faults, Target, VirtualOptions, open_with};
 use backend_hip::{HipBackend, HipOptions};
-use common::{file, tiny};
+use common::{compare, file, record, stdout, tiny};
 use diptych::ggml::backend::{Backend, Usage};
 use diptych::ggml::phase::Deadlines;
 use diptych::{DType, Error, Model, SessionOptions};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -52,9 +55,77 @@ fn many_small_allocations_hang() {
         Model::from_file(file(&tiny("qwen3", DType::Q8_0)), backend.clone()).expect("the model loads");
     assert!(model.file().gguf().tensors().len() > 20, "more tensors than allocations");
     assert!(backend.stats().driver_allocations <= 8, "{:?}", backend.stats());
-    let mut session =
-        model.session(&SessionOptions { context: Some(64), ..SessionOptions::default() }).expect("state");
+    let mut session = model.session(&SessionOptions::default().with_context(64)).expect("state");
     session.prefill(&[1, 2, 3, 4, 5]).expect("a prompt");
     session.decode(6).expect("a token");
     faults.release();
+}
+
+/// A libamdhip64 of the test's own that does something when it is loaded and in hipInit. `None` without a C compiler.
+#[cfg(unix)]
+fn library(dir: &Path, on_load: &str, init: &str) -> Option<PathBuf> {
+    let path = dir.join("libamdhip64.so.6");
+    let output = Command::new(std::env::var_os("CC").unwrap_or("cc".into()))
+        .args(["-shared", "-fPIC", "-include", "stdlib.h", "-include", "unistd.h", "-DCOUNT=0"])
+        .args([format!("-DON_LOAD={on_load}"), format!("-DINIT={init}"), "-o".into()])
+        .arg(&path)
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("backend-hip/tests/c/amdhip64.c"))
+        .output();
+    let Ok(output) = output else {
+        eprintln!("skipped: no C compiler");
+        return None;
+    };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(path)
+}
+
+/// A driver's library that ends the process, and says that all went well: no result of this run, whatever lies in the
+/// output folder from the run before.
+#[cfg(unix)]
+#[test]
+fn a_library_that_leaves() {
+    for (on_load, init, phase) in [("exit(0)", "0", "load_runtime"), ("", "(exit(0), 0)", "enumerate")] {
+        let dir = tempfile::tempdir().unwrap();
+        let Some(library) = library(dir.path(), on_load, init) else { return };
+        let args = ["--backends", "cpu,hip", "--per-node", "isolated", "--hip-library"];
+        let args = [&args[..], &[library.to_str().unwrap()]].concat();
+        let out = dir.path().join("out");
+        let model = [&["--predict", "1"], &args[..]].concat();
+        let (output, result) = compare(&out, &model);
+        check(&output, &result, phase);
+        // What an earlier run could have left.
+        for kind in ["logits.npy", "nodes"] {
+            std::fs::copy(out.join(format!("cpu.{kind}")), out.join(format!("hip.{kind}"))).unwrap();
+        }
+        let (output, result) = compare(&out, &model);
+        check(&output, &result, phase);
+        assert!(!out.join("hip.logits.npy").exists() && !out.join("hip.nodes").exists());
+
+        let (output, result) = compare(&out, &[&["--ops", "RELU"], &args[..]].concat());
+        check(&output, &result, phase);
+    }
+}
+
+/// A driver's library that prints on standard output, where the child speaks to its parent, and no text at that.
+#[cfg(unix)]
+#[test]
+fn a_library_that_prints() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(library) = library(dir.path(), r#"(void)!write(1, "\xff\n{\nno end", 10)"#, "0") else { return };
+    let args = ["--ops", "RELU", "--backends", "cpu,hip", "--hip-library", library.to_str().unwrap()];
+    let (output, result) = compare(&dir.path().join("out"), &args);
+    assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
+    assert_eq!(record(&result, "hip")["status"], "unsupported", "a library without a device");
+}
+
+/// The CPU agrees and the library's end is a crash.
+#[cfg(unix)]
+fn check(output: &Output, result: &Value, phase: &str) {
+    assert_eq!(output.status.code(), Some(1), "{}", stdout(output));
+    let r = record(result, "hip");
+    assert_eq!((&r["status"], &r["phase"]), (&"crash".into(), &phase.into()), "{r}");
+    assert!(r["message"].as_str().unwrap().starts_with("left with status 0 before its work was done"), "{r}");
+    let compared = result["comparisons"].as_array().unwrap();
+    assert_eq!(compared.iter().map(|c| c["lhs"].as_str().unwrap()).collect::<Vec<_>>(), ["cpu"]);
+    assert_eq!(result["verdict"]["findings"].as_array().unwrap().len(), 1);
 }

@@ -24,7 +24,7 @@ fn tokenizer(end: u32) -> Tokenizer {
 const PROMPT: [u32; 5] = [3, 14, 15, 92, 65];
 
 fn options() -> SessionOptions {
-    SessionOptions { context: Some(64), ..SessionOptions::default() }
+    SessionOptions::default().with_context(64)
 }
 
 /// Greedy tokens after the prompt, one call each.
@@ -58,7 +58,7 @@ fn tokens_are_those_of_decoding_by_hand() {
         let never = (0..203).find(|t| !wanted.contains(t)).expect("203 tokens are more than 12");
         let tokenizer = tokenizer(never);
         let mut session = model.session(&options()).expect("a session");
-        let limited = GenerateOptions { predict: Some(12), ..GenerateOptions::default() };
+        let limited = GenerateOptions::default().with_predict(12);
         let mut generation =
             Generation::start(&mut session, &tokenizer, &PROMPT, &limited).expect("a prompt that fits");
         let (tokens, shown) = collect(&mut generation);
@@ -92,7 +92,7 @@ fn a_generation_ends_as_asked() {
         (tokens, shown, generation.summary().finish.clone().expect("it ended"))
     };
     let never = (0..203).find(|t| !wanted.contains(t)).expect("more tokens than 8");
-    let eight = GenerateOptions { predict: Some(8), ..GenerateOptions::default() };
+    let eight = GenerateOptions::default().with_predict(8);
     // The token that ends the text.
     let end = first(wanted[4]);
     let (tokens, shown, finish) = run(&tokenizer(wanted[4]), &eight, None);
@@ -100,11 +100,11 @@ fn a_generation_ends_as_asked() {
         (tokens.as_slice(), shown, finish),
         (&wanted[..end], text(&wanted[..end]), Finish::End(wanted[4]))
     );
-    let on = GenerateOptions { ignore_end: true, ..eight.clone() };
+    let on = eight.clone().with_ignore_end(true);
     assert_eq!(run(&tokenizer(wanted[4]), &on, None).0, wanted);
     // A text, which is not shown.
     let stop = format!("t{} ", wanted[3]);
-    let stopping = GenerateOptions { stop: vec![stop.clone()], ..eight.clone() };
+    let stopping = eight.clone().with_stop(vec![stop.clone()]);
     let (_, shown, finish) = run(&tokenizer(never), &stopping, None);
     let whole = text(&wanted);
     assert_eq!((shown.as_str(), finish), (&whole[..whole.find(&stop).expect("there")], Finish::Stop(stop)));
@@ -112,8 +112,7 @@ fn a_generation_ends_as_asked() {
     let (tokens, _, finish) = run(&tokenizer(never), &eight, Some(3));
     assert_eq!((tokens.as_slice(), finish), (&wanted[..3], Finish::Cancelled));
     // The context.
-    let (tokens, _, finish) =
-        run(&tokenizer(never), &GenerateOptions { ignore_end: true, ..Default::default() }, None);
+    let (tokens, _, finish) = run(&tokenizer(never), &GenerateOptions::default().with_ignore_end(true), None);
     assert_eq!((tokens.len(), finish), (64 - 5 + 1, Finish::ContextFull));
 }
 
@@ -123,9 +122,8 @@ fn seeds_repeat_and_misuse_is_an_error() {
     let model = model(&tiny("llama", DType::F16), &backend);
     let tokenizer = tokenizer(0);
     let run = |seed: u64| {
-        let sampler = SamplerOptions { temperature: 1.0, seed, ..SamplerOptions::default() };
-        let options =
-            GenerateOptions { predict: Some(20), sampler, ignore_end: true, ..GenerateOptions::default() };
+        let sampler = SamplerOptions::default().with_temperature(1.0).with_seed(seed);
+        let options = GenerateOptions::default().with_predict(20).with_sampler(sampler).with_ignore_end(true);
         let mut session = model.session(&self::options()).expect("a session");
         collect(&mut Generation::start(&mut session, &tokenizer, &PROMPT, &options).expect("a prompt")).0
     };
@@ -136,7 +134,7 @@ fn seeds_repeat_and_misuse_is_an_error() {
     let too_long: Vec<u32> = vec![1; 65];
     assert!(Generation::start(&mut session, &tokenizer, &too_long, &defaults).is_err());
     assert!(Generation::start(&mut session, &tokenizer, &[], &defaults).is_err());
-    let empty = GenerateOptions { stop: vec![String::new()], ..defaults };
+    let empty = defaults.with_stop(vec![String::new()]);
     assert!(Generation::start(&mut session, &tokenizer, &PROMPT, &empty).is_err());
 }
 
@@ -153,7 +151,7 @@ fn side_by_side(
     tokenizer: &Tokenizer,
     starts: &[(usize, usize, &[u32], GenerateOptions)],
 ) -> Vec<Answer> {
-    let options = SessionOptions { sequences: starts.len(), ..options() };
+    let options = options().with_sequences(starts.len());
     let mut session = model.session(&options).expect("a session");
     let mut generations = Generations::new(&mut session, tokenizer);
     let mut answers: Vec<Answer> =
@@ -184,12 +182,9 @@ fn generations_side_by_side() {
     for (name, backend) in backends() {
         let model = model(&tiny("qwen2", DType::F16), &backend);
         let prompts: [&[u32]; 3] = [&PROMPT, &[7, 1], &[100, 101, 102, 9, 9, 30, 50]];
-        let sampled = SamplerOptions { temperature: 1.0, seed: 5, ..SamplerOptions::default() };
-        let with = |predict, sampler| GenerateOptions {
-            predict: Some(predict),
-            sampler,
-            ignore_end: true,
-            ..GenerateOptions::default()
+        let sampled = SamplerOptions::default().with_temperature(1.0).with_seed(5);
+        let with = |predict, sampler| {
+            GenerateOptions::default().with_predict(predict).with_sampler(sampler).with_ignore_end(true)
         };
         let options = [with(9, SamplerOptions::default()), with(4, sampled.clone()), with(6, sampled)];
         let tokenizer = tokenizer(0);
@@ -215,8 +210,8 @@ fn one_of_several_ends_and_the_others_go_on() {
     let wanted = by_hand(&model, 8);
     let never = (0..203).find(|t| !wanted.contains(t)).expect("more tokens than 8");
     let tokenizer = tokenizer(never);
-    let stop = GenerateOptions { stop: vec![format!("t{} ", wanted[3])], ..Default::default() };
-    let eight = GenerateOptions { predict: Some(8), ..Default::default() };
+    let stop = GenerateOptions::default().with_stop(vec![format!("t{} ", wanted[3])]);
+    let eight = GenerateOptions::default().with_predict(8);
     let starts = [(0, 0, &PROMPT[..], eight.clone()), (1, 1, &PROMPT[..], stop)];
     let answers = side_by_side(&model, &tokenizer, &starts);
     assert_eq!((&answers[0].tokens, &answers[0].text), (&wanted, &text(&wanted)));
@@ -224,8 +219,7 @@ fn one_of_several_ends_and_the_others_go_on() {
     assert_eq!(answers[1].text, text(&wanted[..first]));
     assert!(matches!(answers[1].finish, Some(Finish::Stop(_))));
     // Cancelled from elsewhere, refused, and begun anew.
-    let mut session =
-        model.session(&SessionOptions { sequences: 2, ..options() }).expect("a session of two sequences");
+    let mut session = model.session(&options().with_sequences(2)).expect("a session of two sequences");
     let mut generations = Generations::new(&mut session, &tokenizer);
     assert!(generations.start(2, &PROMPT, &eight).is_err() && generations.start(0, &[], &eight).is_err());
     assert!(
@@ -254,8 +248,7 @@ fn a_failing_device_ends_all() {
     let backend = common::backend("null=fail@compute").expect("always there");
     let model = model(&tiny("llama", DType::F16), &backend);
     let tokenizer = tokenizer(9);
-    let mut session =
-        model.session(&SessionOptions { sequences: 2, ..options() }).expect("a session of two sequences");
+    let mut session = model.session(&options().with_sequences(2)).expect("a session of two sequences");
     let mut generations = Generations::new(&mut session, &tokenizer);
     for sequence in [0, 1] {
         generations.start(sequence, &PROMPT, &GenerateOptions::default()).expect("a prompt");

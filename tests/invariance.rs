@@ -168,7 +168,7 @@ fn rows_do_not_depend_on_their_neighbours() {
             let a = g.leaf("a", DType::F32, [k, m, 1, 1], Source::Input).unwrap();
             let b = g.leaf("b", DType::F32, [k, n, 1, 1], Source::Input).unwrap();
             let d = g.mul_mat(a, b).unwrap();
-            g.output(d);
+            g.output(d).unwrap();
             let plan = Plan::new(&g, backend.device().limits.alignment, Precision::Exact).unwrap();
             let mut p = backend.prepare(&g, &plan, &Bindings::default(), PrepareOptions::default()).unwrap();
             p.write(a, bytemuck::cast_slice(&weights)).unwrap();

@@ -229,7 +229,7 @@ fn absurd_numbers_are_refused() {
     }
     assert!(message(set("qwen3.block_count", 2)).contains("blk.1."));
     assert!(message(set("qwen3.block_count", 100_000)).contains("tensors"));
-    assert!(message(set("qwen3.attention.head_count_kv", 3)).contains("divide"));
+    assert!(message(set("qwen3.attention.head_count_kv", 3)).contains("divides"));
     assert!(message(set("qwen3.vocab_size", 65)).contains("vocab_size"));
     assert!(message(with_key("qwen3", "qwen3.rope.freq_base", f32::NAN)).contains("freq_base"));
     assert!(message(with_key("qwen3", "qwen3.block_count", "four")).contains("block_count"));
@@ -283,5 +283,5 @@ fn tensors_of_other_shape_or_type_are_refused() {
             }
         },
     ));
-    assert!(text.contains("must be F32"), "{text}");
+    assert!(text.contains("F16; expected F32"), "{text}");
 }

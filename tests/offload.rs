@@ -35,11 +35,11 @@ fn shapes() -> Vec<Shape> {
 }
 
 fn session_options() -> SessionOptions {
-    SessionOptions { context: Some(64), batch: 16, precision: Precision::Exact, ..SessionOptions::default() }
+    SessionOptions::default().with_context(64).with_batch(16).with_precision(Precision::Exact)
 }
 
 fn options(offload: Offload, host: &Arc<dyn Backend>) -> LoadOptions {
-    LoadOptions { offload, host: Some(host.clone()), session: session_options() }
+    LoadOptions::default().with_offload(offload).with_host(host.clone()).with_session(session_options())
 }
 
 fn load(file: ModelFile, device: &Arc<dyn Backend>, options: &LoadOptions) -> Model {
@@ -170,7 +170,7 @@ fn what_does_not_fit_is_refused_with_numbers() {
     let host = backend("cpu").expect("a processor");
     let need = three_layers().estimate(null(None).as_ref(), &options(Offload::All, &host)).unwrap();
     let device = null(Some(need.devices[0].total() - 1));
-    let options_of = |session| LoadOptions { session, ..options(Offload::All, &host) };
+    let options_of = |session| options(Offload::All, &host).with_session(session);
     let refused = |device: &Arc<dyn Backend>, options: &LoadOptions| {
         Model::load_with(three_layers(), device.clone(), options, &mut |_, _| panic!("something is loaded"))
             .unwrap_err()
@@ -187,9 +187,34 @@ fn what_does_not_fit_is_refused_with_numbers() {
         "{text}"
     );
     // More state than this machine has memory, on the host.
-    let huge = SessionOptions { context: Some(1 << 20), sequences: 1 << 10, batch: 1, ..session_options() };
-    let error = refused(&null(None), &LoadOptions { offload: Offload::None, ..options_of(huge) });
+    let huge = session_options().with_context(1 << 20).with_sequences(1 << 10).with_batch(1);
+    let error = refused(&null(None), &options_of(huge).with_offload(Offload::None));
     assert!(matches!(&error, Error::DoesNotFit { needs } if needs[0].fits() && !needs[1].fits()), "{error}");
+}
+
+/// A load that says nothing of a host, and a session, ask for memory first too; both do as they are told.
+#[test]
+fn loads_and_sessions_that_do_not_fit_are_refused() {
+    let weights: u64 =
+        three_layers().gguf().tensors().iter().map(|t| t.bytes.next_multiple_of(64) as u64).sum();
+    let device = null(Some(weights - 1));
+    let error = Model::from_file(three_layers(), device.clone()).unwrap_err();
+    let Error::DoesNotFit { needs } = &error else { panic!("{error}") };
+    assert!(needs.len() == 1 && needs[0].weights > weights - 1 && needs[0].state == 0, "{error}");
+    assert_eq!(device.stats(), Stats::default(), "nothing is loaded");
+    let unchecked = LoadOptions::default().with_check_memory(false);
+    Model::load_with(three_layers(), device, &unchecked, &mut |_, _| ())
+        .expect("the device gives it all the same");
+
+    let device = null(Some(weights + weights / 2));
+    let model = Model::from_file(three_layers(), device.clone()).expect("there is room for the weights");
+    let loaded = device.stats();
+    let large = session_options().with_context(1 << 16);
+    let error = model.session(&large).unwrap_err();
+    assert!(matches!(&error, Error::DoesNotFit { needs } if needs[0].state > weights / 2), "{error}");
+    assert_eq!(device.stats(), loaded, "nothing is allocated");
+    model.session(&large.with_check_memory(false)).expect("the device gives it all the same");
+    model.session(&session_options()).expect("a small one fits");
 }
 
 /// The processor, with no kernels for an operation.

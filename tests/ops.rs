@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::example;
+use common::{example, record as own_record, result, stdout};
 use diptych::ggml::catalogue;
 use serde_json::Value;
 use std::collections::HashSet;
@@ -12,15 +12,7 @@ use std::time::{Duration, Instant};
 
 /// Runs `compare --ops FILTER`; its output and `result.json`.
 fn compare(out: &Path, filter: &str, args: &[&str]) -> (Output, Value) {
-    let mut command = Command::new(example("compare"));
-    command.args(["--ops", filter]).args(args).arg("--out").arg(out);
-    let output = command.output().expect("compare runs");
-    let text = std::fs::read_to_string(out.join("result.json")).unwrap_or_else(|_| "null".into());
-    (output, serde_json::from_str(&text).expect("valid JSON"))
-}
-
-fn stdout(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
+    common::compare(out, &[&["--ops", filter], args].concat())
 }
 
 /// Names of the catalogue's cases that a condition holds for.
@@ -45,15 +37,6 @@ fn names_of(nodes: &[Value], status: &str) -> HashSet<String> {
 fn case_records<'a>(result: &'a Value, backend: &str) -> Vec<&'a Value> {
     let records = result["records"].as_array().unwrap();
     records.iter().filter(|r| r["backend"] == backend && !r["case"].is_null()).collect()
-}
-
-/// The backend's own record.
-fn own_record<'a>(result: &'a Value, backend: &str) -> &'a Value {
-    let records = result["records"].as_array().unwrap();
-    let mut own = records.iter().filter(|r| r["backend"] == backend && r["case"].is_null());
-    let record = own.next().unwrap_or_else(|| panic!("no record of {backend}"));
-    assert!(own.next().is_none(), "two records of {backend}");
-    record
 }
 
 /// The whole catalogue on the CPU backend, in both precisions.
@@ -96,9 +79,9 @@ fn every_case_agrees_on_emulated_cards() {
     let dir = tempfile::tempdir().unwrap();
     let start = Instant::now();
     let (output, result) = compare(dir.path(), "", &["--backends", &CARDS.join(",")]);
-    assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
     assert!(start.elapsed() < Duration::from_secs(300), "{:?}", start.elapsed());
     for card in CARDS.into_iter().filter(|card| !is_skipped(&result, card)) {
+        assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
         assert_eq!(names_of(nodes(&result, card), "ok"), names(|_| true), "{card}");
     }
 }
@@ -113,8 +96,7 @@ fn a_stalled_kernel_is_blamed() {
         .args(["--ops", "SCALE,REGLU", "--timeout-s", "1", "--backends", CARDS[0], "--out"])
         .arg(dir.path());
     let output = command.env("DIPTYCH_VIRTUAL_FAULTS", "stall@hipModuleLaunchKernel:2").output().unwrap();
-    let text = std::fs::read_to_string(dir.path().join("result.json")).unwrap();
-    let result: Value = serde_json::from_str(&text).unwrap();
+    let result = result(dir.path());
     if is_skipped(&result, CARDS[0]) {
         return;
     }

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 const DRAWS: usize = 20_000;
 
 fn sampling() -> SamplerOptions {
-    SamplerOptions { temperature: 1.0, seed: 20_240_607, ..SamplerOptions::default() }
+    SamplerOptions::default().with_temperature(1.0).with_seed(20_240_607)
 }
 
 fn logits(probabilities: &[f64]) -> Vec<f32> {
@@ -54,13 +54,13 @@ fn frequencies_follow_the_probabilities() {
 fn temperature_raises_probabilities_to_its_inverse() {
     let p: [f64; 5] = [0.4, 0.25, 0.2, 0.1, 0.05];
     for temperature in [0.5f32, 1.7, 4.0] {
-        let options = SamplerOptions { temperature, ..sampling() };
+        let options = sampling().with_temperature(temperature);
         let want: Vec<f64> = p.iter().map(|p| p.powf(1.0 / f64::from(temperature))).collect();
         let found = chi_square(&counts(options, &logits(&p)), &want);
         assert!(found < CHI_SQUARE_4, "temperature {temperature}: {found}");
     }
     // The smallest temperatures are greedy, not an overflow.
-    let options = SamplerOptions { temperature: f32::MIN_POSITIVE, ..sampling() };
+    let options = sampling().with_temperature(f32::MIN_POSITIVE);
     assert_eq!(kept(options, &p), BTreeSet::from([0]));
 }
 
@@ -74,7 +74,7 @@ fn top_k_keeps_the_k_largest() {
         (6, vec![0, 1, 2, 3, 4, 5]),
         (0, vec![0, 1, 2, 3, 4, 5]),
     ] {
-        let found = kept(SamplerOptions { top_k, ..sampling() }, &p);
+        let found = kept(sampling().with_top_k(top_k), &p);
         assert_eq!(found, BTreeSet::from_iter(want), "top_k {top_k}");
     }
 }
@@ -89,7 +89,7 @@ fn top_p_keeps_the_smallest_set_that_reaches_p() {
         (0.84, vec![1, 3, 4]),
         (0.86, vec![0, 1, 3, 4]),
     ] {
-        let found = kept(SamplerOptions { top_p, ..sampling() }, &p);
+        let found = kept(sampling().with_top_p(top_p), &p);
         assert_eq!(found, BTreeSet::from_iter(want), "top_p {top_p}");
     }
 }
@@ -98,7 +98,7 @@ fn top_p_keeps_the_smallest_set_that_reaches_p() {
 fn top_p_goes_on_beyond_its_first_run() {
     // Even probabilities: half of them are needed, many more than are sorted at first. Of equals the first stay.
     let flat = vec![0.5f32; 4096];
-    let counts = counts(SamplerOptions { top_p: 0.5, ..sampling() }, &flat);
+    let counts = counts(sampling().with_top_p(0.5), &flat);
     let (first, rest) = counts.split_at(2048);
     assert!(rest.iter().all(|&c| c == 0) && first.iter().filter(|&&c| c > 0).count() > 2000);
 }
@@ -109,7 +109,7 @@ fn min_p_keeps_a_share_of_the_largest() {
     for (min_p, want) in
         [(0.1, vec![0, 1, 2, 3, 4]), (0.2, vec![0, 1, 2, 3]), (0.3, vec![0, 1, 2]), (1.0, vec![0])]
     {
-        let found = kept(SamplerOptions { min_p, ..sampling() }, &p);
+        let found = kept(sampling().with_min_p(min_p), &p);
         assert_eq!(found, BTreeSet::from_iter(want), "min_p {min_p}");
     }
 }
@@ -125,7 +125,7 @@ fn typical_keeps_what_is_nearest_to_the_entropy() {
         (0.92, vec![0, 1, 2, 3]),
         (1.0, vec![0, 1, 2, 3, 4]),
     ] {
-        let found = kept(SamplerOptions { typical_p, ..sampling() }, &p);
+        let found = kept(sampling().with_typical_p(typical_p), &p);
         assert_eq!(found, BTreeSet::from_iter(want), "typical_p {typical_p}");
     }
 }
@@ -134,25 +134,24 @@ fn typical_keeps_what_is_nearest_to_the_entropy() {
 fn steps_follow_one_another_in_the_documented_order() {
     // top-p sees what top-k left: 0.4 of 0.7 is more than half.
     let p = [0.4, 0.3, 0.2, 0.1];
-    let options = SamplerOptions { top_k: 2, top_p: 0.5, ..sampling() };
+    let options = sampling().with_top_k(2).with_top_p(0.5);
     assert_eq!(kept(options, &p), BTreeSet::from([0]));
     // Temperature is last: it does not change what the filters keep.
-    let options = SamplerOptions { top_p: 0.65, temperature: 50.0, ..sampling() };
+    let options = sampling().with_top_p(0.65).with_temperature(50.0);
     assert_eq!(kept(options, &p), BTreeSet::from([0, 1]));
     // Typical comes before top-p: it takes the largest away here, and the next two are then all.
     let p = [0.5, 0.2, 0.2, 0.05, 0.05];
-    let options = SamplerOptions { typical_p: 0.3, top_p: 0.9, ..sampling() };
+    let options = sampling().with_typical_p(0.3).with_top_p(0.9);
     assert_eq!(kept(options, &p), BTreeSet::from([1, 2]));
     // Penalties come first, also before greedy.
-    let mut sampler =
-        Sampler::new(SamplerOptions { presence_penalty: 2.0, ..SamplerOptions::default() }).unwrap();
+    let mut sampler = Sampler::new(SamplerOptions::default().with_presence_penalty(2.0)).unwrap();
     sampler.accept(0);
     assert_eq!(sampler.sample(&[1.0, 0.0]).unwrap(), 1);
 }
 
 /// Asserts that a logit is `want` after the penalties: a rival just below loses, one just above wins.
 fn assert_penalised(options: SamplerOptions, accepted: &[u32], logit: f32, want: f32) {
-    let mut sampler = Sampler::new(SamplerOptions { temperature: 0.0, ..options }).unwrap();
+    let mut sampler = Sampler::new(options.with_temperature(0.0)).unwrap();
     accepted.iter().for_each(|&t| sampler.accept(t));
     assert_eq!(sampler.sample(&[logit, want - 1e-4]).unwrap(), 0, "{logit} became less than {want}");
     assert_eq!(sampler.sample(&[logit, want + 1e-4]).unwrap(), 1, "{logit} became more than {want}");
@@ -161,36 +160,35 @@ fn assert_penalised(options: SamplerOptions, accepted: &[u32], logit: f32, want:
 #[test]
 fn penalties_follow_their_formulas() {
     let none = SamplerOptions::default();
-    let repetition = SamplerOptions { repetition_penalty: 1.25, ..none.clone() };
+    let repetition = none.clone().with_repetition_penalty(1.25);
     assert_penalised(repetition.clone(), &[0], 2.0, 1.6);
     assert_penalised(repetition.clone(), &[0, 0, 0], 2.0, 1.6);
     assert_penalised(repetition.clone(), &[0], -2.0, -2.5);
     assert_penalised(repetition, &[7], 2.0, 2.0);
-    let frequency = SamplerOptions { frequency_penalty: 0.5, ..none.clone() };
+    let frequency = none.clone().with_frequency_penalty(0.5);
     assert_penalised(frequency.clone(), &[0, 5, 0, 0], 2.0, 0.5);
     assert_penalised(frequency, &[5], 2.0, 2.0);
-    let presence = SamplerOptions { presence_penalty: 0.75, ..none.clone() };
+    let presence = none.clone().with_presence_penalty(0.75);
     assert_penalised(presence, &[0, 0], 2.0, 1.25);
-    let rewards = SamplerOptions { presence_penalty: -0.75, ..none };
+    let rewards = none.with_presence_penalty(-0.75);
     assert_penalised(rewards.clone(), &[0, 0], 2.0, 2.75);
-    let all =
-        SamplerOptions { repetition_penalty: 2.0, frequency_penalty: 0.25, presence_penalty: 1.0, ..rewards };
+    let all = rewards.with_repetition_penalty(2.0).with_frequency_penalty(0.25).with_presence_penalty(1.0);
     assert_penalised(all, &[0, 0], 3.0, 1.5 - 0.5 - 1.0);
 }
 
 #[test]
 fn the_window_forgets() {
-    let options = SamplerOptions { frequency_penalty: 1.0, penalty_window: 3, ..SamplerOptions::default() };
+    let options = SamplerOptions::default().with_frequency_penalty(1.0).with_penalty_window(3);
     assert_penalised(options.clone(), &[0, 0, 0, 0, 0], 5.0, 2.0);
     assert_penalised(options.clone(), &[0, 0, 7, 7], 5.0, 4.0);
     assert_penalised(options.clone(), &[0, 7, 7, 7], 5.0, 5.0);
-    assert_penalised(SamplerOptions { penalty_window: 0, ..options.clone() }, &[0, 0], 5.0, 5.0);
-    assert_penalised(SamplerOptions { penalty_window: usize::MAX, ..options }, &[0; 100], 5.0, -95.0);
+    assert_penalised(options.clone().with_penalty_window(0), &[0, 0], 5.0, 5.0);
+    assert_penalised(options.with_penalty_window(usize::MAX), &[0; 100], 5.0, -95.0);
 }
 
 #[test]
 fn a_token_outside_the_vocabulary_is_no_penalty() {
-    let options = SamplerOptions { presence_penalty: 9.0, ..SamplerOptions::default() };
+    let options = SamplerOptions::default().with_presence_penalty(9.0);
     assert_penalised(options, &[u32::MAX], 1.0, 1.0);
 }
 
@@ -201,16 +199,16 @@ fn tokens(sampler: &mut Sampler, n: usize) -> Vec<u32> {
 
 #[test]
 fn a_seed_gives_the_same_tokens_always() {
-    let options = SamplerOptions { seed: 42, top_k: 10, ..sampling() };
+    let options = sampling().with_seed(42).with_top_k(10);
     let mut sampler = Sampler::new(options.clone()).unwrap();
     let first = tokens(&mut sampler, 50);
     assert_eq!(tokens(&mut Sampler::new(options.clone()).unwrap(), 50), first);
     assert_ne!(tokens(&mut sampler, 50), first);
     sampler.reset();
     assert_eq!(tokens(&mut sampler, 50), first);
-    assert_ne!(tokens(&mut Sampler::new(SamplerOptions { seed: 43, ..options }).unwrap(), 50), first);
+    assert_ne!(tokens(&mut Sampler::new(options.with_seed(43)).unwrap(), 50), first);
     // Of every release.
-    assert_eq!(tokens(&mut Sampler::new(SamplerOptions { seed: 42, ..sampling() }).unwrap(), 8), PINNED);
+    assert_eq!(tokens(&mut Sampler::new(sampling().with_seed(42)).unwrap(), 8), PINNED);
 }
 
 const PINNED: [u32; 8] = [81, 30, 97, 67, 76, 57, 11, 58];
@@ -228,11 +226,11 @@ fn minus_infinity_is_never_chosen() {
     let out = f32::NEG_INFINITY;
     let row = [out, 0.0, out, -50.0];
     for options in [
-        SamplerOptions { typical_p: 0.999, ..sampling() },
-        SamplerOptions { top_p: 0.999_999, temperature: 100.0, ..sampling() },
-        SamplerOptions { min_p: 1e-30, temperature: 1e30, ..sampling() },
-        SamplerOptions { top_k: 3, temperature: f32::MAX, ..sampling() },
-        SamplerOptions { frequency_penalty: -3.0, temperature: 1e30, ..sampling() },
+        sampling().with_typical_p(0.999),
+        sampling().with_top_p(0.999_999).with_temperature(100.0),
+        sampling().with_min_p(1e-30).with_temperature(1e30),
+        sampling().with_top_k(3).with_temperature(f32::MAX),
+        sampling().with_frequency_penalty(-3.0).with_temperature(1e30),
     ] {
         let mut sampler = Sampler::new(options.clone()).unwrap();
         sampler.accept(0);
@@ -248,16 +246,13 @@ fn bad_logits_are_errors_and_change_nothing() {
     let mut sampler = Sampler::new(sampling()).unwrap();
     let (nan, inf) = (f32::NAN, f32::INFINITY);
     for (row, says) in [
-        (&[][..], "there are 0"),
-        (&[0.0, nan], "number 1 is NaN"),
-        (&[inf, 0.0], "number 0 is inf"),
-        (&[-inf, -inf], "all are minus infinity"),
+        (&[][..], "logits: 0 of them; expected one for each token"),
+        (&[0.0, nan], "logit of token 1: NaN; expected a finite number, or minus infinity"),
+        (&[inf, 0.0], "logit of token 0: inf; expected a finite number, or minus infinity"),
+        (&[-inf, -inf], "logits: all are minus infinity; expected a token that may be chosen"),
     ] {
         let error = sampler.sample(row).unwrap_err();
-        assert!(
-            matches!(&error, Error::InvalidArgument { what, found: why, .. } if what == "logits" && why == says),
-            "{error}"
-        );
+        assert!(matches!(&error, Error::InvalidArgument { .. }) && error.to_string() == says, "{error}");
     }
     assert_eq!(tokens(&mut sampler, 20), tokens(&mut Sampler::new(sampling()).unwrap(), 20));
 }
@@ -266,15 +261,15 @@ fn bad_logits_are_errors_and_change_nothing() {
 fn options_out_of_range_are_named() {
     let o = SamplerOptions::default;
     for (name, options) in [
-        ("temperature", SamplerOptions { temperature: -0.1, ..o() }),
-        ("temperature", SamplerOptions { temperature: f32::INFINITY, ..o() }),
-        ("top_p", SamplerOptions { top_p: 0.0, ..o() }),
-        ("top_p", SamplerOptions { top_p: f32::NAN, ..o() }),
-        ("min_p", SamplerOptions { min_p: 1.1, ..o() }),
-        ("typical_p", SamplerOptions { typical_p: 1.5, ..o() }),
-        ("repetition_penalty", SamplerOptions { repetition_penalty: 0.0, ..o() }),
-        ("frequency_penalty", SamplerOptions { frequency_penalty: f32::NAN, ..o() }),
-        ("presence_penalty", SamplerOptions { presence_penalty: f32::NEG_INFINITY, ..o() }),
+        ("temperature", o().with_temperature(-0.1)),
+        ("temperature", o().with_temperature(f32::INFINITY)),
+        ("top_p", o().with_top_p(0.0)),
+        ("top_p", o().with_top_p(f32::NAN)),
+        ("min_p", o().with_min_p(1.1)),
+        ("typical_p", o().with_typical_p(1.5)),
+        ("repetition_penalty", o().with_repetition_penalty(0.0)),
+        ("frequency_penalty", o().with_frequency_penalty(f32::NAN)),
+        ("presence_penalty", o().with_presence_penalty(f32::NEG_INFINITY)),
     ] {
         let error = Sampler::new(options).unwrap_err();
         assert!(matches!(&error, Error::InvalidArgument { what, .. } if what == name), "{name}: {error}");
@@ -291,11 +286,7 @@ proptest! {
         accepted in proptest::collection::vec(0u32..300, 0..9),
     ) {
         let row: Vec<f32> = if tidy { row.into_iter().filter(|x| *x < f32::INFINITY).collect() } else { row };
-        let options = SamplerOptions {
-            temperature, top_k, top_p, min_p, typical_p,
-            repetition_penalty: penalty, frequency_penalty: penalty, presence_penalty: -penalty,
-            ..SamplerOptions::default()
-        };
+        let options = SamplerOptions::default().with_temperature(temperature).with_top_k(top_k).with_top_p(top_p).with_min_p(min_p).with_typical_p(typical_p).with_repetition_penalty(penalty).with_frequency_penalty(penalty).with_presence_penalty(-penalty);
         let mut sampler = Sampler::new(options).unwrap();
         accepted.iter().for_each(|&t| sampler.accept(t));
         let sound = row.iter().all(|x| *x < f32::INFINITY) && row.iter().any(|x| x.is_finite());

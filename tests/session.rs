@@ -4,11 +4,14 @@
 mod common;
 
 use common::{backend, backends, model, tiny};
+use diptych::ggml::gguf::{GgufFile, GgufWriter};
 use diptych::ggml::metrics::distance;
+use diptych::model::ModelFile;
 use diptych::{DType, Error, Precision, SessionOptions};
+use tracing_subscriber::layer::SubscriberExt;
 
 fn exact(context: usize) -> SessionOptions {
-    SessionOptions { context: Some(context), precision: Precision::Exact, ..SessionOptions::default() }
+    SessionOptions::default().with_context(context).with_precision(Precision::Exact)
 }
 
 fn prompt(n: usize) -> Vec<u32> {
@@ -21,8 +24,7 @@ fn batches_do_not_change_logits() {
         let model = model(&tiny("qwen3", DType::Q8_0), &backend);
         let tokens = prompt(23);
         let whole = model.session(&exact(64)).unwrap().logits(&tokens).unwrap();
-        let sevens =
-            model.session(&SessionOptions { batch: 7, ..exact(64) }).unwrap().logits(&tokens).unwrap();
+        let sevens = model.session(&exact(64).with_batch(7)).unwrap().logits(&tokens).unwrap();
         assert!(distance(&sevens, &whole).nmse < 1e-10, "{name}: batches of 7");
         let mut session = model.session(&exact(64)).unwrap();
         let singles: Vec<f32> = tokens.iter().flat_map(|&t| session.decode(t).unwrap()).collect();
@@ -53,7 +55,7 @@ fn the_cache_may_be_smaller() {
         let model = model(&tiny("qwen2", DType::F16), &backend);
         let full = model.session(&exact(64)).unwrap().prefill(&prompt(30)).unwrap();
         for (cache, bound) in [(DType::F16, 1e-5), (DType::Q8_0, 1e-3), (DType::Q4_0, 0.1)] {
-            let mut session = model.session(&SessionOptions { cache, ..exact(64) }).unwrap();
+            let mut session = model.session(&exact(64).with_cache(cache)).unwrap();
             let whole = session.prefill(&prompt(30)).unwrap();
             let nmse = distance(&whole, &full).nmse;
             assert!(nmse > 0.0 && nmse < bound, "{name} {cache}: {nmse:.1e}");
@@ -126,25 +128,29 @@ fn misuse_is_a_typed_error() {
     let model = model(&tiny("llama", DType::F32), &backend);
     let mut session = model.session(&exact(8)).unwrap();
     let argument = |r: diptych::Result<Vec<f32>>| match r {
-        Err(Error::InvalidArgument { what, found: why, .. }) => format!("{what}: {why}"),
+        Err(error @ Error::InvalidArgument { .. }) => error.to_string(),
         other => panic!("{other:?}"),
     };
-    assert_eq!(argument(session.prefill(&[203])), "token id: 203 is outside the vocabulary of 203");
+    assert_eq!(argument(session.prefill(&[203])), "token id: 203; expected one of the vocabulary's 203");
     assert!(argument(session.prefill(&[])).contains("at least one"));
-    assert!(argument(session.prefill(&prompt(9))).contains("9 positions are needed"));
+    assert!(argument(session.prefill(&prompt(9))).contains("9 positions in sequence 0"));
     assert_eq!(session.position(), 0, "a refused call changes nothing");
     session.prefill(&prompt(8)).unwrap();
-    assert!(argument(session.decode(1)).contains("room for 8"));
+    assert!(argument(session.decode(1)).contains("at most 8, the context"));
     assert!(model.session(&exact(0)).is_err());
     let refused = |model: &diptych::Model, cache, part: &str| {
-        let error = model.session(&SessionOptions { cache, ..exact(8) }).unwrap_err();
+        let error = model.session(&exact(8).with_cache(cache)).unwrap_err();
         assert!(matches!(error, Error::InvalidArgument { .. }), "{error:?}");
         assert!(error.to_string().contains(part), "{error}");
     };
-    refused(&model, DType::Q6_K, "is one of F32, F16, Q8_0, Q4_0, not Q6_K");
+    refused(&model, DType::Q6_K, "Q6_K; expected one of F32, F16, Q8_0, Q4_0");
     let heads = diptych::synthesize::Shape { head: 40, ..tiny("llama", DType::F32) };
     let model = common::model(&heads, &backend);
-    refused(&model, DType::Q8_0, "needs heads of a multiple of 32 elements, the model's have 40");
+    refused(
+        &model,
+        DType::Q8_0,
+        "Q8_0, with heads of 40 elements; expected heads of a multiple of 32 elements",
+    );
 }
 
 #[test]
@@ -203,17 +209,91 @@ fn a_saved_session_that_does_not_fit_is_refused() {
     let other = model(&tiny("llama", DType::F16), &backend);
     refused(&mut other.session(&exact(64)).unwrap(), &saved, "another model");
     refused(&mut model_a.session(&exact(16)).unwrap(), &saved, "room for 16");
-    let half = SessionOptions { cache: DType::F16, ..exact(64) };
+    let half = exact(64).with_cache(DType::F16);
     refused(&mut model_a.session(&half).unwrap(), &saved, "F32");
     let mut old = saved.clone();
     old[8] = 1;
-    refused(&mut a, &old, "has version 1, not 2");
+    refused(&mut a, &old, "version 1; expected 3");
     for end in [0, 4, 8, 12, 20, saved.len() - 1] {
         assert!(a.restore(&saved[..end]).is_err(), "{end}");
     }
     let longer = [&saved[..], &[0]].concat();
     refused(&mut a, &longer, "cut off");
+    // The tokens stand in front of the state.
+    let mut foreign = saved.clone();
+    let header = u32::from_le_bytes(saved[12..16].try_into().unwrap()) as usize;
+    foreign[16 + header..][..4].copy_from_slice(&203u32.to_le_bytes());
+    refused(&mut a, &foreign, "token id 203");
     a.restore(&saved).unwrap();
+}
+
+/// The file of a model once more, with other gaps between its tensors and a name of its own.
+fn repadded(gguf: &GgufFile) -> ModelFile {
+    let mut writer = GgufWriter::new();
+    writer.set_all(gguf.metadata()).unwrap();
+    writer.set("general.name", "another name").unwrap().alignment(4096).unwrap();
+    for t in gguf.tensors().iter().rev() {
+        writer.tensor(t.name.clone(), t.dtype, t.shape(), gguf.data(t).unwrap().to_vec()).unwrap();
+    }
+    ModelFile::from_gguf(GgufFile::from_bytes(writer.to_bytes().unwrap()).unwrap()).unwrap()
+}
+
+/// State belongs to a model, not to a file: to its hyperparameters and weights, wherever a file has them.
+#[test]
+fn saved_state_is_of_a_model() {
+    let backend = backend("cpu").unwrap();
+    let shape = tiny("qwen2", DType::F16);
+    let model = model(&shape, &backend);
+    let mut session = model.session(&exact(64)).unwrap();
+    session.prefill(&prompt(19)).unwrap();
+    let saved = session.save().unwrap();
+    let wanted = session.decode(7).unwrap();
+    let copy = diptych::Model::from_file(repadded(model.file().gguf()), backend.clone()).unwrap();
+    let mut other = copy.session(&exact(64)).unwrap();
+    other.restore(&saved).unwrap();
+    assert_eq!(other.tokens(0).unwrap(), prompt(19));
+    assert_eq!(other.decode(7).unwrap(), wanted);
+    // The same shape with other weights, in one tensor only too; and with another hyperparameter.
+    let refused = |file: ModelFile| {
+        let other = diptych::Model::from_file(file, backend.clone()).unwrap();
+        let error = other.session(&exact(64)).unwrap().restore(&saved).unwrap_err().to_string();
+        assert!(error.contains("another model"), "{error}");
+    };
+    let opened = |bytes: Vec<u8>| ModelFile::from_gguf(GgufFile::from_bytes(bytes).unwrap()).unwrap();
+    refused(opened(diptych::synthesize::bytes(&shape, 12).unwrap()));
+    let mut bytes = diptych::synthesize::bytes(&shape, 11).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    refused(opened(bytes));
+    let turned = diptych::synthesize::Shape { freq_base: 5000.0, ..shape };
+    refused(opened(diptych::synthesize::bytes(&turned, 11).unwrap()));
+}
+
+/// Counts warnings of the library about contexts.
+#[derive(Default)]
+struct Warnings(std::sync::atomic::AtomicUsize);
+
+impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for &'static Warnings {
+    fn on_event(&self, event: &tracing::Event<'_>, _: tracing_subscriber::layer::Context<'_, S>) {
+        let about = event.metadata().fields().field("trained").is_some();
+        self.0.fetch_add(usize::from(about), std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+/// A context beyond that of the training is possible, and said once.
+#[test]
+fn a_context_beyond_the_training_is_said_once() {
+    static WARNINGS: Warnings = Warnings(std::sync::atomic::AtomicUsize::new(0));
+    let said = || WARNINGS.0.load(std::sync::atomic::Ordering::Relaxed);
+    let model = model(&tiny("qwen2", DType::F16), &backend("cpu").unwrap());
+    let trained = model.hparams().context;
+    tracing::subscriber::with_default(tracing_subscriber::registry().with(&WARNINGS), || {
+        assert!(!model.session(&exact(trained)).unwrap().is_beyond_training());
+        assert_eq!(said(), 0);
+        for _ in 0..2 {
+            assert!(model.session(&exact(trained + 1)).unwrap().is_beyond_training());
+            assert_eq!(said(), 1);
+        }
+    });
 }
 
 #[test]

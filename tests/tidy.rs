@@ -1,5 +1,8 @@
 //! Rules about the sources that no compiler checks.
 
+mod imports;
+
+use imports::{Floors, Source, faults};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -31,16 +34,34 @@ const UNSAFE: &[&str] = &[
     "ggml-core/tests/gguf_memory.rs",
     "ggml-core/tests/cpu/interface.rs",
     "backend-vulkan/src/raw/",
-    "backend-hip/src/amd/",
+    "backend-hip/src/code/rtc/",
     "backend-hip/src/driver/",
-    "backend-hip/src/nvidia/",
-    "backend-hip/src/rtc/",
-    "backend-hip/src/session/",
-    "backend-hip/src/virtual_gpu/driver.rs",
+    "backend-hip/src/provider/amd/",
+    "backend-hip/src/provider/ffi.rs",
+    "backend-hip/src/provider/nvidia/",
+    "backend-hip/src/provider/virtual_gpu/driver.rs",
+    "backend-hip/src/runtime/session/",
+    "backend-hip/src/sys/",
+    "backend-hip/src/tests/fake.rs",
     "src/leave.rs",
     "virtual-gpu/src/exec/simd.rs",
     "virtual-gpu/src/memory.rs",
 ];
+
+/// The floors of the crates that have some, see [`Floors`]. Between files of a crate there are no circles either.
+const FLOORS: &[Floors] = &[Floors {
+    folder: "src",
+    module: "compare",
+    floors: &[
+        &["child", "table"],
+        &["ops", "whole"],
+        &["generate", "graph", "judge", "parent"],
+        &["nodes", "text"],
+        &["files", "protocol"],
+        &["report"],
+        &["options", "system"],
+    ],
+}];
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -119,4 +140,79 @@ fn the_core_knows_no_backend() {
     let vulkan = fs::read_to_string(root().join("backend-vulkan/Cargo.toml")).unwrap();
     let hip = fs::read_to_string(root().join("backend-hip/Cargo.toml")).unwrap();
     assert!(!vulkan.contains("backend-hip") && !hip.contains("backend-vulkan"));
+}
+
+#[test]
+fn imports_go_down() {
+    for floors in FLOORS {
+        let files = sources().into_iter().filter(|p| p.extension().is_some_and(|e| e == "rs"));
+        let sources: Vec<Source> = files
+            .filter_map(|path| {
+                let file = path.strip_prefix(floors.folder).ok()?.to_string_lossy().into_owned();
+                Some(Source { file, text: fs::read_to_string(root().join(&path)).unwrap() })
+            })
+            .collect();
+        let faults = faults(&sources, floors);
+        assert!(faults.is_empty(), "{}/{}:\n{}", floors.folder, floors.module, faults.join("\n"));
+    }
+}
+
+/// A house of three floors with a fault or without, as sources that were made up.
+#[test]
+fn a_planted_import_is_found() {
+    let floors =
+        Floors { folder: "", module: "", floors: &[&["top"], &["middle", "beside"], &["low"], &["ground"]] };
+    let house = [
+        ("lib.rs", "mod top; mod middle; mod beside; mod low; mod ground; pub use top::Roof;"),
+        ("top.rs", "use crate::{middle::Stairs, low::{self, deep::Cellar}}; pub struct Roof;"),
+        ("middle.rs", "use crate::low::deep::*; pub struct Stairs;"),
+        ("beside.rs", "use crate::middle::Stairs;"),
+        ("low/mod.rs", "pub mod deep; mod flat; use deep::Cellar; pub(super) fn f() { flat::g() }"),
+        ("low/deep.rs", "use super::f; use super::super::ground; pub struct Cellar;"),
+        ("low/flat.rs", "pub(in crate::low) fn g() { let _ = super::deep::Cellar; }"),
+        ("ground.rs", "// use crate::top::Roof;\nconst A: &str = \"crate::top::Roof\"; use std::fmt::top;"),
+    ];
+    let faults_with = |file: &str, text: &str| {
+        let source = |&(name, old): &(&str, &str)| {
+            let text = if name == file { format!("{old}\n{text}") } else { old.into() };
+            Source { file: name.into(), text }
+        };
+        faults(&house.iter().map(source).collect::<Vec<_>>(), &floors)
+    };
+    assert_eq!(faults_with("", ""), [""; 0]);
+    // Tests may import what they like.
+    for harmless in [
+        "#[cfg(test)] mod tests { use crate::top::Roof; }",
+        "#[cfg(all(test, unix))] use crate::top::Roof;",
+        "mod inner { use super::A; }",
+    ] {
+        assert_eq!(faults_with("ground.rs", harmless), [""; 0], "{harmless}");
+    }
+    for upward in [
+        "use crate::top::Roof;",
+        "use crate::{\n    low::deep,\n    top::{\n        Roof as R,\n    },\n};",
+        "use super::{top};",
+        "use crate::Roof;",
+        "fn f() -> crate::top::Roof { todo!() }",
+        "fn f() { let x = vec![format!(\"{}\", super::top::Roof)]; }",
+        "mod inner { use super::super::top::Roof; }",
+        "impl From<crate::top::Roof> for u8 {}",
+        "#[cfg(not(test))] use crate::top::Roof;",
+    ] {
+        let found = faults_with("ground.rs", upward);
+        assert!(found.contains(&"ground.rs imports top.rs, which is above it".into()), "{upward}: {found:?}");
+    }
+    assert_eq!(
+        faults_with("middle.rs", "fn f() { crate::beside::g() }"),
+        ["a circle: beside.rs -> middle.rs -> beside.rs"]
+    );
+    assert_eq!(
+        faults_with("low/deep.rs", "use super::flat::g;"),
+        ["a circle: low/deep.rs -> low/flat.rs -> low/deep.rs"]
+    );
+    let small = Floors { floors: &[&["top", "roof"]], ..floors };
+    let top = Source { file: "top/mod.rs".into(), text: "mod a;".into() };
+    let ground = Source { file: "ground.rs".into(), text: String::new() };
+    let lib = Source { file: "lib.rs".into(), text: String::new() };
+    assert_eq!(faults(&[lib, top, ground], &small), ["roof has a floor and no file", "ground has no floor"]);
 }

@@ -5,7 +5,7 @@
 //! call times out or the device is lost, those whose symptom fits are logged with the error and added to what later
 //! calls say. What this crate avoids by its design (see the crate's documentation) has no row.
 
-use crate::error::Call;
+use crate::driver::codes::Call;
 use crate::options::{Environment, HipOptions};
 use crate::system::KernelFacts;
 use ggml_core::{Error, Missing, Phase, Result};
@@ -51,6 +51,8 @@ pub enum Circumstance {
     KernelBefore(u32, u32),
     /// The runtime reports another processor than the kernel.
     Overridden,
+    /// The DMA engines copy: neither a kernel does nor does `HSA_ENABLE_SDMA=0` keep them out.
+    DmaCopies,
 }
 
 /// Major, minor and patch version of HIP. Patches tell releases of ROCm apart: 7.2.1 is 7.2.53211.
@@ -115,9 +117,19 @@ pub const ADVICE: &[Advice] = &[
     Advice {
         phases: TRANSFER,
         targets: &["gfx902", "gfx90c"],
-        when: Circumstance::Unset("HSA_ENABLE_SDMA"),
-        advice: "copies by the DMA engines hang on these processors: set HSA_ENABLE_SDMA=0",
+        before: Some((6, 1, 0)),
+        when: Circumstance::DmaCopies,
+        advice: "copies by the DMA engines hang on these processors: set DIPTYCH_HIP_COPIES=kernel or HSA_ENABLE_SDMA=0, \
+                 or use ROCm from 6.1 on",
         source: "ROCm issue 2781",
+        ..ROW
+    },
+    Advice {
+        phases: TRANSFER,
+        targets: &["gfx1151"],
+        when: Circumstance::DmaCopies,
+        advice: "uploads of large models stall in the DMA engines: set DIPTYCH_HIP_COPIES=kernel",
+        source: "ROCm issues 6182, 6582",
         ..ROW
     },
     Advice {
@@ -158,9 +170,9 @@ pub const ADVICE: &[Advice] = &[
     Advice {
         symptom: Symptom::Refusal,
         phases: &[Phase::Compile],
-        before: Some((5, 3, 0)),
-        advice: "this runtime may not know code objects of version 5: DIPTYCH_HIP_RTC=force has its own compiler make \
-                 them",
+        before: Some((5, 2, 0)),
+        advice: "this runtime may not know code objects of version 5, which 5.2.3 loads: DIPTYCH_HIP_RTC=force has its \
+                 own compiler make them",
         source: "LLVM's AMDGPU guide, code object V5",
         ..ROW
     },
@@ -176,7 +188,7 @@ pub const ADVICE: &[Advice] = &[
     Advice {
         symptom: Symptom::WrongResult,
         phases: TRANSFER,
-        targets: &["gfx1034", "gfx1035", "gfx1036"],
+        targets: &["gfx1034"],
         before: Some((6, 0, 0)),
         when: Circumstance::Unset("AMD_SERIALIZE_COPY"),
         advice: "a copy to the device and one back may overtake each other: if results are zero, set AMD_SERIALIZE_COPY=2",
@@ -204,7 +216,7 @@ pub const ADVICE: &[Advice] = &[
 /// What helps everybody to find out more after a hang or a fault.
 pub const GENERAL: &str = "the kernel's log (dmesg) says whether a ring was reset (\"GPU Hang\", \"MES failed to \
     respond\", \"Memory access fault\"); DIPTYCH_HIP_BREADCRUMBS=every names the node exactly, DIPTYCH_HIP_STREAM=null \
-    and HSA_ENABLE_SDMA=0 change how work reaches the device, and the Vulkan backend runs the same graph on the same card";
+    and DIPTYCH_HIP_COPIES=kernel (or HSA_ENABLE_SDMA=0) change how work and data reach the device, and the Vulkan backend runs the same graph on the same card";
 
 /// What rows are compared with.
 #[derive(Clone, Debug, Default)]
@@ -219,6 +231,8 @@ pub struct Situation {
     pub kernel: KernelFacts,
     /// Variables.
     pub environment: Environment,
+    /// Whether the runtime copies between host and device.
+    pub dma_copies: bool,
 }
 
 impl Situation {
@@ -239,6 +253,7 @@ impl Situation {
             hip: version,
             kernel: KernelFacts::read(options, pci),
             environment: options.environment.clone(),
+            dma_copies: true,
         }
     }
 
@@ -256,6 +271,9 @@ impl Situation {
             Circumstance::Mes(version) => self.kernel.mes == Some(version),
             Circumstance::KernelBefore(major, minor) => {
                 self.kernel.release.is_some_and(|release| release < (major, minor))
+            }
+            Circumstance::DmaCopies => {
+                self.dma_copies && self.environment.get("HSA_ENABLE_SDMA") != Some("0")
             }
             Circumstance::Overridden => self.real_target.as_ref().is_some_and(|real| *real != self.target),
         }
@@ -293,7 +311,7 @@ pub fn for_error(situation: &Situation, error: &Error) -> Vec<&'static Advice> {
         Error::DeviceLost { .. } => &[Symptom::Fault, Symptom::Hang],
         Error::OutOfMemory { .. } => &[Symptom::OutOfMemory],
         Error::Driver { call, .. } if *call == Call::LoadModule.name() => &[Symptom::Refusal],
-        error if crate::error::is_fatal(error) => &[Symptom::Fault, Symptom::Hang],
+        error if crate::driver::codes::is_fatal(error) => &[Symptom::Fault, Symptom::Hang],
         _ => &[],
     };
     let phase = error.phase();
@@ -307,7 +325,7 @@ pub fn for_error(situation: &Situation, error: &Error) -> Vec<&'static Advice> {
 /// What to say after an error: rows that fit, and what helps everybody. `None` for errors that say all themselves.
 fn say(situation: &Situation, error: &Error) -> Option<String> {
     let rows = for_error(situation, error);
-    let general = crate::error::is_fatal(error) && situation.target.starts_with("gfx");
+    let general = crate::driver::codes::is_fatal(error) && situation.target.starts_with("gfx");
     let parts: Vec<String> =
         rows.iter().map(|row| row.text()).chain(general.then(|| GENERAL.to_string())).collect();
     (!parts.is_empty()).then(|| parts.join("; "))
@@ -339,7 +357,7 @@ impl Advisor {
         result.map_err(|mut error| {
             if let Some(text) = say(&self.situation, &error) {
                 tracing::warn!(target: "diptych::hip", backend = %self.backend, "{error}: {text}");
-                if crate::error::is_fatal(&error) {
+                if crate::driver::codes::is_fatal(&error) {
                     let _ = self.last.set(text);
                 }
             }
@@ -400,10 +418,18 @@ mod tests {
 
     #[test]
     fn circumstances() {
-        let mut apu = situation("gfx90c", (6, 0, 0));
+        let mut apu = Situation { dma_copies: true, ..situation("gfx90c", (6, 0, 0)) };
         assert_eq!(sources(&apu, &timeout(Phase::Upload)), ["ROCm issue 2781"]);
         apu.environment = Environment::new([("HSA_ENABLE_SDMA".into(), "0".into())]);
         assert!(sources(&apu, &timeout(Phase::Upload)).is_empty());
+        apu.environment = Environment::default();
+        apu.hip = Some((6, 1, 40091));
+        assert!(sources(&apu, &timeout(Phase::Upload)).is_empty());
+        let halo = Situation { dma_copies: true, ..situation("gfx1151", (7, 2, 53211)) };
+        let modern = KernelFacts { release: Some((7, 0)), ..KernelFacts::default() };
+        let halo = Situation { kernel: modern, ..halo };
+        assert_eq!(sources(&halo, &timeout(Phase::Upload)), ["ROCm issues 6182, 6582"]);
+        assert!(sources(&Situation { dma_copies: false, ..halo }, &timeout(Phase::Upload)).is_empty());
         let mut s = situation("gfx906", (6, 2, 41133));
         assert!(sources(&s, &timeout(Phase::Compute)).is_empty());
         s.environment = Environment::new([("AMD_SERIALIZE_KERNEL".into(), "3".into())]);
@@ -420,8 +446,13 @@ mod tests {
             name: "hipErrorIllegalAddress".into(),
         };
         assert!(say(&s, &fault).unwrap().starts_with("HSA_OVERRIDE_GFX_VERSION has the runtime"));
-        let full =
-            Error::OutOfMemory { backend: "hip:0".into(), asked: 1, free: None, heap: "device".into() };
+        let full = Error::OutOfMemory {
+            backend: "hip:0".into(),
+            asked: 1,
+            free: None,
+            heap: "device".into(),
+            driver: None,
+        };
         assert!(say(&s, &full).unwrap().contains("GPU_SINGLE_ALLOC_PERCENT"));
         // Nobody knows the version: rows that ask for one do not apply.
         s.hip = None;

@@ -75,8 +75,6 @@ pub struct Profile {
     pub wave: u32,
     /// Dot product of bytes.
     pub dot4: Dot4,
-    /// Whether there is a dot product of two pairs of halves with an F32 sum (`v_dot2_f32_f16`).
-    pub dot2: bool,
     /// Matrix units.
     pub matrix: Matrix,
     /// Whether one instruction computes two halves (`v_pk_fma_f16`).
@@ -184,7 +182,6 @@ impl Profile {
                 family: Family::Nvidia,
                 wave: 32,
                 dot4: if number >= 61 { Dot4::Dp4a } else { Dot4::Software },
-                dot2: false,
                 matrix: if number >= 70 { Matrix::Tensor } else { Matrix::None },
                 packed_half: number >= 60,
                 lds_bytes: 48 << 10,
@@ -213,8 +210,6 @@ impl Profile {
             family,
             wave: if version.0 < 10 { 64 } else { 32 },
             dot4,
-            // The processors that got the dot product of bytes got that of halves with it.
-            dot2: dot4 != Dot4::Software,
             matrix: match family {
                 Family::Cdna => Matrix::Mfma,
                 Family::Rdna3 => Matrix::Wmma,
@@ -285,26 +280,26 @@ mod tests {
     fn profiles() {
         use Dot4::*;
         let rows = [
-            ("gfx803", Family::Gcn, 64, Software, false, Matrix::None, false),
-            ("gfx900", Family::Gcn, 64, Software, false, Matrix::None, true),
-            ("gfx902", Family::Gcn, 64, Software, false, Matrix::None, true),
-            ("gfx90c", Family::Gcn, 64, Software, false, Matrix::None, true),
-            ("gfx906", Family::Gcn, 64, Sdot4, true, Matrix::None, true),
-            ("gfx908", Family::Cdna, 64, Sdot4, true, Matrix::Mfma, true),
-            ("gfx90a", Family::Cdna, 64, Sdot4, true, Matrix::Mfma, true),
-            ("gfx942", Family::Cdna, 64, Sdot4, true, Matrix::Mfma, true),
-            ("gfx1010", Family::Rdna1, 32, Software, false, Matrix::None, true),
-            ("gfx1012", Family::Rdna1, 32, Sdot4, true, Matrix::None, true),
-            ("gfx1013", Family::Rdna1, 32, Software, false, Matrix::None, true),
-            ("gfx1030", Family::Rdna2, 32, Sdot4, true, Matrix::None, true),
-            ("gfx1100", Family::Rdna3, 32, Sudot4, true, Matrix::Wmma, true),
-            ("gfx1151", Family::Rdna3, 32, Sudot4, true, Matrix::Wmma, true),
-            ("gfx1201", Family::Rdna4, 32, Sudot4, true, Matrix::WmmaGfx12, true),
+            ("gfx803", Family::Gcn, 64, Software, Matrix::None, false),
+            ("gfx900", Family::Gcn, 64, Software, Matrix::None, true),
+            ("gfx902", Family::Gcn, 64, Software, Matrix::None, true),
+            ("gfx90c", Family::Gcn, 64, Software, Matrix::None, true),
+            ("gfx906", Family::Gcn, 64, Sdot4, Matrix::None, true),
+            ("gfx908", Family::Cdna, 64, Sdot4, Matrix::Mfma, true),
+            ("gfx90a", Family::Cdna, 64, Sdot4, Matrix::Mfma, true),
+            ("gfx942", Family::Cdna, 64, Sdot4, Matrix::Mfma, true),
+            ("gfx1010", Family::Rdna1, 32, Software, Matrix::None, true),
+            ("gfx1012", Family::Rdna1, 32, Sdot4, Matrix::None, true),
+            ("gfx1013", Family::Rdna1, 32, Software, Matrix::None, true),
+            ("gfx1030", Family::Rdna2, 32, Sdot4, Matrix::None, true),
+            ("gfx1100", Family::Rdna3, 32, Sudot4, Matrix::Wmma, true),
+            ("gfx1151", Family::Rdna3, 32, Sudot4, Matrix::Wmma, true),
+            ("gfx1201", Family::Rdna4, 32, Sudot4, Matrix::WmmaGfx12, true),
         ];
-        for (name, family, wave, dot4, dot2, matrix, packed) in rows {
+        for (name, family, wave, dot4, matrix, packed) in rows {
             let p = Profile::of(&target(name)).unwrap();
-            let got = (p.family, p.wave, p.dot4, p.dot2, p.matrix, p.packed_half);
-            assert_eq!(got, (family, wave, dot4, dot2, matrix, packed), "{name}");
+            let got = (p.family, p.wave, p.dot4, p.matrix, p.packed_half);
+            assert_eq!(got, (family, wave, dot4, matrix, packed), "{name}");
             assert_eq!(p.lds_bytes, 65536);
         }
         assert_eq!(Profile::of(&target("gfx950")).unwrap().lds_bytes, 163_840);

@@ -1,18 +1,20 @@
 //! The backend: device, memory and programs behind [`Backend`].
 
 use crate::advice::{Advice, Advisor};
-use crate::amd::Amd;
 use crate::arch::Profile;
-use crate::device::{self, Opened, Provider};
+use crate::code::kernels::{Embedded, KernelSet, Kernels};
+use crate::code::rtc::{Compiled, Job, Origin};
 use crate::driver::Driver;
-use crate::kernels::{Embedded, KernelSet, Kernels};
-use crate::memory::{Memory, Shared};
 use crate::op::{Context, Refusal};
 use crate::options::HipOptions;
-use crate::prepare;
-use crate::program::{HipProgram, RunEvents};
-use crate::rtc::{Compiled, Job, Origin};
-use crate::thread::{DriverThread, lock};
+use crate::program::{HipProgram, load};
+use crate::provider::amd::Amd;
+use crate::runtime::copies;
+use crate::runtime::device::{self, Opened, Provider};
+use crate::runtime::memory::{self, Memory};
+use crate::runtime::shared::Shared;
+use crate::runtime::thread::DriverThread;
+use crate::sync::lock;
 use ggml_core::backend::{
     Backend, Bindings, Buffer, DeviceInfo, PrepareOptions, Program, Slice, Stats, Support, Timing, Usage,
 };
@@ -25,18 +27,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-/// Byte of memory that was never written: every float type reads it as NaN.
-const POISON: u8 = 0xff;
-
 /// A device that is driven through HIP.
 #[derive(Debug)]
 pub struct HipBackend {
     shared: Arc<Shared>,
-    info: DeviceInfo,
-    profile: Profile,
-    kernels: Kernels,
-    events: Arc<RunEvents>,
-    options: HipOptions,
     advisor: Arc<Advisor>,
 }
 
@@ -85,15 +79,30 @@ impl HipBackend {
         let (thread, opened) = DriverThread::open(&name, options.deadlines.open, move |monitor| {
             device::open(monitor, &of_options, provider, &of_thread, of_kernels)
         })?;
-        let Opened { mut info, profile, mut kernels, job, situation, staging, events } = opened;
+        let Opened {
+            mut info,
+            profile,
+            mut kernels,
+            job,
+            situation,
+            by_kernel,
+            host_weights,
+            staging,
+            events,
+        } = opened;
         if let Some(job) = job {
             let (compiled, kept) = compile(&thread, &options, &stats, set, job)?;
             kernels = Kernels::new(Arc::new(compiled), &profile.target);
             info.versions.push(("code objects kept".into(), kept));
         }
-        let shared = Arc::new(Shared::new(thread, options.deadlines.clone(), stats, staging));
+        let by_kernel = by_kernel && copies::use_kernel(&thread, &options, &kernels)?;
+        info.features.push(("copies".into(), if by_kernel { "kernel" } else { "runtime" }.into()));
+        let weights = if host_weights { "pinned host memory" } else { "device memory" };
+        info.features.push(("weights".into(), weights.into()));
         let advisor = Arc::new(Advisor::new(&info.backend, situation));
-        Ok(HipBackend { shared, info, profile, kernels, events: Arc::new(events), options, advisor })
+        let (events, staging) = (Arc::new(events), Mutex::new(Some(staging)));
+        let shared = Shared { thread, info, profile, kernels, options, host_weights, stats, events, staging };
+        Ok(HipBackend { shared: Arc::new(shared), advisor })
     }
 
     /// Known hangs and faults that an error of this backend may be, with what helps; none for errors that say why
@@ -104,68 +113,21 @@ impl HipBackend {
 
     /// What kernels may count on here.
     pub fn profile(&self) -> &Profile {
-        &self.profile
-    }
-
-    pub(crate) fn backend_name(&self) -> &str {
-        &self.info.backend
-    }
-
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.shared
-    }
-
-    pub(crate) fn kernels(&self) -> &Kernels {
-        &self.kernels
-    }
-
-    /// One driver allocation. Errors come without advice.
-    pub(crate) fn allocate_memory(&self, bytes: usize, usage: Usage) -> Result<Buffer> {
-        let (thread, limit) = (&self.shared.thread, self.shared.deadlines.allocate);
-        thread.monitor().check(Phase::Allocate)?;
-        if usage == Usage::Staging {
-            let block = thread.call(Phase::Allocate, limit, move |s| s.allocate_host(bytes))?;
-            return Ok(Buffer::new(Arc::new(Memory::host(&self.shared, block)), bytes, usage));
-        }
-        if bytes as u64 > self.info.limits.max_allocation {
-            let (free, heap) = (self.info.memory, "device memory".to_string());
-            let backend = self.info.backend.clone();
-            return Err(Error::OutOfMemory { backend, asked: bytes as u64, free, heap });
-        }
-        let fill = match usage {
-            Usage::State => Some(0),
-            _ => self.options.poison_memory.then_some(POISON),
-        };
-        let events = self.events.clone();
-        let block = thread.call(Phase::Allocate, limit, move |session| {
-            let block = session.allocate(bytes)?;
-            let Some(byte) = fill.filter(|_| bytes > 0) else { return Ok(block) };
-            if let Err(error) = session.fill(block, byte, bytes) {
-                if !crate::error::is_fatal(&error) {
-                    session.free(block)?;
-                }
-                return Err(error);
-            }
-            // Where waiting fails nobody knows whether the device still writes: the session keeps the block and frees
-            // it when it closes.
-            events.drain(session)?;
-            Ok(block)
-        })?;
-        Ok(Buffer::new(Arc::new(Memory::device(&self.shared, block)), bytes, usage))
+        &self.shared.profile
     }
 }
 
 impl Backend for HipBackend {
     fn device(&self) -> &DeviceInfo {
-        &self.info
+        &self.shared.info
     }
 
     fn deadlines(&self) -> &Deadlines {
-        &self.shared.deadlines
+        self.shared.deadlines()
     }
 
     fn free_memory(&self) -> Option<u64> {
-        let (thread, limit) = (&self.shared.thread, self.shared.deadlines.allocate);
+        let (thread, limit) = (&self.shared.thread, self.shared.deadlines().allocate);
         thread.call(Phase::Allocate, limit, |session| Ok(session.free_memory())).ok().flatten()
     }
 
@@ -174,8 +136,8 @@ impl Backend for HipBackend {
             return Support::Native;
         }
         for precision in [Precision::Exact, Precision::Fast] {
-            let context = Context { graph, node, profile: &self.profile, precision };
-            if let Err(Refusal(reason)) = self.kernels.plan(&context) {
+            let context = Context { graph, node, profile: &self.shared.profile, precision };
+            if let Err(Refusal(reason)) = self.shared.kernels.plan(&context) {
                 return Support::no(reason);
             }
         }
@@ -187,8 +149,8 @@ impl Backend for HipBackend {
     }
 
     fn allocate(&self, bytes: usize, usage: Usage) -> Result<Buffer> {
-        let _span = phase::enter(Phase::Allocate, self.backend_name());
-        self.advisor.advise(self.allocate_memory(bytes, usage))
+        let _span = phase::enter(Phase::Allocate, self.shared.backend());
+        self.advisor.advise(memory::allocate(&self.shared, bytes, usage))
     }
 
     /// Never: file pages are no source of copies and no operands here (see the crate's documentation).
@@ -197,21 +159,21 @@ impl Backend for HipBackend {
     }
 
     fn upload(&self, buffer: &Buffer, offset: usize, data: &[u8]) -> Result<()> {
-        let _span = phase::enter(Phase::Upload, self.backend_name());
+        let _span = phase::enter(Phase::Upload, self.shared.backend());
         buffer.check_range(offset, data.len())?;
         let memory = Memory::of(buffer, &self.shared)?;
         self.advisor.advise(self.shared.upload(Phase::Upload, memory, offset, data))
     }
 
     fn download(&self, buffer: &Buffer, offset: usize, out: &mut [u8]) -> Result<()> {
-        let _span = phase::enter(Phase::Readback, self.backend_name());
+        let _span = phase::enter(Phase::Readback, self.shared.backend());
         buffer.check_range(offset, out.len())?;
         let memory = Memory::of(buffer, &self.shared)?;
         self.advisor.advise(self.shared.download(Phase::Readback, memory, offset, out))
     }
 
     fn copy(&self, from: &Slice, to: &Slice, bytes: usize) -> Result<()> {
-        let _span = phase::enter(Phase::Upload, self.backend_name());
+        let _span = phase::enter(Phase::Upload, self.shared.backend());
         from.buffer.check_range(from.offset, bytes)?;
         to.buffer.check_range(to.offset, bytes)?;
         let (source, target) =
@@ -219,10 +181,10 @@ impl Backend for HipBackend {
         let (source_at, target_at) =
             (source.address() + from.offset as u64, target.address() + to.offset as u64);
         if source_at < target_at + bytes as u64 && target_at < source_at + bytes as u64 {
-            return Err(Error::argument_said("copy", "source and destination overlap"));
+            return Err(Error::argument("copy", "source and destination overlap", ""));
         }
         let (from, to) = (source.place(from.offset), target.place(to.offset));
-        let (thread, limit) = (&self.shared.thread, self.shared.deadlines.transfer);
+        let (thread, limit) = (&self.shared.thread, self.shared.deadlines().transfer);
         self.advisor.advise(thread.call(Phase::Upload, limit, move |s| s.copy(&to, &from, bytes)))
     }
 
@@ -233,13 +195,11 @@ impl Backend for HipBackend {
         bindings: &Bindings,
         _options: PrepareOptions,
     ) -> Result<Box<dyn Program>> {
-        let _span = phase::enter(Phase::Prepare, self.backend_name());
+        let _span = phase::enter(Phase::Prepare, self.shared.backend());
         let ready = self.shared.thread.monitor().check(Phase::Prepare);
-        let prepared = ready.and_then(|()| prepare::prepare(self, graph, plan, bindings));
-        let prepared = self.advisor.advise(prepared)?;
-        let shared_arena = bindings.compute.is_some();
-        let (events, breadcrumbs) = (&self.events, self.options.breadcrumbs);
-        let program = HipProgram::new(&self.shared, events, breadcrumbs, graph, prepared, shared_arena);
+        let loaded = ready.and_then(|()| load::load(&self.shared, graph, plan, bindings));
+        let loaded = self.advisor.advise(loaded)?;
+        let program = HipProgram::new(&self.shared, graph, loaded, bindings.compute.is_some());
         Ok(Box::new(Advised { program, advisor: self.advisor.clone() }))
     }
 

@@ -2,10 +2,10 @@
 
 use ggml_core::phase::Deadlines;
 use ggml_core::{Error, Result};
+use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// Variables of the HIP runtime and the layers below it that change what a device is or does. They are read and
 /// reported, never set: the runtime reads them when its library is loaded.
@@ -111,6 +111,58 @@ pub enum RtcMode {
     Off,
 }
 
+/// Who copies between pinned memory of the host and memory of the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Copies {
+    /// A kernel where host and device share one memory, and where a copy timed out when the device was last open in
+    /// this process; else the runtime.
+    #[default]
+    Auto,
+    /// The runtime, which has the DMA engines (SDMA) do it.
+    Dma,
+    /// A kernel.
+    Kernel,
+}
+
+/// Where weights lie.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HostWeights {
+    /// In pinned memory of the host where host and device share one memory, so that they fit however small the part of
+    /// it is that the firmware set apart for the device; else in memory of the device.
+    #[default]
+    Auto,
+    /// In pinned memory of the host, which the device reads in place.
+    On,
+    /// In memory of the device.
+    Off,
+}
+
+/// What an option is called in the environment and in reports; the default first.
+type Names<T> = &'static [(&'static str, T)];
+
+const STREAMS: Names<StreamMode> = &[("own", StreamMode::Own), ("null", StreamMode::Null)];
+const BREADCRUMBS: Names<Breadcrumbs> = &[("auto", Breadcrumbs::Auto), ("every", Breadcrumbs::EveryLaunch)];
+const COPIES: Names<Copies> = &[("auto", Copies::Auto), ("dma", Copies::Dma), ("kernel", Copies::Kernel)];
+const HOST_WEIGHTS: Names<HostWeights> =
+    &[("auto", HostWeights::Auto), ("on", HostWeights::On), ("off", HostWeights::Off)];
+const RTC_MODES: Names<RtcMode> =
+    &[("auto", RtcMode::Auto), ("force", RtcMode::Force), ("off", RtcMode::Off)];
+
+/// Takes an option from the environment, where its variable is set.
+fn choose<T: Copy>(variables: &[(String, String)], name: &str, names: Names<T>, to: &mut T) -> Result<()> {
+    let Some((_, text)) = variables.iter().find(|(n, v)| n == name && !v.is_empty()) else { return Ok(()) };
+    let found = names.iter().find(|(known, _)| known == text);
+    let allowed = || names.iter().map(|(known, _)| *known).collect::<Vec<_>>().join(" or ");
+    *to = found.ok_or_else(|| Error::argument(name, format!("'{text}'"), allowed()))?.1;
+    Ok(())
+}
+
+/// An option that is not the default, for reports.
+fn changed<T: Copy + PartialEq>(what: &str, names: Names<T>, value: T) -> Option<(String, String)> {
+    let (name, _) = names.iter().skip(1).find(|(_, known)| *known == value)?;
+    Some((what.into(), (*name).into()))
+}
+
 /// How to open a device.
 #[derive(Clone, Debug)]
 pub struct HipOptions {
@@ -130,6 +182,10 @@ pub struct HipOptions {
     pub stream: StreamMode,
     /// Pinned host memory for transfers, in bytes: a quarter of it is the size of one copy.
     pub staging_bytes: usize,
+    /// Who copies between host and device.
+    pub copies: Copies,
+    /// Where weights lie.
+    pub host_weights: HostWeights,
     /// Marks of progress.
     pub breadcrumbs: Breadcrumbs,
     /// Whether runs measure device time with a pair of events.
@@ -157,6 +213,8 @@ impl Default for HipOptions {
             deadlines: Deadlines::default(),
             stream: StreamMode::default(),
             staging_bytes: 32 << 20,
+            copies: Copies::default(),
+            host_weights: HostWeights::default(),
             breadcrumbs: Breadcrumbs::default(),
             device_timing: true,
             poison_memory: cfg!(debug_assertions),
@@ -175,47 +233,37 @@ impl HipOptions {
     /// * `DIPTYCH_HIP_RTC` = `auto`, `force` or `off`: [`HipOptions::rtc`]
     /// * `XDG_CACHE_HOME` or `HOME`: [`HipOptions::cache_dir`] is `diptych/hip` there, in `.cache` of the latter
     /// * `DIPTYCH_HIP_STREAM` = `own` or `null`: [`HipOptions::stream`]
+    /// * `DIPTYCH_HIP_COPIES` = `auto`, `dma` or `kernel`: [`HipOptions::copies`]
+    /// * `DIPTYCH_HIP_HOST_WEIGHTS` = `auto`, `on` or `off`: [`HipOptions::host_weights`]
     /// * `DIPTYCH_HIP_BREADCRUMBS` = `auto` or `every`: [`HipOptions::breadcrumbs`]
     /// * the variables of [`OVERRIDES`]: [`HipOptions::environment`]
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a value that a `DIPTYCH_HIP_` variable cannot have.
     pub fn from_env() -> Result<HipOptions> {
-        let text = |s: std::ffi::OsString| s.to_string_lossy().into_owned();
-        HipOptions::from_variables(std::env::vars_os().map(|(n, v)| (text(n), text(v))).collect())
+        HipOptions::from_variables(std::env::vars_os().collect())
     }
 
-    fn from_variables(variables: Vec<(String, String)>) -> Result<HipOptions> {
-        let value =
-            |name: &str| variables.iter().find(|(n, v)| n == name && !v.is_empty()).map(|(_, v)| v.as_str());
+    fn from_variables(variables: Vec<(OsString, OsString)>) -> Result<HipOptions> {
+        let path = |name: &str| {
+            variables.iter().find(|(n, v)| n == name && !v.is_empty()).map(|(_, v)| PathBuf::from(v))
+        };
         // The specification has paths that do not begin at the root ignored.
-        let directory = |name: &str| value(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let directory = |name: &str| path(name).filter(|path| path.is_absolute());
         let cache = directory("XDG_CACHE_HOME").or_else(|| directory("HOME").map(|home| home.join(".cache")));
         let mut options = HipOptions {
-            library: value("DIPTYCH_HIP_LIBRARY").map(PathBuf::from),
-            cuda_library: value("DIPTYCH_CUDA_LIBRARY").map(PathBuf::from),
+            library: path("DIPTYCH_HIP_LIBRARY"),
+            cuda_library: path("DIPTYCH_CUDA_LIBRARY"),
             cache_dir: cache.map(|path| path.join("diptych/hip")),
             ..HipOptions::default()
         };
-        let wrong = |name: &str, text: &str, allowed: &str| {
-            Error::argument_said(name, format!("'{text}' is not one of {allowed}"))
-        };
-        options.stream = match value("DIPTYCH_HIP_STREAM") {
-            None | Some("own") => StreamMode::Own,
-            Some("null") => StreamMode::Null,
-            Some(text) => return Err(wrong("DIPTYCH_HIP_STREAM", text, "own, null")),
-        };
-        options.breadcrumbs = match value("DIPTYCH_HIP_BREADCRUMBS") {
-            None | Some("auto") => Breadcrumbs::Auto,
-            Some("every") => Breadcrumbs::EveryLaunch,
-            Some(text) => return Err(wrong("DIPTYCH_HIP_BREADCRUMBS", text, "auto, every")),
-        };
-        options.rtc = match value("DIPTYCH_HIP_RTC") {
-            None | Some("auto") => RtcMode::Auto,
-            Some("force") => RtcMode::Force,
-            Some("off") => RtcMode::Off,
-            Some(text) => return Err(wrong("DIPTYCH_HIP_RTC", text, "auto, force, off")),
-        };
+        let text = |s: &OsString| s.to_string_lossy().into_owned();
+        let variables: Vec<_> = variables.iter().map(|(n, v)| (text(n), text(v))).collect();
+        choose(&variables, "DIPTYCH_HIP_STREAM", STREAMS, &mut options.stream)?;
+        choose(&variables, "DIPTYCH_HIP_BREADCRUMBS", BREADCRUMBS, &mut options.breadcrumbs)?;
+        choose(&variables, "DIPTYCH_HIP_COPIES", COPIES, &mut options.copies)?;
+        choose(&variables, "DIPTYCH_HIP_HOST_WEIGHTS", HOST_WEIGHTS, &mut options.host_weights)?;
+        choose(&variables, "DIPTYCH_HIP_RTC", RTC_MODES, &mut options.rtc)?;
         options.environment = Environment::new(variables);
         Ok(options)
     }
@@ -246,23 +294,14 @@ impl HipOptions {
         if let Some(library) = &self.cuda_library {
             forced.push(("cuda library".into(), library.display().to_string()));
         }
-        match self.rtc {
-            RtcMode::Auto => {}
-            RtcMode::Force => forced.push(("hiprtc".into(), "force".into())),
-            RtcMode::Off => forced.push(("hiprtc".into(), "off".into())),
-        }
-        if self.stream == StreamMode::Null {
-            forced.push(("stream".into(), "null".into()));
-        }
-        if self.breadcrumbs == Breadcrumbs::EveryLaunch {
-            forced.push(("breadcrumbs".into(), "every".into()));
-        }
+        forced.extend(changed("hiprtc", RTC_MODES, self.rtc));
+        forced.extend(changed("stream", STREAMS, self.stream));
+        forced.extend(changed("copies", COPIES, self.copies));
+        forced.extend(changed("host weights", HOST_WEIGHTS, self.host_weights));
+        forced.extend(changed("breadcrumbs", BREADCRUMBS, self.breadcrumbs));
         forced
     }
 }
-
-/// A wait that ends: time that a caller gives a driver thread to report by itself before it gives the thread up.
-pub(crate) const GRACE: Duration = Duration::from_millis(50);
 
 #[cfg(test)]
 mod tests {
@@ -271,7 +310,7 @@ mod tests {
     #[test]
     fn the_environment_is_read_once() {
         let set = |pairs: &[(&str, &str)]| {
-            HipOptions::from_variables(pairs.iter().map(|(n, v)| (n.to_string(), v.to_string())).collect())
+            HipOptions::from_variables(pairs.iter().map(|(n, v)| (n.into(), v.into())).collect())
         };
         let options = set(&[
             ("DIPTYCH_HIP_LIBRARY", "/opt/x/libamdhip64.so"),
@@ -293,7 +332,11 @@ mod tests {
         assert_eq!((options.rtc, options.forced().len()), (RtcMode::Force, 1));
         assert_eq!(set(&[("XDG_CACHE_HOME", "relative")]).unwrap().cache_dir, None);
         let error = set(&[("DIPTYCH_HIP_STREAM", "nul")]).unwrap_err().to_string();
-        assert_eq!(error, "DIPTYCH_HIP_STREAM: 'nul' is not one of own, null");
+        assert_eq!(error, "DIPTYCH_HIP_STREAM: 'nul'; expected own or null");
+        let options = set(&[("DIPTYCH_HIP_COPIES", "kernel"), ("DIPTYCH_HIP_HOST_WEIGHTS", "off")]).unwrap();
+        assert_eq!((options.copies, options.host_weights), (Copies::Kernel, HostWeights::Off));
+        assert_eq!(options.forced().len(), 2);
+        assert!(set(&[("DIPTYCH_HIP_COPIES", "sdma")]).is_err());
         assert_eq!(options.rooted("/dev/kfd"), Path::new("/dev/kfd"));
     }
 }

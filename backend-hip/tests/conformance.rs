@@ -114,7 +114,7 @@ fn the_path_of_a_program() {
         for _ in 0..100 {
             y = g.scale(y, 1.0, 1.0).expect("a node");
         }
-        g.output(y);
+        g.output(y).unwrap();
         let alignment = backend.device().limits.alignment;
         let plan = Plan::new(&g, alignment, Precision::Exact).expect("a plan");
         let mut program =

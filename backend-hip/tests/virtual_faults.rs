@@ -2,6 +2,7 @@
 //! typed error with its phase within the deadline, nothing that can be given back is kept, and the next open works.
 
 use backend_hip::driver::Driver;
+use backend_hip::options::Copies;
 use backend_hip::virtual_gpu::{Checks, Fault, Faults, Target, VirtualDriver, VirtualOptions};
 use backend_hip::{HipBackend, HipOptions};
 use ggml_core::backend::{Backend, Bindings, PrepareOptions, Usage};
@@ -53,7 +54,8 @@ fn driver(faults: Faults) -> Arc<VirtualDriver> {
 }
 
 fn options(limit: Duration) -> HipOptions {
-    HipOptions { deadlines: Deadlines::all(limit), ..HipOptions::default() }
+    // A copy that times out changes who copies when the device is opened again; here the runtime always does.
+    HipOptions { deadlines: Deadlines::all(limit), copies: Copies::Dma, ..HipOptions::default() }
 }
 
 /// Opens, uploads, prepares a chain of three nodes, runs it twice and reads the result.
@@ -72,7 +74,7 @@ fn work(driver: &Arc<VirtualDriver>, limit: Duration) -> Result<Vec<f32>> {
         y = g.scale(y, 2.0, 1.0)?;
         g.name(y, name)?;
     }
-    g.output(y);
+    g.output(y).unwrap();
     let plan = Plan::debug(&g, backend.device().limits.alignment, Precision::Exact)?;
     let mut program = backend.prepare(&g, &plan, &Bindings::default(), PrepareOptions::default())?;
     let input: Vec<u8> = (0..64u32).flat_map(|i| (i as f32).to_le_bytes()).collect();
@@ -201,10 +203,47 @@ fn faults_are_read_from_text() {
     let driver = driver(faults);
     assert!(driver.allocate(10).is_ok());
     assert_eq!(driver.allocate(10), Err(2));
-    for wrong in ["hang", "hang@hipMalloc:x", "fail@hipMalloc", "burn@hipMalloc", "stall@small:1"] {
+    for wrong in [
+        "hang",
+        "hang@hipMalloc:x",
+        "fail@hipMalloc",
+        "burn@hipMalloc",
+        "stall@small:1",
+        "fail=2@hipMaloc",
+        "hang@dlopen",
+        "stall@hipMalloc",
+        "fail=0@hipMalloc",
+    ] {
         let error = Faults::parse(wrong).expect_err("not understood");
+        assert!(matches!(error, Error::InvalidArgument { .. }), "{error}");
         assert!(error.to_string().contains(wrong), "{error}");
     }
+}
+
+/// What the driver said is kept in what the user reads.
+#[test]
+fn out_of_memory_names_call_and_code() {
+    if !embedded() {
+        return;
+    }
+    let driver = driver(Faults::parse("fail=2@hipMalloc:1").expect("valid"));
+    let backend = HipBackend::open_driver("hip-virtual", options(SOON), driver).expect("a device");
+    backend.allocate(100, Usage::Weights).expect("the first works");
+    let error = backend.allocate(100, Usage::Weights).expect_err("the second fails");
+    let text = error.to_string();
+    assert!(matches!(error, Error::OutOfMemory { asked: 100, free: Some(_), .. }), "{text}");
+    assert!(text.ends_with("are free (hipMalloc: hipErrorOutOfMemory (2))"), "{text}");
+}
+
+/// -1 is a code like any other.
+#[test]
+fn codes_below_zero_are_told_as_they_are() {
+    if !embedded() {
+        return;
+    }
+    let driver = driver(Faults::parse("fail=-1@hipMemcpyAsync").expect("valid"));
+    let text = work(&driver, SOON).expect_err("a copy fails").to_string();
+    assert!(text.contains("hipMemcpyAsync failed in phase upload: unknown code -1 (-1)"), "{text}");
 }
 
 #[test]

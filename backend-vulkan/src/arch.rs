@@ -5,6 +5,7 @@
 //! class can be executed on any device that is able to.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 /// A class of devices that share tuning.
@@ -111,8 +112,6 @@ pub enum MatrixTypes {
     F16F32,
     /// F16 throughout.
     F16F16,
-    /// BF16 operands, F32 accumulator and result.
-    Bf16F32,
     /// Signed bytes, I32 accumulator and result.
     I8I32,
 }
@@ -188,6 +187,8 @@ pub struct Caps {
 pub struct Traits<'a> {
     /// PCI vendor.
     pub vendor: u32,
+    /// The vendor's number of the chip.
+    pub device: u32,
     /// Whether the device is a processor.
     pub cpu: bool,
     /// Device name.
@@ -198,6 +199,8 @@ pub struct Traits<'a> {
     pub subgroup_max: u32,
     /// Waves that one SIMD holds.
     pub waves_per_simd: Option<u32>,
+    /// The dot product of packed bytes of mixed signs is hardware.
+    pub int_dot_mixed: bool,
     /// Cooperative matrices exist.
     pub matrices: bool,
 }
@@ -206,11 +209,19 @@ const AMD: u32 = 0x1002;
 const NVIDIA: u32 = 0x10de;
 const INTEL: u32 = 0x8086;
 
+/// Numbers of AMD's accelerators: MI100, MI200, MI300, MI350. Source: libdrm, data/amdgpu.ids.
+const ACCELERATORS: [RangeInclusive<u32>; 4] =
+    [0x7380..=0x739f, 0x7400..=0x741f, 0x74a0..=0x74bf, 0x75a0..=0x75bf];
+
+/// Numbers of gfx12 (the RX 9000 series). Source: the same.
+const GFX12: [RangeInclusive<u32>; 2] = [0x7550..=0x755f, 0x7590..=0x759f];
+
 /// The class of a device.
 ///
-/// On AMD the wave size separates GCN and CDNA (64 only) from RDNA (32 and 64); waves per SIMD separate RDNA1 (20) from
-/// its successors (16), matrix units RDNA3. Two cases need the device's name, because the drivers report nothing else
-/// that tells them apart: accelerators of the MI series, and gfx12 on a driver without cooperative matrices.
+/// On AMD the wave size separates GCN and CDNA (64 only) from RDNA (32 and 64). Waves per SIMD separate RDNA1 (20) from its
+/// successors (16); matrix units, and on older drivers dot products of mixed signs, RDNA3 from RDNA2. Nothing that drivers
+/// report separates accelerators from GCN, or gfx12 from gfx11: there the chip's number decides, and only for a number that
+/// is in no list the code name that Mesa puts behind the marketing name.
 pub fn classify(device: Traits<'_>) -> ArchClass {
     if device.cpu {
         return ArchClass::Cpu;
@@ -224,22 +235,28 @@ pub fn classify(device: Traits<'_>) -> ArchClass {
 }
 
 fn classify_amd(device: Traits<'_>) -> ArchClass {
-    let name = device.name.to_ascii_uppercase();
-    let named = |parts: &[&str]| parts.iter().any(|part| name.contains(part));
+    let numbered = |ranges: &[RangeInclusive<u32>]| ranges.iter().any(|range| range.contains(&device.device));
+    let code_name = code_name(device.name);
+    let named = |prefixes: &[&str]| prefixes.iter().any(|prefix| code_name.starts_with(prefix));
     if device.subgroup_min == 64 && device.subgroup_max == 64 {
-        let accelerator =
-            named(&["MI100", "MI2", "MI3", "GFX940", "GFX942", "GFX950", "ARCTURUS", "ALDEBARAN"]);
+        let accelerator = numbered(&ACCELERATORS) || named(&["MI", "GFX90A", "GFX94", "GFX95"]);
         return if accelerator { ArchClass::AmdCdna } else { ArchClass::AmdGcn };
     }
-    if named(&["GFX12", "NAVI4"]) {
+    if numbered(&GFX12) || named(&["GFX12", "NAVI4"]) {
         ArchClass::AmdRdna4
-    } else if device.matrices {
+    } else if device.matrices || device.int_dot_mixed {
         ArchClass::AmdRdna3
     } else if device.waves_per_simd == Some(20) {
         ArchClass::AmdRdna1
     } else {
         ArchClass::AmdRdna2
     }
+}
+
+/// The chip's code name in a name of Mesa's: "VEGA10" in "AMD Radeon Instinct MI25 (RADV VEGA10)".
+fn code_name(name: &str) -> &str {
+    let behind = name.rsplit_once("(RADV ").map_or("", |(_, behind)| behind);
+    behind.split([' ', ')']).next().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -254,34 +271,115 @@ mod tests {
         assert!("AMD".parse::<ArchClass>().unwrap_err().to_string().contains("AMD_GCN"));
     }
 
+    /// What a chip reports besides name and number.
+    #[derive(Clone, Copy)]
+    struct Chip {
+        vendor: u32,
+        subgroup: (u32, u32),
+        waves: Option<u32>,
+        int_dot_mixed: bool,
+        matrices: bool,
+    }
+
+    const fn amd(subgroup_min: u32, waves: u32, int_dot_mixed: bool, matrices: bool) -> Chip {
+        Chip { vendor: AMD, subgroup: (subgroup_min, 64), waves: Some(waves), int_dot_mixed, matrices }
+    }
+
+    const fn other(vendor: u32, subgroup_min: u32, subgroup_max: u32, matrices: bool) -> Chip {
+        let subgroup = (subgroup_min, subgroup_max);
+        Chip { vendor, subgroup, waves: None, int_dot_mixed: false, matrices }
+    }
+
+    const POLARIS: Chip = amd(64, 8, false, false);
+    const GFX9: Chip = amd(64, 10, false, false);
+    const GFX90A: Chip = amd(64, 8, false, false);
+    const GFX101: Chip = amd(32, 20, false, false);
+    const GFX103: Chip = amd(32, 16, false, false);
+    const GFX11: Chip = amd(32, 16, true, true);
+    /// gfx11 and gfx12 on a Mesa without cooperative matrices for them.
+    const WITHOUT_MATRICES: Chip = amd(32, 16, true, false);
+
+    /// Names, numbers and properties as RADV (with "(RADV ...)"), AMDVLK and the other drivers report them.
+    const CARDS: &[(&str, u32, Chip, ArchClass)] = &[
+        ("AMD Radeon R9 Fury Series (RADV FIJI)", 0x7300, GFX9, ArchClass::AmdGcn),
+        ("AMD Radeon RX 580 Series (RADV POLARIS10)", 0x67df, POLARIS, ArchClass::AmdGcn),
+        ("AMD Radeon RX 460 Graphics (RADV POLARIS11)", 0x67ef, POLARIS, ArchClass::AmdGcn),
+        ("AMD Radeon RX 550 / 550 Series (RADV POLARIS12)", 0x699f, POLARIS, ArchClass::AmdGcn),
+        ("AMD Radeon RX Vega (RADV VEGA10)", 0x687f, GFX9, ArchClass::AmdGcn),
+        ("AMD Radeon Vega Frontier Edition (RADV VEGA10)", 0x6863, GFX9, ArchClass::AmdGcn),
+        ("AMD Radeon Instinct MI25 (RADV VEGA10)", 0x6860, GFX9, ArchClass::AmdGcn),
+        ("AMD Radeon Instinct MI25 MxGPU (RADV VEGA10)", 0x686c, GFX9, ArchClass::AmdGcn),
+        ("AMD Radeon Instinct MI25", 0x6860, GFX9, ArchClass::AmdGcn),
+        ("AMD Instinct MI60 / MI50 (RADV VEGA20)", 0x66a1, GFX9, ArchClass::AmdGcn),
+        ("AMD Radeon VII (RADV VEGA20)", 0x66af, GFX9, ArchClass::AmdGcn),
+        ("AMD Radeon Vega 11 Graphics (RADV RAVEN)", 0x15dd, GFX9, ArchClass::AmdGcn),
+        ("AMD Radeon Vega 3 Graphics (RADV RAVEN2)", 0x15d8, GFX9, ArchClass::AmdGcn),
+        ("AMD Radeon Graphics (RADV RENOIR)", 0x1636, GFX9, ArchClass::AmdGcn),
+        ("AMD Radeon Graphics (RADV RENOIR)", 0x1638, GFX9, ArchClass::AmdGcn),
+        ("AMD Instinct MI100 (RADV MI100)", 0x738c, GFX9, ArchClass::AmdCdna),
+        ("AMD Instinct MI210 (RADV MI200)", 0x740f, GFX90A, ArchClass::AmdCdna),
+        ("AMD Instinct MI250X / MI250 (RADV MI200)", 0x740c, GFX90A, ArchClass::AmdCdna),
+        ("AMD Instinct MI300X (RADV GFX940)", 0x74a1, GFX90A, ArchClass::AmdCdna),
+        ("AMD Instinct MI300A", 0x74a0, GFX90A, ArchClass::AmdCdna),
+        ("AMD Unknown (RADV MI200)", 0, GFX90A, ArchClass::AmdCdna),
+        ("AMD Radeon RX 5700 XT (RADV NAVI10)", 0x731f, GFX101, ArchClass::AmdRdna1),
+        ("AMD Radeon RX 5500 XT (RADV NAVI14)", 0x7340, GFX101, ArchClass::AmdRdna1),
+        ("AMD Radeon RX 5700 XT", 0x731f, GFX101, ArchClass::AmdRdna1),
+        ("AMD BC-250 (RADV GFX1013)", 0x13fe, GFX101, ArchClass::AmdRdna1),
+        ("AMD Radeon RX 6900 XT (RADV NAVI21)", 0x73bf, GFX103, ArchClass::AmdRdna2),
+        ("AMD Radeon RX 6600 XT (RADV NAVI23)", 0x73ff, GFX103, ArchClass::AmdRdna2),
+        ("AMD Radeon RX 6400 (RADV NAVI24)", 0x743f, GFX103, ArchClass::AmdRdna2),
+        ("AMD Custom GPU 0405 (RADV VANGOGH)", 0x163f, GFX103, ArchClass::AmdRdna2),
+        ("AMD Radeon 680M (RADV REMBRANDT)", 0x1681, GFX103, ArchClass::AmdRdna2),
+        ("AMD Radeon RX 7900 XTX (RADV NAVI31)", 0x744c, GFX11, ArchClass::AmdRdna3),
+        ("AMD Radeon RX 7900 XTX", 0x744c, GFX11, ArchClass::AmdRdna3),
+        ("AMD Radeon RX 7900 XTX (RADV NAVI31)", 0x744c, WITHOUT_MATRICES, ArchClass::AmdRdna3),
+        ("AMD Radeon RX 7600 (RADV NAVI33)", 0x7480, GFX11, ArchClass::AmdRdna3),
+        ("AMD Radeon 780M Graphics (RADV PHOENIX)", 0x15bf, GFX11, ArchClass::AmdRdna3),
+        ("AMD Radeon 8060S Graphics (RADV GFX1151)", 0x1586, GFX11, ArchClass::AmdRdna3),
+        ("AMD Radeon RX 9070 XT (RADV GFX1201)", 0x7550, GFX11, ArchClass::AmdRdna4),
+        ("AMD Radeon RX 9070 XT", 0x7550, WITHOUT_MATRICES, ArchClass::AmdRdna4),
+        ("AMD Radeon AI PRO R9700 (RADV GFX1201)", 0x7551, GFX11, ArchClass::AmdRdna4),
+        ("AMD Radeon RX 9060 XT (RADV GFX1200)", 0x7590, GFX11, ArchClass::AmdRdna4),
+        ("AMD Unknown (RADV GFX1200)", 0, WITHOUT_MATRICES, ArchClass::AmdRdna4),
+        ("NVIDIA GeForce RTX 4090", 0x2684, other(NVIDIA, 32, 32, true), ArchClass::Nvidia),
+        ("NVIDIA H200", 0x2335, other(NVIDIA, 32, 32, true), ArchClass::Nvidia),
+        ("Intel(R) Arc(tm) A770 Graphics (DG2)", 0x56a0, other(INTEL, 8, 32, true), ArchClass::Intel),
+        ("Intel(R) UHD Graphics 770 (ADL-S GT1)", 0x4680, other(INTEL, 8, 32, false), ArchClass::Intel),
+        ("Turnip Adreno (TM) 740", 0x4305_0a01, other(0x5143, 64, 128, false), ArchClass::Other),
+    ];
+
     #[test]
-    fn devices_get_their_class() {
-        let amd = |name, subgroup_min, waves, matrices| {
-            classify(Traits {
-                vendor: AMD,
+    fn cards_get_their_class() {
+        for &(name, device, chip, class) in CARDS {
+            let traits = Traits {
+                vendor: chip.vendor,
+                device,
                 cpu: false,
                 name,
-                subgroup_min,
-                subgroup_max: 64,
-                waves_per_simd: Some(waves),
-                matrices,
-            })
-        };
-        assert_eq!(amd("AMD Radeon RX Vega (RADV VEGA10)", 64, 10, false), ArchClass::AmdGcn);
-        assert_eq!(amd("AMD Instinct MI100 (RADV MI100)", 64, 10, false), ArchClass::AmdCdna);
-        assert_eq!(amd("AMD Radeon RX 5700 XT (RADV NAVI10)", 32, 20, false), ArchClass::AmdRdna1);
-        assert_eq!(amd("AMD Radeon RX 6800 XT (RADV NAVI21)", 32, 16, false), ArchClass::AmdRdna2);
-        assert_eq!(amd("AMD Radeon RX 7900 XT (RADV NAVI31)", 32, 16, true), ArchClass::AmdRdna3);
-        assert_eq!(amd("AMD Radeon Graphics (RADV GFX1201)", 32, 16, false), ArchClass::AmdRdna4);
-        let llvm = Traits {
+                subgroup_min: chip.subgroup.0,
+                subgroup_max: chip.subgroup.1,
+                waves_per_simd: chip.waves,
+                int_dot_mixed: chip.int_dot_mixed,
+                matrices: chip.matrices,
+            };
+            assert_eq!(classify(traits), class, "{name}, {device:#x}");
+        }
+    }
+
+    #[test]
+    fn software_is_a_processor() {
+        let llvmpipe = Traits {
             vendor: 0x10005,
+            device: 0,
             cpu: true,
-            name: "llvmpipe",
+            name: "llvmpipe (LLVM 15.0.6, 256 bits)",
             subgroup_min: 8,
             subgroup_max: 8,
             waves_per_simd: None,
+            int_dot_mixed: false,
             matrices: false,
         };
-        assert_eq!(classify(llvm), ArchClass::Cpu);
+        assert_eq!(classify(llvmpipe), ArchClass::Cpu);
     }
 }

@@ -6,14 +6,13 @@
 use crate::arch::ArchClass;
 use crate::deadline::guarded;
 use crate::device;
+use crate::device::tuning::Profile;
 use crate::op;
 use crate::options::VulkanOptions;
 use crate::pipeline::{PipelineSet, PipelineSpec};
 use crate::raw::device::Purpose;
 use crate::raw::instance::BACKEND;
-use crate::tuning::Profile;
-use ggml_core::Deadline;
-use ggml_core::{Phase, Result};
+use ggml_core::{Deadline, Phase, Result};
 use std::fmt::Write;
 
 /// What the compiler reported of one pipeline.

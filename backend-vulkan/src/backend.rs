@@ -1,68 +1,41 @@
 //! The backend: one opened device.
 
-use crate::cache::DiskCache;
-use crate::constants::Constants;
-use crate::cost::Model;
+use crate::context::{Counters, DeviceContext};
 use crate::deadline::guarded;
 use crate::device;
-use crate::lower;
-use crate::memory::VulkanMemory;
+use crate::device::cost::Model;
+use crate::device::probe;
+use crate::device::tuning::Profile;
+use crate::memory::{Memory, VulkanMemory};
 use crate::options::VulkanOptions;
 use crate::pipeline::PipelineSet;
-use crate::probe;
+use crate::pipeline::cache::DiskCache;
 use crate::program::VulkanProgram;
-use crate::raw::device::{Device, Purpose};
+use crate::program::lower::{self, Target};
+use crate::raw::device::Purpose;
 use crate::raw::instance::BACKEND;
-use crate::raw::memory::{Buffer, MemoryPool, Side};
-use crate::transfer::Transfers;
-use crate::tuning::Profile;
-use ggml_core::Deadline;
+use crate::raw::memory::MemoryPool;
 use ggml_core::backend::{
     self, Backend, Bindings, DeviceInfo, PrepareOptions, Program, Slice, Stats, Support, Usage,
 };
 use ggml_core::mapped::MappedBytes;
 use ggml_core::phase::{self, Deadlines};
 use ggml_core::plan::Plan;
-use ggml_core::{DType, Graph, Phase, Result, TensorId};
+use ggml_core::{DType, Deadline, Graph, Phase, Result, TensorId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A Vulkan device that runs graphs.
-#[derive(Debug)]
 pub struct VulkanBackend {
-    pub(crate) shared: Arc<Shared>,
+    pipelines: Arc<PipelineSet>,
+    memory: Arc<Memory>,
+    context: Arc<DeviceContext>,
     info: DeviceInfo,
 }
 
-/// Counters of programs.
-#[derive(Debug, Default)]
-pub(crate) struct Counters {
-    /// Programs prepared.
-    pub(crate) programs: AtomicU64,
-    /// Command buffers recorded for them.
-    pub(crate) recordings: AtomicU64,
-    /// Submissions of them.
-    pub(crate) submissions: AtomicU64,
-    /// Bytes uploaded.
-    pub(crate) uploaded: AtomicU64,
-}
-
-/// What the backend and its programs share.
-pub(crate) struct Shared {
-    pub(crate) constants: Constants,
-    pub(crate) pipelines: Arc<PipelineSet>,
-    pub(crate) transfers: Arc<Transfers>,
-    pub(crate) pool: Arc<MemoryPool>,
-    pub(crate) device: Arc<Device>,
-    pub(crate) profile: Profile,
-    pub(crate) model: Model,
-    pub(crate) options: VulkanOptions,
-    pub(crate) counters: Counters,
-}
-
-impl std::fmt::Debug for Shared {
+impl std::fmt::Debug for VulkanBackend {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").field("device", &self.device).finish_non_exhaustive()
+        f.debug_struct("VulkanBackend").field("device", &self.context.device).finish_non_exhaustive()
     }
 }
 
@@ -87,29 +60,27 @@ impl VulkanBackend {
         let profile = Profile::new(caps);
         let info = device::info(&device, &profile, &lanes, pool.largest(), &options);
         let disk = options.pipeline_cache_dir.as_ref().map(|dir| DiskCache::new(dir, &device.facts));
-        let shared = Shared {
-            constants: Constants::default(),
-            pipelines: PipelineSet::new(&device, disk, false),
-            transfers: Arc::new(Transfers::new(&device, &pool)),
-            model: Model::new(profile.caps.arch),
-            pool,
-            device,
-            profile,
-            options,
-            counters: Counters::default(),
-        };
-        Ok(VulkanBackend { shared: Arc::new(shared), info })
+        let pipelines = PipelineSet::new(&device, disk, false);
+        let model = Model::new(profile.caps.arch);
+        let context =
+            Arc::new(DeviceContext { device, profile, model, options, counters: Counters::default() });
+        let memory = Arc::new(Memory::new(&context, pool));
+        Ok(VulkanBackend { pipelines, memory, context, info })
     }
 
     /// The device as operations see it.
     pub fn profile(&self) -> &Profile {
-        &self.shared.profile
+        &self.context.profile
     }
 
     /// What the validation layer has said since the instance was made. Empty without
     /// [`VulkanOptions::validation`].
     pub fn validation_messages(&self) -> Vec<String> {
-        self.shared.device.instance().messages().map(|m| m.list()).unwrap_or_default()
+        self.context.device.instance().messages().map(|m| m.list()).unwrap_or_default()
+    }
+
+    fn target(&self) -> Target<'_> {
+        Target::new(&self.context, &self.pipelines)
     }
 
     /// [`Backend::prepare`] with the program's own type, which tells more of itself.
@@ -120,100 +91,14 @@ impl VulkanBackend {
         bindings: &Bindings,
         options: PrepareOptions,
     ) -> Result<VulkanProgram> {
-        VulkanProgram::prepare(&self.shared, graph, plan, bindings, options)
+        VulkanProgram::prepare(&self.memory, &self.pipelines, graph, plan, bindings, options)
     }
 }
 
 impl Drop for VulkanBackend {
     fn drop(&mut self) {
-        let _span = phase::enter(Phase::Close, &self.shared.device.name);
-        self.shared.pipelines.save();
-    }
-}
-
-impl Shared {
-    /// A deadline that begins now.
-    pub(crate) fn deadline(&self, phase: Phase) -> Deadline {
-        Deadline::new(phase, self.options.deadlines.of(phase))
-    }
-
-    /// Whether the host should write a buffer without staging.
-    pub(crate) fn writes_directly(&self, buffer: &Buffer) -> bool {
-        buffer.is_mapped() && !self.options.force_staging
-    }
-
-    /// Whether the host should read a buffer without staging.
-    pub(crate) fn reads_directly(&self, buffer: &Buffer) -> bool {
-        buffer.reads_fast() && !self.options.force_staging
-    }
-
-    /// A new buffer; an answer comes before the deadline.
-    pub(crate) fn new_buffer(
-        &self,
-        bytes: usize,
-        side: Side,
-        name: &'static str,
-        deadline: &Deadline,
-    ) -> Result<Arc<Buffer>> {
-        self.transfers.release();
-        let pool = self.pool.clone();
-        guarded(&self.device.name, deadline.as_phase(Phase::Allocate), move || {
-            pool.allocate(bytes as u64, side, name)
-        })
-    }
-
-    /// Host to device.
-    pub(crate) fn put(&self, to: &Arc<Buffer>, offset: u64, data: &[u8], deadline: &Deadline) -> Result<()> {
-        self.counters.uploaded.fetch_add(data.len() as u64, Ordering::Relaxed);
-        if self.writes_directly(to) {
-            to.wait(deadline)?;
-            to.write(offset, data)
-        } else {
-            self.transfers.upload(to, offset, data, deadline)
-        }
-    }
-
-    /// Device to host.
-    pub(crate) fn fetch(
-        &self,
-        from: &Arc<Buffer>,
-        offset: u64,
-        out: &mut [u8],
-        deadline: &Deadline,
-    ) -> Result<()> {
-        if self.reads_directly(from) {
-            from.wait(deadline)?;
-            from.read(offset, out)
-        } else {
-            self.transfers.download(from, offset, out, deadline)
-        }
-    }
-
-    /// Fills a new buffer with a byte.
-    fn fill(&self, buffer: &Arc<Buffer>, byte: u8, deadline: &Deadline) -> Result<()> {
-        if self.writes_directly(buffer) {
-            buffer.fill(byte)
-        } else {
-            self.transfers.fill(buffer, u32::from_ne_bytes([byte; 4]), deadline)
-        }
-    }
-
-    /// Memory for a use, with the contents that the use begins with.
-    pub(crate) fn arena(&self, bytes: usize, usage: Usage, deadline: &Deadline) -> Result<Arc<Buffer>> {
-        let (side, name) = match usage {
-            Usage::Weights => (Side::Device, "weights"),
-            Usage::Compute => (Side::Device, "compute"),
-            Usage::State => (Side::Device, "state"),
-            Usage::Staging => (Side::Host, "staging"),
-        };
-        let buffer = self.new_buffer(bytes, side, name, deadline)?;
-        match usage {
-            Usage::State => self.fill(&buffer, 0, deadline)?,
-            // All bits set is a NaN in every float type.
-            Usage::Compute if self.options.poison => self.fill(&buffer, 0xff, deadline)?,
-            _ => {}
-        }
-        Ok(buffer)
+        let _span = phase::enter(Phase::Close, self.context.name());
+        self.pipelines.save();
     }
 }
 
@@ -223,62 +108,54 @@ impl Backend for VulkanBackend {
     }
 
     fn deadlines(&self) -> &Deadlines {
-        &self.shared.options.deadlines
+        &self.context.options.deadlines
     }
 
     fn free_memory(&self) -> Option<u64> {
-        let own = || self.info.memory.map(|all| all.saturating_sub(self.shared.pool.held()));
-        self.shared.pool.free().or_else(own)
+        let own = || self.info.memory.map(|all| all.saturating_sub(self.memory.pool().held()));
+        self.memory.pool().free().or_else(own)
     }
 
     fn supports(&self, graph: &Graph, node: TensorId) -> Support {
-        lower::supports(&self.shared, graph, node)
+        lower::supports(&self.target(), graph, node)
     }
 
     fn supports_weights(&self, dtype: DType) -> bool {
-        lower::supports_weights(&self.shared, dtype)
+        lower::supports_weights(&self.target(), dtype)
     }
 
     fn allocate(&self, bytes: usize, usage: Usage) -> Result<backend::Buffer> {
-        let _span = phase::enter(Phase::Allocate, &self.shared.device.name);
-        let deadline = self.shared.deadline(Phase::Allocate);
-        let buffer = self.shared.arena(bytes, usage, &deadline)?;
+        let _span = phase::enter(Phase::Allocate, self.context.name());
+        let deadline = self.context.deadline(Phase::Allocate);
+        let buffer = self.memory.arena(bytes, usage, &deadline)?;
         Ok(VulkanMemory::handle(buffer, 0, bytes, usage))
     }
 
     fn import(&self, bytes: MappedBytes) -> Result<Option<backend::Buffer>> {
-        let shared = &self.shared;
-        if shared.options.force_staging {
-            return Ok(None);
-        }
-        let _span = phase::enter(Phase::Allocate, &shared.device.name);
-        let (pool, len) = (shared.pool.clone(), bytes.len());
-        let imported =
-            guarded(&shared.device.name, shared.deadline(Phase::Allocate), move || Ok(pool.import(&bytes)))?;
+        let _span = phase::enter(Phase::Allocate, self.context.name());
+        let len = bytes.len();
+        let imported = self.memory.import(bytes, self.context.deadline(Phase::Allocate))?;
         Ok(imported.map(|(buffer, begin)| VulkanMemory::handle(buffer, begin, len, Usage::Weights)))
     }
 
     fn upload(&self, buffer: &backend::Buffer, offset: usize, data: &[u8]) -> Result<()> {
-        let shared = &self.shared;
-        let _span = phase::enter(Phase::Upload, &shared.device.name);
-        let (to, at) = VulkanMemory::writable(buffer, offset, data.len(), &shared.device)?;
-        shared.put(to, at, data, &shared.deadline(Phase::Upload))
+        let _span = phase::enter(Phase::Upload, self.context.name());
+        let (to, at) = VulkanMemory::writable(buffer, offset, data.len(), &self.context.device)?;
+        self.memory.put(to, at, data, &self.context.deadline(Phase::Upload))
     }
 
     fn download(&self, buffer: &backend::Buffer, offset: usize, out: &mut [u8]) -> Result<()> {
-        let shared = &self.shared;
-        let _span = phase::enter(Phase::Readback, &shared.device.name);
-        let (from, at) = VulkanMemory::of(buffer, offset, out.len(), &shared.device)?;
-        shared.fetch(from, at, out, &shared.deadline(Phase::Readback))
+        let _span = phase::enter(Phase::Readback, self.context.name());
+        let (from, at) = VulkanMemory::of(buffer, offset, out.len(), &self.context.device)?;
+        self.memory.fetch(from, at, out, &self.context.deadline(Phase::Readback))
     }
 
     fn copy(&self, from: &Slice, to: &Slice, bytes: usize) -> Result<()> {
-        let shared = &self.shared;
-        let _span = phase::enter(Phase::Upload, &shared.device.name);
-        let (source, begin) = VulkanMemory::of(&from.buffer, from.offset, bytes, &shared.device)?;
-        let (target, at) = VulkanMemory::writable(&to.buffer, to.offset, bytes, &shared.device)?;
-        let deadline = shared.deadline(Phase::Upload);
-        shared.transfers.copy((source, begin), (target, at), bytes as u64, &deadline)
+        let _span = phase::enter(Phase::Upload, self.context.name());
+        let (source, begin) = VulkanMemory::of(&from.buffer, from.offset, bytes, &self.context.device)?;
+        let (target, at) = VulkanMemory::writable(&to.buffer, to.offset, bytes, &self.context.device)?;
+        let deadline = self.context.deadline(Phase::Upload);
+        self.memory.transfers().copy((source, begin), (target, at), bytes as u64, &deadline)
     }
 
     fn prepare(
@@ -292,20 +169,69 @@ impl Backend for VulkanBackend {
     }
 
     fn stats(&self) -> Stats {
-        let shared = &self.shared;
-        shared.transfers.release();
-        let (pipelines, compile_time) = shared.pipelines.made();
-        let (recordings, submissions) = shared.transfers.counts();
+        self.memory.transfers().release();
+        let (pipelines, compile_time) = self.pipelines.made();
+        let (recordings, submissions) = self.memory.transfers().counts();
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Stats {
-            driver_allocations: shared.pool.allocations(),
-            allocated_bytes: shared.pool.held(),
+            driver_allocations: self.memory.pool().allocations(),
+            allocated_bytes: self.memory.pool().held(),
             pipelines,
             compile_time,
-            programs: count(&shared.counters.programs),
-            recordings: recordings + count(&shared.counters.recordings),
-            submissions: submissions + count(&shared.counters.submissions),
-            uploaded_bytes: count(&shared.counters.uploaded),
+            programs: count(&self.context.counters.programs),
+            recordings: recordings + count(&self.context.counters.recordings),
+            submissions: submissions + count(&self.context.counters.submissions),
+            uploaded_bytes: count(&self.context.counters.uploaded),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arch::ArchClass;
+    use ggml_core::plan::Precision;
+    use ggml_core::{Error, Source};
+    use std::time::Duration;
+
+    /// What is learnt of a device changes the submissions of a program that exists, and nothing that it computes.
+    #[test]
+    fn submissions_fall_when_the_device_turns_out_fast() {
+        let options = VulkanOptions {
+            arch: Some(ArchClass::Cpu),
+            submission_budget: Duration::from_micros(300),
+            pipeline_cache_dir: None,
+            ..VulkanOptions::default()
+        };
+        let backend = match VulkanBackend::open(options) {
+            Ok(backend) => backend,
+            Err(Error::Unavailable { reason, .. }) => return eprintln!("skipped: {reason}"),
+            Err(error) => panic!("{error}"),
+        };
+        let mut g = Graph::new();
+        let w = g.leaf("w", DType::F32, [64, 64, 1, 1], Source::Input).unwrap();
+        let mut y = w;
+        for _ in 0..8 {
+            y = g.mul_mat(w, y).unwrap();
+        }
+        g.output(y).unwrap();
+        let plan = Plan::new(&g, backend.info.limits.alignment, Precision::Exact).unwrap();
+        let mut program =
+            backend.program(&g, &plan, &Bindings::default(), PrepareOptions::default()).unwrap();
+        let weights: Vec<u8> = (0..64 * 64).flat_map(|i| (0.01 * (i % 7) as f32).to_le_bytes()).collect();
+        program.write(w, &weights).unwrap();
+        let mut run = || {
+            let before = backend.context.counters.submissions.load(Ordering::Relaxed);
+            program.run().unwrap();
+            let mut result = vec![0; 64 * 64 * 4];
+            program.read(y, &mut result).unwrap();
+            (backend.context.counters.submissions.load(Ordering::Relaxed) - before, result)
+        };
+        let (first, result) = run();
+        assert_eq!(first, 8, "each product takes most of the budget at the rates that are assumed at first");
+        for _ in 0..12 {
+            backend.context.model.observe([(1.0, Duration::from_millis(3))]);
+        }
+        assert_eq!(run(), (1, result));
     }
 }

@@ -1,6 +1,7 @@
 //! Deadlines of driver calls that offer none.
 
-use ggml_core::{Deadline, Error, Phase, Result};
+use crate::error::broken;
+use ggml_core::{Deadline, Result};
 use std::sync::mpsc;
 
 /// Bytes of stack of a thread that calls the driver: opening a device compiles the lane probe.
@@ -35,14 +36,10 @@ pub(crate) fn guarded<T: Send + 'static>(
     }
 }
 
-/// A failure of our own machinery around the driver.
-pub(crate) fn broken(backend: &str, phase: Phase, call: &'static str, name: String) -> Error {
-    Error::Driver { backend: backend.into(), phase, node: None, call, code: 0, name }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ggml_core::{Error, Phase};
     use std::time::Duration;
 
     #[test]

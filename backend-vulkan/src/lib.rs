@@ -20,7 +20,7 @@
 //! `op` plans each node as dispatches ([`op::plan_node`]) from the device's [`Profile`](tuning::Profile). `lower` gives
 //! their operands windows in the arenas (`windows`). `pipeline` compiles what is missing, in parallel, with a cache on
 //! disk (`cache`). `schedule` deals the dispatches out to submissions by estimated time (`cost`) and cuts long ones
-//! along axes that allow it (`groups`). `record` writes the commands, with barriers where `hazard` finds that something
+//! along axes that allow it. `record` writes the commands, with barriers where `hazard` finds that something
 //! has to wait, and the copies of inputs and outputs (`io`) where the host cannot reach the device's memory. `program`
 //! submits them, waits, and finds out where the device was when it did not come back (`breadcrumb`).
 //!
@@ -39,34 +39,24 @@
 pub mod arch;
 pub mod audit;
 mod backend;
-mod breadcrumb;
-mod cache;
-mod constants;
-mod cost;
+mod context;
 mod deadline;
 mod device;
 mod environment;
-mod groups;
-mod hazard;
-mod io;
-mod lower;
+mod error;
 mod memory;
 pub mod op;
 mod options;
 mod pipeline;
-mod probe;
 mod program;
 #[allow(unsafe_code)]
 mod raw;
-mod record;
-mod schedule;
-mod transfer;
-pub mod tuning;
-mod windows;
+mod sync;
 
 pub use backend::VulkanBackend;
+pub use device::tuning;
 pub use device::{DeviceSummary, enumerate};
 pub use options::VulkanOptions;
 pub use pipeline::PipelineSpec;
-pub use program::{ProgramShape, VulkanProgram};
+pub use program::{ProgramStats, VulkanProgram};
 pub use raw::physical::DeviceKind;

@@ -21,7 +21,7 @@ fn product(backend: &VulkanBackend, dtype: DType, k: usize, m: usize, n: usize, 
     let a = g.leaf("a", dtype, [k, m, 1, 1], Source::Weight).expect("a");
     let b = g.leaf("b", DType::F32, [k, n, 1, 1], Source::Input).expect("b");
     let d = g.mul_mat(a, b).expect("d");
-    g.output(d);
+    g.output(d).unwrap();
     let plan = Plan::new(&g, backend.device().limits.alignment, precision).expect("a plan");
     let bytes = g.tensor(a).span_bytes();
     let buffer = backend.allocate(bytes, Usage::Weights).expect("memory");
@@ -52,7 +52,7 @@ fn figures() {
     println!("open: {:?}\n{:#?}", start.elapsed(), backend.device());
     let mut g = Graph::new();
     let x = g.leaf("x", DType::F32, [64, 1, 1, 1], Source::Input).expect("x");
-    g.output(x);
+    g.output(x).unwrap();
     let plan = Plan::new(&g, backend.device().limits.alignment, Precision::Exact).expect("a plan");
     let mut empty =
         backend.program(&g, &plan, &Bindings::default(), PrepareOptions::default()).expect("a program");
@@ -63,7 +63,7 @@ fn figures() {
     let mut program = backend
         .program(&layer.graph, &layer.plan(&backend), &bindings, PrepareOptions::default())
         .expect("a program");
-    println!("layer: prepared in {:?}, {:?}", start.elapsed(), program.shape());
+    println!("layer: prepared in {:?}, {:?}", start.elapsed(), program.stats());
     layer.write(&mut program, 0);
     println!("layer: {:?}; {:?}", shortest(&mut program, 100), backend.stats());
     let sizes: &[(usize, usize, usize)] = match backend.device().arch.as_str() {

@@ -92,9 +92,9 @@ fn long_work_becomes_several_submissions() {
     let bindings = layer.bind(&backend);
     let mut program =
         backend.program(&layer.graph, &plan, &bindings, PrepareOptions::default()).expect("a program");
-    let shape = program.shape();
-    println!("{shape:?}");
-    assert!(shape.submissions > 4 && shape.dispatches >= shape.steps, "{shape:?}");
+    let stats = program.stats();
+    println!("{stats:?}");
+    assert!(stats.units > 4 && stats.dispatches >= stats.steps, "{stats:?}");
     let mut wanted = layer.program(&reference, &layer.bind(&reference));
     close("in pieces", &layer.run(&mut program, 0), &layer.run(&mut *wanted, 0));
     let timing = program.run().expect("a run");
@@ -107,21 +107,21 @@ fn barriers_stand_only_where_something_waits() {
     let mut g = Graph::new();
     let x = g.leaf("x", DType::F32, [64, 8, 1, 1], Source::Input).expect("x");
     let independent: Vec<TensorId> = (0..10).map(|i| g.scale(x, i as f32, 0.0).expect("scale")).collect();
-    independent.iter().for_each(|&id| g.output(id));
+    independent.iter().for_each(|&id| g.output(id).unwrap());
     let alignment = backend.device().limits.alignment;
     let plan = Plan::new(&g, alignment, Precision::Exact).expect("a plan");
     let wide =
         backend.program(&g, &plan, &Bindings::default(), PrepareOptions::default()).expect("a program");
     let sum = independent.iter().skip(1).fold(independent[0], |s, &id| g.add(s, id).expect("add"));
-    g.output(sum);
+    g.output(sum).unwrap();
     let plan = Plan::new(&g, alignment, Precision::Exact).expect("a plan");
     let deep =
         backend.program(&g, &plan, &Bindings::default(), PrepareOptions::default()).expect("a program");
-    println!("{:?} {:?}", wide.shape(), deep.shape());
+    println!("{:?} {:?}", wide.stats(), deep.stats());
     // One at the beginning and one for the host; where memory is staged, one after the inputs and one before the outputs.
-    let frame = wide.shape().barriers;
+    let frame = wide.stats().barriers;
     assert!((2..=4).contains(&frame), "{frame}");
-    assert_eq!(deep.shape().barriers, frame + 9, "one more for each link of the chain");
+    assert_eq!(deep.stats().barriers, frame + 9, "one more for each link of the chain");
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn nodes_can_be_given_values_under_a_debug_plan() {
     let x = g.leaf("x", DType::F32, [8, 1, 1, 1], Source::Input).expect("x");
     let y = g.scale(x, 2.0, 0.0).expect("y");
     let z = g.scale(y, 1.0, 1.0).expect("z");
-    g.output(z);
+    g.output(z).unwrap();
     let plan = Plan::debug(&g, backend.device().limits.alignment, Precision::Exact).expect("a plan");
     let stepwise = PrepareOptions { stepwise: true };
     let mut program = backend.prepare(&g, &plan, &Bindings::default(), stepwise).expect("a program");
@@ -201,7 +201,7 @@ fn product(
     let b = g.leaf("b", DType::F32, [k, 3, 1, 1], Source::Input)?;
     let b_part = g.view(b, [k, 2, 1, 1], [4, 4 * k, 8 * k, 8 * k], 4 * k)?;
     let d = g.mul_mat(some, b_part)?;
-    g.output(d);
+    g.output(d).unwrap();
     let plan = Plan::new(&g, backend.device().limits.alignment, Precision::Exact)?;
     let bytes = values(&g, a, -1.0, 1.0);
     let buffer = backend.allocate(offset + bytes.len(), Usage::Weights)?;
@@ -253,8 +253,8 @@ fn weights_larger_than_a_window_are_split() {
         let ids = g.leaf("ids", DType::I32, [6, 1, 1, 1], Source::Input).expect("ids");
         let rows = g.get_rows(table, ids).expect("rows");
         let logits = g.mul_mat(table, rows).expect("logits");
-        g.output(rows);
-        g.output(logits);
+        g.output(rows).unwrap();
+        g.output(logits).unwrap();
         let run = |backend: &dyn Backend| {
             let plan = Plan::new(&g, backend.device().limits.alignment, Precision::Exact).expect("a plan");
             let bytes = values(&g, table, -1.0, 1.0);
@@ -279,7 +279,7 @@ fn weights_larger_than_a_window_are_split() {
     let mut g = Graph::new();
     let big = g.leaf("big", DType::F32, [64, 1000, 1, 1], Source::Input).expect("big");
     let norm = g.rms_norm(big, 1e-5).expect("norm");
-    g.output(norm);
+    g.output(norm).unwrap();
     match backend.supports(&g, norm) {
         Support::Unsupported { reason } => {
             assert!(reason.contains("256000") && reason.contains("32768"), "{reason}")
@@ -300,7 +300,7 @@ fn matrices_larger_than_a_window_are_split() {
         let ids = g.leaf("ids", DType::I32, [10, tokens, 1, 1], Source::Input).expect("ids");
         let used = g.view(ids, [8, tokens, 1, 1], [4, 40, 40 * tokens, 40 * tokens], 4).expect("a view");
         let d = g.mul_mat_id(a, b, used).expect("d");
-        g.output(d);
+        g.output(d).unwrap();
         let run = |backend: &dyn Backend| {
             let plan = Plan::new(&g, backend.device().limits.alignment, Precision::Exact).expect("a plan");
             let bytes = values(&g, a, -1.0, 1.0);
@@ -354,7 +354,7 @@ fn chain(options: VulkanOptions) -> Option<(Vec<f32>, usize, Option<Duration>)> 
     let timing = program.run().expect("a run");
     let mut out = vec![0; 192 * 192 * 4];
     program.read(y, &mut out).expect("y");
-    Some((floats(&out), program.shape().dispatches, timing.device))
+    Some((floats(&out), program.stats().dispatches, timing.device))
 }
 
 #[test]
@@ -375,7 +375,7 @@ fn a_graph_without_steps_passes_its_inputs_on() {
         let mut g = Graph::new();
         let x = g.leaf("x", DType::F32, [4, 2, 1, 1], Source::Input).expect("x");
         let row = g.view(x, [4, 1, 1, 1], [4, 16, 16, 16], 16).expect("a row");
-        g.output(row);
+        g.output(row).unwrap();
         let plan = Plan::new(&g, backend.device().limits.alignment, Precision::Exact).expect("a plan");
         let mut program =
             backend.prepare(&g, &plan, &Bindings::default(), Default::default()).expect("a program");

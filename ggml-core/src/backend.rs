@@ -71,14 +71,33 @@ impl Buffer {
 
     /// An error unless `offset .. offset + len` lies in the buffer.
     pub fn check_range(&self, offset: usize, len: usize) -> Result<()> {
-        match offset.checked_add(len) {
-            Some(end) if end <= self.bytes => Ok(()),
-            _ => Err(Error::argument_said(
-                "buffer range",
-                format!("{len} bytes at offset {offset} are outside a buffer of {} bytes", self.bytes),
-            )),
+        check_range(offset, len, self.bytes)
+    }
+}
+
+/// An error unless `offset .. offset + len` lies within so many bytes.
+pub(crate) fn check_range(offset: usize, len: usize, bytes: usize) -> Result<()> {
+    match offset.checked_add(len) {
+        Some(end) if end <= bytes => Ok(()),
+        _ => {
+            let found = format!("{len} bytes at offset {offset}");
+            Err(Error::argument("buffer range", found, format!("a range within {bytes} bytes")))
         }
     }
+}
+
+/// Zeroed memory of the host, for contents on their way to or from a backend.
+///
+/// # Errors
+/// [`Error::OutOfMemory`] if the allocator has none.
+pub(crate) fn host_memory<T: bytemuck::Zeroable>(count: usize) -> Result<Vec<T>> {
+    bytemuck::allocation::try_zeroed_vec(count).map_err(|()| Error::OutOfMemory {
+        backend: "host".into(),
+        asked: count.saturating_mul(size_of::<T>()) as u64,
+        free: None,
+        heap: "host memory".into(),
+        driver: None,
+    })
 }
 
 /// A place in a buffer.

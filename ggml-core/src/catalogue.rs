@@ -3,16 +3,16 @@
 //! A [`Case`] is a graph of one operation (with the views that make its operands strided) and a rule for the contents
 //! of each leaf. The contents depend only on the case's and the leaf's name, so a case name reproduces itself.
 
-use crate::backend::{Backend, Bindings, PrepareOptions, Slice, Support, Usage};
+use crate::backend::Backend;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::Graph;
 use crate::metrics::{Distance, distance};
-use crate::plan::{Plan, Precision};
+use crate::plan::Precision;
 use crate::reference::{Operand, indices};
 use crate::rng::Rng;
 use crate::tensor::{Source, TensorId};
-use crate::{encode, op};
+use crate::{bound, encode, evaluate, op};
 use std::ops::Range;
 
 /// What a leaf holds.
@@ -31,7 +31,7 @@ pub enum Fill {
     Edges,
     /// Given values.
     Values(Vec<f32>),
-    /// Those of another rule but for some elements, each range of them with one value.
+    /// Those of another rule but for some elements, each range of them with one value; see [`Fill::but`].
     Patched(Box<Fill>, Vec<(Range<usize>, f32)>),
 }
 
@@ -93,10 +93,7 @@ impl Case {
         let (mut graph, mut builder) = (Graph::new(), CaseBuilder::default());
         let built = build(&mut graph, &mut builder);
         let node = *built.as_ref().unwrap_or(&TensorId(0));
-        let graph = built.map(|node| {
-            graph.output(node);
-            graph
-        });
+        let graph = built.and_then(|node| graph.output(node).map(|()| graph));
         Case { name: name.into(), graph, node, fills: builder.fills }
     }
 
@@ -135,7 +132,8 @@ impl Fill {
             Fill::Patched(rest, patches) => {
                 let mut values = rest.values(ne, rng);
                 for (range, value) in patches {
-                    values[range.clone()].fill(*value);
+                    let part = values.get_mut(range.clone());
+                    part.into_iter().flatten().for_each(|x| *x = *value);
                 }
                 values
             }
@@ -201,32 +199,14 @@ pub enum Outcome {
 /// Runs a case on a backend.
 pub fn run(case: &Case, backend: &dyn Backend, precision: Precision) -> Result<Outcome> {
     let graph = case.graph.clone()?;
-    for id in graph.ids() {
-        if let Support::Unsupported { reason } = backend.supports(&graph, id) {
-            return Ok(Outcome::Unsupported(reason));
-        }
+    if let Some((_, reason)) = evaluate::refusal(backend, &graph) {
+        return Ok(Outcome::Unsupported(reason));
     }
-    let alignment = backend.device().limits.alignment;
-    let plan = Plan::new(&graph, alignment, precision)?;
-    let leaves = case.leaves()?;
-    let mut bindings = Bindings::default();
-    for (id, bytes) in &leaves {
-        if graph.tensor(*id).source == Source::Weight {
-            let buffer = backend.allocate(bytes.len(), Usage::Weights)?;
-            backend.upload(&buffer, 0, bytes)?;
-            bindings.leaves.insert(*id, Slice { buffer, offset: 0 });
-        }
-    }
-    let mut program = backend.prepare(&graph, &plan, &bindings, PrepareOptions::default())?;
-    for (id, bytes) in &leaves {
-        if graph.tensor(*id).source == Source::Input {
-            program.write(*id, bytes)?;
-        }
-    }
-    program.run()?;
+    let data = case.leaves()?.into_iter().collect();
+    let mut program = evaluate::run(backend, &graph, &data, precision)?;
     // An operation that writes into an operand is judged by the whole operand: what it must not touch counts too.
-    let shown = graph.tensor(graph.tensor(case.node).root);
     let root = graph.tensor(case.node).root;
+    let shown = graph.tensor(root);
     let mut bytes = vec![0u8; shown.dense_bytes()];
     program.read(root, &mut bytes)?;
     let values = Operand::new(shown, &bytes);
@@ -268,26 +248,34 @@ pub fn fault(case: &Case, backend: &dyn Backend, precision: Precision, wanted: &
     Some(format!("{} {} {}: {}: {what}", device.backend, device.arch, precision.name(), case.name))
 }
 
-/// The largest NMSE that a case may show on a backend.
-///
-/// F32 operations: 1e-7, three orders above what F32 rounding in any order of summation gives at these sizes. MUL_MAT
-/// under [`Precision::Fast`] may round activations to F16 (2^-11, NMSE about 1e-7) or 8 bits (about 1e-5 to 1e-4):
-/// 5e-4. Rows written in blocks: an element that lies between two steps may be rounded to either; one in a thousand such
-/// elements has an NMSE of 1e-7 (Q8_0) or 3e-5 (Q4_0).
+/// The largest NMSE that a case may show on a backend: the bound of its node, 0 for a case that could not be built.
 pub fn bound(case: &Case, precision: Precision) -> f64 {
-    let is = |name: &str| case.name.starts_with(name);
-    match precision {
-        Precision::Fast if is("MUL_MAT") => 5e-4,
-        _ if is("SET_ROWS(Q8_0") => 1e-6,
-        _ if is("SET_ROWS(Q4_0") => 1e-4,
-        _ => 1e-7,
-    }
+    case.graph.as_ref().map_or(0.0, |graph| bound::of_node(graph, case.node, precision))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::collections::HashSet;
+
+    /// A NaN that is wanted has to be there, and no other may be.
+    #[test]
+    fn a_nan_is_judged() {
+        let reference = crate::reference::ReferenceBackend::default();
+        let case = cases().into_iter().find(|c| c.name.starts_with("SOFT_MAX(rows with NaN")).unwrap();
+        let Ok(Outcome::Values(wanted)) = run(&case, &reference, Precision::Exact) else { panic!("refused") };
+        let nan: Vec<bool> = wanted.chunks_exact(70).map(|row| row.iter().all(|x| x.is_nan())).collect();
+        assert_eq!(nan, [false, true, true, false, true, false]);
+        let with = |i: usize, value: f32| {
+            let mut changed = wanted.clone();
+            changed[i] = value;
+            fault(&case, &reference, Precision::Exact, &changed)
+        };
+        assert_eq!(fault(&case, &reference, Precision::Exact, &wanted), None);
+        for (i, value) in [(75, 0.0), (75, f32::INFINITY), (5, f32::NAN), (5, f32::NEG_INFINITY)] {
+            assert!(with(i, value).is_some_and(|text| text.contains("non_finite: 1")), "{value} for {i}");
+        }
+    }
 
     #[test]
     fn every_case_builds_and_names_are_unique() {

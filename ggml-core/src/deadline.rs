@@ -22,6 +22,11 @@ impl Deadline {
         Deadline { phase, ..self }
     }
 
+    /// The same with part of the time spent before now: on earlier steps of the phase.
+    pub fn after(self, spent: Duration) -> Deadline {
+        Deadline { start: self.start.checked_sub(spent).unwrap_or(self.start), ..self }
+    }
+
     /// The phase.
     pub fn phase(&self) -> Phase {
         self.phase
@@ -64,6 +69,8 @@ mod tests {
         let soon = Deadline::new(Phase::Compute, Duration::from_millis(5));
         std::thread::sleep(Duration::from_millis(6));
         assert!(soon.passed() && soon.remaining().is_zero());
+        let spent = Deadline::new(Phase::Compute, Duration::from_secs(3)).after(Duration::from_secs(2));
+        assert!(spent.remaining() <= Duration::from_secs(1));
         let within = Deadline::new(Phase::Prepare, Duration::ZERO).as_phase(Phase::Compile);
         assert!(within.passed());
         assert!(matches!(within.missed("cpu", None), Error::Timeout { phase: Phase::Compile, .. }));

@@ -6,6 +6,7 @@
 //!
 //! Decoders live apart from this table: the reference backend, the CPU backend and the GPU kernels each have their
 //! own, so that an error in one of them is seen by the others. A new type is one entry here and one decoder in each.
+//! [`crate::decode`] gives the CPU's decoders to everybody.
 
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -190,7 +191,8 @@ impl std::str::FromStr for DType {
 
     /// The type of a name, as [`DType::from_name`].
     fn from_str(text: &str) -> Result<DType> {
-        DType::from_name(text).ok_or_else(|| Error::argument_said("type", format!("'{text}' is none")))
+        DType::from_name(text)
+            .ok_or_else(|| Error::argument("type", format!("'{text}'"), "a type as Q8_0 or F16"))
     }
 }
 

@@ -93,6 +93,8 @@ pub enum Missing {
     Permission,
     /// The device lacks a feature that the backend needs.
     Feature,
+    /// The program was built without the backend.
+    Build,
 }
 
 /// Memory that a model and a session on it need on a device, in bytes.
@@ -200,7 +202,7 @@ pub enum Error {
         expected: String,
     },
     /// Memory could not be had.
-    #[error("{backend}: out of memory in {heap}: asked for {asked} bytes{}", free_text(.free))]
+    #[error("{backend}: out of memory in {heap}: asked for {asked} bytes{}{}", free_text(.free), driver_text(.driver))]
     OutOfMemory {
         /// Backend name.
         backend: String,
@@ -210,6 +212,9 @@ pub enum Error {
         free: Option<u64>,
         /// Which memory.
         heap: String,
+        /// The driver's function and what it answered ("hipMalloc: hipErrorOutOfMemory (2)"); `None` where no driver
+        /// was asked.
+        driver: Option<String>,
     },
     /// A model that does not fit, found out before anything was loaded.
     #[error("the model does not fit: {}", needs_text(.needs))]
@@ -230,7 +235,7 @@ pub enum Error {
         after: Duration,
     },
     /// The device was lost (reset, removed).
-    #[error("{backend}: device lost in phase {phase}{}", at_node(.node))]
+    #[error("{backend}: device lost in phase {phase}{}{}", at_node(.node), found_text(.reason, ""))]
     DeviceLost {
         /// Backend name.
         backend: String,
@@ -238,6 +243,8 @@ pub enum Error {
         phase: Phase,
         /// Node that was running, where known.
         node: Option<String>,
+        /// What the driver said of it; empty if nothing.
+        reason: String,
     },
     /// A driver call that failed.
     #[error("{backend}: {call} failed in phase {phase}{}: {name} ({code})", at_node(.node))]
@@ -281,6 +288,7 @@ fn missing_name(m: Missing) -> &'static str {
         Missing::Device => "no device",
         Missing::Permission => "no permission",
         Missing::Feature => "missing feature",
+        Missing::Build => "left out of this program",
     }
 }
 
@@ -307,6 +315,10 @@ fn needs_text(needs: &[MemoryNeed]) -> String {
 
 fn free_text(free: &Option<u64>) -> String {
     free.map(|f| format!(", {f} are free")).unwrap_or_default()
+}
+
+fn driver_text(driver: &Option<String>) -> String {
+    driver.as_ref().map(|said| format!(" ({said})")).unwrap_or_default()
 }
 
 impl Error {
@@ -413,6 +425,20 @@ mod tests {
         );
         assert!(error.source().is_some());
         assert_eq!(Error::io("out", ErrorKind::BrokenPipe).io_kind(), Some(ErrorKind::BrokenPipe));
+    }
+
+    #[test]
+    fn out_of_memory_says_what_the_driver_said() {
+        let error = |driver: Option<&str>| Error::OutOfMemory {
+            backend: "hip:0".into(),
+            asked: 10,
+            free: Some(7),
+            heap: "device memory".into(),
+            driver: driver.map(String::from),
+        };
+        let plain = "hip:0: out of memory in device memory: asked for 10 bytes, 7 are free";
+        assert_eq!(error(None).to_string(), plain);
+        assert_eq!(error(Some("hipMalloc: x (2)")).to_string(), format!("{plain} (hipMalloc: x (2))"));
     }
 
     #[test]

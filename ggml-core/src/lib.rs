@@ -13,14 +13,18 @@
 #![deny(missing_docs)]
 
 pub mod backend;
+pub mod bound;
 pub mod catalogue;
 pub mod cpu;
 pub mod deadline;
+pub mod decode;
 pub mod dtype;
 pub mod encode;
 pub mod error;
+pub mod evaluate;
 pub mod gguf;
 pub mod graph;
+pub mod hash;
 pub mod kernel;
 pub mod mapped;
 pub mod metrics;

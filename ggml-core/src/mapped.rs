@@ -61,7 +61,8 @@ impl MappedBytes {
     /// # Errors
     /// [`Error::InvalidArgument`] if the range is not within this window.
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<MappedBytes> {
-        let outside = || Error::argument_said("range of bytes", format!("not within {} bytes", self.len));
+        let outside =
+            || Error::argument("range of bytes", "outside", format!("a range within {} bytes", self.len));
         let start = match range.start_bound() {
             Bound::Included(&s) => s,
             Bound::Excluded(&s) => s.checked_add(1).ok_or_else(outside)?,

@@ -48,20 +48,20 @@ pub struct Fault {
 impl Fault {
     /// From "kind@phase" or "kind@phase:node", kinds `fail`, `hang`, `stuck` and `crash`.
     pub fn parse(text: &str) -> Result<Fault> {
-        let wrong = |why: &str| Error::argument_said(format!("fault '{text}'"), why.to_string());
-        let (kind, place) = text.split_once('@').ok_or_else(|| wrong("is not kind@phase[:node]"))?;
+        let wrong = |expected: &str| Error::argument("fault", format!("'{text}'"), expected);
+        let (kind, place) = text.split_once('@').ok_or_else(|| wrong("kind@phase[:node]"))?;
         let kind = match kind {
             "fail" => FaultKind::Fail,
             "hang" => FaultKind::Hang,
             "stuck" => FaultKind::Stuck,
             "crash" => FaultKind::Crash,
-            _ => return Err(wrong("kinds are fail, hang, stuck, crash")),
+            _ => return Err(wrong("the kind fail, hang, stuck or crash")),
         };
         let (phase, node) = match place.split_once(':') {
             Some((phase, node)) => (phase, Some(node.to_string())),
             None => (place, None),
         };
-        let phase = Phase::from_name(phase).ok_or_else(|| wrong("names no phase"))?;
+        let phase = Phase::from_name(phase).ok_or_else(|| wrong("the name of a phase"))?;
         Ok(Fault { phase, node, kind })
     }
 }
@@ -293,7 +293,7 @@ impl Program for NullProgram {
         let node = self
             .nodes
             .get(step)
-            .ok_or_else(|| Error::argument_said("step", format!("{step} is not in the plan")))?;
+            .ok_or_else(|| Error::argument("step", step, format!("below {}", self.nodes.len())))?;
         self.shared.fault(self.phase(), Some(node))?;
         if step + 1 == self.nodes.len() {
             self.ran = true;
@@ -321,7 +321,7 @@ mod tests {
         g.name(y, "first")?;
         let z = g.scale(y, 1.0, 0.0)?;
         g.name(z, "second")?;
-        g.output(z);
+        g.output(z).unwrap();
         let plan = Plan::new(&g, 64, Precision::Exact)?;
         backend.prepare(&g, &plan, &Bindings::default(), PrepareOptions::default())
     }

@@ -47,8 +47,8 @@ impl std::str::FromStr for Precision {
 
     /// The precision of a name, as [`Precision::from_name`].
     fn from_str(text: &str) -> Result<Precision> {
-        let why = || format!("'{text}' is neither exact nor fast");
-        Precision::from_name(text).ok_or_else(|| Error::argument_said("precision", why()))
+        Precision::from_name(text)
+            .ok_or_else(|| Error::argument("precision", format!("'{text}'"), "exact or fast"))
     }
 }
 
@@ -136,7 +136,7 @@ impl Plan {
 
     fn build(graph: &Graph, alignment: usize, precision: Precision, debug: bool) -> Result<Plan> {
         if !alignment.is_power_of_two() {
-            return Err(Error::argument_said("alignment", format!("{alignment} is no power of two")));
+            return Err(Error::argument("alignment", alignment, "a power of two"));
         }
         let count = graph.tensors().len();
         let mut plan = Plan {
@@ -250,7 +250,7 @@ impl Plan {
 }
 
 fn too_large() -> Error {
-    Error::argument_said("graph", "needs more memory than can be addressed")
+    Error::argument("graph", "too large", "a size that can be addressed")
 }
 
 fn is_node(graph: &Graph, id: TensorId) -> bool {
@@ -285,7 +285,7 @@ mod tests {
             let y = g.mul_mat(w, x).unwrap();
             x = g.rms_norm(y, 1e-5).unwrap();
         }
-        g.output(x);
+        g.output(x).unwrap();
         g
     }
 
@@ -341,7 +341,7 @@ mod tests {
         let b = g.rms_norm(a, 1e-5).unwrap();
         let c = g.add(a, b).unwrap();
         let d = g.mul(c, c).unwrap();
-        g.output(d);
+        g.output(d).unwrap();
         let plan = Plan::new(&g, 64, Precision::Exact).unwrap();
         check(&g, &plan);
         assert_ne!(plan.place(&g, a), plan.place(&g, b));

@@ -1,5 +1,7 @@
 //! A small seeded random generator for test data and synthetic models: the same numbers on every machine.
 
+use crate::hash::Fnv1a;
+
 /// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", OOPSLA 2014).
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
@@ -12,10 +14,7 @@ impl Rng {
 
     /// A generator for a name: FNV-1a of its bytes mixed with a seed.
     pub fn named(name: &str, seed: u64) -> Self {
-        let hash = name
-            .bytes()
-            .fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
-        Rng(hash ^ seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+        Rng(Fnv1a::of(name.as_bytes()) ^ seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
     /// 64 random bits.

@@ -6,7 +6,7 @@ use ggml_core::op::{FlashAttnExt, Rope, RopeMode};
 use ggml_core::plan::{Plan, Precision};
 use ggml_core::reference::ReferenceBackend;
 use ggml_core::rng::Rng;
-use ggml_core::schedule::{Part, Placement, Split, SplitProgram, place};
+use ggml_core::schedule::{Placement, Split, SplitDevice, SplitProgram, assign_devices};
 use ggml_core::{DType, Error, Graph, Source, TensorId};
 use proptest::prelude::*;
 
@@ -89,8 +89,8 @@ fn decoder() -> Work {
     let squares = g.mul(x, x).unwrap();
     let flipped = g.transpose(squares).unwrap();
     let last = g.cont(flipped).unwrap();
-    g.output(product);
-    g.output(last);
+    g.output(product).unwrap();
+    g.output(last).unwrap();
     w
 }
 
@@ -164,14 +164,17 @@ fn split(w: &Work, device: &[usize], backends: &[&dyn Backend], mode: Mode) -> V
             bindings[device].compute = Some(backends[device].allocate(bytes, Usage::Compute).unwrap());
         }
     }
-    let parts: Vec<Part<'_>> =
-        backends.iter().zip(&bindings).map(|(&backend, bindings)| Part { backend, bindings }).collect();
-    let mut program = SplitProgram::prepare(split, &plans, &parts, PrepareOptions { stepwise }).unwrap();
+    let devices: Vec<SplitDevice<'_>> = backends
+        .iter()
+        .zip(&bindings)
+        .map(|(&backend, bindings)| SplitDevice { backend, bindings })
+        .collect();
+    let mut program = SplitProgram::prepare(split, &plans, &devices, PrepareOptions { stepwise }).unwrap();
     results(w, &mut program, mode)
 }
 
 fn placed(w: &Work, wanted: &dyn Fn(TensorId) -> usize) -> Placement {
-    place(&w.graph, (0, "host"), wanted, &|_, _| None).unwrap()
+    assign_devices(&w.graph, (0, "host"), wanted, &|_, _| None).unwrap()
 }
 
 #[test]
@@ -216,7 +219,7 @@ fn state_stays_together_and_refusals_are_reported() {
     let attends = |id: TensorId| g.tensor(id).op().is_some_and(|op| op.name() == "FLASH_ATTN_EXT");
     let first = g.computed().find(|&id| attends(id)).unwrap();
     let refuses = |id, device| (id == first && device == 1).then(|| "no kernel".to_string());
-    let placement = place(g, (0, "host"), &wanted, &refuses).unwrap();
+    let placement = assign_devices(g, (0, "host"), &wanted, &refuses).unwrap();
     // The product with the cache takes the write into it along.
     let moved: Vec<TensorId> = g.computed().filter(|id| placement.device[id.index()] == 0).collect();
     assert!(moved.contains(&first) && moved.len() >= 2, "{moved:?}");
@@ -232,8 +235,8 @@ fn state_stays_together_and_refusals_are_reported() {
     let reference = ReferenceBackend::default();
     assert_eq!(split(&w, &placement.device, &[&reference, &reference], Mode::Whole), alone(&w, &reference));
 
-    let error =
-        place(g, (0, "host"), &wanted, &|id, _| (id == first).then(|| "no kernel".into())).unwrap_err();
+    let error = assign_devices(g, (0, "host"), &wanted, &|id, _| (id == first).then(|| "no kernel".into()))
+        .unwrap_err();
     assert!(matches!(&error, Error::Unsupported { backend, .. } if backend == "host"), "{error}");
     let torn: Vec<usize> = g.ids().map(|id| usize::from(id == first)).collect();
     let error = Split::new(g, &torn).unwrap_err().to_string();
@@ -250,11 +253,11 @@ fn a_graph_on_one_device_is_one_segment() {
     assert_eq!(split.segments().len(), 1);
     let mut empty = Graph::new();
     let x = empty.leaf("x", DType::F32, [4, 1, 1, 1], Source::Input).unwrap();
-    empty.output(x);
+    empty.output(x).unwrap();
     let split = Split::new(&empty, &[0]).unwrap();
     let plans = split.plans(&|_| 64, Precision::Exact, false).unwrap();
-    let part = Part { backend: &ReferenceBackend::default(), bindings: &Bindings::default() };
-    let mut program = SplitProgram::prepare(split, &plans, &[part], PrepareOptions::default()).unwrap();
+    let device = SplitDevice { backend: &ReferenceBackend::default(), bindings: &Bindings::default() };
+    let mut program = SplitProgram::prepare(split, &plans, &[device], PrepareOptions::default()).unwrap();
     program.write(x, &[7; 16]).unwrap();
     program.run().unwrap();
     let mut out = [0; 16];

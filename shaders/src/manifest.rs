@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use hmac_sha256::Hash;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 
 /// The manifest. All hashes are SHA-256 in hexadecimal; all paths are relative to the crate and use `/`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,7 +58,7 @@ impl Manifest {
 
     /// The hash that belongs into [`Manifest::set`].
     pub fn set_digest(&self) -> String {
-        let mut hash = Sha256::new();
+        let mut hash = Hash::new();
         for (key, shader) in &self.shaders {
             hash.update(format!("{key} {}\n", shader.container));
         }
@@ -68,12 +68,12 @@ impl Manifest {
 
 /// The hash of some bytes.
 pub fn digest(bytes: &[u8]) -> String {
-    hex(&Sha256::digest(bytes))
+    hex(&Hash::hash(bytes))
 }
 
 /// The hash of a module, taken over its little-endian words.
 pub fn module_digest(words: &[u32]) -> String {
-    let mut hash = Sha256::new();
+    let mut hash = Hash::new();
     for word in words {
         hash.update(word.to_le_bytes());
     }

@@ -4,10 +4,17 @@
 use std::collections::BTreeMap;
 
 mod capability;
+mod group_counts;
 mod parse;
 
 pub use capability::capability_name;
-use parse::{Module, storage};
+use parse::{Module, decoration, storage};
+
+/// SPIR-V's storage class of storage buffers.
+pub const STORAGE_BUFFER: u32 = storage::STORAGE_BUFFER;
+
+/// SPIR-V's decoration of memory that may overlap other memory.
+pub const DECORATION_ALIASED: u32 = decoration::ALIASED;
 
 /// Why a module cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -58,6 +65,9 @@ pub struct Interface {
     pub capabilities: Vec<u32>,
     /// The SPIR-V extensions that the module declares.
     pub extensions: Vec<String>,
+    /// For each axis whether the module asks how many work-groups there are (`gl_NumWorkGroups`). Where it does not, a
+    /// grid may be run in parts.
+    pub reads_group_counts: [bool; 3],
     module: Module,
 }
 
@@ -120,6 +130,9 @@ pub struct StorageBuffer {
     pub read_only: bool,
     /// Every variable at this binding is declared `writeonly`.
     pub write_only: bool,
+    /// Every variable at this binding is declared to alias, and none is declared not to: the host may bind memory that
+    /// overlaps that of another binding.
+    pub aliased: bool,
 }
 
 /// A specialisation constant.
@@ -160,6 +173,7 @@ pub fn reflect(words: &[u32]) -> Result<Interface, ReflectError> {
                     .and_modify(|known| {
                         known.read_only &= buffer.read_only;
                         known.write_only &= buffer.write_only;
+                        known.aliased &= buffer.aliased;
                     })
                     .or_insert(buffer);
             }
@@ -180,6 +194,7 @@ pub fn reflect(words: &[u32]) -> Result<Interface, ReflectError> {
         spec_constants: module.spec_constants(),
         capabilities: module.capabilities.clone(),
         extensions: module.extensions.clone(),
+        reads_group_counts: module.reads_group_counts,
         module,
     })
 }
@@ -238,6 +253,9 @@ pub fn check_conventions(interface: &Interface) -> Vec<String> {
             ));
             break;
         }
+    }
+    for buffer in interface.buffers.iter().filter(|buffer| !buffer.aliased) {
+        broken.push(format!("buffer {:?} is not declared to alias (Aliased, and no Restrict)", buffer.name));
     }
     for name in &interface.other_resources {
         broken.push(format!("{name} is neither a storage buffer nor a push constant"));

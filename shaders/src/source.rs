@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use sha2::{Digest as _, Sha256};
+use hmac_sha256::Hash;
 
 use crate::manifest::{digest, hex};
 use crate::table::Variant;
 
 /// The compiler and everything about its use that is the same for all variants. A change makes every module stale, so
 /// increase the trailing revision when the way the `shaders` program calls the compiler changes.
-pub const COMPILER: &str = "shaderc 0.10.1 build-from-source, names kept, revision 1";
+pub const COMPILER: &str = "shaderc 0.10.1 build-from-source, names kept, buffers aliased, revision 1";
 
 /// The directory of files that any shader may include, relative to the crate.
 pub const INCLUDE_DIR: &str = "src/include";
@@ -106,7 +106,7 @@ impl Inputs {
     pub fn digest(&self, variant: &Variant) -> String {
         let mut defines = variant.defines.clone();
         defines.sort_unstable();
-        let mut hash = Sha256::new();
+        let mut hash = Hash::new();
         let mut field = |text: &str| {
             hash.update((text.len() as u64).to_le_bytes());
             hash.update(text);

@@ -40,9 +40,8 @@ const LANE_PROBE_OPERATIONS: Axis =
 /// How values are combined over a work-group: through shared memory only, or first by subgroup arithmetic.
 const REDUCTION: Axis = &[Choice::new("lds", &[]), Choice::new("subgroup", &[("USE_SUBGROUP", "1")])];
 
-/// Types of weights.
-const WEIGHTS: Axis = &[
-    Choice::new("f32", &[("A_F32", "1")]),
+/// Types that weights and rows to be picked have alike.
+const STORED: [Choice; 15] = [
     Choice::new("f16", &[("A_F16", "1")]),
     Choice::new("bf16", &[("A_BF16", "1")]),
     Choice::new("q8_0", &[("A_Q8_0", "1")]),
@@ -59,6 +58,23 @@ const WEIGHTS: Axis = &[
     Choice::new("q6_k", &[("A_Q6_K", "1")]),
     Choice::new("iq4_xs", &[("A_IQ4_XS", "1")]),
 ];
+
+/// A choice, then those of [`STORED`].
+const fn and_stored(first: Choice) -> [Choice; STORED.len() + 1] {
+    let mut all = [first; STORED.len() + 1];
+    let mut i = 0;
+    while i < STORED.len() {
+        all[i + 1] = STORED[i];
+        i += 1;
+    }
+    all
+}
+
+/// Types of weights.
+const WEIGHTS: Axis = &and_stored(Choice::new("f32", &[("A_F32", "1")]));
+
+/// Types whose rows can be picked: F32 and I32 are moved as words.
+const ROWS: Axis = &and_stored(Choice::new("w32", &[("A_W32", "1")]));
 
 /// Types in shared memory of the tiles of a matrix product.
 const TILES: Axis = &[Choice::new("tile32", &[]), Choice::new("tile16", &[("TILE_F16", "1")])];
@@ -73,26 +89,6 @@ const KEYS: Axis = &[
     Choice::new("f16", &[("KV_F16", "1")]),
     Choice::new("q8_0", &[("KV_Q8_0", "1")]),
     Choice::new("q4_0", &[("KV_Q4_0", "1")]),
-];
-
-/// Types whose rows can be picked: F32 and I32 are moved as words.
-const ROWS: Axis = &[
-    Choice::new("w32", &[("A_W32", "1")]),
-    Choice::new("f16", &[("A_F16", "1")]),
-    Choice::new("bf16", &[("A_BF16", "1")]),
-    Choice::new("q8_0", &[("A_Q8_0", "1")]),
-    Choice::new("q4_0", &[("A_Q4_0", "1")]),
-    Choice::new("q4_1", &[("A_Q4_1", "1")]),
-    Choice::new("q5_0", &[("A_Q5_0", "1")]),
-    Choice::new("q5_1", &[("A_Q5_1", "1")]),
-    Choice::new("iq4_nl", &[("A_IQ4_NL", "1")]),
-    Choice::new("mxfp4", &[("A_MXFP4", "1")]),
-    Choice::new("q2_k", &[("A_Q2_K", "1")]),
-    Choice::new("q3_k", &[("A_Q3_K", "1")]),
-    Choice::new("q4_k", &[("A_Q4_K", "1")]),
-    Choice::new("q5_k", &[("A_Q5_K", "1")]),
-    Choice::new("q6_k", &[("A_Q6_K", "1")]),
-    Choice::new("iq4_xs", &[("A_IQ4_XS", "1")]),
 ];
 
 /// Types into whose rows can be written.

@@ -27,7 +27,7 @@ fn the_lane_probe_is_what_its_source_says() {
     let buffer = &interface.buffers[..];
     assert_eq!(buffer.len(), 1);
     assert_eq!((buffer[0].set, buffer[0].binding, buffer[0].name.as_str()), (0, 0, "Dst"));
-    assert!(buffer[0].write_only && !buffer[0].read_only);
+    assert!(buffer[0].write_only && !buffer[0].read_only && buffer[0].aliased);
 
     assert_eq!(interface.spec_constants[&0].default, 64);
     assert_eq!(interface.shared_bytes(&[]), Ok(4 * 64));
@@ -137,9 +137,40 @@ fn broken_conventions_are_named() {
         &[59, 42, 62, 2],
     ]);
     let broken = check_conventions(&reflect(&words).unwrap()).join("\n");
-    for part in ["local_size_x", "binding 3", "%62", "at byte 8"] {
+    for part in ["local_size_x", "binding 3", "alias", "%62", "at byte 8"] {
         assert!(broken.contains(part), "{part} in:\n{broken}");
     }
+}
+
+#[test]
+fn reads_of_the_number_of_work_groups_are_found() {
+    let built_in: &[u32] = &[71, 9, 11, 24];
+    let two: &[u32] = &[43, 10, 30, 2];
+    let function: &[u32] = &[54, 2, 4, 0, 3];
+    let reads = |module: &[&[u32]]| {
+        let all: Vec<&[u32]> = [&[ENTRY, UINT], module].concat();
+        reflect(&assemble(&all)).unwrap().reads_group_counts
+    };
+    assert_eq!(reads(&[]), [false; 3]);
+    assert_eq!(reads(&[built_in, function]), [false; 3]);
+    let chain: &[u32] = &[65, 1, 20, 9, 30];
+    assert_eq!(reads(&[built_in, two, function, chain]), [false, false, true]);
+    assert_eq!(reads(&[built_in, function, chain]), [true; 3], "an index that is no constant");
+    assert_eq!(
+        reads(&[built_in, &[71, 30, 1, 5], two, function, chain]),
+        [true; 3],
+        "one that can be specialised"
+    );
+    let load: &[u32] = &[61, 1, 40, 9];
+    assert_eq!(reads(&[built_in, function, load, &[81, 2, 41, 40, 0]]), [true, false, false]);
+    assert_eq!(reads(&[built_in, function, load, &[128, 1, 42, 40, 40]]), [true; 3]);
+}
+
+#[test]
+fn products_can_be_cut_by_rows_and_columns() {
+    let words = ShaderId::find("mul_mat_tile", "f32_tile32").unwrap().words().unwrap();
+    let [rows, columns, _] = reflect(words).unwrap().reads_group_counts;
+    assert!(!rows && !columns);
 }
 
 #[test]

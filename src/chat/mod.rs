@@ -89,16 +89,20 @@ impl ChatTemplate {
             let there = if names.is_empty() { "no named template either".to_string() } else { names };
             return Err(missing(format!("the file has no {key}; there is {there}")));
         };
-        let mut template = ChatTemplate::new(source)?;
+        Ok(ChatTemplate::new(source)?.with_tokens_of(metadata))
+    }
+
+    /// With the special tokens of a model file, for a template that comes from elsewhere.
+    pub fn with_tokens_of(mut self, metadata: &Metadata) -> ChatTemplate {
         let texts = metadata.opt_array("tokenizer.ggml.tokens").ok().flatten();
         for (token, key) in TOKENS {
             let id = metadata.value(key).and_then(|v| v.as_integer()).and_then(|i| usize::try_from(i).ok());
             let text = id.zip(texts).and_then(|(id, texts)| texts.as_texts()?.nth(id));
             if let Some(text) = text {
-                template = template.with_token(token, String::from_utf8_lossy(text));
+                self = self.with_token(token, String::from_utf8_lossy(text));
             }
         }
-        Ok(template)
+        self
     }
 
     /// Names of the named templates of a model file.

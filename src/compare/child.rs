@@ -1,38 +1,38 @@
 //! The child: one backend, one piece of work, every phase announced.
 
-use super::protocol::{Done, Failed, Message, Task, Work};
+use super::protocol::{CHILD, Done, Failed, Message, Task, Work};
+use super::report::Status;
 use super::{generate, graph, ops};
 use crate::backends::{OpenOptions, open};
+use crate::leave::leave;
+use crate::program::{FAILED, WRONG_USE};
 use ggml_core::backend::Backend;
 use ggml_core::phase::Deadlines;
 use ggml_core::{Error, Result};
 use std::io::Write;
 use std::path::Path;
+use std::process::ExitCode;
 use std::sync::Arc;
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 
-/// First argument of a child.
-pub(super) const CHILD: &str = "--compare-child";
-
 /// Call this first thing in `main`: in a child process it does the child's work and returns its exit status; in any
 /// other it returns `None`.
-pub fn child_entry() -> Option<i32> {
+pub fn child_entry() -> Option<ExitCode> {
     let mut args = std::env::args_os().skip(1);
     if args.next()? != CHILD {
         return None;
     }
     let path = args.next()?;
-    Some(child(Path::new(&path)))
+    Some(ExitCode::from(child(Path::new(&path))))
 }
 
-/// Writes a message as a line. A parent that is gone does not matter.
+/// Writes a message as a line of its own, also where a driver has begun one. A parent that is gone does not matter.
 fn say(message: Message) {
     if let Ok(line) = serde_json::to_string(&message) {
         let mut out = std::io::stdout().lock();
-        let _ = writeln!(out, "{line}");
-        let _ = out.flush();
+        let _ = out.write_all(format!("\n{line}\n").as_bytes()).and_then(|()| out.flush());
     }
 }
 
@@ -56,7 +56,9 @@ impl<S: tracing::Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Announcer {
         if *event.metadata().level() <= tracing::Level::WARN {
             let mut text = Words::default();
             event.record(&mut text);
-            eprintln!("{} {}: {}", event.metadata().level(), event.metadata().target(), text.0);
+            let (level, target) = (event.metadata().level(), event.metadata().target());
+            // The log may lie on a disk that is full.
+            let _ = writeln!(std::io::stderr(), "{level} {target}: {}", text.0);
             say(Message::Warning { what: text.0 });
         }
     }
@@ -84,44 +86,57 @@ impl tracing::field::Visit for Words {
     }
 }
 
-fn child(path: &Path) -> i32 {
+fn child(path: &Path) -> u8 {
     let subscriber = tracing_subscriber::registry().with(Announcer);
     if tracing::subscriber::set_global_default(subscriber).is_err() {
         tracing::warn!("phases cannot be announced: another subscriber is set");
     }
-    match read_work(path).and_then(|work| Ok((open_backend(&work)?, work))) {
+    let work = match read_work(path) {
+        Ok(work) => work,
+        Err(error) => return conclude(Err(error)),
+    };
+    match open_backend(&work) {
         // What became of the work is said before the device is closed: closing may hang.
-        Ok((backend, work)) => conclude(run(&work, backend.clone())),
+        Ok(backend) => conclude(run(&work, backend.clone())),
+        // No argument of a call within the work: an option or the environment.
+        Err(error @ Error::InvalidArgument { .. }) => {
+            say(Message::WrongUse { what: error.to_string() });
+            WRONG_USE
+        }
         Err(error) => conclude(Err(error)),
     }
 }
 
 /// Says how it ended; the exit status.
-fn conclude(outcome: Result<Option<Done>>) -> i32 {
+fn conclude(outcome: Result<Done>) -> u8 {
     match outcome {
-        Ok(Some(done)) => say(Message::Done(done)),
-        Ok(None) => {}
+        Ok(done) => {
+            say(Message::Done(done));
+            0
+        }
         Err(error) => {
             say(Message::Failed(failed(&error)));
-            return 1;
+            if matches!(error, Error::Timeout { .. }) {
+                leave(FAILED);
+            }
+            FAILED
         }
     }
-    0
 }
 
 fn read_work(path: &Path) -> Result<Work> {
     let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, e))?;
-    serde_json::from_str(&text).map_err(|e| Error::model_said(e.to_string()).with_path(path))
+    serde_json::from_str(&text).map_err(|e| Error::model("work of a child", e, "").with_path(path))
 }
 
 fn failed(error: &Error) -> Failed {
     let status = match error {
-        Error::Unsupported { .. } | Error::Unavailable { .. } => "unsupported",
-        Error::Timeout { .. } => "hang",
-        _ => "error",
+        Error::Unsupported { .. } | Error::Unavailable { .. } => Status::Unsupported,
+        Error::Timeout { .. } => Status::Hang,
+        _ => Status::Error,
     };
     Failed {
-        status: status.into(),
+        status,
         phase: error.phase().map(|p| p.name().to_string()),
         node: error.node().map(str::to_string),
         message: error.to_string(),
@@ -137,7 +152,7 @@ fn open_backend(work: &Work) -> Result<Arc<dyn Backend>> {
     let options = OpenOptions {
         deadlines: Deadlines::all(work.timeout),
         vulkan_arch: work.vulkan_arch.clone(),
-        hip_library: work.hip_library.clone(),
+        hip_library: work.hip_library.as_ref().map(|path| path.as_ref().into()),
         breadcrumbs: work.stepwise,
         crash: Some(crash),
         ..OpenOptions::default()
@@ -147,10 +162,10 @@ fn open_backend(work: &Work) -> Result<Arc<dyn Backend>> {
     Ok(backend)
 }
 
-fn run(work: &Work, backend: Arc<dyn Backend>) -> Result<Option<Done>> {
+fn run(work: &Work, backend: Arc<dyn Backend>) -> Result<Done> {
     match &work.task {
         Task::Model(task) => generate::run(work, task, backend, &mut say),
         Task::Graph(task) => graph::run(work, task, backend, &mut say),
-        Task::Ops(task) => ops::run_cases(work, task, backend.as_ref(), &mut say).map(Some),
+        Task::Ops(task) => ops::run_cases(work, task, backend.as_ref(), &mut say),
     }
 }

@@ -1,7 +1,8 @@
 //! The child's work on a model: load it, run the prompt, generate, look at nodes.
 
 use super::nodes::Nodes;
-use super::protocol::{Done, Message, ModelTask, PerNode, Work};
+use super::options::PerNode;
+use super::protocol::{Done, Message, ModelTask, Work};
 use crate::model::{BatchGraph, BatchShape, LoadOptions, Model, ModelFile, Offload};
 use crate::npy;
 use crate::session::{KV_STEP, SessionOptions, debug_program, greedy, prompt_inputs};
@@ -11,22 +12,22 @@ use ggml_core::{DType, Result};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Does the work. A stepwise run has no result: it has announced the nodes.
+/// Does the work. A stepwise run has no results: it has announced the nodes.
 pub(super) fn run(
     work: &Work,
     task: &ModelTask,
     backend: Arc<dyn Backend>,
     say: &mut dyn FnMut(Message),
-) -> Result<Option<Done>> {
+) -> Result<Done> {
     let start = Instant::now();
     let model = load(work, task, backend, say)?;
     let load_s = start.elapsed().as_secs_f64();
     if work.stepwise {
         with_nodes(&model, work, task, |nodes| nodes.locate(say))?;
-        return Ok(None);
+        return Ok(Done::default());
     }
     let (mut done, logits) = generate(&model, work, task)?;
-    npy::write(&task.logits, task.tokens.len(), model.hparams().vocabulary, &logits)?;
+    npy::write(task.logits.as_ref(), task.tokens.len(), model.hparams().vocabulary, &logits)?;
     let what = format!("prompt of {} tokens in {:.3} s", task.tokens.len(), done.prompt_s);
     say(Message::Progress { what });
     for _ in 1..work.repeat {
@@ -39,7 +40,7 @@ pub(super) fn run(
     }
     done.load_s = load_s;
     done.stats = model.backend().stats();
-    Ok(Some(done))
+    Ok(done)
 }
 
 /// The model, all of it on the backend or a part; `cpu` computes the rest.
@@ -57,6 +58,7 @@ fn load(
         offload: Offload::Layers(units),
         host: Some(Arc::new(CpuBackend::open(host)?)),
         session: session_options(work, task),
+        ..LoadOptions::default()
     };
     let file = ModelFile::open(&task.model)?;
     let model = Model::load_with(file, backend, &options, &mut |_, _| ())?;

@@ -1,7 +1,8 @@
 //! The child's work on a graph file: bind its leaves, run it, keep its outputs or every node.
 
 use super::nodes::{NodeResults, Nodes};
-use super::protocol::{Done, GraphTask, Message, PerNode, Work};
+use super::options::PerNode;
+use super::protocol::{Done, GraphTask, Message, Work};
 use ggml_core::backend::{Backend, Bindings, PrepareOptions, Program, Slice, Usage};
 use ggml_core::graph::file::GraphFile;
 use ggml_core::plan::{Plan, Precision};
@@ -9,15 +10,15 @@ use ggml_core::{Error, Graph, Result, Source, TensorId};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Does the work. A stepwise run has no result: it has announced the nodes.
+/// Does the work. A stepwise run has no results: it has announced the nodes.
 pub(super) fn run(
     work: &Work,
     task: &GraphTask,
     backend: Arc<dyn Backend>,
     say: &mut dyn FnMut(Message),
-) -> Result<Option<Done>> {
+) -> Result<Done> {
     let start = Instant::now();
-    let file = GraphFile::load(&task.graph)?;
+    let file = GraphFile::load(task.graph.as_ref())?;
     let bound = bind(&file, backend.as_ref())?;
     let load_s = start.elapsed().as_secs_f64();
     let start = Instant::now();
@@ -28,7 +29,7 @@ pub(super) fn run(
     let mut unstable = 0;
     if work.stepwise {
         nodes()?.locate(say)?;
-        return Ok(None);
+        return Ok(Done::default());
     } else if task.nodes.mode == PerNode::Off {
         let results = outputs(&file.graph, backend.as_ref(), &bound, work.precision)?;
         for _ in 1..work.repeat {
@@ -36,12 +37,12 @@ pub(super) fn run(
             let again = outputs(&file.graph, backend.as_ref(), &bound, work.precision)?;
             unstable += results.differences(&again);
         }
-        results.write(&task.nodes.out)?;
+        results.write(task.nodes.out.as_ref())?;
     } else {
         nodes()?.run(&task.nodes, say)?;
     }
     let prompt_s = start.elapsed().as_secs_f64();
-    Ok(Some(Done { load_s, prompt_s, unstable, stats: backend.stats(), ..Done::default() }))
+    Ok(Done { load_s, prompt_s, unstable, stats: backend.stats(), ..Done::default() })
 }
 
 /// The first leaf without contents that it needs: state begins as zeros, weights and inputs must be given.
@@ -63,7 +64,7 @@ struct Bound {
 fn bind(file: &GraphFile, backend: &dyn Backend) -> Result<Bound> {
     let g = &file.graph;
     if let Some(name) = missing_leaf(file) {
-        return Err(Error::model_said(format!("leaf '{name}' has no contents")));
+        return Err(Error::model(format!("leaf '{name}'"), "no contents", ""));
     }
     let mut bindings = Bindings::default();
     for (source, usage) in [(Source::Weight, Usage::Weights), (Source::State, Usage::State)] {

@@ -4,6 +4,7 @@ use super::protocol::{Message, NodesTask};
 use ggml_core::backend::Program;
 use ggml_core::gguf::GgufFile;
 use ggml_core::mapped::MappedBytes;
+use ggml_core::reference::{Operand, indices};
 use ggml_core::{DType, Error, Graph, Result, Source, TensorId};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
@@ -31,7 +32,7 @@ pub(super) struct NodeFile {
 impl NodeFile {
     pub(super) fn open(path: &Path) -> Result<NodeFile> {
         let bytes = MappedBytes::map(path)?;
-        let broken = || Error::model_said("is no file of node results").with_path(path);
+        let broken = || Error::model("file of node results", "another format", "").with_path(path);
         let end = bytes.iter().position(|&b| b == b'\n').ok_or_else(broken)?;
         let entries: Vec<Entry> = serde_json::from_slice(&bytes[..end]).map_err(|_| broken())?;
         let data = bytes.slice(end + 1..bytes.len())?;
@@ -41,6 +42,19 @@ impl NodeFile {
 
     pub(super) fn bytes(&self, entry: &Entry) -> &[u8] {
         &self.data[entry.offset..entry.offset + entry.bytes]
+    }
+
+    /// A node's result as numbers, whatever its type.
+    pub(super) fn values(&self, entry: &Entry) -> Result<Vec<f32>> {
+        let (mut graph, bytes) = (Graph::new(), self.bytes(entry));
+        let tensor = graph.leaf(&entry.name, entry.dtype, entry.ne, Source::Input)?;
+        let tensor = graph.tensor(tensor);
+        if tensor.dense_bytes() != bytes.len() {
+            let expected = format!("{} bytes", tensor.dense_bytes());
+            return Err(Error::model(&entry.name, bytes.len(), expected));
+        }
+        let values = Operand::new(tensor, bytes);
+        Ok(indices(entry.ne).map(|i| values.at(i) as f32).collect())
     }
 
     pub(super) fn find(&self, name: &str) -> Option<&Entry> {
@@ -79,7 +93,7 @@ impl<'a> Nodes<'a> {
 
     /// Runs the graph node by node and writes every result. With a reference each node gets the reference's operands.
     pub(super) fn run(&mut self, task: &NodesTask, say: &mut dyn FnMut(Message)) -> Result<()> {
-        let reference = task.reference.as_deref().map(NodeFile::open).transpose()?;
+        let reference = task.reference.as_ref().map(|path| NodeFile::open(path.as_ref())).transpose()?;
         let mut results = NodeResults::default();
         for (step, id) in self.graph.computed().enumerate() {
             let name = &self.graph.tensor(id).name;
@@ -90,7 +104,7 @@ impl<'a> Nodes<'a> {
             self.program.run_step(step).map_err(|e| e.with_node(name))?;
             results.read(self.graph, id, self.program.as_mut())?;
         }
-        results.write(&task.out)
+        results.write(task.out.as_ref())
     }
 
     /// Overwrites the operands of a node with the reference's results.
@@ -102,7 +116,7 @@ impl<'a> Nodes<'a> {
             if matches!(g.tensor(producer).source, Source::Node { .. }) && written.insert(producer) {
                 let name = &g.tensor(producer).name;
                 let entry = reference.find(name).ok_or_else(|| {
-                    Error::argument_said("reference", format!("has no result of node '{name}'"))
+                    Error::argument("reference", format!("no result of node '{name}'"), "one of every node")
                 })?;
                 self.program.write(g.tensor(producer).root, reference.bytes(entry))?;
             }

@@ -1,61 +1,78 @@
 //! What parent and child say to each other: the parent gives a [`Work`] file, the child answers with one JSON
 //! [`Message`] a line on its standard output. What the child or a driver prints on standard error goes to a log file.
 
-use super::report::{EVERYTHING, NodeReport};
+use super::options::{CompareOptions, PerNode};
+use super::report::{EVERYTHING, NodeReport, Status};
+use crate::backends::BackendName;
 use ggml_core::backend::{DeviceInfo, Stats};
 use ggml_core::plan::Precision;
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::Path;
 use std::time::Duration;
 
-/// Whether and how to compare node by node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PerNode {
-    /// Not.
-    #[default]
-    Off,
-    /// Each node gets what the backend computed before: errors add up along the graph.
-    Chained,
-    /// Each node gets the reference's operands: an error belongs to the node that makes it.
-    Isolated,
+/// First argument of a child; the second is its work file.
+pub(super) const CHILD: &str = "--compare-child";
+
+/// A path in JSON: text, or the system's own units where it is none.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(super) enum JsonPath {
+    Text(String),
+    Units(OsString),
 }
 
-impl std::str::FromStr for PerNode {
-    type Err = String;
+impl<P: Into<OsString>> From<P> for JsonPath {
+    fn from(path: P) -> JsonPath {
+        path.into().into_string().map_or_else(JsonPath::Units, JsonPath::Text)
+    }
+}
 
-    fn from_str(text: &str) -> Result<PerNode, String> {
-        match text {
-            "off" => Ok(PerNode::Off),
-            "chained" => Ok(PerNode::Chained),
-            "isolated" => Ok(PerNode::Isolated),
-            _ => Err(format!("'{text}' is none of off, chained, isolated")),
+impl AsRef<Path> for JsonPath {
+    fn as_ref(&self) -> &Path {
+        match self {
+            JsonPath::Text(text) => text.as_ref(),
+            JsonPath::Units(units) => units.as_ref(),
         }
     }
 }
 
 /// What a child has to do.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Work {
+pub(super) struct Work {
     /// Backend name.
-    pub backend: String,
+    pub(super) backend: String,
     /// Rounding.
-    pub precision: Precision,
+    pub(super) precision: Precision,
     /// Deadline of each phase.
-    pub timeout: Duration,
+    pub(super) timeout: Duration,
     /// How often to run it; results must be the same bits every time.
-    pub repeat: usize,
+    pub(super) repeat: usize,
     /// Only find the node at which the graph fails: announce and run each node alone.
-    pub stepwise: bool,
+    pub(super) stepwise: bool,
     /// Vulkan: architecture class to tune for.
-    pub vulkan_arch: Option<String>,
+    pub(super) vulkan_arch: Option<String>,
     /// HIP: runtime library.
-    pub hip_library: Option<PathBuf>,
+    pub(super) hip_library: Option<JsonPath>,
     /// The task.
-    pub task: Task,
+    pub(super) task: Task,
 }
 
 impl Work {
+    /// What a comparison asks of a backend.
+    pub(super) fn new(options: &CompareOptions, backend: &BackendName, task: Task) -> Work {
+        Work {
+            backend: backend.to_string(),
+            precision: options.precision,
+            timeout: options.timeout,
+            repeat: options.repeat,
+            stepwise: false,
+            vulkan_arch: options.vulkan_arch.clone(),
+            hip_library: options.hip_library.clone().map(JsonPath::from),
+            task,
+        }
+    }
+
     /// How much of the work's model lies on the device.
     pub(super) fn offload(&self) -> i64 {
         match &self.task {
@@ -68,7 +85,7 @@ impl Work {
 /// The kinds of work.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub enum Task {
+pub(super) enum Task {
     /// A model: a prompt and its continuation.
     Model(ModelTask),
     /// A graph file.
@@ -79,56 +96,56 @@ pub enum Task {
 
 /// A prompt and its greedy continuation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ModelTask {
+pub(super) struct ModelTask {
     /// Model file.
-    pub model: PathBuf,
+    pub(super) model: JsonPath,
     /// Prompt.
-    pub tokens: Vec<u32>,
+    pub(super) tokens: Vec<u32>,
     /// Tokens to generate.
-    pub predict: usize,
+    pub(super) predict: usize,
     /// How much lies on the device, see [`Record::offload`](super::report::Record::offload).
-    pub offload: i64,
+    pub(super) offload: i64,
     /// Where to write the prompt's logits.
-    pub logits: PathBuf,
+    pub(super) logits: JsonPath,
     /// Node by node.
-    pub nodes: NodesTask,
+    pub(super) nodes: NodesTask,
 }
 
 /// A graph file with the contents of its leaves.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct GraphTask {
+pub(super) struct GraphTask {
     /// The file.
-    pub graph: PathBuf,
+    pub(super) graph: JsonPath,
     /// Node by node; without it only the outputs are written.
-    pub nodes: NodesTask,
+    pub(super) nodes: NodesTask,
 }
 
 /// Results of nodes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct NodesTask {
+pub(super) struct NodesTask {
     /// Whether and how.
-    pub mode: PerNode,
+    pub(super) mode: PerNode,
     /// Where to write node results.
-    pub out: PathBuf,
+    pub(super) out: JsonPath,
     /// Node results of the reference, for [`PerNode::Isolated`].
-    pub reference: Option<PathBuf>,
+    pub(super) reference: Option<JsonPath>,
 }
 
 /// Cases of the operation catalogue.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct OpsTask {
+pub(super) struct OpsTask {
     /// Their names, in the order in which they run.
-    pub cases: Vec<String>,
+    pub(super) cases: Vec<String>,
     /// The reference's results: the reference adds to this file, the others read it.
-    pub results: PathBuf,
+    pub(super) results: JsonPath,
     /// Whether this is the reference.
-    pub is_reference: bool,
+    pub(super) is_reference: bool,
 }
 
 /// A line from a child.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
-pub enum Message {
+pub(super) enum Message {
     /// A phase begins.
     Enter {
         /// Its name.
@@ -166,40 +183,45 @@ pub enum Message {
         /// What, in words.
         what: String,
     },
-    /// All is done.
+    /// All is done. A child that says neither this nor one of the next two has not ended by itself.
     Done(Done),
     /// It ended with an error.
     Failed(Failed),
+    /// The backend cannot be opened because of a wrong option or value in the environment.
+    WrongUse {
+        /// Which, in words.
+        what: String,
+    },
 }
 
 /// Results of a child.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Done {
+pub(super) struct Done {
     /// Seconds from opening the file to having all weights on the device.
-    pub load_s: f64,
+    pub(super) load_s: f64,
     /// Seconds of the prompt, preparation included.
-    pub prompt_s: f64,
+    pub(super) prompt_s: f64,
     /// Seconds of generation, preparation of its program not included.
-    pub eval_s: f64,
+    pub(super) eval_s: f64,
     /// Generated token ids.
-    pub token_ids: Vec<u32>,
+    pub(super) token_ids: Vec<u32>,
     /// Distance between the two largest logits at each generated token.
-    pub margins: Vec<f32>,
+    pub(super) margins: Vec<f32>,
     /// Values that were not the same bits in every repetition.
-    pub unstable: usize,
+    pub(super) unstable: usize,
     /// Counters.
-    pub stats: Stats,
+    pub(super) stats: Stats,
 }
 
 /// How a child failed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Failed {
-    /// `error`, `hang` or `unsupported`.
-    pub status: String,
+pub(super) struct Failed {
+    /// What the run's status is then.
+    pub(super) status: Status,
     /// Phase, where the error has one.
-    pub phase: Option<String>,
+    pub(super) phase: Option<String>,
     /// Node, where the error has one.
-    pub node: Option<String>,
+    pub(super) node: Option<String>,
     /// The error's text.
-    pub message: String,
+    pub(super) message: String,
 }

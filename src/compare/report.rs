@@ -1,11 +1,12 @@
 //! `result.json`: the machine-readable account of a comparison.
 
-use super::CompareOptions;
+use super::options::CompareOptions;
 use ggml_core::backend::DeviceInfo;
 use ggml_core::metrics::Distance;
 use ggml_core::{Error, Result};
 use serde::{Deserialize, Serialize};
-use std::path::Path;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 /// [`Record::offload`] of a run with everything on the device.
@@ -133,7 +134,7 @@ pub enum Status {
     /// It ended with a typed error.
     #[default]
     Error,
-    /// The process died of a signal or left without a word.
+    /// The process died of a signal, or left before it had said how its work ended.
     Crash,
     /// A phase outlasted its deadline.
     Hang,
@@ -244,7 +245,7 @@ pub struct NodeReport {
     pub operand_type: String,
     /// Extents.
     pub shape: [usize; 4],
-    /// Whether there is a result, and if not, why: for operation tests.
+    /// Whether there is a result that could be judged, and if not, why.
     pub status: Status,
     /// The reason or error that belongs to the status.
     pub message: Option<String>,
@@ -275,6 +276,11 @@ impl NodeReport {
     pub(crate) fn set(&mut self, d: &Distance) {
         self.status = Status::Ok;
         (self.nmse, self.max_abs, self.ulp, self.non_finite) = (d.nmse, d.max_abs, d.ulp, d.non_finite);
+    }
+
+    /// Without a result that could be judged, and why.
+    pub(crate) fn fail(&mut self, why: impl ToString) {
+        (self.status, self.message) = (Status::Error, Some(why.to_string()));
     }
 
     /// Whether there is a result and it is out of bounds.
@@ -334,12 +340,12 @@ impl Report {
         let compact: String = started_at.chars().filter(|c| c.is_ascii_alphanumeric()).collect();
         let overrides = OVERRIDES
             .iter()
-            .filter_map(|name| std::env::var(name).ok().map(|value| (name.to_string(), value)))
+            .filter_map(|name| Some((name.to_string(), lossy(std::env::var_os(name)?))))
             .collect();
         Report {
             run_id: format!("{compact}-{}", std::process::id()),
             started_at,
-            command: std::env::args().collect(),
+            command: std::env::args_os().map(lossy).collect(),
             host: Host::read(),
             environment: Environment { overrides },
             reference: options.reference.to_string(),
@@ -368,11 +374,26 @@ impl Report {
         }
     }
 
-    /// Writes the report as JSON. Infinities and NaN, which JSON lacks, become null.
+    /// Writes the report as JSON. Infinities and NaN, which JSON lacks, become null. The text is written beside the
+    /// file, which it then replaces: the file is never there in part.
     pub fn write(&self, path: &Path) -> Result<()> {
         let text = serde_json::to_string_pretty(self).map_err(|e| Error::io(path, e))?;
-        std::fs::write(path, text + "\n").map_err(|e| Error::io(path, e))
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(".new");
+        let beside = PathBuf::from(beside);
+        let written = std::fs::write(&beside, text + "\n").map_err(|e| Error::io(&beside, e));
+        let moved = written.and_then(|()| std::fs::rename(&beside, path).map_err(|e| Error::io(path, e)));
+        if moved.is_err() {
+            // Half a report is of no use, and the error is said already.
+            let _ = std::fs::remove_file(&beside);
+        }
+        moved
     }
+}
+
+/// Text of the system, which need not be UTF-8.
+fn lossy(text: OsString) -> String {
+    text.to_string_lossy().into_owned()
 }
 
 impl Host {

@@ -2,14 +2,11 @@
 
 use super::ops;
 use super::report::{EVERYTHING, NodeReport, Report, label};
-use std::collections::BTreeSet;
+use super::text::{align, line, remarks};
 use std::fmt::Write;
 
 /// Findings that are printed; all of them are in the report.
 const MAX_FINDINGS: usize = 20;
-
-/// Warnings of one backend that are printed.
-const MAX_WARNINGS: usize = 2;
 
 /// The report as text: a row for each backend, the nodes with the largest errors or the operations, the verdict.
 pub fn table(report: &Report) -> String {
@@ -21,7 +18,7 @@ pub fn table(report: &Report) -> String {
     } else {
         text.push_str("verdict: something differs\n");
         for finding in findings.iter().take(MAX_FINDINGS) {
-            let _ = writeln!(text, "  {finding}");
+            let _ = writeln!(text, "  {}", line(finding));
         }
         if findings.len() > MAX_FINDINGS {
             let _ = writeln!(text, "  and {} more: see the report", findings.len() - MAX_FINDINGS);
@@ -65,27 +62,6 @@ fn graphs(report: &Report) -> String {
     text
 }
 
-/// Messages of the backends, and the first of their warnings.
-pub(super) fn remarks(report: &Report) -> String {
-    let mut text = String::new();
-    for (record, _) in report.backend_records() {
-        let backend = record.label();
-        if let Some(message) = &record.message {
-            let _ = writeln!(text, "{backend}: {message}");
-        }
-        let own = report.records.iter().filter(|r| r.label() == backend);
-        let warnings: BTreeSet<&str> = own.flat_map(|r| r.warnings.iter().map(String::as_str)).collect();
-        for warning in warnings.iter().take(MAX_WARNINGS) {
-            let _ = writeln!(text, "{backend}: warning: {warning}");
-        }
-        if warnings.len() > MAX_WARNINGS {
-            let _ =
-                writeln!(text, "{backend}: {} more warnings: see the report", warnings.len() - MAX_WARNINGS);
-        }
-    }
-    text
-}
-
 /// The largest error of each operation.
 fn worst_nodes(backend: &str, nodes: &[NodeReport]) -> String {
     let mut worst: Vec<&NodeReport> = Vec::new();
@@ -111,29 +87,4 @@ fn worst_nodes(backend: &str, nodes: &[NodeReport]) -> String {
         }))
         .collect();
     format!("\n{backend}, {} nodes:\n{}", nodes.len(), align(&rows))
-}
-
-/// Columns padded to their widest entry, the last one as it is.
-pub(super) fn align<const N: usize>(rows: &[[String; N]]) -> String {
-    let width = |column: usize| rows.iter().map(|r| r[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..N).map(width).collect();
-    let mut text = String::new();
-    for row in rows {
-        let cells: Vec<String> =
-            row.iter().zip(&widths).map(|(cell, w)| format!("{cell:<w$}", w = *w)).collect();
-        text.push_str(cells.join("  ").trim_end());
-        text.push('\n');
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn columns_line_up() {
-        let rows = [["a".to_string(), "bb".into()], ["ccc".into(), "d".into()]];
-        assert_eq!(align(&rows), "a    bb\nccc  d\n");
-    }
 }

@@ -1,9 +1,10 @@
 //! The parent's part in work that is one graph: a model or a graph file.
 
 use super::judge::{self, Measure};
-use super::protocol::{GraphTask, ModelTask, NodesTask, PerNode, Task};
+use super::options::{CompareOptions, Event, PerNode, Progress};
+use super::protocol::{GraphTask, ModelTask, NodesTask, Task, Work};
 use super::report::{EVERYTHING, Report, label};
-use super::{CompareOptions, Event, Progress, graph, logits_path, nodes, nodes_path, order, parent, work};
+use super::{files, graph, nodes, parent};
 use crate::backends::BackendName;
 use crate::model::{ModelFile, Offload};
 use crate::synthesize::{self, Shape};
@@ -26,15 +27,16 @@ pub(super) fn compare_model(
     drop(file);
     run_all(options, report, progress, &options.offload, &|backend, offload| {
         Task::Model(ModelTask {
-            model: model.clone(),
+            model: (&model).into(),
             tokens: tokens.clone(),
             predict: options.predict,
             offload,
-            logits: logits_path(&options.out, backend, offload),
+            logits: files::logits(&options.out, backend, offload).into(),
             nodes: nodes_task(options, backend, offload),
         })
     })?;
-    judge::judge(report, options, &Measure::logits(options.precision, quantised, steep))
+    judge::judge(report, options, &Measure::logits(options.precision, quantised, steep));
+    Ok(())
 }
 
 pub(super) fn compare_graph(
@@ -45,18 +47,20 @@ pub(super) fn compare_graph(
 ) -> Result<()> {
     let file = GraphFile::load(path)?;
     if let Some(name) = graph::missing_leaf(&file) {
-        return Err(Error::model_said(format!("leaf '{name}' has no contents")).with_path(path));
+        return Err(Error::model(format!("leaf '{name}'"), "no contents", "").with_path(path));
     }
     if file.graph.outputs().is_empty() {
-        return Err(Error::model_said("has no output").with_path(path));
+        return Err(Error::model("outputs", 0, "at least one").with_path(path));
     }
     run_all(options, report, progress, &[Offload::All], &|backend, offload| {
         Task::Graph(GraphTask { graph: path.into(), nodes: nodes_task(options, backend, offload) })
     })?;
-    judge::judge(report, options, &Measure::outputs(options.precision, &file.graph))
+    judge::judge(report, options, &Measure::outputs(options.precision, &file.graph));
+    Ok(())
 }
 
-/// One child for each backend and each part of the model on it, one after the other.
+/// One child for each backend and each part of the model on it, one after the other, into an empty place: what a child
+/// leaves there is its own.
 fn run_all(
     options: &CompareOptions,
     report: &mut Report,
@@ -64,8 +68,14 @@ fn run_all(
     offload: &[Offload],
     task: &dyn Fn(&str, i64) -> Task,
 ) -> Result<()> {
-    for (backend, offload) in &runs(options, offload) {
-        let work = work(options, backend, task(&backend.to_string(), *offload));
+    let runs = runs(options, offload);
+    for (backend, offload) in &runs {
+        let name = backend.to_string();
+        files::remove(&files::logits(&options.out, &name, *offload))?;
+        files::remove(&files::nodes(&options.out, &name, *offload))?;
+    }
+    for (backend, offload) in &runs {
+        let work = Work::new(options, backend, task(&backend.to_string(), *offload));
         let name = label(&work.backend, *offload);
         progress(&Event::new(&name, "running"));
         let outcome = parent::run_child(&work, &options.out, progress)?;
@@ -79,7 +89,7 @@ fn run_all(
 /// The runs in their order: the reference with the whole model first. Backends of the host have nothing to divide.
 fn runs(options: &CompareOptions, offload: &[Offload]) -> Vec<(BackendName, i64)> {
     let mut runs = vec![(options.reference.clone(), EVERYTHING)];
-    for backend in order(options) {
+    for backend in options.order() {
         let on_host = matches!(backend, BackendName::Reference | BackendName::Cpu);
         for offload in offload {
             let number = match offload {
@@ -105,8 +115,8 @@ fn nodes_task(options: &CompareOptions, backend: &str, offload: i64) -> NodesTas
             PerNode::Isolated if !isolated => PerNode::Chained,
             mode => mode,
         },
-        out: nodes_path(&options.out, backend, offload),
-        reference: isolated.then(|| nodes_path(&options.out, &reference, EVERYTHING)),
+        out: files::nodes(&options.out, backend, offload).into(),
+        reference: isolated.then(|| files::nodes(&options.out, &reference, EVERYTHING).into()),
     }
 }
 
@@ -134,18 +144,15 @@ fn prompt(options: &CompareOptions, file: &ModelFile) -> Result<Vec<u32>> {
         }
     };
     if tokens.is_empty() {
-        return Err(Error::argument_said("tokens", "there must be at least one"));
+        return Err(Error::argument("tokens", 0, "at least one"));
     }
     if let Some(bad) = tokens.iter().find(|&&t| t as usize >= vocabulary) {
-        return Err(Error::argument_said(
-            "token id",
-            format!("{bad} is outside the vocabulary of {vocabulary}"),
-        ));
+        return Err(Error::argument("token id", bad, format!("one of a vocabulary of {vocabulary}")));
     }
     let needed = tokens.len().saturating_add(options.predict);
     if needed > hparams.context {
-        let why = format!("{needed} positions are needed, the model's context has {}", hparams.context);
-        return Err(Error::argument_said("context", why));
+        let found = format!("{needed} positions are needed");
+        return Err(Error::argument("context", found, format!("at most the model's {}", hparams.context)));
     }
     Ok(tokens)
 }

@@ -6,10 +6,10 @@ use crate::session::Item;
 use crate::tokenizer::Tokenizer;
 use crate::{Result, Session};
 use ggml_core::Error;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Generations that share a session: each has one of its sequences, and a step computes the next token of all of them in
-/// one batch, the prompts of new ones included. They begin and end independently of each other, and what one of them
+/// one batch, the prompts of new ones included as far as there is room. They begin and end independently of each other, and what one of them
 /// gives does not depend on the others.
 ///
 /// ```no_run
@@ -46,10 +46,20 @@ struct Running<'a> {
 }
 
 impl Running<'_> {
-    /// Takes the logits that followed `next`; what comes of them.
-    fn take(&mut self, logits: &[f32], room: bool) -> Vec<Result<Piece>> {
+    /// Takes the logits that followed so many tokens of `next`, and the time that they took; what comes of them.
+    fn take(&mut self, tokens: usize, took: Duration, logits: &[f32], room: bool) -> Vec<Result<Piece>> {
+        self.next.drain(..tokens);
+        let summary = &mut self.writer.summary;
+        if self.begun {
+            summary.time += took;
+        } else {
+            summary.prompt_time += took;
+            summary.computed_tokens += tokens;
+        }
+        if !self.next.is_empty() {
+            return Vec::new();
+        }
         self.begun = true;
-        self.next.clear();
         match self.writer.choose(logits, room) {
             Err(error) => vec![Err(error)],
             Ok(piece) => {
@@ -59,6 +69,35 @@ impl Running<'_> {
             }
         }
     }
+}
+
+/// What a generation has of a batch.
+struct Share<'s, 'a> {
+    sequence: usize,
+    one: &'s mut Running<'a>,
+    /// Tokens of its `next`, from the first on.
+    tokens: usize,
+}
+
+impl Share<'_, '_> {
+    fn item(&self) -> Item<'_> {
+        Item { sequence: self.sequence, tokens: &self.one.next[..self.tokens] }
+    }
+}
+
+/// Divides a batch: a token for each generation that writes, then the prompts, one after the other. One of them goes on
+/// in any case.
+fn shares<'s, 'a>(running: Vec<(usize, &'s mut Running<'a>)>, batch: usize) -> Vec<Share<'s, 'a>> {
+    let writing = running.iter().filter(|(_, one)| one.begun).count();
+    let mut room = batch.saturating_sub(writing).max(1);
+    let share = |(sequence, one): (usize, &'s mut Running<'a>)| {
+        let tokens = if one.begun { one.next.len() } else { one.next.len().min(room) };
+        if !one.begun {
+            room -= tokens;
+        }
+        Share { sequence, one, tokens }
+    };
+    running.into_iter().map(share).filter(|share| share.tokens > 0).collect()
 }
 
 impl<'a> Generations<'a> {
@@ -82,8 +121,9 @@ impl<'a> Generations<'a> {
         self.session.reset_sequence(sequence)
     }
 
-    /// Begins a generation on a sequence where none runs; its prompt is computed in the next step, behind what the
-    /// sequence holds. Tokens of the prompt count for the sampler's penalties. What is returned ends the generation.
+    /// Begins a generation on a sequence where none runs; its prompt is computed in the next steps, behind what the
+    /// sequence holds. Tokens of the prompt count for the sampler's penalties. What is returned ends the generation, within
+    /// its prompt too; the sequence then holds the part that was computed.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] where the sequence does not exist, has a running generation or has no room for the
@@ -92,9 +132,32 @@ impl<'a> Generations<'a> {
         self.check_free(sequence)?;
         self.session.check(&[Item { sequence, tokens: prompt }])?;
         let writer = Writer::new(self.tokenizer, prompt, options)?;
+        Ok(self.begin(sequence, writer, prompt))
+    }
+
+    /// The same after a whole conversation: the prompt is all of it from the beginning, and only what the sequence does not
+    /// hold already is computed, see [`Session::keep_common`].
+    ///
+    /// # Errors
+    /// Those of [`Generations::start`].
+    pub fn advance_to(
+        &mut self,
+        sequence: usize,
+        prompt: &[u32],
+        options: &GenerateOptions,
+    ) -> Result<Cancel> {
+        self.check_free(sequence)?;
+        self.session.check_tokens(sequence, 0, prompt)?;
+        let mut writer = Writer::new(self.tokenizer, prompt, options)?;
+        let held = self.session.keep_common(sequence, prompt)?;
+        writer.summary.held_tokens = held;
+        Ok(self.begin(sequence, writer, &prompt[held..]))
+    }
+
+    fn begin(&mut self, sequence: usize, writer: Writer<'a>, tokens: &[u32]) -> Cancel {
         let cancel = writer.cancel.clone();
-        self.all[sequence] = Some(Running { writer, next: prompt.to_vec(), begun: false });
-        Ok(cancel)
+        self.all[sequence] = Some(Running { writer, next: tokens.to_vec(), begun: false });
+        cancel
     }
 
     /// A sequence where no generation runs.
@@ -112,41 +175,38 @@ impl<'a> Generations<'a> {
         self.all.get(sequence)?.as_ref().map(|one| &one.writer.summary)
     }
 
-    /// Computes the next token of all generations that run; their sequences and pieces. A piece is an error where the
-    /// token of its sequence could not be chosen, which ends this generation only.
+    /// Computes one batch: the next token of all generations that write, and as much of the prompts of the others as there
+    /// is room for, those of the first sequences first. Sequences and pieces; none for a prompt that is not at its end. A
+    /// piece is an error where the token of its sequence could not be chosen, which ends this generation only.
     ///
     /// # Errors
     /// What the backend reports; it ends all of them, and text that others were to get in this step is lost.
     pub fn step(&mut self) -> Result<Vec<(usize, Result<Piece>)>> {
         let start = Instant::now();
-        let mut pieces = Vec::new();
-        let mut work: Vec<(usize, &mut Running<'_>)> = Vec::new();
+        let (mut pieces, mut running) = (Vec::new(), Vec::new());
         for (sequence, one) in self.all.iter_mut().enumerate() {
             let Some(one) = one.as_mut().filter(|one| !one.writer.done()) else { continue };
             if one.writer.due() {
                 pieces.extend(one.writer.end().map(|piece| (sequence, Ok(piece))));
             } else {
-                work.push((sequence, one));
+                running.push((sequence, one));
             }
         }
-        let items: Vec<Item<'_>> =
-            work.iter().map(|(sequence, one)| Item { sequence: *sequence, tokens: &one.next }).collect();
-        let logits = match self.session.batch(&items) {
+        let mut work = shares(running, self.session.batch_tokens());
+        let logits = match self.session.batch(&work.iter().map(Share::item).collect::<Vec<_>>()) {
             Ok(logits) => logits,
             Err(error) => {
-                work.iter_mut().for_each(|(_, one)| one.writer.fail());
+                let running = self.all.iter_mut().flatten().filter(|one| !one.writer.done());
+                running.for_each(|one| one.writer.fail());
                 return Err(error);
             }
         };
         let took = start.elapsed();
-        for ((sequence, one), logits) in work.iter_mut().zip(&logits) {
-            let prompt = !one.begun;
+        for (Share { sequence, one, tokens }, logits) in work.iter_mut().zip(&logits) {
             let room = self.session.position_of(*sequence)? < self.session.context();
             let start = Instant::now();
-            pieces.extend(one.take(logits, room).into_iter().map(|piece| (*sequence, piece)));
-            let summary = &mut one.writer.summary;
-            *(if prompt { &mut summary.prompt_time } else { &mut summary.time }) += took;
-            summary.time += start.elapsed();
+            pieces.extend(one.take(*tokens, took, logits, room).into_iter().map(|piece| (*sequence, piece)));
+            one.writer.summary.time += start.elapsed();
         }
         Ok(pieces)
     }
@@ -158,7 +218,7 @@ impl<'a> Generations<'a> {
     fn check_free(&self, sequence: usize) -> Result<()> {
         self.session.position_of(sequence)?;
         if self.runs(sequence) {
-            return Err(Error::argument_said("sequence", format!("the generation of {sequence} runs")));
+            return Err(Error::argument("sequence", sequence, "one whose generation does not run"));
         }
         Ok(())
     }

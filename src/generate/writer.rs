@@ -4,7 +4,6 @@ use super::{Cancel, Finish, GenerateOptions, Piece, Summary};
 use crate::Sampler;
 use crate::tokenizer::{Detokenizer, Tokenizer};
 use ggml_core::{Error, Result};
-use std::time::Duration;
 
 /// Chooses tokens, turns them into text and sees when it ends.
 pub(super) struct Writer<'a> {
@@ -27,19 +26,13 @@ impl<'a> Writer<'a> {
         options: &GenerateOptions,
     ) -> Result<Writer<'a>> {
         if options.stop.iter().any(String::is_empty) {
-            return Err(Error::argument_said("stop text", "is empty"));
+            return Err(Error::argument("stop text", "an empty text", "one or more characters"));
         }
         let mut sampler = Sampler::new(options.sampler.clone())?;
         prompt.iter().for_each(|&token| sampler.accept(token));
-        let summary = Summary {
-            finish: None,
-            prompt_tokens: prompt.len(),
-            prompt_time: Duration::ZERO,
-            tokens: 0,
-            time: Duration::ZERO,
-        };
+        let summary = Summary { prompt_tokens: prompt.len(), ..Summary::default() };
         Ok(Writer {
-            cancel: Cancel::default(),
+            cancel: options.cancel.clone().unwrap_or_default(),
             summary,
             tokenizer,
             detokenizer: Some(tokenizer.detokenizer()),

@@ -34,7 +34,11 @@ impl BatchShape {
         if some && fits && self.outputs <= self.tokens {
             return Ok(());
         }
-        Err(Error::argument_said("batch shape", format!("{self:?} is not possible")))
+        Err(Error::argument(
+            "batch shape",
+            format!("{self:?}"),
+            "extents from 1 on, outputs among the tokens, kv among the cells, cells numbered by I32",
+        ))
     }
 }
 
@@ -54,7 +58,7 @@ pub struct GraphInputs {
     /// I32 `[outputs]`: tokens of the batch whose logits are wanted; absent where all are.
     pub output_rows: Option<TensorId>,
     /// I32 `[3, sequences]`: the tokens of each sequence in the batch, which lie one behind the other, see
-    /// [`Run`](ggml_core::op::ssm_conv::Run); absent where a model has no recurrent state.
+    /// [`Tokens`](ggml_core::op::ssm_conv::Tokens); absent where a model has no recurrent state.
     pub runs: Option<TensorId>,
 }
 

@@ -67,9 +67,9 @@ impl<'a> Builder<'a> {
     }
 
     pub(super) fn finish(self) -> Result<BatchGraph> {
-        let logits = self.logits.ok_or_else(|| Error::model_said("the architecture built no logits"))?;
+        let logits = self.logits.ok_or_else(|| Error::model("graph", "no logits", ""))?;
         let mut graph = self.graph;
-        graph.output(logits);
+        graph.output(logits)?;
         Ok(BatchGraph {
             graph,
             shape: self.shape,
@@ -87,10 +87,10 @@ impl<'a> Builder<'a> {
     pub(super) fn check_all_known(&self) -> Result<()> {
         let unknown = |name: &String| !self.known.contains(name) && !self.hparams.is_ignored(name);
         match self.gguf.tensors().iter().find(|t| unknown(&t.name)) {
-            Some(t) => Err(Error::model_said(format!(
-                "tensor '{}' is not known to architecture '{}'",
-                t.name, self.hparams.architecture
-            ))),
+            Some(t) => {
+                let found = format!("not known to architecture '{}'", self.hparams.architecture);
+                Err(Error::model(format!("tensor '{}'", t.name), found, ""))
+            }
             None => Ok(()),
         }
     }
@@ -101,14 +101,12 @@ impl<'a> Builder<'a> {
         let mut wanted = [1; 4];
         wanted[..ne.len()].copy_from_slice(ne);
         if info.ne != wanted {
-            let shape = info.shape();
-            return Err(Error::model_said(format!("tensor '{name}' is {shape:?}, the model needs {ne:?}")));
+            let (found, expected) = (format!("{:?}", info.shape()), format!("{ne:?}"));
+            return Err(Error::model(format!("extents of tensor '{name}'"), found, expected));
         }
         if !info.dtype.info().computable {
-            let dtype = info.dtype;
-            return Err(Error::model_said(format!(
-                "tensor '{name}' has type {dtype}, which is not supported"
-            )));
+            let expected = "a type that can be computed";
+            return Err(Error::model(format!("type of tensor '{name}'"), info.dtype, expected));
         }
         self.known.insert(name.to_string());
         Ok((info.dtype, wanted))
@@ -139,7 +137,7 @@ impl<'a> Builder<'a> {
     pub(super) fn plain(&mut self, name: &str, ne: &[usize]) -> Result<TensorId> {
         match self.known_weight(name, ne)?.0 {
             DType::F32 => self.weight(name, ne),
-            other => Err(Error::model_said(format!("tensor '{name}' must be F32, not {other}"))),
+            other => Err(Error::model(format!("type of tensor '{name}'"), other, "F32")),
         }
     }
 
@@ -247,8 +245,12 @@ impl<'a> Builder<'a> {
         let (row, dtype) = (d * heads, self.shape.cache);
         let block = dtype.block();
         if !d.is_multiple_of(block) {
-            let why = format!("{dtype} needs heads of a multiple of {block} elements, the model's have {d}");
-            return Err(Error::argument_said("cache type", why));
+            let found = format!("{dtype}, with heads of {d} elements");
+            return Err(Error::argument(
+                "cache type",
+                found,
+                format!("heads of a multiple of {block} elements"),
+            ));
         }
         let ne = [row, self.shape.cells(), 1, 1];
         let cache = self.state(&format!("{name}.cache"), dtype, ne, StateKind::Rows)?;

@@ -2,6 +2,7 @@
 
 use super::offload::{DEVICES, HOST, Layout, MAIN, Needs, Offload};
 use super::{ModelFile, weights};
+use crate::options::setters;
 use crate::session::SessionOptions;
 use ggml_core::backend::Backend;
 use ggml_core::cpu::{CpuBackend, CpuOptions};
@@ -10,7 +11,8 @@ use ggml_core::{Error, MemoryNeed, Result};
 use std::sync::Arc;
 
 /// How to load a model.
-#[derive(Clone, Default)]
+#[derive(Clone)]
+#[non_exhaustive]
 pub struct LoadOptions {
     /// How much goes to the device.
     pub offload: Offload,
@@ -18,6 +20,27 @@ pub struct LoadOptions {
     pub host: Option<Arc<dyn Backend>>,
     /// The session that there has to be room for.
     pub session: SessionOptions,
+    /// Whether a model is refused that needs more memory than a device says is free. A way around drivers that say
+    /// something wrong.
+    pub check_memory: bool,
+}
+
+setters!(LoadOptions {
+    with_offload => offload: Offload,
+    with_host => host: impl Into<Option<Arc<dyn Backend>>>,
+    with_session => session: SessionOptions,
+    with_check_memory => check_memory: bool,
+});
+
+impl Default for LoadOptions {
+    fn default() -> Self {
+        LoadOptions {
+            offload: Offload::default(),
+            host: None,
+            session: SessionOptions::default(),
+            check_memory: true,
+        }
+    }
 }
 
 impl std::fmt::Debug for LoadOptions {
@@ -26,6 +49,7 @@ impl std::fmt::Debug for LoadOptions {
             .field("offload", &self.offload)
             .field("host", &self.host.as_ref().map(|host| &host.device().backend))
             .field("session", &self.session)
+            .field("check_memory", &self.check_memory)
             .finish()
     }
 }
@@ -69,8 +93,13 @@ impl Estimate {
     }
 
     pub(super) fn check(&self) -> Result<()> {
-        if self.fits() { Ok(()) } else { Err(Error::DoesNotFit { needs: self.devices.clone() }) }
+        check(self.devices.clone())
     }
+}
+
+/// That there is room for what is needed, as far as is known.
+pub(super) fn check(needs: Vec<MemoryNeed>) -> Result<()> {
+    if needs.iter().all(MemoryNeed::fits) { Ok(()) } else { Err(Error::DoesNotFit { needs }) }
 }
 
 impl std::fmt::Display for Estimate {

@@ -1,7 +1,7 @@
 //! granite 3 and 4 (dense): llama with factors on embedding, residual branches, attention scores and logits. Source:
 //! IBM, "Granite 3.0 language models" (2024); the factors are those of Yang and Hu, "Tensor programs V" (2022).
 
-use super::hparams::{factor, positive};
+use super::hparams::{factor, named, positive};
 use super::{Architecture, Hparams};
 use ggml_core::gguf::GgufFile;
 use ggml_core::op::RopeMode;
@@ -29,9 +29,11 @@ impl Architecture for Granite {
         // In these files the key says whether there are positions at all.
         let key = h.key("rope.scaling.finetuned");
         if m.opt_bool(&key)? == Some(false) {
-            return Err(Error::model_said(format!(
-                "key '{key}' is false: no positions, which is not supported"
-            )));
+            return Err(Error::model(
+                named(&key),
+                "false",
+                "true: attention without positions is not supported",
+            ));
         }
         Ok(())
     }

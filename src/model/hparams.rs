@@ -5,9 +5,10 @@ use super::recurrent::Recurrent;
 use ggml_core::gguf::GgufFile;
 use ggml_core::op::{Rope, RopeMode};
 use ggml_core::{Error, Result};
+use serde::Serialize;
 
 /// How positions are scaled.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub enum RopeScaling {
     /// Not at all (llama-3 scaling comes as a tensor of factors).
     None,
@@ -28,7 +29,7 @@ pub enum RopeScaling {
 }
 
 /// Attention to the nearest positions only, in some layers or all.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Window {
     /// Positions that a token sees: its own and the `size - 1` before it.
     pub size: usize,
@@ -51,7 +52,7 @@ impl Window {
 }
 
 /// Factors of activations; 1 where an architecture has none.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Scales {
     /// Of the token embedding.
     pub embedding: f32,
@@ -64,7 +65,7 @@ pub struct Scales {
 }
 
 /// Bounds of the form `cap tanh(x / cap)`; 0 for none.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct SoftCaps {
     /// Of the scores of attention.
     pub scores: f32,
@@ -73,7 +74,7 @@ pub struct SoftCaps {
 }
 
 /// What a decoder-only transformer needs to know of itself.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Hparams {
     /// `general.architecture`.
     pub architecture: String,
@@ -132,22 +133,25 @@ impl Hparams {
             None => Ok(default),
         };
         let heads = uniform(gguf, &key("attention.head_count"))?
-            .ok_or_else(|| Error::model_said(format!("key '{}' is missing", key("attention.head_count"))))?;
+            .ok_or_else(|| Error::model(named(&key("attention.head_count")), "", "a number of heads"))?;
         let heads_kv = uniform(gguf, &key("attention.head_count_kv"))?.unwrap_or(heads);
         let embedding = extent("embedding_length")?;
         if heads % heads_kv != 0 {
-            return Err(Error::model_said(format!("{heads_kv} key heads do not divide {heads} query heads")));
+            let expected = format!("a number that divides the {heads} query heads");
+            return Err(Error::model(named(&key("attention.head_count_kv")), heads_kv, expected));
         }
         let key_length = match m.opt_usize(&key("attention.key_length"))? {
             Some(n) => checked(&key("attention.key_length"), n)?,
             None if embedding % heads == 0 => checked("head width", embedding / heads)?,
             None => {
-                return Err(Error::model_said(format!("{heads} heads do not divide the width {embedding}")));
+                let expected = format!("a number that divides the width {embedding}");
+                return Err(Error::model(named(&key("attention.head_count")), heads, expected));
             }
         };
         let eps = m.f32(&key("attention.layer_norm_rms_epsilon"))?;
         if !(eps.is_finite() && eps >= 0.0) {
-            return Err(Error::model_said(format!("epsilon of RMS_NORM is {eps}")));
+            let key = named(&key("attention.layer_norm_rms_epsilon"));
+            return Err(Error::model(key, eps, "a finite number from 0 on"));
         }
         let scaling = read_scaling(gguf, &architecture)?;
         let (layers, further_layers) = read_layers(gguf, &architecture)?;
@@ -216,12 +220,13 @@ fn read_layers(gguf: &GgufFile, architecture: &str) -> Result<(usize, usize)> {
     let blocks = checked(&key, m.usize(&key)?)?;
     let further = m.opt_usize(&format!("{architecture}.nextn_predict_layers"))?.unwrap_or(0);
     if further >= blocks {
-        return Err(Error::model_said(format!("{further} of {blocks} layers predict further tokens")));
+        let key = named(&format!("{architecture}.nextn_predict_layers"));
+        return Err(Error::model(key, format!("{further} of {blocks} layers"), "fewer than all"));
     }
     // What is kept for each layer is then no more than the file's own list of tensors.
     let tensors = gguf.tensors().len();
     if blocks > tensors {
-        return Err(Error::model_said(format!("key '{key}' is {blocks}, there are {tensors} tensors")));
+        return Err(Error::model(named(&key), blocks, format!("no more than the file's {tensors} tensors")));
     }
     Ok((blocks - further, further))
 }
@@ -229,12 +234,19 @@ fn read_layers(gguf: &GgufFile, architecture: &str) -> Result<(usize, usize)> {
 /// Rows of the token embedding, which is what the file declares, if it declares it.
 fn read_vocabulary(gguf: &GgufFile, architecture: &str) -> Result<usize> {
     let vocabulary = gguf.require("token_embd.weight")?.ne[1];
-    match gguf.metadata().opt_usize(&format!("{architecture}.vocab_size"))? {
-        Some(declared) if declared != vocabulary => Err(Error::model_said(format!(
-            "vocab_size is {declared}, the token embedding has {vocabulary} rows"
-        ))),
+    let key = format!("{architecture}.vocab_size");
+    match gguf.metadata().opt_usize(&key)? {
+        Some(declared) if declared != vocabulary => {
+            let expected = format!("{vocabulary}, the rows of the token embedding");
+            Err(Error::model(named(&key), declared, expected))
+        }
         _ => Ok(vocabulary),
     }
+}
+
+/// A metadata key, as errors name it.
+pub(super) fn named(key: &str) -> String {
+    format!("metadata key '{key}'")
 }
 
 /// A factor that a file may lack; 0 means absent too.
@@ -248,7 +260,7 @@ pub(super) fn factor(gguf: &GgufFile, key: &str, default: f32) -> Result<f32> {
 pub(super) fn checked(key: &str, value: usize) -> Result<usize> {
     match value {
         1..=MAX_EXTENT => Ok(value),
-        _ => Err(Error::model_said(format!("key '{key}' is {value}, outside 1 to {MAX_EXTENT}"))),
+        _ => Err(Error::model(named(key), value, format!("1 to {MAX_EXTENT}"))),
     }
 }
 
@@ -259,9 +271,7 @@ fn uniform(gguf: &GgufFile, key: &str) -> Result<Option<usize>> {
         let all = m.array_usize(key)?;
         return match all.split_first() {
             Some((first, rest)) if rest.iter().all(|n| n == first) => checked(key, *first).map(Some),
-            _ => {
-                Err(Error::model_said(format!("key '{key}' differs between layers, which is not supported")))
-            }
+            _ => Err(Error::model(named(key), "numbers that differ between layers", "the same for all")),
         };
     }
     m.opt_usize(key)?.map(|n| checked(key, n)).transpose()
@@ -271,7 +281,7 @@ pub(super) fn positive(key: &str, value: f32) -> Result<f32> {
     if value.is_finite() && value > 0.0 {
         Ok(value)
     } else {
-        Err(Error::model_said(format!("key '{key}' is {value}")))
+        Err(Error::model(named(key), value, "a finite number above 0"))
     }
 }
 
@@ -301,9 +311,12 @@ fn read_scaling(gguf: &GgufFile, architecture: &str) -> Result<RopeScaling> {
         }
         (Some("longrope"), _) => Ok(RopeScaling::LongRope { original_context: original_context()? }),
         (Some(kind @ ("linear" | "yarn")), None) => {
-            Err(Error::model_said(format!("rope scaling '{kind}' needs key '{}'", key("factor"))))
+            Err(Error::model(named(&key("factor")), "", format!("a factor for scaling '{kind}'")))
         }
-        (Some(other), _) => Err(Error::model_said(format!("rope scaling '{other}' is not supported"))),
+        (Some(other), _) => {
+            let expected = "one of none, linear, yarn, longrope";
+            Err(Error::model(named(&key("type")), format!("'{other}'"), expected))
+        }
     }
 }
 

@@ -10,7 +10,7 @@
 //!
 //! # fn main() -> diptych::Result<()> {
 //! let backend = diptych::open("vulkan", &diptych::OpenOptions::default())?;
-//! let options = LoadOptions { offload: Offload::Auto, ..LoadOptions::default() };
+//! let options = LoadOptions::default().with_offload(Offload::Auto);
 //! let file = ModelFile::open("model.gguf")?;
 //! print!("{}", file.estimate(backend.as_ref(), &options)?);
 //! let model = Model::load_with(file, backend, &options, &mut |_, _| ())?;
@@ -27,12 +27,11 @@ use crate::session::{Session, SessionOptions};
 use ggml_core::backend::{Backend, Slice};
 use ggml_core::gguf::GgufFile;
 use ggml_core::op::{Activation, RopeMode};
-use ggml_core::plan::Precision;
 use ggml_core::schedule::{Fallback, Placement};
-use ggml_core::{Error, Result, TensorId};
+use ggml_core::{Error, MemoryNeed, Result, TensorId};
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Once, OnceLock};
 
 mod batch;
 mod builder;
@@ -42,6 +41,7 @@ mod gemma3;
 mod gpt_oss;
 mod granite;
 mod hparams;
+mod identity;
 mod llama;
 mod moe;
 mod offload;
@@ -129,6 +129,8 @@ pub struct ModelFile {
     gguf: GgufFile,
     hparams: Hparams,
     architecture: &'static dyn Architecture,
+    /// See [`ModelFile::identity`]; made when it is first asked for.
+    identity: OnceLock<u64>,
 }
 
 impl std::fmt::Debug for ModelFile {
@@ -150,12 +152,12 @@ impl ModelFile {
         let name = gguf.metadata().str("general.architecture")?;
         let Some(architecture) = ARCHITECTURES.iter().copied().find(|a| a.name() == name) else {
             let known: Vec<&str> = ARCHITECTURES.iter().map(|a| a.name()).collect();
-            let what = format!("architecture '{name}' is not supported; there are {}", known.join(", "));
-            return Err(Error::model_said(what));
+            let expected = format!("one of {}", known.join(", "));
+            return Err(Error::model("architecture", format!("'{name}'"), expected));
         };
         let mut hparams = Hparams::read(&gguf, architecture.rope_mode())?;
         architecture.read(&gguf, &mut hparams)?;
-        let file = ModelFile { gguf, hparams, architecture };
+        let file = ModelFile { gguf, hparams, architecture, identity: OnceLock::new() };
         // The smallest graph touches every tensor.
         let cache = ggml_core::DType::F32;
         let smallest = BatchShape { tokens: 1, kv: 1, context: 1, sequences: 1, outputs: 1, cache };
@@ -200,6 +202,8 @@ struct Inner {
     weights: Vec<HashMap<String, Slice>>,
     /// How it is divided; `None`: the device has everything.
     estimate: Option<Estimate>,
+    /// The warning of [`Model::warn_beyond_training`].
+    warned: Once,
 }
 
 impl std::fmt::Debug for Model {
@@ -220,6 +224,10 @@ impl Model {
 
     /// Loads the weights of an open file: in place where the backend can read the memory map, else into a few large
     /// blocks of device memory. The backend has to compute everything.
+    ///
+    /// # Errors
+    /// [`Error::DoesNotFit`] where the device says that it has less memory than the weights need, before anything is
+    /// loaded ([`LoadOptions::check_memory`] is a way around it); what the backend reports.
     pub fn from_file(file: ModelFile, backend: Arc<dyn Backend>) -> Result<Model> {
         Model::from_file_with(file, backend, &mut |_, _| ())
     }
@@ -232,8 +240,8 @@ impl Model {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Model> {
         let tensors = file.gguf().tensors().iter().collect();
-        let weights = vec![weights::load(file.gguf(), &tensors, backend.as_ref(), progress)?];
-        let inner = Inner { file, backends: vec![backend], weights, estimate: None };
+        let weights = vec![weights::load(file.gguf(), &tensors, backend.as_ref(), true, progress)?];
+        let inner = Inner { file, backends: vec![backend], weights, estimate: None, warned: Once::new() };
         Ok(Model { inner: Arc::new(inner) })
     }
 
@@ -252,7 +260,9 @@ impl Model {
     ) -> Result<Model> {
         let host = options.host_backend()?;
         let (estimate, needs) = estimate::estimate(&file, backend.as_ref(), host.as_ref(), options)?;
-        estimate.check()?;
+        if options.check_memory {
+            estimate.check()?;
+        }
         let backends = vec![backend, host];
         let mut weights = Vec::new();
         for (device, backend) in backends.iter().enumerate() {
@@ -262,9 +272,9 @@ impl Model {
                     progress(done, total)
                 }
             };
-            weights.push(weights::load(file.gguf(), &tensors, backend.as_ref(), &mut of_device)?);
+            weights.push(weights::load(file.gguf(), &tensors, backend.as_ref(), false, &mut of_device)?);
         }
-        let inner = Inner { file, backends, weights, estimate: Some(estimate) };
+        let inner = Inner { file, backends, weights, estimate: Some(estimate), warned: Once::new() };
         Ok(Model { inner: Arc::new(inner) })
     }
 
@@ -306,6 +316,11 @@ impl Model {
     }
 
     /// A session with a KV cache of its own.
+    ///
+    /// # Errors
+    /// [`Error::DoesNotFit`] where a device says that it has less memory than the session needs
+    /// ([`SessionOptions::check_memory`] is a way around it); [`Error::InvalidArgument`] for options that make no sense;
+    /// what the backend reports.
     pub fn session(&self, options: &SessionOptions) -> Result<Session> {
         Session::new(self.clone(), options)
     }
@@ -325,9 +340,36 @@ impl Model {
         self.with_layout(|layout| layout.needs(options))
     }
 
+    /// That every device has room for what a session needs, as far as is known.
+    pub(crate) fn check_room(&self, needs: &Needs) -> Result<()> {
+        let need = |(device, backend): (usize, &Arc<dyn Backend>)| MemoryNeed {
+            backend: backend.device().backend.clone(),
+            weights: 0,
+            state: needs.state[device] as u64,
+            compute: needs.compute[device] as u64,
+            free: backend.free_memory(),
+        };
+        estimate::check(self.backends().iter().enumerate().map(need).collect())
+    }
+
+    /// Says in the log, once for a model, that a session has room for more positions than the training had.
+    pub(crate) fn warn_beyond_training(&self, context: usize) {
+        let trained = self.hparams().context;
+        self.inner.warned.call_once(|| {
+            tracing::warn!(
+                context,
+                trained,
+                "the context is longer than the one that the model was trained on"
+            );
+        });
+    }
+
     /// What a graph needs that has its state for itself.
+    #[cfg(feature = "compare")]
     pub(crate) fn needs_of(&self, graph: &BatchGraph) -> Result<Needs> {
-        self.with_layout(|layout| layout.needs_of(std::slice::from_ref(graph), Precision::Exact))
+        self.with_layout(|layout| {
+            layout.needs_of(std::slice::from_ref(graph), ggml_core::plan::Precision::Exact)
+        })
     }
 
     /// Devices of the nodes of a graph; `state_device` is where state tensors lie.

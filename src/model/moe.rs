@@ -6,13 +6,14 @@
 
 use super::Hparams;
 use super::builder::{Builder, Layer};
-use super::hparams::checked;
+use super::hparams::{checked, named};
 use ggml_core::gguf::GgufFile;
 use ggml_core::op::{Glu, SoftMax};
 use ggml_core::{Error, Result, TensorId};
+use serde::Serialize;
 
 /// Extents of the experts of a model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Experts {
     /// Experts of each layer.
     pub count: usize,
@@ -32,9 +33,9 @@ impl Experts {
         let extent = |name: &str| checked(&h.key(name), m.usize(&h.key(name))?);
         let (count, used) = (extent("expert_count")?, extent("expert_used_count")?);
         if used > count || used > MAX_USED {
-            let why =
-                format!("{used} of {count} experts are to be used; {MAX_USED} are possible at the most");
-            return Err(Error::model_said(why));
+            let found = format!("{used} of {count} experts");
+            let expected = format!("no more than there are, and at most {MAX_USED}");
+            return Err(Error::model(named(&h.key("expert_used_count")), found, expected));
         }
         let key = h.key("expert_feed_forward_length");
         let feed_forward = checked(&key, m.opt_usize(&key)?.unwrap_or(h.feed_forward))?;
@@ -53,7 +54,10 @@ struct Chosen {
 impl Builder<'_> {
     /// Feed-forward network of a layer: the weighted sum of `down(glu(gate x, up x))` of the chosen experts.
     pub(super) fn mixture(&mut self, x: TensorId, glu: Glu, layer: &Layer) -> Result<TensorId> {
-        let experts = self.hparams.experts.ok_or_else(|| Error::model_said("the model has no experts"))?;
+        let experts = self
+            .hparams
+            .experts
+            .ok_or_else(|| Error::model("experts", "none", "some: the architecture is a mixture"))?;
         let [width, tokens, ..] = self.graph.tensor(x).ne;
         let chosen = self.route(x, experts, layer)?;
         let x = self.graph.reshape(x, [width, 1, tokens, 1])?;

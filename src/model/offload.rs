@@ -8,7 +8,7 @@ use super::{BatchGraph, BatchShape, ModelFile};
 use crate::session::SessionOptions;
 use ggml_core::backend::Backend;
 use ggml_core::plan::{Plan, Precision};
-use ggml_core::schedule::{Fallback, Placement, Split, place, unsupported};
+use ggml_core::schedule::{Fallback, Placement, Split, assign_devices, unsupported};
 use ggml_core::{Error, Result, Source, TensorId};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::str::FromStr;
@@ -50,8 +50,8 @@ impl FromStr for Offload {
             "-1" | "all" => Ok(Offload::All),
             "0" | "none" => Ok(Offload::None),
             _ => text.parse().map(Offload::Layers).map_err(|_| {
-                let why = "is no number of layers; -1 is all of them, auto as many as fit";
-                Error::argument_said(format!("offload '{text}'"), why)
+                let expected = "a number of units, -1 for all of them, or auto for as many as fit";
+                Error::argument("offload", format!("'{text}'"), expected)
             }),
         }
     }
@@ -157,7 +157,7 @@ impl Layout<'_> {
             HOST => unsupported(host, g, id),
             _ => unsupported(self.main, g, id).or_else(|| lacks(id)).or_else(|| away(id)),
         };
-        let placement = place(g, (HOST, &host.device().backend), &wanted, &refuses)?;
+        let placement = assign_devices(g, (HOST, &host.device().backend), &wanted, &refuses)?;
         check_bound(graph, &placement, &bound, self.main)?;
         Ok(placement)
     }
@@ -191,7 +191,12 @@ impl Layout<'_> {
             let bytes = graph.graph.tensor(id).span_bytes().next_multiple_of(alignment);
             let end = needs.state[device].checked_add(bytes).filter(|&end| end <= isize::MAX as usize);
             let absurd = || {
-                Error::argument_said("session", "its state would have more bytes than there are addresses")
+                let found = format!(
+                    "{} cells of {} bytes and more",
+                    graph.shape.cells(),
+                    bytes / graph.shape.cells()
+                );
+                Error::argument("session", found, "state of no more bytes than there are addresses")
             };
             needs.state[device] = end.ok_or_else(absurd)?;
         }

@@ -24,8 +24,8 @@ impl Architecture for Qwen35 {
 
     fn read(&self, gguf: &GgufFile, h: &mut Hparams) -> Result<()> {
         if h.key_length != h.value_length {
-            let why = format!("keys of {} and values of {} elements", h.key_length, h.value_length);
-            return Err(Error::model_said(format!("{why}: the gate of attention needs the same")));
+            let found = format!("keys of {} and values of {} elements", h.key_length, h.value_length);
+            return Err(Error::model("heads", found, "the same, for the gate of attention"));
         }
         h.recurrent = Some(Recurrent::read(gguf, h)?);
         Ok(())

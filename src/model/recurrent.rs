@@ -6,10 +6,11 @@
 use super::Hparams;
 use super::batch::StateKind;
 use super::builder::{Builder, Layer};
-use super::hparams::checked;
+use super::hparams::{checked, named};
 use ggml_core::gguf::GgufFile;
 use ggml_core::op::{Activation, Glu};
 use ggml_core::{DType, Error, Result, TensorId};
+use serde::Serialize;
 
 /// Added to the sum of squares of a query or key before its root is taken; a constant of the architecture.
 const EPS: f32 = 1e-6;
@@ -18,7 +19,7 @@ const EPS: f32 = 1e-6;
 const MAX_TAPS: usize = 64;
 
 /// Extents of the recurrent layers of a model.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Recurrent {
     /// Taps of the convolution.
     pub taps: usize,
@@ -43,10 +44,12 @@ impl Recurrent {
         let (taps, inner) = (extent("ssm.conv_kernel")?, extent("ssm.inner_size")?);
         let possible = value_heads % key_heads == 0 && inner % value_heads == 0;
         if !possible || !(2..=MAX_TAPS).contains(&taps) {
-            return Err(Error::model_said(format!(
-                "a delta net of {key_heads} key heads, {value_heads} value heads, {inner} channels and {taps} taps \
-                 is not possible"
-            )));
+            let found =
+                format!("{key_heads} key heads, {value_heads} value heads, {inner} channels and {taps} taps");
+            let expected = format!(
+                "key heads that divide the value heads, those the channels, and 2 to {MAX_TAPS} taps"
+            );
+            return Err(Error::model("delta net", found, expected));
         }
         Ok(Recurrent {
             taps,
@@ -69,11 +72,8 @@ fn layers(gguf: &GgufFile, h: &Hparams) -> Result<Vec<bool>> {
     if m.value(&key).is_some() {
         let listed = m.array_bool(&key)?;
         if listed.len() < h.layers {
-            return Err(Error::model_said(format!(
-                "key '{key}' has {} entries for {} layers",
-                listed.len(),
-                h.layers
-            )));
+            let found = format!("{} entries", listed.len());
+            return Err(Error::model(named(&key), found, format!("one for each of {} layers", h.layers)));
         }
         return Ok(listed[..h.layers].to_vec());
     }

@@ -1,9 +1,9 @@
 //! Weights onto a backend, in few allocations.
 
-use ggml_core::Result;
 use ggml_core::backend::{Backend, Buffer, Slice, Usage};
 use ggml_core::error::Error;
 use ggml_core::gguf::{GgufFile, TensorInfo};
+use ggml_core::{MemoryNeed, Result};
 use std::collections::HashMap;
 
 /// Tensors of a file, in file order.
@@ -11,18 +11,24 @@ pub(super) type Tensors<'a> = Vec<&'a TensorInfo>;
 
 /// Loads tensors of a file. Where the backend can read host memory in place, the memory map itself is the buffer; else
 /// the tensors are laid out in blocks no larger than the device allows. `progress` is told bytes that are there and
-/// bytes in all.
+/// bytes in all. `check`: whether weights that need more memory than is free are refused before anything is allocated.
 pub(super) fn load(
     gguf: &GgufFile,
     tensors: &Tensors<'_>,
     backend: &dyn Backend,
+    check: bool,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<HashMap<String, Slice>> {
     let total = tensors.iter().map(|t| t.bytes as u64).sum();
     progress(0, total);
     let weights = match in_place(gguf, tensors, backend)? {
         Some(weights) => weights,
-        None => upload(gguf, tensors, backend, &mut |done| progress(done, total))?,
+        None => {
+            if check {
+                check_room(tensors, backend)?;
+            }
+            upload(gguf, tensors, backend, &mut |done| progress(done, total))?
+        }
     };
     progress(total, total);
     Ok(weights)
@@ -38,6 +44,17 @@ pub(super) fn allocated(tensors: &Tensors<'_>, backend: &dyn Backend) -> Result<
     let limits = &backend.device().limits;
     let layout = lay_out(tensors, limits.alignment, limits.max_allocation)?;
     Ok(layout.blocks.iter().map(|&bytes| bytes as u64).sum())
+}
+
+/// That the device has room for the weights, as far as is known.
+fn check_room(tensors: &Tensors<'_>, backend: &dyn Backend) -> Result<()> {
+    super::estimate::check(vec![MemoryNeed {
+        backend: backend.device().backend.clone(),
+        weights: allocated(tensors, backend)?,
+        state: 0,
+        compute: 0,
+        free: backend.free_memory(),
+    }])
 }
 
 /// Bytes of one upload, so that progress is seen within a large tensor.
@@ -72,8 +89,8 @@ fn lay_out(tensors: &Tensors<'_>, alignment: usize, max: u64) -> Result<Layout> 
     for t in tensors {
         let bytes = t.bytes.next_multiple_of(alignment);
         if bytes as u64 > max {
-            let why = format!("has {bytes} bytes; the device allocates at most {max} at once");
-            return Err(Error::argument_said(format!("tensor '{}'", t.name), why));
+            let expected = format!("at most {max}, which the device allocates at once");
+            return Err(Error::argument(format!("tensor '{}'", t.name), format!("{bytes} bytes"), expected));
         }
         let current = layout.blocks.len().wrapping_sub(1);
         match layout.blocks.last_mut() {

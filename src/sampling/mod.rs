@@ -17,7 +17,7 @@
 //! use diptych::sampling::{Sampler, SamplerOptions};
 //!
 //! # fn main() -> diptych::Result<()> {
-//! let options = SamplerOptions { temperature: 0.8, top_k: 40, top_p: 0.95, seed: 7, ..SamplerOptions::default() };
+//! let options = SamplerOptions::default().with_temperature(0.8).with_top_k(40).with_top_p(0.95).with_seed(7);
 //! let mut sampler = Sampler::new(options)?;
 //! let token = sampler.sample(&[0.5, 2.0, -1.0])?;
 //! sampler.accept(token);
@@ -29,6 +29,7 @@ mod candidates;
 mod penalties;
 mod random;
 
+use crate::options::setters;
 use candidates::Candidates;
 use ggml_core::{Error, Result};
 use penalties::Window;
@@ -36,6 +37,7 @@ use random::Random;
 
 /// What a [`Sampler`] does. The default is greedy; each filter is off until it is given a value.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct SamplerOptions {
     /// Divides the logits: below 1 sharper, above 1 flatter. 0 is greedy: the largest logit, the first of equals.
     pub temperature: f32,
@@ -60,6 +62,19 @@ pub struct SamplerOptions {
     /// Two samplers with the same options choose the same tokens for the same logits.
     pub seed: u64,
 }
+
+setters!(SamplerOptions {
+    with_temperature => temperature: f32,
+    with_top_k => top_k: usize,
+    with_top_p => top_p: f32,
+    with_min_p => min_p: f32,
+    with_typical_p => typical_p: f32,
+    with_repetition_penalty => repetition_penalty: f32,
+    with_frequency_penalty => frequency_penalty: f32,
+    with_presence_penalty => presence_penalty: f32,
+    with_penalty_window => penalty_window: usize,
+    with_seed => seed: u64,
+});
 
 impl Default for SamplerOptions {
     fn default() -> Self {
@@ -96,7 +111,7 @@ impl SamplerOptions {
         ];
         for (name, value, holds, rule) in rules {
             if !holds || !value.is_finite() {
-                return Err(Error::argument_said(name, format!("{value} is not {rule}")));
+                return Err(Error::argument(name, value, rule));
             }
         }
         Ok(())
@@ -168,15 +183,19 @@ impl Sampler {
 
 fn check(logits: &[f32]) -> Result<()> {
     if logits.is_empty() || u32::try_from(logits.len()).is_err() {
-        return Err(Error::argument_said("logits", format!("there are {}", logits.len())));
+        return Err(Error::argument("logits", format!("{} of them", logits.len()), "one for each token"));
     }
     // One pass without branches where all is well: NaN and plus infinity fail the comparison.
     if !logits.iter().fold(true, |fine, &x| fine & (x < f32::INFINITY)) {
         let place = logits.iter().position(|x| x.is_nan() || *x == f32::INFINITY).unwrap_or(0);
-        return Err(Error::argument_said("logits", format!("number {place} is {}", logits[place])));
+        return Err(Error::argument(
+            format!("logit of token {place}"),
+            logits[place],
+            "a finite number, or minus infinity",
+        ));
     }
     if logits.iter().all(|&x| x == f32::NEG_INFINITY) {
-        return Err(Error::argument_said("logits", "all are minus infinity"));
+        return Err(Error::argument("logits", "all are minus infinity", "a token that may be chosen"));
     }
     Ok(())
 }

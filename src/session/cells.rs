@@ -14,7 +14,8 @@ pub(super) struct Cell {
 #[derive(Clone, Debug)]
 pub(crate) struct Cells {
     held: Vec<Option<Cell>>,
-    lengths: Vec<usize>,
+    /// The tokens of each sequence in the order of their positions.
+    tokens: Vec<Vec<u32>>,
     /// No cell before this one is free.
     first: usize,
     /// No cell from this one on is held.
@@ -24,17 +25,23 @@ pub(crate) struct Cells {
 impl Cells {
     /// Room for `sequences` of `context` positions each, all empty.
     pub(super) fn new(context: usize, sequences: usize) -> Cells {
-        Cells { held: vec![None; context * sequences], lengths: vec![0; sequences], first: 0, end: 0 }
+        let tokens = vec![Vec::new(); sequences];
+        Cells { held: vec![None; context * sequences], tokens, first: 0, end: 0 }
     }
 
     /// Number of sequences.
     pub(super) fn sequences(&self) -> usize {
-        self.lengths.len()
+        self.tokens.len()
     }
 
     /// Positions of a sequence; 0 for one that does not exist.
     pub(super) fn length(&self, sequence: usize) -> usize {
-        self.lengths.get(sequence).copied().unwrap_or(0)
+        self.tokens(sequence).len()
+    }
+
+    /// The tokens of a sequence; none of one that does not exist.
+    pub(super) fn tokens(&self, sequence: usize) -> &[u32] {
+        self.tokens.get(sequence).map_or(&[], Vec::as_slice)
     }
 
     /// One past the last cell that is held.
@@ -47,17 +54,17 @@ impl Cells {
         self.held.get(cell).copied().flatten()
     }
 
-    /// Appends positions to a sequence; their cells. The caller sees to it that no sequence has more than `context`
+    /// Appends tokens to a sequence; their cells. The caller sees to it that no sequence has more than `context`
     /// positions, so there is a free cell for each.
-    pub(super) fn append(&mut self, sequence: usize, count: usize) -> Vec<usize> {
+    pub(super) fn append(&mut self, sequence: usize, tokens: &[u32]) -> Vec<usize> {
         let free = |&cell: &usize| self.held[cell].is_none();
-        let cells: Vec<usize> = (self.first..self.held.len()).filter(free).take(count).collect();
+        let cells: Vec<usize> = (self.first..self.held.len()).filter(free).take(tokens.len()).collect();
         let begin = self.length(sequence);
         for (i, &cell) in cells.iter().enumerate() {
             self.held[cell] = Some(Cell { sequence, position: begin + i });
         }
-        if let (Some(last), Some(length)) = (cells.last(), self.lengths.get_mut(sequence)) {
-            *length += cells.len();
+        if let (Some(last), Some(held)) = (cells.last(), self.tokens.get_mut(sequence)) {
+            held.extend_from_slice(tokens);
             self.first = last + 1;
             self.end = self.end.max(last + 1);
         }
@@ -75,7 +82,7 @@ impl Cells {
                 self.first = self.first.min(cell);
             }
         }
-        self.lengths[sequence] = length;
+        self.tokens[sequence].truncate(length);
         self.end = self.held[..self.end].iter().rposition(Option::is_some).map_or(0, |last| last + 1);
     }
 
@@ -98,29 +105,29 @@ mod tests {
     #[test]
     fn one_sequence_has_its_positions_in_order() {
         let mut cells = Cells::new(8, 1);
-        assert_eq!(cells.append(0, 3), [0, 1, 2]);
-        assert_eq!(cells.append(0, 2), [3, 4]);
+        assert_eq!(cells.append(0, &[7; 3]), [0, 1, 2]);
+        assert_eq!(cells.append(0, &[7; 2]), [3, 4]);
         assert_eq!((cells.length(0), cells.end()), (5, 5));
         cells.truncate(0, 4);
-        assert_eq!((cells.append(0, 4), cells.end()), (vec![4, 5, 6, 7], 8));
+        assert_eq!((cells.append(0, &[7; 4]), cells.end()), (vec![4, 5, 6, 7], 8));
         cells.truncate(0, 0);
-        assert_eq!((cells.length(0), cells.end(), cells.append(0, 1)), (0, 0, vec![0]));
+        assert_eq!((cells.length(0), cells.end(), cells.append(0, &[7; 1])), (0, 0, vec![0]));
     }
 
     #[test]
     fn freed_cells_are_used_again() {
         let mut cells = Cells::new(4, 3);
-        assert_eq!(cells.append(0, 2), [0, 1]);
-        assert_eq!(cells.append(1, 3), [2, 3, 4]);
-        assert_eq!(cells.append(0, 1), [5]);
+        assert_eq!(cells.append(0, &[7; 2]), [0, 1]);
+        assert_eq!(cells.append(1, &[7; 3]), [2, 3, 4]);
+        assert_eq!(cells.append(0, &[7; 1]), [5]);
         assert_eq!(cells.of(0), [0, 1, 5]);
         cells.truncate(1, 1);
         assert_eq!((cells.get(3), cells.end()), (None, 6));
-        assert_eq!(cells.append(2, 4), [3, 4, 6, 7]);
+        assert_eq!(cells.append(2, &[7; 4]), [3, 4, 6, 7]);
         assert_eq!(cells.get(6), Some(Cell { sequence: 2, position: 2 }));
         // The others are where they were; everything has room.
         assert_eq!((cells.of(0), cells.of(1)), (vec![0, 1, 5], vec![2]));
-        assert_eq!((cells.append(1, 3), cells.append(0, 1)), (vec![8, 9, 10], vec![11]));
-        assert_eq!(cells.of(1), [2, 8, 9, 10]);
+        assert_eq!((cells.append(1, &[7; 3]), cells.append(0, &[7; 1])), (vec![8, 9, 10], vec![11]));
+        assert_eq!((cells.of(1), cells.tokens(1)), (vec![2, 8, 9, 10], &[7; 4][..]));
     }
 }

@@ -42,6 +42,7 @@ pub(super) fn batch_inputs(
 }
 
 /// The inputs of a prompt's graph that gives the logits of every token, in a cache of its own.
+#[cfg(feature = "compare")]
 pub(crate) fn prompt_inputs(graph: &BatchGraph, prompt: &[u32]) -> HashMap<TensorId, Vec<u8>> {
     let mut cells = Cells::new(graph.shape.context, 1);
     let tokens: Vec<Token> = place(&mut cells, 0, prompt);
@@ -51,7 +52,7 @@ pub(crate) fn prompt_inputs(graph: &BatchGraph, prompt: &[u32]) -> HashMap<Tenso
 /// Appends tokens to a sequence.
 pub(super) fn place(cells: &mut Cells, sequence: usize, tokens: &[u32]) -> Vec<Token> {
     let begin = cells.length(sequence);
-    let places = cells.append(sequence, tokens.len());
+    let places = cells.append(sequence, tokens);
     let at = |i: usize| Cell { sequence, position: begin + i };
     tokens.iter().zip(places).enumerate().map(|(i, (&id, cell))| Token { id, at: at(i), cell }).collect()
 }

@@ -3,7 +3,7 @@
 use crate::model::{BatchGraph, BatchShape, DEVICES, Model, Needs};
 use ggml_core::backend::{Backend, Bindings, Buffer, PrepareOptions, Program, Slice, Timing, Usage};
 use ggml_core::plan::{Plan, Precision};
-use ggml_core::schedule::{Part, Split, SplitProgram};
+use ggml_core::schedule::{Split, SplitDevice, SplitProgram};
 use ggml_core::{Error, Result, TensorId};
 use std::collections::HashMap;
 
@@ -43,7 +43,13 @@ impl State {
     }
 
     fn place(&self, tensor: usize) -> Result<(&dyn Backend, Slice)> {
-        let missing = || Error::argument_said("state tensor", format!("there is none with index {tensor}"));
+        let missing = || {
+            Error::argument(
+                "state tensor",
+                format!("index {tensor}"),
+                format!("one of {}", self.device.len()),
+            )
+        };
         let (&device, &offset) = self.device.get(tensor).zip(self.offsets.get(tensor)).ok_or_else(missing)?;
         let backend = self.model.backends().get(device).ok_or_else(missing)?;
         let buffer = self.buffers.get(device).cloned().flatten().ok_or_else(missing)?;
@@ -115,6 +121,7 @@ impl Prepared {
 }
 
 /// A program for a graph of a model, with state of its own, that can be run step by step and keeps every result.
+#[cfg(feature = "compare")]
 pub(crate) fn debug_program(
     model: &Model,
     graph: &BatchGraph,
@@ -162,9 +169,10 @@ impl Preparation<'_> {
         for device in 0..backends.len() {
             bindings.push(bind(device, arenas.get(&device).copied())?);
         }
-        let part = |(backend, bindings)| Part { backend, bindings };
-        let parts: Vec<Part<'_>> = backends.iter().map(|b| b.as_ref()).zip(&bindings).map(part).collect();
-        Ok(Box::new(SplitProgram::prepare(split, &plans, &parts, options)?))
+        let device = |(backend, bindings)| SplitDevice { backend, bindings };
+        let devices: Vec<SplitDevice<'_>> =
+            backends.iter().map(|b| b.as_ref()).zip(&bindings).map(device).collect();
+        Ok(Box::new(SplitProgram::prepare(split, &plans, &devices, options)?))
     }
 
     /// The weights and the state that are on a device.

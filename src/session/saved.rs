@@ -1,18 +1,24 @@
 //! Saved sessions: a sequence that was computed, as bytes.
 //!
-//! The bytes are `DIPTYCHS`, the version and the length of the header (u32, little-endian), the header (JSON), then for
-//! each state tensor the rows of the sequence's positions in their order, or its block of recurrent state if it has
-//! positions. Nothing of it depends on the cells that held the positions, nor on other sequences. A header tells of the
-//! model what decides whether its state can be used: a number made of the names, types and extents of its tensors and of
-//! its hyperparameters.
+//! The bytes are `DIPTYCHS`, the version and the length of the header (u32, little-endian), the header (JSON), the tokens
+//! of the sequence (u32), then for each state tensor the rows of the sequence's positions in their order, or its block of
+//! recurrent state if it has positions. Nothing of it depends on the cells that held the positions, nor on other
+//! sequences. A header tells of the model what decides whether its state can be used: a number made of its
+//! hyperparameters and of its tensors, see [`ModelFile::identity`](crate::model::ModelFile::identity).
 
 use super::Session;
-use crate::model::{Model, RopeScaling, StateKind};
+use crate::model::{RopeScaling, StateKind};
 use ggml_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 const MAGIC: &[u8; 8] = b"DIPTYCHS";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
+
+/// What errors are about.
+const SAVED: &str = "saved session";
+
+/// Bytes of a token.
+const TOKEN: usize = size_of::<u32>();
 
 /// What a state tensor has of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -69,13 +75,13 @@ impl Session {
     /// # Errors
     /// [`Error::InvalidArgument`] where there is no such sequence; what the backend reports while it reads the cache.
     pub fn save_sequence(&self, sequence: usize) -> Result<Vec<u8>> {
-        let header = self.header(self.position_of(sequence)?);
-        let text =
-            serde_json::to_vec(&header).map_err(|e| Error::argument_said("saved session", e.to_string()))?;
+        let header = self.header(self.position_of(sequence)?)?;
+        let text = serde_json::to_vec(&header).map_err(|e| Error::argument(SAVED, e, ""))?;
         let mut bytes = MAGIC.to_vec();
         bytes.extend(VERSION.to_le_bytes());
         bytes.extend((text.len() as u32).to_le_bytes());
         bytes.extend(&text);
+        bytes.extend(self.cells.tokens(sequence).iter().flat_map(|token| token.to_le_bytes()));
         let cells = self.cells.of(sequence);
         for (tensor, part) in self.parts.iter().enumerate() {
             let begin = bytes.len();
@@ -99,9 +105,9 @@ impl Session {
     /// the backend reports while it writes the cache; the sequence is then empty, the others are as they were.
     pub fn restore_sequence(&mut self, sequence: usize, bytes: &[u8]) -> Result<()> {
         self.check_sequence(sequence)?;
-        let (position, data) = self.checked(bytes)?;
+        let (tokens, data) = self.checked(bytes)?;
         self.cells.truncate(sequence, 0);
-        let cells = self.cells.append(sequence, position);
+        let cells = self.cells.append(sequence, &tokens);
         let written = self.scatter(sequence, &cells, data);
         if written.is_err() {
             self.cells.truncate(sequence, 0);
@@ -109,50 +115,60 @@ impl Session {
         written
     }
 
-    /// The number of positions and the data of a saved sequence that fits this session.
-    fn checked<'a>(&self, bytes: &'a [u8]) -> Result<(usize, &'a [u8])> {
-        let wrong = |why: &str| Error::argument_said("saved session", why);
-        let rest = bytes.strip_prefix(MAGIC).ok_or_else(|| wrong("is none"))?;
-        let (version, rest) = number(rest).ok_or_else(|| wrong("is cut off"))?;
+    /// The tokens and the state of a saved sequence that fits this session.
+    fn checked<'a>(&self, bytes: &'a [u8]) -> Result<(Vec<u32>, &'a [u8])> {
+        let wrong = |found: String, expected: String| Err(Error::argument(SAVED, found, expected));
+        let cut_off = || Error::argument(SAVED, "cut off, or something behind its end", "");
+        let other = || Error::argument(SAVED, "no saved session", "");
+        let rest = bytes.strip_prefix(MAGIC).ok_or_else(other)?;
+        let (version, rest) = number(rest).ok_or_else(cut_off)?;
         if version != VERSION {
-            return Err(wrong(&format!("has version {version}, not {VERSION}")));
+            return wrong(format!("version {version}"), VERSION.to_string());
         }
-        let (length, rest) = number(rest).ok_or_else(|| wrong("is cut off"))?;
-        let (text, data) = rest.split_at_checked(length as usize).ok_or_else(|| wrong("is cut off"))?;
-        let saved: Header = serde_json::from_slice(text).map_err(|e| wrong(&e.to_string()))?;
-        let mine = self.header(saved.position);
+        let (length, rest) = number(rest).ok_or_else(cut_off)?;
+        let (text, rest) = rest.split_at_checked(length as usize).ok_or_else(cut_off)?;
+        let saved: Header =
+            serde_json::from_slice(text).map_err(|e| Error::argument(SAVED, e, "a header"))?;
+        let mine = self.header(saved.position)?;
         if saved.model != mine.model {
-            return Err(wrong("is of another model"));
+            return wrong("state of another model".into(), "of this one".into());
         }
         if saved.cache != mine.cache {
-            return Err(wrong(&format!("has a cache of {}, not {}", saved.cache, mine.cache)));
+            return wrong(format!("a cache of {}", saved.cache), mine.cache);
         }
         if saved.position > self.context {
-            let why = format!("has {} positions, there is room for {}", saved.position, self.context);
-            return Err(wrong(&why));
+            return wrong(format!("{} positions", saved.position), format!("room for {}", self.context));
         }
         if saved != mine {
-            return Err(wrong(
-                "was made with room for another number of positions, on which this model depends",
-            ));
+            let room = |context: Option<usize>| format!("room for {} positions", context.unwrap_or(0));
+            return wrong(
+                room(saved.context),
+                format!("{}, on which this model depends", room(mine.context)),
+            );
+        }
+        let (tokens, data) = rest.split_at_checked(saved.position * TOKEN).ok_or_else(cut_off)?;
+        let tokens: Vec<u32> = tokens.as_chunks().0.iter().map(|&token| u32::from_le_bytes(token)).collect();
+        let vocabulary = self.model.hparams().vocabulary;
+        if let Some(bad) = tokens.iter().find(|&&token| token as usize >= vocabulary) {
+            return wrong(format!("token id {bad}"), format!("one of the vocabulary's {vocabulary}"));
         }
         let length = |part: &Part| part.length(saved.position);
         if data.len() != self.parts.iter().map(length).sum::<usize>() {
-            return Err(wrong("is cut off, or has something behind its end"));
+            return Err(cut_off());
         }
-        Ok((saved.position, data))
+        Ok((tokens, data))
     }
 
     /// The header of a number of positions.
-    fn header(&self, position: usize) -> Header {
+    fn header(&self, position: usize) -> Result<Header> {
         let depends = matches!(self.model.hparams().scaling, RopeScaling::LongRope { .. });
-        Header {
-            model: identity(&self.model),
+        Ok(Header {
+            model: self.model.file().identity()?,
             cache: self.cache.to_string(),
             position,
             context: depends.then_some(self.context),
             parts: self.parts.clone(),
-        }
+        })
     }
 
     /// Reads rows of a tensor: in one piece from the first cell to the last, with what lies between, because many small
@@ -194,14 +210,4 @@ impl Session {
 fn number(bytes: &[u8]) -> Option<(u32, &[u8])> {
     let (first, rest) = bytes.split_first_chunk::<4>()?;
     Some((u32::from_le_bytes(*first), rest))
-}
-
-/// FNV-1a (Fowler, Noll, Vo) over what the state depends on. Weights are not part of it.
-fn identity(model: &Model) -> u64 {
-    let mut text = format!("{:?}", model.hparams());
-    for tensor in model.file().gguf().tensors() {
-        text += &format!("{tensor:?};");
-    }
-    text.bytes()
-        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }

@@ -14,7 +14,11 @@ const LEAST: usize = 257;
 const NORMAL: i32 = 1;
 const CONTROL: i32 = 3;
 
-/// Adds a vocabulary of a length; none if it is too short for the bytes.
+/// The chat template. Only the token that ends a turn is one of the vocabulary; the names of the roles are text.
+pub(super) const TEMPLATE: &str = "{% for message in messages %}<|{{ message.role }}|>{{ message.content }}<|end|>\
+{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}";
+
+/// Adds a vocabulary of a length, and a chat template; none if it is too short for the bytes.
 pub(super) fn add(w: &mut GgufWriter<'_>, length: usize) -> Result<()> {
     if length < LEAST {
         return Ok(());
@@ -29,6 +33,7 @@ pub(super) fn add(w: &mut GgufWriter<'_>, length: usize) -> Result<()> {
     w.set("tokenizer.ggml.token_type", Array::from(&kinds[..]))?;
     w.set("tokenizer.ggml.merges", Array::texts([""; 0]))?;
     w.set("tokenizer.ggml.eos_token_id", LEAST as u32 - 1)?;
+    w.set("tokenizer.chat_template", TEMPLATE)?;
     Ok(())
 }
 

@@ -6,7 +6,9 @@ use diptych::ggml::gguf::GgufFile;
 use diptych::model::ModelFile;
 use diptych::synthesize::{self, Shape};
 use diptych::{DType, Error, Model, OpenOptions, open};
-use std::path::PathBuf;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
 use std::sync::Arc;
 
 /// A tiny model: two layers, extents that are no multiples of tiles.
@@ -66,4 +68,31 @@ pub fn example(name: &str) -> PathBuf {
         path.display()
     );
     path
+}
+
+/// Runs `compare` with an output folder; what it printed, and `result.json`, null where there is none.
+pub fn compare(out: &Path, args: &[&str]) -> (Output, Value) {
+    let output =
+        Command::new(example("compare")).args(args).arg("--out").arg(out).output().expect("compare runs");
+    (output, result(out))
+}
+
+/// The report in an output folder of `compare`; null where there is none.
+pub fn result(out: &Path) -> Value {
+    let text = std::fs::read_to_string(out.join("result.json")).unwrap_or_else(|_| "null".into());
+    serde_json::from_str(&text).expect("valid JSON")
+}
+
+/// A backend's own record in a report.
+pub fn record<'a>(result: &'a Value, backend: &str) -> &'a Value {
+    let records = result["records"].as_array().expect("records");
+    let mut own = records.iter().filter(|r| r["backend"] == backend && r["case"].is_null());
+    let record = own.next().unwrap_or_else(|| panic!("no record of {backend}"));
+    assert!(own.next().is_none(), "two records of {backend}");
+    record
+}
+
+/// What a program wrote to standard output.
+pub fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
 }

@@ -390,7 +390,7 @@ fn shapes(dtype: DType) -> Vec<Shape> {
 }
 
 fn options(precision: Precision) -> SessionOptions {
-    SessionOptions { context: Some(CONTEXT), precision, ..SessionOptions::default() }
+    SessionOptions::default().with_context(CONTEXT).with_precision(precision)
 }
 
 #[test]
@@ -426,7 +426,7 @@ fn batches_of_every_size_give_the_same_logits() {
         let model = Model::from_file(file(&shape), backend.clone()).unwrap();
         let whole = model.session(&options(Precision::Exact)).unwrap().logits(&TOKENS).unwrap();
         for batch in [1, 7] {
-            let options = SessionOptions { batch, ..options(Precision::Exact) };
+            let options = options(Precision::Exact).with_batch(batch);
             let got = model.session(&options).unwrap().logits(&TOKENS).unwrap();
             let nmse = distance(&got, &whole).nmse;
             assert!(nmse < 1e-12, "{} in batches of {batch}: {nmse:.1e}", shape.architecture);

@@ -1,19 +1,18 @@
 //! What this backend asks of a HIP implementation: a trait that a provider fills.
 //!
-//! The provider of this crate is [`amd`](crate::amd), which loads libamdhip64 at run time. The trait is narrow on
+//! The provider of this crate is [`amd`](crate::provider::amd), which loads libamdhip64 at run time. The trait is narrow on
 //! purpose, so that others can stand in for it: one that maps the same calls onto another vendor's driver, or one that
 //! computes in this process.
 //!
 //! Results cross the boundary as integers ([`Code`]): a runtime may return a code that no header of today knows, which
-//! would be undefined behaviour as a Rust enum. Names of codes are in [`crate::error`].
+//! would be undefined behaviour as a Rust enum. Names of codes are in [`codes`].
 //!
 //! Addresses and handles are integers too. Only the session keeps them and gives them back to the
 //! driver that made them.
 
 use std::ptr::NonNull;
 
-#[cfg(test)]
-pub(crate) mod fake;
+pub mod codes;
 
 /// A `hipError_t`.
 pub type Code = i32;
@@ -133,6 +132,12 @@ pub trait Driver: Send + Sync {
     /// The implementation's own name of a code.
     fn error_name(&self, code: Code) -> Option<String>;
 
+    /// What the runtime reported by itself that ended the device's life, if it did. Asked before every look at an event,
+    /// so it must cost little.
+    fn lost(&self) -> Option<String> {
+        None
+    }
+
     /// `hipInit`.
     fn init(&self) -> Reply<()>;
 
@@ -215,11 +220,11 @@ pub trait Driver: Send + Sync {
     /// See [`Driver`].
     unsafe fn complete(&self, event: Event) -> Reply<bool>;
 
-    /// `hipEventElapsedTime` in milliseconds between two complete events with timing.
+    /// `hipEventElapsedTime` in milliseconds between two complete events with timing; `None` where the library lacks it.
     ///
     /// # Safety
     /// See [`Driver`].
-    unsafe fn elapsed_ms(&self, from: Event, to: Event) -> Reply<f32>;
+    unsafe fn elapsed_ms(&self, from: Event, to: Event) -> Reply<Option<f32>>;
 
     /// `hipModuleLoadData`.
     ///

@@ -10,6 +10,22 @@ const PIECE: u64 = 4;
 /// Side of the tiles of the transposing kernels.
 const SIDE: u32 = 32;
 
+/// The launch that copies so many words of 32 bits from one address to another. The two operands are the caller's.
+pub(crate) fn of_words(count: u32) -> Launch {
+    let (ne, nb) = ([count, 1, 1, 1], [1, count, count, count]);
+    let p = CopyParams { ne0: ne, ned: ne, nb0: nb, nbd: nb, off0: 0, offd: 0, count };
+    Launch {
+        module: "copy",
+        kernel: "copy_b32",
+        operands: Vec::new(),
+        written: 0,
+        params: bytemuck::bytes_of(&p).to_vec(),
+        grid: [count.div_ceil(PIECE as u32 * ROW_THREADS), 1, 1],
+        block: [ROW_THREADS, 1, 1],
+        lds_bytes: 0,
+    }
+}
+
 /// The launches of a node of this family.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     let p = CopyParams::new(c.graph, c.node, &[])?;

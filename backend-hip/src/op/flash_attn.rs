@@ -178,7 +178,7 @@ fn choose(p: &FlashAttnParams, kernels: &Kernels) -> Result<Choice, Refusal> {
 mod tests {
     use super::*;
     use crate::arch::{Profile, Target};
-    use crate::kernels::{Embedded, KernelSet, Kernels as Code};
+    use crate::code::kernels::{Embedded, KernelSet, Kernels as Code};
     use ggml_core::op::flash_attn::{CACHE_TYPES, FlashAttnExt};
     use ggml_core::plan::Precision;
     use ggml_core::{Graph, Source};

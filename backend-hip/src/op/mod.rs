@@ -16,7 +16,7 @@ use ggml_core::plan::Precision;
 use ggml_core::{Graph, Op, TensorId};
 
 mod binary;
-mod copy;
+pub(crate) mod copy;
 mod delta_net;
 mod flash_attn;
 mod glu;
@@ -36,8 +36,6 @@ mod unary;
 pub enum Operand {
     /// The first byte of a tensor.
     Tensor(TensorId),
-    /// That many bytes after the first byte of a tensor.
-    Part(TensorId, usize),
     /// The constant of a node (see `ggml_core::plan::Plan::constant`).
     Constant(TensorId),
     /// Memory that lasts from the first to the last launch of one node: byte offset, bytes. Aligned to 256 bytes if

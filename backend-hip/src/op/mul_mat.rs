@@ -302,7 +302,7 @@ fn choose_tile(profile: &Profile, kernels: &Kernels, largest: usize, p: &MulMatP
 mod tests {
     use super::*;
     use crate::arch::Target;
-    use crate::kernels::{Embedded, KernelSet, Kernels as Code};
+    use crate::code::kernels::{Embedded, KernelSet, Kernels as Code};
     use ggml_core::op::mul_mat::WEIGHT_TYPES;
     use ggml_core::{Graph, Source};
     use std::collections::BTreeSet;

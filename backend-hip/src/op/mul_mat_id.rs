@@ -174,7 +174,7 @@ fn tiles(
 mod tests {
     use super::*;
     use crate::arch::Target;
-    use crate::kernels::{Embedded, KernelSet, Kernels as Code};
+    use crate::code::kernels::{Embedded, KernelSet, Kernels as Code};
     use ggml_core::op::mul_mat::WEIGHT_TYPES;
     use ggml_core::{Graph, Source};
     use std::collections::BTreeSet;

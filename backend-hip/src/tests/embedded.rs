@@ -1,9 +1,9 @@
 //! What was built in: every launch of every operation's cases against the code objects of every target.
 
 use crate::arch::{Dot4, Profile, Target};
-use crate::code_object;
-use crate::kernels::{Embedded, KernelSet, Kernels};
-use crate::nvidia::ptx;
+use crate::code::elf;
+use crate::code::kernels::{Embedded, KernelSet, Kernels};
+use crate::code::ptx;
 use crate::op::{Context, Refusal};
 use ggml_core::catalogue::cases;
 use ggml_core::plan::{Plan, Precision};
@@ -74,7 +74,7 @@ fn ptx_is_like_the_code_objects() {
                 assert!(exact && !word.contains(".ftz"), "{target} {stem}: {word}");
             }
             let Some(image) = amd.and_then(|amd| hip_kernels::code_object(amd, stem)) else { continue };
-            let wanted = code_object::read(image).unwrap().kernels;
+            let wanted = elf::read(image).unwrap().kernels;
             assert!(object.kernels.len() >= wanted.len(), "{target} {stem}");
             for kernel in wanted {
                 let found = object.kernels.iter().find(|k| k.name == kernel.name);

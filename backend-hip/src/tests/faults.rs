@@ -1,8 +1,8 @@
 //! Calls that fail, calls that never return, work that never completes.
 
+use super::fake::{Fake, Fault};
 use super::{SHORT, SOON, open, options, pair, short};
-use crate::driver::fake::{Fake, Fault};
-use crate::error::Call;
+use crate::driver::codes::Call;
 use crate::options::HipOptions;
 use ggml_core::backend::{Backend, Bindings, PrepareOptions, Program, Usage};
 use ggml_core::phase::Deadlines;
@@ -19,7 +19,7 @@ fn chain(backend: &dyn Backend) -> Box<dyn Program> {
         y = g.scale(y, 1.0, 1.0).unwrap();
         g.name(y, name).unwrap();
     }
-    g.output(y);
+    g.output(y).unwrap();
     let plan = Plan::new(&g, 256, Precision::Exact).unwrap();
     backend.prepare(&g, &plan, &Bindings::default(), PrepareOptions::default()).unwrap()
 }
@@ -171,7 +171,7 @@ fn a_compilation_that_never_returns() {
     let mut g = Graph::new();
     let x = g.leaf("x", DType::F32, [64, 1, 1, 1], Source::Input).unwrap();
     let y = g.scale(x, 1.0, 1.0).unwrap();
-    g.output(y);
+    g.output(y).unwrap();
     let plan = Plan::new(&g, 256, Precision::Exact).unwrap();
     let error = backend.prepare(&g, &plan, &Bindings::default(), PrepareOptions::default()).err().unwrap();
     is_timeout(&error, Phase::Compile, None);

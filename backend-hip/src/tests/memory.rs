@@ -1,8 +1,8 @@
 //! Allocation and transfers.
 
+use super::fake::Fault;
 use super::{open, options, pair};
-use crate::driver::fake::Fault;
-use crate::error::Call;
+use crate::driver::codes::Call;
 use ggml_core::Error;
 use ggml_core::backend::{Backend, Slice, Usage};
 

@@ -1,16 +1,18 @@
 //! The backend over the fake driver: memory, transfers, programs, deadlines, errors.
 
 mod embedded;
+mod fake;
 mod faults;
 mod memory;
 mod opening;
+mod prepare;
 mod programs;
 mod rtc;
 
 use crate::HipBackend;
 use crate::driver::Driver;
-use crate::driver::fake::{Fake, FakeKernels};
 use crate::options::HipOptions;
+use fake::{Fake, FakeKernels};
 use ggml_core::Result;
 use ggml_core::phase::Deadlines;
 use std::sync::Arc;

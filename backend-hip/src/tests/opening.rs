@@ -1,12 +1,12 @@
 //! Opening: what is reported, and how each thing that may be missing is told apart.
 
+use super::fake::{Fake, FakeKernels, Fault};
 use super::{SHORT, SOON, open, options, pair, short};
 use crate::HipBackend;
 use crate::driver::Driver;
-use crate::driver::fake::{Fake, FakeKernels, Fault};
-use crate::error::Call;
+use crate::driver::codes::Call;
 use crate::options::{Environment, HipOptions, StreamMode};
-use crate::thread::lock;
+use crate::sync::lock;
 use ggml_core::backend::{Backend, Usage};
 use ggml_core::{Error, Missing, Phase};
 use std::fs;

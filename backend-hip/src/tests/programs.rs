@@ -1,7 +1,7 @@
 //! Programs: arguments, replays, shared arenas, constants, scratch.
 
 use super::{options, pair};
-use crate::error::Call;
+use crate::driver::codes::Call;
 use crate::options::{Breadcrumbs, HipOptions};
 use ggml_core::backend::{Backend, Bindings, PrepareOptions, Program, Slice, Support, Usage};
 use ggml_core::op::{Rope, RopeMode};
@@ -38,7 +38,7 @@ fn sample() -> Sample {
     let scaled = graph.scale(x, 2.0, 1.0).unwrap();
     let sum = graph.add(scaled, w).unwrap();
     let sum = graph.rms_norm(sum, 0.0).unwrap();
-    graph.output(sum);
+    graph.output(sum).unwrap();
     Sample { graph, x, w, scaled, sum }
 }
 
@@ -125,7 +125,7 @@ fn large_inputs() {
     let mut g = Graph::new();
     let x = g.leaf("x", DType::F32, [5000, 1, 1, 1], Source::Input).unwrap();
     let y = g.scale(x, -1.0, 0.0).unwrap();
-    g.output(y);
+    g.output(y).unwrap();
     let plan = Plan::new(&g, 256, Precision::Exact).unwrap();
     let mut program = backend.prepare(&g, &plan, &Bindings::default(), PrepareOptions::default()).unwrap();
     let values: Vec<f32> = (0..5000).map(|i| i as f32).collect();
@@ -143,7 +143,7 @@ fn writes_are_in_order() {
     let x = g.leaf("x", DType::F32, [4, 2, 1, 1], Source::Input).unwrap();
     let row = g.view(x, [4, 1, 1, 1], [4, 16, 16, 16], 16).unwrap();
     let y = g.scale(x, 1.0, 0.0).unwrap();
-    g.output(y);
+    g.output(y).unwrap();
     let plan = Plan::new(&g, 256, Precision::Exact).unwrap();
     let mut program = backend.prepare(&g, &plan, &Bindings::default(), PrepareOptions::default()).unwrap();
     write(&mut *program, x, &[1.0; 8]);
@@ -165,8 +165,8 @@ fn constants_with_and_without_an_arena_of_the_callers() {
     let ids = g.leaf("ids", DType::I32, [1, 1, 1, 1], Source::Input).unwrap();
     let op = Rope::plain(RopeMode::Normal, 8, 10000.0);
     let (y, z) = (g.rope(op, x, ids, None).unwrap(), g.rope(op, x, ids, None).unwrap());
-    g.output(y);
-    g.output(z);
+    g.output(y).unwrap();
+    g.output(z).unwrap();
     let plan = Plan::new(&g, 256, Precision::Exact).unwrap();
     let table = ggml_core::kernel::constant(g.tensor(y)).unwrap();
     let want = &table[..2];
@@ -212,7 +212,7 @@ fn long_programs() {
         for _ in 0..200 {
             y = g.scale(y, 1.0, 1.0).unwrap();
         }
-        g.output(y);
+        g.output(y).unwrap();
         let plan = Plan::new(&g, 256, Precision::Exact).unwrap();
         let mut program =
             backend.prepare(&g, &plan, &Bindings::default(), PrepareOptions::default()).unwrap();
@@ -235,7 +235,7 @@ fn what_has_no_kernel_is_refused_alike() {
     let x = g.leaf("x", DType::F32, [4, 1, 1, 1], Source::Input).unwrap();
     let y = g.mul(x, x).unwrap();
     g.name(y, "product").unwrap();
-    g.output(y);
+    g.output(y).unwrap();
     let Support::Unsupported { reason } = backend.supports(&g, y) else { panic!("supported") };
     let plan = Plan::new(&g, 256, Precision::Exact).unwrap();
     let error = backend.prepare(&g, &plan, &Bindings::default(), PrepareOptions::default()).err().unwrap();

@@ -2,11 +2,11 @@
 //! built in: the whole way from the search of the library to the driver's module, without ROCm.
 #![cfg(unix)]
 
+use super::fake::Fake;
 use super::{SHORT, SOON, options};
 use crate::HipBackend;
+use crate::code::kernels::Embedded;
 use crate::driver::Driver;
-use crate::driver::fake::Fake;
-use crate::kernels::Embedded;
 use crate::options::{HipOptions, RtcMode};
 use ggml_core::backend::{Backend, Bindings, PrepareOptions};
 use ggml_core::phase::Deadlines;
@@ -107,6 +107,22 @@ fn version(backend: &HipBackend, name: &str) -> String {
     versions.iter().find(|(n, _)| n == name).map_or(String::new(), |(_, text)| text.clone())
 }
 
+/// A compiler that was told to make other wavefronts (`HIPRTC_COMPILE_OPTIONS_APPEND`) is found out before a launch.
+#[test]
+fn wavefronts_of_another_size() {
+    let Some(system) = System::new(LIBRARY) else { return };
+    system.rename(LIBRARY, "libhiprtc.so.7.waves");
+    let stem = hip_kernels::stems()[0];
+    let mut image = hip_kernels::code_object(TARGET, stem).unwrap().to_vec();
+    let key = b".wavefront_size";
+    let at = image.windows(key.len()).position(|bytes| bytes == key).unwrap() + key.len();
+    assert_eq!(std::mem::replace(&mut image[at], 32), 64);
+    system.put(stem, &image);
+    let why = reason(open(system.options()).unwrap_err(), Phase::Compile);
+    assert!(why.contains(&format!("{stem}.hip was not compiled")), "{why}");
+    assert!(why.contains("for wavefronts of 32 threads"), "{why}");
+}
+
 /// The runtime's major version is 7, so its hiprtc is that of 7.
 const LIBRARY: &str = "opt/rocm/lib/libhiprtc.so.7";
 
@@ -133,7 +149,7 @@ fn compiled_once() {
     let mut g = Graph::new();
     let x = g.leaf("x", DType::F32, [64, 1, 1, 1], Source::Input).unwrap();
     let y = g.scale(x, 2.0, 0.0).unwrap();
-    g.output(y);
+    g.output(y).unwrap();
     assert_eq!(backend.supports(&g, y), ggml_core::backend::Support::Native);
     let plan = Plan::new(&g, 256, Precision::Exact).unwrap();
     match backend.prepare(&g, &plan, &Bindings::default(), PrepareOptions::default()).err().unwrap() {
@@ -157,7 +173,7 @@ fn compiled_code_runs() {
     let mut g = Graph::new();
     let x = g.leaf("x", DType::F32, [64, 1, 1, 1], Source::Input).unwrap();
     let y = g.scale(x, 2.0, 1.0).unwrap();
-    g.output(y);
+    g.output(y).unwrap();
     let plan = Plan::new(&g, 256, Precision::Exact).unwrap();
     let mut program = backend.prepare(&g, &plan, &Bindings::default(), PrepareOptions::default()).unwrap();
     let input: Vec<f32> = (0..64).map(|i| i as f32).collect();
@@ -174,10 +190,10 @@ fn kept_on_disk() {
     let Some(system) = System::new(LIBRARY) else { return };
     system.rename(LIBRARY, "libhiprtc.so.7.5.5");
     let options = system.options();
-    let runtime = crate::rtc::Runtime { library: None, major: Some(7) };
+    let runtime = crate::code::rtc::Runtime { library: None, major: Some(7) };
     let device = crate::arch::Target::parse("gfx906:sramecc+:xnack-").unwrap();
-    let job = crate::rtc::Job::new(&options, &runtime, &device).unwrap();
-    let cache = crate::rtc::cache::Cache::new(options.cache_dir.clone());
+    let job = crate::code::rtc::Job::new(&options, &runtime, &device).unwrap();
+    let cache = crate::code::rtc::cache::Cache::new(options.cache_dir.clone());
     let [kept, broken, foreign, ..] = hip_kernels::stems() else { panic!("three families") };
     cache.put(&job.key(kept), hip_kernels::code_object(TARGET, kept).unwrap());
     cache.put(&job.key(broken), b"no code object");
@@ -211,11 +227,12 @@ fn not_compiled_unless_it_has_to_be() {
 fn the_runtime_itself() {
     let Some(system) = System::new("lib/libamdhip64.so.6") else { return };
     let library = Some(system.root.path().join("lib/libamdhip64.so.6"));
-    let runtime = crate::rtc::Runtime { library, major: Some(6) };
-    let rtc = crate::rtc::Rtc::load(&system.options(), &runtime).unwrap();
+    let runtime = crate::code::rtc::Runtime { library, major: Some(6) };
+    let rtc = crate::code::rtc::Rtc::load(&system.options(), &runtime).unwrap();
     assert!(rtc.describe().contains("hiprtc 9.1 of ") && rtc.describe().ends_with("libamdhip64.so.6"));
-    let none = crate::rtc::Runtime { library: Some("/nowhere/libamdhip64.so.6".into()), major: Some(6) };
-    let why = crate::rtc::Rtc::load(&system.options(), &none).unwrap_err();
+    let none =
+        crate::code::rtc::Runtime { library: Some("/nowhere/libamdhip64.so.6".into()), major: Some(6) };
+    let why = crate::code::rtc::Rtc::load(&system.options(), &none).unwrap_err();
     assert!(why.contains("/nowhere/libamdhip64.so.6 itself: "), "{why}");
 }
 
@@ -261,7 +278,7 @@ fn no_compiler() {
     let why = reason(open(none.clone()).unwrap_err(), Phase::OpenDevice);
     assert!(why.contains("libhiprtc was not loaded: ") && why.contains("opt/rocm/lib"), "{why}");
     let driver: Arc<dyn Driver> = Arc::new(Fake::default());
-    let set = crate::driver::fake::FakeKernels { targets: vec!["gfx900", "gfx1100"] };
+    let set = super::fake::FakeKernels { targets: vec!["gfx900", "gfx1100"] };
     let auto = HipOptions { rtc: RtcMode::Auto, ..none };
     let error = HipBackend::open_with("hip", auto, Box::new(move |_| Ok(driver)), Arc::new(set)).unwrap_err();
     let why = reason(error, Phase::OpenDevice);
@@ -274,14 +291,14 @@ fn no_compiler() {
 #[test]
 fn the_hiprtc_of_this_machine() {
     let here = HipOptions::from_env().unwrap();
-    let Ok(amd) = crate::amd::Amd::load(&here) else {
+    let Ok(amd) = crate::provider::amd::Amd::load(&here) else {
         eprintln!("skipped: no libamdhip64");
         return;
     };
-    let runtime = crate::rtc::Runtime::of(&amd);
+    let runtime = crate::code::rtc::Runtime::of(&amd);
     let device = crate::arch::Target::parse(TARGET).unwrap();
     let quiet = HipOptions { cache_dir: None, ..here };
-    let job = match crate::rtc::Job::new(&quiet, &runtime, &device) {
+    let job = match crate::code::rtc::Job::new(&quiet, &runtime, &device) {
         Ok(job) => job,
         Err(why) => {
             eprintln!("skipped: {why}");
@@ -291,10 +308,10 @@ fn the_hiprtc_of_this_machine() {
     for &stem in hip_kernels::stems() {
         let start = Instant::now();
         let (image, _) = job.object(stem).unwrap_or_else(|why| panic!("{stem}: {why}"));
-        let object = crate::code_object::read(image).unwrap();
+        let object = crate::code::elf::read(image).unwrap();
         eprintln!("{stem}: {} kernels, {:.1} s", object.kernels.len(), start.elapsed().as_secs_f64());
         let Some(built) = hip_kernels::code_object(TARGET, stem) else { continue };
-        for kernel in crate::code_object::read(built).unwrap().kernels {
+        for kernel in crate::code::elf::read(built).unwrap().kernels {
             let same = object.kernels.iter().find(|k| k.name == kernel.name).unwrap();
             assert_eq!(same.arguments, kernel.arguments, "{}", kernel.name);
             assert_eq!(same.max_threads, kernel.max_threads, "{}", kernel.name);

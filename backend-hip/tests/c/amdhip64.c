@@ -1,5 +1,8 @@
 // A libamdhip64 for tests, as it is on a machine without a device: it loads, says its version, and lists nothing.
-// INIT and COUNT are the codes of hipInit and hipGetDeviceCount.
+// INIT and COUNT are the codes of hipInit and hipGetDeviceCount; ON_LOAD, where it is defined, is done on loading.
+#ifdef ON_LOAD
+__attribute__((constructor)) static void on_load(void) { ON_LOAD; }
+#endif
 int hipInit(unsigned flags) { return flags ? 1 : INIT; }
 int hipGetDeviceCount(int *count) {
     *count = 0;

@@ -1,19 +1,19 @@
 //! GATED_DELTA_NET.
 
 use super::{Context, Dispatch, Refusal, dispatch, pipeline};
+use crate::device::tuning::Profile;
 use crate::pipeline::PipelineSpec;
-use crate::tuning::Profile;
 use ggml_core::kernel::DeltaNetParams;
 use ggml_core::op::delta_net::MAX_KEY;
 
 /// Invocations that share a column of the state.
-const PARTS: u32 = 8;
+const SHARERS: u32 = 8;
 /// Invocations of a work-group: one wave of GCN, whose barriers cost nothing.
 const WORKGROUP: u32 = 64;
 
 /// For keys of up to `d_k` elements. Powers of two, so that models share pipelines.
 fn spec(profile: &Profile, d_k: u32) -> PipelineSpec {
-    let quads = d_k.div_ceil(4 * PARTS).next_power_of_two();
+    let quads = d_k.div_ceil(4 * SHARERS).next_power_of_two();
     pipeline("delta_net", "default", &[profile.workgroup(WORKGROUP), quads])
 }
 
@@ -21,7 +21,7 @@ fn spec(profile: &Profile, d_k: u32) -> PipelineSpec {
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     let p = DeltaNetParams::new(c.graph, c.node, &c.offsets())?;
     let spec = spec(c.profile, p.d[0]);
-    let columns = spec.specialization[0] / PARTS;
+    let columns = spec.specialization[0] / SHARERS;
     let grid = [p.d[1].div_ceil(columns.max(1)), p.heads[1], p.slots];
     let limits = c.profile.caps.max_workgroups;
     if (0..3).any(|i| grid[i] > limits[i]) {
@@ -36,6 +36,6 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
 
 /// The pipelines of this family.
 pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
-    let longest = (MAX_KEY as u32).div_ceil(4 * PARTS).ilog2();
-    (0..=longest).map(|i| spec(profile, (4 * PARTS) << i)).collect()
+    let longest = (MAX_KEY as u32).div_ceil(4 * SHARERS).ilog2();
+    (0..=longest).map(|i| spec(profile, (4 * SHARERS) << i)).collect()
 }

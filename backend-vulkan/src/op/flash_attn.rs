@@ -1,8 +1,8 @@
 //! FLASH_ATTN_EXT: one kernel for few tokens, one for many.
 
 use super::{Context, Dispatch, Refusal, dispatch, pipeline};
+use crate::device::tuning::Profile;
 use crate::pipeline::PipelineSpec;
-use crate::tuning::Profile;
 use ggml_core::DType;
 use ggml_core::kernel::FlashAttnParams;
 
@@ -71,7 +71,11 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
         [p.nbq, p.nbk, p.nbv][..plain].iter().all(|nb| multiples(4, nb)) && multiples(4, &p.off[..plain]);
     let few = tokens <= VEC_TOKENS && d <= VEC_ROW && dv <= VEC_ROW && multiples(8, &p.d) && quads;
     let per_kv = heads / heads_kv;
-    let shared = shared_heads(c.profile, per_kv, u64::from(heads_kv) * u64::from(tokens) * u64::from(batch));
+    // Heads that share a work-group share a mask.
+    let shared = match p.mask_ne[0] {
+        1 => shared_heads(c.profile, per_kv, u64::from(heads_kv) * u64::from(tokens) * u64::from(batch)),
+        _ => 1,
+    };
     let spec = vec_spec(c.profile, variant, shared);
     if few && spec.specialization[0] >= dv / 8 {
         let groups = heads_kv * per_kv.div_ceil(shared);

@@ -1,6 +1,6 @@
 //! Extents and grids: dimensions merged where they can be, and dealt out to work-groups.
 
-use crate::tuning::Profile;
+use crate::device::tuning::Profile;
 
 /// The dimensions of a tensor as one operand of an element-wise kernel sees them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,8 +4,8 @@
 //! `supports` and `prepare` cannot disagree. It knows the device only as a [`Profile`] and the
 //! operands' places only as [`Windows`].
 
+use crate::device::tuning::Profile;
 use crate::pipeline::PipelineSpec;
-use crate::tuning::Profile;
 use ggml_core::plan::Precision;
 use ggml_core::{Graph, Op, Tensor, TensorId};
 
@@ -41,14 +41,8 @@ pub enum Operand {
 /// One dispatch of one shader.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dispatch {
-    /// Stem of the shader's source.
-    pub shader: &'static str,
-    /// Variant in the shaders crate's table.
-    pub variant: &'static str,
-    /// Specialisation constants, ids from 0; id 0 is the work-group size.
-    pub specialization: Vec<u32>,
-    /// Subgroup size to require, where the device lets one choose.
-    pub subgroup: Option<u32>,
+    /// The shader with its constants.
+    pub pipeline: PipelineSpec,
     /// Operands that are read, then those that are written, in binding order.
     pub operands: Vec<Operand>,
     /// How many of the last operands are written.
@@ -134,16 +128,13 @@ impl Context<'_> {
 
 /// A dispatch with one written operand, the last.
 fn dispatch(
-    spec: PipelineSpec,
+    pipeline: PipelineSpec,
     operands: impl IntoIterator<Item = TensorId>,
     params: &impl bytemuck::NoUninit,
     grid: [u32; 3],
 ) -> Dispatch {
     Dispatch {
-        shader: spec.shader,
-        variant: spec.variant,
-        specialization: spec.specialization,
-        subgroup: spec.subgroup,
+        pipeline,
         operands: operands.into_iter().map(Operand::Tensor).collect(),
         written: 1,
         params: bytemuck::bytes_of(params).to_vec(),

@@ -5,8 +5,8 @@ use super::mul_mat::{aligned, choose, tile_spec, tiles, vec_spec};
 use super::parts::{Rows, cut};
 use super::weights::{WEIGHTS, Weights};
 use super::{Context, Dispatch, Operand, Refusal, dispatch};
+use crate::device::tuning::{Profile, Warptile};
 use crate::pipeline::PipelineSpec;
-use crate::tuning::{Profile, Warptile};
 use ggml_core::kernel::MulMatIdParams;
 use ggml_core::plan::Precision;
 

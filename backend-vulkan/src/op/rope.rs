@@ -2,8 +2,8 @@
 
 use super::grid::cover;
 use super::{Context, Dispatch, Operand, Refusal, dispatch, pipeline};
+use crate::device::tuning::Profile;
 use crate::pipeline::PipelineSpec;
-use crate::tuning::Profile;
 use ggml_core::kernel::RopeParams;
 
 fn spec(profile: &Profile, once: u32) -> PipelineSpec {

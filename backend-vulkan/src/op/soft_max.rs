@@ -2,8 +2,8 @@
 
 use super::grid::whole_rows;
 use super::{Context, Dispatch, Refusal, dispatch, pipeline};
+use crate::device::tuning::Profile;
 use crate::pipeline::PipelineSpec;
-use crate::tuning::Profile;
 use ggml_core::kernel::SoftMaxParams;
 
 fn spec(profile: &Profile, once: u32) -> PipelineSpec {

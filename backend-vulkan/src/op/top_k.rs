@@ -2,8 +2,8 @@
 
 use super::grid::whole_rows;
 use super::{Context, Dispatch, Refusal, dispatch, pipeline};
+use crate::device::tuning::Profile;
 use crate::pipeline::PipelineSpec;
-use crate::tuning::Profile;
 use ggml_core::kernel::TopKParams;
 
 /// Rows up to this length, the weights of experts, are for one wave.

@@ -1,12 +1,13 @@
 //! Recording of commands.
 
+use super::buffer::Buffer;
 use super::descriptors::DescriptorSet;
 use super::device::Device;
-use super::memory::Buffer;
 use super::pipeline::Pipeline;
 use super::queries::Timestamps;
+use crate::sync::lock;
 use ash::vk;
-use ggml_core::{Error, Phase, Result};
+use ggml_core::{Deadline, Error, Phase, Result};
 use std::any::Any;
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,9 +21,9 @@ pub(crate) struct CommandPool {
     raw: Mutex<vk::CommandPool>,
 }
 
-/// What a barrier orders.
+/// What a barrier orders: a synchronisation scope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Work {
+pub(crate) enum Scope {
     /// All commands.
     Everything,
     /// Dispatches.
@@ -35,34 +36,34 @@ pub(crate) enum Work {
     Host,
 }
 
-impl Work {
+impl Scope {
     fn stages(self) -> vk::PipelineStageFlags {
         match self {
-            Work::Everything => vk::PipelineStageFlags::ALL_COMMANDS,
-            Work::Compute => vk::PipelineStageFlags::COMPUTE_SHADER,
-            Work::Transfer => vk::PipelineStageFlags::TRANSFER,
-            Work::Device => vk::PipelineStageFlags::COMPUTE_SHADER | vk::PipelineStageFlags::TRANSFER,
-            Work::Host => vk::PipelineStageFlags::HOST,
+            Scope::Everything => vk::PipelineStageFlags::ALL_COMMANDS,
+            Scope::Compute => vk::PipelineStageFlags::COMPUTE_SHADER,
+            Scope::Transfer => vk::PipelineStageFlags::TRANSFER,
+            Scope::Device => vk::PipelineStageFlags::COMPUTE_SHADER | vk::PipelineStageFlags::TRANSFER,
+            Scope::Host => vk::PipelineStageFlags::HOST,
         }
     }
 
     fn writes(self) -> vk::AccessFlags {
         match self {
-            Work::Everything => vk::AccessFlags::MEMORY_WRITE,
-            Work::Compute => vk::AccessFlags::SHADER_WRITE,
-            Work::Transfer => vk::AccessFlags::TRANSFER_WRITE,
-            Work::Device => vk::AccessFlags::SHADER_WRITE | vk::AccessFlags::TRANSFER_WRITE,
-            Work::Host => vk::AccessFlags::HOST_WRITE,
+            Scope::Everything => vk::AccessFlags::MEMORY_WRITE,
+            Scope::Compute => vk::AccessFlags::SHADER_WRITE,
+            Scope::Transfer => vk::AccessFlags::TRANSFER_WRITE,
+            Scope::Device => vk::AccessFlags::SHADER_WRITE | vk::AccessFlags::TRANSFER_WRITE,
+            Scope::Host => vk::AccessFlags::HOST_WRITE,
         }
     }
 
     fn reads(self) -> vk::AccessFlags {
         match self {
-            Work::Everything => vk::AccessFlags::MEMORY_READ,
-            Work::Compute => vk::AccessFlags::SHADER_READ,
-            Work::Transfer => vk::AccessFlags::TRANSFER_READ,
-            Work::Device => vk::AccessFlags::SHADER_READ | vk::AccessFlags::TRANSFER_READ,
-            Work::Host => vk::AccessFlags::HOST_READ,
+            Scope::Everything => vk::AccessFlags::MEMORY_READ,
+            Scope::Compute => vk::AccessFlags::SHADER_READ,
+            Scope::Transfer => vk::AccessFlags::TRANSFER_READ,
+            Scope::Device => vk::AccessFlags::SHADER_READ | vk::AccessFlags::TRANSFER_READ,
+            Scope::Host => vk::AccessFlags::HOST_READ,
         }
     }
 }
@@ -71,7 +72,7 @@ impl CommandPool {
     /// A pool for the device's queue.
     pub(crate) fn new(device: &Arc<Device>, phase: Phase) -> Result<Arc<CommandPool>> {
         let info = vk::CommandPoolCreateInfo::default()
-            .queue_family_index(device.family(phase)?)
+            .queue_family_index(device.queue(phase)?.family)
             .flags(vk::CommandPoolCreateFlags::RESET_COMMAND_BUFFER);
         // SAFETY: the device is alive and has a queue of this family.
         let raw = unsafe { device.raw.create_command_pool(&info, None) }
@@ -81,7 +82,7 @@ impl CommandPool {
 
     /// Begins a new command buffer. The pool is locked until the recording ends.
     pub(crate) fn record(self: &Arc<Self>, phase: Phase) -> Result<Recorder<'_>> {
-        let guard = self.raw.lock().unwrap_or_else(PoisonError::into_inner);
+        let guard = lock(&self.raw);
         let info = vk::CommandBufferAllocateInfo::default()
             .command_pool(*guard)
             .level(vk::CommandBufferLevel::PRIMARY)
@@ -104,7 +105,7 @@ impl CommandPool {
         if !Arc::ptr_eq(&commands.pool, self) || !self.device.is_reached(commands.last_use) {
             return Err(Error::argument_said("commands", "are still running"));
         }
-        let guard = self.raw.lock().unwrap_or_else(PoisonError::into_inner);
+        let guard = lock(&self.raw);
         let raw = commands.raw;
         drop(commands);
         Recorder::begin(self, guard, raw, phase)
@@ -119,6 +120,9 @@ impl Drop for CommandPool {
     }
 }
 
+/// What waits for what.
+pub(crate) type Barrier = (Scope, Scope);
+
 /// Commands while they are recorded.
 pub(crate) struct Recorder<'p> {
     pool: &'p Arc<CommandPool>,
@@ -128,8 +132,7 @@ pub(crate) struct Recorder<'p> {
     buffers: Vec<Arc<Buffer>>,
     bound: vk::Pipeline,
     phase: Phase,
-    /// Barriers so far.
-    pub(crate) barriers: u64,
+    barriers: Vec<Barrier>,
 }
 
 impl<'p> Recorder<'p> {
@@ -145,9 +148,10 @@ impl<'p> Recorder<'p> {
             .map_err(|code| pool.device.failed(phase, "vkBeginCommandBuffer", code))?;
         let (keep, buffers) = (Vec::new(), Vec::new());
         let bound = vk::Pipeline::null();
-        let mut recorder = Recorder { pool, _guard: guard, raw, keep, buffers, bound, phase, barriers: 0 };
+        let mut recorder =
+            Recorder { pool, _guard: guard, raw, keep, buffers, bound, phase, barriers: Vec::new() };
         // The rule of `queue`: what was submitted before is complete, and visible.
-        recorder.barrier(Work::Everything, Work::Device);
+        recorder.barrier(Scope::Everything, Scope::Device);
         Ok(recorder)
     }
 
@@ -167,8 +171,8 @@ impl<'p> Recorder<'p> {
     }
 
     /// Makes the writes of earlier work visible to later work, which waits for it.
-    pub(crate) fn barrier(&mut self, from: Work, to: Work) {
-        let host = to == Work::Host;
+    pub(crate) fn barrier(&mut self, from: Scope, to: Scope) {
+        let host = to == Scope::Host;
         let access = if host { to.reads() } else { to.reads() | to.writes() };
         let barrier = [vk::MemoryBarrier::default().src_access_mask(from.writes()).dst_access_mask(access)];
         // SAFETY: the command buffer is being recorded.
@@ -183,7 +187,7 @@ impl<'p> Recorder<'p> {
                 &[],
             );
         }
-        self.barriers += 1;
+        self.barriers.push((from, to));
     }
 
     /// Copies between buffers; not within one overlapping range.
@@ -320,7 +324,9 @@ impl<'p> Recorder<'p> {
     }
 
     /// Ends the recording.
-    pub(crate) fn finish(self) -> Result<Commands> {
+    pub(crate) fn finish(mut self) -> Result<Commands> {
+        // Whoever waits for these commands may read what they wrote to mapped memory.
+        self.barrier(Scope::Device, Scope::Host);
         // SAFETY: the command buffer is being recorded.
         unsafe { self.device().end_command_buffer(self.raw) }
             .map_err(|code| self.pool.device.failed(self.phase, "vkEndCommandBuffer", code))?;
@@ -329,7 +335,7 @@ impl<'p> Recorder<'p> {
         keep.sort_by_key(|k| Arc::as_ptr(k).cast::<()>().addr());
         keep.dedup_by(|a, b| Arc::ptr_eq(a, b));
         let (keep, pool) = (ManuallyDrop::new(keep), self.pool.clone());
-        Ok(Commands { raw: self.raw, keep, last_use: 0, released: false, pool })
+        Ok(Commands { raw: self.raw, keep, barriers: self.barriers, last_use: 0, released: false, pool })
     }
 }
 
@@ -337,15 +343,48 @@ impl<'p> Recorder<'p> {
 pub(crate) struct Commands {
     raw: vk::CommandBuffer,
     keep: ManuallyDrop<Vec<Kept>>,
+    barriers: Vec<Barrier>,
     last_use: u64,
     released: bool,
     pool: Arc<CommandPool>,
 }
 
 impl Commands {
-    /// The command buffer.
-    pub(super) fn raw(&self) -> vk::CommandBuffer {
-        self.raw
+    /// Submits the commands; the timeline value that is reached when they are complete.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if they are still running from an earlier submission; [`Error::Timeout`] if another
+    /// thread's submission does not come to an end.
+    pub(crate) fn submit(&mut self, deadline: &Deadline) -> Result<u64> {
+        Commands::submit_together(vec![self], deadline)
+    }
+
+    /// [`Commands::submit`] for several, which run in their order.
+    pub(crate) fn submit_together(all: Vec<&mut Commands>, deadline: &Deadline) -> Result<u64> {
+        let [first, ..] = all.as_slice() else {
+            return Err(Error::argument("commands", "none", "one or more"));
+        };
+        let (device, phase) = (first.pool.device.clone(), deadline.phase());
+        device.alive(phase)?;
+        let queue = device.queue(phase)?;
+        let ready = |c: &&mut Commands| {
+            Arc::ptr_eq(&c.pool.device, &device) && !c.released && device.is_reached(c.last_use)
+        };
+        if !all.iter().all(ready) {
+            let found = "some that are still running, were released, or are of another device";
+            return Err(Error::argument("commands", found, "finished ones of one device"));
+        }
+        let raw: Vec<vk::CommandBuffer> = all.iter().map(|c| c.raw).collect();
+        // SAFETY: the commands were made from this device, are executable (a `Commands` exists only after its recording
+        // ended) and not pending (checked above; `&mut` keeps others out), are distinct (`&mut`), and hold what they
+        // name until they are dropped, for which they wait.
+        let submitted = unsafe { queue.submit(&device.raw, &raw, deadline) };
+        let value = submitted.map_err(|code| match code {
+            vk::Result::TIMEOUT => deadline.missed(&device.name, None),
+            code => device.failed(phase, "vkQueueSubmit", code),
+        })?;
+        all.into_iter().for_each(|commands| commands.last_use = value);
+        Ok(value)
     }
 
     /// The timeline value of the last submission.
@@ -353,7 +392,13 @@ impl Commands {
         self.last_use
     }
 
-    /// Remembers a submission.
+    /// The barriers that were recorded, in order.
+    pub(crate) fn barriers(&self) -> &[Barrier] {
+        &self.barriers
+    }
+
+    /// As if they had been submitted with this value.
+    #[cfg(test)]
     pub(super) fn used(&mut self, value: u64) {
         self.last_use = value;
     }
@@ -366,11 +411,6 @@ impl Commands {
             self.keep.clear();
         }
     }
-
-    /// Whether `release` has let go.
-    pub(super) fn is_released(&self) -> bool {
-        self.released
-    }
 }
 
 impl Drop for Commands {
@@ -382,105 +422,5 @@ impl Drop for Commands {
             // The device may still run these commands: they and what they name stay for ever.
             std::mem::forget(self.pool.clone());
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::options::VulkanOptions;
-    use crate::raw::device::Purpose;
-    use crate::raw::memory::{MemoryPool, Side};
-    use ggml_core::Deadline;
-    use std::time::Duration;
-
-    /// A device with the validation layer; `None` with a message where there is none.
-    fn device() -> Option<Arc<Device>> {
-        let options =
-            VulkanOptions { validation: true, pipeline_cache_dir: None, ..VulkanOptions::default() };
-        match crate::device::open(&options, Purpose::Compute) {
-            Ok(device) => Some(device),
-            Err(Error::Unavailable { reason, .. }) => {
-                eprintln!("skipped: {reason}");
-                None
-            }
-            Err(error) => panic!("{error}"),
-        }
-    }
-
-    fn fill_twice(device: &Arc<Device>, barrier: bool) -> Vec<String> {
-        let memory = MemoryPool::new(device).unwrap();
-        let buffer = memory.allocate(64, Side::Host, "test").unwrap();
-        let pool = CommandPool::new(device, Phase::Prepare).unwrap();
-        let mut recorder = pool.record(Phase::Prepare).unwrap();
-        recorder.fill(&buffer, 0, 64, 1).unwrap();
-        if barrier {
-            recorder.barrier(Work::Transfer, Work::Transfer);
-        }
-        recorder.fill(&buffer, 0, 64, 2).unwrap();
-        recorder.barrier(Work::Transfer, Work::Host);
-        let mut commands = recorder.finish().unwrap();
-        let value = device.submit(&mut commands, Phase::Compute).unwrap();
-        device.wait(value, &Deadline::new(Phase::Compute, Duration::from_secs(60))).unwrap();
-        let mut word = [0; 4];
-        buffer.read(0, &mut word).unwrap();
-        assert!(word == [2, 0, 0, 0] || !barrier);
-        device.instance().messages().map(|m| m.list()).unwrap_or_default()
-    }
-
-    /// The other tests demand that the layer is silent; this one that it would speak.
-    #[test]
-    fn a_missing_barrier_is_reported() {
-        let Some(device) = device() else { return };
-        assert_eq!(fill_twice(&device, true), Vec::<String>::new());
-        let messages = fill_twice(&device, false);
-        assert!(messages.iter().any(|m| m.contains("SYNC-HAZARD-WRITE-AFTER-WRITE")), "{messages:?}");
-    }
-
-    #[test]
-    fn ranges_are_checked_before_the_driver_sees_them() {
-        let Some(device) = device() else { return };
-        let memory = MemoryPool::new(&device).unwrap();
-        let buffer = memory.allocate(64, Side::Host, "test").unwrap();
-        let pool = CommandPool::new(&device, Phase::Prepare).unwrap();
-        let mut recorder = pool.record(Phase::Prepare).unwrap();
-        assert!(recorder.fill(&buffer, 0, 68, 1).is_err());
-        assert!(recorder.fill(&buffer, 2, 8, 1).is_err());
-        assert!(recorder.fill(&buffer, u64::MAX, 4, 1).is_err());
-        assert!(recorder.copy((&buffer, 0), (&buffer, 8), 16).is_err());
-        assert!(recorder.copy((&buffer, 0), (&buffer, 32), 33).is_err());
-        assert!(buffer.write(60, &[0; 5]).is_err() && buffer.read(u64::MAX, &mut [0; 2]).is_err());
-        drop(recorder.finish().unwrap());
-        assert_eq!(device.instance().messages().unwrap().list(), Vec::<String>::new());
-    }
-
-    #[test]
-    fn a_lost_device_answers_at_once_and_is_freed() {
-        let Some(device) = device() else { return };
-        let pool = CommandPool::new(&device, Phase::Prepare).unwrap();
-        let mut commands = pool.record(Phase::Prepare).unwrap().finish().unwrap();
-        let error = device.failed(Phase::Compute, "vkQueueSubmit", vk::Result::ERROR_DEVICE_LOST);
-        assert!(matches!(error, Error::DeviceLost { phase: Phase::Compute, .. }));
-        let lost = |result: Result<u64>| matches!(result, Err(Error::DeviceLost { .. }));
-        assert!(lost(device.submit(&mut commands, Phase::Compute)));
-        let deadline = Deadline::new(Phase::Compute, Duration::from_secs(60));
-        assert!(lost(device.wait(1, &deadline).map(|()| 0)));
-        assert!(MemoryPool::new(&device).unwrap().allocate(64, Side::Host, "test").is_err());
-    }
-
-    #[test]
-    fn commands_that_run_are_not_recorded_or_submitted_again() {
-        let Some(device) = device() else { return };
-        let pool = CommandPool::new(&device, Phase::Prepare).unwrap();
-        let mut commands = pool.record(Phase::Prepare).unwrap().finish().unwrap();
-        // As if they had been submitted and were not finished.
-        commands.used(1);
-        assert!(matches!(device.submit(&mut commands, Phase::Compute), Err(Error::InvalidArgument { .. })));
-        commands.used(0);
-        let value = device.submit(&mut commands, Phase::Compute).unwrap();
-        device.wait(value, &Deadline::new(Phase::Compute, Duration::from_secs(60))).unwrap();
-        commands.release();
-        assert!(device.submit(&mut commands, Phase::Compute).is_err(), "released");
-        assert!(pool.again(commands, Phase::Prepare).is_ok());
     }
 }

@@ -1,24 +1,25 @@
 //! Descriptor sets: made and written once.
 
+use super::buffer::Buffer;
 use super::device::Device;
-use super::memory::Buffer;
 use super::pipeline::Layout;
+use crate::sync::lock;
 use ash::vk;
 use ggml_core::{Error, Phase, Result};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A window on a buffer.
-#[derive(Clone, Debug)]
-pub(crate) struct Window {
+/// A window on a buffer: what a descriptor names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Window<B> {
     /// The buffer.
-    pub(crate) buffer: Arc<Buffer>,
+    pub(crate) buffer: B,
     /// First byte, a multiple of the device's alignment.
     pub(crate) offset: u64,
     /// Bytes.
     pub(crate) bytes: u64,
 }
 
-impl Window {
+impl<B> Window<B> {
     /// The first byte behind the window.
     pub(crate) fn end(&self) -> u64 {
         self.offset + self.bytes
@@ -37,7 +38,7 @@ pub(crate) struct DescriptorSet {
     pub(super) raw: vk::DescriptorSet,
     /// The layout that it was made for.
     pub(super) layout: Arc<Layout>,
-    _windows: Vec<Window>,
+    _windows: Vec<Window<Arc<Buffer>>>,
     _pool: Arc<DescriptorPool>,
 }
 
@@ -62,10 +63,10 @@ impl DescriptorPool {
     pub(crate) fn set(
         self: &Arc<Self>,
         layout: &Arc<Layout>,
-        windows: &[Window],
+        windows: &[Window<Arc<Buffer>>],
     ) -> Result<Arc<DescriptorSet>> {
         self.check(layout, windows)?;
-        let pool = self.raw.lock().unwrap_or_else(PoisonError::into_inner);
+        let pool = lock(&self.raw);
         let layouts = [layout.set];
         let info = vk::DescriptorSetAllocateInfo::default().descriptor_pool(*pool).set_layouts(&layouts);
         // SAFETY: pool and layout are alive; the pool is locked. A pool that is full is an error code.
@@ -81,7 +82,7 @@ impl DescriptorPool {
         Ok(Arc::new(DescriptorSet { raw, layout, _windows, _pool }))
     }
 
-    fn check(&self, layout: &Layout, windows: &[Window]) -> Result<()> {
+    fn check(&self, layout: &Layout, windows: &[Window<Arc<Buffer>>]) -> Result<()> {
         let caps = &self.device.facts.caps;
         if windows.len() != layout.bindings as usize {
             let why = format!("{} were given for {} bindings", windows.len(), layout.bindings);
@@ -104,7 +105,7 @@ impl DescriptorPool {
         Ok(())
     }
 
-    fn write(&self, set: vk::DescriptorSet, windows: &[Window]) {
+    fn write(&self, set: vk::DescriptorSet, windows: &[Window<Arc<Buffer>>]) {
         let infos: Vec<_> = windows
             .iter()
             .map(|w| [vk::DescriptorBufferInfo { buffer: w.buffer.raw, offset: w.offset, range: w.bytes }])

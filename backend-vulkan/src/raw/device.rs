@@ -1,12 +1,13 @@
 //! A logical device with its one queue.
 
-use super::error::failure;
+use super::fault;
 use super::features::Features;
 use super::instance::Instance;
 use super::physical::Facts;
 use super::queue::Queue;
+use crate::error::{broken, failure};
 use ash::{amd, ext, khr, vk};
-use ggml_core::{Error, Missing, Phase, Result};
+use ggml_core::{Deadline, Error, Missing, Phase, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -73,7 +74,7 @@ impl Device {
         let family = required(&facts, &name)?;
         let raw = create(instance, physical, &facts, family)
             .map_err(|code| failure(&name, Phase::OpenDevice, "vkCreateDevice", code))?;
-        let (functions, features) = (&instance.raw, facts.features);
+        let (functions, features) = (&instance.raw, facts.support.features);
         let mut device = Device {
             marker: features.marker.then(|| amd::buffer_marker::Device::new(functions, &raw)),
             executable: features
@@ -110,7 +111,8 @@ impl Device {
     /// The error of a call that failed; remembers a lost device.
     pub(crate) fn failed(&self, phase: Phase, call: &'static str, code: vk::Result) -> Error {
         if code == vk::Result::ERROR_DEVICE_LOST && !self.lost.swap(true, Ordering::AcqRel) {
-            let account = self.fault().unwrap_or_else(|| "the driver gives no account of it".into());
+            let account = self.fault.as_ref().and_then(fault::account);
+            let account = account.unwrap_or_else(|| "the driver gives no account of it".into());
             tracing::error!(backend = %self.name, %phase, call, account, "the device is lost");
         }
         failure(&self.name, phase, call, code)
@@ -141,9 +143,60 @@ impl Device {
         }
     }
 
+    /// The queue.
+    pub(super) fn queue(&self, phase: Phase) -> Result<&Queue> {
+        self.queue.as_ref().ok_or_else(|| {
+            broken(&self.name, phase, "vkQueueSubmit", "the device was opened to compile only".into())
+        })
+    }
+
+    /// The value that the timeline has reached. On a lost device: the last that was seen.
+    pub(crate) fn reached(&self) -> u64 {
+        let Some(queue) = &self.queue else { return 0 };
+        if self.is_lost() { queue.seen() } else { queue.look(&self.raw) }
+    }
+
+    /// Whether the timeline has reached a value.
+    pub(crate) fn is_reached(&self, value: u64) -> bool {
+        let seen = self.queue.as_ref().map_or(0, Queue::seen);
+        value <= seen || value <= self.reached()
+    }
+
+    /// Waits until the timeline reaches a value.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] without a node when the deadline passes; [`Error::DeviceLost`].
+    pub(crate) fn wait(&self, value: u64, deadline: &Deadline) -> Result<()> {
+        let queue = self.queue(deadline.phase())?;
+        if value <= queue.seen() {
+            return Ok(());
+        }
+        self.alive(deadline.phase())?;
+        match queue.wait(&self.raw, value, deadline.remaining()) {
+            Ok(()) => Ok(()),
+            Err(vk::Result::TIMEOUT) => Err(deadline.missed(&self.name, None)),
+            Err(code) => Err(self.failed(deadline.phase(), "vkWaitSemaphores", code)),
+        }
+    }
+
+    /// Whether the device is done with what was last used at `value`, after waiting for it no longer than [`GRACE`].
+    /// `false` means: leak it. A lost device is done with everything.
+    pub(super) fn done_with(&self, value: u64) -> bool {
+        let Some(queue) = &self.queue else { return true };
+        if self.is_lost() || self.is_reached(value) {
+            return true;
+        }
+        let grace = if self.is_abandoned() { Duration::ZERO } else { GRACE };
+        let done = queue.wait(&self.raw, value, grace).is_ok() || self.is_lost();
+        if !done {
+            self.abandon();
+        }
+        done
+    }
+
     /// Bytes that can still be allocated in each heap, where the driver says.
     pub(crate) fn budget(&self) -> Option<Vec<u64>> {
-        if !self.facts.features.budget {
+        if !self.facts.support.features.budget {
             return None;
         }
         let mut budget = vk::PhysicalDeviceMemoryBudgetPropertiesEXT::default();
@@ -163,8 +216,9 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
+        // Whoever submits holds commands and with them the device, so no submission is being made.
         let idle = match &self.queue {
-            Some(_) => self.is_lost() || self.drain(GRACE),
+            Some(queue) => self.is_lost() || queue.wait(&self.raw, queue.submitted(), GRACE).is_ok(),
             None => true,
         };
         if !idle || self.is_abandoned() {
@@ -189,7 +243,7 @@ fn required(facts: &Facts, name: &str) -> Result<u32> {
         missing: Missing::Feature,
         reason: format!("{} ({}) has no {what}", facts.name, facts.driver),
     };
-    if !facts.features.timeline {
+    if !facts.support.features.timeline {
         return Err(missing("timeline semaphores"));
     }
     facts.queue_family.ok_or_else(|| missing("compute queue"))
@@ -201,7 +255,7 @@ fn create(
     facts: &Facts,
     family: u32,
 ) -> Result<ash::Device, vk::Result> {
-    let f: Features = facts.features;
+    let f: Features = facts.support.features;
     let priorities = [1.0];
     let queues =
         [vk::DeviceQueueCreateInfo::default().queue_family_index(family).queue_priorities(&priorities)];

@@ -1,13 +1,14 @@
 //! The loader's library and a Vulkan instance, with the validation layer's messages where they are wanted.
 
-use super::error::failure;
 use crate::environment::environment;
+use crate::error::failure;
+use crate::sync::lock;
 use ash::{ext, khr, vk};
 use ggml_core::{Error, Missing, Phase, Result};
 use std::borrow::Cow;
 use std::ffi::{CStr, c_void};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// The backend's name while no device is chosen.
 pub(crate) const BACKEND: &str = "vulkan";
@@ -24,7 +25,7 @@ pub(crate) struct Messages(Mutex<Vec<String>>);
 impl Messages {
     /// All messages so far.
     pub(crate) fn list(&self) -> Vec<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.0).clone()
     }
 }
 
@@ -229,7 +230,7 @@ unsafe extern "system" fn on_message(
     let text = message.map_or(Cow::Borrowed("(no text)"), CStr::to_string_lossy);
     // SAFETY: the user data is the address of a `Messages` that lives longer than the messenger (see `listen`).
     if let Some(messages) = unsafe { user.cast::<Messages>().as_ref() } {
-        messages.0.lock().unwrap_or_else(PoisonError::into_inner).push(text.into_owned());
+        lock(&messages.0).push(text.into_owned());
     }
     vk::FALSE
 }

@@ -12,12 +12,13 @@
 //! * **The host touches mapped memory only through a buffer's own lock**, and callers wait for the buffer's last
 //!   submission first.
 
+pub(crate) mod buffer;
 pub(crate) mod commands;
 pub(crate) mod descriptors;
 pub(crate) mod device;
-pub(crate) mod error;
 mod fault;
 pub(crate) mod features;
+mod heaps;
 pub(crate) mod import;
 pub(crate) mod instance;
 pub(crate) mod memory;
@@ -25,3 +26,5 @@ pub(crate) mod physical;
 pub(crate) mod pipeline;
 pub(crate) mod queries;
 pub(crate) mod queue;
+#[cfg(test)]
+mod tests;

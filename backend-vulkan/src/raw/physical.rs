@@ -57,6 +57,19 @@ pub(crate) struct FloatControls {
     pub(crate) keep_special: bool,
 }
 
+/// What decides which shader modules a device can run.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ShaderSupport {
+    /// Highest version that the device speaks.
+    pub(crate) api: u32,
+    /// Features.
+    pub(crate) features: Features,
+    /// Subgroup operations of compute shaders, as reported.
+    pub(crate) subgroup_operations: vk::SubgroupFeatureFlags,
+    /// What shaders can demand of floating-point arithmetic.
+    pub(crate) float_controls: FloatControls,
+}
+
 /// Everything that is asked of a physical device before it is opened.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
@@ -66,8 +79,8 @@ pub(crate) struct Facts {
     pub(crate) kind: DeviceKind,
     /// Vendor and device number.
     pub(crate) ids: (u32, u32),
-    /// Highest version that the device speaks.
-    pub(crate) api: u32,
+    /// What shaders may need.
+    pub(crate) support: ShaderSupport,
     /// The driver's version number, as a number.
     pub(crate) driver_version: u32,
     /// The driver's name.
@@ -82,12 +95,6 @@ pub(crate) struct Facts {
     pub(crate) cache_uuid: [u8; 16],
     /// What kernels may depend on. The subgroup operations are as reported; the lane probe has not run.
     pub(crate) caps: Caps,
-    /// Features.
-    pub(crate) features: Features,
-    /// Subgroup operations of compute shaders, as reported.
-    pub(crate) subgroup_operations: vk::SubgroupFeatureFlags,
-    /// What shaders can demand of floating-point arithmetic.
-    pub(crate) float_controls: FloatControls,
     /// Memory heaps.
     pub(crate) heaps: Vec<Heap>,
     /// Memory types.
@@ -214,7 +221,12 @@ impl Facts {
             name: text(&p.core.device_name),
             kind: kind(p.core.device_type),
             ids: (p.core.vendor_id, p.core.device_id),
-            api,
+            support: ShaderSupport {
+                api,
+                features,
+                subgroup_operations: p.subgroup_operations(),
+                float_controls: p.float_controls(),
+            },
             driver_version: p.core.driver_version,
             driver: text(&p.v12.driver_name),
             driver_info: text(&p.v12.driver_info),
@@ -222,9 +234,6 @@ impl Facts {
             uuid: p.v11.device_uuid,
             cache_uuid: p.core.pipeline_cache_uuid,
             caps: caps(&p, &features, matrices),
-            features,
-            subgroup_operations: p.subgroup_operations(),
-            float_controls: p.float_controls(),
             heaps: memory.memory_heaps_as_slice().iter().map(heap).collect(),
             types: memory
                 .memory_types_as_slice()
@@ -242,7 +251,7 @@ impl Facts {
 
     /// "1.4.305".
     pub(crate) fn api_text(&self) -> String {
-        version_text(self.api)
+        version_text(self.support.api)
     }
 
     /// Bytes of the device's own memory.
@@ -293,15 +302,19 @@ fn caps(p: &Properties, features: &Features, matrices: Vec<MatrixShape>) -> Caps
         && p.size.is_some_and(|s| s.required_subgroup_size_stages.contains(vk::ShaderStageFlags::COMPUTE));
     let operations = p.subgroup_operations();
     let dot = p.dot.unwrap_or_default();
+    let int_dot_mixed =
+        dot.integer_dot_product_accumulating_saturating4x8_bit_packed_mixed_signedness_accelerated != 0;
     let waves_per_simd = p.amd.map(|a| a.wavefronts_per_simd);
     Caps {
         arch: arch::classify(Traits {
             vendor: p.core.vendor_id,
+            device: p.core.device_id,
             cpu: p.core.device_type == vk::PhysicalDeviceType::CPU,
             name: &text(&p.core.device_name),
             subgroup_min: min,
             subgroup_max: max,
             waves_per_simd,
+            int_dot_mixed,
             matrices: !matrices.is_empty(),
         }),
         subgroup_min: min,
@@ -324,9 +337,7 @@ fn caps(p: &Properties, features: &Features, matrices: Vec<MatrixShape>) -> Caps
         storage8: features.storage8,
         int_dot: features.int_dot,
         int_dot_signed: dot.integer_dot_product_accumulating_saturating4x8_bit_packed_signed_accelerated != 0,
-        int_dot_mixed: dot
-            .integer_dot_product_accumulating_saturating4x8_bit_packed_mixed_signedness_accelerated
-            != 0,
+        int_dot_mixed,
         matrices,
         max_binding: u64::from(limits.max_storage_buffer_range),
         binding_alignment: limits.min_storage_buffer_offset_alignment.max(4),

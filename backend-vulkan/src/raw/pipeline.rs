@@ -120,7 +120,7 @@ impl Pipeline {
         })?;
         let info = vk::ShaderModuleCreateInfo::default().code(words);
         // SAFETY: the words are a module of the shaders crate, whose tests validate every module; its capabilities have
-        // been compared with the enabled features by `pipeline::Interfaces`.
+        // been compared with the enabled features by `pipeline::modules`.
         let module = unsafe { device.raw.create_shader_module(&info, None) }
             .map_err(|code| device.failed(Phase::Compile, "vkCreateShaderModule", code))?;
         let raw = compile(layout, cache, module, recipe);
@@ -192,7 +192,7 @@ fn compile(
     }
     // DISPATCH_BASE: long dispatches are split with vkCmdDispatchBase.
     let mut flags = vk::PipelineCreateFlags::DISPATCH_BASE;
-    if recipe.statistics && device.facts.features.executable {
+    if recipe.statistics && device.facts.support.features.executable {
         flags |= vk::PipelineCreateFlags::CAPTURE_STATISTICS_KHR;
     }
     let info = [vk::ComputePipelineCreateInfo::default().flags(flags).stage(stage).layout(layout.raw)];

@@ -135,7 +135,7 @@ impl Layer {
         let h = g.scale(h, 0.5, 0.0)?;
         let out = g.add(h, x1)?;
         g.name(out, "out")?;
-        g.output(out);
+        g.output(out).unwrap();
         Ok(Layer { graph: std::mem::take(g), x, positions, rows, mask, out, tokens })
     }
 
@@ -221,6 +221,6 @@ pub fn heavy(n: usize, links: usize) -> (Graph, TensorId, TensorId) {
         y = g.mul_mat(w, y).expect("product");
         g.name(y, &format!("link_{i}")).expect("name");
     }
-    g.output(y);
+    g.output(y).unwrap();
     (g, w, y)
 }

@@ -16,10 +16,14 @@ use crate::plan::{Plan, Precision};
 use crate::tensor::TensorId;
 use std::sync::Arc;
 
+/// Threads for each processor that there may be at the most.
+const THREADS_PER_PROCESSOR: usize = 4;
+
 /// How to open the backend.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CpuOptions {
-    /// Number of threads, the caller's included; as many as the system says if `None`.
+    /// Number of threads; as many as the system has processors if `None`. More than 4 for each processor are not
+    /// started.
     pub threads: Option<usize>,
     /// Instruction set; the best one that the machine executes if `None`.
     pub isa: Option<Isa>,
@@ -46,11 +50,8 @@ impl CpuBackend {
             return Err(unavailable("tensors are little-endian and are read in place".into()));
         }
         let detected = Detected::new(options.isa)?;
-        let threads = match options.threads {
-            Some(0) => return Err(Error::argument_said("threads", "must be at least 1")),
-            Some(n) => n,
-            None => std::thread::available_parallelism().map_or(1, |n| n.get()),
-        };
+        let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let threads = threads(options.threads, processors)?;
         let pool = match threads {
             1 => None,
             _ => Some(pool(threads)?),
@@ -66,6 +67,21 @@ fn unavailable(reason: String) -> Error {
     Error::Unavailable { backend: NAME.into(), phase: Phase::OpenDevice, missing: Missing::Feature, reason }
 }
 
+/// Threads for a wish. What is more than the processors can do anything with is cut, and that is said: each thread takes
+/// memory, and a hundred thousand take all of it.
+fn threads(wanted: Option<usize>, processors: usize) -> Result<usize> {
+    let most = processors.saturating_mul(THREADS_PER_PROCESSOR);
+    match wanted {
+        None => Ok(processors),
+        Some(0) => Err(Error::argument("threads", 0, "at least 1")),
+        Some(wanted) if wanted > most => {
+            tracing::warn!(wanted, most, "more threads than the processors can use; fewer are started");
+            Ok(most)
+        }
+        Some(wanted) => Ok(wanted),
+    }
+}
+
 fn pool(threads: usize) -> Result<rayon::ThreadPool> {
     rayon::ThreadPoolBuilder::new()
         .num_threads(threads)
@@ -77,7 +93,7 @@ fn pool(threads: usize) -> Result<rayon::ThreadPool> {
 fn device(isa: Isa, threads: usize, options: &CpuOptions) -> DeviceInfo {
     let forced = [
         options.isa.map(|i| ("isa".to_string(), i.name().to_string())),
-        options.threads.map(|n| ("threads".to_string(), n.to_string())),
+        options.threads.map(|_| ("threads".to_string(), threads.to_string())),
     ];
     let available: Vec<&str> = Isa::ALL.into_iter().filter(|i| i.available()).map(Isa::name).collect();
     DeviceInfo {
@@ -166,5 +182,31 @@ impl Backend for CpuBackend {
 
     fn stats(&self) -> Stats {
         self.engine.stats.now()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_are_as_many_as_processors_can_use() {
+        assert_eq!(threads(None, 6).unwrap(), 6);
+        assert_eq!(threads(Some(24), 6).unwrap(), 24);
+        assert_eq!(threads(Some(25), 6).unwrap(), 24);
+        assert_eq!(threads(Some(100_000), 1).unwrap(), 4);
+        assert_eq!(threads(Some(usize::MAX), usize::MAX).unwrap(), usize::MAX);
+        let error = threads(Some(0), 6).unwrap_err();
+        assert_eq!(error.to_string(), "threads: 0; expected at least 1");
+    }
+
+    #[test]
+    fn the_device_says_how_many_threads_there_are() {
+        let processors = std::thread::available_parallelism().unwrap().get();
+        let options = CpuOptions { threads: Some(4 * processors + 1), ..CpuOptions::default() };
+        let backend = CpuBackend::open(options).unwrap();
+        let said = ("threads".to_string(), (4 * processors).to_string());
+        assert_eq!(backend.engine.threads, 4 * processors);
+        assert!(backend.device().features.contains(&said) && backend.device().overrides.contains(&said));
     }
 }

@@ -43,10 +43,8 @@ impl<'a> Storage<'a> {
         let memory = HostMemory::of(&arena)?;
         memory.check_writable()?;
         if memory.len() < plan.arena_bytes {
-            return Err(Error::argument_said(
-                "bindings",
-                format!("the plan needs {} bytes of compute memory, not {}", plan.arena_bytes, memory.len()),
-            ));
+            let expected = format!("at least {} for the plan", plan.arena_bytes);
+            return Err(Error::argument("compute memory", format!("{} bytes", memory.len()), expected));
         }
         Ok(Storage { graph, plan, leaves, arena, memories: MemorySet::default() })
     }
@@ -73,7 +71,7 @@ impl<'a> Storage<'a> {
     pub(super) fn span(&self, id: TensorId) -> Result<Span> {
         let tensor = self.graph.tensor(id);
         if !tensor.is_contiguous() {
-            return Err(Error::argument_said("tensor", format!("{} is not contiguous", tensor.describe())));
+            return Err(Error::argument("tensor", tensor.describe(), "a contiguous one"));
         }
         let slice = self.slice(id)?;
         let bytes = tensor.dense_bytes();
@@ -85,7 +83,7 @@ impl<'a> Storage<'a> {
     fn slice(&self, id: TensorId) -> Result<Slice> {
         let tensor = self.graph.tensor(id);
         let root = self.graph.tensor(tensor.root);
-        let none = || Error::argument_said("bindings", format!("'{}' has no storage", root.name));
+        let none = || Error::argument(format!("storage of '{}'", root.name), "missing", "");
         let slice = match root.source {
             Source::Weight | Source::State => {
                 self.leaves.leaves.get(&tensor.root).cloned().ok_or_else(none)?

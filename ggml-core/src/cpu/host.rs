@@ -1,5 +1,7 @@
 //! What the system says of the processor and of its memory.
 
+use crate::error::Error;
+
 /// The processor's name, where it can be had.
 pub(super) fn processor() -> Option<String> {
     let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
@@ -15,6 +17,23 @@ pub(super) fn total_memory() -> Option<u64> {
 /// Bytes of memory that programs can get without swapping.
 pub(super) fn available_memory() -> Option<u64> {
     memory("MemAvailable")
+}
+
+/// The error of an allocation that failed.
+pub(super) fn out_of_memory(asked: usize) -> Error {
+    let heap = "host memory".into();
+    Error::OutOfMemory {
+        backend: super::NAME.into(),
+        asked: asked as u64,
+        free: available_memory(),
+        heap,
+        driver: None,
+    }
+}
+
+/// Bytes of memory that programs can get, others swapped out.
+pub(super) fn obtainable_memory() -> Option<u64> {
+    Some(available_memory()?.saturating_add(memory("SwapFree").unwrap_or(0)))
 }
 
 fn memory(key: &str) -> Option<u64> {

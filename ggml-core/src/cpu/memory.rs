@@ -13,8 +13,8 @@
 
 use super::gate::{Access, Gate};
 use super::window::Window;
-use super::{NAME, SharedStats};
-use crate::backend::{Buffer, DeviceMemory};
+use super::{NAME, SharedStats, host};
+use crate::backend::{Buffer, DeviceMemory, check_range};
 use crate::deadline::Deadline;
 use crate::error::{Error, Phase, Result};
 use crate::mapped::MappedBytes;
@@ -26,6 +26,9 @@ use std::time::Duration;
 
 /// Alignment in bytes of allocations: a cache line, and the widest vector.
 pub(super) const ALIGNMENT: usize = 64;
+
+/// Allocations from this size on are compared with the memory that the system has.
+const LARGE: usize = 1 << 30;
 
 /// Memory of the `cpu` backend.
 #[derive(Debug)]
@@ -87,12 +90,10 @@ impl HostMemory {
     /// # Errors
     /// [`Error::OutOfMemory`] if the allocator has none.
     pub(super) fn allocate(bytes: usize, stats: &SharedStats) -> Result<HostMemory> {
-        let own = Allocation::new(bytes, stats.clone()).ok_or_else(|| Error::OutOfMemory {
-            backend: NAME.into(),
-            asked: bytes as u64,
-            free: super::host::available_memory(),
-            heap: "host memory".into(),
-        })?;
+        // A system that promises more memory than it has ends the process while the zeros are written.
+        let promised = bytes >= LARGE && host::obtainable_memory().is_some_and(|free| bytes as u64 > free);
+        let own = if promised { None } else { Allocation::new(bytes, stats.clone()) };
+        let own = own.ok_or_else(|| host::out_of_memory(bytes))?;
         Ok(HostMemory { bytes: Bytes::Own(own), gate: Gate::default() })
     }
 
@@ -106,7 +107,9 @@ impl HostMemory {
     /// # Errors
     /// [`Error::InvalidArgument`] if another backend made the buffer.
     pub(super) fn of(buffer: &Buffer) -> Result<&HostMemory> {
-        buffer.downcast().ok_or_else(|| Error::argument_said("buffer", "belongs to another backend"))
+        buffer
+            .downcast()
+            .ok_or_else(|| Error::argument("buffer", "another backend's", "a buffer of this one"))
     }
 
     /// Size in bytes.
@@ -127,14 +130,20 @@ impl HostMemory {
     /// # Errors
     /// [`Error::InvalidArgument`] otherwise.
     pub(super) fn window(&self, offset: usize, tensor: &Tensor) -> Result<Window> {
-        let wrong = |why: String| Error::argument_said(format!("storage of {}", tensor.describe()), why);
-        let span = checked_span(tensor).ok_or_else(|| wrong("strides of an absurd size".into()))?;
-        self.check(offset, span).map_err(|e| wrong(e.to_string()))?;
+        let wrong = |found: String, expected: String| {
+            Error::argument(format!("storage of {}", tensor.describe()), found, expected)
+        };
+        let too_large = || wrong(format!("strides {:?}", tensor.nb), "a size that can be addressed".into());
+        let span = checked_span(tensor).ok_or_else(too_large)?;
+        self.check(offset, span).map_err(|_| {
+            wrong(format!("{span} bytes at offset {offset}"), format!("a range within {} bytes", self.len()))
+        })?;
         // SAFETY: within the memory, by the check above.
         let at = unsafe { self.start().add(offset) };
         let align = element_alignment(tensor);
         if !at.as_ptr().addr().is_multiple_of(align) || tensor.nb.iter().any(|nb| !nb.is_multiple_of(align)) {
-            return Err(wrong(format!("address and strides must be multiples of {align} bytes")));
+            let found = format!("address {:?}, strides {:?}", at, tensor.nb);
+            return Err(wrong(found, format!("multiples of {align} bytes")));
         }
         Ok(Window::new(at, span, tensor))
     }
@@ -181,7 +190,8 @@ impl HostMemory {
         to.0.check_writable()?;
         let same = std::ptr::eq(from.0, to.0);
         if same && from.1.abs_diff(to.1) < bytes {
-            return Err(Error::argument_said("copy", "the ranges overlap"));
+            let found = format!("{bytes} bytes from offset {} to {}", from.1, to.1);
+            return Err(Error::argument("copy within a buffer", found, "ranges that do not overlap"));
         }
         let mut wanted = vec![(to.0, Access::Write)];
         if !same {
@@ -203,17 +213,11 @@ impl HostMemory {
         if self.writable() {
             return Ok(());
         }
-        Err(Error::argument_said("buffer", "is a memory map and cannot be written"))
+        Err(Error::argument("buffer", "a memory map", "memory that can be written"))
     }
 
     fn check(&self, offset: usize, len: usize) -> Result<()> {
-        match offset.checked_add(len) {
-            Some(end) if end <= self.len() => Ok(()),
-            _ => Err(Error::argument_said(
-                "buffer range",
-                format!("{len} bytes at offset {offset} are outside a buffer of {} bytes", self.len()),
-            )),
-        }
+        check_range(offset, len, self.len())
     }
 
     fn start(&self) -> NonNull<u8> {

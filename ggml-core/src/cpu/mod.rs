@@ -21,6 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 mod backend;
 mod bind;
+mod decode;
 mod dot;
 mod gate;
 mod host;
@@ -33,6 +34,7 @@ mod simd;
 mod window;
 
 pub use backend::{CpuBackend, CpuOptions};
+pub(crate) use decode::decode_blocks;
 pub use isa::Isa;
 
 /// The backend's name.

@@ -93,12 +93,14 @@ impl CpuProgram {
         let mut steps = Vec::with_capacity(plan.steps.len());
         for &id in &plan.steps {
             if id.index() >= graph.tensors().len() {
-                return Err(Error::argument_said("plan", "is for another graph"));
+                return Err(Error::argument("plan", "another graph's", ""));
             }
             let step = step(&engine, graph, plan, &mut storage, &mut copies, id)?;
-            steps.push(step.ok_or_else(|| Error::argument_said("plan", "has a step that computes nothing"))?);
+            let idle =
+                || Error::argument("step of the plan", graph.tensor(id).describe(), "a node that computes");
+            steps.push(step.ok_or_else(idle)?);
         }
-        copies.place(&engine, graph, &mut storage.memories, &mut steps)?;
+        copies.allocate(&engine, graph, &mut storage.memories, &mut steps)?;
         let shared = steps.iter().map(|s| s.kernel.shared_bytes()).max().unwrap_or(0);
         let local = steps.iter().map(|s| s.kernel.local_bytes()).max().unwrap_or(0);
         let ports = graph.ids().map(|id| port(graph, plan, &storage, id)).collect();
@@ -111,8 +113,8 @@ impl CpuProgram {
             steps,
             memories: storage.memories,
             ports,
-            shared: lines(shared),
-            locals: (0..engine.threads).map(|_| Mutex::new(lines(local))).collect(),
+            shared: lines(shared)?,
+            locals: (0..engine.threads).map(|_| Ok(Mutex::new(lines(local)?))).collect::<Result<_>>()?,
             stepwise: options.stepwise,
             ran: false,
             engine,
@@ -120,7 +122,9 @@ impl CpuProgram {
     }
 
     fn port(&self, tensor: TensorId) -> Result<&Port> {
-        self.ports.get(tensor.index()).ok_or_else(|| Error::argument_said("tensor", "is not in the graph"))
+        self.ports
+            .get(tensor.index())
+            .ok_or_else(|| Error::argument("tensor", tensor.0, format!("below {}", self.ports.len())))
     }
 
     /// Runs steps in the pool, with all memories held.
@@ -220,8 +224,8 @@ impl Copies {
         (offset + window.span()).next_multiple_of(super::memory::ALIGNMENT)
     }
 
-    /// Allocates the memory, if any step needs it, and gives each operand its place.
-    fn place(
+    /// Allocates the memory, if any step needs it, and gives each operand some of it.
+    fn allocate(
         &self,
         engine: &Engine,
         graph: &Graph,
@@ -272,13 +276,15 @@ fn port(graph: &Graph, plan: &Plan, storage: &Storage<'_>, id: TensorId) -> Port
 impl Port {
     /// The bytes of the tensor, if `allowed` and as many as the caller has.
     fn span(&self, allowed: bool, verb: &str, len: usize) -> Result<&Span> {
-        let wrong = |why: String| Error::argument_said(format!("tensor {}", self.name), why);
+        let wrong = |found: String, expected: String| {
+            Error::argument(format!("tensor {}", self.name), found, expected)
+        };
         if !allowed {
-            return Err(wrong(format!("cannot be {verb} under this plan")));
+            return Err(wrong(format!("cannot be {verb} under this plan"), String::new()));
         }
-        let span = self.span.as_ref().ok_or_else(|| wrong("has no contiguous storage".into()))?;
+        let span = self.span.as_ref().ok_or_else(|| wrong("strided".into(), "contiguous storage".into()))?;
         if span.bytes != len {
-            return Err(wrong(format!("has {} bytes, not {len}", span.bytes)));
+            return Err(wrong(format!("{len} bytes"), format!("{} bytes", span.bytes)));
         }
         Ok(span)
     }
@@ -307,10 +313,10 @@ impl Program for CpuProgram {
 
     fn run_step(&mut self, step: usize) -> Result<Timing> {
         if !self.stepwise {
-            return Err(Error::argument_said("step", "the program was not prepared to be run step by step"));
+            return Err(Error::argument("step", step, "a program prepared to be run step by step"));
         }
         if step >= self.steps.len() {
-            return Err(Error::argument_said("step", format!("{step} is not in the plan")));
+            return Err(Error::argument("step", step, format!("below {}", self.steps.len())));
         }
         let timing = self.execute(step..step + 1)?;
         self.ran |= step + 1 == self.steps.len();

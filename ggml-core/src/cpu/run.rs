@@ -1,7 +1,9 @@
 //! One run of a program: threads, scratch memory, and the time at which it must end.
 
+use super::host;
 use super::isa::Detected;
 use crate::deadline::Deadline;
+use crate::error::Result;
 use rayon::iter::{IndexedParallelIterator, IntoParallelIterator, ParallelIterator};
 use rayon::slice::ParallelSliceMut;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,8 +21,12 @@ const WORTH_NS: usize = 12_000;
 pub(super) struct Line([u8; 64]);
 
 /// Scratch memory of at least `bytes` bytes.
-pub(super) fn lines(bytes: usize) -> Vec<Line> {
-    vec![Line([0; 64]); bytes.div_ceil(size_of::<Line>())]
+///
+/// # Errors
+/// [`Error::OutOfMemory`](crate::Error::OutOfMemory) if the allocator has none.
+pub(super) fn lines(bytes: usize) -> Result<Vec<Line>> {
+    let count = bytes.div_ceil(size_of::<Line>());
+    bytemuck::allocation::try_zeroed_vec(count).map_err(|()| host::out_of_memory(bytes))
 }
 
 /// What every step of a run gets.

@@ -105,7 +105,7 @@ impl Window {
         unsafe { self.at.copy_to_nonoverlapping(to.at, self.span.min(to.span)) };
     }
 
-    fn place(&self, [i0, i1, i2, i3]: [usize; 4]) -> usize {
+    fn byte_offset(&self, [i0, i1, i2, i3]: [usize; 4]) -> usize {
         let [n0, n1, n2, n3] = self.ne;
         assert!(i0 < n0 && i1 < n1 && i2 < n2 && i3 < n3, "a kernel's index is outside of its operand");
         i0 / self.dtype.block() * self.nb[0] + i1 * self.nb[1] + i2 * self.nb[2] + i3 * self.nb[3]
@@ -155,9 +155,9 @@ impl<'a> Input<'a> {
     pub(super) fn row<T: Pod>(&self, [i1, i2, i3]: [usize; 3]) -> &'a [T] {
         self.window.assert_type::<T>();
         assert!(self.rows_contiguous(), "a kernel takes its operand's rows for contiguous");
-        let at = self.window.place([0, i1, i2, i3]);
+        let at = self.window.byte_offset([0, i1, i2, i3]);
         let blocks = self.window.ne[0] / self.window.dtype.block();
-        // SAFETY: the row is within the window (`place`, and contiguous elements), aligned for `T`, for which any
+        // SAFETY: the row is within the window (`byte_offset`, and contiguous elements), aligned for `T`, for which any
         // bytes are a value; nobody writes there during `'a` (the promise of `Window::input`).
         unsafe { std::slice::from_raw_parts(self.window.at.add(at).cast().as_ptr(), blocks) }
     }
@@ -165,7 +165,7 @@ impl<'a> Input<'a> {
     /// One element of a plain type.
     pub(super) fn at<T: Pod>(&self, index: [usize; 4]) -> T {
         self.window.assert_type::<T>();
-        let at = self.window.place(index);
+        let at = self.window.byte_offset(index);
         // SAFETY: as in `row`, for one element.
         unsafe { self.window.at.add(at).cast().read() }
     }
@@ -180,7 +180,7 @@ impl<'a> Input<'a> {
             return;
         }
         self.window.assert_type::<T>();
-        let start = self.window.place([first, i1, i2, i3]);
+        let start = self.window.byte_offset([first, i1, i2, i3]);
         assert!(self.window.ne[0] - first >= out.len(), "a kernel reads beyond a row");
         for (i, x) in out.iter_mut().enumerate() {
             // SAFETY: element `first + i` is in the row, by the assertion above; otherwise as in `row`.
@@ -318,7 +318,7 @@ impl Tile<'_> {
     /// The tile's part of a row of contiguous elements. What it holds is what was there before the step.
     pub(super) fn row<T: Pod>(&mut self, row: [usize; 3]) -> &mut [T] {
         assert!(self.window.rows_contiguous(), "a kernel takes its result's rows for contiguous");
-        let at = self.place::<T>(row);
+        let at = self.byte_offset::<T>(row);
         let len = self.ranges[0].len() / self.window.dtype.block();
         // SAFETY: within the window and aligned as in `Input::row`. Nobody else has this part of the output: other
         // tiles have other addresses (the module's invariant), inputs do not overlap it, and this borrows the tile.
@@ -327,7 +327,7 @@ impl Tile<'_> {
 
     /// Writes the tile's part of a row from the tile's element `first` on, whatever the stride. Plain types.
     pub(super) fn scatter<T: Pod>(&mut self, row: [usize; 3], first: usize, values: &[T]) {
-        let start = self.place::<T>(row);
+        let start = self.byte_offset::<T>(row);
         assert!(first + values.len() <= self.ranges[0].len(), "a kernel writes beyond its tile");
         for (i, &x) in values.iter().enumerate() {
             // SAFETY: the element is in the tile's part of the row, by the assertion; otherwise as in `row`.
@@ -336,11 +336,11 @@ impl Tile<'_> {
     }
 
     /// The address of the tile's part of a row.
-    fn place<T: Pod>(&self, [i1, i2, i3]: [usize; 3]) -> usize {
+    fn byte_offset<T: Pod>(&self, [i1, i2, i3]: [usize; 3]) -> usize {
         self.window.assert_type::<T>();
         let mine =
             self.ranges[1].contains(&i1) && self.ranges[2].contains(&i2) && self.ranges[3].contains(&i3);
         assert!(mine, "a kernel writes to another thread's tile");
-        self.window.place([self.ranges[0].start, i1, i2, i3])
+        self.window.byte_offset([self.ranges[0].start, i1, i2, i3])
     }
 }

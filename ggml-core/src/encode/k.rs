@@ -62,7 +62,7 @@ fn fit_affine(x: &[f32], top: f32) -> [f32; 2] {
 }
 
 /// Where element `i` of Q2_K, Q3_K and Q6_K lies: half of 128, quarter of 32 in it, lane.
-fn place(i: usize) -> (usize, usize, usize) {
+fn split_index(i: usize) -> (usize, usize, usize) {
     (i / 128, i % 128 / 32, i % 32)
 }
 
@@ -70,7 +70,7 @@ fn place(i: usize) -> (usize, usize, usize) {
 fn bit_pairs(q: &[u8; 256], shift: u32) -> [u8; 64] {
     let mut pairs = [0; 64];
     for (i, q) in q.iter().enumerate() {
-        let (half, quarter, lane) = place(i);
+        let (half, quarter, lane) = split_index(i);
         pairs[half * 32 + lane] |= (q >> shift & 3) << (2 * quarter);
     }
     pairs
@@ -89,7 +89,7 @@ pub(super) fn q3_k(block: &[f32; 256], out: &mut Vec<u8>) {
     let (unit, scales, q) = centred(block, 4.0, 32.0);
     let mut high = [0u8; 32];
     for (i, q) in q.iter().enumerate() {
-        let (half, quarter, lane) = place(i);
+        let (half, quarter, lane) = split_index(i);
         high[lane] |= (q >> 2) << (4 * half + quarter);
     }
     let mut packed = [0u8; 12];
@@ -143,7 +143,7 @@ pub(super) fn q6_k(block: &[f32; 256], out: &mut Vec<u8>) {
     let (unit, scales, q) = centred(block, 32.0, 128.0);
     let mut low = [0u8; 128];
     for (i, q) in q.iter().enumerate() {
-        let (half, quarter, lane) = place(i);
+        let (half, quarter, lane) = split_index(i);
         low[half * 64 + quarter % 2 * 32 + lane] |= (q & 15) << (4 * (quarter / 2));
     }
     out.extend_from_slice(&low);

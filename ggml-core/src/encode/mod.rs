@@ -1,11 +1,15 @@
 //! Encoders: F32 values into the bytes of a type, for writing models and test data.
 //!
 //! The rounding of Q8_0, Q4_0, Q4_1, Q5_0, Q5_1 and MXFP4 is ggml's reference rounding, so that a file quantised here
-//! equals one quantised there. Decoding of blocks is not here: each backend has its own.
+//! equals one quantised there. The other direction is [`crate::decode`].
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use half::{bf16, f16};
+
+// TRANSITION: goes when compare calls `decode`.
+#[doc(hidden)]
+pub use crate::decode::decode as decode_plain;
 
 mod blocks;
 mod k;
@@ -18,10 +22,8 @@ mod table;
 /// cannot be written.
 pub fn encode(dtype: DType, n: usize, values: &[f32]) -> Result<Vec<u8>> {
     let Some(row_bytes) = dtype.row_bytes(n).filter(|_| n > 0 && values.len().is_multiple_of(n)) else {
-        return Err(Error::argument_said(
-            "values",
-            format!("{} values are no rows of {n} {dtype}", values.len()),
-        ));
+        let expected = format!("rows of {n}, each whole blocks of {dtype}");
+        return Err(Error::argument("values", values.len(), expected));
     };
     let mut out = Vec::with_capacity(values.len() / n * row_bytes);
     let small = |put: fn(&[f32; 32], &mut Vec<u8>), out: &mut Vec<u8>| each(values, put, out);
@@ -44,7 +46,7 @@ pub fn encode(dtype: DType, n: usize, values: &[f32]) -> Result<Vec<u8>> {
         DType::IQ4_NL => small(table::iq4_nl, &mut out),
         DType::IQ4_XS => large(table::iq4_xs, &mut out),
         DType::MXFP4 => small(table::mxfp4, &mut out),
-        _ => return Err(Error::argument_said("type", format!("{dtype} cannot be written from F32 values"))),
+        _ => return Err(Error::argument("type", dtype, "one that has an encoder")),
     }
     Ok(out)
 }
@@ -72,22 +74,6 @@ fn signed_scales<const N: usize>(scales: &[f32; N], steps: f32) -> (f16, [i8; N]
     let unit = f16::from_f32(extreme(scales) / -steps);
     let inverse = inverse(unit.to_f32());
     (unit, scales.map(|s| (s * inverse).round().clamp(-steps, steps - 1.0) as i8))
-}
-
-/// Values of plain types as F32 (I32 converted).
-///
-/// # Errors
-/// [`Error::InvalidArgument`] if the type has blocks or is not of the plain types that are computed with.
-pub fn decode_plain(dtype: DType, bytes: &[u8]) -> Result<Vec<f32>> {
-    let two = |b: &[u8]| [b[0], b[1]];
-    let four = |b: &[u8]| [b[0], b[1], b[2], b[3]];
-    Ok(match dtype {
-        DType::F32 => bytes.chunks_exact(4).map(|b| f32::from_le_bytes(four(b))).collect(),
-        DType::I32 => bytes.chunks_exact(4).map(|b| i32::from_le_bytes(four(b)) as f32).collect(),
-        DType::F16 => bytes.chunks_exact(2).map(|b| f16::from_le_bytes(two(b)).to_f32()).collect(),
-        DType::BF16 => bytes.chunks_exact(2).map(|b| bf16::from_le_bytes(two(b)).to_f32()).collect(),
-        _ => return Err(Error::argument_said("type", format!("{dtype} is no plain type"))),
-    })
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ fn decode(dtype: DType, bytes: &[u8]) -> Vec<f64> {
         offset: 0,
         source: crate::Source::Input,
     };
-    crate::reference::Operand::new(&tensor, bytes).row([0, 0, 0])
+    crate::reference::Operand::new(&tensor, bytes).row([0, 0, 0]).unwrap()
 }
 
 fn nmse(dtype: DType, x: &[f32]) -> f64 {

@@ -3,9 +3,9 @@
 //! A vocabulary has 150,000 texts and more. An array is therefore a window on the file in which every element's length
 //! was checked; elements are decoded when they are asked for.
 
-use super::cursor::Cursor;
+use super::cursor::{Cursor, as_argument};
 use super::value::{Kind, Value, encode_text};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::mapped::MappedBytes;
 
 /// Elements of one kind.
@@ -41,10 +41,8 @@ impl Array {
         let array = Array { kind: Kind::Array, len: arrays.len(), bytes: bytes.into() };
         let mut encoded = Vec::new();
         array.encode(&mut encoded);
-        match Cursor::new(&encoded.into()).array(1) {
-            Ok(_) => Ok(array),
-            Err(e) => Err(Error::argument_said("nested arrays", e.to_string())),
-        }
+        Cursor::new(&encoded.into()).array(1).map_err(as_argument)?;
+        Ok(array)
     }
 
     /// An array whose encoded elements were checked.
@@ -87,6 +85,11 @@ impl Array {
         Some((0..self.len).map_while(move |_| cursor.text("text in array").ok()))
     }
 
+    /// Kind and number of the elements ("[str; 32000]").
+    pub(super) fn describe(&self) -> String {
+        format!("[{}; {}]", self.kind, self.len)
+    }
+
     /// Appends the array as it stands in a file, after its kind.
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         out.extend((self.kind as u32).to_le_bytes());
@@ -119,6 +122,7 @@ impl From<&[bool]> for Array {
 mod tests {
     use super::super::cursor::MAX_ARRAY_DEPTH;
     use super::*;
+    use crate::error::Error;
 
     #[test]
     fn elements_come_back() {
@@ -143,6 +147,7 @@ mod tests {
         for _ in 1..MAX_ARRAY_DEPTH {
             deep = Array::nested(&[deep]).unwrap();
         }
-        assert!(matches!(Array::nested(&[deep]), Err(Error::InvalidArgument { .. })));
+        let error = Array::nested(&[deep]).unwrap_err();
+        assert!(matches!(&error, Error::InvalidArgument { found, .. } if found == "level 9"), "{error}");
     }
 }

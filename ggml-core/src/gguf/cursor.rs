@@ -37,14 +37,16 @@ impl<'a> Cursor<'a> {
                 self.position = end;
                 Ok(taken)
             }
-            None => Err(self.error(format!("{what} takes {n} bytes, {} are left", self.left()))),
+            None => {
+                Err(self.error(what, format!("{n} bytes"), format!("at most the {} bytes left", self.left())))
+            }
         }
     }
 
     /// The next `N` bytes by value.
     pub(super) fn fixed<const N: usize>(&mut self, what: &str) -> Result<[u8; N]> {
         let taken = self.take(N as u64, what)?;
-        taken.try_into().map_err(|_| self.error(format!("{what} takes {N} bytes")))
+        taken.try_into().map_err(|_| self.error(what, format!("{} bytes", taken.len()), format!("{N} bytes")))
     }
 
     pub(super) fn u32(&mut self, what: &str) -> Result<u32> {
@@ -58,9 +60,13 @@ impl<'a> Cursor<'a> {
     /// A count of things of which each takes at least `least` bytes: refused where the bytes left cannot hold them.
     pub(super) fn count(&mut self, least: usize, what: &str) -> Result<usize> {
         let count = self.u64(what)?;
+        let most = self.left() / least.max(1);
         match usize::try_from(count) {
-            Ok(n) if n <= self.left() / least.max(1) => Ok(n),
-            _ => Err(self.error(format!("{what} is {count}, more than {} bytes can hold", self.left()))),
+            Ok(n) if n <= most => Ok(n),
+            _ => {
+                let expected = format!("at most {most}, as many as the {} bytes left can hold", self.left());
+                Err(self.error(what, count, expected))
+            }
         }
     }
 
@@ -72,7 +78,7 @@ impl<'a> Cursor<'a> {
 
     pub(super) fn kind(&mut self, what: &str) -> Result<Kind> {
         let number = self.u32(what)?;
-        Kind::from_gguf(number).ok_or_else(|| self.error(format!("{what} {number} is unknown")))
+        Kind::from_gguf(number).ok_or_else(|| self.error(what, number, "0 to 12"))
     }
 
     /// A value of a kind, after that kind was read.
@@ -102,14 +108,18 @@ impl<'a> Cursor<'a> {
         match self.fixed("bool")? {
             [0u8] => Ok(false),
             [1] => Ok(true),
-            [other] => Err(self.error(format!("bool is {other}"))),
+            [other] => Err(self.error("bool", other, "0 or 1")),
         }
     }
 
     /// An array: element kind, count, elements. Each element is checked, none is copied.
     pub(super) fn array(&mut self, depth: usize) -> Result<Array> {
         if depth > MAX_ARRAY_DEPTH {
-            return Err(self.error(format!("arrays are nested deeper than {MAX_ARRAY_DEPTH}")));
+            return Err(self.error(
+                "array",
+                format!("level {depth}"),
+                format!("at most {MAX_ARRAY_DEPTH} levels"),
+            ));
         }
         let kind = self.kind("array element kind")?;
         let len = self.count(kind.least_size(), "array length")?;
@@ -128,7 +138,7 @@ impl<'a> Cursor<'a> {
             Kind::Bool => {
                 let bytes = self.take(len as u64, "array of bool")?;
                 if let Some(other) = bytes.iter().find(|b| **b > 1) {
-                    return Err(self.error(format!("bool in array is {other}")));
+                    return Err(self.error("bool in array", other, "0 or 1"));
                 }
             }
             fixed => {
@@ -139,8 +149,9 @@ impl<'a> Cursor<'a> {
         Ok(Array::checked(kind, len, self.window.slice(start..self.position)?))
     }
 
-    pub(super) fn error(&self, what: impl std::fmt::Display) -> Error {
-        Error::model_said(format!("at byte {}: {what}", self.position))
+    /// What is wrong with the thing at this position.
+    pub(super) fn error(&self, what: &str, found: impl ToString, expected: impl Into<String>) -> Error {
+        Error::model(format!("{what} at byte {}", self.position), found, expected)
     }
 }
 
@@ -150,6 +161,14 @@ pub(super) fn within(error: Error, place: impl FnOnce() -> String) -> Error {
         Error::InvalidModel { path, what, found, expected } => {
             Error::InvalidModel { path, what: format!("{}: {what}", place()), found, expected }
         }
+        other => other,
+    }
+}
+
+/// The error of bytes that the caller gave, not a file.
+pub(super) fn as_argument(error: Error) -> Error {
+    match error {
+        Error::InvalidModel { what, found, expected, .. } => Error::InvalidArgument { what, found, expected },
         other => other,
     }
 }

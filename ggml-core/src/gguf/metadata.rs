@@ -122,9 +122,7 @@ impl Metadata {
     pub fn array_str(&self, key: &str) -> Result<Vec<&str>> {
         let texts = self.array_bytes(key)?.into_iter().enumerate();
         texts
-            .map(|(i, text)| {
-                std::str::from_utf8(text).map_err(|e| self.element_error(key, i, &format!("not UTF-8: {e}")))
-            })
+            .map(|(i, text)| std::str::from_utf8(text).map_err(|e| self.element_error(key, i, e, "UTF-8")))
             .collect()
     }
 
@@ -142,7 +140,7 @@ impl Metadata {
     /// [`Error::InvalidModel`] if the key is missing or its value is no array of texts.
     pub fn array_bytes(&self, key: &str) -> Result<Vec<&[u8]>> {
         let array = self.array(key)?;
-        let wrong = || self.key_error(key, &format!("expected an array of str, found [{}]", array.kind()));
+        let wrong = || self.key_error(key, array.describe(), "array of str");
         array.as_texts().map(Iterator::collect).ok_or_else(wrong)
     }
 
@@ -164,30 +162,30 @@ impl Metadata {
 
     fn optional<'a, T: FromValue<'a>>(&'a self, key: &str) -> Result<Option<T>> {
         let Some(value) = self.value(key) else { return Ok(None) };
-        let wrong = || format!("expected {}, found {}", T::EXPECTED, value.describe());
-        T::from_value(value).map(Some).ok_or_else(|| self.key_error(key, &wrong()))
+        T::from_value(value).map(Some).ok_or_else(|| self.key_error(key, value.describe(), T::EXPECTED))
     }
 
     fn required<'a, T: FromValue<'a>>(&'a self, key: &str) -> Result<T> {
-        let missing = || self.key_error(key, &format!("missing (expected {})", T::EXPECTED));
-        self.optional(key)?.ok_or_else(missing)
+        self.optional(key)?.ok_or_else(|| self.key_error(key, "missing", T::EXPECTED))
     }
 
     /// The elements of an array of numbers or truth values.
     fn elements<T: for<'a> FromValue<'a>>(&self, key: &str) -> Result<Vec<T>> {
-        let wrong = |i, v: &Value| {
-            self.element_error(key, i, &format!("expected {}, found {}", T::EXPECTED, v.describe()))
-        };
+        let wrong = |i, v: &Value| self.element_error(key, i, v.describe(), T::EXPECTED);
         let values = self.array(key)?.values().enumerate();
         values.map(|(i, v)| T::from_value(&v).ok_or_else(|| wrong(i, &v))).collect()
     }
 
-    fn element_error(&self, key: &str, index: usize, what: &str) -> Error {
-        self.key_error(key, &format!("element {index}: {what}"))
+    fn element_error(&self, key: &str, index: usize, found: impl ToString, expected: &str) -> Error {
+        self.error(format!("metadata key {key:?}, element {index}"), found, expected)
     }
 
-    fn key_error(&self, key: &str, what: &str) -> Error {
-        let error = Error::model_said(format!("metadata key {key:?}: {what}"));
+    fn key_error(&self, key: &str, found: impl ToString, expected: &str) -> Error {
+        self.error(format!("metadata key {key:?}"), found, expected)
+    }
+
+    fn error(&self, what: String, found: impl ToString, expected: &str) -> Error {
+        let error = Error::model(what, found, expected);
         match &self.path {
             Some(path) => error.with_path(path),
             None => error,
@@ -314,29 +312,26 @@ mod tests {
     #[test]
     fn errors_name_key_expectation_and_finding() {
         let m = sample();
-        let text = |e: Error| match e {
-            Error::InvalidModel { what, .. } => what,
-            other => panic!("{other}"),
-        };
-        assert_eq!(text(m.u32("none").unwrap_err()), r#"metadata key "none": missing (expected u32)"#);
-        assert_eq!(text(m.u32("less").unwrap_err()), r#"metadata key "less": expected u32, found i8 -7"#);
-        assert_eq!(
-            text(m.opt_u32("name").unwrap_err()),
-            r#"metadata key "name": expected u32, found str "llama""#
-        );
-        assert_eq!(text(m.f32("count").unwrap_err()), r#"metadata key "count": expected f32, found u64 7"#);
-        assert_eq!(text(m.bool("count").unwrap_err()), r#"metadata key "count": expected bool, found u64 7"#);
-        assert_eq!(text(m.str("ids").unwrap_err()), r#"metadata key "ids": expected str, found [i64; 3]"#);
-        assert_eq!(
-            text(m.array_u32("ids").unwrap_err()),
-            r#"metadata key "ids": element 1: expected u32, found i64 -1"#
-        );
-        assert_eq!(
-            text(m.array_str("ids").unwrap_err()),
-            r#"metadata key "ids": expected an array of str, found [i64]"#
-        );
-        assert!(text(m.array_str("words").unwrap_err()).contains("element 1: not UTF-8"));
-        assert!(text(m.str("raw").unwrap_err()).contains("not UTF-8"));
+        #[track_caller]
+        fn says<T: std::fmt::Debug>(result: Result<T>, fields: [&str; 3]) {
+            match result.unwrap_err() {
+                Error::InvalidModel { what, found, expected, .. } => {
+                    assert_eq!([what, found, expected], fields);
+                }
+                other => panic!("{other}"),
+            }
+        }
+        says(m.u32("none"), [r#"metadata key "none""#, "missing", "u32"]);
+        says(m.u32("less"), [r#"metadata key "less""#, "i8 -7", "u32"]);
+        says(m.opt_u32("name"), [r#"metadata key "name""#, r#"str "llama""#, "u32"]);
+        says(m.f32("count"), [r#"metadata key "count""#, "u64 7", "f32"]);
+        says(m.bool("count"), [r#"metadata key "count""#, "u64 7", "bool"]);
+        says(m.str("ids"), [r#"metadata key "ids""#, "[i64; 3]", "str"]);
+        says(m.array_u32("ids"), [r#"metadata key "ids", element 1"#, "i64 -1", "u32"]);
+        says(m.array_str("ids"), [r#"metadata key "ids""#, "[i64; 3]", "array of str"]);
+        let utf8 = "invalid utf-8 sequence of 1 bytes from index 0";
+        says(m.array_str("words"), [r#"metadata key "words", element 1"#, utf8, "UTF-8"]);
+        says(m.str("raw"), [r#"metadata key "raw""#, "a str of 2 bytes that are not UTF-8", "str"]);
     }
 
     #[test]

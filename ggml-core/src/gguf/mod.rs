@@ -85,7 +85,7 @@ impl GgufFile {
         let contents = reader::read(bytes.into(), None, 0)?;
         match split::count(&contents.metadata)? {
             1 => GgufFile::assemble(vec![contents]),
-            count => Err(Error::model_said(format!("one part of {count}: the others are needed too"))),
+            count => Err(Error::model("split model", format!("one part of {count}"), "all parts")),
         }
     }
 
@@ -110,7 +110,7 @@ impl GgufFile {
     /// [`Error::InvalidModel`] if there is none.
     pub fn require(&self, name: &str) -> Result<&TensorInfo> {
         self.tensor(name).ok_or_else(|| {
-            let error = Error::model_said(format!("tensor {name:?} is missing"));
+            let error = Error::model(format!("tensor {name:?}"), "missing", "");
             match self.parts.first().and_then(Part::path) {
                 Some(path) => error.with_path(path),
                 None => error,
@@ -147,7 +147,7 @@ impl GgufFile {
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such part.
     pub fn part_bytes(&self, part: usize) -> Result<MappedBytes> {
-        let missing = || Error::argument_said("part", format!("{part} of {}", self.parts.len()));
+        let missing = || Error::argument("part", part, format!("below {}", self.parts.len()));
         self.parts.get(part).map(|p| p.bytes().clone()).ok_or_else(missing)
     }
 
@@ -167,7 +167,7 @@ impl GgufFile {
             for mut tensor in tensors {
                 tensor.part = number;
                 if file.positions.insert(tensor.name.clone(), file.tensors.len()).is_some() {
-                    return Err(Error::model_said(format!("tensor {:?} is there twice", tensor.name)));
+                    return Err(Error::model(format!("tensor {:?}", tensor.name), "there twice", ""));
                 }
                 file.tensors.push(tensor);
             }
@@ -180,17 +180,15 @@ impl GgufFile {
 }
 
 fn foreign(tensor: &TensorInfo) -> Error {
-    Error::argument_said("tensor", format!("{:?} is not one of this model", tensor.name))
+    Error::argument("tensor", format!("{:?}", tensor.name), "one of this model")
 }
 
 /// Opens all parts of a split model of which one is open.
 fn open_parts(path: &Path, opened: Contents, count: usize) -> Result<Vec<Contents>> {
     let Some(name) = SplitName::parse(path).filter(|n| n.count == count) else {
-        return Err(Error::model_said(format!(
-            "one part of {count}, but its name does not end in \"-00001-of-{count:05}.gguf\" or another part's \
-             number: the other parts cannot be found"
-        ))
-        .with_path(path));
+        let expected = format!("\"-00001-of-{count:05}.gguf\", or another part's number, at its end");
+        let found = path.file_name().unwrap_or_default().display();
+        return Err(Error::model(format!("name of one part of {count}"), found, expected).with_path(path));
     };
     let mut opened = Some(opened);
     let mut parts = Vec::new();
@@ -199,8 +197,8 @@ fn open_parts(path: &Path, opened: Contents, count: usize) -> Result<Vec<Content
         let contents = match opened.take_if(|_| number == name.number) {
             Some(contents) => contents,
             None if matches!(file.try_exists(), Ok(false)) => {
-                let what = format!("part {} of {count} of the model is missing", number + 1);
-                return Err(Error::model_said(what).with_path(file));
+                let what = format!("part {} of {count} of the model", number + 1);
+                return Err(Error::model(what, "missing", "").with_path(file));
             }
             None => reader::read(MappedBytes::map(&file)?, Some(&file), number)?,
         };

@@ -85,8 +85,8 @@ fn parse(bytes: MappedBytes, path: Option<&Path>, part: usize) -> Result<Content
     let mut cursor = Cursor::new(&bytes);
     let version = version(&mut cursor)?;
     // A tensor's entry takes at least an empty name, one extent, type and offset; a pair an empty key, kind and a byte.
-    let n_tensors = limited(cursor.count(32, "tensor count")?, MAX_TENSORS, "tensors")?;
-    let n_pairs = limited(cursor.count(13, "metadata count")?, MAX_PAIRS, "metadata pairs")?;
+    let n_tensors = limited(cursor.count(32, "tensor count")?, MAX_TENSORS, "tensor count")?;
+    let n_pairs = limited(cursor.count(13, "metadata count")?, MAX_PAIRS, "metadata count")?;
     let mut metadata = Metadata::new();
     if let Some(path) = path {
         metadata.set_path(path);
@@ -100,9 +100,10 @@ fn parse(bytes: MappedBytes, path: Option<&Path>, part: usize) -> Result<Content
         entries.push(entry(&mut cursor).map_err(|e| within(e, || format!("tensor {i}")))?);
     }
     let data_start = cursor.position().checked_next_multiple_of(alignment);
-    let data_start = data_start.ok_or_else(|| cursor.error("no room for aligned data"))?;
+    let no_room = || cursor.error("tensor data", "", format!("an address that is a multiple of {alignment}"));
+    let data_start = data_start.ok_or_else(no_room)?;
     let part_info = Part { path: path.map(Into::into), bytes: bytes.clone(), version, alignment, data_start };
-    let tensors = entries.into_iter().map(|e| place(e, &part_info, part)).collect::<Result<Vec<_>>>()?;
+    let tensors = entries.into_iter().map(|e| locate(e, &part_info, part)).collect::<Result<Vec<_>>>()?;
     no_overlap(&tensors)?;
     Ok(Contents { part: part_info, metadata, tensors })
 }
@@ -110,25 +111,23 @@ fn parse(bytes: MappedBytes, path: Option<&Path>, part: usize) -> Result<Content
 fn version(cursor: &mut Cursor<'_>) -> Result<u32> {
     let magic: [u8; 4] = cursor.fixed("magic")?;
     if magic != MAGIC {
-        return Err(Error::model_said(format!(
-            "not a GGUF file: it starts with \"{}\"",
-            magic.escape_ascii()
-        )));
+        let found = format!("\"{}\"", magic.escape_ascii());
+        return Err(Error::model("first bytes", found, "\"GGUF\", as in every GGUF file"));
     }
+    let wrong = |found: String, expected: &str| Err(Error::model("GGUF version", found, expected));
     match cursor.u32("version")? {
         version @ 2..=3 => Ok(version),
-        1 => Err(Error::model_said("GGUF version 1 is not supported; convert the model again")),
-        version if version.swap_bytes() <= 0xffff => Err(Error::model_said(format!(
-            "big-endian GGUF (version {}) is not supported",
-            version.swap_bytes()
-        ))),
-        version => Err(Error::model_said(format!("GGUF version {version} is unknown (2 and 3 are read)"))),
+        1 => wrong("1".into(), "2 or 3: convert the model again"),
+        version if version > 0xffff && version.swap_bytes() <= 0xffff => {
+            wrong(format!("{}, big-endian", version.swap_bytes()), "2 or 3, little-endian")
+        }
+        version => wrong(version.to_string(), "2 or 3"),
     }
 }
 
 fn limited(count: usize, most: usize, what: &str) -> Result<usize> {
     if count > most {
-        return Err(Error::model_said(format!("{count} {what}, at most {most} are read")));
+        return Err(Error::model(what, count, format!("at most {most}")));
     }
     Ok(count)
 }
@@ -136,73 +135,68 @@ fn limited(count: usize, most: usize, what: &str) -> Result<usize> {
 fn pair(cursor: &mut Cursor<'_>, metadata: &mut Metadata) -> Result<()> {
     let key = cursor.text("key")?;
     if key.is_empty() || key.len() > MAX_KEY {
-        return Err(cursor.error(format!("key of {} bytes, not 1 to {MAX_KEY}", key.len())));
+        return Err(cursor.error("key", format!("{} bytes", key.len()), format!("1 to {MAX_KEY} bytes")));
     }
-    let key = std::str::from_utf8(key).map_err(|e| cursor.error(format!("key is not UTF-8: {e}")))?;
+    let key = std::str::from_utf8(key).map_err(|e| cursor.error("key", e, "UTF-8"))?;
     let kind = cursor.kind("kind").map_err(|e| within(e, || format!("key {key:?}")))?;
     let value = cursor.value(kind).map_err(|e| within(e, || format!("key {key:?}")))?;
     match metadata.insert(key, value) {
         None => Ok(()),
-        Some(_) => Err(cursor.error(format!("key {key:?} is there twice"))),
+        Some(_) => Err(cursor.error(&format!("key {key:?}"), "there twice", "")),
     }
 }
 
 /// `general.alignment`, or the default where the file does not say.
 pub(super) fn alignment(metadata: &Metadata) -> Result<usize> {
-    let alignment = metadata.opt_u32(ALIGNMENT_KEY)?.unwrap_or(DEFAULT_ALIGNMENT);
-    if !alignment.is_power_of_two() || alignment < 8 {
-        return Err(Error::model_said(format!(
-            "{ALIGNMENT_KEY} is {alignment}, not a power of two that is at least 8"
-        )));
-    }
-    usize::try_from(alignment)
-        .map_err(|_| Error::model_said(format!("{ALIGNMENT_KEY} {alignment} is too large")))
+    let given = metadata.opt_u32(ALIGNMENT_KEY)?.unwrap_or(DEFAULT_ALIGNMENT);
+    let alignment = usize::try_from(given).ok().filter(|a| a.is_power_of_two() && *a >= 8);
+    let what = || format!("metadata key {ALIGNMENT_KEY:?}");
+    alignment.ok_or_else(|| Error::model(what(), given, "a power of two that is at least 8"))
 }
 
 fn entry(cursor: &mut Cursor<'_>) -> Result<Entry> {
     let name = cursor.text("name")?;
     if name.is_empty() || name.len() > MAX_NAME {
-        return Err(cursor.error(format!("name of {} bytes, not 1 to {MAX_NAME}", name.len())));
+        return Err(cursor.error("name", format!("{} bytes", name.len()), format!("1 to {MAX_NAME} bytes")));
     }
-    let name = std::str::from_utf8(name).map_err(|e| cursor.error(format!("name is not UTF-8: {e}")))?;
-    shape_and_place(cursor, name).map_err(|e| within(e, || format!("{name:?}")))
+    let name = std::str::from_utf8(name).map_err(|e| cursor.error("name", e, "UTF-8"))?;
+    shape_and_offset(cursor, name).map_err(|e| within(e, || format!("{name:?}")))
 }
 
-fn shape_and_place(cursor: &mut Cursor<'_>, name: &str) -> Result<Entry> {
+fn shape_and_offset(cursor: &mut Cursor<'_>, name: &str) -> Result<Entry> {
     let n_dims = cursor.u32("number of dimensions")?;
     let mut shape = [0u64; MAX_DIMS];
     let shape = usize::try_from(n_dims).ok().and_then(|n| shape.get_mut(..n));
     let Some(shape) = shape else {
-        return Err(cursor.error(format!("{n_dims} dimensions, not 1 to {MAX_DIMS}")));
+        return Err(cursor.error("number of dimensions", n_dims, format!("1 to {MAX_DIMS}")));
     };
     for extent in shape.iter_mut() {
         *extent = cursor.u64("extent")?;
     }
     let number = cursor.u32("type")?;
-    let dtype = DType::from_gguf(number).ok_or_else(|| cursor.error(format!("unknown type {number}")))?;
-    let extents = Extents::check(dtype, shape).map_err(|what| cursor.error(what))?;
+    let dtype =
+        DType::from_gguf(number).ok_or_else(|| cursor.error("type", number, "a type of GGUF files"))?;
+    let wrong = |(found, expected): (String, String)| cursor.error("shape", found, expected);
+    let extents = Extents::check(dtype, shape).map_err(wrong)?;
     Ok(Entry { name: name.into(), dtype, extents, offset: cursor.u64("offset")? })
 }
 
 /// Finds a tensor's data in the file.
-fn place(entry: Entry, part: &Part, number: usize) -> Result<TensorInfo> {
+fn locate(entry: Entry, part: &Part, number: usize) -> Result<TensorInfo> {
     let Entry { name, dtype, extents, offset } = entry;
     let Extents { ne, n_dims, bytes } = extents;
     let file = part.bytes.len();
     let start = usize::try_from(offset).ok().and_then(|o| o.checked_add(part.data_start));
     let start = start.filter(|s| s.checked_add(bytes).is_some_and(|end| end <= file));
+    let what = || format!("tensor {name:?}");
     let Some(start) = start else {
-        return Err(Error::model_said(format!(
-            "tensor {name:?}: {bytes} bytes at offset {offset} of the data, which starts at byte {}, are not within \
-             the {file} bytes of the file",
-            part.data_start
-        )));
+        let found =
+            format!("{bytes} bytes at offset {offset} of the data, which starts at byte {}", part.data_start);
+        return Err(Error::model(what(), found, format!("a place within the {file} bytes of the file")));
     };
     if !start.is_multiple_of(part.alignment) {
-        return Err(Error::model_said(format!(
-            "tensor {name:?}: offset {offset} is no multiple of the alignment {}",
-            part.alignment
-        )));
+        let expected = format!("a multiple of the alignment {}", part.alignment);
+        return Err(Error::model(what(), format!("offset {offset}"), expected));
     }
     Ok(TensorInfo { name, dtype, ne, n_dims, part: number, offset: start, bytes })
 }
@@ -212,10 +206,8 @@ fn no_overlap(tensors: &[TensorInfo]) -> Result<()> {
     order.sort_by_key(|t| t.offset);
     for (a, b) in order.iter().zip(order.iter().skip(1)) {
         if b.offset - a.offset < a.bytes {
-            return Err(Error::model_said(format!(
-                "tensors {:?} ({} bytes at {}) and {:?} (at {}) overlap",
-                a.name, a.bytes, a.offset, b.name, b.offset
-            )));
+            let found = format!("{} bytes at {} overlap those at {}", a.bytes, a.offset, b.offset);
+            return Err(Error::model(format!("tensors {:?} and {:?}", a.name, b.name), found, ""));
         }
     }
     Ok(())

@@ -20,11 +20,8 @@ pub(super) fn count(metadata: &Metadata) -> Result<usize> {
 pub(super) fn check_part(metadata: &Metadata, number: usize, of: usize) -> Result<()> {
     let (found_number, found_of) = (usize::from(metadata.u16(NO_KEY)?), count(metadata)?);
     if (found_number, found_of) != (number, of) {
-        return Err(Error::model_said(format!(
-            "expected part {} of {of}, the file says that it is part {} of {found_of}",
-            number + 1,
-            found_number + 1
-        )));
+        let text = |number: usize, of: usize| format!("part {} of {of}", number + 1);
+        return Err(Error::model("part of the model", text(found_number, found_of), text(number, of)));
     }
     Ok(())
 }
@@ -32,9 +29,9 @@ pub(super) fn check_part(metadata: &Metadata, number: usize, of: usize) -> Resul
 /// Checks the number of tensors in all parts against what the first part says.
 pub(super) fn check_tensors(metadata: &Metadata, found: usize) -> Result<()> {
     match metadata.opt_usize(TENSORS_KEY)? {
-        Some(expected) if expected != found => Err(Error::model_said(format!(
-            "{TENSORS_KEY} is {expected}, all parts together have {found} tensors"
-        ))),
+        Some(expected) if expected != found => {
+            Err(Error::model("tensors of all parts", found, format!("{expected}, as {TENSORS_KEY} says")))
+        }
         _ => Ok(()),
     }
 }

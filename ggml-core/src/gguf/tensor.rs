@@ -49,22 +49,24 @@ pub(super) struct Extents {
 }
 
 impl Extents {
-    /// Checks a shape: 1 to 4 extents, none of them 0, whole blocks, products that fit. The error says what is wrong.
-    pub(super) fn check(dtype: DType, shape: &[u64]) -> Result<Extents, String> {
+    /// Checks a shape: 1 to 4 extents, none of them 0, whole blocks, products that fit. The error says what was found
+    /// and what would be right.
+    pub(super) fn check(dtype: DType, shape: &[u64]) -> Result<Extents, (String, String)> {
+        let wrong = |expected: String| (format!("{dtype} {shape:?}"), expected);
         if shape.is_empty() || shape.len() > MAX_DIMS {
-            return Err(format!("{} dimensions, not 1 to {MAX_DIMS}", shape.len()));
+            return Err(wrong(format!("1 to {MAX_DIMS} dimensions")));
         }
-        let too_large = || format!("shape {shape:?} of {dtype} is too large");
+        let too_large = || wrong("a size that can be addressed".into());
         let mut ne = [1; MAX_DIMS];
         for (extent, given) in ne.iter_mut().zip(shape) {
             *extent = usize::try_from(*given).map_err(|_| too_large())?;
         }
         if ne.contains(&0) {
-            return Err(format!("shape {shape:?} has an extent of 0"));
+            return Err(wrong("no extent of 0".into()));
         }
         let [row, others @ ..] = ne;
         if !row.is_multiple_of(dtype.block()) {
-            return Err(format!("ne[0] = {row} is no multiple of {dtype}'s block of {}", dtype.block()));
+            return Err(wrong(format!("rows of whole blocks of {}", dtype.block())));
         }
         let product = |first: usize| others.iter().try_fold(first, |n, e| n.checked_mul(*e));
         let elements = product(row).filter(|n| i64::try_from(*n).is_ok());
@@ -82,17 +84,22 @@ mod tests {
 
     #[test]
     fn shapes_keep_the_rules() {
-        let ok = Extents::check(DType::Q8_0, &[64, 3]).unwrap_or_else(|e| panic!("{e}"));
+        let ok = Extents::check(DType::Q8_0, &[64, 3]).unwrap_or_else(|e| panic!("{e:?}"));
         assert_eq!((ok.ne, ok.n_dims, ok.bytes), ([64, 3, 1, 1], 2, 204));
         let wrong = |dtype, shape: &[u64]| Extents::check(dtype, shape).err().unwrap();
-        assert!(wrong(DType::F32, &[]).contains("0 dimensions"));
-        assert!(wrong(DType::F32, &[1; 5]).contains("5 dimensions"));
-        assert!(wrong(DType::F32, &[4, 0]).contains("extent of 0"));
-        assert!(wrong(DType::Q4_K, &[128]).contains("block of 256"));
-        assert!(wrong(DType::F32, &[u64::MAX]).contains("too large"));
-        assert!(wrong(DType::I8, &[1 << 32, 1 << 32]).contains("too large"));
-        assert!(wrong(DType::I8, &[1 << 31, 1 << 32]).contains("too large"));
-        // The elements overflow where the bytes do not.
-        assert!(wrong(DType::IQ1_S, &[1 << 32, 1 << 31]).contains("too large"));
+        assert_eq!(wrong(DType::F32, &[]), ("F32 []".into(), "1 to 4 dimensions".into()));
+        assert_eq!(wrong(DType::F32, &[1; 5]), ("F32 [1, 1, 1, 1, 1]".into(), "1 to 4 dimensions".into()));
+        assert_eq!(wrong(DType::F32, &[4, 0]), ("F32 [4, 0]".into(), "no extent of 0".into()));
+        assert_eq!(wrong(DType::Q4_K, &[128]), ("Q4_K [128]".into(), "rows of whole blocks of 256".into()));
+        // The elements of the last one overflow where the bytes do not.
+        let large: [(DType, &[u64]); 4] = [
+            (DType::F32, &[u64::MAX]),
+            (DType::I8, &[1 << 32, 1 << 32]),
+            (DType::I8, &[1 << 31, 1 << 32]),
+            (DType::IQ1_S, &[1 << 32, 1 << 31]),
+        ];
+        for (dtype, shape) in large {
+            assert_eq!(wrong(dtype, shape).1, "a size that can be addressed", "{dtype} {shape:?}");
+        }
     }
 }

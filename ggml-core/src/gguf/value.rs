@@ -260,7 +260,7 @@ impl std::fmt::Display for Value {
             Value::F32(v) => v.fmt(f),
             Value::Bool(v) => v.fmt(f),
             Value::Str(bytes) => write!(f, "{:?}", String::from_utf8_lossy(bytes)),
-            Value::Array(array) => write!(f, "[{}; {}]", array.kind(), array.len()),
+            Value::Array(array) => f.write_str(&array.describe()),
             Value::U64(v) => v.fmt(f),
             Value::I64(v) => v.fmt(f),
             Value::F64(v) => v.fmt(f),

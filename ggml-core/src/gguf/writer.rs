@@ -1,5 +1,6 @@
 //! Writing GGUF files, version 3, little-endian.
 
+use super::cursor::as_argument;
 use super::metadata::Metadata;
 use super::reader::{ALIGNMENT_KEY, MAGIC, MAX_KEY, alignment};
 use super::tensor::{Extents, MAX_NAME};
@@ -103,7 +104,8 @@ impl TensorSink<'_> {
     /// [`Error::InvalidArgument`] if they are more than the tensor needs; [`Error::Io`] if they cannot be written.
     pub fn put(&mut self, bytes: &[u8]) -> Result<()> {
         let more = || {
-            Error::argument_said(format!("data of tensor {:?}", self.name), "more bytes than its shape has")
+            let what = format!("data of tensor {:?}", self.name);
+            Error::argument(what, format!("{} bytes", bytes.len()), format!("at most {} more", self.left))
         };
         self.left = self.left.checked_sub(bytes.len()).ok_or_else(more)?;
         (self.out)(bytes)
@@ -124,15 +126,13 @@ impl<'a> GgufWriter<'a> {
     pub fn set(&mut self, key: impl Into<String>, value: impl Into<Value>) -> Result<&mut Self> {
         let (key, value) = (key.into(), value.into());
         if key.is_empty() || key.len() > MAX_KEY {
-            return Err(Error::argument_said(
-                "metadata key",
-                format!("{} bytes, not 1 to {MAX_KEY}", key.len()),
-            ));
+            let found = format!("{} bytes", key.len());
+            return Err(Error::argument("metadata key", found, format!("1 to {MAX_KEY} bytes")));
         }
         if key == ALIGNMENT_KEY {
             let mut one = Metadata::new();
             one.insert(ALIGNMENT_KEY, value.clone());
-            alignment(&one).map_err(|e| Error::argument_said(ALIGNMENT_KEY, e.to_string()))?;
+            alignment(&one).map_err(as_argument)?;
         }
         self.metadata.insert(key, value);
         Ok(self)
@@ -170,17 +170,19 @@ impl<'a> GgufWriter<'a> {
         data: impl Into<TensorData<'a>>,
     ) -> Result<&mut Self> {
         let (name, data) = (name.into(), data.into());
-        let wrong = |why: String| Error::argument_said(format!("tensor {name:?}"), why);
         if name.is_empty() || name.len() > MAX_NAME {
-            return Err(wrong(format!("name of {} bytes, not 1 to {MAX_NAME}", name.len())));
+            let found = format!("{} bytes", name.len());
+            return Err(Error::argument("name of a tensor", found, format!("1 to {MAX_NAME} bytes")));
         }
+        let wrong =
+            |(found, expected)| Error::InvalidArgument { what: format!("tensor {name:?}"), found, expected };
         let shape: Vec<u64> = ne.iter().map(|e| *e as u64).collect();
         let bytes = Extents::check(dtype, &shape).map_err(wrong)?.bytes;
         if let Some(len) = data.len().filter(|len| *len != bytes) {
-            return Err(wrong(format!("{len} bytes of data, {dtype} {ne:?} has {bytes}")));
+            return Err(wrong((format!("{len} bytes of data"), format!("{bytes} for {dtype} {ne:?}"))));
         }
         if !self.names.insert(name.clone()) {
-            return Err(wrong("there already".into()));
+            return Err(wrong(("there already".into(), String::new())));
         }
         self.tensors.push(Tensor { name, dtype, shape: ne.into(), bytes, data });
         Ok(self)
@@ -250,7 +252,8 @@ impl<'a> GgufWriter<'a> {
             out.extend(offset.to_le_bytes());
             let end = offset.checked_add(tensor.bytes as u64);
             let next = end.and_then(|end| end.checked_next_multiple_of(alignment));
-            offset = next.ok_or_else(|| Error::argument_said("tensors", "together too large for a file"))?;
+            offset =
+                next.ok_or_else(|| Error::argument("tensors", "too large together", "at most 2^64 bytes"))?;
         }
         Ok(out)
     }
@@ -286,8 +289,8 @@ impl Output<'_> {
         match sink.left {
             0 => Ok(()),
             left => {
-                let why = format!("{left} of {bytes} bytes are missing");
-                Err(Error::argument_said(format!("data of tensor {name:?}"), why))
+                let what = format!("data of tensor {name:?}");
+                Err(Error::argument(what, format!("{} bytes", bytes - left), format!("{bytes} bytes")))
             }
         }
     }
@@ -312,7 +315,7 @@ impl Temporary {
     fn create(beside: &Path) -> Result<(Temporary, File)> {
         static COUNTER: AtomicU64 = AtomicU64::new(0);
         if beside.file_name().is_none() {
-            return Err(Error::argument_said("path", format!("{} names no file", beside.display())));
+            return Err(Error::argument("path", beside.display(), "the name of a file"));
         }
         loop {
             let number = COUNTER.fetch_add(1, Ordering::Relaxed);

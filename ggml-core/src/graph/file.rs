@@ -31,14 +31,15 @@ struct Entry {
     dtype: DType,
     ne: [usize; 4],
     #[serde(flatten)]
-    kind: Kind,
+    origin: Origin,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     data: Option<[usize; 2]>,
 }
 
+/// Where the contents of a tensor come from.
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-enum Kind {
+enum Origin {
     Weight,
     Input,
     State,
@@ -66,12 +67,12 @@ impl GraphFile {
         let mut tensors = Vec::new();
         for id in self.graph.ids() {
             let t = self.graph.tensor(id);
-            let kind = match &t.source {
-                Source::Weight => Kind::Weight,
-                Source::Input => Kind::Input,
-                Source::State => Kind::State,
+            let origin = match &t.source {
+                Source::Weight => Origin::Weight,
+                Source::Input => Origin::Input,
+                Source::State => Origin::State,
                 Source::Node { op, src } => {
-                    Kind::Node { operation: op.clone(), src: src.iter().map(|s| s.0).collect() }
+                    Origin::Node { operation: op.clone(), src: src.iter().map(|s| s.0).collect() }
                 }
             };
             let data = self.data.get(&id).map(|bytes| {
@@ -79,7 +80,7 @@ impl GraphFile {
                 blob.extend_from_slice(bytes);
                 [blob.len() - bytes.len(), bytes.len()]
             });
-            tensors.push(Entry { name: t.name.clone(), dtype: t.dtype, ne: t.ne, kind, data });
+            tensors.push(Entry { name: t.name.clone(), dtype: t.dtype, ne: t.ne, origin, data });
         }
         let outputs = self.graph.outputs().iter().map(|o| o.0).collect();
         let file = File { format: FORMAT.into(), version: VERSION, tensors, outputs };
@@ -92,11 +93,11 @@ impl GraphFile {
     pub fn load(path: &Path) -> Result<GraphFile> {
         let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, e))?;
         let file: File =
-            serde_json::from_str(&text).map_err(|e| Error::model_said(e.to_string()).with_path(path))?;
+            serde_json::from_str(&text).map_err(|e| Error::model("graph file", e, "").with_path(path))?;
         if file.format != FORMAT || file.version != VERSION {
-            let what =
-                format!("is '{}' version {}, not {FORMAT} version {VERSION}", file.format, file.version);
-            return Err(Error::model_said(what).with_path(path));
+            let found = format!("'{}' version {}", file.format, file.version);
+            let error = Error::model("graph file", found, format!("{FORMAT} version {VERSION}"));
+            return Err(error.with_path(path));
         }
         let blob = if file.tensors.iter().any(|t| t.data.is_some()) {
             std::fs::read(data_path(path)).map_err(|e| Error::io(data_path(path), e))?
@@ -112,45 +113,36 @@ fn rebuild(file: &File, blob: &[u8]) -> Result<GraphFile> {
     let mut out = GraphFile::default();
     for entry in &file.tensors {
         let leaf = |source| (source, None);
-        let (source, node) = match &entry.kind {
-            Kind::Weight => leaf(Source::Weight),
-            Kind::Input => leaf(Source::Input),
-            Kind::State => leaf(Source::State),
-            Kind::Node { operation, src } => (Source::Input, Some((operation, src))),
+        let (source, node) = match &entry.origin {
+            Origin::Weight => leaf(Source::Weight),
+            Origin::Input => leaf(Source::Input),
+            Origin::State => leaf(Source::State),
+            Origin::Node { operation, src } => (Source::Input, Some((operation, src))),
         };
         let id = match node {
             None => out.graph.leaf(&entry.name, entry.dtype, entry.ne, source)?,
             Some((operation, src)) => {
                 let src: Vec<TensorId> = src.iter().map(|&s| TensorId(s)).collect();
-                let id = out.graph.node(operation.clone(), &src)?;
-                out.graph.name(id, &entry.name)?;
-                id
+                out.graph.named_node(operation.clone(), &src, &entry.name)?
             }
         };
         let t = out.graph.tensor(id);
         if t.ne != entry.ne || t.dtype != entry.dtype {
-            let what = format!(
-                "node '{}' is {}, the file says {} {:?}",
-                t.name,
-                t.describe(),
-                entry.dtype,
-                entry.ne
-            );
-            return Err(Error::model_said(what));
+            let found = format!("{} {:?}", entry.dtype, entry.ne);
+            return Err(Error::model(format!("node '{}'", t.name), found, t.describe()));
         }
         if let Some([offset, len]) = entry.data {
             let bytes = offset.checked_add(len).and_then(|end| blob.get(offset..end));
             let Some(bytes) = bytes.filter(|b| b.len() == t.dense_bytes() && t.op().is_none()) else {
-                return Err(Error::model_said(format!("data of '{}' does not fit", t.name)));
+                let (what, found) = (format!("data of '{}'", t.name), format!("{len} bytes at {offset}"));
+                let expected = format!("the {} of a leaf, within {} bytes", t.dense_bytes(), blob.len());
+                return Err(Error::model(what, found, expected));
             };
             out.data.insert(id, bytes.to_vec());
         }
     }
     for &output in &file.outputs {
-        if output as usize >= out.graph.tensors().len() {
-            return Err(Error::model_said(format!("output {output} is no tensor")));
-        }
-        out.graph.output(TensorId(output));
+        out.graph.output(TensorId(output))?;
     }
     Ok(out)
 }
@@ -158,6 +150,7 @@ fn rebuild(file: &File, blob: &[u8]) -> Result<GraphFile> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::op::Scale;
 
     #[test]
     fn every_case_travels() {
@@ -170,6 +163,87 @@ mod tests {
             file.save(&path).unwrap();
             assert_eq!(GraphFile::load(&path).unwrap(), file, "{}", case.name);
         }
+    }
+
+    /// Every floating-point parameter of every operation travels, whatever it is.
+    #[test]
+    fn parameters_that_are_no_number_travel() {
+        let ops: Vec<Op> = crate::catalogue::cases()
+            .iter()
+            .flat_map(|case| {
+                case.graph
+                    .clone()
+                    .unwrap()
+                    .tensors()
+                    .iter()
+                    .filter_map(|t| t.op().cloned())
+                    .collect::<Vec<_>>()
+            })
+            .collect();
+        let mut floats = std::collections::BTreeSet::new();
+        for op in ops {
+            for text in ["NaN", "inf", "-inf"] {
+                let mut json = serde_json::to_value(&op).unwrap();
+                replace(&mut json, text, &mut |name| floats.insert(format!("{} {name}", op.name())));
+                let read: Op = serde_json::from_value(json.clone()).unwrap_or_else(|e| panic!("{json}: {e}"));
+                assert_eq!(serde_json::to_value(&read).unwrap(), json);
+            }
+        }
+        assert!(floats.len() >= 17, "{floats:?}");
+        let bad = r#"{"op": "Scale", "scale": "many", "bias": 0.0}"#;
+        let error = serde_json::from_str::<Op>(bad).unwrap_err().to_string();
+        assert!(error.contains("'many' is not a number, NaN, inf or -inf"), "{error}");
+    }
+
+    /// Writes `text` for every floating-point number.
+    fn replace(json: &mut serde_json::Value, text: &str, found: &mut impl FnMut(&str) -> bool) {
+        for (name, value) in json.as_object_mut().into_iter().flatten() {
+            if value.is_f64() {
+                found(name);
+                *value = text.into();
+            }
+            replace(value, text, found);
+        }
+    }
+
+    /// A graph with a NaN, and with a leaf that has the name which a node would get if it had none.
+    #[test]
+    fn a_graph_with_a_nan_travels() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("g.json");
+        let mut file = GraphFile::default();
+        let x = file.graph.leaf("scale-1", DType::F32, [4, 1, 1, 1], Source::Input).unwrap();
+        let y = file.graph.named_node(Op::Scale(Scale { scale: f32::NAN, bias: -1e-45 }), &[x], "y").unwrap();
+        file.graph.output(y).unwrap();
+        file.save(&path).unwrap();
+        let read = GraphFile::load(&path).unwrap().graph;
+        assert!(matches!(read.tensor(y).op(), Some(Op::Scale(s)) if s.scale.is_nan() && s.bias == -1e-45));
+        assert_eq!((read.outputs(), read.find("y")), (&[y][..], Some(y)));
+    }
+
+    /// What no builder would make: the rules of operations, names and outputs hold for files too.
+    #[test]
+    fn broken_graphs_in_files_are_errors() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("g.json");
+        let case =
+            crate::catalogue::cases().into_iter().find(|c| c.name.starts_with("ROPE(factors")).unwrap();
+        GraphFile { graph: case.graph.unwrap(), data: HashMap::new() }.save(&path).unwrap();
+        let good: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        let load = |pointer: &str, value: serde_json::Value| {
+            let mut json = good.clone();
+            *json.pointer_mut(pointer).unwrap() = value;
+            std::fs::write(&path, json.to_string()).unwrap();
+            GraphFile::load(&path).unwrap_err().to_string()
+        };
+        assert!(load("/tensors/2/ne", vec![1, 16, 1, 1].into()).contains("factors must be a row"));
+        assert!(
+            load("/tensors/0/name", "n".repeat(100_000).into())
+                .contains("100000 bytes; expected at most 255")
+        );
+        assert!(load("/outputs/0", 77.into()).contains("output: tensor 77"));
+        assert!(load("/tensors/3/src/0", 3.into()).contains("operand: tensor 3"));
+        assert!(load("/tensors/3/operation/n_dims", 0.into()).contains("n_dims = 0"));
     }
 
     #[test]

@@ -8,9 +8,13 @@ use crate::error::{Error, Result};
 use crate::op::Op;
 use crate::tensor::{Source, Tensor, TensorId, contiguous_strides};
 use std::collections::HashSet;
+use std::sync::LazyLock;
 
 mod build;
 pub mod file;
+
+/// The longest name of a tensor, in bytes: names are columns of tables.
+pub const MAX_NAME: usize = 255;
 
 /// Tensors in topological order, and which of them are results.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -36,12 +40,35 @@ impl Graph {
         (0..self.tensors.len() as u32).map(TensorId)
     }
 
-    /// A tensor of this graph.
+    /// The tensor of an id; `None` if there is none.
+    pub fn get(&self, id: TensorId) -> Option<&Tensor> {
+        self.tensors.get(id.index())
+    }
+
+    /// The tensor of an id that this graph gave.
     ///
-    /// An id of another graph is a mistake of the caller; the first tensor stands in for it, and a graph with no
-    /// tensors has no ids.
+    /// An id that it did not give is a mistake of the caller, and no panic: a tensor that belongs to no graph stands in,
+    /// an input of one element whose root is no tensor either, so that nothing has storage for it. What takes ids
+    /// from outside asks [`Graph::get`] instead.
     pub fn tensor(&self, id: TensorId) -> &Tensor {
-        self.tensors.get(id.index()).unwrap_or(&self.tensors[0])
+        static STAND_IN: LazyLock<Tensor> = LazyLock::new(|| Tensor {
+            name: "(not in this graph)".into(),
+            dtype: DType::F32,
+            ne: [1; 4],
+            nb: [4; 4],
+            root: TensorId(u32::MAX),
+            offset: 0,
+            source: Source::Input,
+        });
+        self.get(id).unwrap_or(&STAND_IN)
+    }
+
+    /// Checks an id from outside.
+    fn known(&self, id: TensorId, what: &str) -> Result<()> {
+        let count = self.tensors.len();
+        let foreign =
+            || Error::argument(what, format!("tensor {}", id.0), format!("one of the graph's {count}"));
+        self.get(id).map(|_| ()).ok_or_else(foreign)
     }
 
     /// Operands of a node.
@@ -60,10 +87,15 @@ impl Graph {
     }
 
     /// Declares a result: it keeps its storage until the end of a run.
-    pub fn output(&mut self, id: TensorId) {
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if the tensor is not in this graph.
+    pub fn output(&mut self, id: TensorId) -> Result<()> {
+        self.known(id, "output")?;
         if !self.outputs.contains(&id) {
             self.outputs.push(id);
         }
+        Ok(())
     }
 
     /// Nodes that compute something (no leaves, no views), in order.
@@ -105,9 +137,7 @@ impl Graph {
     /// Adds a node with a name.
     pub(crate) fn named_node(&mut self, op: Op, src: &[TensorId], name: &str) -> Result<TensorId> {
         let id = TensorId(self.tensors.len() as u32);
-        if let Some(bad) = src.iter().find(|s| s.index() >= self.tensors.len()) {
-            return Err(Error::argument_said("operand", format!("tensor {} is not in this graph", bad.0)));
-        }
+        src.iter().try_for_each(|&operand| self.known(operand, "operand"))?;
         let operands: Vec<&Tensor> = src.iter().map(|&s| self.tensor(s)).collect();
         let invalid = |rule: String| Error::InvalidGraph {
             op: op.name(),
@@ -118,43 +148,54 @@ impl Graph {
         if out.ne.contains(&0) {
             return Err(invalid("the result would have no elements".into()));
         }
+        // Of a view too: with strides of 0 it may have more elements than there are numbers.
+        let dense = contiguous_strides(out.dtype, out.ne)
+            .ok_or_else(|| invalid("the result would have rows of broken blocks or an absurd size".into()))?;
         let (nb, root, offset) = match out.alias {
             Some(alias) => (alias.nb, operands[alias.src].root, operands[alias.src].offset + alias.offset),
-            None => {
-                let nb = contiguous_strides(out.dtype, out.ne).ok_or_else(|| {
-                    invalid("the result would have rows of broken blocks or an absurd size".into())
-                })?;
-                (nb, id, 0)
-            }
+            None => (dense, id, 0),
         };
         let source = Source::Node { op, src: src.to_vec() };
         self.push(Tensor { name: name.into(), dtype: out.dtype, ne: out.ne, nb, root, offset, source })
     }
 
     fn push(&mut self, tensor: Tensor) -> Result<TensorId> {
-        if !self.names.insert(tensor.name.clone()) {
-            return Err(Error::argument_said(
-                "tensor name",
-                format!("'{}' is already in the graph", tensor.name),
-            ));
-        }
+        self.take_name(&tensor.name)?;
         self.tensors.push(tensor);
         Ok(TensorId(self.tensors.len() as u32 - 1))
     }
 
     /// Renames a tensor.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if the tensor is not in this graph, or another one has the name, or it is longer than
+    /// [`MAX_NAME`].
     pub fn name(&mut self, id: TensorId, name: &str) -> Result<()> {
-        let Some(tensor) = self.tensors.get_mut(id.index()) else {
-            return Err(Error::argument_said("tensor", "is not in this graph"));
-        };
-        if tensor.name == name {
+        self.known(id, "tensor to rename")?;
+        let index = id.index();
+        if self.tensors[index].name == name {
             return Ok(());
         }
-        if !self.names.insert(name.to_string()) {
-            return Err(Error::argument_said("tensor name", format!("'{name}' is already in the graph")));
+        self.take_name(name)?;
+        self.names.remove(&self.tensors[index].name);
+        self.tensors[index].name = name.to_string();
+        Ok(())
+    }
+
+    /// Notes a name, which has to be new.
+    fn take_name(&mut self, name: &str) -> Result<()> {
+        let (what, limit) = ("tensor name", MAX_NAME);
+        if name.len() > limit {
+            let found = format!("{} bytes", name.len());
+            return Err(Error::argument(what, found, format!("at most {limit}")));
         }
-        self.names.remove(&tensor.name);
-        tensor.name = name.to_string();
+        if !self.names.insert(name.to_string()) {
+            return Err(Error::argument(
+                what,
+                format!("'{name}' a second time"),
+                "one that is not in the graph",
+            ));
+        }
         Ok(())
     }
 }
@@ -182,7 +223,41 @@ mod tests {
         assert!(g.leaf("a", DType::F32, [1; 4], Source::Input).is_err(), "names are unique");
         assert!(g.leaf("z", DType::Q8_0, [33, 1, 1, 1], Source::Input).is_err());
         assert!(g.leaf("z", DType::F32, [usize::MAX, 2, 1, 1], Source::Input).is_err());
+        // A view may see elements again and again, but not more of them than can be counted.
+        assert!(g.view(a, [8, 1 << 30, 1 << 30, 1], [4, 0, 0, 0], 0).is_err());
         assert_eq!(g.tensors().len(), 2, "a refused node leaves nothing behind");
+    }
+
+    #[test]
+    fn names_have_a_limit() {
+        let (mut g, a, _) = graph();
+        let longest = "x".repeat(MAX_NAME);
+        g.name(a, &longest).unwrap();
+        for name in ["x".repeat(MAX_NAME + 1), "é".repeat(100_000)] {
+            let errors = [g.name(a, &name), g.leaf(&name, DType::F32, [1; 4], Source::Input).map(|_| ())];
+            for error in errors.map(|e| e.unwrap_err().to_string()) {
+                assert_eq!(error, format!("tensor name: {} bytes; expected at most 255", name.len()));
+            }
+        }
+        assert_eq!(g.find(&longest), Some(a));
+        let taken = g.leaf("b", DType::F32, [1; 4], Source::Input).unwrap_err().to_string();
+        assert_eq!(taken, "tensor name: 'b' a second time; expected one that is not in the graph");
+    }
+
+    #[test]
+    fn ids_of_another_graph_are_errors() {
+        let (other, _, b) = graph();
+        let mut g = Graph::new();
+        assert_eq!((g.get(b), g.operands(b).len(), g.producer(b)), (None, 0, b));
+        assert_eq!(g.tensor(b).describe(), "(not in this graph) F32 [1]");
+        assert_ne!(g.tensor(b), other.tensor(b));
+        let x = g.leaf("x", DType::F32, [8, 1, 1, 1], Source::Input).unwrap();
+        let foreign = [g.output(b), g.name(b, "c"), g.add(x, b).map(|_| ()), g.cont(b).map(|_| ())];
+        for (error, what) in foreign.into_iter().zip(["output", "tensor to rename", "operand", "operand"]) {
+            let text = error.unwrap_err().to_string();
+            assert_eq!(text, format!("{what}: tensor 1; expected one of the graph's 1"));
+        }
+        assert!(g.outputs().is_empty() && g.tensors().len() == 1);
     }
 
     #[test]

@@ -14,12 +14,13 @@
 //! divided by `f`.
 
 use crate::op::Rope;
+use std::f64::consts::PI;
 
 /// For each pair `i`: `[2 i]` the high part and `[2 i + 1]` the low part of its turns per position.
 pub fn frequency_table(op: &Rope) -> Vec<f32> {
     (0..op.n_dims / 2)
         .flat_map(|i| {
-            let turns = op.frequency(i) / (2.0 * std::f64::consts::PI);
+            let turns = frequency(op, i) / (2.0 * PI);
             let high = turns as f32;
             [high, (turns - f64::from(high)) as f32]
         })
@@ -28,5 +29,31 @@ pub fn frequency_table(op: &Rope) -> Vec<f32> {
 
 /// Factor of sine and cosine.
 pub fn magnitude(op: &Rope) -> f32 {
-    op.magnitude() as f32
+    let m = f64::from(op.attn_factor);
+    let m = if op.ext_factor == 0.0 { m } else { m * (1.0 + 0.1 * (1.0 / f64::from(op.freq_scale)).ln()) };
+    m as f32
+}
+
+/// Bounds of YaRN's ramp in pairs.
+fn correction_range(op: &Rope) -> (f64, f64) {
+    let pair = |rotations: f32| {
+        let ratio = op.n_ctx_orig as f64 / (f64::from(rotations) * 2.0 * PI);
+        op.n_dims as f64 * ratio.ln() / (2.0 * f64::from(op.freq_base).ln())
+    };
+    let (low, high) = (pair(op.beta_fast), pair(op.beta_slow));
+    let (low, high) = if op.truncate { (low.floor(), high.ceil()) } else { (low, high) };
+    (low.max(0.0), high.min(op.n_dims as f64 - 1.0))
+}
+
+/// Angle per position of pair `i`, before the per-frequency factor.
+fn frequency(op: &Rope, i: usize) -> f64 {
+    let f = f64::from(op.freq_base).powf(-2.0 * i as f64 / op.n_dims as f64);
+    let scale = f64::from(op.freq_scale);
+    if op.ext_factor == 0.0 {
+        return f * scale;
+    }
+    let (low, high) = correction_range(op);
+    let y = (i as f64 - low) / (high - low).max(0.001);
+    let ramp = (1.0 - y.clamp(0.0, 1.0)) * f64::from(op.ext_factor);
+    f * scale * (1.0 - ramp) + f * ramp
 }

@@ -1,6 +1,6 @@
 //! ADD and MUL: element by element, the second operand repeated to the extents of the first.
 
-use super::{Operation, Output, operands, rule, typed};
+use super::{Computed, Operation, Output, operands, rule, typed};
 use crate::catalogue::{Case, Fill};
 use crate::dtype::DType;
 use crate::reference::{Operand, OperandMut, indices};
@@ -37,13 +37,14 @@ impl Operation for Binary {
         Ok(Output::new(DType::F32, a.ne))
     }
 
-    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) {
+    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) -> Computed {
         let (a, b) = (&src[0], &src[1]);
         for i in indices(out.ne) {
             let j = std::array::from_fn(|d| i[d] % b.ne[d]);
             let (x, y) = (a.at(i), b.at(j));
             out.set(i, if *self == Binary::Add { x + y } else { x * y });
         }
+        Ok(())
     }
 
     fn in_place(&self) -> &'static [usize] {

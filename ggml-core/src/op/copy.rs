@@ -1,6 +1,6 @@
 //! CPY and CONT: elements copied in order of their indices, with conversion of type.
 
-use super::{Alias, Operation, Output, operands, rule, typed};
+use super::{Alias, Computed, Operation, Output, operands, rule, typed};
 use crate::catalogue::{Case, Fill};
 use crate::dtype::DType;
 use crate::reference::{Operand, OperandMut, indices};
@@ -43,8 +43,9 @@ impl Operation for Cpy {
         Ok(Output { dtype: dst.dtype, ne: dst.ne, alias: Some(Alias { src: 1, nb: dst.nb, offset: 0 }) })
     }
 
-    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) {
+    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) -> Computed {
         copy(&src[0], out);
+        Ok(())
     }
 }
 
@@ -59,8 +60,9 @@ impl Operation for Cont {
         Ok(Output::new(src[0].dtype, src[0].ne))
     }
 
-    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) {
+    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) -> Computed {
         copy(&src[0], out);
+        Ok(())
     }
 }
 

@@ -4,8 +4,8 @@
 //! state comes behind the result; other than there sequences of a batch may have different lengths, and the state of a
 //! head is `[key, value]` with the key's elements next to each other.
 
-use super::ssm_conv::Run;
-use super::{Operation, Output, operands, rule, typed};
+use super::ssm_conv::Tokens;
+use super::{Computed, Operation, Output, operands, rule, typed};
 use crate::catalogue::{Case, Fill};
 use crate::dtype::DType;
 use crate::reference::{Operand, OperandMut};
@@ -27,13 +27,14 @@ pub const MAX_KEY: usize = 256;
 /// * `v`: F32 `[d_v, heads_v, tokens]`, rows contiguous, `heads_k` divides `heads_v`
 /// * `g`, `beta`: F32 `[heads_v, tokens]`, contiguous; `g` is at most 0
 /// * `state`: F32 `[d_k, d_v, heads_v, slots]`, contiguous
-/// * `runs`: I32 `[3, slots]`: see [`Run`]
+/// * `runs`: I32 `[3, slots]`: see [`Tokens`]
 ///
 /// Result: F32 `[d_v * heads_v, tokens + d_k * slots]`: a row for each token (zeros for tokens of no run), then the new state,
 /// slot after slot, each laid out as in `state`. A run that begins at position 0 begins with a state of zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GatedDeltaNet {
     /// Factor of the result, usually `1 / sqrt(d_k)`.
+    #[serde(with = "super::lossless")]
     pub scale: f32,
 }
 
@@ -48,7 +49,7 @@ impl Operation for GatedDeltaNet {
         for (t, role) in [(q, "q"), (k, "k"), (v, "v"), (g, "g"), (beta, "beta"), (state, "state")] {
             typed(t, &[DType::F32], role)?;
         }
-        let slots = Run::slots(src[6])?;
+        let slots = Tokens::slots(src[6])?;
         let ([d_k, heads_k, tokens, _], [d_v, heads_v, ..]) = (q.ne, v.ne);
         rule(q.ne == k.ne && q.ne[3] == 1, || "q and k must be [d_k, heads_k, tokens]".into())?;
         rule(v.ne[2] == tokens && v.ne[3] == 1, || "v must be [d_v, heads_v, tokens]".into())?;
@@ -65,23 +66,23 @@ impl Operation for GatedDeltaNet {
         Ok(Output::new(DType::F32, [d_v * heads_v, tokens + d_k * slots, 1, 1]))
     }
 
-    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) {
+    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) -> Computed {
         let (q, k, v, g, beta, state) = (&src[0], &src[1], &src[2], &src[3], &src[4], &src[5]);
         let ([d_k, heads_k, tokens, _], [d_v, heads_v, ..]) = (q.ne, v.ne);
         for t in 0..tokens {
             (0..d_v * heads_v).for_each(|i| out.set([i, t, 0, 0], 0.0));
         }
         for slot in 0..state.ne[3] {
-            let run = Run::read(&src[6], slot, tokens);
+            let run = Tokens::read(&src[6], slot, tokens);
             let keep = run.count == 0 || run.position > 0;
             for h in 0..heads_v {
                 for j in 0..d_v {
-                    let mut s = state.row([j, h, slot]);
+                    let mut s = state.row([j, h, slot])?;
                     if !keep {
                         s.fill(0.0);
                     }
                     for t in run.first..run.first + run.count {
-                        let (key, query) = (k.row([h % heads_k, t, 0]), q.row([h % heads_k, t, 0]));
+                        let (key, query) = (k.row([h % heads_k, t, 0])?, q.row([h % heads_k, t, 0])?);
                         let decay = g.at([h, t, 0, 0]).exp();
                         s.iter_mut().for_each(|x| *x *= decay);
                         let known: f64 = s.iter().zip(&key).map(|(x, k)| x * k).sum();
@@ -97,10 +98,12 @@ impl Operation for GatedDeltaNet {
                 }
             }
         }
+        Ok(())
     }
 }
 
-struct Shape {
+/// A case: extents of keys and values, and the runs.
+struct Recurrence {
     name: &'static str,
     key: [usize; 2],
     value: [usize; 2],
@@ -108,7 +111,7 @@ struct Shape {
     runs: Vec<[usize; 3]>,
 }
 
-fn case(s: Shape) -> Case {
+fn case(s: Recurrence) -> Case {
     let ([d_k, heads_k], [d_v, heads_v], tokens, slots) = (s.key, s.value, s.tokens, s.runs.len());
     let name = format!(
         "GATED_DELTA_NET({}: k=[{d_k}, {heads_k}], v=[{d_v}, {heads_v}], tokens={tokens}, slots={slots})",
@@ -137,7 +140,7 @@ fn case(s: Shape) -> Case {
 /// Test cases: one token and prompts, heads in groups, keys and values of different and odd lengths, several slots.
 pub fn cases() -> Vec<Case> {
     let one = |tokens, position| vec![[0, tokens, position]];
-    let shape = |name, key, value, tokens, runs| case(Shape { name, key, value, tokens, runs });
+    let shape = |name, key, value, tokens, runs| case(Recurrence { name, key, value, tokens, runs });
     vec![
         shape("one token, going on", [64, 2], [64, 4], 1, one(1, 5)),
         shape("one token, first", [128, 1], [128, 2], 1, one(1, 0)),

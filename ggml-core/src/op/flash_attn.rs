@@ -1,13 +1,13 @@
 //! FLASH_ATTN_EXT: attention without the matrix of scores in memory.
 //!
 //! Source of the method: Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018); Dao et al.,
-//! "FlashAttention" (2022). Source of the linear bias: Press et al., "Train short, test long" (ALiBi, 2022).
+//! "FlashAttention" (2022).
 
-use super::soft_max::soft_max;
-use super::{Operation, Output, operands, rule, typed};
+use super::soft_max::{alibi_slope, soft_max};
+use super::{Computed, Operation, Output, operands, rule, typed};
 use crate::catalogue::{Case, Fill};
 use crate::dtype::DType;
-use crate::reference::{Operand, OperandMut};
+use crate::reference::{Operand, OperandMut, list};
 use crate::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
@@ -35,10 +35,13 @@ pub const CACHE_TYPES: &[DType] = &[DType::F32, DType::F16, DType::Q8_0, DType::
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FlashAttnExt {
     /// Factor of the scores, usually `1 / sqrt(d)`.
+    #[serde(with = "super::lossless")]
     pub scale: f32,
     /// ALiBi: 0 for none.
+    #[serde(with = "super::lossless")]
     pub max_bias: f32,
     /// Bound of the scores: 0 for none.
+    #[serde(with = "super::lossless")]
     pub logit_softcap: f32,
 }
 
@@ -73,6 +76,9 @@ impl Operation for FlashAttnExt {
         } else {
             rule(self.max_bias == 0.0, || "max_bias needs a mask".into())?;
         }
+        rule(self.max_bias >= 0.0 && self.max_bias.is_finite(), || {
+            format!("max_bias is {}, not a number from 0 on", self.max_bias)
+        })?;
         if let Some(sinks) = src.get(4) {
             typed(sinks, &[DType::F32], "sinks")?;
             let right = sinks.ne == [q.ne[2], 1, 1, 1] && sinks.is_contiguous();
@@ -81,23 +87,26 @@ impl Operation for FlashAttnExt {
         Ok(Output::new(DType::F32, [v.ne[0], q.ne[2], q.ne[1], q.ne[3]]))
     }
 
-    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) {
+    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) -> Computed {
         let (q, k, v, mask) = (&src[0], &src[1], &src[2], src.get(3));
-        let [_, n_tokens, n_head, batch] = q.ne;
+        let ([d, n_tokens, n_head, batch], dv) = (q.ne, v.ne[0]);
         let per_kv = n_head / k.ne[2];
         let cap = f64::from(self.logit_softcap);
         for b in 0..batch {
             for h in 0..n_head {
-                let slope = alibi_slope(f64::from(self.max_bias), h, n_head);
-                let keys: Vec<Vec<f64>> = (0..k.ne[1]).map(|j| k.row([j, h / per_kv, b])).collect();
-                let values: Vec<Vec<f64>> = (0..k.ne[1]).map(|j| v.row([j, h / per_kv, b])).collect();
+                let slope = alibi_slope(self.max_bias, h, n_head);
+                let head = |x: &Operand<'_>| {
+                    let (d, x, h) = (x.ne[0], *x, h / per_kv);
+                    list((0..x.ne[1]).flat_map(move |j| (0..d).map(move |i| x.at([i, j, h, b]))))
+                };
+                let (keys, values) = (head(k)?, head(v)?);
                 for t in 0..n_tokens {
-                    let query = q.row([t, h, b]);
-                    let bias = mask.map(|m| m.row([t, h % m.ne[2], b % m.ne[3]]));
+                    let query = q.row([t, h, b])?;
+                    let bias = mask.map(|m| m.row([t, h % m.ne[2], b % m.ne[3]])).transpose()?;
                     let bias = |j: usize| bias.as_ref().map_or(0.0, |bias| bias[j]);
-                    let seen: Vec<usize> = (0..k.ne[1]).filter(|&j| bias(j) != f64::NEG_INFINITY).collect();
+                    let seen = list((0..k.ne[1]).filter(|&j| bias(j) != f64::NEG_INFINITY))?;
                     let scores = seen.iter().map(|&j| {
-                        let dot: f64 = query.iter().zip(&keys[j]).map(|(a, b)| a * b).sum();
+                        let dot: f64 = query.iter().zip(&keys[j * d..]).map(|(a, b)| a * b).sum();
                         let mut s = dot * f64::from(self.scale);
                         if cap != 0.0 {
                             s = cap * (s / cap).tanh();
@@ -106,30 +115,21 @@ impl Operation for FlashAttnExt {
                     });
                     let sink = src.get(4).map(|sinks| sinks.at([h, 0, 0, 0]));
                     // The sink's weight comes last and meets no value.
-                    let weights = soft_max(scores.chain(sink).collect());
+                    let weights = soft_max(list(scores.chain(sink))?);
                     let nan = weights.iter().any(|w| w.is_nan());
-                    for i in 0..v.ne[0] {
-                        let sum = weights.iter().zip(&seen).map(|(w, &j)| w * values[j][i]).sum();
+                    for i in 0..dv {
+                        let sum = weights.iter().zip(&seen).map(|(w, &j)| w * values[j * dv + i]).sum();
                         out.set([i, h, t, b], if nan { f64::NAN } else { sum });
                     }
                 }
             }
         }
+        Ok(())
     }
 }
 
-/// Slope of head `h` of `n`: 1 if `max_bias` is 0, else ALiBi's geometric sequence as ggml continues it for head
-/// counts that are no power of two.
-pub(crate) fn alibi_slope(max_bias: f64, h: usize, n: usize) -> f64 {
-    if max_bias <= 0.0 {
-        return 1.0;
-    }
-    let log2 = 1usize << (usize::BITS - 1 - n.max(1).leading_zeros());
-    let (m0, m1) = ((-max_bias / log2 as f64).exp2(), (-max_bias / 2.0 / log2 as f64).exp2());
-    if h < log2 { m0.powi(h as i32 + 1) } else { m1.powi(2 * (h - log2) as i32 + 1) }
-}
-
-struct Shape {
+/// Extents of a case.
+struct Extents {
     d: usize,
     dv: usize,
     tokens: usize,
@@ -139,8 +139,8 @@ struct Shape {
     batch: usize,
 }
 
-fn case(s: Shape, kv_type: DType, mask: Option<DType>, max_bias: f32, logit_softcap: f32) -> Case {
-    let Shape { d, dv, tokens, kv, heads, heads_kv, batch } = s;
+fn case(s: Extents, kv_type: DType, mask: Option<DType>, max_bias: f32, logit_softcap: f32) -> Case {
+    let Extents { d, dv, tokens, kv, heads, heads_kv, batch } = s;
     let name = format!(
         "FLASH_ATTN_EXT(d={d}, dv={dv}, tokens={tokens}, kv={kv}, heads={heads}/{heads_kv}, batch={batch}, kv={kv_type}, \
          mask={}, max_bias={max_bias}, softcap={logit_softcap})",
@@ -163,8 +163,8 @@ fn case(s: Shape, kv_type: DType, mask: Option<DType>, max_bias: f32, logit_soft
 }
 
 /// The same with sinks: among the scores, far below them, and above them.
-fn case_with_sinks(s: Shape, kv_type: DType) -> Case {
-    let Shape { d, tokens, kv, heads, heads_kv, .. } = s;
+fn case_with_sinks(s: Extents, kv_type: DType) -> Case {
+    let Extents { d, tokens, kv, heads, heads_kv, .. } = s;
     let name = format!(
         "FLASH_ATTN_EXT(sinks: d={d}, tokens={tokens}, kv={kv}, heads={heads}/{heads_kv}, kv={kv_type})"
     );
@@ -185,8 +185,8 @@ fn case_with_sinks(s: Shape, kv_type: DType) -> Case {
 
 /// What the mask hides: cells that no token sees, and cells of other sequences, which one token sees. Their keys and values
 /// are infinities and NaNs. A token of the middle sees nothing.
-fn case_with_hidden_cells(s: Shape, kv_type: DType, sinks: bool) -> Case {
-    let Shape { d, dv, tokens, kv, heads, heads_kv, .. } = s;
+fn case_with_hidden_cells(s: Extents, kv_type: DType, sinks: bool) -> Case {
+    let Extents { d, dv, tokens, kv, heads, heads_kv, .. } = s;
     let name = format!(
         "FLASH_ATTN_EXT(hidden cells, sinks={sinks}: d={d}, dv={dv}, tokens={tokens}, kv={kv}, heads={heads}/{heads_kv}, \
          kv={kv_type})"
@@ -264,40 +264,52 @@ fn case_with_nan(tokens: usize, kv: usize, kv_type: DType) -> Case {
 /// Test cases: prefill and decode shapes, grouped heads, odd extents, both cache types, masks, ALiBi, soft-caps, sinks, NaN,
 /// and anything in cells that the mask hides.
 pub fn cases() -> Vec<Case> {
-    let shape =
-        |d, dv, tokens, kv, heads, heads_kv, batch| Shape { d, dv, tokens, kv, heads, heads_kv, batch };
+    let extents =
+        |d, dv, tokens, kv, heads, heads_kv, batch| Extents { d, dv, tokens, kv, heads, heads_kv, batch };
     let (f32, f16) = (DType::F32, DType::F16);
     vec![
-        case(shape(64, 64, 1, 1, 1, 1, 1), f32, None, 0.0, 0.0),
-        case(shape(64, 64, 1, 256, 4, 2, 1), f32, Some(f32), 0.0, 0.0),
-        case(shape(64, 64, 1, 300, 8, 2, 1), f16, Some(f16), 0.0, 0.0),
-        case(shape(64, 64, 17, 17, 4, 4, 1), f32, Some(f16), 0.0, 0.0),
-        case(shape(64, 64, 35, 96, 6, 2, 2), f16, Some(f32), 0.0, 0.0),
-        case(shape(128, 128, 5, 70, 4, 1, 1), f16, Some(f16), 0.0, 0.0),
-        case(shape(128, 128, 1, 33, 2, 2, 2), f32, None, 0.0, 0.0),
-        case(shape(32, 32, 9, 40, 4, 1, 1), f32, Some(f32), 0.0, 0.0),
-        case(shape(80, 80, 3, 31, 2, 1, 1), f32, Some(f32), 0.0, 0.0),
-        case(shape(96, 64, 2, 50, 2, 2, 1), f16, Some(f16), 0.0, 0.0),
-        case(shape(256, 256, 2, 20, 2, 1, 1), f32, Some(f32), 0.0, 0.0),
-        case(shape(64, 64, 4, 64, 6, 6, 1), f32, Some(f32), 8.0, 0.0),
-        case(shape(64, 64, 4, 64, 2, 2, 1), f32, Some(f32), 0.0, 5.0),
-        case(shape(40, 24, 3, 7, 1, 1, 1), f32, Some(f32), 0.0, 0.0),
-        case(shape(64, 64, 1, 300, 4, 2, 1), DType::Q8_0, Some(f32), 0.0, 0.0),
-        case(shape(64, 64, 19, 45, 4, 1, 1), DType::Q8_0, Some(f32), 0.0, 0.0),
-        case(shape(128, 128, 1, 40, 2, 1, 1), DType::Q4_0, Some(f32), 0.0, 0.0),
-        case(shape(96, 96, 5, 70, 2, 2, 1), DType::Q4_0, Some(f16), 0.0, 0.0),
-        case_with_sinks(shape(64, 64, 1, 300, 4, 1, 1), f32),
-        case_with_sinks(shape(64, 64, 21, 64, 8, 2, 1), f16),
-        case_with_sinks(shape(40, 40, 3, 33, 4, 4, 1), f32),
-        case_with_sinks(shape(64, 64, 3, 70, 4, 2, 1), DType::Q8_0),
-        case_with_hidden_cells(shape(64, 64, 1, 300, 8, 2, 1), f16, true),
-        case_with_hidden_cells(shape(64, 64, 1, 300, 4, 2, 1), f32, false),
-        case_with_hidden_cells(shape(64, 64, 3, 70, 4, 2, 1), DType::Q8_0, false),
-        case_with_hidden_cells(shape(20, 12, 3, 33, 2, 1, 1), f16, false),
-        case_with_hidden_cells(shape(64, 64, 19, 96, 4, 2, 1), f16, false),
-        case_with_hidden_cells(shape(64, 64, 19, 45, 4, 1, 1), f32, true),
+        case(extents(64, 64, 1, 1, 1, 1, 1), f32, None, 0.0, 0.0),
+        case(extents(64, 64, 1, 256, 4, 2, 1), f32, Some(f32), 0.0, 0.0),
+        case(extents(64, 64, 1, 300, 8, 2, 1), f16, Some(f16), 0.0, 0.0),
+        case(extents(64, 64, 17, 17, 4, 4, 1), f32, Some(f16), 0.0, 0.0),
+        case(extents(64, 64, 35, 96, 6, 2, 2), f16, Some(f32), 0.0, 0.0),
+        case(extents(128, 128, 5, 70, 4, 1, 1), f16, Some(f16), 0.0, 0.0),
+        case(extents(128, 128, 1, 33, 2, 2, 2), f32, None, 0.0, 0.0),
+        case(extents(32, 32, 9, 40, 4, 1, 1), f32, Some(f32), 0.0, 0.0),
+        case(extents(80, 80, 3, 31, 2, 1, 1), f32, Some(f32), 0.0, 0.0),
+        case(extents(96, 64, 2, 50, 2, 2, 1), f16, Some(f16), 0.0, 0.0),
+        case(extents(256, 256, 2, 20, 2, 1, 1), f32, Some(f32), 0.0, 0.0),
+        case(extents(64, 64, 4, 64, 6, 6, 1), f32, Some(f32), 8.0, 0.0),
+        case(extents(64, 64, 4, 64, 2, 2, 1), f32, Some(f32), 0.0, 5.0),
+        case(extents(40, 24, 3, 7, 1, 1, 1), f32, Some(f32), 0.0, 0.0),
+        case(extents(64, 64, 1, 300, 4, 2, 1), DType::Q8_0, Some(f32), 0.0, 0.0),
+        case(extents(64, 64, 19, 45, 4, 1, 1), DType::Q8_0, Some(f32), 0.0, 0.0),
+        case(extents(128, 128, 1, 40, 2, 1, 1), DType::Q4_0, Some(f32), 0.0, 0.0),
+        case(extents(96, 96, 5, 70, 2, 2, 1), DType::Q4_0, Some(f16), 0.0, 0.0),
+        case_with_sinks(extents(64, 64, 1, 300, 4, 1, 1), f32),
+        case_with_sinks(extents(64, 64, 21, 64, 8, 2, 1), f16),
+        case_with_sinks(extents(40, 40, 3, 33, 4, 4, 1), f32),
+        case_with_sinks(extents(64, 64, 3, 70, 4, 2, 1), DType::Q8_0),
+        case_with_hidden_cells(extents(64, 64, 1, 300, 8, 2, 1), f16, true),
+        case_with_hidden_cells(extents(64, 64, 1, 300, 4, 2, 1), f32, false),
+        case_with_hidden_cells(extents(64, 64, 3, 70, 4, 2, 1), DType::Q8_0, false),
+        case_with_hidden_cells(extents(20, 12, 3, 33, 2, 1, 1), f16, false),
+        case_with_hidden_cells(extents(64, 64, 19, 96, 4, 2, 1), f16, false),
+        case_with_hidden_cells(extents(64, 64, 19, 45, 4, 1, 1), f32, true),
         case_with_nan(1, 300, f16),
         case_with_nan(19, 96, f32),
+        Case::new("FLASH_ATTN_EXT(heads with masks of their own)", |g, c| {
+            let q = c.leaf(g, "q", DType::F32, [64, 1, 4, 1], Fill::Uniform(-1.0, 1.0))?;
+            let k = c.leaf(g, "k", DType::F32, [64, 40, 1, 1], Fill::Uniform(-1.0, 1.0))?;
+            // Cell 5 holds NaN; only head 2 sees it.
+            let v = Fill::Uniform(-1.0, 1.0).but([(5 * 64..6 * 64, f32::NAN)]);
+            let v = c.leaf(g, "v", DType::F32, [64, 40, 1, 1], v)?;
+            let hidden = [0..6, 45..60, 81..85, 120..140].map(|cells| (cells, f32::NEG_INFINITY));
+            let mask = Fill::Uniform(-1.0, 0.0).but(hidden);
+            let mask = c.leaf(g, "mask", DType::F32, [40, 1, 4, 1], mask)?;
+            let op = FlashAttnExt { scale: 0.125, max_bias: 0.0, logit_softcap: 0.0 };
+            g.flash_attn_ext(op, q, k, v, Some(mask))
+        }),
         Case::new("FLASH_ATTN_EXT(a row with everything masked)", |g, c| {
             let q = c.leaf(g, "q", DType::F32, [64, 2, 1, 1], Fill::Uniform(-1.0, 1.0))?;
             let k = c.leaf(g, "k", DType::F32, [64, 8, 1, 1], Fill::Uniform(-1.0, 1.0))?;
@@ -317,24 +329,13 @@ mod tests {
     use crate::catalogue::{self, Outcome};
     use crate::plan::Precision;
 
-    #[test]
-    fn slopes_of_the_paper() {
-        // Press et al.: 8 heads, bias 8: 1/2, 1/4, ... 1/256.
-        for h in 0..8 {
-            assert!((alibi_slope(8.0, h, 8) - 0.5f64.powi(h as i32 + 1)).abs() < 1e-15);
-        }
-        // 12 heads: those of 8, then every other one of 16.
-        assert!((alibi_slope(8.0, 8, 12) - 0.5f64.powf(0.5)).abs() < 1e-15);
-        assert!((alibi_slope(8.0, 9, 12) - 0.5f64.powf(1.5)).abs() < 1e-15);
-        assert_eq!(alibi_slope(0.0, 3, 4), 1.0);
-    }
     /// A token that sees a NaN is all NaN, one that sees nothing is all zeros, and all others are finite.
     #[test]
     fn hidden_cells_are_not_looked_at() {
         let reference = crate::reference::ReferenceBackend::default();
         let cases = [
-            (case_with_hidden_cells(SHAPE, DType::F16, true), 4, vec![1, 2]),
-            (case_with_hidden_cells(SHAPE, DType::F32, false), 4, vec![1, 2]),
+            (case_with_hidden_cells(EXTENTS, DType::F16, true), 4, vec![1, 2]),
+            (case_with_hidden_cells(EXTENTS, DType::F32, false), 4, vec![1, 2]),
             (case_with_nan(6, 40, DType::F16), 1, vec![2, 5]),
         ];
         for (case, clean_heads, nan) in cases {
@@ -353,5 +354,5 @@ mod tests {
         }
     }
 
-    const SHAPE: Shape = Shape { d: 64, dv: 64, tokens: 5, kv: 40, heads: 4, heads_kv: 2, batch: 1 };
+    const EXTENTS: Extents = Extents { d: 64, dv: 64, tokens: 5, kv: 40, heads: 4, heads_kv: 2, batch: 1 };
 }

@@ -1,6 +1,6 @@
 //! Gated linear units. Source: Shazeer, "GLU variants improve Transformer" (2020).
 
-use super::{Activation, Operation, Output, operands, rule, typed};
+use super::{Activation, Computed, Operation, Output, operands, rule, typed};
 use crate::catalogue::{Case, Fill};
 use crate::dtype::DType;
 use crate::reference::{Operand, OperandMut, indices};
@@ -27,8 +27,10 @@ pub struct Glu {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Clamped {
     /// Slope of the gate's sigmoid.
+    #[serde(with = "super::lossless")]
     pub alpha: f32,
     /// Bound of gate and `up`; greater than 0.
+    #[serde(with = "super::lossless")]
     pub limit: f32,
 }
 
@@ -85,7 +87,7 @@ impl Operation for Glu {
         Ok(Output::new(DType::F32, [n / 2, rest[0], rest[1], rest[2]]))
     }
 
-    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) {
+    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) -> Computed {
         let n = out.ne[0];
         for i in indices(out.ne) {
             let [column, rest @ ..] = i;
@@ -97,6 +99,7 @@ impl Operation for Glu {
             };
             out.set(i, self.apply(gate, up));
         }
+        Ok(())
     }
 
     fn in_place(&self) -> &'static [usize] {

@@ -5,7 +5,7 @@
 //! file, its kernels, and one dispatch entry for each backend.
 
 use crate::dtype::DType;
-use crate::reference::{Operand, OperandMut};
+use crate::reference::{NoMemory, Operand, OperandMut};
 use crate::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +14,7 @@ pub mod copy;
 pub mod delta_net;
 pub mod flash_attn;
 pub mod glu;
+mod lossless;
 pub mod mul_mat;
 pub mod mul_mat_id;
 pub mod norm;
@@ -70,6 +71,9 @@ pub struct Alias {
     pub offset: usize,
 }
 
+/// What a reference implementation gives besides its result: an error where there is no memory for what it keeps on the way.
+pub type Computed = Result<(), NoMemory>;
+
 /// The definition of an operation.
 pub trait Operation {
     /// Name as ggml prints it.
@@ -79,7 +83,7 @@ pub trait Operation {
     fn output(&self, src: &[&Tensor]) -> Result<Output, String>;
 
     /// Computes the result from the definition. For an alias `out` holds what the storage held before.
-    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>);
+    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) -> Computed;
 
     /// Operands whose storage the result may take over when nothing else needs them: every kernel reads the elements
     /// that an output element depends on before, or in the same thread as, it writes that element.

@@ -1,9 +1,9 @@
 //! MUL_MAT: the matrix product of ggml.
 
-use super::{Operation, Output, operands, rule, typed};
+use super::{Computed, Operation, Output, operands, rule, typed};
 use crate::catalogue::{Case, Fill};
 use crate::dtype::DType;
-use crate::reference::{Operand, OperandMut};
+use crate::reference::{Operand, OperandMut, list};
 use crate::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
@@ -60,21 +60,22 @@ impl Operation for MulMat {
         Ok(Output::new(DType::F32, [a.ne[1], b.ne[1], b.ne[2], b.ne[3]]))
     }
 
-    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) {
+    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) -> Computed {
         let (a, b) = (&src[0], &src[1]);
-        let [m, n, b2, b3] = out.ne;
+        let (k, [m, n, b2, b3]) = (a.ne[0], out.ne);
         let (r2, r3) = (b2 / a.ne[2], b3 / a.ne[3]);
         for t in 0..b3 {
             for s in 0..b2 {
-                let columns: Vec<Vec<f64>> = (0..n).map(|j| b.row([j, s, t])).collect();
+                let columns = list((0..n).flat_map(|j| (0..k).map(move |l| b.at([l, j, s, t]))))?;
                 for i in 0..m {
-                    let row = a.row([i, s / r2, t / r3]);
-                    for (j, column) in columns.iter().enumerate() {
+                    let row = a.row([i, s / r2, t / r3])?;
+                    for (j, column) in columns.chunks_exact(k).enumerate() {
                         out.set([i, j, s, t], row.iter().zip(column).map(|(x, y)| x * y).sum());
                     }
                 }
             }
         }
+        Ok(())
     }
 }
 

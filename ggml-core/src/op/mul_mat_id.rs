@@ -3,7 +3,7 @@
 //! Source of the method: Shazeer et al., "Outrageously large neural networks: the sparsely-gated mixture-of-experts
 //! layer" (2017).
 
-use super::{Operation, Output, mul_mat::WEIGHT_TYPES, operands, rule, typed};
+use super::{Computed, Operation, Output, mul_mat::WEIGHT_TYPES, operands, rule, typed};
 use crate::catalogue::{Case, Fill};
 use crate::dtype::DType;
 use crate::reference::{Operand, OperandMut};
@@ -42,17 +42,17 @@ impl Operation for MulMatId {
         Ok(Output::new(DType::F32, [a.ne[1], ids.ne[0], ids.ne[1], 1]))
     }
 
-    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) {
+    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) -> Computed {
         let (a, b, ids) = (&src[0], &src[1], &src[2]);
         let [m, used, tokens, _] = out.ne;
         for t in 0..tokens {
             for u in 0..used {
                 let expert = ids.at([u, t, 0, 0]);
-                let column = b.row([u % b.ne[1], t, 0]);
+                let column = b.row([u % b.ne[1], t, 0])?;
                 for i in 0..m {
                     let valid = expert >= 0.0 && expert < a.ne[2] as f64;
                     let sum = if valid {
-                        let row = a.row([i, expert as usize, 0]);
+                        let row = a.row([i, expert as usize, 0])?;
                         row.iter().zip(&column).map(|(x, y)| x * y).sum()
                     } else {
                         0.0
@@ -61,6 +61,7 @@ impl Operation for MulMatId {
                 }
             }
         }
+        Ok(())
     }
 }
 

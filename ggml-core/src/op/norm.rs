@@ -1,6 +1,6 @@
 //! RMS_NORM. Source: Zhang and Sennrich, "Root mean square layer normalization" (2019).
 
-use super::{Operation, Output, operands, rule, typed};
+use super::{Computed, Operation, Output, operands, rule, typed};
 use crate::catalogue::{Case, Fill};
 use crate::dtype::DType;
 use crate::reference::{Operand, OperandMut};
@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RmsNorm {
     /// Added to the mean square; at least 0.
+    #[serde(with = "super::lossless")]
     pub eps: f32,
 }
 
@@ -27,12 +28,12 @@ impl Operation for RmsNorm {
         Ok(Output::new(DType::F32, src[0].ne))
     }
 
-    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) {
+    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) -> Computed {
         let [n, n1, n2, n3] = out.ne;
         for i3 in 0..n3 {
             for i2 in 0..n2 {
                 for i1 in 0..n1 {
-                    let row = src[0].row([i1, i2, i3]);
+                    let row = src[0].row([i1, i2, i3])?;
                     let mean = row.iter().map(|x| x * x).sum::<f64>() / n as f64;
                     let scale = 1.0 / (mean + f64::from(self.eps)).sqrt();
                     for (i0, x) in row.iter().enumerate() {
@@ -41,6 +42,7 @@ impl Operation for RmsNorm {
                 }
             }
         }
+        Ok(())
     }
 
     fn in_place(&self) -> &'static [usize] {

@@ -3,12 +3,13 @@
 //! Sources: Su et al., "RoFormer" (2021); Peng et al., "YaRN" (2023) for the extrapolation ramp, in the form in which
 //! ggml applies it; the per-frequency factors are those that GGUF files carry for llama-3 and longrope scaling.
 
-use super::{Operation, Output, operands, rule, typed};
+use super::{Computed, Operation, Output, operands, rule, typed};
 use crate::catalogue::{Case, Fill};
 use crate::dtype::DType;
-use crate::reference::{Operand, OperandMut};
+use crate::reference::{Operand, OperandMut, list};
 use crate::tensor::Tensor;
 use serde::{Deserialize, Serialize};
+use std::f64::consts::TAU;
 
 /// Which elements of a row form a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,7 +24,7 @@ pub enum RopeMode {
 ///
 /// * `x`: F32 `[d, n_head, n_tokens, batch]`, rows contiguous
 /// * `positions`: I32 `[n_tokens]`
-/// * `factors` (may be absent): F32 `[n_dims / 2]`, divisors of the frequencies
+/// * `factors` (may be absent): F32 `[>= n_dims / 2]`, contiguous, divisors of the frequencies
 ///
 /// Result: F32 with the extents of `x`. The first `n_dims` elements of a row are rotated, the others copied. The angle
 /// of pair `i` is `p * f`, `f = freq_base ^ (-2 i / n_dims) / factor`, or with YaRN (`ext_factor` not 0) the mixture
@@ -38,16 +39,22 @@ pub struct Rope {
     /// Context length of the training, for YaRN.
     pub n_ctx_orig: usize,
     /// Base of the frequencies.
+    #[serde(with = "super::lossless")]
     pub freq_base: f32,
     /// Factor of the positions (linear scaling); 1 for none.
+    #[serde(with = "super::lossless")]
     pub freq_scale: f32,
     /// YaRN's mixture; 0 for none.
+    #[serde(with = "super::lossless")]
     pub ext_factor: f32,
     /// Factor of the magnitude.
+    #[serde(with = "super::lossless")]
     pub attn_factor: f32,
     /// YaRN: rotations above which nothing is interpolated.
+    #[serde(with = "super::lossless")]
     pub beta_fast: f32,
     /// YaRN: rotations below which everything is interpolated.
+    #[serde(with = "super::lossless")]
     pub beta_slow: f32,
     /// YaRN: whether the bounds of the ramp are whole pairs.
     #[serde(default = "yes")]
@@ -76,34 +83,36 @@ impl Rope {
         }
     }
 
-    /// Bounds of YaRN's ramp in pairs.
-    fn correction_range(&self) -> (f64, f64) {
-        let pair = |rotations: f32| {
-            let ratio = self.n_ctx_orig as f64 / (f64::from(rotations) * 2.0 * std::f64::consts::PI);
-            self.n_dims as f64 * ratio.ln() / (2.0 * f64::from(self.freq_base).ln())
-        };
-        let (low, high) = (pair(self.beta_fast), pair(self.beta_slow));
-        let (low, high) = if self.truncate { (low.floor(), high.ceil()) } else { (low, high) };
-        (low.max(0.0), high.min(self.n_dims as f64 - 1.0))
+    /// YaRN's ramp: 1 for pairs that turn so often in the training's context that they are left as they are, 0 for those
+    /// that turn so rarely that their positions are interpolated.
+    fn ramp(&self, i: usize) -> f64 {
+        let (base, half) = (f64::from(self.freq_base), self.n_dims as f64 / 2.0);
+        // Pair `i` turns n_ctx_orig * base^(-i / half) / 2 pi times; solved for the pair.
+        let pair = |turns: f32| half * (self.n_ctx_orig as f64 / (f64::from(turns) * TAU)).log(base);
+        let (mut first, mut last) = (pair(self.beta_fast), pair(self.beta_slow));
+        if self.truncate {
+            (first, last) = (first.floor(), last.ceil());
+        }
+        let (first, last) = (first.max(0.0), last.min(self.n_dims as f64 - 1.0));
+        1.0 - ((i as f64 - first) / (last - first).max(0.001)).clamp(0.0, 1.0)
     }
 
     /// Angle per position of pair `i`, before the per-frequency factor.
-    pub(crate) fn frequency(&self, i: usize) -> f64 {
-        let f = f64::from(self.freq_base).powf(-2.0 * i as f64 / self.n_dims as f64);
-        let scale = f64::from(self.freq_scale);
+    fn frequency(&self, i: usize) -> f64 {
+        let kept = f64::from(self.freq_base).powf(-2.0 * i as f64 / self.n_dims as f64);
+        let interpolated = kept * f64::from(self.freq_scale);
         if self.ext_factor == 0.0 {
-            return f * scale;
+            return interpolated;
         }
-        let (low, high) = self.correction_range();
-        let y = (i as f64 - low) / (high - low).max(0.001);
-        let ramp = (1.0 - y.clamp(0.0, 1.0)) * f64::from(self.ext_factor);
-        f * scale * (1.0 - ramp) + f * ramp
+        let r = self.ramp(i) * f64::from(self.ext_factor);
+        interpolated * (1.0 - r) + kept * r
     }
 
-    /// Factor of sine and cosine.
-    pub(crate) fn magnitude(&self) -> f64 {
-        let m = f64::from(self.attn_factor);
-        if self.ext_factor == 0.0 { m } else { m * (1.0 + 0.1 * (1.0 / f64::from(self.freq_scale)).ln()) }
+    /// Factor of sine and cosine; with YaRN its attention temperature, `0.1 ln(s) + 1` for a context `s` times as long.
+    fn magnitude(&self) -> f64 {
+        let longer = 1.0 / f64::from(self.freq_scale);
+        let temperature = if self.ext_factor == 0.0 { 1.0 } else { 0.1 * longer.ln() + 1.0 };
+        f64::from(self.attn_factor) * temperature
     }
 
     /// The two elements of pair `i`.
@@ -139,29 +148,28 @@ impl Operation for Rope {
         rule(self.ext_factor == 0.0 || self.n_ctx_orig > 0, || "YaRN needs n_ctx_orig".into())?;
         if let Some(factors) = src.get(2) {
             typed(factors, &[DType::F32], "factors")?;
-            rule(factors.is_contiguous() && factors.elements() >= self.n_dims / 2, || {
-                "one factor for each pair is needed".into()
+            let row = factors.ne == [factors.ne[0], 1, 1, 1] && factors.is_contiguous();
+            rule(row && factors.ne[0] >= self.n_dims / 2, || {
+                format!("factors must be a row of at least n_dims / 2 = {}, contiguous", self.n_dims / 2)
             })?;
         }
         Ok(Output::new(DType::F32, x.ne))
     }
 
-    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) {
+    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) -> Computed {
         let (x, positions) = (&src[0], &src[1]);
-        let factors = src.get(2).map(|f| f.row([0, 0, 0]));
+        let factors = src.get(2).map(|f| f.row([0, 0, 0])).transpose()?;
         let [d, heads, tokens, batch] = out.ne;
         let magnitude = self.magnitude();
         for t in 0..tokens {
             let position = positions.at([t, 0, 0, 0]);
-            let turns: Vec<(f64, f64)> = (0..self.n_dims / 2)
-                .map(|i| {
-                    let angle = position * self.frequency(i) / factors.as_ref().map_or(1.0, |f| f[i]);
-                    (angle.cos() * magnitude, angle.sin() * magnitude)
-                })
-                .collect();
+            let turns = list((0..self.n_dims / 2).map(|i| {
+                let angle = position * self.frequency(i) / factors.as_ref().map_or(1.0, |f| f[i]);
+                (angle.cos() * magnitude, angle.sin() * magnitude)
+            }))?;
             for b in 0..batch {
                 for h in 0..heads {
-                    let row = x.row([h, t, b]);
+                    let row = x.row([h, t, b])?;
                     for (i, &(cos, sin)) in turns.iter().enumerate() {
                         let (p, q) = self.pair(i);
                         out.set([p, h, t, b], row[p] * cos - row[q] * sin);
@@ -173,6 +181,7 @@ impl Operation for Rope {
                 }
             }
         }
+        Ok(())
     }
 
     fn in_place(&self) -> &'static [usize] {
@@ -224,4 +233,47 @@ pub fn cases() -> Vec<Case> {
         g.rope(Rope::plain(RopeMode::Neox, 64, 10000.0), x, positions, None)
     }));
     cases
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::graph::Graph;
+    use crate::tensor::Source;
+
+    use super::*;
+
+    #[test]
+    fn factors_are_a_row() {
+        let rope = |n_dims: usize, ne: [usize; 4]| {
+            let mut g = Graph::new();
+            let x = g.leaf("x", DType::F32, [64, 2, 3, 1], Source::Input)?;
+            let positions = g.leaf("positions", DType::I32, [3, 1, 1, 1], Source::Input)?;
+            let factors = g.leaf("factors", DType::F32, ne, Source::Input)?;
+            g.rope(Rope::plain(RopeMode::Neox, n_dims, 1e4), x, positions, Some(factors))
+        };
+        for ne in [[32, 1, 1, 1], [100, 1, 1, 1]] {
+            rope(64, ne).unwrap();
+        }
+        // All but the last have 32 elements or more.
+        for ne in [[16, 2, 1, 1], [8, 2, 2, 1], [1, 32, 1, 1], [32, 2, 1, 1], [32, 1, 1, 2], [31, 1, 1, 1]] {
+            let error = rope(64, ne).unwrap_err();
+            assert!(error.to_string().contains("a row of at least n_dims / 2 = 32"), "{ne:?}: {error}");
+        }
+        rope(62, [31, 1, 1, 1]).unwrap();
+    }
+
+    /// Peng et al.: with base 10000, 64 dimensions and a context of 4096, pair 10.47 turns 32 times and pair 22.52 once.
+    #[test]
+    fn the_ramp_of_yarn() {
+        let plain = Rope::plain(RopeMode::Neox, 64, 1e4);
+        let yarn = Rope { n_ctx_orig: 4096, freq_scale: 0.25, ext_factor: 1.0, ..plain };
+        let ratio = |i| yarn.frequency(i) / plain.frequency(i);
+        for (i, want) in [(0, 1.0), (10, 1.0), (23, 0.25), (31, 0.25), (16, 0.25 + 0.75 * 7.0 / 13.0)] {
+            assert!((ratio(i) - want).abs() < 1e-12, "pair {i}: {}", ratio(i));
+        }
+        let exact = Rope { truncate: false, ..yarn };
+        let r = (22.513_5 - 16.0) / (22.513_5 - 10.472_3);
+        assert!((exact.frequency(16) / plain.frequency(16) - (0.25 + 0.75 * r)).abs() < 1e-4);
+        assert!((yarn.magnitude() - 1.138_629_436).abs() < 1e-9);
+    }
 }

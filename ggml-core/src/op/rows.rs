@@ -2,7 +2,7 @@
 
 use super::flash_attn::CACHE_TYPES;
 use super::mul_mat::{WEIGHT_TYPES, thorough};
-use super::{Alias, Operation, Output, operands, rule, typed};
+use super::{Alias, Computed, Operation, Output, operands, rule, typed};
 use crate::catalogue::{Case, Fill};
 use crate::dtype::DType;
 use crate::reference::{Operand, OperandMut};
@@ -56,22 +56,21 @@ impl Operation for GetRows {
         Ok(Output::new(dtype, [a.ne[0], ids.ne[0], a.ne[2], a.ne[3]]))
     }
 
-    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) {
+    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) -> Computed {
         let (a, ids) = (&src[0], &src[1]);
         let [n, n_ids, b2, b3] = out.ne;
         for i3 in 0..b3 {
             for i2 in 0..b2 {
                 for j in 0..n_ids {
-                    let row = match valid(ids.at([j, i2, i3, 0]), a.ne[1]) {
-                        Some(index) => a.row([index, i2, i3]),
-                        None => vec![0.0; n],
-                    };
-                    for (i, &x) in row.iter().enumerate() {
+                    let index = valid(ids.at([j, i2, i3, 0]), a.ne[1]);
+                    for i in 0..n {
+                        let x = index.map_or(0.0, |index| a.at([i, index, i2, i3]));
                         out.set([i, j, i2, i3], x);
                     }
                 }
             }
         }
+        Ok(())
     }
 }
 
@@ -97,7 +96,7 @@ impl Operation for SetRows {
         Ok(Output { dtype: dst.dtype, ne: dst.ne, alias: Some(Alias { src: 0, nb: dst.nb, offset: 0 }) })
     }
 
-    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) {
+    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) -> Computed {
         let (values, ids) = (&src[1], &src[2]);
         let [_, n_ids, b2, b3] = values.ne;
         for i3 in 0..b3 {
@@ -105,10 +104,11 @@ impl Operation for SetRows {
                 for j in 0..n_ids {
                     let index = ids.at([j, i2 % ids.ne[1], i3 % ids.ne[2], 0]);
                     let Some(index) = valid(index, out.ne[1]) else { continue };
-                    out.set_row([index, i2, i3], &values.row([j, i2, i3]));
+                    out.set_row([index, i2, i3], &values.row([j, i2, i3])?);
                 }
             }
         }
+        Ok(())
     }
 }
 

@@ -1,10 +1,11 @@
 //! SOFT_MAX of rows with scale, mask and ALiBi.
+//!
+//! Source of the linear bias: Press et al., "Train short, test long" (ALiBi, 2022).
 
-use super::flash_attn::alibi_slope;
-use super::{Operation, Output, operands, rule, typed};
+use super::{Computed, Operation, Output, operands, rule, typed};
 use crate::catalogue::{Case, Fill};
 use crate::dtype::DType;
-use crate::reference::{Operand, OperandMut};
+use crate::reference::{Operand, OperandMut, list};
 use crate::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
@@ -19,8 +20,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SoftMax {
     /// Factor of `x`.
+    #[serde(with = "super::lossless")]
     pub scale: f32,
     /// ALiBi's largest bias: 0 for none (slope 1).
+    #[serde(with = "super::lossless")]
     pub max_bias: f32,
 }
 
@@ -46,27 +49,31 @@ impl Operation for SoftMax {
         } else {
             rule(self.max_bias == 0.0, || "max_bias needs a mask".into())?;
         }
+        rule(self.max_bias >= 0.0 && self.max_bias.is_finite(), || {
+            format!("max_bias is {}, not a number from 0 on", self.max_bias)
+        })?;
         Ok(Output::new(DType::F32, x.ne))
     }
 
-    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) {
+    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) -> Computed {
         let (x, mask) = (&src[0], src.get(1));
         let [n, rows, heads, batch] = out.ne;
         for b in 0..batch {
             for h in 0..heads {
-                let slope = alibi_slope(f64::from(self.max_bias), h, heads);
+                let slope = alibi_slope(self.max_bias, h, heads);
                 for r in 0..rows {
-                    let bias = mask.map(|m| m.row([r, h % m.ne[2], b % m.ne[3]]));
+                    let bias = mask.map(|m| m.row([r, h % m.ne[2], b % m.ne[3]])).transpose()?;
                     let score = |i: usize| match bias.as_ref().map_or(0.0, |bias| bias[i]) {
                         f64::NEG_INFINITY => f64::NEG_INFINITY,
                         bias => f64::from(self.scale) * x.at([i, r, h, b]) + slope * bias,
                     };
-                    for (i, weight) in soft_max((0..n).map(score).collect()).into_iter().enumerate() {
+                    for (i, weight) in soft_max(list((0..n).map(score))?).into_iter().enumerate() {
                         out.set([i, r, h, b], weight);
                     }
                 }
             }
         }
+        Ok(())
     }
 
     fn in_place(&self) -> &'static [usize] {
@@ -77,13 +84,22 @@ impl Operation for SoftMax {
 /// Soft-max of a row of scores; zeros where all are minus infinity, NaN in all places where there is one.
 pub(super) fn soft_max(mut row: Vec<f64>) -> Vec<f64> {
     if row.iter().all(|score| *score == f64::NEG_INFINITY) {
-        return vec![0.0; row.len()];
+        row.fill(0.0);
+        return row;
     }
     let max = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     row.iter_mut().for_each(|x| *x = (*x - max).exp());
     let sum: f64 = row.iter().sum();
     row.iter_mut().for_each(|x| *x /= sum);
     row
+}
+
+/// ALiBi's slope of head `h` of `n`; 1 if `max_bias` is 0. For a power of two the slopes are a geometric sequence that ends at
+/// `2^-max_bias`. For other numbers they are those of the power below, then every other one of the power above.
+pub(super) fn alibi_slope(max_bias: f32, h: usize, n: usize) -> f64 {
+    let geometric = |h: usize, n: usize| (-f64::from(max_bias) * (h + 1) as f64 / n as f64).exp2();
+    let below = (0..).map(|i| 1usize << i).take_while(|power| *power <= n).last().unwrap_or(1);
+    if h < below { geometric(h, below) } else { geometric(2 * (h - below), 2 * below) }
 }
 
 /// Test cases: rows around the work-group, masks of both types, broadcasting, ALiBi, large scores, empty rows.
@@ -147,6 +163,19 @@ pub fn cases() -> Vec<Case> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn slopes_of_the_paper() {
+        // Press et al.: 8 heads, bias 8: 1/2, 1/4, ... 1/256.
+        for h in 0..8 {
+            assert!((alibi_slope(8.0, h, 8) - 0.5f64.powi(h as i32 + 1)).abs() < 1e-15);
+        }
+        // 12 heads: those of 8, then every other one of 16.
+        assert!((alibi_slope(8.0, 7, 12) - 0.5f64.powi(8)).abs() < 1e-15);
+        assert!((alibi_slope(8.0, 8, 12) - 0.5f64.powf(0.5)).abs() < 1e-15);
+        assert!((alibi_slope(8.0, 9, 12) - 0.5f64.powf(1.5)).abs() < 1e-15);
+        assert_eq!(alibi_slope(0.0, 3, 4), 1.0);
+    }
 
     #[test]
     fn nan_makes_a_row_nan() {

@@ -4,7 +4,7 @@
 //! in ggml the operation looks up its taps in the state itself, and gives the new state behind the result: no
 //! concatenation and no transposed copy are needed, and sequences of a batch may have different lengths.
 
-use super::{Operation, Output, operands, rule, typed};
+use super::{Computed, Operation, Output, operands, rule, typed};
 use crate::catalogue::{Case, Fill};
 use crate::dtype::DType;
 use crate::reference::{Operand, OperandMut};
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 /// * `x`: F32 `[channels, tokens]`, rows contiguous
 /// * `w`: F32 `[taps, channels]`, contiguous, at least two taps; the last tap is that of the token itself
 /// * `state`: F32 `[channels, taps - 1, slots]`, contiguous: the last inputs of each sequence, the newest last
-/// * `runs`: I32 `[3, slots]`, contiguous: see [`Run`]
+/// * `runs`: I32 `[3, slots]`, contiguous: see [`Tokens`]
 ///
 /// Result: F32 `[channels, tokens + (taps - 1) * slots]`: a row for each token (zeros for tokens of no run), then the new
 /// state, slot after slot. Inputs before the first position of a sequence are zeros.
@@ -26,7 +26,7 @@ pub struct SsmConv {}
 /// The tokens of a slot (a sequence) in a batch: a column of the operand `runs`. They lie one behind the other; a token
 /// belongs to one run at the most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
+pub struct Tokens {
     /// The first token's place in the batch.
     pub first: usize,
     /// Number of tokens; 0: the batch has none of this slot, and its state stays.
@@ -35,16 +35,16 @@ pub struct Run {
     pub position: usize,
 }
 
-impl Run {
+impl Tokens {
     /// The run of a slot, cut to the tokens that there are.
-    pub(crate) fn read(runs: &Operand<'_>, slot: usize, tokens: usize) -> Run {
+    pub(super) fn read(runs: &Operand<'_>, slot: usize, tokens: usize) -> Tokens {
         let field = |i| runs.at([i, slot, 0, 0]).max(0.0) as usize;
         let first = field(0).min(tokens);
-        Run { first, count: field(1).min(tokens - first), position: field(2) }
+        Tokens { first, count: field(1).min(tokens - first), position: field(2) }
     }
 
     /// Checks the operand's extents; the number of slots.
-    pub(crate) fn slots(runs: &Tensor) -> Result<usize, String> {
+    pub(super) fn slots(runs: &Tensor) -> Result<usize, String> {
         typed(runs, &[DType::I32], "runs")?;
         let right = runs.ne[0] == 3 && runs.ne[2] == 1 && runs.ne[3] == 1 && runs.is_contiguous();
         rule(right, || "runs must be [3, slots], contiguous".into())?;
@@ -63,7 +63,7 @@ impl Operation for SsmConv {
         for (t, role) in [(x, "x"), (w, "w"), (state, "state")] {
             typed(t, &[DType::F32], role)?;
         }
-        let slots = Run::slots(src[3])?;
+        let slots = Tokens::slots(src[3])?;
         let ([channels, tokens, ..], taps) = (x.ne, w.ne[0]);
         rule(x.ne[2] == 1 && x.ne[3] == 1 && x.rows_contiguous(), || "x must be [channels, tokens]".into())?;
         rule(taps >= 2 && w.ne == [taps, channels, 1, 1] && w.is_contiguous(), || {
@@ -75,14 +75,14 @@ impl Operation for SsmConv {
         Ok(Output::new(DType::F32, [channels, tokens + (taps - 1) * slots, 1, 1]))
     }
 
-    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) {
+    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) -> Computed {
         let (x, w, state) = (&src[0], &src[1], &src[2]);
         let ([channels, tokens, ..], taps, slots) = (x.ne, w.ne[0], state.ne[2]);
         for t in 0..tokens {
             (0..channels).for_each(|c| out.set([c, t, 0, 0], 0.0));
         }
         for slot in 0..slots {
-            let run = Run::read(&src[3], slot, tokens);
+            let run = Tokens::read(&src[3], slot, tokens);
             // Input of channel `c` at token `j` of the run; negative ones are in the state.
             let input = |c: usize, j: isize| {
                 if j >= 0 {
@@ -104,6 +104,7 @@ impl Operation for SsmConv {
                 }
             }
         }
+        Ok(())
     }
 }
 

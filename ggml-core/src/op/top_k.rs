@@ -1,9 +1,9 @@
 //! TOP_K: the largest elements of each row.
 
-use super::{Operation, Output, operands, rule, typed};
+use super::{Computed, Operation, Output, operands, rule, typed};
 use crate::catalogue::{Case, Fill};
 use crate::dtype::DType;
-use crate::reference::{Operand, OperandMut};
+use crate::reference::{Operand, OperandMut, list};
 use crate::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
@@ -31,20 +31,22 @@ impl Operation for TopK {
         typed(x, &[DType::F32], "x")?;
         rule(x.rows_contiguous(), || "rows must be contiguous".into())?;
         rule(self.k >= 1 && self.k <= x.ne[0], || format!("k is {}, a row has {}", self.k, x.ne[0]))?;
+        rule(i32::try_from(x.ne[0]).is_ok(), || "rows are too long for I32 indices".into())?;
         Ok(Output::new(DType::I32, [self.k, x.ne[1], x.ne[2], x.ne[3]]))
     }
 
-    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) {
+    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) -> Computed {
         let [k, n1, n2, n3] = out.ne;
         for i3 in 0..n3 {
             for i2 in 0..n2 {
                 for i1 in 0..n1 {
-                    let row = src[0].row([i1, i2, i3]);
-                    let mut order: Vec<usize> = (0..row.len()).collect();
-                    // The sort is stable: of equals the lower index stays first.
-                    order.sort_by(|&a, &b| {
+                    let row = src[0].row([i1, i2, i3])?;
+                    let mut order = list(0..row.len())?;
+                    // In place: a stable sort would take memory of its own.
+                    order.sort_unstable_by(|&a, &b| {
                         let numbers_first = row[a].is_nan().cmp(&row[b].is_nan());
-                        numbers_first.then(row[b].partial_cmp(&row[a]).unwrap_or(Ordering::Equal))
+                        let larger_first = row[b].partial_cmp(&row[a]).unwrap_or(Ordering::Equal);
+                        numbers_first.then(larger_first).then(a.cmp(&b))
                     });
                     for (i0, &index) in order[..k].iter().enumerate() {
                         out.set([i0, i1, i2, i3], index as f64);
@@ -52,6 +54,7 @@ impl Operation for TopK {
                 }
             }
         }
+        Ok(())
     }
 }
 

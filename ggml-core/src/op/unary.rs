@@ -1,6 +1,6 @@
 //! Element-wise functions of one operand: activations and SCALE.
 
-use super::{Operation, Output, operands, typed};
+use super::{Computed, Operation, Output, operands, typed};
 use crate::catalogue::{Case, Fill};
 use crate::dtype::DType;
 use crate::reference::{Operand, OperandMut, indices};
@@ -43,7 +43,7 @@ impl Activation {
     ];
 
     /// The definition.
-    pub(crate) fn apply(self, x: f64) -> f64 {
+    pub(super) fn apply(self, x: f64) -> f64 {
         match self {
             Activation::Silu => x / (1.0 + (-x).exp()),
             // (1 + tanh u) / 2 is 1 / (1 + exp(-2 u)), without the cancellation.
@@ -96,8 +96,10 @@ pub struct Unary {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Scale {
     /// Factor.
+    #[serde(with = "super::lossless")]
     pub scale: f32,
     /// Summand.
+    #[serde(with = "super::lossless")]
     pub bias: f32,
 }
 
@@ -121,10 +123,11 @@ impl Operation for Unary {
         Ok(Output::new(DType::F32, src[0].ne))
     }
 
-    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) {
+    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) -> Computed {
         for i in indices(out.ne) {
             out.set(i, self.activation.apply(src[0].at(i)));
         }
+        Ok(())
     }
 
     fn in_place(&self) -> &'static [usize] {
@@ -143,10 +146,11 @@ impl Operation for Scale {
         Ok(Output::new(DType::F32, src[0].ne))
     }
 
-    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) {
+    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) -> Computed {
         for i in indices(out.ne) {
             out.set(i, src[0].at(i) * f64::from(self.scale) + f64::from(self.bias));
         }
+        Ok(())
     }
 
     fn in_place(&self) -> &'static [usize] {

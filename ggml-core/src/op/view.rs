@@ -1,6 +1,6 @@
 //! VIEW, RESHAPE, PERMUTE, TRANSPOSE: the same storage seen in another way. They cost nothing on any backend.
 
-use super::{Alias, Operation, Output, operands, rule};
+use super::{Alias, Computed, Operation, Output, operands, rule};
 use crate::catalogue::{Case, Fill};
 use crate::dtype::DType;
 use crate::reference::{Operand, OperandMut};
@@ -60,7 +60,9 @@ impl View {
 }
 
 /// Views have nothing to compute.
-fn nothing(_src: &[Operand<'_>], _out: &mut OperandMut<'_>) {}
+fn nothing(_src: &[Operand<'_>], _out: &mut OperandMut<'_>) -> Computed {
+    Ok(())
+}
 
 impl Operation for View {
     fn name(&self) -> &'static str {
@@ -74,8 +76,8 @@ impl Operation for View {
         Ok(Output { dtype: src[0].dtype, ne: self.ne, alias: Some(alias) })
     }
 
-    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) {
-        nothing(src, out);
+    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) -> Computed {
+        nothing(src, out)
     }
 }
 
@@ -94,8 +96,8 @@ impl Operation for Reshape {
         Ok(Output { dtype: t.dtype, ne: self.ne, alias: Some(Alias { src: 0, nb, offset: 0 }) })
     }
 
-    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) {
-        nothing(src, out);
+    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) -> Computed {
+        nothing(src, out)
     }
 }
 
@@ -122,8 +124,8 @@ impl Operation for Permute {
         permuted(src[0], self.axes)
     }
 
-    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) {
-        nothing(src, out);
+    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) -> Computed {
+        nothing(src, out)
     }
 }
 
@@ -137,8 +139,8 @@ impl Operation for Transpose {
         permuted(src[0], [1, 0, 2, 3])
     }
 
-    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) {
-        nothing(src, out);
+    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) -> Computed {
+        nothing(src, out)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The backend around the definitions.
 
-use super::{Operand, OperandMut};
+use super::{NoMemory, Operand, OperandMut};
 use crate::backend::{
     Backend, Bindings, Buffer, DeviceInfo, DeviceMemory, Limits, PrepareOptions, Program, Slice, Stats,
     Support, Timing, Usage,
@@ -45,8 +45,41 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The caller's mistake, or that of a plan for another graph.
+fn foreign_tensor(id: TensorId) -> Error {
+    Error::argument("tensor", format!("number {}", id.0), "one of the program's graph")
+}
+
 fn foreign() -> Error {
-    Error::argument_said("buffer", "belongs to another backend")
+    Error::argument("buffer", "one of another backend", "one that this backend allocated or imported")
+}
+
+impl From<NoMemory> for Error {
+    fn from(NoMemory { asked }: NoMemory) -> Error {
+        Error::OutOfMemory {
+            backend: NAME.into(),
+            asked: asked as u64,
+            free: None,
+            heap: "host memory".into(),
+            driver: None,
+        }
+    }
+}
+
+/// Bytes, all zero.
+fn zeros(count: usize) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(count).map_err(|_| NoMemory { asked: count })?;
+    bytes.resize(count, 0);
+    Ok(bytes)
+}
+
+/// A copy of bytes.
+fn copied(from: &[u8]) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(from.len()).map_err(|_| NoMemory { asked: from.len() })?;
+    bytes.extend_from_slice(from);
+    Ok(bytes)
 }
 
 impl Memory {
@@ -54,10 +87,10 @@ impl Memory {
         buffer.downcast::<Memory>().ok_or_else(foreign)
     }
 
-    fn read(&self, offset: usize, len: usize) -> Vec<u8> {
+    fn read(&self, offset: usize, len: usize) -> Result<Vec<u8>> {
         match self {
-            Memory::Own(bytes) => lock(bytes)[offset..offset + len].to_vec(),
-            Memory::Mapped(bytes) => bytes[offset..offset + len].to_vec(),
+            Memory::Own(bytes) => copied(&lock(bytes)[offset..offset + len]),
+            Memory::Mapped(bytes) => copied(&bytes[offset..offset + len]),
         }
     }
 
@@ -67,7 +100,7 @@ impl Memory {
                 lock(bytes)[offset..offset + data.len()].copy_from_slice(data);
                 Ok(())
             }
-            Memory::Mapped(_) => Err(Error::argument_said("buffer", "is a memory map and cannot be written")),
+            Memory::Mapped(_) => Err(Error::argument("buffer", "a memory map", "memory that can be written")),
         }
     }
 }
@@ -125,14 +158,7 @@ impl Backend for ReferenceBackend {
 
     fn allocate(&self, bytes: usize, usage: Usage) -> Result<Buffer> {
         let _span = phase::enter(Phase::Allocate, NAME);
-        let mut memory = Vec::new();
-        memory.try_reserve_exact(bytes).map_err(|_| Error::OutOfMemory {
-            backend: NAME.into(),
-            asked: bytes as u64,
-            free: None,
-            heap: "host memory".into(),
-        })?;
-        memory.resize(bytes, 0);
+        let memory = zeros(bytes)?;
         let mut stats = lock(&self.stats);
         stats.driver_allocations += 1;
         stats.allocated_bytes += bytes as u64;
@@ -152,14 +178,14 @@ impl Backend for ReferenceBackend {
 
     fn download(&self, buffer: &Buffer, offset: usize, out: &mut [u8]) -> Result<()> {
         buffer.check_range(offset, out.len())?;
-        out.copy_from_slice(&Memory::of(buffer)?.read(offset, out.len()));
+        out.copy_from_slice(&Memory::of(buffer)?.read(offset, out.len())?);
         Ok(())
     }
 
     fn copy(&self, from: &Slice, to: &Slice, bytes: usize) -> Result<()> {
         from.buffer.check_range(from.offset, bytes)?;
         to.buffer.check_range(to.offset, bytes)?;
-        Memory::of(&to.buffer)?.write(to.offset, &Memory::of(&from.buffer)?.read(from.offset, bytes))
+        Memory::of(&to.buffer)?.write(to.offset, &Memory::of(&from.buffer)?.read(from.offset, bytes)?)
     }
 
     fn prepare(
@@ -170,6 +196,9 @@ impl Backend for ReferenceBackend {
         _options: PrepareOptions,
     ) -> Result<Box<dyn Program>> {
         let _span = phase::enter(Phase::Prepare, NAME);
+        if let Some(&step) = plan.steps.iter().find(|step| graph.get(**step).is_none()) {
+            return Err(foreign_tensor(step));
+        }
         let mut storage = HashMap::new();
         for id in graph.ids() {
             let t = graph.tensor(id);
@@ -183,13 +212,17 @@ impl Backend for ReferenceBackend {
             let place = match t.source {
                 Source::Weight | Source::State => {
                     let slice = bindings.leaves.get(&id).ok_or_else(|| {
-                        Error::argument_said("bindings", format!("'{}' has no storage", t.name))
+                        Error::argument(
+                            "bindings",
+                            format!("nothing for '{}'", t.name),
+                            "storage of every weight and state",
+                        )
                     })?;
                     slice.buffer.check_range(slice.offset, t.span_bytes())?;
                     Memory::of(&slice.buffer)?;
                     Storage::Bound(slice.clone())
                 }
-                Source::Input | Source::Node { .. } => Storage::Own(vec![0; t.span_bytes()]),
+                Source::Input | Source::Node { .. } => Storage::Own(zeros(t.span_bytes())?),
             };
             storage.insert(id, place);
         }
@@ -230,13 +263,13 @@ struct ReferenceProgram {
 impl ReferenceProgram {
     /// The storage of a tensor as bytes; a copy, so that a result can lie in the storage of an operand.
     fn bytes(&self, id: TensorId) -> Result<Vec<u8>> {
-        let root = self.graph.tensor(self.graph.tensor(id).root);
-        match self.storage.get(&self.graph.tensor(id).root) {
-            Some(Storage::Own(bytes)) => Ok(bytes.clone()),
+        let root = self.graph.tensor(id).root;
+        match self.storage.get(&root) {
+            Some(Storage::Own(bytes)) => copied(bytes),
             Some(Storage::Bound(slice)) => {
-                Ok(Memory::of(&slice.buffer)?.read(slice.offset, root.span_bytes()))
+                Memory::of(&slice.buffer)?.read(slice.offset, self.graph.tensor(root).span_bytes())
             }
-            None => Err(Error::argument_said("tensor", format!("'{}' has no storage", root.name))),
+            None => Err(foreign_tensor(id)),
         }
     }
 
@@ -247,7 +280,7 @@ impl ReferenceProgram {
                 Ok(())
             }
             Some(Storage::Bound(slice)) => Memory::of(&slice.buffer)?.write(slice.offset, &data),
-            None => Err(Error::argument_said("tensor", "has no storage")),
+            None => Err(foreign_tensor(id)),
         }
     }
 
@@ -258,16 +291,18 @@ impl ReferenceProgram {
         let operands: Vec<Operand<'_>> =
             src.iter().zip(&inputs).map(|(&s, bytes)| Operand::new(self.graph.tensor(s), bytes)).collect();
         let mut result = self.bytes(id)?;
-        op.definition().reference(&operands, &mut OperandMut::new(tensor, &mut result));
+        op.definition().reference(&operands, &mut OperandMut::new(tensor, &mut result))?;
         self.put(id, result)
     }
 
-    fn window(&self, id: TensorId, len: usize) -> Result<(usize, usize)> {
+    /// Where a contiguous tensor of `len` bytes lies in its root.
+    fn range(&self, id: TensorId, len: usize) -> Result<(usize, usize)> {
         let t = self.graph.tensor(id);
         if !t.is_contiguous() || t.dense_bytes() != len {
-            return Err(Error::argument_said(
-                "tensor",
-                format!("{} has {} contiguous bytes, not {len}", t.describe(), t.dense_bytes()),
+            return Err(Error::argument(
+                format!("bytes of '{}'", t.name),
+                len,
+                format!("the {} of the contiguous {}", t.dense_bytes(), t.describe()),
             ));
         }
         Ok((t.offset, t.offset + len))
@@ -276,14 +311,14 @@ impl ReferenceProgram {
 
 impl Program for ReferenceProgram {
     fn write(&mut self, tensor: TensorId, data: &[u8]) -> Result<()> {
-        let (from, to) = self.window(tensor, data.len())?;
+        let (from, to) = self.range(tensor, data.len())?;
         let mut bytes = self.bytes(tensor)?;
         bytes[from..to].copy_from_slice(data);
         self.put(tensor, bytes)
     }
 
     fn read(&mut self, tensor: TensorId, out: &mut [u8]) -> Result<()> {
-        let (from, to) = self.window(tensor, out.len())?;
+        let (from, to) = self.range(tensor, out.len())?;
         out.copy_from_slice(&self.bytes(tensor)?[from..to]);
         Ok(())
     }
@@ -313,7 +348,7 @@ impl Program for ReferenceProgram {
         let id = *self
             .steps
             .get(step)
-            .ok_or_else(|| Error::argument_said("step", format!("{step} is not in the plan")))?;
+            .ok_or_else(|| Error::argument("step", step, format!("less than {}", self.steps.len())))?;
         self.compute(id)?;
         Ok(Timing { host: start.elapsed(), device: None })
     }
@@ -323,6 +358,7 @@ impl Program for ReferenceProgram {
 mod tests {
     use super::*;
     use crate::plan::Precision;
+    use crate::reference::list;
 
     /// A product small enough to do by hand, through the whole interface.
     #[test]
@@ -331,7 +367,7 @@ mod tests {
         let a = g.leaf("a", DType::F32, [2, 3, 1, 1], Source::Weight).unwrap();
         let b = g.leaf("b", DType::F32, [2, 2, 1, 1], Source::Input).unwrap();
         let d = g.mul_mat(a, b).unwrap();
-        g.output(d);
+        g.output(d).unwrap();
         let backend = ReferenceBackend::default();
         let plan = Plan::new(&g, 64, Precision::Exact).unwrap();
         let buffer = backend.allocate(24, Usage::Weights).unwrap();
@@ -350,5 +386,30 @@ mod tests {
         program.read(d, bytemuck::cast_slice_mut(&mut out)).unwrap();
         assert_eq!(out, [21.0, 43.0, 65.0, -1.5, -2.5, -3.5]);
         assert!(program.run_step(1).is_err());
+        // Tensors of another graph, one of them with as many bytes as the stand-in of unknown ones.
+        for (id, bytes) in [(TensorId(99), 4), (TensorId(3), 24)] {
+            assert!(matches!(program.write(id, &[0; 24][..bytes]), Err(Error::InvalidArgument { .. })));
+            assert!(matches!(program.read(id, &mut [0; 24][..bytes]), Err(Error::InvalidArgument { .. })));
+        }
+        let mut foreign = plan.clone();
+        foreign.steps.push(TensorId(7));
+        let prepared = backend.prepare(&g, &foreign, &bindings, PrepareOptions::default());
+        assert!(matches!(prepared.err(), Some(Error::InvalidArgument { .. })), "a plan of another graph");
+    }
+
+    /// More than any address space has: rows that are seen again and again become a result of their own.
+    #[test]
+    fn memory_that_there_is_not_is_an_error() {
+        let mut g = Graph::new();
+        let x = g.leaf("x", DType::F32, [1024, 1, 1, 1], Source::Input).unwrap();
+        let many = g.view(x, [1024, 1 << 50, 1, 1], [4, 0, 0, 0], 0).unwrap();
+        let y = g.scale(many, 2.0, 0.0).unwrap();
+        g.output(y).unwrap();
+        let plan = Plan::new(&g, 64, Precision::Exact).unwrap();
+        let backend = ReferenceBackend::default();
+        let prepared = backend.prepare(&g, &plan, &Bindings::default(), PrepareOptions::default());
+        let error = prepared.err().unwrap();
+        assert!(matches!(error, Error::OutOfMemory { asked: 0x4000_0000_0000_0000, .. }), "{error}");
+        assert_eq!(list(0..1u64 << 59), Err(NoMemory { asked: 1 << 62 }));
     }
 }

@@ -1,6 +1,6 @@
 //! Scheduling: one graph on several devices.
 //!
-//! [`place`] says on which device each computing node lies, [`Split`] cuts the graph at the borders into segments, each
+//! [`assign_devices`] says on which device each computing node lies, [`Split`] cuts the graph at the borders into segments, each
 //! a graph for one device, and [`SplitProgram`] runs the segments one after the other and carries tensors across the
 //! borders through the host.
 //!
@@ -19,8 +19,8 @@ use std::ops::Range;
 mod placement;
 mod program;
 
-pub use placement::{Fallback, Placement, place, unsupported};
-pub use program::{Part, SplitProgram};
+pub use placement::{Fallback, Placement, assign_devices, unsupported};
+pub use program::{SplitDevice, SplitProgram};
 
 /// A part of a graph that one device computes.
 #[derive(Clone, Debug)]
@@ -84,8 +84,8 @@ impl Split {
     /// are missing.
     pub fn new(graph: &Graph, device: &[usize]) -> Result<Split> {
         if device.len() != graph.tensors().len() {
-            let why = format!("has {} entries for {} tensors", device.len(), graph.tensors().len());
-            return Err(Error::argument_said("placement", why));
+            let expected = format!("{}, one for each tensor", graph.tensors().len());
+            return Err(Error::argument("placement", format!("{} entries", device.len()), expected));
         }
         check_state(graph, device)?;
         let mut cutter = Cutter { graph, segments: Vec::new(), holder: HashMap::new() };
@@ -150,8 +150,8 @@ fn check_state(graph: &Graph, device: &[usize]) -> Result<()> {
             let first = *used.entry(state).or_insert(id);
             if device[first.index()] != device[id.index()] {
                 let name = |id: TensorId| &graph.tensor(id).name;
-                let why = format!("is used by '{}' and '{}' on two devices", name(first), name(id));
-                return Err(Error::argument_said(format!("state '{}'", name(state)), why));
+                let found = format!("used by '{}' and '{}' on two devices", name(first), name(id));
+                return Err(Error::argument(format!("state '{}'", name(state)), found, "one device"));
             }
         }
     }
@@ -174,7 +174,8 @@ impl Cutter<'_> {
         let tensor = self.graph.tensor(id);
         let Source::Node { op, src } = &tensor.source else { return Ok(()) };
         if self.graph.tensor(tensor.root).source == Source::Weight {
-            return Err(Error::argument_said(format!("node '{}'", tensor.name), "writes into a weight"));
+            let what = format!("node '{}'", tensor.name);
+            return Err(Error::argument(what, "writes into a weight", "an input, state or node"));
         }
         let src = src.iter().map(|&s| self.here(last, s)).collect::<Result<Vec<_>>>()?;
         let segment = &mut self.segments[last];
@@ -240,9 +241,11 @@ impl Cutter<'_> {
         if from.gives.iter().any(|&(_, given)| given == root) {
             return Ok(());
         }
-        let missing = || Error::argument_said("graph", "a node writes into a tensor that is not there");
+        let name = &self.graph.tensor(root).name;
+        let missing =
+            || Error::argument(format!("tensor '{name}'"), "missing where a node writes into it", "");
         let local = from.local(root).ok_or_else(missing)?;
-        from.graph.output(local);
+        from.graph.output(local)?;
         from.gives.push((local, root));
         Ok(())
     }
@@ -254,7 +257,7 @@ impl Cutter<'_> {
         let root = self.graph.tensor(id).root;
         let segment = self.holder.get(&root).copied().unwrap_or(0);
         let local = self.here(segment, id)?;
-        self.segments[segment].graph.output(local);
+        self.segments[segment].graph.output(local)?;
         Ok(())
     }
 }

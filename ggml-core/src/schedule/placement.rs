@@ -54,7 +54,7 @@ pub fn unsupported(backend: &dyn Backend, graph: &Graph, node: TensorId) -> Opti
 ///
 /// # Errors
 /// [`Error::Unsupported`], in the name `host_name`, where the host refuses a node too.
-pub fn place(
+pub fn assign_devices(
     graph: &Graph,
     (host, host_name): (usize, &str),
     wanted: &dyn Fn(TensorId) -> usize,

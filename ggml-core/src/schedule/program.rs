@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 /// A device of a split graph.
 #[derive(Clone, Copy)]
-pub struct Part<'a> {
+pub struct SplitDevice<'a> {
     /// The backend.
     pub backend: &'a dyn Backend,
     /// Where weights and state lie there, by tensor of the whole graph, and memory that its segments share.
@@ -52,25 +52,25 @@ pub struct SplitProgram {
 }
 
 impl SplitProgram {
-    /// Prepares every segment of a split. `plans` are those of [`Split::plans`], `parts` the devices by index.
+    /// Prepares every segment of a split. `plans` are those of [`Split::plans`], `devices` are by index.
     ///
     /// # Errors
     /// What the backends report; [`Error::InvalidArgument`] where a device or a plan is missing.
     pub fn prepare(
         split: Split,
         plans: &[Plan],
-        parts: &[Part<'_>],
+        devices: &[SplitDevice<'_>],
         options: PrepareOptions,
     ) -> Result<SplitProgram> {
-        let missing = || Error::argument_said("split graph", "a device or a plan is missing");
+        let missing = || Error::argument("split graph", "missing", "a device and a plan for each segment");
         let mut shared = false;
         let mut running = Vec::new();
         for (i, segment) in split.segments.iter().enumerate() {
-            let part = parts.get(segment.device).ok_or_else(missing)?;
-            let bindings = local_bindings(segment, part.bindings);
+            let device = devices.get(segment.device).ok_or_else(missing)?;
+            let bindings = local_bindings(segment, device.bindings);
             shared |= bindings.compute.is_some();
             let plan = plans.get(i).ok_or_else(missing)?;
-            let program = part.backend.prepare(&segment.graph, plan, &bindings, options)?;
+            let program = device.backend.prepare(&segment.graph, plan, &bindings, options)?;
             let feed = |&(local, root): &(TensorId, TensorId)| Feed { local, root, version: 0 };
             let outputs = split.outputs.iter().filter_map(|&id| {
                 let (home, local) = split.find(id)?;
@@ -148,7 +148,11 @@ fn host_memory(split: &Split, shared: bool) -> HostMemory {
 }
 
 fn unknown(id: TensorId) -> Error {
-    Error::argument_said("tensor", format!("{} is in no segment of the graph", id.0))
+    Error::argument("tensor", id.0, "one of a segment of the graph")
+}
+
+fn other_size(id: TensorId, found: usize, expected: usize) -> Error {
+    Error::argument(format!("tensor {}", id.0), format!("{found} bytes"), format!("{expected} bytes"))
 }
 
 impl Program for SplitProgram {
@@ -156,8 +160,7 @@ impl Program for SplitProgram {
         let mut known = false;
         if let Some(carried) = self.carried.get_mut(&tensor) {
             if carried.bytes.len() != data.len() {
-                let why = format!("{} has {} bytes, not {}", tensor.0, carried.bytes.len(), data.len());
-                return Err(Error::argument_said("tensor", why));
+                return Err(other_size(tensor, data.len(), carried.bytes.len()));
             }
             carried.bytes.copy_from_slice(data);
             carried.version += 1;
@@ -178,8 +181,7 @@ impl Program for SplitProgram {
     fn read(&mut self, tensor: TensorId, out: &mut [u8]) -> Result<()> {
         if let Some(result) = self.results.get(&tensor) {
             if result.len() != out.len() {
-                let why = format!("{} has {} bytes, not {}", tensor.0, result.len(), out.len());
-                return Err(Error::argument_said("tensor", why));
+                return Err(other_size(tensor, out.len(), result.len()));
             }
             out.copy_from_slice(result);
             return Ok(());
@@ -206,8 +208,7 @@ impl Program for SplitProgram {
     fn run_step(&mut self, step: usize) -> Result<Timing> {
         let segments = &self.split.segments;
         let segment = segments.iter().position(|s| s.steps.contains(&step));
-        let segment =
-            segment.ok_or_else(|| Error::argument_said("step", format!("{step} is not in the plan")))?;
+        let segment = segment.ok_or_else(|| Error::argument("step", step, "one of the plan"))?;
         let steps = segments[segment].steps.clone();
         self.deliver(segment)?;
         let timing = self.running[segment].program.run_step(step - steps.start)?;

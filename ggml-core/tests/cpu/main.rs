@@ -98,7 +98,7 @@ fn product(dtype: DType, k: usize, m: usize, n: usize, first: usize, count: usiz
     let b: Vec<f32> = (0..k * n).map(|_| rng.normal()).collect();
     let b = w.filled("b", DType::F32, [k, count, 1, 1], Source::Input, &b[first * k..(first + count) * k]);
     let d = w.graph.mul_mat(a, b).unwrap();
-    w.graph.output(d);
+    w.graph.output(d).unwrap();
     w
 }
 
@@ -221,7 +221,7 @@ fn blocks_of_any_bytes_agree() {
             let ids: Vec<f32> = (0..m).map(|i| (m - 1 - i) as f32).collect();
             let ids = work.filled("ids", DType::I32, [m, 1, 1, 1], Source::Input, &ids);
             let rows = work.graph.get_rows(work.leaves[0].0, ids).unwrap();
-            work.graph.output(rows);
+            work.graph.output(rows).unwrap();
             let want = work.run(&reference, Precision::Exact);
             let portable = work.run(&open(Isa::Scalar, 2), Precision::Fast);
             for isa in isas() {
@@ -274,8 +274,8 @@ fn overlapping_operands_agree_with_the_reference() {
     let folded = g.view(s, [10, 4, 1, 1], [4, 8, 40, 40], 400).unwrap();
     let many = g.view(s, [10, 4, 1, 1], [4, 40, 160, 160], 1000).unwrap();
     let c = g.cpy(many, folded).unwrap();
-    g.output(r);
-    g.output(c);
+    g.output(r).unwrap();
+    g.output(c).unwrap();
     let want = w.run(&ReferenceBackend::default(), Precision::Exact);
     for isa in isas() {
         assert!(w.run(&open(isa, 2), Precision::Exact) == want, "{isa:?}");
@@ -296,7 +296,7 @@ fn random_shapes_agree_with_the_reference() {
         let a = w.leaf("a", dtype, [k, m, a2, 1], Source::Weight);
         let b = w.leaf("b", DType::F32, [k, n, a2 * r2, 1], Source::Input);
         let product = w.graph.mul_mat(a, b).unwrap();
-        w.graph.output(product);
+        w.graph.output(product).unwrap();
         let (d, dv, tokens, kv, heads_kv, shared) =
             (up_to(90), up_to(90), up_to(20), up_to(200), up_to(3), up_to(5));
         let q = w.leaf("q", DType::F32, [d, tokens, heads_kv * shared, 1], Source::Input);
@@ -305,7 +305,7 @@ fn random_shapes_agree_with_the_reference() {
         let v = w.leaf("v", kv_type, [dv, kv, heads_kv, 1], Source::Input);
         let op = FlashAttnExt { scale: 0.7, max_bias: 0.0, logit_softcap: 0.0 };
         let attention = w.graph.flash_attn_ext(op, q, k, v, None).unwrap();
-        w.graph.output(attention);
+        w.graph.output(attention).unwrap();
         let want = w.run(&reference, Precision::Exact);
         for isa in isas() {
             for (precision, bound) in [(Precision::Exact, 1e-11), (Precision::Fast, 5e-4)] {

@@ -13,7 +13,7 @@ pub(crate) fn mixture(tokens: usize) -> Work {
     let mut w = Work::new();
     let x = w.leaf("x", DType::F32, [256, tokens, 1, 1], Source::Input);
     for result in [experts(&mut w, x, tokens), recurrent(&mut w, x, tokens), attention(&mut w, x, tokens)] {
-        w.graph.output(result.unwrap());
+        w.graph.output(result.unwrap()).unwrap();
     }
     w
 }
@@ -127,14 +127,14 @@ fn products_with_chosen_matrices_are_those_of_their_columns() {
             let named = w.filled("ids", DType::I32, [used, tokens, 1, 1], Source::Input, &named);
             let g = &mut w.graph;
             let chosen = g.mul_mat_id(a, b, named).unwrap();
-            g.output(chosen);
+            g.output(chosen).unwrap();
             let columns = g.reshape(b, [k, rows * tokens, 1, 1]).unwrap();
             for expert in 0..EXPERTS {
                 let bytes = dtype.row_bytes(k).unwrap();
                 let nb = [dtype.block_bytes(), bytes, bytes * m, bytes * m];
                 let matrix = g.view(a, [k, m, 1, 1], nb, expert * bytes * m).unwrap();
                 let product = g.mul_mat(matrix, columns).unwrap();
-                g.output(product);
+                g.output(product).unwrap();
             }
             for isa in isas() {
                 for precision in [Precision::Exact, Precision::Fast] {

@@ -140,7 +140,7 @@ pub(crate) fn layers(tokens: usize) -> Work {
         let y = g.scale(y, 0.05, 0.0).unwrap();
         x = g.add(x, y).unwrap();
         if layer == 0 {
-            w.graph.output(x);
+            w.graph.output(x).unwrap();
         }
     }
     let g = &mut w.graph;
@@ -148,7 +148,7 @@ pub(crate) fn layers(tokens: usize) -> Work {
     let t = g.cont(t).unwrap();
     let p = g.soft_max(SoftMax { scale: 2.0, max_bias: 0.0 }, t, None).unwrap();
     let u = g.unary(Activation::Gelu, p).unwrap();
-    g.output(x);
-    g.output(u);
+    g.output(x).unwrap();
+    g.output(u).unwrap();
     w
 }

@@ -6,7 +6,8 @@
 // scores go to shared memory, PT = work-group / BR invocations share a row, each takes BC / PT neighbouring positions;
 // online normaliser. Result (BR x dv): each invocation owns the TM rows of its scores and QUADS groups of four columns,
 // in registers from the first step to the last; VK positions of v at a time go through shared memory. Steps that the
-// mask excludes for all rows are skipped before anything else is read: half the work of a causal prompt.
+// mask excludes for all rows are skipped before anything else is read: half the work of a causal prompt. From the first
+// value on that is infinite or no number, products pass over the positions that are hidden from their row.
 //
 // Specialisation: work-group size, BR, BC, SC, QUADS (at least dv / 4 / SC, rounded up), VK (divides BC), ALIGNED
 // (offsets, strides and row lengths are multiples of four elements; of blocks those of q).
@@ -44,6 +45,8 @@ shared vec4 weights[BR * W_STRIDE];
 shared float row_parts[BR * PT];
 shared float row_factor[BR];
 shared uint alive;
+// Whether a value is not finite; set while values are staged.
+shared uint wild;
 
 // Whether rows of k and v are whole quads.
 #ifdef KV_BLOCKS
@@ -67,7 +70,7 @@ vec4 load_q(uint row, uint quad) {
 
 vec4 load_k(uint row, uint quad) {
     if (QUADS_OF_KV) {
-        return quad * 4 < p.d_0 ? k_quad(row, quad / 2, quad % 2) : vec4(0.0);
+        return quad * 4 < p.d_0 ? k_quad(row, quad / 2, quad % 2, true) : vec4(0.0);
     }
     vec4 r = vec4(0.0);
 #ifndef KV_BLOCKS
@@ -82,7 +85,7 @@ vec4 load_k(uint row, uint quad) {
 
 vec4 load_v(uint row, uint quad) {
     if (QUADS_OF_KV) {
-        return quad * 4 < p.d_1 ? v_quad(row, quad / 2, quad % 2) : vec4(0.0);
+        return quad * 4 < p.d_1 ? v_quad(row, quad / 2, quad % 2, true) : vec4(0.0);
     }
     vec4 r = vec4(0.0);
 #ifndef KV_BLOCKS
@@ -93,6 +96,12 @@ vec4 load_v(uint row, uint quad) {
     }
 #endif
     return r;
+}
+
+// The bits of a sum of sizes: those of infinity or more if an element is not finite.
+const uint NOT_FINITE = 0x7f800000u;
+uint size_bits(vec4 v) {
+    return floatBitsToUint((abs(v.x) + abs(v.y)) + (abs(v.z) + abs(v.w)));
 }
 
 void main() {
@@ -124,6 +133,9 @@ void main() {
         result[i] = vec4(0.0);
     }
 
+    if (lane == 0) {
+        wild = 0;
+    }
     for (uint first_key = 0; first_key < p.kv_0; first_key += BC) {
         // The mask of this step; minus infinity for positions beyond the end.
         const uint first = first_key + part * WQ * 4;
@@ -145,14 +157,14 @@ void main() {
             bias[j / 4][j % 4] = first + j <= last_key ? bias[j / 4][j % 4] * slope : MINUS_INFINITY;
         }
         if (MASK_TYPE != NO_MASK) {
-            float most = bias[0].x;
+            bool seen = false;
             [[unroll]] for (uint w = 0; w < WQ; w++) {
-                most = max(max(most, max(bias[w].x, bias[w].y)), max(bias[w].z, bias[w].w));
+                seen = seen || any(notEqual(bias[w], vec4(MINUS_INFINITY)));
             }
             barrier();
             alive = 0;
             barrier();
-            if (most > LOWEST) {
+            if (seen) {
                 alive = 1;
             }
             barrier();
@@ -202,9 +214,11 @@ void main() {
         barrier();
 
         float most = LOWEST;
+        vec4 s[WQ];
         [[unroll]] for (uint w = 0; w < WQ; w++) {
-            bias[w] += scores_of(weights[row * W_STRIDE + part * WQ + w]);
-            most = max(max(most, max(bias[w].x, bias[w].y)), max(bias[w].z, bias[w].w));
+            const bvec4 hidden = equal(bias[w], vec4(MINUS_INFINITY));
+            s[w] = mix(bias[w] + scores_of(weights[row * W_STRIDE + part * WQ + w]), vec4(MINUS_INFINITY), hidden);
+            most = max(max(most, max(s[w].x, s[w].y)), max(s[w].z, s[w].w));
         }
         row_parts[lane] = most;
         barrier();
@@ -216,9 +230,9 @@ void main() {
         largest = now;
         sum *= factor;
         [[unroll]] for (uint w = 0; w < WQ; w++) {
-            const vec4 e = exp(bias[w] - now);
+            const vec4 e = exp(s[w] - now);
             sum += (e.x + e.y) + (e.z + e.w);
-            weights[row * W_STRIDE + part * WQ + w] = e;
+            weights[row * W_STRIDE + part * WQ + w] = mix(e, vec4(HIDDEN), equal(bias[w], vec4(MINUS_INFINITY)));
         }
         if (part == 0) {
             row_factor[row] = factor;
@@ -235,14 +249,33 @@ void main() {
             if (position0 > 0) {
                 barrier();
             }
+            uint most_bits = 0;
             [[unroll]] for (uint n = 0; n < VK * V_STRIDE / WG; n++) {
                 const uint i = lane + n * WG;
                 const uint position = i / V_STRIDE;
                 const uint c = i % V_STRIDE;
                 const uint key = min(first_key + position0 + position, last_key);
-                stage[i] = load_v(base_v + key * p.nbv_0, c);
+                const vec4 y = load_v(base_v + key * p.nbv_0, c);
+                stage[i] = y;
+                most_bits = max(most_bits, size_bits(y));
+            }
+            if (most_bits >= NOT_FINITE) {
+                wild = 1;
             }
             barrier();
+            if (wild != 0) {
+                [[dont_unroll]] for (uint j = 0; j < VK; j++) {
+                    [[unroll]] for (uint i = 0; i < TM; i++) {
+                        const float w = weights[(tr + i * SR) * W_STRIDE + (position0 + j) / 4][(position0 + j) % 4];
+                        if (!is_hidden(w)) {
+                            [[unroll]] for (uint c = 0; c < QUADS; c++) {
+                                result[i * QUADS + c] += w * stage[j * V_STRIDE + c * SC + tc];
+                            }
+                        }
+                    }
+                }
+                continue;
+            }
             [[dont_unroll]] for (uint j0 = 0; j0 < VK; j0 += 4) {
                 vec4 w[TM];
                 [[unroll]] for (uint i = 0; i < TM; i++) {
@@ -269,7 +302,7 @@ void main() {
         [[unroll]] for (uint j = 0; j < PT; j++) {
             total += row_parts[r * PT + j];
         }
-        const float factor = total > 0.0 ? 1.0 / total : 0.0;
+        const float factor = total == 0.0 ? 0.0 : 1.0 / total;
         const uint row_d = p.off_5 + ((batch * p.ne_0 + token0 + r) * p.ne_1 + head) * p.d_1;
         [[unroll]] for (uint c = 0; c < QUADS; c++) {
             [[unroll]] for (uint j = 0; j < 4; j++) {

@@ -6,6 +6,7 @@
 //   Scores: four invocations share a key. Each reads every fourth piece of eight elements, so that the four read 64
 //   (F32: 128) bytes without gaps, for KEYS keys at a time; a piece of q comes from shared memory once for KEYS keys.
 //   The four partial products of a score meet in shared memory.
+//   Mask: a position is hidden from all heads of a work-group or from none, so HEADS is 1 if heads have masks of their own.
 //   Soft-max: each invocation has KEYS / 4 positions of every head; online normaliser, maximum over the work-group.
 //   Values: an invocation owns eight columns and every n-th position, neighbours read neighbouring pieces; UNROLL
 //   positions are under way at a time. Sums over positions stay in registers until the end.
@@ -122,8 +123,8 @@ void main() {
         for (uint piece = lane % 4; piece < p.d_0 / 8; piece += 4) {
             vec4 lo[KEYS], hi[KEYS];
             [[unroll]] for (uint i = 0; i < KEYS; i++) {
-                lo[i] = k_quad(row_k[i], piece, 0);
-                hi[i] = k_quad(row_k[i], piece, 1);
+                lo[i] = k_quad(row_k[i], piece, 0, true);
+                hi[i] = k_quad(row_k[i], piece, 1, true);
             }
             [[unroll]] for (uint h = 0; h < HEADS; h++) {
                 const vec4 q_lo = shared_q[h * 64 + 2 * piece];
@@ -142,6 +143,7 @@ void main() {
 
         // Scores: position lane + j * WG of this step.
         float scores[POSITIONS * HEADS];
+        bool seen[POSITIONS];
         float step_largest[HEADS];
         [[unroll]] for (uint h = 0; h < HEADS; h++) {
             step_largest[h] = LOWEST;
@@ -149,13 +151,15 @@ void main() {
         [[unroll]] for (uint j = 0; j < POSITIONS; j++) {
             const uint position = lane + j * WG;
             const uint key = first_key + position;
+            float bias = 0.0;
+            if (MASK_TYPE != NO_MASK) {
+                bias = mask_at(mask_row(token, head[0], batch) + min(key, p.kv_0 - 1));
+            }
+            seen[j] = key < p.kv_0 && position < BC && bias != MINUS_INFINITY;
             [[unroll]] for (uint h = 0; h < HEADS; h++) {
                 const uint at = (h * BC + min(position, BC - 1)) * 4;
                 float s = score_of((partial[at] + partial[at + 1]) + (partial[at + 2] + partial[at + 3]));
-                if (MASK_TYPE != NO_MASK) {
-                    s += slope[h] * mask_at(mask_row(token, head[h], batch) + min(key, p.kv_0 - 1));
-                }
-                s = key < p.kv_0 && position < BC ? s : MINUS_INFINITY;
+                s = mix(MINUS_INFINITY, s + slope[h] * bias, seen[j]);
                 scores[j * HEADS + h] = s;
                 step_largest[h] = max(step_largest[h], s);
             }
@@ -172,7 +176,7 @@ void main() {
                 const float w = exp(scores[j * HEADS + h] - now);
                 sum[h] += w;
                 if (lane + j * WG < BC) {
-                    weights[(lane + j * WG) * HEADS + h] = w;
+                    weights[(lane + j * WG) * HEADS + h] = seen[j] ? w : HIDDEN;
                 }
             }
         }
@@ -181,18 +185,23 @@ void main() {
         if (stripe < stripes) {
             const uint end = min(BC, p.kv_0 - first_key);
             for (uint position = stripe; position < end; position += UNROLL * stripes) {
+                // In a loop of its own, so that no load waits for shared memory.
+                bool used[UNROLL];
+                [[unroll]] for (uint j = 0; j < UNROLL; j++) {
+                    const uint at = min(position + j * stripes, end - 1) * HEADS;
+                    used[j] = position + j * stripes < end && !is_hidden(weights[at]);
+                }
                 vec4 lo[UNROLL], hi[UNROLL];
                 [[unroll]] for (uint j = 0; j < UNROLL; j++) {
                     const uint key = first_key + min(position + j * stripes, end - 1);
                     const uint row_v = base_v + key * p.nbv_0;
-                    lo[j] = v_quad(row_v, piece_v, 0);
-                    hi[j] = v_quad(row_v, piece_v, 1);
+                    lo[j] = v_quad(row_v, piece_v, 0, used[j]);
+                    hi[j] = v_quad(row_v, piece_v, 1, used[j]);
                 }
                 [[unroll]] for (uint j = 0; j < UNROLL; j++) {
                     const uint at = min(position + j * stripes, end - 1) * HEADS;
-                    const bool valid = position + j * stripes < end;
                     [[unroll]] for (uint h = 0; h < HEADS; h++) {
-                        const float w = valid ? weights[at + h] : 0.0;
+                        const float w = weights[at + h];
                         out_lo[h] += w * lo[j];
                         out_hi[h] += w * hi[j];
                     }
@@ -210,7 +219,7 @@ void main() {
             partial[stripe * p.d_1 + piece_v * 8 + 4 + j] = out_hi[h][j];
         }
         barrier();
-        const float factor = sum[h] > 0.0 ? 1.0 / sum[h] : 0.0;
+        const float factor = sum[h] == 0.0 ? 0.0 : 1.0 / sum[h];
         for (uint column = lane; column < p.d_1; column += WG) {
             float value = 0.0;
             for (uint s = 0; s < stripes; s++) {

@@ -13,10 +13,10 @@
 #define SOFTPLUS 6u
 #define TANH 7u
 
-// GLSL's own may overflow: drivers that compute exp(x) / exp(-x) give NaN for large arguments.
+// GLSL's own may overflow: drivers that compute exp(x) / exp(-x) give NaN for large arguments. Here infinity ends well, and
+// NaN is kept, which clamp() would lose.
 float safe_tanh(float x) {
-    const float e = exp(2.0 * clamp(x, -15.0, 15.0));
-    return 1.0 - 2.0 / (e + 1.0);
+    return 1.0 - 2.0 / (exp(2.0 * x) + 1.0);
 }
 
 // Complementary error function of x >= 0 with a fractional error below 1.2e-7 (but for that of exp). Source: Press et al.,

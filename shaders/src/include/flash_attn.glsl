@@ -35,41 +35,48 @@ layout(set = 0, binding = 1, std430) readonly buffer K { float16_t k[]; };
 layout(set = 0, binding = 1, std430) readonly buffer K4 { uvec2 k4[]; };
 layout(set = 0, binding = 2, std430) readonly buffer V { float16_t v[]; };
 layout(set = 0, binding = 2, std430) readonly buffer V4 { uvec2 v4[]; };
+#define QUAD uvec2
 #define FROM_QUAD(w) vec4(unpackHalf2x16((w).x), unpackHalf2x16((w).y))
 #else
 layout(set = 0, binding = 1, std430) readonly buffer K { float k[]; };
 layout(set = 0, binding = 1, std430) readonly buffer K4 { vec4 k4[]; };
 layout(set = 0, binding = 2, std430) readonly buffer V { float v[]; };
 layout(set = 0, binding = 2, std430) readonly buffer V4 { vec4 v4[]; };
+#define QUAD vec4
 #define FROM_QUAD(w) (w)
 #endif
 
 // k_quad, v_quad: quad h (0 or 1) of piece `piece` of eight elements, of the row that begins at element (of blocks of 32:
-// at block) `row`; of plain types a multiple of four.
+// at block) `row`; of plain types a multiple of four. Zeros unless `seen`: chosen before the conversion, of blocks by their
+// scale, where fewer words have to be.
 #if defined(KV_Q8_0)
 // Half-words of a block: scale, 16 with two bytes each.
 #define QUAD_READER(name, plain, blocks)                                                                               \
-    vec4 name(uint row, uint piece, uint h) {                                                                          \
+    vec4 name(uint row, uint piece, uint h, bool seen) {                                                               \
         const uint block = (row + piece / 4) * 17;                                                                     \
         const uint at = block + 1 + piece % 4 * 4 + 2 * h;                                                             \
         const ivec2 w = ivec2(blocks[at], blocks[at + 1]);                                                             \
         const ivec4 bytes = ivec4(bitfieldExtract(w, 0, 8), bitfieldExtract(w, 8, 8)).xzyw;                            \
-        return vec4(bytes) * unpackHalf2x16(uint(blocks[block])).x;                                                    \
+        const uint scale = uint(blocks[block]);                                                                        \
+        return vec4(bytes) * unpackHalf2x16(seen ? scale : 0).x;                                                       \
     }
 #elif defined(KV_Q4_0)
 // Half-words of a block: scale, eight whose lower nibbles are elements 0 to 15 and whose upper ones are 16 to 31.
 #define QUAD_READER(name, plain, blocks)                                                                               \
-    vec4 name(uint row, uint piece, uint h) {                                                                          \
+    vec4 name(uint row, uint piece, uint h, bool seen) {                                                               \
         const uint block = (row + piece / 4) * 9;                                                                      \
         const uint at = block + 1 + piece % 2 * 4 + 2 * h;                                                             \
         const uvec2 w = uvec2(blocks[at], blocks[at + 1]) >> piece % 4 / 2 * 4;                                        \
         const vec4 nibbles = vec4(w.x & 15u, w.x >> 8 & 15u, w.y & 15u, w.y >> 8 & 15u);                               \
-        return (nibbles - 8.0) * unpackHalf2x16(uint(blocks[block])).x;                                                \
+        const uint scale = uint(blocks[block]);                                                                        \
+        return (nibbles - 8.0) * unpackHalf2x16(seen ? scale : 0).x;                                                   \
     }
 #else
 #define QUAD_READER(name, plain, blocks)                                                                               \
-    vec4 name(uint row, uint piece, uint h) {                                                                          \
-        return FROM_QUAD(plain[row / 4 + 2 * piece + h]);                                                              \
+    vec4 name(uint row, uint piece, uint h, bool seen) {                                                               \
+        const QUAD quad = plain[row / 4 + 2 * piece + h];                                                              \
+        const QUAD chosen = seen ? quad : QUAD(0);                                                                     \
+        return FROM_QUAD(chosen);                                                                                      \
     }
 #endif
 QUAD_READER(k_quad, k4, k)
@@ -83,6 +90,15 @@ layout(set = 0, binding = 5, std430) writeonly buffer D { float d[]; };
 // Maxima start here, below all scores: minus infinity less minus infinity never occurs, and a row without any finite
 // score ends with sum 0.
 const float LOWEST = -1.0e38;
+
+// Positions whose mask is minus infinity are hidden: nothing of their keys and values may reach the result, whatever
+// stands there. A score of minus infinity and a weight of zero alone do not see to that, for zero times infinity is no
+// number. Hidden positions have this weight, a zero that its sign tells from the weights of the others.
+#define HIDDEN uintBitsToFloat(0x80000000u)
+
+bool is_hidden(float weight) {
+    return floatBitsToUint(weight) == 0x80000000u;
+}
 
 // The fields of mask_type.
 #define NO_MASK 0u

@@ -149,8 +149,8 @@ void load_tiles(uint lane, uint slice, uint k0, bool whole) {
         const uint i = lane + j * WG;
         const uint piece = k0 / 8 + i % PIECES;
         const uint at = (slice * BM + i / PIECES) * STRIDE;
-        PUT(tile_a, at + (run_at(piece, 0, 0) - k0) / VEC, weights(w[j], 0, 0));
-        PUT(tile_a, at + (run_at(piece, 0, 1) - k0) / VEC, weights(w[j], 0, 1));
+        PUT(tile_a, at + (quad_at(piece, 0, 0) - k0) / VEC, weights(w[j], 0, 0));
+        PUT(tile_a, at + (quad_at(piece, 0, 1) - k0) / VEC, weights(w[j], 0, 1));
     }
     [[unroll]] for (uint j = 0; j < LOADS_B; j++) {
         const uint i = lane + j * WG;

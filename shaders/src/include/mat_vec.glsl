@@ -4,7 +4,7 @@
 // invocations walk along the rows together: each takes the next UNROLL pieces of every row (Q8_0: eight weights, 8 of 34
 // bytes of a block, so 64 invocations read 544 bytes without gaps, ROWS times; Q4_K: 32 weights, 16 bytes and the 16 of
 // the block's head) and the activations that belong to them (four bytes a weight for each column, shared by the ROWS
-// rows). Pieces stay packed in registers and are unpacked run by run; the factor of a group is applied to the sum of its
+// rows). Pieces stay packed in registers and are unpacked quad by quad; the factor of a group is applied to the sum of its
 // products. All loads of weights of a step are issued before the first is used: what is under way at a time decides the
 // speed where a matrix has too few rows to fill the device. At the end partial sums are added over the work-group.
 //
@@ -61,13 +61,13 @@ shared float eighths[VALUES * 8];
                 products[c * ROWS + r] = 0.0;                                                                          \
             }                                                                                                          \
         }                                                                                                              \
-        [[unroll]] for (uint j = 0; j < RUNS; j++) {                                                                   \
+        [[unroll]] for (uint j = 0; j < GROUP_QUADS; j++) {                                                            \
             vec4 x[ROWS];                                                                                              \
             [[unroll]] for (uint r = 0; r < ROWS; r++) {                                                               \
-                x[r] = run(w[first + r], g, j);                                                                        \
+                x[r] = quad(w[first + r], g, j);                                                                       \
             }                                                                                                          \
             [[unroll]] for (uint c = 0; c < COLS; c++) {                                                               \
-                const vec4 y = load_b(row_b[c] + run_at(i, g, j));                                                     \
+                const vec4 y = load_b(row_b[c] + quad_at(i, g, j));                                                    \
                 all[c] += dot(y, vec4(1.0));                                                                           \
                 [[unroll]] for (uint r = 0; r < ROWS; r++) {                                                           \
                     products[c * ROWS + r] += dot(x[r], y);                                                            \

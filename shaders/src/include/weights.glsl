@@ -2,16 +2,16 @@
 //
 // Defines the buffer at binding 0 and
 //
-//     PIECE           weights of a piece, in runs of four neighbours
-//     GROUPS          parts of a piece with a factor of their own, RUNS runs each
+//     PIECE           weights of a piece, in quads: four neighbours
+//     GROUPS          parts of a piece with a factor of their own, GROUP_QUADS quads each
 //     load_piece      piece i of the row that begins at block (element for plain types) `row`, as it is stored
-//     run_at          where in the row run j of group g of piece i begins
-//     run             the four numbers of run j of group g
+//     quad_at         where in the row quad j of group g of piece i begins
+//     quad            the four numbers of quad j of group g
 //     factor          the factor of group g
 //     minimum         what group g adds (with HAS_MINIMUM only)
-//     weights         the four weights of run j of group g
+//     weights         the four weights of quad j of group g
 //     load_one        one weight, for the end of a row that is no multiple of eight (plain types only)
-//     prepare_weights to be called by all invocations before the first run
+//     prepare_weights to be called by all invocations before the first quad
 //
 // A weight is factor * (number + PIECE_OFFSET) + minimum. Offset and minimum cost a product nothing for each weight:
 // it adds them to the sum of the other operand's values.
@@ -19,7 +19,8 @@
 // A piece has eight weights; mat-vec takes 32 of blocks of 256, whose factors are packed: they share what it takes to
 // unpack these. With SMALL_PIECES all have eight, no more than 32 elements apart, and one group.
 //
-// weights_32.glsl has the blocks of 32, weights_k.glsl those of 256. The layouts are ggml's.
+// weights_32.glsl has the blocks of 32, weights_k.glsl those of 256, weights_piece.glsl the pieces of eight of both. The
+// layouts are ggml's.
 #ifndef WEIGHTS_GLSL
 #define WEIGHTS_GLSL
 
@@ -94,7 +95,7 @@ Piece load_piece(uint row, uint i) {
     return w;
 }
 
-vec4 run(Piece w, uint g, uint j) {
+vec4 quad(Piece w, uint g, uint j) {
     return j == 0 ? w.lo : w.hi;
 }
 
@@ -150,10 +151,10 @@ void prepare_weights() {
 }
 #endif
 
-const uint RUNS = PIECE / 4 / GROUPS;
+const uint GROUP_QUADS = PIECE / 4 / GROUPS;
 
 vec4 weights(Piece w, uint g, uint j) {
-    const vec4 x = PIECE_OFFSET != 0.0 ? run(w, g, j) + PIECE_OFFSET : run(w, g, j);
+    const vec4 x = PIECE_OFFSET != 0.0 ? quad(w, g, j) + PIECE_OFFSET : quad(w, g, j);
 #ifdef HAS_MINIMUM
     return x * factor(w, g) + minimum(w, g);
 #else
@@ -161,9 +162,9 @@ vec4 weights(Piece w, uint g, uint j) {
 #endif
 }
 
-#ifndef HAS_RUN_AT
-uint run_at(uint i, uint g, uint j) {
-#ifdef RUNS_16_APART
+#ifndef HAS_QUAD_AT
+uint quad_at(uint i, uint g, uint j) {
+#ifdef QUADS_16_APART
     // Elements l and l + 16 of a block share a byte.
     return i / 4 * 32 + i % 4 * 4 + 16 * j;
 #else

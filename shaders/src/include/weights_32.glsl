@@ -1,7 +1,7 @@
 // Types with blocks of 32 weights. See weights.glsl.
 //
-// Types of 4 and 5 bits keep elements l and l + 16 of a block in one byte, so the runs of a piece are 16 apart there: a
-// piece is four bytes, four invocations read one block, and their two runs of the other operand are 64 bytes without
+// Types of 4 and 5 bits keep elements l and l + 16 of a block in one byte, so the quads of a piece are 16 apart there: a
+// piece is four bytes, four invocations read one block, and their two quads of the other operand are 64 bytes without
 // gaps each.
 //
 // Blocks of Q8_0 (34 bytes), Q4_0 and IQ4_NL (18), and Q5_0 (22) begin at odd multiples of two bytes half of the time,
@@ -10,18 +10,14 @@
 #ifndef WEIGHTS_32_GLSL
 #define WEIGHTS_32_GLSL
 
-// A byte for each weight.
-struct Piece {
-    uvec2 q;
-    float scale;
 #if defined(A_Q4_1) || defined(A_Q5_1)
-    float low;
 #define HAS_MINIMUM
 #endif
-};
+
+#include "weights_piece.glsl"
 
 #ifndef A_Q8_0
-#define RUNS_16_APART
+#define QUADS_16_APART
 #endif
 
 // A word that begins at the upper half of `lower` if shifted, else `upper` itself.
@@ -114,26 +110,6 @@ Piece load_piece(uint row, uint i) {
     return Piece(nibbles(w), uintBitsToFloat(e < 2 ? 0x00200000u << e : (e - 1) << 23));
 }
 
-#endif
-
-vec4 run(Piece w, uint g, uint j) {
-#if defined(A_Q8_0)
-    return from_signed_bytes(w.q[j]);
-#elif defined(HAS_TABLE)
-    return from_table(w.q[j]);
-#else
-    return from_bytes(w.q[j]);
-#endif
-}
-
-float factor(Piece w, uint g) {
-    return w.scale;
-}
-
-#ifdef HAS_MINIMUM
-float minimum(Piece w, uint g) {
-    return w.low;
-}
 #endif
 
 #endif

@@ -1,7 +1,7 @@
 // Types with blocks of 256 weights. See weights.glsl.
 //
 // Neighbouring invocations take neighbouring quants. A large piece takes all bits of the bytes that it loads, so its
-// groups of runs are elements 32 apart that share these bytes, each with factors of its own; the words of factors are
+// groups of quads are elements 32 apart that share these bytes, each with factors of its own; the words of factors are
 // unpacked once for the 32 weights of the piece. A small piece takes eight neighbours.
 //
 // Q4_K (144 bytes) and Q5_K (176) are read by 16 bytes at a time, IQ4_XS (136) by 8, Q2_K (84) by words. Blocks of
@@ -53,13 +53,7 @@ uint six_bits(uvec3 all, uint g) {
 
 #ifdef SMALL_PIECES
 
-struct Piece {
-    uvec2 q;
-    float scale;
-#ifdef HAS_MINIMUM
-    float low;
-#endif
-};
+#include "weights_piece.glsl"
 
 #if defined(A_Q2_K)
 
@@ -129,7 +123,7 @@ Piece load_piece(uint row, uint i) {
 
 #elif defined(A_IQ4_XS)
 
-#define RUNS_16_APART
+#define QUADS_16_APART
 
 Piece load_piece(uint row, uint i) {
     const uint block = row + i / 32;
@@ -142,27 +136,9 @@ Piece load_piece(uint row, uint i) {
 
 #endif
 
-vec4 run(Piece w, uint g, uint j) {
-#ifdef HAS_TABLE
-    return from_table(w.q[j]);
-#else
-    return from_bytes(w.q[j]);
-#endif
-}
-
-float factor(Piece w, uint g) {
-    return w.scale;
-}
-
-#ifdef HAS_MINIMUM
-float minimum(Piece w, uint g) {
-    return w.low;
-}
-#endif
-
 #else
 
-#define HAS_RUN_AT
+#define HAS_QUAD_AT
 
 #if defined(A_Q4_K)
 
@@ -185,12 +161,8 @@ Piece load_piece(uint row, uint i) {
     return Piece(q, d.x * vec2(byte_of(s, 0), byte_of(s, 1)), -d.y * vec2(byte_of(s, 2), byte_of(s, 3)));
 }
 
-vec4 run(Piece w, uint g, uint j) {
+vec4 quad(Piece w, uint g, uint j) {
     return from_bytes(w.q[j] >> 4 * g & 0x0f0f0f0fu);
-}
-
-uint run_at(uint i, uint g, uint j) {
-    return i / 2 * 64 + i % 2 * 16 + 32 * g + 4 * j;
 }
 
 #elif defined(A_Q5_K)
@@ -217,12 +189,8 @@ Piece load_piece(uint row, uint i) {
     return Piece(q, fifth, d.x * vec2(byte_of(s, 0), byte_of(s, 1)), -d.y * vec2(byte_of(s, 2), byte_of(s, 3)));
 }
 
-vec4 run(Piece w, uint g, uint j) {
+vec4 quad(Piece w, uint g, uint j) {
     return from_bytes(w.q[j] >> 4 * g & 0x0f0f0f0fu | (w.fifth[j] >> g & 0x01010101u) << 4);
-}
-
-uint run_at(uint i, uint g, uint j) {
-    return i / 2 * 64 + i % 2 * 16 + 32 * g + 4 * j;
 }
 
 #elif defined(A_Q2_K) || defined(A_Q3_K) || defined(A_Q6_K)
@@ -231,7 +199,7 @@ uint run_at(uint i, uint g, uint j) {
 #define PIECE 32
 #define GROUPS 4
 
-uint run_at(uint i, uint g, uint j) {
+uint quad_at(uint i, uint g, uint j) {
     return i / 4 * 128 + i % 4 * 8 + 32 * g + 4 * j;
 }
 
@@ -253,7 +221,7 @@ Piece load_piece(uint row, uint i) {
     return Piece(uvec2(words[at], words[at + 1]), s.x | s.y << 8, vec2(d.x, -d.y));
 }
 
-vec4 run(Piece w, uint g, uint j) {
+vec4 quad(Piece w, uint g, uint j) {
     return from_bytes(w.q[j] >> 2 * g & 0x03030303u);
 }
 
@@ -296,7 +264,7 @@ Piece load_piece(uint row, uint i) {
         two_words_at(block + 16 + n * 16 + l / 2), two_words_at(block + l / 2) >> 4 * n, first | second << 8, d);
 }
 
-vec4 run(Piece w, uint g, uint j) {
+vec4 quad(Piece w, uint g, uint j) {
     return from_bytes(w.q[j] >> 2 * g & 0x03030303u | (w.high[j] >> g & 0x01010101u) << 2);
 }
 
@@ -331,7 +299,7 @@ Piece load_piece(uint row, uint i) {
         float(scales[block + 104]));
 }
 
-vec4 run(Piece w, uint g, uint j) {
+vec4 quad(Piece w, uint g, uint j) {
     const uint low = (g % 2 == 0 ? w.even[j] : w.odd[j]) >> g / 2 * 4 & 0x0f0f0f0fu;
     return from_bytes(low | (w.high[j] >> 2 * g & 0x03030303u) << 4);
 }
@@ -363,11 +331,11 @@ Piece load_piece(uint row, uint i) {
     return Piece(words2[at], words2[at + 1], unpackHalf2x16(header.x).x * (float(scale) - 32.0));
 }
 
-vec4 run(Piece w, uint g, uint j) {
+vec4 quad(Piece w, uint g, uint j) {
     return from_table((j < 2 ? w.q0[j % 2] : w.q1[j % 2]) >> 4 * g);
 }
 
-uint run_at(uint i, uint g, uint j) {
+uint quad_at(uint i, uint g, uint j) {
     return 32 * i + 16 * g + 4 * j;
 }
 
@@ -378,6 +346,11 @@ float factor(Piece w, uint g) {
 #endif
 
 #if defined(A_Q4_K) || defined(A_Q5_K)
+
+uint quad_at(uint i, uint g, uint j) {
+    return i / 2 * 64 + i % 2 * 16 + 32 * g + 4 * j;
+}
+
 float factor(Piece w, uint g) {
     return w.scale[g];
 }
@@ -385,6 +358,7 @@ float factor(Piece w, uint g) {
 float minimum(Piece w, uint g) {
     return w.low[g];
 }
+
 #endif
 
 #endif

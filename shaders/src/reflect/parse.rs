@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use super::group_counts::GroupCounts;
 use super::{Block, Dimension, Member, ReflectError, Scalar, SpecConstant, StorageBuffer};
 use crate::SPIRV_MAGIC;
 
@@ -15,10 +16,12 @@ pub(super) mod storage {
 }
 
 /// SPIR-V decorations.
-mod decoration {
+pub(super) mod decoration {
     pub(super) const SPEC_ID: u32 = 1;
     pub(super) const ARRAY_STRIDE: u32 = 6;
     pub(super) const BUILT_IN: u32 = 11;
+    pub(super) const RESTRICT: u32 = 19;
+    pub(in super::super) const ALIASED: u32 = 20;
     pub(super) const NON_WRITABLE: u32 = 24;
     pub(super) const NON_READABLE: u32 = 25;
     pub(super) const BINDING: u32 = 33;
@@ -26,6 +29,7 @@ mod decoration {
     pub(super) const OFFSET: u32 = 35;
 }
 
+const OP_FUNCTION: u16 = 54;
 const GL_COMPUTE: u32 = 5;
 const MODE_LOCAL_SIZE: u32 = 17;
 const MODE_LOCAL_SIZE_ID: u32 = 38;
@@ -77,6 +81,8 @@ pub(super) struct Module {
     member_decorations: HashMap<(u32, u32, u32), u32>,
     types: HashMap<u32, Type>,
     constants: HashMap<u32, (u32, Constant)>,
+    /// Components of the number of work-groups that the functions read.
+    pub(super) reads_group_counts: [bool; 3],
 }
 
 impl Module {
@@ -88,19 +94,24 @@ impl Module {
         let [_, major, minor, _] = words[1].to_be_bytes();
         let mut module = Self { version: (major, minor), ..Self::default() };
         let mut word = 5;
-        let mut in_functions = false;
+        let mut group_counts = None;
         while word < words.len() {
             let (opcode, length) = (words[word] as u16, (words[word] >> 16) as usize);
             let cut = ReflectError::Instruction { opcode, word };
             if length == 0 || length > words.len() - word {
                 return Err(cut);
             }
-            in_functions |= opcode == 54;
-            if !in_functions {
-                module.instruction(opcode, &words[word + 1..word + length]).ok_or(cut)?;
+            let operands = &words[word + 1..word + length];
+            if opcode == OP_FUNCTION && group_counts.is_none() {
+                group_counts = Some(GroupCounts::of(&module));
+            }
+            match &mut group_counts {
+                None => module.instruction(opcode, operands).ok_or(cut)?,
+                Some(counts) => counts.instruction(&module, opcode, operands),
             }
             word += length;
         }
+        module.reads_group_counts = group_counts.map_or([false; 3], |counts| counts.read);
         Ok(module)
     }
 
@@ -164,6 +175,22 @@ impl Module {
     fn scalar(&self, type_: u32) -> Option<Scalar> {
         match self.types.get(&type_)? {
             Type::Scalar(scalar) => Some(*scalar),
+            _ => None,
+        }
+    }
+
+    /// The id that is decorated as a built-in.
+    pub(super) fn built_in(&self, built_in: u32) -> Option<u32> {
+        let decorated = |(&(id, kind), &value): (&(u32, u32), &u32)| {
+            (kind == decoration::BUILT_IN && value == built_in).then_some(id)
+        };
+        self.decorations.iter().find_map(decorated)
+    }
+
+    /// The value of a constant that no specialisation changes.
+    pub(super) fn constant(&self, id: u32) -> Option<u64> {
+        match self.constants.get(&id)? {
+            (_, Constant::Value(value)) if self.decoration(id, decoration::SPEC_ID).is_none() => Some(*value),
             _ => None,
         }
     }
@@ -263,10 +290,12 @@ impl Module {
             Some(Type::Struct(types)) => types.len() as u32,
             _ => 0,
         };
+        let member = |kind| move |member| self.member_decoration(block, member, kind).is_some();
         let access = |kind| {
-            let member = |member| self.member_decoration(block, member, kind).is_some();
-            self.decoration(variable.id, kind).is_some() || (members > 0 && (0..members).all(member))
+            self.decoration(variable.id, kind).is_some() || (members > 0 && (0..members).all(member(kind)))
         };
+        let restricted = self.decoration(variable.id, decoration::RESTRICT).is_some()
+            || (0..members).any(member(decoration::RESTRICT));
         let name = self.name(variable.id);
         StorageBuffer {
             set: self.decoration(variable.id, decoration::DESCRIPTOR_SET).unwrap_or(0),
@@ -274,6 +303,7 @@ impl Module {
             name: if name.is_empty() { self.name(block) } else { name },
             read_only: access(decoration::NON_WRITABLE),
             write_only: access(decoration::NON_READABLE),
+            aliased: self.decoration(variable.id, decoration::ALIASED).is_some() && !restricted,
         }
     }
 

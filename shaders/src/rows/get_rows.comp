@@ -57,7 +57,7 @@ void copy_row(uint row_a, uint row_d, uint i) {
     const Piece w = load_piece(row_a, i);
     [[unroll]] for (uint j = 0; j < PIECE / 4; j++) {
         const vec4 x = weights(w, 0, j);
-        const uint at = row_d + run_at(i, 0, j);
+        const uint at = row_d + quad_at(i, 0, j);
         [[unroll]] for (uint l = 0; l < 4; l++) {
             d[at + l] = x[l];
         }

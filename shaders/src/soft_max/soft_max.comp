@@ -7,7 +7,8 @@
 // writes only elements that it alone reads in the second pass, so the result may lie in the operand's place.
 //
 // The maximum starts at a finite number below all scores: minus infinity less minus infinity never occurs, and a row
-// without any finite score ends with sum 0 and zeros.
+// without any finite score ends with sum 0 and zeros. max() may lose what is no number, the sum of exponentials does not:
+// such a row is none at all.
 //
 // Variants: lds and subgroup, how the work-group agrees. Shared memory: 4 bytes for each invocation.
 
@@ -41,24 +42,26 @@ layout(set = 0, binding = 2, std430) writeonly buffer D { float d[]; };
 const uint WG = gl_WorkGroupSize.x;
 const float LOWEST = -1.0e38;
 
-// Four scores from column i on, WG apart; those beyond the row are minus infinity.
+// Four scores from column i on, WG apart; minus infinity for those beyond the row, and where the mask hides an element,
+// whatever it is.
 vec4 scores(uint row_x, uint row_mask, uint i, float slope) {
     vec4 v;
     [[unroll]] for (uint j = 0; j < 4; j++) {
         v[j] = x[row_x + min(i + j * WG, p.ne_0 - 1)];
     }
-    v *= p.scale;
+    vec4 bias = vec4(0.0);
     if (p.mask_type == 1) {
         [[unroll]] for (uint j = 0; j < 4; j++) {
-            v[j] += slope * mask[row_mask + min(i + j * WG, p.ne_0 - 1)];
+            bias[j] = mask[row_mask + min(i + j * WG, p.ne_0 - 1)];
         }
     } else if (p.mask_type == 2) {
         [[unroll]] for (uint j = 0; j < 4; j++) {
-            v[j] += slope * float(mask16[row_mask + min(i + j * WG, p.ne_0 - 1)]);
+            bias[j] = float(mask16[row_mask + min(i + j * WG, p.ne_0 - 1)]);
         }
     }
+    v = v * p.scale + slope * bias;
     [[unroll]] for (uint j = 0; j < 4; j++) {
-        v[j] = i + j * WG < p.ne_0 ? v[j] : MINUS_INFINITY;
+        v[j] = i + j * WG < p.ne_0 && bias[j] != MINUS_INFINITY ? v[j] : MINUS_INFINITY;
     }
     return v;
 }
@@ -81,7 +84,7 @@ void main() {
         }
         const float row_max = workgroup_max(largest);
         sum = workgroup_sum(sum * exp(largest - row_max));
-        const float factor = sum > 0.0 ? 1.0 / sum : 0.0;
+        const float factor = sum == 0.0 ? 0.0 : 1.0 / sum;
         for (uint i = gl_LocalInvocationIndex; i < p.ne_0; i += 4 * WG) {
             const vec4 e = exp(scores(row_x, row_mask, i, slope) - row_max) * factor;
             [[unroll]] for (uint j = 0; j < 4; j++) {

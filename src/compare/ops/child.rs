@@ -18,11 +18,11 @@ pub(in crate::compare) fn run_cases(
     backend: &dyn Backend,
     say: &mut dyn FnMut(Message),
 ) -> Result<Done> {
-    let reference = if task.is_reference { None } else { Some(results::read(&task.results)?) };
+    let reference = if task.is_reference { None } else { Some(results::read(task.results.as_ref())?) };
     let mut cases: HashMap<String, Case> =
         catalogue::cases().into_iter().map(|c| (c.name.clone(), c)).collect();
     for name in &task.cases {
-        let unknown = || Error::argument_said("case", format!("'{name}' is not in the catalogue"));
+        let unknown = || Error::argument("case", format!("'{name}'"), "one of the catalogue");
         let mut case = cases.remove(name).ok_or_else(unknown)?;
         // Errors that name a node then name the case.
         case.graph = case.graph.and_then(|mut g| g.name(case.node, &case.name).map(|()| g));
@@ -32,7 +32,7 @@ pub(in crate::compare) fn run_cases(
         report.elapsed_s = start.elapsed().as_secs_f64();
         match (&reference, values) {
             (None, Some(values)) => {
-                results::append(&task.results, name, &values)?;
+                results::append(task.results.as_ref(), name, &values)?;
                 report.set(&distance(&values, &values));
             }
             (Some(reference), Some(values)) => judge(&mut report, &values, reference.get(name)),

@@ -4,8 +4,9 @@
 //! line for each case, so that nothing is lost when one dies: the parent records the case and starts a new child for
 //! the cases after it.
 
-use super::report::{BackendReport, Comparison, Divergence, NodeReport, Record, Report, Status};
-use super::{CompareOptions, Event, Progress, judge, order};
+use super::judge;
+use super::options::{CompareOptions, Event, Progress};
+use super::report::{BackendReport, Comparison, Divergence, EVERYTHING, NodeReport, Record, Report, Status};
 use ggml_core::catalogue::{self, Case};
 use ggml_core::plan::Precision;
 use ggml_core::{Error, Result};
@@ -40,11 +41,12 @@ pub(super) fn compare(
     progress: Progress<'_>,
 ) -> Result<()> {
     let cases = select(filter)?;
-    for backend in &order(options) {
+    let mut findings = Vec::new();
+    for backend in &options.order() {
         progress(&Event::new(backend, format!("{} cases", cases.len())));
         let run = parent::run_backend(backend, &cases, options, progress)?;
         progress(&Event::new(backend, format!("{} in {:.1} s", run.record.status, run.record.elapsed_s)));
-        report.verdict.findings.extend(findings(&run, &report.reference));
+        findings.extend(faults(&run, &report.reference));
         if run.record.backend != report.reference && !run.cases.is_empty() {
             report.comparisons.push(comparison(&run, &report.reference));
         }
@@ -52,7 +54,8 @@ pub(super) fn compare(
         report.records.push(run.record);
         report.records.extend(run.failures);
     }
-    report.verdict.agree = report.verdict.findings.is_empty();
+    let compared = report.comparisons.iter().any(|c| c.nodes.iter().any(|n| n.status == Status::Ok));
+    judge::conclude(report, findings, compared);
     Ok(())
 }
 
@@ -80,8 +83,8 @@ fn select(filter: &str) -> Result<Vec<Case>> {
     };
     if let Some(term) = terms.iter().find(|t| !cases.iter().any(|c| selects(t, c))) {
         let all: Vec<&str> = operations.into_iter().collect();
-        let why = format!("is in no case's name and no operation; there are {}", all.join(", "));
-        return Err(Error::argument_said(format!("filter '{term}'"), why));
+        let expected = format!("a part of a case's name, or an operation: {}", all.join(", "));
+        return Err(Error::argument(format!("filter '{term}'"), "selects no case", expected));
     }
     cases.retain(|case| terms.is_empty() || terms.iter().any(|t| selects(t, case)));
     Ok(cases)
@@ -120,7 +123,7 @@ fn describe(case: &Case, precision: Precision) -> NodeReport {
 }
 
 /// What is wrong on a backend: a line for each operation and way to fail. The report has every case.
-fn findings(run: &Run, reference: &str) -> Vec<String> {
+fn faults(run: &Run, reference: &str) -> Vec<String> {
     let backend = &run.record.backend;
     let mut findings = failures(run);
     if run.failures.is_empty() || run.record.phase.is_some() {
@@ -194,7 +197,7 @@ fn comparison(run: &Run, reference: &str) -> Comparison {
     Comparison {
         lhs: run.record.backend.clone(),
         rhs: reference.into(),
-        offload: -1,
+        offload: EVERYTHING,
         first_divergence: first,
         disagreement: (!out.is_empty())
             .then(|| format!("{} of {} cases are out of bounds", out.len(), run.cases.len())),

@@ -2,11 +2,11 @@
 
 use super::{NOT_RUN, Run, describe, results};
 use crate::backends::BackendName;
+use crate::compare::files;
+use crate::compare::options::{CompareOptions, Event, Progress};
 use crate::compare::parent::{ChildOutcome, watch_child};
 use crate::compare::protocol::{Message, OpsTask, Task, Work};
-use crate::compare::report::{NodeReport, Record, Status};
-use crate::compare::{CompareOptions, Event, Progress, work};
-use crate::compare::{file_stem, report::EVERYTHING};
+use crate::compare::report::{EVERYTHING, NodeReport, Record, Status};
 use ggml_core::Result;
 use ggml_core::catalogue::Case;
 use std::path::Path;
@@ -29,14 +29,14 @@ pub(super) fn run_backend(
     progress: Progress<'_>,
 ) -> Result<Run> {
     let is_reference = *backend == options.reference;
-    let results = results::path(&options.out);
+    let results = files::reference_results(&options.out);
     if is_reference {
         results::create(&results)?;
     }
-    let task = Task::Ops(OpsTask { cases: Vec::new(), results, is_reference });
+    let task = Task::Ops(OpsTask { cases: Vec::new(), results: results.into(), is_reference });
     let mut series = Series {
         cases,
-        work: work(options, backend, task),
+        work: Work::new(options, backend, task),
         out: &options.out,
         run: Run {
             backend: Default::default(),
@@ -84,8 +84,8 @@ impl Series<'_> {
         }
         self.children += 1;
         let stem = match self.children {
-            1 => file_stem(&self.work.backend, EVERYTHING),
-            n => format!("{}.{n}", file_stem(&self.work.backend, EVERYTHING)),
+            1 => files::stem(&self.work.backend, EVERYTHING),
+            n => format!("{}.{n}", files::stem(&self.work.backend, EVERYTHING)),
         };
         let mut heard = Heard::default();
         let total = self.cases.len();
@@ -163,7 +163,7 @@ impl Series<'_> {
         let mut record = Record {
             elapsed_s,
             status: last.status,
-            offload: -1,
+            offload: EVERYTHING,
             backend: last.backend.clone(),
             pid: last.pid,
             driver_allocations: last.driver_allocations,

@@ -7,7 +7,7 @@ use ggml_core::{Error, Result};
 use std::collections::HashMap;
 use std::fs::OpenOptions;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Adds a case's values.
 pub(super) fn append(path: &Path, case: &str, values: &[f32]) -> Result<()> {
@@ -24,11 +24,6 @@ pub(super) fn append(path: &Path, case: &str, values: &[f32]) -> Result<()> {
 /// Begins a new file.
 pub(super) fn create(path: &Path) -> Result<()> {
     std::fs::write(path, []).map_err(|e| Error::io(path, e))
-}
-
-/// Name of the file in the output folder.
-pub(super) fn path(out: &Path) -> PathBuf {
-    out.join("reference.results")
 }
 
 /// Reads all values by case.
@@ -60,7 +55,7 @@ mod tests {
     #[test]
     fn an_unfinished_entry_is_not_there() {
         let dir = tempfile::tempdir().unwrap();
-        let path = path(dir.path());
+        let path = dir.path().join("results");
         create(&path).unwrap();
         append(&path, "a", &[1.0, f32::NEG_INFINITY]).unwrap();
         append(&path, "b, c", &[]).unwrap();

@@ -2,7 +2,7 @@
 
 use super::by_operation;
 use crate::compare::report::{Comparison, NodeReport, Report, Status};
-use crate::compare::table::{align, remarks};
+use crate::compare::text::{align, line, remarks};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -102,7 +102,7 @@ fn refusals(cases: &[NodeReport]) -> String {
             [one] => one.to_string(),
             more => format!("{} cases of {op}", more.len()),
         };
-        let _ = writeln!(text, "unsupported: {which}: {reason}");
+        let _ = writeln!(text, "unsupported: {which}: {}", line(reason));
     }
     text
 }

@@ -11,21 +11,21 @@ use crate::isa::{vop1, vop2, vop3, vop3p, vopc};
 /// Which of the two is used.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Host {
+    #[cfg(target_arch = "x86_64")]
     wide: bool,
 }
 
 impl Host {
     pub(crate) fn detect() -> Host {
-        #[cfg(target_arch = "x86_64")]
-        let wide = is_x86_feature_detected!("avx2")
-            && is_x86_feature_detected!("fma")
-            && is_x86_feature_detected!("bmi1")
-            && is_x86_feature_detected!("bmi2")
-            && is_x86_feature_detected!("lzcnt")
-            && is_x86_feature_detected!("popcnt");
-        #[cfg(not(target_arch = "x86_64"))]
-        let wide = false;
-        Host { wide }
+        Host {
+            #[cfg(target_arch = "x86_64")]
+            wide: is_x86_feature_detected!("avx2")
+                && is_x86_feature_detected!("fma")
+                && is_x86_feature_detected!("bmi1")
+                && is_x86_feature_detected!("bmi2")
+                && is_x86_feature_detected!("lzcnt")
+                && is_x86_feature_detected!("popcnt"),
+        }
     }
 
     /// Computes an opcode for all lanes.

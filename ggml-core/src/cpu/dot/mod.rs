@@ -11,10 +11,11 @@
     reason = "register tiles: rows and columns are indices of several arrays"
 )]
 
-use super::simd::Simd;
+use super::simd::{Job, Simd};
 use crate::dtype::DType;
 use block::{ForQuant, Group, Quant, with_quant};
 use bytemuck::Pod;
+use std::marker::PhantomData;
 
 pub(super) mod block;
 pub(super) mod float;
@@ -197,6 +198,29 @@ impl<Q: Quant> Weight for Q {
 pub(super) fn widen<S: Simd, W: Weight>(s: S, row: &[W::Block], out: &mut [f32]) {
     let (units, rest) = W::split(row);
     widen_units::<S, W>(s, units, rest, out);
+}
+
+/// [`widen`] as a job of its own.
+pub(super) struct Widen<'a, W: Weight> {
+    row: &'a [W::Block],
+    out: &'a mut [f32],
+    weight: PhantomData<W>,
+}
+
+impl<'a, W: Weight> Widen<'a, W> {
+    /// A row and the memory for its elements, as many.
+    pub(super) fn new(row: &'a [W::Block], out: &'a mut [f32]) -> Widen<'a, W> {
+        Widen { row, out, weight: PhantomData }
+    }
+}
+
+impl<W: Weight> Job for Widen<'_, W> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        widen::<S, W>(s, self.row, self.out);
+    }
 }
 
 /// Widens units and what remains of a row to F32, as far as `out` reaches.

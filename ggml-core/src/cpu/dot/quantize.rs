@@ -46,15 +46,15 @@ impl Column<'_> {
 
 /// How the parts of a row lie in scratch memory, in lines.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::cpu) struct Layout {
+pub(in crate::cpu) struct RowScratch {
     blocks: usize,
     wide: bool,
 }
 
-impl Layout {
+impl RowScratch {
     /// For rows of `k` numbers; `wide` asks for the numbers in 16 bits too.
-    pub(in crate::cpu) fn new(k: usize, wide: bool) -> Layout {
-        Layout { blocks: k / 32, wide }
+    pub(in crate::cpu) fn new(k: usize, wide: bool) -> RowScratch {
+        RowScratch { blocks: k / 32, wide }
     }
 
     /// Lines of the numbers, of the scales (and of the sums), of the numbers in 16 bits.

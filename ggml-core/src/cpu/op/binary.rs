@@ -27,20 +27,20 @@ impl Kernel for BinaryKernel {
         let ne = out.ne();
         let ns = ne.iter().product::<usize>() / 4;
         out.for_each_tile(run, row_tiles(ne), ns, |tile| {
-            dispatch(run.detected(), Part { op: self.0, a: a.as_ref(), b: &b, tile });
+            dispatch(run.detected(), Combine { op: self.0, a: a.as_ref(), b: &b, tile });
         });
     }
 }
 
 /// One tile: `a` is copied into the result unless it is there, then `b` is applied.
-struct Part<'a, 'b> {
+struct Combine<'a, 'b> {
     op: Binary,
     a: Option<&'a Input<'a>>,
     b: &'a Input<'a>,
     tile: &'a mut Tile<'b>,
 }
 
-impl Job for Part<'_, '_> {
+impl Job for Combine<'_, '_> {
     type Out = ();
 
     #[inline(always)]

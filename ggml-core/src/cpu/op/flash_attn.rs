@@ -1,5 +1,6 @@
 //! FLASH_ATTN_EXT.
 
+use super::soft_max::alibi_slope;
 use super::{Args, Kernel};
 use crate::cpu::dot;
 use crate::cpu::dot::float::{MAX_ROWS, Tiles, tiles};
@@ -10,7 +11,6 @@ use crate::cpu::simd::{Job, MAX_LANES, Simd, dispatch};
 use crate::cpu::window::{Input, Tile};
 use crate::dtype::DType;
 use crate::op::FlashAttnExt;
-use crate::op::flash_attn::alibi_slope;
 use crate::tensor::Tensor;
 use std::ops::Range;
 
@@ -133,9 +133,9 @@ impl Job for Attention<'_, '_> {
         let mut queries =
             [Query { head: 0, token: 0, slope: 0.0, most: f32::NEG_INFINITY, sum: 0.0 }; QUERIES];
         let mut count = 0;
-        let bias = f64::from(self.kernel.op.max_bias);
+        let bias = self.kernel.op.max_bias;
         for ([head, token, _], query) in self.tile.rows().zip(&mut queries) {
-            let slope = alibi_slope(bias, head, self.tile.extents()[1]) as f32;
+            let slope = alibi_slope(bias, head, self.tile.extents()[1]);
             *query = Query { head, token, slope, ..*query };
             // A sink is a score that was seen before any other, and whose value is zero.
             if let Some(sink) = self.operands.sinks.map(|sinks| sinks.at::<f32>([head, 0, 0, 0])) {

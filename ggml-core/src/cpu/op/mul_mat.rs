@@ -8,38 +8,34 @@
 //! | 8-bit activations | [`DotBlocks`]: eight rows at a time | [`BlockPanel`]: rearranged once for all columns |
 //!
 //! The left ones read every weight once and are bound by memory, the right ones by arithmetic. Left and right give
-//! the same bits (see [`crate::cpu::dot`]). A tile is computed in [`Part`]s: a matrix of weights with the columns that it
-//! is multiplied with.
+//! the same bits (see [`crate::cpu::dot`]). A tile consists of [`TileProduct`]s: a matrix of weights with the columns that it is
+//! multiplied with.
+//!
+//! [`TileProduct`]: columns::TileProduct
 
 use super::{Args, Kernel};
 use crate::cpu::dot::block::{ForQuant, Quant, with_quant};
-use crate::cpu::dot::float::{ROWS, SEGMENT, Tiles, dot_rows, tiles, widen_segment};
-use crate::cpu::dot::int8::{MAX_PANEL_COLUMNS, MAX_PANEL_ROWS, MAX_TILE, PanelShape, ROWS as INT_ROWS};
-use crate::cpu::dot::quantize::{Column, Layout};
+use crate::cpu::dot::float::SEGMENT;
+use crate::cpu::dot::int8::{PanelShape, ROWS as INT_ROWS};
+use crate::cpu::dot::quantize::RowScratch;
 use crate::cpu::dot::{ForWeight, Weight, has_weight, with_weight};
 use crate::cpu::isa::Detected;
 use crate::cpu::run::{Line, Run};
-use crate::cpu::simd::map::zip;
 use crate::cpu::simd::{Job, Simd, dispatch};
-use crate::cpu::window::{Input, Output, Tile};
+use crate::cpu::window::{Input, Output};
 use crate::dtype::DType;
 use crate::plan::Precision;
 use crate::tensor::Tensor;
-use part::{Columns, Part, parts, source};
+use columns::{source, tile_products};
+use float::{DotRows, PANEL_ROWS, Panel};
+use int8::{BlockPanel, DotBlocks, Quantize};
 use std::marker::PhantomData;
 
-mod part;
+mod columns;
+mod float;
+mod int8;
 
-pub(super) use part::Routes;
-
-/// Rows of weights that are widened together: 128 KiB in F32, for a second-level cache.
-const PANEL_ROWS: usize = 32;
-
-/// The same for at most [`FEW`] columns, which are read again for each panel: 16 KiB, for a first-level cache.
-const SMALL_PANEL_ROWS: usize = 4;
-
-/// Columns for which small panels are better.
-const FEW: usize = 8;
+pub(super) use columns::Routes;
 
 /// Bytes of weights that a thread takes at a time for one column.
 const PIECE: usize = 64 << 10;
@@ -133,8 +129,8 @@ impl MulMatKernel {
     }
 
     /// How rows of 8-bit activations lie in scratch memory.
-    fn layout(&self) -> Layout {
-        Layout::new(self.k, matches!(self.way, Way::BlockPanel(shape) if shape.wide))
+    fn row_scratch(&self) -> RowScratch {
+        RowScratch::new(self.k, matches!(self.way, Way::BlockPanel(shape) if shape.wide))
     }
 
     /// Bytes of a panel's numbers and of its scales.
@@ -168,7 +164,9 @@ impl Kernel for MulMatKernel {
     fn shared_bytes(&self) -> usize {
         match self.way {
             Way::DotRows | Way::Panel => 0,
-            Way::DotBlocks | Way::BlockPanel(_) => self.layout().lines() * size_of::<Line>() * self.columns,
+            Way::DotBlocks | Way::BlockPanel(_) => {
+                self.row_scratch().lines() * size_of::<Line>() * self.columns
+            }
         }
     }
 
@@ -207,15 +205,15 @@ impl ForWeight for Product<'_, '_> {
         let tile =
             if narrow { kernel.narrow(&out, routes) } else { kernel.wide(run, &out, PANEL_ROWS, routes) };
         out.for_each_tile(run, tile, ns, |tile| {
-            for part in parts(&a, tile, routes) {
+            for of in tile_products(&a, tile, routes) {
                 let (a, b) = (&a, &b);
-                if narrow || routes.is_some() && part.columns.len() == 1 {
-                    dispatch(run.detected(), DotRows::<W> { a, b, part, tile, weight: PhantomData });
+                if narrow || routes.is_some() && of.columns.len() == 1 {
+                    dispatch(run.detected(), DotRows::<W> { a, b, of, tile, weight: PhantomData });
                     continue;
                 }
                 run.local(|local| {
                     let panel = bytemuck::cast_slice_mut(local);
-                    dispatch(run.detected(), Panel::<W> { a, b, part, tile, panel, weight: PhantomData });
+                    dispatch(run.detected(), Panel::<W> { a, b, of, tile, panel, weight: PhantomData });
                 });
             }
         });
@@ -228,19 +226,19 @@ impl ForQuant for Product<'_, '_> {
     /// The activations are rounded first, each column once.
     fn call<Q: Quant>(self) {
         let Product { kernel, run, a, b, mut out, shared, routes } = self;
-        let layout = kernel.layout();
-        let lines = layout.lines();
+        let row = kernel.row_scratch();
+        let lines = row.lines();
         let shared = &mut shared[..lines * kernel.columns];
         let [_, n, b2, _] = b.ne();
         run.for_each_chunk(shared, lines, kernel.columns * kernel.k / 2, |i, lines| {
             let x = b.row([i % n, i / n % b2, i / (n * b2)]);
-            dispatch(run.detected(), Quantize { layout, x, lines });
+            dispatch(run.detected(), Quantize { row, x, lines });
         });
         let shared = &*shared;
         let column = |at: [usize; 3]| {
             let [j, s, t] = source(&b, at);
             let first = ((t * b2 + s) * n + j) * lines;
-            layout.column(&shared[first..first + lines])
+            row.column(&shared[first..first + lines])
         };
         let ns = kernel.ns(out.ne()[0]);
         let shape = if let Way::BlockPanel(shape) = kernel.way { Some(shape) } else { None };
@@ -249,11 +247,11 @@ impl ForQuant for Product<'_, '_> {
             None => kernel.narrow(&out, routes),
         };
         out.for_each_tile(run, tile, ns, |tile| {
-            for part in parts(&a, tile, routes) {
+            for of in tile_products(&a, tile, routes) {
                 let (a, column) = (&a, &column);
                 // Few columns of a tile of many are those of a matrix that few tokens chose.
-                let Some(shape) = shape.filter(|s| routes.is_none() || part.columns.len() >= s.from) else {
-                    dispatch(run.detected(), DotBlocks::<Q, _> { a, part, tile, column, q: PhantomData });
+                let Some(shape) = shape.filter(|s| routes.is_none() || of.columns.len() >= s.from) else {
+                    dispatch(run.detected(), DotBlocks::<Q, _> { a, of, tile, column, q: PhantomData });
                     continue;
                 };
                 let [numbers, scales] = kernel.panel_bytes(shape);
@@ -261,7 +259,7 @@ impl ForQuant for Product<'_, '_> {
                     let (numbers, local) = bytemuck::cast_slice_mut::<Line, u8>(local).split_at_mut(numbers);
                     let scales = bytemuck::cast_slice_mut(&mut local[..scales]);
                     let q = PhantomData;
-                    let panel = BlockPanel::<Q, _> { a, part, tile, shape, numbers, scales, column, q };
+                    let panel = BlockPanel::<Q, _> { a, of, tile, shape, numbers, scales, column, q };
                     dispatch(run.detected(), panel);
                 });
             }
@@ -295,191 +293,8 @@ impl MulMatKernel {
             return [rows, n, p2, 1];
         }
         let panels = m.div_ceil(rows) * p2 * p3;
-        let parts = (4 * run.threads()).div_ceil(panels).min(n.div_ceil(24));
-        let columns = if run.threads() == 1 { n } else { n.div_ceil(parts).next_multiple_of(6) };
+        let cuts = (4 * run.threads()).div_ceil(panels).min(n.div_ceil(24));
+        let columns = if run.threads() == 1 { n } else { n.div_ceil(cuts).next_multiple_of(6) };
         [rows, columns, 1, 1]
-    }
-}
-
-/// One column: rows of weights, four at a time, widened in registers.
-struct DotRows<'a, 'b, W> {
-    a: &'a Input<'a>,
-    b: &'a Input<'a>,
-    part: Part<'a>,
-    tile: &'a mut Tile<'b>,
-    weight: PhantomData<W>,
-}
-
-impl<W: Weight> Job for DotRows<'_, '_, W> {
-    type Out = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let rows = self.tile.range(0);
-        let ahead = ROWS * self.a.nb()[1];
-        let [a2, a3] = self.part.plane;
-        for at in (0..self.part.columns.len()).map(|c| self.part.columns.at(c)) {
-            let x = self.b.row(source(self.b, at));
-            let out = self.tile.row(at);
-            for (first, out) in rows.clone().step_by(ROWS).zip(out.chunks_mut(ROWS)) {
-                // At the end the last row stands in for those that are missing.
-                let row = |r: usize| self.a.row([(first + r).min(rows.end - 1), a2, a3]);
-                let products = dot_rows::<S, W>(s, std::array::from_fn(row), x, ahead);
-                out.copy_from_slice(&products[..out.len()]);
-            }
-        }
-    }
-}
-
-/// Many columns: a panel of rows is widened segment by segment and multiplied with all columns of the tile.
-struct Panel<'a, 'b, W> {
-    a: &'a Input<'a>,
-    b: &'a Input<'a>,
-    part: Part<'a>,
-    tile: &'a mut Tile<'b>,
-    panel: &'a mut [f32],
-    weight: PhantomData<W>,
-}
-
-impl<W: Weight> Job for Panel<'_, '_, W> {
-    type Out = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let (rows, columns) = (self.tile.range(0), &self.part.columns);
-        let [a2, a3] = self.part.plane;
-        let k = self.a.ne()[0];
-        let at_once = if columns.len() <= FEW { SMALL_PANEL_ROWS } else { PANEL_ROWS };
-        for segment in 0..k.div_ceil(SEGMENT) {
-            let start = segment * SEGMENT;
-            let len = SEGMENT.min(k - start);
-            for first in (0..rows.len()).step_by(at_once) {
-                let count = at_once.min(rows.len() - first);
-                for (i, out) in self.panel.chunks_exact_mut(len).take(count).enumerate() {
-                    widen_segment::<S, W>(s, self.a.row([rows.start + first + i, a2, a3]), segment, out);
-                }
-                let (panel, b, tile) = (&*self.panel, self.b, &mut *self.tile);
-                tiles(s, count, columns.len(), Segment { panel, b, start, len, first, columns, tile });
-            }
-        }
-    }
-}
-
-/// A segment of a panel and of the columns of a tile.
-struct Segment<'a, 'b, 'c> {
-    panel: &'a [f32],
-    b: &'a Input<'a>,
-    start: usize,
-    len: usize,
-    /// First row, counted from the tile's.
-    first: usize,
-    columns: &'a Columns<'a>,
-    tile: &'c mut Tile<'b>,
-}
-
-impl<'a> Tiles<'a> for Segment<'a, '_, '_> {
-    #[inline(always)]
-    fn row(&self, i: usize) -> &'a [f32] {
-        &self.panel[i * self.len..][..self.len]
-    }
-
-    #[inline(always)]
-    fn column(&self, j: usize) -> &'a [f32] {
-        &self.b.row(source(self.b, self.columns.at(j)))[self.start..self.start + self.len]
-    }
-
-    /// The sums of the segments, in order.
-    #[inline(always)]
-    fn put<S: Simd>(&mut self, s: S, j: usize, products: &[f32]) {
-        let row = self.tile.row::<f32>(self.columns.at(j));
-        let out = &mut row[self.first..self.first + products.len()];
-        if self.start == 0 {
-            out.fill(0.0);
-        }
-        zip!(s, out, products, |sum, x| s.add(sum, x));
-    }
-}
-
-/// A column of activations, rounded to 8 bits.
-struct Quantize<'a> {
-    layout: Layout,
-    x: &'a [f32],
-    lines: &'a mut [Line],
-}
-
-impl Job for Quantize<'_> {
-    type Out = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        self.layout.fill(s, self.x, self.lines);
-    }
-}
-
-/// Few columns of 8-bit activations: rows of weights, eight at a time; a row that is read once from memory is in the
-/// cache for the other columns.
-struct DotBlocks<'a, 'b, Q, F> {
-    a: &'a Input<'a>,
-    part: Part<'a>,
-    tile: &'a mut Tile<'b>,
-    column: &'a F,
-    q: PhantomData<Q>,
-}
-
-impl<'a, Q: Quant, F: Fn([usize; 3]) -> Column<'a>> Job for DotBlocks<'_, '_, Q, F> {
-    type Out = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let (rows, columns) = (self.tile.range(0), &self.part.columns);
-        let [a2, a3] = self.part.plane;
-        let ahead = INT_ROWS * self.a.nb()[1];
-        for first in rows.clone().step_by(INT_ROWS) {
-            let row = |r: usize| self.a.row([(first + r).min(rows.end - 1), a2, a3]);
-            let group: [&[Q]; INT_ROWS] = std::array::from_fn(row);
-            for at in (0..columns.len()).map(|c| columns.at(c)) {
-                let products = s.dot8(group, (self.column)(at), ahead);
-                let out = &mut self.tile.row(at)[first - rows.start..];
-                let n = out.len().min(INT_ROWS);
-                out[..n].copy_from_slice(&products[..n]);
-            }
-        }
-    }
-}
-
-/// Many columns of 8-bit activations: a panel of rows is rearranged and multiplied with all columns of the tile.
-struct BlockPanel<'a, 'b, Q, F> {
-    a: &'a Input<'a>,
-    part: Part<'a>,
-    tile: &'a mut Tile<'b>,
-    shape: PanelShape,
-    numbers: &'a mut [u8],
-    scales: &'a mut [f32],
-    column: &'a F,
-    q: PhantomData<Q>,
-}
-
-impl<'a, Q: Quant, F: Fn([usize; 3]) -> Column<'a>> Job for BlockPanel<'_, '_, Q, F> {
-    type Out = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let (rows, columns, shape) = (self.tile.range(0), &self.part.columns, self.shape);
-        let [a2, a3] = self.part.plane;
-        let mut out = [0.0; MAX_TILE];
-        // At the ends the last row and the last column stand in for those that are missing.
-        let row = |r: usize| self.a.row([(rows.start + r).min(rows.end - 1), a2, a3]);
-        let group: [&[Q]; MAX_PANEL_ROWS] = std::array::from_fn(row);
-        s.pack(&group[..shape.rows], self.numbers, self.scales);
-        for first in (0..columns.len()).step_by(shape.columns) {
-            let column = |c: usize| (self.column)(columns.at((first + c).min(columns.len() - 1)));
-            let group: [Column<'_>; MAX_PANEL_COLUMNS] = std::array::from_fn(column);
-            let count = shape.columns.min(columns.len() - first);
-            s.panel::<Q>(self.numbers, self.scales, &group[..count], &mut out);
-            for (c, products) in out.chunks_exact(shape.rows).take(count).enumerate() {
-                let to = self.tile.row::<f32>(columns.at(first + c));
-                to.copy_from_slice(&products[..to.len()]);
-            }
-        }
     }
 }

@@ -2,14 +2,13 @@
 
 use super::copy::narrow_f16;
 use super::{Args, Kernel};
-use crate::cpu::dot::{self, BlockQ4, BlockQ8, ForWeight, Weight};
+use crate::cpu::dot::{self, BlockQ4, BlockQ8, ForWeight, Weight, Widen};
 use crate::cpu::run::Run;
 use crate::cpu::simd::{Job, Simd, dispatch};
 use crate::cpu::window::{Input, Output};
 use crate::dtype::DType;
 use bytemuck::Pod;
 use half::f16;
-use std::marker::PhantomData;
 
 /// Picks rows and widens them to F32.
 #[derive(Debug)]
@@ -55,7 +54,7 @@ impl ForWeight for Pick<'_, '_> {
     fn call<W: Weight>(self) {
         let detected = self.run.detected();
         pick(self.run, &self.a, &self.ids, self.out, |row: &[W::Block], out| {
-            dispatch(detected, Widen::<W> { row, out: bytemuck::cast_slice_mut(out), weight: PhantomData });
+            dispatch(detected, Widen::<W>::new(row, bytemuck::cast_slice_mut(out)));
         });
     }
 }
@@ -81,22 +80,6 @@ fn pick<T: Pod>(
             }
         }
     });
-}
-
-/// A row as stored, to F32.
-struct Widen<'a, W: Weight> {
-    row: &'a [W::Block],
-    out: &'a mut [f32],
-    weight: PhantomData<W>,
-}
-
-impl<W: Weight> Job for Widen<'_, W> {
-    type Out = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        dot::widen::<S, W>(s, self.row, self.out);
-    }
 }
 
 /// Writes rows.

@@ -9,7 +9,6 @@ use crate::cpu::simd::{Job, Simd, dispatch};
 use crate::cpu::window::Input;
 use crate::dtype::DType;
 use crate::op::SoftMax;
-use crate::op::flash_attn::alibi_slope;
 
 /// `soft_max(scale * x + slope * mask)` of each row.
 #[derive(Debug)]
@@ -35,12 +34,19 @@ impl Kernel for SoftMaxKernel {
                 if let Some(x) = &x {
                     row.copy_from_slice(x.row([i1, i2, i3]));
                 }
-                let slope = alibi_slope(f64::from(self.0.max_bias), i2, ne[2]) as f32;
+                let slope = alibi_slope(self.0.max_bias, i2, ne[2]);
                 let mask = mask.as_ref().map(|m| (m, [i1, i2 % m.ne()[2], i3 % m.ne()[3]]));
                 dispatch(run.detected(), SoftMaxRow { row, mask, scale: self.0.scale, slope });
             }
         });
     }
+}
+
+/// ALiBi's slope of head `h` of `n`, as the kernels of other devices compute it: a power of one of two factors.
+pub(super) fn alibi_slope(max_bias: f32, h: usize, n: usize) -> f32 {
+    let power = 1usize << n.max(1).ilog2();
+    let factor = (-max_bias / power as f32).exp2();
+    if h < power { factor.powi(h as i32 + 1) } else { factor.sqrt().powi(2 * (h - power) as i32 + 1) }
 }
 
 /// One row in place.

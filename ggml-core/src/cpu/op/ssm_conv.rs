@@ -4,7 +4,7 @@ use super::{Args, Kernel};
 use crate::cpu::run::Run;
 use crate::cpu::simd::{Job, MAX_LANES, Simd, dispatch};
 use crate::cpu::window::{Input, Tile};
-use crate::op::ssm_conv::Run as Tokens;
+use crate::op::ssm_conv::Tokens;
 use crate::tensor::Tensor;
 
 /// Channels that a thread takes at a time; a multiple of every vector. Rows of this length, those of [`TAPS`] inputs and

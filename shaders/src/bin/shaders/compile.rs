@@ -11,7 +11,7 @@ use shaderc::{
 use shaders::source::{Inputs, resolve};
 use shaders::{Optimize, Source, Target, Variant, reflect};
 
-use crate::debug_info;
+use crate::rewrite;
 
 /// What file names in messages start with, so that they can be opened from the root of the repository.
 const PREFIX: &str = "shaders/";
@@ -37,7 +37,9 @@ impl Compiler {
         inputs: &Inputs,
     ) -> Result<Vec<u32>, String> {
         let words = self.glsl_to_spirv(source, variant, inputs)?;
-        let words = debug_info::strip(&words).ok_or_else(|| "the compiler's output is damaged".to_owned())?;
+        let words = rewrite::strip(&words)
+            .and_then(|words| rewrite::alias(&words))
+            .ok_or_else(|| "the compiler's output is damaged".to_owned())?;
         let interface = reflect::reflect(&words).map_err(|error| error.to_string())?;
         let mut broken = reflect::check_conventions(&interface);
         if interface.version != variant.target.spirv_version() {

@@ -13,8 +13,8 @@ use shaders::source::{COMPILER, Inputs};
 use shaders::{Entry, Variant, entries, entry};
 
 mod compile;
-mod debug_info;
 mod options;
+mod rewrite;
 
 use options::Options;
 

@@ -1,0 +1,296 @@
+//! Kernels: which code object holds them, and whether a launch fits what it says of them.
+//!
+//! Everything that can be known without the device is checked here, for `supports` and for `prepare` alike: that there
+//! is a code object for the target, that it has the kernel, that the kernel takes the arguments that a launch passes,
+//! and that the work-group fits.
+
+use crate::arch::{Family, Profile, Target};
+use crate::code::elf::{self, CodeObject, KernelInfo};
+use crate::code::ptx;
+use crate::op::{self, Context, Launch, Refusal};
+use crate::sync::lock;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+/// Where code objects come from and how nodes become launches.
+pub(crate) trait KernelSet: Send + Sync {
+    /// Targets that there is code for.
+    fn targets(&self) -> Vec<&'static str>;
+
+    /// The code object of a source stem for a target of [`KernelSet::targets`].
+    fn code_object(&self, target: &str, stem: &str) -> Option<&'static [u8]>;
+
+    /// The launches of a node.
+    fn plan(&self, context: &Context<'_>) -> Result<Vec<Launch>, Refusal>;
+
+    /// Why there is no code for a processor, where that is known.
+    fn why_not(&self, _processor: &str) -> Option<String> {
+        None
+    }
+}
+
+/// What was embedded when the crate was built.
+pub(crate) struct Embedded;
+
+impl KernelSet for Embedded {
+    fn targets(&self) -> Vec<&'static str> {
+        hip_kernels::targets().to_vec()
+    }
+
+    fn code_object(&self, target: &str, stem: &str) -> Option<&'static [u8]> {
+        hip_kernels::code_object(target, stem)
+    }
+
+    fn plan(&self, context: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
+        op::plan_node(context)
+    }
+
+    fn why_not(&self, processor: &str) -> Option<String> {
+        let refused = hip_kernels::refused().iter().find(|r| r.target == processor);
+        match (hip_kernels::compiler(), refused) {
+            (_, Some(refused)) => Some(format!("the compiler refused it: {}", refused.reason)),
+            (None, None) => {
+                Some("no targets were asked for when it was built, or no compiler was found".into())
+            }
+            (Some(_), None) => None,
+        }
+    }
+}
+
+/// A kernel in a code object.
+#[derive(Clone, Debug)]
+pub(crate) struct Kernel {
+    /// Stem of the source.
+    pub(crate) module: &'static str,
+    /// Symbol.
+    pub(crate) name: &'static str,
+    /// The code object, whole.
+    pub(crate) image: &'static [u8],
+    /// What it says of the kernel; `None` for code of a kind that is not known.
+    pub(crate) info: Option<KernelInfo>,
+}
+
+/// What reading a stem's code object gave: the object, none embedded, or why it cannot be used.
+type Reading = Result<Option<Arc<CodeObject>>, String>;
+
+/// The kernels of one device.
+pub(crate) struct Kernels {
+    set: Arc<dyn KernelSet>,
+    /// The embedded target that fits the device.
+    target: Option<&'static str>,
+    read: Mutex<HashMap<&'static str, Reading>>,
+}
+
+impl std::fmt::Debug for Kernels {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Kernels").field("target", &self.target).finish_non_exhaustive()
+    }
+}
+
+impl Kernels {
+    /// The kernels for a device.
+    pub(crate) fn new(set: Arc<dyn KernelSet>, device: &Target) -> Kernels {
+        let target = device.choose(set.targets());
+        Kernels { set, target, read: Mutex::default() }
+    }
+
+    /// The target whose code is used.
+    pub(crate) fn target(&self) -> Option<&'static str> {
+        self.target
+    }
+
+    /// Why a device cannot be used, where nothing was compiled for it.
+    pub(crate) fn missing(&self, device: &Target) -> Option<String> {
+        if self.target.is_some() {
+            return None;
+        }
+        let targets = self.set.targets();
+        let embedded = if targets.is_empty() { "none".to_string() } else { targets.join(", ") };
+        let why = self.set.why_not(&device.processor).map(|why| format!("; {why}")).unwrap_or_default();
+        Some(format!(
+            "no code object for {device} was built in (built in: {embedded}{why}); build again with clang 19 or later, \
+             or ROCm's, and DIPTYCH_HIP_TARGETS={} (DIPTYCH_HIP_CLANG names the compiler)",
+            device.processor
+        ))
+    }
+
+    /// The checked launches of a node.
+    pub(crate) fn plan(&self, context: &Context<'_>) -> Result<Vec<(Launch, Kernel)>, Refusal> {
+        let launches = self.set.plan(context)?;
+        launches
+            .into_iter()
+            .map(|launch| {
+                let kernel = self.find(launch.module, launch.kernel)?;
+                kernel.accepts(&launch, context.profile)?;
+                Ok((launch, kernel))
+            })
+            .collect()
+    }
+
+    /// The kernel of [`op::copy::of_words`].
+    pub(crate) fn word_copier(&self) -> Result<Kernel, Refusal> {
+        let launch = op::copy::of_words(1);
+        self.find(launch.module, launch.kernel)
+    }
+
+    /// A kernel. The code object's headers were read to the end.
+    fn find(&self, module: &'static str, name: &'static str) -> Result<Kernel, Refusal> {
+        let target = self.target.ok_or_else(|| Refusal("no code object for this target".into()))?;
+        let image = self
+            .set
+            .code_object(target, module)
+            .ok_or_else(|| Refusal(format!("{module} has no code object for {target}")))?;
+        let object = lock(&self.read).entry(module).or_insert_with(|| examine(image, target)).clone();
+        let object = object.map_err(|why| Refusal(format!("code object {module} for {target} {why}")))?;
+        let info = match object {
+            None => None,
+            Some(object) => {
+                let info = object.kernels.iter().find(|k| k.name == name).cloned();
+                let missing = || Refusal(format!("code object {module} for {target} has no kernel {name}"));
+                Some(info.ok_or_else(missing)?)
+            }
+        };
+        Ok(Kernel { module, name, image, info })
+    }
+}
+
+/// Reads a code object, if it is one that says something of itself.
+fn examine(image: &'static [u8], target: &str) -> Result<Option<Arc<CodeObject>>, String> {
+    let object = match image {
+        image if elf::is_elf(image) => elf::read(image)?,
+        image if ptx::is_ptx(image) => ptx::read(image)?,
+        _ => return Ok(None),
+    };
+    if let Some(target) = Target::parse(target).filter(|target| target.processor.starts_with("gfx")) {
+        object.suits(&target)?;
+    }
+    Ok(Some(Arc::new(object)))
+}
+
+impl Kernel {
+    /// An error unless a launch passes what the kernel takes and its work-group fits.
+    fn accepts(&self, launch: &Launch, profile: &Profile) -> Result<(), Refusal> {
+        let refuse = |why: String| Err(Refusal(format!("kernel {}: {why}", self.name)));
+        let threads = launch.block.iter().fold(1u64, |all, &n| all.saturating_mul(u64::from(n)));
+        let largest = match &self.info {
+            Some(info) if info.max_threads > 0 => info.max_threads.min(profile.max_threads),
+            _ => profile.max_threads,
+        };
+        if threads == 0 || threads > u64::from(largest) {
+            return refuse(format!("a work-group of {threads} threads, {largest} at the most"));
+        }
+        if launch.grid.contains(&0) {
+            return refuse("an empty grid".into());
+        }
+        // AMD counts threads of a dimension in 32 bits; NVIDIA's second and third dimension end at 65,535 work-groups.
+        let most =
+            if profile.family == Family::Nvidia { [1 << 31, 1 << 16, 1 << 16] } else { [1u64 << 32; 3] };
+        let fits = |d: usize| {
+            u64::from(launch.grid[d]) < most[d] && launch.grid[d].checked_mul(launch.block[d]).is_some()
+        };
+        if !(0..3).all(fits) {
+            return refuse(format!("a grid of {:?} work-groups is too large", launch.grid));
+        }
+        let lds = launch.lds_bytes.saturating_add(self.info.as_ref().map_or(0, |i| i.lds_bytes));
+        if lds > profile.lds_bytes {
+            return refuse(format!("{lds} bytes of LDS, {} at the most", profile.lds_bytes));
+        }
+        if launch.written > launch.operands.len() {
+            return refuse("more operands are written than there are".into());
+        }
+        let passed = arguments(launch.operands.len(), launch.params.len());
+        match &self.info {
+            Some(info) if info.arguments != passed => {
+                refuse(format!("takes arguments (offset, bytes) {:?}, is given {passed:?}", info.arguments))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Offsets and sizes of the arguments of a launch: pointers, then the parameter structure.
+pub(crate) fn arguments(operands: usize, params: usize) -> Vec<(u32, u32)> {
+    let pointers = (0..operands as u32).map(|i| (i * 8, 8));
+    let structure = (params > 0).then_some((operands as u32 * 8, params as u32));
+    pointers.chain(structure).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::code::elf::tests::{sample, sample_with_wave};
+    use ggml_core::TensorId;
+
+    struct One(&'static [u8]);
+
+    impl KernelSet for One {
+        fn targets(&self) -> Vec<&'static str> {
+            vec!["gfx900", "gfx906"]
+        }
+
+        fn code_object(&self, target: &str, stem: &str) -> Option<&'static [u8]> {
+            (target == "gfx906" && stem == "norm").then_some(self.0)
+        }
+
+        fn plan(&self, _context: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
+            Ok(Vec::new())
+        }
+    }
+
+    #[test]
+    fn launches_are_checked_against_the_code_object() {
+        let device = Target::parse("gfx906:sramecc+:xnack-").unwrap();
+        let image = sample("rms_norm", &[(16, 52), (8, 8), (0, 8)]).leak();
+        let kernels = Kernels::new(Arc::new(One(image)), &device);
+        assert_eq!(kernels.target(), Some("gfx906"));
+        let profile = Profile::of(&device).unwrap();
+        let kernel = kernels.find("norm", "rms_norm").unwrap();
+        let good = Launch {
+            module: "norm",
+            kernel: "rms_norm",
+            operands: vec![op::Operand::Tensor(TensorId(0)), op::Operand::Tensor(TensorId(1))],
+            written: 1,
+            params: vec![0; 52],
+            grid: [4, 1, 1],
+            block: [256, 1, 1],
+            lds_bytes: 1024,
+        };
+        kernel.accepts(&good, &profile).unwrap();
+        let bad = |change: fn(&mut Launch), part: &str| {
+            let mut launch = good.clone();
+            change(&mut launch);
+            let Refusal(text) = kernel.accepts(&launch, &profile).unwrap_err();
+            assert!(text.contains(part), "{part}: {text}");
+        };
+        bad(|l| l.params.truncate(48), "takes arguments");
+        bad(|l| l.operands.truncate(1), "takes arguments");
+        bad(|l| l.block = [32, 32, 1], "1024 threads, 256 at the most");
+        bad(|l| l.block = [u32::MAX; 3], "at the most");
+        bad(|l| l.grid[1] = 0, "empty grid");
+        bad(|l| l.grid[0] = 1 << 24, "too large");
+        let nvidia = Profile { family: Family::Nvidia, ..profile.clone() };
+        let tall = Launch { grid: [1, 1, 70_000], ..good.clone() };
+        assert!(kernel.accepts(&tall, &profile).is_ok() && kernel.accepts(&tall, &nvidia).is_err());
+        bad(|l| l.lds_bytes = u32::MAX, "of LDS");
+        assert!(kernels.find("norm", "absent").unwrap_err().0.contains("has no kernel absent"));
+        assert!(kernels.find("rope", "rope").unwrap_err().0.contains("rope has no code object for gfx906"));
+    }
+
+    #[test]
+    fn a_target_that_was_not_built() {
+        let device = Target::parse("gfx1201").unwrap();
+        let kernels = Kernels::new(Arc::new(One(b"")), &device);
+        let text = kernels.missing(&device).unwrap();
+        assert!(text.contains("gfx1201") && text.contains("built in: gfx900, gfx906"), "{text}");
+        // Code for another processor under this name is an error before it is loaded.
+        let image = sample("rms_norm", &[]).leak();
+        assert_eq!(examine(image, "gfx900").unwrap_err(), "is for gfx906:xnack-");
+        let image = sample_with_wave("rms_norm", &[], 32).leak();
+        let kernels = Kernels::new(Arc::new(One(image)), &Target::parse("gfx906").unwrap());
+        let Refusal(why) = kernels.find("norm", "rms_norm").unwrap_err();
+        assert!(
+            why.contains("code object norm for gfx906 has kernel rms_norm for wavefronts of 32"),
+            "{why}"
+        );
+    }
+}

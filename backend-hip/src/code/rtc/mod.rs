@@ -1,0 +1,357 @@
+//! Kernels compiled at run time, for targets that nothing was built in for.
+//!
+//! hiprtc compiles the sources that [`hip_kernels`] embeds, with their headers and the options of the build. It is
+//! searched where libamdhip64 lies, then as that is; releases before 7.0 have its functions in libamdhip64 itself. One
+//! code object is compiled at a time, on the driver thread, within the deadline of the phase `compile`; each is kept on
+//! disk and, once loaded, for the life of the process, like those that are built in: a driver may read
+//! the code object of a module until it is unloaded, which never happens where a device was given up.
+
+use crate::arch::Target;
+use crate::code::elf;
+use crate::code::kernels::KernelSet;
+use crate::driver::Driver;
+use crate::op::{Context, Launch, Refusal};
+use crate::options::{HipOptions, RtcMode};
+use crate::provider::amd::Amd;
+use crate::provider::amd::loader::rocm_directories;
+use crate::sync::lock;
+use crate::sys::library::{Found, Library, Wanted, search};
+use cache::{Cache, Key};
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::path::PathBuf;
+use std::ptr::null_mut;
+use std::sync::{Arc, Mutex};
+
+pub(crate) mod cache;
+#[allow(non_snake_case)]
+pub mod symbols;
+
+use symbols::{Handle, Symbols};
+
+/// Most of what the compiler says that an error repeats.
+const LOG_CHARS: usize = 2000;
+
+/// As below, on Windows: the names have the minor version too.
+#[cfg(windows)]
+const NAMES: [(Option<u32>, &[&str]); 3] = [
+    (Some(7), &["hiprtc0702.dll", "hiprtc0701.dll", "hiprtc0700.dll"]),
+    (Some(6), &["hiprtc0604.dll", "hiprtc0603.dll", "hiprtc0602.dll", "hiprtc0601.dll", "hiprtc0600.dll"]),
+    (None, &["hiprtc0702.dll", "hiprtc0701.dll", "hiprtc0700.dll", "hiprtc0604.dll"]),
+];
+
+/// Library names by the major version of the runtime that they belong to, and all of them for one that is not known.
+#[cfg(not(windows))]
+const NAMES: [(Option<u32>, &[&str]); 4] = [
+    (Some(7), &["libhiprtc.so.7"]),
+    (Some(6), &["libhiprtc.so.6"]),
+    (Some(5), &["libhiprtc.so.5"]),
+    (
+        None,
+        &[
+            "libhiprtc.so.7",
+            "libhiprtc.so.10",
+            "libhiprtc.so.8",
+            "libhiprtc.so.6",
+            "libhiprtc.so.5",
+            "libhiprtc.so",
+        ],
+    ),
+];
+
+/// The compiler that a device of this machine would get ("hiprtc 9.0 of /opt/rocm/lib/libhiprtc.so.7.2"). Loads
+/// libamdhip64 and hiprtc; opens no device.
+///
+/// # Errors
+/// The places that were looked at, each with what was found there.
+pub fn find(options: &HipOptions) -> Result<String, String> {
+    let amd = Amd::load(options)?;
+    Rtc::load(options, &Runtime::of(&amd)).map(|rtc| rtc.describe())
+}
+
+/// The HIP runtime that code is compiled for: libraries of one release must not meet those of another.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Runtime {
+    /// Its file.
+    pub(crate) library: Option<PathBuf>,
+    /// Its major version.
+    pub(crate) major: Option<u32>,
+}
+
+impl Runtime {
+    /// That of a driver.
+    pub(crate) fn of(driver: &dyn Driver) -> Runtime {
+        let library = driver.versions().into_iter().find(|(name, _)| name == "library");
+        Runtime { library: library.map(|(_, path)| path.into()), major: driver.major() }
+    }
+}
+
+/// hiprtc.
+#[derive(Debug)]
+pub(crate) struct Rtc {
+    symbols: Symbols,
+    path: PathBuf,
+    version: (c_int, c_int),
+}
+
+fn wanted(options: &HipOptions, runtime: &Runtime) -> Wanted {
+    let of = |major| NAMES.iter().find(|(of, _)| *of == major).map(|(_, names)| *names);
+    let names = of(runtime.major).or(of(None)).unwrap_or_default();
+    let beside = runtime.library.as_ref().and_then(|path| path.parent());
+    let beside = beside.map(|directory| (directory.to_path_buf(), "beside libamdhip64"));
+    let directories = beside.into_iter().chain(rocm_directories(options)).collect();
+    Wanted { what: "libhiprtc", names, named: None, directories }
+}
+
+impl Rtc {
+    /// Loads hiprtc. The error says of each place what was found there.
+    pub(crate) fn load(options: &HipOptions, runtime: &Runtime) -> Result<Rtc, String> {
+        let own = search(options, &wanted(options, runtime), Rtc::of);
+        own.or_else(|tried| {
+            let Some(path) = &runtime.library else { return Err(tried) };
+            let within = |why: String| format!("{tried}; {} itself: {why}", path.display());
+            let library = Library::open(path).map_err(within)?;
+            Rtc::of(Found { library, name: path.clone(), how: "libamdhip64 itself".into() }).map_err(within)
+        })
+    }
+
+    fn of(found: Found) -> Result<Rtc, String> {
+        let Found { library, name, .. } = found;
+        // SAFETY: `symbol` gives null or an address in the library, which is never unloaded. That a library of this
+        // name has hiprtc's functions under their names is what the name means.
+        let symbols = unsafe { Symbols::resolve(|name| library.symbol(name).unwrap_or(null_mut())) };
+        let symbols = symbols.map_err(|missing| format!("lacks {}", missing.join(", ")))?;
+        let path = library.file(c"hiprtcVersion").unwrap_or(name);
+        let (mut major, mut minor) = (0, 0);
+        // SAFETY: writes two integers.
+        let code = unsafe { (symbols.hiprtcVersion)(&mut major, &mut minor) };
+        if code != 0 {
+            return Err(format!("hiprtcVersion gives code {code}"));
+        }
+        Ok(Rtc { symbols, path, version: (major, minor) })
+    }
+
+    /// "9.0 of /opt/rocm/lib/libhiprtc.so.6.2.0".
+    pub(crate) fn describe(&self) -> String {
+        format!("hiprtc {}.{} of {}", self.version.0, self.version.1, self.path.display())
+    }
+
+    /// Compiles a family's source for a target: a code object, or what the compiler said.
+    pub(crate) fn compile(&self, stem: &str, options: &[String]) -> Result<Vec<u8>, String> {
+        let text = |text: &str| CString::new(text).map_err(|_| "a source holds a zero byte".to_string());
+        let source = text(hip_kernels::source(stem).ok_or("there is no such source")?)?;
+        let name = text(&format!("{stem}.hip"))?;
+        let headers: Vec<_> =
+            hip_kernels::sources().iter().filter(|(name, _)| name.ends_with(".h")).collect();
+        let names = headers.iter().map(|(name, _)| text(name)).collect::<Result<Vec<_>, _>>()?;
+        let texts = headers.iter().map(|(_, body)| text(body)).collect::<Result<Vec<_>, _>>()?;
+        let options = options.iter().map(|option| text(option)).collect::<Result<Vec<_>, _>>()?;
+        let (names, texts, options) = (pointers(&names), pointers(&texts), pointers(&options));
+        let mut program = Program { symbols: &self.symbols, handle: null_mut() };
+        // SAFETY: writes one handle; all texts are C strings that outlive the call, and both arrays have as many
+        // elements as the number says.
+        let created = unsafe {
+            (self.symbols.hiprtcCreateProgram)(
+                &mut program.handle,
+                source.as_ptr(),
+                name.as_ptr(),
+                texts.len() as c_int,
+                texts.as_ptr(),
+                names.as_ptr(),
+            )
+        };
+        program.check("hiprtcCreateProgram", created)?;
+        // SAFETY: the program was created; the options are C strings that outlive the call.
+        let compiled = program.check("hiprtcCompileProgram", unsafe {
+            (self.symbols.hiprtcCompileProgram)(program.handle, options.len() as c_int, options.as_ptr())
+        });
+        compiled.map_err(|why| format!("{why}: {}", program.log()))?;
+        // SAFETY: the program was compiled; the first function writes a size, the second as many bytes.
+        unsafe { program.bytes("hiprtcGetCode", self.symbols.hiprtcGetCodeSize, self.symbols.hiprtcGetCode) }
+    }
+}
+
+/// An array of C strings as C takes it.
+fn pointers(texts: &[CString]) -> Vec<*const c_char> {
+    texts.iter().map(|text| text.as_ptr()).collect()
+}
+
+/// A program of hiprtc, which is destroyed with this.
+struct Program<'a> {
+    symbols: &'a Symbols,
+    handle: Handle,
+}
+
+impl Program<'_> {
+    fn check(&self, call: &str, code: c_int) -> Result<(), String> {
+        if code == 0 {
+            return Ok(());
+        }
+        // SAFETY: the function takes any integer and gives a C string that is never freed, or null.
+        let name = unsafe {
+            let name = (self.symbols.hiprtcGetErrorString)(code);
+            if name.is_null() { "".into() } else { CStr::from_ptr(name).to_string_lossy() }
+        };
+        Err(format!("{call} gives {name} ({code})"))
+    }
+
+    /// What a pair of functions gives: how many bytes, then the bytes.
+    ///
+    /// # Safety
+    /// The program must be in a state in which both may be called, and `get` must write as many bytes as `size` says.
+    unsafe fn bytes(
+        &self,
+        what: &str,
+        size: unsafe extern "C" fn(Handle, *mut usize) -> c_int,
+        get: unsafe extern "C" fn(Handle, *mut c_char) -> c_int,
+    ) -> Result<Vec<u8>, String> {
+        let mut count = 0;
+        // SAFETY: writes one size (the caller's promise).
+        self.check(what, unsafe { size(self.handle, &mut count) })?;
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(count).map_err(|_| format!("{what} of {count} bytes"))?;
+        bytes.resize(count, 0u8);
+        // SAFETY: writes `count` bytes (the caller's promise), for which there is room.
+        self.check(what, unsafe { get(self.handle, bytes.as_mut_ptr().cast()) })?;
+        Ok(bytes)
+    }
+
+    /// The beginning of what the compiler said.
+    fn log(&self) -> String {
+        let (size, get) = (self.symbols.hiprtcGetProgramLogSize, self.symbols.hiprtcGetProgramLog);
+        // SAFETY: a program has a log from its creation on; the functions write its size and as many bytes.
+        let log = unsafe { self.bytes("the log", size, get) }.unwrap_or_default();
+        let text: String = String::from_utf8_lossy(&log).chars().take(LOG_CHARS).collect();
+        text.trim_matches(['\0', '\n', ' ']).into()
+    }
+}
+
+impl Drop for Program<'_> {
+    fn drop(&mut self) {
+        if !self.handle.is_null() {
+            // SAFETY: the program was created and is destroyed once.
+            unsafe { (self.symbols.hiprtcDestroyProgram)(&mut self.handle) };
+        }
+    }
+}
+
+/// Whether kernels are to be compiled for a device, `built_in` being the target of those that were.
+pub(crate) fn is_wanted(options: &HipOptions, built_in: Option<&str>, device: &Target) -> bool {
+    let amd = device.processor.starts_with("gfx");
+    match options.rtc {
+        RtcMode::Off => false,
+        RtcMode::Auto => amd && built_in.is_none(),
+        RtcMode::Force => amd,
+    }
+}
+
+/// What is left to do to have a device's kernels: compile them, or take them from the disk.
+pub(crate) struct Job {
+    rtc: Rtc,
+    target: String,
+    cache: Cache,
+}
+
+/// Where a code object came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// It was compiled now.
+    Compiled,
+    /// It was on the disk, or in this process already.
+    Kept,
+}
+
+impl Job {
+    /// Loads hiprtc. The code is for the device's processor whatever modes it is in, like what is built in.
+    pub(crate) fn new(options: &HipOptions, runtime: &Runtime, device: &Target) -> Result<Job, String> {
+        let rtc = Rtc::load(options, runtime)?;
+        let cache = Cache::new(options.cache_dir.clone());
+        Ok(Job { rtc, target: device.processor.clone(), cache })
+    }
+
+    /// "gfx1036 by hiprtc 9.0 of ...".
+    pub(crate) fn describe(&self) -> String {
+        format!("{} by {}", self.target, self.rtc.describe())
+    }
+
+    fn options(&self) -> Vec<String> {
+        let offload = format!("--offload-arch={}", self.target);
+        hip_kernels::OPTIONS.iter().map(|option| option.to_string()).chain([offload]).collect()
+    }
+
+    /// What decides what the code object of a family is.
+    pub(crate) fn key(&self, stem: &str) -> Key {
+        let library = self.rtc.path.file_name().unwrap_or_default().to_string_lossy();
+        Key::new(stem, &self.options(), &format!("{:?} {library}", self.rtc.version))
+    }
+
+    /// The code object of a family. The error is what the compiler said.
+    pub(crate) fn object(&self, stem: &'static str) -> Result<(&'static [u8], Origin), String> {
+        let key = self.key(stem);
+        if let Some(image) = lock(&IMAGES).get(key.text()) {
+            return Ok((image, Origin::Kept));
+        }
+        let fits = |image: &[u8]| self.examine(image);
+        let (image, origin) = match self.cache.get(&key).filter(|image| fits(image).is_ok()) {
+            Some(image) => (image, Origin::Kept),
+            None => {
+                let image = self.rtc.compile(stem, &self.options())?;
+                fits(&image).map_err(|why| format!("what was compiled {why}"))?;
+                self.cache.put(&key, &image);
+                (image, Origin::Compiled)
+            }
+        };
+        let image: &'static [u8] = image.leak();
+        Ok((lock(&IMAGES).entry(key.text().into()).or_insert(image), origin))
+    }
+
+    fn examine(&self, image: &[u8]) -> Result<(), String> {
+        let target = Target::parse(&self.target).ok_or_else(|| format!("has no target '{}'", self.target))?;
+        elf::read(image)?.suits(&target)
+    }
+}
+
+/// Code objects of this process by their keys.
+static IMAGES: Mutex<BTreeMap<String, &'static [u8]>> = Mutex::new(BTreeMap::new());
+
+/// Names of targets, which live as long as the code objects.
+static TARGETS: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
+
+/// Kernels that were compiled for one target.
+pub(crate) struct Compiled {
+    set: Arc<dyn KernelSet>,
+    target: &'static str,
+    objects: BTreeMap<&'static str, &'static [u8]>,
+}
+
+impl Compiled {
+    /// `set` says how nodes become launches.
+    pub(crate) fn new(
+        set: Arc<dyn KernelSet>,
+        job: &Job,
+        objects: BTreeMap<&'static str, &'static [u8]>,
+    ) -> Compiled {
+        let mut targets = lock(&TARGETS);
+        let known = targets.iter().find(|known| **known == job.target).copied();
+        let target = known.unwrap_or_else(|| {
+            let target: &'static str = job.target.clone().leak();
+            targets.push(target);
+            target
+        });
+        Compiled { set, target, objects }
+    }
+}
+
+impl KernelSet for Compiled {
+    fn targets(&self) -> Vec<&'static str> {
+        vec![self.target]
+    }
+
+    fn code_object(&self, target: &str, stem: &str) -> Option<&'static [u8]> {
+        self.objects.get(stem).copied().filter(|_| target == self.target)
+    }
+
+    fn plan(&self, context: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
+        self.set.plan(context)
+    }
+}

@@ -1,0 +1,243 @@
+//! From a planned graph to launches with addresses: kernels found, memory laid out, operands in their places. No device
+//! takes part: what is known of one and where memory lies are given.
+
+use crate::arch::Profile;
+use crate::code::kernels::{Kernel, Kernels};
+use crate::driver::Address;
+use crate::op::{Context, Launch, Operand, Refusal};
+use crate::runtime::session::Pointer;
+use crate::runtime::staging::ALIGNMENT;
+use ggml_core::backend::{Bindings, Buffer, Slice};
+use ggml_core::kernel::Constants;
+use ggml_core::plan::Plan;
+use ggml_core::{Error, Graph, Result, Source, Tensor, TensorId};
+use std::collections::HashMap;
+
+/// What programs are prepared for.
+#[derive(Clone, Copy)]
+pub(crate) struct Host<'a> {
+    /// Name of the backend.
+    pub(crate) backend: &'a str,
+    /// The kernels.
+    pub(crate) kernels: &'a Kernels,
+    /// What they may count on.
+    pub(crate) profile: &'a Profile,
+}
+
+/// A graph whose kernels were found and whose own memory is laid out, before there is any memory.
+pub(crate) struct Draft<'a> {
+    host: Host<'a>,
+    graph: &'a Graph,
+    plan: &'a Plan,
+    /// The launches of each step.
+    steps: Vec<Vec<(Launch, Kernel)>>,
+    constants: Constants,
+    /// Where in the program's own memory each constant lies.
+    constant_at: Vec<usize>,
+    scratch_at: usize,
+    bytes: usize,
+}
+
+/// A launch whose operands have addresses.
+#[derive(Clone, Debug)]
+pub(crate) struct Addressed {
+    /// The step it belongs to.
+    pub(crate) step: usize,
+    /// What is launched.
+    pub(crate) launch: Launch,
+    /// Its kernel.
+    pub(crate) kernel: Kernel,
+    /// Its pointer arguments.
+    pub(crate) pointers: Vec<Pointer>,
+}
+
+/// Where root tensors lie.
+pub(crate) type Storage = HashMap<TensorId, Slice>;
+
+fn too_large() -> Error {
+    Error::argument("graph", "needs more memory than can be addressed", "")
+}
+
+impl<'a> Draft<'a> {
+    /// Finds the kernels of every step and lays out the program's own memory: the arena, unless the caller gives one,
+    /// then constants, then scratch.
+    pub(crate) fn new(
+        host: Host<'a>,
+        graph: &'a Graph,
+        plan: &'a Plan,
+        bindings: &Bindings,
+    ) -> Result<Draft<'a>> {
+        let of_step = |&node: &TensorId| {
+            let context = Context { graph, node, profile: host.profile, precision: plan.precision };
+            let refused = |Refusal(reason)| unsupported(host.backend, graph, node, reason);
+            host.kernels.plan(&context).map_err(refused)
+        };
+        let steps = plan.steps.iter().map(of_step).collect::<Result<Vec<_>>>()?;
+        let constants = Constants::collect(graph, plan.steps.iter().copied());
+        let mut bytes: usize = 0;
+        let mut take = |amount: usize| {
+            let at = bytes;
+            bytes = amount
+                .checked_next_multiple_of(ALIGNMENT)
+                .and_then(|n| at.checked_add(n))
+                .ok_or_else(too_large)?;
+            Ok::<usize, Error>(at)
+        };
+        if bindings.compute.is_none() {
+            take(plan.arena_bytes)?;
+        }
+        let constant_at =
+            constants.contents().iter().map(|data| take(4 * data.len())).collect::<Result<_>>()?;
+        let mut scratch: usize = 0;
+        for operand in steps.iter().flatten().flat_map(|(launch, _)| &launch.operands) {
+            if let Operand::Scratch(offset, bytes) = operand {
+                scratch = scratch.max(offset.checked_add(*bytes).ok_or_else(too_large)?);
+            }
+        }
+        let scratch_at = take(scratch)?;
+        Ok(Draft { host, graph, plan, steps, constants, constant_at, scratch_at, bytes })
+    }
+
+    /// Bytes of the program's own memory.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The constants: where in the program's own memory, and what.
+    pub(crate) fn constants(&self) -> impl Iterator<Item = (usize, &[u8])> {
+        let contents = self.constants.contents().iter().map(|data| bytemuck::cast_slice(data));
+        self.constant_at.iter().copied().zip(contents)
+    }
+
+    /// Puts everything in its place. `own` is memory of [`Draft::bytes`], where there are any; `address` says where a
+    /// buffer begins on the device, or that it is not of this device.
+    pub(crate) fn place(
+        self,
+        bindings: &Bindings,
+        own: Option<&Buffer>,
+        address: &dyn Fn(&Buffer) -> Result<Address>,
+    ) -> Result<(Storage, Vec<Addressed>)> {
+        let storage = self.storage(bindings, own, address)?;
+        let memory = Placed { draft: &self, storage: &storage, own, address };
+        let mut addressed = Vec::new();
+        for (step, launches) in self.steps.iter().enumerate() {
+            for (launch, kernel) in launches {
+                let pointers = launch.operands.iter().map(|operand| memory.pointer(*operand));
+                // A mistake in a launch is an error that names the node.
+                let named = |e: Error| {
+                    unsupported(self.host.backend, self.graph, self.plan.steps[step], e.to_string())
+                };
+                let pointers = pointers.collect::<Result<Vec<_>>>().map_err(named)?;
+                addressed.push(Addressed { step, launch: launch.clone(), kernel: kernel.clone(), pointers });
+            }
+        }
+        Ok((storage, addressed))
+    }
+
+    /// Places of all root tensors that have one.
+    fn storage(
+        &self,
+        bindings: &Bindings,
+        own: Option<&Buffer>,
+        address: &dyn Fn(&Buffer) -> Result<Address>,
+    ) -> Result<Storage> {
+        let (graph, plan) = (self.graph, self.plan);
+        if let Some(compute) = &bindings.compute {
+            compute.check_range(0, plan.arena_bytes)?;
+        }
+        let arena = bindings.compute.as_ref().or(own);
+        let mut storage = Storage::new();
+        for id in graph.ids() {
+            let tensor = graph.tensor(id);
+            if tensor.root != id {
+                continue;
+            }
+            let slice = match tensor.source {
+                Source::Weight | Source::State => {
+                    let slice = bindings.leaves.get(&id).ok_or_else(|| no_storage(tensor))?;
+                    check_alignment(tensor, slice.offset)?;
+                    slice.clone()
+                }
+                Source::Input | Source::Node { .. } => match (plan.place(graph, id), arena) {
+                    (Some(place), Some(arena)) => Slice { buffer: arena.clone(), offset: place.offset },
+                    // Another tensor took its place over.
+                    _ => continue,
+                },
+            };
+            slice.buffer.check_range(slice.offset, tensor.span_bytes())?;
+            address(&slice.buffer)?;
+            storage.insert(id, slice);
+        }
+        Ok(storage)
+    }
+}
+
+/// A draft with its memory.
+struct Placed<'a> {
+    draft: &'a Draft<'a>,
+    storage: &'a Storage,
+    own: Option<&'a Buffer>,
+    address: &'a dyn Fn(&Buffer) -> Result<Address>,
+}
+
+impl Placed<'_> {
+    /// What a pointer argument points at.
+    fn pointer(&self, operand: Operand) -> Result<Pointer> {
+        let draft = self.draft;
+        match operand {
+            Operand::Tensor(id) => self.of_tensor(id),
+            Operand::Constant(id) => {
+                let at = draft.constants.entry(id).and_then(|i| draft.constant_at.get(i));
+                let none = || Error::argument("launch", "uses a constant that the node has not", "");
+                self.of_own(*at.ok_or_else(none)?, 4)
+            }
+            Operand::Scratch(offset, bytes) => self.of_own(draft.scratch_at + offset, bytes),
+        }
+    }
+
+    fn of_own(&self, at: usize, bytes: usize) -> Result<Pointer> {
+        let none = || Error::argument("launch", "uses memory that the program has not", "");
+        let own = self.own.ok_or_else(none)?;
+        own.check_range(at, bytes)?;
+        Ok(Pointer { address: (self.address)(own)? + at as u64, bytes })
+    }
+
+    fn of_tensor(&self, id: TensorId) -> Result<Pointer> {
+        let graph = self.draft.graph;
+        let tensor = graph.tensor(id);
+        let place = self.storage.get(&tensor.root).ok_or_else(|| no_storage(tensor))?;
+        let (root, span) = (graph.tensor(tensor.root).span_bytes(), tensor.span_bytes());
+        if tensor.offset.checked_add(span).is_none_or(|end| end > root) {
+            let found = format!("{span} bytes at {}", tensor.offset);
+            let expected = format!("a range within the {root} of its root");
+            return Err(Error::argument(format!("tensor '{}'", tensor.name), found, expected));
+        }
+        let at = place.offset + tensor.offset;
+        Ok(Pointer { address: (self.address)(&place.buffer)? + at as u64, bytes: span })
+    }
+}
+
+/// The error of a tensor that lies nowhere.
+pub(super) fn no_storage(tensor: &Tensor) -> Error {
+    Error::argument(format!("tensor '{}'", tensor.name), "no storage", "a binding, or a place in the arena")
+}
+
+fn unsupported(backend: &str, graph: &Graph, node: TensorId, reason: String) -> Error {
+    let tensor = graph.tensor(node);
+    Error::Unsupported {
+        backend: backend.into(),
+        op: tensor.op().map_or("LEAF", |o| o.name()),
+        node: tensor.name.clone(),
+        reason,
+    }
+}
+
+/// Kernels load words as wide as the size of a type's blocks allows, up to 16 bytes; PTX has no others.
+fn check_alignment(tensor: &Tensor, offset: usize) -> Result<()> {
+    let unit = 1usize << tensor.dtype.block_bytes().trailing_zeros().min(4);
+    if offset.is_multiple_of(unit) {
+        return Ok(());
+    }
+    let what = format!("binding of '{}'", tensor.name);
+    Err(Error::argument(what, format!("begins at byte {offset}"), format!("a multiple of {unit}")))
+}

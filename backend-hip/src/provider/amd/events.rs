@@ -1,0 +1,142 @@
+//! What the layer below HIP reports by itself: memory faults and hangs of a device.
+//!
+//! libamdhip64 rests on libhsa-runtime64, which ends the process with `abort` when a device reports a memory fault or a
+//! hang, unless a handler takes the event. The handler here does, while a backend of this crate is open: the process
+//! goes on and every AMD backend in it is lost. Which device it was is not told apart. What a queue reports (an illegal
+//! instruction, a packet that is refused) goes to a handler of HIP's own, which nobody can replace: before HIP 7 that
+//! one ends the process.
+
+use crate::sys::library::Library;
+use std::ffi::{c_int, c_void};
+use std::path::Path;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Once, OnceLock};
+
+/// The library, which libamdhip64 has loaded.
+const LIBRARY: &str = "libhsa-runtime64.so.1";
+
+/// `HSA_STATUS_SUCCESS`: the handler took the event. Anything else leaves it to the runtime.
+const TAKEN: c_int = 0;
+/// `HSA_STATUS_ERROR`.
+const LEFT: c_int = 0x1000;
+
+/// `hsa_amd_event_t`: what happened, the device's agent, and for each kind of event its own words.
+#[repr(C)]
+struct Event {
+    what: c_int,
+    agent: u64,
+    words: [u32; 3],
+}
+
+type Handler = unsafe extern "C" fn(*const Event, *mut c_void) -> c_int;
+type Register = unsafe extern "C" fn(Handler, *mut c_void) -> c_int;
+
+/// The first event.
+static REPORTED: OnceLock<String> = OnceLock::new();
+
+/// Drivers that look at what is reported.
+static WATCHERS: AtomicUsize = AtomicUsize::new(0);
+
+/// As long as this lives, events are taken.
+#[derive(Debug)]
+pub(super) struct Watch(());
+
+impl Watch {
+    /// Registers the handler, once in a process, if the runtime has handlers. After `hipInit`: before it the library
+    /// refuses.
+    pub(super) fn new() -> Watch {
+        static REGISTERED: Once = Once::new();
+        REGISTERED.call_once(|| {
+            if let Err(why) = register() {
+                tracing::debug!(target: "diptych::hip", "memory faults end the process: {why}");
+            }
+        });
+        WATCHERS.fetch_add(1, Ordering::Relaxed);
+        Watch(())
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        WATCHERS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What was reported first in this process.
+pub(super) fn reported() -> Option<String> {
+    REPORTED.get().cloned()
+}
+
+fn register() -> Result<(), String> {
+    let library = Library::loaded(Path::new(LIBRARY)).ok_or_else(|| format!("{LIBRARY} is not loaded"))?;
+    let name = c"hsa_amd_register_system_event_handler";
+    let address = library.symbol(name).ok_or_else(|| format!("{LIBRARY} has no {name:?}"))?;
+    // SAFETY: the address is that of the function of this name, which has this signature in every release that has it;
+    // the library is never unloaded.
+    let register = unsafe { std::mem::transmute::<*mut c_void, Register>(address) };
+    // SAFETY: the handler lives as long as the process and takes no data.
+    match unsafe { register(handle, null_mut()) } {
+        0 => Ok(()),
+        code => Err(format!("{name:?} gives {code:#x}")),
+    }
+}
+
+/// Called on a thread of the runtime: it keeps a text and does nothing else.
+unsafe extern "C" fn handle(event: *const Event, _data: *mut c_void) -> c_int {
+    if event.is_null() || WATCHERS.load(Ordering::Relaxed) == 0 {
+        return LEFT;
+    }
+    // SAFETY: the runtime passes an event that lives until this returns. Each kind has at least the words that
+    // `describe` reads of it, and the union is as large as the largest.
+    let text = describe(unsafe { &*event });
+    let _ = REPORTED.set(text);
+    TAKEN
+}
+
+fn describe(event: &Event) -> String {
+    let Event { what, agent, words: [low, high, mask] } = *event;
+    let address = u64::from(high) << 32 | u64::from(low);
+    match what {
+        0 => format!("memory fault at {address:#x}: {} (agent {agent:#x})", reasons(mask)),
+        // The kind of reset, then its cause.
+        1 if high == 0 => format!("hang of the device, which was reset (agent {agent:#x})"),
+        1 => format!("uncorrectable memory error, the device was reset (agent {agent:#x})"),
+        2 => format!("memory error at {address:#x} (agent {agent:#x})"),
+        other => format!("event {other} of the HSA runtime (agent {agent:#x})"),
+    }
+}
+
+/// The bits of `hsa_amd_memory_fault_reason_t`.
+fn reasons(mask: u32) -> String {
+    const REASONS: [&str; 8] = [
+        "page not present",
+        "read-only page",
+        "page that is not executable",
+        "page of the host alone",
+        "ECC failure of device memory",
+        "address not exact",
+        "ECC failure of on-chip memory",
+        "hang",
+    ];
+    let set = |(bit, reason): (usize, &&'static str)| (mask >> bit & 1 == 1).then_some(*reason);
+    let found: Vec<&str> = REASONS.iter().enumerate().filter_map(set).collect();
+    if found.is_empty() { "no reason given".into() } else { found.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_put_in_words() {
+        let event = |what, words| describe(&Event { what, agent: 7, words });
+        assert_eq!(
+            event(0, [0xdead_0000, 0x7f00, 0b10_0001]),
+            "memory fault at 0x7f00dead0000: page not present, address not exact (agent 0x7)"
+        );
+        assert!(event(0, [0; 3]).contains("no reason given"));
+        assert!(event(1, [0, 0, 0]).starts_with("hang of the device"));
+        assert!(event(9, [0; 3]).starts_with("event 9 of the HSA runtime"));
+    }
+}

@@ -1,0 +1,167 @@
+//! Finding and loading libamdhip64.
+//!
+//! Order: a library that this process already has, since two HIP runtimes in one process collide; the library that
+//! the user names, alone; else each release's name in `$ROCM_PATH/lib`, `$HIP_PATH/lib`, `/opt/rocm/lib`,
+//! `/opt/rocm/core/lib`; then the names through the loader's own search path. The first library that opens is the one:
+//! if it is no HIP runtime of a known kind, no other is tried.
+
+use super::symbols::Symbols;
+use crate::options::HipOptions;
+use crate::sys::library::{Found, Library, Wanted, search};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Names to try in a directory, newest supported release first; .10 and .8 are those that later releases may have.
+#[cfg(not(windows))]
+pub(crate) const NAMES: &[&str] = &[
+    "libamdhip64.so.7",
+    "libamdhip64.so.10",
+    "libamdhip64.so.8",
+    "libamdhip64.so.6",
+    "libamdhip64.so.5",
+    "libamdhip64.so",
+];
+/// Those of Windows; the last is that of releases before 6.
+#[cfg(windows)]
+pub(crate) const NAMES: &[&str] = &["amdhip64_7.dll", "amdhip64_6.dll", "amdhip64.dll"];
+
+/// Where a release has its libraries.
+const LIBRARIES: &str = if cfg!(windows) { "bin" } else { "lib" };
+
+/// A loaded library.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    /// The functions.
+    pub(crate) symbols: Symbols,
+    /// The file, links resolved.
+    pub(crate) path: PathBuf,
+    /// How it was found.
+    pub(crate) found: String,
+}
+
+/// Directories in which ROCm's libraries may be, each with a reason.
+pub(crate) fn rocm_directories(options: &HipOptions) -> Vec<(PathBuf, &'static str)> {
+    let named = ["ROCM_PATH", "HIP_PATH"].into_iter().filter_map(|variable| {
+        let path = options.environment.get(variable)?;
+        Some((options.rooted(path).join(LIBRARIES), variable))
+    });
+    let usual = ["/opt/rocm/lib", "/opt/rocm/core/lib"].map(|d| (options.rooted(d), "usual place"));
+    named.chain(usual).collect()
+}
+
+fn wanted(options: &HipOptions) -> Wanted {
+    Wanted {
+        what: "libamdhip64",
+        names: NAMES,
+        named: options.library.clone(),
+        directories: rocm_directories(options),
+    }
+}
+
+/// Loads the first library that there is. The error says of each place what was found there.
+pub(crate) fn load(options: &HipOptions) -> Result<Loaded, String> {
+    if let Some(path) = &options.library {
+        refuse_second_runtime(path)?;
+    }
+    search(options, &wanted(options), |found| Ok(finish(found)))?
+}
+
+/// An error if this process has another libamdhip64 than the one that is asked for.
+fn refuse_second_runtime(asked: &Path) -> Result<(), String> {
+    let Some(library) = NAMES.iter().find_map(|name| Library::loaded(Path::new(name))) else {
+        return Ok(());
+    };
+    let Some(present) = library.file(c"hipInit") else { return Ok(()) };
+    if fs::canonicalize(asked).is_ok_and(|path| path == present) {
+        return Ok(());
+    }
+    Err(format!(
+        "{} was asked for, but this process already has {}: two HIP runtimes in one process collide",
+        asked.display(),
+        present.display()
+    ))
+}
+
+fn finish(found: Found) -> Result<Loaded, String> {
+    let Found { library, name, how } = found;
+    // SAFETY: `symbol` gives null or an address in the library, which is never unloaded. That a library of this name
+    // has HIP's functions under HIP's names is what naming it means.
+    let symbols = unsafe { Symbols::resolve(|name| library.symbol(name).unwrap_or(std::ptr::null_mut())) };
+    let path = library.file(c"hipInit").unwrap_or(name);
+    match symbols {
+        Ok(symbols) => Ok(Loaded { symbols, path, found: how }),
+        Err(missing) => Err(format!(
+            "{} ({how}) was loaded and lacks {}: HIP 5.0 or later is needed",
+            path.display(),
+            missing.join(", ")
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Environment;
+    use crate::sys::library::{self, Candidate};
+
+    fn candidates(options: &HipOptions) -> Vec<Candidate> {
+        library::candidates(options, &wanted(options))
+    }
+
+    #[test]
+    fn candidates_are_in_order() {
+        let mut options = HipOptions::default();
+        let count = NAMES.len();
+        let all = candidates(&options);
+        assert_eq!(all[0], Candidate::InProcess("libamdhip64.so.7"));
+        assert_eq!(all[count], Candidate::Directory("/opt/rocm/lib".into(), "usual place"));
+        let search: Vec<Candidate> = NAMES.iter().map(|name| Candidate::Search(name)).collect();
+        assert_eq!(all[count + 2..], search);
+        options.environment = Environment::new(
+            [("ROCM_PATH", "/opt/rocm-6.3"), ("HIP_PATH", "/h")].map(|(n, v)| (n.into(), v.into())),
+        );
+        assert_eq!(
+            candidates(&options)[count],
+            Candidate::Directory("/opt/rocm-6.3/lib".into(), "ROCM_PATH")
+        );
+        assert_eq!(candidates(&options)[count + 1], Candidate::Directory("/h/lib".into(), "HIP_PATH"));
+        options.system_root = "/replaced".into();
+        assert_eq!(
+            candidates(&options)[0],
+            Candidate::Directory("/replaced/opt/rocm-6.3/lib".into(), "ROCM_PATH")
+        );
+        assert_eq!(candidates(&options).len(), 4);
+        options.library = Some("/x.so".into());
+        assert_eq!(candidates(&options), [Candidate::Named("/x.so".into())]);
+    }
+
+    #[test]
+    fn every_place_is_listed() {
+        let root = tempfile::tempdir().unwrap();
+        let lib = root.path().join("opt/rocm/lib");
+        fs::create_dir_all(&lib).unwrap();
+        fs::write(lib.join("libamdhip64.so.6"), b"no ELF").unwrap();
+        let options = HipOptions { system_root: root.path().into(), ..HipOptions::default() };
+        let text = load(&options).unwrap_err();
+        for part in ["libamdhip64.so.6 (usual place): ", "opt/rocm/core/lib (usual place): no such directory"]
+        {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        let options = HipOptions { library: Some("/nowhere/libamdhip64.so".into()), ..HipOptions::default() };
+        let text = load(&options).unwrap_err();
+        assert!(
+            text.contains("/nowhere/libamdhip64.so (named by the user): ") && text.contains("cannot open"),
+            "{text}"
+        );
+        let options = HipOptions { library: Some("/x\0y".into()), ..HipOptions::default() };
+        assert!(load(&options).unwrap_err().contains("zero byte"));
+    }
+
+    /// A library that is not HIP is told apart from none.
+    #[test]
+    fn a_library_without_the_functions() {
+        let options = HipOptions { library: Some("libc.so.6".into()), ..HipOptions::default() };
+        let text = load(&options).unwrap_err();
+        assert!(text.contains("lacks hipInit, ") && text.contains("hipModuleLaunchKernel"), "{text}");
+    }
+}

@@ -1,0 +1,259 @@
+//! The provider for AMD devices: libamdhip64, loaded at run time.
+//!
+//! Three layers: the table of functions as C declares them ([`symbols`]), the loader, and here each function as a
+//! method that gives a value or a code. This folder and the session hold all unsafe code of the crate.
+
+use super::ffi::{self, check, handle, same_calls};
+use crate::driver::codes::{CODES, OUT_OF_MEMORY};
+use crate::driver::{Address, Code, Direction, Driver, Module, Properties, Reply, Stream};
+use crate::options::HipOptions;
+use std::ffi::{CStr, c_int, c_void};
+use std::path::PathBuf;
+use std::ptr::{NonNull, null_mut};
+use std::sync::OnceLock;
+
+mod events;
+pub(crate) mod loader;
+pub(crate) mod properties;
+#[allow(non_snake_case)]
+pub mod symbols;
+
+use symbols::{Symbols, attribute};
+
+/// libamdhip64.
+#[derive(Debug)]
+pub struct Amd {
+    symbols: Symbols,
+    path: PathBuf,
+    found: String,
+    /// From the first successful `hipInit` on.
+    events: OnceLock<events::Watch>,
+}
+
+/// An address as the pointer that C takes.
+fn pointer(address: Address) -> *mut c_void {
+    address as usize as *mut c_void
+}
+
+impl Amd {
+    /// Loads the library. The error says of each place what was found there.
+    pub fn load(options: &HipOptions) -> Result<Amd, String> {
+        let loader::Loaded { symbols, path, found } = loader::load(options)?;
+        Ok(Amd { symbols, path, found, events: OnceLock::new() })
+    }
+
+    fn version(&self, function: unsafe extern "C" fn(*mut c_int) -> c_int) -> Option<u32> {
+        let mut version = 0;
+        // SAFETY: the function is one of the table that writes one integer.
+        check(unsafe { function(&mut version) }).ok()?;
+        u32::try_from(version).ok()
+    }
+
+    fn attribute(&self, device: c_int, attribute: c_int) -> Option<u32> {
+        let mut value = 0;
+        // SAFETY: the function writes one integer; it checks attribute and device.
+        check(unsafe { (self.symbols.hipDeviceGetAttribute)(&mut value, attribute, device) }).ok()?;
+        u32::try_from(value).ok()
+    }
+
+    /// The structure in the layout of the function that filled it.
+    fn structure(&self, device: c_int) -> Reply<Properties> {
+        let (layout, function) = match self.symbols.hipGetDevicePropertiesR0600 {
+            Some(function) => (properties::R0600, function),
+            None => (properties::R0000, self.symbols.hipGetDeviceProperties),
+        };
+        let mut data = Box::new([0u8; properties::BUFFER_BYTES]);
+        // SAFETY: the function fills a structure of less than half this size in any release known.
+        check(unsafe { function(data.as_mut_ptr().cast(), device) })?;
+        Ok(layout.read(&data))
+    }
+
+    fn uuid(&self, device: c_int) -> Option<[u8; 16]> {
+        let mut uuid = [0u8; 16];
+        // SAFETY: the function writes 16 bytes; it takes a device as an integer.
+        check(unsafe { (self.symbols.hipDeviceGetUuid?)(uuid.as_mut_ptr().cast(), device) }).ok()?;
+        Some(uuid).filter(|u| *u != [0; 16])
+    }
+}
+
+/// "7.2.53211" of 70253211.
+fn version_text(version: u32) -> String {
+    format!("{}.{}.{}", version / 10_000_000, version / 100_000 % 100, version % 100_000)
+}
+
+impl Driver for Amd {
+    fn name(&self) -> &str {
+        "libamdhip64"
+    }
+
+    fn versions(&self) -> Vec<(String, String)> {
+        let mut versions = vec![
+            ("library".to_string(), self.path.display().to_string()),
+            ("library found".to_string(), self.found.clone()),
+        ];
+        let runtime = self.version(self.symbols.hipRuntimeGetVersion);
+        let driver = self.symbols.hipDriverGetVersion.and_then(|f| self.version(f));
+        for (name, version) in [("hip runtime", runtime), ("hip driver", driver)] {
+            versions.extend(version.map(|v| (name.to_string(), version_text(v))));
+        }
+        versions
+    }
+
+    fn major(&self) -> Option<u32> {
+        self.version(self.symbols.hipRuntimeGetVersion).map(|v| v / 10_000_000)
+    }
+
+    fn error_name(&self, code: Code) -> Option<String> {
+        // Some releases name the codes that they do not know like one that they do.
+        if let Some((_, name)) = CODES.iter().find(|(known, _)| *known == code) {
+            return Some((*name).into());
+        }
+        // SAFETY: the function takes any integer and gives a C string that is never freed, or null.
+        unsafe {
+            let name = (self.symbols.hipGetErrorName)(code);
+            if name.is_null() { None } else { Some(CStr::from_ptr(name).to_string_lossy().into_owned()) }
+        }
+    }
+
+    fn lost(&self) -> Option<String> {
+        events::reported()
+    }
+
+    fn init(&self) -> Reply<()> {
+        // SAFETY: takes flags, which must be 0.
+        check(unsafe { (self.symbols.hipInit)(0) })?;
+        self.events.get_or_init(events::Watch::new);
+        Ok(())
+    }
+
+    fn device_count(&self) -> Reply<u32> {
+        let mut count = 0;
+        // SAFETY: writes one integer.
+        check(unsafe { (self.symbols.hipGetDeviceCount)(&mut count) })?;
+        Ok(u32::try_from(count).unwrap_or(0))
+    }
+
+    fn properties(&self, device: u32) -> Reply<Properties> {
+        let device = c_int::try_from(device).unwrap_or(c_int::MAX);
+        let mut p = self.structure(device)?;
+        // Attributes have no layout to mistake: where there is one, it wins over the structure.
+        let [domain, bus, slot] = &mut p.pci;
+        let attributes = [
+            (attribute::WARP_SIZE, &mut p.wave),
+            (attribute::MAX_SHARED_MEMORY_PER_BLOCK, &mut p.lds_bytes),
+            (attribute::MAX_THREADS_PER_BLOCK, &mut p.max_threads),
+            (attribute::MULTIPROCESSOR_COUNT, &mut p.compute_units),
+            (attribute::CLOCK_RATE, &mut p.clock_khz),
+            (attribute::MEMORY_CLOCK_RATE, &mut p.memory_clock_khz),
+            (attribute::MEMORY_BUS_WIDTH, &mut p.memory_bus_bits),
+            (attribute::L2_CACHE_SIZE, &mut p.l2_bytes),
+            (attribute::PCI_DOMAIN_ID, domain),
+            (attribute::PCI_BUS_ID, bus),
+            (attribute::PCI_DEVICE_ID, slot),
+        ];
+        for (attribute, field) in attributes {
+            if let Some(value) = self.attribute(device, attribute) {
+                *field = value;
+            }
+        }
+        if let Some(value) = self.attribute(device, attribute::INTEGRATED) {
+            p.integrated = value != 0;
+        }
+        if let Some(value) = self.attribute(device, attribute::IS_LARGE_BAR) {
+            p.large_bar = Some(value != 0);
+        }
+        p.uuid = p.uuid.or_else(|| self.uuid(device));
+        Ok(p)
+    }
+
+    fn attach(&self, device: u32) -> Reply<()> {
+        // SAFETY: takes an integer and checks it.
+        check(unsafe { (self.symbols.hipSetDevice)(c_int::try_from(device).unwrap_or(c_int::MAX)) })
+    }
+
+    fn memory(&self) -> Reply<(u64, u64)> {
+        let (mut free, mut total) = (0usize, 0usize);
+        // SAFETY: writes two sizes.
+        check(unsafe { (self.symbols.hipMemGetInfo)(&mut free, &mut total) })?;
+        Ok((free as u64, total as u64))
+    }
+
+    fn allocate(&self, bytes: usize) -> Reply<Address> {
+        let mut address = null_mut();
+        // SAFETY: writes one pointer.
+        check(unsafe { (self.symbols.hipMalloc)(&mut address, bytes.max(1)) })?;
+        Ok(address as usize as Address)
+    }
+
+    unsafe fn free(&self, address: Address) -> Reply<()> {
+        // SAFETY: the caller's promise: an address of `allocate` that was not freed.
+        check(unsafe { (self.symbols.hipFree)(pointer(address)) })
+    }
+
+    fn allocate_host(&self, bytes: usize) -> Reply<NonNull<u8>> {
+        let mut address = null_mut();
+        // SAFETY: writes one pointer.
+        check(unsafe {
+            (self.symbols.hipHostMalloc)(&mut address, bytes.max(1), symbols::HOST_MALLOC_DEFAULT)
+        })?;
+        NonNull::new(address.cast()).ok_or(OUT_OF_MEMORY)
+    }
+
+    unsafe fn free_host(&self, address: NonNull<u8>) -> Reply<()> {
+        // SAFETY: the caller's promise: an address of `allocate_host` that was not freed.
+        check(unsafe { (self.symbols.hipHostFree)(address.as_ptr().cast()) })
+    }
+
+    unsafe fn fill(&self, to: Address, byte: u8, bytes: usize, stream: Stream) -> Reply<()> {
+        // SAFETY: the caller's promise: a range in one allocation, a live stream.
+        check(unsafe {
+            (self.symbols.hipMemsetAsync)(pointer(to), c_int::from(byte), bytes, handle(stream.0))
+        })
+    }
+
+    unsafe fn copy(
+        &self,
+        to: Address,
+        from: Address,
+        bytes: usize,
+        direction: Direction,
+        stream: Stream,
+    ) -> Reply<()> {
+        let kind = match direction {
+            Direction::HostToHost => symbols::COPY_HOST_TO_HOST,
+            Direction::HostToDevice => symbols::COPY_HOST_TO_DEVICE,
+            Direction::DeviceToHost => symbols::COPY_DEVICE_TO_HOST,
+            Direction::DeviceToDevice => symbols::COPY_DEVICE_TO_DEVICE,
+        };
+        // SAFETY: the caller's promise: ranges in one allocation each, on the sides that the direction says, pinned on
+        // the host, a live stream.
+        check(unsafe {
+            (self.symbols.hipMemcpyAsync)(
+                pointer(to),
+                pointer(from).cast_const(),
+                bytes,
+                kind,
+                handle(stream.0),
+            )
+        })
+    }
+
+    unsafe fn load_module(&self, image: &[u8]) -> Reply<Module> {
+        let mut module = null_mut();
+        // SAFETY: writes one handle; the image is a whole code object, whose headers tell its length, and outlives the
+        // module (the caller's promise).
+        check(unsafe { (self.symbols.hipModuleLoadData)(&mut module, image.as_ptr().cast()) })?;
+        Ok(Module(module as usize as u64))
+    }
+
+    same_calls! {
+        streams hipStreamCreateWithFlags hipStreamDestroy,
+        events hipEventCreateWithFlags hipEventDestroy hipEventRecord hipEventQuery hipEventElapsedTime,
+        modules hipModuleUnload hipModuleGetFunction hipModuleLaunchKernel,
+    }
+}
+
+#[cfg(all(test, feature = "check-bindings"))]
+mod bindings;
+#[cfg(test)]
+mod tests;

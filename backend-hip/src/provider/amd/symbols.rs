@@ -1,0 +1,141 @@
+//! The table of HIP functions: the only place that declares them.
+//!
+//! Signatures are those of `hip_runtime_api.h`, with every enum as the integer that it is in C (a code that these
+//! bindings do not know must not be undefined behaviour) and every handle as a pointer. They are the same from HIP 5.0
+//! on. The crate's feature `check-bindings` compares them with the types of hip-runtime-sys.
+
+use crate::provider::ffi::Handle;
+use crate::sys::table::function_table;
+use std::ffi::{c_char, c_int, c_uint, c_void};
+
+function_table! {
+    /// Addresses of the functions in a loaded library, which stays loaded.
+    Symbols {
+    required {
+        /// Flags, which must be 0.
+        hipInit: fn(c_uint) -> c_int;
+        /// Version = major * 10^7 + minor * 10^5 + patch. Works without a device.
+        hipRuntimeGetVersion: fn(*mut c_int) -> c_int;
+        /// Number of devices.
+        hipGetDeviceCount: fn(*mut c_int) -> c_int;
+        /// Device of the calling thread.
+        hipSetDevice: fn(c_int) -> c_int;
+        /// Value, attribute, device.
+        hipDeviceGetAttribute: fn(*mut c_int, c_int, c_int) -> c_int;
+        /// Structure in the layout R0000 ([`super::properties`]), device.
+        hipGetDeviceProperties: fn(*mut c_void, c_int) -> c_int;
+        /// Free and all bytes.
+        hipMemGetInfo: fn(*mut usize, *mut usize) -> c_int;
+        /// Address, bytes.
+        hipMalloc: fn(*mut *mut c_void, usize) -> c_int;
+        /// Address.
+        hipFree: fn(*mut c_void) -> c_int;
+        /// Address, bytes, flags.
+        hipHostMalloc: fn(*mut *mut c_void, usize, c_uint) -> c_int;
+        /// Address.
+        hipHostFree: fn(*mut c_void) -> c_int;
+        /// Address, byte, bytes, stream.
+        hipMemsetAsync: fn(*mut c_void, c_int, usize, Handle) -> c_int;
+        /// To, from, bytes, kind, stream.
+        hipMemcpyAsync: fn(*mut c_void, *const c_void, usize, c_int, Handle) -> c_int;
+        /// Stream, flags.
+        hipStreamCreateWithFlags: fn(*mut Handle, c_uint) -> c_int;
+        /// Stream.
+        hipStreamDestroy: fn(Handle) -> c_int;
+        /// Event, flags.
+        hipEventCreateWithFlags: fn(*mut Handle, c_uint) -> c_int;
+        /// Event.
+        hipEventDestroy: fn(Handle) -> c_int;
+        /// Event, stream.
+        hipEventRecord: fn(Handle, Handle) -> c_int;
+        /// Event. 600 while it is not complete.
+        hipEventQuery: fn(Handle) -> c_int;
+        /// Module, image. The image tells its own length.
+        hipModuleLoadData: fn(*mut Handle, *const c_void) -> c_int;
+        /// Module.
+        hipModuleUnload: fn(Handle) -> c_int;
+        /// Function, module, name.
+        hipModuleGetFunction: fn(*mut Handle, Handle, *const c_char) -> c_int;
+        /// Function, grid in blocks, block, dynamic LDS, stream, pointers to arguments, extra (null).
+        hipModuleLaunchKernel: fn(
+            Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void, *mut *mut c_void
+        ) -> c_int;
+        /// Name of a code.
+        hipGetErrorName: fn(c_int) -> *const c_char;
+    }
+    optional {
+        /// As `hipGetDeviceProperties`, in the layout R0600; from 6.0.
+        hipGetDevicePropertiesR0600: fn(*mut c_void, c_int) -> c_int;
+        /// Version of the kernel driver's interface; the runtime's version in fact.
+        hipDriverGetVersion: fn(*mut c_int) -> c_int;
+        /// 16 bytes, device. Older layouts of the properties have no UUID.
+        hipDeviceGetUuid: fn(*mut c_void, c_int) -> c_int;
+        /// Milliseconds, from, to.
+        hipEventElapsedTime: fn(*mut f32, Handle, Handle) -> c_int;
+    }
+    }
+}
+
+/// `hipHostMallocDefault`: pinned, mapped, coherent.
+pub const HOST_MALLOC_DEFAULT: c_uint = 0;
+/// `hipMemcpyHostToHost`.
+pub const COPY_HOST_TO_HOST: c_int = 0;
+/// `hipMemcpyHostToDevice`.
+pub const COPY_HOST_TO_DEVICE: c_int = 1;
+/// `hipMemcpyDeviceToHost`.
+pub const COPY_DEVICE_TO_HOST: c_int = 2;
+/// `hipMemcpyDeviceToDevice`.
+pub const COPY_DEVICE_TO_DEVICE: c_int = 3;
+
+/// `hipDeviceAttribute_t`. Values are stable from 5.0 on.
+pub mod attribute {
+    #![allow(missing_docs)]
+    use std::ffi::c_int;
+
+    pub const CLOCK_RATE: c_int = 5;
+    pub const INTEGRATED: c_int = 16;
+    pub const L2_CACHE_SIZE: c_int = 19;
+    pub const MAX_THREADS_PER_BLOCK: c_int = 56;
+    pub const MEMORY_BUS_WIDTH: c_int = 59;
+    pub const MEMORY_CLOCK_RATE: c_int = 60;
+    pub const MULTIPROCESSOR_COUNT: c_int = 63;
+    pub const PCI_BUS_ID: c_int = 67;
+    pub const PCI_DEVICE_ID: c_int = 68;
+    pub const PCI_DOMAIN_ID: c_int = 69;
+    pub const MAX_SHARED_MEMORY_PER_BLOCK: c_int = 74;
+    pub const WARP_SIZE: c_int = 87;
+    pub const IS_LARGE_BAR: c_int = 10011;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A library without some functions: the required ones are named, the others are `None`.
+    #[test]
+    fn missing_functions_are_named() {
+        let mut asked = Vec::new();
+        // SAFETY: nothing is called, so an address only has to be null or not.
+        let found = unsafe {
+            Symbols::resolve(|name| {
+                asked.push(name.to_str().unwrap().to_string());
+                if name.to_bytes().ends_with(b"R0600") { std::ptr::null_mut() } else { 8 as *mut c_void }
+            })
+        };
+        let symbols = found.unwrap();
+        assert!(symbols.hipGetDevicePropertiesR0600.is_none() && symbols.hipEventElapsedTime.is_some());
+        let all: Vec<&str> = REQUIRED.iter().chain(OPTIONAL).copied().collect();
+        assert_eq!(asked, all);
+        // SAFETY: as above.
+        let found = unsafe {
+            Symbols::resolve(|name| {
+                if [c"hipMalloc", c"hipEventQuery"].contains(&name) {
+                    std::ptr::null_mut()
+                } else {
+                    8 as *mut c_void
+                }
+            })
+        };
+        assert_eq!(found.err().unwrap(), ["hipMalloc", "hipEventQuery"]);
+    }
+}

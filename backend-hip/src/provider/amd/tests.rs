@@ -1,0 +1,218 @@
+//! The provider over C functions that are written here: what each call passes, and what becomes of its codes.
+
+use super::symbols::{REQUIRED, Symbols, attribute};
+use super::*;
+use crate::driver::{Arguments, Event, Function, Shape};
+use crate::provider::ffi::Handle;
+use std::ffi::{c_char, c_uint};
+use std::sync::Mutex;
+
+/// What the functions saw last.
+static SEEN: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+fn saw(text: String) -> c_int {
+    SEEN.lock().unwrap().push(text);
+    0
+}
+
+fn seen() -> Vec<String> {
+    std::mem::take(&mut SEEN.lock().unwrap())
+}
+
+extern "C" fn version(to: *mut c_int) -> c_int {
+    // SAFETY: the provider passes an integer's address.
+    unsafe { *to = 60_342_134 };
+    0
+}
+
+extern "C" fn count(to: *mut c_int) -> c_int {
+    // SAFETY: as above.
+    unsafe { *to = -5 };
+    0
+}
+
+extern "C" fn attribute_of(to: *mut c_int, attribute: c_int, _device: c_int) -> c_int {
+    let value = match attribute {
+        attribute::WARP_SIZE => 64,
+        attribute::PCI_BUS_ID => 0x43,
+        attribute::IS_LARGE_BAR => 1,
+        _ => return 1,
+    };
+    // SAFETY: as above.
+    unsafe { *to = value };
+    0
+}
+
+/// Fills as much as the layout has, with the layout's own marks.
+fn fill(to: *mut c_void, layout: properties::Layout, arch: &[u8]) -> c_int {
+    // SAFETY: the provider passes a buffer that is larger than any layout.
+    let data = unsafe { std::slice::from_raw_parts_mut(to.cast::<u8>(), layout.bytes) };
+    data[layout.gcn_arch_name..][..arch.len()].copy_from_slice(arch);
+    data[layout.total_global_mem..][..8].copy_from_slice(&(8u64 << 30).to_le_bytes());
+    data[layout.warp_size] = 32;
+    0
+}
+
+extern "C" fn old_properties(to: *mut c_void, _device: c_int) -> c_int {
+    fill(to, properties::R0000, b"gfx900:xnack-")
+}
+
+extern "C" fn new_properties(to: *mut c_void, _device: c_int) -> c_int {
+    fill(to, properties::R0600, b"gfx906:sramecc+:xnack-")
+}
+
+extern "C" fn malloc(to: *mut *mut c_void, bytes: usize) -> c_int {
+    // SAFETY: the provider passes a pointer's address.
+    unsafe { *to = 0x7000 as *mut c_void };
+    saw(format!("malloc {bytes}"))
+}
+
+extern "C" fn copy(to: *mut c_void, from: *const c_void, bytes: usize, kind: c_int, stream: Handle) -> c_int {
+    saw(format!("copy {to:?} {from:?} {bytes} {kind} {stream:?}"))
+}
+
+extern "C" fn event(to: *mut Handle, flags: c_uint) -> c_int {
+    // SAFETY: as above.
+    unsafe { *to = 0xe as Handle };
+    saw(format!("event {flags}"))
+}
+
+extern "C" fn query(event: Handle) -> c_int {
+    [0, 600, 123_456][event as usize]
+}
+
+extern "C" fn name(code: c_int) -> *const c_char {
+    if code == 5 { c"hipErrorFive".as_ptr() } else { std::ptr::null() }
+}
+
+#[allow(clippy::too_many_arguments)]
+extern "C" fn launch(
+    function: Handle,
+    gx: c_uint,
+    gy: c_uint,
+    gz: c_uint,
+    bx: c_uint,
+    by: c_uint,
+    bz: c_uint,
+    lds: c_uint,
+    stream: Handle,
+    arguments: *mut *mut c_void,
+    extra: *mut *mut c_void,
+) -> c_int {
+    // Two pointers and a structure of three integers, which need not be aligned here.
+    // SAFETY: the test passes these three arguments.
+    let (a, b, c) = unsafe {
+        (
+            (*arguments).cast::<u64>().read_unaligned(),
+            (*arguments.add(1)).cast::<u64>().read_unaligned(),
+            (*arguments.add(2)).cast::<[u32; 3]>().read_unaligned(),
+        )
+    };
+    assert!(extra.is_null());
+    saw(format!("launch {function:?} {gx},{gy},{gz} {bx},{by},{bz} {lds} {stream:?} {a:#x} {b:#x} {c:?}"))
+}
+
+extern "C" fn unused() -> c_int {
+    801
+}
+
+/// The provider over the functions above; `new`: with those that HIP 6 added.
+fn provider(new: bool) -> Amd {
+    let address = |name: &CStr| -> *mut c_void {
+        match name.to_bytes() {
+            b"hipRuntimeGetVersion" => version as *mut c_void,
+            b"hipGetDeviceCount" => count as *mut c_void,
+            b"hipDeviceGetAttribute" => attribute_of as *mut c_void,
+            b"hipGetDeviceProperties" => old_properties as *mut c_void,
+            b"hipGetDevicePropertiesR0600" if new => new_properties as *mut c_void,
+            b"hipMalloc" => malloc as *mut c_void,
+            b"hipMemcpyAsync" => copy as *mut c_void,
+            b"hipEventCreateWithFlags" => event as *mut c_void,
+            b"hipEventQuery" => query as *mut c_void,
+            b"hipGetErrorName" => self::name as *mut c_void,
+            b"hipModuleLaunchKernel" => launch as *mut c_void,
+            name if REQUIRED.iter().any(|r| r.as_bytes() == name) => unused as *mut c_void,
+            _ => null_mut(),
+        }
+    };
+    // SAFETY: the functions have the signatures of their names; `unused` is called through none but C's own rules for
+    // a function that ignores its arguments, which holds on the systems that HIP is loaded on.
+    let symbols = unsafe { Symbols::resolve(address) }.unwrap();
+    Amd { symbols, path: "/x/libamdhip64.so.6".into(), found: "test".into(), events: OnceLock::new() }
+}
+
+#[test]
+fn versions_are_read() {
+    assert_eq!(version_text(50_221_153), "5.2.21153");
+    assert_eq!(version_text(70_253_211), "7.2.53211");
+    let amd = provider(true);
+    assert_eq!(amd.major(), Some(6));
+    assert!(amd.versions().contains(&("hip runtime".into(), "6.3.42134".into())));
+    assert_eq!(amd.versions()[0], ("library".into(), "/x/libamdhip64.so.6".into()));
+}
+
+#[test]
+fn the_layout_is_that_of_the_function_that_was_called() {
+    for (new, arch, layout) in [
+        (true, "gfx906:sramecc+:xnack-", "hipGetDevicePropertiesR0600"),
+        (false, "gfx900:xnack-", "hipGetDeviceProperties"),
+    ] {
+        let p = provider(new).properties(0).unwrap();
+        assert_eq!((p.arch.as_str(), p.layout, p.memory), (arch, layout, 8 << 30));
+        // Attributes win over the structure, and a failing one leaves it.
+        assert_eq!((p.wave, p.pci, p.large_bar), (64, [0, 0x43, 0], Some(true)));
+    }
+}
+
+#[test]
+fn codes_are_integers() {
+    let amd = provider(false);
+    // SAFETY: handles of the functions above are small numbers.
+    let complete = |event| unsafe { amd.complete(Event(event)) };
+    assert_eq!((complete(0), complete(1), complete(2)), (Ok(true), Ok(false), Err(123_456)));
+    assert_eq!(amd.error_name(5).as_deref(), Some("hipErrorFive"));
+    assert_eq!(amd.error_name(123_456), None);
+    assert_eq!(amd.device_count(), Ok(0), "a count below zero is none");
+    assert_eq!(amd.init(), Err(801));
+    // SAFETY: the function is absent.
+    assert_eq!(unsafe { amd.elapsed_ms(Event(0), Event(0)) }, Ok(None));
+}
+
+/// One test, because what was seen is kept in one place.
+#[test]
+fn calls_pass_what_they_are_given() {
+    let amd = provider(true);
+    assert_eq!(amd.allocate(0), Ok(0x7000));
+    assert_eq!(amd.create_event(true), Ok(Event(0xe)));
+    assert_eq!(amd.create_event(false), Ok(Event(0xe)));
+    for direction in
+        [Direction::HostToHost, Direction::HostToDevice, Direction::DeviceToHost, Direction::DeviceToDevice]
+    {
+        // SAFETY: the function above only prints its arguments.
+        unsafe { amd.copy(0x10, 0x20, 3, direction, Stream(0x5)) }.unwrap();
+    }
+    assert_eq!(
+        seen(),
+        [
+            "malloc 1",
+            "event 0",
+            "event 2",
+            "copy 0x10 0x20 3 0 0x5",
+            "copy 0x10 0x20 3 1 0x5",
+            "copy 0x10 0x20 3 2 0x5",
+            "copy 0x10 0x20 3 3 0x5",
+        ]
+    );
+    let bytes =
+        [&0xaabb_u64.to_le_bytes()[..], &0xccdd_u64.to_le_bytes(), &[1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0]]
+            .concat();
+    let shape = Shape { grid: [7, 8, 9], block: [64, 2, 1], lds_bytes: 512 };
+    let launch = |offsets: &[u32]| {
+        // SAFETY: the function above reads three arguments of these sizes.
+        unsafe { amd.launch(Function(0xf), shape, Arguments { bytes: &bytes, offsets }, Stream(0x5)) }
+    };
+    launch(&[0, 8, 16]).unwrap();
+    assert_eq!(seen(), ["launch 0xf 7,8,9 64,2,1 512 0x5 0xaabb 0xccdd [1, 2, 3]"]);
+    assert_eq!(launch(&[0, 8, 28]), Err(1), "an argument outside the segment");
+    assert_eq!(launch(&[0; 17]), Err(1), "too many arguments");
+}

@@ -1,0 +1,159 @@
+//! What the providers over C libraries have in common: results, handles, arguments, and the functions whose signatures
+//! are the same in both.
+
+use crate::driver::codes::{INVALID_VALUE, NOT_READY};
+use crate::driver::{Arguments, Code, Reply};
+use std::ffi::{c_int, c_void};
+use std::ptr::null_mut;
+
+/// A handle as C has it.
+pub(super) type Handle = *mut c_void;
+
+/// Most arguments of a kernel: operands and the parameter structure.
+const MAX_ARGUMENTS: usize = 16;
+
+/// The code as a result.
+pub(super) fn check(code: c_int) -> Reply<()> {
+    if code == 0 { Ok(()) } else { Err(code) }
+}
+
+/// The answer of an event.
+pub(super) fn is_complete(code: Code) -> Reply<bool> {
+    match code {
+        0 => Ok(true),
+        NOT_READY => Ok(false),
+        code => Err(code),
+    }
+}
+
+/// A handle as the pointer that C takes.
+pub(super) fn handle(value: u64) -> Handle {
+    value as usize as Handle
+}
+
+/// An array of pointers to arguments: a launch copies from each as many bytes as the code object says. An argument
+/// outside the segment is refused.
+pub(super) fn argument_pointers(args: Arguments<'_>) -> Reply<[*mut c_void; MAX_ARGUMENTS]> {
+    if args.offsets.len() > MAX_ARGUMENTS || args.offsets.iter().any(|&o| o as usize >= args.bytes.len()) {
+        return Err(INVALID_VALUE);
+    }
+    let mut pointers = [null_mut::<c_void>(); MAX_ARGUMENTS];
+    for (to, &offset) in pointers.iter_mut().zip(args.offsets) {
+        *to = args.bytes[offset as usize..].as_ptr().cast_mut().cast();
+    }
+    Ok(pointers)
+}
+
+/// `hipStreamNonBlocking`, `CU_STREAM_NON_BLOCKING`: the stream does not wait for the NULL stream.
+pub(super) const STREAM_NON_BLOCKING: u32 = 1;
+/// `hipEventDefault`, `CU_EVENT_DEFAULT`.
+pub(super) const EVENT_DEFAULT: u32 = 0;
+/// `hipEventDisableTiming`, `CU_EVENT_DISABLE_TIMING`.
+pub(super) const EVENT_DISABLE_TIMING: u32 = 2;
+
+/// Methods of [`Driver`](crate::driver::Driver) for streams, events, modules and launches, over the functions of a
+/// table `symbols`, which are alike in everything but their names.
+macro_rules! same_calls {
+    (
+        streams $create_stream:ident $destroy_stream:ident,
+        events $create_event:ident $destroy_event:ident $record:ident $query:ident $elapsed:ident,
+        modules $unload:ident $function:ident $launch:ident $(,)?
+    ) => {
+        fn create_stream(&self) -> $crate::driver::Reply<$crate::driver::Stream> {
+            let mut stream = std::ptr::null_mut();
+            // SAFETY: writes one handle.
+            check(unsafe { (self.symbols.$create_stream)(&mut stream, ffi::STREAM_NON_BLOCKING) })?;
+            Ok($crate::driver::Stream(stream as usize as u64))
+        }
+
+        unsafe fn destroy_stream(&self, stream: $crate::driver::Stream) -> $crate::driver::Reply<()> {
+            // SAFETY: the caller's promise: a live stream of `create_stream`.
+            check(unsafe { (self.symbols.$destroy_stream)(handle(stream.0)) })
+        }
+
+        fn create_event(&self, timing: bool) -> $crate::driver::Reply<$crate::driver::Event> {
+            let mut event = std::ptr::null_mut();
+            let flags = if timing { ffi::EVENT_DEFAULT } else { ffi::EVENT_DISABLE_TIMING };
+            // SAFETY: writes one handle.
+            check(unsafe { (self.symbols.$create_event)(&mut event, flags) })?;
+            Ok($crate::driver::Event(event as usize as u64))
+        }
+
+        unsafe fn destroy_event(&self, event: $crate::driver::Event) -> $crate::driver::Reply<()> {
+            // SAFETY: the caller's promise: a live event.
+            check(unsafe { (self.symbols.$destroy_event)(handle(event.0)) })
+        }
+
+        unsafe fn record(
+            &self,
+            event: $crate::driver::Event,
+            stream: $crate::driver::Stream,
+        ) -> $crate::driver::Reply<()> {
+            // SAFETY: the caller's promise: a live event and a live stream.
+            check(unsafe { (self.symbols.$record)(handle(event.0), handle(stream.0)) })
+        }
+
+        unsafe fn complete(&self, event: $crate::driver::Event) -> $crate::driver::Reply<bool> {
+            // SAFETY: the caller's promise: a live event.
+            ffi::is_complete(unsafe { (self.symbols.$query)(handle(event.0)) })
+        }
+
+        unsafe fn elapsed_ms(
+            &self,
+            from: $crate::driver::Event,
+            to: $crate::driver::Event,
+        ) -> $crate::driver::Reply<Option<f32>> {
+            let Some(function) = self.symbols.$elapsed else { return Ok(None) };
+            let mut ms = 0.0;
+            // SAFETY: writes one float; the events are live (the caller's promise).
+            check(unsafe { function(&mut ms, handle(from.0), handle(to.0)) })?;
+            Ok(Some(ms))
+        }
+
+        unsafe fn unload_module(&self, module: $crate::driver::Module) -> $crate::driver::Reply<()> {
+            // SAFETY: the caller's promise: a loaded module.
+            check(unsafe { (self.symbols.$unload)(handle(module.0)) })
+        }
+
+        unsafe fn function(
+            &self,
+            module: $crate::driver::Module,
+            name: &std::ffi::CStr,
+        ) -> $crate::driver::Reply<$crate::driver::Function> {
+            let mut function = std::ptr::null_mut();
+            // SAFETY: writes one handle; the module is loaded (the caller's promise), the name a C string.
+            check(unsafe { (self.symbols.$function)(&mut function, handle(module.0), name.as_ptr()) })?;
+            Ok($crate::driver::Function(function as usize as u64))
+        }
+
+        unsafe fn launch(
+            &self,
+            function: $crate::driver::Function,
+            shape: $crate::driver::Shape,
+            args: $crate::driver::Arguments<'_>,
+            stream: $crate::driver::Stream,
+        ) -> $crate::driver::Reply<()> {
+            let mut pointers = ffi::argument_pointers(args)?;
+            let ([gx, gy, gz], [bx, by, bz]) = (shape.grid, shape.block);
+            // SAFETY: the caller's promise: a live function and stream, and arguments of the kernel's number and sizes,
+            // so that the call reads only what the pointers point at. It does not write to the arguments.
+            check(unsafe {
+                (self.symbols.$launch)(
+                    handle(function.0),
+                    gx,
+                    gy,
+                    gz,
+                    bx,
+                    by,
+                    bz,
+                    shape.lds_bytes,
+                    handle(stream.0),
+                    pointers.as_mut_ptr(),
+                    std::ptr::null_mut(),
+                )
+            })
+        }
+    };
+}
+
+pub(super) use same_calls;

@@ -1,0 +1,6 @@
+//! Who provides HIP's functions: AMD's runtime, NVIDIA's driver, an emulated processor.
+
+pub mod amd;
+mod ffi;
+pub mod nvidia;
+pub mod virtual_gpu;

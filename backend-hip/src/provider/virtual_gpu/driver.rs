@@ -1,0 +1,326 @@
+//! HIP's functions over the emulated device.
+
+use super::VirtualOptions;
+use super::faults::Faults;
+use super::queue::{Failure, Queue, Work};
+use crate::driver::codes::{CODES, Call, INVALID_IMAGE, OUT_OF_MEMORY};
+use crate::driver::{
+    Address, Arguments, Code, Direction, Driver, Event, Function, Module, Properties, Reply, Shape, Stream,
+};
+use crate::sync::lock;
+use std::collections::HashMap;
+use std::ffi::CStr;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex};
+use virtual_gpu::{Counters, FaultKind, Gpu, Kernel, Launch, Options, Target};
+
+/// `hipErrorInvalidValue`, `hipErrorInvalidHandle`, `hipErrorNotFound`.
+const INVALID_VALUE: Code = 1;
+const INVALID_HANDLE: Code = 400;
+const NOT_FOUND: Code = 500;
+
+/// An emulated device behind HIP's functions.
+pub struct VirtualDriver {
+    gpu: Arc<Gpu>,
+    integrated: bool,
+    faults: Faults,
+    queue: Queue,
+    handles: Mutex<Handles>,
+    counters: Arc<Mutex<HashMap<String, Counters>>>,
+}
+
+#[derive(Default)]
+struct Handles {
+    next: u64,
+    streams: usize,
+    /// For each event the work before its last record.
+    events: HashMap<u64, u64>,
+    modules: HashMap<u64, virtual_gpu::Module>,
+    functions: HashMap<u64, (u64, Kernel)>,
+    device: HashMap<Address, usize>,
+    host: HashMap<u64, usize>,
+}
+
+impl Handles {
+    fn handle(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+}
+
+impl VirtualDriver {
+    /// A device.
+    pub fn new(options: VirtualOptions) -> VirtualDriver {
+        let of_gpu = Options { checks: options.checks, memory: options.memory, ..Options::default() };
+        VirtualDriver {
+            gpu: Arc::new(Gpu::new(options.target, of_gpu)),
+            integrated: options.integrated,
+            faults: options.faults,
+            queue: Queue::new(),
+            handles: Mutex::default(),
+            counters: Arc::default(),
+        }
+    }
+
+    /// What all launches so far did, by kernel.
+    pub fn counters(&self) -> Vec<(String, Counters)> {
+        let mut all: Vec<_> = lock(&self.counters).iter().map(|(name, c)| (name.clone(), *c)).collect();
+        all.sort_by(|a, b| a.0.cmp(&b.0));
+        all
+    }
+
+    /// Allocations, pinned blocks, events, streams and modules that were not given back.
+    pub fn held(&self) -> [usize; 5] {
+        let h = lock(&self.handles);
+        [h.device.len(), h.host.len(), h.events.len(), h.streams, h.modules.len()]
+    }
+
+    fn push(&self, call: Call, work: Work) -> Reply<()> {
+        let stall = self.faults.enter(call.name())?;
+        self.queue.push(stall, work).map(|_| ())
+    }
+}
+
+/// The code that a runtime gives for what the device found.
+fn code_of(kind: &FaultKind) -> Code {
+    match kind {
+        FaultKind::OutOfBounds(_) | FaultKind::FreedMemory(_) | FaultKind::Misaligned(..) => 700,
+        FaultKind::OutOfMemory(_) => OUT_OF_MEMORY,
+        FaultKind::InvalidCodeObject(_) => INVALID_IMAGE,
+        FaultKind::InvalidLaunch(_) => INVALID_VALUE,
+        FaultKind::Budget(_) => 702,
+        FaultKind::Trap(_) => 710,
+        _ => 719,
+    }
+}
+
+fn failure(fault: virtual_gpu::Fault) -> Failure {
+    Failure { code: code_of(&fault.kind), text: fault.to_string() }
+}
+
+fn code(fault: virtual_gpu::Fault) -> Code {
+    code_of(&fault.kind)
+}
+
+impl Driver for VirtualDriver {
+    fn name(&self) -> &str {
+        "virtual"
+    }
+
+    fn versions(&self) -> Vec<(String, String)> {
+        vec![("virtual GPU".into(), env!("CARGO_PKG_VERSION").into())]
+    }
+
+    fn major(&self) -> Option<u32> {
+        None
+    }
+
+    /// The name of a code and, for that of a kernel that went wrong, what it did.
+    fn error_name(&self, code: Code) -> Option<String> {
+        let name = CODES.iter().find(|(c, _)| *c == code)?.1;
+        match self.queue.failure() {
+            Some(failure) if failure.code == code => Some(format!("{name}: {}", failure.text)),
+            _ => Some(name.to_string()),
+        }
+    }
+
+    fn init(&self) -> Reply<()> {
+        self.faults.enter(Call::Init.name()).map(|_| ())
+    }
+
+    fn device_count(&self) -> Reply<u32> {
+        self.faults.enter(Call::DeviceCount.name()).map(|_| 1)
+    }
+
+    fn properties(&self, device: u32) -> Reply<Properties> {
+        self.faults.enter(Call::Properties.name())?;
+        if device != 0 {
+            return Err(101);
+        }
+        let (name, arch, compute_units, clock_khz, memory_clock_khz, memory_bus_bits) = match self
+            .gpu
+            .target()
+        {
+            Target::Gfx900 => ("virtual Vega 10", "gfx900:xnack-", 64, 1_500_000, 945_000, 2048),
+            Target::Gfx906 => ("virtual Vega 20", "gfx906:sramecc+:xnack-", 60, 1_725_000, 1_000_000, 4096),
+        };
+        let mut uuid = [0; 16];
+        uuid[..6].copy_from_slice(self.gpu.target().name().as_bytes());
+        Ok(Properties {
+            name: name.into(),
+            arch: arch.into(),
+            uuid: Some(uuid),
+            memory: self.gpu.available().1,
+            wave: 64,
+            lds_bytes: virtual_gpu::MAX_LDS,
+            max_threads: virtual_gpu::MAX_THREADS,
+            compute_units,
+            clock_khz,
+            memory_clock_khz,
+            memory_bus_bits,
+            l2_bytes: 4 << 20,
+            integrated: self.integrated,
+            large_bar: Some(false),
+            pci: [0; 3],
+            layout: "virtual",
+        })
+    }
+
+    fn attach(&self, device: u32) -> Reply<()> {
+        self.faults.enter(Call::Attach.name())?;
+        if device == 0 { Ok(()) } else { Err(101) }
+    }
+
+    fn memory(&self) -> Reply<(u64, u64)> {
+        self.faults.enter(Call::MemoryInfo.name())?;
+        Ok(self.gpu.available())
+    }
+
+    fn allocate(&self, bytes: usize) -> Reply<Address> {
+        self.faults.enter(Call::Allocate.name())?;
+        self.faults.allocation(bytes)?;
+        let address = self.gpu.allocate(bytes).map_err(code)?;
+        lock(&self.handles).device.insert(address, bytes);
+        Ok(address)
+    }
+
+    unsafe fn free(&self, address: Address) -> Reply<()> {
+        self.faults.enter(Call::Free.name())?;
+        lock(&self.handles).device.remove(&address).ok_or(INVALID_VALUE)?;
+        self.queue.drain(|| self.faults.released());
+        self.gpu.free(address).map_err(code)
+    }
+
+    fn allocate_host(&self, bytes: usize) -> Reply<NonNull<u8>> {
+        self.faults.enter(Call::AllocateHost.name())?;
+        let at = self.gpu.allocate_host(bytes).map_err(code)?;
+        lock(&self.handles).host.insert(at.as_ptr() as u64, bytes);
+        Ok(at)
+    }
+
+    unsafe fn free_host(&self, address: NonNull<u8>) -> Reply<()> {
+        self.faults.enter(Call::FreeHost.name())?;
+        let address = address.as_ptr() as u64;
+        lock(&self.handles).host.remove(&address).ok_or(INVALID_VALUE)?;
+        self.queue.drain(|| self.faults.released());
+        self.gpu.free(address).map_err(code)
+    }
+
+    unsafe fn fill(&self, to: Address, byte: u8, bytes: usize, _stream: Stream) -> Reply<()> {
+        let gpu = self.gpu.clone();
+        self.push(Call::Fill, Box::new(move || gpu.fill(to, byte, bytes).map_err(failure)))
+    }
+
+    unsafe fn copy(
+        &self,
+        to: Address,
+        from: Address,
+        bytes: usize,
+        _direction: Direction,
+        _stream: Stream,
+    ) -> Reply<()> {
+        let gpu = self.gpu.clone();
+        self.push(Call::Copy, Box::new(move || gpu.copy(to, from, bytes).map_err(failure)))
+    }
+
+    fn create_stream(&self) -> Reply<Stream> {
+        self.faults.enter(Call::CreateStream.name())?;
+        let mut handles = lock(&self.handles);
+        handles.streams += 1;
+        Ok(Stream(handles.handle()))
+    }
+
+    unsafe fn destroy_stream(&self, _stream: Stream) -> Reply<()> {
+        self.faults.enter(Call::DestroyStream.name())?;
+        let mut handles = lock(&self.handles);
+        handles.streams = handles.streams.checked_sub(1).ok_or(INVALID_HANDLE)?;
+        Ok(())
+    }
+
+    fn create_event(&self, _timing: bool) -> Reply<Event> {
+        self.faults.enter(Call::CreateEvent.name())?;
+        let mut handles = lock(&self.handles);
+        let event = handles.handle();
+        handles.events.insert(event, 0);
+        Ok(Event(event))
+    }
+
+    unsafe fn destroy_event(&self, event: Event) -> Reply<()> {
+        self.faults.enter(Call::DestroyEvent.name())?;
+        lock(&self.handles).events.remove(&event.0).map(|_| ()).ok_or(INVALID_HANDLE)
+    }
+
+    unsafe fn record(&self, event: Event, _stream: Stream) -> Reply<()> {
+        self.faults.enter(Call::Record.name())?;
+        let number = self.queue.push(false, Box::new(|| Ok(())))?;
+        let mut handles = lock(&self.handles);
+        handles.events.insert(event.0, number).map(|_| ()).ok_or(INVALID_HANDLE)
+    }
+
+    unsafe fn complete(&self, event: Event) -> Reply<bool> {
+        self.faults.enter(Call::Query.name())?;
+        let number = lock(&self.handles).events.get(&event.0).copied().ok_or(INVALID_HANDLE)?;
+        self.queue.complete(number)
+    }
+
+    unsafe fn elapsed_ms(&self, from: Event, to: Event) -> Reply<Option<f32>> {
+        self.faults.enter(Call::Elapsed.name())?;
+        let handles = lock(&self.handles);
+        let time = |event: Event| {
+            let number = handles.events.get(&event.0).copied().ok_or(INVALID_HANDLE)?;
+            self.queue.time(number).ok_or(600)
+        };
+        Ok(Some(time(to)?.saturating_duration_since(time(from)?).as_secs_f32() * 1e3))
+    }
+
+    unsafe fn load_module(&self, image: &[u8]) -> Reply<Module> {
+        self.faults.enter(Call::LoadModule.name())?;
+        let module = self.gpu.load(image).map_err(code)?;
+        let mut handles = lock(&self.handles);
+        let handle = handles.handle();
+        handles.modules.insert(handle, module);
+        Ok(Module(handle))
+    }
+
+    unsafe fn unload_module(&self, module: Module) -> Reply<()> {
+        self.faults.enter(Call::UnloadModule.name())?;
+        let mut handles = lock(&self.handles);
+        let loaded = handles.modules.remove(&module.0).ok_or(INVALID_HANDLE)?;
+        handles.functions.retain(|_, (of, _)| *of != module.0);
+        self.gpu.unload(&loaded).map_err(code)
+    }
+
+    unsafe fn function(&self, module: Module, name: &CStr) -> Reply<Function> {
+        self.faults.enter(Call::Function.name())?;
+        let mut handles = lock(&self.handles);
+        let loaded = handles.modules.get(&module.0).ok_or(INVALID_HANDLE)?;
+        let kernel = name.to_str().ok().and_then(|name| loaded.kernel(name)).ok_or(NOT_FOUND)?;
+        let handle = handles.handle();
+        handles.functions.insert(handle, (module.0, kernel));
+        Ok(Function(handle))
+    }
+
+    unsafe fn launch(
+        &self,
+        function: Function,
+        shape: Shape,
+        args: Arguments<'_>,
+        _stream: Stream,
+    ) -> Reply<()> {
+        let kernel =
+            lock(&self.handles).functions.get(&function.0).map(|f| f.1.clone()).ok_or(INVALID_HANDLE)?;
+        let (gpu, counters, arguments) = (self.gpu.clone(), self.counters.clone(), args.bytes.to_vec());
+        let work = move || {
+            let launch = Launch {
+                groups: shape.grid,
+                threads: shape.block,
+                dynamic_lds: shape.lds_bytes,
+                arguments: &arguments,
+            };
+            let counted = gpu.launch(&kernel, &launch).map_err(failure)?;
+            *lock(&counters).entry(kernel.name().to_string()).or_default() += counted;
+            Ok(())
+        };
+        self.push(Call::Launch, Box::new(work))
+    }
+}

@@ -1,0 +1,328 @@
+//! Bringing a device up, phase by phase, and what is known of it then.
+
+use super::copies;
+use super::events::RunEvents;
+use super::monitor::Monitor;
+use super::session::Session;
+use super::staging::{ALIGNMENT, Staging};
+use super::thread::bounded;
+use crate::advice::{self, Situation};
+use crate::arch::{Profile, Target};
+use crate::code::kernels::{KernelSet, Kernels};
+use crate::code::rtc::{self, Job, Runtime};
+use crate::driver::codes::{Call, describe, driver_error};
+use crate::driver::{Driver, Properties};
+use crate::options::{HipOptions, StreamMode};
+use crate::provider::nvidia;
+use crate::system::{NvidiaReport, SystemReport, kfd_gpu_at, read_line};
+use ggml_core::backend::{DeviceInfo, Limits, Stats};
+use ggml_core::{Error, Missing, Phase, Result, phase};
+use std::fmt::Write;
+use std::sync::{Arc, Mutex};
+
+/// Makes the driver, on the thread that will use it.
+pub(crate) type Provider = Box<dyn FnOnce(&HipOptions) -> Result<Arc<dyn Driver>, String> + Send>;
+
+/// What opening gives beside the session.
+pub(crate) struct Opened {
+    pub(crate) info: DeviceInfo,
+    pub(crate) profile: Profile,
+    pub(crate) kernels: Kernels,
+    /// Kernels that are to be compiled, and then used in place of `kernels`.
+    pub(crate) job: Option<Job>,
+    pub(crate) situation: Situation,
+    /// Whether a kernel is to copy between host and device.
+    pub(crate) by_kernel: bool,
+    /// Whether weights lie in pinned memory of the host.
+    pub(crate) host_weights: bool,
+    pub(crate) staging: Staging,
+    pub(crate) events: RunEvents,
+}
+
+/// Goes through load_runtime, enumerate and open_device.
+pub(crate) fn open(
+    monitor: &Arc<Monitor>,
+    options: &HipOptions,
+    provider: Provider,
+    stats: &Arc<Mutex<Stats>>,
+    set: Arc<dyn KernelSet>,
+) -> Result<(Session, Opened)> {
+    let (driver, count) = bring_up(monitor, options, provider)?;
+    monitor.set_phase(Phase::OpenDevice);
+    let _span = phase::enter(Phase::OpenDevice, &monitor.backend);
+    let index = u32::try_from(options.device).ok().filter(|&i| i < count).ok_or_else(|| {
+        let reason =
+            format!("device {} was asked for, the runtime lists {count}{}", options.device, filters(options));
+        unavailable(monitor, Missing::Device, reason)
+    })?;
+    let properties = properties(monitor, &*driver, index)?;
+    let profile = profile(monitor, &properties)?;
+    let kernels = Kernels::new(set, &profile.target);
+    let job = compile_job(monitor, options, &*driver, &kernels, &profile.target)?;
+    let own_stream = options.stream == StreamMode::Own;
+    let mut session = Session::open(driver.clone(), monitor.clone(), stats.clone(), index, own_stream)?;
+    let staging = Staging::open(&mut session, options.staging_bytes)?;
+    let events = RunEvents::open(&mut session, options.device_timing)?;
+    let (mut info, situation) = info(monitor, options, &*driver, &properties);
+    let code = job.as_ref().map_or(kernels.target().unwrap_or("none").into(), Job::describe);
+    info.versions.push(("code objects".into(), code));
+    let compiler = hip_kernels::compiler().filter(|_| job.is_none());
+    info.versions.extend(compiler.map(|c| ("kernel compiler".into(), c.into())));
+    let by_kernel = copies::by_kernel(options, &properties, &monitor.backend);
+    let host_weights = copies::host_weights(options, &properties);
+    let opened = Opened { info, profile, kernels, job, situation, by_kernel, host_weights, staging, events };
+    Ok((session, opened))
+}
+
+/// What has to be compiled for a device that nothing was built in for, or if the user wants that. An error says what
+/// was built in and where a compiler was looked for.
+fn compile_job(
+    monitor: &Monitor,
+    options: &HipOptions,
+    driver: &dyn Driver,
+    kernels: &Kernels,
+    device: &Target,
+) -> Result<Option<Job>> {
+    let missing = kernels.missing(device);
+    if !rtc::is_wanted(options, kernels.target(), device) {
+        let refuse = |reason| Err(unavailable(monitor, Missing::Feature, reason));
+        return missing.map_or(Ok(None), refuse);
+    }
+    monitor.enter(Call::LoadLibrary);
+    let job = Job::new(options, &Runtime::of(driver), device);
+    monitor.leave();
+    job.map(Some).map_err(|why| {
+        let missing = missing.unwrap_or_else(|| "compilation at run time was asked for".into());
+        unavailable(monitor, Missing::Feature, format!("{missing}; at run time: {why}"))
+    })
+}
+
+/// All devices that the runtime lists, whether or not there are kernels for them.
+pub(crate) fn enumerate(backend: &str, options: &HipOptions, provider: Provider) -> Result<Vec<DeviceInfo>> {
+    let (prefix, limit, options) = (backend.to_string(), options.deadlines.open, options.clone());
+    bounded(backend, limit, move |monitor| {
+        let (driver, count) = bring_up(monitor, &options, provider)?;
+        (0..count)
+            .map(|index| {
+                let properties = properties(monitor, &*driver, index)?;
+                let (mut info, _) = info(monitor, &options, &*driver, &properties);
+                info.backend = format!("{prefix}:{index}");
+                Ok(info)
+            })
+            .collect()
+    })
+}
+
+/// Loads the runtime and counts devices; at least one.
+fn bring_up(monitor: &Monitor, options: &HipOptions, provider: Provider) -> Result<(Arc<dyn Driver>, u32)> {
+    let driver = {
+        let _span = phase::enter(Phase::LoadRuntime, &monitor.backend);
+        monitor.enter(Call::LoadLibrary);
+        let driver = provider(options).map_err(|reason| unavailable(monitor, Missing::Library, reason))?;
+        monitor.leave();
+        driver
+    };
+    monitor.set_phase(Phase::Enumerate);
+    let _span = phase::enter(Phase::Enumerate, &monitor.backend);
+    monitor.enter(Call::Init);
+    let init = driver.init();
+    monitor.enter(Call::DeviceCount);
+    let count = driver.device_count();
+    monitor.leave();
+    match (init, count) {
+        (Ok(()), Ok(count)) if count > 0 => Ok((driver, count)),
+        (init, count) => Err(no_device(monitor, options, &*driver, init.err(), count)),
+    }
+}
+
+/// The runtime says "no device" alike where there is none and where this user may not open it: told apart here.
+fn no_device(
+    monitor: &Monitor,
+    options: &HipOptions,
+    driver: &dyn Driver,
+    init: Option<i32>,
+    count: Result<u32, i32>,
+) -> Error {
+    let (denied, found) = look(driver, options);
+    let mut reason = String::new();
+    if !denied.is_empty() {
+        let _ = write!(reason, "{}; ", denied.join("; "));
+    }
+    let answer = |code: Option<i32>| code.map_or("hipSuccess (0)".into(), |c| describe(driver, c));
+    let _ = write!(reason, "hipInit: {}; hipGetDeviceCount: ", answer(init));
+    let _ = match count {
+        Ok(count) => write!(reason, "{count} devices"),
+        Err(code) => write!(reason, "{}", answer(Some(code))),
+    };
+    let _ = write!(reason, "; {found}");
+    for (name, value) in driver.versions() {
+        let _ = write!(reason, "; {name}: {value}");
+    }
+    reason.push_str(&filters(options));
+    let missing = if denied.is_empty() { Missing::Device } else { Missing::Permission };
+    unavailable(monitor, missing, reason)
+}
+
+/// Device nodes that this user may not open, and everything that the system shows of devices of the driver's maker.
+fn look(driver: &dyn Driver, options: &HipOptions) -> (Vec<String>, String) {
+    if driver.name() == nvidia::NAME {
+        let system = NvidiaReport::read(options);
+        return (system.denied().map(|n| n.describe()).collect(), system.describe());
+    }
+    let system = SystemReport::read(options);
+    (system.denied().map(|n| n.describe()).collect(), system.describe())
+}
+
+/// Variables that hide devices.
+fn filters(options: &HipOptions) -> String {
+    let names = ["ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"];
+    let set = names.iter().filter_map(|n| Some(format!("; {n}={} is set", options.environment.get(n)?)));
+    set.collect()
+}
+
+fn unavailable(monitor: &Monitor, missing: Missing, reason: String) -> Error {
+    Error::Unavailable { backend: monitor.backend.clone(), phase: monitor.phase(), missing, reason }
+}
+
+fn properties(monitor: &Monitor, driver: &dyn Driver, index: u32) -> Result<Properties> {
+    monitor.enter(Call::Properties);
+    let reply = driver.properties(index);
+    monitor.leave();
+    reply.map_err(|code| driver_error(&monitor.backend, driver, monitor.phase(), Call::Properties, code))
+}
+
+/// The profile of a device whose properties make sense.
+fn profile(monitor: &Monitor, p: &Properties) -> Result<Profile> {
+    let strange = |what: String| {
+        let reason =
+            format!("{what}, read through {}: is this library a HIP runtime of a known layout?", p.layout);
+        unavailable(monitor, Missing::Feature, reason)
+    };
+    let target =
+        Target::parse(&p.arch).ok_or_else(|| strange(format!("the target's name is '{}'", p.arch)))?;
+    if p.wave != 32 && p.wave != 64 {
+        return Err(strange(format!("wavefronts of {} threads", p.wave)));
+    }
+    if p.memory < 1 << 20 || p.lds_bytes == 0 || p.max_threads == 0 || p.compute_units == 0 {
+        let what = format!(
+            "{} bytes of memory, {} of LDS, {} threads in a work-group, {} compute units",
+            p.memory, p.lds_bytes, p.max_threads, p.compute_units
+        );
+        return Err(strange(what));
+    }
+    let known = Profile::of(&target).ok_or_else(|| {
+        unavailable(
+            monitor,
+            Missing::Feature,
+            format!("{target} belongs to no family of processors that is known"),
+        )
+    })?;
+    if known.wave != p.wave {
+        return Err(strange(format!(
+            "wavefronts of {} threads on {target}, which has {}",
+            p.wave, known.wave
+        )));
+    }
+    Ok(Profile {
+        lds_bytes: known.lds_bytes.min(p.lds_bytes),
+        max_threads: known.max_threads.min(p.max_threads),
+        compute_units: p.compute_units,
+        ..known
+    })
+}
+
+fn info(
+    monitor: &Monitor,
+    options: &HipOptions,
+    driver: &dyn Driver,
+    p: &Properties,
+) -> (DeviceInfo, Situation) {
+    let mut versions = driver.versions();
+    let arch = p.arch.split(':').next().unwrap_or_default();
+    let mut situation = Situation::read(options, &versions, arch, p.pci);
+    situation.dma_copies = !copies::by_kernel(options, p, &monitor.backend);
+    versions.push(("properties".into(), p.layout.into()));
+    versions.extend(system_versions(options, driver, &situation));
+    versions.push(("diptych".into(), env!("CARGO_PKG_VERSION").into()));
+    let mut overrides = options.environment.variables().to_vec();
+    overrides.extend(options.forced());
+    // Before 7.0 the runtime refuses single allocations beyond a part of the memory.
+    let largest = match driver.major() {
+        Some(..=6) => p.memory / 100 * 85,
+        _ => p.memory,
+    };
+    let mut features = features(options, p);
+    features.extend(advice::known(&situation).map(|row| ("advice".to_string(), row.text())));
+    let info = DeviceInfo {
+        backend: monitor.backend.clone(),
+        name: p.name.clone(),
+        driver: driver.name().into(),
+        versions,
+        arch: arch.into(),
+        uuid: p.uuid.map(uuid_text),
+        memory: Some(p.memory),
+        features,
+        overrides,
+        limits: Limits { max_allocation: largest, max_binding: largest, alignment: ALIGNMENT },
+    };
+    (info, situation)
+}
+
+/// Versions below the runtime: of the release that it came with, the kernel, the firmware.
+fn system_versions(
+    options: &HipOptions,
+    driver: &dyn Driver,
+    situation: &Situation,
+) -> Vec<(String, String)> {
+    let mut versions = Vec::new();
+    let mut add =
+        |name: &str, text: Option<String>| versions.extend(text.map(|text| (name.to_string(), text)));
+    let kernel = &situation.kernel;
+    add("kernel", kernel.release.map(|(major, minor)| format!("{major}.{minor}")));
+    if driver.name() == nvidia::NAME {
+        add("kernel driver", NvidiaReport::read(options).kernel_driver);
+        return versions;
+    }
+    add("rocm", read_line(options, "/opt/rocm/.info/version"));
+    add("amdgpu", read_line(options, "/sys/module/amdgpu/version"));
+    add("amdgpu.cwsr_enable", kernel.cwsr.map(|on| u8::from(on).to_string()));
+    add("MES firmware", kernel.mes.map(|version| format!("{version:#x}")));
+    versions
+}
+
+fn features(options: &HipOptions, p: &Properties) -> Vec<(String, String)> {
+    let mut features = vec![
+        ("target".to_string(), p.arch.clone()),
+        ("wave".into(), p.wave.to_string()),
+        ("compute units".into(), p.compute_units.to_string()),
+        ("LDS bytes".into(), p.lds_bytes.to_string()),
+        ("L2 bytes".into(), p.l2_bytes.to_string()),
+        ("clock MHz".into(), (p.clock_khz / 1000).to_string()),
+        ("memory clock MHz".into(), (p.memory_clock_khz / 1000).to_string()),
+        ("memory bus bits".into(), p.memory_bus_bits.to_string()),
+        ("integrated".into(), p.integrated.to_string()),
+        ("PCI".into(), format!("{:04x}:{:02x}:{:02x}", p.pci[0], p.pci[1], p.pci[2])),
+    ];
+    features.extend(p.large_bar.map(|bar| ("large BAR".into(), bar.to_string())));
+    if let Some(profile) = Target::parse(&p.arch).as_ref().and_then(Profile::of) {
+        features.push(("dot4".into(), format!("{:?}", profile.dot4)));
+        features.push(("matrix".into(), format!("{:?}", profile.matrix)));
+        features.push(("packed half".into(), profile.packed_half.to_string()));
+    }
+    // An override changes what the runtime reports; the kernel driver knows the real processor.
+    if let Some(gpu) = kfd_gpu_at(options, p.pci) {
+        features.push(("kernel driver's target".into(), gpu.target.to_string()));
+    }
+    features
+}
+
+/// AMD's runtime gives 16 hexadecimal digits as text, others 16 bytes.
+fn uuid_text(uuid: [u8; 16]) -> String {
+    match std::str::from_utf8(&uuid) {
+        Ok(text) if text.bytes().all(|b| b.is_ascii_hexdigit()) => format!("GPU-{text}"),
+        _ => uuid.iter().fold(String::new(), |mut text, b| {
+            let _ = write!(text, "{b:02x}");
+            text
+        }),
+    }
+}

@@ -1,0 +1,33 @@
+//! Events that runs use.
+
+use super::session::{EventId, Session};
+use ggml_core::Result;
+
+/// Marks of progress that are under way at a time.
+pub(crate) const MARKS: usize = 64;
+
+/// Events that runs use. Runs do not overlap, so one set serves all programs.
+#[derive(Clone, Debug)]
+pub(crate) struct RunEvents {
+    /// Marks of progress.
+    pub(crate) marks: Vec<EventId>,
+    /// Begin and end of a run, where its time is measured.
+    pub(crate) timing: Option<(EventId, EventId)>,
+}
+
+impl RunEvents {
+    /// Makes the events.
+    pub(crate) fn open(session: &mut Session, timing: bool) -> Result<RunEvents> {
+        let marks = (0..MARKS).map(|_| session.create_event(false)).collect::<Result<_>>()?;
+        let timing =
+            if timing { Some((session.create_event(true)?, session.create_event(true)?)) } else { None };
+        Ok(RunEvents { marks, timing })
+    }
+
+    /// Waits for everything that was started.
+    pub(crate) fn drain(&self, session: &mut Session) -> Result<()> {
+        let Some(&mark) = self.marks.first() else { return Ok(()) };
+        session.record(mark)?;
+        session.wait(mark)
+    }
+}

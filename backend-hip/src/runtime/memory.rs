@@ -1,0 +1,145 @@
+//! Memory of the device, and pinned memory of the host.
+//!
+//! One allocation of this library is one allocation of the driver, and callers make few and large ones; tensors are
+//! offsets in them.
+
+use super::session::{BlockId, HostBlock, Place};
+use super::shared::Shared;
+use crate::driver::Address;
+use crate::driver::codes::is_fatal;
+use ggml_core::backend::{Buffer, DeviceMemory, Usage};
+use ggml_core::{Error, Phase, Result};
+use std::any::Any;
+use std::sync::Arc;
+
+/// Byte of memory that was never written: every float type reads it as NaN.
+const POISON: u8 = 0xff;
+
+/// Memory behind a [`Buffer`].
+#[derive(Debug)]
+pub(crate) struct Memory {
+    shared: Arc<Shared>,
+    block: Block,
+}
+
+/// What was allocated.
+#[derive(Debug)]
+enum Block {
+    Device(BlockId),
+    /// `None` only while it is dropped.
+    Host(Option<Arc<HostBlock>>),
+}
+
+impl DeviceMemory for Memory {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        let limit = self.shared.deadlines().allocate;
+        match &mut self.block {
+            Block::Device(block) => {
+                let block = *block;
+                self.shared.thread.post(Phase::Close, limit, move |session| {
+                    if let Err(error) = session.free(block) {
+                        tracing::warn!(target: "diptych::hip", "memory was not freed: {error}");
+                    }
+                });
+            }
+            Block::Host(block) => {
+                let block = block.take();
+                self.shared.thread.post(Phase::Close, limit, move |session| {
+                    // The session is the only holder after this.
+                    drop(block);
+                    if let Err(error) = session.free_unused_host() {
+                        tracing::warn!(target: "diptych::hip", "pinned memory was not freed: {error}");
+                    }
+                });
+            }
+        }
+    }
+}
+
+impl Memory {
+    /// Device memory.
+    pub(crate) fn device(shared: &Arc<Shared>, block: BlockId) -> Memory {
+        Memory { shared: shared.clone(), block: Block::Device(block) }
+    }
+
+    /// Pinned host memory.
+    pub(crate) fn host(shared: &Arc<Shared>, block: Arc<HostBlock>) -> Memory {
+        Memory { shared: shared.clone(), block: Block::Host(Some(block)) }
+    }
+
+    /// The memory of a buffer of this device.
+    pub(crate) fn of<'a>(buffer: &'a Buffer, shared: &Arc<Shared>) -> Result<&'a Memory> {
+        let own = buffer.downcast::<Memory>().filter(|m| Arc::ptr_eq(&m.shared, shared));
+        own.ok_or_else(|| Error::argument("buffer", "of another backend", "one of this backend"))
+    }
+
+    /// Address on the device.
+    pub(crate) fn address(&self) -> Address {
+        match &self.block {
+            Block::Device(block) => block.address(),
+            Block::Host(block) => block.as_ref().map_or(0, |b| b.address()),
+        }
+    }
+
+    /// The block, if it is the host's.
+    pub(super) fn pinned(&self) -> Option<&Arc<HostBlock>> {
+        match &self.block {
+            Block::Host(block) => block.as_ref(),
+            Block::Device(_) => None,
+        }
+    }
+
+    /// One end of a copy.
+    pub(crate) fn place(&self, offset: usize) -> Place {
+        match &self.block {
+            Block::Host(Some(block)) => Place::Host(block.clone(), offset),
+            Block::Host(None) => Place::Nowhere,
+            Block::Device(block) => Place::Device(*block, offset),
+        }
+    }
+}
+
+/// One driver allocation.
+pub(crate) fn allocate(shared: &Arc<Shared>, bytes: usize, usage: Usage) -> Result<Buffer> {
+    let (thread, limit) = (&shared.thread, shared.deadlines().allocate);
+    thread.monitor().check(Phase::Allocate)?;
+    if usage == Usage::Staging || (usage == Usage::Weights && shared.host_weights) {
+        let block = thread.call(Phase::Allocate, limit, move |s| s.allocate_host(bytes))?;
+        return Ok(Buffer::new(Arc::new(Memory::host(shared, block)), bytes, usage));
+    }
+    if bytes as u64 > shared.info.limits.max_allocation {
+        return Err(Error::OutOfMemory {
+            backend: shared.backend().into(),
+            asked: bytes as u64,
+            free: shared.info.memory,
+            heap: "device memory".into(),
+            driver: None,
+        });
+    }
+    let fill = match usage {
+        Usage::State => Some(0),
+        _ => shared.options.poison_memory.then_some(POISON),
+    };
+    let events = shared.events.clone();
+    let block = thread.call(Phase::Allocate, limit, move |session| {
+        let block = session.allocate(bytes)?;
+        let Some(byte) = fill.filter(|_| bytes > 0) else { return Ok(block) };
+        if let Err(error) = session.fill(&Place::Device(block, 0), byte, bytes) {
+            if !is_fatal(&error) {
+                session.free(block)?;
+            }
+            return Err(error);
+        }
+        // Where waiting fails nobody knows whether the device still writes: the session keeps the block and frees it
+        // when it closes.
+        events.drain(session)?;
+        Ok(block)
+    })?;
+    Ok(Buffer::new(Arc::new(Memory::device(shared, block)), bytes, usage))
+}

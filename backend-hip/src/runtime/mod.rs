@@ -1,0 +1,12 @@
+//! An open device: the thread that its driver is called on, what that thread owns, memory and transfers.
+
+pub(crate) mod copies;
+pub(crate) mod device;
+pub(crate) mod events;
+pub(crate) mod memory;
+pub(crate) mod monitor;
+pub(crate) mod session;
+pub(crate) mod shared;
+pub(crate) mod staging;
+pub(crate) mod thread;
+mod transfer;

@@ -1,0 +1,542 @@
+//! What the driver thread owns: the device, its stream, memory, modules and events.
+//!
+//! Handles and addresses that the driver gave are kept here and nowhere else are they given back to it, so the promises
+//! that [`Driver`]'s unsafe methods ask for are kept here: a handle is live because it is removed from its
+//! table when it is destroyed, and a range lies in one allocation because every copy checks it.
+
+use crate::code::kernels::{self, Kernel};
+use crate::driver::codes::{Call, OUT_OF_MEMORY, describe, driver_error, is_fatal};
+use crate::driver::{
+    Address, Arguments, Code, Direction, Driver, Event, Function, Module, Reply, Shape, Stream,
+};
+use crate::op::copy;
+use crate::runtime::monitor::Monitor;
+use crate::sync::lock;
+use ggml_core::backend::Stats;
+use ggml_core::{Error, Result};
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+mod host;
+
+pub(crate) use host::HostBlock;
+use host::Image;
+
+/// An allocation of device memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct BlockId(Address);
+
+impl BlockId {
+    /// Address on the device.
+    pub(crate) fn address(self) -> Address {
+        self.0
+    }
+}
+
+/// One end of a copy.
+#[derive(Clone, Debug)]
+pub(crate) enum Place {
+    /// Device memory.
+    Device(BlockId, usize),
+    /// Pinned host memory.
+    Host(Arc<HostBlock>, usize),
+    /// Memory that was given back; every copy is refused.
+    Nowhere,
+}
+
+/// Index of an event of the session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EventId(usize);
+
+/// Index of a kernel of the session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FunctionId(usize);
+
+/// A loaded code object with its image.
+#[derive(Debug)]
+struct Loaded {
+    module: Module,
+    _image: Image,
+}
+
+fn whole_words(bytes: usize) -> usize {
+    bytes.checked_next_multiple_of(WORD).unwrap_or(bytes)
+}
+
+/// A kernel with its arguments, checked: all that a launch needs.
+#[derive(Debug)]
+pub(crate) struct Ready {
+    function: FunctionId,
+    shape: Shape,
+    bytes: Box<[u8]>,
+    offsets: Box<[u32]>,
+}
+
+/// A pointer argument.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pointer {
+    /// First byte.
+    pub(crate) address: Address,
+    /// Bytes that the kernel may touch from there.
+    pub(crate) bytes: usize,
+}
+
+/// The device as the driver thread holds it.
+pub(crate) struct Session {
+    driver: Arc<dyn Driver>,
+    monitor: Arc<Monitor>,
+    stats: Arc<Mutex<Stats>>,
+    stream: Stream,
+    own_stream: bool,
+    closed: bool,
+    blocks: HashMap<Address, usize>,
+    host: Vec<Arc<HostBlock>>,
+    events: Vec<Event>,
+    modules: HashMap<&'static str, Loaded>,
+    functions: Vec<Function>,
+    function_ids: HashMap<(&'static str, &'static str), FunctionId>,
+    /// The kernel that copies between host and device, if one does.
+    copier: Option<Arc<Kernel>>,
+}
+
+impl Place {
+    /// So many bytes further on.
+    fn after(&self, bytes: usize) -> Place {
+        match self {
+            Place::Device(block, offset) => Place::Device(*block, offset.saturating_add(bytes)),
+            Place::Host(block, offset) => Place::Host(block.clone(), offset.saturating_add(bytes)),
+            Place::Nowhere => Place::Nowhere,
+        }
+    }
+}
+
+/// Bytes of a word, as the copying kernel counts. Allocations of device memory have whole words.
+pub(crate) const WORD: usize = 4;
+
+/// Words that one launch copies at the most.
+const MOST_WORDS: usize = 1 << 28;
+
+impl Session {
+    /// Attaches the calling thread to a device and makes the stream.
+    pub(crate) fn open(
+        driver: Arc<dyn Driver>,
+        monitor: Arc<Monitor>,
+        stats: Arc<Mutex<Stats>>,
+        device: u32,
+        own_stream: bool,
+    ) -> Result<Session> {
+        let mut session = Session {
+            driver,
+            monitor,
+            stats,
+            stream: Stream(0),
+            own_stream: false,
+            closed: false,
+            blocks: HashMap::new(),
+            host: Vec::new(),
+            events: Vec::new(),
+            modules: HashMap::new(),
+            functions: Vec::new(),
+            function_ids: HashMap::new(),
+            copier: None,
+        };
+        if let Some(lost) = session.lost() {
+            return Err(lost);
+        }
+        session.call(Call::Attach, |d| d.attach(device))?;
+        if own_stream {
+            session.stream = session.call(Call::CreateStream, |d| d.create_stream())?;
+            session.own_stream = true;
+        }
+        Ok(session)
+    }
+
+    /// The monitor of the thread.
+    pub(crate) fn monitor(&self) -> &Monitor {
+        &self.monitor
+    }
+
+    fn attempt<T>(&self, call: Call, f: impl FnOnce(&dyn Driver) -> Reply<T>) -> Reply<T> {
+        self.monitor.enter(call);
+        let reply = f(&*self.driver);
+        self.monitor.leave();
+        reply
+    }
+
+    fn call<T>(&self, call: Call, f: impl FnOnce(&dyn Driver) -> Reply<T>) -> Result<T> {
+        self.attempt(call, f).map_err(|code| self.error(call, code))
+    }
+
+    /// The error of a device whose runtime reported its end by itself.
+    fn lost(&self) -> Option<Error> {
+        let reason = self.driver.lost()?;
+        let (backend, phase) = (self.monitor.backend.clone(), self.monitor.phase());
+        Some(Error::DeviceLost { backend, phase, node: self.monitor.node_name(), reason })
+    }
+
+    fn error(&self, call: Call, code: Code) -> Error {
+        if let Some(lost) = self.lost() {
+            return lost;
+        }
+        let error = driver_error(&self.monitor.backend, &*self.driver, self.monitor.phase(), call, code);
+        match self.monitor.node_name() {
+            // A launch that is refused is not the node that runs: the caller knows which it is.
+            Some(node) if call != Call::Launch || is_fatal(&error) => error.with_node(&node),
+            _ => error,
+        }
+    }
+
+    /// Bytes of device memory that are free.
+    pub(crate) fn free_memory(&self) -> Option<u64> {
+        self.attempt(Call::MemoryInfo, |d| d.memory()).ok().map(|(free, _)| free)
+    }
+
+    fn allocation_error(&self, call: Call, code: Code, bytes: usize, heap: &str) -> Error {
+        if code != OUT_OF_MEMORY {
+            return self.error(call, code);
+        }
+        let free = self.free_memory().filter(|_| call == Call::Allocate);
+        Error::OutOfMemory {
+            backend: self.monitor.backend.clone(),
+            asked: bytes as u64,
+            free,
+            heap: heap.into(),
+            driver: Some(format!("{}: {}", call.name(), describe(&*self.driver, code))),
+        }
+    }
+
+    fn counted(&self, bytes: usize) {
+        let mut stats = lock(&self.stats);
+        stats.driver_allocations += 1;
+        stats.allocated_bytes += bytes as u64;
+    }
+
+    fn uncounted(&self, bytes: usize) {
+        let mut stats = lock(&self.stats);
+        stats.allocated_bytes = stats.allocated_bytes.saturating_sub(bytes as u64);
+    }
+
+    /// Device memory: one driver allocation.
+    pub(crate) fn allocate(&mut self, bytes: usize) -> Result<BlockId> {
+        let address = self
+            .attempt(Call::Allocate, |d| d.allocate(whole_words(bytes)))
+            .map_err(|code| self.allocation_error(Call::Allocate, code, bytes, "device memory"))?;
+        self.blocks.insert(address, bytes);
+        self.counted(bytes);
+        Ok(BlockId(address))
+    }
+
+    /// Frees device memory. Nothing happens if it is not this session's.
+    pub(crate) fn free(&mut self, block: BlockId) -> Result<()> {
+        let Some(bytes) = self.blocks.remove(&block.0) else { return Ok(()) };
+        self.uncounted(bytes);
+        // SAFETY: the address is one of `allocate` and left the table just now, so it is freed once.
+        self.call(Call::Free, |d| unsafe { d.free(block.0) })
+    }
+
+    /// Pinned host memory: one driver allocation.
+    pub(crate) fn allocate_host(&mut self, bytes: usize) -> Result<Arc<HostBlock>> {
+        let address = self
+            .attempt(Call::AllocateHost, |d| d.allocate_host(bytes))
+            .map_err(|code| self.allocation_error(Call::AllocateHost, code, bytes, "pinned host memory"))?;
+        let block = Arc::new(HostBlock { address, bytes });
+        self.host.push(block.clone());
+        self.counted(bytes);
+        Ok(block)
+    }
+
+    /// Frees the pinned host memory that nobody else holds.
+    pub(crate) fn free_unused_host(&mut self) -> Result<()> {
+        let mut result = Ok(());
+        for i in (0..self.host.len()).rev() {
+            // A block leaves the table by value, so that nobody can get another handle of it.
+            match Arc::try_unwrap(self.host.swap_remove(i)) {
+                Ok(block) => {
+                    self.uncounted(block.bytes);
+                    // SAFETY: the address is one of `allocate_host`, and its only handle is consumed here.
+                    let freed = self.call(Call::FreeHost, |d| unsafe { d.free_host(block.address) });
+                    result = result.and(freed);
+                }
+                Err(block) => self.host.push(block),
+            }
+        }
+        result
+    }
+
+    /// The address of a range, if it lies in one allocation of this session.
+    fn range(&self, place: &Place, bytes: usize) -> Result<(Address, bool)> {
+        let (base, offset, size, host) = match place {
+            Place::Nowhere => (0, 0, None, false),
+            Place::Device(block, offset) => {
+                (block.0, *offset, self.blocks.get(&block.0).copied().map(whole_words), false)
+            }
+            Place::Host(block, offset) => {
+                let own = self.host.iter().any(|b| Arc::ptr_eq(b, block));
+                (block.address(), *offset, own.then_some(block.bytes), true)
+            }
+        };
+        let within = size.is_some_and(|size| offset.checked_add(bytes).is_some_and(|end| end <= size));
+        if within {
+            Ok((base + offset as u64, host))
+        } else {
+            let found = format!("{bytes} bytes at offset {offset}");
+            Err(Error::argument("memory range", found, "a range in one allocation"))
+        }
+    }
+
+    /// Has a kernel copy between host and device from now on.
+    pub(crate) fn copy_with(&mut self, kernel: Kernel) -> Result<()> {
+        self.function(&kernel)?;
+        self.copier = Some(Arc::new(kernel));
+        Ok(())
+    }
+
+    /// Starts a copy of what stands in pinned memory now, and what nobody changes until the copy is complete. So where a
+    /// kernel copies words, what is left at both ends can be written byte by byte.
+    pub(crate) fn upload(&mut self, to: &Place, from: &Place, bytes: usize) -> Result<()> {
+        let ((to_at, _), (from_at, _)) = (self.range(to, bytes)?, self.range(from, bytes)?);
+        let Place::Host(block, offset) = from else { return self.copy(to, from, bytes) };
+        let skew = (to_at % WORD as u64) as usize;
+        if self.copier.is_none() || from_at % WORD as u64 != skew as u64 {
+            return self.copy(to, from, bytes);
+        }
+        let head = ((WORD - skew) % WORD).min(bytes);
+        let tail = (bytes - head) % WORD;
+        for at in (0..head).chain(bytes - tail..bytes) {
+            let mut byte = [0];
+            block.read(offset + at, &mut byte);
+            self.fill(&to.after(at), byte[0], 1)?;
+        }
+        self.copy(&to.after(head), &from.after(head), bytes - head - tail)
+    }
+
+    /// Starts a copy.
+    pub(crate) fn copy(&mut self, to: &Place, from: &Place, bytes: usize) -> Result<()> {
+        let ((to, to_host), (from, from_host)) = (self.range(to, bytes)?, self.range(from, bytes)?);
+        if bytes == 0 {
+            return Ok(());
+        }
+        let direction = match (from_host, to_host) {
+            (true, false) => Direction::HostToDevice,
+            (false, true) => Direction::DeviceToHost,
+            (false, false) => Direction::DeviceToDevice,
+            (true, true) => Direction::HostToHost,
+        };
+        let words = [to, from, bytes as u64].iter().all(|n| n % WORD as u64 == 0);
+        if let Some(copier) = self.copier.clone().filter(|_| from_host != to_host && words) {
+            return self.copy_words(&copier, to, from, bytes);
+        }
+        let stream = self.stream;
+        // SAFETY: both ranges were checked and stay allocated: device memory is freed by this thread through `hipFree`,
+        // which waits for the device, pinned memory when nobody holds it and the stream is drained (`close`).
+        self.call(Call::Copy, |d| unsafe { d.copy(to, from, bytes, direction, stream) })
+    }
+
+    fn copy_words(&mut self, copier: &Kernel, to: Address, from: Address, bytes: usize) -> Result<()> {
+        for begin in (0..bytes).step_by(MOST_WORDS * WORD) {
+            let bytes = (bytes - begin).min(MOST_WORDS * WORD);
+            let launch = copy::of_words((bytes / WORD) as u32);
+            let shape = Shape { grid: launch.grid, block: launch.block, lds_bytes: launch.lds_bytes };
+            let pointers = [from, to].map(|at| Pointer { address: at + begin as u64, bytes });
+            let ready = self.ready(copier, shape, &pointers, &launch.params)?;
+            self.launch(&ready)?;
+        }
+        Ok(())
+    }
+
+    /// Starts filling device memory with a byte.
+    pub(crate) fn fill(&mut self, to: &Place, byte: u8, bytes: usize) -> Result<()> {
+        let (to, _) = self.range(to, bytes)?;
+        let stream = self.stream;
+        // SAFETY: the range was checked, the stream is this session's.
+        self.call(Call::Fill, |d| unsafe { d.fill(to, byte, bytes, stream) })
+    }
+
+    /// A new event.
+    pub(crate) fn create_event(&mut self, timing: bool) -> Result<EventId> {
+        let event = self.call(Call::CreateEvent, |d| d.create_event(timing))?;
+        self.events.push(event);
+        Ok(EventId(self.events.len() - 1))
+    }
+
+    fn event(&self, id: EventId) -> Result<Event> {
+        self.events
+            .get(id.0)
+            .copied()
+            .ok_or_else(|| Error::argument("event", "of another session", "one of this session"))
+    }
+
+    /// Records an event after everything that was started.
+    pub(crate) fn record(&mut self, id: EventId) -> Result<()> {
+        let (event, stream) = (self.event(id)?, self.stream);
+        // SAFETY: event and stream are this session's; events live until it closes.
+        self.call(Call::Record, |d| unsafe { d.record(event, stream) })
+    }
+
+    /// Whether everything before an event's last record is complete.
+    pub(crate) fn complete(&self, id: EventId) -> Result<bool> {
+        if let Some(lost) = self.lost() {
+            return Err(lost);
+        }
+        let event = self.event(id)?;
+        // SAFETY: as in `record`.
+        self.call(Call::Query, |d| unsafe { d.complete(event) })
+    }
+
+    /// Polls an event until the current job's deadline.
+    pub(crate) fn wait(&self, id: EventId) -> Result<()> {
+        let mut pause = Duration::from_micros(10);
+        let deadline = self.monitor.deadline();
+        let mut looks = 0u32;
+        while !self.complete(id)? {
+            if deadline.passed() {
+                return Err(self.monitor.timeout());
+            }
+            looks += 1;
+            // Short work ends within a few looks; long work is not worth a busy core.
+            if looks < 200 {
+                std::thread::yield_now();
+            } else {
+                std::thread::sleep(pause);
+                pause = (pause * 5 / 4).min(Duration::from_micros(100));
+            }
+        }
+        Ok(())
+    }
+
+    /// Device time between two complete events, where the driver measures it.
+    pub(crate) fn elapsed(&self, from: EventId, to: EventId) -> Option<Duration> {
+        let (from, to) = (self.event(from).ok()?, self.event(to).ok()?);
+        // SAFETY: as in `record`.
+        let ms = self.attempt(Call::Elapsed, |d| unsafe { d.elapsed_ms(from, to) }).ok()??;
+        Duration::try_from_secs_f64(f64::from(ms) / 1000.0).ok()
+    }
+
+    /// A kernel, whose code object is loaded if it was not.
+    fn function(&mut self, kernel: &Kernel) -> Result<FunctionId> {
+        if let Some(id) = self.function_ids.get(&(kernel.module, kernel.name)) {
+            return Ok(*id);
+        }
+        let start = Instant::now();
+        let module = match self.modules.get(kernel.module) {
+            Some(loaded) => loaded.module,
+            None => {
+                let image = Image::new(kernel.image);
+                // SAFETY: the image is a whole code object (`Kernels` has read its headers to the end) and is kept
+                // with the module: moving an `Image` does not move its bytes.
+                let module = self.call(Call::LoadModule, |d| unsafe { d.load_module(image.get()) })?;
+                self.modules.insert(kernel.module, Loaded { module, _image: image });
+                module
+            }
+        };
+        let name = CString::new(kernel.name).map_err(|_| {
+            Error::argument("kernel", format!("{:?}", kernel.name), "a name without zero bytes")
+        })?;
+        // SAFETY: modules stay loaded until the session closes.
+        let function = self.call(Call::Function, |d| unsafe { d.function(module, &name) })?;
+        let id = FunctionId(self.functions.len());
+        self.functions.push(function);
+        self.function_ids.insert((kernel.module, kernel.name), id);
+        let mut stats = lock(&self.stats);
+        stats.pipelines += 1;
+        stats.compile_time += start.elapsed();
+        Ok(id)
+    }
+
+    /// Makes a launch ready: finds the kernel and lays out its arguments.
+    pub(crate) fn ready(
+        &mut self,
+        kernel: &Kernel,
+        shape: Shape,
+        pointers: &[Pointer],
+        params: &[u8],
+    ) -> Result<Ready> {
+        let passed = kernels::arguments(pointers.len(), params.len());
+        if kernel.info.as_ref().is_some_and(|info| info.arguments != passed) {
+            let takes = kernel.info.as_ref().map(|info| format!("{:?}", info.arguments));
+            let what = format!("arguments (offset, bytes) of kernel {}", kernel.name);
+            return Err(Error::argument(what, format!("{passed:?}"), takes.unwrap_or_default()));
+        }
+        for pointer in pointers {
+            self.check_pointer(kernel, pointer)?;
+        }
+        let mut bytes: Vec<u8> = pointers.iter().flat_map(|p| p.address.to_le_bytes()).collect();
+        bytes.extend_from_slice(params);
+        let function = self.function(kernel)?;
+        let offsets = passed.iter().map(|(offset, _)| *offset).collect();
+        Ok(Ready { function, shape, bytes: bytes.into(), offsets })
+    }
+
+    /// An error unless what a pointer points at is memory of this session.
+    fn check_pointer(&self, kernel: &Kernel, pointer: &Pointer) -> Result<()> {
+        let within = |base: Address, size: usize| {
+            let end = pointer.address.checked_add(pointer.bytes as u64);
+            pointer.address >= base && end.is_some_and(|end| end <= base + size as u64)
+        };
+        let device = self.blocks.iter().any(|(&base, &size)| within(base, whole_words(size)));
+        if device || self.host.iter().any(|b| within(b.address(), b.bytes())) {
+            return Ok(());
+        }
+        let what = format!("operand of kernel {}", kernel.name);
+        let found = format!("{} bytes at {:#x}", pointer.bytes, pointer.address);
+        Err(Error::argument(what, found, "a range in one allocation"))
+    }
+
+    /// Starts a kernel.
+    pub(crate) fn launch(&mut self, ready: &Ready) -> Result<()> {
+        let function = self.functions.get(ready.function.0).copied();
+        let function =
+            function.ok_or_else(|| Error::argument("kernel", "of another session", "one of this session"))?;
+        let stream = self.stream;
+        let args = Arguments { bytes: &ready.bytes, offsets: &ready.offsets };
+        // SAFETY: functions live as long as their modules, which is until the session closes. `ready` has compared the
+        // arguments with what the code object declares and the operands with the allocations, which the program that
+        // holds this launch keeps. That a kernel stays within its operands is the kernels' contract: their parameters
+        // come from a graph whose shapes and strides were checked when its nodes were added.
+        self.call(Call::Launch, |d| unsafe { d.launch(function, ready.shape, args, stream) })
+    }
+
+    /// Waits for everything that was started, then gives everything back. The first error is returned; what could not
+    /// be given back is left.
+    pub(crate) fn close(&mut self) -> Result<()> {
+        if std::mem::replace(&mut self.closed, true) {
+            return Ok(());
+        }
+        if let Ok(event) = self.create_event(false) {
+            self.record(event)?;
+            self.wait(event)?;
+        }
+        let mut result = Ok(());
+        self.functions.clear();
+        self.function_ids.clear();
+        for (_, loaded) in std::mem::take(&mut self.modules) {
+            // SAFETY: the module left the table just now, and no function of it is left.
+            result = result.and(self.call(Call::UnloadModule, |d| unsafe { d.unload_module(loaded.module) }));
+        }
+        for event in std::mem::take(&mut self.events) {
+            // SAFETY: the event left the table just now.
+            result = result.and(self.call(Call::DestroyEvent, |d| unsafe { d.destroy_event(event) }));
+        }
+        for address in self.blocks.keys().copied().collect::<Vec<_>>() {
+            result = result.and(self.free(BlockId(address)));
+        }
+        result = result.and(self.free_unused_host());
+        if std::mem::take(&mut self.own_stream) {
+            let stream = std::mem::replace(&mut self.stream, Stream(0));
+            // SAFETY: the stream is this session's own and left it just now.
+            result = result.and(self.call(Call::DestroyStream, |d| unsafe { d.destroy_stream(stream) }));
+        }
+        result
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if self.monitor.is_given_up() || self.close().is_err() {
+            // The driver may still read the images.
+            std::mem::forget(std::mem::take(&mut self.modules));
+        }
+    }
+}

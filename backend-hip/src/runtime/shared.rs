@@ -1,0 +1,116 @@
+//! What everything that belongs to an open device shares.
+
+use super::events::RunEvents;
+use super::session::{HostBlock, Place, Session};
+use super::staging::{ALIGNMENT, Staging};
+use super::thread::DriverThread;
+use crate::arch::Profile;
+use crate::code::kernels::Kernels;
+use crate::options::HipOptions;
+use crate::sync::lock_within;
+use ggml_core::backend::{DeviceInfo, Stats};
+use ggml_core::phase::Deadlines;
+use ggml_core::{Deadline, Phase, Result};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// An open device.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// The driver thread.
+    pub(crate) thread: DriverThread,
+    /// What reports say of the device.
+    pub(crate) info: DeviceInfo,
+    /// What kernels may count on.
+    pub(crate) profile: Profile,
+    /// Its kernels.
+    pub(crate) kernels: Kernels,
+    /// How it was opened.
+    pub(crate) options: HipOptions,
+    /// Whether weights lie in pinned memory of the host.
+    pub(crate) host_weights: bool,
+    /// Counters.
+    pub(crate) stats: Arc<Mutex<Stats>>,
+    /// Events of runs.
+    pub(crate) events: Arc<RunEvents>,
+    /// The ring; none once the device is closed.
+    pub(crate) staging: Mutex<Option<Staging>>,
+}
+
+impl Shared {
+    /// Name of the backend.
+    pub(crate) fn backend(&self) -> &str {
+        &self.info.backend
+    }
+
+    /// Deadlines of the phases.
+    pub(crate) fn deadlines(&self) -> &Deadlines {
+        &self.options.deadlines
+    }
+
+    /// The ring, which another thread's transfer holds no longer than its own deadline. `None` if it did.
+    pub(super) fn staging(&self, phase: Phase) -> Option<MutexGuard<'_, Option<Staging>>> {
+        lock_within(&self.staging, Deadline::new(phase, self.deadlines().transfer))
+    }
+
+    /// A range of pinned memory for a program's inputs, where there is room.
+    pub(crate) fn take_inputs(self: &Arc<Shared>, bytes: usize) -> Option<InputRange> {
+        let bytes = bytes.next_multiple_of(ALIGNMENT);
+        let mut guard = self.staging(Phase::Prepare)?;
+        let ring = guard.as_mut()?;
+        let offset = ring.take(bytes)?;
+        Some(InputRange { shared: self.clone(), block: ring.block.clone(), offset, bytes })
+    }
+
+    /// Closes the session. Frees everything, within the deadline; what does not come back in time is left.
+    pub(crate) fn close(&self) -> Result<()> {
+        if let Some(mut guard) =
+            lock_within(&self.staging, Deadline::new(Phase::Close, self.deadlines().open))
+        {
+            guard.take();
+        }
+        self.thread.call(Phase::Close, self.deadlines().open, Session::close)
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if self.thread.monitor().is_given_up() {
+            return;
+        }
+        if let Err(error) = self.close() {
+            tracing::warn!(target: "diptych::hip", "the device was not closed: {error}");
+        }
+    }
+}
+
+/// Pinned memory of a program; given back when dropped.
+#[derive(Debug)]
+pub(crate) struct InputRange {
+    shared: Arc<Shared>,
+    block: Arc<HostBlock>,
+    offset: usize,
+    bytes: usize,
+}
+
+impl InputRange {
+    /// Copies into the range. The program's last run is complete, so nobody reads it.
+    pub(crate) fn write(&self, at: usize, data: &[u8]) -> bool {
+        at.checked_add(data.len()).is_some_and(|end| end <= self.bytes)
+            && self.block.write(self.offset + at, data)
+    }
+
+    /// One end of a copy.
+    pub(crate) fn place(&self, at: usize) -> Place {
+        Place::Host(self.block.clone(), self.offset + at)
+    }
+}
+
+impl Drop for InputRange {
+    fn drop(&mut self) {
+        if let Some(mut guard) = self.shared.staging(Phase::Close)
+            && let Some(ring) = guard.as_mut()
+        {
+            ring.give_back(self.offset, self.bytes);
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! The way of bytes into and out of memory.
+//!
+//! Copies between host and device go through a ring of pinned host memory that is allocated when the device is opened:
+//! the driver never sees pageable memory or a file's pages as an end of a copy. Each slot of the ring has an event,
+//! which is polled until a deadline before the slot is used again.
+
+use super::copies;
+use super::memory::Memory;
+use super::session::{Place, Session, WORD};
+use super::shared::Shared;
+use super::staging::{SLOTS, Staging};
+use crate::sync::lock;
+use ggml_core::{Deadline, Error, Phase, Result};
+use std::time::{Duration, Instant};
+
+/// A transfer in several steps that share one deadline. Time that a step waits behind other work does not count.
+struct Transfer<'a> {
+    shared: &'a Shared,
+    phase: Phase,
+    spent: Duration,
+}
+
+impl Transfer<'_> {
+    fn step(&mut self, job: impl FnOnce(&mut Session) -> Result<()> + Send + 'static) -> Result<()> {
+        let limit = self.shared.deadlines().transfer;
+        self.spent += self.shared.thread.call_after(self.phase, limit, self.spent, move |session| {
+            let start = Instant::now();
+            job(session)?;
+            Ok(start.elapsed())
+        })?;
+        Ok(())
+    }
+
+    /// Waits for everything that was started.
+    fn drain(&mut self, ring: &Staging) -> Result<()> {
+        let event = ring.events[0];
+        self.step(move |session| {
+            session.record(event)?;
+            session.wait(event)
+        })
+    }
+}
+
+/// How a range of device memory that begins at an offset goes through the ring: chunks begin in their slots as they do in
+/// a word, so that words can be copied whole. Gives the place in the word and the bytes of a chunk.
+fn chunks_of(ring: &Staging, offset: usize) -> (usize, usize) {
+    let skew = offset % WORD;
+    (skew, ring.slot_bytes - if skew == 0 { 0 } else { WORD })
+}
+
+impl Shared {
+    /// Copies bytes to a place and waits until they are there.
+    pub(crate) fn upload(&self, phase: Phase, to: &Memory, offset: usize, data: &[u8]) -> Result<()> {
+        self.transfer(phase, |ring, transfer| {
+            if let Some(block) = to.pinned() {
+                transfer.drain(ring)?;
+                block.write(offset, data);
+                return Ok(());
+            }
+            let (skew, room) = chunks_of(ring, offset);
+            for (i, chunk) in data.chunks(room).enumerate() {
+                let (event, at) = (ring.events[i % SLOTS], i % SLOTS * ring.slot_bytes + skew);
+                if i >= SLOTS {
+                    transfer.step(move |s| s.wait(event))?;
+                }
+                ring.block.write(at, chunk);
+                let from = Place::Host(ring.block.clone(), at);
+                let (to, bytes) = (to.place(offset + i * room), chunk.len());
+                transfer.step(move |s| {
+                    s.upload(&to, &from, bytes)?;
+                    s.record(event)
+                })?;
+            }
+            transfer.drain(ring)
+        })?;
+        lock(&self.stats).uploaded_bytes += data.len() as u64;
+        Ok(())
+    }
+
+    /// Copies bytes from a place, after everything that was started.
+    pub(crate) fn download(&self, phase: Phase, from: &Memory, offset: usize, out: &mut [u8]) -> Result<()> {
+        self.transfer(phase, |ring, transfer| {
+            if let Some(block) = from.pinned() {
+                transfer.drain(ring)?;
+                block.read(offset, out);
+                return Ok(());
+            }
+            let (skew, room) = chunks_of(ring, offset);
+            let total = out.len();
+            let chunks = total.div_ceil(room);
+            let range = |i: usize| (i * room, ((i + 1) * room).min(total));
+            let mut started = 0;
+            for i in 0..chunks {
+                // Copies run ahead of the reading by all slots of the ring.
+                while started < chunks.min(i + SLOTS) {
+                    let (begin, end) = range(started);
+                    // Whole words, with what stands around the bytes.
+                    let bytes = (skew + end - begin).next_multiple_of(WORD);
+                    let (from, event) = (from.place(offset + begin - skew), ring.events[started % SLOTS]);
+                    let to = Place::Host(ring.block.clone(), started % SLOTS * ring.slot_bytes);
+                    transfer.step(move |s| {
+                        s.copy(&to, &from, bytes)?;
+                        s.record(event)
+                    })?;
+                    started += 1;
+                }
+                let event = ring.events[i % SLOTS];
+                transfer.step(move |s| s.wait(event))?;
+                let (begin, end) = range(i);
+                ring.block.read(i % SLOTS * ring.slot_bytes + skew, &mut out[begin..end]);
+            }
+            Ok(())
+        })
+    }
+
+    /// Does a transfer with the ring, which nobody else uses meanwhile.
+    fn transfer(
+        &self,
+        phase: Phase,
+        work: impl FnOnce(&Staging, &mut Transfer<'_>) -> Result<()>,
+    ) -> Result<()> {
+        self.thread.monitor().check(phase)?;
+        let waited = Deadline::new(phase, self.deadlines().transfer);
+        let guard = self.staging(phase).ok_or_else(|| waited.missed(self.backend(), None))?;
+        let ring = guard.as_ref().ok_or_else(|| Error::argument("device", "closed", "open"))?;
+        let mut transfer = Transfer { shared: self, phase, spent: Duration::ZERO };
+        let result = work(ring, &mut transfer);
+        if matches!(result, Err(Error::Timeout { .. })) {
+            copies::timed_out(self.backend());
+        }
+        if let Err(error) = &result
+            && !self.thread.monitor().is_given_up()
+            && transfer.drain(ring).is_err()
+        {
+            // Copies that were started may still write to the ring.
+            self.thread.monitor().give_up(error);
+        }
+        result
+    }
+}

@@ -1,0 +1,471 @@
+//! A driver for tests: memory is memory of this process, kernels are a few lines of Rust, and any call fails or hangs
+//! on request.
+
+use crate::code::kernels::KernelSet;
+use crate::driver::codes::{Call, OUT_OF_MEMORY};
+use crate::driver::{
+    Address, Arguments, Code, Direction, Driver, Event, Function, Module, Properties, Reply, Shape, Stream,
+};
+use crate::op::{Context, Launch, Operand, Refusal};
+use crate::sync::lock;
+use ggml_core::Op;
+use ggml_core::kernel::{BinaryParams, NormParams, RopeParams, UnaryParams};
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::CStr;
+use std::ptr::NonNull;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// What a call does instead of its work.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Fault {
+    /// Returns a code.
+    Fail(Code),
+    /// Does not return until [`Fake::release`].
+    Hang,
+    /// Takes a while, then works.
+    Slow(Duration),
+    /// For launches: the call works, but this launch and all work after it never completes.
+    Stall,
+    /// For launches: as `Stall`, but events that wait for it give a code.
+    Break(Code),
+}
+
+#[derive(Debug, Default)]
+struct State {
+    device: BTreeMap<Address, Vec<u8>>,
+    host: HashMap<usize, Box<[u8]>>,
+    /// For each event the work before its last record.
+    events: HashMap<u64, usize>,
+    streams: usize,
+    modules: usize,
+    functions: Vec<String>,
+    next: u64,
+    calls: HashMap<&'static str, usize>,
+    faults: Vec<(Call, usize, Fault)>,
+    work: usize,
+    /// Work from which on nothing completes, and the code that waiting gives.
+    stalled: Option<(usize, Option<Code>)>,
+    used_null_stream: bool,
+}
+
+/// The driver.
+#[derive(Debug)]
+pub(crate) struct Fake {
+    state: Mutex<State>,
+    released: AtomicBool,
+    pub(crate) properties: Mutex<Properties>,
+    pub(crate) memory: usize,
+}
+
+impl Default for Fake {
+    fn default() -> Fake {
+        let properties = Properties {
+            name: "Fake".into(),
+            arch: "gfx906:sramecc+:xnack-".into(),
+            uuid: Some(*b"0123456789abcdef"),
+            memory: 1 << 30,
+            wave: 64,
+            lds_bytes: 65536,
+            max_threads: 1024,
+            compute_units: 60,
+            pci: [0, 3, 0],
+            layout: "fake",
+            ..Properties::default()
+        };
+        let state = State { next: 0x7000_0000_0000, ..State::default() };
+        Fake {
+            state: Mutex::new(state),
+            released: AtomicBool::new(false),
+            properties: Mutex::new(properties),
+            memory: 1 << 30,
+        }
+    }
+}
+
+impl Fake {
+    /// Asks for a fault at the `n`th of the following calls, counted from 0.
+    pub(crate) fn fault(&self, call: Call, n: usize, fault: Fault) {
+        let mut state = lock(&self.state);
+        let so_far = state.calls.get(call.name()).copied().unwrap_or(0);
+        state.faults.push((call, so_far + n, fault));
+    }
+
+    /// Ends all hangs.
+    pub(crate) fn release(&self) {
+        self.released.store(true, Ordering::Relaxed);
+    }
+
+    /// How often a call was made.
+    pub(crate) fn count(&self, call: Call) -> usize {
+        lock(&self.state).calls.get(call.name()).copied().unwrap_or(0)
+    }
+
+    /// Allocations, pinned blocks, events, streams and modules that were not given back.
+    pub(crate) fn held(&self) -> [usize; 5] {
+        let s = lock(&self.state);
+        [s.device.len(), s.host.len(), s.events.len(), s.streams, s.modules]
+    }
+
+    /// Whether work went to the NULL stream.
+    pub(crate) fn used_null_stream(&self) -> bool {
+        lock(&self.state).used_null_stream
+    }
+
+    /// Counts a call and does what its fault asks for.
+    fn enter(&self, call: Call) -> Reply<Option<Fault>> {
+        let fault = {
+            let mut state = lock(&self.state);
+            let n = state.calls.entry(call.name()).or_default();
+            let now = *n;
+            *n += 1;
+            state.faults.iter().find(|(c, at, _)| *c == call && *at == now).map(|f| f.2)
+        };
+        match fault {
+            Some(Fault::Fail(code)) => Err(code),
+            Some(Fault::Hang) => {
+                while !self.released.load(Ordering::Relaxed) {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                Err(999)
+            }
+            Some(Fault::Slow(time)) => {
+                std::thread::sleep(time);
+                Ok(None)
+            }
+            other => Ok(other),
+        }
+    }
+
+    fn handle(state: &mut State) -> u64 {
+        state.next += 0x10_0000;
+        state.next
+    }
+}
+
+impl State {
+    /// From the work that was just added on, nothing completes, if the fault says so.
+    fn stall(&mut self, fault: Option<Fault>) {
+        let code = match fault {
+            Some(Fault::Stall) => None,
+            Some(Fault::Break(code)) => Some(code),
+            _ => return,
+        };
+        self.stalled = self.stalled.or(Some((self.work, code)));
+    }
+
+    fn bytes(&mut self, address: Address, len: usize) -> Reply<&mut [u8]> {
+        let (base, block) = self.device.range_mut(..=address).next_back().ok_or(1)?;
+        let at = (address - base) as usize;
+        block.get_mut(at..at + len).ok_or(700)
+    }
+
+    fn floats(&mut self, address: Address, count: usize) -> Reply<Vec<f32>> {
+        let bytes = self.bytes(address, count * 4)?;
+        Ok(bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
+    }
+
+    fn run(&mut self, name: &str, p: &[Address], params: &[u8]) -> Reply<()> {
+        let (count, out): (usize, Vec<f32>) = match name {
+            "add" => {
+                let n = params_of::<BinaryParams>(params).ne.iter().product::<u32>() as usize;
+                let (a, b) = (self.floats(p[0], n)?, self.floats(p[1], n)?);
+                (n, a.iter().zip(&b).map(|(a, b)| a + b).collect())
+            }
+            "scale" => {
+                let params = params_of::<UnaryParams>(params);
+                let n = params.ne.iter().product::<u32>() as usize;
+                (n, self.floats(p[0], n)?.iter().map(|a| a * params.scale + params.bias).collect())
+            }
+            // Through scratch: twice the operand, then half of that.
+            "double" | "halve" => {
+                let n = params_of::<NormParams>(params).ne.iter().product::<u32>() as usize;
+                let factor = if name == "double" { 2.0 } else { 0.5 };
+                (n, self.floats(p[0], n)?.iter().map(|a| a * factor).collect())
+            }
+            // The constant's first two values.
+            "constant" => {
+                let n = params_of::<RopeParams>(params).ne.iter().product::<u32>() as usize;
+                let table = self.floats(p[2], 2)?;
+                (n, table.iter().copied().cycle().take(n).collect())
+            }
+            _ => return Err(98),
+        };
+        let to = self.bytes(*p.last().ok_or(1)?, count * 4)?;
+        to.copy_from_slice(bytemuck::cast_slice(&out));
+        Ok(())
+    }
+}
+
+fn params_of<T: bytemuck::Pod>(bytes: &[u8]) -> T {
+    bytemuck::pod_read_unaligned(bytes)
+}
+
+impl Driver for Fake {
+    fn name(&self) -> &str {
+        "fake"
+    }
+
+    fn versions(&self) -> Vec<(String, String)> {
+        vec![("library".into(), "/fake/libamdhip64.so.6".into())]
+    }
+
+    fn major(&self) -> Option<u32> {
+        Some(7)
+    }
+
+    fn error_name(&self, code: Code) -> Option<String> {
+        (code == 777_777).then(|| "hipErrorOfTomorrow".into())
+    }
+
+    fn init(&self) -> Reply<()> {
+        self.enter(Call::Init).map(|_| ())
+    }
+
+    fn device_count(&self) -> Reply<u32> {
+        self.enter(Call::DeviceCount).map(|_| 1)
+    }
+
+    fn properties(&self, _device: u32) -> Reply<Properties> {
+        self.enter(Call::Properties)?;
+        Ok(lock(&self.properties).clone())
+    }
+
+    fn attach(&self, _device: u32) -> Reply<()> {
+        self.enter(Call::Attach).map(|_| ())
+    }
+
+    fn memory(&self) -> Reply<(u64, u64)> {
+        self.enter(Call::MemoryInfo)?;
+        let used: usize = lock(&self.state).device.values().map(Vec::len).sum();
+        Ok(((self.memory - used) as u64, self.memory as u64))
+    }
+
+    fn allocate(&self, bytes: usize) -> Reply<Address> {
+        self.enter(Call::Allocate)?;
+        let mut state = lock(&self.state);
+        if state.device.values().map(Vec::len).sum::<usize>() + bytes > self.memory {
+            return Err(OUT_OF_MEMORY);
+        }
+        state.next += 0x1_0000_0000;
+        let address = state.next;
+        state.device.insert(address, vec![0x5a; bytes]);
+        Ok(address)
+    }
+
+    unsafe fn free(&self, address: Address) -> Reply<()> {
+        self.enter(Call::Free)?;
+        lock(&self.state).device.remove(&address).map(|_| ()).ok_or(1)
+    }
+
+    fn allocate_host(&self, bytes: usize) -> Reply<NonNull<u8>> {
+        self.enter(Call::AllocateHost)?;
+        let mut block = vec![0x5a; bytes].into_boxed_slice();
+        let address = NonNull::new(block.as_mut_ptr()).ok_or(2)?;
+        lock(&self.state).host.insert(address.as_ptr() as usize, block);
+        Ok(address)
+    }
+
+    unsafe fn free_host(&self, address: NonNull<u8>) -> Reply<()> {
+        self.enter(Call::FreeHost)?;
+        lock(&self.state).host.remove(&(address.as_ptr() as usize)).map(|_| ()).ok_or(1)
+    }
+
+    unsafe fn fill(&self, to: Address, byte: u8, bytes: usize, stream: Stream) -> Reply<()> {
+        self.enter(Call::Fill)?;
+        let mut state = lock(&self.state);
+        state.used_null_stream |= stream.0 == 0;
+        state.work += 1;
+        state.bytes(to, bytes)?.fill(byte);
+        Ok(())
+    }
+
+    unsafe fn copy(
+        &self,
+        to: Address,
+        from: Address,
+        bytes: usize,
+        direction: Direction,
+        stream: Stream,
+    ) -> Reply<()> {
+        let fault = self.enter(Call::Copy)?;
+        let mut state = lock(&self.state);
+        state.used_null_stream |= stream.0 == 0;
+        state.work += 1;
+        state.stall(fault);
+        let host_from = matches!(direction, Direction::HostToDevice | Direction::HostToHost);
+        let host_to = matches!(direction, Direction::DeviceToHost | Direction::HostToHost);
+        let data = if host_from {
+            // SAFETY: the caller's promise: pinned memory of this driver, of which the range is a part.
+            unsafe { std::slice::from_raw_parts(from as usize as *const u8, bytes) }.to_vec()
+        } else {
+            state.bytes(from, bytes)?.to_vec()
+        };
+        if host_to {
+            // SAFETY: as above.
+            unsafe { (to as usize as *mut u8).copy_from_nonoverlapping(data.as_ptr(), bytes) };
+        } else {
+            state.bytes(to, bytes)?.copy_from_slice(&data);
+        }
+        Ok(())
+    }
+
+    fn create_stream(&self) -> Reply<Stream> {
+        self.enter(Call::CreateStream)?;
+        let mut state = lock(&self.state);
+        state.streams += 1;
+        Ok(Stream(Fake::handle(&mut state)))
+    }
+
+    unsafe fn destroy_stream(&self, _stream: Stream) -> Reply<()> {
+        self.enter(Call::DestroyStream)?;
+        lock(&self.state).streams -= 1;
+        Ok(())
+    }
+
+    fn create_event(&self, _timing: bool) -> Reply<Event> {
+        self.enter(Call::CreateEvent)?;
+        let mut state = lock(&self.state);
+        let event = Fake::handle(&mut state);
+        state.events.insert(event, 0);
+        Ok(Event(event))
+    }
+
+    unsafe fn destroy_event(&self, event: Event) -> Reply<()> {
+        self.enter(Call::DestroyEvent)?;
+        lock(&self.state).events.remove(&event.0).map(|_| ()).ok_or(400)
+    }
+
+    unsafe fn record(&self, event: Event, _stream: Stream) -> Reply<()> {
+        self.enter(Call::Record)?;
+        let mut state = lock(&self.state);
+        let work = state.work;
+        state.events.insert(event.0, work).map(|_| ()).ok_or(400)
+    }
+
+    unsafe fn complete(&self, event: Event) -> Reply<bool> {
+        self.enter(Call::Query)?;
+        let state = lock(&self.state);
+        let after = *state.events.get(&event.0).ok_or(400)?;
+        match state.stalled {
+            Some((from, code)) if after >= from => code.map_or(Ok(false), Err),
+            _ => Ok(true),
+        }
+    }
+
+    unsafe fn elapsed_ms(&self, _from: Event, _to: Event) -> Reply<Option<f32>> {
+        self.enter(Call::Elapsed).map(|_| Some(1.5))
+    }
+
+    unsafe fn load_module(&self, image: &[u8]) -> Reply<Module> {
+        self.enter(Call::LoadModule)?;
+        if image.as_ptr().align_offset(4096) != 0 || image != IMAGE {
+            return Err(200);
+        }
+        let mut state = lock(&self.state);
+        state.modules += 1;
+        Ok(Module(Fake::handle(&mut state)))
+    }
+
+    unsafe fn unload_module(&self, _module: Module) -> Reply<()> {
+        self.enter(Call::UnloadModule)?;
+        lock(&self.state).modules -= 1;
+        Ok(())
+    }
+
+    unsafe fn function(&self, _module: Module, name: &CStr) -> Reply<Function> {
+        self.enter(Call::Function)?;
+        let mut state = lock(&self.state);
+        state.functions.push(name.to_string_lossy().into_owned());
+        Ok(Function(state.functions.len() as u64 - 1))
+    }
+
+    unsafe fn launch(
+        &self,
+        function: Function,
+        _shape: Shape,
+        args: Arguments<'_>,
+        stream: Stream,
+    ) -> Reply<()> {
+        let fault = self.enter(Call::Launch)?;
+        let mut state = lock(&self.state);
+        state.used_null_stream |= stream.0 == 0;
+        state.work += 1;
+        state.stall(fault);
+        let name = state.functions.get(function.0 as usize).cloned().ok_or(400)?;
+        // The last argument is the structure.
+        let (&structure, pointers) = args.offsets.split_last().ok_or(1)?;
+        let pointer = |&at: &u32| {
+            let bytes = args.bytes.get(at as usize..at as usize + 8)?;
+            Some(u64::from_le_bytes(bytes.try_into().ok()?))
+        };
+        let pointers: Vec<Address> = pointers.iter().map(pointer).collect::<Option<_>>().ok_or(1)?;
+        state.run(&name, &pointers, &args.bytes[structure as usize..])
+    }
+}
+
+/// The code object of [`FakeKernels`].
+const IMAGE: &[u8] = b"not an ELF file, so nothing is known of its kernels";
+
+/// Kernels that [`Fake`] computes: ADD, SCALE, RMS_NORM (the identity, through scratch), ROPE (its constant).
+#[derive(Debug, Default)]
+pub(crate) struct FakeKernels {
+    /// Targets, "gfx906" if empty.
+    pub(crate) targets: Vec<&'static str>,
+}
+
+impl KernelSet for FakeKernels {
+    fn targets(&self) -> Vec<&'static str> {
+        if self.targets.is_empty() { vec!["gfx906"] } else { self.targets.clone() }
+    }
+
+    fn code_object(&self, _target: &str, stem: &str) -> Option<&'static [u8]> {
+        (stem == "fake").then_some(IMAGE)
+    }
+
+    fn plan(&self, c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
+        let (g, node) = (c.graph, c.node);
+        let src = g.tensor(node).src().to_vec();
+        let launch = |kernel, mut operands: Vec<Operand>, to: Operand, params: &[u8]| {
+            operands.push(to);
+            let (grid, block) = ([1; 3], [64, 1, 1]);
+            Launch {
+                module: "fake",
+                kernel,
+                operands,
+                written: 1,
+                params: params.into(),
+                grid,
+                block,
+                lds_bytes: 0,
+            }
+        };
+        let all = || src.iter().map(|&s| Operand::Tensor(s)).collect::<Vec<_>>();
+        let to = Operand::Tensor(node);
+        Ok(match g.tensor(node).op() {
+            None => Vec::new(),
+            Some(op) if op.is_view() => Vec::new(),
+            Some(Op::Binary(ggml_core::op::Binary::Add)) => {
+                vec![launch("add", all(), to, bytemuck::bytes_of(&BinaryParams::new(g, node, &[])?))]
+            }
+            Some(Op::Scale(_)) => {
+                vec![launch("scale", all(), to, bytemuck::bytes_of(&UnaryParams::new(g, node, &[])?))]
+            }
+            Some(Op::RmsNorm(_)) => {
+                let params = NormParams::new(g, node, &[])?;
+                let scratch = Operand::Scratch(256, g.tensor(node).dense_bytes());
+                vec![
+                    launch("double", all(), scratch, bytemuck::bytes_of(&params)),
+                    launch("halve", vec![scratch], to, bytemuck::bytes_of(&params)),
+                ]
+            }
+            Some(Op::Rope(_)) => {
+                let operands =
+                    vec![Operand::Tensor(src[0]), Operand::Tensor(src[1]), Operand::Constant(node)];
+                vec![launch("constant", operands, to, bytemuck::bytes_of(&RopeParams::new(g, node, &[])?))]
+            }
+            Some(op) => return Err(Refusal(format!("the fake driver computes no {}", op.name()))),
+        })
+    }
+}

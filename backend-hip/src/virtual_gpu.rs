@@ -1,0 +1,52 @@
+//! Emulated devices: the backend over a GFX9 processor in software (see [`VirtualDriver`]).
+
+pub use crate::provider::virtual_gpu::{
+    Checks, Counters, FAULTS_VARIABLE, Fault, Faults, Target, VirtualDriver, VirtualOptions,
+};
+
+use crate::backend::HipBackend;
+use crate::options::HipOptions;
+use ggml_core::{Error, Result};
+use std::sync::Arc;
+
+/// Name of the backend, without the processor.
+pub const NAME: &str = "hip-virtual";
+
+/// The variable that turns checks on or off: `all` (the default) or `none`.
+pub const CHECKS_VARIABLE: &str = "DIPTYCH_VIRTUAL_CHECKS";
+
+/// Opens an emulated device of a processor ("gfx906" or "gfx900"), with checks and faults as the environment says.
+///
+/// # Errors
+/// An argument error for a name or a variable that is not known, and those of [`HipBackend::open`].
+pub fn open(target: &str, options: HipOptions) -> Result<HipBackend> {
+    let target = Target::parse(target)
+        .ok_or_else(|| Error::argument("emulated processor", format!("'{target}'"), "gfx906 or gfx900"))?;
+    let mut device = VirtualOptions::new(target);
+    if let Some(text) = set(FAULTS_VARIABLE) {
+        device.faults = Faults::parse(&text)?;
+    }
+    device.checks = match set(CHECKS_VARIABLE).as_deref() {
+        None | Some("all") => Checks::ALL,
+        Some("none") => Checks::NONE,
+        Some(other) => {
+            return Err(Error::argument(CHECKS_VARIABLE, format!("'{other}'"), "all or none"));
+        }
+    };
+    open_with(device, options)
+}
+
+fn set(variable: &str) -> Option<String> {
+    // What is no text is no value that is known either: it is quoted in an error.
+    let value = std::env::var_os(variable).map(|value| value.to_string_lossy().into_owned());
+    value.filter(|value| !value.is_empty())
+}
+
+/// Opens an emulated device.
+///
+/// # Errors
+/// As [`HipBackend::open`].
+pub fn open_with(device: VirtualOptions, options: HipOptions) -> Result<HipBackend> {
+    let name = format!("{NAME}:{}", device.target.name());
+    HipBackend::open_driver(&name, options, Arc::new(VirtualDriver::new(device)))
+}

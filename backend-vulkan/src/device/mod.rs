@@ -1,0 +1,323 @@
+//! Which devices there are, which one to open, and what to report of it.
+
+pub(crate) mod cost;
+pub(crate) mod probe;
+pub mod tuning;
+
+use self::probe::LaneReport;
+use self::tuning::Profile;
+use crate::arch::ArchClass;
+use crate::deadline::guarded;
+use crate::environment::environment;
+use crate::options::VulkanOptions;
+use crate::raw::device::{Device, Purpose};
+use crate::raw::instance::{BACKEND, Instance, looked_at, version_text};
+use crate::raw::physical::{self, DeviceKind, Facts};
+use ggml_core::Deadline;
+use ggml_core::backend::{DeviceInfo, Limits};
+use ggml_core::{Error, Missing, Phase, Result, phase};
+use std::sync::Arc;
+
+/// What can be said of a device without opening it.
+#[derive(Clone, Debug)]
+pub struct DeviceSummary {
+    /// Position in the loader's list: N of `vulkan:N`.
+    pub index: usize,
+    /// Name as the driver gives it.
+    pub name: String,
+    /// Kind.
+    pub kind: DeviceKind,
+    /// Driver with its version.
+    pub driver: String,
+    /// Highest Vulkan version ("1.4.305").
+    pub api: String,
+    /// Architecture class.
+    pub arch: ArchClass,
+    /// UUID.
+    pub uuid: String,
+    /// Bytes of the device's own memory.
+    pub memory: u64,
+    /// Why it cannot be opened, if it cannot.
+    pub unusable: Option<String>,
+}
+
+/// The devices of this machine, in the loader's order. None of them is opened.
+///
+/// # Errors
+/// [`Error::Unavailable`] if there is no loader, no driver or no device.
+pub fn enumerate(options: &VulkanOptions) -> Result<Vec<DeviceSummary>> {
+    let deadline = Deadline::new(Phase::Enumerate, options.deadlines.open);
+    let options = options.clone();
+    guarded(BACKEND, deadline, move || {
+        let instance = instance(&options)?;
+        let all = candidates(&instance)?;
+        Ok(all.iter().map(Candidate::summary).collect())
+    })
+}
+
+/// Lower Vulkan versions lack what the backend is built on.
+const OLDEST: u32 = ash::vk::API_VERSION_1_2;
+
+/// A listed device.
+struct Candidate {
+    index: usize,
+    physical: ash::vk::PhysicalDevice,
+    /// `Err`: name and version of one that is too old.
+    facts: std::result::Result<Facts, (String, u32)>,
+}
+
+impl Candidate {
+    fn summary(&self) -> DeviceSummary {
+        match &self.facts {
+            Ok(facts) => DeviceSummary {
+                index: self.index,
+                name: facts.name.clone(),
+                kind: facts.kind,
+                driver: format!("{} {}", facts.driver, facts.driver_info).trim().to_string(),
+                api: facts.api_text(),
+                arch: facts.caps.arch,
+                uuid: uuid_text(&facts.uuid),
+                memory: facts.local_memory(),
+                unusable: None,
+            },
+            Err((name, version)) => DeviceSummary {
+                index: self.index,
+                name: name.clone(),
+                kind: DeviceKind::Other,
+                driver: String::new(),
+                api: version_text(*version),
+                arch: ArchClass::Other,
+                uuid: String::new(),
+                memory: 0,
+                unusable: Some(too_old(*version)),
+            },
+        }
+    }
+}
+
+fn too_old(version: u32) -> String {
+    format!("it speaks Vulkan {}; {} is needed", version_text(version), version_text(OLDEST))
+}
+
+fn instance(options: &VulkanOptions) -> Result<Arc<Instance>> {
+    let _span = phase::enter(Phase::LoadRuntime, BACKEND);
+    Instance::new(options.library.as_deref(), options.validation)
+}
+
+fn candidates(instance: &Instance) -> Result<Vec<Candidate>> {
+    let _span = phase::enter(Phase::Enumerate, BACKEND);
+    let candidate = |(index, physical)| {
+        let version = physical::api_version(instance, physical);
+        let facts = match version >= OLDEST {
+            true => Ok(Facts::of(instance, physical)),
+            false => Err((physical::name_of(instance, physical), version)),
+        };
+        Candidate { index, physical, facts }
+    };
+    let all: Vec<Candidate> = instance.physical_devices()?.into_iter().enumerate().map(candidate).collect();
+    let denied = denied_nodes();
+    if all.is_empty() {
+        let (missing, why) = match denied.is_empty() {
+            true => (Missing::Device, looked_at()),
+            false => (Missing::Permission, format!("this user may not open {}", denied.join(", "))),
+        };
+        let reason = format!("{} lists no device; {why}", instance.library);
+        return Err(Error::Unavailable { backend: BACKEND.into(), phase: Phase::Enumerate, missing, reason });
+    }
+    let only_cpu = all.iter().all(|c| c.facts.as_ref().is_ok_and(|f| f.kind == DeviceKind::Cpu));
+    if only_cpu && !denied.is_empty() {
+        tracing::warn!(
+            nodes = denied.join(", "),
+            "only a processor is listed, and device nodes may not be opened"
+        );
+    }
+    Ok(all)
+}
+
+/// Render nodes that exist and may not be opened by this user.
+fn denied_nodes() -> Vec<String> {
+    let entries = std::fs::read_dir("/dev/dri").into_iter().flatten().flatten();
+    let nodes = entries.map(|e| e.path()).filter(|p| p.to_string_lossy().contains("renderD"));
+    let denied = |path: &std::path::PathBuf| {
+        let opened = std::fs::OpenOptions::new().read(true).write(true).open(path);
+        opened.is_err_and(|e| e.kind() == std::io::ErrorKind::PermissionDenied)
+    };
+    nodes.filter(denied).map(|p| p.display().to_string()).collect()
+}
+
+/// The device that the options ask for.
+fn choose(all: Vec<Candidate>, wanted: Option<usize>) -> Result<(usize, ash::vk::PhysicalDevice, Facts)> {
+    let count = all.len();
+    let unavailable = |backend: String, missing, reason| {
+        Err(Error::Unavailable { backend, phase: Phase::Enumerate, missing, reason })
+    };
+    let chosen = match wanted {
+        Some(index) => all.into_iter().nth(index),
+        None => all.into_iter().filter(|c| c.facts.is_ok()).min_by_key(|c| {
+            let kind = c.facts.as_ref().map_or(DeviceKind::Other, |f| f.kind);
+            (kind, c.index)
+        }),
+    };
+    match chosen {
+        Some(Candidate { index, physical, facts: Ok(facts) }) => Ok((index, physical, facts)),
+        Some(Candidate { index, facts: Err((name, version)), .. }) => {
+            unavailable(format!("vulkan:{index}"), Missing::Feature, format!("{name}: {}", too_old(version)))
+        }
+        None => match wanted {
+            Some(index) => {
+                let reason = format!("there is no device {index}; the loader lists {count}");
+                unavailable(format!("vulkan:{index}"), Missing::Device, reason)
+            }
+            None => {
+                let reason = format!("none of {count} devices speaks Vulkan {}", version_text(OLDEST));
+                unavailable(BACKEND.into(), Missing::Feature, reason)
+            }
+        },
+    }
+}
+
+/// Opens the device that the options ask for, and no other.
+pub(crate) fn open(options: &VulkanOptions, purpose: Purpose) -> Result<Arc<Device>> {
+    let forced = options.forced_arch()?;
+    let instance = instance(options)?;
+    let (index, physical, mut facts) = choose(candidates(&instance)?, options.device)?;
+    if let Some(class) = forced {
+        facts.caps.arch = class;
+    }
+    if let Some(limit) = options.max_binding {
+        facts.caps.max_binding = facts.caps.max_binding.min(limit.max(256));
+    }
+    let name = format!("vulkan:{index}");
+    let _span = phase::enter(Phase::OpenDevice, &name);
+    Device::open(&instance, physical, facts, name, purpose)
+}
+
+fn uuid_text(uuid: &[u8; 16]) -> String {
+    let hex: String = uuid.iter().map(|b| format!("{b:02x}")).collect();
+    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+}
+
+/// Alignment of tensors in an arena: that of the device, and no less than a cache line of any GPU.
+const ARENA_ALIGNMENT: u64 = 256;
+
+/// The report of an opened device.
+pub(crate) fn info(
+    device: &Device,
+    profile: &Profile,
+    lanes: &LaneReport,
+    max_allocation: u64,
+    options: &VulkanOptions,
+) -> DeviceInfo {
+    let facts = &device.facts;
+    let instance = device.instance();
+    let text = |s: &str| s.to_string();
+    let versions = vec![
+        (text("api"), facts.api_text()),
+        (text("driver"), facts.driver_info.clone()),
+        (text("driver_number"), format!("{:#x}", facts.driver_version)),
+        (text("conformance"), facts.conformance.clone()),
+        (text("loader"), version_text(instance.loader_version)),
+        (text("loader_library"), instance.library.clone()),
+        (text("shaders"), text(shaders::digest())),
+        (text("diptych"), text(env!("CARGO_PKG_VERSION"))),
+    ];
+    let caps = &profile.caps;
+    DeviceInfo {
+        backend: device.name.clone(),
+        name: facts.name.clone(),
+        driver: facts.driver.clone(),
+        versions,
+        arch: text(caps.arch.name()),
+        uuid: Some(uuid_text(&facts.uuid)),
+        memory: Some(facts.local_memory()),
+        features: features(facts, profile, lanes),
+        overrides: overrides(options),
+        limits: Limits {
+            max_allocation,
+            max_binding: caps.max_binding,
+            alignment: caps.binding_alignment.max(ARENA_ALIGNMENT) as usize,
+        },
+    }
+}
+
+fn features(facts: &Facts, profile: &Profile, lanes: &LaneReport) -> Vec<(String, String)> {
+    let caps = &profile.caps;
+    let ops = [
+        (caps.subgroup.arithmetic, "arithmetic"),
+        (caps.subgroup.shuffle, "shuffle"),
+        (caps.subgroup.ballot, "ballot"),
+    ];
+    let ops: Vec<&str> = ops.iter().filter(|(on, _)| *on).map(|(_, name)| *name).collect();
+    let matrices: Vec<String> =
+        caps.matrices.iter().map(|s| format!("{:?} {}x{}x{}", s.types, s.m, s.n, s.k)).collect();
+    let none = |list: String| if list.is_empty() { "none".into() } else { list };
+    let dot = match (caps.int_dot, caps.int_dot_signed, caps.int_dot_mixed) {
+        (false, ..) => "no",
+        (true, false, _) => "emulated",
+        (true, true, false) => "signed",
+        (true, true, true) => "signed, mixed",
+    };
+    let pairs = [
+        ("kind", facts.kind.name().to_string()),
+        ("pci", format!("{:04x}:{:04x}", facts.ids.0, facts.ids.1)),
+        ("unified_memory", facts.unified().to_string()),
+        ("fp16", caps.fp16.to_string()),
+        ("int8", caps.int8.to_string()),
+        ("storage16", caps.storage16.to_string()),
+        ("storage8", caps.storage8.to_string()),
+        ("int_dot", dot.to_string()),
+        ("matrices", none(matrices.join(", "))),
+        (
+            "subgroup_size",
+            format!("{} ({}..{})", caps.subgroup_default, caps.subgroup_min, caps.subgroup_max),
+        ),
+        ("subgroup_size_control", caps.subgroup_control.to_string()),
+        ("subgroup_ops", none(ops.join(", "))),
+        ("lane_probe", lanes.summary()),
+        ("shared_memory", caps.shared_bytes.to_string()),
+        ("workgroup", caps.max_invocations.to_string()),
+        ("waves_per_simd", caps.waves_per_simd.map_or("unknown".into(), |w| w.to_string())),
+        ("compute_units", caps.compute_units.map_or("unknown".into(), |c| c.to_string())),
+        ("buffer_marker", facts.support.features.marker.to_string()),
+    ];
+    pairs.into_iter().map(|(name, value)| (name.to_string(), value)).collect()
+}
+
+fn overrides(options: &VulkanOptions) -> Vec<(String, String)> {
+    let mut all = environment().overrides.clone();
+    if let Some(class) = options.arch {
+        all.push(("option arch".into(), class.name().into()));
+    }
+    if let Some(limit) = options.max_binding {
+        all.push(("option max_binding".into(), limit.to_string()));
+    }
+    if options.force_staging {
+        all.push(("option force_staging".into(), "true".into()));
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_library_is_told_apart() {
+        let options =
+            VulkanOptions { library: Some("/nonexistent/libvulkan.so".into()), ..VulkanOptions::default() };
+        match enumerate(&options) {
+            Err(Error::Unavailable {
+                missing: Missing::Library, phase: Phase::LoadRuntime, reason, ..
+            }) => {
+                assert!(reason.contains("/nonexistent/libvulkan.so"), "{reason}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn uuids_are_written_as_usual() {
+        let bytes = std::array::from_fn(|i| i as u8);
+        assert_eq!(uuid_text(&bytes), "00010203-0405-0607-0809-0a0b0c0d0e0f");
+    }
+}

@@ -1,0 +1,50 @@
+//! From result codes to typed errors.
+
+use ash::vk;
+use ggml_core::{Error, Phase};
+
+/// The driver's own name of a code ("VK_ERROR_DEVICE_LOST").
+pub(crate) fn code_name(code: vk::Result) -> String {
+    format!("VK_{code:?}")
+}
+
+/// The error of a call that failed.
+pub(crate) fn failure(backend: &str, phase: Phase, call: &'static str, code: vk::Result) -> Error {
+    match code {
+        vk::Result::ERROR_DEVICE_LOST => {
+            Error::DeviceLost { backend: backend.into(), phase, node: None, reason: String::new() }
+        }
+        _ => Error::Driver {
+            backend: backend.into(),
+            phase,
+            node: None,
+            call,
+            code: i64::from(code.as_raw()),
+            name: code_name(code),
+        },
+    }
+}
+
+/// A failure of our own machinery around the driver.
+pub(crate) fn broken(backend: &str, phase: Phase, call: &'static str, name: String) -> Error {
+    Error::Driver { backend: backend.into(), phase, node: None, call, code: 0, name }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_keep_their_names() {
+        let error =
+            failure("vulkan:0", Phase::Compile, "vkCreateComputePipelines", vk::Result::ERROR_UNKNOWN);
+        let text = error.to_string();
+        assert!(
+            text.contains("vkCreateComputePipelines") && text.contains("VK_ERROR_UNKNOWN (-13)"),
+            "{text}"
+        );
+        let lost = failure("vulkan:0", Phase::Compute, "vkQueueSubmit", vk::Result::ERROR_DEVICE_LOST);
+        assert!(matches!(lost, Error::DeviceLost { phase: Phase::Compute, .. }));
+        assert!(code_name(vk::Result::from_raw(-77)).contains("-77"));
+    }
+}

@@ -1,0 +1,154 @@
+//! The memory of an open device: where buffers come from, and how bytes get into them and out.
+
+mod constants;
+mod handle;
+mod transfer;
+
+pub(crate) use handle::VulkanMemory;
+
+use crate::context::DeviceContext;
+use crate::deadline::guarded;
+use crate::raw::buffer::Buffer;
+use crate::raw::import;
+use crate::raw::memory::{MemoryPool, Side};
+use constants::Constants;
+use ggml_core::backend::Usage;
+use ggml_core::mapped::MappedBytes;
+use ggml_core::{Deadline, Phase, Result};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use transfer::Transfers;
+
+/// The memory of an open device.
+pub(crate) struct Memory {
+    constants: Constants,
+    transfers: Transfers,
+    pool: Arc<MemoryPool>,
+    context: Arc<DeviceContext>,
+}
+
+impl Memory {
+    /// The memory of a device, from a pool of that device.
+    pub(crate) fn new(context: &Arc<DeviceContext>, pool: Arc<MemoryPool>) -> Memory {
+        let transfers = Transfers::new(&context.device, &pool);
+        Memory { constants: Constants::default(), transfers, pool, context: context.clone() }
+    }
+
+    /// What is known of the device.
+    pub(crate) fn context(&self) -> &Arc<DeviceContext> {
+        &self.context
+    }
+
+    /// Where buffers come from.
+    pub(crate) fn pool(&self) -> &MemoryPool {
+        &self.pool
+    }
+
+    /// Copies through staging memory, and on the device.
+    pub(crate) fn transfers(&self) -> &Transfers {
+        &self.transfers
+    }
+
+    /// Whether the host should write a buffer without staging.
+    pub(crate) fn writes_directly(&self, buffer: &Buffer) -> bool {
+        buffer.is_mapped() && !self.context.options.force_staging
+    }
+
+    /// Whether the host should read a buffer without staging.
+    pub(crate) fn reads_directly(&self, buffer: &Buffer) -> bool {
+        buffer.reads_fast() && !self.context.options.force_staging
+    }
+
+    /// A new buffer; an answer comes before the deadline.
+    pub(crate) fn buffer(
+        &self,
+        bytes: usize,
+        side: Side,
+        name: &'static str,
+        deadline: &Deadline,
+    ) -> Result<Arc<Buffer>> {
+        self.transfers.release();
+        let pool = self.pool.clone();
+        guarded(self.context.name(), deadline.as_phase(Phase::Allocate), move || {
+            Buffer::new(&pool, bytes as u64, side, name)
+        })
+    }
+
+    /// Memory for a use, with the contents that the use begins with.
+    pub(crate) fn arena(&self, bytes: usize, usage: Usage, deadline: &Deadline) -> Result<Arc<Buffer>> {
+        let (side, name) = match usage {
+            Usage::Weights => (Side::Device, "weights"),
+            Usage::Compute => (Side::Device, "compute"),
+            Usage::State => (Side::Device, "state"),
+            Usage::Staging => (Side::Host, "staging"),
+        };
+        let buffer = self.buffer(bytes, side, name, deadline)?;
+        match usage {
+            Usage::State => self.fill(&buffer, 0, deadline)?,
+            // All bits set is a NaN in every float type.
+            Usage::Compute if self.context.options.poison => self.fill(&buffer, 0xff, deadline)?,
+            _ => {}
+        }
+        Ok(buffer)
+    }
+
+    /// A read-only buffer over mapped bytes, and where in it they begin; `None` where the device cannot read them in
+    /// place.
+    pub(crate) fn import(
+        &self,
+        bytes: MappedBytes,
+        deadline: Deadline,
+    ) -> Result<Option<(Arc<Buffer>, u64)>> {
+        if self.context.options.force_staging {
+            return Ok(None);
+        }
+        let pool = self.pool.clone();
+        guarded(self.context.name(), deadline, move || Ok(import::import(&pool, &bytes)))
+    }
+
+    /// A buffer with these numbers.
+    pub(crate) fn constant(&self, data: &[f32], deadline: &Deadline) -> Result<Arc<Buffer>> {
+        self.constants.get(data, || {
+            let bytes: &[u8] = bytemuck::cast_slice(data);
+            let buffer = self.buffer(bytes.len(), Side::Device, "constants", deadline)?;
+            self.put(&buffer, 0, bytes, deadline)?;
+            Ok(buffer)
+        })
+    }
+
+    /// Host to device.
+    pub(crate) fn put(&self, to: &Arc<Buffer>, offset: u64, data: &[u8], deadline: &Deadline) -> Result<()> {
+        self.context.counters.uploaded.fetch_add(data.len() as u64, Ordering::Relaxed);
+        if self.writes_directly(to) {
+            to.wait(deadline)?;
+            to.write(offset, data)
+        } else {
+            self.transfers.upload(to, offset, data, deadline)
+        }
+    }
+
+    /// Device to host.
+    pub(crate) fn fetch(
+        &self,
+        from: &Arc<Buffer>,
+        offset: u64,
+        out: &mut [u8],
+        deadline: &Deadline,
+    ) -> Result<()> {
+        if self.reads_directly(from) {
+            from.wait(deadline)?;
+            from.read(offset, out)
+        } else {
+            self.transfers.download(from, offset, out, deadline)
+        }
+    }
+
+    /// Fills a new buffer with a byte.
+    fn fill(&self, buffer: &Arc<Buffer>, byte: u8, deadline: &Deadline) -> Result<()> {
+        if self.writes_directly(buffer) {
+            buffer.fill(byte)
+        } else {
+            self.transfers.fill(buffer, u32::from_ne_bytes([byte; 4]), deadline)
+        }
+    }
+}

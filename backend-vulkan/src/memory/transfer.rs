@@ -1,0 +1,194 @@
+//! Copies between host and device, and on the device.
+//!
+//! Data goes through a ring of slots in host-visible memory; a slot is used again when the timeline has reached the
+//! submission that used it last. The ring is allocated when it is first needed: never, where the host reaches the
+//! device's memory.
+
+use crate::deadline::guarded;
+use crate::raw::buffer::Buffer;
+use crate::raw::commands::{CommandPool, Commands, Recorder};
+use crate::raw::device::Device;
+use crate::raw::memory::{MemoryPool, Side};
+use crate::sync::lock_until;
+use ggml_core::{Deadline, Result};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// Slots of the ring.
+const SLOTS: usize = 4;
+
+/// Bytes of a slot.
+const SLOT_BYTES: usize = 2 << 20;
+
+/// Transfers of one device.
+pub(crate) struct Transfers {
+    device: Arc<Device>,
+    pool: Arc<MemoryPool>,
+    ring: Mutex<Ring>,
+    recordings: AtomicU64,
+    submissions: AtomicU64,
+}
+
+#[derive(Default)]
+struct Ring {
+    commands: Option<Arc<CommandPool>>,
+    staging: Option<Arc<Buffer>>,
+    slots: [Option<Commands>; SLOTS],
+    next: usize,
+}
+
+impl Transfers {
+    /// For a device.
+    pub(crate) fn new(device: &Arc<Device>, pool: &Arc<MemoryPool>) -> Transfers {
+        Transfers {
+            device: device.clone(),
+            pool: pool.clone(),
+            ring: Mutex::default(),
+            recordings: AtomicU64::new(0),
+            submissions: AtomicU64::new(0),
+        }
+    }
+
+    /// Recordings and submissions so far.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        (self.recordings.load(Ordering::Relaxed), self.submissions.load(Ordering::Relaxed))
+    }
+
+    /// Host to device. The data is taken over on return; the copies are ordered before everything submitted later.
+    pub(crate) fn upload(
+        &self,
+        to: &Arc<Buffer>,
+        offset: u64,
+        data: &[u8],
+        deadline: &Deadline,
+    ) -> Result<()> {
+        let mut ring = self.ring(deadline)?;
+        let staging = self.staging(&mut ring, deadline)?;
+        for (i, chunk) in data.chunks(SLOT_BYTES).enumerate() {
+            let (slot, at) = self.slot(&mut ring, deadline)?;
+            staging.write(at, chunk)?;
+            let begin = offset + (i * SLOT_BYTES) as u64;
+            self.submit(&mut ring, slot, deadline, &[to], |recorder| {
+                recorder.copy((&staging, at), (to, begin), chunk.len() as u64)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Device to host, after everything submitted before.
+    pub(crate) fn download(
+        &self,
+        from: &Arc<Buffer>,
+        offset: u64,
+        out: &mut [u8],
+        deadline: &Deadline,
+    ) -> Result<()> {
+        let mut ring = self.ring(deadline)?;
+        let staging = self.staging(&mut ring, deadline)?;
+        let mut begin = offset;
+        // As many copies as there are slots are under way at a time.
+        for round in out.chunks_mut(SLOTS * SLOT_BYTES) {
+            let mut pending = Vec::new();
+            for chunk in round.chunks_mut(SLOT_BYTES) {
+                let (slot, at) = self.slot(&mut ring, deadline)?;
+                let (len, source) = (chunk.len() as u64, begin);
+                let value = self.submit(&mut ring, slot, deadline, &[from], |recorder| {
+                    recorder.copy((from, source), (&staging, at), len)
+                })?;
+                begin += len;
+                pending.push((value, at, chunk));
+            }
+            for (value, at, chunk) in pending {
+                self.device.wait(value, deadline)?;
+                staging.read(at, chunk)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Device to device.
+    pub(crate) fn copy(
+        &self,
+        from: (&Arc<Buffer>, u64),
+        to: (&Arc<Buffer>, u64),
+        bytes: u64,
+        deadline: &Deadline,
+    ) -> Result<()> {
+        let mut ring = self.ring(deadline)?;
+        let (slot, _) = self.slot(&mut ring, deadline)?;
+        let used = [from.0, to.0];
+        self.submit(&mut ring, slot, deadline, &used, |recorder| recorder.copy(from, to, bytes)).map(|_| ())
+    }
+
+    /// Fills a whole buffer with a word.
+    pub(crate) fn fill(&self, buffer: &Arc<Buffer>, word: u32, deadline: &Deadline) -> Result<()> {
+        let mut ring = self.ring(deadline)?;
+        let (slot, _) = self.slot(&mut ring, deadline)?;
+        self.submit(&mut ring, slot, deadline, &[buffer], |recorder| {
+            recorder.fill(buffer, 0, buffer.bytes(), word)
+        })
+        .map(|_| ())
+    }
+
+    /// Lets go of buffers that finished transfers still hold.
+    pub(crate) fn release(&self) {
+        if let Ok(mut ring) = self.ring.try_lock() {
+            ring.slots.iter_mut().flatten().for_each(Commands::release);
+        }
+    }
+
+    /// The ring, which another thread's transfer may hold for a while.
+    fn ring(&self, deadline: &Deadline) -> Result<MutexGuard<'_, Ring>> {
+        lock_until(&self.ring, deadline).ok_or_else(|| deadline.missed(&self.device.name, None))
+    }
+
+    fn staging(&self, ring: &mut Ring, deadline: &Deadline) -> Result<Arc<Buffer>> {
+        if let Some(staging) = &ring.staging {
+            return Ok(staging.clone());
+        }
+        let pool = self.pool.clone();
+        let staging = guarded(&self.device.name, *deadline, move || {
+            Buffer::new(&pool, (SLOTS * SLOT_BYTES) as u64, Side::Host, "staging ring")
+        })?;
+        ring.staging = Some(staging.clone());
+        Ok(staging)
+    }
+
+    /// A slot that the device is done with, and its place in the staging buffer.
+    fn slot(&self, ring: &mut Ring, deadline: &Deadline) -> Result<(usize, u64)> {
+        let slot = ring.next;
+        if let Some(commands) = &ring.slots[slot] {
+            self.device.wait(commands.last_use(), deadline)?;
+        }
+        ring.next = (slot + 1) % SLOTS;
+        Ok((slot, (slot * SLOT_BYTES) as u64))
+    }
+
+    fn submit(
+        &self,
+        ring: &mut Ring,
+        slot: usize,
+        deadline: &Deadline,
+        used: &[&Arc<Buffer>],
+        record: impl FnOnce(&mut Recorder<'_>) -> Result<()>,
+    ) -> Result<u64> {
+        let phase = deadline.phase();
+        let pool = match &ring.commands {
+            Some(pool) => pool.clone(),
+            None => ring.commands.insert(CommandPool::new(&self.device, phase)?).clone(),
+        };
+        let mut recorder = match ring.slots[slot].take() {
+            Some(finished) => pool.again(finished, phase)?,
+            None => pool.record(phase)?,
+        };
+        record(&mut recorder)?;
+        let mut commands = recorder.finish()?;
+        let submitted = commands.submit(deadline);
+        ring.slots[slot] = Some(commands);
+        self.recordings.fetch_add(1, Ordering::Relaxed);
+        let value = submitted?;
+        self.submissions.fetch_add(1, Ordering::Relaxed);
+        used.iter().for_each(|buffer| buffer.used(value));
+        Ok(value)
+    }
+}

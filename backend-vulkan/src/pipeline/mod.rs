@@ -1,0 +1,191 @@
+//! Pipelines: which shader, with which constants; made in parallel, shared by all programs of a backend.
+
+pub(crate) mod cache;
+pub(crate) mod modules;
+mod spec;
+
+pub use spec::PipelineSpec;
+
+use crate::error::broken;
+use crate::raw::device::Device;
+use crate::raw::pipeline::{DriverCache, Layout, Pipeline, Recipe, Statistic};
+use crate::sync::lock;
+use cache::DiskCache;
+use ggml_core::{Deadline, Error, Phase, Result, phase};
+use modules::Modules;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
+
+/// All pipelines of a backend.
+pub(crate) struct PipelineSet {
+    device: Arc<Device>,
+    driver_cache: Option<DriverCache>,
+    disk: Option<DiskCache>,
+    statistics: bool,
+    modules: Modules,
+    layouts: Mutex<HashMap<(u32, u32), Arc<Layout>>>,
+    made: Mutex<HashMap<PipelineSpec, Arc<Pipeline>>>,
+    count: AtomicU64,
+    nanoseconds: AtomicU64,
+    unsaved: AtomicU64,
+}
+
+/// Compile time after which the disk cache is written without waiting for the end.
+const SAVE_AFTER: Duration = Duration::from_secs(2);
+
+/// Bytes of stack of a thread that compiles.
+const COMPILER_STACK: usize = 16 << 20;
+
+impl PipelineSet {
+    /// An empty set. `statistics`: pipelines can be asked for what the compiler reports.
+    pub(crate) fn new(device: &Arc<Device>, disk: Option<DiskCache>, statistics: bool) -> Arc<PipelineSet> {
+        let data = disk.as_ref().and_then(DiskCache::load).unwrap_or_default();
+        // A cache is a convenience: without one everything is compiled.
+        let driver_cache = disk.is_some().then(|| DriverCache::new(device, &data)).and_then(|made| {
+            made.inspect_err(|error| tracing::warn!(backend = %device.name, %error, "no pipeline cache")).ok()
+        });
+        Arc::new(PipelineSet {
+            device: device.clone(),
+            driver_cache,
+            disk,
+            statistics,
+            modules: Modules::new(device.facts.support, device.facts.caps.clone()),
+            layouts: Mutex::default(),
+            made: Mutex::default(),
+            count: AtomicU64::new(0),
+            nanoseconds: AtomicU64::new(0),
+            unsaved: AtomicU64::new(0),
+        })
+    }
+
+    /// The modules that pipelines are made from.
+    pub(crate) fn modules(&self) -> &Modules {
+        &self.modules
+    }
+
+    /// Pipelines made so far, and the time it took.
+    pub(crate) fn made(&self) -> (u64, Duration) {
+        (self.count.load(Ordering::Relaxed), Duration::from_nanos(self.nanoseconds.load(Ordering::Relaxed)))
+    }
+
+    fn layout(&self, bindings: u32, push_bytes: u32) -> Result<Arc<Layout>> {
+        let mut layouts = lock(&self.layouts);
+        if let Some(known) = layouts.get(&(bindings, push_bytes)) {
+            return Ok(known.clone());
+        }
+        let layout = Layout::new(&self.device, bindings, push_bytes)?;
+        layouts.insert((bindings, push_bytes), layout.clone());
+        Ok(layout)
+    }
+
+    /// A pipeline, made now if it was not made before.
+    fn make(&self, spec: &PipelineSpec) -> Result<Arc<Pipeline>> {
+        if let Some(known) = lock(&self.made).get(spec) {
+            return Ok(known.clone());
+        }
+        let wrong = |why| Error::argument_said("pipeline", why);
+        let module = self.modules.check(spec).map_err(wrong)?;
+        let layout = self.layout(module.bindings(), module.push_bytes())?;
+        let recipe = Recipe {
+            shader: module.id,
+            specialization: &spec.specialization,
+            subgroup: spec.subgroup,
+            statistics: self.statistics,
+        };
+        let pipeline = Arc::new(Pipeline::new(&layout, self.driver_cache.as_ref(), recipe)?);
+        self.count.fetch_add(1, Ordering::Relaxed);
+        Ok(lock(&self.made).entry(spec.clone()).or_insert(pipeline).clone())
+    }
+
+    /// What the compiler reports of a pipeline, made now if it was not made before.
+    pub(crate) fn statistics(&self, spec: &PipelineSpec) -> Result<(Option<u32>, Vec<Statistic>)> {
+        let pipeline = self.make(spec)?;
+        Ok((pipeline.subgroup_size(), pipeline.statistics()))
+    }
+
+    /// The pipelines of these specifications, in their order; those that are missing are made in parallel. A
+    /// specification comes with the name of a node that needs it.
+    pub(crate) fn prepare(
+        self: &Arc<Self>,
+        specs: &[(PipelineSpec, String)],
+        deadline: &Deadline,
+    ) -> Result<Vec<Arc<Pipeline>>> {
+        let mut missing: Vec<(PipelineSpec, String)> = Vec::new();
+        {
+            let made = lock(&self.made);
+            for (spec, node) in specs {
+                if !made.contains_key(spec) && !missing.iter().any(|(s, _)| s == spec) {
+                    missing.push((spec.clone(), node.clone()));
+                }
+            }
+        }
+        if !missing.is_empty() {
+            self.make_all(missing, deadline)?;
+        }
+        specs.iter().map(|(spec, _)| self.make(spec)).collect()
+    }
+
+    fn make_all(self: &Arc<Self>, missing: Vec<(PipelineSpec, String)>, deadline: &Deadline) -> Result<()> {
+        let _span = phase::enter(Phase::Compile, &self.device.name);
+        let deadline = deadline.as_phase(Phase::Compile);
+        let start = Instant::now();
+        let total = missing.len();
+        let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(total);
+        let (work, next) = (Arc::new(missing), Arc::new(AtomicUsize::new(0)));
+        let (sender, receiver) = mpsc::channel();
+        for _ in 0..threads {
+            let (set, work, next, sender) = (self.clone(), work.clone(), next.clone(), sender.clone());
+            let run = move || {
+                while let Some((spec, node)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let done = set.make(spec).map(|_| ()).map_err(|e| e.with_node(node));
+                    if sender.send(done).is_err() {
+                        return;
+                    }
+                }
+            };
+            let name = format!("{} compile", self.device.name);
+            // Compilers recurse deeply.
+            let thread = std::thread::Builder::new().name(name).stack_size(COMPILER_STACK);
+            if let Err(error) = thread.spawn(run) {
+                return Err(broken(&self.device.name, Phase::Compile, "thread::spawn", error.to_string()));
+            }
+        }
+        drop(sender);
+        for _ in 0..total {
+            match receiver.recv_timeout(deadline.remaining()) {
+                Ok(done) => done?,
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    let first = work.iter().find(|(spec, _)| !lock(&self.made).contains_key(spec));
+                    return Err(deadline.missed(&self.device.name, first.map(|(_, node)| node.clone())));
+                }
+                Err(mpsc::RecvTimeoutError::Disconnected) => {
+                    let what = "a compiling thread ended without an answer".to_string();
+                    return Err(broken(&self.device.name, Phase::Compile, "vkCreateComputePipelines", what));
+                }
+            }
+        }
+        let nanoseconds = start.elapsed().as_nanos() as u64;
+        self.nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
+        if self.unsaved.fetch_add(nanoseconds, Ordering::Relaxed) + nanoseconds > SAVE_AFTER.as_nanos() as u64
+        {
+            self.save();
+        }
+        Ok(())
+    }
+
+    /// Writes the disk cache if anything was compiled since the last time. Failures are warnings.
+    pub(crate) fn save(&self) {
+        let (Some(cache), Some(disk)) = (&self.driver_cache, &self.disk) else { return };
+        if self.unsaved.swap(0, Ordering::Relaxed) == 0 || self.device.is_lost() {
+            return;
+        }
+        match cache.data() {
+            Ok(data) => disk.store(&data),
+            Err(error) => {
+                tracing::warn!(backend = %self.device.name, %error, "the pipeline cache was not written")
+            }
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Shader modules: what they bind, what they need, and whether a device has it.
+
+use super::spec::PipelineSpec;
+use crate::arch::Caps;
+use crate::raw::physical::ShaderSupport;
+use crate::sync::lock;
+use ash::vk::SubgroupFeatureFlags as SubgroupFlags;
+use shaders::ShaderId;
+use shaders::reflect::{Interface, capability_name, reflect};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+/// What is known of a shader module.
+#[derive(Debug)]
+pub(crate) struct Module {
+    /// The shader.
+    pub(crate) id: ShaderId,
+    interface: Interface,
+    /// A capability that the device lacks.
+    lacking: Option<String>,
+}
+
+/// The modules that have been looked at for a device.
+pub(crate) struct Modules {
+    support: ShaderSupport,
+    caps: Caps,
+    known: Mutex<HashMap<(&'static str, &'static str), Arc<Module>>>,
+}
+
+impl Modules {
+    /// For a device with these abilities.
+    pub(crate) fn new(support: ShaderSupport, caps: Caps) -> Modules {
+        Modules { support, caps, known: Mutex::default() }
+    }
+
+    /// The module of a pipeline, or why the pipeline cannot be made or run on this device.
+    pub(crate) fn check(&self, spec: &PipelineSpec) -> Result<Arc<Module>, String> {
+        let module = self.module(spec)?;
+        if let Some(lacking) = &module.lacking {
+            return Err(format!("shader {} needs {lacking}, which the device lacks", module.id));
+        }
+        let caps = &self.caps;
+        let constants: Vec<(u32, u32)> = (0..).zip(spec.specialization.iter().copied()).collect();
+        let size = module.interface.local_size(&constants);
+        let invocations = size.iter().fold(1u64, |product, &n| product.saturating_mul(u64::from(n)));
+        let small = (0..3).all(|d| size[d] > 0 && size[d] <= caps.max_workgroup_size[d]);
+        if !small || invocations > u64::from(caps.max_invocations) {
+            return Err(format!("{spec}: work-groups of {size:?} are too large for the device"));
+        }
+        let shared = module.interface.shared_bytes(&constants).map_err(|e| e.to_string())?;
+        if shared > u64::from(caps.shared_bytes) {
+            return Err(format!(
+                "{spec}: {shared} bytes of shared memory; the device has {}",
+                caps.shared_bytes
+            ));
+        }
+        let fits = |s: u32| s.is_power_of_two() && (caps.subgroup_min..=caps.subgroup_max).contains(&s);
+        match spec.subgroup {
+            Some(s) if !fits(s) || (!caps.subgroup_control && s != caps.subgroup_default) => {
+                Err(format!("{spec}: the device cannot run subgroups of {s}"))
+            }
+            _ => Ok(module),
+        }
+    }
+
+    fn module(&self, spec: &PipelineSpec) -> Result<Arc<Module>, String> {
+        let key = (spec.shader, spec.variant);
+        if let Some(known) = lock(&self.known).get(&key) {
+            return Ok(known.clone());
+        }
+        let id = ShaderId::find(spec.shader, spec.variant)
+            .ok_or_else(|| format!("shader {}/{} is not in the table", spec.shader, spec.variant))?;
+        let words = id.words().ok_or_else(|| format!("shader {id} has no committed SPIR-V"))?;
+        let interface = reflect(words).map_err(|e| format!("shader {id}: {e}"))?;
+        let lacking = lacking(&interface, &self.support);
+        let module = Arc::new(Module { id, interface, lacking });
+        lock(&self.known).insert(key, module.clone());
+        Ok(module)
+    }
+}
+
+impl Module {
+    /// Buffers that it binds.
+    pub(crate) fn bindings(&self) -> u32 {
+        self.interface.buffers.len() as u32
+    }
+
+    /// Axes along which the grid of a dispatch may be cut: work-group ids go on counting in a portion (vkCmdDispatchBase), but
+    /// the number of work-groups that a shader can ask for is that of its portion.
+    pub(crate) fn divisible(&self) -> [bool; 3] {
+        self.interface.reads_group_counts.map(|reads| !reads)
+    }
+
+    /// Bytes of parameters.
+    pub(crate) fn push_bytes(&self) -> u32 {
+        self.interface.push_constants.as_ref().map_or(0, |b| b.size)
+    }
+}
+
+/// The first capability or version of a module that the device lacks. A capability that is not in this list counts as
+/// lacking, because no feature was enabled for it.
+fn lacking(interface: &Interface, support: &ShaderSupport) -> Option<String> {
+    if interface.version >= (1, 6) && support.api < ash::vk::API_VERSION_1_3 {
+        return Some("SPIR-V 1.6".into());
+    }
+    let (f, sub, float) = (&support.features, &support.subgroup_operations, &support.float_controls);
+    let has = |name: &str| match name {
+        "Matrix" | "Shader" | "GroupNonUniform" => true,
+        "Float16" => f.float16,
+        "Int8" => f.int8,
+        "Int16" => f.int16,
+        "Int64" => f.int64,
+        "StorageBuffer16BitAccess" => f.storage16,
+        "StorageBuffer8BitAccess" => f.storage8,
+        "VulkanMemoryModel" => f.memory_model,
+        "CooperativeMatrixKHR" => f.matrices,
+        "DotProduct" | "DotProductInputAll" | "DotProductInput4x8Bit" | "DotProductInput4x8BitPacked" => {
+            f.int_dot
+        }
+        "GroupNonUniformVote" => sub.contains(SubgroupFlags::VOTE),
+        "GroupNonUniformArithmetic" => sub.contains(SubgroupFlags::ARITHMETIC),
+        "GroupNonUniformBallot" => sub.contains(SubgroupFlags::BALLOT),
+        "GroupNonUniformShuffle" => sub.contains(SubgroupFlags::SHUFFLE),
+        "GroupNonUniformShuffleRelative" => sub.contains(SubgroupFlags::SHUFFLE_RELATIVE),
+        "GroupNonUniformClustered" => sub.contains(SubgroupFlags::CLUSTERED),
+        "RoundingModeRTE" => float.round_even,
+        "DenormPreserve" => float.keep_denormals,
+        "SignedZeroInfNanPreserve" => float.keep_special,
+        _ => false,
+    };
+    let name =
+        |&value: &u32| capability_name(value).map_or_else(|| format!("capability {value}"), str::to_string);
+    interface.capabilities.iter().map(name).find(|name| !has(name))
+}

@@ -1,0 +1,84 @@
+//! Where the tensors of a program lie: the caller's bindings, and the arena.
+
+use super::windows::{BufferRef, Storage};
+use crate::memory::VulkanMemory;
+use crate::raw::buffer::Buffer;
+use crate::raw::device::Device;
+use ggml_core::backend::Bindings;
+use ggml_core::plan::Plan;
+use ggml_core::{Error, Graph, Result, Source, TensorId};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+/// The buffers of a program.
+#[derive(Default)]
+pub(crate) struct Bound {
+    /// Storage of every root tensor.
+    pub(crate) storage: HashMap<TensorId, Storage>,
+    /// The distinct buffers of that storage.
+    pub(crate) buffers: Vec<Arc<Buffer>>,
+    /// Those of constants, which lowering asks for.
+    pub(crate) constants: Vec<Arc<Buffer>>,
+}
+
+impl Bound {
+    /// The buffers of a planned graph. `arena` is the compute memory.
+    pub(crate) fn new(
+        device: &Arc<Device>,
+        graph: &Graph,
+        plan: &Plan,
+        bindings: &Bindings,
+        arena: &Arc<Buffer>,
+    ) -> Result<Bound> {
+        let mut bound = Bound::default();
+        let written: HashSet<TensorId> = plan.steps.iter().map(|&id| graph.tensor(id).root).collect();
+        for id in graph.ids().filter(|&id| graph.tensor(id).root == id) {
+            let tensor = graph.tensor(id);
+            let (buffer, offset, writable) = match tensor.source {
+                Source::Weight | Source::State => {
+                    let missing =
+                        || Error::argument_said("bindings", format!("'{}' has no storage", tensor.name));
+                    let slice = bindings.leaves.get(&id).ok_or_else(missing)?;
+                    let writable = tensor.source == Source::State || written.contains(&id);
+                    let find = if writable { VulkanMemory::writable } else { VulkanMemory::of };
+                    let (buffer, offset) = find(&slice.buffer, slice.offset, tensor.span_bytes(), device)?;
+                    (buffer, offset, writable)
+                }
+                Source::Input | Source::Node { .. } => (arena, place(graph, plan, id)?, true),
+            };
+            let (room, bytes) = (buffer.bytes(), tensor.span_bytes() as u64);
+            let buffer = bound.add(buffer);
+            bound.storage.insert(id, Storage { buffer, room, offset, bytes, writable });
+        }
+        Ok(bound)
+    }
+
+    fn add(&mut self, buffer: &Arc<Buffer>) -> BufferRef {
+        let known = self.buffers.iter().position(|b| Arc::ptr_eq(b, buffer));
+        BufferRef::Bound(known.unwrap_or_else(|| {
+            self.buffers.push(buffer.clone());
+            self.buffers.len() - 1
+        }))
+    }
+
+    /// The buffer behind a number.
+    pub(crate) fn buffer(&self, number: BufferRef) -> &Arc<Buffer> {
+        match number {
+            BufferRef::Bound(i) => &self.buffers[i],
+            BufferRef::Constant(i) => &self.constants[i],
+        }
+    }
+}
+
+/// The offset in the arena of a tensor that the plan places.
+fn place(graph: &Graph, plan: &Plan, id: TensorId) -> Result<u64> {
+    let tensor = graph.tensor(id);
+    let missing = || Error::argument_said("plan", format!("'{}' has no place", tensor.name));
+    let place = plan.place(graph, id).ok_or_else(missing)?;
+    let fits = place.offset.checked_add(tensor.span_bytes()).is_some_and(|end| end <= plan.arena_bytes);
+    if !fits {
+        let why = format!("the place of '{}' is outside the arena", tensor.name);
+        return Err(Error::argument_said("plan", why));
+    }
+    Ok(place.offset as u64)
+}

@@ -1,0 +1,82 @@
+//! Where barriers are needed.
+//!
+//! Dispatches may overlap on the device until one touches what another wrote, or writes what another read. The tracker
+//! remembers what was read and written since the last barrier and says when the next command has to wait.
+
+use super::windows::{BufferRef, Window};
+
+/// Bytes of a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ByteRange {
+    buffer: BufferRef,
+    begin: u64,
+    end: u64,
+}
+
+impl ByteRange {
+    /// The bytes of a window.
+    pub(crate) fn of(window: &Window) -> ByteRange {
+        ByteRange { buffer: window.buffer, begin: window.offset, end: window.end() }
+    }
+
+    fn meets(&self, other: &ByteRange) -> bool {
+        self.buffer == other.buffer && self.begin < other.end && other.begin < self.end
+    }
+}
+
+/// What has been touched since the last barrier.
+#[derive(Debug, Default)]
+pub(crate) struct Tracker {
+    reads: Vec<ByteRange>,
+    writes: Vec<ByteRange>,
+}
+
+impl Tracker {
+    /// Whether a command with these reads and writes must wait for those before it. If so everything before is taken
+    /// as complete: the caller records a barrier.
+    pub(crate) fn must_wait(&mut self, reads: &[ByteRange], writes: &[ByteRange]) -> bool {
+        let meet = |a: &[ByteRange], b: &[ByteRange]| a.iter().any(|x| b.iter().any(|y| x.meets(y)));
+        let wait = meet(&self.writes, reads) || meet(&self.writes, writes) || meet(&self.reads, writes);
+        if wait {
+            self.clear();
+        }
+        self.reads.extend_from_slice(reads);
+        self.writes.extend_from_slice(writes);
+        wait
+    }
+
+    /// Everything so far is complete.
+    pub(crate) fn clear(&mut self) {
+        self.reads.clear();
+        self.writes.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(buffer: usize, begin: u64, bytes: u64) -> [ByteRange; 1] {
+        [ByteRange { buffer: BufferRef::Bound(buffer), begin, end: begin + bytes }]
+    }
+
+    #[test]
+    fn independent_work_overlaps() {
+        let mut t = Tracker::default();
+        assert!(!t.must_wait(&at(1, 0, 64), &at(2, 0, 64)));
+        assert!(!t.must_wait(&at(1, 0, 64), &at(2, 64, 64)), "neighbours, and reads of the same");
+        assert!(!t.must_wait(&at(2, 128, 64), &at(3, 0, 64)), "another buffer");
+    }
+
+    #[test]
+    fn each_kind_of_hazard_waits_once() {
+        let mut t = Tracker::default();
+        t.must_wait(&[], &at(1, 0, 64));
+        assert!(t.must_wait(&at(1, 60, 8), &at(1, 512, 8)), "read after write");
+        assert!(!t.must_wait(&at(1, 0, 64), &at(1, 640, 8)), "the barrier covered the first write");
+        assert!(t.must_wait(&[], &at(1, 32, 4)), "write after read");
+        assert!(t.must_wait(&[], &at(1, 32, 4)), "write after write");
+        t.clear();
+        assert!(!t.must_wait(&at(1, 32, 4), &[]));
+    }
+}

@@ -1,0 +1,64 @@
+//! Staging memory for the inputs and outputs of a program: persistent, and copied by the recorded commands.
+
+use super::windows::Storage;
+use crate::memory::Memory;
+use crate::raw::buffer::Buffer;
+use crate::raw::memory::Side;
+use ggml_core::{Deadline, Error, Result, TensorId};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Alignment of tensors in staging memory.
+const ALIGNMENT: u64 = 64;
+
+/// Tensors with a place in host-visible memory.
+#[derive(Default)]
+pub(crate) struct Staged {
+    buffer: Option<Arc<Buffer>>,
+    /// Place in the staging buffer, and on the device.
+    places: HashMap<TensorId, (u64, Storage)>,
+}
+
+impl Staged {
+    /// Staging memory for tensors with these places on the device; none if there are none.
+    pub(crate) fn new(
+        memory: &Memory,
+        tensors: Vec<(TensorId, Storage)>,
+        name: &'static str,
+        deadline: &Deadline,
+    ) -> Result<Staged> {
+        if tensors.is_empty() {
+            return Ok(Staged::default());
+        }
+        let mut end = 0u64;
+        let mut places = HashMap::new();
+        for (id, storage) in tensors {
+            let at = end;
+            let next = at.checked_add(storage.bytes).and_then(|e| e.checked_next_multiple_of(ALIGNMENT));
+            end =
+                next.ok_or_else(|| Error::argument_said("graph", "has inputs or outputs of an absurd size"))?;
+            places.insert(id, (at, storage));
+        }
+        let bytes = usize::try_from(end).map_err(|_| Error::argument_said("graph", "is too large"))?;
+        let buffer = memory.buffer(bytes, Side::Host, name, deadline)?;
+        // An input that is never written reads as zeros.
+        buffer.fill(0)?;
+        Ok(Staged { buffer: Some(buffer), places })
+    }
+
+    /// The staging buffer, if there is one.
+    pub(crate) fn buffer(&self) -> Option<&Arc<Buffer>> {
+        self.buffer.as_ref()
+    }
+
+    /// Where a tensor is staged.
+    pub(crate) fn place(&self, id: TensorId) -> Option<(&Arc<Buffer>, u64)> {
+        Some((self.buffer.as_ref()?, self.places.get(&id)?.0))
+    }
+
+    /// All copies: place in the staging buffer, and on the device.
+    pub(crate) fn copies(&self) -> impl Iterator<Item = (&Arc<Buffer>, u64, &Storage)> {
+        let buffer = self.buffer.as_ref();
+        self.places.values().filter_map(move |(at, storage)| Some((buffer?, *at, storage)))
+    }
+}

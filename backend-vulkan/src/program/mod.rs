@@ -1,0 +1,401 @@
+//! Prepared programs: recorded once, submitted again and again.
+
+mod bound;
+mod breadcrumb;
+mod hazard;
+mod io;
+pub(crate) mod lower;
+mod record;
+mod schedule;
+mod windows;
+
+pub use record::ProgramStats;
+
+use crate::context::DeviceContext;
+use crate::memory::{Memory, VulkanMemory};
+use crate::pipeline::PipelineSet;
+use crate::raw::buffer::Buffer;
+use crate::raw::commands::Commands;
+use crate::raw::queries::Timestamps;
+use bound::Bound;
+use breadcrumb::Breadcrumb;
+use ggml_core::backend::{Bindings, PrepareOptions, Program, Timing, Usage};
+use ggml_core::plan::Plan;
+use ggml_core::{Deadline, Error, Graph, Phase, Result, Source, TensorId, phase};
+use io::Staged;
+use lower::{Target, lower};
+use record::{Recipe, Staging, Unit, record};
+use schedule::gather;
+use std::collections::HashSet;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+use windows::Storage;
+
+/// A graph recorded for a device.
+pub struct VulkanProgram {
+    units: Vec<Unit>,
+    timestamps: Option<Arc<Timestamps>>,
+    breadcrumb: Option<Breadcrumb>,
+    inputs: Staged,
+    outputs: Staged,
+    bound: Bound,
+    /// Buffers whose last use a run moves on.
+    touched: Vec<Arc<Buffer>>,
+    graph: Graph,
+    /// Names of the steps' nodes.
+    names: Vec<String>,
+    /// Roots that can be read after a run.
+    readable: HashSet<TensorId>,
+    debug: bool,
+    stepwise: bool,
+    ran: bool,
+    /// Whether the staged outputs are those of the last run.
+    fresh: bool,
+    last: u64,
+    stats: ProgramStats,
+    memory: Arc<Memory>,
+}
+
+impl std::fmt::Debug for VulkanProgram {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("VulkanProgram").field("stats", &self.stats).finish_non_exhaustive()
+    }
+}
+
+impl VulkanProgram {
+    pub(crate) fn prepare(
+        memory: &Arc<Memory>,
+        pipelines: &Arc<PipelineSet>,
+        graph: &Graph,
+        plan: &Plan,
+        bindings: &Bindings,
+        options: PrepareOptions,
+    ) -> Result<VulkanProgram> {
+        let context = memory.context();
+        let _span = phase::enter(Phase::Prepare, context.name());
+        context.device.alive(Phase::Prepare)?;
+        check(graph, plan)?;
+        let deadline = context.deadline(Phase::Prepare);
+        let arena = arena(memory, plan, bindings, &deadline)?;
+        let mut bound = Bound::new(&context.device, graph, plan, bindings, &arena)?;
+        let lowering = lower(&Target::new(context, pipelines), graph, plan, &bound.storage)?;
+        for constant in &lowering.constants {
+            bound.constants.push(memory.constant(constant, &deadline)?);
+        }
+        let pipelines = pipelines.prepare(&lowering.pipelines, &deadline)?;
+        let breadcrumb = match context.options.breadcrumbs {
+            true => Some(Breadcrumb::new(memory, &deadline)?),
+            false => None,
+        };
+        let staging = Staging {
+            inputs: inputs(memory, graph, &bound, options, &deadline)?,
+            outputs: outputs(memory, graph, &bound, options, &deadline)?,
+        };
+        let recipe = Recipe {
+            lowering: &lowering,
+            pipelines: &pipelines,
+            bound: &bound,
+            staging: &staging,
+            breadcrumb: breadcrumb.as_ref(),
+            stepwise: options.stepwise,
+        };
+        let recorded = record(context, &recipe)?;
+        let mut stats = recorded.stats;
+        stats.steps = plan.steps.len();
+        context.counters.programs.fetch_add(1, Ordering::Relaxed);
+        context.counters.recordings.fetch_add(recorded.units.len() as u64, Ordering::Relaxed);
+        tracing::debug!(backend = context.name(), ?stats, "prepared");
+        Ok(VulkanProgram {
+            units: recorded.units,
+            timestamps: recorded.timestamps,
+            breadcrumb,
+            touched: touched(&bound, &staging),
+            inputs: staging.inputs,
+            outputs: staging.outputs,
+            bound,
+            names: plan.steps.iter().map(|&id| graph.tensor(id).name.clone()).collect(),
+            readable: readable(graph),
+            graph: graph.clone(),
+            debug: plan.debug,
+            stepwise: options.stepwise,
+            ran: false,
+            fresh: false,
+            last: 0,
+            stats,
+            memory: memory.clone(),
+        })
+    }
+
+    /// How the program is made up.
+    pub fn stats(&self) -> ProgramStats {
+        self.stats
+    }
+
+    fn context(&self) -> &Arc<DeviceContext> {
+        self.memory.context()
+    }
+
+    fn phase(&self) -> Phase {
+        if self.ran { Phase::Compute } else { Phase::FirstCompute }
+    }
+
+    /// Waits for an earlier run that was given up, if there is one.
+    fn settle(&self, deadline: &Deadline) -> Result<()> {
+        self.context().device.wait(self.last, deadline).map_err(|error| self.locate(error))
+    }
+
+    /// Submits a range of units and waits for them.
+    fn submit(&mut self, range: Range<usize>) -> Result<Timing> {
+        let (context, phase) = (self.context().clone(), self.phase());
+        let _span = phase::enter(phase, context.name());
+        let deadline = context.deadline(phase);
+        self.settle(&deadline)?;
+        self.fresh = false;
+        if let Some(breadcrumb) = &self.breadcrumb {
+            breadcrumb.reset()?;
+        }
+        let start = Instant::now();
+        let mut rest = range.clone();
+        while !rest.is_empty() {
+            let next = rest.start..rest.start + self.gathered(rest.clone());
+            rest.start = next.end;
+            let commands = self.units[next].iter_mut().map(|unit| &mut unit.commands);
+            match Commands::submit_together(commands.collect(), &deadline) {
+                Ok(value) => self.last = value,
+                Err(error) => {
+                    self.touch();
+                    return Err(self.locate(error));
+                }
+            }
+            context.counters.submissions.fetch_add(1, Ordering::Relaxed);
+        }
+        self.touch();
+        self.settle(&deadline)?;
+        if range.is_empty() {
+            return Ok(Timing::default());
+        }
+        let host = start.elapsed();
+        Ok(Timing { host, device: self.measure(range) })
+    }
+
+    /// How many of the next units one submission takes: as many as the budget allows by what is known of the device now,
+    /// which may be more than when they were recorded. A unit that turned out longer than the budget stays whole.
+    fn gathered(&self, rest: Range<usize>) -> usize {
+        if self.stepwise {
+            return 1;
+        }
+        gather(self.units[rest].iter().map(|unit| unit.seconds), self.context().budget())
+    }
+
+    fn touch(&self) {
+        self.touched.iter().for_each(|buffer| buffer.used(self.last));
+    }
+
+    /// Device time of units that are complete; corrects the time model with it.
+    fn measure(&self, range: Range<usize>) -> Option<std::time::Duration> {
+        let timestamps = self.timestamps.as_ref()?;
+        // A first run pays for more than its work: page faults, code that is loaded, clocks that rise.
+        if self.ran {
+            self.context().model.observe(range.clone().filter_map(|index| {
+                let measured = timestamps.between(2 * index as u32, 2 * index as u32 + 1)?;
+                Some((self.units[index].seconds, measured))
+            }));
+        }
+        timestamps.between(2 * range.start as u32, 2 * range.end.checked_sub(1)? as u32 + 1)
+    }
+
+    /// Adds the node that was running to an error.
+    fn locate(&self, error: Error) -> Error {
+        match self.running() {
+            Some(node) => error.with_node(&node),
+            None => error,
+        }
+    }
+
+    /// The node that the device is at, or the first and last node of the submission that it is at.
+    fn running(&self) -> Option<String> {
+        if let Some(done) = self.breadcrumb.as_ref().and_then(Breadcrumb::completed) {
+            return self.names.get(done).cloned();
+        }
+        let reached = self.context().device.reached();
+        let at = self.units.iter().find(|unit| unit.commands.last_use() > reached)?;
+        let together = |unit: &&Unit| unit.commands.last_use() == at.commands.last_use();
+        let end = self.units.iter().rfind(together)?.steps.end;
+        let (first, last) = (self.names.get(at.steps.start)?, self.names.get(end.checked_sub(1)?)?);
+        Some(if first == last { first.clone() } else { format!("{first} .. {last}") })
+    }
+
+    /// The place of a whole contiguous tensor.
+    fn place(&self, id: TensorId, len: usize) -> Result<(&Storage, u64)> {
+        let known = id.index() < self.graph.tensors().len();
+        let tensor = known
+            .then(|| self.graph.tensor(id))
+            .ok_or_else(|| Error::argument_said("tensor", "is not in the graph"))?;
+        if !tensor.is_contiguous() || tensor.dense_bytes() != len {
+            let why =
+                format!("{} has {} contiguous bytes, not {len}", tensor.describe(), tensor.dense_bytes());
+            return Err(Error::argument_said("tensor", why));
+        }
+        let storage = self.bound.storage.get(&tensor.root);
+        let storage = storage
+            .ok_or_else(|| Error::argument_said("tensor", format!("'{}' has no storage", tensor.name)))?;
+        Ok((storage, storage.offset + tensor.offset as u64))
+    }
+}
+
+impl Program for VulkanProgram {
+    fn write(&mut self, tensor: TensorId, data: &[u8]) -> Result<()> {
+        let memory = self.memory.clone();
+        let _span = phase::enter(Phase::Upload, memory.context().name());
+        let deadline = memory.context().deadline(Phase::Upload);
+        let (storage, offset) = self.place(tensor, data.len())?;
+        let (buffer, inside) = (self.bound.buffer(storage.buffer).clone(), offset - storage.offset);
+        let root = self.graph.tensor(tensor).root;
+        match self.graph.tensor(root).source {
+            Source::Weight => {
+                return Err(Error::argument_said(
+                    "tensor",
+                    format!("'{}' is a weight", self.graph.tensor(root).name),
+                ));
+            }
+            Source::Node { .. } if !self.debug => {
+                return Err(Error::argument_said("tensor", "nodes can be written only under a debug plan"));
+            }
+            _ => {}
+        }
+        self.settle(&deadline)?;
+        self.fresh = false;
+        match self.inputs.place(root) {
+            Some((staging, at)) => {
+                memory.context().counters.uploaded.fetch_add(data.len() as u64, Ordering::Relaxed);
+                staging.write(at + inside, data)
+            }
+            None => memory.put(&buffer, offset, data, &deadline),
+        }
+    }
+
+    fn read(&mut self, tensor: TensorId, out: &mut [u8]) -> Result<()> {
+        let memory = self.memory.clone();
+        let _span = phase::enter(Phase::Readback, memory.context().name());
+        let deadline = memory.context().deadline(Phase::Readback);
+        let (storage, offset) = self.place(tensor, out.len())?;
+        let root = self.graph.tensor(tensor).root;
+        let kept = self.debug || !matches!(self.graph.tensor(root).source, Source::Node { .. });
+        if !kept && !self.readable.contains(&root) {
+            let why = "is no output, and its memory is used again; a debug plan keeps it";
+            return Err(Error::argument_said(format!("tensor '{}'", self.graph.tensor(tensor).name), why));
+        }
+        self.settle(&deadline)?;
+        match self.outputs.place(tensor) {
+            Some((staging, at)) if self.fresh => staging.read(at, out),
+            _ => match self.inputs.place(root) {
+                // An input that no run has copied to the device yet.
+                Some((staging, at)) if !self.ran => staging.read(at + offset - storage.offset, out),
+                _ => memory.fetch(self.bound.buffer(storage.buffer), offset, out, &deadline),
+            },
+        }
+    }
+
+    fn run(&mut self) -> Result<Timing> {
+        let timing = self.submit(0..self.units.len())?;
+        self.ran = true;
+        self.fresh = true;
+        Ok(timing)
+    }
+
+    fn run_step(&mut self, step: usize) -> Result<Timing> {
+        if !self.stepwise {
+            return Err(Error::argument_said("run_step", "the program was not prepared stepwise"));
+        }
+        if step >= self.names.len() {
+            return Err(Error::argument_said("step", format!("{step} is not in the plan")));
+        }
+        let first = self.units.partition_point(|s| s.steps.start < step);
+        let end = self.units.partition_point(|s| s.steps.start <= step);
+        let timing = self.submit(first..end).map_err(|error| error.with_node(&self.names[step]))?;
+        if step + 1 == self.names.len() {
+            self.ran = true;
+        }
+        Ok(timing)
+    }
+}
+
+/// An error unless the plan can be that of the graph.
+fn check(graph: &Graph, plan: &Plan) -> Result<()> {
+    let count = graph.tensors().len();
+    let steps = plan.steps.iter().all(|id| id.index() < count && graph.tensor(*id).op().is_some());
+    if !steps || graph.computed().count() != plan.steps.len() {
+        return Err(Error::argument_said("plan", "was made for another graph"));
+    }
+    Ok(())
+}
+
+fn arena(memory: &Memory, plan: &Plan, bindings: &Bindings, deadline: &Deadline) -> Result<Arc<Buffer>> {
+    match &bindings.compute {
+        Some(given) if given.bytes() < plan.arena_bytes => {
+            let why = format!("has {} bytes; the plan needs {}", given.bytes(), plan.arena_bytes);
+            Err(Error::argument_said("compute buffer", why))
+        }
+        Some(given) => {
+            Ok(VulkanMemory::writable(given, 0, plan.arena_bytes, &memory.context().device)?.0.clone())
+        }
+        None => memory.arena(plan.arena_bytes, Usage::Compute, deadline),
+    }
+}
+
+/// Staging for inputs that the host cannot write in place. A stepwise program uploads them at once instead.
+fn inputs(
+    memory: &Memory,
+    graph: &Graph,
+    bound: &Bound,
+    options: PrepareOptions,
+    deadline: &Deadline,
+) -> Result<Staged> {
+    let wanted = graph.ids().filter(|&id| graph.tensor(id).source == Source::Input && !options.stepwise);
+    let places = wanted.filter_map(|id| {
+        let storage = bound.storage.get(&id)?;
+        (!memory.writes_directly(bound.buffer(storage.buffer))).then_some((id, *storage))
+    });
+    Staged::new(memory, places.collect(), "inputs", deadline)
+}
+
+/// Outputs larger than this are fetched when they are asked for, as state is, instead of being copied after every run.
+const STAGED_OUTPUT: usize = 16 << 20;
+
+fn outputs(
+    memory: &Memory,
+    graph: &Graph,
+    bound: &Bound,
+    options: PrepareOptions,
+    deadline: &Deadline,
+) -> Result<Staged> {
+    let wanted = graph.outputs().iter().filter(|_| !options.stepwise);
+    let places = wanted.filter_map(|&id| {
+        let tensor = graph.tensor(id);
+        let storage = bound.storage.get(&tensor.root)?;
+        let in_arena = !matches!(graph.tensor(tensor.root).source, Source::Weight | Source::State);
+        let fits = in_arena && tensor.is_contiguous() && tensor.dense_bytes() <= STAGED_OUTPUT;
+        let place = Storage {
+            offset: storage.offset + tensor.offset as u64,
+            bytes: tensor.dense_bytes() as u64,
+            ..*storage
+        };
+        (fits && !memory.reads_directly(bound.buffer(storage.buffer))).then_some((id, place))
+    });
+    Staged::new(memory, places.collect(), "outputs", deadline)
+}
+
+/// Roots of outputs.
+fn readable(graph: &Graph) -> HashSet<TensorId> {
+    graph.outputs().iter().map(|&id| graph.tensor(id).root).collect()
+}
+
+/// The distinct buffers of a program that the host may touch too.
+fn touched(bound: &Bound, staging: &Staging) -> Vec<Arc<Buffer>> {
+    let mut buffers = bound.buffers.clone();
+    buffers.extend(staging.inputs.buffer().cloned());
+    buffers.extend(staging.outputs.buffer().cloned());
+    buffers
+}

@@ -1,0 +1,217 @@
+//! Recording of a lowered graph into command buffers.
+
+use super::bound::Bound;
+use super::breadcrumb::Breadcrumb;
+use super::hazard::Tracker;
+use super::io::Staged;
+use super::lower::{Lowered, Lowering};
+use super::schedule::{Item, Portion, schedule};
+use super::windows::Window;
+use crate::context::DeviceContext;
+use crate::raw::buffer::Buffer;
+use crate::raw::commands::{CommandPool, Commands, Recorder, Scope};
+use crate::raw::descriptors::{self, DescriptorPool, DescriptorSet};
+use crate::raw::pipeline::Pipeline;
+use crate::raw::queries::Timestamps;
+use ggml_core::{Phase, Result};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Commands that are recorded together. A submission has one unit or several that follow each other.
+pub(crate) struct Unit {
+    /// Its commands.
+    pub(crate) commands: Commands,
+    /// The steps that it has parts of.
+    pub(crate) steps: Range<usize>,
+    /// Estimated seconds before correction.
+    pub(crate) seconds: f64,
+}
+
+/// How a program is made up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProgramStats {
+    /// Steps of the plan.
+    pub steps: usize,
+    /// Dispatches.
+    pub dispatches: usize,
+    /// Barriers, those at the beginning and end of units included.
+    pub barriers: u64,
+    /// Units of commands: a run makes no more submissions, and fewer once the device is known to be fast.
+    pub units: usize,
+    /// Distinct pipelines.
+    pub pipelines: usize,
+    /// Descriptor sets.
+    pub descriptor_sets: usize,
+}
+
+/// Staging memory of a program.
+pub(crate) struct Staging {
+    /// Copied to the device before the first step.
+    pub(crate) inputs: Staged,
+    /// Copied from the device after the last step.
+    pub(crate) outputs: Staged,
+}
+
+/// What was recorded.
+pub(crate) struct Recorded {
+    /// Units in order.
+    pub(crate) units: Vec<Unit>,
+    /// Two for each unit.
+    pub(crate) timestamps: Option<Arc<Timestamps>>,
+    /// How it is made up.
+    pub(crate) stats: ProgramStats,
+}
+
+/// What is recorded.
+pub(crate) struct Recipe<'a> {
+    /// The dispatches.
+    pub(crate) lowering: &'a Lowering,
+    /// Their pipelines.
+    pub(crate) pipelines: &'a [Arc<Pipeline>],
+    /// The buffers of their windows.
+    pub(crate) bound: &'a Bound,
+    /// Copies before and after them.
+    pub(crate) staging: &'a Staging,
+    /// Where progress is marked.
+    pub(crate) breadcrumb: Option<&'a Breadcrumb>,
+    /// Whether every step is a unit of its own.
+    pub(crate) stepwise: bool,
+}
+
+/// Records a lowered graph.
+pub(crate) fn record(context: &DeviceContext, recipe: &Recipe<'_>) -> Result<Recorded> {
+    let Recipe { lowering, staging, stepwise, .. } = *recipe;
+    let item = |d: &Lowered| Item { step: d.step, grid: d.grid, seconds: d.seconds, divisible: d.divisible };
+    let items: Vec<Item> = lowering.dispatches.iter().map(item).collect();
+    let mut dealt = schedule(&items, context.budget(), stepwise);
+    if dealt.is_empty() && !stepwise {
+        // A graph that computes nothing still copies its inputs and outputs.
+        dealt.push(Vec::new());
+    }
+    let (sets, distinct) = recipe.sets(context)?;
+    let timestamps = match dealt.len() {
+        0 => None,
+        n => Timestamps::new(&context.device, 2 * n as u32)?,
+    };
+    let pool = CommandPool::new(&context.device, Phase::Prepare)?;
+    let mut units = Vec::with_capacity(dealt.len());
+    for (index, portions) in dealt.iter().enumerate() {
+        let mut recorder = pool.record(Phase::Prepare)?;
+        begin(&mut recorder, &timestamps, index);
+        if index == 0 {
+            copy_inputs(&mut recorder, &staging.inputs, recipe.bound)?;
+        }
+        recipe.portions(&mut recorder, portions, &sets)?;
+        if index + 1 == dealt.len() {
+            copy_outputs(&mut recorder, &staging.outputs, recipe.bound)?;
+        }
+        if let Some(timestamps) = &timestamps {
+            recorder.timestamp(timestamps, 2 * index as u32 + 1, false);
+        }
+        units.push(Unit {
+            commands: recorder.finish()?,
+            steps: recipe.steps(portions),
+            seconds: total(portions),
+        });
+    }
+    let stats = ProgramStats {
+        steps: 0,
+        dispatches: dealt.iter().map(Vec::len).sum(),
+        barriers: units.iter().map(|unit| unit.commands.barriers().len() as u64).sum(),
+        units: units.len(),
+        pipelines: recipe.pipelines.len(),
+        descriptor_sets: distinct,
+    };
+    Ok(Recorded { units, timestamps, stats })
+}
+
+fn total(portions: &[Portion]) -> f64 {
+    portions.iter().map(|p| p.seconds).sum()
+}
+
+fn begin(recorder: &mut Recorder<'_>, timestamps: &Option<Arc<Timestamps>>, index: usize) {
+    if let Some(timestamps) = timestamps {
+        recorder.reset(timestamps, 2 * index as u32);
+        recorder.timestamp(timestamps, 2 * index as u32, true);
+    }
+}
+
+fn copy_inputs(recorder: &mut Recorder<'_>, inputs: &Staged, bound: &Bound) -> Result<()> {
+    let mut any = false;
+    for (staging, at, place) in inputs.copies() {
+        recorder.copy((staging, at), (bound.buffer(place.buffer), place.offset), place.bytes)?;
+        any = true;
+    }
+    if any {
+        recorder.barrier(Scope::Transfer, Scope::Device);
+    }
+    Ok(())
+}
+
+fn copy_outputs(recorder: &mut Recorder<'_>, outputs: &Staged, bound: &Bound) -> Result<()> {
+    if outputs.buffer().is_some() {
+        recorder.barrier(Scope::Compute, Scope::Transfer);
+    }
+    for (staging, at, place) in outputs.copies() {
+        recorder.copy((bound.buffer(place.buffer), place.offset), (staging, at), place.bytes)?;
+    }
+    Ok(())
+}
+
+impl Recipe<'_> {
+    fn steps(&self, portions: &[Portion]) -> Range<usize> {
+        let step = |p: &Portion| self.lowering.dispatches[p.item].step;
+        match (portions.first(), portions.last()) {
+            (Some(first), Some(last)) => step(first)..step(last) + 1,
+            _ => 0..0,
+        }
+    }
+
+    fn portions(
+        &self,
+        recorder: &mut Recorder<'_>,
+        portions: &[Portion],
+        sets: &[Arc<DescriptorSet>],
+    ) -> Result<()> {
+        let mut tracker = Tracker::default();
+        for portion in portions {
+            let dispatch = &self.lowering.dispatches[portion.item];
+            if tracker.must_wait(&dispatch.reads, &dispatch.writes) {
+                recorder.barrier(Scope::Compute, Scope::Compute);
+            }
+            let (pipeline, set) = (&self.pipelines[dispatch.pipeline], &sets[portion.item]);
+            recorder.dispatch(pipeline, set, &dispatch.params, portion.base, portion.grid)?;
+            if let (true, Some(breadcrumb)) = (portion.last_of_step, self.breadcrumb) {
+                breadcrumb.drop_at(recorder, dispatch.step + 1)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A descriptor set for each dispatch; dispatches with the same windows share one. And how many there are.
+    fn sets(&self, context: &DeviceContext) -> Result<(Vec<Arc<DescriptorSet>>, usize)> {
+        let dispatches = &self.lowering.dispatches;
+        let buffers: usize = dispatches.iter().map(|d| d.windows.len()).sum();
+        let pool = DescriptorPool::new(&context.device, dispatches.len() as u32, buffers as u32)?;
+        let mut known = HashMap::new();
+        let mut sets = Vec::with_capacity(dispatches.len());
+        for dispatch in dispatches {
+            let set: Arc<DescriptorSet> = match known.entry(&dispatch.windows) {
+                Entry::Occupied(found) => Arc::clone(found.get()),
+                Entry::Vacant(empty) => {
+                    let windows: Vec<_> = dispatch.windows.iter().map(|w| self.window(w)).collect();
+                    empty.insert(pool.set(&self.pipelines[dispatch.pipeline].layout, &windows)?).clone()
+                }
+            };
+            sets.push(set);
+        }
+        Ok((sets, known.len()))
+    }
+
+    fn window(&self, window: &Window) -> descriptors::Window<Arc<Buffer>> {
+        let buffer = self.bound.buffer(window.buffer).clone();
+        descriptors::Window { buffer, offset: window.offset, bytes: window.bytes }
+    }
+}

@@ -1,0 +1,250 @@
+//! Buffers with their memory.
+
+use super::device::Device;
+use super::heaps::Choice;
+use super::memory::{MemoryPool, Side};
+use crate::sync::lock;
+use ash::vk;
+use ash::vk::MemoryPropertyFlags as Flags;
+use ggml_core::mapped::MappedBytes;
+use ggml_core::{Deadline, Error, Phase, Result};
+use gpu_allocator::vulkan::Allocation;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// The end of a buffer is a multiple of this, so that the last word of a window can be read whole.
+const PADDING: u64 = 16;
+
+/// The address of mapped memory.
+#[derive(Clone, Copy, Debug)]
+struct HostPointer(NonNull<u8>);
+
+// SAFETY: the pointer is an address that stays valid and mapped as long as its buffer; all accesses through it hold the
+// buffer's `host` lock.
+unsafe impl Send for HostPointer {}
+// SAFETY: as above.
+unsafe impl Sync for HostPointer {}
+
+/// What memory a buffer lies in.
+enum Backing {
+    /// Part of the pool.
+    Pool(Allocation),
+    /// The host's: the driver's handle, and what keeps the map.
+    Imported(vk::DeviceMemory, MappedBytes),
+}
+
+/// A buffer with its memory.
+pub(crate) struct Buffer {
+    /// The buffer.
+    pub(super) raw: vk::Buffer,
+    /// Its length, a multiple of 16.
+    bytes: u64,
+    backing: Option<Backing>,
+    mapped: Option<HostPointer>,
+    cached: bool,
+    /// Held by whoever touches the mapped memory.
+    host: Mutex<()>,
+    last_use: AtomicU64,
+    pool: Arc<MemoryPool>,
+}
+
+impl std::fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Buffer").field("bytes", &self.bytes).field("mapped", &self.mapped.is_some()).finish()
+    }
+}
+
+impl Buffer {
+    /// A buffer of at least `bytes` bytes. The driver may block in here: see `deadline::guarded`.
+    pub(crate) fn new(pool: &Arc<MemoryPool>, bytes: u64, side: Side, name: &str) -> Result<Arc<Buffer>> {
+        let device = pool.device();
+        device.alive(Phase::Allocate)?;
+        let choice = pool.choice(side);
+        let size = bytes.max(1).checked_next_multiple_of(PADDING).unwrap_or(u64::MAX);
+        if size > pool.largest() {
+            let limit = format!("{} (one buffer may have {} bytes)", pool.heap_name(choice), pool.largest());
+            return Err(pool.exhausted(bytes, choice, limit));
+        }
+        let raw = create(device, size)?;
+        match bind(pool, raw, size, choice, name) {
+            Ok((allocation, mapped)) => Ok(Arc::new(Buffer {
+                raw,
+                bytes: size,
+                backing: Some(Backing::Pool(allocation)),
+                mapped,
+                cached: choice.flags.contains(Flags::HOST_CACHED),
+                host: Mutex::new(()),
+                last_use: AtomicU64::new(0),
+                pool: pool.clone(),
+            })),
+            Err(error) => {
+                // SAFETY: the buffer was made above, has no memory and is known to nobody else.
+                unsafe { device.raw.destroy_buffer(raw, None) };
+                Err(error)
+            }
+        }
+    }
+
+    /// Length in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// A buffer in memory of the host that the device reads in place.
+    pub(super) fn imported(
+        pool: &Arc<MemoryPool>,
+        raw: vk::Buffer,
+        bytes: u64,
+        memory: vk::DeviceMemory,
+        owner: MappedBytes,
+    ) -> Buffer {
+        Buffer {
+            raw,
+            bytes,
+            backing: Some(Backing::Imported(memory, owner)),
+            mapped: None,
+            cached: false,
+            host: Mutex::new(()),
+            last_use: AtomicU64::new(0),
+            pool: pool.clone(),
+        }
+    }
+
+    /// Whether it may be written: not if it is a memory map of somebody else's.
+    pub(crate) fn is_writable(&self) -> bool {
+        !matches!(self.backing, Some(Backing::Imported(..)))
+    }
+
+    /// Whether the host can write it.
+    pub(crate) fn is_mapped(&self) -> bool {
+        self.mapped.is_some()
+    }
+
+    /// Whether the host can read it at the speed of memory.
+    pub(crate) fn reads_fast(&self) -> bool {
+        self.mapped.is_some() && self.cached
+    }
+
+    /// The device.
+    pub(crate) fn device(&self) -> &Arc<Device> {
+        self.pool.device()
+    }
+
+    /// Remembers a submission that uses the buffer.
+    pub(crate) fn used(&self, value: u64) {
+        self.last_use.fetch_max(value, Ordering::AcqRel);
+    }
+
+    /// Waits until the device is done with what was submitted on this buffer.
+    pub(crate) fn wait(&self, deadline: &Deadline) -> Result<()> {
+        self.device().wait(self.last_use.load(Ordering::Acquire), deadline)
+    }
+
+    /// The error of a range that does not lie in the buffer.
+    pub(super) fn check(&self, offset: u64, len: u64) -> Result<()> {
+        match offset.checked_add(len) {
+            Some(end) if end <= self.bytes => Ok(()),
+            _ => {
+                let why =
+                    format!("{len} bytes at offset {offset} are outside a buffer of {} bytes", self.bytes);
+                Err(Error::argument_said("buffer range", why))
+            }
+        }
+    }
+
+    /// The address of a range of mapped memory.
+    fn address(&self, offset: u64, len: u64) -> Result<NonNull<u8>> {
+        self.check(offset, len)?;
+        let mapped =
+            self.mapped.ok_or_else(|| Error::argument_said("buffer", "is not visible to the host"))?;
+        let offset =
+            usize::try_from(offset).map_err(|_| Error::argument_said("buffer offset", "is too large"))?;
+        // SAFETY: offset lies in the buffer (checked above), whose memory is mapped from this address on.
+        Ok(unsafe { mapped.0.add(offset) })
+    }
+
+    /// Writes mapped memory. The caller has waited for the device ([`Buffer::wait`]).
+    pub(crate) fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
+        let to = self.address(offset, data.len() as u64)?;
+        let _guard = lock(&self.host);
+        // SAFETY: `to` is valid for `data.len()` bytes; the mapping is the driver's and overlaps no Rust object; the
+        // lock keeps other host accesses out.
+        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), to.as_ptr(), data.len()) };
+        Ok(())
+    }
+
+    /// Reads mapped memory. The caller has waited for the device.
+    pub(crate) fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        let from = self.address(offset, out.len() as u64)?;
+        let _guard = lock(&self.host);
+        // SAFETY: as in `write`.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), out.as_mut_ptr(), out.len()) };
+        Ok(())
+    }
+
+    /// Fills mapped memory with one byte. The caller has waited for the device.
+    pub(crate) fn fill(&self, byte: u8) -> Result<()> {
+        let to = self.address(0, self.bytes)?;
+        let len = usize::try_from(self.bytes).map_err(|_| Error::argument_said("buffer", "is too large"))?;
+        let _guard = lock(&self.host);
+        // SAFETY: as in `write`, for the whole buffer.
+        unsafe { std::ptr::write_bytes(to.as_ptr(), byte, len) };
+        Ok(())
+    }
+}
+
+fn create(device: &Device, size: u64) -> Result<vk::Buffer> {
+    let usage = vk::BufferUsageFlags::STORAGE_BUFFER
+        | vk::BufferUsageFlags::TRANSFER_SRC
+        | vk::BufferUsageFlags::TRANSFER_DST;
+    let info =
+        vk::BufferCreateInfo::default().size(size).usage(usage).sharing_mode(vk::SharingMode::EXCLUSIVE);
+    // SAFETY: the device is alive; the size is neither 0 nor larger than the device's limit (checked by the caller).
+    unsafe { device.raw.create_buffer(&info, None) }
+        .map_err(|code| device.failed(Phase::Allocate, "vkCreateBuffer", code))
+}
+
+fn bind(
+    pool: &MemoryPool,
+    raw: vk::Buffer,
+    size: u64,
+    choice: Choice,
+    name: &str,
+) -> Result<(Allocation, Option<HostPointer>)> {
+    // SAFETY: the buffer was made from this device and is alive.
+    let mut requirements = unsafe { pool.device().raw.get_buffer_memory_requirements(raw) };
+    requirements.memory_type_bits &= 1 << choice.index;
+    if requirements.size > pool.device().facts.max_allocation {
+        return Err(pool.exhausted(requirements.size, choice, pool.heap_name(choice)));
+    }
+    let allocation = pool.take(requirements, choice, name)?;
+    // SAFETY: the memory was allocated for this buffer's requirements from this device, and nothing else is bound
+    // to this part of it.
+    let bound =
+        unsafe { pool.device().raw.bind_buffer_memory(raw, allocation.memory(), allocation.offset()) };
+    if let Err(code) = bound {
+        pool.give_back(allocation);
+        return Err(pool.device().failed(Phase::Allocate, "vkBindBufferMemory", code));
+    }
+    let mapped = allocation.mapped_ptr().filter(|_| allocation.size() >= size).map(|p| HostPointer(p.cast()));
+    Ok((allocation, mapped))
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: commands and descriptor sets that name the buffer hold an `Arc` of it, and commands are dropped only
+        // when the device is done with them: nothing uses the buffer any more.
+        unsafe { self.device().raw.destroy_buffer(self.raw, None) };
+        match self.backing.take() {
+            Some(Backing::Pool(allocation)) => self.pool.give_back(allocation),
+            Some(Backing::Imported(memory, map)) => {
+                // SAFETY: the buffer that was bound to the memory has been destroyed above.
+                unsafe { self.device().raw.free_memory(memory, None) };
+                self.pool.count_import(self.bytes, false);
+                drop(map);
+            }
+            None => {}
+        }
+    }
+}

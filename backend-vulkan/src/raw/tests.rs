@@ -1,0 +1,111 @@
+//! Tests of the owned types together, on a device with the validation layer.
+
+use super::buffer::Buffer;
+use super::commands::{CommandPool, Scope};
+use super::device::{Device, Purpose};
+use super::instance::Instance;
+use super::memory::{MemoryPool, Side};
+use super::physical::Facts;
+use ash::vk;
+use ggml_core::{Deadline, Error, Phase, Result};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The best device, with the validation layer; `None` with a message where there is none.
+fn device() -> Option<Arc<Device>> {
+    let open = || {
+        let instance = Instance::new(None, true)?;
+        let all = instance.physical_devices()?.into_iter().map(|p| (p, Facts::of(&instance, p)));
+        let best = all.min_by_key(|(_, facts)| facts.kind);
+        best.map(|(physical, facts)| {
+            Device::open(&instance, physical, facts, "vulkan".into(), Purpose::Compute)
+        })
+        .transpose()
+    };
+    match open() {
+        Ok(device) => device,
+        Err(Error::Unavailable { reason, .. }) => {
+            eprintln!("skipped: {reason}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn deadline() -> Deadline {
+    Deadline::new(Phase::Compute, Duration::from_secs(60))
+}
+
+fn fill_twice(device: &Arc<Device>, barrier: bool) -> Vec<String> {
+    let memory = MemoryPool::new(device).unwrap();
+    let buffer = Buffer::new(&memory, 64, Side::Host, "test").unwrap();
+    let pool = CommandPool::new(device, Phase::Prepare).unwrap();
+    let mut recorder = pool.record(Phase::Prepare).unwrap();
+    recorder.fill(&buffer, 0, 64, 1).unwrap();
+    if barrier {
+        recorder.barrier(Scope::Transfer, Scope::Transfer);
+    }
+    recorder.fill(&buffer, 0, 64, 2).unwrap();
+    let mut commands = recorder.finish().unwrap();
+    let value = commands.submit(&deadline()).unwrap();
+    device.wait(value, &deadline()).unwrap();
+    let mut word = [0; 4];
+    buffer.read(0, &mut word).unwrap();
+    assert!(word == [2, 0, 0, 0] || !barrier);
+    device.instance().messages().map(|m| m.list()).unwrap_or_default()
+}
+
+/// The other tests demand that the layer is silent; this one that it would speak.
+#[test]
+fn a_missing_barrier_is_reported() {
+    let Some(device) = device() else { return };
+    assert_eq!(fill_twice(&device, true), Vec::<String>::new());
+    let messages = fill_twice(&device, false);
+    assert!(messages.iter().any(|m| m.contains("SYNC-HAZARD-WRITE-AFTER-WRITE")), "{messages:?}");
+}
+
+#[test]
+fn ranges_are_checked_before_the_driver_sees_them() {
+    let Some(device) = device() else { return };
+    let memory = MemoryPool::new(&device).unwrap();
+    let buffer = Buffer::new(&memory, 64, Side::Host, "test").unwrap();
+    let pool = CommandPool::new(&device, Phase::Prepare).unwrap();
+    let mut recorder = pool.record(Phase::Prepare).unwrap();
+    assert!(recorder.fill(&buffer, 0, 68, 1).is_err());
+    assert!(recorder.fill(&buffer, 2, 8, 1).is_err());
+    assert!(recorder.fill(&buffer, u64::MAX, 4, 1).is_err());
+    assert!(recorder.copy((&buffer, 0), (&buffer, 8), 16).is_err());
+    assert!(recorder.copy((&buffer, 0), (&buffer, 32), 33).is_err());
+    assert!(buffer.write(60, &[0; 5]).is_err() && buffer.read(u64::MAX, &mut [0; 2]).is_err());
+    drop(recorder.finish().unwrap());
+    assert_eq!(device.instance().messages().unwrap().list(), Vec::<String>::new());
+}
+
+#[test]
+fn a_lost_device_answers_at_once_and_is_freed() {
+    let Some(device) = device() else { return };
+    let pool = CommandPool::new(&device, Phase::Prepare).unwrap();
+    let mut commands = pool.record(Phase::Prepare).unwrap().finish().unwrap();
+    let error = device.failed(Phase::Compute, "vkQueueSubmit", vk::Result::ERROR_DEVICE_LOST);
+    assert!(matches!(error, Error::DeviceLost { phase: Phase::Compute, .. }));
+    let lost = |result: Result<u64>| matches!(result, Err(Error::DeviceLost { .. }));
+    assert!(lost(commands.submit(&deadline())));
+    assert!(lost(device.wait(1, &deadline()).map(|()| 0)));
+    assert!(Buffer::new(&MemoryPool::new(&device).unwrap(), 64, Side::Host, "test").is_err());
+}
+
+#[test]
+fn commands_that_run_are_not_recorded_or_submitted_again() {
+    let Some(device) = device() else { return };
+    let pool = CommandPool::new(&device, Phase::Prepare).unwrap();
+    let mut commands = pool.record(Phase::Prepare).unwrap().finish().unwrap();
+    // As if they had been submitted and were not finished.
+    commands.used(1);
+    assert!(matches!(commands.submit(&deadline()), Err(Error::InvalidArgument { .. })));
+    commands.used(0);
+    let value = commands.submit(&deadline()).unwrap();
+    device.wait(value, &deadline()).unwrap();
+    commands.release();
+    assert!(commands.submit(&deadline()).is_err(), "released");
+    assert!(pool.again(commands, Phase::Prepare).is_ok());
+}

@@ -1,0 +1,39 @@
+//! Locks: none of them is poisoned for ever, and those that are held while a driver is called have a deadline.
+
+use ggml_core::Deadline;
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
+
+/// A lock whose holder cannot leave broken data behind.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The same for a lock that may be held as long as a driver call takes: `None` once the deadline has passed.
+pub(crate) fn lock_until<'a, T>(mutex: &'a Mutex<T>, deadline: &Deadline) -> Option<MutexGuard<'a, T>> {
+    loop {
+        match mutex.try_lock() {
+            Ok(guard) => return Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) if deadline.passed() => return None,
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_micros(50)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ggml_core::Phase;
+
+    #[test]
+    fn a_lock_that_is_held_is_waited_for_no_longer_than_the_deadline() {
+        let mutex = Mutex::new(3);
+        let soon = Deadline::new(Phase::Upload, Duration::from_millis(5));
+        assert_eq!(lock_until(&mutex, &soon).map(|g| *g), Some(3));
+        let held = lock(&mutex);
+        assert!(lock_until(&mutex, &soon).is_none());
+        drop(held);
+        assert!(lock_until(&mutex, &soon).is_some(), "a free lock needs no time");
+    }
+}

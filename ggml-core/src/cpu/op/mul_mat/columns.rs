@@ -1,0 +1,92 @@
+//! What a tile of a product consists of: matrices, and the columns that they are multiplied with.
+
+use crate::cpu::window::{Input, Tile};
+use std::ops::Range;
+
+/// The indices that tokens choose matrices by, sorted by matrix. A pair is an index and a token: `token * used + index`.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::cpu::op) struct Routes<'a> {
+    /// Pairs, those of the first matrix first; at the end those with an index outside.
+    pub(in crate::cpu::op) pairs: &'a [u32],
+    /// For each matrix the end of its pairs.
+    pub(in crate::cpu::op) ends: &'a [u32],
+    /// Indices of a token.
+    pub(in crate::cpu::op) used: usize,
+}
+
+/// A matrix, and the columns of a tile that it is multiplied with.
+#[derive(Clone, Debug)]
+pub(super) struct TileProduct<'a> {
+    /// Which one of `a`.
+    pub(super) matrix: [usize; 2],
+    /// At least one.
+    pub(super) columns: Columns<'a>,
+}
+
+/// Columns of the result.
+#[derive(Clone, Debug)]
+pub(super) enum Columns<'a> {
+    /// Some columns of a matrix.
+    Matrix(Range<usize>, [usize; 2]),
+    /// Pairs that chose the same matrix, and how many a token has.
+    Pairs(&'a [u32], usize),
+}
+
+impl Columns<'_> {
+    /// How many.
+    #[inline(always)]
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Columns::Matrix(range, _) => range.len(),
+            Columns::Pairs(pairs, _) => pairs.len(),
+        }
+    }
+
+    /// The place of a column in the result.
+    #[inline(always)]
+    pub(super) fn at(&self, c: usize) -> [usize; 3] {
+        match self {
+            Columns::Matrix(range, [s, t]) => [range.start + c, *s, *t],
+            Columns::Pairs(pairs, used) => [pairs[c] as usize % used, pairs[c] as usize / used, 0],
+        }
+    }
+}
+
+/// The products of a tile. Columns with an index outside are in none; they become zeros here.
+pub(super) fn tile_products<'a>(
+    a: &Input<'_>,
+    tile: &mut Tile<'_>,
+    routes: Option<Routes<'a>>,
+) -> impl Iterator<Item = TileProduct<'a>> + use<'a> {
+    if let Some(Routes { pairs, ends, used }) = routes {
+        let outside = Columns::Pairs(&pairs[ends.last().map_or(0, |&end| end as usize)..], used);
+        (0..outside.len()).for_each(|c| tile.row::<f32>(outside.at(c)).fill(0.0));
+    }
+    let [_, _, b2, b3] = tile.extents();
+    let [_, _, a2, a3] = a.ne();
+    let (columns, batches) = (tile.range(1), [tile.range(2), tile.range(3)]);
+    let count = routes.map_or(batches[0].len() * batches[1].len(), |routes| routes.ends.len());
+    let product = move |i: usize| match routes {
+        None => {
+            let [s, t] = [batches[0].start + i % batches[0].len(), batches[1].start + i / batches[0].len()];
+            TileProduct {
+                matrix: [s * a2 / b2, t * a3 / b3],
+                columns: Columns::Matrix(columns.clone(), [s, t]),
+            }
+        }
+        Some(Routes { pairs, ends, used }) => {
+            let first = i.checked_sub(1).map_or(0, |before| ends[before]);
+            TileProduct {
+                matrix: [i, 0],
+                columns: Columns::Pairs(&pairs[first as usize..ends[i] as usize], used),
+            }
+        }
+    };
+    (0..count).map(product).filter(|product| product.columns.len() > 0)
+}
+
+/// The column of `b` for a column of the result: with MUL_MAT_ID a token may have one for all of its indices.
+#[inline(always)]
+pub(super) fn source(b: &Input<'_>, [j, s, t]: [usize; 3]) -> [usize; 3] {
+    [if b.ne()[1] == 1 { 0 } else { j }, s, t]
+}

@@ -1,0 +1,117 @@
+//! Products with F32 activations.
+
+use super::columns::{Columns, TileProduct, source};
+use crate::cpu::dot::Weight;
+use crate::cpu::dot::float::{ROWS, SEGMENT, Tiles, dot_rows, tiles, widen_segment};
+use crate::cpu::simd::map::zip;
+use crate::cpu::simd::{Job, Simd};
+use crate::cpu::window::{Input, Tile};
+use std::marker::PhantomData;
+
+/// Rows of weights that are widened together: 128 KiB in F32, for a second-level cache.
+pub(super) const PANEL_ROWS: usize = 32;
+
+/// The same for at most [`FEW`] columns, which are read again for each panel: 16 KiB, for a first-level cache.
+const SMALL_PANEL_ROWS: usize = 4;
+
+/// Columns for which small panels are better.
+const FEW: usize = 8;
+
+/// One column: rows of weights, four at a time, widened in registers.
+pub(super) struct DotRows<'a, 'b, W> {
+    pub(super) a: &'a Input<'a>,
+    pub(super) b: &'a Input<'a>,
+    pub(super) of: TileProduct<'a>,
+    pub(super) tile: &'a mut Tile<'b>,
+    pub(super) weight: PhantomData<W>,
+}
+
+impl<W: Weight> Job for DotRows<'_, '_, W> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let rows = self.tile.range(0);
+        let ahead = ROWS * self.a.nb()[1];
+        let [a2, a3] = self.of.matrix;
+        for at in (0..self.of.columns.len()).map(|c| self.of.columns.at(c)) {
+            let x = self.b.row(source(self.b, at));
+            let out = self.tile.row(at);
+            for (first, out) in rows.clone().step_by(ROWS).zip(out.chunks_mut(ROWS)) {
+                // At the end the last row stands in for those that are missing.
+                let row = |r: usize| self.a.row([(first + r).min(rows.end - 1), a2, a3]);
+                let products = dot_rows::<S, W>(s, std::array::from_fn(row), x, ahead);
+                out.copy_from_slice(&products[..out.len()]);
+            }
+        }
+    }
+}
+
+/// Many columns: a panel of rows is widened segment by segment and multiplied with all columns of the tile.
+pub(super) struct Panel<'a, 'b, W> {
+    pub(super) a: &'a Input<'a>,
+    pub(super) b: &'a Input<'a>,
+    pub(super) of: TileProduct<'a>,
+    pub(super) tile: &'a mut Tile<'b>,
+    pub(super) panel: &'a mut [f32],
+    pub(super) weight: PhantomData<W>,
+}
+
+impl<W: Weight> Job for Panel<'_, '_, W> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let (rows, columns) = (self.tile.range(0), &self.of.columns);
+        let [a2, a3] = self.of.matrix;
+        let k = self.a.ne()[0];
+        let at_once = if columns.len() <= FEW { SMALL_PANEL_ROWS } else { PANEL_ROWS };
+        for segment in 0..k.div_ceil(SEGMENT) {
+            let start = segment * SEGMENT;
+            let len = SEGMENT.min(k - start);
+            for first in (0..rows.len()).step_by(at_once) {
+                let count = at_once.min(rows.len() - first);
+                for (i, out) in self.panel.chunks_exact_mut(len).take(count).enumerate() {
+                    widen_segment::<S, W>(s, self.a.row([rows.start + first + i, a2, a3]), segment, out);
+                }
+                let (panel, b, tile) = (&*self.panel, self.b, &mut *self.tile);
+                tiles(s, count, columns.len(), Segment { panel, b, start, len, first, columns, tile });
+            }
+        }
+    }
+}
+
+/// A segment of a panel and of the columns of a tile.
+struct Segment<'a, 'b, 'c> {
+    panel: &'a [f32],
+    b: &'a Input<'a>,
+    start: usize,
+    len: usize,
+    /// First row, counted from the tile's.
+    first: usize,
+    columns: &'a Columns<'a>,
+    tile: &'c mut Tile<'b>,
+}
+
+impl<'a> Tiles<'a> for Segment<'a, '_, '_> {
+    #[inline(always)]
+    fn row(&self, i: usize) -> &'a [f32] {
+        &self.panel[i * self.len..][..self.len]
+    }
+
+    #[inline(always)]
+    fn column(&self, j: usize) -> &'a [f32] {
+        &self.b.row(source(self.b, self.columns.at(j)))[self.start..self.start + self.len]
+    }
+
+    /// The sums of the segments, in order.
+    #[inline(always)]
+    fn put<S: Simd>(&mut self, s: S, j: usize, products: &[f32]) {
+        let row = self.tile.row::<f32>(self.columns.at(j));
+        let out = &mut row[self.first..self.first + products.len()];
+        if self.start == 0 {
+            out.fill(0.0);
+        }
+        zip!(s, out, products, |sum, x| s.add(sum, x));
+    }
+}

@@ -1,0 +1,146 @@
+//! A graph in one call: on one backend, or on several to see whether they agree.
+//!
+//! [`evaluate`] puts a graph's leaves on a backend, plans, prepares and runs it once, and reads its outputs.
+//! [`compare_backends`] does so on several backends and says how far the outputs of each are from those of the first.
+//! Who runs a graph many times prepares it once instead: [`bind`], [`Backend::prepare`], [`write_inputs`].
+//!
+//! ```
+//! use ggml_core::cpu::{CpuBackend, CpuOptions};
+//! use ggml_core::encode::encode;
+//! use ggml_core::evaluate::{compare_backends, evaluate};
+//! use ggml_core::plan::Precision;
+//! use ggml_core::reference::ReferenceBackend;
+//! use ggml_core::{DType, Graph, Source};
+//! use std::collections::HashMap;
+//!
+//! let mut g = Graph::new();
+//! let w = g.leaf("w", DType::F16, [32, 2, 1, 1], Source::Weight)?;
+//! let x = g.leaf("x", DType::F32, [32, 1, 1, 1], Source::Input)?;
+//! let y = g.mul_mat(w, x)?;
+//! g.output(y);
+//! let data = HashMap::from([
+//!     (w, encode(DType::F16, 32, &[2.0; 64])?),
+//!     (x, encode(DType::F32, 32, &[0.25; 32])?),
+//! ]);
+//!
+//! let cpu = CpuBackend::open(CpuOptions::default())?;
+//! let outputs = evaluate(&cpu, &g, &data, Precision::Exact)?;
+//! assert_eq!(outputs[0].values()?, [16.0, 16.0]);
+//!
+//! let reference = ReferenceBackend::default();
+//! for comparison in compare_backends(&[&reference, &cpu], &g, &data, Precision::Fast)? {
+//!     assert!(comparison.agrees(), "{comparison}");
+//! }
+//! # Ok::<(), ggml_core::Error>(())
+//! ```
+
+use crate::backend::{Backend, PrepareOptions, Program, host_memory};
+use crate::decode::decode;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::graph::Graph;
+use crate::plan::{Plan, Precision};
+use crate::schedule::unsupported;
+use crate::tensor::{Tensor, TensorId};
+use std::collections::HashMap;
+
+mod bind;
+mod compare;
+#[cfg(test)]
+mod tests;
+
+pub use bind::{bind, check, write_inputs};
+pub use compare::{BackendComparison, OutputDistance, compare_backends};
+
+/// Contents of leaves, dense, in their types: as in a [`GraphFile`](crate::graph::file::GraphFile).
+pub type Contents = HashMap<TensorId, Vec<u8>>;
+
+/// A tensor's contents, read from a backend.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostTensor {
+    /// The tensor's name in its graph.
+    pub name: String,
+    /// Element type.
+    pub dtype: DType,
+    /// Extents in elements, fastest first.
+    pub ne: [usize; 4],
+    /// The elements row after row, in the type's blocks, whatever the strides of the tensor.
+    pub bytes: Vec<u8>,
+}
+
+impl HostTensor {
+    /// The elements as F32.
+    ///
+    /// # Errors
+    /// As [`decode`].
+    pub fn values(&self) -> Result<Vec<f32>> {
+        decode(self.dtype, &self.bytes)
+    }
+}
+
+/// Runs a graph once; its outputs, in the order in which they were declared. `data` has the contents of every weight
+/// and input; state without contents is zero.
+///
+/// # Errors
+/// [`Error::InvalidArgument`] if `data` and the graph's leaves do not fit together, [`Error::Unsupported`] if the backend
+/// has no kernel for a node, and what the backend says when it is given memory, prepares or runs.
+pub fn evaluate(
+    backend: &dyn Backend,
+    graph: &Graph,
+    data: &Contents,
+    precision: Precision,
+) -> Result<Vec<HostTensor>> {
+    let mut program = run(backend, graph, data, precision)?;
+    graph.outputs().iter().map(|&id| read(program.as_mut(), graph, id)).collect()
+}
+
+/// The first tensor of a graph that a backend has no kernel for, and why.
+pub(crate) fn refusal(backend: &dyn Backend, graph: &Graph) -> Option<(TensorId, String)> {
+    graph.ids().find_map(|id| unsupported(backend, graph, id).map(|reason| (id, reason)))
+}
+
+/// A program of a graph, after its run.
+pub(crate) fn run(
+    backend: &dyn Backend,
+    graph: &Graph,
+    data: &Contents,
+    precision: Precision,
+) -> Result<Box<dyn Program>> {
+    if let Some((node, reason)) = refusal(backend, graph) {
+        let t = graph.tensor(node);
+        let (backend, op) = (backend.device().backend.clone(), t.op().map_or("LEAF", |op| op.name()));
+        return Err(Error::Unsupported { backend, op, node: t.name.clone(), reason });
+    }
+    let bindings = bind(backend, graph, data)?;
+    let plan = Plan::new(graph, backend.device().limits.alignment, precision)?;
+    let mut program = backend.prepare(graph, &plan, &bindings, PrepareOptions::default())?;
+    write_inputs(program.as_mut(), graph, data)?;
+    program.run()?;
+    Ok(program)
+}
+
+/// Reads a tensor whose root the program keeps.
+pub(crate) fn read(program: &mut dyn Program, graph: &Graph, id: TensorId) -> Result<HostTensor> {
+    let t = graph.tensor(id);
+    let mut bytes = host_memory(graph.tensor(t.root).dense_bytes())?;
+    program.read(t.root, &mut bytes)?;
+    if t.root != id {
+        bytes = gather(t, &bytes)?;
+    }
+    Ok(HostTensor { name: t.name.clone(), dtype: t.dtype, ne: t.ne, bytes })
+}
+
+/// A view's elements, row after row, from the bytes of its root.
+fn gather(t: &Tensor, root: &[u8]) -> Result<Vec<u8>> {
+    let outside = || Error::argument(format!("view {}", t.describe()), "outside of its root", "");
+    let (blocks, block) = (t.ne[0] / t.dtype.block(), t.dtype.block_bytes());
+    let [_, n1, n2, _] = t.ne;
+    let mut out = host_memory(t.dense_bytes())?;
+    for (i, to) in out.chunks_exact_mut(block).enumerate() {
+        let row = i / blocks;
+        let index = [i % blocks, row % n1, row / n1 % n2, row / n1 / n2];
+        let from = t.offset + index.iter().zip(t.nb).map(|(i, nb)| i * nb).sum::<usize>();
+        to.copy_from_slice(root.get(from..from + block).ok_or_else(outside)?);
+    }
+    Ok(out)
+}

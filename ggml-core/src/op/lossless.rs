@@ -1,0 +1,34 @@
+//! F32 parameters in graph files. JSON has no infinities and no NaN, and a graph that failed because of one has to travel
+//! too: they are written as text, other numbers as numbers. For `#[serde(with = "super::lossless")]`.
+
+use serde::{Deserialize, Deserializer, Serializer};
+
+/// What a parameter is written as.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Written {
+    Number(f32),
+    Text(String),
+}
+
+/// Writes a parameter.
+pub(super) fn serialize<S: Serializer>(x: &f32, to: S) -> Result<S::Ok, S::Error> {
+    match *x {
+        x if x.is_finite() => to.serialize_f32(x),
+        x if x.is_nan() => to.serialize_str("NaN"),
+        x => to.serialize_str(if x > 0.0 { "inf" } else { "-inf" }),
+    }
+}
+
+/// Reads a parameter.
+pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<f32, D::Error> {
+    match Written::deserialize(from)? {
+        Written::Number(x) => Ok(x),
+        Written::Text(text) => match text.as_str() {
+            "NaN" => Ok(f32::NAN),
+            "inf" => Ok(f32::INFINITY),
+            "-inf" => Ok(f32::NEG_INFINITY),
+            _ => Err(serde::de::Error::custom(format!("'{text}' is not a number, NaN, inf or -inf"))),
+        },
+    }
+}

@@ -1,0 +1,34 @@
+// A piece of eight weights of a type with blocks, as weights.glsl wants them: one group of two quads.
+#ifndef WEIGHTS_PIECE_GLSL
+#define WEIGHTS_PIECE_GLSL
+
+// A byte for each weight.
+struct Piece {
+    uvec2 q;
+    float scale;
+#ifdef HAS_MINIMUM
+    float low;
+#endif
+};
+
+vec4 quad(Piece w, uint g, uint j) {
+#if defined(A_Q8_0)
+    return from_signed_bytes(w.q[j]);
+#elif defined(HAS_TABLE)
+    return from_table(w.q[j]);
+#else
+    return from_bytes(w.q[j]);
+#endif
+}
+
+float factor(Piece w, uint g) {
+    return w.scale;
+}
+
+#ifdef HAS_MINIMUM
+float minimum(Piece w, uint g) {
+    return w.low;
+}
+#endif
+
+#endif

@@ -1,0 +1,51 @@
+//! Which components of the number of work-groups the functions of a module read.
+
+use super::parse::Module;
+
+const OP_LOAD: u16 = 61;
+const OP_ACCESS_CHAIN: u16 = 65;
+const OP_IN_BOUNDS_ACCESS_CHAIN: u16 = 66;
+const OP_COMPOSITE_EXTRACT: u16 = 81;
+const BUILT_IN_NUM_WORKGROUPS: u32 = 24;
+
+/// Follows `gl_NumWorkGroups` through the functions of a module.
+pub(super) struct GroupCounts {
+    /// The built-in variable, if the module has it.
+    variable: Option<u32>,
+    /// Ids that hold the whole vector.
+    vectors: Vec<u32>,
+    /// Components that are read.
+    pub(super) read: [bool; 3],
+}
+
+impl GroupCounts {
+    /// Before the first function.
+    pub(super) fn of(module: &Module) -> Self {
+        Self { variable: module.built_in(BUILT_IN_NUM_WORKGROUPS), vectors: Vec::new(), read: [false; 3] }
+    }
+
+    /// Takes an instruction of a function into account.
+    pub(super) fn instruction(&mut self, module: &Module, opcode: u16, operands: &[u32]) {
+        let Some(variable) = self.variable else { return };
+        match (opcode, operands) {
+            (OP_ACCESS_CHAIN | OP_IN_BOUNDS_ACCESS_CHAIN, [_, _, base, index]) if *base == variable => {
+                self.read(module.constant(*index));
+            }
+            (OP_LOAD, [_, result, pointer, ..]) if *pointer == variable => self.vectors.push(*result),
+            (OP_COMPOSITE_EXTRACT, [_, _, composite, index]) if self.vectors.contains(composite) => {
+                self.read(Some(u64::from(*index)));
+            }
+            // The vector goes somewhere that is not followed. (Numbers that happen to equal its id err on the safe side.)
+            (_, operands) if operands.iter().any(|id| self.vectors.contains(id)) => self.read(None),
+            _ => {}
+        }
+    }
+
+    /// A component is read; `None`: nobody knows which.
+    fn read(&mut self, component: Option<u64>) {
+        match component.and_then(|index| self.read.get_mut(usize::try_from(index).ok()?)) {
+            Some(read) => *read = true,
+            None => self.read = [true; 3],
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! The drivers that are part of this program, opened as [`OpenOptions`] say.
+
+use super::OpenOptions;
+#[cfg(feature = "virtual")]
+use super::VirtualTarget;
+#[cfg(feature = "hip")]
+use backend_hip::options::Breadcrumbs;
+#[cfg(feature = "virtual")]
+use backend_hip::virtual_gpu;
+#[cfg(feature = "hip")]
+use backend_hip::{HipBackend, HipOptions, nvidia};
+#[cfg(feature = "vulkan")]
+use backend_vulkan::arch::ArchClass;
+#[cfg(feature = "vulkan")]
+use backend_vulkan::{VulkanBackend, VulkanOptions};
+#[cfg(feature = "vulkan")]
+use ggml_core::Error;
+use ggml_core::Result;
+
+#[cfg(feature = "vulkan")]
+pub(super) fn vulkan(device: Option<usize>, options: &OpenOptions) -> Result<VulkanBackend> {
+    let class = |name: &str| {
+        name.parse::<ArchClass>().map_err(|e| Error::argument("Vulkan architecture class", e, ""))
+    };
+    VulkanBackend::open(VulkanOptions {
+        device,
+        arch: options.vulkan_arch.as_deref().map(class).transpose()?,
+        deadlines: options.deadlines.clone(),
+        validation: options.vulkan_validation,
+        breadcrumbs: options.breadcrumbs,
+        ..VulkanOptions::default()
+    })
+}
+
+#[cfg(feature = "hip")]
+pub(super) fn hip(device: Option<usize>, options: &OpenOptions) -> Result<HipBackend> {
+    HipBackend::open(hip_options(device, options)?)
+}
+
+#[cfg(feature = "hip")]
+pub(super) fn hip_nvidia(device: Option<usize>, options: &OpenOptions) -> Result<HipBackend> {
+    nvidia::open(hip_options(device, options)?)
+}
+
+#[cfg(feature = "virtual")]
+pub(super) fn hip_virtual(target: VirtualTarget, options: &OpenOptions) -> Result<HipBackend> {
+    virtual_gpu::open(target.name(), hip_options(None, options)?)
+}
+
+/// What the environment says, then what the caller says.
+#[cfg(feature = "hip")]
+fn hip_options(device: Option<usize>, options: &OpenOptions) -> Result<HipOptions> {
+    let base = HipOptions::from_env()?;
+    let library = options.hip_library.clone().or(base.library.clone());
+    let breadcrumbs = if options.breadcrumbs { Breadcrumbs::EveryLaunch } else { base.breadcrumbs };
+    let deadlines = options.deadlines.clone();
+    Ok(HipOptions { device: device.unwrap_or(0), deadlines, library, breadcrumbs, ..base })
+}

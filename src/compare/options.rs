@@ -1,0 +1,160 @@
+//! What is compared and how, and who is told of it.
+
+use crate::backends::{BackendName, VirtualTarget};
+use crate::model::Offload;
+use ggml_core::plan::Precision;
+use ggml_core::{Error, Result};
+use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The work that is compared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// A model; `None`: a small one with seeded random weights, written to the output folder.
+    Model(Option<PathBuf>),
+    /// A graph file with the contents of its leaves, see [`ggml_core::graph::file`].
+    Graph(PathBuf),
+    /// The cases of the operation catalogue that a filter selects: names of operations and parts of the names of
+    /// cases, by comma; empty: all of them.
+    Ops(String),
+}
+
+impl std::fmt::Display for Subject {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Subject::Model(None) => f.write_str("model"),
+            Subject::Model(Some(path)) => write!(f, "model {}", path.display()),
+            Subject::Graph(path) => write!(f, "graph {}", path.display()),
+            Subject::Ops(filter) if filter.is_empty() => f.write_str("ops"),
+            Subject::Ops(filter) => write!(f, "ops {filter}"),
+        }
+    }
+}
+
+/// Whether and how to compare node by node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PerNode {
+    /// Not.
+    #[default]
+    Off,
+    /// Each node gets what the backend computed before: errors add up along the graph.
+    Chained,
+    /// Each node gets the reference's operands: an error belongs to the node that makes it.
+    Isolated,
+}
+
+impl std::str::FromStr for PerNode {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<PerNode> {
+        match text {
+            "off" => Ok(PerNode::Off),
+            "chained" => Ok(PerNode::Chained),
+            "isolated" => Ok(PerNode::Isolated),
+            _ => Err(Error::argument("per node", format!("'{text}'"), "one of off, chained, isolated")),
+        }
+    }
+}
+
+/// What to compare, and how.
+#[derive(Clone, Debug)]
+pub struct CompareOptions {
+    /// The work.
+    pub work: Subject,
+    /// Backends, in the order in which they run (the reference always first).
+    pub backends: Vec<BackendName>,
+    /// The backend that the others are measured against.
+    pub reference: BackendName,
+    /// Token ids of the prompt; `None`: 32 seeded ones.
+    pub tokens: Option<Vec<u32>>,
+    /// Tokens to generate greedily.
+    pub predict: usize,
+    /// Models: how much lies on the device; a run for each. The backends of the host run once.
+    pub offload: Vec<Offload>,
+    /// Whether to compare every node of the graph.
+    pub per_node: PerNode,
+    /// How often each backend does the work: results must be the same bits every time.
+    pub repeat: usize,
+    /// How much rounding is allowed.
+    pub precision: Precision,
+    /// Deadline of every phase. `Duration::MAX` never passes.
+    pub timeout: Duration,
+    /// Seed of the default model and prompt.
+    pub seed: u64,
+    /// Folder for `result.json`, logs and arrays; made if it is missing.
+    pub out: PathBuf,
+    /// Vulkan: architecture class to tune for.
+    pub vulkan_arch: Option<String>,
+    /// HIP: runtime library to load.
+    pub hip_library: Option<PathBuf>,
+}
+
+impl Default for CompareOptions {
+    fn default() -> Self {
+        CompareOptions {
+            work: Subject::Model(None),
+            backends: vec![
+                BackendName::Reference,
+                BackendName::Cpu,
+                BackendName::Vulkan(None),
+                BackendName::Hip(None),
+                BackendName::HipVirtual(VirtualTarget::default()),
+            ],
+            reference: BackendName::Reference,
+            tokens: None,
+            predict: 16,
+            offload: vec![Offload::All],
+            per_node: PerNode::Off,
+            repeat: 1,
+            precision: Precision::default(),
+            timeout: Duration::from_secs(300),
+            seed: 1,
+            out: PathBuf::from("out/compare"),
+            vulkan_arch: None,
+            hip_library: None,
+        }
+    }
+}
+
+impl CompareOptions {
+    /// What is wrong with them, before anything runs.
+    pub(super) fn check(&self) -> Result<()> {
+        if self.offload.is_empty() || self.offload.contains(&Offload::Auto) {
+            return Err(Error::argument("offload", format!("{:?}", self.offload), "a list of numbers"));
+        }
+        if self.repeat == 0 {
+            return Err(Error::argument("repeat", 0, "at least one run"));
+        }
+        Ok(())
+    }
+
+    /// The backends in the order in which they run: the reference first, none twice.
+    pub(super) fn order(&self) -> Vec<BackendName> {
+        let mut seen = HashSet::new();
+        let all = std::iter::once(&self.reference).chain(&self.backends);
+        all.filter(|b| seen.insert((*b).clone())).cloned().collect()
+    }
+}
+
+/// What is going on, for a line of text or a bar.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Backend name.
+    pub backend: String,
+    /// What it does.
+    pub what: String,
+    /// Parts of its work that are done, and all of them, where the work has parts.
+    pub done: Option<(usize, usize)>,
+}
+
+impl Event {
+    pub(super) fn new(backend: impl ToString, what: impl ToString) -> Event {
+        Event { backend: backend.to_string(), what: what.to_string(), done: None }
+    }
+}
+
+/// Called for each event.
+pub type Progress<'a> = &'a mut dyn FnMut(&Event);

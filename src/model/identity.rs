@@ -1,0 +1,63 @@
+//! What tells one model from another whose saved state has the same layout.
+
+use super::ModelFile;
+use ggml_core::Result;
+use ggml_core::error::Error;
+use ggml_core::gguf::TensorInfo;
+use ggml_core::hash::Fnv1a;
+
+/// Places of a tensor's data that are looked at: its beginning, its end and places between them at equal distances.
+const PLACES: usize = 4;
+
+/// Bytes of each.
+const BYTES: usize = 64;
+
+impl ModelFile {
+    /// A number made of what the state of a session depends on: the hyperparameters, and the name, type, extents and
+    /// some bytes of each tensor that is computed with. Where a file keeps its tensors, and what its metadata say beside
+    /// the hyperparameters, has no part in it.
+    ///
+    /// The bytes are 64 at each of four places of a tensor, so that little of a large file is read. Two models with the
+    /// same hyperparameters that differ nowhere else but between those places are taken for one.
+    pub(crate) fn identity(&self) -> Result<u64> {
+        if let Some(known) = self.identity.get() {
+            return Ok(*known);
+        }
+        let mut hash = Fnv1a::default();
+        serde_json::to_writer(&mut hash, &self.hparams)
+            .map_err(|e| Error::model("hyperparameters", e, "values that can be written"))?;
+        let mut tensors: Vec<&TensorInfo> = self.gguf.tensors().iter().collect();
+        tensors.retain(|t| !self.hparams.is_ignored(&t.name));
+        tensors.sort_by(|a, b| a.name.cmp(&b.name));
+        for tensor in tensors {
+            hash.update(format!("{} {} {:?};", tensor.name, tensor.dtype, tensor.shape()).as_bytes());
+            sample(self.gguf.data(tensor)?).for_each(|bytes| hash.update(bytes));
+        }
+        Ok(*self.identity.get_or_init(|| hash.finish()))
+    }
+}
+
+/// The bytes at the places.
+fn sample(data: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let last = data.len().saturating_sub(BYTES);
+    (0..PLACES).map(move |i| {
+        // The last place is the end, whatever the division leaves.
+        let begin = if i + 1 < PLACES { last / (PLACES - 1) * i } else { last };
+        &data[begin..data.len().min(begin + BYTES)]
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_has_the_beginning_and_the_end() {
+        let data: Vec<u8> = (0..=250).cycle().take(64 * 1024).collect();
+        let samples: Vec<&[u8]> = sample(&data).collect();
+        assert_eq!((samples[0], samples[PLACES - 1]), (&data[..BYTES], &data[data.len() - BYTES..]));
+        assert!(samples.len() == PLACES && samples.iter().all(|bytes| bytes.len() == BYTES));
+        assert_eq!(sample(&data[..5]).collect::<Vec<_>>(), [&data[..5]; PLACES]);
+        assert_eq!(sample(&[]).map(<[u8]>::len).sum::<usize>(), 0);
+    }
+}

@@ -1,0 +1,75 @@
+//! How to make a session.
+
+use crate::model::Hparams;
+use crate::options::setters;
+use ggml_core::op::flash_attn::CACHE_TYPES;
+use ggml_core::plan::Precision;
+use ggml_core::{DType, Error, Result};
+
+/// How to make a session.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct SessionOptions {
+    /// Positions that each sequence has room for; `None`: the smaller of the model's context and 4096.
+    pub context: Option<usize>,
+    /// Sequences that are kept side by side; memory grows with them.
+    pub sequences: usize,
+    /// Tokens of one batch; longer work is done in several.
+    pub batch: usize,
+    /// Type of the cache: F32, F16, Q8_0 or Q4_0. The last two need heads of a multiple of 32 elements.
+    pub cache: DType,
+    /// How much rounding is allowed.
+    pub precision: Precision,
+    /// Whether a session is refused that needs more memory than a device says is free. A way around drivers that say
+    /// something wrong.
+    pub check_memory: bool,
+}
+
+setters!(SessionOptions {
+    with_context => context: impl Into<Option<usize>>,
+    with_sequences => sequences: usize,
+    with_batch => batch: usize,
+    with_cache => cache: DType,
+    with_precision => precision: Precision,
+    with_check_memory => check_memory: bool,
+});
+
+impl Default for SessionOptions {
+    fn default() -> Self {
+        SessionOptions {
+            context: None,
+            sequences: 1,
+            batch: 512,
+            cache: DType::F32,
+            precision: Precision::default(),
+            check_memory: true,
+        }
+    }
+}
+
+impl SessionOptions {
+    /// Positions that each sequence of a model has room for.
+    pub(crate) fn room(&self, hparams: &Hparams) -> usize {
+        self.context.unwrap_or(hparams.context.min(4096))
+    }
+
+    /// That there can be such a session.
+    pub(crate) fn check(&self, hparams: &Hparams) -> Result<()> {
+        let (context, sequences) = (self.room(hparams), self.sequences);
+        for (what, value) in [("context", context), ("sequences", sequences), ("batch", self.batch)] {
+            if value == 0 {
+                return Err(Error::argument(what, value, "at least 1"));
+            }
+        }
+        // Rows of the cache are I32 in a graph.
+        if context.checked_mul(sequences).is_none_or(|cells| cells > i32::MAX as usize) {
+            let found = format!("{sequences} sequences of {context} positions");
+            return Err(Error::argument("session", found, format!("at most {} positions in all", i32::MAX)));
+        }
+        if !CACHE_TYPES.contains(&self.cache) {
+            let names: Vec<&str> = CACHE_TYPES.iter().map(|dtype| dtype.name()).collect();
+            return Err(Error::argument("cache type", self.cache, format!("one of {}", names.join(", "))));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,295 @@
+//! Which file of a crate imports which, read from its sources: `use` trees and the paths within the code.
+
+use proc_macro2::{TokenStream, TokenTree};
+use std::collections::{BTreeMap, BTreeSet};
+use syn::visit::{self, Visit};
+use syn::{Attribute, Item, UseTree};
+
+/// A path from the root of a crate: modules, then what stands in the last of them.
+type Path = Vec<String>;
+
+/// A source file.
+pub(crate) struct Source {
+    /// Its path below the crate's `src`, as "op/norm.rs".
+    pub(crate) file: String,
+    /// What is in it.
+    pub(crate) text: String,
+}
+
+/// The floors of a crate, or of one folder of it.
+pub(crate) struct Floors {
+    /// The folder with the sources, relative to the project.
+    pub(crate) folder: &'static str,
+    /// The module whose children have floors, as "compare"; empty for the crate.
+    pub(crate) module: &'static str,
+    /// Names of modules, the highest floor first. What stands on one floor may import what stands beside it or below.
+    pub(crate) floors: &'static [&'static [&'static str]],
+}
+
+/// What is wrong with the imports of a crate: a line for each upward one, each circle, and each module without a floor.
+pub(crate) fn faults(sources: &[Source], floors: &Floors) -> Vec<String> {
+    let house = House::read(sources);
+    let scope: Path = floors.module.split('/').filter(|s| !s.is_empty()).map(String::from).collect();
+    let unit = |file: &str| -> Option<String> {
+        let module = module_of(file);
+        module.strip_prefix(&scope[..]).and_then(|rest| rest.first()).cloned()
+    };
+    let floor = |unit: &str| floors.floors.iter().position(|floor| floor.contains(&unit));
+    let mut faults = Vec::new();
+
+    let units: BTreeSet<String> = house.modules.values().filter_map(|file| unit(file)).collect();
+    let listed = floors.floors.iter().copied().flatten().filter(|name| !units.contains(**name));
+    faults.extend(listed.map(|name| format!("{name} has a floor and no file")));
+    faults.extend(units.iter().filter(|u| floor(u).is_none()).map(|u| format!("{u} has no floor")));
+
+    let mut edges: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (from, to) in &house.imports {
+        let (Some(upper), Some(lower)) = (unit(from), unit(to)) else { continue };
+        if floor(&upper) > floor(&lower) {
+            faults.push(format!("{from} imports {to}, which is above it"));
+        }
+        edges.entry(from).or_default().insert(to);
+    }
+    faults.extend(circles(&edges));
+    faults
+}
+
+/// The files that import each other in a circle, each circle once.
+fn circles(edges: &BTreeMap<&str, BTreeSet<&str>>) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut told: BTreeSet<&str> = BTreeSet::new();
+    for &start in edges.keys() {
+        // The shortest way back, breadth first.
+        let mut ways = vec![vec![start]];
+        let mut seen = BTreeSet::new();
+        while let Some(way) = (!ways.is_empty()).then(|| ways.remove(0)) {
+            for &next in edges.get(way[way.len() - 1]).into_iter().flatten() {
+                if next == start && !way.iter().any(|file| told.contains(file)) {
+                    told.extend(&way);
+                    found.push(format!("a circle: {} -> {start}", way.join(" -> ")));
+                } else if seen.insert(next) {
+                    ways.push([&way[..], &[next]].concat());
+                }
+            }
+        }
+    }
+    found
+}
+
+/// The module that a file is: `op/norm.rs` is `op::norm`, `op/mod.rs` is `op`, `lib.rs` the root.
+fn module_of(file: &str) -> Path {
+    let mut path: Path = file.trim_end_matches(".rs").split('/').map(String::from).collect();
+    if path.last().is_some_and(|last| last == "mod" || path.len() == 1 && last == "lib") {
+        path.pop();
+    }
+    path
+}
+
+/// The files of a crate and who imports whom; tests are not looked at, and what is between a module and one that it
+/// contains does not count.
+struct House {
+    modules: BTreeMap<Path, String>,
+    imports: BTreeSet<(String, String)>,
+}
+
+impl House {
+    fn read(sources: &[Source]) -> House {
+        let mut modules: BTreeMap<Path, String> =
+            sources.iter().map(|s| (module_of(&s.file), s.file.clone())).collect();
+        let known: BTreeSet<Path> = modules.keys().cloned().collect();
+        let mut readers = Vec::new();
+        for source in sources {
+            let parsed = syn::parse_file(&source.text).unwrap_or_else(|e| panic!("{}: {e}", source.file));
+            let mut reader = Reader::new(&source.file, &known);
+            reader.visit_file(&parsed);
+            readers.push(reader);
+        }
+        let tests: BTreeSet<&Path> = readers.iter().flat_map(|r| &r.tests).collect();
+        let is_test = |module: &Path| tests.iter().any(|test| module.starts_with(test));
+        modules.retain(|module, _| !is_test(module));
+        let names: BTreeMap<Path, Path> = readers.iter().flat_map(|r| r.names.clone()).collect();
+        let mut imports = BTreeSet::new();
+        for reader in readers.iter().filter(|r| !is_test(&module_of(r.file))) {
+            let from = module_of(reader.file);
+            for path in &reader.mentioned {
+                let to = target(path, &modules, &names, 0);
+                if !from.starts_with(&to) && !to.starts_with(&from) {
+                    imports.insert((reader.file.to_string(), modules[&to].clone()));
+                }
+            }
+        }
+        House { modules, imports }
+    }
+}
+
+/// The module in which what a path names is defined: through names that a module has from elsewhere.
+fn target(
+    path: &[String],
+    modules: &BTreeMap<Path, String>,
+    names: &BTreeMap<Path, Path>,
+    depth: usize,
+) -> Path {
+    let module = (0..=path.len()).rev().map(|n| &path[..n]).find(|part| modules.contains_key(*part));
+    let module = module.expect("every crate has a root");
+    match path.get(..=module.len()).and_then(|name| names.get(name)) {
+        // Names may have each other as their targets in sources that do not compile.
+        Some(elsewhere) if depth < 16 => {
+            let whole = [&elsewhere[..], &path[module.len() + 1..]].concat();
+            target(&whole, modules, names, depth + 1)
+        }
+        _ => module.to_vec(),
+    }
+}
+
+/// Reads a file.
+struct Reader<'a> {
+    file: &'a str,
+    known: &'a BTreeSet<Path>,
+    /// The module that is read: that of the file, or one within it.
+    here: Path,
+    /// What a path in the code or in a `use` names.
+    mentioned: BTreeSet<Path>,
+    /// Names that `use` gives a module, and what they stand for.
+    names: BTreeMap<Path, Path>,
+    /// Modules of tests.
+    tests: Vec<Path>,
+}
+
+impl<'a> Reader<'a> {
+    fn new(file: &'a str, known: &'a BTreeSet<Path>) -> Reader<'a> {
+        let (mentioned, names, tests) = Default::default();
+        Reader { file, known, here: module_of(file), mentioned, names, tests }
+    }
+
+    /// From the root of the crate; `None` for a path that leads out of it or is relative to something within a module.
+    fn absolute(&self, path: &[String]) -> Option<Path> {
+        let mut base = self.here.clone();
+        let mut rest = path;
+        match path.first()?.as_str() {
+            "crate" => return Some(path[1..].to_vec()),
+            "self" => rest = &path[1..],
+            "super" => {
+                while rest.first().is_some_and(|s| s == "super") {
+                    base.pop()?;
+                    rest = &rest[1..];
+                }
+            }
+            first if !self.known.contains(&[&base[..], &[first.to_string()]].concat()) => return None,
+            _ => {}
+        }
+        base.extend_from_slice(rest);
+        Some(base)
+    }
+
+    fn mention(&mut self, path: &[String]) {
+        self.mentioned.extend(self.absolute(path));
+    }
+
+    fn follow(&mut self, tree: &UseTree, before: &[String]) {
+        let with = |name: &syn::Ident| [before, &[name.to_string()]].concat();
+        match tree {
+            UseTree::Path(path) => self.follow(&path.tree, &with(&path.ident)),
+            UseTree::Group(group) => group.items.iter().for_each(|tree| self.follow(tree, before)),
+            UseTree::Glob(_) => self.mention(before),
+            UseTree::Name(name) if name.ident == "self" => self.mention(before),
+            UseTree::Name(name) => self.bind(&with(&name.ident), &name.ident),
+            UseTree::Rename(name) => self.bind(&with(&name.ident), &name.rename),
+        }
+    }
+
+    fn bind(&mut self, path: &[String], name: &syn::Ident) {
+        self.mention(path);
+        if let Some(path) = self.absolute(path) {
+            self.names.insert([&self.here[..], &[name.to_string()]].concat(), path);
+        }
+    }
+
+    /// Paths in the tokens of a macro, which nobody parses.
+    fn scan(&mut self, tokens: TokenStream) {
+        let (mut path, mut colons) = (Path::new(), 0);
+        for token in tokens {
+            match token {
+                TokenTree::Punct(p) if p.as_char() == ':' && !path.is_empty() => colons += 1,
+                TokenTree::Ident(name) if colons == 2 => {
+                    path.push(name.to_string());
+                    colons = 0;
+                }
+                other => {
+                    self.mention_rooted(&std::mem::take(&mut path));
+                    colons = 0;
+                    match other {
+                        TokenTree::Ident(name) => path.push(name.to_string()),
+                        TokenTree::Group(group) => self.scan(group.stream()),
+                        _ => {}
+                    }
+                }
+            }
+        }
+        self.mention_rooted(&path);
+    }
+
+    /// A path in the code counts if it says where it begins; what else it could begin with has a `use` of its own.
+    fn mention_rooted(&mut self, path: &[String]) {
+        if path.first().is_some_and(|first| ["crate", "self", "super"].contains(&first.as_str())) {
+            self.mention(path);
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for Reader<'_> {
+    fn visit_item(&mut self, item: &'ast Item) {
+        if !attributes(item).iter().any(is_for_tests) {
+            visit::visit_item(self, item);
+        } else if let Item::Mod(module) = item {
+            self.tests.push([&self.here[..], &[module.ident.to_string()]].concat());
+        }
+    }
+
+    fn visit_item_mod(&mut self, module: &'ast syn::ItemMod) {
+        self.here.push(module.ident.to_string());
+        visit::visit_item_mod(self, module);
+        self.here.pop();
+    }
+
+    fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
+        if item.leading_colon.is_none() {
+            self.follow(&item.tree, &[]);
+        }
+    }
+
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        let names: Path = path.segments.iter().map(|s| s.ident.to_string()).collect();
+        self.mention_rooted(&names);
+        visit::visit_path(self, path);
+    }
+
+    fn visit_macro(&mut self, call: &'ast syn::Macro) {
+        visit::visit_macro(self, call);
+        self.scan(call.tokens.clone());
+    }
+}
+
+fn attributes(item: &Item) -> &[Attribute] {
+    match item {
+        Item::Const(item) => &item.attrs,
+        Item::Enum(item) => &item.attrs,
+        Item::Fn(item) => &item.attrs,
+        Item::Impl(item) => &item.attrs,
+        Item::Macro(item) => &item.attrs,
+        Item::Mod(item) => &item.attrs,
+        Item::Static(item) => &item.attrs,
+        Item::Struct(item) => &item.attrs,
+        Item::Trait(item) => &item.attrs,
+        Item::Type(item) => &item.attrs,
+        Item::Use(item) => &item.attrs,
+        _ => &[],
+    }
+}
+
+/// `#[cfg(test)]`, also with more conditions.
+fn is_for_tests(attribute: &Attribute) -> bool {
+    let syn::Meta::List(list) = &attribute.meta else { return false };
+    let condition = list.tokens.to_string();
+    let mut words = condition.split(|c: char| !c.is_alphanumeric() && c != '_');
+    list.path.is_ident("cfg") && !condition.contains("not") && words.any(|word| word == "test")
+}

@@ -1,0 +1,123 @@
+//! The example programs as a user runs them: what they say and how they end where output goes nowhere, or what was asked for
+//! makes no sense.
+
+mod common;
+
+use common::example;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// A small model, written by `synthesize`.
+fn synthesized(dir: &Path, shape: &str) -> PathBuf {
+    let path = dir.join(format!("{shape}.gguf"));
+    let output = Command::new(example("synthesize")).args(["--shape", shape]).arg(&path).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    path
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Each program with arguments that make it write something.
+fn programs(model: &Path) -> Vec<(&'static str, Vec<String>)> {
+    let model = model.display().to_string();
+    let words = |text: &str| text.split(' ').map(|word| word.replace('M', &model)).collect();
+    vec![
+        ("generate", words("--model M --prompt sea --predict 2")),
+        ("bench", words("--model M --prompt-tokens 2 --predict 0 --repeat 1")),
+        ("inspect", words("M")),
+        ("tokenize", words("--model M --text sea")),
+        ("synthesize", words("--shape list")),
+    ]
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_a_program_quietly() {
+    let dir = tempfile::tempdir().unwrap();
+    for (program, args) in programs(&synthesized(dir.path(), "small-llama")) {
+        let mut child = Command::new(example(program))
+            .args(&args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""), "{program}");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_said() {
+    let dir = tempfile::tempdir().unwrap();
+    for (program, args) in programs(&synthesized(dir.path(), "small-llama")) {
+        let full = std::fs::File::create("/dev/full").unwrap();
+        let output = Command::new(example(program)).args(&args).stdout(full).output().unwrap();
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{program}: {text}");
+        assert!(
+            text.starts_with("error: standard output: ") && !text.contains("panicked"),
+            "{program}: {text}"
+        );
+    }
+}
+
+#[test]
+fn wrong_use_is_two_and_what_fails_is_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = synthesized(dir.path(), "small-llama");
+    let run = |args: &[&str], variable: Option<(&str, &str)>| {
+        let mut command = Command::new(example("generate"));
+        let output = command.args(args).arg("--model").arg(&model).envs(variable).output().unwrap();
+        (output.status.code(), stderr(&output))
+    };
+    let said = |got: (Option<i32>, String), code: i32, part: &str| {
+        assert!(got.0 == Some(code) && got.1.contains(part), "{got:?}");
+    };
+    said(run(&["--prompt", ""], None), 2, "error: --prompt: \"\"; expected a text");
+    said(run(&[], None), 2, "--prompt");
+    said(run(&["--prompt", "a", "--backend", "gpu"], None), 2, "backend: 'gpu'; expected one of reference");
+    let variable = Some(("DIPTYCH_HIP_RTC", "sometimes"));
+    said(run(&["--prompt", "a", "--backend", "hip"], variable), 2, "DIPTYCH_HIP_RTC");
+    let missing = Some(("DIPTYCH_HIP_LIBRARY", "/none/libamdhip64.so"));
+    said(run(&["--prompt", "a", "--backend", "hip"], missing), 1, "/none/libamdhip64.so");
+    let absent = dir.path().join("absent.gguf");
+    let output = Command::new(example("inspect")).arg(&absent).output().unwrap();
+    said((output.status.code(), stderr(&output)), 1, "absent.gguf");
+}
+
+/// Small models of three kinds chat: each line is a turn, and the second one begins with what the first left.
+#[test]
+fn a_chat_has_turns() {
+    let dir = tempfile::tempdir().unwrap();
+    let template = dir.path().join("template.jinja");
+    std::fs::write(&template, "{% for m in messages %}{{ m.content }};{% endfor %}").unwrap();
+    for (shape, held) in [("small-llama", true), ("small-qwen3moe", true), ("small-qwen35", false)] {
+        let model = synthesized(dir.path(), shape);
+        let chat = |extra: &[&str], input: &str| {
+            let mut command = Command::new(example("generate"));
+            command.arg("--model").arg(&model).args(["--chat", "--predict", "3"]).args(extra);
+            let streams = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            let mut child = streams.spawn().unwrap();
+            child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+            let output = child.wait_with_output().unwrap();
+            assert_eq!(output.status.code(), Some(0), "{shape}: {}", stderr(&output));
+            stderr(&output).lines().map(str::to_string).collect::<Vec<_>>()
+        };
+        let summaries = chat(&[], "Hello\nAgain\n");
+        assert_eq!(summaries.len(), 2, "{shape}: {summaries:?}");
+        assert!(summaries.iter().all(|line| line.contains("; ended by ")), "{shape}: {summaries:?}");
+        assert!(summaries[0].starts_with("prompt 27 tokens, "), "{shape}: {summaries:?}");
+        // Made-up words come back as other tokens, so that a recurrent model begins anew.
+        assert_eq!(summaries[1].contains("held already"), held, "{shape}: {summaries:?}");
+        let path = template.display().to_string();
+        let summaries = chat(&["--template", &path, "--prompt", "Hello", "--system", "S"], "");
+        assert!(
+            summaries.len() == 1 && summaries[0].starts_with("prompt 8 tokens, "),
+            "{shape}: {summaries:?}"
+        );
+    }
+}
