@@ -9,7 +9,7 @@ use diptych::model::Offload;
 use diptych::program::{self, FAILED, WRONG_USE};
 use diptych::{Precision, Result};
 use indicatif::{ProgressBar, ProgressStyle};
-use std::io::{ErrorKind, IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -84,7 +84,7 @@ fn show(bar: &ProgressBar, shown: bool, event: &Event) {
     let line = format!("{}: {}", event.backend, event.what);
     match event.done {
         _ if !shown && event.done.is_some() => {}
-        _ if !shown => tell(&line),
+        _ if !shown => program::note(line),
         Some((done, all)) => {
             if bar.length() != Some(all as u64) {
                 let style = ProgressStyle::with_template("{spinner} {wide_bar} {pos}/{len} {msg}");
@@ -96,11 +96,6 @@ fn show(bar: &ProgressBar, shown: bool, event: &Event) {
         }
         None => bar.set_message(line),
     }
-}
-
-/// A line on standard error; nobody is left to be told if that is gone too.
-fn tell(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 fn options(args: Args) -> CompareOptions {
@@ -140,7 +135,7 @@ fn compare(options: &CompareOptions) -> Result<ExitCode> {
         Ok(report) => report,
         // No model, a broken model, a folder that cannot be written to: before any work, all of it is wrong use.
         Err(error) => {
-            tell(&format!("error: {error}"));
+            program::note(format!("error: {error}"));
             return Ok(ExitCode::from(WRONG_USE));
         }
     };
