@@ -7,9 +7,10 @@ use super::report::{
     Comparison, Divergence, EVERYTHING, LogitsReport, NodeReport, Record, Report, Status, Verdict,
 };
 use crate::npy;
+use ggml_core::bound;
 use ggml_core::metrics::{Distance, distance, kl_divergence, top1_agreement};
 use ggml_core::plan::Precision;
-use ggml_core::{DType, Error, Graph, Result};
+use ggml_core::{Error, Graph, Result};
 
 /// Greedy ids that differ where the reference's two best logits are closer than this many times the RMS error of the
 /// logits are no disagreement: either of them may win.
@@ -23,9 +24,9 @@ pub(super) struct Measure {
 }
 
 impl Measure {
-    /// `steep`: the model makes much of small differences, see [`graph_bound`].
+    /// `steep`: the model makes much of small differences, see [`bound::of_graph`].
     pub(super) fn logits(precision: Precision, quantised: bool, steep: bool) -> Measure {
-        Measure { bound: graph_bound(precision, quantised, steep), outputs: None }
+        Measure { bound: bound::of_graph(precision, quantised, steep), outputs: None }
     }
 
     pub(super) fn outputs(precision: Precision, graph: &Graph) -> Measure {
@@ -33,7 +34,7 @@ impl Measure {
         // Node by node the results are those of computing nodes: of a view, of what it looks at.
         let ids = graph.outputs().iter().flat_map(|&o| [o, graph.producer(o)]);
         let names = ids.map(|id| graph.tensor(id).name.clone()).collect();
-        Measure { bound: graph_bound(precision, quantised, false), outputs: Some(names) }
+        Measure { bound: bound::of_graph(precision, quantised, false), outputs: Some(names) }
     }
 }
 
@@ -67,21 +68,6 @@ pub(super) fn conclude(report: &mut Report, mut findings: Vec<String>, compared:
         findings.push(format!("nothing was compared with {}", report.reference));
     }
     report.verdict = Verdict { agree: findings.is_empty(), findings };
-}
-
-/// The largest NMSE of a whole graph's results that counts as agreement. Exact: what F32 rounding makes of some tens
-/// of layers. Fast: activations rounded to F16 for float weights; to 8 bits for block-quantised ones, where published
-/// native paths show up to 1e-3 for llama-like models. Steep models are those whose router may choose another expert where
-/// two are nearly equal, and those with a delta net, where the norm of a head's small result doubles its error or flips its
-/// sign: there rounding alone is seen to give 2e-2, and only exact results tell it from an error.
-fn graph_bound(precision: Precision, quantised: bool, steep: bool) -> f64 {
-    match (precision, quantised) {
-        (Precision::Exact, _) => 1e-6,
-        (Precision::Fast, false) if steep => 1e-3,
-        (Precision::Fast, true) if steep => 0.1,
-        (Precision::Fast, false) => 1e-5,
-        (Precision::Fast, true) => 5e-3,
-    }
 }
 
 /// A run that gives other bits when it is repeated.
@@ -215,12 +201,6 @@ fn disagreement(
     })
 }
 
-/// The largest NMSE of one node: as in the operation tests, see [`ggml_core::catalogue::bound`].
-fn node_bound(op: &str, operand: DType, precision: Precision) -> f64 {
-    let fast = precision == Precision::Fast && operand != DType::F32;
-    if op.starts_with("MUL_MAT") && fast { 5e-4 } else { 1e-7 }
-}
-
 /// Every node of the reference against the same node of a run. One that cannot be compared has the reason instead.
 fn compare_nodes(record: &Record, reference: &Record, options: &CompareOptions) -> Result<Vec<NodeReport>> {
     let path = |r: &Record| files::nodes(&options.out, &r.backend, r.offload);
@@ -235,7 +215,7 @@ fn compare_nodes(record: &Record, reference: &Record, options: &CompareOptions) 
             nmse: f64::INFINITY,
             max_abs: f64::INFINITY,
             ulp: u64::MAX,
-            bound: node_bound(&entry.op, entry.operand_type, options.precision),
+            bound: bound::of_operation(&entry.op, entry.operand_type, options.precision),
             ..NodeReport::default()
         };
         let values = got.find(&entry.name).ok_or_else(|| Error::model("node", "no result", ""));
@@ -252,8 +232,8 @@ fn compare_nodes(record: &Record, reference: &Record, options: &CompareOptions) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ggml_core::Source;
     use ggml_core::op::unary::Activation;
+    use ggml_core::{DType, Source};
     use serde_json::json;
     use std::path::Path;
 

@@ -2,9 +2,10 @@
 
 use super::protocol::{Message, NodesTask};
 use ggml_core::backend::Program;
+use ggml_core::decode::decode;
+use ggml_core::evaluate::{Contents, write_inputs};
 use ggml_core::gguf::GgufFile;
 use ggml_core::mapped::MappedBytes;
-use ggml_core::reference::{Operand, indices};
 use ggml_core::{DType, Error, Graph, Result, Source, TensorId};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
@@ -53,8 +54,7 @@ impl NodeFile {
             let expected = format!("{} bytes", tensor.dense_bytes());
             return Err(Error::model(&entry.name, bytes.len(), expected));
         }
-        let values = Operand::new(tensor, bytes);
-        Ok(indices(entry.ne).map(|i| values.at(i) as f32).collect())
+        decode(entry.dtype, bytes)
     }
 
     pub(super) fn find(&self, name: &str) -> Option<&Entry> {
@@ -73,11 +73,9 @@ impl<'a> Nodes<'a> {
     pub(super) fn new(
         graph: &'a Graph,
         mut program: Box<dyn Program>,
-        inputs: &[(TensorId, Vec<u8>)],
+        inputs: &Contents,
     ) -> Result<Nodes<'a>> {
-        for (id, bytes) in inputs {
-            program.write(*id, bytes)?;
-        }
+        write_inputs(program.as_mut(), graph, inputs)?;
         Ok(Nodes { graph, program })
     }
 
