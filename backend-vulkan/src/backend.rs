@@ -214,7 +214,7 @@ mod tests {
         for _ in 0..8 {
             y = g.mul_mat(w, y).unwrap();
         }
-        g.output(y);
+        g.output(y).unwrap();
         let plan = Plan::new(&g, backend.info.limits.alignment, Precision::Exact).unwrap();
         let mut program =
             backend.program(&g, &plan, &Bindings::default(), PrepareOptions::default()).unwrap();

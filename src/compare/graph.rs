@@ -4,7 +4,7 @@ use super::nodes::{NodeResults, Nodes};
 use super::options::PerNode;
 use super::protocol::{Done, GraphTask, Message, Work};
 use ggml_core::backend::{Backend, Bindings, PrepareOptions, Program};
-use ggml_core::evaluate::{bind, write_inputs};
+use ggml_core::evaluate::{Contents, bind, write_inputs};
 use ggml_core::graph::file::GraphFile;
 use ggml_core::plan::{Plan, Precision};
 use ggml_core::{Graph, Result};
@@ -19,23 +19,23 @@ pub(super) fn run(
     say: &mut dyn FnMut(Message),
 ) -> Result<Done> {
     let start = Instant::now();
-    let file = GraphFile::load(task.graph.as_ref())?;
-    let bindings = bind(backend.as_ref(), &file.graph, &file.data)?;
+    let GraphFile { graph, data } = GraphFile::load(task.graph.as_ref())?;
+    let bindings = bind(backend.as_ref(), &graph, &data)?;
     let load_s = start.elapsed().as_secs_f64();
     let start = Instant::now();
     let nodes = || -> Result<Nodes<'_>> {
-        let program = debug_program(&file.graph, backend.as_ref(), &bindings, work.precision)?;
-        Nodes::new(&file.graph, program, &file.data)
+        let program = debug_program(&graph, backend.as_ref(), &bindings, work.precision)?;
+        Nodes::new(&graph, program, &data)
     };
     let mut unstable = 0;
     if work.stepwise {
         nodes()?.locate(say)?;
         return Ok(Done::default());
     } else if task.nodes.mode == PerNode::Off {
-        let results = outputs(&file, backend.as_ref(), &bindings, work.precision)?;
+        let results = outputs(&graph, &data, backend.as_ref(), &bindings, work.precision)?;
         for _ in 1..work.repeat {
-            let bindings = bind(backend.as_ref(), &file.graph, &file.data)?;
-            let again = outputs(&file, backend.as_ref(), &bindings, work.precision)?;
+            let bindings = bind(backend.as_ref(), &graph, &data)?;
+            let again = outputs(&graph, &data, backend.as_ref(), &bindings, work.precision)?;
             unstable += results.differences(&again);
         }
         results.write(task.nodes.out.as_ref())?;
@@ -59,15 +59,15 @@ fn debug_program(
 
 /// One ordinary run; its outputs.
 fn outputs(
-    file: &GraphFile,
+    g: &Graph,
+    data: &Contents,
     backend: &dyn Backend,
     bindings: &Bindings,
     precision: Precision,
 ) -> Result<NodeResults> {
-    let g = &file.graph;
     let plan = Plan::new(g, backend.device().limits.alignment, precision)?;
     let mut program = backend.prepare(g, &plan, bindings, PrepareOptions::default())?;
-    write_inputs(program.as_mut(), g, &file.data)?;
+    write_inputs(program.as_mut(), g, data)?;
     program.run()?;
     let mut results = NodeResults::default();
     for &output in g.outputs() {

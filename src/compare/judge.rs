@@ -7,34 +7,44 @@ use super::report::{
     Comparison, Divergence, EVERYTHING, LogitsReport, NodeReport, Record, Report, Status, Verdict,
 };
 use crate::npy;
-use ggml_core::bound;
 use ggml_core::metrics::{Distance, distance, kl_divergence, top1_agreement};
 use ggml_core::plan::Precision;
-use ggml_core::{Error, Graph, Result};
+use ggml_core::{Error, Graph, Result, TensorId, bound};
+use std::collections::HashMap;
 
 /// Greedy ids that differ where the reference's two best logits are closer than this many times the RMS error of the
 /// logits are no disagreement: either of them may win.
 const MARGIN_FACTOR: f64 = 10.0;
 
-/// What agreement is measured by, and the largest NMSE of it that counts as agreement.
-pub(super) struct Measure {
-    bound: f64,
-    /// Names of a graph's outputs; `None`: logits.
-    outputs: Option<Vec<String>>,
+/// What agreement is measured by.
+pub(super) enum Measure {
+    /// Logits, and the largest NMSE of them that counts as agreement.
+    Logits(f64),
+    /// The outputs of a graph by name, each with the largest NMSE that counts as agreement.
+    Outputs(HashMap<String, f64>),
 }
 
 impl Measure {
-    /// `steep`: the model makes much of small differences, see [`bound::of_graph`].
+    /// For the bounds see [`bound`].
     pub(super) fn logits(precision: Precision, quantised: bool, steep: bool) -> Measure {
-        Measure { bound: bound::of_graph(precision, quantised, steep), outputs: None }
+        Measure::Logits(bound::of_graph(precision, quantised, steep))
     }
 
     pub(super) fn outputs(precision: Precision, graph: &Graph) -> Measure {
-        let quantised = graph.tensors().iter().any(|t| t.dtype.is_quantized());
-        // Node by node the results are those of computing nodes: of a view, of what it looks at.
-        let ids = graph.outputs().iter().flat_map(|&o| [o, graph.producer(o)]);
-        let names = ids.map(|id| graph.tensor(id).name.clone()).collect();
-        Measure { bound: bound::of_graph(precision, quantised, false), outputs: Some(names) }
+        let named = |&output: &TensorId| {
+            // Node by node the results are those of computing nodes: of a view, of what it looks at.
+            let names = [output, graph.producer(output)].map(|id| graph.tensor(id).name.clone());
+            names.map(|name| (name, bound::of_output(graph, output, precision)))
+        };
+        Measure::Outputs(graph.outputs().iter().flat_map(named).collect())
+    }
+
+    /// The widest of its bounds.
+    fn bound(&self) -> Option<f64> {
+        match self {
+            Measure::Logits(bound) => Some(*bound),
+            Measure::Outputs(bounds) => bounds.values().copied().max_by(f64::total_cmp),
+        }
     }
 }
 
@@ -100,7 +110,7 @@ fn compare(record: &Record, reference: &Record, options: &CompareOptions, measur
         lhs: record.backend.clone(),
         rhs: reference.backend.clone(),
         offload: record.offload,
-        bound: Some(measure.bound),
+        bound: measure.bound(),
         ..Comparison::default()
     };
     comparison.disagreement = match results(&mut comparison, record, reference, options, measure) {
@@ -119,13 +129,13 @@ fn results(
     measure: &Measure,
 ) -> Result<f64> {
     let mut rms = 0.0;
-    if measure.outputs.is_none() {
+    if let Measure::Logits(_) = measure {
         let (logits, error) = compare_logits(record, reference, options)?;
         (comparison.logits, rms) = (Some(logits), error);
         let mut pairs = record.token_ids.iter().zip(&reference.token_ids);
         comparison.greedy_divergence_at = pairs.position(|(a, b)| a != b);
     }
-    if measure.outputs.is_some() || options.per_node != PerNode::Off {
+    if matches!(measure, Measure::Outputs(_)) || options.per_node != PerNode::Off {
         comparison.nodes = compare_nodes(record, reference, options)?;
     }
     let first = comparison.nodes.iter().find(|n| n.is_out_of_bounds());
@@ -178,20 +188,20 @@ fn disagreement(
         return Some("there is no result to compare".into());
     }
     let too_far = |nmse: f64, bound: f64| nmse.is_nan() || nmse > bound;
-    if let Some(l) = c.logits.filter(|l| too_far(l.nmse, measure.bound)) {
-        return Some(format!("NMSE of the logits is {:.1e}, the bound {:.0e}", l.nmse, measure.bound));
+    if let (Some(l), Measure::Logits(bound)) = (c.logits, measure)
+        && too_far(l.nmse, *bound)
+    {
+        return Some(format!("NMSE of the logits is {:.1e}, the bound {bound:.0e}", l.nmse));
     }
     // Chained results carry the errors of all nodes before, so only isolated ones are held to the bound of a node.
     if per_node == PerNode::Isolated {
         if let Some(d) = &c.first_divergence {
             return Some(format!("node '{}' ({}) has NMSE {:.1e}", d.node, d.op, d.nmse));
         }
-    } else if let Some(outputs) = &measure.outputs {
-        // A graph may be held to less than one of its nodes alone: rows that are written in blocks.
-        let bound = |n: &NodeReport| n.bound.max(measure.bound);
-        let mut results = c.nodes.iter().filter(|n| outputs.contains(&n.node));
-        if let Some(n) = results.find(|n| too_far(n.nmse, bound(n))) {
-            return Some(format!("output '{}' has NMSE {:.1e}, the bound {:.0e}", n.node, n.nmse, bound(n)));
+    } else if let Measure::Outputs(bounds) = measure {
+        let mut results = c.nodes.iter().filter_map(|n| Some((n, *bounds.get(&n.node)?)));
+        if let Some((n, bound)) = results.find(|(n, bound)| too_far(n.nmse, *bound)) {
+            return Some(format!("output '{}' has NMSE {:.1e}, the bound {bound:.0e}", n.node, n.nmse));
         }
     }
     let at = c.greedy_divergence_at?;
@@ -296,6 +306,7 @@ mod tests {
             (vec![], "cannot be judged: node: no result"),
             (vec![entry(name, "F32", 4)], "cannot be judged: "),
             (vec![entry(name, "Q8_0", 8)], "cannot be judged: "),
+            (vec![entry(name, "I64", 8)], "one that has a decoder"),
         ] {
             write("cpu", &entries);
             let text = finding(dir.path(), &measure);

@@ -8,10 +8,9 @@ use super::{files, nodes, parent};
 use crate::backends::BackendName;
 use crate::model::{ModelFile, Offload};
 use crate::synthesize::{self, Shape};
-use ggml_core::evaluate::check;
 use ggml_core::graph::file::GraphFile;
 use ggml_core::rng::Rng;
-use ggml_core::{Error, Result};
+use ggml_core::{Error, Result, evaluate};
 use std::path::{Path, PathBuf};
 
 pub(super) fn compare_model(
@@ -40,16 +39,6 @@ pub(super) fn compare_model(
     Ok(())
 }
 
-/// What is wrong with the contents of a graph is wrong with its file.
-fn of_file(error: Error, path: &Path) -> Error {
-    match error {
-        Error::InvalidArgument { what, found, expected } => {
-            Error::model(what, found, expected).with_path(path)
-        }
-        other => other,
-    }
-}
-
 pub(super) fn compare_graph(
     path: &Path,
     options: &CompareOptions,
@@ -57,7 +46,7 @@ pub(super) fn compare_graph(
     progress: Progress<'_>,
 ) -> Result<()> {
     let file = GraphFile::load(path)?;
-    check(&file.graph, &file.data).map_err(|error| of_file(error, path))?;
+    evaluate::check(&file.graph, &file.data)?;
     if file.graph.outputs().is_empty() {
         return Err(Error::model("outputs", 0, "at least one").with_path(path));
     }
