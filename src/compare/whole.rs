@@ -8,7 +8,6 @@ use super::{files, nodes, parent};
 use crate::backends::BackendName;
 use crate::model::{ModelFile, Offload};
 use crate::synthesize::{self, Shape};
-use ggml_core::evaluate::check;
 use ggml_core::graph::file::GraphFile;
 use ggml_core::rng::Rng;
 use ggml_core::{Error, Result};
@@ -38,16 +37,6 @@ pub(super) fn compare_model(
     })?;
     judge::judge(report, options, &Measure::logits(options.precision, quantised, steep));
     Ok(())
-}
-
-/// What is wrong with the contents of a graph is wrong with its file.
-fn of_file(error: Error, path: &Path) -> Error {
-    match error {
-        Error::InvalidArgument { what, found, expected } => {
-            Error::model(what, found, expected).with_path(path)
-        }
-        other => other,
-    }
 }
 
 pub(super) fn compare_graph(
