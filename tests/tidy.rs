@@ -67,7 +67,7 @@ const FLOORS: &[Floors] = &[
         folder: "backend-vulkan/src",
         module: "",
         floors: &[
-            &["backend", "audit"],
+            &["audit", "backend"],
             &["program"],
             &["op"],
             &["pipeline"],
@@ -75,7 +75,9 @@ const FLOORS: &[Floors] = &[
             &["context"],
             &["device"],
             &["raw"],
-            &["arch", "deadline", "environment", "error", "options", "sync"],
+            &["options"],
+            &["deadline", "environment"],
+            &["arch", "error", "sync"],
         ],
     },
     Floors {

@@ -63,6 +63,11 @@ impl ArchClass {
             ArchClass::Other => "OTHER",
         }
     }
+
+    /// All names, for messages.
+    pub fn names() -> String {
+        ArchClass::ALL.map(ArchClass::name).join(", ")
+    }
 }
 
 impl fmt::Display for ArchClass {
@@ -77,8 +82,7 @@ pub struct UnknownClass(pub String);
 
 impl fmt::Display for UnknownClass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> = ArchClass::ALL.iter().map(|c| c.name()).collect();
-        write!(f, "'{}' is no architecture class; they are {}", self.0, names.join(", "))
+        write!(f, "'{}' is no architecture class; they are {}", self.0, ArchClass::names())
     }
 }
 
@@ -140,7 +144,7 @@ pub struct Caps {
     pub subgroup_max: u32,
     /// The subgroup size that a pipeline gets which requires none. 64 on AMD although smaller ones may exist.
     pub subgroup_default: u32,
-    /// Whether a compute pipeline can require a subgroup size (`Dispatch::subgroup`).
+    /// Whether a compute pipeline can require a subgroup size, as those of the lane probe do.
     pub subgroup_control: bool,
     /// Subgroup operations that are reported *and* computed rightly by the lane probe.
     pub subgroup: SubgroupOps,
@@ -174,6 +178,8 @@ pub struct Caps {
     pub max_binding: u64,
     /// Alignment of the beginning of a window in bytes.
     pub binding_alignment: u64,
+    /// Storage buffers that a shader can bind.
+    pub max_storage_buffers: u32,
     /// Push constants in bytes.
     pub push_constant_bytes: u32,
     /// Waves that one SIMD holds, where the driver says.

@@ -51,9 +51,10 @@ impl VulkanBackend {
     }
 
     fn open_here(options: VulkanOptions, deadline: &Deadline) -> Result<VulkanBackend> {
+        let budget = options.memory_budget()?;
         let device = device::open(&options, Purpose::Compute)?;
         let _span = phase::enter(Phase::OpenDevice, &device.name);
-        let pool = MemoryPool::new(&device)?;
+        let pool = MemoryPool::new(&device, budget)?;
         let lanes = probe::run(&device, &pool, deadline)?;
         let mut caps = device.facts.caps.clone();
         caps.subgroup = lanes.ops;
@@ -112,8 +113,7 @@ impl Backend for VulkanBackend {
     }
 
     fn free_memory(&self) -> Option<u64> {
-        let own = || self.info.memory.map(|all| all.saturating_sub(self.memory.pool().held()));
-        self.memory.pool().free().or_else(own)
+        self.memory.pool().free()
     }
 
     fn supports(&self, graph: &Graph, node: TensorId) -> Support {

@@ -2,9 +2,8 @@
 
 use ggml_core::{Error, Result};
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::sync::LazyLock;
-
-use crate::arch::ArchClass;
 
 /// Prefixes of variables that change what a Vulkan loader, layer or driver does.
 const OVERRIDE_PREFIXES: [&str; 8] =
@@ -16,8 +15,6 @@ const OVERRIDE_NAMES: [&str; 4] = ["DRI_PRIME", "GALLIVM_DEBUG", "NIR_DEBUG", "_
 /// What was read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Environment {
-    /// `DIPTYCH_VULKAN_ARCH`.
-    arch: Option<String>,
     /// Variables in effect that change the behaviour of the loader or a driver, sorted by name.
     pub(crate) overrides: Vec<(String, String)>,
     /// Where this user's caches are.
@@ -38,18 +35,19 @@ impl Environment {
             .filter(|(name, _)| is_override(name))
             .collect();
         overrides.sort();
-        let arch = overrides.iter().find(|(name, _)| name == "DIPTYCH_VULKAN_ARCH").map(|(_, v)| v.clone());
-        Environment { arch, overrides, cache_home: cache_home() }
+        Environment { overrides, cache_home: cache_home() }
     }
 
-    /// The class that `DIPTYCH_VULKAN_ARCH` forces.
-    pub(crate) fn forced_arch(&self) -> Result<Option<ArchClass>> {
-        match &self.arch {
-            Some(name) if !name.is_empty() => match name.parse() {
-                Ok(class) => Ok(Some(class)),
-                Err(error) => Err(Error::argument_said("DIPTYCH_VULKAN_ARCH", format!("{error}"))),
-            },
-            _ => Ok(None),
+    /// What a variable asks for; nothing if it is not set, or empty.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] with the variable, its value and what would be right.
+    pub(crate) fn parsed<T: FromStr>(&self, name: &str, expected: &str) -> Result<Option<T>> {
+        match self.get(name) {
+            None | Some("") => Ok(None),
+            Some(text) => {
+                text.parse().map(Some).map_err(|_| Error::argument(name, format!("'{text}'"), expected))
+            }
         }
     }
 
@@ -91,10 +89,15 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_class_is_an_error() {
-        let env = |arch: &str| Environment { arch: Some(arch.into()), ..Environment::default() };
-        assert_eq!(env("amd_gcn").forced_arch().unwrap(), Some(ArchClass::AmdGcn));
-        assert_eq!(env("").forced_arch().unwrap(), None);
-        assert!(env("vega").forced_arch().unwrap_err().to_string().contains("AMD_GCN"));
+    fn a_wrong_value_is_an_argument_error_that_names_the_variable() {
+        let overrides = vec![("DIPTYCH_VULKAN_X".into(), "7".into()), ("DIPTYCH_VULKAN_Y".into(), "".into())];
+        let env = Environment { overrides, ..Environment::default() };
+        let parsed = |name: &str| env.parsed::<u64>(name, "a number");
+        assert_eq!(parsed("DIPTYCH_VULKAN_X").unwrap(), Some(7));
+        assert_eq!(parsed("DIPTYCH_VULKAN_Y").unwrap(), None, "empty");
+        assert_eq!(parsed("DIPTYCH_VULKAN_Z").unwrap(), None, "not set");
+        let error = env.parsed::<bool>("DIPTYCH_VULKAN_X", "true or false").unwrap_err();
+        assert!(matches!(error, Error::InvalidArgument { .. }));
+        assert_eq!(error.to_string(), "DIPTYCH_VULKAN_X: '7'; expected true or false");
     }
 }

@@ -15,6 +15,20 @@
 //! * A shader never addresses memory outside the windows that its descriptors name; the library checks each range before
 //!   the driver sees it.
 //!
+//! # What is guaranteed, and what is not
+//!
+//! * Opening, allocating and compiling run on threads of their own, which are left behind when the deadline passes. Waits
+//!   for the device end at the deadline. `vkQueueSubmit` alone is called on the thread of whoever runs a program or a
+//!   transfer, because a thread between would cost every token: a driver that does not return from it holds up this
+//!   caller, and nobody else. Other submissions end in a `Timeout`; polling, reading what is finished and dropping go on.
+//! * What the device may still use is waited for when it is dropped, five seconds at the most, then leaked.
+//! * After `DeviceLost` every call of this backend says so at once. A backend that is opened anew may work.
+//! * Memory beyond the driver's budget is refused with `OutOfMemory` before the driver is asked
+//!   ([`VulkanOptions::memory`]). The budget is a snapshot: other processes may take memory after it.
+//! * Errors of a driver become errors of this library. A driver that ends the process (an assertion, a signal) cannot be
+//!   stopped from within: run the backend in a child process, as the library's `compare` does.
+//! * The tests run under the validation layer with synchronisation validation, and it says nothing.
+//!
 //! # How a graph gets to the device
 //!
 //! `op` plans each node as dispatches ([`op::plan_node`]) from the device's [`Profile`](tuning::Profile). `lower` gives
@@ -57,7 +71,7 @@ mod sync;
 pub use backend::VulkanBackend;
 pub use device::tuning;
 pub use device::{DeviceSummary, enumerate};
-pub use options::VulkanOptions;
+pub use options::{MemoryBudget, VulkanOptions};
 pub use pipeline::PipelineSpec;
 pub use program::{ProgramStats, VulkanProgram};
 pub use raw::physical::DeviceKind;

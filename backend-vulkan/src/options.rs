@@ -5,7 +5,40 @@ use crate::environment::environment;
 use ggml_core::phase::Deadlines;
 use ggml_core::{Error, Result};
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
+
+/// How much memory the backend takes for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryBudget {
+    /// What the driver reports as free (VK_EXT_memory_budget), heap by heap, at the time of each allocation. Without
+    /// the extension nothing is known and the driver decides.
+    Reported,
+    /// This many bytes in all, whatever the driver reports. Files that are read in place do not count.
+    Bytes(u64),
+    /// As much as the driver gives, whatever it reports.
+    Ignored,
+}
+
+impl MemoryBudget {
+    /// What can be parsed, for messages.
+    const FORMS: &str = "a number of bytes, or 'ignore'";
+}
+
+impl FromStr for MemoryBudget {
+    type Err = Error;
+
+    /// A number of bytes, or `ignore`.
+    fn from_str(text: &str) -> Result<MemoryBudget> {
+        match text {
+            "ignore" => Ok(MemoryBudget::Ignored),
+            bytes => bytes
+                .parse()
+                .map(MemoryBudget::Bytes)
+                .map_err(|_| Error::argument("memory budget", format!("'{text}'"), MemoryBudget::FORMS)),
+        }
+    }
+}
 
 /// How to open the backend.
 #[derive(Clone, Debug)]
@@ -16,6 +49,10 @@ pub struct VulkanOptions {
     /// Uses the kernels of this class whatever the device is. `None`: what `DIPTYCH_VULKAN_ARCH` says, else the
     /// device's own class.
     pub arch: Option<ArchClass>,
+    /// How much memory may be taken. An allocation beyond it is [`Error::OutOfMemory`], because a driver may give more
+    /// than there is and lose the device when the memory is used. `None`: what `DIPTYCH_VULKAN_MEMORY` says (bytes, or
+    /// `ignore`: some drivers report wrong figures), else [`MemoryBudget::Reported`].
+    pub memory: Option<MemoryBudget>,
     /// Deadlines of all waits.
     pub deadlines: Deadlines,
     /// Loads the validation layer with synchronisation validation and collects its messages
@@ -46,6 +83,7 @@ impl Default for VulkanOptions {
         VulkanOptions {
             device: None,
             arch: None,
+            memory: None,
             deadlines: Deadlines::default(),
             validation: false,
             pipeline_cache_dir: environment()
@@ -69,8 +107,7 @@ impl VulkanOptions {
     /// # Errors
     /// [`Error::InvalidArgument`] for any other name.
     pub fn for_name(name: &str) -> Result<VulkanOptions> {
-        let wrong =
-            || Error::argument_said(format!("backend '{name}'"), "is neither 'vulkan' nor 'vulkan:N'");
+        let wrong = || Error::argument("backend", format!("'{name}'"), "'vulkan' or 'vulkan:N'");
         let device = match name.strip_prefix("vulkan").ok_or_else(wrong)? {
             "" => None,
             rest => Some(rest.strip_prefix(':').and_then(|n| n.parse().ok()).ok_or_else(wrong)?),
@@ -82,7 +119,21 @@ impl VulkanOptions {
     pub(crate) fn forced_arch(&self) -> Result<Option<ArchClass>> {
         match self.arch {
             Some(class) => Ok(Some(class)),
-            None => environment().forced_arch(),
+            None => {
+                let expected = format!("one of {}", ArchClass::names());
+                environment().parsed("DIPTYCH_VULKAN_ARCH", &expected)
+            }
+        }
+    }
+
+    /// How much memory may be taken, by option or environment.
+    pub(crate) fn memory_budget(&self) -> Result<MemoryBudget> {
+        match self.memory {
+            Some(budget) => Ok(budget),
+            None => {
+                let asked = environment().parsed("DIPTYCH_VULKAN_MEMORY", MemoryBudget::FORMS)?;
+                Ok(asked.unwrap_or(MemoryBudget::Reported))
+            }
         }
     }
 }
@@ -90,6 +141,16 @@ impl VulkanOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn budgets() {
+        assert_eq!("ignore".parse::<MemoryBudget>().unwrap(), MemoryBudget::Ignored);
+        assert_eq!("17179869184".parse::<MemoryBudget>().unwrap(), MemoryBudget::Bytes(16 << 30));
+        for wrong in ["", "-1", "16G", "Ignore", "18446744073709551616"] {
+            let error = wrong.parse::<MemoryBudget>().unwrap_err();
+            assert!(matches!(error, Error::InvalidArgument { .. }), "{wrong}: {error}");
+        }
+    }
 
     #[test]
     fn names() {

@@ -2,7 +2,7 @@
 
 mod common;
 
-use backend_vulkan::{VulkanBackend, VulkanOptions, enumerate};
+use backend_vulkan::{MemoryBudget, VulkanBackend, VulkanOptions, enumerate};
 use common::{Layer, close, heavy, open, options};
 use ggml_core::backend::{Backend, Bindings, PrepareOptions, Program, Slice, Usage};
 use ggml_core::mapped::MappedBytes;
@@ -10,6 +10,7 @@ use ggml_core::phase::Deadlines;
 use ggml_core::plan::{Plan, Precision};
 use ggml_core::reference::ReferenceBackend;
 use ggml_core::{DType, Error, Graph, Missing, Phase, Source, TensorId};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 fn with_compute_deadline(limit: Duration, breadcrumbs: bool) -> VulkanOptions {
@@ -108,7 +109,7 @@ fn wrong_arguments_are_errors() {
     let says = |error: Option<String>, part: &str| {
         assert!(error.as_ref().is_some_and(|e| e.contains(part)), "{error:?}")
     };
-    says(prepare(&plan, &Bindings::default()), "has no storage");
+    says(prepare(&plan, &Bindings::default()), "bindings of weight");
     says(prepare(&plan, &layer.bind(&reference)), "another backend");
     let mut small = bindings.clone();
     small.compute = Some(backend.allocate(64, Usage::Compute).expect("memory"));
@@ -116,7 +117,7 @@ fn wrong_arguments_are_errors() {
     let mut g = Graph::new();
     g.leaf("only", DType::F32, [1; 4], Source::Input).expect("a leaf");
     let foreign = Plan::new(&g, 256, Precision::Exact).expect("a plan");
-    says(prepare(&foreign, &bindings), "another graph");
+    says(prepare(&foreign, &bindings), "a plan of this graph");
     let mut shifted = bindings.clone();
     for slice in shifted.leaves.values_mut() {
         slice.offset += 1 << 20;
@@ -170,6 +171,71 @@ fn memory_has_limits_and_known_contents() {
         }
     }
     assert_eq!(backend.allocate(0, Usage::Weights).expect("nothing").bytes(), 0);
+}
+
+#[test]
+fn memory_beyond_the_budget_is_refused_before_the_driver_is_asked() {
+    const MIB: usize = 1 << 20;
+    let with = |memory| open(VulkanOptions { memory: Some(memory), ..options() });
+    let Some(backend) = with(MemoryBudget::Bytes(64 << 20)) else { return };
+    let first = backend.allocate(30 * MIB, Usage::Weights).expect("within the budget");
+    let (before, free) = (backend.stats(), backend.free_memory());
+    assert!(free.is_some_and(|free| free + before.allocated_bytes == 64 << 20), "{free:?}");
+    match backend.allocate(40 * MIB, Usage::Weights) {
+        Err(Error::OutOfMemory { asked, free: told, heap, .. }) => {
+            assert!(asked >= 40 << 20 && told == free && heap.contains("heap"), "{asked} {told:?} {heap}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(backend.stats().driver_allocations, before.driver_allocations, "the driver was not asked");
+    // Small ones share blocks: none goes beyond either.
+    let small: Vec<_> = (0..100).map_while(|_| backend.allocate(MIB, Usage::Weights).ok()).collect();
+    assert!((1..64).contains(&small.len()), "{}", small.len());
+    assert!(backend.stats().allocated_bytes <= 64 << 20, "{:?}", backend.stats());
+    drop((first, small));
+    backend.allocate(40 * MIB, Usage::Weights).expect("what was freed can be had again");
+
+    let Some(backend) = with(MemoryBudget::Ignored) else { return };
+    assert_eq!(backend.free_memory(), None);
+    backend.allocate(100 * MIB, Usage::Weights).expect("the driver decides");
+
+    let Some(backend) = with(MemoryBudget::Reported) else { return };
+    let before = backend.stats().driver_allocations;
+    let free = backend.free_memory().expect("reported, or the size of the heaps");
+    let beyond = free + (1 << 30);
+    if beyond < backend.device().limits.max_allocation {
+        let refused = backend.allocate(beyond as usize, Usage::Weights);
+        assert!(matches!(refused, Err(Error::OutOfMemory { .. })), "{refused:?}");
+        assert_eq!(backend.stats().driver_allocations, before);
+    }
+}
+
+const CHILD: &str = "DIPTYCH_ENVIRONMENT_CHILD";
+
+/// Runs in a child process only: what opening says.
+#[test]
+fn child() {
+    if std::env::var_os(CHILD).is_some() {
+        println!("{:?}", VulkanBackend::open(options()).map(|_| ()));
+    }
+}
+
+#[test]
+fn wrong_values_in_the_environment_are_argument_errors() {
+    for (name, value, expected) in [
+        ("DIPTYCH_VULKAN_MEMORY", "16G", "a number of bytes, or 'ignore'"),
+        ("DIPTYCH_VULKAN_ARCH", "vega", "AMD_GCN"),
+    ] {
+        let output = Command::new(std::env::current_exe().expect("a test has a path"))
+            .args(["--exact", "child", "--nocapture", "--test-threads=1"])
+            .env(CHILD, "1")
+            .env(name, value)
+            .output()
+            .expect("the test can start itself");
+        let text = String::from_utf8_lossy(&output.stdout);
+        let wanted = ["InvalidArgument", name, value, expected];
+        assert!(wanted.iter().all(|part| text.contains(part)), "{text}");
+    }
 }
 
 #[test]

@@ -291,6 +291,9 @@ fn overrides(options: &VulkanOptions) -> Vec<(String, String)> {
     if let Some(limit) = options.max_binding {
         all.push(("option max_binding".into(), limit.to_string()));
     }
+    if let Some(budget) = options.memory {
+        all.push(("option memory".into(), format!("{budget:?}")));
+    }
     if options.force_staging {
         all.push(("option force_staging".into(), "true".into()));
     }

@@ -9,7 +9,8 @@ use crate::raw::buffer::Buffer;
 use crate::raw::commands::CommandPool;
 use crate::raw::descriptors::{DescriptorPool, Window};
 use crate::raw::device::Device;
-use crate::raw::memory::{MemoryPool, Side};
+use crate::raw::heaps::Side;
+use crate::raw::memory::MemoryPool;
 use crate::raw::pipeline::{Layout, Pipeline, Recipe};
 use ggml_core::Deadline;
 use ggml_core::{Error, Missing, Result};
@@ -139,8 +140,9 @@ fn once(
     subgroup: Option<u32>,
     deadline: &Deadline,
 ) -> Result<Finding> {
-    let shader = ShaderId::find("lane_probe", variant)
-        .ok_or_else(|| Error::argument_said("shader lane_probe", "is not in the shader table"))?;
+    let shader = ShaderId::find("lane_probe", variant).ok_or_else(|| {
+        Error::argument(format!("shader lane_probe/{variant}"), "none", "a shader of the table")
+    })?;
     let layout = Layout::new(device, 1, 4)?;
     let recipe = Recipe { shader, specialization: &[INVOCATIONS], subgroup, statistics: false };
     let pipeline = Arc::new(Pipeline::new(&layout, None, recipe)?);

@@ -21,13 +21,6 @@ impl Profile {
         Profile { caps, tuning }
     }
 
-    /// The subgroup size to require of kernels with subgroup arithmetic or tuned tiles: what the table wants, where the
-    /// device lets one choose and has it.
-    pub fn required_subgroup(&self) -> Option<u32> {
-        let range = self.caps.subgroup_min..=self.caps.subgroup_max;
-        self.tuning.subgroup.filter(|s| self.caps.subgroup_control && range.contains(s))
-    }
-
     /// The variant that reduces over a work-group: by subgroup arithmetic where the table wants it and the device is
     /// known to compute it rightly.
     pub fn reduction(&self) -> &'static str {
@@ -129,8 +122,6 @@ pub struct FlashTile {
 pub struct Tuning {
     /// Whether reductions use subgroup arithmetic.
     pub subgroup_arithmetic: bool,
-    /// Subgroup size to require.
-    pub subgroup: Option<u32>,
     /// Invocations of element-wise kernels.
     pub elementwise: u32,
     /// Invocations of kernels that reduce a row.
@@ -173,7 +164,6 @@ const CPU_TILES: &[Warptile] = &[tile(32, 32, 16, 4, 4, 1, 1)];
 
 const GCN: Tuning = Tuning {
     subgroup_arithmetic: false,
-    subgroup: None,
     elementwise: 256,
     row: 256,
     mat_vec: [vec(64, 4, 1), vec(64, 4, 1), vec(64, 2, 1), vec(64, 2, 1)],
@@ -209,7 +199,6 @@ const CPU: Tuning = Tuning {
     enough_groups: 4,
     flash_vec: FlashVec { workgroup: 64, heads: 2, keys: 1, unroll: 1 },
     flash_tile: FlashTile { workgroup: 64, br: 16, bc: 16, sc: 8 },
-    ..GCN
 };
 
 impl Tuning {

@@ -35,3 +35,30 @@ impl Constants {
         Ok(known.entry(key).or_insert(made).clone())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ggml_core::{Error, Phase};
+    use std::cell::Cell;
+
+    /// Whoever makes a constant allocates and uploads: others must not wait for that.
+    #[test]
+    fn nothing_is_locked_while_a_constant_is_made() {
+        let constants = Constants::default();
+        let inside = Cell::new(0);
+        let failed = || Error::Timeout {
+            backend: "vulkan:0".into(),
+            phase: Phase::Allocate,
+            node: None,
+            after: std::time::Duration::ZERO,
+        };
+        let result = constants.get(&[1.0], || {
+            assert!(constants.0.try_lock().is_ok(), "another program could ask now");
+            inside.set(inside.get() + 1);
+            Err(failed())
+        });
+        assert!(matches!(result, Err(Error::Timeout { .. })) && inside.get() == 1);
+        assert!(lock(&constants.0).is_empty(), "what could not be made is asked for again");
+    }
+}

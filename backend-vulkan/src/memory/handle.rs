@@ -41,7 +41,7 @@ impl VulkanMemory {
         memory
             .filter(|m| Arc::ptr_eq(m.buffer.device(), device))
             .map(|m| (&m.buffer, m.begin + offset as u64))
-            .ok_or_else(|| Error::argument_said("buffer", "belongs to another backend or device"))
+            .ok_or_else(|| Error::argument("buffer", "of another backend or device", device.name.clone()))
     }
 
     /// As [`VulkanMemory::of`], for a range that will be written.
@@ -54,7 +54,7 @@ impl VulkanMemory {
         let (buffer, at) = VulkanMemory::of(handle, offset, bytes, device)?;
         match buffer.is_writable() {
             true => Ok((buffer, at)),
-            false => Err(Error::argument_said("buffer", "is a memory map and cannot be written")),
+            false => Err(Error::argument("buffer", "a memory map", "a buffer that can be written")),
         }
     }
 }

@@ -8,7 +8,8 @@ use crate::deadline::guarded;
 use crate::raw::buffer::Buffer;
 use crate::raw::commands::{CommandPool, Commands, Recorder};
 use crate::raw::device::Device;
-use crate::raw::memory::{MemoryPool, Side};
+use crate::raw::heaps::Side;
+use crate::raw::memory::MemoryPool;
 use crate::sync::lock_until;
 use ggml_core::{Deadline, Result};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -190,5 +191,63 @@ impl Transfers {
         self.submissions.fetch_add(1, Ordering::Relaxed);
         used.iter().for_each(|buffer| buffer.used(value));
         Ok(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device;
+    use crate::options::{MemoryBudget, VulkanOptions};
+    use crate::raw::commands::Scope;
+    use crate::raw::device::Purpose;
+    use ggml_core::{Error, Phase};
+    use std::time::Duration;
+
+    /// Transfers of the best device; `None` with a message where there is none.
+    fn transfers() -> Option<Transfers> {
+        match device::open(&VulkanOptions::default(), Purpose::Compute) {
+            Ok(device) => {
+                let pool = MemoryPool::new(&device, MemoryBudget::Reported).unwrap();
+                Some(Transfers::new(&device, &pool))
+            }
+            Err(Error::Unavailable { reason, .. }) => {
+                eprintln!("skipped: {reason}");
+                None
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn deadline() -> Deadline {
+        Deadline::new(Phase::Upload, Duration::from_secs(60))
+    }
+
+    #[test]
+    fn what_a_transfer_wrote_the_host_may_read() {
+        let Some(transfers) = transfers() else { return };
+        let buffer = || Buffer::new(&transfers.pool, 64, Side::Device, "test").unwrap();
+        let (a, b) = (buffer(), buffer());
+        transfers.upload(&a, 0, &[1; 64], &deadline()).unwrap();
+        transfers.copy((&a, 0), (&b, 0), 64, &deadline()).unwrap();
+        transfers.fill(&a, 2, &deadline()).unwrap();
+        transfers.download(&b, 0, &mut [0; 64], &deadline()).unwrap();
+        let ring = transfers.ring(&deadline()).unwrap();
+        let last: Vec<_> = ring.slots.iter().flatten().map(|c| c.barriers().last().copied()).collect();
+        assert_eq!(last, [Some((Scope::Device, Scope::Host)); SLOTS]);
+    }
+
+    #[test]
+    fn a_transfer_that_cannot_be_recorded_keeps_no_slot() {
+        let Some(transfers) = transfers() else { return };
+        let buffer = Buffer::new(&transfers.pool, 64, Side::Device, "test").unwrap();
+        for _ in 0..3 * SLOTS {
+            transfers.fill(&buffer, 7, &deadline()).unwrap();
+            let overlapping = transfers.copy((&buffer, 0), (&buffer, 8), 32, &deadline());
+            assert!(matches!(overlapping, Err(Error::InvalidArgument { .. })), "{overlapping:?}");
+        }
+        let ring = transfers.ring(&deadline()).unwrap();
+        let made = ring.commands.as_ref().map(|pool| pool.made());
+        assert!(made.is_some_and(|made| made <= SLOTS), "{made:?} command buffers for {SLOTS} slots");
     }
 }

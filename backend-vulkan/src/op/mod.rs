@@ -34,8 +34,19 @@ pub enum Operand {
     Tensor(TensorId),
     /// Part of a tensor's span, for operands larger than a window: byte offset after the tensor's beginning, bytes.
     Part(TensorId, usize, usize),
-    /// The constant of a node (see `ggml_core::plan::Plan::constant`).
-    Constant(TensorId),
+    /// The constant of the node (see [`ggml_core::kernel::constant`]).
+    Constant,
+}
+
+impl Operand {
+    /// The tensor, the byte of it with which the operand begins, and the operand's bytes; `None` for a constant.
+    pub(crate) fn part(&self, graph: &Graph) -> Option<(TensorId, usize, usize)> {
+        match *self {
+            Operand::Tensor(id) => Some((id, 0, graph.tensor(id).span_bytes())),
+            Operand::Part(id, skip, bytes) => Some((id, skip, bytes)),
+            Operand::Constant => None,
+        }
+    }
 }
 
 /// One dispatch of one shader.
@@ -53,10 +64,13 @@ pub struct Dispatch {
     pub grid: [u32; 3],
 }
 
-/// What remains of a tensor's offset, in blocks, after its window was aligned to what the device demands.
+/// What the windows of operands are like once they are aligned to what the device demands.
 pub trait Windows {
-    /// For a tensor's whole span.
+    /// What remains of a tensor's offset, in blocks.
     fn remainder(&self, graph: &Graph, tensor: TensorId) -> u32;
+
+    /// Bytes of the window of a part of a tensor: `bytes` bytes, `skip` bytes after its beginning.
+    fn bytes(&self, graph: &Graph, tensor: TensorId, skip: usize, bytes: usize) -> u64;
 }
 
 /// Windows that begin exactly at their tensors: for `supports`, before anything has a place.
@@ -66,6 +80,10 @@ pub struct ExactWindows;
 impl Windows for ExactWindows {
     fn remainder(&self, _graph: &Graph, _tensor: TensorId) -> u32 {
         0
+    }
+
+    fn bytes(&self, _graph: &Graph, _tensor: TensorId, _skip: usize, bytes: usize) -> u64 {
+        bytes as u64
     }
 }
 
@@ -142,9 +160,9 @@ fn dispatch(
     }
 }
 
-/// A pipeline that leaves the subgroup size to the driver.
+/// A pipeline.
 fn pipeline(shader: &'static str, variant: &'static str, specialization: &[u32]) -> PipelineSpec {
-    PipelineSpec { shader, variant, specialization: specialization.to_vec(), subgroup: None }
+    PipelineSpec { shader, variant, specialization: specialization.to_vec() }
 }
 
 /// The dispatches that compute a node, or why there are none. Views and empty tensors need none.
@@ -174,18 +192,14 @@ pub fn plan_node(context: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
         Op::Unary(_) | Op::Scale(_) => unary::plan(context),
         other => Err(Refusal(format!("there is no Vulkan kernel for {}", other.name()))),
     }?;
-    let whole = dispatches.iter().flat_map(|d| &d.operands).filter_map(|operand| match operand {
-        Operand::Tensor(id) => Some(context.graph.tensor(*id)),
-        _ => None,
-    });
-    for tensor in whole {
-        if tensor.span_bytes() > context.window_limit() {
+    let parts = dispatches.iter().flat_map(|d| &d.operands).filter_map(|o| o.part(context.graph));
+    for (id, skip, bytes) in parts {
+        let (window, most) =
+            (context.windows.bytes(context.graph, id, skip, bytes), context.profile.caps.max_binding);
+        if window > most {
+            let (op, tensor) = (op.name(), context.graph.tensor(id).describe());
             return Err(Refusal(format!(
-                "{}: {} has {} bytes, the largest window of an operand on this device {}",
-                op.name(),
-                tensor.describe(),
-                tensor.span_bytes(),
-                context.window_limit()
+                "{op}: {tensor} takes a window of {window} bytes, the largest on this device has {most}"
             )));
         }
     }

@@ -25,9 +25,7 @@ pub(super) fn vec_spec(
     let workgroup = profile.workgroup(t.workgroup);
     let unroll = (t.unroll * 8 / weights.piece).max(1);
     let constants = [workgroup, t.rows.min(rows), COLUMNS[columns], aligned as u32, unroll];
-    let mut spec = pipeline("mul_mat_vec", weights.vec_variant(profile.reduction()), &constants);
-    spec.subgroup = profile.required_subgroup();
-    spec
+    pipeline("mul_mat_vec", weights.vec_variant(profile.reduction()), &constants)
 }
 
 /// Rows of a work-group of mat-vec such that a matrix with few rows still fills the device: a power of two.

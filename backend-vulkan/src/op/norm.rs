@@ -7,9 +7,7 @@ use crate::pipeline::PipelineSpec;
 use ggml_core::kernel::NormParams;
 
 fn spec(profile: &Profile, once: u32) -> PipelineSpec {
-    let mut spec = pipeline("rms_norm", profile.reduction(), &[profile.workgroup(profile.tuning.row), once]);
-    spec.subgroup = profile.required_subgroup();
-    spec
+    pipeline("rms_norm", profile.reduction(), &[profile.workgroup(profile.tuning.row), once])
 }
 
 /// The dispatch of an RMS_NORM node.

@@ -7,9 +7,7 @@ use crate::pipeline::PipelineSpec;
 use ggml_core::kernel::SoftMaxParams;
 
 fn spec(profile: &Profile, once: u32) -> PipelineSpec {
-    let mut spec = pipeline("soft_max", profile.reduction(), &[profile.workgroup(profile.tuning.row), once]);
-    spec.subgroup = profile.required_subgroup();
-    spec
+    pipeline("soft_max", profile.reduction(), &[profile.workgroup(profile.tuning.row), once])
 }
 
 /// The dispatch of a SOFT_MAX node. Without a mask the operand stands in its place.

@@ -85,13 +85,13 @@ impl PipelineSet {
         if let Some(known) = lock(&self.made).get(spec) {
             return Ok(known.clone());
         }
-        let wrong = |why| Error::argument_said("pipeline", why);
+        let wrong = |why| Error::argument(format!("pipeline {spec}"), why, "");
         let module = self.modules.check(spec).map_err(wrong)?;
         let layout = self.layout(module.bindings(), module.push_bytes())?;
         let recipe = Recipe {
             shader: module.id,
             specialization: &spec.specialization,
-            subgroup: spec.subgroup,
+            subgroup: None,
             statistics: self.statistics,
         };
         let pipeline = Arc::new(Pipeline::new(&layout, self.driver_cache.as_ref(), recipe)?);

@@ -35,11 +35,15 @@ impl Modules {
 
     /// The module of a pipeline, or why the pipeline cannot be made or run on this device.
     pub(crate) fn check(&self, spec: &PipelineSpec) -> Result<Arc<Module>, String> {
-        let module = self.module(spec)?;
+        let module = self.get(spec)?;
         if let Some(lacking) = &module.lacking {
             return Err(format!("shader {} needs {lacking}, which the device lacks", module.id));
         }
         let caps = &self.caps;
+        if module.bindings() > caps.max_storage_buffers {
+            let (buffers, most) = (module.bindings(), caps.max_storage_buffers);
+            return Err(format!("shader {} binds {buffers} buffers; the device allows {most}", module.id));
+        }
         let constants: Vec<(u32, u32)> = (0..).zip(spec.specialization.iter().copied()).collect();
         let size = module.interface.local_size(&constants);
         let invocations = size.iter().fold(1u64, |product, &n| product.saturating_mul(u64::from(n)));
@@ -54,16 +58,11 @@ impl Modules {
                 caps.shared_bytes
             ));
         }
-        let fits = |s: u32| s.is_power_of_two() && (caps.subgroup_min..=caps.subgroup_max).contains(&s);
-        match spec.subgroup {
-            Some(s) if !fits(s) || (!caps.subgroup_control && s != caps.subgroup_default) => {
-                Err(format!("{spec}: the device cannot run subgroups of {s}"))
-            }
-            _ => Ok(module),
-        }
+        Ok(module)
     }
 
-    fn module(&self, spec: &PipelineSpec) -> Result<Arc<Module>, String> {
+    /// A module, whether or not the device can run it.
+    pub(crate) fn get(&self, spec: &PipelineSpec) -> Result<Arc<Module>, String> {
         let key = (spec.shader, spec.variant);
         if let Some(known) = lock(&self.known).get(&key) {
             return Ok(known.clone());

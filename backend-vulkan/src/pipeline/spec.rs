@@ -9,13 +9,10 @@ pub struct PipelineSpec {
     pub variant: &'static str,
     /// Specialisation constants, ids from 0; id 0 is the work-group size.
     pub specialization: Vec<u32>,
-    /// Subgroup size to require.
-    pub subgroup: Option<u32>,
 }
 
 impl std::fmt::Display for PipelineSpec {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{} {:?}", self.shader, self.variant, self.specialization)?;
-        self.subgroup.map_or(Ok(()), |s| write!(f, " wave{s}"))
+        write!(f, "{}/{} {:?}", self.shader, self.variant, self.specialization)
     }
 }

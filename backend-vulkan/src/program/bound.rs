@@ -36,8 +36,10 @@ impl Bound {
             let tensor = graph.tensor(id);
             let (buffer, offset, writable) = match tensor.source {
                 Source::Weight | Source::State => {
-                    let missing =
-                        || Error::argument_said("bindings", format!("'{}' has no storage", tensor.name));
+                    let missing = || {
+                        let kind = if tensor.source == Source::Weight { "weight" } else { "state" };
+                        Error::argument(format!("bindings of {kind} '{}'", tensor.name), "none", "a buffer")
+                    };
                     let slice = bindings.leaves.get(&id).ok_or_else(missing)?;
                     let writable = tensor.source == Source::State || written.contains(&id);
                     let find = if writable { VulkanMemory::writable } else { VulkanMemory::of };
@@ -73,12 +75,14 @@ impl Bound {
 /// The offset in the arena of a tensor that the plan places.
 fn place(graph: &Graph, plan: &Plan, id: TensorId) -> Result<u64> {
     let tensor = graph.tensor(id);
-    let missing = || Error::argument_said("plan", format!("'{}' has no place", tensor.name));
-    let place = plan.place(graph, id).ok_or_else(missing)?;
+    let wrong = |found: &str| {
+        let expected = format!("{} bytes in an arena of {}", tensor.span_bytes(), plan.arena_bytes);
+        Error::argument(format!("the plan's place of '{}'", tensor.name), found, expected)
+    };
+    let place = plan.place(graph, id).ok_or_else(|| wrong("none"))?;
     let fits = place.offset.checked_add(tensor.span_bytes()).is_some_and(|end| end <= plan.arena_bytes);
     if !fits {
-        let why = format!("the place of '{}' is outside the arena", tensor.name);
-        return Err(Error::argument_said("plan", why));
+        return Err(wrong(&format!("byte {}", place.offset)));
     }
     Ok(place.offset as u64)
 }

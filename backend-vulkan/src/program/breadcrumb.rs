@@ -3,7 +3,7 @@
 use crate::memory::Memory;
 use crate::raw::buffer::Buffer;
 use crate::raw::commands::{Recorder, Scope};
-use crate::raw::memory::Side;
+use crate::raw::heaps::Side;
 use ggml_core::{Deadline, Result};
 use std::sync::Arc;
 

@@ -3,7 +3,7 @@
 use super::windows::Storage;
 use crate::memory::Memory;
 use crate::raw::buffer::Buffer;
-use crate::raw::memory::Side;
+use crate::raw::heaps::Side;
 use ggml_core::{Deadline, Error, Result, TensorId};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,16 +30,17 @@ impl Staged {
         if tensors.is_empty() {
             return Ok(Staged::default());
         }
+        let too_large =
+            || Error::argument(name, "more bytes than can be counted", "bytes that fit an address");
         let mut end = 0u64;
         let mut places = HashMap::new();
         for (id, storage) in tensors {
             let at = end;
             let next = at.checked_add(storage.bytes).and_then(|e| e.checked_next_multiple_of(ALIGNMENT));
-            end =
-                next.ok_or_else(|| Error::argument_said("graph", "has inputs or outputs of an absurd size"))?;
+            end = next.ok_or_else(too_large)?;
             places.insert(id, (at, storage));
         }
-        let bytes = usize::try_from(end).map_err(|_| Error::argument_said("graph", "is too large"))?;
+        let bytes = usize::try_from(end).map_err(|_| too_large())?;
         let buffer = memory.buffer(bytes, Side::Host, name, deadline)?;
         // An input that is never written reads as zeros.
         buffer.fill(0)?;

@@ -5,7 +5,7 @@ use super::windows::{BufferRef, Storage, Window, window};
 use crate::context::DeviceContext;
 use crate::device::cost::{self, Model};
 use crate::device::tuning::Profile;
-use crate::op::{self, Context, Dispatch, ExactWindows, Operand, Refusal, Windows};
+use crate::op::{self, Context, Dispatch, ExactWindows, Refusal, Windows};
 use crate::pipeline::modules::Modules;
 use crate::pipeline::{PipelineSet, PipelineSpec};
 use ggml_core::backend::Support;
@@ -99,6 +99,11 @@ impl Windows for Placed<'_> {
         // `lower_step` has refused tensors without a window before a family's function sees them.
         self.window(graph, (tensor, 0, bytes)).map_or(0, |(_, remainder)| remainder)
     }
+
+    fn bytes(&self, graph: &Graph, tensor: TensorId, skip: usize, bytes: usize) -> u64 {
+        let part = (tensor, skip as u64, bytes as u64);
+        self.window(graph, part).map_or(bytes as u64, |(window, _)| window.bytes)
+    }
 }
 
 /// Whether a node can be computed, whatever its operands' places will be.
@@ -139,21 +144,8 @@ pub(crate) fn supports_weights(target: &Target<'_>, dtype: DType) -> bool {
 /// The dispatches of a node, checked against their shaders and the device.
 fn plan(target: &Target<'_>, context: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     let dispatches = op::plan_node(context)?;
-    let limit = target.profile.caps.max_binding;
     for dispatch in &dispatches {
         check(target, dispatch).map_err(Refusal)?;
-        for operand in &dispatch.operands {
-            let (name, bytes) = match *operand {
-                Operand::Tensor(id) => {
-                    (&context.graph.tensor(id).name, context.graph.tensor(id).span_bytes())
-                }
-                Operand::Part(id, _, bytes) => (&context.graph.tensor(id).name, bytes),
-                Operand::Constant(_) => continue,
-            };
-            if bytes as u64 > limit {
-                return Err(Refusal(format!("'{name}' has {bytes} bytes; a window may have {limit}")));
-            }
-        }
     }
     Ok(dispatches)
 }
@@ -186,7 +178,7 @@ pub(crate) fn lower(
     let mut lowering = Lowering::default();
     let mut known: HashMap<PipelineSpec, usize> = HashMap::new();
     for (step, &node) in plan.steps.iter().enumerate() {
-        let lowered = lower_step(target, graph, plan, node, storage, &mut lowering.constants)?;
+        let lowered = lower_step(target, graph, plan.precision, node, storage, &mut lowering.constants)?;
         let seconds = target.model.seconds(cost::work(graph, node)) / lowered.len().max(1) as f64;
         for (dispatch, windows) in lowered {
             let next = lowering.pipelines.len();
@@ -201,7 +193,7 @@ pub(crate) fn lower(
                 reads: windows[..split].iter().filter(|w| w.1).map(|w| ByteRange::of(&w.0)).collect(),
                 writes: windows[split..].iter().map(|w| ByteRange::of(&w.0)).collect(),
                 windows: windows.into_iter().map(|w| w.0).collect(),
-                divisible: target.modules.check(&dispatch.pipeline).map_or([false; 3], |m| m.divisible()),
+                divisible: target.modules.get(&dispatch.pipeline).map_or([false; 3], |m| m.divisible()),
                 params: dispatch.params,
                 grid: dispatch.grid,
                 seconds,
@@ -212,16 +204,16 @@ pub(crate) fn lower(
 }
 
 /// Dispatches of a node with their windows, each with whether anything may write it.
-type Bound = (Dispatch, Vec<(Window, bool)>);
+type Windowed = (Dispatch, Vec<(Window, bool)>);
 
 fn lower_step(
     target: &Target<'_>,
     graph: &Graph,
-    plan_: &Plan,
+    precision: Precision,
     node: TensorId,
     storage: &HashMap<TensorId, Storage>,
     constants: &mut Vec<Vec<f32>>,
-) -> Result<Vec<Bound>> {
+) -> Result<Vec<Windowed>> {
     let tensor = graph.tensor(node);
     let refused = |reason: String| Error::Unsupported {
         backend: target.name.into(),
@@ -233,35 +225,27 @@ fn lower_step(
     for &id in tensor.src().iter().chain([&node]) {
         placed.window(graph, (id, 0, graph.tensor(id).span_bytes() as u64)).map_err(refused)?;
     }
-    let context =
-        Context { graph, node, profile: target.profile, precision: plan_.precision, windows: &placed };
+    let context = Context { graph, node, profile: target.profile, precision, windows: &placed };
     let dispatches = plan(target, &context).map_err(|Refusal(reason)| refused(reason))?;
     let mut constant = None;
-    let mut bound = Vec::with_capacity(dispatches.len());
+    let mut lowered = Vec::with_capacity(dispatches.len());
     for dispatch in dispatches {
         let mut windows = Vec::with_capacity(dispatch.operands.len());
         for operand in &dispatch.operands {
-            windows.push(match *operand {
-                Operand::Constant(of) => {
-                    let window = match constant {
-                        Some(known) => known,
-                        None => constant_window(graph, of, constants).map_err(refused)?,
-                    };
-                    constant = Some(window);
-                    (window, false)
-                }
-                Operand::Tensor(id) => {
-                    let part = (id, 0, graph.tensor(id).span_bytes());
-                    bind(target, graph, &placed, part).map_err(refused)?
-                }
-                Operand::Part(id, skip, bytes) => {
-                    bind(target, graph, &placed, (id, skip, bytes)).map_err(refused)?
-                }
-            });
+            if let Some(part) = operand.part(graph) {
+                windows.push(bind(graph, &placed, part).map_err(refused)?);
+                continue;
+            }
+            let window = match constant {
+                Some(known) => known,
+                None => constant_window(graph, node, constants).map_err(refused)?,
+            };
+            constant = Some(window);
+            windows.push((window, false));
         }
-        bound.push((dispatch, windows));
+        lowered.push((dispatch, windows));
     }
-    Ok(bound)
+    Ok(lowered)
 }
 
 /// The window of a node's constant, which is added to the list.
@@ -274,7 +258,6 @@ fn constant_window(graph: &Graph, node: TensorId, constants: &mut Vec<Vec<f32>>)
 
 /// The window of a part of a tensor, and whether anything may write it.
 fn bind(
-    target: &Target<'_>,
     graph: &Graph,
     placed: &Placed<'_>,
     (id, skip, bytes): (TensorId, usize, usize),
@@ -290,13 +273,145 @@ fn bind(
         let name = &tensor.name;
         return Err(format!("the part of '{name}' from byte {skip} on is not aligned as its beginning"));
     }
-    let limit = target.profile.caps.max_binding;
-    if window.bytes > limit {
-        return Err(format!(
-            "the window of '{}' has {} bytes; {limit} are allowed",
-            tensor.name, window.bytes
-        ));
-    }
     let writable = placed.storage.get(&tensor.root).is_none_or(|s| s.writable);
     Ok((window, writable))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arch::{ArchClass, Caps, SubgroupOps};
+    use crate::program::hazard::Tracker;
+    use crate::raw::features::Features;
+    use crate::raw::physical::ShaderSupport;
+    use ggml_core::catalogue;
+    use ggml_core::op::{Rope, RopeMode};
+
+    const ALIGNMENT: u64 = 16;
+
+    /// A device that is not there: a small one of the class with the fewest abilities.
+    struct Imagined {
+        profile: Profile,
+        modules: Modules,
+        model: Model,
+    }
+
+    impl Imagined {
+        fn new(change: impl Fn(&mut Caps)) -> Imagined {
+            let mut caps = Caps {
+                arch: ArchClass::AmdGcn,
+                subgroup_min: 64,
+                subgroup_max: 64,
+                subgroup_default: 64,
+                subgroup_control: false,
+                subgroup: SubgroupOps::default(),
+                shared_bytes: 32 << 10,
+                max_invocations: 1024,
+                max_workgroup_size: [1024; 3],
+                max_workgroups: [65535; 3],
+                fp16: false,
+                int8: false,
+                int16: false,
+                storage16: true,
+                storage8: true,
+                int_dot: false,
+                int_dot_signed: false,
+                int_dot_mixed: false,
+                matrices: Vec::new(),
+                max_binding: 1 << 27,
+                binding_alignment: ALIGNMENT,
+                max_storage_buffers: 16,
+                push_constant_bytes: 256,
+                waves_per_simd: None,
+                compute_units: None,
+            };
+            change(&mut caps);
+            let features = Features { storage16: true, storage8: true, ..Features::default() };
+            let support =
+                ShaderSupport { api: ash::vk::API_VERSION_1_3, features, ..ShaderSupport::default() };
+            let modules = Modules::new(support, caps.clone());
+            Imagined { profile: Profile::new(caps), modules, model: Model::new(ArchClass::AmdGcn) }
+        }
+
+        fn target(&self) -> Target<'_> {
+            Target { name: "vulkan:0", profile: &self.profile, modules: &self.modules, model: &self.model }
+        }
+
+        /// Lowers a graph of inputs and nodes, whose arena lies `shift` bytes into its buffer.
+        fn lower(&self, graph: &Graph, shift: u64) -> Result<Lowering> {
+            let plan = Plan::new(graph, 256, Precision::Exact)?;
+            let room = shift + plan.arena_bytes as u64;
+            let storage = graph.ids().filter(|&id| graph.tensor(id).root == id).map(|id| {
+                let offset = shift + plan.place(graph, id).expect("a place").offset as u64;
+                let bytes = graph.tensor(id).span_bytes() as u64;
+                (id, Storage { buffer: BufferRef::Bound(0), room, offset, bytes, writable: true })
+            });
+            lower(&self.target(), graph, &plan, &storage.collect())
+        }
+    }
+
+    #[test]
+    fn a_graph_is_lowered_without_a_device() {
+        let mut g = Graph::new();
+        let x = g.leaf("x", DType::F32, [64, 2, 3, 1], Source::Input).unwrap();
+        let positions = g.leaf("positions", DType::I32, [3, 1, 1, 1], Source::Input).unwrap();
+        let rope = Rope::plain(RopeMode::Neox, 64, 10000.0);
+        let y = g.rope(rope, x, positions, None).unwrap();
+        let z = g.scale(y, 2.0, 0.0).unwrap();
+        g.output(y).unwrap();
+        g.output(z).unwrap();
+        let lowering = Imagined::new(|_| {}).lower(&g, 0).unwrap();
+        let [first, second] = &lowering.dispatches[..] else { panic!("one dispatch for each node") };
+        let table = Window { buffer: BufferRef::Constant(0), offset: 0, bytes: 4 * 32 };
+        assert_eq!(
+            first.windows[2..4],
+            [table, table],
+            "the table stands for the factors that are not there"
+        );
+        assert_eq!(lowering.constants.len(), 1);
+        assert_eq!(lowering.constants[0].len(), 32);
+        assert_eq!((first.windows[0].bytes, first.windows[1].bytes), (64 * 2 * 3 * 4, 3 * 4));
+        assert_eq!(second.windows[0], first.windows[4], "what the one writes the other reads");
+        let mut tracker = Tracker::default();
+        assert!(!tracker.must_wait(&first.reads, &first.writes));
+        assert!(tracker.must_wait(&second.reads, &second.writes));
+        assert_eq!(lowering.pipelines.len(), 2);
+    }
+
+    #[test]
+    fn a_shader_with_more_buffers_than_the_device_binds_is_refused() {
+        let cases = catalogue::cases();
+        let case = cases.iter().find(|c| c.name.starts_with("GATED_DELTA_NET(")).expect("a case");
+        let graph = case.graph.as_ref().unwrap();
+        let supported = |most| {
+            let device = Imagined::new(|caps| caps.max_storage_buffers = most);
+            (supports(&device.target(), graph, case.node), device.lower(graph, 0).map(|_| ()))
+        };
+        assert!(matches!(supported(8), (Support::Native, Ok(()))), "{:?}", supported(8));
+        let (Support::Unsupported { reason }, Err(Error::Unsupported { op, reason: again, .. })) =
+            supported(7)
+        else {
+            panic!("{:?}", supported(7))
+        };
+        assert_eq!((op, &reason), ("GATED_DELTA_NET", &again));
+        assert!(reason.contains("binds 8 buffers") && reason.contains("allows 7"), "{reason}");
+    }
+
+    /// The window of an operand that begins between two places that the device allows is larger than the operand.
+    #[test]
+    fn a_window_is_measured_as_it_will_be_bound() {
+        let mut g = Graph::new();
+        let x = g.leaf("x", DType::F32, [1024, 1, 1, 1], Source::Input).unwrap();
+        let y = g.scale(x, 2.0, 0.0).unwrap();
+        g.output(y).unwrap();
+        let device = Imagined::new(|caps| caps.max_binding = 4096);
+        assert_eq!(supports(&device.target(), &g, y), Support::Native);
+        assert!(device.lower(&g, 0).is_ok());
+        match device.lower(&g, 8).map(|_| ()) {
+            Err(Error::Unsupported { op: "SCALE", reason, .. }) => {
+                assert!(reason.contains("4104") && reason.contains("4096"), "{reason}")
+            }
+            other => panic!("{other:?}"),
+        }
+    }
 }

@@ -24,7 +24,7 @@ use ggml_core::plan::Plan;
 use ggml_core::{Deadline, Error, Graph, Phase, Result, Source, TensorId, phase};
 use io::Staged;
 use lower::{Target, lower};
-use record::{Recipe, Staging, Unit, record};
+use record::{Recording, Staging, Unit, record};
 use schedule::gather;
 use std::collections::HashSet;
 use std::ops::Range;
@@ -93,7 +93,7 @@ impl VulkanProgram {
             inputs: inputs(memory, graph, &bound, options, &deadline)?,
             outputs: outputs(memory, graph, &bound, options, &deadline)?,
         };
-        let recipe = Recipe {
+        let recording = Recording {
             lowering: &lowering,
             pipelines: &pipelines,
             bound: &bound,
@@ -101,7 +101,7 @@ impl VulkanProgram {
             breadcrumb: breadcrumb.as_ref(),
             stepwise: options.stepwise,
         };
-        let recorded = record(context, &recipe)?;
+        let recorded = record(context, &recording)?;
         let mut stats = recorded.stats;
         stats.steps = plan.steps.len();
         context.counters.programs.fetch_add(1, Ordering::Relaxed);
@@ -229,18 +229,20 @@ impl VulkanProgram {
 
     /// The place of a whole contiguous tensor.
     fn place(&self, id: TensorId, len: usize) -> Result<(&Storage, u64)> {
-        let known = id.index() < self.graph.tensors().len();
-        let tensor = known
-            .then(|| self.graph.tensor(id))
-            .ok_or_else(|| Error::argument_said("tensor", "is not in the graph"))?;
+        let tensor = self.graph.tensors().get(id.index()).ok_or_else(|| {
+            let expected =
+                format!("a tensor of the program's graph, which has {}", self.graph.tensors().len());
+            Error::argument("tensor", id.index(), expected)
+        })?;
         if !tensor.is_contiguous() || tensor.dense_bytes() != len {
-            let why =
-                format!("{} has {} contiguous bytes, not {len}", tensor.describe(), tensor.dense_bytes());
-            return Err(Error::argument_said("tensor", why));
+            let what = format!("data of {}", tensor.describe());
+            let kind = if tensor.is_contiguous() { "" } else { ", and a tensor without gaps" };
+            let expected = format!("{} bytes{kind}", tensor.dense_bytes());
+            return Err(Error::argument(what, format!("{len} bytes"), expected));
         }
         let storage = self.bound.storage.get(&tensor.root);
         let storage = storage
-            .ok_or_else(|| Error::argument_said("tensor", format!("'{}' has no storage", tensor.name)))?;
+            .ok_or_else(|| Error::argument(format!("storage of '{}'", tensor.name), "none", "a buffer"))?;
         Ok((storage, storage.offset + tensor.offset as u64))
     }
 }
@@ -253,15 +255,13 @@ impl Program for VulkanProgram {
         let (storage, offset) = self.place(tensor, data.len())?;
         let (buffer, inside) = (self.bound.buffer(storage.buffer).clone(), offset - storage.offset);
         let root = self.graph.tensor(tensor).root;
+        let wrong = |found: &str, expected: &str| {
+            Error::argument(format!("writing '{}'", self.graph.tensor(tensor).name), found, expected)
+        };
         match self.graph.tensor(root).source {
-            Source::Weight => {
-                return Err(Error::argument_said(
-                    "tensor",
-                    format!("'{}' is a weight", self.graph.tensor(root).name),
-                ));
-            }
+            Source::Weight => return Err(wrong("a weight", "an input or state")),
             Source::Node { .. } if !self.debug => {
-                return Err(Error::argument_said("tensor", "nodes can be written only under a debug plan"));
+                return Err(wrong("a node", "an input or state; a node only under a debug plan"));
             }
             _ => {}
         }
@@ -284,8 +284,12 @@ impl Program for VulkanProgram {
         let root = self.graph.tensor(tensor).root;
         let kept = self.debug || !matches!(self.graph.tensor(root).source, Source::Node { .. });
         if !kept && !self.readable.contains(&root) {
-            let why = "is no output, and its memory is used again; a debug plan keeps it";
-            return Err(Error::argument_said(format!("tensor '{}'", self.graph.tensor(tensor).name), why));
+            let what = format!("reading '{}'", self.graph.tensor(tensor).name);
+            return Err(Error::argument(
+                what,
+                "a node whose memory is used again",
+                "an output; any node under a debug plan",
+            ));
         }
         self.settle(&deadline)?;
         match self.outputs.place(tensor) {
@@ -307,10 +311,10 @@ impl Program for VulkanProgram {
 
     fn run_step(&mut self, step: usize) -> Result<Timing> {
         if !self.stepwise {
-            return Err(Error::argument_said("run_step", "the program was not prepared stepwise"));
+            return Err(Error::argument("run_step", "a whole program", "one that was prepared stepwise"));
         }
         if step >= self.names.len() {
-            return Err(Error::argument_said("step", format!("{step} is not in the plan")));
+            return Err(Error::argument("step", step, format!("less than {}", self.names.len())));
         }
         let first = self.units.partition_point(|s| s.steps.start < step);
         let end = self.units.partition_point(|s| s.steps.start <= step);
@@ -327,7 +331,8 @@ fn check(graph: &Graph, plan: &Plan) -> Result<()> {
     let count = graph.tensors().len();
     let steps = plan.steps.iter().all(|id| id.index() < count && graph.tensor(*id).op().is_some());
     if !steps || graph.computed().count() != plan.steps.len() {
-        return Err(Error::argument_said("plan", "was made for another graph"));
+        let expected = format!("a plan of this graph, which has {}", graph.computed().count());
+        return Err(Error::argument("plan", format!("{} steps", plan.steps.len()), expected));
     }
     Ok(())
 }
@@ -335,8 +340,12 @@ fn check(graph: &Graph, plan: &Plan) -> Result<()> {
 fn arena(memory: &Memory, plan: &Plan, bindings: &Bindings, deadline: &Deadline) -> Result<Arc<Buffer>> {
     match &bindings.compute {
         Some(given) if given.bytes() < plan.arena_bytes => {
-            let why = format!("has {} bytes; the plan needs {}", given.bytes(), plan.arena_bytes);
-            Err(Error::argument_said("compute buffer", why))
+            let found = format!("{} bytes", given.bytes());
+            Err(Error::argument(
+                "compute buffer",
+                found,
+                format!("{}, which the plan needs", plan.arena_bytes),
+            ))
         }
         Some(given) => {
             Ok(VulkanMemory::writable(given, 0, plan.arena_bytes, &memory.context().device)?.0.clone())

@@ -65,7 +65,7 @@ pub(crate) struct Recorded {
 }
 
 /// What is recorded.
-pub(crate) struct Recipe<'a> {
+pub(crate) struct Recording<'a> {
     /// The dispatches.
     pub(crate) lowering: &'a Lowering,
     /// Their pipelines.
@@ -81,8 +81,8 @@ pub(crate) struct Recipe<'a> {
 }
 
 /// Records a lowered graph.
-pub(crate) fn record(context: &DeviceContext, recipe: &Recipe<'_>) -> Result<Recorded> {
-    let Recipe { lowering, staging, stepwise, .. } = *recipe;
+pub(crate) fn record(context: &DeviceContext, recording: &Recording<'_>) -> Result<Recorded> {
+    let Recording { lowering, staging, stepwise, .. } = *recording;
     let item = |d: &Lowered| Item { step: d.step, grid: d.grid, seconds: d.seconds, divisible: d.divisible };
     let items: Vec<Item> = lowering.dispatches.iter().map(item).collect();
     let mut dealt = schedule(&items, context.budget(), stepwise);
@@ -90,7 +90,7 @@ pub(crate) fn record(context: &DeviceContext, recipe: &Recipe<'_>) -> Result<Rec
         // A graph that computes nothing still copies its inputs and outputs.
         dealt.push(Vec::new());
     }
-    let (sets, distinct) = recipe.sets(context)?;
+    let (sets, distinct) = recording.sets(context)?;
     let timestamps = match dealt.len() {
         0 => None,
         n => Timestamps::new(&context.device, 2 * n as u32)?,
@@ -101,18 +101,18 @@ pub(crate) fn record(context: &DeviceContext, recipe: &Recipe<'_>) -> Result<Rec
         let mut recorder = pool.record(Phase::Prepare)?;
         begin(&mut recorder, &timestamps, index);
         if index == 0 {
-            copy_inputs(&mut recorder, &staging.inputs, recipe.bound)?;
+            copy_inputs(&mut recorder, &staging.inputs, recording.bound)?;
         }
-        recipe.portions(&mut recorder, portions, &sets)?;
+        recording.portions(&mut recorder, portions, &sets)?;
         if index + 1 == dealt.len() {
-            copy_outputs(&mut recorder, &staging.outputs, recipe.bound)?;
+            copy_outputs(&mut recorder, &staging.outputs, recording.bound)?;
         }
         if let Some(timestamps) = &timestamps {
             recorder.timestamp(timestamps, 2 * index as u32 + 1, false);
         }
         units.push(Unit {
             commands: recorder.finish()?,
-            steps: recipe.steps(portions),
+            steps: recording.steps(portions),
             seconds: total(portions),
         });
     }
@@ -121,7 +121,7 @@ pub(crate) fn record(context: &DeviceContext, recipe: &Recipe<'_>) -> Result<Rec
         dispatches: dealt.iter().map(Vec::len).sum(),
         barriers: units.iter().map(|unit| unit.commands.barriers().len() as u64).sum(),
         units: units.len(),
-        pipelines: recipe.pipelines.len(),
+        pipelines: recording.pipelines.len(),
         descriptor_sets: distinct,
     };
     Ok(Recorded { units, timestamps, stats })
@@ -160,7 +160,7 @@ fn copy_outputs(recorder: &mut Recorder<'_>, outputs: &Staged, bound: &Bound) ->
     Ok(())
 }
 
-impl Recipe<'_> {
+impl Recording<'_> {
     fn steps(&self, portions: &[Portion]) -> Range<usize> {
         let step = |p: &Portion| self.lowering.dispatches[p.item].step;
         match (portions.first(), portions.last()) {

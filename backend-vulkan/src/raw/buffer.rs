@@ -1,8 +1,8 @@
 //! Buffers with their memory.
 
 use super::device::Device;
-use super::heaps::Choice;
-use super::memory::{MemoryPool, Side};
+use super::heaps::{Choice, Side};
+use super::memory::MemoryPool;
 use crate::sync::lock;
 use ash::vk;
 use ash::vk::MemoryPropertyFlags as Flags;
@@ -60,15 +60,13 @@ impl Buffer {
     pub(crate) fn new(pool: &Arc<MemoryPool>, bytes: u64, side: Side, name: &str) -> Result<Arc<Buffer>> {
         let device = pool.device();
         device.alive(Phase::Allocate)?;
-        let choice = pool.choice(side);
         let size = bytes.max(1).checked_next_multiple_of(PADDING).unwrap_or(u64::MAX);
         if size > pool.largest() {
-            let limit = format!("{} (one buffer may have {} bytes)", pool.heap_name(choice), pool.largest());
-            return Err(pool.exhausted(bytes, choice, limit));
+            return Err(pool.exhausted(bytes, side, None));
         }
         let raw = create(device, size)?;
-        match bind(pool, raw, size, choice, name) {
-            Ok((allocation, mapped)) => Ok(Arc::new(Buffer {
+        match bind(pool, raw, size, side, name) {
+            Ok((allocation, mapped, choice)) => Ok(Arc::new(Buffer {
                 raw,
                 bytes: size,
                 backing: Some(Backing::Pool(allocation)),
@@ -146,9 +144,8 @@ impl Buffer {
         match offset.checked_add(len) {
             Some(end) if end <= self.bytes => Ok(()),
             _ => {
-                let why =
-                    format!("{len} bytes at offset {offset} are outside a buffer of {} bytes", self.bytes);
-                Err(Error::argument_said("buffer range", why))
+                let found = format!("{len} bytes at offset {offset}");
+                Err(Error::argument("buffer range", found, format!("a range within {} bytes", self.bytes)))
             }
         }
     }
@@ -156,10 +153,11 @@ impl Buffer {
     /// The address of a range of mapped memory.
     fn address(&self, offset: u64, len: u64) -> Result<NonNull<u8>> {
         self.check(offset, len)?;
-        let mapped =
-            self.mapped.ok_or_else(|| Error::argument_said("buffer", "is not visible to the host"))?;
+        let mapped = self
+            .mapped
+            .ok_or_else(|| Error::argument("buffer", "memory of the device", "memory that the host sees"))?;
         let offset =
-            usize::try_from(offset).map_err(|_| Error::argument_said("buffer offset", "is too large"))?;
+            usize::try_from(offset).map_err(|_| Error::argument("buffer offset", offset, "an address"))?;
         // SAFETY: offset lies in the buffer (checked above), whose memory is mapped from this address on.
         Ok(unsafe { mapped.0.add(offset) })
     }
@@ -186,7 +184,8 @@ impl Buffer {
     /// Fills mapped memory with one byte. The caller has waited for the device.
     pub(crate) fn fill(&self, byte: u8) -> Result<()> {
         let to = self.address(0, self.bytes)?;
-        let len = usize::try_from(self.bytes).map_err(|_| Error::argument_said("buffer", "is too large"))?;
+        let len = usize::try_from(self.bytes)
+            .map_err(|_| Error::argument("bytes of a buffer", self.bytes, "an address"))?;
         let _guard = lock(&self.host);
         // SAFETY: as in `write`, for the whole buffer.
         unsafe { std::ptr::write_bytes(to.as_ptr(), byte, len) };
@@ -205,20 +204,20 @@ fn create(device: &Device, size: u64) -> Result<vk::Buffer> {
         .map_err(|code| device.failed(Phase::Allocate, "vkCreateBuffer", code))
 }
 
+/// Memory for a buffer: the memory, its address if it is mapped, and the type that it is of.
 fn bind(
     pool: &MemoryPool,
     raw: vk::Buffer,
     size: u64,
-    choice: Choice,
+    side: Side,
     name: &str,
-) -> Result<(Allocation, Option<HostPointer>)> {
+) -> Result<(Allocation, Option<HostPointer>, Choice)> {
     // SAFETY: the buffer was made from this device and is alive.
-    let mut requirements = unsafe { pool.device().raw.get_buffer_memory_requirements(raw) };
-    requirements.memory_type_bits &= 1 << choice.index;
+    let requirements = unsafe { pool.device().raw.get_buffer_memory_requirements(raw) };
     if requirements.size > pool.device().facts.max_allocation {
-        return Err(pool.exhausted(requirements.size, choice, pool.heap_name(choice)));
+        return Err(pool.exhausted(requirements.size, side, None));
     }
-    let allocation = pool.take(requirements, choice, name)?;
+    let (allocation, choice) = pool.take(requirements, side, name)?;
     // SAFETY: the memory was allocated for this buffer's requirements from this device, and nothing else is bound
     // to this part of it.
     let bound =
@@ -228,7 +227,7 @@ fn bind(
         return Err(pool.device().failed(Phase::Allocate, "vkBindBufferMemory", code));
     }
     let mapped = allocation.mapped_ptr().filter(|_| allocation.size() >= size).map(|p| HostPointer(p.cast()));
-    Ok((allocation, mapped))
+    Ok((allocation, mapped, choice))
 }
 
 impl Drop for Buffer {

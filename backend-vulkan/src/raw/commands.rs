@@ -18,7 +18,17 @@ type Kept = Arc<dyn Any + Send + Sync>;
 /// A pool of command buffers.
 pub(crate) struct CommandPool {
     device: Arc<Device>,
-    raw: Mutex<vk::CommandPool>,
+    state: Mutex<PoolState>,
+}
+
+/// What recording needs alone.
+struct PoolState {
+    raw: vk::CommandPool,
+    /// Buffers whose recording was given up.
+    idle: Vec<vk::CommandBuffer>,
+    /// Buffers that were made.
+    #[cfg(test)]
+    made: usize,
 }
 
 /// What a barrier orders: a synchronisation scope.
@@ -77,24 +87,45 @@ impl CommandPool {
         // SAFETY: the device is alive and has a queue of this family.
         let raw = unsafe { device.raw.create_command_pool(&info, None) }
             .map_err(|code| device.failed(phase, "vkCreateCommandPool", code))?;
-        Ok(Arc::new(CommandPool { device: device.clone(), raw: Mutex::new(raw) }))
+        let state = PoolState {
+            raw,
+            idle: Vec::new(),
+            #[cfg(test)]
+            made: 0,
+        };
+        Ok(Arc::new(CommandPool { device: device.clone(), state: Mutex::new(state) }))
     }
 
-    /// Begins a new command buffer. The pool is locked until the recording ends.
+    /// Begins a command buffer. The pool is locked until the recording ends.
     pub(crate) fn record(self: &Arc<Self>, phase: Phase) -> Result<Recorder<'_>> {
-        let guard = lock(&self.raw);
+        let mut state = lock(&self.state);
+        let raw = match state.idle.pop() {
+            Some(raw) => raw,
+            None => self.make(&mut state, phase)?,
+        };
+        Recorder::begin(self, state, raw, phase)
+    }
+
+    fn make(&self, state: &mut PoolState, phase: Phase) -> Result<vk::CommandBuffer> {
         let info = vk::CommandBufferAllocateInfo::default()
-            .command_pool(*guard)
+            .command_pool(state.raw)
             .level(vk::CommandBufferLevel::PRIMARY)
             .command_buffer_count(1);
         // SAFETY: the pool is alive and locked.
         let buffers = unsafe { self.device.raw.allocate_command_buffers(&info) }
             .map_err(|code| self.device.failed(phase, "vkAllocateCommandBuffers", code))?;
-        let Some(&raw) = buffers.first() else {
-            let code = vk::Result::ERROR_UNKNOWN;
-            return Err(self.device.failed(phase, "vkAllocateCommandBuffers", code));
-        };
-        Recorder::begin(self, guard, raw, phase)
+        #[cfg(test)]
+        {
+            state.made += 1;
+        }
+        let code = vk::Result::ERROR_UNKNOWN;
+        buffers.first().copied().ok_or_else(|| self.device.failed(phase, "vkAllocateCommandBuffers", code))
+    }
+
+    /// Command buffers that were made.
+    #[cfg(test)]
+    pub(crate) fn made(&self) -> usize {
+        lock(&self.state).made
     }
 
     /// Begins to record commands anew that have finished.
@@ -103,18 +134,18 @@ impl CommandPool {
     /// [`Error::InvalidArgument`] if they are still running.
     pub(crate) fn again(self: &Arc<Self>, commands: Commands, phase: Phase) -> Result<Recorder<'_>> {
         if !Arc::ptr_eq(&commands.pool, self) || !self.device.is_reached(commands.last_use) {
-            return Err(Error::argument_said("commands", "are still running"));
+            return Err(Error::argument("commands", "still running", "commands that have finished"));
         }
-        let guard = lock(&self.raw);
+        let state = lock(&self.state);
         let raw = commands.raw;
         drop(commands);
-        Recorder::begin(self, guard, raw, phase)
+        Recorder::begin(self, state, raw, phase)
     }
 }
 
 impl Drop for CommandPool {
     fn drop(&mut self) {
-        let raw = *self.raw.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let raw = self.state.get_mut().unwrap_or_else(PoisonError::into_inner).raw;
         // SAFETY: commands hold an `Arc` of their pool and are gone only when the device is done with them.
         unsafe { self.device.raw.destroy_command_pool(raw, None) };
     }
@@ -123,11 +154,12 @@ impl Drop for CommandPool {
 /// What waits for what.
 pub(crate) type Barrier = (Scope, Scope);
 
-/// Commands while they are recorded.
+/// Commands while they are recorded. Dropped, it gives the command buffer back to the pool.
 pub(crate) struct Recorder<'p> {
     pool: &'p Arc<CommandPool>,
-    _guard: MutexGuard<'p, vk::CommandPool>,
+    state: MutexGuard<'p, PoolState>,
     raw: vk::CommandBuffer,
+    finished: bool,
     keep: Vec<Kept>,
     buffers: Vec<Arc<Buffer>>,
     bound: vk::Pipeline,
@@ -138,18 +170,25 @@ pub(crate) struct Recorder<'p> {
 impl<'p> Recorder<'p> {
     fn begin(
         pool: &'p Arc<CommandPool>,
-        guard: MutexGuard<'p, vk::CommandPool>,
+        state: MutexGuard<'p, PoolState>,
         raw: vk::CommandBuffer,
         phase: Phase,
     ) -> Result<Recorder<'p>> {
-        // SAFETY: the command buffer belongs to the pool, which is locked, and is not pending (new, or finished:
+        let mut recorder = Recorder {
+            pool,
+            state,
+            raw,
+            finished: false,
+            keep: Vec::new(),
+            buffers: Vec::new(),
+            bound: vk::Pipeline::null(),
+            phase,
+            barriers: Vec::new(),
+        };
+        // SAFETY: the command buffer belongs to the pool, which is locked, and is not pending (new, given up, or finished:
         // `CommandPool::again`); beginning resets it.
         unsafe { pool.device.raw.begin_command_buffer(raw, &vk::CommandBufferBeginInfo::default()) }
             .map_err(|code| pool.device.failed(phase, "vkBeginCommandBuffer", code))?;
-        let (keep, buffers) = (Vec::new(), Vec::new());
-        let bound = vk::Pipeline::null();
-        let mut recorder =
-            Recorder { pool, _guard: guard, raw, keep, buffers, bound, phase, barriers: Vec::new() };
         // The rule of `queue`: what was submitted before is complete, and visible.
         recorder.barrier(Scope::Everything, Scope::Device);
         Ok(recorder)
@@ -162,7 +201,7 @@ impl<'p> Recorder<'p> {
     /// Keeps a buffer of this device.
     fn hold(&mut self, buffer: &Arc<Buffer>) -> Result<()> {
         if !Arc::ptr_eq(buffer.device(), &self.pool.device) {
-            return Err(Error::argument_said("buffer", "belongs to another device"));
+            return Err(Error::argument("buffer", "of another device", self.pool.device.name.clone()));
         }
         if !self.buffers.iter().any(|b| Arc::ptr_eq(b, buffer)) {
             self.buffers.push(buffer.clone());
@@ -201,13 +240,18 @@ impl<'p> Recorder<'p> {
         to.0.check(to.1, bytes)?;
         let apart = from.1 + bytes <= to.1 || to.1 + bytes <= from.1;
         if Arc::ptr_eq(from.0, to.0) && !apart {
-            return Err(Error::argument_said("copy", "the ranges overlap"));
+            let found = format!("{bytes} bytes from {} to {} of one buffer", from.1, to.1);
+            return Err(Error::argument("copy", found, "ranges that do not overlap"));
         }
         if bytes == 0 {
             return Ok(());
         }
         if !to.0.is_writable() {
-            return Err(Error::argument_said("copy", "the destination is a memory map"));
+            return Err(Error::argument(
+                "copy",
+                "a memory map as destination",
+                "a buffer that can be written",
+            ));
         }
         self.hold(from.0)?;
         self.hold(to.0)?;
@@ -221,10 +265,8 @@ impl<'p> Recorder<'p> {
     pub(crate) fn fill(&mut self, buffer: &Arc<Buffer>, offset: u64, bytes: u64, word: u32) -> Result<()> {
         buffer.check(offset, bytes)?;
         if !buffer.is_writable() || bytes == 0 || !offset.is_multiple_of(4) || !bytes.is_multiple_of(4) {
-            return Err(Error::argument_said(
-                "fill",
-                "must be of whole words of a buffer that can be written",
-            ));
+            let found = format!("{bytes} bytes at {offset}");
+            return Err(Error::argument("fill", found, "whole words of a buffer that can be written"));
         }
         self.hold(buffer)?;
         // SAFETY: the range lies in the buffer, is not empty and consists of words; the buffer is held.
@@ -251,14 +293,16 @@ impl<'p> Recorder<'p> {
             || params.len() != layout.push_bytes as usize
             || set.layout.bindings != layout.bindings
         {
-            let why = format!(
-                "grid {grid:?} from {base:?} (limits {limits:?}), {} bytes of parameters for {}, {} operands for {}",
+            let found = format!(
+                "grid {grid:?} from {base:?}, {} bytes of parameters, {} operands",
                 params.len(),
-                layout.push_bytes,
-                set.layout.bindings,
-                layout.bindings
+                set.layout.bindings
             );
-            return Err(Error::argument_said("dispatch", why));
+            let expected = format!(
+                "a grid within {limits:?}, {} bytes of parameters, {} operands, all of one device",
+                layout.push_bytes, layout.bindings
+            );
+            return Err(Error::argument("dispatch", found, expected));
         }
         let (device, raw) = (self.device().clone(), self.raw);
         let compute = vk::PipelineBindPoint::COMPUTE;
@@ -314,7 +358,7 @@ impl<'p> Recorder<'p> {
         let device = self.pool.device.clone();
         let Some(functions) = &device.marker else { return Ok(false) };
         if !offset.is_multiple_of(4) {
-            return Err(Error::argument_said("marker", "the offset must be a whole word"));
+            return Err(Error::argument("offset of a marker", offset, "a multiple of 4"));
         }
         self.hold(buffer)?;
         let stage = vk::PipelineStageFlags::BOTTOM_OF_PIPE;
@@ -330,12 +374,34 @@ impl<'p> Recorder<'p> {
         // SAFETY: the command buffer is being recorded.
         unsafe { self.device().end_command_buffer(self.raw) }
             .map_err(|code| self.pool.device.failed(self.phase, "vkEndCommandBuffer", code))?;
-        let mut keep = self.keep;
-        keep.extend(self.buffers.into_iter().map(|b| b as Kept));
+        self.finished = true;
+        let mut keep = std::mem::take(&mut self.keep);
+        keep.extend(std::mem::take(&mut self.buffers).into_iter().map(|b| b as Kept));
         keep.sort_by_key(|k| Arc::as_ptr(k).cast::<()>().addr());
         keep.dedup_by(|a, b| Arc::ptr_eq(a, b));
-        let (keep, pool) = (ManuallyDrop::new(keep), self.pool.clone());
-        Ok(Commands { raw: self.raw, keep, barriers: self.barriers, last_use: 0, released: false, pool })
+        Ok(Commands {
+            raw: self.raw,
+            keep: ManuallyDrop::new(keep),
+            barriers: std::mem::take(&mut self.barriers),
+            last_use: 0,
+            released: false,
+            pool: self.pool.clone(),
+        })
+    }
+}
+
+impl Drop for Recorder<'_> {
+    fn drop(&mut self) {
+        if self.finished {
+            return;
+        }
+        // SAFETY: the command buffer belongs to the pool, which is locked and lets its buffers be reset, and is not
+        // pending: it has not been submitted since its recording began.
+        let reset =
+            unsafe { self.device().reset_command_buffer(self.raw, vk::CommandBufferResetFlags::empty()) };
+        if reset.is_ok() {
+            self.state.idle.push(self.raw);
+        }
     }
 }
 

@@ -85,8 +85,7 @@ impl DescriptorPool {
     fn check(&self, layout: &Layout, windows: &[Window<Arc<Buffer>>]) -> Result<()> {
         let caps = &self.device.facts.caps;
         if windows.len() != layout.bindings as usize {
-            let why = format!("{} were given for {} bindings", windows.len(), layout.bindings);
-            return Err(Error::argument_said("windows", why));
+            return Err(Error::argument("windows of a dispatch", windows.len(), layout.bindings.to_string()));
         }
         for window in windows {
             window.buffer.check(window.offset, window.bytes)?;
@@ -95,11 +94,12 @@ impl DescriptorPool {
                 && window.offset % caps.binding_alignment == 0
                 && Arc::ptr_eq(window.buffer.device(), &self.device);
             if !fits {
-                let why = format!(
-                    "{} bytes at {} (limit {}, alignment {})",
-                    window.bytes, window.offset, caps.max_binding, caps.binding_alignment
+                let found = format!("{} bytes at {}", window.bytes, window.offset);
+                let expected = format!(
+                    "1 to {} bytes at a multiple of {}, of this device",
+                    caps.max_binding, caps.binding_alignment
                 );
-                return Err(Error::argument_said("window", why));
+                return Err(Error::argument("window", found, expected));
             }
         }
         Ok(())

@@ -268,9 +268,8 @@ fn create(
         .shader_float16(f.float16)
         .shader_int8(f.int8)
         .vulkan_memory_model(f.memory_model);
-    let mut size = vk::PhysicalDeviceSubgroupSizeControlFeatures::default()
-        .subgroup_size_control(f.subgroup_size)
-        .compute_full_subgroups(f.full_subgroups);
+    let mut size =
+        vk::PhysicalDeviceSubgroupSizeControlFeatures::default().subgroup_size_control(f.subgroup_size);
     let mut dot =
         vk::PhysicalDeviceShaderIntegerDotProductFeatures::default().shader_integer_dot_product(true);
     let mut matrix = vk::PhysicalDeviceCooperativeMatrixFeaturesKHR::default().cooperative_matrix(true);

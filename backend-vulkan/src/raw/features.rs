@@ -22,8 +22,6 @@ pub(crate) struct Features {
     pub(crate) int64: bool,
     /// A compute pipeline can require its subgroup size.
     pub(crate) subgroup_size: bool,
-    /// A compute pipeline can require full subgroups.
-    pub(crate) full_subgroups: bool,
     /// Integer dot product instructions.
     pub(crate) int_dot: bool,
     /// Cooperative matrices.
@@ -115,7 +113,6 @@ impl Features {
             int16: yes(core.shader_int16),
             int64: yes(core.shader_int64),
             subgroup_size: yes(size.subgroup_size_control),
-            full_subgroups: yes(size.compute_full_subgroups),
             int_dot: yes(dot.shader_integer_dot_product),
             matrices: yes(matrix.cooperative_matrix),
             memory_model: yes(v12.vulkan_memory_model),

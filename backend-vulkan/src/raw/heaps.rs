@@ -1,10 +1,20 @@
-//! Which memory type a buffer gets: a choice over the table of heaps and types that a device lists.
+//! Which memory a buffer gets: a choice over the table of heaps and types that a device lists.
 
-use super::physical::{Facts, MemoryType};
+use super::physical::{Heap, MemoryType};
 use ash::vk::MemoryPropertyFlags as Flags;
+use std::cmp::Reverse;
+
+/// On which side a buffer lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// The device's memory; the host may be able to reach it.
+    Device,
+    /// Host memory that both can reach.
+    Host,
+}
 
 /// A memory type that was chosen for a side.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Choice {
     /// The memory type.
     pub(super) index: usize,
@@ -14,13 +24,38 @@ pub(super) struct Choice {
     pub(super) heap: usize,
 }
 
-/// The type that has all of `required`, as much as possible of `preferred`, and little else.
-fn choose(types: &[MemoryType], required: Flags, preferred: Flags) -> Option<Choice> {
+/// What the host needs of memory that it touches.
+const HOST: Flags = Flags::from_raw(Flags::HOST_VISIBLE.as_raw() | Flags::HOST_COHERENT.as_raw());
+
+/// The memory types for a side, one of each heap, the best first: a later one is for when the heaps before it are used
+/// up.
+///
+/// The heaps of the side itself come first, of these the largest. A buffer of the host may lie in any heap that the host
+/// reaches. A buffer of the device may lie in a heap of the host only where both share one memory (`unified`), which
+/// drivers of such devices cut in two: RADV calls two thirds of it the device's.
+pub(super) fn choices(heaps: &[Heap], types: &[MemoryType], unified: bool, side: Side) -> Vec<Choice> {
+    let allowed = |h: &usize| side == Side::Host || unified || heaps[*h].local;
+    let mut order: Vec<usize> = (0..heaps.len()).filter(allowed).collect();
+    order.sort_by_key(|&h| (heaps[h].local != (side == Side::Device), Reverse(heaps[h].bytes)));
+    let best = |heap: usize| {
+        let (required, preferred) = match side {
+            Side::Device if heaps[heap].local && unified => (Flags::DEVICE_LOCAL, HOST | Flags::HOST_CACHED),
+            // The processor reads a card's memory slowly, cached or not.
+            Side::Device if heaps[heap].local => (Flags::DEVICE_LOCAL, HOST),
+            _ => (HOST, Flags::HOST_CACHED),
+        };
+        choose(types, heap, required, preferred)
+    };
+    order.into_iter().filter_map(best).collect()
+}
+
+/// The type of a heap that has all of `required`, as much as possible of `preferred`, and little else.
+fn choose(types: &[MemoryType], heap: usize, required: Flags, preferred: Flags) -> Option<Choice> {
     let unwanted = Flags::PROTECTED | Flags::LAZILY_ALLOCATED | Flags::DEVICE_UNCACHED_AMD;
     types
         .iter()
         .enumerate()
-        .filter(|(_, (flags, _))| flags.contains(required) && !flags.intersects(unwanted))
+        .filter(|(_, (flags, of))| *of == heap && flags.contains(required) && !flags.intersects(unwanted))
         .max_by_key(|(index, (flags, _))| {
             let liked = (*flags & preferred).as_raw().count_ones() as i64;
             let extra = (*flags & !(required | preferred)).as_raw().count_ones() as i64;
@@ -30,42 +65,74 @@ fn choose(types: &[MemoryType], required: Flags, preferred: Flags) -> Option<Cho
         .map(|(index, &(flags, heap))| Choice { index, flags, heap })
 }
 
-/// What the host needs of memory that it touches.
-pub(super) const HOST: Flags = Flags::from_raw(Flags::HOST_VISIBLE.as_raw() | Flags::HOST_COHERENT.as_raw());
-
-/// The type for the device's side: one that the host can write where such a type reaches the largest local heap.
-pub(super) fn device_side(facts: &Facts) -> Option<Choice> {
-    let largest = facts.heaps.iter().filter(|h| h.local).map(|h| h.bytes).max()?;
-    let preferred = if facts.unified() { Flags::HOST_CACHED } else { Flags::empty() };
-    let direct = choose(&facts.types, Flags::DEVICE_LOCAL | HOST, preferred)
-        .filter(|c| facts.heaps.get(c.heap).is_some_and(|h| h.bytes == largest));
-    direct.or_else(|| choose(&facts.types, Flags::DEVICE_LOCAL, Flags::empty()))
-}
-
-/// The type for the host's side.
-pub(super) fn host_side(facts: &Facts) -> Option<Choice> {
-    choose(&facts.types, HOST, Flags::HOST_CACHED)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ash::vk::MemoryPropertyFlags as F;
 
-    /// The types of RADV on a card without and with resizable BAR, in its order.
+    const GIB: u64 = 1 << 30;
+    const LOCAL: Flags = Flags::DEVICE_LOCAL;
+    const CACHED: Flags = Flags::HOST_CACHED;
+
+    /// Types and heaps of the choices.
+    fn chosen(heaps: &[(u64, bool)], types: &[MemoryType], unified: bool, side: Side) -> Vec<(usize, usize)> {
+        let heaps: Vec<Heap> = heaps.iter().map(|&(bytes, local)| Heap { bytes, local }).collect();
+        choices(&heaps, types, unified, side).iter().map(|c| (c.index, c.heap)).collect()
+    }
+
+    /// RADV on a card, in its order: memory that the processor cannot see, the host's, what the processor sees.
+    fn radv(local: usize, host: usize, visible: usize) -> Vec<MemoryType> {
+        let uncached = Flags::DEVICE_COHERENT_AMD | Flags::DEVICE_UNCACHED_AMD;
+        vec![
+            (LOCAL, local),
+            (LOCAL, local),
+            (HOST, host),
+            (LOCAL | HOST, visible),
+            (HOST | CACHED, host),
+            (LOCAL | uncached, local),
+            (HOST | uncached, host),
+            (LOCAL | HOST | uncached, visible),
+            (HOST | CACHED | uncached, host),
+        ]
+    }
+
     #[test]
-    fn types_are_chosen_by_their_flags() {
-        let types = [
-            (F::DEVICE_LOCAL, 0),
-            (HOST, 1),
-            (F::DEVICE_LOCAL | HOST, 2),
-            (HOST | F::HOST_CACHED, 1),
-            (F::DEVICE_LOCAL | HOST | F::DEVICE_COHERENT_AMD | F::DEVICE_UNCACHED_AMD, 2),
-        ];
-        assert_eq!(choose(&types, F::DEVICE_LOCAL, F::empty()).unwrap().index, 0);
-        assert_eq!(choose(&types, F::DEVICE_LOCAL | HOST, F::empty()).unwrap().index, 2);
-        assert_eq!(choose(&types, HOST, F::HOST_CACHED).unwrap().index, 3);
-        assert_eq!(choose(&types, HOST, F::empty()).unwrap().index, 1);
-        assert!(choose(&types[..1], HOST, F::empty()).is_none());
+    fn a_card_with_a_small_window_keeps_what_the_host_writes_for_last() {
+        let heaps = [(16 * GIB - (GIB >> 2), true), (12 * GIB, false), (GIB >> 2, true)];
+        let types = radv(0, 1, 2);
+        assert_eq!(chosen(&heaps, &types, false, Side::Device), [(0, 0), (3, 2)]);
+        assert_eq!(chosen(&heaps, &types, false, Side::Host), [(4, 1), (3, 2)]);
+    }
+
+    #[test]
+    fn a_card_that_the_host_sees_whole_is_written_directly() {
+        let heaps = [(12 * GIB, false), (16 * GIB, true)];
+        let types = radv(1, 0, 1);
+        assert_eq!(chosen(&heaps, &types, false, Side::Device), [(3, 1)], "never the host's own memory");
+        assert_eq!(chosen(&heaps, &types, false, Side::Host), [(4, 0), (3, 1)]);
+    }
+
+    /// RADV on an APU: one memory, two thirds of it called the device's.
+    #[test]
+    fn both_parts_of_a_shared_memory_are_used() {
+        let heaps = [(5 * GIB, false), (10 * GIB, true)];
+        let types = radv(1, 0, 1);
+        assert_eq!(chosen(&heaps, &types, true, Side::Device), [(3, 1), (4, 0)]);
+        assert_eq!(chosen(&heaps, &types, true, Side::Host), [(4, 0), (3, 1)]);
+        let visible_and_cached = [(LOCAL, 1), (LOCAL | HOST, 1), (LOCAL | HOST | CACHED, 1), (HOST, 0)];
+        assert_eq!(chosen(&heaps, &visible_and_cached, true, Side::Device), [(2, 1), (3, 0)]);
+    }
+
+    #[test]
+    fn a_processor_has_one_memory_for_both_sides() {
+        let (heaps, types) = ([(8 * GIB, true)], [(LOCAL | HOST | CACHED, 0)]);
+        for side in [Side::Device, Side::Host] {
+            assert_eq!(chosen(&heaps, &types, true, side), [(0, 0)]);
+        }
+    }
+
+    #[test]
+    fn a_device_without_visible_memory_has_no_host_side() {
+        assert_eq!(chosen(&[(GIB, true)], &[(LOCAL, 0)], false, Side::Host), []);
+        assert_eq!(chosen(&[], &[], false, Side::Device), []);
     }
 }

@@ -1,8 +1,9 @@
 //! Memory that gpu-allocator asks of the driver in blocks.
 
 use super::device::{Device, GRACE};
-use super::heaps::{Choice, HOST, device_side, host_side};
-use crate::error::broken;
+use super::heaps::{Choice, Side, choices};
+use crate::error::{broken, code_name};
+use crate::options::MemoryBudget;
 use crate::sync::{lock, lock_until};
 use ash::vk;
 use ggml_core::{Deadline, Error, Missing, Phase, Result};
@@ -10,7 +11,7 @@ use gpu_allocator::vulkan::{
     Allocation, AllocationCreateDesc, AllocationScheme, Allocator, AllocatorCreateDesc,
 };
 use gpu_allocator::{AllocationError, AllocationSizes, AllocatorDebugSettings, MemoryLocation};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 const MIB: u64 = 1 << 20;
@@ -18,21 +19,27 @@ const MIB: u64 = 1 << 20;
 /// Small requests share blocks of this size; a larger request is a block of its own, of exactly its size.
 const BLOCK: u64 = 16 * MIB;
 
-/// On which side a buffer lies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
-    /// The device's memory; visible to the host if [`MemoryPool::direct`] says so.
-    Device,
-    /// Host memory that both can reach.
-    Host,
+/// What came of a request for memory of one type.
+enum Answer {
+    Given(Allocation),
+    /// The heap has no room for it; the driver was not asked, or gave more than there is.
+    NoRoom,
+    /// The driver has none.
+    Refused,
 }
 
 /// Where buffers come from.
 pub(crate) struct MemoryPool {
     allocator: Mutex<Allocator>,
-    device_side: Choice,
-    host_side: Choice,
+    /// Memory types of the device's side, the best first.
+    device_side: Vec<Choice>,
+    /// Memory types of the host's side.
+    host_side: Vec<Choice>,
+    budget: MemoryBudget,
+    /// A bit for each memory type that has a block for small requests. The allocator keeps one for ever.
+    shared: AtomicU32,
     allocations: AtomicU64,
+    /// Bytes of the blocks.
     held: AtomicU64,
     imported: AtomicU64,
     /// The device; the last field, so that it outlives the allocator.
@@ -41,21 +48,25 @@ pub(crate) struct MemoryPool {
 
 impl std::fmt::Debug for MemoryPool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MemoryPool").field("direct", &self.direct()).finish_non_exhaustive()
+        f.debug_struct("MemoryPool").field("budget", &self.budget).finish_non_exhaustive()
     }
 }
 
 impl MemoryPool {
     /// A pool for a device.
-    pub(crate) fn new(device: &Arc<Device>) -> Result<Arc<MemoryPool>> {
-        let missing = |what: &str| Error::Unavailable {
-            backend: device.name.clone(),
-            phase: Phase::OpenDevice,
-            missing: Missing::Feature,
-            reason: format!("{} has no {what} memory", device.facts.name),
+    pub(crate) fn new(device: &Arc<Device>, budget: MemoryBudget) -> Result<Arc<MemoryPool>> {
+        let facts = &device.facts;
+        let side = |side: Side, what: &str| match choices(&facts.heaps, &facts.types, facts.unified(), side) {
+            none if none.is_empty() => Err(Error::Unavailable {
+                backend: device.name.clone(),
+                phase: Phase::OpenDevice,
+                missing: Missing::Feature,
+                reason: format!("{} has no {what} memory", facts.name),
+            }),
+            choices => Ok(choices),
         };
-        let device_side = device_side(&device.facts).ok_or_else(|| missing("device-local"))?;
-        let host_side = host_side(&device.facts).ok_or_else(|| missing("host-visible"))?;
+        let device_side = side(Side::Device, "device-local")?;
+        let host_side = side(Side::Host, "host-visible")?;
         let (instance, physical_device) = device.parents();
         let mut debug_settings = AllocatorDebugSettings::default();
         debug_settings.log_leaks_on_shutdown = false;
@@ -74,16 +85,13 @@ impl MemoryPool {
             allocator: Mutex::new(allocator),
             device_side,
             host_side,
+            budget,
+            shared: AtomicU32::new(0),
             allocations: AtomicU64::new(0),
             held: AtomicU64::new(0),
             imported: AtomicU64::new(0),
             device: device.clone(),
         }))
-    }
-
-    /// Whether the host can reach memory on the device's side.
-    pub(crate) fn direct(&self) -> bool {
-        self.device_side.flags.contains(HOST)
     }
 
     /// Memory blocks asked of the driver so far.
@@ -96,9 +104,28 @@ impl MemoryPool {
         self.held.load(Ordering::Relaxed) + self.imported.load(Ordering::Relaxed)
     }
 
-    /// Bytes that can still be allocated where device memory comes from, if the driver says.
+    /// Bytes that can still be had for the device's side, as far as is known.
     pub(crate) fn free(&self) -> Option<u64> {
-        self.device.budget().and_then(|heaps| heaps.get(self.device_side.heap).copied())
+        match self.budget {
+            MemoryBudget::Bytes(_) => self.room(0),
+            MemoryBudget::Ignored => None,
+            MemoryBudget::Reported => {
+                let heaps = || self.device_side.iter().map(|c| c.heap);
+                let all =
+                    || heaps().filter_map(|h| self.device.facts.heaps.get(h)).map(|h| h.bytes).sum::<u64>();
+                let free = self.device.budget().map(|free| heaps().filter_map(|h| free.get(h)).sum());
+                free.or_else(|| Some(all().saturating_sub(self.held())))
+            }
+        }
+    }
+
+    /// Bytes that the driver may still be asked for in a heap, as far as is known.
+    fn room(&self, heap: usize) -> Option<u64> {
+        match self.budget {
+            MemoryBudget::Bytes(most) => Some(most.saturating_sub(self.held.load(Ordering::Relaxed))),
+            MemoryBudget::Ignored => None,
+            MemoryBudget::Reported => self.device.budget()?.get(heap).copied(),
+        }
     }
 
     /// Counts memory that was imported, or given back.
@@ -121,18 +148,56 @@ impl MemoryPool {
         &self.device
     }
 
-    /// The memory type of a side.
-    pub(super) fn choice(&self, side: Side) -> Choice {
-        if side == Side::Device { self.device_side } else { self.host_side }
+    /// The memory types of a side, the best first.
+    fn side(&self, side: Side) -> &[Choice] {
+        match side {
+            Side::Device => &self.device_side,
+            Side::Host => &self.host_side,
+        }
     }
 
-    /// Memory of a type. The driver may block in here.
+    /// Memory of a side, and the type that it is of: the best whose heap has room. The driver may block in here.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] with all heaps that came into question.
     pub(super) fn take(
         &self,
         requirements: vk::MemoryRequirements,
+        side: Side,
+        name: &str,
+    ) -> Result<(Allocation, Choice)> {
+        let possible = |c: &&Choice| requirements.memory_type_bits & (1 << c.index) != 0;
+        let mut driver = None;
+        for choice in self.side(side).iter().filter(possible) {
+            match self.take_from(requirements, *choice, name)? {
+                Answer::Given(allocation) => return Ok((allocation, *choice)),
+                Answer::NoRoom => {}
+                Answer::Refused => {
+                    let code = vk::Result::ERROR_OUT_OF_DEVICE_MEMORY;
+                    driver = Some(format!("vkAllocateMemory: {} ({})", code_name(code), code.as_raw()));
+                }
+            }
+        }
+        Err(self.exhausted(requirements.size, side, driver))
+    }
+
+    /// Memory of a type.
+    ///
+    /// A driver may give more than there is, and lose the device when it is used, so the budget is asked first. A small
+    /// request may find its place in a block that is there: whether it takes a new one shows only afterwards.
+    fn take_from(
+        &self,
+        mut requirements: vk::MemoryRequirements,
         choice: Choice,
         name: &str,
-    ) -> Result<Allocation> {
+    ) -> Result<Answer> {
+        let room = self.room(choice.heap).unwrap_or(u64::MAX);
+        let bit = if requirements.size > BLOCK { 0 } else { 1 << choice.index };
+        let known = self.shared.load(Ordering::Relaxed) & bit != 0;
+        if !known && requirements.size.max(BLOCK) > room {
+            return Ok(Answer::NoRoom);
+        }
+        requirements.memory_type_bits = 1 << choice.index;
         let desc = AllocationCreateDesc {
             name,
             requirements,
@@ -143,16 +208,24 @@ impl MemoryPool {
         let mut allocator = lock(&self.allocator);
         let before = allocator.capacity();
         let taken = allocator.allocate(&desc);
-        let after = allocator.capacity();
+        let grown = allocator.capacity().saturating_sub(before);
+        self.held.store(allocator.capacity(), Ordering::Relaxed);
         drop(allocator);
-        self.held.store(after, Ordering::Relaxed);
-        if after > before {
-            self.allocations.fetch_add(1, Ordering::Relaxed);
+        match taken {
+            Ok(allocation) if grown > room => {
+                self.give_back(allocation);
+                Ok(Answer::NoRoom)
+            }
+            Ok(allocation) => {
+                self.shared.fetch_or(bit, Ordering::Relaxed);
+                self.allocations.fetch_add((grown > 0).into(), Ordering::Relaxed);
+                Ok(Answer::Given(allocation))
+            }
+            Err(AllocationError::OutOfMemory) => Ok(Answer::Refused),
+            Err(other) => {
+                Err(broken(&self.device.name, Phase::Allocate, "vkAllocateMemory", other.to_string()))
+            }
         }
-        taken.map_err(|error| match error {
-            AllocationError::OutOfMemory => self.exhausted(requirements.size, choice, self.heap_name(choice)),
-            other => broken(&self.device.name, Phase::Allocate, "vkAllocateMemory", other.to_string()),
-        })
     }
 
     /// Frees memory unless another thread hangs in the allocator; then it stays allocated.
@@ -166,18 +239,20 @@ impl MemoryPool {
         self.held.store(allocator.capacity(), Ordering::Relaxed);
     }
 
-    /// For messages.
-    pub(super) fn heap_name(&self, choice: Choice) -> String {
-        let heap = self.device.facts.heaps.get(choice.heap);
-        let (bytes, local) = heap.map_or((0, false), |h| (h.bytes, h.local));
-        let kind = if local { "device-local" } else { "host" };
-        format!("{kind} heap {} of {} MiB", choice.heap, bytes / MIB)
-    }
-
-    /// The error of memory that could not be had.
-    pub(super) fn exhausted(&self, asked: u64, choice: Choice, heap: String) -> Error {
-        let free = self.device.budget().and_then(|b| b.get(choice.heap).copied());
-        let driver = Some("vkAllocateMemory".into());
+    /// The error of memory that could not be had: the heaps of the side, the most that is free in one of them, and what
+    /// the driver answered if it was asked.
+    pub(super) fn exhausted(&self, asked: u64, side: Side, driver: Option<String>) -> Error {
+        let name = |choice: &Choice| {
+            let heap = self.device.facts.heaps.get(choice.heap);
+            let (bytes, local) = heap.map_or((0, false), |h| (h.bytes, h.local));
+            let kind = if local { "device-local" } else { "host" };
+            format!("{kind} heap {} of {} MiB", choice.heap, bytes / MIB)
+        };
+        let mut heap = self.side(side).iter().map(name).collect::<Vec<_>>().join(", ");
+        if asked > self.largest() {
+            heap += &format!(" (one buffer may have {} bytes)", self.largest());
+        }
+        let free = self.side(side).iter().filter_map(|c| self.room(c.heap)).max();
         Error::OutOfMemory { backend: self.device.name.clone(), asked, free, heap, driver }
     }
 }

@@ -18,7 +18,7 @@ pub(crate) mod descriptors;
 pub(crate) mod device;
 mod fault;
 pub(crate) mod features;
-mod heaps;
+pub(crate) mod heaps;
 pub(crate) mod import;
 pub(crate) mod instance;
 pub(crate) mod memory;

@@ -341,6 +341,11 @@ fn caps(p: &Properties, features: &Features, matrices: Vec<MatrixShape>) -> Caps
         matrices,
         max_binding: u64::from(limits.max_storage_buffer_range),
         binding_alignment: limits.min_storage_buffer_offset_alignment.max(4),
+        // One descriptor set, one stage.
+        max_storage_buffers: limits
+            .max_per_stage_descriptor_storage_buffers
+            .min(limits.max_descriptor_set_storage_buffers)
+            .min(limits.max_per_stage_resources),
         push_constant_bytes: limits.max_push_constants_size,
         waves_per_simd,
         compute_units: p.amd.map(|a| {

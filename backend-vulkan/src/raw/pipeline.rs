@@ -25,8 +25,9 @@ impl Layout {
     pub(crate) fn new(device: &Arc<Device>, bindings: u32, push_bytes: u32) -> Result<Arc<Layout>> {
         let limit = device.facts.caps.push_constant_bytes;
         if push_bytes > limit || !push_bytes.is_multiple_of(4) {
-            let why = format!("{push_bytes} bytes; the device takes up to {limit}, in words");
-            return Err(Error::argument_said("push constants", why));
+            let (found, expected) =
+                (format!("{push_bytes} bytes"), format!("whole words, up to {limit} bytes"));
+            return Err(Error::argument("push constants", found, expected));
         }
         let slots: Vec<_> = (0..bindings)
             .map(|binding| {
@@ -113,10 +114,8 @@ impl Pipeline {
         let device = &layout.device;
         device.alive(Phase::Compile)?;
         let words = recipe.shader.words().ok_or_else(|| {
-            Error::argument_said(
-                format!("shader {}", recipe.shader),
-                "is not in the committed SPIR-V; run `make shaders`",
-            )
+            let what = format!("SPIR-V of shader {}", recipe.shader);
+            Error::argument(what, "none", "a committed module; `make shaders` writes it")
         })?;
         let info = vk::ShaderModuleCreateInfo::default().code(words);
         // SAFETY: the words are a module of the shaders crate, whose tests validate every module; its capabilities have

@@ -3,12 +3,15 @@
 use super::buffer::Buffer;
 use super::commands::{CommandPool, Scope};
 use super::device::{Device, Purpose};
+use super::heaps::Side;
 use super::instance::Instance;
-use super::memory::{MemoryPool, Side};
+use super::memory::MemoryPool;
 use super::physical::Facts;
+use crate::options::MemoryBudget;
+use crate::sync::lock;
 use ash::vk;
 use ggml_core::{Deadline, Error, Phase, Result};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 /// The best device, with the validation layer; `None` with a message where there is none.
@@ -32,13 +35,16 @@ fn device() -> Option<Arc<Device>> {
     }
 }
 
+fn memory(device: &Arc<Device>) -> Arc<MemoryPool> {
+    MemoryPool::new(device, MemoryBudget::Reported).unwrap()
+}
+
 fn deadline() -> Deadline {
     Deadline::new(Phase::Compute, Duration::from_secs(60))
 }
 
 fn fill_twice(device: &Arc<Device>, barrier: bool) -> Vec<String> {
-    let memory = MemoryPool::new(device).unwrap();
-    let buffer = Buffer::new(&memory, 64, Side::Host, "test").unwrap();
+    let buffer = Buffer::new(&memory(device), 64, Side::Host, "test").unwrap();
     let pool = CommandPool::new(device, Phase::Prepare).unwrap();
     let mut recorder = pool.record(Phase::Prepare).unwrap();
     recorder.fill(&buffer, 0, 64, 1).unwrap();
@@ -67,8 +73,7 @@ fn a_missing_barrier_is_reported() {
 #[test]
 fn ranges_are_checked_before_the_driver_sees_them() {
     let Some(device) = device() else { return };
-    let memory = MemoryPool::new(&device).unwrap();
-    let buffer = Buffer::new(&memory, 64, Side::Host, "test").unwrap();
+    let buffer = Buffer::new(&memory(&device), 64, Side::Host, "test").unwrap();
     let pool = CommandPool::new(&device, Phase::Prepare).unwrap();
     let mut recorder = pool.record(Phase::Prepare).unwrap();
     assert!(recorder.fill(&buffer, 0, 68, 1).is_err());
@@ -91,7 +96,7 @@ fn a_lost_device_answers_at_once_and_is_freed() {
     let lost = |result: Result<u64>| matches!(result, Err(Error::DeviceLost { .. }));
     assert!(lost(commands.submit(&deadline())));
     assert!(lost(device.wait(1, &deadline()).map(|()| 0)));
-    assert!(Buffer::new(&MemoryPool::new(&device).unwrap(), 64, Side::Host, "test").is_err());
+    assert!(Buffer::new(&memory(&device), 64, Side::Host, "test").is_err());
 }
 
 #[test]
@@ -108,4 +113,61 @@ fn commands_that_run_are_not_recorded_or_submitted_again() {
     commands.release();
     assert!(commands.submit(&deadline()).is_err(), "released");
     assert!(pool.again(commands, Phase::Prepare).is_ok());
+}
+
+/// A recording that is given up leaves its command buffer to the next.
+#[test]
+fn recordings_that_fail_leave_nothing_behind() {
+    let Some(device) = device() else { return };
+    let buffer = Buffer::new(&memory(&device), 64, Side::Host, "test").unwrap();
+    let pool = CommandPool::new(&device, Phase::Prepare).unwrap();
+    let mut finished = pool.record(Phase::Prepare).unwrap().finish().unwrap();
+    for _ in 0..3 {
+        let mut recorder = pool.again(finished, Phase::Prepare).unwrap();
+        assert!(recorder.copy((&buffer, 0), (&buffer, 8), 16).is_err());
+        drop(recorder);
+        finished = pool.record(Phase::Prepare).unwrap().finish().unwrap();
+    }
+    finished.submit(&deadline()).unwrap();
+    drop(finished);
+    assert_eq!(pool.made(), 1);
+    assert_eq!(device.instance().messages().unwrap().list(), Vec::<String>::new());
+}
+
+/// Polling, dropping and freeing go on while another thread's submission does not come back, and a second submission
+/// gives up at its deadline.
+#[test]
+fn nothing_waits_for_a_submission_that_hangs() {
+    let Some(device) = device() else { return };
+    let pool = CommandPool::new(&device, Phase::Prepare).unwrap();
+    let record = || pool.record(Phase::Prepare).unwrap().finish().unwrap();
+    let (mut done, mut stuck, mut late) = (record(), record(), record());
+    let first = done.submit(&deadline()).unwrap();
+    device.wait(first, &deadline()).unwrap();
+    let (entered, has_entered) = mpsc::channel();
+    let (go_on, may_go_on) = mpsc::channel::<()>();
+    *lock(&device.queue(Phase::Compute).unwrap().interlude) = Some(Box::new(move || {
+        entered.send(()).unwrap();
+        may_go_on.recv().unwrap();
+    }));
+    let submitting = std::thread::spawn(move || stuck.submit(&deadline()).map(|value| (value, stuck)));
+    has_entered.recv().unwrap();
+    let (answer, answered) = mpsc::channel();
+    let (polled, free) = (device.clone(), memory(&device));
+    let polling = std::thread::spawn(move || {
+        let reached = (polled.is_reached(first), polled.is_reached(first + 1), polled.reached());
+        drop(done);
+        drop(Buffer::new(&free, 64, Side::Device, "test").unwrap());
+        let soon = Deadline::new(Phase::Compute, Duration::from_millis(5));
+        let missed = matches!(late.submit(&soon), Err(Error::Timeout { phase: Phase::Compute, .. }));
+        answer.send((reached, missed)).unwrap();
+    });
+    let found = answered.recv_timeout(Duration::from_secs(30));
+    go_on.send(()).unwrap();
+    let (second, stuck) = submitting.join().unwrap().unwrap();
+    polling.join().unwrap();
+    assert_eq!(found, Ok(((true, false, first), true)));
+    device.wait(second, &deadline()).unwrap();
+    assert!(second == first + 1 && device.is_reached(second));
+    drop(stuck);
 }
