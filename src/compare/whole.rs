@@ -4,10 +4,11 @@ use super::judge::{self, Measure};
 use super::options::{CompareOptions, Event, PerNode, Progress};
 use super::protocol::{GraphTask, ModelTask, NodesTask, Task, Work};
 use super::report::{EVERYTHING, Report, label};
-use super::{files, graph, nodes, parent};
+use super::{files, nodes, parent};
 use crate::backends::BackendName;
 use crate::model::{ModelFile, Offload};
 use crate::synthesize::{self, Shape};
+use ggml_core::evaluate::check;
 use ggml_core::graph::file::GraphFile;
 use ggml_core::rng::Rng;
 use ggml_core::{Error, Result};
@@ -39,6 +40,16 @@ pub(super) fn compare_model(
     Ok(())
 }
 
+/// What is wrong with the contents of a graph is wrong with its file.
+fn of_file(error: Error, path: &Path) -> Error {
+    match error {
+        Error::InvalidArgument { what, found, expected } => {
+            Error::model(what, found, expected).with_path(path)
+        }
+        other => other,
+    }
+}
+
 pub(super) fn compare_graph(
     path: &Path,
     options: &CompareOptions,
@@ -46,9 +57,7 @@ pub(super) fn compare_graph(
     progress: Progress<'_>,
 ) -> Result<()> {
     let file = GraphFile::load(path)?;
-    if let Some(name) = graph::missing_leaf(&file) {
-        return Err(Error::model(format!("leaf '{name}'"), "no contents", "").with_path(path));
-    }
+    check(&file.graph, &file.data).map_err(|error| of_file(error, path))?;
     if file.graph.outputs().is_empty() {
         return Err(Error::model("outputs", 0, "at least one").with_path(path));
     }
