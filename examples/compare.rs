@@ -9,7 +9,7 @@ use diptych::model::Offload;
 use diptych::program::{self, FAILED, WRONG_USE};
 use diptych::{Precision, Result};
 use indicatif::{ProgressBar, ProgressStyle};
-use std::io::{ErrorKind, IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -84,7 +84,7 @@ fn show(bar: &ProgressBar, shown: bool, event: &Event) {
     let line = format!("{}: {}", event.backend, event.what);
     match event.done {
         _ if !shown && event.done.is_some() => {}
-        _ if !shown => tell(&line),
+        _ if !shown => program::note(line),
         Some((done, all)) => {
             if bar.length() != Some(all as u64) {
                 let style = ProgressStyle::with_template("{spinner} {wide_bar} {pos}/{len} {msg}");
@@ -98,33 +98,27 @@ fn show(bar: &ProgressBar, shown: bool, event: &Event) {
     }
 }
 
-/// A line on standard error; nobody is left to be told if that is gone too.
-fn tell(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
-}
-
 fn options(args: Args) -> CompareOptions {
     let work = match (args.ops, args.graph) {
         (Some(filter), _) => Subject::Ops(filter),
         (None, Some(path)) => Subject::Graph(path),
         (None, None) => Subject::Model(args.model),
     };
-    CompareOptions {
-        work,
-        backends: args.backends,
-        reference: args.reference,
-        tokens: args.tokens,
-        predict: args.predict,
-        offload: args.offload,
-        per_node: args.per_node,
-        repeat: args.repeat,
-        precision: args.precision,
-        timeout: Duration::from_secs(args.timeout_s),
-        seed: args.seed,
-        out: args.out,
-        vulkan_arch: args.vulkan_arch,
-        hip_library: args.hip_library,
-    }
+    CompareOptions::default()
+        .with_work(work)
+        .with_backends(args.backends)
+        .with_reference(args.reference)
+        .with_tokens(args.tokens)
+        .with_predict(args.predict)
+        .with_offload(args.offload)
+        .with_per_node(args.per_node)
+        .with_repeat(args.repeat)
+        .with_precision(args.precision)
+        .with_timeout(Duration::from_secs(args.timeout_s))
+        .with_seed(args.seed)
+        .with_out(args.out)
+        .with_vulkan_arch(args.vulkan_arch)
+        .with_hip_library(args.hip_library)
 }
 
 /// The exit status of a comparison: what its report says counts also where nobody reads the table.
@@ -140,7 +134,7 @@ fn compare(options: &CompareOptions) -> Result<ExitCode> {
         Ok(report) => report,
         // No model, a broken model, a folder that cannot be written to: before any work, all of it is wrong use.
         Err(error) => {
-            tell(&format!("error: {error}"));
+            program::note(format_args!("error: {error}"));
             return Ok(ExitCode::from(WRONG_USE));
         }
     };

@@ -52,7 +52,7 @@ use ggml_core::metrics::argmax;
 use ggml_core::plan::Precision;
 use ggml_core::{DType, Error, Result};
 use prepared::{Compute, Prepared, State};
-use saved::Part;
+use saved::Share;
 use std::time::Duration;
 
 /// Cache rows by which programs grow.
@@ -72,7 +72,7 @@ pub struct Session {
     programs: Vec<Prepared>,
     compute: Compute,
     state: State,
-    parts: Vec<Part>,
+    parts: Vec<Share>,
     cells: Cells,
     model: Model,
     context: usize,
@@ -254,14 +254,14 @@ impl Session {
 }
 
 /// The state tensors of a graph, and how many bytes of each belong to a position or a sequence.
-fn parts(graph: &BatchGraph) -> Vec<Part> {
+fn parts(graph: &BatchGraph) -> Vec<Share> {
     let shape = &graph.shape;
     let part = |(&id, &kind): (&ggml_core::TensorId, &StateKind)| {
         let count = match kind {
             StateKind::Rows => shape.cells(),
             StateKind::Slots => shape.sequences,
         };
-        Part { kind, bytes: graph.graph.tensor(id).span_bytes() / count }
+        Share { kind, bytes: graph.graph.tensor(id).span_bytes() / count }
     };
     graph.state.iter().zip(&graph.state_kinds).map(part).collect()
 }

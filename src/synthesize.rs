@@ -14,7 +14,7 @@ use ggml_core::rng::Rng;
 use ggml_core::{DType, Error, Result};
 use rayon::prelude::*;
 use std::path::Path;
-use tensors::Kind;
+use tensors::Fill;
 
 /// Architectures that can be synthesized.
 pub const ARCHITECTURES: [&str; 10] =
@@ -253,15 +253,15 @@ fn writer(shape: &Shape, seed: u64) -> Result<GgufWriter<'static>> {
     w.set(key("attention.layer_norm_rms_epsilon"), 1e-5f32)?;
     shape.set_special(&mut w)?;
     vocabulary::add(&mut w, shape.vocabulary)?;
-    for (name, dtype, ne, kind) in shape.tensors() {
-        w.tensor(&name, dtype, &ne, contents(name.clone(), seed, dtype, &ne, kind))?;
+    for (name, dtype, ne, fill) in shape.tensors() {
+        w.tensor(&name, dtype, &ne, contents(name.clone(), seed, dtype, &ne, fill))?;
     }
     Ok(w)
 }
 
 /// The contents of a tensor, made when they are written: each chunk of rows from a generator of its own, so that threads can
 /// share the work.
-fn contents(name: String, seed: u64, dtype: DType, ne: &[usize], kind: Kind) -> TensorData<'static> {
+fn contents(name: String, seed: u64, dtype: DType, ne: &[usize], fill: Fill) -> TensorData<'static> {
     let (count, columns) = (ne.iter().product::<usize>(), ne[0]);
     let step = (CHUNK / columns.max(1)).max(1) * columns.max(1);
     TensorData::stream(move |sink| {
@@ -270,7 +270,7 @@ fn contents(name: String, seed: u64, dtype: DType, ne: &[usize], kind: Kind) -> 
             let make = |&chunk: &usize| {
                 let mut rng = Rng::named(&format!("{name}/{chunk}"), seed);
                 let n = step.min(count - chunk * step);
-                let values: Vec<f32> = (0..n).map(|_| kind.value(&mut rng, columns)).collect();
+                let values: Vec<f32> = (0..n).map(|_| fill.value(&mut rng, columns)).collect();
                 encode(dtype, columns, &values)
             };
             let encoded = group.par_iter().map(make).collect::<Result<Vec<_>>>()?;

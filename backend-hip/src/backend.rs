@@ -15,6 +15,7 @@ use crate::runtime::memory::{self, Memory};
 use crate::runtime::shared::Shared;
 use crate::runtime::thread::DriverThread;
 use crate::sync::lock;
+use crate::system::available_memory;
 use ggml_core::backend::{
     Backend, Bindings, Buffer, DeviceInfo, PrepareOptions, Program, Slice, Stats, Support, Timing, Usage,
 };
@@ -126,9 +127,12 @@ impl Backend for HipBackend {
         self.shared.deadlines()
     }
 
+    /// Where weights lie in the host's memory, what is free there counts if it is more: host and device share it.
     fn free_memory(&self) -> Option<u64> {
         let (thread, limit) = (&self.shared.thread, self.shared.deadlines().allocate);
-        thread.call(Phase::Allocate, limit, |session| Ok(session.free_memory())).ok().flatten()
+        let device = thread.call(Phase::Allocate, limit, |session| Ok(session.free_memory())).ok().flatten();
+        let host = self.shared.host_weights.then(|| available_memory(&self.shared.options)).flatten();
+        device.max(host)
     }
 
     fn supports(&self, graph: &Graph, node: TensorId) -> Support {

@@ -174,6 +174,13 @@ impl KernelFacts {
     }
 }
 
+/// Bytes of the host's memory that can be had without swapping.
+pub(crate) fn available_memory(options: &HipOptions) -> Option<u64> {
+    let text = fs::read_to_string(options.rooted("/proc/meminfo")).ok()?;
+    let kilobytes = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    kilobytes.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
 /// First line of a small file, if it can be read.
 pub(crate) fn read_line(options: &HipOptions, path: &str) -> Option<String> {
     let text = fs::read_to_string(options.rooted(path)).ok()?;

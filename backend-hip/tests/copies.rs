@@ -128,6 +128,24 @@ fn integrated_devices() {
     drop((weights, backend));
     assert_eq!(driver.held(), [0; 5]);
 
+    // Where the host has no more memory to pin, weights go to the device.
+    let full = Faults::default().at("hipHostMalloc", 1, Fault::Fail(2));
+    let device =
+        VirtualOptions { integrated: true, faults: full.clone(), ..VirtualOptions::new(Target::Gfx906) };
+    let full_host = Arc::new(VirtualDriver::new(device));
+    let backend = HipBackend::open_driver("hip-integrated", options(), full_host).expect("a device");
+    assert_eq!(sum(&backend), wanted());
+    assert_eq!(full.count("hipHostMalloc"), 2);
+
+    // What is free is what the host has, where that is more than the device's own part.
+    let root = tempfile::tempdir().expect("a directory");
+    std::fs::create_dir_all(root.path().join("proc")).expect("a directory");
+    let text = "MemTotal: 130000000 kB\nMemAvailable:   104857600 kB\n";
+    std::fs::write(root.path().join("proc/meminfo"), text).expect("a file");
+    let rooted = HipOptions { system_root: root.path().into(), ..options() };
+    let backend = HipBackend::open_driver("hip-integrated", rooted, driver.clone()).expect("a device");
+    assert_eq!(backend.free_memory(), Some(100 << 30));
+
     let off = HipOptions { host_weights: HostWeights::Off, ..options() };
     let backend = HipBackend::open_driver("hip-integrated", off, driver).expect("a device");
     assert_eq!(feature(&backend, "weights"), "device memory");

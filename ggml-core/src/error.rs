@@ -333,22 +333,10 @@ impl Error {
         }
     }
 
-    /// TRANSITION: goes when nothing calls it any more.
-    #[doc(hidden)]
-    pub fn model_said(what: impl Into<String>) -> Error {
-        Error::model(what, "", "")
-    }
-
     /// An [`Error::InvalidArgument`]: which argument, what was found, what would be right. Reads
     /// "what: found; expected expectation", without the part that is empty.
     pub fn argument(what: impl Into<String>, found: impl ToString, expected: impl Into<String>) -> Error {
         Error::InvalidArgument { what: what.into(), found: found.to_string(), expected: expected.into() }
-    }
-
-    /// TRANSITION: goes when nothing calls it any more.
-    #[doc(hidden)]
-    pub fn argument_said(what: impl Into<String>, why: impl Into<String>) -> Error {
-        Error::argument(what, why.into(), "")
     }
 
     /// An [`Error::Io`]. Takes [`std::io::Error`] or an [`std::io::ErrorKind`].

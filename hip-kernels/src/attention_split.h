@@ -23,8 +23,8 @@ template <int D, int G> struct AttentionShared {
     float score[SPAN * G];
     float part[AT_ONCE * SPLIT_THREADS * 8];
     float scratch[3 * G * (SPLIT_THREADS / WAVE)];
-    // Whether a thread's sums of v are NaN.
-    u32 again;
+    // Whether sums of v are NaN, for each wavefront.
+    u32 again[SPLIT_THREADS / WAVE];
 };
 
 // Reduces one value for each query row over the work-group; `scratch` as for group_reduce.
@@ -90,7 +90,7 @@ DEVICE void attention_split(const float *q, const u8 *k, const u8 *v, const void
         // (Asked in this way because the answers to is_hidden would be kept until they are needed below.)
         seen[0] = larger(seen[0], bias[g] != bias[g] ? 0.0f : bias[g]);
     }
-    if (thread == 0) shared->again = 0;
+    if (thread < SPLIT_THREADS / WAVE) shared->again[thread] = 0;
     rows_reduce<Max, 1>(seen, shared->scratch);
     bool hidden = is_hidden(seen[0]);
 
@@ -153,9 +153,11 @@ DEVICE void attention_split(const float *q, const u8 *k, const u8 *v, const void
         sum_values<false, KV, D, G>(v, part, set, count, p, shared->score, total);
         float all = 0.0f;
         UNROLL for (int g = 0; g < G; g++) UNROLL for (int e = 0; e < 8; e++) all += total[g][e];
-        if (all != all) shared->again = 1;
+        if (all != all) shared->again[wave_id()] = 1;
         barrier();
-        if (uniform(shared->again)) sum_values<true, KV, D, G>(v, part, set, count, p, shared->score, total);
+        u32 again = 0;
+        UNROLL for (u32 w = 0; w < SPLIT_THREADS / WAVE; w++) again |= shared->again[w];
+        if (uniform(again)) sum_values<true, KV, D, G>(v, part, set, count, p, shared->score, total);
     }
 
     constexpr int AT_ONCE = AttentionShared<D, G>::AT_ONCE;

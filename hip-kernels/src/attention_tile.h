@@ -29,8 +29,8 @@ struct TileShared {
     __attribute__((aligned(16))) float q[TILE_ROWS * KEY_PITCH];
     __attribute__((aligned(16))) float kv[TILE_POSITIONS * PITCH];
     float seen[2][TILE_THREADS / WAVE];
-    // The last piece of v that held an infinity or a NaN, by its number.
-    u32 special;
+    // The last piece of v in which a wavefront found an infinity or a NaN, by its number.
+    u32 special[TILE_THREADS / WAVE];
 };
 
 // Eights of a row of a piece: columns from, from + 32.
@@ -94,7 +94,7 @@ DEVICE void attention_tile(const float *q, const u8 *k, const u8 *v, const void 
     }
 
     u32 turn = 0;
-    if (thread == 0) shared->special = NOTHING;
+    if (thread < TILE_THREADS / WAVE) shared->special[thread] = NOTHING;
     NO_UNROLL for (u32 base = begin; base < end; base += TILE_POSITIONS, turn ^= 1) {
         float bias[4][2], seen = -infinity();
         UNROLL for (u32 j = 0; j < 2; j++) {
@@ -159,9 +159,12 @@ DEVICE void attention_tile(const float *q, const u8 *k, const u8 *v, const void 
                     *(lds_f32x4 *)(shared->q + (x + j * 16) * KEY_PITCH + y * 4) = w;
                 }
             }
-            if (!is_finite(b.store(shared->kv + row * PITCH + eight))) shared->special = base + c;
+            bool finite = is_finite(b.store(shared->kv + row * PITCH + eight));
+            if (!finite) shared->special[wave_id()] = base + c;
             barrier();
-            if (uniform(shared->special) == base + c) {
+            bool special = false;
+            UNROLL for (u32 w = 0; w < TILE_THREADS / WAVE; w++) special |= uniform(shared->special[w]) == base + c;
+            if (special) {
                 NO_UNROLL for (u32 j = 0; j < TILE_POSITIONS; j++) add_values<true>(shared, j, x, y, total[c]);
             } else {
                 _Pragma("unroll 2") for (u32 j = 0; j < TILE_POSITIONS; j++) {

@@ -133,6 +133,16 @@ template <class W, bool IS_SIGNED> struct Blocks {
     }
 };
 
+// Those whose Raw has an F16 scale as `scale`; an F16 scale and an F16 minimum in a word, which `scales` gives.
+template <class W, bool IS_SIGNED> struct BlocksWithScale : Blocks<W, IS_SIGNED> {
+    template <class R> DEVICE float factor(const R &raw) { return f16_to_f32(raw.scale); }
+};
+template <class W> struct BlocksWithMinimum : Blocks<W, false> {
+    static constexpr bool OFFSET = true;
+    template <class R> DEVICE float factor(const R &raw) { return f16_to_f32((u16)W::scales(raw)); }
+    template <class R> DEVICE float offset(const R &raw) { return f16_to_f32((u16)(W::scales(raw) >> 16)); }
+};
+
 #include "blocks_256.h"
 #include "blocks_32.h"
 

@@ -75,24 +75,28 @@ struct HeadK {
     }
 };
 
-// 144 bytes: HeadK, 128 bytes of nibbles, 32 of each 64 elements.
-struct WeightQ4_K : Blocks<WeightQ4_K, false> {
-    static constexpr u32 BLOCK = 256, BYTES = 144, GROUP = 32, APART = 32, MOST = 15;
+// Blocks whose Raw has it as `head`.
+template <class W> struct BlocksWithHead : Blocks<W, false> {
+    static constexpr u32 BLOCK = 256, GROUP = 32, APART = 32;
     static constexpr bool OFFSET = true;
+    template <class R> DEVICE float factor(const R &raw) { return raw.head.factor(); }
+    template <class R> DEVICE float offset(const R &raw) { return raw.head.offset(); }
+};
+
+// 144 bytes: HeadK, 128 bytes of nibbles, 32 of each 64 elements.
+struct WeightQ4_K : BlocksWithHead<WeightQ4_K> {
+    static constexpr u32 BYTES = 144, MOST = 15;
     struct Raw { u32x2 q; HeadK head; };
     DEVICE Raw fetch(const u8 *row, u32 k) {
         u32 block = k / 256 * BYTES;
         return {Words<8>::two(row + 16 + (block + k / 64 % 4 * 32 + k % 32)), HeadK::load(row + block, k)};
     }
     DEVICE u32x2 bytes(const Raw &raw) { return nibbles(raw.q, raw.head.odd * 4); }
-    DEVICE float factor(const Raw &raw) { return raw.head.factor(); }
-    DEVICE float offset(const Raw &raw) { return raw.head.offset(); }
 };
 
 // 176 bytes: HeadK, 32 bytes of fifth bits (bit n of byte l is that of element 32n + l), nibbles as in Q4_K.
-struct WeightQ5_K : Blocks<WeightQ5_K, false> {
-    static constexpr u32 BLOCK = 256, BYTES = 176, GROUP = 32, APART = 32, MOST = 31;
-    static constexpr bool OFFSET = true;
+struct WeightQ5_K : BlocksWithHead<WeightQ5_K> {
+    static constexpr u32 BYTES = 176, MOST = 31;
     struct Raw { u32x2 q, fifth; HeadK head; };
     DEVICE Raw fetch(const u8 *row, u32 k) {
         u32 block = k / 256 * BYTES;
@@ -102,8 +106,6 @@ struct WeightQ5_K : Blocks<WeightQ5_K, false> {
     DEVICE u32x2 bytes(const Raw &raw) {
         return nibbles(raw.q, raw.head.odd * 4) | moved_bits<4, 1>(raw.fifth, raw.head.quarter * 2 + raw.head.odd);
     }
-    DEVICE float factor(const Raw &raw) { return raw.head.factor(); }
-    DEVICE float offset(const Raw &raw) { return raw.head.offset(); }
 };
 
 // 210 bytes: 128 bytes of low nibbles, 64 bytes of upper bit pairs, 16 signed scales, an F16 scale of the scales;

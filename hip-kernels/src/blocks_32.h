@@ -5,7 +5,7 @@
 #pragma once
 
 // F16 scale, 32 signed bytes.
-struct WeightQ8_0 : Blocks<WeightQ8_0, true> {
+struct WeightQ8_0 : BlocksWithScale<WeightQ8_0, true> {
     static constexpr u32 BLOCK = 32, BYTES = 34, GROUP = 32, APART = 0, MOST = 127;
     struct Raw { u32x2 q; u16 scale; };
     DEVICE Raw fetch(const u8 *row, u32 k) {
@@ -13,7 +13,6 @@ struct WeightQ8_0 : Blocks<WeightQ8_0, true> {
         return {*(const u32x2 *)(row + 2 + (block + k % 32)), *(const u16 *)(row + block)};
     }
     DEVICE u32x2 bytes(const Raw &raw) { return raw.q; }
-    DEVICE float factor(const Raw &raw) { return f16_to_f32(raw.scale); }
 };
 
 // The bytes of nibbles, at byte HEAD of the block, and the place of a lane's eight in them.
@@ -22,8 +21,19 @@ template <class W, u32 HEAD, u32 ALIGN> struct Nibbles32 {
     DEVICE u32 shift(u32 k) { return (k & 16) / 4; }
 };
 
+// Nibbles and the fifth bits of a block, bit n that of element n.
+DEVICE u32x2 five_bits(u32x2 q, u32 fifth, u32 k) {
+    fifth >>= k;
+    u32x2 high = {spread_bits(fifth), spread_bits(fifth >> 4)};
+    return nibbles(q, (k & 16) / 4) | high << 4;
+}
+// Nibbles alone.
+struct FourBits {
+    template <class R> DEVICE u32x2 bytes(const R &raw) { return nibbles(raw.q, raw.shift); }
+};
+
 // F16 scale, nibbles counted from 8.
-struct WeightQ4_0 : Blocks<WeightQ4_0, false> {
+struct WeightQ4_0 : BlocksWithScale<WeightQ4_0, false>, FourBits {
     static constexpr u32 BLOCK = 32, BYTES = 18, GROUP = 32, APART = 16, MOST = 8;
     static constexpr float BIAS = 8.0f;
     typedef Nibbles32<WeightQ4_0, 2, 2> Q;
@@ -31,33 +41,21 @@ struct WeightQ4_0 : Blocks<WeightQ4_0, false> {
     DEVICE Raw fetch(const u8 *row, u32 k) {
         return {Q::load(row, k), Q::shift(k), *(const u16 *)(row + k / 32 * BYTES)};
     }
-    DEVICE u32x2 bytes(const Raw &raw) { return nibbles(raw.q, raw.shift); }
-    DEVICE float factor(const Raw &raw) { return f16_to_f32(raw.scale); }
 };
 
 // F16 scale, F16 minimum, nibbles.
-struct WeightQ4_1 : Blocks<WeightQ4_1, false> {
+struct WeightQ4_1 : BlocksWithMinimum<WeightQ4_1>, FourBits {
     static constexpr u32 BLOCK = 32, BYTES = 20, GROUP = 32, APART = 16, MOST = 15;
-    static constexpr bool OFFSET = true;
     typedef Nibbles32<WeightQ4_1, 4, 4> Q;
     struct Raw { u32x2 q; u32 shift, scales; };
     DEVICE Raw fetch(const u8 *row, u32 k) {
         return {Q::load(row, k), Q::shift(k), Words<4>::one(row + k / 32 * BYTES)};
     }
-    DEVICE u32x2 bytes(const Raw &raw) { return nibbles(raw.q, raw.shift); }
-    DEVICE float factor(const Raw &raw) { return f16_to_f32((u16)raw.scales); }
-    DEVICE float offset(const Raw &raw) { return f16_to_f32((u16)(raw.scales >> 16)); }
+    DEVICE u32 scales(const Raw &raw) { return raw.scales; }
 };
 
-// Nibbles and the fifth bits of a block, bit n that of element n.
-DEVICE u32x2 five_bits(u32x2 q, u32 fifth, u32 k) {
-    fifth >>= k;
-    u32x2 high = {spread_bits(fifth), spread_bits(fifth >> 4)};
-    return nibbles(q, (k & 16) / 4) | high << 4;
-}
-
 // F16 scale, fifth bits, nibbles; counted from 16.
-struct WeightQ5_0 : Blocks<WeightQ5_0, false> {
+struct WeightQ5_0 : BlocksWithScale<WeightQ5_0, false> {
     static constexpr u32 BLOCK = 32, BYTES = 22, GROUP = 32, APART = 16, MOST = 16;
     static constexpr float BIAS = 16.0f;
     typedef Nibbles32<WeightQ5_0, 6, 2> Q;
@@ -67,21 +65,18 @@ struct WeightQ5_0 : Blocks<WeightQ5_0, false> {
         return {Q::load(row, k), Words<2>::one(row + 2 + block), k % 32, *(const u16 *)(row + block)};
     }
     DEVICE u32x2 bytes(const Raw &raw) { return five_bits(raw.q, raw.fifth, raw.k); }
-    DEVICE float factor(const Raw &raw) { return f16_to_f32(raw.scale); }
 };
 
 // F16 scale, F16 minimum, fifth bits, nibbles.
-struct WeightQ5_1 : Blocks<WeightQ5_1, false> {
+struct WeightQ5_1 : BlocksWithMinimum<WeightQ5_1> {
     static constexpr u32 BLOCK = 32, BYTES = 24, GROUP = 32, APART = 16, MOST = 31;
-    static constexpr bool OFFSET = true;
     typedef Nibbles32<WeightQ5_1, 8, 8> Q;
     struct Raw { u32x2 q; u32x2 head; u32 k; };
     DEVICE Raw fetch(const u8 *row, u32 k) {
         return {Q::load(row, k), Words<8>::two(row + k / 32 * BYTES), k % 32};
     }
     DEVICE u32x2 bytes(const Raw &raw) { return five_bits(raw.q, raw.head[1], raw.k); }
-    DEVICE float factor(const Raw &raw) { return f16_to_f32((u16)raw.head[0]); }
-    DEVICE float offset(const Raw &raw) { return f16_to_f32((u16)(raw.head[0] >> 16)); }
+    DEVICE u32 scales(const Raw &raw) { return raw.head[0]; }
 };
 
 // Sixteen signed bytes, four in a word, from which nibbles choose.
@@ -101,12 +96,11 @@ typedef Table<0xbfad9881u, 0xf6eaddcfu, 0x26190d01u, 0x71594535u> TableIQ4;
 typedef Table<0x03020100u, 0x0c080604u, 0xfdfeff00u, 0xf4f8fafcu> TableE2M1;
 
 // F16 scale, nibbles that choose from a table.
-struct WeightIQ4_NL : Blocks<WeightIQ4_NL, true> {
+struct WeightIQ4_NL : BlocksWithScale<WeightIQ4_NL, true> {
     static constexpr u32 BLOCK = 32, BYTES = 18, GROUP = 32, APART = 16, MOST = 127;
     typedef WeightQ4_0::Raw Raw;
     DEVICE Raw fetch(const u8 *row, u32 k) { return WeightQ4_0::fetch(row, k); }
     DEVICE u32x2 bytes(const Raw &raw) { return TableIQ4::eight(nibbles(raw.q, raw.shift)); }
-    DEVICE float factor(const Raw &raw) { return f16_to_f32(raw.scale); }
 };
 
 // E8M0 scale (2^(e - 127)), nibbles that are E2M1 numbers. Blocks of 17 bytes are not aligned at all.

@@ -86,19 +86,28 @@ DEVICE u32 uniform(u32 x) { return x; }
 DEVICE u32 lane_id() { return thread_id() % WAVE; }
 DEVICE u32 wave_id() { return uniform(thread_id() / WAVE); }
 
-// Waits for all threads of the work-group; what they wrote to LDS can be read. Global loads stay in flight across it
-// where the compiler knows fences of one address space (clang 19).
-DEVICE void barrier() {
-#if !DEVICE_AMD
+// Waits for all threads of the work-group; what they wrote to LDS and to memory can be read.
+DEVICE void memory_barrier() {
+#if DEVICE_AMD
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+    __builtin_amdgcn_s_barrier();
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
+#else
     __nvvm_bar_sync(0);
-#elif __clang_major__ >= 19
+#endif
+}
+
+// The same for LDS alone: on AMD's processors, where the compiler knows fences of one address space (clang 19), this is
+// s_waitcnt lgkmcnt(0) and s_barrier, and loads and stores of memory stay in flight across it. PTX's bar.sync orders memory
+// too, so a kernel that reads after it what other threads wrote to memory works there and nowhere else. No kernel does
+// that; one that has to takes memory_barrier(). `tests/barriers.rs` finds those that do not.
+DEVICE void barrier() {
+#if DEVICE_AMD && __clang_major__ >= 19
     __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup", "local");
     __builtin_amdgcn_s_barrier();
     __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup", "local");
 #else
-    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
-    __builtin_amdgcn_s_barrier();
-    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
+    memory_barrier();
 #endif
 }
 

@@ -15,12 +15,32 @@
 #pragma once
 #include "mat_vec.h"
 
-template <class W, int BM_, int BN_, int BK_, int TM_, int TN_> struct MatTile {
+// The parts of a tile that threads have, for operands of either kind.
+template <int BM_, int BN_, int BK_, int TM_, int TN_> struct TileParts {
     static constexpr u32 BM = BM_, BN = BN_, BK = BK_, TM = TM_, TN = TN_;
     static constexpr u32 THREADS = BM / TM * (BN / TN);
-    // Threads that share a row while loading, and the gap (in floats) after eight lines of k.
-    static constexpr u32 EIGHTS = BK / 8, GAP = 32 / EIGHTS;
-    static constexpr u32 ROWS = THREADS / EIGHTS;
+    // Threads that share a row while loading, and rows that are loaded at once.
+    static constexpr u32 EIGHTS = BK / 8, ROWS = THREADS / EIGHTS;
+
+    // This thread's part: while loading, row of load `i` and first element; while multiplying, first row and first
+    // column.
+    DEVICE u32 row(u32 i = 0) { return thread_id() / EIGHTS + i * ROWS; }
+    DEVICE u32 k() { return thread_id() % EIGHTS * 8; }
+    DEVICE u32 m0() { return thread_id() % (BM / TM) * 4; }
+    DEVICE u32 n0() { return thread_id() / (BM / TM) * 4; }
+};
+
+template <class W, int BM_, int BN_, int BK_, int TM_, int TN_> struct MatTile : TileParts<BM_, BN_, BK_, TM_, TN_> {
+    typedef TileParts<BM_, BN_, BK_, TM_, TN_> Parts;
+    using Parts::BK;
+    using Parts::BM;
+    using Parts::BN;
+    using Parts::EIGHTS;
+    using Parts::ROWS;
+    using Parts::TM;
+    using Parts::TN;
+    // The gap (in floats) after eight lines of k.
+    static constexpr u32 GAP = 32 / EIGHTS;
     static constexpr u32 A_LOADS = BM / ROWS, B_LOADS = BN / ROWS;
     // Lines of k whose reads may be in flight together. Two where eight would leave one wavefront on a SIMD.
     static constexpr u32 LINES = !HAS_FMAC && W::BLOCK == 1 && TM * TN == 64 ? 2 : 8;
@@ -32,13 +52,6 @@ template <class W, int BM_, int BN_, int BK_, int TM_, int TN_> struct MatTile {
     WeightF32::Raw next_b[B_LOADS];
 
     static __attribute__((device, always_inline)) u32 line(u32 k, u32 width) { return k * width + k / 8 * GAP; }
-
-    // This thread's part of the tile: while loading, row of load `i` and first element; while multiplying, first row
-    // and first column.
-    DEVICE u32 row(u32 i = 0) { return thread_id() / EIGHTS + i * ROWS; }
-    DEVICE u32 k() { return thread_id() % EIGHTS * 8; }
-    DEVICE u32 m0() { return thread_id() % (BM / TM) * 4; }
-    DEVICE u32 n0() { return thread_id() / (BM / TM) * 4; }
 
     // Issues the loads of elements base + k .. base + k + 8; `base` is the same for all threads.
     __attribute__((device, always_inline)) void load(u32 base, u32 k, u32 end) {
@@ -96,11 +109,21 @@ DEVICE void store_column(float *d, u32 row, u32 rows, bool whole, u32 j, float (
 // Column `j` of a thread's columns, of which `first` is the first.
 template <class T> DEVICE u32 column_of(u32 first, u32 j) { return first + j / 4 * (T::BN * 4 / T::TN) + j % 4; }
 
-// A thread's sums to their places; `whole` where the tile lies within the result. Row and column are its first.
-template <class T>
-DEVICE void store_tile(float *d, const MulMatParams &p, const Plane &z, u32 row, u32 col, bool whole,
-                       float (*sum)[T::TN]) {
-    d += row_offset(p.offd, p.nbd, 0, z.i2, z.i3);
+// A work-group's tile in the result: group_x: tiles of rows; group_y: tiles of columns; group_z: planes of the result.
+struct Corner {
+    u32 row, col;
+    Plane z;
+};
+
+template <class T> DEVICE Corner corner(const MulMatParams &p) {
+    return {p.first_row + group_x() * T::BM, group_y() * T::BN, plane(p)};
+}
+
+// A thread's sums to their places.
+template <class T> DEVICE void store_tile(float *d, const MulMatParams &p, const Corner &at, float (*sum)[T::TN]) {
+    u32 row = at.row + T::m0(), col = at.col + T::n0();
+    bool whole = at.row + T::BM <= p.m && at.col + T::BN <= p.n;
+    d += row_offset(p.offd, p.nbd, 0, at.z.i2, at.z.i3);
     UNROLL for (u32 j = 0; j < T::TN; j++) {
         u32 n = column_of<T>(col, j);
         if (whole || n < p.n) store_column<T>(d + (u64)n * p.nbd[0], row, p.m, whole, j, sum);
@@ -124,20 +147,28 @@ DEVICE void sum_tile(T &t, u32 end, float *tile_a, float *tile_b, float (*sum)[T
     }
 }
 
-// group_x: tiles of rows; group_y: tiles of columns; group_z: planes of the result.
+// Sets where the rows of a tile begin.
+template <class W, class T> DEVICE void begin_rows(T &t, const u8 *a, const MulMatParams &p, const Corner &at) {
+    UNROLL for (u32 i = 0; i < T::A_LOADS; i++) {
+        t.a[i] = a + row_offset(p.off0, p.nb0, minimum(at.row + t.row(i), p.m - 1), at.z.a2, at.z.a3) * W::BYTES;
+    }
+}
+
+// Column of the activations that load `i` of a tile reads.
+template <class T> DEVICE u32 column(const MulMatParams &p, const Corner &at, u32 i) {
+    return minimum(at.col + T::row(i), p.n - 1);
+}
+
 template <class W, class T>
 DEVICE void mat_tile(const u8 *a, const float *b, float *d, const MulMatParams &p, float *tile_a, float *tile_b) {
-    u32 row0 = p.first_row + group_x() * T::BM, col0 = group_y() * T::BN;
-    if (row0 >= p.m) return;
-    Plane z = plane(p);
+    Corner at = corner<T>(p);
+    if (at.row >= p.m) return;
     T t;
-    UNROLL for (u32 i = 0; i < T::A_LOADS; i++) {
-        t.a[i] = a + row_offset(p.off0, p.nb0, minimum(row0 + t.row(i), p.m - 1), z.a2, z.a3) * W::BYTES;
-    }
+    begin_rows<W>(t, a, p, at);
     UNROLL for (u32 i = 0; i < T::B_LOADS; i++) {
-        t.b[i] = (const u8 *)(b + row_offset(p.off1, p.nb1, minimum(col0 + t.row(i), p.n - 1), z.i2, z.i3));
+        t.b[i] = (const u8 *)(b + row_offset(p.off1, p.nb1, column<T>(p, at, i), at.z.i2, at.z.i3));
     }
     float sum[T::TM][T::TN];
     sum_tile<W>(t, p.k, tile_a, tile_b, sum);
-    store_tile<T>(d, p, z, row0 + t.m0(), col0 + t.n0(), row0 + T::BM <= p.m && col0 + T::BN <= p.n, sum);
+    store_tile<T>(d, p, at, sum);
 }

@@ -42,15 +42,20 @@ struct Pairs {
     }
 };
 
-template <class W, class FORM, int BM_, int BN_, int TM_, int TN_> struct TileInt8 {
-    static constexpr u32 BM = BM_, BN = BN_, TM = TM_, TN = TN_, BK = 32;
+template <class W, class FORM, int BM_, int BN_, int TM_, int TN_> struct TileInt8 : TileParts<BM_, BN_, 32, TM_, TN_> {
+    typedef TileParts<BM_, BN_, 32, TM_, TN_> Parts;
+    using Parts::BK;
+    using Parts::BM;
+    using Parts::BN;
+    using Parts::EIGHTS;
+    using Parts::ROWS;
+    using Parts::TM;
+    using Parts::TN;
     // Words of a row and step, and of an eight.
     static constexpr u32 WORDS = BK / FORM::NEIGHBOURS, EIGHT = 8 / FORM::NEIGHBOURS;
-    static constexpr u32 THREADS = BM / TM * (BN / TN);
     // Four threads hold 32 neighbours while loading; each eight is followed by a gap of so many words in LDS, which
     // puts these threads on different banks.
-    static constexpr u32 EIGHTS = 4, GAP = 8;
-    static constexpr u32 ROWS = THREADS / EIGHTS, GROUPS = BK / W::GROUP;
+    static constexpr u32 GAP = 8, GROUPS = BK / W::GROUP;
     static constexpr u32 A_LOADS = BM / ROWS, B_LOADS = (BN + ROWS - 1) / ROWS;
     static_assert(BM % ROWS == 0 && (BN % ROWS == 0 || BN < ROWS), "threads load whole eights");
 
@@ -72,12 +77,6 @@ template <class W, class FORM, int BM_, int BN_, int TM_, int TN_> struct TileIn
     static __attribute__((device, always_inline)) u32 line(u32 word, u32 width) {
         return word * width + word / EIGHT * GAP;
     }
-
-    // This thread's part of the tile, as in MatTile.
-    DEVICE u32 row(u32 i = 0) { return thread_id() / EIGHTS + i * ROWS; }
-    DEVICE u32 k() { return thread_id() % EIGHTS * 8; }
-    DEVICE u32 m0() { return thread_id() % (BM / TM) * 4; }
-    DEVICE u32 n0() { return thread_id() / (BM / TM) * 4; }
 
     // Issues the loads of elements base + k .. base + k + 8; `base` is the same for all threads.
     __attribute__((device, always_inline)) void load(u32 base, u32 k) {
@@ -169,22 +168,18 @@ template <class T> DEVICE void sum_tile_int8(T &t, u32 end, typename T::Shared *
     }
 }
 
-// group_x: tiles of rows; group_y: tiles of columns; group_z: planes of the result.
 template <class W, class T>
 DEVICE void mat_tile_int8(const u8 *a, const u8 *q, const float *scale, float *d, const MulMatParams &p,
                           typename T::Shared *shared) {
-    u32 row0 = p.first_row + group_x() * T::BM, col0 = group_y() * T::BN;
-    if (row0 >= p.m) return;
-    Plane z = plane(p);
+    Corner at = corner<T>(p);
+    if (at.row >= p.m) return;
     T t;
-    UNROLL for (u32 i = 0; i < T::A_LOADS; i++) {
-        t.a[i] = a + row_offset(p.off0, p.nb0, minimum(row0 + t.row(i), p.m - 1), z.a2, z.a3) * W::BYTES;
-    }
+    begin_rows<W>(t, a, p, at);
     UNROLL for (u32 i = 0; i < T::B_LOADS; i++) {
-        u64 at = int8_column(p, z, minimum(col0 + t.row(i), p.n - 1));
-        t.b[i] = {q + at * p.k, scale + at * (p.k / 32)};
+        u64 row = int8_column(p, at.z, column<T>(p, at, i));
+        t.b[i] = {q + row * p.k, scale + row * (p.k / 32)};
     }
     float sum[T::TM][T::TN];
     sum_tile_int8(t, p.k, shared, sum);
-    store_tile<T>(d, p, z, row0 + t.m0(), col0 + t.n0(), row0 + T::BM <= p.m && col0 + T::BN <= p.n, sum);
+    store_tile<T>(d, p, at, sum);
 }

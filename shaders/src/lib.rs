@@ -35,9 +35,10 @@
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
-use std::borrow::Cow;
+use lzma_rust2::LzmaReader;
 use std::collections::HashMap;
 use std::fmt;
+use std::io::Read;
 use std::sync::LazyLock;
 
 pub mod container;
@@ -130,25 +131,23 @@ pub fn digest() -> &'static str {
     &manifest().set
 }
 
-/// Gives embedded bytes the alignment of words, so that they can be used in place.
-#[repr(C, align(4))]
-struct Aligned<B: ?Sized>(B);
+/// The committed containers: stem and bytes, one after the other in [`PACKED`].
+const CONTAINERS: &[(&str, usize)] = include!(concat!(env!("OUT_DIR"), "/containers.rs"));
 
-/// The committed containers: stem and bytes.
-static EMBEDDED: &[(&str, &Aligned<[u8]>)] = include!(concat!(env!("OUT_DIR"), "/containers.rs"));
+/// An LZMA file.
+static PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/containers.lzma"));
 
 const MANIFEST_JSON: &str = include!(concat!(env!("OUT_DIR"), "/manifest.rs"));
 
-/// The stem and the words of a container; no words if the length of the file is damaged.
-type Words = (&'static str, Option<Cow<'static, [u32]>>);
-
-/// The containers as words: in place where the host is little-endian, as the files are.
-static WORDS: LazyLock<Vec<Words>> = LazyLock::new(|| {
-    let words = |bytes: &'static [u8]| match bytemuck::try_cast_slice(bytes) {
-        Ok(words) if cfg!(target_endian = "little") => Some(Cow::Borrowed(words)),
-        _ => container::words(bytes).map(Cow::Owned),
+/// The containers as words, unpacked when the first is asked for; no words where the file is damaged.
+static WORDS: LazyLock<Vec<(&str, Option<Vec<u32>>)>> = LazyLock::new(|| {
+    let mut reader = LzmaReader::new_mem_limit(PACKED, u32::MAX, None);
+    let mut words = |bytes: usize| {
+        let mut container = vec![0; bytes];
+        reader.as_mut().ok()?.read_exact(&mut container).ok()?;
+        container::words(&container)
     };
-    EMBEDDED.iter().map(|(stem, bytes)| (*stem, words(&bytes.0))).collect()
+    CONTAINERS.iter().map(|&(stem, bytes)| (stem, words(bytes))).collect()
 });
 
 #[cfg(test)]
@@ -186,9 +185,15 @@ mod tests {
         assert_eq!(ShaderId::select("lane_probe", &["full"]).unwrap().to_string(), "lane_probe/full");
     }
 
-    #[cfg(target_endian = "little")]
+    /// What is unpacked is what was committed.
     #[test]
-    fn embedded_words_are_used_in_place() {
-        assert!(WORDS.iter().all(|(_, words)| matches!(words, Some(Cow::Borrowed(_)))));
+    fn embedded_words_are_those_of_the_files() {
+        let files = concat!(env!("CARGO_MANIFEST_DIR"), "/spirv");
+        for (stem, words) in WORDS.iter() {
+            let entry = entry(stem).unwrap();
+            let path = format!("{files}/{}/{stem}.spv.bin", entry.source.family());
+            assert_eq!(words, &container::words(&std::fs::read(path).unwrap()), "{stem}");
+        }
+        assert_eq!(WORDS.len(), entries().len());
     }
 }

@@ -142,7 +142,7 @@ fn with_nodes(
     let shape = BatchShape { tokens: n, kv: n, context, sequences: 1, outputs: n, cache };
     let graph: BatchGraph = model.file().graph(&shape)?;
     let program = debug_program(model, &graph, work.precision)?;
-    let inputs: Vec<_> = prompt_inputs(&graph, &task.tokens).into_iter().collect();
+    let inputs = prompt_inputs(&graph, &task.tokens);
     act(&mut Nodes::new(&graph.graph, program, &inputs)?)
 }
 

@@ -9,31 +9,42 @@ use super::report::{
 use crate::npy;
 use ggml_core::metrics::{Distance, distance, kl_divergence, top1_agreement};
 use ggml_core::plan::Precision;
-use ggml_core::{DType, Error, Graph, Result};
+use ggml_core::{Error, Graph, Result, TensorId, bound};
+use std::collections::HashMap;
 
 /// Greedy ids that differ where the reference's two best logits are closer than this many times the RMS error of the
 /// logits are no disagreement: either of them may win.
 const MARGIN_FACTOR: f64 = 10.0;
 
-/// What agreement is measured by, and the largest NMSE of it that counts as agreement.
-pub(super) struct Measure {
-    bound: f64,
-    /// Names of a graph's outputs; `None`: logits.
-    outputs: Option<Vec<String>>,
+/// What agreement is measured by.
+pub(super) enum Measure {
+    /// Logits, and the largest NMSE of them that counts as agreement.
+    Logits(f64),
+    /// The outputs of a graph by name, each with the largest NMSE that counts as agreement.
+    Outputs(HashMap<String, f64>),
 }
 
 impl Measure {
-    /// `steep`: the model makes much of small differences, see [`graph_bound`].
+    /// For the bounds see [`bound`].
     pub(super) fn logits(precision: Precision, quantised: bool, steep: bool) -> Measure {
-        Measure { bound: graph_bound(precision, quantised, steep), outputs: None }
+        Measure::Logits(bound::of_graph(precision, quantised, steep))
     }
 
     pub(super) fn outputs(precision: Precision, graph: &Graph) -> Measure {
-        let quantised = graph.tensors().iter().any(|t| t.dtype.is_quantized());
-        // Node by node the results are those of computing nodes: of a view, of what it looks at.
-        let ids = graph.outputs().iter().flat_map(|&o| [o, graph.producer(o)]);
-        let names = ids.map(|id| graph.tensor(id).name.clone()).collect();
-        Measure { bound: graph_bound(precision, quantised, false), outputs: Some(names) }
+        let named = |&output: &TensorId| {
+            // Node by node the results are those of computing nodes: of a view, of what it looks at.
+            let names = [output, graph.producer(output)].map(|id| graph.tensor(id).name.clone());
+            names.map(|name| (name, bound::of_output(graph, output, precision)))
+        };
+        Measure::Outputs(graph.outputs().iter().flat_map(named).collect())
+    }
+
+    /// The widest of its bounds.
+    fn bound(&self) -> Option<f64> {
+        match self {
+            Measure::Logits(bound) => Some(*bound),
+            Measure::Outputs(bounds) => bounds.values().copied().max_by(f64::total_cmp),
+        }
     }
 }
 
@@ -69,21 +80,6 @@ pub(super) fn conclude(report: &mut Report, mut findings: Vec<String>, compared:
     report.verdict = Verdict { agree: findings.is_empty(), findings };
 }
 
-/// The largest NMSE of a whole graph's results that counts as agreement. Exact: what F32 rounding makes of some tens
-/// of layers. Fast: activations rounded to F16 for float weights; to 8 bits for block-quantised ones, where published
-/// native paths show up to 1e-3 for llama-like models. Steep models are those whose router may choose another expert where
-/// two are nearly equal, and those with a delta net, where the norm of a head's small result doubles its error or flips its
-/// sign: there rounding alone is seen to give 2e-2, and only exact results tell it from an error.
-fn graph_bound(precision: Precision, quantised: bool, steep: bool) -> f64 {
-    match (precision, quantised) {
-        (Precision::Exact, _) => 1e-6,
-        (Precision::Fast, false) if steep => 1e-3,
-        (Precision::Fast, true) if steep => 0.1,
-        (Precision::Fast, false) => 1e-5,
-        (Precision::Fast, true) => 5e-3,
-    }
-}
-
 /// A run that gives other bits when it is repeated.
 fn instability(record: &Record) -> Option<String> {
     (record.unstable > 0)
@@ -114,7 +110,7 @@ fn compare(record: &Record, reference: &Record, options: &CompareOptions, measur
         lhs: record.backend.clone(),
         rhs: reference.backend.clone(),
         offload: record.offload,
-        bound: Some(measure.bound),
+        bound: measure.bound(),
         ..Comparison::default()
     };
     comparison.disagreement = match results(&mut comparison, record, reference, options, measure) {
@@ -133,13 +129,13 @@ fn results(
     measure: &Measure,
 ) -> Result<f64> {
     let mut rms = 0.0;
-    if measure.outputs.is_none() {
+    if let Measure::Logits(_) = measure {
         let (logits, error) = compare_logits(record, reference, options)?;
         (comparison.logits, rms) = (Some(logits), error);
         let mut pairs = record.token_ids.iter().zip(&reference.token_ids);
         comparison.greedy_divergence_at = pairs.position(|(a, b)| a != b);
     }
-    if measure.outputs.is_some() || options.per_node != PerNode::Off {
+    if matches!(measure, Measure::Outputs(_)) || options.per_node != PerNode::Off {
         comparison.nodes = compare_nodes(record, reference, options)?;
     }
     let first = comparison.nodes.iter().find(|n| n.is_out_of_bounds());
@@ -192,20 +188,20 @@ fn disagreement(
         return Some("there is no result to compare".into());
     }
     let too_far = |nmse: f64, bound: f64| nmse.is_nan() || nmse > bound;
-    if let Some(l) = c.logits.filter(|l| too_far(l.nmse, measure.bound)) {
-        return Some(format!("NMSE of the logits is {:.1e}, the bound {:.0e}", l.nmse, measure.bound));
+    if let (Some(l), Measure::Logits(bound)) = (c.logits, measure)
+        && too_far(l.nmse, *bound)
+    {
+        return Some(format!("NMSE of the logits is {:.1e}, the bound {bound:.0e}", l.nmse));
     }
     // Chained results carry the errors of all nodes before, so only isolated ones are held to the bound of a node.
     if per_node == PerNode::Isolated {
         if let Some(d) = &c.first_divergence {
             return Some(format!("node '{}' ({}) has NMSE {:.1e}", d.node, d.op, d.nmse));
         }
-    } else if let Some(outputs) = &measure.outputs {
-        // A graph may be held to less than one of its nodes alone: rows that are written in blocks.
-        let bound = |n: &NodeReport| n.bound.max(measure.bound);
-        let mut results = c.nodes.iter().filter(|n| outputs.contains(&n.node));
-        if let Some(n) = results.find(|n| too_far(n.nmse, bound(n))) {
-            return Some(format!("output '{}' has NMSE {:.1e}, the bound {:.0e}", n.node, n.nmse, bound(n)));
+    } else if let Measure::Outputs(bounds) = measure {
+        let mut results = c.nodes.iter().filter_map(|n| Some((n, *bounds.get(&n.node)?)));
+        if let Some((n, bound)) = results.find(|(n, bound)| too_far(n.nmse, *bound)) {
+            return Some(format!("output '{}' has NMSE {:.1e}, the bound {bound:.0e}", n.node, n.nmse));
         }
     }
     let at = c.greedy_divergence_at?;
@@ -213,12 +209,6 @@ fn disagreement(
     (margin > MARGIN_FACTOR * rms).then(|| {
         format!("token {at} differs although the two best logits are {margin:.3} apart (RMS error {rms:.1e})")
     })
-}
-
-/// The largest NMSE of one node: as in the operation tests, see [`ggml_core::catalogue::bound`].
-fn node_bound(op: &str, operand: DType, precision: Precision) -> f64 {
-    let fast = precision == Precision::Fast && operand != DType::F32;
-    if op.starts_with("MUL_MAT") && fast { 5e-4 } else { 1e-7 }
 }
 
 /// Every node of the reference against the same node of a run. One that cannot be compared has the reason instead.
@@ -235,7 +225,7 @@ fn compare_nodes(record: &Record, reference: &Record, options: &CompareOptions) 
             nmse: f64::INFINITY,
             max_abs: f64::INFINITY,
             ulp: u64::MAX,
-            bound: node_bound(&entry.op, entry.operand_type, options.precision),
+            bound: bound::of_operation(&entry.op, entry.operand_type, options.precision),
             ..NodeReport::default()
         };
         let values = got.find(&entry.name).ok_or_else(|| Error::model("node", "no result", ""));
@@ -252,8 +242,8 @@ fn compare_nodes(record: &Record, reference: &Record, options: &CompareOptions) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ggml_core::Source;
     use ggml_core::op::unary::Activation;
+    use ggml_core::{DType, Source};
     use serde_json::json;
     use std::path::Path;
 
@@ -316,6 +306,7 @@ mod tests {
             (vec![], "cannot be judged: node: no result"),
             (vec![entry(name, "F32", 4)], "cannot be judged: "),
             (vec![entry(name, "Q8_0", 8)], "cannot be judged: "),
+            (vec![entry(name, "I64", 8)], "one that has a decoder"),
         ] {
             write("cpu", &entries);
             let text = finding(dir.path(), &measure);

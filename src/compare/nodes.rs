@@ -2,9 +2,10 @@
 
 use super::protocol::{Message, NodesTask};
 use ggml_core::backend::Program;
+use ggml_core::decode::decode;
+use ggml_core::evaluate::{Contents, write_inputs};
 use ggml_core::gguf::GgufFile;
 use ggml_core::mapped::MappedBytes;
-use ggml_core::reference::{Operand, indices};
 use ggml_core::{DType, Error, Graph, Result, Source, TensorId};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
@@ -46,15 +47,12 @@ impl NodeFile {
 
     /// A node's result as numbers, whatever its type.
     pub(super) fn values(&self, entry: &Entry) -> Result<Vec<f32>> {
-        let (mut graph, bytes) = (Graph::new(), self.bytes(entry));
-        let tensor = graph.leaf(&entry.name, entry.dtype, entry.ne, Source::Input)?;
-        let tensor = graph.tensor(tensor);
-        if tensor.dense_bytes() != bytes.len() {
-            let expected = format!("{} bytes", tensor.dense_bytes());
-            return Err(Error::model(&entry.name, bytes.len(), expected));
+        let values = decode(entry.dtype, self.bytes(entry))?;
+        let expected: usize = entry.ne.iter().product();
+        if values.len() != expected {
+            return Err(Error::model(&entry.name, values.len(), format!("{expected} elements")));
         }
-        let values = Operand::new(tensor, bytes);
-        Ok(indices(entry.ne).map(|i| values.at(i) as f32).collect())
+        Ok(values)
     }
 
     pub(super) fn find(&self, name: &str) -> Option<&Entry> {
@@ -69,15 +67,9 @@ pub(super) struct Nodes<'a> {
 }
 
 impl<'a> Nodes<'a> {
-    /// `program` runs the graph step by step and keeps every result; the inputs are written into it.
-    pub(super) fn new(
-        graph: &'a Graph,
-        mut program: Box<dyn Program>,
-        inputs: &[(TensorId, Vec<u8>)],
-    ) -> Result<Nodes<'a>> {
-        for (id, bytes) in inputs {
-            program.write(*id, bytes)?;
-        }
+    /// `program` runs the graph step by step and keeps every result; the inputs among `data` are written into it.
+    pub(super) fn new(graph: &'a Graph, mut program: Box<dyn Program>, data: &Contents) -> Result<Nodes<'a>> {
+        write_inputs(program.as_mut(), graph, data)?;
         Ok(Nodes { graph, program })
     }
 

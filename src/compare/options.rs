@@ -2,6 +2,7 @@
 
 use crate::backends::{BackendName, VirtualTarget};
 use crate::model::Offload;
+use crate::options::setters;
 use ggml_core::plan::Precision;
 use ggml_core::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -61,6 +62,7 @@ impl std::str::FromStr for PerNode {
 
 /// What to compare, and how.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct CompareOptions {
     /// The work.
     pub work: Subject,
@@ -118,6 +120,23 @@ impl Default for CompareOptions {
         }
     }
 }
+
+setters!(CompareOptions {
+    with_work => work: Subject,
+    with_backends => backends: impl Into<Vec<BackendName>>,
+    with_reference => reference: BackendName,
+    with_tokens => tokens: impl Into<Option<Vec<u32>>>,
+    with_predict => predict: usize,
+    with_offload => offload: impl Into<Vec<Offload>>,
+    with_per_node => per_node: PerNode,
+    with_repeat => repeat: usize,
+    with_precision => precision: Precision,
+    with_timeout => timeout: Duration,
+    with_seed => seed: u64,
+    with_out => out: impl Into<PathBuf>,
+    with_vulkan_arch => vulkan_arch: impl Into<Option<String>>,
+    with_hip_library => hip_library: impl Into<Option<PathBuf>>,
+});
 
 impl CompareOptions {
     /// What is wrong with them, before anything runs.

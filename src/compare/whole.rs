@@ -4,13 +4,13 @@ use super::judge::{self, Measure};
 use super::options::{CompareOptions, Event, PerNode, Progress};
 use super::protocol::{GraphTask, ModelTask, NodesTask, Task, Work};
 use super::report::{EVERYTHING, Report, label};
-use super::{files, graph, nodes, parent};
+use super::{files, nodes, parent};
 use crate::backends::BackendName;
 use crate::model::{ModelFile, Offload};
 use crate::synthesize::{self, Shape};
 use ggml_core::graph::file::GraphFile;
 use ggml_core::rng::Rng;
-use ggml_core::{Error, Result};
+use ggml_core::{Error, Result, evaluate};
 use std::path::{Path, PathBuf};
 
 pub(super) fn compare_model(
@@ -46,9 +46,7 @@ pub(super) fn compare_graph(
     progress: Progress<'_>,
 ) -> Result<()> {
     let file = GraphFile::load(path)?;
-    if let Some(name) = graph::missing_leaf(&file) {
-        return Err(Error::model(format!("leaf '{name}'"), "no contents", "").with_path(path));
-    }
+    evaluate::check(&file.graph, &file.data)?;
     if file.graph.outputs().is_empty() {
         return Err(Error::model("outputs", 0, "at least one").with_path(path));
     }

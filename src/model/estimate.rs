@@ -1,6 +1,6 @@
 //! What a model needs, before it is loaded.
 
-use super::offload::{DEVICES, HOST, Layout, MAIN, Needs, Offload};
+use super::offload::{DEVICES, Division, HOST, MAIN, Needs, Offload};
 use super::{ModelFile, weights};
 use crate::options::setters;
 use crate::session::SessionOptions;
@@ -174,7 +174,7 @@ fn of_units(
     session: &SessionOptions,
 ) -> Result<(Estimate, Needs)> {
     let [main, host] = backends;
-    let needs = Layout { file, main, host: Some(host), units, weights: None }.needs(session)?;
+    let needs = Division { file, main, host: Some(host), units, weights: None }.needs(session)?;
     let mut devices = Vec::new();
     for device in [MAIN, HOST] {
         let backend = backends[device];

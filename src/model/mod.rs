@@ -62,7 +62,7 @@ pub(crate) use offload::{DEVICES, HOST, MAIN, Needs};
 pub use recurrent::Recurrent;
 
 use builder::{Builder, Layer};
-use offload::Layout;
+use offload::Division;
 
 /// An architecture: how a family of models is computed.
 trait Architecture: Sync {
@@ -337,7 +337,7 @@ impl Model {
 
     /// What a session needs.
     pub(crate) fn needs(&self, options: &SessionOptions) -> Result<Needs> {
-        self.with_layout(|layout| layout.needs(options))
+        self.with_division(|division| division.needs(options))
     }
 
     /// That every device has room for what a session needs, as far as is known.
@@ -367,19 +367,19 @@ impl Model {
     /// What a graph needs that has its state for itself.
     #[cfg(feature = "compare")]
     pub(crate) fn needs_of(&self, graph: &BatchGraph) -> Result<Needs> {
-        self.with_layout(|layout| {
-            layout.needs_of(std::slice::from_ref(graph), ggml_core::plan::Precision::Exact)
+        self.with_division(|division| {
+            division.needs_of(std::slice::from_ref(graph), ggml_core::plan::Precision::Exact)
         })
     }
 
     /// Devices of the nodes of a graph; `state_device` is where state tensors lie.
     pub(crate) fn place(&self, graph: &BatchGraph, state_device: &[usize]) -> Result<Placement> {
-        self.with_layout(|layout| layout.place(graph, state_device))
+        self.with_division(|division| division.place(graph, state_device))
     }
 
-    fn with_layout<T>(&self, act: impl FnOnce(&Layout<'_>) -> T) -> T {
+    fn with_division<T>(&self, act: impl FnOnce(&Division<'_>) -> T) -> T {
         let has = |name: &str| self.weight_on(MAIN, name).is_some();
-        act(&Layout {
+        act(&Division {
             file: self.file(),
             main: self.backend().as_ref(),
             host: self.inner.backends.get(HOST).map(|b| b.as_ref()),

@@ -79,7 +79,7 @@ pub(crate) const HOST: usize = 1;
 
 /// A model file on two devices.
 #[derive(Clone, Copy)]
-pub(super) struct Layout<'a> {
+pub(super) struct Division<'a> {
     pub(super) file: &'a ModelFile,
     pub(super) main: &'a dyn Backend,
     /// `None`: the device has to do everything.
@@ -122,7 +122,7 @@ fn shapes(file: &ModelFile, options: &SessionOptions) -> [BatchShape; 2] {
     [shape(options.batch.min(cells)), shape(1)]
 }
 
-impl Layout<'_> {
+impl Division<'_> {
     fn backend(&self, device: usize) -> &dyn Backend {
         if device == HOST { self.host.unwrap_or(self.main) } else { self.main }
     }

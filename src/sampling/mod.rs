@@ -32,7 +32,7 @@ mod random;
 use crate::options::setters;
 use candidates::Candidates;
 use ggml_core::{Error, Result};
-use penalties::Window;
+use penalties::Recent;
 use random::Random;
 
 /// What a [`Sampler`] does. The default is greedy; each filter is off until it is given a value.
@@ -122,7 +122,7 @@ impl SamplerOptions {
 #[derive(Clone, Debug)]
 pub struct Sampler {
     options: SamplerOptions,
-    window: Window,
+    window: Recent,
     random: Random,
     candidates: Candidates,
 }
@@ -134,7 +134,7 @@ impl Sampler {
     /// [`Error::InvalidArgument`] names an option that is out of its range.
     pub fn new(options: SamplerOptions) -> Result<Sampler> {
         options.check()?;
-        let window = Window::new(options.penalty_window);
+        let window = Recent::new(options.penalty_window);
         let random = Random::new(options.seed);
         Ok(Sampler { options, window, random, candidates: Candidates::default() })
     }
@@ -176,7 +176,7 @@ impl Sampler {
 
     /// Forgets the accepted tokens and starts the random numbers again.
     pub fn reset(&mut self) {
-        self.window = Window::new(self.options.penalty_window);
+        self.window = Recent::new(self.options.penalty_window);
         self.random = Random::new(self.options.seed);
     }
 }

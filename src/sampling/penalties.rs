@@ -5,15 +5,15 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// The last accepted tokens, and how often each is among them.
 #[derive(Clone, Debug)]
-pub(super) struct Window {
+pub(super) struct Recent {
     size: usize,
     tokens: VecDeque<u32>,
     counts: BTreeMap<u32, u32>,
 }
 
-impl Window {
-    pub(super) fn new(size: usize) -> Window {
-        Window { size, tokens: VecDeque::new(), counts: BTreeMap::new() }
+impl Recent {
+    pub(super) fn new(size: usize) -> Recent {
+        Recent { size, tokens: VecDeque::new(), counts: BTreeMap::new() }
     }
 
     pub(super) fn push(&mut self, token: u32) {

@@ -22,14 +22,14 @@ const TOKEN: usize = size_of::<u32>();
 
 /// What a state tensor has of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Part {
+pub(super) struct Share {
     /// How the tensor is divided.
     pub(super) kind: StateKind,
     /// Bytes of a position, or of the whole block of a sequence.
     pub(super) bytes: usize,
 }
 
-impl Part {
+impl Share {
     /// Bytes of a sequence of `position` positions.
     fn length(&self, position: usize) -> usize {
         self.bytes
@@ -49,7 +49,7 @@ struct Header {
     /// Positions that a sequence had room for, where its state depends on it.
     context: Option<usize>,
     /// The state tensors.
-    parts: Vec<Part>,
+    parts: Vec<Share>,
 }
 
 impl Session {
@@ -152,7 +152,7 @@ impl Session {
         if let Some(bad) = tokens.iter().find(|&&token| token as usize >= vocabulary) {
             return wrong(format!("token id {bad}"), format!("one of the vocabulary's {vocabulary}"));
         }
-        let length = |part: &Part| part.length(saved.position);
+        let length = |part: &Share| part.length(saved.position);
         if data.len() != self.parts.iter().map(length).sum::<usize>() {
             return Err(cut_off());
         }

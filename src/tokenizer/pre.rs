@@ -28,7 +28,7 @@ struct Stage {
 }
 
 /// What a name in `tokenizer.ggml.pre` means.
-struct Kind {
+struct Scheme {
     names: &'static [&'static str],
     stages: &'static [Stage],
     /// A word that is a token is not taken apart.
@@ -137,10 +137,10 @@ const DEFAULT: &[Stage] = &[stage(r"[\p{P}$+<=>^~|]+"), GPT2, stage(r"\p{N}+"), 
 /// Words are what stands between spaces and the punctuation of several scripts.
 const BLOOM: Stage = stage(r" ?[^(\s|.,!?…。，、।۔،)]+");
 
-/// All names. What a kind does not set is the same as in most.
-static KINDS: &[Kind] = &[
-    Kind { names: &["default"], stages: DEFAULT, ..Kind::PLAIN },
-    Kind {
+/// All names. What a scheme does not set is the same as in most.
+static SCHEMES: &[Scheme] = &[
+    Scheme { names: &["default"], stages: DEFAULT, ..Scheme::PLAIN },
+    Scheme {
         names: &[
             "gpt-2",
             "phi-2",
@@ -161,10 +161,10 @@ static KINDS: &[Kind] = &[
             "roberta-bpe",
         ],
         stages: &[GPT2],
-        ..Kind::PLAIN
+        ..Scheme::PLAIN
     },
-    Kind { names: &["trillion", "granite-docling"], stages: &[GPT2], ..Kind::EXACT },
-    Kind {
+    Scheme { names: &["trillion", "granite-docling"], stages: &[GPT2], ..Scheme::EXACT },
+    Scheme {
         names: &[
             "llama-bpe",
             "llama3",
@@ -179,27 +179,27 @@ static KINDS: &[Kind] = &[
         stages: &[LLAMA3],
         whole_words: true,
         add_bos: true,
-        ..Kind::PLAIN
+        ..Scheme::PLAIN
     },
-    Kind { names: &["dbrx", "smaug-bpe", "glm4", "chatglm-bpe"], stages: &[LLAMA3], ..Kind::PLAIN },
-    Kind {
+    Scheme { names: &["dbrx", "smaug-bpe", "glm4", "chatglm-bpe"], stages: &[LLAMA3], ..Scheme::PLAIN },
+    Scheme {
         names: &["qwen2", "deepseek-r1-qwen", "kormo", "f2llmv2", "hunyuan", "solar-open", "grok-2"],
         stages: &[QWEN2],
-        ..Kind::EXACT
+        ..Scheme::EXACT
     },
-    Kind { names: &["megrez", "stablelm2"], stages: &[QWEN2], ..Kind::PLAIN },
-    Kind { names: &["qwen35"], stages: &[QWEN35], ..Kind::EXACT },
-    Kind { names: &["laguna"], stages: &[stage(r"[^\n]+|[\n]+"), QWEN2], ..Kind::EXACT },
-    Kind {
+    Scheme { names: &["megrez", "stablelm2"], stages: &[QWEN2], ..Scheme::PLAIN },
+    Scheme { names: &["qwen35"], stages: &[QWEN35], ..Scheme::EXACT },
+    Scheme { names: &["laguna"], stages: &[stage(r"[^\n]+|[\n]+"), QWEN2], ..Scheme::EXACT },
+    Scheme {
         names: &["gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"],
         stages: &[with_spaces(cased!(
             r"\p{L}",
             concat!(contractions!(), "?"),
             r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*"
         ))],
-        ..Kind::EXACT
+        ..Scheme::EXACT
     },
-    Kind {
+    Scheme {
         names: &["granite-embed-multi-97m"],
         stages: &[with_spaces(cased!(
             r"[\p{L}\p{M}]",
@@ -207,70 +207,70 @@ static KINDS: &[Kind] = &[
             r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*"
         ))],
         whole_words: true,
-        ..Kind::EXACT
+        ..Scheme::EXACT
     },
-    Kind {
+    Scheme {
         names: &["tekken"],
         stages: &[with_spaces(cased!(r"\p{L}", "", r"\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*"))],
         whole_words: true,
         add_bos: true,
-        ..Kind::EXACT
+        ..Scheme::EXACT
     },
-    Kind { names: &["deepseek-llm"], stages: DEEPSEEK_LLM, ..Kind::EXACT },
-    Kind {
+    Scheme { names: &["deepseek-llm"], stages: DEEPSEEK_LLM, ..Scheme::EXACT },
+    Scheme {
         names: &["deepseek-coder"],
         stages: &[LINE_END, stage(r"\s?\p{L}+"), stage(r"\s?\p{P}+"), DEEPSEEK_CJK, DIGIT],
-        ..Kind::EXACT
+        ..Scheme::EXACT
     },
-    Kind {
+    Scheme {
         names: &["deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"],
         stages: DEEPSEEK_V3,
-        ..Kind::EXACT
+        ..Scheme::EXACT
     },
-    Kind {
+    Scheme {
         names: &["starcoder", "refact", "codeshell", "exaone", "minerva-7b", "mellum2"],
         stages: &[DIGIT, GPT2],
-        ..Kind::PLAIN
+        ..Scheme::PLAIN
     },
-    Kind { names: &["smollm", "command-r"], stages: &[DIGIT, GPT2], ..Kind::EXACT },
-    Kind {
+    Scheme { names: &["smollm", "command-r"], stages: &[DIGIT, GPT2], ..Scheme::EXACT },
+    Scheme {
         names: &["falcon"],
         stages: &[stage(r"[\p{P}$+<=>^~|`]+"), GPT2, stage("[0-9][0-9][0-9]")],
-        ..Kind::PLAIN
+        ..Scheme::PLAIN
     },
-    Kind { names: &["bloom", "gpt3-finnish"], stages: &[BLOOM], ..Kind::PLAIN },
-    Kind { names: &["poro-chat"], stages: &[BLOOM], ..Kind::EXACT },
-    Kind { names: &["viking"], stages: &[BLOOM, DIGIT], ..Kind::EXACT },
-    Kind {
+    Scheme { names: &["bloom", "gpt3-finnish"], stages: &[BLOOM], ..Scheme::PLAIN },
+    Scheme { names: &["poro-chat"], stages: &[BLOOM], ..Scheme::EXACT },
+    Scheme { names: &["viking"], stages: &[BLOOM, DIGIT], ..Scheme::EXACT },
+    Scheme {
         names: &["bailingmoe", "bailingmoe2", "llada-moe"],
         stages: &[with_spaces(concat!(
             r"'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}",
             r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]"
         ))],
-        ..Kind::EXACT
+        ..Scheme::EXACT
     },
-    Kind {
+    Scheme {
         names: &["seed-coder"],
         stages: &[with_spaces(gpt4!(r"[^\r\n\p{L}\p{N}]?\p{L}+", r"\p{N}", r" ?[^\s\p{L}\p{N}\r\n]+"))],
-        ..Kind::EXACT
+        ..Scheme::EXACT
     },
-    Kind {
+    Scheme {
         names: &["minicpm5"],
         stages: &[
             stage(r"\p{N}{1,3}"),
             with_spaces(gpt4!(r"[^\r\n\p{L}\p{N}]?\p{L}+", r"\p{N}+", r" ?[^\s\p{L}\p{N}]+[\r\n]*")),
         ],
         whole_words: true,
-        ..Kind::PLAIN
+        ..Scheme::PLAIN
     },
 ];
 
-impl Kind {
-    /// What most kinds of the first years have in common.
-    const PLAIN: Kind =
-        Kind { names: &[], stages: &[], whole_words: false, add_bos: false, clean_spaces: true };
+impl Scheme {
+    /// What most schemes of the first years have in common.
+    const PLAIN: Scheme =
+        Scheme { names: &[], stages: &[], whole_words: false, add_bos: false, clean_spaces: true };
     /// Decoding gives the text back as it was.
-    const EXACT: Kind = Kind { clean_spaces: false, ..Kind::PLAIN };
+    const EXACT: Scheme = Scheme { clean_spaces: false, ..Scheme::PLAIN };
 }
 
 /// A pre-tokenizer, compiled.
@@ -292,20 +292,20 @@ impl PreTokenizer {
     /// [`Error::InvalidModel`](ggml_core::Error::InvalidModel) for a name that is not known.
     pub(super) fn read(m: &Metadata) -> Result<PreTokenizer> {
         let name = m.opt_str(PRE)?.filter(|n| !n.is_empty()).unwrap_or("default");
-        let Some(kind) = KINDS.iter().find(|k| k.names.contains(&name)) else {
-            let known: Vec<&str> = KINDS.iter().flat_map(|k| k.names.iter().copied()).collect();
+        let Some(scheme) = SCHEMES.iter().find(|k| k.names.contains(&name)) else {
+            let known: Vec<&str> = SCHEMES.iter().flat_map(|k| k.names.iter().copied()).collect();
             return Err(key_error(
                 PRE,
                 format!("pre-tokenizer '{name}'"),
                 format!("one of {}", known.join(", ")),
             ));
         };
-        let stages = kind.stages.iter().map(compile).collect::<Result<_>>()?;
+        let stages = scheme.stages.iter().map(compile).collect::<Result<_>>()?;
         Ok(PreTokenizer {
             stages,
-            whole_words: kind.whole_words,
-            add_bos: kind.add_bos,
-            clean_spaces: kind.clean_spaces,
+            whole_words: scheme.whole_words,
+            add_bos: scheme.add_bos,
+            clean_spaces: scheme.clean_spaces,
         })
     }
 
@@ -367,10 +367,10 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_compiles_and_keeps_the_whole_text() {
+    fn every_scheme_compiles_and_keeps_the_whole_text() {
         let text = "I've 12345 ~~abc  Ünïcödé\r\n\n\t漢字かな한국 e\u{301} नमस्ते x=y+1; \u{a0}\u{85}(o_O) 😀 \u{f8ff}'LL   ";
         let mut names = Vec::new();
-        for name in KINDS.iter().flat_map(|k| k.names) {
+        for name in SCHEMES.iter().flat_map(|k| k.names) {
             assert_eq!(split(name, text).concat(), text, "{name}");
             assert!(split(name, text).iter().all(|word| !word.is_empty()), "{name}");
             assert_eq!(split(name, ""), [""; 0], "{name}");
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_are_letters_of_some_kinds_only() {
+    fn marks_are_letters_of_some_schemes_only() {
         assert_eq!(split("qwen2", "e\u{301}a"), ["e", "\u{301}a"]);
         assert_eq!(split("qwen35", "e\u{301}a"), ["e\u{301}a"]);
         assert_eq!(split("qwen35", "\u{301}."), ["\u{301}", "."]);

@@ -110,23 +110,28 @@ impl Spm {
             escape(b" ", &mut escaped);
         }
         escape(text, &mut escaped);
-        let mut part =
-            Part { spm: self, vocabulary: v, text: &escaped, symbols: Vec::new(), queue: BinaryHeap::new() };
+        let mut segment = Segment {
+            spm: self,
+            vocabulary: v,
+            text: &escaped,
+            symbols: Vec::new(),
+            queue: BinaryHeap::new(),
+        };
         let mut last = None;
         for range in characters(&escaped) {
             let c = number(&escaped, range);
             if last.is_some_and(|l| !self.neighbours.contains(&(l, c))) {
-                part.encode(unknown, out);
+                segment.encode(unknown, out);
             }
-            part.push(range);
+            segment.push(range);
             last = Some(c);
         }
-        part.encode(unknown, out);
+        segment.encode(unknown, out);
     }
 }
 
-/// A part of a text between two places where no token can reach across.
-struct Part<'a> {
+/// A segment of a text, between two places where no token can reach across.
+struct Segment<'a> {
     spm: &'a Spm,
     vocabulary: &'a Vocabulary,
     text: &'a [u8],
@@ -134,14 +139,14 @@ struct Part<'a> {
     queue: BinaryHeap<Candidate>,
 }
 
-impl Part<'_> {
+impl Segment<'_> {
     /// Adds a character.
     fn push(&mut self, (start, len): (usize, usize)) {
         let index = self.symbols.len();
         self.symbols.push(Symbol { start, len, prev: index.wrapping_sub(1), next: index + 1 });
     }
 
-    /// Appends the tokens of the part and makes it empty.
+    /// Appends the tokens of the segment and makes it empty.
     fn encode(&mut self, unknown: Option<u32>, out: &mut Vec<u32>) {
         self.queue.clear();
         for right in 1..self.symbols.len() {

@@ -7,6 +7,7 @@ use super::session::{BlockId, HostBlock, Place};
 use super::shared::Shared;
 use crate::driver::Address;
 use crate::driver::codes::is_fatal;
+use crate::options::HostWeights;
 use ggml_core::backend::{Buffer, DeviceMemory, Usage};
 use ggml_core::{Error, Phase, Result};
 use std::any::Any;
@@ -109,9 +110,18 @@ impl Memory {
 pub(crate) fn allocate(shared: &Arc<Shared>, bytes: usize, usage: Usage) -> Result<Buffer> {
     let (thread, limit) = (&shared.thread, shared.deadlines().allocate);
     thread.monitor().check(Phase::Allocate)?;
-    if usage == Usage::Staging || (usage == Usage::Weights && shared.host_weights) {
-        let block = thread.call(Phase::Allocate, limit, move |s| s.allocate_host(bytes))?;
-        return Ok(Buffer::new(Arc::new(Memory::host(shared, block)), bytes, usage));
+    let host_weights = usage == Usage::Weights && shared.host_weights;
+    if usage == Usage::Staging || host_weights {
+        match thread.call(Phase::Allocate, limit, move |s| s.allocate_host(bytes)) {
+            Ok(block) => return Ok(Buffer::new(Arc::new(Memory::host(shared, block)), bytes, usage)),
+            // Memory that the host may not pin, the device may still have.
+            Err(error @ Error::OutOfMemory { .. })
+                if host_weights && shared.options.host_weights == HostWeights::Auto =>
+            {
+                tracing::warn!(target: "diptych::hip", "weights go to device memory: {error}");
+            }
+            Err(error) => return Err(error),
+        }
     }
     if bytes as u64 > shared.info.limits.max_allocation {
         return Err(Error::OutOfMemory {

@@ -11,7 +11,7 @@ mod rtc;
 
 use crate::HipBackend;
 use crate::driver::Driver;
-use crate::options::HipOptions;
+use crate::options::{Copies, HipOptions};
 use fake::{Fake, FakeKernels};
 use ggml_core::Result;
 use ggml_core::phase::Deadlines;
@@ -30,6 +30,8 @@ fn options() -> HipOptions {
         deadlines: Deadlines::all(Duration::from_secs(20)),
         staging_bytes: 4 * 4096,
         poison_memory: true,
+        // A copy that times out changes who copies when a device of this name is opened again.
+        copies: Copies::Dma,
         system_root: "/nonexistent".into(),
         ..HipOptions::default()
     }

@@ -253,7 +253,7 @@ fn what_has_no_kernel_is_refused_alike() {
         .prepare(&unbound.graph, &plan, &Bindings::default(), PrepareOptions::default())
         .err()
         .unwrap();
-    assert!(error.to_string().contains("'w' has no storage"), "{error}");
+    assert!(error.to_string().contains("'w': no storage"), "{error}");
 }
 
 #[test]
@@ -264,5 +264,5 @@ fn storage_begins_where_blocks_may() {
     let plan = Plan::new(&s.graph, 256, Precision::Exact).unwrap();
     bindings.leaves.get_mut(&s.w).unwrap().offset = 262;
     let error = backend.prepare(&s.graph, &plan, &bindings, PrepareOptions::default()).err().unwrap();
-    assert!(error.to_string().contains("'w' begins at byte 262, which is no multiple of 4"), "{error}");
+    assert!(error.to_string().contains("'w': begins at byte 262; expected a multiple of 4"), "{error}");
 }

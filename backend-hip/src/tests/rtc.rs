@@ -6,12 +6,17 @@ use super::fake::Fake;
 use super::{SHORT, SOON, options};
 use crate::HipBackend;
 use crate::code::kernels::Embedded;
+use crate::code::rtc::Compiled;
 use crate::driver::Driver;
 use crate::options::{HipOptions, RtcMode};
+use crate::virtual_gpu::{VirtualDriver, VirtualOptions};
 use ggml_core::backend::{Backend, Bindings, PrepareOptions};
+use ggml_core::catalogue::{self, Outcome};
 use ggml_core::phase::Deadlines;
 use ggml_core::plan::{Plan, Precision};
+use ggml_core::reference::ReferenceBackend;
 use ggml_core::{DType, Error, Graph, Missing, Phase, Source};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -164,6 +169,7 @@ fn compiled_once() {
 }
 
 /// The emulated device executes what was compiled.
+#[cfg(feature = "virtual")]
 #[test]
 fn compiled_code_runs() {
     let Some(system) = System::new(LIBRARY) else { return };
@@ -287,7 +293,9 @@ fn no_compiler() {
     }
 }
 
-/// The hiprtc of this machine, where there is one: every family compiles, and its kernels take what is passed.
+/// The hiprtc of this machine, where there is one (DIPTYCH_HIP_LIBRARY names a libamdhip64 that has it or lies beside it; no
+/// card is needed): every family compiles, its kernels take what is passed, and the emulated device computes with them what
+/// the reference does.
 #[test]
 fn the_hiprtc_of_this_machine() {
     let here = HipOptions::from_env().unwrap();
@@ -305,16 +313,32 @@ fn the_hiprtc_of_this_machine() {
             return;
         }
     };
+    let mut objects = BTreeMap::new();
     for &stem in hip_kernels::stems() {
         let start = Instant::now();
         let (image, _) = job.object(stem).unwrap_or_else(|why| panic!("{stem}: {why}"));
         let object = crate::code::elf::read(image).unwrap();
         eprintln!("{stem}: {} kernels, {:.1} s", object.kernels.len(), start.elapsed().as_secs_f64());
+        objects.insert(stem, image);
         let Some(built) = hip_kernels::code_object(TARGET, stem) else { continue };
         for kernel in crate::code::elf::read(built).unwrap().kernels {
             let same = object.kernels.iter().find(|k| k.name == kernel.name).unwrap();
             assert_eq!(same.arguments, kernel.arguments, "{}", kernel.name);
             assert_eq!(same.max_threads, kernel.max_threads, "{}", kernel.name);
         }
+    }
+    let set = Compiled::new(Arc::new(Embedded), &job, objects);
+    let driver = VirtualDriver::new(VirtualOptions::new(virtual_gpu::Target::Gfx906));
+    let driver: Arc<dyn Driver> = Arc::new(driver);
+    let backend =
+        HipBackend::open_with("hip-virtual", options(), Box::new(move |_| Ok(driver)), Arc::new(set))
+            .unwrap();
+    let reference = ReferenceBackend::default();
+    // Some of every operation.
+    for case in catalogue::cases().iter().step_by(13) {
+        let Outcome::Values(right) = catalogue::run(case, &reference, Precision::Exact).unwrap() else {
+            panic!("the reference refuses nothing");
+        };
+        assert_eq!(catalogue::fault(case, &backend, Precision::Fast, &right), None);
     }
 }

@@ -25,7 +25,7 @@ pub const MAX_PARAM_BYTES: usize = 128;
 pub type Offsets<'a> = &'a [u32];
 
 fn wrong(node: &Tensor) -> Error {
-    Error::argument_said("kernel parameters", format!("{} is no node of this family", node.describe()))
+    Error::argument("kernel parameters", node.describe(), "a node of their family")
 }
 
 fn offset(off: Offsets<'_>, i: usize) -> u32 {
