@@ -104,6 +104,7 @@ pub mod system;
 #[cfg(test)]
 mod tests;
 pub mod tuning;
+#[cfg(feature = "virtual")]
 pub mod virtual_gpu;
 
 pub use backend::{HipBackend, devices};

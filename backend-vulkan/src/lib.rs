@@ -19,10 +19,11 @@
 //!
 //! `op` plans each node as dispatches ([`op::plan_node`]) from the device's [`Profile`](tuning::Profile). `lower` gives
 //! their operands windows in the arenas (`windows`). `pipeline` compiles what is missing, in parallel, with a cache on
-//! disk (`cache`). `schedule` deals the dispatches out to submissions by estimated time (`cost`) and cuts long ones
-//! along axes that allow it. `record` writes the commands, with barriers where `hazard` finds that something
-//! has to wait, and the copies of inputs and outputs (`io`) where the host cannot reach the device's memory. `program`
-//! submits them, waits, and finds out where the device was when it did not come back (`breadcrumb`).
+//! disk (`cache`). `schedule` deals the dispatches out to units by estimated time (`cost`) and cuts long ones along axes
+//! that allow it. `record` writes the commands of each unit, with barriers where `hazard` finds that something has to
+//! wait, and the copies of inputs and outputs (`io`) where the host cannot reach the device's memory. `program` submits
+//! them, several units at once on a device that turned out fast, waits, and finds out where the device was when it did
+//! not come back (`breadcrumb`).
 //!
 //! `device` chooses and reports a device, `probe` asks it for the truth, `transfer` moves data, `audit` compiles every
 //! pipeline without a device. All unsafe code is in `raw`, owned types over ash.

@@ -10,7 +10,7 @@ use crate::model::{ModelFile, Offload};
 use crate::synthesize::{self, Shape};
 use ggml_core::graph::file::GraphFile;
 use ggml_core::rng::Rng;
-use ggml_core::{Error, Result, evaluate};
+use ggml_core::{Error, Result};
 use std::path::{Path, PathBuf};
 
 pub(super) fn compare_model(
@@ -46,7 +46,7 @@ pub(super) fn compare_graph(
     progress: Progress<'_>,
 ) -> Result<()> {
     let file = GraphFile::load(path)?;
-    evaluate::check(&file.graph, &file.data)?;
+    check(&file.graph, &file.data).map_err(|error| of_file(error, path))?;
     if file.graph.outputs().is_empty() {
         return Err(Error::model("outputs", 0, "at least one").with_path(path));
     }

@@ -53,16 +53,27 @@
 #![deny(missing_docs)]
 #![deny(unsafe_code)]
 
+#[cfg(feature = "processor")]
 mod code;
+#[cfg(feature = "processor")]
 mod counters;
+#[cfg(feature = "processor")]
 mod exec;
+#[cfg(feature = "processor")]
 mod fault;
+#[cfg(feature = "processor")]
 mod gpu;
+#[cfg(feature = "processor")]
 mod isa;
+#[cfg(feature = "processor")]
 mod memory;
 pub mod metadata;
 
+#[cfg(feature = "processor")]
 pub use counters::Counters;
+#[cfg(feature = "processor")]
 pub use fault::{Access, Fault, FaultKind, Range, Result, Space};
+#[cfg(feature = "processor")]
 pub use gpu::{Checks, Gpu, Kernel, Launch, Line, MAX_LDS, MAX_THREADS, Module, Options, disassemble};
+#[cfg(feature = "processor")]
 pub use isa::Target;

@@ -3,4 +3,5 @@
 pub mod amd;
 mod ffi;
 pub mod nvidia;
+#[cfg(feature = "virtual")]
 pub mod virtual_gpu;

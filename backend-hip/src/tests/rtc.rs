@@ -164,6 +164,7 @@ fn compiled_once() {
 }
 
 /// The emulated device executes what was compiled.
+#[cfg(feature = "virtual")]
 #[test]
 fn compiled_code_runs() {
     let Some(system) = System::new(LIBRARY) else { return };

@@ -5,6 +5,7 @@
 //! is a warning; without a cache everything is compiled.
 
 use crate::raw::physical::Facts;
+use ggml_core::hash::Fnv1a;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -30,10 +31,9 @@ pub(crate) struct DiskCache {
 
 /// FNV-1a: finds damage, is no protection against intent (the directory belongs to the user).
 fn hash(parts: &[&[u8]]) -> u64 {
-    parts
-        .iter()
-        .flat_map(|p| p.iter())
-        .fold(0xcbf2_9ce4_8422_2325, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3))
+    let mut hash = Fnv1a::default();
+    parts.iter().for_each(|part| hash.update(part));
+    hash.finish()
 }
 
 impl DiskCache {

@@ -7,10 +7,6 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use half::{bf16, f16};
 
-// TRANSITION: goes when compare calls `decode`.
-#[doc(hidden)]
-pub use crate::decode::decode as decode_plain;
-
 mod blocks;
 mod k;
 mod table;
