@@ -228,11 +228,11 @@ fn compare_nodes(record: &Record, reference: &Record, options: &CompareOptions) 
             bound: bound::of_operation(&entry.op, entry.operand_type, options.precision),
             ..NodeReport::default()
         };
-        let values = got.find(&entry.name).ok_or_else(|| Error::model("node", "no result", ""));
-        let distance = values.and_then(|other| Ok(distance(&got.values(other)?, &want.values(entry)?)));
-        match distance {
-            Ok(distance) => node.set(&distance),
-            Err(error) => node.fail(error),
+        let distance_from = |other| Ok::<_, Error>(distance(&got.values(other)?, &want.values(entry)?));
+        match got.find(&entry.name).map(distance_from) {
+            None => node.fail("there is no result of it"),
+            Some(Ok(distance)) => node.set(&distance),
+            Some(Err(error)) => node.fail(error),
         }
         node
     };
@@ -303,7 +303,7 @@ mod tests {
         write("reference", &[entry(name, "F32", 8)]);
         for (entries, expected) in [
             (vec![entry(name, "F32", 8)], ""),
-            (vec![], "cannot be judged: node: no result"),
+            (vec![], "cannot be judged: there is no result of it"),
             (vec![entry(name, "F32", 4)], "cannot be judged: "),
             (vec![entry(name, "Q8_0", 8)], "cannot be judged: "),
             (vec![entry(name, "I64", 8)], "one that has a decoder"),

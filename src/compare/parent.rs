@@ -236,16 +236,18 @@ fn conclude(watch: &mut Watch, status: Option<ExitStatus>, hung: bool, limit: Du
         record.message = Some(format!("said nothing for {:.0} s and {end}", limit.as_secs_f64()));
     } else if !watch.finished {
         // Also with status 0: a driver's library may end the process.
-        let words = last_words(log);
+        let end = match &signal {
+            Some(signal) => format!("died of {signal}"),
+            None => {
+                let status = status.and_then(|s| s.code()).unwrap_or(-1);
+                format!("left with status {status} before its work was done")
+            }
+        };
         record.status = Status::Crash;
         record.phase = phase;
-        record.message = Some(match (&signal, words.as_str()) {
-            (Some(signal), "") => format!("died of {signal}"),
-            (Some(signal), _) => format!("died of {signal}: {words}"),
-            (None, _) => {
-                let status = status.and_then(|s| s.code()).unwrap_or(-1);
-                format!("left with status {status} before its work was done: {words}")
-            }
+        record.message = Some(match last_words(log).as_str() {
+            "" => end,
+            words => format!("{end}: {words}"),
         });
         record.signal = signal;
     } else if let Some(signal) = signal {
