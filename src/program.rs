@@ -16,7 +16,7 @@ use std::io::{ErrorKind, Write};
 use std::path::Path;
 use std::process::{ExitCode, Termination};
 
-/// Exit status of wrong use: an argument, or a value in the environment.
+/// Exit status of wrong use: an argument, a value in the environment, a file that is named and cannot be had or is broken.
 pub const WRONG_USE: u8 = 2;
 
 /// Exit status of everything else that fails.
@@ -26,7 +26,7 @@ pub const FAILED: u8 = 1;
 const STANDARD_OUTPUT: &str = "standard output";
 
 /// Runs what a program does, and says what its `main` returns. An error becomes a line on standard error, and the status
-/// [`WRONG_USE`] for [`Error::InvalidArgument`], [`FAILED`] for all others. Where the reader of standard output went
+/// [`WRONG_USE`] or [`FAILED`]. Where the reader of standard output went
 /// away (`| head -1`) the program has nothing more to do: it ends with success, and says nothing.
 ///
 /// After an [`Error::Timeout`] it does not return but ends the process at once, see [`leave`](crate::leave::leave).
@@ -60,12 +60,18 @@ pub fn note(line: impl Display) {
 }
 
 fn status(error: &Error) -> u8 {
+    use ErrorKind::{IsADirectory, NotADirectory, NotFound, PermissionDenied};
     match error {
-        Error::InvalidArgument { .. } => WRONG_USE,
+        Error::InvalidArgument { .. } | Error::InvalidModel { .. } => WRONG_USE,
         Error::Io { path, source }
             if path == Path::new(STANDARD_OUTPUT) && source.kind() == ErrorKind::BrokenPipe =>
         {
             0
+        }
+        Error::Io { source, .. }
+            if matches!(source.kind(), IsADirectory | NotADirectory | NotFound | PermissionDenied) =>
+        {
+            WRONG_USE
         }
         _ => FAILED,
     }
@@ -80,7 +86,8 @@ mod tests {
     #[test]
     fn an_error_has_its_status() {
         assert_eq!(status(&Error::argument("--prompt", "", "a text")), WRONG_USE);
-        assert_eq!(status(&Error::model("header", "", "")), FAILED);
+        assert_eq!(status(&Error::model("header", "", "")), WRONG_USE);
+        assert_eq!(status(&Error::io("nowhere.gguf", ErrorKind::NotFound)), WRONG_USE);
         assert_eq!(status(&Error::io(STANDARD_OUTPUT, ErrorKind::BrokenPipe)), 0);
         assert_eq!(status(&Error::io(STANDARD_OUTPUT, ErrorKind::StorageFull)), FAILED);
         assert_eq!(status(&Error::io("fifo.gguf", ErrorKind::BrokenPipe)), FAILED);

@@ -332,19 +332,29 @@ fn broken_metadata_is_refused_by_key() {
     set(&bpe, "pre", "klingon".into(), "'klingon'");
     set(&bpe, "pre", 1u32.into(), "expected");
     set(&bpe, "tokens", Array::texts([""; 0]).into(), "0 tokens");
-    set(&spm, "scores", Array::from(&[0.0f32][..]).into(), "1 elements for 260 tokens");
+    set(&spm, "scores", Array::from(&[0.0f32][..]).into(), "1 elements; expected one for each of 260 tokens");
     set(&spm, "scores", Array::from(&[f32::NAN; 260][..]).into(), "element 0");
-    set(&spm, "token_type", Array::from(&[1i32][..]).into(), "1 elements for 260 tokens");
-    set(&spm, "token_type", Array::from(&[77i32; 260][..]).into(), "77 is not a kind");
+    set(
+        &spm,
+        "token_type",
+        Array::from(&[1i32][..]).into(),
+        "1 elements; expected one for each of 260 tokens",
+    );
+    set(
+        &spm,
+        "token_type",
+        Array::from(&[77i32; 260][..]).into(),
+        "element 0 is 77; expected a kind of token",
+    );
     for (merge, what) in
         [("ab", "no space"), ("a zz", "'zz' is no token"), ("b a", "'ba' is no token"), ("", "no space")]
     {
         set(&bpe, "merges", Array::texts([merge]).into(), what);
     }
-    set(&spm, "bos_token_id", 260u32.into(), "260 is none of the 260 tokens");
-    set(&spm, "eos_token_id", (-2i32).into(), "-2 is none");
+    set(&spm, "bos_token_id", 260u32.into(), "260; expected one of the 260 tokens");
+    set(&spm, "eos_token_id", (-2i32).into(), "-2; expected one of");
     set(&spm, "eos_token_id", "2".into(), "expected");
-    set(&bpe, "add_bos_token", true.into(), "no tokenizer.ggml.bos_token_id");
+    set(&bpe, "add_bos_token", true.into(), "expected tokenizer.ggml.bos_token_id beside it");
     set(&bpe, "add_eos_token", 1u32.into(), "expected");
     // -1 as an unsigned number stands for none.
     let t = Builder::spm(&[]).with("tokenizer.ggml.padding_token_id", u32::MAX).build();
