@@ -139,8 +139,11 @@ static PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/containers.lzma
 
 const MANIFEST_JSON: &str = include!(concat!(env!("OUT_DIR"), "/manifest.rs"));
 
-/// The containers as words, unpacked when the first is asked for; no words where the file is damaged.
-static WORDS: LazyLock<Vec<(&str, Option<Vec<u32>>)>> = LazyLock::new(|| {
+/// The stem of a container, and its words; none where the file is damaged.
+type Unpacked = (&'static str, Option<Vec<u32>>);
+
+/// The containers as words, unpacked when the first is asked for.
+static WORDS: LazyLock<Vec<Unpacked>> = LazyLock::new(|| {
     let mut reader = LzmaReader::new_mem_limit(PACKED, u32::MAX, None);
     let mut words = |bytes: usize| {
         let mut container = vec![0; bytes];
