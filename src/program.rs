@@ -29,7 +29,7 @@ const STANDARD_OUTPUT: &str = "standard output";
 /// [`WRONG_USE`] or [`FAILED`]. Where the reader of standard output went
 /// away (`| head -1`) the program has nothing more to do: it ends with success, and says nothing.
 ///
-/// After an [`Error::Timeout`] it does not return but ends the process at once, see [`leave`](crate::leave::leave).
+/// After an [`Error::Timeout`] it does not return but ends the process at once, see [`leave`].
 pub fn run<T: Termination>(work: impl FnOnce() -> Result<T>) -> ExitCode {
     let error = match work() {
         Ok(done) => return done.report(),
