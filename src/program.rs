@@ -16,7 +16,8 @@ use std::io::{ErrorKind, Write};
 use std::path::Path;
 use std::process::{ExitCode, Termination};
 
-/// Exit status of wrong use: an argument, a value in the environment, a file that is named and cannot be had or is broken.
+/// Exit status of wrong use: an argument, a value in the environment, a file that is named and cannot be had or is
+/// broken.
 pub const WRONG_USE: u8 = 2;
 
 /// Exit status of everything else that fails.
@@ -25,9 +26,9 @@ pub const FAILED: u8 = 1;
 /// The place that errors of [`print`] name.
 const STANDARD_OUTPUT: &str = "standard output";
 
-/// Runs what a program does, and says what its `main` returns. An error becomes a line on standard error, and the status
-/// [`WRONG_USE`] or [`FAILED`]. Where the reader of standard output went
-/// away (`| head -1`) the program has nothing more to do: it ends with success, and says nothing.
+/// Runs what a program does, and says what its `main` returns. An error becomes a line on standard error, and the
+/// status [`WRONG_USE`] or [`FAILED`]. Where the reader of standard output went away (`| head -1`) the program has nothing
+/// more to do: it ends with success, and says nothing.
 ///
 /// After an [`Error::Timeout`] it does not return but ends the process at once, see [`leave`].
 pub fn run<T: Termination>(work: impl FnOnce() -> Result<T>) -> ExitCode {

@@ -231,7 +231,7 @@ pub fn compare(
 }
 
 /// What is wrong with a case on a backend, measured against the values that are wanted: it is refused, fails, or is
-/// farther from them than its [`bound`]. `None` if nothing is.
+/// farther from them than its [`bound`](bound()). `None` if nothing is.
 pub fn fault(case: &Case, backend: &dyn Backend, precision: Precision, wanted: &[f32]) -> Option<String> {
     let what = match run(case, backend, precision) {
         Ok(Outcome::Unsupported(reason)) => format!("unsupported: {reason}"),

@@ -68,7 +68,7 @@ impl std::fmt::Display for BackendComparison {
 /// counts too. The bounds are those of [`bound::of_output`].
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] if there is no backend; those of [`evaluate`] on the first one. Errors of the others are in
+/// [`Error::InvalidArgument`] if there is no backend; those of [`evaluate`](super::evaluate) on the first one. Errors of the others are in
 /// their comparisons.
 pub fn compare_backends(
     backends: &[&dyn Backend],

@@ -32,7 +32,7 @@ impl Array {
     /// An array of arrays.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if arrays are nested deeper than the reader accepts (8).
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if arrays are nested deeper than the reader accepts (8).
     pub fn nested(arrays: &[Array]) -> Result<Array> {
         let mut bytes = Vec::new();
         for array in arrays {
