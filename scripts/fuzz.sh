@@ -22,7 +22,7 @@ for flag in level=4 inline-8bit-counters pc-table trace-compares; do
     RUSTFLAGS+=" -Cllvm-args=-sanitizer-coverage-$flag"
 done
 export RUSTFLAGS DIPTYCH_HIP_TARGETS=none
-cargo build --release --target "$host"
+cargo build --release --target "$host" "${targets[@]/#/--bin=}"
 
 found=0
 for target in "${targets[@]}"; do

@@ -21,7 +21,7 @@ static BACKENDS: LazyLock<Vec<Box<dyn Backend>>> = LazyLock::new(|| {
 });
 
 fn run(backend: &dyn Backend, graph: &Graph) -> Result<()> {
-    let plan = Plan::new(graph, backend.device().alignment, Precision::Exact)?;
+    let plan = Plan::new(graph, backend.device().limits.alignment, Precision::Exact)?;
     let mut bindings = Bindings::default();
     for id in graph.ids() {
         let tensor = graph.tensor(id);

@@ -3,7 +3,7 @@
 
 use diptych::Tokenizer;
 use diptych::tokenizer::{DecodeOptions, EncodeOptions};
-use ggml_core::gguf::Metadata;
+use ggml_core::gguf::{Array, Metadata};
 use libfuzzer_sys::{arbitrary::Arbitrary, fuzz_target};
 
 #[derive(Arbitrary, Debug)]
@@ -27,10 +27,13 @@ fuzz_target!(|input: Input<'_>| {
     m.insert("general.name", input.name);
     let texts: Vec<String> = input.tokens.iter().map(|(text, _, _)| (*text).to_string()).collect();
     let pick = |i: u8| texts.get(usize::from(i)).map_or("a", String::as_str);
-    m.insert("tokenizer.ggml.merges", input.merges.iter().map(|(a, b)| format!("{} {}", pick(*a), pick(*b))).collect::<Vec<String>>());
-    m.insert("tokenizer.ggml.scores", input.tokens.iter().map(|(_, score, _)| f32::from(*score)).collect::<Vec<f32>>());
-    m.insert("tokenizer.ggml.token_type", input.tokens.iter().map(|(_, _, kind)| i32::from(*kind % 8)).collect::<Vec<i32>>());
-    m.insert("tokenizer.ggml.tokens", texts.clone());
+    let merges = input.merges.iter().map(|(a, b)| format!("{} {}", pick(*a), pick(*b)));
+    let scores: Vec<f32> = input.tokens.iter().map(|(_, score, _)| f32::from(*score)).collect();
+    let kinds: Vec<i32> = input.tokens.iter().map(|(_, _, kind)| i32::from(*kind % 8)).collect();
+    m.insert("tokenizer.ggml.merges", Array::texts(merges));
+    m.insert("tokenizer.ggml.scores", Array::from(&scores[..]));
+    m.insert("tokenizer.ggml.token_type", Array::from(&kinds[..]));
+    m.insert("tokenizer.ggml.tokens", Array::texts(texts.iter().map(String::as_str)));
     m.insert("tokenizer.ggml.bos_token_id", i32::from(input.bos));
     m.insert("tokenizer.ggml.add_space_prefix", input.flags & 1 != 0);
     let Ok(tokenizer) = Tokenizer::from_metadata(&m) else { return };
