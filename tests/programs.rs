@@ -86,7 +86,7 @@ fn wrong_use_is_two_and_what_fails_is_one() {
     said(run(&["--prompt", "a", "--backend", "hip"], missing), 1, "/none/libamdhip64.so");
     let absent = dir.path().join("absent.gguf");
     let output = Command::new(example("inspect")).arg(&absent).output().unwrap();
-    said((output.status.code(), stderr(&output)), 1, "absent.gguf");
+    said((output.status.code(), stderr(&output)), 2, "absent.gguf");
 }
 
 /// Small models of three kinds chat: each line is a turn, and the second one begins with what the first left.
