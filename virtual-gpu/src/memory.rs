@@ -26,8 +26,10 @@ const REMEMBERED: usize = 4096;
 /// Bytes on the heap that live until the last user is gone.
 #[derive(Debug)]
 struct Block {
-    at: NonNull<u8>,
+    /// What the heap gave; the bytes begin at the first page boundary in it.
+    from: NonNull<u8>,
     layout: Layout,
+    at: NonNull<u8>,
 }
 
 // SAFETY: a block is bytes; all access to them while they are shared is atomic (see `Region`).
@@ -37,17 +39,21 @@ unsafe impl Sync for Block {}
 
 impl Block {
     fn new(bytes: usize) -> Option<Block> {
-        let layout = Layout::from_size_align(bytes.max(1), ALIGN).ok()?;
+        // Where a large alignment is asked for, the standard library writes the zeros itself: all pages would be touched.
+        let layout = Layout::from_size_align(bytes.checked_add(ALIGN)?, 1).ok()?;
         // SAFETY: the layout has at least one byte.
-        let at = NonNull::new(unsafe { alloc_zeroed(layout) })?;
-        Some(Block { at, layout })
+        let from = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        let padding = (from.as_ptr() as usize).next_multiple_of(ALIGN) - from.as_ptr() as usize;
+        // SAFETY: the padding is less than ALIGN, by which the layout is larger than the bytes.
+        let at = unsafe { from.add(padding) };
+        Some(Block { from, layout, at })
     }
 }
 
 impl Drop for Block {
     fn drop(&mut self) {
         // SAFETY: allocated in `new` with this layout, and dropped once.
-        unsafe { dealloc(self.at.as_ptr(), self.layout) };
+        unsafe { dealloc(self.from.as_ptr(), self.layout) };
     }
 }
 
@@ -232,17 +238,46 @@ impl Memory {
     pub(crate) fn allocate(&self, bytes: usize) -> Result<u64, FaultKind> {
         let mut state = self.state();
         let block = self.block(&state, bytes)?;
-        let base = state.next;
+        let mut base = state.next;
+        while occupied(&state, base, bytes) {
+            base += GAP;
+        }
         state.next = (base + bytes as u64 + 2 * GAP) / GAP * GAP;
         insert(&mut state, base, bytes, block);
         Ok(base)
     }
 
-    /// Pinned host memory, filled with zeros, at its own address.
+    /// Device memory at an address, filled with zeros.
+    pub(crate) fn allocate_at(&self, base: u64, bytes: usize) -> Result<(), FaultKind> {
+        let range = Range {
+            space: Space::Global,
+            access: Access::Write,
+            at: base,
+            bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
+        };
+        if base % ALIGN as u64 != 0 {
+            return Err(FaultKind::Misaligned(range, ALIGN as u32));
+        }
+        if base.checked_add(bytes as u64).is_none() {
+            return Err(FaultKind::OutOfMemory(bytes as u64));
+        }
+        let mut state = self.state();
+        if occupied(&state, base, bytes) {
+            return Err(FaultKind::Occupied(range));
+        }
+        let block = self.block(&state, bytes)?;
+        insert(&mut state, base, bytes, block);
+        Ok(())
+    }
+
+    /// Pinned host memory, filled with zeros, at its own address, which nobody has who chose one.
     pub(crate) fn allocate_host(&self, bytes: usize) -> Result<NonNull<u8>, FaultKind> {
         let mut state = self.state();
         let block = self.block(&state, bytes)?;
         let at = block.at;
+        if occupied(&state, at.as_ptr() as u64, bytes) {
+            return Err(FaultKind::OutOfMemory(bytes as u64));
+        }
         insert(&mut state, at.as_ptr() as u64, bytes, block);
         Ok(at)
     }
@@ -319,6 +354,12 @@ impl Memory {
     }
 }
 
+/// Whether an allocation lies in a range.
+fn occupied(state: &State, base: u64, bytes: usize) -> bool {
+    let after = state.regions.partition_point(|r| r.base < base.saturating_add(bytes as u64));
+    state.regions[..after].last().is_some_and(|r| r.base + r.bytes > base)
+}
+
 fn insert(state: &mut State, base: u64, bytes: usize, block: Block) {
     let mut regions = state.regions.to_vec();
     let at = regions.partition_point(|r| r.base < base);
@@ -350,6 +391,51 @@ mod tests {
         assert!(matches!(memory.free(b + 1), Err(FaultKind::OutOfBounds(_))));
         assert!(matches!(memory.allocate(1 << 20), Err(FaultKind::OutOfMemory(_))));
         assert_eq!(memory.available(), ((1 << 20) - 1000, 1 << 20));
+    }
+
+    #[test]
+    fn addresses_that_are_chosen() {
+        let memory = Memory::new(1 << 30);
+        let base = 0xffff_8000_0001_0000;
+        memory.allocate_at(base, 0x2000).unwrap();
+        memory.write(base + 0x1ffc, &[1, 2, 3, 4]).unwrap();
+        assert!(matches!(memory.write(base + 0x1ffd, &[0; 4]), Err(FaultKind::OutOfBounds(_))));
+        for (at, bytes) in
+            [(base, 1), (base + 0x1000, 0x1000), (base - 0x1000, 0x1001), (base - 0x1000, 0x4000)]
+        {
+            assert!(matches!(memory.allocate_at(at, bytes), Err(FaultKind::Occupied(_))), "{at:#x}");
+        }
+        memory.allocate_at(base - 0x1000, 0x1000).unwrap();
+        memory.allocate_at(base + 0x2000, 0x1000).unwrap();
+        assert!(matches!(memory.allocate_at(base + 0x3004, 4), Err(FaultKind::Misaligned(..))));
+        assert!(matches!(
+            memory.allocate_at(0u64.wrapping_sub(0x1000), 0x1001),
+            Err(FaultKind::OutOfMemory(_))
+        ));
+        memory.free(base).unwrap();
+        memory.allocate_at(base, 0x1000).unwrap();
+        // What was chosen where the next one would lie is left alone.
+        memory.allocate_at(BASE + 0x1000, 0x1000).unwrap();
+        assert!(memory.allocate(0x2000).unwrap() > BASE);
+    }
+
+    /// Memory is taken when it is touched: drivers map a card's whole memory.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn large_blocks_are_not_touched() {
+        let resident = || {
+            let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+            statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
+        };
+        let memory = Memory::new(4 << 30);
+        let before = resident();
+        let host = memory.allocate_host(1 << 30).unwrap().as_ptr() as u64;
+        let device = memory.allocate(1 << 30).unwrap();
+        assert_eq!(host % ALIGN as u64, 0);
+        for base in [host, device] {
+            memory.write(base + (1 << 30) - 4, &[1, 2, 3, 4]).unwrap();
+        }
+        assert!(resident() < before + (256 << 20));
     }
 
     #[test]
