@@ -121,6 +121,32 @@ fn constants_behind_the_code() {
     assert_eq!(words(&gpu, buffer, 64), (0x1000..0x1040).collect::<Vec<u32>>());
 }
 
+/// The base of a resource has 48 bits and a sign.
+#[test]
+fn buffers_at_high_addresses() {
+    let text = "
+      s_mov_b32 s8, s0
+      s_mov_b32 s9, 0x8000
+      s_mov_b32 s10, 64
+      s_mov_b32 s11, 0x27fac
+      v_lshlrev_b32 v1, 2, v0
+      s_buffer_load_dword s4, s[8:11], 0x0
+      s_waitcnt lgkmcnt(0)
+      v_add_u32 v0, s4, v0
+      buffer_store_dword v0, v1, s[8:11], 0 offen
+      s_endpgm";
+    let (gpu, _) = device(Target::Gfx906, 256);
+    gpu.write(SETS, &7u32.to_le_bytes()).expect("it is there");
+    let kernel = load(&gpu, text, rsrc2(1, false, 1), [16, 1, 1]);
+    let launch = BareLaunch { groups: [1; 3], first_group: [0; 3], user_sgprs: &[SETS as u32] };
+    let counters = gpu.launch_bare(&kernel, &launch).unwrap_or_else(|fault| panic!("{fault}"));
+    assert_eq!(words(&gpu, SETS, 16), (7..23).collect::<Vec<u32>>());
+    assert_eq!(
+        (counters.smem, counters.scalar_read, counters.vmem_store, counters.global_written),
+        (1, 4, 1, 64)
+    );
+}
+
 #[test]
 fn programs_that_no_hardware_starts() {
     let gpu = Gpu::new(Target::Gfx906, Options::default());

@@ -3,7 +3,7 @@
 use super::lds::Lds;
 use super::vector::Unit;
 use super::wave::{Progress, Wave};
-use crate::code::{Descriptor, SCRATCH_BASE, Text};
+use crate::code::{Descriptor, Text};
 use crate::counters::Counters;
 use crate::fault::{Access, Fault, FaultKind, Range, Space};
 use crate::gpu::Checks;
@@ -46,7 +46,6 @@ pub(crate) struct Group<'a> {
     pub(super) lds: &'a mut Lds,
     pub(super) counters: Counters,
     pub(super) checks: Checks,
-    pub(super) scratch_base: u64,
     /// The region of the last access.
     last: usize,
 }
@@ -70,7 +69,6 @@ impl Machine {
             lds: &mut self.lds,
             counters: Counters { waves: count as u64, ..Counters::default() },
             checks: context.checks,
-            scratch_base: SCRATCH_BASE,
             last: 0,
         };
         let waves = &mut self.waves[..count];
@@ -158,8 +156,11 @@ impl<'a> Group<'a> {
             wave.pc += usize::from(inst.words);
             wave.executed += 1;
             if self.checks.waits {
-                wave.waits.check(inst)?;
-                wave.waits.after(inst);
+                if !wave.waits.is_idle() {
+                    wave.waits.check(wave, inst)?;
+                }
+                let lanes = wave.exec();
+                wave.waits.after(inst, lanes);
             }
             match inst.body {
                 Body::Vector(table, row) => {
