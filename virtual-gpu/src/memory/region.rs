@@ -5,6 +5,7 @@
 
 #![allow(unsafe_code)]
 
+use crate::isa::lanes::{LANES, lanes};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -193,6 +194,150 @@ unsafe fn store_word(at: *mut u8, word: u32) {
                 AtomicU8::from_ptr(at.add(i)).store((word >> (8 * i)) as u8, Relaxed);
             }
         }
+    }
+}
+
+/// Accesses of a wavefront's lanes, all of them inside one region: what nearly all loads and stores are.
+pub(crate) struct Span<'a> {
+    region: &'a Region,
+    /// Of the lanes that are on.
+    offsets: [u32; LANES],
+    lanes: u64,
+    bytes: u32,
+    /// All words are aligned.
+    aligned: bool,
+}
+
+impl Region {
+    /// Some bytes at `start` plus what each lane adds to it, which must be `limit` at the most. `None` where they are not
+    /// all inside.
+    #[inline(always)]
+    pub(crate) fn span(
+        &self,
+        start: u64,
+        limit: u64,
+        add: &[u32; LANES],
+        lanes: u64,
+        bytes: u32,
+    ) -> Option<Span<'_>> {
+        let room = self.bytes.checked_sub(start)?.checked_sub(bytes.into())?;
+        // What the offsets are made of fits into 32 bits, so their sums do, too.
+        let (first, limit) =
+            (u32::try_from(start).ok()?, limit.min(room).min(u64::from(u32::MAX) - start) as u32);
+        let (mut offsets, mut all, mut beyond) = ([0; LANES], 0, false);
+        if lanes == u64::MAX {
+            for (offset, &add) in offsets.iter_mut().zip(add) {
+                *offset = first.wrapping_add(add);
+                all |= *offset;
+                beyond |= add > limit;
+            }
+        } else {
+            for lane in 0..LANES {
+                let on = (lanes >> lane & 1) as u32;
+                offsets[lane] = first.wrapping_add(add[lane]);
+                all |= offsets[lane] & on.wrapping_neg();
+                beyond |= on != 0 && add[lane] > limit;
+            }
+        }
+        // Blocks begin at pages.
+        (!beyond).then_some(Span { region: self, offsets, lanes, bytes, aligned: all % 4 == 0 })
+    }
+
+    /// Some bytes at an address of each lane, the two halves of which are given.
+    #[inline(always)]
+    pub(crate) fn span_of_addresses(
+        &self,
+        low: &[u32; LANES],
+        high: &[u32; LANES],
+        add: u64,
+        lanes: u64,
+        bytes: u32,
+    ) -> Option<Span<'_>> {
+        let room = self.bytes.checked_sub(bytes.into())?.min(u32::MAX.into());
+        let base = self.base.wrapping_sub(add);
+        let (mut offsets, mut all, mut beyond) = ([0; LANES], 0, false);
+        for lane in 0..LANES {
+            let on = (lanes >> lane & 1) as u32;
+            let address = u64::from(low[lane]) | u64::from(high[lane]) << 32;
+            let offset = address.wrapping_sub(base);
+            offsets[lane] = offset as u32;
+            all |= offsets[lane] & on.wrapping_neg();
+            beyond |= on != 0 && offset > room;
+        }
+        (!beyond).then_some(Span { region: self, offsets, lanes, bytes, aligned: all % 4 == 0 })
+    }
+}
+
+impl Span<'_> {
+    /// The first byte of a lane that is on.
+    #[inline(always)]
+    fn at(&self, lane: usize) -> *mut u8 {
+        // SAFETY: whoever made the span has checked that the bytes at the offsets of its lanes are inside.
+        unsafe { self.region.block.at.as_ptr().add(self.offsets[lane] as usize) }
+    }
+
+    #[inline(always)]
+    fn each(&self, mut f: impl FnMut(usize)) {
+        if self.lanes == u64::MAX {
+            (0..LANES).for_each(f);
+        } else {
+            lanes(self.lanes).for_each(&mut f);
+        }
+    }
+
+    /// Loads the values of the lanes: a register for each word, the last one filled up with zeros.
+    #[inline(always)]
+    pub(crate) fn load(&self, to: &mut [[u32; LANES]]) {
+        match (self.bytes, self.aligned) {
+            (4, true) => self.load_words::<1>(to),
+            (8, true) => self.load_words::<2>(to),
+            (12, true) => self.load_words::<3>(to),
+            (16, true) => self.load_words::<4>(to),
+            _ => self.each(|lane| {
+                let words = self.region.load(self.offsets[lane].into(), self.bytes.into());
+                to.iter_mut().zip(words).for_each(|(register, word)| register[lane] = word);
+            }),
+        }
+    }
+
+    #[inline(always)]
+    fn load_words<const N: usize>(&self, to: &mut [[u32; LANES]]) {
+        let Some(to) = to.first_chunk_mut::<N>() else { return };
+        self.each(|lane| {
+            let at = self.at(lane).cast::<u32>();
+            for (i, register) in to.iter_mut().enumerate() {
+                // SAFETY: N words from there are inside, aligned, and used only atomically.
+                register[lane] = unsafe { AtomicU32::from_ptr(at.add(i)) }.load(Relaxed);
+            }
+        });
+    }
+
+    /// Stores the values of the lanes.
+    #[inline(always)]
+    pub(crate) fn store(&self, from: &[[u32; LANES]]) {
+        match (self.bytes, self.aligned) {
+            (4, true) => self.store_words::<1>(from),
+            (8, true) => self.store_words::<2>(from),
+            (12, true) => self.store_words::<3>(from),
+            (16, true) => self.store_words::<4>(from),
+            _ => self.each(|lane| {
+                let mut words = [0; 4];
+                words.iter_mut().zip(from).for_each(|(word, register)| *word = register[lane]);
+                self.region.store(self.offsets[lane].into(), self.bytes.into(), &words);
+            }),
+        }
+    }
+
+    #[inline(always)]
+    fn store_words<const N: usize>(&self, from: &[[u32; LANES]]) {
+        let Some(from) = from.first_chunk::<N>() else { return };
+        self.each(|lane| {
+            let at = self.at(lane).cast::<u32>();
+            for (i, register) in from.iter().enumerate() {
+                // SAFETY: as in `load_words`.
+                unsafe { AtomicU32::from_ptr(at.add(i)) }.store(register[lane], Relaxed);
+            }
+        });
     }
 }
 
