@@ -11,6 +11,9 @@ use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 use object::{Endianness, Object, ObjectSymbol, ObjectSymbolTable, RelocationFlags, RelocationTarget};
 use std::sync::OnceLock;
 
+/// The address that scratch buffers begin at; only offsets from it matter.
+pub(crate) const SCRATCH_BASE: u64 = 0x3000_0000_0000;
+
 /// A kernel's descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Descriptor {
@@ -180,16 +183,39 @@ impl Descriptor {
             return Err(invalid(format!("has a kernel of absurd size, {name}")));
         }
         Ok(Descriptor {
-            lds_bytes: u32_at(0),
             scratch_bytes: u32_at(4),
             argument_bytes: u32_at(8),
             entry: at.wrapping_add(offset),
+            properties,
+            ..Descriptor::bare(rsrc1, rsrc2, u32_at(0))
+        })
+    }
+
+    /// What the two registers say that a command processor sets before it starts a program, which begins at its first
+    /// word.
+    pub(crate) fn bare(rsrc1: u32, rsrc2: u32, lds_bytes: u32) -> Descriptor {
+        Descriptor {
+            lds_bytes,
+            scratch_bytes: 0,
+            argument_bytes: 0,
+            entry: 0,
             vgprs: ((rsrc1 & 63) as usize + 1) * 4,
             // Rounding and denormals, DX10_CLAMP, IEEE_MODE: as in the MODE register.
             mode: rsrc1 >> 12 & 0xff | (rsrc1 >> 21 & 1) << 8 | (rsrc1 >> 23 & 1) << 9,
             user_sgprs: rsrc2 >> 1 & 31,
             rsrc2,
-            properties,
-        })
+            properties: 0,
+        }
+    }
+
+    /// The user SGPRs that the properties ask for.
+    pub(crate) fn user_sgprs(&self, packet: u64, arguments: u64, scratch_bytes: u32) -> Vec<u32> {
+        let words = |address: u64| [address as u32, (address >> 32) as u32];
+        let [low, high] = words(SCRATCH_BASE);
+        let resource = [low, high | 1 << 31, u32::MAX, 0x00e0_0000 | 1 << 23];
+        let values: [&[u32]; 7] =
+            [&resource, &words(packet), &words(0), &words(arguments), &words(0), &words(0), &[scratch_bytes]];
+        let wanted = values.iter().enumerate().filter(|(bit, _)| self.properties >> bit & 1 != 0);
+        wanted.flat_map(|(_, words)| words.iter().copied()).collect()
     }
 }

@@ -46,8 +46,19 @@ pub enum FaultKind {
     InvalidLaunch(String),
     /// There is not that much memory.
     OutOfMemory(u64),
+    /// Another allocation lies in the range that was asked for.
+    Occupied(Range),
     /// No memory is there.
     OutOfBounds(Range),
+    /// An access goes beyond what a buffer resource (V#) describes.
+    BeyondBuffer {
+        /// The access, by its address.
+        range: Range,
+        /// The first address of the buffer.
+        base: u64,
+        /// Its bytes.
+        bytes: u64,
+    },
     /// The memory was given back before.
     FreedMemory(Range),
     /// The address is not a multiple of what the instruction needs.
@@ -122,6 +133,12 @@ impl fmt::Display for FaultKind {
             FaultKind::InvalidCodeObject(why) => write!(f, "the code object {why}"),
             FaultKind::InvalidLaunch(why) => write!(f, "the launch {why}"),
             FaultKind::OutOfMemory(bytes) => write!(f, "{bytes} bytes are more than there is memory"),
+            FaultKind::Occupied(range) => {
+                write!(f, "{:#x} and {} bytes from there are in use", range.at, range.bytes)
+            }
+            FaultKind::BeyondBuffer { range, base, bytes } => {
+                write!(f, "{range}: beyond its buffer of {bytes} bytes at {base:#x}")
+            }
             FaultKind::OutOfBounds(range) => write!(f, "{range}: out of bounds"),
             FaultKind::FreedMemory(range) => write!(f, "{range}: the memory was freed"),
             FaultKind::Misaligned(range, to) => write!(f, "{range}: not aligned to {to} bytes"),
@@ -140,7 +157,9 @@ impl fmt::Display for FaultKind {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.kind)?;
-        if !self.kernel.is_empty() {
+        if self.instruction.is_empty() && !self.kernel.is_empty() {
+            write!(f, " (kernel {})", self.kernel)?;
+        } else if !self.kernel.is_empty() {
             let [x, y, z] = self.group;
             write!(f, " (kernel {}, {:#x}: {}", self.kernel, self.address, self.instruction)?;
             write!(f, ", work-group {x},{y},{z}, wavefront {})", self.wave)?;

@@ -27,6 +27,8 @@ pub struct Checks {
     pub barriers: bool,
     /// A register that a load fills is used, or a barrier reached, without the `s_waitcnt` that hardware needs.
     pub waits: bool,
+    /// An access through a buffer resource (V#) goes beyond its `num_records`, where hardware reads 0 and drops writes.
+    pub ranges: bool,
 }
 
 impl Checks {
@@ -36,7 +38,7 @@ impl Checks {
     pub const NONE: Checks = Checks::of(false);
 
     const fn of(on: bool) -> Checks {
-        Checks { races: on, uninitialised: on, alignment: on, barriers: on, waits: on }
+        Checks { races: on, uninitialised: on, alignment: on, barriers: on, waits: on, ranges: on }
     }
 }
 
@@ -65,9 +67,9 @@ impl Default for Options {
 /// A device.
 #[derive(Debug)]
 pub struct Gpu {
-    target: Target,
-    options: Options,
-    memory: Memory,
+    pub(crate) target: Target,
+    pub(crate) options: Options,
+    pub(crate) memory: Memory,
 }
 
 /// A loaded code object. Its memory is freed with [`Gpu::unload`].
@@ -133,7 +135,19 @@ impl Gpu {
         Ok(self.memory.allocate(bytes)?)
     }
 
-    /// Host memory, filled with zeros, that kernels reach at the same address. It is valid until it is freed.
+    /// Device memory at an address of the caller's choice, a multiple of 4096, filled with zeros. Graphics drivers have
+    /// memory for descriptor sets and constants where 32 bits of an address are enough. It is freed as any other.
+    ///
+    /// # Errors
+    /// [`FaultKind::Occupied`] where another allocation lies in the range; [`FaultKind::Misaligned`];
+    /// [`FaultKind::OutOfMemory`], also for 0 bytes and beyond the last address.
+    pub fn allocate_at(&self, address: u64, bytes: usize) -> Result<()> {
+        Ok(self.memory.allocate_at(address, bytes)?)
+    }
+
+    /// Host memory, filled with zeros, that kernels reach at the same address. It is valid until it is freed. Bytes that
+    /// nobody touches take no memory of the host, however large it is; kernels reach it as fast as device memory. What a
+    /// driver maps for its caller can be this.
     ///
     /// # Errors
     /// [`FaultKind::OutOfMemory`], also for 0 bytes.
@@ -221,6 +235,7 @@ impl Gpu {
         let freed_too = Freed { memory: &self.memory, address: packet };
         self.memory.write(packet, &dispatch_packet(launch, lds_bytes, arguments))?;
         let dynamic_stack = descriptor.properties & 1 << 11 != 0;
+        let scratch_bytes = descriptor.scratch_bytes.max(if dynamic_stack { DYNAMIC_STACK } else { 0 });
         let context = Context {
             kernel: name,
             descriptor: *descriptor,
@@ -230,13 +245,12 @@ impl Gpu {
             view: self.memory.view(),
             threads: launch.threads,
             lds_bytes,
-            scratch_bytes: descriptor.scratch_bytes.max(if dynamic_stack { DYNAMIC_STACK } else { 0 }),
-            arguments,
-            packet,
+            scratch_bytes,
+            user_sgprs: &descriptor.user_sgprs(packet, arguments, scratch_bytes),
             checks: self.options.checks,
             max_instructions: self.options.max_instructions,
         };
-        let counters = run(&context, launch.groups);
+        let counters = run(&context, [0; 3], launch.groups);
         drop((freed, freed_too));
         counters
     }
@@ -255,13 +269,14 @@ impl Drop for Freed<'_> {
     }
 }
 
-/// All work-groups.
-fn run(context: &Context<'_>, groups: [u32; 3]) -> Result<Counters> {
+/// All work-groups, numbered from the first on.
+pub(crate) fn run(context: &Context<'_>, first: [u32; 3], groups: [u32; 3]) -> Result<Counters> {
     let [x, y, z] = groups.map(|n| n as usize);
     let total = x.saturating_mul(y).saturating_mul(z);
-    let id = |n: usize| [(n % x) as u32, (n / x % y) as u32, (n / x / y) as u32];
+    let id =
+        |n: usize| [first[0] + (n % x) as u32, first[1] + (n / x % y) as u32, first[2] + (n / x / y) as u32];
     if total == 1 {
-        return Machine::new().run(context, [0; 3]);
+        return Machine::new().run(context, first);
     }
     (0..total)
         .into_par_iter()
@@ -279,23 +294,12 @@ fn check(
     descriptor: &Descriptor,
     info: Option<&KernelInfo>,
 ) -> std::result::Result<u32, String> {
-    let threads = launch.threads.iter().try_fold(1u32, |n, &t| n.checked_mul(t));
-    let threads = threads.filter(|&n| (1..=MAX_THREADS).contains(&n));
-    let threads = threads.ok_or_else(|| format!("has work-groups of {:?} work-items", launch.threads))?;
+    let lds = descriptor.lds_bytes.saturating_add(launch.dynamic_lds);
+    let threads = fits(launch.threads, lds, descriptor.vgprs)?;
     if launch.groups.contains(&0) {
         return Err(format!("has {:?} work-groups", launch.groups));
     }
-    let grid = |i: usize| launch.groups[i].checked_mul(launch.threads[i]);
-    if (0..3).any(|i| grid(i).is_none()) {
-        return Err(format!(
-            "has {:?} work-groups of {:?}: more than 32 bits count",
-            launch.groups, launch.threads
-        ));
-    }
-    let lds = descriptor.lds_bytes.saturating_add(launch.dynamic_lds);
-    if lds > MAX_LDS {
-        return Err(format!("wants {lds} bytes of LDS, there are {MAX_LDS}"));
-    }
+    counts(launch.groups, launch.threads)?;
     if launch.arguments.len() > descriptor.argument_bytes as usize {
         return Err(format!(
             "has {} bytes of arguments, the kernel takes {}",
@@ -315,15 +319,31 @@ fn check(
             return Err(format!("has {threads} work-items, the kernel is compiled for {}", info.max_threads));
         }
     }
-    let waves = (threads as usize).div_ceil(64);
-    // A SIMD has 256 vector registers for its wavefronts, a compute unit four SIMDs.
-    if waves > 4 * (256 / descriptor.vgprs) {
-        return Err(format!(
-            "has {waves} wavefronts of {} vector registers, more than fit",
-            descriptor.vgprs
-        ));
-    }
     Ok(lds)
+}
+
+/// Whether a compute unit can hold a work-group; its work-items.
+pub(crate) fn fits(threads: [u32; 3], lds: u32, vgprs: usize) -> std::result::Result<u32, String> {
+    let count = threads.iter().try_fold(1u32, |n, &t| n.checked_mul(t));
+    let count = count.filter(|&n| (1..=MAX_THREADS).contains(&n));
+    let count = count.ok_or_else(|| format!("has work-groups of {threads:?} work-items"))?;
+    if lds > MAX_LDS {
+        return Err(format!("wants {lds} bytes of LDS, there are {MAX_LDS}"));
+    }
+    let waves = (count as usize).div_ceil(64);
+    // A SIMD has 256 vector registers for its wavefronts, a compute unit four SIMDs.
+    if waves > 4 * (256 / vgprs) {
+        return Err(format!("has {waves} wavefronts of {vgprs} vector registers, more than fit"));
+    }
+    Ok(count)
+}
+
+/// Whether 32 bits count the work-items along each axis.
+pub(crate) fn counts(groups: [u32; 3], threads: [u32; 3]) -> std::result::Result<(), String> {
+    if (0..3).any(|i| groups[i].checked_mul(threads[i]).is_none()) {
+        return Err(format!("has {groups:?} work-groups of {threads:?}: more than 32 bits count"));
+    }
+    Ok(())
 }
 
 /// The argument segment: what the caller gave, then the hidden arguments, where the metadata says.

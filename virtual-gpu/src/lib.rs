@@ -54,6 +54,8 @@
 #![deny(unsafe_code)]
 
 #[cfg(feature = "processor")]
+mod bare;
+#[cfg(feature = "processor")]
 mod code;
 #[cfg(feature = "processor")]
 mod counters;
@@ -70,6 +72,8 @@ mod isa;
 mod memory;
 pub mod metadata;
 
+#[cfg(feature = "processor")]
+pub use bare::{Bare, BareKernel, BareLaunch};
 #[cfg(feature = "processor")]
 pub use counters::Counters;
 #[cfg(feature = "processor")]

@@ -27,8 +27,7 @@ pub(crate) struct Context<'a> {
     pub(crate) lds_bytes: u32,
     /// Scratch of one lane.
     pub(crate) scratch_bytes: u32,
-    pub(crate) arguments: u64,
-    pub(crate) packet: u64,
+    pub(crate) user_sgprs: &'a [u32],
     pub(crate) checks: Checks,
     pub(crate) max_instructions: u64,
 }
@@ -47,13 +46,9 @@ pub(crate) struct Group<'a> {
     pub(super) lds: &'a mut Lds,
     pub(super) counters: Counters,
     pub(super) checks: Checks,
-    pub(super) scratch_base: u64,
     /// The region of the last access.
     last: usize,
 }
-
-/// The address that scratch buffers begin at; only offsets from it matter.
-const SCRATCH_BASE: u64 = 0x3000_0000_0000;
 
 impl Machine {
     pub(crate) fn new() -> Machine {
@@ -74,7 +69,6 @@ impl Machine {
             lds: &mut self.lds,
             counters: Counters { waves: count as u64, ..Counters::default() },
             checks: context.checks,
-            scratch_base: SCRATCH_BASE,
             last: 0,
         };
         let waves = &mut self.waves[..count];
@@ -126,31 +120,15 @@ impl<'a> Group<'a> {
                 wave.vgpr[2][lane] = id / x / y;
             }
         }
-        self.initial_sgprs(wave);
+        self.initial_sgprs(wave, threads.div_ceil(LANES as u32));
     }
 
-    /// Scalar registers as the descriptor asks for them.
-    fn initial_sgprs(&self, wave: &mut Wave) {
-        let (context, descriptor) = (self.context, &self.context.descriptor);
-        let scratch = SCRATCH_BASE;
-        let resource = [scratch as u32, (scratch >> 32) as u32 | 1 << 31, u32::MAX, 0x00e0_0000 | 1 << 23];
-        let words = |address: u64| [address as u32, (address >> 32) as u32];
-        let mut n = 0;
-        let mut put = |enabled: bool, values: &[u32]| {
-            if enabled {
-                wave.sgpr[n..n + values.len()].copy_from_slice(values);
-                n += values.len();
-            }
-        };
-        let property = |bit: u32| descriptor.properties >> bit & 1 != 0;
-        put(property(0), &resource);
-        put(property(1), &words(context.packet));
-        put(property(2), &words(0));
-        put(property(3), &words(context.arguments));
-        put(property(4), &words(0));
-        put(property(5), &words(0));
-        put(property(6), &[context.scratch_bytes]);
-        n = descriptor.user_sgprs as usize;
+    /// Scalar registers: those of the user, then what the descriptor enables.
+    fn initial_sgprs(&self, wave: &mut Wave, waves: u32) {
+        let descriptor = &self.context.descriptor;
+        let user = self.context.user_sgprs;
+        wave.sgpr[..user.len()].copy_from_slice(user);
+        let mut n = descriptor.user_sgprs as usize;
         let mut put = |bit: u32, value: u32| {
             if descriptor.rsrc2 >> bit & 1 != 0 {
                 wave.sgpr[n] = value;
@@ -160,7 +138,8 @@ impl<'a> Group<'a> {
         put(7, self.id[0]);
         put(8, self.id[1]);
         put(9, self.id[2]);
-        put(10, 0);
+        // TG_SIZE: wavefronts of the work-group, and which of them this is.
+        put(10, waves | wave.id << 6);
         // Offset of the wavefront's scratch: each has a buffer of its own.
         put(0, 0);
     }
@@ -177,8 +156,11 @@ impl<'a> Group<'a> {
             wave.pc += usize::from(inst.words);
             wave.executed += 1;
             if self.checks.waits {
-                wave.waits.check(inst)?;
-                wave.waits.after(inst);
+                if !wave.waits.is_idle() {
+                    wave.waits.check(wave, inst)?;
+                }
+                let lanes = wave.exec();
+                wave.waits.after(inst, lanes);
             }
             match inst.body {
                 Body::Vector(table, row) => {
@@ -364,8 +346,7 @@ mod tests {
                 threads: [100, 1, 1],
                 lds_bytes: 256,
                 scratch_bytes: 64,
-                arguments: buffer,
-                packet: buffer,
+                user_sgprs: &descriptor.user_sgprs(buffer, buffer, 64),
                 checks: if round % 3 == 0 { Checks::ALL } else { Checks::NONE },
                 max_instructions: 1000,
             };

@@ -12,13 +12,14 @@ use crate::isa::memory::{Atomic, MemoryRow, Op, Part};
 
 /// Where a lane's access goes.
 #[derive(Clone, Copy)]
-enum Place {
+pub(super) enum Place {
     Global(u64),
     Lds(u32),
     /// An offset of the lane's own scratch.
     Scratch(u64),
-    /// Beyond a buffer's end: loads give 0, stores do nothing.
-    Nowhere,
+    /// Global memory, and the first so many bytes of the access; the others lie beyond a buffer's end: they are loaded as
+    /// 0 and not stored.
+    Part(u64, u32),
 }
 
 /// The lanes of a mask.
@@ -41,7 +42,8 @@ impl Group<'_> {
         row: &'static MemoryRow,
     ) -> Result<(), FaultKind> {
         if inst.flags.lds || inst.flags.tfe {
-            return Err(FaultKind::Unimplemented(format!("{} with lds or tfe", row.name)));
+            let bit = if inst.flags.lds { "lds" } else { "tfe" };
+            return Err(FaultKind::Unimplemented(format!("{}{} with {bit}", segment.prefix(), row.name)));
         }
         match row.op {
             Op::Load { bytes, signed, part } => {
@@ -62,7 +64,7 @@ impl Group<'_> {
             }
             // There are no caches.
             Op::Nothing => Ok(()),
-            _ => Err(FaultKind::Unimplemented(row.name.to_string())),
+            _ => Err(FaultKind::Unimplemented(format!("{}{}", segment.prefix(), row.name))),
         }
     }
 
@@ -78,11 +80,12 @@ impl Group<'_> {
         let (exec, count) = (wave.exec(), bytes.div_ceil(4) as usize);
         let mut values = [[0u32; LANES]; 4];
         for lane in lanes(exec) {
-            let words = match self.place(wave, inst, segment, lane) {
+            let words = match self.place(wave, inst, segment, lane, Access::Read, bytes)? {
                 Place::Global(at) => self.global_load(at, bytes)?,
+                Place::Part(_, 0) => [0; 4],
+                Place::Part(at, bytes) => self.global_load(at, bytes)?,
                 Place::Lds(at) => self.lds.load(at, bytes, wave.id, self.checks)?,
                 Place::Scratch(at) => self.scratch_load(wave, at, bytes, lane)?,
-                Place::Nowhere => [0; 4],
             };
             for (value, word) in values.iter_mut().zip(words).take(count) {
                 value[lane] = word;
@@ -115,11 +118,12 @@ impl Group<'_> {
             if part == Part::High {
                 words[0] >>= 16;
             }
-            match self.place(wave, inst, segment, lane) {
+            match self.place(wave, inst, segment, lane, Access::Write, bytes)? {
                 Place::Global(at) => self.global_store(at, bytes, &words)?,
+                Place::Part(_, 0) => {}
+                Place::Part(at, bytes) => self.global_store(at, bytes, &words)?,
                 Place::Lds(at) => self.lds.store(at, bytes, &words, wave.id, self.checks)?,
                 Place::Scratch(at) => self.scratch_store(wave, at, bytes, &words, lane)?,
-                Place::Nowhere => {}
             }
         }
         Ok(())
@@ -145,7 +149,7 @@ impl Group<'_> {
             };
             // Only the comparing swap has a second operand.
             let (a, b) = (operand(0), if op == Atomic::CompareSwap { operand(1) } else { 0 });
-            let before = match self.place(wave, inst, segment, lane) {
+            let before = match self.place(wave, inst, segment, lane, Access::Atomic, bytes)? {
                 Place::Global(at) => self.global_atomic(at, bytes, op, a, b)?,
                 Place::Lds(at) => {
                     self.lds.atomic(at, bytes, wave.id, self.checks, |old| apply(op, bytes, old, a, b))?
@@ -153,7 +157,8 @@ impl Group<'_> {
                 Place::Scratch(_) => {
                     return Err(FaultKind::Unimplemented("an atomic access to scratch".into()));
                 }
-                Place::Nowhere => 0,
+                // All or nothing.
+                Place::Part(..) => 0,
             };
             (old[0][lane], old[1][lane]) = (before as u32, (before >> 32) as u32);
         }
@@ -201,11 +206,19 @@ impl Group<'_> {
 
     /// Where a lane's access goes.
     #[inline(always)]
-    fn place(&self, wave: &Wave, inst: &Inst, segment: Segment, lane: usize) -> Place {
+    fn place(
+        &self,
+        wave: &Wave,
+        inst: &Inst,
+        segment: Segment,
+        lane: usize,
+        access: Access,
+        bytes: u32,
+    ) -> Result<Place, FaultKind> {
         let [address, _, scalar] = inst.src;
         let offset = inst.offset as i64 as u64;
         let vector = usize::from(address);
-        match segment {
+        Ok(match segment {
             Segment::Global if scalar == OFF => {
                 Place::Global(wave.lane_pair(vector, lane).wrapping_add(offset))
             }
@@ -226,34 +239,8 @@ impl Group<'_> {
                     if scalar == OFF { wave.vgpr[vector][lane] } else { wave.sgpr[usize::from(scalar)] };
                 Place::Scratch(u64::from(base).wrapping_add(offset))
             }
-            Segment::Buffer => self.buffer(wave, inst, lane),
-        }
-    }
-
-    /// The address that a buffer resource, offsets and an index make.
-    fn buffer(&self, wave: &Wave, inst: &Inst, lane: usize) -> Place {
-        let [vector, _, resource] = inst.src;
-        let word = |i: u16| wave.sgpr[usize::from((resource + i) & 127)];
-        let base = u64::from(word(0)) | u64::from(word(1) & 0xffff) << 32;
-        let stride = u64::from(word(1) >> 16 & 0x3fff);
-        let (swizzled, records, add_lane) = (word(1) >> 31 != 0, u64::from(word(2)), word(3) >> 23 & 1 != 0);
-        let operand = |i: u16| u64::from(wave.vgpr[usize::from((vector + i) & 255)][lane]);
-        let mut index = if inst.flags.idxen { operand(0) } else { 0 };
-        let voffset = if inst.flags.offen { operand(u16::from(inst.flags.idxen)) } else { 0 };
-        let offset = voffset + inst.offset as u64;
-        let soffset = wave.scalar(inst.sdst, crate::isa::Kind::U32, 0);
-        if add_lane {
-            index += lane as u64;
-        }
-        if swizzled && add_lane {
-            // Scratch: words of the lanes lie side by side. The base is that of the wavefront's scratch, and the scalar
-            // offset counts bytes of all lanes.
-            let start = base.wrapping_add(soffset).wrapping_sub(self.scratch_base);
-            return Place::Scratch((start / LANES as u64).wrapping_add(offset));
-        }
-        let at = offset.wrapping_add(index.wrapping_mul(stride));
-        let inside = if stride == 0 { at.wrapping_add(soffset) < records } else { index < records };
-        if inside { Place::Global(base.wrapping_add(soffset).wrapping_add(at)) } else { Place::Nowhere }
+            Segment::Buffer => self.buffer(wave, inst, lane, access, bytes)?,
+        })
     }
 
     fn scratch_range(&self, wave: &Wave, at: u64, bytes: u32, access: Access) -> Result<(), FaultKind> {

@@ -1,6 +1,7 @@
 //! Execution: a wavefront's registers, the instructions, a work-group's wavefronts and barriers.
 
 pub(crate) mod atomic;
+mod buffer;
 pub(crate) mod group;
 pub(crate) mod lds;
 pub(crate) mod lds_ops;

@@ -172,17 +172,25 @@ impl Group<'_> {
         if inst.flags.soffset {
             offset = offset.wrapping_add(wave.scalar(inst.src[1], Kind::U32, 0));
         }
-        let base = wave.pair(inst.src[0]);
-        let base = if row.buffer { base & 0xffff_ffff_ffff } else { base };
-        let at = base.wrapping_add(offset);
-        let range = Range { space: Space::Global, access, at, bytes };
+        let (at, inside) = if row.buffer {
+            self.scalar_buffer(wave, inst, offset, access, bytes)?
+        } else {
+            (wave.pair(inst.src[0]).wrapping_add(offset), bytes)
+        };
+        let range = Range { space: Space::Global, access, at, bytes: inside };
         if at % 4 != 0 {
             return Err(FaultKind::Misaligned(range, 4));
         }
-        self.counters.scalar_read += u64::from(bytes);
+        self.counters.scalar_read += u64::from(inside);
         for i in 0..u16::from(row.registers) {
-            let address = at.wrapping_add(4 * u64::from(i));
             let register = usize::from((inst.dst + i) & 127);
+            if 4 * u32::from(i) >= inside {
+                if row.op == ScalarOp::Load {
+                    wave.sgpr[register] = 0;
+                }
+                continue;
+            }
+            let address = at.wrapping_add(4 * u64::from(i));
             let (region, offset) = self.global(address, 4).ok_or_else(|| self.missing(range))?;
             if row.op == ScalarOp::Load {
                 wave.sgpr[register] = region.load(offset, 4)[0];

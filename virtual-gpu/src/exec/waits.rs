@@ -1,13 +1,18 @@
 //! `s_waitcnt`, checked: loads are complete at once here, but hardware returns them later, so a register that a load
 //! will fill must not be used before a wait that covers the load, and an LDS store must not be under way at a barrier.
 //!
+//! A load fills a register only in the lanes that are on, so another instruction may use the register in other lanes
+//! meanwhile: compilers fill a register in two halves of EXEC.
+//!
 //! Source: LLVM, "User Guide for AMDGPU Backend", "Memory Model gfx6-gfx9", and the manuals' chapters on data dependency
 //! resolution: vector memory returns in order and counts in `vmcnt`; LDS returns in order, scalar memory in any order, and
 //! both count in `lgkmcnt`; FLAT counts in both.
 
+use super::wave::Wave;
 use crate::fault::FaultKind;
 use crate::isa::decode::operand::{OFF, VGPR, ZERO};
 use crate::isa::decode::{Body, Inst, ScalarTable, Segment};
+use crate::isa::lanes::LANES;
 use crate::isa::memory::{Op, ScalarOp};
 use crate::isa::{Kind, flag};
 
@@ -67,6 +72,8 @@ impl Set {
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     fills: Set,
+    /// In which lanes of the vector registers.
+    lanes: u64,
     /// Returns in the order of its kind.
     ordered: bool,
     stores_lds: bool,
@@ -88,20 +95,29 @@ impl Waits {
         self.pending = Set::default();
     }
 
-    /// An error if an instruction uses a register that a load is still to fill.
+    /// Whether nothing is under way.
     #[inline(always)]
-    pub(crate) fn check(&self, inst: &Inst) -> Result<(), FaultKind> {
-        if self.vm.is_empty() && self.lgkm.is_empty() {
-            return Ok(());
-        }
-        self.check_used(inst)
+    pub(crate) fn is_idle(&self) -> bool {
+        self.vm.is_empty() && self.lgkm.is_empty()
     }
 
+    fn all(&self) -> impl Iterator<Item = &Pending> {
+        self.vm.iter().chain(&self.lgkm)
+    }
+
+    /// An error if an instruction uses a register that a load is still to fill.
     #[inline(never)]
-    fn check_used(&self, inst: &Inst) -> Result<(), FaultKind> {
-        if let Some(register) = used(inst).common(&self.pending) {
-            let what = format!("{register} is used before a load has filled it");
-            return Err(FaultKind::MissingWait(what));
+    pub(crate) fn check(&self, wave: &Wave, inst: &Inst) -> Result<(), FaultKind> {
+        let used = used(inst);
+        if used.common(&self.pending).is_some() {
+            let lanes = lanes_used(wave, inst);
+            let early = |p: &Pending| {
+                used.common(&if p.lanes & lanes == 0 { Set { vector: [0; 4], ..p.fills } } else { p.fills })
+            };
+            if let Some(register) = self.all().find_map(early) {
+                let what = format!("{register} is used before a load has filled it");
+                return Err(FaultKind::MissingWait(what));
+            }
         }
         let barrier = matches!(inst.body, Body::Scalar(ScalarTable::Sopp, row) if row.name == "s_barrier");
         if barrier && self.lgkm.iter().any(|p| p.stores_lds) {
@@ -112,7 +128,7 @@ impl Waits {
 
     /// After an instruction: what it left under way, or waited for.
     #[inline(always)]
-    pub(crate) fn after(&mut self, inst: &Inst) {
+    pub(crate) fn after(&mut self, inst: &Inst, lanes: u64) {
         match inst.body {
             Body::Vector(..) => {}
             Body::Scalar(table, row) => {
@@ -125,7 +141,7 @@ impl Waits {
                 if matches!(row.op, ScalarOp::Load | ScalarOp::Clock) {
                     fills.add_scalars(inst.dst, row.registers.into());
                 }
-                self.push(false, Pending { fills, ordered: false, stores_lds: false });
+                self.push(false, Pending { fills, lanes, ordered: false, stores_lds: false });
             }
             Body::Lds(row) => {
                 let returns =
@@ -139,7 +155,7 @@ impl Waits {
                 let exchange =
                     matches!(row.op, Op::Swizzle | Op::Permute | Op::BackwardPermute | Op::Nothing);
                 let load = matches!(row.op, Op::Load { .. } | Op::Load2 { .. } | Op::LoadByLane);
-                self.push(false, Pending { fills, ordered: true, stores_lds: !exchange && !load });
+                self.push(false, Pending { fills, lanes, ordered: true, stores_lds: !exchange && !load });
             }
             Body::Memory(segment, row) => {
                 let loads = matches!(row.op, Op::Load { .. })
@@ -147,9 +163,9 @@ impl Waits {
                 let fills =
                     if loads { Set::vectors(inst.dst, row.op.loaded_registers()) } else { Set::default() };
                 let flat = segment == Segment::Flat;
-                self.push(true, Pending { fills, ordered: !flat, stores_lds: false });
+                self.push(true, Pending { fills, lanes, ordered: !flat, stores_lds: false });
                 if flat {
-                    self.push(false, Pending { fills, ordered: false, stores_lds: !loads });
+                    self.push(false, Pending { fills, lanes, ordered: false, stores_lds: !loads });
                 }
             }
         }
@@ -162,6 +178,7 @@ impl Waits {
         // A full counter holds the wavefront back.
         if queue.len() > most {
             retire(queue, most);
+            merge(queue, most);
             self.update();
         }
     }
@@ -179,19 +196,48 @@ impl Waits {
     }
 
     fn update(&mut self) {
-        self.pending = Set::default();
-        for p in self.vm.iter().chain(&self.lgkm) {
-            self.pending.add(p.fills);
-        }
+        let mut pending = Set::default();
+        self.all().for_each(|p| pending.add(p.fills));
+        self.pending = pending;
     }
 }
 
-/// All but the last `left` are complete. Where something returns out of order nothing is known before all of it is.
+/// What is complete when only `left` are not: all if none is left; of those that return in order one that so many later
+/// ones of its kind follow. Nothing is known of the others before all are complete.
 fn retire(queue: &mut Vec<Pending>, left: usize) {
     if left == 0 {
-        queue.clear();
-    } else if queue.len() > left && queue.iter().all(|p| p.ordered) {
-        queue.drain(..queue.len() - left);
+        return queue.clear();
+    }
+    let mut later = queue.iter().filter(|p| p.ordered).count();
+    queue.retain(|p| {
+        later -= usize::from(p.ordered);
+        !p.ordered || later < left
+    });
+}
+
+/// Makes one of those that return in any order, where there are more than the counter counts.
+fn merge(queue: &mut Vec<Pending>, most: usize) {
+    let mut places = (0..queue.len()).filter(|&i| !queue[i].ordered);
+    let (Some(first), Some(second)) = (places.next(), places.next()) else { return };
+    if queue.len() > most {
+        let other = queue.remove(second);
+        let into = &mut queue[first];
+        into.fills.add(other.fills);
+        into.lanes |= other.lanes;
+        into.stores_lds |= other.stores_lds;
+    }
+}
+
+/// The lanes in which an instruction uses vector registers: those that are on, or the one that it names.
+fn lanes_used(wave: &Wave, inst: &Inst) -> u64 {
+    let exec = wave.exec();
+    match inst.name() {
+        "v_readfirstlane_b32" if exec == 0 => 1,
+        "v_readfirstlane_b32" => exec & exec.wrapping_neg(),
+        "v_readlane_b32" | "v_writelane_b32" => {
+            1 << (wave.scalar(inst.src[1], Kind::U32, inst.literal) % LANES as u64)
+        }
+        _ => exec,
     }
 }
 

@@ -49,6 +49,18 @@ pub(crate) enum Segment {
     Buffer,
 }
 
+impl Segment {
+    /// What names of its instructions begin with.
+    pub(crate) fn prefix(self) -> &'static str {
+        match self {
+            Segment::Flat => "flat_",
+            Segment::Scratch => "scratch_",
+            Segment::Global => "global_",
+            Segment::Buffer => "buffer_",
+        }
+    }
+}
+
 /// What an instruction is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Body {

@@ -226,13 +226,7 @@ impl Printer {
     }
 
     fn memory(&mut self, inst: &Inst, segment: Segment, row: &MemoryRow) {
-        let prefix = match segment {
-            Segment::Flat => "flat_",
-            Segment::Scratch => "scratch_",
-            Segment::Global => "global_",
-            Segment::Buffer => "buffer_",
-        };
-        let _ = write!(self.text, "{prefix}{}", row.name);
+        let _ = write!(self.text, "{}{}", segment.prefix(), row.name);
         let [address, data, scalar] = inst.src;
         let returns =
             matches!(row.op, Op::Load { .. }) || inst.flags.glc && !matches!(row.op, Op::Store { .. });
@@ -269,12 +263,12 @@ impl Printer {
     }
 
     fn buffer(&mut self, inst: &Inst, row: &MemoryRow) {
-        let registers = row.op.stored_registers().max(if let Op::Load { .. } = row.op {
-            row.op.loaded_registers()
-        } else {
-            0
-        });
-        self.put(vgprs(inst.src[1], registers));
+        let loaded = if let Op::Load { .. } = row.op { row.op.loaded_registers() } else { 0 };
+        if !inst.flags.lds {
+            // A register behind the data tells whether memory was there.
+            let registers = row.op.stored_registers().max(loaded) + usize::from(inst.flags.tfe);
+            self.put(vgprs(inst.src[1], registers));
+        }
         match (inst.flags.idxen, inst.flags.offen) {
             (true, true) => self.put(vgprs(inst.src[0], 2)),
             (false, false) => self.put("off"),

@@ -6,7 +6,7 @@ use virtual_gpu::{Access, FaultKind, Space};
 /// A kernel, wrong and right.
 ///
 /// s[4:5] points to 256 bytes, s[6:7] to 4096 bytes that are zero, and v1 is four times the work item's number. The
-/// kernel has 512 bytes of LDS. `@` marks an instruction that may be named as the culprit.
+/// kernel has 512 bytes of LDS. `buffer N` makes s[12:15] a resource of N bytes from s[4:5] on. `@` marks an instruction that may be named as the culprit.
 pub(crate) struct Planted {
     pub(crate) name: &'static str,
     pub(crate) wrong: &'static str,
@@ -23,6 +23,11 @@ pub(crate) const PROLOGUE: &str = "
   v_lshlrev_b32 v1, 2, v0
   v_mov_b32 v2, 0
   s_waitcnt lgkmcnt(0)
+.endm
+.macro buffer bytes
+  s_mov_b64 s[12:13], s[4:5]
+  s_mov_b32 s14, \\bytes
+  s_mov_b32 s15, 0x27fac
 .endm
 ";
 
@@ -106,6 +111,62 @@ pub(crate) const CASES: &[Planted] = &[
         threads: 64,
         mnemonics: &["flat_load_dword"],
         kind: |kind| matches!(kind, FaultKind::OutOfBounds(r) if r.access == Access::Read),
+    },
+    Planted {
+        name: "store_past_its_buffer",
+        wrong: "buffer 128\n@buffer_store_dword v0, v1, s[12:15], 0 offen",
+        right: "buffer 256\nbuffer_store_dword v0, v1, s[12:15], 0 offen",
+        threads: 33,
+        mnemonics: &["buffer_store_dword"],
+        kind: |kind| matches!(kind, FaultKind::BeyondBuffer { range, bytes: 128, .. } if range.access == Access::Write),
+    },
+    Planted {
+        name: "load_past_its_buffer",
+        wrong: "buffer 128\n@buffer_load_dwordx4 v[4:7], v2, s[12:15], 0 offen offset:116\ns_waitcnt vmcnt(0)",
+        right: "buffer 128\nbuffer_load_dwordx4 v[4:7], v2, s[12:15], 0 offen offset:112\ns_waitcnt vmcnt(0)",
+        threads: 64,
+        mnemonics: &["buffer_load_dwordx4"],
+        kind: |kind| matches!(kind, FaultKind::BeyondBuffer { range, bytes: 128, .. } if range.access == Access::Read),
+    },
+    Planted {
+        name: "atomic_past_its_buffer",
+        wrong: "buffer 128\n@buffer_atomic_add v0, v1, s[12:15], 4 offen",
+        right: "buffer 128\nbuffer_atomic_add v0, v1, s[12:15], 0 offen",
+        threads: 32,
+        mnemonics: &["buffer_atomic_add"],
+        kind: |kind| matches!(kind, FaultKind::BeyondBuffer { range, bytes: 128, .. } if range.access == Access::Atomic),
+    },
+    Planted {
+        name: "scalar_load_past_its_buffer",
+        wrong: "buffer 128\n@s_buffer_load_dwordx2 s[8:9], s[12:15], 0x7c\ns_waitcnt lgkmcnt(0)",
+        right: "buffer 128\ns_buffer_load_dwordx2 s[8:9], s[12:15], 0x78\ns_waitcnt lgkmcnt(0)",
+        threads: 64,
+        mnemonics: &["s_buffer_load_dwordx2"],
+        kind: |kind| matches!(kind, FaultKind::BeyondBuffer { range, bytes: 128, .. } if range.access == Access::Read),
+    },
+    Planted {
+        name: "buffer_that_lies_beyond_memory",
+        wrong: "buffer 260\n@buffer_load_dword v3, v1, s[12:15], 0 offen\ns_waitcnt vmcnt(0)",
+        right: "buffer 260\nv_and_b32 v1, 0xff, v1\nbuffer_load_dword v3, v1, s[12:15], 0 offen\ns_waitcnt vmcnt(0)",
+        threads: 65,
+        mnemonics: &["buffer_load_dword"],
+        kind: |kind| matches!(kind, FaultKind::OutOfBounds(r) if r.access == Access::Read && r.space == Space::Global),
+    },
+    Planted {
+        name: "scalar_buffer_that_lies_beyond_memory",
+        wrong: "buffer 260\n@s_buffer_load_dword s8, s[12:15], 0x100\ns_waitcnt lgkmcnt(0)",
+        right: "buffer 260\ns_buffer_load_dword s8, s[12:15], 0xfc\ns_waitcnt lgkmcnt(0)",
+        threads: 64,
+        mnemonics: &["s_buffer_load_dword"],
+        kind: |kind| matches!(kind, FaultKind::OutOfBounds(r) if r.access == Access::Read && r.space == Space::Global),
+    },
+    Planted {
+        name: "load_into_lds",
+        wrong: "buffer 256\ns_mov_b32 m0, 0\n@buffer_load_dword v1, s[12:15], 0 offen lds\ns_waitcnt vmcnt(0)",
+        right: "buffer 256\nbuffer_load_dword v3, v1, s[12:15], 0 offen\ns_waitcnt vmcnt(0)",
+        threads: 64,
+        mnemonics: &["buffer_load_dword"],
+        kind: |kind| matches!(kind, FaultKind::Unimplemented(what) if what == "buffer_load_dword with lds"),
     },
     Planted {
         name: "atomic_beyond_the_end",
@@ -310,6 +371,81 @@ pub(crate) const WAITS: &[Planted] = &[
         right: "ds_write_b32 v1, v0\ns_waitcnt lgkmcnt(0)\ns_barrier",
         threads: 128,
         mnemonics: &["s_barrier"],
+        kind: |kind| matches!(kind, FaultKind::MissingWait(_)),
+    },
+    Planted {
+        name: "buffer_load_not_waited_for",
+        wrong: "buffer 256\nbuffer_load_dword v3, v1, s[12:15], 0 offen\n@v_mov_b32_e32 v4, v3",
+        right: "buffer 256\nbuffer_load_dword v3, v1, s[12:15], 0 offen\ns_waitcnt vmcnt(0)\nv_mov_b32_e32 v4, v3",
+        threads: 64,
+        mnemonics: &["v_mov_b32_e32"],
+        kind: |kind| matches!(kind, FaultKind::MissingWait(_)),
+    },
+    Planted {
+        name: "buffer_address_not_waited_for",
+        wrong: "buffer 256\nbuffer_load_dword v3, v1, s[12:15], 0 offen\n@buffer_load_dword v4, v3, s[12:15], 0 offen\ns_waitcnt vmcnt(0)",
+        right: "buffer 256\nbuffer_load_dword v3, v1, s[12:15], 0 offen\ns_waitcnt vmcnt(0)\nbuffer_load_dword v4, v3, s[12:15], 0 offen\ns_waitcnt vmcnt(0)",
+        threads: 64,
+        mnemonics: &["buffer_load_dword"],
+        kind: |kind| matches!(kind, FaultKind::MissingWait(_)),
+    },
+    Planted {
+        name: "resource_not_waited_for",
+        wrong: "buffer 256\ns_load_dwordx2 s[12:13], s[0:1], 0x0\n@buffer_load_dword v3, v1, s[12:15], 0 offen\ns_waitcnt vmcnt(0)",
+        right: "buffer 256\ns_load_dwordx2 s[12:13], s[0:1], 0x0\ns_waitcnt lgkmcnt(0)\nbuffer_load_dword v3, v1, s[12:15], 0 offen\ns_waitcnt vmcnt(0)",
+        threads: 64,
+        mnemonics: &["buffer_load_dword"],
+        kind: |kind| matches!(kind, FaultKind::MissingWait(_)),
+    },
+    Planted {
+        name: "scalar_buffer_load_not_waited_for",
+        wrong: "buffer 256\ns_buffer_load_dwordx4 s[8:11], s[12:15], 0x0\n@s_add_u32 s7, s11, 1",
+        right: "buffer 256\ns_buffer_load_dwordx4 s[8:11], s[12:15], 0x0\ns_waitcnt lgkmcnt(0)\ns_add_u32 s7, s11, 1",
+        threads: 64,
+        mnemonics: &["s_add_u32"],
+        kind: |kind| matches!(kind, FaultKind::MissingWait(_)),
+    },
+    Planted {
+        // One register is filled in two halves of EXEC, one of them by a load.
+        name: "half_of_a_register",
+        wrong: "s_mov_b64 exec, 0xff\nglobal_load_dword v3, v1, s[6:7]\ns_movk_i32 exec_lo, 0xf80\n@v_mov_b32_e32 v3, 1",
+        right: "s_mov_b64 exec, 0xff\nglobal_load_dword v3, v1, s[6:7]\ns_movk_i32 exec_lo, 0xf00\nv_mov_b32_e32 v3, 1\n\
+                s_waitcnt vmcnt(0)\ns_mov_b64 exec, -1\nv_mov_b32_e32 v4, v3",
+        threads: 64,
+        mnemonics: &["v_mov_b32_e32"],
+        kind: |kind| matches!(kind, FaultKind::MissingWait(_)),
+    },
+    Planted {
+        // A lane is read that EXEC leaves out.
+        name: "lane_of_a_register",
+        wrong: "s_mov_b64 exec, 0xff\nglobal_load_dword v3, v1, s[6:7]\ns_movk_i32 exec_lo, 0xf00\n\
+                @v_readlane_b32 s8, v3, 7",
+        right: "s_mov_b64 exec, 0xff\nglobal_load_dword v3, v1, s[6:7]\ns_movk_i32 exec_lo, 0xf00\n\
+                v_readlane_b32 s8, v3, 8\nv_writelane_b32 v3, s8, 9\nv_readfirstlane_b32 s8, v3",
+        threads: 64,
+        mnemonics: &["v_readlane_b32"],
+        kind: |kind| matches!(kind, FaultKind::MissingWait(_)),
+    },
+    Planted {
+        // LDS returns in order even while a scalar load is under way: of two loads of LDS one is left at the most.
+        name: "lds_load_beside_a_scalar_load",
+        wrong: "ds_write_b32 v1, v0\nds_read_b32 v3, v1\ns_load_dword s8, s[6:7], 0x0\nds_read_b32 v4, v1\n\
+                s_waitcnt lgkmcnt(2)\n@v_mov_b32_e32 v5, v3",
+        right: "ds_write_b32 v1, v0\nds_read_b32 v3, v1\ns_load_dword s8, s[6:7], 0x0\nds_read_b32 v4, v1\n\
+                s_waitcnt lgkmcnt(1)\nv_mov_b32_e32 v5, v3",
+        threads: 64,
+        mnemonics: &["v_mov_b32_e32"],
+        kind: |kind| matches!(kind, FaultKind::MissingWait(_)),
+    },
+    Planted {
+        // The scalar load may be the one that is left.
+        name: "scalar_load_beside_lds_loads",
+        wrong: "ds_write_b32 v1, v0\ns_load_dword s8, s[6:7], 0x0\nds_read_b32 v3, v1\nds_read_b32 v4, v1\n\
+                s_waitcnt lgkmcnt(1)\nv_mov_b32_e32 v5, v3\n@s_add_u32 s9, s8, 1",
+        right: "ds_write_b32 v1, v0\ns_load_dword s8, s[6:7], 0x0\nds_read_b32 v3, v1\nds_read_b32 v4, v1\n\
+                s_waitcnt lgkmcnt(0)\nv_mov_b32_e32 v5, v3\ns_add_u32 s9, s8, 1",
+        threads: 64,
+        mnemonics: &["s_add_u32"],
         kind: |kind| matches!(kind, FaultKind::MissingWait(_)),
     },
 ];

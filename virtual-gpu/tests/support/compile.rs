@@ -45,6 +45,16 @@ pub(crate) fn assemble(target: Target, text: &str) -> Vec<u8> {
     run("kernels.s", text, &["-target", "amdgcn-amd-amdhsa", &cpu, "-mcode-object-version=5"])
 }
 
+/// The machine code of one text, with nothing around it.
+pub(crate) fn bare(target: Target, text: &str) -> Vec<u8> {
+    use object::{Object as _, ObjectSection as _};
+    let cpu = format!("-mcpu={}", target.name());
+    let object = run("bare.s", text, &["-target", "amdgcn", &cpu, "-c"]);
+    let file = object::File::parse(&*object).expect("the assembler wrote an ELF file");
+    let section = file.section_by_name(".text").expect("the text is not empty");
+    section.data().expect("the file is whole").to_vec()
+}
+
 type Objects = Mutex<HashMap<(String, String), Arc<OnceLock<Vec<u8>>>>>;
 
 /// Compiles HIP for the device alone, with no header and no library; an object is made once for a test program.

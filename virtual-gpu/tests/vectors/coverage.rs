@@ -3,7 +3,9 @@
 use crate::harness::{Case, In, Out, check, object};
 use crate::operands::Kind;
 use crate::support::{TARGETS, objdump};
-use crate::{control, division, lanes, lds, memory, modifiers, scalar, vop1, vop2, vop3, vop3p, vopc};
+use crate::{
+    buffers, control, division, lanes, lds, memory, modifiers, scalar, vop1, vop2, vop3, vop3p, vopc,
+};
 use std::collections::BTreeSet;
 
 const MNEMONICS: &str = include_str!("mnemonics.txt");
@@ -72,6 +74,7 @@ fn cases() -> Vec<Case> {
         division::all(),
         lds::all(),
         memory::all(),
+        buffers::all(),
     ]
     .into_iter()
     .flatten()

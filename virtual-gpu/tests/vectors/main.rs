@@ -4,6 +4,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod buffers;
 mod control;
 mod coverage;
 mod division;

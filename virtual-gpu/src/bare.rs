@@ -1,0 +1,164 @@
+//! Machine code with no code object around it, as a graphics driver gives it to a card: a program, and the values of the
+//! registers that a command processor sets before it starts it.
+//!
+//! Source: AMD, "Vega 3D Register Reference Guide" names the fields of `COMPUTE_PGM_RSRC1` and `COMPUTE_PGM_RSRC2`; LLVM,
+//! "User Guide for AMDGPU Backend", "Code Object V3 Kernel Descriptor" describes them.
+
+use crate::code::{Descriptor, Text};
+use crate::counters::Counters;
+use crate::exec::group::Context;
+use crate::fault::{Fault, FaultKind, Result};
+use crate::gpu::{Gpu, counts, fits, run};
+use std::sync::Arc;
+
+/// User SGPRs that a compute program has at the most.
+const MAX_USER_SGPRS: u32 = 16;
+
+/// A program.
+#[derive(Clone, Copy, Debug)]
+pub struct Bare<'a> {
+    /// What faults call it.
+    pub name: &'a str,
+    /// Its words, little endian: instructions from the first byte on, and the constants that they load relative to it.
+    pub code: &'a [u8],
+    /// `COMPUTE_PGM_RSRC1`: vector registers, modes of floating-point numbers.
+    pub rsrc1: u32,
+    /// `COMPUTE_PGM_RSRC2`: user SGPRs, and which numbers of the work-group and of the work-item it is given. Its field for
+    /// LDS is not read.
+    pub rsrc2: u32,
+    /// Work-items of a work-group.
+    pub threads: [u32; 3],
+    /// Bytes of LDS.
+    pub lds_bytes: u32,
+}
+
+/// A launch of a program.
+#[derive(Clone, Copy, Debug)]
+pub struct BareLaunch<'a> {
+    /// Work-groups.
+    pub groups: [u32; 3],
+    /// The number of the first of them.
+    pub first_group: [u32; 3],
+    /// The values of s0 and the following: as many as `COMPUTE_PGM_RSRC2` says.
+    pub user_sgprs: &'a [u32],
+}
+
+/// A loaded program. Its memory is freed with [`Gpu::unload_bare`].
+#[derive(Clone)]
+pub struct BareKernel(Arc<Program>);
+
+struct Program {
+    name: String,
+    text: Text,
+    /// Where the code is.
+    base: u64,
+    descriptor: Descriptor,
+    threads: [u32; 3],
+}
+
+impl Gpu {
+    /// Loads a program.
+    ///
+    /// # Errors
+    /// [`FaultKind::InvalidCodeObject`] where the code is no whole number of words and where no hardware starts such a
+    /// work-group; [`FaultKind::Unimplemented`] for scratch and trap handlers; [`FaultKind::OutOfMemory`].
+    pub fn load_bare(&self, program: &Bare<'_>) -> Result<BareKernel> {
+        let named = |kind| at_kernel(program.name, kind);
+        let descriptor = describe(program).map_err(named)?;
+        let base = self.memory.allocate(program.code.len()).map_err(named)?;
+        self.memory.write(base, program.code)?;
+        let words = program.code.chunks_exact(4).map(|w| u32::from_le_bytes([w[0], w[1], w[2], w[3]]));
+        let text = Text::new(0, words.collect(), self.target);
+        let name = program.name.to_string();
+        Ok(BareKernel(Arc::new(Program { name, text, base, descriptor, threads: program.threads })))
+    }
+
+    /// Frees what [`Gpu::load_bare`] took.
+    ///
+    /// # Errors
+    /// It was unloaded before.
+    pub fn unload_bare(&self, kernel: &BareKernel) -> Result<()> {
+        self.free(kernel.0.base)
+    }
+
+    /// Runs a program to its end. Work-groups run in parallel, in no order; none at all is nothing to do.
+    ///
+    /// # Errors
+    /// [`FaultKind::InvalidLaunch`] where the numbers of the work-groups do not fit into 32 bits or the user SGPRs are not
+    /// as many as the program has; otherwise as [`Gpu::launch`].
+    pub fn launch_bare(&self, kernel: &BareKernel, launch: &BareLaunch<'_>) -> Result<Counters> {
+        let program = &*kernel.0;
+        check(program, launch).map_err(|why| at_kernel(&program.name, FaultKind::InvalidLaunch(why)))?;
+        if launch.groups.contains(&0) {
+            return Ok(Counters::default());
+        }
+        let context = Context {
+            kernel: &program.name,
+            descriptor: program.descriptor,
+            text: &program.text,
+            code_base: program.base,
+            memory: &self.memory,
+            view: self.memory.view(),
+            threads: program.threads,
+            lds_bytes: program.descriptor.lds_bytes,
+            scratch_bytes: 0,
+            user_sgprs: launch.user_sgprs,
+            checks: self.options.checks,
+            max_instructions: self.options.max_instructions,
+        };
+        run(&context, launch.first_group, launch.groups)
+    }
+}
+
+fn at_kernel(name: &str, kind: FaultKind) -> Fault {
+    Fault { kernel: name.to_string(), ..kind.into() }
+}
+
+fn describe(program: &Bare<'_>) -> std::result::Result<Descriptor, FaultKind> {
+    let invalid = FaultKind::InvalidCodeObject;
+    if program.code.is_empty() || program.code.len() % 4 != 0 {
+        return Err(invalid(format!("has {} bytes, no whole number of words", program.code.len())));
+    }
+    let descriptor = Descriptor::bare(program.rsrc1, program.rsrc2, program.lds_bytes);
+    if descriptor.user_sgprs > MAX_USER_SGPRS {
+        let count = descriptor.user_sgprs;
+        return Err(invalid(format!("has {count} user SGPRs, {MAX_USER_SGPRS} are the most")));
+    }
+    if program.rsrc2 & 1 != 0 {
+        return Err(FaultKind::Unimplemented("scratch of a program without a code object".into()));
+    }
+    if program.rsrc2 >> 6 & 1 != 0 {
+        return Err(FaultKind::Unimplemented("a trap handler".into()));
+    }
+    fits(program.threads, program.lds_bytes, descriptor.vgprs).map_err(invalid)?;
+    Ok(descriptor)
+}
+
+fn check(program: &Program, launch: &BareLaunch<'_>) -> std::result::Result<(), String> {
+    counts(launch.groups, program.threads)?;
+    let last = |i: usize| launch.first_group[i].checked_add(launch.groups[i]);
+    if (0..3).any(|i| last(i).is_none()) {
+        return Err(format!(
+            "has {:?} work-groups from {:?} on: more than 32 bits count",
+            launch.groups, launch.first_group
+        ));
+    }
+    let (given, wanted) = (launch.user_sgprs.len(), program.descriptor.user_sgprs);
+    if given != wanted as usize {
+        return Err(format!("has {given} user SGPRs, the program takes {wanted}"));
+    }
+    Ok(())
+}
+
+impl BareKernel {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+}
+
+impl std::fmt::Debug for BareKernel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("BareKernel").field(&self.name()).finish()
+    }
+}

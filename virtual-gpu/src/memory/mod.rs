@@ -1,0 +1,272 @@
+//! Device memory: allocations at addresses of their own, with nothing between them.
+//!
+//! Device allocations lie far apart in a part of the address space that no process uses, so that an address computed
+//! wrongly does not fall into a neighbour. Pinned host memory is at its own address, the same for host and device, as
+//! HIP has it. Addresses are not used twice, so that the use of freed memory is seen for what it is.
+//!
+//! `region` has the bytes of an allocation, and how wavefronts reach them.
+
+mod region;
+
+use crate::fault::{Access, FaultKind, Range, Space};
+pub(crate) use region::Region;
+use region::{ALIGN, Block};
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// First address of device memory and the least gap between two allocations.
+const BASE: u64 = 0x0100_0000_0000;
+const GAP: u64 = 1 << 32;
+/// How many freed ranges are remembered.
+const REMEMBERED: usize = 4096;
+
+#[derive(Debug, Default)]
+struct State {
+    /// Sorted by address; replaced, not changed, so that a launch has its own view.
+    regions: Arc<Vec<Region>>,
+    freed: Vec<(u64, u64)>,
+    next: u64,
+    used: u64,
+}
+
+/// All memory of a device.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    state: Mutex<State>,
+    capacity: u64,
+}
+
+/// The memory that a launch sees.
+#[derive(Clone, Debug)]
+pub(crate) struct View {
+    pub(crate) regions: Arc<Vec<Region>>,
+}
+
+impl View {
+    /// The region that holds an address.
+    pub(crate) fn find(&self, address: u64) -> Option<&Region> {
+        let after = self.regions.partition_point(|r| r.base <= address);
+        self.regions[..after].last().filter(|r| address - r.base < r.bytes)
+    }
+}
+
+impl Memory {
+    pub(crate) fn new(capacity: u64) -> Memory {
+        Memory { state: Mutex::new(State { next: BASE, ..State::default() }), capacity }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn view(&self) -> View {
+        View { regions: self.state().regions.clone() }
+    }
+
+    /// Bytes that are free, and all.
+    pub(crate) fn available(&self) -> (u64, u64) {
+        (self.capacity - self.state().used.min(self.capacity), self.capacity)
+    }
+
+    /// Device memory, filled with zeros.
+    pub(crate) fn allocate(&self, bytes: usize) -> Result<u64, FaultKind> {
+        let mut state = self.state();
+        let block = self.block(&state, bytes)?;
+        let mut base = state.next;
+        while occupied(&state, base, bytes) {
+            base += GAP;
+        }
+        state.next = (base + bytes as u64 + 2 * GAP) / GAP * GAP;
+        insert(&mut state, base, bytes, block);
+        Ok(base)
+    }
+
+    /// Device memory at an address, filled with zeros.
+    pub(crate) fn allocate_at(&self, base: u64, bytes: usize) -> Result<(), FaultKind> {
+        let range = Range {
+            space: Space::Global,
+            access: Access::Write,
+            at: base,
+            bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
+        };
+        if base % ALIGN as u64 != 0 {
+            return Err(FaultKind::Misaligned(range, ALIGN as u32));
+        }
+        if base.checked_add(bytes as u64).is_none() {
+            return Err(FaultKind::OutOfMemory(bytes as u64));
+        }
+        let mut state = self.state();
+        if occupied(&state, base, bytes) {
+            return Err(FaultKind::Occupied(range));
+        }
+        let block = self.block(&state, bytes)?;
+        insert(&mut state, base, bytes, block);
+        Ok(())
+    }
+
+    /// Pinned host memory, filled with zeros, at its own address, which nobody has who chose one.
+    pub(crate) fn allocate_host(&self, bytes: usize) -> Result<NonNull<u8>, FaultKind> {
+        let mut state = self.state();
+        let block = self.block(&state, bytes)?;
+        let at = block.at();
+        if occupied(&state, at.as_ptr() as u64, bytes) {
+            return Err(FaultKind::OutOfMemory(bytes as u64));
+        }
+        insert(&mut state, at.as_ptr() as u64, bytes, block);
+        Ok(at)
+    }
+
+    fn block(&self, state: &State, bytes: usize) -> Result<Block, FaultKind> {
+        let fits = bytes > 0 && state.used.checked_add(bytes as u64).is_some_and(|sum| sum <= self.capacity);
+        fits.then(|| Block::new(bytes)).flatten().ok_or(FaultKind::OutOfMemory(bytes as u64))
+    }
+
+    /// Gives an allocation back. Its address must be that of its first byte.
+    pub(crate) fn free(&self, address: u64) -> Result<(), FaultKind> {
+        let mut state = self.state();
+        let found = state.regions.binary_search_by_key(&address, |r| r.base);
+        let Ok(i) = found else {
+            let range = Range { space: Space::Global, access: Access::Write, at: address, bytes: 0 };
+            let freed = state.freed.iter().any(|f| f.0 == address);
+            return Err(if freed { FaultKind::FreedMemory(range) } else { FaultKind::OutOfBounds(range) });
+        };
+        let mut regions = state.regions.to_vec();
+        let region = regions.remove(i);
+        state.regions = Arc::new(regions);
+        state.used -= region.bytes;
+        if state.freed.len() == REMEMBERED {
+            state.freed.remove(0);
+        }
+        state.freed.push((region.base, region.bytes));
+        Ok(())
+    }
+
+    /// What an access to memory that is not there has run into.
+    pub(crate) fn missing(&self, range: Range) -> FaultKind {
+        let state = self.state();
+        let near = |&(base, bytes): &(u64, u64)| range.at.wrapping_sub(base) < bytes;
+        if state.freed.iter().any(near) {
+            FaultKind::FreedMemory(range)
+        } else {
+            FaultKind::OutOfBounds(range)
+        }
+    }
+
+    fn region(&self, address: u64, bytes: usize, access: Access) -> Result<(Region, u64), FaultKind> {
+        let view = self.view();
+        let found = view.find(address).and_then(|r| Some((r.clone(), r.offset(address, bytes as u64)?)));
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        found.ok_or_else(|| self.missing(Range { space: Space::Global, access, at: address, bytes }))
+    }
+
+    pub(crate) fn read(&self, address: u64, to: &mut [u8]) -> Result<(), FaultKind> {
+        let (region, offset) = self.region(address, to.len(), Access::Read)?;
+        region.read(offset, to);
+        Ok(())
+    }
+
+    pub(crate) fn write(&self, address: u64, from: &[u8]) -> Result<(), FaultKind> {
+        let (region, offset) = self.region(address, from.len(), Access::Write)?;
+        region.write(offset, from);
+        Ok(())
+    }
+
+    pub(crate) fn fill(&self, address: u64, byte: u8, bytes: usize) -> Result<(), FaultKind> {
+        let (region, offset) = self.region(address, bytes, Access::Write)?;
+        region.fill(offset, byte, bytes);
+        Ok(())
+    }
+
+    /// Copies between two ranges, which may overlap.
+    pub(crate) fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<(), FaultKind> {
+        let (source, s) = self.region(from, bytes, Access::Read)?;
+        let (target, t) = self.region(to, bytes, Access::Write)?;
+        source.copy(s, &target, t, bytes);
+        Ok(())
+    }
+}
+
+/// Whether an allocation lies in a range.
+fn occupied(state: &State, base: u64, bytes: usize) -> bool {
+    let after = state.regions.partition_point(|r| r.base < base.saturating_add(bytes as u64));
+    state.regions[..after].last().is_some_and(|r| r.base + r.bytes > base)
+}
+
+fn insert(state: &mut State, base: u64, bytes: usize, block: Block) {
+    let mut regions = state.regions.to_vec();
+    let at = regions.partition_point(|r| r.base < base);
+    let bytes = bytes as u64;
+    regions.insert(at, Region::new(base, bytes, block));
+    state.regions = Arc::new(regions);
+    state.used += bytes;
+    // The heap may use an address again that was freed.
+    state.freed.retain(|&(b, n)| b + n <= base || b >= base + bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn allocations_are_apart_and_freed_memory_is_known() {
+        let memory = Memory::new(1 << 20);
+        let (a, b) = (memory.allocate(100).unwrap(), memory.allocate(1000).unwrap());
+        assert!(b - a >= GAP && a % 256 == 0);
+        memory.write(a + 96, &[1, 2, 3, 4]).unwrap();
+        let mut got = [0; 4];
+        memory.read(a + 96, &mut got).unwrap();
+        assert_eq!(got, [1, 2, 3, 4]);
+        assert!(matches!(memory.write(a + 97, &[0; 4]), Err(FaultKind::OutOfBounds(_))));
+        memory.free(a).unwrap();
+        assert!(matches!(memory.read(a, &mut got), Err(FaultKind::FreedMemory(_))));
+        assert!(matches!(memory.free(a), Err(FaultKind::FreedMemory(_))));
+        assert!(matches!(memory.free(b + 1), Err(FaultKind::OutOfBounds(_))));
+        assert!(matches!(memory.allocate(1 << 20), Err(FaultKind::OutOfMemory(_))));
+        assert_eq!(memory.available(), ((1 << 20) - 1000, 1 << 20));
+    }
+
+    #[test]
+    fn addresses_that_are_chosen() {
+        let memory = Memory::new(1 << 30);
+        let base = 0xffff_8000_0001_0000;
+        memory.allocate_at(base, 0x2000).unwrap();
+        memory.write(base + 0x1ffc, &[1, 2, 3, 4]).unwrap();
+        assert!(matches!(memory.write(base + 0x1ffd, &[0; 4]), Err(FaultKind::OutOfBounds(_))));
+        for (at, bytes) in
+            [(base, 1), (base + 0x1000, 0x1000), (base - 0x1000, 0x1001), (base - 0x1000, 0x4000)]
+        {
+            assert!(matches!(memory.allocate_at(at, bytes), Err(FaultKind::Occupied(_))), "{at:#x}");
+        }
+        memory.allocate_at(base - 0x1000, 0x1000).unwrap();
+        memory.allocate_at(base + 0x2000, 0x1000).unwrap();
+        assert!(matches!(memory.allocate_at(base + 0x3004, 4), Err(FaultKind::Misaligned(..))));
+        assert!(matches!(
+            memory.allocate_at(0u64.wrapping_sub(0x1000), 0x1001),
+            Err(FaultKind::OutOfMemory(_))
+        ));
+        memory.free(base).unwrap();
+        memory.allocate_at(base, 0x1000).unwrap();
+        // What was chosen where the next one would lie is left alone.
+        memory.allocate_at(BASE + 0x1000, 0x1000).unwrap();
+        assert!(memory.allocate(0x2000).unwrap() > BASE);
+    }
+
+    /// Memory is taken when it is touched: drivers map a card's whole memory.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn large_blocks_are_not_touched() {
+        let resident = || {
+            let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+            statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
+        };
+        let memory = Memory::new(4 << 30);
+        let before = resident();
+        let host = memory.allocate_host(1 << 30).unwrap().as_ptr() as u64;
+        let device = memory.allocate(1 << 30).unwrap();
+        assert_eq!(host % ALIGN as u64, 0);
+        for base in [host, device] {
+            memory.write(base + (1 << 30) - 4, &[1, 2, 3, 4]).unwrap();
+        }
+        assert!(resident() < before + (256 << 20));
+    }
+}
