@@ -112,6 +112,7 @@ pub(crate) struct Shared {
     pub(crate) radv: Arc<Library>,
     counters: Mutex<BTreeMap<String, Counters>>,
     used: Used,
+    refused: Mutex<Option<Unavailable>>,
 }
 
 thread_local! {
@@ -126,7 +127,7 @@ impl Card {
     /// [`Unavailable`] where RADV is not installed. Whether its version is right is known when an instance is made.
     pub fn new(options: Options) -> Result<Card, Unavailable> {
         let radv = Library::load(options.library.as_deref())?;
-        Ok(Card { shared: Arc::new(Shared { options, radv, counters: Mutex::default(), used: Used::default() }) })
+        Ok(Card { shared: Arc::new(Shared { options, radv, counters: Mutex::default(), used: Used::default(), refused: Mutex::default() }) })
     }
 
     /// Vulkan's functions. The next instance that this thread makes through them has this card.
@@ -148,6 +149,11 @@ impl Card {
         self.shared.radv.path.display().to_string()
     }
 
+    /// Why an instance was refused with `VK_ERROR_INCOMPATIBLE_DRIVER`.
+    pub fn refusal(&self) -> Option<Unavailable> {
+        lock(&self.shared.refused).clone()
+    }
+
     /// How it was made.
     pub fn options(&self) -> &Options {
         &self.shared.options
@@ -160,6 +166,10 @@ impl Card {
 }
 
 impl Shared {
+    pub(crate) fn refuse(&self, why: Unavailable) {
+        *lock(&self.refused) = Some(why);
+    }
+
     pub(crate) fn count(&self, pipeline: &str, counters: Counters) {
         *lock(&self.counters).entry(pipeline.to_string()).or_default() += counters;
     }

@@ -200,7 +200,7 @@ impl CommandBuffer {
 /// Does something to a recording; a mistake is kept for its end.
 fn record(handle: vk::CommandBuffer, f: impl FnOnce(&Device, &mut Recording) -> Reply) {
     let Some(buffer) = COMMANDS.get(handle.as_raw()) else {
-        unknown("VkCommandBuffer", handle.as_raw());
+        let _ = unknown("VkCommandBuffer", handle.as_raw());
         return;
     };
     let mut state = lock(&buffer.state);

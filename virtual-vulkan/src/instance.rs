@@ -44,7 +44,10 @@ impl Instance {
     /// # Safety
     /// `info` is valid.
     unsafe fn new(info: *const vk::InstanceCreateInfo<'_>) -> Reply<Instance> {
-        let card = Card::next().map_err(refused)?;
+        let card = Card::next().map_err(|why| {
+            tracing::error!(%why, "no virtual card");
+            vk::Result::ERROR_INCOMPATIBLE_DRIVER
+        })?;
         card.shared.options.faults.enter("vkCreateInstance").map_err(vk::Result::from_raw)?;
         let functions = card.shared.radv.functions();
         // SAFETY: these are the functions of a Vulkan driver.
@@ -56,7 +59,7 @@ impl Instance {
         let physical = unsafe { radv.enumerate_physical_devices() };
         drop(family);
         let instance = physical.and_then(|physical| {
-            check_version(&radv, &physical).map_err(refused)?;
+            check_version(&radv, &physical).map_err(|why| refused(&card, why))?;
             Ok(Instance { card, radv: radv.clone(), physical })
         });
         if instance.is_err() {
@@ -67,18 +70,11 @@ impl Instance {
     }
 }
 
-fn refused(why: Unavailable) -> vk::Result {
+/// Remembers why; the code that Vulkan has for it.
+fn refused(card: &Card, why: Unavailable) -> vk::Result {
     tracing::error!(%why, "no virtual card");
-    *lock(&REFUSED) = Some(why);
+    card.shared.refuse(why);
     vk::Result::ERROR_INCOMPATIBLE_DRIVER
-}
-
-/// Why the last instance was refused.
-static REFUSED: Mutex<Option<Unavailable>> = Mutex::new(None);
-
-/// Why the last instance was refused with `VK_ERROR_INCOMPATIBLE_DRIVER`; says it once.
-pub(crate) fn take_refused() -> Option<Unavailable> {
-    lock(&REFUSED).take()
 }
 
 /// The family in the environment while RADV looks for devices. One at a time.
