@@ -1,7 +1,7 @@
 //! Emulated devices: the backend over a GFX9 processor in software (see [`VirtualDriver`]).
 
 pub use crate::provider::virtual_gpu::{
-    Checks, Counters, FAULTS_VARIABLE, Fault, Faults, Target, VirtualDriver, VirtualOptions,
+    Checks, Counters, FAULTS_VARIABLE, Fault, Faults, Target, VirtualDriver, VirtualOptions, parse_faults,
 };
 
 use crate::backend::HipBackend;
@@ -24,7 +24,7 @@ pub fn open(target: &str, options: HipOptions) -> Result<HipBackend> {
         .ok_or_else(|| Error::argument("emulated processor", format!("'{target}'"), "gfx906 or gfx900"))?;
     let mut device = VirtualOptions::new(target);
     if let Some(text) = set(FAULTS_VARIABLE) {
-        device.faults = Faults::parse(&text)?;
+        device.faults = parse_faults(&text)?;
     }
     device.checks = match set(CHECKS_VARIABLE).as_deref() {
         None | Some("all") => Checks::ALL,

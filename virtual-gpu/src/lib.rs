@@ -63,6 +63,7 @@ mod counters;
 mod exec;
 #[cfg(feature = "processor")]
 mod fault;
+pub mod faults;
 #[cfg(feature = "processor")]
 mod gpu;
 #[cfg(feature = "processor")]

@@ -31,6 +31,8 @@ pub(crate) struct Device {
     pub(super) executable: Option<khr::pipeline_executable_properties::Device>,
     /// What the driver knows of a lost device.
     pub(super) fault: Option<ext::device_fault::Device>,
+    /// Names of objects.
+    pub(super) names: Option<ext::debug_utils::Device>,
     /// Import of host memory.
     pub(super) host_memory: Option<ext::external_memory_host::Device>,
     /// Name for errors ("vulkan:0").
@@ -83,6 +85,7 @@ impl Device {
             host_memory: features
                 .host_memory
                 .then(|| ext::external_memory_host::Device::new(functions, &raw)),
+            names: instance.names_objects().then(|| ext::debug_utils::Device::new(functions, &raw)),
             fault: features.fault.then(|| ext::device_fault::Device::new(functions, &raw)),
             raw,
             physical,

@@ -1,7 +1,6 @@
 //! HIP's functions over the emulated device.
 
-use super::VirtualOptions;
-use super::faults::Faults;
+use super::{Faults, VirtualOptions};
 use super::queue::{Failure, Queue, Work};
 use crate::driver::codes::{CODES, Call, INVALID_IMAGE, OUT_OF_MEMORY};
 use crate::driver::{

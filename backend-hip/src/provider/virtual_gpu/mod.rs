@@ -7,16 +7,31 @@
 //!
 //! Any call can be made to fail or to hang; see [`Faults`].
 
+use crate::driver::codes::Call;
+use ggml_core::{Error, Result};
+use virtual_gpu::faults::Functions;
+
 mod driver;
-mod faults;
 mod queue;
 
 pub use driver::VirtualDriver;
-pub use faults::{Fault, Faults};
+pub use virtual_gpu::faults::{Fault, Faults};
 pub use virtual_gpu::{Checks, Counters, Target};
 
 /// The variable that faults are read from; see [`Faults::parse`].
 pub const FAULTS_VARIABLE: &str = "DIPTYCH_VIRTUAL_FAULTS";
+
+/// The faults that a text describes. FUNCTION is one of [`Call`]; only launches, copies and fills stall.
+///
+/// # Errors
+/// An argument error that quotes what is not understood.
+pub fn parse_faults(text: &str) -> Result<Faults> {
+    let has = |name: &str| Call::from_name(name).is_some_and(|call| call != Call::LoadLibrary);
+    let queued = [Call::Launch, Call::Copy, Call::Fill].map(Call::name);
+    let functions = Functions { has: &has, queued: &queued };
+    Faults::parse(text, &functions)
+        .map_err(|(found, expected)| Error::argument(FAULTS_VARIABLE, found, expected))
+}
 
 /// How the device is made.
 #[derive(Clone, Debug)]

@@ -1,22 +1,18 @@
-//! Faults on request: what a broken driver does, done on purpose.
+//! Faults on request: what a broken driver does, done on purpose, by the drivers that stand before this device.
 
-use crate::driver::Code;
-use crate::driver::codes::Call;
-use crate::sync::lock;
-use ggml_core::{Error, Result};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// What a call does instead of its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// Returns a code.
-    Fail(Code),
+    Fail(i32),
     /// Does not return until [`Faults::release`].
     Hang,
-    /// Of a launch, a copy or a fill: it is taken, and never completes.
+    /// Of a call that leaves its work to a queue: it is taken, and never completes.
     Stall,
 }
 
@@ -35,11 +31,23 @@ struct Inner {
     released: AtomicBool,
 }
 
-/// Functions whose work may stall: those that leave it to the queue.
-const QUEUED: [Call; 3] = [Call::Launch, Call::Copy, Call::Fill];
+/// What a driver has, for [`Faults::parse`].
+pub struct Functions<'a> {
+    /// Whether it has a function of this name that can fail.
+    pub has: &'a dyn Fn(&str) -> bool,
+    /// Functions whose work may stall: those that leave it to a queue.
+    pub queued: &'a [&'a str],
+}
 
 /// Allocations below this size count as small.
-pub(super) const SMALL: usize = 64 << 10;
+const SMALL: usize = 64 << 10;
+
+/// What a call returns that hung until [`Faults::release`]: `hipErrorUnknown`, and no code of Vulkan's.
+const RELEASED: i32 = 999;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 impl Faults {
     /// Adds a fault: the `n`th call of a function, from 0.
@@ -55,14 +63,14 @@ impl Faults {
     }
 
     /// From text: `fail=CODE@FUNCTION:N`, `hang@FUNCTION:N`, `stall@FUNCTION:N`, `hang@small:N`, separated by commas.
-    /// N counts from 0 and is 0 where it is missing. FUNCTION is one of [`Call`]; only launches, copies and fills stall.
+    /// N counts from 0 and is 0 where it is missing.
     ///
     /// # Errors
-    /// An argument error that quotes what is not understood.
-    pub fn parse(text: &str) -> Result<Faults> {
+    /// What is not understood, and what was expected in its place.
+    pub fn parse(text: &str, functions: &Functions<'_>) -> Result<Faults, (String, &'static str)> {
         let mut faults = Faults::default();
         for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
-            let expect = |what: &str| Error::argument(super::FAULTS_VARIABLE, format!("'{item}'"), what);
+            let expect = |what: &'static str| (format!("'{item}'"), what);
             let wrong = || expect("fail=CODE@FUNCTION:N, hang@FUNCTION:N, stall@FUNCTION:N or hang@small:N");
             let (what, place) = item.split_once('@').ok_or_else(wrong)?;
             let (function, n) = match place.split_once(':') {
@@ -78,20 +86,18 @@ impl Faults {
             faults = match (function, fault) {
                 ("small", Fault::Hang) => faults.hang_after_small_allocations(n),
                 ("small", _) => return Err(wrong()),
-                _ => match Call::from_name(function) {
-                    None | Some(Call::LoadLibrary) => return Err(expect("a function that HIP has")),
-                    Some(call) if fault == Fault::Stall && !QUEUED.contains(&call) => {
-                        return Err(expect("a launch, a copy or a fill to stall"));
-                    }
-                    Some(_) if fault == Fault::Fail(0) => return Err(expect("a code that is an error")),
-                    Some(_) => faults.at(function, n, fault),
-                },
+                (_, Fault::Fail(0)) => return Err(expect("a code that is an error")),
+                _ if !(functions.has)(function) => return Err(expect("a function that the driver has")),
+                (_, Fault::Stall) if !functions.queued.contains(&function) => {
+                    return Err(expect("a call to stall that leaves its work to a queue"));
+                }
+                _ => faults.at(function, n, fault),
             };
         }
         Ok(faults)
     }
 
-    /// Lets all calls that hang return, with `hipErrorUnknown`.
+    /// Lets all calls that hang return, with an error.
     pub fn release(&self) {
         self.inner.released.store(true, Ordering::Relaxed);
     }
@@ -102,7 +108,10 @@ impl Faults {
     }
 
     /// Counts a call and does what was planned for it; `Ok(true)` for a stall.
-    pub(super) fn enter(&self, function: &'static str) -> std::result::Result<bool, Code> {
+    ///
+    /// # Errors
+    /// The code that the call is to return.
+    pub fn enter(&self, function: &'static str) -> Result<bool, i32> {
         let now = {
             let mut calls = lock(&self.inner.calls);
             let count = calls.entry(function).or_default();
@@ -121,7 +130,10 @@ impl Faults {
     }
 
     /// Counts an allocation.
-    pub(super) fn allocation(&self, bytes: usize) -> std::result::Result<(), Code> {
+    ///
+    /// # Errors
+    /// The code that the call is to return.
+    pub fn allocation(&self, bytes: usize) -> Result<(), i32> {
         if bytes >= SMALL {
             return Ok(());
         }
@@ -133,14 +145,14 @@ impl Faults {
     }
 
     /// Whether hanging calls have been let go.
-    pub(super) fn released(&self) -> bool {
+    pub fn released(&self) -> bool {
         self.inner.released.load(Ordering::Relaxed)
     }
 
-    fn hang(&self) -> std::result::Result<bool, Code> {
+    fn hang(&self) -> Result<bool, i32> {
         while !self.released() {
             std::thread::sleep(Duration::from_millis(5));
         }
-        Err(999)
+        Err(RELEASED)
     }
 }

@@ -1,0 +1,76 @@
+//! What Vulkan functions have in common: lists, chains, codes.
+
+use ash::vk;
+
+/// What a Vulkan function gives inside: the code of its failure.
+pub(crate) type Reply<T = ()> = Result<T, vk::Result>;
+
+/// The code of a reply.
+pub(crate) fn code(reply: Reply) -> vk::Result {
+    reply.err().unwrap_or(vk::Result::SUCCESS)
+}
+
+/// A handle that stands for nothing: the caller broke a rule of Vulkan's, or an object was destroyed too early.
+pub(crate) fn unknown(what: &str, handle: u64) -> vk::Result {
+    tracing::error!(what, handle, "unknown handle");
+    vk::Result::ERROR_UNKNOWN
+}
+
+/// A list of a Vulkan structure.
+///
+/// # Safety
+/// `at` is valid for `count` elements, which live as long as the result is used, or `count` is 0.
+pub(crate) unsafe fn list<'a, T>(at: *const T, count: u32) -> &'a [T] {
+    match count == 0 || at.is_null() {
+        true => &[],
+        // SAFETY: the caller's promise.
+        false => unsafe { std::slice::from_raw_parts(at, count as usize) },
+    }
+}
+
+/// Writes a list as Vulkan's functions do that are called twice: its length, or as many as fit.
+///
+/// # Safety
+/// `count` is valid, and `to` is null or valid for `*count` elements.
+pub(crate) unsafe fn give<T: Copy>(list: &[T], count: *mut u32, to: *mut T) -> Reply {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if to.is_null() {
+            *count = list.len() as u32;
+            return Ok(());
+        }
+        let fits = list.len().min(*count as usize);
+        std::ptr::copy_nonoverlapping(list.as_ptr(), to, fits);
+        *count = fits as u32;
+        if fits < list.len() { Err(vk::Result::INCOMPLETE) } else { Ok(()) }
+    }
+}
+
+/// The structures of a chain.
+///
+/// # Safety
+/// `at` is null or begins a chain of Vulkan structures that lives as long as the result is used.
+pub(crate) unsafe fn chain(at: *const std::ffi::c_void) -> impl Iterator<Item = *mut vk::BaseOutStructure<'static>> {
+    let first = at.cast_mut().cast::<vk::BaseOutStructure<'static>>();
+    // SAFETY: the caller's promise: each element is null or a Vulkan structure.
+    std::iter::successors((!first.is_null()).then_some(first), |&s| unsafe {
+        (!(*s).p_next.is_null()).then_some((*s).p_next)
+    })
+}
+
+/// The structure of a type in a chain.
+///
+/// # Safety
+/// As for [`chain`]; the structure is not used through another reference while the result is.
+pub(crate) unsafe fn chained<'a, T: vk::TaggedStructure>(at: *const std::ffi::c_void) -> Option<&'a mut T> {
+    // SAFETY: the caller's promise; the tag says that the structure is a `T`.
+    unsafe { chain(at).find(|&s| (*s).s_type == T::STRUCTURE_TYPE).map(|s| &mut *s.cast::<T>()) }
+}
+
+/// Text in an array of Vulkan's, cut off where it does not fit.
+pub(crate) fn put_text<const N: usize>(to: &mut [std::ffi::c_char; N], text: &str) {
+    *to = [0; N];
+    for (to, byte) in to.iter_mut().take(N - 1).zip(text.bytes()) {
+        *to = byte as std::ffi::c_char;
+    }
+}

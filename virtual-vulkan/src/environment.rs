@@ -1,0 +1,55 @@
+//! Options from the environment.
+
+use crate::{Checks, Faults, Model, Options};
+use virtual_gpu::faults::Functions;
+
+/// The variable that turns checks of shaders on or off: `all` (the default) or `none`.
+pub const CHECKS_VARIABLE: &str = "DIPTYCH_VIRTUAL_CHECKS";
+
+/// The variable that faults are read from; see [`Faults::parse`].
+pub const FAULTS_VARIABLE: &str = "DIPTYCH_VIRTUAL_VULKAN_FAULTS";
+
+/// The variable with the seed of [`Options::order`].
+pub const ORDER_VARIABLE: &str = "DIPTYCH_VIRTUAL_ORDER";
+
+/// The variable with the card, where no program chooses it.
+const CARD_VARIABLE: &str = "DIPTYCH_VIRTUAL_CARD";
+
+fn set(variable: &str) -> Option<String> {
+    let value = std::env::var_os(variable).map(|value| value.to_string_lossy().into_owned());
+    value.filter(|value| !value.is_empty())
+}
+
+/// A card as the environment wants it.
+pub(crate) fn options() -> Result<Options, String> {
+    let model = match set(CARD_VARIABLE) {
+        None => Model::default(),
+        Some(name) => Model::parse(&name).ok_or_else(|| format!("{CARD_VARIABLE}: '{name}' is no card"))?,
+    };
+    Options::from_environment(model)
+}
+
+impl Options {
+    /// [`Options::new`], with checks, order and faults as the environment says.
+    ///
+    /// # Errors
+    /// Text that quotes what is not understood, and its variable.
+    pub fn from_environment(model: Model) -> Result<Options, String> {
+        let mut options = Options::new(model);
+        match set(CHECKS_VARIABLE).as_deref() {
+            None | Some("all") => {}
+            Some("none") => options.checks = Checks::NONE,
+            Some(other) => return Err(format!("{CHECKS_VARIABLE}: '{other}' is neither all nor none")),
+        }
+        if let Some(text) = set(ORDER_VARIABLE) {
+            let seed = text.parse().map_err(|_| format!("{ORDER_VARIABLE}: '{text}' is no number"))?;
+            options.order = Some(seed);
+        }
+        if let Some(text) = set(FAULTS_VARIABLE) {
+            let functions = Functions { has: &crate::names::can_fail, queued: &["vkQueueSubmit"] };
+            options.faults = Faults::parse(&text, &functions)
+                .map_err(|(found, expected)| format!("{FAULTS_VARIABLE} is {found}; {expected} is wanted"))?;
+        }
+        Ok(options)
+    }
+}

@@ -1,0 +1,225 @@
+//! Submissions: command buffers run on the virtual GPU.
+
+use crate::api::{Reply, chained, code, list, unknown};
+use crate::commands::{COMMANDS, Command, Dispatch, Grid, List, Span};
+use crate::device::Device;
+use crate::order::segments;
+use crate::semaphores::{Fence, Semaphore};
+use ash::vk;
+use ash::vk::Handle as _;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use virtual_gpu::{BareLaunch, Counters};
+
+/// A submission.
+#[derive(Default)]
+struct Submission {
+    waits: Vec<(Arc<Semaphore>, u64)>,
+    lists: Vec<Arc<List>>,
+    signals: Vec<(Arc<Semaphore>, u64)>,
+}
+
+impl Submission {
+    fn add_list(&mut self, handle: vk::CommandBuffer) -> Reply {
+        let raw = handle.as_raw();
+        let buffer = COMMANDS.get(raw).ok_or_else(|| unknown("VkCommandBuffer", raw))?;
+        self.lists.push(buffer.list()?);
+        Ok(())
+    }
+
+    fn run(&self, device: &Device) -> Result<(), String> {
+        for (semaphore, value) in &self.waits {
+            device.queue.hold(|| semaphore.passes(*value));
+        }
+        for list in &self.lists {
+            run_list(device, list)?;
+        }
+        for (semaphore, value) in &self.signals {
+            semaphore.signal(*value);
+        }
+        Ok(())
+    }
+}
+
+/// Runs a command buffer: as it was recorded, or in another order that its barriers allow.
+fn run_list(device: &Device, list: &List) -> Result<(), String> {
+    let Some(seed) = device.card.options.order else {
+        return list.commands.iter().try_for_each(|command| run(device, command));
+    };
+    let mut seed = seed ^ device.lists.fetch_add(1, Ordering::Relaxed);
+    let items: Vec<_> = list.commands.iter().map(Command::item).collect();
+    for segment in segments(&items) {
+        for index in segment.shuffled(&mut seed) {
+            run(device, &list.commands[index])?;
+        }
+    }
+    Ok(())
+}
+
+fn run(device: &Device, command: &Command) -> Result<(), String> {
+    let gpu = &device.gpu;
+    let done = match command {
+        Command::Dispatch(dispatch) => return run_dispatch(device, dispatch),
+        Command::Copy { from, to } => gpu.copy(to.address, from.address, from.bytes as usize),
+        Command::Fill { to, word } => fill(device, to, *word),
+        Command::Update { to, data } => gpu.write(to.address, data),
+        Command::Marker { to, word } => gpu.write(to.address, &word.to_le_bytes()),
+        Command::ResetQueries { pool, first, count } => {
+            pool.reset(*first, *count);
+            Ok(())
+        }
+        Command::Timestamp { pool, index } => {
+            pool.set(*index, device.clock.load(Ordering::Relaxed));
+            Ok(())
+        }
+        Command::Barrier(..) => Ok(()),
+    };
+    if let Command::Copy { to, .. } | Command::Fill { to, .. } = command {
+        let (_, _, bandwidth) = device.card.options.model.rates();
+        pass_time(device, 2.0 * to.bytes as f64 / bandwidth);
+    }
+    done.map_err(|fault| fault.to_string())
+}
+
+fn fill(device: &Device, to: &Span, word: u32) -> virtual_gpu::Result<()> {
+    const PIECE: u64 = 1 << 16;
+    let bytes = word.to_le_bytes();
+    if bytes.iter().all(|&b| b == bytes[0]) {
+        return device.gpu.fill(to.address, bytes[0], to.bytes as usize);
+    }
+    let piece = word.to_le_bytes().repeat((PIECE / 4) as usize);
+    (0..to.bytes).step_by(PIECE as usize).try_for_each(|at| {
+        let left = (to.bytes - at).min(PIECE) as usize;
+        device.gpu.write(to.address + at, &piece[..left])
+    })
+}
+
+fn run_dispatch(device: &Device, dispatch: &Dispatch) -> Result<(), String> {
+    let groups = match &dispatch.grid {
+        Grid::Direct(groups) => *groups,
+        Grid::Indirect(span) => {
+            let mut bytes = [0; 12];
+            device.gpu.read(span.address, &mut bytes).map_err(|fault| fault.to_string())?;
+            bytemuck::cast(bytes)
+        }
+    };
+    if groups.contains(&0) {
+        return Ok(());
+    }
+    let name = dispatch.pipeline.name();
+    let counted = dispatch.pipeline.kernel(device).and_then(|kernel| {
+        let first_group = dispatch.first;
+        device.gpu.launch_bare(&kernel, &BareLaunch { groups, first_group, user_sgprs: &dispatch.registers })
+    });
+    let counters = counted.map_err(|fault| fault.to_string())?;
+    device.card.count(&name, counters);
+    pass_time(device, seconds(device, &counters));
+    Ok(())
+}
+
+/// Lets the made-up clock go on.
+fn pass_time(device: &Device, seconds: f64) {
+    device.clock.fetch_add((seconds * 1e9) as u64, Ordering::Relaxed);
+}
+
+/// What a dispatch might take: its instructions at four cycles for a wavefront on each of four SIMDs of a compute unit, or
+/// its bytes at the speed of the memory, whichever is more, and 2 µs to start. It is the same in every run, and says
+/// nothing of a real card.
+fn seconds(device: &Device, c: &Counters) -> f64 {
+    let (units, clock, bandwidth) = device.card.options.model.rates();
+    let cycles = 4.0 * (c.valu + 3 * c.valu_quarter) as f64 / (4.0 * units);
+    let bytes = (c.global_read + c.global_written) as f64;
+    2e-6 + (cycles / clock).max(bytes / bandwidth)
+}
+
+/// Gives submissions to the queue. The fence comes after the last.
+fn push(device: &Arc<Device>, submissions: Vec<Submission>, fence: vk::Fence) -> Reply {
+    device.alive()?;
+    let fence: Option<Arc<Fence>> = (!fence.is_null()).then(|| device.fence(fence)).transpose()?;
+    let stalls = device.card.options.faults.enter("vkQueueSubmit").map_err(vk::Result::from_raw)?;
+    // The work must not keep the device alive, which ends the queue when it goes.
+    let on = Arc::downgrade(device);
+    device.queue.push(Box::new(move |queue| {
+        if stalls {
+            queue.hold(|| on.upgrade().is_none_or(|d| d.card.options.faults.released()));
+        }
+        let Some(device) = on.upgrade() else { return Ok(()) };
+        for submission in &submissions {
+            submission.run(&device)?;
+            queue.notify();
+        }
+        if let Some(fence) = fence {
+            fence.signal();
+        }
+        Ok(())
+    }))
+}
+
+pub(crate) unsafe extern "system" fn submit(
+    handle: vk::Queue,
+    count: u32,
+    infos: *const vk::SubmitInfo<'_>,
+    fence: vk::Fence,
+) -> vk::Result {
+    code(Device::of_queue(handle).and_then(|device| {
+        // SAFETY: Vulkan's rules for the caller, here and below.
+        let infos = unsafe { list(infos, count) };
+        let mut all = Vec::new();
+        for info in infos {
+            let mut one = Submission::default();
+            // SAFETY: as above.
+            unsafe {
+                let timeline = chained::<vk::TimelineSemaphoreSubmitInfo<'_>>(info.p_next);
+                let (waits, signals): (&[u64], &[u64]) = match &timeline {
+                    Some(t) => (
+                        list(t.p_wait_semaphore_values, t.wait_semaphore_value_count),
+                        list(t.p_signal_semaphore_values, t.signal_semaphore_value_count),
+                    ),
+                    None => (&[], &[]),
+                };
+                let value = |values: &[u64], i: usize| values.get(i).copied().unwrap_or(0);
+                for (i, &s) in list(info.p_wait_semaphores, info.wait_semaphore_count).iter().enumerate() {
+                    one.waits.push((device.semaphore(s)?, value(waits, i)));
+                }
+                for &c in list(info.p_command_buffers, info.command_buffer_count) {
+                    one.add_list(c)?;
+                }
+                for (i, &s) in list(info.p_signal_semaphores, info.signal_semaphore_count).iter().enumerate()
+                {
+                    one.signals.push((device.semaphore(s)?, value(signals, i)));
+                }
+            }
+            all.push(one);
+        }
+        push(&device, all, fence)
+    }))
+}
+
+pub(crate) unsafe extern "system" fn submit2(
+    handle: vk::Queue,
+    count: u32,
+    infos: *const vk::SubmitInfo2<'_>,
+    fence: vk::Fence,
+) -> vk::Result {
+    code(Device::of_queue(handle).and_then(|device| {
+        let mut all = Vec::new();
+        // SAFETY: Vulkan's rules for the caller, here and below.
+        for info in unsafe { list(infos, count) } {
+            let mut one = Submission::default();
+            // SAFETY: as above.
+            unsafe {
+                for s in list(info.p_wait_semaphore_infos, info.wait_semaphore_info_count) {
+                    one.waits.push((device.semaphore(s.semaphore)?, s.value));
+                }
+                for c in list(info.p_command_buffer_infos, info.command_buffer_info_count) {
+                    one.add_list(c.command_buffer)?;
+                }
+                for s in list(info.p_signal_semaphore_infos, info.signal_semaphore_info_count) {
+                    one.signals.push((device.semaphore(s.semaphore)?, s.value));
+                }
+            }
+            all.push(one);
+        }
+        push(&device, all, fence)
+    }))
+}

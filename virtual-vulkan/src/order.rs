@@ -1,0 +1,159 @@
+//! Which commands of a command buffer wait for which: what its barriers say, and nothing else.
+
+use ash::vk;
+
+/// Kinds of work that a barrier can name, as bits.
+pub(crate) type Stages = u8;
+
+/// Dispatches, with the reading of the sizes of indirect ones.
+pub(crate) const COMPUTE: Stages = 1;
+/// Copies, fills and updates.
+pub(crate) const TRANSFER: Stages = 2;
+/// Both.
+pub(crate) const ALL: Stages = COMPUTE | TRANSFER;
+
+/// What waits for what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Item {
+    /// Work of these stages.
+    Work(Stages),
+    /// Later work of the second stages waits for earlier work of the first.
+    Barrier(Stages, Stages),
+    /// Waits for everything before it; nothing waits for it. (A timestamp, a marker.)
+    Mark,
+}
+
+/// The stages of a barrier's first or second half.
+pub(crate) fn stages(flags: vk::PipelineStageFlags2, first: bool) -> Stages {
+    use vk::PipelineStageFlags2 as F;
+    let end = if first { F::BOTTOM_OF_PIPE } else { F::TOP_OF_PIPE };
+    if flags.intersects(F::ALL_COMMANDS | end) {
+        return ALL;
+    }
+    let compute = flags.intersects(F::COMPUTE_SHADER | F::DRAW_INDIRECT);
+    let transfer = flags.intersects(F::ALL_TRANSFER | F::COPY | F::CLEAR);
+    (if compute { COMPUTE } else { 0 }) | if transfer { TRANSFER } else { 0 }
+}
+
+/// Items that are not ordered by what lies before and after them, and what each of them waits for among them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Segment {
+    /// Index of an item, and places in this list of those before it that it waits for.
+    pub(crate) items: Vec<(usize, Vec<usize>)>,
+}
+
+/// Cuts a command buffer where everything waits for everything before.
+pub(crate) fn segments(items: &[Item]) -> Vec<Segment> {
+    let mut all = Vec::new();
+    let mut now = Segment::default();
+    // For each item of the segment: its stages, and the stages of later work that waits for it.
+    let mut open: Vec<(Stages, Stages)> = Vec::new();
+    for (index, &item) in items.iter().enumerate() {
+        match item {
+            Item::Work(stages) => {
+                let before = (0..open.len()).filter(|&i| open[i].1 & stages == stages).collect();
+                now.items.push((index, before));
+                open.push((stages, 0));
+            }
+            Item::Mark => {
+                now.items.push((index, (0..open.len()).collect()));
+                open.push((0, ALL));
+            }
+            Item::Barrier(from, to) => {
+                for (stages, waiting) in &mut open {
+                    // Directly, or because what waits for it is what is waited for now.
+                    if *stages & from != 0 || *waiting & from != 0 {
+                        *waiting |= to;
+                    }
+                }
+            }
+        }
+        if !open.is_empty() && open.iter().all(|(_, waiting)| *waiting == ALL) && item != Item::Mark {
+            all.push(std::mem::take(&mut now));
+            open.clear();
+        }
+    }
+    if !now.items.is_empty() {
+        all.push(now);
+    }
+    all
+}
+
+impl Segment {
+    /// Indices of the items in an order that a seed makes, in which nothing comes before what it waits for.
+    pub(crate) fn shuffled(&self, seed: &mut u64) -> Vec<usize> {
+        let mut left: Vec<usize> = (0..self.items.len()).collect();
+        let mut done = vec![false; self.items.len()];
+        let mut order = Vec::new();
+        while !left.is_empty() {
+            let ready: Vec<usize> =
+                (0..left.len()).filter(|&i| self.items[left[i]].1.iter().all(|&b| done[b])).collect();
+            // What an item waits for lies before it, so the first that is left is always ready.
+            let chosen = left.remove(ready[next(seed) as usize % ready.len()]);
+            done[chosen] = true;
+            order.push(self.items[chosen].0);
+        }
+        order
+    }
+}
+
+/// The next number of a small generator (S. Vigna's SplitMix64).
+pub(crate) fn next(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ z >> 31
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const D: Item = Item::Work(COMPUTE);
+    const T: Item = Item::Work(TRANSFER);
+
+    fn waits(items: &[Item]) -> Vec<Vec<(usize, Vec<usize>)>> {
+        segments(items).into_iter().map(|s| s.items).collect()
+    }
+
+    #[test]
+    fn a_full_barrier_cuts() {
+        let full = Item::Barrier(ALL, ALL);
+        let cut = vec![vec![(0, vec![]), (1, vec![])], vec![(3, vec![])]];
+        assert_eq!(waits(&[D, T, full, D]), cut);
+    }
+
+    #[test]
+    fn without_a_barrier_nothing_waits() {
+        assert_eq!(waits(&[D, D, T]), vec![vec![(0, vec![]), (1, vec![]), (2, vec![])]]);
+    }
+
+    /// A barrier for dispatches orders no copy, until another hands the wait on.
+    #[test]
+    fn barriers_order_what_they_name() {
+        let (compute, on) = (Item::Barrier(COMPUTE, COMPUTE), Item::Barrier(COMPUTE, TRANSFER));
+        assert_eq!(waits(&[D, compute, T, D]), vec![vec![(0, vec![]), (2, vec![]), (3, vec![0])]]);
+        let found = waits(&[D, compute, D, on, T]);
+        assert_eq!(found, vec![vec![(0, vec![]), (2, vec![0])], vec![(4, vec![])]]);
+    }
+
+    #[test]
+    fn a_mark_waits_for_all_and_holds_nothing_up() {
+        assert_eq!(waits(&[D, Item::Mark, D])[0], [(0, vec![]), (1, vec![0]), (2, vec![1])]);
+    }
+
+    #[test]
+    fn shuffles_keep_what_is_ordered() {
+        let segment = &segments(&[D, D, Item::Barrier(COMPUTE, COMPUTE), T, D])[0];
+        let mut seen = std::collections::BTreeSet::new();
+        for seed in 0..200 {
+            let order = segment.shuffled(&mut seed.clone());
+            let place = |i: usize| order.iter().position(|&x| x == i).unwrap();
+            assert!(place(4) > place(0) && place(4) > place(1));
+            seen.insert(order);
+        }
+        // Of 24 orders of four items those in which one comes after two others.
+        assert_eq!(seen.len(), 8);
+    }
+}

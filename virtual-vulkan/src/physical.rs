@@ -1,0 +1,369 @@
+//! Physical devices: what RADV says of the family, but for what is not RADV's here.
+
+use crate::api::{chain, chained, code, give, put_text};
+use crate::card::Card;
+use crate::instance::Instance;
+use ash::vk;
+use std::ffi::{CStr, c_char, c_void};
+
+/// Extensions of devices that RADV has and that work here.
+const RADV: [&CStr; 22] = [
+    c"VK_KHR_16bit_storage",
+    c"VK_KHR_8bit_storage",
+    c"VK_KHR_buffer_device_address",
+    c"VK_KHR_copy_commands2",
+    c"VK_KHR_driver_properties",
+    c"VK_KHR_get_memory_requirements2",
+    c"VK_KHR_maintenance1",
+    c"VK_KHR_maintenance3",
+    c"VK_KHR_maintenance4",
+    c"VK_KHR_pipeline_executable_properties",
+    c"VK_KHR_shader_float16_int8",
+    c"VK_KHR_shader_float_controls",
+    c"VK_KHR_shader_integer_dot_product",
+    c"VK_KHR_shader_non_semantic_info",
+    c"VK_KHR_shader_subgroup_extended_types",
+    c"VK_KHR_storage_buffer_storage_class",
+    c"VK_KHR_synchronization2",
+    c"VK_KHR_timeline_semaphore",
+    c"VK_KHR_vulkan_memory_model",
+    c"VK_EXT_subgroup_size_control",
+    c"VK_AMD_shader_core_properties",
+    c"VK_EXT_robustness2",
+];
+
+/// Extensions that are this library's, whether RADV has them for a null device or not.
+pub(crate) const OWN: [&CStr; 3] =
+    [c"VK_EXT_memory_budget", c"VK_EXT_device_fault", c"VK_AMD_buffer_marker"];
+
+/// Largest binding and allocation: RADV's own on real devices.
+const MAX_ALLOCATION: u64 = 0xffff_fffc;
+
+/// The memory heaps: the card's, the host's.
+pub(crate) const HEAPS: usize = 2;
+
+/// Memory types: flags and heap, in RADV's order for a card with a small window.
+pub(crate) const TYPES: [(vk::MemoryPropertyFlags, u32); 3] = [
+    (vk::MemoryPropertyFlags::DEVICE_LOCAL, 0),
+    (HOST, 1),
+    (vk::MemoryPropertyFlags::from_raw(HOST.as_raw() | vk::MemoryPropertyFlags::HOST_CACHED.as_raw()), 1),
+];
+
+const HOST: vk::MemoryPropertyFlags = vk::MemoryPropertyFlags::from_raw(
+    vk::MemoryPropertyFlags::HOST_VISIBLE.as_raw() | vk::MemoryPropertyFlags::HOST_COHERENT.as_raw(),
+);
+
+fn heap_bytes(card: &Card) -> [u64; HEAPS] {
+    [card.options().memory, card.options().host_memory]
+}
+
+fn change(properties: &mut vk::PhysicalDeviceProperties, card: &Card) {
+    let model = card.options().model;
+    let name = format!("virtual {} (RADV)", if model.name() == "vega10" { "Vega 10" } else { "Vega 20" });
+    put_text(&mut properties.device_name, &name);
+    properties.device_type = vk::PhysicalDeviceType::DISCRETE_GPU;
+    properties.api_version = properties.api_version.min(vk::make_api_version(0, 1, 3, 305));
+    properties.limits.timestamp_period = 1.0;
+    properties.limits.timestamp_compute_and_graphics = vk::TRUE;
+    properties.limits.max_storage_buffer_range = MAX_ALLOCATION as u32;
+    properties.limits.max_memory_allocation_count = 4096;
+}
+
+/// The first bytes of the processor's name, as HIP's virtual device has them: one card.
+fn uuid(card: &Card) -> [u8; 16] {
+    let mut uuid = [0; 16];
+    let name = card.options().model.target().name().as_bytes();
+    uuid[..name.len()].copy_from_slice(name);
+    uuid
+}
+
+pub(crate) unsafe extern "system" fn properties(
+    physical: vk::PhysicalDevice,
+    out: *mut vk::PhysicalDeviceProperties,
+) {
+    let Ok(instance) = Instance::of(physical) else { return };
+    // SAFETY: Vulkan's rules for the caller.
+    unsafe {
+        *out = instance.radv.get_physical_device_properties(physical);
+        change(&mut *out, &instance.card);
+    }
+}
+
+pub(crate) unsafe extern "system" fn properties2(
+    physical: vk::PhysicalDevice,
+    out: *mut vk::PhysicalDeviceProperties2<'_>,
+) {
+    let Ok(instance) = Instance::of(physical) else { return };
+    // SAFETY: Vulkan's rules for the caller; one structure of a type is in a chain once.
+    unsafe {
+        (instance.radv.fp_v1_1().get_physical_device_properties2)(physical, out.cast());
+        change(&mut (*out).properties, &instance.card);
+        let chain = (*out).p_next.cast_const();
+        if let Some(v11) = chained::<vk::PhysicalDeviceVulkan11Properties<'_>>(chain) {
+            v11.device_uuid = uuid(&instance.card);
+            v11.max_memory_allocation_size = MAX_ALLOCATION;
+        }
+        if let Some(id) = chained::<vk::PhysicalDeviceIDProperties<'_>>(chain) {
+            id.device_uuid = uuid(&instance.card);
+        }
+        if let Some(m) = chained::<vk::PhysicalDeviceMaintenance3Properties<'_>>(chain) {
+            m.max_memory_allocation_size = MAX_ALLOCATION;
+        }
+        let buffer = [
+            chained::<vk::PhysicalDeviceMaintenance4Properties<'_>>(chain).map(|m| &mut m.max_buffer_size),
+            chained::<vk::PhysicalDeviceVulkan13Properties<'_>>(chain).map(|m| &mut m.max_buffer_size),
+        ];
+        buffer.into_iter().flatten().for_each(|bytes| *bytes = MAX_ALLOCATION);
+    }
+}
+
+pub(crate) unsafe extern "system" fn features(
+    physical: vk::PhysicalDevice,
+    out: *mut vk::PhysicalDeviceFeatures,
+) {
+    let Ok(instance) = Instance::of(physical) else { return };
+    // SAFETY: Vulkan's rules for the caller.
+    unsafe {
+        *out = instance.radv.get_physical_device_features(physical);
+        without_graphics(&mut *out);
+    }
+}
+
+/// Leaves the features of compute shaders.
+fn without_graphics(features: &mut vk::PhysicalDeviceFeatures) {
+    *features = vk::PhysicalDeviceFeatures {
+        robust_buffer_access: features.robust_buffer_access,
+        shader_storage_buffer_array_dynamic_indexing: features.shader_storage_buffer_array_dynamic_indexing,
+        shader_uniform_buffer_array_dynamic_indexing: features.shader_uniform_buffer_array_dynamic_indexing,
+        shader_float64: features.shader_float64,
+        shader_int64: features.shader_int64,
+        shader_int16: features.shader_int16,
+        ..Default::default()
+    };
+}
+
+pub(crate) unsafe extern "system" fn features2(
+    physical: vk::PhysicalDevice,
+    out: *mut vk::PhysicalDeviceFeatures2<'_>,
+) {
+    let Ok(instance) = Instance::of(physical) else { return };
+    // SAFETY: Vulkan's rules for the caller.
+    unsafe {
+        (instance.radv.fp_v1_1().get_physical_device_features2)(physical, out.cast());
+        without_graphics(&mut (*out).features);
+        for s in chain((*out).p_next.cast_const()) {
+            hide_features(s);
+        }
+    }
+}
+
+/// Takes back what RADV offers and this library has not; adds what it has.
+///
+/// # Safety
+/// `s` is a Vulkan structure that nobody else uses.
+unsafe fn hide_features(s: *mut vk::BaseOutStructure<'_>) {
+    // SAFETY: the tag says what the structure is.
+    unsafe {
+        match (*s).s_type {
+            vk::StructureType::PHYSICAL_DEVICE_VULKAN_1_1_FEATURES => {
+                let f = &mut *s.cast::<vk::PhysicalDeviceVulkan11Features<'_>>();
+                (f.multiview, f.protected_memory, f.sampler_ycbcr_conversion) = (0, 0, 0);
+            }
+            vk::StructureType::PHYSICAL_DEVICE_VULKAN_1_2_FEATURES => {
+                let f = &mut *s.cast::<vk::PhysicalDeviceVulkan12Features<'_>>();
+                (f.descriptor_indexing, f.host_query_reset, f.imageless_framebuffer) = (0, 1, 0);
+                (f.buffer_device_address_capture_replay, f.buffer_device_address_multi_device) = (0, 0);
+            }
+            vk::StructureType::PHYSICAL_DEVICE_VULKAN_1_3_FEATURES => {
+                let f = &mut *s.cast::<vk::PhysicalDeviceVulkan13Features<'_>>();
+                (f.dynamic_rendering, f.inline_uniform_block, f.private_data) = (0, 0, 0);
+                (f.texture_compression_astc_hdr, f.robust_image_access) = (0, 0);
+            }
+            vk::StructureType::PHYSICAL_DEVICE_FAULT_FEATURES_EXT => {
+                (*s.cast::<vk::PhysicalDeviceFaultFeaturesEXT<'_>>()).device_fault = vk::TRUE;
+            }
+            _ => {}
+        }
+    }
+}
+
+fn memory(card: &Card) -> vk::PhysicalDeviceMemoryProperties {
+    let mut out = vk::PhysicalDeviceMemoryProperties::default();
+    for (i, bytes) in heap_bytes(card).into_iter().enumerate() {
+        let local = vk::MemoryHeapFlags::DEVICE_LOCAL;
+        let flags = if i == 0 { local } else { vk::MemoryHeapFlags::empty() };
+        out.memory_heaps[i] = vk::MemoryHeap { size: bytes, flags };
+    }
+    for (i, (property_flags, heap_index)) in TYPES.into_iter().enumerate() {
+        out.memory_types[i] = vk::MemoryType { property_flags, heap_index };
+    }
+    (out.memory_heap_count, out.memory_type_count) = (HEAPS as u32, TYPES.len() as u32);
+    out
+}
+
+pub(crate) unsafe extern "system" fn memory_properties(
+    physical: vk::PhysicalDevice,
+    out: *mut vk::PhysicalDeviceMemoryProperties,
+) {
+    let Ok(instance) = Instance::of(physical) else { return };
+    // SAFETY: Vulkan's rules for the caller.
+    unsafe { *out = memory(&instance.card) };
+}
+
+pub(crate) unsafe extern "system" fn memory_properties2(
+    physical: vk::PhysicalDevice,
+    out: *mut vk::PhysicalDeviceMemoryProperties2<'_>,
+) {
+    let Ok(instance) = Instance::of(physical) else { return };
+    // SAFETY: Vulkan's rules for the caller.
+    unsafe {
+        (*out).memory_properties = memory(&instance.card);
+        let chain = (*out).p_next.cast_const();
+        if let Some(budget) = chained::<vk::PhysicalDeviceMemoryBudgetPropertiesEXT<'_>>(chain) {
+            let used = instance.card.shared.used();
+            budget.heap_budget[..HEAPS].copy_from_slice(&heap_bytes(&instance.card));
+            budget.heap_usage[..HEAPS].copy_from_slice(&used);
+        }
+    }
+}
+
+/// The one family of queues.
+fn family() -> vk::QueueFamilyProperties {
+    vk::QueueFamilyProperties {
+        queue_flags: vk::QueueFlags::COMPUTE | vk::QueueFlags::TRANSFER,
+        queue_count: 1,
+        timestamp_valid_bits: 64,
+        min_image_transfer_granularity: vk::Extent3D { width: 1, height: 1, depth: 1 },
+    }
+}
+
+pub(crate) unsafe extern "system" fn families(
+    _physical: vk::PhysicalDevice,
+    count: *mut u32,
+    to: *mut vk::QueueFamilyProperties,
+) {
+    // SAFETY: Vulkan's rules for the caller.
+    let _ = unsafe { give(&[family()], count, to) };
+}
+
+pub(crate) unsafe extern "system" fn families2(
+    _physical: vk::PhysicalDevice,
+    count: *mut u32,
+    to: *mut vk::QueueFamilyProperties2<'_>,
+) {
+    // SAFETY: Vulkan's rules for the caller; the chains of the elements stay theirs.
+    unsafe {
+        if to.is_null() {
+            *count = 1;
+        } else if *count > 0 {
+            *count = 1;
+            (*to).queue_family_properties = family();
+        }
+    }
+}
+
+pub(crate) unsafe extern "system" fn extensions(
+    physical: vk::PhysicalDevice,
+    layer: *const c_char,
+    count: *mut u32,
+    to: *mut vk::ExtensionProperties,
+) -> vk::Result {
+    if !layer.is_null() {
+        return vk::Result::ERROR_LAYER_NOT_PRESENT;
+    }
+    code(Instance::of(physical).and_then(|instance| {
+        // SAFETY: the physical device is RADV's.
+        let all = unsafe { instance.radv.enumerate_device_extension_properties(physical) }?;
+        let named = |e: &vk::ExtensionProperties, list: &[&CStr]| {
+            e.extension_name_as_c_str().is_ok_and(|name| list.contains(&name))
+        };
+        let mut listed: Vec<_> = all.into_iter().filter(|e| named(e, &RADV)).collect();
+        listed.extend(OWN.map(|name| {
+            let mut own = vk::ExtensionProperties { spec_version: 1, ..Default::default() };
+            put_text(&mut own.extension_name, &name.to_string_lossy());
+            own
+        }));
+        // SAFETY: Vulkan's rules for the caller.
+        unsafe { give(&listed, count, to) }
+    }))
+}
+
+/// A copy of the features that a device is to have, in a chain of their own: what RADV is asked for.
+pub(crate) struct Wanted {
+    core: vk::PhysicalDeviceFeatures,
+    chained: Vec<Box<dyn Chainable>>,
+}
+
+/// A structure that can be an element of a chain.
+trait Chainable {
+    fn link(&mut self, next: *mut c_void) -> *mut c_void;
+}
+
+macro_rules! copied {
+    ($s:ident: $($name:ident)*) => {
+        match unsafe { (*$s).s_type } {
+            // SAFETY: the tag says what the structure is.
+            $(<vk::$name<'_> as vk::TaggedStructure>::STRUCTURE_TYPE => {
+                Some(Box::new(unsafe { *$s.cast::<vk::$name<'static>>() }))
+            })*
+            _ => None,
+        }
+    };
+}
+
+macro_rules! chainable {
+    ($($name:ident)*) => {
+        $(impl Chainable for vk::$name<'static> {
+            fn link(&mut self, next: *mut c_void) -> *mut c_void {
+                self.p_next = next;
+                std::ptr::from_mut(self).cast()
+            }
+        })*
+
+        /// A copy of a structure of features that RADV is told of.
+        ///
+        /// # Safety
+        /// `s` is a Vulkan structure.
+        unsafe fn copied(s: *mut vk::BaseOutStructure<'static>) -> Option<Box<dyn Chainable>> {
+            copied!(s: $($name)*)
+        }
+    };
+}
+
+chainable! {
+    PhysicalDeviceVulkan11Features PhysicalDeviceVulkan12Features PhysicalDeviceVulkan13Features
+    PhysicalDevice16BitStorageFeatures PhysicalDevice8BitStorageFeatures PhysicalDeviceShaderFloat16Int8Features
+    PhysicalDeviceSubgroupSizeControlFeatures PhysicalDeviceShaderIntegerDotProductFeatures
+    PhysicalDeviceTimelineSemaphoreFeatures PhysicalDeviceVulkanMemoryModelFeatures
+    PhysicalDeviceBufferDeviceAddressFeatures PhysicalDeviceMaintenance4Features PhysicalDeviceRobustness2FeaturesEXT
+    PhysicalDevicePipelineExecutablePropertiesFeaturesKHR PhysicalDeviceSynchronization2Features
+    PhysicalDeviceShaderSubgroupExtendedTypesFeatures
+}
+
+impl Wanted {
+    /// What a device's creation asks for.
+    ///
+    /// # Safety
+    /// `info` is valid.
+    pub(crate) unsafe fn of(info: &vk::DeviceCreateInfo<'_>) -> Wanted {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let mut core = info.p_enabled_features.as_ref().copied().unwrap_or_default();
+            if let Some(f2) = chained::<vk::PhysicalDeviceFeatures2<'_>>(info.p_next) {
+                core = f2.features;
+            }
+            Wanted { core, chained: chain(info.p_next).filter_map(|s| copied(s)).collect() }
+        }
+    }
+
+    /// Whether out-of-range accesses are defined: the shaders may make them.
+    pub(crate) fn robust(&self) -> bool {
+        self.core.robust_buffer_access != vk::FALSE
+    }
+
+    /// The head of the chain; valid as long as this is.
+    pub(crate) fn link(&mut self) -> (vk::PhysicalDeviceFeatures, *mut c_void) {
+        let head = self.chained.iter_mut().fold(std::ptr::null_mut(), |next, s| s.link(next));
+        (self.core, head)
+    }
+}

@@ -1,0 +1,167 @@
+//! RADV's compiled shader as it lies in a pipeline cache: registers, interface and machine code.
+//!
+//! `vkGetPipelineCacheData` gives a container of entries; the entry of a compute shader is a record of RADV's own. The
+//! layout was found out on Mesa 25.0.7 and belongs to 25.0 (`radv_shader_binary_legacy` and `radv_shader_info` in Mesa's
+//! sources). Nothing in it says which layout it is, so everything that it says twice is compared before it is believed.
+
+/// Words of a record's head that this module knows.
+mod at {
+    pub(super) const LDS_BLOCKS: usize = 0x18;
+    pub(super) const RSRC1: usize = 0x2c;
+    pub(super) const RSRC2: usize = 0x30;
+    pub(super) const INLINED: usize = 0x38;
+    pub(super) const SETS: usize = 0x50;
+    pub(super) const DATA: usize = 0x90;
+    pub(super) const GROUP: usize = 0x45c;
+    pub(super) const SIZES: usize = 0x490;
+    pub(super) const BODY: usize = 0x4b0;
+}
+
+/// Descriptor sets, and kinds of shader data, that have a place in the head.
+const SETS: usize = 32;
+const DATA: usize = (at::GROUP - at::DATA) / 2;
+
+/// Kinds of shader data.
+const RING: usize = 0;
+const PUSH_POINTER: usize = 1;
+const PUSH_INLINED: usize = 2;
+const GRID_POINTER: usize = 18;
+
+/// Bytes of a block of LDS on GFX9.
+const LDS_BLOCK: u32 = 512;
+
+/// A compute shader as RADV compiled it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Binary {
+    /// COMPUTE_PGM_RSRC1 and 2.
+    pub(crate) rsrc1: u32,
+    pub(crate) rsrc2: u32,
+    pub(crate) lds_bytes: u32,
+    /// Work-items of a work-group.
+    pub(crate) threads: [u32; 3],
+    pub(crate) interface: Interface,
+    /// Machine code.
+    pub(crate) code: Vec<u8>,
+}
+
+/// Which scalar registers hold what when a work-group starts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Interface {
+    /// Number of user registers.
+    pub(crate) count: usize,
+    /// The register of each descriptor set's address, low half.
+    pub(crate) sets: Vec<(usize, usize)>,
+    /// The register of the address of the push constants, low half.
+    pub(crate) push_pointer: Option<usize>,
+    /// Words of the push constants that lie in registers, in order, and the first of these.
+    pub(crate) inlined: Vec<usize>,
+    pub(crate) first_inlined: usize,
+    /// The registers of the address of the grid's size.
+    pub(crate) grid_pointer: Option<usize>,
+}
+
+fn word(bytes: &[u8], offset: usize) -> Option<u32> {
+    let bytes = bytes.get(offset..offset.checked_add(4)?)?;
+    Some(u32::from_le_bytes(bytes.try_into().ok()?))
+}
+
+/// The compute shader in the data of a pipeline cache that holds one pipeline.
+///
+/// # Errors
+/// Text that says what is not as it is in Mesa 25.0.
+pub(crate) fn shader(cache: &[u8]) -> Result<Binary, String> {
+    let mut found = entries(cache)?.into_iter().filter(|entry| entry.len() > at::BODY).map(Binary::read);
+    let first = found.next().ok_or("its cache holds no shader")??;
+    match found.next() {
+        None => Ok(first),
+        Some(_) => Err("its cache holds several shaders".into()),
+    }
+}
+
+/// The entries of a pipeline cache: Vulkan's header, a count, then for each one its type, the sizes of key and data, both
+/// of these, and padding to 8 bytes.
+fn entries(cache: &[u8]) -> Result<Vec<&[u8]>, String> {
+    let short = || "its cache ends too early".to_string();
+    let header = word(cache, 0).ok_or_else(short)? as usize;
+    let count = word(cache, header).ok_or_else(short)?;
+    let mut at = header + 4;
+    let mut found = Vec::new();
+    for _ in 0..count {
+        let size = |i: usize| word(cache, at + 4 * i).map(|n| n as usize).ok_or_else(short);
+        let (key, data) = (size(1)?, size(2)?);
+        let begin = (at + 12).checked_add(key).ok_or_else(short)?;
+        let end = begin.checked_add(data).filter(|&end| end <= cache.len()).ok_or_else(short)?;
+        found.push(&cache[begin..end]);
+        at = end.next_multiple_of(8);
+    }
+    Ok(found)
+}
+
+impl Binary {
+    /// Reads a record and compares what it says twice.
+    fn read(record: &[u8]) -> Result<Binary, String> {
+        let get = |offset: usize| word(record, offset).unwrap_or_default();
+        let (total, code_size) = (get(at::SIZES) as usize, get(at::SIZES + 8) as usize);
+        let statistics = get(at::SIZES + 24) as usize;
+        let (rsrc1, rsrc2) = (get(at::RSRC1), get(at::RSRC2));
+        let lds_bytes = get(at::LDS_BLOCKS).saturating_mul(LDS_BLOCK);
+        let threads = [0, 1, 2].map(|i| get(at::GROUP + 4 * i));
+        let begin = at::BODY + statistics;
+        let code = begin.checked_add(code_size).and_then(|end| record.get(begin..end)).unwrap_or_default();
+        let interface = Interface::read(record, rsrc2 >> 1 & 31)?;
+        let checks = [
+            ("its size", total, record.len()),
+            ("the size of its code", code.len(), code_size),
+            ("the remainder of the code by words", code.len() % 4, 0),
+            ("its LDS", (rsrc2 >> 15 & 0x1ff) as usize, get(at::LDS_BLOCKS) as usize),
+            ("its scratch", (rsrc2 & 1) as usize, 0),
+        ];
+        for (what, one, other) in checks {
+            if one != other {
+                return Err(format!("{what} is {one} in one place and {other} in another"));
+            }
+        }
+        if code.is_empty() || threads.contains(&0) {
+            return Err(format!("it has {} bytes of code and work-groups of {threads:?}", code.len()));
+        }
+        Ok(Binary { rsrc1, rsrc2, lds_bytes, threads, interface, code: code.to_vec() })
+    }
+}
+
+impl Interface {
+    fn read(record: &[u8], user_registers: u32) -> Result<Interface, String> {
+        // A register and how many there are; none where the register is negative.
+        let location = |base: usize, index: usize| {
+            let pair = record.get(base + 2 * index..base + 2 * index + 2)?;
+            let first = i8::from_le_bytes([pair[0]]);
+            (first >= 0 && pair[1] > 0).then_some((first as usize, usize::from(pair[1])))
+        };
+        let data = |kind: usize| location(at::DATA, kind);
+        let known = [RING, PUSH_POINTER, PUSH_INLINED, GRID_POINTER];
+        if let Some(other) = (0..DATA.min(64)).find(|k| !known.contains(k) && data(*k).is_some()) {
+            return Err(format!("it wants shader data {other}, which is not known"));
+        }
+        let mask = u64::from(word(record, at::INLINED).unwrap_or(0))
+            | u64::from(word(record, at::INLINED + 4).unwrap_or(0)) << 32;
+        let inlined: Vec<usize> = (0..64).filter(|i| mask >> i & 1 != 0).collect();
+        let sets: Vec<(usize, usize)> =
+            (0..SETS).filter_map(|set| location(at::SETS, set).map(|(first, _)| (set, first))).collect();
+        let mapped: usize = (0..SETS).filter_map(|set| location(at::SETS, set)).map(|l| l.1).sum::<usize>()
+            + known.iter().filter_map(|&k| data(k)).map(|l| l.1).sum::<usize>();
+        if mapped != user_registers as usize {
+            return Err(format!("it maps {mapped} registers and starts with {user_registers}"));
+        }
+        let in_registers = data(PUSH_INLINED).map_or(0, |l| l.1);
+        if in_registers != inlined.len() {
+            return Err(format!("{} of its push constants are in {in_registers} registers", inlined.len()));
+        }
+        Ok(Interface {
+            count: mapped,
+            sets,
+            push_pointer: data(PUSH_POINTER).map(|l| l.0),
+            first_inlined: data(PUSH_INLINED).map_or(0, |l| l.0),
+            inlined,
+            grid_pointer: data(GRID_POINTER).map(|l| l.0),
+        })
+    }
+}
