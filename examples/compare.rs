@@ -31,8 +31,13 @@ struct Args {
     #[arg(long, group = "work", value_name = "FILTER", num_args = 0..=1, default_missing_value = "")]
     ops: Option<String>,
     /// Backends: reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N] (the HIP kernels on an NVIDIA card),
-    /// hip-virtual[:gfx906|:gfx900] (AMD code objects on an emulated GPU).
-    #[arg(long, value_delimiter = ',', default_value = "reference,cpu,vulkan,hip,hip-virtual:gfx906")]
+    /// and two drivers of one emulated AMD GPU: vulkan-virtual[:vega20|:vega10] (what Mesa's RADV compiles; needs Mesa
+    /// 25.0) and hip-virtual[:gfx906|:gfx900].
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "reference,cpu,vulkan,hip,vulkan-virtual:vega20,hip-virtual:gfx906"
+    )]
     backends: Vec<BackendName>,
     /// The backend that the others are measured against.
     #[arg(long, default_value = "reference")]

@@ -72,6 +72,8 @@ pub struct VulkanOptions {
     pub card: Option<virtual_vulkan::Options>,
     /// Lowers the largest window of an operand, in bytes, below what the device reports.
     pub max_binding: Option<u64>,
+    /// Lowers the largest number of work-groups in each direction, below what the device reports.
+    pub max_workgroups: Option<u32>,
     /// Moves all data through staging memory, also where the processor could write device memory directly.
     pub force_staging: bool,
     /// Fills compute memory with NaNs when it is allocated, so that a read of what was never written shows. The
@@ -98,6 +100,7 @@ impl Default for VulkanOptions {
             #[cfg(feature = "virtual")]
             card: None,
             max_binding: None,
+            max_workgroups: None,
             force_staging: false,
             poison: cfg!(debug_assertions),
             // Watchdogs end a submission after 2 to 10 seconds, and estimates can be wrong by a factor of ten.
@@ -136,7 +139,13 @@ impl VulkanOptions {
         let card = Options::from_environment(model)
             .map_err(|why| Error::argument("environment of the virtual card", why, ""))?;
         // What is compiled is taken from RADV's own cache, which it keeps on disk itself.
-        Ok(VulkanOptions { card: Some(card), pipeline_cache_dir: None, ..VulkanOptions::default() })
+        // Its markers cost nothing, and name the node where a shader went wrong.
+        Ok(VulkanOptions {
+            card: Some(card),
+            breadcrumbs: true,
+            pipeline_cache_dir: None,
+            ..VulkanOptions::default()
+        })
     }
 
     /// The class that is forced, by option or environment.

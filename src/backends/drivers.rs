@@ -36,7 +36,7 @@ fn vulkan_with(base: VulkanOptions, options: &OpenOptions) -> Result<VulkanBacke
         arch: options.vulkan_arch.as_deref().map(class).transpose()?,
         deadlines: options.deadlines.clone(),
         validation: options.vulkan_validation,
-        breadcrumbs: options.breadcrumbs,
+        breadcrumbs: options.breadcrumbs || base.breadcrumbs,
         ..base
     })
 }

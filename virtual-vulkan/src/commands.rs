@@ -452,8 +452,13 @@ pub(crate) unsafe extern "system" fn update(
     });
 }
 
+/// A barrier; one that stalls on request is forgotten.
 fn add_barrier(handle: vk::CommandBuffer, from: vk::PipelineStageFlags2, to: vk::PipelineStageFlags2) {
-    record(handle, |_, state| {
+    record(handle, |device, state| {
+        let entered = device.card.options.faults.enter("vkCmdPipelineBarrier");
+        if entered.map_err(vk::Result::from_raw)? {
+            return Ok(());
+        }
         state.commands.push(Command::Barrier(stages(from, true), stages(to, false)));
         Ok(())
     });

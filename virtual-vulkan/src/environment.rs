@@ -46,7 +46,7 @@ impl Options {
             options.order = Some(seed);
         }
         if let Some(text) = set(FAULTS_VARIABLE) {
-            let functions = Functions { has: &crate::names::can_fail, queued: &["vkQueueSubmit"] };
+            let functions = Functions { has: &crate::names::can_fail, queued: &crate::names::CAN_STALL };
             options.faults = Faults::parse(&text, &functions)
                 .map_err(|(found, expected)| format!("{FAULTS_VARIABLE} is {found}; {expected} is wanted"))?;
         }

@@ -188,6 +188,9 @@ pub(crate) fn open(options: &VulkanOptions, purpose: Purpose) -> Result<Arc<Devi
     if let Some(limit) = options.max_binding {
         facts.caps.max_binding = facts.caps.max_binding.min(limit.max(256));
     }
+    if let Some(limit) = options.max_workgroups {
+        facts.caps.max_workgroups = facts.caps.max_workgroups.map(|n| n.min(limit.max(1)));
+    }
     let name = match &instance.provider {
         Provider::Loader | Provider::File(_) => format!("{BACKEND}:{index}"),
         #[cfg(feature = "virtual")]
@@ -295,6 +298,9 @@ fn overrides(options: &VulkanOptions) -> Vec<(String, String)> {
     }
     if let Some(limit) = options.max_binding {
         all.push(("option max_binding".into(), limit.to_string()));
+    }
+    if let Some(limit) = options.max_workgroups {
+        all.push(("option max_workgroups".into(), limit.to_string()));
     }
     if let Some(budget) = options.memory {
         all.push(("option memory".into(), format!("{budget:?}")));
