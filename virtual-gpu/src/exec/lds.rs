@@ -24,6 +24,33 @@ struct Shadow {
     written: u8,
 }
 
+impl Shadow {
+    /// Notes that a wavefront reads the word, unless that might be a mistake.
+    #[inline(always)]
+    fn is_read(&mut self, epoch: u32, wave: u16) -> bool {
+        if self.written != 15 || self.write_epoch == epoch && self.writer != wave {
+            return false;
+        }
+        let first = self.read_epoch != epoch;
+        self.more_readers = !first && (self.more_readers || self.reader != wave);
+        self.reader = if first { wave } else { self.reader };
+        (self.read_epoch, self.read_bytes) = (epoch, 15);
+        true
+    }
+
+    /// Notes that a wavefront writes the word, unless that might be a mistake.
+    #[inline(always)]
+    fn is_written(&mut self, epoch: u32, wave: u16) -> bool {
+        let of_others = self.write_epoch == epoch && self.writer != wave
+            || self.read_epoch == epoch && (self.reader != wave || self.more_readers);
+        if !of_others {
+            (self.write_epoch, self.writer, self.write_bytes, self.atomic) = (epoch, wave, 15, false);
+            self.written = 15;
+        }
+        !of_others
+    }
+}
+
 /// The memory.
 pub(crate) struct Lds {
     words: Vec<u32>,
@@ -140,8 +167,54 @@ impl Lds {
         found.map_err(|other| FaultKind::Race(range, other))
     }
 
-    /// Up to 16 bytes as words.
+    /// The first word of an access to whole words that lies inside.
     #[inline(always)]
+    fn whole(&self, at: u32, bytes: u32, checks: Checks) -> Option<usize> {
+        let inside = at.checked_add(bytes).is_some_and(|end| end <= self.bytes);
+        let aligned = at % 4 == 0 && (!checks.alignment || at % bytes.next_power_of_two() == 0);
+        (inside && aligned).then_some(at as usize / 4)
+    }
+
+    /// Whole words, where there is nothing to report of them; where there may be, [`Lds::load`] does.
+    #[inline(always)]
+    pub(crate) fn load_words<const N: usize>(
+        &mut self,
+        at: u32,
+        wave: u32,
+        checks: Checks,
+    ) -> Option<[u32; N]> {
+        let first = self.whole(at, 4 * N as u32, checks)?;
+        let (epoch, tracked) = (self.epoch, checks.races || checks.uninitialised);
+        let shadow = self.shadow.get_mut(first..)?.first_chunk_mut::<N>()?;
+        if tracked && !shadow.iter_mut().all(|s| s.is_read(epoch, wave as u16)) {
+            return None;
+        }
+        self.read += 4 * N as u64;
+        self.words.get(first..)?.first_chunk::<N>().copied()
+    }
+
+    /// Stores whole words, where there is nothing to report of them; where there may be, [`Lds::store`] does.
+    #[inline(always)]
+    pub(crate) fn store_words<const N: usize>(
+        &mut self,
+        at: u32,
+        values: [u32; N],
+        wave: u32,
+        checks: Checks,
+    ) -> Option<()> {
+        let first = self.whole(at, 4 * N as u32, checks)?;
+        let (epoch, tracked) = (self.epoch, checks.races || checks.uninitialised);
+        let shadow = self.shadow.get_mut(first..)?.first_chunk_mut::<N>()?;
+        if tracked && !shadow.iter_mut().all(|s| s.is_written(epoch, wave as u16)) {
+            return None;
+        }
+        self.stored += 4 * N as u64;
+        *self.words.get_mut(first..)?.first_chunk_mut::<N>()? = values;
+        Some(())
+    }
+
+    /// Up to 16 bytes as words.
+    #[inline(never)]
     pub(crate) fn load(
         &mut self,
         at: u32,
@@ -155,21 +228,15 @@ impl Lds {
         }
         self.read += u64::from(bytes);
         let mut values = [0; 4];
-        if bytes >= 4 && at % 4 == 0 {
-            let first = at as usize / 4;
-            let words = &self.words[first..first + bytes as usize / 4];
-            values[..words.len()].copy_from_slice(words);
-        } else {
-            for i in 0..bytes {
-                let byte = self.words[(at + i) as usize / 4] >> (8 * ((at + i) % 4)) & 255;
-                values[i as usize / 4] |= byte << (8 * (i % 4));
-            }
+        for i in 0..bytes {
+            let byte = self.words[(at + i) as usize / 4] >> (8 * ((at + i) % 4)) & 255;
+            values[i as usize / 4] |= byte << (8 * (i % 4));
         }
         Ok(values)
     }
 
     /// Up to 16 bytes from words.
-    #[inline(always)]
+    #[inline(never)]
     pub(crate) fn store(
         &mut self,
         at: u32,
@@ -183,16 +250,10 @@ impl Lds {
             self.on_write(at, bytes, wave, false, checks)?;
         }
         self.stored += u64::from(bytes);
-        if bytes >= 4 && at % 4 == 0 {
-            let first = at as usize / 4;
-            let count = bytes as usize / 4;
-            self.words[first..first + count].copy_from_slice(&values[..count]);
-        } else {
-            for i in 0..bytes {
-                let (word, shift) = ((at + i) as usize / 4, 8 * ((at + i) % 4));
-                let byte = values[i as usize / 4] >> (8 * (i % 4)) & 255;
-                self.words[word] = self.words[word] & !(255 << shift) | byte << shift;
-            }
+        for i in 0..bytes {
+            let (word, shift) = ((at + i) as usize / 4, 8 * ((at + i) % 4));
+            let byte = values[i as usize / 4] >> (8 * (i % 4)) & 255;
+            self.words[word] = self.words[word] & !(255 << shift) | byte << shift;
         }
         Ok(())
     }

@@ -22,6 +22,18 @@ impl Group<'_> {
         }
         self.counters.lds += 1;
         match row.op {
+            Op::Load { bytes: 4, .. } => self.ds_load_words::<1, 1>(wave, inst, 0),
+            Op::Load { bytes: 8, .. } => self.ds_load_words::<1, 2>(wave, inst, 0),
+            Op::Load { bytes: 12, .. } => self.ds_load_words::<1, 3>(wave, inst, 0),
+            Op::Load { bytes: 16, .. } => self.ds_load_words::<1, 4>(wave, inst, 0),
+            Op::Load2 { bytes: 4, stride } => self.ds_load_words::<2, 1>(wave, inst, stride),
+            Op::Load2 { stride, .. } => self.ds_load_words::<2, 2>(wave, inst, stride),
+            Op::Store { bytes: 4, part: Part::Whole } => self.ds_store_words::<1, 1>(wave, inst, 0),
+            Op::Store { bytes: 8, .. } => self.ds_store_words::<1, 2>(wave, inst, 0),
+            Op::Store { bytes: 12, .. } => self.ds_store_words::<1, 3>(wave, inst, 0),
+            Op::Store { bytes: 16, .. } => self.ds_store_words::<1, 4>(wave, inst, 0),
+            Op::Store2 { bytes: 4, stride } => self.ds_store_words::<2, 1>(wave, inst, stride),
+            Op::Store2 { stride, .. } => self.ds_store_words::<2, 2>(wave, inst, stride),
             Op::Load { bytes, signed, part } => self.ds_load(wave, inst, u32::from(bytes), signed, part),
             Op::Store { bytes, part } => {
                 for lane in lanes(wave.exec()) {
@@ -31,16 +43,6 @@ impl Group<'_> {
                     }
                     let at = address(wave, inst, lane);
                     self.lds.store(at, bytes.into(), &words, wave.id, self.checks)?;
-                }
-                Ok(())
-            }
-            Op::Load2 { bytes, stride } => self.ds_load2(wave, inst, bytes, stride),
-            Op::Store2 { bytes, stride } => {
-                for lane in lanes(wave.exec()) {
-                    for (which, at) in pair(wave, inst, lane, stride).into_iter().enumerate() {
-                        let words = data(wave, inst.src[1 + which], lane);
-                        self.lds.store(at, bytes.into(), &words, wave.id, self.checks)?;
-                    }
                 }
                 Ok(())
             }
@@ -102,18 +104,49 @@ impl Group<'_> {
         Ok(())
     }
 
-    fn ds_load2(&mut self, wave: &mut Wave, inst: &Inst, bytes: u8, stride: u16) -> Result<(), FaultKind> {
-        let (exec, each) = (wave.exec(), usize::from(bytes) / 4);
-        let mut values = [[0u32; LANES]; 4];
+    /// Loads N whole words from one address or from each of two.
+    fn ds_load_words<const PLACES: usize, const N: usize>(
+        &mut self,
+        wave: &mut Wave,
+        inst: &Inst,
+        stride: u16,
+    ) -> Result<(), FaultKind> {
+        let exec = wave.exec();
+        let mut values = [[[0u32; LANES]; N]; PLACES];
         for lane in lanes(exec) {
-            for (which, at) in pair(wave, inst, lane, stride).into_iter().enumerate() {
-                let words = self.lds.load(at, bytes.into(), wave.id, self.checks)?;
-                for i in 0..each {
-                    values[which * each + i][lane] = words[i];
+            let places = places::<PLACES>(wave, inst, lane, stride);
+            for (at, values) in places.into_iter().zip(&mut values) {
+                if let Some(words) = self.lds.load_words::<N>(at, wave.id, self.checks) {
+                    (0..N).for_each(|i| values[i][lane] = words[i]);
+                } else {
+                    let words = self.lds.load(at, 4 * N as u32, wave.id, self.checks)?;
+                    (0..N).for_each(|i| values[i][lane] = words[i]);
                 }
             }
         }
-        put(wave, inst.dst, &values[..2 * each], exec);
+        put(wave, inst.dst, values.as_flattened(), exec);
+        Ok(())
+    }
+
+    /// Stores N whole words at one address or at each of two.
+    fn ds_store_words<const PLACES: usize, const N: usize>(
+        &mut self,
+        wave: &mut Wave,
+        inst: &Inst,
+        stride: u16,
+    ) -> Result<(), FaultKind> {
+        for lane in lanes(wave.exec()) {
+            let places = places::<PLACES>(wave, inst, lane, stride);
+            for (at, register) in places.into_iter().zip(&inst.src[1..]) {
+                let register = usize::from(*register);
+                let words: [u32; N] = std::array::from_fn(|i| wave.vgpr[(register + i) & 255][lane]);
+                if self.lds.store_words(at, words, wave.id, self.checks).is_none() {
+                    let mut values = [0; 4];
+                    values[..N].copy_from_slice(&words);
+                    self.lds.store(at, 4 * N as u32, &values, wave.id, self.checks)?;
+                }
+            }
+        }
         Ok(())
     }
 
@@ -193,6 +226,13 @@ fn pair(wave: &Wave, inst: &Inst, lane: usize, stride: u16) -> [u32; 2] {
     let base = wave.vgpr[usize::from(inst.src[0])][lane];
     let offset = inst.offset as u32;
     [offset & 255, offset >> 8 & 255].map(|units| base.wrapping_add(units * u32::from(stride)))
+}
+
+/// The addresses of an instruction that has one or two.
+#[inline(always)]
+fn places<const PLACES: usize>(wave: &Wave, inst: &Inst, lane: usize, stride: u16) -> [u32; PLACES] {
+    let one = if PLACES == 1 { [address(wave, inst, lane); 2] } else { pair(wave, inst, lane, stride) };
+    std::array::from_fn(|i| one[i])
 }
 
 /// Up to four registers of a lane.

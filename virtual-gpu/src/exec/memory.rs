@@ -70,22 +70,22 @@ impl<'a> Group<'a> {
         signed: bool,
         part: Part,
     ) -> Result<(), FaultKind> {
-        let (exec, count) = (wave.exec(), bytes.div_ceil(4) as usize);
-        let mut values = [[0u32; LANES]; 4];
-        let first = usize::from(inst.dst & 255);
+        let (exec, first, count) = (wave.exec(), usize::from(inst.dst & 255), bytes.div_ceil(4) as usize);
         if let Some(span) = self.span(wave, inst, segment, bytes)
             && let Some(to) = wave.vgpr.get_mut(first..first + count)
         {
             self.counters.global_read += u64::from(bytes) * u64::from(exec.count_ones());
             if bytes >= 4 {
                 span.load(to);
-            } else {
-                span.load(&mut values);
-                narrow(&mut values[0], &to[0], bytes, signed, part);
-                write(&mut to[0], &values[0], exec);
+                return Ok(());
             }
+            let mut values = [[0; LANES]];
+            span.load(&mut values);
+            narrow(&mut values[0], &to[0], bytes, signed, part);
+            write(&mut to[0], &values[0], exec);
             return Ok(());
         }
+        let mut values = [[0u32; LANES]; 4];
         for lane in lanes(exec) {
             let words = match self.place(wave, inst, segment, lane, Access::Read, bytes)? {
                 Place::Global(at) => self.global_load(at, bytes)?,
@@ -103,7 +103,7 @@ impl<'a> Group<'a> {
             narrow(&mut values[0], &old, bytes, signed, part);
         }
         for (i, value) in values.iter().enumerate().take(count) {
-            write(&mut wave.vgpr[(usize::from(inst.dst) + i) & 255], value, exec);
+            write(&mut wave.vgpr[(first + i) & 255], value, exec);
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use super::simd::Host;
 use super::wave::{Wave, is_vector};
 use crate::fault::FaultKind;
 use crate::isa::decode::{Dpp, Form, Inst, Sdwa, Table, operand};
-use crate::isa::lanes::{LANES, Mode, Results, Sources};
+use crate::isa::lanes::{BITS, LANES, Mode, Results, Sources};
 use crate::isa::math::sad_u8;
 use crate::isa::{Kind, Row, flag, half};
 
@@ -49,7 +49,7 @@ impl Unit {
             enabled &= self.dpp(wave.exec(), dpp);
         }
         self.sources.mode = mode;
-        if row.rounds() && (if row.dst == Kind::F32 { wave.mode & 3 } else { wave.mode & 12 }) != 0 {
+        if inst.rounds && (if row.dst == Kind::F32 { wave.mode & 3 } else { wave.mode & 12 }) != 0 {
             if !rounding::execute(row, wave.mode, &self.sources, &mut self.results) {
                 return Err(FaultKind::Unimplemented(format!(
                     "{} in rounding mode {}",
@@ -286,14 +286,20 @@ fn dpp_lane(control: u16, lane: usize) -> Option<usize> {
 /// A mask's bits, one a lane.
 #[inline(always)]
 fn expand(mask: u64, to: &mut [u32; LANES]) {
-    for (lane, bit) in to.iter_mut().enumerate() {
-        *bit = (mask >> lane) as u32 & 1;
+    for (half, to) in to.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+        let mask = (mask >> (32 * half)) as u32;
+        to.iter_mut().zip(&BITS).for_each(|(to, bit)| *to = u32::from(mask & bit != 0));
     }
 }
 
 #[inline(always)]
 fn collect(bits: &[u32; LANES]) -> u64 {
-    bits.iter().enumerate().fold(0, |mask, (lane, &bit)| mask | u64::from(bit) << lane)
+    let mut mask = 0;
+    for (half, bits) in bits.as_chunks::<32>().0.iter().enumerate() {
+        let one = bits.iter().zip(&BITS).fold(0, |one, (on, bit)| one | on.wrapping_neg() & bit);
+        mask |= u64::from(one) << (32 * half);
+    }
+    mask
 }
 
 /// Writes the lanes of a mask.
@@ -303,30 +309,37 @@ pub(super) fn write(register: &mut [u32; LANES], values: &[u32; LANES], mask: u6
         *register = *values;
         return;
     }
-    for lane in 0..LANES {
-        let keep = ((mask >> lane & 1) as u32).wrapping_sub(1);
+    let halves = register.as_chunks_mut().0.iter_mut().zip(values.as_chunks().0);
+    for (half, (register, values)) in halves.enumerate() {
+        blend(register, values, (mask >> (32 * half)) as u32);
+    }
+}
+
+#[inline(always)]
+fn blend(register: &mut [u32; 32], values: &[u32; 32], mask: u32) {
+    for lane in 0..32 {
+        let keep = u32::from(mask & BITS[lane] != 0).wrapping_sub(1);
         register[lane] = register[lane] & keep | values[lane] & !keep;
     }
 }
 
-/// Denormals become zeros of their sign.
+/// Denormals become zeros of their sign. A loop for each kind, which the compiler turns into vector code.
 #[inline(never)]
 fn flush(kind: Kind, lo: &mut [u32; LANES], hi: &mut [u32; LANES]) {
-    for lane in 0..LANES {
-        match kind {
-            Kind::F32 if lo[lane] & 0x7f80_0000 == 0 => lo[lane] &= 0x8000_0000,
-            Kind::F16 if lo[lane] & 0x7c00 == 0 => lo[lane] &= 0xffff_8000,
-            Kind::PkF16 => {
-                let low = if lo[lane] & 0x7c00 == 0 { 0x8000 } else { 0xffff };
-                let high = if lo[lane] & 0x7c00_0000 == 0 { 0x8000_0000 } else { 0xffff_0000 };
-                lo[lane] &= low | high;
-            }
-            Kind::F64 if hi[lane] & 0x7ff0_0000 == 0 => {
-                hi[lane] &= 0x8000_0000;
-                lo[lane] = 0;
-            }
-            _ => {}
+    let zero = |x: u32, exponent: u32, number: u32| if x & exponent == 0 { x & !number } else { x };
+    match kind {
+        Kind::F32 => lo.iter_mut().for_each(|x| *x = zero(*x, 0x7f80_0000, 0x7fff_ffff)),
+        Kind::F16 => lo.iter_mut().for_each(|x| *x = zero(*x, 0x7c00, 0x7fff)),
+        Kind::PkF16 => {
+            lo.iter_mut().for_each(|x| *x = zero(zero(*x, 0x7c00, 0x7fff), 0x7c00_0000, 0x7fff_0000));
         }
+        Kind::F64 => {
+            for (lo, hi) in lo.iter_mut().zip(hi) {
+                *lo = if *hi & 0x7ff0_0000 == 0 { 0 } else { *lo };
+                *hi = zero(*hi, 0x7ff0_0000, 0x7fff_ffff);
+            }
+        }
+        _ => {}
     }
 }
 

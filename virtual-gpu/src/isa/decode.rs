@@ -109,6 +109,8 @@ pub(crate) struct Inst {
     pub(crate) body: Body,
     pub(crate) form: Form,
     pub(crate) rate: Rate,
+    /// The result depends on the rounding mode.
+    pub(crate) rounds: bool,
     /// Words of 32 bits.
     pub(crate) words: u8,
     /// Destination: a vector register's number or a scalar operand.
@@ -165,6 +167,7 @@ impl Inst {
             body,
             form: Form::Short,
             rate: if let Body::Vector(_, row) = body { row.rate() } else { Rate::Full },
+            rounds: matches!(body, Body::Vector(_, row) if row.rounds()),
             words,
             dst: 0,
             sdst: operand::VCC,

@@ -10,6 +10,27 @@ use super::half;
 /// Lanes of a wavefront.
 pub(crate) const LANES: usize = 64;
 
+/// Does something for the lanes of a mask.
+#[inline(always)]
+pub(crate) fn each(mask: u64, f: impl FnMut(usize)) {
+    if mask == u64::MAX {
+        (0..LANES).for_each(f);
+    } else {
+        lanes(mask).for_each(f);
+    }
+}
+
+/// The bits of half a mask: with them loops over lanes become vector code, which shifts by the lane's number do not.
+pub(crate) const BITS: [u32; 32] = {
+    let mut bits = [0; 32];
+    let mut lane = 0;
+    while lane < 32 {
+        bits[lane] = 1 << lane;
+        lane += 1;
+    }
+    bits
+};
+
 /// The lanes of a mask.
 pub(crate) fn lanes(mask: u64) -> impl Iterator<Item = usize> {
     let mut rest = mask;

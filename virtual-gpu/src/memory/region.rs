@@ -5,7 +5,7 @@
 
 #![allow(unsafe_code)]
 
-use crate::isa::lanes::{LANES, lanes};
+use crate::isa::lanes::{LANES, each};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -204,8 +204,8 @@ pub(crate) struct Span<'a> {
     offsets: [u32; LANES],
     lanes: u64,
     bytes: u32,
-    /// All words are aligned.
-    aligned: bool,
+    /// What all of them are multiples of, up to 4: blocks begin at pages.
+    aligned: u32,
 }
 
 impl Region {
@@ -225,22 +225,12 @@ impl Region {
         let (first, limit) =
             (u32::try_from(start).ok()?, limit.min(room).min(u64::from(u32::MAX) - start) as u32);
         let (mut offsets, mut all, mut beyond) = ([0; LANES], 0, false);
-        if lanes == u64::MAX {
-            for (offset, &add) in offsets.iter_mut().zip(add) {
-                *offset = first.wrapping_add(add);
-                all |= *offset;
-                beyond |= add > limit;
-            }
-        } else {
-            for lane in 0..LANES {
-                let on = (lanes >> lane & 1) as u32;
-                offsets[lane] = first.wrapping_add(add[lane]);
-                all |= offsets[lane] & on.wrapping_neg();
-                beyond |= on != 0 && add[lane] > limit;
-            }
-        }
-        // Blocks begin at pages.
-        (!beyond).then_some(Span { region: self, offsets, lanes, bytes, aligned: all % 4 == 0 })
+        each(lanes, |lane| {
+            offsets[lane] = first.wrapping_add(add[lane]);
+            all |= offsets[lane];
+            beyond |= add[lane] > limit;
+        });
+        (!beyond).then_some(Span { region: self, offsets, lanes, bytes, aligned: alignment(all) })
     }
 
     /// Some bytes at an address of each lane, the two halves of which are given.
@@ -256,16 +246,20 @@ impl Region {
         let room = self.bytes.checked_sub(bytes.into())?.min(u32::MAX.into());
         let base = self.base.wrapping_sub(add);
         let (mut offsets, mut all, mut beyond) = ([0; LANES], 0, false);
-        for lane in 0..LANES {
-            let on = (lanes >> lane & 1) as u32;
+        each(lanes, |lane| {
             let address = u64::from(low[lane]) | u64::from(high[lane]) << 32;
             let offset = address.wrapping_sub(base);
             offsets[lane] = offset as u32;
-            all |= offsets[lane] & on.wrapping_neg();
-            beyond |= on != 0 && offset > room;
-        }
-        (!beyond).then_some(Span { region: self, offsets, lanes, bytes, aligned: all % 4 == 0 })
+            all |= offsets[lane];
+            beyond |= offset > room;
+        });
+        (!beyond).then_some(Span { region: self, offsets, lanes, bytes, aligned: alignment(all) })
     }
+}
+
+/// What numbers are multiples of, up to 4, by all their bits.
+fn alignment(all: u32) -> u32 {
+    1 << (all | 4).trailing_zeros()
 }
 
 impl Span<'_> {
@@ -276,24 +270,23 @@ impl Span<'_> {
         unsafe { self.region.block.at.as_ptr().add(self.offsets[lane] as usize) }
     }
 
-    #[inline(always)]
-    fn each(&self, mut f: impl FnMut(usize)) {
-        if self.lanes == u64::MAX {
-            (0..LANES).for_each(f);
-        } else {
-            lanes(self.lanes).for_each(&mut f);
-        }
-    }
-
     /// Loads the values of the lanes: a register for each word, the last one filled up with zeros.
     #[inline(always)]
     pub(crate) fn load(&self, to: &mut [[u32; LANES]]) {
         match (self.bytes, self.aligned) {
-            (4, true) => self.load_words::<1>(to),
-            (8, true) => self.load_words::<2>(to),
-            (12, true) => self.load_words::<3>(to),
-            (16, true) => self.load_words::<4>(to),
-            _ => self.each(|lane| {
+            (1, _) => each(self.lanes, |lane| {
+                // SAFETY: the byte is inside and is used only atomically.
+                to[0][lane] = unsafe { load_byte(self.at(lane)) }.into();
+            }),
+            (2, 2 | 4) => each(self.lanes, |lane| {
+                // SAFETY: the bytes are inside, aligned, and used only atomically.
+                to[0][lane] = unsafe { AtomicU16::from_ptr(self.at(lane).cast()) }.load(Relaxed).into();
+            }),
+            (4, 4) => self.load_words::<1>(to),
+            (8, 4) => self.load_words::<2>(to),
+            (12, 4) => self.load_words::<3>(to),
+            (16, 4) => self.load_words::<4>(to),
+            _ => each(self.lanes, |lane| {
                 let words = self.region.load(self.offsets[lane].into(), self.bytes.into());
                 to.iter_mut().zip(words).for_each(|(register, word)| register[lane] = word);
             }),
@@ -303,7 +296,7 @@ impl Span<'_> {
     #[inline(always)]
     fn load_words<const N: usize>(&self, to: &mut [[u32; LANES]]) {
         let Some(to) = to.first_chunk_mut::<N>() else { return };
-        self.each(|lane| {
+        each(self.lanes, |lane| {
             let at = self.at(lane).cast::<u32>();
             for (i, register) in to.iter_mut().enumerate() {
                 // SAFETY: N words from there are inside, aligned, and used only atomically.
@@ -316,11 +309,15 @@ impl Span<'_> {
     #[inline(always)]
     pub(crate) fn store(&self, from: &[[u32; LANES]]) {
         match (self.bytes, self.aligned) {
-            (4, true) => self.store_words::<1>(from),
-            (8, true) => self.store_words::<2>(from),
-            (12, true) => self.store_words::<3>(from),
-            (16, true) => self.store_words::<4>(from),
-            _ => self.each(|lane| {
+            (2, 2 | 4) => each(self.lanes, |lane| {
+                // SAFETY: the bytes are inside, aligned, and used only atomically.
+                unsafe { AtomicU16::from_ptr(self.at(lane).cast()) }.store(from[0][lane] as u16, Relaxed);
+            }),
+            (4, 4) => self.store_words::<1>(from),
+            (8, 4) => self.store_words::<2>(from),
+            (12, 4) => self.store_words::<3>(from),
+            (16, 4) => self.store_words::<4>(from),
+            _ => each(self.lanes, |lane| {
                 let mut words = [0; 4];
                 words.iter_mut().zip(from).for_each(|(word, register)| *word = register[lane]);
                 self.region.store(self.offsets[lane].into(), self.bytes.into(), &words);
@@ -331,7 +328,7 @@ impl Span<'_> {
     #[inline(always)]
     fn store_words<const N: usize>(&self, from: &[[u32; LANES]]) {
         let Some(from) = from.first_chunk::<N>() else { return };
-        self.each(|lane| {
+        each(self.lanes, |lane| {
             let at = self.at(lane).cast::<u32>();
             for (i, register) in from.iter().enumerate() {
                 // SAFETY: as in `load_words`.
