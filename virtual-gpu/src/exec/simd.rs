@@ -1,12 +1,13 @@
-//! The vector opcodes, compiled twice: for any processor, and for one with AVX2 and FMA.
+//! The vector opcodes and what is done with their operands, compiled twice: for any processor, and for one with AVX2 and FMA.
 //!
 //! Without FMA a fused product is a call of a function of the C library for each lane: right, and slow.
 
 #![allow(unsafe_code)]
 
+use super::vector::flush;
 use crate::isa::decode::Table;
-use crate::isa::lanes::{Results, Sources};
-use crate::isa::{vop1, vop2, vop3, vop3p, vopc};
+use crate::isa::lanes::{LANES, Results, Sources};
+use crate::isa::{Kind, vop1, vop2, vop3, vop3p, vopc};
 
 /// Which of the two is used.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +40,24 @@ impl Host {
         }
         execute_any(table, code, sources, results);
     }
+
+    /// Makes zeros of denormals.
+    #[inline(always)]
+    pub(crate) fn flush(self, kind: Kind, lo: &mut [u32; LANES], hi: &mut [u32; LANES]) {
+        #[cfg(target_arch = "x86_64")]
+        if self.wide {
+            // SAFETY: as in `execute`.
+            unsafe { flush_wide(kind, lo, hi) };
+            return;
+        }
+        flush(kind, lo, hi);
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt,popcnt")]
+fn flush_wide(kind: Kind, lo: &mut [u32; LANES], hi: &mut [u32; LANES]) {
+    flush(kind, lo, hi);
 }
 
 macro_rules! tables {

@@ -82,7 +82,7 @@ impl Unit {
                 self.sources.hi[i] = [(bits >> 32) as u32; LANES];
             }
         }
-        if inst.form != Form::Short {
+        if !is_plain(inst, i, kind) {
             self.modify(inst, i, kind);
         }
         let keeps = match kind {
@@ -91,7 +91,7 @@ impl Unit {
             _ => true,
         };
         if !keeps {
-            flush(kind, &mut self.sources.lo[i], &mut self.sources.hi[i]);
+            self.host.flush(kind, &mut self.sources.lo[i], &mut self.sources.hi[i]);
         }
     }
 
@@ -193,7 +193,7 @@ impl Unit {
         let results = &mut *self.results;
         let keeps = if row.dst == Kind::F32 { mode.denormal32.1 } else { mode.denormal16_64.1 };
         if !keeps {
-            flush(row.dst, &mut results.lo, &mut results.hi);
+            self.host.flush(row.dst, &mut results.lo, &mut results.hi);
         }
         if inst.clamp || inst.omod != 0 {
             scale_and_clamp(row.dst, inst.omod, inst.clamp, mode, results);
@@ -216,6 +216,20 @@ impl Unit {
         } else if row.is(flag::KEEP_HIGH) {
             new.iter_mut().zip(old).for_each(|(n, o)| *n = *n & 0xffff | o & 0xffff_0000);
         }
+    }
+}
+
+/// Whether a source is what its operand is: no part of it, no sign changed.
+#[inline(always)]
+fn is_plain(inst: &Inst, i: usize, kind: Kind) -> bool {
+    let changed = (inst.neg | inst.abs | inst.op_sel) >> i & 1 != 0;
+    match inst.form {
+        Form::Short => true,
+        Form::Long if matches!(kind, Kind::Pk16 | Kind::PkF16) => {
+            is_vector(inst.src[i]) && !changed && inst.op_sel_hi >> i & 1 != 0
+        }
+        Form::Long => kind != Kind::Mix && !changed,
+        Form::Sdwa(_) | Form::Dpp(_) => false,
     }
 }
 
@@ -324,8 +338,8 @@ fn blend(register: &mut [u32; 32], values: &[u32; 32], mask: u32) {
 }
 
 /// Denormals become zeros of their sign. A loop for each kind, which the compiler turns into vector code.
-#[inline(never)]
-fn flush(kind: Kind, lo: &mut [u32; LANES], hi: &mut [u32; LANES]) {
+#[inline(always)]
+pub(super) fn flush(kind: Kind, lo: &mut [u32; LANES], hi: &mut [u32; LANES]) {
     let zero = |x: u32, exponent: u32, number: u32| if x & exponent == 0 { x & !number } else { x };
     match kind {
         Kind::F32 => lo.iter_mut().for_each(|x| *x = zero(*x, 0x7f80_0000, 0x7fff_ffff)),
