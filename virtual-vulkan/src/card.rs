@@ -80,6 +80,8 @@ pub struct Options {
     pub order: Option<u64>,
     /// Calls that fail or hang.
     pub faults: Faults,
+    /// Changes the machine code of a pipeline of this name before it is loaded: to plant a mistake and see that it is found.
+    pub rewrite: Option<fn(&str, &mut [u32])>,
     /// RADV's library, where it is not the one that its manifest names.
     pub library: Option<PathBuf>,
 }
@@ -94,6 +96,7 @@ impl Options {
             checks: Checks { alignment: false, ..Checks::ALL },
             order: None,
             faults: Faults::default(),
+            rewrite: None,
             library: None,
         }
     }
