@@ -164,16 +164,14 @@ fn a_write_beyond_its_window_is_found() {
     assert!(reason.contains("kernel rms_norm/") && reason.contains("buffer_store"), "{reason}");
 }
 
-/// Faults at the driver's calls end in typed errors, within the deadline.
+/// Faults at the driver's calls end in typed errors.
 #[test]
-fn calls_that_fail_or_stall_end_in_errors() {
+fn calls_that_fail_end_in_errors() {
     let attempt = |faults: Faults| -> Option<Error> {
         let mut card = vega20();
         card.faults = faults;
         let mut options = VulkanOptions::for_name("vulkan-virtual").expect("a name");
         options.card = Some(card);
-        options.deadlines =
-            Deadlines { open: Duration::from_secs(20), compute: Duration::from_secs(2), ..Deadlines::default() };
         match VulkanBackend::open(options) {
             Ok(backend) => run_layer(&backend).err(),
             Err(error) => Some(error),
@@ -187,23 +185,36 @@ fn calls_that_fail_or_stall_end_in_errors() {
         }
         Some(error) => panic!("{error}"),
     }
-    for (call, code, phase) in [
-        ("vkCreateDevice", -3, Phase::OpenDevice),
-        ("vkCreateComputePipelines", -1, Phase::OpenDevice),
-        ("vkAllocateMemory", -2, Phase::OpenDevice),
-        ("vkQueueSubmit", -4, Phase::OpenDevice),
+    for (call, code, name) in [
+        ("vkCreateInstance", -1, "VK_ERROR_OUT_OF_HOST_MEMORY"),
+        ("vkCreateDevice", -3, "VK_ERROR_INITIALIZATION_FAILED"),
+        ("vkCreateComputePipelines", -1, "VK_ERROR_OUT_OF_HOST_MEMORY"),
+        ("vkAllocateMemory", -2, "VK_ERROR_OUT_OF_DEVICE_MEMORY"),
+        ("vkQueueSubmit", -4, "device lost"),
     ] {
         let error = attempt(Faults::default().at(call, 0, Fault::Fail(code))).expect("it failed");
-        println!("{call}: {error}");
-        let phase_of = error.phase();
-        assert!(phase_of.is_some(), "{call}: {error}, wanted about {phase}");
+        assert!(error.phase().is_some() && error.to_string().contains(name), "{call}: {error}");
     }
+}
+
+/// A submission that never completes is a timeout, and the device is left behind.
+#[test]
+fn a_submission_that_stalls_is_a_timeout() {
+    let mut card = vega20();
+    let faults = Faults::default();
+    card.faults = faults.clone();
+    let deadlines = Deadlines { compute: Duration::from_secs(1), ..Deadlines::default() };
+    let Some(backend) = open(card, |options| options.deadlines = deadlines) else { return };
+    let layer = Layer::new(1);
+    let bindings = layer.bind(&backend);
+    let mut program = layer.program(&backend, &bindings);
+    layer.write(&mut *program, 0);
     let start = Instant::now();
-    let released = Faults::default().at("vkQueueSubmit", 6, Fault::Stall);
-    let error = attempt(released.clone()).expect("it stalled");
-    released.release();
-    assert!(matches!(error, Error::Timeout { .. }), "{error}");
-    assert!(start.elapsed() < Duration::from_secs(60));
+    let _ = faults.clone().at("vkQueueSubmit", faults.count("vkQueueSubmit"), Fault::Stall);
+    let error = program.run().map(|_| ()).expect_err("it stalled");
+    assert!(matches!(error, Error::Timeout { phase: Phase::FirstCompute, .. }), "{error}");
+    assert!(start.elapsed() < Duration::from_secs(30));
+    faults.release();
 }
 
 #[test]
@@ -218,7 +229,10 @@ fn other_libraries_are_refused_with_a_reason() {
     let error = open("/nonexistent/libvulkan_radeon.so");
     let text = error.to_string();
     assert!(matches!(error, Error::Unavailable { missing: Missing::Library, .. }), "{text}");
-    assert!(text.contains("/nonexistent/libvulkan_radeon.so") && text.contains("mesa-vulkan-drivers"), "{text}");
+    assert!(
+        text.contains("/nonexistent/libvulkan_radeon.so") && text.contains("mesa-vulkan-drivers"),
+        "{text}"
+    );
     let other = std::path::Path::new("/usr/lib/x86_64-linux-gnu/libvulkan_lvp.so");
     if other.exists() {
         let text = open(&other.to_string_lossy()).to_string();

@@ -130,7 +130,15 @@ impl Card {
     /// [`Unavailable`] where RADV is not installed. Whether its version is right is known when an instance is made.
     pub fn new(options: Options) -> Result<Card, Unavailable> {
         let radv = Library::load(options.library.as_deref())?;
-        Ok(Card { shared: Arc::new(Shared { options, radv, counters: Mutex::default(), used: Used::default(), refused: Mutex::default() }) })
+        Ok(Card {
+            shared: Arc::new(Shared {
+                options,
+                radv,
+                counters: Mutex::default(),
+                used: Used::default(),
+                refused: Mutex::default(),
+            }),
+        })
     }
 
     /// Vulkan's functions. The next instance that this thread makes through them has this card.

@@ -3,7 +3,7 @@
 use crate::api::{Reply, code, list, unknown};
 use crate::device::Device;
 use crate::memory::{Buffer, HighBlock};
-use crate::order::{Item, Stages, TRANSFER, COMPUTE, stages};
+use crate::order::{COMPUTE, Item, Stages, TRANSFER, stages};
 use crate::pipeline::{self, Pipeline};
 use crate::queries::QueryPool;
 use crate::table::{Dispatchable, Table, lock};

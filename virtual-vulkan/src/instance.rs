@@ -16,11 +16,8 @@ pub(crate) static INSTANCES: LazyLock<Table<Instance>> = LazyLock::new(Table::de
 pub(crate) static PHYSICAL: LazyLock<Table<Arc<Instance>>> = LazyLock::new(Table::default);
 
 /// Extensions of instances that are left as RADV has them.
-const EXTENSIONS: [&CStr; 3] = [
-    c"VK_EXT_debug_utils",
-    c"VK_KHR_get_physical_device_properties2",
-    c"VK_KHR_device_group_creation",
-];
+const EXTENSIONS: [&CStr; 3] =
+    [c"VK_EXT_debug_utils", c"VK_KHR_get_physical_device_properties2", c"VK_KHR_device_group_creation"];
 
 /// The variable that RADV takes its family from.
 const FAMILY: &str = "RADV_FORCE_FAMILY";

@@ -81,8 +81,12 @@ impl Group<'_> {
                 let m0 = usize::from(crate::isa::decode::operand::M0);
                 wave.sgpr[m0] = wave.sgpr[m0] & !0xf000 | (inst.offset as u32 & 15) << 12;
             }
-            "s_nop" | "s_waitcnt" | "s_sleep" | "s_setprio" | "s_wakeup" | "s_icache_inv"
-            | "s_incperflevel" | "s_decperflevel" | "s_ttracedata" | "s_sethalt" | "s_setkill" => {}
+            "s_waitcnt" => {
+                self.counters.wait += 1;
+                return Ok(());
+            }
+            "s_nop" | "s_sleep" | "s_setprio" | "s_wakeup" | "s_icache_inv" | "s_incperflevel"
+            | "s_decperflevel" | "s_ttracedata" | "s_sethalt" | "s_setkill" => {}
             // Messages to the host, and what only graphics and debuggers use.
             name => return Err(FaultKind::Unimplemented(name.to_string())),
         }
