@@ -164,6 +164,37 @@ fn a_write_beyond_its_window_is_found() {
     assert!(reason.contains("kernel rms_norm/") && reason.contains("buffer_store"), "{reason}");
 }
 
+/// Each barrier of a decoder layer's program in turn is forgotten: whatever it ordered is found, and named.
+#[test]
+fn a_missing_pipeline_barrier_is_found() {
+    let mut card = vega20();
+    card.hazards = true;
+    let faults = Faults::default();
+    card.faults = faults.clone();
+    let Some(backend) = open(card.clone(), |_| {}) else { return };
+    run_layer(&backend).expect("no barrier is missing");
+    let barriers = faults.count("vkCmdPipelineBarrier");
+    drop(backend);
+    let mut found = Vec::new();
+    for n in barriers.saturating_sub(24)..barriers {
+        card.faults = Faults::default().at("vkCmdPipelineBarrier", n, Fault::Stall);
+        let Some(backend) = open(card.clone(), |_| {}) else { return };
+        match run_layer(&backend) {
+            Ok(_) => {}
+            Err(Error::DeviceLost { node: Some(node), reason, .. }) => {
+                assert!(
+                    reason.starts_with("no pipeline barrier: ") && reason.contains(" meet at 0x"),
+                    "{reason}"
+                );
+                found.push(format!("{node}: {reason}"));
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+    println!("{} of 24:\n{}", found.len(), found.join("\n"));
+    assert!(found.len() >= 12, "{found:#?}");
+}
+
 /// Faults at the driver's calls end in typed errors.
 #[test]
 fn calls_that_fail_end_in_errors() {

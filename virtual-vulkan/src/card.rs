@@ -78,6 +78,9 @@ pub struct Options {
     pub checks: Checks,
     /// Commands that no barrier orders run in an order that this seed makes; without it, as they were recorded.
     pub order: Option<u64>,
+    /// Whether two commands that no barrier orders and that meet in memory, at least one of them writing, break the
+    /// device. Takes several times as long.
+    pub hazards: bool,
     /// Calls that fail or hang.
     pub faults: Faults,
     /// Changes the machine code of a pipeline of this name before it is loaded: to plant a mistake and see that it is found.
@@ -95,6 +98,7 @@ impl Options {
             host_memory: 16 << 30,
             checks: Checks { alignment: false, ..Checks::ALL },
             order: None,
+            hazards: false,
             faults: Faults::default(),
             rewrite: None,
             library: None,

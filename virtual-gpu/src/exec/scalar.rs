@@ -186,6 +186,7 @@ impl Group<'_> {
             return Err(FaultKind::Misaligned(range, 4));
         }
         self.counters.scalar_read += u64::from(inside);
+        self.note(at, inside, access);
         for i in 0..u16::from(row.registers) {
             let register = usize::from((inst.dst + i) & 127);
             if 4 * u32::from(i) >= inside {
