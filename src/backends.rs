@@ -21,8 +21,7 @@ use std::sync::Arc;
 mod drivers;
 
 /// Names that [`open`] takes, for messages.
-pub const NAMES: &str = 
-    "reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N], vulkan-virtual[:vega20|:vega10], hip-virtual[:gfx906|:gfx900]";
+pub const NAMES: &str = "reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N], vulkan-virtual[:vega20|:vega10], hip-virtual[:gfx906|:gfx900]";
 
 /// The processors that the emulated AMD GPU can be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -16,11 +16,8 @@ pub(crate) static INSTANCES: LazyLock<Table<Instance>> = LazyLock::new(Table::de
 pub(crate) static PHYSICAL: LazyLock<Table<Arc<Instance>>> = LazyLock::new(Table::default);
 
 /// Extensions of instances that are left as RADV has them.
-const EXTENSIONS: [&CStr; 3] = [
-    c"VK_EXT_debug_utils",
-    c"VK_KHR_get_physical_device_properties2",
-    c"VK_KHR_device_group_creation",
-];
+const EXTENSIONS: [&CStr; 3] =
+    [c"VK_EXT_debug_utils", c"VK_KHR_get_physical_device_properties2", c"VK_KHR_device_group_creation"];
 
 /// The variable that RADV takes its family from.
 const FAMILY: &str = "RADV_FORCE_FAMILY";
@@ -119,9 +116,10 @@ fn check_version(radv: &ash::Instance, devices: &[vk::PhysicalDevice]) -> Result
     let mut properties = vk::PhysicalDeviceProperties2::default().push_next(&mut driver);
     // SAFETY: the device is RADV's, which speaks Vulkan 1.2 and more.
     unsafe { radv.get_physical_device_properties2(device, &mut properties) };
-    let info = driver.driver_info_as_c_str().unwrap_or_default().to_string_lossy();
+    let text = |text: Result<&CStr, _>| text.unwrap_or_default().to_string_lossy().into_owned();
+    let (name, info) = (text(driver.driver_name_as_c_str()), text(driver.driver_info_as_c_str()));
     let right = driver.driver_id == vk::DriverId::MESA_RADV && is_supported(&info);
-    if right { Ok(()) } else { Err(Unavailable::Version(info.into_owned())) }
+    if right { Ok(()) } else { Err(Unavailable::Version(format!("{name} {info}"))) }
 }
 
 /// Whether "Mesa 25.0.7-2" is a version that is known.

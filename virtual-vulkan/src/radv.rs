@@ -35,7 +35,8 @@ impl Library {
                 Unavailable::Library(format!("no manifest of RADV in {}; {ADVICE}", MANIFESTS.join(", ")))
             })?,
         };
-        let failed = |e: libloading::Error| Unavailable::Library(format!("{}: {e}; {ADVICE}", path.display()));
+        let failed =
+            |e: libloading::Error| Unavailable::Library(format!("{}: {e}; {ADVICE}", path.display()));
         // SAFETY: the library is the system's RADV or the one that the caller names as such; its initialisers are
         // those of any Vulkan driver.
         let library = unsafe { libloading::Library::new(&path) }.map_err(failed)?;

@@ -41,7 +41,7 @@ pub(crate) struct Binary {
     pub(crate) threads: [u32; 3],
     pub(crate) interface: Interface,
     /// Machine code.
-    pub(crate) code: Vec<u8>,
+    pub(crate) code: Vec<u32>,
 }
 
 /// Which scalar registers hold what when a work-group starts.
@@ -125,7 +125,14 @@ impl Binary {
         if code.is_empty() || threads.contains(&0) {
             return Err(format!("it has {} bytes of code and work-groups of {threads:?}", code.len()));
         }
-        Ok(Binary { rsrc1, rsrc2, lds_bytes, threads, interface, code: code.to_vec() })
+        Ok(Binary {
+            rsrc1,
+            rsrc2,
+            lds_bytes,
+            threads,
+            interface,
+            code: code.chunks_exact(4).filter_map(|w| word(w, 0)).collect(),
+        })
     }
 }
 

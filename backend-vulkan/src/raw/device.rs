@@ -8,8 +8,8 @@ use super::queue::Queue;
 use crate::error::{broken, failure, lost};
 use ash::{amd, ext, khr, vk};
 use ggml_core::{Deadline, Error, Missing, Phase, Result};
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// How long something that the device may still use is waited for before it is leaked instead of freed.

@@ -2,6 +2,7 @@
 
 use super::instance::{BACKEND, unavailable};
 use crate::options::VulkanOptions;
+use ggml_core::backend::KernelCounts;
 use ggml_core::{Error, Missing, Phase, Result};
 use std::path::PathBuf;
 
@@ -69,6 +70,18 @@ impl Provider {
             #[cfg(feature = "virtual")]
             Provider::Card(card) => card.refusal().map(|why| no_card(&why)),
             _ => None,
+        }
+    }
+
+    /// What pipelines did, where the device counts.
+    pub(crate) fn counts(&self) -> Vec<KernelCounts> {
+        match self {
+            #[cfg(feature = "virtual")]
+            Provider::Card(card) => {
+                let all = card.counters().into_iter();
+                all.map(|(kernel, c)| KernelCounts { kernel, counts: c.by_name() }).collect()
+            }
+            _ => Vec::new(),
         }
     }
 

@@ -185,12 +185,13 @@ impl<'a> Group<'a> {
         Ok(())
     }
 
-    /// The accesses of all lanes, where they are in one region and no buffer ends among them.
+    /// The accesses of all lanes, where they are in one region, no buffer ends among them and nothing is noted.
     #[inline(always)]
     fn span(&mut self, wave: &Wave, inst: &Inst, segment: Segment, bytes: u32) -> Option<Span<'a>> {
         const NOTHING: [u32; LANES] = [0; LANES];
         let (exec, [vector, _, scalar]) = (wave.exec(), inst.src);
-        let lane = if exec == 0 { return None } else { exec.trailing_zeros() as usize };
+        let lane =
+            if exec == 0 || self.footprint.is_some() { return None } else { exec.trailing_zeros() as usize };
         let (offset, vector) = (inst.offset as i64 as u64, usize::from(vector & 255));
         let mut add = &wave.vgpr[vector];
         let (base, limit) = match segment {
@@ -218,6 +219,7 @@ impl<'a> Group<'a> {
 
     fn global_load(&mut self, at: u64, bytes: u32) -> Result<[u32; 4], FaultKind> {
         self.counters.global_read += u64::from(bytes);
+        self.note(at, bytes, Access::Read);
         match self.global(at, bytes.into()) {
             Some((region, offset)) => Ok(region.load(offset, bytes.into())),
             None => Err(self.missing(Range { space: Space::Global, access: Access::Read, at, bytes })),
@@ -226,6 +228,7 @@ impl<'a> Group<'a> {
 
     fn global_store(&mut self, at: u64, bytes: u32, words: &[u32; 4]) -> Result<(), FaultKind> {
         self.counters.global_written += u64::from(bytes);
+        self.note(at, bytes, Access::Write);
         match self.global(at, bytes.into()) {
             Some((region, offset)) => {
                 region.store(offset, bytes.into(), words);
@@ -237,6 +240,7 @@ impl<'a> Group<'a> {
 
     fn global_atomic(&mut self, at: u64, bytes: u32, op: Atomic, a: u64, b: u64) -> Result<u64, FaultKind> {
         self.counters.global_written += u64::from(bytes);
+        self.note(at, bytes, Access::Atomic);
         let range = Range { space: Space::Global, access: Access::Atomic, at, bytes };
         if at % u64::from(bytes) != 0 {
             return Err(FaultKind::Misaligned(range, bytes));
