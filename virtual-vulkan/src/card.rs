@@ -1,11 +1,10 @@
 //! The card: what it is, how it is made, what it has done.
 
 use crate::Faults;
-use crate::memory::Used;
-use crate::physical::HEAPS;
+use crate::Unavailable;
+use crate::heaps::{HEAPS, Used};
 use crate::radv::Library;
 use crate::table::lock;
-use crate::{Unavailable, names};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -145,18 +144,14 @@ impl Card {
         })
     }
 
-    /// Vulkan's functions. The next instance that this thread makes through them has this card.
-    pub fn entry(&self) -> ash::StaticFn {
+    /// The next instance that this thread makes has this card.
+    pub(crate) fn is_next(&self) {
         NEXT.with(|next| *next.borrow_mut() = Some(self.clone()));
-        ash::StaticFn { get_instance_proc_addr: names::vk_get_instance_proc_addr }
     }
 
-    /// The card of an instance that is being made: that of [`Card::entry`], or a Vega 20 as the environment says.
-    pub(crate) fn next() -> Result<Card, Unavailable> {
-        match NEXT.with(|next| next.borrow_mut().take()) {
-            Some(card) => Ok(card),
-            None => Card::new(crate::environment::options().map_err(Unavailable::Options)?),
-        }
+    /// The card that was to be the next on this thread; says it once.
+    pub(crate) fn take_next() -> Option<Card> {
+        NEXT.with(|next| next.borrow_mut().take())
     }
 
     /// Path of RADV's library.

@@ -1,6 +1,7 @@
 //! Options from the environment.
 
-use crate::{Checks, Faults, Model, Options};
+use crate::card::{Card, Model, Options};
+use crate::{Checks, Faults, Unavailable};
 use virtual_gpu::faults::Functions;
 
 /// The variable that turns checks on or off: `all` (the default) or `none`, of shaders; `hazards` is all of these and
@@ -21,8 +22,16 @@ fn set(variable: &str) -> Option<String> {
     value.filter(|value| !value.is_empty())
 }
 
+/// The card of an instance that is being made: that of [`Card::entry`], or one as the environment says.
+pub(crate) fn next_card() -> Result<Card, Unavailable> {
+    match Card::take_next() {
+        Some(card) => Ok(card),
+        None => Card::new(options().map_err(Unavailable::Options)?),
+    }
+}
+
 /// A card as the environment wants it.
-pub(crate) fn options() -> Result<Options, String> {
+fn options() -> Result<Options, String> {
     let model = match set(CARD_VARIABLE) {
         None => Model::default(),
         Some(name) => Model::parse(&name).ok_or_else(|| format!("{CARD_VARIABLE}: '{name}' is no card"))?,
@@ -48,7 +57,7 @@ impl Options {
             options.order = Some(seed);
         }
         if let Some(text) = set(FAULTS_VARIABLE) {
-            let functions = Functions { has: &crate::names::can_fail, queued: &crate::names::CAN_STALL };
+            let functions = Functions { has: &crate::counted::can_fail, queued: &crate::counted::CAN_STALL };
             options.faults = Faults::parse(&text, &functions)
                 .map_err(|(found, expected)| format!("{FAULTS_VARIABLE} is {found}; {expected} is wanted"))?;
         }

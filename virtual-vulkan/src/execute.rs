@@ -1,12 +1,9 @@
 //! Submissions: command buffers run on the virtual GPU.
 
-use crate::api::{Reply, chained, code, list, unknown};
-use crate::commands::{COMMANDS, Command, Dispatch, Grid, List, Span};
 use crate::device::Device;
+use crate::list::{Command, Dispatch, Grid, List, Span};
 use crate::order::{Segment, segments};
-use crate::semaphores::{Fence, Semaphore};
-use ash::vk;
-use ash::vk::Handle as _;
+use crate::semaphores::Semaphore;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,21 +11,14 @@ use virtual_gpu::{BareLaunch, Counters, Footprint};
 
 /// A submission.
 #[derive(Default)]
-struct Submission {
-    waits: Vec<(Arc<Semaphore>, u64)>,
-    lists: Vec<Arc<List>>,
-    signals: Vec<(Arc<Semaphore>, u64)>,
+pub(crate) struct Submission {
+    pub(crate) waits: Vec<(Arc<Semaphore>, u64)>,
+    pub(crate) lists: Vec<Arc<List>>,
+    pub(crate) signals: Vec<(Arc<Semaphore>, u64)>,
 }
 
 impl Submission {
-    fn add_list(&mut self, handle: vk::CommandBuffer) -> Reply {
-        let raw = handle.as_raw();
-        let buffer = COMMANDS.get(raw).ok_or_else(|| unknown("VkCommandBuffer", raw))?;
-        self.lists.push(buffer.list()?);
-        Ok(())
-    }
-
-    fn run(&self, device: &Device) -> Result<(), String> {
+    pub(crate) fn run(&self, device: &Device) -> Result<(), String> {
         for (semaphore, value) in &self.waits {
             device.queue.hold(|| semaphore.passes(*value));
         }
@@ -140,7 +130,7 @@ fn run_dispatch(device: &Device, dispatch: &Dispatch, trace: Option<&mut Footpri
         return Ok(());
     }
     let name = dispatch.pipeline.name();
-    let counted = dispatch.pipeline.kernel(device).and_then(|kernel| {
+    let counted = dispatch.pipeline.kernel(&device.gpu, device.card.options.rewrite).and_then(|kernel| {
         let launch = BareLaunch { groups, first_group: dispatch.first, user_sgprs: &dispatch.registers };
         match trace {
             None => device.gpu.launch_bare(&kernel, &launch),
@@ -170,96 +160,4 @@ fn seconds(device: &Device, c: &Counters) -> f64 {
     let cycles = 4.0 * (c.valu + 3 * c.valu_quarter) as f64 / (4.0 * units);
     let bytes = (c.global_read + c.global_written) as f64;
     2e-6 + (cycles / clock).max(bytes / bandwidth)
-}
-
-/// Gives submissions to the queue. The fence comes after the last.
-fn push(device: &Arc<Device>, submissions: Vec<Submission>, fence: vk::Fence) -> Reply {
-    device.alive()?;
-    let fence: Option<Arc<Fence>> = (!fence.is_null()).then(|| device.fence(fence)).transpose()?;
-    let stalls = device.card.options.faults.enter("vkQueueSubmit").map_err(vk::Result::from_raw)?;
-    // The work must not keep the device alive, which ends the queue when it goes.
-    let on = Arc::downgrade(device);
-    device.queue.push(Box::new(move |queue| {
-        if stalls {
-            queue.hold(|| on.upgrade().is_none_or(|d| d.card.options.faults.released()));
-        }
-        let Some(device) = on.upgrade() else { return Ok(()) };
-        for submission in &submissions {
-            submission.run(&device)?;
-            queue.notify();
-        }
-        if let Some(fence) = fence {
-            fence.signal();
-        }
-        Ok(())
-    }))
-}
-
-pub(crate) unsafe extern "system" fn submit(
-    handle: vk::Queue,
-    count: u32,
-    infos: *const vk::SubmitInfo<'_>,
-    fence: vk::Fence,
-) -> vk::Result {
-    code(Device::of_queue(handle).and_then(|device| {
-        // SAFETY: Vulkan's rules for the caller, here and below.
-        let infos = unsafe { list(infos, count) };
-        let mut all = Vec::new();
-        for info in infos {
-            let mut one = Submission::default();
-            // SAFETY: as above.
-            unsafe {
-                let timeline = chained::<vk::TimelineSemaphoreSubmitInfo<'_>>(info.p_next);
-                let (waits, signals): (&[u64], &[u64]) = match &timeline {
-                    Some(t) => (
-                        list(t.p_wait_semaphore_values, t.wait_semaphore_value_count),
-                        list(t.p_signal_semaphore_values, t.signal_semaphore_value_count),
-                    ),
-                    None => (&[], &[]),
-                };
-                let value = |values: &[u64], i: usize| values.get(i).copied().unwrap_or(0);
-                for (i, &s) in list(info.p_wait_semaphores, info.wait_semaphore_count).iter().enumerate() {
-                    one.waits.push((device.semaphore(s)?, value(waits, i)));
-                }
-                for &c in list(info.p_command_buffers, info.command_buffer_count) {
-                    one.add_list(c)?;
-                }
-                for (i, &s) in list(info.p_signal_semaphores, info.signal_semaphore_count).iter().enumerate()
-                {
-                    one.signals.push((device.semaphore(s)?, value(signals, i)));
-                }
-            }
-            all.push(one);
-        }
-        push(&device, all, fence)
-    }))
-}
-
-pub(crate) unsafe extern "system" fn submit2(
-    handle: vk::Queue,
-    count: u32,
-    infos: *const vk::SubmitInfo2<'_>,
-    fence: vk::Fence,
-) -> vk::Result {
-    code(Device::of_queue(handle).and_then(|device| {
-        let mut all = Vec::new();
-        // SAFETY: Vulkan's rules for the caller, here and below.
-        for info in unsafe { list(infos, count) } {
-            let mut one = Submission::default();
-            // SAFETY: as above.
-            unsafe {
-                for s in list(info.p_wait_semaphore_infos, info.wait_semaphore_info_count) {
-                    one.waits.push((device.semaphore(s.semaphore)?, s.value));
-                }
-                for c in list(info.p_command_buffer_infos, info.command_buffer_info_count) {
-                    one.add_list(c.command_buffer)?;
-                }
-                for s in list(info.p_signal_semaphore_infos, info.signal_semaphore_info_count) {
-                    one.signals.push((device.semaphore(s.semaphore)?, s.value));
-                }
-            }
-            all.push(one);
-        }
-        push(&device, all, fence)
-    }))
 }

@@ -1,13 +1,11 @@
-//! Instances: RADV's, made for the family of the card.
+//! Instances, which are RADV's.
 
-use crate::api::{Reply, code, give, list, unknown};
-use crate::card::{Card, Model};
-use crate::table::{Table, lock};
-use crate::{MESA, Unavailable};
+use crate::card::Card;
+use crate::reply::{Reply, unknown};
+use crate::table::Table;
 use ash::vk;
 use ash::vk::Handle as _;
-use std::ffi::{CStr, c_char};
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, LazyLock};
 
 /// Instances by handle, which is RADV's.
 pub(crate) static INSTANCES: LazyLock<Table<Instance>> = LazyLock::new(Table::default);
@@ -15,18 +13,11 @@ pub(crate) static INSTANCES: LazyLock<Table<Instance>> = LazyLock::new(Table::de
 /// The instance of each physical device.
 pub(crate) static PHYSICAL: LazyLock<Table<Arc<Instance>>> = LazyLock::new(Table::default);
 
-/// Extensions of instances that are left as RADV has them.
-const EXTENSIONS: [&CStr; 3] =
-    [c"VK_EXT_debug_utils", c"VK_KHR_get_physical_device_properties2", c"VK_KHR_device_group_creation"];
-
-/// The variable that RADV takes its family from.
-const FAMILY: &str = "RADV_FORCE_FAMILY";
-
 /// An instance.
 pub(crate) struct Instance {
     pub(crate) card: Card,
     pub(crate) radv: ash::Instance,
-    physical: Vec<vk::PhysicalDevice>,
+    pub(crate) physical: Vec<vk::PhysicalDevice>,
 }
 
 impl Instance {
@@ -34,191 +25,5 @@ impl Instance {
     pub(crate) fn of(physical: vk::PhysicalDevice) -> Reply<Arc<Instance>> {
         let found = PHYSICAL.get(physical.as_raw());
         found.map(|i| i.as_ref().clone()).ok_or_else(|| unknown("VkPhysicalDevice", physical.as_raw()))
-    }
-
-    /// Makes RADV's instance and has it look for its device, which is when it reads the family.
-    ///
-    /// # Safety
-    /// `info` is valid.
-    unsafe fn new(info: *const vk::InstanceCreateInfo<'_>) -> Reply<Instance> {
-        let card = Card::next().map_err(|why| {
-            tracing::error!(%why, "no virtual card");
-            vk::Result::ERROR_INCOMPATIBLE_DRIVER
-        })?;
-        card.shared.options.faults.enter("vkCreateInstance").map_err(vk::Result::from_raw)?;
-        let functions = card.shared.radv.functions();
-        // SAFETY: these are the functions of a Vulkan driver.
-        let entry = unsafe { ash::Entry::from_static_fn(functions) };
-        let family = Family::set(card.shared.options.model);
-        // SAFETY: `info` is the caller's, and valid.
-        let radv = unsafe { entry.create_instance(&*info, None) }?;
-        // SAFETY: the instance was just made.
-        let physical = unsafe { radv.enumerate_physical_devices() };
-        drop(family);
-        let instance = physical.and_then(|physical| {
-            check_version(&radv, &physical).map_err(|why| refused(&card, why))?;
-            Ok(Instance { card, radv: radv.clone(), physical })
-        });
-        if instance.is_err() {
-            // SAFETY: made above, known to nobody else.
-            unsafe { radv.destroy_instance(None) };
-        }
-        instance
-    }
-}
-
-/// Remembers why; the code that Vulkan has for it.
-fn refused(card: &Card, why: Unavailable) -> vk::Result {
-    tracing::error!(%why, "no virtual card");
-    card.shared.refuse(why);
-    vk::Result::ERROR_INCOMPATIBLE_DRIVER
-}
-
-/// The family in the environment while RADV looks for devices. One at a time.
-struct Family {
-    before: Option<std::ffi::OsString>,
-    _alone: std::sync::MutexGuard<'static, ()>,
-}
-
-static ALONE: Mutex<()> = Mutex::new(());
-
-impl Family {
-    fn set(model: Model) -> Family {
-        let alone = lock(&ALONE);
-        let before = std::env::var_os(FAMILY);
-        if before.as_deref() != Some(model.name().as_ref()) {
-            // SAFETY: RADV has no other way to be told. Rust's own readers of the environment are locked out by the
-            // standard library, and the C library keeps what other readers may still look at.
-            unsafe { std::env::set_var(FAMILY, model.name()) };
-        }
-        Family { before, _alone: alone }
-    }
-}
-
-impl Drop for Family {
-    fn drop(&mut self) {
-        // SAFETY: as above.
-        unsafe {
-            match &self.before {
-                Some(value) => std::env::set_var(FAMILY, value),
-                None => std::env::remove_var(FAMILY),
-            }
-        }
-    }
-}
-
-/// Compares the driver's version with the one whose shaders can be read.
-fn check_version(radv: &ash::Instance, devices: &[vk::PhysicalDevice]) -> Result<(), Unavailable> {
-    let Some(&device) = devices.first() else {
-        return Err(Unavailable::Library("it made no null device".into()));
-    };
-    let mut driver = vk::PhysicalDeviceDriverProperties::default();
-    let mut properties = vk::PhysicalDeviceProperties2::default().push_next(&mut driver);
-    // SAFETY: the device is RADV's, which speaks Vulkan 1.2 and more.
-    unsafe { radv.get_physical_device_properties2(device, &mut properties) };
-    let text = |text: Result<&CStr, _>| text.unwrap_or_default().to_string_lossy().into_owned();
-    let (name, info) = (text(driver.driver_name_as_c_str()), text(driver.driver_info_as_c_str()));
-    let right = driver.driver_id == vk::DriverId::MESA_RADV && is_supported(&info);
-    if right { Ok(()) } else { Err(Unavailable::Version(format!("{name} {info}"))) }
-}
-
-/// Whether "Mesa 25.0.7-2" is a version that is known.
-fn is_supported(info: &str) -> bool {
-    let version = info.strip_prefix("Mesa ").unwrap_or_default();
-    version.strip_prefix(MESA).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-}
-
-pub(crate) unsafe extern "system" fn create(
-    info: *const vk::InstanceCreateInfo<'_>,
-    _allocator: *const vk::AllocationCallbacks<'_>,
-    out: *mut vk::Instance,
-) -> vk::Result {
-    // SAFETY: Vulkan's rules for the caller.
-    code(unsafe { Instance::new(info) }.map(|instance| {
-        let handle = instance.radv.handle();
-        let devices = instance.physical.clone();
-        let instance = INSTANCES.put(handle.as_raw(), instance);
-        for device in devices {
-            PHYSICAL.put(device.as_raw(), instance.clone());
-        }
-        // SAFETY: Vulkan's rules for the caller.
-        unsafe { *out = handle };
-    }))
-}
-
-pub(crate) unsafe extern "system" fn destroy(
-    handle: vk::Instance,
-    _allocator: *const vk::AllocationCallbacks<'_>,
-) {
-    let Some(instance) = INSTANCES.take(handle.as_raw()) else { return };
-    for device in &instance.physical {
-        PHYSICAL.take(device.as_raw());
-    }
-    // SAFETY: the caller destroys it once, after everything that was made from it.
-    unsafe { instance.radv.destroy_instance(None) };
-}
-
-pub(crate) unsafe extern "system" fn physical_devices(
-    handle: vk::Instance,
-    count: *mut u32,
-    to: *mut vk::PhysicalDevice,
-) -> vk::Result {
-    let instance = INSTANCES.get(handle.as_raw()).ok_or_else(|| unknown("VkInstance", handle.as_raw()));
-    code(instance.and_then(|instance| {
-        let faults = &instance.card.shared.options.faults;
-        faults.enter("vkEnumeratePhysicalDevices").map_err(vk::Result::from_raw)?;
-        // SAFETY: Vulkan's rules for the caller.
-        unsafe { give(&instance.physical, count, to) }
-    }))
-}
-
-pub(crate) unsafe extern "system" fn version(out: *mut u32) -> vk::Result {
-    // SAFETY: Vulkan's rules for the caller.
-    unsafe { *out = vk::API_VERSION_1_3 };
-    vk::Result::SUCCESS
-}
-
-pub(crate) unsafe extern "system" fn layers(count: *mut u32, _to: *mut vk::LayerProperties) -> vk::Result {
-    // SAFETY: Vulkan's rules for the caller.
-    unsafe { *count = 0 };
-    vk::Result::SUCCESS
-}
-
-pub(crate) unsafe extern "system" fn extensions(
-    layer: *const c_char,
-    count: *mut u32,
-    to: *mut vk::ExtensionProperties,
-) -> vk::Result {
-    if !layer.is_null() {
-        return vk::Result::ERROR_LAYER_NOT_PRESENT;
-    }
-    let all = EXTENSIONS.map(|name| {
-        let mut properties = vk::ExtensionProperties { spec_version: 1, ..Default::default() };
-        crate::api::put_text(&mut properties.extension_name, &name.to_string_lossy());
-        properties
-    });
-    // SAFETY: Vulkan's rules for the caller.
-    code(unsafe { give(&all, count, to) })
-}
-
-/// The names of a list of Vulkan's.
-///
-/// # Safety
-/// `at` is valid for `count` texts.
-pub(crate) unsafe fn texts<'a>(at: *const *const c_char, count: u32) -> Vec<&'a CStr> {
-    // SAFETY: the caller's promise.
-    unsafe { list(at, count).iter().map(|&text| CStr::from_ptr(text)).collect() }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_supported;
-
-    #[test]
-    fn versions() {
-        assert!(is_supported("Mesa 25.0.7-2~bpo12+1") && is_supported("Mesa 25.0"));
-        for other in ["Mesa 25.1.0", "Mesa 25.01", "Mesa 22.3.6", "Mesa 2", "", "25.0.7"] {
-            assert!(!is_supported(other), "{other}");
-        }
     }
 }

@@ -37,24 +37,28 @@
 //! command buffers, sparse memory or graphics: functions for these are absent. Time, caches, the kernel driver and the
 //! coherence of real memory are not modelled.
 #![deny(missing_docs)]
+#![deny(unsafe_code)]
 
-mod api;
+#[allow(unsafe_code)]
+mod calls;
 mod card;
-mod commands;
+mod counted;
 mod descriptors;
 mod device;
 mod environment;
 mod execute;
+mod heaps;
 mod instance;
+mod list;
 mod memory;
-mod names;
 mod order;
-mod physical;
 mod pipeline;
 mod queries;
 mod queue;
+#[allow(unsafe_code)]
 mod radv;
 mod record;
+mod reply;
 mod semaphores;
 mod table;
 
@@ -69,7 +73,7 @@ pub const MESA: &str = "25.0";
 /// `vkGetInstanceProcAddr`, for a loader. Instances that are not made through [`Card::entry`] have a card as the
 /// environment says: `DIPTYCH_VIRTUAL_CARD` (`vega20`, `vega10`) and the variables of this crate.
 pub fn get_instance_proc_addr() -> ash::vk::PFN_vkGetInstanceProcAddr {
-    names::vk_get_instance_proc_addr
+    calls::names::vk_get_instance_proc_addr
 }
 
 /// Why there is no virtual card.

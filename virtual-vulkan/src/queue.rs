@@ -1,6 +1,6 @@
 //! The device's queue: submissions in order, on a thread of their own, behind the host's back.
 
-use crate::api::Reply;
+use crate::reply::Reply;
 use crate::table::lock;
 use ash::vk;
 use std::collections::VecDeque;

@@ -1,8 +1,10 @@
 //! Functions by their names: this library's, and those of RADV's that take nothing that RADV does not know.
 
-use crate::commands as cmd;
-use crate::device::{self, Device};
-use crate::{descriptors, execute, instance, memory, physical, pipeline, queries, semaphores};
+use super::{
+    commands as cmd, descriptors, device, instance, memory, physical, pipeline, queries, queue, semaphores,
+};
+use crate::card::Card;
+use crate::device::Device;
 use ash::vk;
 use ash::vk::Handle as _;
 use std::ffi::{CStr, c_char};
@@ -50,8 +52,8 @@ fn own(name: &str) -> Option<Function> {
         "vkDeviceWaitIdle": PFN_vkDeviceWaitIdle = device::wait_idle;
         "vkQueueWaitIdle": PFN_vkQueueWaitIdle = device::queue_wait_idle;
         "vkGetDeviceFaultInfoEXT": PFN_vkGetDeviceFaultInfoEXT = device::fault_info;
-        "vkQueueSubmit": PFN_vkQueueSubmit = execute::submit;
-        "vkQueueSubmit2": PFN_vkQueueSubmit2 = execute::submit2;
+        "vkQueueSubmit": PFN_vkQueueSubmit = queue::submit;
+        "vkQueueSubmit2": PFN_vkQueueSubmit2 = queue::submit2;
         "vkAllocateMemory": PFN_vkAllocateMemory = memory::allocate;
         "vkFreeMemory": PFN_vkFreeMemory = memory::free;
         "vkMapMemory": PFN_vkMapMemory = memory::map;
@@ -161,7 +163,7 @@ pub(crate) unsafe extern "system" fn vk_get_instance_proc_addr(
     if let Some(function) = own(text).or_else(|| own(bare(text))) {
         return Some(function);
     }
-    let known = instance::INSTANCES.get(instance.as_raw())?;
+    let known = crate::instance::INSTANCES.get(instance.as_raw())?;
     RADV.contains(&text).then(|| known.card.shared.radv.function(instance, name))?
 }
 
@@ -182,44 +184,10 @@ unsafe extern "system" fn get_device_proc_addr(
     RADV.contains(&text).then(|| unsafe { get(handle, name.as_ptr()) })?
 }
 
-/// Functions that count their calls, and can fail or hang.
-const COUNTED: [&str; 30] = [
-    "vkAllocateCommandBuffers",
-    "vkAllocateDescriptorSets",
-    "vkAllocateMemory",
-    "vkBindBufferMemory",
-    "vkBindBufferMemory2",
-    "vkCmdPipelineBarrier",
-    "vkCreateBuffer",
-    "vkCreateCommandPool",
-    "vkCreateComputePipelines",
-    "vkCreateDescriptorPool",
-    "vkCreateDescriptorSetLayout",
-    "vkCreateDevice",
-    "vkCreateFence",
-    "vkCreateInstance",
-    "vkCreatePipelineLayout",
-    "vkCreateQueryPool",
-    "vkCreateSemaphore",
-    "vkDeviceWaitIdle",
-    "vkEnumeratePhysicalDevices",
-    "vkFreeMemory",
-    "vkGetFenceStatus",
-    "vkGetQueryPoolResults",
-    "vkGetSemaphoreCounterValue",
-    "vkMapMemory",
-    "vkQueueSubmit",
-    "vkResetFences",
-    "vkSignalSemaphore",
-    "vkUpdateDescriptorSets",
-    "vkWaitForFences",
-    "vkWaitSemaphores",
-];
-
-/// Calls that stall on request: a submission that never completes, a barrier that is forgotten.
-pub(crate) const CAN_STALL: [&str; 2] = ["vkQueueSubmit", "vkCmdPipelineBarrier"];
-
-/// Whether a function of this name can fail on request.
-pub(crate) fn can_fail(name: &str) -> bool {
-    COUNTED.contains(&name)
+impl Card {
+    /// Vulkan's functions. The next instance that this thread makes through them has this card.
+    pub fn entry(&self) -> ash::StaticFn {
+        self.is_next();
+        ash::StaticFn { get_instance_proc_addr: vk_get_instance_proc_addr }
+    }
 }

@@ -1,29 +1,20 @@
-//! Command pools and command buffers: what is recorded.
+//! Command pools and command buffers.
 
-use crate::api::{Reply, code, list, unknown};
+use super::api::{code, list};
 use crate::device::Device;
-use crate::memory::{Buffer, HighBlock};
-use crate::order::{COMPUTE, Item, Stages, TRANSFER, stages};
-use crate::pipeline::{self, Pipeline};
+use crate::list::{Command, Dispatch, Grid, List, PUSH_BYTES, SETS, Span};
+use crate::order::stages;
+use crate::pipeline::Pipeline;
 use crate::queries::QueryPool;
+use crate::reply::{Reply, unknown};
 use crate::table::{Dispatchable, Table, lock};
 use ash::vk;
 use ash::vk::Handle as _;
 use std::ffi::c_void;
 use std::sync::{Arc, LazyLock, Mutex};
-use virtual_gpu::Access;
 
 /// Command buffers by handle.
 pub(crate) static COMMANDS: LazyLock<Table<CommandBuffer>> = LazyLock::new(Table::default);
-
-/// Bytes of push constants that RADV offers at the most.
-const PUSH_BYTES: usize = 256;
-
-/// Descriptor sets that can be bound.
-const SETS: usize = 32;
-
-/// A pool: the command buffers that go with it.
-pub(crate) struct CommandPool(Mutex<Vec<u64>>);
 
 /// A command buffer.
 pub(crate) struct CommandBuffer {
@@ -50,140 +41,6 @@ impl Default for Recording {
     }
 }
 
-/// A finished recording. It can run many times.
-pub(crate) struct List {
-    pub(crate) commands: Vec<Command>,
-    /// Push constants and sizes of grids.
-    _block: Option<HighBlock>,
-}
-
-/// A range of memory, and the buffer that it is in.
-#[derive(Clone)]
-pub(crate) struct Span {
-    pub(crate) address: u64,
-    pub(crate) bytes: u64,
-    _buffer: Arc<Buffer>,
-}
-
-/// A command.
-pub(crate) enum Command {
-    Dispatch(Box<Dispatch>),
-    Copy { from: Span, to: Span },
-    Fill { to: Span, word: u32 },
-    Update { to: Span, data: Vec<u8> },
-    Barrier(Stages, Stages),
-    ResetQueries { pool: Arc<QueryPool>, first: u32, count: u32 },
-    Timestamp { pool: Arc<QueryPool>, index: u32 },
-    Marker { to: Span, word: u32 },
-}
-
-/// A dispatch.
-pub(crate) struct Dispatch {
-    pub(crate) pipeline: Arc<Pipeline>,
-    pub(crate) grid: Grid,
-    pub(crate) first: [u32; 3],
-    /// The scalar registers that the work-groups start with.
-    pub(crate) registers: Vec<u32>,
-    sets: [u64; SETS],
-    push: [u8; PUSH_BYTES],
-}
-
-/// Work-groups of a dispatch.
-#[derive(Clone)]
-pub(crate) enum Grid {
-    Direct([u32; 3]),
-    /// Three words in memory.
-    Indirect(Span),
-}
-
-impl Command {
-    /// What orders it.
-    pub(crate) fn item(&self) -> Item {
-        match self {
-            Command::Dispatch(_) => Item::Work(COMPUTE),
-            Command::Copy { .. } | Command::Fill { .. } | Command::Update { .. } => Item::Work(TRANSFER),
-            Command::Barrier(from, to) => Item::Barrier(*from, *to),
-            Command::ResetQueries { .. } | Command::Timestamp { .. } | Command::Marker { .. } => Item::Mark,
-        }
-    }
-}
-
-impl Command {
-    /// Its name in reports: of a dispatch that of its pipeline.
-    pub(crate) fn name(&self) -> String {
-        match self {
-            Command::Dispatch(dispatch) => dispatch.pipeline.name(),
-            Command::Copy { .. } => "a copy".into(),
-            Command::Fill { .. } => "a fill".into(),
-            Command::Update { .. } => "an update".into(),
-            Command::Marker { .. } => "a marker".into(),
-            Command::Barrier(..) => "a barrier".into(),
-            Command::ResetQueries { .. } | Command::Timestamp { .. } => "a query".into(),
-        }
-    }
-
-    /// Memory that it reads and writes, if it is no dispatch. A marker may be written while others are.
-    pub(crate) fn spans(&self) -> Vec<(&Span, Access)> {
-        match self {
-            Command::Copy { from, to } => vec![(from, Access::Read), (to, Access::Write)],
-            Command::Fill { to, .. } | Command::Update { to, .. } => vec![(to, Access::Write)],
-            _ => Vec::new(),
-        }
-    }
-}
-
-impl Dispatch {
-    /// Bytes beside the registers: the push constants, the size of the grid.
-    const BESIDE: usize = PUSH_BYTES + 16;
-
-    fn needs_memory(&self) -> bool {
-        let interface = &self.pipeline.binary.interface;
-        interface.push_pointer.is_some() || interface.grid_pointer.is_some()
-    }
-
-    /// Sets the registers; `beside` is the address of this dispatch's part of the block.
-    fn prepare(&mut self, beside: u64) -> Reply {
-        let interface = &self.pipeline.binary.interface;
-        self.registers = vec![0; interface.count];
-        let registers = &mut self.registers;
-        let mut put = |register: usize, words: &[u32]| {
-            let to = registers.get_mut(register..register + words.len());
-            to.ok_or_else(|| unknown("register", register as u64)).map(|to| to.copy_from_slice(words))
-        };
-        for &(set, register) in &interface.sets {
-            match self.sets.get(set).copied().unwrap_or(0) {
-                0 => return Err(unknown("descriptor set that is not bound", set as u64)),
-                address => put(register, &[address as u32])?,
-            }
-        }
-        let words: &[u32] = bytemuck::cast_slice(&self.push);
-        for (i, &word) in interface.inlined.iter().enumerate() {
-            put(interface.first_inlined + i, &words[word..=word])?;
-        }
-        if let Some(register) = interface.push_pointer {
-            put(register, &[beside as u32])?;
-        }
-        if let Some(register) = interface.grid_pointer {
-            let at = match &self.grid {
-                Grid::Direct(_) => beside + PUSH_BYTES as u64,
-                Grid::Indirect(span) => span.address,
-            };
-            put(register, &[at as u32, (at >> 32) as u32])?;
-        }
-        Ok(())
-    }
-
-    /// What lies at `beside`.
-    fn beside(&self) -> Vec<u8> {
-        let mut bytes = self.push.to_vec();
-        if let Grid::Direct(groups) = &self.grid {
-            bytes.extend_from_slice(bytemuck::cast_slice(groups));
-        }
-        bytes.resize(Dispatch::BESIDE, 0);
-        bytes
-    }
-}
-
 impl CommandBuffer {
     /// What was recorded; an error if the recording was not ended.
     pub(crate) fn list(&self) -> Reply<Arc<List>> {
@@ -195,29 +52,8 @@ impl CommandBuffer {
         if let Some(code) = state.wrong {
             return Err(code);
         }
-        let mut commands = std::mem::take(&mut state.commands);
-        let mut dispatches: Vec<_> = commands
-            .iter_mut()
-            .filter_map(|c| if let Command::Dispatch(d) = c { Some(d) } else { None })
-            .collect();
-        let many = dispatches.iter().filter(|d| d.needs_memory()).count();
-        let block = match many {
-            0 => None,
-            _ => Some(self.device.high.allocate((many * Dispatch::BESIDE) as u64)?),
-        };
-        let mut contents = Vec::with_capacity(many * Dispatch::BESIDE);
-        for dispatch in &mut dispatches {
-            let at = block.as_ref().map_or(0, |b| b.address) + contents.len() as u64;
-            dispatch.prepare(at)?;
-            if dispatch.needs_memory() {
-                contents.extend(dispatch.beside());
-            }
-        }
-        if let Some(block) = &block {
-            let wrote = self.device.gpu.write(block.address, &contents);
-            wrote.map_err(|_| vk::Result::ERROR_UNKNOWN)?;
-        }
-        state.list = Some(Arc::new(List { commands, _block: block }));
+        let commands = std::mem::take(&mut state.commands);
+        state.list = Some(Arc::new(List::new(commands, &self.device.high, &self.device.gpu)?));
         Ok(())
     }
 }
@@ -247,7 +83,7 @@ pub(crate) unsafe extern "system" fn create_pool(
     out: *mut vk::CommandPool,
 ) -> vk::Result {
     code(Device::enter(handle, "vkCreateCommandPool").map(|device| {
-        let pool = device.command_pools.add(CommandPool(Mutex::default()));
+        let pool = device.command_pools.add(Mutex::default());
         // SAFETY: Vulkan's rules for the caller.
         unsafe { *out = vk::CommandPool::from_raw(pool) };
     }))
@@ -259,7 +95,7 @@ pub(crate) unsafe extern "system" fn destroy_pool(
     _allocator: *const vk::AllocationCallbacks<'_>,
 ) {
     let taken = Device::of(handle).ok().and_then(|device| device.command_pools.take(pool.as_raw()));
-    for buffer in taken.iter().flat_map(|pool| lock(&pool.0).clone()) {
+    for buffer in taken.iter().flat_map(|pool| lock(&pool).clone()) {
         COMMANDS.take(buffer);
     }
 }
@@ -271,7 +107,7 @@ pub(crate) unsafe extern "system" fn reset_pool(
 ) -> vk::Result {
     code(Device::of(handle).map(|device| {
         let pool = device.command_pools.get(pool.as_raw());
-        for buffer in pool.iter().flat_map(|pool| lock(&pool.0).clone()).filter_map(|b| COMMANDS.get(b)) {
+        for buffer in pool.iter().flat_map(|pool| lock(&pool).clone()).filter_map(|b| COMMANDS.get(b)) {
             *lock(&buffer.state) = Recording::default();
         }
     }))
@@ -296,7 +132,7 @@ pub(crate) unsafe extern "system" fn allocate(
             let buffer =
                 CommandBuffer { handle: dispatchable, device: device.clone(), state: Mutex::default() };
             COMMANDS.put(handle, buffer);
-            lock(&pool.0).push(handle);
+            lock(&pool).push(handle);
             // SAFETY: `out` has a place for each command buffer.
             unsafe { *out.add(i) = vk::CommandBuffer::from_raw(handle) };
         }
@@ -315,7 +151,7 @@ pub(crate) unsafe extern "system" fn free(
     for buffer in unsafe { list(buffers, count) } {
         COMMANDS.take(buffer.as_raw());
         if let Some(pool) = device.command_pools.get(pool.as_raw()) {
-            lock(&pool.0).retain(|&b| b != buffer.as_raw());
+            lock(&pool).retain(|&b| b != buffer.as_raw());
         }
     }
 }
@@ -350,7 +186,7 @@ pub(crate) unsafe extern "system" fn bind_pipeline(
     pipeline: vk::Pipeline,
 ) {
     record(handle, |device, state| {
-        state.pipeline = Some(pipeline::of(device, pipeline)?);
+        state.pipeline = Some(device.pipeline(pipeline)?);
         Ok(())
     });
 }

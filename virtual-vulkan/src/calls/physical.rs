@@ -1,7 +1,8 @@
 //! Physical devices: what RADV says of the family, but for what is not RADV's here.
 
-use crate::api::{chain, chained, code, give, put_text};
+use super::api::{chain, chained, code, give, put_text};
 use crate::card::Card;
+use crate::heaps::{HEAPS, TYPES};
 use crate::instance::Instance;
 use ash::vk;
 use std::ffi::{CStr, c_char, c_void};
@@ -37,20 +38,6 @@ pub(crate) const OWN: [&CStr; 3] = [c"VK_EXT_memory_budget", c"VK_EXT_device_fau
 
 /// Largest binding and allocation: RADV's own on real devices.
 const MAX_ALLOCATION: u64 = 0xffff_fffc;
-
-/// The memory heaps: the card's, the host's.
-pub(crate) const HEAPS: usize = 2;
-
-/// Memory types: flags and heap, in RADV's order for a card with a small window.
-pub(crate) const TYPES: [(vk::MemoryPropertyFlags, u32); 3] = [
-    (vk::MemoryPropertyFlags::DEVICE_LOCAL, 0),
-    (HOST, 1),
-    (vk::MemoryPropertyFlags::from_raw(HOST.as_raw() | vk::MemoryPropertyFlags::HOST_CACHED.as_raw()), 1),
-];
-
-const HOST: vk::MemoryPropertyFlags = vk::MemoryPropertyFlags::from_raw(
-    vk::MemoryPropertyFlags::HOST_VISIBLE.as_raw() | vk::MemoryPropertyFlags::HOST_COHERENT.as_raw(),
-);
 
 fn heap_bytes(card: &Card) -> [u64; HEAPS] {
     [card.options().memory, card.options().host_memory]

@@ -1,19 +1,12 @@
 //! What Vulkan functions have in common: lists, chains, codes.
 
+use crate::reply::Reply;
 use ash::vk;
-
-/// What a Vulkan function gives inside: the code of its failure.
-pub(crate) type Reply<T = ()> = Result<T, vk::Result>;
+use std::ffi::{CStr, c_char};
 
 /// The code of a reply.
 pub(crate) fn code(reply: Reply) -> vk::Result {
     reply.err().unwrap_or(vk::Result::SUCCESS)
-}
-
-/// A handle that stands for nothing: the caller broke a rule of Vulkan's, or an object was destroyed too early.
-pub(crate) fn unknown(what: &str, handle: u64) -> vk::Result {
-    tracing::error!(what, handle, "unknown handle");
-    vk::Result::ERROR_UNKNOWN
 }
 
 /// A list of a Vulkan structure.
@@ -75,4 +68,13 @@ pub(crate) fn put_text<const N: usize>(to: &mut [std::ffi::c_char; N], text: &st
     for (to, byte) in to.iter_mut().take(N - 1).zip(text.bytes()) {
         *to = byte as std::ffi::c_char;
     }
+}
+
+/// The names of a list of Vulkan's.
+///
+/// # Safety
+/// `at` is valid for `count` texts.
+pub(crate) unsafe fn texts<'a>(at: *const *const c_char, count: u32) -> Vec<&'a CStr> {
+    // SAFETY: the caller's promise.
+    unsafe { list(at, count).iter().map(|&text| CStr::from_ptr(text)).collect() }
 }

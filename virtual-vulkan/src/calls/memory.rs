@@ -1,0 +1,177 @@
+//! Memory and buffers.
+
+use super::api::{chained, code, list};
+use crate::device::Device;
+use crate::heaps::TYPES;
+use crate::memory::{Buffer, Memory};
+use crate::reply::{Reply, unknown};
+use ash::vk;
+use ash::vk::Handle as _;
+use std::ffi::c_void;
+
+pub(crate) unsafe extern "system" fn allocate(
+    handle: vk::Device,
+    info: *const vk::MemoryAllocateInfo<'_>,
+    _allocator: *const vk::AllocationCallbacks<'_>,
+    out: *mut vk::DeviceMemory,
+) -> vk::Result {
+    code(Device::enter(handle, "vkAllocateMemory").and_then(|device| {
+        device.alive()?;
+        // SAFETY: Vulkan's rules for the caller.
+        let info = unsafe { &*info };
+        let memory = Memory::new(&device.card, &device.gpu, info.allocation_size, info.memory_type_index)?;
+        // SAFETY: as above.
+        unsafe { *out = vk::DeviceMemory::from_raw(device.memory.add(memory)) };
+        Ok(())
+    }))
+}
+
+pub(crate) unsafe extern "system" fn free(
+    handle: vk::Device,
+    memory: vk::DeviceMemory,
+    _allocator: *const vk::AllocationCallbacks<'_>,
+) {
+    if let Ok(device) = Device::enter(handle, "vkFreeMemory") {
+        device.memory.take(memory.as_raw());
+    }
+}
+
+pub(crate) unsafe extern "system" fn map(
+    handle: vk::Device,
+    memory: vk::DeviceMemory,
+    offset: u64,
+    _bytes: u64,
+    _flags: vk::MemoryMapFlags,
+    out: *mut *mut c_void,
+) -> vk::Result {
+    code(Device::enter(handle, "vkMapMemory").and_then(|device| {
+        let found = device.memory.get(memory.as_raw()).filter(|m| offset < m.bytes);
+        let host = found.and_then(|m| m.host).ok_or(vk::Result::ERROR_MEMORY_MAP_FAILED)?;
+        // SAFETY: the offset lies in the memory; `out` is the caller's.
+        unsafe { *out = (host + offset) as *mut c_void };
+        Ok(())
+    }))
+}
+
+pub(crate) unsafe extern "system" fn unmap(_handle: vk::Device, _memory: vk::DeviceMemory) {}
+
+/// All memory that is mapped is coherent.
+pub(crate) unsafe extern "system" fn flush(
+    handle: vk::Device,
+    _count: u32,
+    _ranges: *const vk::MappedMemoryRange<'_>,
+) -> vk::Result {
+    code(Device::of(handle).map(|_| ()))
+}
+
+pub(crate) unsafe extern "system" fn create_buffer(
+    handle: vk::Device,
+    info: *const vk::BufferCreateInfo<'_>,
+    _allocator: *const vk::AllocationCallbacks<'_>,
+    out: *mut vk::Buffer,
+) -> vk::Result {
+    code(Device::enter(handle, "vkCreateBuffer").map(|device| {
+        // SAFETY: Vulkan's rules for the caller.
+        let buffer = Buffer::new(unsafe { (*info).size });
+        // SAFETY: as above.
+        unsafe { *out = vk::Buffer::from_raw(device.buffers.add(buffer)) };
+    }))
+}
+
+pub(crate) unsafe extern "system" fn destroy_buffer(
+    handle: vk::Device,
+    buffer: vk::Buffer,
+    _allocator: *const vk::AllocationCallbacks<'_>,
+) {
+    if let Ok(device) = Device::of(handle) {
+        device.buffers.take(buffer.as_raw());
+    }
+}
+
+fn requirements(bytes: u64) -> vk::MemoryRequirements {
+    let (alignment, types) = (256, (1 << TYPES.len()) - 1);
+    vk::MemoryRequirements { size: bytes.next_multiple_of(16), alignment, memory_type_bits: types }
+}
+
+pub(crate) unsafe extern "system" fn buffer_requirements(
+    handle: vk::Device,
+    buffer: vk::Buffer,
+    out: *mut vk::MemoryRequirements,
+) {
+    let bytes = Device::of(handle).and_then(|d| d.buffer(buffer)).map_or(0, |b| b.bytes);
+    // SAFETY: Vulkan's rules for the caller.
+    unsafe { *out = requirements(bytes) };
+}
+
+pub(crate) unsafe extern "system" fn buffer_requirements2(
+    handle: vk::Device,
+    info: *const vk::BufferMemoryRequirementsInfo2<'_>,
+    out: *mut vk::MemoryRequirements2<'_>,
+) {
+    // SAFETY: Vulkan's rules for the caller.
+    unsafe {
+        buffer_requirements(handle, (*info).buffer, &mut (*out).memory_requirements);
+        dedicated((*out).p_next);
+    }
+}
+
+pub(crate) unsafe extern "system" fn device_buffer_requirements(
+    _handle: vk::Device,
+    info: *const vk::DeviceBufferMemoryRequirements<'_>,
+    out: *mut vk::MemoryRequirements2<'_>,
+) {
+    // SAFETY: Vulkan's rules for the caller.
+    unsafe {
+        (*out).memory_requirements = requirements((*(*info).p_create_info).size);
+        dedicated((*out).p_next);
+    }
+}
+
+/// No buffer needs memory of its own.
+///
+/// # Safety
+/// `chain` is a valid chain.
+unsafe fn dedicated(chain: *mut c_void) {
+    // SAFETY: the caller's promise.
+    if let Some(d) = unsafe { chained::<vk::MemoryDedicatedRequirements<'_>>(chain) } {
+        (d.prefers_dedicated_allocation, d.requires_dedicated_allocation) = (vk::FALSE, vk::FALSE);
+    }
+}
+
+fn bind_one(device: &Device, buffer: vk::Buffer, memory: vk::DeviceMemory, offset: u64) -> Reply {
+    let raw = memory.as_raw();
+    let memory = device.memory.get(raw).ok_or_else(|| unknown("VkDeviceMemory", raw))?;
+    device.buffer(buffer)?.bind(memory, offset)
+}
+
+pub(crate) unsafe extern "system" fn bind(
+    handle: vk::Device,
+    buffer: vk::Buffer,
+    memory: vk::DeviceMemory,
+    offset: u64,
+) -> vk::Result {
+    let device = Device::enter(handle, "vkBindBufferMemory");
+    code(device.and_then(|device| bind_one(&device, buffer, memory, offset)))
+}
+
+pub(crate) unsafe extern "system" fn bind2(
+    handle: vk::Device,
+    count: u32,
+    infos: *const vk::BindBufferMemoryInfo<'_>,
+) -> vk::Result {
+    code(Device::enter(handle, "vkBindBufferMemory2").and_then(|device| {
+        // SAFETY: Vulkan's rules for the caller.
+        let infos = unsafe { list(infos, count) };
+        infos.iter().try_for_each(|i| bind_one(&device, i.buffer, i.memory, i.memory_offset))
+    }))
+}
+
+pub(crate) unsafe extern "system" fn buffer_address(
+    handle: vk::Device,
+    info: *const vk::BufferDeviceAddressInfo<'_>,
+) -> u64 {
+    // SAFETY: Vulkan's rules for the caller.
+    let buffer = unsafe { (*info).buffer };
+    let range = Device::of(handle).and_then(|d| d.buffer(buffer)).and_then(|b| b.range(0, 0));
+    range.map_or(0, |(address, _)| address)
+}

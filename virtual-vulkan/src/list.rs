@@ -1,0 +1,175 @@
+//! What is recorded in a command buffer.
+
+use crate::memory::{Buffer, HighBlock, HighMemory};
+use crate::order::{COMPUTE, Item, Stages, TRANSFER};
+use crate::pipeline::Pipeline;
+use crate::queries::QueryPool;
+use crate::reply::{Reply, unknown};
+use ash::vk;
+use std::sync::Arc;
+use virtual_gpu::{Access, Gpu};
+
+/// Bytes of push constants that RADV offers at the most.
+pub(crate) const PUSH_BYTES: usize = 256;
+
+/// Descriptor sets that can be bound.
+pub(crate) const SETS: usize = 32;
+
+/// A finished recording. It can run many times.
+pub(crate) struct List {
+    pub(crate) commands: Vec<Command>,
+    /// Push constants and sizes of grids.
+    _block: Option<HighBlock>,
+}
+
+impl List {
+    /// Finishes a recording: gives dispatches their registers, and memory to what does not fit into these.
+    pub(crate) fn new(mut commands: Vec<Command>, high: &HighMemory, gpu: &Gpu) -> Reply<List> {
+        let mut dispatches: Vec<_> = commands
+            .iter_mut()
+            .filter_map(|c| if let Command::Dispatch(d) = c { Some(d) } else { None })
+            .collect();
+        let many = dispatches.iter().filter(|d| d.needs_memory()).count();
+        let block = match many {
+            0 => None,
+            _ => Some(high.allocate((many * Dispatch::BESIDE) as u64)?),
+        };
+        let mut contents = Vec::with_capacity(many * Dispatch::BESIDE);
+        for dispatch in &mut dispatches {
+            let at = block.as_ref().map_or(0, |b| b.address) + contents.len() as u64;
+            dispatch.prepare(at)?;
+            if dispatch.needs_memory() {
+                contents.extend(dispatch.beside());
+            }
+        }
+        if let Some(block) = &block {
+            gpu.write(block.address, &contents).map_err(|_| vk::Result::ERROR_UNKNOWN)?;
+        }
+        Ok(List { commands, _block: block })
+    }
+}
+
+/// A range of memory, and the buffer that it is in.
+#[derive(Clone)]
+pub(crate) struct Span {
+    pub(crate) address: u64,
+    pub(crate) bytes: u64,
+    pub(crate) _buffer: Arc<Buffer>,
+}
+
+/// A command.
+pub(crate) enum Command {
+    Dispatch(Box<Dispatch>),
+    Copy { from: Span, to: Span },
+    Fill { to: Span, word: u32 },
+    Update { to: Span, data: Vec<u8> },
+    Barrier(Stages, Stages),
+    ResetQueries { pool: Arc<QueryPool>, first: u32, count: u32 },
+    Timestamp { pool: Arc<QueryPool>, index: u32 },
+    Marker { to: Span, word: u32 },
+}
+
+/// A dispatch.
+pub(crate) struct Dispatch {
+    pub(crate) pipeline: Arc<Pipeline>,
+    pub(crate) grid: Grid,
+    pub(crate) first: [u32; 3],
+    /// The scalar registers that the work-groups start with.
+    pub(crate) registers: Vec<u32>,
+    pub(crate) sets: [u64; SETS],
+    pub(crate) push: [u8; PUSH_BYTES],
+}
+
+/// Work-groups of a dispatch.
+#[derive(Clone)]
+pub(crate) enum Grid {
+    Direct([u32; 3]),
+    /// Three words in memory.
+    Indirect(Span),
+}
+
+impl Command {
+    /// What orders it.
+    pub(crate) fn item(&self) -> Item {
+        match self {
+            Command::Dispatch(_) => Item::Work(COMPUTE),
+            Command::Copy { .. } | Command::Fill { .. } | Command::Update { .. } => Item::Work(TRANSFER),
+            Command::Barrier(from, to) => Item::Barrier(*from, *to),
+            Command::ResetQueries { .. } | Command::Timestamp { .. } | Command::Marker { .. } => Item::Mark,
+        }
+    }
+
+    /// Its name in reports: of a dispatch that of its pipeline.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Command::Dispatch(dispatch) => dispatch.pipeline.name(),
+            Command::Copy { .. } => "a copy".into(),
+            Command::Fill { .. } => "a fill".into(),
+            Command::Update { .. } => "an update".into(),
+            Command::Marker { .. } => "a marker".into(),
+            Command::Barrier(..) => "a barrier".into(),
+            Command::ResetQueries { .. } | Command::Timestamp { .. } => "a query".into(),
+        }
+    }
+
+    /// Memory that it reads and writes, if it is no dispatch. A marker may be written while others are.
+    pub(crate) fn spans(&self) -> Vec<(&Span, Access)> {
+        match self {
+            Command::Copy { from, to } => vec![(from, Access::Read), (to, Access::Write)],
+            Command::Fill { to, .. } | Command::Update { to, .. } => vec![(to, Access::Write)],
+            _ => Vec::new(),
+        }
+    }
+}
+
+impl Dispatch {
+    /// Bytes beside the registers: the push constants, the size of the grid.
+    const BESIDE: usize = PUSH_BYTES + 16;
+
+    fn needs_memory(&self) -> bool {
+        let interface = &self.pipeline.binary.interface;
+        interface.push_pointer.is_some() || interface.grid_pointer.is_some()
+    }
+
+    /// Sets the registers; `beside` is the address of this dispatch's part of the block.
+    fn prepare(&mut self, beside: u64) -> Reply {
+        let interface = &self.pipeline.binary.interface;
+        self.registers = vec![0; interface.count];
+        let registers = &mut self.registers;
+        let mut put = |register: usize, words: &[u32]| {
+            let to = registers.get_mut(register..register + words.len());
+            to.ok_or_else(|| unknown("register", register as u64)).map(|to| to.copy_from_slice(words))
+        };
+        for &(set, register) in &interface.sets {
+            match self.sets.get(set).copied().unwrap_or(0) {
+                0 => return Err(unknown("descriptor set that is not bound", set as u64)),
+                address => put(register, &[address as u32])?,
+            }
+        }
+        let words: &[u32] = bytemuck::cast_slice(&self.push);
+        for (i, &word) in interface.inlined.iter().enumerate() {
+            put(interface.first_inlined + i, &words[word..=word])?;
+        }
+        if let Some(register) = interface.push_pointer {
+            put(register, &[beside as u32])?;
+        }
+        if let Some(register) = interface.grid_pointer {
+            let at = match &self.grid {
+                Grid::Direct(_) => beside + PUSH_BYTES as u64,
+                Grid::Indirect(span) => span.address,
+            };
+            put(register, &[at as u32, (at >> 32) as u32])?;
+        }
+        Ok(())
+    }
+
+    /// What lies at `beside`.
+    fn beside(&self) -> Vec<u8> {
+        let mut bytes = self.push.to_vec();
+        if let Grid::Direct(groups) = &self.grid {
+            bytes.extend_from_slice(bytemuck::cast_slice(groups));
+        }
+        bytes.resize(Dispatch::BESIDE, 0);
+        bytes
+    }
+}
