@@ -25,6 +25,7 @@ pub(super) fn vulkan(device: Option<usize>, options: &OpenOptions) -> Result<Vul
     VulkanBackend::open(VulkanOptions {
         device,
         arch: options.vulkan_arch.as_deref().map(class).transpose()?,
+        memory: options.vulkan_memory.as_deref().map(str::parse).transpose()?,
         deadlines: options.deadlines.clone(),
         validation: options.vulkan_validation,
         breadcrumbs: options.breadcrumbs,
