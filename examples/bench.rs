@@ -17,7 +17,7 @@ struct Args {
     /// GGUF file.
     #[arg(long)]
     model: PathBuf,
-    /// reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N] or hip-virtual[:gfx906|:gfx900].
+    /// reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N], vulkan-virtual[:vega20|:vega10] or hip-virtual[:gfx906|:gfx900].
     #[arg(long, default_value = "cpu")]
     backend: String,
     /// How much lies on the backend's device: -1 everything, 0 nothing, 1 the output layer, 2 that and the last layer

@@ -4,7 +4,9 @@
 
 use clap::Parser;
 use diptych::backends::BackendName;
-use diptych::compare::{CompareOptions, Event, PerNode, Subject, child_entry, report_path, run, table};
+use diptych::compare::{
+    CompareOptions, Event, PerNode, Subject, child_entry, counts, report_path, run, table,
+};
 use diptych::model::Offload;
 use diptych::program::{self, FAILED, WRONG_USE};
 use diptych::{Precision, Result};
@@ -30,9 +32,18 @@ struct Args {
     /// "MUL_MAT,RMS_NORM", "Q8_0", or a whole name as in the report.
     #[arg(long, group = "work", value_name = "FILTER", num_args = 0..=1, default_missing_value = "")]
     ops: Option<String>,
+    /// Count what the kernels of the emulated card's drivers do for operations, instead of comparing: instructions by
+    /// class and bytes, the drivers one below the other. A filter as for --ops.
+    #[arg(long, group = "work", value_name = "FILTER")]
+    counts: Option<String>,
     /// Backends: reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N] (the HIP kernels on an NVIDIA card),
-    /// hip-virtual[:gfx906|:gfx900] (AMD code objects on an emulated GPU).
-    #[arg(long, value_delimiter = ',', default_value = "reference,cpu,vulkan,hip,hip-virtual:gfx906")]
+    /// and two drivers of one emulated AMD GPU: vulkan-virtual[:vega20|:vega10] (what Mesa's RADV compiles; needs Mesa
+    /// 25.0) and hip-virtual[:gfx906|:gfx900].
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "reference,cpu,vulkan,hip,vulkan-virtual:vega20,hip-virtual:gfx906"
+    )]
     backends: Vec<BackendName>,
     /// The backend that the others are measured against.
     #[arg(long, default_value = "reference")]
@@ -152,6 +163,16 @@ fn compare(options: &CompareOptions) -> Result<ExitCode> {
     Ok(ExitCode::from(if report.verdict.agree { 0 } else { FAILED }))
 }
 
+fn run_with(args: Args) -> Result<ExitCode> {
+    match &args.counts {
+        Some(filter) => {
+            program::print(counts(filter, &args.backends, args.precision)?)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        None => compare(&options(args)),
+    }
+}
+
 fn main() -> ExitCode {
-    child_entry().unwrap_or_else(|| program::run(|| compare(&options(Args::parse()))))
+    child_entry().unwrap_or_else(|| program::run(|| run_with(Args::parse())))
 }

@@ -26,7 +26,7 @@ struct Args {
     /// Text to continue; with --chat what the user says. A chat without it takes each line of standard input as a turn.
     #[arg(long, required_unless_present_any = ["chat", "estimate"])]
     prompt: Option<String>,
-    /// reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N] or hip-virtual[:gfx906|:gfx900].
+    /// reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N], vulkan-virtual[:vega20|:vega10] or hip-virtual[:gfx906|:gfx900].
     #[arg(long, default_value = "cpu")]
     backend: String,
     /// How much lies on the backend's device: -1 everything, 0 nothing, 1 the output layer, 2 that and the last layer

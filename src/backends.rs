@@ -1,8 +1,9 @@
-//! Backends by name: `reference`, `cpu`, `vulkan[:N]`, `hip[:N]`, `hip-nvidia[:N]`, `hip-virtual[:gfx906|:gfx900]`, and
-//! `null[=fault]` for tests.
+//! Backends by name: `reference`, `cpu`, `vulkan[:N]`, `hip[:N]`, `hip-nvidia[:N]`, `vulkan-virtual[:vega20|:vega10]`,
+//! `hip-virtual[:gfx906|:gfx900]`, and `null[=fault]` for tests. An emulated card goes by either of its names:
+//! `vulkan-virtual:gfx906` is `vulkan-virtual:vega20`.
 //!
 //! The features of this crate say which drivers are part of a program: `vulkan`, `hip` (also `hip-nvidia`) and `virtual`
-//! (`hip-virtual`). A name whose driver was left out is known all the same; opening it is an
+//! (`vulkan-virtual`, `hip-virtual`). A name whose driver was left out is known all the same; opening it is an
 //! [`Error::Unavailable`] that names the feature.
 
 use ggml_core::backend::Backend;
@@ -20,7 +21,7 @@ use std::sync::Arc;
 mod drivers;
 
 /// Names that [`open`] takes, for messages.
-pub const NAMES: &str = "reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N], hip-virtual[:gfx906|:gfx900]";
+pub const NAMES: &str = "reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N], vulkan-virtual[:vega20|:vega10], hip-virtual[:gfx906|:gfx900]";
 
 /// The processors that the emulated AMD GPU can be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -42,6 +43,22 @@ impl VirtualTarget {
             VirtualTarget::Gfx906 => "gfx906",
         }
     }
+
+    /// Mesa's name of the card.
+    pub fn card(self) -> &'static str {
+        match self {
+            VirtualTarget::Gfx900 => "vega10",
+            VirtualTarget::Gfx906 => "vega20",
+        }
+    }
+
+    /// The card of either name; without one the default.
+    fn parse(name: Option<&str>) -> Option<VirtualTarget> {
+        match name {
+            None => Some(VirtualTarget::default()),
+            Some(name) => VirtualTarget::ALL.into_iter().find(|t| t.name() == name || t.card() == name),
+        }
+    }
 }
 
 /// A backend's name, parsed.
@@ -57,6 +74,8 @@ pub enum BackendName {
     Hip(Option<usize>),
     /// HIP kernels on an NVIDIA device by index, or the first.
     HipNvidia(Option<usize>),
+    /// RADV's machine code on an emulated GPU.
+    VulkanVirtual(VirtualTarget),
     /// AMD code objects on an emulated GPU.
     HipVirtual(VirtualTarget),
     /// Computes nothing; with a fault, see [`Fault::parse`].
@@ -87,10 +106,11 @@ impl FromStr for BackendName {
             ("vulkan", rest) => Ok(BackendName::Vulkan(index(rest)?)),
             ("hip", rest) => Ok(BackendName::Hip(index(rest)?)),
             ("hip-nvidia", rest) => Ok(BackendName::HipNvidia(index(rest)?)),
-            ("hip-virtual", None) => Ok(BackendName::HipVirtual(VirtualTarget::default())),
-            ("hip-virtual", Some(target)) => {
-                let target = VirtualTarget::ALL.into_iter().find(|t| t.name() == target);
-                target.map(BackendName::HipVirtual).ok_or_else(unknown)
+            ("vulkan-virtual", card) => {
+                VirtualTarget::parse(card).map(BackendName::VulkanVirtual).ok_or_else(unknown)
+            }
+            ("hip-virtual", target) => {
+                VirtualTarget::parse(target).map(BackendName::HipVirtual).ok_or_else(unknown)
             }
             _ => Err(unknown()),
         }
@@ -109,6 +129,7 @@ impl std::fmt::Display for BackendName {
             BackendName::Vulkan(n) => indexed(f, "vulkan", n),
             BackendName::Hip(n) => indexed(f, "hip", n),
             BackendName::HipNvidia(n) => indexed(f, "hip-nvidia", n),
+            BackendName::VulkanVirtual(target) => write!(f, "vulkan-virtual:{}", target.card()),
             BackendName::HipVirtual(target) => write!(f, "hip-virtual:{}", target.name()),
             BackendName::Null(None) => f.write_str("null"),
             BackendName::Null(Some(fault)) => write!(f, "null={fault}"),
@@ -170,6 +191,8 @@ pub fn open_named(name: &BackendName, options: &OpenOptions) -> Result<Arc<dyn B
         #[cfg(feature = "hip")]
         BackendName::HipNvidia(device) => Arc::new(drivers::hip_nvidia(*device, options)?),
         #[cfg(feature = "virtual")]
+        BackendName::VulkanVirtual(target) => Arc::new(drivers::vulkan_virtual(*target, options)?),
+        #[cfg(feature = "virtual")]
         BackendName::HipVirtual(target) => Arc::new(drivers::hip_virtual(*target, options)?),
         BackendName::Null(fault) => {
             let fault = fault.as_deref().map(Fault::parse).transpose()?;
@@ -187,7 +210,7 @@ fn feature(name: &BackendName) -> Option<&'static str> {
     match name {
         BackendName::Vulkan(_) => Some("vulkan"),
         BackendName::Hip(_) | BackendName::HipNvidia(_) => Some("hip"),
-        BackendName::HipVirtual(_) => Some("virtual"),
+        BackendName::VulkanVirtual(_) | BackendName::HipVirtual(_) => Some("virtual"),
         BackendName::Reference | BackendName::Cpu | BackendName::Null(_) => None,
     }
 }

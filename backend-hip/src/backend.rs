@@ -17,7 +17,8 @@ use crate::runtime::thread::DriverThread;
 use crate::sync::lock;
 use crate::system::available_memory;
 use ggml_core::backend::{
-    Backend, Bindings, Buffer, DeviceInfo, PrepareOptions, Program, Slice, Stats, Support, Timing, Usage,
+    Backend, Bindings, Buffer, DeviceInfo, KernelCounts, PrepareOptions, Program, Slice, Stats, Support,
+    Timing, Usage,
 };
 use ggml_core::mapped::MappedBytes;
 use ggml_core::op::mul_mat::WEIGHT_TYPES;
@@ -209,6 +210,11 @@ impl Backend for HipBackend {
 
     fn stats(&self) -> Stats {
         lock(&self.shared.stats).clone()
+    }
+
+    fn counts(&self) -> Result<Vec<KernelCounts>> {
+        let limit = self.shared.deadlines().transfer;
+        self.shared.thread.call(Phase::Readback, limit, |session| Ok(session.counts()))
     }
 }
 

@@ -3,7 +3,7 @@
 
 use backend_hip::driver::Driver;
 use backend_hip::options::Copies;
-use backend_hip::virtual_gpu::{Checks, Fault, Faults, Target, VirtualDriver, VirtualOptions};
+use backend_hip::virtual_gpu::{Checks, Fault, Faults, Target, VirtualDriver, VirtualOptions, parse_faults};
 use backend_hip::{HipBackend, HipOptions};
 use ggml_core::backend::{Backend, Bindings, PrepareOptions, Usage};
 use ggml_core::phase::Deadlines;
@@ -199,7 +199,7 @@ fn a_broken_launch_is_told() {
 
 #[test]
 fn faults_are_read_from_text() {
-    let faults = Faults::parse("fail=2@hipMalloc:1, stall@hipMemcpyAsync").expect("valid");
+    let faults = parse_faults("fail=2@hipMalloc:1, stall@hipMemcpyAsync").expect("valid");
     let driver = driver(faults);
     assert!(driver.allocate(10).is_ok());
     assert_eq!(driver.allocate(10), Err(2));
@@ -214,7 +214,7 @@ fn faults_are_read_from_text() {
         "stall@hipMalloc",
         "fail=0@hipMalloc",
     ] {
-        let error = Faults::parse(wrong).expect_err("not understood");
+        let error = parse_faults(wrong).expect_err("not understood");
         assert!(matches!(error, Error::InvalidArgument { .. }), "{error}");
         assert!(error.to_string().contains(wrong), "{error}");
     }
@@ -226,7 +226,7 @@ fn out_of_memory_names_call_and_code() {
     if !embedded() {
         return;
     }
-    let driver = driver(Faults::parse("fail=2@hipMalloc:1").expect("valid"));
+    let driver = driver(parse_faults("fail=2@hipMalloc:1").expect("valid"));
     let backend = HipBackend::open_driver("hip-virtual", options(SOON), driver).expect("a device");
     backend.allocate(100, Usage::Weights).expect("the first works");
     let error = backend.allocate(100, Usage::Weights).expect_err("the second fails");
@@ -241,7 +241,7 @@ fn codes_below_zero_are_told_as_they_are() {
     if !embedded() {
         return;
     }
-    let driver = driver(Faults::parse("fail=-1@hipMemcpyAsync").expect("valid"));
+    let driver = driver(parse_faults("fail=-1@hipMemcpyAsync").expect("valid"));
     let text = work(&driver, SOON).expect_err("a copy fails").to_string();
     assert!(text.contains("hipMemcpyAsync failed in phase upload: unknown code -1 (-1)"), "{text}");
 }

@@ -16,7 +16,7 @@ use crate::raw::device::Purpose;
 use crate::raw::instance::BACKEND;
 use crate::raw::memory::MemoryPool;
 use ggml_core::backend::{
-    self, Backend, Bindings, DeviceInfo, PrepareOptions, Program, Slice, Stats, Support, Usage,
+    self, Backend, Bindings, DeviceInfo, KernelCounts, PrepareOptions, Program, Slice, Stats, Support, Usage,
 };
 use ggml_core::mapped::MappedBytes;
 use ggml_core::phase::{self, Deadlines};
@@ -183,6 +183,10 @@ impl Backend for VulkanBackend {
             submissions: submissions + count(&self.context.counters.submissions),
             uploaded_bytes: count(&self.context.counters.uploaded),
         }
+    }
+
+    fn counts(&self) -> Result<Vec<KernelCounts>> {
+        Ok(self.context.device.instance().provider.counts())
     }
 }
 

@@ -11,9 +11,7 @@ pub(crate) fn code_name(code: vk::Result) -> String {
 /// The error of a call that failed.
 pub(crate) fn failure(backend: &str, phase: Phase, call: &'static str, code: vk::Result) -> Error {
     match code {
-        vk::Result::ERROR_DEVICE_LOST => {
-            Error::DeviceLost { backend: backend.into(), phase, node: None, reason: String::new() }
-        }
+        vk::Result::ERROR_DEVICE_LOST => lost(backend, phase, ""),
         _ => Error::Driver {
             backend: backend.into(),
             phase,
@@ -23,6 +21,11 @@ pub(crate) fn failure(backend: &str, phase: Phase, call: &'static str, code: vk:
             name: code_name(code),
         },
     }
+}
+
+/// The error of a lost device, with what the driver said of it.
+pub(crate) fn lost(backend: &str, phase: Phase, account: &str) -> Error {
+    Error::DeviceLost { backend: backend.into(), phase, node: None, reason: account.into() }
 }
 
 /// A failure of our own machinery around the driver.

@@ -67,8 +67,13 @@ pub struct VulkanOptions {
     pub breadcrumbs: bool,
     /// The loader's library; `None`: the system's.
     pub library: Option<PathBuf>,
+    /// A virtual card instead of the machine's devices.
+    #[cfg(feature = "virtual")]
+    pub card: Option<virtual_vulkan::Options>,
     /// Lowers the largest window of an operand, in bytes, below what the device reports.
     pub max_binding: Option<u64>,
+    /// Lowers the largest number of work-groups in each direction, below what the device reports.
+    pub max_workgroups: Option<u32>,
     /// Moves all data through staging memory, also where the processor could write device memory directly.
     pub force_staging: bool,
     /// Fills compute memory with NaNs when it is allocated, so that a read of what was never written shows. The
@@ -92,7 +97,10 @@ impl Default for VulkanOptions {
                 .map(|dir| dir.join("diptych").join("vulkan")),
             breadcrumbs: false,
             library: None,
+            #[cfg(feature = "virtual")]
+            card: None,
             max_binding: None,
+            max_workgroups: None,
             force_staging: false,
             poison: cfg!(debug_assertions),
             // Watchdogs end a submission after 2 to 10 seconds, and estimates can be wrong by a factor of ten.
@@ -102,17 +110,42 @@ impl Default for VulkanOptions {
 }
 
 impl VulkanOptions {
-    /// The default options for a backend name, `vulkan` or `vulkan:N`.
+    /// The default options for a backend name, `vulkan`, `vulkan:N` or, with the feature `virtual`, `vulkan-virtual:CARD`
+    /// (`vega10`, `vega20`, or the processor on it, `gfx900`, `gfx906`; nothing is a `vega20`), with checks, faults and
+    /// order as the environment says.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for any other name.
+    /// [`Error::InvalidArgument`] for any other name, and for a variable that is not understood.
     pub fn for_name(name: &str) -> Result<VulkanOptions> {
+        #[cfg(feature = "virtual")]
+        if let Some(card) = name.strip_prefix("vulkan-virtual") {
+            return VulkanOptions::for_card(card.strip_prefix(':').unwrap_or(card));
+        }
         let wrong = || Error::argument("backend", format!("'{name}'"), "'vulkan' or 'vulkan:N'");
         let device = match name.strip_prefix("vulkan").ok_or_else(wrong)? {
             "" => None,
             rest => Some(rest.strip_prefix(':').and_then(|n| n.parse().ok()).ok_or_else(wrong)?),
         };
         Ok(VulkanOptions { device, ..VulkanOptions::default() })
+    }
+
+    #[cfg(feature = "virtual")]
+    fn for_card(name: &str) -> Result<VulkanOptions> {
+        use virtual_vulkan::{Model, Options};
+        let model = if name.is_empty() { Some(Model::default()) } else { Model::parse(name) };
+        let model = model.ok_or_else(|| {
+            Error::argument("virtual card", format!("'{name}'"), "vega20, vega10, gfx906 or gfx900")
+        })?;
+        let card = Options::from_environment(model)
+            .map_err(|why| Error::argument("environment of the virtual card", why, ""))?;
+        // What is compiled is taken from RADV's own cache, which it keeps on disk itself.
+        // Its markers cost nothing, and name the node where a shader went wrong.
+        Ok(VulkanOptions {
+            card: Some(card),
+            breadcrumbs: true,
+            pipeline_cache_dir: None,
+            ..VulkanOptions::default()
+        })
     }
 
     /// The class that is forced, by option or environment.

@@ -3,17 +3,15 @@
 //! A machine without Vulkan skips with a message. Any other failure to open a device fails. No case may be
 //! refused or fail.
 
+#[path = "common/catalogue.rs"]
+mod agreement;
+
+use agreement::{failures, wanted};
 use backend_vulkan::arch::ArchClass;
 use backend_vulkan::tuning::Profile;
 use backend_vulkan::{VulkanBackend, VulkanOptions, enumerate};
-use ggml_core::Error;
 use ggml_core::backend::Backend;
-use ggml_core::catalogue::{self, Case, Outcome};
-use ggml_core::plan::Precision;
-use ggml_core::reference::ReferenceBackend;
-use std::collections::HashMap;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use ggml_core::{Error, catalogue};
 use std::time::Instant;
 
 fn devices() -> Vec<usize> {
@@ -53,40 +51,6 @@ fn kernels(profile: &Profile) -> Profile {
     let mut profile = profile.clone();
     profile.caps.arch = ArchClass::Other;
     profile
-}
-
-/// Wanted values of a case under the reference; computed once.
-type Wanted = HashMap<String, Vec<f32>>;
-
-fn wanted(cases: &[Case]) -> Wanted {
-    let reference = ReferenceBackend::default();
-    let run = |case: &Case| match catalogue::run(case, &reference, Precision::Exact) {
-        Ok(Outcome::Values(values)) => (case.name.clone(), values),
-        other => panic!("{}: {other:?}", case.name),
-    };
-    cases.iter().map(run).collect()
-}
-
-/// The ways in which a backend fails the catalogue. Cases run on as many threads as there are processors: most of the
-/// time goes into compiling shaders for the first time.
-fn failures(backend: &VulkanBackend, cases: &[Case], wanted: &Wanted) -> Vec<String> {
-    let (next, wrong) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    let work = || {
-        while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
-            for precision in [Precision::Exact, Precision::Fast] {
-                if let Some(failure) = catalogue::fault(case, backend, precision, &wanted[&case.name]) {
-                    wrong.lock().expect("no thread panics").push(failure);
-                }
-            }
-        }
-    };
-    std::thread::scope(|scope| {
-        let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
-        (0..threads).for_each(|_| {
-            scope.spawn(work);
-        });
-    });
-    wrong.into_inner().expect("no thread panics")
 }
 
 #[test]

@@ -195,6 +195,15 @@ pub struct Stats {
     pub uploaded_bytes: u64,
 }
 
+/// What an emulated device counted of one kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelCounts {
+    /// The kernel, or the pipeline.
+    pub kernel: String,
+    /// Instructions by class and bytes moved, by name, summed over wavefronts and launches.
+    pub counts: Vec<(&'static str, u64)>,
+}
+
 /// How long a run took.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Timing {
@@ -256,6 +265,15 @@ pub trait Backend: Send + Sync {
 
     /// Counters since the backend was opened.
     fn stats(&self) -> Stats;
+
+    /// What kernels have done since the backend was opened, kernel by kernel. Only an emulated device counts; others
+    /// give nothing.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`](crate::Error::Timeout) where the device is asked and does not answer.
+    fn counts(&self) -> Result<Vec<KernelCounts>> {
+        Ok(Vec::new())
+    }
 }
 
 /// A prepared graph. Nothing is allocated, compiled or recorded when it runs.

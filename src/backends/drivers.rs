@@ -19,17 +19,26 @@ use ggml_core::Result;
 
 #[cfg(feature = "vulkan")]
 pub(super) fn vulkan(device: Option<usize>, options: &OpenOptions) -> Result<VulkanBackend> {
+    vulkan_with(VulkanOptions { device, ..VulkanOptions::default() }, options)
+}
+
+#[cfg(feature = "virtual")]
+pub(super) fn vulkan_virtual(target: VirtualTarget, options: &OpenOptions) -> Result<VulkanBackend> {
+    vulkan_with(VulkanOptions::for_name(&format!("vulkan-virtual:{}", target.card()))?, options)
+}
+
+#[cfg(feature = "vulkan")]
+fn vulkan_with(base: VulkanOptions, options: &OpenOptions) -> Result<VulkanBackend> {
     let class = |name: &str| {
         name.parse::<ArchClass>().map_err(|e| Error::argument("Vulkan architecture class", e, ""))
     };
     VulkanBackend::open(VulkanOptions {
-        device,
         arch: options.vulkan_arch.as_deref().map(class).transpose()?,
         memory: options.vulkan_memory.as_deref().map(str::parse).transpose()?,
         deadlines: options.deadlines.clone(),
         validation: options.vulkan_validation,
-        breadcrumbs: options.breadcrumbs,
-        ..VulkanOptions::default()
+        breadcrumbs: options.breadcrumbs || base.breadcrumbs,
+        ..base
     })
 }
 

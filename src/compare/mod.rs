@@ -9,6 +9,7 @@ use ggml_core::Result;
 use std::path::{Path, PathBuf};
 
 mod child;
+mod counts;
 mod files;
 mod generate;
 mod graph;
@@ -25,6 +26,7 @@ mod text;
 mod whole;
 
 pub use child::child_entry;
+pub use counts::counts;
 pub use options::{CompareOptions, Event, PerNode, Progress, Subject};
 pub use report::Report;
 pub use table::table;

@@ -103,6 +103,7 @@ impl Default for CompareOptions {
                 BackendName::Cpu,
                 BackendName::Vulkan(None),
                 BackendName::Hip(None),
+                BackendName::VulkanVirtual(VirtualTarget::default()),
                 BackendName::HipVirtual(VirtualTarget::default()),
             ],
             reference: BackendName::Reference,

@@ -2,7 +2,7 @@
 
 use super::report::Report;
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 /// Warnings of one backend that are printed.
@@ -17,9 +17,12 @@ const MAX_LINE: usize = 2000;
 /// What stands for the middle of a text that is too long.
 const GAP: &str = " ... ";
 
-/// Messages of the backends, and the first of their warnings.
+/// Backends that are drivers of one card, messages of the backends, and the first of their warnings.
 pub(super) fn remarks(report: &Report) -> String {
     let mut text = String::new();
+    for (device, names) in cards(report) {
+        let _ = writeln!(text, "one card: {} ({})", names.join(", "), line(&device));
+    }
     for (record, _) in report.backend_records() {
         let backend = record.label();
         if let Some(message) = &record.message {
@@ -36,6 +39,21 @@ pub(super) fn remarks(report: &Report) -> String {
         }
     }
     text
+}
+
+/// Devices that several backends drive, known by their UUID, with the names of these backends.
+fn cards(report: &Report) -> Vec<(String, Vec<String>)> {
+    // Drivers write the same 16 bytes with and without dashes.
+    let key = |uuid: &str| uuid.trim_start_matches("GPU-").replace('-', "").to_lowercase();
+    let mut cards: BTreeMap<String, (String, Vec<String>)> = BTreeMap::new();
+    for (_, backend) in report.backend_records() {
+        let Some(uuid) = &backend.uuid else { continue };
+        let (_, names) = cards.entry(key(uuid)).or_insert_with(|| (backend.device.clone(), Vec::new()));
+        if !names.contains(&backend.name) {
+            names.push(backend.name.clone());
+        }
+    }
+    cards.into_values().filter(|(_, names)| names.len() > 1).collect()
 }
 
 /// Columns padded to their widest entry, the last one as it is.

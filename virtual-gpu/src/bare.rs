@@ -8,8 +8,9 @@ use crate::code::{Descriptor, Text};
 use crate::counters::Counters;
 use crate::exec::group::Context;
 use crate::fault::{Fault, FaultKind, Result};
+use crate::footprint::Footprint;
 use crate::gpu::{Gpu, counts, fits, run};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// User SGPRs that a compute program has at the most.
 const MAX_USER_SGPRS: u32 = 16;
@@ -87,6 +88,25 @@ impl Gpu {
     /// [`FaultKind::InvalidLaunch`] where the numbers of the work-groups do not fit into 32 bits or the user SGPRs are not
     /// as many as the program has; otherwise as [`Gpu::launch`].
     pub fn launch_bare(&self, kernel: &BareKernel, launch: &BareLaunch<'_>) -> Result<Counters> {
+        self.launch_noting(kernel, launch, None)
+    }
+
+    /// As [`Gpu::launch_bare`], and tells which bytes were read and written. Takes several times as long.
+    ///
+    /// # Errors
+    /// As [`Gpu::launch_bare`].
+    pub fn trace_bare(&self, kernel: &BareKernel, launch: &BareLaunch<'_>) -> Result<(Counters, Footprint)> {
+        let footprint = Mutex::new(Footprint::default());
+        let counters = self.launch_noting(kernel, launch, Some(&footprint))?;
+        Ok((counters, footprint.into_inner().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    fn launch_noting(
+        &self,
+        kernel: &BareKernel,
+        launch: &BareLaunch<'_>,
+        footprint: Option<&Mutex<Footprint>>,
+    ) -> Result<Counters> {
         let program = &*kernel.0;
         check(program, launch).map_err(|why| at_kernel(&program.name, FaultKind::InvalidLaunch(why)))?;
         if launch.groups.contains(&0) {
@@ -105,6 +125,7 @@ impl Gpu {
             user_sgprs: launch.user_sgprs,
             checks: self.options.checks,
             max_instructions: self.options.max_instructions,
+            footprint,
         };
         run(&context, launch.first_group, launch.groups)
     }

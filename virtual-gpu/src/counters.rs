@@ -28,7 +28,9 @@ pub struct Counters {
     pub branch: u64,
     /// Barriers.
     pub barrier: u64,
-    /// Waits, no-ops and the end of the program.
+    /// `s_waitcnt`.
+    pub wait: u64,
+    /// No-ops and the end of the program.
     pub other: u64,
     /// Bytes that lanes loaded from global memory.
     pub global_read: u64,
@@ -46,6 +48,13 @@ pub struct Counters {
 
 macro_rules! sum {
     ($($field:ident)*) => {
+        impl Counters {
+            /// All of them, by name.
+            pub fn by_name(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($field), self.$field)),*]
+            }
+        }
+
         impl std::ops::AddAssign for Counters {
             fn add_assign(&mut self, other: Counters) {
                 $(self.$field += other.$field;)*
@@ -55,6 +64,6 @@ macro_rules! sum {
 }
 
 sum! {
-    waves instructions salu valu valu_quarter dot smem vmem_load vmem_store lds branch barrier other global_read
+    waves instructions salu valu valu_quarter dot smem vmem_load vmem_store lds branch barrier wait other global_read
     global_written scalar_read lds_read lds_written scratch
 }

@@ -12,7 +12,7 @@ pub enum Fault {
     Fail(i32),
     /// Does not return until [`Faults::release`].
     Hang,
-    /// Of a call that leaves its work to a queue: it is taken, and never completes.
+    /// Of a call that leaves its work to a queue: it is taken, and never completes. (Of a command: it has no effect.)
     Stall,
 }
 

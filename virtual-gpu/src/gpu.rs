@@ -249,6 +249,7 @@ impl Gpu {
             user_sgprs: &descriptor.user_sgprs(packet, arguments, scratch_bytes),
             checks: self.options.checks,
             max_instructions: self.options.max_instructions,
+            footprint: None,
         };
         let counters = run(&context, [0; 3], launch.groups);
         drop((freed, freed_too));

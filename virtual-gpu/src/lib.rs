@@ -65,6 +65,8 @@ mod exec;
 mod fault;
 pub mod faults;
 #[cfg(feature = "processor")]
+mod footprint;
+#[cfg(feature = "processor")]
 mod gpu;
 #[cfg(feature = "processor")]
 mod isa;
@@ -78,6 +80,8 @@ pub use bare::{Bare, BareKernel, BareLaunch};
 pub use counters::Counters;
 #[cfg(feature = "processor")]
 pub use fault::{Access, Fault, FaultKind, Range, Result, Space};
+#[cfg(feature = "processor")]
+pub use footprint::Footprint;
 #[cfg(feature = "processor")]
 pub use gpu::{Checks, Gpu, Kernel, Launch, Line, MAX_LDS, MAX_THREADS, Module, Options, disassemble};
 #[cfg(feature = "processor")]

@@ -50,7 +50,9 @@ pub(crate) unsafe fn give<T: Copy>(list: &[T], count: *mut u32, to: *mut T) -> R
 ///
 /// # Safety
 /// `at` is null or begins a chain of Vulkan structures that lives as long as the result is used.
-pub(crate) unsafe fn chain(at: *const std::ffi::c_void) -> impl Iterator<Item = *mut vk::BaseOutStructure<'static>> {
+pub(crate) unsafe fn chain(
+    at: *const std::ffi::c_void,
+) -> impl Iterator<Item = *mut vk::BaseOutStructure<'static>> {
     let first = at.cast_mut().cast::<vk::BaseOutStructure<'static>>();
     // SAFETY: the caller's promise: each element is null or a Vulkan structure.
     std::iter::successors((!first.is_null()).then_some(first), |&s| unsafe {

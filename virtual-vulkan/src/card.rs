@@ -78,8 +78,13 @@ pub struct Options {
     pub checks: Checks,
     /// Commands that no barrier orders run in an order that this seed makes; without it, as they were recorded.
     pub order: Option<u64>,
+    /// Whether two commands that no barrier orders and that meet in memory, at least one of them writing, break the
+    /// device. Takes several times as long.
+    pub hazards: bool,
     /// Calls that fail or hang.
     pub faults: Faults,
+    /// Changes the machine code of a pipeline of this name before it is loaded: to plant a mistake and see that it is found.
+    pub rewrite: Option<fn(&str, &mut [u32])>,
     /// RADV's library, where it is not the one that its manifest names.
     pub library: Option<PathBuf>,
 }
@@ -93,7 +98,9 @@ impl Options {
             host_memory: 16 << 30,
             checks: Checks { alignment: false, ..Checks::ALL },
             order: None,
+            hazards: false,
             faults: Faults::default(),
+            rewrite: None,
             library: None,
         }
     }
@@ -112,6 +119,7 @@ pub(crate) struct Shared {
     pub(crate) radv: Arc<Library>,
     counters: Mutex<BTreeMap<String, Counters>>,
     used: Used,
+    refused: Mutex<Option<Unavailable>>,
 }
 
 thread_local! {
@@ -126,7 +134,15 @@ impl Card {
     /// [`Unavailable`] where RADV is not installed. Whether its version is right is known when an instance is made.
     pub fn new(options: Options) -> Result<Card, Unavailable> {
         let radv = Library::load(options.library.as_deref())?;
-        Ok(Card { shared: Arc::new(Shared { options, radv, counters: Mutex::default(), used: Used::default() }) })
+        Ok(Card {
+            shared: Arc::new(Shared {
+                options,
+                radv,
+                counters: Mutex::default(),
+                used: Used::default(),
+                refused: Mutex::default(),
+            }),
+        })
     }
 
     /// Vulkan's functions. The next instance that this thread makes through them has this card.
@@ -148,6 +164,11 @@ impl Card {
         self.shared.radv.path.display().to_string()
     }
 
+    /// Why an instance was refused with `VK_ERROR_INCOMPATIBLE_DRIVER`.
+    pub fn refusal(&self) -> Option<Unavailable> {
+        lock(&self.shared.refused).clone()
+    }
+
     /// How it was made.
     pub fn options(&self) -> &Options {
         &self.shared.options
@@ -160,6 +181,10 @@ impl Card {
 }
 
 impl Shared {
+    pub(crate) fn refuse(&self, why: Unavailable) {
+        *lock(&self.refused) = Some(why);
+    }
+
     pub(crate) fn count(&self, pipeline: &str, counters: Counters) {
         *lock(&self.counters).entry(pipeline.to_string()).or_default() += counters;
     }

@@ -3,7 +3,7 @@
 use crate::api::{Reply, code, list, unknown};
 use crate::device::Device;
 use crate::memory::{Buffer, HighBlock};
-use crate::order::{Item, Stages, TRANSFER, COMPUTE, stages};
+use crate::order::{COMPUTE, Item, Stages, TRANSFER, stages};
 use crate::pipeline::{self, Pipeline};
 use crate::queries::QueryPool;
 use crate::table::{Dispatchable, Table, lock};
@@ -11,6 +11,7 @@ use ash::vk;
 use ash::vk::Handle as _;
 use std::ffi::c_void;
 use std::sync::{Arc, LazyLock, Mutex};
+use virtual_gpu::Access;
 
 /// Command buffers by handle.
 pub(crate) static COMMANDS: LazyLock<Table<CommandBuffer>> = LazyLock::new(Table::default);
@@ -103,6 +104,30 @@ impl Command {
             Command::Copy { .. } | Command::Fill { .. } | Command::Update { .. } => Item::Work(TRANSFER),
             Command::Barrier(from, to) => Item::Barrier(*from, *to),
             Command::ResetQueries { .. } | Command::Timestamp { .. } | Command::Marker { .. } => Item::Mark,
+        }
+    }
+}
+
+impl Command {
+    /// Its name in reports: of a dispatch that of its pipeline.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Command::Dispatch(dispatch) => dispatch.pipeline.name(),
+            Command::Copy { .. } => "a copy".into(),
+            Command::Fill { .. } => "a fill".into(),
+            Command::Update { .. } => "an update".into(),
+            Command::Marker { .. } => "a marker".into(),
+            Command::Barrier(..) => "a barrier".into(),
+            Command::ResetQueries { .. } | Command::Timestamp { .. } => "a query".into(),
+        }
+    }
+
+    /// Memory that it reads and writes, if it is no dispatch. A marker may be written while others are.
+    pub(crate) fn spans(&self) -> Vec<(&Span, Access)> {
+        match self {
+            Command::Copy { from, to } => vec![(from, Access::Read), (to, Access::Write)],
+            Command::Fill { to, .. } | Command::Update { to, .. } => vec![(to, Access::Write)],
+            _ => Vec::new(),
         }
     }
 }
@@ -200,7 +225,7 @@ impl CommandBuffer {
 /// Does something to a recording; a mistake is kept for its end.
 fn record(handle: vk::CommandBuffer, f: impl FnOnce(&Device, &mut Recording) -> Reply) {
     let Some(buffer) = COMMANDS.get(handle.as_raw()) else {
-        unknown("VkCommandBuffer", handle.as_raw());
+        let _ = unknown("VkCommandBuffer", handle.as_raw());
         return;
     };
     let mut state = lock(&buffer.state);
@@ -452,8 +477,13 @@ pub(crate) unsafe extern "system" fn update(
     });
 }
 
+/// A barrier; one that stalls on request is forgotten.
 fn add_barrier(handle: vk::CommandBuffer, from: vk::PipelineStageFlags2, to: vk::PipelineStageFlags2) {
-    record(handle, |_, state| {
+    record(handle, |device, state| {
+        let entered = device.card.options.faults.enter("vkCmdPipelineBarrier");
+        if entered.map_err(vk::Result::from_raw)? {
+            return Ok(());
+        }
         state.commands.push(Command::Barrier(stages(from, true), stages(to, false)));
         Ok(())
     });

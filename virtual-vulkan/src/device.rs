@@ -84,7 +84,8 @@ impl Device {
         // SAFETY: as above.
         let names = unsafe { texts(info.pp_enabled_extension_names, info.enabled_extension_count) };
         let names: Vec<_> = names.iter().filter(|n| !OWN.contains(n)).map(|n| n.as_ptr()).collect();
-        let mut asked = vk::DeviceCreateInfo::default().enabled_extension_names(&names).enabled_features(&core);
+        let mut asked =
+            vk::DeviceCreateInfo::default().enabled_extension_names(&names).enabled_features(&core);
         (asked.queue_create_info_count, asked.p_queue_create_infos) =
             (info.queue_create_info_count, info.p_queue_create_infos);
         asked.p_next = chain;

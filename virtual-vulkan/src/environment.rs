@@ -3,7 +3,8 @@
 use crate::{Checks, Faults, Model, Options};
 use virtual_gpu::faults::Functions;
 
-/// The variable that turns checks of shaders on or off: `all` (the default) or `none`.
+/// The variable that turns checks on or off: `all` (the default) or `none`, of shaders; `hazards` is all of these and
+/// [`Options::hazards`].
 pub const CHECKS_VARIABLE: &str = "DIPTYCH_VIRTUAL_CHECKS";
 
 /// The variable that faults are read from; see [`Faults::parse`].
@@ -39,14 +40,15 @@ impl Options {
         match set(CHECKS_VARIABLE).as_deref() {
             None | Some("all") => {}
             Some("none") => options.checks = Checks::NONE,
-            Some(other) => return Err(format!("{CHECKS_VARIABLE}: '{other}' is neither all nor none")),
+            Some("hazards") => options.hazards = true,
+            Some(other) => return Err(format!("{CHECKS_VARIABLE}: '{other}' is not all, none or hazards")),
         }
         if let Some(text) = set(ORDER_VARIABLE) {
             let seed = text.parse().map_err(|_| format!("{ORDER_VARIABLE}: '{text}' is no number"))?;
             options.order = Some(seed);
         }
         if let Some(text) = set(FAULTS_VARIABLE) {
-            let functions = Functions { has: &crate::names::can_fail, queued: &["vkQueueSubmit"] };
+            let functions = Functions { has: &crate::names::can_fail, queued: &crate::names::CAN_STALL };
             options.faults = Faults::parse(&text, &functions)
                 .map_err(|(found, expected)| format!("{FAULTS_VARIABLE} is {found}; {expected} is wanted"))?;
         }

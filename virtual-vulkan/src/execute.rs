@@ -3,13 +3,14 @@
 use crate::api::{Reply, chained, code, list, unknown};
 use crate::commands::{COMMANDS, Command, Dispatch, Grid, List, Span};
 use crate::device::Device;
-use crate::order::segments;
+use crate::order::{Segment, segments};
 use crate::semaphores::{Fence, Semaphore};
 use ash::vk;
 use ash::vk::Handle as _;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use virtual_gpu::{BareLaunch, Counters};
+use virtual_gpu::{BareLaunch, Counters, Footprint};
 
 /// A submission.
 #[derive(Default)]
@@ -43,23 +44,50 @@ impl Submission {
 
 /// Runs a command buffer: as it was recorded, or in another order that its barriers allow.
 fn run_list(device: &Device, list: &List) -> Result<(), String> {
-    let Some(seed) = device.card.options.order else {
-        return list.commands.iter().try_for_each(|command| run(device, command));
-    };
-    let mut seed = seed ^ device.lists.fetch_add(1, Ordering::Relaxed);
+    let options = &device.card.options;
+    if options.order.is_none() && !options.hazards {
+        return list.commands.iter().try_for_each(|command| run(device, command, None));
+    }
+    let mut seed = options.order.map(|seed| seed ^ device.lists.fetch_add(1, Ordering::Relaxed));
     let items: Vec<_> = list.commands.iter().map(Command::item).collect();
     for segment in segments(&items) {
-        for index in segment.shuffled(&mut seed) {
-            run(device, &list.commands[index])?;
-        }
+        let order = match &mut seed {
+            Some(seed) => segment.shuffled(seed),
+            None => (0..segment.items.len()).collect(),
+        };
+        run_segment(device, list, &segment, &order)?;
     }
     Ok(())
 }
 
-fn run(device: &Device, command: &Command) -> Result<(), String> {
+/// Runs commands in an order, and looks whether those that are not ordered meet.
+fn run_segment(device: &Device, list: &List, segment: &Segment, order: &[usize]) -> Result<(), String> {
+    let mut traces: BTreeMap<usize, Footprint> = BTreeMap::new();
+    for &place in order {
+        let command = &list.commands[segment.items[place].0];
+        let mut trace = device.card.options.hazards.then(Footprint::default);
+        run(device, command, trace.as_mut())?;
+        let Some(trace) = trace else { continue };
+        // Marks order nothing and are ordered after everything.
+        for (&other, earlier) in traces.iter().filter(|(other, _)| !segment.waits(place, **other)) {
+            if let Some(address) = trace.conflict(earlier) {
+                let other = list.commands[segment.items[other].0].name();
+                return Err(format!(
+                    "no pipeline barrier: {} and {other} meet at {address:#x}",
+                    command.name()
+                ));
+            }
+        }
+        traces.insert(place, trace);
+    }
+    Ok(())
+}
+
+/// Runs a command; what it reads and writes goes to `trace`.
+fn run(device: &Device, command: &Command, trace: Option<&mut Footprint>) -> Result<(), String> {
     let gpu = &device.gpu;
     let done = match command {
-        Command::Dispatch(dispatch) => return run_dispatch(device, dispatch),
+        Command::Dispatch(dispatch) => return run_dispatch(device, dispatch, trace),
         Command::Copy { from, to } => gpu.copy(to.address, from.address, from.bytes as usize),
         Command::Fill { to, word } => fill(device, to, *word),
         Command::Update { to, data } => gpu.write(to.address, data),
@@ -78,6 +106,11 @@ fn run(device: &Device, command: &Command) -> Result<(), String> {
         let (_, _, bandwidth) = device.card.options.model.rates();
         pass_time(device, 2.0 * to.bytes as f64 / bandwidth);
     }
+    if let Some(trace) = trace {
+        for (span, access) in command.spans() {
+            trace.add(span.address, span.bytes, access);
+        }
+    }
     done.map_err(|fault| fault.to_string())
 }
 
@@ -94,7 +127,7 @@ fn fill(device: &Device, to: &Span, word: u32) -> virtual_gpu::Result<()> {
     })
 }
 
-fn run_dispatch(device: &Device, dispatch: &Dispatch) -> Result<(), String> {
+fn run_dispatch(device: &Device, dispatch: &Dispatch, trace: Option<&mut Footprint>) -> Result<(), String> {
     let groups = match &dispatch.grid {
         Grid::Direct(groups) => *groups,
         Grid::Indirect(span) => {
@@ -108,8 +141,15 @@ fn run_dispatch(device: &Device, dispatch: &Dispatch) -> Result<(), String> {
     }
     let name = dispatch.pipeline.name();
     let counted = dispatch.pipeline.kernel(device).and_then(|kernel| {
-        let first_group = dispatch.first;
-        device.gpu.launch_bare(&kernel, &BareLaunch { groups, first_group, user_sgprs: &dispatch.registers })
+        let launch = BareLaunch { groups, first_group: dispatch.first, user_sgprs: &dispatch.registers };
+        match trace {
+            None => device.gpu.launch_bare(&kernel, &launch),
+            Some(trace) => {
+                let (counters, footprint) = device.gpu.trace_bare(&kernel, &launch)?;
+                *trace = footprint;
+                Ok(counters)
+            }
+        }
     });
     let counters = counted.map_err(|fault| fault.to_string())?;
     device.card.count(&name, counters);

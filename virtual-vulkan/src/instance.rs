@@ -16,11 +16,8 @@ pub(crate) static INSTANCES: LazyLock<Table<Instance>> = LazyLock::new(Table::de
 pub(crate) static PHYSICAL: LazyLock<Table<Arc<Instance>>> = LazyLock::new(Table::default);
 
 /// Extensions of instances that are left as RADV has them.
-const EXTENSIONS: [&CStr; 3] = [
-    c"VK_EXT_debug_utils",
-    c"VK_KHR_get_physical_device_properties2",
-    c"VK_KHR_device_group_creation",
-];
+const EXTENSIONS: [&CStr; 3] =
+    [c"VK_EXT_debug_utils", c"VK_KHR_get_physical_device_properties2", c"VK_KHR_device_group_creation"];
 
 /// The variable that RADV takes its family from.
 const FAMILY: &str = "RADV_FORCE_FAMILY";
@@ -44,7 +41,10 @@ impl Instance {
     /// # Safety
     /// `info` is valid.
     unsafe fn new(info: *const vk::InstanceCreateInfo<'_>) -> Reply<Instance> {
-        let card = Card::next().map_err(refused)?;
+        let card = Card::next().map_err(|why| {
+            tracing::error!(%why, "no virtual card");
+            vk::Result::ERROR_INCOMPATIBLE_DRIVER
+        })?;
         card.shared.options.faults.enter("vkCreateInstance").map_err(vk::Result::from_raw)?;
         let functions = card.shared.radv.functions();
         // SAFETY: these are the functions of a Vulkan driver.
@@ -56,7 +56,7 @@ impl Instance {
         let physical = unsafe { radv.enumerate_physical_devices() };
         drop(family);
         let instance = physical.and_then(|physical| {
-            check_version(&radv, &physical).map_err(refused)?;
+            check_version(&radv, &physical).map_err(|why| refused(&card, why))?;
             Ok(Instance { card, radv: radv.clone(), physical })
         });
         if instance.is_err() {
@@ -67,18 +67,11 @@ impl Instance {
     }
 }
 
-fn refused(why: Unavailable) -> vk::Result {
+/// Remembers why; the code that Vulkan has for it.
+fn refused(card: &Card, why: Unavailable) -> vk::Result {
     tracing::error!(%why, "no virtual card");
-    *lock(&REFUSED) = Some(why);
+    card.shared.refuse(why);
     vk::Result::ERROR_INCOMPATIBLE_DRIVER
-}
-
-/// Why the last instance was refused.
-static REFUSED: Mutex<Option<Unavailable>> = Mutex::new(None);
-
-/// Why the last instance was refused with `VK_ERROR_INCOMPATIBLE_DRIVER`; says it once.
-pub(crate) fn take_refused() -> Option<Unavailable> {
-    lock(&REFUSED).take()
 }
 
 /// The family in the environment while RADV looks for devices. One at a time.
@@ -123,9 +116,10 @@ fn check_version(radv: &ash::Instance, devices: &[vk::PhysicalDevice]) -> Result
     let mut properties = vk::PhysicalDeviceProperties2::default().push_next(&mut driver);
     // SAFETY: the device is RADV's, which speaks Vulkan 1.2 and more.
     unsafe { radv.get_physical_device_properties2(device, &mut properties) };
-    let info = driver.driver_info_as_c_str().unwrap_or_default().to_string_lossy();
+    let text = |text: Result<&CStr, _>| text.unwrap_or_default().to_string_lossy().into_owned();
+    let (name, info) = (text(driver.driver_name_as_c_str()), text(driver.driver_info_as_c_str()));
     let right = driver.driver_id == vk::DriverId::MESA_RADV && is_supported(&info);
-    if right { Ok(()) } else { Err(Unavailable::Version(info.into_owned())) }
+    if right { Ok(()) } else { Err(Unavailable::Version(format!("{name} {info}"))) }
 }
 
 /// Whether "Mesa 25.0.7-2" is a version that is known.

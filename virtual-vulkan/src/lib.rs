@@ -66,6 +66,12 @@ pub use virtual_gpu::{Checks, Counters};
 /// The version of Mesa whose compiled shaders this library can read.
 pub const MESA: &str = "25.0";
 
+/// `vkGetInstanceProcAddr`, for a loader. Instances that are not made through [`Card::entry`] have a card as the
+/// environment says: `DIPTYCH_VIRTUAL_CARD` (`vega20`, `vega10`) and the variables of this crate.
+pub fn get_instance_proc_addr() -> ash::vk::PFN_vkGetInstanceProcAddr {
+    names::vk_get_instance_proc_addr
+}
+
 /// Why there is no virtual card.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

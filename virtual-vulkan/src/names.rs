@@ -183,12 +183,13 @@ unsafe extern "system" fn get_device_proc_addr(
 }
 
 /// Functions that count their calls, and can fail or hang.
-const COUNTED: [&str; 29] = [
+const COUNTED: [&str; 30] = [
     "vkAllocateCommandBuffers",
     "vkAllocateDescriptorSets",
     "vkAllocateMemory",
     "vkBindBufferMemory",
     "vkBindBufferMemory2",
+    "vkCmdPipelineBarrier",
     "vkCreateBuffer",
     "vkCreateCommandPool",
     "vkCreateComputePipelines",
@@ -214,6 +215,9 @@ const COUNTED: [&str; 29] = [
     "vkWaitForFences",
     "vkWaitSemaphores",
 ];
+
+/// Calls that stall on request: a submission that never completes, a barrier that is forgotten.
+pub(crate) const CAN_STALL: [&str; 2] = ["vkQueueSubmit", "vkCmdPipelineBarrier"];
 
 /// Whether a function of this name can fail on request.
 pub(crate) fn can_fail(name: &str) -> bool {

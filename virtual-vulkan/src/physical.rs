@@ -33,8 +33,7 @@ const RADV: [&CStr; 22] = [
 ];
 
 /// Extensions that are this library's, whether RADV has them for a null device or not.
-pub(crate) const OWN: [&CStr; 3] =
-    [c"VK_EXT_memory_budget", c"VK_EXT_device_fault", c"VK_AMD_buffer_marker"];
+pub(crate) const OWN: [&CStr; 3] = [c"VK_EXT_memory_budget", c"VK_EXT_device_fault", c"VK_AMD_buffer_marker"];
 
 /// Largest binding and allocation: RADV's own on real devices.
 const MAX_ALLOCATION: u64 = 0xffff_fffc;

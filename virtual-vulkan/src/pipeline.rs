@@ -30,9 +30,13 @@ impl Pipeline {
             return Ok(kernel.clone());
         }
         let (name, b) = (self.name(), &self.binary);
+        let mut code = b.code.clone();
+        if let Some(rewrite) = device.card.options.rewrite {
+            rewrite(&name, &mut code);
+        }
         let loaded = device.gpu.load_bare(&Bare {
             name: &name,
-            code: &b.code,
+            code: bytemuck::cast_slice(&code),
             rsrc1: b.rsrc1,
             rsrc2: b.rsrc2,
             threads: b.threads,

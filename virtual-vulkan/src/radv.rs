@@ -14,11 +14,16 @@ const MANIFESTS: [&str; 3] =
 const ADVICE: &str = "install Mesa's Vulkan drivers (Debian: mesa-vulkan-drivers of bookworm-backports)";
 
 /// The library. It stays loaded as long as this lives.
-#[derive(Debug)]
 pub(crate) struct Library {
     pub(crate) path: PathBuf,
     functions: ash::StaticFn,
     _library: libloading::Library,
+}
+
+impl std::fmt::Debug for Library {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Library").field("path", &self.path).finish_non_exhaustive()
+    }
 }
 
 impl Library {
@@ -30,7 +35,8 @@ impl Library {
                 Unavailable::Library(format!("no manifest of RADV in {}; {ADVICE}", MANIFESTS.join(", ")))
             })?,
         };
-        let failed = |e: libloading::Error| Unavailable::Library(format!("{}: {e}; {ADVICE}", path.display()));
+        let failed =
+            |e: libloading::Error| Unavailable::Library(format!("{}: {e}; {ADVICE}", path.display()));
         // SAFETY: the library is the system's RADV or the one that the caller names as such; its initialisers are
         // those of any Vulkan driver.
         let library = unsafe { libloading::Library::new(&path) }.map_err(failed)?;

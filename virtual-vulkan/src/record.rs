@@ -19,7 +19,7 @@ mod at {
 
 /// Descriptor sets, and kinds of shader data, that have a place in the head.
 const SETS: usize = 32;
-const DATA: usize = (at::GROUP - at::DATA) / 2;
+const DATA: usize = 26;
 
 /// Kinds of shader data.
 const RING: usize = 0;
@@ -41,7 +41,7 @@ pub(crate) struct Binary {
     pub(crate) threads: [u32; 3],
     pub(crate) interface: Interface,
     /// Machine code.
-    pub(crate) code: Vec<u8>,
+    pub(crate) code: Vec<u32>,
 }
 
 /// Which scalar registers hold what when a work-group starts.
@@ -78,8 +78,8 @@ pub(crate) fn shader(cache: &[u8]) -> Result<Binary, String> {
     }
 }
 
-/// The entries of a pipeline cache: Vulkan's header, a count, then for each one its type, the sizes of key and data, both
-/// of these, and padding to 8 bytes.
+/// The entries of a pipeline cache: Vulkan's header, a count, then for each one its type, the sizes of key and data, the key,
+/// padding to 8 bytes, and the data.
 fn entries(cache: &[u8]) -> Result<Vec<&[u8]>, String> {
     let short = || "its cache ends too early".to_string();
     let header = word(cache, 0).ok_or_else(short)? as usize;
@@ -89,10 +89,11 @@ fn entries(cache: &[u8]) -> Result<Vec<&[u8]>, String> {
     for _ in 0..count {
         let size = |i: usize| word(cache, at + 4 * i).map(|n| n as usize).ok_or_else(short);
         let (key, data) = (size(1)?, size(2)?);
-        let begin = (at + 12).checked_add(key).ok_or_else(short)?;
+        let begin = (at + 12).checked_add(key).and_then(|end| end.checked_next_multiple_of(8));
+        let begin = begin.ok_or_else(short)?;
         let end = begin.checked_add(data).filter(|&end| end <= cache.len()).ok_or_else(short)?;
         found.push(&cache[begin..end]);
-        at = end.next_multiple_of(8);
+        at = end.next_multiple_of(4);
     }
     Ok(found)
 }
@@ -124,7 +125,14 @@ impl Binary {
         if code.is_empty() || threads.contains(&0) {
             return Err(format!("it has {} bytes of code and work-groups of {threads:?}", code.len()));
         }
-        Ok(Binary { rsrc1, rsrc2, lds_bytes, threads, interface, code: code.to_vec() })
+        Ok(Binary {
+            rsrc1,
+            rsrc2,
+            lds_bytes,
+            threads,
+            interface,
+            code: code.chunks_exact(4).filter_map(|w| word(w, 0)).collect(),
+        })
     }
 }
 
@@ -138,7 +146,7 @@ impl Interface {
         };
         let data = |kind: usize| location(at::DATA, kind);
         let known = [RING, PUSH_POINTER, PUSH_INLINED, GRID_POINTER];
-        if let Some(other) = (0..DATA.min(64)).find(|k| !known.contains(k) && data(*k).is_some()) {
+        if let Some(other) = (0..DATA).find(|k| !known.contains(k) && data(*k).is_some()) {
             return Err(format!("it wants shader data {other}, which is not known"));
         }
         let mask = u64::from(word(record, at::INLINED).unwrap_or(0))

@@ -64,9 +64,4 @@ impl<T> Table<T> {
     pub(crate) fn take(&self, handle: u64) -> Option<Arc<T>> {
         self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&handle)
     }
-
-    /// All objects, in no order.
-    pub(crate) fn all(&self) -> Vec<Arc<T>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
-    }
 }

@@ -10,6 +10,7 @@
 //! Addresses and handles are integers too. Only the session keeps them and gives them back to the
 //! driver that made them.
 
+use ggml_core::backend::KernelCounts;
 use std::ptr::NonNull;
 
 pub mod codes;
@@ -136,6 +137,11 @@ pub trait Driver: Send + Sync {
     /// so it must cost little.
     fn lost(&self) -> Option<String> {
         None
+    }
+
+    /// What kernels did, where the device counts.
+    fn counts(&self) -> Vec<KernelCounts> {
+        Vec::new()
     }
 
     /// `hipInit`.

@@ -13,6 +13,7 @@ use crate::options::VulkanOptions;
 use crate::raw::device::{Device, Purpose};
 use crate::raw::instance::{BACKEND, Instance, looked_at, version_text};
 use crate::raw::physical::{self, DeviceKind, Facts};
+use crate::raw::provider::Provider;
 use ggml_core::Deadline;
 use ggml_core::backend::{DeviceInfo, Limits};
 use ggml_core::{Error, Missing, Phase, Result, phase};
@@ -101,7 +102,7 @@ fn too_old(version: u32) -> String {
 
 fn instance(options: &VulkanOptions) -> Result<Arc<Instance>> {
     let _span = phase::enter(Phase::LoadRuntime, BACKEND);
-    Instance::new(options.library.as_deref(), options.validation)
+    Instance::new(Provider::of(options)?, options.validation)
 }
 
 fn candidates(instance: &Instance) -> Result<Vec<Candidate>> {
@@ -187,7 +188,14 @@ pub(crate) fn open(options: &VulkanOptions, purpose: Purpose) -> Result<Arc<Devi
     if let Some(limit) = options.max_binding {
         facts.caps.max_binding = facts.caps.max_binding.min(limit.max(256));
     }
-    let name = format!("vulkan:{index}");
+    if let Some(limit) = options.max_workgroups {
+        facts.caps.max_workgroups = facts.caps.max_workgroups.map(|n| n.min(limit.max(1)));
+    }
+    let name = match &instance.provider {
+        Provider::Loader | Provider::File(_) => format!("{BACKEND}:{index}"),
+        #[cfg(feature = "virtual")]
+        card @ Provider::Card(_) => card.name(),
+    };
     let _span = phase::enter(Phase::OpenDevice, &name);
     Device::open(&instance, physical, facts, name, purpose)
 }
@@ -290,6 +298,9 @@ fn overrides(options: &VulkanOptions) -> Vec<(String, String)> {
     }
     if let Some(limit) = options.max_binding {
         all.push(("option max_binding".into(), limit.to_string()));
+    }
+    if let Some(limit) = options.max_workgroups {
+        all.push(("option max_workgroups".into(), limit.to_string()));
     }
     if let Some(budget) = options.memory {
         all.push(("option memory".into(), format!("{budget:?}")));

@@ -144,7 +144,8 @@ fn once(
         Error::argument(format!("shader lane_probe/{variant}"), "none", "a shader of the table")
     })?;
     let layout = Layout::new(device, 1, 4)?;
-    let recipe = Recipe { shader, specialization: &[INVOCATIONS], subgroup, statistics: false };
+    let recipe =
+        Recipe { shader, specialization: &[INVOCATIONS], subgroup, statistics: false, name: "lane probe" };
     let pipeline = Arc::new(Pipeline::new(&layout, None, recipe)?);
     let bytes = INVOCATIONS as usize * WORDS * 4;
     let buffer = Buffer::new(pool, bytes as u64, Side::Host, "lane probe")?;

@@ -88,11 +88,13 @@ impl PipelineSet {
         let wrong = |why| Error::argument(format!("pipeline {spec}"), why, "");
         let module = self.modules.check(spec).map_err(wrong)?;
         let layout = self.layout(module.bindings(), module.push_bytes())?;
+        let name = spec.to_string();
         let recipe = Recipe {
             shader: module.id,
             specialization: &spec.specialization,
             subgroup: None,
             statistics: self.statistics,
+            name: &name,
         };
         let pipeline = Arc::new(Pipeline::new(&layout, self.driver_cache.as_ref(), recipe)?);
         self.count.fetch_add(1, Ordering::Relaxed);

@@ -5,11 +5,11 @@ use super::features::Features;
 use super::instance::Instance;
 use super::physical::Facts;
 use super::queue::Queue;
-use crate::error::{broken, failure};
+use crate::error::{broken, failure, lost};
 use ash::{amd, ext, khr, vk};
 use ggml_core::{Deadline, Error, Missing, Phase, Result};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// How long something that the device may still use is waited for before it is leaked instead of freed.
@@ -31,11 +31,15 @@ pub(crate) struct Device {
     pub(super) executable: Option<khr::pipeline_executable_properties::Device>,
     /// What the driver knows of a lost device.
     pub(super) fault: Option<ext::device_fault::Device>,
+    /// Names of objects.
+    pub(super) names: Option<ext::debug_utils::Device>,
     /// Import of host memory.
     pub(super) host_memory: Option<ext::external_memory_host::Device>,
     /// Name for errors ("vulkan:0").
     pub(crate) name: String,
     lost: AtomicBool,
+    /// What the driver said when the device was lost.
+    account: OnceLock<String>,
     abandoned: AtomicBool,
     /// The instance; the last field.
     instance: Arc<Instance>,
@@ -83,6 +87,7 @@ impl Device {
             host_memory: features
                 .host_memory
                 .then(|| ext::external_memory_host::Device::new(functions, &raw)),
+            names: instance.names_objects().then(|| ext::debug_utils::Device::new(functions, &raw)),
             fault: features.fault.then(|| ext::device_fault::Device::new(functions, &raw)),
             raw,
             physical,
@@ -90,6 +95,7 @@ impl Device {
             queue: None,
             name,
             lost: AtomicBool::new(false),
+            account: OnceLock::new(),
             abandoned: AtomicBool::new(false),
             instance: instance.clone(),
         };
@@ -110,20 +116,22 @@ impl Device {
 
     /// The error of a call that failed; remembers a lost device.
     pub(crate) fn failed(&self, phase: Phase, call: &'static str, code: vk::Result) -> Error {
-        if code == vk::Result::ERROR_DEVICE_LOST && !self.lost.swap(true, Ordering::AcqRel) {
-            let account = self.fault.as_ref().and_then(fault::account);
-            let account = account.unwrap_or_else(|| "the driver gives no account of it".into());
-            tracing::error!(backend = %self.name, %phase, call, account, "the device is lost");
+        if code != vk::Result::ERROR_DEVICE_LOST {
+            return failure(&self.name, phase, call, code);
         }
-        failure(&self.name, phase, call, code)
+        self.lost.store(true, Ordering::Release);
+        let account = self.account.get_or_init(|| {
+            let account = self.fault.as_ref().and_then(fault::account).unwrap_or_default();
+            tracing::error!(backend = %self.name, %phase, call, account, "the device is lost");
+            account
+        });
+        lost(&self.name, phase, account)
     }
 
     /// An error if the device has been lost.
     pub(crate) fn alive(&self, phase: Phase) -> Result<()> {
-        match self.is_lost() {
-            true => Err(failure(&self.name, phase, "", vk::Result::ERROR_DEVICE_LOST)),
-            false => Ok(()),
-        }
+        let account = || self.account.get().map_or("", String::as_str);
+        if self.is_lost() { Err(lost(&self.name, phase, account())) } else { Ok(()) }
     }
 
     /// Whether the device has been lost.

@@ -1,5 +1,6 @@
 //! The loader's library and a Vulkan instance, with the validation layer's messages where they are wanted.
 
+use super::provider::Provider;
 use crate::environment::environment;
 use crate::error::failure;
 use crate::sync::lock;
@@ -7,7 +8,6 @@ use ash::{ext, khr, vk};
 use ggml_core::{Error, Missing, Phase, Result};
 use std::borrow::Cow;
 use std::ffi::{CStr, c_void};
-use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 /// The backend's name while no device is chosen.
@@ -39,6 +39,8 @@ pub(crate) struct Instance {
     pub(crate) loader_version: u32,
     /// Path of the loader's library, where it could be found out.
     pub(crate) library: String,
+    /// Where the functions come from.
+    pub(crate) provider: Provider,
     /// Keeps the library loaded; the last field, so that it goes last.
     entry: ash::Entry,
 }
@@ -49,7 +51,7 @@ impl std::fmt::Debug for Instance {
     }
 }
 
-fn unavailable(phase: Phase, missing: Missing, reason: String) -> Error {
+pub(super) fn unavailable(phase: Phase, missing: Missing, reason: String) -> Error {
     Error::Unavailable { backend: BACKEND.into(), phase, missing, reason }
 }
 
@@ -59,22 +61,29 @@ impl Instance {
     /// # Errors
     /// [`Error::Unavailable`]: `Missing::Library` if the loader is not there, `Missing::Device` if it knows no driver,
     /// `Missing::Feature` if it is older than Vulkan 1.2 or the validation layer is wanted and not installed.
-    pub(crate) fn new(library: Option<&Path>, validation: bool) -> Result<Arc<Instance>> {
-        let entry = load(library)?;
+    pub(crate) fn new(provider: Provider, validation: bool) -> Result<Arc<Instance>> {
+        let entry = provider.entry()?;
         let loader_version = loader_version(&entry)?;
         let layers = if validation { vec![validation_layer(&entry)?] } else { Vec::new() };
         let messages = validation.then(|| Arc::new(Messages::default()));
-        let raw = create(&entry, &layers, validation)?;
+        let raw = create(&entry, &layers, validation, provider.names_objects())
+            .map_err(|error| provider.refusal().unwrap_or(error))?;
         let mut instance = Instance {
             messenger: None,
             messages,
             loader_version,
-            library: library_path(library),
+            library: provider.library(),
             raw,
             entry,
+            provider,
         };
         instance.listen()?;
         Ok(Arc::new(instance))
+    }
+
+    /// Whether objects are given names.
+    pub(super) fn names_objects(&self) -> bool {
+        self.provider.names_objects()
     }
 
     /// The loader's functions.
@@ -134,21 +143,6 @@ impl Drop for Instance {
     }
 }
 
-fn load(library: Option<&Path>) -> Result<ash::Entry> {
-    // SAFETY: loading runs the library's initialisers. It is the system's Vulkan loader, or the file that the caller
-    // named as such; `Entry` keeps it loaded, and every function from it is reached through types that hold the entry.
-    let entry = unsafe {
-        match library {
-            Some(path) => ash::Entry::load_from(path),
-            None => ash::Entry::load(),
-        }
-    };
-    entry.map_err(|error| {
-        let what = library.map_or_else(|| "the system's Vulkan loader".into(), |p| p.display().to_string());
-        unavailable(Phase::LoadRuntime, Missing::Library, format!("{what} could not be loaded: {error}"))
-    })
-}
-
 fn loader_version(entry: &ash::Entry) -> Result<u32> {
     // SAFETY: the entry is loaded.
     let version = unsafe { entry.try_enumerate_instance_version() }
@@ -178,7 +172,12 @@ fn has_extension(entry: &ash::Entry, layer: Option<&CStr>, name: &CStr) -> bool 
     extensions.iter().any(|e| e.extension_name_as_c_str() == Ok(name))
 }
 
-fn create(entry: &ash::Entry, layers: &[&'static CStr], validation: bool) -> Result<ash::Instance> {
+fn create(
+    entry: &ash::Entry,
+    layers: &[&'static CStr],
+    validation: bool,
+    names: bool,
+) -> Result<ash::Instance> {
     let mut extensions = Vec::new();
     let mut flags = vk::InstanceCreateFlags::empty();
     if has_extension(entry, None, khr::portability_enumeration::NAME) {
@@ -187,7 +186,7 @@ fn create(entry: &ash::Entry, layers: &[&'static CStr], validation: bool) -> Res
     }
     let synchronisation =
         validation && has_extension(entry, Some(VALIDATION_LAYER), ext::validation_features::NAME);
-    if validation {
+    if validation || names {
         extensions.push(ext::debug_utils::NAME.as_ptr());
     }
     if synchronisation {
@@ -260,15 +259,4 @@ pub(crate) fn looked_at() -> String {
         true => format!("there is no driver manifest in {}", dirs.join(", ")),
         false => format!("driver manifests: {}", found.join(", ")),
     }
-}
-
-/// Where the library came from: the path that was named, or on Linux the mapping's.
-fn library_path(named: Option<&Path>) -> String {
-    if let Some(path) = named {
-        return path.display().to_string();
-    }
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    let path =
-        maps.lines().filter_map(|l| l.split_once('/')).map(|(_, p)| p).find(|p| p.contains("libvulkan.so"));
-    path.map_or_else(|| "system library".into(), |p| format!("/{p}"))
 }

@@ -24,6 +24,7 @@ pub(crate) mod instance;
 pub(crate) mod memory;
 pub(crate) mod physical;
 pub(crate) mod pipeline;
+pub(crate) mod provider;
 pub(crate) mod queries;
 pub(crate) mod queue;
 #[cfg(test)]

@@ -4,6 +4,7 @@ use super::device::Device;
 use ash::vk;
 use ggml_core::{Error, Phase, Result};
 use shaders::ShaderId;
+use std::ffi::CString;
 use std::sync::Arc;
 
 /// A descriptor set layout of storage buffers and the pipeline layout around it.
@@ -84,6 +85,8 @@ pub(crate) struct Recipe<'a> {
     pub(crate) subgroup: Option<u32>,
     /// Whether statistics will be asked for.
     pub(crate) statistics: bool,
+    /// Its name, for tools and reports.
+    pub(crate) name: &'a str,
 }
 
 /// A compute pipeline.
@@ -125,7 +128,16 @@ impl Pipeline {
         let raw = compile(layout, cache, module, recipe);
         // SAFETY: the module was made above; a pipeline does not need it once it is made.
         unsafe { device.raw.destroy_shader_module(module, None) };
-        Ok(Pipeline { raw: raw?, layout: layout.clone(), statistics: recipe.statistics })
+        let pipeline = Pipeline { raw: raw?, layout: layout.clone(), statistics: recipe.statistics };
+        pipeline.set_name(recipe.name);
+        Ok(pipeline)
+    }
+
+    fn set_name(&self, name: &str) {
+        let (Some(functions), Ok(name)) = (&self.layout.device.names, CString::new(name)) else { return };
+        let info = vk::DebugUtilsObjectNameInfoEXT::default().object_handle(self.raw).object_name(&name);
+        // SAFETY: the pipeline was just made, and no other thread knows it. A name that is refused is only missing.
+        let _ = unsafe { functions.set_debug_utils_object_name(&info) };
     }
 
     /// The subgroup size that the driver's compiler chose, where it says.

@@ -7,6 +7,7 @@ use super::heaps::Side;
 use super::instance::Instance;
 use super::memory::MemoryPool;
 use super::physical::Facts;
+use super::provider::Provider;
 use crate::options::MemoryBudget;
 use crate::sync::lock;
 use ash::vk;
@@ -17,7 +18,7 @@ use std::time::Duration;
 /// The best device, with the validation layer; `None` with a message where there is none.
 fn device() -> Option<Arc<Device>> {
     let open = || {
-        let instance = Instance::new(None, true)?;
+        let instance = Instance::new(Provider::Loader, true)?;
         let all = instance.physical_devices()?.into_iter().map(|p| (p, Facts::of(&instance, p)));
         let best = all.min_by_key(|(_, facts)| facts.kind);
         best.map(|(physical, facts)| {

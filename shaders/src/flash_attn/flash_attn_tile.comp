@@ -162,10 +162,12 @@ void main() {
                 seen = seen || any(notEqual(bias[w], vec4(MINUS_INFINITY)));
             }
             barrier();
-            alive = 0;
+            if (lane == 0) {
+                alive = 0;
+            }
             barrier();
             if (seen) {
-                alive = 1;
+                atomicOr(alive, 1u);
             }
             barrier();
             if (alive == 0) {
@@ -260,7 +262,7 @@ void main() {
                 most_bits = max(most_bits, size_bits(y));
             }
             if (most_bits >= NOT_FINITE) {
-                wild = 1;
+                atomicOr(wild, 1u);
             }
             barrier();
             if (wild != 0) {

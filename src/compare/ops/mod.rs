@@ -67,7 +67,7 @@ fn operation(case: &Case) -> &'static str {
 
 /// The cases that a filter selects. A term that is a case's name selects this case, one that names an operation its
 /// cases, any other term the cases whose names contain it.
-fn select(filter: &str) -> Result<Vec<Case>> {
+pub(super) fn select(filter: &str) -> Result<Vec<Case>> {
     let mut cases = catalogue::cases();
     let names: HashSet<String> = cases.iter().map(|c| c.name.clone()).collect();
     let operations: BTreeSet<&str> = cases.iter().map(operation).collect();

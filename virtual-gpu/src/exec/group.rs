@@ -6,6 +6,7 @@ use super::wave::{Progress, Wave};
 use crate::code::{Descriptor, Text};
 use crate::counters::Counters;
 use crate::fault::{Access, Fault, FaultKind, Range, Space};
+use crate::footprint::Footprint;
 use crate::gpu::Checks;
 use crate::isa::Rate;
 use crate::isa::decode::Body;
@@ -13,6 +14,7 @@ use crate::isa::decode::operand::EXEC;
 use crate::isa::lanes::LANES;
 use crate::isa::text;
 use crate::memory::{Memory, Region, View};
+use std::sync::{Mutex, PoisonError};
 
 /// A launch, as its work-groups see it.
 pub(crate) struct Context<'a> {
@@ -30,6 +32,8 @@ pub(crate) struct Context<'a> {
     pub(crate) user_sgprs: &'a [u32],
     pub(crate) checks: Checks,
     pub(crate) max_instructions: u64,
+    /// Where to note what is read and written.
+    pub(crate) footprint: Option<&'a Mutex<Footprint>>,
 }
 
 /// Wavefronts, LDS and operands of one host thread, used for one work-group after the other.
@@ -46,6 +50,8 @@ pub(crate) struct Group<'a> {
     pub(super) lds: &'a mut Lds,
     pub(super) counters: Counters,
     pub(super) checks: Checks,
+    /// What it read and wrote, where that is wanted.
+    pub(super) footprint: Option<Footprint>,
     /// The region of the last access.
     last: usize,
 }
@@ -69,6 +75,7 @@ impl Machine {
             lds: &mut self.lds,
             counters: Counters { waves: count as u64, ..Counters::default() },
             checks: context.checks,
+            footprint: context.footprint.map(|_| Footprint::default()),
             last: 0,
         };
         let waves = &mut self.waves[..count];
@@ -84,6 +91,9 @@ impl Machine {
                 break;
             }
             group.barrier(waves)?;
+        }
+        if let (Some(all), Some(own)) = (context.footprint, group.footprint.take()) {
+            all.lock().unwrap_or_else(PoisonError::into_inner).merge(own);
         }
         group.counters.instructions = waves.iter().map(|w| w.executed).sum();
         group.counters.lds_read = std::mem::take(&mut group.lds.read);
@@ -220,6 +230,14 @@ impl<'a> Group<'a> {
         Some((region, region.offset(address, bytes)?))
     }
 
+    /// Notes an access to global memory.
+    #[inline(always)]
+    pub(super) fn note(&mut self, at: u64, bytes: u32, access: Access) {
+        if let Some(footprint) = &mut self.footprint {
+            footprint.add(at, bytes.into(), access);
+        }
+    }
+
     pub(super) fn missing(&self, range: Range) -> FaultKind {
         self.context.memory.missing(range)
     }
@@ -349,6 +367,7 @@ mod tests {
                 user_sgprs: &descriptor.user_sgprs(buffer, buffer, 64),
                 checks: if round % 3 == 0 { Checks::ALL } else { Checks::NONE },
                 max_instructions: 1000,
+                footprint: None,
             };
             executed += match machine.run(&context, [0; 3]) {
                 Ok(counters) => counters.instructions,

@@ -1,12 +1,12 @@
 //! DS instructions.
 
 use super::group::Group;
-use super::memory::{apply, lanes, narrow};
+use super::memory::{apply, narrow};
 use super::vector::write;
 use super::wave::Wave;
 use crate::fault::FaultKind;
 use crate::isa::decode::Inst;
-use crate::isa::lanes::LANES;
+use crate::isa::lanes::{LANES, lanes};
 use crate::isa::memory::{Atomic, MemoryRow, Op, Part};
 
 impl Group<'_> {

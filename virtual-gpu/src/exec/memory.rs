@@ -1,14 +1,17 @@
 //! Vector memory: FLAT, GLOBAL, SCRATCH and buffers.
 
 use super::atomic::{apply32, apply64};
+use super::buffer::Resource;
 use super::group::Group;
 use super::vector::write;
 use super::wave::{PRIVATE_APERTURE, SHARED_APERTURE, Wave};
 use crate::fault::{Access, FaultKind, Range, Space};
+use crate::isa::Kind;
 use crate::isa::decode::operand::OFF;
 use crate::isa::decode::{Inst, Segment};
-use crate::isa::lanes::LANES;
+use crate::isa::lanes::{LANES, lanes};
 use crate::isa::memory::{Atomic, MemoryRow, Op, Part};
+use crate::memory::Span;
 
 /// Where a lane's access goes.
 #[derive(Clone, Copy)]
@@ -22,17 +25,7 @@ pub(super) enum Place {
     Part(u64, u32),
 }
 
-/// The lanes of a mask.
-pub(super) fn lanes(mask: u64) -> impl Iterator<Item = usize> {
-    let mut rest = mask;
-    std::iter::from_fn(move || {
-        let lane = rest.trailing_zeros() as usize;
-        rest &= rest.wrapping_sub(1);
-        (lane < LANES).then_some(lane)
-    })
-}
-
-impl Group<'_> {
+impl<'a> Group<'a> {
     /// Executes an instruction of vector memory.
     pub(super) fn vector_memory(
         &mut self,
@@ -79,6 +72,20 @@ impl Group<'_> {
     ) -> Result<(), FaultKind> {
         let (exec, count) = (wave.exec(), bytes.div_ceil(4) as usize);
         let mut values = [[0u32; LANES]; 4];
+        let first = usize::from(inst.dst & 255);
+        if let Some(span) = self.span(wave, inst, segment, bytes)
+            && let Some(to) = wave.vgpr.get_mut(first..first + count)
+        {
+            self.counters.global_read += u64::from(bytes) * u64::from(exec.count_ones());
+            if bytes >= 4 {
+                span.load(to);
+            } else {
+                span.load(&mut values);
+                narrow(&mut values[0], &to[0], bytes, signed, part);
+                write(&mut to[0], &values[0], exec);
+            }
+            return Ok(());
+        }
         for lane in lanes(exec) {
             let words = match self.place(wave, inst, segment, lane, Access::Read, bytes)? {
                 Place::Global(at) => self.global_load(at, bytes)?,
@@ -92,7 +99,7 @@ impl Group<'_> {
             }
         }
         if bytes < 4 {
-            let old = wave.vgpr[usize::from(inst.dst & 255)];
+            let old = wave.vgpr[first];
             narrow(&mut values[0], &old, bytes, signed, part);
         }
         for (i, value) in values.iter().enumerate().take(count) {
@@ -109,10 +116,18 @@ impl Group<'_> {
         bytes: u32,
         part: Part,
     ) -> Result<(), FaultKind> {
-        let data = usize::from(inst.src[1]);
-        for lane in lanes(wave.exec()) {
+        let (exec, data, count) = (wave.exec(), usize::from(inst.src[1]), bytes.div_ceil(4) as usize);
+        if part == Part::Whole
+            && let Some(span) = self.span(wave, inst, segment, bytes)
+            && let Some(from) = wave.vgpr.get(data..data + count)
+        {
+            self.counters.global_written += u64::from(bytes) * u64::from(exec.count_ones());
+            span.store(from);
+            return Ok(());
+        }
+        for lane in lanes(exec) {
             let mut words = [0; 4];
-            for (i, word) in words.iter_mut().enumerate().take(bytes.div_ceil(4) as usize) {
+            for (i, word) in words.iter_mut().enumerate().take(count) {
                 *word = wave.vgpr[(data + i) & 255][lane];
             }
             if part == Part::High {
@@ -170,8 +185,41 @@ impl Group<'_> {
         Ok(())
     }
 
+    /// The accesses of all lanes, where they are in one region, no buffer ends among them and nothing is noted.
+    #[inline(always)]
+    fn span(&mut self, wave: &Wave, inst: &Inst, segment: Segment, bytes: u32) -> Option<Span<'a>> {
+        const NOTHING: [u32; LANES] = [0; LANES];
+        let (exec, [vector, _, scalar]) = (wave.exec(), inst.src);
+        let lane =
+            if exec == 0 || self.footprint.is_some() { return None } else { exec.trailing_zeros() as usize };
+        let (offset, vector) = (inst.offset as i64 as u64, usize::from(vector & 255));
+        let mut add = &wave.vgpr[vector];
+        let (base, limit) = match segment {
+            Segment::Global if scalar != OFF => (wave.pair(scalar).wrapping_add(offset), u64::MAX),
+            Segment::Global | Segment::Flat => {
+                let first = wave.lane_pair(vector, lane).wrapping_add(offset);
+                let (region, _) = self.global(first, bytes.into())?;
+                return region.span_of_addresses(add, &wave.vgpr[(vector + 1) & 255], offset, exec, bytes);
+            }
+            Segment::Buffer if !inst.flags.idxen => {
+                let resource = Resource::of(wave, scalar);
+                let offset = offset + wave.scalar(inst.sdst, Kind::U32, 0);
+                if !inst.flags.offen {
+                    add = &NOTHING;
+                }
+                let limit = resource.bytes(false).checked_sub(offset + u64::from(bytes))?;
+                (resource.is_plain().then_some(resource.base.wrapping_add(offset))?, limit)
+            }
+            Segment::Buffer | Segment::Scratch => return None,
+        };
+        let first = base.wrapping_add(add[lane].into());
+        let (region, at) = self.global(first, bytes.into())?;
+        region.span(at.checked_sub(add[lane].into())?, limit, add, exec, bytes)
+    }
+
     fn global_load(&mut self, at: u64, bytes: u32) -> Result<[u32; 4], FaultKind> {
         self.counters.global_read += u64::from(bytes);
+        self.note(at, bytes, Access::Read);
         match self.global(at, bytes.into()) {
             Some((region, offset)) => Ok(region.load(offset, bytes.into())),
             None => Err(self.missing(Range { space: Space::Global, access: Access::Read, at, bytes })),
@@ -180,6 +228,7 @@ impl Group<'_> {
 
     fn global_store(&mut self, at: u64, bytes: u32, words: &[u32; 4]) -> Result<(), FaultKind> {
         self.counters.global_written += u64::from(bytes);
+        self.note(at, bytes, Access::Write);
         match self.global(at, bytes.into()) {
             Some((region, offset)) => {
                 region.store(offset, bytes.into(), words);
@@ -191,6 +240,7 @@ impl Group<'_> {
 
     fn global_atomic(&mut self, at: u64, bytes: u32, op: Atomic, a: u64, b: u64) -> Result<u64, FaultKind> {
         self.counters.global_written += u64::from(bytes);
+        self.note(at, bytes, Access::Atomic);
         let range = Range { space: Space::Global, access: Access::Atomic, at, bytes };
         if at % u64::from(bytes) != 0 {
             return Err(FaultKind::Misaligned(range, bytes));

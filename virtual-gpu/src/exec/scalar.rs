@@ -81,8 +81,12 @@ impl Group<'_> {
                 let m0 = usize::from(crate::isa::decode::operand::M0);
                 wave.sgpr[m0] = wave.sgpr[m0] & !0xf000 | (inst.offset as u32 & 15) << 12;
             }
-            "s_nop" | "s_waitcnt" | "s_sleep" | "s_setprio" | "s_wakeup" | "s_icache_inv"
-            | "s_incperflevel" | "s_decperflevel" | "s_ttracedata" | "s_sethalt" | "s_setkill" => {}
+            "s_waitcnt" => {
+                self.counters.wait += 1;
+                return Ok(());
+            }
+            "s_nop" | "s_sleep" | "s_setprio" | "s_wakeup" | "s_icache_inv" | "s_incperflevel"
+            | "s_decperflevel" | "s_ttracedata" | "s_sethalt" | "s_setkill" => {}
             // Messages to the host, and what only graphics and debuggers use.
             name => return Err(FaultKind::Unimplemented(name.to_string())),
         }
@@ -182,6 +186,7 @@ impl Group<'_> {
             return Err(FaultKind::Misaligned(range, 4));
         }
         self.counters.scalar_read += u64::from(inside);
+        self.note(at, inside, access);
         for i in 0..u16::from(row.registers) {
             let register = usize::from((inst.dst + i) & 127);
             if 4 * u32::from(i) >= inside {

@@ -10,68 +10,16 @@
 
 use super::wave::Wave;
 use crate::fault::FaultKind;
-use crate::isa::decode::operand::{OFF, VGPR, ZERO};
+use crate::isa::Kind;
 use crate::isa::decode::{Body, Inst, ScalarTable, Segment};
 use crate::isa::lanes::LANES;
-use crate::isa::memory::{Op, ScalarOp};
-use crate::isa::{Kind, flag};
-
-/// Registers as a set of bits: 256 vector and 128 scalar ones.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Set {
-    vector: [u64; 4],
-    scalar: u128,
-}
-
-impl Set {
-    fn vectors(first: u16, count: usize) -> Set {
-        let mut set = Set::default();
-        set.add_vectors(first, count);
-        set
-    }
-
-    fn add_vectors(&mut self, first: u16, count: usize) {
-        for n in 0..count {
-            let register = (usize::from(first) + n) & 255;
-            self.vector[register / 64] |= 1 << (register % 64);
-        }
-    }
-
-    fn add_scalars(&mut self, first: u16, count: usize) {
-        for n in 0..count {
-            self.scalar |= 1 << ((usize::from(first) + n) & 127);
-        }
-    }
-
-    /// A source operand.
-    fn add_operand(&mut self, operand: u16, kind: Kind) {
-        if operand >= VGPR {
-            self.add_vectors(operand - VGPR, kind.registers());
-        } else if operand < ZERO {
-            self.add_scalars(operand, kind.registers());
-        }
-    }
-
-    fn add(&mut self, other: Set) {
-        self.scalar |= other.scalar;
-        self.vector.iter_mut().zip(other.vector).for_each(|(a, b)| *a |= b);
-    }
-
-    /// The name of a register that is in both.
-    fn common(&self, other: &Set) -> Option<String> {
-        let scalar = self.scalar & other.scalar;
-        if scalar != 0 {
-            return Some(format!("s{}", scalar.trailing_zeros()));
-        }
-        let word = (0..4).find(|&i| self.vector[i] & other.vector[i] != 0)?;
-        Some(format!("v{}", 64 * word + (self.vector[word] & other.vector[word]).trailing_zeros() as usize))
-    }
-}
+use crate::isa::memory::Op;
+use crate::isa::registers::Registers;
 
 /// What is under way.
 #[derive(Clone, Copy, Debug)]
 struct Pending {
-    fills: Set,
+    fills: Registers,
     /// In which lanes of the vector registers.
     lanes: u64,
     /// Returns in the order of its kind.
@@ -85,14 +33,14 @@ pub(crate) struct Waits {
     vm: Vec<Pending>,
     lgkm: Vec<Pending>,
     /// All registers that are waited for.
-    pending: Set,
+    pending: Registers,
 }
 
 impl Waits {
     pub(crate) fn clear(&mut self) {
         self.vm.clear();
         self.lgkm.clear();
-        self.pending = Set::default();
+        self.pending = Registers::default();
     }
 
     /// Whether nothing is under way.
@@ -108,11 +56,11 @@ impl Waits {
     /// An error if an instruction uses a register that a load is still to fill.
     #[inline(never)]
     pub(crate) fn check(&self, wave: &Wave, inst: &Inst) -> Result<(), FaultKind> {
-        let used = used(inst);
-        if used.common(&self.pending).is_some() {
+        let used = &inst.used;
+        if used.meets(&self.pending) {
             let lanes = lanes_used(wave, inst);
             let early = |p: &Pending| {
-                used.common(&if p.lanes & lanes == 0 { Set { vector: [0; 4], ..p.fills } } else { p.fills })
+                if p.lanes & lanes == 0 { used.common_scalar(&p.fills) } else { used.common(&p.fills) }
             };
             if let Some(register) = self.all().find_map(early) {
                 let what = format!("{register} is used before a load has filled it");
@@ -136,38 +84,27 @@ impl Waits {
                     self.wait(inst.offset as u32);
                 }
             }
-            Body::ScalarMemory(row) => {
-                let mut fills = Set::default();
-                if matches!(row.op, ScalarOp::Load | ScalarOp::Clock) {
-                    fills.add_scalars(inst.dst, row.registers.into());
-                }
-                self.push(false, Pending { fills, lanes, ordered: false, stores_lds: false });
-            }
+            _ => self.begin(inst, lanes),
+        }
+    }
+
+    #[inline(never)]
+    fn begin(&mut self, inst: &Inst, lanes: u64) {
+        let pending = Pending { fills: inst.fills, lanes, ordered: true, stores_lds: false };
+        match inst.body {
             Body::Lds(row) => {
-                let returns =
-                    !matches!(row.op, Op::Store { .. } | Op::Store2 { .. } | Op::StoreByLane | Op::Nothing);
-                let silent = matches!(row.op, Op::Atomic { returns: false, .. });
-                let fills = if returns && !silent {
-                    Set::vectors(inst.dst, row.op.loaded_registers())
-                } else {
-                    Set::default()
-                };
                 let exchange =
                     matches!(row.op, Op::Swizzle | Op::Permute | Op::BackwardPermute | Op::Nothing);
                 let load = matches!(row.op, Op::Load { .. } | Op::Load2 { .. } | Op::LoadByLane);
-                self.push(false, Pending { fills, lanes, ordered: true, stores_lds: !exchange && !load });
+                self.push(false, Pending { stores_lds: !exchange && !load, ..pending });
             }
-            Body::Memory(segment, row) => {
-                let loads = matches!(row.op, Op::Load { .. })
-                    || matches!(row.op, Op::Atomic { .. }) && inst.flags.glc;
-                let fills =
-                    if loads { Set::vectors(inst.dst, row.op.loaded_registers()) } else { Set::default() };
-                let flat = segment == Segment::Flat;
-                self.push(true, Pending { fills, lanes, ordered: !flat, stores_lds: false });
-                if flat {
-                    self.push(false, Pending { fills, lanes, ordered: false, stores_lds: !loads });
-                }
+            Body::Memory(Segment::Flat, _) => {
+                self.push(true, Pending { ordered: false, ..pending });
+                let stores_lds = inst.fills == Registers::default();
+                self.push(false, Pending { ordered: false, stores_lds, ..pending });
             }
+            Body::Memory(..) => self.push(true, pending),
+            _ => self.push(false, Pending { ordered: false, ..pending }),
         }
     }
 
@@ -196,7 +133,7 @@ impl Waits {
     }
 
     fn update(&mut self) {
-        let mut pending = Set::default();
+        let mut pending = Registers::default();
         self.all().for_each(|p| pending.add(p.fills));
         self.pending = pending;
     }
@@ -239,80 +176,4 @@ fn lanes_used(wave: &Wave, inst: &Inst) -> u64 {
         }
         _ => exec,
     }
-}
-
-/// Registers that an instruction reads, and those that it writes at once. Loads write later, in order.
-fn used(inst: &Inst) -> Set {
-    let mut set = Set::default();
-    match inst.body {
-        Body::Scalar(table, row) => {
-            let sources = row.src.iter().enumerate().take(2).filter(|(_, k)| **k != Kind::None);
-            for (i, &kind) in sources {
-                if table != ScalarTable::Sopk || i == 0 {
-                    set.add_operand(inst.src[i], kind);
-                }
-            }
-            if row.dst != Kind::None {
-                set.add_scalars(inst.dst, row.dst.registers());
-            }
-        }
-        Body::ScalarMemory(row) => {
-            if !matches!(row.op, ScalarOp::Nothing | ScalarOp::Clock) {
-                set.add_scalars(inst.src[0], if row.buffer { 4 } else { 2 });
-            }
-            if inst.flags.soffset {
-                set.add_operand(inst.src[1], Kind::U32);
-            }
-            if row.op == ScalarOp::Store {
-                set.add_scalars(inst.dst, row.registers.into());
-            }
-        }
-        Body::Vector(_, row) => {
-            for (i, &kind) in row.src.iter().enumerate().take(3) {
-                set.add_operand(inst.src[i], kind);
-            }
-            let scalar = row.dst == Kind::Mask || row.is(flag::SPECIAL) && row.name.starts_with("v_read");
-            if scalar {
-                set.add_scalars(inst.dst, row.dst.registers());
-            } else {
-                set.add_vectors(inst.dst, row.dst.registers());
-            }
-            if row.carry_out {
-                set.add_scalars(inst.sdst, 2);
-            }
-        }
-        Body::Lds(row) => {
-            let (_, data) = row.op.lds_registers();
-            set.add_vectors(inst.src[0], 1);
-            set.add_vectors(inst.src[1], data[0]);
-            set.add_vectors(inst.src[2], data[1]);
-        }
-        Body::Memory(segment, row) => memory(&mut set, inst, segment, row.op),
-    }
-    set
-}
-
-fn memory(set: &mut Set, inst: &Inst, segment: Segment, op: Op) {
-    let [address, data, scalar] = inst.src;
-    let based = scalar != OFF;
-    match segment {
-        Segment::Flat => set.add_vectors(address, 2),
-        Segment::Global if based => set.add_vectors(address, 1),
-        Segment::Global => set.add_vectors(address, 2),
-        Segment::Scratch if based => {}
-        Segment::Scratch => set.add_vectors(address, 1),
-        Segment::Buffer => {
-            set.add_vectors(address, usize::from(inst.flags.idxen) + usize::from(inst.flags.offen))
-        }
-    }
-    match segment {
-        Segment::Global if based => set.add_scalars(scalar, 2),
-        Segment::Scratch if based => set.add_scalars(scalar, 1),
-        Segment::Buffer => {
-            set.add_scalars(scalar, 4);
-            set.add_operand(inst.sdst, Kind::U32);
-        }
-        _ => {}
-    }
-    set.add_vectors(data, op.stored_registers());
 }

@@ -1,6 +1,7 @@
 //! From words to instructions.
 
 use super::memory::{self, MemoryRow, ScalarRow as SmemRow};
+use super::registers::{self, Registers};
 use super::sop::{self, ScalarRow};
 use super::{Kind, Rate, Row, Target, find, flag, vop1, vop2, vop3, vop3p, vopc};
 
@@ -126,6 +127,9 @@ pub(crate) struct Inst {
     /// Constant, offset of a branch or an address. LDS: two offsets of a byte.
     pub(crate) offset: i32,
     pub(crate) flags: Flags,
+    /// Registers that it reads or writes at once, and those that memory fills later.
+    pub(crate) used: Registers,
+    pub(crate) fills: Registers,
 }
 
 /// Bits of memory instructions.
@@ -174,6 +178,8 @@ impl Inst {
             op_sel_hi: 0,
             offset: 0,
             flags: Flags::default(),
+            used: Registers::default(),
+            fills: Registers::default(),
         }
     }
 
@@ -190,6 +196,12 @@ impl Inst {
 
 /// The instruction at the beginning of some words. `None` if it is none of the target's.
 pub(crate) fn decode(words: &[u32], target: Target) -> Option<Inst> {
+    let mut inst = fields(words, target)?;
+    (inst.used, inst.fills) = (registers::used(&inst), registers::filled(&inst));
+    Some(inst)
+}
+
+fn fields(words: &[u32], target: Target) -> Option<Inst> {
     let first = *words.first()?;
     let second = words.get(1).copied();
     match first >> 23 {

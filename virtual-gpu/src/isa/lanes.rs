@@ -10,6 +10,16 @@ use super::half;
 /// Lanes of a wavefront.
 pub(crate) const LANES: usize = 64;
 
+/// The lanes of a mask.
+pub(crate) fn lanes(mask: u64) -> impl Iterator<Item = usize> {
+    let mut rest = mask;
+    std::iter::from_fn(move || {
+        let lane = rest.trailing_zeros() as usize;
+        rest &= rest.wrapping_sub(1);
+        (lane < LANES).then_some(lane)
+    })
+}
+
 /// Modes of a wavefront that results depend on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Mode {

@@ -12,6 +12,7 @@ pub(crate) mod half;
 pub(crate) mod lanes;
 pub(crate) mod math;
 pub(crate) mod memory;
+pub(crate) mod registers;
 pub(crate) mod sop;
 pub(crate) mod text;
 pub(crate) mod vop1;

@@ -9,8 +9,8 @@
 mod region;
 
 use crate::fault::{Access, FaultKind, Range, Space};
-pub(crate) use region::Region;
 use region::{ALIGN, Block};
+pub(crate) use region::{Region, Span};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -5,6 +5,7 @@
 
 #![allow(unsafe_code)]
 
+use crate::isa::lanes::{LANES, lanes};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -196,6 +197,150 @@ unsafe fn store_word(at: *mut u8, word: u32) {
     }
 }
 
+/// Accesses of a wavefront's lanes, all of them inside one region: what nearly all loads and stores are.
+pub(crate) struct Span<'a> {
+    region: &'a Region,
+    /// Of the lanes that are on.
+    offsets: [u32; LANES],
+    lanes: u64,
+    bytes: u32,
+    /// All words are aligned.
+    aligned: bool,
+}
+
+impl Region {
+    /// Some bytes at `start` plus what each lane adds to it, which must be `limit` at the most. `None` where they are not
+    /// all inside.
+    #[inline(always)]
+    pub(crate) fn span(
+        &self,
+        start: u64,
+        limit: u64,
+        add: &[u32; LANES],
+        lanes: u64,
+        bytes: u32,
+    ) -> Option<Span<'_>> {
+        let room = self.bytes.checked_sub(start)?.checked_sub(bytes.into())?;
+        // What the offsets are made of fits into 32 bits, so their sums do, too.
+        let (first, limit) =
+            (u32::try_from(start).ok()?, limit.min(room).min(u64::from(u32::MAX) - start) as u32);
+        let (mut offsets, mut all, mut beyond) = ([0; LANES], 0, false);
+        if lanes == u64::MAX {
+            for (offset, &add) in offsets.iter_mut().zip(add) {
+                *offset = first.wrapping_add(add);
+                all |= *offset;
+                beyond |= add > limit;
+            }
+        } else {
+            for lane in 0..LANES {
+                let on = (lanes >> lane & 1) as u32;
+                offsets[lane] = first.wrapping_add(add[lane]);
+                all |= offsets[lane] & on.wrapping_neg();
+                beyond |= on != 0 && add[lane] > limit;
+            }
+        }
+        // Blocks begin at pages.
+        (!beyond).then_some(Span { region: self, offsets, lanes, bytes, aligned: all % 4 == 0 })
+    }
+
+    /// Some bytes at an address of each lane, the two halves of which are given.
+    #[inline(always)]
+    pub(crate) fn span_of_addresses(
+        &self,
+        low: &[u32; LANES],
+        high: &[u32; LANES],
+        add: u64,
+        lanes: u64,
+        bytes: u32,
+    ) -> Option<Span<'_>> {
+        let room = self.bytes.checked_sub(bytes.into())?.min(u32::MAX.into());
+        let base = self.base.wrapping_sub(add);
+        let (mut offsets, mut all, mut beyond) = ([0; LANES], 0, false);
+        for lane in 0..LANES {
+            let on = (lanes >> lane & 1) as u32;
+            let address = u64::from(low[lane]) | u64::from(high[lane]) << 32;
+            let offset = address.wrapping_sub(base);
+            offsets[lane] = offset as u32;
+            all |= offsets[lane] & on.wrapping_neg();
+            beyond |= on != 0 && offset > room;
+        }
+        (!beyond).then_some(Span { region: self, offsets, lanes, bytes, aligned: all % 4 == 0 })
+    }
+}
+
+impl Span<'_> {
+    /// The first byte of a lane that is on.
+    #[inline(always)]
+    fn at(&self, lane: usize) -> *mut u8 {
+        // SAFETY: whoever made the span has checked that the bytes at the offsets of its lanes are inside.
+        unsafe { self.region.block.at.as_ptr().add(self.offsets[lane] as usize) }
+    }
+
+    #[inline(always)]
+    fn each(&self, mut f: impl FnMut(usize)) {
+        if self.lanes == u64::MAX {
+            (0..LANES).for_each(f);
+        } else {
+            lanes(self.lanes).for_each(&mut f);
+        }
+    }
+
+    /// Loads the values of the lanes: a register for each word, the last one filled up with zeros.
+    #[inline(always)]
+    pub(crate) fn load(&self, to: &mut [[u32; LANES]]) {
+        match (self.bytes, self.aligned) {
+            (4, true) => self.load_words::<1>(to),
+            (8, true) => self.load_words::<2>(to),
+            (12, true) => self.load_words::<3>(to),
+            (16, true) => self.load_words::<4>(to),
+            _ => self.each(|lane| {
+                let words = self.region.load(self.offsets[lane].into(), self.bytes.into());
+                to.iter_mut().zip(words).for_each(|(register, word)| register[lane] = word);
+            }),
+        }
+    }
+
+    #[inline(always)]
+    fn load_words<const N: usize>(&self, to: &mut [[u32; LANES]]) {
+        let Some(to) = to.first_chunk_mut::<N>() else { return };
+        self.each(|lane| {
+            let at = self.at(lane).cast::<u32>();
+            for (i, register) in to.iter_mut().enumerate() {
+                // SAFETY: N words from there are inside, aligned, and used only atomically.
+                register[lane] = unsafe { AtomicU32::from_ptr(at.add(i)) }.load(Relaxed);
+            }
+        });
+    }
+
+    /// Stores the values of the lanes.
+    #[inline(always)]
+    pub(crate) fn store(&self, from: &[[u32; LANES]]) {
+        match (self.bytes, self.aligned) {
+            (4, true) => self.store_words::<1>(from),
+            (8, true) => self.store_words::<2>(from),
+            (12, true) => self.store_words::<3>(from),
+            (16, true) => self.store_words::<4>(from),
+            _ => self.each(|lane| {
+                let mut words = [0; 4];
+                words.iter_mut().zip(from).for_each(|(word, register)| *word = register[lane]);
+                self.region.store(self.offsets[lane].into(), self.bytes.into(), &words);
+            }),
+        }
+    }
+
+    #[inline(always)]
+    fn store_words<const N: usize>(&self, from: &[[u32; LANES]]) {
+        let Some(from) = from.first_chunk::<N>() else { return };
+        self.each(|lane| {
+            let at = self.at(lane).cast::<u32>();
+            for (i, register) in from.iter().enumerate() {
+                // SAFETY: as in `load_words`.
+                unsafe { AtomicU32::from_ptr(at.add(i)) }.store(register[lane], Relaxed);
+            }
+        });
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -212,5 +357,71 @@ mod tests {
         }
         region.store(33, 8, &[0x0403_0201, 0x0807_0605, 0, 0]);
         assert_eq!(region.load(32, 8)[..2], [0x0302_0120, 0x0706_0504]);
+    }
+
+    /// A region of which every byte differs from those around it.
+    fn pattern(bytes: usize) -> Region {
+        let region = Region::new(0x1000, bytes as u64, Block::new(bytes).unwrap());
+        region.write(0, &(0..bytes).map(|i| (i * 7 + i / 256) as u8).collect::<Vec<u8>>());
+        region
+    }
+
+    /// A wavefront loads and stores what its lanes would one by one, at any alignment, in some lanes or all.
+    #[test]
+    fn spans_are_what_their_lanes_are() {
+        let region = pattern(4096);
+        for bytes in [1, 2, 4, 8, 12, 16] {
+            for (start, stride) in [(0, 16), (32, 4), (5, 16), (2, 6), (100, 0)] {
+                for on in [u64::MAX, 0x8000_0000_0000_0001, 0xff00_ff00_1234_5678] {
+                    let add: [u32; LANES] = std::array::from_fn(|lane| lane as u32 * stride);
+                    let span = region.span(start, u64::MAX, &add, on, bytes).unwrap();
+                    let low = add.map(|add| 0x1000 + start as u32 + add + 8);
+                    let same =
+                        region.span_of_addresses(&low, &[0; LANES], 8u64.wrapping_neg(), on, bytes).unwrap();
+                    let (mut got, mut again) = ([[9; LANES]; 4], [[9; LANES]; 4]);
+                    span.load(&mut got);
+                    same.load(&mut again);
+                    assert_eq!(got, again);
+                    let copy = pattern(4096);
+                    copy.fill(0, 0, 4096);
+                    copy.span(start, u64::MAX, &add, on, bytes).unwrap().store(&got);
+                    for lane in 0..LANES {
+                        let (at, words) = (start + u64::from(add[lane]), bytes.div_ceil(4) as usize);
+                        let want = if on >> lane & 1 != 0 { region.load(at, bytes.into()) } else { [9; 4] };
+                        let lanes_got: Vec<u32> =
+                            got[..words].iter().map(|register| register[lane]).collect();
+                        assert_eq!(lanes_got, want[..words], "{bytes} bytes from {start}, lane {lane}");
+                        if on >> lane & 1 != 0 {
+                            assert_eq!(
+                                copy.load(at, bytes.into()),
+                                want,
+                                "{bytes} bytes to {start}, lane {lane}"
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn spans_end_where_the_region_or_the_buffer_ends() {
+        let region = pattern(1024);
+        let mut add = [0; LANES];
+        let fits = |start, limit, add: &[u32; LANES], on| region.span(start, limit, add, on, 16).is_some();
+        for (last, inside) in [(908, true), (909, false), (u32::MAX, false)] {
+            add[63] = last;
+            assert_eq!(fits(100, u64::MAX, &add, u64::MAX), inside, "{last}");
+            assert_eq!(fits(100, u64::MAX, &add, 1 << 63), inside, "{last}");
+            assert!(fits(100, u64::MAX, &add, u64::MAX >> 1), "a lane that is off");
+        }
+        add[63] = 40;
+        assert!(fits(100, 40, &add, u64::MAX) && !fits(100, 39, &add, u64::MAX));
+        assert!(!fits(1009, 40, &[0; LANES], 1) && !fits(5000, 40, &[0; LANES], 1));
+        for (address, inside) in [(0x1000u32, true), (0xfff, false), (0x13f0, true), (0x13f1, false)] {
+            let span = |on| region.span_of_addresses(&[address; LANES], &[0; LANES], 0, on, 16).is_some();
+            assert_eq!((span(u64::MAX), span(1 << 7), span(0)), (inside, inside, true), "{address:#x}");
+            assert!(region.span_of_addresses(&[address; LANES], &[1; LANES], 0, 1, 16).is_none());
+        }
     }
 }

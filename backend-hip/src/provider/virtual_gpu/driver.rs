@@ -1,12 +1,13 @@
 //! HIP's functions over the emulated device.
 
-use super::{Faults, VirtualOptions};
 use super::queue::{Failure, Queue, Work};
+use super::{Faults, VirtualOptions};
 use crate::driver::codes::{CODES, Call, INVALID_IMAGE, OUT_OF_MEMORY};
 use crate::driver::{
     Address, Arguments, Code, Direction, Driver, Event, Function, Module, Properties, Reply, Shape, Stream,
 };
 use crate::sync::lock;
+use ggml_core::backend::KernelCounts;
 use std::collections::HashMap;
 use std::ffi::CStr;
 use std::ptr::NonNull;
@@ -121,6 +122,12 @@ impl Driver for VirtualDriver {
             Some(failure) if failure.code == code => Some(format!("{name}: {}", failure.text)),
             _ => Some(name.to_string()),
         }
+    }
+
+    fn counts(&self) -> Vec<KernelCounts> {
+        let named =
+            |(kernel, counters): (String, Counters)| KernelCounts { kernel, counts: counters.by_name() };
+        self.counters().into_iter().map(named).collect()
     }
 
     fn init(&self) -> Reply<()> {

@@ -12,7 +12,7 @@ use crate::driver::{
 use crate::op::copy;
 use crate::runtime::monitor::Monitor;
 use crate::sync::lock;
-use ggml_core::backend::Stats;
+use ggml_core::backend::{KernelCounts, Stats};
 use ggml_core::{Error, Result};
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -151,6 +151,11 @@ impl Session {
             session.own_stream = true;
         }
         Ok(session)
+    }
+
+    /// What kernels did, where the device counts.
+    pub(crate) fn counts(&self) -> Vec<KernelCounts> {
+        self.driver.counts()
     }
 
     /// The monitor of the thread.

@@ -1,0 +1,123 @@
+//! Where Vulkan's functions come from: the system's loader, a file that was named, or a virtual card.
+
+use super::instance::{BACKEND, unavailable};
+use crate::options::VulkanOptions;
+use ggml_core::backend::KernelCounts;
+use ggml_core::{Error, Missing, Phase, Result};
+use std::path::PathBuf;
+
+/// Where Vulkan's functions come from.
+#[derive(Clone, Debug)]
+pub(crate) enum Provider {
+    /// The system's loader.
+    Loader,
+    /// A loader, or a driver, in this file.
+    File(PathBuf),
+    /// A card in software.
+    #[cfg(feature = "virtual")]
+    Card(virtual_vulkan::Card),
+}
+
+impl Provider {
+    /// What the options ask for.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] if there is no virtual card on this machine.
+    pub(crate) fn of(options: &VulkanOptions) -> Result<Provider> {
+        #[cfg(feature = "virtual")]
+        if let Some(card) = &options.card {
+            let card = virtual_vulkan::Card::new(card.clone()).map_err(|why| no_card(&why))?;
+            return Ok(Provider::Card(card));
+        }
+        Ok(options.library.clone().map_or(Provider::Loader, Provider::File))
+    }
+
+    /// The backend's name while no device is chosen.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            #[cfg(feature = "virtual")]
+            Provider::Card(card) => format!("{BACKEND}-virtual:{}", card.options().model.name()),
+            _ => BACKEND.into(),
+        }
+    }
+
+    /// The functions that need no instance.
+    pub(super) fn entry(&self) -> Result<ash::Entry> {
+        // SAFETY: loading runs the library's initialisers. It is the system's Vulkan loader, or the file that the caller
+        // named as such, or the virtual card's own functions; `Entry` keeps a library loaded, and every function from it
+        // is reached through types that hold the entry.
+        let entry = unsafe {
+            match self {
+                Provider::Loader => ash::Entry::load(),
+                Provider::File(path) => ash::Entry::load_from(path),
+                #[cfg(feature = "virtual")]
+                Provider::Card(card) => Ok(ash::Entry::from_static_fn(card.entry())),
+            }
+        };
+        entry.map_err(|error| {
+            let what = match self {
+                Provider::File(path) => path.display().to_string(),
+                _ => "the system's Vulkan loader".into(),
+            };
+            let reason = format!("{what} could not be loaded: {error}");
+            unavailable(Phase::LoadRuntime, Missing::Library, reason)
+        })
+    }
+
+    /// Why no instance could be made, where that is known better than from the loader.
+    pub(super) fn refusal(&self) -> Option<Error> {
+        match self {
+            #[cfg(feature = "virtual")]
+            Provider::Card(card) => card.refusal().map(|why| no_card(&why)),
+            _ => None,
+        }
+    }
+
+    /// What pipelines did, where the device counts.
+    pub(crate) fn counts(&self) -> Vec<KernelCounts> {
+        match self {
+            #[cfg(feature = "virtual")]
+            Provider::Card(card) => {
+                let all = card.counters().into_iter();
+                all.map(|(kernel, c)| KernelCounts { kernel, counts: c.by_name() }).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Path of the library; for the loader as it is mapped, on Linux.
+    pub(super) fn library(&self) -> String {
+        match self {
+            Provider::Loader => loader_path(),
+            Provider::File(path) => path.display().to_string(),
+            #[cfg(feature = "virtual")]
+            Provider::Card(card) => card.library(),
+        }
+    }
+
+    /// Whether objects are given names, which costs nothing where nobody reads them but needs an extension.
+    pub(super) fn names_objects(&self) -> bool {
+        !matches!(self, Provider::Loader | Provider::File(_))
+    }
+}
+
+#[cfg(feature = "virtual")]
+fn no_card(why: &virtual_vulkan::Unavailable) -> Error {
+    let missing = match why {
+        virtual_vulkan::Unavailable::Library(_) => Missing::Library,
+        _ => Missing::Feature,
+    };
+    Error::Unavailable {
+        backend: format!("{BACKEND}-virtual"),
+        phase: Phase::LoadRuntime,
+        missing,
+        reason: why.to_string(),
+    }
+}
+
+fn loader_path() -> String {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let path =
+        maps.lines().filter_map(|l| l.split_once('/')).map(|(_, p)| p).find(|p| p.contains("libvulkan.so"));
+    path.map_or_else(|| "system library".into(), |p| format!("/{p}"))
+}

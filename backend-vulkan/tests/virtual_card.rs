@@ -1,0 +1,273 @@
+//! The backend on a virtual Vega: RADV's machine code, executed with every check there is.
+//!
+//! Without RADV, or with another version than 25.0, these tests skip with a message; where Mesa 25.0 is installed a skip
+//! is a failure.
+
+#[path = "common/catalogue.rs"]
+mod agreement;
+mod common;
+
+use agreement::{failures, wanted};
+use backend_vulkan::{VulkanBackend, VulkanOptions, enumerate};
+use common::{CACHE, Layer, close};
+use ggml_core::backend::{Backend, PrepareOptions};
+use ggml_core::catalogue::{self, Case};
+use ggml_core::phase::Deadlines;
+use ggml_core::reference::ReferenceBackend;
+use ggml_core::{Error, Missing, Phase};
+use std::time::{Duration, Instant};
+use virtual_vulkan::{Fault, Faults, Model, Options};
+
+/// A backend on a card, or `None` with a message where there is no RADV that can be used.
+fn open(card: Options, change: impl FnOnce(&mut VulkanOptions)) -> Option<VulkanBackend> {
+    let mut options = VulkanOptions::for_name("vulkan-virtual").expect("a name");
+    options.card = Some(card);
+    change(&mut options);
+    match VulkanBackend::open(options) {
+        Ok(backend) => Some(backend),
+        Err(Error::Unavailable { reason, .. }) => {
+            assert!(!has_mesa_25(), "Mesa 25.0 is installed, but: {reason}");
+            eprintln!("skipped: {reason}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn vega20() -> Options {
+    Options::new(Model::Vega20)
+}
+
+/// Whether RADV is installed, and another driver of Mesa says that it is of version 25.0.
+fn has_mesa_25() -> bool {
+    let manifests = std::fs::read_dir("/usr/share/vulkan/icd.d").into_iter().flatten().flatten();
+    let radv = manifests.filter(|m| m.file_name().to_string_lossy().starts_with("radeon_icd")).count() > 0;
+    let devices = enumerate(&VulkanOptions::default()).unwrap_or_default();
+    radv && devices.iter().any(|d| d.driver.contains("Mesa 25.0"))
+}
+
+fn check(backend: &VulkanBackend, cases: &[Case]) {
+    let start = Instant::now();
+    let found = failures(backend, cases, &wanted(cases));
+    println!("{} cases in {:.1} s, {:?}", 2 * cases.len(), start.elapsed().as_secs_f64(), backend.stats());
+    assert!(found.is_empty(), "{} failures:\n{}", found.len(), found.join("\n"));
+}
+
+#[test]
+fn catalogue_agrees_with_the_reference() {
+    let Some(backend) = open(vega20(), |_| {}) else { return };
+    assert_eq!(backend.device().backend, "vulkan-virtual:vega20");
+    check(&backend, &catalogue::cases());
+}
+
+/// A grid that never covers everything: kernels ask how many work-groups there are, and loop. Commands run in another
+/// order where nothing orders them.
+#[test]
+fn small_grids_and_another_order_change_nothing() {
+    let mut card = Options::new(Model::Vega10);
+    card.order = Some(5);
+    let Some(backend) = open(card, |options| options.max_workgroups = Some(3)) else { return };
+    let loops = |case: &Case| {
+        let family = case.name.split('(').next().unwrap_or_default();
+        !family.starts_with("MUL_MAT") && !family.starts_with("FLASH") && !family.starts_with("GATED")
+    };
+    let cases: Vec<Case> = catalogue::cases().into_iter().filter(loops).collect();
+    assert!(cases.len() > 200);
+    check(&backend, &cases);
+}
+
+/// The output of a decoder layer on a backend.
+fn run_layer(backend: &dyn Backend) -> Result<Vec<f32>, Error> {
+    let layer = Layer::new(4);
+    let bindings = layer.bind(backend);
+    let plan = layer.plan(backend);
+    let mut program = backend.prepare(&layer.graph, &plan, &bindings, PrepareOptions::default())?;
+    layer.write(&mut *program, CACHE / 2);
+    program.run()?;
+    Ok(layer.output(&mut *program))
+}
+
+#[test]
+fn a_layer_agrees_in_any_order() {
+    let want = run_layer(&ReferenceBackend::default()).expect("the reference runs");
+    for seed in [None, Some(1), Some(2), Some(3)] {
+        let mut card = vega20();
+        card.order = seed;
+        let Some(backend) = open(card, |_| {}) else { return };
+        close(&format!("{seed:?}"), &run_layer(&backend).expect("a run"), &want);
+    }
+}
+
+/// What a lost device says: the node, and the driver's account.
+fn loss(card: Options) -> Option<(String, String)> {
+    let backend = open(card, |_| {})?;
+    match run_layer(&backend) {
+        Err(Error::DeviceLost { node, reason, .. }) => {
+            println!("{node:?}: {reason}");
+            Some((node.expect("a node is named"), reason))
+        }
+        other => panic!("the mistake was not found: {other:?}"),
+    }
+}
+
+/// Words of the instructions that are planted or taken out (AMD, "Vega Instruction Set Architecture", SOPP).
+const NOP: u32 = 0xbf80_0000;
+
+fn is_wait(word: u32) -> bool {
+    word >> 16 == 0xbf8c
+}
+
+fn is_barrier(word: u32) -> bool {
+    word == 0xbf8a_0000
+}
+
+#[test]
+fn a_missing_wait_is_found() {
+    let mut card = vega20();
+    card.rewrite = Some(|name, code| {
+        if name.starts_with("rms_norm") {
+            code.iter_mut().filter(|word| is_wait(**word)).for_each(|word| *word = NOP);
+        }
+    });
+    let Some((node, reason)) = loss(card) else { return };
+    assert!(node.contains("RMS_NORM") || node.contains("rms"), "{node}");
+    assert!(reason.contains("no s_waitcnt") && reason.contains("kernel rms_norm/"), "{reason}");
+}
+
+#[test]
+fn a_missing_barrier_in_a_shader_is_found() {
+    let mut card = vega20();
+    card.rewrite = Some(|name, code| {
+        if name.starts_with("rms_norm") {
+            code.iter_mut().filter(|word| is_barrier(**word)).for_each(|word| *word = NOP);
+        }
+    });
+    let Some((node, reason)) = loss(card) else { return };
+    assert!(node.contains("RMS_NORM") || node.contains("rms"), "{node}");
+    let found = reason.contains("a race with wavefront") || reason.contains("nobody wrote there");
+    assert!(found && reason.contains("kernel rms_norm/"), "{reason}");
+}
+
+#[test]
+fn a_write_beyond_its_window_is_found() {
+    let mut card = vega20();
+    card.rewrite = Some(|name, code| {
+        // Buffer stores: their offset, the lowest 12 bits, as large as it can be.
+        if name.starts_with("rms_norm") {
+            let store = |word: u32| word >> 26 == 0b11_1000 && (0x18..=0x1f).contains(&(word >> 18 & 0x7f));
+            code.iter_mut().filter(|word| store(**word)).for_each(|word| *word |= 0xfff);
+        }
+    });
+    let Some((node, reason)) = loss(card) else { return };
+    assert!(node.contains("RMS_NORM") || node.contains("rms"), "{node}");
+    assert!(reason.contains("write") && reason.contains("beyond its buffer"), "{reason}");
+    assert!(reason.contains("kernel rms_norm/") && reason.contains("buffer_store"), "{reason}");
+}
+
+/// Each barrier of a decoder layer's program in turn is forgotten: whatever it ordered is found, and named.
+#[test]
+fn a_missing_pipeline_barrier_is_found() {
+    let mut card = vega20();
+    card.hazards = true;
+    let faults = Faults::default();
+    card.faults = faults.clone();
+    let Some(backend) = open(card.clone(), |_| {}) else { return };
+    run_layer(&backend).expect("no barrier is missing");
+    let barriers = faults.count("vkCmdPipelineBarrier");
+    drop(backend);
+    let mut found = Vec::new();
+    for n in barriers.saturating_sub(24)..barriers {
+        card.faults = Faults::default().at("vkCmdPipelineBarrier", n, Fault::Stall);
+        let Some(backend) = open(card.clone(), |_| {}) else { return };
+        match run_layer(&backend) {
+            Ok(_) => {}
+            Err(Error::DeviceLost { node: Some(node), reason, .. }) => {
+                assert!(
+                    reason.starts_with("no pipeline barrier: ") && reason.contains(" meet at 0x"),
+                    "{reason}"
+                );
+                found.push(format!("{node}: {reason}"));
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+    println!("{} of 24:\n{}", found.len(), found.join("\n"));
+    assert!(found.len() >= 12, "{found:#?}");
+}
+
+/// Faults at the driver's calls end in typed errors.
+#[test]
+fn calls_that_fail_end_in_errors() {
+    let attempt = |faults: Faults| -> Option<Error> {
+        let mut card = vega20();
+        card.faults = faults;
+        let mut options = VulkanOptions::for_name("vulkan-virtual").expect("a name");
+        options.card = Some(card);
+        match VulkanBackend::open(options) {
+            Ok(backend) => run_layer(&backend).err(),
+            Err(error) => Some(error),
+        }
+    };
+    match attempt(Faults::default()) {
+        None => {}
+        Some(Error::Unavailable { reason, .. }) => {
+            assert!(!has_mesa_25(), "{reason}");
+            return;
+        }
+        Some(error) => panic!("{error}"),
+    }
+    for (call, code, name) in [
+        ("vkCreateInstance", -1, "VK_ERROR_OUT_OF_HOST_MEMORY"),
+        ("vkCreateDevice", -3, "VK_ERROR_INITIALIZATION_FAILED"),
+        ("vkCreateComputePipelines", -1, "VK_ERROR_OUT_OF_HOST_MEMORY"),
+        ("vkAllocateMemory", -2, "VK_ERROR_OUT_OF_DEVICE_MEMORY"),
+        ("vkQueueSubmit", -4, "device lost"),
+    ] {
+        let error = attempt(Faults::default().at(call, 0, Fault::Fail(code))).expect("it failed");
+        assert!(error.phase().is_some() && error.to_string().contains(name), "{call}: {error}");
+    }
+}
+
+/// A submission that never completes is a timeout, and the device is left behind.
+#[test]
+fn a_submission_that_stalls_is_a_timeout() {
+    let mut card = vega20();
+    let faults = Faults::default();
+    card.faults = faults.clone();
+    let deadlines = Deadlines { compute: Duration::from_secs(1), ..Deadlines::default() };
+    let Some(backend) = open(card, |options| options.deadlines = deadlines) else { return };
+    let layer = Layer::new(1);
+    let bindings = layer.bind(&backend);
+    let mut program = layer.program(&backend, &bindings);
+    layer.write(&mut *program, 0);
+    let start = Instant::now();
+    let _ = faults.clone().at("vkQueueSubmit", faults.count("vkQueueSubmit"), Fault::Stall);
+    let error = program.run().map(|_| ()).expect_err("it stalled");
+    assert!(matches!(error, Error::Timeout { phase: Phase::FirstCompute, .. }), "{error}");
+    assert!(start.elapsed() < Duration::from_secs(30));
+    faults.release();
+}
+
+#[test]
+fn other_libraries_are_refused_with_a_reason() {
+    let open = |library: &str| {
+        let mut card = vega20();
+        card.library = Some(library.into());
+        let mut options = VulkanOptions::for_name("vulkan-virtual:gfx900").expect("a name");
+        options.card = Some(card);
+        VulkanBackend::open(options).map(|_| ()).expect_err("no RADV")
+    };
+    let error = open("/nonexistent/libvulkan_radeon.so");
+    let text = error.to_string();
+    assert!(matches!(error, Error::Unavailable { missing: Missing::Library, .. }), "{text}");
+    assert!(
+        text.contains("/nonexistent/libvulkan_radeon.so") && text.contains("mesa-vulkan-drivers"),
+        "{text}"
+    );
+    let other = std::path::Path::new("/usr/lib/x86_64-linux-gnu/libvulkan_lvp.so");
+    if other.exists() {
+        let text = open(&other.to_string_lossy()).to_string();
+        assert!(text.contains("llvmpipe") && text.contains("needs RADV of Mesa 25.0"), "{text}");
+    }
+    assert!(VulkanOptions::for_name("vulkan-virtual:navi10").is_err());
+}

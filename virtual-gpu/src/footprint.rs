@@ -1,0 +1,106 @@
+//! Which bytes of global memory a launch read and wrote: two launches that nothing orders must not meet.
+
+use crate::fault::Access;
+use std::collections::HashMap;
+
+/// Bytes of a page, and words of a bit for each of them.
+const PAGE: u64 = 4096;
+const WORDS: usize = PAGE as usize / 64;
+
+/// A bit for each byte of a page.
+type Bits = Box<[u64; WORDS]>;
+
+/// Bytes that were read, and that were written.
+#[derive(Clone, Debug, Default)]
+pub struct Footprint {
+    read: HashMap<u64, Bits>,
+    written: HashMap<u64, Bits>,
+}
+
+impl Footprint {
+    /// Adds a range. What is atomic is read and written.
+    pub fn add(&mut self, address: u64, bytes: u64, access: Access) {
+        if access != Access::Write {
+            mark(&mut self.read, address, bytes);
+        }
+        if access != Access::Read {
+            mark(&mut self.written, address, bytes);
+        }
+    }
+
+    /// Adds everything of another.
+    pub fn merge(&mut self, other: Footprint) {
+        for (to, from) in [(&mut self.read, other.read), (&mut self.written, other.written)] {
+            for (page, bits) in from {
+                match to.get_mut(&page) {
+                    Some(known) => known.iter_mut().zip(*bits).for_each(|(a, b)| *a |= b),
+                    None => {
+                        to.insert(page, bits);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The lowest address that one writes and the other reads or writes.
+    pub fn conflict(&self, other: &Footprint) -> Option<u64> {
+        let pairs =
+            [(&self.written, &other.written), (&self.written, &other.read), (&self.read, &other.written)];
+        pairs.into_iter().filter_map(|(a, b)| meeting(a, b)).min()
+    }
+}
+
+fn mark(pages: &mut HashMap<u64, Bits>, address: u64, bytes: u64) {
+    let end = address.saturating_add(bytes);
+    let mut at = address;
+    while at < end {
+        let (page, offset) = (at / PAGE, at % PAGE);
+        let count = (PAGE - offset).min(end - at);
+        let bits = pages.entry(page).or_insert_with(|| Box::new([0; WORDS]));
+        let mut bit = offset;
+        while bit < offset + count {
+            let in_word = (64 - bit % 64).min(offset + count - bit);
+            bits[(bit / 64) as usize] |= u64::MAX >> (64 - in_word) << (bit % 64);
+            bit += in_word;
+        }
+        at += count;
+    }
+}
+
+/// The lowest address that is in both.
+fn meeting(a: &HashMap<u64, Bits>, b: &HashMap<u64, Bits>) -> Option<u64> {
+    let (few, many) = if a.len() <= b.len() { (a, b) } else { (b, a) };
+    let in_page = |(page, bits): (&u64, &Bits)| {
+        let other = many.get(page)?;
+        let both = bits.iter().zip(other.iter()).map(|(x, y)| x & y);
+        let (word, bits) = both.enumerate().find(|(_, bits)| *bits != 0)?;
+        Some(page * PAGE + 64 * word as u64 + u64::from(bits.trailing_zeros()))
+    };
+    few.iter().filter_map(in_page).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(ranges: &[(u64, u64, Access)]) -> Footprint {
+        let mut footprint = Footprint::default();
+        ranges.iter().for_each(|&(at, bytes, access)| footprint.add(at, bytes, access));
+        footprint
+    }
+
+    #[test]
+    fn writes_meet_what_others_read_or_write() {
+        let (read, write) = (Access::Read, Access::Write);
+        let a = of(&[(0x1ff8, 16, write), (0x9000, 4, read)]);
+        assert_eq!(a.conflict(&of(&[(0x2007, 1, read)])), Some(0x2007));
+        assert_eq!(a.conflict(&of(&[(0x2008, 64, write), (0x1f00, 0xf8, write)])), None);
+        assert_eq!(a.conflict(&of(&[(0, 0x8000, Access::Atomic)])), Some(0x1ff8));
+        assert_eq!(a.conflict(&of(&[(0x9000, 4, read)])), None);
+        assert_eq!(of(&[(0x9000, 4, read)]).conflict(&of(&[(0x9003, 1, write)])), Some(0x9003));
+        let mut both = of(&[(0x1000, 4, write)]);
+        both.merge(a);
+        assert_eq!(both.conflict(&of(&[(0, 1 << 20, read)])), Some(0x1000));
+        assert_eq!(both.conflict(&of(&[(0x2000, 1, read)])), Some(0x2000));
+    }
+}
