@@ -117,7 +117,7 @@ const FLOORS: &[Floors] = &[
 ];
 
 fn root() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_path_buf()
 }
 
 /// Source files of the project, relative to its root.
