@@ -11,7 +11,7 @@ use crate::op;
 use crate::options::VulkanOptions;
 use crate::pipeline::{PipelineSet, PipelineSpec};
 use crate::raw::device::Purpose;
-use crate::raw::instance::BACKEND;
+use crate::raw::provider::BACKEND;
 use ggml_core::{Deadline, Phase, Result};
 use std::fmt::Write;
 

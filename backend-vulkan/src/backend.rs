@@ -13,8 +13,8 @@ use crate::pipeline::cache::DiskCache;
 use crate::program::VulkanProgram;
 use crate::program::lower::{self, Target};
 use crate::raw::device::Purpose;
-use crate::raw::instance::BACKEND;
 use crate::raw::memory::MemoryPool;
+use crate::raw::provider::BACKEND;
 use ggml_core::backend::{
     self, Backend, Bindings, DeviceInfo, KernelCounts, PrepareOptions, Program, Slice, Stats, Support, Usage,
 };

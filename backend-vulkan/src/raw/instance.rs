@@ -1,6 +1,6 @@
 //! The loader's library and a Vulkan instance, with the validation layer's messages where they are wanted.
 
-use super::provider::Provider;
+use super::provider::{BACKEND, Provider, unavailable};
 use crate::environment::environment;
 use crate::error::failure;
 use crate::sync::lock;
@@ -9,9 +9,6 @@ use ggml_core::{Error, Missing, Phase, Result};
 use std::borrow::Cow;
 use std::ffi::{CStr, c_void};
 use std::sync::{Arc, Mutex};
-
-/// The backend's name while no device is chosen.
-pub(crate) const BACKEND: &str = "vulkan";
 
 const VALIDATION_LAYER: &CStr = c"VK_LAYER_KHRONOS_validation";
 
@@ -49,10 +46,6 @@ impl std::fmt::Debug for Instance {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Instance").field("library", &self.library).finish_non_exhaustive()
     }
-}
-
-pub(super) fn unavailable(phase: Phase, missing: Missing, reason: String) -> Error {
-    Error::Unavailable { backend: BACKEND.into(), phase, missing, reason }
 }
 
 impl Instance {

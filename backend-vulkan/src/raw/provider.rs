@@ -1,10 +1,16 @@
 //! Where Vulkan's functions come from: the system's loader, a file that was named, or a virtual card.
 
-use super::instance::{BACKEND, unavailable};
 use crate::options::VulkanOptions;
 use ggml_core::backend::KernelCounts;
 use ggml_core::{Error, Missing, Phase, Result};
 use std::path::PathBuf;
+
+/// The backend's name while no device is chosen.
+pub(crate) const BACKEND: &str = "vulkan";
+
+pub(super) fn unavailable(phase: Phase, missing: Missing, reason: String) -> Error {
+    Error::Unavailable { backend: BACKEND.into(), phase, missing, reason }
+}
 
 /// Where Vulkan's functions come from.
 #[derive(Clone, Debug)]
