@@ -191,11 +191,7 @@ pub(crate) fn open(options: &VulkanOptions, purpose: Purpose) -> Result<Arc<Devi
     if let Some(limit) = options.max_workgroups {
         facts.caps.max_workgroups = facts.caps.max_workgroups.map(|n| n.min(limit.max(1)));
     }
-    let name = match &instance.provider {
-        Provider::Loader | Provider::File(_) => format!("{BACKEND}:{index}"),
-        #[cfg(feature = "virtual")]
-        card @ Provider::Card(_) => card.name(),
-    };
+    let name = instance.provider.device_name(index);
     let _span = phase::enter(Phase::OpenDevice, &name);
     Device::open(&instance, physical, facts, name, purpose)
 }

@@ -5,7 +5,7 @@ use crate::environment::environment;
 use crate::error::failure;
 use crate::sync::lock;
 use ash::{ext, khr, vk};
-use ggml_core::{Error, Missing, Phase, Result};
+use ggml_core::{Missing, Phase, Result};
 use std::borrow::Cow;
 use std::ffi::{CStr, c_void};
 use std::sync::{Arc, Mutex};

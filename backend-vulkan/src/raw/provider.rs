@@ -38,12 +38,12 @@ impl Provider {
         Ok(options.library.clone().map_or(Provider::Loader, Provider::File))
     }
 
-    /// The backend's name while no device is chosen.
-    pub(crate) fn name(&self) -> String {
+    /// The name of a device, by its place in the list.
+    pub(crate) fn device_name(&self, index: usize) -> String {
         match self {
             #[cfg(feature = "virtual")]
             Provider::Card(card) => format!("{BACKEND}-virtual:{}", card.options().model.name()),
-            _ => BACKEND.into(),
+            Provider::Loader | Provider::File(_) => format!("{BACKEND}:{index}"),
         }
     }
 
