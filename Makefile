@@ -35,7 +35,7 @@ test: ready ## run all tests (ARGS: arguments of cargo test)
 	cargo test --workspace $(ARGS)
 
 bench: ready ## run the benchmarks (ARGS: arguments of cargo bench)
-	cargo bench $(ARGS)
+	cargo bench -p diptych-checks $(ARGS)
 
 lint: fmt-check clippy doc ## check format, lints and documentation
 

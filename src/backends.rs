@@ -6,12 +6,12 @@
 //! (`vulkan-virtual`, `hip-virtual`). A name whose driver was left out is known all the same; opening it is an
 //! [`Error::Unavailable`] that names the feature.
 
-use crate::options::setters;
 use ggml_core::backend::Backend;
 use ggml_core::cpu::{CpuBackend, CpuOptions};
 use ggml_core::null::{Fault, NullBackend, NullOptions};
 use ggml_core::phase::Deadlines;
 use ggml_core::reference::ReferenceBackend;
+use ggml_core::setters;
 use ggml_core::{Error, Missing, Phase, Result};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -147,6 +147,9 @@ pub struct OpenOptions {
     pub threads: Option<usize>,
     /// Vulkan: the architecture class to tune for, by name ("AMD_GCN"), instead of the device's own.
     pub vulkan_arch: Option<String>,
+    /// Vulkan: how much memory may be taken, in bytes, or `ignore` for whatever the driver gives; default: what
+    /// `DIPTYCH_VULKAN_MEMORY` says, else what the driver reports as free.
+    pub vulkan_memory: Option<String>,
     /// Vulkan: run under the validation layers.
     pub vulkan_validation: bool,
     /// Record which node is running, so that a hang or a lost device can be blamed. Costs a little on GPUs.
@@ -161,6 +164,7 @@ setters!(OpenOptions {
     with_deadlines => deadlines: Deadlines,
     with_threads => threads: impl Into<Option<usize>>,
     with_vulkan_arch => vulkan_arch: impl Into<Option<String>>,
+    with_vulkan_memory => vulkan_memory: impl Into<Option<String>>,
     with_vulkan_validation => vulkan_validation: bool,
     with_breadcrumbs => breadcrumbs: bool,
     with_hip_library => hip_library: impl Into<Option<PathBuf>>,
@@ -177,7 +181,7 @@ pub fn open_named(name: &BackendName, options: &OpenOptions) -> Result<Arc<dyn B
     Ok(match name {
         BackendName::Reference => Arc::new(ReferenceBackend::new(deadlines)),
         BackendName::Cpu => {
-            let options = CpuOptions { threads: options.threads, deadlines, ..CpuOptions::default() };
+            let options = CpuOptions::default().with_threads(options.threads).with_deadlines(deadlines);
             Arc::new(CpuBackend::open(options)?)
         }
         #[cfg(feature = "vulkan")]
@@ -192,7 +196,8 @@ pub fn open_named(name: &BackendName, options: &OpenOptions) -> Result<Arc<dyn B
         BackendName::HipVirtual(target) => Arc::new(drivers::hip_virtual(*target, options)?),
         BackendName::Null(fault) => {
             let fault = fault.as_deref().map(Fault::parse).transpose()?;
-            let options = NullOptions { fault, deadlines, crash: options.crash, ..NullOptions::default() };
+            let options =
+                NullOptions::default().with_fault(fault).with_deadlines(deadlines).with_crash(options.crash);
             Arc::new(NullBackend::open(options)?)
         }
         #[allow(unreachable_patterns, reason = "with all features no backend is left out")]
@@ -223,6 +228,8 @@ fn unavailable(name: &BackendName) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    #[cfg(feature = "vulkan")]
+    use ggml_core::backend::Usage;
 
     /// A driver that was left out is no unknown name.
     #[test]
@@ -239,6 +246,22 @@ mod tests {
             assert_eq!(left_out, !here, "{error:?}");
             let text = unavailable(&name).to_string();
             assert!(text.contains("left out of this program") && text.contains("needs feature '"), "{text}");
+        }
+    }
+
+    #[cfg(feature = "vulkan")]
+    #[test]
+    fn the_memory_budget_reaches_vulkan() {
+        let open =
+            |memory: &str| open("vulkan", &OpenOptions::default().with_vulkan_memory(memory.to_string()));
+        let wrong = open("16G").map(|_| ()).unwrap_err();
+        assert!(matches!(wrong, Error::InvalidArgument { .. }), "{wrong}");
+        match open("67108864") {
+            Ok(backend) => {
+                let refused = backend.allocate(100 << 20, Usage::Weights).map(|_| ()).unwrap_err();
+                assert!(matches!(refused, Error::OutOfMemory { .. }), "{refused}");
+            }
+            Err(e) => assert!(matches!(e, Error::Unavailable { .. }), "{e}"),
         }
     }
 

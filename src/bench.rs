@@ -4,9 +4,9 @@
 //! Programs are prepared in a run before that does not count. Prompts are random tokens from a seed: speed does not
 //! depend on them.
 
-use crate::options::setters;
 use crate::{Model, SessionOptions, greedy};
 use ggml_core::rng::Rng;
+use ggml_core::setters;
 use ggml_core::{Error, Result};
 use serde::Serialize;
 use std::time::Instant;

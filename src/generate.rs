@@ -29,12 +29,12 @@ mod writer;
 pub use several::Generations;
 pub use summary::{Finish, Summary};
 
-use crate::options::setters;
 use crate::tokenizer::Tokenizer;
 use crate::{SamplerOptions, Session};
 #[cfg(doc)]
 use ggml_core::Error;
 use ggml_core::Result;
+use ggml_core::setters;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -49,7 +49,6 @@ pub mod generate;
 pub mod leave;
 pub mod model;
 pub mod npy;
-mod options;
 pub mod program;
 pub mod sampling;
 pub mod session;

@@ -265,30 +265,158 @@ fn errors_have_a_type_and_a_line() {
     assert!(shown.contains("line 1") && shown.contains("never"), "{shown}");
 }
 
-/// Set for the process that renders under a limit.
+/// Set for the process that renders under a limit; says what it is to render.
 #[cfg(target_os = "linux")]
 const LIMITED: &str = "DIPTYCH_TEST_LIMITED";
+
+/// Runs a test again, in a process of its own with so many KiB of address space.
+#[cfg(target_os = "linux")]
+fn limited(test: &str, what: &str, kib: usize) {
+    let run = std::process::Command::new("sh")
+        .args(["-c", &format!("ulimit -v {kib} && exec \"$@\""), "sh"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--test-threads", "1"])
+        .env(LIMITED, what)
+        .output()
+        .unwrap();
+    let said = [run.stdout, run.stderr].concat();
+    assert!(run.status.success(), "{what}: {}", String::from_utf8_lossy(&said));
+}
 
 /// Under a limit of address space, as systems without overcommit have one, an ordinary conversation has room.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_conversation_renders_where_address_space_is_scarce() {
-    let name = "a_conversation_renders_where_address_space_is_scarce";
-    if std::env::var_os(LIMITED).is_some() {
-        assert!(render(TURNS, &conversation()).is_ok());
-        let long = "{% for a in range(900) %}{% for b in range(900) %}{{ a }}{% endfor %}{% endfor %}";
-        let error = render(long, &conversation()).unwrap_err();
-        assert!(error.to_string().contains("no thread for the template"), "{error}");
-        return;
+    if std::env::var_os(LIMITED).is_none() {
+        return limited("a_conversation_renders_where_address_space_is_scarce", "", 700_000);
     }
-    let limited = std::process::Command::new("sh")
-        .args(["-c", "ulimit -v 700000 && exec \"$@\"", "sh"])
-        .arg(std::env::current_exe().unwrap())
-        .args(["--exact", name, "--test-threads", "1"])
-        .env(LIMITED, "1")
-        .output()
-        .unwrap();
-    assert!(limited.status.success(), "{}", String::from_utf8_lossy(&limited.stdout));
+    assert!(render(TURNS, &conversation()).is_ok());
+    let long = "{% for a in range(900) %}{% for b in range(900) %}{{ a }}{% endfor %}{% endfor %}";
+    let error = render(long, &conversation()).unwrap_err();
+    assert!(error.to_string().contains("no thread for the template"), "{error}");
+}
+
+/// Templates that make much of little; each would take far more than the 2 GiB that it has here.
+#[cfg(target_os = "linux")]
+fn growing() -> Vec<(&'static str, String)> {
+    let steps = |step: &str| {
+        format!(
+            "{{% set ns = namespace(x='0123456789', l=[1]) %}}{{% for i in range(99999) %}}{step}{{% endfor %}}"
+        )
+    };
+    let twice = "{% macro twice(x) %}{{ x }}{{ x }}{% endmacro %}{% set ns = namespace(x='0123456789') %}";
+    // Small, but without end once it is written.
+    let shared = format!("{{% set x = ['0123456789'] %}}{}", "{% set x = [x, x] %}".repeat(60));
+    let raw = "0123456789".repeat(1000);
+    let many: Vec<String> = (0..1000).map(|i| format!("a{i}")).collect();
+    let on_shared = |e: &str| format!("{shared}{{{{ {e} }}}}");
+    vec![
+        ("~", steps("{% set ns.x = ns.x ~ ns.x %}")),
+        ("+", steps("{% set ns.x = ns.x + ns.x %}")),
+        ("*", steps("{% set ns.l = [ns.l, 'x' * (50000000 + i)] %}")),
+        ("join", steps("{% set ns.x = [ns.x, ns.x] | join(ns.x) %}")),
+        ("str.join", steps("{% set ns.x = ns.x.join([ns.x, ns.x]) %}")),
+        ("replace", steps("{% set ns.x = ns.x | replace('0', ns.x) %}")),
+        ("str.replace", steps("{% set ns.x = ns.x.replace('0', ns.x) %}")),
+        ("str.format", steps("{% set ns.x = '{0}{0}'.format(ns.x) %}")),
+        ("str.center", "{{ 'x'.center(1000000, 'y' * 1000000) }}".to_string()),
+        ("str.split", "{{ (',' * 99999999).split(',') }}".to_string()),
+        ("format", "{{ '%4999999999d' | format(1) }}".to_string()),
+        ("indent", "{{ ('a\\n' * 1000) | indent(9999999) }}".to_string()),
+        ("tojson", "{% set x = [1] * 1000 %}{{ [x, x] | tojson(indent=' ' * 9999999) }}".to_string()),
+        ("set", steps("{% set x %}{{ ns.x }}{{ ns.x }}{% endset %}{% set ns.x = x %}")),
+        (
+            "raw text",
+            steps(&format!("{{% set ns.x %}}{{% for j in range(999) %}}{raw}{{% endfor %}}{{% endset %}}")),
+        ),
+        ("macro", format!("{twice}{{% for i in range(99) %}}{{% set ns.x = twice(ns.x) %}}{{% endfor %}}")),
+        (
+            "macros",
+            steps(&format!(
+                "{{% macro f({}) %}}{{% endmacro %}}{{% set ns.l = [f, ns.l] %}}",
+                many.join(", ")
+            )),
+        ),
+        ("list +", steps("{% set ns.l = ns.l + ns.l %}{% set x = ns.l | list %}")),
+        ("tuple *", "{{ ((1, 2) * 49999999, (1, 2) * 49999999) }}".to_string()),
+        ("list", "{{ ('x' * 99999999) | list }}".to_string()),
+        ("batch", "{{ [1] | batch(999999999, 1) }}".to_string()),
+        ("map", "{{ (['x' * 9999999] * 999) | map('upper') }}".to_string()),
+        ("sum", "{{ (['x' * 9999999] * 999) | sum(start='') }}".to_string()),
+        ("splat", "{% macro f() %}{% endmacro %}{{ f(*([1] * 99999999)) }}".to_string()),
+        (
+            "dictionary",
+            steps("{% set ns.x = dict(ns.x, a=i) %}")
+                .replace("namespace(x='0123456789'", &{
+                    let entries: Vec<String> = many.iter().map(|key| format!("{key}=1")).collect();
+                    format!("namespace(x={{}}, y=dict({})", entries.join(", "))
+                })
+                .replace("dict(ns.x, a=i)", "[dict(ns.y, a=i), ns.x]"),
+        ),
+        ("text of lists", on_shared("x | string")),
+        ("~ of lists", on_shared("'' ~ x")),
+        ("tojson of lists", on_shared("x | tojson")),
+        ("upper of lists", on_shared("x | upper")),
+        ("join of lists", on_shared("x | join")),
+        ("in a text", on_shared("x in 'abc'")),
+        ("is in a text", on_shared("x is in 'abc'")),
+        ("constants", format!("{{{{ {} }}}}", vec!["('x' * 99999999)"; 40].join(" ~ "))),
+    ]
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_memory_of_a_template_is_bounded() {
+    let Ok(name) = std::env::var(LIMITED) else {
+        for (name, _) in growing() {
+            limited("the_memory_of_a_template_is_bounded", name, 2 << 20);
+        }
+        return;
+    };
+    let (_, source) = growing().into_iter().find(|(n, _)| *n == name).unwrap();
+    let error = render(&source, &ChatInput::default()).unwrap_err();
+    assert!(matches!(error, ChatError::TooLarge { line: 1 }), "{error:?}");
+    assert!(error.to_string().contains("bytes of values and text"), "{error}");
+}
+
+#[test]
+fn a_long_conversation_has_room() {
+    let messages = (0..400).map(|_| Message::user("0123456789 ".repeat(100)));
+    // One text of all, which grows with each message, and a list of all, which does too.
+    let source = "{% set ns = namespace(text='', list=[]) %}{% for m in messages %}\
+        {% set ns.text = ns.text ~ m.content.strip() | replace(' ', '-') + '\\n' %}{% set ns.list = ns.list + [m] %}\
+        {% endfor %}{{ ns.text }}{{ ns.list[1:] | length }}{{ messages | tojson | length }}";
+    let text = render(source, &ChatInput::new(messages)).unwrap();
+    assert_eq!(text.len(), 400 * 1100 + "399453600".len());
+}
+
+#[test]
+fn a_template_cannot_go_in_circles() {
+    let input = ChatInput::default();
+    for (source, what) in [
+        // A namespace within itself, and in what it holds.
+        ("{% set a = namespace() %}{% set a.x = a %}", "namespace"),
+        ("{% set a = namespace() %}{% set a.x = [a] %}", "namespace"),
+        ("{% set a = namespace() %}{% set a.x = {'k': a} %}", "namespace"),
+        ("{% set a = namespace() %}{% set a.x = dict(k=a) %}", "namespace"),
+        ("{% set a = namespace() %}{% set a.x = [1] | batch(3, a) %}", "namespace"),
+        ("{% set a = namespace() %}{% set a.x = [{}] | map(attribute='k', default=a) %}", "namespace"),
+        ("{% for i in [1] %}{{ loop.changed(loop) }}{% endfor %}", "loop"),
+        ("{% include 'chat' %}", "no other templates"),
+    ] {
+        let error = render(source, &input).unwrap_err();
+        assert!(error.to_string().contains(what), "{source}: {error}");
+    }
+    // The engine goes along the operators of an expression by recursion, again for each of them.
+    let long = format!("{{{{ x{} }}}}", "+1".repeat(100_000));
+    let error = render(&long, &input).unwrap_err();
+    assert!(matches!(error, ChatError::Syntax { line: 1, .. }), "{error:?}");
+    let larger = "x".repeat(1 << 20);
+    assert!(matches!(render(&larger, &input), Err(ChatError::Syntax { .. })));
+    assert_eq!(
+        render("{% block a %}1{% for i in [1, 2] %}{{ i + 1 }}{% endfor %}{% endblock %}", &input).unwrap(),
+        "123"
+    );
 }
 
 #[test]
@@ -304,15 +432,18 @@ fn a_hostile_template_ends_with_an_error() {
     let endless = "{% for a in range(99999) %}{% for b in range(99999) %}{{ '' }}{% endfor %}{% endfor %}";
     assert!(matches!(render(endless, &input), Err(ChatError::TooLong { line: 1 })));
     for source in [
-        // Recursion without end, text without end, a slice that the engine does not expect, padding.
+        // Recursion without end, padding, a range.
         "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
-        "{% set a = 'x' * 9999999 %}{% for i in range(999) %}{{ a }}{% endfor %}",
-        "{{ 'x' * 99999999999 }}",
         "{{ 'x'.ljust(99999999999) }}",
         "{{ range(99999999999) }}",
     ] {
         let error = render(source, &input).unwrap_err();
         assert!(matches!(error, ChatError::Render { .. }), "{source}: {error:?}");
+    }
+    for source in
+        ["{% set a = 'x' * 9999999 %}{% for i in range(999) %}{{ a }}{% endfor %}", "{{ 'x' * 99999999999 }}"]
+    {
+        assert!(matches!(render(source, &input), Err(ChatError::TooLarge { line: 1 })), "{source}");
     }
     let nested =
         "{% set ns = namespace(x=1) %}{% for a in range(60000) %}{% set ns.x = [ns.x] %}{% endfor %}";

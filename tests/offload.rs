@@ -87,7 +87,7 @@ fn offloaded_to_the_emulated_gpu() {
 
 /// A device that computes nothing and says that it has so much memory.
 fn null(memory: Option<u64>) -> Arc<dyn Backend> {
-    Arc::new(NullBackend::open(NullOptions { memory, ..NullOptions::default() }).expect("the null backend"))
+    Arc::new(NullBackend::open(NullOptions::default().with_memory(memory)).expect("the null backend"))
 }
 
 fn three_layers() -> ModelFile {

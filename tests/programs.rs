@@ -4,6 +4,8 @@
 mod common;
 
 use common::example;
+use diptych::DType;
+use diptych::ggml::gguf::{Array, GgufWriter, TensorData};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -120,4 +122,43 @@ fn a_chat_has_turns() {
             "{shape}: {summaries:?}"
         );
     }
+}
+
+/// A file with a SentencePiece vocabulary and no more: `<unk> <s> </s>`, the 256 bytes, a piece.
+fn vocabulary() -> Vec<u8> {
+    let bytes = (0..=255).map(|byte| (format!("<0x{byte:02X}>"), 6));
+    let special = [("<unk>", 2), ("<s>", 3), ("</s>", 3)].map(|(text, kind)| (text.to_string(), kind));
+    let (texts, kinds): (Vec<String>, Vec<i32>) =
+        special.into_iter().chain(bytes).chain([("▁a".to_string(), 1)]).unzip();
+    let mut writer = GgufWriter::new();
+    writer.set("tokenizer.ggml.model", "llama").unwrap();
+    writer.set("tokenizer.ggml.tokens", Array::texts(&texts)).unwrap();
+    writer.set("tokenizer.ggml.token_type", Array::from(kinds.as_slice())).unwrap();
+    writer.set("tokenizer.ggml.scores", Array::from([0f32; 260].as_slice())).unwrap();
+    writer
+        .tensor("token_embd.weight", DType::F32, &[32, 260], TensorData::from(vec![0u8; 260 * 32 * 4]))
+        .unwrap();
+    writer.to_bytes().unwrap()
+}
+
+#[test]
+fn tokens_are_printed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tiny.gguf");
+    std::fs::write(&path, vocabulary()).unwrap();
+    let run = |extra: &[&str]| {
+        let mut command = Command::new(example("tokenize"));
+        let output =
+            command.arg("--model").arg(&path).args(["--text", "a</s>"]).args(extra).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(run(&[]), "      1  \"<s>\"\n    259  \" a\"\n      2  \"</s>\"\n");
+    let tokens: serde_json::Value = serde_json::from_str(&run(&["--json", "--no-special"])).unwrap();
+    let ids: Vec<u64> = tokens.as_array().unwrap().iter().map(|t| t["id"].as_u64().unwrap()).collect();
+    assert_eq!(ids, [259, 63, 50, 118, 65]);
+    assert_eq!((&tokens[0]["piece"], &tokens[0]["special"]), (&" a".into(), &false.into()));
+    let output =
+        Command::new(example("tokenize")).args(["--model", "/nowhere.gguf", "--text", "a"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
 }

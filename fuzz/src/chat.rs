@@ -1,20 +1,11 @@
 //! Chat templates: any source renders a conversation or ends with an error.
-//!
-//! The memory of what a template builds is not bounded (`diptych::chat` says so), so those that multiply texts are left
-//! out.
 #![no_main]
 
 use diptych::chat::{ChatInput, ChatTemplate, Message, ToolCall};
 use libfuzzer_sys::fuzz_target;
 
-const GROWING: [&str; 12] =
-    ["*", "~", "+", "replace", "join", "format", "just", "center", "indent", "macro", "set", "range"];
-
 fuzz_target!(|source: &str| {
     let Ok(template) = ChatTemplate::new(source) else { return };
-    if GROWING.iter().any(|word| source.contains(word)) {
-        return;
-    }
     let arguments = serde_json::json!({"city": "Citt\u{e0}", "days": [1, 2.5, null, true]});
     let input = ChatInput::new([
         Message::system("Be brief."),

@@ -16,7 +16,7 @@ use std::sync::LazyLock;
 const SMALL: usize = 1 << 14;
 
 static BACKENDS: LazyLock<Vec<Box<dyn Backend>>> = LazyLock::new(|| {
-    let cpu = CpuBackend::open(CpuOptions { threads: Some(1), ..CpuOptions::default() });
+    let cpu = CpuBackend::open(CpuOptions::default().with_threads(1));
     vec![Box::new(ReferenceBackend::default()), Box::new(cpu.expect("this machine has a processor"))]
 });
 

@@ -30,6 +30,7 @@ pub mod mapped;
 pub mod metrics;
 pub mod null;
 pub mod op;
+mod options;
 pub mod phase;
 pub mod plan;
 pub mod reference;

@@ -68,6 +68,7 @@ impl Fault {
 
 /// How to open the backend.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct NullOptions {
     /// What goes wrong.
     pub fault: Option<Fault>,
@@ -78,6 +79,13 @@ pub struct NullOptions {
     /// Called for [`FaultKind::Crash`]. Without it such a fault is a [`FaultKind::Fail`].
     pub crash: Option<fn()>,
 }
+
+crate::setters!(NullOptions {
+    with_fault => fault: impl Into<Option<Fault>>,
+    with_deadlines => deadlines: Deadlines,
+    with_memory => memory: impl Into<Option<u64>>,
+    with_crash => crash: impl Into<Option<fn()>>,
+});
 
 /// The null backend.
 #[derive(Debug)]
@@ -309,11 +317,8 @@ mod tests {
     use crate::tensor::Source;
 
     fn program(fault: &str, limit: Duration) -> Result<Box<dyn Program>> {
-        let options = NullOptions {
-            fault: Some(Fault::parse(fault)?),
-            deadlines: Deadlines::all(limit),
-            ..NullOptions::default()
-        };
+        let options =
+            NullOptions::default().with_fault(Fault::parse(fault)?).with_deadlines(Deadlines::all(limit));
         let backend = NullBackend::open(options)?;
         let mut g = Graph::new();
         let x = g.leaf("x", DType::F32, [4, 1, 1, 1], Source::Input)?;

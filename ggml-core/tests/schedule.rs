@@ -200,7 +200,7 @@ fn every_border_gives_the_same_bits() {
 #[test]
 fn segments_may_share_memory_and_run_step_by_step() {
     let w = decoder();
-    let cpu = || CpuBackend::open(CpuOptions { threads: Some(1), ..CpuOptions::default() }).unwrap();
+    let cpu = || CpuBackend::open(CpuOptions::default().with_threads(1)).unwrap();
     let (a, b) = (cpu(), cpu());
     let want = alone(&w, &a);
     let placement = placed(&w, &|id| id.index() / 3 % 2);

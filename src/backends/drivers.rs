@@ -34,6 +34,7 @@ fn vulkan_with(base: VulkanOptions, options: &OpenOptions) -> Result<VulkanBacke
     };
     VulkanBackend::open(VulkanOptions {
         arch: options.vulkan_arch.as_deref().map(class).transpose()?,
+        memory: options.vulkan_memory.as_deref().map(str::parse).transpose()?,
         deadlines: options.deadlines.clone(),
         validation: options.vulkan_validation,
         breadcrumbs: options.breadcrumbs || base.breadcrumbs,

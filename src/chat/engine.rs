@@ -3,17 +3,14 @@
 use super::error::{ChatError, Exception};
 use super::methods::{self, Args};
 use super::text::{JsonStyle, python_str};
-use minijinja::syntax::SyntaxConfig;
+use super::{budget, compile, guard};
 use minijinja::value::{Rest, Value, ValueKind, ValueOrKwargs};
-use minijinja::{AutoEscape, Environment, Error, ErrorKind};
-use std::io::{self, Write};
+use minijinja::{AutoEscape, Environment, Error, ErrorKind, machinery};
+use std::borrow::Cow;
 use std::time::SystemTime;
 
 /// Steps of the engine after which a template is stopped: a conversation takes some hundreds for each message.
-pub const MAX_STEPS: u64 = 10_000_000;
-
-/// Bytes of text after which a template is stopped.
-pub const MAX_TEXT: usize = 64 << 20;
+pub const MAX_STEPS: u64 = 15_000_000;
 
 /// The stack of a template that takes [`MAX_STEPS`]: enough for the deepest nesting of values that they can build.
 const STACK: usize = 1 << 30;
@@ -22,25 +19,27 @@ const STACK: usize = 1 << 30;
 /// takes more is rendered again with all of it; a template has no effects, so that nothing happens twice.
 const ORDINARY: u64 = 16;
 
-/// The engine with the template `chat`.
-pub(super) fn environment(source: String) -> Result<Environment<'static>, Error> {
+/// The engine, without a template.
+pub(super) fn environment() -> Environment<'static> {
     let mut env = Environment::new();
-    env.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
-    env.set_auto_escape_callback(|_| AutoEscape::None);
     env.set_unknown_method_callback(methods::call);
     env.set_debug(true);
-    env.set_formatter(|out, _, value| match value.as_str() {
-        Some(text) => Ok(out.write_str(text)?),
-        None => Ok(out.write_str(&python_str(value)?)?),
+    env.set_formatter(|out, _, value| {
+        let text = value
+            .as_str()
+            .map_or_else(|| python_str(value).map(Cow::Owned), |text| Ok(Cow::Borrowed(text)))?;
+        budget::charge(text.len())?;
+        Ok(out.write_str(&text)?)
     });
+    compile::add_filters(&mut env);
+    guard::add(&mut env);
     add_filters(&mut env);
     add_tests(&mut env);
     env.add_function("raise_exception", |text: &Value| -> Result<Value, Error> {
         let text = python_str(text)?;
         Err(Error::new(ErrorKind::InvalidOperation, text.clone()).with_source(Exception(text)))
     });
-    env.add_template_owned("chat", source)?;
-    Ok(env)
+    env
 }
 
 fn add_filters(env: &mut Environment<'_>) {
@@ -137,55 +136,54 @@ fn to_json(value: &Value, rest: Rest<ValueOrKwargs>) -> Result<String, Error> {
 /// `strftime_now(format)`: the time here, as C and Python write it.
 pub(super) fn clock(now: Option<SystemTime>) -> Value {
     Value::from_function(move |format: &str| -> Result<String, Error> {
+        // A letter may stand for a date in words, or for a number with up to 255 places.
+        budget::charge(format.len().saturating_mul(256))?;
         let wrong = |e: jiff::Error| Error::new(ErrorKind::InvalidOperation, format!("strftime_now: {e}"));
         let time = jiff::Timestamp::try_from(now.unwrap_or_else(SystemTime::now)).map_err(wrong)?;
         jiff::fmt::strtime::format(format, &time.to_zoned(jiff::tz::TimeZone::system())).map_err(wrong)
     })
 }
 
-/// Renders the template `chat`.
-pub(super) fn render(engine: &Environment<'_>, variables: Value) -> Result<String, ChatError> {
-    match render_within(MAX_STEPS / ORDINARY, engine, variables.clone()) {
-        Err(ChatError::TooLong { .. }) => render_within(MAX_STEPS, engine, variables),
+/// Whether a template can be compiled.
+pub(super) fn check(source: &str) -> Result<(), ChatError> {
+    apart(MAX_STEPS / ORDINARY, || compile::compile(source).map(drop))
+}
+
+/// Renders a template.
+pub(super) fn render(engine: &Environment<'_>, source: &str, variables: Value) -> Result<String, ChatError> {
+    match render_within(MAX_STEPS / ORDINARY, engine, source, variables.clone()) {
+        Err(ChatError::TooLong { .. }) => render_within(MAX_STEPS, engine, source, variables),
         done => done,
     }
 }
 
-/// Renders on a thread with a stack of its own, so that neither recursion nor the end of a deeply nested value can end
-/// the process, and a panic of the engine stays there. Errors of the engine hold values, so they end there too.
-fn render_within(steps: u64, engine: &Environment<'_>, variables: Value) -> Result<String, ChatError> {
+fn render_within(
+    steps: u64,
+    engine: &Environment<'_>,
+    source: &str,
+    variables: Value,
+) -> Result<String, ChatError> {
     let mut engine = engine.clone();
     engine.set_fuel(Some(steps));
-    let template = engine.get_template("chat").map_err(|e| ChatError::from_engine(&e))?;
+    apart(steps, || {
+        let program = compile::compile(source)?;
+        let mut text = String::new();
+        let mut out = machinery::make_string_output(&mut text);
+        machinery::eval(&engine, &program.main, variables, &program.blocks, &mut out, AutoEscape::None)
+            .map_err(|e| ChatError::from_engine(&e))?;
+        Ok(text)
+    })
+}
+
+/// Works on a thread with a stack of its own, so that neither recursion nor the end of a deeply nested value can end the
+/// process, and a panic of the engine stays there. Errors of the engine hold values, so they end there too.
+fn apart<T: Send>(steps: u64, work: impl FnOnce() -> Result<T, ChatError> + Send) -> Result<T, ChatError> {
     let stack = (STACK as u64 * steps / MAX_STEPS) as usize;
     let failed = |what: String| ChatError::Render { line: 0, what };
     std::thread::scope(|scope| {
-        let work = move || {
-            let mut text = Bounded(Vec::new());
-            let done = template.render_captured_to(variables, &mut text).map(drop);
-            done.map_err(|e| ChatError::from_engine(&e))?;
-            String::from_utf8(text.0).map_err(|e| failed(e.to_string()))
-        };
         let thread =
             std::thread::Builder::new().name("chat".into()).stack_size(stack).spawn_scoped(scope, work);
         let thread = thread.map_err(|e| failed(format!("no thread for the template: {e}")))?;
         thread.join().unwrap_or_else(|_| Err(failed("the engine failed".to_string())))
     })
-}
-
-/// Text up to [`MAX_TEXT`] bytes.
-struct Bounded(Vec<u8>);
-
-impl Write for Bounded {
-    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
-        if self.0.len().saturating_add(text.len()) > MAX_TEXT {
-            return Err(io::Error::other(format!("more than {MAX_TEXT} bytes of text")));
-        }
-        self.0.extend_from_slice(text);
-        Ok(text.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }

@@ -1,5 +1,6 @@
 //! What can go wrong with a chat template.
 
+use super::budget::Spent;
 use ggml_core::Error;
 
 /// An error of a chat template, with the line of the template where there is one.
@@ -52,6 +53,12 @@ pub enum ChatError {
         /// Line that was reached.
         line: usize,
     },
+    /// The template made more text and values than [`MAX_MEMORY`](super::MAX_MEMORY).
+    #[error("chat template, line {line}: {}", super::budget::Spent)]
+    TooLarge {
+        /// Line that was reached.
+        line: usize,
+    },
     /// Messages or variables that are no conversation.
     #[error("conversation: {what}")]
     Input {
@@ -84,7 +91,8 @@ impl ChatError {
             | ChatError::Raised { line, .. }
             | ChatError::Undefined { line, .. }
             | ChatError::Render { line, .. }
-            | ChatError::TooLong { line } => (line > 0).then_some(line),
+            | ChatError::TooLong { line }
+            | ChatError::TooLarge { line } => (line > 0).then_some(line),
             _ => None,
         }
     }
@@ -93,7 +101,7 @@ impl ChatError {
     pub(super) fn from_engine(error: &minijinja::Error) -> ChatError {
         use minijinja::ErrorKind::{BadEscape, InvalidDelimiter, OutOfFuel, SyntaxError, UndefinedError};
         // The innermost error is the cause; an error in a macro is wrapped by that of the call.
-        let (mut cause, mut text) = (error, None);
+        let (mut cause, mut text, mut spent) = (error, None, false);
         let mut next = std::error::Error::source(error);
         while let Some(e) = next {
             if let Some(Exception(raised)) = e.downcast_ref() {
@@ -101,11 +109,15 @@ impl ChatError {
             } else if let Some(e) = e.downcast_ref::<minijinja::Error>() {
                 cause = e;
             }
+            spent |= e.is::<Spent>();
             next = e.source();
         }
         let line = cause.line().or(error.line()).unwrap_or(0);
         if let Some(text) = text {
             return ChatError::Raised { line, text };
+        }
+        if spent {
+            return ChatError::TooLarge { line };
         }
         let what = match cause.detail() {
             Some(detail) => format!("{}: {detail}", cause.kind()),

@@ -2,6 +2,7 @@
 //! out: Jinja2's sandbox, in which templates run elsewhere, refuses them too.
 
 use super::text::python_str;
+use super::{budget, guard};
 use minijinja::formatting::{FormatStyle, format};
 use minijinja::value::{Kwargs, Tuple, Value, ValueKind};
 use minijinja::{Error, ErrorKind, State};
@@ -67,14 +68,27 @@ pub(super) fn call(
     method: &str,
     args: &[Value],
 ) -> Result<Value, Error> {
+    let text = value.as_str();
+    if text.is_some() {
+        let operands = [std::slice::from_ref(value), args].concat();
+        budget::room_to_write(&operands)?;
+        budget::room(guard::product(if method == "join" { guard::TEXT_JOIN } else { method }, &operands)?)?;
+    } else {
+        budget::room(budget::items(value).saturating_mul(2 * budget::ITEM))?;
+    }
     let args = Args::new(method, args)?;
-    let found = match value.kind() {
-        ValueKind::String => text_method(value.as_str().unwrap_or_default(), &args)?,
-        ValueKind::Map => map_method(value, &args)?,
-        ValueKind::Seq | ValueKind::Iterable => list_method(value, &args)?,
+    let found = match (text, value.kind()) {
+        (Some(text), _) => text_method(text, &args)?,
+        (None, ValueKind::Map) => map_method(value, &args)?,
+        (None, ValueKind::Seq | ValueKind::Iterable) => list_method(value, &args)?,
         _ => None,
     };
-    found.ok_or_else(|| Error::from(ErrorKind::UnknownMethod))
+    let found = found.ok_or_else(|| Error::from(ErrorKind::UnknownMethod))?;
+    if let (Some(text), None) = (text, found.as_str()) {
+        // The pieces of a text are copies.
+        budget::charge(text.len())?;
+    }
+    budget::charged(found)
 }
 
 fn map_method(map: &Value, args: &Args<'_>) -> Result<Option<Value>, Error> {

@@ -23,21 +23,25 @@
 //! The text of a template usually begins with the model's first token already (`bos_token`): tokenise it with special
 //! tokens parsed and none added.
 //!
-//! A template comes from a file that may be hostile. Its steps ([`MAX_STEPS`]), its text ([`MAX_TEXT`]) and its
-//! recursion are bounded, and it runs on a thread of its own, whose stack holds any nesting that the steps can build.
-//! Not bounded is what a single step costs: the memory of the values that a template builds, the time to go over them.
+//! A template comes from a file that may be hostile. Its steps ([`MAX_STEPS`]), the values and the text that it makes
+//! ([`MAX_MEMORY`]) and its recursion are bounded, and it runs on a thread of its own, whose stack holds any nesting that
+//! the steps can build. Not bounded is the time of a single step: to compare values of that size, for instance.
 //!
 //! One difference from Jinja2 is left on purpose: a loop over `none` is an empty loop, not an error, so that templates
 //! written for tools can be used without any.
 
+mod budget;
+mod compile;
 mod engine;
 mod error;
+mod guard;
 mod input;
 mod methods;
 mod source;
 mod text;
 
-pub use engine::{MAX_STEPS, MAX_TEXT};
+pub use budget::MAX_MEMORY;
+pub use engine::MAX_STEPS;
 pub use error::ChatError;
 pub use input::{ChatInput, FunctionCall, Message, ToolCall};
 
@@ -63,6 +67,8 @@ const KEY: &str = "tokenizer.chat_template";
 pub struct ChatTemplate {
     engine: Environment<'static>,
     source: String,
+    /// The source as the engine reads it.
+    prepared: String,
     tokens: Vec<(String, String)>,
 }
 
@@ -70,11 +76,12 @@ impl ChatTemplate {
     /// Compiles a template. It knows no special tokens; see [`with_token`](ChatTemplate::with_token).
     ///
     /// # Errors
-    /// [`ChatError::Syntax`].
+    /// [`ChatError::Syntax`], [`ChatError::TooLarge`].
     pub fn new(source: impl Into<String>) -> Result<ChatTemplate, ChatError> {
         let source = source.into();
-        let engine = engine::environment(source::prepare(&source)).map_err(|e| ChatError::from_engine(&e))?;
-        Ok(ChatTemplate { engine, source, tokens: Vec::new() })
+        let prepared = source::prepare(&source);
+        engine::check(&prepared)?;
+        Ok(ChatTemplate { engine: engine::environment(), source, prepared, tokens: Vec::new() })
     }
 
     /// The template of a model file and the file's special tokens: the main one, or one with a name (`tool_use`).
@@ -127,11 +134,11 @@ impl ChatTemplate {
     ///
     /// # Errors
     /// [`ChatError::Raised`] where the template refuses the conversation, [`ChatError::Undefined`] where it needs a
-    /// variable that is not there, [`ChatError::Render`], [`ChatError::TooLong`].
+    /// variable that is not there, [`ChatError::Render`], [`ChatError::TooLong`], [`ChatError::TooLarge`].
     pub fn render(&self, input: &ChatInput) -> Result<String, ChatError> {
         let tokens = self.tokens.iter().map(|(name, text)| (name.clone(), Value::from(text.as_str())));
         let clock = ("strftime_now".to_string(), engine::clock(input.now));
         let variables = tokens.chain([clock]).chain(input.variables());
-        engine::render(&self.engine, Value::from_pairs(variables))
+        engine::render(&self.engine, &self.prepared, Value::from_pairs(variables))
     }
 }

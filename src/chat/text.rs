@@ -1,5 +1,6 @@
 //! Values as text: Python's `str` and `repr`, and JSON as Python writes it.
 
+use super::budget;
 use minijinja::value::{Value, ValueKind};
 use minijinja::{Error, ErrorKind};
 use std::fmt::Write;
@@ -9,12 +10,14 @@ const MAX_DEPTH: usize = 128;
 
 /// `str(value)`.
 pub(super) fn python_str(value: &Value) -> Result<String, Error> {
+    budget::room(budget::written(value))?;
     let mut out = String::new();
     match value.as_str() {
         Some(text) => out.push_str(text),
         None if value.is_undefined() => {}
         None => repr(&mut out, value, 0)?,
     }
+    budget::charge(out.len())?;
     Ok(out)
 }
 
@@ -129,8 +132,13 @@ pub(super) struct JsonStyle {
 impl JsonStyle {
     /// `json.dumps(value)`.
     pub(super) fn write(&self, value: &Value) -> Result<String, Error> {
+        let beside = self.indent.as_ref().map_or(0, String::len).saturating_mul(MAX_DEPTH);
+        let beside = budget::sum([beside, self.item.len(), self.key.len()]);
+        let values = budget::whole(value) / budget::ITEM;
+        budget::room(budget::written(value).saturating_add(values.saturating_mul(beside)))?;
         let mut out = String::new();
         self.value(&mut out, value, 0)?;
+        budget::charge(out.len())?;
         Ok(out)
     }
 

@@ -53,7 +53,7 @@ fn load(
     let Ok(units) = usize::try_from(task.offload) else {
         return Model::load(&task.model, backend);
     };
-    let host = CpuOptions { deadlines: backend.deadlines().clone(), ..CpuOptions::default() };
+    let host = CpuOptions::default().with_deadlines(backend.deadlines().clone());
     let options = LoadOptions {
         offload: Offload::Layers(units),
         host: Some(Arc::new(CpuBackend::open(host)?)),

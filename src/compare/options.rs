@@ -2,8 +2,8 @@
 
 use crate::backends::{BackendName, VirtualTarget};
 use crate::model::Offload;
-use crate::options::setters;
 use ggml_core::plan::Precision;
+use ggml_core::setters;
 use ggml_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;

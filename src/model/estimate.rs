@@ -2,11 +2,11 @@
 
 use super::offload::{DEVICES, Division, HOST, MAIN, Needs, Offload};
 use super::{ModelFile, weights};
-use crate::options::setters;
 use crate::session::SessionOptions;
 use ggml_core::backend::Backend;
 use ggml_core::cpu::{CpuBackend, CpuOptions};
 use ggml_core::schedule::Fallback;
+use ggml_core::setters;
 use ggml_core::{Error, MemoryNeed, Result};
 use std::sync::Arc;
 

@@ -29,8 +29,8 @@ mod candidates;
 mod penalties;
 mod random;
 
-use crate::options::setters;
 use candidates::Candidates;
+use ggml_core::setters;
 use ggml_core::{Error, Result};
 use penalties::Recent;
 use random::Random;

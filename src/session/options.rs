@@ -1,9 +1,9 @@
 //! How to make a session.
 
 use crate::model::Hparams;
-use crate::options::setters;
 use ggml_core::op::flash_attn::CACHE_TYPES;
 use ggml_core::plan::Precision;
+use ggml_core::setters;
 use ggml_core::{DType, Error, Result};
 
 /// How to make a session.

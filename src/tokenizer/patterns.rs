@@ -162,25 +162,38 @@ impl Patterns {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
+    use ggml_core::rng::Rng;
 
-    proptest! {
-        #[test]
-        fn the_longest_that_begins_and_fits(
-            texts in prop::collection::vec("[ab]{0,5}", 0..12), text in "[abc]{0,24}", limit in 0usize..6,
-        ) {
+    /// A text of up to `most` of the first letters of the alphabet.
+    fn text(rng: &mut Rng, letters: u64, most: u64) -> String {
+        let count = rng.next_u64() % (most + 1);
+        (0..count).map(|_| char::from(b'a' + (rng.next_u64() % letters) as u8)).collect()
+    }
+
+    #[test]
+    fn the_longest_that_begins_and_fits() {
+        let mut rng = Rng::new(1);
+        for _ in 0..2000 {
+            let count = rng.next_u64() % 12;
+            let texts: Vec<String> = (0..count).map(|_| text(&mut rng, 2, 5)).collect();
+            let (text, limit) = (text(&mut rng, 3, 24), rng.next_u64() as usize % 6);
             let set = Patterns::new(texts.iter().map(|t| t.as_bytes()));
             let begins = |at: usize, limit: usize| {
-                let fits = |t: &&String| !t.is_empty() && t.len() <= limit && text[at..].starts_with(t.as_str());
+                let fits =
+                    |t: &&String| !t.is_empty() && t.len() <= limit && text[at..].starts_with(t.as_str());
                 let longest = texts.iter().filter(fits).max_by_key(|t| t.len())?;
                 texts.iter().position(|t| t == longest)
             };
             let found: HashMap<usize, Pattern> = set.longest_at(text.as_bytes()).collect();
             for at in 0..text.len() {
                 let longest = found.get(&at).copied();
-                prop_assert_eq!(longest.map(|p| p as usize), begins(at, usize::MAX));
+                assert_eq!(
+                    longest.map(|p| p as usize),
+                    begins(at, usize::MAX),
+                    "{texts:?} in {text} at {at}"
+                );
                 let short = longest.and_then(|p| set.within(p, limit));
-                prop_assert_eq!(short.map(|p| p as usize), begins(at, limit));
+                assert_eq!(short.map(|p| p as usize), begins(at, limit), "{texts:?} in {text} at {at}");
             }
         }
     }

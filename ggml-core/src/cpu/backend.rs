@@ -21,6 +21,7 @@ const THREADS_PER_PROCESSOR: usize = 4;
 
 /// How to open the backend.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct CpuOptions {
     /// Number of threads; as many as the system has processors if `None`. More than 4 for each processor are not
     /// started.
@@ -30,6 +31,12 @@ pub struct CpuOptions {
     /// Deadlines.
     pub deadlines: Deadlines,
 }
+
+crate::setters!(CpuOptions {
+    with_threads => threads: impl Into<Option<usize>>,
+    with_isa => isa: impl Into<Option<Isa>>,
+    with_deadlines => deadlines: Deadlines,
+});
 
 /// The processor as a device.
 #[derive(Debug)]
@@ -203,7 +210,7 @@ mod tests {
     #[test]
     fn the_device_says_how_many_threads_there_are() {
         let processors = std::thread::available_parallelism().unwrap().get();
-        let options = CpuOptions { threads: Some(4 * processors + 1), ..CpuOptions::default() };
+        let options = CpuOptions::default().with_threads(4 * processors + 1);
         let backend = CpuBackend::open(options).unwrap();
         let said = ("threads".to_string(), (4 * processors).to_string());
         assert_eq!(backend.engine.threads, 4 * processors);

@@ -7,12 +7,12 @@ use crate::reference::ReferenceBackend;
 use crate::tensor::Source;
 
 fn cpu() -> CpuBackend {
-    CpuBackend::open(CpuOptions { threads: Some(1), ..CpuOptions::default() }).unwrap()
+    CpuBackend::open(CpuOptions::default().with_threads(1)).unwrap()
 }
 
 fn null(fault: Option<&str>) -> NullBackend {
     let fault = fault.map(|text| Fault::parse(text).unwrap());
-    NullBackend::open(NullOptions { fault, ..NullOptions::default() }).unwrap()
+    NullBackend::open(NullOptions::default().with_fault(fault)).unwrap()
 }
 
 /// y = w x, its transpose, and rows of y written into a state in blocks.

@@ -111,9 +111,9 @@ fn wrong_bindings_and_calls_are_typed_errors() {
     program.write(b, &work.leaves[1].1).unwrap();
     program.run_step(0).unwrap();
     invalid(program.run_step(1).map(|_| ()), "no step of the plan");
-    assert!(CpuBackend::open(CpuOptions { threads: Some(0), ..CpuOptions::default() }).is_err());
+    assert!(CpuBackend::open(CpuOptions::default().with_threads(0)).is_err());
     if let Some(isa) = Isa::ALL.into_iter().find(|i| !i.available()) {
-        let error = CpuBackend::open(CpuOptions { isa: Some(isa), ..CpuOptions::default() }).unwrap_err();
+        let error = CpuBackend::open(CpuOptions::default().with_isa(isa)).unwrap_err();
         assert!(matches!(error, Error::Unavailable { phase: Phase::OpenDevice, .. }));
     }
     for asked in [4 << 40, isize::MAX as usize - 4096] {
@@ -150,7 +150,7 @@ fn device_and_counters() {
 fn a_deadline_ends_a_run_and_names_the_node() {
     let work = product(DType::F32, 1024, 512, 64, 0, 64);
     let deadlines = Deadlines { compute: Duration::ZERO, ..Deadlines::default() };
-    let backend = CpuBackend::open(CpuOptions { deadlines, ..CpuOptions::default() }).unwrap();
+    let backend = CpuBackend::open(CpuOptions::default().with_deadlines(deadlines)).unwrap();
     let plan = Plan::new(&work.graph, 64, Precision::Exact).unwrap();
     let error = work.run_with(&backend, &plan, 0).unwrap_err();
     assert!(matches!(error, Error::Timeout { phase: Phase::FirstCompute, .. }), "{error}");

@@ -16,7 +16,7 @@ pub(crate) fn isas() -> Vec<Isa> {
 }
 
 pub(crate) fn open(isa: Isa, threads: usize) -> CpuBackend {
-    CpuBackend::open(CpuOptions { isa: Some(isa), threads: Some(threads), ..CpuOptions::default() }).unwrap()
+    CpuBackend::open(CpuOptions::default().with_isa(isa).with_threads(threads)).unwrap()
 }
 
 /// A graph with contents for its leaves.

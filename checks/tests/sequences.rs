@@ -1,5 +1,6 @@
 //! Several sequences in one session: what each gets is what it gets alone, whatever happens to the others.
 
+#[path = "../../tests/common/mod.rs"]
 mod common;
 
 use common::{backend, backends, model, tiny};

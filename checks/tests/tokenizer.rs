@@ -6,8 +6,6 @@ use diptych::{DType, Error};
 use proptest::prelude::*;
 use std::collections::HashMap;
 
-mod common;
-
 const PARSE: EncodeOptions = EncodeOptions { add_special: false, parse_special: true };
 const SPECIAL: DecodeOptions = DecodeOptions { special: true, continues: false };
 
@@ -377,30 +375,6 @@ fn the_embedding_has_a_row_for_each_token() {
     assert_eq!(open(260).unwrap().len(), 260);
     let text = open(261).unwrap_err().to_string();
     assert!(text.contains("tokenizer.ggml.tokens") && text.contains("expected 261, the rows of"), "{text}");
-}
-
-#[test]
-fn the_example_prints_tokens() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("tiny.gguf");
-    std::fs::write(&path, file(&Builder::spm(&[("▁a", -1.0)]), 260)).unwrap();
-    let run = |extra: &[&str]| {
-        let mut command = std::process::Command::new(common::example("tokenize"));
-        let output =
-            command.arg("--model").arg(&path).args(["--text", "a</s>"]).args(extra).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
-    };
-    assert_eq!(run(&[]), "      1  \"<s>\"\n    259  \" a\"\n      2  \"</s>\"\n");
-    let tokens: serde_json::Value = serde_json::from_str(&run(&["--json", "--no-special"])).unwrap();
-    let ids: Vec<u64> = tokens.as_array().unwrap().iter().map(|t| t["id"].as_u64().unwrap()).collect();
-    assert_eq!(ids, [259, 63, 50, 118, 65]);
-    assert_eq!((&tokens[0]["piece"], &tokens[0]["special"]), (&" a".into(), &false.into()));
-    let output = std::process::Command::new(common::example("tokenize"))
-        .args(["--model", "/nowhere.gguf", "--text", "a"])
-        .output()
-        .unwrap();
-    assert_eq!(output.status.code(), Some(2));
 }
 
 /// Merges step by step: of all neighbours the pair of the lowest rank, the leftmost of those.

@@ -1,6 +1,8 @@
 //! Option structures that may get more fields: an application begins with the default and sets what it wants.
 
 /// Methods that set one field each of a structure and return it.
+#[doc(hidden)]
+#[macro_export]
 macro_rules! setters {
     ($options:ident { $($with:ident => $field:ident: $type:ty),+ $(,)? }) => {
         impl $options {
@@ -15,5 +17,3 @@ macro_rules! setters {
         }
     };
 }
-
-pub(crate) use setters;

@@ -1,0 +1,136 @@
+//! The engine's own filters and functions, each charged for what it makes.
+
+use super::budget::{self, ITEM};
+use super::methods::Args;
+use minijinja::value::{Rest, Value, ValueOrKwargs};
+use minijinja::{Environment, Error, State, filters, functions};
+
+/// What a filter makes of its operands.
+#[derive(Clone, Copy, PartialEq)]
+enum Makes {
+    /// A text, of the operands written out.
+    Text,
+    /// A list of what is in the operand, as it is.
+    List,
+    /// Either, and the operands may be written out on the way.
+    Both,
+}
+
+/// Filters and functions of the engine that are not Jinja2's, and of no use in a conversation.
+const FOREIGN: [&str; 5] = ["chain", "zip", "split", "lines", "pprint"];
+
+/// Puts the filters and functions that can make much into an environment. Others only choose among values.
+pub(super) fn add(env: &mut Environment<'_>) {
+    for name in FOREIGN {
+        env.remove_filter(name);
+    }
+    for name in ["startingwith", "endingwith"] {
+        env.remove_test(name);
+    }
+    env.remove_global("debug");
+    env.add_test("in", |state: &State<'_, '_>, value: &Value, list: &Value| -> Result<bool, Error> {
+        budget::operator("in", &[value.clone(), list.clone()])?;
+        minijinja::tests::is_in(state, value, list)
+    });
+    env.add_function("dict", guarded("dict", Makes::List, Value::from_function(functions::dict)));
+    env.add_function(
+        "namespace",
+        guarded("namespace", Makes::List, Value::from_function(functions::namespace)),
+    );
+    for (name, makes, original) in originals() {
+        env.add_filter(name, guarded(name, makes, original));
+    }
+}
+
+fn originals() -> [(&'static str, Makes, Value); 27] {
+    use Makes::{Both, List, Text};
+    [
+        ("safe", Text, Value::from_function(filters::safe)),
+        ("escape", Text, Value::from_function(filters::escape)),
+        ("e", Text, Value::from_function(filters::escape)),
+        ("upper", Text, Value::from_function(filters::upper)),
+        ("lower", Text, Value::from_function(filters::lower)),
+        ("title", Text, Value::from_function(filters::title)),
+        ("capitalize", Text, Value::from_function(filters::capitalize)),
+        ("replace", Text, Value::from_function(filters::replace)),
+        ("trim", Text, Value::from_function(filters::trim)),
+        ("indent", Text, Value::from_function(filters::indent)),
+        ("format", Text, Value::from_function(filters::format)),
+        ("list", List, Value::from_function(filters::list)),
+        ("items", List, Value::from_function(filters::items)),
+        ("reverse", List, Value::from_function(filters::reverse)),
+        ("select", List, Value::from_function(filters::select)),
+        ("reject", List, Value::from_function(filters::reject)),
+        ("selectattr", List, Value::from_function(filters::selectattr)),
+        ("rejectattr", List, Value::from_function(filters::rejectattr)),
+        ("map", List, Value::from_function(filters::map)),
+        ("join", Both, Value::from_function(filters::join)),
+        ("sum", Both, Value::from_function(filters::sum)),
+        ("sort", Both, Value::from_function(filters::sort)),
+        ("dictsort", Both, Value::from_function(filters::dictsort)),
+        ("unique", Both, Value::from_function(filters::unique)),
+        ("groupby", Both, Value::from_function(filters::groupby)),
+        ("batch", Both, Value::from_function(filters::batch)),
+        ("slice", Both, Value::from_function(filters::slice)),
+    ]
+}
+
+/// A filter that has room for what it makes, and whose result is charged.
+fn guarded(
+    name: &'static str,
+    makes: Makes,
+    original: Value,
+) -> impl Fn(&mut State<'_, '_>, Rest<ValueOrKwargs>) -> Result<Value, Error> {
+    move |state: &mut State<'_, '_>, operands: Rest<ValueOrKwargs>| {
+        let operands = operands.into_values();
+        let kept = usize::from(operands.first().is_some_and(|v| !v.is_kwargs()));
+        budget::unheld_arguments(&operands[kept..])?;
+        if makes != Makes::List {
+            budget::room_to_write(&operands)?;
+        }
+        if makes != Makes::Text {
+            budget::room(operands.first().map_or(0, budget::items).saturating_mul(ITEM))?;
+        }
+        budget::room(product(name, &operands)?)?;
+        budget::charged(budget::listed(original.call(state, &operands)?)?)
+    }
+}
+
+/// `', '.join(list)`, which is not the filter.
+pub(super) const TEXT_JOIN: &str = "str.join";
+
+/// Bytes of a call's result that are a product of what it is given, and not in proportion to it.
+pub(super) fn product(name: &str, operands: &[Value]) -> Result<usize, Error> {
+    let Some((value, rest)) = operands.split_first() else { return Ok(0) };
+    let args = Args::new(name, rest)?;
+    let length = budget::written(value);
+    let number = |place, name| args.opt(place, name).and_then(|v| v.as_usize()).unwrap_or(0);
+    let size = |place, name| args.opt(place, name).map_or(0, |v| budget::written(&v));
+    let matches = |name| {
+        let wanted = args.opt(0, name);
+        match (value.as_str(), wanted.as_ref().and_then(|v| v.as_str())) {
+            (Some(text), Some(wanted)) if !wanted.is_empty() => text.matches(wanted).count(),
+            _ => length,
+        }
+    };
+    Ok(match name {
+        "replace" => (matches("old") + 1).saturating_mul(size(1, "new")),
+        "split" | "rsplit" => (matches("sep") + 1).saturating_mul(ITEM),
+        "splitlines" => length.saturating_mul(ITEM),
+        "join" => budget::items(value).saturating_mul(size(0, "d")),
+        TEXT_JOIN => rest.first().map_or(0, budget::items).saturating_mul(length),
+        "indent" => length.saturating_add(1).saturating_mul(number(0, "width")),
+        "center" | "ljust" | "rjust" => number(0, "width").saturating_mul(size(1, "fillchar")),
+        "batch" | "slice" => number(0, "count").saturating_mul(ITEM),
+        "format" => {
+            let text = value.as_str().unwrap_or_default();
+            let fields = text.matches(['%', '{']).count();
+            let numbers = text.split(|c: char| !c.is_ascii_digit()).filter(|digits| !digits.is_empty());
+            let widths = budget::sum(numbers.map(|digits| digits.parse().unwrap_or(usize::MAX)));
+            // A character that fills takes up to four bytes, and may be written twice.
+            let filled = widths.saturating_mul(8);
+            fields.saturating_mul(budget::sum(rest.iter().map(budget::written))).saturating_add(filled)
+        }
+        _ => 0,
+    })
+}
