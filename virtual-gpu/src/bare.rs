@@ -24,8 +24,8 @@ pub struct Bare<'a> {
     pub code: &'a [u8],
     /// `COMPUTE_PGM_RSRC1`: vector registers, modes of floating-point numbers.
     pub rsrc1: u32,
-    /// `COMPUTE_PGM_RSRC2`: user SGPRs, and which numbers of the work-group and of the work-item it is given. Its field for
-    /// LDS is not read.
+    /// `COMPUTE_PGM_RSRC2`: user SGPRs, and which numbers of the work-group and of the work-item it is given. Its field
+    /// for LDS is not read.
     pub rsrc2: u32,
     /// Work-items of a work-group.
     pub threads: [u32; 3],

@@ -21,14 +21,17 @@
 //! The ELF files that a compiler makes for these processors (code object versions 3 to 5), as they are given to the
 //! runtime of a real card: kernel descriptors, argument segments with hidden arguments, LDS, scratch, calls. All formats
 //! that compilers emit are decoded: SOP1, SOP2, SOPC, SOPK, SOPP, SMEM, VOP1, VOP2, VOPC, VOP3, VOP3P with their SDWA and
-//! DPP forms, DS, FLAT, GLOBAL, SCRATCH and MUBUF. Images, exports and interpolation are not there: they are no
-//! instructions here. An instruction or a mode that is not executed is a [`FaultKind::Unimplemented`] that names it.
+//! DPP forms, DS, FLAT, GLOBAL, SCRATCH and MUBUF. Also machine code with no ELF file around it, as graphics drivers make
+//! it ([`Bare`]): registers at the start and the memory they point to are the caller's. Images, exports and interpolation
+//! are not there: they are no instructions here. An instruction or a mode that is not executed is a
+//! [`FaultKind::Unimplemented`] that names it.
 //!
 //! # What it reports
 //!
 //! Every access is checked: memory that is not there or was freed, atomic accesses that are not aligned. With
 //! [`Checks`], also races between wavefronts in LDS, reads of LDS that nobody wrote, misaligned LDS, barriers that not
-//! all wavefronts reach, and registers that are used before the load that fills them is waited for. A [`Fault`] names kernel, address, instruction, work-group and wavefront. [`Counters`] tell
+//! all wavefronts reach, registers that are used before the load that fills them is waited for, and accesses beyond what a
+//! buffer resource describes. A [`Fault`] names kernel, address, instruction, work-group and wavefront. [`Counters`] tell
 //! what a launch did.
 //!
 //! # What it does not model

@@ -48,9 +48,13 @@ fn counts_are_exact() {
         assert_eq!(counts.lds, waves);
         assert_eq!(counts.vmem_load, waves * 2);
         assert_eq!(counts.vmem_store, waves);
-        assert_eq!(counts.other, waves * 5, "four waits and the end");
+        assert_eq!(counts.wait, waves * 4);
+        assert_eq!(counts.other, waves, "the end");
         let classes = counts.salu + counts.valu + counts.smem + counts.branch + counts.barrier + counts.lds;
-        assert_eq!(counts.instructions, classes + counts.vmem_load + counts.vmem_store + counts.other);
+        assert_eq!(
+            counts.instructions,
+            classes + counts.vmem_load + counts.vmem_store + counts.wait + counts.other
+        );
         assert_eq!(counts.scalar_read, waves * 16);
         assert_eq!(counts.lds_written, 300 * 4);
         assert_eq!(counts.lds_read, 0);

@@ -1,4 +1,5 @@
-//! The vector opcodes and what is done with their operands, compiled twice: for any processor, and for one with AVX2 and FMA.
+//! The vector opcodes and what is done with their operands, compiled twice: for any processor, and for one with AVX2 and
+//! FMA.
 //!
 //! Without FMA a fused product is a call of a function of the C library for each lane: right, and slow.
 

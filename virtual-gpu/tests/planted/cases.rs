@@ -145,6 +145,15 @@ pub(crate) const CASES: &[Planted] = &[
         kind: |kind| matches!(kind, FaultKind::BeyondBuffer { range, bytes: 128, .. } if range.access == Access::Read),
     },
     Planted {
+        // Of four words the last may lie beyond: there is no load of three.
+        name: "scalar_load_of_four_past_its_buffer",
+        wrong: "buffer 128\n@s_buffer_load_dwordx4 s[8:11], s[12:15], 0x78\ns_waitcnt lgkmcnt(0)",
+        right: "buffer 128\ns_buffer_load_dwordx4 s[8:11], s[12:15], 0x74\ns_waitcnt lgkmcnt(0)",
+        threads: 64,
+        mnemonics: &["s_buffer_load_dwordx4"],
+        kind: |kind| matches!(kind, FaultKind::BeyondBuffer { range, bytes: 128, .. } if range.access == Access::Read),
+    },
+    Planted {
         name: "buffer_that_lies_beyond_memory",
         wrong: "buffer 260\n@buffer_load_dword v3, v1, s[12:15], 0 offen\ns_waitcnt vmcnt(0)",
         right: "buffer 260\nv_and_b32 v1, 0xff, v1\nbuffer_load_dword v3, v1, s[12:15], 0 offen\ns_waitcnt vmcnt(0)",

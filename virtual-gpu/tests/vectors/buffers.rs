@@ -39,6 +39,9 @@ const SIZES: [(&str, &str, &str); 4] = [
     ("dwordx4", "{DD}", "v[16:19]"),
 ];
 
+/// What a load of a part of a word leaves in a register, by what it held.
+type Loaded = fn(u32, u32) -> u32;
+
 pub(crate) fn loads() -> Vec<Case> {
     let mut cases = Vec::new();
     for (address, before) in ways() {
@@ -60,7 +63,7 @@ pub(crate) fn loads() -> Vec<Case> {
         }
     }
     // The third word, of which the last lane has none.
-    let narrow: [(&str, fn(u32, u32) -> u32); 4] = [
+    let narrow: [(&str, Loaded); 4] = [
         ("ubyte", |x, _| x & 0xff),
         ("sshort", |x, _| x as i16 as u32),
         ("short_d16", |x, old| old & 0xffff_0000 | x & 0xffff),
