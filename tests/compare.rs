@@ -18,7 +18,7 @@ fn the_default_comparison_agrees() {
     let (output, result) = compare(dir.path(), &[]);
     let stdout = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{stdout}\n{}", String::from_utf8_lossy(&output.stderr));
-    for backend in ["reference", "cpu", "vulkan", "hip", "hip-virtual:gfx906"] {
+    for backend in ["reference", "cpu", "vulkan", "hip", "vulkan-virtual:vega20", "hip-virtual:gfx906"] {
         let r = record(&result, backend);
         let status = r["status"].as_str().unwrap();
         assert!(stdout.lines().any(|l| l.starts_with(backend) && l.contains(status)), "{stdout}");
@@ -47,6 +47,62 @@ fn the_default_comparison_agrees() {
             "{c}"
         );
     }
+}
+
+/// Whether RADV can compile for the virtual card here.
+fn has_card() -> bool {
+    match diptych::open("vulkan-virtual", &diptych::OpenOptions::default()) {
+        Ok(_) => true,
+        Err(error) => {
+            assert!(matches!(error, diptych::Error::Unavailable { .. }), "{error}");
+            eprintln!("skipped: {error}");
+            false
+        }
+    }
+}
+
+/// RADV's machine code and HIP's code objects on the same virtual cards, node by node, with all checks.
+#[test]
+fn two_drivers_of_one_virtual_card_agree() {
+    if !has_card() {
+        return;
+    }
+    let backends = "vulkan-virtual:vega20,vulkan-virtual:gfx900,hip-virtual:gfx906,hip-virtual:gfx900";
+    let dir = tempfile::tempdir().unwrap();
+    let args = ["--per-node", "isolated", "--predict", "2", "--backends", &format!("reference,{backends}")];
+    let (output, result) = compare(dir.path(), &args);
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{stdout}\n{}", String::from_utf8_lossy(&output.stderr));
+    for pair in ["vulkan-virtual:vega20, hip-virtual:gfx906", "vulkan-virtual:vega10, hip-virtual:gfx900"] {
+        assert!(stdout.lines().any(|l| l.starts_with(&format!("one card: {pair} ("))), "{stdout}");
+    }
+    for c in result["comparisons"].as_array().unwrap() {
+        let nodes = c["nodes"].as_array().unwrap();
+        assert!(nodes.len() > 50, "{} nodes", nodes.len());
+        for n in nodes {
+            assert!(n["nmse"].as_f64().unwrap() <= n["bound"].as_f64().unwrap(), "{n}");
+        }
+    }
+}
+
+/// What kernels did: the same in every run.
+#[test]
+fn work_is_counted() {
+    let count = |backends: &str| {
+        let mut command = Command::new(example("compare"));
+        let output = command.args(["--counts", "SILU", "--backends", backends]).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let backends = if has_card() { "vulkan-virtual,hip-virtual" } else { "hip-virtual" };
+    let table = count(backends);
+    for backend in backends.split(',') {
+        let row =
+            table.lines().find(|l| l.starts_with("SILU([129, 4, 1, 1])") && l.contains(backend)).unwrap();
+        // Of 516 elements each is read and written once, as F32.
+        assert!(row.split_whitespace().filter(|cell| *cell == "2064").count() >= 1, "{row}");
+    }
+    assert_eq!(table, count(backends));
 }
 
 /// Node by node with the reference's operands: F32 operations within 1e-7, products within 5e-4 (fast) or 1e-7.
@@ -159,6 +215,9 @@ fn wrong_use_is_status_2_with_one_clear_line() {
         ("compare", vec!["--graph", "/nowhere/graph.json"]),
         ("compare", vec!["--ops", "ADD", "--model", "/nowhere/model.gguf"]),
         ("compare", vec!["--backends", "hip-virtual:gfx1100"]),
+        ("compare", vec!["--backends", "vulkan-virtual:navi31"]),
+        ("compare", vec!["--counts", "ADD", "--backends", "cpu"]),
+        ("compare", vec!["--counts", "NOTHING"]),
         ("logits", vec!["--model", "/nowhere/model.gguf", "--tokens", "1", "--out", out]),
         ("logits", vec!["--model", &truncated, "--tokens", "1", "--out", out]),
         ("logits", vec!["--model", &truncated, "--tokens", "1", "--out", out, "--backend", "quantum"]),

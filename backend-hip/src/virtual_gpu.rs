@@ -12,8 +12,7 @@ use std::sync::Arc;
 /// Name of the backend, without the processor.
 pub const NAME: &str = "hip-virtual";
 
-/// The variable that turns checks on or off: `all` (the default) or `none`. `hazards`, which means more to the Vulkan
-/// driver of an emulated card, is `all`.
+/// The variable that turns checks on or off: `all` (the default) or `none`.
 pub const CHECKS_VARIABLE: &str = "DIPTYCH_VIRTUAL_CHECKS";
 
 /// Opens an emulated device of a processor ("gfx906" or "gfx900"), with checks and faults as the environment says.
@@ -28,11 +27,10 @@ pub fn open(target: &str, options: HipOptions) -> Result<HipBackend> {
         device.faults = parse_faults(&text)?;
     }
     device.checks = match set(CHECKS_VARIABLE).as_deref() {
-        // `hazards` is about Vulkan's barriers: here the queue runs in order.
-        None | Some("all" | "hazards") => Checks::ALL,
+        None | Some("all") => Checks::ALL,
         Some("none") => Checks::NONE,
         Some(other) => {
-            return Err(Error::argument(CHECKS_VARIABLE, format!("'{other}'"), "all, none or hazards"));
+            return Err(Error::argument(CHECKS_VARIABLE, format!("'{other}'"), "all or none"));
         }
     };
     open_with(device, options)

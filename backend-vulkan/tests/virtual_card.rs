@@ -168,7 +168,6 @@ fn a_write_beyond_its_window_is_found() {
 #[test]
 fn a_missing_pipeline_barrier_is_found() {
     let mut card = vega20();
-    card.hazards = true;
     let faults = Faults::default();
     card.faults = faults.clone();
     let Some(backend) = open(card.clone(), |_| {}) else { return };

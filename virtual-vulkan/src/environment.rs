@@ -4,8 +4,7 @@ use crate::card::{Card, Model, Options};
 use crate::{Checks, Faults, Unavailable};
 use virtual_gpu::faults::Functions;
 
-/// The variable that turns checks on or off: `all` (the default) or `none`, of shaders; `hazards` is all of these and
-/// [`Options::hazards`].
+/// The variable that turns checks on or off, [`Options::hazards`] among them: `all` (the default) or `none`.
 pub const CHECKS_VARIABLE: &str = "DIPTYCH_VIRTUAL_CHECKS";
 
 /// The variable that faults are read from; see [`Faults::parse`].
@@ -48,9 +47,8 @@ impl Options {
         let mut options = Options::new(model);
         match set(CHECKS_VARIABLE).as_deref() {
             None | Some("all") => {}
-            Some("none") => options.checks = Checks::NONE,
-            Some("hazards") => options.hazards = true,
-            Some(other) => return Err(format!("{CHECKS_VARIABLE}: '{other}' is not all, none or hazards")),
+            Some("none") => (options.checks, options.hazards) = (Checks::NONE, false),
+            Some(other) => return Err(format!("{CHECKS_VARIABLE}: '{other}' is neither all nor none")),
         }
         if let Some(text) = set(ORDER_VARIABLE) {
             let seed = text.parse().map_err(|_| format!("{ORDER_VARIABLE}: '{text}' is no number"))?;

@@ -140,7 +140,7 @@ mod tests {
         let (compute, on) = (Item::Barrier(COMPUTE, COMPUTE), Item::Barrier(COMPUTE, TRANSFER));
         assert_eq!(waits(&[D, compute, T, D]), vec![vec![(0, vec![]), (2, vec![]), (3, vec![0])]]);
         let found = waits(&[D, compute, D, on, T]);
-        assert_eq!(found, vec![vec![(0, vec![]), (2, vec![0])], vec![(4, vec![])]]);
+        assert_eq!(found, vec![vec![(0, vec![]), (2, vec![0]), (4, vec![0, 1])]]);
     }
 
     #[test]

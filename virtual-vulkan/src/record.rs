@@ -173,3 +173,107 @@ impl Interface {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(bytes: &mut [u8], offset: usize, word: u32) {
+        bytes[offset..offset + 4].copy_from_slice(&word.to_le_bytes());
+    }
+
+    /// A record of a shader with one set, three words of push constants in registers and two instructions.
+    fn record() -> Vec<u8> {
+        let code = [0xbf80_0000u32, 0xbf81_0000];
+        let mut bytes = vec![0; at::BODY + 8];
+        bytes[at::SETS..at::GROUP].chunks_exact_mut(2).for_each(|pair| pair.copy_from_slice(&[0xff, 0]));
+        for (base, index, first, count) in [
+            (at::SETS, 0, 2, 1),
+            (at::DATA, RING, 0, 2),
+            (at::DATA, PUSH_POINTER, 3, 1),
+            (at::DATA, PUSH_INLINED, 4, 3),
+        ] {
+            bytes[base + 2 * index..base + 2 * index + 2].copy_from_slice(&[first, count]);
+        }
+        set(&mut bytes, at::LDS_BLOCKS, 2);
+        set(&mut bytes, at::RSRC2, 7 << 1 | 2 << 15);
+        set(&mut bytes, at::INLINED, 0b1101);
+        (0..3).for_each(|i| set(&mut bytes, at::GROUP + 4 * i, [64, 2, 1][i]));
+        let size = bytes.len() as u32;
+        set(&mut bytes, at::SIZES, size);
+        set(&mut bytes, at::SIZES + 8, 8);
+        code.iter().enumerate().for_each(|(i, word)| set(&mut bytes, at::BODY + 4 * i, *word));
+        bytes
+    }
+
+    /// A cache with a small entry before the record, whose key has no whole number of eights.
+    fn cache(record: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![0; 32];
+        set(&mut bytes, 0, 32);
+        bytes.extend(2u32.to_le_bytes());
+        for (key, data) in [(20, &[7; 40][..]), (32, record)] {
+            bytes.extend([u32::MAX, key, data.len() as u32].iter().flat_map(|w| w.to_le_bytes()));
+            bytes.resize((bytes.len() + key as usize).next_multiple_of(8), 0);
+            bytes.extend_from_slice(data);
+        }
+        bytes
+    }
+
+    #[test]
+    fn a_record_is_read() {
+        let binary = shader(&cache(&record())).unwrap();
+        assert_eq!((binary.lds_bytes, binary.threads), (1024, [64, 2, 1]));
+        assert_eq!(binary.code, [0xbf80_0000, 0xbf81_0000]);
+        let interface = Interface {
+            count: 7,
+            sets: vec![(0, 2)],
+            push_pointer: Some(3),
+            inlined: vec![0, 2, 3],
+            first_inlined: 4,
+            grid_pointer: None,
+        };
+        assert_eq!(binary.interface, interface);
+    }
+
+    /// Whatever is said twice must be the same.
+    #[test]
+    fn a_record_of_another_layout_is_refused() {
+        let wrong: [(usize, u32, &str); 8] = [
+            (at::SIZES, 5, "its size"),
+            (at::SIZES + 8, 4096, "the size of its code"),
+            (at::SIZES + 8, 6, "the remainder of the code"),
+            (at::LDS_BLOCKS, 3, "its LDS"),
+            (at::RSRC2, 7 << 1 | 2 << 15 | 1, "its scratch"),
+            (at::RSRC2, 9 << 1 | 2 << 15, "registers"),
+            (at::INLINED, 0b1111, "push constants"),
+            (at::GROUP, 0, "work-groups"),
+        ];
+        for (offset, word, what) in wrong {
+            let mut record = record();
+            set(&mut record, offset, word);
+            let error = shader(&cache(&record)).unwrap_err();
+            assert!(error.contains(what), "{what}: {error}");
+        }
+        let mut unknown = record();
+        unknown[at::DATA + 2 * 5..at::DATA + 2 * 5 + 2].copy_from_slice(&[7, 1]);
+        assert!(shader(&cache(&unknown)).unwrap_err().contains("shader data 5"));
+    }
+
+    /// Any bytes are a shader or an error.
+    #[test]
+    fn broken_caches_are_errors() {
+        let good = cache(&record());
+        for len in 0..good.len() {
+            assert!(shader(&good[..len]).is_err(), "{len}");
+        }
+        let mut state = 1;
+        for _ in 0..20_000 {
+            let mut bytes = good.clone();
+            for _ in 0..3 {
+                let at = crate::order::next(&mut state) as usize % bytes.len();
+                bytes[at] = crate::order::next(&mut state) as u8;
+            }
+            let _ = shader(&bytes);
+        }
+    }
+}
