@@ -74,7 +74,10 @@ impl Queue {
             let mut state = lock(&self.state);
             match result {
                 Ok(()) => state.done += 1,
-                Err(fault) => state.fault = Some(fault),
+                Err(fault) => {
+                    tracing::info!(fault, "the device is lost");
+                    state.fault = Some(fault);
+                }
             }
             self.changed.notify_all();
         }

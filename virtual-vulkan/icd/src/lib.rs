@@ -5,6 +5,9 @@
 //! cargo build --release -p virtual-vulkan-icd
 //! VK_DRIVER_FILES=virtual-vulkan/icd/virtual_vega.json DIPTYCH_VIRTUAL_CARD=vega20 program
 //! ```
+//!
+//! What goes wrong is said on standard error (`RUST_LOG` chooses how much), because most programs do not ask for
+//! `VK_EXT_device_fault`.
 #![deny(missing_docs)]
 
 use ash::vk;
@@ -19,6 +22,10 @@ const INTERFACE: u32 = 5;
 /// `version` is valid, as the loader's interface has it.
 #[unsafe(no_mangle)]
 pub unsafe extern "system" fn vk_icdNegotiateLoaderICDInterfaceVersion(version: *mut u32) -> vk::Result {
+    // A program in Rust may have a subscriber of its own; then that one is told.
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env();
+    let filter = filter.unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("virtual_vulkan=info"));
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
     // SAFETY: the caller's promise.
     unsafe { *version = (*version).min(INTERFACE) };
     vk::Result::SUCCESS
