@@ -270,7 +270,7 @@ pub trait Backend: Send + Sync {
     /// give nothing.
     ///
     /// # Errors
-    /// [`Error::Timeout`](crate::Error::Timeout) where the device is asked and does not answer.
+    /// [`Error::Timeout`] where the device is asked and does not answer.
     fn counts(&self) -> Result<Vec<KernelCounts>> {
         Ok(Vec::new())
     }

@@ -88,6 +88,6 @@ impl DescriptorSet {
 
 /// A raw buffer resource.
 pub(crate) fn resource(address: u64, bytes: u64) -> [u32; 4] {
-    let range = u32::try_from(bytes.next_multiple_of(4)).unwrap_or(u32::MAX & !3);
+    let range = u32::try_from(bytes.next_multiple_of(4)).unwrap_or(!3);
     [address as u32, (address >> 32) as u32 & 0xffff, range, FORMAT]
 }

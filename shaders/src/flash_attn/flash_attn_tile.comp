@@ -1,4 +1,5 @@
 #version 460
+#extension GL_KHR_memory_scope_semantics : require
 // FLASH_ATTN_EXT for many tokens (prefill): one work-group for BR tokens of one head, in steps of BC positions.
 //
 // Scores (BR x BC) are a small matrix product: 32 elements of the BR queries and BC keys at a time go through shared
@@ -167,7 +168,7 @@ void main() {
             }
             barrier();
             if (seen) {
-                atomicOr(alive, 1u);
+                atomicOr(alive, 1u, gl_ScopeWorkgroup, gl_StorageSemanticsNone, gl_SemanticsRelaxed);
             }
             barrier();
             if (alive == 0) {
@@ -262,7 +263,7 @@ void main() {
                 most_bits = max(most_bits, size_bits(y));
             }
             if (most_bits >= NOT_FINITE) {
-                atomicOr(wild, 1u);
+                atomicOr(wild, 1u, gl_ScopeWorkgroup, gl_StorageSemanticsNone, gl_SemanticsRelaxed);
             }
             barrier();
             if (wild != 0) {

@@ -95,7 +95,7 @@ pub(crate) unsafe extern "system" fn destroy_pool(
     _allocator: *const vk::AllocationCallbacks<'_>,
 ) {
     let taken = Device::of(handle).ok().and_then(|device| device.command_pools.take(pool.as_raw()));
-    for buffer in taken.iter().flat_map(|pool| lock(&pool).clone()) {
+    for buffer in taken.iter().flat_map(|pool| lock(pool).clone()) {
         COMMANDS.take(buffer);
     }
 }
@@ -107,7 +107,7 @@ pub(crate) unsafe extern "system" fn reset_pool(
 ) -> vk::Result {
     code(Device::of(handle).map(|device| {
         let pool = device.command_pools.get(pool.as_raw());
-        for buffer in pool.iter().flat_map(|pool| lock(&pool).clone()).filter_map(|b| COMMANDS.get(b)) {
+        for buffer in pool.iter().flat_map(|pool| lock(pool).clone()).filter_map(|b| COMMANDS.get(b)) {
             *lock(&buffer.state) = Recording::default();
         }
     }))

@@ -287,10 +287,12 @@ trait Chainable {
 
 macro_rules! copied {
     ($s:ident: $($name:ident)*) => {
+        // SAFETY: the caller of `copied` gives a Vulkan structure, which begins with its tag.
         match unsafe { (*$s).s_type } {
-            // SAFETY: the tag says what the structure is.
             $(<vk::$name<'_> as vk::TaggedStructure>::STRUCTURE_TYPE => {
-                Some(Box::new(unsafe { *$s.cast::<vk::$name<'static>>() }))
+                // SAFETY: the tag says what the structure is.
+                let copy = unsafe { *$s.cast::<vk::$name<'static>>() };
+                Some(Box::new(copy))
             })*
             _ => None,
         }
