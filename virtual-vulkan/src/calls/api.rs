@@ -78,3 +78,10 @@ pub(crate) unsafe fn texts<'a>(at: *const *const c_char, count: u32) -> Vec<&'a 
     // SAFETY: the caller's promise.
     unsafe { list(at, count).iter().map(|&text| CStr::from_ptr(text)).collect() }
 }
+
+/// An extension of this library's, as lists have it.
+pub(crate) fn extension(name: &CStr) -> vk::ExtensionProperties {
+    let mut properties = vk::ExtensionProperties { spec_version: 1, ..Default::default() };
+    put_text(&mut properties.extension_name, &name.to_string_lossy());
+    properties
+}

@@ -1,6 +1,6 @@
 //! Instances: RADV's, made for the family of the card.
 
-use super::api::{code, give};
+use super::api::{code, extension, give};
 use crate::card::{Card, Model};
 use crate::environment::next_card;
 use crate::instance::{INSTANCES, Instance, PHYSICAL};
@@ -174,11 +174,7 @@ pub(crate) unsafe extern "system" fn extensions(
     if !layer.is_null() {
         return vk::Result::ERROR_LAYER_NOT_PRESENT;
     }
-    let all = EXTENSIONS.map(|name| {
-        let mut properties = vk::ExtensionProperties { spec_version: 1, ..Default::default() };
-        super::api::put_text(&mut properties.extension_name, &name.to_string_lossy());
-        properties
-    });
+    let all = EXTENSIONS.map(extension);
     // SAFETY: Vulkan's rules for the caller.
     code(unsafe { give(&all, count, to) })
 }

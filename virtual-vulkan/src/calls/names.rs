@@ -25,7 +25,7 @@ macro_rules! table {
     };
 }
 
-/// This library's function of a name, without the suffix of the extension that first had it.
+/// This library's function of a name; that of a promoted extension without its suffix.
 fn own(name: &str) -> Option<Function> {
     table! { name =>
         "vkGetInstanceProcAddr": PFN_vkGetInstanceProcAddr = vk_get_instance_proc_addr;
@@ -148,8 +148,9 @@ const RADV: [&str; 22] = [
     "vkGetPipelineExecutableStatisticsKHR",
 ];
 
-fn bare(name: &str) -> &str {
-    name.strip_suffix("KHR").unwrap_or(name)
+/// This library's function of a name, with the suffix of an extension or without.
+fn known(name: &str) -> Option<Function> {
+    own(name).or_else(|| own(name.strip_suffix("KHR")?))
 }
 
 /// `vkGetInstanceProcAddr`.
@@ -160,7 +161,7 @@ pub(crate) unsafe extern "system" fn vk_get_instance_proc_addr(
     // SAFETY: Vulkan's rules for the caller.
     let name = unsafe { CStr::from_ptr(name) };
     let text = name.to_str().ok()?;
-    if let Some(function) = own(text).or_else(|| own(bare(text))) {
+    if let Some(function) = known(text) {
         return Some(function);
     }
     let known = crate::instance::INSTANCES.get(instance.as_raw())?;
@@ -175,10 +176,10 @@ unsafe extern "system" fn get_device_proc_addr(
     // SAFETY: Vulkan's rules for the caller.
     let name = unsafe { CStr::from_ptr(name) };
     let text = name.to_str().ok()?;
-    if let Some(function) = own(text).or_else(|| own(bare(text))) {
+    if let Some(function) = known(text) {
         return Some(function);
     }
-    let device: std::sync::Arc<Device> = Device::of(handle).ok()?;
+    let device = Device::of(handle).ok()?;
     let get = device.get_proc_addr;
     // SAFETY: RADV's function, for RADV's device.
     RADV.contains(&text).then(|| unsafe { get(handle, name.as_ptr()) })?

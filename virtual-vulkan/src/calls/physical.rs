@@ -1,6 +1,6 @@
 //! Physical devices: what RADV says of the family, but for what is not RADV's here.
 
-use super::api::{chain, chained, code, give, put_text};
+use super::api::{chain, chained, code, extension, give, put_text};
 use crate::card::Card;
 use crate::heaps::{HEAPS, TYPES};
 use crate::instance::Instance;
@@ -264,11 +264,7 @@ pub(crate) unsafe extern "system" fn extensions(
             e.extension_name_as_c_str().is_ok_and(|name| list.contains(&name))
         };
         let mut listed: Vec<_> = all.into_iter().filter(|e| named(e, &RADV)).collect();
-        listed.extend(OWN.map(|name| {
-            let mut own = vk::ExtensionProperties { spec_version: 1, ..Default::default() };
-            put_text(&mut own.extension_name, &name.to_string_lossy());
-            own
-        }));
+        listed.extend(OWN.map(extension));
         // SAFETY: Vulkan's rules for the caller.
         unsafe { give(&listed, count, to) }
     }))
