@@ -42,6 +42,8 @@ mod saved;
 pub use append::{Item, Watch};
 #[cfg(feature = "compare")]
 pub(crate) use inputs::prompt_inputs;
+#[cfg(feature = "compare")]
+pub(crate) use options::default_cache;
 pub use options::SessionOptions;
 #[cfg(feature = "compare")]
 pub(crate) use prepared::debug_program;
@@ -93,7 +95,8 @@ impl Session {
     pub(crate) fn new(model: Model, options: &SessionOptions) -> Result<Session> {
         options.check(model.hparams())?;
         let (context, sequences) = (options.room(model.hparams()), options.sequences);
-        let shape = BatchShape { tokens: 1, kv: 1, context, sequences, outputs: 1, cache: options.cache };
+        let cache = options.cache_on(model.backend().as_ref());
+        let shape = BatchShape { tokens: 1, kv: 1, context, sequences, outputs: 1, cache };
         let graph = model.file().graph(&shape)?;
         let needs = model.needs(options)?;
         if options.check_memory {
@@ -112,7 +115,7 @@ impl Session {
             model,
             context,
             batch: options.batch,
-            cache: options.cache,
+            cache,
             precision: options.precision,
             compute_time: Duration::ZERO,
         })
@@ -156,6 +159,11 @@ impl Session {
     pub fn tokens(&self, sequence: usize) -> Result<&[u32]> {
         self.check_sequence(sequence)?;
         Ok(self.cells.tokens(sequence))
+    }
+
+    /// Type of the cache.
+    pub fn cache(&self) -> DType {
+        self.cache
     }
 
     /// Number of sequences.
