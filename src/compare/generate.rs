@@ -4,12 +4,12 @@ use super::nodes::Nodes;
 use super::options::PerNode;
 use super::protocol::{Done, Message, ModelTask, Work};
 use crate::backends::BackendName;
-use crate::model::{BatchGraph, BatchShape, LoadOptions, Model, ModelFile, Offload};
+use crate::model::{BatchGraph, BatchShape, LoadOptions, Model, ModelFile, Offload, Want};
 use crate::npy;
 use crate::session::{KV_STEP, SessionOptions, debug_program, greedy, prompt_inputs};
+use ggml_core::Result;
 use ggml_core::backend::Backend;
 use ggml_core::cpu::{CpuBackend, CpuOptions};
-use ggml_core::Result;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -107,7 +107,7 @@ fn generate(model: &Model, work: &Work, task: &ModelTask) -> Result<(Done, Vec<f
     let mut row = logits[logits.len() - model.hparams().vocabulary..].to_vec();
     let (mut token_ids, mut margins) = (Vec::new(), Vec::new());
     if task.predict > 1 {
-        session.prepare_decode()?;
+        session.prepare_decode(Want::Logits)?;
     }
     let start = Instant::now();
     for i in 0..task.predict {
@@ -144,10 +144,11 @@ fn with_nodes(
 ) -> Result<()> {
     let n = task.tokens.len();
     let (context, cache) = (context(task), task.cache);
-    let shape = BatchShape { tokens: n, kv: n, context, sequences: 1, outputs: n, cache };
+    let want = Want::Logits;
+    let shape = BatchShape { tokens: n, kv: n, context, sequences: 1, outputs: n, cache, want };
     let graph: BatchGraph = model.file().graph(&shape)?;
     let program = debug_program(model, &graph, work.precision)?;
-    let inputs = prompt_inputs(&graph, &task.tokens);
+    let inputs = prompt_inputs(&graph, &task.tokens)?;
     act(&mut Nodes::new(&graph.graph, program, &inputs)?)
 }
 

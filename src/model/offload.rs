@@ -4,7 +4,7 @@
 //! from the end: the output first, then the last layer and so on; the embedding moves with the first layer. A node that
 //! the device cannot compute stays on the host, and so does what uses the same state.
 
-use super::{BatchGraph, BatchShape, ModelFile};
+use super::{BatchGraph, BatchShape, ModelFile, Want};
 use crate::session::SessionOptions;
 use ggml_core::backend::Backend;
 use ggml_core::plan::{Plan, Precision};
@@ -118,6 +118,7 @@ fn shapes(file: &ModelFile, options: &SessionOptions, cache: DType) -> [BatchSha
         sequences,
         outputs: sequences.min(tokens),
         cache,
+        want: Want::Logits,
     };
     [shape(options.batch.min(cells)), shape(1)]
 }
