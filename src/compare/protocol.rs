@@ -4,8 +4,8 @@
 use super::options::{CompareOptions, PerNode};
 use super::report::{EVERYTHING, NodeReport, Status};
 use crate::backends::BackendName;
-use ggml_core::backend::{DeviceInfo, Stats};
 use ggml_core::DType;
+use ggml_core::backend::{DeviceInfo, Stats};
 use ggml_core::plan::Precision;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
