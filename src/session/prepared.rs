@@ -1,11 +1,10 @@
 //! What a session runs: state in device memory, and graphs prepared for batches, on one device or on two.
 
 use crate::model::{BatchGraph, BatchShape, DEVICES, Model, Needs};
-use ggml_core::backend::{Backend, Bindings, Buffer, PrepareOptions, Program, Slice, Timing, Usage};
+use ggml_core::backend::{Backend, Bindings, Buffer, PrepareOptions, Program, Slice, Usage};
 use ggml_core::plan::{Plan, Precision};
 use ggml_core::schedule::{Split, SplitDevice, SplitProgram};
-use ggml_core::{Error, Graph, Result, TensorId};
-use std::collections::HashMap;
+use ggml_core::{Error, Graph, Result};
 
 /// The state tensors of a session: one buffer on each device that has any, zero at first. A tensor is named by its index
 /// in [`BatchGraph::state`].
@@ -108,15 +107,9 @@ impl Prepared {
         &self.graph
     }
 
-    /// Writes the inputs, runs, and reads the logits: `outputs` rows of `vocabulary` values.
-    pub(super) fn run(&mut self, inputs: &HashMap<TensorId, Vec<u8>>) -> Result<(Vec<f32>, Timing)> {
-        for (&id, bytes) in inputs {
-            self.program.write(id, bytes)?;
-        }
-        let timing = self.program.run()?;
-        let mut logits = vec![0f32; self.graph.graph.tensor(self.graph.logits).elements()];
-        self.program.read(self.graph.logits, bytemuck::cast_slice_mut(&mut logits))?;
-        Ok((logits, timing))
+    /// The graph, and the program for it.
+    pub(super) fn parts(&mut self) -> (&BatchGraph, &mut dyn Program) {
+        (&self.graph, self.program.as_mut())
     }
 }
 
