@@ -4,7 +4,7 @@
 
 use clap::Parser;
 use diptych::ggml::gguf::{GgufFile, Value};
-use diptych::model::{BatchShape, ModelFile, Outline};
+use diptych::model::{BatchShape, ModelFile, Outline, Want};
 use diptych::session::KV_STEP;
 use diptych::{DType, OpenOptions, Precision, Result, program};
 use std::path::PathBuf;
@@ -44,6 +44,7 @@ fn outlines(args: &Args, backend: &str) -> Result<Vec<Outline>> {
         sequences: 1,
         outputs: 1,
         cache: DType::F16,
+        want: Want::Logits,
     };
     let of = |tokens: usize| file.outline(backend.as_ref(), &shape(tokens), args.precision);
     Ok(vec![of(1)?, of(args.prompt_tokens.clamp(1, context))?])
