@@ -225,10 +225,13 @@ fn a_step_gives_the_best() {
 fn by_hand(session: &mut Session, options: &SamplerOptions, count: usize) -> Vec<u32> {
     let mut sampler = Sampler::new(options.clone()).unwrap();
     let mut logits = session.prefill(&prompt(5)).unwrap();
+    prompt(5).into_iter().for_each(|token| sampler.accept(token));
     let mut tokens = Vec::new();
     while tokens.len() < count {
-        tokens.push(sampler.sample(&logits).unwrap());
-        logits = session.decode(tokens[tokens.len() - 1]).unwrap();
+        let token = sampler.sample(&logits).unwrap();
+        sampler.accept(token);
+        tokens.push(token);
+        logits = session.decode(token).unwrap();
     }
     tokens
 }
