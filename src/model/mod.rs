@@ -46,6 +46,7 @@ mod identity;
 mod llama;
 mod moe;
 mod offload;
+mod outline;
 mod phi3;
 mod qwen2;
 mod qwen3;
@@ -61,6 +62,7 @@ pub use hparams::{Hparams, RopeScaling, Scales, SoftCaps, Window};
 pub use moe::Experts;
 pub use offload::Offload;
 pub(crate) use offload::{DEVICES, HOST, MAIN, Needs};
+pub use outline::{Outline, OutlineStep, OutlineUnit};
 pub use recurrent::Recurrent;
 
 use builder::{Builder, Layer};
