@@ -15,7 +15,7 @@ const ARGUMENTS: &[(&str, u64, usize)] = &[
     ("binary", 3, size_of::<BinaryParams>()),
     ("unary", 2, size_of::<UnaryParams>()),
     ("glu", 3, size_of::<GluParams>()),
-    ("rms_norm_", 2, size_of::<NormParams>()),
+    ("norm_", 6, size_of::<NormParams>()),
     ("rope", 5, size_of::<RopeParams>()),
     ("soft_max_", 3, size_of::<SoftMaxParams>()),
     ("copy_", 2, size_of::<CopyParams>()),

@@ -22,6 +22,7 @@ mod delta_net;
 mod flash_attn;
 mod glu;
 mod grid;
+mod heads;
 mod mul_mat;
 mod mul_mat_id;
 mod norm;
@@ -92,6 +93,8 @@ impl From<ggml_core::Error> for Refusal {
 pub fn plan_group(context: &Context<'_>, group: &Group) -> Result<Vec<Launch>, Refusal> {
     match group {
         Group::Node(_) => plan_node(context),
+        Group::Heads(group) => heads::plan(context, group),
+        Group::Norm(norm) => norm::plan_norm(context, norm),
         other => Err(Refusal(format!("{} are not computed together on HIP", other.name(context.graph)))),
     }
 }
