@@ -12,11 +12,13 @@ use crate::pipeline::PipelineSet;
 use crate::pipeline::cache::DiskCache;
 use crate::program::VulkanProgram;
 use crate::program::lower::{self, Target};
+use crate::program::outline::outline;
 use crate::raw::device::Purpose;
 use crate::raw::memory::MemoryPool;
 use crate::raw::provider::BACKEND;
 use ggml_core::backend::{
-    self, Backend, Bindings, DeviceInfo, KernelCounts, PrepareOptions, Program, Slice, Stats, Support, Usage,
+    self, Backend, Bindings, DeviceInfo, KernelCounts, PrepareOptions, Program, Slice, Stats, StepOutline,
+    Support, Usage,
 };
 use ggml_core::fuse::Group;
 use ggml_core::mapped::MappedBytes;
@@ -171,6 +173,10 @@ impl Backend for VulkanBackend {
         options: PrepareOptions,
     ) -> Result<Box<dyn Program>> {
         Ok(Box::new(self.program(graph, plan, bindings, options)?))
+    }
+
+    fn outline(&self, graph: &Graph, plan: &Plan) -> Result<Vec<StepOutline>> {
+        outline(&self.target(), graph, plan)
     }
 
     fn stats(&self) -> Stats {

@@ -1,14 +1,16 @@
 //! The child's work on a model: load it, run the prompt, generate, look at nodes.
 
-use super::nodes::Nodes;
+use super::nodes::{self, Nodes};
 use super::options::PerNode;
 use super::protocol::{Done, Message, ModelTask, Work};
-use crate::model::{BatchGraph, BatchShape, LoadOptions, Model, ModelFile, Offload};
+use crate::backends::BackendName;
+use crate::model::{BatchGraph, BatchShape, LoadOptions, Model, ModelFile, Offload, Want};
 use crate::npy;
 use crate::session::{KV_STEP, SessionOptions, debug_program, greedy, prompt_inputs};
+use ggml_core::Result;
 use ggml_core::backend::Backend;
 use ggml_core::cpu::{CpuBackend, CpuOptions};
-use ggml_core::{DType, Result};
+use ggml_core::evaluate::Contents;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -23,7 +25,9 @@ pub(super) fn run(
     let model = load(work, task, backend, say)?;
     let load_s = start.elapsed().as_secs_f64();
     if work.stepwise {
-        with_nodes(&model, work, task, |nodes| nodes.locate(say))?;
+        let (graph, inputs) = node_graph(&model, task)?;
+        let program = debug_program(&model, &graph, work.precision, true)?;
+        Nodes::new(&graph.graph, program, &inputs)?.locate(say)?;
         return Ok(Done::default());
     }
     let (mut done, logits) = generate(&model, work, task)?;
@@ -36,26 +40,32 @@ pub(super) fn run(
     }
     if task.nodes.mode != PerNode::Off {
         say(Message::Progress { what: "node by node".into() });
-        with_nodes(&model, work, task, |nodes| nodes.run(&task.nodes, say))?;
+        let (graph, inputs) = node_graph(&model, task)?;
+        let program = |fused| debug_program(&model, &graph, work.precision, fused);
+        nodes::look(&graph.graph, &task.nodes, &inputs, &program, say)?;
     }
     done.load_s = load_s;
     done.stats = model.backend().stats();
     Ok(done)
 }
 
-/// The model, all of it on the backend or a part; `cpu` computes the rest.
+/// The model, all of it on the backend or a part; `cpu` computes the rest and what a device cannot.
 fn load(
     work: &Work,
     task: &ModelTask,
     backend: Arc<dyn Backend>,
     say: &mut dyn FnMut(Message),
 ) -> Result<Model> {
-    let Ok(units) = usize::try_from(task.offload) else {
-        return Model::load(&task.model, backend);
+    let on_host = work.backend.parse().is_ok_and(|name: BackendName| name.is_host());
+    let offload = match usize::try_from(task.offload) {
+        Ok(units) => Offload::Layers(units),
+        // Nobody stands in for a backend of the host.
+        Err(_) if on_host => return Model::load(&task.model, backend),
+        Err(_) => Offload::All,
     };
     let host = CpuOptions::default().with_deadlines(backend.deadlines().clone());
     let options = LoadOptions {
-        offload: Offload::Layers(units),
+        offload,
         host: Some(Arc::new(CpuBackend::open(host)?)),
         session: session_options(work, task),
         ..LoadOptions::default()
@@ -86,7 +96,7 @@ fn context(task: &ModelTask) -> usize {
 fn session_options(work: &Work, task: &ModelTask) -> SessionOptions {
     SessionOptions {
         context: Some(context(task)),
-        cache: DType::F32,
+        cache: Some(task.cache),
         precision: work.precision,
         ..SessionOptions::default()
     }
@@ -102,7 +112,7 @@ fn generate(model: &Model, work: &Work, task: &ModelTask) -> Result<(Done, Vec<f
     let mut row = logits[logits.len() - model.hparams().vocabulary..].to_vec();
     let (mut token_ids, mut margins) = (Vec::new(), Vec::new());
     if task.predict > 1 {
-        session.prepare_decode()?;
+        session.prepare_decode(Want::Logits)?;
     }
     let start = Instant::now();
     for i in 0..task.predict {
@@ -130,20 +140,15 @@ fn margin(row: &[f32]) -> f32 {
     first - second
 }
 
-/// Does something with the nodes of the prompt's graph as one batch, with logits of every token.
-fn with_nodes(
-    model: &Model,
-    work: &Work,
-    task: &ModelTask,
-    act: impl FnOnce(&mut Nodes<'_>) -> Result<()>,
-) -> Result<()> {
+/// The prompt's graph as one batch, with logits of every token, and its inputs.
+fn node_graph(model: &Model, task: &ModelTask) -> Result<(BatchGraph, Contents)> {
     let n = task.tokens.len();
-    let (context, cache) = (context(task), DType::F32);
-    let shape = BatchShape { tokens: n, kv: n, context, sequences: 1, outputs: n, cache };
-    let graph: BatchGraph = model.file().graph(&shape)?;
-    let program = debug_program(model, &graph, work.precision)?;
-    let inputs = prompt_inputs(&graph, &task.tokens);
-    act(&mut Nodes::new(&graph.graph, program, &inputs)?)
+    let (context, cache) = (context(task), task.cache);
+    let want = Want::Logits;
+    let shape = BatchShape { tokens: n, kv: n, context, sequences: 1, outputs: n, cache, want };
+    let graph = model.file().graph(&shape)?;
+    let inputs = prompt_inputs(&graph, &task.tokens)?;
+    Ok((graph, inputs))
 }
 
 #[cfg(test)]

@@ -60,6 +60,8 @@ pub struct Report {
     pub work: String,
     /// How much rounding was allowed.
     pub precision: String,
+    /// Type of the cache, where the work is a model.
+    pub cache: Option<String>,
     /// The backends.
     pub backends: Vec<BackendReport>,
     /// What each run did.
@@ -265,6 +267,10 @@ pub struct NodeReport {
     pub elapsed_s: f64,
     /// Values that were not the same bits in every repetition.
     pub unstable: usize,
+    /// Of a result of a group the nodes that were computed together; the operation is the kind of group then, and the
+    /// bound the sum of theirs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub members: Vec<String>,
 }
 
 /// JSON has no infinities and no NaN.
@@ -351,6 +357,7 @@ impl Report {
             reference: options.reference.to_string(),
             work: options.work.to_string(),
             precision: options.precision.name().into(),
+            cache: None,
             backends: Vec::new(),
             records: Vec::new(),
             comparisons: Vec::new(),

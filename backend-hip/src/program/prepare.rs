@@ -58,6 +58,17 @@ fn too_large() -> Error {
     Error::argument("graph", "needs more memory than can be addressed", "")
 }
 
+/// The launches of each step.
+pub(crate) fn launches(host: Host<'_>, graph: &Graph, plan: &Plan) -> Result<Vec<Vec<(Launch, Kernel)>>> {
+    let of_step = |step: &Step| {
+        let node = step.node();
+        let context = Context { graph, node, profile: host.profile, precision: plan.precision };
+        let refused = |Refusal(reason)| unsupported(host.backend, graph, node, reason);
+        host.kernels.plan_group(&context, &step.group).map_err(refused)
+    };
+    plan.steps.iter().map(of_step).collect()
+}
+
 impl<'a> Draft<'a> {
     /// Finds the kernels of every step and lays out the program's own memory: the arena, unless the caller gives one,
     /// then constants, then scratch.
@@ -67,13 +78,7 @@ impl<'a> Draft<'a> {
         plan: &'a Plan,
         bindings: &Bindings,
     ) -> Result<Draft<'a>> {
-        let of_step = |step: &Step| {
-            let node = step.node();
-            let context = Context { graph, node, profile: host.profile, precision: plan.precision };
-            let refused = |Refusal(reason)| unsupported(host.backend, graph, node, reason);
-            host.kernels.plan_group(&context, &step.group).map_err(refused)
-        };
-        let steps = plan.steps.iter().map(of_step).collect::<Result<Vec<_>>>()?;
+        let steps = launches(host, graph, plan)?;
         let nodes = plan.steps.iter().flat_map(|step| step.group.nodes());
         let constants = Constants::collect(graph, nodes);
         let mut bytes: usize = 0;

@@ -5,6 +5,7 @@ mod breadcrumb;
 mod hazard;
 mod io;
 pub(crate) mod lower;
+pub(crate) mod outline;
 mod record;
 mod schedule;
 mod windows;

@@ -18,6 +18,7 @@ use crate::graph::Graph;
 use crate::op::{Glu, Op};
 use crate::tensor::TensorId;
 
+pub(crate) mod cases;
 mod chain;
 mod experts;
 mod heads;
