@@ -23,9 +23,10 @@ struct UnaryParams {
     u32 nbd[4];
     u32 off0;
     u32 offd;
-    u32 op;
-    float scale;
-    float bias;
+    u32 count;
+    u32 op[4];
+    float scale[4];
+    float bias[4];
 };
 
 struct GluParams {
@@ -220,5 +221,8 @@ struct TopKParams {
     u32 nbd[3];
     u32 off0;
     u32 offd;
+    u32 offw;
     u32 k;
+    u32 weights;
+    float scale;
 };

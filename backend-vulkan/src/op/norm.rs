@@ -51,7 +51,8 @@ pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
         spec(profile, &NormParams { ne: [n, 1, 1, 1], parts, ..NormParams::default() }, once)
     };
     let lengths = [1, 896, 4096, 4097, 8192, 1 << 20, (1 << 20) + 1];
-    let mut some: Vec<PipelineSpec> = [0, all].iter().flat_map(|&parts| lengths.map(|n| of(parts, n, 1))).collect();
+    let mut some: Vec<PipelineSpec> =
+        [0, all].iter().flat_map(|&parts| lengths.map(|n| of(parts, n, 1))).collect();
     some.push(of(all, 4096, 0));
     some
 }

@@ -1,7 +1,7 @@
 //! Element-wise kernels.
 
 use super::{Offsets, last, offset, wrong};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::graph::Graph;
 use crate::kernel::{extents, narrow, strides};
 use crate::op::{Binary, Op};
@@ -52,7 +52,7 @@ impl BinaryParams {
     }
 }
 
-/// Activations and SCALE: `d[i] = f(a[i])`.
+/// Activations and SCALE, up to four one after the other: `d[i] = f(a[i])`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 pub struct UnaryParams {
@@ -66,29 +66,50 @@ pub struct UnaryParams {
     pub off0: u32,
     /// Offset of the result.
     pub offd: u32,
-    /// Number of the [`Activation`](crate::op::Activation); 100 for SCALE.
-    pub op: u32,
-    /// SCALE: factor.
-    pub scale: f32,
-    /// SCALE: summand.
-    pub bias: f32,
+    /// How many functions.
+    pub count: u32,
+    /// Numbers of the [`Activation`](crate::op::Activation)s; 100 for SCALE.
+    pub op: [u32; 4],
+    /// SCALE: factors.
+    pub scale: [f32; 4],
+    /// SCALE: summands.
+    pub bias: [f32; 4],
 }
 
 impl UnaryParams {
     /// Number of SCALE in the field `op`.
     pub const SCALE: u32 = 100;
 
-    /// From an activation or SCALE node.
-    pub fn new(graph: &Graph, node: TensorId, off: Offsets<'_>) -> Result<Self> {
-        let d = graph.tensor(node);
-        let (op, scale, bias) = match d.op() {
-            Some(Op::Unary(u)) => (u.activation as u32, 1.0, 0.0),
-            Some(Op::Scale(s)) => (Self::SCALE, s.scale, s.bias),
-            _ => return Err(wrong(d)),
+    /// From activation and SCALE nodes, each of the one before. `off` is that of the first one's operand and of the last
+    /// one's result.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for other nodes, or too many.
+    pub fn new(graph: &Graph, nodes: &[TensorId], off: Offsets<'_>) -> Result<Self> {
+        let (Some(&first), Some(&last_node)) = (nodes.first(), nodes.last()) else {
+            return Err(Error::argument("chain", "no function", "one or more"));
         };
-        let a = graph.operands(node)[0];
-        let (off0, offd) = (offset(off, 0), last(off));
-        Ok(UnaryParams { ne: extents(d)?, nb0: strides(a)?, nbd: strides(d)?, off0, offd, op, scale, bias })
+        let (a, d) = (graph.operands(first)[0], graph.tensor(last_node));
+        let mut p = UnaryParams {
+            ne: extents(d)?,
+            nb0: strides(a)?,
+            nbd: strides(d)?,
+            off0: offset(off, 0),
+            offd: last(off),
+            count: narrow(nodes.len(), "functions", d)?,
+            ..UnaryParams::default()
+        };
+        if nodes.len() > p.op.len() {
+            return Err(Error::argument("chain", format!("{} functions", nodes.len()), "four or fewer"));
+        }
+        for (i, node) in nodes.iter().map(|&id| graph.tensor(id)).enumerate() {
+            (p.op[i], p.scale[i], p.bias[i]) = match node.op() {
+                Some(Op::Unary(u)) => (u.activation as u32, 1.0, 0.0),
+                Some(Op::Scale(s)) => (Self::SCALE, s.scale, s.bias),
+                _ => return Err(wrong(node)),
+            };
+        }
+        Ok(p)
     }
 }
 

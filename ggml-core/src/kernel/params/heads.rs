@@ -116,7 +116,8 @@ impl HeadsParams {
         if parts.is_empty() || parts.len() > 3 || parts.get(2).is_some_and(|part| part.norm.is_some()) {
             return Err(refused("parts", parts.len(), "up to three, the third without a norm"));
         }
-        let same = common(ropes().map(|Turned { op, positions, factors, .. }| (op, positions, factors)), "ROPE")?;
+        let same =
+            common(ropes().map(|Turned { op, positions, factors, .. }| (op, positions, factors)), "ROPE")?;
         let eps = common(norms().map(|NormPart { eps, .. }| eps), "eps")?.unwrap_or_default();
         let cells = common(stores().map(|Stored { cells, .. }| cells), "cells")?;
         let rows = common(stores().map(|stored| graph.tensor(stored.node).ne[1]), "numbers of cells")?;

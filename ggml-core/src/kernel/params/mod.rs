@@ -13,13 +13,15 @@ mod norm;
 mod products;
 mod recurrent;
 mod rows;
+mod top_k;
 
 pub use elementwise::{BinaryParams, CopyParams, GluParams, UnaryParams};
 pub use heads::{HeadsOperands, HeadsParams};
 pub use norm::NormParams;
 pub use products::{FlashAttnParams, MulMatIdParams, MulMatParams};
-pub use recurrent::{DeltaNetParams, SsmConvParams, TopKParams};
+pub use recurrent::{DeltaNetParams, SsmConvParams};
 pub use rows::{GetRowsParams, RopeParams, SetRowsParams, SoftMaxParams};
+pub use top_k::TopKParams;
 
 /// Largest parameter structure in bytes: every Vulkan device has 128 bytes of push constants.
 pub const MAX_PARAM_BYTES: usize = 128;
