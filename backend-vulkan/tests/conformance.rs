@@ -56,7 +56,7 @@ fn kernels(profile: &Profile) -> Profile {
 }
 
 /// The groups of the catalogue that are computed in one step.
-const JOINED: [&str; 4] = ["norm", "heads", "router", "chain"];
+const JOINED: [&str; 5] = ["norm", "scaled", "heads", "router", "chain"];
 
 #[test]
 fn groups_are_one_step() {

@@ -1,11 +1,14 @@
 // RMS_NORM: d = v / sqrt(mean(v^2) + eps) for each row, where v is x, or x + y, which is then a result (r), too; times a
-// weight w, plus a third tensor z. Operands that there are not have another one in their place.
+// factor and a weight w, plus a third tensor z, or with z as its gate. Operands that there are not have another one in
+// their place.
 //
-// `norm_wave`: one wavefront for each row, no LDS, no barrier; heads of 64 or 128 elements. `norm_group`: 256 threads
+// `norm_wave`: one wavefront for each row, no LDS, no barrier; heads of 64 or 128 elements. `norm_gated` is the same with
+// a gate. `norm_group`: 256 threads
 // for one row, so that the single row of a decoded token (4096 elements: 16 a thread) is done in two memory latencies.
 // Both read a row once, 16 bytes a lane: it stays in registers with its weight and what is added, while squares are
 // summed. `norm_long` takes rows of any length in rounds and reads them again, then from the cache. The sum is kept in
 // F32, by lane, and combined as a tree.
+#include "activation.h"
 #include "index.h"
 #include "params.h"
 
@@ -13,7 +16,7 @@ enum { SUM = 1, WEIGHT = 2, RESIDUAL = 4 };
 
 // Row `row` by `THREADS` threads, of which this one is number `thread`; QUADS quads of each at a time, which are all of
 // a row if it is read WHOLE.
-template <int THREADS, int QUADS, bool WHOLE>
+template <int THREADS, int QUADS, bool WHOLE, bool GATED>
 DEVICE void norm_row(const float *x, const float *y, const float *w, const float *z, float *r, float *d,
                      const NormParams &p, u32 row, u32 thread, float *scratch) {
     Index i = row_index(row, p.ne);
@@ -39,7 +42,7 @@ DEVICE void norm_row(const float *x, const float *y, const float *w, const float
         load(y, begin, p.parts & SUM, -0.0f, second);
         if constexpr (WHOLE) {
             load(w, begin, p.parts & WEIGHT, 1.0f, weight);
-            load(z, begin, p.parts & RESIDUAL, -0.0f, added);
+            load(z, begin, GATED || p.parts & RESIDUAL, -0.0f, added);
         }
         UNROLL for (int q = 0; q < QUADS; q++) v[q] += second[q];
     };
@@ -54,17 +57,23 @@ DEVICE void norm_row(const float *x, const float *y, const float *w, const float
     }
     sum = THREADS == WAVE ? wave_reduce<Sum>(sum) : group_reduce<Sum, THREADS>(sum, scratch);
 
-    float scale = 1.0f / __builtin_sqrtf(sum / (float)n + p.eps);
+    float scale = p.factor / __builtin_sqrtf(sum / (float)n + p.eps);
     for (u32 begin = thread * 4; begin < (WHOLE ? thread * 4 + 1 : n); begin += ROUND) {
         if constexpr (!WHOLE) {
             load_normed(begin);
             load(w, begin, p.parts & WEIGHT, 1.0f, weight);
-            load(z, begin, p.parts & RESIDUAL, -0.0f, added);
+            load(z, begin, GATED || p.parts & RESIDUAL, -0.0f, added);
         }
         UNROLL for (int q = 0; q < QUADS; q++) {
             u32 at = begin + q * THREADS * 4;
             if (p.parts & SUM) store_quad(r, at, n, v[q]);
-            store_quad(d, at, n, v[q] * scale * weight[q] + added[q]);
+            f32x4 normed = v[q] * scale * weight[q];
+            if constexpr (GATED) {
+                UNROLL for (int j = 0; j < 4; j++) normed[j] *= activation(p.op, added[q][j]);
+            } else {
+                normed += added[q];
+            }
+            store_quad(d, at, n, normed);
         }
     }
 }
@@ -75,15 +84,21 @@ DEVICE void norm_row(const float *x, const float *y, const float *w, const float
 NORM(wave) {
     u32 row = group_x() * (256 / WAVE) + wave_id();
     if (row >= p.ne[1] * p.ne[2] * p.ne[3]) return;
-    norm_row<WAVE, 512 / 4 / WAVE, true>(x, y, w, z, r, d, p, row, lane_id(), nullptr);
+    norm_row<WAVE, 512 / 4 / WAVE, true, false>(x, y, w, z, r, d, p, row, lane_id(), nullptr);
+}
+
+NORM(gated) {
+    u32 row = group_x() * (256 / WAVE) + wave_id();
+    if (row >= p.ne[1] * p.ne[2] * p.ne[3]) return;
+    norm_row<WAVE, 512 / 4 / WAVE, true, true>(x, y, w, z, r, d, p, row, lane_id(), nullptr);
 }
 
 NORM(group) {
     LDS float scratch[256 / WAVE];
-    norm_row<256, 4, true>(x, y, w, z, r, d, p, group_x(), thread_id(), scratch);
+    norm_row<256, 4, true, false>(x, y, w, z, r, d, p, group_x(), thread_id(), scratch);
 }
 
 NORM(long) {
     LDS float scratch[256 / WAVE];
-    norm_row<256, 4, false>(x, y, w, z, r, d, p, group_x(), thread_id(), scratch);
+    norm_row<256, 4, false, false>(x, y, w, z, r, d, p, group_x(), thread_id(), scratch);
 }

@@ -22,6 +22,8 @@ struct UnaryParams {
     u32 nb0[4];
     u32 nbd[4];
     u32 off0;
+    u32 nb1;
+    u32 off1;
     u32 offd;
     u32 count;
     u32 op[4];
@@ -55,6 +57,8 @@ struct NormParams {
     u32 offr;
     u32 offd;
     float eps;
+    float factor;
+    u32 op;
     u32 parts;
 };
 

@@ -94,9 +94,10 @@ pub fn plan_group(context: &Context<'_>, group: &Group) -> Result<Vec<Launch>, R
     match group {
         Group::Node(_) => plan_node(context),
         Group::Heads(group) => heads::plan(context, group),
-        Group::Chain(chain) => unary::plan_chain(context, chain.x, &chain.nodes),
+        Group::Chain(chain) => unary::plan_chain(context, chain),
         Group::Router(router) => top_k::plan_router(context, router),
         Group::Norm(norm) => norm::plan_norm(context, norm),
+        Group::Scaled(scaled) => norm::plan_scaled(context, scaled),
         other => Err(Refusal(format!("{} are not computed together on HIP", other.name(context.graph)))),
     }
 }

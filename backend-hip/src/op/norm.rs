@@ -3,7 +3,7 @@
 use super::grid::{ROW_THREADS, launch, rows_of, tensors};
 use super::{Context, Launch, Refusal};
 use ggml_core::TensorId;
-use ggml_core::fuse::Norm;
+use ggml_core::fuse::{Norm, Scaled};
 use ggml_core::kernel::NormParams;
 
 /// The longest row of a wavefront, and of a work-group that keeps it in registers.
@@ -22,9 +22,21 @@ pub(super) fn plan_norm(c: &Context<'_>, norm: &Norm) -> Result<Vec<Launch>, Ref
     plan_rows(c, NormParams::operands(norm), &NormParams::of_group(c.graph, norm, &|_| 0)?)
 }
 
+/// The launches of a norm times a number.
+pub(super) fn plan_scaled(c: &Context<'_>, scaled: &Scaled) -> Result<Vec<Launch>, Refusal> {
+    let (x, d) = (scaled.x, scaled.nodes[1]);
+    plan_rows(c, [x, x, x, x, d, d], &NormParams::of_scaled(c.graph, scaled, [0; 2])?)
+}
+
 fn plan_rows(c: &Context<'_>, operands: [TensorId; 6], p: &NormParams) -> Result<Vec<Launch>, Refusal> {
     let rows = rows_of(p.ne)?;
     let (kernel, groups) = match p.ne[0] {
+        0..=OF_A_WAVE if p.parts & NormParams::GATE != 0 => {
+            ("norm_gated", rows.div_ceil(u64::from(ROW_THREADS / c.profile.wave)))
+        }
+        n if p.parts & NormParams::GATE != 0 => {
+            return Err(Refusal(format!("a gate on rows of {n} elements, more than {OF_A_WAVE}")));
+        }
         0..=OF_A_WAVE => ("norm_wave", rows.div_ceil(u64::from(ROW_THREADS / c.profile.wave))),
         ..=OF_A_GROUP => ("norm_group", rows),
         _ => ("norm_long", rows),

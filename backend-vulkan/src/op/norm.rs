@@ -5,7 +5,7 @@ use super::{Context, Dispatch, Refusal, dispatch, pipeline};
 use crate::device::tuning::Profile;
 use crate::pipeline::PipelineSpec;
 use ggml_core::TensorId;
-use ggml_core::fuse::Norm;
+use ggml_core::fuse::{Norm, Scaled};
 use ggml_core::kernel::NormParams;
 
 /// Quads of a row that an invocation keeps in registers, at the most; of longer rows it takes fewer at a time.
@@ -38,6 +38,13 @@ pub(super) fn plan_norm(c: &Context<'_>, norm: &Norm) -> Result<Vec<Dispatch>, R
     Ok(plan_rows(c, NormParams::operands(norm), &p))
 }
 
+/// The dispatch of a norm times a number.
+pub(super) fn plan_scaled(c: &Context<'_>, scaled: &Scaled) -> Result<Vec<Dispatch>, Refusal> {
+    let (x, d) = (scaled.x, scaled.nodes[1]);
+    let p = NormParams::of_scaled(c.graph, scaled, [x, d].map(|id| c.windows.remainder(c.graph, id)))?;
+    Ok(plan_rows(c, [x, x, x, x, d, d], &p))
+}
+
 fn plan_rows(c: &Context<'_>, operands: [TensorId; 6], p: &NormParams) -> Vec<Dispatch> {
     let grid = whole_rows(c.profile, p.ne);
     let spec = spec(c.profile, p, grid.once);
@@ -53,6 +60,6 @@ pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
     let lengths = [1, 896, 4096, 4097, 8192, 1 << 20, (1 << 20) + 1];
     let mut some: Vec<PipelineSpec> =
         [0, all].iter().flat_map(|&parts| lengths.map(|n| of(parts, n, 1))).collect();
-    some.push(of(all, 4096, 0));
+    some.extend([of(all, 4096, 0), of(NormParams::WEIGHT | NormParams::GATE, 128, 1)]);
     some
 }

@@ -4,7 +4,7 @@ use super::grid::{Strided, merge, rows};
 use super::{Context, Dispatch, Refusal, dispatch, pipeline};
 use crate::device::tuning::Profile;
 use crate::pipeline::PipelineSpec;
-use ggml_core::TensorId;
+use ggml_core::fuse::Chain;
 use ggml_core::kernel::UnaryParams;
 
 fn spec(profile: &Profile, once: u32) -> PipelineSpec {
@@ -13,19 +13,21 @@ fn spec(profile: &Profile, once: u32) -> PipelineSpec {
 
 /// The dispatch of an activation or SCALE node.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
-    plan_chain(c, c.src(0), &[c.node])
+    plan_chain(c, &Chain::of_one(c.graph, c.node))
 }
 
-/// The dispatch of several, one after the other.
-pub(super) fn plan_chain(c: &Context<'_>, x: TensorId, nodes: &[TensorId]) -> Result<Vec<Dispatch>, Refusal> {
-    let off = [x, c.node].map(|id| c.windows.remainder(c.graph, id));
-    let mut p = UnaryParams::new(c.graph, nodes, &off)?;
-    let mut shapes = [Strided { ne: p.ne, nb: p.nbd }, Strided { ne: p.ne, nb: p.nb0 }];
-    merge(&mut shapes);
-    let [d, a] = shapes;
-    (p.ne, p.nbd, p.nb0) = (d.ne, d.nb, a.nb);
+/// The dispatch of several functions, one after the other. Without a row the operand stands in its place.
+pub(super) fn plan_chain(c: &Context<'_>, chain: &Chain) -> Result<Vec<Dispatch>, Refusal> {
+    let operands = [chain.x, chain.row.unwrap_or(chain.x), chain.result()];
+    let mut p = UnaryParams::new(c.graph, chain, operands.map(|id| c.windows.remainder(c.graph, id)))?;
+    if chain.row.is_none() {
+        let mut shapes = [Strided { ne: p.ne, nb: p.nbd }, Strided { ne: p.ne, nb: p.nb0 }];
+        merge(&mut shapes);
+        let [d, a] = shapes;
+        (p.ne, p.nbd, p.nb0) = (d.ne, d.nb, a.nb);
+    }
     let grid = rows(c.profile, c.profile.workgroup(c.profile.tuning.elementwise), p.ne);
-    Ok(vec![dispatch(spec(c.profile, grid.once), [x, c.node], &p, grid.groups)])
+    Ok(vec![dispatch(spec(c.profile, grid.once), operands, &p, grid.groups)])
 }
 
 /// The pipelines of this family.

@@ -258,6 +258,21 @@ fn norms() -> Vec<Case> {
             p.g.add(normed, c)
         }));
     }
+    for (n, rows) in [(128, 5), (77, 2)] {
+        let lost = [(n + 3..n + 4, f32::INFINITY), (n + 5..n + 6, f32::NAN)];
+        cases.push(case("norm", format!("gate, n={n}, rows={rows}"), |p| {
+            let (x, gate) =
+                (p.plain("x", &[n, rows])?, p.leaf("gate", DType::F32, &[n, rows], UNIT.but(lost))?);
+            let normed = p.norm(x, "weight")?;
+            p.g.glu(Glu::new(Activation::Silu), gate, Some(normed))
+        }));
+        cases.push(case("scaled", format!("n={n}, rows={rows}"), |p| {
+            let joint = p.plain("joint", &[n * rows + 3])?;
+            let x = p.g.view(joint, [n, rows, 1, 1], [4, 4 * n, 4 * n * rows, 4 * n * rows], 12)?;
+            let normed = p.g.rms_norm(x, EPS)?;
+            p.g.scale(normed, 0.3, 0.0)
+        }));
+    }
     // The sum itself.
     cases.push(case("norm", "sum before, which is kept, n=320, rows=2".into(), |p| {
         let (x, y) = (p.plain("x", &[320, 2])?, p.plain("y", &[320, 2])?);
@@ -357,5 +372,15 @@ fn chains() -> Vec<Case> {
         }
         p.g.scale(x, -2.0, 1.0)
     });
-    vec![chain(&[333, 2]), chain(&[4097]), four]
+    let with_row = |sum: bool, ne: &'static [usize]| {
+        let words = if sum { "sum with" } else { "product with" };
+        case("chain", format!("{words} a row, {ne:?}"), |p| {
+            let (x, row) = (p.plain("x", ne)?, p.plain("row", &ne[..1])?);
+            let x = p.g.unary(Activation::Softplus, x)?;
+            let x = if sum { p.g.add(x, row)? } else { p.g.mul(x, row)? };
+            p.g.scale(x, 0.5, 0.0)
+        })
+    };
+    let rows = [with_row(false, &[32, 3]), with_row(true, &[37, 2, 2]), with_row(false, &[1, 5])];
+    [vec![chain(&[333, 2]), chain(&[4097]), four], rows.into()].concat()
 }

@@ -1,6 +1,6 @@
 #version 460
-// RMS_NORM: v / sqrt(mean(v^2) + eps) for each row, where v is x, or x + y, which is then a result, too; times a weight,
-// plus a third tensor.
+// RMS_NORM: v / sqrt(mean(v^2) + eps) for each row, where v is x, or x + y, which is then a result, too; times a factor
+// and a weight, plus a third tensor, or with that as its gate.
 //
 // One work-group for each row, quads of elements for each invocation. A row that fits is read once: its quads, those of
 // the weight and of what is added stay in registers while the work-group sums squares (WHOLE). Longer rows take rounds,
@@ -14,11 +14,12 @@
 // Variants: lds and subgroup, how the sum over the work-group is made. Shared memory: 4 bytes for each invocation.
 
 #include "common.glsl"
+#include "activation.glsl"
 #include "grid.glsl"
 #include "reduce.glsl"
 
 layout(constant_id = 1) const uint ONCE = 0;
-// What is computed beside the norm: the sum before it, the product with its weight, the sum after it.
+// What is computed beside the norm: the sum before it, the product with its weight, the sum after it, its gate.
 layout(constant_id = 2) const uint PARTS = 0;
 layout(constant_id = 3) const uint ALIGNED = 0;
 // Quads of an invocation at a time.
@@ -29,6 +30,7 @@ layout(constant_id = 5) const uint WHOLE = 0;
 #define SUM 1
 #define WEIGHT 2
 #define RESIDUAL 4
+#define GATE 8
 
 layout(push_constant, std430) uniform NormParams {
     uint ne_0, ne_1, ne_2, ne_3;
@@ -38,6 +40,8 @@ layout(push_constant, std430) uniform NormParams {
     uint nbd_0, nbd_1, nbd_2;
     uint off0, off1, off2, offw, offr, offd;
     float eps;
+    float factor;
+    uint op;
     uint parts;
 } p;
 
@@ -105,7 +109,7 @@ LOAD(load_z, z, z4)
 STORE(store_r, r, r4)
 STORE(store_d, d, d4)
 
-// The quads of a round: what is normed, the weight, and what is added to the product of both.
+// The quads of a round: what is normed, the weight, and what is added to the product of both, or its gate.
 #define LOAD_ROUND(begin)                                                                                              \
     [[unroll]] for (uint q = 0; q < QUADS; q++) {                                                                      \
         const uint at = first_of(begin, q);                                                                            \
@@ -116,7 +120,7 @@ STORE(store_d, d, d4)
         if ((PARTS & WEIGHT) != 0) {                                                                                   \
             weight[q] = load_w(p.offw, at);                                                                            \
         }                                                                                                              \
-        if ((PARTS & RESIDUAL) != 0) {                                                                                 \
+        if ((PARTS & (RESIDUAL | GATE)) != 0) {                                                                        \
             added[q] = load_z(row_z, at);                                                                              \
         }                                                                                                              \
     }
@@ -140,7 +144,7 @@ void main() {
                 break;
             }
         }
-        const float scale = inversesqrt(workgroup_sum(sum) / float(p.ne_0) + p.eps);
+        const float scale = p.factor * inversesqrt(workgroup_sum(sum) / float(p.ne_0) + p.eps);
         for (uint begin = 0; begin < p.ne_0; begin += ROUND) {
             if (WHOLE == 0) {
                 LOAD_ROUND(begin)
@@ -156,6 +160,11 @@ void main() {
                 }
                 if ((PARTS & RESIDUAL) != 0) {
                     result += added[q];
+                }
+                if ((PARTS & GATE) != 0) {
+                    [[unroll]] for (uint j = 0; j < 4; j++) {
+                        result[j] *= activate(p.op, added[q][j]);
+                    }
                 }
                 store_d(p.offd + row_d, at, result);
             }

@@ -2,6 +2,7 @@
 
 use super::{Offsets, last, offset, wrong};
 use crate::error::{Error, Result};
+use crate::fuse::Chain;
 use crate::graph::Graph;
 use crate::kernel::{extents, narrow, strides};
 use crate::op::{Binary, Op};
@@ -52,7 +53,7 @@ impl BinaryParams {
     }
 }
 
-/// Activations and SCALE, up to four one after the other: `d[i] = f(a[i])`.
+/// Activations and SCALE, and one ADD or MUL with a row, up to four one after the other: `d[i] = f(a[i])`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 pub struct UnaryParams {
@@ -64,11 +65,15 @@ pub struct UnaryParams {
     pub nbd: [u32; 4],
     /// Offset of `a`.
     pub off0: u32,
+    /// Stride of the row; 0 if there is none.
+    pub nb1: u32,
+    /// Offset of the row.
+    pub off1: u32,
     /// Offset of the result.
     pub offd: u32,
     /// How many functions.
     pub count: u32,
-    /// Numbers of the [`Activation`](crate::op::Activation)s; 100 for SCALE.
+    /// Numbers of the [`Activation`](crate::op::Activation)s; 100 for SCALE, 101 for ADD, 102 for MUL.
     pub op: [u32; 4],
     /// SCALE: factors.
     pub scale: [f32; 4],
@@ -79,33 +84,39 @@ pub struct UnaryParams {
 impl UnaryParams {
     /// Number of SCALE in the field `op`.
     pub const SCALE: u32 = 100;
+    /// Number of ADD.
+    pub const ADD: u32 = 101;
+    /// Number of MUL.
+    pub const MUL: u32 = 102;
 
-    /// From activation and SCALE nodes, each of the one before. `off` is that of the first one's operand and of the last
-    /// one's result.
+    /// From a chain, which may be of one function. `off` is that of the operand, the row (anything if there is none) and
+    /// the result.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for other nodes, or too many.
-    pub fn new(graph: &Graph, nodes: &[TensorId], off: Offsets<'_>) -> Result<Self> {
-        let (Some(&first), Some(&last_node)) = (nodes.first(), nodes.last()) else {
-            return Err(Error::argument("chain", "no function", "one or more"));
-        };
-        let (a, d) = (graph.operands(first)[0], graph.tensor(last_node));
+    /// [`Error::InvalidArgument`] for too many functions, or others.
+    pub fn new(graph: &Graph, chain: &Chain, off: [u32; 3]) -> Result<Self> {
+        let (a, d) = (graph.tensor(chain.x), graph.tensor(chain.result()));
+        let [off0, off1, offd] = off;
         let mut p = UnaryParams {
             ne: extents(d)?,
             nb0: strides(a)?,
             nbd: strides(d)?,
-            off0: offset(off, 0),
-            offd: last(off),
-            count: narrow(nodes.len(), "functions", d)?,
+            off0,
+            nb1: chain.row.is_some() as u32,
+            off1,
+            offd,
+            count: narrow(chain.nodes.len(), "functions", d)?,
             ..UnaryParams::default()
         };
-        if nodes.len() > p.op.len() {
-            return Err(Error::argument("chain", format!("{} functions", nodes.len()), "four or fewer"));
+        if chain.nodes.len() > p.op.len() {
+            return Err(Error::argument("chain", format!("{} functions", p.count), "four or fewer"));
         }
-        for (i, node) in nodes.iter().map(|&id| graph.tensor(id)).enumerate() {
+        for (i, node) in chain.nodes.iter().map(|&id| graph.tensor(id)).enumerate() {
             (p.op[i], p.scale[i], p.bias[i]) = match node.op() {
                 Some(Op::Unary(u)) => (u.activation as u32, 1.0, 0.0),
                 Some(Op::Scale(s)) => (Self::SCALE, s.scale, s.bias),
+                Some(Op::Binary(Binary::Add)) => (Self::ADD, 1.0, 0.0),
+                Some(Op::Binary(Binary::Mul)) => (Self::MUL, 1.0, 0.0),
                 _ => return Err(wrong(node)),
             };
         }
