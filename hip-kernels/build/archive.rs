@@ -1,6 +1,6 @@
 //! Code objects of a generation of processors, compressed together: most of their code is the same. Sources, too.
 
-use lzma_rust2::{LzmaOptions, LzmaWriter, MfType};
+use lzma_rust2::{DICT_SIZE_MAX, DICT_SIZE_MIN, LzmaOptions, LzmaWriter, MfType};
 use std::io::{self, Write};
 
 #[path = "../src/page.rs"]
@@ -45,9 +45,9 @@ pub(crate) fn text(text: &[u8]) -> io::Result<Vec<u8>> {
     lzma(text, options)
 }
 
-/// The dictionary holds a whole generation.
+/// The dictionary holds all.
 fn lzma(bytes: &[u8], mut options: LzmaOptions) -> io::Result<Vec<u8>> {
-    options.dict_size = 64 << 20;
+    options.dict_size = u32::try_from(bytes.len()).unwrap_or(u32::MAX).clamp(DICT_SIZE_MIN, DICT_SIZE_MAX);
     let mut writer = LzmaWriter::new_use_header(Vec::new(), &options, Some(bytes.len() as u64))?;
     writer.write_all(bytes)?;
     writer.finish()

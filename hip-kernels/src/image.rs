@@ -24,7 +24,7 @@ impl Image {
         Image { archive, begin, sizes, is_ptx: false, unpacked: OnceLock::new() }
     }
 
-    /// Of NVIDIA's processors.
+    /// Of NVIDIA's processors. The archive holds one target.
     #[allow(dead_code)]
     pub(crate) const fn ptx(archive: &'static [u8], begin: usize, sizes: &'static [usize]) -> Image {
         let mut image = Image::code(archive, begin, sizes);
