@@ -8,6 +8,10 @@
 pub(crate) mod archive;
 #[path = "build/compiler.rs"]
 pub(crate) mod compiler;
+#[path = "src/page.rs"]
+mod page;
+#[path = "src/registers.rs"]
+mod registers;
 #[path = "build/sources.rs"]
 pub(crate) mod sources;
 #[path = "build/store.rs"]

@@ -1,14 +1,9 @@
 //! Code objects of a generation of processors, compressed together: most of their code is the same. Sources, too.
 
+use super::page::whole_pages;
+use super::registers;
 use lzma_rust2::{DICT_SIZE_MAX, DICT_SIZE_MIN, LzmaOptions, LzmaWriter, MfType};
 use std::io::{self, Write};
-
-#[path = "../src/page.rs"]
-mod page;
-#[path = "../src/registers.rs"]
-mod registers;
-
-use page::whole_pages;
 
 /// Part of the name of what [`code`] and [`ptx`] make: to be changed with them.
 pub(crate) const METHOD: &str = "lzma 2";
