@@ -154,6 +154,37 @@ fn node_graph(model: &Model, task: &ModelTask) -> Result<(BatchGraph, Contents)>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backends::{OpenOptions, open};
+    use crate::compare::CompareOptions;
+    use crate::compare::protocol::{NodesTask, Task};
+    use crate::compare::report::EVERYTHING;
+    use crate::synthesize::{self, Shape};
+    use ggml_core::DType;
+
+    /// Everything on a device means what it means in every program: the host stands by for what the device cannot do.
+    #[test]
+    fn the_host_stands_by_for_a_device() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.gguf");
+        synthesize::write(&Shape::small("llama"), 1, &path).unwrap();
+        for (name, backends) in [("null", 2), ("cpu", 1), ("reference", 1)] {
+            let nodes = NodesTask { mode: PerNode::Off, out: "".into(), reference: None };
+            let task = ModelTask {
+                model: (&path).into(),
+                tokens: vec![1],
+                predict: 1,
+                cache: DType::F16,
+                offload: EVERYTHING,
+                logits: "".into(),
+                nodes,
+            };
+            let options = CompareOptions::default();
+            let work = Work::new(&options, &name.parse().unwrap(), Task::Model(task.clone()));
+            let backend = open(name, &OpenOptions::default()).unwrap();
+            let model = load(&work, &task, backend, &mut |_| ()).unwrap();
+            assert_eq!(model.backends().len(), backends, "{name}");
+        }
+    }
 
     #[test]
     fn bits_are_compared() {

@@ -207,6 +207,30 @@ fn norms_after_take_the_residual_sum() {
     assert_eq!(names, wanted);
 }
 
+/// Where fewer queries are needed than there are keys, keys and values are a group without them.
+#[test]
+fn heads_of_a_group_have_as_many_tokens() {
+    let mut b = Builder::new();
+    let [at, cells] = ["at", "cells"].map(|name| b.leaf(name, &[3], Source::Input));
+    let needed = b.leaf("tokens", &[1], Source::Input);
+    let (x, mask) = (b.leaf("x", &[32, 3], Source::Input), b.leaf("mask", &[16, 1], Source::Input));
+    let last = b.g.get_rows(x, needed).unwrap();
+    let [q, k, v] = [("q", last, 4), ("k", x, 2), ("v", x, 2)].map(|(name, x, heads)| {
+        let product = b.linear(x, name, 8 * heads, false);
+        let tokens = b.g.tensor(product).ne[1];
+        b.g.reshape(product, [8, heads, tokens, 1]).unwrap()
+    });
+    let rope = Rope::plain(RopeMode::Neox, 8, 1e4);
+    let (q, k) = (b.g.rope(rope, q, needed, None).unwrap(), b.g.rope(rope, k, at, None).unwrap());
+    let (k, v) = (b.cached(k, "k_cache", cells), b.cached(v, "v_cache", cells));
+    let q = b.g.permute(q, [0, 2, 1, 3]).unwrap();
+    let op = FlashAttnExt { scale: 0.3, max_bias: 0.0, logit_softcap: 0.0 };
+    let out = b.g.flash_attn_ext(op, q, k, v, Some(mask)).unwrap();
+    b.g.output(out).unwrap();
+    let names: Vec<_> = steps(&b.g, |_| true).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names.iter().filter(|name| ["heads", "ROPE"].contains(name)).count(), 2, "{names:?}");
+}
+
 /// What is refused is tried in smaller groups.
 #[test]
 fn a_refusal_leaves_smaller_groups() {
