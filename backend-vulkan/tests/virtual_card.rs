@@ -68,9 +68,8 @@ fn small_grids_and_another_order_change_nothing() {
     card.order = Some(5);
     let Some(backend) = open(card, |options| options.max_workgroups = Some(3)) else { return };
     // Products and attention do not loop: groups that they belong to or that stand before them are left out, too.
-    let whole = |op: &Op| {
-        matches!(op, Op::MulMat(_) | Op::MulMatId(_) | Op::FlashAttnExt(_) | Op::GatedDeltaNet(_))
-    };
+    let whole =
+        |op: &Op| matches!(op, Op::MulMat(_) | Op::MulMatId(_) | Op::FlashAttnExt(_) | Op::GatedDeltaNet(_));
     let loops = |case: &Case| {
         let graph = case.graph.as_ref().expect("a valid case");
         !graph.computed().any(|id| graph.tensor(id).op().is_some_and(whole))
