@@ -40,9 +40,9 @@ float times_normal(float x) {
     return x * (x < 0.0 ? tail : 1.0 - tail);
 }
 
-// x / (1 + exp(-y)), with an exponential that stays finite.
+// x / (1 + exp(-y)), with an exponential that stays finite; NaN is kept, which min() would lose.
 float times_sigmoid(float x, float y) {
-    return x / (1.0 + exp(min(-y, 88.0)));
+    return x / (1.0 + exp(y < -88.0 ? 88.0 : -y));
 }
 
 // ln(1 + exp(x)): max(x, 0) + ln(1 + e) with e = exp(-|x|), and ln(1 + e) = 2 artanh(e / (2 + e)) as a series, whose
