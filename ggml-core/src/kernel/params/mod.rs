@@ -13,7 +13,7 @@ mod recurrent;
 mod rows;
 
 pub use elementwise::{BinaryParams, CopyParams, GluParams, UnaryParams};
-pub use products::{FlashAttnParams, MulMatIdParams, MulMatParams};
+pub use products::{FlashAttnParams, MulMatIdParams, MulMatParams, ProductsParams};
 pub use recurrent::{DeltaNetParams, SsmConvParams, TopKParams};
 pub use rows::{GetRowsParams, NormParams, RopeParams, SetRowsParams, SoftMaxParams};
 
@@ -70,6 +70,7 @@ mod tests {
             size_of::<GetRowsParams>(),
             size_of::<SetRowsParams>(),
             size_of::<MulMatParams>(),
+            size_of::<ProductsParams>(),
             size_of::<FlashAttnParams>(),
             size_of::<MulMatIdParams>(),
             size_of::<SsmConvParams>(),

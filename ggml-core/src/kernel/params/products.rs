@@ -70,6 +70,69 @@ impl MulMatParams {
     }
 }
 
+/// Products of one input with one to three matrices of one type whose rows are as long and lie as far apart, and what
+/// stands before and after them: the input may be RMS_NORM(x) * w of the `x` that is in memory, each result may have a
+/// bias and the only one a residual, and the first two may be gate and `up` of a GLU, which then is the one result. A
+/// GLU of the halves of one product has them as its two matrices.
+///
+/// Results are contiguous: column `j` of result `i` begins at `offd[i] + j * m[i]`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct ProductsParams {
+    /// Length of the rows in elements.
+    pub k: u32,
+    /// Rows of the input: columns of each result.
+    pub n: u32,
+    /// Rows of each matrix; 0 where there is none.
+    pub m: [u32; 3],
+    /// Rows that this dispatch computes, first and behind the last, counted over all matrices, of a GLU over the first
+    /// (a matrix larger than a window is split by rows; its window then begins with the first of them).
+    pub rows: [u32; 2],
+    /// Third extent of the input: 1 but for a single product without anything before and after it.
+    pub ne2: u32,
+    /// Third extent of the input over that of the matrix.
+    pub r2: u32,
+    /// Strides of the matrices in blocks: rows (of all matrices alike), and one outwards.
+    pub nb0: [u32; 2],
+    /// Strides of the input: rows, and one outwards.
+    pub nb1: [u32; 2],
+    /// Stride of the residual's rows.
+    pub nbr: u32,
+    /// Offsets of the matrices in blocks.
+    pub off0: [u32; 3],
+    /// Offset of the input (of the norm's `x`).
+    pub off1: u32,
+    /// Offsets of the results.
+    pub offd: [u32; 3],
+    /// Offsets of the biases.
+    pub offb: [u32; 3],
+    /// Offset of the residual.
+    pub offr: u32,
+    /// Offset of the norm's weight.
+    pub offw: u32,
+    /// The norm's epsilon.
+    pub eps: f32,
+    /// Number of the GLU's [`Activation`](crate::op::Activation).
+    pub op: u32,
+    /// SWIGLU_OAI: slope of the gate's sigmoid.
+    pub alpha: f32,
+    /// SWIGLU_OAI: bound of gate and `up`; 0 for all other functions.
+    pub limit: f32,
+    /// What there is: sum of the constants of this type.
+    pub parts: u32,
+}
+
+impl ProductsParams {
+    /// Bits of `parts`, from this one on: matrix `i` has a bias.
+    pub const BIAS: u32 = 1;
+    /// Bit of `parts`: there is a residual.
+    pub const RESIDUAL: u32 = 8;
+    /// Bit of `parts`: there is a norm.
+    pub const NORM: u32 = 16;
+    /// Bit of `parts`: the result is the GLU of the first two products.
+    pub const GLU: u32 = 32;
+}
+
 /// MUL_MAT_ID: `d[m, used, tokens] = sum over k of a[k, m, ids[used, tokens]] * b[k, used, tokens]`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
