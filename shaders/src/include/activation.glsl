@@ -84,4 +84,13 @@ float activate(uint op, float x) {
     }
 }
 
+// A gated linear unit; with a limit (greater than 0) SWIGLU_OAI, which bounds both and adds one to `up`.
+float gated(uint op, float alpha, float limit, float x, float up) {
+    if (limit > 0.0) {
+        const float gate = min(x, limit);
+        return times_sigmoid(gate, alpha * gate) * (1.0 + clamp(up, -limit, limit));
+    }
+    return activate(op, x) * up;
+}
+
 #endif
