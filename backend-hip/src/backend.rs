@@ -20,6 +20,7 @@ use ggml_core::backend::{
     Backend, Bindings, Buffer, DeviceInfo, KernelCounts, PrepareOptions, Program, Slice, Stats, Support,
     Timing, Usage,
 };
+use ggml_core::fuse::Group;
 use ggml_core::mapped::MappedBytes;
 use ggml_core::op::mul_mat::WEIGHT_TYPES;
 use ggml_core::phase::{self, Deadlines};
@@ -147,6 +148,14 @@ impl Backend for HipBackend {
             }
         }
         Support::Native
+    }
+
+    fn joins(&self, graph: &Graph, group: &Group, precision: Precision) -> Support {
+        let context = Context { graph, node: group.last(), profile: &self.shared.profile, precision };
+        match self.shared.kernels.plan_group(&context, group) {
+            Ok(_) => Support::Native,
+            Err(Refusal(reason)) => Support::no(reason),
+        }
     }
 
     fn supports_weights(&self, dtype: DType) -> bool {

@@ -18,9 +18,10 @@ use crate::raw::provider::BACKEND;
 use ggml_core::backend::{
     self, Backend, Bindings, DeviceInfo, KernelCounts, PrepareOptions, Program, Slice, Stats, Support, Usage,
 };
+use ggml_core::fuse::Group;
 use ggml_core::mapped::MappedBytes;
 use ggml_core::phase::{self, Deadlines};
-use ggml_core::plan::Plan;
+use ggml_core::plan::{Plan, Precision};
 use ggml_core::{DType, Deadline, Graph, Phase, Result, TensorId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -118,6 +119,10 @@ impl Backend for VulkanBackend {
 
     fn supports(&self, graph: &Graph, node: TensorId) -> Support {
         lower::supports(&self.target(), graph, node)
+    }
+
+    fn joins(&self, graph: &Graph, group: &Group, precision: Precision) -> Support {
+        lower::joins(&self.target(), graph, group, precision)
     }
 
     fn supports_weights(&self, dtype: DType) -> bool {

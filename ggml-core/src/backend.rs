@@ -10,10 +10,11 @@
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::fuse::Group;
 use crate::graph::Graph;
 use crate::mapped::MappedBytes;
 use crate::phase::Deadlines;
-use crate::plan::Plan;
+use crate::plan::{Plan, Precision};
 use crate::tensor::TensorId;
 use serde::{Deserialize, Serialize};
 use std::any::Any;
@@ -235,6 +236,11 @@ pub trait Backend: Send + Sync {
 
     /// Whether a node of a graph can be computed, with a reason if not. Leaves and views always can.
     fn supports(&self, graph: &Graph, node: TensorId) -> Support;
+
+    /// Whether several nodes are computed together, with a reason if not. Of those that are not each is computed alone.
+    fn joins(&self, _graph: &Graph, _group: &Group, _precision: Precision) -> Support {
+        Support::no("every node is computed alone")
+    }
 
     /// Whether weights of a type can be an operand of MUL_MAT and GET_ROWS.
     fn supports_weights(&self, dtype: DType) -> bool;

@@ -9,7 +9,7 @@ use crate::session::SessionOptions;
 use ggml_core::backend::Backend;
 use ggml_core::plan::{Plan, Precision};
 use ggml_core::schedule::{Fallback, Placement, Split, assign_devices, unsupported};
-use ggml_core::{Error, Result, Source, TensorId};
+use ggml_core::{Error, Graph, Result, Source, TensorId};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::str::FromStr;
 
@@ -236,15 +236,15 @@ impl Division<'_> {
         placement: &Placement,
         precision: Precision,
     ) -> Result<BTreeMap<usize, usize>> {
-        let alignment = |device: usize| self.backend(device).device().limits.alignment;
         match placement.only_device(&graph.graph) {
             Some(device) => {
-                let plan = Plan::new(&graph.graph, alignment(device), precision)?;
+                let plan = Plan::fused(&graph.graph, self.backend(device), precision)?;
                 Ok(BTreeMap::from([(device, plan.arena_bytes)]))
             }
             None => {
                 let split = Split::new(&graph.graph, &placement.device)?;
-                Ok(split.arenas(&split.plans(&alignment, precision, false)?))
+                let plan = |graph: &Graph, device| Plan::fused(graph, self.backend(device), precision);
+                Ok(split.arenas(&split.plans(plan)?))
             }
         }
     }

@@ -4,7 +4,7 @@ use crate::model::{BatchGraph, BatchShape, DEVICES, Model, Needs};
 use ggml_core::backend::{Backend, Bindings, Buffer, PrepareOptions, Program, Slice, Timing, Usage};
 use ggml_core::plan::{Plan, Precision};
 use ggml_core::schedule::{Split, SplitDevice, SplitProgram};
-use ggml_core::{Error, Result, TensorId};
+use ggml_core::{Error, Graph, Result, TensorId};
 use std::collections::HashMap;
 
 /// The state tensors of a session: one buffer on each device that has any, zero at first. A tensor is named by its index
@@ -144,10 +144,16 @@ impl Preparation<'_> {
     fn program(&self, mut compute: Option<&mut Compute>) -> Result<Box<dyn Program>> {
         let graph = &self.graph.graph;
         let backends = self.model.backends();
-        let alignment = |device: usize| backends[device].device().limits.alignment;
         let debug = compute.is_none();
         let options = PrepareOptions { stepwise: debug };
         let placement = self.model.place(self.graph, &self.state.device)?;
+        let plan = |graph: &Graph, device: usize| {
+            let backend = backends[device].as_ref();
+            match debug {
+                true => Plan::debug(graph, backend.device().limits.alignment, self.precision),
+                false => Plan::fused(graph, backend, self.precision),
+            }
+        };
         let mut bind = |device: usize, arena: Option<usize>| -> Result<Bindings> {
             let mut bindings = self.bindings(device)?;
             if let (Some(compute), Some(arena)) = (&mut compute, arena) {
@@ -156,14 +162,11 @@ impl Preparation<'_> {
             Ok(bindings)
         };
         if let Some(device) = placement.only_device(graph) {
-            let plan = match debug {
-                true => Plan::debug(graph, alignment(device), self.precision)?,
-                false => Plan::new(graph, alignment(device), self.precision)?,
-            };
+            let plan = plan(graph, device)?;
             return backends[device].prepare(graph, &plan, &bind(device, Some(plan.arena_bytes))?, options);
         }
         let split = Split::new(graph, &placement.device)?;
-        let plans = split.plans(&alignment, self.precision, debug)?;
+        let plans = split.plans(plan)?;
         let arenas = split.arenas(&plans);
         let mut bindings = Vec::new();
         for device in 0..backends.len() {

@@ -9,7 +9,7 @@ use crate::runtime::session::Pointer;
 use crate::runtime::staging::ALIGNMENT;
 use ggml_core::backend::{Bindings, Buffer, Slice};
 use ggml_core::kernel::Constants;
-use ggml_core::plan::Plan;
+use ggml_core::plan::{Plan, Step};
 use ggml_core::{Error, Graph, Result, Source, Tensor, TensorId};
 use std::collections::HashMap;
 
@@ -67,13 +67,15 @@ impl<'a> Draft<'a> {
         plan: &'a Plan,
         bindings: &Bindings,
     ) -> Result<Draft<'a>> {
-        let of_step = |&node: &TensorId| {
+        let of_step = |step: &Step| {
+            let node = step.node();
             let context = Context { graph, node, profile: host.profile, precision: plan.precision };
             let refused = |Refusal(reason)| unsupported(host.backend, graph, node, reason);
-            host.kernels.plan(&context).map_err(refused)
+            host.kernels.plan_group(&context, &step.group).map_err(refused)
         };
         let steps = plan.steps.iter().map(of_step).collect::<Result<Vec<_>>>()?;
-        let constants = Constants::collect(graph, plan.steps.iter().copied());
+        let nodes = plan.steps.iter().flat_map(|step| step.group.nodes());
+        let constants = Constants::collect(graph, nodes);
         let mut bytes: usize = 0;
         let mut take = |amount: usize| {
             let at = bytes;
@@ -125,7 +127,7 @@ impl<'a> Draft<'a> {
                 let pointers = launch.operands.iter().map(|operand| memory.pointer(*operand));
                 // A mistake in a launch is an error that names the node.
                 let named = |e: Error| {
-                    unsupported(self.host.backend, self.graph, self.plan.steps[step], e.to_string())
+                    unsupported(self.host.backend, self.graph, self.plan.steps[step].node(), e.to_string())
                 };
                 let pointers = pointers.collect::<Result<Vec<_>>>().map_err(named)?;
                 addressed.push(Addressed { step, launch: launch.clone(), kernel: kernel.clone(), pointers });
