@@ -32,7 +32,7 @@ void main() {
         FOR_EACH_COLUMN(i0, p.ne_0)
             const float x = gate[row_gate + i0 * p.nb0_0];
             const float y = up[row_up + i0 * p.nb1_0];
-            d[row_d + i0 * p.nbd_0] = gated(p.op, p.alpha, p.limit, x, y);
+            d[row_d + i0 * p.nbd_0] = p.limit > 0.0 ? gated_in_bounds(p.alpha, p.limit, x, y) : activate(p.op, x) * y;
         END_EACH_COLUMN
     END_EACH_ROW
 }

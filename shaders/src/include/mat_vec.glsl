@@ -2,7 +2,7 @@
 //
 // Bound by the bytes of a, so the work split follows a's memory. A work-group is TEAMS teams of neighbouring invocations;
 // a team computes ROWS rows times COLS columns, and its invocations walk along the rows together: each takes the next
-// UNROLL pieces of every row (Q8_0: 16 weights, half a block of 34 bytes; Q4_K: 32 weights, 16 bytes and the 16 of the
+// piece of every row (Q8_0: 16 weights, half a block of 34 bytes; Q4_K: 32 weights, 16 bytes and the 16 of the
 // block's head) and the activations that belong to them, shared by the ROWS rows. Pieces stay packed in registers and are
 // unpacked quad by quad; the factor of a group is applied to the sum of its products. All loads of weights of a step are
 // issued before the first is used: what is under way at a time decides the speed where a matrix has too few rows to fill
@@ -13,14 +13,16 @@
 // adds as subgroup does. There a team is one or more subgroups.
 //
 // Specialisation: work-group size, ROWS, COLS, ALIGNED (strides and offsets allow 16-byte loads: of plain types of a,
-// and of b; rows of types whose blocks are an odd number of half-words begin with whole words), UNROLL, TEAMS.
-// Shared memory: lds ROWS * COLS * (work-group + 9) floats, subgroup one float for each value and subgroup.
+// and of b), EVEN (rows of types whose blocks are an odd number of half-words begin with whole words), TEAMS, SUBGROUPS
+// (the most that a work-group has; a team is one or more of them), CHUNK (int8: elements of a column at a time,
+// a multiple of 512).
+// Shared memory: lds ROWS * COLS * (work-group + 8 + 8 TEAMS) floats, subgroup one float for each value and subgroup;
+// int8 besides 9 bytes for 8 elements of a chunk of each column.
 //
-// The including shader has b, says with MATRIX_OF(r) which matrix row r of a team belongs to (if MATRICES) and with
-// HAS_NORM that activations are to be multiplied by load_norm_weight, and the products divided by the root of the mean
-// square of the row of b. All its invocations call mat_vec(row_a, row_b): where in the operands the rows of the team
-// (`team()`) begin. Then total(team, r, c) is the product of row r of a team and column c, and of all values of the
-// work-group those from `first_value()` in steps of WG are an invocation's own.
+// The including shader has vec_shape.glsl and b. With MATRICES it says with MATRIX_OF(r) to which matrix row r of a team
+// belongs, and with HAS_NORM that activations are to be multiplied by load_norm_weight, and the products divided by the
+// root of the mean square of the row of b. All its invocations call mat_vec(row_a, row_b): where in the operands the rows
+// of the invocation's team() and the columns begin. Then total(team, r, c) is the product of row r of a team and column c.
 #ifndef MAT_VEC_GLSL
 #define MAT_VEC_GLSL
 
@@ -33,10 +35,24 @@ const uint WG = gl_WorkGroupSize.x;
 const uint TEAM = WG / TEAMS;
 const uint VALUES = ROWS * COLS;
 
+#ifndef MATRICES
+const bool HAS_NORM = false;
+#define EPS 0.0
+
+vec4 load_norm_weight(uint i) {
+    return vec4(1.0);
+}
+
+float load_one_norm_weight(uint i) {
+    return 1.0;
+}
+#else
+#define EPS p.eps
+#endif
+
 #ifdef USE_SUBGROUP
-// Work-groups are whole subgroups, of which there are no more than invocations divided by four.
-shared float partial[VALUES * (WG / 4)];
-shared float squares_of[HAS_NORM ? COLS * (WG / 4) : 1];
+shared float partial[VALUES * SUBGROUPS];
+shared float squares_of[HAS_NORM ? COLS * SUBGROUPS : 1];
 #else
 // A stride that is 8 more than a multiple of 32 puts the eight readers of each value on banks of their own.
 const uint STRIDE = WG + 8;
@@ -80,8 +96,8 @@ uint team() {
 #include "mat_vec_f32.glsl"
 #endif
 
-// Products of pieces w[first ..], pieces i of all rows, with the activations of all columns.
-#define MULTIPLY(w, first, i)                                                                                          \
+// Products of pieces i of all rows with the activations of all columns.
+#define MULTIPLY(w, i)                                                                                                 \
     {                                                                                                                  \
         float factors[VALUES];                                                                                         \
         float minima[VALUES];                                                                                          \
@@ -89,12 +105,12 @@ uint team() {
             factors[v] = 0.0;                                                                                          \
             minima[v] = 0.0;                                                                                           \
         }                                                                                                              \
-        MULTIPLY_GROUPS(w, first, i)                                                                                   \
+        MULTIPLY_GROUPS(w, i)                                                                                          \
         [[unroll]] for (uint r = 0; r < ROWS; r++) {                                                                   \
-            const vec2 whole = of_piece(w[first + r]);                                                                \
+            const vec2 whole = of_piece(w[r]);                                                                         \
             [[unroll]] for (uint c = 0; c < COLS; c++) {                                                               \
                 const uint v = c * ROWS + r;                                                                           \
-                sums[v] += whole.x * factors[v] + whole.y * minima[v];                                           \
+                sums[v] += whole.x * factors[v] + whole.y * minima[v];                                                 \
             }                                                                                                          \
         }                                                                                                              \
     }
@@ -107,30 +123,13 @@ uint team() {
 
 // Products of so many pieces of the rows.
 #define WALK(end)                                                                                                      \
-    {                                                                                                                  \
-        uint i = invocation() % TEAM;                                                                                  \
-        if (UNROLL > 1) {                                                                                              \
-            for (; i + (UNROLL - 1) * TEAM < end; i += UNROLL * TEAM) {                                                \
-                Piece w[UNROLL * ROWS];                                                                                \
-                [[unroll]] for (uint u = 0; u < UNROLL; u++) {                                                         \
-                    [[unroll]] for (uint r = 0; r < ROWS; r++) {                                                       \
-                        CHOOSE(r);                                                                                     \
-                        w[u * ROWS + r] = load_piece(row_a[r], i + u * TEAM);                                          \
-                    }                                                                                                  \
-                }                                                                                                      \
-                [[unroll]] for (uint u = 0; u < UNROLL; u++) {                                                         \
-                    MULTIPLY(w, u * ROWS, i + u * TEAM)                                                                \
-                }                                                                                                      \
-            }                                                                                                          \
+    for (uint i = invocation() % TEAM; i < end; i += TEAM) {                                                           \
+        Piece w[ROWS];                                                                                                 \
+        [[unroll]] for (uint r = 0; r < ROWS; r++) {                                                                   \
+            CHOOSE(r);                                                                                                 \
+            w[r] = load_piece(row_a[r], i);                                                                            \
         }                                                                                                              \
-        for (; i < end; i += TEAM) {                                                                                   \
-            Piece w[ROWS];                                                                                             \
-            [[unroll]] for (uint r = 0; r < ROWS; r++) {                                                               \
-                CHOOSE(r);                                                                                             \
-                w[r] = load_piece(row_a[r], i);                                                                        \
-            }                                                                                                          \
-            MULTIPLY(w, 0, i)                                                                                          \
-        }                                                                                                              \
+        MULTIPLY(w, i)                                                                                                 \
     }
 
 // Adds values over the team into shared memory.
@@ -185,7 +184,7 @@ float norm_of(uint c) {
 #else
     ADDED(COLS, square_eighths, 0, c, sum)
 #endif
-    return inversesqrt(sum / float(p.k) + p.eps);
+    return inversesqrt(sum / float(p.k) + EPS);
 }
 
 float total(uint of_team, uint r, uint c) {

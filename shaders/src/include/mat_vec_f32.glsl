@@ -2,16 +2,8 @@
 #ifndef MAT_VEC_F32_GLSL
 #define MAT_VEC_F32_GLSL
 
-// Four neighbours of a row of b; `at` is a multiple of four if ALIGNED.
-vec4 load_b(uint at) {
-    if (ALIGNED != 0) {
-        return b4[at / 4];
-    }
-    return vec4(b[at], b[at + 1], b[at + 2], b[at + 3]);
-}
-
 // A group of all rows and columns.
-#define MULTIPLY_GROUP(w, first, i, g)                                                                                 \
+#define MULTIPLY_GROUP(w, i, g)                                                                                        \
     {                                                                                                                  \
         float products[VALUES];                                                                                        \
         float all[COLS];                                                                                               \
@@ -24,11 +16,11 @@ vec4 load_b(uint at) {
         [[unroll]] for (uint j = 0; j < GROUP_QUADS; j++) {                                                            \
             vec4 x[ROWS];                                                                                              \
             [[unroll]] for (uint r = 0; r < ROWS; r++) {                                                               \
-                x[r] = quad(w[first + r], g, j);                                                                       \
+                x[r] = quad(w[r], g, j);                                                                               \
             }                                                                                                          \
             const vec4 of_norm = HAS_NORM ? load_norm_weight(quad_at(i, g, j)) : vec4(1.0);                            \
             [[unroll]] for (uint c = 0; c < COLS; c++) {                                                               \
-                vec4 y = load_b(row_b[c] + quad_at(i, g, j));                                                          \
+                vec4 y = COLS == 1 ? ahead[g * GROUP_QUADS + j] : load_b(row_b[c] + quad_at(i, g, j));                 \
                 if (HAS_NORM) {                                                                                        \
                     squares[c] += dot(y, y);                                                                           \
                     y *= of_norm;                                                                                      \
@@ -42,20 +34,28 @@ vec4 load_b(uint at) {
         [[unroll]] for (uint r = 0; r < ROWS; r++) {                                                                   \
             [[unroll]] for (uint c = 0; c < COLS; c++) {                                                               \
                 const uint v = c * ROWS + r;                                                                           \
-                ADD_GROUP(w[first + r], g, v, products[v] + PIECE_OFFSET * all[c], all[c])                             \
+                ADD_GROUP(w[r], g, v, products[v] + PIECE_OFFSET * all[c], all[c])                                     \
             }                                                                                                          \
         }                                                                                                              \
     }
 
-// With several columns a loop over the groups keeps code and registers small.
-#define MULTIPLY_GROUPS(w, first, i)                                                                                   \
+// One column is loaded before anything is waited for; with several a loop over the groups keeps code and registers small.
+#define MULTIPLY_GROUPS(w, i)                                                                                          \
+    vec4 ahead[COLS == 1 ? PIECE / 4 : 1];                                                                             \
+    if (COLS == 1) {                                                                                                   \
+        [[unroll]] for (uint g = 0; g < GROUPS; g++) {                                                                 \
+            [[unroll]] for (uint j = 0; j < GROUP_QUADS; j++) {                                                        \
+                ahead[g * GROUP_QUADS + j] = load_b(row_b[0] + quad_at(i, g, j));                                      \
+            }                                                                                                          \
+        }                                                                                                              \
+    }                                                                                                                  \
     if (COLS == 1 || GROUPS == 1) {                                                                                    \
         [[unroll]] for (uint g = 0; g < GROUPS; g++) {                                                                 \
-            MULTIPLY_GROUP(w, first, i, g)                                                                             \
+            MULTIPLY_GROUP(w, i, g)                                                                                    \
         }                                                                                                              \
     } else {                                                                                                           \
         [[dont_unroll]] for (uint g = 0; g < GROUPS; g++) {                                                            \
-            MULTIPLY_GROUP(w, first, i, g)                                                                             \
+            MULTIPLY_GROUP(w, i, g)                                                                                    \
         }                                                                                                              \
     }
 
@@ -80,7 +80,7 @@ vec4 load_b(uint at) {
 #endif
 
 #define MULTIPLY_ALL                                                                                                   \
-    WALK(p.k / PIECE)                                                                                                   \
+    WALK(p.k / PIECE)                                                                                                  \
     MULTIPLY_REST
 
 #endif

@@ -5,15 +5,11 @@
 // rows. That costs about 5 operations for each element, which all rows of the work-group share. A block with an infinity or
 // a NaN gets a NaN for its scale, so that a fault upstream shows in the result; blocks of magnitudes below SMALLEST become
 // zeros. The norm's factor does not matter to rounding: it is applied to the sums, and the squares are added on the way.
-//
-// Shared memory: 9 bytes for 8 elements of a chunk of all columns.
 #ifndef MAT_VEC_INT8_GLSL
 #define MAT_VEC_INT8_GLSL
 
 #extension GL_EXT_integer_dot_product : require
 #extension GL_KHR_shader_subgroup_shuffle : require
-
-layout(constant_id = 6) const uint CHUNK = 4096;
 
 // Magnitude below which 127 over it could be infinite.
 const float SMALLEST = 1e-36;
@@ -22,17 +18,6 @@ const uint ONES = 0x01010101u;
 
 shared uint chunk_q[COLS * CHUNK / 4];
 shared float chunk_scale[COLS * CHUNK / 32];
-
-// Eight neighbours; aligned as b is.
-void load_eight(uint at, out vec4 lo, out vec4 hi) {
-    if (ALIGNED != 0) {
-        lo = b4[at / 4];
-        hi = b4[at / 4 + 1];
-    } else {
-        lo = vec4(b[at], b[at + 1], b[at + 2], b[at + 3]);
-        hi = vec4(b[at + 4], b[at + 5], b[at + 6], b[at + 7]);
-    }
-}
 
 // The bits of the largest magnitude. As numbers they are in the order of magnitudes, infinity and NaN being the largest.
 uint largest(vec4 x) {
@@ -56,8 +41,8 @@ void round_chunk(uint row_b[COLS], uint first, uint count, inout float squares[C
             w_hi = load_norm_weight(first + at + 4);
         }
         [[unroll]] for (uint c = 0; c < COLS; c++) {
-            vec4 lo, hi;
-            load_eight(row_b[c] + first + at, lo, hi);
+            vec4 lo = load_b(row_b[c] + first + at);
+            vec4 hi = load_b(row_b[c] + first + at + 4);
             if (HAS_NORM) {
                 squares[c] += dot(lo, lo) + dot(hi, hi);
                 lo *= w_lo;
@@ -83,7 +68,7 @@ int dot4(uint x, uint y, int sum) {
 }
 
 // All groups of all rows and columns.
-#define MULTIPLY_GROUPS(w, first, i)                                                                                   \
+#define MULTIPLY_GROUPS(w, i)                                                                                          \
     [[unroll]] for (uint g = 0; g < GROUPS; g++) {                                                                     \
         [[unroll]] for (uint c = 0; c < COLS; c++) {                                                                   \
             uint y[GROUP_QUADS];                                                                                       \
@@ -96,9 +81,9 @@ int dot4(uint x, uint y, int sum) {
             [[unroll]] for (uint r = 0; r < ROWS; r++) {                                                               \
                 int products = int(PIECE_OFFSET) * all;                                                                \
                 [[unroll]] for (uint j = 0; j < GROUP_QUADS; j++) {                                                    \
-                    products = dot4(bytes(w[first + r], g, j), y[j], products);                                        \
+                    products = dot4(bytes(w[r], g, j), y[j], products);                                                \
                 }                                                                                                      \
-                ADD_GROUP(w[first + r], g, c * ROWS + r, scale * float(products), scale * float(all))                  \
+                ADD_GROUP(w[r], g, c * ROWS + r, scale * float(products), scale * float(all))                          \
             }                                                                                                          \
         }                                                                                                              \
     }

@@ -25,8 +25,8 @@ layout(push_constant, std430) uniform ProductsParams {
 } p;
 
 // What there is (`parts`) and of how many matrices: constants, so that what is not there costs nothing.
-layout(constant_id = 7) const uint PARTS = 0;
-layout(constant_id = 8) const uint USED = 1;
+layout(constant_id = 8) const uint PARTS = 0;
+layout(constant_id = 9) const uint USED = 1;
 
 const bool HAS_NORM = (PARTS & 16) != 0;
 const bool HAS_GLU = (PARTS & 32) != 0;
@@ -35,9 +35,8 @@ const bool HAS_GLU = (PARTS & 32) != 0;
 #define MATRIX_OF(r) (HAS_GLU ? (r) % 2 : chosen)
 
 #include "weights.glsl"
+#include "operand_b.glsl"
 
-layout(set = 0, binding = 1, std430) readonly buffer B { float b[]; };
-layout(set = 0, binding = 1, std430) readonly buffer B4 { vec4 b4[]; };
 layout(set = 0, binding = 2, std430) readonly buffer W { float of[]; } norm_weight;
 layout(set = 0, binding = 2, std430) readonly buffer W4 { vec4 of[]; } norm_weight4;
 layout(set = 0, binding = 3, std430) readonly buffer Bias { float of[]; } bias[MATRICES];

@@ -23,15 +23,15 @@
 
 // Words of a piece, and pieces of a block.
 #ifdef A_Q8_0
-#define WORDS (PIECE / 4)
+#define PIECE_WORDS (PIECE / 4)
 #else
-#define WORDS (PIECE / 8)
+#define PIECE_WORDS (PIECE / 8)
 #endif
-#define PIECES (32 / PIECE)
+#define PIECES_OF_BLOCK (32 / PIECE)
 
 struct Piece {
     // The words that cover the piece.
-    uint q[WORDS + 1];
+    uint q[PIECE_WORDS + 1];
     // Where it begins in them, in bits.
     uint shift;
     // Fifth bits, the first weight's lowest.
@@ -44,20 +44,20 @@ struct Piece {
 
 // Half-words of a block, and before its weights.
 #if defined(A_Q8_0)
-#define HALVES 17
-#define BEFORE 0
+#define BLOCK_HALVES 17
+#define HEAD_HALVES 0
 #elif defined(A_Q5_0)
-#define HALVES 11
-#define BEFORE 2
+#define BLOCK_HALVES 11
+#define HEAD_HALVES 2
 #else
-#define HALVES 9
-#define BEFORE 0
+#define BLOCK_HALVES 9
+#define HEAD_HALVES 0
 #endif
 
 // Half-words of so many blocks. As a sum: of a row's and a block's products by the same factor a compiler makes one, which
 // is another multiplication for each row.
 uint of_blocks(uint n) {
-    return (n << (HALVES == 17 ? 4 : 3)) + n * (HALVES == 11 ? 3 : 1);
+    return (n << (BLOCK_HALVES == 17 ? 4 : 3)) + n * (BLOCK_HALVES == 11 ? 3 : 1);
 }
 
 #if defined(A_Q4_0)
@@ -68,19 +68,20 @@ uint of_blocks(uint n) {
 
 Piece load_piece(uint row, uint i) {
     // The words begin with the half-word before the piece, or the two before it.
-    const uint block = of_blocks(i / PIECES);
-    const HalfWord block_at = halves_at(row * HALVES, block);
-    const HalfWord piece_at = halves_at(row * HALVES, block + BEFORE + i % PIECES * (2 * WORDS));
+    const uint block = of_blocks(i / PIECES_OF_BLOCK);
+    const HalfWord block_at = halves_at(row * BLOCK_HALVES, block);
+    const HalfWord piece_at = halves_at(row * BLOCK_HALVES, block + HEAD_HALVES + i % PIECES_OF_BLOCK * (2 * PIECE_WORDS));
     Piece w;
-    [[unroll]] for (uint j = 0; j <= WORDS; j++) {
+    [[unroll]] for (uint j = 0; j <= PIECE_WORDS; j++) {
         w.q[j] = words[piece_at.word + j];
     }
     w.shift = piece_at.odd ? 0 : 16;
 #ifdef A_Q5_0
-    const uint bits = block_at.odd ? words[block_at.word + 1] : words[block_at.word] >> 16 | words[block_at.word + 1] << 16;
-    w.fifth = bits >> i % PIECES * (4 * WORDS);
+    const uint lower = words[block_at.word], upper = words[block_at.word + 1];
+    const uint bits = block_at.odd ? upper : lower >> 16 | upper << 16;
+    w.fifth = bits >> i % PIECES_OF_BLOCK * (4 * PIECE_WORDS);
 #endif
-    w.scale = float(scales[row * HALVES + block]);
+    w.scale = float(scales[row * BLOCK_HALVES + block]);
     return w;
 }
 
@@ -92,19 +93,19 @@ uint stored(Piece w, uint j) {
 
 // Words: factor and minimum, fifth bits, nibbles.
 #ifdef A_Q4_1
-#define HEAD 1
+#define HEAD_WORDS 1
 #else
-#define HEAD 2
+#define HEAD_WORDS 2
 #endif
 
 Piece load_piece(uint row, uint i) {
-    const uint block = (row + i / PIECES) * (HEAD + 4);
+    const uint block = (row + i / PIECES_OF_BLOCK) * (HEAD_WORDS + 4);
     const vec2 dm = unpackHalf2x16(words[block]);
     Piece w;
-    [[unroll]] for (uint j = 0; j < WORDS; j++) {
-        w.q[j] = words[block + HEAD + i % PIECES * WORDS + j];
+    [[unroll]] for (uint j = 0; j < PIECE_WORDS; j++) {
+        w.q[j] = words[block + HEAD_WORDS + i % PIECES_OF_BLOCK * PIECE_WORDS + j];
     }
-    w.fifth = words[block + HEAD - 1] >> i % PIECES * (4 * WORDS);
+    w.fifth = words[block + HEAD_WORDS - 1] >> i % PIECES_OF_BLOCK * (4 * PIECE_WORDS);
     w.scale = dm.x;
     w.low = dm.y;
     return w;
@@ -122,13 +123,13 @@ float minimum(Piece w, uint g) {
 
 Piece load_piece(uint row, uint i) {
     // A block has 17 bytes: exponent, nibbles.
-    const uint block = (row + i / PIECES) * 17;
-    const uint first = block + 1 + i % PIECES * (4 * WORDS);
+    const uint block = (row + i / PIECES_OF_BLOCK) * 17;
+    const uint first = block + 1 + i % PIECES_OF_BLOCK * (4 * PIECE_WORDS);
     Piece w;
-    [[unroll]] for (uint j = 0; j < WORDS; j++) {
+    [[unroll]] for (uint j = 0; j < PIECE_WORDS; j++) {
         w.q[j] = words[first / 4 + j];
     }
-    w.q[WORDS] = words[(first + 4 * WORDS - 1) / 4];
+    w.q[PIECE_WORDS] = words[(first + 4 * PIECE_WORDS - 1) / 4];
     w.shift = first % 4 * 8;
     // The power of two is halved, because the table's values are doubled.
     const uint e = words[block / 4] >> block % 4 * 8 & 255u;
@@ -157,14 +158,14 @@ uint bytes(Piece w, uint g, uint j) {
 #define HAS_QUAD_AT
 
 uint quad_at(uint i, uint g, uint j) {
-    return i / PIECES * 32 + i % PIECES * (4 * WORDS) + 16 * (j / WORDS) + 4 * (j % WORDS);
+    return i / PIECES_OF_BLOCK * 32 + i % PIECES_OF_BLOCK * (4 * PIECE_WORDS) + 16 * (j / PIECE_WORDS) + 4 * (j % PIECE_WORDS);
 }
 
 uint bytes(Piece w, uint g, uint j) {
-    const uint q = half_bytes(stored(w, j % WORDS), j / WORDS);
+    const uint q = half_bytes(stored(w, j % PIECE_WORDS), j / PIECE_WORDS);
 #if defined(A_Q5_0) || defined(A_Q5_1)
     // Four neighbouring bits, each as bit 4 of a byte.
-    return q | ((w.fifth >> (16 * (j / WORDS) + 4 * (j % WORDS)) & 15u) * 0x00204081u & 0x01010101u) << 4;
+    return q | ((w.fifth >> (16 * (j / PIECE_WORDS) + 4 * (j % PIECE_WORDS)) & 15u) * 0x00204081u & 0x01010101u) << 4;
 #else
     return q;
 #endif

@@ -7,14 +7,7 @@
 // pairs, one of each matrix. mat_vec.glsl has the rest: work split, specialisation, variants, shared memory.
 
 #include "common.glsl"
-
-layout(constant_id = 1) const uint ROWS = 2;
-layout(constant_id = 2) const uint COLS = 1;
-layout(constant_id = 3) const uint ALIGNED = 0;
-layout(constant_id = 4) const uint UNROLL = 1;
-layout(constant_id = 5) const uint TEAMS = 1;
-#define EVEN_ROWS (ALIGNED != 0)
-
+#include "vec_shape.glsl"
 #include "products.glsl"
 #include "mat_vec.glsl"
 #include "activation.glsl"
@@ -49,16 +42,20 @@ void main() {
     if (row0 >= end) {
         return;
     }
-    const uint columns = (p.n + COLS - 1) / COLS;
-    const uint i2 = gl_WorkGroupID.z / columns;
-    const uint column0 = (gl_WorkGroupID.z - i2 * columns) * COLS;
+    uint i2 = 0;
+    uint column0 = gl_WorkGroupID.z * COLS;
+    if (p.ne2 > 1) {
+        const uint columns = (p.n + COLS - 1) / COLS;
+        i2 = gl_WorkGroupID.z / columns;
+        column0 = (gl_WorkGroupID.z - i2 * columns) * COLS;
+    }
     // Rows and columns beyond the end repeat the last one and are not stored.
     uint row_a[ROWS];
     uint row_b[COLS];
     [[unroll]] for (uint r = 0; r < ROWS; r++) {
         const uint row = min(row0 + team() * RESULTS + (HAS_GLU ? r / 2 : r), end - 1) - p.rows_0;
         const uint off = HAS_GLU ? (r % 2 == 0 ? p.off0_0 : p.off0_1) : of_chosen(p.off0_0, p.off0_1, p.off0_2);
-        row_a[r] = off + i2 / p.r2 * p.nb0_1 + row * p.nb0_0;
+        row_a[r] = off + (i2 == 0 ? 0 : i2 / p.r2 * p.nb0_1) + row * p.nb0_0;
     }
     [[unroll]] for (uint c = 0; c < COLS; c++) {
         row_b[c] = p.off1 + i2 * p.nb1_1 + min(column0 + c, p.n - 1) * p.nb1_0;
@@ -79,7 +76,7 @@ void main() {
         if (HAS_GLU) {
             const float gate = with_bias(0, row, total(result / RESULTS, result % RESULTS * 2, c));
             const float up = with_bias(1, row, total(result / RESULTS, result % RESULTS * 2 + 1, c));
-            sum = gated(p.op, p.alpha, p.limit, gate, up);
+            sum = p.limit > 0.0 ? gated_in_bounds(p.alpha, p.limit, gate, up) : activate_by_sigmoid(p.op, gate) * up;
         } else {
             sum = with_bias(chosen, row, total(result / RESULTS, result % RESULTS, c));
         }
