@@ -89,6 +89,8 @@ pub struct MatVec {
     pub teams: u32,
     /// Rows of a team.
     pub rows: u32,
+    /// The same of types with pieces of 32 weights, which take more registers.
+    pub rows_of_32: u32,
 }
 
 /// Attention of few tokens.
@@ -154,7 +156,7 @@ const fn tile(bm: u32, bn: u32, bk: u32, tm: u32, tn: u32, unroll: u32, slices: 
 }
 
 const fn vec(workgroup: u32, teams: u32, rows: u32) -> MatVec {
-    MatVec { workgroup, teams, rows }
+    MatVec { workgroup, teams, rows, rows_of_32: rows }
 }
 
 /// 32 x 32 by four slices of one wave of 64, 64 x 64 by two waves: 64 registers, four waves on a SIMD of GCN.
@@ -168,12 +170,19 @@ const NVIDIA_F16_TILES: &[Warptile] = &[tile(32, 32, 32, 4, 4, 4, 4), tile(64, 6
 /// Small code: the driver compiles with LLVM, for 4 to 16 lanes.
 const CPU_TILES: &[Warptile] = &[tile(32, 32, 16, 4, 4, 1, 1)];
 
+/// 32 rows share the work of rounding, which is about seven operations for each element.
+const GCN_INT8: [MatVec; 4] = {
+    let most = vec(512, 8, 4);
+    let columns = MatVec { rows_of_32: 2, ..most };
+    [most, columns, columns, columns]
+};
+
 const GCN: Tuning = Tuning {
     subgroup_arithmetic: false,
     elementwise: 256,
     row: 256,
     mat_vec: [vec(64, 1, 4), vec(64, 1, 4), vec(64, 1, 2), vec(64, 1, 2)],
-    mat_vec_int8: Some([vec(512, 8, 4); 4]),
+    mat_vec_int8: Some(GCN_INT8),
     vec_chunk: 16384,
     vec_columns: 16,
     tiles: TILES,
@@ -236,7 +245,7 @@ mod tests {
             let t = Tuning::of(class);
             assert!(t.row % 16 == 0 && t.flash_vec.workgroup % 64 == 0, "{class}");
             for v in t.mat_vec.iter().chain(t.mat_vec_int8.iter().flatten()) {
-                assert!(v.rows.is_power_of_two() && v.teams.is_power_of_two(), "{class} {v:?}");
+                assert!(v.rows.is_power_of_two() && v.rows_of_32.is_power_of_two() && v.teams.is_power_of_two(), "{class} {v:?}");
                 assert!(v.workgroup % (8 * v.teams) == 0, "{class} {v:?}");
             }
             // Columns, rows and 16 subgroups besides the activations.

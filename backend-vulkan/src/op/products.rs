@@ -73,10 +73,16 @@ pub(super) fn vec_spec(profile: &Profile, shape: &Shape<'_>) -> VecSpec {
     };
     let mut most = table[index];
     most.workgroup = profile.workgroup(most.workgroup);
+    most.rows = if shape.weights.piece == 32 { most.rows_of_32 } else { most.rows };
     // A team is one subgroup or more, whatever size a driver chooses.
     let (smallest, largest) = (profile.caps.subgroup_min.max(1), profile.caps.subgroup_max.max(1));
     if variant != "lds" {
         most.teams = most.teams.min(most.workgroup / largest).max(1);
+    }
+    // Where the size is known, short rows get a part of one, so that fewer invocations have nothing to do.
+    let lanes = (shape.k / shape.weights.piece).next_power_of_two().max(16);
+    if variant == "int8" && smallest == largest && lanes < largest {
+        most.teams = most.workgroup / lanes;
     }
     let t = fill(profile, shape, most);
     let subgroups = t.workgroup.div_ceil(smallest);

@@ -14,7 +14,7 @@
 //
 // Specialisation: work-group size, ROWS, COLS, ALIGNED (strides and offsets allow 16-byte loads: of plain types of a,
 // and of b), EVEN (rows of types whose blocks are an odd number of half-words begin with whole words), TEAMS, SUBGROUPS
-// (the most that a work-group has; a team is one or more of them), CHUNK (int8: elements of a column at a time,
+// (the most that a work-group has; a team is one or more of them, with int8 also a part), CHUNK (int8: elements of a column at a time,
 // a multiple of 512).
 // Shared memory: lds ROWS * COLS * (work-group + 8 + 8 TEAMS) floats, subgroup one float for each value and subgroup;
 // int8 besides 9 bytes for 8 elements of a chunk of each column.
@@ -51,8 +51,9 @@ float load_one_norm_weight(uint i) {
 #endif
 
 #ifdef USE_SUBGROUP
-shared float partial[VALUES * SUBGROUPS];
-shared float squares_of[HAS_NORM ? COLS * SUBGROUPS : 1];
+const uint PARTIALS = SUBGROUPS > TEAMS ? SUBGROUPS : TEAMS;
+shared float partial[VALUES * PARTIALS];
+shared float squares_of[HAS_NORM ? COLS * PARTIALS : 1];
 #else
 // A stride that is 8 more than a multiple of 32 puts the eight readers of each value on banks of their own.
 const uint STRIDE = WG + 8;
@@ -69,6 +70,11 @@ uint invocation() {
 }
 
 uint team() {
+#ifdef INT8
+    if (TEAM < gl_SubgroupSize) {
+        return invocation() / TEAM;
+    }
+#endif
     return gl_SubgroupID / (gl_NumSubgroups / TEAMS);
 }
 #else
@@ -132,8 +138,26 @@ uint team() {
         MULTIPLY(w, i)                                                                                                 \
     }
 
-// Adds values over the team into shared memory.
-#ifdef USE_SUBGROUP
+// Adds values over the team, or the team's part in a subgroup, into shared memory.
+#if defined(INT8)
+#define SHARE(count, values, into)                                                                                     \
+    [[unroll]] for (uint i = 0; i < count; i++) {                                                                      \
+        float sum = values[i];                                                                                         \
+        if (TEAM < gl_SubgroupSize) {                                                                                  \
+            [[unroll]] for (uint lanes = 1; lanes < TEAM; lanes *= 2) {                                                \
+                sum += subgroupShuffleXor(sum, lanes);                                                                 \
+            }                                                                                                          \
+            if (invocation() % TEAM == 0) {                                                                            \
+                into[team() * count + i] = sum;                                                                        \
+            }                                                                                                          \
+        } else {                                                                                                       \
+            sum = subgroupAdd(sum);                                                                                    \
+            if (subgroupElect()) {                                                                                     \
+                into[gl_SubgroupID * count + i] = sum;                                                                 \
+            }                                                                                                          \
+        }                                                                                                              \
+    }
+#elif defined(USE_SUBGROUP)
 #define SHARE(count, values, into)                                                                                     \
     [[unroll]] for (uint i = 0; i < count; i++) {                                                                      \
         const float sum = subgroupAdd(values[i]);                                                                      \
@@ -160,7 +184,7 @@ uint team() {
 
 #ifdef USE_SUBGROUP
 #define ADDED(count, from, team, v, sum)                                                                               \
-    const uint each = gl_NumSubgroups / TEAMS;                                                                         \
+    const uint each = max(gl_NumSubgroups / TEAMS, 1);                                                                 \
     for (uint s = 0; s < each; s++) {                                                                                  \
         sum += from[((team) * each + s) * count + v];                                                                  \
     }
@@ -176,7 +200,7 @@ float norm_of(uint c) {
     float sum = 0.0;
 #ifdef INT8
     // The whole work-group has read the column once.
-    for (uint s = 0; s < gl_NumSubgroups; s++) {
+    for (uint s = 0; s < max(gl_NumSubgroups, TEAMS); s++) {
         sum += squares_of[s * COLS + c];
     }
 #elif defined(USE_SUBGROUP)

@@ -34,15 +34,15 @@ uint to_bytes(vec4 x, float scale) {
 
 // Rounds `count` elements from element `first` on of all columns. Squares of this invocation's elements are added.
 void round_chunk(uint row_b[COLS], uint first, uint count, inout float squares[COLS]) {
-    for (uint at = invocation() * 8; at < count; at += WG * 8) {
+    for (uint i = invocation(); i < count / 8; i += WG) {
         vec4 w_lo, w_hi;
         if (HAS_NORM) {
-            w_lo = load_norm_weight(first + at);
-            w_hi = load_norm_weight(first + at + 4);
+            w_lo = load_norm_weight(first + i * 8);
+            w_hi = load_norm_weight(first + i * 8 + 4);
         }
         [[unroll]] for (uint c = 0; c < COLS; c++) {
-            vec4 lo = load_b(row_b[c] + first + at);
-            vec4 hi = load_b(row_b[c] + first + at + 4);
+            vec4 lo = load_b(row_b[c] + first + i * 8);
+            vec4 hi = load_b(row_b[c] + first + i * 8 + 4);
             if (HAS_NORM) {
                 squares[c] += dot(lo, lo) + dot(hi, hi);
                 lo *= w_lo;
@@ -53,11 +53,11 @@ void round_chunk(uint row_b[COLS], uint first, uint count, inout float squares[C
             bits = max(bits, subgroupShuffleXor(bits, 2));
             const float most = uintBitsToFloat(bits);
             const float scale = most >= SMALLEST ? 127.0 / most : 0.0;
-            chunk_q[(c * CHUNK + at) / 4] = to_bytes(lo, scale);
-            chunk_q[(c * CHUNK + at) / 4 + 1] = to_bytes(hi, scale);
-            if (at % 32 == 0) {
+            chunk_q[c * (CHUNK / 4) + 2 * i] = to_bytes(lo, scale);
+            chunk_q[c * (CHUNK / 4) + 2 * i + 1] = to_bytes(hi, scale);
+            if (i % 4 == 0) {
                 const float finite = most >= SMALLEST ? most / 127.0 : 0.0;
-                chunk_scale[(c * CHUNK + at) / 32] = bits < 0x7f800000u ? finite : uintBitsToFloat(0x7fc00000u);
+                chunk_scale[c * (CHUNK / 32) + i / 4] = bits < 0x7f800000u ? finite : uintBitsToFloat(0x7fc00000u);
             }
         }
     }
