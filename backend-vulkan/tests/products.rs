@@ -43,7 +43,8 @@ impl Case {
 
     fn graph(&self) -> Result<Graph, Error> {
         let mut g = Graph::new();
-        let weight = |g: &mut Graph, name: &str, dtype, k, m| g.leaf(name, dtype, [k, m, 1, 1], Source::Weight);
+        let weight =
+            |g: &mut Graph, name: &str, dtype, k, m| g.leaf(name, dtype, [k, m, 1, 1], Source::Weight);
         let x = g.leaf("x", DType::F32, [self.k, self.n, 1, 1], Source::Input)?;
         let mut input = x;
         if self.norm {
@@ -134,7 +135,9 @@ fn groups_are_one_step_and_agree_with_their_members() {
                 if !joined && !single {
                     wrong.push(format!("{case:?} {precision:?}: not one step\n{}", plan.describe(&graph)));
                 }
-                for found in compare_backends(&[&reference, &backend], &graph, &data, precision).expect("a run") {
+                for found in
+                    compare_backends(&[&reference, &backend], &graph, &data, precision).expect("a run")
+                {
                     if !found.agrees() {
                         wrong.push(format!("{} {case:?} {precision:?}: {found}", backend.device().arch));
                     }
@@ -153,7 +156,9 @@ fn a_nan_and_an_infinity_reach_the_results() {
         if case.n as u32 > backend.profile().tuning.vec_columns {
             continue;
         }
-        for (norm, gate) in [(false, Gate::None), (true, Gate::None), (true, Gate::Two(Glu::new(Activation::Silu)))] {
+        for (norm, gate) in
+            [(false, Gate::None), (true, Gate::None), (true, Gate::Two(Glu::new(Activation::Silu)))]
+        {
             let m: &[usize] = if matches!(gate, Gate::None) { &[9, 6] } else { &[9, 9] };
             let graph = Case { norm, gate, m, ..case }.graph().expect("a graph");
             let mut data = contents(&graph);

@@ -22,9 +22,7 @@ pub const SOURCES: &[Source] = &[
     Source::new("mul_mat_id", "mul_mat_id_tile")
         .axes(&[WEIGHTS, TILES])
         .only(f16_tiles_are_of_quantised_weights),
-    Source::new("mul_mat_id", "mul_mat_id_vec")
-        .axes(&[WEIGHTS, VECTORS])
-        .only(int8_is_for_quantised_weights),
+    Source::new("mul_mat_id", "mul_mat_id_vec").axes(&[WEIGHTS, VECTORS]).only(int8_is_for_quantised_weights),
     Source::new("norm", "rms_norm").axes(&[REDUCTION]),
     Source::new("rope", "rope"),
     Source::new("rows", "get_rows").axes(&[ROWS]),

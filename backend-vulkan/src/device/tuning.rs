@@ -245,7 +245,10 @@ mod tests {
             let t = Tuning::of(class);
             assert!(t.row % 16 == 0 && t.flash_vec.workgroup % 64 == 0, "{class}");
             for v in t.mat_vec.iter().chain(t.mat_vec_int8.iter().flatten()) {
-                assert!(v.rows.is_power_of_two() && v.rows_of_32.is_power_of_two() && v.teams.is_power_of_two(), "{class} {v:?}");
+                assert!(
+                    v.rows.is_power_of_two() && v.rows_of_32.is_power_of_two() && v.teams.is_power_of_two(),
+                    "{class} {v:?}"
+                );
                 assert!(v.workgroup % (8 * v.teams) == 0, "{class} {v:?}");
             }
             // Columns, rows and 16 subgroups besides the activations.

@@ -2,7 +2,7 @@
 
 use super::grid::cover;
 use super::parts::{Rows, cut};
-use super::weights::{WEIGHTS, Weights};
+use super::weights::{WEIGHTS, Weights, aligned};
 use super::{Context, Dispatch, Operand, Refusal, dispatch, pipeline, products};
 use crate::device::tuning::{Profile, Warptile};
 use crate::pipeline::PipelineSpec;
@@ -123,19 +123,6 @@ fn vectors(c: &Context<'_>, p: &MulMatParams, [a, b, d]: [Operand; 3]) -> Result
         Ok(Dispatch { operands: products::single_operands(a, b, d), ..dispatch })
     };
     (0..p.ne3).map(one).collect()
-}
-
-/// Whether offsets and strides allow loads of 16 bytes: of `b` always, of `a` for plain types.
-pub(super) fn aligned(dtype: DType, a: (u32, &[u32]), b: (u32, &[u32])) -> bool {
-    let multiple = |unit: u32, (offset, strides): (u32, &[u32])| {
-        offset.is_multiple_of(unit) && strides.iter().all(|s| s.is_multiple_of(unit))
-    };
-    let wide = match dtype {
-        DType::F32 => multiple(4, a),
-        DType::F16 | DType::BF16 => multiple(8, a),
-        _ => true,
-    };
-    wide && multiple(4, b)
 }
 
 /// The pipelines of this family but for mat-vec.

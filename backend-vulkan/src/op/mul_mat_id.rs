@@ -1,10 +1,10 @@
 //! MUL_MAT_ID: mat-vec for each index of each token, tiles where many tokens share a matrix.
 
 use super::grid::cover;
-use super::mul_mat::{aligned, choose, tile_spec, tiles};
+use super::mul_mat::{choose, tile_spec, tiles};
 use super::parts::{Rows, cut};
-use super::weights::{WEIGHTS, Weights};
 use super::products::{Shape, even, rounds, shapes, vec_spec};
+use super::weights::{WEIGHTS, Weights, aligned};
 use super::{Context, Dispatch, Operand, Refusal, dispatch, pipeline};
 use crate::device::tuning::{Profile, Warptile};
 use crate::pipeline::PipelineSpec;

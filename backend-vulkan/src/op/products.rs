@@ -1,8 +1,7 @@
 //! Products with few columns: mat-vec, of one matrix or of several with what stands before and after them.
 
 use super::grid::cover;
-use super::mul_mat::aligned;
-use super::weights::{WEIGHTS, Weights};
+use super::weights::{WEIGHTS, Weights, aligned};
 use super::{Context, Dispatch, Operand, Refusal, pipeline};
 use crate::device::tuning::{MatVec, Profile};
 use crate::pipeline::PipelineSpec;
@@ -46,7 +45,8 @@ pub(super) struct VecSpec {
 
 /// Whether products with quantised weights round their activations.
 pub(super) fn rounds(profile: &Profile, precision: Precision, dtype: DType) -> bool {
-    let able = profile.caps.int_dot_signed && profile.caps.subgroup.arithmetic && profile.caps.subgroup.shuffle;
+    let able =
+        profile.caps.int_dot_signed && profile.caps.subgroup.arithmetic && profile.caps.subgroup.shuffle;
     precision == Precision::Fast && dtype.is_quantized() && able && profile.tuning.mat_vec_int8.is_some()
 }
 
@@ -96,7 +96,12 @@ pub(super) fn vec_spec(profile: &Profile, shape: &Shape<'_>) -> VecSpec {
         if variant == "lds" { 1 } else { subgroups },
         if variant == "int8" { profile.tuning.vec_chunk / columns } else { 0 },
     ];
-    VecSpec { variant: shape.weights.vec_variant(variant), constants, rows: t.rows * t.teams / shape.pair, columns }
+    VecSpec {
+        variant: shape.weights.vec_variant(variant),
+        constants,
+        rows: t.rows * t.teams / shape.pair,
+        columns,
+    }
 }
 
 /// Whether offsets and strides in blocks are such that each row begins with a whole word where any block might not.
@@ -219,7 +224,8 @@ pub(super) fn shapes(profile: &Profile) -> Vec<Shape<'static>> {
         let int8 = rounds(profile, Precision::Fast, weights.dtype);
         for (&columns, aligned) in columns.iter().flat_map(|n| [(n, false), (n, true)]) {
             for rows in [1, 1 << 40] {
-                let shape = Shape { weights, columns, rows, k: 4096, pair: 1, aligned, even: aligned, int8: false };
+                let shape =
+                    Shape { weights, columns, rows, k: 4096, pair: 1, aligned, even: aligned, int8: false };
                 all.push(shape);
                 all.extend(int8.then_some(Shape { int8, ..shape }));
             }

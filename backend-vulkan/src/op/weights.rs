@@ -68,6 +68,19 @@ impl Weights {
     }
 }
 
+/// Whether offsets and strides allow loads of 16 bytes: of `b` always, of `a` for plain types.
+pub(super) fn aligned(dtype: DType, a: (u32, &[u32]), b: (u32, &[u32])) -> bool {
+    let multiple = |unit: u32, (offset, strides): (u32, &[u32])| {
+        offset.is_multiple_of(unit) && strides.iter().all(|s| s.is_multiple_of(unit))
+    };
+    let wide = match dtype {
+        DType::F32 => multiple(4, a),
+        DType::F16 | DType::BF16 => multiple(8, a),
+        _ => true,
+    };
+    wide && multiple(4, b)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
