@@ -72,13 +72,15 @@ void main() {
         if (row >= end || column >= p.n) {
             continue;
         }
-        float sum;
+        // With a GLU gate and up.
+        float sums[2];
+        for (uint i = 0; i < (HAS_GLU ? 2 : 1); i++) {
+            const uint r = HAS_GLU ? result % RESULTS * 2 + i : result % RESULTS;
+            sums[i] = with_bias(chosen + i, row, total(result / RESULTS, r, c));
+        }
+        float sum = sums[0];
         if (HAS_GLU) {
-            const float gate = with_bias(0, row, total(result / RESULTS, result % RESULTS * 2, c));
-            const float up = with_bias(1, row, total(result / RESULTS, result % RESULTS * 2 + 1, c));
-            sum = p.limit > 0.0 ? gated_in_bounds(p.alpha, p.limit, gate, up) : activate_by_sigmoid(p.op, gate) * up;
-        } else {
-            sum = with_bias(chosen, row, total(result / RESULTS, result % RESULTS, c));
+            sum = p.limit > 0.0 ? gated_in_bounds(p.alpha, p.limit, sum, sums[1]) : activate_by_sigmoid(p.op, sum) * sums[1];
         }
         if ((PARTS & 8) != 0) {
             sum += residual.of[p.offr + column * p.nbr + row];
