@@ -214,22 +214,28 @@ pub(super) fn product(c: &Context<'_>, dtype: DType, p: &ProductsParams) -> Resu
     })
 }
 
-/// Forms of a shader that an audit looks at: for each type of weights, number of columns and alignment those with all
-/// rows and with one.
+/// Forms of a shader that an audit looks at: for each type of weights those of each number of columns, with one column
+/// also those with odd strides and with few rows.
 pub(super) fn shapes(profile: &Profile) -> Vec<Shape<'static>> {
-    let columns = COLUMNS.into_iter().filter(|&columns| columns <= profile.tuning.vec_columns);
-    let columns: Vec<u32> = columns.collect();
     let mut all = Vec::new();
     for weights in &WEIGHTS {
-        let int8 = rounds(profile, Precision::Fast, weights.dtype);
-        for (&columns, aligned) in columns.iter().flat_map(|n| [(n, false), (n, true)]) {
-            for rows in [1, 1 << 40] {
-                let shape =
-                    Shape { weights, columns, rows, k: 4096, pair: 1, aligned, even: aligned, int8: false };
-                all.push(shape);
-                all.extend(int8.then_some(Shape { int8, ..shape }));
-            }
+        let many = Shape {
+            weights,
+            columns: 1,
+            rows: 1 << 40,
+            k: 4096,
+            pair: 1,
+            aligned: true,
+            even: true,
+            int8: false,
+        };
+        let most = COLUMNS.into_iter().filter(|&columns| columns <= profile.tuning.vec_columns);
+        let mut forms: Vec<Shape<'static>> = most.map(|columns| Shape { columns, ..many }).collect();
+        forms.extend([Shape { aligned: false, even: false, ..many }, Shape { rows: 1, ..many }]);
+        if rounds(profile, Precision::Fast, weights.dtype) {
+            forms.extend(forms.clone().into_iter().map(|shape| Shape { int8: true, ..shape }));
         }
+        all.append(&mut forms);
     }
     all
 }
