@@ -47,6 +47,9 @@ typedef u32 lds_u32x2 __attribute__((ext_vector_type(2), aligned(8)));
 // What a pointer into such an array points at, where the pointer is kept in a structure: there the compiler may find
 // out too late that it is no pointer into memory, and ask for hidden arguments (gfx803).
 #define IN_LDS __attribute__((address_space(3)))
+// What a pointer points at that was read from the arguments, and these themselves (AMD).
+#define IN_GLOBAL __attribute__((address_space(1)))
+#define IN_CONSTANT __attribute__((address_space(4)))
 #define UNROLL _Pragma("unroll")
 #define NO_UNROLL _Pragma("nounroll")
 

@@ -21,6 +21,7 @@ mod delta_net;
 mod flash_attn;
 mod glu;
 mod grid;
+mod mat_vec;
 mod mul_mat;
 mod mul_mat_id;
 mod norm;

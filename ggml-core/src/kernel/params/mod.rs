@@ -13,7 +13,7 @@ mod recurrent;
 mod rows;
 
 pub use elementwise::{BinaryParams, CopyParams, GluParams, UnaryParams};
-pub use products::{FlashAttnParams, MulMatIdParams, MulMatParams, ProductsParams};
+pub use products::{FlashAttnParams, MatVecParams, MulMatIdParams, MulMatParams, ProductsParams};
 pub use recurrent::{DeltaNetParams, SsmConvParams, TopKParams};
 pub use rows::{GetRowsParams, NormParams, RopeParams, SetRowsParams, SoftMaxParams};
 
