@@ -36,9 +36,9 @@ struct Args {
     /// Tokens of one batch of the prompt.
     #[arg(long, default_value_t = 512)]
     batch: usize,
-    /// Type of the KV cache: f32, f16, q8_0 or q4_0.
-    #[arg(long, default_value = "f32")]
-    cache: DType,
+    /// Type of the KV cache: f32, f16, q8_0 or q4_0 [default: f16; f32 on reference and with --precision exact].
+    #[arg(long)]
+    cache: Option<DType>,
     /// exact: no activation below F32; fast: F16 or 8-bit activations allowed.
     #[arg(long, default_value = "fast")]
     precision: Precision,
@@ -77,7 +77,7 @@ fn run(args: &Args) -> Result<()> {
     if args.json {
         let report = serde_json::json!({
             "model": args.model, "backend": args.backend, "device": device.name, "driver": device.driver,
-            "offload": args.offload.to_string(), "precision": args.precision, "cache": args.cache.name(),
+            "offload": args.offload.to_string(), "precision": args.precision, "cache": options.session.cache_on(backend.as_ref()).name(),
             "batch": args.batch, "measurements": measured,
         });
         return program::print(format!("{report:#}\n"));

@@ -9,7 +9,7 @@ use diptych::compare::{
 };
 use diptych::model::Offload;
 use diptych::program::{self, FAILED, WRONG_USE};
-use diptych::{Precision, Result};
+use diptych::{DType, Precision, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{ErrorKind, IsTerminal};
 use std::path::PathBuf;
@@ -73,6 +73,9 @@ struct Args {
     /// exact: no activation below F32; fast: F16 or 8-bit activations allowed.
     #[arg(long, default_value = "fast")]
     precision: Precision,
+    /// Models: type of the KV cache on every backend: f32, f16, q8_0 or q4_0 [default: f16, or f32 with --precision exact].
+    #[arg(long)]
+    cache: Option<DType>,
     /// Deadline of each phase in seconds.
     #[arg(long, default_value_t = 300)]
     timeout_s: u64,
@@ -125,6 +128,7 @@ fn options(args: Args) -> CompareOptions {
         .with_per_node(args.per_node)
         .with_repeat(args.repeat)
         .with_precision(args.precision)
+        .with_cache(args.cache)
         .with_timeout(Duration::from_secs(args.timeout_s))
         .with_seed(args.seed)
         .with_out(args.out)

@@ -51,9 +51,9 @@ struct Args {
     /// Positions of the context.
     #[arg(long)]
     context: Option<usize>,
-    /// Type of the KV cache: f32, f16, q8_0 or q4_0.
-    #[arg(long, default_value = "f32")]
-    cache: DType,
+    /// Type of the KV cache: f32, f16, q8_0 or q4_0 [default: f16; f32 on reference and with --precision exact].
+    #[arg(long)]
+    cache: Option<DType>,
     /// Sharpness of the choice; 0 takes the most probable token.
     #[arg(long, default_value_t = 0.0)]
     temp: f32,

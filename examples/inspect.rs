@@ -1,14 +1,17 @@
-//! Prints the metadata and tensors of a GGUF file.
+//! Prints the metadata and tensors of a GGUF file, or what its graphs are made of on a backend.
 //!
-//! `cargo run --release --example inspect -- F [--json]`
+//! `cargo run --release --example inspect -- F [--json] [--plan vulkan]`
 
 use clap::Parser;
 use diptych::ggml::gguf::{GgufFile, Value};
-use diptych::{Result, program};
+use diptych::model::{BatchShape, ModelFile, Outline};
+use diptych::session::KV_STEP;
+use diptych::{DType, OpenOptions, Precision, Result, program};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Prints the metadata and tensors of a GGUF file.
+/// Prints the metadata and tensors of a GGUF file; with --plan the steps, levels, dispatches and barriers of a decode and of
+/// a prompt graph instead.
 #[derive(Parser)]
 #[command(version)]
 struct Args {
@@ -17,6 +20,33 @@ struct Args {
     /// As JSON.
     #[arg(long)]
     json: bool,
+    /// Backend whose plans are shown: reference, cpu, vulkan[:N], hip[:N], vulkan-virtual, hip-virtual[:gfx906] ...
+    /// Weights are not loaded.
+    #[arg(long, value_name = "BACKEND")]
+    plan: Option<String>,
+    /// Tokens of the prompt whose plan is shown.
+    #[arg(long, default_value_t = 512, requires = "plan")]
+    prompt_tokens: usize,
+    /// exact: no activation below F32; fast: F16 or 8-bit activations allowed.
+    #[arg(long, default_value = "fast", requires = "plan")]
+    precision: Precision,
+}
+
+/// Outlines of a decode step and of a prompt.
+fn outlines(args: &Args, backend: &str) -> Result<Vec<Outline>> {
+    let backend = diptych::open(backend, &OpenOptions::default())?;
+    let file = ModelFile::open(&args.file)?;
+    let context = file.hparams().context.min(4096);
+    let shape = |tokens: usize| BatchShape {
+        tokens,
+        kv: context.min(KV_STEP.max(tokens)),
+        context,
+        sequences: 1,
+        outputs: 1,
+        cache: DType::F16,
+    };
+    let of = |tokens: usize| file.outline(backend.as_ref(), &shape(tokens), args.precision);
+    Ok(vec![of(1)?, of(args.prompt_tokens.clamp(1, context))?])
 }
 
 /// A metadata value; bytes that are no UTF-8 become replacement characters, as JSON has none.
@@ -66,6 +96,14 @@ fn text(gguf: &GgufFile) -> String {
 }
 
 fn run(args: &Args) -> Result<()> {
+    if let Some(backend) = &args.plan {
+        let outlines = outlines(args, backend)?;
+        let text = match args.json {
+            true => format!("{:#}\n", serde_json::json!(outlines)),
+            false => outlines.iter().map(ToString::to_string).collect(),
+        };
+        return program::print(text);
+    }
     let gguf = GgufFile::open(&args.file)?;
     let text = if args.json { format!("{:#}\n", json(&gguf)) } else { text(&gguf) };
     program::print(text)

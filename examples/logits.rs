@@ -31,9 +31,9 @@ struct Args {
     /// Tokens of one batch.
     #[arg(long, default_value_t = 512)]
     batch: usize,
-    /// Type of the KV cache: f32, f16, q8_0 or q4_0.
-    #[arg(long, default_value = "f32")]
-    cache: DType,
+    /// Type of the KV cache: f32, f16, q8_0 or q4_0 [default: f16; f32 on reference and with --precision exact].
+    #[arg(long)]
+    cache: Option<DType>,
     /// Generate this many tokens greedily after the prompt and print their ids.
     #[arg(long, default_value_t = 0)]
     predict: usize,

@@ -82,6 +82,14 @@ pub enum BackendName {
     Null(Option<String>),
 }
 
+impl BackendName {
+    /// Whether it computes on the host, so that a model cannot be divided between the two.
+    #[cfg(feature = "compare")]
+    pub(crate) fn is_host(&self) -> bool {
+        matches!(self, BackendName::Reference | BackendName::Cpu)
+    }
+}
+
 impl FromStr for BackendName {
     type Err = Error;
 

@@ -29,6 +29,7 @@ mod writer;
 pub use several::Generations;
 pub use summary::{Finish, Summary};
 
+use crate::session::Item;
 use crate::tokenizer::Tokenizer;
 use crate::{SamplerOptions, Session};
 #[cfg(doc)]
@@ -120,7 +121,6 @@ pub struct Generation<'a> {
     writer: Writer<'a>,
     /// The part of the prompt that is still to be computed.
     prompt: Vec<u32>,
-    logits: Vec<f32>,
     /// The token that the session lacks.
     next: Option<u32>,
 }
@@ -140,7 +140,7 @@ impl<'a> Generation<'a> {
     ) -> Result<Generation<'a>> {
         session.check_tokens(0, session.position(), prompt)?;
         let writer = Writer::new(tokenizer, prompt, options)?;
-        Ok(Generation { session, writer, prompt: prompt.to_vec(), logits: Vec::new(), next: None })
+        Ok(Generation { session, writer, prompt: prompt.to_vec(), next: None })
     }
 
     /// A generation after a whole conversation: the prompt is all of it from the beginning, and only what sequence 0 does
@@ -158,7 +158,7 @@ impl<'a> Generation<'a> {
         let mut writer = Writer::new(tokenizer, prompt, options)?;
         let held = session.keep_common(0, prompt)?;
         writer.summary.held_tokens = held;
-        Ok(Generation { session, writer, prompt: prompt[held..].to_vec(), logits: Vec::new(), next: None })
+        Ok(Generation { session, writer, prompt: prompt[held..].to_vec(), next: None })
     }
 
     /// Computes the prompt. `progress` is told between its batches how many of the tokens that are to be computed are, and
@@ -178,13 +178,15 @@ impl<'a> Generation<'a> {
             progress(done, all);
             if cancel.is_set() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        let logits = self.session.prefill_with(&self.prompt, &mut watch);
+        let items = [Item { sequence: 0, tokens: &self.prompt }];
+        let ended =
+            self.session.append_with(&items, self.writer.want(), &mut watch).map(|rows| rows.is_some());
         self.writer.summary.computed_tokens += computed;
         self.writer.summary.prompt_time += start.elapsed();
         self.prompt.drain(..computed);
-        match logits {
-            Ok(Some(logits)) => self.logits = logits,
-            Ok(None) => _ = self.writer.due(),
+        match ended {
+            Ok(true) => {}
+            Ok(false) => _ = self.writer.due(),
             Err(error) => {
                 self.writer.fail();
                 return Err(error);
@@ -206,10 +208,11 @@ impl<'a> Generation<'a> {
     /// The next piece; `None` for a token that ends the text.
     fn step(&mut self) -> Result<Option<Piece>> {
         if let Some(token) = self.next.take() {
-            self.logits = self.session.decode(token).inspect_err(|_| self.writer.fail())?;
+            let items = [Item { sequence: 0, tokens: &[token] }];
+            self.session.append(&items, self.writer.want()).inspect_err(|_| self.writer.fail())?;
         }
         let room = self.session.position() < self.session.context();
-        let piece = self.writer.choose(&self.logits, room)?;
+        let piece = self.writer.choose(self.session.rows().get(0), room)?;
         self.next = piece.as_ref().and_then(|piece| piece.token);
         Ok(piece)
     }

@@ -2,7 +2,11 @@
 //!
 //! Programs are prepared for a batch shape and kept. Attention looks at a number of cache rows that grows in steps of
 //! [`KV_STEP`], so that decoding runs the same program again until the rows in use pass the next step: within a step
-//! nothing is allocated, compiled or recorded.
+//! nothing is allocated, compiled or recorded. Batches of similar lengths share a program: it is for as many tokens as the
+//! longest of them has, and what the others lack is filled up with tokens that leave no trace.
+//!
+//! [`Session::append`] is what all the others come down to. It gives the logits, or the best of them, in memory of the
+//! session; [`Session::prefill`] and its like copy them.
 //!
 //! A conversation goes on with [`Session::advance_to`], which is given all of it and computes what is new. A long prompt is
 //! computed in batches, between which [`Session::prefill_with`] tells how far it is and can be stopped.
@@ -37,21 +41,28 @@ mod cells;
 mod inputs;
 mod options;
 mod prepared;
+mod results;
 mod saved;
 
+pub use crate::model::Want;
 pub use append::{Item, Watch};
 #[cfg(feature = "compare")]
 pub(crate) use inputs::prompt_inputs;
 pub use options::SessionOptions;
 #[cfg(feature = "compare")]
+pub(crate) use options::default_cache;
+#[cfg(feature = "compare")]
 pub(crate) use prepared::debug_program;
+pub use results::{Best, Row, Rows};
 
 use crate::model::{BatchGraph, BatchShape, Model, StateKind};
-use cells::Cells;
+use cells::{Cells, Token};
 use ggml_core::metrics::argmax;
 use ggml_core::plan::Precision;
 use ggml_core::{DType, Error, Result};
+use inputs::Inputs;
 use prepared::{Compute, Prepared, State};
+use results::Results;
 use saved::Share;
 use std::time::Duration;
 
@@ -60,6 +71,13 @@ pub const KV_STEP: usize = 256;
 
 /// Programs that a session keeps, beside one for each of its sequences.
 const MAX_PROGRAMS: usize = 8;
+
+/// Tokens for which a program is prepared that is to compute so many, `most` of them in a batch: up to 16 exactly, then by
+/// steps of an eighth of the power of two below, so that lengths like each other share a program and less than an eighth
+/// of its work is done for nobody.
+fn rounded(tokens: usize, most: usize) -> usize {
+    tokens.next_multiple_of((tokens.next_power_of_two() / 16).max(1)).min(most.max(tokens))
+}
 
 /// The token with the largest logit (the first of equals; 0 if all are NaN).
 pub fn greedy(logits: &[f32]) -> u32 {
@@ -80,6 +98,13 @@ pub struct Session {
     cache: DType,
     precision: Precision,
     compute_time: Duration,
+    /// The batch that is computed: its tokens, and which of them have rows that are wanted.
+    placed: Vec<Token>,
+    outputs: Vec<usize>,
+    inputs: Inputs,
+    results: Results,
+    /// Lengths of sequences before a call.
+    before: Vec<usize>,
 }
 
 impl std::fmt::Debug for Session {
@@ -93,7 +118,9 @@ impl Session {
     pub(crate) fn new(model: Model, options: &SessionOptions) -> Result<Session> {
         options.check(model.hparams())?;
         let (context, sequences) = (options.room(model.hparams()), options.sequences);
-        let shape = BatchShape { tokens: 1, kv: 1, context, sequences, outputs: 1, cache: options.cache };
+        let cache = options.cache_on(model.backend().as_ref());
+        let want = Want::Logits;
+        let shape = BatchShape { tokens: 1, kv: 1, context, sequences, outputs: 1, cache, want };
         let graph = model.file().graph(&shape)?;
         let needs = model.needs(options)?;
         if options.check_memory {
@@ -112,9 +139,14 @@ impl Session {
             model,
             context,
             batch: options.batch,
-            cache: options.cache,
+            cache,
             precision: options.precision,
             compute_time: Duration::ZERO,
+            placed: Vec::new(),
+            outputs: Vec::new(),
+            inputs: Inputs::default(),
+            results: Results::default(),
+            before: Vec::new(),
         })
     }
 
@@ -158,6 +190,11 @@ impl Session {
         Ok(self.cells.tokens(sequence))
     }
 
+    /// Type of the cache.
+    pub fn cache(&self) -> DType {
+        self.cache
+    }
+
     /// Number of sequences.
     pub fn sequences(&self) -> usize {
         self.cells.sequences()
@@ -170,7 +207,7 @@ impl Session {
 
     /// Forgets all sequences. Prepared programs are kept.
     pub fn reset(&mut self) {
-        self.cells = Cells::new(self.context, self.sequences());
+        self.cells.clear();
     }
 
     /// Forgets a sequence.
@@ -200,14 +237,14 @@ impl Session {
         Ok(())
     }
 
-    /// Prepares the program of the next decode step of sequence 0, so that [`Session::decode`] only runs it.
-    pub fn prepare_decode(&mut self) -> Result<()> {
+    /// Prepares the program of the next decode step of sequence 0, so that [`Session::append`] of one token only runs it.
+    pub fn prepare_decode(&mut self, want: Want) -> Result<()> {
         let position = self.position();
         if position == self.context {
             return Ok(());
         }
-        self.cells.append(0, &[0]);
-        let prepared = self.program(1, 1);
+        self.cells.append(0, &[0], &mut Vec::new());
+        let prepared = self.program(1, 1, want);
         self.cells.truncate(0, position);
         prepared.map(|_| ())
     }
@@ -224,24 +261,30 @@ impl Session {
         Err(Error::argument("sequence", sequence, format!("a number below {}", self.sequences())))
     }
 
-    /// Runs tokens whose cells are taken; the rows of logits of `outputs`.
-    fn run(&mut self, tokens: &[inputs::Token], outputs: &[usize]) -> Result<Vec<f32>> {
-        let index = self.program(tokens.len(), outputs.len())?;
-        let prepared = &mut self.programs[index];
-        let inputs = inputs::batch_inputs(prepared.graph(), tokens, outputs, &self.cells);
-        let (logits, timing) = prepared.run(&inputs)?;
-        self.compute_time += timing.host;
-        Ok(logits)
+    /// Runs the batch whose cells are taken, and adds the rows of its outputs to the results.
+    fn run(&mut self, want: Want) -> Result<()> {
+        // A graph gives one row at least.
+        let index = self.program(self.placed.len(), self.outputs.len().max(1), want)?;
+        let (graph, program) = self.programs[index].parts();
+        let mut write = |id, bytes: &[u8]| program.write(id, bytes);
+        self.inputs.put(graph, &self.placed, &self.outputs, &self.cells, &mut write)?;
+        self.compute_time += program.run()?.host;
+        if self.outputs.is_empty() {
+            return Ok(());
+        }
+        self.results.read(graph, &self.outputs, &mut |id, out| program.read(id, out))
     }
 
     /// Index of the prepared program for a batch whose cells are taken; the most recently used one is last.
-    fn program(&mut self, tokens: usize, outputs: usize) -> Result<usize> {
+    fn program(&mut self, tokens: usize, outputs: usize, want: Want) -> Result<usize> {
         let (context, sequences, cache) = (self.context, self.sequences(), self.cache);
-        let kv = self.cells.end().next_multiple_of(KV_STEP).min(context * sequences);
-        let shape = BatchShape { tokens, kv, context, sequences, outputs, cache };
+        let cells = context * sequences;
+        let kv = self.cells.end().next_multiple_of(KV_STEP).min(cells);
+        let tokens = rounded(tokens, self.batch.min(cells));
+        let outputs = rounded(outputs, tokens);
+        let shape = BatchShape { tokens, kv, context, sequences, outputs, cache, want };
         if let Some(i) = self.programs.iter().position(|p| p.graph().shape == shape) {
-            let used = self.programs.remove(i);
-            self.programs.push(used);
+            self.programs[i..].rotate_left(1);
             return Ok(self.programs.len() - 1);
         }
         if self.programs.len() == MAX_PROGRAMS + sequences {

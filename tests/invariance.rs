@@ -8,7 +8,7 @@ use diptych::ggml::backend::{Backend, Bindings, Buffer, PrepareOptions, Program,
 use diptych::ggml::plan::Plan;
 use diptych::ggml::rng::Rng;
 use diptych::ggml::{Graph, Source, TensorId};
-use diptych::model::{BatchGraph, BatchShape, ModelFile};
+use diptych::model::{BatchGraph, BatchShape, ModelFile, Want};
 use diptych::{DType, Precision};
 use std::collections::HashMap;
 
@@ -22,7 +22,8 @@ struct Setup {
 
 fn setup(file: &ModelFile) -> Setup {
     let (tokens, cache) = (TOKENS, DType::F16);
-    let shape = BatchShape { tokens, kv: 32, context: 40, sequences: 1, outputs: tokens, cache };
+    let shape =
+        BatchShape { tokens, kv: 32, context: 40, sequences: 1, outputs: tokens, cache, want: Want::Logits };
     let graph = file.graph(&shape).unwrap();
     let ints = |values: Vec<i32>| values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>();
     let n = TOKENS as i32;

@@ -1,7 +1,7 @@
 //! Model files that are broken or unknown end in a typed error with one clear line.
 
 use diptych::ggml::gguf::{Array, GgufFile, GgufWriter, Metadata, TensorData, Value};
-use diptych::model::{BatchShape, ModelFile};
+use diptych::model::{BatchShape, ModelFile, Want};
 use diptych::synthesize::{self, Shape};
 use diptych::{DType, Error};
 
@@ -239,13 +239,16 @@ fn absurd_numbers_are_refused() {
 #[test]
 fn absurd_batches_are_refused() {
     let file = set("qwen3.context_length", 64).unwrap();
-    let right = BatchShape { tokens: 2, kv: 8, context: 8, sequences: 1, outputs: 1, cache: DType::F32 };
+    let (cache, want) = (DType::F32, Want::Best(2));
+    let right = BatchShape { tokens: 2, kv: 8, context: 8, sequences: 1, outputs: 1, cache, want };
     assert!(file.graph(&right).is_ok());
     for wrong in [
         BatchShape { tokens: 0, ..right },
         BatchShape { outputs: 3, ..right },
         BatchShape { kv: 9, ..right },
         BatchShape { context: 1 << 31, ..right },
+        BatchShape { want: Want::Best(0), ..right },
+        BatchShape { want: Want::Best(1 << 20), ..right },
         BatchShape { context: usize::MAX, sequences: 2, ..right },
     ] {
         assert!(matches!(file.graph(&wrong), Err(Error::InvalidArgument { .. })), "{wrong:?}");

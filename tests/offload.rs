@@ -128,7 +128,7 @@ fn what_is_estimated_is_what_is_allocated() {
         for offload in [Offload::None, Offload::Layers(1), Offload::Layers(2), Offload::All] {
             let device = null(None);
             let mut options = options(offload, &host);
-            options.session.cache = cache;
+            options.session.cache = Some(cache);
             let estimate = three_layers().estimate(device.as_ref(), &options).unwrap();
             assert_eq!(device.stats(), Stats::default(), "an estimate allocates nothing");
             let held = host.stats().allocated_bytes;

@@ -48,6 +48,31 @@ fn a_reset_session_starts_anew_and_sessions_do_not_mix() {
     }
 }
 
+/// F16 where activations may be rounded, F32 elsewhere, and what is asked for everywhere; all programs of a session have
+/// that type, so that half the type is half the state.
+#[test]
+fn the_cache_has_the_type_that_the_precision_allows() {
+    for (name, backend) in backends() {
+        let model = model(&tiny("qwen2", DType::F16), &backend);
+        let cache = |options: SessionOptions| {
+            let mut session = model.session(&options.with_context(64)).unwrap();
+            session.prefill(&prompt(10)).unwrap();
+            session.decode(1).unwrap();
+            (session.cache(), session.save().unwrap().len())
+        };
+        let (full, bytes) = cache(exact(64));
+        assert_eq!(full, DType::F32, "{name}");
+        let default = cache(SessionOptions::default());
+        if name == "reference" {
+            assert_eq!(default, (DType::F32, bytes));
+        } else {
+            assert!(default.0 == DType::F16 && default.1 < bytes * 6 / 10, "{name}: {default:?}");
+        }
+        assert_eq!(cache(SessionOptions::default().with_cache(DType::Q8_0)).0, DType::Q8_0, "{name}");
+        assert_eq!(cache(exact(64).with_cache(DType::F16)).0, DType::F16, "{name}");
+    }
+}
+
 /// Rounding of the cache shows, and no more than the type's blocks explain.
 #[test]
 fn the_cache_may_be_smaller() {

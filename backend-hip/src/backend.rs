@@ -7,6 +7,7 @@ use crate::code::rtc::{Compiled, Job, Origin};
 use crate::driver::Driver;
 use crate::op::{Context, Refusal};
 use crate::options::HipOptions;
+use crate::program::prepare::{self, Host};
 use crate::program::{HipProgram, load};
 use crate::provider::amd::Amd;
 use crate::runtime::copies;
@@ -17,9 +18,10 @@ use crate::runtime::thread::DriverThread;
 use crate::sync::lock;
 use crate::system::available_memory;
 use ggml_core::backend::{
-    Backend, Bindings, Buffer, DeviceInfo, KernelCounts, PrepareOptions, Program, Slice, Stats, Support,
-    Timing, Usage,
+    Backend, Bindings, Buffer, DeviceInfo, KernelCounts, PrepareOptions, Program, Slice, Stats, StepOutline,
+    Support, Timing, Usage,
 };
+use ggml_core::fuse::Group;
 use ggml_core::mapped::MappedBytes;
 use ggml_core::op::mul_mat::WEIGHT_TYPES;
 use ggml_core::phase::{self, Deadlines};
@@ -149,6 +151,14 @@ impl Backend for HipBackend {
         Support::Native
     }
 
+    fn joins(&self, graph: &Graph, group: &Group, precision: Precision) -> Support {
+        let context = Context { graph, node: group.last(), profile: &self.shared.profile, precision };
+        match self.shared.kernels.plan_group(&context, group) {
+            Ok(_) => Support::Native,
+            Err(Refusal(reason)) => Support::no(reason),
+        }
+    }
+
     fn supports_weights(&self, dtype: DType) -> bool {
         WEIGHT_TYPES.contains(&dtype) && self.probe_weights(dtype).unwrap_or(false)
     }
@@ -206,6 +216,12 @@ impl Backend for HipBackend {
         let loaded = self.advisor.advise(loaded)?;
         let program = HipProgram::new(&self.shared, graph, loaded, bindings.compute.is_some());
         Ok(Box::new(Advised { program, advisor: self.advisor.clone() }))
+    }
+
+    fn outline(&self, graph: &Graph, plan: &Plan) -> Result<Vec<StepOutline>> {
+        let (backend, kernels, profile) = (self.shared.backend(), &self.shared.kernels, &self.shared.profile);
+        let launches = prepare::launches(Host { backend, kernels, profile }, graph, plan)?;
+        Ok(StepOutline::by_level(plan, launches.iter().map(Vec::len)))
     }
 
     fn stats(&self) -> Stats {

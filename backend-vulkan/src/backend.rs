@@ -12,15 +12,18 @@ use crate::pipeline::PipelineSet;
 use crate::pipeline::cache::DiskCache;
 use crate::program::VulkanProgram;
 use crate::program::lower::{self, Target};
+use crate::program::outline::outline;
 use crate::raw::device::Purpose;
 use crate::raw::memory::MemoryPool;
 use crate::raw::provider::BACKEND;
 use ggml_core::backend::{
-    self, Backend, Bindings, DeviceInfo, KernelCounts, PrepareOptions, Program, Slice, Stats, Support, Usage,
+    self, Backend, Bindings, DeviceInfo, KernelCounts, PrepareOptions, Program, Slice, Stats, StepOutline,
+    Support, Usage,
 };
+use ggml_core::fuse::Group;
 use ggml_core::mapped::MappedBytes;
 use ggml_core::phase::{self, Deadlines};
-use ggml_core::plan::Plan;
+use ggml_core::plan::{Plan, Precision};
 use ggml_core::{DType, Deadline, Graph, Phase, Result, TensorId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -120,6 +123,10 @@ impl Backend for VulkanBackend {
         lower::supports(&self.target(), graph, node)
     }
 
+    fn joins(&self, graph: &Graph, group: &Group, precision: Precision) -> Support {
+        lower::joins(&self.target(), graph, group, precision)
+    }
+
     fn supports_weights(&self, dtype: DType) -> bool {
         lower::supports_weights(&self.target(), dtype)
     }
@@ -166,6 +173,10 @@ impl Backend for VulkanBackend {
         options: PrepareOptions,
     ) -> Result<Box<dyn Program>> {
         Ok(Box::new(self.program(graph, plan, bindings, options)?))
+    }
+
+    fn outline(&self, graph: &Graph, plan: &Plan) -> Result<Vec<StepOutline>> {
+        outline(&self.target(), graph, plan)
     }
 
     fn stats(&self) -> Stats {

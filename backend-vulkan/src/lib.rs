@@ -31,7 +31,7 @@
 //!
 //! # How a graph gets to the device
 //!
-//! `op` plans each node as dispatches ([`op::plan_node`]) from the device's [`Profile`](tuning::Profile). `lower` gives
+//! `op` plans each group of nodes as dispatches ([`op::plan_group`]) from the device's [`Profile`](tuning::Profile). `lower` gives
 //! their operands windows in the arenas (`windows`). `pipeline` compiles what is missing, in parallel, with a cache on
 //! disk (`cache`). `schedule` deals the dispatches out to units by estimated time (`cost`) and cuts long ones along axes
 //! that allow it. `record` writes the commands of each unit, with barriers where `hazard` finds that something has to

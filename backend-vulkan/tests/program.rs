@@ -138,8 +138,9 @@ fn steps_can_be_run_one_by_one() {
                 backend.prepare(&layer.graph, &plan, &layer.bind(backend), stepwise).expect("a program");
             layer.write(&mut *program, 4);
             let mut all = Vec::new();
-            for (step, &id) in plan.steps.iter().enumerate() {
+            for (step, planned) in plan.steps.iter().enumerate() {
                 program.run_step(step).expect("a step");
+                let id = planned.node();
                 let t = layer.graph.tensor(id);
                 if t.dtype == DType::F32 && t.is_contiguous() {
                     let mut bytes = vec![0; t.dense_bytes()];

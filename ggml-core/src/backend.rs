@@ -10,10 +10,11 @@
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::fuse::Group;
 use crate::graph::Graph;
 use crate::mapped::MappedBytes;
 use crate::phase::Deadlines;
-use crate::plan::Plan;
+use crate::plan::{Plan, Precision, Step};
 use crate::tensor::TensorId;
 use serde::{Deserialize, Serialize};
 use std::any::Any;
@@ -213,6 +214,28 @@ pub struct Timing {
     pub device: Option<Duration>,
 }
 
+/// What a step of a plan is made of on a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StepOutline {
+    /// Dispatches, launches, or whatever the device's commands are.
+    pub dispatches: usize,
+    /// How often these wait until everything before them is complete.
+    pub barriers: usize,
+}
+
+impl StepOutline {
+    /// Steps as they are where steps of one level run at the same time and the commands of a step one after the other.
+    /// `dispatches`: of each step.
+    pub fn by_level(plan: &Plan, dispatches: impl IntoIterator<Item = usize>) -> Vec<StepOutline> {
+        let mut level = 0;
+        let outline = |(step, dispatches): (&Step, usize)| {
+            let next = usize::from(std::mem::replace(&mut level, step.level) != step.level);
+            StepOutline { dispatches, barriers: next + dispatches.saturating_sub(1) }
+        };
+        plan.steps.iter().zip(dispatches).map(outline).collect()
+    }
+}
+
 /// How to prepare a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PrepareOptions {
@@ -235,6 +258,11 @@ pub trait Backend: Send + Sync {
 
     /// Whether a node of a graph can be computed, with a reason if not. Leaves and views always can.
     fn supports(&self, graph: &Graph, node: TensorId) -> Support;
+
+    /// Whether several nodes are computed together, with a reason if not. Of those that are not each is computed alone.
+    fn joins(&self, _graph: &Graph, _group: &Group, _precision: Precision) -> Support {
+        Support::no("every node is computed alone")
+    }
 
     /// Whether weights of a type can be an operand of MUL_MAT and GET_ROWS.
     fn supports_weights(&self, dtype: DType) -> bool;
@@ -262,6 +290,14 @@ pub trait Backend: Send + Sync {
         bindings: &Bindings,
         options: PrepareOptions,
     ) -> Result<Box<dyn Program>>;
+
+    /// What each step of a plan is made of. No memory is needed for that.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a step without kernels.
+    fn outline(&self, _graph: &Graph, plan: &Plan) -> Result<Vec<StepOutline>> {
+        Ok(StepOutline::by_level(plan, plan.steps.iter().map(|_| 1)))
+    }
 
     /// Counters since the backend was opened.
     fn stats(&self) -> Stats;

@@ -80,7 +80,7 @@ mod tests {
     /// The cases of an operation are held to the bound of that operation, whatever else is in their graphs.
     #[test]
     fn a_case_has_the_bound_of_its_node() {
-        for case in crate::catalogue::cases() {
+        for case in crate::catalogue::cases().into_iter().filter(|case| case.group.is_none()) {
             let graph = case.graph.as_ref().unwrap();
             for precision in [Exact, Fast] {
                 let bound = of_node(graph, case.node, precision);

@@ -1,18 +1,18 @@
 //! The operation catalogue: every operation's test cases, to be run on every backend.
 //!
-//! A [`Case`] is a graph of one operation (with the views that make its operands strided) and a rule for the contents
-//! of each leaf. The contents depend only on the case's and the leaf's name, so a case name reproduces itself.
+//! A [`Case`] is a graph of one operation (with the views that make its operands strided), or of several that a backend may
+//! compute together ([`crate::fuse`]), and a rule for the contents of each leaf. The contents depend only on the case's and the leaf's name, so a case name reproduces itself.
 
 use crate::backend::Backend;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::Graph;
 use crate::metrics::{Distance, distance};
-use crate::plan::Precision;
+use crate::plan::{Plan, Precision, Step};
 use crate::reference::{Operand, indices};
 use crate::rng::Rng;
 use crate::tensor::{Source, TensorId};
-use crate::{bound, encode, evaluate, op};
+use crate::{bound, encode, evaluate, fuse, op};
 use std::ops::Range;
 
 /// What a leaf holds.
@@ -44,6 +44,8 @@ pub struct Case {
     pub graph: std::result::Result<Graph, Error>,
     /// The tested node.
     pub node: TensorId,
+    /// The kind of group that the node should be computed in, where the case is one of several nodes.
+    pub group: Option<&'static str>,
     fills: Vec<(TensorId, Fill)>,
 }
 
@@ -94,7 +96,7 @@ impl Case {
         let built = build(&mut graph, &mut builder);
         let node = *built.as_ref().unwrap_or(&TensorId(0));
         let graph = built.and_then(|node| graph.output(node).map(|()| graph));
-        Case { name: name.into(), graph, node, fills: builder.fills }
+        Case { name: name.into(), graph, node, group: None, fills: builder.fills }
     }
 
     /// Contents of every leaf, encoded in its type.
@@ -183,6 +185,7 @@ pub fn cases() -> Vec<Case> {
         op::top_k::cases(),
         op::unary::cases(),
         op::view::cases(),
+        fuse::cases::cases(),
     ]
     .concat()
 }
@@ -248,9 +251,30 @@ pub fn fault(case: &Case, backend: &dyn Backend, precision: Precision, wanted: &
     Some(format!("{} {} {}: {}: {what}", device.backend, device.arch, precision.name(), case.name))
 }
 
-/// The largest NMSE that a case may show on a backend: the bound of its node, 0 for a case that could not be built.
+/// The largest NMSE that a case may show on a backend: the bound of its node, the sum of those of all nodes of a case of
+/// several, 0 for a case that could not be built.
 pub fn bound(case: &Case, precision: Precision) -> f64 {
-    case.graph.as_ref().map_or(0.0, |graph| bound::of_node(graph, case.node, precision))
+    let Ok(graph) = &case.graph else { return 0.0 };
+    match case.group {
+        None => bound::of_node(graph, case.node, precision),
+        Some(_) => graph.computed().map(|node| bound::of_node(graph, node, precision)).sum(),
+    }
+}
+
+/// Whether a backend computes a case of several nodes as it should: the tested node in a group of the case's kind. What it
+/// does instead, if not.
+pub fn apart(case: &Case, backend: &dyn Backend, precision: Precision) -> Option<String> {
+    let (Ok(graph), Some(kind)) = (&case.graph, case.group) else { return None };
+    let plan = match Plan::fused(graph, backend, precision) {
+        Ok(plan) => plan,
+        Err(error) => return Some(format!("{}: {error}", case.name)),
+    };
+    let joined = |step: &Step| step.group.name(graph) == kind && step.group.results().contains(&case.node);
+    let steps: Vec<&str> = plan.steps.iter().map(|step| step.group.name(graph)).collect();
+    // Attention, which the heads are made for, stands behind them.
+    let others = steps.iter().filter(|name| **name != kind && **name != "FLASH_ATTN_EXT").count();
+    let whole = plan.steps.iter().filter(|step| joined(step)).count() == 1 && others == 0;
+    (!whole).then(|| format!("{} on {}: {}", case.name, backend.device().backend, steps.join(", ")))
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ pub mod dtype;
 pub mod encode;
 pub mod error;
 pub mod evaluate;
+pub mod fuse;
 pub mod gguf;
 pub mod graph;
 pub mod hash;

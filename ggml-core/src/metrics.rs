@@ -64,13 +64,17 @@ pub fn distance(x: &[f32], reference: &[f32]) -> Distance {
 
 /// Index of the largest element (the first of equals); `None` for an empty row or one of NaNs only.
 pub fn argmax(row: &[f32]) -> Option<usize> {
-    let mut best: Option<usize> = None;
-    for (i, &x) in row.iter().enumerate() {
-        if !x.is_nan() && best.is_none_or(|b| x > row[b]) {
-            best = Some(i);
-        }
+    // Two passes in pieces that fill vector registers: the largest, then where it is. NaN is never larger, nor equal.
+    let (pieces, rest) = row.as_chunks::<32>();
+    let larger = |most: f32, x: f32| if x > most { x } else { most };
+    let mut most = [f32::NEG_INFINITY; 32];
+    for piece in pieces {
+        most.iter_mut().zip(piece).for_each(|(most, &x)| *most = larger(*most, x));
     }
-    best
+    let most = most.iter().chain(rest).fold(f32::NEG_INFINITY, |most, &x| larger(most, x));
+    let has = |piece: &[f32; 32]| piece.iter().fold(false, |has, &x| has | (x == most));
+    let begin = 32 * pieces.iter().position(has).unwrap_or(pieces.len());
+    row[begin..].iter().position(|&x| x == most).map(|i| begin + i)
 }
 
 /// Share of rows of `n` elements whose largest element is at the same place.
@@ -112,6 +116,28 @@ pub fn kl_divergence(x: &[f32], reference: &[f32], n: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_largest_is_the_first_of_equals() {
+        use crate::rng::Rng;
+        let mut rng = Rng::new(3);
+        let odd = [f32::NAN, f32::NEG_INFINITY, f32::INFINITY, -0.0, 0.0];
+        for n in (0..200).chain([1000, 4097]) {
+            // Few values, so that many are equal.
+            let plain: Vec<f32> = (0..n).map(|_| rng.below(9) as f32 - 4.0).collect();
+            let mixed = plain.iter().map(|&x| if x == 2.0 { odd[rng.below(5)] } else { x }).collect();
+            let low = plain.iter().map(|&x| if x > 0.0 { f32::NAN } else { f32::NEG_INFINITY }).collect();
+            for row in [plain.clone(), mixed, low, vec![f32::NAN; n]] {
+                let mut wanted: Option<usize> = None;
+                for (i, x) in row.iter().enumerate().filter(|(_, x)| !x.is_nan()) {
+                    if wanted.is_none_or(|w| *x > row[w]) {
+                        wanted = Some(i);
+                    }
+                }
+                assert_eq!(argmax(&row), wanted, "{row:?}");
+            }
+        }
+    }
 
     #[test]
     fn known_values() {

@@ -250,7 +250,7 @@ impl Backend for NullBackend {
             s.programs += 1;
             s.recordings += 1;
         });
-        let nodes = plan.steps.iter().map(|&id| graph.tensor(id).name.clone()).collect();
+        let nodes = plan.steps.iter().map(|step| graph.tensor(step.node()).name.clone()).collect();
         Ok(Box::new(NullProgram { shared: self.shared.clone(), nodes, ran: false }))
     }
 

@@ -1,16 +1,24 @@
 //! Plans: which steps compute a graph, and where in one arena every tensor lies.
 //!
-//! A plan gives every input and every computed tensor a place in one compute arena. A place is given again when
-//! nothing needs its contents any more, and an operation whose definition allows it takes over the place of an operand
-//! that it is the last to read. Inputs keep their places, so that a program can be run again without writing inputs
+//! A step is a group of nodes ([`crate::fuse`]) that a backend computes together, often one node. Steps have levels: those of
+//! one level do not depend on each other and share no memory that one of them writes, so that they may run at the same
+//! time, in any order.
+//!
+//! A plan gives every input and every result of a step a place in one compute arena; what does not leave its step has none. A
+//! place is given again when nothing needs its contents any more, and an operation whose definition allows it takes over
+//! the place of an operand that it is the last to read. Inputs keep their places, so that a program can be run again without writing inputs
 //! that did not change; outputs keep theirs until the next run. Constants of kernels are the backends' own
 //! ([`Constants`](crate::kernel::Constants)): an arena may be shared with other programs.
 //!
-//! A debug plan ([`Plan::debug`]) gives every tensor a place of its own, so that each can be looked at after a run.
+//! A debug plan ([`Plan::debug`]) has a step for each node, in the order of the graph, and gives every tensor a place of its
+//! own, so that each can be looked at after a run. [`Plan::fused_debug`] has the steps of the plan that ships and keeps their
+//! results.
 //!
 //! Weights and state are not in the arena: they are bound by the caller.
 
+use crate::backend::{Backend, Support};
 use crate::error::{Error, Result};
+use crate::fuse::{self, Group};
 use crate::graph::Graph;
 use crate::tensor::{Source, TensorId};
 use serde::{Deserialize, Serialize};
@@ -61,11 +69,27 @@ pub struct Place {
     pub bytes: usize,
 }
 
+/// Nodes that a backend computes together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    /// The nodes.
+    pub group: Group,
+    /// Steps of one level do not depend on each other.
+    pub level: usize,
+}
+
+impl Step {
+    /// The node that names the step: the last of its group.
+    pub fn node(&self) -> TensorId {
+        self.group.last()
+    }
+}
+
 /// Steps and places for one graph.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// Nodes that compute something, in order.
-    pub steps: Vec<TensorId>,
+    /// All computing nodes, in groups, sorted by level.
+    pub steps: Vec<Step>,
     /// Length of the arena in bytes.
     pub arena_bytes: usize,
     /// Alignment of places in bytes.
@@ -124,32 +148,62 @@ impl Arena {
 }
 
 impl Plan {
-    /// A plan that reuses memory. `alignment` is that of the device (a power of two).
+    /// A plan that reuses memory and computes node by node. `alignment` is that of the device (a power of two).
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for another alignment, or a graph that needs more memory than can be addressed; so for
+    /// the other plans.
     pub fn new(graph: &Graph, alignment: usize, precision: Precision) -> Result<Plan> {
-        Plan::build(graph, alignment, precision, false)
+        Plan::build(graph, alignment, precision, false, by_level(graph, &|_| false)?)
     }
 
-    /// A plan that keeps every tensor.
+    /// The plan that ships: it reuses memory and computes together what the backend joins.
+    ///
+    /// # Errors
+    /// As [`Plan::new`].
+    pub fn fused(graph: &Graph, backend: &dyn Backend, precision: Precision) -> Result<Plan> {
+        Plan::for_backend(graph, backend, precision, false)
+    }
+
+    /// A plan with the steps of [`Plan::fused`] that keeps all their results.
+    ///
+    /// # Errors
+    /// As [`Plan::new`].
+    pub fn fused_debug(graph: &Graph, backend: &dyn Backend, precision: Precision) -> Result<Plan> {
+        Plan::for_backend(graph, backend, precision, true)
+    }
+
+    /// A plan that computes node by node, in the order of the graph, and keeps every tensor.
+    ///
+    /// # Errors
+    /// As [`Plan::new`].
     pub fn debug(graph: &Graph, alignment: usize, precision: Precision) -> Result<Plan> {
-        Plan::build(graph, alignment, precision, true)
+        let one_by_one = graph.computed().enumerate();
+        let steps = one_by_one.map(|(level, id)| Step { group: Group::Node(id), level }).collect();
+        Plan::build(graph, alignment, precision, true, steps)
     }
 
-    fn build(graph: &Graph, alignment: usize, precision: Precision, debug: bool) -> Result<Plan> {
+    fn for_backend(graph: &Graph, backend: &dyn Backend, precision: Precision, debug: bool) -> Result<Plan> {
+        let joins = |group: &Group| backend.joins(graph, group, precision) == Support::Native;
+        let alignment = backend.device().limits.alignment;
+        Plan::build(graph, alignment, precision, debug, by_level(graph, &joins)?)
+    }
+
+    fn build(
+        graph: &Graph,
+        alignment: usize,
+        precision: Precision,
+        debug: bool,
+        steps: Vec<Step>,
+    ) -> Result<Plan> {
         if !alignment.is_power_of_two() {
             return Err(Error::argument("alignment", alignment, "a power of two"));
         }
-        let count = graph.tensors().len();
-        let mut plan = Plan {
-            steps: graph.computed().collect(),
-            arena_bytes: 0,
-            alignment,
-            precision,
-            debug,
-            places: vec![None; count],
-        };
+        let places = vec![None; graph.tensors().len()];
+        let mut plan = Plan { steps, arena_bytes: 0, alignment, precision, debug, places };
         let mut arena = Arena { free: Vec::new(), end: 0, alignment };
         plan.place_inputs(graph, &mut arena)?;
-        plan.place_nodes(graph, &mut arena)?;
+        plan.place_results(graph, &mut arena)?;
         plan.arena_bytes = arena.end;
         Ok(plan)
     }
@@ -164,42 +218,54 @@ impl Plan {
         Ok(())
     }
 
-    fn place_nodes(&mut self, graph: &Graph, arena: &mut Arena) -> Result<()> {
-        let last_use = last_uses(graph, &self.steps);
-        let steps = self.steps.clone();
-        for (step, &id) in steps.iter().enumerate() {
-            let tensor = graph.tensor(id);
-            let mut taken_over = None;
-            if tensor.root == id {
-                taken_over = self.reusable(graph, id, step, &last_use);
-                let place = match taken_over {
-                    Some(operand) => self.places[operand.index()],
-                    None => arena.take(tensor.span_bytes()),
-                };
-                self.places[id.index()] = Some(place.ok_or_else(too_large)?);
+    /// Level by level: what a level needs is free again after it.
+    fn place_results(&mut self, graph: &Graph, arena: &mut Arena) -> Result<()> {
+        let uses = Uses::new(graph, &self.steps);
+        let steps = std::mem::take(&mut self.steps);
+        for level in steps.chunk_by(|a, b| a.level == b.level) {
+            let mut dead: Vec<TensorId> = Vec::new();
+            let mut kept: Vec<TensorId> = Vec::new();
+            for step in level {
+                for id in step.group.results() {
+                    let tensor = graph.tensor(id);
+                    dead.push(tensor.root);
+                    if tensor.root != id {
+                        continue;
+                    }
+                    let taken_over = self.reusable(graph, step, &uses).filter(|root| !kept.contains(root));
+                    let place = match taken_over {
+                        Some(root) => {
+                            kept.push(root);
+                            self.places[root.index()]
+                        }
+                        None => arena.take(tensor.span_bytes()),
+                    };
+                    self.places[id.index()] = Some(place.ok_or_else(too_large)?);
+                }
+                dead.extend(step.group.operands(graph).into_iter().map(|id| graph.tensor(id).root));
             }
             if self.debug {
                 continue;
             }
-            let mut dead: Vec<TensorId> = graph.operands(id).iter().map(|t| t.root).collect();
-            dead.push(tensor.root);
             dead.sort_unstable();
             dead.dedup();
             for root in dead {
                 if is_node(graph, root)
-                    && last_use[root.index()] <= step
-                    && taken_over != Some(root)
+                    && uses.last[root.index()] <= level[0].level
+                    && !kept.contains(&root)
                     && let Some(place) = self.places[root.index()]
                 {
                     arena.give_back(place);
                 }
             }
         }
+        self.steps = steps;
         Ok(())
     }
 
-    /// An operand whose place the result may take over.
-    fn reusable(&self, graph: &Graph, id: TensorId, step: usize, last_use: &[usize]) -> Option<TensorId> {
+    /// An operand whose place the result of a single node may take over.
+    fn reusable(&self, graph: &Graph, step: &Step, uses: &Uses) -> Option<TensorId> {
+        let Group::Node(id) = step.group else { return None };
         if self.debug {
             return None;
         }
@@ -213,7 +279,7 @@ impl Plan {
             let root = graph.tensor(operand.root);
             let whole = operand.offset == 0 && operand.nb == tensor.nb && operand.ne == tensor.ne;
             let fits = whole && operand.dtype == tensor.dtype && root.span_bytes() == tensor.span_bytes();
-            let free = is_node(graph, operand.root) && last_use[operand.root.index()] == step;
+            let free = is_node(graph, operand.root) && uses.is_last(operand.root, step.level);
             (fits && free && !others_read(operand.root, i) && self.places[operand.root.index()].is_some())
                 .then_some(operand.root)
         })
@@ -227,26 +293,41 @@ impl Plan {
 
     /// The plan as text: a line a step.
     pub fn describe(&self, graph: &Graph) -> String {
+        let levels = self.steps.last().map_or(0, |step| step.level + 1);
         let mut text = format!(
-            "{} steps, arena {} bytes, {}{}\n",
+            "{} steps, {levels} levels, arena {} bytes, {}{}\n",
             self.steps.len(),
             self.arena_bytes,
             self.precision.name(),
             if self.debug { ", debug" } else { "" }
         );
-        for (i, &id) in self.steps.iter().enumerate() {
-            let tensor = graph.tensor(id);
-            let place = match self.place(graph, id) {
-                Some(p) => format!("{}+{}", p.offset, p.bytes),
-                None => format!("in {}", graph.tensor(tensor.root).name),
-            };
-            let operands: Vec<&str> = graph.operands(id).iter().map(|t| t.name.as_str()).collect();
-            let op = tensor.op().map_or("", |o| o.name());
-            let _ =
-                writeln!(text, "{i:5} {op:15} {} <- {} @ {place}", tensor.describe(), operands.join(", "));
+        for (i, step) in self.steps.iter().enumerate() {
+            let operands = step.group.operands(graph);
+            let operands: Vec<&str> = operands.iter().map(|&id| graph.tensor(id).name.as_str()).collect();
+            let results: Vec<String> =
+                step.group.results().iter().map(|&id| self.describe_result(graph, id)).collect();
+            let (level, name) = (step.level, step.group.name(graph));
+            let (results, operands) = (results.join("; "), operands.join(", "));
+            let _ = writeln!(text, "{i:5} {level:4} {name:15} {results} <- {operands}");
         }
         text
     }
+
+    fn describe_result(&self, graph: &Graph, id: TensorId) -> String {
+        let tensor = graph.tensor(id);
+        match self.place(graph, id) {
+            Some(p) => format!("{} @ {}+{}", tensor.describe(), p.offset, p.bytes),
+            None => format!("{} in {}", tensor.describe(), graph.tensor(tensor.root).name),
+        }
+    }
+}
+
+/// The steps of a graph whose groups a backend joins.
+fn by_level(graph: &Graph, joins: &dyn Fn(&Group) -> bool) -> Result<Vec<Step>> {
+    let groups = fuse::groups(graph, joins);
+    let circle = || Error::argument("graph", "groups that wait for each other", "");
+    let leveled = fuse::levels(graph, groups).ok_or_else(circle)?;
+    Ok(leveled.into_iter().map(|(group, level)| Step { group, level }).collect())
 }
 
 fn too_large() -> Error {
@@ -257,19 +338,39 @@ fn is_node(graph: &Graph, id: TensorId) -> bool {
     matches!(graph.tensor(id).source, Source::Node { .. })
 }
 
-/// For each tensor the last step that reads or writes its storage; `usize::MAX` for outputs.
-fn last_uses(graph: &Graph, steps: &[TensorId]) -> Vec<usize> {
-    let mut last = vec![0; graph.tensors().len()];
-    for (step, &id) in steps.iter().enumerate() {
-        last[graph.tensor(id).root.index()] = step;
-        for operand in graph.operands(id) {
-            last[operand.root.index()] = step;
+/// When the storage of tensors is used for the last time.
+struct Uses {
+    /// For each root the last level that reads or writes its storage; `usize::MAX` for outputs.
+    last: Vec<usize>,
+    /// How many steps of that level do.
+    steps: Vec<usize>,
+}
+
+impl Uses {
+    fn new(graph: &Graph, steps: &[Step]) -> Uses {
+        let count = graph.tensors().len();
+        let mut uses = Uses { last: vec![0; count], steps: vec![0; count] };
+        for step in steps {
+            let ids = step.group.results().into_iter().chain(step.group.operands(graph));
+            let mut roots: Vec<usize> = ids.map(|id| graph.tensor(id).root.index()).collect();
+            roots.sort_unstable();
+            roots.dedup();
+            for root in roots.into_iter().filter(|&root| root < count) {
+                let again = uses.last[root] == step.level;
+                uses.steps[root] = if again { uses.steps[root] + 1 } else { 1 };
+                uses.last[root] = step.level;
+            }
         }
+        for &output in graph.outputs() {
+            uses.last[graph.tensor(output).root.index()] = usize::MAX;
+        }
+        uses
     }
-    for &output in graph.outputs() {
-        last[graph.tensor(output).root.index()] = usize::MAX;
+
+    /// Whether a storage is used by one step of a level and by none after it.
+    fn is_last(&self, root: TensorId, level: usize) -> bool {
+        self.last[root.index()] == level && self.steps[root.index()] == 1
     }
-    last
 }
 
 #[cfg(test)]
@@ -301,19 +402,34 @@ mod tests {
         for id in graph.ids().filter(|&id| graph.tensor(id).source == Source::Input) {
             claim(&mut owner, plan.places[id.index()].unwrap(), id);
         }
-        for &id in &plan.steps {
-            let t = graph.tensor(id);
-            for s in graph.operands(id) {
-                if graph.tensor(s.root).source == Source::Weight {
-                    continue;
+        for level in plan.steps.chunk_by(|a, b| a.level == b.level) {
+            // In any order: what is read is there before the level, and nobody writes where another one reads.
+            for step in level {
+                for s in step.group.operands(graph).into_iter().map(|id| graph.tensor(id)) {
+                    if matches!(graph.tensor(s.root).source, Source::Weight | Source::State) {
+                        continue;
+                    }
+                    let name = &graph.tensor(step.node()).name;
+                    assert!(owner.iter().any(|&(_, o)| o == s.root), "{} is gone before {name}", s.name);
                 }
-                assert!(owner.iter().any(|&(_, o)| o == s.root), "{} is gone before {}", s.name, t.name);
             }
-            if t.root == id {
-                let place = plan.places[id.index()].unwrap();
-                claim(&mut owner, place, id);
+            for (i, step) in level.iter().enumerate() {
+                for id in step.group.results() {
+                    let Some(place) = plan.places[graph.tensor(id).root.index()] else { continue };
+                    assert!(place.offset + place.bytes <= plan.arena_bytes);
+                    for (_, other) in level.iter().enumerate().filter(|(j, _)| *j != i) {
+                        let of = other.group.operands(graph).into_iter().chain(other.group.results());
+                        for used in of.filter_map(|id| plan.places[graph.tensor(id).root.index()]) {
+                            let apart = place.offset + place.bytes <= used.offset
+                                || used.offset + used.bytes <= place.offset;
+                            assert!(apart, "{step:?} and {other:?}");
+                        }
+                    }
+                    if graph.tensor(id).root == id {
+                        claim(&mut owner, place, id);
+                    }
+                }
             }
-            assert!(plan.places[t.root.index()].is_none_or(|p| p.offset + p.bytes <= plan.arena_bytes));
         }
         for &out in graph.outputs() {
             assert!(owner.iter().any(|&(_, o)| o == graph.tensor(out).root));

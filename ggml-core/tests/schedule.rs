@@ -153,10 +153,11 @@ fn alone(w: &Work, backend: &dyn Backend) -> Vec<Vec<u8>> {
 fn split(w: &Work, device: &[usize], backends: &[&dyn Backend], mode: Mode) -> Vec<Vec<u8>> {
     let split = Split::new(&w.graph, device).unwrap();
     for segment in split.segments() {
-        assert_eq!(segment.steps.len(), segment.graph.computed().count());
+        assert_eq!(segment.nodes.len(), segment.graph.computed().count());
     }
     let stepwise = mode == Mode::Stepwise;
-    let plans = split.plans(&|_| 64, Precision::Exact, stepwise).unwrap();
+    let plan = if stepwise { Plan::debug } else { Plan::new };
+    let plans = split.plans(|graph, _| plan(graph, 64, Precision::Exact)).unwrap();
     let arenas = split.arenas(&plans);
     let mut bindings: Vec<Bindings> = backends.iter().map(|b| bind(w, *b)).collect();
     if mode == Mode::SharedMemory {
@@ -255,7 +256,7 @@ fn a_graph_on_one_device_is_one_segment() {
     let x = empty.leaf("x", DType::F32, [4, 1, 1, 1], Source::Input).unwrap();
     empty.output(x).unwrap();
     let split = Split::new(&empty, &[0]).unwrap();
-    let plans = split.plans(&|_| 64, Precision::Exact, false).unwrap();
+    let plans = split.plans(|graph, _| Plan::new(graph, 64, Precision::Exact)).unwrap();
     let device = SplitDevice { backend: &ReferenceBackend::default(), bindings: &Bindings::default() };
     let mut program = SplitProgram::prepare(split, &plans, &[device], PrepareOptions::default()).unwrap();
     program.write(x, &[7; 16]).unwrap();

@@ -3,12 +3,13 @@
 use super::nodes::Nodes;
 use super::options::PerNode;
 use super::protocol::{Done, Message, ModelTask, Work};
-use crate::model::{BatchGraph, BatchShape, LoadOptions, Model, ModelFile, Offload};
+use crate::backends::BackendName;
+use crate::model::{BatchGraph, BatchShape, LoadOptions, Model, ModelFile, Offload, Want};
 use crate::npy;
 use crate::session::{KV_STEP, SessionOptions, debug_program, greedy, prompt_inputs};
+use ggml_core::Result;
 use ggml_core::backend::Backend;
 use ggml_core::cpu::{CpuBackend, CpuOptions};
-use ggml_core::{DType, Result};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -43,19 +44,23 @@ pub(super) fn run(
     Ok(done)
 }
 
-/// The model, all of it on the backend or a part; `cpu` computes the rest.
+/// The model, all of it on the backend or a part; `cpu` computes the rest and what a device cannot.
 fn load(
     work: &Work,
     task: &ModelTask,
     backend: Arc<dyn Backend>,
     say: &mut dyn FnMut(Message),
 ) -> Result<Model> {
-    let Ok(units) = usize::try_from(task.offload) else {
-        return Model::load(&task.model, backend);
+    let on_host = work.backend.parse().is_ok_and(|name: BackendName| name.is_host());
+    let offload = match usize::try_from(task.offload) {
+        Ok(units) => Offload::Layers(units),
+        // Nobody stands in for a backend of the host.
+        Err(_) if on_host => return Model::load(&task.model, backend),
+        Err(_) => Offload::All,
     };
     let host = CpuOptions::default().with_deadlines(backend.deadlines().clone());
     let options = LoadOptions {
-        offload: Offload::Layers(units),
+        offload,
         host: Some(Arc::new(CpuBackend::open(host)?)),
         session: session_options(work, task),
         ..LoadOptions::default()
@@ -86,7 +91,7 @@ fn context(task: &ModelTask) -> usize {
 fn session_options(work: &Work, task: &ModelTask) -> SessionOptions {
     SessionOptions {
         context: Some(context(task)),
-        cache: DType::F32,
+        cache: Some(task.cache),
         precision: work.precision,
         ..SessionOptions::default()
     }
@@ -102,7 +107,7 @@ fn generate(model: &Model, work: &Work, task: &ModelTask) -> Result<(Done, Vec<f
     let mut row = logits[logits.len() - model.hparams().vocabulary..].to_vec();
     let (mut token_ids, mut margins) = (Vec::new(), Vec::new());
     if task.predict > 1 {
-        session.prepare_decode()?;
+        session.prepare_decode(Want::Logits)?;
     }
     let start = Instant::now();
     for i in 0..task.predict {
@@ -138,11 +143,12 @@ fn with_nodes(
     act: impl FnOnce(&mut Nodes<'_>) -> Result<()>,
 ) -> Result<()> {
     let n = task.tokens.len();
-    let (context, cache) = (context(task), DType::F32);
-    let shape = BatchShape { tokens: n, kv: n, context, sequences: 1, outputs: n, cache };
+    let (context, cache) = (context(task), task.cache);
+    let want = Want::Logits;
+    let shape = BatchShape { tokens: n, kv: n, context, sequences: 1, outputs: n, cache, want };
     let graph: BatchGraph = model.file().graph(&shape)?;
     let program = debug_program(model, &graph, work.precision)?;
-    let inputs = prompt_inputs(&graph, &task.tokens);
+    let inputs = prompt_inputs(&graph, &task.tokens)?;
     act(&mut Nodes::new(&graph.graph, program, &inputs)?)
 }
 

@@ -65,7 +65,7 @@ fn outputs(
     bindings: &Bindings,
     precision: Precision,
 ) -> Result<NodeResults> {
-    let plan = Plan::new(g, backend.device().limits.alignment, precision)?;
+    let plan = Plan::fused(g, backend, precision)?;
     let mut program = backend.prepare(g, &plan, bindings, PrepareOptions::default())?;
     write_inputs(program.as_mut(), g, data)?;
     program.run()?;

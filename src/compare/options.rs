@@ -4,7 +4,7 @@ use crate::backends::{BackendName, VirtualTarget};
 use crate::model::Offload;
 use ggml_core::plan::Precision;
 use ggml_core::setters;
-use ggml_core::{Error, Result};
+use ggml_core::{DType, Error, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -82,6 +82,8 @@ pub struct CompareOptions {
     pub repeat: usize,
     /// How much rounding is allowed.
     pub precision: Precision,
+    /// Models: type of the cache, on every backend the same; `None`: F16, or F32 in `exact` precision.
+    pub cache: Option<DType>,
     /// Deadline of every phase. `Duration::MAX` never passes.
     pub timeout: Duration,
     /// Seed of the default model and prompt.
@@ -113,6 +115,7 @@ impl Default for CompareOptions {
             per_node: PerNode::Off,
             repeat: 1,
             precision: Precision::default(),
+            cache: None,
             timeout: Duration::from_secs(300),
             seed: 1,
             out: PathBuf::from("out/compare"),
@@ -132,6 +135,7 @@ setters!(CompareOptions {
     with_per_node => per_node: PerNode,
     with_repeat => repeat: usize,
     with_precision => precision: Precision,
+    with_cache => cache: impl Into<Option<DType>>,
     with_timeout => timeout: Duration,
     with_seed => seed: u64,
     with_out => out: impl Into<PathBuf>,

@@ -4,6 +4,7 @@
 use super::options::{CompareOptions, PerNode};
 use super::report::{EVERYTHING, NodeReport, Status};
 use crate::backends::BackendName;
+use ggml_core::DType;
 use ggml_core::backend::{DeviceInfo, Stats};
 use ggml_core::plan::Precision;
 use serde::{Deserialize, Serialize};
@@ -103,6 +104,8 @@ pub(super) struct ModelTask {
     pub(super) tokens: Vec<u32>,
     /// Tokens to generate.
     pub(super) predict: usize,
+    /// Type of the cache: the same on all backends, so that nothing else than what they compute differs.
+    pub(super) cache: DType,
     /// How much lies on the device, see [`Record::offload`](super::report::Record::offload).
     pub(super) offload: i64,
     /// Where to write the prompt's logits.

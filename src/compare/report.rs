@@ -60,6 +60,8 @@ pub struct Report {
     pub work: String,
     /// How much rounding was allowed.
     pub precision: String,
+    /// Type of the cache, where the work is a model.
+    pub cache: Option<String>,
     /// The backends.
     pub backends: Vec<BackendReport>,
     /// What each run did.
@@ -351,6 +353,7 @@ impl Report {
             reference: options.reference.to_string(),
             work: options.work.to_string(),
             precision: options.precision.name().into(),
+            cache: None,
             backends: Vec::new(),
             records: Vec::new(),
             comparisons: Vec::new(),

@@ -7,6 +7,7 @@ use super::report::{EVERYTHING, Report, label};
 use super::{files, nodes, parent};
 use crate::backends::BackendName;
 use crate::model::{ModelFile, Offload};
+use crate::session::default_cache;
 use crate::synthesize::{self, Shape};
 use ggml_core::graph::file::GraphFile;
 use ggml_core::rng::Rng;
@@ -25,11 +26,14 @@ pub(super) fn compare_model(
     let quantised = nodes::has_quantised_weights(file.gguf());
     let steep = file.hparams().recurrent.is_some() || file.hparams().experts.is_some();
     drop(file);
+    let cache = options.cache.unwrap_or_else(|| default_cache(options.precision));
+    report.cache = Some(cache.name().into());
     run_all(options, report, progress, &options.offload, &|backend, offload| {
         Task::Model(ModelTask {
             model: (&model).into(),
             tokens: tokens.clone(),
             predict: options.predict,
+            cache,
             offload,
             logits: files::logits(&options.out, backend, offload).into(),
             nodes: nodes_task(options, backend, offload),
@@ -88,11 +92,10 @@ fn run_all(
 fn runs(options: &CompareOptions, offload: &[Offload]) -> Vec<(BackendName, i64)> {
     let mut runs = vec![(options.reference.clone(), EVERYTHING)];
     for backend in options.order() {
-        let on_host = matches!(backend, BackendName::Reference | BackendName::Cpu);
         for offload in offload {
             let number = match offload {
-                Offload::Layers(n) if !on_host => i64::try_from(*n).unwrap_or(EVERYTHING),
-                Offload::None if !on_host => 0,
+                Offload::Layers(n) if !backend.is_host() => i64::try_from(*n).unwrap_or(EVERYTHING),
+                Offload::None if !backend.is_host() => 0,
                 _ => EVERYTHING,
             };
             if !runs.contains(&(backend.clone(), number)) {

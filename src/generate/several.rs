@@ -2,7 +2,7 @@
 
 use super::writer::Writer;
 use super::{Cancel, GenerateOptions, Piece, Summary};
-use crate::session::Item;
+use crate::session::{Item, Row, Want};
 use crate::tokenizer::Tokenizer;
 use crate::{Result, Session};
 use ggml_core::Error;
@@ -46,8 +46,14 @@ struct Running<'a> {
 }
 
 impl Running<'_> {
-    /// Takes the logits that followed so many tokens of `next`, and the time that they took; what comes of them.
-    fn take(&mut self, tokens: usize, took: Duration, logits: &[f32], room: bool) -> Vec<Result<Piece>> {
+    /// Takes the row that followed so many tokens of `next`, and the time that they took; what comes of them.
+    fn take(
+        &mut self,
+        tokens: usize,
+        took: Duration,
+        row: Option<Row<'_>>,
+        room: bool,
+    ) -> Vec<Result<Piece>> {
         self.next.drain(..tokens);
         let summary = &mut self.writer.summary;
         if self.begun {
@@ -60,7 +66,7 @@ impl Running<'_> {
             return Vec::new();
         }
         self.begun = true;
-        match self.writer.choose(logits, room) {
+        match self.writer.choose(row, room) {
             Err(error) => vec![Err(error)],
             Ok(piece) => {
                 self.next.extend(piece.as_ref().and_then(|piece| piece.token));
@@ -193,19 +199,20 @@ impl<'a> Generations<'a> {
             }
         }
         let mut work = shares(running, self.session.batch_tokens());
-        let logits = match self.session.batch(&work.iter().map(Share::item).collect::<Vec<_>>()) {
-            Ok(logits) => logits,
-            Err(error) => {
-                let running = self.all.iter_mut().flatten().filter(|one| !one.writer.done());
-                running.for_each(|one| one.writer.fail());
-                return Err(error);
-            }
-        };
+        let want = work.iter().map(|share| share.one.writer.want()).reduce(Want::or).unwrap_or_default();
+        let items: Vec<Item<'_>> = work.iter().map(Share::item).collect();
+        if let Err(error) = self.session.append(&items, want) {
+            let running = self.all.iter_mut().flatten().filter(|one| !one.writer.done());
+            running.for_each(|one| one.writer.fail());
+            return Err(error);
+        }
         let took = start.elapsed();
-        for (Share { sequence, one, tokens }, logits) in work.iter_mut().zip(&logits) {
-            let room = self.session.position_of(*sequence)? < self.session.context();
+        let session = &*self.session;
+        for (index, Share { sequence, one, tokens }) in work.iter_mut().enumerate() {
+            let room = session.position_of(*sequence)? < session.context();
+            let row = session.rows().get(index);
             let start = Instant::now();
-            pieces.extend(one.take(*tokens, took, logits, room).into_iter().map(|piece| (*sequence, piece)));
+            pieces.extend(one.take(*tokens, took, row, room).into_iter().map(|piece| (*sequence, piece)));
             one.writer.summary.time += start.elapsed();
         }
         Ok(pieces)

@@ -2,6 +2,7 @@
 
 use super::{Cancel, Finish, GenerateOptions, Piece, Summary};
 use crate::Sampler;
+use crate::session::{Row, Want};
 use crate::tokenizer::{Detokenizer, Tokenizer};
 use ggml_core::{Error, Result};
 
@@ -74,10 +75,17 @@ impl<'a> Writer<'a> {
         self.done = true;
     }
 
+    /// What is needed of the logits.
+    pub(super) fn want(&self) -> Want {
+        self.sampler.want()
+    }
+
     /// Chooses the next token from the logits and takes its text; `None` for a token that ends the text. `room`: whether
     /// the context has a position for it.
-    pub(super) fn choose(&mut self, logits: &[f32], room: bool) -> Result<Option<Piece>> {
-        let token = self.sampler.sample(logits).inspect_err(|_| self.fail())?;
+    pub(super) fn choose(&mut self, row: Option<Row<'_>>, room: bool) -> Result<Option<Piece>> {
+        let missing = || Error::argument("logits", "none", "those after a token");
+        let token = row.ok_or_else(missing).and_then(|row| self.sampler.sample_row(row));
+        let token = token.inspect_err(|_| self.fail())?;
         self.sampler.accept(token);
         self.summary.tokens += 1;
         if self.tokenizer.is_end(token) && !self.ignore_end {

@@ -1,6 +1,7 @@
 //! What a batch graph is made for, and what it is.
 
 use super::Window;
+use super::best::BestNodes;
 use ggml_core::{DType, Error, Graph, Result, TensorId};
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +20,28 @@ pub struct BatchShape {
     pub outputs: usize,
     /// Type of the cache: F32, F16, Q8_0 or Q4_0.
     pub cache: DType,
+    /// What is given of each row.
+    pub want: Want,
+}
+
+/// What is wanted of the logits after a token.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Want {
+    /// All of them.
+    #[default]
+    Logits,
+    /// So many of the largest, with their tokens: chosen where they are computed, so that the others need not be read.
+    Best(usize),
+}
+
+impl Want {
+    /// What has enough for both.
+    pub fn or(self, other: Want) -> Want {
+        match (self, other) {
+            (Want::Best(a), Want::Best(b)) => Want::Best(a.max(b)),
+            _ => Want::Logits,
+        }
+    }
 }
 
 impl BatchShape {
@@ -30,6 +53,7 @@ impl BatchShape {
     /// That there can be such a batch: rows of the cache are I32 in a graph.
     pub(super) fn check(&self) -> Result<()> {
         let some = [self.tokens, self.kv, self.context, self.sequences, self.outputs].iter().all(|&n| n > 0);
+        let some = some && self.want != Want::Best(0);
         let fits = self.kv <= self.cells() && self.cells() <= i32::MAX as usize;
         if some && fits && self.outputs <= self.tokens {
             return Ok(());
@@ -37,7 +61,7 @@ impl BatchShape {
         Err(Error::argument(
             "batch shape",
             format!("{self:?}"),
-            "extents from 1 on, outputs among the tokens, kv among the cells, cells numbered by I32",
+            "extents and best ones from 1 on, outputs among the tokens, kv among the cells, cells numbered by I32",
         ))
     }
 }
@@ -76,7 +100,7 @@ pub enum StateKind {
 /// A graph for one batch shape.
 #[derive(Clone, Debug)]
 pub struct BatchGraph {
-    /// The graph; its output is `logits`.
+    /// The graph; its output is `logits`, or those of `best`.
     pub graph: Graph,
     /// Its shape.
     pub shape: BatchShape,
@@ -90,8 +114,10 @@ pub struct BatchGraph {
     pub state_kinds: Vec<StateKind>,
     /// The attention window that `inputs.window_mask` has to express.
     pub window: Option<Window>,
-    /// F32 `[vocabulary, outputs]`.
+    /// F32 `[vocabulary, outputs]`; an output where all are wanted.
     pub logits: TensorId,
+    /// The nodes that choose the best of them, where those are wanted.
+    pub best: Option<BestNodes>,
     /// The first tensor of each layer, then of the output; what is before is the embedding.
     pub(super) units: Vec<TensorId>,
 }

@@ -1,6 +1,7 @@
 //! What the architectures build their graphs with.
 
-use super::batch::{BatchGraph, BatchShape, GraphInputs, StateKind};
+use super::batch::{BatchGraph, BatchShape, GraphInputs, StateKind, Want};
+use super::best::BestNodes;
 use super::hparams::rope_factors;
 use super::{Architecture, Hparams, RopeScaling};
 use ggml_core::gguf::GgufFile;
@@ -31,6 +32,7 @@ pub(super) struct Builder<'a> {
     state: Vec<TensorId>,
     state_kinds: Vec<StateKind>,
     logits: Option<TensorId>,
+    best: Option<BestNodes>,
     units: Vec<TensorId>,
 }
 
@@ -62,6 +64,7 @@ impl<'a> Builder<'a> {
             state: Vec::new(),
             state_kinds: Vec::new(),
             logits: None,
+            best: None,
             units: Vec::new(),
         })
     }
@@ -69,7 +72,10 @@ impl<'a> Builder<'a> {
     pub(super) fn finish(self) -> Result<BatchGraph> {
         let logits = self.logits.ok_or_else(|| Error::model("graph", "no logits", ""))?;
         let mut graph = self.graph;
-        graph.output(logits)?;
+        match &self.best {
+            Some(best) => best.outputs().try_for_each(|id| graph.output(id))?,
+            None => graph.output(logits)?,
+        }
         Ok(BatchGraph {
             graph,
             shape: self.shape,
@@ -79,6 +85,7 @@ impl<'a> Builder<'a> {
             state_kinds: self.state_kinds,
             window: self.hparams.window,
             logits,
+            best: self.best,
             units: self.units,
         })
     }
@@ -193,10 +200,19 @@ impl<'a> Builder<'a> {
         self.name(sum, name)
     }
 
+    /// Of the rows of `x`, one for each token, those that something depends on: in the last layer the wanted ones where
+    /// only keys and values need the others. The node is called `name`.
+    pub(super) fn needed(&mut self, x: TensorId, layer: &Layer, name: &str) -> Result<TensorId> {
+        let last = layer.index + 1 == self.hparams.layers;
+        let Some(rows) = self.inputs.output_rows.filter(|_| last) else { return Ok(x) };
+        let picked = self.graph.get_rows(x, rows)?;
+        self.name(picked, &layer.name(name))
+    }
+
     /// Part of the rows of `x` `[columns, tokens]` as heads: `[d, heads, tokens]`, from column `first` on.
     pub(super) fn heads(&mut self, x: TensorId, first: usize, d: usize, heads: usize) -> Result<TensorId> {
-        let tokens = self.shape.tokens;
         let t = self.graph.tensor(x);
+        let tokens = t.ne[1];
         if t.ne[0] == d * heads {
             return self.graph.reshape(x, [d, heads, tokens, 1]);
         }
@@ -223,7 +239,13 @@ impl<'a> Builder<'a> {
         let h = self.hparams;
         let rope = h.window.filter(|w| w.covers(layer.index)).map_or(h.rope, |w| w.rope);
         let factors = self.rope_factors(rope.n_dims / 2)?;
-        let turned = self.graph.rope(rope, x, self.inputs.positions, factors)?;
+        let mut positions = self.inputs.positions;
+        if self.graph.tensor(x).ne[2] < self.shape.tokens {
+            let column = self.graph.reshape(positions, [1, self.shape.tokens, 1, 1])?;
+            let picked = self.needed(column, layer, "positions.needed")?;
+            positions = self.graph.reshape(picked, [self.shape.outputs, 1, 1, 1])?;
+        }
+        let turned = self.graph.rope(rope, x, positions, factors)?;
         self.name(turned, &layer.name(name))
     }
 
@@ -279,14 +301,18 @@ impl<'a> Builder<'a> {
     }
 
     /// Causal attention of a layer over its cache: `q` `[d, heads, tokens]`, `k` `[d, heads_kv, tokens]`, `v`
-    /// `[dv, heads_kv, tokens]` to `[dv * heads, tokens]`.
+    /// `[dv, heads_kv, tokens]` to `[dv * heads, tokens]`. `q` may be that of the needed rows only, as is then the result.
     pub(super) fn attention(&mut self, [q, k, v]: [TensorId; 3], layer: &Layer) -> Result<TensorId> {
         let h = self.hparams;
         let k = self.cached(k, h.key_length, &layer.name("k"))?;
         let v = self.cached(v, h.value_length, &layer.name("v"))?;
+        let tokens = self.graph.tensor(q).ne[2];
         let q = self.graph.permute(q, [0, 2, 1, 3])?;
         let windowed = h.window.is_some_and(|w| w.covers(layer.index));
-        let mask = self.inputs.window_mask.filter(|_| windowed).unwrap_or(self.inputs.mask);
+        let mut mask = self.inputs.window_mask.filter(|_| windowed).unwrap_or(self.inputs.mask);
+        if tokens < self.shape.tokens {
+            mask = self.needed(mask, layer, "mask.needed")?;
+        }
         let op = FlashAttnExt { scale: h.scales.attention, max_bias: 0.0, logit_softcap: h.soft_caps.scores };
         let out = if h.sinks {
             let sinks = self.vector(&layer.name("attn_sinks.weight"), h.heads)?;
@@ -295,7 +321,7 @@ impl<'a> Builder<'a> {
             self.graph.flash_attn_ext(op, q, k, v, Some(mask))?
         };
         self.name(out, &layer.name("attn"))?;
-        self.graph.reshape(out, [h.value_length * h.heads, self.shape.tokens, 1, 1])
+        self.graph.reshape(out, [h.value_length * h.heads, tokens, 1, 1])
     }
 
     /// The operand `runs` of recurrent operations.
@@ -334,16 +360,9 @@ impl<'a> Builder<'a> {
         self.linear(glu, &layer.name("ffn_down"), self.hparams.embedding)
     }
 
-    /// Final norm and output layer, for the rows that are wanted.
+    /// Final norm and output layer.
     pub(super) fn output(&mut self, x: TensorId) -> Result<()> {
         self.begin_unit();
-        let x = match self.inputs.output_rows {
-            Some(rows) => {
-                let picked = self.graph.get_rows(x, rows)?;
-                self.name(picked, "output_rows.picked")?
-            }
-            None => x,
-        };
         let x = self.norm(x, "output_norm")?;
         let (width, n) = (self.hparams.embedding, self.hparams.vocabulary);
         let weight = match self.optional_weight("output.weight", &[width, n])? {
@@ -366,11 +385,16 @@ impl<'a> Builder<'a> {
         } else {
             product
         };
-        self.logits = Some(self.name(logits, "logits")?);
+        let logits = self.name(logits, "logits")?;
+        self.logits = Some(logits);
+        if let Want::Best(k) = self.shape.want {
+            self.best = Some(BestNodes::new(&mut self.graph, logits, k)?);
+        }
         Ok(())
     }
 
-    /// A decoder: for each layer attention, then feed-forward, each on a normed copy of the residual stream.
+    /// A decoder: for each layer attention, then feed-forward, each on a normed copy of the residual stream. What the last
+    /// layer does after it has written its state is done for the rows that are wanted.
     pub(super) fn decoder<A: Architecture + ?Sized>(&mut self, architecture: &A) -> Result<()> {
         let [after_attention, after_feed_forward] = architecture.norms_after();
         let mut x = self.embedding()?;
@@ -379,6 +403,7 @@ impl<'a> Builder<'a> {
             self.begin_unit();
             let normed = self.norm(x, &layer.name("attn_norm"))?;
             let out = architecture.mixer(self, normed, layer)?;
+            x = self.needed(x, layer, "needed")?;
             x = self.residual([x, out], layer, after_attention, "attn_residual")?;
             let normed = self.norm(x, &layer.name(architecture.feed_forward_norm()))?;
             let out = architecture.feed_forward(self, normed, layer)?;
@@ -406,10 +431,11 @@ impl<'a> Builder<'a> {
         self.name(sum, &name)
     }
 
-    /// q, k and v of a layer as `[d, heads, tokens]`, biases included, without positions.
+    /// q, k and v of a layer as `[d, heads, tokens]`, biases included, without positions; q of the needed rows.
     pub(super) fn qkv(&mut self, x: TensorId, layer: &Layer) -> Result<[TensorId; 3]> {
         let h = self.hparams;
-        let q = self.linear(x, &layer.name("attn_q"), h.key_length * h.heads)?;
+        let asking = self.needed(x, layer, "attn_norm.needed")?;
+        let q = self.linear(asking, &layer.name("attn_q"), h.key_length * h.heads)?;
         let k = self.linear(x, &layer.name("attn_k"), h.key_length * h.heads_kv)?;
         let v = self.linear(x, &layer.name("attn_v"), h.value_length * h.heads_kv)?;
         let q = self.heads(q, 0, h.key_length, h.heads)?;
@@ -423,8 +449,9 @@ impl<'a> Builder<'a> {
         let h = self.hparams;
         let (q, k, v) = (h.key_length * h.heads, h.key_length * h.heads_kv, h.value_length * h.heads_kv);
         let all = self.linear(x, &layer.name("attn_qkv"), q + k + v)?;
+        let asking = self.needed(all, layer, "attn_qkv.needed")?;
         Ok([
-            self.heads(all, 0, h.key_length, h.heads)?,
+            self.heads(asking, 0, h.key_length, h.heads)?,
             self.heads(all, q, h.key_length, h.heads_kv)?,
             self.heads(all, q + k, h.value_length, h.heads_kv)?,
         ])

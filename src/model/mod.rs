@@ -34,6 +34,7 @@ use std::path::Path;
 use std::sync::{Arc, Once, OnceLock};
 
 mod batch;
+mod best;
 mod builder;
 mod estimate;
 mod gemma2;
@@ -45,6 +46,7 @@ mod identity;
 mod llama;
 mod moe;
 mod offload;
+mod outline;
 mod phi3;
 mod qwen2;
 mod qwen3;
@@ -53,12 +55,14 @@ mod qwen3moe;
 mod recurrent;
 mod weights;
 
-pub use batch::{BatchGraph, BatchShape, GraphInputs, StateKind};
+pub use batch::{BatchGraph, BatchShape, GraphInputs, StateKind, Want};
+pub use best::BestNodes;
 pub use estimate::{Estimate, LoadOptions};
 pub use hparams::{Hparams, RopeScaling, Scales, SoftCaps, Window};
 pub use moe::Experts;
 pub use offload::Offload;
 pub(crate) use offload::{DEVICES, HOST, MAIN, Needs};
+pub use outline::{Outline, OutlineStep, OutlineUnit};
 pub use recurrent::Recurrent;
 
 use builder::{Builder, Layer};
@@ -160,7 +164,8 @@ impl ModelFile {
         let file = ModelFile { gguf, hparams, architecture, identity: OnceLock::new() };
         // The smallest graph touches every tensor.
         let cache = ggml_core::DType::F32;
-        let smallest = BatchShape { tokens: 1, kv: 1, context: 1, sequences: 1, outputs: 1, cache };
+        let want = Want::Logits;
+        let smallest = BatchShape { tokens: 1, kv: 1, context: 1, sequences: 1, outputs: 1, cache, want };
         file.built(&smallest)?.check_all_known()?;
         Ok(file)
     }

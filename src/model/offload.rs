@@ -4,12 +4,12 @@
 //! from the end: the output first, then the last layer and so on; the embedding moves with the first layer. A node that
 //! the device cannot compute stays on the host, and so does what uses the same state.
 
-use super::{BatchGraph, BatchShape, ModelFile};
+use super::{BatchGraph, BatchShape, ModelFile, Want};
 use crate::session::SessionOptions;
 use ggml_core::backend::Backend;
 use ggml_core::plan::{Plan, Precision};
 use ggml_core::schedule::{Fallback, Placement, Split, assign_devices, unsupported};
-use ggml_core::{Error, Result, Source, TensorId};
+use ggml_core::{DType, Error, Graph, Result, Source, TensorId};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::str::FromStr;
 
@@ -108,7 +108,7 @@ pub(crate) struct Needs {
 }
 
 /// The shapes that decide what a session needs: its largest batch, and one token.
-fn shapes(file: &ModelFile, options: &SessionOptions) -> [BatchShape; 2] {
+fn shapes(file: &ModelFile, options: &SessionOptions, cache: DType) -> [BatchShape; 2] {
     let (context, sequences) = (options.room(file.hparams()), options.sequences);
     let cells = context.saturating_mul(sequences);
     let shape = |tokens: usize| BatchShape {
@@ -117,7 +117,8 @@ fn shapes(file: &ModelFile, options: &SessionOptions) -> [BatchShape; 2] {
         context,
         sequences,
         outputs: sequences.min(tokens),
-        cache: options.cache,
+        cache,
+        want: Want::Logits,
     };
     [shape(options.batch.min(cells)), shape(1)]
 }
@@ -164,7 +165,8 @@ impl Division<'_> {
 
     /// What a session needs.
     pub(super) fn needs(&self, options: &SessionOptions) -> Result<Needs> {
-        let graphs: Result<Vec<_>> = shapes(self.file, options).iter().map(|s| self.file.graph(s)).collect();
+        let shapes = shapes(self.file, options, options.cache_on(self.main));
+        let graphs: Result<Vec<_>> = shapes.iter().map(|s| self.file.graph(s)).collect();
         self.needs_of(&graphs?, options.precision)
     }
 
@@ -236,15 +238,15 @@ impl Division<'_> {
         placement: &Placement,
         precision: Precision,
     ) -> Result<BTreeMap<usize, usize>> {
-        let alignment = |device: usize| self.backend(device).device().limits.alignment;
         match placement.only_device(&graph.graph) {
             Some(device) => {
-                let plan = Plan::new(&graph.graph, alignment(device), precision)?;
+                let plan = Plan::fused(&graph.graph, self.backend(device), precision)?;
                 Ok(BTreeMap::from([(device, plan.arena_bytes)]))
             }
             None => {
                 let split = Split::new(&graph.graph, &placement.device)?;
-                Ok(split.arenas(&split.plans(&alignment, precision, false)?))
+                let plan = |graph: &Graph, device| Plan::fused(graph, self.backend(device), precision);
+                Ok(split.arenas(&split.plans(plan)?))
             }
         }
     }

@@ -47,8 +47,9 @@ impl Architecture for Qwen35 {
 /// much of the result goes on.
 fn gated_attention(b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<TensorId> {
     let (d, heads, kv) = (b.hparams.key_length, b.hparams.heads, b.hparams.heads_kv);
-    let tokens = b.graph.tensor(x).ne[1];
-    let both = b.linear(x, &layer.name("attn_q"), 2 * d * heads)?;
+    let asking = b.needed(x, layer, "attn_norm.needed")?;
+    let tokens = b.graph.tensor(asking).ne[1];
+    let both = b.linear(asking, &layer.name("attn_q"), 2 * d * heads)?;
     let row = 8 * d * heads;
     let strides = [4, 8 * d, row, row * tokens];
     let q = b.graph.view(both, [d, heads, tokens, 1], strides, 0)?;

@@ -88,7 +88,8 @@ impl Builder<'_> {
         let tokens = self.graph.tensor(x).ne[1];
         let inner = r.value_length * r.value_heads;
         let mixed = self.linear(x, &layer.name("attn_qkv"), r.channels())?;
-        let z = self.linear(x, &layer.name("attn_gate"), inner)?;
+        let asking = self.needed(x, layer, "attn_norm.needed")?;
+        let z = self.linear(asking, &layer.name("attn_gate"), inner)?;
         let (decay, beta) = (self.decay(x, r, layer)?, self.beta(x, r, layer)?);
         let [q, k, v] = self.convolved(mixed, r, layer)?;
         let ne = [r.key_length, r.value_length, r.value_heads, self.shape.sequences];
@@ -98,14 +99,13 @@ impl Builder<'_> {
         let both = self.graph.gated_delta_net(scale, [q, k, v, decay, beta, state, runs])?;
         self.name(both, &layer.name("delta"))?;
         self.keep(both, state, tokens, &layer.name("delta.state.kept"))?;
-        let out = self.graph.view(
-            both,
-            [r.value_length, r.value_heads, tokens, 1],
-            [4, 4 * r.value_length, 4 * inner, 4 * inner * tokens],
-            0,
-        )?;
+        let row = 4 * inner;
+        let out = self.graph.view(both, [inner, tokens, 1, 1], [4, row, row * tokens, row * tokens], 0)?;
+        let out = self.needed(out, layer, "delta.needed")?;
+        let heads = [r.value_length, r.value_heads, self.graph.tensor(out).ne[1], 1];
+        let out = self.graph.reshape(out, heads)?;
         let normed = self.norm(out, &layer.name("ssm_norm"))?;
-        let z = self.graph.reshape(z, [r.value_length, r.value_heads, tokens, 1])?;
+        let z = self.graph.reshape(z, heads)?;
         let gated = self.graph.glu(Glu::new(Activation::Silu), z, Some(normed))?;
         self.name(gated, &layer.name("delta.gated"))?;
         let gated = self.graph.reshape(gated, [inner, tokens, 1, 1])?;

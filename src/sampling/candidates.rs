@@ -64,6 +64,13 @@ impl Candidates {
         self.list.extend((0u32..).zip(logits).map(|(token, &logit)| Candidate { token, logit }));
     }
 
+    /// Some of the tokens, whatever their order.
+    pub(super) fn fill_with(&mut self, tokens: &[u32], logits: &[f32]) {
+        self.list.clear();
+        self.list.extend(tokens.iter().zip(logits).map(|(&token, &logit)| Candidate { token, logit }));
+        self.list.sort_unstable_by_key(|c| c.token);
+    }
+
     /// Changes the logit of a token, while all of them are there. A logit stays out of question once it is infinite.
     pub(super) fn change(&mut self, token: u32, f: impl Fn(f32) -> f32) {
         if let Some(c) = self.list.get_mut(token as usize)

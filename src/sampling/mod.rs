@@ -29,6 +29,7 @@ mod candidates;
 mod penalties;
 mod random;
 
+use crate::session::{Row, Want, greedy};
 use candidates::Candidates;
 use ggml_core::setters;
 use ggml_core::{Error, Result};
@@ -93,7 +94,17 @@ impl Default for SamplerOptions {
     }
 }
 
+/// The most logits that are worth choosing before the others are read.
+const MOST_BEST: usize = 64;
+
 impl SamplerOptions {
+    /// Whether tokens of the window may lose.
+    fn penalises(&self) -> bool {
+        let on =
+            self.repetition_penalty != 1.0 || self.frequency_penalty != 0.0 || self.presence_penalty != 0.0;
+        on && self.penalty_window > 0
+    }
+
     fn check(&self) -> Result<()> {
         let rules = [
             ("temperature", self.temperature, self.temperature >= 0.0, "a number from 0 on"),
@@ -144,6 +155,41 @@ impl Sampler {
         &self.options
     }
 
+    /// What of the logits is enough to choose as if all of them were there: without penalties the largest one for a
+    /// greedy choice, and as many as top-k leaves where those are few.
+    pub fn want(&self) -> Want {
+        let o = &self.options;
+        if o.penalises() {
+            Want::Logits
+        } else if o.temperature == 0.0 {
+            Want::Best(1)
+        } else if (1..=MOST_BEST).contains(&o.top_k) {
+            Want::Best(o.top_k)
+        } else {
+            Want::Logits
+        }
+    }
+
+    /// Chooses a token from what a session gives. Nothing is accepted by that: see [`accept`](Sampler::accept).
+    ///
+    /// # Errors
+    /// Those of [`Sampler::sample`]; [`Error::InvalidArgument`] if only the best logits are there and
+    /// [`Sampler::want`] asks for all.
+    pub fn sample_row(&mut self, row: Row<'_>) -> Result<u32> {
+        let best = match row {
+            Row::Logits(logits) => return self.sample(logits),
+            Row::Best(best) => best,
+        };
+        if !best.finite {
+            return Err(Error::argument("logits", "not all of them are finite", "finite numbers"));
+        }
+        if self.want() == Want::Logits || best.tokens.is_empty() {
+            return Err(Error::argument("logits", format!("the best {}", best.tokens.len()), "all of them"));
+        }
+        self.candidates.fill_with(best.tokens, best.logits);
+        Ok(self.choose())
+    }
+
     /// Chooses a token. Nothing is accepted by that: see [`accept`](Sampler::accept).
     ///
     /// A logit of minus infinity is a token that must not be chosen.
@@ -154,18 +200,27 @@ impl Sampler {
     pub fn sample(&mut self, logits: &[f32]) -> Result<u32> {
         check(logits)?;
         let o = &self.options;
+        if o.temperature == 0.0 && !o.penalises() {
+            return Ok(greedy(logits));
+        }
         let c = &mut self.candidates;
         c.fill(logits);
         self.window.penalise(c, o.repetition_penalty, o.frequency_penalty, o.presence_penalty);
+        Ok(self.choose())
+    }
+
+    /// Chooses among the candidates.
+    fn choose(&mut self) -> u32 {
+        let (o, c) = (&self.options, &mut self.candidates);
         if o.temperature == 0.0 {
-            return Ok(c.largest());
+            return c.largest();
         }
         c.top_k(o.top_k);
         c.typical(o.typical_p);
         c.top_p(o.top_p);
         c.min_p(o.min_p);
         c.temperature(o.temperature);
-        Ok(c.draw(self.random.unit()))
+        c.draw(self.random.unit())
     }
 
     /// Tells the sampler that a token became part of the text: of the prompt, if it is to count for the penalties, or

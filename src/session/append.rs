@@ -1,7 +1,8 @@
 //! Tokens that are appended to sequences: prompts, conversations that go on, batches.
 
 use super::Session;
-use super::inputs::{self, Token};
+use super::results::Rows;
+use crate::model::Want;
 use ggml_core::{Error, Result};
 use std::ops::ControlFlow;
 
@@ -18,21 +19,13 @@ pub struct Item<'a> {
 /// What it returns says whether to go on.
 pub type Watch<'a> = &'a mut dyn FnMut(usize, usize) -> ControlFlow<()>;
 
-/// A token of a call.
-struct Entry {
-    item: usize,
-    token: u32,
-    /// Whether the logits after it are.
-    wanted: bool,
-}
-
 impl Session {
     /// Appends tokens to sequence 0; the logits after the last one (`vocabulary` values).
     ///
     /// # Errors
     /// Those of [`Session::batch`].
     pub fn prefill(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
-        Ok(self.batch(&[Item { sequence: 0, tokens }])?.concat())
+        Ok(self.append(&[Item { sequence: 0, tokens }], Want::Logits)?.values().to_vec())
     }
 
     /// The same for an application that shows how far it is, or wants to stop: `watch` is called between batches of
@@ -43,8 +36,8 @@ impl Session {
     /// # Errors
     /// Those of [`Session::batch`].
     pub fn prefill_with(&mut self, tokens: &[u32], watch: Watch<'_>) -> Result<Option<Vec<f32>>> {
-        let logits = self.append(&[Item { sequence: 0, tokens }], false, watch)?;
-        Ok(logits.map(|rows| rows.concat()))
+        let rows = self.append_with(&[Item { sequence: 0, tokens }], Want::Logits, watch)?;
+        Ok(rows.map(|rows| rows.values().to_vec()))
     }
 
     /// Appends tokens to sequence 0; the logits after each of them, row after row.
@@ -52,7 +45,8 @@ impl Session {
     /// # Errors
     /// Those of [`Session::batch`].
     pub fn logits(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
-        Ok(self.append_all(&[Item { sequence: 0, tokens }], true)?.concat())
+        self.compute(&[Item { sequence: 0, tokens }], Want::Logits, true, &mut go_on)?;
+        Ok(self.rows().values().to_vec())
     }
 
     /// Appends one token to sequence 0; the logits after it.
@@ -100,7 +94,39 @@ impl Session {
     /// tokens and for a token outside the vocabulary; what the backend reports. After an error all sequences are as they
     /// were before the call. (With recurrent state, an error of the backend leaves the sequences of the call empty.)
     pub fn batch(&mut self, items: &[Item<'_>]) -> Result<Vec<Vec<f32>>> {
-        self.append_all(items, false)
+        let vocabulary = self.model.hparams().vocabulary;
+        let rows = self.append(items, Want::Logits)?;
+        Ok(rows.values().chunks_exact(vocabulary).map(<[f32]>::to_vec).collect())
+    }
+
+    /// The same, with what is wanted of the logits after the last token of each item, in memory of the session: no copy is
+    /// made, and once a step like it was done, nothing is allocated. Of [`Want::Best`] only the best are read from the
+    /// device; more than there are tokens are all of them.
+    ///
+    /// # Errors
+    /// Those of [`Session::batch`]; [`Error::InvalidArgument`] where the best 0 are wanted.
+    pub fn append(&mut self, items: &[Item<'_>], want: Want) -> Result<Rows<'_>> {
+        self.compute(items, want, false, &mut go_on)?;
+        Ok(self.rows())
+    }
+
+    /// The same with a `watch` as in [`Session::prefill_with`]; `None` if it said stop.
+    ///
+    /// # Errors
+    /// Those of [`Session::append`].
+    pub fn append_with(
+        &mut self,
+        items: &[Item<'_>],
+        want: Want,
+        watch: Watch<'_>,
+    ) -> Result<Option<Rows<'_>>> {
+        let done = self.compute(items, want, false, watch)?;
+        Ok(done.then(|| self.rows()))
+    }
+
+    /// What the last call gave; none if it was stopped or ended with an error.
+    pub fn rows(&self) -> Rows<'_> {
+        Rows(&self.results)
     }
 
     /// Tokens of one batch.
@@ -138,67 +164,78 @@ impl Session {
         Ok(())
     }
 
-    fn append_all(&mut self, items: &[Item<'_>], all: bool) -> Result<Vec<Vec<f32>>> {
-        let logits = self.append(items, all, &mut |_, _| ControlFlow::Continue(()))?;
-        Ok(logits.unwrap_or_default())
-    }
-
-    /// Appends the tokens of all items; for each item the logits after its last token, or after `all`.
-    fn append(&mut self, items: &[Item<'_>], all: bool, watch: Watch<'_>) -> Result<Option<Vec<Vec<f32>>>> {
+    /// Appends the tokens of all items; the rows after the last token of each, or after `all`, are then the results.
+    /// Whether `watch` let it go on to the end.
+    fn compute(&mut self, items: &[Item<'_>], want: Want, all: bool, watch: Watch<'_>) -> Result<bool> {
+        let vocabulary = self.model.hparams().vocabulary;
+        let want = match want {
+            Want::Best(k) => Want::Best(k.min(vocabulary)),
+            Want::Logits => Want::Logits,
+        };
+        self.results.begin(want, vocabulary);
         self.check(items)?;
-        let before: Vec<usize> = items.iter().map(|item| self.cells.length(item.sequence)).collect();
-        let logits = self.append_checked(items, all, watch);
-        if logits.is_err() {
-            for (item, before) in items.iter().zip(before) {
+        let mut before = std::mem::take(&mut self.before);
+        before.clear();
+        before.extend(items.iter().map(|item| self.cells.length(item.sequence)));
+        let outcome = self.compute_checked(items, want, all, watch);
+        if !matches!(outcome, Ok(true)) {
+            self.results.begin(want, vocabulary);
+        }
+        if outcome.is_err() {
+            for (item, &before) in items.iter().zip(&before) {
                 self.cells.truncate(item.sequence, if self.recurrent() { 0 } else { before });
             }
         }
-        logits
+        self.before = before;
+        outcome
     }
 
-    fn append_checked(
+    fn compute_checked(
         &mut self,
         items: &[Item<'_>],
+        want: Want,
         all: bool,
         watch: Watch<'_>,
-    ) -> Result<Option<Vec<Vec<f32>>>> {
-        let entries: Vec<Entry> = (items.iter().enumerate())
-            .flat_map(|(item, Item { tokens, .. })| {
-                let wanted = move |i: usize| all || i + 1 == tokens.len();
-                tokens.iter().enumerate().map(move |(i, &token)| Entry { item, token, wanted: wanted(i) })
-            })
-            .collect();
-        let (mut logits, mut done) = (vec![Vec::new(); items.len()], 0);
-        for chunk in entries.chunks(self.batch) {
-            if watch(done, entries.len()).is_break() {
-                return Ok(None);
+    ) -> Result<bool> {
+        let count: usize = items.iter().map(|item| item.tokens.len()).sum();
+        let mut done = 0;
+        while done < count {
+            if watch(done, count).is_break() {
+                return Ok(false);
             }
-            let placed = self.place(items, chunk);
-            let mut outputs: Vec<usize> = (0..chunk.len()).filter(|&i| chunk[i].wanted).collect();
-            if outputs.is_empty() {
-                // A graph gives one row at least.
-                outputs.push(chunk.len() - 1);
-            }
-            let rows = self.run(&placed, &outputs)?;
-            for (&i, row) in outputs.iter().zip(rows.chunks_exact(self.model.hparams().vocabulary)) {
-                if chunk[i].wanted {
-                    logits[chunk[i].item].extend_from_slice(row);
-                }
-            }
-            done += chunk.len();
+            let end = count.min(done + self.batch);
+            self.place(items, done, end, all);
+            self.run(want)?;
+            done = end;
         }
         // All is done, whatever the answer is.
-        let _ = watch(done, entries.len());
-        Ok(Some(logits))
+        let _ = watch(done, count);
+        Ok(true)
     }
 
-    /// Takes cells for the tokens of a batch.
-    fn place(&mut self, items: &[Item<'_>], batch: &[Entry]) -> Vec<Token> {
-        let mut placed = Vec::new();
-        for run in batch.chunk_by(|a, b| a.item == b.item) {
-            let tokens: Vec<u32> = run.iter().map(|entry| entry.token).collect();
-            placed.extend(inputs::place(&mut self.cells, items[run[0].item].sequence, &tokens));
+    /// Makes a batch of the tokens from number `begin` to `end` of all items: takes cells for them, and notes whose rows are
+    /// wanted.
+    fn place(&mut self, items: &[Item<'_>], begin: usize, end: usize, all: bool) {
+        self.placed.clear();
+        self.outputs.clear();
+        let mut first = 0;
+        for Item { sequence, tokens } in items {
+            let inside = |n: usize| n.saturating_sub(first).min(tokens.len());
+            let part = inside(begin)..inside(end);
+            let last = !part.is_empty() && part.end == tokens.len();
+            self.cells.append(*sequence, &tokens[part], &mut self.placed);
+            let noted = self.outputs.last().map_or(0, |last| last + 1);
+            match self.placed.len() {
+                now if all => self.outputs.extend(noted..now),
+                now if last => self.outputs.push(now - 1),
+                _ => {}
+            }
+            first += tokens.len();
         }
-        placed
     }
+}
+
+/// Lets every call go on.
+fn go_on(_: usize, _: usize) -> ControlFlow<()> {
+    ControlFlow::Continue(())
 }

@@ -3,6 +3,16 @@
 //! Sequences share the rows. A new position gets the first row that is free, so that attention looks at as few of them as
 //! the positions need, and one sequence alone has position `i` in row `i`.
 
+/// A token of a batch with its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Token {
+    pub(super) id: u32,
+    /// Its sequence, and its position there.
+    pub(super) at: Cell,
+    /// The cell that holds it.
+    pub(super) cell: usize,
+}
+
 /// A position of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cell {
@@ -25,8 +35,16 @@ pub(crate) struct Cells {
 impl Cells {
     /// Room for `sequences` of `context` positions each, all empty.
     pub(super) fn new(context: usize, sequences: usize) -> Cells {
-        let tokens = vec![Vec::new(); sequences];
+        // No token that is appended later has to wait for memory.
+        let tokens = (0..sequences).map(|_| Vec::with_capacity(context)).collect();
         Cells { held: vec![None; context * sequences], tokens, first: 0, end: 0 }
+    }
+
+    /// Frees all cells.
+    pub(super) fn clear(&mut self) {
+        self.held[..self.end].fill(None);
+        self.tokens.iter_mut().for_each(Vec::clear);
+        (self.first, self.end) = (0, 0);
     }
 
     /// Number of sequences.
@@ -54,21 +72,19 @@ impl Cells {
         self.held.get(cell).copied().flatten()
     }
 
-    /// Appends tokens to a sequence; their cells. The caller sees to it that no sequence has more than `context`
-    /// positions, so there is a free cell for each.
-    pub(super) fn append(&mut self, sequence: usize, tokens: &[u32]) -> Vec<usize> {
-        let free = |&cell: &usize| self.held[cell].is_none();
-        let cells: Vec<usize> = (self.first..self.held.len()).filter(free).take(tokens.len()).collect();
-        let begin = self.length(sequence);
-        for (i, &cell) in cells.iter().enumerate() {
-            self.held[cell] = Some(Cell { sequence, position: begin + i });
+    /// Appends tokens to a sequence; adds them, with their cells, to `placed`. The caller sees to it that no sequence has
+    /// more than `context` positions, so there is a free cell for each.
+    pub(super) fn append(&mut self, sequence: usize, tokens: &[u32], placed: &mut Vec<Token>) {
+        let Some(own) = self.tokens.get_mut(sequence) else { return };
+        let free = self.held.iter_mut().enumerate().skip(self.first).filter(|(_, held)| held.is_none());
+        for (&id, (cell, held)) in tokens.iter().zip(free) {
+            let at = Cell { sequence, position: own.len() };
+            *held = Some(at);
+            own.push(id);
+            placed.push(Token { id, at, cell });
+            self.first = cell + 1;
+            self.end = self.end.max(cell + 1);
         }
-        if let (Some(last), Some(held)) = (cells.last(), self.tokens.get_mut(sequence)) {
-            held.extend_from_slice(tokens);
-            self.first = last + 1;
-            self.end = self.end.max(last + 1);
-        }
-        cells
     }
 
     /// Frees the cells of all positions from `length` on.
@@ -102,32 +118,46 @@ impl Cells {
 mod tests {
     use super::*;
 
+    fn append(cells: &mut Cells, sequence: usize, tokens: &[u32]) -> Vec<usize> {
+        let mut placed = Vec::new();
+        cells.append(sequence, tokens, &mut placed);
+        assert!(placed.iter().map(|t| t.id).eq(tokens.iter().copied()));
+        assert!(placed.iter().all(|t| cells.get(t.cell) == Some(t.at) && t.at.sequence == sequence));
+        placed.iter().map(|t| t.cell).collect()
+    }
+
     #[test]
     fn one_sequence_has_its_positions_in_order() {
         let mut cells = Cells::new(8, 1);
-        assert_eq!(cells.append(0, &[7; 3]), [0, 1, 2]);
-        assert_eq!(cells.append(0, &[7; 2]), [3, 4]);
+        assert_eq!(append(&mut cells, 0, &[7; 3]), [0, 1, 2]);
+        assert_eq!(append(&mut cells, 0, &[7; 2]), [3, 4]);
         assert_eq!((cells.length(0), cells.end()), (5, 5));
         cells.truncate(0, 4);
-        assert_eq!((cells.append(0, &[7; 4]), cells.end()), (vec![4, 5, 6, 7], 8));
+        assert_eq!((append(&mut cells, 0, &[7; 4]), cells.end()), (vec![4, 5, 6, 7], 8));
         cells.truncate(0, 0);
-        assert_eq!((cells.length(0), cells.end(), cells.append(0, &[7; 1])), (0, 0, vec![0]));
+        assert_eq!((cells.length(0), cells.end(), append(&mut cells, 0, &[7; 1])), (0, 0, vec![0]));
+        append(&mut cells, 0, &[7; 5]);
+        cells.clear();
+        assert_eq!((cells.length(0), cells.end(), append(&mut cells, 0, &[7; 2])), (0, 0, vec![0, 1]));
     }
 
     #[test]
     fn freed_cells_are_used_again() {
         let mut cells = Cells::new(4, 3);
-        assert_eq!(cells.append(0, &[7; 2]), [0, 1]);
-        assert_eq!(cells.append(1, &[7; 3]), [2, 3, 4]);
-        assert_eq!(cells.append(0, &[7; 1]), [5]);
+        assert_eq!(append(&mut cells, 0, &[7; 2]), [0, 1]);
+        assert_eq!(append(&mut cells, 1, &[7; 3]), [2, 3, 4]);
+        assert_eq!(append(&mut cells, 0, &[7; 1]), [5]);
         assert_eq!(cells.of(0), [0, 1, 5]);
         cells.truncate(1, 1);
         assert_eq!((cells.get(3), cells.end()), (None, 6));
-        assert_eq!(cells.append(2, &[7; 4]), [3, 4, 6, 7]);
+        assert_eq!(append(&mut cells, 2, &[7; 4]), [3, 4, 6, 7]);
         assert_eq!(cells.get(6), Some(Cell { sequence: 2, position: 2 }));
         // The others are where they were; everything has room.
         assert_eq!((cells.of(0), cells.of(1)), (vec![0, 1, 5], vec![2]));
-        assert_eq!((cells.append(1, &[7; 3]), cells.append(0, &[7; 1])), (vec![8, 9, 10], vec![11]));
+        assert_eq!(
+            (append(&mut cells, 1, &[7; 3]), append(&mut cells, 0, &[7; 1])),
+            (vec![8, 9, 10], vec![11])
+        );
         assert_eq!((cells.of(1), cells.tokens(1)), (vec![2, 8, 9, 10], &[7; 4][..]));
     }
 }

@@ -1,6 +1,8 @@
 //! How to make a session.
 
+use crate::backends::BackendName;
 use crate::model::Hparams;
+use ggml_core::backend::Backend;
 use ggml_core::op::flash_attn::CACHE_TYPES;
 use ggml_core::plan::Precision;
 use ggml_core::setters;
@@ -16,8 +18,9 @@ pub struct SessionOptions {
     pub sequences: usize,
     /// Tokens of one batch; longer work is done in several.
     pub batch: usize,
-    /// Type of the cache: F32, F16, Q8_0 or Q4_0. The last two need heads of a multiple of 32 elements.
-    pub cache: DType,
+    /// Type of the cache: F32, F16, Q8_0 or Q4_0. The last two need heads of a multiple of 32 elements. `None`: see
+    /// [`SessionOptions::cache_on`].
+    pub cache: Option<DType>,
     /// How much rounding is allowed.
     pub precision: Precision,
     /// Whether a session is refused that needs more memory than a device says is free. A way around drivers that say
@@ -29,7 +32,7 @@ setters!(SessionOptions {
     with_context => context: impl Into<Option<usize>>,
     with_sequences => sequences: usize,
     with_batch => batch: usize,
-    with_cache => cache: DType,
+    with_cache => cache: impl Into<Option<DType>>,
     with_precision => precision: Precision,
     with_check_memory => check_memory: bool,
 });
@@ -40,14 +43,30 @@ impl Default for SessionOptions {
             context: None,
             sequences: 1,
             batch: 512,
-            cache: DType::F32,
+            cache: None,
             precision: Precision::default(),
             check_memory: true,
         }
     }
 }
 
+/// The type of a cache where none is asked for.
+pub(crate) fn default_cache(precision: Precision) -> DType {
+    match precision {
+        Precision::Exact => DType::F32,
+        Precision::Fast => DType::F16,
+    }
+}
+
 impl SessionOptions {
+    /// The type of the cache of a session on a model that was loaded for this backend. Where none is asked for: F16, but
+    /// F32 in `exact` precision and on `reference`.
+    pub fn cache_on(&self, backend: &dyn Backend) -> DType {
+        let reference = backend.device().backend == BackendName::Reference.to_string();
+        let precision = if reference { Precision::Exact } else { self.precision };
+        self.cache.unwrap_or_else(|| default_cache(precision))
+    }
+
     /// Positions that each sequence of a model has room for.
     pub(crate) fn room(&self, hparams: &Hparams) -> usize {
         self.context.unwrap_or(hparams.context.min(4096))
@@ -66,9 +85,9 @@ impl SessionOptions {
             let found = format!("{sequences} sequences of {context} positions");
             return Err(Error::argument("session", found, format!("at most {} positions in all", i32::MAX)));
         }
-        if !CACHE_TYPES.contains(&self.cache) {
+        if let Some(cache) = self.cache.filter(|cache| !CACHE_TYPES.contains(cache)) {
             let names: Vec<&str> = CACHE_TYPES.iter().map(|dtype| dtype.name()).collect();
-            return Err(Error::argument("cache type", self.cache, format!("one of {}", names.join(", "))));
+            return Err(Error::argument("cache type", cache, format!("one of {}", names.join(", "))));
         }
         Ok(())
     }

@@ -1,11 +1,10 @@
 //! What a session runs: state in device memory, and graphs prepared for batches, on one device or on two.
 
 use crate::model::{BatchGraph, BatchShape, DEVICES, Model, Needs};
-use ggml_core::backend::{Backend, Bindings, Buffer, PrepareOptions, Program, Slice, Timing, Usage};
+use ggml_core::backend::{Backend, Bindings, Buffer, PrepareOptions, Program, Slice, Usage};
 use ggml_core::plan::{Plan, Precision};
 use ggml_core::schedule::{Split, SplitDevice, SplitProgram};
-use ggml_core::{Error, Result, TensorId};
-use std::collections::HashMap;
+use ggml_core::{Error, Graph, Result};
 
 /// The state tensors of a session: one buffer on each device that has any, zero at first. A tensor is named by its index
 /// in [`BatchGraph::state`].
@@ -108,15 +107,9 @@ impl Prepared {
         &self.graph
     }
 
-    /// Writes the inputs, runs, and reads the logits: `outputs` rows of `vocabulary` values.
-    pub(super) fn run(&mut self, inputs: &HashMap<TensorId, Vec<u8>>) -> Result<(Vec<f32>, Timing)> {
-        for (&id, bytes) in inputs {
-            self.program.write(id, bytes)?;
-        }
-        let timing = self.program.run()?;
-        let mut logits = vec![0f32; self.graph.graph.tensor(self.graph.logits).elements()];
-        self.program.read(self.graph.logits, bytemuck::cast_slice_mut(&mut logits))?;
-        Ok((logits, timing))
+    /// The graph, and the program for it.
+    pub(super) fn parts(&mut self) -> (&BatchGraph, &mut dyn Program) {
+        (&self.graph, self.program.as_mut())
     }
 }
 
@@ -144,10 +137,16 @@ impl Preparation<'_> {
     fn program(&self, mut compute: Option<&mut Compute>) -> Result<Box<dyn Program>> {
         let graph = &self.graph.graph;
         let backends = self.model.backends();
-        let alignment = |device: usize| backends[device].device().limits.alignment;
         let debug = compute.is_none();
         let options = PrepareOptions { stepwise: debug };
         let placement = self.model.place(self.graph, &self.state.device)?;
+        let plan = |graph: &Graph, device: usize| {
+            let backend = backends[device].as_ref();
+            match debug {
+                true => Plan::debug(graph, backend.device().limits.alignment, self.precision),
+                false => Plan::fused(graph, backend, self.precision),
+            }
+        };
         let mut bind = |device: usize, arena: Option<usize>| -> Result<Bindings> {
             let mut bindings = self.bindings(device)?;
             if let (Some(compute), Some(arena)) = (&mut compute, arena) {
@@ -156,14 +155,11 @@ impl Preparation<'_> {
             Ok(bindings)
         };
         if let Some(device) = placement.only_device(graph) {
-            let plan = match debug {
-                true => Plan::debug(graph, alignment(device), self.precision)?,
-                false => Plan::new(graph, alignment(device), self.precision)?,
-            };
+            let plan = plan(graph, device)?;
             return backends[device].prepare(graph, &plan, &bind(device, Some(plan.arena_bytes))?, options);
         }
         let split = Split::new(graph, &placement.device)?;
-        let plans = split.plans(&alignment, self.precision, debug)?;
+        let plans = split.plans(plan)?;
         let arenas = split.arenas(&plans);
         let mut bindings = Vec::new();
         for device in 0..backends.len() {

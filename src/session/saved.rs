@@ -107,8 +107,8 @@ impl Session {
         self.check_sequence(sequence)?;
         let (tokens, data) = self.checked(bytes)?;
         self.cells.truncate(sequence, 0);
-        let cells = self.cells.append(sequence, &tokens);
-        let written = self.scatter(sequence, &cells, data);
+        self.cells.append(sequence, &tokens, &mut Vec::new());
+        let written = self.scatter(sequence, &self.cells.of(sequence), data);
         if written.is_err() {
             self.cells.truncate(sequence, 0);
         }

@@ -9,6 +9,7 @@ use crate::code::elf::{self, CodeObject, KernelInfo};
 use crate::code::ptx;
 use crate::op::{self, Context, Launch, Refusal};
 use crate::sync::lock;
+use ggml_core::fuse::Group;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
@@ -20,8 +21,8 @@ pub(crate) trait KernelSet: Send + Sync {
     /// The code object of a source stem for a target of [`KernelSet::targets`].
     fn code_object(&self, target: &str, stem: &str) -> Option<&'static [u8]>;
 
-    /// The launches of a node.
-    fn plan(&self, context: &Context<'_>) -> Result<Vec<Launch>, Refusal>;
+    /// The launches of a group.
+    fn plan(&self, context: &Context<'_>, group: &Group) -> Result<Vec<Launch>, Refusal>;
 
     /// Why there is no code for a processor, where that is known.
     fn why_not(&self, _processor: &str) -> Option<String> {
@@ -41,8 +42,8 @@ impl KernelSet for Embedded {
         hip_kernels::code_object(target, stem)
     }
 
-    fn plan(&self, context: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
-        op::plan_node(context)
+    fn plan(&self, context: &Context<'_>, group: &Group) -> Result<Vec<Launch>, Refusal> {
+        op::plan_group(context, group)
     }
 
     fn why_not(&self, processor: &str) -> Option<String> {
@@ -116,7 +117,16 @@ impl Kernels {
 
     /// The checked launches of a node.
     pub(crate) fn plan(&self, context: &Context<'_>) -> Result<Vec<(Launch, Kernel)>, Refusal> {
-        let launches = self.set.plan(context)?;
+        self.plan_group(context, &Group::Node(context.node))
+    }
+
+    /// The checked launches of a group.
+    pub(crate) fn plan_group(
+        &self,
+        context: &Context<'_>,
+        group: &Group,
+    ) -> Result<Vec<(Launch, Kernel)>, Refusal> {
+        let launches = self.set.plan(context, group)?;
         launches
             .into_iter()
             .map(|launch| {
@@ -232,7 +242,7 @@ mod tests {
             (target == "gfx906" && stem == "norm").then_some(self.0)
         }
 
-        fn plan(&self, _context: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
+        fn plan(&self, _context: &Context<'_>, _group: &Group) -> Result<Vec<Launch>, Refusal> {
             Ok(Vec::new())
         }
     }

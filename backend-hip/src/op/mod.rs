@@ -12,6 +12,7 @@
 //! the code object says of its arguments is compared with this before anything is launched.
 
 use crate::arch::Profile;
+use ggml_core::fuse::Group;
 use ggml_core::plan::Precision;
 use ggml_core::{Graph, Op, TensorId};
 
@@ -39,7 +40,7 @@ pub enum Operand {
     Tensor(TensorId),
     /// The constant of a node (see `ggml_core::plan::Plan::constant`).
     Constant(TensorId),
-    /// Memory that lasts from the first to the last launch of one node: byte offset, bytes. Aligned to 256 bytes if
+    /// Memory that lasts from the first to the last launch of one step: byte offset, bytes. Aligned to 256 bytes if
     /// the offset is.
     Scratch(usize, usize),
 }
@@ -70,7 +71,7 @@ pub struct Launch {
 pub struct Context<'a> {
     /// The graph.
     pub graph: &'a Graph,
-    /// The node.
+    /// The node; of a group the one that names it.
     pub node: TensorId,
     /// The device.
     pub profile: &'a Profile,
@@ -88,8 +89,16 @@ impl From<ggml_core::Error> for Refusal {
     }
 }
 
+/// The launches that compute a group, in order, or why it is not computed together.
+pub fn plan_group(context: &Context<'_>, group: &Group) -> Result<Vec<Launch>, Refusal> {
+    match group {
+        Group::Node(_) => plan_node(context),
+        other => Err(Refusal(format!("{} are not computed together on HIP", other.name(context.graph)))),
+    }
+}
+
 /// The launches that compute a node, in order. None for views and leaves.
-pub fn plan_node(context: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
+fn plan_node(context: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     match context.graph.tensor(context.node).op() {
         None | Some(Op::View(_) | Op::Reshape(_) | Op::Permute(_) | Op::Transpose(_)) => Ok(Vec::new()),
         Some(Op::GetRows(_) | Op::SetRows(_)) => rows::plan(context),

@@ -53,7 +53,7 @@ pub(crate) fn load(shared: &Arc<Shared>, graph: &Graph, plan: &Plan, bindings: &
     }
     let address = |buffer: &Buffer| Ok(Memory::of(buffer, shared)?.address());
     let (storage, addressed) = draft.place(bindings, own.as_ref(), &address)?;
-    let names: Arc<[String]> = plan.steps.iter().map(|&id| graph.tensor(id).name.clone()).collect();
+    let names: Arc<[String]> = plan.steps.iter().map(|step| graph.tensor(step.node()).name.clone()).collect();
     let launches = compile(shared, addressed, names, start)?;
     let mut stats = lock(&shared.stats);
     stats.programs += 1;

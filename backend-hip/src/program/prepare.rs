@@ -9,7 +9,7 @@ use crate::runtime::session::Pointer;
 use crate::runtime::staging::ALIGNMENT;
 use ggml_core::backend::{Bindings, Buffer, Slice};
 use ggml_core::kernel::Constants;
-use ggml_core::plan::Plan;
+use ggml_core::plan::{Plan, Step};
 use ggml_core::{Error, Graph, Result, Source, Tensor, TensorId};
 use std::collections::HashMap;
 
@@ -58,6 +58,17 @@ fn too_large() -> Error {
     Error::argument("graph", "needs more memory than can be addressed", "")
 }
 
+/// The launches of each step.
+pub(crate) fn launches(host: Host<'_>, graph: &Graph, plan: &Plan) -> Result<Vec<Vec<(Launch, Kernel)>>> {
+    let of_step = |step: &Step| {
+        let node = step.node();
+        let context = Context { graph, node, profile: host.profile, precision: plan.precision };
+        let refused = |Refusal(reason)| unsupported(host.backend, graph, node, reason);
+        host.kernels.plan_group(&context, &step.group).map_err(refused)
+    };
+    plan.steps.iter().map(of_step).collect()
+}
+
 impl<'a> Draft<'a> {
     /// Finds the kernels of every step and lays out the program's own memory: the arena, unless the caller gives one,
     /// then constants, then scratch.
@@ -67,13 +78,9 @@ impl<'a> Draft<'a> {
         plan: &'a Plan,
         bindings: &Bindings,
     ) -> Result<Draft<'a>> {
-        let of_step = |&node: &TensorId| {
-            let context = Context { graph, node, profile: host.profile, precision: plan.precision };
-            let refused = |Refusal(reason)| unsupported(host.backend, graph, node, reason);
-            host.kernels.plan(&context).map_err(refused)
-        };
-        let steps = plan.steps.iter().map(of_step).collect::<Result<Vec<_>>>()?;
-        let constants = Constants::collect(graph, plan.steps.iter().copied());
+        let steps = launches(host, graph, plan)?;
+        let nodes = plan.steps.iter().flat_map(|step| step.group.nodes());
+        let constants = Constants::collect(graph, nodes);
         let mut bytes: usize = 0;
         let mut take = |amount: usize| {
             let at = bytes;
@@ -125,7 +132,7 @@ impl<'a> Draft<'a> {
                 let pointers = launch.operands.iter().map(|operand| memory.pointer(*operand));
                 // A mistake in a launch is an error that names the node.
                 let named = |e: Error| {
-                    unsupported(self.host.backend, self.graph, self.plan.steps[step], e.to_string())
+                    unsupported(self.host.backend, self.graph, self.plan.steps[step].node(), e.to_string())
                 };
                 let pointers = pointers.collect::<Result<Vec<_>>>().map_err(named)?;
                 addressed.push(Addressed { step, launch: launch.clone(), kernel: kernel.clone(), pointers });

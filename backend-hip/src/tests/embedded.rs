@@ -6,7 +6,7 @@ use crate::code::kernels::{Embedded, KernelSet, Kernels};
 use crate::code::ptx;
 use crate::op::{Context, Refusal};
 use ggml_core::catalogue::cases;
-use ggml_core::plan::{Plan, Precision};
+use ggml_core::plan::Precision;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ fn launches_fit_the_code_objects() {
         for case in cases() {
             let graph = case.graph.clone().unwrap();
             for precision in [Precision::Exact, Precision::Fast] {
-                for node in Plan::new(&graph, 256, precision).unwrap().steps {
+                for node in graph.computed() {
                     match kernels.plan(&Context { graph: &graph, node, profile: &profile, precision }) {
                         Ok(planned) => {
                             launches += planned.len();

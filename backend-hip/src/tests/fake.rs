@@ -9,6 +9,7 @@ use crate::driver::{
 use crate::op::{Context, Launch, Operand, Refusal};
 use crate::sync::lock;
 use ggml_core::Op;
+use ggml_core::fuse::Group;
 use ggml_core::kernel::{BinaryParams, NormParams, RopeParams, UnaryParams};
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::CStr;
@@ -424,7 +425,7 @@ impl KernelSet for FakeKernels {
         (stem == "fake").then_some(IMAGE)
     }
 
-    fn plan(&self, c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
+    fn plan(&self, c: &Context<'_>, _group: &Group) -> Result<Vec<Launch>, Refusal> {
         let (g, node) = (c.graph, c.node);
         let src = g.tensor(node).src().to_vec();
         let launch = |kernel, mut operands: Vec<Operand>, to: Operand, params: &[u8]| {

@@ -6,6 +6,7 @@
 
 use crate::device::tuning::Profile;
 use crate::pipeline::PipelineSpec;
+use ggml_core::fuse::Group;
 use ggml_core::plan::Precision;
 use ggml_core::{Graph, Op, Tensor, TensorId};
 
@@ -34,8 +35,8 @@ pub enum Operand {
     Tensor(TensorId),
     /// Part of a tensor's span, for operands larger than a window: byte offset after the tensor's beginning, bytes.
     Part(TensorId, usize, usize),
-    /// The constant of the node (see [`ggml_core::kernel::constant`]).
-    Constant,
+    /// The constant of a node (see [`ggml_core::kernel::constant`]).
+    Constant(TensorId),
 }
 
 impl Operand {
@@ -44,7 +45,7 @@ impl Operand {
         match *self {
             Operand::Tensor(id) => Some((id, 0, graph.tensor(id).span_bytes())),
             Operand::Part(id, skip, bytes) => Some((id, skip, bytes)),
-            Operand::Constant => None,
+            Operand::Constant(_) => None,
         }
     }
 }
@@ -91,7 +92,7 @@ impl Windows for ExactWindows {
 pub struct Context<'a> {
     /// The graph.
     pub graph: &'a Graph,
-    /// The node.
+    /// The node; of a group the one that names it.
     pub node: TensorId,
     /// The device and its tuning.
     pub profile: &'a Profile,
@@ -165,8 +166,27 @@ fn pipeline(shader: &'static str, variant: &'static str, specialization: &[u32])
     PipelineSpec { shader, variant, specialization: specialization.to_vec() }
 }
 
-/// The dispatches that compute a node, or why there are none. Views and empty tensors need none.
-pub fn plan_node(context: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
+/// The dispatches that compute a group, or why it is not computed together. Views and empty tensors need none.
+pub fn plan_group(context: &Context<'_>, group: &Group) -> Result<Vec<Dispatch>, Refusal> {
+    let dispatches = match group {
+        Group::Node(_) => plan_node(context),
+        other => Err(Refusal(format!("{} are not computed together on Vulkan", other.name(context.graph)))),
+    }?;
+    let parts = dispatches.iter().flat_map(|d| &d.operands).filter_map(|o| o.part(context.graph));
+    for (id, skip, bytes) in parts {
+        let (window, most) =
+            (context.windows.bytes(context.graph, id, skip, bytes), context.profile.caps.max_binding);
+        if window > most {
+            let (name, tensor) = (group.name(context.graph), context.graph.tensor(id).describe());
+            return Err(Refusal(format!(
+                "{name}: {tensor} takes a window of {window} bytes, the largest on this device has {most}"
+            )));
+        }
+    }
+    Ok(dispatches)
+}
+
+fn plan_node(context: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     let node = context.result();
     let Some(op) = node.op() else { return Ok(Vec::new()) };
     if op.is_view() || node.elements() == 0 {
@@ -175,7 +195,7 @@ pub fn plan_node(context: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     if let Some(empty) = context.graph.operands(context.node).iter().find(|t| t.elements() == 0) {
         return Err(Refusal(format!("{} with the empty operand {}", op.name(), empty.describe())));
     }
-    let dispatches = match op {
+    match op {
         Op::Binary(_) => binary::plan(context),
         Op::Cpy(_) | Op::Cont(_) => copy::plan(context),
         Op::FlashAttnExt(_) => flash_attn::plan(context),
@@ -191,22 +211,10 @@ pub fn plan_node(context: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
         Op::TopK(_) => top_k::plan(context),
         Op::Unary(_) | Op::Scale(_) => unary::plan(context),
         other => Err(Refusal(format!("there is no Vulkan kernel for {}", other.name()))),
-    }?;
-    let parts = dispatches.iter().flat_map(|d| &d.operands).filter_map(|o| o.part(context.graph));
-    for (id, skip, bytes) in parts {
-        let (window, most) =
-            (context.windows.bytes(context.graph, id, skip, bytes), context.profile.caps.max_binding);
-        if window > most {
-            let (op, tensor) = (op.name(), context.graph.tensor(id).describe());
-            return Err(Refusal(format!(
-                "{op}: {tensor} takes a window of {window} bytes, the largest on this device has {most}"
-            )));
-        }
     }
-    Ok(dispatches)
 }
 
-/// Every pipeline that [`plan_node`] may ask for on a device, for audits of what its compiler makes of them. Where a
+/// Every pipeline that [`plan_group`] may ask for on a device, for audits of what its compiler makes of them. Where a
 /// specialisation follows from a model's shape (heads that share a key, columns of a value row), usual values stand for
 /// all.
 pub fn all_pipelines(profile: &Profile) -> Vec<PipelineSpec> {

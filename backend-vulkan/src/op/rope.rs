@@ -21,8 +21,8 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     let workgroup = u64::from(c.profile.workgroup(c.profile.tuning.elementwise));
     let grid = cover(c.profile, [units.div_ceil(workgroup), tokens, batch]);
     let mut dispatch = dispatch(spec(c.profile, grid.once), [c.src(0), c.src(1)], &p, grid.groups);
-    let factors = if c.operands() > 2 { Operand::Tensor(c.src(2)) } else { Operand::Constant };
-    dispatch.operands.extend([Operand::Constant, factors, Operand::Tensor(c.node)]);
+    let factors = if c.operands() > 2 { Operand::Tensor(c.src(2)) } else { Operand::Constant(c.node) };
+    dispatch.operands.extend([Operand::Constant(c.node), factors, Operand::Tensor(c.node)]);
     Ok(vec![dispatch])
 }
 

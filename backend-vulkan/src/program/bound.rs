@@ -31,9 +31,14 @@ impl Bound {
         arena: &Arc<Buffer>,
     ) -> Result<Bound> {
         let mut bound = Bound::default();
-        let written: HashSet<TensorId> = plan.steps.iter().map(|&id| graph.tensor(id).root).collect();
+        let written: HashSet<TensorId> =
+            plan.steps.iter().flat_map(|step| step.group.results()).map(|id| graph.tensor(id).root).collect();
         for id in graph.ids().filter(|&id| graph.tensor(id).root == id) {
             let tensor = graph.tensor(id);
+            if matches!(tensor.source, Source::Node { .. }) && !written.contains(&id) {
+                // It does not leave its group.
+                continue;
+            }
             let (buffer, offset, writable) = match tensor.source {
                 Source::Weight | Source::State => {
                     let missing = || {

@@ -5,10 +5,11 @@ use super::windows::{BufferRef, Storage, Window, window};
 use crate::context::DeviceContext;
 use crate::device::cost::{self, Model};
 use crate::device::tuning::Profile;
-use crate::op::{self, Context, Dispatch, ExactWindows, Refusal, Windows};
+use crate::op::{self, Context, Dispatch, ExactWindows, Operand, Refusal, Windows};
 use crate::pipeline::modules::Modules;
 use crate::pipeline::{PipelineSet, PipelineSpec};
 use ggml_core::backend::Support;
+use ggml_core::fuse::Group;
 use ggml_core::kernel;
 use ggml_core::plan::{Plan, Precision};
 use ggml_core::{DType, Error, Graph, Result, Source, TensorId};
@@ -116,12 +117,22 @@ pub(crate) fn supports(target: &Target<'_>, graph: &Graph, node: TensorId) -> Su
         return Support::Native;
     }
     for precision in [Precision::Exact, Precision::Fast] {
-        let context = Context { graph, node, profile: target.profile, precision, windows: &ExactWindows };
-        if let Err(Refusal(reason)) = plan(target, &context) {
-            return Support::Unsupported { reason };
+        let support = joins(target, graph, &Group::Node(node), precision);
+        if support != Support::Native {
+            return support;
         }
     }
     Support::Native
+}
+
+/// Whether a group is computed together, whatever its operands' places will be.
+pub(crate) fn joins(target: &Target<'_>, graph: &Graph, group: &Group, precision: Precision) -> Support {
+    let (profile, windows) = (target.profile, &ExactWindows);
+    let context = Context { graph, node: group.last(), profile, precision, windows };
+    match plan(target, &context, group) {
+        Ok(_) => Support::Native,
+        Err(Refusal(reason)) => Support::Unsupported { reason },
+    }
 }
 
 /// Whether a type can be an operand of MUL_MAT and GET_ROWS: asked of the families that plan them.
@@ -141,9 +152,9 @@ pub(crate) fn supports_weights(target: &Target<'_>, dtype: DType) -> bool {
     probe().unwrap_or(false)
 }
 
-/// The dispatches of a node, checked against their shaders and the device.
-fn plan(target: &Target<'_>, context: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
-    let dispatches = op::plan_node(context)?;
+/// The dispatches of a group, checked against their shaders and the device.
+fn plan(target: &Target<'_>, context: &Context<'_>, group: &Group) -> Result<Vec<Dispatch>, Refusal> {
+    let dispatches = op::plan_group(context, group)?;
     for dispatch in &dispatches {
         check(target, dispatch).map_err(Refusal)?;
     }
@@ -177,14 +188,19 @@ pub(crate) fn lower(
 ) -> Result<Lowering> {
     let mut lowering = Lowering::default();
     let mut known: HashMap<PipelineSpec, usize> = HashMap::new();
-    for (step, &node) in plan.steps.iter().enumerate() {
-        let lowered = lower_step(target, graph, plan.precision, node, storage, &mut lowering.constants)?;
-        let seconds = target.model.seconds(cost::work(graph, node)) / lowered.len().max(1) as f64;
+    for (step, planned) in plan.steps.iter().enumerate() {
+        let group = &planned.group;
+        let lowered = lower_step(target, graph, plan.precision, group, storage, &mut lowering.constants)?;
+        let nodes = group.nodes();
+        let seconds: f64 = nodes.iter().map(|&node| target.model.seconds(cost::work(graph, node))).sum();
+        let seconds = seconds / lowered.len().max(1) as f64;
         for (dispatch, windows) in lowered {
             let next = lowering.pipelines.len();
             let pipeline = *known.entry(dispatch.pipeline.clone()).or_insert(next);
             if pipeline == next {
-                lowering.pipelines.push((dispatch.pipeline.clone(), graph.tensor(node).name.clone()));
+                lowering
+                    .pipelines
+                    .push((dispatch.pipeline.clone(), graph.tensor(planned.node()).name.clone()));
             }
             let split = windows.len() - dispatch.written.min(windows.len());
             lowering.dispatches.push(Lowered {
@@ -203,45 +219,47 @@ pub(crate) fn lower(
     Ok(lowering)
 }
 
-/// Dispatches of a node with their windows, each with whether anything may write it.
+/// Dispatches of a step with their windows, each with whether anything may write it.
 type Windowed = (Dispatch, Vec<(Window, bool)>);
 
 fn lower_step(
     target: &Target<'_>,
     graph: &Graph,
     precision: Precision,
-    node: TensorId,
+    group: &Group,
     storage: &HashMap<TensorId, Storage>,
     constants: &mut Vec<Vec<f32>>,
 ) -> Result<Vec<Windowed>> {
-    let tensor = graph.tensor(node);
+    let node = group.last();
     let refused = |reason: String| Error::Unsupported {
         backend: target.name.into(),
-        op: tensor.op().map_or("LEAF", |o| o.name()),
-        node: tensor.name.clone(),
+        op: group.name(graph),
+        node: graph.tensor(node).name.clone(),
         reason,
     };
     let placed = Placed { storage, alignment: target.profile.caps.binding_alignment };
-    for &id in tensor.src().iter().chain([&node]) {
+    for id in group.operands(graph).into_iter().chain(group.results()) {
         placed.window(graph, (id, 0, graph.tensor(id).span_bytes() as u64)).map_err(refused)?;
     }
     let context = Context { graph, node, profile: target.profile, precision, windows: &placed };
-    let dispatches = plan(target, &context).map_err(|Refusal(reason)| refused(reason))?;
-    let mut constant = None;
+    let dispatches = plan(target, &context, group).map_err(|Refusal(reason)| refused(reason))?;
+    let mut known: Vec<(TensorId, Window)> = Vec::new();
     let mut lowered = Vec::with_capacity(dispatches.len());
     for dispatch in dispatches {
         let mut windows = Vec::with_capacity(dispatch.operands.len());
         for operand in &dispatch.operands {
-            if let Some(part) = operand.part(graph) {
-                windows.push(bind(graph, &placed, part).map_err(refused)?);
-                continue;
-            }
-            let window = match constant {
-                Some(known) => known,
-                None => constant_window(graph, node, constants).map_err(refused)?,
+            let of = match *operand {
+                Operand::Constant(of) => of,
+                _ => {
+                    let part = operand.part(graph).unwrap_or((node, 0, 0));
+                    windows.push(bind(graph, &placed, part).map_err(refused)?);
+                    continue;
+                }
             };
-            constant = Some(window);
-            windows.push((window, false));
+            if !known.iter().any(|(id, _)| *id == of) {
+                known.push((of, constant_window(graph, of, constants).map_err(refused)?));
+            }
+            windows.extend(known.iter().filter(|(id, _)| *id == of).map(|(_, window)| (*window, false)));
         }
         lowered.push((dispatch, windows));
     }

@@ -5,6 +5,7 @@ mod breadcrumb;
 mod hazard;
 mod io;
 pub(crate) mod lower;
+pub(crate) mod outline;
 mod record;
 mod schedule;
 mod windows;
@@ -115,7 +116,7 @@ impl VulkanProgram {
             inputs: staging.inputs,
             outputs: staging.outputs,
             bound,
-            names: plan.steps.iter().map(|&id| graph.tensor(id).name.clone()).collect(),
+            names: plan.steps.iter().map(|step| graph.tensor(step.node()).name.clone()).collect(),
             readable: readable(graph),
             graph: graph.clone(),
             debug: plan.debug,
@@ -329,8 +330,12 @@ impl Program for VulkanProgram {
 /// An error unless the plan can be that of the graph.
 fn check(graph: &Graph, plan: &Plan) -> Result<()> {
     let count = graph.tensors().len();
-    let steps = plan.steps.iter().all(|id| id.index() < count && graph.tensor(*id).op().is_some());
-    if !steps || graph.computed().count() != plan.steps.len() {
+    let mut nodes: Vec<TensorId> = plan.steps.iter().flat_map(|step| step.group.nodes()).collect();
+    let known = nodes.iter().all(|id| id.index() < count && graph.tensor(*id).op().is_some());
+    // Groups may share members.
+    nodes.sort_unstable();
+    nodes.dedup();
+    if !known || graph.computed().count() != nodes.len() {
         let expected = format!("a plan of this graph, which has {}", graph.computed().count());
         return Err(Error::argument("plan", format!("{} steps", plan.steps.len()), expected));
     }

@@ -11,6 +11,7 @@ use super::{NAME, SharedStats};
 use crate::backend::{Bindings, Buffer, PrepareOptions, Program, Timing, Usage};
 use crate::deadline::Deadline;
 use crate::error::{Error, Phase, Result};
+use crate::fuse::Group;
 use crate::graph::Graph;
 use crate::phase::{self, Deadlines};
 use crate::plan::Plan;
@@ -91,9 +92,15 @@ impl CpuProgram {
         }
         let mut copies = Copies::default();
         let mut steps = Vec::with_capacity(plan.steps.len());
-        for &id in &plan.steps {
+        for planned in &plan.steps {
+            let id = planned.node();
             if id.index() >= graph.tensors().len() {
                 return Err(Error::argument("plan", "another graph's", ""));
+            }
+            if !matches!(planned.group, Group::Node(_)) {
+                let (op, node) = (planned.group.name(graph), graph.tensor(id).name.clone());
+                let reason = "every node is computed alone".into();
+                return Err(Error::Unsupported { backend: NAME.into(), op, node, reason });
             }
             let step = step(&engine, graph, plan, &mut storage, &mut copies, id)?;
             let idle =

@@ -112,7 +112,7 @@ pub(crate) fn run(
         return Err(Error::Unsupported { backend, op, node: t.name.clone(), reason });
     }
     let bindings = bind(backend, graph, data)?;
-    let plan = Plan::new(graph, backend.device().limits.alignment, precision)?;
+    let plan = Plan::fused(graph, backend, precision)?;
     let mut program = backend.prepare(graph, &plan, &bindings, PrepareOptions::default())?;
     write_inputs(program.as_mut(), graph, data)?;
     program.run()?;

@@ -196,8 +196,9 @@ impl Backend for ReferenceBackend {
         _options: PrepareOptions,
     ) -> Result<Box<dyn Program>> {
         let _span = phase::enter(Phase::Prepare, NAME);
-        if let Some(&step) = plan.steps.iter().find(|step| graph.get(**step).is_none()) {
-            return Err(foreign_tensor(step));
+        let steps: Vec<Vec<TensorId>> = plan.steps.iter().map(|step| step.group.nodes()).collect();
+        if let Some(&node) = steps.iter().flatten().find(|node| graph.get(**node).is_none()) {
+            return Err(foreign_tensor(node));
         }
         let mut storage = HashMap::new();
         for id in graph.ids() {
@@ -231,7 +232,7 @@ impl Backend for ReferenceBackend {
         stats.recordings += 1;
         Ok(Box::new(ReferenceProgram {
             graph: graph.clone(),
-            steps: plan.steps.clone(),
+            steps,
             storage,
             deadlines: self.deadlines.clone(),
             ran: false,
@@ -253,7 +254,8 @@ enum Storage {
 
 struct ReferenceProgram {
     graph: Graph,
-    steps: Vec<TensorId>,
+    /// The nodes of each step.
+    steps: Vec<Vec<TensorId>>,
     storage: HashMap<TensorId, Storage>,
     deadlines: Deadlines,
     ran: bool,
@@ -282,6 +284,14 @@ impl ReferenceProgram {
             Some(Storage::Bound(slice)) => Memory::of(&slice.buffer)?.write(slice.offset, &data),
             None => Err(foreign_tensor(id)),
         }
+    }
+
+    /// A group means its members in order.
+    fn compute_step(&mut self, step: usize) -> Result<()> {
+        for i in 0..self.steps[step].len() {
+            self.compute(self.steps[step][i])?;
+        }
+        Ok(())
     }
 
     fn compute(&mut self, id: TensorId) -> Result<()> {
@@ -328,12 +338,12 @@ impl Program for ReferenceProgram {
         let _span = phase::enter(phase, NAME);
         let start = Instant::now();
         for i in 0..self.steps.len() {
-            self.compute(self.steps[i])?;
+            self.compute_step(i)?;
             if start.elapsed() > self.deadlines.compute {
                 return Err(Error::Timeout {
                     backend: NAME.into(),
                     phase,
-                    node: Some(self.graph.tensor(self.steps[i]).name.clone()),
+                    node: self.steps[i].last().map(|&node| self.graph.tensor(node).name.clone()),
                     after: self.deadlines.compute,
                 });
             }
@@ -345,11 +355,10 @@ impl Program for ReferenceProgram {
 
     fn run_step(&mut self, step: usize) -> Result<Timing> {
         let start = Instant::now();
-        let id = *self
-            .steps
-            .get(step)
-            .ok_or_else(|| Error::argument("step", step, format!("less than {}", self.steps.len())))?;
-        self.compute(id)?;
+        if step >= self.steps.len() {
+            return Err(Error::argument("step", step, format!("less than {}", self.steps.len())));
+        }
+        self.compute_step(step)?;
         Ok(Timing { host: start.elapsed(), device: None })
     }
 }
@@ -357,7 +366,8 @@ impl Program for ReferenceProgram {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Precision;
+    use crate::fuse::Group;
+    use crate::plan::{Precision, Step};
     use crate::reference::list;
 
     /// A product small enough to do by hand, through the whole interface.
@@ -392,7 +402,7 @@ mod tests {
             assert!(matches!(program.read(id, &mut [0; 24][..bytes]), Err(Error::InvalidArgument { .. })));
         }
         let mut foreign = plan.clone();
-        foreign.steps.push(TensorId(7));
+        foreign.steps.push(Step { group: Group::Node(TensorId(7)), level: 2 });
         let prepared = backend.prepare(&g, &foreign, &bindings, PrepareOptions::default());
         assert!(matches!(prepared.err(), Some(Error::InvalidArgument { .. })), "a plan of another graph");
     }

@@ -11,7 +11,7 @@
 use crate::error::{Error, Result};
 use crate::graph::Graph;
 use crate::op::{Op, View};
-use crate::plan::{Plan, Precision};
+use crate::plan::Plan;
 use crate::tensor::{Source, TensorId};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -29,8 +29,8 @@ pub struct Segment {
     pub device: usize,
     /// Its graph; tensors that others need are outputs.
     pub graph: Graph,
-    /// Its steps among those of the whole graph.
-    pub steps: Range<usize>,
+    /// Its computing nodes among those of the whole graph.
+    pub nodes: Range<usize>,
     /// Tensors here, by tensor of the whole graph.
     local: HashMap<TensorId, TensorId>,
     /// Inputs here, with the tensors of the whole graph whose contents they get: its inputs, or results of segments
@@ -45,7 +45,7 @@ impl Segment {
         Segment {
             device,
             graph: Graph::new(),
-            steps: at..at,
+            nodes: at..at,
             local: HashMap::new(),
             feeds: Vec::new(),
             gives: Vec::new(),
@@ -108,18 +108,12 @@ impl Split {
         &self.segments
     }
 
-    /// A plan for each segment. `alignment` is that of a device.
-    pub fn plans(
-        &self,
-        alignment: &dyn Fn(usize) -> usize,
-        precision: Precision,
-        debug: bool,
-    ) -> Result<Vec<Plan>> {
-        let plan = |s: &Segment| match debug {
-            true => Plan::debug(&s.graph, alignment(s.device), precision),
-            false => Plan::new(&s.graph, alignment(s.device), precision),
-        };
-        self.segments.iter().map(plan).collect()
+    /// A plan for each segment, of its graph and its device.
+    ///
+    /// # Errors
+    /// Those of `plan`.
+    pub fn plans(&self, plan: impl Fn(&Graph, usize) -> Result<Plan>) -> Result<Vec<Plan>> {
+        self.segments.iter().map(|segment| plan(&segment.graph, segment.device)).collect()
     }
 
     /// Bytes of the largest arena on each device that has a segment.
@@ -181,7 +175,7 @@ impl Cutter<'_> {
         let segment = &mut self.segments[last];
         let node = segment.graph.named_node(op.clone(), &src, &tensor.name)?;
         segment.local.insert(id, node);
-        segment.steps.end = step + 1;
+        segment.nodes.end = step + 1;
         self.holder.insert(tensor.root, last);
         Ok(())
     }

@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::plan::Plan;
 use crate::tensor::{Source, TensorId};
 use std::collections::HashMap;
+use std::ops::Range;
 
 /// A device of a split graph.
 #[derive(Clone, Copy)]
@@ -33,6 +34,8 @@ struct Feed {
 
 struct Running {
     program: Box<dyn Program>,
+    /// Its steps among those of all segments.
+    steps: Range<usize>,
     feeds: Vec<Feed>,
     /// Outputs of the whole graph that are read as soon as the segment has run: programs that share memory keep
     /// nothing.
@@ -76,8 +79,10 @@ impl SplitProgram {
                 let (home, local) = split.find(id)?;
                 (home == i).then_some((local, id))
             });
+            let first = running.last().map_or(0, |before: &Running| before.steps.end);
             running.push(Running {
                 program,
+                steps: first..first + plan.steps.len(),
                 feeds: segment.feeds.iter().map(feed).collect(),
                 outputs: outputs.collect(),
             });
@@ -206,10 +211,9 @@ impl Program for SplitProgram {
     }
 
     fn run_step(&mut self, step: usize) -> Result<Timing> {
-        let segments = &self.split.segments;
-        let segment = segments.iter().position(|s| s.steps.contains(&step));
+        let segment = self.running.iter().position(|segment| segment.steps.contains(&step));
         let segment = segment.ok_or_else(|| Error::argument("step", step, "one of the plan"))?;
-        let steps = segments[segment].steps.clone();
+        let steps = self.running[segment].steps.clone();
         self.deliver(segment)?;
         let timing = self.running[segment].program.run_step(step - steps.start)?;
         if step + 1 == steps.end {

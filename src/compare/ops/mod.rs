@@ -59,8 +59,11 @@ pub(super) fn compare(
     Ok(())
 }
 
-/// The operation that a case tests.
+/// The operation that a case tests, or the group of operations.
 fn operation(case: &Case) -> &'static str {
+    if let Some(group) = case.group {
+        return group;
+    }
     let node = case.graph.as_ref().ok().map(|g| g.tensor(case.node));
     node.and_then(|n| n.op()).map_or("", |op| op.name())
 }

@@ -17,6 +17,7 @@ use crate::provider::amd::loader::rocm_directories;
 use crate::sync::lock;
 use crate::sys::library::{Found, Library, Wanted, search};
 use cache::{Cache, Key};
+use ggml_core::fuse::Group;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::path::PathBuf;
@@ -351,7 +352,7 @@ impl KernelSet for Compiled {
         self.objects.get(stem).copied().filter(|_| target == self.target)
     }
 
-    fn plan(&self, context: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
-        self.set.plan(context)
+    fn plan(&self, context: &Context<'_>, group: &Group) -> Result<Vec<Launch>, Refusal> {
+        self.set.plan(context, group)
     }
 }

@@ -1,0 +1,40 @@
+//! What a plan is made of, before there is any memory for it.
+
+use super::hazard::Tracker;
+use super::lower::{Target, lower};
+use super::windows::{BufferRef, Storage};
+use ggml_core::backend::StepOutline;
+use ggml_core::plan::Plan;
+use ggml_core::{Graph, Result, Source, TensorId};
+use std::collections::HashMap;
+
+/// The dispatches and barriers of each step, if all of them are in one unit of commands.
+pub(crate) fn outline(target: &Target<'_>, graph: &Graph, plan: &Plan) -> Result<Vec<StepOutline>> {
+    let lowering = lower(target, graph, plan, &imagined(graph, plan))?;
+    let mut steps = vec![StepOutline::default(); plan.steps.len()];
+    let mut tracker = Tracker::default();
+    for dispatch in &lowering.dispatches {
+        let step = &mut steps[dispatch.step];
+        step.dispatches += 1;
+        step.barriers += usize::from(tracker.must_wait(&dispatch.reads, &dispatch.writes));
+    }
+    Ok(steps)
+}
+
+/// The arena in one buffer, every weight and state tensor in one of its own.
+fn imagined(graph: &Graph, plan: &Plan) -> HashMap<TensorId, Storage> {
+    let roots = graph.ids().filter(|&id| graph.tensor(id).root == id);
+    let storage = roots.enumerate().filter_map(|(i, id)| {
+        let tensor = graph.tensor(id);
+        let bytes = tensor.span_bytes() as u64;
+        let bound = matches!(tensor.source, Source::Weight | Source::State);
+        let (number, offset, room) = match plan.place(graph, id) {
+            _ if bound => (i + 1, 0, bytes.next_multiple_of(4)),
+            Some(place) => (0, place.offset as u64, plan.arena_bytes as u64),
+            None => return None,
+        };
+        let (buffer, writable) = (BufferRef::Bound(number), tensor.source != Source::Weight);
+        Some((id, Storage { buffer, room, offset, bytes, writable }))
+    });
+    storage.collect()
+}

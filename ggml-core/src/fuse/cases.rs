@@ -1,0 +1,312 @@
+//! Cases of several nodes, which a backend may compute together: each names the group that its node should belong to.
+
+use crate::catalogue::{Case, CaseBuilder, Fill};
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::graph::Graph;
+use crate::op::{Activation, FlashAttnExt, Glu, Rope, RopeMode, SoftMax};
+use crate::tensor::TensorId;
+
+const EPS: f32 = 1e-5;
+const UNIT: Fill = Fill::Uniform(-1.0, 1.0);
+
+/// All of them.
+pub(crate) fn cases() -> Vec<Case> {
+    let all = [products(), heads(), norms(), routers(), experts(), chains()];
+    all.into_iter().flatten().collect()
+}
+
+/// A graph that is being built.
+struct Parts<'a> {
+    g: &'a mut Graph,
+    c: &'a mut CaseBuilder,
+}
+
+impl Parts<'_> {
+    fn leaf(&mut self, name: &str, dtype: DType, ne: &[usize], fill: Fill) -> Result<TensorId> {
+        let mut extents = [1; 4];
+        extents[..ne.len()].copy_from_slice(ne);
+        self.c.leaf(self.g, name, dtype, extents, fill)
+    }
+
+    fn plain(&mut self, name: &str, ne: &[usize]) -> Result<TensorId> {
+        self.leaf(name, DType::F32, ne, UNIT)
+    }
+
+    fn norm(&mut self, x: TensorId, name: &str) -> Result<TensorId> {
+        let n = self.g.tensor(x).ne[0];
+        let weight = self.plain(name, &[n])?;
+        let normed = self.g.rms_norm(x, EPS)?;
+        self.g.mul(normed, weight)
+    }
+
+    fn product(
+        &mut self,
+        x: TensorId,
+        name: &str,
+        dtype: DType,
+        rows: usize,
+        bias: bool,
+    ) -> Result<TensorId> {
+        let k = self.g.tensor(x).ne[0];
+        let weight = self.leaf(name, dtype, &[k, rows], UNIT)?;
+        let product = self.g.mul_mat(weight, x)?;
+        if !bias {
+            return Ok(product);
+        }
+        let bias = self.plain(&format!("{name}.bias"), &[rows])?;
+        self.g.add(product, bias)
+    }
+}
+
+fn case(group: &'static str, what: String, build: impl FnOnce(&mut Parts<'_>) -> Result<TensorId>) -> Case {
+    let name = format!("{}({what})", group.to_uppercase());
+    let mut case = Case::new(name, |g, c| build(&mut Parts { g, c }));
+    case.group = Some(group);
+    case
+}
+
+/// What stands around a product.
+#[derive(Clone, Copy, PartialEq)]
+enum Form {
+    /// A norm, three matrices of which the second and third are smaller, biases. The number says which is looked at.
+    Three(usize),
+    /// A norm, gate and up.
+    Gated,
+    /// Both halves of one matrix.
+    Halves,
+    /// A residual sum.
+    Residual,
+    /// A norm and a bias.
+    One,
+}
+
+fn products() -> Vec<Case> {
+    use Form::*;
+    let mut cases = Vec::new();
+    let mut add = |dtype: DType, form: Form, n: usize| {
+        let k = if dtype.block() == 256 { 768 } else { 352 };
+        let words = match form {
+            Three(which) => format!("norm, three with biases, number {which}"),
+            Gated => "norm, gate and up".into(),
+            Halves => "halves of one".into(),
+            Residual => "residual".into(),
+            One => "norm, bias".into(),
+        };
+        cases.push(case("products", format!("{dtype}, {words}, k={k}, n={n}"), |p| {
+            let x = p.plain("x", &[k, n])?;
+            let input = if matches!(form, Three(_) | Gated | One) { p.norm(x, "norm")? } else { x };
+            match form {
+                Three(which) => {
+                    let all = [("q", 134), ("k", 67), ("v", 33)];
+                    let all = all.map(|(name, m)| p.product(input, name, dtype, m, true));
+                    all.into_iter().nth(which).unwrap_or(Ok(input))
+                }
+                Gated => {
+                    let gate = p.product(input, "gate", dtype, 77, false)?;
+                    let up = p.product(input, "up", dtype, 77, false)?;
+                    p.g.glu(Glu::new(Activation::Silu), gate, Some(up))
+                }
+                Halves => {
+                    let both = p.product(input, "both", dtype, 90, false)?;
+                    p.g.glu(Glu::new(Activation::Gelu), both, None)
+                }
+                Residual => {
+                    let product = p.product(input, "weight", dtype, 66, false)?;
+                    let residual = p.plain("residual", &[66, n])?;
+                    p.g.add(residual, product)
+                }
+                One => p.product(input, "weight", dtype, 35, true),
+            }
+        }));
+    };
+    for dtype in [DType::F16, DType::Q8_0, DType::Q4_K] {
+        for n in [1, 5] {
+            for form in [Three(0), Gated, Halves, Residual] {
+                add(dtype, form, n);
+            }
+        }
+        add(dtype, Three(1), 1);
+        add(dtype, Three(2), 1);
+    }
+    for dtype in [DType::F32, DType::BF16, DType::Q4_0, DType::Q5_0, DType::Q6_K, DType::MXFP4] {
+        add(dtype, One, 1);
+    }
+    cases
+}
+
+fn heads() -> Vec<Case> {
+    let mut cases = Vec::new();
+    // Which of q, k and v is looked at; elements of a head and how many of them turn; tokens; type of the cache.
+    let shapes = [
+        (0, 64, 64, 1, DType::F16, false),
+        (1, 64, 64, 1, DType::F16, false),
+        (2, 64, 64, 1, DType::F16, false),
+        (0, 128, 128, 3, DType::F16, true),
+        (1, 128, 128, 3, DType::F16, true),
+        (1, 96, 48, 5, DType::F32, true),
+        (1, 128, 128, 2, DType::Q8_0, true),
+        (2, 128, 128, 2, DType::Q8_0, true),
+        (1, 64, 64, 33, DType::Q4_0, false),
+        (2, 256, 256, 1, DType::F16, true),
+    ];
+    for (which, d, turned, tokens, dtype, normed) in shapes {
+        let words = ["q", "k", "v"][which];
+        let norm = if normed { ", normed" } else { "" };
+        let what = format!("{words}, d={d}, {turned} turned, tokens={tokens}, {dtype} cache{norm}");
+        let mode = if normed { RopeMode::Neox } else { RopeMode::Normal };
+        cases.push(case("heads", what, |p| {
+            let at = Fill::Values((0..tokens).map(|i| (i * 7 + 3) as f32).collect());
+            let at = p.leaf("at", DType::I32, &[tokens], at)?;
+            let cells = p.leaf("cells", DType::I32, &[tokens], Fill::Distinct(40))?;
+            // q, k and v are parts of one product's rows.
+            let row = 8 * d;
+            let joint = p.plain("joint", &[row, tokens])?;
+            let part = |g: &mut Graph, first: usize, heads: usize| {
+                let nb = [4, 4 * d, 4 * row, 4 * row * tokens];
+                g.view(joint, [d, heads, tokens, 1], nb, 4 * first * d)
+            };
+            let parts = [part(p.g, 0, 4)?, part(p.g, 4, 2)?, part(p.g, 6, 2)?];
+            let rope = Rope::plain(mode, turned, 1e4);
+            let mut turned = Vec::new();
+            for (name, x) in [("q_norm", parts[0]), ("k_norm", parts[1])] {
+                let x = if normed { p.norm(x, name)? } else { x };
+                turned.push(p.g.rope(rope, x, at, None)?);
+            }
+            let [k, v] = [("k", turned[1]), ("v", parts[2])].map(|(name, x)| {
+                let cache = p.c.state(p.g, name, dtype, [2 * d, 40, 1, 1], UNIT)?;
+                let nb = p.g.tensor(x).nb;
+                let strides = [4, nb[2], nb[2] * tokens, nb[2] * tokens];
+                let rows = p.g.view(x, [2 * d, tokens, 1, 1], strides, 0)?;
+                p.g.set_rows(cache, rows, cells)
+            });
+            let results = [turned[0], k?, v?];
+            let seen = |g: &mut Graph, written: TensorId| {
+                let bytes = |n: usize| n / dtype.block() * dtype.block_bytes();
+                let nb = [dtype.block_bytes(), bytes(2 * d), bytes(d), bytes(2 * d) * 40];
+                g.view(written, [d, 40, 2, 1], nb, 0)
+            };
+            let (k, v) = (seen(p.g, results[1])?, seen(p.g, results[2])?);
+            let q = p.g.permute(results[0], [0, 2, 1, 3])?;
+            let op = FlashAttnExt { scale: 0.1, max_bias: 0.0, logit_softcap: 0.0 };
+            p.g.flash_attn_ext(op, q, k, v, None)?;
+            Ok(results[which])
+        }));
+    }
+    cases
+}
+
+fn norms() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (n, rows) in [(64, 3), (1153, 2), (4096, 1)] {
+        for (before, after) in [(false, false), (true, false), (false, true), (true, true)] {
+            let words = match (before, after) {
+                (false, false) => "weight",
+                (true, false) => "sum before",
+                (false, true) => "sum after",
+                (true, true) => "sums before and after",
+            };
+            cases.push(case("norm", format!("{words}, n={n}, rows={rows}"), |p| {
+                let mut x = p.plain("x", &[n, rows])?;
+                if before {
+                    let y = p.plain("y", &[n, rows])?;
+                    x = p.g.add(x, y)?;
+                }
+                let normed = p.norm(x, "weight")?;
+                if !after {
+                    return Ok(normed);
+                }
+                let c = p.plain("c", &[n, rows])?;
+                p.g.add(c, normed)
+            }));
+        }
+    }
+    // The sum itself.
+    cases.push(case("norm", "sum before, which is kept, n=320, rows=2".into(), |p| {
+        let (x, y) = (p.plain("x", &[320, 2])?, p.plain("y", &[320, 2])?);
+        let sum = p.g.add(x, y)?;
+        p.norm(sum, "weight")?;
+        Ok(sum)
+    }));
+    cases
+}
+
+/// The router's results, and the scores as TOP_K's and GET_ROWS' operand.
+fn route(p: &mut Parts<'_>, experts: usize, used: usize, tokens: usize) -> Result<[TensorId; 2]> {
+    let scores = p.leaf("scores", DType::F32, &[experts, tokens], Fill::Uniform(-4.0, 4.0))?;
+    let ids = p.g.top_k(scores, used)?;
+    let rows = p.g.reshape(scores, [1, experts, tokens, 1])?;
+    let best = p.g.get_rows(rows, ids)?;
+    let best = p.g.reshape(best, [used, tokens, 1, 1])?;
+    let weights = p.g.soft_max(SoftMax { scale: 1.0, max_bias: 0.0 }, best, None)?;
+    Ok([ids, weights])
+}
+
+fn routers() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (experts, used, tokens) in [(8, 2, 1), (128, 8, 5), (500, 10, 1)] {
+        for (which, name) in ["ids", "weights"].into_iter().enumerate() {
+            let what = format!("{name}, experts={experts}, used={used}, tokens={tokens}");
+            cases.push(case("router", what, |p| Ok(route(p, experts, used, tokens)?[which])));
+        }
+    }
+    cases
+}
+
+fn experts() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (dtype, bias, tokens) in
+        [(DType::Q8_0, false, 1), (DType::Q4_K, false, 1), (DType::MXFP4, true, 1), (DType::F16, true, 2)]
+    {
+        let (count, used, k, m) = (6, 3, 256, 70);
+        let with = if bias { ", biases" } else { "" };
+        let product = move |p: &mut Parts<'_>, name: &str, x: TensorId, ids: TensorId| {
+            let weight = p.leaf(name, dtype, &[k, m, count], UNIT)?;
+            let product = p.g.mul_mat_id(weight, x, ids)?;
+            if !bias {
+                return Ok(product);
+            }
+            let bias = p.plain(&format!("{name}.bias"), &[m, count])?;
+            let flat = p.g.reshape(ids, [used * tokens, 1, 1, 1])?;
+            let bias = p.g.get_rows(bias, flat)?;
+            let bias = p.g.reshape(bias, [m, used, tokens, 1])?;
+            p.g.add(product, bias)
+        };
+        cases.push(case("experts", format!("{dtype}, gate and up{with}, tokens={tokens}"), |p| {
+            let x = p.plain("x", &[k, 1, tokens])?;
+            let ids = p.leaf("ids", DType::I32, &[used, tokens], Fill::Distinct(count))?;
+            let (gate, up) = (product(p, "gate", x, ids)?, product(p, "up", x, ids)?);
+            let glu = if bias { Glu::clamped(1.7, 7.0) } else { Glu::new(Activation::Silu) };
+            p.g.glu(glu, gate, Some(up))
+        }));
+        cases.push(case("experts", format!("{dtype}, weighted sum{with}, tokens={tokens}"), |p| {
+            let x = p.plain("x", &[k, used, tokens])?;
+            let ids = p.leaf("ids", DType::I32, &[used, tokens], Fill::Distinct(count))?;
+            let weights = p.plain("weights", &[1, used, tokens])?;
+            let down = product(p, "down", x, ids)?;
+            let weighted = p.g.mul(down, weights)?;
+            let (row, all) = (4 * m, 4 * m * used);
+            let part = |g: &mut Graph, expert: usize| {
+                g.view(weighted, [m, tokens, 1, 1], [4, all, all * tokens, all * tokens], expert * row)
+            };
+            let (first, second, third) = (part(p.g, 0)?, part(p.g, 1)?, part(p.g, 2)?);
+            let sum = p.g.add(first, second)?;
+            let sum = p.g.add(sum, third)?;
+            let residual = p.plain("residual", &[m, tokens])?;
+            p.g.add(residual, sum)
+        }));
+    }
+    cases
+}
+
+fn chains() -> Vec<Case> {
+    let chain = |ne: &'static [usize]| {
+        case("chain", format!("soft cap, {ne:?}"), |p| {
+            let x = p.leaf("x", DType::F32, ne, Fill::Uniform(-90.0, 90.0))?;
+            let inner = p.g.scale(x, 1.0 / 30.0, 0.0)?;
+            let bounded = p.g.unary(Activation::Tanh, inner)?;
+            p.g.scale(bounded, 30.0, 0.0)
+        })
+    };
+    vec![chain(&[333, 2]), chain(&[4097])]
+}

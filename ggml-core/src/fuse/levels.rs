@@ -1,0 +1,45 @@
+//! Which groups may run at the same time.
+
+use super::Group;
+use super::search::dependencies;
+use crate::graph::Graph;
+use crate::tensor::TensorId;
+use std::collections::HashMap;
+
+/// The groups of a whole graph, each with its level: a group's level is one above the highest of those that it depends
+/// on, so groups of one level do not depend on each other. Sorted by level, within one by their last members.
+///
+/// `None` if they depend on each other in a circle.
+pub(crate) fn levels(graph: &Graph, groups: Vec<Group>) -> Option<Vec<(Group, usize)>> {
+    let depends = dependencies(graph);
+    let mut home: HashMap<TensorId, usize> = HashMap::new();
+    for (i, group) in groups.iter().enumerate() {
+        home.extend(group.results().into_iter().map(|result| (result, i)));
+    }
+    let mut before = vec![0usize; groups.len()];
+    let mut after: Vec<Vec<usize>> = vec![Vec::new(); groups.len()];
+    for (i, group) in groups.iter().enumerate() {
+        let nodes = group.nodes();
+        let outside = nodes.iter().flat_map(|node| &depends[node.index()]).filter(|d| !nodes.contains(d));
+        for &on in outside.filter_map(|d| home.get(d)) {
+            before[i] += 1;
+            after[on].push(i);
+        }
+    }
+    let mut level = vec![0; groups.len()];
+    let mut ready: Vec<usize> = (0..groups.len()).filter(|&i| before[i] == 0).collect();
+    let mut done = 0;
+    while let Some(i) = ready.pop() {
+        done += 1;
+        for &next in &after[i] {
+            level[next] = level[next].max(level[i] + 1);
+            before[next] -= 1;
+            if before[next] == 0 {
+                ready.push(next);
+            }
+        }
+    }
+    let mut sorted: Vec<(Group, usize)> = groups.into_iter().zip(level).collect();
+    sorted.sort_by_key(|(group, level)| (*level, group.last()));
+    (done == sorted.len()).then_some(sorted)
+}

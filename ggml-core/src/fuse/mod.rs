@@ -1,0 +1,138 @@
+//! Groups: nodes that a backend may compute together.
+//!
+//! A group means its members in their order, nothing else; only its results leave it and have places in memory. What
+//! can be a group does not depend on a driver and is decided here, by a few patterns, one file for each; a backend says
+//! which of them it computes as one ([`Backend::joins`](crate::backend::Backend::joins)). Where it refuses, a smaller
+//! group is offered, at last single nodes.
+//!
+//! | group | members |
+//! | --- | --- |
+//! | [`Products`] | RMS_NORM and its weight inside; one to three MUL_MAT of one input; their biases; GLU; a residual sum |
+//! | [`Heads`] | norms and ROPE of the heads of q and k, SET_ROWS of k and v into the cache |
+//! | [`Experts`] | MUL_MAT_ID of one input and their biases; GLU, or the weighted sum over a token's experts |
+//! | [`Router`] | TOP_K, GET_ROWS, SOFT_MAX: which experts, and their weights |
+//! | [`Norm`] | a sum, RMS_NORM, its weight, a residual sum |
+//! | [`Chain`] | element-wise functions of one operand, one after the other |
+
+use crate::graph::Graph;
+use crate::op::{Glu, Op};
+use crate::tensor::TensorId;
+
+pub(crate) mod cases;
+mod chain;
+mod experts;
+mod heads;
+mod levels;
+mod norm;
+mod products;
+mod router;
+mod search;
+
+pub use chain::Chain;
+pub use experts::{ExpertProduct, Experts, Weighted};
+pub use heads::{Head, Heads, Stored, Turned};
+pub use norm::{Norm, NormPart, Sum};
+pub use products::{Product, Products};
+pub use router::Router;
+
+pub(crate) use levels::levels;
+pub(crate) use search::groups;
+
+/// Nodes that are computed together.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Group {
+    /// One node.
+    Node(TensorId),
+    /// Products of one input.
+    Products(Products),
+    /// What stands between the projections and attention.
+    Heads(Heads),
+    /// Products with the experts of each token.
+    Experts(Experts),
+    /// The choice of experts.
+    Router(Router),
+    /// A norm with its sums.
+    Norm(Norm),
+    /// Element-wise functions.
+    Chain(Chain),
+}
+
+/// A GLU of two results of a group, or of the halves of one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GluPart {
+    /// The operation.
+    pub op: Glu,
+    /// Its node.
+    pub node: TensorId,
+}
+
+impl Group {
+    /// What kind of group it is, in a word; of a single node its operation.
+    pub fn name(&self, graph: &Graph) -> &'static str {
+        match self {
+            Group::Node(id) => graph.tensor(*id).op().map_or("LEAF", Op::name),
+            Group::Products(_) => "products",
+            Group::Heads(_) => "heads",
+            Group::Experts(_) => "experts",
+            Group::Router(_) => "router",
+            Group::Norm(_) => "norm",
+            Group::Chain(_) => "chain",
+        }
+    }
+
+    /// The members, in the order of the graph.
+    pub fn nodes(&self) -> Vec<TensorId> {
+        let mut nodes = match self {
+            Group::Node(id) => vec![*id],
+            Group::Products(g) => g.nodes(),
+            Group::Heads(g) => g.nodes(),
+            Group::Experts(g) => g.nodes(),
+            Group::Router(g) => g.nodes(),
+            Group::Norm(g) => g.nodes(),
+            Group::Chain(g) => g.nodes.clone(),
+        };
+        nodes.sort_unstable();
+        nodes
+    }
+
+    /// The members whose results leave the group, in the order of the graph.
+    pub fn results(&self) -> Vec<TensorId> {
+        let mut results = match self {
+            Group::Node(id) => vec![*id],
+            Group::Products(g) => g.results(),
+            Group::Heads(g) => g.heads.iter().map(Head::result).collect(),
+            Group::Experts(g) => g.results(),
+            Group::Router(g) => vec![g.ids, g.weights],
+            Group::Norm(g) => g.results(),
+            Group::Chain(g) => g.nodes.last().copied().into_iter().collect(),
+        };
+        results.sort_unstable();
+        results
+    }
+
+    /// The member that names the group: the last.
+    pub fn last(&self) -> TensorId {
+        self.nodes().last().copied().unwrap_or(TensorId(u32::MAX))
+    }
+
+    /// What the members read that no member computes, each tensor once, views as they are.
+    pub fn operands(&self, graph: &Graph) -> Vec<TensorId> {
+        let nodes = self.nodes();
+        let mut operands: Vec<TensorId> = Vec::new();
+        for &operand in nodes.iter().flat_map(|&node| graph.tensor(node).src()) {
+            if !nodes.contains(&graph.producer(operand)) && !operands.contains(&operand) {
+                operands.push(operand);
+            }
+        }
+        operands
+    }
+}
+
+/// A computing node's operation, if it is the producer of a tensor.
+fn op_of(graph: &Graph, id: TensorId) -> Option<&Op> {
+    graph.tensor(graph.producer(id)).op()
+}
+
+#[cfg(test)]
+mod tests;

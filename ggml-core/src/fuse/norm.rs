@@ -1,0 +1,92 @@
+//! A sum, RMS_NORM with its weight, a residual sum.
+
+use super::Group;
+use super::search::{Search, equal_sum};
+use crate::dtype::DType;
+use crate::graph::Graph;
+use crate::op::{Binary, Op};
+use crate::tensor::TensorId;
+
+/// RMS_NORM of rows times a weight of a row's length.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct NormPart {
+    /// What is normed: F32, contiguous rows.
+    pub x: TensorId,
+    /// F32 `[n]`.
+    pub weight: TensorId,
+    /// Added to the mean square.
+    pub eps: f32,
+    /// RMS_NORM and MUL.
+    pub nodes: [TensorId; 2],
+}
+
+/// `a + b`, both of the same extents.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sum {
+    /// The operands.
+    pub of: [TensorId; 2],
+    /// The node.
+    pub node: TensorId,
+}
+
+/// `r = a + b` or a tensor `r`; `n = rms_norm(r) * weight`; perhaps `n + c`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Norm {
+    /// The sum that is normed. It leaves the group.
+    pub sum: Option<Sum>,
+    /// The norm. It leaves the group unless it goes into `residual`.
+    pub norm: NormPart,
+    /// The norm plus something of its extents: which of the operands is not the norm.
+    pub residual: Option<Sum>,
+}
+
+impl Norm {
+    pub(super) fn nodes(&self) -> Vec<TensorId> {
+        let sums = [self.sum, self.residual].into_iter().flatten().map(|sum| sum.node);
+        self.norm.nodes.into_iter().chain(sums).collect()
+    }
+
+    pub(super) fn results(&self) -> Vec<TensorId> {
+        let last = self.residual.map_or(self.norm.nodes[1], |sum| sum.node);
+        self.sum.map(|sum| sum.node).into_iter().chain([last]).collect()
+    }
+
+    /// What is added to the norm.
+    pub fn added(&self) -> Option<TensorId> {
+        let norm = self.norm.nodes[1];
+        self.residual.and_then(|sum| sum.of.into_iter().find(|&id| id != norm))
+    }
+}
+
+/// RMS_NORM times a weight, if a tensor is just that and the norm without its weight is not needed.
+pub(super) fn norm_part(search: &Search<'_>, mul: TensorId) -> Option<NormPart> {
+    let graph = search.graph;
+    let t = graph.tensor(mul);
+    let (Some(Op::Binary(Binary::Mul)), &[normed, weight]) = (t.op(), t.src()) else { return None };
+    let Some(Op::RmsNorm(op)) = graph.tensor(normed).op() else { return None };
+    let w = graph.tensor(weight);
+    let is_row = w.dtype == DType::F32 && w.ne == [t.ne[0], 1, 1, 1] && w.rows_contiguous();
+    let inner = search.only_reader(normed) == Some(mul) && graph.producer(weight) != normed;
+    (is_row && inner).then(|| NormPart {
+        x: graph.tensor(normed).src()[0],
+        weight,
+        eps: op.eps,
+        nodes: [normed, mul],
+    })
+}
+
+/// Norms with the sums around them, as many as the backend takes together.
+pub(super) fn find(search: &mut Search<'_>) {
+    let graph: &Graph = search.graph;
+    for mul in graph.computed().collect::<Vec<_>>() {
+        let Some(norm) = norm_part(search, mul) else { continue };
+        let sum = equal_sum(search, norm.x);
+        let after = search.only_reader(mul).and_then(|add| equal_sum(search, add));
+        let residual = after.filter(|sum| sum.of[0] != sum.of[1]);
+        for (sum, residual) in [(sum, residual), (None, residual), (sum, None), (None, None)] {
+            if search.add(Group::Norm(Norm { sum, norm, residual })) {
+                break;
+            }
+        }
+    }
+}

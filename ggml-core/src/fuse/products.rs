@@ -1,0 +1,220 @@
+//! Products of one input, and what stands before and after them.
+
+use super::norm::norm_part;
+use super::search::{Search, equal_sum};
+use super::{GluPart, Group, NormPart, Sum};
+use crate::dtype::DType;
+use crate::graph::Graph;
+use crate::op::{Binary, Op};
+use crate::tensor::TensorId;
+
+/// A matrix, its product with the input, and perhaps a bias.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Product {
+    /// `[k, m]`.
+    pub weight: TensorId,
+    /// MUL_MAT.
+    pub node: TensorId,
+    /// F32 `[m]`.
+    pub bias: Option<TensorId>,
+    /// `node`, or the sum with the bias: F32 `[m, n]`.
+    pub result: TensorId,
+}
+
+/// Products of one input with up to three matrices.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Products {
+    /// Where the input is RMS_NORM times a weight that is computed on the way and does not leave: `input` is in no
+    /// memory then, and `norm.x` is read. Several groups may compute the same norm.
+    pub norm: Option<NormPart>,
+    /// F32 `[k, n]`.
+    pub input: TensorId,
+    /// One to three of one type of weights, with the same `k`.
+    pub products: Vec<Product>,
+    /// Of two products, gate and up with the same `m`, or of one that has both as the halves of its rows.
+    pub glu: Option<GluPart>,
+    /// Added to the one product.
+    pub residual: Option<Sum>,
+}
+
+/// Matrices of a group.
+const MOST: usize = 3;
+
+impl Products {
+    pub(super) fn nodes(&self) -> Vec<TensorId> {
+        let norm = self.norm.into_iter().flat_map(|norm| norm.nodes);
+        let of = |p: &Product| [Some(p.node), (p.result != p.node).then_some(p.result)];
+        let products = self.products.iter().flat_map(of).flatten();
+        let after = self.glu.map(|glu| glu.node).into_iter().chain(self.residual.map(|sum| sum.node));
+        norm.chain(products).chain(after).collect()
+    }
+
+    pub(super) fn results(&self) -> Vec<TensorId> {
+        match (self.glu, self.residual) {
+            (Some(glu), _) => vec![glu.node],
+            (None, Some(sum)) => vec![sum.node],
+            (None, None) => self.products.iter().map(|product| product.result).collect(),
+        }
+    }
+
+    /// What is added to the one product.
+    pub fn added(&self) -> Option<TensorId> {
+        let product = self.products.first()?.result;
+        self.residual.and_then(|sum| sum.of.into_iter().find(|&id| id != product))
+    }
+
+    /// Whether anything is joined.
+    fn joins(&self) -> bool {
+        self.nodes().len() > 1
+    }
+}
+
+/// Products, the inputs in the order of the graph.
+pub(super) fn find(search: &mut Search<'_>) {
+    let graph = search.graph;
+    let mut inputs: Vec<(TensorId, Vec<TensorId>)> = Vec::new();
+    let of_rows = |id: TensorId| graph.tensor(id).ne[2..] == [1, 1];
+    for node in graph.computed() {
+        let (Some(Op::MulMat(_)), &[_, input]) = (graph.tensor(node).op(), graph.tensor(node).src()) else {
+            continue;
+        };
+        if !of_rows(node) {
+            continue;
+        }
+        // Those of one input are near each other.
+        match inputs.iter_mut().rev().take(8).find(|(known, _)| *known == input) {
+            Some((_, nodes)) => nodes.push(node),
+            None => inputs.push((input, vec![node])),
+        }
+    }
+    for (input, nodes) in inputs {
+        let norm = norm_part(search, input).filter(|_| {
+            search.is_inner(input) && search.readers(input).iter().all(|reader| nodes.contains(reader))
+        });
+        let parts = divide(search, input, &nodes);
+        let with_norm = norm.is_some() && {
+            // Each part in the longest form that is taken together with the norm; all parts or none.
+            let choices = parts.iter().map(|part| {
+                let forms = forms(part).into_iter().map(|form| Products { norm, ..form });
+                forms.map(Group::Products).collect::<Vec<_>>()
+            });
+            all_with(search, choices.collect())
+        };
+        if with_norm {
+            continue;
+        }
+        for part in parts {
+            let _ = forms(&part).into_iter().filter(Products::joins).any(|form| take(search, form));
+        }
+    }
+}
+
+/// The first form of each part, all of them together; else the second, and so on.
+fn all_with(search: &mut Search<'_>, choices: Vec<Vec<Group>>) -> bool {
+    let longest = choices.iter().map(Vec::len).max().unwrap_or(0);
+    (0..longest).any(|i| {
+        let form = |forms: &Vec<Group>| forms.get(i.min(forms.len().saturating_sub(1))).cloned();
+        choices.iter().map(form).collect::<Option<Vec<_>>>().is_some_and(|groups| search.add_all(groups))
+    })
+}
+
+/// Takes a form, or where several matrices are not taken together each of them with what belongs to it.
+fn take(search: &mut Search<'_>, form: Products) -> bool {
+    if search.add(Group::Products(form.clone())) {
+        return true;
+    }
+    if form.products.len() < 2 || form.glu.is_some() {
+        return false;
+    }
+    for product in &form.products {
+        let alone = Products { products: vec![*product], ..form.clone() };
+        if alone.joins() {
+            search.add(Group::Products(alone));
+        }
+    }
+    true
+}
+
+/// The products of an input as groups as large as can be.
+fn divide(search: &Search<'_>, input: TensorId, nodes: &[TensorId]) -> Vec<Products> {
+    let graph = search.graph;
+    let plain = |products| Products { norm: None, input, products, glu: None, residual: None };
+    let mut rest: Vec<Product> = nodes.iter().map(|&node| product(search, node)).collect();
+    let mut parts = Vec::new();
+    // Pairs of gate and up first.
+    while let Some((pair, glu)) = rest.iter().find_map(|gate| pair(search, &rest, gate)) {
+        rest.retain(|product| !pair.contains(product));
+        parts.push(Products { glu: Some(glu), ..plain(pair) });
+    }
+    // Then those with something of their own behind them.
+    rest.retain(|product| {
+        let reader = search.only_reader(product.result);
+        let glu = reader.and_then(|reader| glu(graph, reader, &[product.result]));
+        let sum = reader.and_then(|reader| equal_sum(search, reader)).filter(|sum| sum.of[0] != sum.of[1]);
+        if glu.is_some() || sum.is_some() {
+            parts.push(Products { glu, residual: sum.filter(|_| glu.is_none()), ..plain(vec![*product]) });
+        }
+        glu.is_none() && sum.is_none()
+    });
+    while let Some(first) = rest.first().copied() {
+        let dtype = |product: &Product| graph.tensor(product.weight).dtype;
+        let same = rest.iter().filter(|product| dtype(product) == dtype(&first)).take(MOST).copied();
+        let together: Vec<Product> = same.collect();
+        rest.retain(|product| !together.contains(product));
+        parts.push(plain(together));
+    }
+    parts
+}
+
+/// A part in the forms in which it may be taken, the largest first.
+fn forms(part: &Products) -> Vec<Products> {
+    let mut forms = vec![part.clone()];
+    if part.glu.is_some() || part.residual.is_some() {
+        forms.push(Products { glu: None, residual: None, ..part.clone() });
+    }
+    if part.products.iter().any(|product| product.bias.is_some()) {
+        let products = part.products.iter().map(|p| Product { bias: None, result: p.node, ..*p });
+        forms.push(Products { glu: None, residual: None, products: products.collect(), ..part.clone() });
+    }
+    forms
+}
+
+/// A product with its bias.
+fn product(search: &Search<'_>, node: TensorId) -> Product {
+    let graph = search.graph;
+    let weight = graph.tensor(node).src()[0];
+    let with_bias = search.only_reader(node).and_then(|add| {
+        let (Some(Op::Binary(Binary::Add)), &[a, b]) = (graph.tensor(add).op(), graph.tensor(add).src())
+        else {
+            return None;
+        };
+        let bias = graph.tensor(b);
+        let is_bias = bias.dtype == DType::F32
+            && bias.ne == [graph.tensor(node).ne[0], 1, 1, 1]
+            && bias.rows_contiguous()
+            && bias.op().is_none();
+        (a == node && is_bias).then_some((b, add))
+    });
+    match with_bias {
+        Some((bias, add)) => Product { weight, node, bias: Some(bias), result: add },
+        None => Product { weight, node, bias: None, result: node },
+    }
+}
+
+/// A product with the one whose GLU it makes as the gate.
+fn pair(search: &Search<'_>, all: &[Product], gate: &Product) -> Option<(Vec<Product>, GluPart)> {
+    let graph = search.graph;
+    let reader = search.only_reader(gate.result)?;
+    let up = all.iter().find(|up| up != &gate && search.only_reader(up.result) == Some(reader))?;
+    let same = graph.tensor(gate.weight).dtype == graph.tensor(up.weight).dtype;
+    let glu = glu(graph, reader, &[gate.result, up.result]).filter(|_| same)?;
+    Some((vec![*gate, *up], glu))
+}
+
+/// A GLU of just these operands.
+fn glu(graph: &Graph, node: TensorId, of: &[TensorId]) -> Option<GluPart> {
+    match graph.tensor(node).op() {
+        Some(Op::Glu(op)) if graph.tensor(node).src() == of => Some(GluPart { op: *op, node }),
+        _ => None,
+    }
+}

@@ -1,0 +1,61 @@
+//! Which experts compute a token, and with which weights.
+
+use super::search::Search;
+use super::{Group, op_of};
+use crate::op::{Op, SoftMax};
+use crate::tensor::TensorId;
+
+/// TOP_K of the scores, the scores of these, and their soft-max.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Router {
+    /// F32 `[experts, tokens]`.
+    pub scores: TensorId,
+    /// TOP_K: I32 `[used, tokens]`.
+    pub ids: TensorId,
+    /// GET_ROWS of the scores, which does not leave the group.
+    pub chosen: TensorId,
+    /// SOFT_MAX of them: F32 `[used, tokens]`.
+    pub weights: TensorId,
+    /// Its parameters.
+    pub soft_max: SoftMax,
+}
+
+impl Router {
+    pub(super) fn nodes(&self) -> Vec<TensorId> {
+        vec![self.ids, self.chosen, self.weights]
+    }
+}
+
+/// Routers.
+pub(super) fn find(search: &mut Search<'_>) {
+    let graph = search.graph;
+    for ids in graph.computed().collect::<Vec<_>>() {
+        if let Some(router) = router(search, ids) {
+            search.add(Group::Router(router));
+        }
+    }
+}
+
+fn router(search: &Search<'_>, ids: TensorId) -> Option<Router> {
+    let graph = search.graph;
+    let Some(Op::TopK(_)) = graph.tensor(ids).op() else { return None };
+    let scores = graph.tensor(ids).src()[0];
+    let chosen = search.readers(ids).iter().copied().find(|&reader| {
+        let src = graph.tensor(reader).src();
+        matches!(graph.tensor(reader).op(), Some(Op::GetRows(_)))
+            && graph.producer(src[0]) == graph.producer(scores)
+            && src[1] == ids
+    })?;
+    let weights = search.only_reader(chosen)?;
+    let Some(Op::SoftMax(soft_max)) = op_of(graph, weights) else { return None };
+    let [used, tokens, ..] = graph.tensor(ids).ne;
+    let experts = graph.tensor(scores);
+    // One number of each expert, and nothing but the chosen ones in a row of the soft-max.
+    let rows = graph.tensor(graph.tensor(chosen).src()[0]);
+    let fits = rows.ne == [1, experts.ne[0], tokens, 1]
+        && experts.ne == [experts.ne[0], tokens, 1, 1]
+        && experts.is_contiguous()
+        && graph.tensor(weights).ne == [used, tokens, 1, 1]
+        && graph.tensor(weights).src().len() == 1;
+    fits.then_some(Router { scores, ids, chosen, weights, soft_max: *soft_max })
+}

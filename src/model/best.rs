@@ -1,0 +1,111 @@
+//! The best of the logits, chosen where they are computed, so that nobody has to read all of them.
+//!
+//! A work-group takes a row of TOP_K, and a vocabulary is long for one. So a row is cut into parts of equal length; the best
+//! of each part are the candidates, and the best of those are the best of all. Candidates stand in the order of their
+//! parts, and of equals in a part the first comes first: so the first of equals wins, as in a search through the row.
+
+use ggml_core::{Graph, Result, TensorId};
+
+/// Rows that one work-group goes through as they are.
+const SHORT: usize = 1024;
+
+/// The nodes that choose the best `k` of each row of logits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BestNodes {
+    /// F32 `[1, k, outputs]`: the logits, the largest first.
+    pub logits: TensorId,
+    /// I32 `[1, k, outputs]`: the place of each in its part.
+    pub inside: TensorId,
+    /// I32 `[k, outputs]`: the place of each among the candidates; absent where a row is one part.
+    pub places: Option<TensorId>,
+    /// F32 `[parts, 1, outputs]`: sums to which every logit of a part contributes. They are finite if the logits are.
+    pub sums: TensorId,
+    /// Tokens of each row.
+    pub k: usize,
+    /// Tokens of a part.
+    pub part: usize,
+    /// Parts of a row.
+    pub parts: usize,
+}
+
+impl BestNodes {
+    /// Adds nodes that choose the best `k` of each row of F32 `[n, rows]`, contiguous.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`](ggml_core::Error::InvalidArgument) unless `k` is from 1 to `n`.
+    pub fn new(graph: &mut Graph, logits: TensorId, k: usize) -> Result<BestNodes> {
+        let [n, rows, ..] = graph.tensor(logits).ne;
+        let part = part(n, k);
+        let parts = n / part;
+        let cut = graph.reshape(logits, [part, parts, rows, 1])?;
+        let inside = graph.top_k(cut, k)?;
+        graph.name(inside, "best.inside")?;
+        let single = graph.reshape(logits, [1, part, parts, rows])?;
+        let values = graph.get_rows(single, inside)?;
+        graph.name(values, "best.candidates")?;
+        // The products of all parts with the first: what is no number in either stays none.
+        let first = graph.view(logits, [part, 1, rows, 1], [4, 4 * part, 4 * n, 4 * n * rows], 0)?;
+        let sums = graph.mul_mat(cut, first)?;
+        graph.name(sums, "best.sums")?;
+        if parts == 1 {
+            return Ok(BestNodes { logits: values, inside, places: None, sums, k, part, parts });
+        }
+        let candidates = graph.reshape(values, [k * parts, rows, 1, 1])?;
+        let places = graph.top_k(candidates, k)?;
+        graph.name(places, "best.places")?;
+        let mut chosen = |from: TensorId, name: &str| {
+            let single = graph.reshape(from, [1, k * parts, rows, 1])?;
+            let chosen = graph.get_rows(single, places)?;
+            graph.name(chosen, name).map(|()| chosen)
+        };
+        let (logits, inside) = (chosen(values, "best.logits")?, chosen(inside, "best.tokens")?);
+        Ok(BestNodes { logits, inside, places: Some(places), sums, k, part, parts })
+    }
+
+    /// The nodes that have to be outputs.
+    pub fn outputs(&self) -> impl Iterator<Item = TensorId> {
+        [self.logits, self.inside, self.sums].into_iter().chain(self.places)
+    }
+
+    /// The token at a place among the candidates and a place in its part.
+    pub fn token(&self, place: i32, inside: i32) -> u32 {
+        place as u32 / self.k as u32 * self.part as u32 + inside as u32
+    }
+}
+
+/// Length of the parts of a row of `n`, from which the best `k` are chosen: a divisor of `n`. A work-group looks `k` times
+/// through a part, and the last one through `k` elements of each part; that is least where both have the same number.
+fn part(n: usize, k: usize) -> usize {
+    if n <= SHORT {
+        return n;
+    }
+    let ideal = (n as f64 * k as f64).sqrt();
+    let off = |part: usize| (part as f64 / ideal).ln().abs();
+    let divisors = (1..=n.isqrt()).filter(|d| n.is_multiple_of(*d)).flat_map(|d| [d, n / d]);
+    divisors.filter(|&part| part > k).min_by(|&a, &b| off(a).total_cmp(&off(b))).unwrap_or(n)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::part;
+
+    #[test]
+    fn parts_divide_a_vocabulary() {
+        for (n, k, wanted) in [
+            (203, 1, 203),
+            (1024, 40, 1024),
+            (32000, 1, 200),
+            (128_256, 1, 384),
+            (128_256, 64, 2672),
+            (151_936, 1, 128),
+            (262_144, 1, 512),
+            // A prime.
+            (50_261, 1, 50_261),
+            (1031, 1031, 1031),
+        ] {
+            let part = part(n, k);
+            assert_eq!(part, wanted, "{n}, {k}");
+            assert!(n % part == 0 && part >= k);
+        }
+    }
+}

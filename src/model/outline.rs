@@ -1,0 +1,128 @@
+//! What the graph of a batch is made of on a backend, layer by layer: steps, levels, dispatches and barriers.
+
+use super::{BatchShape, ModelFile};
+use ggml_core::backend::{Backend, StepOutline};
+use ggml_core::plan::{Plan, Precision, Step};
+use ggml_core::{Graph, Result};
+use serde::Serialize;
+use std::fmt;
+
+/// A step of a plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct OutlineStep {
+    /// The operation, or the kind of group.
+    pub kind: &'static str,
+    /// The node that names it.
+    pub node: String,
+    /// Nodes that it computes.
+    pub nodes: usize,
+    /// Steps of one level do not depend on each other.
+    pub level: usize,
+    /// Dispatches or launches.
+    pub dispatches: usize,
+    /// Barriers before them.
+    pub barriers: usize,
+}
+
+/// The steps of the embedding, a layer, or the output.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct OutlineUnit {
+    /// "embedding", "layer 0", "output".
+    pub name: String,
+    /// In order.
+    pub steps: Vec<OutlineStep>,
+}
+
+/// What the graph of a batch is made of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Outline {
+    /// The backend.
+    pub backend: String,
+    /// Tokens of the batch.
+    pub tokens: usize,
+    /// Nodes that compute something.
+    pub nodes: usize,
+    /// Embedding, layers, output.
+    pub units: Vec<OutlineUnit>,
+}
+
+impl OutlineUnit {
+    /// Dispatches of all steps.
+    pub fn dispatches(&self) -> usize {
+        self.steps.iter().map(|step| step.dispatches).sum()
+    }
+
+    /// Barriers of all steps.
+    pub fn barriers(&self) -> usize {
+        self.steps.iter().map(|step| step.barriers).sum()
+    }
+}
+
+impl ModelFile {
+    /// What a batch is made of on a backend, with the whole model there. No memory is needed for that.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`](crate::Error::Unsupported) where the backend has no kernel for a node; those of a graph
+    /// that cannot be built.
+    pub fn outline(
+        &self,
+        backend: &dyn Backend,
+        shape: &BatchShape,
+        precision: Precision,
+    ) -> Result<Outline> {
+        let batch = self.graph(shape)?;
+        let graph = &batch.graph;
+        let plan = Plan::fused(graph, backend, precision)?;
+        let outlines = backend.outline(graph, &plan)?;
+        let layers = batch.units.len().saturating_sub(1);
+        let names = (0..layers).map(|i| format!("layer {i}")).chain(["output".into()]);
+        let names = ["embedding".to_string()].into_iter().chain(names);
+        let mut units: Vec<OutlineUnit> = names.map(|name| OutlineUnit { name, steps: Vec::new() }).collect();
+        for (step, outline) in plan.steps.iter().zip(outlines) {
+            let unit = batch.units.partition_point(|&first| first <= step.node());
+            units[unit].steps.push(OutlineStep::new(graph, step, outline));
+        }
+        let (backend, nodes) = (backend.device().backend.clone(), graph.computed().count());
+        Ok(Outline { backend, tokens: shape.tokens, nodes, units })
+    }
+}
+
+impl OutlineStep {
+    fn new(graph: &Graph, step: &Step, outline: StepOutline) -> OutlineStep {
+        let StepOutline { dispatches, barriers } = outline;
+        let (kind, node) = (step.group.name(graph), graph.tensor(step.node()).name.clone());
+        OutlineStep { kind, node, nodes: step.group.nodes().len(), level: step.level, dispatches, barriers }
+    }
+}
+
+impl fmt::Display for Outline {
+    /// A line for each step; units that are made like the one before are named only.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let steps: usize = self.units.iter().map(|unit| unit.steps.len()).sum();
+        let levels = self.units.iter().flat_map(|unit| &unit.steps).map(|s| s.level + 1).max().unwrap_or(0);
+        let dispatches: usize = self.units.iter().map(OutlineUnit::dispatches).sum();
+        let barriers: usize = self.units.iter().map(OutlineUnit::barriers).sum();
+        writeln!(
+            f,
+            "{} tokens on {}: {} nodes in {steps} steps, {levels} levels, {dispatches} dispatches, {barriers} barriers",
+            self.tokens, self.backend, self.nodes
+        )?;
+        let mut before: Option<Vec<(&str, usize, usize)>> = None;
+        for unit in &self.units {
+            let kinds = unit.steps.iter().map(|s| (s.kind, s.dispatches, s.barriers)).collect::<Vec<_>>();
+            let (dispatches, barriers) = (unit.dispatches(), unit.barriers());
+            let same = before.as_ref() == Some(&kinds);
+            let note = if same { ", as before" } else { "" };
+            writeln!(f, "{}: {dispatches} dispatches, {barriers} barriers{note}", unit.name)?;
+            for s in unit.steps.iter().filter(|_| !same) {
+                writeln!(
+                    f,
+                    "  {:5} {:16} {:3} nodes {:2} dispatches {:2} barriers  {}",
+                    s.level, s.kind, s.nodes, s.dispatches, s.barriers, s.node
+                )?;
+            }
+            before = Some(kinds);
+        }
+        Ok(())
+    }
+}

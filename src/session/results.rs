@@ -1,0 +1,178 @@
+//! What batches gave, in memory that a session keeps.
+
+use super::greedy;
+use crate::model::{BatchGraph, Want};
+use bytemuck::Pod;
+use ggml_core::{Result, TensorId};
+
+/// Reads an output.
+pub(super) type Get<'a> = &'a mut dyn FnMut(TensorId, &mut [u8]) -> Result<()>;
+
+/// What follows a token.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Row<'a> {
+    /// The logits of all tokens.
+    Logits(&'a [f32]),
+    /// The best of them.
+    Best(Best<'a>),
+}
+
+impl Row<'_> {
+    /// The token with the largest logit, see [`greedy`](super::greedy).
+    pub fn greedy(&self) -> u32 {
+        match self {
+            Row::Logits(logits) => greedy(logits),
+            Row::Best(best) => best.tokens.first().copied().unwrap_or(0),
+        }
+    }
+}
+
+/// The best of the logits after a token, the largest first; of equals the first.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Best<'a> {
+    /// Tokens.
+    pub tokens: &'a [u32],
+    /// Their logits.
+    pub logits: &'a [f32],
+    /// Whether all logits are finite, also those that are not here.
+    pub finite: bool,
+}
+
+/// The rows that a session's last call gave: for each item that after its last token, in memory of the session.
+#[derive(Clone, Copy, Debug)]
+pub struct Rows<'a>(pub(super) &'a Results);
+
+impl<'a> Rows<'a> {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.count
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.count == 0
+    }
+
+    /// A row by its number.
+    pub fn get(&self, index: usize) -> Option<Row<'a>> {
+        let r = self.0;
+        let place = index * r.width..(index + 1) * r.width;
+        let found = index < r.count;
+        found.then(|| match r.want {
+            Want::Logits => Row::Logits(&r.values[place]),
+            Want::Best(_) => Row::Best(Best {
+                tokens: &r.tokens[place.clone()],
+                logits: &r.values[place],
+                finite: r.finite[index],
+            }),
+        })
+    }
+
+    /// All rows.
+    pub fn iter(&self) -> impl Iterator<Item = Row<'a>> + use<'a> {
+        let rows = *self;
+        (0..rows.len()).filter_map(move |index| rows.get(index))
+    }
+
+    /// The logits of all rows, row after row.
+    pub(super) fn values(&self) -> &'a [f32] {
+        &self.0.values[..self.0.count * self.0.width]
+    }
+}
+
+/// Room for the results of the batches of a call. It grows to what is needed most, and stays.
+#[derive(Debug, Default)]
+pub(super) struct Results {
+    want: Want,
+    /// Rows that are there.
+    count: usize,
+    /// Values of a row.
+    width: usize,
+    /// Logits.
+    values: Vec<f32>,
+    /// The tokens that they belong to, where they are the best.
+    tokens: Vec<u32>,
+    finite: Vec<bool>,
+    /// What the last batch gave for the best of its rows, see [`BestNodes`](crate::model::BestNodes).
+    places: Vec<i32>,
+    inside: Vec<i32>,
+    sums: Vec<f32>,
+}
+
+impl Results {
+    /// Forgets all rows; those that come are as they are wanted, of so many tokens.
+    pub(super) fn begin(&mut self, want: Want, vocabulary: usize) {
+        self.want = want;
+        self.count = 0;
+        self.width = match want {
+            Want::Logits => vocabulary,
+            Want::Best(k) => k,
+        };
+    }
+
+    /// Adds the rows of `outputs`, tokens of a batch that has run.
+    pub(super) fn read(&mut self, graph: &BatchGraph, outputs: &[usize], get: Get<'_>) -> Result<()> {
+        let (begin, rows) = (self.count, graph.shape.outputs);
+        let (id, width) = (graph.best.as_ref().map_or(graph.logits, |best| best.logits), self.width);
+        fetch(&mut self.values, begin * width, rows * width, id, get)?;
+        if let Some(best) = &graph.best {
+            fetch(&mut self.inside, 0, rows * width, best.inside, get)?;
+            fetch(&mut self.sums, 0, rows * best.parts, best.sums, get)?;
+            match best.places {
+                Some(places) => fetch(&mut self.places, 0, rows * width, places, get)?,
+                None => {
+                    self.places.clear();
+                    self.places.resize(rows * width, 0);
+                }
+            }
+            grow(&mut self.tokens, (begin + rows) * width);
+            grow(&mut self.finite, begin + rows);
+            let chosen = self.places.iter().zip(&self.inside);
+            for (token, (&place, &inside)) in
+                self.tokens[begin * width..].iter_mut().zip(chosen).take(rows * width)
+            {
+                *token = best.token(place, inside);
+            }
+            let sums = self.sums.chunks_exact(best.parts);
+            for (finite, sums) in self.finite[begin..].iter_mut().zip(sums).take(rows) {
+                *finite = sums.iter().all(|sum| sum.is_finite());
+            }
+        }
+        // Where no rows were chosen, each token has one.
+        if graph.inputs.output_rows.is_none() {
+            for (to, &from) in outputs.iter().enumerate().filter(|(to, from)| to != *from) {
+                self.copy(begin + from, begin + to);
+            }
+        }
+        self.count += outputs.len();
+        Ok(())
+    }
+
+    fn copy(&mut self, from: usize, to: usize) {
+        let place = from * self.width..(from + 1) * self.width;
+        self.values.copy_within(place.clone(), to * self.width);
+        if let Want::Best(_) = self.want {
+            self.tokens.copy_within(place, to * self.width);
+            self.finite[to] = self.finite[from];
+        }
+    }
+}
+
+/// Makes room for so many elements.
+fn grow<T: Clone + Default>(all: &mut Vec<T>, count: usize) {
+    if all.len() < count {
+        all.resize(count, T::default());
+    }
+}
+
+/// Reads a tensor of `count` elements into `all` from element `begin` on.
+fn fetch<T: Pod + Default>(
+    all: &mut Vec<T>,
+    begin: usize,
+    count: usize,
+    id: TensorId,
+    get: Get<'_>,
+) -> Result<()> {
+    grow(all, begin + count);
+    get(id, bytemuck::cast_slice_mut(&mut all[begin..begin + count]))
+}

@@ -1,0 +1,285 @@
+//! What a session computes in a call is what is needed: lengths like each other share a program, the last layer computes
+//! the wanted rows, of the logits only the best leave the device. None of it changes a result.
+
+mod common;
+
+use common::{backend, backends, file, model, tiny};
+use diptych::generate::{GenerateOptions, Generation};
+use diptych::ggml::backend::Stats;
+use diptych::ggml::evaluate::evaluate;
+use diptych::ggml::metrics::distance;
+use diptych::ggml::rng::Rng;
+use diptych::ggml::{Graph, Source};
+use diptych::model::{BatchShape, BestNodes, Want};
+use diptych::session::{Item, Row, Session};
+use diptych::synthesize::{ARCHITECTURES, Shape};
+use diptych::{DType, Error, Precision, Sampler, SamplerOptions, SessionOptions, Tokenizer};
+use std::collections::HashMap;
+
+fn exact() -> SessionOptions {
+    SessionOptions::default().with_context(64).with_precision(Precision::Exact)
+}
+
+/// A tiny model; of one with recurrent layers the first attends, so that the last one does not.
+fn shape(architecture: &str) -> Shape {
+    let mut shape = tiny(architecture, DType::Q8_0);
+    if let Some(recurrent) = &mut shape.recurrent {
+        recurrent.layers = vec![false, true];
+    }
+    shape.window = shape.window.and(Some(5));
+    shape
+}
+
+fn prompt(n: usize) -> Vec<u32> {
+    (0..n as u32).map(|i| (i * 37 + 5) % 203).collect()
+}
+
+/// The same bits on the reference, the same but for rounding elsewhere.
+fn same(name: &str, got: &[f32], wanted: &[f32], what: &str) {
+    let nmse = distance(got, wanted).nmse;
+    assert!(if name == "reference" { got == wanted } else { nmse < 1e-10 }, "{name}, {what}: {nmse:.1e}");
+}
+
+/// What preparing a program would change.
+fn prepared(stats: &Stats) -> [u64; 4] {
+    [stats.programs, stats.recordings, stats.pipelines, stats.driver_allocations]
+}
+
+/// Programs are for some lengths. A length between them gives what a program of just that length gives, and leaves the
+/// same state behind; only the first of several has something prepared.
+#[test]
+fn lengths_like_each_other_share_a_program() {
+    for (name, backend) in backends() {
+        for architecture in ["gemma3", "gpt-oss", "qwen35"] {
+            let model = model(&shape(architecture), &backend);
+            let mut session = model.session(&exact()).unwrap();
+            session.prefill(&prompt(36)).unwrap();
+            session.decode(7).unwrap();
+            let before = prepared(&backend.stats());
+            let mut get = |n: usize| {
+                session.reset();
+                let first = session.prefill(&prompt(n)).unwrap();
+                let saved = session.save().unwrap();
+                (first, saved, session.decode(7).unwrap())
+            };
+            let (got33, got35) = (get(33), get(35));
+            assert_eq!(prepared(&backend.stats()), before, "{name} {architecture}");
+            for (n, got) in [(33, got33), (35, got35)] {
+                // A batch is never longer than it may be, so this one is not filled up.
+                let mut alone = model.session(&exact().with_batch(n)).unwrap();
+                same(name, &got.0, &alone.prefill(&prompt(n)).unwrap(), architecture);
+                if name == "reference" {
+                    assert!(got.1 == alone.save().unwrap(), "{architecture}: state");
+                }
+                same(name, &got.2, &alone.decode(7).unwrap(), architecture);
+                assert!(prepared(&backend.stats()) > before, "{name} {architecture}: another program");
+            }
+        }
+    }
+}
+
+/// Several sequences in a batch that is filled up, some of whose rows are wanted.
+#[test]
+fn rows_of_several_sequences_are_found() {
+    for (name, backend) in backends() {
+        let model = model(&shape("qwen35"), &backend);
+        let prompts: Vec<Vec<u32>> = (1..20).map(|n| prompt(n % 4 + 1)).collect();
+        let items = |tokens: &'static [u32]| (0..19).map(move |sequence| Item { sequence, tokens });
+        let mut session = model.session(&exact().with_sequences(19)).unwrap();
+        let first: Vec<Item<'_>> =
+            prompts.iter().enumerate().map(|(sequence, tokens)| Item { sequence, tokens }).collect();
+        let first = session.batch(&first).unwrap();
+        let second = session.batch(&items(&[9]).collect::<Vec<_>>()).unwrap();
+        let mut alone = model.session(&exact()).unwrap();
+        for (i, prompt) in prompts.iter().enumerate() {
+            alone.reset();
+            same(name, &first[i], &alone.prefill(prompt).unwrap(), "prompt");
+            same(name, &second[i], &alone.decode(9).unwrap(), "token");
+        }
+    }
+}
+
+/// Of nine tokens one is wanted: behind the state of the last layer nothing has the length of the others.
+#[test]
+fn the_last_layer_computes_what_is_needed() {
+    let (cache, want) = (DType::F32, Want::Logits);
+    for architecture in ARCHITECTURES {
+        let mut shapes = vec![shape(architecture)];
+        if let Some(recurrent) = &mut shapes[0].recurrent.clone() {
+            recurrent.layers = vec![true, false];
+            shapes.push(Shape { recurrent: Some(recurrent.clone()), ..shapes[0].clone() });
+        }
+        for shape in shapes {
+            let batch = BatchShape { tokens: 9, kv: 16, context: 16, sequences: 1, outputs: 1, cache, want };
+            let graph = file(&shape).graph(&batch).unwrap().graph;
+            let rows = |name: &str| {
+                let found = graph.ids().map(|id| graph.tensor(id)).find(|t| t.name == name);
+                found.map(|t| t.ne[1..].iter().product::<usize>())
+            };
+            let experts = shape.experts.map_or(1, |experts| experts.used);
+            for part in ["attn_norm", "ffn_glu", "attn_residual", "residual"] {
+                let per = if part == "ffn_glu" { experts } else { 1 };
+                assert_eq!(rows(&format!("blk.0.{part}")), Some(9 * per), "{architecture} {part}");
+                let all = part == "attn_norm";
+                assert_eq!(
+                    rows(&format!("blk.1.{part}")),
+                    Some(if all { 9 } else { per }),
+                    "{architecture} {part}"
+                );
+            }
+            // Queries and gates too.
+            let asking = if rows("blk.1.attn").is_some() { ("attn", shape.heads) } else { ("attn_gate", 1) };
+            assert_eq!(rows(&format!("blk.1.{}", asking.0)), Some(asking.1), "{architecture}");
+        }
+    }
+}
+
+#[test]
+fn needed_rows_are_those_of_all() {
+    for (name, backend) in backends() {
+        for architecture in ARCHITECTURES {
+            let model = model(&shape(architecture), &backend);
+            let all = model.session(&exact()).unwrap().logits(&prompt(9)).unwrap();
+            let last = model.session(&exact()).unwrap().prefill(&prompt(9)).unwrap();
+            same(name, &last, &all[8 * 203..], architecture);
+        }
+    }
+}
+
+/// Rows with equal elements, with elements that are no number; lengths of one part and of several.
+#[test]
+fn the_best_are_those_of_a_search() {
+    let mut rng = Rng::new(9);
+    for (n, k) in [(203, 1), (203, 5), (2100, 1), (2100, 3), (2100, 64), (2100, 2100), (1031, 2)] {
+        let rows = 3;
+        let mut graph = Graph::new();
+        let logits = graph.leaf("logits", DType::F32, [n, rows, 1, 1], Source::Input).unwrap();
+        let best = BestNodes::new(&mut graph, logits, k).unwrap();
+        assert_eq!(best.places.is_some(), n == 2100 && k < 2100, "{n} in parts");
+        best.outputs().for_each(|id| graph.output(id).unwrap());
+        let mut values: Vec<f32> = (0..n * rows).map(|_| rng.below(400) as f32 / 8.0).collect();
+        values[n + n / 2] = f32::NAN;
+        values[2 * n + n - 1] = f32::INFINITY;
+        let data = HashMap::from([(logits, bytes(&values))]);
+        for (name, backend) in backends() {
+            let outputs = evaluate(backend.as_ref(), &graph, &data, Precision::Fast).unwrap();
+            let ints = |i: usize| -> Vec<i32> {
+                outputs[i].bytes.as_chunks().0.iter().map(|&b| i32::from_le_bytes(b)).collect()
+            };
+            let (chosen, inside, sums) =
+                (outputs[0].values().unwrap(), ints(1), outputs[2].values().unwrap());
+            let places = best.places.map_or(vec![0; k * rows], |_| ints(3));
+            for (row, values) in values.chunks_exact(n).enumerate() {
+                let mut order: Vec<usize> = (0..n).collect();
+                let key = |i: usize| if values[i].is_nan() { f32::NEG_INFINITY } else { values[i] };
+                order.sort_by(|&a, &b| key(b).total_cmp(&key(a)));
+                for (j, &wanted) in order[..k].iter().enumerate() {
+                    let at = row * k + j;
+                    assert_eq!(
+                        best.token(places[at], inside[at]),
+                        wanted as u32,
+                        "{name} {n} {k}: {j} of row {row}"
+                    );
+                    assert!(chosen[at].to_bits() == values[wanted].to_bits());
+                }
+                let finite = sums[row * best.parts..][..best.parts].iter().all(|sum| sum.is_finite());
+                assert_eq!(finite, row == 0, "{name} {n} {k}, row {row}");
+            }
+        }
+    }
+}
+
+fn bytes(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|x| x.to_le_bytes()).collect()
+}
+
+/// A step gives the best of the logits that it would give, whatever the number of parts; what is not read is not there.
+#[test]
+fn a_step_gives_the_best() {
+    for (name, backend) in backends() {
+        for vocabulary in [203, 2100] {
+            let model = model(&Shape { vocabulary, ..shape("qwen2") }, &backend);
+            let (mut all, mut some) = (model.session(&exact()).unwrap(), model.session(&exact()).unwrap());
+            for tokens in [&prompt(20)[..], &[7]] {
+                let item = [Item { sequence: 0, tokens }];
+                let logits = all.prefill(tokens).unwrap();
+                let mut order: Vec<usize> = (0..vocabulary).collect();
+                order.sort_by(|&a, &b| logits[b].total_cmp(&logits[a]));
+                let rows = some.append(&item, Want::Best(6)).unwrap();
+                let Some(Row::Best(best)) = rows.get(0) else { panic!("{name}: {rows:?}") };
+                assert!(best.finite && rows.len() == 1 && rows.get(1).is_none(), "{name}");
+                assert!(best.tokens.iter().zip(&order).all(|(&t, &o)| t as usize == o), "{name}");
+                let wanted: Vec<f32> = order[..6].iter().map(|&i| logits[i]).collect();
+                same(name, best.logits, &wanted, "logits");
+            }
+            let most = some.append(&[Item { sequence: 0, tokens: &[1] }], Want::Best(usize::MAX)).unwrap();
+            assert!(matches!(most.get(0), Some(Row::Best(best)) if best.tokens.len() == vocabulary));
+            let none = some.append(&[Item { sequence: 0, tokens: &[1] }], Want::Best(0));
+            assert!(matches!(none, Err(Error::InvalidArgument { .. })));
+            assert!(some.rows().is_empty() && some.position() == 22, "{name}: as before the call");
+        }
+    }
+}
+
+/// The tokens of a sampler that is given all logits.
+fn by_hand(session: &mut Session, options: &SamplerOptions, count: usize) -> Vec<u32> {
+    let mut sampler = Sampler::new(options.clone()).unwrap();
+    let mut logits = session.prefill(&prompt(5)).unwrap();
+    let mut tokens = Vec::new();
+    while tokens.len() < count {
+        tokens.push(sampler.sample(&logits).unwrap());
+        logits = session.decode(tokens[tokens.len() - 1]).unwrap();
+    }
+    tokens
+}
+
+/// What a sampler does with the best is what it does with all.
+#[test]
+fn samplers_choose_from_the_best_as_from_all() {
+    let base = SamplerOptions::default().with_seed(5);
+    let warm = base.clone().with_temperature(3.0);
+    let samplers = [
+        (base.clone(), Want::Best(1)),
+        (warm.clone().with_top_k(7), Want::Best(7)),
+        (warm.clone().with_top_k(40).with_top_p(0.9).with_min_p(0.05).with_typical_p(0.95), Want::Best(40)),
+        (warm.clone().with_top_k(65), Want::Logits),
+        (warm, Want::Logits),
+        (base.clone().with_frequency_penalty(0.5), Want::Logits),
+        (base.with_frequency_penalty(0.5).with_penalty_window(0), Want::Best(1)),
+    ];
+    let backend = backend("cpu").unwrap();
+    let model = model(&Shape { vocabulary: 300, ..shape("llama") }, &backend);
+    let tokenizer = Tokenizer::from_gguf(model.file().gguf()).unwrap();
+    for (sampler, want) in samplers {
+        assert_eq!(Sampler::new(sampler.clone()).unwrap().want(), want, "{sampler:?}");
+        let mut session = model.session(&exact()).unwrap();
+        let wanted = by_hand(&mut session, &sampler, 20);
+        session.reset();
+        let options =
+            GenerateOptions::default().with_predict(20).with_ignore_end(true).with_sampler(sampler.clone());
+        let generation = Generation::start(&mut session, &tokenizer, &prompt(5), &options).unwrap();
+        let tokens: Vec<u32> = generation.filter_map(|piece| piece.unwrap().token).collect();
+        assert_eq!(tokens, wanted, "{sampler:?}");
+    }
+}
+
+/// A model whose output layer gives a NaN for one token: it is never the best, and it is not overlooked.
+#[test]
+fn a_logit_that_is_no_number_is_an_error() {
+    let backend = backend("cpu").unwrap();
+    let shape = Shape { vocabulary: 300, ..tiny("llama", DType::F32) };
+    let mut bytes = diptych::synthesize::bytes(&shape, 11).unwrap();
+    let gguf = diptych::ggml::gguf::GgufFile::from_bytes(bytes.clone()).unwrap();
+    let row = gguf.data(gguf.require("output.weight").unwrap()).unwrap()[17 * 96 * 4..][..96 * 4].to_vec();
+    let at = bytes.windows(row.len()).position(|window| window == row).unwrap();
+    bytes[at..at + 4].copy_from_slice(&f32::NAN.to_le_bytes());
+    let gguf = diptych::ggml::gguf::GgufFile::from_bytes(bytes).unwrap();
+    let file = diptych::model::ModelFile::from_gguf(gguf).unwrap();
+    let model = diptych::Model::from_file(file, backend).unwrap();
+    let tokenizer = Tokenizer::from_gguf(model.file().gguf()).unwrap();
+    let mut session = model.session(&exact()).unwrap();
+    let mut generation =
+        Generation::start(&mut session, &tokenizer, &prompt(5), &GenerateOptions::default()).unwrap();
+    let error = generation.next().expect("an item").expect_err("a NaN").to_string();
+    assert!(error.contains("logits") && error.contains("finite"), "{error}");
+}
