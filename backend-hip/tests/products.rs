@@ -53,7 +53,7 @@ const KERNELS: [Kernel; 15] = [
     kernel("mat_vec_rounding_@_n1_r4", Form::Rounding, 4, 1, 256),
     kernel("mat_vec_rounding_@_n2_r4", Form::Rounding, 4, 2, 256),
     kernel("mat_vec_int8_@_n4_r4", Form::Int8, 4, 4, 256),
-    kernel("mat_vec_int8_@_n8_r4", Form::Int8, 4, 8, 256),
+    kernel("mat_vec_int8_@_n8_r2", Form::Int8, 2, 8, 256),
     kernel("mat_tile_int8_@_64x32", Form::Int8, 64, 32, 128),
     kernel("mat_tile_int8_@_64x64", Form::Int8, 64, 64, 256),
     kernel("mat_tile_int8_@_128x64", Form::Int8, 128, 64, 256),
@@ -382,7 +382,7 @@ fn bytes_take_fewer_instructions_on_gfx906() {
         ("mat_vec_@_n1_r4", "mat_vec_rounding_@_n1_r4", 1),
         ("mat_vec_@_n2_r2", "mat_vec_rounding_@_n2_r4", 2),
         ("mat_vec_@_n4_r4", "mat_vec_int8_@_n4_r4", 4),
-        ("mat_vec_@_n8_r2", "mat_vec_int8_@_n8_r4", 8),
+        ("mat_vec_@_n8_r2", "mat_vec_int8_@_n8_r2", 8),
         TILES,
     ];
     bytes_take_fewer_instructions(Target::Gfx906, &pairs);

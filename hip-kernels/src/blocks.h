@@ -34,13 +34,35 @@
 template <int E> struct BytesOf { typedef u32 Type __attribute__((ext_vector_type(E / 4))); };
 template <int E> using Bytes = typename BytesOf<E>::Type;
 
+#if !DEVICE_AMD
+// E bytes at any address by the words that hold them: PTX has no wide loads that are not aligned. The last word is read
+// only where a byte of it is wanted.
+template <int E> DEVICE Bytes<E> across_words(const u8 *at) {
+    u32 shift = (u32)(u64)at & 3;
+    const u32 *words = (const u32 *)(at - shift);
+    Bytes<E> out;
+    u32 word = words[0];
+    UNROLL for (u32 i = 0; i < E / 4; i++) {
+        u32 next = words[i + 1 < E / 4 || shift ? i + 1 : i];
+        out[i] = __nvvm_prmt(word, next, 0x3210u + 0x1111u * shift);
+        word = next;
+    }
+    return out;
+}
+#endif
+
 // A word, or E bytes, at an address that is a multiple of ALIGN. (Structures, because an alignment that is part of a
 // type's name is lost where the type is a template's argument.)
 template <u32 ALIGN> struct Words {
     struct __attribute__((packed, aligned(ALIGN))) One { u32 value; };
     template <int E> struct __attribute__((packed, aligned(ALIGN))) Many { Bytes<E> value; };
     DEVICE u32 one(const u8 *at) { return ((const One *)at)->value; }
-    template <int E> DEVICE Bytes<E> bytes(const u8 *at) { return ((const Many<E> *)at)->value; }
+    template <int E> DEVICE Bytes<E> bytes(const u8 *at) {
+#if !DEVICE_AMD
+        if constexpr (ALIGN < 4) return across_words<E>(at);
+#endif
+        return ((const Many<E> *)at)->value;
+    }
 };
 
 // The four bits of each byte from bit `shift` on, which is 0 or 4; the two bits from `shift` on.
@@ -134,6 +156,7 @@ template <class W, bool IS_SIGNED> struct Blocks {
     }
     template <class R> DEVICE void decode(const R &raw, float *out) {
         auto q = W::bytes(raw);
+        UNROLL for (u32 i = 0; !SIGNED && i < sizeof(q) / 4; i++) q[i] = as_it_is(q[i]);
         UNROLL for (u32 j = 0; j < sizeof(q); j++) {
             out[j] = SIGNED ? i8_to_f32(q[j / 4], j % 4) : u8_to_f32(q[j / 4], j % 4);
         }

@@ -92,7 +92,7 @@ struct WeightQ4_K : BlocksWithHead<WeightQ4_K> {
     typedef Raws<8> Raw;
     template <int E = 8> DEVICE Raws<E> fetch(const u8 *row, u32 k) {
         u32 block = k / 256 * BYTES;
-        return {Words<8>::bytes<E>(row + 16 + (block + k / 64 % 4 * 32 + k % 32)), HeadK::load(row + block, k)};
+        return {Words<E>::template bytes<E>(row + 16 + (block + k / 64 % 4 * 32 + k % 32)), HeadK::load(row + block, k)};
     }
     template <int E> DEVICE Bytes<E> bytes(const Raws<E> &raw) { return nibbles(raw.q, raw.head.odd * 4); }
 };
@@ -104,8 +104,8 @@ struct WeightQ5_K : BlocksWithHead<WeightQ5_K> {
     typedef Raws<8> Raw;
     template <int E = 8> DEVICE Raws<E> fetch(const u8 *row, u32 k) {
         u32 block = k / 256 * BYTES;
-        return {Words<8>::bytes<E>(row + 48 + (block + k / 64 % 4 * 32 + k % 32)),
-                Words<8>::bytes<E>(row + 16 + (block + k % 32)), HeadK::load(row + block, k)};
+        return {Words<E>::template bytes<E>(row + 48 + (block + k / 64 % 4 * 32 + k % 32)),
+                Words<E>::template bytes<E>(row + 16 + (block + k % 32)), HeadK::load(row + block, k)};
     }
     template <int E> DEVICE Bytes<E> bytes(const Raws<E> &raw) {
         return nibbles(raw.q, raw.head.odd * 4) | moved_bits<4, 1>(raw.fifth, raw.head.quarter * 2 + raw.head.odd);

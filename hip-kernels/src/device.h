@@ -132,6 +132,15 @@ DEVICE u32 offset_here(u32 x) {
     return x;
 }
 
+// The word itself, whose bytes the compiler then takes from it, one instruction each (v_cvt_f32_ubyte0 .. 3). Where it
+// knows how the word came to be, it takes each byte from what was there before, in two.
+DEVICE u32 as_it_is(u32 x) {
+#if DEVICE_AMD
+    __asm__("" : "+v"(x));
+#endif
+    return x;
+}
+
 DEVICE u32 minimum(u32 a, u32 b) { return a < b ? a : b; }
 DEVICE float bits_f32(u32 x) { return __builtin_bit_cast(float, x); }
 DEVICE u32 f32_bits(float x) { return __builtin_bit_cast(u32, x); }

@@ -85,6 +85,8 @@ struct Rows {
     const u8 *a[2];
     const float *bias[2];
     float *d;
+    // Offsets of the matrices in blocks: the halves of one may be gate and up.
+    u32 off[2];
     // Those of a work-group begin at `first`.
     u32 m, first, row, of_wave, parts;
     DEVICE Rows of_group(const VecOperands &o, const VecParams &p, u32 most, u32 pass) {
@@ -97,7 +99,10 @@ struct Rows {
         r.m = third ? p.p.m[2] : second ? p.p.m[1] : p.p.m[0];
         r.parts = third ? parts >> 2 : second ? parts >> 1 : parts;
         r.a[1] = glu ? o.a[1] : r.a[0];
-        r.bias[1] = o.bias[1];
+        r.bias[0] += third ? p.p.offb[2] : second ? p.p.offb[1] : p.p.offb[0];
+        r.bias[1] = o.bias[1] + p.p.offb[1];
+        r.off[0] = third ? p.p.off0[2] : second ? p.p.off0[1] : p.p.off0[0];
+        r.off[1] = p.p.off0[1];
         r.of_wave = glu ? most / 2 : most;
         u32 groups = group - (third ? p.v.begin[1] : second ? p.v.begin[0] : 0);
         r.first = (groups * p.v.passes + pass) * waves * r.of_wave;
@@ -144,19 +149,17 @@ DEVICE u64 plane_of_matrix(const VecParams &p, const Plane &z) {
 //            have an offset
 //   add      adds the product with E weights to a sum
 
-template <int E> struct LdsBytesOf { typedef u32 Type __attribute__((ext_vector_type(E / 4), aligned(E))); };
-template <int E> using LdsBytes = typename LdsBytesOf<E>::Type;
 struct InMemory {
     static constexpr bool IS_LDS = false;
     typedef const u8 *Bytes;
     typedef const float *Floats;
-    template <int E> using Words = const LdsBytes<E> *;
+    template <int E> using Words = const ::Bytes<E> *;
 };
 struct InLds {
     static constexpr bool IS_LDS = true;
     typedef const IN_LDS u8 *Bytes;
     typedef const IN_LDS float *Floats;
-    template <int E> using Words = const IN_LDS LdsBytes<E> *;
+    template <int E> using Words = const IN_LDS ::Bytes<E> *;
 };
 
 // As they are. In LDS a chunk's elements 0 .. 4 of each eight come first, then 4 .. 8, so that lanes side by side read
@@ -338,11 +341,18 @@ template <class W, class C, int N, int R> struct MatVec {
             }
         }
         LOADS_FIRST();
-        UNROLL for (int i = 0; i < COUNT; i++) UNROLL for (int n = 0; n < N; n++) {
+        UNROLL for (int i = 0; i < COUNT; i++) {
             u32 skip = PAIR ? 0 : i * E * WAVE, inner = PAIR ? k + i * W::APART : k;
-            if constexpr (C::IS_LDS) b[i][n] = column[n].template fetch<E>(from + skip, inner);
-            auto bias = C::template bias<W>(b[i][n]);
-            UNROLL for (int r = 0; r < R; r++) C::template add<W>(a[i][r], b[i][n], bias, &sum[r][n]);
+            if constexpr (C::IS_LDS) {
+                UNROLL for (int n = 0; n < N; n++) b[i][n] = column[n].template fetch<E>(from + skip, inner);
+            }
+            decltype(C::template bias<W>(b[i][0])) bias[N];
+            UNROLL for (int n = 0; n < N; n++) bias[n] = C::template bias<W>(b[i][n]);
+            UNROLL for (int r = 0; r < R; r++) {
+                UNROLL for (int n = 0; n < N; n++) C::template add<W>(a[i][r], b[i][n], bias[n], &sum[r][n]);
+                // Weights of several rows unpacked at a time would take registers.
+                LOADS_FIRST();
+            }
         }
     }
 
@@ -352,7 +362,8 @@ template <class W, class C, int N, int R> struct MatVec {
         UNROLL for (int r = 0; r < R; r++) {
             bool second = glu && r >= R / 2;
             u32 at = minimum(of.row + (second ? r - R / 2 : r), of.m - 1);
-            row[r] = (second ? of.a[1] : of.a[0]) + ((u64)at * p.p.nb0[0] + plane_of_matrix(p, z)) * W::BYTES;
+            u64 block = (u64)at * p.p.nb0[0] + plane_of_matrix(p, z) + (second ? of.off[1] : of.off[0]);
+            row[r] = (second ? of.a[1] : of.a[0]) + block * W::BYTES;
             UNROLL for (int n = 0; n < N; n++) sum[r][n] = 0.0f;
         }
     }
@@ -471,8 +482,9 @@ DEVICE void mat_vec(const VecArguments &known, VecShared<SOURCE, N, R> *shared) 
         u32 lane = offset_here(lane_id()), row = rows.row + lane % R, column = group_y() * N + lane / R;
         bool mine = wave_id() % (1u << p.v.split) == 0 && lane < N * R && lane % R < rows.of_wave;
         if (mine && row < rows.m && column < p.p.n) {
-            if (p.p.parts & PART_RESIDUAL) x += o.residual[(u64)column * p.p.nbr + row];
-            rows.d[((u64)group_z() * p.p.n + column) * rows.m + row] = x;
+            u64 place = (u64)group_z() * p.p.n + column;
+            if (p.p.parts & PART_RESIDUAL) x += o.residual[place * p.p.nbr + row];
+            rows.d[place * rows.m + row] = x;
         }
     }
 }

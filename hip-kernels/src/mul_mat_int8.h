@@ -30,7 +30,7 @@
 #define MAT_VECS(type, W) \
     MAT_VECS_FEW(type, W) \
     MAT_VEC_ROUNDING(type, W, 2, 4) \
-    MAT_VEC_INT8(type, W, 8, 4)
+    MAT_VEC_INT8(type, W, 8, 2)
 typedef Quads Form;
 #else
 #define MAT_VECS_FEW(type, W)

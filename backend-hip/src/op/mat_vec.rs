@@ -53,7 +53,7 @@ const INT8: [Variant; 4] = [
     variant(1, 4, true, true),
     variant(2, 4, false, true),
     variant(4, 4, true, false),
-    variant(8, 4, false, false),
+    variant(8, 2, false, false),
 ];
 
 /// Kernels by the type's name in theirs; the stems of their sources; whether all are there.
@@ -73,7 +73,7 @@ macro_rules! kernels {
                     concat!("mat_vec_rounding_", $t, "_n1_r4"),
                     concat!("mat_vec_rounding_", $t, "_n2_r4"),
                     concat!("mat_vec_int8_", $t, "_n4_r4"),
-                    concat!("mat_vec_int8_", $t, "_n8_r4"),
+                    concat!("mat_vec_int8_", $t, "_n8_r2"),
                 ],
             ],
         }
@@ -347,7 +347,7 @@ mod tests {
         assert_eq!(fast(4096, 1), ("mat_vec_rounding_q8_0_n1_r4", [256, 1, 1]));
         assert_eq!(fast(4096, 2), ("mat_vec_rounding_q8_0_n2_r4", [256, 1, 1]));
         assert_eq!(fast(4096, 3), ("mat_vec_int8_q8_0_n4_r4", [256, 1, 1]));
-        assert_eq!(fast(4096, 8), ("mat_vec_int8_q8_0_n8_r4", [256, 1, 1]));
+        assert_eq!(fast(4096, 8), ("mat_vec_int8_q8_0_n8_r2", [512, 1, 1]));
         // Too few rows for a launch that rounds.
         assert_eq!(fast(1024, 8), exact(1024, 8));
         // Types that have the variants of every type only.
@@ -357,7 +357,7 @@ mod tests {
         assert_eq!(few(2, true), ("mat_vec_int8_mxfp4_n4_r4", [256, 1, 1]));
         // Wavefronts of 32: twice as many rows of a work-group. Without dot4 and of plain types F32.
         let on_1100 = of("gfx1100", DType::Q4_0, 4096, 8, true);
-        assert_eq!(on_1100, ("mat_vec_int8_q4_0_n8_r4", [128, 1, 1]));
+        assert_eq!(on_1100, ("mat_vec_int8_q4_0_n8_r2", [256, 1, 1]));
         assert_eq!(of("gfx900", DType::Q4_K, 4096, 1, true), ("mat_vec_q4_k_n1_r4", [256, 1, 1]));
         assert_eq!(of("gfx906", DType::F16, 4096, 1, true), ("mat_vec_f16_n1_r4", [256, 1, 1]));
     }

@@ -26,6 +26,7 @@ mod mat_vec;
 mod mul_mat;
 mod mul_mat_id;
 mod norm;
+mod products;
 mod rope;
 mod rows;
 mod soft_max;
@@ -93,6 +94,8 @@ impl From<ggml_core::Error> for Refusal {
 pub fn plan_group(context: &Context<'_>, group: &Group) -> Result<Vec<Launch>, Refusal> {
     match group {
         Group::Node(_) => plan_node(context),
+        Group::Products(products) => products::plan(context, products),
+        Group::Experts(experts) => products::plan_experts(context, experts),
         other => Err(Refusal(format!("{} are not computed together on HIP", other.name(context.graph)))),
     }
 }

@@ -88,7 +88,7 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
 }
 
 /// The products of few tokens as one of the mat-vec kernels; their weights, input, indices and result.
-fn vec(p: &MulMatIdParams, dtype: DType, [weights, input, ids, result]: [TensorId; 4]) -> MatVec {
+pub(super) fn vec(p: &MulMatIdParams, dtype: DType, [weights, input, ids, result]: [TensorId; 4]) -> MatVec {
     MatVec {
         dtype,
         products: ProductsParams {

@@ -1,10 +1,11 @@
 //! Products and attention.
 
 use super::{Offsets, floor_power_of_two, last, mask_type, offset, outer, wrong};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::fuse::Products;
 use crate::graph::Graph;
 use crate::kernel::{extents, strides};
-use crate::op::Op;
+use crate::op::{Glu, Op};
 use crate::tensor::TensorId;
 use bytemuck::{Pod, Zeroable};
 
@@ -123,6 +124,71 @@ pub struct ProductsParams {
 }
 
 impl ProductsParams {
+    /// From a group, or from a single MUL_MAT as one, whose input then may have a third extent. `remainder` gives the
+    /// offset of a tensor.
+    ///
+    /// # Errors
+    /// Matrices whose rows are not equally far apart, and what does not fit 32 bits.
+    pub fn new(graph: &Graph, group: &Products, remainder: impl Fn(TensorId) -> u32) -> Result<Self> {
+        let at = |id: Option<TensorId>| id.map_or(0, &remainder);
+        let x = group.norm.map_or(group.input, |norm| norm.x);
+        let (input, [nb1, nb12, _]) = (extents(graph.tensor(x))?, outer(graph.tensor(x))?);
+        let mut p = ProductsParams {
+            k: input[0],
+            n: input[1],
+            ne2: input[2],
+            r2: 1,
+            nb1: [nb1, nb12],
+            nbr: group.added().map(|added| outer(graph.tensor(added))).transpose()?.unwrap_or_default()[0],
+            off1: remainder(x),
+            offr: at(group.added()),
+            offw: at(group.norm.map(|norm| norm.weight)),
+            eps: group.norm.map_or(0.0, |norm| norm.eps),
+            ..ProductsParams::default()
+        };
+        for (i, product) in group.products.iter().take(p.m.len()).enumerate() {
+            let weight = graph.tensor(product.weight);
+            let (a, [nb0, nb02, _]) = (extents(weight)?, outer(weight)?);
+            // Of a matrix of one row the stride does not matter.
+            if p.nb0[0] != nb0 && p.nb0[0] != 0 && nb0 != 0 {
+                return Err(Error::argument("products", weight.describe(), "rows as far apart as the others'"));
+            }
+            p.nb0 = [p.nb0[0].max(nb0), nb02];
+            (p.m[i], p.r2) = (a[1], input[2] / a[2].max(1));
+            (p.off0[i], p.offd[i], p.offb[i]) =
+                (remainder(product.weight), remainder(product.result), at(product.bias));
+            p.parts |= if product.bias.is_some() { Self::BIAS << i } else { 0 };
+        }
+        p.parts |= if group.residual.is_some() { Self::RESIDUAL } else { 0 };
+        p.parts |= if group.norm.is_some() { Self::NORM } else { 0 };
+        if let Some(sum) = group.residual {
+            p.offd[0] = remainder(sum.node);
+        }
+        if let Some(glu) = group.glu {
+            p.glue(group.products.len(), &glu.op, remainder(glu.node));
+        }
+        p.rows = [0, if group.glu.is_some() { p.m[0] } else { p.m.iter().sum() }];
+        Ok(p)
+    }
+
+    /// Makes gate and `up` of the matrices of so many products.
+    pub fn glue(&mut self, products: usize, glu: &Glu, offd: u32) {
+        if products == 1 {
+            self.m = [self.m[0] / 2, self.m[0] / 2, 0];
+            self.off0[1] = self.off0[0] + self.m[0] * self.nb0[0];
+            self.offb[1] = self.offb[0] + self.m[0];
+            self.parts |= (self.parts & Self::BIAS) << 1;
+            if glu.swapped {
+                self.off0.swap(0, 1);
+                self.offb.swap(0, 1);
+            }
+        }
+        self.offd[0] = offd;
+        self.parts |= Self::GLU;
+        self.op = glu.activation as u32;
+        (self.alpha, self.limit) = glu.clamped.map_or((0.0, 0.0), |c| (c.alpha, c.limit));
+    }
+
     /// Bits of `parts`, from this one on: matrix `i` has a bias.
     pub const BIAS: u32 = 1;
     /// Bit of `parts`: there is a residual.
