@@ -5,8 +5,8 @@
 use clap::Parser;
 use diptych::ggml::gguf::{GgufFile, Value};
 use diptych::model::{BatchShape, ModelFile, Outline};
-use diptych::session::KV_STEP;
-use diptych::{DType, OpenOptions, Precision, Result, program};
+use diptych::session::{KV_STEP, Want};
+use diptych::{OpenOptions, Precision, Result, SessionOptions, program};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -32,7 +32,7 @@ struct Args {
     precision: Precision,
 }
 
-/// Outlines of a decode step and of a prompt.
+/// Outlines of a decode step and of a prompt, as greedy text needs them.
 fn outlines(args: &Args, backend: &str) -> Result<Vec<Outline>> {
     let backend = diptych::open(backend, &OpenOptions::default())?;
     let file = ModelFile::open(&args.file)?;
@@ -43,7 +43,8 @@ fn outlines(args: &Args, backend: &str) -> Result<Vec<Outline>> {
         context,
         sequences: 1,
         outputs: 1,
-        cache: DType::F16,
+        cache: SessionOptions::default().with_precision(args.precision).cache_on(backend.as_ref()),
+        want: Want::Best(1),
     };
     let of = |tokens: usize| file.outline(backend.as_ref(), &shape(tokens), args.precision);
     Ok(vec![of(1)?, of(args.prompt_tokens.clamp(1, context))?])

@@ -52,7 +52,7 @@ pub use options::SessionOptions;
 #[cfg(feature = "compare")]
 pub(crate) use options::default_cache;
 #[cfg(feature = "compare")]
-pub(crate) use prepared::debug_program;
+pub(crate) use prepared::{NamedStep, Stepwise, debug_program, named_steps};
 pub use results::{Best, Row, Rows};
 
 use crate::model::{BatchGraph, BatchShape, Model, StateKind};

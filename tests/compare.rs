@@ -40,6 +40,7 @@ fn the_default_comparison_agrees() {
     {
         assert!(!result[key].is_null(), "{key}");
     }
+    assert_eq!(result["cache"], "F16", "what a session has");
     for c in result["comparisons"].as_array().unwrap() {
         assert!(c["logits"]["nmse"].as_f64().unwrap() < 5e-3, "{c}");
         assert!(

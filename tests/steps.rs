@@ -10,10 +10,10 @@ use diptych::ggml::evaluate::evaluate;
 use diptych::ggml::metrics::distance;
 use diptych::ggml::rng::Rng;
 use diptych::ggml::{Graph, Source};
-use diptych::model::{BatchShape, BestNodes, Want};
+use diptych::model::{BatchShape, BestNodes, LoadOptions, Offload, Want};
 use diptych::session::{Item, Row, Session};
 use diptych::synthesize::{ARCHITECTURES, Shape};
-use diptych::{DType, Error, Precision, Sampler, SamplerOptions, SessionOptions, Tokenizer};
+use diptych::{DType, Error, Model, Precision, Sampler, SamplerOptions, SessionOptions, Tokenizer, greedy};
 use std::collections::HashMap;
 
 fn exact() -> SessionOptions {
@@ -221,14 +221,35 @@ fn a_step_gives_the_best() {
     }
 }
 
+/// The nodes that choose are on the device of the output layer, in a prompt and in a step.
+#[test]
+fn a_divided_model_gives_the_best() {
+    let (device, host) = (backend("cpu").unwrap(), backend("cpu").unwrap());
+    let shape = shape("llama");
+    let whole = model(&shape, &device);
+    for offload in [Offload::None, Offload::Layers(1), Offload::Layers(2)] {
+        let options = LoadOptions::default().with_offload(offload).with_host(host.clone());
+        let model = Model::load_with(file(&shape), device.clone(), &options, &mut |_, _| ()).unwrap();
+        let (mut divided, mut session) = (model.session(&exact()).unwrap(), whole.session(&exact()).unwrap());
+        for tokens in [&prompt(9)[..], &[7], &[8]] {
+            let rows = divided.append(&[Item { sequence: 0, tokens }], Want::Best(2)).unwrap();
+            let best = rows.get(0).unwrap().greedy();
+            assert_eq!(best, greedy(&session.prefill(tokens).unwrap()), "{offload}");
+        }
+    }
+}
+
 /// The tokens of a sampler that is given all logits.
 fn by_hand(session: &mut Session, options: &SamplerOptions, count: usize) -> Vec<u32> {
     let mut sampler = Sampler::new(options.clone()).unwrap();
     let mut logits = session.prefill(&prompt(5)).unwrap();
+    prompt(5).into_iter().for_each(|token| sampler.accept(token));
     let mut tokens = Vec::new();
     while tokens.len() < count {
-        tokens.push(sampler.sample(&logits).unwrap());
-        logits = session.decode(tokens[tokens.len() - 1]).unwrap();
+        let token = sampler.sample(&logits).unwrap();
+        sampler.accept(token);
+        tokens.push(token);
+        logits = session.decode(token).unwrap();
     }
     tokens
 }
@@ -275,7 +296,7 @@ fn a_logit_that_is_no_number_is_an_error() {
     bytes[at..at + 4].copy_from_slice(&f32::NAN.to_le_bytes());
     let gguf = diptych::ggml::gguf::GgufFile::from_bytes(bytes).unwrap();
     let file = diptych::model::ModelFile::from_gguf(gguf).unwrap();
-    let model = diptych::Model::from_file(file, backend).unwrap();
+    let model = Model::from_file(file, backend).unwrap();
     let tokenizer = Tokenizer::from_gguf(model.file().gguf()).unwrap();
     let mut session = model.session(&exact()).unwrap();
     let mut generation =

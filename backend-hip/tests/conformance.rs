@@ -56,6 +56,22 @@ fn wanted(cases: &[Case]) -> HashMap<&str, Vec<f32>> {
     cases.iter().map(|case| (case.name.as_str(), run(case))).collect()
 }
 
+/// The groups of the catalogue that are computed in one launch.
+const JOINED: [&str; 7] = ["norm", "scaled", "products", "experts", "heads", "router", "chain"];
+
+#[test]
+fn groups_are_one_step() {
+    let cases = catalogue::cases();
+    let joined = cases.iter().filter(|case| case.group.is_some_and(|group| JOINED.contains(&group)));
+    let joined: Vec<&Case> = joined.collect();
+    assert!(joined.len() > 40);
+    for (provider, backend) in backends() {
+        let apart = |case: &&Case| catalogue::apart(case, &backend, Precision::Exact);
+        let apart: Vec<String> = joined.iter().filter_map(apart).collect();
+        assert!(apart.is_empty(), "{provider}:\n{}", apart.join("\n"));
+    }
+}
+
 #[test]
 fn catalogue_agrees_with_the_reference() {
     let backends = backends();

@@ -140,7 +140,9 @@ fn other_functions_stay_behind() {
         let glu = Some(Glu::new(Activation::GeluErf));
         let case = products(DType::Q8_0, 256, 1, &[40, 40], Around { glu, ..NOTHING });
         let plan = Plan::fused(case.graph.as_ref().unwrap(), &backend, Precision::Fast).unwrap();
-        assert!(plan.steps.iter().any(|step| step.group.last() == case.node && step.group.nodes().len() == 1));
+        assert!(
+            plan.steps.iter().any(|step| step.group.last() == case.node && step.group.nodes().len() == 1)
+        );
         assert!(catalogue::apart(&case, &backend, Precision::Fast).is_some());
     }
 }

@@ -10,8 +10,10 @@ use agreement::{failures, wanted};
 use backend_vulkan::arch::ArchClass;
 use backend_vulkan::tuning::Profile;
 use backend_vulkan::{VulkanBackend, VulkanOptions, enumerate};
+use ggml_core::Error;
 use ggml_core::backend::Backend;
-use ggml_core::{Error, catalogue};
+use ggml_core::catalogue::{self, Case};
+use ggml_core::plan::Precision;
 use std::time::Instant;
 
 fn devices() -> Vec<usize> {
@@ -51,6 +53,22 @@ fn kernels(profile: &Profile) -> Profile {
     let mut profile = profile.clone();
     profile.caps.arch = ArchClass::Other;
     profile
+}
+
+/// The groups of the catalogue that are computed in one step.
+const JOINED: [&str; 5] = ["norm", "scaled", "heads", "router", "chain"];
+
+#[test]
+fn groups_are_one_step() {
+    let cases = catalogue::cases();
+    let joined = cases.iter().filter(|case| case.group.is_some_and(|group| JOINED.contains(&group)));
+    let joined: Vec<&Case> = joined.collect();
+    assert!(joined.len() > 40);
+    for backend in devices().into_iter().flat_map(backends) {
+        let apart = |case: &&Case| catalogue::apart(case, &backend, Precision::Exact);
+        let apart: Vec<String> = joined.iter().filter_map(apart).collect();
+        assert!(apart.is_empty(), "{}:\n{}", backend.device().arch, apart.join("\n"));
+    }
 }
 
 #[test]

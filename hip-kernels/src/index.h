@@ -54,3 +54,21 @@ DEVICE u64 row_offset(u32 off, const u32 *nb, u32 i1, u32 i2, u32 i3) {
 
 // i mod n where i < 2^32; mostly n is the full extent (`whole`) or 1.
 DEVICE u32 wrap(u32 i, u32 n, u32 whole) { return n == whole ? i : n == 1 ? 0 : i % n; }
+
+// Four neighbours of a row of n elements, from one on; zeros for those beyond its end, which are not stored.
+DEVICE f32x4 load_quad(const float *row, u32 at, u32 n) {
+    f32x4 v = f32x4(0.0f);
+    if (at + 4 <= n) {
+        v = *(const f32x4 *)(row + at);
+    } else {
+        UNROLL for (u32 j = 0; j < 3; j++) if (at + j < n) v[j] = row[at + j];
+    }
+    return v;
+}
+DEVICE void store_quad(float *row, u32 at, u32 n, f32x4 v) {
+    if (at + 4 <= n) {
+        *(f32x4 *)(row + at) = v;
+    } else {
+        UNROLL for (u32 j = 0; j < 3; j++) if (at + j < n) row[at + j] = v[j];
+    }
+}

@@ -1,45 +1,104 @@
-// RMS_NORM: d = x / sqrt(mean(x^2) + eps) for each row.
+// RMS_NORM: d = v / sqrt(mean(v^2) + eps) for each row, where v is x, or x + y, which is then a result (r), too; times a
+// factor and a weight w, plus a third tensor z, or with z as its gate. Operands that there are not have another one in
+// their place.
 //
-// Two kernels for two lengths. `rms_norm_wave`: one wavefront for each row, no LDS, no barrier; heads of 64 or 128
-// elements, and many rows. `rms_norm_group`: 256 threads for one row, so that the single row of a decoded token (4096
-// elements: 16 a thread) is done in a few memory latencies. Rows are read 16 bytes a lane; the second reading finds
-// them in the cache. The sum is kept in F32, by lane, and combined as a tree.
+// `norm_wave`: one wavefront for each row, no LDS, no barrier; heads of 64 or 128 elements. `norm_gated` is the same with
+// a gate. `norm_group`: 256 threads
+// for one row, so that the single row of a decoded token (4096 elements: 16 a thread) is done in two memory latencies.
+// Both read a row once, 16 bytes a lane: it stays in registers with its weight and what is added, while squares are
+// summed. `norm_long` takes rows of any length in rounds and reads them again, then from the cache. The sum is kept in
+// F32, by lane, and combined as a tree.
+#include "activation.h"
 #include "index.h"
 #include "params.h"
 
-// Row `row` by `THREADS` threads, of which this one is number `thread`.
-template <int THREADS>
-DEVICE void rms_norm(const float *x, float *d, const NormParams &p, u32 row, u32 thread, float *scratch) {
-    Index i = row_index(row, p.ne);
-    x += row_offset(p.off0, p.nb0 + 1, i.i1, i.i2, i.i3);
-    d += row_offset(p.offd, p.nbd + 1, i.i1, i.i2, i.i3);
-    u32 n = p.ne[0], quads = n & ~3u;
+enum { SUM = 1, WEIGHT = 2, RESIDUAL = 4 };
 
+// Row `row` by `THREADS` threads, of which this one is number `thread`; QUADS quads of each at a time, which are all of
+// a row if it is read WHOLE.
+template <int THREADS, int QUADS, bool WHOLE, bool GATED>
+DEVICE void norm_row(const float *x, const float *y, const float *w, const float *z, float *r, float *d,
+                     const NormParams &p, u32 row, u32 thread, float *scratch) {
+    Index i = row_index(row, p.ne);
+    x += row_offset(p.off0, p.nb0, i.i1, i.i2, i.i3);
+    y += row_offset(p.off1, p.nb1, i.i1, i.i2, i.i3);
+    z += row_offset(p.off2, p.nb2, i.i1, i.i2, i.i3);
+    u64 result = row_offset(0, p.nbd, i.i1, i.i2, i.i3);
+    r += p.offr + result;
+    d += p.offd + result;
+    w += p.offw;
+    u32 n = p.ne[0];
+
+    // Operands that there are not are neutral: -0 is, to a sum.
+    f32x4 v[QUADS], weight[QUADS], added[QUADS];
+    auto load = [&](const float *row, u32 begin, bool there, float neutral, f32x4 *quads) {
+        UNROLL for (int q = 0; q < QUADS; q++) {
+            quads[q] = there ? load_quad(row, begin + q * THREADS * 4, n) : f32x4(neutral);
+        }
+    };
+    auto load_normed = [&](u32 begin) {
+        f32x4 second[QUADS];
+        load(x, begin, true, 0.0f, v);
+        load(y, begin, p.parts & SUM, -0.0f, second);
+        if constexpr (WHOLE) {
+            load(w, begin, p.parts & WEIGHT, 1.0f, weight);
+            load(z, begin, GATED || p.parts & RESIDUAL, -0.0f, added);
+        }
+        UNROLL for (int q = 0; q < QUADS; q++) v[q] += second[q];
+    };
+
+    constexpr u32 ROUND = QUADS * THREADS * 4;
     float sum = 0.0f;
-    for (u32 j = thread * 4; j < quads; j += THREADS * 4) {
-        f32x4 v = *(const f32x4 *)(x + j);
-        sum = mad(v[0], v[0], sum);
-        sum = mad(v[1], v[1], sum);
-        sum = mad(v[2], v[2], sum);
-        sum = mad(v[3], v[3], sum);
+    for (u32 begin = thread * 4; begin < (WHOLE ? thread * 4 + 1 : n); begin += ROUND) {
+        load_normed(begin);
+        UNROLL for (int q = 0; q < QUADS; q++) {
+            UNROLL for (int j = 0; j < 4; j++) sum = mad(v[q][j], v[q][j], sum);
+        }
     }
-    u32 rest = quads + thread;
-    if (rest < n) sum = mad(x[rest], x[rest], sum);
     sum = THREADS == WAVE ? wave_reduce<Sum>(sum) : group_reduce<Sum, THREADS>(sum, scratch);
 
-    float scale = 1.0f / __builtin_sqrtf(sum / (float)n + p.eps);
-    for (u32 j = thread * 4; j < quads; j += THREADS * 4) {
-        *(f32x4 *)(d + j) = *(const f32x4 *)(x + j) * scale;
+    float scale = p.factor / __builtin_sqrtf(sum / (float)n + p.eps);
+    for (u32 begin = thread * 4; begin < (WHOLE ? thread * 4 + 1 : n); begin += ROUND) {
+        if constexpr (!WHOLE) {
+            load_normed(begin);
+            load(w, begin, p.parts & WEIGHT, 1.0f, weight);
+            load(z, begin, GATED || p.parts & RESIDUAL, -0.0f, added);
+        }
+        UNROLL for (int q = 0; q < QUADS; q++) {
+            u32 at = begin + q * THREADS * 4;
+            if (p.parts & SUM) store_quad(r, at, n, v[q]);
+            f32x4 normed = v[q] * scale * weight[q];
+            if constexpr (GATED) {
+                UNROLL for (int j = 0; j < 4; j++) normed[j] *= activation(p.op, added[q][j]);
+            } else {
+                normed += added[q];
+            }
+            store_quad(d, at, n, normed);
+        }
     }
-    if (rest < n) d[rest] = x[rest] * scale;
 }
 
-KERNEL(256) rms_norm_wave(const float *x, float *d, NormParams p) {
+#define NORM(name) \
+    KERNEL(256) norm_##name(const float *x, const float *y, const float *w, const float *z, float *r, float *d, NormParams p)
+
+NORM(wave) {
     u32 row = group_x() * (256 / WAVE) + wave_id();
-    if (row < p.ne[1] * p.ne[2] * p.ne[3]) rms_norm<WAVE>(x, d, p, row, lane_id(), nullptr);
+    if (row >= p.ne[1] * p.ne[2] * p.ne[3]) return;
+    norm_row<WAVE, 512 / 4 / WAVE, true, false>(x, y, w, z, r, d, p, row, lane_id(), nullptr);
 }
 
-KERNEL(256) rms_norm_group(const float *x, float *d, NormParams p) {
+NORM(gated) {
+    u32 row = group_x() * (256 / WAVE) + wave_id();
+    if (row >= p.ne[1] * p.ne[2] * p.ne[3]) return;
+    norm_row<WAVE, 512 / 4 / WAVE, true, true>(x, y, w, z, r, d, p, row, lane_id(), nullptr);
+}
+
+NORM(group) {
     LDS float scratch[256 / WAVE];
-    rms_norm<256>(x, d, p, group_x(), thread_id(), scratch);
+    norm_row<256, 4, true, false>(x, y, w, z, r, d, p, group_x(), thread_id(), scratch);
+}
+
+NORM(long) {
+    LDS float scratch[256 / WAVE];
+    norm_row<256, 4, false, false>(x, y, w, z, r, d, p, group_x(), thread_id(), scratch);
 }

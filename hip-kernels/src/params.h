@@ -22,10 +22,13 @@ struct UnaryParams {
     u32 nb0[4];
     u32 nbd[4];
     u32 off0;
+    u32 nb1;
+    u32 off1;
     u32 offd;
-    u32 op;
-    float scale;
-    float bias;
+    u32 count;
+    u32 op[4];
+    float scale[4];
+    float bias[4];
 };
 
 struct GluParams {
@@ -43,11 +46,20 @@ struct GluParams {
 
 struct NormParams {
     u32 ne[4];
-    u32 nb0[4];
-    u32 nbd[4];
+    u32 nb0[3];
+    u32 nb1[3];
+    u32 nb2[3];
+    u32 nbd[3];
     u32 off0;
+    u32 off1;
+    u32 off2;
+    u32 offw;
+    u32 offr;
     u32 offd;
     float eps;
+    float factor;
+    u32 op;
+    u32 parts;
 };
 
 struct RopeParams {
@@ -62,6 +74,28 @@ struct RopeParams {
     u32 neox;
     u32 has_factors;
     float magnitude;
+};
+
+struct HeadsParams {
+    u32 d;
+    u32 tokens;
+    u32 heads[3];
+    u32 nbh[3];
+    u32 nbt[3];
+    u32 nbd[3];
+    u32 parts;
+    u32 rows;
+    u32 n_dims;
+    u32 neox;
+    u32 has_factors;
+    float magnitude;
+    float eps;
+    u32 offx[3];
+    u32 offw[2];
+    u32 offd[3];
+    u32 off_positions;
+    u32 off_cells;
+    u32 off_factors;
 };
 
 struct SoftMaxParams {
@@ -227,5 +261,8 @@ struct TopKParams {
     u32 nbd[3];
     u32 off0;
     u32 offd;
+    u32 offw;
     u32 k;
+    u32 weights;
+    float scale;
 };

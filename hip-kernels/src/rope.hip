@@ -1,20 +1,11 @@
-// ROPE: pairs of each row are turned by position times frequency. Operands: x, positions, table, factors, result. The
-// table holds turns per position as high and low part (`ggml_core::kernel::rope`), so that far positions keep the
-// fraction of a turn.
+// ROPE: pairs of each row are turned by position times frequency. Operands: x, positions, table, factors, result.
 //
 // A thread turns one pair: two loads, two stores and about 60 arithmetic instructions, which the memory hides. Lanes
 // side by side have neighbouring pairs: of one piece of memory (pairs of neighbours) or of two (halves). A thread
 // beyond the pairs copies two elements. It has read its elements before it writes them, so the result may lie in x.
 #include "index.h"
 #include "params.h"
-
-// Fraction of a turn of pair `pair` at a position. The product is rounded once on purpose and its error recovered.
-DEVICE float turn_of(float position, float high, float low) {
-    float product = position * high;
-    float error = fused(position, high, -product);
-    float whole = __builtin_rintf(product);
-    return (product - whole) + mad(position, low, error);
-}
+#include "rope.h"
 
 KERNEL(ROW_THREADS)
 rope(const float *x, const i32 *positions, const float *table, const float *factors, float *d, RopeParams p) {
@@ -33,18 +24,9 @@ rope(const float *x, const i32 *positions, const float *table, const float *fact
         return;
     }
     f32x2 turns = *(const f32x2 *)(table + pair * 2);
-    if (p.has_factors) {
-        float factor = factors[p.off2 + pair], quotient = turns[0] / factor;
-        turns[1] = (fused(-quotient, factor, turns[0]) + turns[1]) / factor;
-        turns[0] = quotient;
-    }
-    float sine, cosine;
-    sin_cos_turn(turn_of((float)positions[p.off1 + i.i2], turns[0], turns[1]), &sine, &cosine);
-    sine *= p.magnitude;
-    cosine *= p.magnitude;
-
+    if (p.has_factors) turns = divided(turns, factors[p.off2 + pair]);
     u32 j = p.neox ? pair : pair * 2, step = p.neox ? p.n_dims / 2 : 1;
-    float a = x[j], b = x[j + step];
-    d[j] = a * cosine - b * sine;
-    d[j + step] = a * sine + b * cosine;
+    f32x2 y = turned((f32x2){x[j], x[j + step]}, (float)positions[p.off1 + i.i2], turns, p.magnitude);
+    d[j] = y[0];
+    d[j + step] = y[1];
 }

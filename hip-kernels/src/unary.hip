@@ -1,4 +1,4 @@
-// Activations and SCALE: d[i] = f(a[i]).
+// Activations and SCALE, and one ADD or MUL with a row, up to four one after the other: d[i] = f(a[i]).
 //
 // Memory-bound: 8 bytes an element. Four neighbours a thread, 16 bytes at a time where they are neighbours in memory.
 // No LDS.
@@ -6,11 +6,14 @@
 #include "index.h"
 #include "params.h"
 
-DEVICE float apply(const UnaryParams &p, float x) {
-    return p.op == SCALE ? mad(x, p.scale, p.bias) : activation(p.op, x);
+// One of four, by a number that all lanes have in common: parameters cannot be indexed.
+template <class T> DEVICE T one_of(const T *all, u32 i) {
+    return i < 2 ? (i == 0 ? all[0] : all[1]) : i == 2 ? all[2] : all[3];
 }
 
-KERNEL(ROW_THREADS) unary(const float *a, float *d, UnaryParams p) {
+enum { ADD = 101, MUL = 102 };
+
+KERNEL(ROW_THREADS) unary(const float *a, const float *row, float *d, UnaryParams p) {
     Piece piece = row_piece((p.ne[0] + 3) / 4);
     u32 i0 = piece.unit * 4;
     if (i0 >= p.ne[0] || piece.row >= p.ne[1] * p.ne[2] * p.ne[3]) return;
@@ -27,7 +30,18 @@ KERNEL(ROW_THREADS) unary(const float *a, float *d, UnaryParams p) {
     } else {
         UNROLL for (u32 j = 0; j < 4; j++) if (j < count) x[j] = a[(u64)(i0 + j) * p.nb0[0]];
     }
-    UNROLL for (u32 j = 0; j < 4; j++) x[j] = apply(p, x[j]);
+    f32x4 y = p.nb1 ? load_quad(row + p.off1, i0, p.ne[0]) : f32x4(0.0f);
+    NO_UNROLL for (u32 f = 0; f < p.count; f++) {
+        u32 op = one_of(p.op, f);
+        float scale = one_of(p.scale, f), bias = one_of(p.bias, f);
+        if (op == ADD) {
+            x += y;
+        } else if (op == MUL) {
+            x *= y;
+        } else {
+            UNROLL for (u32 j = 0; j < 4; j++) x[j] = op == SCALE ? mad(x[j], scale, bias) : activation(op, x[j]);
+        }
+    }
     if (dense) {
         *(f32x4 *)(d + i0) = x;
     } else {

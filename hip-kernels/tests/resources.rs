@@ -13,9 +13,10 @@ use std::path::Path;
 /// A kernel's name begins with this; pointer arguments; bytes of the parameter structure.
 const ARGUMENTS: &[(&str, u64, usize)] = &[
     ("binary", 3, size_of::<BinaryParams>()),
-    ("unary", 2, size_of::<UnaryParams>()),
+    ("unary", 3, size_of::<UnaryParams>()),
     ("glu", 3, size_of::<GluParams>()),
-    ("rms_norm_", 2, size_of::<NormParams>()),
+    ("norm_", 6, size_of::<NormParams>()),
+    ("heads", 12, size_of::<HeadsParams>()),
     ("rope", 5, size_of::<RopeParams>()),
     ("soft_max_", 3, size_of::<SoftMaxParams>()),
     ("copy_", 2, size_of::<CopyParams>()),
@@ -32,7 +33,7 @@ const ARGUMENTS: &[(&str, u64, usize)] = &[
     ("mat_", 3, size_of::<MulMatParams>()),
     ("flash_attn_combine_", 3, size_of::<FlashAttnParams>()),
     ("flash_attn_", 7, size_of::<FlashAttnParams>()),
-    ("top_k", 2, size_of::<TopKParams>()),
+    ("top_k", 3, size_of::<TopKParams>()),
     ("ssm_conv", 5, size_of::<SsmConvParams>()),
     ("delta_net_", 8, size_of::<DeltaNetParams>()),
 ];

@@ -17,6 +17,7 @@ pub const SOURCES: &[Source] = &[
     Source::new("flash_attn", "flash_attn_tile").axes(&[KEYS]),
     Source::new("flash_attn", "flash_attn_vec").axes(&[KEYS]),
     Source::new("glu", "glu"),
+    Source::new("heads", "heads").axes(&[REDUCTION]),
     Source::new("mul_mat", "mul_mat_tile").axes(&[WEIGHTS, TILES]).only(f16_tiles_are_of_quantised_weights),
     Source::new("mul_mat", "mul_mat_vec").axes(&[WEIGHTS, REDUCTION]),
     Source::new("mul_mat_id", "mul_mat_id_tile")

@@ -1,6 +1,6 @@
 //! The child's work on a model: load it, run the prompt, generate, look at nodes.
 
-use super::nodes::Nodes;
+use super::nodes::{self, Nodes};
 use super::options::PerNode;
 use super::protocol::{Done, Message, ModelTask, Work};
 use crate::backends::BackendName;
@@ -10,6 +10,7 @@ use crate::session::{KV_STEP, SessionOptions, debug_program, greedy, prompt_inpu
 use ggml_core::Result;
 use ggml_core::backend::Backend;
 use ggml_core::cpu::{CpuBackend, CpuOptions};
+use ggml_core::evaluate::Contents;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -24,7 +25,9 @@ pub(super) fn run(
     let model = load(work, task, backend, say)?;
     let load_s = start.elapsed().as_secs_f64();
     if work.stepwise {
-        with_nodes(&model, work, task, |nodes| nodes.locate(say))?;
+        let (graph, inputs) = node_graph(&model, task)?;
+        let program = debug_program(&model, &graph, work.precision, true)?;
+        Nodes::new(&graph.graph, program, &inputs)?.locate(say)?;
         return Ok(Done::default());
     }
     let (mut done, logits) = generate(&model, work, task)?;
@@ -37,7 +40,9 @@ pub(super) fn run(
     }
     if task.nodes.mode != PerNode::Off {
         say(Message::Progress { what: "node by node".into() });
-        with_nodes(&model, work, task, |nodes| nodes.run(&task.nodes, say))?;
+        let (graph, inputs) = node_graph(&model, task)?;
+        let program = |fused| debug_program(&model, &graph, work.precision, fused);
+        nodes::look(&graph.graph, &task.nodes, &inputs, &program, say)?;
     }
     done.load_s = load_s;
     done.stats = model.backend().stats();
@@ -135,26 +140,51 @@ fn margin(row: &[f32]) -> f32 {
     first - second
 }
 
-/// Does something with the nodes of the prompt's graph as one batch, with logits of every token.
-fn with_nodes(
-    model: &Model,
-    work: &Work,
-    task: &ModelTask,
-    act: impl FnOnce(&mut Nodes<'_>) -> Result<()>,
-) -> Result<()> {
+/// The prompt's graph as one batch, with logits of every token, and its inputs.
+fn node_graph(model: &Model, task: &ModelTask) -> Result<(BatchGraph, Contents)> {
     let n = task.tokens.len();
     let (context, cache) = (context(task), task.cache);
     let want = Want::Logits;
     let shape = BatchShape { tokens: n, kv: n, context, sequences: 1, outputs: n, cache, want };
-    let graph: BatchGraph = model.file().graph(&shape)?;
-    let program = debug_program(model, &graph, work.precision)?;
+    let graph = model.file().graph(&shape)?;
     let inputs = prompt_inputs(&graph, &task.tokens)?;
-    act(&mut Nodes::new(&graph.graph, program, &inputs)?)
+    Ok((graph, inputs))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backends::{OpenOptions, open};
+    use crate::compare::CompareOptions;
+    use crate::compare::protocol::{NodesTask, Task};
+    use crate::compare::report::EVERYTHING;
+    use crate::synthesize::{self, Shape};
+    use ggml_core::DType;
+
+    /// Everything on a device means what it means in every program: the host stands by for what the device cannot do.
+    #[test]
+    fn the_host_stands_by_for_a_device() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.gguf");
+        synthesize::write(&Shape::small("llama"), 1, &path).unwrap();
+        for (name, backends) in [("null", 2), ("cpu", 1), ("reference", 1)] {
+            let nodes = NodesTask { mode: PerNode::Off, out: "".into(), reference: None };
+            let task = ModelTask {
+                model: (&path).into(),
+                tokens: vec![1],
+                predict: 1,
+                cache: DType::F16,
+                offload: EVERYTHING,
+                logits: "".into(),
+                nodes,
+            };
+            let options = CompareOptions::default();
+            let work = Work::new(&options, &name.parse().unwrap(), Task::Model(task.clone()));
+            let backend = open(name, &OpenOptions::default()).unwrap();
+            let model = load(&work, &task, backend, &mut |_| ()).unwrap();
+            assert_eq!(model.backends().len(), backends, "{name}");
+        }
+    }
 
     #[test]
     fn bits_are_compared() {

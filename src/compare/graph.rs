@@ -1,9 +1,10 @@
 //! The child's work on a graph file: bind its leaves, run it, keep its outputs or every node.
 
-use super::nodes::{NodeResults, Nodes};
+use super::nodes::{self, NodeResults, Nodes};
 use super::options::PerNode;
 use super::protocol::{Done, GraphTask, Message, Work};
-use ggml_core::backend::{Backend, Bindings, PrepareOptions, Program};
+use crate::session::{Stepwise, named_steps};
+use ggml_core::backend::{Backend, Bindings, PrepareOptions};
 use ggml_core::evaluate::{Contents, bind, write_inputs};
 use ggml_core::graph::file::GraphFile;
 use ggml_core::plan::{Plan, Precision};
@@ -23,13 +24,10 @@ pub(super) fn run(
     let bindings = bind(backend.as_ref(), &graph, &data)?;
     let load_s = start.elapsed().as_secs_f64();
     let start = Instant::now();
-    let nodes = || -> Result<Nodes<'_>> {
-        let program = debug_program(&graph, backend.as_ref(), &bindings, work.precision)?;
-        Nodes::new(&graph, program, &data)
-    };
+    let program = |fused| debug_program(&graph, backend.as_ref(), &bindings, work.precision, fused);
     let mut unstable = 0;
     if work.stepwise {
-        nodes()?.locate(say)?;
+        Nodes::new(&graph, program(true)?, &data)?.locate(say)?;
         return Ok(Done::default());
     } else if task.nodes.mode == PerNode::Off {
         let results = outputs(&graph, &data, backend.as_ref(), &bindings, work.precision)?;
@@ -40,21 +38,26 @@ pub(super) fn run(
         }
         results.write(task.nodes.out.as_ref())?;
     } else {
-        nodes()?.run(&task.nodes, say)?;
+        nodes::look(&graph, &task.nodes, &data, &program, say)?;
     }
     let prompt_s = start.elapsed().as_secs_f64();
     Ok(Done { load_s, prompt_s, unstable, stats: backend.stats(), ..Done::default() })
 }
 
-/// A program that runs step by step and keeps every result.
+/// A program that runs step by step and keeps every result, and its steps: node by node, or as they ship.
 fn debug_program(
     g: &Graph,
     backend: &dyn Backend,
     bindings: &Bindings,
     precision: Precision,
-) -> Result<Box<dyn Program>> {
-    let plan = Plan::debug(g, backend.device().limits.alignment, precision)?;
-    backend.prepare(g, &plan, bindings, PrepareOptions { stepwise: true })
+    fused: bool,
+) -> Result<Stepwise> {
+    let plan = match fused {
+        true => Plan::fused_debug(g, backend, precision)?,
+        false => Plan::debug(g, backend.device().limits.alignment, precision)?,
+    };
+    let program = backend.prepare(g, &plan, bindings, PrepareOptions { stepwise: true })?;
+    Ok((program, named_steps(g, &plan)))
 }
 
 /// One ordinary run; its outputs.

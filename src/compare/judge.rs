@@ -195,8 +195,12 @@ fn disagreement(
     }
     // Chained results carry the errors of all nodes before, so only isolated ones are held to the bound of a node.
     if per_node == PerNode::Isolated {
-        if let Some(d) = &c.first_divergence {
-            return Some(format!("node '{}' ({}) has NMSE {:.1e}", d.node, d.op, d.nmse));
+        if let Some(d) = c.nodes.iter().find(|n| n.is_out_of_bounds()) {
+            let what = match d.members.len() {
+                0 => "",
+                _ => ", computed in a group whose members are right alone,",
+            };
+            return Some(format!("node '{}' ({}){what} has NMSE {:.1e}", d.node, d.op, d.nmse));
         }
     } else if let Measure::Outputs(bounds) = measure {
         let mut results = c.nodes.iter().filter_map(|n| Some((n, *bounds.get(&n.node)?)));
@@ -211,32 +215,61 @@ fn disagreement(
     })
 }
 
-/// Every node of the reference against the same node of a run. One that cannot be compared has the reason instead.
+/// Every node of the reference against the same node of a run, then the results of the run's groups. What cannot be
+/// compared has the reason instead; a node without a result of its own that a group computed is not missed.
 fn compare_nodes(record: &Record, reference: &Record, options: &CompareOptions) -> Result<Vec<NodeReport>> {
     let path = |r: &Record| files::nodes(&options.out, &r.backend, r.offload);
     let (got, want) = (NodeFile::open(&path(record))?, NodeFile::open(&path(reference))?);
-    let compared = |entry: &Entry| {
-        let mut node = NodeReport {
-            node: entry.name.clone(),
-            op: entry.op.clone(),
-            dtype: entry.dtype.name().into(),
-            operand_type: entry.operand_type.name().into(),
-            shape: entry.ne,
-            nmse: f64::INFINITY,
-            max_abs: f64::INFINITY,
-            ulp: u64::MAX,
-            bound: bound::of_operation(&entry.op, entry.operand_type, options.precision),
-            ..NodeReport::default()
-        };
-        let distance_from = |other| Ok::<_, Error>(distance(&got.values(other)?, &want.values(entry)?));
-        match got.find(&entry.name).map(distance_from) {
-            None => node.fail("there is no result of it"),
-            Some(Ok(distance)) => node.set(&distance),
-            Some(Err(error)) => node.fail(error),
+    let mut nodes = Vec::new();
+    for entry in &want.entries {
+        let own = got.find(&entry.name);
+        if own.is_none() && got.groups_of(&entry.name).next().is_some() {
+            continue;
         }
-        node
+        let bound = bound_of(entry, options);
+        nodes.push(compare_results((&got, own), (&want, entry), &entry.op, bound));
+    }
+    for group in got.entries.iter().filter(|entry| !entry.members.is_empty()) {
+        let members = || group.members.iter().filter_map(|member| want.find(member));
+        let bound = members().map(|member| bound_of(member, options)).sum();
+        let Some(entry) = want.find(&group.name) else { continue };
+        let mut node = compare_results((&got, Some(group)), (&want, entry), &group.op, bound);
+        node.members = group.members.clone();
+        nodes.push(node);
+    }
+    Ok(nodes)
+}
+
+fn bound_of(entry: &Entry, options: &CompareOptions) -> f64 {
+    bound::of_operation(&entry.op, entry.operand_type, options.precision)
+}
+
+/// A result against the reference's.
+fn compare_results(
+    (got, own): (&NodeFile, Option<&Entry>),
+    (want, entry): (&NodeFile, &Entry),
+    op: &str,
+    bound: f64,
+) -> NodeReport {
+    let mut node = NodeReport {
+        node: entry.name.clone(),
+        op: op.into(),
+        dtype: entry.dtype.name().into(),
+        operand_type: entry.operand_type.name().into(),
+        shape: entry.ne,
+        nmse: f64::INFINITY,
+        max_abs: f64::INFINITY,
+        ulp: u64::MAX,
+        bound,
+        ..NodeReport::default()
     };
-    Ok(want.entries.iter().map(compared).collect())
+    let distance_from = |other| Ok::<_, Error>(distance(&got.values(other)?, &want.values(entry)?));
+    match own.map(distance_from) {
+        None => node.fail("there is no result of it"),
+        Some(Ok(distance)) => node.set(&distance),
+        Some(Err(error)) => node.fail(error),
+    }
+    node
 }
 
 #[cfg(test)]

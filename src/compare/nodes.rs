@@ -1,6 +1,7 @@
-//! Results of every node of a graph, in a file: a line of JSON, then the bytes.
+//! Results of every step of a graph, in a file: a line of JSON, then the bytes.
 
 use super::protocol::{Message, NodesTask};
+use crate::session::{NamedStep, Stepwise};
 use ggml_core::backend::Program;
 use ggml_core::decode::decode;
 use ggml_core::evaluate::{Contents, write_inputs};
@@ -8,7 +9,7 @@ use ggml_core::gguf::GgufFile;
 use ggml_core::mapped::MappedBytes;
 use ggml_core::{DType, Error, Graph, Result, Source, TensorId};
 use serde::{Deserialize, Serialize};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io::Write;
 use std::path::Path;
 
@@ -20,6 +21,9 @@ pub(super) struct Entry {
     pub(super) operand_type: DType,
     pub(super) dtype: DType,
     pub(super) ne: [usize; 4],
+    /// Of a result of a group the nodes that were computed together, in their order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) members: Vec<String>,
     offset: usize,
     bytes: usize,
 }
@@ -55,66 +59,152 @@ impl NodeFile {
         Ok(values)
     }
 
+    /// The result of a node that was computed alone.
     pub(super) fn find(&self, name: &str) -> Option<&Entry> {
-        self.entries.iter().find(|e| e.name == name)
+        self.entries.iter().find(|e| e.name == name && e.members.is_empty())
+    }
+
+    /// The groups that a node was computed in.
+    pub(super) fn groups_of<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Entry> {
+        self.entries.iter().filter(move |e| e.members.iter().any(|member| member == name))
     }
 }
 
-/// A graph to be looked at node by node.
+/// A graph to be looked at step by step.
 pub(super) struct Nodes<'a> {
     graph: &'a Graph,
     program: Box<dyn Program>,
+    steps: Vec<Step>,
+}
+
+/// A step by the ids of the graph.
+struct Step {
+    kind: &'static str,
+    nodes: Vec<TensorId>,
+    results: Vec<TensorId>,
+}
+
+impl Step {
+    fn new(ids: &HashMap<&str, TensorId>, step: &NamedStep) -> Result<Step> {
+        let of = |names: &[String]| {
+            let known = |name: &String| ids.get(name.as_str()).copied().ok_or_else(|| missing(name));
+            names.iter().map(known).collect::<Result<Vec<_>>>()
+        };
+        Ok(Step { kind: step.kind, nodes: of(&step.nodes)?, results: of(&step.results)? })
+    }
+
+    fn is_group(&self) -> bool {
+        self.nodes.len() > 1
+    }
+
+    /// What is announced: the node, or the first and the last of a group and its kind.
+    fn name(&self, graph: &Graph) -> String {
+        let name = |id: Option<&TensorId>| id.map_or("", |&id| graph.tensor(id).name.as_str());
+        match self.is_group() {
+            false => name(self.nodes.first()).into(),
+            true => format!("{} .. {} ({})", name(self.nodes.first()), name(self.nodes.last()), self.kind),
+        }
+    }
+}
+
+fn missing(name: &str) -> Error {
+    Error::argument("step", format!("node '{name}'"), "a node of the graph")
 }
 
 impl<'a> Nodes<'a> {
     /// `program` runs the graph step by step and keeps every result; the inputs among `data` are written into it.
-    pub(super) fn new(graph: &'a Graph, mut program: Box<dyn Program>, data: &Contents) -> Result<Nodes<'a>> {
+    pub(super) fn new(
+        graph: &'a Graph,
+        (mut program, steps): Stepwise,
+        data: &Contents,
+    ) -> Result<Nodes<'a>> {
         write_inputs(program.as_mut(), graph, data)?;
-        Ok(Nodes { graph, program })
+        let ids: HashMap<&str, TensorId> =
+            graph.ids().map(|id| (graph.tensor(id).name.as_str(), id)).collect();
+        let steps = steps.iter().map(|step| Step::new(&ids, step)).collect::<Result<_>>()?;
+        Ok(Nodes { graph, program, steps })
     }
 
-    /// Runs the graph node by node and announces each node before it runs.
+    /// Runs the graph step by step and announces each step before it runs.
     pub(super) fn locate(&mut self, say: &mut dyn FnMut(Message)) -> Result<()> {
-        for (step, id) in self.graph.computed().enumerate() {
-            let name = &self.graph.tensor(id).name;
+        for (i, step) in self.steps.iter().enumerate() {
+            let name = step.name(self.graph);
             say(Message::Node { name: name.clone() });
-            self.program.run_step(step).map_err(|e| e.with_node(name))?;
+            self.program.run_step(i).map_err(|e| e.with_node(&name))?;
         }
         Ok(())
     }
 
-    /// Runs the graph node by node and writes every result. With a reference each node gets the reference's operands.
-    pub(super) fn run(&mut self, task: &NodesTask, say: &mut dyn FnMut(Message)) -> Result<()> {
-        let reference = task.reference.as_ref().map(|path| NodeFile::open(path.as_ref())).transpose()?;
-        let mut results = NodeResults::default();
-        for (step, id) in self.graph.computed().enumerate() {
-            let name = &self.graph.tensor(id).name;
-            say(Message::Node { name: name.clone() });
-            if let Some(reference) = &reference {
-                self.give_operands(id, reference)?;
+    /// Runs the graph step by step and adds every result. With a reference each step gets the reference's operands, and
+    /// with `only_groups` no other steps run.
+    pub(super) fn run(
+        &mut self,
+        reference: Option<&NodeFile>,
+        only_groups: bool,
+        results: &mut NodeResults,
+        say: &mut dyn FnMut(Message),
+    ) -> Result<()> {
+        for (i, step) in self.steps.iter().enumerate() {
+            if only_groups && !step.is_group() {
+                continue;
             }
-            self.program.run_step(step).map_err(|e| e.with_node(name))?;
-            results.read(self.graph, id, self.program.as_mut())?;
-        }
-        results.write(task.out.as_ref())
-    }
-
-    /// Overwrites the operands of a node with the reference's results.
-    fn give_operands(&mut self, id: TensorId, reference: &NodeFile) -> Result<()> {
-        let g = self.graph;
-        let mut written = HashSet::new();
-        for &operand in g.tensor(id).src() {
-            let producer = g.producer(operand);
-            if matches!(g.tensor(producer).source, Source::Node { .. }) && written.insert(producer) {
-                let name = &g.tensor(producer).name;
-                let entry = reference.find(name).ok_or_else(|| {
-                    Error::argument("reference", format!("no result of node '{name}'"), "one of every node")
-                })?;
-                self.program.write(g.tensor(producer).root, reference.bytes(entry))?;
+            let name = step.name(self.graph);
+            say(Message::Node { name: name.clone() });
+            if let Some(reference) = reference {
+                give_operands(self.graph, self.program.as_mut(), step, reference)?;
+            }
+            self.program.run_step(i).map_err(|e| e.with_node(&name))?;
+            for &result in &step.results {
+                results.read(self.graph, result, self.program.as_mut())?;
+                if step.is_group() {
+                    results.in_group(self.graph, step);
+                }
             }
         }
         Ok(())
     }
+}
+
+/// Overwrites what a step reads with the reference's results.
+fn give_operands(g: &Graph, program: &mut dyn Program, step: &Step, reference: &NodeFile) -> Result<()> {
+    let mut written = HashSet::new();
+    for &operand in step.nodes.iter().flat_map(|&node| g.tensor(node).src()) {
+        let producer = g.producer(operand);
+        let outside =
+            matches!(g.tensor(producer).source, Source::Node { .. }) && !step.nodes.contains(&producer);
+        if outside && written.insert(producer) {
+            let name = &g.tensor(producer).name;
+            let entry = reference.find(name).ok_or_else(|| {
+                Error::argument("reference", format!("no result of node '{name}'"), "one of every node")
+            })?;
+            program.write(g.tensor(producer).root, reference.bytes(entry))?;
+        }
+    }
+    Ok(())
+}
+
+/// Looks at a graph as a task says, and writes the file of results. Chained: the steps that ship, one after the other.
+/// Isolated: each group among them with the reference's operands, then each node alone, so that a group that is wrong
+/// is told from a node that is.
+pub(super) fn look(
+    graph: &Graph,
+    task: &NodesTask,
+    data: &Contents,
+    program: &dyn Fn(bool) -> Result<Stepwise>,
+    say: &mut dyn FnMut(Message),
+) -> Result<()> {
+    let mut results = NodeResults::default();
+    let Some(path) = &task.reference else {
+        Nodes::new(graph, program(true)?, data)?.run(None, false, &mut results, say)?;
+        return results.write(task.out.as_ref());
+    };
+    let reference = NodeFile::open(path.as_ref())?;
+    let fused = program(true)?;
+    if fused.1.iter().any(|step| step.nodes.len() > 1) {
+        Nodes::new(graph, fused, data)?.run(Some(&reference), true, &mut results, say)?;
+    }
+    Nodes::new(graph, program(false)?, data)?.run(Some(&reference), false, &mut results, say)?;
+    results.write(task.out.as_ref())
 }
 
 /// Results of nodes, in memory.
@@ -138,10 +228,19 @@ impl NodeResults {
             operand_type: g.operands(id).first().map_or(t.dtype, |o| o.dtype),
             dtype: root.dtype,
             ne: root.ne,
+            members: Vec::new(),
             offset,
             bytes: root.dense_bytes(),
         });
         Ok(())
+    }
+
+    /// The result that was added last is that of a group.
+    fn in_group(&mut self, g: &Graph, step: &Step) {
+        if let Some(entry) = self.entries.last_mut() {
+            entry.op = step.kind.into();
+            entry.members = step.nodes.iter().map(|&id| g.tensor(id).name.clone()).collect();
+        }
     }
 
     /// Bytes that differ from those of another run of the same graph.

@@ -267,6 +267,10 @@ pub struct NodeReport {
     pub elapsed_s: f64,
     /// Values that were not the same bits in every repetition.
     pub unstable: usize,
+    /// Of a result of a group the nodes that were computed together; the operation is the kind of group then, and the
+    /// bound the sum of theirs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub members: Vec<String>,
 }
 
 /// JSON has no infinities and no NaN.

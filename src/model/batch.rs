@@ -53,7 +53,6 @@ impl BatchShape {
     /// That there can be such a batch: rows of the cache are I32 in a graph.
     pub(super) fn check(&self) -> Result<()> {
         let some = [self.tokens, self.kv, self.context, self.sequences, self.outputs].iter().all(|&n| n > 0);
-        let some = some && self.want != Want::Best(0);
         let fits = self.kv <= self.cells() && self.cells() <= i32::MAX as usize;
         if some && fits && self.outputs <= self.tokens {
             return Ok(());
@@ -61,7 +60,7 @@ impl BatchShape {
         Err(Error::argument(
             "batch shape",
             format!("{self:?}"),
-            "extents and best ones from 1 on, outputs among the tokens, kv among the cells, cells numbered by I32",
+            "extents from 1 on, outputs among the tokens, kv among the cells, cells numbered by I32",
         ))
     }
 }

@@ -4,7 +4,7 @@
 //! of each part are the candidates, and the best of those are the best of all. Candidates stand in the order of their
 //! parts, and of equals in a part the first comes first: so the first of equals wins, as in a search through the row.
 
-use ggml_core::{Graph, Result, TensorId};
+use ggml_core::{Error, Graph, Result, TensorId};
 
 /// Rows that one work-group goes through as they are.
 const SHORT: usize = 1024;
@@ -32,9 +32,12 @@ impl BestNodes {
     /// Adds nodes that choose the best `k` of each row of F32 `[n, rows]`, contiguous.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`](ggml_core::Error::InvalidArgument) unless `k` is from 1 to `n`.
+    /// [`Error::InvalidArgument`] unless `k` is from 1 to `n`.
     pub fn new(graph: &mut Graph, logits: TensorId, k: usize) -> Result<BestNodes> {
         let [n, rows, ..] = graph.tensor(logits).ne;
+        if k == 0 || k > n {
+            return Err(Error::argument("best logits", k, format!("from 1 to {n}")));
+        }
         let part = part(n, k);
         let parts = n / part;
         let cut = graph.reshape(logits, [part, parts, rows, 1])?;
@@ -74,15 +77,22 @@ impl BestNodes {
 }
 
 /// Length of the parts of a row of `n`, from which the best `k` are chosen: a divisor of `n`. A work-group looks `k` times
-/// through a part, and the last one through `k` elements of each part; that is least where both have the same number.
+/// through a part, and the last one through `k` elements of each part; that is least where both have the same number,
+/// the root of `n k`.
 fn part(n: usize, k: usize) -> usize {
     if n <= SHORT {
         return n;
     }
-    let ideal = (n as f64 * k as f64).sqrt();
-    let off = |part: usize| (part as f64 / ideal).ln().abs();
-    let divisors = (1..=n.isqrt()).filter(|d| n.is_multiple_of(*d)).flat_map(|d| [d, n / d]);
-    divisors.filter(|&part| part > k).min_by(|&a, &b| off(a).total_cmp(&off(b))).unwrap_or(n)
+    let (mut below, mut above) = (None, n);
+    for divisor in (1..=n.isqrt()).filter(|d| n.is_multiple_of(*d)).flat_map(|d| [d, n / d]) {
+        match divisor {
+            _ if divisor <= k => {}
+            _ if divisor < (n * k).isqrt() => below = below.max(Some(divisor)),
+            _ => above = above.min(divisor),
+        }
+    }
+    // The nearer one; where both are as near, the one that leaves fewer candidates.
+    below.filter(|below| below * above > n * k).unwrap_or(above)
 }
 
 #[cfg(test)]
@@ -94,10 +104,11 @@ mod tests {
         for (n, k, wanted) in [
             (203, 1, 203),
             (1024, 40, 1024),
-            (32000, 1, 200),
+            (32_000, 1, 200),
             (128_256, 1, 384),
             (128_256, 64, 2672),
-            (151_936, 1, 128),
+            (151_936, 1, 1187),
+            (151_936, 40, 2374),
             (262_144, 1, 512),
             // A prime.
             (50_261, 1, 50_261),

@@ -102,7 +102,8 @@ impl Builder<'_> {
         let row = 4 * inner;
         let out = self.graph.view(both, [inner, tokens, 1, 1], [4, row, row * tokens, row * tokens], 0)?;
         let out = self.needed(out, layer, "delta.needed")?;
-        let heads = [r.value_length, r.value_heads, self.graph.tensor(out).ne[1], 1];
+        let tokens = self.graph.tensor(out).ne[1];
+        let heads = [r.value_length, r.value_heads, tokens, 1];
         let out = self.graph.reshape(out, heads)?;
         let normed = self.norm(out, &layer.name("ssm_norm"))?;
         let z = self.graph.reshape(z, heads)?;

@@ -98,7 +98,8 @@ impl Prepared {
         precision: Precision,
     ) -> Result<Prepared> {
         let graph = model.file().graph(shape)?;
-        let program = Preparation { model, graph: &graph, state, precision }.program(Some(compute))?;
+        let preparation = Preparation { model, graph: &graph, state, precision };
+        let program = preparation.program(preparation.plan(Kind::Ships)?, Kind::Ships, Some(compute))?;
         Ok(Prepared { graph, program })
     }
 
@@ -113,15 +114,74 @@ impl Prepared {
     }
 }
 
-/// A program for a graph of a model, with state of its own, that can be run step by step and keeps every result.
+/// A step of a program, by names: what it computes together.
+#[cfg(feature = "compare")]
+#[derive(Clone, Debug)]
+pub(crate) struct NamedStep {
+    /// The operation or the kind of group.
+    pub(crate) kind: &'static str,
+    /// Its nodes in the order of the graph.
+    pub(crate) nodes: Vec<String>,
+    /// Those of them that leave it.
+    pub(crate) results: Vec<String>,
+}
+
+/// A program that can be run step by step, and its steps.
+#[cfg(feature = "compare")]
+pub(crate) type Stepwise = (Box<dyn Program>, Vec<NamedStep>);
+
+/// The steps of a plan by names.
+#[cfg(feature = "compare")]
+pub(crate) fn named_steps(graph: &Graph, plan: &Plan) -> Vec<NamedStep> {
+    let names = |ids: Vec<ggml_core::TensorId>| ids.iter().map(|&id| graph.tensor(id).name.clone()).collect();
+    let step = |step: &ggml_core::plan::Step| NamedStep {
+        kind: step.group.name(graph),
+        nodes: names(step.group.nodes()),
+        results: names(step.group.results()),
+    };
+    plan.steps.iter().map(step).collect()
+}
+
+/// A program for a graph of a model, with state of its own, that can be run step by step and keeps the result of every
+/// step, and its steps: node by node, or as they ship.
 #[cfg(feature = "compare")]
 pub(crate) fn debug_program(
     model: &Model,
     graph: &BatchGraph,
     precision: Precision,
-) -> Result<Box<dyn Program>> {
+    fused: bool,
+) -> Result<Stepwise> {
     let state = State::new(model, &model.needs_of(graph)?)?;
-    Preparation { model, graph, state: &state, precision }.program(None)
+    let preparation = Preparation { model, graph, state: &state, precision };
+    let kind = if fused { Kind::FusedDebug } else { Kind::Debug };
+    let planned = preparation.plan(kind)?;
+    let steps = match &planned {
+        Planned::Whole(_, plan) => named_steps(&graph.graph, plan),
+        Planned::Parts(split, plans) => {
+            let parts = split.segments().iter().zip(plans);
+            parts.flat_map(|(segment, plan)| named_steps(&segment.graph, plan)).collect()
+        }
+    };
+    Ok((preparation.program(planned, kind, None)?, steps))
+}
+
+/// Which plan.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    /// The one that ships.
+    Ships,
+    /// Its steps, every result kept.
+    #[cfg(feature = "compare")]
+    FusedDebug,
+    /// Node by node, every result kept.
+    #[cfg(feature = "compare")]
+    Debug,
+}
+
+/// A planned graph: whole on one device, or in parts.
+enum Planned {
+    Whole(usize, Plan),
+    Parts(Split, Vec<Plan>),
 }
 
 /// What a program is made of.
@@ -133,20 +193,38 @@ struct Preparation<'a> {
 }
 
 impl Preparation<'_> {
-    /// The program; a debug program with memory of its own where it is given none.
-    fn program(&self, mut compute: Option<&mut Compute>) -> Result<Box<dyn Program>> {
+    /// The plan of the graph, or those of its parts.
+    fn plan(&self, kind: Kind) -> Result<Planned> {
         let graph = &self.graph.graph;
         let backends = self.model.backends();
-        let debug = compute.is_none();
-        let options = PrepareOptions { stepwise: debug };
         let placement = self.model.place(self.graph, &self.state.device)?;
         let plan = |graph: &Graph, device: usize| {
             let backend = backends[device].as_ref();
-            match debug {
-                true => Plan::debug(graph, backend.device().limits.alignment, self.precision),
-                false => Plan::fused(graph, backend, self.precision),
+            match kind {
+                Kind::Ships => Plan::fused(graph, backend, self.precision),
+                #[cfg(feature = "compare")]
+                Kind::FusedDebug => Plan::fused_debug(graph, backend, self.precision),
+                #[cfg(feature = "compare")]
+                Kind::Debug => Plan::debug(graph, backend.device().limits.alignment, self.precision),
             }
         };
+        if let Some(device) = placement.only_device(graph) {
+            return Ok(Planned::Whole(device, plan(graph, device)?));
+        }
+        let split = Split::new(graph, &placement.device)?;
+        let plans = split.plans(plan)?;
+        Ok(Planned::Parts(split, plans))
+    }
+
+    /// The program, in memory of its own where it is given none.
+    fn program(
+        &self,
+        planned: Planned,
+        kind: Kind,
+        mut compute: Option<&mut Compute>,
+    ) -> Result<Box<dyn Program>> {
+        let backends = self.model.backends();
+        let options = PrepareOptions { stepwise: kind != Kind::Ships };
         let mut bind = |device: usize, arena: Option<usize>| -> Result<Bindings> {
             let mut bindings = self.bindings(device)?;
             if let (Some(compute), Some(arena)) = (&mut compute, arena) {
@@ -154,12 +232,13 @@ impl Preparation<'_> {
             }
             Ok(bindings)
         };
-        if let Some(device) = placement.only_device(graph) {
-            let plan = plan(graph, device)?;
-            return backends[device].prepare(graph, &plan, &bind(device, Some(plan.arena_bytes))?, options);
-        }
-        let split = Split::new(graph, &placement.device)?;
-        let plans = split.plans(plan)?;
+        let (split, plans) = match planned {
+            Planned::Whole(device, plan) => {
+                let bindings = bind(device, Some(plan.arena_bytes))?;
+                return backends[device].prepare(&self.graph.graph, &plan, &bindings, options);
+            }
+            Planned::Parts(split, plans) => (split, plans),
+        };
         let arenas = split.arenas(&plans);
         let mut bindings = Vec::new();
         for device in 0..backends.len() {

@@ -22,6 +22,7 @@ mod delta_net;
 mod flash_attn;
 mod glu;
 mod grid;
+mod heads;
 mod mat_vec;
 mod mul_mat;
 mod mul_mat_id;
@@ -96,6 +97,11 @@ pub fn plan_group(context: &Context<'_>, group: &Group) -> Result<Vec<Launch>, R
         Group::Node(_) => plan_node(context),
         Group::Products(products) => products::plan(context, products),
         Group::Experts(experts) => products::plan_experts(context, experts),
+        Group::Heads(group) => heads::plan(context, group),
+        Group::Chain(chain) => unary::plan_chain(context, chain),
+        Group::Router(router) => top_k::plan_router(context, router),
+        Group::Norm(norm) => norm::plan_norm(context, norm),
+        Group::Scaled(scaled) => norm::plan_scaled(context, scaled),
         other => Err(Refusal(format!("{} are not computed together on HIP", other.name(context.graph)))),
     }
 }

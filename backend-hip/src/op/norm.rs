@@ -1,12 +1,46 @@
-//! RMS_NORM.
+//! RMS_NORM, alone and with the sums around it.
 
-use super::grid::{row_by_row, tensors};
+use super::grid::{ROW_THREADS, launch, rows_of, tensors};
 use super::{Context, Launch, Refusal};
+use ggml_core::TensorId;
+use ggml_core::fuse::{Norm, Scaled};
 use ggml_core::kernel::NormParams;
+
+/// The longest row of a wavefront, and of a work-group that keeps it in registers.
+const OF_A_WAVE: u32 = 512;
+const OF_A_GROUP: u32 = 4096;
 
 /// The launches of a node of this family.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     let p = NormParams::new(c.graph, c.node, &[])?;
-    let src = c.graph.tensor(c.node).src();
-    row_by_row(c, "norm", ["rms_norm_wave", "rms_norm_group"], tensors(&[src[0], c.node]), &p, p.ne)
+    let (x, d) = (c.graph.tensor(c.node).src()[0], c.node);
+    plan_rows(c, [x, x, x, x, d, d], &p)
+}
+
+/// The launches of a group.
+pub(super) fn plan_norm(c: &Context<'_>, norm: &Norm) -> Result<Vec<Launch>, Refusal> {
+    plan_rows(c, NormParams::operands(norm), &NormParams::of_group(c.graph, norm, &|_| 0)?)
+}
+
+/// The launches of a norm times a number.
+pub(super) fn plan_scaled(c: &Context<'_>, scaled: &Scaled) -> Result<Vec<Launch>, Refusal> {
+    let (x, d) = (scaled.x, scaled.nodes[1]);
+    plan_rows(c, [x, x, x, x, d, d], &NormParams::of_scaled(c.graph, scaled, [0; 2])?)
+}
+
+fn plan_rows(c: &Context<'_>, operands: [TensorId; 6], p: &NormParams) -> Result<Vec<Launch>, Refusal> {
+    let rows = rows_of(p.ne)?;
+    let (kernel, groups) = match p.ne[0] {
+        0..=OF_A_WAVE if p.parts & NormParams::GATE != 0 => {
+            ("norm_gated", rows.div_ceil(u64::from(ROW_THREADS / c.profile.wave)))
+        }
+        n if p.parts & NormParams::GATE != 0 => {
+            return Err(Refusal(format!("a gate on rows of {n} elements, more than {OF_A_WAVE}")));
+        }
+        0..=OF_A_WAVE => ("norm_wave", rows.div_ceil(u64::from(ROW_THREADS / c.profile.wave))),
+        ..=OF_A_GROUP => ("norm_group", rows),
+        _ => ("norm_long", rows),
+    };
+    let launch = launch(c, ("norm", kernel), tensors(&operands), p, [groups, 1, 1], ROW_THREADS)?;
+    Ok(vec![Launch { written: 2, ..launch }])
 }

@@ -104,14 +104,19 @@ fn accepts(
     dtype: DType,
 ) -> Result<(), Refusal> {
     if k >= 1 << 29 {
-        return Err(Refusal(format!("products of rows of {k} elements: a lane's offset in a row has 32 bits")));
+        return Err(Refusal(format!(
+            "products of rows of {k} elements: a lane's offset in a row has 32 bits"
+        )));
     }
     let simple = |glu: &GluPart| {
         let sigmoid = [Activation::Silu, Activation::Gelu, Activation::GeluQuick];
         glu.op.clamped.is_some() || sigmoid.contains(&glu.op.activation)
     };
     if let Some(glu) = glu.filter(|glu| !simple(glu)) {
-        return Err(Refusal(format!("{} is not computed with products", c.graph.tensor(glu.node).describe())));
+        return Err(Refusal(format!(
+            "{} is not computed with products",
+            c.graph.tensor(glu.node).describe()
+        )));
     }
     if weights.any(|id| c.graph.tensor(id).dtype != dtype) {
         return Err(Refusal("matrices of different types".into()));

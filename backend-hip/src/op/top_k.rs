@@ -1,13 +1,31 @@
-//! TOP_K: a wavefront for each row.
+//! TOP_K, alone and with the soft-max of what it picks: a wavefront for each row.
 
 use super::grid::{ROW_THREADS, launch, rows_of, tensors};
 use super::{Context, Launch, Refusal};
+use ggml_core::TensorId;
+use ggml_core::fuse::Router;
 use ggml_core::kernel::TopKParams;
 
 /// The launches of a node of this family.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     let p = TopKParams::new(c.graph, c.node, &[])?;
-    let src = c.graph.tensor(c.node).src();
+    plan_rows(c, [c.graph.tensor(c.node).src()[0], c.node, c.node], &p)
+}
+
+/// The launches of a group: each lane of a wavefront has one of the weights.
+pub(super) fn plan_router(c: &Context<'_>, router: &Router) -> Result<Vec<Launch>, Refusal> {
+    let p = TopKParams::of_group(c.graph, router, [0; 3])?;
+    if p.k > c.profile.wave {
+        return Err(Refusal(format!(
+            "a router of {} experts for each token, more than {}",
+            p.k, c.profile.wave
+        )));
+    }
+    plan_rows(c, [router.scores, router.ids, router.weights], &p)
+}
+
+fn plan_rows(c: &Context<'_>, operands: [TensorId; 3], p: &TopKParams) -> Result<Vec<Launch>, Refusal> {
     let groups = rows_of(p.ne)?.div_ceil(u64::from(ROW_THREADS / c.profile.wave));
-    Ok(vec![launch(c, ("top_k", "top_k"), tensors(&[src[0], c.node]), &p, [groups, 1, 1], ROW_THREADS)?])
+    let launch = launch(c, ("top_k", "top_k"), tensors(&operands), p, [groups, 1, 1], ROW_THREADS)?;
+    Ok(vec![Launch { written: 2, ..launch }])
 }

@@ -16,6 +16,7 @@ pub mod delta_net;
 pub mod flash_attn;
 pub mod glu;
 mod grid;
+pub mod heads;
 pub mod mul_mat;
 pub mod mul_mat_id;
 pub mod norm;
@@ -170,6 +171,11 @@ fn pipeline(shader: &'static str, variant: &'static str, specialization: &[u32])
 pub fn plan_group(context: &Context<'_>, group: &Group) -> Result<Vec<Dispatch>, Refusal> {
     let dispatches = match group {
         Group::Node(_) => plan_node(context),
+        Group::Heads(group) => heads::plan(context, group),
+        Group::Chain(chain) => unary::plan_chain(context, chain),
+        Group::Router(router) => top_k::plan_router(context, router),
+        Group::Norm(norm) => norm::plan_norm(context, norm),
+        Group::Scaled(scaled) => norm::plan_scaled(context, scaled),
         other => Err(Refusal(format!("{} are not computed together on Vulkan", other.name(context.graph)))),
     }?;
     let parts = dispatches.iter().flat_map(|d| &d.operands).filter_map(|o| o.part(context.graph));
@@ -224,6 +230,7 @@ pub fn all_pipelines(profile: &Profile) -> Vec<PipelineSpec> {
         delta_net::pipelines(profile),
         flash_attn::pipelines(profile),
         glu::pipelines(profile),
+        heads::pipelines(profile),
         mul_mat::pipelines(profile),
         mul_mat_id::pipelines(profile),
         norm::pipelines(profile),

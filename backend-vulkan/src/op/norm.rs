@@ -1,23 +1,65 @@
-//! RMS_NORM.
+//! RMS_NORM, alone and with the sums around it.
 
 use super::grid::whole_rows;
 use super::{Context, Dispatch, Refusal, dispatch, pipeline};
 use crate::device::tuning::Profile;
 use crate::pipeline::PipelineSpec;
+use ggml_core::TensorId;
+use ggml_core::fuse::{Norm, Scaled};
 use ggml_core::kernel::NormParams;
 
-fn spec(profile: &Profile, once: u32) -> PipelineSpec {
-    pipeline("rms_norm", profile.reduction(), &[profile.workgroup(profile.tuning.row), once])
+/// Quads of a row that an invocation keeps in registers, at the most; of longer rows it takes fewer at a time.
+const MOST_QUADS: u32 = 8;
+const QUADS_OF_A_ROUND: u32 = 4;
+
+fn spec(profile: &Profile, p: &NormParams, once: u32) -> PipelineSpec {
+    let workgroup = profile.workgroup(profile.tuning.row);
+    let places = [p.nb0, p.nb1, p.nb2, p.nbd].concat();
+    let offsets = [p.ne[0], p.off0, p.off1, p.off2, p.offw, p.offr, p.offd];
+    let aligned = places.iter().chain(&offsets).all(|place| place % 4 == 0);
+    let quads = p.ne[0].div_ceil(4 * workgroup);
+    let (quads, whole) = match quads {
+        0..=MOST_QUADS => (quads, if 4 * workgroup * quads == p.ne[0] { 2 } else { 1 }),
+        _ => (QUADS_OF_A_ROUND, 0),
+    };
+    pipeline("rms_norm", profile.reduction(), &[workgroup, once, p.parts, aligned.into(), quads, whole])
 }
 
 /// The dispatch of an RMS_NORM node.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     let p = NormParams::new(c.graph, c.node, &c.offsets())?;
-    let grid = whole_rows(c.profile, p.ne);
-    Ok(vec![dispatch(spec(c.profile, grid.once), [c.src(0), c.node], &p, grid.groups)])
+    let (x, d) = (c.src(0), c.node);
+    Ok(plan_rows(c, [x, x, x, x, d, d], &p))
 }
 
-/// The pipelines of this family.
+/// The dispatch of a group.
+pub(super) fn plan_norm(c: &Context<'_>, norm: &Norm) -> Result<Vec<Dispatch>, Refusal> {
+    let p = NormParams::of_group(c.graph, norm, &|id| c.windows.remainder(c.graph, id))?;
+    Ok(plan_rows(c, NormParams::operands(norm), &p))
+}
+
+/// The dispatch of a norm times a number.
+pub(super) fn plan_scaled(c: &Context<'_>, scaled: &Scaled) -> Result<Vec<Dispatch>, Refusal> {
+    let (x, d) = (scaled.x, scaled.nodes[1]);
+    let p = NormParams::of_scaled(c.graph, scaled, [x, d].map(|id| c.windows.remainder(c.graph, id)))?;
+    Ok(plan_rows(c, [x, x, x, x, d, d], &p))
+}
+
+fn plan_rows(c: &Context<'_>, operands: [TensorId; 6], p: &NormParams) -> Vec<Dispatch> {
+    let grid = whole_rows(c.profile, p.ne);
+    let spec = spec(c.profile, p, grid.once);
+    vec![Dispatch { written: 2, ..dispatch(spec, operands, p, grid.groups) }]
+}
+
+/// The pipelines of this family: usual lengths stand for all.
 pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
-    vec![spec(profile, 0), spec(profile, 1)]
+    let all = NormParams::SUM | NormParams::WEIGHT | NormParams::RESIDUAL;
+    let of = |parts: u32, n: u32, once: u32| {
+        spec(profile, &NormParams { ne: [n, 1, 1, 1], parts, ..NormParams::default() }, once)
+    };
+    let lengths = [1, 896, 4096, 4097, 8192, 1 << 20, (1 << 20) + 1];
+    let mut some: Vec<PipelineSpec> =
+        [0, all].iter().flat_map(|&parts| lengths.map(|n| of(parts, n, 1))).collect();
+    some.extend([of(all, 4096, 0), of(NormParams::WEIGHT | NormParams::GATE, 128, 1)]);
+    some
 }

@@ -149,19 +149,41 @@ fn heads() -> Vec<Case> {
         (2, 128, 128, 2, DType::Q8_0, true),
         (1, 64, 64, 33, DType::Q4_0, false),
         (2, 256, 256, 1, DType::F16, true),
+        (1, 256, 128, 3, DType::F16, true),
+        (2, 256, 64, 3, DType::Q4_0, false),
+        (1, 128, 64, 33, DType::Q8_0, false),
+        (0, 80, 32, 3, DType::F16, true),
+        (1, 80, 32, 3, DType::F32, true),
+        (1, 80, 80, 3, DType::F16, false),
+        (2, 80, 80, 3, DType::F16, false),
     ];
     for (which, d, turned, tokens, dtype, normed) in shapes {
         let words = ["q", "k", "v"][which];
         let norm = if normed { ", normed" } else { "" };
         let what = format!("{words}, d={d}, {turned} turned, tokens={tokens}, {dtype} cache{norm}");
         let mode = if normed { RopeMode::Neox } else { RopeMode::Normal };
+        // With factors, cells outside the cache, and elements that are none.
+        let special = d == 80;
         cases.push(case("heads", what, |p| {
             let at = Fill::Values((0..tokens).map(|i| (i * 7 + 3) as f32).collect());
             let at = p.leaf("at", DType::I32, &[tokens], at)?;
-            let cells = p.leaf("cells", DType::I32, &[tokens], Fill::Distinct(40))?;
+            let cells = if special { Fill::Values(vec![-1.0, 39.0, 40.0]) } else { Fill::Distinct(40) };
+            let cells = p.leaf("cells", DType::I32, &[tokens], cells)?;
             // q, k and v are parts of one product's rows.
             let row = 8 * d;
-            let joint = p.plain("joint", &[row, tokens])?;
+            let lost = [
+                (0, f32::NAN),
+                (row + 3 * d, f32::INFINITY),
+                (row + 4 * d + 1, f32::NAN),
+                (row + 6 * d, f32::INFINITY),
+            ];
+            let lost = lost.map(|(i, x)| (i..i + 1, x)).into_iter().filter(|_| special);
+            let joint = p.leaf("joint", DType::F32, &[row, tokens], UNIT.but(lost))?;
+            let factors = if special {
+                Some(p.leaf("factors", DType::F32, &[d], Fill::Uniform(1.0, 4.0))?)
+            } else {
+                None
+            };
             let part = |g: &mut Graph, first: usize, heads: usize| {
                 let nb = [4, 4 * d, 4 * row, 4 * row * tokens];
                 g.view(joint, [d, heads, tokens, 1], nb, 4 * first * d)
@@ -171,7 +193,7 @@ fn heads() -> Vec<Case> {
             let mut turned = Vec::new();
             for (name, x) in [("q_norm", parts[0]), ("k_norm", parts[1])] {
                 let x = if normed { p.norm(x, name)? } else { x };
-                turned.push(p.g.rope(rope, x, at, None)?);
+                turned.push(p.g.rope(rope, x, at, factors)?);
             }
             let [k, v] = [("k", turned[1]), ("v", parts[2])].map(|(name, x)| {
                 let cache = p.c.state(p.g, name, dtype, [2 * d, 40, 1, 1], UNIT)?;
@@ -221,6 +243,36 @@ fn norms() -> Vec<Case> {
             }));
         }
     }
+    // Rows of a wider tensor, beside each other; elements that are none; a row too long for registers.
+    for n in [100, 101, 8193] {
+        cases.push(case("norm", format!("sums before and after, strided, n={n}, rows=3"), |p| {
+            let lost = [(n + 2..n + 3, f32::NAN), (3 * n + 6..3 * n + 7, f32::INFINITY)];
+            let joint = p.leaf("joint", DType::F32, &[3 * n + 4, 3], UNIT.but(lost))?;
+            let row = 4 * (3 * n + 4);
+            let part = |g: &mut Graph, i: usize| {
+                g.view(joint, [n, 3, 1, 1], [4, row, 3 * row, 3 * row], 4 * (i * n + 1))
+            };
+            let (x, y, c) = (part(p.g, 0)?, part(p.g, 1)?, part(p.g, 2)?);
+            let sum = p.g.add(x, y)?;
+            let normed = p.norm(sum, "weight")?;
+            p.g.add(normed, c)
+        }));
+    }
+    for (n, rows) in [(128, 5), (77, 2)] {
+        let lost = [(n + 3..n + 4, f32::INFINITY), (n + 5..n + 6, f32::NAN)];
+        cases.push(case("norm", format!("gate, n={n}, rows={rows}"), |p| {
+            let (x, gate) =
+                (p.plain("x", &[n, rows])?, p.leaf("gate", DType::F32, &[n, rows], UNIT.but(lost))?);
+            let normed = p.norm(x, "weight")?;
+            p.g.glu(Glu::new(Activation::Silu), gate, Some(normed))
+        }));
+        cases.push(case("scaled", format!("n={n}, rows={rows}"), |p| {
+            let joint = p.plain("joint", &[n * rows + 3])?;
+            let x = p.g.view(joint, [n, rows, 1, 1], [4, 4 * n, 4 * n * rows, 4 * n * rows], 12)?;
+            let normed = p.g.rms_norm(x, EPS)?;
+            p.g.scale(normed, 0.3, 0.0)
+        }));
+    }
     // The sum itself.
     cases.push(case("norm", "sum before, which is kept, n=320, rows=2".into(), |p| {
         let (x, y) = (p.plain("x", &[320, 2])?, p.plain("y", &[320, 2])?);
@@ -233,7 +285,10 @@ fn norms() -> Vec<Case> {
 
 /// The router's results, and the scores as TOP_K's and GET_ROWS' operand.
 fn route(p: &mut Parts<'_>, experts: usize, used: usize, tokens: usize) -> Result<[TensorId; 2]> {
-    let scores = p.leaf("scores", DType::F32, &[experts, tokens], Fill::Uniform(-4.0, 4.0))?;
+    // Where all are used: one that is no number, one that has no weight.
+    let lost = [(2..3, f32::NAN), (experts + 1..experts + 2, f32::NEG_INFINITY)];
+    let lost = lost.into_iter().filter(|_| used == experts);
+    let scores = p.leaf("scores", DType::F32, &[experts, tokens], Fill::Uniform(-4.0, 4.0).but(lost))?;
     let ids = p.g.top_k(scores, used)?;
     let rows = p.g.reshape(scores, [1, experts, tokens, 1])?;
     let best = p.g.get_rows(rows, ids)?;
@@ -244,7 +299,7 @@ fn route(p: &mut Parts<'_>, experts: usize, used: usize, tokens: usize) -> Resul
 
 fn routers() -> Vec<Case> {
     let mut cases = Vec::new();
-    for (experts, used, tokens) in [(8, 2, 1), (128, 8, 5), (500, 10, 1)] {
+    for (experts, used, tokens) in [(8, 2, 1), (128, 8, 5), (500, 10, 1), (1100, 3, 2), (9, 9, 3)] {
         for (which, name) in ["ids", "weights"].into_iter().enumerate() {
             let what = format!("{name}, experts={experts}, used={used}, tokens={tokens}");
             cases.push(case("router", what, |p| Ok(route(p, experts, used, tokens)?[which])));
@@ -308,5 +363,24 @@ fn chains() -> Vec<Case> {
             p.g.scale(bounded, 30.0, 0.0)
         })
     };
-    vec![chain(&[333, 2]), chain(&[4097])]
+    let four = case("chain", "four functions of a strided operand".into(), |p| {
+        let wide =
+            p.leaf("x", DType::F32, &[41, 3], UNIT.but([(1..2, f32::NAN), (50..51, f32::INFINITY)]))?;
+        let mut x = p.g.view(wide, [33, 3, 1, 1], [4, 164, 492, 492], 4)?;
+        for activation in [Activation::Sigmoid, Activation::Softplus, Activation::Silu] {
+            x = p.g.unary(activation, x)?;
+        }
+        p.g.scale(x, -2.0, 1.0)
+    });
+    let with_row = |sum: bool, ne: &'static [usize]| {
+        let words = if sum { "sum with" } else { "product with" };
+        case("chain", format!("{words} a row, {ne:?}"), |p| {
+            let (x, row) = (p.plain("x", ne)?, p.plain("row", &ne[..1])?);
+            let x = p.g.unary(Activation::Softplus, x)?;
+            let x = if sum { p.g.add(x, row)? } else { p.g.mul(x, row)? };
+            p.g.scale(x, 0.5, 0.0)
+        })
+    };
+    let rows = [with_row(false, &[32, 3]), with_row(true, &[37, 2, 2]), with_row(false, &[1, 5])];
+    [vec![chain(&[333, 2]), chain(&[4097]), four], rows.into()].concat()
 }

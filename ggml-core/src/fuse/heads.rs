@@ -44,7 +44,7 @@ pub struct Head {
     pub stored: Option<Stored>,
 }
 
-/// q, k and v of a layer, those of them to which anything is done.
+/// q, k and v of a layer, those of them to which anything is done. All have as many tokens.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Heads {
     /// In this order.
@@ -55,6 +55,11 @@ impl Head {
     fn nodes(&self) -> impl Iterator<Item = TensorId> {
         let norm = self.norm.into_iter().flat_map(|norm| norm.nodes);
         norm.chain(self.rope.map(|rope| rope.node)).chain(self.stored.map(|stored| stored.node))
+    }
+
+    /// An operand with an element for each token.
+    fn tokens(&self) -> Option<TensorId> {
+        self.stored.map(|stored| stored.cells).or(self.rope.map(|rope| rope.positions))
     }
 
     /// What leaves the group.
@@ -80,7 +85,11 @@ pub(super) fn find(search: &mut Search<'_>) {
     for attention in graph.computed().collect::<Vec<_>>() {
         let Some(Op::FlashAttnExt(_)) = graph.tensor(attention).op() else { continue };
         let src = graph.tensor(attention).src();
-        let all: Vec<Head> = src[..3].iter().filter_map(|&operand| head(search, operand)).collect();
+        let mut all: Vec<Head> = src[..3].iter().filter_map(|&operand| head(search, operand)).collect();
+        // There may be fewer queries than keys: those after which something is wanted.
+        let tokens = |head: &Head| head.tokens().map_or(0, |ids| graph.tensor(ids).ne[0]);
+        let stored = all.last().map_or(0, tokens);
+        all.retain(|head| tokens(head) == stored);
         let plain: Vec<Head> = all.iter().map(|&head| head.without_norm()).collect();
         let plain: Vec<Head> = plain.into_iter().filter(|head| head.nodes().next().is_some()).collect();
         for heads in [all, plain] {

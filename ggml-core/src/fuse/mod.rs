@@ -11,8 +11,9 @@
 //! | [`Heads`] | norms and ROPE of the heads of q and k, SET_ROWS of k and v into the cache |
 //! | [`Experts`] | MUL_MAT_ID of one input and their biases; GLU, or the weighted sum over a token's experts |
 //! | [`Router`] | TOP_K, GET_ROWS, SOFT_MAX: which experts, and their weights |
-//! | [`Norm`] | a sum, RMS_NORM, its weight, a residual sum |
-//! | [`Chain`] | element-wise functions of one operand, one after the other |
+//! | [`Norm`] | a sum, RMS_NORM, its weight, a residual sum or a gate |
+//! | [`Scaled`] | RMS_NORM, its factor |
+//! | [`Chain`] | element-wise functions of one operand, one after the other; a sum or product with a row |
 
 use crate::graph::Graph;
 use crate::op::{Glu, Op};
@@ -31,7 +32,7 @@ mod search;
 pub use chain::Chain;
 pub use experts::{ExpertProduct, Experts, Weighted};
 pub use heads::{Head, Heads, Stored, Turned};
-pub use norm::{Norm, NormPart, Sum};
+pub use norm::{Gated, Norm, NormPart, Scaled, Sum};
 pub use products::{Product, Products};
 pub use router::Router;
 
@@ -54,6 +55,8 @@ pub enum Group {
     Router(Router),
     /// A norm with its sums.
     Norm(Norm),
+    /// A norm times a number.
+    Scaled(Scaled),
     /// Element-wise functions.
     Chain(Chain),
 }
@@ -77,6 +80,7 @@ impl Group {
             Group::Experts(_) => "experts",
             Group::Router(_) => "router",
             Group::Norm(_) => "norm",
+            Group::Scaled(_) => "scaled",
             Group::Chain(_) => "chain",
         }
     }
@@ -90,6 +94,7 @@ impl Group {
             Group::Experts(g) => g.nodes(),
             Group::Router(g) => g.nodes(),
             Group::Norm(g) => g.nodes(),
+            Group::Scaled(g) => g.nodes.to_vec(),
             Group::Chain(g) => g.nodes.clone(),
         };
         nodes.sort_unstable();
@@ -105,7 +110,8 @@ impl Group {
             Group::Experts(g) => g.results(),
             Group::Router(g) => vec![g.ids, g.weights],
             Group::Norm(g) => g.results(),
-            Group::Chain(g) => g.nodes.last().copied().into_iter().collect(),
+            Group::Scaled(g) => vec![g.nodes[1]],
+            Group::Chain(g) => vec![g.result()],
         };
         results.sort_unstable();
         results

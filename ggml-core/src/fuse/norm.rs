@@ -1,10 +1,10 @@
-//! A sum, RMS_NORM with its weight, a residual sum.
+//! A sum, RMS_NORM with its weight, a residual sum; a gate; RMS_NORM times a number.
 
 use super::Group;
 use super::search::{Search, equal_sum};
 use crate::dtype::DType;
 use crate::graph::Graph;
-use crate::op::{Binary, Op};
+use crate::op::{Activation, Binary, Op};
 use crate::tensor::TensorId;
 
 /// RMS_NORM of rows times a weight of a row's length.
@@ -29,26 +29,57 @@ pub struct Sum {
     pub node: TensorId,
 }
 
-/// `r = a + b` or a tensor `r`; `n = rms_norm(r) * weight`; perhaps `n + c`.
+/// `activation(gate) * n`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Gated {
+    /// The gate, of the extents of what it gates.
+    pub gate: TensorId,
+    /// Its function.
+    pub activation: Activation,
+    /// GLU.
+    pub node: TensorId,
+}
+
+/// `rms_norm(x) * factor`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scaled {
+    /// What is normed: F32, contiguous rows.
+    pub x: TensorId,
+    /// Added to the mean square.
+    pub eps: f32,
+    /// The factor.
+    pub factor: f32,
+    /// RMS_NORM and SCALE.
+    pub nodes: [TensorId; 2],
+}
+
+/// `r = a + b` or a tensor `r`; `n = rms_norm(r) * weight`; perhaps `n + c`, or `n` with a gate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Norm {
     /// The sum that is normed. It leaves the group.
     pub sum: Option<Sum>,
-    /// The norm. It leaves the group unless it goes into `residual`.
+    /// The norm. It leaves the group unless it goes into `residual` or `gated`.
     pub norm: NormPart,
     /// The norm plus something of its extents: which of the operands is not the norm.
     pub residual: Option<Sum>,
+    /// The norm behind a gate.
+    pub gated: Option<Gated>,
 }
 
 impl Norm {
     pub(super) fn nodes(&self) -> Vec<TensorId> {
         let sums = [self.sum, self.residual].into_iter().flatten().map(|sum| sum.node);
-        self.norm.nodes.into_iter().chain(sums).collect()
+        self.norm.nodes.into_iter().chain(sums).chain(self.gated.map(|gated| gated.node)).collect()
     }
 
     pub(super) fn results(&self) -> Vec<TensorId> {
-        let last = self.residual.map_or(self.norm.nodes[1], |sum| sum.node);
-        self.sum.map(|sum| sum.node).into_iter().chain([last]).collect()
+        self.sum.map(|sum| sum.node).into_iter().chain([self.result()]).collect()
+    }
+
+    /// What the norm becomes.
+    pub fn result(&self) -> TensorId {
+        let behind = self.residual.map(|sum| sum.node).or(self.gated.map(|gated| gated.node));
+        behind.unwrap_or(self.norm.nodes[1])
     }
 
     /// What is added to the norm.
@@ -83,10 +114,45 @@ pub(super) fn find(search: &mut Search<'_>) {
         let sum = equal_sum(search, norm.x);
         let after = search.only_reader(mul).and_then(|add| equal_sum(search, add));
         let residual = after.filter(|sum| sum.of[0] != sum.of[1]);
-        for (sum, residual) in [(sum, residual), (None, residual), (sum, None), (None, None)] {
-            if search.add(Group::Norm(Norm { sum, norm, residual })) {
+        let gated = gated(search, mul);
+        let plain = Norm { sum: None, norm, residual: None, gated: None };
+        let forms = [
+            Norm { gated, ..plain },
+            Norm { sum, residual, ..plain },
+            Norm { residual, ..plain },
+            Norm { sum, ..plain },
+            plain,
+        ];
+        for norm in forms.into_iter().skip(gated.is_none() as usize) {
+            if search.add(Group::Norm(norm)) {
                 break;
             }
         }
     }
+    for normed in graph.computed().collect::<Vec<_>>() {
+        if let Some(scaled) = scaled(search, normed) {
+            search.add(Group::Scaled(scaled));
+        }
+    }
+}
+
+/// The gate that a norm goes behind.
+fn gated(search: &Search<'_>, normed: TensorId) -> Option<Gated> {
+    let node = search.only_reader(normed)?;
+    let t = search.graph.tensor(node);
+    let (Some(Op::Glu(op)), &[gate, up]) = (t.op(), t.src()) else { return None };
+    let fits = op.clamped.is_none() && up == normed && search.graph.producer(gate) != normed;
+    fits.then_some(Gated { gate, activation: op.activation, node })
+}
+
+/// RMS_NORM times a number, if a tensor is one whose only reader is that.
+fn scaled(search: &Search<'_>, normed: TensorId) -> Option<Scaled> {
+    let graph = search.graph;
+    let Some(Op::RmsNorm(op)) = graph.tensor(normed).op() else { return None };
+    let scale = search.only_reader(normed)?;
+    let t = graph.tensor(scale);
+    let (Some(Op::Scale(by)), &[operand]) = (t.op(), t.src()) else { return None };
+    let fits = by.bias == 0.0 && operand == normed;
+    let x = graph.tensor(normed).src()[0];
+    fits.then_some(Scaled { x, eps: op.eps, factor: by.scale, nodes: [normed, scale] })
 }

@@ -178,7 +178,7 @@ fn sound_steps(b: &Builder) -> Vec<(&'static str, usize)> {
     };
     let plain = outputs(&|_| false);
     assert_eq!(outputs(&|_| true), plain);
-    for kind in ["products", "heads", "experts", "router", "norm", "chain"] {
+    for kind in ["products", "heads", "experts", "router", "norm", "scaled", "chain"] {
         assert_eq!(outputs(&|group| group.name(&b.g) == kind), plain, "{kind}");
     }
     steps(&b.g, |_| true)
@@ -205,6 +205,30 @@ fn norms_after_take_the_residual_sum() {
     let names: Vec<_> = sound_steps(&b).into_iter().map(|(name, _)| name).collect();
     let wanted = ["products", "heads", "FLASH_ATTN_EXT", "MUL_MAT", "norm", "products", "MUL_MAT", "norm"];
     assert_eq!(names, wanted);
+}
+
+/// Where fewer queries are needed than there are keys, keys and values are a group without them.
+#[test]
+fn heads_of_a_group_have_as_many_tokens() {
+    let mut b = Builder::new();
+    let [at, cells] = ["at", "cells"].map(|name| b.leaf(name, &[3], Source::Input));
+    let needed = b.leaf("tokens", &[1], Source::Input);
+    let (x, mask) = (b.leaf("x", &[32, 3], Source::Input), b.leaf("mask", &[16, 1], Source::Input));
+    let last = b.g.get_rows(x, needed).unwrap();
+    let [q, k, v] = [("q", last, 4), ("k", x, 2), ("v", x, 2)].map(|(name, x, heads)| {
+        let product = b.linear(x, name, 8 * heads, false);
+        let tokens = b.g.tensor(product).ne[1];
+        b.g.reshape(product, [8, heads, tokens, 1]).unwrap()
+    });
+    let rope = Rope::plain(RopeMode::Neox, 8, 1e4);
+    let (q, k) = (b.g.rope(rope, q, needed, None).unwrap(), b.g.rope(rope, k, at, None).unwrap());
+    let (k, v) = (b.cached(k, "k_cache", cells), b.cached(v, "v_cache", cells));
+    let q = b.g.permute(q, [0, 2, 1, 3]).unwrap();
+    let op = FlashAttnExt { scale: 0.3, max_bias: 0.0, logit_softcap: 0.0 };
+    let out = b.g.flash_attn_ext(op, q, k, v, Some(mask)).unwrap();
+    b.g.output(out).unwrap();
+    let names: Vec<_> = steps(&b.g, |_| true).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names.iter().filter(|name| ["heads", "ROPE"].contains(name)).count(), 2, "{names:?}");
 }
 
 /// What is refused is tried in smaller groups.
@@ -330,4 +354,31 @@ fn a_mixture_is_four_steps() {
     b.g.output(y).unwrap();
     let wanted = [("norm", 0), ("products", 1), ("router", 2), ("experts", 3), ("experts", 4)];
     assert_eq!(sound_steps(&b), wanted);
+}
+
+/// The small operations of a delta net's layer: behind its projections, its convolution and its recurrence.
+#[test]
+fn small_operations_are_few_steps() {
+    let mut b = Builder::new();
+    let alpha = b.leaf("alpha", &[8, 3], Source::Input);
+    let a = b.weight("a", &[8]);
+    let step = b.g.unary(Activation::Softplus, alpha).unwrap();
+    let decay = b.g.mul(step, a).unwrap();
+    let qk = b.leaf("qk", &[16, 4, 3], Source::Input);
+    let normed = b.g.rms_norm(qk, EPS).unwrap();
+    let unit = b.g.scale(normed, 0.25, 0.0).unwrap();
+    let (x, z) = (b.leaf("x", &[16, 8, 3], Source::Input), b.leaf("z", &[16, 8, 3], Source::Input));
+    let normed = b.norm(x, "norm");
+    let gated = b.g.glu(Glu::new(Activation::Silu), z, Some(normed)).unwrap();
+    [decay, unit, gated].into_iter().for_each(|id| b.g.output(id).unwrap());
+    assert_eq!(sound_steps(&b), [("chain", 0), ("scaled", 0), ("norm", 0)]);
+    // A summand is no factor, and an operand that is larger than a row no row.
+    let mut b = Builder::new();
+    let x = b.leaf("x", &[16, 3], Source::Input);
+    let normed = b.g.rms_norm(x, EPS).unwrap();
+    let shifted = b.g.scale(normed, 1.0, 1.0).unwrap();
+    let steep = b.g.unary(Activation::Tanh, shifted).unwrap();
+    let sum = b.g.add(steep, x).unwrap();
+    b.g.output(sum).unwrap();
+    assert_eq!(sound_steps(&b), [("RMS_NORM", 0), ("chain", 1), ("ADD", 2)]);
 }

@@ -1,58 +1,175 @@
 #version 460
-// RMS_NORM: x / sqrt(mean(x^2) + eps) for each row.
+// RMS_NORM: v / sqrt(mean(v^2) + eps) for each row, where v is x, or x + y, which is then a result, too; times a factor
+// and a weight, plus a third tensor, or with that as its gate.
 //
-// One work-group for each row. Each invocation takes every gl_WorkGroupSize.x-th element, four at a time so that four
-// loads are under way, sums their squares and, after the sum over the work-group, reads its elements again (16 KiB of a
-// row of 4096 are in the first-level cache then) and writes them scaled. It writes only elements that it alone reads in
-// the second pass, so the result may lie in the operand's place.
+// One work-group for each row, quads of elements for each invocation. A row that fits is read once: its quads, those of
+// the weight and of what is added stay in registers while the work-group sums squares (WHOLE). Longer rows take rounds,
+// and are read again, 16 KiB of them from the first-level cache. An invocation writes only elements that it alone reads,
+// all of which it has read by then, so the result may lie in the operand's place.
+//
+// A quad is four neighbours, 16 bytes at a time, where all rows allow it (ALIGNED), else four elements a work-group
+// apart. Quads beyond the end of a row read its last elements again, so that no load is behind a branch, and what is
+// written is computed before it is asked whether it is written.
 //
 // Variants: lds and subgroup, how the sum over the work-group is made. Shared memory: 4 bytes for each invocation.
 
 #include "common.glsl"
+#include "activation.glsl"
 #include "grid.glsl"
 #include "reduce.glsl"
 
 layout(constant_id = 1) const uint ONCE = 0;
+// What is computed beside the norm: the sum before it, the product with its weight, the sum after it, its gate.
+layout(constant_id = 2) const uint PARTS = 0;
+layout(constant_id = 3) const uint ALIGNED = 0;
+// Quads of an invocation at a time.
+layout(constant_id = 4) const uint QUADS = 1;
+// 1: these are all; 2: and there is none beyond the end of a row.
+layout(constant_id = 5) const uint WHOLE = 0;
+
+#define SUM 1
+#define WEIGHT 2
+#define RESIDUAL 4
+#define GATE 8
 
 layout(push_constant, std430) uniform NormParams {
     uint ne_0, ne_1, ne_2, ne_3;
-    uint nb0_0, nb0_1, nb0_2, nb0_3;
-    uint nbd_0, nbd_1, nbd_2, nbd_3;
-    uint off0, offd;
+    uint nb0_0, nb0_1, nb0_2;
+    uint nb1_0, nb1_1, nb1_2;
+    uint nb2_0, nb2_1, nb2_2;
+    uint nbd_0, nbd_1, nbd_2;
+    uint off0, off1, off2, offw, offr, offd;
     float eps;
+    float factor;
+    uint op;
+    uint parts;
 } p;
 
+// Operands that there are not have another one in their place.
 layout(set = 0, binding = 0, std430) readonly buffer X { float x[]; };
-layout(set = 0, binding = 1, std430) writeonly buffer D { float d[]; };
+layout(set = 0, binding = 0, std430) readonly buffer X4 { vec4 x4[]; };
+layout(set = 0, binding = 1, std430) readonly buffer Y { float y[]; };
+layout(set = 0, binding = 1, std430) readonly buffer Y4 { vec4 y4[]; };
+layout(set = 0, binding = 2, std430) readonly buffer W { float w[]; };
+layout(set = 0, binding = 2, std430) readonly buffer W4 { vec4 w4[]; };
+layout(set = 0, binding = 3, std430) readonly buffer Z { float z[]; };
+layout(set = 0, binding = 3, std430) readonly buffer Z4 { vec4 z4[]; };
+layout(set = 0, binding = 4, std430) writeonly buffer R { float r[]; };
+layout(set = 0, binding = 4, std430) writeonly buffer R4 { vec4 r4[]; };
+layout(set = 0, binding = 5, std430) writeonly buffer D { float d[]; };
+layout(set = 0, binding = 5, std430) writeonly buffer D4 { vec4 d4[]; };
 
 const uint WG = gl_WorkGroupSize.x;
+// Elements of a round, and from one element of a quad to the next.
+const uint ROUND = 4 * WG * QUADS;
+const uint STEP = ALIGNED != 0 ? 1 : WG;
+
+// The first element of a quad of a round.
+uint first_of(uint begin, uint quad) {
+    const uint lane = gl_LocalInvocationIndex;
+    return begin + 4 * WG * quad + (ALIGNED != 0 ? 4 * lane : lane);
+}
+
+bool is_inside(uint element) {
+    return WHOLE == 2 || element < p.ne_0;
+}
+
+#define LOAD(name, one, four)                                                                                          \
+    vec4 name(uint row, uint at) {                                                                                     \
+        if (ALIGNED != 0) {                                                                                            \
+            return four[(row + (WHOLE == 2 ? at : min(at, p.ne_0 - 4))) / 4];                                          \
+        }                                                                                                              \
+        vec4 v;                                                                                                        \
+        [[unroll]] for (uint j = 0; j < 4; j++) {                                                                      \
+            v[j] = one[row + (WHOLE == 2 ? at + j * STEP : min(at + j * STEP, p.ne_0 - 1))];                           \
+        }                                                                                                              \
+        return v;                                                                                                      \
+    }
+
+LOAD(load_x, x, x4)
+LOAD(load_y, y, y4)
+LOAD(load_w, w, w4)
+LOAD(load_z, z, z4)
+
+#define STORE(name, one, four)                                                                                         \
+    void name(uint row, uint at, vec4 v) {                                                                             \
+        if (ALIGNED != 0) {                                                                                            \
+            if (is_inside(at)) {                                                                                       \
+                four[(row + at) / 4] = v;                                                                              \
+            }                                                                                                          \
+            return;                                                                                                    \
+        }                                                                                                              \
+        [[unroll]] for (uint j = 0; j < 4; j++) {                                                                      \
+            if (is_inside(at + j * STEP)) {                                                                            \
+                one[row + at + j * STEP] = v[j];                                                                       \
+            }                                                                                                          \
+        }                                                                                                              \
+    }
+
+STORE(store_r, r, r4)
+STORE(store_d, d, d4)
+
+// The quads of a round: what is normed, the weight, and what is added to the product of both, or its gate.
+#define LOAD_ROUND(begin)                                                                                              \
+    [[unroll]] for (uint q = 0; q < QUADS; q++) {                                                                      \
+        const uint at = first_of(begin, q);                                                                            \
+        v[q] = load_x(row_x, at);                                                                                      \
+        if ((PARTS & SUM) != 0) {                                                                                      \
+            v[q] += load_y(row_y, at);                                                                                 \
+        }                                                                                                              \
+        if ((PARTS & WEIGHT) != 0) {                                                                                   \
+            weight[q] = load_w(p.offw, at);                                                                            \
+        }                                                                                                              \
+        if ((PARTS & (RESIDUAL | GATE)) != 0) {                                                                        \
+            added[q] = load_z(row_z, at);                                                                              \
+        }                                                                                                              \
+    }
 
 void main() {
-    const uint n = p.ne_0;
     FOR_EACH_ROW(i1, i2, i3, p.ne_1, p.ne_2, p.ne_3)
-        const uint row_x = p.off0 + i1 * p.nb0_1 + i2 * p.nb0_2 + i3 * p.nb0_3;
-        const uint row_d = p.offd + i1 * p.nbd_1 + i2 * p.nbd_2 + i3 * p.nbd_3;
+        const uint row_x = p.off0 + i1 * p.nb0_0 + i2 * p.nb0_1 + i3 * p.nb0_2;
+        const uint row_y = p.off1 + i1 * p.nb1_0 + i2 * p.nb1_1 + i3 * p.nb1_2;
+        const uint row_z = p.off2 + i1 * p.nb2_0 + i2 * p.nb2_1 + i3 * p.nb2_2;
+        const uint row_d = i1 * p.nbd_0 + i2 * p.nbd_1 + i3 * p.nbd_2;
+        vec4 v[QUADS], weight[QUADS], added[QUADS];
         float sum = 0.0;
-        for (uint i = gl_LocalInvocationIndex; i < n; i += 4 * WG) {
-            // Loads beyond the end read the last element again, so that none is behind a branch.
-            float v[4];
-            [[unroll]] for (uint j = 0; j < 4; j++) {
-                v[j] = x[row_x + min(i + j * WG, n - 1)];
+        for (uint begin = 0; begin < p.ne_0; begin += ROUND) {
+            LOAD_ROUND(begin)
+            [[unroll]] for (uint q = 0; q < QUADS; q++) {
+                [[unroll]] for (uint j = 0; j < 4; j++) {
+                    sum += is_inside(first_of(begin, q) + j * STEP) ? v[q][j] * v[q][j] : 0.0;
+                }
             }
-            [[unroll]] for (uint j = 0; j < 4; j++) {
-                sum += i + j * WG < n ? v[j] * v[j] : 0.0;
+            if (WHOLE != 0) {
+                break;
             }
         }
-        const float scale = inversesqrt(workgroup_sum(sum) / float(n) + p.eps);
-        for (uint i = gl_LocalInvocationIndex; i < n; i += 4 * WG) {
-            float v[4];
-            [[unroll]] for (uint j = 0; j < 4; j++) {
-                v[j] = x[row_x + min(i + j * WG, n - 1)];
+        const float scale = p.factor * inversesqrt(workgroup_sum(sum) / float(p.ne_0) + p.eps);
+        for (uint begin = 0; begin < p.ne_0; begin += ROUND) {
+            if (WHOLE == 0) {
+                LOAD_ROUND(begin)
             }
-            [[unroll]] for (uint j = 0; j < 4; j++) {
-                if (i + j * WG < n) {
-                    d[row_d + i + j * WG] = v[j] * scale;
+            [[unroll]] for (uint q = 0; q < QUADS; q++) {
+                const uint at = first_of(begin, q);
+                if ((PARTS & SUM) != 0) {
+                    store_r(p.offr + row_d, at, v[q]);
                 }
+                vec4 result = v[q] * scale;
+                if ((PARTS & WEIGHT) != 0) {
+                    result *= weight[q];
+                }
+                if ((PARTS & RESIDUAL) != 0) {
+                    result += added[q];
+                }
+                if ((PARTS & GATE) != 0) {
+                    [[unroll]] for (uint j = 0; j < 4; j++) {
+                        result[j] *= activate(p.op, added[q][j]);
+                    }
+                }
+                store_d(p.offd + row_d, at, result);
+            }
+            if (WHOLE != 0) {
+                break;
             }
         }
     END_EACH_ROW

@@ -8,6 +8,7 @@
 // Variants: the type of the matrix.
 
 #include "common.glsl"
+#include "blocks.glsl"
 #include "convert.glsl"
 #include "grid.glsl"
 
@@ -39,64 +40,6 @@ layout(set = 0, binding = 2, std430) writeonly buffer D { uint16_t d[]; };
 layout(set = 0, binding = 2, std430) writeonly buffer D { float d[]; };
 #endif
 
-#if TAKEN > 1
-
-// Elements over the scale; zeros where the scale is 0.
-float inverse(float scale) {
-    return scale == 0.0 ? 0.0 : 1.0 / scale;
-}
-
-#if defined(D_Q8_0)
-
-// A byte: rounded to nearest, halves away from zero.
-uint quantised(float x) {
-    return uint(int(x + (x < 0.0 ? -0.5 : 0.5))) & 255u;
-}
-
-// Half-words of a block: scale, two signed bytes each.
-void store_block(uint row_d, uint i, float x[TAKEN]) {
-    const uint block = (row_d + i) * 17;
-    float most = 0.0;
-    [[unroll]] for (uint j = 0; j < 32; j++) {
-        most = max(most, abs(x[j]));
-    }
-    const float scale = most / 127.0;
-    const float f = inverse(scale);
-    d[block] = uint16_t(f16_bits(scale));
-    [[unroll]] for (uint j = 0; j < 16; j++) {
-        d[block + 1 + j] = uint16_t(quantised(x[2 * j] * f) | quantised(x[2 * j + 1] * f) << 8);
-    }
-}
-
-#else
-
-// A nibble: 8 is zero.
-uint quantised(float x) {
-    return uint(clamp(x + 8.5, 0.0, 15.0));
-}
-
-// Half-words of a block: scale, two bytes each: elements 0 to 15 in the lower nibbles, 16 to 31 in the upper ones.
-void store_block(uint row_d, uint i, float x[TAKEN]) {
-    const uint block = (row_d + i) * 9;
-    // The first element of the largest magnitude becomes -8.
-    float most = 0.0;
-    [[unroll]] for (uint j = 0; j < 32; j++) {
-        most = abs(x[j]) > abs(most) ? x[j] : most;
-    }
-    const float scale = most / -8.0;
-    const float f = inverse(scale);
-    d[block] = uint16_t(f16_bits(scale));
-    [[unroll]] for (uint j = 0; j < 8; j++) {
-        const uint low = quantised(x[2 * j] * f) | quantised(x[2 * j + 1] * f) << 8;
-        const uint high = quantised(x[2 * j + 16] * f) | quantised(x[2 * j + 17] * f) << 8;
-        d[block + 1 + j] = uint16_t(low | high << 4);
-    }
-}
-
-#endif
-
-#endif
-
 // Writes what an invocation takes of a row.
 void store(uint row_v, uint row_d, uint i) {
 #if TAKEN > 1
@@ -104,7 +47,16 @@ void store(uint row_v, uint row_d, uint i) {
     [[unroll]] for (uint j = 0; j < TAKEN; j++) {
         x[j] = values[row_v + TAKEN * i + j];
     }
-    store_block(row_d, i, x);
+#ifdef D_Q8_0
+    uint halves[17];
+    q8_0_block(x, halves);
+#else
+    uint halves[9];
+    q4_0_block(x, halves);
+#endif
+    [[unroll]] for (uint j = 0; j < halves.length(); j++) {
+        d[(row_d + i) * halves.length() + j] = uint16_t(halves[j]);
+    }
 #elif defined(D_F16)
     d[row_d + i] = uint16_t(f16_bits(values[row_v + i]));
 #else

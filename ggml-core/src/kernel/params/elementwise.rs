@@ -1,7 +1,8 @@
 //! Element-wise kernels.
 
 use super::{Offsets, last, offset, wrong};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::fuse::Chain;
 use crate::graph::Graph;
 use crate::kernel::{extents, narrow, strides};
 use crate::op::{Binary, Op};
@@ -52,7 +53,7 @@ impl BinaryParams {
     }
 }
 
-/// Activations and SCALE: `d[i] = f(a[i])`.
+/// Activations and SCALE, and one ADD or MUL with a row, up to four one after the other: `d[i] = f(a[i])`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 pub struct UnaryParams {
@@ -64,31 +65,62 @@ pub struct UnaryParams {
     pub nbd: [u32; 4],
     /// Offset of `a`.
     pub off0: u32,
+    /// Stride of the row; 0 if there is none.
+    pub nb1: u32,
+    /// Offset of the row.
+    pub off1: u32,
     /// Offset of the result.
     pub offd: u32,
-    /// Number of the [`Activation`](crate::op::Activation); 100 for SCALE.
-    pub op: u32,
-    /// SCALE: factor.
-    pub scale: f32,
-    /// SCALE: summand.
-    pub bias: f32,
+    /// How many functions.
+    pub count: u32,
+    /// Numbers of the [`Activation`](crate::op::Activation)s; 100 for SCALE, 101 for ADD, 102 for MUL.
+    pub op: [u32; 4],
+    /// SCALE: factors.
+    pub scale: [f32; 4],
+    /// SCALE: summands.
+    pub bias: [f32; 4],
 }
 
 impl UnaryParams {
     /// Number of SCALE in the field `op`.
     pub const SCALE: u32 = 100;
+    /// Number of ADD.
+    pub const ADD: u32 = 101;
+    /// Number of MUL.
+    pub const MUL: u32 = 102;
 
-    /// From an activation or SCALE node.
-    pub fn new(graph: &Graph, node: TensorId, off: Offsets<'_>) -> Result<Self> {
-        let d = graph.tensor(node);
-        let (op, scale, bias) = match d.op() {
-            Some(Op::Unary(u)) => (u.activation as u32, 1.0, 0.0),
-            Some(Op::Scale(s)) => (Self::SCALE, s.scale, s.bias),
-            _ => return Err(wrong(d)),
+    /// From a chain, which may be of one function. `off` is that of the operand, the row (anything if there is none) and
+    /// the result.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for too many functions, or others.
+    pub fn new(graph: &Graph, chain: &Chain, off: [u32; 3]) -> Result<Self> {
+        let (a, d) = (graph.tensor(chain.x), graph.tensor(chain.result()));
+        let [off0, off1, offd] = off;
+        let mut p = UnaryParams {
+            ne: extents(d)?,
+            nb0: strides(a)?,
+            nbd: strides(d)?,
+            off0,
+            nb1: chain.row.is_some() as u32,
+            off1,
+            offd,
+            count: narrow(chain.nodes.len(), "functions", d)?,
+            ..UnaryParams::default()
         };
-        let a = graph.operands(node)[0];
-        let (off0, offd) = (offset(off, 0), last(off));
-        Ok(UnaryParams { ne: extents(d)?, nb0: strides(a)?, nbd: strides(d)?, off0, offd, op, scale, bias })
+        if chain.nodes.len() > p.op.len() {
+            return Err(Error::argument("chain", format!("{} functions", p.count), "four or fewer"));
+        }
+        for (i, node) in chain.nodes.iter().map(|&id| graph.tensor(id)).enumerate() {
+            (p.op[i], p.scale[i], p.bias[i]) = match node.op() {
+                Some(Op::Unary(u)) => (u.activation as u32, 1.0, 0.0),
+                Some(Op::Scale(s)) => (Self::SCALE, s.scale, s.bias),
+                Some(Op::Binary(Binary::Add)) => (Self::ADD, 1.0, 0.0),
+                Some(Op::Binary(Binary::Mul)) => (Self::MUL, 1.0, 0.0),
+                _ => return Err(wrong(node)),
+            };
+        }
+        Ok(p)
     }
 }
 

@@ -8,14 +8,20 @@ use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
 mod elementwise;
+mod heads;
+mod norm;
 mod products;
 mod recurrent;
 mod rows;
+mod top_k;
 
 pub use elementwise::{BinaryParams, CopyParams, GluParams, UnaryParams};
+pub use heads::{HeadsOperands, HeadsParams};
+pub use norm::NormParams;
 pub use products::{FlashAttnParams, MatVecParams, MulMatIdParams, MulMatParams, ProductsParams};
-pub use recurrent::{DeltaNetParams, SsmConvParams, TopKParams};
-pub use rows::{GetRowsParams, NormParams, RopeParams, SetRowsParams, SoftMaxParams};
+pub use recurrent::{DeltaNetParams, SsmConvParams};
+pub use rows::{GetRowsParams, RopeParams, SetRowsParams, SoftMaxParams};
+pub use top_k::TopKParams;
 
 /// Largest parameter structure in bytes: every Vulkan device has 128 bytes of push constants.
 pub const MAX_PARAM_BYTES: usize = 128;
@@ -65,6 +71,7 @@ mod tests {
             size_of::<GluParams>(),
             size_of::<NormParams>(),
             size_of::<RopeParams>(),
+            size_of::<HeadsParams>(),
             size_of::<SoftMaxParams>(),
             size_of::<CopyParams>(),
             size_of::<GetRowsParams>(),

@@ -151,7 +151,11 @@ impl ProductsParams {
             let (a, [nb0, nb02, _]) = (extents(weight)?, outer(weight)?);
             // Of a matrix of one row the stride does not matter.
             if p.nb0[0] != nb0 && p.nb0[0] != 0 && nb0 != 0 {
-                return Err(Error::argument("products", weight.describe(), "rows as far apart as the others'"));
+                return Err(Error::argument(
+                    "products",
+                    weight.describe(),
+                    "rows as far apart as the others'",
+                ));
             }
             p.nb0 = [p.nb0[0].max(nb0), nb02];
             (p.m[i], p.r2) = (a[1], input[2] / a[2].max(1));

@@ -93,38 +93,3 @@ impl DeltaNetParams {
         })
     }
 }
-
-/// TOP_K.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
-pub struct TopKParams {
-    /// Extents of x.
-    pub ne: [u32; 4],
-    /// Strides of x, rows and outwards.
-    pub nb0: [u32; 3],
-    /// Strides of the result, rows and outwards.
-    pub nbd: [u32; 3],
-    /// Offset of x.
-    pub off0: u32,
-    /// Offset of the result.
-    pub offd: u32,
-    /// Indices for each row.
-    pub k: u32,
-}
-
-impl TopKParams {
-    /// From a TOP_K node. `off` is that of the operand and the result.
-    pub fn new(graph: &Graph, node: TensorId, off: Offsets<'_>) -> Result<Self> {
-        let d = graph.tensor(node);
-        let Some(Op::TopK(op)) = d.op() else { return Err(wrong(d)) };
-        let x = graph.operands(node)[0];
-        Ok(TopKParams {
-            ne: extents(x)?,
-            nb0: outer(x)?,
-            nbd: outer(d)?,
-            off0: offset(off, 0),
-            offd: last(off),
-            k: narrow(op.k, "k", d)?,
-        })
-    }
-}

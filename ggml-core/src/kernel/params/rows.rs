@@ -8,35 +8,6 @@ use crate::op::{Op, RopeMode};
 use crate::tensor::TensorId;
 use bytemuck::{Pod, Zeroable};
 
-/// RMS_NORM: one row of `ne[0]` elements at a time.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
-pub struct NormParams {
-    /// Extents.
-    pub ne: [u32; 4],
-    /// Strides of the operand (`nb0[0]` is 1).
-    pub nb0: [u32; 4],
-    /// Strides of the result.
-    pub nbd: [u32; 4],
-    /// Offset of the operand.
-    pub off0: u32,
-    /// Offset of the result.
-    pub offd: u32,
-    /// Added to the mean square.
-    pub eps: f32,
-}
-
-impl NormParams {
-    /// From an RMS_NORM node.
-    pub fn new(graph: &Graph, node: TensorId, off: Offsets<'_>) -> Result<Self> {
-        let d = graph.tensor(node);
-        let Some(Op::RmsNorm(norm)) = d.op() else { return Err(wrong(d)) };
-        let a = graph.operands(node)[0];
-        let (off0, offd) = (offset(off, 0), last(off));
-        Ok(NormParams { ne: extents(d)?, nb0: strides(a)?, nbd: strides(d)?, off0, offd, eps: norm.eps })
-    }
-}
-
 /// ROPE. Operands: x, positions, table (see [`crate::kernel::rope`]), factors (the table again where there are none).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
