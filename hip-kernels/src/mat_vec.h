@@ -27,8 +27,6 @@
 
 #define VEC_THREADS 256
 #define VEC_WAVES (VEC_THREADS / WAVE)
-// Elements of a row that a wavefront takes at a time, eight a lane.
-#define STRETCH (8u * WAVE)
 
 struct VecParams {
     ProductsParams p;
@@ -368,7 +366,7 @@ template <class W, class C, int N, int R> struct MatVec {
         }
     }
 
-    // `count` elements from `chunk` on, of which this wavefront takes part number `part`.
+    // `count` elements from `chunk` on, of which this wavefront takes its part.
     template <int E> __attribute__((device, always_inline)) void run(u32 chunk, u32 count, u32 split) {
         // How many pieces are in flight: activations of many columns take the registers.
         constexpr int DEPTH = N <= 2 ? 2 : 1, LAST = N <= 2 ? 8 : E;
@@ -455,6 +453,7 @@ DEVICE void mat_vec(const VecArguments &known, VecShared<SOURCE, N, R> *shared) 
                 SOURCE source;
                 source.begin(o, p, z);
                 UNROLL for (u32 n = 0; n < N; n++) t.column[n] = source.column(p, &shared->source, n);
+                // In a further pass, where the columns are in LDS as a whole.
                 bool there = pass > 0 && p.p.k <= SOURCE::CHUNK && !p.v.summed;
                 NO_UNROLL for (u32 chunk = 0; chunk < p.p.k; chunk += SOURCE::CHUNK) {
                     u32 count = minimum(p.p.k - chunk, SOURCE::CHUNK);

@@ -1,8 +1,8 @@
 // The kernels of MUL_MAT, by type: d[m, n] = sum over k of a[k, m] * b[k, n], for every plane; weights `a`, activations
 // `b` F32. Products and sums are F32, weights as stored: nothing is rounded that the caller gave.
 //
-// `mat_vec_<type>_n<columns>_r<rows>` and `_split` for few columns (mat_vec.h), `mat_tile_<type>_<rows>x<columns>` for
-// many (mat_tile.h).
+// `mat_vec_<type>_n<columns>_r<rows>` for few columns (mat_vec.h), with all that stands around products, and for those of
+// MUL_MAT_ID; `mat_tile_<type>_<rows>x<columns>` for many (mat_tile.h).
 #pragma once
 #include "mat_tile.h"
 #include "mat_vec.h"
