@@ -8,6 +8,10 @@
 pub(crate) mod archive;
 #[path = "build/compiler.rs"]
 pub(crate) mod compiler;
+#[path = "src/page.rs"]
+mod page;
+#[path = "src/registers.rs"]
+mod registers;
 #[path = "build/sources.rs"]
 pub(crate) mod sources;
 #[path = "build/store.rs"]
@@ -47,6 +51,8 @@ fn main() {
             Built::default()
         }
     };
+    let texts = archive::text(sources.texts().as_bytes()).expect("a Vec takes everything");
+    fs::write(out.join("sources.lzma"), texts).expect("OUT_DIR is writable");
     fs::write(out.join("embedded.rs"), table(&sources, &built)).expect("OUT_DIR is writable");
 }
 
@@ -63,7 +69,7 @@ pub(crate) struct Built {
 /// A target in an archive: its name, the archive's, where it begins, the sizes of its code objects by stem.
 pub(crate) struct Packed {
     target: String,
-    generation: &'static str,
+    generation: String,
     begin: usize,
     sizes: Vec<usize>,
 }
@@ -88,7 +94,7 @@ pub(crate) fn build(compiler: &Compiler, asked: &Targets, sources: &Sources, out
         let (begin, sizes) = (archive.len(), images.iter().map(|image| image.len()).collect());
         archive::append(archive, &images);
         names.extend(of_target().map(|object| object.name.as_str()));
-        built.targets.push(Packed { target: target.clone(), generation, begin, sizes });
+        built.targets.push(Packed { target: target.clone(), generation: generation.into(), begin, sizes });
     }
     thread::scope(|scope| {
         for (generation, (archive, names)) in &generations {
@@ -96,7 +102,8 @@ pub(crate) fn build(compiler: &Compiler, asked: &Targets, sources: &Sources, out
             scope.spawn(move || {
                 let name = Store::name(generation, &(archive::METHOD, names));
                 let packed = store.get(&name).unwrap_or_else(|| {
-                    let packed = archive::compress(archive).expect("a Vec takes everything");
+                    let compress = if targets::is_ptx(generation) { archive::ptx } else { archive::code };
+                    let packed = compress(archive).expect("a Vec takes everything, and PTX is ASCII text");
                     store.put(&name, &packed);
                     packed
                 });
@@ -186,15 +193,13 @@ fn table(sources: &Sources, built: &Built) -> String {
     for (target, reason) in &built.refused {
         let _ = writeln!(text, "    Refused {{ target: {target:?}, reason: {reason:?} }},");
     }
-    text += "];\npub(super) const SOURCES: &[(&str, &str)] = &[\n";
-    for name in sources.names() {
-        let _ = writeln!(
-            text,
-            "    ({name:?}, include_str!(concat!(env!(\"CARGO_MANIFEST_DIR\"), \"/src/{name}\"))),"
-        );
+    text += "];\n/// Names, and lengths of texts.\npub(super) const SOURCES: &[(&str, usize)] = &[\n";
+    for (name, len) in sources.lengths() {
+        let _ = writeln!(text, "    ({name:?}, {len}),");
     }
-    text += "];\n";
-    let mut generations: Vec<&str> = built.targets.iter().map(|packed| packed.generation).collect();
+    text += "];\n/// The texts, one after the other, packed.\n\
+             pub(super) static TEXTS: &[u8] = include_bytes!(concat!(env!(\"OUT_DIR\"), \"/sources.lzma\"));\n";
+    let mut generations: Vec<&str> = built.targets.iter().map(|packed| packed.generation.as_str()).collect();
     generations.sort();
     generations.dedup();
     for generation in generations {
@@ -206,7 +211,8 @@ fn table(sources: &Sources, built: &Built) -> String {
     }
     let _ = writeln!(text, "/// Of each target.\npub(super) static IMAGES: [Image; {}] = [", targets.len());
     for Packed { generation, begin, sizes, .. } in &built.targets {
-        let _ = writeln!(text, "    Image::new({}, {begin}, &{sizes:?}),", generation.to_uppercase());
+        let kind = if targets::is_ptx(generation) { "ptx" } else { "code" };
+        let _ = writeln!(text, "    Image::{kind}({}, {begin}, &{sizes:?}),", generation.to_uppercase());
     }
     text + "];\n"
 }

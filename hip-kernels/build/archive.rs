@@ -1,15 +1,12 @@
-//! Code objects of a generation of processors, compressed together: most of their code is the same.
+//! Code objects of a generation of processors, compressed together: most of their code is the same. Sources, too.
 
-use lzma_rust2::{EncodeMode, LzmaOptions, LzmaWriter, MfType};
+use super::page::whole_pages;
+use super::registers;
+use lzma_rust2::{DICT_SIZE_MAX, DICT_SIZE_MIN, LzmaOptions, LzmaWriter, MfType};
 use std::io::{self, Write};
 
-#[path = "../src/page.rs"]
-mod page;
-
-use page::whole_pages;
-
-/// Part of the name of what [`compress`] makes: to be changed with it.
-pub(crate) const METHOD: &str = "lzma 1";
+/// Part of the name of what [`code`] and [`ptx`] make: to be changed with them.
+pub(crate) const METHOD: &str = "lzma 2";
 
 /// Appends code objects, each at the beginning of a page.
 pub(crate) fn append(archive: &mut Vec<u8>, objects: &[&[u8]]) {
@@ -19,14 +16,34 @@ pub(crate) fn append(archive: &mut Vec<u8>, objects: &[&[u8]]) {
     }
 }
 
-/// An LZMA file. Instructions are words of four bytes; the dictionary holds a whole generation. This match finder loses
-/// a few hundredths against a tree and takes half of the time, which counts where build scripts are not optimised.
-pub(crate) fn compress(archive: &[u8]) -> io::Result<Vec<u8>> {
+/// Code of AMD's processors as an LZMA file: instructions are words of four bytes. This match finder loses a few
+/// hundredths against a tree and takes a third of the time, which counts where build scripts are not optimised.
+pub(crate) fn code(archive: &[u8]) -> io::Result<Vec<u8>> {
     let mut options = LzmaOptions::with_preset(6);
     (options.lc, options.lp, options.pb) = (2, 2, 2);
-    (options.mode, options.mf, options.depth_limit) = (EncodeMode::Normal, MfType::Hc4, 24);
-    options.dict_size = 64 << 20;
-    let mut writer = LzmaWriter::new_use_header(Vec::new(), &options, Some(archive.len() as u64))?;
-    writer.write_all(archive)?;
+    (options.mf, options.depth_limit) = (MfType::Hc4, 24);
+    lzma(archive, options)
+}
+
+/// PTX as an LZMA file.
+pub(crate) fn ptx(archive: &[u8]) -> io::Result<Vec<u8>> {
+    let mut relative = Vec::new();
+    registers::relative(archive, &mut relative)?;
+    text(&relative)
+}
+
+/// Any text as an LZMA file.
+pub(crate) fn text(text: &[u8]) -> io::Result<Vec<u8>> {
+    let mut options = LzmaOptions::with_preset(6);
+    (options.lc, options.lp, options.pb) = (4, 0, 0);
+    options.nice_len = LzmaOptions::NICE_LEN_MAX;
+    lzma(text, options)
+}
+
+/// The dictionary holds all.
+fn lzma(bytes: &[u8], mut options: LzmaOptions) -> io::Result<Vec<u8>> {
+    options.dict_size = u32::try_from(bytes.len()).unwrap_or(u32::MAX).clamp(DICT_SIZE_MIN, DICT_SIZE_MAX);
+    let mut writer = LzmaWriter::new_use_header(Vec::new(), &options, Some(bytes.len() as u64))?;
+    writer.write_all(bytes)?;
     writer.finish()
 }

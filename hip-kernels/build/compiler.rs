@@ -1,5 +1,6 @@
 //! The compiler: where it is and how it is called.
 
+use super::targets::is_ptx;
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -114,7 +115,7 @@ fn in_path(name: &Path) -> Option<PathBuf> {
 /// AMD's processors and said for NVIDIA's.
 pub(crate) fn options(target: &str) -> Vec<String> {
     let mut options = vec!["-O3", "-std=c++17", "-ffp-contract=on", "-Wall", "-Wextra", "--cuda-device-only"];
-    let last = if target.starts_with("sm_") {
+    let last = if is_ptx(target) {
         options.extend(["-x", "cuda", "-nocudainc", "-nocudalib", "-S"]);
         options.extend(["-fno-fast-math", "-fno-gpu-flush-denormals-to-zero"]);
         vec![format!("--cuda-feature=+{}", ptx_version(target)), format!("--cuda-gpu-arch={target}")]

@@ -22,12 +22,18 @@ impl Sources {
         Sources { folder: folder.into(), files }
     }
 
-    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
-        self.files.keys().map(String::as_str)
+    /// Names, and lengths of texts.
+    pub(crate) fn lengths(&self) -> impl Iterator<Item = (&str, usize)> {
+        self.files.iter().map(|(name, text)| (name.as_str(), text.len()))
+    }
+
+    /// All texts, one after the other.
+    pub(crate) fn texts(&self) -> String {
+        self.files.values().map(String::as_str).collect()
     }
 
     pub(crate) fn stems(&self) -> impl Iterator<Item = &str> {
-        self.names().filter_map(|name| name.strip_suffix(".hip"))
+        self.files.keys().filter_map(|name| name.strip_suffix(".hip"))
     }
 
     pub(crate) fn path(&self, stem: &str) -> PathBuf {

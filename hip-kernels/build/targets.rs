@@ -75,10 +75,15 @@ fn local(root: &Path) -> Vec<String> {
     targets
 }
 
-/// Targets whose code is much alike, which are therefore compressed together.
-pub(crate) fn generation(target: &str) -> &'static str {
+/// Whether code for a target is PTX.
+pub(crate) fn is_ptx(target: &str) -> bool {
+    target.starts_with("sm_")
+}
+
+/// Targets whose code is much alike, which are therefore compressed together. PTX is for one target, and alone.
+pub(crate) fn generation(target: &str) -> &str {
     match target.strip_prefix("gfx") {
-        None => "sm",
+        None => target,
         Some(rest) if rest.starts_with("10") => "gfx10",
         Some(rest) if rest.starts_with('1') => "gfx11",
         Some(_) => "gfx9",

@@ -1,6 +1,7 @@
 //! The code objects of a target, which are embedded compressed.
 
 use crate::page::{PAGE, whole_pages};
+use crate::registers;
 use lzma_rust2::LzmaReader;
 use std::io::{self, Read};
 use std::sync::OnceLock;
@@ -12,14 +13,23 @@ pub(crate) struct Image {
     begin: usize,
     /// Their sizes, in the order of the stems. Each begins at a page.
     sizes: &'static [usize],
+    is_ptx: bool,
     unpacked: OnceLock<Option<&'static [u8]>>,
 }
 
 impl Image {
-    /// Not used where nothing is embedded.
+    /// Of AMD's processors. Not used where nothing is embedded.
     #[allow(dead_code)]
-    pub(crate) const fn new(archive: &'static [u8], begin: usize, sizes: &'static [usize]) -> Image {
-        Image { archive, begin, sizes, unpacked: OnceLock::new() }
+    pub(crate) const fn code(archive: &'static [u8], begin: usize, sizes: &'static [usize]) -> Image {
+        Image { archive, begin, sizes, is_ptx: false, unpacked: OnceLock::new() }
+    }
+
+    /// Of NVIDIA's processors. The archive holds one target.
+    #[allow(dead_code)]
+    pub(crate) const fn ptx(archive: &'static [u8], begin: usize, sizes: &'static [usize]) -> Image {
+        let mut image = Image::code(archive, begin, sizes);
+        image.is_ptx = true;
+        image
     }
 
     /// Code object number `i`. The first call unpacks those of the target, which takes some hundredths of a second;
@@ -37,10 +47,48 @@ impl Image {
         room.try_reserve_exact(bytes + PAGE).ok()?;
         room.resize(bytes + PAGE, 0);
         let at = whole_pages(room.as_ptr().addr()) - room.as_ptr().addr();
-        let mut reader = LzmaReader::new_mem_limit(self.archive, u32::MAX, None).ok()?;
-        io::copy(&mut (&mut reader).take(self.begin as u64), &mut io::sink()).ok()?;
-        reader.read_exact(&mut room[at..at + bytes]).ok()?;
+        self.unpack_to(&mut room[at..at + bytes]).ok()?;
         let room: &'static [u8] = room.leak();
         room.get(at..at + bytes)
+    }
+
+    fn unpack_to(&self, mut room: &mut [u8]) -> io::Result<()> {
+        let mut reader = LzmaReader::new_mem_limit(self.archive, u32::MAX, None)?;
+        io::copy(&mut (&mut reader).take(self.begin as u64), &mut io::sink())?;
+        if !self.is_ptx {
+            return reader.read_exact(room);
+        }
+        let mut relative = Vec::new();
+        reader.read_to_end(&mut relative)?;
+        registers::absolute(&relative, &mut room)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::archive;
+
+    /// What the build script packs of two targets, of code and of PTX, is what the library unpacks.
+    #[test]
+    fn objects_come_back() {
+        let ptx =
+            |n: u32| format!("add.s32 %r{n}, %r{}, %rd7;\n", n + 300).repeat(n as usize * 5).into_bytes();
+        let objects: Vec<Vec<u8>> = (1..=70).step_by(23).map(ptx).collect();
+        let images: Vec<&[u8]> = objects.iter().map(Vec::as_slice).collect();
+        let sizes: &'static [usize] = images.iter().map(|image| image.len()).collect::<Vec<_>>().leak();
+        let mut bytes = Vec::new();
+        archive::append(&mut bytes, &images);
+        let text = Image::ptx(archive::ptx(&bytes).unwrap().leak(), 0, sizes);
+        let begin = bytes.len();
+        archive::append(&mut bytes, &images[1..]);
+        let packed = archive::code(&bytes).unwrap().leak();
+        let first = Image::code(packed, 0, sizes);
+        let second = Image::code(packed, begin, &sizes[1..]);
+        for (i, &image) in images.iter().enumerate() {
+            assert_eq!((text.object(i), first.object(i)), (Some(image), Some(image)), "{i}");
+            assert_eq!(second.object(i), images.get(i + 1).copied(), "{i}");
+        }
+        assert_eq!(first.object(1).map(|object| object.as_ptr().addr() % PAGE), Some(0));
     }
 }

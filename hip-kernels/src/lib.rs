@@ -15,11 +15,19 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+#[cfg(test)]
+#[allow(dead_code)]
+#[path = "../build/archive.rs"]
+mod archive;
 mod image;
 mod page;
 mod processor;
+mod registers;
 
+use lzma_rust2::LzmaReader;
 pub use processor::processor_of_kfd;
+use std::io::Read;
+use std::sync::OnceLock;
 
 /// A target for which the build script was asked and could not compile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,9 +66,24 @@ pub fn code_object(target: &str, stem: &str) -> Option<&'static [u8]> {
     embedded::IMAGES.get(target)?.object(stem)
 }
 
-/// Source files and headers: name and text.
+/// Source files and headers: name and text. The first call unpacks them; they stay in memory. None if there is not
+/// enough of it.
 pub fn sources() -> &'static [(&'static str, &'static str)] {
-    embedded::SOURCES
+    static UNPACKED: OnceLock<Vec<(&str, &str)>> = OnceLock::new();
+    UNPACKED.get_or_init(|| unpacked_sources().unwrap_or_default())
+}
+
+fn unpacked_sources() -> Option<Vec<(&'static str, &'static str)>> {
+    let mut all = String::new();
+    let mut reader = LzmaReader::new_mem_limit(embedded::TEXTS, u32::MAX, None).ok()?;
+    reader.read_to_string(&mut all).ok()?;
+    let mut rest: &'static str = all.leak();
+    let mut next = |len| {
+        let (text, after) = rest.split_at_checked(len)?;
+        rest = after;
+        Some(text)
+    };
+    embedded::SOURCES.iter().map(|&(name, len)| Some((name, next(len)?))).collect()
 }
 
 /// The source text of a family.

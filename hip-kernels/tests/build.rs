@@ -202,7 +202,7 @@ fn generations() {
         ("gfx1036", "gfx10"),
         ("gfx1153", "gfx11"),
     ];
-    for (target, wanted) in rows.into_iter().chain([("gfx1201", "gfx11"), ("sm_70", "sm")]) {
+    for (target, wanted) in rows.into_iter().chain([("gfx1201", "gfx11"), ("sm_70", "sm_70")]) {
         assert_eq!(generation(target), wanted, "{target}");
     }
 }

@@ -42,6 +42,7 @@ use std::io::Read;
 use std::sync::LazyLock;
 
 pub mod container;
+mod ids;
 pub mod manifest;
 pub mod reflect;
 pub mod source;
@@ -54,6 +55,7 @@ pub use table::{
 };
 
 use container::Container;
+use ids::Ids;
 
 /// The first word of every SPIR-V module.
 pub const SPIRV_MAGIC: u32 = 0x0723_0203;
@@ -121,8 +123,12 @@ pub fn module(stem: &str, variant: &str) -> Option<&'static [u32]> {
 
 /// What the embedded SPIR-V was made from. Empty if the embedded text is damaged, which the tests exclude.
 pub fn manifest() -> &'static Manifest {
-    static MANIFEST: LazyLock<Manifest> =
-        LazyLock::new(|| Manifest::parse(MANIFEST_JSON).unwrap_or_default());
+    static MANIFEST: LazyLock<Manifest> = LazyLock::new(|| {
+        let (packed, mut text) = (include_bytes!(concat!(env!("OUT_DIR"), "/manifest.lzma")), String::new());
+        let reader = LzmaReader::new_mem_limit(packed.as_slice(), u32::MAX, None);
+        let read = reader.and_then(|mut reader| reader.read_to_string(&mut text));
+        read.ok().and_then(|_| Manifest::parse(&text).ok()).unwrap_or_default()
+    });
     &MANIFEST
 }
 
@@ -137,8 +143,6 @@ const CONTAINERS: &[(&str, usize)] = include!(concat!(env!("OUT_DIR"), "/contain
 /// An LZMA file.
 static PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/containers.lzma"));
 
-const MANIFEST_JSON: &str = include!(concat!(env!("OUT_DIR"), "/manifest.rs"));
-
 /// The stem of a container, and its words; none where the file is damaged.
 type Unpacked = (&'static str, Option<Vec<u32>>);
 
@@ -148,7 +152,8 @@ static WORDS: LazyLock<Vec<Unpacked>> = LazyLock::new(|| {
     let mut words = |bytes: usize| {
         let mut container = vec![0; bytes];
         reader.as_mut().ok()?.read_exact(&mut container).ok()?;
-        container::words(&container)
+        let (words, mut ids) = (container::words(&container)?, Ids::default());
+        Some(words.into_iter().map(|word| ids.absolute(word)).collect())
     };
     CONTAINERS.iter().map(|&(stem, bytes)| (stem, words(bytes))).collect()
 });

@@ -5,6 +5,9 @@ use half::f16;
 
 const LANES: usize = 8;
 
+/// 1.5 * 2^23: in a sum with it a number has its fraction pushed out of the mantissa, and its ones are the lowest bit.
+const PUSH: f32 = 12_582_912.0;
+
 /// Eight numbers in an array.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::cpu) struct Scalar;
@@ -131,14 +134,14 @@ impl Simd for Scalar {
 
     #[inline(always)]
     fn round(self, a: Self::F) -> Self::F {
-        // 1.5 * 2^23 pushes the fraction out of the mantissa; kernels round small numbers only.
-        const PUSH: f32 = 12_582_912.0;
+        // Kernels round small numbers only.
         each(|i| if a[i].abs() < 4_194_304.0 { (a[i] + PUSH) - PUSH } else { a[i] })
     }
 
     #[inline(always)]
     fn exp2i(self, n: Self::F) -> Self::F {
-        each(|i| f32::from_bits(((n[i] as i32 + 127) as u32) << 23))
+        // The sum's lowest bits are the exponent. (A conversion would ask whether the number fits, lane by lane.)
+        each(|i| f32::from_bits((n[i] + (PUSH + 127.0)).to_bits() << 23))
     }
 
     #[inline(always)]

@@ -3,7 +3,7 @@
 use super::{Offsets, last, offset, outer, wrong};
 use crate::error::Result;
 use crate::graph::Graph;
-use crate::kernel::{extents, narrow};
+use crate::kernel::extents;
 use crate::op::Op;
 use crate::tensor::TensorId;
 use bytemuck::{Pod, Zeroable};
