@@ -199,7 +199,7 @@ impl Device {
         let groups = kernel.groups(p, deal);
         counters += if kernel.is_vec() {
             // Three matrices, the input and what belongs to it, what is not there, three results.
-            let pointers = [&[a; 3], &[input[0], *input.last().unwrap()], &[a; 6][..], &[d; 3]].concat();
+            let pointers = [&[a; 3][..], &[input[0], *input.last().unwrap()], &[a; 6], &[d; 3]].concat();
             self.launch(name, groups, kernel.threads, &pointers, &vec_params(p, deal))
         } else {
             self.launch(name, groups, kernel.threads, &[&[a], &input[..], &[d]].concat(), p)
