@@ -9,8 +9,7 @@ use crate::driver::{
 use crate::op::{Context, Launch, Operand, Refusal};
 use crate::sync::lock;
 use ggml_core::Op;
-use ggml_core::fuse::Chain;
-use ggml_core::fuse::Group;
+use ggml_core::fuse::{Chain, Group};
 use ggml_core::kernel::{BinaryParams, NormParams, RopeParams, UnaryParams};
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::CStr;
