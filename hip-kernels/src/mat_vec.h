@@ -392,27 +392,25 @@ template <class W, class C, int N, int R> struct MatVec {
         }
     }
 
-    // The sum that is this lane's, of all wavefronts that share the rows; in `up` of a GLU's lanes that of `up`.
+    // The sum that is this lane's, of all wavefronts that share the rows; of a GLU's gate in `up` the other one.
     __attribute__((device, always_inline)) float finish(u32 split, float (*scratch)[N * R], float *up) const {
         u32 lane = offset_here(lane_id());
         float mine = 0.0f;
-        UNROLL for (u32 n = 0; n < N; n++) UNROLL for (u32 r = 0; r < R; r++) {
-            float s = wave_reduce<Sum>(sum[r][n]);
-            mine = lane == n * R + r ? s : mine;
-            if (r >= R / 2) *up = lane == n * R + r - R / 2 ? s : *up;
+        UNROLL for (u32 i = 0; i < N * R; i += 4) {
+            float four[4];
+            UNROLL for (u32 j = 0; j < 4; j++) four[j] = sum[(i + j) % R][(i + j) / R];
+            float s = wave_sum_of_four(four);
+            mine = lane / 4 == i / 4 || N * R == 4 ? s : mine;
         }
         if (split > 0) {
             barrier();
             if (lane < N * R) scratch[wave_id()][lane] = mine;
             barrier();
-            u32 first = wave_id() >> split << split, other = minimum(lane + R / 2, N * R - 1);
-            mine = *up = 0.0f;
-            lane = minimum(lane, N * R - 1);
-            NO_UNROLL for (u32 i = first; i < first + (1u << split); i++) {
-                mine += scratch[i][lane];
-                *up += scratch[i][other];
-            }
+            u32 first = wave_id() >> split << split;
+            mine = 0.0f;
+            NO_UNROLL for (u32 i = first; i < first + (1u << split); i++) mine += scratch[i][lane % (N * R)];
         }
+        *up = lanes_xor<R / 2>(mine);
         return mine;
     }
 };
@@ -481,9 +479,11 @@ DEVICE void mat_vec(const VecArguments &known, VecShared<SOURCE, N, R> *shared) 
         u32 lane = offset_here(lane_id()), row = rows.row + lane % R, column = group_y() * N + lane / R;
         bool mine = wave_id() % (1u << p.v.split) == 0 && lane < N * R && lane % R < rows.of_wave;
         if (mine && row < rows.m && column < p.p.n) {
-            u64 place = (u64)group_z() * p.p.n + column;
-            if (p.p.parts & PART_RESIDUAL) x += o.residual[place * p.p.nbr + row];
-            rows.d[place * rows.m + row] = x;
+            // Of the first column, and what the lane adds to it.
+            u64 first = (u64)group_z() * p.p.n + group_y() * N;
+            column -= group_y() * N;
+            if (p.p.parts & PART_RESIDUAL) x += (o.residual + first * p.p.nbr)[column * p.p.nbr + row];
+            (rows.d + first * rows.m)[column * rows.m + row] = x;
         }
     }
 }
