@@ -242,7 +242,7 @@ pub(super) fn shapes(profile: &Profile) -> Vec<Shape<'static>> {
 
 /// The pipelines of this family: of one matrix with nothing else, and of three with everything that one can have.
 pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
-    let everything = ProductsParams::NORM | 7 * ProductsParams::BIAS;
+    let everything = ProductsParams::NORM | (7 * ProductsParams::BIAS);
     let glu = ProductsParams::NORM | ProductsParams::GLU;
     let of = |shape: &Shape<'_>, parts: u32, used: u32| {
         let spec = vec_spec(profile, shape);

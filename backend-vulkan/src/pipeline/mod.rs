@@ -18,6 +18,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
+/// Layouts by the elements of their bindings and the bytes of their push constants.
+type Layouts = HashMap<(Vec<u32>, u32), Arc<Layout>>;
+
 /// All pipelines of a backend.
 pub(crate) struct PipelineSet {
     device: Arc<Device>,
@@ -25,7 +28,7 @@ pub(crate) struct PipelineSet {
     disk: Option<DiskCache>,
     statistics: bool,
     modules: Modules,
-    layouts: Mutex<HashMap<(Vec<u32>, u32), Arc<Layout>>>,
+    layouts: Mutex<Layouts>,
     made: Mutex<HashMap<PipelineSpec, Arc<Pipeline>>>,
     count: AtomicU64,
     nanoseconds: AtomicU64,

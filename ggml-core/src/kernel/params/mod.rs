@@ -18,7 +18,7 @@ mod top_k;
 pub use elementwise::{BinaryParams, CopyParams, GluParams, UnaryParams};
 pub use heads::{HeadsOperands, HeadsParams};
 pub use norm::NormParams;
-pub use products::{FlashAttnParams, MulMatIdParams, MulMatParams, ProductsParams};
+pub use products::{FlashAttnParams, MatVecParams, MulMatIdParams, MulMatParams, ProductsParams};
 pub use recurrent::{DeltaNetParams, SsmConvParams};
 pub use rows::{GetRowsParams, RopeParams, SetRowsParams, SoftMaxParams};
 pub use top_k::TopKParams;

@@ -175,8 +175,8 @@ impl ProductsParams {
         Ok(p)
     }
 
-    /// Makes gate and `up` of the matrices.
-    fn glue(&mut self, products: usize, glu: &Glu, offd: u32) {
+    /// Makes gate and `up` of the matrices of so many products.
+    pub fn glue(&mut self, products: usize, glu: &Glu, offd: u32) {
         if products == 1 {
             self.m = [self.m[0] / 2, self.m[0] / 2, 0];
             self.off0[1] = self.off0[0] + self.m[0] * self.nb0[0];
@@ -201,6 +201,35 @@ impl ProductsParams {
     pub const NORM: u32 = 16;
     /// Bit of `parts`: the result is the GLU of the first two products.
     pub const GLU: u32 = 32;
+}
+
+/// What a mat-vec of HIP takes beyond [`ProductsParams`]: its grid, a fourth dimension, experts.
+///
+/// With experts the planes of the input are pairs: [`ProductsParams::ne2`] indices of each token, and the matrices of
+/// an expert are those planes of the weights that its index says.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct MatVecParams {
+    /// Work-groups with which the second and the third matrix begin.
+    pub begin: [u32; 2],
+    /// How many times a wavefront takes rows.
+    pub passes: u32,
+    /// Logarithm of the number of wavefronts that share rows.
+    pub split: u32,
+    /// Fourth extent of the input over that of the matrix.
+    pub r3: u32,
+    /// Stride of the matrices two outwards.
+    pub nb03: u32,
+    /// Stride of the input two outwards.
+    pub nb13: u32,
+    /// Experts; 0 where there are no indices.
+    pub experts: u32,
+    /// Strides of the experts' indices: indices, tokens.
+    pub nb2: [u32; 2],
+    /// Indices of which each result is the weighted sum; 0 where every index has a result.
+    pub summed: u32,
+    /// Strides of the weights of that sum: indices, tokens.
+    pub nbf: [u32; 2],
 }
 
 /// MUL_MAT_ID: `d[m, used, tokens] = sum over k of a[k, m, ids[used, tokens]] * b[k, used, tokens]`.
