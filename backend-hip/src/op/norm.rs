@@ -30,14 +30,12 @@ pub(super) fn plan_scaled(c: &Context<'_>, scaled: &Scaled) -> Result<Vec<Launch
 
 fn plan_rows(c: &Context<'_>, operands: [TensorId; 6], p: &NormParams) -> Result<Vec<Launch>, Refusal> {
     let rows = rows_of(p.ne)?;
+    let gated = p.parts & NormParams::GATE != 0;
+    let waves = rows.div_ceil(u64::from(ROW_THREADS / c.profile.wave));
     let (kernel, groups) = match p.ne[0] {
-        0..=OF_A_WAVE if p.parts & NormParams::GATE != 0 => {
-            ("norm_gated", rows.div_ceil(u64::from(ROW_THREADS / c.profile.wave)))
-        }
-        n if p.parts & NormParams::GATE != 0 => {
-            return Err(Refusal(format!("a gate on rows of {n} elements, more than {OF_A_WAVE}")));
-        }
-        0..=OF_A_WAVE => ("norm_wave", rows.div_ceil(u64::from(ROW_THREADS / c.profile.wave))),
+        ..=OF_A_WAVE if gated => ("norm_gated", waves),
+        n if gated => return Err(Refusal(format!("a gate on rows of {n} elements, more than {OF_A_WAVE}"))),
+        ..=OF_A_WAVE => ("norm_wave", waves),
         ..=OF_A_GROUP => ("norm_group", rows),
         _ => ("norm_long", rows),
     };
