@@ -175,8 +175,8 @@ impl ProductsParams {
         Ok(p)
     }
 
-    /// Makes gate and `up` of the matrices of so many products.
-    pub fn glue(&mut self, products: usize, glu: &Glu, offd: u32) {
+    /// Makes gate and `up` of the matrices.
+    fn glue(&mut self, products: usize, glu: &Glu, offd: u32) {
         if products == 1 {
             self.m = [self.m[0] / 2, self.m[0] / 2, 0];
             self.off0[1] = self.off0[0] + self.m[0] * self.nb0[0];
