@@ -451,8 +451,12 @@ impl KernelSet for FakeKernels {
                 vec![launch("add", all(), to, bytemuck::bytes_of(&BinaryParams::new(g, node, &[])?))]
             }
             Some(Op::Scale(_)) => {
-                let params = UnaryParams::new(g, &Chain::of_one(g, node), [0; 3])?;
-                vec![launch("scale", all(), to, bytemuck::bytes_of(&params))]
+                vec![launch(
+                    "scale",
+                    all(),
+                    to,
+                    bytemuck::bytes_of(&UnaryParams::new(g, &Chain::of_one(g, node), [0; 3])?),
+                )]
             }
             Some(Op::RmsNorm(_)) => {
                 let params = NormParams::new(g, node, &[])?;

@@ -70,18 +70,31 @@ float tanh_of(float x) {
     return abs(x) < 0.625 ? fma(x * z, r, x) : safe_tanh(x);
 }
 
+// SILU, GELU and GELU_QUICK: all of the form of a product with the logistic function.
+float activate_by_sigmoid(uint op, float x) {
+    // 0.5 * (1 + tanh(u)) is the logistic function of 2 u.
+    const float gelu = 1.5957691216057308 * x * (1.0 + 0.044715 * x * x);
+    return times_sigmoid(x, op == SILU ? x : op == GELU ? gelu : 1.702 * x);
+}
+
 float activate(uint op, float x) {
     switch (op) {
-    case SILU: return times_sigmoid(x, x);
-    // 0.5 * (1 + tanh(u)) is the logistic function of 2 u.
-    case GELU: return times_sigmoid(x, 1.5957691216057308 * x * (1.0 + 0.044715 * x * x));
+    case SILU:
+    case GELU:
+    case GELU_QUICK: return activate_by_sigmoid(op, x);
     case GELU_ERF: return times_normal(x);
-    case GELU_QUICK: return times_sigmoid(x, 1.702 * x);
-    case SIGMOID: return times_sigmoid(1.0, x);
+    // Where the exponential is infinite the quotient is 0, and NaN stays.
+    case SIGMOID: return 1.0 / (1.0 + exp(-x));
     case SOFTPLUS: return softplus(x);
     case TANH: return tanh_of(x);
     default: return max(x, 0.0);
     }
+}
+
+// SWIGLU_OAI, which bounds both and adds one to `up`.
+float gated_in_bounds(float alpha, float limit, float x, float up) {
+    const float gate = min(x, limit);
+    return times_sigmoid(gate, alpha * gate) * (1.0 + clamp(up, -limit, limit));
 }
 
 #endif
