@@ -114,6 +114,30 @@ DEVICE void barrier() {
 #endif
 }
 
+// Adds one to a counter that all work-groups of the device share; from `last` on it begins again at 0. Gives what was
+// there. What this thread knew of memory before, who comes after it knows.
+DEVICE u32 count_up(u32 *counter, u32 last) {
+#if DEVICE_AMD
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "agent");
+    u32 before = __builtin_amdgcn_atomic_inc32(counter, last, __ATOMIC_RELAXED, "agent");
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "agent");
+#else
+    __nvvm_membar_gl();
+    u32 before = __nvvm_atom_inc_gen_ui(counter, last);
+    __nvvm_membar_gl();
+#endif
+    return before;
+}
+
+// Whether this work-group is the last of `count` to come here; it then sees what the others have written. The counter is 0
+// before the first one comes, and again when the last one has. All threads take part; `scratch` is a word of LDS.
+DEVICE bool is_last_group(u32 *counter, u32 count, u32 *scratch) {
+    memory_barrier();
+    if (thread_id() == 0) *scratch = count_up(counter, count - 1);
+    memory_barrier();
+    return uniform(*scratch) == count - 1;
+}
+
 // Nothing is moved across this line: loads before it are in flight together when the arithmetic after it begins.
 // Without it the compiler delays loads to save registers, and their latencies add up.
 #if DEVICE_AMD && __has_builtin(__builtin_amdgcn_sched_barrier)

@@ -1,4 +1,4 @@
-//! Programs onto a device: memory had, constants uploaded, code objects loaded, arguments laid out.
+//! Programs onto a device: memory had, constants and counters uploaded, code objects loaded, arguments laid out.
 
 use super::prepare::{Addressed, Draft, Host, Storage};
 use crate::driver::Shape;
@@ -19,7 +19,7 @@ use std::time::Instant;
 pub(crate) struct Loaded {
     /// Places of root tensors.
     pub(crate) storage: Storage,
-    /// The program's own memory: arena, constants, scratch.
+    /// The program's own memory: arena, constants, counters, scratch.
     pub(crate) own: Option<Buffer>,
     /// The launches.
     pub(crate) launches: Launches,
@@ -91,7 +91,7 @@ pub(crate) fn load(
         bytes => Some(allocate(shared, bytes, Usage::Compute)?),
     };
     if let Some(own) = &own {
-        for (at, data) in draft.constants() {
+        for (at, data) in draft.contents() {
             shared.upload(Phase::Prepare, Memory::of(own, shared)?, at, data)?;
         }
     }

@@ -30,7 +30,7 @@ pub(crate) struct HipProgram {
     shared: Arc<Shared>,
     graph: Graph,
     storage: Storage,
-    /// Constants and scratch, which launches point at.
+    /// Constants, counters and scratch, which launches point at.
     _own: Option<Buffer>,
     launches: Arc<Launches>,
     inputs: Inputs,
