@@ -3,9 +3,11 @@
 
 mod common;
 
+use backend_hip::HipOptions;
+use backend_hip::virtual_gpu::{Faults, Target, VirtualOptions, open_with};
 use common::{backend, backends, file, model, tiny};
 use diptych::generate::{GenerateOptions, Generation};
-use diptych::ggml::backend::Stats;
+use diptych::ggml::backend::{Backend, Stats};
 use diptych::ggml::evaluate::evaluate;
 use diptych::ggml::metrics::distance;
 use diptych::ggml::rng::Rng;
@@ -15,6 +17,7 @@ use diptych::session::{Item, Row, Session};
 use diptych::synthesize::{ARCHITECTURES, Shape};
 use diptych::{DType, Error, Model, Precision, Sampler, SamplerOptions, SessionOptions, Tokenizer, greedy};
 use std::collections::HashMap;
+use std::sync::Arc;
 
 fn exact() -> SessionOptions {
     SessionOptions::default().with_context(64).with_precision(Precision::Exact)
@@ -236,6 +239,35 @@ fn a_divided_model_gives_the_best() {
             let best = rows.get(0).unwrap().greedy();
             assert_eq!(best, greedy(&session.prefill(tokens).unwrap()), "{offload}");
         }
+    }
+}
+
+/// On HIP the best come to the host with the step: nothing is asked of the driver but what runs the step and waits for it.
+#[test]
+fn reading_a_token_takes_no_call() {
+    let faults = Faults::default();
+    let device = VirtualOptions { faults: faults.clone(), ..VirtualOptions::new(Target::Gfx906) };
+    let backend: Arc<dyn Backend> = match open_with(device, HipOptions::default()) {
+        Ok(backend) => Arc::new(backend),
+        Err(Error::Unavailable { reason, .. }) => return eprintln!("skipped: {reason}"),
+        Err(error) => panic!("{error}"),
+    };
+    // Two choices one after the other, which is four results.
+    let model = model(&Shape { vocabulary: 2048, ..tiny("llama", DType::Q8_0) }, &backend);
+    let mut session = model.session(&exact()).unwrap();
+    let names = ["hipMemcpyAsync", "hipModuleLaunchKernel", "hipGraphLaunch", "hipEventRecord"];
+    let mut token = |token: u32| {
+        let before = names.map(|name| faults.count(name));
+        session.append(&[Item { sequence: 0, tokens: &[token] }], Want::Best(1)).unwrap();
+        let after = names.map(|name| faults.count(name));
+        [0, 1, 2, 3].map(|i| after[i] - before[i])
+    };
+    // The first run of a program marks every launch.
+    token(1);
+    for id in 2..5 {
+        let [copies, launches, graphs, marks] = token(id);
+        // Tokens, positions, rows of the cache and the mask; marks behind each graph, begin and end.
+        assert_eq!((copies, launches, marks), (4, 0, graphs + 2), "token {id}");
     }
 }
 

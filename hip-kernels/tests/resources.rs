@@ -20,6 +20,7 @@ const ARGUMENTS: &[(&str, u64, usize)] = &[
     ("rope", 5, size_of::<RopeParams>()),
     ("soft_max_", 3, size_of::<SoftMaxParams>()),
     ("copy_", 2, size_of::<CopyParams>()),
+    ("gather_words", 5, size_of::<[[u32; 4]; 2]>()),
     ("get_rows_", 3, size_of::<GetRowsParams>()),
     ("set_rows_", 3, size_of::<SetRowsParams>()),
     ("quantize_int8", 3, size_of::<MulMatParams>()),
