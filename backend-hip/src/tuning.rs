@@ -72,12 +72,12 @@ pub struct Tuning {
 ///
 /// | | Q8_0 | Q4_0 | Q4_K | Q5_K | Q6_K |
 /// | --- | --- | --- | --- | --- | --- |
-/// | F32 | 2.3 | 3.0 | 3.7 | 4.2 | 3.9 |
-/// | dot4 | 0.7 | 1.1 | 1.9 | 2.5 | 2.0 |
+/// | F32 | 2.3 | 3.0 | 3.5 | 4.0 | 3.9 |
+/// | dot4 | 0.7 | 1.1 | 1.7 | 2.2 | 2.0 |
 ///
 /// to which rounding and the reduction add some 0.35 where rows have 4096 elements and a work-group 64 of them. An MI50
 /// reads about 10 bytes in a clock of a compute unit, which has an instruction of 64 lanes done in that time: F32 keeps
-/// up with 29 bytes of Q8_0, 12 of Q4_0, 10 of Q4_K and 14 of Q6_K in a clock, dot4 with 93, 34, 19 and 27.
+/// up with 29 bytes of Q8_0, 12 of Q4_0, 10 of Q4_K and 14 of Q6_K in a clock, dot4 with 93, 34, 22 and 27.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Int8 {
     /// None: without instructions for them they take longer (gfx803).

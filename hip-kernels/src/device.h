@@ -235,6 +235,15 @@ DEVICE i32 dot4(u32 a, u32 b, i32 c) {
 #define HAS_PACKED16 1
 #endif
 
+// A word whose upper half is shifted to the right by itself.
+DEVICE u32 upper_half_shifted(u32 x, u32 by) {
+#if DEVICE_AMD && HAS_PACKED16
+    return __builtin_bit_cast(u32, __builtin_bit_cast(u16x2, x) >> __builtin_bit_cast(u16x2, by << 16));
+#else
+    return (x & 0xffffu) | (x >> by & 0xffff0000u);
+#endif
+}
+
 // The low bytes of four words as one word.
 DEVICE u32 low_bytes(u32 a, u32 b, u32 c, u32 d) {
 #if DEVICE_AMD

@@ -333,13 +333,17 @@ template <class W, class C, int N, int R> struct MatVec {
         constexpr bool PAIR = COUNT == 2 && W::APART > 0;
         decltype(W::template fetch<E>(nullptr, 0)) a[COUNT][R];
         typename C::template Raw<E> b[COUNT][N];
-        k = offset_here(k);
         // Room for the other elements of each pair.
-        if constexpr (PAIR) k = (k / W::APART * 2 * W::APART) | k % W::APART;
+        auto spread = [](u32 k) { return PAIR ? (k / W::APART * 2 * W::APART) | k % W::APART : k; };
+        u32 known = spread(k);
+        k = spread(offset_here(k));
         UNROLL for (int i = 0; i < COUNT; i++) {
-            u32 skip = PAIR ? 0 : i * E * WAVE, inner = PAIR ? k + i * W::APART : k;
+            u32 skip = PAIR ? 0 : i * E * WAVE, further = PAIR ? i * W::APART : 0, inner = k + further;
             u64 block = (base + skip) / W::BLOCK;
-            UNROLL for (int r = 0; r < R; r++) a[i][r] = W::template fetch<E>(row[r] + block * W::BYTES, inner);
+            UNROLL for (int r = 0; r < R; r++) {
+                a[i][r] = W::template fetch<E>(row[r] + block * W::BYTES, inner);
+                if constexpr (W::BLOCK > 1) W::settle(&a[i][r], known + further);
+            }
             if constexpr (!C::IS_LDS) {
                 UNROLL for (int n = 0; n < N; n++) b[i][n] = column[n].template fetch<E>(from + skip, inner);
             }
