@@ -245,7 +245,7 @@ fn reading_a_token_takes_no_call() {
         Err(Error::Unavailable { reason, .. }) => return eprintln!("skipped: {reason}"),
         Err(error) => panic!("{error}"),
     };
-    // Two choices one after the other, which is four results.
+    // A vocabulary of more than one part.
     let model = model(&Shape { vocabulary: 2048, ..tiny("llama", DType::Q8_0) }, &backend);
     let mut session = model.session(&exact()).unwrap();
     let names = ["hipMemcpyAsync", "hipModuleLaunchKernel", "hipGraphLaunch", "hipEventRecord"];
