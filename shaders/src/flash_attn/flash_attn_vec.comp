@@ -260,7 +260,8 @@ void main() {
                 bool used[UNROLL];
                 [[unroll]] for (uint j = 0; j < UNROLL; j++) {
                     const uint at = min(position + j * stripes, end - 1) * HEADS;
-                    used[j] = position + j * stripes < end && !is_hidden(weights[at]);
+                    const bool hidden = is_hidden(weights[at]);
+                    used[j] = position + j * stripes < end && !hidden;
                 }
                 vec4 lo[UNROLL], hi[UNROLL];
                 [[unroll]] for (uint j = 0; j < UNROLL; j++) {
