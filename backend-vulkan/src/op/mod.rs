@@ -182,6 +182,7 @@ pub fn plan_group(context: &Context<'_>, group: &Group) -> Result<Vec<Dispatch>,
         Group::Norm(norm) => norm::plan_norm(context, norm),
         Group::Scaled(scaled) => norm::plan_scaled(context, scaled),
         Group::Products(group) => products::plan(context, group),
+        Group::Experts(group) => mul_mat_id::plan_experts(context, group),
         other => Err(Refusal(format!("{} are not computed together on Vulkan", other.name(context.graph)))),
     }?;
     let parts = dispatches.iter().flat_map(|d| &d.operands).filter_map(|o| o.part(context.graph));
