@@ -87,6 +87,12 @@ impl VulkanProgram {
         for constant in &lowering.constants {
             bound.constants.push(memory.constant(constant, &deadline)?);
         }
+        if lowering.counters > 0 {
+            bound.own = vec![
+                memory.arena(lowering.scratch, Usage::Compute, &deadline)?,
+                memory.arena(lowering.counters, Usage::State, &deadline)?,
+            ];
+        }
         let pipelines = pipelines.prepare(&lowering.pipelines, &deadline)?;
         let breadcrumb = match context.options.breadcrumbs {
             true => Some(Breadcrumb::new(memory, &deadline)?),
