@@ -9,6 +9,7 @@ use crate::backend::{
 };
 use crate::dtype::DType;
 use crate::error::{Error, Missing, Phase, Result};
+use crate::fuse::Group;
 use crate::graph::Graph;
 use crate::mapped::MappedBytes;
 use crate::phase::{self, Deadlines};
@@ -135,7 +136,11 @@ impl Backend for CpuBackend {
     }
 
     fn supports(&self, graph: &Graph, node: TensorId) -> Support {
-        match op::plan(graph, node, Precision::Fast, self.engine.detected) {
+        self.joins(graph, &Group::Node(node), Precision::Fast)
+    }
+
+    fn joins(&self, graph: &Graph, group: &Group, precision: Precision) -> Support {
+        match op::plan(graph, group, precision, self.engine.detected) {
             Ok(_) => Support::Native,
             Err(reason) => Support::Unsupported { reason },
         }

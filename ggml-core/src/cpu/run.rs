@@ -6,7 +6,7 @@ use crate::deadline::Deadline;
 use crate::error::Result;
 use rayon::iter::{IndexedParallelIterator, IntoParallelIterator, ParallelIterator};
 use rayon::slice::ParallelSliceMut;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// Estimated nanoseconds on one thread below which a step stays there.
@@ -65,6 +65,11 @@ impl<'a> Run<'a> {
         self.expired.load(Ordering::Relaxed)
     }
 
+    /// Whether work is worth several threads: `ns` is the estimated time on one.
+    pub(super) fn is_shared(&self, ns: usize) -> bool {
+        self.threads > 1 && ns >= WORTH_NS
+    }
+
     /// Notes whether the deadline has passed.
     pub(super) fn check_deadline(&self) -> bool {
         if self.deadline.passed() {
@@ -85,10 +90,18 @@ impl<'a> Run<'a> {
                 }
             }
         };
-        if count < 2 || self.threads < 2 || ns < WORTH_NS {
+        if count < 2 || !self.is_shared(ns) {
             (0..count).for_each(task);
         } else {
-            (0..count).into_par_iter().for_each(task);
+            // Whoever is free takes the next one, so that nobody waits long for a thread that came late.
+            let next = AtomicUsize::new(0);
+            (0..self.threads.min(count)).into_par_iter().with_max_len(1).for_each(|_| {
+                while let n = next.fetch_add(1, Ordering::Relaxed)
+                    && n < count
+                {
+                    task(n);
+                }
+            });
         }
     }
 
@@ -101,7 +114,7 @@ impl<'a> Run<'a> {
         f: impl Fn(usize, &mut [Line]) + Sync,
     ) {
         let chunk = chunk.max(1);
-        if lines.len() <= chunk || self.threads < 2 || ns < WORTH_NS {
+        if lines.len() <= chunk || !self.is_shared(ns) {
             lines.chunks_mut(chunk).enumerate().for_each(|(i, lines)| f(i, lines));
         } else {
             lines.par_chunks_mut(chunk).enumerate().for_each(|(i, lines)| f(i, lines));

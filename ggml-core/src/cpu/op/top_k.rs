@@ -39,7 +39,7 @@ fn precedes(a: f32, b: f32) -> bool {
 }
 
 /// Indices of the largest elements of `x`, as many as `best` takes.
-fn top(x: &[f32], best: &mut [i32]) {
+pub(super) fn top(x: &[f32], best: &mut [i32]) {
     let mut count = 0;
     for (i, &new) in x.iter().enumerate() {
         let full = count == best.len();

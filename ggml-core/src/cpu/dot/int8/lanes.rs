@@ -105,6 +105,16 @@ pub(super) fn sum8(v: [__m256i; 8]) -> __m256i {
     )
 }
 
+/// A block of each of eight rows. A loop, because the closure of a `map` would be called.
+#[inline(always)]
+pub(super) fn blocks8<'a, Q>(rows: &[&'a [Q]; ROWS], b: usize) -> [&'a Q; ROWS] {
+    let mut blocks = [&rows[0][b]; ROWS];
+    for (block, row) in blocks.iter_mut().zip(rows).skip(1) {
+        *block = &row[b];
+    }
+    blocks
+}
+
 /// Asks for the cache lines of the blocks that lie some bytes after eight blocks.
 #[inline(always)]
 pub(super) fn prefetch8<Q>(blocks: [&Q; ROWS], ahead: usize) {
@@ -119,7 +129,7 @@ pub(super) fn prefetch8<Q>(blocks: [&Q; ROWS], ahead: usize) {
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 fn halves8(bits: [u16; 8]) -> __m256 {
-    let [a, b, c, d, e, f, g, h] = bits.map(|x| x as i16);
+    let [a, b, c, d, e, f, g, h] = bits.map(u16::cast_signed);
     _mm256_cvtph_ps(_mm_set_epi16(h, g, f, e, d, c, b, a))
 }
 
