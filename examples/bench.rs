@@ -30,6 +30,9 @@ struct Args {
     /// Tokens to generate; 0 leaves generation out.
     #[arg(long, default_value_t = 128)]
     predict: usize,
+    /// Tokens in the cache before each measurement.
+    #[arg(long, default_value_t = 0)]
+    depth: usize,
     /// Runs of each.
     #[arg(long, default_value_t = 5)]
     repeat: usize,
@@ -52,13 +55,16 @@ fn run(args: &Args) -> Result<()> {
     let options = BenchOptions::default()
         .with_prompt_tokens(args.prompt_tokens)
         .with_predict(args.predict)
+        .with_depth(args.depth)
         .with_repeat(args.repeat)
         .with_session(
             SessionOptions::default()
                 .with_batch(args.batch)
                 .with_cache(args.cache)
                 .with_precision(args.precision)
-                .with_context(args.prompt_tokens.max(args.predict.saturating_add(1))),
+                .with_context(
+                    args.depth.saturating_add(args.prompt_tokens.max(args.predict.saturating_add(1))),
+                ),
         );
     let loading = LoadOptions::default().with_offload(args.offload).with_session(options.session.clone());
     let file = ModelFile::open(&args.model)?;

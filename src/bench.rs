@@ -20,6 +20,8 @@ pub struct BenchOptions {
     pub prompt_tokens: usize,
     /// Tokens that are generated after one token; 0 leaves generation out.
     pub predict: usize,
+    /// Tokens that are in the cache before each measurement.
+    pub depth: usize,
     /// How often each is measured.
     pub repeat: usize,
     /// Seed of the prompt.
@@ -31,6 +33,7 @@ pub struct BenchOptions {
 setters!(BenchOptions {
     with_prompt_tokens => prompt_tokens: usize,
     with_predict => predict: usize,
+    with_depth => depth: usize,
     with_repeat => repeat: usize,
     with_seed => seed: u64,
     with_session => session: SessionOptions,
@@ -39,14 +42,14 @@ setters!(BenchOptions {
 impl Default for BenchOptions {
     fn default() -> Self {
         let session = SessionOptions::default();
-        BenchOptions { prompt_tokens: 512, predict: 128, repeat: 5, seed: 1, session }
+        BenchOptions { prompt_tokens: 512, predict: 128, depth: 0, repeat: 5, seed: 1, session }
     }
 }
 
 /// Tokens per second of several runs of the same work.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Measurement {
-    /// "pp512", "tg128".
+    /// "pp512", "tg128"; "tg128@4096" where 4096 tokens were in the cache before.
     pub name: String,
     /// Tokens of a run.
     pub tokens: usize,
@@ -79,7 +82,8 @@ pub fn bench(
     options: &BenchOptions,
     progress: &mut dyn FnMut(&str, f64),
 ) -> Result<Vec<Measurement>> {
-    let (prompt, predict, repeat) = (options.prompt_tokens, options.predict, options.repeat);
+    let (prompt, predict, depth, repeat) =
+        (options.prompt_tokens, options.predict, options.depth, options.repeat);
     if repeat == 0 || (prompt, predict) == (0, 0) {
         return Err(Error::argument(
             "bench",
@@ -88,7 +92,8 @@ pub fn bench(
         ));
     }
     // Generation begins after one token.
-    let context = prompt.max(if predict > 0 { predict.saturating_add(1) } else { 0 });
+    let longest = prompt.max(if predict > 0 { predict.saturating_add(1) } else { 0 });
+    let context = depth.saturating_add(longest);
     if context > model.hparams().context {
         let expected = format!("at most {}, the model's context", model.hparams().context);
         return Err(Error::argument("bench", format!("{context} positions"), expected));
@@ -97,12 +102,12 @@ pub fn bench(
     let mut session = model.session(&SessionOptions { context: Some(context), ..options.session.clone() })?;
     let vocabulary = model.hparams().vocabulary;
     let mut rng = Rng::new(options.seed);
-    let tokens: Vec<u32> = (0..prompt.max(1)).map(|_| rng.below(vocabulary) as u32).collect();
+    let tokens: Vec<u32> = (0..prompt.max(depth).max(1)).map(|_| rng.below(vocabulary) as u32).collect();
     let mut all = Vec::new();
     let mut measure = |name: String, count: usize, work: &mut dyn FnMut(&mut Session) -> Result<()>| {
         let mut seconds = Vec::with_capacity(repeat);
         for run in 0..=repeat {
-            session.reset();
+            return_to(&mut session, &tokens[..depth])?;
             let start = Instant::now();
             work(&mut session)?;
             if run > 0 {
@@ -113,15 +118,27 @@ pub fn bench(
         all.push(Measurement::new(name, count, &seconds));
         Ok::<(), Error>(())
     };
+    let at = if depth > 0 { format!("@{depth}") } else { String::new() };
     if prompt > 0 {
-        measure(format!("pp{prompt}"), prompt, &mut |session| step(session, &tokens[..prompt]).map(|_| ()))?;
+        measure(format!("pp{prompt}{at}"), prompt, &mut |session| {
+            step(session, &tokens[..prompt]).map(|_| ())
+        })?;
     }
     if predict > 0 {
-        measure(format!("tg{predict}"), predict, &mut |session| {
+        measure(format!("tg{predict}{at}"), predict, &mut |session| {
             (0..predict).try_fold(tokens[0], |token, _| step(session, &[token])).map(|_| ())
         })?;
     }
     Ok(all)
+}
+
+/// Leaves just these tokens in the session. What is there of them stays, but for recurrent state, which cannot go back.
+fn return_to(session: &mut Session, tokens: &[u32]) -> Result<()> {
+    if tokens.is_empty() || session.truncate(0, tokens.len().min(session.position())).is_err() {
+        session.reset();
+    }
+    let rest = &tokens[session.position()..];
+    if rest.is_empty() { Ok(()) } else { step(session, rest).map(|_| ()) }
 }
 
 /// Appends tokens; the best token after them.

@@ -208,11 +208,11 @@ impl Backend for HipBackend {
         graph: &Graph,
         plan: &Plan,
         bindings: &Bindings,
-        _options: PrepareOptions,
+        options: PrepareOptions,
     ) -> Result<Box<dyn Program>> {
         let _span = phase::enter(Phase::Prepare, self.shared.backend());
         let ready = self.shared.thread.monitor().check(Phase::Prepare);
-        let loaded = ready.and_then(|()| load::load(&self.shared, graph, plan, bindings));
+        let loaded = ready.and_then(|()| load::load(&self.shared, graph, plan, bindings, options.stepwise));
         let loaded = self.advisor.advise(loaded)?;
         let program = HipProgram::new(&self.shared, graph, loaded, bindings.compute.is_some());
         Ok(Box::new(Advised { program, advisor: self.advisor.clone() }))

@@ -99,6 +99,19 @@ pub enum Breadcrumbs {
     EveryLaunch,
 }
 
+/// Whether the launches of a program become a graph, which the runtime starts as one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Graphs {
+    /// Where the runtime has graphs and they are known to work: NVIDIA's driver, HIP from 6.0 on. A program's first run
+    /// still launches one kernel after the other, so that an error names its node.
+    #[default]
+    Auto,
+    /// Wherever the runtime has them.
+    On,
+    /// Nowhere.
+    Off,
+}
+
 /// Whether kernels are compiled at run time, through hiprtc.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RtcMode {
@@ -142,6 +155,7 @@ type Names<T> = &'static [(&'static str, T)];
 
 const STREAMS: Names<StreamMode> = &[("own", StreamMode::Own), ("null", StreamMode::Null)];
 const BREADCRUMBS: Names<Breadcrumbs> = &[("auto", Breadcrumbs::Auto), ("every", Breadcrumbs::EveryLaunch)];
+const GRAPHS: Names<Graphs> = &[("auto", Graphs::Auto), ("on", Graphs::On), ("off", Graphs::Off)];
 const COPIES: Names<Copies> = &[("auto", Copies::Auto), ("dma", Copies::Dma), ("kernel", Copies::Kernel)];
 const HOST_WEIGHTS: Names<HostWeights> =
     &[("auto", HostWeights::Auto), ("on", HostWeights::On), ("off", HostWeights::Off)];
@@ -188,6 +202,8 @@ pub struct HipOptions {
     pub host_weights: HostWeights,
     /// Marks of progress.
     pub breadcrumbs: Breadcrumbs,
+    /// Launches as graphs.
+    pub graphs: Graphs,
     /// Whether runs measure device time with a pair of events.
     pub device_timing: bool,
     /// Whether new memory is filled with a pattern that reads as NaN, so that reading what was never written shows.
@@ -216,6 +232,7 @@ impl Default for HipOptions {
             copies: Copies::default(),
             host_weights: HostWeights::default(),
             breadcrumbs: Breadcrumbs::default(),
+            graphs: Graphs::default(),
             device_timing: true,
             poison_memory: cfg!(debug_assertions),
             environment: Environment::default(),
@@ -236,6 +253,7 @@ impl HipOptions {
     /// * `DIPTYCH_HIP_COPIES` = `auto`, `dma` or `kernel`: [`HipOptions::copies`]
     /// * `DIPTYCH_HIP_HOST_WEIGHTS` = `auto`, `on` or `off`: [`HipOptions::host_weights`]
     /// * `DIPTYCH_HIP_BREADCRUMBS` = `auto` or `every`: [`HipOptions::breadcrumbs`]
+    /// * `DIPTYCH_HIP_GRAPHS` = `auto`, `on` or `off`: [`HipOptions::graphs`]
     /// * the variables of [`OVERRIDES`]: [`HipOptions::environment`]
     ///
     /// # Errors
@@ -261,6 +279,7 @@ impl HipOptions {
         let variables: Vec<_> = variables.iter().map(|(n, v)| (text(n), text(v))).collect();
         choose(&variables, "DIPTYCH_HIP_STREAM", STREAMS, &mut options.stream)?;
         choose(&variables, "DIPTYCH_HIP_BREADCRUMBS", BREADCRUMBS, &mut options.breadcrumbs)?;
+        choose(&variables, "DIPTYCH_HIP_GRAPHS", GRAPHS, &mut options.graphs)?;
         choose(&variables, "DIPTYCH_HIP_COPIES", COPIES, &mut options.copies)?;
         choose(&variables, "DIPTYCH_HIP_HOST_WEIGHTS", HOST_WEIGHTS, &mut options.host_weights)?;
         choose(&variables, "DIPTYCH_HIP_RTC", RTC_MODES, &mut options.rtc)?;
@@ -299,6 +318,7 @@ impl HipOptions {
         forced.extend(changed("copies", COPIES, self.copies));
         forced.extend(changed("host weights", HOST_WEIGHTS, self.host_weights));
         forced.extend(changed("breadcrumbs", BREADCRUMBS, self.breadcrumbs));
+        forced.extend(changed("graphs", GRAPHS, self.graphs));
         forced
     }
 }

@@ -57,7 +57,7 @@ fn wanted(cases: &[Case]) -> HashMap<&str, Vec<f32>> {
 }
 
 /// The groups of the catalogue that are computed in one launch.
-const JOINED: [&str; 5] = ["norm", "scaled", "heads", "router", "chain"];
+const JOINED: [&str; 7] = ["norm", "scaled", "products", "experts", "heads", "router", "chain"];
 
 #[test]
 fn groups_are_one_step() {

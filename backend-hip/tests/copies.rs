@@ -126,7 +126,7 @@ fn integrated_devices() {
     assert_eq!(sum(&backend), wanted());
     assert_eq!(faults.count("hipMemcpyAsync"), 0);
     drop((weights, backend));
-    assert_eq!(driver.held(), [0; 5]);
+    assert_eq!(driver.held(), [0; 6]);
 
     // Where the host has no more memory to pin, weights go to the device.
     let full = Faults::default().at("hipHostMalloc", 1, Fault::Fail(2));

@@ -18,7 +18,7 @@ const SHORT: Duration = Duration::from_millis(400);
 const SOON: Duration = Duration::from_secs(20);
 
 /// Functions that opening, loading, running and closing call, with the number of calls that are tried.
-const FUNCTIONS: [(&str, usize); 19] = [
+const FUNCTIONS: [(&str, usize); 23] = [
     ("hipInit", 1),
     ("hipGetDeviceCount", 1),
     ("hipGetDeviceProperties", 1),
@@ -34,10 +34,14 @@ const FUNCTIONS: [(&str, usize); 19] = [
     ("hipModuleLoadData", 1),
     ("hipModuleGetFunction", 1),
     ("hipModuleLaunchKernel", 3),
+    ("hipStreamBeginCapture", 2),
+    ("hipStreamEndCapture", 2),
+    ("hipGraphLaunch", 3),
     ("hipFree", 1),
     ("hipHostFree", 1),
     ("hipEventDestroy", 1),
     ("hipModuleUnload", 1),
+    ("hipGraphExecDestroy", 1),
 ];
 
 /// Whether there is code to run; without it everything but opening is somebody else's test.
@@ -58,7 +62,7 @@ fn options(limit: Duration) -> HipOptions {
     HipOptions { deadlines: Deadlines::all(limit), copies: Copies::Dma, ..HipOptions::default() }
 }
 
-/// Opens, uploads, prepares a chain of three nodes, runs it twice and reads the result.
+/// Opens, uploads, prepares a chain of nine nodes, runs it twice, the second time as graphs, and reads the result.
 fn work(driver: &Arc<VirtualDriver>, limit: Duration) -> Result<Vec<f32>> {
     let backend = HipBackend::open_driver("hip-virtual", options(limit), driver.clone())?;
     let weights = backend.allocate(100_000, Usage::Weights)?;
@@ -70,9 +74,9 @@ fn work(driver: &Arc<VirtualDriver>, limit: Duration) -> Result<Vec<f32>> {
     let mut g = Graph::new();
     let x = g.leaf("x", DType::F32, [64, 1, 1, 1], Source::Input)?;
     let mut y = x;
-    for name in ["one", "two", "three"] {
+    for i in 0..9 {
         y = g.scale(y, 2.0, 1.0)?;
-        g.name(y, name)?;
+        g.name(y, &format!("scaled {i}"))?;
     }
     g.output(y).unwrap();
     let plan = Plan::debug(&g, backend.device().limits.alignment, Precision::Exact)?;
@@ -87,7 +91,7 @@ fn work(driver: &Arc<VirtualDriver>, limit: Duration) -> Result<Vec<f32>> {
 }
 
 fn wanted() -> Vec<f32> {
-    (0..64).map(|i| 8.0 * i as f32 + 7.0).collect()
+    (0..64).map(|i| 512.0 * i as f32 + 511.0).collect()
 }
 
 /// What an error says of its phase and call.
@@ -109,7 +113,7 @@ fn without_faults_the_work_is_done_and_everything_given_back() {
     let faults = Faults::default();
     let driver = driver(faults.clone());
     assert_eq!(work(&driver, SOON).expect("no fault"), wanted());
-    assert_eq!(driver.held(), [0; 5]);
+    assert_eq!(driver.held(), [0; 6]);
     for (function, tried) in FUNCTIONS {
         assert!(faults.count(function) > 0, "{function} is never called, so its faults prove nothing");
         assert!(faults.count(function) >= tried, "{function} is called {} times", faults.count(function));
@@ -127,7 +131,14 @@ fn every_call_may_fail() {
             let result = work(&driver, SOON);
             match (&result, function) {
                 // At the end nobody is there to be told, and what the end could not free is the driver's.
-                (Ok(values), "hipFree" | "hipHostFree" | "hipEventDestroy" | "hipModuleUnload") => {
+                (
+                    Ok(values),
+                    "hipFree" | "hipHostFree" | "hipEventDestroy" | "hipModuleUnload" | "hipGraphExecDestroy",
+                ) => {
+                    assert_eq!(*values, wanted(), "{function} {n}");
+                }
+                // Without graphs launches are started one by one.
+                (Ok(values), "hipStreamBeginCapture" | "hipStreamEndCapture") => {
                     assert_eq!(*values, wanted(), "{function} {n}");
                 }
                 (Ok(_), _) => panic!("{function} {n}: failed, and nothing was said"),
@@ -157,7 +168,10 @@ fn every_call_may_hang() {
         let result = work(&driver, SHORT);
         assert!(start.elapsed() < SOON, "{function}: {:?}", start.elapsed());
         match (&result, function) {
-            (Ok(values), "hipFree" | "hipHostFree" | "hipEventDestroy" | "hipModuleUnload") => {
+            (
+                Ok(values),
+                "hipFree" | "hipHostFree" | "hipEventDestroy" | "hipModuleUnload" | "hipGraphExecDestroy",
+            ) => {
                 assert_eq!(*values, wanted(), "{function}");
             }
             (Err(Error::Timeout { after, .. }), _) => assert_eq!(*after, SHORT, "{function}"),
@@ -167,14 +181,17 @@ fn every_call_may_hang() {
     }
 }
 
-/// Work that is taken and never completes: the error names phase and node.
+/// Work that is taken and never completes: the error names phase and node, of a graph the first of its nodes.
 #[test]
 fn a_kernel_that_never_ends_is_named() {
     if !embedded() {
         return;
     }
-    for (n, phase, node) in [(1, Phase::FirstCompute, "two"), (5, Phase::Compute, "three")] {
-        let faults = Faults::default().at("hipModuleLaunchKernel", n, Fault::Stall);
+    for (function, n, phase, node) in [
+        ("hipModuleLaunchKernel", 1, Phase::FirstCompute, "scaled 1"),
+        ("hipGraphLaunch", 1, Phase::Compute, "scaled 3"),
+    ] {
+        let faults = Faults::default().at(function, n, Fault::Stall);
         match work(&driver(faults), SHORT) {
             Err(Error::Timeout { phase: p, node: Some(name), .. }) => {
                 assert_eq!((p, name.as_str()), (phase, node))

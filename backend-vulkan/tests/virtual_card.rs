@@ -14,7 +14,7 @@ use ggml_core::backend::{Backend, PrepareOptions};
 use ggml_core::catalogue::{self, Case};
 use ggml_core::phase::Deadlines;
 use ggml_core::reference::ReferenceBackend;
-use ggml_core::{Error, Missing, Phase};
+use ggml_core::{Error, Missing, Op, Phase};
 use std::time::{Duration, Instant};
 use virtual_vulkan::{Fault, Faults, Model, Options};
 
@@ -67,9 +67,12 @@ fn small_grids_and_another_order_change_nothing() {
     let mut card = Options::new(Model::Vega10);
     card.order = Some(5);
     let Some(backend) = open(card, |options| options.max_workgroups = Some(3)) else { return };
+    // Products and attention do not loop: groups that they belong to or that stand before them are left out, too.
+    let whole =
+        |op: &Op| matches!(op, Op::MulMat(_) | Op::MulMatId(_) | Op::FlashAttnExt(_) | Op::GatedDeltaNet(_));
     let loops = |case: &Case| {
-        let family = case.name.split('(').next().unwrap_or_default();
-        !family.starts_with("MUL_MAT") && !family.starts_with("FLASH") && !family.starts_with("GATED")
+        let graph = case.graph.as_ref().expect("a valid case");
+        !graph.computed().any(|id| graph.tensor(id).op().is_some_and(whole))
     };
     let cases: Vec<Case> = catalogue::cases().into_iter().filter(loops).collect();
     assert!(cases.len() > 200);

@@ -32,11 +32,14 @@ DEVICE float tanh_f32(float x) {
     return __builtin_copysignf((small ? above : 1.0f - u) / (small ? below : 1.0f + u), x);
 }
 
-// `op` is the same for all threads, so the branches cost nothing. GELU: (1 + tanh u) / 2 is the sigmoid of 2u.
+// GELU: (1 + tanh u) / 2 is the sigmoid of this, 2u.
+DEVICE float gelu_slope(float x) { return 1.59576912160573071176f * mad(0.044715f * x * x, x, x); }
+
+// `op` is the same for all threads, so the branches cost nothing.
 DEVICE float activation(u32 op, float x) {
     switch (op) {
     case SILU: return times_sigmoid(x, x);
-    case GELU: return times_sigmoid(x, 1.59576912160573071176f * mad(0.044715f * x * x, x, x));
+    case GELU: return times_sigmoid(x, gelu_slope(x));
     case GELU_ERF: return gelu_erf(x);
     case GELU_QUICK: return times_sigmoid(x, 1.702f * x);
     case SIGMOID: return times_sigmoid(1.0f, x);
@@ -44,4 +47,28 @@ DEVICE float activation(u32 op, float x) {
     case TANH: return tanh_f32(x);
     default: return larger(x, 0.0f);
     }
+}
+
+// A gated linear unit of gate x and up y. SWIGLU_OAI (a limit that is not 0): x / (1 + e^(-alpha x)) (1 + y), gate and up
+// bounded. P: a parameter structure with `op`, `alpha` and `limit`.
+//
+// Only of those functions that are x times a sigmoid, SILU, GELU and GELU_QUICK: little code, for kernels that have
+// registers for no more.
+template <class P> DEVICE float gated_by_sigmoid(const P &p, float x, float y) {
+    float slope = x;
+    if (p.limit != 0.0f) {
+        x = smaller(x, p.limit);
+        slope = p.alpha * x;
+        y = larger(smaller(y, p.limit), -p.limit) + 1.0f;
+    } else if (p.op == GELU) {
+        slope = gelu_slope(x);
+    } else if (p.op == GELU_QUICK) {
+        slope = 1.702f * x;
+    }
+    return times_sigmoid(x, slope) * y;
+}
+
+// Of all functions.
+template <class P> DEVICE float gated(const P &p, float x, float y) {
+    return p.limit == 0.0f ? activation(p.op, x) * y : gated_by_sigmoid(p, x, y);
 }

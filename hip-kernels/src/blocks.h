@@ -1,4 +1,4 @@
-// Weights as they lie in GGUF files: eight neighbours of a row at a time.
+// Weights as they lie in GGUF files: eight neighbours of a row at a time, of block types also sixteen.
 //
 // Every kernel that reads weights (products and GET_ROWS) does so through one of these structures:
 //
@@ -9,7 +9,7 @@
 //   one         one value of a plain type
 //   BIAS        what has to be taken from each decoded value (a nibble counts from 8)
 //
-// and of block types:
+// and of block types, which have `Raws<E>` and fetch<E> for E = 8 and 16 neighbours (k a multiple of E):
 //
 //   bytes       whole numbers below 128 in magnitude, one a byte; SIGNED where they are signed. `decode` is these
 //   factor      the scale of the block
@@ -30,27 +30,50 @@
 
 // ---- What decoders are made of ----
 
-// One, two or four words at an address that is a multiple of ALIGN. (Structures, because an alignment that is part of a
+// E bytes in words.
+template <int E> struct BytesOf { typedef u32 Type __attribute__((ext_vector_type(E / 4))); };
+template <int E> using Bytes = typename BytesOf<E>::Type;
+
+#if !DEVICE_AMD
+// E bytes at any address by the words that hold them: PTX has no wide loads that are not aligned. The last word is read
+// only where a byte of it is wanted.
+template <int E> DEVICE Bytes<E> across_words(const u8 *at) {
+    u32 shift = (u32)(u64)at & 3;
+    const u32 *words = (const u32 *)(at - shift);
+    Bytes<E> out;
+    u32 word = words[0];
+    UNROLL for (u32 i = 0; i < E / 4; i++) {
+        u32 next = words[i + 1 < E / 4 || shift ? i + 1 : i];
+        out[i] = __nvvm_prmt(word, next, 0x3210u + 0x1111u * shift);
+        word = next;
+    }
+    return out;
+}
+#endif
+
+// A word, or E bytes, at an address that is a multiple of ALIGN. (Structures, because an alignment that is part of a
 // type's name is lost where the type is a template's argument.)
 template <u32 ALIGN> struct Words {
-    typedef u32 Pair __attribute__((ext_vector_type(2)));
-    typedef u32 Quad __attribute__((ext_vector_type(4)));
     struct __attribute__((packed, aligned(ALIGN))) One { u32 value; };
-    struct __attribute__((packed, aligned(ALIGN))) Two { Pair value; };
-    struct __attribute__((packed, aligned(ALIGN))) Four { Quad value; };
+    template <int E> struct __attribute__((packed, aligned(ALIGN))) Many { Bytes<E> value; };
     DEVICE u32 one(const u8 *at) { return ((const One *)at)->value; }
-    DEVICE u32x2 two(const u8 *at) { return ((const Two *)at)->value; }
-    DEVICE u32x4 four(const u8 *at) { return ((const Four *)at)->value; }
+    template <int E> DEVICE Bytes<E> bytes(const u8 *at) {
+#if !DEVICE_AMD
+        if constexpr (ALIGN < 4) return across_words<E>(at);
+#endif
+        return ((const Many<E> *)at)->value;
+    }
 };
 
 // The four bits of each byte from bit `shift` on, which is 0 or 4; the two bits from `shift` on.
-DEVICE u32x2 nibbles(u32x2 q, u32 shift) { return q >> shift & 0x0f0f0f0fu; }
-DEVICE u32x2 bit_pairs(u32x2 q, u32 shift) { return q >> shift & 0x03030303u; }
+template <class V> DEVICE V nibbles(V q, u32 shift) { return q >> shift & 0x0f0f0f0fu; }
+template <class V> DEVICE V bit_pairs(V q, u32 shift) { return q >> shift & 0x03030303u; }
 // Bit `from` of each byte (and the next, with a mask of two) moved to bit TO: bits that leave a byte are masked.
-template <u32 TO, u32 MASK> DEVICE u32x2 moved_bits(u32x2 q, u32 from) {
+template <u32 TO, u32 MASK, class V> DEVICE V moved_bits(V q, u32 from) {
     constexpr u32 EACH = (MASK << TO) * 0x01010101u;
     u32 by = (from - TO) & 31;
-    return (u32x2){__builtin_rotateright32(q[0], by) & EACH, __builtin_rotateright32(q[1], by) & EACH};
+    UNROLL for (u32 i = 0; i < sizeof(V) / 4; i++) q[i] = __builtin_rotateright32(q[i], by) & EACH;
+    return q;
 }
 
 // Four of the bytes of two words, by their numbers: those of `low` are 0 .. 3, those of `high` 4 .. 7.
@@ -74,7 +97,8 @@ struct WeightF32 {
     static constexpr float BIAS = 0.0f;
     static constexpr bool OFFSET = false;
     struct Raw { f32x4 low, high; };
-    DEVICE Raw fetch(const u8 *row, u32 k) {
+    template <int E = 8> DEVICE Raw fetch(const u8 *row, u32 k) {
+        static_assert(E == 8, "");
         const u8 *at = row + k * 4;
         return {*(const f32x4 *)at, *(const f32x4 *)(at + 16)};
     }
@@ -102,7 +126,10 @@ template <bool BRAIN> struct Weight16 {
     static constexpr float BIAS = 0.0f;
     static constexpr bool OFFSET = false;
     struct Raw { u16x8 x; };
-    DEVICE Raw fetch(const u8 *row, u32 k) { return {*(const u16x8 *)(row + k * 2)}; }
+    template <int E = 8> DEVICE Raw fetch(const u8 *row, u32 k) {
+        static_assert(E == 8, "");
+        return {*(const u16x8 *)(row + k * 2)};
+    }
     DEVICE Raw fetch_some(const u8 *row, u32 k, u32 end) {
         const u16 *at = (const u16 *)row;
         Raw raw = {u16x8(0)};
@@ -128,8 +155,11 @@ template <class W, bool IS_SIGNED> struct Blocks {
         return k < end ? V::fetch(row, k) : typename V::Raw{};
     }
     template <class R> DEVICE void decode(const R &raw, float *out) {
-        u32x2 q = W::bytes(raw);
-        UNROLL for (int j = 0; j < 8; j++) out[j] = SIGNED ? i8_to_f32(q[j / 4], j % 4) : u8_to_f32(q[j / 4], j % 4);
+        auto q = W::bytes(raw);
+        UNROLL for (u32 i = 0; !SIGNED && i < sizeof(q) / 4; i++) q[i] = as_it_is(q[i]);
+        UNROLL for (u32 j = 0; j < sizeof(q); j++) {
+            out[j] = SIGNED ? i8_to_f32(q[j / 4], j % 4) : u8_to_f32(q[j / 4], j % 4);
+        }
     }
 };
 

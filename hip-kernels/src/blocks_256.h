@@ -10,17 +10,18 @@
 struct WeightQ2_K : Blocks<WeightQ2_K, false> {
     static constexpr u32 BLOCK = 256, BYTES = 84, GROUP = 16, APART = 32, MOST = 3;
     static constexpr bool OFFSET = true;
-    struct Raw { u32x2 q; u32 scales, factors, k; };
-    DEVICE Raw fetch(const u8 *row, u32 k) {
+    template <int E> struct Raws { Bytes<E> q; u32 scales, factors, k; };
+    typedef Raws<8> Raw;
+    template <int E = 8> DEVICE Raws<E> fetch(const u8 *row, u32 k) {
         u32 block = k / 256 * BYTES;
-        return {Words<4>::two(row + 16 + (block + k / 128 % 2 * 32 + k % 32)),
+        return {Words<4>::bytes<E>(row + 16 + (block + k / 128 % 2 * 32 + k % 32)),
                 Words<4>::one(row + (block + k / 64 % 4 * 4)), Words<4>::one(row + 80 + block), k % 128};
     }
-    DEVICE u32x2 bytes(const Raw &raw) { return bit_pairs(raw.q, raw.k / 32 * 2); }
+    template <int E> DEVICE Bytes<E> bytes(const Raws<E> &raw) { return bit_pairs(raw.q, raw.k / 32 * 2); }
     // Scale and minimum in a byte: of four those of element k, and k + 32 two further.
-    DEVICE u32 scale(const Raw &raw) { return raw.scales >> (raw.k / 16 % 2 * 8) >> (raw.k / 32 % 2 * 16); }
-    DEVICE float factor(const Raw &raw) { return f16_to_f32((u16)raw.factors) * (float)(scale(raw) & 15); }
-    DEVICE float offset(const Raw &raw) {
+    template <class R> DEVICE u32 scale(const R &raw) { return raw.scales >> (raw.k / 16 % 2 * 8) >> (raw.k / 32 % 2 * 16); }
+    template <class R> DEVICE float factor(const R &raw) { return f16_to_f32((u16)raw.factors) * (float)(scale(raw) & 15); }
+    template <class R> DEVICE float offset(const R &raw) {
         return -f16_to_f32((u16)(raw.factors >> 16)) * (float)(scale(raw) >> 4 & 15);
     }
 };
@@ -32,17 +33,18 @@ struct WeightQ2_K : Blocks<WeightQ2_K, false> {
 struct WeightQ3_K : Blocks<WeightQ3_K, false> {
     static constexpr u32 BLOCK = 256, BYTES = 110, GROUP = 16, APART = 32, MOST = 4;
     static constexpr float BIAS = 4.0f;
-    struct Raw { u32x2 q, third; u32 low, high, k; u16 scale; };
-    DEVICE Raw fetch(const u8 *row, u32 k) {
+    template <int E> struct Raws { Bytes<E> q, third; u32 low, high, k; u16 scale; };
+    typedef Raws<8> Raw;
+    template <int E = 8> DEVICE Raws<E> fetch(const u8 *row, u32 k) {
         u32 block = k / 256 * BYTES;
-        return {Words<2>::two(row + 32 + (block + k / 128 % 2 * 32 + k % 32)), Words<2>::two(row + (block + k % 32)),
+        return {Words<2>::bytes<E>(row + 32 + (block + k / 128 % 2 * 32 + k % 32)), Words<2>::bytes<E>(row + (block + k % 32)),
                 Words<2>::one(row + 96 + (block + k / 64 % 2 * 4)), Words<2>::one(row + 104 + block), k % 256,
                 *(const u16 *)(row + 108 + block)};
     }
-    DEVICE u32x2 bytes(const Raw &raw) {
+    template <int E> DEVICE Bytes<E> bytes(const Raws<E> &raw) {
         return bit_pairs(raw.q, raw.k / 32 % 4 * 2) | moved_bits<2, 1>(raw.third, raw.k / 32);
     }
-    DEVICE float factor(const Raw &raw) {
+    template <class R> DEVICE float factor(const R &raw) {
         u32 four = (raw.low >> (raw.k / 128 * 4) & 0x0f0f0f0fu) | (raw.high >> (raw.k / 64 * 2) & 0x03030303u) << 4;
         u32 scale = four >> (raw.k / 16 % 2 * 8) >> (raw.k / 32 % 2 * 16) & 255;
         return f16_to_f32(raw.scale) * ((float)scale - 32.0f);
@@ -56,7 +58,7 @@ struct HeadK {
     u32x4 word;
     // Which 64 elements of the block, and which half of them.
     u32 quarter, odd;
-    DEVICE HeadK load(const u8 *block, u32 k) { return {Words<16>::four(block), k / 64 % 4, k / 32 % 2}; }
+    DEVICE HeadK load(const u8 *block, u32 k) { return {Words<16>::bytes<16>(block), k / 64 % 4, k / 32 % 2}; }
     // In bytes 0 and 2: scale and minimum. All four bytes are those of an even 32 elements and the next.
     __attribute__((device, always_inline)) u32 scale() const {
         u32 even = quarter % 2 * 2;
@@ -86,24 +88,26 @@ template <class W> struct BlocksWithHead : Blocks<W, false> {
 // 144 bytes: HeadK, 128 bytes of nibbles, 32 of each 64 elements.
 struct WeightQ4_K : BlocksWithHead<WeightQ4_K> {
     static constexpr u32 BYTES = 144, MOST = 15;
-    struct Raw { u32x2 q; HeadK head; };
-    DEVICE Raw fetch(const u8 *row, u32 k) {
+    template <int E> struct Raws { Bytes<E> q; HeadK head; };
+    typedef Raws<8> Raw;
+    template <int E = 8> DEVICE Raws<E> fetch(const u8 *row, u32 k) {
         u32 block = k / 256 * BYTES;
-        return {Words<8>::two(row + 16 + (block + k / 64 % 4 * 32 + k % 32)), HeadK::load(row + block, k)};
+        return {Words<E>::template bytes<E>(row + 16 + (block + k / 64 % 4 * 32 + k % 32)), HeadK::load(row + block, k)};
     }
-    DEVICE u32x2 bytes(const Raw &raw) { return nibbles(raw.q, raw.head.odd * 4); }
+    template <int E> DEVICE Bytes<E> bytes(const Raws<E> &raw) { return nibbles(raw.q, raw.head.odd * 4); }
 };
 
 // 176 bytes: HeadK, 32 bytes of fifth bits (bit n of byte l is that of element 32n + l), nibbles as in Q4_K.
 struct WeightQ5_K : BlocksWithHead<WeightQ5_K> {
     static constexpr u32 BYTES = 176, MOST = 31;
-    struct Raw { u32x2 q, fifth; HeadK head; };
-    DEVICE Raw fetch(const u8 *row, u32 k) {
+    template <int E> struct Raws { Bytes<E> q, fifth; HeadK head; };
+    typedef Raws<8> Raw;
+    template <int E = 8> DEVICE Raws<E> fetch(const u8 *row, u32 k) {
         u32 block = k / 256 * BYTES;
-        return {Words<8>::two(row + 48 + (block + k / 64 % 4 * 32 + k % 32)),
-                Words<8>::two(row + 16 + (block + k % 32)), HeadK::load(row + block, k)};
+        return {Words<E>::template bytes<E>(row + 48 + (block + k / 64 % 4 * 32 + k % 32)),
+                Words<E>::template bytes<E>(row + 16 + (block + k % 32)), HeadK::load(row + block, k)};
     }
-    DEVICE u32x2 bytes(const Raw &raw) {
+    template <int E> DEVICE Bytes<E> bytes(const Raws<E> &raw) {
         return nibbles(raw.q, raw.head.odd * 4) | moved_bits<4, 1>(raw.fifth, raw.head.quarter * 2 + raw.head.odd);
     }
 };
@@ -114,30 +118,32 @@ struct WeightQ5_K : BlocksWithHead<WeightQ5_K> {
 struct WeightQ6_K : Blocks<WeightQ6_K, false> {
     static constexpr u32 BLOCK = 256, BYTES = 210, GROUP = 16, APART = 64, MOST = 32;
     static constexpr float BIAS = 32.0f;
-    struct Raw { u32x2 low, high; u32 quarter; u16 scale; i8 part; };
-    DEVICE Raw fetch(const u8 *row, u32 k) {
+    template <int E> struct Raws { Bytes<E> low, high; u32 quarter; u16 scale; i8 part; };
+    typedef Raws<8> Raw;
+    template <int E = 8> DEVICE Raws<E> fetch(const u8 *row, u32 k) {
         u32 block = k / 256 * BYTES, half = k / 128 % 2;
-        return {*(const u32x2 *)(row + (block + half * 64 + k % 64)),
-                *(const u32x2 *)(row + 128 + (block + half * 32 + k % 32)), k / 32 % 4,
+        return {Words<2>::bytes<E>(row + (block + half * 64 + k % 64)),
+                Words<2>::bytes<E>(row + 128 + (block + half * 32 + k % 32)), k / 32 % 4,
                 *(const u16 *)(row + 208 + block), *(const i8 *)(row + 192 + (block + k % 256 / 16))};
     }
-    DEVICE u32x2 bytes(const Raw &raw) {
+    template <int E> DEVICE Bytes<E> bytes(const Raws<E> &raw) {
         return nibbles(raw.low, raw.quarter / 2 * 4) | moved_bits<4, 3>(raw.high, raw.quarter * 2);
     }
-    DEVICE float factor(const Raw &raw) { return f16_to_f32(raw.scale) * (float)raw.part; }
+    template <class R> DEVICE float factor(const R &raw) { return f16_to_f32(raw.scale) * (float)raw.part; }
 };
 
 // 136 bytes: F16 scale of the scales, upper bit pairs of eight scales, their low nibbles, and for each 32 elements 16
 // bytes of nibbles as in IQ4_NL. The scales have 6 bits and count from 32.
 struct WeightIQ4_XS : Blocks<WeightIQ4_XS, true> {
     static constexpr u32 BLOCK = 256, BYTES = 136, GROUP = 32, APART = 16, MOST = 127;
-    struct Raw { u32x2 q, head; u32 k; };
-    DEVICE Raw fetch(const u8 *row, u32 k) {
+    template <int E> struct Raws { Bytes<E> q; u32x2 head; u32 k; };
+    typedef Raws<8> Raw;
+    template <int E = 8> DEVICE Raws<E> fetch(const u8 *row, u32 k) {
         u32 block = k / 256 * BYTES;
-        return {Words<8>::two(row + 8 + (block + k / 32 % 8 * 16 + k % 16)), Words<8>::two(row + block), k % 256};
+        return {Words<8>::bytes<E>(row + 8 + (block + k / 32 % 8 * 16 + k % 16)), Words<8>::bytes<8>(row + block), k % 256};
     }
-    DEVICE u32x2 bytes(const Raw &raw) { return TableIQ4::eight(nibbles(raw.q, (raw.k & 16) / 4)); }
-    DEVICE float factor(const Raw &raw) {
+    template <int E> DEVICE Bytes<E> bytes(const Raws<E> &raw) { return TableIQ4::all(nibbles(raw.q, (raw.k & 16) / 4)); }
+    template <class R> DEVICE float factor(const R &raw) {
         u32 part = raw.k / 32, high = raw.head[0] >> 16 >> (part * 2) & 3;
         u32 scale = (raw.head[1] >> (part * 4) & 15) | high << 4;
         return f16_to_f32((u16)raw.head[0]) * ((float)scale - 32.0f);

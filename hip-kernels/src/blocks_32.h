@@ -7,29 +7,33 @@
 // F16 scale, 32 signed bytes.
 struct WeightQ8_0 : BlocksWithScale<WeightQ8_0, true> {
     static constexpr u32 BLOCK = 32, BYTES = 34, GROUP = 32, APART = 0, MOST = 127;
-    struct Raw { u32x2 q; u16 scale; };
-    DEVICE Raw fetch(const u8 *row, u32 k) {
+    template <int E> struct Raws { Bytes<E> q; u16 scale; };
+    typedef Raws<8> Raw;
+    template <int E = 8> DEVICE Raws<E> fetch(const u8 *row, u32 k) {
         u32 block = k / 32 * BYTES;
-        return {*(const u32x2 *)(row + 2 + (block + k % 32)), *(const u16 *)(row + block)};
+        return {Words<2>::bytes<E>(row + 2 + (block + k % 32)), *(const u16 *)(row + block)};
     }
-    DEVICE u32x2 bytes(const Raw &raw) { return raw.q; }
+    template <int E> DEVICE Bytes<E> bytes(const Raws<E> &raw) { return raw.q; }
 };
 
 // The bytes of nibbles, at byte HEAD of the block, and the place of a lane's eight in them.
 template <class W, u32 HEAD, u32 ALIGN> struct Nibbles32 {
-    DEVICE u32x2 load(const u8 *row, u32 k) { return Words<ALIGN>::two(row + HEAD + (k / 32 * W::BYTES + k % 16)); }
+    template <int E> DEVICE Bytes<E> load(const u8 *row, u32 k) {
+        return Words<ALIGN>::template bytes<E>(row + HEAD + (k / 32 * W::BYTES + k % 16));
+    }
     DEVICE u32 shift(u32 k) { return (k & 16) / 4; }
 };
 
 // Nibbles and the fifth bits of a block, bit n that of element n.
-DEVICE u32x2 five_bits(u32x2 q, u32 fifth, u32 k) {
+template <class V> DEVICE V five_bits(V q, u32 fifth, u32 k) {
     fifth >>= k;
-    u32x2 high = {spread_bits(fifth), spread_bits(fifth >> 4)};
+    V high;
+    UNROLL for (u32 i = 0; i < sizeof(V) / 4; i++) high[i] = spread_bits(fifth >> 4 * i);
     return nibbles(q, (k & 16) / 4) | high << 4;
 }
 // Nibbles alone.
 struct FourBits {
-    template <class R> DEVICE u32x2 bytes(const R &raw) { return nibbles(raw.q, raw.shift); }
+    template <class R> DEVICE auto bytes(const R &raw) { return nibbles(raw.q, raw.shift); }
 };
 
 // F16 scale, nibbles counted from 8.
@@ -37,9 +41,10 @@ struct WeightQ4_0 : BlocksWithScale<WeightQ4_0, false>, FourBits {
     static constexpr u32 BLOCK = 32, BYTES = 18, GROUP = 32, APART = 16, MOST = 8;
     static constexpr float BIAS = 8.0f;
     typedef Nibbles32<WeightQ4_0, 2, 2> Q;
-    struct Raw { u32x2 q; u32 shift; u16 scale; };
-    DEVICE Raw fetch(const u8 *row, u32 k) {
-        return {Q::load(row, k), Q::shift(k), *(const u16 *)(row + k / 32 * BYTES)};
+    template <int E> struct Raws { Bytes<E> q; u32 shift; u16 scale; };
+    typedef Raws<8> Raw;
+    template <int E = 8> DEVICE Raws<E> fetch(const u8 *row, u32 k) {
+        return {Q::load<E>(row, k), Q::shift(k), *(const u16 *)(row + k / 32 * BYTES)};
     }
 };
 
@@ -47,11 +52,12 @@ struct WeightQ4_0 : BlocksWithScale<WeightQ4_0, false>, FourBits {
 struct WeightQ4_1 : BlocksWithMinimum<WeightQ4_1>, FourBits {
     static constexpr u32 BLOCK = 32, BYTES = 20, GROUP = 32, APART = 16, MOST = 15;
     typedef Nibbles32<WeightQ4_1, 4, 4> Q;
-    struct Raw { u32x2 q; u32 shift, scales; };
-    DEVICE Raw fetch(const u8 *row, u32 k) {
-        return {Q::load(row, k), Q::shift(k), Words<4>::one(row + k / 32 * BYTES)};
+    template <int E> struct Raws { Bytes<E> q; u32 shift, scales; };
+    typedef Raws<8> Raw;
+    template <int E = 8> DEVICE Raws<E> fetch(const u8 *row, u32 k) {
+        return {Q::load<E>(row, k), Q::shift(k), Words<4>::one(row + k / 32 * BYTES)};
     }
-    DEVICE u32 scales(const Raw &raw) { return raw.scales; }
+    template <class R> DEVICE u32 scales(const R &raw) { return raw.scales; }
 };
 
 // F16 scale, fifth bits, nibbles; counted from 16.
@@ -59,24 +65,26 @@ struct WeightQ5_0 : BlocksWithScale<WeightQ5_0, false> {
     static constexpr u32 BLOCK = 32, BYTES = 22, GROUP = 32, APART = 16, MOST = 16;
     static constexpr float BIAS = 16.0f;
     typedef Nibbles32<WeightQ5_0, 6, 2> Q;
-    struct Raw { u32x2 q; u32 fifth, k; u16 scale; };
-    DEVICE Raw fetch(const u8 *row, u32 k) {
+    template <int E> struct Raws { Bytes<E> q; u32 fifth, k; u16 scale; };
+    typedef Raws<8> Raw;
+    template <int E = 8> DEVICE Raws<E> fetch(const u8 *row, u32 k) {
         u32 block = k / 32 * BYTES;
-        return {Q::load(row, k), Words<2>::one(row + 2 + block), k % 32, *(const u16 *)(row + block)};
+        return {Q::load<E>(row, k), Words<2>::one(row + 2 + block), k % 32, *(const u16 *)(row + block)};
     }
-    DEVICE u32x2 bytes(const Raw &raw) { return five_bits(raw.q, raw.fifth, raw.k); }
+    template <int E> DEVICE Bytes<E> bytes(const Raws<E> &raw) { return five_bits(raw.q, raw.fifth, raw.k); }
 };
 
 // F16 scale, F16 minimum, fifth bits, nibbles.
 struct WeightQ5_1 : BlocksWithMinimum<WeightQ5_1> {
     static constexpr u32 BLOCK = 32, BYTES = 24, GROUP = 32, APART = 16, MOST = 31;
     typedef Nibbles32<WeightQ5_1, 8, 8> Q;
-    struct Raw { u32x2 q; u32x2 head; u32 k; };
-    DEVICE Raw fetch(const u8 *row, u32 k) {
-        return {Q::load(row, k), Words<8>::two(row + k / 32 * BYTES), k % 32};
+    template <int E> struct Raws { Bytes<E> q; u32x2 head; u32 k; };
+    typedef Raws<8> Raw;
+    template <int E = 8> DEVICE Raws<E> fetch(const u8 *row, u32 k) {
+        return {Q::load<E>(row, k), Words<8>::bytes<8>(row + k / 32 * BYTES), k % 32};
     }
-    DEVICE u32x2 bytes(const Raw &raw) { return five_bits(raw.q, raw.head[1], raw.k); }
-    DEVICE u32 scales(const Raw &raw) { return raw.head[0]; }
+    template <int E> DEVICE Bytes<E> bytes(const Raws<E> &raw) { return five_bits(raw.q, raw.head[1], raw.k); }
+    template <class R> DEVICE u32 scales(const R &raw) { return raw.head[0]; }
 };
 
 // Sixteen signed bytes, four in a word, from which nibbles choose.
@@ -87,7 +95,10 @@ template <u32 A, u32 B, u32 C, u32 D> struct Table {
         u32 low = pick_bytes(A, B, within), high = pick_bytes(C, D, within);
         return pick_bytes(low, high, (numbers >> 1 & 0x04040404u) | 0x03020100u);
     }
-    DEVICE u32x2 eight(u32x2 numbers) { return (u32x2){four(numbers[0]), four(numbers[1])}; }
+    template <class V> DEVICE V all(V numbers) {
+        UNROLL for (u32 i = 0; i < sizeof(V) / 4; i++) numbers[i] = four(numbers[i]);
+        return numbers;
+    }
 };
 
 // -127 -104 -83 -65 -49 -35 -22 -10 1 13 25 38 53 69 89 113.
@@ -98,20 +109,22 @@ typedef Table<0x03020100u, 0x0c080604u, 0xfdfeff00u, 0xf4f8fafcu> TableE2M1;
 // F16 scale, nibbles that choose from a table.
 struct WeightIQ4_NL : BlocksWithScale<WeightIQ4_NL, true> {
     static constexpr u32 BLOCK = 32, BYTES = 18, GROUP = 32, APART = 16, MOST = 127;
-    typedef WeightQ4_0::Raw Raw;
-    DEVICE Raw fetch(const u8 *row, u32 k) { return WeightQ4_0::fetch(row, k); }
-    DEVICE u32x2 bytes(const Raw &raw) { return TableIQ4::eight(nibbles(raw.q, raw.shift)); }
+    template <int E> using Raws = WeightQ4_0::Raws<E>;
+    typedef Raws<8> Raw;
+    template <int E = 8> DEVICE Raws<E> fetch(const u8 *row, u32 k) { return WeightQ4_0::fetch<E>(row, k); }
+    template <int E> DEVICE Bytes<E> bytes(const Raws<E> &raw) { return TableIQ4::all(nibbles(raw.q, raw.shift)); }
 };
 
 // E8M0 scale (2^(e - 127)), nibbles that are E2M1 numbers. Blocks of 17 bytes are not aligned at all.
 struct WeightMXFP4 : Blocks<WeightMXFP4, true> {
     static constexpr u32 BLOCK = 32, BYTES = 17, GROUP = 32, APART = 16, MOST = 12;
     typedef Nibbles32<WeightMXFP4, 1, 1> Q;
-    struct Raw { u32x2 q; u32 shift; u8 scale; };
-    DEVICE Raw fetch(const u8 *row, u32 k) { return {Q::load(row, k), Q::shift(k), row[k / 32 * BYTES]}; }
-    DEVICE u32x2 bytes(const Raw &raw) { return TableE2M1::eight(nibbles(raw.q, raw.shift)); }
+    template <int E> struct Raws { Bytes<E> q; u32 shift; u8 scale; };
+    typedef Raws<8> Raw;
+    template <int E = 8> DEVICE Raws<E> fetch(const u8 *row, u32 k) { return {Q::load<E>(row, k), Q::shift(k), row[k / 32 * BYTES]}; }
+    template <int E> DEVICE Bytes<E> bytes(const Raws<E> &raw) { return TableE2M1::all(nibbles(raw.q, raw.shift)); }
     // 2^(e - 128), because the table is doubled; the two smallest are subnormal.
-    DEVICE float factor(const Raw &raw) {
+    template <class R> DEVICE float factor(const R &raw) {
         u32 e = raw.scale;
         return bits_f32(e < 2 ? 0x00200000u << e : (e - 1) << 23);
     }

@@ -47,6 +47,9 @@ typedef u32 lds_u32x2 __attribute__((ext_vector_type(2), aligned(8)));
 // What a pointer into such an array points at, where the pointer is kept in a structure: there the compiler may find
 // out too late that it is no pointer into memory, and ask for hidden arguments (gfx803).
 #define IN_LDS __attribute__((address_space(3)))
+// What a pointer points at that was read from the arguments, and these themselves (AMD).
+#define IN_GLOBAL __attribute__((address_space(1)))
+#define IN_CONSTANT __attribute__((address_space(4)))
 #define UNROLL _Pragma("unroll")
 #define NO_UNROLL _Pragma("nounroll")
 
@@ -125,6 +128,15 @@ DEVICE void barrier() {
 DEVICE u32 offset_here(u32 x) {
 #if DEVICE_AMD
     __asm__ volatile("" : "+v"(x));
+#endif
+    return x;
+}
+
+// The word itself, whose bytes the compiler then takes from it, one instruction each (v_cvt_f32_ubyte0 .. 3). Where it
+// knows how the word came to be, it takes each byte from what was there before, in two.
+DEVICE u32 as_it_is(u32 x) {
+#if DEVICE_AMD
+    __asm__("" : "+v"(x));
 #endif
     return x;
 }
@@ -224,6 +236,8 @@ template <int CTRL> DEVICE float dpp(float x) {
 #define LANES_XOR_2 dpp<0x4e>          // quad_perm [2, 3, 0, 1]
 #define LANES_HALF_MIRROR dpp<0x141>   // 7 - i within 8
 #define LANES_MIRROR dpp<0x140>        // 15 - i within 16
+#define LANES_ROTATE_4 dpp<0x124>      // i - 4 within 16
+#define LANES_ROTATE_8 dpp<0x128>
 DEVICE float lanes_xor_16(float x) {
     return bits_f32((u32)__builtin_amdgcn_ds_swizzle((i32)f32_bits(x), 0x401f));
 }
@@ -240,6 +254,8 @@ template <int LANES> DEVICE float shuffle_xor(float x, int mask) {
 #define LANES_XOR_2(x) shuffle_xor<LANES>(x, 2)
 #define LANES_HALF_MIRROR(x) shuffle_xor<LANES>(x, 7)
 #define LANES_MIRROR(x) shuffle_xor<LANES>(x, 15)
+#define LANES_ROTATE_4(x) shuffle_xor<LANES>(x, 4)
+#define LANES_ROTATE_8(x) shuffle_xor<LANES>(x, 8)
 #define lanes_xor_16(x) shuffle_xor<LANES>(x, 16)
 #endif
 
@@ -269,6 +285,28 @@ template <class OP, int LANES> DEVICE float lanes_reduce(float x) {
     return x;
 }
 template <class OP> DEVICE float wave_reduce(float x) { return lanes_reduce<OP, WAVE>(x); }
+
+// The sums of four values over a wavefront: lane l has that of value l % 4. A third of the steps of four reductions.
+template <int LANES = WAVE> DEVICE float wave_sum_of_four(const float *x) {
+    bool odd = lane_id() & 1, upper = lane_id() & 2;
+    float low = (odd ? x[1] : x[0]) + LANES_XOR_1(odd ? x[0] : x[1]);
+    float high = (odd ? x[3] : x[2]) + LANES_XOR_1(odd ? x[2] : x[3]);
+    float sum = (upper ? high : low) + LANES_XOR_2(upper ? low : high);
+    sum += LANES_ROTATE_4(sum);
+    sum += LANES_ROTATE_8(sum);
+    sum += lanes_xor_16(sum);
+#if DEVICE_AMD
+    if constexpr (LANES == 64) {
+        i32 other = (i32)((lane_id() ^ 32) * 4);
+        sum += bits_f32((u32)__builtin_amdgcn_ds_bpermute(other, (i32)f32_bits(sum)));
+    }
+#endif
+    return sum;
+}
+template <int BIT, int LANES = WAVE> DEVICE float lanes_xor(float x) {
+    static_assert(BIT == 1 || BIT == 2, "");
+    return BIT == 1 ? LANES_XOR_1(x) : LANES_XOR_2(x);
+}
 
 // The result of all threads of a work-group, in each of them. `scratch` has one element for each wavefront; a barrier
 // must lie between two uses of it.

@@ -1,19 +1,10 @@
 // Gated linear units: d[i] = activation(gate[i]) * up[i]. With one operand both pointers are the same and the offsets
 // tell its halves apart.
 //
-// SWIGLU_OAI (a limit that is not 0): x / (1 + e^(-alpha x)) (1 + y), gate x and up y bounded.
-//
 // Memory-bound: 12 bytes an element. Rows are dense, so a thread moves its four neighbours 16 bytes at a time. No LDS.
 #include "activation.h"
 #include "index.h"
 #include "params.h"
-
-DEVICE float gated(const GluParams &p, float x, float y) {
-    if (p.limit == 0.0f) return activation(p.op, x) * y;
-    x = smaller(x, p.limit);
-    y = larger(smaller(y, p.limit), -p.limit);
-    return times_sigmoid(x, p.alpha * x) * (1.0f + y);
-}
 
 KERNEL(ROW_THREADS) glu(const float *gate, const float *up, float *d, GluParams p) {
     Piece piece = row_piece((p.ne[0] + 3) / 4);

@@ -32,10 +32,14 @@ DEVICE EightInt8 quantize_eight(const WeightF32::Raw &raw) {
     return out;
 }
 
-// The sum of eight activations, `times` each.
-template <int TIMES> DEVICE i32 int8_sum(u32x2 q) {
+// The sum of activations, TIMES each.
+template <int TIMES, class V> DEVICE i32 int8_sum(V q) {
     constexpr u32 EACH = ((u32)TIMES & 255) * 0x01010101u;
-    return EACH == 0 ? 0 : dot4(EACH, q[0], dot4(EACH, q[1], 0));
+    i32 sum = 0;
+    if constexpr (EACH != 0) {
+        UNROLL for (u32 i = 0; i < sizeof(V) / 4; i++) sum = dot4(EACH, q[i], sum);
+    }
+    return sum;
 }
 
 // Four weights with their bias taken off, signed. No borrow leaves a byte: its top bit is set before and cleared after.

@@ -116,7 +116,7 @@ struct Corner {
 };
 
 template <class T> DEVICE Corner corner(const MulMatParams &p) {
-    return {p.first_row + group_x() * T::BM, group_y() * T::BN, plane(p)};
+    return {p.first_row + group_x() * T::BM, group_y() * T::BN, plane(group_z(), p.ne2, p.r2, p.r3)};
 }
 
 // A thread's sums to their places.

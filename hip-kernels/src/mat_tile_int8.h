@@ -72,7 +72,7 @@ template <class W, class FORM, int BM_, int BN_, int TM_, int TN_> struct TileIn
     const u8 *a[A_LOADS];
     ColumnInt8<InMemory> b[B_LOADS];
     typename W::Raw next_a[A_LOADS];
-    EightInt8 next_b[B_LOADS];
+    ColumnInt8<InMemory>::Raw<8> next_b[B_LOADS];
 
     static __attribute__((device, always_inline)) u32 line(u32 word, u32 width) {
         return word * width + word / EIGHT * GAP;
@@ -82,7 +82,7 @@ template <class W, class FORM, int BM_, int BN_, int TM_, int TN_> struct TileIn
     __attribute__((device, always_inline)) void load(u32 base, u32 k) {
         u64 skip = (u64)(base / W::BLOCK) * W::BYTES;
         UNROLL for (u32 i = 0; i < A_LOADS; i++) next_a[i] = W::fetch(a[i] + skip, base % W::BLOCK + k);
-        UNROLL for (u32 i = 0; i < B_LOADS; i++) next_b[i] = b[i].fetch(base, k);
+        UNROLL for (u32 i = 0; i < B_LOADS; i++) next_b[i] = b[i].template fetch<8>(base, k);
     }
 
     // Puts what was loaded into LDS; `row` and `k` are this thread's part.
@@ -166,6 +166,11 @@ template <class T> DEVICE void sum_tile_int8(T &t, u32 end, typename T::Shared *
         UNROLL for (u32 g = 0; g < T::GROUPS; g++) T::multiply(shared, g, m0, n0, sum);
         barrier();
     }
+}
+
+// Where a column of plane z begins in scratch, in columns.
+DEVICE u64 int8_column(const MulMatParams &p, const Plane &z, u32 n) {
+    return ((u64)z.i3 * p.ne2 + z.i2) * p.n + n;
 }
 
 template <class W, class T>

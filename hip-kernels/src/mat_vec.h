@@ -1,64 +1,191 @@
 // Products with few columns: the weights are read once, and their bandwidth is the limit.
 //
-// A wavefront computes R rows of the weights times N columns (or shares them with the other wavefronts of its
-// work-group, which then take every SPLIT-th part of the rows: for few long rows). Lane l has elements 8l .. 8l + 8 of
-// each stretch of 8 * WAVE elements:
+// One launch computes up to three products of one input, with what stands before and after them (ProductsParams): the
+// input may be RMS_NORM(x) * w; a product may have a bias and a residual; two may be gate and `up` of a GLU. A single
+// product of any batch, and products with experts (MatVecParams), are the same kernels: all of that is uniform and
+// outside of the loop over k.
 //
-//   * weights: one load of 8 to 32 bytes a lane and row straight from the quantised blocks (plus what the block begins
-//     with, which four lanes or more share), so that a wavefront reads one run of memory without gaps; lanes need no
-//     block of their own, so nothing is wasted when rows are short
-//   * activations: 32 bytes a lane and column, used for all R rows; they come from the caches
-//   * with one or two columns two stretches of R rows are in flight at a time: with R = 4 and Q8_0 that is 4 KiB of
-//     weights a wavefront of 64. Where a byte holds parts of elements APART, a lane takes two eights so far apart
-//     instead: each byte is loaded once, and what a block begins with serves both
+// A wavefront computes R rows of the weights times N columns, `passes` times, one after the other; of a GLU R / 2 rows
+// of the gate and the same rows of `up`. Where rows are few, 1 << split wavefronts of a work-group share them, each
+// taking its part of k. Lane l has elements 8l .. 8l + 8 of each stretch of 8 * WAVE elements, or twice as many:
 //
-// The sum of a lane is kept in F32. One reduction over the lanes at the end, without LDS unless rows are split.
+//   * weights: loads of 8 to 32 bytes a lane and row straight from the quantised blocks (plus what the block begins
+//     with, which lanes side by side share), so that a wavefront reads one run of memory without gaps
+//   * activations: of one column, or two that are rounded, the work-group brings a chunk of k into LDS first, whatever
+//     has to be done with them being shared by all rows of the work-group; of more columns they come from the caches
+//   * two pieces of k of R rows are in flight at a time. Where a byte holds parts of elements APART, these are so far
+//     apart: each byte is loaded once, and what a block begins with serves both
+//
+// The norm costs no pass: sum(a x w) * rsqrt(mean(x^2) + eps), squares being summed while x is brought into LDS.
+//
+// The sum of a lane is kept in F32. One reduction over the lanes at the end; then lane r + R * n has row r of column n.
 #pragma once
+#include "activation.h"
 #include "blocks.h"
 #include "index.h"
 #include "params.h"
 
-#define VEC_THREADS 128
-// Elements of a row that a wavefront takes at a time, eight a lane.
-#define STRETCH (8u * WAVE)
+#define VEC_THREADS 256
+#define VEC_WAVES (VEC_THREADS / WAVE)
 
-// Which plane of b and the result, and of the weights, group_z stands for.
+struct VecParams {
+    ProductsParams p;
+    MatVecParams v;
+};
+enum { PART_BIAS = 1, PART_RESIDUAL = 8, PART_NORM = 16, PART_GLU = 32 };
+
+// Pointers are those of operands that are there; the others are any.
+struct VecOperands {
+    const u8 *a[3];
+    // The input, of which `w` is the norm's weight; or its columns in 8 bits and their scales.
+    const u8 *b;
+    const float *w;
+    const float *bias[3];
+    const float *residual;
+    // Experts: their indices, and their weights in a sum.
+    const i32 *ids;
+    const float *factor;
+    float *d[3];
+};
+#define VEC_ARGUMENTS \
+    const u8 *a0, const u8 *a1, const u8 *a2, const u8 *b, const float *w, const float *bias0, const float *bias1, \
+        const float *bias2, const float *residual, const i32 *ids, const float *factor, float *d0, float *d1, \
+        float *d2, VecParams p
+#define VEC_OPERANDS {{a0, a1, a2}, b, w, {bias0, bias1, bias2}, residual, ids, factor, {d0, d1, d2}}
+
+// The arguments of a kernel as they lie in memory.
+struct VecArguments {
+    VecOperands o;
+    VecParams p;
+};
+
+// The arguments read anew: kept in scalar registers through the loop over k they would be too many.
+DEVICE VecArguments arguments_here([[maybe_unused]] const VecArguments &known) {
+#if DEVICE_AMD
+    auto at = (const IN_CONSTANT u64 *)__builtin_amdgcn_kernarg_segment_ptr();
+    __asm__ volatile("" : "+s"(at));
+    struct { u64 of[sizeof(VecOperands) / 8]; } pointers;
+    struct { u32 of[sizeof(VecParams) / 4]; } words;
+    constexpr u32 POINTERS = sizeof(pointers) / 8, WORDS = sizeof(words) / 4;
+    UNROLL for (u32 i = 0; i < POINTERS; i++) pointers.of[i] = (u64)(const u8 *)(const IN_GLOBAL u8 *)at[i];
+    UNROLL for (u32 i = 0; i < WORDS; i++) words.of[i] = ((const IN_CONSTANT u32 *)(at + POINTERS))[i];
+    return {__builtin_bit_cast(VecOperands, pointers), __builtin_bit_cast(VecParams, words)};
+#else
+    return known;
+#endif
+}
+
+// ---- What a work-group has to do: the same in all lanes ----
+
+// Rows `row` .. `row` + of_wave of a matrix of m rows, of a GLU also of the second one: those of a wavefront in a pass,
+// of the R of which it computes the sums.
+struct Rows {
+    const u8 *a[2];
+    const float *bias[2];
+    float *d;
+    // Offsets of the matrices in blocks: the halves of one may be gate and up.
+    u32 off[2];
+    // Those of a work-group begin at `first`.
+    u32 m, first, row, of_wave, parts;
+    DEVICE Rows of_group(const VecOperands &o, const VecParams &p, u32 most, u32 pass) {
+        u32 group = group_x(), parts = p.p.parts, waves = VEC_WAVES >> p.v.split;
+        bool glu = parts & PART_GLU, second = group >= p.v.begin[0], third = group >= p.v.begin[1];
+        Rows r;
+        r.a[0] = third ? o.a[2] : second ? o.a[1] : o.a[0];
+        r.bias[0] = third ? o.bias[2] : second ? o.bias[1] : o.bias[0];
+        r.d = third ? o.d[2] : second ? o.d[1] : o.d[0];
+        r.m = third ? p.p.m[2] : second ? p.p.m[1] : p.p.m[0];
+        r.parts = third ? parts >> 2 : second ? parts >> 1 : parts;
+        r.a[1] = glu ? o.a[1] : r.a[0];
+        r.bias[0] += third ? p.p.offb[2] : second ? p.p.offb[1] : p.p.offb[0];
+        r.bias[1] = o.bias[1] + p.p.offb[1];
+        r.off[0] = third ? p.p.off0[2] : second ? p.p.off0[1] : p.p.off0[0];
+        r.off[1] = p.p.off0[1];
+        r.of_wave = glu ? most / 2 : most;
+        u32 groups = group - (third ? p.v.begin[1] : second ? p.v.begin[0] : 0);
+        r.first = (groups * p.v.passes + pass) * waves * r.of_wave;
+        r.row = r.first + (wave_id() >> p.v.split) * r.of_wave;
+        return r;
+    }
+    __attribute__((device, always_inline)) bool done() const { return first >= m; }
+};
+
+// Planes of the input and of the weights.
 struct Plane {
     u32 i2, i3, a2, a3;
 };
 
-DEVICE Plane plane(const MulMatParams &p) {
-    Plane z = {0, 0, 0, 0};
-    if (u32 n = group_z()) {
-        z.i3 = n / p.ne2;
-        z.i2 = n - z.i3 * p.ne2;
-        z.a2 = z.i2 / p.r2;
-        z.a3 = z.i3 / p.r3;
+// n / d, of numbers that are the same in all lanes. In a step for each bit of the quotient, which is small here: little
+// code, where the usual division is some thirty instructions.
+DEVICE u32 quotient(u32 n, u32 d) {
+    u32 q = 0;
+    NO_UNROLL for (u32 bit = n < d ? 0 : 1u << (__builtin_clz(d) - __builtin_clz(n)); bit > 0; bit >>= 1) {
+        if (n >= d * bit) {
+            n -= d * bit;
+            q += bit;
+        }
     }
-    return z;
+    return q;
 }
 
-// A column of activations as they are. Every such structure has
+DEVICE Plane plane(u32 number, u32 ne2, u32 r2, u32 r3) {
+    u32 i3 = quotient(number, ne2), i2 = number - i3 * ne2;
+    return {i2, i3, quotient(i2, r2), quotient(i3, r3)};
+}
+
+DEVICE u64 plane_of_matrix(const VecParams &p, const Plane &z) {
+    return (u64)z.a2 * p.p.nb0[1] + (u64)z.a3 * p.v.nb03;
+}
+
+// ---- Columns ----
 //
-//   Raw      eight neighbours, as loaded
-//   fetch    loads elements base + k .. base + k + 8; `base` is the same in all lanes
-//   bias     what the bias of the weights takes from the sum of eight products; the sum of the eight where weights
+// Every structure for a column has
+//
+//   Raw<E>   E neighbours, as loaded
+//   fetch    loads elements base + k .. base + k + E; `base` is the same in all lanes
+//   bias     what the bias of the weights takes from the sum of these products; the sum of the elements where weights
 //            have an offset
-//   add      adds the product with eight weights to a sum
-struct ColumnF32 {
-    const float *at;
-    typedef WeightF32::Raw Raw;
-    __attribute__((device, always_inline)) Raw fetch(u32 base, u32 k) const {
-        return WeightF32::fetch((const u8 *)(at + base), k);
+//   add      adds the product with E weights to a sum
+
+struct InMemory {
+    static constexpr bool IS_LDS = false;
+    typedef const u8 *Bytes;
+    typedef const float *Floats;
+    template <int E> using Words = const ::Bytes<E> *;
+};
+struct InLds {
+    static constexpr bool IS_LDS = true;
+    typedef const IN_LDS u8 *Bytes;
+    typedef const IN_LDS float *Floats;
+    template <int E> using Words = const IN_LDS ::Bytes<E> *;
+};
+
+// As they are. In LDS a chunk's elements 0 .. 4 of each eight come first, then 4 .. 8, so that lanes side by side read
+// what lies side by side.
+template <class PLACE, u32 SECOND> struct ColumnF32 {
+    static constexpr bool IS_LDS = PLACE::IS_LDS;
+    typename PLACE::Floats at;
+    template <int E> using Raw = WeightF32::Raw;
+    template <int E> __attribute__((device, always_inline)) Raw<E> fetch(u32 base, u32 k) const {
+        static_assert(E == 8, "");
+        if constexpr (SECOND == 0) {
+            return WeightF32::fetch((const u8 *)(at + base), k);
+        } else {
+            auto four = (const IN_LDS lds_f32x4 *)(at + base / 2 + k / 2);
+            return {four[0], four[SECOND / 4]};
+        }
     }
-    template <class W> DEVICE float bias(const Raw &b) {
+    __attribute__((device, always_inline)) float one(u32 k) const {
+        return SECOND == 0 ? at[k] : at[k / 8 * 4 + k % 4 + (k & 4 ? SECOND : 0)];
+    }
+    template <class W, class B> DEVICE float bias(const B &b) {
         float sum = 0.0f;
         if constexpr (W::BIAS != 0.0f || W::OFFSET) {
             UNROLL for (int j = 0; j < 4; j++) sum += b.low[j] + b.high[j];
         }
         return W::OFFSET ? sum : sum * W::BIAS;
     }
-    template <class W> DEVICE void add(const typename W::Raw &raw, const Raw &b, float bias, float *sum) {
+    template <class W, class A, class B> DEVICE void add(const A &raw, const B &b, float bias, float *sum) {
         float w[8], y[8];
         W::decode(raw, w);
         WeightF32::decode(b, y);
@@ -76,107 +203,294 @@ struct ColumnF32 {
     }
 };
 
+// Where columns come from: SOURCE has
+//
+//   Column   the structure of a column
+//   CHUNK    how many elements of a column are there at a time
+//   WIDE     neighbours that a lane takes where a row is long
+//   Shared   what is in LDS
+//   begin    for a plane of the input
+//   bring    makes `count` elements from `chunk` on available to the work-group, EIGHTS: a multiple of 8. All threads
+//            take part
+//   column   column n, which is the last where there are fewer
+//   scale    what the norm multiplies results of a column with
+
+// F32 from memory. The norm is not inside.
+template <int N> struct FromMemoryF32 {
+    typedef ColumnF32<InMemory, 0> Column;
+    static constexpr u32 CHUNK = 1u << 30;
+    static constexpr int WIDE = 8;
+    struct Shared {};
+    const float *at;
+    __attribute__((device, always_inline)) void begin(const VecOperands &o, const VecParams &p, const Plane &z) {
+        at = (const float *)o.b + (u64)z.i2 * p.p.nb1[1] + (u64)z.i3 * p.v.nb13;
+    }
+    template <bool> __attribute__((device, always_inline)) void bring(const VecOperands &, const VecParams &, Shared *, u32, u32) {}
+    __attribute__((device, always_inline)) Column column(const VecParams &p, Shared *, u32 n) const {
+        return {at + (u64)minimum(group_y() * N + n, p.p.n - 1) * p.p.nb1[0]};
+    }
+    DEVICE float scale(const VecParams &, const Shared *, u32) { return 1.0f; }
+};
+
+// Eight neighbours of `at`, or with EIGHTS false as many as there are before `end`.
+template <bool EIGHTS> DEVICE WeightF32::Raw fetch_eight_or_rest(const float *at, u32 k, u32 end) {
+    if constexpr (EIGHTS) return WeightF32::fetch((const u8 *)at, k);
+    return fetch_any<WeightF32>((const u8 *)at, k, end);
+}
+
+// Brings chunks of F32 columns into LDS, FORM deciding what they are there: FORM::Shared<N> has `put` for eight
+// neighbours of a column.
+template <class FORM, int N> struct FromLds {
+    typedef typename FORM::Column Column;
+    static constexpr u32 CHUNK = FORM::CHUNK / N;
+    static constexpr int WIDE = FORM::WIDE;
+    struct Shared {
+        typename FORM::template Chunk<N> chunk;
+        float squares[N][VEC_WAVES];
+    };
+    const float *x[N];
+    float squares[N];
+    __attribute__((device, always_inline)) void begin(const VecOperands &o, const VecParams &p, const Plane &z) {
+        UNROLL for (u32 n = 0; n < N; n++) {
+            x[n] = (const float *)o.b + (u64)z.i2 * p.p.nb1[1] + (u64)z.i3 * p.v.nb13 +
+                   (u64)minimum(group_y() * N + n, p.p.n - 1) * p.p.nb1[0];
+            squares[n] = 0.0f;
+        }
+    }
+    template <bool EIGHTS>
+    __attribute__((device, always_inline)) void bring(const VecOperands &o, const VecParams &p, Shared *shared,
+                                                      u32 chunk, u32 count) {
+        auto fetch = fetch_eight_or_rest<EIGHTS>;
+        bool norm = p.p.parts & PART_NORM;
+        barrier();
+        NO_UNROLL for (u32 at = offset_here(thread_id()) * 8; at < count; at += VEC_THREADS * 8) {
+            WeightF32::Raw y[N];
+            UNROLL for (int n = 0; n < N; n++) y[n] = fetch(x[n] + chunk, at, count);
+            if (norm) {
+                WeightF32::Raw w = fetch(o.w + chunk, at, count);
+                UNROLL for (int n = 0; n < N; n++) {
+                    UNROLL for (int j = 0; j < 4; j++) {
+                        squares[n] = mad(y[n].low[j], y[n].low[j], squares[n]);
+                        squares[n] = mad(y[n].high[j], y[n].high[j], squares[n]);
+                    }
+                    y[n].low *= w.low;
+                    y[n].high *= w.high;
+                }
+            }
+            UNROLL for (int n = 0; n < N; n++) FORM::put(&shared->chunk, n, at, y[n]);
+        }
+        if (norm && chunk + count == p.p.k) {
+            UNROLL for (int n = 0; n < N; n++) {
+                float sum = wave_reduce<Sum>(squares[n]);
+                if (lane_id() == 0) shared->squares[n][wave_id()] = sum;
+            }
+        }
+        barrier();
+    }
+    __attribute__((device, always_inline)) Column column(const VecParams &, Shared *shared, u32 n) const {
+        return FORM::column(&shared->chunk, n);
+    }
+    DEVICE float scale(const VecParams &p, const Shared *shared, u32 n) {
+        if (!(p.p.parts & PART_NORM)) return 1.0f;
+        float sum = 0.0f;
+        UNROLL for (int i = 0; i < VEC_WAVES; i++) sum += shared->squares[n][i];
+        return 1.0f / __builtin_sqrtf(sum / (float)p.p.k + p.p.eps);
+    }
+};
+
+// F32.
+struct FormF32 {
+    static constexpr u32 CHUNK = 4096;
+    static constexpr int WIDE = 8;
+    template <int N> struct __attribute__((aligned(16))) Chunk {
+        float y[N][CHUNK / N];
+    };
+    typedef ColumnF32<InLds, CHUNK / 2> Column;
+    DEVICE void put(Chunk<1> *chunk, u32 n, u32 at, const WeightF32::Raw &y) {
+        *(lds_f32x4 *)(chunk->y[n] + at / 2) = y.low;
+        *(lds_f32x4 *)(chunk->y[n] + CHUNK / 2 + at / 2) = y.high;
+    }
+    DEVICE Column column(Chunk<1> *chunk, u32 n) { return {(InLds::Floats)chunk->y[n]}; }
+};
+
+// ---- Rows times columns ----
+
 template <class W, class C, int N, int R> struct MatVec {
     const u8 *row[R];
     C column[N];
     float sum[R][N];
 
-    // Elements base + k .. base + k + 8 of the weights with elements from + k .. from + k + 8 of the columns, for each
+    // Elements base + k .. base + k + E of the weights with elements from + k .. from + k + E of the columns, for each
     // of COUNT stretches. `base` and `from` are the same in all lanes and multiples of the block, so that they go into
     // scalar registers and the offsets of a lane never change.
-    template <int COUNT> __attribute__((device, always_inline)) void eight(u32 base, u32 from, u32 k) {
+    template <int E, int COUNT> __attribute__((device, always_inline)) void piece(u32 base, u32 from, u32 k) {
         constexpr bool PAIR = COUNT == 2 && W::APART > 0;
-        typename W::Raw a[COUNT][R];
-        typename C::Raw b[COUNT][N];
+        decltype(W::template fetch<E>(nullptr, 0)) a[COUNT][R];
+        typename C::template Raw<E> b[COUNT][N];
         k = offset_here(k);
-        // Room for the second eight of each pair.
+        // Room for the other elements of each pair.
         if constexpr (PAIR) k = (k / W::APART * 2 * W::APART) | k % W::APART;
         UNROLL for (int i = 0; i < COUNT; i++) {
-            u32 skip = PAIR ? 0 : i * STRETCH, inner = PAIR ? k + i * W::APART : k;
+            u32 skip = PAIR ? 0 : i * E * WAVE, inner = PAIR ? k + i * W::APART : k;
             u64 block = (base + skip) / W::BLOCK;
-            UNROLL for (int r = 0; r < R; r++) a[i][r] = W::fetch(row[r] + block * W::BYTES, inner);
-            UNROLL for (int n = 0; n < N; n++) b[i][n] = column[n].fetch(from + skip, inner);
+            UNROLL for (int r = 0; r < R; r++) a[i][r] = W::template fetch<E>(row[r] + block * W::BYTES, inner);
+            if constexpr (!C::IS_LDS) {
+                UNROLL for (int n = 0; n < N; n++) b[i][n] = column[n].template fetch<E>(from + skip, inner);
+            }
         }
         LOADS_FIRST();
-        UNROLL for (int i = 0; i < COUNT; i++) UNROLL for (int n = 0; n < N; n++) {
-            auto bias = C::template bias<W>(b[i][n]);
-            UNROLL for (int r = 0; r < R; r++) C::template add<W>(a[i][r], b[i][n], bias, &sum[r][n]);
+        UNROLL for (int i = 0; i < COUNT; i++) {
+            u32 skip = PAIR ? 0 : i * E * WAVE, inner = PAIR ? k + i * W::APART : k;
+            if constexpr (C::IS_LDS) {
+                UNROLL for (int n = 0; n < N; n++) b[i][n] = column[n].template fetch<E>(from + skip, inner);
+            }
+            decltype(C::template bias<W>(b[i][0])) bias[N];
+            UNROLL for (int n = 0; n < N; n++) bias[n] = C::template bias<W>(b[i][n]);
+            UNROLL for (int r = 0; r < R; r++) {
+                UNROLL for (int n = 0; n < N; n++) C::template add<W>(a[i][r], b[i][n], bias[n], &sum[r][n]);
+                // Weights of several rows unpacked at a time would take registers.
+                LOADS_FIRST();
+            }
         }
     }
 
-    // Rows beyond the last are computed as the last, and not stored; so are columns.
-    __attribute__((device, always_inline)) void begin(const u8 *a, const MulMatParams &p, const Plane &z, u32 row0) {
+    // Rows beyond the last are computed as the last, and not stored.
+    __attribute__((device, always_inline)) void begin(const Rows &of, const VecParams &p, const Plane &z) {
+        bool glu = p.p.parts & PART_GLU;
         UNROLL for (int r = 0; r < R; r++) {
-            row[r] = a + row_offset(p.off0, p.nb0, minimum(row0 + r, p.m - 1), z.a2, z.a3) * W::BYTES;
+            bool second = glu && r >= R / 2;
+            u32 at = minimum(of.row + (second ? r - R / 2 : r), of.m - 1);
+            u64 block = (u64)at * p.p.nb0[0] + plane_of_matrix(p, z) + (second ? of.off[1] : of.off[0]);
+            row[r] = (second ? of.a[1] : of.a[0]) + block * W::BYTES;
             UNROLL for (int n = 0; n < N; n++) sum[r][n] = 0.0f;
         }
     }
 
-    // By one lane: the sums to their places.
-    __attribute__((device, always_inline)) void store(float *d, const MulMatParams &p, const Plane &z, u32 row0,
-                                                      u32 col0) const {
-        d += row_offset(p.offd, p.nbd, 0, z.i2, z.i3);
-        UNROLL for (int n = 0; n < N; n++) UNROLL for (int r = 0; r < R; r++) {
-            if (col0 + n < p.n && row0 + r < p.m) d[(u64)(col0 + n) * p.nbd[0] + row0 + r] = sum[r][n];
+    // `count` elements from `chunk` on, of which this wavefront takes its part.
+    template <int E> __attribute__((device, always_inline)) void run(u32 chunk, u32 count, u32 split) {
+        // How many pieces are in flight: activations of many columns take the registers.
+        constexpr int DEPTH = N <= 2 ? 2 : 1, LAST = N <= 2 ? 8 : E;
+        constexpr u32 LONG = DEPTH * E * WAVE;
+        u32 lane = offset_here(lane_id()), part = wave_id() % (1u << split), from = part * LONG;
+        if constexpr (DEPTH > 1) {
+            NO_UNROLL for (; from + LONG <= count; from += LONG << split) piece<E, DEPTH>(chunk + from, from, lane * E);
+            from = count / LONG * LONG + part * (LAST * WAVE);
         }
-    }
-
-    // What is left of rows that are no multiple of 8 long; rows of blocks always are.
-    __attribute__((device, always_inline)) void rest(u32 k, u32 end) {
+        NO_UNROLL for (; from + lane * LAST + LAST <= count; from += LAST * WAVE << split) {
+            piece<LAST, 1>(chunk + from, from, lane * LAST);
+        }
+        // What is left of rows that are no multiple of 8 long; rows of blocks always are.
         if constexpr (W::BLOCK == 1) {
-            NO_UNROLL for (; k < end; k++) {
+            NO_UNROLL for (u32 k = from + lane * LAST; k < count; k++) {
                 float w[R];
-                UNROLL for (int r = 0; r < R; r++) w[r] = W::one(row[r], k);
+                UNROLL for (int r = 0; r < R; r++) w[r] = W::one(row[r], chunk + k);
                 UNROLL for (int n = 0; n < N; n++) {
-                    float y = column[n].at[k];
+                    float y = column[n].one(k);
                     UNROLL for (int r = 0; r < R; r++) sum[r][n] = mad(w[r], y, sum[r][n]);
                 }
             }
         }
     }
+
+    // The sum that is this lane's, of all wavefronts that share the rows; of a GLU's gate in `up` the other one.
+    __attribute__((device, always_inline)) float finish(u32 split, float (*scratch)[N * R], float *up) const {
+        u32 lane = offset_here(lane_id());
+        float mine = 0.0f;
+        UNROLL for (u32 i = 0; i < N * R; i += 4) {
+            float four[4];
+            UNROLL for (u32 j = 0; j < 4; j++) four[j] = sum[(i + j) % R][(i + j) / R];
+            float s = wave_sum_of_four(four);
+            mine = lane / 4 == i / 4 || N * R == 4 ? s : mine;
+        }
+        if (split > 0) {
+            barrier();
+            if (lane < N * R) scratch[wave_id()][lane] = mine;
+            barrier();
+            u32 first = wave_id() >> split << split;
+            mine = 0.0f;
+            NO_UNROLL for (u32 i = first; i < first + (1u << split); i++) mine += scratch[i][lane % (N * R)];
+        }
+        *up = lanes_xor<R / 2>(mine);
+        return mine;
+    }
 };
 
-// group_x: groups of rows; group_y: groups of N columns; `z`: what group_z stands for.
-template <class W, int N, int R, int SPLIT>
-DEVICE void mat_vec(const u8 *a, const float *b, float *d, const MulMatParams &p, const Plane &z, float *scratch) {
-    constexpr u32 WAVES = VEC_THREADS / WAVE;
-    // How many stretches are in flight: activations of many columns take the registers.
-    constexpr u32 DEPTH = N <= 2 ? 2 : 1;
-    u32 wave = wave_id(), lane = lane_id();
-    u32 part = SPLIT == 1 ? 0 : wave;
-    u32 row0 = p.first_row + (SPLIT == 1 ? group_x() * WAVES + wave : group_x()) * R, col0 = group_y() * N;
-    if (row0 >= p.m) return;
+template <class SOURCE, int N, int R> struct VecShared {
+    typename SOURCE::Shared source;
+    float scratch[VEC_WAVES][N * R];
+};
 
-    MatVec<W, ColumnF32, N, R> t;
-    t.begin(a, p, z, row0);
-    UNROLL for (int n = 0; n < N; n++) {
-        t.column[n].at = b + row_offset(p.off1, p.nb1, minimum(col0 + n, p.n - 1), z.i2, z.i3);
+// The planes of a use: of a sum over experts number `use` of them, otherwise there is but one. An index outside of the
+// experts gives as many as there are.
+DEVICE Plane plane_of_use(const VecOperands &o, const VecParams &p, u32 use) {
+    u32 number = p.v.summed ? group_z() * p.v.summed + use : group_z();
+    Plane z = plane(number, p.p.ne2, p.p.r2, p.v.r3);
+    if (p.v.experts) {
+        i32 index = o.ids[(u64)z.i2 * p.v.nb2[0] + (u64)z.i3 * p.v.nb2[1]];
+        z.a2 = uniform(minimum((u32)index, p.v.experts));
+        z.a3 = 0;
     }
-
-    u32 base = part * DEPTH * STRETCH, k = lane * 8;
-    NO_UNROLL for (; base + DEPTH * STRETCH <= p.k; base += SPLIT * DEPTH * STRETCH) {
-        t.template eight<DEPTH>(base, base, k);
-    }
-    if (base < p.k) {
-        NO_UNROLL for (; base + k + 8 <= p.k; base += STRETCH) t.template eight<1>(base, base, k);
-        t.rest(base + k, p.k);
-    }
-
-    UNROLL for (int r = 0; r < R; r++) UNROLL for (int n = 0; n < N; n++) {
-        float s = wave_reduce<Sum>(t.sum[r][n]);
-        if constexpr (SPLIT > 1) {
-            if (lane == 0) scratch[(r * N + n) * SPLIT + part] = s;
-        } else {
-            t.sum[r][n] = s;
-        }
-    }
-    if constexpr (SPLIT > 1) {
-        barrier();
-        UNROLL for (int r = 0; r < R; r++) UNROLL for (int n = 0; n < N; n++) {
-            float s = 0.0f;
-            UNROLL for (int i = 0; i < SPLIT; i++) s += scratch[(r * N + n) * SPLIT + i];
-            t.sum[r][n] = s;
-        }
-    }
-    if (lane == 0 && part == 0) t.store(d, p, z, row0, col0);
+    return z;
 }
+
+// group_x: rows; group_y: groups of N columns; group_z: planes, of a sum over experts tokens.
+template <class W, class SOURCE, int N, int R>
+DEVICE void mat_vec(const VecArguments &known, VecShared<SOURCE, N, R> *shared) {
+    NO_UNROLL for (u32 pass = 0; pass < known.p.v.passes; pass++) {
+        float x = 0.0f;
+        NO_UNROLL for (u32 use = 0; use < (known.p.v.summed ? known.p.v.summed : 1); use++) {
+            MatVec<W, typename SOURCE::Column, N, R> t;
+            {
+                auto [o, p] = arguments_here(known);
+                Rows rows = Rows::of_group(o, p, R, pass);
+                Plane z = plane_of_use(o, p, use);
+                if (rows.done()) return;
+                // Zeros.
+                if (p.v.experts && z.a2 == p.v.experts) continue;
+                t.begin(rows, p, z);
+                SOURCE source;
+                source.begin(o, p, z);
+                UNROLL for (u32 n = 0; n < N; n++) t.column[n] = source.column(p, &shared->source, n);
+                // In a further pass, where the columns are in LDS as a whole.
+                bool there = pass > 0 && p.p.k <= SOURCE::CHUNK && !p.v.summed;
+                NO_UNROLL for (u32 chunk = 0; chunk < p.p.k; chunk += SOURCE::CHUNK) {
+                    u32 count = minimum(p.p.k - chunk, SOURCE::CHUNK);
+                    if (!there) source.template bring<(W::BLOCK > 1)>(o, p, &shared->source, chunk, count);
+                    t.template run<W::BLOCK == 1 ? 8 : SOURCE::WIDE>(chunk, count, p.v.split);
+                }
+            }
+            auto [o, p] = arguments_here(known);
+            Rows rows = Rows::of_group(o, p, R, pass);
+            Plane z = plane_of_use(o, p, use);
+            u32 lane = offset_here(lane_id());
+            float up = 0.0f, scale = SOURCE::scale(p, &shared->source, minimum(lane / R, N - 1));
+            float y = t.finish(p.v.split, shared->scratch, &up) * scale;
+            u64 at = (u64)z.a2 * rows.m + minimum(rows.row + lane % R, rows.m - 1);
+            if (rows.parts & PART_BIAS) y += rows.bias[0][at];
+            if (p.p.parts & PART_GLU) {
+                up *= scale;
+                if (rows.parts & PART_BIAS << 1) up += rows.bias[1][at];
+                y = gated_by_sigmoid(p.p, y, up);
+            }
+            x += p.v.summed ? y * o.factor[(u64)z.i2 * p.v.nbf[0] + (u64)z.i3 * p.v.nbf[1]] : y;
+        }
+        auto [o, p] = arguments_here(known);
+        Rows rows = Rows::of_group(o, p, R, pass);
+        u32 lane = offset_here(lane_id()), row = rows.row + lane % R, column = group_y() * N + lane / R;
+        bool mine = wave_id() % (1u << p.v.split) == 0 && lane < N * R && lane % R < rows.of_wave;
+        if (mine && row < rows.m && column < p.p.n) {
+            // Of the first column, and what the lane adds to it.
+            u64 first = (u64)group_z() * p.p.n + group_y() * N;
+            column -= group_y() * N;
+            if (p.p.parts & PART_RESIDUAL) x += (o.residual + first * p.p.nbr)[column * p.p.nbr + row];
+            (rows.d + first * rows.m)[column * rows.m + row] = x;
+        }
+    }
+}
+
+// A kernel; what comes last is SOURCE.
+#define MAT_VEC(name, W, N, R, ...) \
+    KERNEL(VEC_THREADS) name##_n##N##_r##R(VEC_ARGUMENTS) { \
+        LDS VecShared<__VA_ARGS__, N, R> shared; \
+        mat_vec<W, __VA_ARGS__, N, R>({VEC_OPERANDS, p}, &shared); \
+    }

@@ -1,22 +1,15 @@
 // The kernels of MUL_MAT, by type: d[m, n] = sum over k of a[k, m] * b[k, n], for every plane; weights `a`, activations
 // `b` F32. Products and sums are F32, weights as stored: nothing is rounded that the caller gave.
 //
-// `mat_vec_<type>_n<columns>_r<rows>` and `_split` for few columns (mat_vec.h), `mat_tile_<type>_<rows>x<columns>` for
-// many (mat_tile.h).
+// `mat_vec_<type>_n<columns>_r<rows>` for few columns (mat_vec.h), with all that stands around products, and for those of
+// MUL_MAT_ID; `mat_tile_<type>_<rows>x<columns>` for many (mat_tile.h).
 #pragma once
 #include "mat_tile.h"
 #include "mat_vec.h"
 
-#define MAT_VEC(type, W, N, R) \
-    KERNEL(VEC_THREADS) mat_vec_##type##_n##N##_r##R(const u8 *a, const float *b, float *d, MulMatParams p) { \
-        mat_vec<W, N, R, 1>(a, b, d, p, plane(p), nullptr); \
-    }
-
-#define MAT_VEC_SPLIT(type, W) \
-    KERNEL(VEC_THREADS) mat_vec_##type##_split(const u8 *a, const float *b, float *d, MulMatParams p) { \
-        LDS float scratch[VEC_THREADS / WAVE]; \
-        mat_vec<W, 1, 1, VEC_THREADS / WAVE>(a, b, d, p, plane(p), scratch); \
-    }
+// mat_vec.h.
+#define MAT_VEC_LDS(type, W) MAT_VEC(mat_vec_##type, W, 1, 4, FromLds<FormF32, 1>)
+#define MAT_VEC_MEMORY(type, W, N, R) MAT_VEC(mat_vec_##type, W, N, R, FromMemoryF32<N>)
 
 #define MAT_TILE(type, W, BM, BN, BK, TM, TN) \
     KERNEL(BM / TM * (BN / TN)) mat_tile_##type##_##BM##x##BN(const u8 *a, const float *b, float *d, MulMatParams p) { \
@@ -27,18 +20,15 @@
 
 // What every type has, which is enough for any shape.
 #define MUL_MAT_FEW(type, W) \
-    MAT_VEC(type, W, 1, 1) \
-    MAT_VEC(type, W, 1, 4) \
-    MAT_VEC_SPLIT(type, W) \
-    MAT_VEC(type, W, 4, 4) \
+    MAT_VEC_LDS(type, W) \
+    MAT_VEC_MEMORY(type, W, 4, 4) \
     MAT_TILE(type, W, 64, 32, 32, 4, 4) \
     MAT_TILE(type, W, 128, 64, 32, 8, 4)
 
 // What the types of most models have.
 #define MUL_MAT(type, W) \
     MUL_MAT_FEW(type, W) \
-    MAT_VEC(type, W, 1, 2) \
-    MAT_VEC(type, W, 2, 2) \
-    MAT_VEC(type, W, 8, 2) \
+    MAT_VEC_MEMORY(type, W, 2, 2) \
+    MAT_VEC_MEMORY(type, W, 8, 2) \
     MAT_TILE(type, W, 64, 64, 32, 4, 4) \
     MAT_TILE(type, W, 128, 128, 16, 8, 8)

@@ -2,17 +2,13 @@
 // d[m, u, t] = sum over k of a[k, m, ids[u, t]] * b[k, u, t]. An index outside the experts is not followed: zeros. The
 // host has one window, all experts.
 //
-// `mat_vec_id_<type>_r<rows>`, few tokens: a mat-vec (mat_vec.h) of one column for each pair of an index and a token,
-// with the plane of the weights looked up.
+// Few tokens: the kernels of MUL_MAT for one column (mat_vec.h), with the plane of the weights looked up.
 //
-// `mat_tile_id_<type>`, many tokens: tiles (mat_tile.h) whose columns are pairs with the same expert, so that a weight
-// is read and decoded once for up to 32 of them. `gather_pairs` (mul_mat_id.hip) sorts the pairs first.
-//
-// `mat_vec_id_rounding_<type>` and `mat_tile_id_int8_<type>` are the same with activations in 8 bits (mat_vec_int8.h,
-// mat_tile_int8.h), on targets with dot4.
+// `mat_tile_id_<type>`, many tokens: tiles (mat_tile.h) whose columns are pairs of an index and a token with the same
+// expert, so that a weight is read and decoded once for up to 32 of them. `gather_pairs` (mul_mat_id.hip) sorts the
+// pairs first. `mat_tile_id_int8_<type>` is the same with activations in 8 bits (mat_tile_int8.h), on targets with dot4.
 #pragma once
 #include "mat_tile_int8.h"
-#include "mat_vec_int8.h"
 
 // The token and the index of a pair.
 struct Place {
@@ -27,62 +23,6 @@ DEVICE Place place(const MulMatIdParams &p, u32 pair) {
 DEVICE u32 expert_of(const MulMatIdParams &p, const i32 *ids, const Place &at) {
     return minimum((u32)ids[p.off2 + (u64)at.index * p.nb2[0] + (u64)at.token * p.nb2[1]], p.experts);
 }
-
-// The product of a pair as a product of matrices; which planes it takes.
-struct Pair {
-    MulMatParams p;
-    Plane plane;
-};
-
-DEVICE Pair pair(const MulMatIdParams &p, const i32 *ids) {
-    Place at = place(p, group_z());
-    u32 expert = uniform(expert_of(p, ids, at));
-    Pair pair;
-    pair.p = {p.m, 1, p.k, p.used, p.tokens, 1, 1, {p.nb0[0], p.nb0[1], 0}, {0, p.nb1[0], p.nb1[1]},
-              {0, p.nbd[0], p.nbd[1]}, p.off0, p.off1, p.offd, 0};
-    pair.plane = {at.index, at.token, expert, 0};
-    return pair;
-}
-
-// Zeros for the ROWS rows of a work-group, where a pair has no expert.
-template <u32 ROWS> DEVICE void zero_rows(float *d, const Pair &to) {
-    u32 row = group_x() * ROWS + thread_id();
-    d += row_offset(to.p.offd, to.p.nbd, 0, to.plane.i2, to.plane.i3);
-    if (thread_id() < ROWS && row < to.p.m) d[row] = 0.0f;
-}
-
-// group_x: groups of rows; group_z: pairs, the indices of a token one after the other.
-template <class W, int R>
-DEVICE void mat_vec_id(const u8 *a, const float *b, const i32 *ids, float *d, const MulMatIdParams &p) {
-    Pair to = pair(p, ids);
-    if (to.plane.a2 < p.experts) {
-        mat_vec<W, 1, R, 1>(a, b, d, to.p, to.plane, nullptr);
-    } else {
-        zero_rows<VEC_THREADS / WAVE * R>(d, to);
-    }
-}
-
-template <class W, int R>
-DEVICE void mat_vec_id_rounding(const u8 *a, const float *b, const i32 *ids, float *d, const MulMatIdParams &p,
-                                Chunk<1> *shared) {
-    Pair to = pair(p, ids);
-    if (to.plane.a2 < p.experts) {
-        mat_vec_chunks<W, 1, R>(a, b, d, to.p, to.plane, shared);
-    } else {
-        zero_rows<INT8_THREADS / WAVE * R>(d, to);
-    }
-}
-
-#define ID_OPERANDS const u8 *a, const float *b, const i32 *ids, float *d, MulMatIdParams p
-
-#define MAT_VEC_ID(type, W, R) \
-    KERNEL(VEC_THREADS) mat_vec_id_##type##_r##R(ID_OPERANDS) { mat_vec_id<W, R>(a, b, ids, d, p); }
-
-#define MAT_VEC_ID_ROUNDING(type, W) \
-    KERNEL(INT8_THREADS) mat_vec_id_rounding_##type(ID_OPERANDS) { \
-        LDS Chunk<1> shared; \
-        mat_vec_id_rounding<W, 4>(a, b, ids, d, p, &shared); \
-    }
 
 // Pairs of an expert that a tile has for its columns: entries first .. first + count of the sorted pairs.
 struct TileOfPairs {
@@ -170,9 +110,9 @@ DEVICE void mat_tile_id_int8(const u8 *a, const u8 *q, const float *scale, const
         mat_tile_id_int8<W, T>(a, q, scale, sorted, tiles, d, p, &shared); \
     }
 
-#define MUL_MAT_ID(type, W) MAT_VEC_ID(type, W, 1) MAT_VEC_ID(type, W, 4) MAT_TILE_ID(type, W)
+#define MUL_MAT_ID(type, W) MAT_TILE_ID(type, W)
 #if HAS_DOT4
-#define MUL_MAT_ID_BLOCKS(type, W) MUL_MAT_ID(type, W) MAT_VEC_ID_ROUNDING(type, W) MAT_TILE_ID_INT8(type, W)
+#define MUL_MAT_ID_BLOCKS(type, W) MUL_MAT_ID(type, W) MAT_TILE_ID_INT8(type, W)
 #else
 #define MUL_MAT_ID_BLOCKS(type, W) MUL_MAT_ID(type, W)
 #endif

@@ -3,7 +3,7 @@
 //
 // `mat_vec_rounding_<type>_n<columns>_r<rows>` for one or two columns, which it rounds itself, `mat_vec_int8_...` for
 // few (mat_vec_int8.h), `mat_tile_int8_<type>_<rows>x<columns>` for many (mat_tile_int8.h); these two read what
-// `quantize_int8` wrote to scratch (mul_mat_int8.hip).
+// `quantize_int8` or `normalize_int8` wrote to scratch (mul_mat_int8.hip).
 //
 // A target has the kernels that are faster than those for F32 there; the host's tuning.rs has the counts.
 #pragma once
@@ -12,17 +12,9 @@
 
 #define INT8_OPERANDS const u8 *a, const u8 *q, const float *scale, float *d, MulMatParams p
 
-#define MAT_VEC_CHUNKS(type, W, N, R) \
-    KERNEL(INT8_THREADS) \
-    mat_vec_rounding_##type##_n##N##_r##R(const u8 *a, const float *b, float *d, MulMatParams p) { \
-        LDS Chunk<N> shared; \
-        mat_vec_chunks<W, N, R>(a, b, d, p, plane(p), &shared); \
-    }
-
-#define MAT_VEC_COLUMNS(type, W, N, R) \
-    KERNEL(INT8_THREADS) mat_vec_int8_##type##_n##N##_r##R(INT8_OPERANDS) { \
-        mat_vec_columns<W, N, R>(a, q, scale, d, p); \
-    }
+// mat_vec.h.
+#define MAT_VEC_ROUNDING(type, W, N, R) MAT_VEC(mat_vec_rounding_##type, W, N, R, FromLds<FormInt8, N>)
+#define MAT_VEC_INT8(type, W, N, R) MAT_VEC(mat_vec_int8_##type, W, N, R, FromMemoryInt8<N>)
 
 #define MAT_TILE_INT8(type, W, BM, BN, TM, TN) \
     KERNEL(BM / TM * (BN / TN)) mat_tile_int8_##type##_##BM##x##BN(INT8_OPERANDS) { \
@@ -33,13 +25,12 @@
 
 #if HAS_DOT4
 #define MAT_VECS_FEW(type, W) \
-    MAT_VEC_CHUNKS(type, W, 1, 4) \
-    MAT_VEC_COLUMNS(type, W, 4, 4)
+    MAT_VEC_ROUNDING(type, W, 1, 4) \
+    MAT_VEC_INT8(type, W, 4, 4)
 #define MAT_VECS(type, W) \
     MAT_VECS_FEW(type, W) \
-    MAT_VEC_CHUNKS(type, W, 1, 2) \
-    MAT_VEC_CHUNKS(type, W, 2, 4) \
-    MAT_VEC_COLUMNS(type, W, 8, 4)
+    MAT_VEC_ROUNDING(type, W, 2, 4) \
+    MAT_VEC_INT8(type, W, 8, 2)
 typedef Quads Form;
 #else
 #define MAT_VECS_FEW(type, W)

@@ -1,4 +1,4 @@
-// Activations in 8 bits for MUL_MAT (int8.h).
+// Activations in 8 bits for MUL_MAT (int8.h), and what has their norm inside.
 #include "index.h"
 #include "int8.h"
 #include "params.h"
@@ -13,4 +13,51 @@ KERNEL(ROW_THREADS) quantize_int8(const float *b, u8 *q, float *scale, MulMatPar
     EightInt8 eight = quantize_eight(WeightF32::fetch((const u8 *)b, piece.unit * 8));
     *(lds_u32x2 *)(q + (u64)piece.row * p.k + piece.unit * 8) = eight.q;
     if (piece.unit % 4 == 0) scale[(u64)piece.row * (p.k / 32) + piece.unit / 4] = eight.scale;
+}
+
+// Where RMS_NORM(x) * w of column n goes, eight neighbours at a time; rows may end before them.
+struct ToF32 {
+    float *y;
+    __attribute__((device, always_inline)) void put(u32 n, u32 k, u32 end, const WeightF32::Raw &raw) const {
+        float eight[8];
+        WeightF32::decode(raw, eight);
+        store_any(y + (u64)n * end + k, eight, end - k);
+    }
+};
+struct ToInt8 {
+    u8 *q;
+    float *scale;
+    __attribute__((device, always_inline)) void put(u32 n, u32 k, u32 end, const WeightF32::Raw &raw) const {
+        EightInt8 eight = quantize_eight(raw);
+        u64 at = (u64)n * end + k;
+        *(lds_u32x2 *)(q + at) = eight.q;
+        if (k % 32 == 0) scale[at / 32] = eight.scale;
+    }
+};
+
+// A work-group for each column, for products that do not do it themselves.
+template <class TO> DEVICE void normalize(const float *x, const float *w, const TO &to, const ProductsParams &p) {
+    LDS float scratch[ROW_THREADS / WAVE];
+    u32 n = group_x();
+    const u8 *row = (const u8 *)(x + (u64)n * p.nb1[0]);
+    float sum = 0.0f;
+    for (u32 k = thread_id() * 8; k < p.k; k += ROW_THREADS * 8) {
+        float y[8];
+        WeightF32::decode(fetch_any<WeightF32>(row, k, p.k), y);
+        UNROLL for (int j = 0; j < 8; j++) sum = mad(y[j], y[j], sum);
+    }
+    sum = group_reduce<Sum, ROW_THREADS>(sum, scratch);
+    float scale = 1.0f / __builtin_sqrtf(sum / (float)p.k + p.eps);
+    for (u32 k = thread_id() * 8; k < p.k; k += ROW_THREADS * 8) {
+        WeightF32::Raw y = fetch_any<WeightF32>(row, k, p.k), by = fetch_any<WeightF32>((const u8 *)w, k, p.k);
+        to.put(n, k, p.k, WeightF32::Raw{y.low * scale * by.low, y.high * scale * by.high});
+    }
+}
+
+KERNEL(ROW_THREADS) normalize_f32(const float *x, const float *w, float *y, ProductsParams p) {
+    normalize(x, w, ToF32{y}, p);
+}
+
+KERNEL(ROW_THREADS) normalize_int8(const float *x, const float *w, u8 *q, float *scale, ProductsParams p) {
+    normalize(x, w, ToInt8{q, scale}, p);
 }

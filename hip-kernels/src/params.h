@@ -163,6 +163,42 @@ struct MulMatParams {
     u32 first_row;
 };
 
+struct ProductsParams {
+    u32 k;
+    u32 n;
+    u32 m[3];
+    u32 rows[2];
+    u32 ne2;
+    u32 r2;
+    u32 nb0[2];
+    u32 nb1[2];
+    u32 nbr;
+    u32 off0[3];
+    u32 off1;
+    u32 offd[3];
+    u32 offb[3];
+    u32 offr;
+    u32 offw;
+    float eps;
+    u32 op;
+    float alpha;
+    float limit;
+    u32 parts;
+};
+
+struct MatVecParams {
+    u32 begin[2];
+    u32 passes;
+    u32 split;
+    u32 r3;
+    u32 nb03;
+    u32 nb13;
+    u32 experts;
+    u32 nb2[2];
+    u32 summed;
+    u32 nbf[2];
+};
+
 struct FlashAttnParams {
     u32 d[2];
     u32 ne[3];

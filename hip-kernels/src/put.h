@@ -10,7 +10,8 @@ template <class T> struct Plain {
     DEVICE void put(u8 *row, u32 k, const float *x, u32 end) {
         T y[8];
         UNROLL for (int j = 0; j < 8; j++) round(&y[j], x[j]);
-        store_any((T *)row + k, y, end - k);
+        T *at = (T *)row + k;
+        store_any(at, y, end - k);
     }
 };
 

@@ -100,8 +100,8 @@ fn functions(text: &str) -> BTreeMap<String, Vec<Function>> {
     let mut found: BTreeMap<String, Vec<Function>> = BTreeMap::new();
     for i in 1..tokens.len() {
         let (name, open) = (&tokens[i - 1], i);
-        if tokens[open] != "(" || !is_name(name) || ["if", "for", "while", "switch"].contains(&name.as_str())
-        {
+        let statements = ["if", "constexpr", "for", "while", "switch"];
+        if tokens[open] != "(" || !is_name(name) || statements.contains(&name.as_str()) {
             continue;
         }
         let end = closing(&tokens, open);

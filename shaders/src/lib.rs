@@ -17,7 +17,8 @@
 //!
 //! # Interface of every shader
 //!
-//! - Descriptor set 0; bindings 0 .. n-1 are storage buffers in operand order: src0, src1, ..., dst last.
+//! - Descriptor set 0; bindings 0 .. n-1 are storage buffers in operand order: src0, src1, ..., dst last. An array of
+//!   buffers is one binding and as many operands.
 //! - Push constants hold the operation's parameter struct: only 4-byte fields (`uint`, `int`, `float`), packed.
 //! - Specialisation constant 0 is `local_size_x`; a shader's own are 1 and up.
 //! - The entry point is `main`.

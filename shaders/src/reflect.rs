@@ -124,6 +124,8 @@ pub struct StorageBuffer {
     pub set: u32,
     /// The binding.
     pub binding: u32,
+    /// How many buffers: 1, or the elements of an array of them.
+    pub count: u32,
     /// The name of the first variable at this binding: its own, else its block's; empty if the module has none.
     pub name: String,
     /// Every variable at this binding is declared `readonly`.
@@ -253,6 +255,9 @@ pub fn check_conventions(interface: &Interface) -> Vec<String> {
             ));
             break;
         }
+    }
+    for buffer in interface.buffers.iter().filter(|buffer| buffer.count == 0) {
+        broken.push(format!("buffer {:?} is an array whose length is no constant", buffer.name));
     }
     for buffer in interface.buffers.iter().filter(|buffer| !buffer.aliased) {
         broken.push(format!("buffer {:?} is not declared to alias (Aliased, and no Restrict)", buffer.name));

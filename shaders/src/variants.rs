@@ -19,11 +19,11 @@ pub const SOURCES: &[Source] = &[
     Source::new("glu", "glu"),
     Source::new("heads", "heads").axes(&[REDUCTION]),
     Source::new("mul_mat", "mul_mat_tile").axes(&[WEIGHTS, TILES]).only(f16_tiles_are_of_quantised_weights),
-    Source::new("mul_mat", "mul_mat_vec").axes(&[WEIGHTS, REDUCTION]),
+    Source::new("mul_mat", "mul_mat_vec").axes(&[WEIGHTS, VECTORS]).only(int8_is_for_quantised_weights),
     Source::new("mul_mat_id", "mul_mat_id_tile")
         .axes(&[WEIGHTS, TILES])
         .only(f16_tiles_are_of_quantised_weights),
-    Source::new("mul_mat_id", "mul_mat_id_vec").axes(&[WEIGHTS, REDUCTION]),
+    Source::new("mul_mat_id", "mul_mat_id_vec").axes(&[WEIGHTS, VECTORS]).only(int8_is_for_quantised_weights),
     Source::new("norm", "rms_norm").axes(&[REDUCTION]),
     Source::new("rope", "rope"),
     Source::new("rows", "get_rows").axes(&[ROWS]),
@@ -40,6 +40,13 @@ const LANE_PROBE_OPERATIONS: Axis =
 
 /// How values are combined over a work-group: through shared memory only, or first by subgroup arithmetic.
 const REDUCTION: Axis = &[Choice::new("lds", &[]), Choice::new("subgroup", &[("USE_SUBGROUP", "1")])];
+
+/// The same of mat-vec, and subgroup arithmetic with activations in 8 bits.
+const VECTORS: Axis = &[
+    Choice::new("lds", &[]),
+    Choice::new("subgroup", &[("USE_SUBGROUP", "1")]),
+    Choice::new("int8", &[("USE_SUBGROUP", "1"), ("INT8", "1")]),
+];
 
 /// Types that weights and rows to be picked have alike.
 const STORED: [Choice; 15] = [
@@ -82,6 +89,10 @@ const TILES: Axis = &[Choice::new("tile32", &[]), Choice::new("tile16", &[("TILE
 
 fn f16_tiles_are_of_quantised_weights(names: &[&str]) -> bool {
     names[1] == "tile32" || !["f32", "f16", "bf16"].contains(&names[0])
+}
+
+fn int8_is_for_quantised_weights(names: &[&str]) -> bool {
+    names[1] != "int8" || !["f32", "f16", "bf16"].contains(&names[0])
 }
 
 /// Types of keys and values.

@@ -143,6 +143,33 @@ fn broken_conventions_are_named() {
 }
 
 #[test]
+fn an_array_of_buffers_is_one_binding() {
+    let buffers = |array: &[u32]| {
+        let words = assemble(&[
+            ENTRY,
+            &[71, 60, 34, 0],
+            &[71, 60, 33, 0],
+            UINT,
+            &[43, 10, 20, 3],
+            &[29, 32, 10],
+            &[30, 31, 32],
+            array,
+            &[32, 41, 12, 33],
+            &[59, 41, 60, 12],
+        ]);
+        let interface = reflect(&words).unwrap();
+        let counts: Vec<u32> = interface.buffers.iter().map(|buffer| buffer.count).collect();
+        (counts, check_conventions(&interface).join("\n").contains("no constant"))
+    };
+    assert_eq!(buffers(&[28, 33, 31, 20]), (vec![3], false));
+    assert_eq!(buffers(&[29, 33, 31]), (vec![0], true));
+
+    let words = ShaderId::find("mul_mat_vec", "q8_0_lds").unwrap().words().unwrap();
+    let counts: Vec<u32> = reflect(words).unwrap().buffers.iter().map(|buffer| buffer.count).collect();
+    assert_eq!(counts, [3, 1, 1, 3, 1, 3]);
+}
+
+#[test]
 fn reads_of_the_number_of_work_groups_are_found() {
     let built_in: &[u32] = &[71, 9, 11, 24];
     let two: &[u32] = &[43, 10, 30, 2];

@@ -109,6 +109,10 @@ calls! {
     UnloadModule = "hipModuleUnload",
     Function = "hipModuleGetFunction",
     Launch = "hipModuleLaunchKernel",
+    BeginCapture = "hipStreamBeginCapture",
+    EndCapture = "hipStreamEndCapture",
+    LaunchGraph = "hipGraphLaunch",
+    DestroyGraph = "hipGraphExecDestroy",
 }
 
 impl Call {

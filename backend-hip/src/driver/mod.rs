@@ -40,6 +40,10 @@ pub struct Module(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Function(pub u64);
 
+/// Handle of a graph of launches that can be run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaunchGraph(pub u64);
+
 /// Between which memories a copy goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
@@ -261,4 +265,42 @@ pub trait Driver: Send + Sync {
         args: Arguments<'_>,
         stream: Stream,
     ) -> Reply<()>;
+
+    /// Whether launches can be made a graph, which runs as one.
+    fn has_graphs(&self) -> bool {
+        false
+    }
+
+    /// `hipStreamBeginCapture`: what is launched into the stream from now on becomes part of a graph and does not run.
+    /// Not for the NULL stream.
+    ///
+    /// # Safety
+    /// See [`Driver`].
+    unsafe fn begin_capture(&self, _stream: Stream) -> Reply<()> {
+        Err(codes::NOT_SUPPORTED)
+    }
+
+    /// `hipStreamEndCapture` and `hipGraphInstantiateWithFlags`.
+    ///
+    /// # Safety
+    /// See [`Driver`]. What the launches use has to live as long as the graph.
+    unsafe fn end_capture(&self, _stream: Stream) -> Reply<LaunchGraph> {
+        Err(codes::NOT_SUPPORTED)
+    }
+
+    /// `hipGraphLaunch`.
+    ///
+    /// # Safety
+    /// See [`Driver`].
+    unsafe fn launch_graph(&self, _graph: LaunchGraph, _stream: Stream) -> Reply<()> {
+        Err(codes::NOT_SUPPORTED)
+    }
+
+    /// `hipGraphExecDestroy`.
+    ///
+    /// # Safety
+    /// See [`Driver`].
+    unsafe fn destroy_graph(&self, _graph: LaunchGraph) -> Reply<()> {
+        Err(codes::NOT_SUPPORTED)
+    }
 }

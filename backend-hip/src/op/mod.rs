@@ -23,9 +23,11 @@ mod flash_attn;
 mod glu;
 mod grid;
 mod heads;
+mod mat_vec;
 mod mul_mat;
 mod mul_mat_id;
 mod norm;
+mod products;
 mod rope;
 mod rows;
 mod soft_max;
@@ -93,6 +95,8 @@ impl From<ggml_core::Error> for Refusal {
 pub fn plan_group(context: &Context<'_>, group: &Group) -> Result<Vec<Launch>, Refusal> {
     match group {
         Group::Node(_) => plan_node(context),
+        Group::Products(products) => products::plan(context, products),
+        Group::Experts(experts) => products::plan_experts(context, experts),
         Group::Heads(group) => heads::plan(context, group),
         Group::Chain(chain) => unary::plan_chain(context, chain),
         Group::Router(router) => top_k::plan_router(context, router),

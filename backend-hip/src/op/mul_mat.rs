@@ -2,27 +2,20 @@
 //! same with activations in 8 bits.
 
 use super::grid::{by_rows, launch, no_kernel, scratch, tensors};
+use super::mat_vec::{self, MatVec};
 use super::{Context, Launch, Operand, Refusal};
 use crate::arch::Profile;
 use crate::tuning::{Int8, TILES, Tuning};
-use ggml_core::DType;
-use ggml_core::kernel::MulMatParams;
+use ggml_core::kernel::{MatVecParams, MulMatParams, ProductsParams};
 use ggml_core::plan::Precision;
+use ggml_core::{DType, TensorId};
 
-/// Threads of a mat-vec work-group: F32, 8 bits.
-const VEC_THREADS: u32 = 128;
-const INT8_VEC_THREADS: u32 = 256;
-
-/// The kernels of a type for F32: mat-vec for one column, for each of [`ONE_COLUMN`]; for one column with the row split
-/// over a work-group; for each of [`COLUMNS`]; and one for each of [`TILES`].
+/// The kernels of a type for F32: one for each of [`TILES`].
 struct Kernels {
     /// Stem of their source.
     module: &'static str,
     /// Whether all of them are there; else those that are marked as of every type.
     all: bool,
-    one_column: [&'static str; 3],
-    split: &'static str,
-    columns: [&'static str; 3],
     tiles: [&'static str; 4],
     int8: Int8Kernels,
 }
@@ -34,42 +27,15 @@ impl Kernels {
     }
 }
 
-/// The kernels of a type for activations in 8 bits: mat-vec for each of [`INT8_VEC`], and one for each of the first
-/// three of [`TILES`] (the sums of 128 x 128, in whole numbers and F32, would take all registers).
+/// The kernels of a type for activations in 8 bits: one for each of the first three of [`TILES`] (the sums of 128 x 128,
+/// in whole numbers and F32, would take all registers).
 struct Int8Kernels {
     /// Stem of their source. Types that are no blocks have none.
     module: Option<&'static str>,
     /// Whether the sums of a block's products fit 16 bits.
     pairs: bool,
-    vec: [&'static str; 5],
     tiles: [&'static str; 3],
 }
-
-/// A mat-vec kernel.
-struct MatVec {
-    columns: u32,
-    /// Of a wavefront.
-    rows: u32,
-    of_every_type: bool,
-    /// In 8 bits, whether it rounds the activations itself. Otherwise a launch before it does.
-    rounds: bool,
-}
-
-const fn mat_vec(columns: u32, rows: u32, of_every_type: bool, rounds: bool) -> MatVec {
-    MatVec { columns, rows, of_every_type, rounds }
-}
-
-const ONE_COLUMN: [MatVec; 3] =
-    [mat_vec(1, 1, true, false), mat_vec(1, 2, false, false), mat_vec(1, 4, true, false)];
-const COLUMNS: [MatVec; 3] =
-    [mat_vec(2, 2, false, false), mat_vec(4, 4, true, false), mat_vec(8, 2, false, false)];
-const INT8_VEC: [MatVec; 5] = [
-    mat_vec(1, 4, true, true),
-    mat_vec(1, 2, false, true),
-    mat_vec(2, 4, false, true),
-    mat_vec(4, 4, true, false),
-    mat_vec(8, 4, false, false),
-];
 
 /// Kernels by the type's name in theirs; the stems of their sources; whether all are there; whether sums of products
 /// in 8 bits fit 16 bits.
@@ -78,17 +44,6 @@ macro_rules! kernels {
         Kernels {
             module: $module,
             all: $all,
-            one_column: [
-                concat!("mat_vec_", $t, "_n1_r1"),
-                concat!("mat_vec_", $t, "_n1_r2"),
-                concat!("mat_vec_", $t, "_n1_r4"),
-            ],
-            split: concat!("mat_vec_", $t, "_split"),
-            columns: [
-                concat!("mat_vec_", $t, "_n2_r2"),
-                concat!("mat_vec_", $t, "_n4_r4"),
-                concat!("mat_vec_", $t, "_n8_r2"),
-            ],
             tiles: [
                 concat!("mat_tile_", $t, "_64x32"),
                 concat!("mat_tile_", $t, "_64x64"),
@@ -98,13 +53,6 @@ macro_rules! kernels {
             int8: Int8Kernels {
                 module: $int8,
                 pairs: $pairs,
-                vec: [
-                    concat!("mat_vec_rounding_", $t, "_n1_r4"),
-                    concat!("mat_vec_rounding_", $t, "_n1_r2"),
-                    concat!("mat_vec_rounding_", $t, "_n2_r4"),
-                    concat!("mat_vec_int8_", $t, "_n4_r4"),
-                    concat!("mat_vec_int8_", $t, "_n8_r4"),
-                ],
                 tiles: [
                     concat!("mat_tile_int8_", $t, "_64x32"),
                     concat!("mat_tile_int8_", $t, "_64x64"),
@@ -166,34 +114,67 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
             p.k
         )));
     }
+    if p.n < Tuning::of(c.profile).tile_from {
+        return mat_vec::plan(c, &vec(&p, dtype, [src[0], src[1], c.node]))
+            .unwrap_or_else(|| Err(no_kernel(c, dtype)));
+    }
     if c.precision == Precision::Fast
-        && let Some(chosen) = choose_int8(c.profile, &kernels, &p)
+        && let Some(module) = int8_module(c.profile, &kernels)
     {
-        return int8_launches(c, &p, &chosen);
+        return int8_launches(c, &p, module, &kernels);
     }
-    let (kernel, groups, threads) = choose(c.profile, &kernels, &p);
-    Ok(vec![launch(c, (kernels.module, kernel), tensors(&[src[0], src[1], c.node]), &p, groups, threads)?])
+    let (i, [x, y]) = choose_tile(c.profile, &kernels, Tuning::of(c.profile).largest_tile, &p);
+    let groups = [x, y, u64::from(p.ne2) * u64::from(p.ne3)];
+    let kernel = (kernels.module, kernels.tiles[i]);
+    Ok(vec![launch(c, kernel, tensors(&[src[0], src[1], c.node]), &p, groups, TILES[i].threads)?])
 }
 
-/// A product with activations in 8 bits.
-#[derive(Debug, PartialEq)]
-struct Int8Choice {
+/// A product as one of the mat-vec kernels; its weights, input and result.
+fn vec(p: &MulMatParams, dtype: DType, [weights, input, result]: [TensorId; 3]) -> MatVec {
+    MatVec {
+        dtype,
+        products: ProductsParams {
+            k: p.k,
+            n: p.n,
+            m: [p.m, 0, 0],
+            ne2: p.ne2,
+            r2: p.r2,
+            nb0: [p.nb0[0], p.nb0[1]],
+            nb1: [p.nb1[0], p.nb1[1]],
+            ..ProductsParams::default()
+        },
+        more: MatVecParams { r3: p.r3, nb03: p.nb0[2], nb13: p.nb1[2], ..MatVecParams::default() },
+        planes: u64::from(p.ne2) * u64::from(p.ne3),
+        weights: tensors(&[weights]),
+        input: Operand::Tensor(input),
+        norm: None,
+        biases: [None; 3],
+        residual: None,
+        experts: [None; 2],
+        results: tensors(&[result]),
+    }
+}
+
+/// Where the tiles in 8 bits are, if they are better than F32: where [`Int8`] says so.
+fn int8_module(profile: &Profile, kernels: &Kernels) -> Option<&'static str> {
+    kernels.int8.module.filter(|_| match Tuning::of(profile).int8 {
+        Int8::None => false,
+        Int8::Pairs => kernels.int8.pairs,
+        Int8::Dot4 => true,
+    })
+}
+
+/// The rounding, then the product.
+fn int8_launches(
+    c: &Context<'_>,
+    p: &MulMatParams,
     module: &'static str,
-    kernel: &'static str,
-    groups: [u64; 3],
-    threads: u32,
-    rounds: bool,
-}
-
-/// The product, and before it the rounding where the kernel does not do it.
-fn int8_launches(c: &Context<'_>, p: &MulMatParams, chosen: &Int8Choice) -> Result<Vec<Launch>, Refusal> {
+    kernels: &Kernels,
+) -> Result<Vec<Launch>, Refusal> {
     let src = c.graph.tensor(c.node).src();
-    let product =
-        |operands| launch(c, (chosen.module, chosen.kernel), operands, p, chosen.groups, chosen.threads);
-    if chosen.rounds {
-        return Ok(vec![product(tensors(&[src[0], src[1], c.node]))?]);
-    }
-    let columns = u64::from(p.n) * u64::from(p.ne2) * u64::from(p.ne3);
+    let (i, [x, y]) = choose_tile(c.profile, kernels, Tuning::of(c.profile).largest_int8_tile, p);
+    let batch = u64::from(p.ne2) * u64::from(p.ne3);
+    let columns = u64::from(p.n) * batch;
     let [q, scales] = scratch(c, [(columns, p.k.into()), (columns, u64::from(p.k / 32) * 4)])?;
     let mut launches = by_rows(
         c,
@@ -204,80 +185,10 @@ fn int8_launches(c: &Context<'_>, p: &MulMatParams, chosen: &Int8Choice) -> Resu
         8,
     )?;
     launches[0].written = 2;
-    launches.push(product(vec![Operand::Tensor(src[0]), q, scales, Operand::Tensor(c.node)])?);
+    let operands = vec![Operand::Tensor(src[0]), q, scales, Operand::Tensor(c.node)];
+    let kernel = (module, kernels.int8.tiles[i]);
+    launches.push(launch(c, kernel, operands, p, [x, y, batch], TILES[i].threads)?);
     Ok(launches)
-}
-
-/// What a product in 8 bits takes; `None` where F32 is better: where [`Int8`] says so, and for mat-vec with too few
-/// rows to fill the device with several of them in each wavefront, where rounding would not be shared by enough rows
-/// and nothing is limited by arithmetic.
-fn choose_int8(profile: &Profile, kernels: &Kernels, p: &MulMatParams) -> Option<Int8Choice> {
-    let module = kernels.int8.module?;
-    let tuning = Tuning::of(profile);
-    let allowed = match tuning.int8 {
-        Int8::None => false,
-        Int8::Pairs => kernels.int8.pairs && p.n >= tuning.tile_from,
-        Int8::Dot4 => true,
-    };
-    let (m, n, batch) = (u64::from(p.m), u64::from(p.n), u64::from(p.ne2) * u64::from(p.ne3));
-    if !allowed {
-        return None;
-    }
-    if p.n >= tuning.tile_from {
-        let (i, [x, y]) = choose_tile(profile, kernels, tuning.largest_int8_tile, p);
-        return Some(Int8Choice {
-            module,
-            kernel: kernels.int8.tiles[i],
-            groups: [x, y, batch],
-            threads: TILES[i].threads,
-            rounds: false,
-        });
-    }
-    let there = |v: &MatVec| kernels.has(v.of_every_type);
-    let widest = INT8_VEC.iter().filter(|v| there(v)).map(|v| v.columns).max()?;
-    let suits = |v: &MatVec| there(v) && v.columns >= p.n.min(widest) && fills(profile, &tuning, p, v.rows);
-    let i = INT8_VEC.iter().position(suits)?;
-    let MatVec { columns, rows, rounds, .. } = INT8_VEC[i];
-    let waves = u64::from(INT8_VEC_THREADS / profile.wave);
-    let groups = [m.div_ceil(waves * u64::from(rows)), n.div_ceil(columns.into()), batch];
-    Some(Int8Choice { module, kernel: kernels.int8.vec[i], groups, threads: INT8_VEC_THREADS, rounds })
-}
-
-/// Whether a mat-vec gives the device enough wavefronts with so many rows in each.
-fn fills(profile: &Profile, tuning: &Tuning, p: &MulMatParams, rows: u32) -> bool {
-    let waves = u64::from(p.m.div_ceil(rows)) * u64::from(p.ne2) * u64::from(p.ne3);
-    waves >= 4 * tuning.units(profile) * u64::from(tuning.vec_waves)
-}
-
-/// Kernel, work-groups, threads of a work-group.
-fn choose(profile: &Profile, kernels: &Kernels, p: &MulMatParams) -> (&'static str, [u64; 3], u32) {
-    let tuning = Tuning::of(profile);
-    let (m, n, batch) = (u64::from(p.m), u64::from(p.n), u64::from(p.ne2) * u64::from(p.ne3));
-    if p.n >= tuning.tile_from {
-        let (i, [x, y]) = choose_tile(profile, kernels, tuning.largest_tile, p);
-        return (kernels.tiles[i], [x, y, batch], TILES[i].threads);
-    }
-    let waves = u64::from(VEC_THREADS / profile.wave);
-    if p.n == 1 {
-        let stretch = 8 * profile.wave;
-        // A row is split where rows do not fill the device and every wavefront of its work-group has something to do.
-        if m * batch < 4 * tuning.units(profile) && u64::from(p.k) >= 2 * waves * u64::from(stretch) {
-            return (kernels.split, [m, 1, batch], VEC_THREADS);
-        }
-        let suits = |v: &MatVec| {
-            kernels.has(v.of_every_type) && v.rows <= tuning.vec_rows && fills(profile, &tuning, p, v.rows)
-        };
-        let i = ONE_COLUMN.iter().rposition(suits).unwrap_or(0);
-        let rows = u64::from(ONE_COLUMN[i].rows);
-        return (kernels.one_column[i], [m.div_ceil(waves * rows), 1, batch], VEC_THREADS);
-    }
-    let there = |v: &MatVec| kernels.has(v.of_every_type);
-    let wide = p.n.min(tuning.vec_columns);
-    let i = COLUMNS.iter().position(|v| there(v) && v.columns >= wide);
-    let i = i.or(COLUMNS.iter().rposition(there)).unwrap_or(0);
-    let MatVec { columns, rows, .. } = COLUMNS[i];
-    let groups = [m.div_ceil(waves * u64::from(rows)), n.div_ceil(columns.into()), batch];
-    (kernels.columns[i], groups, VEC_THREADS)
 }
 
 /// The largest tile that is not mostly empty and leaves enough work-groups; the smallest if there is none. Its number,
@@ -317,87 +228,40 @@ mod tests {
         MulMatParams { m, n, k, ne2: 1, ne3: 1, ..MulMatParams::default() }
     }
 
-    fn chosen(target: &str, dtype: DType, m: u32, n: u32, k: u32) -> (&'static str, [u64; 3]) {
-        let kernels = kernels(dtype).unwrap();
-        let (kernel, groups, _) = choose(&profile(target), &kernels, &params(m, n, k));
-        (kernel, groups)
-    }
-
-    fn chosen_int8(
-        target: &str,
-        dtype: DType,
-        m: u32,
-        n: u32,
-        k: u32,
-    ) -> Option<(&'static str, [u64; 3], bool)> {
-        let chosen = choose_int8(&profile(target), &kernels(dtype).unwrap(), &params(m, n, k))?;
-        Some((chosen.kernel, chosen.groups, chosen.rounds))
+    fn chosen(target: &str, dtype: DType, m: u32, n: u32, k: u32) -> (&'static str, [u64; 2]) {
+        let (profile, kernels) = (profile(target), kernels(dtype).unwrap());
+        let largest = Tuning::of(&profile).largest_tile;
+        let (i, groups) = choose_tile(&profile, &kernels, largest, &params(m, n, k));
+        (kernels.tiles[i], groups)
     }
 
     #[test]
     fn kernels_suit_the_shape() {
-        assert_eq!(chosen("gfx906", DType::Q8_0, 4096, 1, 4096), ("mat_vec_q8_0_n1_r4", [512, 1, 1]));
-        assert_eq!(chosen("gfx906", DType::Q8_0, 896, 1, 896), ("mat_vec_q8_0_n1_r1", [448, 1, 1]));
-        assert_eq!(chosen("gfx906", DType::Q8_0, 128, 1, 4096), ("mat_vec_q8_0_split", [128, 1, 1]));
-        assert_eq!(chosen("gfx906", DType::Q8_0, 4096, 3, 4096), ("mat_vec_q8_0_n4_r4", [512, 1, 1]));
-        assert_eq!(chosen("gfx803", DType::Q8_0, 4096, 7, 4096), ("mat_vec_q8_0_n4_r4", [512, 2, 1]));
-        assert_eq!(chosen("gfx906", DType::Q8_0, 4096, 512, 4096), ("mat_tile_q8_0_128x128", [32, 4, 1]));
-        assert_eq!(chosen("gfx906", DType::Q8_0, 1024, 512, 1024), ("mat_tile_q8_0_64x64", [16, 8, 1]));
-        assert_eq!(chosen("gfx906", DType::Q8_0, 4096, 9, 4096), ("mat_tile_q8_0_64x32", [64, 1, 1]));
+        assert_eq!(chosen("gfx906", DType::Q8_0, 4096, 512, 4096), ("mat_tile_q8_0_128x128", [32, 4]));
+        assert_eq!(chosen("gfx906", DType::Q8_0, 1024, 512, 1024), ("mat_tile_q8_0_64x64", [16, 8]));
+        assert_eq!(chosen("gfx906", DType::Q8_0, 4096, 9, 4096), ("mat_tile_q8_0_64x32", [64, 1]));
+        // Types that have the variants of every type only.
+        assert_eq!(chosen("gfx906", DType::MXFP4, 64, 64, 4096), ("mat_tile_mxfp4_64x32", [1, 2]));
+        assert_eq!(chosen("gfx906", DType::MXFP4, 4096, 512, 4096), ("mat_tile_mxfp4_128x64", [32, 8]));
     }
 
     #[test]
     fn bytes_where_they_are_faster() {
-        let of_906 = |m, n, k| chosen_int8("gfx906", DType::Q4_0, m, n, k);
-        assert_eq!(of_906(4096, 1, 4096), Some(("mat_vec_rounding_q4_0_n1_r4", [256, 1, 1], true)));
-        assert_eq!(of_906(1024, 1, 4096), Some(("mat_vec_rounding_q4_0_n1_r2", [128, 1, 1], true)));
-        assert_eq!(of_906(896, 1, 896), None);
-        assert_eq!(of_906(4096, 2, 4096), Some(("mat_vec_rounding_q4_0_n2_r4", [256, 1, 1], true)));
-        assert_eq!(of_906(1024, 2, 4096), None);
-        assert_eq!(of_906(4096, 3, 4096), Some(("mat_vec_int8_q4_0_n4_r4", [256, 1, 1], false)));
-        assert_eq!(of_906(4096, 8, 4096), Some(("mat_vec_int8_q4_0_n8_r4", [256, 1, 1], false)));
-        assert_eq!(of_906(4096, 512, 4096), Some(("mat_tile_int8_q4_0_128x64", [32, 8, 1], false)));
-        assert_eq!(of_906(64, 64, 256), Some(("mat_tile_int8_q4_0_64x64", [1, 1, 1], false)));
-        // Wavefronts of 32: twice as many rows of a work-group.
-        let of_1100 = chosen_int8("gfx1100", DType::Q4_0, 4096, 8, 4096);
-        assert_eq!(of_1100, Some(("mat_vec_int8_q4_0_n8_r4", [128, 1, 1], false)));
-        // Pairs: tiles only, and not of types whose sums do not fit. gfx803 has neither instruction.
-        let of_900 = |dtype, n| chosen_int8("gfx900", dtype, 4096, n, 4096);
-        assert_eq!(of_900(DType::Q4_K, 512), Some(("mat_tile_int8_q4_k_128x64", [32, 8, 1], false)));
-        assert_eq!(of_900(DType::Q4_K, 1), None);
-        assert_eq!(
-            (of_900(DType::Q8_0, 512), of_900(DType::Q5_K, 512), of_900(DType::F16, 512)),
-            (None, None, None)
-        );
-        assert_eq!(chosen_int8("gfx803", DType::Q4_0, 4096, 512, 4096), None);
-    }
-
-    /// Types that have the variants of every type only.
-    #[test]
-    fn few_kernels_do_for_any_shape() {
-        let exact = |m, n| chosen("gfx906", DType::MXFP4, m, n, 4096);
-        assert_eq!(exact(4096, 1), ("mat_vec_mxfp4_n1_r4", [512, 1, 1]));
-        assert_eq!(exact(1000, 1), ("mat_vec_mxfp4_n1_r1", [500, 1, 1]));
-        assert_eq!(exact(4096, 2), ("mat_vec_mxfp4_n4_r4", [512, 1, 1]));
-        assert_eq!(exact(4096, 8), ("mat_vec_mxfp4_n4_r4", [512, 2, 1]));
-        assert_eq!(exact(64, 64), ("mat_tile_mxfp4_64x32", [1, 2, 1]));
-        assert_eq!(exact(4096, 512), ("mat_tile_mxfp4_128x64", [32, 8, 1]));
-        let fast = |m, n| {
-            chosen_int8("gfx906", DType::MXFP4, m, n, 4096).map(|(kernel, groups, _)| (kernel, groups))
-        };
-        assert_eq!(fast(4096, 1), Some(("mat_vec_rounding_mxfp4_n1_r4", [256, 1, 1])));
-        assert_eq!(fast(1024, 1), None);
-        assert_eq!(fast(4096, 2), Some(("mat_vec_int8_mxfp4_n4_r4", [256, 1, 1])));
-        assert_eq!(fast(4096, 8), Some(("mat_vec_int8_mxfp4_n4_r4", [256, 2, 1])));
-        assert_eq!(fast(64, 64), Some(("mat_tile_int8_mxfp4_64x32", [1, 2, 1])));
+        let module = |target: &str, dtype| int8_module(&profile(target), &kernels(dtype).unwrap());
+        assert_eq!(module("gfx906", DType::Q8_0), Some("mul_mat_int8_32"));
+        assert_eq!(module("gfx906", DType::F16), None);
+        // Pairs: not of types whose sums do not fit. gfx803 has neither instruction.
+        assert_eq!(module("gfx900", DType::Q4_K), Some("mul_mat_int8_256"));
+        assert_eq!((module("gfx900", DType::Q8_0), module("gfx900", DType::Q5_K)), (None, None));
+        assert_eq!(module("gfx803", DType::Q4_0), None);
     }
 
     /// Products too large for the operation catalogue take kernels that it does not meet. They are there, with the
     /// arguments that they are given.
     #[test]
     fn large_products_fit_the_code_objects() {
-        // Enough for two rows of a wavefront, but not four, on the device of each family; enough for anything.
-        const ROWS: [usize; 6] = [50, 1200, 2000, 3000, 5000, 16384];
+        // Enough for bytes, on the device of each family; enough for anything.
+        const ROWS: [usize; 4] = [50, 1200, 5000, 16384];
         for name in Embedded.targets() {
             let target = Target::parse(name).unwrap();
             let profile = Profile::of(&target).unwrap();
@@ -428,7 +292,7 @@ mod tests {
             let int8 = met.iter().filter(|k| k.contains("int8") || k.contains("rounding")).count();
             let fit = |types: &[DType]| types.iter().filter(|&&t| kernels(t).unwrap().int8.pairs).count();
             let most = match Tuning::of(&profile).int8 {
-                Int8::Dot4 => 1 + 8 * full.len() + 4 * few.len(),
+                Int8::Dot4 => 1 + 7 * full.len() + 4 * few.len(),
                 Int8::Pairs => 1 + 3 * fit(&full) + 2 * fit(&few),
                 Int8::None => 0,
             };

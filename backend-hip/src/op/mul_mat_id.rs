@@ -2,54 +2,40 @@
 //! Where rounding is allowed and the device multiplies bytes, the same with activations in 8 bits.
 
 use super::grid::{by_rows, launch, no_kernel, scratch, tensors};
+use super::mat_vec::{self, MatVec};
 use super::{Context, Launch, Operand, Refusal};
 use crate::arch::Profile;
 use crate::tuning::{Int8, Tuning};
-use ggml_core::DType;
-use ggml_core::kernel::{MulMatIdParams, MulMatParams};
+use ggml_core::kernel::{MatVecParams, MulMatIdParams, MulMatParams, ProductsParams};
 use ggml_core::plan::Precision;
+use ggml_core::{DType, TensorId};
 
-/// Threads of a work-group: mat-vec in F32 and in 8 bits, tiles, sorting.
-const VEC_THREADS: u32 = 128;
-const INT8_VEC_THREADS: u32 = 256;
+/// Threads of a work-group: tiles, sorting.
 const TILE_THREADS: u32 = 128;
 const GATHER_THREADS: u32 = 256;
-/// Rows of a wavefront of the mat-vec kernels in F32; in 8 bits it has as many as the last.
-const ROWS: [u32; 2] = [1, 4];
 /// Rows and pairs of a tile.
 const TILE: [u32; 2] = [64, 32];
 /// Bytes of an entry of the list of tiles.
 const ENTRY: u64 = 12;
 
-/// The kernels of a type.
+/// The tiles of a type.
 struct Kernels {
     /// Stem of their source.
     module: &'static str,
-    /// For each of [`ROWS`].
-    vec: [&'static str; 2],
     tile: &'static str,
-    /// Activations in 8 bits, mat-vec and tile. Types that are no blocks have none.
-    int8: Option<[&'static str; 2]>,
+    /// Activations in 8 bits. Types that are no blocks have none.
+    int8: Option<&'static str>,
 }
 
 /// Kernels by the type's name in theirs: of plain types, of blocks of 32, of blocks of 256.
 macro_rules! plain {
     ($t:literal) => {
-        Kernels {
-            module: "mul_mat_id",
-            vec: [concat!("mat_vec_id_", $t, "_r1"), concat!("mat_vec_id_", $t, "_r4")],
-            tile: concat!("mat_tile_id_", $t),
-            int8: None,
-        }
+        Kernels { module: "mul_mat_id", tile: concat!("mat_tile_id_", $t), int8: None }
     };
 }
 macro_rules! blocks_32 {
     ($t:literal) => {
-        Kernels {
-            module: "mul_mat_id_32",
-            int8: Some([concat!("mat_vec_id_rounding_", $t), concat!("mat_tile_id_int8_", $t)]),
-            ..plain!($t)
-        }
+        Kernels { module: "mul_mat_id_32", int8: Some(concat!("mat_tile_id_int8_", $t)), ..plain!($t) }
     };
 }
 macro_rules! blocks_256 {
@@ -93,39 +79,58 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
         )));
     }
     match choose(c.profile, &kernels, &p, c.precision) {
-        Choice::Vec { kernel, groups, threads } => {
-            let operands = tensors(&[src[0], src[1], src[2], c.node]);
-            Ok(vec![launch(c, (kernels.module, kernel), operands, &p, groups, threads)?])
+        Some((kernel, int8)) => tiles(c, &p, (kernels.module, kernel), int8),
+        None => {
+            let work = vec(&p, dtype, [src[0], src[1], src[2], c.node]);
+            mat_vec::plan(c, &work).unwrap_or_else(|| Err(no_kernel(c, dtype)))
         }
-        Choice::Tile { kernel, int8 } => tiles(c, &p, (kernels.module, kernel), int8),
     }
 }
 
-/// What computes a node.
-#[derive(Debug, PartialEq)]
-enum Choice {
-    Vec { kernel: &'static str, groups: [u64; 3], threads: u32 },
-    Tile { kernel: &'static str, int8: bool },
+/// The products of few tokens as one of the mat-vec kernels; their weights, input, indices and result.
+pub(super) fn vec(p: &MulMatIdParams, dtype: DType, [weights, input, ids, result]: [TensorId; 4]) -> MatVec {
+    MatVec {
+        dtype,
+        products: ProductsParams {
+            k: p.k,
+            n: 1,
+            m: [p.m, 0, 0],
+            ne2: p.used,
+            r2: 1,
+            nb0: p.nb0,
+            nb1: [0, p.nb1[0]],
+            ..ProductsParams::default()
+        },
+        more: MatVecParams {
+            r3: 1,
+            nb13: p.nb1[1],
+            experts: p.experts,
+            nb2: p.nb2,
+            ..MatVecParams::default()
+        },
+        planes: u64::from(p.used) * u64::from(p.tokens),
+        weights: tensors(&[weights]),
+        input: Operand::Tensor(input),
+        norm: None,
+        biases: [None; 3],
+        residual: None,
+        experts: [Some(Operand::Tensor(ids)), None],
+        results: tensors(&[result]),
+    }
 }
 
-/// Tiles from as many pairs of an expert on as MUL_MAT takes columns for; mat-vec with as many rows of a wavefront as
-/// leave enough wavefronts.
-fn choose(profile: &Profile, kernels: &Kernels, p: &MulMatIdParams, precision: Precision) -> Choice {
+/// Tiles from as many pairs of an expert on as MUL_MAT takes columns for, and whether they are in 8 bits; else mat-vec.
+fn choose(
+    profile: &Profile,
+    kernels: &Kernels,
+    p: &MulMatIdParams,
+    precision: Precision,
+) -> Option<(&'static str, bool)> {
     let tuning = Tuning::of(profile);
     let int8 = kernels.int8.filter(|_| precision == Precision::Fast && tuning.int8 == Int8::Dot4);
     let pairs = u64::from(p.used) * u64::from(p.tokens);
-    if pairs >= u64::from(tuning.tile_from) * u64::from(p.experts) {
-        return Choice::Tile { kernel: int8.map_or(kernels.tile, |[_, tile]| tile), int8: int8.is_some() };
-    }
-    let enough = 4 * tuning.units(profile) * u64::from(tuning.vec_waves);
-    let fills = |rows: u32| u64::from(p.m.div_ceil(rows)) * pairs >= enough;
-    let i = ROWS.iter().rposition(|&rows| rows <= tuning.vec_rows && fills(rows)).unwrap_or(0);
-    let (kernel, threads) = match int8 {
-        Some([vec, _]) if i + 1 == ROWS.len() => (vec, INT8_VEC_THREADS),
-        _ => (kernels.vec[i], VEC_THREADS),
-    };
-    let groups = [u64::from(p.m.div_ceil(threads / profile.wave * ROWS[i])), 1, pairs];
-    Choice::Vec { kernel, groups, threads }
+    let many = pairs >= u64::from(tuning.tile_from) * u64::from(p.experts);
+    many.then(|| int8.map_or((kernels.tile, false), |tile| (tile, true)))
 }
 
 /// The pairs are sorted by expert, the activations rounded where the product is in 8 bits, then the product.
@@ -188,22 +193,16 @@ mod tests {
             let p = MulMatIdParams { m, k: 2048, experts, used, tokens, ..MulMatIdParams::default() };
             choose(&profile, &kernels(dtype).unwrap(), &p, precision)
         };
-        let vec = |kernel, groups, threads| Choice::Vec { kernel, groups, threads };
         let (exact, fast) = (Precision::Exact, Precision::Fast);
         let q4_k = |tokens, precision| chosen("gfx906", DType::Q4_K, 768, 128, 8, tokens, precision);
-        assert_eq!(q4_k(1, exact), vec("mat_vec_id_q4_k_r4", [96, 1, 8], 128));
-        assert_eq!(q4_k(1, fast), vec("mat_vec_id_rounding_q4_k", [48, 1, 8], 256));
-        assert_eq!(q4_k(143, exact), vec("mat_vec_id_q4_k_r4", [96, 1, 1144], 128));
-        assert_eq!(q4_k(144, exact), Choice::Tile { kernel: "mat_tile_id_q4_k", int8: false });
-        assert_eq!(q4_k(144, fast), Choice::Tile { kernel: "mat_tile_id_int8_q4_k", int8: true });
-        let few = |precision| chosen("gfx906", DType::MXFP4, 100, 8, 2, 1, precision);
-        assert_eq!(few(exact), vec("mat_vec_id_mxfp4_r1", [50, 1, 2], 128));
-        assert_eq!(few(fast), few(exact), "too few rows to share the rounding");
+        assert_eq!((q4_k(1, exact), q4_k(143, fast)), (None, None));
+        assert_eq!(q4_k(144, exact), Some(("mat_tile_id_q4_k", false)));
+        assert_eq!(q4_k(144, fast), Some(("mat_tile_id_int8_q4_k", true)));
         // Without dot4, and of plain types, everything is F32.
         let on_900 = chosen("gfx900", DType::Q4_K, 768, 128, 8, 512, fast);
-        assert_eq!(on_900, Choice::Tile { kernel: "mat_tile_id_q4_k", int8: false });
+        assert_eq!(on_900, Some(("mat_tile_id_q4_k", false)));
         let plain = chosen("gfx906", DType::F16, 768, 4, 2, 18, fast);
-        assert_eq!(plain, Choice::Tile { kernel: "mat_tile_id_f16", int8: false });
+        assert_eq!(plain, Some(("mat_tile_id_f16", false)));
     }
 
     /// Products too large for the operation catalogue take kernels that it does not meet. They are there, with the
@@ -232,7 +231,7 @@ mod tests {
             }
             let blocks = WEIGHT_TYPES.iter().filter(|t| t.is_quantized()).count();
             let int8 = if Tuning::of(&profile).int8 == Int8::Dot4 { 1 + 2 * blocks } else { 0 };
-            assert_eq!(met.len(), 1 + 3 * WEIGHT_TYPES.len() + int8, "{name}: {met:?}");
+            assert_eq!(met.len(), 1 + 2 * WEIGHT_TYPES.len() + int8, "{name}: {met:?}");
         }
     }
 }

@@ -30,15 +30,13 @@ pub(super) fn plan_scaled(c: &Context<'_>, scaled: &Scaled) -> Result<Vec<Launch
 
 fn plan_rows(c: &Context<'_>, operands: [TensorId; 6], p: &NormParams) -> Result<Vec<Launch>, Refusal> {
     let rows = rows_of(p.ne)?;
+    let gated = p.parts & NormParams::GATE != 0;
+    let waves = rows.div_ceil(u64::from(ROW_THREADS / c.profile.wave));
     let (kernel, groups) = match p.ne[0] {
-        0..=OF_A_WAVE if p.parts & NormParams::GATE != 0 => {
-            ("norm_gated", rows.div_ceil(u64::from(ROW_THREADS / c.profile.wave)))
-        }
-        n if p.parts & NormParams::GATE != 0 => {
-            return Err(Refusal(format!("a gate on rows of {n} elements, more than {OF_A_WAVE}")));
-        }
-        0..=OF_A_WAVE => ("norm_wave", rows.div_ceil(u64::from(ROW_THREADS / c.profile.wave))),
-        ..=OF_A_GROUP => ("norm_group", rows),
+        n if gated && n <= OF_A_WAVE => ("norm_gated", waves),
+        n if gated => return Err(Refusal(format!("a gate on rows of {n} elements, more than {OF_A_WAVE}"))),
+        n if n <= OF_A_WAVE => ("norm_wave", waves),
+        n if n <= OF_A_GROUP => ("norm_group", rows),
         _ => ("norm_long", rows),
     };
     let launch = launch(c, ("norm", kernel), tensors(&operands), p, [groups, 1, 1], ROW_THREADS)?;

@@ -2,8 +2,9 @@
 
 use super::prepare::{Addressed, Draft, Host, Storage};
 use crate::driver::Shape;
+use crate::options::{Breadcrumbs, Graphs};
 use crate::runtime::memory::{Memory, allocate};
-use crate::runtime::session::Ready;
+use crate::runtime::session::{GraphId, Ready, Session};
 use crate::runtime::shared::Shared;
 use crate::sync::lock;
 use ggml_core::backend::{Bindings, Buffer, Usage};
@@ -35,10 +36,53 @@ pub(crate) struct Launches {
     pub(crate) of_step: Vec<Range<usize>>,
     /// For each step the node's name.
     pub(crate) names: Arc<[String]>,
+    /// The launches as graphs, each with those that it has; none where they are launched one by one.
+    pub(crate) graphs: Vec<(Range<usize>, GraphId)>,
+}
+
+/// Graphs of a program: an error in one of them names the first node of a part of the program.
+const GRAPHS: usize = 4;
+
+/// Programs with fewer launches are launched one by one.
+const WORTH_A_GRAPH: usize = 8;
+
+impl Launches {
+    /// Makes graphs of the launches, where that is wanted and the runtime can. Without them everything works too.
+    fn capture(&mut self, session: &mut Session, wanted: Graphs) {
+        let known_to_work = || session.major().is_none_or(|major| major >= 6);
+        let wanted = match wanted {
+            Graphs::Off => false,
+            Graphs::On => true,
+            Graphs::Auto => known_to_work(),
+        };
+        if !wanted || !session.has_graphs() || self.ready.len() < WORTH_A_GRAPH {
+            return;
+        }
+        let part = self.ready.len().div_ceil(GRAPHS);
+        for (i, launches) in self.ready.chunks(part).enumerate() {
+            match session.capture(launches) {
+                Ok(graph) => self.graphs.push((i * part..i * part + launches.len(), graph)),
+                Err(error) => {
+                    tracing::warn!(target: "diptych::hip", "launches are no graph: {error}");
+                    for (_, graph) in self.graphs.drain(..) {
+                        // What cannot be given back now is when the session closes.
+                        let _ = session.free_graph(graph);
+                    }
+                    return;
+                }
+            }
+        }
+    }
 }
 
 /// Prepares a planned graph on a device.
-pub(crate) fn load(shared: &Arc<Shared>, graph: &Graph, plan: &Plan, bindings: &Bindings) -> Result<Loaded> {
+pub(crate) fn load(
+    shared: &Arc<Shared>,
+    graph: &Graph,
+    plan: &Plan,
+    bindings: &Bindings,
+    stepwise: bool,
+) -> Result<Loaded> {
     let start = Instant::now();
     let host = Host { backend: shared.backend(), kernels: &shared.kernels, profile: &shared.profile };
     let draft = Draft::new(host, graph, plan, bindings)?;
@@ -54,7 +98,9 @@ pub(crate) fn load(shared: &Arc<Shared>, graph: &Graph, plan: &Plan, bindings: &
     let address = |buffer: &Buffer| Ok(Memory::of(buffer, shared)?.address());
     let (storage, addressed) = draft.place(bindings, own.as_ref(), &address)?;
     let names: Arc<[String]> = plan.steps.iter().map(|step| graph.tensor(step.node()).name.clone()).collect();
-    let launches = compile(shared, addressed, names, start)?;
+    let marks = stepwise || shared.options.breadcrumbs == Breadcrumbs::EveryLaunch;
+    let graphs = (!marks).then_some(shared.options.graphs);
+    let launches = compile(shared, addressed, names, start, graphs)?;
     let mut stats = lock(&shared.stats);
     stats.programs += 1;
     stats.recordings += 1;
@@ -68,12 +114,18 @@ fn compile(
     addressed: Vec<Addressed>,
     names: Arc<[String]>,
     start: Instant,
+    graphs: Option<Graphs>,
 ) -> Result<Launches> {
     let _span = phase::enter(Phase::Compile, shared.backend());
     let limit = shared.deadlines().prepare;
     shared.thread.call_after(Phase::Compile, limit, start.elapsed(), move |session| {
-        let mut launches =
-            Launches { ready: Vec::new(), step: Vec::new(), of_step: vec![0..0; names.len()], names };
+        let mut launches = Launches {
+            ready: Vec::new(),
+            step: Vec::new(),
+            of_step: vec![0..0; names.len()],
+            names,
+            graphs: Vec::new(),
+        };
         for Addressed { step, launch, kernel, pointers } in &addressed {
             let shape = Shape { grid: launch.grid, block: launch.block, lds_bytes: launch.lds_bytes };
             let ready = session
@@ -84,6 +136,9 @@ fn compile(
             launches.step.push(*step);
             let range = &mut launches.of_step[*step];
             *range = if range.start == range.end { at..at + 1 } else { range.start..at + 1 };
+        }
+        if let Some(wanted) = graphs {
+            launches.capture(session, wanted);
         }
         Ok(launches)
     })

@@ -8,7 +8,7 @@ use crate::driver::codes::is_fatal;
 use crate::options::Breadcrumbs;
 use crate::runtime::events::{MARKS, RunEvents};
 use crate::runtime::memory::Memory;
-use crate::runtime::session::{EventId, Place, Session};
+use crate::runtime::session::{EventId, GraphId, Place, Session};
 use crate::runtime::shared::{InputRange, Shared};
 use crate::runtime::staging::ALIGNMENT;
 use crate::sync::lock;
@@ -141,6 +141,7 @@ impl HipProgram {
             launches: self.launches.clone(),
             events: self.shared.events.clone(),
             copies: self.input_copies()?,
+            graphs: self.ran && range.len() == self.launches.ready.len() && !self.launches.graphs.is_empty(),
             range,
             every,
         };
@@ -223,6 +224,25 @@ struct Run {
     range: Range<usize>,
     /// Launches from mark to mark.
     every: usize,
+    /// Whether the launches are started as graphs, with a mark behind each.
+    graphs: bool,
+}
+
+impl Drop for HipProgram {
+    fn drop(&mut self) {
+        let graphs: Vec<GraphId> = self.launches.graphs.iter().map(|&(_, graph)| graph).collect();
+        if graphs.is_empty() {
+            return;
+        }
+        let limit = self.shared.deadlines().allocate;
+        self.shared.thread.post(Phase::Close, limit, move |session| {
+            for graph in graphs {
+                if let Err(error) = session.free_graph(graph) {
+                    tracing::warn!(target: "diptych::hip", "a graph was not given back: {error}");
+                }
+            }
+        });
+    }
 }
 
 impl Run {
@@ -250,7 +270,17 @@ impl Run {
         let deadline = session.monitor().deadline();
         let mut marks = VecDeque::new();
         let mut next_mark = self.events.marks.iter().cycle();
-        for i in self.range.clone() {
+        let graphs = if self.graphs { &self.launches.graphs[..] } else { &[] };
+        for (launches, graph) in graphs {
+            let first = &self.launches.names[self.launches.step[launches.start]];
+            session.launch_graph(*graph).map_err(|e| e.with_node(first))?;
+            if let Some(&mark) = next_mark.next() {
+                session.record(mark)?;
+                marks.push_back((mark, launches.end - 1));
+            }
+        }
+        let one_by_one = if self.graphs { 0..0 } else { self.range.clone() };
+        for i in one_by_one {
             let launched = session.launch(&self.launches.ready[i]);
             launched.map_err(|e| e.with_node(&self.launches.names[self.launches.step[i]]))?;
             let last = i + 1 == self.range.end;

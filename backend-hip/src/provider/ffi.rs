@@ -46,6 +46,8 @@ pub(super) fn argument_pointers(args: Arguments<'_>) -> Reply<[*mut c_void; MAX_
 
 /// `hipStreamNonBlocking`, `CU_STREAM_NON_BLOCKING`: the stream does not wait for the NULL stream.
 pub(super) const STREAM_NON_BLOCKING: u32 = 1;
+/// `hipStreamCaptureModeRelaxed`, `CU_STREAM_CAPTURE_MODE_RELAXED`: other calls are not forbidden meanwhile.
+pub(super) const CAPTURE_RELAXED: c_int = 2;
 /// `hipEventDefault`, `CU_EVENT_DEFAULT`.
 pub(super) const EVENT_DEFAULT: u32 = 0;
 /// `hipEventDisableTiming`, `CU_EVENT_DISABLE_TIMING`.
@@ -57,7 +59,8 @@ macro_rules! same_calls {
     (
         streams $create_stream:ident $destroy_stream:ident,
         events $create_event:ident $destroy_event:ident $record:ident $query:ident $elapsed:ident,
-        modules $unload:ident $function:ident $launch:ident $(,)?
+        modules $unload:ident $function:ident $launch:ident,
+        graphs $begin:ident $end:ident $instantiate:ident $run:ident $destroy_exec:ident $destroy_graph:ident $(,)?
     ) => {
         fn create_stream(&self) -> $crate::driver::Reply<$crate::driver::Stream> {
             let mut stream = std::ptr::null_mut();
@@ -152,6 +155,53 @@ macro_rules! same_calls {
                     std::ptr::null_mut(),
                 )
             })
+        }
+
+        fn has_graphs(&self) -> bool {
+            let s = &self.symbols;
+            let captures = s.$begin.is_some() && s.$end.is_some() && s.$instantiate.is_some();
+            captures && s.$run.is_some() && s.$destroy_exec.is_some() && s.$destroy_graph.is_some()
+        }
+
+        unsafe fn begin_capture(&self, stream: $crate::driver::Stream) -> $crate::driver::Reply<()> {
+            let function = self.symbols.$begin.ok_or($crate::driver::codes::NOT_SUPPORTED)?;
+            // SAFETY: the caller's promise: a live stream that is not the NULL stream.
+            check(unsafe { function(handle(stream.0), ffi::CAPTURE_RELAXED) })
+        }
+
+        unsafe fn end_capture(
+            &self,
+            stream: $crate::driver::Stream,
+        ) -> $crate::driver::Reply<$crate::driver::LaunchGraph> {
+            let missing = $crate::driver::codes::NOT_SUPPORTED;
+            let (mut graph, mut exec) = (std::ptr::null_mut(), std::ptr::null_mut());
+            let end = self.symbols.$end.ok_or(missing)?;
+            // SAFETY: writes one handle; the stream is live and captures (the caller's promise).
+            check(unsafe { end(handle(stream.0), &mut graph) })?;
+            let instantiate = self.symbols.$instantiate.ok_or(missing)?;
+            // SAFETY: writes one handle; the graph is the one that was just made.
+            let made = check(unsafe { instantiate(&mut exec, graph, 0) });
+            if let Some(destroy) = self.symbols.$destroy_graph {
+                // SAFETY: the graph is live and not needed any more: what was made of it is its own.
+                check(unsafe { destroy(graph) })?;
+            }
+            made.map(|()| $crate::driver::LaunchGraph(exec as usize as u64))
+        }
+
+        unsafe fn launch_graph(
+            &self,
+            graph: $crate::driver::LaunchGraph,
+            stream: $crate::driver::Stream,
+        ) -> $crate::driver::Reply<()> {
+            let function = self.symbols.$run.ok_or($crate::driver::codes::NOT_SUPPORTED)?;
+            // SAFETY: the caller's promise: a live graph of `end_capture` and a live stream.
+            check(unsafe { function(handle(graph.0), handle(stream.0)) })
+        }
+
+        unsafe fn destroy_graph(&self, graph: $crate::driver::LaunchGraph) -> $crate::driver::Reply<()> {
+            let function = self.symbols.$destroy_exec.ok_or($crate::driver::codes::NOT_SUPPORTED)?;
+            // SAFETY: the caller's promise: a live graph of `end_capture`, which is not used after this.
+            check(unsafe { function(handle(graph.0)) })
         }
     };
 }

@@ -9,7 +9,7 @@ use crate::driver::{
 use crate::op::{Context, Launch, Operand, Refusal};
 use crate::sync::lock;
 use ggml_core::Op;
-use ggml_core::fuse::Group;
+use ggml_core::fuse::{Chain, Group};
 use ggml_core::kernel::{BinaryParams, NormParams, RopeParams, UnaryParams};
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::CStr;
@@ -177,7 +177,7 @@ impl State {
             "scale" => {
                 let params = params_of::<UnaryParams>(params);
                 let n = params.ne.iter().product::<u32>() as usize;
-                (n, self.floats(p[0], n)?.iter().map(|a| a * params.scale + params.bias).collect())
+                (n, self.floats(p[0], n)?.iter().map(|a| a * params.scale[0] + params.bias[0]).collect())
             }
             // Through scratch: twice the operand, then half of that.
             "double" | "halve" => {
@@ -451,7 +451,12 @@ impl KernelSet for FakeKernels {
                 vec![launch("add", all(), to, bytemuck::bytes_of(&BinaryParams::new(g, node, &[])?))]
             }
             Some(Op::Scale(_)) => {
-                vec![launch("scale", all(), to, bytemuck::bytes_of(&UnaryParams::new(g, node, &[])?))]
+                vec![launch(
+                    "scale",
+                    all(),
+                    to,
+                    bytemuck::bytes_of(&UnaryParams::new(g, &Chain::of_one(g, node), [0; 3])?),
+                )]
             }
             Some(Op::RmsNorm(_)) => {
                 let params = NormParams::new(g, node, &[])?;

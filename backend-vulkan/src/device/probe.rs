@@ -143,7 +143,7 @@ fn once(
     let shader = ShaderId::find("lane_probe", variant).ok_or_else(|| {
         Error::argument(format!("shader lane_probe/{variant}"), "none", "a shader of the table")
     })?;
-    let layout = Layout::new(device, 1, 4)?;
+    let layout = Layout::new(device, &[1], 4)?;
     let recipe =
         Recipe { shader, specialization: &[INVOCATIONS], subgroup, statistics: false, name: "lane probe" };
     let pipeline = Arc::new(Pipeline::new(&layout, None, recipe)?);

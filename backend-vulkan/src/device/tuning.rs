@@ -85,10 +85,12 @@ impl Warptile {
 pub struct MatVec {
     /// Invocations.
     pub workgroup: u32,
-    /// Rows of a work-group.
+    /// Parts of the work-group that have rows of their own; a subgroup or more each.
+    pub teams: u32,
+    /// Rows of a team.
     pub rows: u32,
-    /// Pieces of eight weights of each row that an invocation has under way.
-    pub unroll: u32,
+    /// The same of types with pieces of 32 weights, which take more registers.
+    pub rows_of_32: u32,
 }
 
 /// Attention of few tokens.
@@ -128,6 +130,12 @@ pub struct Tuning {
     pub row: u32,
     /// Mat-vec with 1, 2, 4 and 8 columns at a time.
     pub mat_vec: [MatVec; 4],
+    /// The same with activations rounded to 8 bits, for devices with integer dot products: many rows, which share the
+    /// work of rounding.
+    pub mat_vec_int8: Option<[MatVec; 4]>,
+    /// Activations in 8 bits of all columns together that a work-group has in shared memory; it takes nine bytes for
+    /// eight. A multiple of 512 for each column.
+    pub vec_chunk: u32,
     /// The most columns of a product for mat-vec; products with more use tiles.
     pub vec_columns: u32,
     /// F32 tiles, from small to large.
@@ -147,8 +155,8 @@ const fn tile(bm: u32, bn: u32, bk: u32, tm: u32, tn: u32, unroll: u32, slices: 
     Warptile { bm, bn, bk, tm, tn, unroll, slices }
 }
 
-const fn vec(workgroup: u32, rows: u32, unroll: u32) -> MatVec {
-    MatVec { workgroup, rows, unroll }
+const fn vec(workgroup: u32, teams: u32, rows: u32) -> MatVec {
+    MatVec { workgroup, teams, rows, rows_of_32: rows }
 }
 
 /// 32 x 32 by four slices of one wave of 64, 64 x 64 by two waves: 64 registers, four waves on a SIMD of GCN.
@@ -162,11 +170,20 @@ const NVIDIA_F16_TILES: &[Warptile] = &[tile(32, 32, 32, 4, 4, 4, 4), tile(64, 6
 /// Small code: the driver compiles with LLVM, for 4 to 16 lanes.
 const CPU_TILES: &[Warptile] = &[tile(32, 32, 16, 4, 4, 1, 1)];
 
+/// 32 rows share the work of rounding, which is about seven operations for each element.
+const GCN_INT8: [MatVec; 4] = {
+    let most = vec(512, 8, 4);
+    let columns = MatVec { rows_of_32: 2, ..most };
+    [most, columns, columns, columns]
+};
+
 const GCN: Tuning = Tuning {
     subgroup_arithmetic: false,
     elementwise: 256,
     row: 256,
-    mat_vec: [vec(64, 4, 1), vec(64, 4, 1), vec(64, 2, 1), vec(64, 2, 1)],
+    mat_vec: [vec(64, 1, 4), vec(64, 1, 4), vec(64, 1, 2), vec(64, 1, 2)],
+    mat_vec_int8: Some(GCN_INT8),
+    vec_chunk: 16384,
     vec_columns: 16,
     tiles: TILES,
     f16_tiles: GCN_F16_TILES,
@@ -180,7 +197,8 @@ const RDNA: Tuning = Tuning { subgroup_arithmetic: true, f16_tiles: RDNA_F16_TIL
 /// Measured on an H200, products of [14336, 4096] with 1 to 512 columns, attention over 512 and 4096 positions.
 const NVIDIA: Tuning = Tuning {
     subgroup_arithmetic: true,
-    mat_vec: [vec(64, 4, 1), vec(64, 2, 2), vec(64, 2, 1), vec(128, 4, 1)],
+    mat_vec: [vec(64, 1, 4), vec(64, 1, 2), vec(64, 1, 2), vec(128, 1, 4)],
+    mat_vec_int8: Some([vec(256, 8, 2), vec(256, 8, 2), vec(256, 8, 2), vec(256, 8, 4)]),
     tiles: NVIDIA_TILES,
     f16_tiles: NVIDIA_F16_TILES,
     enough_groups: 264,
@@ -192,7 +210,9 @@ const CPU: Tuning = Tuning {
     subgroup_arithmetic: true,
     elementwise: 64,
     row: 64,
-    mat_vec: [vec(32, 2, 1); 4],
+    mat_vec: [vec(32, 1, 2); 4],
+    mat_vec_int8: None,
+    vec_chunk: 16384,
     vec_columns: 2,
     tiles: CPU_TILES,
     f16_tiles: &[],
@@ -224,7 +244,15 @@ mod tests {
         for class in ArchClass::ALL {
             let t = Tuning::of(class);
             assert!(t.row % 16 == 0 && t.flash_vec.workgroup % 64 == 0, "{class}");
-            assert!(t.mat_vec.iter().all(|v| v.workgroup % 8 == 0 && v.rows.is_power_of_two()), "{class}");
+            for v in t.mat_vec.iter().chain(t.mat_vec_int8.iter().flatten()) {
+                assert!(
+                    v.rows.is_power_of_two() && v.rows_of_32.is_power_of_two() && v.teams.is_power_of_two(),
+                    "{class} {v:?}"
+                );
+                assert!(v.workgroup % (8 * v.teams) == 0, "{class} {v:?}");
+            }
+            // Columns, rows and 16 subgroups besides the activations.
+            assert!(t.vec_chunk % (8 * 512) == 0 && t.vec_chunk / 8 * 9 + 8 * 4 * 16 * 4 <= 32768, "{class}");
             let f32_tiles = t.tiles.iter().flat_map(|tile| [(*tile, false), (tile.long(), false)]);
             for (tile, f16) in f32_tiles.chain(t.f16_tiles.iter().map(|tile| (*tile, true))) {
                 let (steps, slice) = (tile.bk / if f16 { 4 } else { 2 }, tile.slice());

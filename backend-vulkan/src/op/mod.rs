@@ -21,6 +21,7 @@ pub mod mul_mat;
 pub mod mul_mat_id;
 pub mod norm;
 mod parts;
+pub mod products;
 pub mod rope;
 pub mod rows;
 pub mod soft_max;
@@ -176,6 +177,7 @@ pub fn plan_group(context: &Context<'_>, group: &Group) -> Result<Vec<Dispatch>,
         Group::Router(router) => top_k::plan_router(context, router),
         Group::Norm(norm) => norm::plan_norm(context, norm),
         Group::Scaled(scaled) => norm::plan_scaled(context, scaled),
+        Group::Products(group) => products::plan(context, group),
         other => Err(Refusal(format!("{} are not computed together on Vulkan", other.name(context.graph)))),
     }?;
     let parts = dispatches.iter().flat_map(|d| &d.operands).filter_map(|o| o.part(context.graph));
@@ -234,6 +236,7 @@ pub fn all_pipelines(profile: &Profile) -> Vec<PipelineSpec> {
         mul_mat::pipelines(profile),
         mul_mat_id::pipelines(profile),
         norm::pipelines(profile),
+        products::pipelines(profile),
         rope::pipelines(profile),
         rows::pipelines(profile),
         soft_max::pipelines(profile),

@@ -2,37 +2,13 @@
 
 use super::grid::cover;
 use super::parts::{Rows, cut};
-use super::weights::{WEIGHTS, Weights};
-use super::{Context, Dispatch, Operand, Refusal, dispatch, pipeline};
+use super::weights::{WEIGHTS, Weights, aligned};
+use super::{Context, Dispatch, Operand, Refusal, dispatch, pipeline, products};
 use crate::device::tuning::{Profile, Warptile};
 use crate::pipeline::PipelineSpec;
 use ggml_core::DType;
-use ggml_core::kernel::MulMatParams;
+use ggml_core::kernel::{MulMatParams, ProductsParams};
 use ggml_core::plan::Precision;
-
-/// Numbers of columns that the mat-vec kernel is made for.
-const COLUMNS: [u32; 4] = [1, 2, 4, 8];
-
-/// Mat-vec for one of [`COLUMNS`], with no more than `rows` rows for a work-group.
-pub(super) fn vec_spec(
-    profile: &Profile,
-    weights: &Weights,
-    columns: usize,
-    rows: u32,
-    aligned: bool,
-) -> PipelineSpec {
-    let t = profile.tuning.mat_vec[columns];
-    let workgroup = profile.workgroup(t.workgroup);
-    let unroll = (t.unroll * 8 / weights.piece).max(1);
-    let constants = [workgroup, t.rows.min(rows), COLUMNS[columns], aligned as u32, unroll];
-    pipeline("mul_mat_vec", weights.vec_variant(profile.reduction()), &constants)
-}
-
-/// Rows of a work-group of mat-vec such that a matrix with few rows still fills the device: a power of two.
-fn vec_rows(profile: &Profile, rows: u64) -> u32 {
-    let enough = 2 * u64::from(profile.tuning.enough_groups);
-    1 << (rows / enough).clamp(1, 8).ilog2()
-}
 
 pub(super) fn tile_spec(t: &Warptile, weights: &Weights, f16: bool, aligned: bool) -> PipelineSpec {
     let t = if weights.long { t.long() } else { *t };
@@ -72,9 +48,8 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     let p = MulMatParams::new(c.graph, c.node, &c.offsets())?;
     let operands = [c.src(0), c.src(1), c.node];
     if operands.iter().all(|&t| c.graph.tensor(t).span_bytes() <= c.window_limit()) {
-        let mut whole = product(c, p)?;
-        whole.operands = operands.map(Operand::Tensor).to_vec();
-        return Ok(vec![whole]);
+        let [a, b, d] = operands.map(Operand::Tensor);
+        return product(c, p, [a, b, d]);
     }
     // Larger than a window: each matrix on its own, its columns in parts, and for each of them its rows in parts.
     let mut dispatches = Vec::new();
@@ -96,9 +71,8 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
                         r3: 1,
                         ..p
                     };
-                    let mut dispatch = product(c, part)?;
-                    dispatch.operands = vec![a.part(&rows), b.part(&columns), d.part(&columns)];
-                    dispatches.push(dispatch);
+                    let operands = [a.part(&rows), b.part(&columns), d.part(&columns)];
+                    dispatches.extend(product(c, part, operands)?);
                 }
             }
         }
@@ -106,60 +80,56 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     Ok(dispatches)
 }
 
-/// One product of rows `first_row .. m`, without operands.
-fn product(c: &Context<'_>, p: MulMatParams) -> Result<Dispatch, Refusal> {
+/// The dispatches of rows `first_row .. m`.
+fn product(c: &Context<'_>, p: MulMatParams, operands: [Operand; 3]) -> Result<Vec<Dispatch>, Refusal> {
+    if p.n <= c.profile.tuning.vec_columns {
+        return vectors(c, &p, operands);
+    }
     let dtype = c.operand(0).dtype;
     let weights =
         Weights::of(dtype).ok_or_else(|| Refusal(format!("MUL_MAT has no Vulkan kernel for {dtype}")))?;
     let (rows, n) = (u64::from(p.m - p.first_row), u64::from(p.n));
     let batch = u64::from(p.ne2) * u64::from(p.ne3);
     let aligned = aligned(dtype, (p.off0, &p.nb0), (p.off1, &p.nb1));
-    let checked = |wanted: [u64; 3]| match cover(c.profile, wanted) {
-        grid if grid.once == 1 => Ok(grid.groups),
-        _ => Err(Refusal(format!(
-            "MUL_MAT of {rows} rows, {n} columns, {batch} matrices needs too many work-groups"
-        ))),
-    };
-    if p.n <= c.profile.tuning.vec_columns {
-        let columns = COLUMNS.iter().position(|&columns| columns >= p.n).unwrap_or(COLUMNS.len() - 1);
-        let most = vec_rows(c.profile, rows);
-        let spec = vec_spec(c.profile, weights, columns, most, aligned);
-        let groups = rows.div_ceil(spec.specialization[1].into());
-        // The shader folds groups of rows into the second dimension of the grid after as many.
-        let x = groups.min(65535);
-        let z = batch * n.div_ceil(COLUMNS[columns].into());
-        return Ok(dispatch(spec, [], &p, checked([x, groups.div_ceil(x), z])?));
-    }
     let (tiles, f16) = tiles(c.profile, c.precision, dtype);
     let tile = choose(c.profile, tiles, rows, n, batch)
         .ok_or_else(|| Refusal("no tile of MUL_MAT fits the device's work-groups".into()))?;
     let spec = tile_spec(tile, weights, f16, aligned);
-    let groups = [n.div_ceil(tile.bn.into()), rows.div_ceil(tile.bm.into()), batch];
-    Ok(dispatch(spec, [], &p, checked(groups)?))
+    let grid = cover(c.profile, [n.div_ceil(tile.bn.into()), rows.div_ceil(tile.bm.into()), batch]);
+    if grid.once != 1 {
+        return Err(Refusal(format!(
+            "MUL_MAT of {rows} rows, {n} columns, {batch} matrices needs too many work-groups"
+        )));
+    }
+    Ok(vec![Dispatch { operands: operands.to_vec(), ..dispatch(spec, [], &p, grid.groups) }])
 }
 
-/// Whether offsets and strides allow loads of 16 bytes: of `b` always, of `a` for plain types.
-pub(super) fn aligned(dtype: DType, a: (u32, &[u32]), b: (u32, &[u32])) -> bool {
-    let multiple = |unit: u32, (offset, strides): (u32, &[u32])| {
-        offset.is_multiple_of(unit) && strides.iter().all(|s| s.is_multiple_of(unit))
+/// The same as mat-vec, whose kernel knows three dimensions.
+fn vectors(c: &Context<'_>, p: &MulMatParams, [a, b, d]: [Operand; 3]) -> Result<Vec<Dispatch>, Refusal> {
+    let group = products::single(c);
+    let all = ProductsParams::new(c.graph, &group, |id| c.windows.remainder(c.graph, id))?;
+    let one = |i3: u32| {
+        let part = ProductsParams {
+            n: p.n,
+            rows: [p.first_row, p.m],
+            ne2: p.ne2,
+            r2: p.r2,
+            off0: [p.off0 + i3 / p.r3 * p.nb0[2], 0, 0],
+            off1: p.off1 + i3 * p.nb1[2],
+            offd: [p.offd + i3 * p.nbd[2], 0, 0],
+            ..all
+        };
+        let dispatch = products::product(c, c.operand(0).dtype, &part)?;
+        Ok(Dispatch { operands: products::single_operands(a, b, d), ..dispatch })
     };
-    let wide = match dtype {
-        DType::F32 => multiple(4, a),
-        DType::F16 | DType::BF16 => multiple(8, a),
-        _ => true,
-    };
-    wide && multiple(4, b)
+    (0..p.ne3).map(one).collect()
 }
 
-/// The pipelines of this family.
+/// The pipelines of this family but for mat-vec.
 pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
     let mut all = Vec::new();
     for weights in &WEIGHTS {
         for aligned in [false, true] {
-            let most = COLUMNS.iter().filter(|&&columns| columns <= profile.tuning.vec_columns).count();
-            for rows in [1, 2, 4, 8] {
-                all.extend((0..most).map(|i| vec_spec(profile, weights, i, rows, aligned)));
-            }
             for precision in [Precision::Exact, Precision::Fast] {
                 let (tiles, f16) = tiles(profile, precision, weights.dtype);
                 all.extend(tiles.iter().map(|t| tile_spec(t, weights, f16, aligned)));

@@ -1,10 +1,11 @@
 //! MUL_MAT_ID: mat-vec for each index of each token, tiles where many tokens share a matrix.
 
 use super::grid::cover;
-use super::mul_mat::{aligned, choose, tile_spec, tiles, vec_spec};
+use super::mul_mat::{choose, tile_spec, tiles};
 use super::parts::{Rows, cut};
-use super::weights::{WEIGHTS, Weights};
-use super::{Context, Dispatch, Operand, Refusal, dispatch};
+use super::products::{Shape, even, rounds, shapes, vec_spec};
+use super::weights::{WEIGHTS, Weights, aligned};
+use super::{Context, Dispatch, Operand, Refusal, dispatch, pipeline};
 use crate::device::tuning::{Profile, Warptile};
 use crate::pipeline::PipelineSpec;
 use ggml_core::kernel::MulMatIdParams;
@@ -13,11 +14,6 @@ use ggml_core::plan::Precision;
 /// Columns of a matrix, on average, up to which each is a product of its own: a tile costs the arithmetic of all of its
 /// columns, and about ten products of one column take as long on GCN and on an H200.
 const VEC_COLUMNS: u64 = 16;
-
-/// As for MUL_MAT with one column. There are enough products for the most rows of a work-group.
-fn id_vec_spec(profile: &Profile, weights: &Weights, aligned: bool) -> PipelineSpec {
-    PipelineSpec { shader: "mul_mat_id_vec", ..vec_spec(profile, weights, 0, u32::MAX, aligned) }
-}
 
 fn id_tile_spec(tile: &Warptile, weights: &Weights, f16: bool, aligned: bool) -> PipelineSpec {
     PipelineSpec { shader: "mul_mat_id_tile", ..tile_spec(tile, weights, f16, aligned) }
@@ -56,9 +52,19 @@ fn product(c: &Context<'_>, p: MulMatIdParams) -> Result<Dispatch, Refusal> {
     let pairs = u64::from(p.used) * u64::from(p.tokens);
     let columns = pairs / u64::from(p.experts.max(1));
     if columns <= VEC_COLUMNS {
-        let spec = id_vec_spec(c.profile, weights, aligned);
-        let groups = p.m.div_ceil(spec.specialization[1]);
-        return Ok(dispatch(spec, [], &p, checked([groups, p.used, p.tokens])?));
+        let shape = Shape {
+            weights,
+            columns: 1,
+            rows: u64::from(p.m) * pairs,
+            k: p.k,
+            pair: 1,
+            aligned,
+            even: even(dtype, &[p.off0], &p.nb0),
+            int8: rounds(c.profile, c.precision, dtype),
+        };
+        let spec = vec_spec(c.profile, &shape);
+        let grid = checked([p.m.div_ceil(spec.rows), p.used, p.tokens])?;
+        return Ok(dispatch(pipeline("mul_mat_id_vec", spec.variant, &spec.constants), [], &p, grid));
     }
     let (tiles, f16) = tiles(c.profile, c.precision, dtype);
     let tile = choose(c.profile, tiles, p.m.into(), columns, p.experts.into())
@@ -69,10 +75,15 @@ fn product(c: &Context<'_>, p: MulMatIdParams) -> Result<Dispatch, Refusal> {
 
 /// The pipelines of this family.
 pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
-    let mut all = Vec::new();
+    let one = shapes(profile).into_iter().filter(|shape| shape.columns == 1);
+    let mut all: Vec<PipelineSpec> = one
+        .map(|shape| {
+            let spec = vec_spec(profile, &shape);
+            pipeline("mul_mat_id_vec", spec.variant, &spec.constants)
+        })
+        .collect();
     for weights in &WEIGHTS {
         for aligned in [false, true] {
-            all.push(id_vec_spec(profile, weights, aligned));
             for precision in [Precision::Exact, Precision::Fast] {
                 let (tiles, f16) = tiles(profile, precision, weights.dtype);
                 all.extend(tiles.iter().map(|t| id_tile_spec(t, weights, f16, aligned)));

@@ -6,8 +6,8 @@ use ggml_core::DType;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Weights {
     pub(super) dtype: DType,
-    /// Mat-vec: by shared memory, by subgroup arithmetic.
-    vec: [&'static str; 2],
+    /// Mat-vec: by shared memory, by subgroup arithmetic, by that with activations in 8 bits.
+    vec: [&'static str; 3],
     /// Tiles: F32, F16 (of quantised weights only).
     tile: [&'static str; 2],
     /// Rows by index.
@@ -22,7 +22,7 @@ macro_rules! weights {
     ($($dtype:ident $stem:literal $rows:literal $piece:literal $long:literal)*) => {
         [$(Weights {
             dtype: DType::$dtype,
-            vec: [concat!($stem, "_lds"), concat!($stem, "_subgroup")],
+            vec: [concat!($stem, "_lds"), concat!($stem, "_subgroup"), concat!($stem, "_int8")],
             tile: [concat!($stem, "_tile32"), concat!($stem, "_tile16")],
             rows: $rows,
             piece: $piece,
@@ -36,13 +36,13 @@ pub(super) const WEIGHTS: [Weights; 16] = weights! {
     F32 "f32" "w32" 8 false
     F16 "f16" "f16" 8 false
     BF16 "bf16" "bf16" 8 false
-    Q8_0 "q8_0" "q8_0" 8 false
-    Q4_0 "q4_0" "q4_0" 8 true
-    Q4_1 "q4_1" "q4_1" 8 true
-    Q5_0 "q5_0" "q5_0" 8 true
-    Q5_1 "q5_1" "q5_1" 8 true
-    IQ4_NL "iq4_nl" "iq4_nl" 8 true
-    MXFP4 "mxfp4" "mxfp4" 8 true
+    Q8_0 "q8_0" "q8_0" 16 false
+    Q4_0 "q4_0" "q4_0" 16 true
+    Q4_1 "q4_1" "q4_1" 16 true
+    Q5_0 "q5_0" "q5_0" 16 true
+    Q5_1 "q5_1" "q5_1" 16 true
+    IQ4_NL "iq4_nl" "iq4_nl" 16 true
+    MXFP4 "mxfp4" "mxfp4" 16 true
     Q2_K "q2_k" "q2_k" 32 false
     Q3_K "q3_k" "q3_k" 32 false
     Q4_K "q4_k" "q4_k" 32 false
@@ -57,15 +57,28 @@ impl Weights {
         WEIGHTS.iter().find(|w| w.dtype == dtype)
     }
 
-    /// The variant of the mat-vec kernel for a way to add sums over a work-group ("lds" or "subgroup").
-    pub(super) fn vec_variant(&self, reduction: &str) -> &'static str {
-        self.vec[(reduction == "subgroup") as usize]
+    /// The variant of the mat-vec kernel of a form: "lds", "subgroup", or of quantised weights "int8".
+    pub(super) fn vec_variant(&self, form: &str) -> &'static str {
+        self.vec[["lds", "subgroup", "int8"].iter().position(|&f| f == form).unwrap_or(0)]
     }
 
     /// The variant of the tiled kernel.
     pub(super) fn tile_variant(&self, f16: bool) -> &'static str {
         self.tile[(f16 && self.dtype.is_quantized()) as usize]
     }
+}
+
+/// Whether offsets and strides allow loads of 16 bytes: of `b` always, of `a` for plain types.
+pub(super) fn aligned(dtype: DType, a: (u32, &[u32]), b: (u32, &[u32])) -> bool {
+    let multiple = |unit: u32, (offset, strides): (u32, &[u32])| {
+        offset.is_multiple_of(unit) && strides.iter().all(|s| s.is_multiple_of(unit))
+    };
+    let wide = match dtype {
+        DType::F32 => multiple(4, a),
+        DType::F16 | DType::BF16 => multiple(8, a),
+        _ => true,
+    };
+    wide && multiple(4, b)
 }
 
 #[cfg(test)]
@@ -88,6 +101,10 @@ mod tests {
                 ("get_rows", w.rows),
             ] {
                 assert!(ShaderId::find(stem, variant).is_some(), "{stem}/{variant}");
+            }
+            for stem in ["mul_mat_vec", "mul_mat_id_vec"] {
+                let found = ShaderId::find(stem, w.vec_variant("int8")).is_some();
+                assert_eq!(found, w.dtype.is_quantized(), "{stem}/{}", w.vec_variant("int8"));
             }
         }
     }

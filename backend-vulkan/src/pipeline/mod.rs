@@ -18,6 +18,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
+/// Layouts by the elements of their bindings and the bytes of their push constants.
+type Layouts = HashMap<(Vec<u32>, u32), Arc<Layout>>;
+
 /// All pipelines of a backend.
 pub(crate) struct PipelineSet {
     device: Arc<Device>,
@@ -25,7 +28,7 @@ pub(crate) struct PipelineSet {
     disk: Option<DiskCache>,
     statistics: bool,
     modules: Modules,
-    layouts: Mutex<HashMap<(u32, u32), Arc<Layout>>>,
+    layouts: Mutex<Layouts>,
     made: Mutex<HashMap<PipelineSpec, Arc<Pipeline>>>,
     count: AtomicU64,
     nanoseconds: AtomicU64,
@@ -70,13 +73,14 @@ impl PipelineSet {
         (self.count.load(Ordering::Relaxed), Duration::from_nanos(self.nanoseconds.load(Ordering::Relaxed)))
     }
 
-    fn layout(&self, bindings: u32, push_bytes: u32) -> Result<Arc<Layout>> {
+    fn layout(&self, bindings: Vec<u32>, push_bytes: u32) -> Result<Arc<Layout>> {
         let mut layouts = lock(&self.layouts);
-        if let Some(known) = layouts.get(&(bindings, push_bytes)) {
+        let key = (bindings, push_bytes);
+        if let Some(known) = layouts.get(&key) {
             return Ok(known.clone());
         }
-        let layout = Layout::new(&self.device, bindings, push_bytes)?;
-        layouts.insert((bindings, push_bytes), layout.clone());
+        let layout = Layout::new(&self.device, &key.0, push_bytes)?;
+        layouts.insert(key, layout.clone());
         Ok(layout)
     }
 
@@ -87,7 +91,7 @@ impl PipelineSet {
         }
         let wrong = |why| Error::argument(format!("pipeline {spec}"), why, "");
         let module = self.modules.check(spec).map_err(wrong)?;
-        let layout = self.layout(module.bindings(), module.push_bytes())?;
+        let layout = self.layout(module.counts(), module.push_bytes())?;
         let name = spec.to_string();
         let recipe = Recipe {
             shader: module.id,

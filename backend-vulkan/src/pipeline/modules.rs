@@ -81,7 +81,12 @@ impl Modules {
 impl Module {
     /// Buffers that it binds.
     pub(crate) fn bindings(&self) -> u32 {
-        self.interface.buffers.len() as u32
+        self.counts().iter().sum()
+    }
+
+    /// Buffers at each binding.
+    pub(crate) fn counts(&self) -> Vec<u32> {
+        self.interface.buffers.iter().map(|buffer| buffer.count).collect()
     }
 
     /// Axes along which the grid of a dispatch may be cut: work-group ids go on counting in a portion (vkCmdDispatchBase), but
@@ -109,6 +114,7 @@ fn lacking(interface: &Interface, support: &ShaderSupport) -> Option<String> {
         "Int8" => f.int8,
         "Int16" => f.int16,
         "Int64" => f.int64,
+        "StorageBufferArrayDynamicIndexing" => f.buffer_arrays,
         "StorageBuffer16BitAccess" => f.storage16,
         "StorageBuffer8BitAccess" => f.storage8,
         "VulkanMemoryModel" => f.memory_model,

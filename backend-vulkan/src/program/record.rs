@@ -190,7 +190,7 @@ impl Recording<'_> {
         Ok(())
     }
 
-    /// A descriptor set for each dispatch; dispatches with the same windows share one. And how many there are.
+    /// A descriptor set for each dispatch; dispatches with the same windows at the same bindings share one. And how many there are.
     fn sets(&self, context: &DeviceContext) -> Result<(Vec<Arc<DescriptorSet>>, usize)> {
         let dispatches = &self.lowering.dispatches;
         let buffers: usize = dispatches.iter().map(|d| d.windows.len()).sum();
@@ -198,11 +198,12 @@ impl Recording<'_> {
         let mut known = HashMap::new();
         let mut sets = Vec::with_capacity(dispatches.len());
         for dispatch in dispatches {
-            let set: Arc<DescriptorSet> = match known.entry(&dispatch.windows) {
+            let layout = &self.pipelines[dispatch.pipeline].layout;
+            let set: Arc<DescriptorSet> = match known.entry((&dispatch.windows, &layout.bindings)) {
                 Entry::Occupied(found) => Arc::clone(found.get()),
                 Entry::Vacant(empty) => {
                     let windows: Vec<_> = dispatch.windows.iter().map(|w| self.window(w)).collect();
-                    empty.insert(pool.set(&self.pipelines[dispatch.pipeline].layout, &windows)?).clone()
+                    empty.insert(pool.set(layout, &windows)?).clone()
                 }
             };
             sets.push(set);

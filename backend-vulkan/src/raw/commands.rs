@@ -294,12 +294,12 @@ impl<'p> Recorder<'p> {
             || set.layout.bindings != layout.bindings
         {
             let found = format!(
-                "grid {grid:?} from {base:?}, {} bytes of parameters, {} operands",
+                "grid {grid:?} from {base:?}, {} bytes of parameters, operands {:?}",
                 params.len(),
                 set.layout.bindings
             );
             let expected = format!(
-                "a grid within {limits:?}, {} bytes of parameters, {} operands, all of one device",
+                "a grid within {limits:?}, {} bytes of parameters, operands {:?}, all of one device",
                 layout.push_bytes, layout.bindings
             );
             return Err(Error::argument("dispatch", found, expected));

@@ -77,15 +77,16 @@ impl DescriptorPool {
             let code = vk::Result::ERROR_OUT_OF_POOL_MEMORY;
             return Err(self.device.failed(Phase::Prepare, "vkAllocateDescriptorSets", code));
         };
-        self.write(raw, windows);
+        self.write(raw, layout, windows);
         let (layout, _windows, _pool) = (layout.clone(), windows.to_vec(), self.clone());
         Ok(Arc::new(DescriptorSet { raw, layout, _windows, _pool }))
     }
 
     fn check(&self, layout: &Layout, windows: &[Window<Arc<Buffer>>]) -> Result<()> {
         let caps = &self.device.facts.caps;
-        if windows.len() != layout.bindings as usize {
-            return Err(Error::argument("windows of a dispatch", windows.len(), layout.bindings.to_string()));
+        let buffers: u32 = layout.bindings.iter().sum();
+        if windows.len() != buffers as usize {
+            return Err(Error::argument("windows of a dispatch", windows.len(), buffers.to_string()));
         }
         for window in windows {
             window.buffer.check(window.offset, window.bytes)?;
@@ -105,24 +106,26 @@ impl DescriptorPool {
         Ok(())
     }
 
-    fn write(&self, set: vk::DescriptorSet, windows: &[Window<Arc<Buffer>>]) {
+    fn write(&self, set: vk::DescriptorSet, layout: &Layout, windows: &[Window<Arc<Buffer>>]) {
         let infos: Vec<_> = windows
             .iter()
-            .map(|w| [vk::DescriptorBufferInfo { buffer: w.buffer.raw, offset: w.offset, range: w.bytes }])
+            .map(|w| vk::DescriptorBufferInfo { buffer: w.buffer.raw, offset: w.offset, range: w.bytes })
             .collect();
-        let writes: Vec<_> = infos
-            .iter()
-            .enumerate()
-            .map(|(binding, info)| {
+        let mut rest = &infos[..];
+        let writes: Vec<_> = (0..)
+            .zip(&layout.bindings)
+            .map(|(binding, &count)| {
+                let (of_binding, others) = rest.split_at(rest.len().min(count as usize));
+                rest = others;
                 vk::WriteDescriptorSet::default()
                     .dst_set(set)
-                    .dst_binding(binding as u32)
+                    .dst_binding(binding)
                     .descriptor_type(vk::DescriptorType::STORAGE_BUFFER)
-                    .buffer_info(info)
+                    .buffer_info(of_binding)
             })
             .collect();
-        // SAFETY: the set is new, so no command uses it; there is one window for each of its bindings, all within their
-        // buffers and the device's limits (`check`); the set holds the buffers.
+        // SAFETY: the set is new, so no command uses it; there is a window for each buffer of its bindings, all within
+        // their buffers and the device's limits (`check`); the set holds the buffers.
         unsafe { self.device.raw.update_descriptor_sets(&writes, &[]) };
     }
 }

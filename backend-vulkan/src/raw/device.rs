@@ -268,7 +268,10 @@ fn create(
     let queues =
         [vk::DeviceQueueCreateInfo::default().queue_family_index(family).queue_priorities(&priorities)];
     let names: Vec<_> = facts.extensions.iter().map(|e| e.as_ptr()).collect();
-    let core = vk::PhysicalDeviceFeatures::default().shader_int16(f.int16).shader_int64(f.int64);
+    let core = vk::PhysicalDeviceFeatures::default()
+        .shader_int16(f.int16)
+        .shader_int64(f.int64)
+        .shader_storage_buffer_array_dynamic_indexing(f.buffer_arrays);
     let mut v11 = vk::PhysicalDeviceVulkan11Features::default().storage_buffer16_bit_access(f.storage16);
     let mut v12 = vk::PhysicalDeviceVulkan12Features::default()
         .timeline_semaphore(true)

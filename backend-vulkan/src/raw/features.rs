@@ -20,6 +20,8 @@ pub(crate) struct Features {
     pub(crate) int16: bool,
     /// 64-bit integers.
     pub(crate) int64: bool,
+    /// Arrays of storage buffers may be indexed by what is not a constant.
+    pub(crate) buffer_arrays: bool,
     /// A compute pipeline can require its subgroup size.
     pub(crate) subgroup_size: bool,
     /// Integer dot product instructions.
@@ -112,6 +114,7 @@ impl Features {
             int8: yes(v12.shader_int8),
             int16: yes(core.shader_int16),
             int64: yes(core.shader_int64),
+            buffer_arrays: yes(core.shader_storage_buffer_array_dynamic_indexing),
             subgroup_size: yes(size.subgroup_size_control),
             int_dot: yes(dot.shader_integer_dot_product),
             matrices: yes(matrix.cooperative_matrix),

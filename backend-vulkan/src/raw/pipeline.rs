@@ -15,27 +15,28 @@ pub(crate) struct Layout {
     pub(super) set: vk::DescriptorSetLayout,
     /// Of the pipeline.
     pub(super) raw: vk::PipelineLayout,
-    /// Storage buffers, at bindings from 0.
-    pub(crate) bindings: u32,
+    /// Storage buffers of each binding, from 0.
+    pub(crate) bindings: Vec<u32>,
     /// Push constants in bytes.
     pub(crate) push_bytes: u32,
 }
 
 impl Layout {
-    /// A layout of `bindings` storage buffers and `push_bytes` push constants.
-    pub(crate) fn new(device: &Arc<Device>, bindings: u32, push_bytes: u32) -> Result<Arc<Layout>> {
+    /// A layout of so many storage buffers at each binding and `push_bytes` push constants.
+    pub(crate) fn new(device: &Arc<Device>, bindings: &[u32], push_bytes: u32) -> Result<Arc<Layout>> {
         let limit = device.facts.caps.push_constant_bytes;
         if push_bytes > limit || !push_bytes.is_multiple_of(4) {
             let (found, expected) =
                 (format!("{push_bytes} bytes"), format!("whole words, up to {limit} bytes"));
             return Err(Error::argument("push constants", found, expected));
         }
-        let slots: Vec<_> = (0..bindings)
-            .map(|binding| {
+        let slots: Vec<_> = (0..)
+            .zip(bindings)
+            .map(|(binding, &count)| {
                 vk::DescriptorSetLayoutBinding::default()
                     .binding(binding)
                     .descriptor_type(vk::DescriptorType::STORAGE_BUFFER)
-                    .descriptor_count(1)
+                    .descriptor_count(count)
                     .stage_flags(vk::ShaderStageFlags::COMPUTE)
             })
             .collect();
@@ -54,7 +55,10 @@ impl Layout {
             .push_constant_ranges(if push_bytes == 0 { &[] } else { &ranges });
         // SAFETY: the device and the set layout are alive; the range is within the device's limit.
         match unsafe { device.raw.create_pipeline_layout(&info, None) } {
-            Ok(raw) => Ok(Arc::new(Layout { device: device.clone(), set, raw, bindings, push_bytes })),
+            Ok(raw) => {
+                let (device, bindings) = (device.clone(), bindings.to_vec());
+                Ok(Arc::new(Layout { device, set, raw, bindings, push_bytes }))
+            }
             Err(code) => {
                 // SAFETY: the set layout was made above and is known to nobody else.
                 unsafe { device.raw.destroy_descriptor_set_layout(set, None) };

@@ -57,7 +57,7 @@ pub(super) fn find(search: &mut Search<'_>) {
         }
         while chain.nodes.len() > 1 && !search.add(Group::Chain(chain.clone())) {
             let last = chain.nodes.pop();
-            chain.row = chain.row.filter(|_| last.is_some_and(|last| is_function(last)));
+            chain.row = chain.row.filter(|_| last.is_some_and(&is_function));
         }
     }
 }

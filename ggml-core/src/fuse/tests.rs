@@ -305,7 +305,7 @@ fn writers_wait_for_readers() {
     let x = b.leaf("x", &[32], Source::Input);
     let first = b.g.scale(x, 2.0, 0.0).unwrap();
     let second = b.g.scale(first, 3.0, 0.0).unwrap();
-    let old = b.g.add(second, state).unwrap();
+    let old = b.g.add(state, second).unwrap();
     let new = b.g.cpy(x, state).unwrap();
     let again = b.g.scale(new, 1.0, 1.0).unwrap();
     b.g.output(old).unwrap();

@@ -24,14 +24,6 @@ layout(set = 0, binding = 0, std430) readonly buffer Gate { float gate[]; };
 layout(set = 0, binding = 1, std430) readonly buffer Up { float up[]; };
 layout(set = 0, binding = 2, std430) writeonly buffer D { float d[]; };
 
-float gated(float x, float y) {
-    if (p.limit > 0.0) {
-        const float gate = min(x, p.limit);
-        return times_sigmoid(gate, p.alpha * gate) * (1.0 + clamp(y, -p.limit, p.limit));
-    }
-    return activate(p.op, x) * y;
-}
-
 void main() {
     FOR_EACH_ROW(i1, i2, i3, p.ne_1, p.ne_2, p.ne_3)
         const uint row_gate = p.off0 + i1 * p.nb0_1 + i2 * p.nb0_2 + i3 * p.nb0_3;
@@ -40,7 +32,7 @@ void main() {
         FOR_EACH_COLUMN(i0, p.ne_0)
             const float x = gate[row_gate + i0 * p.nb0_0];
             const float y = up[row_up + i0 * p.nb1_0];
-            d[row_d + i0 * p.nbd_0] = gated(x, y);
+            d[row_d + i0 * p.nbd_0] = p.limit > 0.0 ? gated_in_bounds(p.alpha, p.limit, x, y) : activate(p.op, x) * y;
         END_EACH_COLUMN
     END_EACH_ROW
 }

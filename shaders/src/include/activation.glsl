@@ -40,9 +40,9 @@ float times_normal(float x) {
     return x * (x < 0.0 ? tail : 1.0 - tail);
 }
 
-// x / (1 + exp(-y)), with an exponential that stays finite.
+// x / (1 + exp(-y)), with an exponential that stays finite; NaN is kept, which min() would lose.
 float times_sigmoid(float x, float y) {
-    return x / (1.0 + exp(min(-y, 88.0)));
+    return x / (1.0 + exp(y < -88.0 ? 88.0 : -y));
 }
 
 // ln(1 + exp(x)): max(x, 0) + ln(1 + e) with e = exp(-|x|), and ln(1 + e) = 2 artanh(e / (2 + e)) as a series, whose
@@ -70,18 +70,31 @@ float tanh_of(float x) {
     return abs(x) < 0.625 ? fma(x * z, r, x) : safe_tanh(x);
 }
 
+// SILU, GELU and GELU_QUICK: all of the form of a product with the logistic function.
+float activate_by_sigmoid(uint op, float x) {
+    // 0.5 * (1 + tanh(u)) is the logistic function of 2 u.
+    const float gelu = 1.5957691216057308 * x * (1.0 + 0.044715 * x * x);
+    return times_sigmoid(x, op == SILU ? x : op == GELU ? gelu : 1.702 * x);
+}
+
 float activate(uint op, float x) {
     switch (op) {
-    case SILU: return times_sigmoid(x, x);
-    // 0.5 * (1 + tanh(u)) is the logistic function of 2 u.
-    case GELU: return times_sigmoid(x, 1.5957691216057308 * x * (1.0 + 0.044715 * x * x));
+    case SILU:
+    case GELU:
+    case GELU_QUICK: return activate_by_sigmoid(op, x);
     case GELU_ERF: return times_normal(x);
-    case GELU_QUICK: return times_sigmoid(x, 1.702 * x);
-    case SIGMOID: return times_sigmoid(1.0, x);
+    // Where the exponential is infinite the quotient is 0, and NaN stays.
+    case SIGMOID: return 1.0 / (1.0 + exp(-x));
     case SOFTPLUS: return softplus(x);
     case TANH: return tanh_of(x);
     default: return max(x, 0.0);
     }
+}
+
+// SWIGLU_OAI, which bounds both and adds one to `up`.
+float gated_in_bounds(float alpha, float limit, float x, float up) {
+    const float gate = min(x, limit);
+    return times_sigmoid(gate, alpha * gate) * (1.0 + clamp(up, -limit, limit));
 }
 
 #endif

@@ -1,29 +1,30 @@
-// Mat-vec: the products of ROWS rows of a with COLS rows of b, for the kernels of MUL_MAT and MUL_MAT_ID with few columns.
+// Mat-vec: the products of rows of a with COLS rows of b, for the kernels of MUL_MAT and MUL_MAT_ID with few columns.
 //
-// Bound by the bytes of a, so the work split follows a's memory. A work-group computes ROWS rows times COLS columns; its
-// invocations walk along the rows together: each takes the next UNROLL pieces of every row (Q8_0: eight weights, 8 of 34
-// bytes of a block, so 64 invocations read 544 bytes without gaps, ROWS times; Q4_K: 32 weights, 16 bytes and the 16 of
-// the block's head) and the activations that belong to them (four bytes a weight for each column, shared by the ROWS
-// rows). Pieces stay packed in registers and are unpacked quad by quad; the factor of a group is applied to the sum of its
-// products. All loads of weights of a step are issued before the first is used: what is under way at a time decides the
-// speed where a matrix has too few rows to fill the device. At the end partial sums are added over the work-group.
+// Bound by the bytes of a, so the work split follows a's memory. A work-group is TEAMS teams of neighbouring invocations;
+// a team computes ROWS rows times COLS columns, and its invocations walk along the rows together: each takes the next
+// piece of every row (Q8_0: 16 weights, half a block of 34 bytes; Q4_K: 32 weights, 16 bytes and the 16 of the
+// block's head) and the activations that belong to them, shared by the ROWS rows. Pieces stay packed in registers and are
+// unpacked quad by quad; the factor of a group is applied to the sum of its products. All loads of weights of a step are
+// issued before the first is used: what is under way at a time decides the speed where a matrix has too few rows to fill
+// the device. At the end partial sums are added over the team.
+//
+// Variants: type of a; lds, subgroup and int8. Activations are F32 (four bytes a weight for each column, from memory) with
+// the first two, which differ in how sums are added over a team, and blocks of 8 bits with int8 (mat_vec_int8.glsl), which
+// adds as subgroup does. There a team is one or more subgroups.
 //
 // Specialisation: work-group size, ROWS, COLS, ALIGNED (strides and offsets allow 16-byte loads: of plain types of a,
-// and of b), UNROLL.
-// Variants: type of a; lds or subgroup, how partial sums are added. Shared memory: lds ROWS * COLS * (work-group + 9)
-// floats, subgroup one float for each value and subgroup.
+// and of b), EVEN (rows of types whose blocks are an odd number of half-words begin with whole words), TEAMS, SUBGROUPS
+// (the most that a work-group has; a team is one or more of them, with int8 also a part), CHUNK (int8: elements of a column at a time,
+// a multiple of 512).
+// Shared memory: lds ROWS * COLS * (work-group + 8 + 8 TEAMS) floats, subgroup one float for each value and subgroup;
+// int8 besides 9 bytes for 8 elements of a chunk of each column.
 //
-// All invocations of the including shader call mat_vec(row_a, row_b): where in the operands the rows begin. It defines
-// store(r, c, sum), which gets the product of row r and column c.
+// The including shader has vec_shape.glsl and b. With MATRICES it says with MATRIX_OF(r) to which matrix row r of a team
+// belongs, and with HAS_NORM that activations are to be multiplied by load_norm_weight, and the products divided by the
+// root of the mean square of the row of b. All its invocations call mat_vec(row_a, row_b): where in the operands the rows
+// of the invocation's team() and the columns begin. Then total(team, r, c) is the product of row r of a team and column c.
 #ifndef MAT_VEC_GLSL
 #define MAT_VEC_GLSL
-
-layout(constant_id = 1) const uint ROWS = 2;
-layout(constant_id = 2) const uint COLS = 1;
-layout(constant_id = 3) const uint ALIGNED = 0;
-layout(constant_id = 4) const uint UNROLL = 1;
-
-#include "mul_mat.glsl"
 
 #ifdef USE_SUBGROUP
 #extension GL_KHR_shader_subgroup_basic : require
@@ -31,161 +32,217 @@ layout(constant_id = 4) const uint UNROLL = 1;
 #endif
 
 const uint WG = gl_WorkGroupSize.x;
+const uint TEAM = WG / TEAMS;
 const uint VALUES = ROWS * COLS;
 
+#ifndef MATRICES
+const bool HAS_NORM = false;
+#define EPS 0.0
+
+vec4 load_norm_weight(uint i) {
+    return vec4(1.0);
+}
+
+float load_one_norm_weight(uint i) {
+    return 1.0;
+}
+#else
+#define EPS p.eps
+#endif
+
 #ifdef USE_SUBGROUP
-// One value for each subgroup, of which there are no more than invocations divided by four.
-shared float partial[VALUES * (WG / 4 + 1)];
+const uint PARTIALS = SUBGROUPS > TEAMS ? SUBGROUPS : TEAMS;
+shared float partial[VALUES * PARTIALS];
+shared float squares_of[HAS_NORM ? COLS * PARTIALS : 1];
 #else
 // A stride that is 8 more than a multiple of 32 puts the eight readers of each value on banks of their own.
 const uint STRIDE = WG + 8;
 shared float partial[VALUES * STRIDE];
-shared float eighths[VALUES * 8];
+shared float eighths[VALUES * 8 * TEAMS];
+shared float squares_of[HAS_NORM ? COLS * STRIDE : 1];
+shared float square_eighths[HAS_NORM ? COLS * 8 * TEAMS : 1];
 #endif
 
-// A group's part of a sum, from its products and the sum `all` of its activations, which costs nothing where unused.
-#ifdef HAS_MINIMUM
-#define OF_GROUP(w, g, products, all) factor(w, g) * (products) + minimum(w, g) * (all)
+// The invocation's number, neighbours in a subgroup side by side, and its team.
+#ifdef USE_SUBGROUP
+uint invocation() {
+    return gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID;
+}
+
+uint team() {
+#ifdef INT8
+    if (TEAM < gl_SubgroupSize) {
+        return invocation() / TEAM;
+    }
+#endif
+    return gl_SubgroupID / (gl_NumSubgroups / TEAMS);
+}
 #else
-#define OF_GROUP(w, g, products, all) factor(w, g) * (PIECE_OFFSET != 0.0 ? (products) + PIECE_OFFSET * (all) : (products))
+uint invocation() {
+    return gl_LocalInvocationIndex;
+}
+
+uint team() {
+    return TEAMS == 1 ? 0 : gl_LocalInvocationIndex / TEAM;
+}
 #endif
 
-// Adds the products of group g of pieces w[first ..], pieces i of all rows, with the activations of all columns.
-#define MULTIPLY_GROUP(w, first, i, g)                                                                                 \
+// Adds a group's part to sums: its products, and where there are minima the sum `all` of its activations.
+#ifdef HAS_MINIMUM
+#define ADD_GROUP(w, g, v, products, all)                                                                              \
+    factors[v] += factor(w, g) * (products);                                                                           \
+    minima[v] += minimum(w, g) * (all);
+#else
+#define ADD_GROUP(w, g, v, products, all) factors[v] += factor(w, g) * (products);
+#endif
+
+#ifdef INT8
+#include "mat_vec_int8.glsl"
+#else
+#include "mat_vec_f32.glsl"
+#endif
+
+// Products of pieces i of all rows with the activations of all columns.
+#define MULTIPLY(w, i)                                                                                                 \
     {                                                                                                                  \
-        float products[VALUES];                                                                                        \
-        float all[COLS];                                                                                               \
-        [[unroll]] for (uint c = 0; c < COLS; c++) {                                                                   \
-            all[c] = 0.0;                                                                                              \
-            [[unroll]] for (uint r = 0; r < ROWS; r++) {                                                               \
-                products[c * ROWS + r] = 0.0;                                                                          \
-            }                                                                                                          \
+        float factors[VALUES];                                                                                         \
+        float minima[VALUES];                                                                                          \
+        [[unroll]] for (uint v = 0; v < VALUES; v++) {                                                                 \
+            factors[v] = 0.0;                                                                                          \
+            minima[v] = 0.0;                                                                                           \
         }                                                                                                              \
-        [[unroll]] for (uint j = 0; j < GROUP_QUADS; j++) {                                                            \
-            vec4 x[ROWS];                                                                                              \
-            [[unroll]] for (uint r = 0; r < ROWS; r++) {                                                               \
-                x[r] = quad(w[first + r], g, j);                                                                       \
-            }                                                                                                          \
-            [[unroll]] for (uint c = 0; c < COLS; c++) {                                                               \
-                const vec4 y = load_b(row_b[c] + quad_at(i, g, j));                                                    \
-                all[c] += dot(y, vec4(1.0));                                                                           \
-                [[unroll]] for (uint r = 0; r < ROWS; r++) {                                                           \
-                    products[c * ROWS + r] += dot(x[r], y);                                                            \
-                }                                                                                                      \
-            }                                                                                                          \
-        }                                                                                                              \
+        MULTIPLY_GROUPS(w, i)                                                                                          \
         [[unroll]] for (uint r = 0; r < ROWS; r++) {                                                                   \
+            const vec2 whole = of_piece(w[r]);                                                                         \
             [[unroll]] for (uint c = 0; c < COLS; c++) {                                                               \
                 const uint v = c * ROWS + r;                                                                           \
-                sums[v] += OF_GROUP(w[first + r], g, products[v], all[c]);                                             \
+                sums[v] += whole.x * factors[v] + whole.y * minima[v];                                                 \
             }                                                                                                          \
         }                                                                                                              \
     }
 
-// All groups. With several columns a loop over them keeps code and registers small.
-#if GROUPS == 1
-#define MULTIPLY(w, first, i) MULTIPLY_GROUP(w, first, i, 0)
+#ifdef MATRICES
+#define CHOOSE(r) matrix = MATRIX_OF(r)
 #else
-#define MULTIPLY(w, first, i)                                                                                          \
-    if (COLS == 1) {                                                                                                   \
-        [[unroll]] for (uint g = 0; g < GROUPS; g++) {                                                                 \
-            MULTIPLY_GROUP(w, first, i, g)                                                                             \
-        }                                                                                                              \
-    } else {                                                                                                           \
-        [[dont_unroll]] for (uint g = 0; g < GROUPS; g++) {                                                            \
-            MULTIPLY_GROUP(w, first, i, g)                                                                             \
-        }                                                                                                              \
-    }
+#define CHOOSE(r)
 #endif
 
-void store(uint r, uint c, float sum);
-
-void mat_vec(uint row_a[ROWS], uint row_b[COLS]) {
-    const uint lane = gl_LocalInvocationIndex;
-    float sums[VALUES];
-    [[unroll]] for (uint i = 0; i < VALUES; i++) {
-        sums[i] = 0.0;
+// Products of so many pieces of the rows.
+#define WALK(end)                                                                                                      \
+    for (uint i = invocation() % TEAM; i < end; i += TEAM) {                                                           \
+        Piece w[ROWS];                                                                                                 \
+        [[unroll]] for (uint r = 0; r < ROWS; r++) {                                                                   \
+            CHOOSE(r);                                                                                                 \
+            w[r] = load_piece(row_a[r], i);                                                                            \
+        }                                                                                                              \
+        MULTIPLY(w, i)                                                                                                 \
     }
 
-    prepare_weights();
-    const uint pieces = p.k / PIECE;
-    uint i = lane;
-    if (UNROLL > 1) {
-        for (; i + (UNROLL - 1) * WG < pieces; i += UNROLL * WG) {
-            Piece w[UNROLL * ROWS];
-            [[unroll]] for (uint u = 0; u < UNROLL; u++) {
-                [[unroll]] for (uint r = 0; r < ROWS; r++) {
-                    w[u * ROWS + r] = load_piece(row_a[r], i + u * WG);
-                }
-            }
-            [[unroll]] for (uint u = 0; u < UNROLL; u++) {
-                MULTIPLY(w, u * ROWS, i + u * WG)
-            }
-        }
+// Adds values over the team, or the team's part in a subgroup, into shared memory.
+#if defined(INT8)
+#define SHARE(count, values, into)                                                                                     \
+    [[unroll]] for (uint i = 0; i < count; i++) {                                                                      \
+        float sum = values[i];                                                                                         \
+        if (TEAM < gl_SubgroupSize) {                                                                                  \
+            [[unroll]] for (uint lanes = 1; lanes < TEAM; lanes *= 2) {                                                \
+                sum += subgroupShuffleXor(sum, lanes);                                                                 \
+            }                                                                                                          \
+            if (invocation() % TEAM == 0) {                                                                            \
+                into[team() * count + i] = sum;                                                                        \
+            }                                                                                                          \
+        } else {                                                                                                       \
+            sum = subgroupAdd(sum);                                                                                    \
+            if (subgroupElect()) {                                                                                     \
+                into[gl_SubgroupID * count + i] = sum;                                                                 \
+            }                                                                                                          \
+        }                                                                                                              \
     }
-    for (; i < pieces; i += WG) {
-        Piece w[ROWS];
-        [[unroll]] for (uint r = 0; r < ROWS; r++) {
-            w[r] = load_piece(row_a[r], i);
-        }
-        MULTIPLY(w, 0, i)
+#elif defined(USE_SUBGROUP)
+#define SHARE(count, values, into)                                                                                     \
+    [[unroll]] for (uint i = 0; i < count; i++) {                                                                      \
+        const float sum = subgroupAdd(values[i]);                                                                      \
+        if (subgroupElect()) {                                                                                         \
+            into[gl_SubgroupID * count + i] = sum;                                                                     \
+        }                                                                                                              \
     }
-#if A_BLOCK == 1
-    for (uint k = p.k / 8 * 8 + lane; k < p.k; k += WG) {
-        [[unroll]] for (uint c = 0; c < COLS; c++) {
-            const float y = b[row_b[c] + k];
-            [[unroll]] for (uint r = 0; r < ROWS; r++) {
-                sums[c * ROWS + r] += load_one(row_a[r], k) * y;
-            }
-        }
+#else
+#define SHARE(count, values, into)                                                                                     \
+    [[unroll]] for (uint i = 0; i < count; i++) {                                                                      \
+        into[i * STRIDE + gl_LocalInvocationIndex] = values[i];                                                        \
+    }
+// Eight invocations for each value of a team add every eighth partial sum.
+#define SHARE_EIGHTHS(count, from, into)                                                                               \
+    for (uint i = gl_LocalInvocationIndex; i < count * 8 * TEAMS; i += WG) {                                           \
+        const uint at = i / 8 % count * STRIDE + i / 8 / count * TEAM + i % 8;                                         \
+        float sum = from[at];                                                                                          \
+        [[unroll]] for (uint j = 8; j < TEAM; j += 8) {                                                                \
+            sum += from[at + j];                                                                                       \
+        }                                                                                                              \
+        into[i] = sum;                                                                                                 \
     }
 #endif
 
 #ifdef USE_SUBGROUP
-    [[unroll]] for (uint i = 0; i < VALUES; i++) {
-        sums[i] = subgroupAdd(sums[i]);
-    }
-    if (gl_NumSubgroups > 1) {
-        if (subgroupElect()) {
-            [[unroll]] for (uint i = 0; i < VALUES; i++) {
-                partial[gl_SubgroupID * VALUES + i] = sums[i];
-            }
-        }
-        barrier();
-        for (uint i = lane; i < VALUES; i += WG) {
-            float sum = partial[i];
-            for (uint s = 1; s < gl_NumSubgroups; s++) {
-                sum += partial[s * VALUES + i];
-            }
-            store(i % ROWS, i / ROWS, sum);
-        }
-    } else if (lane == 0) {
-        [[unroll]] for (uint i = 0; i < VALUES; i++) {
-            store(i % ROWS, i / ROWS, sums[i]);
-        }
+#define ADDED(count, from, team, v, sum)                                                                               \
+    const uint each = max(gl_NumSubgroups / TEAMS, 1);                                                                 \
+    for (uint s = 0; s < each; s++) {                                                                                  \
+        sum += from[((team) * each + s) * count + v];                                                                  \
     }
 #else
-    // Two steps: eight invocations for each value add every eighth partial sum, then one adds the eight.
+#define ADDED(count, from, team, v, sum)                                                                               \
+    [[unroll]] for (uint s = 0; s < 8; s++) {                                                                          \
+        sum += from[((team) * count + v) * 8 + s];                                                                     \
+    }
+#endif
+
+// One over the root of the mean square of column c.
+float norm_of(uint c) {
+    float sum = 0.0;
+#ifdef INT8
+    // The whole work-group has read the column once.
+    for (uint s = 0; s < max(gl_NumSubgroups, TEAMS); s++) {
+        sum += squares_of[s * COLS + c];
+    }
+#elif defined(USE_SUBGROUP)
+    ADDED(COLS, squares_of, 0, c, sum)
+#else
+    ADDED(COLS, square_eighths, 0, c, sum)
+#endif
+    return inversesqrt(sum / float(p.k) + EPS);
+}
+
+float total(uint of_team, uint r, uint c) {
+    float sum = 0.0;
+#ifdef USE_SUBGROUP
+    ADDED(VALUES, partial, of_team, c * ROWS + r, sum)
+#else
+    ADDED(VALUES, eighths, of_team, c * ROWS + r, sum)
+#endif
+    return HAS_NORM ? sum * norm_of(c) : sum;
+}
+
+void mat_vec(uint row_a[ROWS], uint row_b[COLS]) {
+    float sums[VALUES];
+    float squares[COLS];
     [[unroll]] for (uint i = 0; i < VALUES; i++) {
-        partial[i * STRIDE + lane] = sums[i];
+        sums[i] = 0.0;
+    }
+    [[unroll]] for (uint c = 0; c < COLS; c++) {
+        squares[c] = 0.0;
+    }
+    prepare_weights();
+    MULTIPLY_ALL
+    SHARE(VALUES, sums, partial)
+    if (HAS_NORM) {
+        SHARE(COLS, squares, squares_of)
     }
     barrier();
-    for (uint i = lane; i < VALUES * 8; i += WG) {
-        const uint at = i / 8 * STRIDE + i % 8;
-        float sum = partial[at];
-        [[unroll]] for (uint j = 8; j < WG; j += 8) {
-            sum += partial[at + j];
-        }
-        eighths[i] = sum;
+#ifndef USE_SUBGROUP
+    SHARE_EIGHTHS(VALUES, partial, eighths)
+    if (HAS_NORM) {
+        SHARE_EIGHTHS(COLS, squares_of, square_eighths)
     }
     barrier();
-    for (uint i = lane; i < VALUES; i += WG) {
-        float sum = eighths[i * 8];
-        [[unroll]] for (uint j = 1; j < 8; j++) {
-            sum += eighths[i * 8 + j];
-        }
-        store(i % ROWS, i / ROWS, sum);
-    }
 #endif
 }
 

@@ -27,22 +27,13 @@ layout(push_constant, std430) uniform MulMatParams {
 #endif
 
 #include "weights.glsl"
+#include "operand_b.glsl"
 
-layout(set = 0, binding = 1, std430) readonly buffer B { float b[]; };
-layout(set = 0, binding = 1, std430) readonly buffer B4 { vec4 b4[]; };
 #ifdef MUL_MAT_ID
 layout(set = 0, binding = 2, std430) readonly buffer Ids { int ids[]; };
 layout(set = 0, binding = 3, std430) writeonly buffer D { float d[]; };
 #else
 layout(set = 0, binding = 2, std430) writeonly buffer D { float d[]; };
 #endif
-
-// Four neighbours of a row of b; `at` is a multiple of four if ALIGNED.
-vec4 load_b(uint at) {
-    if (ALIGNED != 0) {
-        return b4[at / 4];
-    }
-    return vec4(b[at], b[at + 1], b[at + 2], b[at + 3]);
-}
 
 #endif

@@ -6,14 +6,16 @@
 //     GROUPS          parts of a piece with a factor of their own, GROUP_QUADS quads each
 //     load_piece      piece i of the row that begins at block (element for plain types) `row`, as it is stored
 //     quad_at         where in the row quad j of group g of piece i begins
+//     bytes           quad j of group g, a byte for each number (of types with blocks)
 //     quad            the four numbers of quad j of group g
 //     factor          the factor of group g
 //     minimum         what group g adds (with HAS_MINIMUM only)
+//     of_piece        what all factors and minima of the piece are multiplied with besides
 //     weights         the four weights of quad j of group g
 //     load_one        one weight, for the end of a row that is no multiple of eight (plain types only)
 //     prepare_weights to be called by all invocations before the first quad
 //
-// A weight is factor * (number + PIECE_OFFSET) + minimum. Offset and minimum cost a product nothing for each weight:
+// A weight is of_piece.x * factor * (number + PIECE_OFFSET) + of_piece.y * minimum. Offset and minimum cost a product nothing for each weight:
 // it adds them to the sum of the other operand's values.
 //
 // A piece has eight weights; mat-vec takes 32 of blocks of 256, whose factors are packed: they share what it takes to
@@ -26,6 +28,21 @@
 
 #extension GL_EXT_shader_16bit_storage : require
 
+// Views of the buffer. With MATRICES there are so many buffers, of which `matrix` is read: a variable that the including
+// shader sets, the same for the whole work-group.
+#ifdef MATRICES
+uint matrix;
+#define A_VIEW(block, type, name) layout(set = 0, binding = 0, std430) readonly buffer block { type of[]; } name[MATRICES]
+#define A_OF(name) name[matrix].of
+#else
+#define A_VIEW(block, type, name) layout(set = 0, binding = 0, std430) readonly buffer block { type of[]; } name
+#define A_OF(name) name.of
+#endif
+
+#ifndef EVEN_ROWS
+#define EVEN_ROWS false
+#endif
+
 #if defined(A_F32) || defined(A_F16) || defined(A_BF16)
 
 struct Piece {
@@ -35,47 +52,47 @@ struct Piece {
 
 #if defined(A_F32)
 
-layout(set = 0, binding = 0, std430) readonly buffer A { float a[]; };
-layout(set = 0, binding = 0, std430) readonly buffer A4 { vec4 a4[]; };
+A_VIEW(A, float, a_of);
+A_VIEW(A4, vec4, a4_of);
 
 float load_one(uint row, uint k) {
-    return a[row + k];
+    return A_OF(a_of)[row + k];
 }
 
 Piece load_aligned(uint row, uint i) {
     const uint at = row / 4 + 2 * i;
-    return Piece(a4[at], a4[at + 1]);
+    return Piece(A_OF(a4_of)[at], A_OF(a4_of)[at + 1]);
 }
 
 #elif defined(A_F16)
 
-layout(set = 0, binding = 0, std430) readonly buffer A { float16_t a[]; };
-layout(set = 0, binding = 0, std430) readonly buffer A8 { uvec4 a8[]; };
+A_VIEW(A, float16_t, a_of);
+A_VIEW(A8, uvec4, a8_of);
 
 float load_one(uint row, uint k) {
-    return float(a[row + k]);
+    return float(A_OF(a_of)[row + k]);
 }
 
 Piece load_aligned(uint row, uint i) {
-    const uvec4 w = a8[row / 8 + i];
+    const uvec4 w = A_OF(a8_of)[row / 8 + i];
     return Piece(vec4(unpackHalf2x16(w.x), unpackHalf2x16(w.y)), vec4(unpackHalf2x16(w.z), unpackHalf2x16(w.w)));
 }
 
 #else
 
-layout(set = 0, binding = 0, std430) readonly buffer A { uint16_t a[]; };
-layout(set = 0, binding = 0, std430) readonly buffer A8 { uvec4 a8[]; };
+A_VIEW(A, uint16_t, a_of);
+A_VIEW(A8, uvec4, a8_of);
 
 vec4 from_bf16(uint x, uint y) {
     return uintBitsToFloat(uvec4(x << 16, x & 0xffff0000u, y << 16, y & 0xffff0000u));
 }
 
 float load_one(uint row, uint k) {
-    return uintBitsToFloat(uint(a[row + k]) << 16);
+    return uintBitsToFloat(uint(A_OF(a_of)[row + k]) << 16);
 }
 
 Piece load_aligned(uint row, uint i) {
-    const uvec4 w = a8[row / 8 + i];
+    const uvec4 w = A_OF(a8_of)[row / 8 + i];
     return Piece(from_bf16(w.x, w.y), from_bf16(w.z, w.w));
 }
 
@@ -105,10 +122,28 @@ float factor(Piece w, uint g) {
 
 #else
 
-layout(set = 0, binding = 0, std430) readonly buffer Scales { float16_t scales[]; };
-layout(set = 0, binding = 0, std430) readonly buffer Words { uint words[]; };
-layout(set = 0, binding = 0, std430) readonly buffer Words2 { uvec2 words2[]; };
-layout(set = 0, binding = 0, std430) readonly buffer Words4 { uvec4 words4[]; };
+A_VIEW(Scales, float16_t, scales_of);
+A_VIEW(Halves, uint16_t, halves_of);
+A_VIEW(Words, uint, words_of);
+A_VIEW(Words2, uvec2, words2_of);
+A_VIEW(Words4, uvec4, words4_of);
+#define scales A_OF(scales_of)
+#define halves A_OF(halves_of)
+#define words A_OF(words_of)
+#define words2 A_OF(words2_of)
+#define words4 A_OF(words4_of)
+
+// A half-word: the word that has it, and whether it is the upper one.
+struct HalfWord {
+    uint word;
+    bool odd;
+};
+
+// Half-word `at` of a row that begins at half-word `row`. EVEN_ROWS: rows begin with whole words, which spares
+// arithmetic that is not the same for all invocations.
+HalfWord halves_at(uint row, uint at) {
+    return EVEN_ROWS ? HalfWord(row / 2 + at / 2, (at & 1) != 0) : HalfWord((row + at) / 2, (row + at & 1) != 0);
+}
 
 // Bytes of a word as numbers.
 vec4 from_bytes(uint w) {
@@ -124,6 +159,15 @@ vec4 from_signed_bytes(uint w) {
 #include "weights_table.glsl"
 #endif
 
+// The lower (0) or upper (1) nibbles of a word's bytes, a byte each; with a table and INT8 what they stand for.
+uint half_bytes(uint w, uint upper) {
+#if defined(HAS_TABLE) && defined(INT8)
+    return from_pairs(w, upper);
+#else
+    return w >> 4 * upper & 0x0f0f0f0fu;
+#endif
+}
+
 #if defined(A_Q2_K) || defined(A_Q3_K) || defined(A_Q4_K) || defined(A_Q5_K) || defined(A_Q6_K) || defined(A_IQ4_XS)
 #define A_BLOCK 256
 #include "weights_k.glsl"
@@ -131,6 +175,16 @@ vec4 from_signed_bytes(uint w) {
 #define A_BLOCK 32
 #include "weights_32.glsl"
 #endif
+
+vec4 quad(Piece w, uint g, uint j) {
+#if defined(HAS_TABLE)
+    return from_table(bytes(w, g, j));
+#elif defined(A_Q8_0)
+    return from_signed_bytes(bytes(w, g, j));
+#else
+    return from_bytes(bytes(w, g, j));
+#endif
+}
 
 #endif
 
@@ -153,23 +207,24 @@ void prepare_weights() {
 
 const uint GROUP_QUADS = PIECE / 4 / GROUPS;
 
+#ifndef HAS_OF_PIECE
+vec2 of_piece(Piece w) {
+    return vec2(1.0);
+}
+#endif
+
 vec4 weights(Piece w, uint g, uint j) {
     const vec4 x = PIECE_OFFSET != 0.0 ? quad(w, g, j) + PIECE_OFFSET : quad(w, g, j);
 #ifdef HAS_MINIMUM
-    return x * factor(w, g) + minimum(w, g);
+    return x * (of_piece(w).x * factor(w, g)) + of_piece(w).y * minimum(w, g);
 #else
-    return x * factor(w, g);
+    return x * (of_piece(w).x * factor(w, g));
 #endif
 }
 
 #ifndef HAS_QUAD_AT
 uint quad_at(uint i, uint g, uint j) {
-#ifdef QUADS_16_APART
-    // Elements l and l + 16 of a block share a byte.
-    return i / 4 * 32 + i % 4 * 4 + 16 * j;
-#else
-    return 8 * i + 4 * j;
-#endif
+    return PIECE * i + 4 * j;
 }
 #endif
 

@@ -1,113 +1,174 @@
 // Types with blocks of 32 weights. See weights.glsl.
 //
-// Types of 4 and 5 bits keep elements l and l + 16 of a block in one byte, so the quads of a piece are 16 apart there: a
-// piece is four bytes, four invocations read one block, and their two quads of the other operand are 64 bytes without
-// gaps each.
+// A piece is 16 weights, 8 with SMALL_PIECES. Types of 4 and 5 bits keep elements l and l + 16 of a block in one byte, so
+// half of a piece's quads are 16 from the others there: two invocations (four) read one block, and each half of the other
+// operand that they need has no gaps.
 //
 // Blocks of Q8_0 (34 bytes), Q4_0 and IQ4_NL (18), and Q5_0 (22) begin at odd multiples of two bytes half of the time,
-// those of MXFP4 (17) anywhere. They are read as aligned words that cover the piece and are shifted where needed. No
-// word lies beyond the block but for the last bytes of a window, which the host rounds up to whole words.
+// those of MXFP4 (17) anywhere. They are read as aligned words that cover the piece and are shifted where needed, when
+// they are unpacked. No word lies beyond the block but for the last bytes of a window, which the host rounds up to whole
+// words.
 #ifndef WEIGHTS_32_GLSL
 #define WEIGHTS_32_GLSL
+
+#ifdef SMALL_PIECES
+#define PIECE 8
+#else
+#define PIECE 16
+#endif
 
 #if defined(A_Q4_1) || defined(A_Q5_1)
 #define HAS_MINIMUM
 #endif
 
-#include "weights_piece.glsl"
-
-#ifndef A_Q8_0
-#define QUADS_16_APART
+// Words of a piece, and pieces of a block.
+#ifdef A_Q8_0
+#define PIECE_WORDS (PIECE / 4)
+#else
+#define PIECE_WORDS (PIECE / 8)
 #endif
+#define PIECES_OF_BLOCK (32 / PIECE)
 
-// A word that begins at the upper half of `lower` if shifted, else `upper` itself.
-uint shifted_word(bool shifted, uint lower, uint upper) {
-    return shifted ? lower >> 16 | upper << 16 : upper;
-}
+struct Piece {
+    // The words that cover the piece.
+    uint q[PIECE_WORDS + 1];
+    // Where it begins in them, in bits.
+    uint shift;
+    // Fifth bits, the first weight's lowest.
+    uint fifth;
+    float scale;
+    float low;
+};
 
-// Both nibbles of each byte, as bytes.
-uvec2 nibbles(uint w) {
-    return uvec2(w, w >> 4) & 0x0f0f0f0fu;
-}
+#if defined(A_Q8_0) || defined(A_Q4_0) || defined(A_IQ4_NL) || defined(A_Q5_0)
 
-// Bits 0 to 3 and 16 to 19 of a word, each as bit 4 of a byte.
-uvec2 fifth_bits(uint w) {
-    return ((uvec2(w, w >> 16) & 15u) * 0x00204081u & 0x01010101u) << 4;
-}
-
+// Half-words of a block, and before its weights.
 #if defined(A_Q8_0)
+#define BLOCK_HALVES 17
+#define HEAD_HALVES 0
+#elif defined(A_Q5_0)
+#define BLOCK_HALVES 11
+#define HEAD_HALVES 2
+#else
+#define BLOCK_HALVES 9
+#define HEAD_HALVES 0
+#endif
 
-Piece load_piece(uint row, uint i) {
-    // Counted in half-words: a block has 17, the first of which is the scale. The words begin with the half-word before
-    // the piece, or the two before it.
-    const uint block = (row * 17) + ((i / 4 << 4) + i / 4);
-    const uint before = block + i % 4 * 4;
-    const uint at = before / 2;
-    const bool shifted = (before & 1) == 0;
-    const uint w0 = words[at], w1 = words[at + 1], w2 = words[at + 2];
-    return Piece(uvec2(shifted_word(shifted, w0, w1), shifted_word(shifted, w1, w2)), float(scales[block]));
+// Half-words of so many blocks. As a sum: of a row's and a block's products by the same factor a compiler makes one, which
+// is another multiplication for each row.
+uint of_blocks(uint n) {
+    return (n << (BLOCK_HALVES == 17 ? 4 : 3)) + n * (BLOCK_HALVES == 11 ? 3 : 1);
 }
 
-#elif defined(A_Q4_0) || defined(A_IQ4_NL)
-
-#ifdef A_Q4_0
+#if defined(A_Q4_0)
 #define PIECE_OFFSET -8.0
+#elif defined(A_Q5_0)
+#define PIECE_OFFSET -16.0
 #endif
 
 Piece load_piece(uint row, uint i) {
-    // As for Q8_0; a block has nine half-words, a piece two.
-    const uint block = (row * 9) + ((i / 4 << 3) + i / 4);
-    const uint before = block + i % 4 * 2;
-    const uint at = before / 2;
-    const uint w = shifted_word((before & 1) == 0, words[at], words[at + 1]);
-    return Piece(nibbles(w), float(scales[block]));
+    // The words begin with the half-word before the piece, or the two before it.
+    const uint block = of_blocks(i / PIECES_OF_BLOCK);
+    const HalfWord block_at = halves_at(row * BLOCK_HALVES, block);
+    const HalfWord piece_at = halves_at(row * BLOCK_HALVES, block + HEAD_HALVES + i % PIECES_OF_BLOCK * (2 * PIECE_WORDS));
+    Piece w;
+    [[unroll]] for (uint j = 0; j <= PIECE_WORDS; j++) {
+        w.q[j] = words[piece_at.word + j];
+    }
+    w.shift = piece_at.odd ? 0 : 16;
+#ifdef A_Q5_0
+    const uint lower = words[block_at.word], upper = words[block_at.word + 1];
+    const uint bits = block_at.odd ? upper : lower >> 16 | upper << 16;
+    w.fifth = bits >> i % PIECES_OF_BLOCK * (4 * PIECE_WORDS);
+#endif
+    w.scale = float(scales[row * BLOCK_HALVES + block]);
+    return w;
 }
 
-#elif defined(A_Q4_1)
+uint stored(Piece w, uint j) {
+    return w.shift == 0 ? w.q[j + 1] : w.q[j] >> 16 | w.q[j + 1] << 16;
+}
+
+#elif defined(A_Q4_1) || defined(A_Q5_1)
+
+// Words: factor and minimum, fifth bits, nibbles.
+#ifdef A_Q4_1
+#define HEAD_WORDS 1
+#else
+#define HEAD_WORDS 2
+#endif
 
 Piece load_piece(uint row, uint i) {
-    // Words: factor and minimum, nibbles.
-    const uint block = (row + i / 4) * 5;
+    const uint block = (row + i / PIECES_OF_BLOCK) * (HEAD_WORDS + 4);
     const vec2 dm = unpackHalf2x16(words[block]);
-    return Piece(nibbles(words[block + 1 + i % 4]), dm.x, dm.y);
+    Piece w;
+    [[unroll]] for (uint j = 0; j < PIECE_WORDS; j++) {
+        w.q[j] = words[block + HEAD_WORDS + i % PIECES_OF_BLOCK * PIECE_WORDS + j];
+    }
+    w.fifth = words[block + HEAD_WORDS - 1] >> i % PIECES_OF_BLOCK * (4 * PIECE_WORDS);
+    w.scale = dm.x;
+    w.low = dm.y;
+    return w;
 }
 
-#elif defined(A_Q5_0)
-
-#define PIECE_OFFSET -16.0
-
-Piece load_piece(uint row, uint i) {
-    // As for Q4_0; a block has eleven half-words: scale, fifth bits, nibbles.
-    const uint block = (row + i / 4) * 11;
-    const uint before = block + 2 + i % 4 * 2;
-    const bool shifted = (block & 1) == 0;
-    const uint w = shifted_word(shifted, words[before / 2], words[before / 2 + 1]);
-    const uint bits = shifted_word(shifted, words[block / 2], words[block / 2 + 1]);
-    return Piece(nibbles(w) | fifth_bits(bits >> i % 4 * 4), float(scales[block]));
+uint stored(Piece w, uint j) {
+    return w.q[j];
 }
 
-#elif defined(A_Q5_1)
-
-Piece load_piece(uint row, uint i) {
-    // Words: factor and minimum, fifth bits, nibbles.
-    const uint block = (row + i / 4) * 6;
-    const vec2 dm = unpackHalf2x16(words[block]);
-    return Piece(nibbles(words[block + 2 + i % 4]) | fifth_bits(words[block + 1] >> i % 4 * 4), dm.x, dm.y);
+float minimum(Piece w, uint g) {
+    return w.low;
 }
 
 #elif defined(A_MXFP4)
 
 Piece load_piece(uint row, uint i) {
     // A block has 17 bytes: exponent, nibbles.
-    const uint block = (row + i / 4) * 17;
-    const uint first = block + 1 + i % 4 * 4;
-    const uint shift = first % 4 * 8;
-    const uint w0 = words[first / 4];
-    const uint w1 = words[(first + 3) / 4];
-    const uint w = shift == 0 ? w0 : w0 >> shift | w1 << (32 - shift);
+    const uint block = (row + i / PIECES_OF_BLOCK) * 17;
+    const uint first = block + 1 + i % PIECES_OF_BLOCK * (4 * PIECE_WORDS);
+    Piece w;
+    [[unroll]] for (uint j = 0; j < PIECE_WORDS; j++) {
+        w.q[j] = words[first / 4 + j];
+    }
+    w.q[PIECE_WORDS] = words[(first + 4 * PIECE_WORDS - 1) / 4];
+    w.shift = first % 4 * 8;
     // The power of two is halved, because the table's values are doubled.
     const uint e = words[block / 4] >> block % 4 * 8 & 255u;
-    return Piece(nibbles(w), uintBitsToFloat(e < 2 ? 0x00200000u << e : (e - 1) << 23));
+    w.scale = uintBitsToFloat(e < 2 ? 0x00200000u << e : (e - 1) << 23);
+    return w;
+}
+
+uint stored(Piece w, uint j) {
+    return w.shift == 0 ? w.q[j] : w.q[j] >> w.shift | w.q[j + 1] << (32 - w.shift);
+}
+
+#endif
+
+float factor(Piece w, uint g) {
+    return w.scale;
+}
+
+#ifdef A_Q8_0
+
+uint bytes(Piece w, uint g, uint j) {
+    return stored(w, j);
+}
+
+#else
+
+#define HAS_QUAD_AT
+
+uint quad_at(uint i, uint g, uint j) {
+    return i / PIECES_OF_BLOCK * 32 + i % PIECES_OF_BLOCK * (4 * PIECE_WORDS) + 16 * (j / PIECE_WORDS) + 4 * (j % PIECE_WORDS);
+}
+
+uint bytes(Piece w, uint g, uint j) {
+    const uint q = half_bytes(stored(w, j % PIECE_WORDS), j / PIECE_WORDS);
+#if defined(A_Q5_0) || defined(A_Q5_1)
+    // Four neighbouring bits, each as bit 4 of a byte.
+    return q | ((w.fifth >> (16 * (j / PIECE_WORDS) + 4 * (j % PIECE_WORDS)) & 15u) * 0x00204081u & 0x01010101u) << 4;
+#else
+    return q;
+#endif
 }
 
 #endif

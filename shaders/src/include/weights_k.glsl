@@ -17,8 +17,6 @@
 
 #if defined(A_Q3_K) || defined(A_Q6_K)
 
-layout(set = 0, binding = 0, std430) readonly buffer Halves { uint16_t halves[]; };
-
 // Two words from a half-word on.
 uvec2 two_words_at(uint half_word) {
     const uint at = half_word / 2;
@@ -27,6 +25,11 @@ uvec2 two_words_at(uint half_word) {
 }
 
 #endif
+
+// A word shifted by `to` bits upwards and `from` bits downwards at once.
+uint up(uint w, uint to, uint from) {
+    return to < from ? w >> from - to : w << to - from;
+}
 
 float byte_of(uint w, uint i) {
     return float(bitfieldExtract(w, int(8 * i), 8));
@@ -43,10 +46,9 @@ float signed_byte_of(uint w, uint i) {
 // 4 to 7 the lower four bits are the nibbles of bytes 8 to 11, the upper two those that are left of bytes 0 to 7.
 uint six_bits(uvec3 all, uint g) {
     const uvec3 w = all >> g % 2 * 16;
-    const uint first = w.x & 0x3f3fu | (w.y & 0x3f3fu) << 16;
-    const uint low = w.z & 0x0f0fu | (w.z >> 4 & 0x0f0fu) << 16;
-    const uint high = (w.x & 0xc0c0u) >> 2 | (w.y & 0xc0c0u) << 14;
-    return g < 2 ? first : low | high;
+    const uint both = w.x & 0xffffu | w.y << 16;
+    const uint low = w.z & 0x0f0fu | w.z << 12 & 0x0f0f0000u;
+    return g < 2 ? both & 0x3f3f3f3fu : low | both >> 2 & 0x30303030u;
 }
 
 #endif
@@ -123,7 +125,12 @@ Piece load_piece(uint row, uint i) {
 
 #elif defined(A_IQ4_XS)
 
-#define QUADS_16_APART
+#define HAS_QUAD_AT
+
+// As for the blocks of 32.
+uint quad_at(uint i, uint g, uint j) {
+    return i / 4 * 32 + i % 4 * 4 + 16 * j;
+}
 
 Piece load_piece(uint row, uint i) {
     const uint block = row + i / 32;
@@ -140,6 +147,10 @@ Piece load_piece(uint row, uint i) {
 
 #define HAS_QUAD_AT
 
+#ifndef A_IQ4_XS
+#define HAS_OF_PIECE
+#endif
+
 #if defined(A_Q4_K)
 
 // 16 bytes of nibbles: 16 neighbours of sub-block 2 g, then those of sub-block 2 g + 1.
@@ -148,21 +159,19 @@ Piece load_piece(uint row, uint i) {
 
 struct Piece {
     uvec4 q;
-    vec2 scale;
-    vec2 low;
+    uint scale;
+    vec2 d;
 };
 
 Piece load_piece(uint row, uint i) {
     const uint block = (row + i / 8) * 9;
     const uvec4 header = words4[block];
     const uvec4 q = words4[block + 1 + i % 8];
-    const uint s = six_bits(header.yzw, i % 8 / 2);
-    const vec2 d = unpackHalf2x16(header.x);
-    return Piece(q, d.x * vec2(byte_of(s, 0), byte_of(s, 1)), -d.y * vec2(byte_of(s, 2), byte_of(s, 3)));
+    return Piece(q, six_bits(header.yzw, i % 8 / 2), unpackHalf2x16(header.x));
 }
 
-vec4 quad(Piece w, uint g, uint j) {
-    return from_bytes(w.q[j] >> 4 * g & 0x0f0f0f0fu);
+uint bytes(Piece w, uint g, uint j) {
+    return half_bytes(w.q[j], g);
 }
 
 #elif defined(A_Q5_K)
@@ -174,8 +183,8 @@ vec4 quad(Piece w, uint g, uint j) {
 struct Piece {
     uvec4 q;
     uvec4 fifth;
-    vec2 scale;
-    vec2 low;
+    uint scale;
+    vec2 d;
 };
 
 Piece load_piece(uint row, uint i) {
@@ -184,13 +193,11 @@ Piece load_piece(uint row, uint i) {
     const uvec4 header = words4[block];
     const uvec4 fifth = words4[block + 1 + i % 2] >> 2 * g;
     const uvec4 q = words4[block + 3 + i % 8];
-    const uint s = six_bits(header.yzw, g);
-    const vec2 d = unpackHalf2x16(header.x);
-    return Piece(q, fifth, d.x * vec2(byte_of(s, 0), byte_of(s, 1)), -d.y * vec2(byte_of(s, 2), byte_of(s, 3)));
+    return Piece(q, fifth, six_bits(header.yzw, g), unpackHalf2x16(header.x));
 }
 
-vec4 quad(Piece w, uint g, uint j) {
-    return from_bytes(w.q[j] >> 4 * g & 0x0f0f0f0fu | (w.fifth[j] >> g & 0x01010101u) << 4);
+uint bytes(Piece w, uint g, uint j) {
+    return half_bytes(w.q[j], g) | up(w.fifth[j], 4, g) & 0x10101010u;
 }
 
 #elif defined(A_Q2_K) || defined(A_Q3_K) || defined(A_Q6_K)
@@ -217,21 +224,24 @@ Piece load_piece(uint row, uint i) {
     const uint n = i % 8 / 4, l = i % 4 * 8;
     const uint at = block + 4 + n * 8 + l / 4;
     const uvec2 s = uvec2(words[block + 2 * n], words[block + 2 * n + 1]) >> l / 16 * 8 & 0x00ff00ffu;
-    const vec2 d = unpackHalf2x16(words[block + 20]);
-    return Piece(uvec2(words[at], words[at + 1]), s.x | s.y << 8, vec2(d.x, -d.y));
+    return Piece(uvec2(words[at], words[at + 1]), s.x | s.y << 8, unpackHalf2x16(words[block + 20]));
 }
 
-vec4 quad(Piece w, uint g, uint j) {
-    return from_bytes(w.q[j] >> 2 * g & 0x03030303u);
+uint bytes(Piece w, uint g, uint j) {
+    return w.q[j] >> 2 * g & 0x03030303u;
 }
 
 // Groups 0 and 1 are bytes 0 and 2, groups 2 and 3 bytes 1 and 3.
 float factor(Piece w, uint g) {
-    return w.d.x * float(bitfieldExtract(w.scale, int(g % 2 * 16 + g / 2 * 8), 4));
+    return float(bitfieldExtract(w.scale, int(g % 2 * 16 + g / 2 * 8), 4));
 }
 
 float minimum(Piece w, uint g) {
-    return w.d.y * float(bitfieldExtract(w.scale, int(g % 2 * 16 + g / 2 * 8 + 4), 4));
+    return float(bitfieldExtract(w.scale, int(g % 2 * 16 + g / 2 * 8 + 4), 4));
+}
+
+vec2 of_piece(Piece w) {
+    return vec2(w.d.x, -w.d.y);
 }
 
 #elif defined(A_Q3_K)
@@ -264,48 +274,72 @@ Piece load_piece(uint row, uint i) {
         two_words_at(block + 16 + n * 16 + l / 2), two_words_at(block + l / 2) >> 4 * n, first | second << 8, d);
 }
 
-vec4 quad(Piece w, uint g, uint j) {
-    return from_bytes(w.q[j] >> 2 * g & 0x03030303u | (w.high[j] >> g & 0x01010101u) << 2);
+uint bytes(Piece w, uint g, uint j) {
+    return w.q[j] >> 2 * g & 0x03030303u | up(w.high[j], 2, g) & 0x04040404u;
 }
 
 // Groups 0 and 1 are bytes 0 and 2, groups 2 and 3 bytes 1 and 3.
 float factor(Piece w, uint g) {
-    return w.d * (byte_of(w.scale, g % 2 * 2 + g / 2) - 32.0);
+    return byte_of(w.scale, g % 2 * 2 + g / 2) - 32.0;
+}
+
+vec2 of_piece(Piece w) {
+    return vec2(w.d, 0.0);
 }
 
 #else
 
 #define PIECE_OFFSET -32.0
 
-// Nibbles of groups 0 and 2, of groups 1 and 3, upper pairs of bits of all.
+// Words that cover nibbles of groups 0 and 2, of groups 1 and 3, upper pairs of bits of all, scales of the half of the
+// block; all begin at an upper half-word if `odd`.
 struct Piece {
-    uvec2 even;
-    uvec2 odd;
-    uvec2 high;
-    uvec2 scale;
+    uint even[3];
+    uint odd[3];
+    uint high[3];
+    uint scale[3];
+    bool shifted;
+    uint second;
     float d;
 };
 
 // A block: 64 half-words of lower nibbles, 32 of upper pairs of bits, 8 of scales, and the factor of all.
 Piece load_piece(uint row, uint i) {
-    const uint block = (row + i / 8) * 105;
+    // 105 times the block, as a sum: see of_blocks in weights_32.glsl.
+    const uint block = (i / 8 << 6) + i / 8 * 41;
     const uint n = i % 8 / 4, l = i % 4 * 8;
-    const uint low = block + n * 32 + l / 2;
-    return Piece(
-        two_words_at(low),
-        two_words_at(low + 16),
-        two_words_at(block + 64 + n * 16 + l / 2),
-        two_words_at(block + 96 + 4 * n) >> l / 16 * 8,
-        float(scales[block + 104]));
+    const HalfWord low = halves_at(row * 105, block + n * 32 + l / 2);
+    const HalfWord high = halves_at(row * 105, block + 64 + n * 16 + l / 2);
+    const HalfWord scale = halves_at(row * 105, block + 96 + 4 * n);
+    Piece w;
+    [[unroll]] for (uint j = 0; j < 3; j++) {
+        w.even[j] = words[low.word + j];
+        w.odd[j] = words[low.word + 8 + j];
+        w.high[j] = words[high.word + j];
+        w.scale[j] = words[scale.word + j];
+    }
+    w.shifted = low.odd;
+    w.second = l / 16;
+    w.d = float(scales[row * 105 + block + 104]);
+    return w;
 }
 
-vec4 quad(Piece w, uint g, uint j) {
-    const uint low = (g % 2 == 0 ? w.even[j] : w.odd[j]) >> g / 2 * 4 & 0x0f0f0f0fu;
-    return from_bytes(low | (w.high[j] >> 2 * g & 0x03030303u) << 4);
+uint covered(Piece w, uint first, uint second) {
+    return w.shifted ? first >> 16 | second << 16 : first;
 }
 
+uint bytes(Piece w, uint g, uint j) {
+    const uint low = g % 2 == 0 ? covered(w, w.even[j], w.even[j + 1]) : covered(w, w.odd[j], w.odd[j + 1]);
+    return half_bytes(low, g / 2) | up(covered(w, w.high[j], w.high[j + 1]), 4, 2 * g) & 0x30303030u;
+}
+
+// Signed bytes, two for each group, of which the second is that of the upper 16 of 32 weights.
 float factor(Piece w, uint g) {
-    return w.d * signed_byte_of(w.scale[g / 2], g % 2 * 2);
+    return signed_byte_of(covered(w, w.scale[g / 2], w.scale[g / 2 + 1]) >> 8 * w.second, g % 2 * 2);
+}
+
+vec2 of_piece(Piece w) {
+    return vec2(w.d, 0.0);
 }
 
 #endif
@@ -331,8 +365,8 @@ Piece load_piece(uint row, uint i) {
     return Piece(words2[at], words2[at + 1], unpackHalf2x16(header.x).x * (float(scale) - 32.0));
 }
 
-vec4 quad(Piece w, uint g, uint j) {
-    return from_table((j < 2 ? w.q0[j % 2] : w.q1[j % 2]) >> 4 * g);
+uint bytes(Piece w, uint g, uint j) {
+    return half_bytes(j < 2 ? w.q0[j % 2] : w.q1[j % 2], g);
 }
 
 uint quad_at(uint i, uint g, uint j) {
@@ -352,11 +386,15 @@ uint quad_at(uint i, uint g, uint j) {
 }
 
 float factor(Piece w, uint g) {
-    return w.scale[g];
+    return byte_of(w.scale, g);
 }
 
 float minimum(Piece w, uint g) {
-    return w.low[g];
+    return byte_of(w.scale, 2 + g);
+}
+
+vec2 of_piece(Piece w) {
+    return vec2(w.d.x, -w.d.y);
 }
 
 #endif

@@ -11,14 +11,8 @@ struct Piece {
 #endif
 };
 
-vec4 quad(Piece w, uint g, uint j) {
-#if defined(A_Q8_0)
-    return from_signed_bytes(w.q[j]);
-#elif defined(HAS_TABLE)
-    return from_table(w.q[j]);
-#else
-    return from_bytes(w.q[j]);
-#endif
+uint bytes(Piece w, uint g, uint j) {
+    return w.q[j];
 }
 
 float factor(Piece w, uint g) {

@@ -16,6 +16,7 @@ const NAMES: &[(u32, &str)] = &[
     (11, "Int64"),
     (12, "Int64Atomics"),
     (22, "Int16"),
+    (30, "StorageBufferArrayDynamicIndexing"),
     (39, "Int8"),
     (50, "ImageQuery"),
     (56, "StorageImageWriteWithoutFormat"),

@@ -282,9 +282,14 @@ impl Module {
 
     /// What is known of a storage-buffer variable.
     pub(super) fn storage_buffer(&self, variable: &Variable) -> StorageBuffer {
-        let mut block = self.pointee(variable.pointer).unwrap_or(0);
-        if let Some(Type::Array(element, _) | Type::RuntimeArray(element)) = self.types.get(&block) {
-            block = *element;
+        let (mut block, mut count) = (self.pointee(variable.pointer).unwrap_or(0), 1);
+        match self.types.get(&block) {
+            Some(Type::Array(element, length)) => {
+                count = self.constant(*length).and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
+                block = *element;
+            }
+            Some(Type::RuntimeArray(element)) => (block, count) = (*element, 0),
+            _ => {}
         }
         let members = match self.types.get(&block) {
             Some(Type::Struct(types)) => types.len() as u32,
@@ -300,6 +305,7 @@ impl Module {
         StorageBuffer {
             set: self.decoration(variable.id, decoration::DESCRIPTOR_SET).unwrap_or(0),
             binding: self.decoration(variable.id, decoration::BINDING).unwrap_or(0),
+            count,
             name: if name.is_empty() { self.name(block) } else { name },
             read_only: access(decoration::NON_WRITABLE),
             write_only: access(decoration::NON_READABLE),

@@ -250,6 +250,8 @@ impl Driver for Amd {
         streams hipStreamCreateWithFlags hipStreamDestroy,
         events hipEventCreateWithFlags hipEventDestroy hipEventRecord hipEventQuery hipEventElapsedTime,
         modules hipModuleUnload hipModuleGetFunction hipModuleLaunchKernel,
+        graphs hipStreamBeginCapture hipStreamEndCapture hipGraphInstantiateWithFlags hipGraphLaunch
+            hipGraphExecDestroy hipGraphDestroy,
     }
 }
 

@@ -72,6 +72,18 @@ function_table! {
         hipDeviceGetUuid: fn(*mut c_void, c_int) -> c_int;
         /// Milliseconds, from, to.
         hipEventElapsedTime: fn(*mut f32, Handle, Handle) -> c_int;
+        /// Stream, mode. From here to `hipGraphDestroy`: launches as a graph.
+        hipStreamBeginCapture: fn(Handle, c_int) -> c_int;
+        /// Stream, graph.
+        hipStreamEndCapture: fn(Handle, *mut Handle) -> c_int;
+        /// What can be run, graph, flags.
+        hipGraphInstantiateWithFlags: fn(*mut Handle, Handle, u64) -> c_int;
+        /// What can be run, stream.
+        hipGraphLaunch: fn(Handle, Handle) -> c_int;
+        /// What can be run.
+        hipGraphExecDestroy: fn(Handle) -> c_int;
+        /// Graph.
+        hipGraphDestroy: fn(Handle) -> c_int;
     }
     }
 }

@@ -305,5 +305,7 @@ impl Driver for Nvidia {
         streams cuStreamCreate cuStreamDestroy_v2,
         events cuEventCreate cuEventDestroy_v2 cuEventRecord cuEventQuery cuEventElapsedTime,
         modules cuModuleUnload cuModuleGetFunction cuLaunchKernel,
+        graphs cuStreamBeginCapture_v2 cuStreamEndCapture cuGraphInstantiateWithFlags cuGraphLaunch
+            cuGraphExecDestroy cuGraphDestroy,
     }
 }

@@ -78,6 +78,18 @@ function_table! {
         cuDeviceGetUuid: fn(*mut c_void, c_int) -> c_int;
         /// Milliseconds, from, to.
         cuEventElapsedTime: fn(*mut f32, Handle, Handle) -> c_int;
+        /// Stream, mode. From here to `cuGraphDestroy`: launches as a graph.
+        cuStreamBeginCapture_v2: fn(Handle, c_int) -> c_int;
+        /// Stream, graph.
+        cuStreamEndCapture: fn(Handle, *mut Handle) -> c_int;
+        /// What can be run, graph, flags.
+        cuGraphInstantiateWithFlags: fn(*mut Handle, Handle, u64) -> c_int;
+        /// What can be run, stream.
+        cuGraphLaunch: fn(Handle, Handle) -> c_int;
+        /// What can be run.
+        cuGraphExecDestroy: fn(Handle) -> c_int;
+        /// Graph.
+        cuGraphDestroy: fn(Handle) -> c_int;
     }
     }
 }

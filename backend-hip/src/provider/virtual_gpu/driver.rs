@@ -4,7 +4,8 @@ use super::queue::{Failure, Queue, Work};
 use super::{Faults, VirtualOptions};
 use crate::driver::codes::{CODES, Call, INVALID_IMAGE, OUT_OF_MEMORY};
 use crate::driver::{
-    Address, Arguments, Code, Direction, Driver, Event, Function, Module, Properties, Reply, Shape, Stream,
+    Address, Arguments, Code, Direction, Driver, Event, Function, LaunchGraph, Module, Properties, Reply,
+    Shape, Stream,
 };
 use crate::sync::lock;
 use ggml_core::backend::KernelCounts;
@@ -27,7 +28,12 @@ pub struct VirtualDriver {
     queue: Queue,
     handles: Mutex<Handles>,
     counters: Arc<Mutex<HashMap<String, Counters>>>,
+    /// What is launched while a stream captures.
+    captured: Mutex<Option<Vec<Repeated>>>,
 }
+
+/// Work that can be done again and again.
+type Repeated = Arc<dyn Fn() -> Result<(), Failure> + Send + Sync>;
 
 #[derive(Default)]
 struct Handles {
@@ -37,6 +43,7 @@ struct Handles {
     events: HashMap<u64, u64>,
     modules: HashMap<u64, virtual_gpu::Module>,
     functions: HashMap<u64, (u64, Kernel)>,
+    graphs: HashMap<u64, Vec<Repeated>>,
     device: HashMap<Address, usize>,
     host: HashMap<u64, usize>,
 }
@@ -59,6 +66,7 @@ impl VirtualDriver {
             queue: Queue::new(),
             handles: Mutex::default(),
             counters: Arc::default(),
+            captured: Mutex::default(),
         }
     }
 
@@ -69,10 +77,10 @@ impl VirtualDriver {
         all
     }
 
-    /// Allocations, pinned blocks, events, streams and modules that were not given back.
-    pub fn held(&self) -> [usize; 5] {
+    /// Allocations, pinned blocks, events, streams, modules and graphs that were not given back.
+    pub fn held(&self) -> [usize; 6] {
         let h = lock(&self.handles);
-        [h.device.len(), h.host.len(), h.events.len(), h.streams, h.modules.len()]
+        [h.device.len(), h.host.len(), h.events.len(), h.streams, h.modules.len(), h.graphs.len()]
     }
 
     fn push(&self, call: Call, work: Work) -> Reply<()> {
@@ -327,6 +335,40 @@ impl Driver for VirtualDriver {
             *lock(&counters).entry(kernel.name().to_string()).or_default() += counted;
             Ok(())
         };
+        // Nothing starts yet, so no fault is met.
+        if let Some(captured) = lock(&self.captured).as_mut() {
+            captured.push(Arc::new(work));
+            return Ok(());
+        }
         self.push(Call::Launch, Box::new(work))
+    }
+
+    fn has_graphs(&self) -> bool {
+        true
+    }
+
+    unsafe fn begin_capture(&self, _stream: Stream) -> Reply<()> {
+        self.faults.enter(Call::BeginCapture.name())?;
+        *lock(&self.captured) = Some(Vec::new());
+        Ok(())
+    }
+
+    unsafe fn end_capture(&self, _stream: Stream) -> Reply<LaunchGraph> {
+        let captured = lock(&self.captured).take().ok_or(INVALID_VALUE)?;
+        self.faults.enter(Call::EndCapture.name())?;
+        let mut handles = lock(&self.handles);
+        let handle = handles.handle();
+        handles.graphs.insert(handle, captured);
+        Ok(LaunchGraph(handle))
+    }
+
+    unsafe fn launch_graph(&self, graph: LaunchGraph, _stream: Stream) -> Reply<()> {
+        let works = lock(&self.handles).graphs.get(&graph.0).cloned().ok_or(INVALID_HANDLE)?;
+        self.push(Call::LaunchGraph, Box::new(move || works.iter().try_for_each(|work| work())))
+    }
+
+    unsafe fn destroy_graph(&self, graph: LaunchGraph) -> Reply<()> {
+        self.faults.enter(Call::DestroyGraph.name())?;
+        lock(&self.handles).graphs.remove(&graph.0).map(|_| ()).ok_or(INVALID_HANDLE)
     }
 }

@@ -19,8 +19,10 @@ use std::ffi::CString;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+mod graphs;
 mod host;
 
+pub(crate) use graphs::GraphId;
 pub(crate) use host::HostBlock;
 use host::Image;
 
@@ -97,6 +99,7 @@ pub(crate) struct Session {
     modules: HashMap<&'static str, Loaded>,
     functions: Vec<Function>,
     function_ids: HashMap<(&'static str, &'static str), FunctionId>,
+    graphs: graphs::Graphs,
     /// The kernel that copies between host and device, if one does.
     copier: Option<Arc<Kernel>>,
 }
@@ -140,6 +143,7 @@ impl Session {
             modules: HashMap::new(),
             functions: Vec::new(),
             function_ids: HashMap::new(),
+            graphs: graphs::Graphs::default(),
             copier: None,
         };
         if let Some(lost) = session.lost() {
@@ -188,7 +192,9 @@ impl Session {
         let error = driver_error(&self.monitor.backend, &*self.driver, self.monitor.phase(), call, code);
         match self.monitor.node_name() {
             // A launch that is refused is not the node that runs: the caller knows which it is.
-            Some(node) if call != Call::Launch || is_fatal(&error) => error.with_node(&node),
+            Some(node) if !matches!(call, Call::Launch | Call::LaunchGraph) || is_fatal(&error) => {
+                error.with_node(&node)
+            }
             _ => error,
         }
     }
@@ -513,7 +519,7 @@ impl Session {
             self.record(event)?;
             self.wait(event)?;
         }
-        let mut result = Ok(());
+        let mut result = self.free_graphs();
         self.functions.clear();
         self.function_ids.clear();
         for (_, loaded) in std::mem::take(&mut self.modules) {

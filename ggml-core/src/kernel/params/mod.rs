@@ -18,7 +18,7 @@ mod top_k;
 pub use elementwise::{BinaryParams, CopyParams, GluParams, UnaryParams};
 pub use heads::{HeadsOperands, HeadsParams};
 pub use norm::NormParams;
-pub use products::{FlashAttnParams, MulMatIdParams, MulMatParams};
+pub use products::{FlashAttnParams, MatVecParams, MulMatIdParams, MulMatParams, ProductsParams};
 pub use recurrent::{DeltaNetParams, SsmConvParams};
 pub use rows::{GetRowsParams, RopeParams, SetRowsParams, SoftMaxParams};
 pub use top_k::TopKParams;
@@ -60,7 +60,9 @@ fn outer(t: &Tensor) -> Result<[u32; 3]> {
 mod tests {
     use super::*;
     use crate::dtype::DType;
+    use crate::fuse::{GluPart, Product, Products};
     use crate::graph::Graph;
+    use crate::op::{Activation, Glu};
     use crate::tensor::Source;
 
     #[test]
@@ -77,6 +79,7 @@ mod tests {
             size_of::<GetRowsParams>(),
             size_of::<SetRowsParams>(),
             size_of::<MulMatParams>(),
+            size_of::<ProductsParams>(),
             size_of::<FlashAttnParams>(),
             size_of::<MulMatIdParams>(),
             size_of::<SsmConvParams>(),
@@ -97,5 +100,35 @@ mod tests {
         assert_eq!((p.nb0, p.nb1, p.nbd), ([2, 20, 0], [64, 320, 0], [10, 50, 0]));
         assert_eq!((p.off0, p.off1, p.offd), (7, 8, 9));
         assert!(BinaryParams::new(&g, d, &[]).is_err());
+    }
+
+    /// A GLU of the halves of one product has them as its matrices; of the matrices' offsets the second is later by the
+    /// rows of the first.
+    #[test]
+    fn products_are_those_of_their_group() {
+        let mut g = Graph::new();
+        let mut weight = |name: &str, ne: [usize; 2], dtype| {
+            g.leaf(name, dtype, [ne[0], ne[1], 1, 1], Source::Weight).unwrap()
+        };
+        let (a, b) = (weight("a", [64, 10], DType::Q8_0), weight("b", [64, 6], DType::Q8_0));
+        let bias = weight("bias", [6, 1], DType::F32);
+        let x = g.leaf("x", DType::F32, [64, 3, 1, 1], Source::Input).unwrap();
+        let (first, second) = (g.mul_mat(a, x).unwrap(), g.mul_mat(b, x).unwrap());
+        let sum = g.add(second, bias).unwrap();
+        let product = |weight, node, bias, result| Product { weight, node, bias, result };
+        let products = vec![product(a, first, None, first), product(b, second, Some(bias), sum)];
+        let group = Products { norm: None, input: x, products, glu: None, residual: None };
+        let p = ProductsParams::new(&g, &group, |id| id.index() as u32).unwrap();
+        assert_eq!((p.k, p.n, p.m, p.rows, p.nb0), (64, 3, [10, 6, 0], [0, 16], [2, 0]));
+        assert_eq!(p.off0, [a, b].map(|id| id.index() as u32).into_iter().chain([0]).collect::<Vec<_>>()[..]);
+        assert_eq!((p.parts, p.offb[1]), (ProductsParams::BIAS << 1, bias.index() as u32));
+
+        let op = Glu { swapped: true, ..Glu::new(Activation::Gelu) };
+        let glu = g.glu(op, first, None).unwrap();
+        let products = vec![product(a, first, None, first)];
+        let group = Products { products, glu: Some(GluPart { op, node: glu }), ..group };
+        let p = ProductsParams::new(&g, &group, |_| 7).unwrap();
+        assert_eq!((p.m, p.rows, p.off0), ([5, 5, 0], [0, 5], [7 + 10, 7, 0]));
+        assert_eq!((p.parts, p.op), (ProductsParams::GLU, Activation::Gelu as u32));
     }
 }

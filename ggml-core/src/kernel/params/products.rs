@@ -1,10 +1,11 @@
 //! Products and attention.
 
 use super::{Offsets, floor_power_of_two, last, mask_type, offset, outer, wrong};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::fuse::Products;
 use crate::graph::Graph;
 use crate::kernel::{extents, strides};
-use crate::op::Op;
+use crate::op::{Glu, Op};
 use crate::tensor::TensorId;
 use bytemuck::{Pod, Zeroable};
 
@@ -68,6 +69,167 @@ impl MulMatParams {
             first_row: 0,
         })
     }
+}
+
+/// Products of one input with one to three matrices of one type whose rows are as long and lie as far apart, and what
+/// stands before and after them: the input may be RMS_NORM(x) * w of the `x` that is in memory, each result may have a
+/// bias and the only one a residual, and the first two may be gate and `up` of a GLU, which then is the one result. A
+/// GLU of the halves of one product has them as its two matrices.
+///
+/// Results are contiguous: column `j` of result `i` begins at `offd[i] + j * m[i]`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct ProductsParams {
+    /// Length of the rows in elements.
+    pub k: u32,
+    /// Rows of the input: columns of each result.
+    pub n: u32,
+    /// Rows of each matrix; 0 where there is none.
+    pub m: [u32; 3],
+    /// Rows that this dispatch computes, first and behind the last, counted over all matrices, of a GLU over the first
+    /// (a matrix larger than a window is split by rows; its window then begins with the first of them).
+    pub rows: [u32; 2],
+    /// Third extent of the input: 1 but for a single product without anything before and after it.
+    pub ne2: u32,
+    /// Third extent of the input over that of the matrix.
+    pub r2: u32,
+    /// Strides of the matrices in blocks: rows (of all matrices alike), and one outwards.
+    pub nb0: [u32; 2],
+    /// Strides of the input: rows, and one outwards.
+    pub nb1: [u32; 2],
+    /// Stride of the residual's rows.
+    pub nbr: u32,
+    /// Offsets of the matrices in blocks.
+    pub off0: [u32; 3],
+    /// Offset of the input (of the norm's `x`).
+    pub off1: u32,
+    /// Offsets of the results.
+    pub offd: [u32; 3],
+    /// Offsets of the biases.
+    pub offb: [u32; 3],
+    /// Offset of the residual.
+    pub offr: u32,
+    /// Offset of the norm's weight.
+    pub offw: u32,
+    /// The norm's epsilon.
+    pub eps: f32,
+    /// Number of the GLU's [`Activation`](crate::op::Activation).
+    pub op: u32,
+    /// SWIGLU_OAI: slope of the gate's sigmoid.
+    pub alpha: f32,
+    /// SWIGLU_OAI: bound of gate and `up`; 0 for all other functions.
+    pub limit: f32,
+    /// What there is: sum of the constants of this type.
+    pub parts: u32,
+}
+
+impl ProductsParams {
+    /// From a group, or from a single MUL_MAT as one, whose input then may have a third extent. `remainder` gives the
+    /// offset of a tensor.
+    ///
+    /// # Errors
+    /// Matrices whose rows are not equally far apart, and what does not fit 32 bits.
+    pub fn new(graph: &Graph, group: &Products, remainder: impl Fn(TensorId) -> u32) -> Result<Self> {
+        let at = |id: Option<TensorId>| id.map_or(0, &remainder);
+        let x = group.norm.map_or(group.input, |norm| norm.x);
+        let (input, [nb1, nb12, _]) = (extents(graph.tensor(x))?, outer(graph.tensor(x))?);
+        let mut p = ProductsParams {
+            k: input[0],
+            n: input[1],
+            ne2: input[2],
+            r2: 1,
+            nb1: [nb1, nb12],
+            nbr: group.added().map(|added| outer(graph.tensor(added))).transpose()?.unwrap_or_default()[0],
+            off1: remainder(x),
+            offr: at(group.added()),
+            offw: at(group.norm.map(|norm| norm.weight)),
+            eps: group.norm.map_or(0.0, |norm| norm.eps),
+            ..ProductsParams::default()
+        };
+        for (i, product) in group.products.iter().take(p.m.len()).enumerate() {
+            let weight = graph.tensor(product.weight);
+            let (a, [nb0, nb02, _]) = (extents(weight)?, outer(weight)?);
+            // Of a matrix of one row the stride does not matter.
+            if p.nb0[0] != nb0 && p.nb0[0] != 0 && nb0 != 0 {
+                return Err(Error::argument(
+                    "products",
+                    weight.describe(),
+                    "rows as far apart as the others'",
+                ));
+            }
+            p.nb0 = [p.nb0[0].max(nb0), nb02];
+            (p.m[i], p.r2) = (a[1], input[2] / a[2].max(1));
+            (p.off0[i], p.offd[i], p.offb[i]) =
+                (remainder(product.weight), remainder(product.result), at(product.bias));
+            p.parts |= if product.bias.is_some() { Self::BIAS << i } else { 0 };
+        }
+        p.parts |= if group.residual.is_some() { Self::RESIDUAL } else { 0 };
+        p.parts |= if group.norm.is_some() { Self::NORM } else { 0 };
+        if let Some(sum) = group.residual {
+            p.offd[0] = remainder(sum.node);
+        }
+        if let Some(glu) = group.glu {
+            p.glue(group.products.len(), &glu.op, remainder(glu.node));
+        }
+        p.rows = [0, if group.glu.is_some() { p.m[0] } else { p.m.iter().sum() }];
+        Ok(p)
+    }
+
+    /// Makes gate and `up` of the matrices of so many products.
+    pub fn glue(&mut self, products: usize, glu: &Glu, offd: u32) {
+        if products == 1 {
+            self.m = [self.m[0] / 2, self.m[0] / 2, 0];
+            self.off0[1] = self.off0[0] + self.m[0] * self.nb0[0];
+            self.offb[1] = self.offb[0] + self.m[0];
+            self.parts |= (self.parts & Self::BIAS) << 1;
+            if glu.swapped {
+                self.off0.swap(0, 1);
+                self.offb.swap(0, 1);
+            }
+        }
+        self.offd[0] = offd;
+        self.parts |= Self::GLU;
+        self.op = glu.activation as u32;
+        (self.alpha, self.limit) = glu.clamped.map_or((0.0, 0.0), |c| (c.alpha, c.limit));
+    }
+
+    /// Bits of `parts`, from this one on: matrix `i` has a bias.
+    pub const BIAS: u32 = 1;
+    /// Bit of `parts`: there is a residual.
+    pub const RESIDUAL: u32 = 8;
+    /// Bit of `parts`: there is a norm.
+    pub const NORM: u32 = 16;
+    /// Bit of `parts`: the result is the GLU of the first two products.
+    pub const GLU: u32 = 32;
+}
+
+/// What a mat-vec of HIP takes beyond [`ProductsParams`]: its grid, a fourth dimension, experts.
+///
+/// With experts the planes of the input are pairs: [`ProductsParams::ne2`] indices of each token, and the matrices of
+/// an expert are those planes of the weights that its index says.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct MatVecParams {
+    /// Work-groups with which the second and the third matrix begin.
+    pub begin: [u32; 2],
+    /// How many times a wavefront takes rows.
+    pub passes: u32,
+    /// Logarithm of the number of wavefronts that share rows.
+    pub split: u32,
+    /// Fourth extent of the input over that of the matrix.
+    pub r3: u32,
+    /// Stride of the matrices two outwards.
+    pub nb03: u32,
+    /// Stride of the input two outwards.
+    pub nb13: u32,
+    /// Experts; 0 where there are no indices.
+    pub experts: u32,
+    /// Strides of the experts' indices: indices, tokens.
+    pub nb2: [u32; 2],
+    /// Indices of which each result is the weighted sum; 0 where every index has a result.
+    pub summed: u32,
+    /// Strides of the weights of that sum: indices, tokens.
+    pub nbf: [u32; 2],
 }
 
 /// MUL_MAT_ID: `d[m, used, tokens] = sum over k of a[k, m, ids[used, tokens]] * b[k, used, tokens]`.

@@ -1,0 +1,384 @@
+//! Mat-vec: a few columns times up to three matrices of one type, with what stands before and after the products.
+
+use super::grid::{by_rows, launch, scratch};
+use super::{Context, Launch, Operand, Refusal};
+use crate::arch::Profile;
+use crate::tuning::{Int8, Tuning};
+use bytemuck::{Pod, Zeroable};
+use ggml_core::DType;
+use ggml_core::kernel::{MatVecParams, MulMatParams, ProductsParams};
+use ggml_core::plan::Precision;
+
+/// Threads of a work-group.
+const THREADS: u32 = 256;
+/// Elements that a lane takes at a time, and those of a column that are in LDS: F32, 8 bits.
+const EIGHT: u32 = 8;
+const CHUNK: [u32; 2] = [4096, 14336];
+/// How many times a wavefront takes rows at the most: then a work-group has 64 of them and more, and what has to be done
+/// with the activations is little beside that.
+const MOST_PASSES: u32 = 4;
+
+/// The kernels of a type: for each of [`EXACT`] and of [`INT8`], and the stems of their sources. Types that are no
+/// blocks have none for 8 bits.
+struct Kernels {
+    modules: [Option<&'static str>; 2],
+    /// Whether all of them are there; else those that are marked as of every type.
+    all: bool,
+    names: [[&'static str; 4]; 2],
+}
+
+/// A kernel.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Variant {
+    columns: u32,
+    /// Of a wavefront.
+    rows: u32,
+    of_every_type: bool,
+    /// Whether it brings the columns into LDS, and rounds them and computes their norm on the way. Otherwise a launch
+    /// before it does.
+    stages: bool,
+}
+
+const fn variant(columns: u32, rows: u32, of_every_type: bool, stages: bool) -> Variant {
+    Variant { columns, rows, of_every_type, stages }
+}
+
+const EXACT: [Variant; 4] = [
+    variant(1, 4, true, true),
+    variant(2, 2, false, false),
+    variant(4, 4, true, false),
+    variant(8, 2, false, false),
+];
+const INT8: [Variant; 4] = [
+    variant(1, 4, true, true),
+    variant(2, 4, false, true),
+    variant(4, 4, true, false),
+    variant(8, 2, false, false),
+];
+
+/// Kernels by the type's name in theirs; the stems of their sources; whether all are there.
+macro_rules! kernels {
+    ($t:literal, $module:literal, $int8:expr, $all:literal) => {
+        Kernels {
+            modules: [Some($module), $int8],
+            all: $all,
+            names: [
+                [
+                    concat!("mat_vec_", $t, "_n1_r4"),
+                    concat!("mat_vec_", $t, "_n2_r2"),
+                    concat!("mat_vec_", $t, "_n4_r4"),
+                    concat!("mat_vec_", $t, "_n8_r2"),
+                ],
+                [
+                    concat!("mat_vec_rounding_", $t, "_n1_r4"),
+                    concat!("mat_vec_rounding_", $t, "_n2_r4"),
+                    concat!("mat_vec_int8_", $t, "_n4_r4"),
+                    concat!("mat_vec_int8_", $t, "_n8_r2"),
+                ],
+            ],
+        }
+    };
+}
+
+/// The kernels of plain types, of blocks of 32, of blocks of 256.
+macro_rules! plain {
+    ($t:literal) => {
+        kernels!($t, "mul_mat", None, true)
+    };
+}
+macro_rules! blocks_32 {
+    ($t:literal, $all:literal) => {
+        kernels!($t, "mul_mat_32", Some("mul_mat_int8_32"), $all)
+    };
+}
+macro_rules! blocks_256 {
+    ($t:literal, $all:literal) => {
+        kernels!($t, "mul_mat_256", Some("mul_mat_int8_256"), $all)
+    };
+}
+
+fn kernels(dtype: DType) -> Option<Kernels> {
+    Some(match dtype {
+        DType::F32 => plain!("f32"),
+        DType::F16 => plain!("f16"),
+        DType::BF16 => plain!("bf16"),
+        DType::Q8_0 => blocks_32!("q8_0", true),
+        DType::Q4_0 => blocks_32!("q4_0", true),
+        DType::Q4_1 => blocks_32!("q4_1", false),
+        DType::Q5_0 => blocks_32!("q5_0", false),
+        DType::Q5_1 => blocks_32!("q5_1", false),
+        DType::IQ4_NL => blocks_32!("iq4_nl", false),
+        DType::MXFP4 => blocks_32!("mxfp4", false),
+        DType::Q2_K => blocks_256!("q2_k", false),
+        DType::Q3_K => blocks_256!("q3_k", false),
+        DType::Q4_K => blocks_256!("q4_k", true),
+        DType::Q5_K => blocks_256!("q5_k", true),
+        DType::Q6_K => blocks_256!("q6_k", true),
+        DType::IQ4_XS => blocks_256!("iq4_xs", false),
+        _ => return None,
+    })
+}
+
+/// What is computed. In the parameters `begin`, `passes` and `split` are still to be chosen.
+#[derive(Clone, Debug)]
+pub(super) struct MatVec {
+    pub(super) dtype: DType,
+    pub(super) products: ProductsParams,
+    pub(super) more: MatVecParams,
+    /// Of the results.
+    pub(super) planes: u64,
+    pub(super) weights: Vec<Operand>,
+    pub(super) input: Operand,
+    /// The norm's weight.
+    pub(super) norm: Option<Operand>,
+    pub(super) biases: [Option<Operand>; 3],
+    pub(super) residual: Option<Operand>,
+    /// Indices of experts, and their weights in a sum.
+    pub(super) experts: [Option<Operand>; 2],
+    pub(super) results: Vec<Operand>,
+}
+
+/// The parameters of the kernels.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+struct VecParams {
+    products: ProductsParams,
+    more: MatVecParams,
+}
+
+/// The launches that compute it; `None` where there are no kernels for the type.
+pub(super) fn plan(c: &Context<'_>, work: &MatVec) -> Option<Result<Vec<Launch>, Refusal>> {
+    let kernels = kernels(work.dtype)?;
+    Some(launches(c, work, &kernels))
+}
+
+fn launches(c: &Context<'_>, work: &MatVec, kernels: &Kernels) -> Result<Vec<Launch>, Refusal> {
+    let p = &work.products;
+    let choice = choose(c.profile, kernels, work, c.precision);
+    let (mut input, mut products) = ([work.input, work.norm.unwrap_or(work.input)], *p);
+    let mut launches = Vec::new();
+    let rounded = choice.int8 && !choice.variant.stages;
+    if rounded {
+        let columns = u64::from(p.n) * work.planes;
+        let [q, scales] = scratch(c, [(columns, p.k.into()), (columns, u64::from(p.k / 32) * 4)])?;
+        launches = match work.norm {
+            Some(norm) => normalize(c, "normalize_int8", vec![work.input, norm, q, scales], p)?,
+            None => round(c, work, [q, scales])?,
+        };
+        launches[0].written = 2;
+        input = [q, scales];
+    } else if let Some(norm) = work.norm.filter(|_| !choice.variant.stages) {
+        let [y] = scratch(c, [(p.n.into(), u64::from(p.k) * 4)])?;
+        launches = normalize(c, "normalize_f32", vec![work.input, norm, y], p)?;
+        products.nb1 = [p.k, 0];
+        input = [y, y];
+    }
+    if work.norm.is_some() && !choice.variant.stages {
+        products.parts &= !ProductsParams::NORM;
+    }
+    let any = work.weights[0];
+    let three = |list: &[Operand], any| [0, 1, 2].map(|i| list.get(i).copied().unwrap_or(any));
+    let mut operands = three(&work.weights, any).to_vec();
+    operands.extend(input);
+    operands.extend(work.biases.map(|bias| bias.unwrap_or(any)));
+    operands.push(work.residual.unwrap_or(any));
+    operands.extend(work.experts.map(|of| of.unwrap_or(any)));
+    operands.extend(three(&work.results, work.results[0]));
+    let params = VecParams { products, more: choice.more };
+    let last = launch(c, (choice.module, choice.kernel), operands, &params, choice.groups, THREADS)?;
+    launches.push(Launch { written: 3, ..last });
+    Ok(launches)
+}
+
+/// The launch before the product that computes the norm.
+fn normalize(
+    c: &Context<'_>,
+    kernel: &'static str,
+    operands: Vec<Operand>,
+    p: &ProductsParams,
+) -> Result<Vec<Launch>, Refusal> {
+    Ok(vec![launch(c, ("mul_mat_int8", kernel), operands, p, [p.n.into(), 1, 1], THREADS)?])
+}
+
+/// The launch before the product that rounds the activations.
+fn round(c: &Context<'_>, work: &MatVec, [q, scales]: [Operand; 2]) -> Result<Vec<Launch>, Refusal> {
+    let p = &work.products;
+    let ne2 = p.ne2.max(1);
+    let ne3 = (work.planes / u64::from(ne2)) as u32;
+    let of_input = MulMatParams {
+        k: p.k,
+        n: p.n,
+        ne2,
+        ne3,
+        nb1: [p.nb1[0], p.nb1[1], work.more.nb13],
+        ..MulMatParams::default()
+    };
+    let rounding = ("mul_mat_int8", "quantize_int8");
+    by_rows(c, rounding, vec![work.input, q, scales], &of_input, [p.k, p.n, ne2, ne3], 8)
+}
+
+/// What computes it.
+#[derive(Debug, PartialEq)]
+struct Choice {
+    int8: bool,
+    variant: Variant,
+    module: &'static str,
+    kernel: &'static str,
+    more: MatVecParams,
+    groups: [u64; 3],
+}
+
+/// In 8 bits where rounding is allowed and the device multiplies bytes; but where the rounding would be a launch of its
+/// own only if there are so many rows that arithmetic is the limit.
+fn choose(profile: &Profile, kernels: &Kernels, work: &MatVec, precision: Precision) -> Choice {
+    let tuning = Tuning::of(profile);
+    let allowed = precision == Precision::Fast && tuning.int8 == Int8::Dot4;
+    let int8 = |variant: &Variant| variant.stages || waves(work, variant) >= enough(profile, &tuning);
+    let bytes = kernels.modules[1].filter(|_| allowed).and_then(|module| {
+        let i = suitable(kernels, &INT8, work.products.n, 8);
+        int8(&INT8[i]).then_some((module, 1, i))
+    });
+    let of_f32 = || {
+        let module = kernels.modules[0].unwrap_or_default();
+        (module, 0, suitable(kernels, &EXACT, work.products.n, tuning.vec_columns))
+    };
+    let (module, form, i) = bytes.unwrap_or_else(of_f32);
+    let variant = [EXACT, INT8][form][i];
+    let (more, groups) = shape(profile, work, &variant, CHUNK[form] / variant.columns);
+    Choice { int8: form == 1, variant, module, kernel: kernels.names[form][i], more, groups }
+}
+
+/// The narrowest kernel for so many columns, or the widest.
+fn suitable(kernels: &Kernels, variants: &[Variant; 4], n: u32, most: u32) -> usize {
+    let there = |v: &Variant| (kernels.all || v.of_every_type) && v.columns <= most;
+    let wide = variants.iter().position(|v| there(v) && v.columns >= n);
+    wide.or(variants.iter().rposition(there)).unwrap_or(0)
+}
+
+/// Rows of each matrix that wavefronts are given, and how many of them a wavefront has.
+fn rows(work: &MatVec, variant: &Variant) -> (Vec<u32>, u32) {
+    let p = &work.products;
+    match p.parts & ProductsParams::GLU {
+        0 => (p.m.into_iter().filter(|&m| m > 0).collect(), variant.rows),
+        _ => (vec![p.m[0]], variant.rows / 2),
+    }
+}
+
+/// Wavefronts that have rows of their own.
+fn waves(work: &MatVec, variant: &Variant) -> u64 {
+    let (matrices, each) = rows(work, variant);
+    let columns = work.products.n.div_ceil(variant.columns);
+    matrices.iter().map(|m| u64::from(m.div_ceil(each))).sum::<u64>() * u64::from(columns) * work.planes
+}
+
+/// Wavefronts that keep the device busy.
+fn enough(profile: &Profile, tuning: &Tuning) -> u64 {
+    4 * tuning.units(profile) * u64::from(tuning.vec_waves)
+}
+
+/// How rows are dealt out: where there are few, wavefronts share them; where there are many and a column is in LDS as a
+/// whole, a work-group takes some after the others.
+fn shape(profile: &Profile, work: &MatVec, variant: &Variant, chunk: u32) -> (MatVecParams, [u64; 3]) {
+    let tuning = Tuning::of(profile);
+    let p = &work.products;
+    let (matrices, each) = rows(work, variant);
+    let waves = waves(work, variant);
+    let of_group = THREADS / profile.wave;
+    let mut split = 0;
+    while waves << split < enough(profile, &tuning)
+        && 1 << split < of_group
+        && p.k >= (2 * EIGHT * profile.wave) << split
+    {
+        split += 1;
+    }
+    let of_pass = (of_group >> split) * each;
+    let groups = |rows: u32| matrices.iter().map(|m| m.div_ceil(rows)).collect::<Vec<u32>>();
+    let columns = u64::from(p.n.div_ceil(variant.columns));
+    let all = groups(of_pass).iter().map(|&n| u64::from(n)).sum::<u64>() * columns * work.planes;
+    let spare = all / (u64::from(tuning.vec_groups) * tuning.units(profile));
+    let whole = variant.stages && p.k <= chunk && work.more.summed == 0;
+    let passes = if whole { spare.clamp(1, MOST_PASSES.into()) as u32 } else { 1 };
+    let groups = groups(of_pass * passes);
+    let begin = [1, 2].map(|i| if i < groups.len() { groups[..i].iter().sum() } else { u32::MAX });
+    let more = MatVecParams { begin, passes, split, ..work.more };
+    (more, [groups.iter().map(|&n| u64::from(n)).sum(), columns, work.planes])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arch::Target;
+    use ggml_core::TensorId;
+
+    fn chosen(target: &str, dtype: DType, m: [u32; 3], n: u32, k: u32, parts: u32, fast: bool) -> Choice {
+        let profile = Profile::of(&Target::parse(target).unwrap()).unwrap();
+        let profile = Profile { compute_units: 60, ..profile };
+        let any = Operand::Tensor(TensorId(0));
+        let work = MatVec {
+            dtype,
+            products: ProductsParams { k, n, m, ne2: 1, r2: 1, parts, ..ProductsParams::default() },
+            more: MatVecParams::default(),
+            planes: 1,
+            weights: vec![any],
+            input: any,
+            norm: None,
+            biases: [None; 3],
+            residual: None,
+            experts: [None; 2],
+            results: vec![any],
+        };
+        let precision = if fast { Precision::Fast } else { Precision::Exact };
+        choose(&profile, &kernels(dtype).unwrap(), &work, precision)
+    }
+
+    #[test]
+    fn kernels_suit_the_shape() {
+        let of = |target: &str, dtype, m, n, fast| {
+            let choice = chosen(target, dtype, [m, 0, 0], n, 4096, 0, fast);
+            (choice.kernel, choice.groups)
+        };
+        let exact = |m, n| of("gfx906", DType::Q8_0, m, n, false);
+        assert_eq!(exact(4096, 1), ("mat_vec_q8_0_n1_r4", [256, 1, 1]));
+        assert_eq!(exact(4096, 2), ("mat_vec_q8_0_n2_r2", [512, 1, 1]));
+        assert_eq!(exact(4096, 3), ("mat_vec_q8_0_n4_r4", [256, 1, 1]));
+        assert_eq!(exact(4096, 7), ("mat_vec_q8_0_n8_r2", [512, 1, 1]));
+        assert_eq!(of("gfx803", DType::Q8_0, 4096, 7, false), ("mat_vec_q8_0_n4_r4", [256, 2, 1]));
+        let fast = |m, n| of("gfx906", DType::Q8_0, m, n, true);
+        assert_eq!(fast(4096, 1), ("mat_vec_rounding_q8_0_n1_r4", [256, 1, 1]));
+        assert_eq!(fast(4096, 2), ("mat_vec_rounding_q8_0_n2_r4", [256, 1, 1]));
+        assert_eq!(fast(4096, 3), ("mat_vec_int8_q8_0_n4_r4", [256, 1, 1]));
+        assert_eq!(fast(4096, 8), ("mat_vec_int8_q8_0_n8_r2", [512, 1, 1]));
+        // Too few rows for a launch that rounds.
+        assert_eq!(fast(512, 8), exact(512, 8));
+        // Types that have the variants of every type only.
+        let few = |n, fast| of("gfx906", DType::MXFP4, 4096, n, fast);
+        assert_eq!(few(2, false), ("mat_vec_mxfp4_n4_r4", [256, 1, 1]));
+        assert_eq!(few(8, false), ("mat_vec_mxfp4_n4_r4", [256, 2, 1]));
+        assert_eq!(few(2, true), ("mat_vec_int8_mxfp4_n4_r4", [256, 1, 1]));
+        // Wavefronts of 32: twice as many rows of a work-group. Without dot4 and of plain types F32.
+        let on_1100 = of("gfx1100", DType::Q4_0, 4096, 8, true);
+        assert_eq!(on_1100, ("mat_vec_int8_q4_0_n8_r2", [256, 1, 1]));
+        assert_eq!(of("gfx900", DType::Q4_K, 4096, 1, true), ("mat_vec_q4_k_n1_r4", [256, 1, 1]));
+        assert_eq!(of("gfx906", DType::F16, 4096, 1, true), ("mat_vec_f16_n1_r4", [256, 1, 1]));
+    }
+
+    #[test]
+    fn rows_are_dealt_out() {
+        let of = |m, k, parts| {
+            let Choice { more, groups, .. } = chosen("gfx906", DType::Q8_0, m, 1, k, parts, true);
+            (more.split, more.passes, more.begin, groups[0])
+        };
+        const NONE: u32 = u32::MAX;
+        // Few rows: two wavefronts, four; no more than have something to do.
+        assert_eq!(of([1024, 0, 0], 4096, 0), (1, 1, [NONE; 2], 128));
+        assert_eq!(of([128, 0, 0], 4096, 0), (2, 1, [NONE; 2], 32));
+        assert_eq!(of([128, 0, 0], 896, 0), (0, 1, [NONE; 2], 8));
+        // Many: several times, unless a column is longer than what is in LDS.
+        assert_eq!(of([32768, 0, 0], 4096, 0), (0, 4, [NONE; 2], 512));
+        assert_eq!(of([32768, 0, 0], 16384, 0), (0, 1, [NONE; 2], 2048));
+        // Each matrix begins with a work-group of its own.
+        assert_eq!(of([4096, 1024, 1000], 4096, 0), (0, 1, [256, 320], 383));
+        // Gate and up: half as many rows of each.
+        assert_eq!(of([4096, 4096, 0], 4096, ProductsParams::GLU), (0, 2, [NONE; 2], 256));
+    }
+}

@@ -1,0 +1,125 @@
+//! Groups of products: one launch of the mat-vec kernels, or two where the activations are prepared before. Of many
+//! columns nothing is joined: there the products are tiles.
+
+use super::grid::{no_kernel, tensors};
+use super::mat_vec::{self, MatVec};
+use super::{Context, Launch, Operand, Refusal};
+use crate::tuning::Tuning;
+use ggml_core::fuse::{Experts, GluPart, Products};
+use ggml_core::kernel::{MatVecParams, MulMatIdParams, ProductsParams};
+use ggml_core::op::Activation;
+use ggml_core::{DType, TensorId};
+
+/// The launches of products of one input.
+pub(super) fn plan(c: &Context<'_>, group: &Products) -> Result<Vec<Launch>, Refusal> {
+    let products = ProductsParams::new(c.graph, group, |_| 0)?;
+    if products.n >= Tuning::of(c.profile).tile_from {
+        return Err(Refusal(format!("products of {} columns are tiles", products.n)));
+    }
+    let first = group.products.first().ok_or_else(nothing)?;
+    let dtype = c.graph.tensor(first.weight).dtype;
+    let weights = || group.products.iter().map(|product| product.weight);
+    accepts(c, group.glu, products.k, weights(), dtype)?;
+    let joined = group.glu.map(|glu| glu.node).or(group.residual.map(|sum| sum.node));
+    let results = match joined {
+        Some(result) => vec![result],
+        None => group.products.iter().map(|product| product.result).collect(),
+    };
+    // The halves of one product are two matrices.
+    let halves = group.glu.is_some() && group.products.len() == 1;
+    let bias = |i: usize| group.products.get(if halves { 0 } else { i }).and_then(|product| product.bias);
+    let work = MatVec {
+        dtype,
+        products,
+        more: MatVecParams { r3: 1, ..MatVecParams::default() },
+        planes: 1,
+        weights: weights().map(Operand::Tensor).collect(),
+        input: Operand::Tensor(group.norm.map_or(group.input, |norm| norm.x)),
+        norm: group.norm.map(|norm| Operand::Tensor(norm.weight)),
+        biases: [0, 1, 2].map(|i| bias(i).map(Operand::Tensor)),
+        residual: group.added().map(Operand::Tensor),
+        experts: [None; 2],
+        results: tensors(&results),
+    };
+    mat_vec::plan(c, &work).unwrap_or_else(|| Err(no_kernel(c, dtype)))
+}
+
+/// The launch of products with the experts of each token.
+pub(super) fn plan_experts(c: &Context<'_>, group: &Experts) -> Result<Vec<Launch>, Refusal> {
+    let first = group.products.first().ok_or_else(nothing)?;
+    let p = MulMatIdParams::new(c.graph, first.node, &[])?;
+    let pairs = u64::from(p.used) * u64::from(p.tokens);
+    if pairs >= u64::from(Tuning::of(c.profile).tile_from) * u64::from(p.experts) {
+        return Err(Refusal(format!("products of {pairs} pairs of a token and an expert are tiles")));
+    }
+    let dtype = c.graph.tensor(first.weight).dtype;
+    let weights = || group.products.iter().map(|product| product.weight);
+    accepts(c, group.glu, p.k, weights(), dtype)?;
+    if weights().any(|id| c.graph.tensor(id).nb != c.graph.tensor(first.weight).nb) {
+        return Err(Refusal("experts' matrices of different strides".into()));
+    }
+    let mut work = super::mul_mat_id::vec(&p, dtype, [first.weight, group.input, group.ids, first.result]);
+    for (i, product) in group.products.iter().enumerate().take(work.biases.len()) {
+        work.products.m[i] = p.m;
+        work.biases[i] = product.bias.map(|(matrix, _)| Operand::Tensor(matrix));
+        work.products.parts |= if product.bias.is_some() { ProductsParams::BIAS << i } else { 0 };
+    }
+    work.weights = weights().map(Operand::Tensor).collect();
+    work.results = group.products.iter().map(|product| Operand::Tensor(product.result)).collect();
+    if let Some(glu) = group.glu {
+        work.products.glue(group.products.len(), &glu.op, 0);
+        work.results = tensors(&[glu.node]);
+    }
+    if let Some(weighted) = &group.weighted {
+        let weights = c.graph.tensor(weighted.weights);
+        let stride = |d: usize| u32::try_from(weights.nb[d] / size_of::<f32>());
+        let strides = stride(1).ok().zip(stride(2).ok());
+        let (of_index, of_token) = strides.ok_or_else(|| Refusal("weights too far apart".into()))?;
+        work.more.nbf = [of_index, of_token];
+        work.more.summed = p.used;
+        work.planes = p.tokens.into();
+        work.experts[1] = Some(Operand::Tensor(weighted.weights));
+        work.results = weighted.nodes.last().map(|&node| Operand::Tensor(node)).into_iter().collect();
+    }
+    if let (Some(sum), Some(added)) = (group.residual, group.added()) {
+        let row = u32::try_from(c.graph.tensor(added).nb[1] / size_of::<f32>());
+        work.products.nbr = row.map_err(|_| Refusal("rows of the residual too far apart".into()))?;
+        work.products.parts |= ProductsParams::RESIDUAL;
+        work.residual = Some(Operand::Tensor(added));
+        work.results = tensors(&[sum.node]);
+    }
+    mat_vec::plan(c, &work).unwrap_or_else(|| Err(no_kernel(c, dtype)))
+}
+
+fn nothing() -> Refusal {
+    Refusal("a group without products".into())
+}
+
+/// An error for what the kernels do not do: matrices of several types, long rows, some functions.
+fn accepts(
+    c: &Context<'_>,
+    glu: Option<GluPart>,
+    k: u32,
+    mut weights: impl Iterator<Item = TensorId>,
+    dtype: DType,
+) -> Result<(), Refusal> {
+    if k >= 1 << 29 {
+        return Err(Refusal(format!(
+            "products of rows of {k} elements: a lane's offset in a row has 32 bits"
+        )));
+    }
+    let simple = |glu: &GluPart| {
+        let sigmoid = [Activation::Silu, Activation::Gelu, Activation::GeluQuick];
+        glu.op.clamped.is_some() || sigmoid.contains(&glu.op.activation)
+    };
+    if let Some(glu) = glu.filter(|glu| !simple(glu)) {
+        return Err(Refusal(format!(
+            "{} is not computed with products",
+            c.graph.tensor(glu.node).describe()
+        )));
+    }
+    if weights.any(|id| c.graph.tensor(id).dtype != dtype) {
+        return Err(Refusal("matrices of different types".into()));
+    }
+    Ok(())
+}

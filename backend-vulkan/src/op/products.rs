@@ -1,0 +1,262 @@
+//! Products with few columns: mat-vec, of one matrix or of several with what stands before and after them.
+
+use super::grid::cover;
+use super::weights::{WEIGHTS, Weights, aligned};
+use super::{Context, Dispatch, Operand, Refusal, pipeline};
+use crate::device::tuning::{MatVec, Profile};
+use crate::pipeline::PipelineSpec;
+use ggml_core::fuse::{Product, Products};
+use ggml_core::kernel::ProductsParams;
+use ggml_core::op::Activation;
+use ggml_core::plan::Precision;
+use ggml_core::{DType, TensorId};
+
+/// Numbers of columns that the mat-vec kernel is made for.
+const COLUMNS: [u32; 4] = [1, 2, 4, 8];
+
+/// Matrices that the kernel binds.
+const MATRICES: usize = 3;
+
+/// What decides about the form of a mat-vec kernel.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape<'a> {
+    pub(super) weights: &'a Weights,
+    /// Columns; more than the kernels have take several work-groups.
+    pub(super) columns: u32,
+    /// Rows of all matrices that are computed at a time, and weights of each.
+    pub(super) rows: u64,
+    pub(super) k: u32,
+    /// Rows of a team that belong together: 2 with a GLU.
+    pub(super) pair: u32,
+    pub(super) aligned: bool,
+    /// Whether rows of types whose blocks are an odd number of half-words begin with whole words.
+    pub(super) even: bool,
+    /// Whether activations are rounded to 8 bits.
+    pub(super) int8: bool,
+}
+
+/// A mat-vec kernel's constants, and how many rows and columns a work-group computes.
+pub(super) struct VecSpec {
+    pub(super) variant: &'static str,
+    pub(super) constants: Vec<u32>,
+    pub(super) rows: u32,
+    pub(super) columns: u32,
+}
+
+/// Whether products with quantised weights round their activations.
+pub(super) fn rounds(profile: &Profile, precision: Precision, dtype: DType) -> bool {
+    let able =
+        profile.caps.int_dot_signed && profile.caps.subgroup.arithmetic && profile.caps.subgroup.shuffle;
+    precision == Precision::Fast && dtype.is_quantized() && able && profile.tuning.mat_vec_int8.is_some()
+}
+
+/// Fewer rows for a work-group, then more invocations for a row, until there are enough work-groups.
+fn fill(profile: &Profile, shape: &Shape<'_>, most: MatVec) -> MatVec {
+    let (enough, mut t) = (u64::from(profile.tuning.enough_groups), most);
+    let few = |t: &MatVec| shape.rows * u64::from(shape.pair) / u64::from(t.rows * t.teams) < enough;
+    while few(&t) && t.rows > shape.pair {
+        t.rows /= 2;
+    }
+    while few(&t) && t.teams > 1 && 2 * (t.workgroup / t.teams) <= shape.k / shape.weights.piece {
+        t.teams /= 2;
+    }
+    t
+}
+
+/// The kernel for a shape.
+pub(super) fn vec_spec(profile: &Profile, shape: &Shape<'_>) -> VecSpec {
+    let index = COLUMNS.iter().position(|&n| n >= shape.columns).unwrap_or(COLUMNS.len() - 1);
+    let columns = COLUMNS[index];
+    let (variant, table) = match profile.tuning.mat_vec_int8 {
+        Some(int8) if shape.int8 => ("int8", int8),
+        _ => (profile.reduction(), profile.tuning.mat_vec),
+    };
+    let mut most = table[index];
+    most.workgroup = profile.workgroup(most.workgroup);
+    most.rows = if shape.weights.piece == 32 { most.rows_of_32 } else { most.rows };
+    // A team is one subgroup or more, whatever size a driver chooses.
+    let (smallest, largest) = (profile.caps.subgroup_min.max(1), profile.caps.subgroup_max.max(1));
+    if variant != "lds" {
+        most.teams = most.teams.min(most.workgroup / largest).max(1);
+    }
+    // Where the size is known, short rows get a part of one, so that fewer invocations have nothing to do.
+    let lanes = (shape.k / shape.weights.piece).next_power_of_two().max(16);
+    if variant == "int8" && smallest == largest && lanes < largest {
+        most.teams = most.workgroup / lanes;
+    }
+    let t = fill(profile, shape, most);
+    let subgroups = t.workgroup.div_ceil(smallest);
+    let constants = vec![
+        t.workgroup,
+        t.rows,
+        columns,
+        shape.aligned as u32,
+        shape.even as u32,
+        t.teams,
+        if variant == "lds" { 1 } else { subgroups },
+        if variant == "int8" { profile.tuning.vec_chunk / columns } else { 0 },
+    ];
+    VecSpec {
+        variant: shape.weights.vec_variant(variant),
+        constants,
+        rows: t.rows * t.teams / shape.pair,
+        columns,
+    }
+}
+
+/// Whether offsets and strides in blocks are such that each row begins with a whole word where any block might not.
+pub(super) fn even(dtype: DType, offsets: &[u32], strides: &[u32]) -> bool {
+    dtype.block_bytes() % 4 != 2 || offsets.iter().chain(strides).all(|n| n.is_multiple_of(2))
+}
+
+/// The group that a single MUL_MAT is.
+pub(super) fn single(c: &Context<'_>) -> Products {
+    let product = Product { weight: c.src(0), node: c.node, bias: None, result: c.node };
+    Products { norm: None, input: c.src(1), products: vec![product], glu: None, residual: None }
+}
+
+/// The dispatch of a group.
+pub(super) fn plan(c: &Context<'_>, group: &Products) -> Result<Vec<Dispatch>, Refusal> {
+    let p = ProductsParams::new(c.graph, group, |id| c.windows.remainder(c.graph, id))?;
+    if p.n > c.profile.tuning.vec_columns {
+        return Err(Refusal(format!("products of {} columns are computed with tiles, one by one", p.n)));
+    }
+    let Some(first) = group.products.first().filter(|_| group.products.len() <= MATRICES) else {
+        return Err(Refusal(format!("{} products are not computed together", group.products.len())));
+    };
+    let dtype = c.graph.tensor(first.weight).dtype;
+    if group.products.iter().any(|product| c.graph.tensor(product.weight).dtype != dtype) {
+        return Err(Refusal("products with weights of different types are not computed together".into()));
+    }
+    // Other functions would be code in every kernel.
+    let by_sigmoid = [Activation::Silu, Activation::Gelu, Activation::GeluQuick];
+    if group.glu.is_some_and(|glu| glu.op.clamped.is_none() && !by_sigmoid.contains(&glu.op.activation)) {
+        return Err(Refusal("products are computed together with SWIGLU, GEGLU and GEGLU_QUICK only".into()));
+    }
+    let operands = operands(group);
+    if let Some(&id) = operands.iter().find(|&&id| c.graph.tensor(id).span_bytes() > c.window_limit()) {
+        return Err(Refusal(format!("{} is larger than a window", c.graph.tensor(id).describe())));
+    }
+    let mut dispatch = product(c, dtype, &p)?;
+    dispatch.operands = operands.into_iter().map(Operand::Tensor).collect();
+    Ok(vec![dispatch])
+}
+
+/// The tensors of a group in the order of the kernel's bindings. Where there is none something else stands that is read
+/// or written anyway.
+fn operands(group: &Products) -> Vec<TensorId> {
+    let x = group.norm.map_or(group.input, |norm| norm.x);
+    let result = |product: &Product| match (group.glu, group.residual) {
+        (Some(glu), _) => glu.node,
+        (None, Some(sum)) => sum.node,
+        (None, None) => product.result,
+    };
+    // Of each product, or the first one again.
+    let each = |of: &dyn Fn(&Product) -> TensorId| {
+        let all: Vec<TensorId> = group.products.iter().map(of).collect();
+        (0..MATRICES).filter_map(move |i| all.get(i).or(all.first()).copied()).collect::<Vec<_>>()
+    };
+    let halves = group.glu.is_some() && group.products.len() == 1;
+    let bias = |product: &Product| product.bias.unwrap_or(x);
+    let mut biases = each(&bias);
+    if !halves {
+        biases.iter_mut().skip(group.products.len()).for_each(|id| *id = x);
+    }
+    let before = [vec![x, group.norm.map_or(x, |norm| norm.weight)], biases].concat();
+    let after = [vec![group.added().unwrap_or(x)], each(&result)].concat();
+    [each(&|product| product.weight), before, after].concat()
+}
+
+/// The operands of a single product without anything before and after it.
+pub(super) fn single_operands(a: Operand, b: Operand, d: Operand) -> Vec<Operand> {
+    [a, a, a, b, b, b, b, b, b, d, d, d].to_vec()
+}
+
+/// A dispatch without operands.
+pub(super) fn product(c: &Context<'_>, dtype: DType, p: &ProductsParams) -> Result<Dispatch, Refusal> {
+    let weights =
+        Weights::of(dtype).ok_or_else(|| Refusal(format!("MUL_MAT has no Vulkan kernel for {dtype}")))?;
+    let glu = p.parts & ProductsParams::GLU != 0;
+    let used = p.m.iter().filter(|&&m| m > 0).count() as u32;
+    let shape = Shape {
+        weights,
+        columns: p.n,
+        rows: u64::from(p.rows[1] - p.rows[0]),
+        k: p.k,
+        pair: 1 + u32::from(glu),
+        aligned: p.off0.iter().all(|&off0| aligned(dtype, (off0, &p.nb0), (p.off1, &p.nb1)))
+            && p.offw.is_multiple_of(4),
+        even: even(dtype, &p.off0, &p.nb0),
+        int8: rounds(c.profile, c.precision, dtype),
+    };
+    let spec = vec_spec(c.profile, &shape);
+    let groups: u64 = match (used, glu) {
+        (1, _) | (_, true) => shape.rows.div_ceil(spec.rows.into()),
+        _ => p.m.iter().map(|&m| u64::from(m.div_ceil(spec.rows))).sum(),
+    };
+    // The shader folds groups of rows into the second dimension of the grid after as many.
+    let x = groups.min(65535);
+    let z = u64::from(p.ne2) * u64::from(p.n.div_ceil(spec.columns));
+    let grid = cover(c.profile, [x, groups.div_ceil(x.max(1)), z]);
+    if grid.once != 1 {
+        return Err(Refusal(format!(
+            "MUL_MAT of {} rows, {} columns, {} matrices needs too many work-groups",
+            shape.rows, p.n, p.ne2
+        )));
+    }
+    let constants = [spec.constants, vec![p.parts, used]].concat();
+    Ok(Dispatch {
+        pipeline: pipeline("mul_mat_vec", spec.variant, &constants),
+        operands: Vec::new(),
+        written: MATRICES,
+        params: bytemuck::bytes_of(p).to_vec(),
+        grid: grid.groups,
+    })
+}
+
+/// Forms of a shader that an audit looks at: for each type of weights those of each number of columns, with one column
+/// also those with odd strides and with few rows.
+pub(super) fn shapes(profile: &Profile) -> Vec<Shape<'static>> {
+    let mut all = Vec::new();
+    for weights in &WEIGHTS {
+        let many = Shape {
+            weights,
+            columns: 1,
+            rows: 1 << 40,
+            k: 4096,
+            pair: 1,
+            aligned: true,
+            even: true,
+            int8: false,
+        };
+        let most = COLUMNS.into_iter().filter(|&columns| columns <= profile.tuning.vec_columns);
+        let mut forms: Vec<Shape<'static>> = most.map(|columns| Shape { columns, ..many }).collect();
+        forms.extend([Shape { aligned: false, even: false, ..many }, Shape { rows: 1, ..many }]);
+        if rounds(profile, Precision::Fast, weights.dtype) {
+            forms.extend(forms.clone().into_iter().map(|shape| Shape { int8: true, ..shape }));
+        }
+        all.append(&mut forms);
+    }
+    all
+}
+
+/// The pipelines of this family: of one matrix with nothing else, and of three with everything that one can have.
+pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
+    let everything = ProductsParams::NORM | (7 * ProductsParams::BIAS);
+    let glu = ProductsParams::NORM | ProductsParams::GLU;
+    let of = |shape: &Shape<'_>, parts: u32, used: u32| {
+        let spec = vec_spec(profile, shape);
+        pipeline("mul_mat_vec", spec.variant, &[spec.constants, vec![parts, used]].concat())
+    };
+    let whole = |shape: &Shape<'_>| shape.rows > 1 && shape.aligned && shape.columns == 1;
+    let mut all = Vec::new();
+    for shape in shapes(profile) {
+        all.push(of(&shape, 0, 1));
+        if whole(&shape) {
+            all.push(of(&shape, ProductsParams::RESIDUAL, 1));
+            all.push(of(&shape, everything, 3));
+            all.push(of(&Shape { pair: 2, ..shape }, glu, 2));
+        }
+    }
+    all
+}

@@ -1,0 +1,207 @@
+//! Products of one input as one step: every combination of what may stand before and after them, on every kernel that
+//! computes them, against the members one by one on the reference.
+
+mod common;
+
+use backend_vulkan::arch::ArchClass;
+use backend_vulkan::{VulkanBackend, VulkanOptions};
+use common::{floats, open, options, values};
+use ggml_core::backend::Backend;
+use ggml_core::evaluate::{Contents, compare_backends, evaluate};
+use ggml_core::fuse::Group;
+use ggml_core::op::{Activation, Glu};
+use ggml_core::plan::{Plan, Precision};
+use ggml_core::reference::ReferenceBackend;
+use ggml_core::{DType, Error, Graph, Source, TensorId};
+
+/// A GLU of a case: of two products, or of the halves of one.
+#[derive(Clone, Copy, Debug)]
+enum Gate {
+    None,
+    Two(Glu),
+    Halves(Glu),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    dtype: DType,
+    k: usize,
+    n: usize,
+    /// Rows of the matrices.
+    m: &'static [usize],
+    norm: bool,
+    bias: bool,
+    gate: Gate,
+    residual: bool,
+}
+
+impl Case {
+    /// One product and nothing else.
+    const fn of(dtype: DType, k: usize, n: usize, m: &'static [usize]) -> Case {
+        Case { dtype, k, n, m, norm: false, bias: false, gate: Gate::None, residual: false }
+    }
+
+    fn graph(&self) -> Result<Graph, Error> {
+        let mut g = Graph::new();
+        let weight =
+            |g: &mut Graph, name: &str, dtype, k, m| g.leaf(name, dtype, [k, m, 1, 1], Source::Weight);
+        let x = g.leaf("x", DType::F32, [self.k, self.n, 1, 1], Source::Input)?;
+        let mut input = x;
+        if self.norm {
+            let w = weight(&mut g, "norm", DType::F32, self.k, 1)?;
+            let normed = g.rms_norm(x, 1e-5)?;
+            input = g.mul(normed, w)?;
+        }
+        let mut results = Vec::new();
+        for (i, &m) in self.m.iter().enumerate() {
+            let a = weight(&mut g, &format!("a{i}"), self.dtype, self.k, m)?;
+            let product = g.mul_mat(a, input)?;
+            results.push(product);
+        }
+        if self.bias {
+            for (i, &m) in self.m.iter().enumerate() {
+                let b = weight(&mut g, &format!("bias{i}"), DType::F32, m, 1)?;
+                results[i] = g.add(results[i], b)?;
+            }
+        }
+        match self.gate {
+            Gate::None => {}
+            Gate::Two(glu) => results = vec![g.glu(glu, results[0], Some(results[1]))?],
+            Gate::Halves(glu) => results = vec![g.glu(glu, results[0], None)?],
+        }
+        if self.residual {
+            let r = g.leaf("r", DType::F32, [self.m[0], self.n, 1, 1], Source::Input)?;
+            results = vec![g.add(r, results[0])?];
+        }
+        for result in results {
+            g.output(result)?;
+        }
+        Ok(g)
+    }
+}
+
+fn contents(graph: &Graph) -> Contents {
+    let leaves = graph.ids().filter(|&id| graph.tensor(id).op().is_none());
+    leaves.map(|id| (id, values(graph, id, -1.0, 1.0))).collect()
+}
+
+/// Everything that may stand before and after with everything else, then lengths that are no multiple of a chunk, and
+/// long ones. Few forms of few types: a processor is slow to compile them.
+fn cases() -> Vec<Case> {
+    let silu = Glu::new(Activation::Silu);
+    let swapped = Glu { swapped: true, ..Glu::new(Activation::Gelu) };
+    let clamped = Glu::clamped(1.702, 3.0);
+    let q8 = |k, n, m| Case::of(DType::Q8_0, k, n, m);
+    let mut all = Vec::new();
+    for (norm, bias) in [(false, true), (true, false), (true, true)] {
+        all.push(Case { norm, bias, ..q8(160, 1, &[40, 24, 9]) });
+        all.push(Case { norm, bias, gate: Gate::Two(silu), ..q8(256, 1, &[35, 35]) });
+        all.push(Case { norm, bias, gate: Gate::Halves(swapped), ..q8(256, 1, &[50]) });
+        all.push(Case { norm, bias, residual: true, ..Case::of(DType::F16, 67, 1, &[37]) });
+    }
+    all.push(q8(160, 1, &[33, 70]));
+    all.push(Case { residual: true, ..q8(160, 3, &[37]) });
+    all.push(Case { norm: true, bias: true, ..q8(160, 3, &[40, 24, 9]) });
+    all.push(Case { gate: Gate::Halves(silu), ..Case::of(DType::F32, 36, 3, &[50]) });
+    all.push(Case { gate: Gate::Two(clamped), norm: true, ..Case::of(DType::Q6_K, 512, 8, &[20, 20]) });
+    all.push(Case { norm: true, ..Case::of(DType::Q4_K, 2048 + 256, 8, &[7, 5, 3]) });
+    all.push(Case { norm: true, residual: true, ..Case::of(DType::Q4_K, 16384 + 512, 1, &[5]) });
+    all
+}
+
+/// The backends that a case runs on: the machine's own, and one with the kernels of GCN, rounding to 8 bits.
+fn backends() -> Vec<VulkanBackend> {
+    let gcn = VulkanOptions { arch: Some(ArchClass::AmdGcn), ..options() };
+    [options(), gcn].into_iter().filter_map(open).collect()
+}
+
+#[test]
+fn groups_are_one_step_and_agree_with_their_members() {
+    let reference = ReferenceBackend::default();
+    let mut wrong = Vec::new();
+    for backend in backends() {
+        for case in cases() {
+            // Some devices compute few columns only without tiles.
+            if case.n as u32 > backend.profile().tuning.vec_columns {
+                continue;
+            }
+            let graph = case.graph().expect("a graph");
+            let data = contents(&graph);
+            for precision in [Precision::Exact, Precision::Fast] {
+                let plan = Plan::fused(&graph, &backend, precision).expect("a plan");
+                let joined = matches!(&plan.steps[..], [step] if matches!(step.group, Group::Products(_)));
+                let single = graph.computed().count() == 1;
+                if !joined && !single {
+                    wrong.push(format!("{case:?} {precision:?}: not one step\n{}", plan.describe(&graph)));
+                }
+                for found in
+                    compare_backends(&[&reference, &backend], &graph, &data, precision).expect("a run")
+                {
+                    if !found.agrees() {
+                        wrong.push(format!("{} {case:?} {precision:?}: {found}", backend.device().arch));
+                    }
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} of them:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// What is wrong in the input is seen in every row of its column, and in no other column.
+#[test]
+fn a_nan_and_an_infinity_reach_the_results() {
+    for backend in backends() {
+        let case = Case { norm: false, ..Case::of(DType::Q8_0, 512, 3, &[9, 6]) };
+        if case.n as u32 > backend.profile().tuning.vec_columns {
+            continue;
+        }
+        for (norm, gate) in
+            [(false, Gate::None), (true, Gate::None), (true, Gate::Two(Glu::new(Activation::Silu)))]
+        {
+            let m: &[usize] = if matches!(gate, Gate::None) { &[9, 6] } else { &[9, 9] };
+            let graph = Case { norm, gate, m, ..case }.graph().expect("a graph");
+            let mut data = contents(&graph);
+            let x = graph.find("x").expect("the input");
+            let mut faulty = floats(&data[&x]);
+            faulty[512 + 37] = f32::NAN;
+            faulty[1024 + 500] = f32::INFINITY;
+            data.insert(x, faulty.iter().flat_map(|v| v.to_le_bytes()).collect());
+            for precision in [Precision::Exact, Precision::Fast] {
+                for output in evaluate(&backend, &graph, &data, precision).expect("a run") {
+                    let values = output.values().expect("F32");
+                    let columns: Vec<&[f32]> = values.chunks(output.ne[0]).collect();
+                    let what = format!("{} {norm} {precision:?}: {columns:?}", backend.device().arch);
+                    assert!(columns[0].iter().all(|v| v.is_finite()), "{what}");
+                    assert!(columns[1].iter().all(|v| v.is_nan()), "{what}");
+                    // An infinity of either sign, or a NaN where the weight is zero.
+                    assert!(columns[2].iter().all(|v| !v.is_finite()), "{what}");
+                }
+            }
+        }
+    }
+}
+
+/// Products of other types, lengths or many columns are steps of their own.
+#[test]
+fn what_has_no_kernel_is_not_joined() {
+    let Some(backend) = open(options()) else { return };
+    let steps = |build: &dyn Fn(&mut Graph, TensorId) -> Result<(), Error>, n: usize| {
+        let mut graph = Graph::new();
+        let x = graph.leaf("x", DType::F32, [64, n, 1, 1], Source::Input).expect("x");
+        build(&mut graph, x).expect("a graph");
+        Plan::fused(&graph, &backend, Precision::Exact).expect("a plan").steps.len()
+    };
+    let pair = |second: DType| {
+        move |g: &mut Graph, x: TensorId| {
+            for (name, dtype) in [("a", DType::Q8_0), ("b", second)] {
+                let a = g.leaf(name, dtype, [64, 8, 1, 1], Source::Weight)?;
+                let product = g.mul_mat(a, x)?;
+                g.output(product)?;
+            }
+            Ok(())
+        }
+    };
+    assert_eq!(steps(&pair(DType::Q8_0), 1), 1);
+    assert_eq!(steps(&pair(DType::Q4_0), 1), 2);
+    assert_eq!(steps(&pair(DType::Q8_0), 64), 2);
+}

@@ -1,0 +1,16 @@
+// Operand b of a matrix product, at binding 1. ALIGNED: its rows allow loads of 16 bytes.
+#ifndef OPERAND_B_GLSL
+#define OPERAND_B_GLSL
+
+layout(set = 0, binding = 1, std430) readonly buffer B { float b[]; };
+layout(set = 0, binding = 1, std430) readonly buffer B4 { vec4 b4[]; };
+
+// Four neighbours of a row of b; `at` is a multiple of four if ALIGNED.
+vec4 load_b(uint at) {
+    if (ALIGNED != 0) {
+        return b4[at / 4];
+    }
+    return vec4(b[at], b[at + 1], b[at + 2], b[at + 3]);
+}
+
+#endif

@@ -1,0 +1,74 @@
+// Parameters and operands of products of one input with up to three matrices (ProductsParams), and what is done with each
+// sum: bias, residual, GLU.
+#ifndef PRODUCTS_GLSL
+#define PRODUCTS_GLSL
+
+#define MATRICES 3
+
+layout(push_constant, std430) uniform ProductsParams {
+    uint k, n;
+    uint m_0, m_1, m_2;
+    uint rows_0, rows_1;
+    uint ne2, r2;
+    uint nb0_0, nb0_1;
+    uint nb1_0, nb1_1;
+    uint nbr;
+    uint off0_0, off0_1, off0_2;
+    uint off1;
+    uint offd_0, offd_1, offd_2;
+    uint offb_0, offb_1, offb_2;
+    uint offr, offw;
+    float eps;
+    uint op;
+    float alpha, limit;
+    uint parts;
+} p;
+
+// What there is (`parts`) and of how many matrices: constants, so that what is not there costs nothing.
+layout(constant_id = 8) const uint PARTS = 0;
+layout(constant_id = 9) const uint USED = 1;
+
+const bool HAS_NORM = (PARTS & 16) != 0;
+const bool HAS_GLU = (PARTS & 32) != 0;
+
+// The matrix of row r of a team.
+#define MATRIX_OF(r) (HAS_GLU ? (r) % 2 : chosen)
+
+#include "weights.glsl"
+#include "operand_b.glsl"
+
+layout(set = 0, binding = 2, std430) readonly buffer W { float of[]; } norm_weight;
+layout(set = 0, binding = 2, std430) readonly buffer W4 { vec4 of[]; } norm_weight4;
+layout(set = 0, binding = 3, std430) readonly buffer Bias { float of[]; } bias[MATRICES];
+layout(set = 0, binding = 4, std430) readonly buffer Residual { float of[]; } residual;
+layout(set = 0, binding = 5, std430) writeonly buffer D { float of[]; } d[MATRICES];
+
+// The matrix of the work-group; of a GLU the first.
+uint chosen = 0;
+
+uint of_chosen(uint x0, uint x1, uint x2) {
+    return chosen == 0 ? x0 : chosen == 1 ? x1 : x2;
+}
+
+float load_one_norm_weight(uint i) {
+    return norm_weight.of[p.offw + i];
+}
+
+// Four neighbours of the norm's weight, from element i on.
+vec4 load_norm_weight(uint i) {
+    if (ALIGNED != 0) {
+        return norm_weight4.of[(p.offw + i) / 4];
+    }
+    return vec4(
+        load_one_norm_weight(i), load_one_norm_weight(i + 1), load_one_norm_weight(i + 2), load_one_norm_weight(i + 3));
+}
+
+float with_bias(uint i, uint row, float sum) {
+    if ((PARTS & 1 << i) == 0) {
+        return sum;
+    }
+    const uint off = i == 0 ? p.offb_0 : i == 1 ? p.offb_1 : p.offb_2;
+    return sum + bias[i].of[off + row];
+}
+
+#endif

@@ -1,0 +1,59 @@
+//! What the layers of models are made of where a token is decoded: no more dispatches and barriers than these, whatever
+//! the driver. A number that grows here is time that every token pays.
+
+mod common;
+
+use common::{backend, file};
+use diptych::ggml::backend::Backend;
+use diptych::model::{BatchShape, Outline, OutlineUnit, Want};
+use diptych::synthesize::Shape;
+use diptych::{DType, Precision};
+use std::sync::Arc;
+
+/// The drivers that are executed where there is no card, those of them that are there.
+fn drivers() -> Vec<(&'static str, Arc<dyn Backend>)> {
+    let drivers = ["vulkan", "vulkan-virtual:vega20", "hip-virtual:gfx906"];
+    drivers.into_iter().filter_map(|name| Some((name, backend(name)?))).collect()
+}
+
+/// The plan of a decode step that gives the best token of a small model.
+fn decode(architecture: &str, backend: &dyn Backend, precision: Precision) -> Outline {
+    let shape = BatchShape {
+        tokens: 1,
+        kv: 256,
+        context: 256,
+        sequences: 1,
+        outputs: 1,
+        cache: DType::F16,
+        want: Want::Best(1),
+    };
+    file(&Shape::small(architecture)).outline(backend, &shape, precision).unwrap()
+}
+
+fn most(outline: &Outline, of: impl Fn(&OutlineUnit) -> usize) -> usize {
+    let layers = outline.units.iter().filter(|unit| unit.name.starts_with("layer"));
+    layers.map(of).max().unwrap()
+}
+
+#[test]
+fn layers_decode_in_few_dispatches() {
+    for (name, backend) in drivers() {
+        for (architecture, dispatches, barriers) in [
+            ("llama", 9, 7),
+            ("qwen2", 9, 7),
+            ("phi3", 9, 7),
+            ("qwen3", 10, 8),
+            ("gemma3", 10, 8),
+            ("gpt-oss", 14, 10),
+            ("qwen3moe", 14, 10),
+            ("qwen35", 14, 10),
+        ] {
+            for precision in [Precision::Exact, Precision::Fast] {
+                let outline = decode(architecture, backend.as_ref(), precision);
+                let found = (most(&outline, OutlineUnit::dispatches), most(&outline, OutlineUnit::barriers));
+                let what = format!("{architecture} on {name}, {}: {found:?}\n{outline}", precision.name());
+                assert!(found.0 <= dispatches && found.1 <= barriers, "{what}");
+            }
+        }
+    }
+}
