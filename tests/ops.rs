@@ -50,7 +50,10 @@ fn every_case_agrees_on_the_cpu() {
         assert_eq!(names_of(cases, "ok"), names(|_| true), "{precision}");
         for n in cases {
             let (nmse, bound) = (n["nmse"].as_f64().unwrap(), n["bound"].as_f64().unwrap());
-            assert!(nmse <= bound && bound <= 5e-4, "{n}");
+            // A group has the sum of its members' bounds; none has more than three products.
+            let most =
+                if n["op"].as_str().is_some_and(|op| op.starts_with(char::is_lowercase)) { 3.0 } else { 1.0 };
+            assert!(nmse <= bound && bound <= 5.01e-4 * most, "{n}");
             assert!(!n["op"].as_str().unwrap().is_empty() && n["elapsed_s"].is_number(), "{n}");
         }
         let text = stdout(&output);

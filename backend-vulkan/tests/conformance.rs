@@ -27,9 +27,11 @@ fn devices() -> Vec<usize> {
     }
 }
 
-/// Backends of a device, one for each distinct profile: its own class first, then the forced ones.
+/// Backends of a device, one for each distinct profile: its own class first, then the forced ones. Not NVIDIA's, whose
+/// kernels are written out so far that a software driver compiles them for many minutes; a device of theirs has them.
 fn backends(device: usize) -> Vec<VulkanBackend> {
-    let forced = std::iter::once(None).chain(ArchClass::ALL.map(Some));
+    let forced = ArchClass::ALL.into_iter().filter(|class| *class != ArchClass::Nvidia);
+    let forced = std::iter::once(None).chain(forced.map(Some));
     let mut all: Vec<VulkanBackend> = Vec::new();
     for arch in forced {
         let options = VulkanOptions {
@@ -71,14 +73,23 @@ fn groups_are_one_step() {
     }
 }
 
+/// The cases for a class. What products are fused with is a matter of constants, for each of which a software device
+/// compiles a pipeline of its own for seconds: the device's own class and the one with the fewest abilities have them,
+/// the others the products alone.
+fn cases_for(backend: &VulkanBackend, forced: bool, all: &[Case]) -> Vec<Case> {
+    let fused = !forced || backend.profile().caps.arch == ArchClass::AmdGcn;
+    all.iter().filter(|case| fused || case.group != Some("products")).cloned().collect()
+}
+
 #[test]
 fn catalogue_agrees_with_the_reference() {
-    let cases = catalogue::cases();
-    let wanted = wanted(&cases);
+    let all = catalogue::cases();
+    let wanted = wanted(&all);
     let mut wrong = Vec::new();
     for device in devices() {
-        for backend in backends(device) {
+        for (i, backend) in backends(device).into_iter().enumerate() {
             let start = Instant::now();
+            let cases = cases_for(&backend, i > 0, &all);
             let found = failures(&backend, &cases, &wanted);
             let info = backend.device();
             println!(

@@ -109,10 +109,15 @@ fn cases() -> Vec<Case> {
     all
 }
 
-/// The backends that a case runs on: the machine's own, and one with the kernels of GCN, rounding to 8 bits.
+/// The backends that a case runs on: the machine's own, one with the kernels of GCN, and a virtual Vega, whose kernels
+/// round activations to 8 bits.
 fn backends() -> Vec<VulkanBackend> {
     let gcn = VulkanOptions { arch: Some(ArchClass::AmdGcn), ..options() };
-    [options(), gcn].into_iter().filter_map(open).collect()
+    let mut all = vec![options(), gcn];
+    if cfg!(feature = "virtual") {
+        all.extend(VulkanOptions::for_name("vulkan-virtual:vega20"));
+    }
+    all.into_iter().filter_map(open).collect()
 }
 
 #[test]

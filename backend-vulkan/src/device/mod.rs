@@ -184,8 +184,6 @@ pub(crate) fn open(options: &VulkanOptions, purpose: Purpose) -> Result<Arc<Devi
     let (index, physical, mut facts) = choose(candidates(&instance)?, options.device)?;
     if let Some(class) = forced {
         facts.caps.arch = class;
-        // What a class is known to have may be emulated where it is forced.
-        facts.caps.int_dot_signed |= facts.caps.int_dot;
     }
     if let Some(limit) = options.max_binding {
         facts.caps.max_binding = facts.caps.max_binding.min(limit.max(256));
