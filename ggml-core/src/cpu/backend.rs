@@ -1,5 +1,6 @@
 //! The backend: device, memory, preparation.
 
+use super::crew::Crew;
 use super::isa::{Detected, Isa};
 use super::memory::{ALIGNMENT, HostMemory};
 use super::program::{CpuProgram, Engine};
@@ -60,13 +61,16 @@ impl CpuBackend {
         let detected = Detected::new(options.isa)?;
         let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
         let threads = threads(options.threads, processors)?;
-        let pool = match threads {
+        let crew = match threads {
             1 => None,
-            _ => Some(pool(threads)?),
+            _ => Some(
+                Crew::new(threads - 1)
+                    .map_err(|e| unavailable(format!("{threads} threads cannot be had: {e}")))?,
+            ),
         };
         let device = device(detected.isa(), threads, &options);
         let stats = SharedStats::default();
-        let engine = Engine { detected, threads, pool, deadlines: options.deadlines, stats };
+        let engine = Engine { detected, threads, crew, deadlines: options.deadlines, stats };
         Ok(CpuBackend { device, engine: Arc::new(engine) })
     }
 }
@@ -88,14 +92,6 @@ fn threads(wanted: Option<usize>, processors: usize) -> Result<usize> {
         }
         Some(wanted) => Ok(wanted),
     }
-}
-
-fn pool(threads: usize) -> Result<rayon::ThreadPool> {
-    rayon::ThreadPoolBuilder::new()
-        .num_threads(threads)
-        .thread_name(|i| format!("diptych-cpu-{i}"))
-        .build()
-        .map_err(|e| unavailable(format!("{threads} threads cannot be had: {e}")))
 }
 
 fn device(isa: Isa, threads: usize, options: &CpuOptions) -> DeviceInfo {

@@ -1,6 +1,7 @@
 //! Prepared graphs.
 
 use super::bind::{Span, Storage};
+use super::crew::Crew;
 use super::gate::Access;
 use super::isa::Detected;
 use super::memory::{HostMemory, MemorySet};
@@ -25,8 +26,8 @@ pub(super) struct Engine {
     pub(super) detected: Detected,
     /// Number of threads.
     pub(super) threads: usize,
-    /// The threads, if there are more than the caller's.
-    pub(super) pool: Option<rayon::ThreadPool>,
+    /// The threads beside the caller's.
+    pub(super) crew: Option<Crew>,
     /// Deadlines.
     pub(super) deadlines: Deadlines,
     /// Counters.
@@ -131,18 +132,15 @@ impl CpuProgram {
             .ok_or_else(|| Error::argument("tensor", tensor.0, format!("below {}", self.ports.len())))
     }
 
-    /// Runs steps in the pool, with all memories held.
+    /// Runs steps, with all memories held.
     fn execute(&mut self, which: std::ops::Range<usize>) -> Result<Timing> {
         let phase = if self.ran { Phase::Compute } else { Phase::FirstCompute };
         let _span = phase::enter(phase, NAME);
         let deadline = Deadline::new(phase, self.engine.deadlines.of(phase));
         let held = self.memories.hold(&deadline)?;
-        let run = Run::new(self.engine.detected, self.engine.threads, &self.locals, deadline);
-        let (steps, shared) = (&self.steps[which], &mut self.shared);
-        let last = match &self.engine.pool {
-            Some(pool) => pool.install(|| all(steps, &run, shared)),
-            None => all(steps, &run, shared),
-        };
+        let engine = &*self.engine;
+        let run = Run::new(engine.detected, engine.threads, engine.crew.as_ref(), &self.locals, deadline);
+        let last = all(&self.steps[which], &run, &mut self.shared);
         drop(held);
         if let Some(step) = last {
             return Err(deadline.missed(NAME, Some(step.node.clone())));

@@ -1,7 +1,7 @@
 //! A tensor's elements at an address: what kernels read and write.
 //!
-//! Besides [`super::memory`] and the vector loads of [`super::simd`] and [`super::dot`] this is the only module with
-//! `unsafe` code. Its invariants:
+//! Besides [`super::memory`], [`super::crew`] and the vector loads of [`super::simd`] and [`super::dot`] this is the only
+//! module with `unsafe` code. Its invariants:
 //!
 //! * A [`Window`] lies within a memory that its program keeps alive, and is aligned for its elements; both were
 //!   checked when the program was prepared.
