@@ -95,13 +95,13 @@ impl<'a> Run<'a> {
         match self.crew.filter(|_| count > 1 && self.is_shared(ns)) {
             None => (0..count).for_each(task),
             Some(crew) => {
-                // Whoever is free takes the next one, so that nobody waits long for a thread that came late.
+                // Whoever is free takes the next ones: many in a row at first, so that memory is read in its order, few
+                // at last, so that nobody waits long for another, or for a thread that came late.
                 let next = AtomicUsize::new(0);
+                let after = |n: usize| (n < count).then(|| n + ((count - n) / (2 * self.threads)).max(1));
                 crew.together(&|| {
-                    while let n = next.fetch_add(1, Ordering::Relaxed)
-                        && n < count
-                    {
-                        task(n);
+                    while let Ok(first) = next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, after) {
+                        (first..after(first).unwrap_or(count)).for_each(task);
                     }
                 });
             }
