@@ -3,9 +3,9 @@
 //! `cargo run --release --example bench -- --model F --backend vulkan`
 
 use clap::Parser;
-use diptych::bench::{BenchOptions, bench};
+use diptych::bench::{BenchOptions, Breakdown, bench, copy_bandwidth, profile};
 use diptych::model::{LoadOptions, ModelFile, Offload};
-use diptych::{DType, Model, OpenOptions, Precision, Result, SessionOptions, program};
+use diptych::{DType, Error, Model, OpenOptions, Precision, Result, SessionOptions, program};
 use indicatif::ProgressBar;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -48,6 +48,37 @@ struct Args {
     /// Print JSON.
     #[arg(long)]
     json: bool,
+    /// Measure the steps of a batch of the prompt and of a decode step instead: time by operation, by node and by layer,
+    /// with the bytes that each moves and what a copy on the device moves in that time.
+    #[arg(long)]
+    profile: bool,
+    /// Measure the steps and write them to this file, for chrome://tracing and its like.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+}
+
+/// Measures step by step.
+fn profiled(args: &Args, model: &Model, options: &BenchOptions) -> Result<()> {
+    let backend = model.backend();
+    let bandwidth = copy_bandwidth(backend.as_ref())?;
+    let profiles = profile(model, options)?;
+    let all: Vec<Breakdown> = profiles.into_iter().map(|p| Breakdown::new(p, bandwidth)).collect();
+    if let Some(path) = &args.trace {
+        let events: Vec<_> = all.iter().flat_map(|b| b.trace(&args.backend)).collect();
+        let json = serde_json::json!({"traceEvents": events, "displayTimeUnit": "ns"});
+        std::fs::write(path, format!("{json}\n")).map_err(|e| Error::io(path.display().to_string(), e))?;
+    }
+    if args.json {
+        let device = backend.device();
+        let report = serde_json::json!({
+            "model": args.model, "backend": args.backend, "device": device.name, "driver": device.driver, "profiles": all,
+        });
+        return program::print(format!("{report:#}\n"));
+    }
+    let device = &backend.device().name;
+    let mut text = format!("{} on {} ({device})\n", args.model.display(), args.backend);
+    all.iter().for_each(|breakdown| text += &format!("\n{breakdown}"));
+    program::print(text)
 }
 
 fn run(args: &Args) -> Result<()> {
@@ -71,6 +102,9 @@ fn run(args: &Args) -> Result<()> {
     let model = Model::load_with(file, backend.clone(), &loading, &mut |_, _| ())?;
     if let Some(estimate) = model.estimate().filter(|e| e.is_partial()) {
         program::note(estimate.to_string().trim_end());
+    }
+    if args.profile || args.trace.is_some() {
+        return profiled(args, &model, &options);
     }
     let kinds = usize::from(args.prompt_tokens > 0) + usize::from(args.predict > 0);
     let bar = ProgressBar::new((kinds * args.repeat) as u64);

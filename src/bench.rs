@@ -4,7 +4,11 @@
 //! the token, reading it back. Programs are prepared in a run before that does not count. Prompts are random tokens from a seed: speed does not
 //! depend on them.
 
-use crate::session::{Item, Want};
+mod profile;
+
+pub use profile::{Breakdown, Share, copy_bandwidth};
+
+use crate::session::{Item, Profile, Want};
 use crate::{Model, Session, SessionOptions};
 use ggml_core::rng::Rng;
 use ggml_core::setters;
@@ -84,25 +88,7 @@ pub fn bench(
 ) -> Result<Vec<Measurement>> {
     let (prompt, predict, depth, repeat) =
         (options.prompt_tokens, options.predict, options.depth, options.repeat);
-    if repeat == 0 || (prompt, predict) == (0, 0) {
-        return Err(Error::argument(
-            "bench",
-            format!("{repeat} runs of {prompt} and {predict} tokens"),
-            "something to measure",
-        ));
-    }
-    // Generation begins after one token.
-    let longest = prompt.max(if predict > 0 { predict.saturating_add(1) } else { 0 });
-    let context = depth.saturating_add(longest);
-    if context > model.hparams().context {
-        let expected = format!("at most {}, the model's context", model.hparams().context);
-        return Err(Error::argument("bench", format!("{context} positions"), expected));
-    }
-    let context = options.session.context.unwrap_or(0).max(context);
-    let mut session = model.session(&SessionOptions { context: Some(context), ..options.session.clone() })?;
-    let vocabulary = model.hparams().vocabulary;
-    let mut rng = Rng::new(options.seed);
-    let tokens: Vec<u32> = (0..prompt.max(depth).max(1)).map(|_| rng.below(vocabulary) as u32).collect();
+    let (mut session, tokens) = session(model, options)?;
     let mut all = Vec::new();
     let mut measure = |name: String, count: usize, work: &mut dyn FnMut(&mut Session) -> Result<()>| {
         let mut seconds = Vec::with_capacity(repeat);
@@ -130,6 +116,49 @@ pub fn bench(
         })?;
     }
     Ok(all)
+}
+
+/// Measures the steps of a batch of the prompt and of a decode step, as far as they are asked for: `repeat` passes of each.
+///
+/// # Errors
+/// Those of [`bench`].
+pub fn profile(model: &Model, options: &BenchOptions) -> Result<Vec<Profile>> {
+    let (mut session, tokens) = session(model, options)?;
+    let batch = options.prompt_tokens.min(options.session.batch);
+    let mut profiles = Vec::new();
+    for (wanted, count) in [(options.prompt_tokens > 0, batch), (options.predict > 0, 1)] {
+        if wanted {
+            return_to(&mut session, &tokens[..options.depth])?;
+            profiles.push(session.profile(&tokens[..count], Want::Best(1), options.repeat)?);
+        }
+    }
+    Ok(profiles)
+}
+
+/// A session with room for a measurement, and the tokens that it appends.
+fn session(model: &Model, options: &BenchOptions) -> Result<(Session, Vec<u32>)> {
+    let (prompt, predict, depth, repeat) =
+        (options.prompt_tokens, options.predict, options.depth, options.repeat);
+    if repeat == 0 || (prompt, predict) == (0, 0) {
+        return Err(Error::argument(
+            "bench",
+            format!("{repeat} runs of {prompt} and {predict} tokens"),
+            "something to measure",
+        ));
+    }
+    // Generation begins after one token.
+    let longest = prompt.max(if predict > 0 { predict.saturating_add(1) } else { 0 });
+    let context = depth.saturating_add(longest);
+    if context > model.hparams().context {
+        let expected = format!("at most {}, the model's context", model.hparams().context);
+        return Err(Error::argument("bench", format!("{context} positions"), expected));
+    }
+    let context = options.session.context.unwrap_or(0).max(context);
+    let session = model.session(&SessionOptions { context: Some(context), ..options.session.clone() })?;
+    let vocabulary = model.hparams().vocabulary;
+    let mut rng = Rng::new(options.seed);
+    let tokens: Vec<u32> = (0..prompt.max(depth).max(1)).map(|_| rng.below(vocabulary) as u32).collect();
+    Ok((session, tokens))
 }
 
 /// Leaves just these tokens in the session. What is there of them stays, but for recurrent state, which cannot go back.

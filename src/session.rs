@@ -41,6 +41,7 @@ mod cells;
 mod inputs;
 mod options;
 mod prepared;
+mod profile;
 mod results;
 mod saved;
 
@@ -53,10 +54,12 @@ pub use options::SessionOptions;
 pub(crate) use options::default_cache;
 #[cfg(feature = "compare")]
 pub(crate) use prepared::{NamedStep, Stepwise, debug_program, named_steps};
+pub use profile::{Profile, ProfiledStep};
 pub use results::{Best, Row, Rows};
 
 use crate::model::{BatchGraph, BatchShape, Model, StateKind};
 use cells::{Cells, Token};
+use ggml_core::backend::Timing;
 use ggml_core::metrics::argmax;
 use ggml_core::plan::Precision;
 use ggml_core::{DType, Error, Result};
@@ -265,14 +268,21 @@ impl Session {
     fn run(&mut self, want: Want) -> Result<()> {
         // A graph gives one row at least.
         let index = self.program(self.placed.len(), self.outputs.len().max(1), want)?;
-        let (graph, program) = self.programs[index].parts();
-        let mut write = |id, bytes: &[u8]| program.write(id, bytes);
-        self.inputs.put(graph, &self.placed, &self.outputs, &self.cells, &mut write)?;
-        self.compute_time += program.run()?.host;
+        let timing = self.run_program(index)?;
+        self.compute_time += timing.host;
         if self.outputs.is_empty() {
             return Ok(());
         }
+        let (graph, program) = self.programs[index].parts();
         self.results.read(graph, &self.outputs, &mut |id, out| program.read(id, out))
+    }
+
+    /// Runs a prepared program for the batch whose cells are taken.
+    fn run_program(&mut self, index: usize) -> Result<Timing> {
+        let (graph, program) = self.programs[index].parts();
+        let mut write = |id, bytes: &[u8]| program.write(id, bytes);
+        self.inputs.put(graph, &self.placed, &self.outputs, &self.cells, &mut write)?;
+        program.run()
     }
 
     /// Index of the prepared program for a batch whose cells are taken; the most recently used one is last.

@@ -3,8 +3,9 @@
 mod common;
 
 use common::{backends, model, tiny};
-use diptych::bench::{BenchOptions, bench};
-use diptych::{DType, Error};
+use diptych::bench::{BenchOptions, Breakdown, Share, bench, profile};
+use diptych::session::Want;
+use diptych::{DType, Error, SessionOptions};
 
 #[test]
 fn every_run_is_measured() {
@@ -52,5 +53,44 @@ fn what_cannot_be_measured_is_an_error() {
             Err(Error::InvalidArgument { .. }) => {}
             other => panic!("{options:?}: {other:?}"),
         }
+    }
+}
+
+/// Every node is in one step at least, every layer has its share, and a profile leaves no trace in the session.
+#[test]
+fn steps_are_measured() {
+    for (name, backend) in backends() {
+        let model = model(&tiny("llama", DType::Q8_0), &backend);
+        let options =
+            BenchOptions::default().with_prompt_tokens(5).with_predict(1).with_repeat(2).with_depth(3);
+        let profiles = profile(&model, &options).expect("profiles");
+        assert_eq!(profiles.iter().map(|p| p.tokens).collect::<Vec<_>>(), [5, 1], "{name}");
+        for profile in profiles {
+            assert!(
+                profile.whole > 0.0 && profile.steps.iter().all(|s| s.seconds >= 0.0 && s.bytes > 0.0),
+                "{name}"
+            );
+            let breakdown = Breakdown::new(profile, Some(1e9));
+            let layers: Vec<&str> = breakdown.layers.iter().map(|share| share.name.as_str()).collect();
+            assert_eq!(layers.first(), Some(&"embedding"), "{name}");
+            assert_eq!(layers.last(), Some(&"output"), "{name}");
+            assert_eq!(layers.len(), model.hparams().layers + 2, "{name}");
+            let seconds = |shares: &[Share]| shares.iter().map(|share| share.seconds).sum::<f64>();
+            let all = seconds(&breakdown.layers);
+            assert!((seconds(&breakdown.operations) - all).abs() <= 1e-9 * all.max(1e-9), "{name}");
+            let trace = breakdown.trace(name);
+            assert_eq!(trace.len(), 1 + breakdown.profile.steps.len());
+            let ends = trace.last().map(|e| e["ts"].as_f64().unwrap() + e["dur"].as_f64().unwrap());
+            assert!((ends.unwrap() - 1e6 * all).abs() <= 1e-3 * (1.0 + 1e6 * all), "{name}");
+        }
+        let mut session = model.session(&SessionOptions::default()).expect("a session");
+        session.prefill(&[1, 2]).expect("logits");
+        let logits = session.decode(3).expect("logits");
+        session.profile(&[4, 5], Want::Logits, 1).expect("a profile");
+        assert_eq!(session.position(), 3);
+        session.truncate(0, 2).expect("a shorter sequence");
+        assert_eq!(session.decode(3).expect("logits"), logits, "{name}");
+        assert!(session.profile(&[4], Want::Logits, 0).is_err());
+        assert!(session.profile(&[], Want::Logits, 1).is_err());
     }
 }

@@ -15,6 +15,7 @@
 pub mod backend;
 pub mod bound;
 pub mod catalogue;
+pub mod cost;
 pub mod cpu;
 pub mod deadline;
 pub mod decode;

@@ -120,3 +120,19 @@ pub struct BatchGraph {
     /// The first tensor of each layer, then of the output; what is before is the embedding.
     pub(super) units: Vec<TensorId>,
 }
+
+impl BatchGraph {
+    /// The unit that a node belongs to: 0 the embedding, then the layers, at last the output.
+    pub(crate) fn unit_of(&self, node: TensorId) -> usize {
+        self.units.partition_point(|&first| first <= node)
+    }
+
+    /// A name for a unit.
+    pub(crate) fn unit_name(&self, unit: usize) -> String {
+        match unit {
+            0 => "embedding".into(),
+            i if i == self.units.len() => "output".into(),
+            i => format!("layer {}", i - 1),
+        }
+    }
+}

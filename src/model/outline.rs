@@ -74,13 +74,10 @@ impl ModelFile {
         let graph = &batch.graph;
         let plan = Plan::fused(graph, backend, precision)?;
         let outlines = backend.outline(graph, &plan)?;
-        let layers = batch.units.len().saturating_sub(1);
-        let names = (0..layers).map(|i| format!("layer {i}")).chain(["output".into()]);
-        let names = ["embedding".to_string()].into_iter().chain(names);
-        let mut units: Vec<OutlineUnit> = names.map(|name| OutlineUnit { name, steps: Vec::new() }).collect();
+        let unit = |i| OutlineUnit { name: batch.unit_name(i), steps: Vec::new() };
+        let mut units: Vec<OutlineUnit> = (0..=batch.units.len()).map(unit).collect();
         for (step, outline) in plan.steps.iter().zip(outlines) {
-            let unit = batch.units.partition_point(|&first| first <= step.node());
-            units[unit].steps.push(OutlineStep::new(graph, step, outline));
+            units[batch.unit_of(step.node())].steps.push(OutlineStep::new(graph, step, outline));
         }
         let (backend, nodes) = (backend.device().backend.clone(), graph.computed().count());
         Ok(Outline { backend, tokens: shape.tokens, nodes, units })

@@ -215,7 +215,7 @@ impl Session {
 
     /// Makes a batch of the tokens from number `begin` to `end` of all items: takes cells for them, and notes whose rows are
     /// wanted.
-    fn place(&mut self, items: &[Item<'_>], begin: usize, end: usize, all: bool) {
+    pub(super) fn place(&mut self, items: &[Item<'_>], begin: usize, end: usize, all: bool) {
         self.placed.clear();
         self.outputs.clear();
         let mut first = 0;

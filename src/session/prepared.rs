@@ -2,6 +2,7 @@
 
 use crate::model::{BatchGraph, BatchShape, DEVICES, Model, Needs};
 use ggml_core::backend::{Backend, Bindings, Buffer, PrepareOptions, Program, Slice, Usage};
+use ggml_core::cost::{Work, group_work};
 use ggml_core::plan::{Plan, Precision};
 use ggml_core::schedule::{Split, SplitDevice, SplitProgram};
 use ggml_core::{Error, Graph, Result};
@@ -99,7 +100,7 @@ impl Prepared {
     ) -> Result<Prepared> {
         let graph = model.file().graph(shape)?;
         let preparation = Preparation { model, graph: &graph, state, precision };
-        let program = preparation.program(preparation.plan(Kind::Ships)?, Kind::Ships, Some(compute))?;
+        let program = preparation.program(preparation.plan(Kind::Ships)?, false, Some(compute))?;
         Ok(Prepared { graph, program })
     }
 
@@ -115,7 +116,6 @@ impl Prepared {
 }
 
 /// A step of a program, by names: what it computes together.
-#[cfg(feature = "compare")]
 #[derive(Clone, Debug)]
 pub(crate) struct NamedStep {
     /// The operation or the kind of group.
@@ -123,23 +123,40 @@ pub(crate) struct NamedStep {
     /// Its nodes in the order of the graph.
     pub(crate) nodes: Vec<String>,
     /// Those of them that leave it.
+    #[cfg(feature = "compare")]
     pub(crate) results: Vec<String>,
+    /// What it costs at the least.
+    pub(crate) work: Work,
 }
 
 /// A program that can be run step by step, and its steps.
-#[cfg(feature = "compare")]
 pub(crate) type Stepwise = (Box<dyn Program>, Vec<NamedStep>);
 
 /// The steps of a plan by names.
-#[cfg(feature = "compare")]
 pub(crate) fn named_steps(graph: &Graph, plan: &Plan) -> Vec<NamedStep> {
     let names = |ids: Vec<ggml_core::TensorId>| ids.iter().map(|&id| graph.tensor(id).name.clone()).collect();
     let step = |step: &ggml_core::plan::Step| NamedStep {
         kind: step.group.name(graph),
         nodes: names(step.group.nodes()),
+        #[cfg(feature = "compare")]
         results: names(step.group.results()),
+        work: group_work(graph, &step.group),
     };
     plan.steps.iter().map(step).collect()
+}
+
+/// The program that a session runs for a graph, in its memory, but to be run step by step.
+pub(super) fn timed_program(
+    model: &Model,
+    graph: &BatchGraph,
+    state: &State,
+    compute: &mut Compute,
+    precision: Precision,
+) -> Result<Stepwise> {
+    let preparation = Preparation { model, graph, state, precision };
+    let planned = preparation.plan(Kind::Ships)?;
+    let steps = planned.steps(&graph.graph);
+    Ok((preparation.program(planned, true, Some(compute))?, steps))
 }
 
 /// A program for a graph of a model, with state of its own, that can be run step by step and keeps the result of every
@@ -153,16 +170,9 @@ pub(crate) fn debug_program(
 ) -> Result<Stepwise> {
     let state = State::new(model, &model.needs_of(graph)?)?;
     let preparation = Preparation { model, graph, state: &state, precision };
-    let kind = if fused { Kind::FusedDebug } else { Kind::Debug };
-    let planned = preparation.plan(kind)?;
-    let steps = match &planned {
-        Planned::Whole(_, plan) => named_steps(&graph.graph, plan),
-        Planned::Parts(split, plans) => {
-            let parts = split.segments().iter().zip(plans);
-            parts.flat_map(|(segment, plan)| named_steps(&segment.graph, plan)).collect()
-        }
-    };
-    Ok((preparation.program(planned, kind, None)?, steps))
+    let planned = preparation.plan(if fused { Kind::FusedDebug } else { Kind::Debug })?;
+    let steps = planned.steps(&graph.graph);
+    Ok((preparation.program(planned, true, None)?, steps))
 }
 
 /// Which plan.
@@ -182,6 +192,19 @@ enum Kind {
 enum Planned {
     Whole(usize, Plan),
     Parts(Split, Vec<Plan>),
+}
+
+impl Planned {
+    /// The steps by names.
+    fn steps(&self, graph: &Graph) -> Vec<NamedStep> {
+        match self {
+            Planned::Whole(_, plan) => named_steps(graph, plan),
+            Planned::Parts(split, plans) => {
+                let parts = split.segments().iter().zip(plans);
+                parts.flat_map(|(segment, plan)| named_steps(&segment.graph, plan)).collect()
+            }
+        }
+    }
 }
 
 /// What a program is made of.
@@ -220,11 +243,11 @@ impl Preparation<'_> {
     fn program(
         &self,
         planned: Planned,
-        kind: Kind,
+        stepwise: bool,
         mut compute: Option<&mut Compute>,
     ) -> Result<Box<dyn Program>> {
         let backends = self.model.backends();
-        let options = PrepareOptions { stepwise: kind != Kind::Ships };
+        let options = PrepareOptions { stepwise };
         let mut bind = |device: usize, arena: Option<usize>| -> Result<Bindings> {
             let mut bindings = self.bindings(device)?;
             if let (Some(compute), Some(arena)) = (&mut compute, arena) {

@@ -5,49 +5,10 @@
 //! reaches, times a factor learnt from the timestamps of earlier runs.
 
 use crate::arch::ArchClass;
-use ggml_core::{Graph, Op, TensorId};
+use ggml_core::cost::Work;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::time::Duration;
-
-/// Work of a step.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Work {
-    /// Floating-point operations.
-    pub(crate) flops: f64,
-    /// Bytes read and written.
-    pub(crate) bytes: f64,
-}
-
-/// The work of a node.
-pub(crate) fn work(graph: &Graph, node: TensorId) -> Work {
-    let result = graph.tensor(node);
-    let operands = graph.operands(node);
-    let touched = operands.iter().map(|t| t.span_bytes()).sum::<usize>() + result.span_bytes();
-    let elements = result.elements() as f64;
-    let flops = match (result.op(), operands.as_slice()) {
-        (Some(Op::MulMat(_) | Op::MulMatId(_)), [a, ..]) => 2.0 * elements * a.ne[0] as f64,
-        // Each token passes over the state of its heads three times.
-        (Some(Op::GatedDeltaNet(_)), [q, _, v, ..]) => 8.0 * v.elements() as f64 * q.ne[0] as f64,
-        (Some(Op::TopK(op)), [x, ..]) => 4.0 * x.elements() as f64 * op.k as f64,
-        (Some(Op::FlashAttnExt(_)), [q, k, v, ..]) => {
-            2.0 * (q.ne[1] * q.ne[2] * q.ne[3]) as f64 * k.ne[1] as f64 * (k.ne[0] + v.ne[0]) as f64
-        }
-        _ => 8.0 * elements,
-    };
-    let bytes = match (result.op(), operands.as_slice()) {
-        // Only the rows that are picked are read, and only those that are given are written.
-        (Some(Op::GetRows(_)), _) => 2 * result.span_bytes(),
-        (Some(Op::SetRows(_)), [_, values, ..]) => 2 * values.span_bytes(),
-        // Matrices that nobody chose are not read.
-        (Some(Op::MulMatId(_)), [a, b, ids]) => {
-            let chosen = ids.elements().min(a.ne[2]);
-            a.span_bytes() / a.ne[2].max(1) * chosen + b.span_bytes() + result.span_bytes()
-        }
-        _ => touched,
-    };
-    Work { flops, bytes: bytes as f64 }
-}
 
 /// The time model of a device.
 #[derive(Debug)]
@@ -106,19 +67,12 @@ impl Model {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ggml_core::{DType, Source};
 
     #[test]
-    fn products_cost_what_they_should_and_measurements_count() {
-        let mut g = Graph::new();
-        let a = g.leaf("a", DType::Q8_0, [1024, 2048, 1, 1], Source::Weight).unwrap();
-        let b = g.leaf("b", DType::F32, [1024, 3, 1, 1], Source::Input).unwrap();
-        let d = g.mul_mat(a, b).unwrap();
-        let w = work(&g, d);
-        assert_eq!(w.flops, 2.0 * 1024.0 * 2048.0 * 3.0);
-        assert_eq!(w.bytes, (2048 * 32 * 34 + 1024 * 3 * 4 + 2048 * 3 * 4) as f64);
+    fn measurements_count() {
         let model = Model::new(ArchClass::Cpu);
-        let estimate = model.seconds(w);
+        let estimate = model.seconds(Work { flops: 1e7, bytes: 2e6 });
+        assert_eq!(estimate, 5e-3);
         model.observe([(estimate, Duration::from_micros(5))]);
         assert_eq!(model.factor(), 1.0, "too short to tell");
         model.observe([(estimate, Duration::from_secs_f64(estimate * 10.0))]);

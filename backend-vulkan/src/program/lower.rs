@@ -3,12 +3,13 @@
 use super::hazard::ByteRange;
 use super::windows::{BufferRef, Storage, Window, window};
 use crate::context::DeviceContext;
-use crate::device::cost::{self, Model};
+use crate::device::cost::Model;
 use crate::device::tuning::Profile;
 use crate::op::{self, Context, Dispatch, ExactWindows, Operand, Refusal, Windows};
 use crate::pipeline::modules::Modules;
 use crate::pipeline::{PipelineSet, PipelineSpec};
 use ggml_core::backend::Support;
+use ggml_core::cost::group_work;
 use ggml_core::fuse::Group;
 use ggml_core::kernel;
 use ggml_core::plan::{Plan, Precision};
@@ -191,9 +192,7 @@ pub(crate) fn lower(
     for (step, planned) in plan.steps.iter().enumerate() {
         let group = &planned.group;
         let lowered = lower_step(target, graph, plan.precision, group, storage, &mut lowering.constants)?;
-        let nodes = group.nodes();
-        let seconds: f64 = nodes.iter().map(|&node| target.model.seconds(cost::work(graph, node))).sum();
-        let seconds = seconds / lowered.len().max(1) as f64;
+        let seconds = target.model.seconds(group_work(graph, group)) / lowered.len().max(1) as f64;
         for (dispatch, windows) in lowered {
             let next = lowering.pipelines.len();
             let pipeline = *known.entry(dispatch.pipeline.clone()).or_insert(next);

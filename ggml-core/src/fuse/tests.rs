@@ -196,6 +196,23 @@ fn a_layer_is_six_steps() {
     }
 }
 
+/// What stays in a group costs no bytes, and what several members read costs them once.
+#[test]
+fn groups_cost_what_enters_and_leaves() {
+    let mut b = Builder::new();
+    let x = b.leaf("x", &[32, 1], Source::Input);
+    let y = b.layer(x, false, false, false);
+    b.g.output(y).unwrap();
+    let backend = Joining(ReferenceBackend::default(), |_: &Group| true);
+    let plan = Plan::fused(&b.g, &backend, Precision::Exact).unwrap();
+    let bytes = |step: usize| crate::cost::group_work(&b.g, &plan.steps[step].group).bytes / 4.0;
+    // Matrices, x, weights of the norm, results.
+    assert_eq!(bytes(0), (32.0 * 64.0) + 32.0 + 32.0 + 64.0);
+    assert_eq!(bytes(4), (32.0 * 128.0) + 32.0 + 32.0 + 64.0);
+    // Matrix, input, what is added, result.
+    assert_eq!(bytes(3), (32.0 * 32.0) + 32.0 + 32.0 + 32.0);
+}
+
 #[test]
 fn norms_after_take_the_residual_sum() {
     let mut b = Builder::new();

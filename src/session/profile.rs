@@ -1,0 +1,128 @@
+//! How long each step of a batch takes.
+
+use super::append::Item;
+use super::prepared::{NamedStep, timed_program};
+use super::{Session, Want};
+use crate::model::BatchGraph;
+use ggml_core::backend::{Program, Timing};
+use ggml_core::cost::Work;
+use ggml_core::{Error, Result, TensorId};
+use serde::Serialize;
+use std::collections::HashMap;
+
+/// A step of a program, and how long it took.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ProfiledStep {
+    /// The operation, or the kind of group.
+    pub kind: &'static str,
+    /// The node that names it.
+    pub node: String,
+    /// "embedding", "layer 0", "output".
+    pub unit: String,
+    /// Seconds: the median of all passes.
+    pub seconds: f64,
+    /// Floating-point operations.
+    pub flops: f64,
+    /// Bytes that are read and written at the least: operands and results once.
+    pub bytes: f64,
+}
+
+/// How long a batch takes, as a whole and step by step.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Profile {
+    /// Its tokens.
+    pub tokens: usize,
+    /// Positions that attention looks at.
+    pub positions: usize,
+    /// Whether the seconds are the device's; else they are the host's, waiting included.
+    pub on_device: bool,
+    /// Seconds of a run of all steps, as it ships: the median of all passes.
+    pub whole: f64,
+    /// The steps in order. Each is submitted alone and waited for, so that their sum is more than the whole: what would
+    /// overlap does not, and each pays for its beginning and its end.
+    pub steps: Vec<ProfiledStep>,
+}
+
+/// Seconds of one run: the device's where it measures them.
+fn seconds(timing: Timing) -> f64 {
+    timing.device.unwrap_or(timing.host).as_secs_f64()
+}
+
+fn median(samples: &mut [f64]) -> f64 {
+    samples.sort_unstable_by(f64::total_cmp);
+    samples.get(samples.len() / 2).copied().unwrap_or(0.0)
+}
+
+impl Session {
+    /// Measures the steps of the batch that would append `tokens` to sequence 0: `passes` times all of them one by one, and
+    /// as often the batch as it ships. Sequence 0 is left as it was; of a model with recurrent state it is left empty.
+    ///
+    /// # Errors
+    /// Those of [`Session::batch`]; [`Error::InvalidArgument`] for more tokens than a batch has
+    /// ([`SessionOptions::batch`](super::SessionOptions::batch)), and for no passes.
+    pub fn profile(&mut self, tokens: &[u32], want: Want, passes: usize) -> Result<Profile> {
+        if tokens.len() > self.batch || passes == 0 {
+            let found = format!("{passes} passes of {} tokens", tokens.len());
+            return Err(Error::argument("profile", found, format!("at most {} tokens, a pass", self.batch)));
+        }
+        let items = [Item { sequence: 0, tokens }];
+        self.check(&items)?;
+        let position = self.position();
+        self.place(&items, 0, tokens.len(), false);
+        let profile = self.profile_placed(want, passes);
+        self.cells.truncate(0, if self.recurrent() { 0 } else { position });
+        profile
+    }
+
+    fn profile_placed(&mut self, want: Want, passes: usize) -> Result<Profile> {
+        let (tokens, outputs) = (self.placed.len(), self.outputs.len().max(1));
+        let index = self.program(tokens, outputs, want)?;
+        let graph = self.programs[index].graph().clone();
+        let mut whole = Vec::with_capacity(passes);
+        for pass in 0..=passes {
+            let timing = self.run_program(index)?;
+            if pass > 0 {
+                whole.push(seconds(timing));
+            }
+        }
+        let (mut program, steps) =
+            timed_program(&self.model, &graph, &self.state, &mut self.compute, self.precision)?;
+        let mut on_device = true;
+        let mut samples = vec![Vec::with_capacity(passes); steps.len()];
+        for pass in 0..=passes {
+            self.write_inputs(&graph, program.as_mut())?;
+            for (step, samples) in samples.iter_mut().enumerate() {
+                let timing = program.run_step(step)?;
+                if pass > 0 {
+                    on_device &= timing.device.is_some() || timing == Timing::default();
+                    samples.push(seconds(timing));
+                }
+            }
+        }
+        let names: HashMap<&str, TensorId> =
+            graph.graph.ids().map(|id| (graph.graph.tensor(id).name.as_str(), id)).collect();
+        let profiled = steps.into_iter().zip(&mut samples);
+        let steps = profiled.map(|(step, samples)| ProfiledStep::new(&graph, &names, step, median(samples)));
+        let positions = graph.shape.kv;
+        Ok(Profile { tokens, positions, on_device, whole: median(&mut whole), steps: steps.collect() })
+    }
+
+    fn write_inputs(&mut self, graph: &BatchGraph, program: &mut dyn Program) -> Result<()> {
+        let mut write = |id, bytes: &[u8]| program.write(id, bytes);
+        self.inputs.put(graph, &self.placed, &self.outputs, &self.cells, &mut write)
+    }
+}
+
+impl ProfiledStep {
+    fn new(
+        graph: &BatchGraph,
+        names: &HashMap<&str, TensorId>,
+        step: NamedStep,
+        seconds: f64,
+    ) -> ProfiledStep {
+        let NamedStep { kind, mut nodes, work: Work { flops, bytes }, .. } = step;
+        let node = nodes.pop().unwrap_or_default();
+        let unit = names.get(node.as_str()).map_or(0, |&id| graph.unit_of(id));
+        ProfiledStep { kind, node, unit: graph.unit_name(unit), seconds, flops, bytes }
+    }
+}
