@@ -55,9 +55,6 @@ impl MulMatIdKernel {
             return Err("several results".into());
         }
         let sum = group.weighted.as_ref().and_then(|weighted| weighted.nodes.last().copied());
-        if group.residual.is_some_and(|residual| sum.is_none_or(|sum| !residual.of.contains(&sum))) {
-            return Err("a view of the sum is added to".into());
-        }
         let mut kernel = MulMatIdKernel::new(&graph.operands(first.node), precision, detected)?;
         kernel.glu = group.glu.map(|glu| glu.op);
         if group.glu.is_some() || sum.is_some() {

@@ -39,9 +39,6 @@ impl NormKernel {
     pub(super) fn group(group: &Norm, operands: Operands<'_>) -> Result<Planned, String> {
         let graph = operands.0;
         let [x, y] = group.sum.map_or([Some(group.norm.x), None], |sum| sum.of.map(Some));
-        if group.residual.is_some_and(|sum| !sum.of.contains(&group.norm.nodes[1])) {
-            return Err("a view of the norm is added to".into());
-        }
         let gate = group.gated.map(|gated| gated.gate);
         let rows = [x, y, Some(group.norm.weight), group.added(), gate];
         let src = rows.into_iter().map(|id| id.map_or(Ok(None), |id| operands.row(id)));

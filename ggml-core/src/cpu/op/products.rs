@@ -35,9 +35,6 @@ impl ProductsKernel {
         if group.products.len() > MOST {
             return Err(format!("more than {MOST} products"));
         }
-        if group.residual.is_some_and(|sum| !sum.of.contains(&first.result)) {
-            return Err("a view of the product is added to".into());
-        }
         let mut product = MulMatKernel::new(&graph.operands(first.node), precision, detected)?;
         let mut src = vec![None; 3 + 2 * MOST];
         src[0] = operands.row(group.norm.map_or(group.input, |norm| norm.x))?;
