@@ -109,6 +109,7 @@ impl Window {
         unsafe { self.at.copy_to_nonoverlapping(to.at, self.span.min(to.span)) };
     }
 
+    #[inline(always)]
     fn byte_offset(&self, [i0, i1, i2, i3]: [usize; 4]) -> usize {
         let [n0, n1, n2, n3] = self.ne;
         assert!(i0 < n0 && i1 < n1 && i2 < n2 && i3 < n3, "a kernel's index is outside of its operand");
@@ -116,12 +117,14 @@ impl Window {
     }
 
     /// Asserts that elements (blocks of block types) are of type `T`.
+    #[inline(always)]
     fn assert_type<T: Pod>(&self) {
         let fits = size_of::<T>() == self.dtype.block_bytes()
             && self.at.addr().get().is_multiple_of(align_of::<T>());
         assert!(fits, "a kernel takes its operand for another type");
     }
 
+    #[inline(always)]
     fn rows_contiguous(&self) -> bool {
         self.nb[0] == self.dtype.block_bytes() || self.ne[0] == self.dtype.block()
     }
@@ -156,6 +159,7 @@ impl<'a> Input<'a> {
     }
 
     /// A row of contiguous elements (blocks of block types).
+    #[inline(always)]
     pub(super) fn row<T: Pod>(&self, [i1, i2, i3]: [usize; 3]) -> &'a [T] {
         self.window.assert_type::<T>();
         assert!(self.rows_contiguous(), "a kernel takes its operand's rows for contiguous");
@@ -408,6 +412,7 @@ impl<'a> Tile<'a> {
     }
 
     /// The tile's part of a row of contiguous elements. What it holds is what was there before the step.
+    #[inline(always)]
     pub(super) fn row<T: Pod>(&mut self, row: [usize; 3]) -> &mut [T] {
         assert!(self.window.rows_contiguous(), "a kernel takes its result's rows for contiguous");
         let at = self.byte_offset::<T>(row);
