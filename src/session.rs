@@ -36,6 +36,7 @@
 //! }
 //! ```
 
+mod ahead;
 mod append;
 mod cells;
 mod inputs;
@@ -58,6 +59,7 @@ pub use profile::{Profile, ProfiledStep};
 pub use results::{Best, Row, Rows};
 
 use crate::model::{BatchGraph, BatchShape, Model, StateKind};
+use ahead::Ahead;
 use cells::{Cells, Token};
 use ggml_core::backend::Timing;
 use ggml_core::metrics::argmax;
@@ -91,6 +93,7 @@ pub fn greedy(logits: &[f32]) -> u32 {
 pub struct Session {
     // Programs refer to buffers, so they go first.
     programs: Vec<Prepared>,
+    ahead: Ahead,
     compute: Compute,
     state: State,
     parts: Vec<Share>,
@@ -135,6 +138,7 @@ impl Session {
         let state = State::new(&model, &needs)?;
         Ok(Session {
             programs: Vec::new(),
+            ahead: Ahead::new(options.ahead),
             compute: Compute::new(&needs),
             state,
             parts: parts(&graph),
@@ -247,9 +251,13 @@ impl Session {
             return Ok(());
         }
         self.cells.append(0, &[0], &mut Vec::new());
-        let prepared = self.program(1, 1, want);
+        let shape = self.shape(1, 1, want);
+        let prepared = match self.prepare_ahead(&shape) {
+            Ok(false) => self.program(1, 1, want).map(|_| ()),
+            ahead => ahead.map(|_| ()),
+        };
         self.cells.truncate(0, position);
-        prepared.map(|_| ())
+        prepared
     }
 
     /// Whether the model has state that is not made of positions.
@@ -266,6 +274,10 @@ impl Session {
 
     /// Runs the batch whose cells are taken, and adds the rows of its outputs to the results.
     fn run(&mut self, want: Want) -> Result<()> {
+        if let Some((which, timing)) = self.run_ahead(want)? {
+            self.compute_time += timing.host;
+            return self.read_ahead(which);
+        }
         // A graph gives one row at least.
         let index = self.program(self.placed.len(), self.outputs.len().max(1), want)?;
         let timing = self.run_program(index)?;
@@ -285,19 +297,24 @@ impl Session {
         program.run()
     }
 
-    /// Index of the prepared program for a batch whose cells are taken; the most recently used one is last.
-    fn program(&mut self, tokens: usize, outputs: usize, want: Want) -> Result<usize> {
+    /// The shape of a batch whose cells are taken.
+    fn shape(&self, tokens: usize, outputs: usize, want: Want) -> BatchShape {
         let (context, sequences, cache) = (self.context, self.sequences(), self.cache);
         let cells = context * sequences;
         let kv = self.cells.end().next_multiple_of(KV_STEP).min(cells);
         let tokens = rounded(tokens, self.batch.min(cells));
         let outputs = rounded(outputs, tokens);
-        let shape = BatchShape { tokens, kv, context, sequences, outputs, cache, want };
+        BatchShape { tokens, kv, context, sequences, outputs, cache, want }
+    }
+
+    /// Index of the prepared program for a batch whose cells are taken; the most recently used one is last.
+    fn program(&mut self, tokens: usize, outputs: usize, want: Want) -> Result<usize> {
+        let shape = self.shape(tokens, outputs, want);
         if let Some(i) = self.programs.iter().position(|p| p.graph().shape == shape) {
             self.programs[i..].rotate_left(1);
             return Ok(self.programs.len() - 1);
         }
-        if self.programs.len() == MAX_PROGRAMS + sequences {
+        if self.programs.len() == MAX_PROGRAMS + self.sequences() {
             self.programs.remove(0);
         }
         let prepared = Prepared::new(&self.model, &shape, &self.state, &mut self.compute, self.precision)?;

@@ -67,17 +67,17 @@ pub struct Tuning {
 /// | Q6_K | 1234 | 517 | 882 |
 /// | Q2_K, Q3_K | 1253, 1265 | 609, 549 | 971, 914 |
 ///
-/// Bytes one by one take 1600 and more. And for one column, four rows of 16 elements a lane (4096 weights), all
-/// instructions:
+/// Bytes one by one take 1600 and more. And of mat-vec for one column, vector instructions for a weight in the loop of
+/// gfx906's code objects (four rows of 32 elements a lane):
 ///
-/// | | Q8_0 | Q4_0 | Q4_K | Q5_K | Q6_K | others |
-/// | --- | --- | --- | --- | --- | --- | --- |
-/// | F32 | 203 | 269 | 358 | 358 | 310 | 267 .. 381 |
-/// | dot4 | 96 | 108 | 215 | 256 | 202 | 120 .. 267 |
+/// | | Q8_0 | Q4_0 | Q4_K | Q5_K | Q6_K |
+/// | --- | --- | --- | --- | --- | --- |
+/// | F32 | 2.3 | 3.0 | 3.5 | 4.0 | 3.9 |
+/// | dot4 | 0.7 | 1.1 | 1.7 | 2.2 | 2.0 |
 ///
-/// to which rounding adds some 10. An MI50 reads about 10 bytes in a clock of a compute unit, which has an instruction
-/// of 64 lanes done in that time: F32 keeps up with 21 bytes of Q8_0, 9 of Q4_0, 6 of Q4_K and 11 of Q6_K in a clock,
-/// dot4 with 41, 20, 10 and 16.
+/// to which rounding and the reduction add some 0.35 where rows have 4096 elements and a work-group 64 of them. An MI50
+/// reads about 10 bytes in a clock of a compute unit, which has an instruction of 64 lanes done in that time: F32 keeps
+/// up with 29 bytes of Q8_0, 12 of Q4_0, 10 of Q4_K and 14 of Q6_K in a clock, dot4 with 93, 34, 22 and 27.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Int8 {
     /// None: without instructions for them they take longer (gfx803).

@@ -1,11 +1,14 @@
-//! Attention with rows of lengths that the operation catalogue does not have, run on the virtual GPU.
+//! Attention with rows of lengths that the operation catalogue does not have, and of few query rows over many positions,
+//! run on the virtual GPU.
 
+use backend_hip::{HipOptions, virtual_gpu as device};
+use ggml_core::backend::{Backend, Bindings, PrepareOptions};
 use ggml_core::catalogue::{self, Case, Fill, Outcome};
 use ggml_core::kernel::FlashAttnParams;
 use ggml_core::metrics::distance;
 use ggml_core::op::flash_attn::FlashAttnExt;
 use ggml_core::phase::Deadlines;
-use ggml_core::plan::Precision;
+use ggml_core::plan::{Plan, Precision};
 use ggml_core::reference::ReferenceBackend;
 use ggml_core::{DType, Graph, Result, TensorId};
 use virtual_gpu::{Gpu, Launch, Options, Target};
@@ -62,6 +65,81 @@ fn rows_of_any_length() {
             gpu.read(pointers[5], bytemuck::cast_slice_mut(&mut result)).unwrap();
             let error = distance(&result, &right).nmse;
             assert!(error < 1e-10, "{name} {shape:?}: {error:e}");
+        }
+    }
+}
+
+/// Heads of k and v, heads of q that share one, batches; an infinity of v in the last piece of the positions.
+fn build_long(g: &mut Graph, c: &mut catalogue::CaseBuilder, s: &Long) -> Result<TensorId> {
+    let Long { kv, d, positions, heads: [heads, per_kv, batch] } = *s;
+    let q = c.leaf(g, "q", DType::F32, [d, 1, heads * per_kv, batch], Fill::Uniform(-1.0, 1.0))?;
+    let k = c.leaf(g, "k", kv, [d, positions, heads, batch], Fill::Uniform(-1.0, 1.0))?;
+    let infinity = d * (positions - 2) + 3;
+    let v = Fill::Uniform(-1.0, 1.0).but([(infinity..infinity + 1, f32::INFINITY)]);
+    let v = c.leaf(g, "v", kv, [d, positions, heads, batch], v)?;
+    let op = FlashAttnExt { scale: 1.0 / (d as f32).sqrt(), max_bias: 0.0, logit_softcap: 0.0 };
+    g.flash_attn_ext(op, q, k, v, None)
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Long {
+    kv: DType,
+    d: usize,
+    positions: usize,
+    heads: [usize; 3],
+}
+
+/// The pieces of the positions are joined by the work-group that comes last: one launch, which leaves everything as it
+/// has to be for the next one, and the same bits whichever work-group that is.
+#[test]
+fn pieces_are_joined_in_the_launch_that_makes_them() {
+    for target in ["gfx906", "gfx900"].into_iter().filter(|t| hip_kernels::targets().contains(t)) {
+        let backend = device::open(target, HipOptions::default()).unwrap();
+        for long in [
+            Long { kv: DType::F32, d: 64, positions: 129, heads: [2, 1, 2] },
+            Long { kv: DType::F16, d: 64, positions: 4500, heads: [1, 8, 1] },
+            Long { kv: DType::F16, d: 120, positions: 2500, heads: [2, 3, 1] },
+            Long { kv: DType::F16, d: 128, positions: 1100, heads: [2, 7, 1] },
+            Long { kv: DType::F16, d: 128, positions: 20_000, heads: [1, 1, 1] },
+            Long { kv: DType::F32, d: 256, positions: 1500, heads: [1, 6, 2] },
+            Long { kv: DType::F16, d: 256, positions: 700, heads: [2, 8, 1] },
+        ] {
+            let case = Case::new(format!("{target} {long:?}"), |g, c| build_long(g, c, &long));
+            let reference = ReferenceBackend::new(Deadlines::default());
+            let Outcome::Values(right) = catalogue::run(&case, &reference, Precision::Exact).unwrap() else {
+                panic!("the reference refuses nothing");
+            };
+            let mut graph = case.graph.clone().unwrap();
+            graph.output(case.node).unwrap();
+            let plan = Plan::new(&graph, backend.device().limits.alignment, Precision::Exact).unwrap();
+            let outline = backend.outline(&graph, &plan).unwrap();
+            assert_eq!((outline.len(), outline[0].dispatches), (1, 1), "{}", case.name);
+            let mut program =
+                backend.prepare(&graph, &plan, &Bindings::default(), PrepareOptions::default()).unwrap();
+            let leaves = case.leaves().unwrap();
+            for (id, bytes) in &leaves {
+                program.write(*id, bytes).unwrap();
+            }
+            let (q, queries) = &leaves[0];
+            let mut run = |queries: &[u8]| {
+                let mut result = vec![0f32; right.len()];
+                program.write(*q, queries).unwrap();
+                program.run().unwrap();
+                program.read(case.node, bytemuck::cast_slice_mut(&mut result)).unwrap();
+                result
+            };
+            let first = run(queries);
+            let wild: Vec<usize> = (0..right.len()).filter(|&i| right[i].is_infinite()).collect();
+            assert!(!wild.is_empty() && wild.iter().all(|&i| first[i] == right[i]), "{}", case.name);
+            let finite = |x: &[f32]| x.iter().copied().filter(|x| x.is_finite()).collect::<Vec<f32>>();
+            let error = distance(&finite(&first), &finite(&right)).nmse;
+            assert!(error < 1e-10, "{}: {error:e}", case.name);
+            for _ in 0..4 {
+                let other = run(&vec![0; queries.len()]);
+                assert!(other != first, "{}: nothing was computed", case.name);
+                let again = run(queries);
+                assert!(again.iter().zip(&first).all(|(a, b)| a.to_bits() == b.to_bits()), "{}", case.name);
+            }
         }
     }
 }

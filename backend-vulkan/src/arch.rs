@@ -266,6 +266,40 @@ fn code_name(name: &str) -> &str {
 }
 
 #[cfg(test)]
+impl Caps {
+    /// A device that is not there: a small one of the class, with the fewest abilities.
+    pub(crate) fn imagined(arch: ArchClass, binding_alignment: u64) -> Caps {
+        Caps {
+            arch,
+            subgroup_min: 64,
+            subgroup_max: 64,
+            subgroup_default: 64,
+            subgroup_control: false,
+            subgroup: SubgroupOps::default(),
+            shared_bytes: 32 << 10,
+            max_invocations: 1024,
+            max_workgroup_size: [1024; 3],
+            max_workgroups: [65535; 3],
+            fp16: false,
+            int8: false,
+            int16: false,
+            storage16: true,
+            storage8: true,
+            int_dot: false,
+            int_dot_signed: false,
+            int_dot_mixed: false,
+            matrices: Vec::new(),
+            max_binding: 1 << 27,
+            binding_alignment,
+            max_storage_buffers: 16,
+            push_constant_bytes: 256,
+            waves_per_simd: None,
+            compute_units: None,
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -175,6 +175,10 @@ impl Backend for VulkanBackend {
         Ok(Box::new(self.program(graph, plan, bindings, options)?))
     }
 
+    fn begins(&self) -> bool {
+        true
+    }
+
     fn outline(&self, graph: &Graph, plan: &Plan) -> Result<Vec<StepOutline>> {
         outline(&self.target(), graph, plan)
     }

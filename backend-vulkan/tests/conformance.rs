@@ -58,7 +58,7 @@ fn kernels(profile: &Profile) -> Profile {
 }
 
 /// The groups of the catalogue that are computed in one step.
-const JOINED: [&str; 5] = ["norm", "scaled", "heads", "router", "chain"];
+const JOINED: [&str; 6] = ["norm", "scaled", "heads", "router", "experts", "chain"];
 
 #[test]
 fn groups_are_one_step() {

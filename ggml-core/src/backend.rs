@@ -291,6 +291,11 @@ pub trait Backend: Send + Sync {
         options: PrepareOptions,
     ) -> Result<Box<dyn Program>>;
 
+    /// Whether programs have [`Program::begin`]: the device does not need the caller's thread while it runs.
+    fn begins(&self) -> bool {
+        false
+    }
+
     /// What each step of a plan is made of. No memory is needed for that.
     ///
     /// # Errors
@@ -323,6 +328,25 @@ pub trait Program: Send {
 
     /// Runs all steps and waits.
     fn run(&mut self) -> Result<Timing>;
+
+    /// Begins to run all steps and does not wait, so that the device has more to do when it is done with what runs before.
+    /// Runs are executed in the order in which they began, also those of several programs of a backend; each is ended
+    /// with [`Program::finish`] before its program begins another. Of programs that are under way at the same time each has
+    /// an arena of its own ([`Bindings::compute`]), because inputs are written there.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] where [`Backend::begins`] says no; what the device reports.
+    fn begin(&mut self) -> Result<()> {
+        Err(Error::argument("begin", "a program that runs only as a whole", "one that says that it can"))
+    }
+
+    /// Waits for the run that began last; the host's time is what was spent in waiting.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] where none did; what the device reports.
+    fn finish(&mut self) -> Result<Timing> {
+        Err(Error::argument("finish", "a program that runs only as a whole", "one that has begun"))
+    }
 
     /// Runs one step and waits; only for programs prepared with [`PrepareOptions::stepwise`]. `step` is an index into
     /// the plan's steps. An error names the node.

@@ -3,8 +3,8 @@
 // Query rows: the heads that share one head of k and v belong together, because they read the same k and v. So for
 // each such head the rows are numbered token by token, within a token head by head, and a work-group takes a run of
 // them. `splits` pieces of the positions may be computed by different work-groups; each then writes its unnormalised
-// sums and their statistics (largest score, sum of exponentials) to scratch, which `flash_attn_combine` puts together.
-// With one piece the same place is the result itself, normalised. Rows of q, k and v are multiples of 8 long.
+// sums and their statistics (largest score, sum of exponentials) to scratch, which the last of them or, of many query
+// rows, `flash_attn_combine` joins. Rows of q, k and v are multiples of 8 long.
 //
 // A position whose mask is minus infinity is hidden: it counts for nothing, whatever k and v hold there. Its score is
 // minus infinity (which a score is also where k and q say so) and its weight a negative zero. Times an infinity or a NaN

@@ -1,7 +1,8 @@
 // The kernels of FLASH_ATTN_EXT, by type of k and v: `flash_attn_split_*` for few query rows, `flash_attn_tile_*` for
 // many, `flash_attn_any_*` for rows of lengths that these do not take; see the headers. Operands: q, k, v, mask and
 // sinks (q again where there are none), sums, statistics; the last two are scratch, or the result twice where the
-// positions are not split. Everything is F32: the soft-max, the products and their sums.
+// positions are not split. Those for few rows join the sums themselves: with counters, and always with the result.
+// Everything is F32: the soft-max, the products and their sums.
 #pragma once
 #include "attention_any.h"
 #include "attention_split.h"
@@ -10,11 +11,14 @@
 #define ATTENTION_OPERANDS \
     const float *q, const u8 *k, const u8 *v, const void *mask, const float *sinks, float *out, float *stats, \
         FlashAttnParams p
+#define SPLIT_OPERANDS \
+    const float *q, const u8 *k, const u8 *v, const void *mask, const float *sinks, float *sums, float *stats, \
+        u32 *counters, float *out, FlashAttnParams p
 
 #define SPLIT(type, KV, D, G) \
-    KERNEL(SPLIT_THREADS) flash_attn_split_##type##_d##D##_g##G(ATTENTION_OPERANDS) { \
+    KERNEL(SPLIT_THREADS) flash_attn_split_##type##_d##D##_g##G(SPLIT_OPERANDS) { \
         LDS AttentionShared<D, G> shared; \
-        attention_split<KV, D, G>(q, k, v, mask, sinks, out, stats, p, &shared); \
+        attention_split<KV, D, G>(q, k, v, mask, sinks, sums, stats, counters, out, p, &shared); \
     }
 #define SPLITS(type, KV, D) SPLIT(type, KV, D, 1) SPLIT(type, KV, D, 4)
 

@@ -9,6 +9,9 @@
 //      over the lanes by DPP and go to LDS.
 //   3. Soft-max: one position a thread. All scores are there, so nothing is rescaled later.
 //   4. Weighted sum of v: as in 2, with G x 8 sums a lane, which are then added over the sets through LDS.
+//   5. Where the positions are more than SPAN, sums and statistics go to scratch, and the last work-group of the rows
+//      to come there joins all of them: in the order of the positions, whoever is last, so that results are the same
+//      bits each time.
 //
 // LDS: 512 G bytes of scores and 4 to 8 KiB of sums.
 #pragma once
@@ -25,6 +28,7 @@ template <int D, int G> struct AttentionShared {
     float scratch[3 * G * (SPLIT_THREADS / WAVE)];
     // Whether sums of v are NaN, for each wavefront.
     u32 again[SPLIT_THREADS / WAVE];
+    u32 arrived;
 };
 
 // Reduces one value for each query row over the work-group; `scratch` as for group_reduce.
@@ -38,6 +42,16 @@ template <class OP, int G> DEVICE void rows_reduce(float *x, float *scratch) {
     UNROLL for (int g = 0; g < G; g++) {
         x[g] = scratch[g];
         UNROLL for (int w = 1; w < WAVES; w++) x[g] = OP::of(x[g], scratch[w * G + g]);
+    }
+}
+
+// The result of THREADS neighbours of the work-group's threads, in each of them; `scratch` as for group_reduce.
+template <class OP, int THREADS> DEVICE float threads_reduce(float x, float *scratch) {
+    if constexpr (THREADS <= WAVE) {
+        return lanes_reduce<OP, THREADS>(x);
+    } else {
+        static_assert(THREADS == SPLIT_THREADS, "");
+        return group_reduce<OP, THREADS>(x, scratch);
     }
 }
 
@@ -68,15 +82,68 @@ DEVICE void sum_values(const u8 *v, u32 part, u32 set, u32 count, const FlashAtt
     }
 }
 
+// Joins the pieces of the work-group's rows. Each row has as many sets of lanes as there are for it, and a set takes
+// every so-manieth piece.
+template <int D, int G>
+DEVICE void join_pieces(const float *sums, const float *stats, float *out, const FlashAttnParams &p, const Heads &h,
+                        u32 row0, u32 splits, AttentionShared<D, G> *shared) {
+    constexpr u32 LANES = D / 8, SETS = SPLIT_THREADS / LANES, ROWS = G < SETS ? G : SETS;
+    constexpr u32 ROW_SETS = SETS / ROWS, THREADS = SPLIT_THREADS / ROWS, AT_ONCE = ROWS > 1 ? IN_FLIGHT : 2;
+    u32 thread = thread_id(), part = thread % LANES, set = thread / LANES % ROW_SETS;
+    NO_UNROLL for (u32 first = row0; first < row0 + G; first += ROWS) {
+        u64 pieces = result_row(p, h, query(h, first + thread / THREADS)) * splits;
+        auto of_piece = (const f32x2 *)(stats + pieces * 2);
+        float max = -infinity();
+        NO_UNROLL for (u32 i = thread % THREADS; i < splits; i += THREADS) max = larger(max, of_piece[i][0]);
+        max = threads_reduce<Max, THREADS>(max, shared->scratch);
+        float sum = 0.0f, total[8];
+        UNROLL for (int e = 0; e < 8; e++) total[e] = 0.0f;
+        NO_UNROLL for (u32 j = set; j < splits; j += AT_ONCE * ROW_SETS) {
+            WeightF32::Raw raw[AT_ONCE];
+            f32x2 stat[AT_ONCE];
+            UNROLL for (u32 i = 0; i < AT_ONCE; i++) {
+                u32 piece = j + i * ROW_SETS, last = minimum(piece, splits - 1);
+                // Zeros behind the last one.
+                u32 end = piece < splits ? p.d[1] : 0;
+                raw[i] = fetch_eight<WeightF32>((const u8 *)(sums + (pieces + last) * p.d[1]), part * 8, end);
+                stat[i] = of_piece[last];
+                if (piece > last) stat[i][1] = 0.0f;
+            }
+            LOADS_FIRST();
+            UNROLL for (u32 i = 0; i < AT_ONCE; i++) {
+                float y[8], w = weight(stat[i][0], max);
+                WeightF32::decode(raw[i], y);
+                sum = mad(w, stat[i][1], sum);
+                UNROLL for (int e = 0; e < 8; e++) total[e] = mad(w, y[e], total[e]);
+            }
+        }
+        // Each lane of a set has the same sum.
+        sum = threads_reduce<Sum, THREADS>(sum, shared->scratch + SPLIT_THREADS / WAVE) * (1.0f / LANES);
+        float factor = normalizer(sum);
+        UNROLL for (int e = 0; e < 8; e++) shared->part[thread * 8 + e] = total[e] * factor;
+        barrier();
+        NO_UNROLL for (u32 r = 0; r < ROWS && first + r < h.rows; r++) {
+            float *to = out + result_row(p, h, query(h, first + r)) * p.d[1];
+            for (u32 c = thread; c < p.d[1]; c += SPLIT_THREADS) {
+                float s = 0.0f;
+                UNROLL for (u32 i = 0; i < ROW_SETS; i++) s += shared->part[(r * ROW_SETS + i) * D + c];
+                to[c] = s;
+            }
+        }
+        barrier();
+    }
+}
+
+// `sums`, `stats` and `counters` are scratch for rows in pieces; the counters are zeros.
 template <class KV, int D, int G>
-DEVICE void attention_split(const float *q, const u8 *k, const u8 *v, const void *mask, const float *sinks, float *out,
-                            float *stats, const FlashAttnParams &p, AttentionShared<D, G> *shared) {
+DEVICE void attention_split(const float *q, const u8 *k, const u8 *v, const void *mask, const float *sinks, float *sums,
+                            float *stats, u32 *counters, float *out, const FlashAttnParams &p,
+                            AttentionShared<D, G> *shared) {
     constexpr u32 LANES = D / 8, SETS = SPLIT_THREADS / LANES;
     Heads h = heads(p);
     u32 thread = thread_id(), part = thread % LANES, set = thread / LANES;
     u32 begin = group_x() * SPAN, count = minimum(SPAN, p.kv[0] - begin), splits = (p.kv[0] + SPAN - 1) / SPAN;
     u32 row0 = group_y() * G;
-    if (splits == 1) out += p.off[5];
     Query rows[G];
     UNROLL for (int g = 0; g < G; g++) rows[g] = query(h, row0 + g);
 
@@ -160,6 +227,8 @@ DEVICE void attention_split(const float *q, const u8 *k, const u8 *v, const void
         if (uniform(again)) sum_values<true, KV, D, G>(v, part, set, count, p, shared->score, total);
     }
 
+    // 5. The result, or a piece of it and, of the last work-group, all pieces joined.
+    float *to = splits > 1 ? sums : out + p.off[5];
     constexpr int AT_ONCE = AttentionShared<D, G>::AT_ONCE;
     UNROLL for (int g0 = 0; g0 < G; g0 += AT_ONCE) {
         if (g0 > 0) barrier();
@@ -174,7 +243,7 @@ DEVICE void attention_split(const float *q, const u8 *k, const u8 *v, const void
             for (u32 c = thread; c < p.d[1]; c += SPLIT_THREADS) {
                 float s = 0.0f;
                 UNROLL for (u32 i = 0; i < SETS; i++) s += shared->part[(g * SETS + i) * D + c];
-                out[row * p.d[1] + c] = s * factor;
+                to[row * p.d[1] + c] = s * factor;
             }
             if (splits > 1 && thread == 0) {
                 stats[row * 2] = max[g0 + g];
@@ -182,4 +251,8 @@ DEVICE void attention_split(const float *q, const u8 *k, const u8 *v, const void
             }
         }
     }
+    if (splits == 1) return;
+    u32 groups = (h.rows + G - 1) / G;
+    if (!is_last_group(&counters[group_z() * groups + group_y()], splits, &shared->arrived)) return;
+    join_pieces<D, G>(sums, stats, out + p.off[5], p, h, row0, splits, shared);
 }

@@ -15,6 +15,8 @@
 //   factor      the scale of the block
 //   offset      what is added to each value after that, where the type has OFFSET
 //   MOST        magnitude of a whole number, the bias taken off
+//   settle      tells k again, where it is known to be the same throughout a loop: what decoding makes of it stays
+//               outside. fetch gets it hidden (offset_here)
 //   GROUP       neighbours that have factor and offset in common
 //   APART       elements k and k + APART share the bytes that are loaded (k a multiple of 8, k / APART even). Both
 //               are fetched where one is, for one price: the compiler sees that the loads are the same. 0 where no
@@ -154,6 +156,7 @@ template <class W, bool IS_SIGNED> struct Blocks {
     template <class V = W> DEVICE typename V::Raw fetch_some(const u8 *row, u32 k, u32 end) {
         return k < end ? V::fetch(row, k) : typename V::Raw{};
     }
+    template <class R> DEVICE void settle(R *, u32) {}
     template <class R> DEVICE void decode(const R &raw, float *out) {
         auto q = W::bytes(raw);
         UNROLL for (u32 i = 0; !SIGNED && i < sizeof(q) / 4; i++) q[i] = as_it_is(q[i]);

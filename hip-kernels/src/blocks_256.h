@@ -59,15 +59,19 @@ struct HeadK {
     // Which 64 elements of the block, and which half of them.
     u32 quarter, odd;
     DEVICE HeadK load(const u8 *block, u32 k) { return {Words<16>::bytes<16>(block), k / 64 % 4, k / 32 % 2}; }
-    // In bytes 0 and 2: scale and minimum. All four bytes are those of an even 32 elements and the next.
+    __attribute__((device, always_inline)) void settle(u32 k) {
+        quarter = k / 64 % 4;
+        odd = k / 32 % 2;
+    }
+    // In bytes 0 and 2: scale and minimum. All four bytes are those of an even 32 elements and the next; all but the last
+    // step is the same for both. Which bytes are picked and how far they are shifted depends on the lane alone.
     __attribute__((device, always_inline)) u32 scale() const {
-        u32 even = quarter % 2 * 2;
-        u32 lower = pick_bytes(word[1], word[2], 0x05040100u + even * 0x01010101u);
-        u32 upper = word[3] >> (even * 8);
-        upper = (upper & 0x0f0fu) | (upper << 12 & 0x0f0f0000u) | (lower >> 2 & 0x30303030u);
-        // All is the same for both but for the last step. That the bytes are picked as they are keeps the compiler
-        // from taking two ways to the two that each of them needs.
-        return pick_bytes(quarter & 2 ? upper : lower & 0x3f3f3f3fu, 0, 0x03020100u) >> (odd * 8);
+        u32 even = quarter % 2 * 0x02020202u;
+        bool last = quarter & 2;
+        u32 first = pick_bytes(word[1], word[2], 0x05040100u + even);
+        u32 low = pick_bytes(first, word[3], last ? 0x05040504u + even : 0x03020100u);
+        low = upper_half_shifted(low, last ? 4 : 0) & 0x0f0f0f0fu;
+        return as_it_is(low | (first >> (last ? 2 : 0) & 0x30303030u)) >> (odd * 8);
     }
     __attribute__((device, always_inline)) float factor() const {
         return f16_to_f32((u16)word[0]) * (float)(scale() & 255);
@@ -83,6 +87,7 @@ template <class W> struct BlocksWithHead : Blocks<W, false> {
     static constexpr bool OFFSET = true;
     template <class R> DEVICE float factor(const R &raw) { return raw.head.factor(); }
     template <class R> DEVICE float offset(const R &raw) { return raw.head.offset(); }
+    template <class R> DEVICE void settle(R *raw, u32 k) { raw->head.settle(k); }
 };
 
 // 144 bytes: HeadK, 128 bytes of nibbles, 32 of each 64 elements.

@@ -4,6 +4,8 @@
 // in each tensor and then counts on, carrying from index to index. Where both lie densely the four are one access.
 // Types of equal width without conversion go bit by bit (`b32`: F32 and I32, `b16`: F16 and BF16).
 //
+// `gather_words`: up to four dense arrays to places in another one, what the host reads after a run. group_y: the array.
+//
 // `copy_transposed_<width>`: for sources whose second index is the dense one (a transposed view). A tile of 32 x 32
 // goes through LDS, so that lanes side by side read and write neighbours; 4224 bytes, rows padded by one element
 // against bank conflicts.
@@ -108,6 +110,17 @@ COPY(f16_f32, F16, F32)
 COPY(bf16_f32, BF16, F32)
 COPY(f16_bf16, F16, BF16)
 COPY(bf16_f16, BF16, F16)
+
+struct GatherParams {
+    u32 words[4];
+    u32 at[4];
+};
+
+KERNEL(ROW_THREADS) gather_words(const u32 *a0, const u32 *a1, const u32 *a2, const u32 *a3, u32 *d, GatherParams p) {
+    u32 array = group_y(), i = group_x() * ROW_THREADS + thread_id();
+    const u32 *a = array == 0 ? a0 : array == 1 ? a1 : array == 2 ? a2 : a3;
+    if (i < p.words[array]) d[p.at[array] + i] = a[i];
+}
 
 // A tile of 32 columns by 32 rows of the destination: group_x counts tiles across, group_y down, group_z planes.
 template <class T> DEVICE void copy_transposed(const T *a, T *d, const CopyParams &p, T *tile) {

@@ -114,6 +114,30 @@ DEVICE void barrier() {
 #endif
 }
 
+// Adds one to a counter that all work-groups of the device share; from `last` on it begins again at 0. Gives what was
+// there. What this thread knew of memory before, who comes after it knows.
+DEVICE u32 count_up(u32 *counter, u32 last) {
+#if DEVICE_AMD
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "agent");
+    u32 before = __builtin_amdgcn_atomic_inc32(counter, last, __ATOMIC_RELAXED, "agent");
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "agent");
+#else
+    __nvvm_membar_gl();
+    u32 before = __nvvm_atom_inc_gen_ui(counter, last);
+    __nvvm_membar_gl();
+#endif
+    return before;
+}
+
+// Whether this work-group is the last of `count` to come here; it then sees what the others have written. The counter is 0
+// before the first one comes, and again when the last one has. All threads take part; `scratch` is a word of LDS.
+DEVICE bool is_last_group(u32 *counter, u32 count, u32 *scratch) {
+    memory_barrier();
+    if (thread_id() == 0) *scratch = count_up(counter, count - 1);
+    memory_barrier();
+    return uniform(*scratch) == count - 1;
+}
+
 // Nothing is moved across this line: loads before it are in flight together when the arithmetic after it begins.
 // Without it the compiler delays loads to save registers, and their latencies add up.
 #if DEVICE_AMD && __has_builtin(__builtin_amdgcn_sched_barrier)
@@ -210,6 +234,15 @@ DEVICE i32 dot4(u32 a, u32 b, i32 c) {
 #else
 #define HAS_PACKED16 1
 #endif
+
+// A word whose upper half is shifted to the right by itself.
+DEVICE u32 upper_half_shifted(u32 x, u32 by) {
+#if DEVICE_AMD && HAS_PACKED16
+    return __builtin_bit_cast(u32, __builtin_bit_cast(u16x2, x) >> __builtin_bit_cast(u16x2, by << 16));
+#else
+    return (x & 0xffffu) | (x >> by & 0xffff0000u);
+#endif
+}
 
 // The low bytes of four words as one word.
 DEVICE u32 low_bytes(u32 a, u32 b, u32 c, u32 d) {

@@ -1,5 +1,5 @@
 // FLASH_ATTN_EXT: attention without the matrix of scores in memory (attention_kernels.h), k and v of plain numbers.
-// `flash_attn_combine_*` joins what the pieces of the positions gave, for every type.
+// `flash_attn_combine` joins what the pieces of the tile kernels gave, for every type.
 #include "attention_kernels.h"
 
 SPLITS(f32, WeightF32, 64)
@@ -23,10 +23,11 @@ ANY(f16, WeightF16)
 #define COMBINE_THREADS 128
 #define MAX_SPLITS 2048u
 
-// group_x: a row of the result. One piece a thread for the weights, then one column a thread; 8 KiB of LDS.
-DEVICE void combine(const float *sums, const float *stats, float *d, const FlashAttnParams &p, u32 span,
-                    float *weights, float *scratch) {
-    u32 thread = thread_id(), splits = (p.kv[0] + span - 1) / span;
+// group_x: a row of the result. One piece a thread for the weights, then one column a thread.
+KERNEL(COMBINE_THREADS)
+flash_attn_combine(const float *sums, const float *stats, float *d, FlashAttnParams p) {
+    LDS float weights[MAX_SPLITS], scratch[2 * COMBINE_THREADS / WAVE];
+    u32 thread = thread_id(), span = tile_span(p, p.ne[0] * (p.ne[1] / p.kv[1])), splits = (p.kv[0] + span - 1) / span;
     u64 row = group_x();
     float max = -infinity();
     for (u32 i = thread; i < splits; i += COMBINE_THREADS) max = larger(max, stats[(row * splits + i) * 2]);
@@ -46,12 +47,3 @@ DEVICE void combine(const float *sums, const float *stats, float *d, const Flash
         d[p.off[5] + row * p.d[1] + c] = total * factor;
     }
 }
-
-#define COMBINE(name, span) \
-    KERNEL(COMBINE_THREADS) \
-    flash_attn_combine_##name(const float *sums, const float *stats, float *d, FlashAttnParams p) { \
-        LDS float weights[MAX_SPLITS], scratch[2 * COMBINE_THREADS / WAVE]; \
-        combine(sums, stats, d, p, span, weights, scratch); \
-    }
-COMBINE(split, SPAN)
-COMBINE(tile, tile_span(p, p.ne[0] * (p.ne[1] / p.kv[1])))

@@ -165,15 +165,18 @@ struct InLds {
 template <class PLACE, u32 SECOND> struct ColumnF32 {
     static constexpr bool IS_LDS = PLACE::IS_LDS;
     typename PLACE::Floats at;
-    template <int E> using Raw = WeightF32::Raw;
+    template <int E> struct Raw { WeightF32::Raw eight[E / 8]; };
     template <int E> __attribute__((device, always_inline)) Raw<E> fetch(u32 base, u32 k) const {
-        static_assert(E == 8, "");
-        if constexpr (SECOND == 0) {
-            return WeightF32::fetch((const u8 *)(at + base), k);
-        } else {
-            auto four = (const IN_LDS lds_f32x4 *)(at + base / 2 + k / 2);
-            return {four[0], four[SECOND / 4]};
+        Raw<E> raw;
+        UNROLL for (int i = 0; i < E / 8; i++) {
+            if constexpr (SECOND == 0) {
+                raw.eight[i] = WeightF32::fetch((const u8 *)(at + base), k + i * 8);
+            } else {
+                auto four = (const IN_LDS lds_f32x4 *)(at + base / 2 + k / 2) + i;
+                raw.eight[i] = {four[0], four[SECOND / 4]};
+            }
         }
+        return raw;
     }
     __attribute__((device, always_inline)) float one(u32 k) const {
         return SECOND == 0 ? at[k] : at[k / 8 * 4 + k % 4 + (k & 4 ? SECOND : 0)];
@@ -181,19 +184,22 @@ template <class PLACE, u32 SECOND> struct ColumnF32 {
     template <class W, class B> DEVICE float bias(const B &b) {
         float sum = 0.0f;
         if constexpr (W::BIAS != 0.0f || W::OFFSET) {
-            UNROLL for (int j = 0; j < 4; j++) sum += b.low[j] + b.high[j];
+            UNROLL for (const auto &eight : b.eight) {
+                UNROLL for (int j = 0; j < 4; j++) sum += eight.low[j] + eight.high[j];
+            }
         }
         return W::OFFSET ? sum : sum * W::BIAS;
     }
     template <class W, class A, class B> DEVICE void add(const A &raw, const B &b, float bias, float *sum) {
-        float w[8], y[8];
+        constexpr int E = sizeof(b) / sizeof(float);
+        float w[E], y[E];
         W::decode(raw, w);
-        WeightF32::decode(b, y);
+        UNROLL for (int i = 0; i < E / 8; i++) WeightF32::decode(b.eight[i], y + i * 8);
         if constexpr (W::BLOCK == 1) {
-            UNROLL for (int j = 0; j < 8; j++) *sum = mad(w[j], y[j], *sum);
+            UNROLL for (int j = 0; j < E; j++) *sum = mad(w[j], y[j], *sum);
         } else {
             float s = w[0] * y[0];
-            UNROLL for (int j = 1; j < 8; j++) s = mad(w[j], y[j], s);
+            UNROLL for (int j = 1; j < E; j++) s = mad(w[j], y[j], s);
             if constexpr (W::OFFSET) {
                 *sum = mad(W::factor(raw), s, mad(W::offset(raw), bias, *sum));
             } else {
@@ -238,8 +244,8 @@ template <bool EIGHTS> DEVICE WeightF32::Raw fetch_eight_or_rest(const float *at
     return fetch_any<WeightF32>((const u8 *)at, k, end);
 }
 
-// Brings chunks of F32 columns into LDS, FORM deciding what they are there: FORM::Shared<N> has `put` for eight
-// neighbours of a column.
+// Brings chunks of F32 columns into LDS, FORM deciding what they are there: `stage` puts eight neighbours of a
+// column into a FORM::Chunk<N>.
 template <class FORM, int N> struct FromLds {
     typedef typename FORM::Column Column;
     static constexpr u32 CHUNK = FORM::CHUNK / N;
@@ -277,7 +283,7 @@ template <class FORM, int N> struct FromLds {
                     y[n].high *= w.high;
                 }
             }
-            UNROLL for (int n = 0; n < N; n++) FORM::put(&shared->chunk, n, at, y[n]);
+            UNROLL for (int n = 0; n < N; n++) FORM::stage(&shared->chunk, n, at, y[n]);
         }
         if (norm && chunk + count == p.p.k) {
             UNROLL for (int n = 0; n < N; n++) {
@@ -301,12 +307,12 @@ template <class FORM, int N> struct FromLds {
 // F32.
 struct FormF32 {
     static constexpr u32 CHUNK = 4096;
-    static constexpr int WIDE = 8;
+    static constexpr int WIDE = 16;
     template <int N> struct __attribute__((aligned(16))) Chunk {
         float y[N][CHUNK / N];
     };
     typedef ColumnF32<InLds, CHUNK / 2> Column;
-    DEVICE void put(Chunk<1> *chunk, u32 n, u32 at, const WeightF32::Raw &y) {
+    DEVICE void stage(Chunk<1> *chunk, u32 n, u32 at, const WeightF32::Raw &y) {
         *(lds_f32x4 *)(chunk->y[n] + at / 2) = y.low;
         *(lds_f32x4 *)(chunk->y[n] + CHUNK / 2 + at / 2) = y.high;
     }
@@ -327,13 +333,17 @@ template <class W, class C, int N, int R> struct MatVec {
         constexpr bool PAIR = COUNT == 2 && W::APART > 0;
         decltype(W::template fetch<E>(nullptr, 0)) a[COUNT][R];
         typename C::template Raw<E> b[COUNT][N];
-        k = offset_here(k);
         // Room for the other elements of each pair.
-        if constexpr (PAIR) k = (k / W::APART * 2 * W::APART) | k % W::APART;
+        auto spread = [](u32 k) { return PAIR ? (k / W::APART * 2 * W::APART) | k % W::APART : k; };
+        u32 known = spread(k);
+        k = spread(offset_here(k));
         UNROLL for (int i = 0; i < COUNT; i++) {
-            u32 skip = PAIR ? 0 : i * E * WAVE, inner = PAIR ? k + i * W::APART : k;
+            u32 skip = PAIR ? 0 : i * E * WAVE, further = PAIR ? i * W::APART : 0, inner = k + further;
             u64 block = (base + skip) / W::BLOCK;
-            UNROLL for (int r = 0; r < R; r++) a[i][r] = W::template fetch<E>(row[r] + block * W::BYTES, inner);
+            UNROLL for (int r = 0; r < R; r++) {
+                a[i][r] = W::template fetch<E>(row[r] + block * W::BYTES, inner);
+                if constexpr (W::BLOCK > 1) W::settle(&a[i][r], known + further);
+            }
             if constexpr (!C::IS_LDS) {
                 UNROLL for (int n = 0; n < N; n++) b[i][n] = column[n].template fetch<E>(from + skip, inner);
             }

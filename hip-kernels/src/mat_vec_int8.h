@@ -71,7 +71,7 @@ struct FormInt8 {
     };
     typedef ColumnInt8<InLds> Column;
     // Four lanes side by side hold a block.
-    template <int N> DEVICE void put(Chunk<N> *chunk, u32 n, u32 at, const WeightF32::Raw &y) {
+    template <int N> DEVICE void stage(Chunk<N> *chunk, u32 n, u32 at, const WeightF32::Raw &y) {
         EightInt8 eight = quantize_eight(y);
         *(lds_u32x2 *)(chunk->q[n] + at) = eight.q;
         if (at % 32 == 0) chunk->scale[n][at / 32] = eight.scale;

@@ -18,7 +18,7 @@ KERNEL(ROW_THREADS) quantize_int8(const float *b, u8 *q, float *scale, MulMatPar
 // Where RMS_NORM(x) * w of column n goes, eight neighbours at a time; rows may end before them.
 struct ToF32 {
     float *y;
-    __attribute__((device, always_inline)) void put(u32 n, u32 k, u32 end, const WeightF32::Raw &raw) const {
+    __attribute__((device, always_inline)) void take(u32 n, u32 k, u32 end, const WeightF32::Raw &raw) const {
         float eight[8];
         WeightF32::decode(raw, eight);
         store_any(y + (u64)n * end + k, eight, end - k);
@@ -27,7 +27,7 @@ struct ToF32 {
 struct ToInt8 {
     u8 *q;
     float *scale;
-    __attribute__((device, always_inline)) void put(u32 n, u32 k, u32 end, const WeightF32::Raw &raw) const {
+    __attribute__((device, always_inline)) void take(u32 n, u32 k, u32 end, const WeightF32::Raw &raw) const {
         EightInt8 eight = quantize_eight(raw);
         u64 at = (u64)n * end + k;
         *(lds_u32x2 *)(q + at) = eight.q;
@@ -50,7 +50,7 @@ template <class TO> DEVICE void normalize(const float *x, const float *w, const 
     float scale = 1.0f / __builtin_sqrtf(sum / (float)p.k + p.eps);
     for (u32 k = thread_id() * 8; k < p.k; k += ROW_THREADS * 8) {
         WeightF32::Raw y = fetch_any<WeightF32>(row, k, p.k), by = fetch_any<WeightF32>((const u8 *)w, k, p.k);
-        to.put(n, k, p.k, WeightF32::Raw{y.low * scale * by.low, y.high * scale * by.high});
+        to.take(n, k, p.k, WeightF32::Raw{y.low * scale * by.low, y.high * scale * by.high});
     }
 }
 

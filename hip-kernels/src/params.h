@@ -263,6 +263,7 @@ struct TopKParams {
     u32 offd;
     u32 offw;
     u32 k;
+    u32 first;
     u32 weights;
     float scale;
 };

@@ -80,7 +80,7 @@ KERNEL(ROW_THREADS) top_k(const float *x, i32 *d, float *w, TopKParams p) {
         first.behind = wave_max(best.place == first.place ? best.behind : 0);
         if (pick == lane_id()) own = first.place;
         if (best.place == first.place && best.behind == first.behind) {
-            d[pick] = (i32)~first.behind;
+            d[pick] = (i32)(~first.behind + i.i1 * p.first);
             best = lane.next(first);
         }
     }

@@ -14,16 +14,10 @@ const SHORT: usize = 1024;
 pub struct BestNodes {
     /// F32 `[1, k, outputs]`: the logits, the largest first.
     pub logits: TensorId,
-    /// I32 `[1, k, outputs]`: the place of each in its part.
-    pub inside: TensorId,
-    /// I32 `[k, outputs]`: the place of each among the candidates; absent where a row is one part.
-    pub places: Option<TensorId>,
+    /// I32, `k` for each output: their tokens.
+    pub tokens: TensorId,
     /// F32 `[parts, 1, outputs]`: sums to which every logit of a part contributes. They are finite if the logits are.
     pub sums: TensorId,
-    /// Tokens of each row.
-    pub k: usize,
-    /// Tokens of a part.
-    pub part: usize,
     /// Parts of a row.
     pub parts: usize,
 }
@@ -41,38 +35,34 @@ impl BestNodes {
         let part = part(n, k);
         let parts = n / part;
         let cut = graph.reshape(logits, [part, parts, rows, 1])?;
-        let inside = graph.top_k(cut, k)?;
-        graph.name(inside, "best.inside")?;
-        let single = graph.reshape(logits, [1, part, parts, rows])?;
-        let values = graph.get_rows(single, inside)?;
-        graph.name(values, "best.candidates")?;
+        let candidates = graph.top_k_flat(cut, k)?;
+        graph.name(candidates, "best.candidates")?;
+        let ids = graph.reshape(candidates, [k * parts, rows, 1, 1])?;
+        let single = graph.reshape(logits, [1, n, rows, 1])?;
+        let values = graph.get_rows(single, ids)?;
+        graph.name(values, "best.values")?;
         // The products of all parts with the first: what is no number in either stays none.
         let first = graph.view(logits, [part, 1, rows, 1], [4, 4 * part, 4 * n, 4 * n * rows], 0)?;
         let sums = graph.mul_mat(cut, first)?;
         graph.name(sums, "best.sums")?;
         if parts == 1 {
-            return Ok(BestNodes { logits: values, inside, places: None, sums, k, part, parts });
+            return Ok(BestNodes { logits: values, tokens: candidates, sums, parts });
         }
-        let candidates = graph.reshape(values, [k * parts, rows, 1, 1])?;
-        let places = graph.top_k(candidates, k)?;
+        let row = graph.reshape(values, [k * parts, rows, 1, 1])?;
+        let places = graph.top_k(row, k)?;
         graph.name(places, "best.places")?;
         let mut chosen = |from: TensorId, name: &str| {
             let single = graph.reshape(from, [1, k * parts, rows, 1])?;
             let chosen = graph.get_rows(single, places)?;
             graph.name(chosen, name).map(|()| chosen)
         };
-        let (logits, inside) = (chosen(values, "best.logits")?, chosen(inside, "best.tokens")?);
-        Ok(BestNodes { logits, inside, places: Some(places), sums, k, part, parts })
+        let (logits, tokens) = (chosen(values, "best.logits")?, chosen(candidates, "best.tokens")?);
+        Ok(BestNodes { logits, tokens, sums, parts })
     }
 
     /// The nodes that have to be outputs.
-    pub fn outputs(&self) -> impl Iterator<Item = TensorId> {
-        [self.logits, self.inside, self.sums].into_iter().chain(self.places)
-    }
-
-    /// The token at a place among the candidates and a place in its part.
-    pub fn token(&self, place: i32, inside: i32) -> u32 {
-        place as u32 / self.k as u32 * self.part as u32 + inside as u32
+    pub fn outputs(&self) -> [TensorId; 3] {
+        [self.logits, self.tokens, self.sums]
     }
 }
 

@@ -33,15 +33,26 @@ pub(super) struct Builder<'a> {
     state_kinds: Vec<StateKind>,
     logits: Option<TensorId>,
     best: Option<BestNodes>,
+    /// Whether the best token becomes the token of the next step.
+    chained: bool,
     units: Vec<TensorId>,
 }
 
 impl<'a> Builder<'a> {
-    pub(super) fn new(gguf: &'a GgufFile, hparams: &'a Hparams, shape: BatchShape) -> Result<Builder<'a>> {
+    pub(super) fn new(
+        gguf: &'a GgufFile,
+        hparams: &'a Hparams,
+        shape: BatchShape,
+        chained: bool,
+    ) -> Result<Builder<'a>> {
         shape.check()?;
+        if chained && (shape.tokens, shape.want) != (1, Want::Best(1)) {
+            return Err(Error::argument("batch shape", format!("{shape:?}"), "one token and its best"));
+        }
         let mut graph = Graph::new();
+        let source = if chained { Source::State } else { Source::Input };
+        let tokens = graph.leaf("tokens", DType::I32, [shape.tokens, 1, 1, 1], source)?;
         let mut ids = |name: &str, n: usize| graph.leaf(name, DType::I32, [n, 1, 1, 1], Source::Input);
-        let tokens = ids("tokens", shape.tokens)?;
         let positions = ids("positions", shape.tokens)?;
         let cache_rows = ids("cache_rows", shape.tokens)?;
         let partial = shape.outputs < shape.tokens;
@@ -65,6 +76,7 @@ impl<'a> Builder<'a> {
             state_kinds: Vec::new(),
             logits: None,
             best: None,
+            chained,
             units: Vec::new(),
         })
     }
@@ -73,7 +85,13 @@ impl<'a> Builder<'a> {
         let logits = self.logits.ok_or_else(|| Error::model("graph", "no logits", ""))?;
         let mut graph = self.graph;
         match &self.best {
-            Some(best) => best.outputs().try_for_each(|id| graph.output(id))?,
+            Some(best) => {
+                best.outputs().into_iter().try_for_each(|id| graph.output(id))?;
+                if self.chained {
+                    let next = graph.cpy(best.tokens, self.inputs.tokens)?;
+                    graph.name(next, "next")?;
+                }
+            }
             None => graph.output(logits)?,
         }
         Ok(BatchGraph {

@@ -166,7 +166,7 @@ impl ModelFile {
         let cache = ggml_core::DType::F32;
         let want = Want::Logits;
         let smallest = BatchShape { tokens: 1, kv: 1, context: 1, sequences: 1, outputs: 1, cache, want };
-        file.built(&smallest)?.check_all_known()?;
+        file.built(&smallest, false)?.check_all_known()?;
         Ok(file)
     }
 
@@ -182,11 +182,20 @@ impl ModelFile {
 
     /// The graph of a batch.
     pub fn graph(&self, shape: &BatchShape) -> Result<BatchGraph> {
-        self.built(shape)?.finish()
+        self.built(shape, false)?.finish()
     }
 
-    fn built(&self, shape: &BatchShape) -> Result<Builder<'_>> {
-        let mut builder = Builder::new(&self.gguf, &self.hparams, *shape)?;
+    /// The graph of a step whose token is state: the step before has left it there, as this one leaves its best token for
+    /// the next.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a shape of anything but one token, of which the best one is wanted.
+    pub(crate) fn chained_graph(&self, shape: &BatchShape) -> Result<BatchGraph> {
+        self.built(shape, true)?.finish()
+    }
+
+    fn built(&self, shape: &BatchShape, chained: bool) -> Result<Builder<'_>> {
+        let mut builder = Builder::new(&self.gguf, &self.hparams, *shape, chained)?;
         self.architecture.build(&mut builder)?;
         Ok(builder)
     }

@@ -30,6 +30,8 @@ pub(crate) struct Cells {
     first: usize,
     /// No cell from this one on is held.
     end: usize,
+    /// How often they have changed.
+    changes: u64,
 }
 
 impl Cells {
@@ -37,7 +39,7 @@ impl Cells {
     pub(super) fn new(context: usize, sequences: usize) -> Cells {
         // No token that is appended later has to wait for memory.
         let tokens = (0..sequences).map(|_| Vec::with_capacity(context)).collect();
-        Cells { held: vec![None; context * sequences], tokens, first: 0, end: 0 }
+        Cells { held: vec![None; context * sequences], tokens, first: 0, end: 0, changes: 0 }
     }
 
     /// Frees all cells.
@@ -45,6 +47,7 @@ impl Cells {
         self.held[..self.end].fill(None);
         self.tokens.iter_mut().for_each(Vec::clear);
         (self.first, self.end) = (0, 0);
+        self.changes += 1;
     }
 
     /// Number of sequences.
@@ -67,6 +70,11 @@ impl Cells {
         self.end
     }
 
+    /// How often they have changed.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes
+    }
+
     /// What a cell holds.
     pub(super) fn get(&self, cell: usize) -> Option<Cell> {
         self.held.get(cell).copied().flatten()
@@ -76,6 +84,7 @@ impl Cells {
     /// more than `context` positions, so there is a free cell for each.
     pub(super) fn append(&mut self, sequence: usize, tokens: &[u32], placed: &mut Vec<Token>) {
         let Some(own) = self.tokens.get_mut(sequence) else { return };
+        self.changes += 1;
         let free = self.held.iter_mut().enumerate().skip(self.first).filter(|(_, held)| held.is_none());
         for (&id, (cell, held)) in tokens.iter().zip(free) {
             let at = Cell { sequence, position: own.len() };
@@ -92,6 +101,7 @@ impl Cells {
         if self.length(sequence) <= length {
             return;
         }
+        self.changes += 1;
         for cell in 0..self.end {
             if self.held[cell].is_some_and(|c| c.sequence == sequence && c.position >= length) {
                 self.held[cell] = None;

@@ -23,6 +23,10 @@ pub struct SessionOptions {
     pub cache: Option<DType>,
     /// How much rounding is allowed.
     pub precision: Precision,
+    /// Whether the device goes on with its best token before the application has asked for that, where the application takes
+    /// nothing but the best ([`Session::append`](super::Session::append) of one token with `Want::Best(1)`, greedy text) from
+    /// a session with one sequence. What comes out is the same.
+    pub ahead: bool,
     /// Whether a session is refused that needs more memory than a device says is free. A way around drivers that say
     /// something wrong.
     pub check_memory: bool,
@@ -34,6 +38,7 @@ setters!(SessionOptions {
     with_batch => batch: usize,
     with_cache => cache: impl Into<Option<DType>>,
     with_precision => precision: Precision,
+    with_ahead => ahead: bool,
     with_check_memory => check_memory: bool,
 });
 
@@ -45,6 +50,7 @@ impl Default for SessionOptions {
             batch: 512,
             cache: None,
             precision: Precision::default(),
+            ahead: true,
             check_memory: true,
         }
     }

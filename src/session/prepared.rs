@@ -1,6 +1,6 @@
 //! What a session runs: state in device memory, and graphs prepared for batches, on one device or on two.
 
-use crate::model::{BatchGraph, BatchShape, DEVICES, Model, Needs};
+use crate::model::{BatchGraph, BatchShape, DEVICES, MAIN, Model, Needs};
 use ggml_core::backend::{Backend, Bindings, Buffer, PrepareOptions, Program, Slice, Usage};
 use ggml_core::cost::{Work, group_work};
 use ggml_core::plan::{Plan, Precision};
@@ -59,7 +59,7 @@ impl State {
 
 /// Memory for intermediates that the programs of a session share: as much as its largest batch needs, more once a
 /// program needs more.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Compute {
     buffers: [Option<Buffer>; DEVICES],
     least: [usize; DEVICES],
@@ -99,9 +99,29 @@ impl Prepared {
         precision: Precision,
     ) -> Result<Prepared> {
         let graph = model.file().graph(shape)?;
-        let preparation = Preparation { model, graph: &graph, state, precision };
+        let preparation = Preparation { model, graph: &graph, state, next: None, precision };
         let program = preparation.program(preparation.plan(Kind::Ships)?, false, Some(compute))?;
         Ok(Prepared { graph, program })
+    }
+
+    /// Prepares a step that has its token in `next` and leaves there that of the step after it; `None` where the model is on
+    /// two devices.
+    pub(super) fn chained(
+        model: &Model,
+        shape: &BatchShape,
+        state: &State,
+        compute: &mut Compute,
+        next: &Buffer,
+        precision: Precision,
+    ) -> Result<Option<Prepared>> {
+        let graph = model.file().chained_graph(shape)?;
+        let preparation = Preparation { model, graph: &graph, state, next: Some(next), precision };
+        let planned = preparation.plan(Kind::Ships)?;
+        if !matches!(planned, Planned::Whole(MAIN, _)) {
+            return Ok(None);
+        }
+        let program = preparation.program(planned, false, Some(compute))?;
+        Ok(Some(Prepared { graph, program }))
     }
 
     /// The graph of the batch.
@@ -153,7 +173,7 @@ pub(super) fn timed_program(
     compute: &mut Compute,
     precision: Precision,
 ) -> Result<Stepwise> {
-    let preparation = Preparation { model, graph, state, precision };
+    let preparation = Preparation { model, graph, state, next: None, precision };
     let planned = preparation.plan(Kind::Ships)?;
     let steps = planned.steps(&graph.graph);
     Ok((preparation.program(planned, true, Some(compute))?, steps))
@@ -169,7 +189,7 @@ pub(crate) fn debug_program(
     fused: bool,
 ) -> Result<Stepwise> {
     let state = State::new(model, &model.needs_of(graph)?)?;
-    let preparation = Preparation { model, graph, state: &state, precision };
+    let preparation = Preparation { model, graph, state: &state, next: None, precision };
     let planned = preparation.plan(if fused { Kind::FusedDebug } else { Kind::Debug })?;
     let steps = planned.steps(&graph.graph);
     Ok((preparation.program(planned, true, None)?, steps))
@@ -212,6 +232,8 @@ struct Preparation<'a> {
     model: &'a Model,
     graph: &'a BatchGraph,
     state: &'a State,
+    /// Memory of the token of a chained graph.
+    next: Option<&'a Buffer>,
     precision: Precision,
 }
 
@@ -285,6 +307,10 @@ impl Preparation<'_> {
             if self.state.device.get(i) == Some(&device) {
                 bindings.leaves.insert(id, self.state.place(i)?.1);
             }
+        }
+        if let Some(next) = self.next {
+            let slice = Slice { buffer: next.clone(), offset: 0 };
+            bindings.leaves.insert(self.graph.inputs.tokens, slice);
         }
         Ok(bindings)
     }

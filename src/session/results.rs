@@ -93,9 +93,7 @@ pub(super) struct Results {
     /// The tokens that they belong to, where they are the best.
     tokens: Vec<u32>,
     finite: Vec<bool>,
-    /// What the last batch gave for the best of its rows, see [`BestNodes`](crate::model::BestNodes).
-    places: Vec<i32>,
-    inside: Vec<i32>,
+    /// See [`BestNodes::sums`](crate::model::BestNodes::sums).
     sums: Vec<f32>,
 }
 
@@ -116,23 +114,9 @@ impl Results {
         let (id, width) = (graph.best.as_ref().map_or(graph.logits, |best| best.logits), self.width);
         fetch(&mut self.values, begin * width, rows * width, id, get)?;
         if let Some(best) = &graph.best {
-            fetch(&mut self.inside, 0, rows * width, best.inside, get)?;
+            fetch(&mut self.tokens, begin * width, rows * width, best.tokens, get)?;
             fetch(&mut self.sums, 0, rows * best.parts, best.sums, get)?;
-            match best.places {
-                Some(places) => fetch(&mut self.places, 0, rows * width, places, get)?,
-                None => {
-                    self.places.clear();
-                    self.places.resize(rows * width, 0);
-                }
-            }
-            grow(&mut self.tokens, (begin + rows) * width);
             grow(&mut self.finite, begin + rows);
-            let chosen = self.places.iter().zip(&self.inside);
-            for (token, (&place, &inside)) in
-                self.tokens[begin * width..].iter_mut().zip(chosen).take(rows * width)
-            {
-                *token = best.token(place, inside);
-            }
             let sums = self.sums.chunks_exact(best.parts);
             for (finite, sums) in self.finite[begin..].iter_mut().zip(sums).take(rows) {
                 *finite = sums.iter().all(|sum| sum.is_finite());

@@ -106,6 +106,7 @@ impl Session {
     pub fn restore_sequence(&mut self, sequence: usize, bytes: &[u8]) -> Result<()> {
         self.check_sequence(sequence)?;
         let (tokens, data) = self.checked(bytes)?;
+        self.ahead.settle()?;
         self.cells.truncate(sequence, 0);
         self.cells.append(sequence, &tokens, &mut Vec::new());
         let written = self.scatter(sequence, &self.cells.of(sequence), data);

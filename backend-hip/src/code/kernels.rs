@@ -143,6 +143,12 @@ impl Kernels {
         self.find(launch.module, launch.kernel)
     }
 
+    /// The kernel of [`op::copy::gather`].
+    pub(crate) fn gatherer(&self) -> Result<Kernel, Refusal> {
+        let launch = op::copy::gather(&[]);
+        self.find(launch.module, launch.kernel)
+    }
+
     /// A kernel. The code object's headers were read to the end.
     fn find(&self, module: &'static str, name: &'static str) -> Result<Kernel, Refusal> {
         let target = self.target.ok_or_else(|| Refusal("no code object for this target".into()))?;

@@ -2,6 +2,7 @@
 
 use super::grid::{ROW_THREADS, launch, tensors};
 use super::{Context, Launch, Refusal};
+use bytemuck::{Pod, Zeroable};
 use ggml_core::DType;
 use ggml_core::kernel::CopyParams;
 
@@ -21,6 +22,39 @@ pub(crate) fn of_words(count: u32) -> Launch {
         written: 0,
         params: bytemuck::bytes_of(&p).to_vec(),
         grid: [count.div_ceil(PIECE as u32 * ROW_THREADS), 1, 1],
+        block: [ROW_THREADS, 1, 1],
+        lds_bytes: 0,
+    }
+}
+
+/// Arrays that a launch of [`gather`] takes at the most.
+pub(crate) const GATHERED: usize = 4;
+
+/// The parameters of the kernel that gathers.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+struct GatherParams {
+    /// Words of each array.
+    words: [u32; GATHERED],
+    /// The word of the result where it begins.
+    at: [u32; GATHERED],
+}
+
+/// The launch that copies up to [`GATHERED`] arrays of words to places in another: words of each and the word of the
+/// place. The operands, an address for each of [`GATHERED`] and that of the result, are the caller's.
+pub(crate) fn gather(arrays: &[(u32, u32)]) -> Launch {
+    let mut p = GatherParams::default();
+    for (i, &(words, at)) in arrays.iter().take(GATHERED).enumerate() {
+        (p.words[i], p.at[i]) = (words, at);
+    }
+    let most = p.words.into_iter().max().unwrap_or(0).max(1);
+    Launch {
+        module: "copy",
+        kernel: "gather_words",
+        operands: Vec::new(),
+        written: 0,
+        params: bytemuck::bytes_of(&p).to_vec(),
+        grid: [most.div_ceil(ROW_THREADS), GATHERED as u32, 1],
         block: [ROW_THREADS, 1, 1],
         lds_bytes: 0,
     }

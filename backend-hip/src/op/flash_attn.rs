@@ -1,7 +1,8 @@
 //! FLASH_ATTN_EXT.
 //!
-//! One launch where a work-group sees all positions. Otherwise the positions are split: work-groups write unnormalised
-//! sums and their statistics to scratch, and a second launch combines them.
+//! A work-group sees all positions or, where that would leave the device idle, a part of them: it writes unnormalised
+//! sums and their statistics to scratch. Of few query rows the last work-group to come there joins them, of many a
+//! second launch.
 
 use super::grid::{launch, no_kernel, scratch};
 use super::{Context, Launch, Operand, Refusal};
@@ -16,7 +17,7 @@ const SPAN: u32 = 128;
 const FEW: u64 = 8;
 /// Query rows of a work-group of the kernels for many.
 const TILE_ROWS: u32 = 32;
-/// Pieces that the combining kernels take at the most: their LDS.
+/// Pieces that the combining kernel takes at the most: its LDS.
 const MAX_SPLITS: u64 = 2048;
 
 /// Values that the kernels for rows of any length keep sums of.
@@ -104,34 +105,38 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     }
 
     let heads = u64::from(p.kv[1]) * u64::from(p.ne[2]);
-    let Choice { kernel, combine, splits, groups } = choose(&p, &kernels)?;
-    let grid = [splits, groups, heads];
-    let operands: Vec<Operand> =
+    let Choice { kernel, few, splits, groups } = choose(&p, &kernels)?;
+    let read: Vec<Operand> =
         [0, 1, 2, 3, 4].map(|i| Operand::Tensor(*src.get(i).unwrap_or(&src[0]))).to_vec();
     let result = Operand::Tensor(c.node);
-    let attention = |written: [Operand; 2]| {
-        let operands = [&operands[..], &written].concat();
-        let launch = launch(c, (kernels.module, kernel), operands, &p, grid, THREADS)?;
-        Ok::<Launch, Refusal>(Launch { written: 2, ..launch })
+    let attention = |written: &[Operand]| {
+        let operands = [&read[..], written].concat();
+        let launch = launch(c, (kernels.module, kernel), operands, &p, [splits, groups, heads], THREADS)?;
+        Ok::<Launch, Refusal>(Launch { written: written.len(), ..launch })
     };
     if splits == 1 {
-        return Ok(vec![attention([result, result])?]);
+        return Ok(vec![attention(&[result; 4][..if few { 4 } else { 2 }])?]);
     }
     // The sums of each row and piece (`dv` F32) and their statistics (two F32).
     let all_rows = u64::from(p.ne[1]) * u64::from(p.ne[0]) * u64::from(p.ne[2]);
     let pieces = all_rows.saturating_mul(splits);
-    let written = scratch(c, [(pieces, 4 * u64::from(p.d[1])), (pieces, 8)])?;
-    let joined = vec![written[0], written[1], result];
-    let second = launch(c, ("flash_attn", combine), joined, &p, [all_rows, 1, 1], THREADS)?;
-    Ok(vec![attention(written)?, second])
+    let [sums, stats] = scratch(c, [(pieces, 4 * u64::from(p.d[1])), (pieces, 8)])?;
+    if few {
+        let sets = u32::try_from(groups.saturating_mul(heads));
+        let sets = sets.map_err(|_| Refusal(format!("{heads} heads of k and v in all batches")))?;
+        return Ok(vec![attention(&[sums, stats, Operand::Counters(sets), result])?]);
+    }
+    let joined = vec![sums, stats, result];
+    let second = launch(c, ("flash_attn", "flash_attn_combine"), joined, &p, [all_rows, 1, 1], THREADS)?;
+    Ok(vec![attention(&[sums, stats])?, second])
 }
 
-/// What computes a node: the kernel, the one that joins the pieces of the positions, how many pieces there are and how
-/// many groups of query rows.
+/// What computes a node: the kernel, whether it is one for few query rows, how many pieces of the positions there are
+/// and how many groups of query rows.
 #[derive(Debug, PartialEq)]
 struct Choice {
     kernel: &'static str,
-    combine: &'static str,
+    few: bool,
     splits: u64,
     groups: u64,
 }
@@ -143,7 +148,7 @@ fn choose(p: &FlashAttnParams, kernels: &Kernels) -> Result<Choice, Refusal> {
     let of_values = match size_class(dv).filter(|_| d % 8 == 0 && dv % 8 == 0) {
         Some(of_values) => of_values,
         None if dv <= MAX_VALUES => {
-            return Ok(Choice { kernel: kernels.any, combine: "", splits: 1, groups: rows });
+            return Ok(Choice { kernel: kernels.any, few: false, splits: 1, groups: rows });
         }
         None => {
             return Err(Refusal(format!(
@@ -151,17 +156,12 @@ fn choose(p: &FlashAttnParams, kernels: &Kernels) -> Result<Choice, Refusal> {
             )));
         }
     };
-    let splits = u64::from(p.kv[0].div_ceil(SPAN));
-    if let Some(size) = size_class(d.max(dv)).filter(|_| rows <= FEW && splits <= MAX_SPLITS) {
+    if let Some(size) = size_class(d.max(dv)).filter(|_| rows <= FEW) {
         let there = &GROUPS[..kernels.groups];
         let class = there.iter().position(|&g| rows <= g).unwrap_or(there.len() - 1);
+        let splits = u64::from(p.kv[0].div_ceil(SPAN));
         let groups = rows.div_ceil(GROUPS[class]);
-        return Ok(Choice {
-            kernel: kernels.few[size][class],
-            combine: "flash_attn_combine_split",
-            splits,
-            groups,
-        });
+        return Ok(Choice { kernel: kernels.few[size][class], few: true, splits, groups });
     }
     let splits = u64::from(p.kv[0].div_ceil(tile_span(p, rows32)));
     if splits > MAX_SPLITS {
@@ -171,7 +171,7 @@ fn choose(p: &FlashAttnParams, kernels: &Kernels) -> Result<Choice, Refusal> {
         )));
     }
     let groups = rows.div_ceil(TILE_ROWS.into());
-    Ok(Choice { kernel: kernels.many[of_values], combine: "flash_attn_combine_tile", splits, groups })
+    Ok(Choice { kernel: kernels.many[of_values], few: false, splits, groups })
 }
 
 #[cfg(test)]
@@ -226,7 +226,7 @@ mod tests {
                 }
             }
             let few: usize = CACHE_TYPES.iter().map(|&t| 3 * kernels(t).unwrap().groups).sum();
-            assert_eq!(met.len(), few + 4 * CACHE_TYPES.len() + 2, "{name}: {met:?}");
+            assert_eq!(met.len(), few + 4 * CACHE_TYPES.len() + 1, "{name}: {met:?}");
         }
     }
 

@@ -45,6 +45,8 @@ pub enum Operand {
     /// Memory that lasts from the first to the last launch of one step: byte offset, bytes. Aligned to 256 bytes if
     /// the offset is.
     Scratch(usize, usize),
+    /// So many counters of 32 bits for work-groups that meet: zeros before a launch, which leaves zeros.
+    Counters(u32),
 }
 
 /// One launch of one kernel.

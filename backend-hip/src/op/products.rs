@@ -67,7 +67,9 @@ pub(super) fn plan_experts(c: &Context<'_>, group: &Experts) -> Result<Vec<Launc
     work.weights = weights().map(Operand::Tensor).collect();
     work.results = group.products.iter().map(|product| Operand::Tensor(product.result)).collect();
     if let Some(glu) = group.glu {
-        work.products.glue(group.products.len(), &glu.op, 0);
+        let (alpha, limit) = glu.op.clamped.map_or((0.0, 0.0), |c| (c.alpha, c.limit));
+        work.products = ProductsParams { op: glu.op.activation as u32, alpha, limit, ..work.products };
+        work.products.parts |= ProductsParams::GLU;
         work.results = tensors(&[glu.node]);
     }
     if let Some(weighted) = &group.weighted {

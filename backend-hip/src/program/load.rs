@@ -1,6 +1,7 @@
-//! Programs onto a device: memory had, constants uploaded, code objects loaded, arguments laid out.
+//! Programs onto a device: memory had, constants and counters uploaded, code objects loaded, arguments laid out.
 
 use super::prepare::{Addressed, Draft, Host, Storage};
+use super::results::Results;
 use crate::driver::Shape;
 use crate::options::{Breadcrumbs, Graphs};
 use crate::runtime::memory::{Memory, allocate};
@@ -19,10 +20,12 @@ use std::time::Instant;
 pub(crate) struct Loaded {
     /// Places of root tensors.
     pub(crate) storage: Storage,
-    /// The program's own memory: arena, constants, scratch.
+    /// The program's own memory: arena, constants, counters, scratch.
     pub(crate) own: Option<Buffer>,
     /// The launches.
     pub(crate) launches: Launches,
+    /// Outputs that the launches bring to the host.
+    pub(crate) results: Option<Results>,
 }
 
 /// The launches of a program.
@@ -91,27 +94,36 @@ pub(crate) fn load(
         bytes => Some(allocate(shared, bytes, Usage::Compute)?),
     };
     if let Some(own) = &own {
-        for (at, data) in draft.constants() {
+        for (at, data) in draft.contents() {
             shared.upload(Phase::Prepare, Memory::of(own, shared)?, at, data)?;
         }
     }
     let address = |buffer: &Buffer| Ok(Memory::of(buffer, shared)?.address());
-    let (storage, addressed) = draft.place(bindings, own.as_ref(), &address)?;
+    let (storage, mut addressed) = draft.place(bindings, own.as_ref(), &address)?;
+    let of_steps = addressed.len();
+    let mut results = None;
+    if let (Some(last), false) = (addressed.last(), stepwise) {
+        results = Results::new(shared, graph, &storage, last.step)?.map(|(results, gathering)| {
+            addressed.extend(gathering);
+            results
+        });
+    }
     let names: Arc<[String]> = plan.steps.iter().map(|step| graph.tensor(step.node()).name.clone()).collect();
     let marks = stepwise || shared.options.breadcrumbs == Breadcrumbs::EveryLaunch;
     let graphs = (!marks).then_some(shared.options.graphs);
-    let launches = compile(shared, addressed, names, start, graphs)?;
+    let launches = compile(shared, (addressed, of_steps), names, start, graphs)?;
     let mut stats = lock(&shared.stats);
     stats.programs += 1;
     stats.recordings += 1;
     drop(stats);
-    Ok(Loaded { storage, own, launches })
+    Ok(Loaded { storage, own, launches, results })
 }
 
-/// Loads code objects, finds kernels, lays out arguments.
+/// Loads code objects, finds kernels, lays out arguments. The launches behind the first `of_steps` are not run with
+/// their step alone.
 fn compile(
     shared: &Arc<Shared>,
-    addressed: Vec<Addressed>,
+    (addressed, of_steps): (Vec<Addressed>, usize),
     names: Arc<[String]>,
     start: Instant,
     graphs: Option<Graphs>,
@@ -134,8 +146,10 @@ fn compile(
             let at = launches.ready.len();
             launches.ready.push(ready);
             launches.step.push(*step);
-            let range = &mut launches.of_step[*step];
-            *range = if range.start == range.end { at..at + 1 } else { range.start..at + 1 };
+            if at < of_steps {
+                let range = &mut launches.of_step[*step];
+                *range = if range.start == range.end { at..at + 1 } else { range.start..at + 1 };
+            }
         }
         if let Some(wanted) = graphs {
             launches.capture(session, wanted);

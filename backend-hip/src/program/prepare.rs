@@ -34,6 +34,9 @@ pub(crate) struct Draft<'a> {
     constants: Constants,
     /// Where in the program's own memory each constant lies.
     constant_at: Vec<usize>,
+    /// What the counters that all launches share begin as, and where they lie.
+    counters: Vec<u8>,
+    counters_at: usize,
     scratch_at: usize,
     bytes: usize,
 }
@@ -58,6 +61,10 @@ fn too_large() -> Error {
     Error::argument("graph", "needs more memory than can be addressed", "")
 }
 
+fn counter_bytes(count: u32) -> Result<usize> {
+    usize::try_from(count).ok().and_then(|n| n.checked_mul(size_of::<u32>())).ok_or_else(too_large)
+}
+
 /// The launches of each step.
 pub(crate) fn launches(host: Host<'_>, graph: &Graph, plan: &Plan) -> Result<Vec<Vec<(Launch, Kernel)>>> {
     let of_step = |step: &Step| {
@@ -71,7 +78,7 @@ pub(crate) fn launches(host: Host<'_>, graph: &Graph, plan: &Plan) -> Result<Vec
 
 impl<'a> Draft<'a> {
     /// Finds the kernels of every step and lays out the program's own memory: the arena, unless the caller gives one,
-    /// then constants, then scratch.
+    /// then constants, then counters, then scratch.
     pub(crate) fn new(
         host: Host<'a>,
         graph: &'a Graph,
@@ -95,14 +102,30 @@ impl<'a> Draft<'a> {
         }
         let constant_at =
             constants.contents().iter().map(|data| take(4 * data.len())).collect::<Result<_>>()?;
-        let mut scratch: usize = 0;
+        let (mut scratch, mut counters) = (0usize, 0usize);
         for operand in steps.iter().flatten().flat_map(|(launch, _)| &launch.operands) {
-            if let Operand::Scratch(offset, bytes) = operand {
-                scratch = scratch.max(offset.checked_add(*bytes).ok_or_else(too_large)?);
+            match operand {
+                Operand::Scratch(offset, bytes) => {
+                    scratch = scratch.max(offset.checked_add(*bytes).ok_or_else(too_large)?);
+                }
+                Operand::Counters(count) => counters = counters.max(counter_bytes(*count)?),
+                Operand::Tensor(_) | Operand::Constant(_) => {}
             }
         }
-        let scratch_at = take(scratch)?;
-        Ok(Draft { host, graph, plan, steps, constants, constant_at, scratch_at, bytes })
+        let (counters_at, scratch_at) = (take(counters)?, take(scratch)?);
+        let counters = vec![0; counters];
+        Ok(Draft {
+            host,
+            graph,
+            plan,
+            steps,
+            constants,
+            constant_at,
+            counters,
+            counters_at,
+            scratch_at,
+            bytes,
+        })
     }
 
     /// Bytes of the program's own memory.
@@ -110,10 +133,11 @@ impl<'a> Draft<'a> {
         self.bytes
     }
 
-    /// The constants: where in the program's own memory, and what.
-    pub(crate) fn constants(&self) -> impl Iterator<Item = (usize, &[u8])> {
+    /// What the program's own memory begins as: where in it, and what. Constants, and counters where there are any.
+    pub(crate) fn contents(&self) -> impl Iterator<Item = (usize, &[u8])> {
         let contents = self.constants.contents().iter().map(|data| bytemuck::cast_slice(data));
-        self.constant_at.iter().copied().zip(contents)
+        let counters = (!self.counters.is_empty()).then_some((self.counters_at, &self.counters[..]));
+        self.constant_at.iter().copied().zip(contents).chain(counters)
     }
 
     /// Puts everything in its place. `own` is memory of [`Draft::bytes`], where there are any; `address` says where a
@@ -199,6 +223,7 @@ impl Placed<'_> {
                 self.of_own(*at.ok_or_else(none)?, 4)
             }
             Operand::Scratch(offset, bytes) => self.of_own(draft.scratch_at + offset, bytes),
+            Operand::Counters(count) => self.of_own(draft.counters_at, counter_bytes(count)?),
         }
     }
 

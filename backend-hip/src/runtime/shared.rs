@@ -1,7 +1,7 @@
 //! What everything that belongs to an open device shares.
 
 use super::events::RunEvents;
-use super::session::{HostBlock, Place, Session};
+use super::session::{HostBlock, Place, Pointer, Session};
 use super::staging::{ALIGNMENT, Staging};
 use super::thread::DriverThread;
 use crate::arch::Profile;
@@ -52,13 +52,13 @@ impl Shared {
         lock_within(&self.staging, Deadline::new(phase, self.deadlines().transfer))
     }
 
-    /// A range of pinned memory for a program's inputs, where there is room.
-    pub(crate) fn take_inputs(self: &Arc<Shared>, bytes: usize) -> Option<InputRange> {
+    /// A range of pinned memory for a program's inputs or results, where there is room.
+    pub(crate) fn take_pinned(self: &Arc<Shared>, bytes: usize) -> Option<PinnedRange> {
         let bytes = bytes.next_multiple_of(ALIGNMENT);
         let mut guard = self.staging(Phase::Prepare)?;
         let ring = guard.as_mut()?;
         let offset = ring.take(bytes)?;
-        Some(InputRange { shared: self.clone(), block: ring.block.clone(), offset, bytes })
+        Some(PinnedRange { shared: self.clone(), block: ring.block.clone(), offset, bytes })
     }
 
     /// Closes the session. Frees everything, within the deadline; what does not come back in time is left.
@@ -85,18 +85,29 @@ impl Drop for Shared {
 
 /// Pinned memory of a program; given back when dropped.
 #[derive(Debug)]
-pub(crate) struct InputRange {
+pub(crate) struct PinnedRange {
     shared: Arc<Shared>,
     block: Arc<HostBlock>,
     offset: usize,
     bytes: usize,
 }
 
-impl InputRange {
+impl PinnedRange {
     /// Copies into the range. The program's last run is complete, so nobody reads it.
     pub(crate) fn write(&self, at: usize, data: &[u8]) -> bool {
         at.checked_add(data.len()).is_some_and(|end| end <= self.bytes)
             && self.block.write(self.offset + at, data)
+    }
+
+    /// Copies out of the range what the program's last run, which is complete, has put there.
+    pub(crate) fn read(&self, at: usize, out: &mut [u8]) -> bool {
+        at.checked_add(out.len()).is_some_and(|end| end <= self.bytes)
+            && self.block.read(self.offset + at, out)
+    }
+
+    /// What a kernel gets that writes `bytes` from `at` on.
+    pub(crate) fn pointer(&self, at: usize, bytes: usize) -> Pointer {
+        Pointer { address: self.block.address() + (self.offset + at) as u64, bytes }
     }
 
     /// One end of a copy.
@@ -105,7 +116,7 @@ impl InputRange {
     }
 }
 
-impl Drop for InputRange {
+impl Drop for PinnedRange {
     fn drop(&mut self) {
         if let Some(mut guard) = self.shared.staging(Phase::Close)
             && let Some(ring) = guard.as_mut()

@@ -1,5 +1,5 @@
-//! Pinned host memory that transfers go through: a ring of slots, then a part that programs take their inputs' places
-//! from.
+//! Pinned host memory that transfers go through: a ring of slots, then a part that programs take the places of their
+//! inputs and results from.
 
 use super::session::{EventId, HostBlock, Session};
 use ggml_core::{Error, Result};
@@ -22,7 +22,7 @@ pub(crate) struct Staging {
 }
 
 impl Staging {
-    /// Allocates the ring. An eighth of it more is for the inputs of programs.
+    /// Allocates the ring. An eighth of it more is for the inputs and results of programs.
     pub(crate) fn open(session: &mut Session, bytes: usize) -> Result<Staging> {
         let slot_bytes = (bytes / SLOTS).max(1 << 12).next_multiple_of(ALIGNMENT);
         let inputs = (slot_bytes / 2).next_multiple_of(ALIGNMENT);

@@ -96,7 +96,7 @@ pub struct MatVec {
 /// Attention of few tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlashVec {
-    /// Invocations with one or two heads; half as many with more.
+    /// Invocations.
     pub workgroup: u32,
     /// Query heads of a work-group that share keys and values, at the most.
     pub heads: u32,
@@ -188,7 +188,7 @@ const GCN: Tuning = Tuning {
     tiles: TILES,
     f16_tiles: GCN_F16_TILES,
     enough_groups: 128,
-    flash_vec: FlashVec { workgroup: 512, heads: 4, keys: 4, unroll: 4 },
+    flash_vec: FlashVec { workgroup: 256, heads: 4, keys: 4, unroll: 4 },
     flash_tile: FlashTile { workgroup: 256, br: 32, bc: 64, sc: 16 },
 };
 

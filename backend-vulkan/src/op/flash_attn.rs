@@ -1,6 +1,6 @@
-//! FLASH_ATTN_EXT: one kernel for few tokens, one for many.
+//! FLASH_ATTN_EXT: one kernel for few tokens, which may take the positions in parts, one for many.
 
-use super::{Context, Dispatch, Refusal, dispatch, pipeline};
+use super::{Context, Dispatch, Operand, Refusal, dispatch, pipeline};
 use crate::device::tuning::Profile;
 use crate::pipeline::PipelineSpec;
 use ggml_core::DType;
@@ -12,12 +12,18 @@ const VEC_TOKENS: u32 = 4;
 const VEC_ROW: u32 = 256;
 /// Longest rows of v in the kernel for many tokens.
 const TILE_ROW: u32 = 512;
+/// Parts of the positions that a work-group can join.
+const MOST_PARTS: u32 = 64;
 
 fn vec_spec(profile: &Profile, variant: &'static str, heads: u32) -> PipelineSpec {
     let t = profile.tuning.flash_vec;
-    // The partial products of a step take shared memory for each head.
-    let workgroup = if heads > 2 { t.workgroup / 2 } else { t.workgroup };
-    pipeline("flash_attn_vec", variant, &[profile.workgroup(workgroup), heads, t.keys, t.unroll])
+    pipeline("flash_attn_vec", variant, &[profile.workgroup(t.workgroup), heads, t.keys, t.unroll])
+}
+
+/// Positions of a step of the kernel for few tokens.
+fn step(profile: &Profile) -> u32 {
+    let t = profile.tuning.flash_vec;
+    profile.workgroup(t.workgroup) / 4 * t.keys
 }
 
 fn tile_spec(profile: &Profile, variant: &'static str, dv: u32, aligned: bool) -> PipelineSpec {
@@ -30,12 +36,31 @@ fn tile_spec(profile: &Profile, variant: &'static str, dv: u32, aligned: bool) -
     pipeline("flash_attn_tile", variant, &constants)
 }
 
-/// Query heads of a work-group in the kernel for few tokens. More of them read keys and values fewer times, but a device
-/// with idle compute units is faster with more work-groups. `sets`: heads of keys, times tokens, times batches.
-fn shared_heads(profile: &Profile, per_kv: u32, sets: u64) -> u32 {
+/// What the work-groups of the kernel for few tokens have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Share {
+    /// Query heads.
+    heads: u32,
+    /// Parts of the positions, each with work-groups of its own.
+    parts: u32,
+}
+
+/// Heads that share a work-group read keys and values fewer times, but a device with idle compute units is faster with
+/// more work-groups: of the heads there are as many as leave enough, if they are enough with a part for every step. Then
+/// there are as many parts as it takes. `sets`: heads of keys, times tokens, times batches. `positions` of the cache.
+fn share(profile: &Profile, per_kv: u32, sets: u64, positions: u32) -> Share {
+    let enough = u64::from(profile.tuning.enough_groups);
+    let steps = positions.div_ceil(step(profile));
+    let groups = |shared: u32| sets * u64::from(per_kv.div_ceil(shared));
     let most = per_kv.min(profile.tuning.flash_vec.heads);
-    let enough = u64::from(profile.tuning.enough_groups) / 2;
-    (1..=most).rev().find(|&shared| sets * u64::from(per_kv.div_ceil(shared)) >= enough).unwrap_or(1)
+    let filling =
+        (1..=most).rev().find(|&heads| groups(heads) * u64::from(steps.min(MOST_PARTS)) >= enough / 2);
+    // As even as can be.
+    let heads = per_kv.div_ceil(per_kv.div_ceil(filling.unwrap_or(1)));
+    let across = (profile.caps.max_workgroups[0] / per_kv.div_ceil(heads)).min(MOST_PARTS);
+    let wanted = enough.div_ceil(groups(heads).max(1)).min(across.max(1).into()) as u32;
+    // The last part has something to do.
+    Share { heads, parts: steps.div_ceil(steps.div_ceil(wanted).max(1)).max(1) }
 }
 
 fn multiples(unit: u32, values: &[u32]) -> bool {
@@ -46,7 +71,8 @@ fn multiples(unit: u32, values: &[u32]) -> bool {
 const VARIANTS: [(DType, &str); 4] =
     [(DType::F32, "f32"), (DType::F16, "f16"), (DType::Q8_0, "q8_0"), (DType::Q4_0, "q4_0")];
 
-/// The dispatch of a FLASH_ATTN_EXT node. Without a mask or sinks the queries stand in their place.
+/// The dispatch of a FLASH_ATTN_EXT node. Without a mask or sinks the queries stand in their place, and without parts the
+/// result in that of scratch and counters.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     let dtype = c.operand(1).dtype;
     let &(_, variant) = VARIANTS
@@ -71,15 +97,26 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
         [p.nbq, p.nbk, p.nbv][..plain].iter().all(|nb| multiples(4, nb)) && multiples(4, &p.off[..plain]);
     let few = tokens <= VEC_TOKENS && d <= VEC_ROW && dv <= VEC_ROW && multiples(8, &p.d) && quads;
     let per_kv = heads / heads_kv;
+    let sets = u64::from(heads_kv) * u64::from(tokens) * u64::from(batch);
     // Heads that share a work-group share a mask.
-    let shared = match p.mask_ne[0] {
-        1 => shared_heads(c.profile, per_kv, u64::from(heads_kv) * u64::from(tokens) * u64::from(batch)),
-        _ => 1,
-    };
+    let shared = if p.mask_ne[0] == 1 { per_kv } else { 1 };
+    let Share { heads: shared, parts } = share(c.profile, shared, sets * u64::from(per_kv / shared), p.kv[0]);
     let spec = vec_spec(c.profile, variant, shared);
     if few && spec.specialization[0] >= dv / 8 {
         let groups = heads_kv * per_kv.div_ceil(shared);
-        return Ok(vec![dispatch(spec, operands, &p, checked([groups, tokens, batch])?)]);
+        let grid = checked([groups.saturating_mul(parts), tokens, batch])?;
+        let rows = heads as usize * tokens as usize * batch as usize;
+        let mut work = [Operand::Tensor(c.node); 2];
+        if parts > 1 {
+            let counters = groups as usize * tokens as usize * batch as usize;
+            work = [
+                Operand::Scratch(rows * parts as usize * (dv as usize + 2) * 4),
+                Operand::Counters(counters * 4),
+            ];
+        }
+        let mut dispatch = dispatch(spec, operands, &p, grid);
+        dispatch.operands.extend(work);
+        return Ok(vec![Dispatch { written: 3, ..dispatch }]);
     }
     if dv > TILE_ROW {
         return Err(Refusal(format!(
@@ -104,4 +141,45 @@ pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
         }
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arch::{ArchClass, Caps};
+
+    #[test]
+    fn long_caches_are_shared_out_and_short_ones_are_not() {
+        let of = |class, per_kv, sets, positions| {
+            let Share { heads, parts } =
+                share(&Profile::new(Caps::imagined(class, 16)), per_kv, sets, positions);
+            (heads, parts)
+        };
+        let (gcn, nvidia) = (ArchClass::AmdGcn, ArchClass::Nvidia);
+        assert_eq!(of(gcn, 4, 8, 256), (1, 1), "one step");
+        assert_eq!(of(gcn, 4, 8, 1024), (2, 4));
+        assert_eq!(of(gcn, 4, 8, 4096), (4, 16));
+        assert_eq!(of(gcn, 4, 8, 131072), (4, 16), "enough");
+        assert_eq!(of(nvidia, 4, 8, 4096), (2, 16), "two and two heads, not three and one");
+        assert_eq!(of(nvidia, 7, 2, 4096), (1, 16));
+        assert_eq!(of(nvidia, 8, 1, 1 << 20), (3, 64));
+        assert_eq!(of(gcn, 1, 128, 4096), (1, 1), "enough heads");
+    }
+
+    /// Every part has positions, and all of them are in a part, by the rule of the shader.
+    #[test]
+    fn parts_cover_the_positions() {
+        let profile = Profile::new(Caps::imagined(ArchClass::AmdGcn, 16));
+        for positions in (0..40_000).step_by(77) {
+            for sets in [1, 3, 8, 24] {
+                let parts = share(&profile, 4, sets, positions).parts;
+                let steps = positions.div_ceil(step(&profile));
+                let each = steps.div_ceil(parts);
+                assert!(
+                    each * parts >= steps && (each * (parts - 1) < steps || steps == 0),
+                    "{positions} {parts}"
+                );
+            }
+        }
+    }
 }

@@ -39,15 +39,19 @@ pub enum Operand {
     Part(TensorId, usize, usize),
     /// The constant of a node (see [`ggml_core::kernel::constant`]).
     Constant(TensorId),
+    /// So many bytes of the program's own, which hold anything when the dispatch begins.
+    Scratch(usize),
+    /// The same that hold zeros when the dispatch begins: it has to leave them so.
+    Counters(usize),
 }
 
 impl Operand {
-    /// The tensor, the byte of it with which the operand begins, and the operand's bytes; `None` for a constant.
+    /// The tensor, the byte of it with which the operand begins, and the operand's bytes; `None` for what is no tensor.
     pub(crate) fn part(&self, graph: &Graph) -> Option<(TensorId, usize, usize)> {
         match *self {
             Operand::Tensor(id) => Some((id, 0, graph.tensor(id).span_bytes())),
             Operand::Part(id, skip, bytes) => Some((id, skip, bytes)),
-            Operand::Constant(_) => None,
+            Operand::Constant(_) | Operand::Scratch(_) | Operand::Counters(_) => None,
         }
     }
 }
@@ -178,6 +182,7 @@ pub fn plan_group(context: &Context<'_>, group: &Group) -> Result<Vec<Dispatch>,
         Group::Norm(norm) => norm::plan_norm(context, norm),
         Group::Scaled(scaled) => norm::plan_scaled(context, scaled),
         Group::Products(group) => products::plan(context, group),
+        Group::Experts(group) => mul_mat_id::plan_experts(context, group),
         other => Err(Refusal(format!("{} are not computed together on Vulkan", other.name(context.graph)))),
     }?;
     let parts = dispatches.iter().flat_map(|d| &d.operands).filter_map(|o| o.part(context.graph));

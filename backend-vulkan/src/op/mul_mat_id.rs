@@ -1,14 +1,17 @@
-//! MUL_MAT_ID: mat-vec for each index of each token, tiles where many tokens share a matrix.
+//! MUL_MAT_ID: mat-vec for each index of each token, perhaps with what stands after it, tiles where many tokens share a
+//! matrix.
 
 use super::grid::cover;
 use super::mul_mat::{choose, tile_spec, tiles};
 use super::parts::{Rows, cut};
-use super::products::{Shape, even, rounds, shapes, vec_spec};
+use super::products::{Shape, VecSpec, accepts, even, fit_windows, rounds, shapes, vec_spec};
 use super::weights::{WEIGHTS, Weights, aligned};
 use super::{Context, Dispatch, Operand, Refusal, dispatch, pipeline};
 use crate::device::tuning::{Profile, Warptile};
 use crate::pipeline::PipelineSpec;
-use ggml_core::kernel::MulMatIdParams;
+use ggml_core::DType;
+use ggml_core::fuse::{ExpertProduct, Experts};
+use ggml_core::kernel::{ExpertsParams, MulMatIdParams, ProductsParams};
 use ggml_core::plan::Precision;
 
 /// Columns of a matrix, on average, up to which each is a product of its own: a tile costs the arithmetic of all of its
@@ -19,69 +22,149 @@ fn id_tile_spec(tile: &Warptile, weights: &Weights, f16: bool, aligned: bool) ->
     PipelineSpec { shader: "mul_mat_id_tile", ..tile_spec(tile, weights, f16, aligned) }
 }
 
+/// Bit of the parts of a group beside those of [`ProductsParams`]: the weighted sum over a token's experts.
+const JOINED: u32 = 64;
+/// The most experts of a weighted sum.
+const MOST_JOINED: u32 = 64;
+
 /// The dispatches of a MUL_MAT_ID node: one, or one for each part of matrices that are larger than a window.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
-    let params = MulMatIdParams::new(c.graph, c.node, &c.offsets())?;
-    let part = |operand: Operand, first_expert: u32, window_experts: u32| -> Result<Dispatch, Refusal> {
-        let mut part = product(c, MulMatIdParams { first_expert, window_experts, ..params })?;
-        part.operands =
-            [operand].into_iter().chain([c.src(1), c.src(2), c.node].map(Operand::Tensor)).collect();
-        Ok(part)
+    let product = ExpertProduct { weight: c.src(0), node: c.node, bias: None, result: c.node };
+    let (input, ids) = (c.src(1), c.src(2));
+    let group = Experts { input, ids, products: vec![product], glu: None, weighted: None, residual: None };
+    let params = ExpertsParams::new(c.graph, &group, |id| c.windows.remainder(c.graph, id))?;
+    let part = |matrices: Operand, first_expert: u32, window_experts: u32| -> Result<Dispatch, Refusal> {
+        let p = MulMatIdParams { first_expert, window_experts, ..params.product };
+        if has_few_columns(&p) {
+            let mut dispatch = vectors(c, &group, &ExpertsParams { product: p, ..params })?;
+            dispatch.operands[..2].fill(matrices);
+            return Ok(dispatch);
+        }
+        let operands = [matrices].into_iter().chain([input, ids, c.node].map(Operand::Tensor)).collect();
+        Ok(Dispatch { operands, ..tile(c, &p)? })
     };
     if c.operand(0).span_bytes() <= c.window_limit() {
-        return Ok(vec![part(Operand::Tensor(c.src(0)), 0, params.experts)?]);
+        return Ok(vec![part(Operand::Tensor(c.src(0)), 0, params.product.experts)?]);
     }
     let matrices = Rows::matrices(c, c.src(0));
     let ranges = cut(c, &[matrices])?;
     ranges.iter().map(|range| part(matrices.part(range), range.start as u32, range.len() as u32)).collect()
 }
 
-/// The products with the matrices of a window, without operands.
-fn product(c: &Context<'_>, p: MulMatIdParams) -> Result<Dispatch, Refusal> {
-    let dtype = c.operand(0).dtype;
-    let weights =
-        Weights::of(dtype).ok_or_else(|| Refusal(format!("MUL_MAT_ID has no Vulkan kernel for {dtype}")))?;
-    let aligned = aligned(dtype, (p.off0, &p.nb0), (p.off1, &p.nb1));
-    let checked = |wanted: [u32; 3]| match cover(c.profile, wanted.map(u64::from)) {
+/// The dispatch of a group.
+pub(super) fn plan_experts(c: &Context<'_>, group: &Experts) -> Result<Vec<Dispatch>, Refusal> {
+    let p = ExpertsParams::new(c.graph, group, |id| c.windows.remainder(c.graph, id))?;
+    if !has_few_columns(&p.product) {
+        return Err(Refusal("products of an expert with many columns are computed with tiles".into()));
+    }
+    accepts(c, group.products.iter().map(|product| product.weight), group.glu)?;
+    let dispatch = vectors(c, group, &p)?;
+    fit_windows(c, &dispatch.operands)?;
+    Ok(vec![dispatch])
+}
+
+/// Whether each column of an expert is a product of its own.
+fn has_few_columns(p: &MulMatIdParams) -> bool {
+    u64::from(p.used) * u64::from(p.tokens) / u64::from(p.experts.max(1)) <= VEC_COLUMNS
+}
+
+fn weights_of(dtype: DType) -> Result<&'static Weights, Refusal> {
+    Weights::of(dtype).ok_or_else(|| Refusal(format!("MUL_MAT_ID has no Vulkan kernel for {dtype}")))
+}
+
+/// A grid of a product, which does not loop.
+fn checked(c: &Context<'_>, p: &MulMatIdParams, wanted: [u32; 3]) -> Result<[u32; 3], Refusal> {
+    match cover(c.profile, wanted.map(u64::from)) {
         grid if grid.once == 1 => Ok(grid.groups),
         _ => Err(Refusal(format!(
             "MUL_MAT_ID of {} rows, {} indices, {} tokens needs too many work-groups",
             p.m, p.used, p.tokens
         ))),
-    };
-    let pairs = u64::from(p.used) * u64::from(p.tokens);
-    let columns = pairs / u64::from(p.experts.max(1));
-    if columns <= VEC_COLUMNS {
-        let shape = Shape {
-            weights,
-            columns: 1,
-            rows: u64::from(p.m) * pairs,
-            k: p.k,
-            pair: 1,
-            aligned,
-            even: even(dtype, &[p.off0], &p.nb0),
-            int8: rounds(c.profile, c.precision, dtype),
-        };
-        let spec = vec_spec(c.profile, &shape);
-        let grid = checked([p.m.div_ceil(spec.rows), p.used, p.tokens])?;
-        return Ok(dispatch(pipeline("mul_mat_id_vec", spec.variant, &spec.constants), [], &p, grid));
     }
+}
+
+/// The products of a group as mat-vec.
+fn vectors(c: &Context<'_>, group: &Experts, params: &ExpertsParams) -> Result<Dispatch, Refusal> {
+    let (p, parts) = (&params.product, parts(group));
+    let first = group.products.first().map_or(c.node, |product| product.weight);
+    let dtype = c.graph.tensor(first).dtype;
+    let weights = weights_of(dtype)?;
+    // The rows of joined experts are one, and so are their inputs.
+    let joined = parts & JOINED != 0;
+    if joined && (p.used > MOST_JOINED || p.k % weights.piece != 0 || p.nb1[0] != p.k) {
+        return Err(Refusal(format!("rows of {} elements of {} experts are not joined", p.k, p.used)));
+    }
+    let indices = if joined { 1 } else { p.used };
+    let shape = Shape {
+        weights,
+        columns: 1,
+        rows: u64::from(p.m) * u64::from(indices) * u64::from(p.tokens),
+        k: p.k.saturating_mul(p.used / indices),
+        pair: 1 + u32::from(group.glu.is_some()),
+        aligned: [p.off0, params.off0_up]
+            .iter()
+            .all(|&off0| aligned(dtype, (off0, &p.nb0), (p.off1, &p.nb1))),
+        even: even(dtype, &[p.off0, params.off0_up], &p.nb0),
+        int8: rounds(c.profile, c.precision, dtype),
+    };
+    let spec = vec_spec(c.profile, &shape);
+    let grid = checked(c, p, [p.m.div_ceil(spec.rows), indices, p.tokens])?;
+    Ok(Dispatch { operands: operands(group), ..dispatch(vec_pipeline(&spec, parts), [], params, grid) })
+}
+
+fn vec_pipeline(spec: &VecSpec, parts: u32) -> PipelineSpec {
+    pipeline("mul_mat_id_vec", spec.variant, &[&spec.constants[..], &[parts]].concat())
+}
+
+/// What stands after the products of a group, as the kernel's constant says it.
+fn parts(group: &Experts) -> u32 {
+    let biases = group.products.iter().enumerate().filter(|(_, product)| product.bias.is_some());
+    let after = [
+        (group.residual.is_some(), ProductsParams::RESIDUAL),
+        (group.glu.is_some(), ProductsParams::GLU),
+        (group.weighted.is_some(), JOINED),
+    ];
+    let after = after.into_iter().filter(|(is, _)| *is).map(|(_, bit)| bit);
+    biases.map(|(i, _)| ProductsParams::BIAS << i).chain(after).sum()
+}
+
+/// The tensors of a group in the order of the kernel's bindings. Where there is none something else stands that is read
+/// anyway.
+fn operands(group: &Experts) -> Vec<Operand> {
+    let product = |i: usize| group.products.get(i).or(group.products.first());
+    let bias = |i: usize| product(i).and_then(|product| product.bias).map_or(group.input, |bias| bias.0);
+    let factors = group.weighted.as_ref().map_or(group.input, |weighted| weighted.weights);
+    let residual = group.added().unwrap_or(group.input);
+    let read = [group.input, group.ids, bias(0), bias(1), factors, residual];
+    let weights = [0, 1].into_iter().filter_map(|i| Some(product(i)?.weight));
+    weights.chain(read).chain(group.results()).map(Operand::Tensor).collect()
+}
+
+/// The products with the matrices of a window as tiles, without operands.
+fn tile(c: &Context<'_>, p: &MulMatIdParams) -> Result<Dispatch, Refusal> {
+    let dtype = c.operand(0).dtype;
+    let weights = weights_of(dtype)?;
+    let aligned = aligned(dtype, (p.off0, &p.nb0), (p.off1, &p.nb1));
+    let columns = u64::from(p.used) * u64::from(p.tokens) / u64::from(p.experts.max(1));
     let (tiles, f16) = tiles(c.profile, c.precision, dtype);
     let tile = choose(c.profile, tiles, p.m.into(), columns, p.experts.into())
         .ok_or_else(|| Refusal("no tile of MUL_MAT_ID fits the device's work-groups".into()))?;
     let spec = id_tile_spec(tile, weights, f16, aligned);
-    Ok(dispatch(spec, [], &p, checked([p.m.div_ceil(tile.bm), p.window_experts, 1])?))
+    Ok(dispatch(spec, [], p, checked(c, p, [p.m.div_ceil(tile.bm), p.window_experts, 1])?))
 }
 
-/// The pipelines of this family.
+/// The pipelines of this family: of single products, of pairs with all that they can have, of weighted sums.
 pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
     let one = shapes(profile).into_iter().filter(|shape| shape.columns == 1);
-    let mut all: Vec<PipelineSpec> = one
-        .map(|shape| {
-            let spec = vec_spec(profile, &shape);
-            pipeline("mul_mat_id_vec", spec.variant, &spec.constants)
-        })
-        .collect();
+    let mut all = Vec::new();
+    for shape in one {
+        all.push(vec_pipeline(&vec_spec(profile, &shape), 0));
+        if shape.is_usual() {
+            let pair = vec_spec(profile, &Shape { pair: 2, ..shape });
+            all.push(vec_pipeline(&pair, ProductsParams::GLU | (3 * ProductsParams::BIAS)));
+            all.push(vec_pipeline(&vec_spec(profile, &shape), JOINED | ProductsParams::RESIDUAL));
+        }
+    }
     for weights in &WEIGHTS {
         for aligned in [false, true] {
             for precision in [Precision::Exact, Precision::Fast] {

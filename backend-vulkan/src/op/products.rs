@@ -5,7 +5,7 @@ use super::weights::{WEIGHTS, Weights, aligned};
 use super::{Context, Dispatch, Operand, Refusal, pipeline};
 use crate::device::tuning::{MatVec, Profile};
 use crate::pipeline::PipelineSpec;
-use ggml_core::fuse::{Product, Products};
+use ggml_core::fuse::{GluPart, Product, Products};
 use ggml_core::kernel::ProductsParams;
 use ggml_core::op::Activation;
 use ggml_core::plan::Precision;
@@ -33,6 +33,13 @@ pub(super) struct Shape<'a> {
     pub(super) even: bool,
     /// Whether activations are rounded to 8 bits.
     pub(super) int8: bool,
+}
+
+impl Shape<'_> {
+    /// Whether it is one that models have: of one column, with many rows in a usual place.
+    pub(super) fn is_usual(&self) -> bool {
+        self.rows > 1 && self.aligned && self.columns == 1
+    }
 }
 
 /// A mat-vec kernel's constants, and how many rows and columns a work-group computes.
@@ -124,22 +131,39 @@ pub(super) fn plan(c: &Context<'_>, group: &Products) -> Result<Vec<Dispatch>, R
     let Some(first) = group.products.first().filter(|_| group.products.len() <= MATRICES) else {
         return Err(Refusal(format!("{} products are not computed together", group.products.len())));
     };
-    let dtype = c.graph.tensor(first.weight).dtype;
-    if group.products.iter().any(|product| c.graph.tensor(product.weight).dtype != dtype) {
+    accepts(c, group.products.iter().map(|product| product.weight), group.glu)?;
+    let operands: Vec<Operand> = operands(group).into_iter().map(Operand::Tensor).collect();
+    fit_windows(c, &operands)?;
+    let dispatch = product(c, c.graph.tensor(first.weight).dtype, &p)?;
+    Ok(vec![Dispatch { operands, ..dispatch }])
+}
+
+/// An error for products that the kernels do not compute together.
+pub(super) fn accepts(
+    c: &Context<'_>,
+    weights: impl IntoIterator<Item = TensorId>,
+    glu: Option<GluPart>,
+) -> Result<(), Refusal> {
+    let mut types = weights.into_iter().map(|id| c.graph.tensor(id).dtype);
+    let first = types.next();
+    if types.any(|dtype| Some(dtype) != first) {
         return Err(Refusal("products with weights of different types are not computed together".into()));
     }
     // Other functions would be code in every kernel.
     let by_sigmoid = [Activation::Silu, Activation::Gelu, Activation::GeluQuick];
-    if group.glu.is_some_and(|glu| glu.op.clamped.is_none() && !by_sigmoid.contains(&glu.op.activation)) {
+    if glu.is_some_and(|glu| glu.op.clamped.is_none() && !by_sigmoid.contains(&glu.op.activation)) {
         return Err(Refusal("products are computed together with SWIGLU, GEGLU and GEGLU_QUICK only".into()));
     }
-    let operands = operands(group);
-    if let Some(&id) = operands.iter().find(|&&id| c.graph.tensor(id).span_bytes() > c.window_limit()) {
-        return Err(Refusal(format!("{} is larger than a window", c.graph.tensor(id).describe())));
+    Ok(())
+}
+
+/// An error for operands that are larger than a window: those of single products are cut.
+pub(super) fn fit_windows(c: &Context<'_>, operands: &[Operand]) -> Result<(), Refusal> {
+    let mut parts = operands.iter().filter_map(|operand| operand.part(c.graph));
+    match parts.find(|&(_, _, bytes)| bytes > c.window_limit()) {
+        Some((id, ..)) => Err(Refusal(format!("{} is larger than a window", c.graph.tensor(id).describe()))),
+        None => Ok(()),
     }
-    let mut dispatch = product(c, dtype, &p)?;
-    dispatch.operands = operands.into_iter().map(Operand::Tensor).collect();
-    Ok(vec![dispatch])
 }
 
 /// The tensors of a group in the order of the kernel's bindings. Where there is none something else stands that is read
@@ -248,11 +272,10 @@ pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
         let spec = vec_spec(profile, shape);
         pipeline("mul_mat_vec", spec.variant, &[spec.constants, vec![parts, used]].concat())
     };
-    let whole = |shape: &Shape<'_>| shape.rows > 1 && shape.aligned && shape.columns == 1;
     let mut all = Vec::new();
     for shape in shapes(profile) {
         all.push(of(&shape, 0, 1));
-        if whole(&shape) {
+        if shape.is_usual() {
             all.push(of(&shape, ProductsParams::RESIDUAL, 1));
             all.push(of(&shape, everything, 3));
             all.push(of(&Shape { pair: 2, ..shape }, glu, 2));

@@ -19,6 +19,8 @@ pub(crate) struct Bound {
     pub(crate) buffers: Vec<Arc<Buffer>>,
     /// Those of constants, which lowering asks for.
     pub(crate) constants: Vec<Arc<Buffer>>,
+    /// Scratch memory and counters; nothing if no dispatch takes them.
+    pub(crate) own: Vec<Arc<Buffer>>,
 }
 
 impl Bound {
@@ -73,6 +75,8 @@ impl Bound {
         match number {
             BufferRef::Bound(i) => &self.buffers[i],
             BufferRef::Constant(i) => &self.constants[i],
+            BufferRef::Scratch => &self.own[0],
+            BufferRef::Counters => &self.own[1],
         }
     }
 }

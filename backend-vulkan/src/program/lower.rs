@@ -69,6 +69,10 @@ pub(crate) struct Lowering {
     pub(crate) pipelines: Vec<(PipelineSpec, String)>,
     /// Contents of the buffers of constants.
     pub(crate) constants: Vec<Vec<f32>>,
+    /// Bytes of scratch memory, which all dispatches share.
+    pub(crate) scratch: usize,
+    /// Bytes of counters, which all dispatches share.
+    pub(crate) counters: usize,
 }
 
 /// Windows of tensors that have places.
@@ -191,7 +195,7 @@ pub(crate) fn lower(
     let mut known: HashMap<PipelineSpec, usize> = HashMap::new();
     for (step, planned) in plan.steps.iter().enumerate() {
         let group = &planned.group;
-        let lowered = lower_step(target, graph, plan.precision, group, storage, &mut lowering.constants)?;
+        let lowered = lower_step(target, graph, plan.precision, group, storage, &mut lowering)?;
         let seconds = target.model.seconds(group_work(graph, group)) / lowered.len().max(1) as f64;
         for (dispatch, windows) in lowered {
             let next = lowering.pipelines.len();
@@ -227,7 +231,7 @@ fn lower_step(
     precision: Precision,
     group: &Group,
     storage: &HashMap<TensorId, Storage>,
-    constants: &mut Vec<Vec<f32>>,
+    lowering: &mut Lowering,
 ) -> Result<Vec<Windowed>> {
     let node = group.last();
     let refused = |reason: String| Error::Unsupported {
@@ -249,14 +253,22 @@ fn lower_step(
         for operand in &dispatch.operands {
             let of = match *operand {
                 Operand::Constant(of) => of,
-                _ => {
+                Operand::Scratch(bytes) => {
+                    windows.push(own_window(BufferRef::Scratch, bytes, &mut lowering.scratch));
+                    continue;
+                }
+                Operand::Counters(bytes) => {
+                    windows.push(own_window(BufferRef::Counters, bytes, &mut lowering.counters));
+                    continue;
+                }
+                Operand::Tensor(_) | Operand::Part(..) => {
                     let part = operand.part(graph).unwrap_or((node, 0, 0));
                     windows.push(bind(graph, &placed, part).map_err(refused)?);
                     continue;
                 }
             };
             if !known.iter().any(|(id, _)| *id == of) {
-                known.push((of, constant_window(graph, of, constants).map_err(refused)?));
+                known.push((of, constant_window(graph, of, &mut lowering.constants).map_err(refused)?));
             }
             windows.extend(known.iter().filter(|(id, _)| *id == of).map(|(_, window)| (*window, false)));
         }
@@ -271,6 +283,12 @@ fn constant_window(graph: &Graph, node: TensorId, constants: &mut Vec<Vec<f32>>)
     let bytes = 4 * data.len() as u64;
     constants.push(data);
     Ok(Window { buffer: BufferRef::Constant(constants.len() - 1), offset: 0, bytes })
+}
+
+/// A window of memory of the program's own, which is made large enough, and that it is written.
+fn own_window(buffer: BufferRef, bytes: usize, room: &mut usize) -> (Window, bool) {
+    *room = bytes.max(*room);
+    (Window { buffer, offset: 0, bytes: bytes as u64 }, true)
 }
 
 /// The window of a part of a tensor, and whether anything may write it.
@@ -297,11 +315,12 @@ fn bind(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arch::{ArchClass, Caps, SubgroupOps};
+    use crate::arch::{ArchClass, Caps};
     use crate::program::hazard::Tracker;
     use crate::raw::features::Features;
     use crate::raw::physical::ShaderSupport;
     use ggml_core::catalogue;
+    use ggml_core::op::flash_attn::FlashAttnExt;
     use ggml_core::op::{Rope, RopeMode};
 
     const ALIGNMENT: u64 = 16;
@@ -315,33 +334,7 @@ mod tests {
 
     impl Imagined {
         fn new(change: impl Fn(&mut Caps)) -> Imagined {
-            let mut caps = Caps {
-                arch: ArchClass::AmdGcn,
-                subgroup_min: 64,
-                subgroup_max: 64,
-                subgroup_default: 64,
-                subgroup_control: false,
-                subgroup: SubgroupOps::default(),
-                shared_bytes: 32 << 10,
-                max_invocations: 1024,
-                max_workgroup_size: [1024; 3],
-                max_workgroups: [65535; 3],
-                fp16: false,
-                int8: false,
-                int16: false,
-                storage16: true,
-                storage8: true,
-                int_dot: false,
-                int_dot_signed: false,
-                int_dot_mixed: false,
-                matrices: Vec::new(),
-                max_binding: 1 << 27,
-                binding_alignment: ALIGNMENT,
-                max_storage_buffers: 16,
-                push_constant_bytes: 256,
-                waves_per_simd: None,
-                compute_units: None,
-            };
+            let mut caps = Caps::imagined(ArchClass::AmdGcn, ALIGNMENT);
             change(&mut caps);
             let features = Features { storage16: true, storage8: true, ..Features::default() };
             let support =
@@ -394,6 +387,34 @@ mod tests {
         assert!(!tracker.must_wait(&first.reads, &first.writes));
         assert!(tracker.must_wait(&second.reads, &second.writes));
         assert_eq!(lowering.pipelines.len(), 2);
+    }
+
+    /// Dispatches share scratch memory and counters, so they wait for each other; one that needs neither does not ask.
+    #[test]
+    fn attention_in_parts_has_memory_of_its_own() {
+        let mut g = Graph::new();
+        let op = FlashAttnExt { scale: 1.0, max_bias: 0.0, logit_softcap: 0.0 };
+        let q = g.leaf("q", DType::F32, [64, 2, 4, 1], Source::Input).unwrap();
+        for cells in [256, 2048, 8192] {
+            let k = g.leaf(&format!("k{cells}"), DType::F16, [64, cells, 1, 1], Source::Input).unwrap();
+            let node = g.flash_attn_ext(op, q, k, k, None).unwrap();
+            g.output(node).unwrap();
+        }
+        let lowering = Imagined::new(|_| {}).lower(&g, 0).unwrap();
+        let [short, long, longest] = &lowering.dispatches[..] else { panic!("one dispatch for each node") };
+        let own =
+            |d: &Lowered| d.windows[6..].iter().map(|w| (w.buffer, w.bytes as usize)).collect::<Vec<_>>();
+        assert!(own(short).iter().all(|(buffer, _)| matches!(buffer, BufferRef::Bound(0))), "{short:?}");
+        // Two tokens of four heads and eight or 32 parts, of 64 sums, a maximum and a sum.
+        let scratch = |parts: usize| (BufferRef::Scratch, 2 * 4 * parts * 66 * 4);
+        assert_eq!(own(long)[..], [scratch(8), (BufferRef::Counters, 2 * 4 * 4)]);
+        assert_eq!(own(longest)[..], [scratch(32), (BufferRef::Counters, 2 * 4)]);
+        assert_eq!((lowering.scratch, lowering.counters), (scratch(32).1, 2 * 4 * 4));
+        assert_eq!(longest.divisible, [false, true, true], "the number of parts is told by the grid");
+        let mut tracker = Tracker::default();
+        assert!(!tracker.must_wait(&short.reads, &short.writes));
+        assert!(!tracker.must_wait(&long.reads, &long.writes));
+        assert!(tracker.must_wait(&longest.reads, &longest.writes));
     }
 
     #[test]

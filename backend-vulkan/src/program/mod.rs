@@ -52,6 +52,8 @@ pub struct VulkanProgram {
     debug: bool,
     stepwise: bool,
     ran: bool,
+    /// Whether a run is under way that nobody has waited for.
+    begun: bool,
     /// Whether the staged outputs are those of the last run.
     fresh: bool,
     last: u64,
@@ -84,6 +86,12 @@ impl VulkanProgram {
         let lowering = lower(&Target::new(context, pipelines), graph, plan, &bound.storage)?;
         for constant in &lowering.constants {
             bound.constants.push(memory.constant(constant, &deadline)?);
+        }
+        if lowering.counters > 0 {
+            bound.own = vec![
+                memory.arena(lowering.scratch, Usage::Compute, &deadline)?,
+                memory.arena(lowering.counters, Usage::State, &deadline)?,
+            ];
         }
         let pipelines = pipelines.prepare(&lowering.pipelines, &deadline)?;
         let breadcrumb = match context.options.breadcrumbs {
@@ -122,6 +130,7 @@ impl VulkanProgram {
             debug: plan.debug,
             stepwise: options.stepwise,
             ran: false,
+            begun: false,
             fresh: false,
             last: 0,
             stats,
@@ -148,22 +157,34 @@ impl VulkanProgram {
     }
 
     /// Submits a range of units and waits for them.
-    fn submit(&mut self, range: Range<usize>) -> Result<Timing> {
-        let (context, phase) = (self.context().clone(), self.phase());
-        let _span = phase::enter(phase, context.name());
-        let deadline = context.deadline(phase);
+    fn execute(&mut self, range: Range<usize>) -> Result<Timing> {
+        let context = self.context().clone();
+        let _span = phase::enter(self.phase(), context.name());
+        let deadline = context.deadline(self.phase());
         self.settle(&deadline)?;
+        let start = Instant::now();
+        self.submit(range.clone(), &deadline)?;
+        self.settle(&deadline)?;
+        if range.is_empty() {
+            return Ok(Timing::default());
+        }
+        let host = start.elapsed();
+        Ok(Timing { host, device: self.measure(range) })
+    }
+
+    /// Submits a range of units. No earlier run is under way.
+    fn submit(&mut self, range: Range<usize>, deadline: &Deadline) -> Result<()> {
+        let context = self.context().clone();
         self.fresh = false;
         if let Some(breadcrumb) = &self.breadcrumb {
             breadcrumb.reset()?;
         }
-        let start = Instant::now();
-        let mut rest = range.clone();
+        let mut rest = range;
         while !rest.is_empty() {
             let next = rest.start..rest.start + self.gathered(rest.clone());
             rest.start = next.end;
             let commands = self.units[next].iter_mut().map(|unit| &mut unit.commands);
-            match Commands::submit_together(commands.collect(), &deadline) {
+            match Commands::submit_together(commands.collect(), deadline) {
                 Ok(value) => self.last = value,
                 Err(error) => {
                     self.touch();
@@ -173,12 +194,7 @@ impl VulkanProgram {
             context.counters.submissions.fetch_add(1, Ordering::Relaxed);
         }
         self.touch();
-        self.settle(&deadline)?;
-        if range.is_empty() {
-            return Ok(Timing::default());
-        }
-        let host = start.elapsed();
-        Ok(Timing { host, device: self.measure(range) })
+        Ok(())
     }
 
     /// How many of the next units one submission takes: as many as the budget allows by what is known of the device now,
@@ -304,9 +320,36 @@ impl Program for VulkanProgram {
     }
 
     fn run(&mut self) -> Result<Timing> {
-        let timing = self.submit(0..self.units.len())?;
+        let timing = self.execute(0..self.units.len())?;
         self.ran = true;
         self.fresh = true;
+        Ok(timing)
+    }
+
+    fn begin(&mut self) -> Result<()> {
+        if self.stepwise || self.begun {
+            let found = if self.begun { "one that has begun" } else { "one that was prepared stepwise" };
+            return Err(Error::argument("begin", found, "a whole program that does not run"));
+        }
+        let context = self.context().clone();
+        let _span = phase::enter(self.phase(), context.name());
+        let deadline = context.deadline(self.phase());
+        self.settle(&deadline)?;
+        self.submit(0..self.units.len(), &deadline)?;
+        self.begun = true;
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<Timing> {
+        if !std::mem::take(&mut self.begun) {
+            return Err(Error::argument("finish", "a program that has not begun", "one that has"));
+        }
+        let context = self.context().clone();
+        let _span = phase::enter(self.phase(), context.name());
+        let start = Instant::now();
+        self.settle(&context.deadline(self.phase()))?;
+        let timing = Timing { host: start.elapsed(), device: self.measure(0..self.units.len()) };
+        (self.ran, self.fresh) = (true, true);
         Ok(timing)
     }
 
@@ -319,7 +362,7 @@ impl Program for VulkanProgram {
         }
         let first = self.units.partition_point(|s| s.steps.start < step);
         let end = self.units.partition_point(|s| s.steps.start <= step);
-        let timing = self.submit(first..end).map_err(|error| error.with_node(&self.names[step]))?;
+        let timing = self.execute(first..end).map_err(|error| error.with_node(&self.names[step]))?;
         if step + 1 == self.names.len() {
             self.ran = true;
         }

@@ -13,6 +13,10 @@ pub(crate) enum BufferRef {
     Bound(usize),
     /// One that holds a constant ([`Lowering::constants`](super::lower::Lowering)).
     Constant(usize),
+    /// The program's own memory for what work-groups of a dispatch leave each other.
+    Scratch,
+    /// The program's own zeros, which a dispatch leaves as they were.
+    Counters,
 }
 
 /// A window of an operand.

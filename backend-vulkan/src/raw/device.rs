@@ -278,7 +278,8 @@ fn create(
         .storage_buffer8_bit_access(f.storage8)
         .shader_float16(f.float16)
         .shader_int8(f.int8)
-        .vulkan_memory_model(f.memory_model);
+        .vulkan_memory_model(f.memory_model)
+        .vulkan_memory_model_device_scope(f.memory_model);
     let mut size =
         vk::PhysicalDeviceSubgroupSizeControlFeatures::default().subgroup_size_control(f.subgroup_size);
     let mut dot =

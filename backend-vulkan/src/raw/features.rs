@@ -28,7 +28,7 @@ pub(crate) struct Features {
     pub(crate) int_dot: bool,
     /// Cooperative matrices.
     pub(crate) matrices: bool,
-    /// The Vulkan memory model.
+    /// The Vulkan memory model with device scope: where only the first is enabled, no shader may use that scope.
     pub(crate) memory_model: bool,
     /// Pipelines can be asked for statistics.
     pub(crate) executable: bool,
@@ -118,7 +118,7 @@ impl Features {
             subgroup_size: yes(size.subgroup_size_control),
             int_dot: yes(dot.shader_integer_dot_product),
             matrices: yes(matrix.cooperative_matrix),
-            memory_model: yes(v12.vulkan_memory_model),
+            memory_model: yes(v12.vulkan_memory_model) && yes(v12.vulkan_memory_model_device_scope),
             executable: yes(statistics.pipeline_executable_info),
             marker: ext.has(amd::buffer_marker::NAME),
             budget: ext.has(ext::memory_budget::NAME),

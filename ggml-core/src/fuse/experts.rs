@@ -53,7 +53,8 @@ impl Experts {
         products.chain(after).chain(sums).chain(self.residual.map(|sum| sum.node)).collect()
     }
 
-    pub(super) fn results(&self) -> Vec<TensorId> {
+    /// What leaves the group.
+    pub fn results(&self) -> Vec<TensorId> {
         if let Some(sum) = self.residual {
             return vec![sum.node];
         }

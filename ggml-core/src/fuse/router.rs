@@ -2,7 +2,7 @@
 
 use super::search::Search;
 use super::{Group, op_of};
-use crate::op::{Op, SoftMax};
+use crate::op::{Op, SoftMax, TopK};
 use crate::tensor::TensorId;
 
 /// TOP_K of the scores, the scores of these, and their soft-max.
@@ -38,7 +38,7 @@ pub(super) fn find(search: &mut Search<'_>) {
 
 fn router(search: &Search<'_>, ids: TensorId) -> Option<Router> {
     let graph = search.graph;
-    let Some(Op::TopK(_)) = graph.tensor(ids).op() else { return None };
+    let Some(Op::TopK(TopK { flat: false, .. })) = graph.tensor(ids).op() else { return None };
     let scores = graph.tensor(ids).src()[0];
     let chosen = search.readers(ids).iter().copied().find(|&reader| {
         let src = graph.tensor(reader).src();

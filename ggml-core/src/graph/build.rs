@@ -32,7 +32,12 @@ impl Graph {
 
     /// TOP_K: indices of the `k` largest elements of each row.
     pub fn top_k(&mut self, x: TensorId, k: usize) -> Result<TensorId> {
-        self.node(Op::TopK(TopK { k }), &[x])
+        self.node(Op::TopK(TopK { k, flat: false }), &[x])
+    }
+
+    /// [`TopK`] of a matrix's rows with indices into the matrix.
+    pub fn top_k_flat(&mut self, x: TensorId, k: usize) -> Result<TensorId> {
+        self.node(Op::TopK(TopK { k, flat: true }), &[x])
     }
 
     /// ADD or MUL.

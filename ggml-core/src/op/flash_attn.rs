@@ -286,6 +286,10 @@ pub fn cases() -> Vec<Case> {
         case(extents(64, 64, 19, 45, 4, 1, 1), DType::Q8_0, Some(f32), 0.0, 0.0),
         case(extents(128, 128, 1, 40, 2, 1, 1), DType::Q4_0, Some(f32), 0.0, 0.0),
         case(extents(96, 96, 5, 70, 2, 2, 1), DType::Q4_0, Some(f16), 0.0, 0.0),
+        case(extents(64, 64, 1, 1100, 8, 2, 1), f16, Some(f16), 0.0, 0.0),
+        case(extents(128, 64, 3, 600, 6, 2, 2), f16, Some(f32), 8.0, 5.0),
+        case(extents(64, 64, 2, 700, 3, 1, 1), DType::Q4_0, Some(f16), 0.0, 0.0),
+        case_with_sinks(extents(64, 64, 2, 1030, 4, 1, 1), DType::Q8_0),
         case_with_sinks(extents(64, 64, 1, 300, 4, 1, 1), f32),
         case_with_sinks(extents(64, 64, 21, 64, 8, 2, 1), f16),
         case_with_sinks(extents(40, 40, 3, 33, 4, 4, 1), f32),
@@ -298,6 +302,16 @@ pub fn cases() -> Vec<Case> {
         case_with_hidden_cells(extents(64, 64, 19, 45, 4, 1, 1), f32, true),
         case_with_nan(1, 300, f16),
         case_with_nan(19, 96, f32),
+        Case::new("FLASH_ATTN_EXT(a cache that is mostly empty)", |g, c| {
+            let q = c.leaf(g, "q", DType::F32, [64, 1, 4, 1], Fill::Uniform(-1.0, 1.0))?;
+            let cells = Fill::Uniform(-1.0, 1.0).but([(64 * 70..64 * 900, f32::NAN)]);
+            let k = c.leaf(g, "k", f16, [64, 900, 1, 1], cells.clone())?;
+            let v = c.leaf(g, "v", f16, [64, 900, 1, 1], cells)?;
+            let mask = Fill::Uniform(-1.0, 0.0).but([(70..900, f32::NEG_INFINITY)]);
+            let mask = c.leaf(g, "mask", f16, [900, 1, 1, 1], mask)?;
+            let op = FlashAttnExt { scale: 0.125, max_bias: 0.0, logit_softcap: 0.0 };
+            g.flash_attn_ext(op, q, k, v, Some(mask))
+        }),
         Case::new("FLASH_ATTN_EXT(heads with masks of their own)", |g, c| {
             let q = c.leaf(g, "q", DType::F32, [64, 1, 4, 1], Fill::Uniform(-1.0, 1.0))?;
             let k = c.leaf(g, "k", DType::F32, [64, 40, 1, 1], Fill::Uniform(-1.0, 1.0))?;

@@ -18,6 +18,10 @@ use std::cmp::Ordering;
 pub struct TopK {
     /// How many.
     pub k: usize,
+    /// Whether indices count from the beginning of the matrix `[n, n1]` that a row is in, not from that of the row: row
+    /// `i1` has those from `i1 * n` on.
+    #[serde(default)]
+    pub flat: bool,
 }
 
 impl Operation for TopK {
@@ -31,7 +35,8 @@ impl Operation for TopK {
         typed(x, &[DType::F32], "x")?;
         rule(x.rows_contiguous(), || "rows must be contiguous".into())?;
         rule(self.k >= 1 && self.k <= x.ne[0], || format!("k is {}, a row has {}", self.k, x.ne[0]))?;
-        rule(i32::try_from(x.ne[0]).is_ok(), || "rows are too long for I32 indices".into())?;
+        let count = if self.flat { x.ne[0].saturating_mul(x.ne[1]) } else { x.ne[0] };
+        rule(i32::try_from(count).is_ok(), || "too many elements for I32 indices".into())?;
         Ok(Output::new(DType::I32, [self.k, x.ne[1], x.ne[2], x.ne[3]]))
     }
 
@@ -48,8 +53,9 @@ impl Operation for TopK {
                         let larger_first = row[b].partial_cmp(&row[a]).unwrap_or(Ordering::Equal);
                         numbers_first.then(larger_first).then(a.cmp(&b))
                     });
+                    let first = if self.flat { i1 * row.len() } else { 0 };
                     for (i0, &index) in order[..k].iter().enumerate() {
-                        out.set([i0, i1, i2, i3], index as f64);
+                        out.set([i0, i1, i2, i3], (first + index) as f64);
                     }
                 }
             }
@@ -72,6 +78,12 @@ pub fn cases() -> Vec<Case> {
         cases.push(Case::new(format!("TOP_K({ne:?}, k={k})"), |g, c| {
             let x = c.leaf(g, "x", DType::F32, ne, Fill::Uniform(-4.0, 4.0))?;
             g.top_k(x, k)
+        }));
+    }
+    for (ne, k) in [([40, 7, 3, 1], 1), ([1200, 5, 2, 1], 3)] {
+        cases.push(Case::new(format!("TOP_K({ne:?}, k={k}, flat)"), |g, c| {
+            let x = c.leaf(g, "x", DType::F32, ne, Fill::Uniform(-4.0, 4.0))?;
+            g.top_k_flat(x, k)
         }));
     }
     cases.push(Case::new("TOP_K(equal elements)", |g, c| {

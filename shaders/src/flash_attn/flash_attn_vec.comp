@@ -1,6 +1,7 @@
 #version 460
-// FLASH_ATTN_EXT for few tokens (decoding): one work-group for one token and up to HEADS heads that share keys and
-// values, so that each key and value is read once for all of them.
+// FLASH_ATTN_EXT for few tokens (decoding): one work-group for one token, a part of the positions and up to HEADS heads
+// that share keys and values, so that each key and value is read once for all of them. Parts are whole steps, as even as
+// can be; the work-group that ends last joins them, in their order, so that a result does not depend on which it was.
 //
 // A step takes BC = work-group / 4 * KEYS positions.
 //   Scores: four invocations share a key. Each reads every fourth piece of eight elements, so that the four read 64
@@ -24,6 +25,12 @@ layout(constant_id = 3) const uint UNROLL = 4;
 
 #include "flash_attn.glsl"
 
+// Of every row of the result and every part: the sums of weighted values, then maximum and sum of weights. Without parts
+// neither this nor the counters are touched.
+layout(set = 0, binding = 6, std430) coherent buffer Scratch { float scratch[]; };
+// How many parts have arrived, for each group of heads of each token; zero before and after.
+layout(set = 0, binding = 7, std430) coherent buffer Arrived { uint arrived[]; };
+
 const uint WG = gl_WorkGroupSize.x;
 const uint BC = WG / 4 * KEYS;
 // Positions of an invocation in the soft-max.
@@ -36,6 +43,7 @@ shared float partial[HEADS * BC * 4 > WG * 8 ? HEADS * BC * 4 : WG * 8];
 // exp(score - maximum), the heads of a position together.
 shared float weights[BC * HEADS];
 shared float reduced[HEADS * 16];
+shared bool arrived_last;
 
 // Maximum or sum of HEADS values over the work-group, through `partial`.
 #define REDUCE_HEADS(values, combine)                                                                                  \
@@ -66,14 +74,74 @@ float plus(float a, float b) {
     return a + b;
 }
 
+// Parts whose sums are under way at a time when they are joined.
+const uint JOINED = 8;
+
+// The place of a part's maximum and sum; the sums of values of all parts are before them.
+uint place_of_stats(uint row, uint part, uint parts) {
+    return p.ne_0 * p.ne_1 * p.ne_2 * parts * p.d_1 + 2 * (row * parts + part);
+}
+
+// Whether all other parts have written what they have, and this work-group may read it. `slot`: their counter.
+bool is_last(uint slot, uint parts) {
+    memoryBarrierBuffer();
+    barrier();
+    if (gl_LocalInvocationIndex == 0) {
+        memoryBarrierBuffer();
+        arrived_last = atomicAdd(arrived[slot], 1) == parts - 1;
+        memoryBarrierBuffer();
+    }
+    barrier();
+    memoryBarrierBuffer();
+    return arrived_last;
+}
+
+// Joins the parts of `count` rows of the result from `row` on: part by part, with up to 64 of them.
+void join(uint row, uint count, uint parts) {
+    const uint lane = gl_LocalInvocationIndex;
+    for (uint i = lane; i < count * parts * 2; i += WG) {
+        partial[i] = scratch[place_of_stats(row, 0, parts) + i];
+    }
+    barrier();
+    for (uint i = lane; i < count * p.d_1; i += WG) {
+        const uint stats = i / p.d_1 * parts * 2;
+        const uint column = i % p.d_1;
+        const uint first = (row + i / p.d_1) * parts * p.d_1 + column;
+        float largest = partial[stats];
+        for (uint part = 1; part < parts; part++) {
+            largest = max(largest, partial[stats + 2 * part]);
+        }
+        float sum = 0.0;
+        float value = 0.0;
+        for (uint part = 0; part < parts; part += JOINED) {
+            float sums[JOINED];
+            [[unroll]] for (uint j = 0; j < JOINED; j++) {
+                sums[j] = scratch[first + min(part + j, parts - 1) * p.d_1];
+            }
+            [[unroll]] for (uint j = 0; j < JOINED; j++) {
+                if (part + j < parts) {
+                    const float factor = exp(partial[stats + 2 * (part + j)] - largest);
+                    sum += factor * partial[stats + 2 * (part + j) + 1];
+                    value += factor * sums[j];
+                }
+            }
+        }
+        d[p.off_5 + row * p.d_1 + i] = sum == 0.0 ? 0.0 : value / sum;
+    }
+}
+
 void main() {
     const uint lane = gl_LocalInvocationIndex;
     const uint heads = p.ne_1;
     const uint per_kv = heads / p.kv_1;
-    // x: groups of heads, those of a key head after each other; y: tokens; z: batches.
+    // x: groups of heads, those of a key head after each other, all of a part before the next; y: tokens; z: batches.
     const uint groups = (per_kv + HEADS - 1) / HEADS;
-    const uint head_kv = gl_WorkGroupID.x / groups;
-    const uint first = gl_WorkGroupID.x % groups * HEADS;
+    const uint all_groups = groups * p.kv_1;
+    const uint parts = gl_NumWorkGroups.x / all_groups;
+    const uint part = gl_WorkGroupID.x / all_groups;
+    const uint group = gl_WorkGroupID.x % all_groups;
+    const uint head_kv = group / groups;
+    const uint first = group % groups * HEADS;
     const uint token = gl_WorkGroupID.y;
     const uint batch = gl_WorkGroupID.z;
     // Heads beyond the group repeat its last one and are not stored.
@@ -102,14 +170,17 @@ void main() {
     float sum[HEADS];
     vec4 out_lo[HEADS], out_hi[HEADS];
     [[unroll]] for (uint h = 0; h < HEADS; h++) {
-        const float sink = sink_of(head[h]);
+        const float sink = part == 0 ? sink_of(head[h]) : MINUS_INFINITY;
         largest[h] = max(LOWEST, sink);
         sum[h] = lane == 0 ? exp(sink - largest[h]) : 0.0;
         out_lo[h] = vec4(0.0);
         out_hi[h] = vec4(0.0);
     }
 
-    for (uint first_key = 0; first_key < p.kv_0; first_key += BC) {
+    const uint steps = (p.kv_0 + BC - 1) / BC;
+    const uint part_keys = (steps + parts - 1) / parts * BC;
+    const uint end_key = min(p.kv_0, (part + 1) * part_keys);
+    for (uint first_key = part * part_keys; first_key < end_key; first_key += BC) {
         // Partial products of KEYS keys, WG / 4 apart, with HEADS heads.
         float products[KEYS * HEADS];
         uint row_k[KEYS];
@@ -189,7 +260,8 @@ void main() {
                 bool used[UNROLL];
                 [[unroll]] for (uint j = 0; j < UNROLL; j++) {
                     const uint at = min(position + j * stripes, end - 1) * HEADS;
-                    used[j] = position + j * stripes < end && !is_hidden(weights[at]);
+                    const bool hidden = is_hidden(weights[at]);
+                    used[j] = position + j * stripes < end && !hidden;
                 }
                 vec4 lo[UNROLL], hi[UNROLL];
                 [[unroll]] for (uint j = 0; j < UNROLL; j++) {
@@ -211,6 +283,8 @@ void main() {
     }
 
     REDUCE_HEADS(sum, plus)
+    const uint row = (batch * p.ne_0 + token) * heads + head[0];
+    const uint count = min(HEADS, per_kv - first);
     // Sums over positions: the stripes meet in shared memory, one head after the other.
     [[unroll]] for (uint h = 0; h < HEADS; h++) {
         barrier();
@@ -225,9 +299,23 @@ void main() {
             for (uint s = 0; s < stripes; s++) {
                 value += partial[s * p.d_1 + column];
             }
-            if (first + h < per_kv) {
-                d[p.off_5 + ((batch * p.ne_0 + token) * heads + head[h]) * p.d_1 + column] = value * factor;
+            if (h < count && parts == 1) {
+                d[p.off_5 + (row + h) * p.d_1 + column] = value * factor;
+            } else if (h < count) {
+                scratch[((row + h) * parts + part) * p.d_1 + column] = value;
             }
+        }
+        if (lane == 0 && h < count && parts > 1) {
+            const uint stats = place_of_stats(row + h, part, parts);
+            scratch[stats] = largest[h];
+            scratch[stats + 1] = sum[h];
+        }
+    }
+    const uint slot = (batch * p.ne_0 + token) * all_groups + group;
+    if (parts > 1 && is_last(slot, parts)) {
+        join(row, count, parts);
+        if (lane == 0) {
+            arrived[slot] = 0;
         }
     }
 }

@@ -97,4 +97,9 @@ float gated_in_bounds(float alpha, float limit, float x, float up) {
     return times_sigmoid(gate, alpha * gate) * (1.0 + clamp(up, -limit, limit));
 }
 
+// The GLU of what a product made of gate and `up`, with a function by the logistic one or, with a limit, SWIGLU_OAI.
+float gated_product(uint op, float alpha, float limit, float x, float up) {
+    return limit > 0.0 ? gated_in_bounds(alpha, limit, x, up) : activate_by_sigmoid(op, x) * up;
+}
+
 #endif

@@ -19,9 +19,11 @@
 // Shared memory: lds ROWS * COLS * (work-group + 8 + 8 TEAMS) floats, subgroup one float for each value and subgroup;
 // int8 besides 9 bytes for 8 elements of a chunk of each column.
 //
-// The including shader has vec_shape.glsl and b. With MATRICES it says with MATRIX_OF(r) to which matrix row r of a team
-// belongs, and with HAS_NORM that activations are to be multiplied by load_norm_weight, and the products divided by the
-// root of the mean square of the row of b. All its invocations call mat_vec(row_a, row_b): where in the operands the rows
+// The including shader has vec_shape.glsl, b, and matrices: it says with MATRIX_OF(r) to which row r of a team belongs, and
+// with HAS_NORM that activations are to be multiplied by load_norm_weight, and the products divided by the root of the mean
+// square of the row of b. LENGTH is that of a row of b. A row of a is as long, or with JOINED one of each of several
+// matrices after each other: PLACE(first, i) declares which `piece` of a row piece first + i is, and in `begin` how far the
+// row is from where rows begin, and SHARE_OF(x) is x times the weight of that matrix. All its invocations call mat_vec(row_a, row_b): where in the operands the rows
 // of the invocation's team() and the columns begin. Then total(team, r, c) is the product of row r of a team and column c.
 #ifndef MAT_VEC_GLSL
 #define MAT_VEC_GLSL
@@ -34,21 +36,6 @@
 const uint WG = gl_WorkGroupSize.x;
 const uint TEAM = WG / TEAMS;
 const uint VALUES = ROWS * COLS;
-
-#ifndef MATRICES
-const bool HAS_NORM = false;
-#define EPS 0.0
-
-vec4 load_norm_weight(uint i) {
-    return vec4(1.0);
-}
-
-float load_one_norm_weight(uint i) {
-    return 1.0;
-}
-#else
-#define EPS p.eps
-#endif
 
 #ifdef USE_SUBGROUP
 const uint PARTIALS = SUBGROUPS > TEAMS ? SUBGROUPS : TEAMS;
@@ -116,24 +103,19 @@ uint team() {
             const vec2 whole = of_piece(w[r]);                                                                         \
             [[unroll]] for (uint c = 0; c < COLS; c++) {                                                               \
                 const uint v = c * ROWS + r;                                                                           \
-                sums[v] += whole.x * factors[v] + whole.y * minima[v];                                                 \
+                sums[v] += SHARE_OF(whole.x * factors[v] + whole.y * minima[v]);                                       \
             }                                                                                                          \
         }                                                                                                              \
     }
 
-#ifdef MATRICES
-#define CHOOSE(r) matrix = MATRIX_OF(r)
-#else
-#define CHOOSE(r)
-#endif
-
-// Products of so many pieces of the rows.
-#define WALK(end)                                                                                                      \
+// Products of `end` pieces of the rows; `first` is how many of the activations are before them.
+#define WALK(first, end)                                                                                               \
     for (uint i = invocation() % TEAM; i < end; i += TEAM) {                                                           \
+        PLACE(first, i)                                                                                                \
         Piece w[ROWS];                                                                                                 \
         [[unroll]] for (uint r = 0; r < ROWS; r++) {                                                                   \
-            CHOOSE(r);                                                                                                 \
-            w[r] = load_piece(row_a[r], i);                                                                            \
+            matrix = MATRIX_OF(r);                                                                                     \
+            w[r] = load_piece(row_a[r] + begin, piece);                                                                \
         }                                                                                                              \
         MULTIPLY(w, i)                                                                                                 \
     }
@@ -208,7 +190,7 @@ float norm_of(uint c) {
 #else
     ADDED(COLS, square_eighths, 0, c, sum)
 #endif
-    return inversesqrt(sum / float(p.k) + EPS);
+    return inversesqrt(sum / float(LENGTH) + EPS);
 }
 
 float total(uint of_team, uint r, uint c) {

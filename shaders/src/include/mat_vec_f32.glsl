@@ -60,9 +60,9 @@
     }
 
 #if A_BLOCK == 1
-// What is left of a row whose length is no multiple of eight.
+// What is left of a row whose length is no multiple of eight; there are none with JOINED.
 #define MULTIPLY_REST                                                                                                  \
-    for (uint k = p.k / 8 * 8 + invocation() % TEAM; k < p.k; k += TEAM) {                                             \
+    for (uint k = LENGTH / 8 * 8 + invocation() % TEAM; k < LENGTH; k += TEAM) {                                       \
         const float of_norm = HAS_NORM ? load_one_norm_weight(k) : 1.0;                                                \
         [[unroll]] for (uint c = 0; c < COLS; c++) {                                                                   \
             const float y = b[row_b[c] + k];                                                                           \
@@ -70,7 +70,7 @@
                 squares[c] += y * y;                                                                                   \
             }                                                                                                          \
             [[unroll]] for (uint r = 0; r < ROWS; r++) {                                                               \
-                CHOOSE(r);                                                                                             \
+                matrix = MATRIX_OF(r);                                                                                 \
                 sums[c * ROWS + r] += load_one(row_a[r], k) * (y * of_norm);                                           \
             }                                                                                                          \
         }                                                                                                              \
@@ -80,7 +80,7 @@
 #endif
 
 #define MULTIPLY_ALL                                                                                                   \
-    WALK(p.k / PIECE)                                                                                                  \
+    WALK(0, LENGTH / PIECE)                                                                                            \
     MULTIPLY_REST
 
 #endif

@@ -89,16 +89,16 @@ int dot4(uint x, uint y, int sum) {
     }
 
 #define MULTIPLY_ALL                                                                                                   \
-    for (uint chunk = 0; chunk < p.k; chunk += CHUNK) {                                                                \
-        const uint count = min(p.k - chunk, CHUNK);                                                                    \
+    for (uint chunk = 0; chunk < LENGTH; chunk += CHUNK) {                                                             \
+        const uint count = min(LENGTH - chunk, CHUNK);                                                                 \
         if (chunk > 0) {                                                                                               \
             barrier();                                                                                                 \
         }                                                                                                              \
         round_chunk(row_b, chunk, count, squares);                                                                     \
         barrier();                                                                                                     \
-        WALK(count / PIECE)                                                                                            \
+        WALK(chunk / PIECE, count / PIECE)                                                                             \
         [[unroll]] for (uint r = 0; r < ROWS; r++) {                                                                   \
-            row_a[r] += CHUNK / A_BLOCK;                                                                               \
+            row_a[r] += JOINED ? 0 : CHUNK / A_BLOCK;                                                                  \
         }                                                                                                              \
     }
 

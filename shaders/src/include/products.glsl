@@ -31,8 +31,13 @@ layout(constant_id = 9) const uint USED = 1;
 const bool HAS_NORM = (PARTS & 16) != 0;
 const bool HAS_GLU = (PARTS & 32) != 0;
 
-// The matrix of row r of a team.
+// What mat_vec.glsl asks for.
 #define MATRIX_OF(r) (HAS_GLU ? (r) % 2 : chosen)
+#define LENGTH p.k
+#define EPS p.eps
+#define PLACE(first, i) const uint piece = i, begin = 0;
+#define SHARE_OF(x) x
+const bool JOINED = false;
 
 #include "weights.glsl"
 #include "operand_b.glsl"

@@ -80,7 +80,7 @@ void main() {
         }
         float sum = sums[0];
         if (HAS_GLU) {
-            sum = p.limit > 0.0 ? gated_in_bounds(p.alpha, p.limit, sum, sums[1]) : activate_by_sigmoid(p.op, sum) * sums[1];
+            sum = gated_product(p.op, p.alpha, p.limit, sum, sums[1]);
         }
         if ((PARTS & 8) != 0) {
             sum += residual.of[p.offr + column * p.nbr + row];

@@ -25,6 +25,7 @@ layout(push_constant, std430) uniform TopKParams {
     uint nbd_0, nbd_1, nbd_2;
     uint off0, offd, offw;
     uint k;
+    uint first;
     uint weights;
     float scale;
 } p;
@@ -134,7 +135,7 @@ void main() {
                 keys[j] = lane + j * WG == last.y ? 0 : keys[j];
             }
             if (lane == 0) {
-                d[p.offd + row_d + pick] = last.y;
+                d[p.offd + row_d + pick] = last.y + i1 * p.first;
                 scores[min(pick, WG - 1)] = value_of(last.x) * p.scale;
             }
         }

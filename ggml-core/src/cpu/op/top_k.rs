@@ -27,7 +27,10 @@ impl Kernel for TopKKernel {
         let ns = ne[1] * ne[2] * ne[3] * (n + 20 * ne[0]);
         out.for_each_tile(run, [ne[0], rows, 1, 1], ns, |tile| {
             for i in tile.rows() {
-                top(x.row(i), &mut tile.row(i)[..self.0.k]);
+                let best = &mut tile.row(i)[..self.0.k];
+                top(x.row(i), best);
+                let first = if self.0.flat { (i[0] * n) as i32 } else { 0 };
+                best.iter_mut().for_each(|index| *index += first);
             }
         });
     }

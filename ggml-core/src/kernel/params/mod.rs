@@ -18,7 +18,9 @@ mod top_k;
 pub use elementwise::{BinaryParams, CopyParams, GluParams, UnaryParams};
 pub use heads::{HeadsOperands, HeadsParams};
 pub use norm::NormParams;
-pub use products::{FlashAttnParams, MatVecParams, MulMatIdParams, MulMatParams, ProductsParams};
+pub use products::{
+    ExpertsParams, FlashAttnParams, MatVecParams, MulMatIdParams, MulMatParams, ProductsParams,
+};
 pub use recurrent::{DeltaNetParams, SsmConvParams};
 pub use rows::{GetRowsParams, RopeParams, SetRowsParams, SoftMaxParams};
 pub use top_k::TopKParams;
@@ -82,6 +84,7 @@ mod tests {
             size_of::<ProductsParams>(),
             size_of::<FlashAttnParams>(),
             size_of::<MulMatIdParams>(),
+            size_of::<ExpertsParams>(),
             size_of::<SsmConvParams>(),
             size_of::<DeltaNetParams>(),
             size_of::<TopKParams>(),

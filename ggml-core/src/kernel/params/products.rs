@@ -2,7 +2,7 @@
 
 use super::{Offsets, floor_power_of_two, last, mask_type, offset, outer, wrong};
 use crate::error::{Error, Result};
-use crate::fuse::Products;
+use crate::fuse::{Experts, Products};
 use crate::graph::Graph;
 use crate::kernel::{extents, strides};
 use crate::op::{Glu, Op};
@@ -175,8 +175,8 @@ impl ProductsParams {
         Ok(p)
     }
 
-    /// Makes gate and `up` of the matrices of so many products.
-    pub fn glue(&mut self, products: usize, glu: &Glu, offd: u32) {
+    /// Makes gate and `up` of the matrices.
+    fn glue(&mut self, products: usize, glu: &Glu, offd: u32) {
         if products == 1 {
             self.m = [self.m[0] / 2, self.m[0] / 2, 0];
             self.off0[1] = self.off0[0] + self.m[0] * self.nb0[0];
@@ -296,6 +296,72 @@ impl MulMatIdParams {
             first_expert: 0,
             window_experts: a[2],
         })
+    }
+}
+
+/// Products of one input with one or two matrices of each chosen expert, and what stands after them: each may have a bias,
+/// the two may be gate and `up` of a GLU, and the results of a token's experts may be summed with weights, and then a
+/// residual be added. The second matrix of an expert is as the first.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct ExpertsParams {
+    /// The first product; offset and strides of the result are those of the group's.
+    pub product: MulMatIdParams,
+    /// Offset of the second matrix in blocks.
+    pub off0_up: u32,
+    /// Offsets of the biases.
+    pub offb: [u32; 2],
+    /// Strides of the weights of the sum: indices, tokens.
+    pub nbf: [u32; 2],
+    /// Offset of the weights of the sum.
+    pub offf: u32,
+    /// Stride of the residual's rows.
+    pub nbr: u32,
+    /// Offset of the residual.
+    pub offr: u32,
+    /// Number of the GLU's [`Activation`](crate::op::Activation).
+    pub op: u32,
+    /// SWIGLU_OAI: slope of the gate's sigmoid.
+    pub alpha: f32,
+    /// SWIGLU_OAI: bound of gate and `up`; 0 for all other functions.
+    pub limit: f32,
+}
+
+impl ExpertsParams {
+    /// From a group, or from a single MUL_MAT_ID as one. `remainder` gives the offset of a tensor.
+    ///
+    /// # Errors
+    /// A second matrix of other strides, and what does not fit 32 bits.
+    pub fn new(graph: &Graph, group: &Experts, remainder: impl Fn(TensorId) -> u32) -> Result<Self> {
+        let (first, second) = (group.products.first(), group.products.get(1));
+        let first = first.ok_or_else(|| Error::argument("products", "none", "one or two"))?;
+        let at = |id: Option<TensorId>| id.map_or(0, &remainder);
+        let result = group.results().first().copied();
+        let off = [remainder(first.weight), remainder(group.input), remainder(group.ids), at(result)];
+        let mut p = ExpertsParams {
+            product: MulMatIdParams::new(graph, first.node, &off)?,
+            off0_up: at(second.map(|up| up.weight)),
+            offb: [Some(first), second].map(|product| at(product.and_then(|p| p.bias).map(|bias| bias.0))),
+            offr: at(group.added()),
+            ..ExpertsParams::default()
+        };
+        let weight = graph.tensor(first.weight);
+        if let Some(up) = second.map(|up| graph.tensor(up.weight)).filter(|up| up.nb != weight.nb) {
+            return Err(Error::argument("products", up.describe(), "a matrix that is as the other"));
+        }
+        if let Some(glu) = group.glu {
+            p.op = glu.op.activation as u32;
+            (p.alpha, p.limit) = glu.op.clamped.map_or((0.0, 0.0), |c| (c.alpha, c.limit));
+        }
+        if let Some(weighted) = &group.weighted {
+            let of = outer(graph.tensor(weighted.weights))?;
+            (p.nbf, p.offf) = ([of[0], of[1]], remainder(weighted.weights));
+            p.product.nbd = [0, p.product.m];
+        }
+        if let Some(added) = group.added() {
+            p.nbr = outer(graph.tensor(added))?[0];
+        }
+        Ok(p)
     }
 }
 

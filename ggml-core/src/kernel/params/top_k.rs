@@ -28,6 +28,8 @@ pub struct TopKParams {
     pub offw: u32,
     /// Indices for each row.
     pub k: u32,
+    /// Index of the first element of a row by the row's number in its matrix.
+    pub first: u32,
     /// 1 for the soft-max.
     pub weights: u32,
     /// Soft-max: factor of the elements.
@@ -47,6 +49,7 @@ impl TopKParams {
             off0: offset(off, 0),
             offd: last(off),
             k: narrow(op.k, "k", d)?,
+            first: if op.flat { narrow(x.ne[0], "ne0", d)? } else { 0 },
             ..TopKParams::default()
         })
     }
