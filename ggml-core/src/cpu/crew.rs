@@ -64,7 +64,7 @@ impl Crew {
         self.pool.current_thread_index().map_or(0, |i| i + 1)
     }
 
-    /// Calls `f` on this thread, and once at the most on each helper; returns when all these calls have.
+    /// Calls `f` on this thread and on the helpers that come; returns when all these calls have.
     ///
     /// # Panics
     /// If a call does.
