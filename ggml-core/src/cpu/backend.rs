@@ -1,5 +1,6 @@
 //! The backend: device, memory, preparation.
 
+use super::crew::Crew;
 use super::isa::{Detected, Isa};
 use super::memory::{ALIGNMENT, HostMemory};
 use super::program::{CpuProgram, Engine};
@@ -9,6 +10,7 @@ use crate::backend::{
 };
 use crate::dtype::DType;
 use crate::error::{Error, Missing, Phase, Result};
+use crate::fuse::Group;
 use crate::graph::Graph;
 use crate::mapped::MappedBytes;
 use crate::phase::{self, Deadlines};
@@ -59,13 +61,16 @@ impl CpuBackend {
         let detected = Detected::new(options.isa)?;
         let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
         let threads = threads(options.threads, processors)?;
-        let pool = match threads {
+        let crew = match threads {
             1 => None,
-            _ => Some(pool(threads)?),
+            _ => Some(
+                Crew::new(threads - 1)
+                    .map_err(|e| unavailable(format!("{threads} threads cannot be had: {e}")))?,
+            ),
         };
         let device = device(detected.isa(), threads, &options);
         let stats = SharedStats::default();
-        let engine = Engine { detected, threads, pool, deadlines: options.deadlines, stats };
+        let engine = Engine { detected, threads, crew, deadlines: options.deadlines, stats };
         Ok(CpuBackend { device, engine: Arc::new(engine) })
     }
 }
@@ -87,14 +92,6 @@ fn threads(wanted: Option<usize>, processors: usize) -> Result<usize> {
         }
         Some(wanted) => Ok(wanted),
     }
-}
-
-fn pool(threads: usize) -> Result<rayon::ThreadPool> {
-    rayon::ThreadPoolBuilder::new()
-        .num_threads(threads)
-        .thread_name(|i| format!("diptych-cpu-{i}"))
-        .build()
-        .map_err(|e| unavailable(format!("{threads} threads cannot be had: {e}")))
 }
 
 fn device(isa: Isa, threads: usize, options: &CpuOptions) -> DeviceInfo {
@@ -135,7 +132,11 @@ impl Backend for CpuBackend {
     }
 
     fn supports(&self, graph: &Graph, node: TensorId) -> Support {
-        match op::plan(graph, node, Precision::Fast, self.engine.detected) {
+        self.joins(graph, &Group::Node(node), Precision::Fast)
+    }
+
+    fn joins(&self, graph: &Graph, group: &Group, precision: Precision) -> Support {
+        match op::plan(graph, group, precision, self.engine.detected) {
             Ok(_) => Support::Native,
             Err(reason) => Support::Unsupported { reason },
         }

@@ -11,8 +11,8 @@
 //! in an order that only the length of the rows decides. With 8-bit activations ([`Precision::Fast`]) and quantised
 //! weights products do not even depend on the instruction set.
 //!
-//! `unsafe` code is in `memory` and `window` (pointers to tensors), `simd` and `dot` (vector loads). Each states its
-//! invariants.
+//! `unsafe` code is in `memory` and `window` (pointers to tensors), `simd` and `dot` (vector loads), and `crew` (work of
+//! other threads). Each states its invariants.
 //!
 //! [`Precision::Fast`]: crate::plan::Precision::Fast
 
@@ -21,6 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 mod backend;
 mod bind;
+mod crew;
 mod decode;
 mod dot;
 mod gate;

@@ -1,12 +1,13 @@
 //! Prepared graphs.
 
 use super::bind::{Span, Storage};
+use super::crew::Crew;
 use super::gate::Access;
 use super::isa::Detected;
 use super::memory::{HostMemory, MemorySet};
-use super::op::{self, Args, Kernel, MAX_OPERANDS};
+use super::op::{self, Args, Kernel, MAX_OPERANDS, Planned};
 use super::run::{Line, Run, lines};
-use super::window::Window;
+use super::window::{MAX_RESULTS, Window};
 use super::{NAME, SharedStats};
 use crate::backend::{Bindings, Buffer, PrepareOptions, Program, Timing, Usage};
 use crate::deadline::Deadline;
@@ -25,8 +26,8 @@ pub(super) struct Engine {
     pub(super) detected: Detected,
     /// Number of threads.
     pub(super) threads: usize,
-    /// The threads, if there are more than the caller's.
-    pub(super) pool: Option<rayon::ThreadPool>,
+    /// The threads beside the caller's.
+    pub(super) crew: Option<Crew>,
     /// Deadlines.
     pub(super) deadlines: Deadlines,
     /// Counters.
@@ -41,7 +42,9 @@ struct Step {
     /// Operands that the kernel reads. `None`: there is none, or its elements are in the output before the step.
     src: [Option<Window>; MAX_OPERANDS],
     out: Window,
-    /// Operands that overlap the output, and the places where the kernel reads them: copied before the step.
+    /// Further results.
+    more: [Option<Window>; MAX_RESULTS - 1],
+    /// Operands that overlap a result, and the places where the kernel reads them: copied before the step.
     copies: Vec<(Window, Window)>,
 }
 
@@ -97,12 +100,7 @@ impl CpuProgram {
             if id.index() >= graph.tensors().len() {
                 return Err(Error::argument("plan", "another graph's", ""));
             }
-            if !matches!(planned.group, Group::Node(_)) {
-                let (op, node) = (planned.group.name(graph), graph.tensor(id).name.clone());
-                let reason = "every node is computed alone".into();
-                return Err(Error::Unsupported { backend: NAME.into(), op, node, reason });
-            }
-            let step = step(&engine, graph, plan, &mut storage, &mut copies, id)?;
+            let step = step(&engine, graph, plan, &mut storage, &mut copies, &planned.group)?;
             let idle =
                 || Error::argument("step of the plan", graph.tensor(id).describe(), "a node that computes");
             steps.push(step.ok_or_else(idle)?);
@@ -134,18 +132,15 @@ impl CpuProgram {
             .ok_or_else(|| Error::argument("tensor", tensor.0, format!("below {}", self.ports.len())))
     }
 
-    /// Runs steps in the pool, with all memories held.
+    /// Runs steps, with all memories held.
     fn execute(&mut self, which: std::ops::Range<usize>) -> Result<Timing> {
         let phase = if self.ran { Phase::Compute } else { Phase::FirstCompute };
         let _span = phase::enter(phase, NAME);
         let deadline = Deadline::new(phase, self.engine.deadlines.of(phase));
         let held = self.memories.hold(&deadline)?;
-        let run = Run::new(self.engine.detected, self.engine.threads, &self.locals, deadline);
-        let (steps, shared) = (&self.steps[which], &mut self.shared);
-        let last = match &self.engine.pool {
-            Some(pool) => pool.install(|| all(steps, &run, shared)),
-            None => all(steps, &run, shared),
-        };
+        let engine = &*self.engine;
+        let run = Run::new(engine.detected, engine.threads, engine.crew.as_ref(), &self.locals, deadline);
+        let last = all(&self.steps[which], &run, &mut self.shared);
         drop(held);
         if let Some(step) = last {
             return Err(deadline.missed(NAME, Some(step.node.clone())));
@@ -171,46 +166,63 @@ impl Step {
             unsafe { from.copy_to(to) };
         }
         // SAFETY: the windows are within memories that the program keeps and whose gates it holds. Nobody writes to
-        // the operands during this step but the step itself, and its output overlaps none of them (`step`, `Copies`).
+        // the operands during this step but the step itself, and its results overlap none of them (`step`, `Copies`).
         let src = self.src.map(|window| window.map(|w| unsafe { w.input() }));
-        // SAFETY: as above; the output's memory is writable, which `Storage::window` has checked.
-        let out = unsafe { self.out.output() };
-        self.kernel.run(run, Args { src, out, shared });
+        // SAFETY: as above; the memory is writable, which `Storage::window` has checked, and no two results overlap.
+        let [out, more @ ..] =
+            [Some(self.out), self.more[0], self.more[1]].map(|w| w.map(|w| unsafe { w.output() }));
+        if let Some(out) = out {
+            self.kernel.run(run, Args { src, out, more, shared });
+        }
     }
 }
 
-/// Resolves a node.
+/// Resolves a group.
 fn step(
     engine: &Engine,
     graph: &Graph,
     plan: &Plan,
     storage: &mut Storage<'_>,
     copies: &mut Copies,
-    id: TensorId,
+    group: &Group,
 ) -> Result<Option<Step>> {
-    let tensor = graph.tensor(id);
-    let Some(op) = tensor.op() else { return Ok(None) };
-    let kernel = op::plan(graph, id, plan.precision, engine.detected).map_err(|reason| {
-        Error::Unsupported { backend: NAME.into(), op: op.name(), node: tensor.name.clone(), reason }
+    let name = || graph.tensor(group.last()).name.clone();
+    let planned = op::plan(graph, group, plan.precision, engine.detected).map_err(|reason| {
+        Error::Unsupported { backend: NAME.into(), op: group.name(graph), node: name(), reason }
     })?;
-    let Some(kernel) = kernel else { return Ok(None) };
-    let out = storage.window(id, Access::Write)?;
+    let Some(Planned { kernel, src: operands, out: results }) = planned else { return Ok(None) };
+    let mut out: Vec<Window> = Vec::with_capacity(results.len());
+    for id in results {
+        let window = storage.window(id, Access::Write)?;
+        if out.iter().any(|other| other.overlaps(&window)) {
+            let found = graph.tensor(id).describe();
+            return Err(Error::argument("storage", found, "one for each result of a step"));
+        }
+        out.push(window);
+    }
+    let in_place = match group {
+        Group::Node(id) => graph.tensor(*id).op().map_or(&[][..], |op| op.definition().in_place()),
+        _ => &[],
+    };
     let mut src = [None; MAX_OPERANDS];
     let mut taken_over = false;
     let mut staged = Vec::new();
-    for (i, &operand) in tensor.src().iter().enumerate() {
-        let Some(slot) = src.get_mut(i).filter(|_| kernel.reads(i)) else { continue };
+    for (i, operand) in operands.into_iter().enumerate() {
+        let (Some(slot), Some(operand)) = (src.get_mut(i), operand) else { continue };
         let window = storage.window(operand, Access::Read)?;
-        if !window.overlaps(&out) {
+        if !out.iter().any(|out| window.overlaps(out)) {
             *slot = Some(window);
-        } else if !taken_over && op.definition().in_place().contains(&i) && window.same(&out) {
+        } else if !taken_over && in_place.contains(&i) && window.same(&out[0]) {
             taken_over = true;
         } else {
             staged.push((i, operand, window));
         }
     }
     copies.add(staged);
-    Ok(Some(Step { node: tensor.name.clone(), kernel, src, out, copies: Vec::new() }))
+    let mut out = out.into_iter();
+    let Some(first) = out.next() else { return Ok(None) };
+    let more = std::array::from_fn(|_| out.next());
+    Ok(Some(Step { node: name(), kernel, src, out: first, more, copies: Vec::new() }))
 }
 
 /// Operands that overlap the output of their step in another way than the kernel can use. Each is read from a copy, in

@@ -1,19 +1,19 @@
 //! One run of a program: threads, scratch memory, and the time at which it must end.
 
+use super::crew::Crew;
 use super::host;
 use super::isa::Detected;
 use crate::deadline::Deadline;
 use crate::error::Result;
-use rayon::iter::{IndexedParallelIterator, IntoParallelIterator, ParallelIterator};
-use rayon::slice::ParallelSliceMut;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Estimated nanoseconds on one thread below which a step stays there.
-///
-/// Measured with two threads: handing over half of the work costs about 1 microsecond if the other thread is awake,
-/// as it mostly is between the steps of a run, and 10 to 20 if it sleeps.
-const WORTH_NS: usize = 12_000;
+/// Estimated nanoseconds on one thread below which a step stays there: several times what it costs to have helpers that
+/// are awake, as they mostly are between the steps of a run.
+const WORTH_NS: usize = 4_000;
+
+/// Estimated nanoseconds after which a thread looks at the clock.
+const LOOK_NS: usize = 100_000;
 
 /// A cache line of scratch memory.
 #[repr(C, align(64))]
@@ -34,20 +34,22 @@ pub(super) fn lines(bytes: usize) -> Result<Vec<Line>> {
 pub(super) struct Run<'a> {
     detected: Detected,
     threads: usize,
+    crew: Option<&'a Crew>,
     locals: &'a [Mutex<Vec<Line>>],
     deadline: Deadline,
     expired: AtomicBool,
 }
 
 impl<'a> Run<'a> {
-    /// A run on `threads` threads of the pool that it is called in; `locals` is scratch memory for each of them.
+    /// A run on `threads` threads, the caller's and those of `crew`; `locals` is scratch memory for each of them.
     pub(super) fn new(
         detected: Detected,
         threads: usize,
+        crew: Option<&'a Crew>,
         locals: &'a [Mutex<Vec<Line>>],
         deadline: Deadline,
     ) -> Run<'a> {
-        Run { detected, threads, locals, deadline, expired: AtomicBool::new(false) }
+        Run { detected, threads, crew, locals, deadline, expired: AtomicBool::new(false) }
     }
 
     /// The instruction set to dispatch kernels to.
@@ -65,6 +67,11 @@ impl<'a> Run<'a> {
         self.expired.load(Ordering::Relaxed)
     }
 
+    /// Whether work is worth several threads: `ns` is the estimated time on one.
+    pub(super) fn is_shared(&self, ns: usize) -> bool {
+        self.threads > 1 && ns >= WORTH_NS
+    }
+
     /// Notes whether the deadline has passed.
     pub(super) fn check_deadline(&self) -> bool {
         if self.deadline.passed() {
@@ -76,19 +83,28 @@ impl<'a> Run<'a> {
     /// Calls `f` for every number below `count`, on several threads if `ns`, the estimated time on one thread, is
     /// worth it. After the deadline nothing more is called.
     pub(super) fn for_each(&self, count: usize, ns: usize, f: impl Fn(usize) + Sync) {
+        let between = (count.saturating_mul(LOOK_NS) / ns.max(1)).max(1);
         let task = |n: usize| {
             if !self.expired() {
                 f(n);
-                // A short step ends before anyone would look.
-                if ns > WORTH_NS {
+                if (n + 1).is_multiple_of(between) {
                     self.check_deadline();
                 }
             }
         };
-        if count < 2 || self.threads < 2 || ns < WORTH_NS {
-            (0..count).for_each(task);
-        } else {
-            (0..count).into_par_iter().for_each(task);
+        match self.crew.filter(|_| count > 1 && self.is_shared(ns)) {
+            None => (0..count).for_each(task),
+            Some(crew) => {
+                // Whoever is free takes the next ones: many in a row at first, so that memory is read in its order, few
+                // at last, so that nobody waits long for another, or for a thread that came late.
+                let next = AtomicUsize::new(0);
+                let after = |n: usize| (n < count).then(|| n + ((count - n) / (2 * self.threads)).max(1));
+                crew.together(&|| {
+                    while let Ok(first) = next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, after) {
+                        (first..after(first).unwrap_or(count)).for_each(task);
+                    }
+                });
+            }
         }
     }
 
@@ -100,19 +116,22 @@ impl<'a> Run<'a> {
         ns: usize,
         f: impl Fn(usize, &mut [Line]) + Sync,
     ) {
-        let chunk = chunk.max(1);
-        if lines.len() <= chunk || self.threads < 2 || ns < WORTH_NS {
-            lines.chunks_mut(chunk).enumerate().for_each(|(i, lines)| f(i, lines));
-        } else {
-            lines.par_chunks_mut(chunk).enumerate().for_each(|(i, lines)| f(i, lines));
-        }
+        let chunks = lines.chunks_mut(chunk.max(1)).enumerate();
+        let count = chunks.len();
+        let chunks = Mutex::new(chunks);
+        self.for_each(count, ns, |_| {
+            let next = chunks.lock().unwrap_or_else(PoisonError::into_inner).next();
+            if let Some((i, lines)) = next {
+                f(i, lines);
+            }
+        });
     }
 
     /// The calling thread's scratch memory. A task must not start other tasks while it has it.
     pub(super) fn local<R>(&self, f: impl FnOnce(&mut [Line]) -> R) -> R {
-        let index = rayon::current_thread_index().unwrap_or(0) % self.locals.len().max(1);
+        let index = self.crew.map_or(0, Crew::index);
         match self.locals.get(index) {
-            // Never contended: each thread of the pool has its own, and one program runs in it at a time.
+            // Never contended: each thread has its own, and a program runs once at a time.
             Some(local) => f(&mut local.lock().unwrap_or_else(PoisonError::into_inner)),
             None => f(&mut []),
         }

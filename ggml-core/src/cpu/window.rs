@@ -1,16 +1,17 @@
 //! A tensor's elements at an address: what kernels read and write.
 //!
-//! Besides [`super::memory`] and the vector loads of [`super::simd`] and [`super::dot`] this is the only module with
-//! `unsafe` code. Its invariants:
+//! Besides [`super::memory`], [`super::crew`] and the vector loads of [`super::simd`] and [`super::dot`] this is the only
+//! module with `unsafe` code. Its invariants:
 //!
 //! * A [`Window`] lies within a memory that its program keeps alive, and is aligned for its elements; both were
 //!   checked when the program was prepared.
-//! * [`Input`]s and an [`Output`] are made for one step, while the program holds the gates of all its memories. The
-//!   step's output overlaps none of its inputs: an operand that would overlap is either given to the kernel as being
-//!   in the output already, or is copied elsewhere first (see [`super::bind`]).
+//! * [`Input`]s and [`Output`]s are made for one step, while the program holds the gates of all its memories. The
+//!   step's outputs overlap none of its inputs: an operand that would overlap is either given to the kernel as being
+//!   in the output already, or is copied elsewhere first (see [`super::bind`]). They do not overlap each other either.
 //! * The threads of a step get an output in [`Tile`]s. Tiles are boxes of one grid over the output's indices; no two
 //!   have an index in common, and no two indices an address, or else there is one tile only. Two outputs that are tiled
-//!   together are parts of one result with no address in common.
+//!   together have no address in common.
+//! * Scratch memory is an input or a tile only for as long as it is borrowed.
 
 use super::run::Run;
 use crate::dtype::DType;
@@ -19,6 +20,9 @@ use bytemuck::Pod;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::ptr::NonNull;
+
+/// Results that a step has at the most.
+pub(super) const MAX_RESULTS: usize = 3;
 
 /// Where a tensor's elements are.
 #[derive(Clone, Copy, Debug)]
@@ -105,6 +109,7 @@ impl Window {
         unsafe { self.at.copy_to_nonoverlapping(to.at, self.span.min(to.span)) };
     }
 
+    #[inline(always)]
     fn byte_offset(&self, [i0, i1, i2, i3]: [usize; 4]) -> usize {
         let [n0, n1, n2, n3] = self.ne;
         assert!(i0 < n0 && i1 < n1 && i2 < n2 && i3 < n3, "a kernel's index is outside of its operand");
@@ -112,12 +117,14 @@ impl Window {
     }
 
     /// Asserts that elements (blocks of block types) are of type `T`.
+    #[inline(always)]
     fn assert_type<T: Pod>(&self) {
         let fits = size_of::<T>() == self.dtype.block_bytes()
             && self.at.addr().get().is_multiple_of(align_of::<T>());
         assert!(fits, "a kernel takes its operand for another type");
     }
 
+    #[inline(always)]
     fn rows_contiguous(&self) -> bool {
         self.nb[0] == self.dtype.block_bytes() || self.ne[0] == self.dtype.block()
     }
@@ -152,6 +159,7 @@ impl<'a> Input<'a> {
     }
 
     /// A row of contiguous elements (blocks of block types).
+    #[inline(always)]
     pub(super) fn row<T: Pod>(&self, [i1, i2, i3]: [usize; 3]) -> &'a [T] {
         self.window.assert_type::<T>();
         assert!(self.rows_contiguous(), "a kernel takes its operand's rows for contiguous");
@@ -160,6 +168,24 @@ impl<'a> Input<'a> {
         // SAFETY: the row is within the window (`byte_offset`, and contiguous elements), aligned for `T`, for which any
         // bytes are a value; nobody writes there during `'a` (the promise of `Window::input`).
         unsafe { std::slice::from_raw_parts(self.window.at.add(at).cast().as_ptr(), blocks) }
+    }
+
+    /// Rows `first ..` of a matrix; behind row `last` this one again.
+    #[inline(always)]
+    pub(super) fn group<T: Pod, const N: usize>(
+        &self,
+        first: usize,
+        last: usize,
+        [i2, i3]: [usize; 2],
+    ) -> [&'a [T]; N] {
+        assert!(first <= last && last < self.window.ne[1], "a kernel's index is outside of its operand");
+        let mut rows = [self.row::<T>([first, i2, i3]); N];
+        for (i, row) in rows.iter_mut().enumerate().skip(1) {
+            let skipped = i.min(last - first) * self.window.nb[1];
+            // SAFETY: row `first + i` or `last`, both rows of the window by the assertion; otherwise as in `row`.
+            *row = unsafe { std::slice::from_raw_parts(row.as_ptr().byte_add(skipped), row.len()) };
+        }
+        rows
     }
 
     /// One element of a plain type.
@@ -186,6 +212,41 @@ impl<'a> Input<'a> {
             // SAFETY: element `first + i` is in the row, by the assertion above; otherwise as in `row`.
             *x = unsafe { self.window.at.add(start + i * self.window.nb[0]).cast().read() };
         }
+    }
+}
+
+impl<'a> Input<'a> {
+    /// Some rows of scratch memory, `stride` elements apart, as a matrix with rows of `n`.
+    pub(super) fn of_scratch(rows: &'a [f32], n: usize, stride: usize) -> Input<'a> {
+        let count = rows.len() / stride.max(1);
+        assert!(n <= stride && count > 0, "a kernel's scratch memory is too small");
+        let (row, all) = (4 * stride, 4 * stride * count);
+        let (ne, nb) = ([n, count, 1, 1], [4, row, all, all]);
+        let at = NonNull::from(rows).cast();
+        // All rows are within the slice, which is borrowed for `'a`.
+        Input { window: Window { at, span: all, dtype: DType::F32, ne, nb }, life: PhantomData }
+    }
+
+    /// Rows `first .. first + count` of a matrix.
+    pub(super) fn rows(&self, first: usize, count: usize) -> Input<'a> {
+        let [n, _, n2, n3] = self.window.ne;
+        self.part([0, first], [n, count, n2, n3])
+    }
+
+    /// Elements `first .. first + count` of the rows of a plain type.
+    pub(super) fn elements(&self, first: usize, count: usize) -> Input<'a> {
+        let [_, n1, n2, n3] = self.window.ne;
+        assert!(self.window.dtype.block() == 1, "a kernel divides blocks");
+        self.part([first, 0], [count, n1, n2, n3])
+    }
+
+    fn part(&self, [first, row]: [usize; 2], ne: [usize; 4]) -> Input<'a> {
+        let within = first + ne[0] <= self.window.ne[0] && row + ne[1] <= self.window.ne[1];
+        assert!(within && ne[0] > 0 && ne[1] > 0, "a kernel's index is outside of its operand");
+        let offset = self.window.byte_offset([first, row, 0, 0]);
+        // SAFETY: the address of an element of the window (`byte_offset`).
+        let at = unsafe { self.window.at.add(offset) };
+        Input { window: Window { at, span: self.window.span - offset, ne, ..self.window }, life: PhantomData }
     }
 }
 
@@ -263,6 +324,27 @@ pub(super) fn for_each_pair(
     run.for_each(a.count(), ns, |n| f(&mut a.tile(n), &mut b.tile(n)));
 }
 
+/// Calls `f` for every tile of several outputs in one loop, with the output's number, as [`Output::for_each_tile`] does.
+pub(super) fn for_each_of(
+    outs: &mut [Option<Output<'_>>; MAX_RESULTS],
+    run: &Run<'_>,
+    tiles: [[usize; 4]; MAX_RESULTS],
+    ns: usize,
+    f: impl Fn(usize, &mut Tile<'_>) + Sync,
+) {
+    let mut tiles = tiles.into_iter();
+    let grids = outs.each_mut().map(|out| out.as_mut().zip(tiles.next()).map(|(out, tile)| out.grid(tile)));
+    let count = |grid: &Option<Grid<'_>>| grid.as_ref().map_or(0, Grid::count);
+    run.for_each(grids.iter().map(count).sum(), ns, |mut n| {
+        for (i, grid) in grids.iter().enumerate() {
+            match grid {
+                Some(grid) if n < grid.count() => return f(i, &mut grid.tile(n)),
+                _ => n -= count(grid),
+            }
+        }
+    });
+}
+
 /// The tiles of an output. Made for one loop that takes each tile once.
 struct Grid<'a> {
     window: Window,
@@ -283,7 +365,7 @@ impl Grid<'_> {
             rest /= self.counts[d];
             start..(start + self.extents[d]).min(self.window.ne[d])
         });
-        Tile { window: self.window, ranges, life: PhantomData }
+        Tile { window: self.window, origin: [0; 4], ranges, life: PhantomData }
     }
 }
 
@@ -291,12 +373,26 @@ impl Grid<'_> {
 #[derive(Debug)]
 pub(super) struct Tile<'a> {
     window: Window,
+    /// Index of the window's first element.
+    origin: [usize; 4],
     ranges: [Range<usize>; 4],
     life: PhantomData<&'a mut [u8]>,
 }
 
-impl Tile<'_> {
-    /// Extents of the whole result.
+impl<'a> Tile<'a> {
+    /// F32 elements with the indices of `ranges` in scratch memory, without gaps.
+    pub(super) fn in_scratch(scratch: &'a mut [f32], ranges: [Range<usize>; 4]) -> Tile<'a> {
+        let ne: [usize; 4] = std::array::from_fn(|d| ranges[d].len());
+        let span = 4 * ne.iter().product::<usize>();
+        assert!(span <= size_of_val(scratch) && span > 0, "a kernel's scratch memory is too small");
+        let nb = [4, 4 * ne[0], 4 * ne[0] * ne[1], 4 * ne[0] * ne[1] * ne[2]];
+        let origin = std::array::from_fn(|d| ranges[d].start);
+        // All elements are within the slice, which is borrowed for `'a` by this tile alone.
+        let window = Window { at: NonNull::from(scratch).cast(), span, dtype: DType::F32, ne, nb };
+        Tile { window, origin, ranges, life: PhantomData }
+    }
+
+    /// Extents of the whole result; of scratch memory those of the tile.
     pub(super) fn extents(&self) -> [usize; 4] {
         self.window.ne
     }
@@ -316,6 +412,7 @@ impl Tile<'_> {
     }
 
     /// The tile's part of a row of contiguous elements. What it holds is what was there before the step.
+    #[inline(always)]
     pub(super) fn row<T: Pod>(&mut self, row: [usize; 3]) -> &mut [T] {
         assert!(self.window.rows_contiguous(), "a kernel takes its result's rows for contiguous");
         let at = self.byte_offset::<T>(row);
@@ -341,6 +438,7 @@ impl Tile<'_> {
         let mine =
             self.ranges[1].contains(&i1) && self.ranges[2].contains(&i2) && self.ranges[3].contains(&i3);
         assert!(mine, "a kernel writes to another thread's tile");
-        self.window.byte_offset([self.ranges[0].start, i1, i2, i3])
+        let [o0, o1, o2, o3] = self.origin;
+        self.window.byte_offset([self.ranges[0].start - o0, i1 - o1, i2 - o2, i3 - o3])
     }
 }

@@ -1,6 +1,6 @@
 //! Products with the experts of each token.
 
-use super::search::{Search, equal_sum};
+use super::search::{Search, sum_with};
 use super::{GluPart, Group, Sum, op_of};
 use crate::op::{Binary, Op};
 use crate::tensor::TensorId;
@@ -101,8 +101,7 @@ fn forms(search: &Search<'_>, node: TensorId) -> Vec<Experts> {
     }
     if let Some(weighted) = weighted(search, &first) {
         let last = weighted.nodes.last().copied();
-        let sum = last.and_then(|last| search.only_reader(last)).and_then(|add| equal_sum(search, add));
-        let residual = sum.filter(|sum| sum.of[0] != sum.of[1]);
+        let residual = last.and_then(|last| sum_with(search, search.only_reader(last)?, last));
         let with = Experts { weighted: Some(weighted), residual, ..alone.clone() };
         forms.extend([with.clone(), Experts { residual: None, ..with }]);
     }

@@ -1,7 +1,7 @@
 //! A sum, RMS_NORM with its weight, a residual sum; a gate; RMS_NORM times a number.
 
 use super::Group;
-use super::search::{Search, equal_sum};
+use super::search::{Search, equal_sum, sum_with};
 use crate::dtype::DType;
 use crate::graph::Graph;
 use crate::op::{Activation, Binary, Op};
@@ -112,8 +112,7 @@ pub(super) fn find(search: &mut Search<'_>) {
     for mul in graph.computed().collect::<Vec<_>>() {
         let Some(norm) = norm_part(search, mul) else { continue };
         let sum = equal_sum(search, norm.x);
-        let after = search.only_reader(mul).and_then(|add| equal_sum(search, add));
-        let residual = after.filter(|sum| sum.of[0] != sum.of[1]);
+        let residual = search.only_reader(mul).and_then(|add| sum_with(search, add, mul));
         let gated = gated(search, mul);
         let plain = Norm { sum: None, norm, residual: None, gated: None };
         let forms = [

@@ -1,7 +1,7 @@
 //! Products of one input, and what stands before and after them.
 
 use super::norm::norm_part;
-use super::search::{Search, equal_sum};
+use super::search::{Search, sum_with};
 use super::{GluPart, Group, NormPart, Sum};
 use crate::dtype::DType;
 use crate::graph::Graph;
@@ -150,7 +150,7 @@ fn divide(search: &Search<'_>, input: TensorId, nodes: &[TensorId]) -> Vec<Produ
     rest.retain(|product| {
         let reader = search.only_reader(product.result);
         let glu = reader.and_then(|reader| glu(graph, reader, &[product.result]));
-        let sum = reader.and_then(|reader| equal_sum(search, reader)).filter(|sum| sum.of[0] != sum.of[1]);
+        let sum = reader.and_then(|reader| sum_with(search, reader, product.result));
         if glu.is_some() || sum.is_some() {
             parts.push(Products { glu, residual: sum.filter(|_| glu.is_none()), ..plain(vec![*product]) });
         }

@@ -169,3 +169,10 @@ pub(super) fn equal_sum(search: &Search<'_>, id: TensorId) -> Option<Sum> {
     let (Some(Op::Binary(Binary::Add)), &[a, b]) = (t.op(), t.src()) else { return None };
     (graph.tensor(a).ne == graph.tensor(b).ne).then_some(Sum { of: [a, b], node: id })
 }
+
+/// A sum of what a node computes, as it is, and something else of the same extents.
+pub(super) fn sum_with(search: &Search<'_>, id: TensorId, of: TensorId) -> Option<Sum> {
+    let from = |id: &TensorId| search.graph.producer(*id) == of;
+    equal_sum(search, id)
+        .filter(|sum| sum.of.contains(&of) && sum.of.iter().filter(|id| from(id)).count() == 1)
+}

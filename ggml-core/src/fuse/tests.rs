@@ -314,6 +314,25 @@ fn no_group_waits_for_itself() {
     assert_eq!(sound_steps(&b), [("ADD", 0), ("SCALE", 1), ("norm", 2)]);
 }
 
+/// What is added to a view of a product or of a norm, or to it and a view of it, is no part of its group.
+#[test]
+fn sums_with_views_stand_alone() {
+    type Make = fn(&mut Builder, TensorId) -> TensorId;
+    let makers: [Make; 2] = [|b, x| b.linear(x, "w", 32, true), |b, x| b.norm(x, "norm")];
+    for (make, name) in makers.into_iter().zip(["products", "norm"]) {
+        for itself in [false, true] {
+            let mut b = Builder::new();
+            let x = b.leaf("x", &[32, 4], Source::Input);
+            let y = b.leaf("y", &[32, 4], Source::Input);
+            let result = make(&mut b, x);
+            let view = b.g.view(result, [32, 4, 1, 1], [4, 128, 512, 512], 0).unwrap();
+            let sum = b.g.add(view, if itself { result } else { y }).unwrap();
+            b.g.output(sum).unwrap();
+            assert_eq!(sound_steps(&b), [(name, 0), ("ADD", 1)]);
+        }
+    }
+}
+
 /// State that is read before it is overwritten is not overwritten earlier.
 #[test]
 fn writers_wait_for_readers() {

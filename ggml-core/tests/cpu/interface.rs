@@ -223,8 +223,12 @@ static COUNTING: Counting = Counting;
 fn runs_allocate_nothing() {
     let backend = open(Isa::best(), 1);
     let works = [layers(3), mixture(3)];
-    for (work, precision) in works.iter().flat_map(|w| [(w, Precision::Exact), (w, Precision::Fast)]) {
-        let plan = Plan::new(&work.graph, 64, precision).unwrap();
+    let both = [Precision::Exact, Precision::Fast];
+    let plans = |w: &Work, p| [Plan::new(&w.graph, 64, p), Plan::fused(&w.graph, &backend, p)];
+    let runs =
+        works.iter().flat_map(|w| both.into_iter().flat_map(move |p| plans(w, p)).map(move |p| (w, p)));
+    for (work, plan) in runs {
+        let plan = plan.unwrap();
         let mut bindings = Bindings::default();
         for (id, data) in &work.leaves {
             let buffer = backend.allocate(data.len(), Usage::State).unwrap();

@@ -1,5 +1,6 @@
 //! The `cpu` backend against the reference, and against itself under changes that must not change results.
 
+mod groups;
 mod interface;
 mod mixture;
 mod work;

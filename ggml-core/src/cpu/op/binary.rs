@@ -33,14 +33,14 @@ impl Kernel for BinaryKernel {
 }
 
 /// One tile: `a` is copied into the result unless it is there, then `b` is applied.
-struct Combine<'a, 'b> {
-    op: Binary,
-    a: Option<&'a Input<'a>>,
-    b: &'a Input<'a>,
-    tile: &'a mut Tile<'b>,
+pub(super) struct Combine<'a, 'b, 'c> {
+    pub(super) op: Binary,
+    pub(super) a: Option<&'a Input<'a>>,
+    pub(super) b: &'a Input<'a>,
+    pub(super) tile: &'c mut Tile<'b>,
 }
 
-impl Job for Combine<'_, '_> {
+impl Job for Combine<'_, '_, '_> {
     type Out = ();
 
     #[inline(always)]
@@ -82,8 +82,9 @@ impl Job for Combine<'_, '_> {
     }
 }
 
+/// One row and another.
 #[inline(always)]
-fn apply<S: Simd>(s: S, op: Binary, x: &mut [f32], b: &[f32]) {
+pub(super) fn apply<S: Simd>(s: S, op: Binary, x: &mut [f32], b: &[f32]) {
     match op {
         Binary::Add => zip!(s, x, b, |x, b| s.add(x, b)),
         Binary::Mul => zip!(s, x, b, |x, b| s.mul(x, b)),

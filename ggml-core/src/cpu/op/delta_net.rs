@@ -38,7 +38,9 @@ impl Kernel for DeltaNetKernel {
     /// A task has some columns of a head in all slots: their state stays in scratch memory over all tokens of a run.
     fn run(&self, run: &Run<'_>, args: Args<'_>) {
         let Args {
-            src: [Some(q), Some(k), Some(v), Some(g), Some(beta), Some(state), Some(runs)], out, ..
+            src: [Some(q), Some(k), Some(v), Some(g), Some(beta), Some(state), Some(runs), ..],
+            out,
+            ..
         } = args
         else {
             return;

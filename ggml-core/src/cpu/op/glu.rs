@@ -77,11 +77,11 @@ impl Gate for Clamped {
 }
 
 /// A row that has the gate, or what is gated, and gets the result; the other one comes beside it.
-struct Apply<'a> {
-    op: Glu,
-    row: &'a mut [f32],
-    other: &'a [f32],
-    gate_in_row: bool,
+pub(super) struct Apply<'a> {
+    pub(super) op: Glu,
+    pub(super) row: &'a mut [f32],
+    pub(super) other: &'a [f32],
+    pub(super) gate_in_row: bool,
 }
 
 impl Apply<'_> {

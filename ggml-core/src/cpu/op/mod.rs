@@ -1,11 +1,14 @@
 //! Kernels by family of operations.
 //!
-//! [`plan`] is the one place where a node gets its kernel or a reason why there is none; both `supports` and
-//! preparation ask it. A kernel has the operation's parameters; addresses and extents come with each run.
+//! [`plan`] is the one place where a group gets its kernel or a reason why there is none; `supports`, `joins` and
+//! preparation ask it. A kernel has the operations' parameters; addresses and extents come with each run. A node alone
+//! is the special case of its family's kernel.
 
 use super::isa::Detected;
 use super::run::{Line, Run};
-use super::window::{Input, Output};
+use super::window::{Input, MAX_RESULTS, Output};
+use crate::dtype::DType;
+use crate::fuse::Group;
 use crate::graph::Graph;
 use crate::op::Op;
 use crate::plan::Precision;
@@ -16,18 +19,21 @@ mod copy;
 mod delta_net;
 mod flash_attn;
 mod glu;
+mod heads;
 mod mul_mat;
 mod mul_mat_id;
 mod norm;
+mod products;
 mod rope;
+mod router;
 mod rows;
 mod soft_max;
 mod ssm_conv;
 mod top_k;
 mod unary;
 
-/// Operands that an operation has at the most.
-pub(super) const MAX_OPERANDS: usize = 7;
+/// Operands that a step has at the most.
+pub(super) const MAX_OPERANDS: usize = 9;
 
 /// Operands and result of a step.
 pub(super) struct Args<'a> {
@@ -36,6 +42,8 @@ pub(super) struct Args<'a> {
     pub(super) src: [Option<Input<'a>>; MAX_OPERANDS],
     /// The result.
     pub(super) out: Output<'a>,
+    /// Further results of a group.
+    pub(super) more: [Option<Output<'a>>; MAX_RESULTS - 1],
     /// Scratch memory, at least [`Kernel::shared_bytes`].
     pub(super) shared: &'a mut [Line],
 }
@@ -61,11 +69,60 @@ pub(super) trait Kernel: Send + Sync + std::fmt::Debug {
     }
 }
 
-/// The kernel of a node; `None` for leaves and views, which compute nothing.
+/// A step: its kernel, and what the kernel's operands and results are.
+pub(super) struct Planned {
+    pub(super) kernel: Box<dyn Kernel>,
+    /// Operands by the kernel's numbers.
+    pub(super) src: Vec<Option<TensorId>>,
+    /// At least one.
+    pub(super) out: Vec<TensorId>,
+}
+
+/// Tensors as operands of groups.
+#[derive(Clone, Copy)]
+struct Operands<'a>(&'a Graph);
+
+impl Operands<'_> {
+    /// A tensor, if it has F32 rows without gaps.
+    fn row(self, id: TensorId) -> Result<Option<TensorId>, String> {
+        let tensor = self.0.tensor(id);
+        if tensor.dtype == DType::F32 && tensor.rows_contiguous() {
+            return Ok(Some(id));
+        }
+        Err(format!("{} is not in rows of F32", tensor.describe()))
+    }
+}
+
+/// The kernel of a group; `None` for leaves and views, which compute nothing.
 ///
 /// # Errors
 /// The reason why there is no kernel.
 pub(super) fn plan(
+    graph: &Graph,
+    group: &Group,
+    precision: Precision,
+    detected: Detected,
+) -> Result<Option<Planned>, String> {
+    let operands = Operands(graph);
+    Ok(Some(match group {
+        Group::Node(node) => {
+            let Some(kernel) = plan_node(graph, *node, precision, detected)? else { return Ok(None) };
+            let src = graph.tensor(*node).src().iter().enumerate();
+            let src = src.map(|(i, &id)| kernel.reads(i).then_some(id)).collect();
+            Planned { kernel, src, out: vec![*node] }
+        }
+        Group::Products(group) => products::ProductsKernel::group(group, operands, precision, detected)?,
+        Group::Heads(group) => heads::HeadsKernel::group(group, operands)?,
+        Group::Experts(group) => mul_mat_id::MulMatIdKernel::group(group, operands, precision, detected)?,
+        Group::Router(group) => router::RouterKernel::group(group, operands)?,
+        Group::Norm(group) => norm::NormKernel::group(group, operands)?,
+        Group::Scaled(group) => norm::NormKernel::scaled(group, operands)?,
+        Group::Chain(group) => unary::UnaryKernel::group(group, operands)?,
+    }))
+}
+
+/// [`plan`] for a node.
+fn plan_node(
     graph: &Graph,
     node: TensorId,
     precision: Precision,
@@ -81,7 +138,7 @@ pub(super) fn plan(
         Op::FlashAttnExt(op) => Box::new(flash_attn::FlashAttnKernel::new(*op, &src)?),
         Op::Glu(op) => Box::new(glu::GluKernel::new(*op)),
         Op::MulMat(_) => Box::new(mul_mat::MulMatKernel::new(&src, precision, detected)?),
-        Op::RmsNorm(op) => Box::new(norm::RmsNormKernel::new(*op)),
+        Op::RmsNorm(op) => Box::new(norm::NormKernel::new(*op)),
         Op::Rope(op) => Box::new(rope::RopeKernel::new(*op)),
         Op::GetRows(_) => Box::new(rows::GetRowsKernel::new(src[0].dtype)?),
         Op::SetRows(_) => Box::new(rows::SetRowsKernel::new(src[0].dtype)?),

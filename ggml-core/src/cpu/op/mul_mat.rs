@@ -9,24 +9,25 @@
 //!
 //! The left ones read every weight once and are bound by memory, the right ones by arithmetic. Left and right give
 //! the same bits (see [`crate::cpu::dot`]). A tile consists of [`TileProduct`]s: a matrix of weights with the columns that it is
-//! multiplied with.
+//! multiplied with. What its products become before they leave their thread is a [`Recipe`]; several results with one
+//! input are computed in one loop.
 //!
 //! [`TileProduct`]: columns::TileProduct
 
 use super::{Args, Kernel};
 use crate::cpu::dot::block::{ForQuant, Quant, with_quant};
 use crate::cpu::dot::float::SEGMENT;
-use crate::cpu::dot::int8::{PanelShape, ROWS as INT_ROWS};
+use crate::cpu::dot::int8::{MAX_PANEL_ROWS, PanelShape, ROWS as INT_ROWS};
 use crate::cpu::dot::quantize::RowScratch;
 use crate::cpu::dot::{ForWeight, Weight, has_weight, with_weight};
 use crate::cpu::isa::Detected;
 use crate::cpu::run::{Line, Run};
 use crate::cpu::simd::{Job, Simd, dispatch};
-use crate::cpu::window::{Input, Output};
+use crate::cpu::window::{Input, MAX_RESULTS, Output, Tile, for_each_of};
 use crate::dtype::DType;
 use crate::plan::Precision;
 use crate::tensor::Tensor;
-use columns::{source, tile_products};
+use columns::{source as source_of, tile_products};
 use float::{DotRows, PANEL_ROWS, Panel};
 use int8::{BlockPanel, DotBlocks, Quantize};
 use std::marker::PhantomData;
@@ -34,11 +35,19 @@ use std::marker::PhantomData;
 mod columns;
 mod float;
 mod int8;
+mod recipe;
 
 pub(super) use columns::Routes;
+pub(super) use recipe::{Bias, Matrix, Recipe, Source};
 
 /// Bytes of weights that a thread takes at a time for one column.
 const PIECE: usize = 64 << 10;
+
+/// The same where all weights are few.
+const SMALL_PIECE: usize = 8 << 10;
+
+/// Bytes of products that a thread keeps beside a tile.
+const BESIDE: usize = 128 << 10;
 
 /// Matrix product.
 #[derive(Debug)]
@@ -52,6 +61,10 @@ pub(super) struct MulMatKernel {
     /// Matrices that are read for them.
     matrices: usize,
     way: Way,
+    /// Whether activations are normed first.
+    normed: bool,
+    /// Whether there are products that do not leave a thread.
+    beside: bool,
 }
 
 /// See the module's table.
@@ -109,23 +122,65 @@ impl MulMatKernel {
             Some(Some(shape)) if most >= shape.from => Way::BlockPanel(shape),
             Some(_) => Way::DotBlocks,
         };
-        Ok(MulMatKernel { dtype: a.dtype, k: a.ne[0], columns: b.rows(), products, matrices, way })
+        Ok(MulMatKernel {
+            dtype: a.dtype,
+            k: a.ne[0],
+            columns: b.rows(),
+            products,
+            matrices,
+            way,
+            normed: false,
+            beside: false,
+        })
     }
 
-    /// Computes the product; with `routes` that of MUL_MAT_ID. `shared` is at least [`Kernel::shared_bytes`].
+    /// With a norm before the products.
+    pub(super) fn with_norm(self) -> MulMatKernel {
+        MulMatKernel { normed: true, ..self }
+    }
+
+    /// With products that do not leave a thread but as a GLU or a sum. `columns` of them are in one tile at the least.
+    ///
+    /// # Errors
+    /// If that is too many.
+    pub(super) fn with_products_beside(self, columns: usize) -> Result<MulMatKernel, String> {
+        if columns > BESIDE / 4 / MAX_PANEL_ROWS {
+            return Err(format!("{columns} columns of products are too many to be kept beside"));
+        }
+        Ok(MulMatKernel { beside: true, ..self })
+    }
+
+    /// Computes results, each as its recipe says; with `routes` products of MUL_MAT_ID. `shared` is at least
+    /// [`Kernel::shared_bytes`].
     pub(super) fn multiply<'a>(
         &self,
         run: &Run<'_>,
-        [a, b]: [Input<'a>; 2],
-        out: Output<'a>,
+        b: Source<'a>,
+        recipes: &[Option<Recipe<'a>>; MAX_RESULTS],
+        outs: [Option<Output<'a>>; MAX_RESULTS],
         shared: &'a mut [Line],
         routes: Option<Routes<'a>>,
     ) {
-        let product = Product { kernel: self, run, a, b, out, shared, routes };
+        let product = Product { kernel: self, run, b, recipes, outs, shared, routes };
         match self.way {
             Way::DotRows | Way::Panel => with_weight(self.dtype, product),
             Way::DotBlocks | Way::BlockPanel(_) => with_quant(self.dtype, product),
         };
+    }
+
+    /// Lines of a row of F32 activations.
+    fn row_lines(&self) -> usize {
+        (4 * self.k).div_ceil(size_of::<Line>())
+    }
+
+    /// Lines of a thread's panel.
+    fn panel_lines(&self) -> usize {
+        let bytes = match self.way {
+            Way::DotRows | Way::DotBlocks => 0,
+            Way::Panel => PANEL_ROWS * SEGMENT.min(self.k) * 4,
+            Way::BlockPanel(shape) => self.panel_bytes(shape).iter().sum(),
+        };
+        bytes.div_ceil(size_of::<Line>())
     }
 
     /// How rows of 8-bit activations lie in scratch memory.
@@ -162,59 +217,92 @@ impl ForQuant for ShapeOf {
 
 impl Kernel for MulMatKernel {
     fn shared_bytes(&self) -> usize {
-        match self.way {
+        let lines = match self.way {
+            Way::DotRows | Way::Panel if self.normed => self.row_lines(),
             Way::DotRows | Way::Panel => 0,
-            Way::DotBlocks | Way::BlockPanel(_) => {
-                self.row_scratch().lines() * size_of::<Line>() * self.columns
-            }
-        }
+            Way::DotBlocks | Way::BlockPanel(_) => self.row_scratch().lines(),
+        };
+        lines * size_of::<Line>() * self.columns
     }
 
     fn local_bytes(&self) -> usize {
-        match self.way {
-            Way::DotRows | Way::DotBlocks => 0,
-            Way::Panel => PANEL_ROWS * SEGMENT.min(self.k) * 4,
-            Way::BlockPanel(shape) => self.panel_bytes(shape).iter().sum(),
-        }
+        let normed = if self.normed { self.row_lines() } else { 0 };
+        let beside = if self.beside { BESIDE } else { 0 };
+        (self.panel_lines() * size_of::<Line>() + beside).max(normed * size_of::<Line>())
     }
 
     fn run(&self, run: &Run<'_>, args: Args<'_>) {
-        let Args { src: [Some(a), Some(b), ..], out, shared } = args else { return };
-        self.multiply(run, [a, b], out, shared, None);
+        let Args { src: [Some(a), Some(x), ..], out, shared, .. } = args else { return };
+        let recipes = [Some(Recipe::plain(a)), None, None];
+        self.multiply(run, Source { x, norm: None }, &recipes, [Some(out), None, None], shared, None);
     }
 }
 
-/// A product, once the type of its weights is known.
+/// Results of products with one input, once the type of the weights is known.
 struct Product<'a, 'b> {
     kernel: &'a MulMatKernel,
     run: &'a Run<'b>,
-    a: Input<'a>,
-    b: Input<'a>,
-    out: Output<'a>,
+    b: Source<'a>,
+    recipes: &'a [Option<Recipe<'a>>; MAX_RESULTS],
+    outs: [Option<Output<'a>>; MAX_RESULTS],
     shared: &'a mut [Line],
     routes: Option<Routes<'a>>,
+}
+
+impl<'a> Product<'a, '_> {
+    /// The tiles of all results. `rows` are those of a panel; without panels tiles are as large as suits memory.
+    /// `product` puts the products with a matrix into a tile, with a panel in scratch memory.
+    fn for_each_tile(
+        self,
+        rows: Option<usize>,
+        product: impl Fn(&Input<'a>, &mut Tile<'_>, &mut [Line]) + Sync,
+    ) {
+        let Product { kernel, run, recipes, mut outs, routes, .. } = self;
+        let all = recipes.iter().flatten().map(Recipe::rows).sum();
+        let tiles = std::array::from_fn(|i| match (&recipes[i], &outs[i]) {
+            (Some(recipe), Some(out)) => kernel.tile(run, recipe, out, all, rows, routes.is_some()),
+            _ => [0; 4],
+        });
+        let panel = kernel.panel_lines();
+        for_each_of(&mut outs, run, tiles, kernel.ns(all), |i, tile| {
+            let Some(recipe) = &recipes[i] else { return };
+            run.local(|local| {
+                let (panel, beside) = local.split_at_mut(panel.min(local.len()));
+                let beside = bytemuck::cast_slice_mut(beside);
+                recipe.compute(run.detected(), tile, beside, &mut |a, tile| product(a, tile, panel));
+            });
+        });
+    }
 }
 
 impl ForWeight for Product<'_, '_> {
     type Out = ();
 
-    fn call<W: Weight>(self) {
-        let Product { kernel, run, a, b, mut out, routes, .. } = self;
-        let ns = kernel.ns(out.ne()[0]);
+    /// A norm is computed first, once for each column.
+    fn call<W: Weight>(mut self) {
+        let Product { kernel, run, b: source, routes, .. } = self;
+        let shared = std::mem::take(&mut self.shared);
+        let mut b = source.x;
+        if source.norm.is_some() {
+            let (lines, detected) = (kernel.row_lines(), run.detected());
+            let shared = &mut shared[..lines * kernel.columns];
+            run.for_each_chunk(shared, lines, kernel.columns * kernel.k / 2, |i, lines| {
+                source.row(detected, [i, 0, 0], bytemuck::cast_slice_mut(lines));
+            });
+            let rows = bytemuck::cast_slice::<Line, f32>(shared);
+            b = Input::of_scratch(rows, kernel.k, rows.len() / kernel.columns);
+        }
         let narrow = kernel.way == Way::DotRows;
-        let tile =
-            if narrow { kernel.narrow(&out, routes) } else { kernel.wide(run, &out, PANEL_ROWS, routes) };
-        out.for_each_tile(run, tile, ns, |tile| {
-            for of in tile_products(&a, tile, routes) {
-                let (a, b) = (&a, &b);
+        let rows = (!narrow).then_some(PANEL_ROWS);
+        self.for_each_tile(rows, |a, tile, panel| {
+            for of in tile_products(a, tile, routes) {
+                let b = &b;
                 if narrow || routes.is_some() && of.columns.len() == 1 {
                     dispatch(run.detected(), DotRows::<W> { a, b, of, tile, weight: PhantomData });
-                    continue;
-                }
-                run.local(|local| {
-                    let panel = bytemuck::cast_slice_mut(local);
+                } else {
+                    let panel = bytemuck::cast_slice_mut(panel);
                     dispatch(run.detected(), Panel::<W> { a, b, of, tile, panel, weight: PhantomData });
-                });
+                }
             }
         });
     }
@@ -224,77 +312,91 @@ impl ForQuant for Product<'_, '_> {
     type Out = ();
 
     /// The activations are rounded first, each column once.
-    fn call<Q: Quant>(self) {
-        let Product { kernel, run, a, b, mut out, shared, routes } = self;
+    fn call<Q: Quant>(mut self) {
+        let Product { kernel, run, b: source, routes, .. } = self;
         let row = kernel.row_scratch();
         let lines = row.lines();
-        let shared = &mut shared[..lines * kernel.columns];
+        let shared = &mut std::mem::take(&mut self.shared)[..lines * kernel.columns];
+        let b = source.x;
         let [_, n, b2, _] = b.ne();
         run.for_each_chunk(shared, lines, kernel.columns * kernel.k / 2, |i, lines| {
-            let x = b.row([i % n, i / n % b2, i / (n * b2)]);
-            dispatch(run.detected(), Quantize { row, x, lines });
+            run.local(|local| {
+                let at = [i % n, i / n % b2, i / (n * b2)];
+                let x = source.row(run.detected(), at, bytemuck::cast_slice_mut(local));
+                dispatch(run.detected(), Quantize { row, x, lines });
+            });
         });
         let shared = &*shared;
         let column = |at: [usize; 3]| {
-            let [j, s, t] = source(&b, at);
+            let [j, s, t] = source_of(&b, at);
             let first = ((t * b2 + s) * n + j) * lines;
             row.column(&shared[first..first + lines])
         };
-        let ns = kernel.ns(out.ne()[0]);
         let shape = if let Way::BlockPanel(shape) = kernel.way { Some(shape) } else { None };
-        let tile = match shape {
-            Some(shape) => kernel.wide(run, &out, shape.rows, routes),
-            None => kernel.narrow(&out, routes),
-        };
-        out.for_each_tile(run, tile, ns, |tile| {
-            for of in tile_products(&a, tile, routes) {
-                let (a, column) = (&a, &column);
+        self.for_each_tile(shape.map(|shape| shape.rows), |a, tile, panel| {
+            for of in tile_products(a, tile, routes) {
+                let column = &column;
                 // Few columns of a tile of many are those of a matrix that few tokens chose.
                 let Some(shape) = shape.filter(|s| routes.is_none() || of.columns.len() >= s.from) else {
                     dispatch(run.detected(), DotBlocks::<Q, _> { a, of, tile, column, q: PhantomData });
                     continue;
                 };
                 let [numbers, scales] = kernel.panel_bytes(shape);
-                run.local(|local| {
-                    let (numbers, local) = bytemuck::cast_slice_mut::<Line, u8>(local).split_at_mut(numbers);
-                    let scales = bytemuck::cast_slice_mut(&mut local[..scales]);
-                    let q = PhantomData;
-                    let panel = BlockPanel::<Q, _> { a, of, tile, shape, numbers, scales, column, q };
-                    dispatch(run.detected(), panel);
-                });
+                let (numbers, panel) = bytemuck::cast_slice_mut::<Line, u8>(panel).split_at_mut(numbers);
+                let scales = bytemuck::cast_slice_mut(&mut panel[..scales]);
+                let q = PhantomData;
+                let panel = BlockPanel::<Q, _> { a, of, tile, shape, numbers, scales, column, q };
+                dispatch(run.detected(), panel);
             }
         });
     }
 }
 
 impl MulMatKernel {
-    /// Time on one thread.
+    /// Time of `m` rows on one thread.
     fn ns(&self, m: usize) -> usize {
         let bytes = self.dtype.row_bytes(self.k).unwrap_or(0);
         // About 8 bytes of weights or 16 products in a nanosecond.
         m * self.products * self.k / 16 + self.matrices * m * bytes / 8
     }
 
-    /// Extents of tiles for one column or few: rows of a certain number of bytes.
-    fn narrow(&self, out: &Output<'_>, routes: Option<Routes<'_>>) -> [usize; 4] {
-        let bytes = self.dtype.row_bytes(self.k).unwrap_or(1).max(1);
-        let rows = |bytes: usize| (PIECE / bytes).max(1).next_multiple_of(INT_ROWS);
-        match routes {
-            // A tile has these rows of every matrix.
-            Some(_) => [rows(bytes * self.matrices), out.ne()[1], out.ne()[2], 1],
-            None => [rows(bytes), out.ne()[1], 1, 1],
+    /// Extents of a result's tiles; `all` are the rows of weights of all results, `panel` those of a panel if there are
+    /// panels.
+    fn tile(
+        &self,
+        run: &Run<'_>,
+        recipe: &Recipe<'_>,
+        out: &Output<'_>,
+        all: usize,
+        panel: Option<usize>,
+        routed: bool,
+    ) -> [usize; 4] {
+        let [m, n, p2, _] = out.ne();
+        let mut rows = panel.unwrap_or_else(|| self.narrow(run, recipe, all, routed));
+        if routed {
+            // A tile has all columns, and these rows of every matrix.
+            let columns = recipe.beside(n * p2).max(1);
+            return [rows.min(BESIDE / 4 / columns / INT_ROWS * INT_ROWS).max(INT_ROWS), n, p2, 1];
         }
+        let mut columns = n;
+        if panel.is_some() && run.threads() > 1 {
+            // All columns unless there are few panels.
+            let panels = m.max(all / recipe.matrices()).div_ceil(rows) * p2 * out.ne()[3];
+            let cuts = (4 * run.threads()).div_ceil(panels).min(n.div_ceil(24));
+            columns = n.div_ceil(cuts).next_multiple_of(6);
+        }
+        if recipe.beside(columns) > 0 {
+            rows = rows.min(BESIDE / 4 / INT_ROWS);
+            columns = columns.min(BESIDE / 4 / rows);
+        }
+        [rows, columns, 1, 1]
     }
 
-    /// Extents of tiles for many columns: a panel of rows, and all columns unless there are few panels.
-    fn wide(&self, run: &Run<'_>, out: &Output<'_>, rows: usize, routes: Option<Routes<'_>>) -> [usize; 4] {
-        let [m, n, p2, p3] = out.ne();
-        if routes.is_some() {
-            return [rows, n, p2, 1];
-        }
-        let panels = m.div_ceil(rows) * p2 * p3;
-        let cuts = (4 * run.threads()).div_ceil(panels).min(n.div_ceil(24));
-        let columns = if run.threads() == 1 { n } else { n.div_ceil(cuts).next_multiple_of(6) };
-        [rows, columns, 1, 1]
+    /// Rows of a tile without panels: certain bytes of weights, but some tiles for each thread.
+    fn narrow(&self, run: &Run<'_>, recipe: &Recipe<'_>, all: usize, routed: bool) -> usize {
+        let bytes = self.dtype.row_bytes(self.k).unwrap_or(1).max(1) * if routed { self.matrices } else { 1 };
+        let parts = if run.is_shared(self.ns(all)) { 4 * run.threads() } else { 1 };
+        let piece = (bytes * all / parts).clamp(SMALL_PIECE, PIECE);
+        (piece / (bytes * recipe.matrices())).max(1).next_multiple_of(INT_ROWS)
     }
 }

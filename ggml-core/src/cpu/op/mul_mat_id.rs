@@ -1,20 +1,26 @@
-//! MUL_MAT_ID.
+//! MUL_MAT_ID, and what becomes of a mixture's products.
 //!
 //! The pairs of token and index are sorted by the matrix that they choose, so that every matrix is read once, and
 //! multiplied with all of its columns as MUL_MAT does.
 
-use super::mul_mat::{MulMatKernel, Routes};
-use super::{Args, Kernel};
+use super::mul_mat::{Bias, Matrix, MulMatKernel, Recipe, Routes, Source};
+use super::{Args, Kernel, Operands, Planned};
 use crate::cpu::isa::Detected;
 use crate::cpu::run::{Line, Run};
 use crate::cpu::window::Input;
+use crate::fuse::{ExpertProduct, Experts};
+use crate::op::Glu;
 use crate::plan::Precision;
 use crate::tensor::Tensor;
 
-/// Product with chosen matrices.
+/// Product with chosen matrices; of a group also with biases, a second matrix and a GLU, or weights and a sum.
+///
+/// Operands: the matrices, the columns, the indices; of a group the second matrices, the biases of both, the weights,
+/// what is added to the sum.
 #[derive(Debug)]
 pub(super) struct MulMatIdKernel {
     product: MulMatKernel,
+    glu: Option<Glu>,
     matrices: usize,
     /// Pairs of a token and one of its indices.
     pairs: usize,
@@ -32,7 +38,37 @@ impl MulMatIdKernel {
         if u32::try_from(pairs).is_err() {
             return Err(format!("{pairs} products with chosen matrices are too many"));
         }
-        Ok(MulMatIdKernel { product, matrices: src[0].ne[2], pairs })
+        Ok(MulMatIdKernel { product, glu: None, matrices: src[0].ne[2], pairs })
+    }
+
+    /// For a group.
+    pub(super) fn group(
+        group: &Experts,
+        operands: Operands<'_>,
+        precision: Precision,
+        detected: Detected,
+    ) -> Result<Planned, String> {
+        let graph = operands.0;
+        let first = group.products.first().ok_or("no product")?;
+        let second = group.products.get(1);
+        if group.products.len() > 2 || second.is_some() != group.glu.is_some() {
+            return Err("several results".into());
+        }
+        let sum = group.weighted.as_ref().and_then(|weighted| weighted.nodes.last().copied());
+        let mut kernel = MulMatIdKernel::new(&graph.operands(first.node), precision, detected)?;
+        kernel.glu = group.glu.map(|glu| glu.op);
+        if group.glu.is_some() || sum.is_some() {
+            kernel.product = kernel.product.with_products_beside(kernel.pairs)?;
+        }
+        let bias = |of: Option<&ExpertProduct>| of.and_then(|of| of.bias).map(|(rows, _)| rows);
+        let mut src =
+            vec![Some(first.weight), Some(group.input), Some(group.ids), second.map(|up| up.weight)];
+        let weights = group.weighted.as_ref().map(|weighted| weighted.weights);
+        for id in [bias(Some(first)), bias(second), weights, group.added()] {
+            src.push(id.map_or(Ok(None), |id| operands.row(id))?);
+        }
+        let last = group.residual.map(|sum| sum.node).or(group.glu.map(|glu| glu.node)).or(sum);
+        Ok(Planned { kernel: Box::new(kernel), src, out: vec![last.unwrap_or(first.result)] })
     }
 
     /// Lines of the sorted pairs: the ends of all matrices' pairs, then the pairs.
@@ -74,10 +110,32 @@ impl Kernel for MulMatIdKernel {
         self.product.local_bytes()
     }
 
-    fn run(&self, run: &Run<'_>, args: Args<'_>) {
-        let Args { src: [Some(a), Some(b), Some(ids), ..], out, shared } = args else { return };
+    fn run<'a>(&self, run: &Run<'_>, args: Args<'a>) {
+        let Args {
+            src: [Some(a), Some(x), Some(ids), other, bias, other_bias, weights, added, ..],
+            out,
+            shared,
+            ..
+        } = args
+        else {
+            return;
+        };
         let (routes, shared) = shared.split_at_mut(self.lines());
         let routes = self.sort(&ids, routes);
-        self.product.multiply(run, [a, b], out, shared, Some(routes));
+        let matrix = |weight, bias: Option<Input<'a>>| Matrix {
+            weight,
+            bias: bias.map(|rows| Bias::Chosen(rows, ids)),
+        };
+        let gated = self.glu.and_then(|op| Some((op, matrix(other?, other_bias))));
+        let recipe = Recipe { matrix: matrix(a, bias), gated, weights, added };
+        let source = Source { x, norm: None };
+        self.product.multiply(
+            run,
+            source,
+            &[Some(recipe), None, None],
+            [Some(out), None, None],
+            shared,
+            Some(routes),
+        );
     }
 }

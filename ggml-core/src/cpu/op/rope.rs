@@ -4,7 +4,7 @@ use super::{Args, Kernel};
 use crate::cpu::run::Run;
 use crate::cpu::simd::math::sin_cos_turns;
 use crate::cpu::simd::{Job, Simd, dispatch};
-use crate::cpu::window::Tile;
+use crate::cpu::window::{Input, Tile};
 use crate::kernel::rope::{frequency_table, magnitude};
 use crate::op::{Rope, RopeMode};
 
@@ -36,28 +36,24 @@ impl Kernel for RopeKernel {
         let ne = out.ne();
         let ns = ne.iter().product::<usize>();
         let tokens = (4096 / (ne[0] * ne[1])).max(1);
-        let factors = factors.as_ref().map(|f| f.row([0, 0, 0]));
         out.for_each_tile(run, [ne[0], ne[1], tokens, 1], ns, |tile| {
             if let Some(x) = &x {
                 tile.rows().for_each(|i| tile.row::<f32>(i).copy_from_slice(x.row(i)));
             }
-            dispatch(
-                run.detected(),
-                Rotate { kernel: self, positions: positions.row([0, 0, 0]), factors, tile },
-            );
+            self.turn(run, &positions, factors.as_ref(), tile);
         });
     }
 }
 
 /// One tile in place.
-struct Rotate<'a, 'b> {
+struct Rotate<'a, 'b, 'c> {
     kernel: &'a RopeKernel,
     positions: &'a [i32],
     factors: Option<&'a [f32]>,
-    tile: &'a mut Tile<'b>,
+    tile: &'c mut Tile<'b>,
 }
 
-impl Job for Rotate<'_, '_> {
+impl Job for Rotate<'_, '_, '_> {
     type Out = ();
 
     #[inline(always)]
@@ -83,6 +79,18 @@ impl Job for Rotate<'_, '_> {
 }
 
 impl RopeKernel {
+    /// Turns the rows of a tile in place.
+    pub(super) fn turn(
+        &self,
+        run: &Run<'_>,
+        positions: &Input<'_>,
+        factors: Option<&Input<'_>>,
+        tile: &mut Tile<'_>,
+    ) {
+        let (positions, factors) = (positions.row([0; 3]), factors.map(|factors| factors.row([0; 3])));
+        dispatch(run.detected(), Rotate { kernel: self, positions, factors, tile });
+    }
+
     /// Sine and cosine, times the magnitude, of pairs `first ..` at a position.
     ///
     /// The fraction of a turn is found as [`crate::kernel::rope`] describes, so that it is exact to F32 at positions

@@ -3,9 +3,10 @@
 use super::copy::narrow_f16;
 use super::{Args, Kernel};
 use crate::cpu::dot::{self, BlockQ4, BlockQ8, ForWeight, Weight, Widen};
+use crate::cpu::isa::Detected;
 use crate::cpu::run::Run;
 use crate::cpu::simd::{Job, Simd, dispatch};
-use crate::cpu::window::{Input, Output};
+use crate::cpu::window::{Input, Output, Tile};
 use crate::dtype::DType;
 use bytemuck::Pod;
 use half::f16;
@@ -25,7 +26,7 @@ impl GetRowsKernel {
 }
 
 /// An index that lies in `0..rows`.
-fn valid(index: i32, rows: usize) -> Option<usize> {
+pub(super) fn valid(index: i32, rows: usize) -> Option<usize> {
     usize::try_from(index).ok().filter(|&i| i < rows)
 }
 
@@ -89,7 +90,7 @@ pub(super) struct SetRowsKernel(DType);
 impl SetRowsKernel {
     /// For a destination of a type.
     pub(super) fn new(dtype: DType) -> Result<SetRowsKernel, String> {
-        if matches!(dtype, DType::F32 | DType::F16 | DType::Q8_0 | DType::Q4_0) {
+        if stores(dtype) {
             return Ok(SetRowsKernel(dtype));
         }
         Err(format!("rows of {dtype} cannot be written"))
@@ -113,17 +114,26 @@ impl Kernel for SetRowsKernel {
                         let index = ids.at([j, i2 % ids.ne()[1], i3 % ids.ne()[2], 0]);
                         let Some(index) = valid(index, rows) else { continue };
                         let x: &[f32] = values.row([j, i2, i3]);
-                        let (to, detected) = ([index, i2, i3], run.detected());
-                        match self.0 {
-                            DType::F16 => dispatch(detected, Narrow { x, out: tile.row(to) }),
-                            DType::Q8_0 => dispatch(detected, Blocks::<BlockQ8> { x, out: tile.row(to) }),
-                            DType::Q4_0 => dispatch(detected, Blocks::<BlockQ4> { x, out: tile.row(to) }),
-                            _ => tile.row(to).copy_from_slice(x),
-                        }
+                        store(run.detected(), self.0, x, tile, [index, i2, i3]);
                     }
                 }
             }
         });
+    }
+}
+
+/// Whether rows of a type can be written.
+pub(super) fn stores(dtype: DType) -> bool {
+    matches!(dtype, DType::F32 | DType::F16 | DType::Q8_0 | DType::Q4_0)
+}
+
+/// Writes the tile's part of a row of a type.
+pub(super) fn store(detected: Detected, dtype: DType, x: &[f32], tile: &mut Tile<'_>, to: [usize; 3]) {
+    match dtype {
+        DType::F16 => dispatch(detected, Narrow { x, out: tile.row(to) }),
+        DType::Q8_0 => dispatch(detected, Blocks::<BlockQ8> { x, out: tile.row(to) }),
+        DType::Q4_0 => dispatch(detected, Blocks::<BlockQ4> { x, out: tile.row(to) }),
+        _ => tile.row(to).copy_from_slice(x),
     }
 }
 

@@ -50,11 +50,11 @@ pub(super) fn alibi_slope(max_bias: f32, h: usize, n: usize) -> f32 {
 }
 
 /// One row in place.
-struct SoftMaxRow<'a> {
-    row: &'a mut [f32],
-    mask: Option<(&'a Input<'a>, [usize; 3])>,
-    scale: f32,
-    slope: f32,
+pub(super) struct SoftMaxRow<'a> {
+    pub(super) row: &'a mut [f32],
+    pub(super) mask: Option<(&'a Input<'a>, [usize; 3])>,
+    pub(super) scale: f32,
+    pub(super) slope: f32,
 }
 
 impl Job for SoftMaxRow<'_> {

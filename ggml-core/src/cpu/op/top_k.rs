@@ -38,21 +38,32 @@ impl Kernel for TopKKernel {
 
 /// Whether `a` comes before `b`, which stands before it in the row.
 fn precedes(a: f32, b: f32) -> bool {
-    a > b || b.is_nan() && !a.is_nan()
+    (a > b) | (b.is_nan() & !a.is_nan())
 }
 
+/// Elements that are looked at together, in vectors: hardly any of a long row are among the best.
+const TOGETHER: usize = 64;
+
 /// Indices of the largest elements of `x`, as many as `best` takes.
-fn top(x: &[f32], best: &mut [i32]) {
+pub(super) fn top(x: &[f32], best: &mut [i32]) {
     let mut count = 0;
-    for (i, &new) in x.iter().enumerate() {
-        let full = count == best.len();
-        if full && !precedes(new, x[best[count - 1] as usize]) {
-            continue;
+    for (first, chunk) in (0..).step_by(TOGETHER).zip(x.chunks(TOGETHER)) {
+        if count == best.len() {
+            let last = x[best[count - 1] as usize];
+            if !chunk.iter().fold(false, |any, &new| any | precedes(new, last)) {
+                continue;
+            }
         }
-        let place = best[..count].partition_point(|&j| !precedes(new, x[j as usize]));
-        // The last one gives way once all places are taken.
-        count += usize::from(!full);
-        best.copy_within(place..count - 1, place + 1);
-        best[place] = i as i32;
+        for (i, &new) in (first..).zip(chunk) {
+            let full = count == best.len();
+            if full && !precedes(new, x[best[count - 1] as usize]) {
+                continue;
+            }
+            let place = best[..count].partition_point(|&j| !precedes(new, x[j as usize]));
+            // The last one gives way once all places are taken.
+            count += usize::from(!full);
+            best.copy_within(place..count - 1, place + 1);
+            best[place] = i;
+        }
     }
 }

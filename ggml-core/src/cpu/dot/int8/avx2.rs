@@ -1,7 +1,7 @@
 //! Integer products with AVX2.
 
 use super::lanes::{
-    add_group, factors_of, factors8, load, load_factors, numbers, prefetch8, put_factors, signed,
+    add_group, blocks8, factors_of, factors8, load, load_factors, numbers, prefetch8, put_factors, signed,
     signed_bytes, sum8, to_array, transpose8,
 };
 use super::{IntDot, MAX_TILE, PanelShape, ROWS};
@@ -57,12 +57,14 @@ fn inner([first, last]: [i8; 2]) -> __m256i {
 
 /// Eight rows with one column: 32 products of bytes in three instructions, for each row and group.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn dot8<Q: Quant>(rows: [&[Q]; ROWS], x: Column<'_>, ahead: usize) -> [f32; ROWS] {
+pub(super) fn dot8<Q: Quant>(mut rows: [&[Q]; ROWS], x: Column<'_>, ahead: usize) -> [f32; ROWS] {
     let n = x.q.len() / Q::GROUPS;
-    let rows = rows.map(|row| &row[..n]);
+    for row in &mut rows {
+        *row = &row[..n];
+    }
     let mut total = _mm256_setzero_ps();
     for (b, q) in x.q.chunks_exact(Q::GROUPS).enumerate() {
-        let blocks = rows.map(|row| &row[b]);
+        let blocks = blocks8(&rows, b);
         prefetch8(blocks, ahead);
         let factors = factors8(blocks);
         let halves = blocks.map(Q::half_scales);
@@ -106,7 +108,7 @@ pub(super) fn pack<Q: Quant>(rows: &[&[Q]], values: &mut [u8], factors: &mut [f3
             .chunks_exact_mut(Q::GROUPS)
             .zip(factors.chunks_exact_mut(Q::GROUPS * 16 * factors_of::<Q>()));
         for (b, (groups, factors)) in blocks.enumerate() {
-            let blocks = rows.map(|row| &row[b]);
+            let blocks = blocks8(rows, b);
             put_factors::<Q>(&factors8(blocks), 16, half * 8, factors);
             let halves = blocks.map(Q::half_scales);
             for (g, group) in groups.iter_mut().enumerate() {

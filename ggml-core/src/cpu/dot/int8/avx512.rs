@@ -2,8 +2,8 @@
 
 use super::avx2;
 use super::lanes::{
-    add_group, factors_of, factors8, load, numbers, prefetch8, put_factors, signed_bytes, sum8, to_array,
-    transpose8,
+    add_group, blocks8, factors_of, factors8, load, numbers, prefetch8, put_factors, signed_bytes, sum8,
+    to_array, transpose8,
 };
 use super::{IntDot, MAX_TILE, PanelShape, ROWS};
 use crate::cpu::dot::block::Quant;
@@ -78,12 +78,14 @@ fn biased<Q: Quant>(block: &Q, g: usize) -> __m256i {
 /// Eight rows with one column. The instruction wants unsigned weights; what the bias adds is taken off with the sum of
 /// the activations.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512vl,avx512vnni")]
-fn dot8<Q: Quant>(rows: [&[Q]; ROWS], x: Column<'_>, ahead: usize) -> [f32; ROWS] {
+fn dot8<Q: Quant>(mut rows: [&[Q]; ROWS], x: Column<'_>, ahead: usize) -> [f32; ROWS] {
     let n = x.q.len() / Q::GROUPS;
-    let rows = rows.map(|row| &row[..n]);
+    for row in &mut rows {
+        *row = &row[..n];
+    }
     let mut total = _mm256_setzero_ps();
     for (b, q) in x.q.chunks_exact(Q::GROUPS).enumerate() {
-        let blocks = rows.map(|row| &row[b]);
+        let blocks = blocks8(&rows, b);
         prefetch8(blocks, ahead);
         let factors = factors8(blocks);
         for (g, q) in q.iter().enumerate() {
@@ -107,7 +109,7 @@ fn pack<Q: Quant>(rows: &[&[Q]], values: &mut [u8], factors: &mut [f32]) {
     for (quarter, rows) in rows.as_chunks::<8>().0.iter().enumerate() {
         let factors = factors.chunks_exact_mut(Q::GROUPS * 32 * factors_of::<Q>());
         for (b, (groups, factors)) in groups.chunks_exact_mut(Q::GROUPS).zip(factors).enumerate() {
-            let blocks = rows.map(|row| &row[b]);
+            let blocks = blocks8(rows, b);
             put_factors::<Q>(&factors8(blocks), 32, quarter * 8, factors);
             for (g, group) in groups.iter_mut().enumerate() {
                 let mut bytes = [_mm256_setzero_si256(); 8];

@@ -39,8 +39,8 @@ impl<W: Weight> Job for DotRows<'_, '_, W> {
             let out = self.tile.row(at);
             for (first, out) in rows.clone().step_by(ROWS).zip(out.chunks_mut(ROWS)) {
                 // At the end the last row stands in for those that are missing.
-                let row = |r: usize| self.a.row([(first + r).min(rows.end - 1), a2, a3]);
-                let products = dot_rows::<S, W>(s, std::array::from_fn(row), x, ahead);
+                let group = self.a.group(first, rows.end - 1, [a2, a3]);
+                let products = dot_rows::<S, W>(s, group, x, ahead);
                 out.copy_from_slice(&products[..out.len()]);
             }
         }

@@ -44,8 +44,8 @@ impl<'a, Q: Quant, F: Fn([usize; 3]) -> Column<'a>> Job for DotBlocks<'_, '_, Q,
         let [a2, a3] = self.of.matrix;
         let ahead = ROWS * self.a.nb()[1];
         for first in rows.clone().step_by(ROWS) {
-            let row = |r: usize| self.a.row([(first + r).min(rows.end - 1), a2, a3]);
-            let group: [&[Q]; ROWS] = std::array::from_fn(row);
+            // At the end the last row stands in for those that are missing.
+            let group: [&[Q]; ROWS] = self.a.group(first, rows.end - 1, [a2, a3]);
             for at in (0..columns.len()).map(|c| columns.at(c)) {
                 let products = s.dot8(group, (self.column)(at), ahead);
                 let out = &mut self.tile.row(at)[first - rows.start..];
@@ -77,8 +77,7 @@ impl<'a, Q: Quant, F: Fn([usize; 3]) -> Column<'a>> Job for BlockPanel<'_, '_, Q
         let [a2, a3] = self.of.matrix;
         let mut out = [0.0; MAX_TILE];
         // At the ends the last row and the last column stand in for those that are missing.
-        let row = |r: usize| self.a.row([(rows.start + r).min(rows.end - 1), a2, a3]);
-        let group: [&[Q]; MAX_PANEL_ROWS] = std::array::from_fn(row);
+        let group: [&[Q]; MAX_PANEL_ROWS] = self.a.group(rows.start, rows.end - 1, [a2, a3]);
         s.pack(&group[..shape.rows], self.numbers, self.scales);
         for first in (0..columns.len()).step_by(shape.columns) {
             let column = |c: usize| (self.column)(columns.at((first + c).min(columns.len() - 1)));

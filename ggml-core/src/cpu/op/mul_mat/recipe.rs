@@ -1,0 +1,196 @@
+//! What products become before they leave the thread that computes them.
+
+use crate::cpu::isa::Detected;
+use crate::cpu::op::binary::Combine;
+use crate::cpu::op::norm::Normalize;
+use crate::cpu::op::{glu, rows};
+use crate::cpu::simd::map::{map, zip};
+use crate::cpu::simd::{Job, Simd, dispatch};
+use crate::cpu::window::{Input, Tile};
+use crate::op::{Binary, Glu};
+
+/// The second operand of products.
+#[derive(Clone, Copy)]
+pub(in crate::cpu::op) struct Source<'a> {
+    pub(in crate::cpu::op) x: Input<'a>,
+    /// Weight and epsilon of the norm that `x` goes through first; of matrices.
+    pub(in crate::cpu::op) norm: Option<(Input<'a>, f32)>,
+}
+
+impl<'a> Source<'a> {
+    /// A row; `scratch` has its length where it is normed.
+    pub(super) fn row<'s>(&self, detected: Detected, at: [usize; 3], scratch: &'s mut [f32]) -> &'s [f32]
+    where
+        'a: 's,
+    {
+        let x = self.x.row(at);
+        let Some((weight, eps)) = &self.norm else { return x };
+        let row = &mut scratch[..x.len()];
+        row.copy_from_slice(x);
+        dispatch(detected, Normalize::weighted(row, *eps, weight.row([0; 3])));
+        row
+    }
+}
+
+/// What is added to a column of products.
+#[derive(Clone, Copy)]
+pub(in crate::cpu::op) enum Bias<'a> {
+    /// This row.
+    Row(Input<'a>),
+    /// The row of the matrix that the column's index names: the rows, the indices.
+    Chosen(Input<'a>, Input<'a>),
+}
+
+/// Weights, and what is added to their products.
+#[derive(Clone, Copy)]
+pub(in crate::cpu::op) struct Matrix<'a> {
+    pub(in crate::cpu::op) weight: Input<'a>,
+    pub(in crate::cpu::op) bias: Option<Bias<'a>>,
+}
+
+/// What a result is made of.
+#[derive(Clone, Copy)]
+pub(in crate::cpu::op) struct Recipe<'a> {
+    pub(in crate::cpu::op) matrix: Matrix<'a>,
+    /// The GLU of these products and those of another matrix.
+    pub(in crate::cpu::op) gated: Option<(Glu, Matrix<'a>)>,
+    /// The products of a token are added up with these weights.
+    pub(in crate::cpu::op) weights: Option<Input<'a>>,
+    /// Added at last.
+    pub(in crate::cpu::op) added: Option<Input<'a>>,
+}
+
+impl<'a> Matrix<'a> {
+    /// A matrix as it is.
+    pub(in crate::cpu::op) fn plain(weight: Input<'a>) -> Matrix<'a> {
+        Matrix { weight, bias: None }
+    }
+
+    /// Its upper and its lower half.
+    pub(in crate::cpu::op) fn halves(&self) -> [Matrix<'a>; 2] {
+        let m = self.weight.ne()[1] / 2;
+        [0, m].map(|first| Matrix {
+            weight: self.weight.rows(first, m),
+            bias: self.bias.map(|bias| match bias {
+                Bias::Row(row) => Bias::Row(row.elements(first, m)),
+                Bias::Chosen(rows, ids) => Bias::Chosen(rows.elements(first, m), ids),
+            }),
+        })
+    }
+
+    fn compute(
+        &self,
+        detected: Detected,
+        tile: &mut Tile<'_>,
+        product: &mut impl FnMut(&Input<'a>, &mut Tile<'_>),
+    ) {
+        product(&self.weight, tile);
+        match &self.bias {
+            None => {}
+            Some(Bias::Row(b)) => dispatch(detected, Combine { op: Binary::Add, a: None, b, tile }),
+            Some(Bias::Chosen(b, ids)) => dispatch(detected, AddChosen { b, ids, tile }),
+        }
+    }
+}
+
+impl<'a> Recipe<'a> {
+    /// Products with a matrix, and nothing else.
+    pub(in crate::cpu::op) fn plain(weight: Input<'a>) -> Recipe<'a> {
+        Recipe { matrix: Matrix::plain(weight), gated: None, weights: None, added: None }
+    }
+
+    /// Rows of weights.
+    pub(super) fn rows(&self) -> usize {
+        self.matrix.weight.ne()[1] * self.matrices()
+    }
+
+    /// Matrices of which a tile has rows.
+    pub(super) fn matrices(&self) -> usize {
+        1 + usize::from(self.gated.is_some())
+    }
+
+    /// Columns of products in scratch memory for a tile with some columns.
+    pub(super) fn beside(&self, columns: usize) -> usize {
+        let used = self.weights.map(|weights| weights.ne()[1]);
+        used.map_or(columns * (self.matrices() - 1), |used| columns * used)
+    }
+
+    /// Computes a tile. `product` puts the products with a matrix into one.
+    pub(super) fn compute(
+        &self,
+        detected: Detected,
+        tile: &mut Tile<'_>,
+        scratch: &mut [f32],
+        product: &mut impl FnMut(&Input<'a>, &mut Tile<'_>),
+    ) {
+        if let Some(weights) = &self.weights {
+            let [_, used, tokens, _] = weights.ne();
+            let mut products = Tile::in_scratch(scratch, [tile.range(0), 0..used, 0..tokens, 0..1]);
+            self.matrix.compute(detected, &mut products, product);
+            dispatch(detected, WeightedSum { products, weights, tile });
+        } else {
+            self.matrix.compute(detected, tile, product);
+        }
+        if let Some((op, other)) = &self.gated {
+            let mut beside = Tile::in_scratch(scratch, std::array::from_fn(|d| tile.range(d)));
+            other.compute(detected, &mut beside, product);
+            for at in tile.rows() {
+                let (row, other) = (tile.row(at), beside.row(at));
+                dispatch(detected, glu::Apply { op: *op, row, other, gate_in_row: true });
+            }
+        }
+        if let Some(b) = &self.added {
+            dispatch(detected, Combine { op: Binary::Add, a: None, b, tile });
+        }
+    }
+}
+
+/// To each column the row that its index names.
+struct AddChosen<'a, 'b, 'c> {
+    b: &'a Input<'a>,
+    ids: &'a Input<'a>,
+    tile: &'c mut Tile<'b>,
+}
+
+impl Job for AddChosen<'_, '_, '_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let range = self.tile.range(0);
+        for at in self.tile.rows() {
+            // A row that does not exist is a row of zeros.
+            let Some(row) = rows::valid(self.ids.at([at[0], at[1], 0, 0]), self.b.ne()[1]) else { continue };
+            let bias = &self.b.row([row, 0, 0])[range.clone()];
+            zip!(s, self.tile.row(at), bias, |x, bias| s.add(x, bias));
+        }
+    }
+}
+
+/// The products of each token's experts, each with its weight, added up from the first to the last.
+struct WeightedSum<'a, 'b, 'c> {
+    products: Tile<'a>,
+    weights: &'a Input<'a>,
+    tile: &'c mut Tile<'b>,
+}
+
+impl Job for WeightedSum<'_, '_, '_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(mut self, s: S) {
+        for token in self.tile.range(1) {
+            let sum = self.tile.row::<f32>([token, 0, 0]);
+            for expert in 0..self.weights.ne()[1] {
+                let row = self.products.row::<f32>([expert, token, 0]);
+                let weight = s.splat(self.weights.at([0, expert, token, 0]));
+                if expert == 0 {
+                    sum.copy_from_slice(row);
+                    map!(s, sum, |x| s.mul(x, weight));
+                } else {
+                    zip!(s, sum, row, |sum, x| s.add(sum, s.mul(x, weight)));
+                }
+            }
+        }
+    }
+}
