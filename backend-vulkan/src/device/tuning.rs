@@ -170,7 +170,7 @@ const NVIDIA_F16_TILES: &[Warptile] = &[tile(32, 32, 32, 4, 4, 4, 4), tile(64, 6
 /// Small code: the driver compiles with LLVM, for 4 to 16 lanes.
 const CPU_TILES: &[Warptile] = &[tile(32, 32, 16, 4, 4, 1, 1)];
 
-/// 32 rows share the work of rounding, which is about seven operations for each element.
+/// 32 rows share the work of rounding, which is about five operations for each element.
 const GCN_INT8: [MatVec; 4] = {
     let most = vec(512, 8, 4);
     let columns = MatVec { rows_of_32: 2, ..most };

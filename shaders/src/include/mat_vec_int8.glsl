@@ -19,45 +19,59 @@ const uint ONES = 0x01010101u;
 shared uint chunk_q[COLS * CHUNK / 4];
 shared float chunk_scale[COLS * CHUNK / 32];
 
-// The bits of the largest magnitude. As numbers they are in the order of magnitudes, infinity and NaN being the largest.
-uint largest(vec4 x) {
-    const uvec4 y = floatBitsToUint(x) & 0x7fffffffu;
-    return max(max(y.x, y.y), max(y.z, y.w));
+// The bits of the largest magnitude. As numbers they are in the order of magnitudes, infinity and NaN being the largest;
+// with the sign the largest of all is the largest negative one, or the largest of all if none is negative.
+uint largest(vec4 x[4]) {
+    uint with_sign = 0;
+    int positive = 0;
+    [[unroll]] for (uint j = 0; j < 4; j++) {
+        const uvec4 y = floatBitsToUint(x[j]);
+        const ivec4 z = floatBitsToInt(x[j]);
+        with_sign = max(max(max(with_sign, y.x), y.y), max(y.z, y.w));
+        positive = max(max(max(positive, z.x), z.y), max(z.z, z.w));
+    }
+    return max(with_sign & 0x7fffffffu, uint(positive));
 }
 
 // Four numbers times `scale`, of no more than 127 then, rounded to nearest, as bytes: the unit of a number near 1.5 * 2^23
-// is 1.
+// is 1. With 128 more than the numbers none is negative, and their bits add up without borrowing.
 uint to_bytes(vec4 x, float scale) {
-    const uvec4 q = floatBitsToUint(x * scale + 12582912.0);
-    return q.x & 255u | (q.y & 255u) << 8 | (q.z & 255u) << 16 | q.w << 24;
+    const uvec4 q = floatBitsToUint(x * scale + 12583040.0);
+    // 0x4b400000 are the bits of 1.5 * 2^23, shifted as each number is.
+    const uint sum = q.x + (q.y << 8) + (q.z << 16) + (q.w << 24) - (0x4b400000u + 0x40000000u);
+    return sum ^ 0x80808080u;
 }
 
 // Rounds `count` elements from element `first` on of all columns. Squares of this invocation's elements are added.
 void round_chunk(uint row_b[COLS], uint first, uint count, inout float squares[COLS]) {
-    for (uint i = invocation(); i < count / 8; i += WG) {
-        vec4 w_lo, w_hi;
+    for (uint i = invocation(); i < count / 16; i += WG) {
+        vec4 of_norm[4];
         if (HAS_NORM) {
-            w_lo = load_norm_weight(first + i * 8);
-            w_hi = load_norm_weight(first + i * 8 + 4);
+            [[unroll]] for (uint j = 0; j < 4; j++) {
+                of_norm[j] = load_norm_weight(first + i * 16 + 4 * j);
+            }
         }
         [[unroll]] for (uint c = 0; c < COLS; c++) {
-            vec4 lo = load_b(row_b[c] + first + i * 8);
-            vec4 hi = load_b(row_b[c] + first + i * 8 + 4);
-            if (HAS_NORM) {
-                squares[c] += dot(lo, lo) + dot(hi, hi);
-                lo *= w_lo;
-                hi *= w_hi;
+            vec4 x[4];
+            [[unroll]] for (uint j = 0; j < 4; j++) {
+                x[j] = load_b_quad(row_b[c] + first, 4 * i + j);
             }
-            uint bits = max(largest(lo), largest(hi));
+            if (HAS_NORM) {
+                [[unroll]] for (uint j = 0; j < 4; j++) {
+                    squares[c] += dot(x[j], x[j]);
+                    x[j] *= of_norm[j];
+                }
+            }
+            uint bits = largest(x);
             bits = max(bits, subgroupShuffleXor(bits, 1));
-            bits = max(bits, subgroupShuffleXor(bits, 2));
             const float most = uintBitsToFloat(bits);
             const float scale = most >= SMALLEST ? 127.0 / most : 0.0;
-            chunk_q[c * (CHUNK / 4) + 2 * i] = to_bytes(lo, scale);
-            chunk_q[c * (CHUNK / 4) + 2 * i + 1] = to_bytes(hi, scale);
-            if (i % 4 == 0) {
+            [[unroll]] for (uint j = 0; j < 4; j++) {
+                chunk_q[c * (CHUNK / 4) + 4 * i + j] = to_bytes(x[j], scale);
+            }
+            if (i % 2 == 0) {
                 const float finite = most >= SMALLEST ? most / 127.0 : 0.0;
-                chunk_scale[c * (CHUNK / 32) + i / 4] = bits < 0x7f800000u ? finite : uintBitsToFloat(0x7fc00000u);
+                chunk_scale[c * (CHUNK / 32) + i / 2] = bits < 0x7f800000u ? finite : uintBitsToFloat(0x7fc00000u);
             }
         }
     }

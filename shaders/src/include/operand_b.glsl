@@ -13,4 +13,9 @@ vec4 load_b(uint at) {
     return vec4(b[at], b[at + 1], b[at + 2], b[at + 3]);
 }
 
+// Four neighbours: number `quad` of those of a row that begins at `row`.
+vec4 load_b_quad(uint row, uint quad) {
+    return ALIGNED != 0 ? b4[row / 4 + quad] : load_b(row + 4 * quad);
+}
+
 #endif

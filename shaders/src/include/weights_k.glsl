@@ -45,10 +45,11 @@ float signed_byte_of(uint w, uint i) {
 // sub-blocks 0 to 3 the factors are the lower six bits of bytes 0 to 3, the minima those of bytes 4 to 7; of sub-blocks
 // 4 to 7 the lower four bits are the nibbles of bytes 8 to 11, the upper two those that are left of bytes 0 to 7.
 uint six_bits(uvec3 all, uint g) {
-    const uvec3 w = all >> g % 2 * 16;
-    const uint both = w.x & 0xffffu | w.y << 16;
-    const uint low = w.z & 0x0f0fu | w.z << 12 & 0x0f0f0000u;
-    return g < 2 ? both & 0x3f3f3f3fu : low | both >> 2 & 0x30303030u;
+    const uvec3 w = bitfieldExtract(all, int(g % 2 * 16), 16);
+    const uint both = w.x | w.y << 16;
+    // What depends on g alone is the same for all rows.
+    const bool first = g < 2;
+    return both >> (first ? 0 : 2) & (first ? 0x3f3f3f3fu : 0x30303030u) | (w.z | w.z << 12) & (first ? 0 : 0x0f0f0f0fu);
 }
 
 #endif
