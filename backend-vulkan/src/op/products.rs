@@ -102,6 +102,7 @@ pub(super) fn vec_spec(profile: &Profile, shape: &Shape<'_>) -> VecSpec {
         t.teams,
         if variant == "lds" { 1 } else { subgroups },
         if variant == "int8" { profile.tuning.vec_chunk / columns } else { 0 },
+        if variant == "int8" { profile.tuning.vec_quads } else { 0 },
     ];
     VecSpec {
         variant: shape.weights.vec_variant(variant),

@@ -25,7 +25,7 @@ layout(push_constant, std430) uniform ExpertsParams {
 } p;
 
 // What there is: a constant, so that what is not there costs nothing. Bits as in products.glsl, 64 for the weighted sum.
-layout(constant_id = 8) const uint PARTS = 0;
+layout(constant_id = 9) const uint PARTS = 0;
 
 const bool HAS_GLU = (PARTS & 32) != 0;
 // The rows of a token's experts are one row then, and their inputs, which are next to each other, one input.

@@ -15,7 +15,7 @@
 // Specialisation: work-group size, ROWS, COLS, ALIGNED (strides and offsets allow 16-byte loads: of plain types of a,
 // and of b), EVEN (rows of types whose blocks are an odd number of half-words begin with whole words), TEAMS, SUBGROUPS
 // (the most that a work-group has; a team is one or more of them, with int8 also a part), CHUNK (int8: elements of a column at a time,
-// a multiple of 512).
+// a multiple of 512), QUADS (int8: quads that an invocation rounds at a time, 2 or 4).
 // Shared memory: lds ROWS * COLS * (work-group + 8 + 8 TEAMS) floats, subgroup one float for each value and subgroup;
 // int8 besides 9 bytes for 8 elements of a chunk of each column.
 //

@@ -16,15 +16,18 @@ const float SMALLEST = 1e-36;
 
 const uint ONES = 0x01010101u;
 
+// Invocations that share a block when it is rounded.
+const uint SHARERS = 8 / QUADS;
+
 shared uint chunk_q[COLS * CHUNK / 4];
 shared float chunk_scale[COLS * CHUNK / 32];
 
 // The bits of the largest magnitude. As numbers they are in the order of magnitudes, infinity and NaN being the largest;
 // with the sign the largest of all is the largest negative one, or the largest of all if none is negative.
-uint largest(vec4 x[4]) {
+uint largest(vec4 x[QUADS]) {
     uint with_sign = 0;
     int positive = 0;
-    [[unroll]] for (uint j = 0; j < 4; j++) {
+    [[unroll]] for (uint j = 0; j < QUADS; j++) {
         const uvec4 y = floatBitsToUint(x[j]);
         const ivec4 z = floatBitsToInt(x[j]);
         with_sign = max(max(max(with_sign, y.x), y.y), max(y.z, y.w));
@@ -44,34 +47,36 @@ uint to_bytes(vec4 x, float scale) {
 
 // Rounds `count` elements from element `first` on of all columns. Squares of this invocation's elements are added.
 void round_chunk(uint row_b[COLS], uint first, uint count, inout float squares[COLS]) {
-    for (uint i = invocation(); i < count / 16; i += WG) {
-        vec4 of_norm[4];
+    for (uint i = invocation(); i < count / (4 * QUADS); i += WG) {
+        vec4 of_norm[QUADS];
         if (HAS_NORM) {
-            [[unroll]] for (uint j = 0; j < 4; j++) {
-                of_norm[j] = load_norm_weight(first + i * 16 + 4 * j);
+            [[unroll]] for (uint j = 0; j < QUADS; j++) {
+                of_norm[j] = load_norm_weight(first + 4 * (i * QUADS + j));
             }
         }
         [[unroll]] for (uint c = 0; c < COLS; c++) {
-            vec4 x[4];
-            [[unroll]] for (uint j = 0; j < 4; j++) {
-                x[j] = load_b_quad(row_b[c] + first, 4 * i + j);
+            vec4 x[QUADS];
+            [[unroll]] for (uint j = 0; j < QUADS; j++) {
+                x[j] = load_b_quad(row_b[c] + first, QUADS * i + j);
             }
             if (HAS_NORM) {
-                [[unroll]] for (uint j = 0; j < 4; j++) {
+                [[unroll]] for (uint j = 0; j < QUADS; j++) {
                     squares[c] += dot(x[j], x[j]);
                     x[j] *= of_norm[j];
                 }
             }
             uint bits = largest(x);
-            bits = max(bits, subgroupShuffleXor(bits, 1));
+            [[unroll]] for (uint lanes = 1; lanes < SHARERS; lanes *= 2) {
+                bits = max(bits, subgroupShuffleXor(bits, lanes));
+            }
             const float most = uintBitsToFloat(bits);
             const float scale = most >= SMALLEST ? 127.0 / most : 0.0;
-            [[unroll]] for (uint j = 0; j < 4; j++) {
-                chunk_q[c * (CHUNK / 4) + 4 * i + j] = to_bytes(x[j], scale);
+            [[unroll]] for (uint j = 0; j < QUADS; j++) {
+                chunk_q[c * (CHUNK / 4) + QUADS * i + j] = to_bytes(x[j], scale);
             }
-            if (i % 2 == 0) {
+            if (i % SHARERS == 0) {
                 const float finite = most >= SMALLEST ? most / 127.0 : 0.0;
-                chunk_scale[c * (CHUNK / 32) + i / 2] = bits < 0x7f800000u ? finite : uintBitsToFloat(0x7fc00000u);
+                chunk_scale[c * (CHUNK / 32) + i / SHARERS] = bits < 0x7f800000u ? finite : uintBitsToFloat(0x7fc00000u);
             }
         }
     }

@@ -25,8 +25,8 @@ layout(push_constant, std430) uniform ProductsParams {
 } p;
 
 // What there is (`parts`) and of how many matrices: constants, so that what is not there costs nothing.
-layout(constant_id = 8) const uint PARTS = 0;
-layout(constant_id = 9) const uint USED = 1;
+layout(constant_id = 9) const uint PARTS = 0;
+layout(constant_id = 10) const uint USED = 1;
 
 const bool HAS_NORM = (PARTS & 16) != 0;
 const bool HAS_GLU = (PARTS & 32) != 0;

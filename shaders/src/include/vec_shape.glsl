@@ -1,4 +1,4 @@
-// Specialisation of the mat-vec kernels: see mat_vec.glsl. A kernel's own constants are 8 and up.
+// Specialisation of the mat-vec kernels: see mat_vec.glsl. A kernel's own constants are 9 and up.
 #ifndef VEC_SHAPE_GLSL
 #define VEC_SHAPE_GLSL
 
@@ -9,6 +9,7 @@ layout(constant_id = 4) const uint EVEN = 0;
 layout(constant_id = 5) const uint TEAMS = 1;
 layout(constant_id = 6) const uint SUBGROUPS = 1;
 layout(constant_id = 7) const uint CHUNK = 4096;
+layout(constant_id = 8) const uint QUADS = 4;
 
 #define EVEN_ROWS (EVEN != 0)
 
