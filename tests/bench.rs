@@ -3,7 +3,7 @@
 mod common;
 
 use common::{backends, model, tiny};
-use diptych::bench::{BenchOptions, Breakdown, Share, bench, profile};
+use diptych::bench::{BenchOptions, Breakdown, Share, bench, copy_bandwidth, profile};
 use diptych::session::Want;
 use diptych::{DType, Error, SessionOptions};
 
@@ -92,5 +92,13 @@ fn steps_are_measured() {
         assert_eq!(session.decode(3).expect("logits"), logits, "{name}");
         assert!(session.profile(&[4], Want::Logits, 0).is_err());
         assert!(session.profile(&[], Want::Logits, 1).is_err());
+    }
+}
+
+#[test]
+fn copies_have_a_rate() {
+    for (name, backend) in backends() {
+        let rate = copy_bandwidth(backend.as_ref()).expect("a copy");
+        assert!(rate.is_some_and(|rate| rate > 1e6 && rate.is_finite()), "{name}: {rate:?}");
     }
 }

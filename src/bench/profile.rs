@@ -2,46 +2,70 @@
 //! device's memory could do.
 
 use crate::session::{Profile, ProfiledStep};
-use ggml_core::backend::{Backend, Slice, Usage};
-use ggml_core::{Error, Result};
+use ggml_core::backend::{Backend, Bindings, PrepareOptions, Slice, Usage};
+use ggml_core::plan::{Plan, Precision};
+use ggml_core::{DType, Error, Graph, Result, Source};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// Bytes that a copy moves where there is room: caches hold no part of it that counts.
-const COPIED: usize = 1 << 30;
-/// How long copies are repeated.
-const COPYING: Duration = Duration::from_millis(300);
+/// Bytes of the first copy that is measured; each further one has four times as many.
+const FIRST: usize = 16 << 20;
+/// The most bytes of a copy: caches hold no part of it that counts.
+const MOST: usize = 1 << 30;
+/// A copy that takes so long is measured well enough.
+const LONG: f64 = 0.005;
+/// Elements of a row of what is copied.
+const ROW: usize = 4096;
 
-/// Bytes a second that a device's own copies read and write, the best of several; `None` where too little memory is free.
+/// Bytes a second that a copy on a device reads and writes, by a kernel or as its driver copies, whichever is faster;
+/// `None` where too little memory is free.
 ///
 /// # Errors
 /// What the backend reports.
 pub fn copy_bandwidth(backend: &dyn Backend) -> Result<Option<f64>> {
-    let free = backend.free_memory().map_or(COPIED, |free| (free / 4).min(COPIED as u64) as usize);
-    let bytes = free & !0xfff;
-    if bytes < 1 << 20 {
-        return Ok(None);
-    }
-    let buffers = [Usage::Compute, Usage::Compute].map(|usage| backend.allocate(bytes, usage));
-    let [from, to] = match buffers {
-        [Ok(from), Ok(to)] => [from, to].map(|buffer| Slice { buffer, offset: 0 }),
-        [Err(Error::OutOfMemory { .. }), _] | [_, Err(Error::OutOfMemory { .. })] => return Ok(None),
-        [Err(error), _] | [_, Err(error)] => return Err(error),
-    };
-    let copy = |times: usize| -> Result<f64> {
-        let start = Instant::now();
-        for _ in 0..times {
-            backend.copy(&from, &to, bytes)?;
+    let most = backend.free_memory().map_or(MOST, |free| (free / 4).min(MOST as u64) as usize);
+    let (mut rate, mut bytes) = (None, FIRST);
+    while bytes <= most {
+        let Some(seconds) = copy_time(backend, bytes)? else { break };
+        rate = Some(2.0 * bytes as f64 / seconds.max(1e-9));
+        if seconds >= LONG {
+            break;
         }
+        bytes *= 4;
+    }
+    Ok(rate)
+}
+
+/// Seconds of a copy of so many bytes, the best of several; `None` where there is no room for them.
+fn copy_time(backend: &dyn Backend, bytes: usize) -> Result<Option<f64>> {
+    let mut graph = Graph::new();
+    let mut bindings = Bindings::default();
+    let mut ids = Vec::new();
+    for name in ["from", "to"] {
+        let ne = [ROW, bytes / (4 * ROW), 1, 1];
+        let id = graph.leaf(name, DType::F32, ne, Source::State)?;
+        match backend.allocate(bytes, Usage::State) {
+            Ok(buffer) => bindings.leaves.insert(id, Slice { buffer, offset: 0 }),
+            Err(Error::OutOfMemory { .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        ids.push(id);
+    }
+    graph.cpy(ids[0], ids[1])?;
+    let plan = Plan::new(&graph, backend.device().limits.alignment, Precision::Exact)?;
+    let mut program = backend.prepare(&graph, &plan, &bindings, PrepareOptions::default())?;
+    let [from, to] = [ids[0], ids[1]].map(|id| bindings.leaves[&id].clone());
+    let mut best = f64::INFINITY;
+    for _ in 0..5 {
+        let timing = program.run()?;
+        best = best.min(timing.device.unwrap_or(timing.host).as_secs_f64());
+        let start = Instant::now();
+        backend.copy(&from, &to, bytes)?;
         // A copy may be under way when it returns; what is read after it is not.
         backend.download(&to.buffer, 0, &mut [0; 4])?;
-        Ok(2.0 * (times * bytes) as f64 / start.elapsed().as_secs_f64().max(1e-9))
-    };
-    let (mut best, begun) = (copy(1)?, Instant::now());
-    while begun.elapsed() < COPYING {
-        best = copy(8)?.max(best);
+        best = best.min(start.elapsed().as_secs_f64());
     }
     Ok(Some(best))
 }

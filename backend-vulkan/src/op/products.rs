@@ -57,14 +57,16 @@ pub(super) fn rounds(profile: &Profile, precision: Precision, dtype: DType) -> b
     precision == Precision::Fast && dtype.is_quantized() && able && profile.tuning.mat_vec_int8.is_some()
 }
 
-/// Fewer rows for a work-group, then more invocations for a row, until there are enough work-groups.
+/// Fewer rows for a work-group, then more invocations for a row, until there are enough work-groups. Rows that share
+/// activations are worth more than the last work-groups: three quarters are enough for them.
 fn fill(profile: &Profile, shape: &Shape<'_>, most: MatVec) -> MatVec {
     let (enough, mut t) = (u64::from(profile.tuning.enough_groups), most);
-    let few = |t: &MatVec| shape.rows * u64::from(shape.pair) / u64::from(t.rows * t.teams) < enough;
-    while few(&t) && t.rows > shape.pair {
+    let few =
+        |t: &MatVec, enough: u64| shape.rows * u64::from(shape.pair) / u64::from(t.rows * t.teams) < enough;
+    while few(&t, enough * 3 / 4) && t.rows > shape.pair {
         t.rows /= 2;
     }
-    while few(&t) && t.teams > 1 && 2 * (t.workgroup / t.teams) <= shape.k / shape.weights.piece {
+    while few(&t, enough) && t.teams > 1 && 2 * (t.workgroup / t.teams) <= shape.k / shape.weights.piece {
         t.teams /= 2;
     }
     t
