@@ -93,6 +93,7 @@ impl HipBackend {
             host_weights,
             staging,
             events,
+            ahead,
         } = opened;
         if let Some(job) = job {
             let (compiled, kept) = compile(&thread, &options, &stats, set, job)?;
@@ -105,7 +106,9 @@ impl HipBackend {
         info.features.push(("weights".into(), weights.into()));
         let advisor = Arc::new(Advisor::new(&info.backend, situation));
         let (events, staging) = (Arc::new(events), Mutex::new(Some(staging)));
-        let shared = Shared { thread, info, profile, kernels, options, host_weights, stats, events, staging };
+        let ahead = Mutex::new(ahead);
+        let shared =
+            Shared { thread, info, profile, kernels, options, host_weights, stats, events, ahead, staging };
         Ok(HipBackend { shared: Arc::new(shared), advisor })
     }
 
@@ -218,6 +221,10 @@ impl Backend for HipBackend {
         Ok(Box::new(Advised { program, advisor: self.advisor.clone() }))
     }
 
+    fn begins(&self) -> bool {
+        true
+    }
+
     fn outline(&self, graph: &Graph, plan: &Plan) -> Result<Vec<StepOutline>> {
         let (backend, kernels, profile) = (self.shared.backend(), &self.shared.kernels, &self.shared.profile);
         let launches = prepare::launches(Host { backend, kernels, profile }, graph, plan)?;
@@ -251,6 +258,14 @@ impl Program for Advised {
 
     fn run(&mut self) -> Result<Timing> {
         self.advisor.advise(self.program.run())
+    }
+
+    fn begin(&mut self) -> Result<()> {
+        self.advisor.advise(self.program.begin())
+    }
+
+    fn finish(&mut self) -> Result<Timing> {
+        self.advisor.advise(self.program.finish())
     }
 
     fn run_step(&mut self, step: usize) -> Result<Timing> {

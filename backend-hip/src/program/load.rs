@@ -44,7 +44,7 @@ pub(crate) struct Launches {
 }
 
 /// Graphs of a program: an error in one of them names the first node of a part of the program.
-const GRAPHS: usize = 4;
+pub(crate) const GRAPHS: usize = 4;
 
 /// Programs with fewer launches are launched one by one.
 const WORTH_A_GRAPH: usize = 8;

@@ -1,31 +1,30 @@
 //! Prepared graphs: every kernel found, every argument laid out, so that a run only launches.
 //!
-//! A run is one job of the driver thread: it copies the inputs that were written, starts every launch, and polls events
-//! until all are complete or the deadline passes. The events are marks of progress ([`RunEvents`]): the first that is
-//! not complete tells which node was running.
+//! A run is one job of the driver thread, or two where it begins ahead ([`Program::begin`]): see [`run`].
 
-use crate::driver::codes::is_fatal;
 use crate::options::Breadcrumbs;
-use crate::runtime::events::{MARKS, RunEvents};
+use crate::runtime::events::MARKS;
 use crate::runtime::memory::Memory;
-use crate::runtime::session::{EventId, GraphId, Place, Session};
+use crate::runtime::session::{GraphId, Place};
 use crate::runtime::shared::{PinnedRange, Shared};
 use crate::runtime::staging::ALIGNMENT;
 use crate::sync::lock;
 use ggml_core::backend::{Buffer, Program, Timing};
 use ggml_core::{Error, Graph, Phase, Result, Source, TensorId, phase};
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 pub(crate) mod load;
 pub(crate) mod prepare;
 mod results;
+mod run;
 
 use load::{Launches, Loaded};
 use prepare::{Storage, no_storage};
 use results::Results;
+use run::Run;
 
 /// A prepared graph.
 pub(crate) struct HipProgram {
@@ -38,6 +37,15 @@ pub(crate) struct HipProgram {
     inputs: Inputs,
     results: Option<Results>,
     ran: bool,
+    begun: Option<Begun>,
+}
+
+/// A run that nobody has waited for.
+enum Begun {
+    /// It was waited for after all: launch after launch is not started ahead.
+    Ended(Timing),
+    /// It was started.
+    Started(Arc<Run>),
 }
 
 /// Inputs that were written and are copied to the device by the next run.
@@ -91,6 +99,7 @@ impl HipProgram {
             inputs: Inputs::new(shared, graph, shared_arena),
             results,
             ran: false,
+            begun: None,
         }
     }
 
@@ -138,6 +147,11 @@ impl HipProgram {
         }
     }
 
+    /// Whether a run starts graphs: the first one starts launch after launch, to see which one fails.
+    fn has_graphs(&self) -> bool {
+        self.ran && !self.launches.graphs.is_empty()
+    }
+
     fn execute(&mut self, range: Range<usize>) -> Result<Timing> {
         self.results_are(false);
         let phase = self.phase();
@@ -149,14 +163,9 @@ impl HipProgram {
             Breadcrumbs::Auto if !self.ran => 1,
             Breadcrumbs::Auto => range.len().div_ceil(MARKS).max(1),
         };
-        let run = Run {
-            launches: self.launches.clone(),
-            events: self.shared.events.clone(),
-            copies: self.input_copies()?,
-            graphs: self.ran && range.len() == self.launches.ready.len() && !self.launches.graphs.is_empty(),
-            range,
-            every,
-        };
+        let graphs = self.has_graphs() && range.len() == self.launches.ready.len();
+        let (launches, events) = (self.launches.clone(), self.shared.events.clone());
+        let run = Run { launches, events, copies: self.input_copies()?, graphs, range, every };
         let device =
             self.shared.thread.call(phase, self.shared.deadlines().compute, move |s| run.execute(s))?;
         self.inputs_copied();
@@ -206,6 +215,49 @@ impl Program for HipProgram {
         Ok(timing)
     }
 
+    fn begin(&mut self) -> Result<()> {
+        if self.begun.is_some() {
+            return Err(Error::argument("begin", "a program that has begun", "one that has ended"));
+        }
+        let events = if self.has_graphs() { self.shared.take_events() } else { None };
+        let Some(events) = events else {
+            self.begun = Some(Begun::Ended(self.run()?));
+            return Ok(());
+        };
+        self.results_are(false);
+        let _span = phase::enter(Phase::Compute, self.shared.backend());
+        let (launches, range) = (self.launches.clone(), 0..self.launches.ready.len());
+        let copies = self.input_copies()?;
+        let run = Arc::new(Run { launches, events, copies, range, every: 1, graphs: true });
+        let of_thread = run.clone();
+        let limit = self.shared.deadlines().compute;
+        let started = self.shared.thread.call(Phase::Compute, limit, move |s| of_thread.begin(s));
+        if started.is_err() {
+            self.shared.give_events(&run.events);
+        }
+        started?;
+        self.inputs_copied();
+        lock(&self.shared.stats).submissions += 1;
+        self.begun = Some(Begun::Started(run));
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<Timing> {
+        let missing = || Error::argument("finish", "a program that has not begun", "one that has");
+        let run = match self.begun.take().ok_or_else(missing)? {
+            Begun::Ended(timing) => return Ok(timing),
+            Begun::Started(run) => run,
+        };
+        let _span = phase::enter(Phase::Compute, self.shared.backend());
+        let start = Instant::now();
+        let (of_thread, limit) = (run.clone(), self.shared.deadlines().compute);
+        let ended = self.shared.thread.call(Phase::Compute, limit, move |s| of_thread.finish(s));
+        self.shared.give_events(&run.events);
+        let device = ended?;
+        self.results_are(true);
+        Ok(Timing { host: start.elapsed(), device })
+    }
+
     fn run_step(&mut self, step: usize) -> Result<Timing> {
         let range = self.launches.of_step.get(step).cloned();
         let steps = self.launches.of_step.len();
@@ -234,20 +286,14 @@ impl HipProgram {
     }
 }
 
-/// One run, as the driver thread does it.
-struct Run {
-    launches: Arc<Launches>,
-    events: Arc<RunEvents>,
-    copies: Vec<(Place, Place, usize)>,
-    range: Range<usize>,
-    /// Launches from mark to mark.
-    every: usize,
-    /// Whether the launches are started as graphs, with a mark behind each.
-    graphs: bool,
-}
-
 impl Drop for HipProgram {
     fn drop(&mut self) {
+        // What a run reads and writes is not given back before it has ended.
+        if self.begun.is_some() && !self.shared.thread.monitor().is_given_up() {
+            if let Err(error) = self.finish() {
+                tracing::warn!(target: "diptych::hip", "a run did not end: {error}");
+            }
+        }
         let graphs: Vec<GraphId> = self.launches.graphs.iter().map(|&(_, graph)| graph).collect();
         if graphs.is_empty() {
             return;
@@ -260,97 +306,5 @@ impl Drop for HipProgram {
                 }
             }
         });
-    }
-}
-
-impl Run {
-    fn execute(&self, session: &mut Session) -> Result<Option<Duration>> {
-        session.monitor().run(Some(self.launches.names.clone()));
-        self.reached(session, self.range.start);
-        let result = self.launch_all(session);
-        if let Err(error) = &result
-            && !is_fatal(error)
-        {
-            // What was started before the failure ends before anybody frees or writes memory.
-            self.events.drain(session)?;
-        }
-        session.monitor().run(None);
-        result
-    }
-
-    fn launch_all(&self, session: &mut Session) -> Result<Option<Duration>> {
-        for (to, from, bytes) in &self.copies {
-            session.upload(to, from, *bytes)?;
-        }
-        if let Some((begin, _)) = self.events.timing {
-            session.record(begin)?;
-        }
-        let deadline = session.monitor().deadline();
-        let mut marks = VecDeque::new();
-        let mut next_mark = self.events.marks.iter().cycle();
-        let graphs = if self.graphs { &self.launches.graphs[..] } else { &[] };
-        for (launches, graph) in graphs {
-            let first = &self.launches.names[self.launches.step[launches.start]];
-            session.launch_graph(*graph).map_err(|e| e.with_node(first))?;
-            if let Some(&mark) = next_mark.next() {
-                session.record(mark)?;
-                marks.push_back((mark, launches.end - 1));
-            }
-        }
-        let one_by_one = if self.graphs { 0..0 } else { self.range.clone() };
-        for i in one_by_one {
-            let launched = session.launch(&self.launches.ready[i]);
-            launched.map_err(|e| e.with_node(&self.launches.names[self.launches.step[i]]))?;
-            let last = i + 1 == self.range.end;
-            if !last && !(i + 1 - self.range.start).is_multiple_of(self.every) {
-                continue;
-            }
-            if marks.len() == self.events.marks.len() {
-                self.pass(session, &mut marks, true)?;
-            }
-            if let Some(&mark) = next_mark.next() {
-                session.record(mark)?;
-                marks.push_back((mark, i));
-            }
-            while self.pass(session, &mut marks, false)? {}
-            if deadline.passed() {
-                return Err(session.monitor().timeout());
-            }
-        }
-        if let Some((_, end)) = self.events.timing {
-            session.record(end)?;
-        }
-        while self.pass(session, &mut marks, true)? {}
-        let Some((begin, end)) = self.events.timing else {
-            // Without launches there is no mark after the copies.
-            return if self.range.is_empty() { self.events.drain(session).map(|()| None) } else { Ok(None) };
-        };
-        session.wait(end)?;
-        Ok(session.elapsed(begin, end))
-    }
-
-    /// Takes the oldest mark off if it is complete, or after waiting for it. `false` if there was none to take.
-    fn pass(
-        &self,
-        session: &mut Session,
-        marks: &mut VecDeque<(EventId, usize)>,
-        wait: bool,
-    ) -> Result<bool> {
-        let Some(&(mark, launch)) = marks.front() else { return Ok(false) };
-        if wait {
-            session.wait(mark)?;
-        } else if !session.complete(mark)? {
-            return Ok(false);
-        }
-        marks.pop_front();
-        self.reached(session, launch + 1);
-        Ok(true)
-    }
-
-    /// Notes that everything before a launch is complete.
-    fn reached(&self, session: &Session, launch: usize) {
-        if let Some(&step) = self.launches.step.get(launch) {
-            session.monitor().reached(step);
-        }
     }
 }

@@ -1,7 +1,7 @@
 //! Bringing a device up, phase by phase, and what is known of it then.
 
 use super::copies;
-use super::events::RunEvents;
+use super::events::{AHEAD, MARKS, RunEvents};
 use super::monitor::Monitor;
 use super::session::Session;
 use super::staging::{ALIGNMENT, Staging};
@@ -13,6 +13,7 @@ use crate::code::rtc::{self, Job, Runtime};
 use crate::driver::codes::{Call, describe, driver_error};
 use crate::driver::{Driver, Properties};
 use crate::options::{HipOptions, StreamMode};
+use crate::program::load::GRAPHS;
 use crate::provider::nvidia;
 use crate::system::{NvidiaReport, SystemReport, kfd_gpu_at, read_line};
 use ggml_core::backend::{DeviceInfo, Limits, Stats};
@@ -37,6 +38,8 @@ pub(crate) struct Opened {
     pub(crate) host_weights: bool,
     pub(crate) staging: Staging,
     pub(crate) events: RunEvents,
+    /// Those of runs that begin ahead.
+    pub(crate) ahead: Vec<Arc<RunEvents>>,
 }
 
 /// Goes through load_runtime, enumerate and open_device.
@@ -62,7 +65,10 @@ pub(crate) fn open(
     let own_stream = options.stream == StreamMode::Own;
     let mut session = Session::open(driver.clone(), monitor.clone(), stats.clone(), index, own_stream)?;
     let staging = Staging::open(&mut session, options.staging_bytes)?;
-    let events = RunEvents::open(&mut session, options.device_timing)?;
+    let events = RunEvents::open(&mut session, MARKS, options.device_timing)?;
+    let ahead =
+        (0..AHEAD).map(|_| RunEvents::open(&mut session, GRAPHS, options.device_timing).map(Arc::new));
+    let ahead = ahead.collect::<Result<_>>()?;
     let (mut info, situation) = info(monitor, options, &*driver, &properties);
     let code = job.as_ref().map_or(kernels.target().unwrap_or("none").into(), Job::describe);
     info.versions.push(("code objects".into(), code));
@@ -70,7 +76,8 @@ pub(crate) fn open(
     info.versions.extend(compiler.map(|c| ("kernel compiler".into(), c.into())));
     let by_kernel = copies::by_kernel(options, &properties, &monitor.backend);
     let host_weights = copies::host_weights(options, &properties);
-    let opened = Opened { info, profile, kernels, job, situation, by_kernel, host_weights, staging, events };
+    let opened =
+        Opened { info, profile, kernels, job, situation, by_kernel, host_weights, staging, events, ahead };
     Ok((session, opened))
 }
 

@@ -6,7 +6,11 @@ use ggml_core::Result;
 /// Marks of progress that are under way at a time.
 pub(crate) const MARKS: usize = 64;
 
-/// Events that runs use. Runs do not overlap, so one set serves all programs.
+/// Sets for runs that begin ahead: two programs take turns.
+pub(crate) const AHEAD: usize = 2;
+
+/// Events that runs use. Runs that are waited for at once do not overlap, so one set serves all programs; each run that
+/// begins ahead has one of its own.
 #[derive(Clone, Debug)]
 pub(crate) struct RunEvents {
     /// Marks of progress.
@@ -16,9 +20,9 @@ pub(crate) struct RunEvents {
 }
 
 impl RunEvents {
-    /// Makes the events.
-    pub(crate) fn open(session: &mut Session, timing: bool) -> Result<RunEvents> {
-        let marks = (0..MARKS).map(|_| session.create_event(false)).collect::<Result<_>>()?;
+    /// Makes the events: so many marks.
+    pub(crate) fn open(session: &mut Session, marks: usize, timing: bool) -> Result<RunEvents> {
+        let marks = (0..marks).map(|_| session.create_event(false)).collect::<Result<_>>()?;
         let timing =
             if timing { Some((session.create_event(true)?, session.create_event(true)?)) } else { None };
         Ok(RunEvents { marks, timing })

@@ -7,7 +7,7 @@ use super::thread::DriverThread;
 use crate::arch::Profile;
 use crate::code::kernels::Kernels;
 use crate::options::HipOptions;
-use crate::sync::lock_within;
+use crate::sync::{lock, lock_within};
 use ggml_core::backend::{DeviceInfo, Stats};
 use ggml_core::phase::Deadlines;
 use ggml_core::{Deadline, Phase, Result};
@@ -32,6 +32,8 @@ pub(crate) struct Shared {
     pub(crate) stats: Arc<Mutex<Stats>>,
     /// Events of runs.
     pub(crate) events: Arc<RunEvents>,
+    /// Events of runs that begin ahead; those that no run has.
+    pub(crate) ahead: Mutex<Vec<Arc<RunEvents>>>,
     /// The ring; none once the device is closed.
     pub(crate) staging: Mutex<Option<Staging>>,
 }
@@ -50,6 +52,16 @@ impl Shared {
     /// The ring, which another thread's transfer holds no longer than its own deadline. `None` if it did.
     pub(super) fn staging(&self, phase: Phase) -> Option<MutexGuard<'_, Option<Staging>>> {
         lock_within(&self.staging, Deadline::new(phase, self.deadlines().transfer))
+    }
+
+    /// Events for a run that begins ahead, if there are any left.
+    pub(crate) fn take_events(&self) -> Option<Arc<RunEvents>> {
+        lock(&self.ahead).pop()
+    }
+
+    /// Gives them back.
+    pub(crate) fn give_events(&self, events: &Arc<RunEvents>) {
+        lock(&self.ahead).push(events.clone());
     }
 
     /// A range of pinned memory for a program's inputs or results, where there is room.

@@ -1,0 +1,156 @@
+//! One run, as the driver thread does it: it copies the inputs that were written, starts every launch, and polls events
+//! until all are complete or the deadline passes. The events are marks of progress ([`RunEvents`]): the first that is
+//! not complete tells which node was running.
+
+use super::load::Launches;
+use crate::driver::codes::is_fatal;
+use crate::runtime::events::RunEvents;
+use crate::runtime::session::{EventId, Place, Session};
+use ggml_core::Result;
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// One run, as the driver thread does it.
+pub(super) struct Run {
+    pub(super) launches: Arc<Launches>,
+    pub(super) events: Arc<RunEvents>,
+    pub(super) copies: Vec<(Place, Place, usize)>,
+    pub(super) range: Range<usize>,
+    /// Launches from mark to mark.
+    pub(super) every: usize,
+    /// Whether the launches are started as graphs, with a mark behind each.
+    pub(super) graphs: bool,
+}
+
+impl Run {
+    /// The whole run.
+    pub(super) fn execute(&self, session: &mut Session) -> Result<Option<Duration>> {
+        self.watched(session, |session| match self.graphs {
+            true => self.start_graphs(session).and_then(|()| self.wait_for_graphs(session)),
+            false => self.launch_all(session),
+        })
+    }
+
+    /// Starts the graphs.
+    pub(super) fn begin(&self, session: &mut Session) -> Result<()> {
+        self.watched(session, |session| self.start_graphs(session))
+    }
+
+    /// Waits for the graphs that were started.
+    pub(super) fn finish(&self, session: &mut Session) -> Result<Option<Duration>> {
+        self.watched(session, |session| self.wait_for_graphs(session))
+    }
+
+    /// Does something while the monitor knows whose nodes run.
+    fn watched<T>(&self, session: &mut Session, work: impl FnOnce(&mut Session) -> Result<T>) -> Result<T> {
+        session.monitor().run(Some(self.launches.names.clone()));
+        self.reached(session, self.range.start);
+        let result = work(session);
+        if let Err(error) = &result
+            && !is_fatal(error)
+        {
+            // What was started before the failure ends before anybody frees or writes memory.
+            self.events.drain(session)?;
+        }
+        session.monitor().run(None);
+        result
+    }
+
+    /// Copies inputs and notes when the work begins.
+    fn prepare(&self, session: &mut Session) -> Result<()> {
+        for (to, from, bytes) in &self.copies {
+            session.upload(to, from, *bytes)?;
+        }
+        match self.events.timing {
+            Some((begin, _)) => session.record(begin),
+            None => Ok(()),
+        }
+    }
+
+    fn start_graphs(&self, session: &mut Session) -> Result<()> {
+        self.prepare(session)?;
+        for ((launches, graph), &mark) in self.launches.graphs.iter().zip(&self.events.marks) {
+            let first = &self.launches.names[self.launches.step[launches.start]];
+            session.launch_graph(*graph).map_err(|e| e.with_node(first))?;
+            session.record(mark)?;
+        }
+        match self.events.timing {
+            Some((_, end)) => session.record(end),
+            None => Ok(()),
+        }
+    }
+
+    fn wait_for_graphs(&self, session: &mut Session) -> Result<Option<Duration>> {
+        for ((launches, _), &mark) in self.launches.graphs.iter().zip(&self.events.marks) {
+            session.wait(mark)?;
+            self.reached(session, launches.end);
+        }
+        let Some((begin, end)) = self.events.timing else { return Ok(None) };
+        session.wait(end)?;
+        Ok(session.elapsed(begin, end))
+    }
+
+    /// Launch after launch, with marks between them.
+    fn launch_all(&self, session: &mut Session) -> Result<Option<Duration>> {
+        self.prepare(session)?;
+        let deadline = session.monitor().deadline();
+        let mut marks = VecDeque::new();
+        let mut next_mark = self.events.marks.iter().cycle();
+        for i in self.range.clone() {
+            let launched = session.launch(&self.launches.ready[i]);
+            launched.map_err(|e| e.with_node(&self.launches.names[self.launches.step[i]]))?;
+            let last = i + 1 == self.range.end;
+            if !last && !(i + 1 - self.range.start).is_multiple_of(self.every) {
+                continue;
+            }
+            if marks.len() == self.events.marks.len() {
+                self.pass(session, &mut marks, true)?;
+            }
+            if let Some(&mark) = next_mark.next() {
+                session.record(mark)?;
+                marks.push_back((mark, i));
+            }
+            while self.pass(session, &mut marks, false)? {}
+            if deadline.passed() {
+                return Err(session.monitor().timeout());
+            }
+        }
+        if let Some((_, end)) = self.events.timing {
+            session.record(end)?;
+        }
+        while self.pass(session, &mut marks, true)? {}
+        let Some((begin, end)) = self.events.timing else {
+            // Without launches there is no mark after the copies.
+            return if self.range.is_empty() { self.events.drain(session).map(|()| None) } else { Ok(None) };
+        };
+        session.wait(end)?;
+        Ok(session.elapsed(begin, end))
+    }
+
+    /// Takes the oldest mark off if it is complete, or after waiting for it. `false` if there was none to take.
+    fn pass(
+        &self,
+        session: &mut Session,
+        marks: &mut VecDeque<(EventId, usize)>,
+        wait: bool,
+    ) -> Result<bool> {
+        let Some(&(mark, launch)) = marks.front() else { return Ok(false) };
+        if wait {
+            session.wait(mark)?;
+        } else if !session.complete(mark)? {
+            return Ok(false);
+        }
+        marks.pop_front();
+        self.reached(session, launch + 1);
+        Ok(true)
+    }
+
+    /// Notes that everything before a launch is complete.
+    fn reached(&self, session: &Session, launch: usize) {
+        if let Some(&step) = self.launches.step.get(launch) {
+            session.monitor().reached(step);
+        }
+    }
+}
