@@ -229,6 +229,8 @@ DEVICE void attention_split(const float *q, const u8 *k, const u8 *v, const void
 
     // 5. The result, or a piece of it and, of the last work-group, all pieces joined.
     float *to = splits > 1 ? sums : out + p.off[5];
+    // The rows anew: kept until here they would take more scalar registers than there are.
+    u32 first = uniform(offset_here(row0));
     constexpr int AT_ONCE = AttentionShared<D, G>::AT_ONCE;
     UNROLL for (int g0 = 0; g0 < G; g0 += AT_ONCE) {
         if (g0 > 0) barrier();
@@ -237,8 +239,8 @@ DEVICE void attention_split(const float *q, const u8 *k, const u8 *v, const void
         }
         barrier();
         UNROLL for (int g = 0; g < AT_ONCE; g++) {
-            if (row0 + g0 + g >= h.rows) continue;
-            u64 row = result_row(p, h, rows[g0 + g]) * splits + group_x();
+            if (first + g0 + g >= h.rows) continue;
+            u64 row = result_row(p, h, query(h, first + g0 + g)) * splits + group_x();
             float factor = splits > 1 ? 1.0f : normalizer(sum[g0 + g]);
             for (u32 c = thread; c < p.d[1]; c += SPLIT_THREADS) {
                 float s = 0.0f;
@@ -253,6 +255,6 @@ DEVICE void attention_split(const float *q, const u8 *k, const u8 *v, const void
     }
     if (splits == 1) return;
     u32 groups = (h.rows + G - 1) / G;
-    if (!is_last_group(&counters[group_z() * groups + group_y()], splits, &shared->arrived)) return;
-    join_pieces<D, G>(sums, stats, out + p.off[5], p, h, row0, splits, shared);
+    if (!is_last_group(&counters[group_z() * groups + first / G], splits, &shared->arrived)) return;
+    join_pieces<D, G>(sums, stats, out + p.off[5], p, h, first, splits, shared);
 }
