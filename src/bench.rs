@@ -121,7 +121,7 @@ pub fn bench(
 /// Measures the steps of a batch of the prompt and of a decode step, as far as they are asked for: `repeat` passes of each.
 ///
 /// # Errors
-/// Those of [`bench`].
+/// Those of [`bench()`].
 pub fn profile(model: &Model, options: &BenchOptions) -> Result<Vec<Profile>> {
     let (mut session, tokens) = session(model, options)?;
     let batch = options.prompt_tokens.min(options.session.batch);

@@ -106,7 +106,8 @@ fn a_stalled_kernel_is_blamed() {
     assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
     let cases = nodes(&result, CARDS[0]);
     let (ok, hung) = (names_of(cases, "ok").len(), names_of(cases, "hang").len());
-    assert_eq!((ok + hung, hung), (cases.len(), cases.len() / 3), "{cases:?}");
+    // A case is two launches, its kernel and what gathers the results: the third is the second case's.
+    assert_eq!((ok + hung, hung), (cases.len(), cases.len() / 2), "{cases:?}");
     for r in case_records(&result, CARDS[0]) {
         assert_eq!((&r["status"], &r["phase"]), (&"hang".into(), &"first_compute".into()), "{r}");
         assert_eq!(r["node"], r["case"], "{r}");

@@ -5,6 +5,7 @@ use crate::arch::Profile;
 use crate::code::kernels::{Embedded, KernelSet, Kernels};
 use crate::code::rtc::{Compiled, Job, Origin};
 use crate::driver::Driver;
+use crate::op::copy::GATHERER;
 use crate::op::{Context, Refusal};
 use crate::options::HipOptions;
 use crate::program::prepare::{self, Host};
@@ -237,7 +238,10 @@ impl Backend for HipBackend {
 
     fn counts(&self) -> Result<Vec<KernelCounts>> {
         let limit = self.shared.deadlines().transfer;
-        self.shared.thread.call(Phase::Readback, limit, |session| Ok(session.counts()))
+        let mut counts = self.shared.thread.call(Phase::Readback, limit, |session| Ok(session.counts()))?;
+        // What brings results to the host is no part of what a graph computes.
+        counts.retain(|kernel| kernel.kernel != GATHERER);
+        Ok(counts)
     }
 }
 

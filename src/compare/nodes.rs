@@ -183,7 +183,8 @@ fn give_operands(g: &Graph, program: &mut dyn Program, step: &Step, reference: &
     Ok(())
 }
 
-/// Looks at a graph as a task says, and writes the file of results. Chained: the steps that ship, one after the other.
+/// Looks at a graph as a task says, and writes the file of results. Chained: the steps that ship, one after the other, of
+/// the reference its nodes.
 /// Isolated: each group among them with the reference's operands, then each node alone, so that a group that is wrong
 /// is told from a node that is.
 pub(super) fn look(
@@ -195,7 +196,7 @@ pub(super) fn look(
 ) -> Result<()> {
     let mut results = NodeResults::default();
     let Some(path) = &task.reference else {
-        Nodes::new(graph, program(true)?, data)?.run(None, false, &mut results, say)?;
+        Nodes::new(graph, program(!task.alone)?, data)?.run(None, false, &mut results, say)?;
         return results.write(task.out.as_ref());
     };
     let reference = NodeFile::open(path.as_ref())?;

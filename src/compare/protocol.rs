@@ -132,6 +132,10 @@ pub(super) struct NodesTask {
     pub(super) out: JsonPath,
     /// Node results of the reference, for [`PerNode::Isolated`].
     pub(super) reference: Option<JsonPath>,
+    /// Whether nodes are computed one by one although they ship in groups: there has to be a result of each of the
+    /// reference's.
+    #[serde(default)]
+    pub(super) alone: bool,
 }
 
 /// Cases of the operation catalogue.

@@ -118,6 +118,7 @@ fn nodes_task(options: &CompareOptions, backend: &str, offload: i64) -> NodesTas
         },
         out: files::nodes(&options.out, backend, offload).into(),
         reference: isolated.then(|| files::nodes(&options.out, &reference, EVERYTHING).into()),
+        alone: is_reference,
     }
 }
 

@@ -40,6 +40,9 @@ struct GatherParams {
     at: [u32; GATHERED],
 }
 
+/// The kernel that does it.
+pub(crate) const GATHERER: &str = "gather_words";
+
 /// The launch that copies up to [`GATHERED`] arrays of words to places in another: words of each and the word of the
 /// place. The operands, an address for each of [`GATHERED`] and that of the result, are the caller's.
 pub(crate) fn gather(arrays: &[(u32, u32)]) -> Launch {
@@ -50,7 +53,7 @@ pub(crate) fn gather(arrays: &[(u32, u32)]) -> Launch {
     let most = p.words.into_iter().max().unwrap_or(0).max(1);
     Launch {
         module: "copy",
-        kernel: "gather_words",
+        kernel: GATHERER,
         operands: Vec::new(),
         written: 0,
         params: bytemuck::bytes_of(&p).to_vec(),

@@ -4,6 +4,7 @@ use super::prepare::{Addressed, Draft, Host, Storage};
 use super::results::Results;
 use crate::driver::Shape;
 use crate::options::{Breadcrumbs, Graphs};
+use crate::runtime::events::GRAPHS;
 use crate::runtime::memory::{Memory, allocate};
 use crate::runtime::session::{GraphId, Ready, Session};
 use crate::runtime::shared::Shared;
@@ -42,9 +43,6 @@ pub(crate) struct Launches {
     /// The launches as graphs, each with those that it has; none where they are launched one by one.
     pub(crate) graphs: Vec<(Range<usize>, GraphId)>,
 }
-
-/// Graphs of a program: an error in one of them names the first node of a part of the program.
-pub(crate) const GRAPHS: usize = 4;
 
 /// Programs with fewer launches are launched one by one.
 const WORTH_A_GRAPH: usize = 8;

@@ -289,10 +289,11 @@ impl HipProgram {
 impl Drop for HipProgram {
     fn drop(&mut self) {
         // What a run reads and writes is not given back before it has ended.
-        if self.begun.is_some() && !self.shared.thread.monitor().is_given_up() {
-            if let Err(error) = self.finish() {
-                tracing::warn!(target: "diptych::hip", "a run did not end: {error}");
-            }
+        if self.begun.is_some()
+            && !self.shared.thread.monitor().is_given_up()
+            && let Err(error) = self.finish()
+        {
+            tracing::warn!(target: "diptych::hip", "a run did not end: {error}");
         }
         let graphs: Vec<GraphId> = self.launches.graphs.iter().map(|&(_, graph)| graph).collect();
         if graphs.is_empty() {

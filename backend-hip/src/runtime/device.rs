@@ -1,7 +1,7 @@
 //! Bringing a device up, phase by phase, and what is known of it then.
 
 use super::copies;
-use super::events::{AHEAD, MARKS, RunEvents};
+use super::events::{AHEAD, GRAPHS, MARKS, RunEvents};
 use super::monitor::Monitor;
 use super::session::Session;
 use super::staging::{ALIGNMENT, Staging};
@@ -13,7 +13,6 @@ use crate::code::rtc::{self, Job, Runtime};
 use crate::driver::codes::{Call, describe, driver_error};
 use crate::driver::{Driver, Properties};
 use crate::options::{HipOptions, StreamMode};
-use crate::program::load::GRAPHS;
 use crate::provider::nvidia;
 use crate::system::{NvidiaReport, SystemReport, kfd_gpu_at, read_line};
 use ggml_core::backend::{DeviceInfo, Limits, Stats};

@@ -6,6 +6,9 @@ use ggml_core::Result;
 /// Marks of progress that are under way at a time.
 pub(crate) const MARKS: usize = 64;
 
+/// Graphs of a program, a mark behind each: an error in one of them names the first node of a part of the program.
+pub(crate) const GRAPHS: usize = 4;
+
 /// Sets for runs that begin ahead: two programs take turns.
 pub(crate) const AHEAD: usize = 2;
 

@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(of(gcn, 4, 8, 131072), (4, 16), "enough");
         assert_eq!(of(nvidia, 4, 8, 4096), (2, 16), "two and two heads, not three and one");
         assert_eq!(of(nvidia, 7, 2, 4096), (1, 16));
-        assert_eq!(of(nvidia, 8, 1, 1 << 20), (3, 64));
+        assert_eq!(of(nvidia, 8, 1, 1 << 20), (2, 64));
         assert_eq!(of(gcn, 1, 128, 4096), (1, 1), "enough heads");
     }
 
