@@ -77,11 +77,11 @@ struct Share {
 }
 
 /// Heads that share a work-group read keys and values fewer times, but a device with idle compute units is faster with
-/// more work-groups: of the heads there are as many as leave enough, if they are enough with a part for every few steps.
+/// more work-groups: of the heads there are as many as leave enough, if they are enough with a part wherever one may be.
 /// Then there are as many parts as it takes. `sets`: heads of keys, times tokens, times batches. `positions` of the cache.
 fn share(profile: &Profile, shape: &VecShape, per_kv: u32, sets: u64, positions: u32) -> Share {
     let enough = u64::from(profile.tuning.enough_groups);
-    let least = profile.tuning.flash_vec.steps;
+    let least = profile.tuning.flash_vec.part.div_ceil(shape.step());
     // Parts are made of these.
     let steps = positions.div_ceil(shape.step() * least);
     let groups = |shared: u32| sets * u64::from(per_kv.div_ceil(shared));
@@ -128,15 +128,11 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     let plain = if dtype.is_quantized() { 1 } else { 3 };
     let quads =
         [p.nbq, p.nbk, p.nbv][..plain].iter().all(|nb| multiples(4, nb)) && multiples(4, &p.off[..plain]);
-    let eights = dtype != DType::F16
-        || [p.nbk, p.nbv].iter().all(|nb| multiples(8, nb)) && multiples(8, &p.off[1..3]);
+    let eights =
+        dtype != DType::F16 || [p.nbk, p.nbv].iter().all(|nb| multiples(8, nb)) && multiples(8, &p.off[1..3]);
     let shuffles = c.profile.caps.subgroup.shuffle;
-    let few = tokens <= VEC_TOKENS
-        && d.max(dv) <= VEC_ROW
-        && multiples(8, &p.d)
-        && quads
-        && eights
-        && shuffles;
+    let few =
+        tokens <= VEC_TOKENS && d.max(dv) <= VEC_ROW && multiples(8, &p.d) && quads && eights && shuffles;
     let per_kv = heads / heads_kv;
     let sets = u64::from(heads_kv) * u64::from(tokens) * u64::from(batch);
     // Heads that share a work-group share a mask.
@@ -204,10 +200,10 @@ mod tests {
             (heads, parts)
         };
         let (gcn, nvidia) = (ArchClass::AmdGcn, ArchClass::Nvidia);
-        assert_eq!(of(gcn, 4, 8, 32), (1, 1), "one step");
-        assert_eq!(of(gcn, 4, 8, 1024), (4, 16));
+        assert_eq!(of(gcn, 4, 8, 32), (1, 1), "short");
+        assert_eq!(of(gcn, 4, 8, 1024), (2, 4));
         assert_eq!(of(gcn, 4, 8, 131072), (4, 16), "enough");
-        assert_eq!(of(nvidia, 4, 8, 256), (1, 1), "as long as two steps");
+        assert_eq!(of(nvidia, 4, 8, 256), (1, 1), "no longer than a part");
         assert_eq!(of(nvidia, 4, 8, 4096), (2, 16), "two and two heads, not three and one");
         assert_eq!(of(nvidia, 8, 1, 1 << 20), (2, 64));
         assert_eq!(of(gcn, 1, 128, 4096), (1, 1), "enough heads");
