@@ -128,8 +128,7 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     let quads =
         [p.nbq, p.nbk, p.nbv][..plain].iter().all(|nb| multiples(4, nb)) && multiples(4, &p.off[..plain]);
     let shuffles = c.profile.caps.subgroup.shuffle;
-    let few =
-        tokens <= VEC_TOKENS && d.max(dv) <= VEC_ROW && multiples(8, &p.d) && quads && shuffles;
+    let few = tokens <= VEC_TOKENS && d.max(dv) <= VEC_ROW && multiples(8, &p.d) && quads && shuffles;
     let per_kv = heads / heads_kv;
     let sets = u64::from(heads_kv) * u64::from(tokens) * u64::from(batch);
     // Heads that share a work-group share a mask.
@@ -174,7 +173,9 @@ pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
             let shape = VecShape::new(profile, dv);
             let heads = [1, shape.heads];
             let shuffles = profile.caps.subgroup.shuffle;
-            all.extend(heads[..if shuffles { heads.len() } else { 0 }].iter().map(|&n| shape.spec(variant, n)));
+            all.extend(
+                heads[..if shuffles { heads.len() } else { 0 }].iter().map(|&n| shape.spec(variant, n)),
+            );
             all.extend([false, true].map(|aligned| tile_spec(profile, variant, dv, aligned)));
         }
     }
