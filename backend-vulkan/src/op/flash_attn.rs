@@ -10,9 +10,8 @@ use ggml_core::kernel::FlashAttnParams;
 const VEC_TOKENS: u32 = 4;
 /// Longest rows of k and v in the kernel for few tokens.
 const VEC_ROW: u32 = 256;
-/// Sums of values that its work-groups have in shared memory at the most, and subgroups whose sums they are.
+/// Sums of values that its work-groups have in shared memory at the most.
 const VEC_SUMS: u32 = 4096;
-const VEC_SUBGROUPS: u32 = 8;
 /// Longest rows of v in the kernel for many tokens.
 const TILE_ROW: u32 = 512;
 /// Parts of the positions that a work-group can join.
@@ -33,14 +32,17 @@ struct VecShape {
 }
 
 impl VecShape {
-    /// For rows of up to `length` elements.
-    fn new(profile: &Profile, length: u32) -> VecShape {
+    /// For so many positions and rows of up to `length` elements.
+    fn new(profile: &Profile, length: u32, positions: u32) -> VecShape {
         let (t, smallest) = (profile.tuning.flash_vec, profile.caps.subgroup_min.max(1));
-        let workgroup = profile.workgroup(t.workgroup).min(VEC_SUBGROUPS * smallest);
+        let wanted = if positions <= t.short { 2 * t.workgroup } else { t.workgroup };
         let lanes = length.div_ceil(8).next_power_of_two().min(smallest);
         let pieces = length.div_ceil(8 * lanes);
+        // Subgroups times heads.
+        let most = VEC_SUMS / (8 * lanes * pieces);
+        let workgroup = profile.workgroup(wanted).min(most * smallest);
         let subgroups = workgroup.div_ceil(smallest);
-        let heads = (VEC_SUMS / (subgroups * 8 * lanes * pieces)).clamp(1, t.heads);
+        let heads = (most / subgroups).clamp(1, t.heads);
         VecShape { workgroup, lanes, pieces, keys: (t.keys / pieces).max(1), subgroups, heads }
     }
 
@@ -75,11 +77,11 @@ struct Share {
 }
 
 /// Heads that share a work-group read keys and values fewer times, but a device with idle compute units is faster with
-/// more work-groups: of the heads there are as many as leave enough, if they are enough with a part for every few steps.
+/// more work-groups: of the heads there are as many as leave enough, if they are enough with a part wherever one may be.
 /// Then there are as many parts as it takes. `sets`: heads of keys, times tokens, times batches. `positions` of the cache.
 fn share(profile: &Profile, shape: &VecShape, per_kv: u32, sets: u64, positions: u32) -> Share {
     let enough = u64::from(profile.tuning.enough_groups);
-    let least = profile.tuning.flash_vec.steps;
+    let least = profile.tuning.flash_vec.part.div_ceil(shape.step());
     // Parts are made of these.
     let steps = positions.div_ceil(shape.step() * least);
     let groups = |shared: u32| sets * u64::from(per_kv.div_ceil(shared));
@@ -88,8 +90,7 @@ fn share(profile: &Profile, shape: &VecShape, per_kv: u32, sets: u64, positions:
         (1..=most).rev().find(|&heads| groups(heads) * u64::from(steps.min(MOST_PARTS)) >= enough / 2);
     // As even as can be.
     let heads = per_kv.div_ceil(per_kv.div_ceil(filling.unwrap_or(1)));
-    let across = (profile.caps.max_workgroups[0] / per_kv.div_ceil(heads)).min(MOST_PARTS);
-    let wanted = enough.div_ceil(groups(heads).max(1)).min(across.max(1).into()) as u32;
+    let wanted = enough.div_ceil(groups(heads).max(1)).min(MOST_PARTS.into()) as u32;
     // The last part has something to do.
     let steps = positions.div_ceil(shape.step());
     Share { heads, parts: steps.div_ceil(steps.div_ceil(wanted).max(least)).max(1) }
@@ -127,18 +128,21 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     let plain = if dtype.is_quantized() { 1 } else { 3 };
     let quads =
         [p.nbq, p.nbk, p.nbv][..plain].iter().all(|nb| multiples(4, nb)) && multiples(4, &p.off[..plain]);
+    let eights =
+        dtype != DType::F16 || [p.nbk, p.nbv].iter().all(|nb| multiples(8, nb)) && multiples(8, &p.off[1..3]);
     let shuffles = c.profile.caps.subgroup.shuffle;
-    let few = tokens <= VEC_TOKENS && d.max(dv) <= VEC_ROW && multiples(8, &p.d) && quads && shuffles;
+    let few =
+        tokens <= VEC_TOKENS && d.max(dv) <= VEC_ROW && multiples(8, &p.d) && quads && eights && shuffles;
     let per_kv = heads / heads_kv;
     let sets = u64::from(heads_kv) * u64::from(tokens) * u64::from(batch);
     // Heads that share a work-group share a mask.
     let shared = if p.mask_ne[0] == 1 { per_kv } else { 1 };
     if few {
-        let shape = VecShape::new(c.profile, d.max(dv));
+        let shape = VecShape::new(c.profile, d.max(dv), p.kv[0]);
         let Share { heads: shared, parts } =
             share(c.profile, &shape, shared, sets * u64::from(per_kv / shared), p.kv[0]);
         let groups = heads_kv * per_kv.div_ceil(shared);
-        let grid = checked([groups.saturating_mul(parts), tokens, batch])?;
+        let grid = checked([per_kv.div_ceil(shared), heads_kv, (parts * tokens).saturating_mul(batch)])?;
         let rows = heads as usize * tokens as usize * batch as usize;
         let mut work = [Operand::Tensor(c.node); 2];
         if parts > 1 {
@@ -170,12 +174,12 @@ pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
     let mut all = Vec::new();
     for (_, variant) in VARIANTS {
         for dv in [64, 128, 256] {
-            let shape = VecShape::new(profile, dv);
-            let heads = [1, shape.heads];
-            let shuffles = profile.caps.subgroup.shuffle;
-            all.extend(
-                heads[..if shuffles { heads.len() } else { 0 }].iter().map(|&n| shape.spec(variant, n)),
-            );
+            let short = profile.tuning.flash_vec.short;
+            let shapes = [short, u32::MAX].map(|positions| VecShape::new(profile, dv, positions));
+            let specs = shapes[usize::from(short == 0)..]
+                .iter()
+                .flat_map(|shape| [1, shape.heads].map(|heads| shape.spec(variant, heads)));
+            all.extend(specs.filter(|_| profile.caps.subgroup.shuffle));
             all.extend([false, true].map(|aligned| tile_spec(profile, variant, dv, aligned)));
         }
     }
@@ -191,15 +195,15 @@ mod tests {
     fn long_caches_are_shared_out_and_short_ones_are_not() {
         let of = |class, per_kv, sets, positions| {
             let profile = Profile::new(Caps::imagined(class, 16));
-            let shape = VecShape::new(&profile, 128);
+            let shape = VecShape::new(&profile, 128, positions);
             let Share { heads, parts } = share(&profile, &shape, per_kv, sets, positions);
             (heads, parts)
         };
         let (gcn, nvidia) = (ArchClass::AmdGcn, ArchClass::Nvidia);
-        assert_eq!(of(gcn, 4, 8, 32), (1, 1), "one step");
-        assert_eq!(of(gcn, 4, 8, 1024), (4, 16));
+        assert_eq!(of(gcn, 4, 8, 32), (1, 1), "short");
+        assert_eq!(of(gcn, 4, 8, 1024), (2, 4));
         assert_eq!(of(gcn, 4, 8, 131072), (4, 16), "enough");
-        assert_eq!(of(nvidia, 4, 8, 256), (1, 1), "as long as two steps");
+        assert_eq!(of(nvidia, 4, 8, 256), (1, 1), "no longer than a part");
         assert_eq!(of(nvidia, 4, 8, 4096), (2, 16), "two and two heads, not three and one");
         assert_eq!(of(nvidia, 8, 1, 1 << 20), (2, 64));
         assert_eq!(of(gcn, 1, 128, 4096), (1, 1), "enough heads");
@@ -211,7 +215,7 @@ mod tests {
         let profile = Profile::new(Caps::imagined(ArchClass::AmdGcn, 16));
         for positions in (0..40_000).step_by(77) {
             for sets in [1, 3, 8, 24] {
-                let shape = VecShape::new(&profile, 128);
+                let shape = VecShape::new(&profile, 128, positions);
                 let parts = share(&profile, &shape, 4, sets, positions).parts;
                 let steps = positions.div_ceil(shape.step());
                 let each = steps.div_ceil(parts);

@@ -13,8 +13,8 @@
 //
 // Specialisation: work-group size, HEADS, KEYS, LANES (a power of two, no more than the smallest subgroup), PIECES (1
 // unless rows are long and subgroups small), SUBGROUPS (the most that a work-group has).
-// Variants: type of k and v. d and dv are multiples of 8, offsets and strides of q, and of k and v of plain types,
-// multiples of 4.
+// Variants: type of k and v. d and dv are multiples of 8; offsets and strides of q, and of k and v in F32, are multiples of
+// 4, of k and v in F16 of 8.
 // Shared memory: 4 * SUBGROUPS * HEADS * (8 * LANES * PIECES + 2) bytes: with 8 subgroups, 2 heads and rows of 128 8.1 KiB.
 
 #include "common.glsl"
@@ -116,16 +116,20 @@ float over_set(float x) {
 void main() {
     const uint heads = p.ne_1;
     const uint per_kv = heads / p.kv_1;
-    // x: groups of heads, those of a key head after each other, all of a part before the next; y: tokens; z: batches.
-    const uint groups = (per_kv + HEADS - 1) / HEADS;
-    const uint all_groups = groups * p.kv_1;
-    const uint parts = gl_NumWorkGroups.x / all_groups;
-    const uint part = gl_WorkGroupID.x / all_groups;
-    const uint group = gl_WorkGroupID.x % all_groups;
-    const uint head_kv = group / groups;
-    const uint first_head = group % groups * HEADS;
-    const uint token = gl_WorkGroupID.y;
-    const uint batch = gl_WorkGroupID.z;
+    // x: groups of heads of a key head; y: key heads; z: parts of the positions, those of a token after each other. (A single
+    // token is the usual case, and divisions are long.)
+    const uint head_kv = gl_WorkGroupID.y;
+    const uint first_head = gl_WorkGroupID.x * HEADS;
+    uint parts = gl_NumWorkGroups.z;
+    uint part = gl_WorkGroupID.z;
+    uint token = 0;
+    uint batch = 0;
+    if (p.ne_0 * p.ne_2 > 1) {
+        parts /= p.ne_0 * p.ne_2;
+        batch = part / (parts * p.ne_0);
+        token = part / parts - batch * p.ne_0;
+        part = part % parts;
+    }
     const uint lane = gl_SubgroupInvocationID % LANES;
     const uint set = (gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID) / LANES;
 
@@ -162,7 +166,7 @@ void main() {
         vec4 k_lo[KEYS * PIECES], k_hi[KEYS * PIECES], v_lo[KEYS * PIECES], v_hi[KEYS * PIECES];
         [[unroll]] for (uint j = 0; j < KEYS; j++) {
             const uint key = min(first_key + set + j * SETS, p.kv_0 - 1);
-            bias[j] = MASK_TYPE == NO_MASK ? 0.0 : mask_at(base_mask + key);
+            bias[j] = mask_at(base_mask + key);
             seen[j] = first_key + set + j * SETS < p.kv_0 && bias[j] != MINUS_INFINITY;
             [[unroll]] for (uint i = 0; i < PIECES; i++) {
                 // Lanes behind the end of a row read its beginning, times nothing.
@@ -170,21 +174,27 @@ void main() {
                 const uint piece_k = piece < p.d_0 / 8 ? piece : 0;
                 const uint piece_v = piece < p.d_1 / 8 ? piece : 0;
                 const bool of_k = seen[j] && piece < p.d_0 / 8;
-                k_lo[j * PIECES + i] = k_quad(base_k + key * p.nbk_0, piece_k, 0, of_k);
-                k_hi[j * PIECES + i] = k_quad(base_k + key * p.nbk_0, piece_k, 1, of_k);
-                v_lo[j * PIECES + i] = v_quad(base_v + key * p.nbv_0, piece_v, 0, seen[j]);
-                v_hi[j * PIECES + i] = v_quad(base_v + key * p.nbv_0, piece_v, 1, seen[j]);
+                k_piece(base_k + key * p.nbk_0, piece_k, of_k, k_lo[j * PIECES + i], k_hi[j * PIECES + i]);
+                v_piece(base_v + key * p.nbv_0, piece_v, seen[j], v_lo[j * PIECES + i], v_hi[j * PIECES + i]);
             }
         }
         [[unroll]] for (uint h = 0; h < HEADS; h++) {
             float scores[KEYS];
-            float now = largest[h];
             [[unroll]] for (uint j = 0; j < KEYS; j++) {
                 float product = 0.0;
                 [[unroll]] for (uint i = 0; i < PIECES; i++) {
                     product += dot(k_lo[j * PIECES + i], q_lo[h * PIECES + i]) + dot(k_hi[j * PIECES + i], q_hi[h * PIECES + i]);
                 }
-                scores[j] = mix(MINUS_INFINITY, score_of(over_set(product)) + slope[h] * bias[j], seen[j]);
+                scores[j] = over_set(product) * p.scale;
+            }
+            if (p.logit_softcap != 0.0) {
+                [[unroll]] for (uint j = 0; j < KEYS; j++) {
+                    scores[j] = capped(scores[j]);
+                }
+            }
+            float now = largest[h];
+            [[unroll]] for (uint j = 0; j < KEYS; j++) {
+                scores[j] = mix(MINUS_INFINITY, scores[j] + slope[h] * bias[j], seen[j]);
                 now = max(now, scores[j]);
             }
             const float factor = exp(largest[h] - now);
@@ -240,32 +250,32 @@ void main() {
     // The subgroups.
     const uint row = (batch * p.ne_0 + token) * heads + head_kv * per_kv + first_head;
     const uint count = min(HEADS, per_kv - first_head);
-    for (uint i = gl_LocalInvocationIndex; i < count * p.d_1; i += WG) {
-        const uint h = i / p.d_1;
-        const uint column = i - h * p.d_1;
-        float all_largest = stats[h].x;
-        for (uint s = 1; s < gl_NumSubgroups; s++) {
-            all_largest = max(all_largest, stats[s * HEADS + h].x);
-        }
-        float all_sum = 0.0;
-        float value = 0.0;
-        for (uint s = 0; s < gl_NumSubgroups; s++) {
-            const float factor = exp(stats[s * HEADS + h].x - all_largest);
-            all_sum += factor * stats[s * HEADS + h].y;
-            value += factor * values[(s * HEADS + h) * ROW + column];
-        }
-        if (parts == 1) {
-            d[p.off_5 + row * p.d_1 + i] = all_sum == 0.0 ? 0.0 : value / all_sum;
-        } else {
-            scratch[((row + h) * parts + part) * p.d_1 + column] = value;
-            if (column == 0) {
-                const uint at = place_of_stats(row + h, part, parts);
-                scratch[at] = all_largest;
-                scratch[at + 1] = all_sum;
+    for (uint h = 0; h < count; h++) {
+        for (uint column = gl_LocalInvocationIndex; column < p.d_1; column += WG) {
+            float all_largest = stats[h].x;
+            for (uint s = 1; s < gl_NumSubgroups; s++) {
+                all_largest = max(all_largest, stats[s * HEADS + h].x);
+            }
+            float all_sum = 0.0;
+            float value = 0.0;
+            for (uint s = 0; s < gl_NumSubgroups; s++) {
+                const float factor = exp(stats[s * HEADS + h].x - all_largest);
+                all_sum += factor * stats[s * HEADS + h].y;
+                value += factor * values[(s * HEADS + h) * ROW + column];
+            }
+            if (parts == 1) {
+                d[p.off_5 + (row + h) * p.d_1 + column] = all_sum == 0.0 ? 0.0 : value / all_sum;
+            } else {
+                scratch[((row + h) * parts + part) * p.d_1 + column] = value;
+                if (column == 0) {
+                    const uint at = place_of_stats(row + h, part, parts);
+                    scratch[at] = all_largest;
+                    scratch[at + 1] = all_sum;
+                }
             }
         }
     }
-    const uint slot = (batch * p.ne_0 + token) * all_groups + group;
+    const uint slot = ((batch * p.ne_0 + token) * p.kv_1 + head_kv) * gl_NumWorkGroups.x + gl_WorkGroupID.x;
     if (parts > 1 && is_last(slot, parts)) {
         join(row, count, parts);
         if (gl_LocalInvocationIndex == 0) {
