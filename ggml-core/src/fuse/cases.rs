@@ -365,11 +365,12 @@ fn experts() -> Vec<Case> {
 }
 
 /// Two experts for each of three tokens, weighted and summed, nothing added. The input, the choice and the weights are
-/// parts of longer rows.
+/// parts of longer rows, one for each token.
 fn of_views(p: &mut Parts<'_>, dtype: DType) -> Result<TensorId> {
     let (count, k, m) = (5, 256, 34);
-    let joint = p.plain("joint", &[k + 32, 2, 3])?;
-    let x = p.g.view(joint, [k, 2, 3, 1], [4, 4 * (k + 32), 8 * (k + 32), 24 * (k + 32)], 64)?;
+    let row = 2 * k + 32;
+    let joint = p.plain("joint", &[row, 3])?;
+    let x = p.g.view(joint, [k, 2, 3, 1], [4, 4 * k, 4 * row, 12 * row], 64)?;
     let order = p.leaf("order", DType::I32, &[count, 3], Fill::Distinct(count))?;
     let ids = p.g.view(order, [2, 3, 1, 1], [4, 4 * count, 12 * count, 12 * count], 4)?;
     let all = p.plain("all", &[count, 3])?;
