@@ -37,11 +37,11 @@ template <int E> struct BytesOf { typedef u32 Type __attribute__((ext_vector_typ
 template <int E> using Bytes = typename BytesOf<E>::Type;
 
 #if !DEVICE_AMD
-// Four floats of memory at a multiple of 16. (Told in C, the compiler would make one load of it and of one that is told to
+// Four words of memory at a multiple of 16. (Told in C, the compiler would make one load of it and of one that is told to
 // be anywhere, four.)
-DEVICE f32x4 four_aligned(const float *at) {
-    f32x4 x;
-    __asm__("ld.global.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3]) : "l"(at));
+DEVICE u32x4 four_aligned(const void *at) {
+    u32x4 x;
+    __asm__("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "l"(at));
     return x;
 }
 #endif
@@ -168,6 +168,20 @@ template <bool BRAIN> struct Weight16 {
 };
 typedef Weight16<false> WeightF16;
 typedef Weight16<true> WeightBF16;
+
+#if !DEVICE_AMD
+// Plain numbers whose rows begin at multiples of 16 bytes.
+template <class W> struct Aligned : W {
+    template <int E = 8> DEVICE typename W::Raw fetch(const u8 *row, u32 k) {
+        const u8 *at = row + k * W::BYTES;
+        if constexpr (W::BYTES == 2) {
+            return {__builtin_bit_cast(u16x8, four_aligned(at))};
+        } else {
+            return {__builtin_bit_cast(f32x4, four_aligned(at)), __builtin_bit_cast(f32x4, four_aligned(at + 16))};
+        }
+    }
+};
+#endif
 
 // What block types have in common.
 template <class W, bool IS_SIGNED> struct Blocks {

@@ -242,7 +242,7 @@ template <int N> struct FromMemoryF32 {
 template <bool EIGHTS> DEVICE WeightF32::Raw fetch_eight_or_rest(const float *at, u32 k, u32 end) {
 #if !DEVICE_AMD
     // In two loads where that can be, which the base says: the same for all threads.
-    if (EIGHTS && (u64)at % 16 == 0) return {four_aligned(at + k), four_aligned(at + k + 4)};
+    if (EIGHTS && (u64)at % 16 == 0) return Aligned<WeightF32>::fetch((const u8 *)at, k);
 #endif
     if constexpr (EIGHTS) return WeightF32::fetch((const u8 *)at, k);
     return fetch_any<WeightF32>((const u8 *)at, k, end);
@@ -502,9 +502,25 @@ DEVICE void mat_vec(const VecArguments &known, VecShared<SOURCE, N, R> *shared) 
     }
 }
 
+// The same; for PTX rows of plain numbers that begin at multiples of 16 bytes are read 16 bytes at a time.
+template <class W, class SOURCE, int N, int R>
+DEVICE void mat_vec_of_any(const VecArguments &known, VecShared<SOURCE, N, R> *shared) {
+#if !DEVICE_AMD
+    if constexpr (W::BLOCK == 1) {
+        const VecOperands &o = known.o;
+        const ProductsParams &p = known.p.p;
+        u64 rows = (u64)p.nb0[0] | p.nb0[1] | known.p.v.nb03 | p.off0[0] | p.off0[1] | p.off0[2];
+        if (((rows * W::BYTES | (u64)o.a[0] | (u64)o.a[1] | (u64)o.a[2]) & 15) == 0) {
+            return mat_vec<Aligned<W>, SOURCE, N, R>(known, shared);
+        }
+    }
+#endif
+    mat_vec<W, SOURCE, N, R>(known, shared);
+}
+
 // A kernel; what comes last is SOURCE.
 #define MAT_VEC(name, W, N, R, ...) \
     KERNEL(VEC_THREADS) name##_n##N##_r##R(VEC_ARGUMENTS) { \
         LDS VecShared<__VA_ARGS__, N, R> shared; \
-        mat_vec<W, __VA_ARGS__, N, R>({VEC_OPERANDS, p}, &shared); \
+        mat_vec_of_any<W, __VA_ARGS__, N, R>({VEC_OPERANDS, p}, &shared); \
     }
