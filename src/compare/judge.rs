@@ -77,7 +77,7 @@ pub(super) fn conclude(report: &mut Report, mut findings: Vec<String>, compared:
     if findings.is_empty() && !compared {
         findings.push(format!("nothing was compared with {}", report.reference));
     }
-    report.verdict = Verdict { agree: findings.is_empty(), findings };
+    report.verdict = Verdict { agree: findings.is_empty(), findings, ..Verdict::default() };
 }
 
 /// A run that gives other bits when it is repeated.

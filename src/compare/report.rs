@@ -1,6 +1,7 @@
 //! `result.json`: the machine-readable account of a comparison.
 
 use super::options::CompareOptions;
+use crate::statistics::Summary;
 use ggml_core::backend::DeviceInfo;
 use ggml_core::metrics::Distance;
 use ggml_core::{Error, Result};
@@ -68,8 +69,35 @@ pub struct Report {
     pub records: Vec<Record>,
     /// Each backend against the reference.
     pub comparisons: Vec<Comparison>,
+    /// Each backend with so much of the model on it, over all epochs and folders.
+    #[serde(default)]
+    pub statistics: Vec<Statistics>,
+    /// The folders that the report was made of. What is said above of the work is that of the first.
+    #[serde(default)]
+    pub runs: Vec<Run>,
     /// The outcome.
     pub verdict: Verdict,
+}
+
+/// A folder that a report was made of.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// Unique name of the run: [`Record::run_id`] of its records.
+    pub run_id: String,
+    /// Start, RFC 3339, UTC.
+    pub started_at: String,
+    /// The command line.
+    pub command: Vec<String>,
+    /// The machine.
+    pub host: Host,
+    /// What was set in the environment.
+    pub environment: Environment,
+    /// The work.
+    pub work: String,
+    /// How much rounding was allowed.
+    pub precision: String,
+    /// The folder, as it was named.
+    pub folder: String,
 }
 
 /// The machine.
@@ -97,6 +125,9 @@ pub struct Environment {
 /// A backend.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BackendReport {
+    /// The run that it belongs to, see [`Run`].
+    #[serde(default)]
+    pub run_id: String,
     /// Name on the command line.
     pub name: String,
     /// Device name; empty where none was opened.
@@ -156,9 +187,27 @@ impl std::fmt::Display for Status {
     }
 }
 
+/// A process that did not end when it was killed, as the kernel describes it: it is in a system call that cannot be
+/// interrupted, within a driver.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Stuck {
+    /// Its state ("D (disk sleep)").
+    pub state: String,
+    /// The function of the kernel that it waits in.
+    pub wchan: String,
+    /// The functions of the kernel that it is in, innermost first, where they may be read.
+    pub stack: Vec<String>,
+}
+
 /// One run of one backend.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Record {
+    /// The run that it belongs to, see [`Run`].
+    #[serde(default)]
+    pub run_id: String,
+    /// Stem of its files in the run's folder: `STEM.work.json`, `STEM.events.jsonl`, `STEM.log`.
+    #[serde(default)]
+    pub stem: String,
     /// Backend name.
     pub backend: String,
     /// Units of the model on the device, counted from the end, see [`Offload`](crate::model::Offload); -1 is all. The
@@ -174,8 +223,20 @@ pub struct Record {
     pub phase: Option<String>,
     /// Node at which it failed, where known.
     pub node: Option<String>,
+    /// What of a model was being computed: "prompt", "decode step 3".
+    #[serde(default)]
+    pub step: Option<String>,
+    /// The library that the backend loaded, or was about to load, once known.
+    #[serde(default)]
+    pub library: Option<String>,
+    /// The last call into a driver that was announced.
+    #[serde(default)]
+    pub last_call: Option<String>,
     /// Signal that ended the process.
     pub signal: Option<String>,
+    /// The process could not be ended.
+    #[serde(default)]
+    pub stuck: Option<Stuck>,
     /// The error, or the last words of the process.
     pub message: Option<String>,
     /// What the backend warned of, and its advice for the error.
@@ -204,6 +265,12 @@ pub struct Record {
     pub unstable: usize,
     /// Allocations asked of the driver.
     pub driver_allocations: Option<u64>,
+    /// The most bytes that the process was seen to have in memory.
+    #[serde(default)]
+    pub resident_bytes: Option<u64>,
+    /// The most bytes that it was seen to have allocated on the device.
+    #[serde(default)]
+    pub device_bytes: Option<u64>,
 }
 
 /// A run's name in texts.
@@ -310,6 +377,12 @@ pub struct Divergence {
 /// A backend against the reference.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
+    /// The run that it belongs to, see [`Run`].
+    #[serde(default)]
+    pub run_id: String,
+    /// Number of the repetition.
+    #[serde(default)]
+    pub epoch: usize,
     /// The backend.
     pub lhs: String,
     /// The reference.
@@ -337,6 +410,46 @@ pub struct Verdict {
     pub agree: bool,
     /// What does not, a line each.
     pub findings: Vec<String>,
+    /// What to do, in one sentence that needs no knowledge of drivers.
+    #[serde(default)]
+    pub advice: String,
+}
+
+/// What one backend with so much of the model on it did, over all epochs and folders.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Statistics {
+    /// Backend name.
+    pub backend: String,
+    /// Its device; the same backend of two machines may have two.
+    pub device: String,
+    /// The work.
+    pub work: String,
+    /// Units of the model on the device, see [`Record::offload`].
+    pub offload: i64,
+    /// Records.
+    pub runs: usize,
+    /// Those that ended and have results.
+    pub ok: usize,
+    /// Those that ended with a typed error.
+    pub errors: usize,
+    /// Those whose process died.
+    pub crashes: usize,
+    /// Those that hung.
+    pub hangs: usize,
+    /// Those that cannot run there.
+    pub unsupported: usize,
+    /// Seconds of the whole process, of those that ended well.
+    pub elapsed_s: Option<Summary>,
+    /// Seconds of loading.
+    pub load_s: Option<Summary>,
+    /// Seconds of the prompt.
+    pub prompt_s: Option<Summary>,
+    /// Seconds of generation.
+    pub eval_s: Option<Summary>,
+    /// Tokens generated per second.
+    pub tokens_per_s: Option<Summary>,
+    /// Seconds from the start of the process to its crash or hang.
+    pub time_to_crash_s: Option<Summary>,
 }
 
 impl Report {
@@ -361,13 +474,16 @@ impl Report {
             backends: Vec::new(),
             records: Vec::new(),
             comparisons: Vec::new(),
+            statistics: Vec::new(),
+            runs: Vec::new(),
             verdict: Verdict::default(),
         }
     }
 
     /// The runs with their backends; records of single cases are not among them.
     pub fn backend_records(&self) -> impl Iterator<Item = (&Record, &BackendReport)> {
-        let backend = |r: &Record| self.backends.iter().find(|b| b.name == r.backend);
+        let backend =
+            |r: &Record| self.backends.iter().find(|b| (&b.name, &b.run_id) == (&r.backend, &r.run_id));
         self.records.iter().filter(|r| r.case.is_none()).filter_map(move |r| Some((r, backend(r)?)))
     }
 
