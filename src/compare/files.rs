@@ -21,6 +21,11 @@ pub(super) fn nodes(out: &Path, backend: &str, offload: i64) -> PathBuf {
     out.join(format!("{}.nodes", stem(backend, offload)))
 }
 
+/// Beside the results of the prompt's nodes those of a step's.
+pub(super) fn of_step(nodes: &Path) -> PathBuf {
+    nodes.with_extension("step.nodes")
+}
+
 /// The reference's results of operation tests.
 pub(super) fn reference_results(out: &Path) -> PathBuf {
     out.join("reference.results")

@@ -1,12 +1,12 @@
 //! The child's work on a model: load it, run the prompt, generate, look at nodes.
 
-use super::nodes::{self, Nodes};
+use super::nodes::{self, NodeFile, Nodes};
 use super::options::PerNode;
 use super::protocol::{Done, Message, ModelTask, Work};
 use crate::backends::BackendName;
 use crate::model::{BatchGraph, BatchShape, LoadOptions, Model, ModelFile, Offload, Want};
 use crate::npy;
-use crate::session::{KV_STEP, SessionOptions, debug_program, greedy, prompt_inputs};
+use crate::session::{KV_STEP, SessionOptions, debug_program, greedy, inputs_after};
 use ggml_core::Result;
 use ggml_core::backend::Backend;
 use ggml_core::cpu::{CpuBackend, CpuOptions};
@@ -25,13 +25,19 @@ pub(super) fn run(
     let model = load(work, task, backend, say)?;
     let load_s = start.elapsed().as_secs_f64();
     if work.stepwise {
-        let (graph, inputs) = node_graph(&model, task)?;
-        let program = debug_program(&model, &graph, work.precision, true)?;
-        Nodes::new(&graph.graph, program, &inputs)?.locate(say)?;
+        let mut graphs = vec![prompt_graph(&model, task)?];
+        if task.predict > 1 {
+            graphs.push(step_graph(&model, task, 0)?);
+        }
+        for (graph, inputs) in &graphs {
+            let program = debug_program(&model, graph, work.precision, true)?;
+            Nodes::new(&graph.graph, program, inputs)?.locate(say)?;
+        }
         return Ok(Done::default());
     }
     let (mut done, logits) = generate(&model, work, task)?;
-    npy::write(task.logits.as_ref(), task.tokens.len(), model.hparams().vocabulary, &logits)?;
+    let vocabulary = model.hparams().vocabulary;
+    npy::write(task.logits.as_ref(), logits.len() / vocabulary, vocabulary, &logits)?;
     let what = format!("prompt of {} tokens in {:.3} s", task.tokens.len(), done.prompt_s);
     say(Message::Progress { what });
     for _ in 1..work.repeat {
@@ -40,9 +46,7 @@ pub(super) fn run(
     }
     if task.nodes.mode != PerNode::Off {
         say(Message::Progress { what: "node by node".into() });
-        let (graph, inputs) = node_graph(&model, task)?;
-        let program = |fused| debug_program(&model, &graph, work.precision, fused);
-        nodes::look(&graph.graph, &task.nodes, &inputs, &program, say)?;
+        look(&model, work, task, done.token_ids.first(), say)?;
     }
     done.load_s = load_s;
     done.stats = model.backend().stats();
@@ -102,25 +106,47 @@ fn session_options(work: &Work, task: &ModelTask) -> SessionOptions {
     }
 }
 
-/// The prompt with logits of every token, then greedy generation.
+/// Looks at the prompt's graph and, where there are steps, at that of the first of them, whose kernels are others. The
+/// cache that the step finds is the one that the prompt's nodes left, in the isolated look the reference's.
+fn look(
+    model: &Model,
+    work: &Work,
+    task: &ModelTask,
+    first: Option<&u32>,
+    say: &mut dyn FnMut(Message),
+) -> Result<()> {
+    let (prompt, inputs) = prompt_graph(model, task)?;
+    let program = |fused| debug_program(model, &prompt, work.precision, fused);
+    nodes::look(&prompt.graph, &task.nodes, work.precision, &inputs, &program, say)?;
+    let Some(&token) = task.given.first().or(first).filter(|_| task.predict > 1) else { return Ok(()) };
+    let before = NodeFile::open(task.nodes.reference.as_ref().unwrap_or(&task.nodes.out).as_ref())?;
+    let (step, mut inputs) = step_graph(model, task, token)?;
+    inputs.extend(nodes::state_after(&prompt.graph, &before, &step.graph));
+    let program = |fused| debug_program(model, &step, work.precision, fused);
+    nodes::look(&step.graph, &task.nodes.of_step(), work.precision, &inputs, &program, say)
+}
+
+/// The prompt with logits of every token, then a step for each token but the first; the logits of all.
 fn generate(model: &Model, work: &Work, task: &ModelTask) -> Result<(Done, Vec<f32>)> {
     let mut session = model.session(&session_options(work, task))?;
     let start = Instant::now();
-    let logits = session.logits(&task.tokens)?;
+    let mut logits = session.logits(&task.tokens)?;
     let prompt_s = start.elapsed().as_secs_f64();
 
-    let mut row = logits[logits.len() - model.hparams().vocabulary..].to_vec();
+    let vocabulary = model.hparams().vocabulary;
+    logits.reserve(task.predict * vocabulary);
     let (mut token_ids, mut margins) = (Vec::new(), Vec::new());
     if task.predict > 1 {
         session.prepare_decode(Want::Logits)?;
     }
     let start = Instant::now();
     for i in 0..task.predict {
-        let token = greedy(&row);
+        let row = &logits[logits.len() - vocabulary..];
+        let token = greedy(row);
         token_ids.push(token);
-        margins.push(margin(&row));
+        margins.push(margin(row));
         if i + 1 < task.predict {
-            row = session.decode(token)?;
+            logits.extend(session.decode(task.given.get(i).copied().unwrap_or(token))?);
         }
     }
     let eval_s = start.elapsed().as_secs_f64();
@@ -141,13 +167,38 @@ fn margin(row: &[f32]) -> f32 {
 }
 
 /// The prompt's graph as one batch, with logits of every token, and its inputs.
-fn node_graph(model: &Model, task: &ModelTask) -> Result<(BatchGraph, Contents)> {
-    let n = task.tokens.len();
-    let (context, cache) = (context(task), task.cache);
-    let want = Want::Logits;
-    let shape = BatchShape { tokens: n, kv: n, context, sequences: 1, outputs: n, cache, want };
+fn prompt_graph(model: &Model, task: &ModelTask) -> Result<(BatchGraph, Contents)> {
+    graph_after(model, task, &[], &task.tokens)
+}
+
+/// The graph of the first step after the prompt, and its inputs.
+fn step_graph(model: &Model, task: &ModelTask, token: u32) -> Result<(BatchGraph, Contents)> {
+    graph_after(model, task, &task.tokens, &[token])
+}
+
+fn graph_after(
+    model: &Model,
+    task: &ModelTask,
+    before: &[u32],
+    tokens: &[u32],
+) -> Result<(BatchGraph, Contents)> {
+    let (context, n) = (context(task), tokens.len());
+    let kv = match before.len() {
+        0 => n,
+        // As many as a session looks at.
+        before => (before + n).next_multiple_of(KV_STEP).min(context),
+    };
+    let shape = BatchShape {
+        tokens: n,
+        kv,
+        context,
+        sequences: 1,
+        outputs: n,
+        cache: task.cache,
+        want: Want::Logits,
+    };
     let graph = model.file().graph(&shape)?;
-    let inputs = prompt_inputs(&graph, &task.tokens)?;
+    let inputs = inputs_after(&graph, before, tokens)?;
     Ok((graph, inputs))
 }
 
@@ -173,6 +224,7 @@ mod tests {
                 model: (&path).into(),
                 tokens: vec![1],
                 predict: 1,
+                given: Vec::new(),
                 cache: DType::F16,
                 offload: EVERYTHING,
                 logits: "".into(),

@@ -7,9 +7,10 @@ use super::report::{
     Comparison, Divergence, EVERYTHING, LogitsReport, NodeReport, Record, Report, Status, Verdict,
 };
 use crate::npy;
-use ggml_core::metrics::{Distance, distance, kl_divergence, top1_agreement};
+use ggml_core::bound::{self, Bound};
+use ggml_core::metrics::{Distance, distance_in_rows, kl_divergence, top1_agreement};
 use ggml_core::plan::Precision;
-use ggml_core::{Error, Graph, Result, TensorId, bound};
+use ggml_core::{Error, Graph, Result, TensorId};
 use std::collections::HashMap;
 
 /// Greedy ids that differ where the reference's two best logits are closer than this many times the RMS error of the
@@ -18,16 +19,16 @@ const MARGIN_FACTOR: f64 = 10.0;
 
 /// What agreement is measured by.
 pub(super) enum Measure {
-    /// Logits, and the largest NMSE of them that counts as agreement.
-    Logits(f64),
-    /// The outputs of a graph by name, each with the largest NMSE that counts as agreement.
-    Outputs(HashMap<String, f64>),
+    /// Logits, and how far off they may be.
+    Logits(Bound),
+    /// The outputs of a graph by name, each with how far off it may be.
+    Outputs(HashMap<String, Bound>),
 }
 
 impl Measure {
     /// For the bounds see [`bound`].
-    pub(super) fn logits(precision: Precision, quantised: bool, steep: bool) -> Measure {
-        Measure::Logits(bound::of_graph(precision, quantised, steep))
+    pub(super) fn logits(precision: Precision, quantised: bool) -> Measure {
+        Measure::Logits(bound::of_graph(precision, quantised))
     }
 
     pub(super) fn outputs(precision: Precision, graph: &Graph) -> Measure {
@@ -39,11 +40,11 @@ impl Measure {
         Measure::Outputs(graph.outputs().iter().flat_map(named).collect())
     }
 
-    /// The widest of its bounds.
+    /// The widest of its bounds of NMSE.
     fn bound(&self) -> Option<f64> {
         match self {
-            Measure::Logits(bound) => Some(*bound),
-            Measure::Outputs(bounds) => bounds.values().copied().max_by(f64::total_cmp),
+            Measure::Logits(bound) => Some(bound.nmse),
+            Measure::Outputs(bounds) => bounds.values().map(|bound| bound.nmse).max_by(f64::total_cmp),
         }
     }
 }
@@ -156,9 +157,10 @@ fn compare_logits(
     if want.is_empty() {
         return Err(Error::model("logits", 0, "at least one").with_path(path(reference)));
     }
-    let d = distance(&got, &want);
+    let d = distance_in_rows(&got, &want, n);
     let logits = LogitsReport {
         nmse: d.nmse,
+        row: d.row,
         max_abs: d.max_abs,
         kl: kl_divergence(&got, &want, n),
         top1_agreement: top1_agreement(&got, &want, n),
@@ -187,11 +189,10 @@ fn disagreement(
     if c.logits.is_none() && c.nodes.is_empty() {
         return Some("there is no result to compare".into());
     }
-    let too_far = |nmse: f64, bound: f64| nmse.is_nan() || nmse > bound;
     if let (Some(l), Measure::Logits(bound)) = (c.logits, measure)
-        && too_far(l.nmse, *bound)
+        && !bound.holds(&l.distance())
     {
-        return Some(format!("NMSE of the logits is {:.1e}, the bound {bound:.0e}", l.nmse));
+        return Some(format!("the logits have {}", bound.excess(&l.distance())));
     }
     // Chained results carry the errors of all nodes before, so only isolated ones are held to the bound of a node.
     if per_node == PerNode::Isolated {
@@ -200,12 +201,12 @@ fn disagreement(
                 0 => "",
                 _ => ", computed in a group whose members are right alone,",
             };
-            return Some(format!("node '{}' ({}){what} has NMSE {:.1e}", d.node, d.op, d.nmse));
+            return Some(format!("node '{}' ({}){what} has {}", d.node, d.op, d.describe_error()));
         }
     } else if let Measure::Outputs(bounds) = measure {
         let mut results = c.nodes.iter().filter_map(|n| Some((n, *bounds.get(&n.node)?)));
-        if let Some((n, bound)) = results.find(|(n, bound)| too_far(n.nmse, *bound)) {
-            return Some(format!("output '{}' has NMSE {:.1e}, the bound {bound:.0e}", n.node, n.nmse));
+        if let Some((n, bound)) = results.find(|(n, bound)| !bound.holds(&n.distance())) {
+            return Some(format!("output '{}' has {}", n.node, bound.excess(&n.distance())));
         }
     }
     let at = c.greedy_divergence_at?;
@@ -226,22 +227,15 @@ fn compare_nodes(record: &Record, reference: &Record, options: &CompareOptions) 
         if own.is_none() && got.groups_of(&entry.name).next().is_some() {
             continue;
         }
-        let bound = bound_of(entry, options);
-        nodes.push(compare_results((&got, own), (&want, entry), &entry.op, bound));
+        nodes.push(compare_results((&got, own), (&want, entry), &entry.op, &entry.bound));
     }
     for group in got.entries.iter().filter(|entry| !entry.members.is_empty()) {
-        let members = || group.members.iter().filter_map(|member| want.find(member));
-        let bound = members().map(|member| bound_of(member, options)).sum();
         let Some(entry) = want.find(&group.name) else { continue };
-        let mut node = compare_results((&got, Some(group)), (&want, entry), &group.op, bound);
+        let mut node = compare_results((&got, Some(group)), (&want, entry), &group.op, &group.bound);
         node.members = group.members.clone();
         nodes.push(node);
     }
     Ok(nodes)
-}
-
-fn bound_of(entry: &Entry, options: &CompareOptions) -> f64 {
-    bound::of_operation(&entry.op, entry.operand_type, options.precision)
 }
 
 /// A result against the reference's.
@@ -249,7 +243,7 @@ fn compare_results(
     (got, own): (&NodeFile, Option<&Entry>),
     (want, entry): (&NodeFile, &Entry),
     op: &str,
-    bound: f64,
+    bound: &Bound,
 ) -> NodeReport {
     let mut node = NodeReport {
         node: entry.name.clone(),
@@ -258,12 +252,14 @@ fn compare_results(
         operand_type: entry.operand_type.name().into(),
         shape: entry.ne,
         nmse: f64::INFINITY,
+        row: f64::INFINITY,
         max_abs: f64::INFINITY,
         ulp: u64::MAX,
-        bound,
         ..NodeReport::default()
     };
-    let distance_from = |other| Ok::<_, Error>(distance(&got.values(other)?, &want.values(entry)?));
+    node.hold_to(bound);
+    let distance_from =
+        |other| Ok::<_, Error>(distance_in_rows(&got.values(other)?, &want.values(entry)?, entry.ne[0]));
     match own.map(distance_from) {
         None => node.fail("there is no result of it"),
         Some(Ok(distance)) => node.set(&distance),
@@ -303,7 +299,7 @@ mod tests {
     #[test]
     fn logits_that_are_not_there_are_a_finding() {
         let dir = tempfile::tempdir().unwrap();
-        let measure = Measure::logits(Precision::Fast, false, false);
+        let measure = Measure::logits(Precision::Fast, false);
         let text = finding(dir.path(), &measure);
         assert!(text.starts_with("cpu differs from reference: the results cannot be judged: "), "{text}");
         for backend in ["reference", "cpu"] {
@@ -326,6 +322,7 @@ mod tests {
         let measure = Measure::outputs(Precision::Fast, &graph);
         let entry = |name: &str, dtype: &str, bytes: usize| {
             json!({"name": name, "op": "RELU", "operand_type": "F32", "dtype": dtype, "ne": [2, 1, 1, 1],
+                "bound": Bound::F32,
                 "offset": 0, "bytes": bytes})
         };
         let write = |backend: &str, entries: &[serde_json::Value]| {

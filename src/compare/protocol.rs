@@ -1,6 +1,7 @@
 //! What parent and child say to each other: the parent gives a [`Work`] file, the child answers with one JSON
 //! [`Message`] a line on its standard output. What the child or a driver prints on standard error goes to a log file.
 
+use super::files;
 use super::options::{CompareOptions, PerNode};
 use super::report::{EVERYTHING, NodeReport, Status};
 use crate::backends::BackendName;
@@ -104,11 +105,14 @@ pub(super) struct ModelTask {
     pub(super) tokens: Vec<u32>,
     /// Tokens to generate.
     pub(super) predict: usize,
+    /// What each step goes on with, so that one that differs does not change those after it; none: what it computed.
+    #[serde(default)]
+    pub(super) given: Vec<u32>,
     /// Type of the cache: the same on all backends, so that nothing else than what they compute differs.
     pub(super) cache: DType,
     /// How much lies on the device, see [`Record::offload`](super::report::Record::offload).
     pub(super) offload: i64,
-    /// Where to write the prompt's logits.
+    /// Where to write the logits: those of the prompt's tokens, then those of each step.
     pub(super) logits: JsonPath,
     /// Node by node.
     pub(super) nodes: NodesTask,
@@ -136,6 +140,14 @@ pub(super) struct NodesTask {
     /// reference's.
     #[serde(default)]
     pub(super) alone: bool,
+}
+
+impl NodesTask {
+    /// The same for the graph of a step, in files beside those of the prompt's.
+    pub(super) fn of_step(&self) -> NodesTask {
+        let beside = |path: &JsonPath| JsonPath::from(files::of_step(path.as_ref()));
+        NodesTask { out: beside(&self.out), reference: self.reference.as_ref().map(beside), ..self.clone() }
+    }
 }
 
 /// Cases of the operation catalogue.

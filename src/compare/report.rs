@@ -2,6 +2,7 @@
 
 use super::options::CompareOptions;
 use ggml_core::backend::DeviceInfo;
+use ggml_core::bound::Bound;
 use ggml_core::metrics::Distance;
 use ggml_core::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -223,6 +224,9 @@ impl Record {
 pub struct LogitsReport {
     /// Normalised mean squared error.
     pub nmse: f64,
+    /// Error of the worst row (a position) or column (a token of the vocabulary) against the scale of the whole.
+    #[serde(default, deserialize_with = "null_is_infinite")]
+    pub row: f64,
     /// Largest difference.
     pub max_abs: f64,
     /// Mean Kullback-Leibler divergence in nats.
@@ -231,6 +235,12 @@ pub struct LogitsReport {
     pub top1_agreement: f64,
     /// NaN and infinities that the reference does not have.
     pub non_finite: usize,
+}
+
+impl LogitsReport {
+    pub(super) fn distance(&self) -> Distance {
+        Distance { nmse: self.nmse, row: self.row, ..Distance::default() }
+    }
 }
 
 /// One node of a graph, or one case of an operation.
@@ -254,6 +264,10 @@ pub struct NodeReport {
     /// Normalised mean squared error; null in JSON if it is infinite or there is nothing to compare.
     #[serde(deserialize_with = "null_is_infinite")]
     pub nmse: f64,
+    /// Error of the worst row against the scale of the whole, see
+    /// [`Distance::row`](ggml_core::metrics::Distance::row); null like the error.
+    #[serde(default, deserialize_with = "null_is_infinite")]
+    pub row: f64,
     /// Largest difference; null like the error.
     #[serde(deserialize_with = "null_is_infinite")]
     pub max_abs: f64,
@@ -263,6 +277,9 @@ pub struct NodeReport {
     pub non_finite: usize,
     /// The largest error that this node may show.
     pub bound: f64,
+    /// The largest error that its worst row may show.
+    #[serde(default)]
+    pub row_bound: f64,
     /// Seconds of preparing and running it, for operation tests.
     pub elapsed_s: f64,
     /// Values that were not the same bits in every repetition.
@@ -281,7 +298,12 @@ fn null_is_infinite<'de, D: serde::Deserializer<'de>>(value: D) -> std::result::
 impl NodeReport {
     pub(crate) fn set(&mut self, d: &Distance) {
         self.status = Status::Ok;
-        (self.nmse, self.max_abs, self.ulp, self.non_finite) = (d.nmse, d.max_abs, d.ulp, d.non_finite);
+        (self.nmse, self.row, self.max_abs) = (d.nmse, d.row, d.max_abs);
+        (self.ulp, self.non_finite) = (d.ulp, d.non_finite);
+    }
+
+    pub(crate) fn hold_to(&mut self, bound: &Bound) {
+        (self.bound, self.row_bound) = (bound.nmse, bound.row);
     }
 
     /// Without a result that could be judged, and why.
@@ -291,7 +313,25 @@ impl NodeReport {
 
     /// Whether there is a result and it is out of bounds.
     pub fn is_out_of_bounds(&self) -> bool {
-        self.status == Status::Ok && (self.nmse.is_nan() || self.nmse > self.bound)
+        self.status == Status::Ok && !self.held_to().holds(&self.distance())
+    }
+
+    /// What is too large about it, in words.
+    pub(crate) fn describe_error(&self) -> String {
+        self.held_to().excess(&self.distance())
+    }
+
+    /// How many times its bound the result is off.
+    pub(crate) fn excess(&self) -> f64 {
+        (self.nmse / self.bound).max(self.row / self.row_bound)
+    }
+
+    fn held_to(&self) -> Bound {
+        Bound { nmse: self.bound, row: self.row_bound }
+    }
+
+    pub(super) fn distance(&self) -> Distance {
+        Distance { nmse: self.nmse, row: self.row, ..Distance::default() }
     }
 }
 

@@ -24,22 +24,22 @@ pub(super) fn compare_model(
     let file = ModelFile::open(&model)?;
     let tokens = prompt(options, &file)?;
     let quantised = nodes::has_quantised_weights(file.gguf());
-    let steep = file.hparams().recurrent.is_some() || file.hparams().experts.is_some();
     drop(file);
     let cache = options.cache.unwrap_or_else(|| default_cache(options.precision));
     report.cache = Some(cache.name().into());
-    run_all(options, report, progress, &options.offload, &|backend, offload| {
+    run_all(options, report, progress, &options.offload, &|backend, offload, given| {
         Task::Model(ModelTask {
             model: (&model).into(),
             tokens: tokens.clone(),
             predict: options.predict,
+            given: given.into(),
             cache,
             offload,
             logits: files::logits(&options.out, backend, offload).into(),
             nodes: nodes_task(options, backend, offload),
         })
     })?;
-    judge::judge(report, options, &Measure::logits(options.precision, quantised, steep));
+    judge::judge(report, options, &Measure::logits(options.precision, quantised));
     Ok(())
 }
 
@@ -54,7 +54,7 @@ pub(super) fn compare_graph(
     if file.graph.outputs().is_empty() {
         return Err(Error::model("outputs", 0, "at least one").with_path(path));
     }
-    run_all(options, report, progress, &[Offload::All], &|backend, offload| {
+    run_all(options, report, progress, &[Offload::All], &|backend, offload, _| {
         Task::Graph(GraphTask { graph: path.into(), nodes: nodes_task(options, backend, offload) })
     })?;
     judge::judge(report, options, &Measure::outputs(options.precision, &file.graph));
@@ -62,22 +62,25 @@ pub(super) fn compare_graph(
 }
 
 /// One child for each backend and each part of the model on it, one after the other, into an empty place: what a child
-/// leaves there is its own.
+/// leaves there is its own. The others' tasks are given the reference's tokens.
 fn run_all(
     options: &CompareOptions,
     report: &mut Report,
     progress: Progress<'_>,
     offload: &[Offload],
-    task: &dyn Fn(&str, i64) -> Task,
+    task: &dyn Fn(&str, i64, &[u32]) -> Task,
 ) -> Result<()> {
     let runs = runs(options, offload);
     for (backend, offload) in &runs {
         let name = backend.to_string();
         files::remove(&files::logits(&options.out, &name, *offload))?;
-        files::remove(&files::nodes(&options.out, &name, *offload))?;
+        let nodes = files::nodes(&options.out, &name, *offload);
+        files::remove(&nodes)?;
+        files::remove(&files::of_step(&nodes))?;
     }
     for (backend, offload) in &runs {
-        let work = Work::new(options, backend, task(&backend.to_string(), *offload));
+        let given = report.records.first().map_or(&[][..], |reference| &reference.token_ids);
+        let work = Work::new(options, backend, task(&backend.to_string(), *offload, given));
         let name = label(&work.backend, *offload);
         progress(&Event::new(&name, "running"));
         let outcome = parent::run_child(&work, &options.out, progress)?;

@@ -113,10 +113,11 @@ fn describe(case: &Case, precision: Precision) -> NodeReport {
         node: case.name.clone(),
         op: operation(case).into(),
         nmse: f64::INFINITY,
+        row: f64::INFINITY,
         max_abs: f64::INFINITY,
-        bound: catalogue::bound(case, precision),
         ..NodeReport::default()
     };
+    report.hold_to(&catalogue::bound(case, precision));
     if let Ok(g) = &case.graph {
         let t = g.tensor(case.node);
         (report.dtype, report.shape) = (t.dtype.name().into(), t.ne);
@@ -133,10 +134,9 @@ fn faults(run: &Run, reference: &str) -> Vec<String> {
         findings.extend(judge::failure(&run.record));
     }
     for cases in by_operation(run.cases.iter().filter(|n| n.is_out_of_bounds())) {
-        let Some(worst) = cases.iter().max_by(|a, b| a.nmse.total_cmp(&b.nmse)) else { continue };
-        let (which, nmse, bound) = (several(&cases, worst), worst.nmse, worst.bound);
-        findings
-            .push(format!("{backend} differs from {reference}: {which}: NMSE {nmse:.1e}, bound {bound:.0e}"));
+        let Some(worst) = cases.iter().max_by(|a, b| a.excess().total_cmp(&b.excess())) else { continue };
+        let (which, what) = (several(&cases, worst), worst.describe_error());
+        findings.push(format!("{backend} differs from {reference}: {which}: {what}"));
     }
     for cases in by_operation(run.cases.iter().filter(|n| n.unstable > 0)) {
         let Some(worst) = cases.iter().max_by_key(|n| n.unstable) else { continue };
