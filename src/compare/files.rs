@@ -26,6 +26,11 @@ pub(super) fn of_step(nodes: &Path) -> PathBuf {
     nodes.with_extension("step.nodes")
 }
 
+/// The graph file of a run's first node that is out of its bound.
+pub(super) fn failing(out: &Path, backend: &str, offload: i64) -> PathBuf {
+    out.join(format!("{}.failing.json", stem(backend, offload)))
+}
+
 /// The reference's results of operation tests.
 pub(super) fn reference_results(out: &Path) -> PathBuf {
     out.join("reference.results")

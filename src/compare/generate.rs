@@ -25,9 +25,9 @@ pub(super) fn run(
     let model = load(work, task, backend, say)?;
     let load_s = start.elapsed().as_secs_f64();
     if work.stepwise {
-        let mut graphs = vec![prompt_graph(&model, task)?];
+        let mut graphs = vec![prompt_graph(model.file(), task)?];
         if task.predict > 1 {
-            graphs.push(step_graph(&model, task, 0)?);
+            graphs.push(step_graph(model.file(), task, 0)?);
         }
         for (graph, inputs) in &graphs {
             let program = debug_program(&model, graph, work.precision, true)?;
@@ -115,12 +115,12 @@ fn look(
     first: Option<&u32>,
     say: &mut dyn FnMut(Message),
 ) -> Result<()> {
-    let (prompt, inputs) = prompt_graph(model, task)?;
+    let (prompt, inputs) = prompt_graph(model.file(), task)?;
     let program = |fused| debug_program(model, &prompt, work.precision, fused);
     nodes::look(&prompt.graph, &task.nodes, work.precision, &inputs, &program, say)?;
     let Some(&token) = task.given.first().or(first).filter(|_| task.predict > 1) else { return Ok(()) };
     let before = NodeFile::open(task.nodes.reference.as_ref().unwrap_or(&task.nodes.out).as_ref())?;
-    let (step, mut inputs) = step_graph(model, task, token)?;
+    let (step, mut inputs) = step_graph(model.file(), task, token)?;
     inputs.extend(nodes::state_after(&prompt.graph, &before, &step.graph));
     let program = |fused| debug_program(model, &step, work.precision, fused);
     nodes::look(&step.graph, &task.nodes.of_step(), work.precision, &inputs, &program, say)
@@ -167,17 +167,17 @@ fn margin(row: &[f32]) -> f32 {
 }
 
 /// The prompt's graph as one batch, with logits of every token, and its inputs.
-fn prompt_graph(model: &Model, task: &ModelTask) -> Result<(BatchGraph, Contents)> {
+pub(super) fn prompt_graph(model: &ModelFile, task: &ModelTask) -> Result<(BatchGraph, Contents)> {
     graph_after(model, task, &[], &task.tokens)
 }
 
 /// The graph of the first step after the prompt, and its inputs.
-fn step_graph(model: &Model, task: &ModelTask, token: u32) -> Result<(BatchGraph, Contents)> {
+pub(super) fn step_graph(model: &ModelFile, task: &ModelTask, token: u32) -> Result<(BatchGraph, Contents)> {
     graph_after(model, task, &task.tokens, &[token])
 }
 
 fn graph_after(
-    model: &Model,
+    model: &ModelFile,
     task: &ModelTask,
     before: &[u32],
     tokens: &[u32],
@@ -197,7 +197,7 @@ fn graph_after(
         cache: task.cache,
         want: Want::Logits,
     };
-    let graph = model.file().graph(&shape)?;
+    let graph = model.graph(&shape)?;
     let inputs = inputs_after(&graph, before, tokens)?;
     Ok((graph, inputs))
 }

@@ -4,14 +4,15 @@ use super::files;
 use super::nodes::{Entry, NodeFile};
 use super::options::{CompareOptions, PerNode};
 use super::report::{
-    Comparison, Divergence, EVERYTHING, LogitsReport, NodeReport, Record, Report, Status, Verdict,
+    Comparison, Divergence, EVERYTHING, LogitsReport, NodeReport, Record, Report, Status, Verdict, label,
 };
 use crate::npy;
 use ggml_core::bound::{self, Bound};
-use ggml_core::metrics::{Distance, distance_in_rows, kl_divergence, top1_agreement};
+use ggml_core::metrics::{Distance, distance, distance_in_rows};
 use ggml_core::plan::Precision;
 use ggml_core::{Error, Graph, Result, TensorId};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::path::Path;
 
 /// Greedy ids that differ where the reference's two best logits are closer than this many times the RMS error of the
 /// logits are no disagreement: either of them may win.
@@ -51,26 +52,48 @@ impl Measure {
 
 /// Compares what the backends of a report computed, and gives the verdict.
 pub(super) fn judge(report: &mut Report, options: &CompareOptions, measure: &Measure) {
-    let name = report.reference.clone();
-    let is_reference = |r: &&Record| r.backend == name && r.offload == EVERYTHING;
-    let reference = report.records.iter().find(is_reference).filter(|r| r.status == Status::Ok);
+    let reference = reference(report).filter(|r| r.status == Status::Ok);
+    let others = report.records.iter().filter(|r| r.status == Status::Ok && !is_reference(report, r));
+    let comparisons = match reference {
+        Some(reference) => others.map(|record| compare(record, reference, options, measure)).collect(),
+        None => Vec::new(),
+    };
+    report.comparisons = comparisons;
+    give_verdict(report);
+}
+
+fn is_reference(report: &Report, record: &Record) -> bool {
+    record.backend == report.reference && record.offload == EVERYTHING
+}
+
+fn reference(report: &Report) -> Option<&Record> {
+    report.records.iter().find(|r| is_reference(report, r))
+}
+
+/// The verdict from the records and comparisons of a report on graphs.
+pub(super) fn give_verdict(report: &mut Report) {
     let mut findings: Vec<String> = report.records.iter().filter_map(failure).collect();
     findings.extend(report.records.iter().filter_map(instability));
-    let mut comparisons = Vec::new();
-    if let Some(reference) = reference {
-        for record in report.records.iter().filter(|r| r.status == Status::Ok && !is_reference(r)) {
-            let comparison = compare(record, reference, options, measure);
-            if let Some(why) = &comparison.disagreement {
-                findings.push(format!("{} differs from {}: {why}", record.label(), reference.label()));
-            }
-            comparisons.push(comparison);
-        }
-    } else if !findings.iter().any(|f| f.starts_with(&name)) {
-        findings.push(format!("{name} has no result: nothing to compare with"));
+    let differs = |c: &Comparison| {
+        let why = c.disagreement.as_ref()?;
+        let file = c.first_divergence.as_ref().and_then(|d| d.rerun.as_ref());
+        let rerun = file.map(|command| format!("; again, alone: {command}")).unwrap_or_default();
+        Some(format!("{} differs from {}: {why}{rerun}", label(&c.lhs, c.offload), c.rhs))
+    };
+    findings.extend(report.comparisons.iter().filter_map(differs));
+    if !reference(report).is_some_and(|r| r.status == Status::Ok)
+        && !findings.iter().any(|f| f.starts_with(&report.reference))
+    {
+        findings.push(format!("{} has no result: nothing to compare with", report.reference));
     }
-    let compared = !comparisons.is_empty();
-    report.comparisons = comparisons;
+    let rounds = |c: &Comparison| {
+        let look = c.second_look.as_ref().filter(|look| look.rounding)?;
+        Some(format!("{}: {}", label(&c.lhs, c.offload), look.words()))
+    };
+    let notes = report.comparisons.iter().filter_map(rounds).collect();
+    let compared = !report.comparisons.is_empty();
     conclude(report, findings, compared);
+    report.verdict.notes = notes;
 }
 
 /// The verdict from all findings. That nothing differs where nothing was compared is no agreement.
@@ -78,7 +101,7 @@ pub(super) fn conclude(report: &mut Report, mut findings: Vec<String>, compared:
     if findings.is_empty() && !compared {
         findings.push(format!("nothing was compared with {}", report.reference));
     }
-    report.verdict = Verdict { agree: findings.is_empty(), findings };
+    report.verdict = Verdict { agree: findings.is_empty(), findings, notes: Vec::new() };
 }
 
 /// A run that gives other bits when it is repeated.
@@ -115,7 +138,7 @@ fn compare(record: &Record, reference: &Record, options: &CompareOptions, measur
         ..Comparison::default()
     };
     comparison.disagreement = match results(&mut comparison, record, reference, options, measure) {
-        Ok(rms) => disagreement(&comparison, options.per_node, measure, reference, rms),
+        Ok(rms) => disagreement(&comparison, options.per_node, measure, (record, reference), rms),
         Err(error) => Some(format!("the results cannot be judged: {error}")),
     };
     comparison
@@ -131,42 +154,52 @@ fn results(
 ) -> Result<f64> {
     let mut rms = 0.0;
     if let Measure::Logits(_) = measure {
-        let (logits, error) = compare_logits(record, reference, options)?;
-        (comparison.logits, rms) = (Some(logits), error);
-        let mut pairs = record.token_ids.iter().zip(&reference.token_ids);
-        comparison.greedy_divergence_at = pairs.position(|(a, b)| a != b);
+        rms = compare_logits(comparison, record, reference, options)?;
+        comparison.greedy_divergence_at = differing_tokens(record, reference).next();
     }
     if matches!(measure, Measure::Outputs(_)) || options.per_node != PerNode::Off {
-        comparison.nodes = compare_nodes(record, reference, options)?;
+        let path = |r: &Record| files::nodes(&options.out, &r.backend, r.offload);
+        let (got, want) = (path(record), path(reference));
+        comparison.nodes = compare_nodes(&got, &want)?;
+        let (got, want) = (files::of_step(&got), files::of_step(&want));
+        if want.exists() {
+            let steps = compare_nodes(&got, &want)?.into_iter();
+            comparison.nodes.extend(steps.map(|node| NodeReport { step: true, ..node }));
+        }
     }
     let first = comparison.nodes.iter().find(|n| n.is_out_of_bounds());
-    comparison.first_divergence =
-        first.map(|n| Divergence { node: n.node.clone(), op: n.op.clone(), nmse: n.nmse });
+    comparison.first_divergence = first.map(Divergence::new);
     Ok(rms)
 }
 
-/// Distances of the logits, and the root mean square error of one.
+/// Positions at which a run's best token is another one than the reference's, which both went on with.
+fn differing_tokens<'a>(record: &'a Record, reference: &'a Record) -> impl Iterator<Item = usize> + 'a {
+    let pairs = record.token_ids.iter().zip(&reference.token_ids).enumerate();
+    pairs.filter(|(_, (a, b))| a != b).map(|(at, _)| at)
+}
+
+/// Distances of the logits of the prompt and of the steps after it; the root mean square error of one.
 fn compare_logits(
+    comparison: &mut Comparison,
     record: &Record,
     reference: &Record,
     options: &CompareOptions,
-) -> Result<(LogitsReport, f64)> {
+) -> Result<f64> {
     let path = |r: &Record| files::logits(&options.out, &r.backend, r.offload);
     let (_, n, got) = npy::read(&path(record))?;
-    let (_, _, want) = npy::read(&path(reference))?;
+    let (rows, _, want) = npy::read(&path(reference))?;
     if want.is_empty() {
         return Err(Error::model("logits", 0, "at least one").with_path(path(reference)));
     }
-    let d = distance_in_rows(&got, &want, n);
-    let logits = LogitsReport {
-        nmse: d.nmse,
-        row: d.row,
-        max_abs: d.max_abs,
-        kl: kl_divergence(&got, &want, n),
-        top1_agreement: top1_agreement(&got, &want, n),
-        non_finite: d.non_finite,
-    };
-    Ok((logits, rms_error(&d, &want)))
+    // The first token comes from the prompt's logits.
+    let steps = reference.token_ids.len().saturating_sub(1).min(rows);
+    let prompt = (rows - steps) * n;
+    let split = |values: &'_ [f32]| values.len().min(prompt);
+    let [(got_prompt, got_steps), (want_prompt, want_steps)] =
+        [&got, &want].map(|values| values.split_at(split(values)));
+    comparison.logits = Some(LogitsReport::new(got_prompt, want_prompt, n));
+    comparison.steps = (steps > 0).then(|| LogitsReport::new(got_steps, want_steps, n));
+    Ok(rms_error(&distance(&got, &want), &want))
 }
 
 /// Root mean square error per logit.
@@ -179,7 +212,7 @@ fn disagreement(
     c: &Comparison,
     per_node: PerNode,
     measure: &Measure,
-    reference: &Record,
+    (record, reference): (&Record, &Record),
     rms: f64,
 ) -> Option<String> {
     if let Some(n) = c.nodes.iter().find(|n| n.status != Status::Ok) {
@@ -189,19 +222,11 @@ fn disagreement(
     if c.logits.is_none() && c.nodes.is_empty() {
         return Some("there is no result to compare".into());
     }
-    if let (Some(l), Measure::Logits(bound)) = (c.logits, measure)
-        && !bound.holds(&l.distance())
-    {
-        return Some(format!("the logits have {}", bound.excess(&l.distance())));
-    }
-    // Chained results carry the errors of all nodes before, so only isolated ones are held to the bound of a node.
+    // Chained results carry the errors of all nodes before, so only isolated ones are held to the bound of a node. They
+    // say more than what follows from them.
     if per_node == PerNode::Isolated {
-        if let Some(d) = c.nodes.iter().find(|n| n.is_out_of_bounds()) {
-            let what = match d.members.len() {
-                0 => "",
-                _ => ", computed in a group whose members are right alone,",
-            };
-            return Some(format!("node '{}' ({}){what} has {}", d.node, d.op, d.describe_error()));
+        if let Some(why) = differing_node(c) {
+            return Some(why);
         }
     } else if let Measure::Outputs(bounds) = measure {
         let mut results = c.nodes.iter().filter_map(|n| Some((n, *bounds.get(&n.node)?)));
@@ -209,18 +234,49 @@ fn disagreement(
             return Some(format!("output '{}' has {}", n.node, bound.excess(&n.distance())));
         }
     }
-    let at = c.greedy_divergence_at?;
-    let margin = f64::from(reference.margins.get(at).copied().unwrap_or(0.0));
-    (margin > MARGIN_FACTOR * rms).then(|| {
-        format!("token {at} differs although the two best logits are {margin:.3} apart (RMS error {rms:.1e})")
+    if let Measure::Logits(bound) = measure {
+        let logits = [("prompt", c.logits), ("steps after the prompt", c.steps)];
+        let mut logits = logits.into_iter().filter_map(|(of, l)| Some((of, l?)));
+        if let Some((of, l)) = logits.find(|(_, l)| !bound.holds(&l.distance())) {
+            return Some(format!("the logits of the {of} have {} ({l})", bound.excess(&l.distance())));
+        }
+    }
+    let margin = |at: usize| f64::from(reference.margins.get(at).copied().unwrap_or(0.0));
+    let at = differing_tokens(record, reference).find(|&at| margin(at) > MARGIN_FACTOR * rms)?;
+    Some(format!(
+        "token {at} differs although the two best logits are {:.3} apart (RMS error {rms:.1e})",
+        margin(at)
+    ))
+}
+
+/// The first node out of bounds, and how many others there are.
+pub(super) fn differing_node(c: &Comparison) -> Option<String> {
+    let mut out = c.nodes.iter().filter(|n| n.is_out_of_bounds());
+    let first = out.next()?;
+    let of = match (first.step, first.members.len()) {
+        (false, 0) => "",
+        (true, 0) => " of a step",
+        (false, _) => ", computed in a group,",
+        (true, _) => " of a step, computed in a group,",
+    };
+    let what = format!("node '{}' ({}){of} has {}", first.node, first.op, first.describe_error());
+    let others: BTreeSet<(&str, bool)> = out.map(|n| (n.node.as_str(), n.step)).collect();
+    let others = others.iter().filter(|other| **other != (first.node.as_str(), first.step)).count();
+    // Groups come behind the nodes that are computed alone.
+    let alone = match first.members.len() {
+        0 => "",
+        _ => "; its members are right when they are computed alone",
+    };
+    Some(match others {
+        0 => format!("{what}{alone}"),
+        n => format!("{what}{alone} (and {n} other nodes)"),
     })
 }
 
 /// Every node of the reference against the same node of a run, then the results of the run's groups. What cannot be
 /// compared has the reason instead; a node without a result of its own that a group computed is not missed.
-fn compare_nodes(record: &Record, reference: &Record, options: &CompareOptions) -> Result<Vec<NodeReport>> {
-    let path = |r: &Record| files::nodes(&options.out, &r.backend, r.offload);
-    let (got, want) = (NodeFile::open(&path(record))?, NodeFile::open(&path(reference))?);
+fn compare_nodes(got: &Path, want: &Path) -> Result<Vec<NodeReport>> {
+    let (got, want) = (NodeFile::open(got)?, NodeFile::open(want)?);
     let mut nodes = Vec::new();
     for entry in &want.entries {
         let own = got.find(&entry.name);
@@ -274,7 +330,6 @@ mod tests {
     use ggml_core::op::unary::Activation;
     use ggml_core::{DType, Source};
     use serde_json::json;
-    use std::path::Path;
 
     /// The report of a reference and a CPU that both say that they are done.
     fn judged(out: &Path, measure: &Measure) -> Report {

@@ -8,8 +8,10 @@
 use ggml_core::Result;
 use std::path::{Path, PathBuf};
 
+mod again;
 mod child;
 mod counts;
+mod failing;
 mod files;
 mod generate;
 mod graph;
@@ -20,6 +22,7 @@ mod options;
 mod parent;
 mod protocol;
 pub mod report;
+mod shrink;
 mod system;
 mod table;
 mod text;

@@ -3,7 +3,7 @@
 use super::options::CompareOptions;
 use ggml_core::backend::DeviceInfo;
 use ggml_core::bound::Bound;
-use ggml_core::metrics::Distance;
+use ggml_core::metrics::{Distance, distance_in_rows, kl_divergence, top1_agreement};
 use ggml_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
@@ -238,8 +238,29 @@ pub struct LogitsReport {
 }
 
 impl LogitsReport {
+    /// Rows of `n` logits against the reference's.
+    pub(super) fn new(got: &[f32], want: &[f32], n: usize) -> LogitsReport {
+        let d = distance_in_rows(got, want, n);
+        LogitsReport {
+            nmse: d.nmse,
+            row: d.row,
+            max_abs: d.max_abs,
+            kl: kl_divergence(got, want, n),
+            top1_agreement: top1_agreement(got, want, n),
+            non_finite: d.non_finite,
+        }
+    }
+
     pub(super) fn distance(&self) -> Distance {
         Distance { nmse: self.nmse, row: self.row, ..Distance::default() }
+    }
+}
+
+/// What that means for who samples from them, in words.
+impl std::fmt::Display for LogitsReport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let share = 100.0 * self.top1_agreement;
+        write!(f, "the best token is the same at {share:.0}% of the positions, KL divergence {:.1e}", self.kl)
     }
 }
 
@@ -284,6 +305,9 @@ pub struct NodeReport {
     pub elapsed_s: f64,
     /// Values that were not the same bits in every repetition.
     pub unstable: usize,
+    /// Whether it is of the graph of a step after the prompt, whose kernels are others.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub step: bool,
     /// Of a result of a group the nodes that were computed together; the operation is the kind of group then, and the
     /// bound the sum of theirs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -345,6 +369,32 @@ pub struct Divergence {
     /// Its error.
     #[serde(deserialize_with = "null_is_infinite")]
     pub nmse: f64,
+    /// The nodes that were computed together with it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub members: Vec<String>,
+    /// Whether it is of the graph of a step after the prompt.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub step: bool,
+    /// A graph file of it alone with its operands, as small as it still fails.
+    #[serde(default)]
+    pub file: Option<PathBuf>,
+    /// The command that runs the file.
+    #[serde(default)]
+    pub rerun: Option<String>,
+}
+
+impl Divergence {
+    pub(super) fn new(node: &NodeReport) -> Divergence {
+        Divergence {
+            node: node.node.clone(),
+            op: node.op.clone(),
+            nmse: node.nmse,
+            members: node.members.clone(),
+            step: node.step,
+            file: None,
+            rerun: None,
+        }
+    }
 }
 
 /// A backend against the reference.
@@ -358,6 +408,9 @@ pub struct Comparison {
     pub offload: i64,
     /// Logits of the prompt, if the work is a model.
     pub logits: Option<LogitsReport>,
+    /// Logits of the steps after the prompt, each of which goes on with the reference's token.
+    #[serde(default)]
+    pub steps: Option<LogitsReport>,
     /// The largest NMSE of the logits that counts as agreement.
     pub bound: Option<f64>,
     /// The first node out of bounds, with node results.
@@ -366,8 +419,54 @@ pub struct Comparison {
     pub nodes: Vec<NodeReport>,
     /// Index of the first generated token that differs.
     pub greedy_divergence_at: Option<usize>,
+    /// What a difference of models in `fast` precision is.
+    #[serde(default)]
+    pub second_look: Option<SecondLook>,
     /// Whether they agree, and if not, why.
     pub disagreement: Option<String>,
+}
+
+/// A difference in `fast` precision, looked at again: in `exact`, and node by node with the reference's operands.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SecondLook {
+    /// Logits of the prompt in exact precision, if they could be computed.
+    pub exact: Option<LogitsReport>,
+    /// What differs in exact precision too.
+    pub exact_disagreement: Option<String>,
+    /// The first node in `fast` that is out of its bound, in words.
+    pub node: Option<String>,
+    /// Whether all of it is rounding that the precision allows.
+    pub rounding: bool,
+    /// The difference in `fast`, in words.
+    pub difference: String,
+}
+
+impl SecondLook {
+    /// What it found, in words.
+    pub fn words(&self) -> String {
+        let agrees = || match &self.exact {
+            Some(l) => format!("in exact precision it agrees (NMSE {:.1e}; {l})", l.nmse),
+            None => "in exact precision it agrees".into(),
+        };
+        let found = match (&self.exact_disagreement, &self.node) {
+            (Some(why), Some(node)) => format!("not rounding: in exact precision {why}, and in fast {node}"),
+            (Some(why), None) => format!("not rounding: in exact precision {why}"),
+            (None, Some(node)) => {
+                format!(
+                    "not rounding: {}, but in fast {node}: a kernel that only fast has is wrong",
+                    agrees()
+                )
+            }
+            (None, None) if self.rounding => {
+                format!("this is rounding: {}, and in fast every node is within its bound", agrees())
+            }
+            (None, None) => format!(
+                "too much for rounding, although {} and in fast every node is within its bound: the steps together are wrong",
+                agrees()
+            ),
+        };
+        format!("{}; {found}", self.difference)
+    }
 }
 
 /// The outcome.
@@ -377,6 +476,9 @@ pub struct Verdict {
     pub agree: bool,
     /// What does not, a line each.
     pub findings: Vec<String>,
+    /// What is beyond a bound and no disagreement, a line each, with the reason.
+    #[serde(default)]
+    pub notes: Vec<String>,
 }
 
 impl Report {

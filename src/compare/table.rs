@@ -13,6 +13,9 @@ pub fn table(report: &Report) -> String {
     let is_ops = report.work.split(' ').next() == Some("ops");
     let mut text = if is_ops { ops::table(report) } else { graphs(report) };
     let findings = &report.verdict.findings;
+    for note in &report.verdict.notes {
+        let _ = writeln!(text, "note: {}", line(note));
+    }
     if report.verdict.agree {
         text.push_str("verdict: all backends that can run here agree\n");
     } else {

@@ -4,14 +4,14 @@ use super::judge::{self, Measure};
 use super::options::{CompareOptions, Event, PerNode, Progress};
 use super::protocol::{GraphTask, ModelTask, NodesTask, Task, Work};
 use super::report::{EVERYTHING, Report, label};
-use super::{files, nodes, parent};
+use super::{again, failing, files, nodes, parent};
 use crate::backends::BackendName;
 use crate::model::{ModelFile, Offload};
 use crate::session::default_cache;
 use crate::synthesize::{self, Shape};
 use ggml_core::graph::file::GraphFile;
 use ggml_core::rng::Rng;
-use ggml_core::{Error, Result, evaluate};
+use ggml_core::{DType, Error, Result, evaluate};
 use std::path::{Path, PathBuf};
 
 pub(super) fn compare_model(
@@ -21,15 +21,27 @@ pub(super) fn compare_model(
     progress: Progress<'_>,
 ) -> Result<()> {
     let model = prepare_model(path, options)?;
-    let file = ModelFile::open(&model)?;
+    run_model(&model, options, report, progress)?;
+    again::look(&model, options, report, progress)?;
+    failing::of_model(&model, options, report, progress)
+}
+
+/// Runs a model on all backends and compares them.
+pub(super) fn run_model(
+    model: &Path,
+    options: &CompareOptions,
+    report: &mut Report,
+    progress: Progress<'_>,
+) -> Result<()> {
+    let file = ModelFile::open(model)?;
     let tokens = prompt(options, &file)?;
     let quantised = nodes::has_quantised_weights(file.gguf());
     drop(file);
-    let cache = options.cache.unwrap_or_else(|| default_cache(options.precision));
+    let cache = cache(options);
     report.cache = Some(cache.name().into());
     run_all(options, report, progress, &options.offload, &|backend, offload, given| {
         Task::Model(ModelTask {
-            model: (&model).into(),
+            model: model.into(),
             tokens: tokens.clone(),
             predict: options.predict,
             given: given.into(),
@@ -41,6 +53,11 @@ pub(super) fn compare_model(
     })?;
     judge::judge(report, options, &Measure::logits(options.precision, quantised));
     Ok(())
+}
+
+/// Type of the cache on every backend.
+pub(super) fn cache(options: &CompareOptions) -> DType {
+    options.cache.unwrap_or_else(|| default_cache(options.precision))
 }
 
 pub(super) fn compare_graph(
@@ -110,7 +127,7 @@ fn runs(options: &CompareOptions, offload: &[Offload]) -> Vec<(BackendName, i64)
 }
 
 /// The reference runs its nodes one after the other; the others may be given its results.
-fn nodes_task(options: &CompareOptions, backend: &str, offload: i64) -> NodesTask {
+pub(super) fn nodes_task(options: &CompareOptions, backend: &str, offload: i64) -> NodesTask {
     let reference = options.reference.to_string();
     let is_reference = backend == reference && offload == EVERYTHING;
     let isolated = options.per_node == PerNode::Isolated && !is_reference;
@@ -138,7 +155,7 @@ fn prepare_model(path: Option<&Path>, options: &CompareOptions) -> Result<PathBu
     Ok(path)
 }
 
-fn prompt(options: &CompareOptions, file: &ModelFile) -> Result<Vec<u32>> {
+pub(super) fn prompt(options: &CompareOptions, file: &ModelFile) -> Result<Vec<u32>> {
     let hparams = file.hparams();
     let vocabulary = hparams.vocabulary;
     let tokens = match &options.tokens {

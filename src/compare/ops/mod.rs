@@ -196,7 +196,7 @@ fn several(cases: &[&NodeReport], worst: &NodeReport) -> String {
 
 fn comparison(run: &Run, reference: &str) -> Comparison {
     let out: Vec<&NodeReport> = run.cases.iter().filter(|n| n.is_out_of_bounds()).collect();
-    let first = out.first().map(|n| Divergence { node: n.node.clone(), op: n.op.clone(), nmse: n.nmse });
+    let first = out.first().map(|n| Divergence::new(n));
     Comparison {
         lhs: run.record.backend.clone(),
         rhs: reference.into(),
