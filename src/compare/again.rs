@@ -60,7 +60,7 @@ fn again(options: &CompareOptions, c: &Comparison) -> Result<CompareOptions> {
     };
     let again =
         options.clone().with_backends([c.lhs.parse()?]).with_offload([offload]).with_cache(cache(options));
-    Ok(again.with_repeat(1).with_per_node(PerNode::Off))
+    Ok(again.with_repeat(1).with_invariance(false).with_per_node(PerNode::Off))
 }
 
 /// A comparison in a folder of its own.

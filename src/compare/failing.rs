@@ -56,7 +56,7 @@ pub(super) fn of_model(
 fn alone(options: &CompareOptions, path: &Path, backend: &str) -> Result<CompareOptions> {
     let options = options.clone().with_work(Subject::Graph(path.into())).with_backends([backend.parse()?]);
     let out = options.out.join("failing");
-    Ok(options.with_repeat(1).with_out(out))
+    Ok(options.with_repeat(1).with_invariance(false).with_prompt(None).with_out(out))
 }
 
 fn command(options: &CompareOptions, path: &Path, backend: &str) -> String {

@@ -1,5 +1,6 @@
 //! The child's work on a model: load it, run the prompt, generate, look at nodes.
 
+use super::invariance;
 use super::nodes::{self, NodeFile, Nodes};
 use super::options::PerNode;
 use super::protocol::{Done, Message, ModelTask, Work};
@@ -44,6 +45,10 @@ pub(super) fn run(
         let (again, other) = generate(&model, work, task)?;
         done.unstable += differences(&logits, &other) + ids_differ(&done.token_ids, &again.token_ids);
     }
+    if work.invariance {
+        let prompt = &logits[..task.tokens.len() * vocabulary];
+        done.variants = invariance::variants(&model, work, task, prompt, say)?;
+    }
     if task.nodes.mode != PerNode::Off {
         say(Message::Progress { what: "node by node".into() });
         look(&model, work, task, done.token_ids.first(), say)?;
@@ -54,7 +59,7 @@ pub(super) fn run(
 }
 
 /// The model, all of it on the backend or a part; `cpu` computes the rest and what a device cannot.
-fn load(
+pub(super) fn load(
     work: &Work,
     task: &ModelTask,
     backend: Arc<dyn Backend>,
@@ -97,7 +102,7 @@ fn context(task: &ModelTask) -> usize {
     (task.tokens.len() + task.predict).max(1).next_multiple_of(KV_STEP)
 }
 
-fn session_options(work: &Work, task: &ModelTask) -> SessionOptions {
+pub(super) fn session_options(work: &Work, task: &ModelTask) -> SessionOptions {
     SessionOptions {
         context: Some(context(task)),
         cache: Some(task.cache),

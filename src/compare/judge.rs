@@ -74,6 +74,7 @@ fn reference(report: &Report) -> Option<&Record> {
 pub(super) fn give_verdict(report: &mut Report) {
     let mut findings: Vec<String> = report.records.iter().filter_map(failure).collect();
     findings.extend(report.records.iter().filter_map(instability));
+    findings.extend(report.records.iter().flat_map(variance));
     let differs = |c: &Comparison| {
         let why = c.disagreement.as_ref()?;
         let file = c.first_divergence.as_ref().and_then(|d| d.rerun.as_ref());
@@ -108,6 +109,14 @@ pub(super) fn conclude(report: &mut Report, mut findings: Vec<String>, compared:
 fn instability(record: &Record) -> Option<String> {
     (record.unstable > 0)
         .then(|| format!("{}: {} values change when the work is repeated", record.label(), record.unstable))
+}
+
+/// Ways to compute a prompt that change its logits.
+fn variance(record: &Record) -> impl Iterator<Item = String> + '_ {
+    record.variants.iter().filter(|v| v.changed).map(|v| {
+        let d = Distance { nmse: v.nmse, row: v.row, ..Distance::default() };
+        format!("{}: the logits change with {}: {}", record.label(), v.name, v.bound.excess(&d))
+    })
 }
 
 /// A run that did not end well, in words.
@@ -260,15 +269,15 @@ pub(super) fn differing_node(c: &Comparison) -> Option<String> {
         (true, _) => " of a step, computed in a group,",
     };
     let what = format!("node '{}' ({}){of} has {}", first.node, first.op, first.describe_error());
-    let others: BTreeSet<(&str, bool)> = out.map(|n| (n.node.as_str(), n.step)).collect();
-    let others = others.iter().filter(|other| **other != (first.node.as_str(), first.step)).count();
+    let others: BTreeSet<&str> = out.map(|n| n.node.as_str()).filter(|name| *name != first.node).collect();
     // Groups come behind the nodes that are computed alone.
     let alone = match first.members.len() {
         0 => "",
         _ => "; its members are right when they are computed alone",
     };
-    Some(match others {
+    Some(match others.len() {
         0 => format!("{what}{alone}"),
+        1 => format!("{what}{alone} (and another node)"),
         n => format!("{what}{alone} (and {n} other nodes)"),
     })
 }

@@ -15,6 +15,7 @@ mod failing;
 mod files;
 mod generate;
 mod graph;
+mod invariance;
 mod judge;
 mod nodes;
 mod ops;

@@ -3,7 +3,7 @@
 
 use super::files;
 use super::options::{CompareOptions, PerNode};
-use super::report::{EVERYTHING, NodeReport, Status};
+use super::report::{EVERYTHING, NodeReport, Status, Variant};
 use crate::backends::BackendName;
 use ggml_core::DType;
 use ggml_core::backend::{DeviceInfo, Stats};
@@ -50,6 +50,9 @@ pub(super) struct Work {
     pub(super) timeout: Duration,
     /// How often to run it; results must be the same bits every time.
     pub(super) repeat: usize,
+    /// Whether to compute the prompt in other ways too.
+    #[serde(default)]
+    pub(super) invariance: bool,
     /// Only find the node at which the graph fails: announce and run each node alone.
     pub(super) stepwise: bool,
     /// Vulkan: architecture class to tune for.
@@ -68,6 +71,7 @@ impl Work {
             precision: options.precision,
             timeout: options.timeout,
             repeat: options.repeat,
+            invariance: options.invariance,
             stepwise: false,
             vulkan_arch: options.vulkan_arch.clone(),
             hip_library: options.hip_library.clone().map(JsonPath::from),
@@ -228,6 +232,9 @@ pub(super) struct Done {
     pub(super) margins: Vec<f32>,
     /// Values that were not the same bits in every repetition.
     pub(super) unstable: usize,
+    /// The prompt in other ways.
+    #[serde(default)]
+    pub(super) variants: Vec<Variant>,
     /// Counters.
     pub(super) stats: Stats,
 }

@@ -205,6 +205,26 @@ pub struct Record {
     pub unstable: usize,
     /// Allocations asked of the driver.
     pub driver_allocations: Option<u64>,
+    /// The prompt in other ways, where that was asked for.
+    #[serde(default)]
+    pub variants: Vec<Variant>,
+}
+
+/// The prompt computed in another way on the same backend.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Variant {
+    /// Which.
+    pub name: String,
+    /// Normalised mean squared error against the prompt in one batch.
+    #[serde(deserialize_with = "null_is_infinite")]
+    pub nmse: f64,
+    /// Error of the worst row.
+    #[serde(deserialize_with = "null_is_infinite")]
+    pub row: f64,
+    /// How large they may be; 0: the same bits are wanted.
+    pub bound: Bound,
+    /// Whether they are larger.
+    pub changed: bool,
 }
 
 /// A run's name in texts.

@@ -9,6 +9,7 @@ use crate::backends::BackendName;
 use crate::model::{ModelFile, Offload};
 use crate::session::default_cache;
 use crate::synthesize::{self, Shape};
+use crate::tokenizer::{EncodeOptions, Tokenizer};
 use ggml_core::graph::file::GraphFile;
 use ggml_core::rng::Rng;
 use ggml_core::{DType, Error, Result, evaluate};
@@ -158,9 +159,10 @@ fn prepare_model(path: Option<&Path>, options: &CompareOptions) -> Result<PathBu
 pub(super) fn prompt(options: &CompareOptions, file: &ModelFile) -> Result<Vec<u32>> {
     let hparams = file.hparams();
     let vocabulary = hparams.vocabulary;
-    let tokens = match &options.tokens {
-        Some(tokens) => tokens.clone(),
-        None => {
+    let tokens = match (&options.prompt, &options.tokens) {
+        (Some(text), _) => Tokenizer::from_gguf(file.gguf())?.encode(text, &EncodeOptions::default()),
+        (None, Some(tokens)) => tokens.clone(),
+        (None, None) => {
             let mut rng = Rng::named("prompt", options.seed);
             (0..32).map(|_| rng.below(vocabulary) as u32).collect()
         }
