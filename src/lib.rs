@@ -52,6 +52,7 @@ pub mod npy;
 pub mod program;
 pub mod sampling;
 pub mod session;
+pub mod statistics;
 pub mod synthesize;
 pub mod tokenizer;
 

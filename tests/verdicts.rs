@@ -38,9 +38,10 @@ fn rounding_is_no_difference() {
             assert!(fast.iter().all(|nmse| *nmse <= 5e-3) || look["rounding"] == true, "{fast:?} {look}");
             if look.is_object() {
                 assert!(look["exact"]["nmse"].as_f64().unwrap() < 1e-7, "{look}");
-                let note = format!("note: {}: the logits of the ", c["lhs"].as_str().unwrap());
-                let text = stdout(&output);
-                let note = text.lines().find(|line| line.starts_with(&note)).expect("a note");
+                let notes =
+                    result["verdict"]["notes"].as_array().unwrap().iter().map(|n| n.as_str().unwrap());
+                let start = format!("{}: the logits of the ", c["lhs"].as_str().unwrap());
+                let note = notes.into_iter().find(|note| note.starts_with(&start)).expect("a note");
                 for words in [
                     "this is rounding: in exact precision it agrees (NMSE ",
                     "the best token is the same at",

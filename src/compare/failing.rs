@@ -2,12 +2,13 @@
 //! reference's operands, so that it can be looked at without the model.
 
 use super::generate::{prompt_graph, step_graph};
+use super::header::Header;
 use super::nodes::{NodeFile, state_after};
 use super::options::{CompareOptions, Event, PerNode, Progress, Subject};
-use super::protocol::{ModelTask, NodesTask};
-use super::report::{Divergence, EVERYTHING, Report};
-use super::whole::{cache, compare_graph, prompt};
-use super::{files, shrink};
+use super::parent::Children;
+use super::protocol::ModelTask;
+use super::report::{Comparison, Divergence, Report};
+use super::{again, files, judge, shrink};
 use crate::model::{BatchGraph, ModelFile};
 use ggml_core::graph::file::GraphFile;
 use ggml_core::op::{Op, View};
@@ -16,47 +17,64 @@ use std::collections::HashMap;
 use std::path::Path;
 
 /// Writes the file of each backend's first node that is out of its bound where each got the reference's operands, makes
-/// it smaller as long as it fails, and says how it is run.
+/// it smaller as long as it fails, and says how it is run. What cannot be written takes away nothing of what is known.
 pub(super) fn of_model(
-    model: &Path,
-    options: &CompareOptions,
+    header: &Header,
+    task: &ModelTask,
+    children: &Children,
     report: &mut Report,
     progress: Progress<'_>,
-) -> Result<()> {
-    if options.per_node != PerNode::Isolated {
-        return Ok(());
-    }
+) {
+    let options = &header.options;
     for i in 0..report.comparisons.len() {
         let comparison = &report.comparisons[i];
-        let (backend, offload) = (comparison.lhs.clone(), comparison.offload);
-        let Some(divergence) = comparison.first_divergence.clone() else { continue };
-        let path = files::failing(&options.out, &backend, offload);
-        progress(&Event::new(&backend, format!("a graph of node '{}' alone", divergence.node)));
-        let written = extract(model, options, report, &divergence).and_then(|file| {
-            let options = alone(options, &path, &backend)?;
-            shrink::shrink(file, &path, &mut |path| fails(path, &options))
-        });
-        // What cannot be written does not take away what is known.
-        let divergence = report.comparisons[i].first_divergence.as_mut();
-        match (written, divergence) {
-            (Ok(true), Some(divergence)) => {
-                divergence.rerun = Some(command(options, &path, &backend));
-                divergence.file = Some(path);
+        let Some(divergence) = comparison.first_divergence.clone().filter(|_| header.is_isolated()) else {
+            continue;
+        };
+        let path =
+            files::failing(&options.out, &files::stem(&comparison.lhs, comparison.offload, comparison.epoch));
+        if !path.exists() && !children.is_over() {
+            progress(&Event::new(&comparison.lhs, format!("a graph of node '{}' alone", divergence.node)));
+            let written = write(header, task, report, comparison, &divergence, &path, children);
+            if !matches!(written, Ok(true)) {
+                let why = written.err().map_or("it agrees alone".to_string(), |error| error.to_string());
+                progress(&Event::new(&comparison.lhs, format!("no graph file: {why}")));
+                // What is left of it is of no use.
+                let _ = files::remove(&path);
             }
-            (Ok(false), Some(divergence)) => divergence.file = Some(path),
-            (Err(error), _) => progress(&Event::new(&backend, format!("no graph file: {error}"))),
-            _ => {}
+        }
+        let comparison = &mut report.comparisons[i];
+        if path.exists()
+            && let Some(divergence) = &mut comparison.first_divergence
+        {
+            divergence.rerun = Some(command(options, &path, &comparison.lhs));
+            divergence.file = Some(path);
         }
     }
-    super::judge::give_verdict(report);
-    Ok(())
+    judge::give_verdict(report);
 }
 
-/// How the file is run.
-fn alone(options: &CompareOptions, path: &Path, backend: &str) -> Result<CompareOptions> {
-    let options = options.clone().with_work(Subject::Graph(path.into())).with_backends([backend.parse()?]);
-    let out = options.out.join("failing");
-    Ok(options.with_repeat(1).with_invariance(false).with_prompt(None).with_out(out))
+/// Writes the file; whether it fails alone.
+fn write(
+    header: &Header,
+    task: &ModelTask,
+    report: &Report,
+    comparison: &Comparison,
+    divergence: &Divergence,
+    path: &Path,
+    children: &Children,
+) -> Result<bool> {
+    let out = &header.options.out;
+    let file = extract(task, out, report, divergence)?;
+    let options =
+        again::alone(&header.options, comparison)?.with_per_node(PerNode::Isolated).with_prompt(None);
+    let out = files::again(out).join("alone");
+    let options = options.with_work(Subject::Graph(path.into())).with_out(&out);
+    shrink::shrink(file, path, &mut |_| {
+        files::begin(&out)?;
+        let report = again::run(&options, children, &mut |_| ())?;
+        Ok(report.is_some_and(|report| report.comparisons.iter().any(|c| c.first_divergence.is_some())))
+    })
 }
 
 fn command(options: &CompareOptions, path: &Path, backend: &str) -> String {
@@ -67,43 +85,20 @@ fn command(options: &CompareOptions, path: &Path, backend: &str) -> String {
     )
 }
 
-/// Whether a graph file alone is out of bounds.
-fn fails(path: &Path, options: &CompareOptions) -> Result<bool> {
-    files::begin(&options.out)?;
-    let mut report = Report::new(options);
-    compare_graph(path, options, &mut report, &mut |_| ())?;
-    Ok(report.comparisons.iter().any(|c| c.first_divergence.is_some()))
-}
-
-/// The graph that a divergence was found in, what its leaves hold, and the reference's results.
-fn extract(
-    model: &Path,
-    options: &CompareOptions,
-    report: &Report,
-    divergence: &Divergence,
-) -> Result<GraphFile> {
-    let model = ModelFile::open(model)?;
-    let tokens = prompt(options, &model)?;
-    let reference = files::nodes(&options.out, &report.reference, EVERYTHING);
-    let mut results = NodeFile::open(&reference)?;
-    let task = ModelTask {
-        model: "".into(),
-        tokens,
-        predict: options.predict,
-        given: Vec::new(),
-        cache: cache(options),
-        offload: EVERYTHING,
-        logits: "".into(),
-        nodes: NodesTask { mode: PerNode::Off, out: "".into(), reference: None, alone: false },
-    };
-    let (mut graph, mut data) = prompt_graph(&model, &task)?;
+/// The part of a model's graph that a divergence was found in, with what its leaves hold.
+fn extract(task: &ModelTask, out: &Path, report: &Report, divergence: &Divergence) -> Result<GraphFile> {
+    let model = ModelFile::open(&task.model)?;
+    let missing = || Error::argument("reference", "no run", "results of its nodes");
+    let reference = report.records.first().ok_or_else(missing)?;
+    let path = files::nodes(out, &reference.stem);
+    let mut results = NodeFile::open(&path)?;
+    let (mut graph, mut data) = prompt_graph(&model, task)?;
     if divergence.step {
-        let first = report.records.first().and_then(|record| record.token_ids.first());
-        let (step, inputs) = step_graph(&model, &task, first.copied().unwrap_or(0))?;
+        let (step, inputs) = step_graph(&model, task, reference.token_ids.first().copied().unwrap_or(0))?;
         data = inputs;
         data.extend(state_after(&graph.graph, &results, &step.graph));
         graph = step;
-        results = NodeFile::open(&files::of_step(&reference))?;
+        results = NodeFile::open(&files::of_step(&path))?;
     }
     let BatchGraph { graph, weights, .. } = graph;
     let named: HashMap<TensorId, &str> = weights.iter().map(|(id, name)| (*id, name.as_str())).collect();
@@ -116,26 +111,16 @@ fn extract(
                 let name = named.get(&id).ok_or_else(missing)?;
                 Ok(gguf.data(gguf.require(name)?)?.to_vec())
             }
-            // A state that nothing is known of is empty.
             Source::Input => data.get(&id).cloned().ok_or_else(missing),
+            // A state that nothing is known of is empty.
             Source::State => Ok(data.get(&id).cloned().unwrap_or_else(|| vec![0; t.dense_bytes()])),
             Source::Node { .. } => Ok(results.bytes(results.find(&t.name).ok_or_else(missing)?).to_vec()),
         }
     };
-    let names = if divergence.members.is_empty() {
-        vec![divergence.node.clone()]
-    } else {
-        divergence.members.clone()
-    };
-    let mut part = Part {
-        graph: &graph,
-        nodes: Vec::new(),
-        contents: &contents,
-        copied: HashMap::new(),
-        file: GraphFile::default(),
-    };
-    part.nodes = graph.computed().filter(|&id| names.contains(&graph.tensor(id).name)).collect();
-    part.copy_all(&divergence.node)
+    let is_member = |name: &String| divergence.members.contains(name) || *name == divergence.node;
+    let nodes = graph.computed().filter(|&id| is_member(&graph.tensor(id).name)).collect();
+    let (copied, file) = (HashMap::new(), GraphFile::default());
+    Part { graph: &graph, nodes, contents: &contents, copied, file }.copy_all(&divergence.node)
 }
 
 /// Some nodes of a graph on their way into one of their own.

@@ -36,13 +36,13 @@ pub(super) fn run(
         }
         return Ok(Done::default());
     }
-    let (mut done, logits) = generate(&model, work, task)?;
+    let (mut done, logits) = generate(&model, work, task, say)?;
     let vocabulary = model.hparams().vocabulary;
     npy::write(task.logits.as_ref(), logits.len() / vocabulary, vocabulary, &logits)?;
     let what = format!("prompt of {} tokens in {:.3} s", task.tokens.len(), done.prompt_s);
     say(Message::Progress { what });
     for _ in 1..work.repeat {
-        let (again, other) = generate(&model, work, task)?;
+        let (again, other) = generate(&model, work, task, say)?;
         done.unstable += differences(&logits, &other) + ids_differ(&done.token_ids, &again.token_ids);
     }
     if work.invariance {
@@ -132,8 +132,14 @@ fn look(
 }
 
 /// The prompt with logits of every token, then a step for each token but the first; the logits of all.
-fn generate(model: &Model, work: &Work, task: &ModelTask) -> Result<(Done, Vec<f32>)> {
+fn generate(
+    model: &Model,
+    work: &Work,
+    task: &ModelTask,
+    say: &mut dyn FnMut(Message),
+) -> Result<(Done, Vec<f32>)> {
     let mut session = model.session(&session_options(work, task))?;
+    say(Message::Step { what: "prompt".into() });
     let start = Instant::now();
     let mut logits = session.logits(&task.tokens)?;
     let prompt_s = start.elapsed().as_secs_f64();
@@ -151,6 +157,7 @@ fn generate(model: &Model, work: &Work, task: &ModelTask) -> Result<(Done, Vec<f
         token_ids.push(token);
         margins.push(margin(row));
         if i + 1 < task.predict {
+            say(Message::Step { what: format!("decode step {}", i + 1) });
             logits.extend(session.decode(task.given.get(i).copied().unwrap_or(token))?);
         }
     }

@@ -1,5 +1,6 @@
 //! From results to comparisons and a verdict.
 
+use super::advice::advice;
 use super::files;
 use super::nodes::{Entry, NodeFile};
 use super::options::{CompareOptions, PerNode};
@@ -11,6 +12,7 @@ use ggml_core::bound::{self, Bound};
 use ggml_core::metrics::{Distance, distance, distance_in_rows};
 use ggml_core::plan::Precision;
 use ggml_core::{Error, Graph, Result, TensorId};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 
@@ -19,6 +21,7 @@ use std::path::Path;
 const MARGIN_FACTOR: f64 = 10.0;
 
 /// What agreement is measured by.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Measure {
     /// Logits, and how far off they may be.
     Logits(Bound),
@@ -63,7 +66,7 @@ pub(super) fn judge(report: &mut Report, options: &CompareOptions, measure: &Mea
 }
 
 fn is_reference(report: &Report, record: &Record) -> bool {
-    record.backend == report.reference && record.offload == EVERYTHING
+    (&record.backend, record.offload, record.epoch) == (&report.reference, EVERYTHING, 0)
 }
 
 fn reference(report: &Report) -> Option<&Record> {
@@ -99,10 +102,16 @@ pub(super) fn give_verdict(report: &mut Report) {
 
 /// The verdict from all findings. That nothing differs where nothing was compared is no agreement.
 pub(super) fn conclude(report: &mut Report, mut findings: Vec<String>, compared: bool) {
+    findings.extend(report.records.iter().filter(|_| report.require_all).filter_map(absence));
+    if report.missing > 0 {
+        findings.push(format!("{} of the planned runs were not made", report.missing));
+    }
     if findings.is_empty() && !compared {
         findings.push(format!("nothing was compared with {}", report.reference));
     }
-    report.verdict = Verdict { agree: findings.is_empty(), findings, notes: Vec::new() };
+    let findings = counted(findings);
+    let agree = findings.is_empty();
+    report.verdict = Verdict { agree, findings, notes: Vec::new(), advice: advice(report) };
 }
 
 /// A run that gives other bits when it is repeated.
@@ -119,6 +128,26 @@ fn variance(record: &Record) -> impl Iterator<Item = String> + '_ {
     })
 }
 
+/// Each finding once, with how often it was made.
+fn counted(findings: Vec<String>) -> Vec<String> {
+    let mut counts: Vec<(String, usize)> = Vec::new();
+    for finding in findings {
+        match counts.iter_mut().find(|(known, _)| *known == finding) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((finding, 1)),
+        }
+    }
+    let text = |(finding, count)| if count == 1 { finding } else { format!("{finding} ({count} times)") };
+    counts.into_iter().map(text).collect()
+}
+
+/// A backend that was asked for and is not there, or cannot do the work.
+fn absence(record: &Record) -> Option<String> {
+    let why = record.message.as_deref().unwrap_or("no reason given");
+    let is_absent = record.status == Status::Unsupported && record.case.is_none() && record.epoch == 0;
+    is_absent.then(|| format!("{} cannot run here: {why}", record.label()))
+}
+
 /// A run that did not end well, in words.
 pub(super) fn failure(record: &Record) -> Option<String> {
     if matches!(record.status, Status::Ok | Status::Unsupported) {
@@ -127,13 +156,18 @@ pub(super) fn failure(record: &Record) -> Option<String> {
     let at = |what: &str, value: &Option<String>| {
         value.as_ref().map(|v| format!(" {what} {v}")).unwrap_or_default()
     };
+    // An error says what was called by itself.
+    let died = matches!(record.status, Status::Crash | Status::Hang);
+    let evidence = |value: &Option<String>| value.clone().filter(|_| died);
     Some(format!(
-        "{}: {}{}{}{}: {}",
+        "{}: {}{}{}{}{}{}: {}",
         record.label(),
         record.status,
         at("in case", &record.case),
         at("in phase", &record.phase),
         at("at node", if record.node == record.case { &None } else { &record.node }),
+        at("in", &evidence(&record.step)),
+        at("after the call of", &evidence(&record.last_call)),
         record.message.as_deref().unwrap_or("no message")
     ))
 }
@@ -143,6 +177,7 @@ fn compare(record: &Record, reference: &Record, options: &CompareOptions, measur
         lhs: record.backend.clone(),
         rhs: reference.backend.clone(),
         offload: record.offload,
+        epoch: record.epoch,
         bound: measure.bound(),
         ..Comparison::default()
     };
@@ -167,7 +202,7 @@ fn results(
         comparison.greedy_divergence_at = differing_tokens(record, reference).next();
     }
     if matches!(measure, Measure::Outputs(_)) || options.per_node != PerNode::Off {
-        let path = |r: &Record| files::nodes(&options.out, &r.backend, r.offload);
+        let path = |r: &Record| files::nodes(&options.out, &r.stem);
         let (got, want) = (path(record), path(reference));
         comparison.nodes = compare_nodes(&got, &want)?;
         let (got, want) = (files::of_step(&got), files::of_step(&want));
@@ -194,7 +229,7 @@ fn compare_logits(
     reference: &Record,
     options: &CompareOptions,
 ) -> Result<f64> {
-    let path = |r: &Record| files::logits(&options.out, &r.backend, r.offload);
+    let path = |r: &Record| files::logits(&options.out, &r.stem);
     let (_, n, got) = npy::read(&path(record))?;
     let (rows, _, want) = npy::read(&path(reference))?;
     if want.is_empty() {
@@ -345,6 +380,7 @@ mod tests {
         let options = CompareOptions { out: out.into(), ..CompareOptions::default() };
         let done = |name: &str| Record {
             backend: name.into(),
+            stem: name.into(),
             offload: EVERYTHING,
             status: Status::Ok,
             ..Record::default()
@@ -367,11 +403,11 @@ mod tests {
         let text = finding(dir.path(), &measure);
         assert!(text.starts_with("cpu differs from reference: the results cannot be judged: "), "{text}");
         for backend in ["reference", "cpu"] {
-            npy::write(&files::logits(dir.path(), backend, EVERYTHING), 0, 0, &[]).unwrap();
+            npy::write(&files::logits(dir.path(), backend), 0, 0, &[]).unwrap();
         }
         assert!(finding(dir.path(), &measure).contains("expected at least one"));
         for backend in ["reference", "cpu"] {
-            npy::write(&files::logits(dir.path(), backend, EVERYTHING), 1, 2, &[1.0, 2.0]).unwrap();
+            npy::write(&files::logits(dir.path(), backend), 1, 2, &[1.0, 2.0]).unwrap();
         }
         assert_eq!(finding(dir.path(), &measure), "");
     }
@@ -391,7 +427,7 @@ mod tests {
         };
         let write = |backend: &str, entries: &[serde_json::Value]| {
             let text = format!("{}\n12345678", json!(entries));
-            std::fs::write(files::nodes(dir.path(), backend, EVERYTHING), text).unwrap();
+            std::fs::write(files::nodes(dir.path(), backend), text).unwrap();
         };
         let name = graph.tensor(y).name.as_str();
         write("reference", &[entry(name, "F32", 8)]);
