@@ -39,6 +39,14 @@ fn finding(output: &Output, result: &Value) -> String {
     findings[0].as_str().unwrap().into()
 }
 
+/// What the folder says later is what was said at once.
+fn recall(dir: &Path, found: &Value) {
+    let output = Command::new(example("compare")).arg("report").arg(dir).output().expect("compare runs");
+    assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
+    let again = result(dir);
+    assert_eq!((&again["verdict"], &again["comparisons"]), (&found["verdict"], &found["comparisons"]));
+}
+
 /// A model with one product of blocks: that of the output, of 2,050 rows.
 fn model(folder: &Path) -> String {
     let shape = Shape { vocabulary: 2050, tied: false, ..tiny("llama", DType::F16) };
@@ -115,6 +123,7 @@ fn a_model_finds_a_wrong_row() {
         let divergence = &found["comparisons"][0]["first_divergence"];
         assert_eq!(divergence["step"].as_bool().unwrap_or(false), step);
         rerun(dir.path(), divergence, fault);
+        recall(dir.path(), &found);
 
         let (output, _) = compare(dir.path(), "", &isolated);
         assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
@@ -186,6 +195,7 @@ fn an_error_of_fast_kernels_is_told_from_rounding() {
     ] {
         assert!(text.contains(words), "{text}");
     }
+    recall(dir.path(), &found);
     let (output, found) = compare(dir.path(), "wrong=20@_q8_0:1234", &args);
     let text = finding(&output, &found);
     assert!(text.contains("not rounding: in exact precision the logits of the "), "{text}");

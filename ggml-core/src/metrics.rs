@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 pub struct Distance {
     /// Normalised mean squared error: `sum((x - r)^2) / sum(r^2)`; for an all-zero reference the plain sum of squares.
     pub nmse: f64,
-    /// Mean squared error of the row or column that is farthest off, over the mean square of the whole reference: one
-    /// that is wrong among thousands hardly shows in the error of the tensor.
+    /// Mean squared error of the row or column that is farthest off, over its mean square in the reference or that of the
+    /// whole reference, whichever is larger: one that is wrong among thousands hardly shows in the error of the tensor.
     #[serde(default)]
     pub row: f64,
     /// Largest absolute difference.
@@ -41,43 +41,65 @@ pub fn distance_in_rows(x: &[f32], reference: &[f32], n: usize) -> Distance {
         return d;
     }
     let n = n.clamp(1, x.len().max(1));
-    let (mut error, mut norm) = (0.0f64, 0.0f64);
-    let (mut columns, mut worst_row) = (vec![0.0f64; n], 0.0f64);
-    for (row, (got, want)) in x.chunks(n).zip(reference.chunks(n)).enumerate() {
-        let before = error;
-        for (column, (&a, &r)) in got.iter().zip(want).enumerate() {
-            if a.is_nan() && r.is_nan() || a == r {
-                norm += if r.is_finite() { f64::from(r) * f64::from(r) } else { 0.0 };
-                continue;
+    let mut columns = vec![Squares::default(); n];
+    let mut rows = Vec::with_capacity(x.len().div_ceil(n));
+    for (got, want) in x.chunks(n).zip(reference.chunks(n)) {
+        let mut squares = Squares::default();
+        for (column, (&a, &r)) in columns.iter_mut().zip(got.iter().zip(want)) {
+            let at = rows.len() * n + squares.count;
+            let diff = difference(&mut d, at, a, r);
+            let norm = if r.is_finite() { f64::from(r) * f64::from(r) } else { 0.0 };
+            for of in [&mut squares, column] {
+                of.add(diff * diff, norm);
             }
-            let at = row * n + column;
-            if !a.is_finite() || !r.is_finite() {
-                d.non_finite += 1;
-                d.worst = at;
-                d.ulp = u64::MAX;
-                continue;
-            }
-            let diff = f64::from(a) - f64::from(r);
-            error += diff * diff;
-            columns[column] += diff * diff;
-            norm += f64::from(r) * f64::from(r);
-            if diff.abs() > d.max_abs {
-                d.max_abs = diff.abs();
-                d.worst = at;
-            }
-            d.ulp = d.ulp.max(ordinal(a).abs_diff(ordinal(r)));
         }
-        worst_row = worst_row.max(error - before);
+        rows.push(squares);
     }
-    let rows = x.len().div_ceil(n).max(1);
-    let worst_column = columns.into_iter().fold(0.0, f64::max);
-    let worst = f64::max(worst_row / n as f64, worst_column / rows as f64);
-    (d.nmse, d.row) = match norm {
-        _ if d.non_finite > 0 => (f64::INFINITY, f64::INFINITY),
-        norm if norm > 0.0 => (error / norm, worst / (norm / x.len() as f64)),
-        _ => (error, worst),
-    };
+    let mut all = Squares::default();
+    for row in &rows {
+        all =
+            Squares { error: all.error + row.error, norm: all.norm + row.norm, count: all.count + row.count };
+    }
+    let scale = if all.norm > 0.0 { all.norm / all.count as f64 } else { 1.0 };
+    let of_scale = |s: &Squares| s.error / s.count.max(1) as f64 / scale.max(s.norm / s.count.max(1) as f64);
+    let row = rows.iter().chain(&columns).map(of_scale).fold(0.0, f64::max);
+    let nmse = if all.norm > 0.0 { all.error / all.norm } else { all.error };
+    (d.nmse, d.row) = if d.non_finite > 0 { (f64::INFINITY, f64::INFINITY) } else { (nmse, row) };
     d
+}
+
+/// Sums over a row or a column.
+#[derive(Clone, Copy, Default)]
+struct Squares {
+    error: f64,
+    norm: f64,
+    count: usize,
+}
+
+impl Squares {
+    fn add(&mut self, error: f64, norm: f64) {
+        (self.error, self.norm, self.count) = (self.error + error, self.norm + norm, self.count + 1);
+    }
+}
+
+/// The difference of two elements; what is known of the worst ones is noted.
+fn difference(d: &mut Distance, at: usize, a: f32, r: f32) -> f64 {
+    if a.is_nan() && r.is_nan() || a == r {
+        return 0.0;
+    }
+    if !a.is_finite() || !r.is_finite() {
+        d.non_finite += 1;
+        d.worst = at;
+        d.ulp = u64::MAX;
+        return 0.0;
+    }
+    let diff = f64::from(a) - f64::from(r);
+    if diff.abs() > d.max_abs {
+        d.max_abs = diff.abs();
+        d.worst = at;
+    }
+    d.ulp = d.ulp.max(ordinal(a).abs_diff(ordinal(r)));
+    diff
 }
 
 /// Index of the largest element (the first of equals); `None` for an empty row or one of NaNs only.
@@ -172,6 +194,12 @@ mod tests {
         ] {
             assert!((d.row - 1e-6).abs() < 1e-9 && d.nmse < 1e-9, "{d:?}");
         }
+        // A row that is a hundred times as large rounds a hundred times as much.
+        let large = |x: f32, i: usize| if i / n == 77 { 100.0 * x } else { x };
+        let want: Vec<f32> = right.iter().enumerate().map(|(i, &x)| large(x, i)).collect();
+        let got: Vec<f32> =
+            want.iter().enumerate().map(|(i, &x)| if i / n == 77 { x * 1.001 } else { x }).collect();
+        assert!((distance_in_rows(&got, &want, n).row - 1e-6).abs() < 1e-9);
         let all = distance_in_rows(&wrong(&|_| true), &right, n);
         assert!((all.row - all.nmse).abs() < 1e-12);
         assert!(distance(&[f32::NAN, 1.0], &[1.0, 1.0]).row.is_infinite());

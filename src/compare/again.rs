@@ -119,7 +119,8 @@ pub(super) fn run(
     children: &Children,
     progress: Progress<'_>,
 ) -> Result<Option<Report>> {
-    let header = if files::header(&options.out).exists() {
+    let known = files::header(&options.out).exists();
+    let header = if known {
         Header::read(&options.out)?
     } else if children.is_over() {
         return Ok(None);
@@ -133,5 +134,5 @@ pub(super) fn run(
         header.write()?;
         header
     };
-    run_and_judge(&header, &mut children.beside(&options.out)?, progress).map(Some)
+    run_and_judge(&header, &mut children.beside(&options.out, !known)?, progress).map(Some)
 }

@@ -68,9 +68,10 @@ impl Children {
         Ok(Children { out: out.into(), events: None, past, stop: None, left: Vec::new() })
     }
 
-    /// Those of another run in a folder of its own, that goes on or is over as this one does and is.
-    pub(super) fn beside(&self, out: &Path) -> Result<Children> {
-        match self.events {
+    /// Those of another run in a folder of its own, which is begun, or goes on or is over as this one does and is.
+    pub(super) fn beside(&self, out: &Path, begins: bool) -> Result<Children> {
+        match &self.events {
+            Some(_) if begins => Children::begin(out, self.stop.clone()),
             Some(_) => Children::resume(out, self.stop.clone()),
             None => Children::past(out),
         }

@@ -118,3 +118,54 @@ fn part(bytes: &[u8], piece: usize, count: usize, range: &Range<usize>) -> Vec<u
     let wanted = range.start * piece..range.end * piece;
     bytes.chunks_exact(piece * count).flat_map(|whole| &whole[wanted.clone()]).copied().collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ggml_core::DType;
+
+    fn floats(values: impl Iterator<Item = f32>) -> Vec<u8> {
+        values.flat_map(f32::to_le_bytes).collect()
+    }
+
+    /// A product of eight rows and three columns with a sum behind it: one row and one column are left, those that fail.
+    #[test]
+    fn what_fails_is_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("graph.json");
+        let mut graph = Graph::new();
+        let a = graph.leaf("a", DType::F32, [4, 8, 1, 1], Source::Weight).unwrap();
+        let b = graph.leaf("b", DType::F32, [4, 3, 1, 1], Source::Input).unwrap();
+        let c = graph.leaf("c", DType::F32, [8, 3, 1, 1], Source::Input).unwrap();
+        let product = graph.mul_mat(a, b).unwrap();
+        let sum = graph.add(product, c).unwrap();
+        graph.output(sum).unwrap();
+        let mut data = HashMap::new();
+        for (leaf, count) in [(a, 32), (b, 12), (c, 24)] {
+            data.insert(leaf, floats((0..count).map(|i| i as f32)));
+        }
+        let file = GraphFile { graph, data };
+        // Element 5 of row 5 of a, and row 2 of b, are what it takes.
+        let holds = |path: &Path, leaf: &str, value: f32| {
+            let file = GraphFile::load(path).unwrap();
+            let id = file.graph.find(leaf).unwrap();
+            file.data[&id].chunks_exact(4).any(|x| x == value.to_le_bytes())
+        };
+        let mut fails = |path: &Path| Ok(holds(path, "a", 21.0) && holds(path, "b", 8.0));
+        assert!(shrink(file.clone(), &path, &mut fails).unwrap());
+        let small = GraphFile::load(&path).unwrap();
+        let ne = |leaf: &str| small.graph.tensor(small.graph.find(leaf).unwrap()).ne;
+        assert_eq!((ne("a")[1], ne("b")[1], ne("c")), (1, 1, [1, 1, 1, 1]));
+        assert_eq!(small.graph.outputs().len(), 1);
+
+        assert!(!shrink(file.clone(), &path, &mut |_| Ok(false)).unwrap());
+        assert_eq!(GraphFile::load(&path).unwrap(), file, "as it was");
+        let mut trials = 0;
+        let mut all = |_: &Path| {
+            trials += 1;
+            Ok(trials == 1)
+        };
+        shrink(file, &path, &mut all).unwrap();
+        assert!(trials <= MOST_TRIALS + 1, "{trials}");
+    }
+}

@@ -21,7 +21,7 @@ pub enum Fault {
 pub struct Wrong {
     /// Which of the numbers that a launch writes, by address; counted around where there are fewer.
     pub number: usize,
-    /// What is added to it, in root mean squares of all of them.
+    /// What is added to it: this part of its own magnitude or of the root mean square of all of them, whichever is larger.
     pub size: f32,
 }
 

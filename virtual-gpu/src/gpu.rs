@@ -248,10 +248,13 @@ impl Gpu {
             *number = f32::from_le_bytes(bytes);
         }
         let squares: f64 = numbers.iter().map(|&x| f64::from(x) * f64::from(x)).sum();
-        let error = f64::from(wrong.size) * (squares / words.len().max(1) as f64).sqrt();
+        let mean = (squares / words.len().max(1) as f64).sqrt();
         let at = wrong.number % words.len().max(1);
         match (words.get(at), numbers.get(at)) {
-            (Some(&address), Some(number)) => self.write(address, &(number + error as f32).to_le_bytes()),
+            (Some(&address), Some(&number)) => {
+                let wrong = number + wrong.size * number.abs().max(mean as f32);
+                self.write(address, &wrong.to_le_bytes())
+            }
             _ => Ok(()),
         }
     }
