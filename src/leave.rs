@@ -8,6 +8,16 @@ pub fn leave(status: u8) -> ! {
     unsafe { libc::_exit(i32::from(status)) }
 }
 
+/// What a driver's wild pointer does to the process, for backends that crash on request.
+#[cfg(feature = "compare")]
+pub(crate) fn crash() {
+    // SAFETY: both take numbers. The handler that Rust's runtime sets for stack overflows would let the signal pass.
+    unsafe {
+        libc::signal(libc::SIGSEGV, libc::SIG_DFL);
+        libc::raise(libc::SIGSEGV);
+    }
+}
+
 /// Has this process end with that status when its parent does, whatever it is doing then. The parent holds the other end of its standard
 /// input, which the system closes; on Linux the kernel kills it too, which needs no thread that is alive.
 #[cfg(feature = "compare")]

@@ -30,7 +30,7 @@ pub const SOURCES: &[Source] = &[
     Source::new("rows", "set_rows").axes(&[DESTINATIONS]),
     Source::new("soft_max", "soft_max").axes(&[REDUCTION]),
     Source::new("ssm_conv", "ssm_conv"),
-    Source::new("top_k", "top_k"),
+    Source::new("top_k", "top_k").axes(&[REDUCTION]),
     Source::new("unary", "unary"),
 ];
 

@@ -17,7 +17,9 @@ pub(super) fn advice(report: &Report) -> String {
     };
     match (trouble, others.zip(best)) {
         (Some(trouble), Some((others, best))) => format!("{trouble}; {others}: {}", use_it(best)),
-        (Some(trouble), None) => format!("{trouble}; no other backend has a result that could be trusted"),
+        (Some(trouble), None) => {
+            format!("{trouble}; no other backend was found to agree with {}", report.reference)
+        }
         (None, Some((others, best))) => format!("{others}: {}", use_it(best)),
         (None, None) => "nothing was compared: name a backend that can run here".into(),
     }
@@ -120,7 +122,7 @@ mod tests {
         );
         assert_eq!(
             advice(&report(&[], vec![hung])),
-            "hip hung in hipModuleLaunchKernel at node 'embedding'; no other backend has a result that could be trusted"
+            "hip hung in hipModuleLaunchKernel at node 'embedding'; no other backend was found to agree with reference"
         );
         assert_eq!(advice(&report(&["cpu"], vec![])), "cpu agrees with reference: use --backend cpu");
         let mut differs = report(&["cpu", "vulkan"], vec![]);

@@ -5,7 +5,7 @@ use super::recorder::{Sync, UNHEARD, Writer};
 use super::report::Status;
 use super::{generate, graph, ops, system};
 use crate::backends::{OpenOptions, open};
-use crate::leave::{follow_parent, leave};
+use crate::leave::{crash, follow_parent, leave};
 use crate::program::{FAILED, WRONG_USE};
 use ggml_core::backend::Backend;
 use ggml_core::phase::Deadlines;
@@ -220,11 +220,6 @@ fn failed(error: &Error) -> Failed {
         node: error.node().map(str::to_string),
         message: error.to_string(),
     }
-}
-
-/// A crash for the `null` backend: a real signal, as from a driver.
-fn crash() {
-    std::process::abort();
 }
 
 fn open_backend(work: &Work) -> Result<Arc<dyn Backend>> {

@@ -156,20 +156,27 @@ pub(super) fn failure(record: &Record) -> Option<String> {
     let at = |what: &str, value: &Option<String>| {
         value.as_ref().map(|v| format!(" {what} {v}")).unwrap_or_default()
     };
-    // An error says what was called by itself.
-    let died = matches!(record.status, Status::Crash | Status::Hang);
-    let evidence = |value: &Option<String>| value.clone().filter(|_| died);
     Some(format!(
-        "{}: {}{}{}{}{}{}: {}",
+        "{}: {}{}{}{}{}: {}",
         record.label(),
         record.status,
         at("in case", &record.case),
         at("in phase", &record.phase),
         at("at node", if record.node == record.case { &None } else { &record.node }),
-        at("in", &evidence(&record.step)),
-        at("after the call of", &evidence(&record.last_call)),
+        evidence(record),
         record.message.as_deref().unwrap_or("no message")
     ))
+}
+
+/// What a process that died was doing; an error says that by itself.
+fn evidence(record: &Record) -> String {
+    let mut text = String::new();
+    if matches!(record.status, Status::Crash | Status::Hang) {
+        text.extend(record.step.iter().map(|step| format!(" in {step}")));
+        text.extend(record.last_call.iter().map(|call| format!(" after the call of {call}")));
+        text.extend(record.library.iter().map(|library| format!(" ({library})")));
+    }
+    text
 }
 
 fn compare(record: &Record, reference: &Record, options: &CompareOptions, measure: &Measure) -> Comparison {

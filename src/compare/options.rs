@@ -191,6 +191,13 @@ impl CompareOptions {
         if self.epochs == 0 {
             return Err(Error::argument("epochs", 0, "at least one"));
         }
+        if self.epochs > 1 && matches!(self.work, Subject::Ops(_)) {
+            return Err(Error::argument(
+                "epochs",
+                self.epochs,
+                "one for operation tests, which have --repeat",
+            ));
+        }
         if self.timeout.is_zero() {
             return Err(Error::argument("timeout", "no time at all", "more than 0 seconds"));
         }

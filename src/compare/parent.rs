@@ -3,7 +3,6 @@
 use super::files;
 use super::protocol::{CHILD, Message, Work};
 use super::recorder::{self, Account, ChildOutcome, End, Follower, RunEvent, Sync, Writer};
-use super::report::BackendReport;
 use super::system;
 use ggml_core::{Deadline, Error, Phase, Result};
 use std::collections::HashMap;
@@ -19,10 +18,10 @@ const GRACE: Duration = Duration::from_secs(5);
 /// How often the parent looks whether a child has recorded something or has ended.
 const POLL: Duration = Duration::from_millis(2);
 
-/// A child that was left behind, and what it holds.
+/// A child that was left behind, and the backend whose device it holds.
 struct Left {
     pid: u32,
-    backend: BackendReport,
+    backend: String,
 }
 
 /// The children of a run, in its folder: those that ran already are recalled, others are started, unless the run is
@@ -128,7 +127,7 @@ impl Children {
         }
         let outcome = account.conclude(Some(&end), &log);
         if end.stuck.is_some() {
-            self.left.push(Left { pid: outcome.record.pid, backend: outcome.backend.clone() });
+            self.left.push(Left { pid: outcome.record.pid, backend: work.backend.clone() });
         }
         Ok(Some(outcome))
     }
@@ -148,7 +147,7 @@ impl Children {
         hear: &mut dyn FnMut(&Message),
     ) -> Result<End> {
         self.note(RunEvent::Started { stem: stem.into() })?;
-        if let Some(left) = self.left.iter().find(|left| left.holds(&work.backend)) {
+        if let Some(left) = self.left.iter().find(|left| left.backend == work.backend) {
             let why = format!("was not run: process {} could not be ended and holds its device", left.pid);
             return Ok(End { error: Some(why), ..End::default() });
         }
@@ -222,13 +221,6 @@ impl Drop for Children {
     }
 }
 
-impl Left {
-    /// Whether a backend needs the device: it is the same one, or the device of the same name by another driver.
-    fn holds(&self, backend: &str) -> bool {
-        self.backend.name == backend
-    }
-}
-
 /// Starts a child. It lives as long as its standard input is open, see [`crate::leave::follow_parent`].
 fn spawn(work: &Path, events: &Path, log: &Path) -> Result<Child> {
     let program = std::env::current_exe().map_err(|e| Error::io("the program's own path", e))?;
@@ -266,5 +258,44 @@ fn ended(
             return Ok(status);
         }
         std::thread::sleep(POLL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backends::BackendName;
+    use crate::compare::CompareOptions;
+    use crate::compare::protocol::{OpsTask, Task};
+    use crate::compare::report::Status;
+
+    /// A process that never ends is waited for no longer than the limit.
+    #[test]
+    fn waiting_has_an_end() {
+        let mut asked = 0;
+        let mut never = || {
+            asked += 1;
+            Ok(None)
+        };
+        assert_eq!(ended(&mut never, Duration::from_millis(20)).unwrap(), None);
+        assert!(asked > 1);
+    }
+
+    /// What a child holds that could not be ended is not asked for again; other backends are.
+    #[test]
+    fn a_device_that_is_held_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut children = Children::begin(dir.path(), None).unwrap();
+        children.left.push(Left { pid: 77, backend: "cpu".into() });
+        let task = Task::Ops(OpsTask { cases: Vec::new(), results: "".into(), is_reference: false });
+        let work = Work::new(&CompareOptions::default(), &BackendName::Cpu, task);
+        let outcome = children.run(&work, "cpu", &mut |_| {}).unwrap().unwrap();
+        assert_eq!(outcome.record.status, Status::Error);
+        let message = outcome.record.message.clone().unwrap();
+        assert_eq!(message, "was not run: process 77 could not be ended and holds its device");
+        drop(children);
+        // A later report says the same.
+        let again = Children::past(dir.path()).unwrap().run(&work, "cpu", &mut |_| {}).unwrap().unwrap();
+        assert_eq!(again.record, outcome.record);
     }
 }

@@ -2,16 +2,19 @@
 
 use super::ops;
 use super::report::{EVERYTHING, NodeReport, Record, Report, Statistics, Status, label};
-use super::text::{Mood, Rows, remarks, wrapped};
+use super::text::{Mood, Rows, fit, remarks, wrapped};
 use crate::statistics::Summary;
 use std::fmt::Write;
 
 pub use super::text::Style;
 
+/// Characters of the last line, which is one sentence and not broken.
+const MAX_ADVICE: usize = 400;
+
 /// Findings that are printed; all of them are in the report.
 const MAX_FINDINGS: usize = 20;
 
-/// The report as text, no line of more than 100 columns: a row for each backend, the nodes with the largest errors or the
+/// The report as text, no line but the last of more than 100 columns: a row for each backend, the nodes with the largest errors or the
 /// operations, what was measured several times, the verdict, and last what to do.
 pub fn table(report: &Report, style: Style) -> String {
     let is_ops = report.work.split(' ').next() == Some("ops");
@@ -29,7 +32,7 @@ pub fn table(report: &Report, style: Style) -> String {
             let _ = writeln!(text, "  and {} more: see the report", findings.len() - MAX_FINDINGS);
         }
     }
-    text + &wrapped(&report.verdict.advice, "")
+    text + &fit(&report.verdict.advice, MAX_ADVICE) + "\n"
 }
 
 /// A model or a graph file.

@@ -11,8 +11,9 @@ const MAX_WARNINGS: usize = 2;
 /// Columns of a terminal that a line takes at most.
 pub(super) const WIDTH: usize = 100;
 
-/// Characters that a column keeps however long the others are.
+/// Characters that a column keeps however long the others are, and the last one as long as any other can be cut.
 const MIN_COLUMN: usize = 6;
+const MIN_LAST: usize = 12;
 
 /// Lines that one message takes at most; the report has all of it.
 const MAX_LINES: usize = 4;
@@ -67,7 +68,7 @@ impl<const N: usize> Rows<N> {
         self.rows.push((mood, row));
     }
 
-    /// Columns padded to their widest entry, the widest of them cut until a line fits. Rows that say that something is
+    /// Columns padded to their widest entry, the last one and then the widest cut until a line fits. Rows that say that something is
     /// wrong are marked.
     pub(super) fn text(&self, style: Style) -> String {
         let marked = self.rows.iter().any(|(mood, _)| *mood == Mood::Bad);
@@ -93,6 +94,10 @@ impl<const N: usize> Rows<N> {
 fn widths<const N: usize>(rows: &[&[String; N]], room: usize) -> [usize; N] {
     let mut widths: [usize; N] =
         std::array::from_fn(|column| rows.iter().map(|r| r[column].chars().count()).max().unwrap_or(0));
+    let over = widths.iter().sum::<usize>().saturating_sub(room);
+    if let Some(last) = widths.last_mut() {
+        *last -= over.min(last.saturating_sub(MIN_LAST));
+    }
     while widths.iter().sum::<usize>() > room {
         let Some(widest) = widths.iter_mut().max().filter(|w| **w > MIN_COLUMN) else { break };
         *widest -= 1;

@@ -96,3 +96,33 @@ pub fn record<'a>(result: &'a Value, backend: &str) -> &'a Value {
 pub fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
+
+/// The same with every stretch of white space as one space: lines of a table are broken where they are full.
+pub fn flat(output: &Output) -> String {
+    stdout(output).split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// A shared library of a C file in the repository. `None` without a C compiler.
+pub fn shared_library(path: &Path, source: &str, defines: &[String]) -> Option<()> {
+    let output = Command::new(std::env::var_os("CC").unwrap_or("cc".into()))
+        .args(["-shared", "-fPIC", "-include", "stdlib.h", "-include", "unistd.h"])
+        .args(defines)
+        .arg("-o")
+        .arg(path)
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(source))
+        .output();
+    let Ok(output) = output else {
+        eprintln!("skipped: no C compiler");
+        return None;
+    };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(())
+}
+
+/// A libamdhip64 of the test's own that does something when it is loaded and in hipInit. `None` without a C compiler.
+pub fn hip_library(dir: &Path, on_load: &str, init: &str) -> Option<PathBuf> {
+    let path = dir.join("libamdhip64.so.6");
+    let defines = ["-DCOUNT=0".into(), format!("-DON_LOAD={on_load}"), format!("-DINIT={init}")];
+    shared_library(&path, "backend-hip/tests/c/amdhip64.c", &defines)?;
+    Some(path)
+}

@@ -98,12 +98,15 @@ pub struct MatVec {
 pub struct FlashVec {
     /// Invocations.
     pub workgroup: u32,
+    /// Positions up to which a work-group has twice as many: so few are over in a step, and then the device waits for what
+    /// each invocation has to do, not for memory.
+    pub short: u32,
     /// Query heads of a work-group that share keys and values, at the most.
     pub heads: u32,
-    /// Keys of an invocation at a time: 1, 2 or 4.
+    /// Positions under way at a time, of those that invocations have after each other.
     pub keys: u32,
-    /// Positions of values under way at a time.
-    pub unroll: u32,
+    /// Positions that a part of them has at least, rounded up to whole steps: joining parts costs about as much as so many.
+    pub part: u32,
 }
 
 /// Attention of many tokens.
@@ -192,7 +195,7 @@ const GCN: Tuning = Tuning {
     tiles: TILES,
     f16_tiles: GCN_F16_TILES,
     enough_groups: 128,
-    flash_vec: FlashVec { workgroup: 256, heads: 4, keys: 4, unroll: 4 },
+    flash_vec: FlashVec { workgroup: 256, short: 0, heads: 4, keys: 2, part: 256 },
     flash_tile: FlashTile { workgroup: 256, br: 32, bc: 64, sc: 16 },
 };
 
@@ -208,7 +211,7 @@ const NVIDIA: Tuning = Tuning {
     // With 4 models of 0.5B to 8B decode 2 to 6 % slower on an H200.
     vec_quads: 2,
     enough_groups: 264,
-    flash_vec: FlashVec { workgroup: 256, heads: 2, keys: 4, unroll: 8 },
+    flash_vec: FlashVec { workgroup: 256, short: 512, heads: 2, keys: 4, part: 256 },
     flash_tile: FlashTile { workgroup: 128, br: 64, bc: 32, sc: 8 },
     ..GCN
 };
@@ -225,7 +228,7 @@ const CPU: Tuning = Tuning {
     tiles: CPU_TILES,
     f16_tiles: &[],
     enough_groups: 4,
-    flash_vec: FlashVec { workgroup: 64, heads: 2, keys: 1, unroll: 1 },
+    flash_vec: FlashVec { workgroup: 64, short: 0, heads: 2, keys: 1, part: 64 },
     flash_tile: FlashTile { workgroup: 64, br: 16, bc: 16, sc: 8 },
 };
 
@@ -251,7 +254,7 @@ mod tests {
     fn tables_keep_the_rules_of_the_shaders() {
         for class in ArchClass::ALL {
             let t = Tuning::of(class);
-            assert!(t.row % 16 == 0 && t.flash_vec.workgroup % 64 == 0, "{class}");
+            assert!(t.row % 16 == 0 && t.flash_vec.workgroup % 64 == 0 && t.flash_vec.part > 0, "{class}");
             for v in t.mat_vec.iter().chain(t.mat_vec_int8.iter().flatten()) {
                 assert!(
                     v.rows.is_power_of_two() && v.rows_of_32.is_power_of_two() && v.teams.is_power_of_two(),
