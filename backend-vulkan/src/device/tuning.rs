@@ -204,7 +204,8 @@ const RDNA: Tuning = Tuning { subgroup_arithmetic: true, f16_tiles: RDNA_F16_TIL
 /// Measured on an H200, products of [14336, 4096] with 1 to 512 columns, attention over 512 and 4096 positions.
 const NVIDIA: Tuning = Tuning {
     subgroup_arithmetic: true,
-    mat_vec: [vec(64, 1, 4), vec(64, 1, 2), vec(64, 1, 2), vec(128, 1, 4)],
+    // Few rows, as those of a router, get all four teams.
+    mat_vec: [vec(256, 4, 4), vec(64, 1, 2), vec(64, 1, 2), vec(128, 1, 4)],
     mat_vec_int8: Some([vec(256, 8, 4), vec(256, 8, 2), vec(256, 8, 2), vec(256, 8, 4)]),
     tiles: NVIDIA_TILES,
     f16_tiles: NVIDIA_F16_TILES,
