@@ -66,7 +66,7 @@ fn many_runs_are_one_report() {
     for s in result["statistics"].as_array().unwrap() {
         assert_eq!(s["runs"], 4, "{s}");
     }
-    assert!(flat(&output).contains("mean +- standard deviation"), "{}", flat(&output));
+    assert!(flat(&output).contains("sd: standard deviation"), "{}", flat(&output));
 
     // 14 folders of eight records and one of seven.
     let folders: Vec<_> = (0..15).map(|i| dir.path().join(format!("run {i}"))).collect();

@@ -143,9 +143,8 @@ fn counted(findings: Vec<String>) -> Vec<String> {
 
 /// A backend that was asked for and is not there, or cannot do the work.
 fn absence(record: &Record) -> Option<String> {
-    let why = record.message.as_deref().unwrap_or("no reason given");
     let is_absent = record.status == Status::Unsupported && record.case.is_none() && record.epoch == 0;
-    is_absent.then(|| format!("{} cannot run here: {why}", record.label()))
+    is_absent.then(|| format!("{} cannot run here: {}", record.label(), record.headline()))
 }
 
 /// A run that did not end well, in words.

@@ -252,7 +252,18 @@ pub(super) fn label(backend: &str, offload: i64) -> String {
     if offload == EVERYTHING { backend.into() } else { format!("{backend} offload {offload}") }
 }
 
+/// Characters of a message's headline.
+const HEADLINE: usize = 80;
+
 impl Record {
+    /// The first clauses of the message, as many as fit in a line.
+    pub fn headline(&self) -> &str {
+        let Some(message) = &self.message else { return "no reason given" };
+        let ends = message.match_indices([':', ';']).map(|(at, _)| at).chain([message.len()]);
+        let fitting = ends.take_while(|&end| message[..end].chars().count() <= HEADLINE).last();
+        fitting.filter(|&end| end > 0).map_or(message, |end| &message[..end])
+    }
+
     /// Backend and offload, for texts.
     pub fn label(&self) -> String {
         label(&self.backend, self.offload)

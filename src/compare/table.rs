@@ -95,31 +95,22 @@ fn repeated(report: &Report, style: Style) -> String {
     if several.is_empty() {
         return String::new();
     }
-    let mut rows = Rows::new(["backend", "runs", "ok", "died", "t/s", "total s", "time to crash s"]);
+    let mut rows = Rows::new(["backend", "runs", "ok", "died", "of", "mean", "sd", "smallest", "largest"]);
     for s in several {
         let died = s.crashes + s.hangs;
         let mood = if died + s.errors > 0 { Mood::Bad } else { Mood::Good };
-        rows.push(
-            mood,
-            [
-                label(&s.backend, s.offload),
-                s.runs.to_string(),
-                s.ok.to_string(),
-                died.to_string(),
-                spread(s.tokens_per_s, 1),
-                spread(s.elapsed_s, 2),
-                spread(s.time_to_crash_s, 3),
-            ],
-        );
+        let quantities =
+            [("t/s", s.tokens_per_s), ("total s", s.elapsed_s), ("s to its death", s.time_to_crash_s)];
+        for (what, summary) in quantities {
+            let Some(Summary { mean, sd, min, max, .. }) = summary else { continue };
+            let counts = [s.runs, s.ok, died].map(|n| n.to_string());
+            let numbers = [mean, sd, min, max].map(|x| format!("{x:.3}"));
+            let [runs, ok, died] = counts;
+            let [mean, sd, min, max] = numbers;
+            rows.push(mood, [label(&s.backend, s.offload), runs, ok, died, what.into(), mean, sd, min, max]);
+        }
     }
-    format!("\nover all runs, mean +- standard deviation (smallest .. largest):\n{}", rows.text(style))
-}
-
-fn spread(summary: Option<Summary>, digits: usize) -> String {
-    let text = |s: Summary| {
-        format!("{:.digits$} +- {:.digits$} ({:.digits$} .. {:.digits$})", s.mean, s.sd, s.min, s.max)
-    };
-    summary.map_or("-".into(), text)
+    format!("\nover all runs (sd: standard deviation):\n{}", rows.text(style))
 }
 
 /// The largest error of each operation.

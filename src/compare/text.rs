@@ -125,14 +125,15 @@ pub(super) fn remarks(report: &Report) -> String {
     for (device, names) in cards(report) {
         text.push_str(&wrapped(&format!("one card: {} ({device})", names.join(", ")), ""));
     }
+    // What is a finding is said there.
     let said = report.verdict.findings.join("\n");
     let new = |what: &str| !said.contains(what);
     let mut seen = BTreeSet::new();
     for (record, _) in report.backend_records() {
         let backend = &record.backend;
-        let message = record.message.as_ref().filter(|m| record.status == Status::Unsupported && new(m));
-        if let Some(message) = message.filter(|_| seen.insert(backend)) {
-            let _ = writeln!(text, "{}", fit(&format!("{backend} cannot run here: {message}"), WIDTH));
+        let is_absent = record.status == Status::Unsupported && !report.require_all;
+        if is_absent && seen.insert(backend) {
+            text.push_str(&wrapped(&format!("{backend} cannot run here: {}", record.headline()), ""));
         }
     }
     let mut all: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
