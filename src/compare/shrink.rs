@@ -11,8 +11,8 @@ const MOST_TRIALS: usize = 32;
 
 /// Writes a graph file, smaller as long as it `fails` in that file; whether it fails as it was given.
 ///
-/// A dimension is halved as often as that can be done, in one leaf or in all leaves that have as many elements along
-/// some dimension: what the rules of the operations do not allow is no graph, and not tried.
+/// A dimension is halved as often as that can be done, in one leaf, in two or in all leaves that have as many elements
+/// along some dimension: what the rules of the operations do not allow is no graph, and not tried.
 pub(super) fn shrink(
     mut file: GraphFile,
     path: &Path,
@@ -56,7 +56,7 @@ fn next(
 /// A dimension of a leaf.
 type Place = (TensorId, usize);
 
-/// What can be cut, the longest first: rows and planes of one leaf, then all dimensions of an extent.
+/// What can be cut, the longest first: rows and planes of one leaf, dimensions of two, then all dimensions of an extent.
 fn places(graph: &Graph) -> Vec<(Vec<Place>, usize)> {
     let leaves = graph.ids().filter(|&id| !matches!(graph.tensor(id).source, Source::Node { .. }));
     let all: Vec<(Place, usize)> = leaves
@@ -66,6 +66,11 @@ fn places(graph: &Graph) -> Vec<(Vec<Place>, usize)> {
         .collect();
     let mut places: Vec<(Vec<Place>, usize)> =
         all.iter().filter(|((_, d), _)| *d > 0).map(|&(place, extent)| (vec![place], extent)).collect();
+    // Of two operands, where others happen to have the same extent.
+    for (i, &(first, extent)) in all.iter().enumerate() {
+        let same = all[i + 1..].iter().filter(|((leaf, _), e)| *leaf != first.0 && *e == extent);
+        places.extend(same.map(|&(second, _)| (vec![first, second], extent)));
+    }
     let mut extents: Vec<usize> = all.iter().map(|&(_, extent)| extent).collect();
     extents.sort_unstable();
     extents.dedup();
