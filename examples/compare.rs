@@ -52,6 +52,9 @@ struct Args {
     /// The backend that the others are measured against.
     #[arg(long, default_value = "reference")]
     reference: BackendName,
+    /// Prompt.
+    #[arg(long, conflicts_with = "tokens")]
+    prompt: Option<String>,
     /// Token ids of the prompt (default: 32 seeded ones).
     #[arg(long, value_delimiter = ',')]
     tokens: Option<Vec<u32>>,
@@ -77,6 +80,10 @@ struct Args {
     /// Do the work so often on each backend: the results must be the same bits every time.
     #[arg(long, value_name = "N", default_value_t = 1)]
     repeat: usize,
+    /// Models: compute the prompt in other ways too (other batches, two sequences, step by step, other memory and parts
+    /// on the device), which must not change the logits.
+    #[arg(long)]
+    invariance: bool,
     /// exact: no activation below F32; fast: F16 or 8-bit activations allowed.
     #[arg(long, default_value = "fast")]
     precision: Precision,
@@ -157,11 +164,13 @@ fn options(args: Args) -> CompareOptions {
         .with_backends(backends)
         .with_require_all(require_all)
         .with_reference(args.reference)
+        .with_prompt(args.prompt)
         .with_tokens(args.tokens)
         .with_predict(args.predict)
         .with_offload(args.offload)
         .with_per_node(args.per_node)
         .with_repeat(args.repeat)
+        .with_invariance(args.invariance)
         .with_precision(args.precision)
         .with_cache(args.cache)
         .with_epochs(args.epochs)

@@ -49,7 +49,7 @@ mod saved;
 pub use crate::model::Want;
 pub use append::{Item, Watch};
 #[cfg(feature = "compare")]
-pub(crate) use inputs::prompt_inputs;
+pub(crate) use inputs::inputs_after;
 pub use options::SessionOptions;
 #[cfg(feature = "compare")]
 pub(crate) use options::default_cache;

@@ -3,7 +3,9 @@
 
 use backend_hip::driver::Driver;
 use backend_hip::options::Copies;
-use backend_hip::virtual_gpu::{Checks, Fault, Faults, Target, VirtualDriver, VirtualOptions, parse_faults};
+use backend_hip::virtual_gpu::{
+    Checks, Fault, Faults, Target, VirtualDriver, VirtualOptions, Wrong, parse_faults,
+};
 use backend_hip::{HipBackend, HipOptions};
 use ggml_core::backend::{Backend, Bindings, PrepareOptions, Usage};
 use ggml_core::phase::Deadlines;
@@ -220,6 +222,9 @@ fn faults_are_read_from_text() {
     let driver = driver(faults);
     assert!(driver.allocate(10).is_ok());
     assert_eq!(driver.allocate(10), Err(2));
+    let faults = parse_faults("wrong=1e-3@mat_vec:7").expect("valid");
+    assert_eq!(faults.wrong_of("mat_vec_f16_n1_r4"), Some(Wrong { number: 7, size: 1e-3 }));
+    assert_eq!(faults.wrong_of("mat_tile_f16_64x32"), None);
     for wrong in [
         "hang",
         "hang@hipMalloc:x",
@@ -230,6 +235,9 @@ fn faults_are_read_from_text() {
         "hang@dlopen",
         "stall@hipMalloc",
         "fail=0@hipMalloc",
+        "wrong@mat_vec",
+        "wrong=much@mat_vec",
+        "wrong=inf@mat_vec",
     ] {
         let error = parse_faults(wrong).expect_err("not understood");
         assert!(matches!(error, Error::InvalidArgument { .. }), "{error}");

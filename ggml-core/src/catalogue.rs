@@ -4,10 +4,11 @@
 //! compute together ([`crate::fuse`]), and a rule for the contents of each leaf. The contents depend only on the case's and the leaf's name, so a case name reproduces itself.
 
 use crate::backend::Backend;
+use crate::bound::Bound;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::Graph;
-use crate::metrics::{Distance, distance};
+use crate::metrics::{Distance, distance_in_rows};
 use crate::plan::{Plan, Precision, Step};
 use crate::reference::{Operand, indices};
 use crate::rng::Rng;
@@ -228,7 +229,7 @@ pub fn compare(
         Outcome::Unsupported(reason) => return Ok(Err(reason)),
     };
     match run(case, reference, precision)? {
-        Outcome::Values(want) => Ok(Ok(distance(&got, &want))),
+        Outcome::Values(want) => Ok(Ok(distance(case, &got, &want))),
         Outcome::Unsupported(reason) => Ok(Err(reason)),
     }
 }
@@ -239,8 +240,8 @@ pub fn fault(case: &Case, backend: &dyn Backend, precision: Precision, wanted: &
     let what = match run(case, backend, precision) {
         Ok(Outcome::Unsupported(reason)) => format!("unsupported: {reason}"),
         Ok(Outcome::Values(values)) => {
-            let d = distance(&values, wanted);
-            if d.nmse <= bound(case, precision) {
+            let d = distance(case, &values, wanted);
+            if bound(case, precision).holds(&d) {
                 return None;
             }
             format!("{d:?}, got {}", values.get(d.worst).unwrap_or(&f32::NAN))
@@ -251,10 +252,16 @@ pub fn fault(case: &Case, backend: &dyn Backend, precision: Precision, wanted: &
     Some(format!("{} {} {}: {}: {what}", device.backend, device.arch, precision.name(), case.name))
 }
 
-/// The largest NMSE that a case may show on a backend: the bound of its node, the sum of those of all nodes of a case of
-/// several, 0 for a case that could not be built.
-pub fn bound(case: &Case, precision: Precision) -> f64 {
-    let Ok(graph) = &case.graph else { return 0.0 };
+/// How far values of a case's result are from those that are wanted.
+pub fn distance(case: &Case, values: &[f32], wanted: &[f32]) -> Distance {
+    let shown = case.graph.as_ref().map(|graph| graph.tensor(graph.tensor(case.node).root));
+    distance_in_rows(values, wanted, shown.map_or(values.len(), |root| root.ne[0]))
+}
+
+/// The bound of a case on every backend: that of its node, the sum of those of all nodes of a case of several, 0 for a
+/// case that could not be built.
+pub fn bound(case: &Case, precision: Precision) -> Bound {
+    let Ok(graph) = &case.graph else { return Bound::default() };
     match case.group {
         None => bound::of_node(graph, case.node, precision),
         Some(_) => graph.computed().map(|node| bound::of_node(graph, node, precision)).sum(),

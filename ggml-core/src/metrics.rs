@@ -7,6 +7,10 @@ use serde::{Deserialize, Serialize};
 pub struct Distance {
     /// Normalised mean squared error: `sum((x - r)^2) / sum(r^2)`; for an all-zero reference the plain sum of squares.
     pub nmse: f64,
+    /// Mean squared error of the row or column that is farthest off, over its mean square in the reference or that of the
+    /// whole reference, whichever is larger: one that is wrong among thousands hardly shows in the error of the tensor.
+    #[serde(default)]
+    pub row: f64,
     /// Largest absolute difference.
     pub max_abs: f64,
     /// Largest difference in units in the last place of binary32 (saturating).
@@ -23,43 +27,79 @@ fn ordinal(x: f32) -> i64 {
     if bits < 0 { i64::from(i32::MIN) - bits } else { bits }
 }
 
-/// Distance of `x` from `reference`. Equal infinities and equal NaN-ness count as equal. A length mismatch or a
-/// non-finite element that the reference does not have gives an infinite NMSE.
+/// Distance of `x` from `reference`, each a row of its own.
 pub fn distance(x: &[f32], reference: &[f32]) -> Distance {
+    distance_in_rows(x, reference, x.len())
+}
+
+/// Distance of `x` from `reference`, tensors of rows of `n` elements. Equal infinities and equal NaN-ness count as equal.
+/// A length mismatch or a non-finite element that the reference does not have gives infinite errors.
+pub fn distance_in_rows(x: &[f32], reference: &[f32], n: usize) -> Distance {
     let mut d = Distance::default();
     if x.len() != reference.len() {
-        d.nmse = f64::INFINITY;
+        (d.nmse, d.row) = (f64::INFINITY, f64::INFINITY);
         return d;
     }
-    let (mut error, mut norm) = (0.0f64, 0.0f64);
-    for (i, (&a, &r)) in x.iter().zip(reference).enumerate() {
-        if a.is_nan() && r.is_nan() || a == r {
-            norm += if r.is_finite() { f64::from(r) * f64::from(r) } else { 0.0 };
-            continue;
+    let n = n.clamp(1, x.len().max(1));
+    let mut columns = vec![Squares::default(); n];
+    let mut rows = Vec::with_capacity(x.len().div_ceil(n));
+    for (got, want) in x.chunks(n).zip(reference.chunks(n)) {
+        let mut squares = Squares::default();
+        for (column, (&a, &r)) in columns.iter_mut().zip(got.iter().zip(want)) {
+            let at = rows.len() * n + squares.count;
+            let diff = difference(&mut d, at, a, r);
+            let norm = if r.is_finite() { f64::from(r) * f64::from(r) } else { 0.0 };
+            for of in [&mut squares, column] {
+                of.add(diff * diff, norm);
+            }
         }
-        if !a.is_finite() || !r.is_finite() {
-            d.non_finite += 1;
-            d.worst = i;
-            d.ulp = u64::MAX;
-            continue;
-        }
-        let diff = f64::from(a) - f64::from(r);
-        error += diff * diff;
-        norm += f64::from(r) * f64::from(r);
-        if diff.abs() > d.max_abs {
-            d.max_abs = diff.abs();
-            d.worst = i;
-        }
-        d.ulp = d.ulp.max(ordinal(a).abs_diff(ordinal(r)));
+        rows.push(squares);
     }
-    d.nmse = if d.non_finite > 0 {
-        f64::INFINITY
-    } else if norm > 0.0 {
-        error / norm
-    } else {
-        error
-    };
+    let mut all = Squares::default();
+    for row in &rows {
+        all =
+            Squares { error: all.error + row.error, norm: all.norm + row.norm, count: all.count + row.count };
+    }
+    let scale = if all.norm > 0.0 { all.norm / all.count as f64 } else { 1.0 };
+    let of_scale = |s: &Squares| s.error / s.count.max(1) as f64 / scale.max(s.norm / s.count.max(1) as f64);
+    let row = rows.iter().chain(&columns).map(of_scale).fold(0.0, f64::max);
+    let nmse = if all.norm > 0.0 { all.error / all.norm } else { all.error };
+    (d.nmse, d.row) = if d.non_finite > 0 { (f64::INFINITY, f64::INFINITY) } else { (nmse, row) };
     d
+}
+
+/// Sums over a row or a column.
+#[derive(Clone, Copy, Default)]
+struct Squares {
+    error: f64,
+    norm: f64,
+    count: usize,
+}
+
+impl Squares {
+    fn add(&mut self, error: f64, norm: f64) {
+        (self.error, self.norm, self.count) = (self.error + error, self.norm + norm, self.count + 1);
+    }
+}
+
+/// The difference of two elements; what is known of the worst ones is noted.
+fn difference(d: &mut Distance, at: usize, a: f32, r: f32) -> f64 {
+    if a.is_nan() && r.is_nan() || a == r {
+        return 0.0;
+    }
+    if !a.is_finite() || !r.is_finite() {
+        d.non_finite += 1;
+        d.worst = at;
+        d.ulp = u64::MAX;
+        return 0.0;
+    }
+    let diff = f64::from(a) - f64::from(r);
+    if diff.abs() > d.max_abs {
+        d.max_abs = diff.abs();
+        d.worst = at;
+    }
+    d.ulp = d.ulp.max(ordinal(a).abs_diff(ordinal(r)));
+    diff
 }
 
 /// Index of the largest element (the first of equals); `None` for an empty row or one of NaNs only.
@@ -139,6 +179,33 @@ mod tests {
         }
     }
 
+    /// One wrong row of many, or one wrong column, shows as if it were alone; NMSE hardly shows it.
+    #[test]
+    fn a_wrong_row_stands_out() {
+        let (rows, n) = (2050, 8);
+        let right = vec![2.0f32; rows * n];
+        let wrong = |of: &dyn Fn(usize) -> bool| -> Vec<f32> {
+            right.iter().enumerate().map(|(i, &x)| if of(i) { x * 1.001 } else { x }).collect()
+        };
+        for d in [
+            distance_in_rows(&wrong(&|i| i / n == 1234), &right, n),
+            distance_in_rows(&wrong(&|i| i % rows == 1234), &right, rows),
+            distance(&wrong(&|i| i == 1234), &right),
+        ] {
+            assert!((d.row - 1e-6).abs() < 1e-9 && d.nmse < 1e-9, "{d:?}");
+        }
+        // A row that is a hundred times as large rounds a hundred times as much.
+        let large = |x: f32, i: usize| if i / n == 77 { 100.0 * x } else { x };
+        let want: Vec<f32> = right.iter().enumerate().map(|(i, &x)| large(x, i)).collect();
+        let got: Vec<f32> =
+            want.iter().enumerate().map(|(i, &x)| if i / n == 77 { x * 1.001 } else { x }).collect();
+        assert!((distance_in_rows(&got, &want, n).row - 1e-6).abs() < 1e-9);
+        let all = distance_in_rows(&wrong(&|_| true), &right, n);
+        assert!((all.row - all.nmse).abs() < 1e-12);
+        assert!(distance(&[f32::NAN, 1.0], &[1.0, 1.0]).row.is_infinite());
+        assert_eq!(distance(&[0.0, 0.5], &[0.0, 0.0]).row, 0.25, "no scale: the plain square");
+    }
+
     #[test]
     fn known_values() {
         let d = distance(&[1.0, 2.0, 3.5], &[1.0, 2.0, 3.0]);
@@ -148,7 +215,7 @@ mod tests {
         assert_eq!(distance(&[f32::NAN], &[1.0]).non_finite, 1);
         assert!(distance(&[f32::NAN], &[1.0]).nmse.is_infinite());
         assert_eq!(distance(&[f32::NEG_INFINITY], &[f32::NEG_INFINITY]).nmse, 0.0);
-        assert!(distance(&[1.0], &[]).nmse.is_infinite());
+        assert!(distance(&[1.0], &[]).nmse.is_infinite() && distance(&[], &[]).nmse == 0.0);
         // Two-point distributions: KL(p || q) = p ln(p/q) + (1-p) ln((1-p)/(1-q)).
         let (p, q) = (0.8f64, 0.6f64);
         let want = p * (p / q).ln() + (1.0 - p) * ((1.0 - p) / (1.0 - q)).ln();

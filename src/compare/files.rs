@@ -54,6 +54,21 @@ pub(super) fn model(out: &Path) -> PathBuf {
     out.join("model.gguf")
 }
 
+/// Beside the results of the prompt's nodes those of a step's.
+pub(super) fn of_step(nodes: &Path) -> PathBuf {
+    nodes.with_extension("step.nodes")
+}
+
+/// The graph file of a run's first node that is out of its bound. It is there if it fails alone.
+pub(super) fn failing(out: &Path, stem: &str) -> PathBuf {
+    out.join(format!("{stem}.failing.json"))
+}
+
+/// The folder of runs that look again at what a run found.
+pub(super) fn again(out: &Path) -> PathBuf {
+    out.join("again")
+}
+
 /// The reference's results of operation tests.
 pub(super) fn reference_results(out: &Path) -> PathBuf {
     out.join("reference.results")
@@ -71,7 +86,11 @@ pub(super) fn begin(out: &Path) -> Result<()> {
     let report = report(out);
     std::fs::write(&report, []).map_err(|e| Error::io(&report, e))?;
     remove(&report)?;
-    remove(&header(out))
+    remove(&header(out))?;
+    match std::fs::remove_dir_all(again(out)) {
+        Err(e) if e.kind() != ErrorKind::NotFound => Err(Error::io(again(out), e)),
+        _ => Ok(()),
+    }
 }
 
 /// Removes a file of an earlier run, so that what lies there later is of this run.

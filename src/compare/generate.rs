@@ -1,12 +1,13 @@
 //! The child's work on a model: load it, run the prompt, generate, look at nodes.
 
-use super::nodes::{self, Nodes};
+use super::invariance;
+use super::nodes::{self, NodeFile, Nodes};
 use super::options::PerNode;
 use super::protocol::{Done, Message, ModelTask, Work};
 use crate::backends::BackendName;
 use crate::model::{BatchGraph, BatchShape, LoadOptions, Model, ModelFile, Offload, Want};
 use crate::npy;
-use crate::session::{KV_STEP, SessionOptions, debug_program, greedy, prompt_inputs};
+use crate::session::{KV_STEP, SessionOptions, debug_program, greedy, inputs_after};
 use ggml_core::Result;
 use ggml_core::backend::Backend;
 use ggml_core::cpu::{CpuBackend, CpuOptions};
@@ -25,24 +26,32 @@ pub(super) fn run(
     let model = load(work, task, backend, say)?;
     let load_s = start.elapsed().as_secs_f64();
     if work.stepwise {
-        let (graph, inputs) = node_graph(&model, task)?;
-        let program = debug_program(&model, &graph, work.precision, true)?;
-        Nodes::new(&graph.graph, program, &inputs)?.locate(say)?;
+        let mut graphs = vec![prompt_graph(model.file(), task)?];
+        if task.predict > 1 {
+            graphs.push(step_graph(model.file(), task, 0)?);
+        }
+        for (graph, inputs) in &graphs {
+            let program = debug_program(&model, graph, work.precision, true)?;
+            Nodes::new(&graph.graph, program, inputs)?.locate(say)?;
+        }
         return Ok(Done::default());
     }
     let (mut done, logits) = generate(&model, work, task, say)?;
-    npy::write(task.logits.as_ref(), task.tokens.len(), model.hparams().vocabulary, &logits)?;
+    let vocabulary = model.hparams().vocabulary;
+    npy::write(task.logits.as_ref(), logits.len() / vocabulary, vocabulary, &logits)?;
     let what = format!("prompt of {} tokens in {:.3} s", task.tokens.len(), done.prompt_s);
     say(Message::Progress { what });
     for _ in 1..work.repeat {
         let (again, other) = generate(&model, work, task, say)?;
         done.unstable += differences(&logits, &other) + ids_differ(&done.token_ids, &again.token_ids);
     }
+    if work.invariance {
+        let prompt = &logits[..task.tokens.len() * vocabulary];
+        done.variants = invariance::variants(&model, work, task, prompt, say)?;
+    }
     if task.nodes.mode != PerNode::Off {
         say(Message::Progress { what: "node by node".into() });
-        let (graph, inputs) = node_graph(&model, task)?;
-        let program = |fused| debug_program(&model, &graph, work.precision, fused);
-        nodes::look(&graph.graph, &task.nodes, &inputs, &program, say)?;
+        look(&model, work, task, done.token_ids.first(), say)?;
     }
     done.load_s = load_s;
     done.stats = model.backend().stats();
@@ -50,7 +59,7 @@ pub(super) fn run(
 }
 
 /// The model, all of it on the backend or a part; `cpu` computes the rest and what a device cannot.
-fn load(
+pub(super) fn load(
     work: &Work,
     task: &ModelTask,
     backend: Arc<dyn Backend>,
@@ -93,7 +102,7 @@ fn context(task: &ModelTask) -> usize {
     (task.tokens.len() + task.predict).max(1).next_multiple_of(KV_STEP)
 }
 
-fn session_options(work: &Work, task: &ModelTask) -> SessionOptions {
+pub(super) fn session_options(work: &Work, task: &ModelTask) -> SessionOptions {
     SessionOptions {
         context: Some(context(task)),
         cache: Some(task.cache),
@@ -102,7 +111,27 @@ fn session_options(work: &Work, task: &ModelTask) -> SessionOptions {
     }
 }
 
-/// The prompt with logits of every token, then greedy generation.
+/// Looks at the prompt's graph and, where there are steps, at that of the first of them, whose kernels are others. The
+/// cache that the step finds is the one that the prompt's nodes left, in the isolated look the reference's.
+fn look(
+    model: &Model,
+    work: &Work,
+    task: &ModelTask,
+    first: Option<&u32>,
+    say: &mut dyn FnMut(Message),
+) -> Result<()> {
+    let (prompt, inputs) = prompt_graph(model.file(), task)?;
+    let program = |fused| debug_program(model, &prompt, work.precision, fused);
+    nodes::look(&prompt.graph, &task.nodes, work.precision, &inputs, &program, say)?;
+    let Some(&token) = task.given.first().or(first).filter(|_| task.predict > 1) else { return Ok(()) };
+    let before = NodeFile::open(task.nodes.reference.as_ref().unwrap_or(&task.nodes.out).as_ref())?;
+    let (step, mut inputs) = step_graph(model.file(), task, token)?;
+    inputs.extend(nodes::state_after(&prompt.graph, &before, &step.graph));
+    let program = |fused| debug_program(model, &step, work.precision, fused);
+    nodes::look(&step.graph, &task.nodes.of_step(), work.precision, &inputs, &program, say)
+}
+
+/// The prompt with logits of every token, then a step for each token but the first; the logits of all.
 fn generate(
     model: &Model,
     work: &Work,
@@ -112,22 +141,24 @@ fn generate(
     let mut session = model.session(&session_options(work, task))?;
     say(Message::Step { what: "prompt".into() });
     let start = Instant::now();
-    let logits = session.logits(&task.tokens)?;
+    let mut logits = session.logits(&task.tokens)?;
     let prompt_s = start.elapsed().as_secs_f64();
 
-    let mut row = logits[logits.len() - model.hparams().vocabulary..].to_vec();
+    let vocabulary = model.hparams().vocabulary;
+    logits.reserve(task.predict * vocabulary);
     let (mut token_ids, mut margins) = (Vec::new(), Vec::new());
     if task.predict > 1 {
         session.prepare_decode(Want::Logits)?;
     }
     let start = Instant::now();
     for i in 0..task.predict {
-        let token = greedy(&row);
+        let row = &logits[logits.len() - vocabulary..];
+        let token = greedy(row);
         token_ids.push(token);
-        margins.push(margin(&row));
+        margins.push(margin(row));
         if i + 1 < task.predict {
             say(Message::Step { what: format!("decode step {}", i + 1) });
-            row = session.decode(token)?;
+            logits.extend(session.decode(task.given.get(i).copied().unwrap_or(token))?);
         }
     }
     let eval_s = start.elapsed().as_secs_f64();
@@ -148,13 +179,38 @@ fn margin(row: &[f32]) -> f32 {
 }
 
 /// The prompt's graph as one batch, with logits of every token, and its inputs.
-fn node_graph(model: &Model, task: &ModelTask) -> Result<(BatchGraph, Contents)> {
-    let n = task.tokens.len();
-    let (context, cache) = (context(task), task.cache);
-    let want = Want::Logits;
-    let shape = BatchShape { tokens: n, kv: n, context, sequences: 1, outputs: n, cache, want };
-    let graph = model.file().graph(&shape)?;
-    let inputs = prompt_inputs(&graph, &task.tokens)?;
+pub(super) fn prompt_graph(model: &ModelFile, task: &ModelTask) -> Result<(BatchGraph, Contents)> {
+    graph_after(model, task, &[], &task.tokens)
+}
+
+/// The graph of the first step after the prompt, and its inputs.
+pub(super) fn step_graph(model: &ModelFile, task: &ModelTask, token: u32) -> Result<(BatchGraph, Contents)> {
+    graph_after(model, task, &task.tokens, &[token])
+}
+
+fn graph_after(
+    model: &ModelFile,
+    task: &ModelTask,
+    before: &[u32],
+    tokens: &[u32],
+) -> Result<(BatchGraph, Contents)> {
+    let (context, n) = (context(task), tokens.len());
+    let kv = match before.len() {
+        0 => n,
+        // As many as a session looks at.
+        before => (before + n).next_multiple_of(KV_STEP).min(context),
+    };
+    let shape = BatchShape {
+        tokens: n,
+        kv,
+        context,
+        sequences: 1,
+        outputs: n,
+        cache: task.cache,
+        want: Want::Logits,
+    };
+    let graph = model.graph(&shape)?;
+    let inputs = inputs_after(&graph, before, tokens)?;
     Ok((graph, inputs))
 }
 
@@ -180,6 +236,7 @@ mod tests {
                 model: (&path).into(),
                 tokens: vec![1],
                 predict: 1,
+                given: Vec::new(),
                 cache: DType::F16,
                 offload: EVERYTHING,
                 logits: "".into(),

@@ -38,7 +38,7 @@ pub(super) fn run(
         }
         results.write(task.nodes.out.as_ref())?;
     } else {
-        nodes::look(&graph, &task.nodes, &data, &program, say)?;
+        nodes::look(&graph, &task.nodes, work.precision, &data, &program, say)?;
     }
     let prompt_s = start.elapsed().as_secs_f64();
     Ok(Done { load_s, prompt_s, unstable, stats: backend.stats(), ..Done::default() })
@@ -72,7 +72,7 @@ fn outputs(
     let mut program = backend.prepare(g, &plan, bindings, PrepareOptions::default())?;
     write_inputs(program.as_mut(), g, data)?;
     program.run()?;
-    let mut results = NodeResults::default();
+    let mut results = NodeResults::new(precision);
     for &output in g.outputs() {
         results.read(g, output, program.as_mut())?;
     }

@@ -2,7 +2,7 @@
 
 use super::files;
 use super::judge::Measure;
-use super::options::{CompareOptions, Subject};
+use super::options::{CompareOptions, PerNode, Subject};
 use super::protocol::Task;
 use super::report::{Report, replace};
 use ggml_core::{Error, Result};
@@ -43,6 +43,11 @@ pub(super) struct Header {
 }
 
 impl Header {
+    /// Whether nodes are looked at with the reference's operands.
+    pub(super) fn is_isolated(&self) -> bool {
+        self.options.per_node == PerNode::Isolated
+    }
+
     /// Reads that of a folder, which need not be where it was when the run began.
     pub(super) fn read(out: &Path) -> Result<Header> {
         let path = files::header(out);

@@ -5,14 +5,16 @@ use super::files;
 use super::nodes::{Entry, NodeFile};
 use super::options::{CompareOptions, PerNode};
 use super::report::{
-    Comparison, Divergence, EVERYTHING, LogitsReport, NodeReport, Record, Report, Status, Verdict,
+    Comparison, Divergence, EVERYTHING, LogitsReport, NodeReport, Record, Report, Status, Verdict, label,
 };
 use crate::npy;
-use ggml_core::metrics::{Distance, distance, kl_divergence, top1_agreement};
+use ggml_core::bound::{self, Bound};
+use ggml_core::metrics::{Distance, distance, distance_in_rows};
 use ggml_core::plan::Precision;
-use ggml_core::{Error, Graph, Result, TensorId, bound};
+use ggml_core::{Error, Graph, Result, TensorId};
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::path::Path;
 
 /// Greedy ids that differ where the reference's two best logits are closer than this many times the RMS error of the
 /// logits are no disagreement: either of them may win.
@@ -21,16 +23,16 @@ const MARGIN_FACTOR: f64 = 10.0;
 /// What agreement is measured by.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Measure {
-    /// Logits, and the largest NMSE of them that counts as agreement.
-    Logits(f64),
-    /// The outputs of a graph by name, each with the largest NMSE that counts as agreement.
-    Outputs(HashMap<String, f64>),
+    /// Logits, and how far off they may be.
+    Logits(Bound),
+    /// The outputs of a graph by name, each with how far off it may be.
+    Outputs(HashMap<String, Bound>),
 }
 
 impl Measure {
     /// For the bounds see [`bound`].
-    pub(super) fn logits(precision: Precision, quantised: bool, steep: bool) -> Measure {
-        Measure::Logits(bound::of_graph(precision, quantised, steep))
+    pub(super) fn logits(precision: Precision, quantised: bool) -> Measure {
+        Measure::Logits(bound::of_graph(precision, quantised))
     }
 
     pub(super) fn outputs(precision: Precision, graph: &Graph) -> Measure {
@@ -42,37 +44,60 @@ impl Measure {
         Measure::Outputs(graph.outputs().iter().flat_map(named).collect())
     }
 
-    /// The widest of its bounds.
+    /// The widest of its bounds of NMSE.
     fn bound(&self) -> Option<f64> {
         match self {
-            Measure::Logits(bound) => Some(*bound),
-            Measure::Outputs(bounds) => bounds.values().copied().max_by(f64::total_cmp),
+            Measure::Logits(bound) => Some(bound.nmse),
+            Measure::Outputs(bounds) => bounds.values().map(|bound| bound.nmse).max_by(f64::total_cmp),
         }
     }
 }
 
 /// Compares what the backends of a report computed, and gives the verdict.
 pub(super) fn judge(report: &mut Report, options: &CompareOptions, measure: &Measure) {
-    let name = report.reference.clone();
-    let is_reference = |r: &&Record| (&r.backend, r.offload, r.epoch) == (&name, EVERYTHING, 0);
-    let reference = report.records.iter().find(is_reference).filter(|r| r.status == Status::Ok);
+    let reference = reference(report).filter(|r| r.status == Status::Ok);
+    let others = report.records.iter().filter(|r| r.status == Status::Ok && !is_reference(report, r));
+    let comparisons = match reference {
+        Some(reference) => others.map(|record| compare(record, reference, options, measure)).collect(),
+        None => Vec::new(),
+    };
+    report.comparisons = comparisons;
+    give_verdict(report);
+}
+
+fn is_reference(report: &Report, record: &Record) -> bool {
+    (&record.backend, record.offload, record.epoch) == (&report.reference, EVERYTHING, 0)
+}
+
+fn reference(report: &Report) -> Option<&Record> {
+    report.records.iter().find(|r| is_reference(report, r))
+}
+
+/// The verdict from the records and comparisons of a report on graphs.
+pub(super) fn give_verdict(report: &mut Report) {
     let mut findings: Vec<String> = report.records.iter().filter_map(failure).collect();
     findings.extend(report.records.iter().filter_map(instability));
-    let mut comparisons = Vec::new();
-    if let Some(reference) = reference {
-        for record in report.records.iter().filter(|r| r.status == Status::Ok && !is_reference(r)) {
-            let comparison = compare(record, reference, options, measure);
-            if let Some(why) = &comparison.disagreement {
-                findings.push(format!("{} differs from {}: {why}", record.label(), reference.label()));
-            }
-            comparisons.push(comparison);
-        }
-    } else if !findings.iter().any(|f| f.starts_with(&name)) {
-        findings.push(format!("{name} has no result: nothing to compare with"));
+    findings.extend(report.records.iter().flat_map(variance));
+    let differs = |c: &Comparison| {
+        let why = c.disagreement.as_ref()?;
+        let file = c.first_divergence.as_ref().and_then(|d| d.rerun.as_ref());
+        let rerun = file.map(|command| format!("; again, alone: {command}")).unwrap_or_default();
+        Some(format!("{} differs from {}: {why}{rerun}", label(&c.lhs, c.offload), c.rhs))
+    };
+    findings.extend(report.comparisons.iter().filter_map(differs));
+    if !reference(report).is_some_and(|r| r.status == Status::Ok)
+        && !findings.iter().any(|f| f.starts_with(&report.reference))
+    {
+        findings.push(format!("{} has no result: nothing to compare with", report.reference));
     }
-    let compared = !comparisons.is_empty();
-    report.comparisons = comparisons;
+    let rounds = |c: &Comparison| {
+        let look = c.second_look.as_ref().filter(|look| look.rounding)?;
+        Some(format!("{}: {}", label(&c.lhs, c.offload), look.words()))
+    };
+    let notes = report.comparisons.iter().filter_map(rounds).collect();
+    let compared = !report.comparisons.is_empty();
     conclude(report, findings, compared);
+    report.verdict.notes = notes;
 }
 
 /// The verdict from all findings. That nothing differs where nothing was compared is no agreement.
@@ -86,13 +111,21 @@ pub(super) fn conclude(report: &mut Report, mut findings: Vec<String>, compared:
     }
     let findings = counted(findings);
     let agree = findings.is_empty();
-    report.verdict = Verdict { agree, findings, advice: advice(report) };
+    report.verdict = Verdict { agree, findings, notes: Vec::new(), advice: advice(report) };
 }
 
 /// A run that gives other bits when it is repeated.
 fn instability(record: &Record) -> Option<String> {
     (record.unstable > 0)
         .then(|| format!("{}: {} values change when the work is repeated", record.label(), record.unstable))
+}
+
+/// Ways to compute a prompt that change its logits.
+fn variance(record: &Record) -> impl Iterator<Item = String> + '_ {
+    record.variants.iter().filter(|v| v.changed).map(|v| {
+        let d = Distance { nmse: v.nmse, row: v.row, ..Distance::default() };
+        format!("{}: the logits change with {}: {}", record.label(), v.name, v.bound.excess(&d))
+    })
 }
 
 /// Each finding once, with how often it was made.
@@ -155,7 +188,7 @@ fn compare(record: &Record, reference: &Record, options: &CompareOptions, measur
         ..Comparison::default()
     };
     comparison.disagreement = match results(&mut comparison, record, reference, options, measure) {
-        Ok(rms) => disagreement(&comparison, options.per_node, measure, reference, rms),
+        Ok(rms) => disagreement(&comparison, options.per_node, measure, (record, reference), rms),
         Err(error) => Some(format!("the results cannot be judged: {error}")),
     };
     comparison
@@ -171,41 +204,52 @@ fn results(
 ) -> Result<f64> {
     let mut rms = 0.0;
     if let Measure::Logits(_) = measure {
-        let (logits, error) = compare_logits(record, reference, options)?;
-        (comparison.logits, rms) = (Some(logits), error);
-        let mut pairs = record.token_ids.iter().zip(&reference.token_ids);
-        comparison.greedy_divergence_at = pairs.position(|(a, b)| a != b);
+        rms = compare_logits(comparison, record, reference, options)?;
+        comparison.greedy_divergence_at = differing_tokens(record, reference).next();
     }
     if matches!(measure, Measure::Outputs(_)) || options.per_node != PerNode::Off {
-        comparison.nodes = compare_nodes(record, reference, options)?;
+        let path = |r: &Record| files::nodes(&options.out, &r.stem);
+        let (got, want) = (path(record), path(reference));
+        comparison.nodes = compare_nodes(&got, &want)?;
+        let (got, want) = (files::of_step(&got), files::of_step(&want));
+        if want.exists() {
+            let steps = compare_nodes(&got, &want)?.into_iter();
+            comparison.nodes.extend(steps.map(|node| NodeReport { step: true, ..node }));
+        }
     }
     let first = comparison.nodes.iter().find(|n| n.is_out_of_bounds());
-    comparison.first_divergence =
-        first.map(|n| Divergence { node: n.node.clone(), op: n.op.clone(), nmse: n.nmse });
+    comparison.first_divergence = first.map(Divergence::new);
     Ok(rms)
 }
 
-/// Distances of the logits, and the root mean square error of one.
+/// Positions at which a run's best token is another one than the reference's, which both went on with.
+fn differing_tokens<'a>(record: &'a Record, reference: &'a Record) -> impl Iterator<Item = usize> + 'a {
+    let pairs = record.token_ids.iter().zip(&reference.token_ids).enumerate();
+    pairs.filter(|(_, (a, b))| a != b).map(|(at, _)| at)
+}
+
+/// Distances of the logits of the prompt and of the steps after it; the root mean square error of one.
 fn compare_logits(
+    comparison: &mut Comparison,
     record: &Record,
     reference: &Record,
     options: &CompareOptions,
-) -> Result<(LogitsReport, f64)> {
+) -> Result<f64> {
     let path = |r: &Record| files::logits(&options.out, &r.stem);
     let (_, n, got) = npy::read(&path(record))?;
-    let (_, _, want) = npy::read(&path(reference))?;
+    let (rows, _, want) = npy::read(&path(reference))?;
     if want.is_empty() {
         return Err(Error::model("logits", 0, "at least one").with_path(path(reference)));
     }
-    let d = distance(&got, &want);
-    let logits = LogitsReport {
-        nmse: d.nmse,
-        max_abs: d.max_abs,
-        kl: kl_divergence(&got, &want, n),
-        top1_agreement: top1_agreement(&got, &want, n),
-        non_finite: d.non_finite,
-    };
-    Ok((logits, rms_error(&d, &want)))
+    // The first token comes from the prompt's logits.
+    let steps = reference.token_ids.len().saturating_sub(1).min(rows);
+    let prompt = (rows - steps) * n;
+    let split = |values: &'_ [f32]| values.len().min(prompt);
+    let [(got_prompt, got_steps), (want_prompt, want_steps)] =
+        [&got, &want].map(|values| values.split_at(split(values)));
+    comparison.logits = Some(LogitsReport::new(got_prompt, want_prompt, n));
+    comparison.steps = (steps > 0).then(|| LogitsReport::new(got_steps, want_steps, n));
+    Ok(rms_error(&distance(&got, &want), &want))
 }
 
 /// Root mean square error per logit.
@@ -218,7 +262,7 @@ fn disagreement(
     c: &Comparison,
     per_node: PerNode,
     measure: &Measure,
-    reference: &Record,
+    (record, reference): (&Record, &Record),
     rms: f64,
 ) -> Option<String> {
     if let Some(n) = c.nodes.iter().find(|n| n.status != Status::Ok) {
@@ -228,61 +272,76 @@ fn disagreement(
     if c.logits.is_none() && c.nodes.is_empty() {
         return Some("there is no result to compare".into());
     }
-    let too_far = |nmse: f64, bound: f64| nmse.is_nan() || nmse > bound;
-    if let (Some(l), Measure::Logits(bound)) = (c.logits, measure)
-        && too_far(l.nmse, *bound)
-    {
-        return Some(format!("NMSE of the logits is {:.1e}, the bound {bound:.0e}", l.nmse));
-    }
-    // Chained results carry the errors of all nodes before, so only isolated ones are held to the bound of a node.
+    // Chained results carry the errors of all nodes before, so only isolated ones are held to the bound of a node. They
+    // say more than what follows from them.
     if per_node == PerNode::Isolated {
-        if let Some(d) = c.nodes.iter().find(|n| n.is_out_of_bounds()) {
-            let what = match d.members.len() {
-                0 => "",
-                _ => ", computed in a group whose members are right alone,",
-            };
-            return Some(format!("node '{}' ({}){what} has NMSE {:.1e}", d.node, d.op, d.nmse));
+        if let Some(why) = differing_node(c) {
+            return Some(why);
         }
     } else if let Measure::Outputs(bounds) = measure {
         let mut results = c.nodes.iter().filter_map(|n| Some((n, *bounds.get(&n.node)?)));
-        if let Some((n, bound)) = results.find(|(n, bound)| too_far(n.nmse, *bound)) {
-            return Some(format!("output '{}' has NMSE {:.1e}, the bound {bound:.0e}", n.node, n.nmse));
+        if let Some((n, bound)) = results.find(|(n, bound)| !bound.holds(&n.distance())) {
+            return Some(format!("output '{}' has {}", n.node, bound.excess(&n.distance())));
         }
     }
-    let at = c.greedy_divergence_at?;
-    let margin = f64::from(reference.margins.get(at).copied().unwrap_or(0.0));
-    (margin > MARGIN_FACTOR * rms).then(|| {
-        format!("token {at} differs although the two best logits are {margin:.3} apart (RMS error {rms:.1e})")
+    if let Measure::Logits(bound) = measure {
+        let logits = [("prompt", c.logits), ("steps after the prompt", c.steps)];
+        let mut logits = logits.into_iter().filter_map(|(of, l)| Some((of, l?)));
+        if let Some((of, l)) = logits.find(|(_, l)| !bound.holds(&l.distance())) {
+            return Some(format!("the logits of the {of} have {} ({l})", bound.excess(&l.distance())));
+        }
+    }
+    let margin = |at: usize| f64::from(reference.margins.get(at).copied().unwrap_or(0.0));
+    let at = differing_tokens(record, reference).find(|&at| margin(at) > MARGIN_FACTOR * rms)?;
+    Some(format!(
+        "token {at} differs although the two best logits are {:.3} apart (RMS error {rms:.1e})",
+        margin(at)
+    ))
+}
+
+/// The first node out of bounds, and how many others there are.
+pub(super) fn differing_node(c: &Comparison) -> Option<String> {
+    let mut out = c.nodes.iter().filter(|n| n.is_out_of_bounds());
+    let first = out.next()?;
+    let of = match (first.step, first.members.len()) {
+        (false, 0) => "",
+        (true, 0) => " of a step",
+        (false, _) => ", computed in a group,",
+        (true, _) => " of a step, computed in a group,",
+    };
+    let what = format!("node '{}' ({}){of} has {}", first.node, first.op, first.describe_error());
+    let others: BTreeSet<&str> = out.map(|n| n.node.as_str()).filter(|name| *name != first.node).collect();
+    // Groups come behind the nodes that are computed alone.
+    let alone = match first.members.len() {
+        0 => "",
+        _ => "; its members are right when they are computed alone",
+    };
+    Some(match others.len() {
+        0 => format!("{what}{alone}"),
+        1 => format!("{what}{alone} (and another node)"),
+        n => format!("{what}{alone} (and {n} other nodes)"),
     })
 }
 
 /// Every node of the reference against the same node of a run, then the results of the run's groups. What cannot be
 /// compared has the reason instead; a node without a result of its own that a group computed is not missed.
-fn compare_nodes(record: &Record, reference: &Record, options: &CompareOptions) -> Result<Vec<NodeReport>> {
-    let path = |r: &Record| files::nodes(&options.out, &r.stem);
-    let (got, want) = (NodeFile::open(&path(record))?, NodeFile::open(&path(reference))?);
+fn compare_nodes(got: &Path, want: &Path) -> Result<Vec<NodeReport>> {
+    let (got, want) = (NodeFile::open(got)?, NodeFile::open(want)?);
     let mut nodes = Vec::new();
     for entry in &want.entries {
         let own = got.find(&entry.name);
         if own.is_none() && got.groups_of(&entry.name).next().is_some() {
             continue;
         }
-        let bound = bound_of(entry, options);
-        nodes.push(compare_results((&got, own), (&want, entry), &entry.op, bound));
+        nodes.push(compare_results((&got, own), (&want, entry), &entry.op, &entry.bound));
     }
     for group in got.entries.iter().filter(|entry| !entry.members.is_empty()) {
-        let members = || group.members.iter().filter_map(|member| want.find(member));
-        let bound = members().map(|member| bound_of(member, options)).sum();
         let Some(entry) = want.find(&group.name) else { continue };
-        let mut node = compare_results((&got, Some(group)), (&want, entry), &group.op, bound);
+        let mut node = compare_results((&got, Some(group)), (&want, entry), &group.op, &group.bound);
         node.members = group.members.clone();
         nodes.push(node);
     }
     Ok(nodes)
-}
-
-fn bound_of(entry: &Entry, options: &CompareOptions) -> f64 {
-    bound::of_operation(&entry.op, entry.operand_type, options.precision)
 }
 
 /// A result against the reference's.
@@ -290,7 +349,7 @@ fn compare_results(
     (got, own): (&NodeFile, Option<&Entry>),
     (want, entry): (&NodeFile, &Entry),
     op: &str,
-    bound: f64,
+    bound: &Bound,
 ) -> NodeReport {
     let mut node = NodeReport {
         node: entry.name.clone(),
@@ -299,12 +358,14 @@ fn compare_results(
         operand_type: entry.operand_type.name().into(),
         shape: entry.ne,
         nmse: f64::INFINITY,
+        row: f64::INFINITY,
         max_abs: f64::INFINITY,
         ulp: u64::MAX,
-        bound,
         ..NodeReport::default()
     };
-    let distance_from = |other| Ok::<_, Error>(distance(&got.values(other)?, &want.values(entry)?));
+    node.hold_to(bound);
+    let distance_from =
+        |other| Ok::<_, Error>(distance_in_rows(&got.values(other)?, &want.values(entry)?, entry.ne[0]));
     match own.map(distance_from) {
         None => node.fail("there is no result of it"),
         Some(Ok(distance)) => node.set(&distance),
@@ -319,7 +380,6 @@ mod tests {
     use ggml_core::op::unary::Activation;
     use ggml_core::{DType, Source};
     use serde_json::json;
-    use std::path::Path;
 
     /// The report of a reference and a CPU that both say that they are done.
     fn judged(out: &Path, measure: &Measure) -> Report {
@@ -345,7 +405,7 @@ mod tests {
     #[test]
     fn logits_that_are_not_there_are_a_finding() {
         let dir = tempfile::tempdir().unwrap();
-        let measure = Measure::logits(Precision::Fast, false, false);
+        let measure = Measure::logits(Precision::Fast, false);
         let text = finding(dir.path(), &measure);
         assert!(text.starts_with("cpu differs from reference: the results cannot be judged: "), "{text}");
         for backend in ["reference", "cpu"] {
@@ -368,6 +428,7 @@ mod tests {
         let measure = Measure::outputs(Precision::Fast, &graph);
         let entry = |name: &str, dtype: &str, bytes: usize| {
             json!({"name": name, "op": "RELU", "operand_type": "F32", "dtype": dtype, "ne": [2, 1, 1, 1],
+                "bound": Bound::F32,
                 "offset": 0, "bytes": bytes})
         };
         let write = |backend: &str, entries: &[serde_json::Value]| {

@@ -40,6 +40,8 @@ pub(super) fn merge(reports: Vec<Report>) -> Result<Report> {
         all.verdict.agree &= report.verdict.agree;
         let findings = report.verdict.findings.into_iter();
         all.verdict.findings.extend(findings.map(|finding| format!("{}: {finding}", report.run_id)));
+        let notes = report.verdict.notes.into_iter();
+        all.verdict.notes.extend(notes.map(|note| format!("{}: {note}", report.run_id)));
     }
     if all.runs.len() > 1 {
         all.verdict.advice = super::advice::advice(&all);

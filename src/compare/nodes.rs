@@ -3,10 +3,12 @@
 use super::protocol::{Message, NodesTask};
 use crate::session::{NamedStep, Stepwise};
 use ggml_core::backend::Program;
+use ggml_core::bound::{self, Bound};
 use ggml_core::decode::decode;
 use ggml_core::evaluate::{Contents, write_inputs};
 use ggml_core::gguf::GgufFile;
 use ggml_core::mapped::MappedBytes;
+use ggml_core::plan::Precision;
 use ggml_core::{DType, Error, Graph, Result, Source, TensorId};
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
@@ -21,6 +23,8 @@ pub(super) struct Entry {
     pub(super) operand_type: DType,
     pub(super) dtype: DType,
     pub(super) ne: [usize; 4],
+    /// How far from the reference's a result may be that is computed from the reference's operands.
+    pub(super) bound: Bound,
     /// Of a result of a group the nodes that were computed together, in their order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) members: Vec<String>,
@@ -62,6 +66,11 @@ impl NodeFile {
     /// The result of a node that was computed alone.
     pub(super) fn find(&self, name: &str) -> Option<&Entry> {
         self.entries.iter().find(|e| e.name == name && e.members.is_empty())
+    }
+
+    /// A node's result, computed alone or as that of a group.
+    fn find_any(&self, name: &str) -> Option<&Entry> {
+        self.entries.iter().find(|e| e.name == name)
     }
 
     /// The groups that a node was computed in.
@@ -112,13 +121,17 @@ fn missing(name: &str) -> Error {
 }
 
 impl<'a> Nodes<'a> {
-    /// `program` runs the graph step by step and keeps every result; the inputs among `data` are written into it.
+    /// `program` runs the graph step by step and keeps every result; the inputs and the state among `data` are written
+    /// into it.
     pub(super) fn new(
         graph: &'a Graph,
         (mut program, steps): Stepwise,
         data: &Contents,
     ) -> Result<Nodes<'a>> {
         write_inputs(program.as_mut(), graph, data)?;
+        for (&id, contents) in data.iter().filter(|(id, _)| graph.tensor(**id).source == Source::State) {
+            program.write(id, contents)?;
+        }
         let ids: HashMap<&str, TensorId> =
             graph.ids().map(|id| (graph.tensor(id).name.as_str(), id)).collect();
         let steps = steps.iter().map(|step| Step::new(&ids, step)).collect::<Result<_>>()?;
@@ -183,6 +196,17 @@ fn give_operands(g: &Graph, program: &mut dyn Program, step: &Step, reference: &
     Ok(())
 }
 
+/// The state of a graph as an earlier graph left it whose results these are: of each leaf the last result that lies in it.
+pub(super) fn state_after(earlier: &Graph, results: &NodeFile, graph: &Graph) -> Contents {
+    let written = |name: &str| {
+        let leaf = earlier.find(name)?;
+        let writers = earlier.computed().filter(|&id| earlier.tensor(id).root == leaf);
+        writers.filter_map(|id| results.find_any(&earlier.tensor(id).name)).last()
+    };
+    let state = graph.ids().filter(|&id| graph.tensor(id).source == Source::State);
+    state.filter_map(|id| Some((id, results.bytes(written(&graph.tensor(id).name)?).to_vec()))).collect()
+}
+
 /// Looks at a graph as a task says, and writes the file of results. Chained: the steps that ship, one after the other, of
 /// the reference its nodes.
 /// Isolated: each group among them with the reference's operands, then each node alone, so that a group that is wrong
@@ -190,11 +214,12 @@ fn give_operands(g: &Graph, program: &mut dyn Program, step: &Step, reference: &
 pub(super) fn look(
     graph: &Graph,
     task: &NodesTask,
+    precision: Precision,
     data: &Contents,
     program: &dyn Fn(bool) -> Result<Stepwise>,
     say: &mut dyn FnMut(Message),
 ) -> Result<()> {
-    let mut results = NodeResults::default();
+    let mut results = NodeResults::new(precision);
     let Some(path) = &task.reference else {
         Nodes::new(graph, program(!task.alone)?, data)?.run(None, false, &mut results, say)?;
         return results.write(task.out.as_ref());
@@ -209,13 +234,19 @@ pub(super) fn look(
 }
 
 /// Results of nodes, in memory.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct NodeResults {
+    precision: Precision,
     entries: Vec<Entry>,
     data: Vec<u8>,
 }
 
 impl NodeResults {
+    /// None yet, of a graph that is computed in that precision.
+    pub(super) fn new(precision: Precision) -> NodeResults {
+        NodeResults { precision, entries: Vec::new(), data: Vec::new() }
+    }
+
     /// Adds a node's result. Of an operation that writes into an operand the whole operand is the result.
     pub(super) fn read(&mut self, g: &Graph, id: TensorId, program: &mut dyn Program) -> Result<()> {
         let t = g.tensor(id);
@@ -229,6 +260,7 @@ impl NodeResults {
             operand_type: g.operands(id).first().map_or(t.dtype, |o| o.dtype),
             dtype: root.dtype,
             ne: root.ne,
+            bound: bound::of_node(g, id, self.precision),
             members: Vec::new(),
             offset,
             bytes: root.dense_bytes(),
@@ -241,6 +273,7 @@ impl NodeResults {
         if let Some(entry) = self.entries.last_mut() {
             entry.op = step.kind.into();
             entry.members = step.nodes.iter().map(|&id| g.tensor(id).name.clone()).collect();
+            entry.bound = step.nodes.iter().map(|&id| bound::of_node(g, id, self.precision)).sum();
         }
     }
 

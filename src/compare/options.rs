@@ -78,7 +78,9 @@ pub struct CompareOptions {
     /// The backend that the others are measured against.
     #[serde(with = "json::text")]
     pub reference: BackendName,
-    /// Token ids of the prompt; `None`: 32 seeded ones.
+    /// Text of the prompt, for a model with a tokenizer.
+    pub prompt: Option<String>,
+    /// Token ids of the prompt where there is no text; `None`: 32 seeded ones.
     pub tokens: Option<Vec<u32>>,
     /// Tokens to generate greedily.
     pub predict: usize,
@@ -92,6 +94,9 @@ pub struct CompareOptions {
     pub per_node: PerNode,
     /// How often each backend does the work: results must be the same bits every time.
     pub repeat: usize,
+    /// Models: whether each backend computes the prompt in other ways too, which must not change its logits: in other
+    /// batches, beside another sequence, step by step, in other memory, with another part of it on the device.
+    pub invariance: bool,
     /// How much rounding is allowed.
     pub precision: Precision,
     /// Models: type of the cache, on every backend the same; `None`: F16, or F32 in `exact` precision.
@@ -127,12 +132,14 @@ impl Default for CompareOptions {
             ],
             require_all: false,
             reference: BackendName::Reference,
+            prompt: None,
             tokens: None,
             predict: 16,
             offload: vec![Offload::All],
             epochs: 1,
             per_node: PerNode::Off,
             repeat: 1,
+            invariance: false,
             precision: Precision::default(),
             cache: None,
             timeout: Duration::from_secs(300),
@@ -150,12 +157,14 @@ setters!(CompareOptions {
     with_backends => backends: impl Into<Vec<BackendName>>,
     with_require_all => require_all: bool,
     with_reference => reference: BackendName,
+    with_prompt => prompt: impl Into<Option<String>>,
     with_tokens => tokens: impl Into<Option<Vec<u32>>>,
     with_predict => predict: usize,
     with_offload => offload: impl Into<Vec<Offload>>,
     with_epochs => epochs: usize,
     with_per_node => per_node: PerNode,
     with_repeat => repeat: usize,
+    with_invariance => invariance: bool,
     with_precision => precision: Precision,
     with_cache => cache: impl Into<Option<DType>>,
     with_timeout => timeout: Duration,
@@ -171,6 +180,10 @@ impl CompareOptions {
     pub(super) fn check(&self) -> Result<()> {
         if self.offload.is_empty() || self.offload.contains(&Offload::Auto) {
             return Err(Error::argument("offload", format!("{:?}", self.offload), "a list of numbers"));
+        }
+        let model = matches!(self.work, Subject::Model(_));
+        if !model && (self.invariance || self.prompt.is_some()) {
+            return Err(Error::argument("prompt or invariance", &self.work, "a model"));
         }
         if self.repeat == 0 {
             return Err(Error::argument("repeat", 0, "at least one run"));

@@ -67,6 +67,20 @@ impl Children {
         Ok(Children { out: out.into(), events: None, past, stop: None, left: Vec::new() })
     }
 
+    /// Those of another run in a folder of its own, which is begun, or goes on or is over as this one does and is.
+    pub(super) fn beside(&self, out: &Path, begins: bool) -> Result<Children> {
+        match &self.events {
+            Some(_) if begins => Children::begin(out, self.stop.clone()),
+            Some(_) => Children::resume(out, self.stop.clone()),
+            None => Children::past(out),
+        }
+    }
+
+    /// Whether nothing is started any more.
+    pub(super) fn is_over(&self) -> bool {
+        self.events.is_none() || self.is_stopped()
+    }
+
     /// The run's folder.
     pub(super) fn out(&self) -> &Path {
         &self.out

@@ -1,9 +1,10 @@
 //! What parent and child say to each other: the parent gives a [`Work`] file, the child answers with [`Message`]s, which
 //! the [recorder](super::recorder) keeps. What the child or a driver prints goes to a log file.
 
+use super::files;
 use super::json::{JsonPath, null_is_nan};
 use super::options::{CompareOptions, PerNode};
-use super::report::{EVERYTHING, NodeReport, Status};
+use super::report::{EVERYTHING, NodeReport, Status, Variant};
 use crate::backends::BackendName;
 use ggml_core::DType;
 use ggml_core::backend::{DeviceInfo, Stats};
@@ -28,6 +29,9 @@ pub(super) struct Work {
     pub(super) timeout: Duration,
     /// How often to run it; results must be the same bits every time.
     pub(super) repeat: usize,
+    /// Whether to compute the prompt in other ways too.
+    #[serde(default)]
+    pub(super) invariance: bool,
     /// Only find the node at which the graph fails: announce and run each node alone.
     pub(super) stepwise: bool,
     /// Vulkan: architecture class to tune for.
@@ -47,6 +51,7 @@ impl Work {
             precision: options.precision,
             timeout: options.timeout,
             repeat: options.repeat,
+            invariance: options.invariance,
             stepwise: false,
             vulkan_arch: options.vulkan_arch.clone(),
             hip_library: options.hip_library.clone().map(JsonPath::from),
@@ -84,11 +89,14 @@ pub(super) struct ModelTask {
     pub(super) tokens: Vec<u32>,
     /// Tokens to generate.
     pub(super) predict: usize,
+    /// What each step goes on with, so that one that differs does not change those after it; none: what it computed.
+    #[serde(default)]
+    pub(super) given: Vec<u32>,
     /// Type of the cache: the same on all backends, so that nothing else than what they compute differs.
     pub(super) cache: DType,
     /// How much lies on the device, see [`Record::offload`](super::report::Record::offload).
     pub(super) offload: i64,
-    /// Where to write the prompt's logits.
+    /// Where to write the logits: those of the prompt's tokens, then those of each step.
     pub(super) logits: JsonPath,
     /// Node by node.
     pub(super) nodes: NodesTask,
@@ -116,6 +124,14 @@ pub(super) struct NodesTask {
     /// reference's.
     #[serde(default)]
     pub(super) alone: bool,
+}
+
+impl NodesTask {
+    /// The same for the graph of a step, in files beside those of the prompt's.
+    pub(super) fn of_step(&self) -> NodesTask {
+        let beside = |path: &JsonPath| JsonPath::from(files::of_step(path.as_ref()));
+        NodesTask { out: beside(&self.out), reference: self.reference.as_ref().map(beside), ..self.clone() }
+    }
 }
 
 /// Cases of the operation catalogue.
@@ -231,6 +247,9 @@ pub(super) struct Done {
     pub(super) margins: Vec<f32>,
     /// Values that were not the same bits in every repetition.
     pub(super) unstable: usize,
+    /// The prompt in other ways.
+    #[serde(default)]
+    pub(super) variants: Vec<Variant>,
     /// Counters.
     pub(super) stats: Stats,
 }

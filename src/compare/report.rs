@@ -1,12 +1,12 @@
 //! `result.json`: the machine-readable account of a comparison.
 
+pub use super::comparison::{Comparison, Divergence, LogitsReport, NodeReport, SecondLook, Variant};
 use super::host::lossy;
 pub use super::host::{Environment, Host};
-use super::json::{null_is_infinite, null_is_nan};
+use super::json::null_is_nan;
 use super::options::CompareOptions;
 use crate::statistics::Summary;
 use ggml_core::backend::DeviceInfo;
-use ggml_core::metrics::Distance;
 use ggml_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::io::Write;
@@ -242,6 +242,9 @@ pub struct Record {
     /// The most bytes that it was seen to have allocated on the device.
     #[serde(default)]
     pub device_bytes: Option<u64>,
+    /// The prompt in other ways, where that was asked for.
+    #[serde(default)]
+    pub variants: Vec<Variant>,
 }
 
 /// A run's name in texts.
@@ -267,122 +270,6 @@ impl Record {
     }
 }
 
-/// Distances of logits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct LogitsReport {
-    /// Normalised mean squared error.
-    #[serde(deserialize_with = "null_is_infinite")]
-    pub nmse: f64,
-    /// Largest difference.
-    #[serde(deserialize_with = "null_is_infinite")]
-    pub max_abs: f64,
-    /// Mean Kullback-Leibler divergence in nats.
-    #[serde(deserialize_with = "null_is_infinite")]
-    pub kl: f64,
-    /// Share of positions with the same largest logit.
-    pub top1_agreement: f64,
-    /// NaN and infinities that the reference does not have.
-    pub non_finite: usize,
-}
-
-/// One node of a graph, or one case of an operation.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct NodeReport {
-    /// Name.
-    pub node: String,
-    /// Operation.
-    pub op: String,
-    /// Type of the result.
-    #[serde(rename = "type")]
-    pub dtype: String,
-    /// Type of the first operand (the weights of a product).
-    pub operand_type: String,
-    /// Extents.
-    pub shape: [usize; 4],
-    /// Whether there is a result that could be judged, and if not, why.
-    pub status: Status,
-    /// The reason or error that belongs to the status.
-    pub message: Option<String>,
-    /// Normalised mean squared error; null in JSON if it is infinite or there is nothing to compare.
-    #[serde(deserialize_with = "null_is_infinite")]
-    pub nmse: f64,
-    /// Largest difference; null like the error.
-    #[serde(deserialize_with = "null_is_infinite")]
-    pub max_abs: f64,
-    /// Largest difference in units in the last place.
-    pub ulp: u64,
-    /// NaN and infinities that the reference does not have.
-    pub non_finite: usize,
-    /// The largest error that this node may show.
-    pub bound: f64,
-    /// Seconds of preparing and running it, for operation tests.
-    pub elapsed_s: f64,
-    /// Values that were not the same bits in every repetition.
-    pub unstable: usize,
-    /// Of a result of a group the nodes that were computed together; the operation is the kind of group then, and the
-    /// bound the sum of theirs.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub members: Vec<String>,
-}
-
-impl NodeReport {
-    pub(crate) fn set(&mut self, d: &Distance) {
-        self.status = Status::Ok;
-        (self.nmse, self.max_abs, self.ulp, self.non_finite) = (d.nmse, d.max_abs, d.ulp, d.non_finite);
-    }
-
-    /// Without a result that could be judged, and why.
-    pub(crate) fn fail(&mut self, why: impl ToString) {
-        (self.status, self.message) = (Status::Error, Some(why.to_string()));
-    }
-
-    /// Whether there is a result and it is out of bounds.
-    pub fn is_out_of_bounds(&self) -> bool {
-        self.status == Status::Ok && (self.nmse.is_nan() || self.nmse > self.bound)
-    }
-}
-
-/// The first node that is out of bounds.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Divergence {
-    /// Name.
-    pub node: String,
-    /// Operation.
-    pub op: String,
-    /// Its error.
-    #[serde(deserialize_with = "null_is_infinite")]
-    pub nmse: f64,
-}
-
-/// A backend against the reference.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Comparison {
-    /// The run that it belongs to, see [`Run`].
-    #[serde(default)]
-    pub run_id: String,
-    /// Number of the repetition.
-    #[serde(default)]
-    pub epoch: usize,
-    /// The backend.
-    pub lhs: String,
-    /// The reference.
-    pub rhs: String,
-    /// Units of the model on the device.
-    pub offload: i64,
-    /// Logits of the prompt, if the work is a model.
-    pub logits: Option<LogitsReport>,
-    /// The largest NMSE of the logits that counts as agreement.
-    pub bound: Option<f64>,
-    /// The first node out of bounds, with node results.
-    pub first_divergence: Option<Divergence>,
-    /// Every node, with node results; every case, if the work is operation tests.
-    pub nodes: Vec<NodeReport>,
-    /// Index of the first generated token that differs.
-    pub greedy_divergence_at: Option<usize>,
-    /// Whether they agree, and if not, why.
-    pub disagreement: Option<String>,
-}
-
 /// The outcome.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
@@ -390,6 +277,9 @@ pub struct Verdict {
     pub agree: bool,
     /// What does not, a line each.
     pub findings: Vec<String>,
+    /// What is beyond a bound and no disagreement, a line each, with the reason.
+    #[serde(default)]
+    pub notes: Vec<String>,
     /// What to do, in one sentence that needs no knowledge of drivers.
     #[serde(default)]
     pub advice: String,

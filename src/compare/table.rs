@@ -20,6 +20,7 @@ pub fn table(report: &Report, style: Style) -> String {
     let is_ops = report.work.split(' ').next() == Some("ops");
     let mut text = if is_ops { ops::table(report, style) } else { graphs(report, style) };
     let findings = &report.verdict.findings;
+    report.verdict.notes.iter().for_each(|note| text.push_str(&wrapped(&format!("note: {note}"), "")));
     if report.verdict.agree {
         text.push_str(&style.paint(Mood::Good, "verdict: all backends that can run here agree"));
         text.push('\n');
@@ -117,7 +118,7 @@ fn worst_nodes(backend: &str, nodes: &[NodeReport], style: Style) -> String {
     let mut worst: Vec<&NodeReport> = Vec::new();
     for node in nodes {
         match worst.iter_mut().find(|w| w.op == node.op && w.operand_type == node.operand_type) {
-            Some(w) if w.nmse >= node.nmse => {}
+            Some(w) if w.excess() >= node.excess() => {}
             Some(w) => *w = node,
             None => worst.push(node),
         }

@@ -7,11 +7,12 @@ use super::parent::Children;
 use super::protocol::{GraphTask, Message, ModelTask, NodesTask, Task, Work};
 use super::recorder::ChildOutcome;
 use super::report::{EVERYTHING, Report, Status, label};
-use super::{files, nodes};
+use super::{again, failing, files, nodes};
 use crate::backends::BackendName;
 use crate::model::{ModelFile, Offload};
 use crate::session::default_cache;
 use crate::synthesize::{self, Shape};
+use crate::tokenizer::{EncodeOptions, Tokenizer};
 use ggml_core::graph::file::GraphFile;
 use ggml_core::rng::Rng;
 use ggml_core::{Error, Result, evaluate};
@@ -23,16 +24,16 @@ pub(super) fn plan_model(path: Option<&Path>, options: &CompareOptions) -> Resul
     let file = ModelFile::open(&model)?;
     let tokens = prompt(options, &file)?;
     let quantised = nodes::has_quantised_weights(file.gguf());
-    let steep = file.hparams().recurrent.is_some() || file.hparams().experts.is_some();
     let cache = options.cache.unwrap_or_else(|| default_cache(options.precision));
     Ok(Header {
         report: Report { cache: Some(cache.name().into()), ..Report::new(options) },
         options: options.clone(),
-        measure: Some(Measure::logits(options.precision, quantised, steep)),
+        measure: Some(Measure::logits(options.precision, quantised)),
         task: Task::Model(ModelTask {
             model: model.into(),
             tokens,
             predict: options.predict,
+            given: Vec::new(),
             cache,
             offload: EVERYTHING,
             logits: "".into(),
@@ -58,18 +59,35 @@ pub(super) fn plan_graph(path: &Path, options: &CompareOptions) -> Result<Header
     })
 }
 
-/// One child for each run, one after the other, then the judgement.
+/// All runs, the judgement, and a closer look at what differs.
 pub(super) fn play(header: &Header, children: &mut Children, progress: Progress<'_>) -> Result<Report> {
+    let mut report = run_and_judge(header, children, progress)?;
+    if let Task::Model(task) = &header.task {
+        again::look(header, task, children, &mut report, progress)?;
+        failing::of_model(header, task, children, &mut report, progress);
+    }
+    Ok(report)
+}
+
+/// One child for each run, one after the other, then the judgement.
+pub(super) fn run_and_judge(
+    header: &Header,
+    children: &mut Children,
+    progress: Progress<'_>,
+) -> Result<Report> {
     let options = &header.options;
     let mut report = header.report.clone();
     for run in header.runs.iter().filter(|run| children.starts(&run.stem())) {
         // What a child leaves there is its own.
         files::remove(&files::logits(&options.out, &run.stem()))?;
-        files::remove(&files::nodes(&options.out, &run.stem()))?;
+        let nodes = files::nodes(&options.out, &run.stem());
+        files::remove(&nodes)?;
+        files::remove(&files::of_step(&nodes))?;
+        files::remove(&files::failing(&options.out, &run.stem()))?;
     }
     for run in &header.runs {
         let backend = run.backend.parse()?;
-        let work = Work { epoch: run.epoch, ..Work::new(options, &backend, task(header, run)) };
+        let work = Work { epoch: run.epoch, ..Work::new(options, &backend, task(header, run, &report)) };
         let starts = children.starts(&run.stem());
         let name = label(&run.backend, run.offload);
         let mut tell = |what: &dyn std::fmt::Display| {
@@ -123,8 +141,8 @@ fn run_child(
     Ok(Some(outcome))
 }
 
-/// What the child of a run has to do.
-fn task(header: &Header, run: &Planned) -> Task {
+/// What the child of a run has to do. All go on with the tokens of the first, the reference.
+fn task(header: &Header, run: &Planned, report: &Report) -> Task {
     let (options, stem) = (&header.options, run.stem());
     let nodes = nodes_task(options, run);
     match &header.task {
@@ -132,6 +150,7 @@ fn task(header: &Header, run: &Planned) -> Task {
             offload: run.offload,
             logits: files::logits(&options.out, &stem).into(),
             nodes,
+            given: report.records.first().map_or_else(Vec::new, |reference| reference.token_ids.clone()),
             ..task.clone()
         }),
         Task::Graph(task) => Task::Graph(GraphTask { nodes, ..task.clone() }),
@@ -194,9 +213,10 @@ fn prepare_model(path: Option<&Path>, options: &CompareOptions) -> Result<PathBu
 fn prompt(options: &CompareOptions, file: &ModelFile) -> Result<Vec<u32>> {
     let hparams = file.hparams();
     let vocabulary = hparams.vocabulary;
-    let tokens = match &options.tokens {
-        Some(tokens) => tokens.clone(),
-        None => {
+    let tokens = match (&options.prompt, &options.tokens) {
+        (Some(text), _) => Tokenizer::from_gguf(file.gguf())?.encode(text, &EncodeOptions::default()),
+        (None, Some(tokens)) => tokens.clone(),
+        (None, None) => {
             let mut rng = Rng::named("prompt", options.seed);
             (0..32).map(|_| rng.below(vocabulary) as u32).collect()
         }

@@ -91,13 +91,18 @@ impl Inputs {
     }
 }
 
-/// The inputs of a prompt's graph that gives the logits of every token, in a cache of its own.
+/// The inputs of a graph that gives the logits of every one of some tokens, with those `before` them in a cache of its own.
 #[cfg(feature = "compare")]
-pub(crate) fn prompt_inputs(graph: &BatchGraph, prompt: &[u32]) -> Result<HashMap<TensorId, Vec<u8>>> {
-    let (mut cells, mut tokens, mut inputs) =
-        (Cells::new(graph.shape.context, 1), Vec::new(), HashMap::new());
-    cells.append(0, prompt, &mut tokens);
-    Inputs::default().put(graph, &tokens, &[], &cells, &mut |id, bytes| {
+pub(crate) fn inputs_after(
+    graph: &BatchGraph,
+    before: &[u32],
+    tokens: &[u32],
+) -> Result<HashMap<TensorId, Vec<u8>>> {
+    let (mut cells, mut inputs) = (Cells::new(graph.shape.context, 1), HashMap::new());
+    cells.append(0, before, &mut Vec::new());
+    let mut placed = Vec::new();
+    cells.append(0, tokens, &mut placed);
+    Inputs::default().put(graph, &placed, &[], &cells, &mut |id, bytes| {
         inputs.insert(id, bytes.to_vec());
         Ok(())
     })?;

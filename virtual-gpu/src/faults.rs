@@ -16,6 +16,15 @@ pub enum Fault {
     Stall,
 }
 
+/// A number that a kernel computes wrongly.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Wrong {
+    /// Which of the numbers that a launch writes, by address; counted around where there are fewer.
+    pub number: usize,
+    /// What is added to it: this part of its own magnitude or of the root mean square of all of them, whichever is larger.
+    pub size: f32,
+}
+
 /// A plan of faults: which call, at which time, does what. Copies share their counts.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
@@ -28,6 +37,8 @@ struct Inner {
     /// The allocation smaller than [`SMALL`] that hangs, and how many there were.
     small: Mutex<(Option<usize>, usize)>,
     calls: Mutex<HashMap<&'static str, usize>>,
+    /// Parts of the names of kernels that compute a number wrongly.
+    wrong: Mutex<Vec<(String, Wrong)>>,
     released: AtomicBool,
 }
 
@@ -62,8 +73,23 @@ impl Faults {
         self
     }
 
-    /// From text: `fail=CODE@FUNCTION:N`, `hang@FUNCTION:N`, `stall@FUNCTION:N`, `hang@small:N`, separated by commas.
-    /// N counts from 0 and is 0 where it is missing.
+    /// Every launch of a kernel whose name contains a text computes a number (F32) wrongly.
+    pub fn wrong(self, kernel: &str, wrong: Wrong) -> Faults {
+        lock(&self.inner.wrong).push((kernel.into(), wrong));
+        self
+    }
+
+    /// The number that a kernel computes wrongly.
+    pub fn wrong_of(&self, kernel: &str) -> Option<Wrong> {
+        lock(&self.inner.wrong)
+            .iter()
+            .find(|(part, _)| kernel.contains(part.as_str()))
+            .map(|(_, wrong)| *wrong)
+    }
+
+    /// From text: `fail=CODE@FUNCTION:N`, `hang@FUNCTION:N`, `stall@FUNCTION:N`, `hang@small:N`, `wrong=SIZE@KERNEL:N`
+    /// (see [`Faults::wrong`]; KERNEL is a part of a name, N the [`Wrong::number`]), separated by commas. N counts from
+    /// 0 and is 0 where it is missing.
     ///
     /// # Errors
     /// What is not understood, and what was expected in its place.
@@ -71,12 +97,21 @@ impl Faults {
         let mut faults = Faults::default();
         for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
             let expect = |what: &'static str| (format!("'{item}'"), what);
-            let wrong = || expect("fail=CODE@FUNCTION:N, hang@FUNCTION:N, stall@FUNCTION:N or hang@small:N");
+            let wrong = || {
+                expect(
+                    "fail=CODE@FUNCTION:N, hang@FUNCTION:N, stall@FUNCTION:N, hang@small:N or wrong=SIZE@KERNEL:N",
+                )
+            };
             let (what, place) = item.split_once('@').ok_or_else(wrong)?;
             let (function, n) = match place.split_once(':') {
                 Some((function, n)) => (function, n.parse().map_err(|_| wrong())?),
                 None => (place, 0),
             };
+            if let Some(("wrong", size)) = what.split_once('=') {
+                let size = size.parse().ok().filter(|size: &f32| size.is_finite()).ok_or_else(wrong)?;
+                faults = faults.wrong(function, Wrong { number: n, size });
+                continue;
+            }
             let fault = match what.split_once('=') {
                 Some(("fail", code)) => Fault::Fail(code.parse().map_err(|_| wrong())?),
                 None if what == "hang" => Fault::Hang,

@@ -5,12 +5,13 @@ use crate::counters::Counters;
 use crate::exec::group::{Context, Machine};
 use crate::exec::wave::{PRIVATE_APERTURE, SHARED_APERTURE};
 use crate::fault::{Fault, FaultKind, Result};
+use crate::footprint::Footprint;
 use crate::isa::Target;
 use crate::memory::Memory;
 use crate::metadata::KernelInfo;
 use rayon::prelude::*;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Which mistakes of a kernel are reported. Accesses out of bounds always are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -220,6 +221,25 @@ impl Gpu {
     /// [`FaultKind::InvalidLaunch`] where no hardware would begin; otherwise what a work-group did wrong: the first
     /// that was found, after which no further work-group is begun.
     pub fn launch(&self, kernel: &Kernel, launch: &Launch<'_>) -> Result<Counters> {
+        self.launch_tracing(kernel, launch, None)
+    }
+
+    /// As [`Gpu::launch`], and tells which bytes were read and written. Takes several times as long.
+    ///
+    /// # Errors
+    /// As [`Gpu::launch`].
+    pub fn trace(&self, kernel: &Kernel, launch: &Launch<'_>) -> Result<(Counters, Footprint)> {
+        let footprint = Mutex::new(Footprint::default());
+        let counters = self.launch_tracing(kernel, launch, Some(&footprint))?;
+        Ok((counters, footprint.into_inner().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    fn launch_tracing(
+        &self,
+        kernel: &Kernel,
+        launch: &Launch<'_>,
+        footprint: Option<&Mutex<Footprint>>,
+    ) -> Result<Counters> {
         let (name, descriptor, info) = &kernel.module.code.kernels[kernel.index];
         let at_launch = |why: String| {
             let mut fault = Fault::from(FaultKind::InvalidLaunch(why));
@@ -249,7 +269,7 @@ impl Gpu {
             user_sgprs: &descriptor.user_sgprs(packet, arguments, scratch_bytes),
             checks: self.options.checks,
             max_instructions: self.options.max_instructions,
-            footprint: None,
+            footprint,
         };
         let counters = run(&context, [0; 3], launch.groups);
         drop((freed, freed_too));

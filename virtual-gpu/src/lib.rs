@@ -76,6 +76,8 @@ mod isa;
 #[cfg(feature = "processor")]
 mod memory;
 pub mod metadata;
+#[cfg(feature = "processor")]
+mod spoil;
 
 #[cfg(feature = "processor")]
 pub use bare::{Bare, BareKernel, BareLaunch};

@@ -132,14 +132,18 @@ fn run_dispatch(device: &Device, dispatch: &Dispatch, trace: Option<&mut Footpri
     let name = dispatch.pipeline.name();
     let counted = dispatch.pipeline.kernel(&device.gpu, device.card.options.rewrite).and_then(|kernel| {
         let launch = BareLaunch { groups, first_group: dispatch.first, user_sgprs: &dispatch.registers };
-        match trace {
-            None => device.gpu.launch_bare(&kernel, &launch),
-            Some(trace) => {
-                let (counters, footprint) = device.gpu.trace_bare(&kernel, &launch)?;
-                *trace = footprint;
-                Ok(counters)
-            }
+        let wrong = device.card.options.faults.wrong_of(&name);
+        if trace.is_none() && wrong.is_none() {
+            return device.gpu.launch_bare(&kernel, &launch);
         }
+        let (counters, footprint) = device.gpu.trace_bare(&kernel, &launch)?;
+        if let Some(wrong) = wrong {
+            device.gpu.spoil(&footprint, wrong)?;
+        }
+        if let Some(trace) = trace {
+            *trace = footprint;
+        }
+        Ok(counters)
     });
     let counters = counted.map_err(|fault| fault.to_string())?;
     device.card.count(&name, counters);

@@ -2,10 +2,10 @@
 
 use super::{Contents, read, run};
 use crate::backend::Backend;
-use crate::bound;
+use crate::bound::{self, Bound};
 use crate::error::{Error, Result};
 use crate::graph::Graph;
-use crate::metrics::{Distance, distance};
+use crate::metrics::{Distance, distance_in_rows};
 use crate::plan::Precision;
 use crate::tensor::TensorId;
 
@@ -16,14 +16,14 @@ pub struct OutputDistance {
     pub name: String,
     /// How far it is.
     pub distance: Distance,
-    /// The largest NMSE that counts as agreement.
-    pub bound: f64,
+    /// The largest errors that count as agreement.
+    pub bound: Bound,
 }
 
 impl OutputDistance {
     /// Whether it is near enough.
     pub fn agrees(&self) -> bool {
-        self.distance.nmse <= self.bound
+        self.bound.holds(&self.distance)
     }
 }
 
@@ -50,13 +50,7 @@ impl std::fmt::Display for BackendComparison {
         match &self.outputs {
             Err(error) => write!(f, "{error}"),
             Ok(outputs) => match outputs.iter().find(|o| !o.agrees()) {
-                Some(o) => {
-                    write!(
-                        f,
-                        "output '{}' has NMSE {:.1e}, the bound {:.0e}",
-                        o.name, o.distance.nmse, o.bound
-                    )
-                }
+                Some(o) => write!(f, "output '{}' has {}", o.name, o.bound.excess(&o.distance)),
                 None => f.write_str("agrees"),
             },
         }
@@ -80,11 +74,12 @@ pub fn compare_backends(
         return Err(Error::argument("backends", 0, "at least one"));
     };
     let wanted = roots(*first, graph, data, precision)?;
+    let row = |id| graph.tensor(graph.tensor(id).root).ne[0];
     let measure = |got: Vec<Vec<f32>>| {
         let results = graph.outputs().iter().zip(got.iter().zip(&wanted));
         let measured = results.map(|(&id, (got, want))| OutputDistance {
             name: graph.tensor(id).name.clone(),
-            distance: distance(got, want),
+            distance: distance_in_rows(got, want, row(id)),
             bound: bound::of_output(graph, id, precision),
         });
         measured.collect()

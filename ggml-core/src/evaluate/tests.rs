@@ -1,4 +1,5 @@
 use super::*;
+use crate::bound::Bound;
 use crate::cpu::{CpuBackend, CpuOptions};
 use crate::encode::encode;
 use crate::metrics::Distance;
@@ -151,7 +152,7 @@ fn a_backend_that_differs_or_fails_does_not_hide_the_others() {
         compare_backends(&[&reference, &zeros, &broken, &cpu], &s.graph, &s.data, Precision::Exact).unwrap();
     let [zeros, broken, cpu] = &compared[..] else { panic!("{compared:?}") };
     assert!(!zeros.agrees());
-    assert_eq!(zeros.to_string(), "null: output 'y' has NMSE 1.0e0, the bound 1e-6");
+    assert_eq!(zeros.to_string(), "null: output 'y' has NMSE 1.0e0, the bound 1e-7");
     assert!(!broken.agrees());
     assert_eq!(broken.to_string(), "null: null: injected fault in phase first_compute at node 'y'");
     assert!(cpu.agrees(), "{cpu}");
@@ -204,16 +205,16 @@ fn one_node_has_the_bound_of_its_operation() {
         let backends: [&dyn Backend; 2] = [&ReferenceBackend::default(), &cpu()];
         let compared = compare_backends(&backends, graph, &data, precision).unwrap();
         assert!(compared[0].agrees(), "{}", compared[0]);
-        compared[0].outputs.as_ref().unwrap()[0].bound
+        compared[0].outputs.as_ref().unwrap()[0].bound.nmse
     };
     assert_eq!([bound(&g, Precision::Exact), bound(&g, Precision::Fast)], [1e-7, 5e-4]);
     let z = g.scale(y, 2.0, 0.0).unwrap();
     g.output(z).unwrap();
-    assert_eq!([bound(&g, Precision::Exact), bound(&g, Precision::Fast)], [1e-6, 5e-3]);
+    assert_eq!([bound(&g, Precision::Exact), bound(&g, Precision::Fast)], [1e-7, 5e-3]);
     let nan = OutputDistance {
         name: "y".into(),
         distance: Distance { nmse: f64::NAN, ..Distance::default() },
-        bound: 1.0,
+        bound: Bound { nmse: 1.0, row: 1.0 },
     };
     assert!(!nan.agrees());
 }

@@ -4,7 +4,9 @@
 //! plain text of the definition, in f64) and the test cases that every backend has to pass. A new operation is such a
 //! file, its kernels, and one dispatch entry for each backend.
 
+use crate::bound::Bound;
 use crate::dtype::DType;
+use crate::plan::Precision;
 use crate::reference::{NoMemory, Operand, OperandMut};
 use crate::tensor::Tensor;
 use serde::{Deserialize, Serialize};
@@ -84,6 +86,13 @@ pub trait Operation {
 
     /// Computes the result from the definition. For an alias `out` holds what the storage held before.
     fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) -> Computed;
+
+    /// How far from the reference a result may be that is computed from the reference's operands, the first of which has
+    /// the type `operand`: the weights of a product, the rows that are written into.
+    fn bound(&self, operand: DType, precision: Precision) -> Bound {
+        let _ = (operand, precision);
+        Bound::F32
+    }
 
     /// Operands whose storage the result may take over when nothing else needs them: every kernel reads the elements
     /// that an output element depends on before, or in the same thread as, it writes that element.

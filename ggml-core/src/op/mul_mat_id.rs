@@ -3,9 +3,12 @@
 //! Source of the method: Shazeer et al., "Outrageously large neural networks: the sparsely-gated mixture-of-experts
 //! layer" (2017).
 
-use super::{Computed, Operation, Output, mul_mat::WEIGHT_TYPES, operands, rule, typed};
+use super::mul_mat::{WEIGHT_TYPES, bound_of_product};
+use super::{Computed, Operation, Output, operands, rule, typed};
+use crate::bound::Bound;
 use crate::catalogue::{Case, Fill};
 use crate::dtype::DType;
+use crate::plan::Precision;
 use crate::reference::{Operand, OperandMut};
 use crate::tensor::Tensor;
 use serde::{Deserialize, Serialize};
@@ -62,6 +65,10 @@ impl Operation for MulMatId {
             }
         }
         Ok(())
+    }
+
+    fn bound(&self, operand: DType, precision: Precision) -> Bound {
+        bound_of_product(operand, precision)
     }
 }
 

@@ -33,12 +33,11 @@ fn catalogue_agrees_with_the_reference() {
                 let place = format!("{} on {}, {}", case.name, isa.name(), precision.name());
                 match catalogue::run(&case, backend, precision) {
                     Ok(Outcome::Values(got)) => {
-                        let d = ggml_core::metrics::distance(&got, &want);
-                        if d.nmse > catalogue::bound(&case, precision) {
-                            wrong.push(format!(
-                                "{place}: NMSE {:.2e}, max {:.2e} at {}",
-                                d.nmse, d.max_abs, d.worst
-                            ));
+                        let d = catalogue::distance(&case, &got, &want);
+                        let bound = catalogue::bound(&case, precision);
+                        if !bound.holds(&d) {
+                            let excess = bound.excess(&d);
+                            wrong.push(format!("{place}: {excess}, max {:.2e} at {}", d.max_abs, d.worst));
                         }
                     }
                     Ok(Outcome::Unsupported(reason)) => wrong.push(format!("{place}: refused: {reason}")),

@@ -6,7 +6,6 @@ use crate::compare::protocol::{Done, Message, OpsTask, Work};
 use crate::compare::report::{NodeReport, Status};
 use ggml_core::backend::Backend;
 use ggml_core::catalogue::{self, Case, Outcome};
-use ggml_core::metrics::distance;
 use ggml_core::{Error, Result};
 use std::collections::HashMap;
 use std::time::Instant;
@@ -33,9 +32,9 @@ pub(in crate::compare) fn run_cases(
         match (&reference, values) {
             (None, Some(values)) => {
                 results::append(task.results.as_ref(), name, &values)?;
-                report.set(&distance(&values, &values));
+                report.set(&catalogue::distance(&case, &values, &values));
             }
-            (Some(reference), Some(values)) => judge(&mut report, &values, reference.get(name)),
+            (Some(reference), Some(values)) => judge(&mut report, &case, &values, reference.get(name)),
             (_, None) => {}
         }
         say(Message::CaseDone(report));
@@ -64,9 +63,9 @@ fn run_case(work: &Work, case: &Case, backend: &dyn Backend) -> Result<(NodeRepo
     Ok((report, first))
 }
 
-fn judge(report: &mut NodeReport, values: &[f32], want: Option<&Vec<f32>>) {
+fn judge(report: &mut NodeReport, case: &Case, values: &[f32], want: Option<&Vec<f32>>) {
     match want {
-        Some(want) => report.set(&distance(values, want)),
+        Some(want) => report.set(&catalogue::distance(case, values, want)),
         None => {
             report.status = Status::Unsupported;
             report.message = Some("the reference has no result to compare with".into());

@@ -135,10 +135,11 @@ fn describe(case: &Case, precision: Precision) -> NodeReport {
         node: case.name.clone(),
         op: operation(case).into(),
         nmse: f64::INFINITY,
+        row: f64::INFINITY,
         max_abs: f64::INFINITY,
-        bound: catalogue::bound(case, precision),
         ..NodeReport::default()
     };
+    report.hold_to(&catalogue::bound(case, precision));
     if let Ok(g) = &case.graph {
         let t = g.tensor(case.node);
         (report.dtype, report.shape) = (t.dtype.name().into(), t.ne);
@@ -155,10 +156,9 @@ fn faults(run: &Run, reference: &str) -> Vec<String> {
         findings.extend(judge::failure(&run.record));
     }
     for cases in by_operation(run.cases.iter().filter(|n| n.is_out_of_bounds())) {
-        let Some(worst) = cases.iter().max_by(|a, b| a.nmse.total_cmp(&b.nmse)) else { continue };
-        let (which, nmse, bound) = (several(&cases, worst), worst.nmse, worst.bound);
-        findings
-            .push(format!("{backend} differs from {reference}: {which}: NMSE {nmse:.1e}, bound {bound:.0e}"));
+        let Some(worst) = cases.iter().max_by(|a, b| a.excess().total_cmp(&b.excess())) else { continue };
+        let (which, what) = (several(&cases, worst), worst.describe_error());
+        findings.push(format!("{backend} differs from {reference}: {which}: {what}"));
     }
     for cases in by_operation(run.cases.iter().filter(|n| n.unstable > 0)) {
         let Some(worst) = cases.iter().max_by_key(|n| n.unstable) else { continue };
@@ -218,7 +218,7 @@ fn several(cases: &[&NodeReport], worst: &NodeReport) -> String {
 
 fn comparison(run: &Run, reference: &str) -> Comparison {
     let out: Vec<&NodeReport> = run.cases.iter().filter(|n| n.is_out_of_bounds()).collect();
-    let first = out.first().map(|n| Divergence { node: n.node.clone(), op: n.op.clone(), nmse: n.nmse });
+    let first = out.first().map(|n| Divergence::new(n));
     Comparison {
         lhs: run.record.backend.clone(),
         rhs: reference.into(),

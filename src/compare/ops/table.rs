@@ -74,7 +74,7 @@ fn operations(comparison: &Comparison, style: Style) -> String {
         let number =
             |select: &dyn Fn(&NodeReport) -> bool| cases.iter().filter(|n| select(n)).count().to_string();
         let compared = cases.iter().filter(|n| n.status == Status::Ok);
-        let worst = compared.max_by(|a, b| a.nmse.total_cmp(&b.nmse));
+        let worst = compared.max_by(|a, b| a.excess().total_cmp(&b.excess()));
         let exponent = |value: Option<f64>| value.map_or("-".into(), |x| format!("{x:.1e}"));
         let mood = match cases.iter().any(|n| n.is_out_of_bounds() || has_failed(n)) {
             true => Mood::Bad,

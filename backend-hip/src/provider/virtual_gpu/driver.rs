@@ -324,6 +324,7 @@ impl Driver for VirtualDriver {
         let kernel =
             lock(&self.handles).functions.get(&function.0).map(|f| f.1.clone()).ok_or(INVALID_HANDLE)?;
         let (gpu, counters, arguments) = (self.gpu.clone(), self.counters.clone(), args.bytes.to_vec());
+        let wrong = self.faults.wrong_of(kernel.name());
         let work = move || {
             let launch = Launch {
                 groups: shape.grid,
@@ -331,7 +332,14 @@ impl Driver for VirtualDriver {
                 dynamic_lds: shape.lds_bytes,
                 arguments: &arguments,
             };
-            let counted = gpu.launch(&kernel, &launch).map_err(failure)?;
+            let counted = match wrong {
+                None => gpu.launch(&kernel, &launch),
+                Some(wrong) => gpu.trace(&kernel, &launch).and_then(|(counted, footprint)| {
+                    gpu.spoil(&footprint, wrong)?;
+                    Ok(counted)
+                }),
+            };
+            let counted = counted.map_err(failure)?;
             *lock(&counters).entry(kernel.name().to_string()).or_default() += counted;
             Ok(())
         };

@@ -5,7 +5,7 @@
 //! transfers, deadlines. Work is asynchronous as on a device: a queue runs it in order on a thread of its own, events
 //! tell how far it is, and a kernel that goes wrong breaks the device for everything after it.
 //!
-//! Any call can be made to fail or to hang; see [`Faults`].
+//! Any call can be made to fail or to hang, and any kernel to compute a number wrongly; see [`Faults`].
 
 use crate::driver::codes::Call;
 use ggml_core::{Error, Result};
@@ -15,7 +15,7 @@ mod driver;
 mod queue;
 
 pub use driver::VirtualDriver;
-pub use virtual_gpu::faults::{Fault, Faults};
+pub use virtual_gpu::faults::{Fault, Faults, Wrong};
 pub use virtual_gpu::{Checks, Counters, Target};
 
 /// The variable that faults are read from; see [`Faults::parse`].

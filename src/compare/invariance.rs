@@ -1,0 +1,119 @@
+//! The same prompt in other ways on one backend: the logits must not change, but for what kernels round that are chosen by
+//! the number of tokens, or that compute the members of a group one by one.
+
+use super::generate::{load, prompt_graph, session_options};
+use super::nodes::has_quantised_weights;
+use super::protocol::{Message, ModelTask, Work};
+use super::report::{EVERYTHING, Variant};
+use crate::backends::BackendName;
+use crate::model::Model;
+use crate::session::{Item, debug_program};
+use ggml_core::backend::{Backend, Usage};
+use ggml_core::bound::{self, Bound};
+use ggml_core::evaluate::write_inputs;
+use ggml_core::metrics::distance_in_rows;
+use ggml_core::{Error, Result};
+use std::sync::Arc;
+
+/// Tokens of a batch: no multiple of what kernels take at a time.
+const ODD: usize = 7;
+
+/// Bytes that are taken before a model is loaded again, so that all of it lies elsewhere.
+const BALLAST: usize = (1 << 20) + 4096;
+
+/// The prompt in every way; `logits` are those of its tokens in one batch.
+pub(super) fn variants(
+    model: &Model,
+    work: &Work,
+    task: &ModelTask,
+    logits: &[f32],
+    say: &mut dyn FnMut(Message),
+) -> Result<Vec<Variant>> {
+    let n = model.hparams().vocabulary;
+    let rounds = bound::of_graph(work.precision, has_quantised_weights(model.file().gguf()));
+    // The same kernels with the same operands.
+    let same = Bound::default();
+    let ways = Ways { model, work, task };
+    let mut variants = Vec::new();
+    let mut add = |name: &str, bound: Bound, got: Result<Vec<f32>>| -> Result<()> {
+        say(Message::Progress { what: name.into() });
+        let got = got?;
+        // Some ways give the logits after the last token only.
+        let wanted = logits.get(logits.len().saturating_sub(got.len())..).unwrap_or(&[]);
+        let d = distance_in_rows(&got, wanted, n);
+        variants.push(Variant {
+            name: name.into(),
+            nmse: d.nmse,
+            row: d.row,
+            bound,
+            changed: !bound.holds(&d),
+        });
+        Ok(())
+    };
+    add("batches of 7 tokens", rounds, ways.batches(model, ODD))?;
+    add("one token at a time", rounds, ways.batches(model, 1))?;
+    add("two sequences", rounds, ways.two_sequences())?;
+    add("node by node", rounds, ways.step_by_step(false))?;
+    add("step by step", rounds, ways.step_by_step(true))?;
+    let elsewhere = || {
+        let _ballast = model.backend().allocate(BALLAST, Usage::State)?;
+        ways.batches(&ways.again(task.offload)?, task.tokens.len())
+    };
+    add("memory elsewhere", same, elsewhere())?;
+    if !work.backend.parse().is_ok_and(|name: BackendName| name.is_host()) {
+        for offload in [0, 1, EVERYTHING].into_iter().filter(|offload| *offload != task.offload) {
+            let name = format!("offload {offload}");
+            let divided = || ways.batches(&ways.again(offload)?, task.tokens.len());
+            add(&name, rounds, divided())?;
+        }
+    }
+    Ok(variants)
+}
+
+/// What the ways have in common.
+struct Ways<'a> {
+    model: &'a Model,
+    work: &'a Work,
+    task: &'a ModelTask,
+}
+
+impl Ways<'_> {
+    /// The model loaded once more.
+    fn again(&self, offload: i64) -> Result<Model> {
+        let backend: Arc<dyn Backend> = self.model.backend().clone();
+        load(self.work, &ModelTask { offload, ..self.task.clone() }, backend, &mut |_| ())
+    }
+
+    fn batches(&self, model: &Model, size: usize) -> Result<Vec<f32>> {
+        let mut session = model.session(&session_options(self.work, self.task))?;
+        let mut logits = Vec::new();
+        for tokens in self.task.tokens.chunks(size) {
+            logits.extend(session.logits(tokens)?);
+        }
+        Ok(logits)
+    }
+
+    /// Another prompt beside this one.
+    fn two_sequences(&self) -> Result<Vec<f32>> {
+        let options = session_options(self.work, self.task).with_sequences(2);
+        let mut session = self.model.session(&options)?;
+        let tokens = &self.task.tokens;
+        let other: Vec<u32> = tokens.iter().rev().copied().collect();
+        let items = [Item { sequence: 0, tokens: &other }, Item { sequence: 1, tokens }];
+        let missing = || Error::argument("batch", "no logits of a sequence", "a row of each");
+        session.batch(&items)?.pop().ok_or_else(missing)
+    }
+
+    /// Each step submitted and waited for alone, as they ship or with groups taken apart.
+    fn step_by_step(&self, fused: bool) -> Result<Vec<f32>> {
+        let (graph, inputs) = prompt_graph(self.model.file(), self.task)?;
+        let (mut program, steps) = debug_program(self.model, &graph, self.work.precision, fused)?;
+        write_inputs(program.as_mut(), &graph.graph, &inputs)?;
+        for step in 0..steps.len() {
+            program.run_step(step)?;
+        }
+        let mut logits = vec![0f32; graph.graph.tensor(graph.logits).elements()];
+        program.read(graph.logits, bytemuck::cast_slice_mut(&mut logits))?;
+        Ok(logits)
+    }
+}

@@ -1,0 +1,176 @@
+//! A graph that fails, made smaller.
+
+use ggml_core::graph::file::GraphFile;
+use ggml_core::{Graph, Result, Source, TensorId};
+use std::collections::HashMap;
+use std::ops::Range;
+use std::path::Path;
+
+/// Smaller graphs that are tried at the most: each is a run of two processes.
+const MOST_TRIALS: usize = 32;
+
+/// Writes a graph file, smaller as long as it `fails` in that file; whether it fails as it was given.
+///
+/// A dimension is halved as often as that can be done, in one leaf, in two or in all leaves that have as many elements
+/// along some dimension: what the rules of the operations do not allow is no graph, and not tried.
+pub(super) fn shrink(
+    mut file: GraphFile,
+    path: &Path,
+    fails: &mut dyn FnMut(&Path) -> Result<bool>,
+) -> Result<bool> {
+    file.save(path)?;
+    if !fails(path)? {
+        return Ok(false);
+    }
+    let mut trials = 0;
+    while let Some(smaller) = next(&file, path, fails, &mut trials)? {
+        file = smaller;
+    }
+    file.save(path)?;
+    Ok(true)
+}
+
+/// The first smaller graph that still fails.
+fn next(
+    file: &GraphFile,
+    path: &Path,
+    fails: &mut dyn FnMut(&Path) -> Result<bool>,
+    trials: &mut usize,
+) -> Result<Option<GraphFile>> {
+    for (places, extent) in places(&file.graph) {
+        for range in [0..extent.div_ceil(2), extent / 2..extent] {
+            let Some(smaller) = cut(file, &places, &range) else { continue };
+            if *trials == MOST_TRIALS {
+                return Ok(None);
+            }
+            *trials += 1;
+            smaller.save(path)?;
+            if fails(path)? {
+                return Ok(Some(smaller));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// A dimension of a leaf.
+type Place = (TensorId, usize);
+
+/// What can be cut, the longest first: rows and planes of one leaf, dimensions of two, then all dimensions of an extent.
+fn places(graph: &Graph) -> Vec<(Vec<Place>, usize)> {
+    let leaves = graph.ids().filter(|&id| !matches!(graph.tensor(id).source, Source::Node { .. }));
+    let all: Vec<(Place, usize)> = leaves
+        .flat_map(|id| (0..4).map(move |d| (id, d)))
+        .map(|(id, d)| ((id, d), graph.tensor(id).ne[d]))
+        .filter(|&((id, d), extent)| extent > 1 && (d > 0 || graph.tensor(id).dtype.block() == 1))
+        .collect();
+    let mut places: Vec<(Vec<Place>, usize)> =
+        all.iter().filter(|((_, d), _)| *d > 0).map(|&(place, extent)| (vec![place], extent)).collect();
+    // Of two operands, where others happen to have the same extent.
+    for (i, &(first, extent)) in all.iter().enumerate() {
+        let same = all[i + 1..].iter().filter(|((leaf, _), e)| *leaf != first.0 && *e == extent);
+        places.extend(same.map(|&(second, _)| (vec![first, second], extent)));
+    }
+    let mut extents: Vec<usize> = all.iter().map(|&(_, extent)| extent).collect();
+    extents.sort_unstable();
+    extents.dedup();
+    places.extend(extents.into_iter().map(|extent| {
+        (all.iter().filter(|(_, e)| *e == extent).map(|&(place, _)| place).collect::<Vec<_>>(), extent)
+    }));
+    places.sort_by_key(|(places, extent)| (std::cmp::Reverse(*extent), places.len()));
+    places.retain(|(places, _)| !places.is_empty());
+    places.dedup();
+    places
+}
+
+/// The graph with a range of these dimensions only; `None` where that is none.
+fn cut(file: &GraphFile, places: &[Place], range: &Range<usize>) -> Option<GraphFile> {
+    let graph = &file.graph;
+    let (mut smaller, mut ids) = (GraphFile::default(), HashMap::new());
+    for id in graph.ids() {
+        let t = graph.tensor(id);
+        let copy = match &t.source {
+            Source::Node { op, src } => {
+                let src: Vec<TensorId> = src.iter().map(|operand| ids[operand]).collect();
+                let copy = smaller.graph.node(op.clone(), &src).ok()?;
+                smaller.graph.name(copy, &t.name).ok()?;
+                copy
+            }
+            source => {
+                let (mut ne, mut bytes) = (t.ne, file.data.get(&id).cloned());
+                for &(_, d) in places.iter().filter(|(leaf, _)| *leaf == id) {
+                    let row = t.dtype.row_bytes(ne[0])?;
+                    let (inner, count) = match d {
+                        0 => (t.dtype.block_bytes(), ne[0]),
+                        _ => (row * ne[1..d].iter().product::<usize>(), ne[d]),
+                    };
+                    bytes = bytes.map(|bytes| part(&bytes, inner, count, range));
+                    ne[d] = range.len();
+                }
+                let copy = smaller.graph.leaf(&t.name, t.dtype, ne, source.clone()).ok()?;
+                smaller.data.extend(bytes.map(|bytes| (copy, bytes)));
+                copy
+            }
+        };
+        ids.insert(id, copy);
+    }
+    graph.outputs().iter().try_for_each(|output| smaller.graph.output(ids[output])).ok()?;
+    Some(smaller)
+}
+
+/// Of every `count` pieces of that size those of a range.
+fn part(bytes: &[u8], piece: usize, count: usize, range: &Range<usize>) -> Vec<u8> {
+    let wanted = range.start * piece..range.end * piece;
+    bytes.chunks_exact(piece * count).flat_map(|whole| &whole[wanted.clone()]).copied().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ggml_core::DType;
+
+    fn floats(values: impl Iterator<Item = f32>) -> Vec<u8> {
+        values.flat_map(f32::to_le_bytes).collect()
+    }
+
+    /// A product of eight rows and three columns with a sum behind it: one row and one column are left, those that fail.
+    #[test]
+    fn what_fails_is_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("graph.json");
+        let mut graph = Graph::new();
+        let a = graph.leaf("a", DType::F32, [4, 8, 1, 1], Source::Weight).unwrap();
+        let b = graph.leaf("b", DType::F32, [4, 3, 1, 1], Source::Input).unwrap();
+        let c = graph.leaf("c", DType::F32, [8, 3, 1, 1], Source::Input).unwrap();
+        let product = graph.mul_mat(a, b).unwrap();
+        let sum = graph.add(product, c).unwrap();
+        graph.output(sum).unwrap();
+        let mut data = HashMap::new();
+        for (leaf, count) in [(a, 32), (b, 12), (c, 24)] {
+            data.insert(leaf, floats((0..count).map(|i| i as f32)));
+        }
+        let file = GraphFile { graph, data };
+        // Element 5 of row 5 of a, and row 2 of b, are what it takes.
+        let holds = |path: &Path, leaf: &str, value: f32| {
+            let file = GraphFile::load(path).unwrap();
+            let id = file.graph.find(leaf).unwrap();
+            file.data[&id].chunks_exact(4).any(|x| x == value.to_le_bytes())
+        };
+        let mut fails = |path: &Path| Ok(holds(path, "a", 21.0) && holds(path, "b", 8.0));
+        assert!(shrink(file.clone(), &path, &mut fails).unwrap());
+        let small = GraphFile::load(&path).unwrap();
+        let ne = |leaf: &str| small.graph.tensor(small.graph.find(leaf).unwrap()).ne;
+        assert_eq!((ne("a")[1], ne("b")[1], ne("c")), (1, 1, [1, 1, 1, 1]));
+        assert_eq!(small.graph.outputs().len(), 1);
+
+        assert!(!shrink(file.clone(), &path, &mut |_| Ok(false)).unwrap());
+        assert_eq!(GraphFile::load(&path).unwrap(), file, "as it was");
+        let mut trials = 0;
+        let mut all = |_: &Path| {
+            trials += 1;
+            Ok(trials == 1)
+        };
+        shrink(file, &path, &mut all).unwrap();
+        assert!(trials <= MOST_TRIALS + 1, "{trials}");
+    }
+}

@@ -1,0 +1,105 @@
+//! What `compare` makes of models that differ: rounding or an error, and whether results depend on how they are computed.
+
+mod common;
+
+use common::{compare, record, stdout, tiny};
+use diptych::DType;
+use diptych::ggml::gguf::GgufFile;
+use diptych::synthesize::{self, Shape};
+use diptych::tokenizer::{EncodeOptions, Tokenizer};
+use std::path::Path;
+
+fn write(folder: &Path, shape: &Shape) -> String {
+    let path = folder.join("model.gguf");
+    synthesize::write(shape, 1, &path).unwrap();
+    path.to_str().unwrap().into()
+}
+
+/// Models that make much of rounding: every node is within the bound of its operation, and the verdict on the whole
+/// rests on exact precision and says so.
+#[test]
+fn rounding_is_no_difference() {
+    for architecture in ["qwen3moe", "qwen35"] {
+        let dir = tempfile::tempdir().unwrap();
+        let model = write(dir.path(), &Shape::small(architecture).with_type(DType::Q4_K));
+        let args = ["--model", &model, "--predict", "2", "--per-node", "isolated", "--backends"];
+        let (output, result) = compare(dir.path(), &[&args[..], &["cpu,vulkan,hip-virtual:gfx906"]].concat());
+        assert_eq!(output.status.code(), Some(0), "{architecture}: {}", stdout(&output));
+        let comparisons = result["comparisons"].as_array().unwrap();
+        for c in comparisons {
+            let nodes = c["nodes"].as_array().unwrap();
+            assert!(nodes.iter().any(|n| n["step"] == true), "kernels of a step");
+            for n in nodes {
+                assert!(n["nmse"].as_f64() <= n["bound"].as_f64(), "{n}");
+                assert!(n["row"].as_f64() <= n["row_bound"].as_f64(), "{n}");
+            }
+            let fast = ["logits", "steps"].map(|of| c[of]["nmse"].as_f64().unwrap());
+            let look = &c["second_look"];
+            assert!(fast.iter().all(|nmse| *nmse <= 5e-3) || look["rounding"] == true, "{fast:?} {look}");
+            if look.is_object() {
+                assert!(look["exact"]["nmse"].as_f64().unwrap() < 1e-7, "{look}");
+                let notes =
+                    result["verdict"]["notes"].as_array().unwrap().iter().map(|n| n.as_str().unwrap());
+                let start = format!("{}: the logits of the ", c["lhs"].as_str().unwrap());
+                let note = notes.into_iter().find(|note| note.starts_with(&start)).expect("a note");
+                for words in [
+                    "this is rounding: in exact precision it agrees (NMSE ",
+                    "the best token is the same at",
+                    "KL divergence",
+                ] {
+                    assert!(note.contains(words), "{note}");
+                }
+            }
+        }
+        // Of these weights the mixture is beyond the bound of whole models, so that there is something to look at.
+        let looked = comparisons.iter().any(|c| c["second_look"].is_object());
+        assert!(looked || architecture != "qwen3moe");
+    }
+}
+
+/// A prompt in other batches, beside another sequence, step by step, in other memory and in parts.
+#[test]
+fn logits_do_not_depend_on_the_way() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = write(dir.path(), &tiny("qwen3", DType::Q8_0));
+    for precision in ["exact", "fast"] {
+        let args = ["--model", &model, "--predict", "1", "--invariance", "--precision", precision];
+        let backends = ["--backends", "cpu,hip-virtual:gfx906"];
+        let (output, result) = compare(dir.path(), &[&args[..], &backends].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
+        for (backend, count) in [("reference", 6), ("cpu", 6), ("hip-virtual:gfx906", 8)] {
+            let record = record(&result, backend);
+            if record["status"] == "ok" {
+                let variants = record["variants"].as_array().unwrap();
+                assert_eq!(variants.len(), count, "{record}");
+                assert!(variants.iter().any(|v| v["name"] == "memory elsewhere" && v["nmse"] == 0.0));
+            }
+        }
+    }
+    let (output, _) = compare(dir.path(), &["--ops", "RELU", "--invariance"]);
+    assert_eq!(output.status.code(), Some(2));
+}
+
+/// A prompt as text is the prompt of its tokens.
+#[test]
+fn a_prompt_may_be_text() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = write(dir.path(), &Shape { vocabulary: 300, ..tiny("llama", DType::F16) });
+    let text = "Hello world, once more";
+    let gguf = GgufFile::open(&path).unwrap();
+    let ids = Tokenizer::from_gguf(&gguf).unwrap().encode(text, &EncodeOptions::default());
+    let ids = ids.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+    assert!(ids.contains(','), "{ids}");
+    let tokens = |prompt: [&str; 2]| {
+        let args = [&["--model", &path, "--predict", "6", "--backends", "cpu"][..], &prompt].concat();
+        let (output, result) = compare(dir.path(), &args);
+        assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
+        (
+            record(&result, "cpu")["token_ids"].clone(),
+            std::fs::read(dir.path().join("cpu.logits.npy")).unwrap(),
+        )
+    };
+    assert_eq!(tokens(["--prompt", text]), tokens(["--tokens", &ids]));
+    let (output, _) = compare(dir.path(), &["--model", &path, "--prompt", ""]);
+    assert_eq!(output.status.code(), Some(2), "no tokens: {}", stdout(&output));
+}
