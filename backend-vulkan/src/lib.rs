@@ -70,7 +70,7 @@ mod sync;
 
 pub use backend::VulkanBackend;
 pub use device::tuning;
-pub use device::{DeviceSummary, enumerate};
+pub use device::{DeviceSummary, PCI_ADDRESS, enumerate};
 pub use options::{MemoryBudget, VulkanOptions};
 pub use pipeline::PipelineSpec;
 pub use program::{ProgramStats, VulkanProgram};

@@ -58,7 +58,7 @@ const FLOORS: &[Floors] = &[
         module: "compare",
         floors: &[
             &["child", "counts", "table"],
-            &["ops", "whole"],
+            &["ops", "trial", "whole"],
             &["generate", "graph", "judge", "parent"],
             &["nodes", "text"],
             &["files", "protocol"],
@@ -107,6 +107,7 @@ const FLOORS: &[Floors] = &[
             &["runtime"],
             &["code"],
             &["op"],
+            &["installed"],
             &["provider"],
             &["advice"],
             &["driver"],

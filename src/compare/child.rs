@@ -2,7 +2,7 @@
 
 use super::protocol::{CHILD, Done, Failed, Message, Task, Work};
 use super::report::Status;
-use super::{generate, graph, ops};
+use super::{generate, graph, ops, trial};
 use crate::backends::{OpenOptions, open};
 use crate::leave::leave;
 use crate::program::{FAILED, WRONG_USE};
@@ -13,13 +13,23 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 
+/// Whether this program's `main` begins with [`child_entry`], so that it can have children.
+static ENTERED: AtomicBool = AtomicBool::new(false);
+
+/// Whether this program can have children: [`child_entry`] was called.
+pub(crate) fn has_children() -> bool {
+    ENTERED.load(Ordering::Relaxed)
+}
+
 /// Call this first thing in `main`: in a child process it does the child's work and returns its exit status; in any
 /// other it returns `None`.
 pub fn child_entry() -> Option<ExitCode> {
+    ENTERED.store(true, Ordering::Relaxed);
     let mut args = std::env::args_os().skip(1);
     if args.next()? != CHILD {
         return None;
@@ -95,6 +105,9 @@ fn child(path: &Path) -> u8 {
         Ok(work) => work,
         Err(error) => return conclude(Err(error)),
     };
+    if work.task == Task::List {
+        return conclude(trial::run_list(&work, &mut say));
+    }
     match open_backend(&work) {
         // What became of the work is said before the device is closed: closing may hang.
         Ok(backend) => conclude(run(&work, backend.clone())),
@@ -167,5 +180,7 @@ fn run(work: &Work, backend: Arc<dyn Backend>) -> Result<Done> {
         Task::Model(task) => generate::run(work, task, backend, &mut say),
         Task::Graph(task) => graph::run(work, task, backend, &mut say),
         Task::Ops(task) => ops::run_cases(work, task, backend.as_ref(), &mut say),
+        Task::Trial(task) => trial::run_trial(task, backend.as_ref()),
+        Task::List => trial::run_list(work, &mut say),
     }
 }

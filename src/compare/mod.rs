@@ -23,13 +23,16 @@ pub mod report;
 mod system;
 mod table;
 mod text;
+mod trial;
 mod whole;
 
 pub use child::child_entry;
+pub(crate) use child::has_children;
 pub use counts::counts;
 pub use options::{CompareOptions, Event, PerNode, Progress, Subject};
 pub use report::Report;
 pub use table::table;
+pub(crate) use trial::{Trial, list, trial};
 
 /// Runs the comparison. Errors are those of wrong use (model, tokens, filter, environment, output folder); what happens
 /// on a backend is in the report. [`Report::write`] keeps it, at [`report_path`] by custom: nothing is left there of an

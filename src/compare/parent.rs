@@ -62,7 +62,10 @@ impl Watch {
                 }
             }
             Message::Device { device } => self.backend.fill(&device),
-            Message::Progress { .. } | Message::Case { .. } | Message::CaseDone(_) => {}
+            Message::Progress { .. }
+            | Message::Listed { .. }
+            | Message::Case { .. }
+            | Message::CaseDone(_) => {}
             Message::Done(done) => {
                 self.finished = true;
                 let r = &mut self.record;
