@@ -212,7 +212,7 @@ impl<'a> Look<'a> {
             lines.extend(vulkan::lines(found, &self.root, &self.hip, &kernel));
             note = way.overridden();
         } else if found.views.iter().any(|view| view.backend.starts_with("vulkan")) {
-            lines.push(vulkan::runtime(&self.root, false).0);
+            lines.extend([vulkan::runtime(&self.root, false).0, vulkan::code()]);
         }
         let mut verdicts = Vec::new();
         for way in [Way::Hip, Way::Vulkan] {

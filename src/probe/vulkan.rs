@@ -26,13 +26,13 @@ pub(super) fn runtime(root: &Root, amd: bool) -> (Line, Option<String>) {
     let mut there = false;
     let mut parts = vec![loader.display().to_string()];
     for driver in drivers {
-        let library = match &driver.library {
-            Some(path) => path.display().to_string(),
-            None => "a library that was not found".into(),
-        };
+        let name = driver.manifest.file_name().unwrap_or_default().to_string_lossy().into_owned();
         there |= driver.library.is_some();
-        let version = driver.mesa.as_ref().map_or(String::new(), |version| format!(", Mesa {version}"));
-        parts.push(format!("{} leads to {library}{version}", driver.manifest.display()));
+        parts.push(match (&driver.library, &driver.mesa) {
+            (None, _) => format!("{}: its library was not found", driver.manifest.display()),
+            (Some(_), Some(version)) => format!("{name} (Mesa {version})"),
+            (Some(path), None) => format!("{name} ({})", path.display()),
+        });
         mesa = mesa.or(driver.mesa);
     }
     if there {
@@ -44,6 +44,11 @@ pub(super) fn runtime(root: &Root, amd: bool) -> (Line, Option<String>) {
         files::MANIFESTS.join(", ")
     ));
     (line(State::Blocks, parts.join("; ")).with([GET.into()]), None)
+}
+
+/// Code for any device.
+pub(super) fn code() -> Line {
+    Line::new(Gate::Code, Way::Vulkan, State::Allows, "SPIR-V for any device is built in")
 }
 
 /// The lines of an AMD card.
@@ -65,6 +70,6 @@ pub(super) fn lines(found: &Found, root: &Root, options: &HipOptions, kernel: &K
             State::Allows,
             "RADV drives all of AMD's cards from GCN 1 on; nothing depends on a list",
         ),
-        Line::new(Gate::Code, Way::Vulkan, State::Allows, "SPIR-V for any device is built in"),
+        code(),
     ]
 }
