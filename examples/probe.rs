@@ -3,7 +3,6 @@
 //! `cargo run --release --example probe`
 
 use clap::Parser;
-use diptych::compare::child_entry;
 use diptych::probe::{ProbeOptions, probe, table};
 use diptych::program::{self, FAILED};
 use diptych::{Error, Result};
@@ -54,5 +53,5 @@ fn run(args: Args) -> Result<ExitCode> {
 }
 
 fn main() -> ExitCode {
-    child_entry().unwrap_or_else(|| program::run(|| run(Args::parse())))
+    program::run(|| run(Args::parse()))
 }

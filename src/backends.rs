@@ -26,6 +26,7 @@ mod drivers;
 pub(crate) mod files;
 pub(crate) mod measure;
 
+pub(crate) use auto::open_chosen;
 pub use auto::{Choice, Tried, choose};
 pub(crate) use devices::{DRIVERS, views};
 pub use devices::{Device, DeviceList, Pairing, View, devices};

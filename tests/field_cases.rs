@@ -4,13 +4,12 @@ mod common;
 
 use backend_hip::virtual_gpu::{Faults, Target, VirtualOptions, open_with};
 use backend_hip::{HipBackend, HipOptions};
-use common::{compare, file, record, stdout, tiny};
+use common::{compare, file, library, record, stdout, tiny};
 use diptych::ggml::backend::{Backend, Usage};
 use diptych::ggml::phase::Deadlines;
 use diptych::{DType, Error, Model, SessionOptions};
 use serde_json::Value;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -61,24 +60,6 @@ fn many_small_allocations_hang() {
     faults.release();
 }
 
-/// A libamdhip64 of the test's own that does something when it is loaded and in hipInit. `None` without a C compiler.
-#[cfg(unix)]
-fn library(dir: &Path, on_load: &str, init: &str) -> Option<PathBuf> {
-    let path = dir.join("libamdhip64.so.6");
-    let output = Command::new(std::env::var_os("CC").unwrap_or("cc".into()))
-        .args(["-shared", "-fPIC", "-include", "stdlib.h", "-include", "unistd.h", "-DCOUNT=0"])
-        .args([format!("-DON_LOAD={on_load}"), format!("-DINIT={init}"), "-o".into()])
-        .arg(&path)
-        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("backend-hip/tests/c/amdhip64.c"))
-        .output();
-    let Ok(output) = output else {
-        eprintln!("skipped: no C compiler");
-        return None;
-    };
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Some(path)
-}
-
 /// A driver's library that ends the process, and says that all went well: no result of this run, whatever lies in the
 /// output folder from the run before.
 #[cfg(unix)]
@@ -86,7 +67,7 @@ fn library(dir: &Path, on_load: &str, init: &str) -> Option<PathBuf> {
 fn a_library_that_leaves() {
     for (on_load, init, phase) in [("exit(0)", "0", "load_runtime"), ("", "(exit(0), 0)", "enumerate")] {
         let dir = tempfile::tempdir().unwrap();
-        let Some(library) = library(dir.path(), on_load, init) else { return };
+        let Some(library) = library(&dir.path().join("libamdhip64.so.6"), on_load, init) else { return };
         let args = ["--backends", "cpu,hip", "--per-node", "isolated", "--hip-library"];
         let args = [&args[..], &[library.to_str().unwrap()]].concat();
         let out = dir.path().join("out");
@@ -111,7 +92,11 @@ fn a_library_that_leaves() {
 #[test]
 fn a_library_that_prints() {
     let dir = tempfile::tempdir().unwrap();
-    let Some(library) = library(dir.path(), r#"(void)!write(1, "\xff\n{\nno end", 10)"#, "0") else { return };
+    let Some(library) =
+        library(&dir.path().join("libamdhip64.so.6"), r#"(void)!write(1, "\xff\n{\nno end", 10)"#, "0")
+    else {
+        return;
+    };
     let args = ["--ops", "RELU", "--backends", "cpu,hip", "--hip-library", library.to_str().unwrap()];
     let (output, result) = compare(&dir.path().join("out"), &args);
     assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));

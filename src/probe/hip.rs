@@ -186,7 +186,8 @@ impl HipWay<'_> {
             false if state == State::Allows => State::Unknown,
             _ => state,
         };
-        line(state, format!("{text}; {setting}")).with(foreign).with(hidden)
+        let help = self.refusal.and_then(help);
+        line(state, format!("{text}; {setting}")).with(foreign).with(hidden).with(help)
     }
 
     fn features(&self) -> Line {
@@ -208,6 +209,16 @@ impl HipWay<'_> {
             None => line(State::Blocks, "the processor belongs to no family that is known".into()),
         }
     }
+}
+
+/// What helps where the runtime, when it was asked for its devices, ended the process or never answered.
+pub(super) fn help(why: &str) -> Option<String> {
+    let ended = why.starts_with("crashed") || why.starts_with("hung");
+    ended.then(|| {
+        "the library ends or holds up the process that uses it: try another copy of it (DIPTYCH_HIP_LIBRARY), and use \
+         Vulkan meanwhile (--backend vulkan)"
+            .into()
+    })
 }
 
 /// The runtime's library: the one that is loaded, and what else there is.

@@ -111,7 +111,7 @@ pub fn probe(options: &ProbeOptions) -> Result<Report> {
     let machine = if devices.iter().any(|d| !d.views.iter().any(|v| v.is_processor)) {
         Vec::new()
     } else {
-        look.machine()
+        look.machine(&listed)
     };
     Ok(Report {
         diptych: env!("CARGO_PKG_VERSION").into(),
@@ -237,7 +237,7 @@ impl<'a> Look<'a> {
     }
 
     /// What is missing where there is no card.
-    fn machine(&self) -> Vec<Line> {
+    fn machine(&self, listed: &DeviceList) -> Vec<Line> {
         let line = |gate, way, text: String| Line::new(gate, way, State::Blocks, text);
         let driver = self.root.at("/sys/module/amdgpu").is_dir();
         let text = match driver {
@@ -248,7 +248,13 @@ impl<'a> Look<'a> {
             "a card is needed, in a slot that works (lspci -nn -d 1002:); in a container or a virtual machine it has to \
              be passed on",
         ];
-        vec![
+        let said =
+            listed.absent.iter().find(|(driver, _)| driver == "hip" && self.libraries.chosen.is_some());
+        let said = said.map(|(_, why)| {
+            line(Gate::Recognition, Way::Hip, format!("the runtime lists no device: {why}"))
+                .with(hip::help(why))
+        });
+        let mut lines = vec![
             line(Gate::Hardware, Way::Card, "/sys/class/drm lists no graphics card, and KFD none".into())
                 .with(nodes.map(String::from)),
             line(Gate::KernelDriver, Way::Card, text.into())
@@ -256,7 +262,9 @@ impl<'a> Look<'a> {
             line(Gate::DeviceNodes, Way::Card, self.system.describe()),
             hip::runtime(&self.libraries),
             vulkan::runtime(&self.root, false).0,
-        ]
+        ];
+        lines.extend(said);
+        lines
     }
 }
 

@@ -70,6 +70,25 @@ pub fn example(name: &str) -> PathBuf {
     path
 }
 
+/// Makes a libamdhip64 that says it is of HIP 6.3, lists no device, and does something when it is loaded and in hipInit;
+/// its path. `None` without a C compiler.
+#[cfg(unix)]
+pub fn library(path: &Path, on_load: &str, init: &str) -> Option<PathBuf> {
+    std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+    let output = Command::new(std::env::var_os("CC").unwrap_or("cc".into()))
+        .args(["-shared", "-fPIC", "-include", "stdlib.h", "-include", "unistd.h", "-include", "signal.h"])
+        .args(["-DCOUNT=0", &format!("-DON_LOAD={on_load}"), &format!("-DINIT={init}"), "-o"])
+        .arg(path)
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("backend-hip/tests/c/amdhip64.c"))
+        .output();
+    let Ok(output) = output else {
+        eprintln!("skipped: no C compiler");
+        return None;
+    };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(path.into())
+}
+
 /// Runs `compare` with an output folder; what it printed, and `result.json`, null where there is none.
 pub fn compare(out: &Path, args: &[&str]) -> (Output, Value) {
     let output =
