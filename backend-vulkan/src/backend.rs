@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// How much longer than its parts a preparation may take in all.
-const RECORDING: Duration = Duration::from_millis(500);
+const RECORDING: Duration = Duration::from_millis(250);
 
 /// A Vulkan device that runs graphs.
 pub struct VulkanBackend {

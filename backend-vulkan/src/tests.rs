@@ -1,7 +1,7 @@
 //! Every call of the driver in the life of a program made to fail, and made to hang: what the caller is told, what is
 //! given back, and that the next one works.
 
-use crate::raw::faults::{self, Fault};
+use crate::raw::faults::{self, Call, Fault};
 use crate::{VulkanBackend, VulkanOptions};
 use ggml_core::backend::{Backend, Bindings, PrepareOptions, Slice, Usage};
 use ggml_core::phase::Deadlines;
@@ -39,7 +39,7 @@ fn phases(part: &str) -> &'static [Phase] {
 const ROW: usize = 64;
 
 /// [`run`] on a thread of its own, with a fault; the answer comes through the channel.
-fn life(cache: &Path, limit: Duration, fault: Option<(usize, Fault)>) -> mpsc::Receiver<Result<f32>> {
+fn life(cache: &Path, limit: Duration, fault: Option<(Call, Fault)>) -> mpsc::Receiver<Result<f32>> {
     faults::begin(fault);
     let (sender, answer) = mpsc::channel();
     let cache = cache.to_path_buf();
@@ -84,7 +84,7 @@ fn run(cache: &Path, limit: Duration) -> Result<f32> {
 const RIGHT: f32 = (ROW * (ROW - 1) / 2) as f32;
 
 /// The calls of a life without faults; `None` with a message where there is no device.
-fn calls(cache: &Path) -> Option<Vec<(&'static str, &'static str)>> {
+fn calls(cache: &Path) -> Option<Vec<Call>> {
     if faults::functions().is_none() {
         eprintln!("skipped: no Vulkan loader");
         return None;
@@ -121,13 +121,16 @@ fn every_call_fails_once() {
     let cache = tempfile::tempdir().unwrap();
     let Some(calls) = calls(cache.path()) else { return };
     let mut failed = 0;
-    for (index, &(function, part)) in calls.iter().enumerate() {
-        let outcome = life(cache.path(), LONG, Some((index, Fault::Fail))).recv().unwrap();
-        let told = format!("call {index}, {function} in {part}: {outcome:?}");
+    for &call in &calls {
+        let outcome = life(cache.path(), LONG, Some((call, Fault::Fail))).recv().unwrap();
+        let (Call { part, function, .. }, told) = (call, format!("{call:?}: {outcome:?}"));
         // What was made is given back, whatever became of it.
         assert!(settled(), "{told}: {:?}", faults::live());
         match outcome {
-            Ok(sum) => assert!(sum == RIGHT && DISPENSABLE.contains(&function) || part == "close", "{told}"),
+            Ok(sum) => {
+                let may = DISPENSABLE.contains(&function) || part == "close" || !faults::met();
+                assert!(sum == RIGHT && may, "{told}");
+            }
             Err(error) => {
                 failed += 1;
                 let phase = error.phase().unwrap_or_else(|| panic!("{told}: no phase"));
@@ -156,23 +159,23 @@ fn every_call_hangs_once() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let cache = tempfile::tempdir().unwrap();
     let Some(calls) = calls(cache.path()) else { return };
-    let limit = Duration::from_millis(250);
-    for (index, &(function, part)) in calls.iter().enumerate() {
+    let limit = Duration::from_millis(150);
+    for &call in &calls {
+        let Call { part, function, .. } = call;
         // Uploads, runs and reading are made on the caller's thread (see the crate's contract).
         let is_guarded =
             matches!(part, "open" | "prepare") || part == "load" && function == "vkAllocateMemory";
         if !is_guarded {
             continue;
         }
-        let outcome = life(cache.path(), limit, Some((index, Fault::Hang))).recv_timeout(LONG);
-        let hung = faults::hangs();
+        let outcome = life(cache.path(), limit, Some((call, Fault::Hang))).recv_timeout(LONG);
+        let (met, told) = (faults::met(), format!("{call:?}: {outcome:?}"));
         faults::release();
-        let told = format!("call {index}, {function} in {part}: {outcome:?}");
-        // A machine that is busy may miss the deadline before it comes to the call.
-        assert!(hung || matches!(outcome, Ok(Err(Error::Timeout { .. }))), "{told}");
+        // A machine that is busy may miss a deadline before it comes to the call.
         match outcome {
-            Ok(Err(Error::Timeout { phase, .. })) => assert!(phases(part).contains(&phase), "{told}"),
-            other => panic!("call {index}, {function} in {part}: {other:?}"),
+            Ok(Err(Error::Timeout { phase, .. })) => assert!(!met || phases(part).contains(&phase), "{told}"),
+            Ok(Ok(sum)) => assert!(!met && sum == RIGHT, "{told}"),
+            _ => panic!("{told}"),
         }
         assert!(settled(), "{told}: {:?}", faults::live());
     }

@@ -21,12 +21,26 @@ pub(crate) enum Fault {
     Hang,
 }
 
+/// A call: the part of the scenario, the function, and how often it was called in that part before. How often a
+/// timeline is looked at depends on chance, so a number over all functions would not say which call it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Call {
+    /// The part.
+    pub(crate) part: &'static str,
+    /// The function.
+    pub(crate) function: &'static str,
+    /// From 0.
+    pub(crate) count: usize,
+}
+
 /// What was called, and what came of it.
 #[derive(Debug, Default)]
 struct State {
-    calls: Vec<(&'static str, &'static str)>,
+    calls: Vec<Call>,
     stage: &'static str,
-    fault: Option<(usize, Fault)>,
+    fault: Option<(Call, Fault)>,
+    /// Whether the fault's call was made.
+    met: bool,
     /// Number of the scenario.
     scenario: u64,
     hanging: usize,
@@ -39,6 +53,7 @@ static STATE: Mutex<State> = Mutex::new(State {
     calls: Vec::new(),
     stage: "",
     fault: None,
+    met: false,
     scenario: 0,
     hanging: 0,
     released: false,
@@ -52,13 +67,13 @@ thread_local! {
     static MINE: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Begins a scenario with a fault at a call, counted from 0 over all functions, of the threads that make their first call
-/// from here on: one that was left behind in an earlier scenario goes on without counting.
-pub(crate) fn begin(fault: Option<(usize, Fault)>) {
+/// Begins a scenario with a fault at a call of the threads that make their first call from here on: one that was left
+/// behind in an earlier scenario goes on without counting.
+pub(crate) fn begin(fault: Option<(Call, Fault)>) {
     let mut state = lock(&STATE);
     state.calls.clear();
     state.scenario += 1;
-    (state.fault, state.released) = (fault, false);
+    (state.fault, state.met, state.released) = (fault, false, false);
 }
 
 /// From here on calls belong to this part of the scenario.
@@ -66,14 +81,14 @@ pub(crate) fn stage(name: &'static str) {
     lock(&STATE).stage = name;
 }
 
-/// Function and part of every call since the beginning.
-pub(crate) fn calls() -> Vec<(&'static str, &'static str)> {
+/// Every call since the beginning.
+pub(crate) fn calls() -> Vec<Call> {
     lock(&STATE).calls.clone()
 }
 
-/// Whether a call does not return.
-pub(crate) fn hangs() -> bool {
-    lock(&STATE).hanging > 0
+/// Whether the call of the fault was made.
+pub(crate) fn met() -> bool {
+    lock(&STATE).met
 }
 
 /// Lets the call that hangs go on, and waits until it does.
@@ -108,9 +123,13 @@ fn enter(function: &'static str) -> Option<vk::Result> {
     if MINE.get() != state.scenario {
         return None;
     }
-    let (index, stage) = (state.calls.len(), state.stage);
-    state.calls.push((function, stage));
-    match state.fault.filter(|(at, _)| *at == index)?.1 {
+    let part = state.stage;
+    let count = state.calls.iter().filter(|call| (call.part, call.function) == (part, function)).count();
+    let call = Call { part, function, count };
+    state.calls.push(call);
+    let (_, fault) = state.fault.filter(|(at, _)| *at == call)?;
+    state.met = true;
+    match fault {
         Fault::Fail => Some(code_of(function)),
         Fault::Hang => {
             state.hanging += 1;
