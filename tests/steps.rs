@@ -196,16 +196,16 @@ fn a_step_gives_the_best() {
         for vocabulary in [203, 2100] {
             let model = model(&Shape { vocabulary, ..shape("qwen2") }, &backend);
             let (mut all, mut some) = (model.session(&exact()).unwrap(), model.session(&exact()).unwrap());
-            for tokens in [&prompt(20)[..], &[7]] {
+            for (tokens, k) in [(&prompt(20)[..], 6), (&[7], 64)] {
                 let item = [Item { sequence: 0, tokens }];
                 let logits = all.prefill(tokens).unwrap();
                 let mut order: Vec<usize> = (0..vocabulary).collect();
                 order.sort_by(|&a, &b| logits[b].total_cmp(&logits[a]));
-                let rows = some.append(&item, Want::Best(6)).unwrap();
+                let rows = some.append(&item, Want::Best(k)).unwrap();
                 let Some(Row::Best(best)) = rows.get(0) else { panic!("{name}: {rows:?}") };
                 assert!(best.finite && rows.len() == 1 && rows.get(1).is_none(), "{name}");
                 assert!(best.tokens.iter().zip(&order).all(|(&t, &o)| t as usize == o), "{name}");
-                let wanted: Vec<f32> = order[..6].iter().map(|&i| logits[i]).collect();
+                let wanted: Vec<f32> = order[..k].iter().map(|&i| logits[i]).collect();
                 same(name, best.logits, &wanted, "logits");
             }
             let most = some.append(&[Item { sequence: 0, tokens: &[1] }], Want::Best(usize::MAX)).unwrap();

@@ -36,6 +36,8 @@ pub struct Tuning {
     pub vec_waves: u32,
     /// Work-groups of a mat-vec for each compute unit that must be left where they take more rows.
     pub vec_groups: u32,
+    /// Whether these are all that run at a time: then there are no more, as many rows as each of them takes.
+    pub vec_at_once: bool,
     /// Columns of a mat-vec kernel at the most. More take several passes over the weights.
     pub vec_columns: u32,
     /// Columns from which on tiles are used.
@@ -101,6 +103,7 @@ const GCN: Tuning = Tuning {
     compute_units: 60,
     vec_waves: 2,
     vec_groups: 4,
+    vec_at_once: false,
     vec_columns: 8,
     tile_from: 9,
     tile_groups: 2,
@@ -118,8 +121,9 @@ const CDNA: Tuning = Tuning { compute_units: 104, ..GCN };
 /// A work-group processor has four SIMDs, too; a wavefront of 32 has half the rows in flight.
 const RDNA: Tuning = Tuning { compute_units: 30, vec_waves: 4, ..GCN };
 
-/// 132 multiprocessors of four schedulers.
-const NVIDIA: Tuning = Tuning { compute_units: 132, vec_waves: 2, ..GCN };
+/// 132 multiprocessors of four schedulers. The registers of mat-vec leave two work-groups at a time; that none comes after
+/// them and rounds the same activations again makes decoding 1 to 6 % faster on an H200.
+const NVIDIA: Tuning = Tuning { compute_units: 132, vec_waves: 2, vec_groups: 2, vec_at_once: true, ..GCN };
 
 impl Tuning {
     /// The table.

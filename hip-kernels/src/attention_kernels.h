@@ -18,7 +18,7 @@
 #define SPLIT(type, KV, D, G) \
     KERNEL(SPLIT_THREADS) flash_attn_split_##type##_d##D##_g##G(SPLIT_OPERANDS) { \
         LDS AttentionShared<D, G> shared; \
-        attention_split<KV, D, G>(q, k, v, mask, sinks, sums, stats, counters, out, p, &shared); \
+        attention_split_of_any<KV, D, G>(q, k, v, mask, sinks, sums, stats, counters, out, p, &shared); \
     }
 #define SPLITS(type, KV, D) SPLIT(type, KV, D, 1) SPLIT(type, KV, D, 4)
 

@@ -37,33 +37,53 @@ template <int E> struct BytesOf { typedef u32 Type __attribute__((ext_vector_typ
 template <int E> using Bytes = typename BytesOf<E>::Type;
 
 #if !DEVICE_AMD
-// E bytes at any address by the words that hold them: PTX has no wide loads that are not aligned. The last word is read
-// only where a byte of it is wanted.
-template <int E> DEVICE Bytes<E> across_words(const u8 *at) {
-    u32 shift = (u32)(u64)at & 3;
-    const u32 *words = (const u32 *)(at - shift);
-    Bytes<E> out;
-    u32 word = words[0];
-    UNROLL for (u32 i = 0; i < E / 4; i++) {
-        u32 next = words[i + 1 < E / 4 || shift ? i + 1 : i];
-        out[i] = __nvvm_prmt(word, next, 0x3210u + 0x1111u * shift);
-        word = next;
-    }
-    return out;
+// Four words of memory at a multiple of 16. (Told in C, the compiler would make one load of it and of one that is told to
+// be anywhere, four.)
+DEVICE u32x4 four_aligned(const void *at) {
+    u32x4 x;
+    __asm__("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "l"(at));
+    return x;
 }
+#endif
+
+// What was loaded of E bytes.
+template <int E, bool ALIGNED> struct Loaded {
+    Bytes<E> all;
+    __attribute__((device, always_inline)) Bytes<E> bytes() const { return all; }
+};
+#if !DEVICE_AMD
+// At any address the words that hold them: PTX has no wide loads that are not aligned. They are put together where they
+// are used, so that nothing waits for a load before that.
+template <int E> struct Loaded<E, false> {
+    u32 word[E / 4 + 1], shift;
+    __attribute__((device, always_inline)) Bytes<E> bytes() const {
+        Bytes<E> out;
+        UNROLL for (u32 i = 0; i < E / 4; i++) out[i] = __nvvm_prmt(word[i], word[i + 1], 0x3210u + 0x1111u * shift);
+        return out;
+    }
+};
 #endif
 
 // A word, or E bytes, at an address that is a multiple of ALIGN. (Structures, because an alignment that is part of a
 // type's name is lost where the type is a template's argument.)
 template <u32 ALIGN> struct Words {
+    static constexpr bool ALIGNED = DEVICE_AMD || ALIGN >= 4;
     struct __attribute__((packed, aligned(ALIGN))) One { u32 value; };
     template <int E> struct __attribute__((packed, aligned(ALIGN))) Many { Bytes<E> value; };
     DEVICE u32 one(const u8 *at) { return ((const One *)at)->value; }
-    template <int E> DEVICE Bytes<E> bytes(const u8 *at) {
-#if !DEVICE_AMD
-        if constexpr (ALIGN < 4) return across_words<E>(at);
-#endif
-        return ((const Many<E> *)at)->value;
+    template <int E> DEVICE Bytes<E> bytes(const u8 *at) { return load<E>(at).bytes(); }
+    // The last word is read only where a byte of it is wanted.
+    template <int E> DEVICE Loaded<E, ALIGNED> load(const u8 *at) {
+        Loaded<E, ALIGNED> out;
+        if constexpr (ALIGNED) {
+            out.all = ((const Many<E> *)at)->value;
+        } else {
+            out.shift = (u32)(u64)at & 3;
+            const u32 *words = (const u32 *)(at - out.shift);
+            UNROLL for (u32 i = 0; i < E / 4; i++) out.word[i] = words[i];
+            out.word[E / 4] = words[out.shift ? E / 4 : E / 4 - 1];
+        }
+        return out;
     }
 };
 
@@ -148,6 +168,20 @@ template <bool BRAIN> struct Weight16 {
 };
 typedef Weight16<false> WeightF16;
 typedef Weight16<true> WeightBF16;
+
+#if !DEVICE_AMD
+// Plain numbers whose rows begin at multiples of 16 bytes.
+template <class W> struct Aligned : W {
+    template <int E = 8> DEVICE typename W::Raw fetch(const u8 *row, u32 k) {
+        const u8 *at = row + k * W::BYTES;
+        if constexpr (W::BYTES == 2) {
+            return {__builtin_bit_cast(u16x8, four_aligned(at))};
+        } else {
+            return {__builtin_bit_cast(f32x4, four_aligned(at)), __builtin_bit_cast(f32x4, four_aligned(at + 16))};
+        }
+    }
+};
+#endif
 
 // What block types have in common.
 template <class W, bool IS_SIGNED> struct Blocks {

@@ -33,16 +33,16 @@ struct WeightQ2_K : Blocks<WeightQ2_K, false> {
 struct WeightQ3_K : Blocks<WeightQ3_K, false> {
     static constexpr u32 BLOCK = 256, BYTES = 110, GROUP = 16, APART = 32, MOST = 4;
     static constexpr float BIAS = 4.0f;
-    template <int E> struct Raws { Bytes<E> q, third; u32 low, high, k; u16 scale; };
+    template <int E> struct Raws { Loaded<E, Words<2>::ALIGNED> q, third; u32 low, high, k; u16 scale; };
     typedef Raws<8> Raw;
     template <int E = 8> DEVICE Raws<E> fetch(const u8 *row, u32 k) {
         u32 block = k / 256 * BYTES;
-        return {Words<2>::bytes<E>(row + 32 + (block + k / 128 % 2 * 32 + k % 32)), Words<2>::bytes<E>(row + (block + k % 32)),
+        return {Words<2>::load<E>(row + 32 + (block + k / 128 % 2 * 32 + k % 32)), Words<2>::load<E>(row + (block + k % 32)),
                 Words<2>::one(row + 96 + (block + k / 64 % 2 * 4)), Words<2>::one(row + 104 + block), k % 256,
                 *(const u16 *)(row + 108 + block)};
     }
     template <int E> DEVICE Bytes<E> bytes(const Raws<E> &raw) {
-        return bit_pairs(raw.q, raw.k / 32 % 4 * 2) | moved_bits<2, 1>(raw.third, raw.k / 32);
+        return bit_pairs(raw.q.bytes(), raw.k / 32 % 4 * 2) | moved_bits<2, 1>(raw.third.bytes(), raw.k / 32);
     }
     template <class R> DEVICE float factor(const R &raw) {
         u32 four = (raw.low >> (raw.k / 128 * 4) & 0x0f0f0f0fu) | (raw.high >> (raw.k / 64 * 2) & 0x03030303u) << 4;
@@ -123,16 +123,16 @@ struct WeightQ5_K : BlocksWithHead<WeightQ5_K> {
 struct WeightQ6_K : Blocks<WeightQ6_K, false> {
     static constexpr u32 BLOCK = 256, BYTES = 210, GROUP = 16, APART = 64, MOST = 32;
     static constexpr float BIAS = 32.0f;
-    template <int E> struct Raws { Bytes<E> low, high; u32 quarter; u16 scale; i8 part; };
+    template <int E> struct Raws { Loaded<E, Words<2>::ALIGNED> low, high; u32 quarter; u16 scale; i8 part; };
     typedef Raws<8> Raw;
     template <int E = 8> DEVICE Raws<E> fetch(const u8 *row, u32 k) {
         u32 block = k / 256 * BYTES, half = k / 128 % 2;
-        return {Words<2>::bytes<E>(row + (block + half * 64 + k % 64)),
-                Words<2>::bytes<E>(row + 128 + (block + half * 32 + k % 32)), k / 32 % 4,
+        return {Words<2>::load<E>(row + (block + half * 64 + k % 64)),
+                Words<2>::load<E>(row + 128 + (block + half * 32 + k % 32)), k / 32 % 4,
                 *(const u16 *)(row + 208 + block), *(const i8 *)(row + 192 + (block + k % 256 / 16))};
     }
     template <int E> DEVICE Bytes<E> bytes(const Raws<E> &raw) {
-        return nibbles(raw.low, raw.quarter / 2 * 4) | moved_bits<4, 3>(raw.high, raw.quarter * 2);
+        return nibbles(raw.low.bytes(), raw.quarter / 2 * 4) | moved_bits<4, 3>(raw.high.bytes(), raw.quarter * 2);
     }
     template <class R> DEVICE float factor(const R &raw) { return f16_to_f32(raw.scale) * (float)raw.part; }
 };

@@ -139,11 +139,27 @@ DEVICE bool is_last_group(u32 *counter, u32 count, u32 *scratch) {
 }
 
 // Nothing is moved across this line: loads before it are in flight together when the arithmetic after it begins.
-// Without it the compiler delays loads to save registers, and their latencies add up.
+// Without it the compiler delays loads to save registers, and their latencies add up. In the driver's compiler of PTX
+// only a barrier of the wavefront (of those lanes that are here) keeps loads where they are.
 #if DEVICE_AMD && __has_builtin(__builtin_amdgcn_sched_barrier)
 #define LOADS_FIRST() __builtin_amdgcn_sched_barrier(0)
-#else
+#elif DEVICE_AMD
 #define LOADS_FIRST() ((void)0)
+#else
+#define LOADS_FIRST() lanes_barrier()
+DEVICE void lanes_barrier() {
+    u32 here;
+    __asm__ volatile("activemask.b32 %0;" : "=r"(here));
+    __nvvm_bar_warp_sync(here);
+}
+#endif
+
+// What is before this line is done before what comes after it: what several unrolled turns need at a time would take
+// registers. (PTX has 255 of them, and gains by mixing turns.)
+#if DEVICE_AMD
+#define ONE_BY_ONE() LOADS_FIRST()
+#else
+#define ONE_BY_ONE() ((void)0)
 #endif
 
 // The offset itself. In a loop it keeps the widening of a lane's 32-bit offset next to the loads that use it, where it

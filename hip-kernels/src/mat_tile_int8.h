@@ -120,7 +120,7 @@ template <class W, class FORM, int BM_, int BN_, int TM_, int TN_> struct TileIn
     static __attribute__((device, always_inline)) void multiply(const Shared *shared, u32 g, u32 m0, u32 n0,
                                                                 float (*sum)[TN]) {
         // The reads of the next group, moved up to here, would take the registers.
-        LOADS_FIRST();
+        ONE_BY_ONE();
         u32 whole[TM][TN];
         constexpr u32 COUNT = W::GROUP / FORM::NEIGHBOURS;
         UNROLL for (u32 w = 0; w < COUNT; w++) {

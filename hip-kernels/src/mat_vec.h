@@ -240,6 +240,10 @@ template <int N> struct FromMemoryF32 {
 
 // Eight neighbours of `at`, or with EIGHTS false as many as there are before `end`.
 template <bool EIGHTS> DEVICE WeightF32::Raw fetch_eight_or_rest(const float *at, u32 k, u32 end) {
+#if !DEVICE_AMD
+    // In two loads where that can be, which the base says: the same for all threads.
+    if (EIGHTS && (u64)at % 16 == 0) return Aligned<WeightF32>::fetch((const u8 *)at, k);
+#endif
     if constexpr (EIGHTS) return WeightF32::fetch((const u8 *)at, k);
     return fetch_any<WeightF32>((const u8 *)at, k, end);
 }
@@ -359,7 +363,7 @@ template <class W, class C, int N, int R> struct MatVec {
             UNROLL for (int r = 0; r < R; r++) {
                 UNROLL for (int n = 0; n < N; n++) C::template add<W>(a[i][r], b[i][n], bias[n], &sum[r][n]);
                 // Weights of several rows unpacked at a time would take registers.
-                LOADS_FIRST();
+                ONE_BY_ONE();
             }
         }
     }
@@ -379,7 +383,7 @@ template <class W, class C, int N, int R> struct MatVec {
     // `count` elements from `chunk` on, of which this wavefront takes its part.
     template <int E> __attribute__((device, always_inline)) void run(u32 chunk, u32 count, u32 split) {
         // How many pieces are in flight: activations of many columns take the registers.
-        constexpr int DEPTH = N <= 2 ? 2 : 1, LAST = N <= 2 ? 8 : E;
+        constexpr int DEPTH = N <= 2 ? 2 : 1, LAST = N <= 2 && WAVE > 32 ? 8 : E;
         constexpr u32 LONG = DEPTH * E * WAVE;
         u32 lane = offset_here(lane_id()), part = wave_id() % (1u << split), from = part * LONG;
         if constexpr (DEPTH > 1) {
@@ -498,9 +502,25 @@ DEVICE void mat_vec(const VecArguments &known, VecShared<SOURCE, N, R> *shared) 
     }
 }
 
+// The same; for PTX rows of plain numbers that begin at multiples of 16 bytes are read 16 bytes at a time.
+template <class W, class SOURCE, int N, int R>
+DEVICE void mat_vec_of_any(const VecArguments &known, VecShared<SOURCE, N, R> *shared) {
+#if !DEVICE_AMD
+    if constexpr (W::BLOCK == 1) {
+        const VecOperands &o = known.o;
+        const ProductsParams &p = known.p.p;
+        u64 rows = (u64)p.nb0[0] | p.nb0[1] | known.p.v.nb03 | p.off0[0] | p.off0[1] | p.off0[2];
+        if (((rows * W::BYTES | (u64)o.a[0] | (u64)o.a[1] | (u64)o.a[2]) & 15) == 0) {
+            return mat_vec<Aligned<W>, SOURCE, N, R>(known, shared);
+        }
+    }
+#endif
+    mat_vec<W, SOURCE, N, R>(known, shared);
+}
+
 // A kernel; what comes last is SOURCE.
 #define MAT_VEC(name, W, N, R, ...) \
     KERNEL(VEC_THREADS) name##_n##N##_r##R(VEC_ARGUMENTS) { \
         LDS VecShared<__VA_ARGS__, N, R> shared; \
-        mat_vec<W, __VA_ARGS__, N, R>({VEC_OPERANDS, p}, &shared); \
+        mat_vec_of_any<W, __VA_ARGS__, N, R>({VEC_OPERANDS, p}, &shared); \
     }

@@ -30,7 +30,7 @@ pub const SOURCES: &[Source] = &[
     Source::new("rows", "set_rows").axes(&[DESTINATIONS]),
     Source::new("soft_max", "soft_max").axes(&[REDUCTION]),
     Source::new("ssm_conv", "ssm_conv"),
-    Source::new("top_k", "top_k"),
+    Source::new("top_k", "top_k").axes(&[REDUCTION]),
     Source::new("unary", "unary"),
 ];
 
@@ -111,8 +111,9 @@ const DESTINATIONS: Axis = &[
     Choice::new("q4_0", &[("D_Q4_0", "1")]),
 ];
 
-/// Copies: words and half-words of any type, then conversions.
+/// Copies: four words, words and half-words of any type, then conversions.
 const COPIES: Axis = &[
+    Choice::new("w128", &[("FROM_W128", "1"), ("TO_W128", "1")]),
     Choice::new("w32", &[("FROM_W32", "1"), ("TO_W32", "1")]),
     Choice::new("w16", &[("FROM_W16", "1"), ("TO_W16", "1")]),
     Choice::new("f32_f16", &[("FROM_F32", "1"), ("TO_F16", "1")]),

@@ -6,13 +6,13 @@
 
 use super::grid::{launch, no_kernel, scratch};
 use super::{Context, Launch, Operand, Refusal};
+use crate::arch::{Family, Profile};
+use crate::tuning::Tuning;
 use ggml_core::DType;
 use ggml_core::kernel::FlashAttnParams;
 
-/// Threads of all kernels of the family.
+/// Threads of all kernels of the family but those for few query rows on NVIDIA's processors.
 const THREADS: u32 = 128;
-/// Positions of a work-group of the kernels for few query rows.
-const SPAN: u32 = 128;
 /// Query rows (tokens times heads that share a head of k) up to which those kernels are used.
 const FEW: u64 = 8;
 /// Query rows of a work-group of the kernels for many.
@@ -37,6 +37,11 @@ struct Kernels {
 
 /// Query rows of a work-group of the kernels for few.
 const GROUPS: [u64; 3] = [1, 4, 8];
+
+/// Threads of the kernels for few query rows, and positions of a work-group.
+fn span(profile: &Profile) -> u32 {
+    if profile.family == Family::Nvidia { 256 } else { THREADS }
+}
 
 /// Kernels by the type's name in theirs. The last group, where the type has it; else the one before.
 macro_rules! kernels {
@@ -105,13 +110,14 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     }
 
     let heads = u64::from(p.kv[1]) * u64::from(p.ne[2]);
-    let Choice { kernel, few, splits, groups } = choose(&p, &kernels)?;
+    let Choice { kernel, few, splits, groups } = choose(c.profile, &p, &kernels)?;
     let read: Vec<Operand> =
         [0, 1, 2, 3, 4].map(|i| Operand::Tensor(*src.get(i).unwrap_or(&src[0]))).to_vec();
     let result = Operand::Tensor(c.node);
     let attention = |written: &[Operand]| {
         let operands = [&read[..], written].concat();
-        let launch = launch(c, (kernels.module, kernel), operands, &p, [splits, groups, heads], THREADS)?;
+        let threads = if few { span(c.profile) } else { THREADS };
+        let launch = launch(c, (kernels.module, kernel), operands, &p, [splits, groups, heads], threads)?;
         Ok::<Launch, Refusal>(Launch { written: written.len(), ..launch })
     };
     if splits == 1 {
@@ -141,7 +147,9 @@ struct Choice {
     groups: u64,
 }
 
-fn choose(p: &FlashAttnParams, kernels: &Kernels) -> Result<Choice, Refusal> {
+/// Rows that share a work-group read k and v once; but where that leaves compute units idle, in short caches, the time is
+/// that of one work-group, and each row gets its own.
+fn choose(profile: &Profile, p: &FlashAttnParams, kernels: &Kernels) -> Result<Choice, Refusal> {
     let [d, dv] = p.d;
     let rows = u64::from(p.ne[0]) * u64::from(p.ne[1] / p.kv[1]);
     let rows32 = u32::try_from(rows).map_err(|_| Refusal(format!("{rows} query rows of a head")))?;
@@ -158,8 +166,13 @@ fn choose(p: &FlashAttnParams, kernels: &Kernels) -> Result<Choice, Refusal> {
     };
     if let Some(size) = size_class(d.max(dv)).filter(|_| rows <= FEW) {
         let there = &GROUPS[..kernels.groups];
-        let class = there.iter().position(|&g| rows <= g).unwrap_or(there.len() - 1);
-        let splits = u64::from(p.kv[0].div_ceil(SPAN));
+        let mut class = there.iter().position(|&g| rows <= g).unwrap_or(there.len() - 1);
+        let splits = u64::from(p.kv[0].div_ceil(span(profile)));
+        let heads = u64::from(p.kv[1]) * u64::from(p.ne[2]);
+        let enough = Tuning::of(profile).units(profile);
+        while class > 0 && rows.div_ceil(GROUPS[class]) * splits * heads < enough {
+            class -= 1;
+        }
         let groups = rows.div_ceil(GROUPS[class]);
         return Ok(Choice { kernel: kernels.few[size][class], few: true, splits, groups });
     }
@@ -215,7 +228,7 @@ mod tests {
                     let mut leaf =
                         |name: &str, dtype, n| graph.leaf(name, dtype, [d, n, 1, 1], Source::Input).unwrap();
                     let q = leaf("q", DType::F32, tokens);
-                    let (k, v) = (leaf("k", dtype, 4096), leaf("v", dtype, 4096));
+                    let (k, v) = (leaf("k", dtype, 1 << 17), leaf("v", dtype, 1 << 17));
                     let op = FlashAttnExt { scale: 1.0, max_bias: 0.0, logit_softcap: 0.0 };
                     let node = graph.flash_attn_ext(op, q, k, v, None).unwrap();
                     let context =
@@ -239,10 +252,15 @@ mod tests {
                 kv: [positions, 2],
                 ..FlashAttnParams::default()
             };
-            choose(&p, &kernels(DType::F16).unwrap()).map(|c| (c.kernel, c.splits, c.groups))
+            let profile = Profile::of(&Target::parse("gfx906").unwrap()).unwrap();
+            let profile = Profile { compute_units: 60, ..profile };
+            choose(&profile, &p, &kernels(DType::F16).unwrap()).map(|c| (c.kernel, c.splits, c.groups))
         };
-        assert_eq!(chosen(128, 128, 1, 1000), Ok(("flash_attn_split_f16_d128_g4", 8, 1)));
-        assert_eq!(chosen(128, 128, 2, 100), Ok(("flash_attn_split_f16_d128_g8", 1, 1)));
+        assert_eq!(chosen(128, 128, 1, 4000), Ok(("flash_attn_split_f16_d128_g4", 32, 1)));
+        assert_eq!(chosen(128, 128, 2, 4000), Ok(("flash_attn_split_f16_d128_g8", 32, 1)));
+        // The device would be idle.
+        assert_eq!(chosen(128, 128, 1, 1000), Ok(("flash_attn_split_f16_d128_g1", 8, 4)));
+        assert_eq!(chosen(128, 128, 2, 2000), Ok(("flash_attn_split_f16_d128_g4", 16, 2)));
         assert_eq!(chosen(128, 128, 64, 100), Ok(("flash_attn_tile_f16_d128", 1, 8)));
         assert_eq!(chosen(320, 64, 1, 100), Ok(("flash_attn_tile_f16_d64", 1, 1)));
         assert_eq!(chosen(100, 100, 3, 9), Ok(("flash_attn_any_f16", 1, 12)));

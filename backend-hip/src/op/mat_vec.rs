@@ -295,7 +295,8 @@ fn shape(profile: &Profile, work: &MatVec, variant: &Variant, chunk: u32) -> (Ma
     let groups = |rows: u32| matrices.iter().map(|m| m.div_ceil(rows)).collect::<Vec<u32>>();
     let columns = u64::from(p.n.div_ceil(variant.columns));
     let all = groups(of_pass).iter().map(|&n| u64::from(n)).sum::<u64>() * columns * work.planes;
-    let spare = all / (u64::from(tuning.vec_groups) * tuning.units(profile));
+    let enough = u64::from(tuning.vec_groups) * tuning.units(profile);
+    let spare = if tuning.vec_at_once { all.div_ceil(enough) } else { all / enough };
     let whole = variant.stages && p.k <= chunk && work.more.summed == 0;
     let passes = if whole { spare.clamp(1, MOST_PASSES.into()) as u32 } else { 1 };
     let groups = groups(of_pass * passes);

@@ -98,12 +98,15 @@ pub struct MatVec {
 pub struct FlashVec {
     /// Invocations.
     pub workgroup: u32,
+    /// Positions up to which a work-group has twice as many: so few are over in a step, and then the device waits for what
+    /// each invocation has to do, not for memory.
+    pub short: u32,
     /// Query heads of a work-group that share keys and values, at the most.
     pub heads: u32,
-    /// Keys of an invocation at a time: 1, 2 or 4.
+    /// Positions under way at a time, of those that invocations have after each other.
     pub keys: u32,
-    /// Positions of values under way at a time.
-    pub unroll: u32,
+    /// Positions that a part of them has at least, rounded up to whole steps: joining parts costs about as much as so many.
+    pub part: u32,
 }
 
 /// Attention of many tokens.
@@ -192,7 +195,7 @@ const GCN: Tuning = Tuning {
     tiles: TILES,
     f16_tiles: GCN_F16_TILES,
     enough_groups: 128,
-    flash_vec: FlashVec { workgroup: 256, heads: 4, keys: 4, unroll: 4 },
+    flash_vec: FlashVec { workgroup: 256, short: 0, heads: 4, keys: 2, part: 256 },
     flash_tile: FlashTile { workgroup: 256, br: 32, bc: 64, sc: 16 },
 };
 
@@ -201,14 +204,15 @@ const RDNA: Tuning = Tuning { subgroup_arithmetic: true, f16_tiles: RDNA_F16_TIL
 /// Measured on an H200, products of [14336, 4096] with 1 to 512 columns, attention over 512 and 4096 positions.
 const NVIDIA: Tuning = Tuning {
     subgroup_arithmetic: true,
-    mat_vec: [vec(64, 1, 4), vec(64, 1, 2), vec(64, 1, 2), vec(128, 1, 4)],
+    // Few rows, as those of a router, get all four teams.
+    mat_vec: [vec(256, 4, 4), vec(64, 1, 2), vec(64, 1, 2), vec(128, 1, 4)],
     mat_vec_int8: Some([vec(256, 8, 4), vec(256, 8, 2), vec(256, 8, 2), vec(256, 8, 4)]),
     tiles: NVIDIA_TILES,
     f16_tiles: NVIDIA_F16_TILES,
     // With 4 models of 0.5B to 8B decode 2 to 6 % slower on an H200.
     vec_quads: 2,
     enough_groups: 264,
-    flash_vec: FlashVec { workgroup: 256, heads: 2, keys: 4, unroll: 8 },
+    flash_vec: FlashVec { workgroup: 256, short: 512, heads: 2, keys: 4, part: 256 },
     flash_tile: FlashTile { workgroup: 128, br: 64, bc: 32, sc: 8 },
     ..GCN
 };
@@ -225,7 +229,7 @@ const CPU: Tuning = Tuning {
     tiles: CPU_TILES,
     f16_tiles: &[],
     enough_groups: 4,
-    flash_vec: FlashVec { workgroup: 64, heads: 2, keys: 1, unroll: 1 },
+    flash_vec: FlashVec { workgroup: 64, short: 0, heads: 2, keys: 1, part: 64 },
     flash_tile: FlashTile { workgroup: 64, br: 16, bc: 16, sc: 8 },
 };
 
@@ -251,7 +255,7 @@ mod tests {
     fn tables_keep_the_rules_of_the_shaders() {
         for class in ArchClass::ALL {
             let t = Tuning::of(class);
-            assert!(t.row % 16 == 0 && t.flash_vec.workgroup % 64 == 0, "{class}");
+            assert!(t.row % 16 == 0 && t.flash_vec.workgroup % 64 == 0 && t.flash_vec.part > 0, "{class}");
             for v in t.mat_vec.iter().chain(t.mat_vec_int8.iter().flatten()) {
                 assert!(
                     v.rows.is_power_of_two() && v.rows_of_32.is_power_of_two() && v.teams.is_power_of_two(),

@@ -10,20 +10,51 @@ use ggml_core::kernel::FlashAttnParams;
 const VEC_TOKENS: u32 = 4;
 /// Longest rows of k and v in the kernel for few tokens.
 const VEC_ROW: u32 = 256;
+/// Sums of values that its work-groups have in shared memory at the most.
+const VEC_SUMS: u32 = 4096;
 /// Longest rows of v in the kernel for many tokens.
 const TILE_ROW: u32 = 512;
 /// Parts of the positions that a work-group can join.
 const MOST_PARTS: u32 = 64;
 
-fn vec_spec(profile: &Profile, variant: &'static str, heads: u32) -> PipelineSpec {
-    let t = profile.tuning.flash_vec;
-    pipeline("flash_attn_vec", variant, &[profile.workgroup(t.workgroup), heads, t.keys, t.unroll])
+/// How the kernel for few tokens takes rows of a length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct VecShape {
+    workgroup: u32,
+    /// Invocations that share a row, and pieces of eight elements of each.
+    lanes: u32,
+    pieces: u32,
+    /// Positions of a set of these at a time.
+    keys: u32,
+    /// The most subgroups of a work-group, and the most heads.
+    subgroups: u32,
+    heads: u32,
 }
 
-/// Positions of a step of the kernel for few tokens.
-fn step(profile: &Profile) -> u32 {
-    let t = profile.tuning.flash_vec;
-    profile.workgroup(t.workgroup) / 4 * t.keys
+impl VecShape {
+    /// For so many positions and rows of up to `length` elements.
+    fn new(profile: &Profile, length: u32, positions: u32) -> VecShape {
+        let (t, smallest) = (profile.tuning.flash_vec, profile.caps.subgroup_min.max(1));
+        let wanted = if positions <= t.short { 2 * t.workgroup } else { t.workgroup };
+        let lanes = length.div_ceil(8).next_power_of_two().min(smallest);
+        let pieces = length.div_ceil(8 * lanes);
+        // Subgroups times heads.
+        let most = VEC_SUMS / (8 * lanes * pieces);
+        let workgroup = profile.workgroup(wanted).min(most * smallest);
+        let subgroups = workgroup.div_ceil(smallest);
+        let heads = (most / subgroups).clamp(1, t.heads);
+        VecShape { workgroup, lanes, pieces, keys: (t.keys / pieces).max(1), subgroups, heads }
+    }
+
+    /// Positions of a step.
+    fn step(&self) -> u32 {
+        self.workgroup / self.lanes * self.keys
+    }
+
+    fn spec(&self, variant: &'static str, heads: u32) -> PipelineSpec {
+        let constants = [self.workgroup, heads, self.keys, self.lanes, self.pieces, self.subgroups];
+        pipeline("flash_attn_vec", variant, &constants)
+    }
 }
 
 fn tile_spec(profile: &Profile, variant: &'static str, dv: u32, aligned: bool) -> PipelineSpec {
@@ -46,21 +77,23 @@ struct Share {
 }
 
 /// Heads that share a work-group read keys and values fewer times, but a device with idle compute units is faster with
-/// more work-groups: of the heads there are as many as leave enough, if they are enough with a part for every step. Then
-/// there are as many parts as it takes. `sets`: heads of keys, times tokens, times batches. `positions` of the cache.
-fn share(profile: &Profile, per_kv: u32, sets: u64, positions: u32) -> Share {
+/// more work-groups: of the heads there are as many as leave enough, if they are enough with a part wherever one may be.
+/// Then there are as many parts as it takes. `sets`: heads of keys, times tokens, times batches. `positions` of the cache.
+fn share(profile: &Profile, shape: &VecShape, per_kv: u32, sets: u64, positions: u32) -> Share {
     let enough = u64::from(profile.tuning.enough_groups);
-    let steps = positions.div_ceil(step(profile));
+    let least = profile.tuning.flash_vec.part.div_ceil(shape.step());
+    // Parts are made of these.
+    let steps = positions.div_ceil(shape.step() * least);
     let groups = |shared: u32| sets * u64::from(per_kv.div_ceil(shared));
-    let most = per_kv.min(profile.tuning.flash_vec.heads);
+    let most = per_kv.min(shape.heads);
     let filling =
         (1..=most).rev().find(|&heads| groups(heads) * u64::from(steps.min(MOST_PARTS)) >= enough / 2);
     // As even as can be.
     let heads = per_kv.div_ceil(per_kv.div_ceil(filling.unwrap_or(1)));
-    let across = (profile.caps.max_workgroups[0] / per_kv.div_ceil(heads)).min(MOST_PARTS);
-    let wanted = enough.div_ceil(groups(heads).max(1)).min(across.max(1).into()) as u32;
+    let wanted = enough.div_ceil(groups(heads).max(1)).min(MOST_PARTS.into()) as u32;
     // The last part has something to do.
-    Share { heads, parts: steps.div_ceil(steps.div_ceil(wanted).max(1)).max(1) }
+    let steps = positions.div_ceil(shape.step());
+    Share { heads, parts: steps.div_ceil(steps.div_ceil(wanted).max(least)).max(1) }
 }
 
 fn multiples(unit: u32, values: &[u32]) -> bool {
@@ -95,16 +128,21 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     let plain = if dtype.is_quantized() { 1 } else { 3 };
     let quads =
         [p.nbq, p.nbk, p.nbv][..plain].iter().all(|nb| multiples(4, nb)) && multiples(4, &p.off[..plain]);
-    let few = tokens <= VEC_TOKENS && d <= VEC_ROW && dv <= VEC_ROW && multiples(8, &p.d) && quads;
+    let eights =
+        dtype != DType::F16 || [p.nbk, p.nbv].iter().all(|nb| multiples(8, nb)) && multiples(8, &p.off[1..3]);
+    let shuffles = c.profile.caps.subgroup.shuffle;
+    let few =
+        tokens <= VEC_TOKENS && d.max(dv) <= VEC_ROW && multiples(8, &p.d) && quads && eights && shuffles;
     let per_kv = heads / heads_kv;
     let sets = u64::from(heads_kv) * u64::from(tokens) * u64::from(batch);
     // Heads that share a work-group share a mask.
     let shared = if p.mask_ne[0] == 1 { per_kv } else { 1 };
-    let Share { heads: shared, parts } = share(c.profile, shared, sets * u64::from(per_kv / shared), p.kv[0]);
-    let spec = vec_spec(c.profile, variant, shared);
-    if few && spec.specialization[0] >= dv / 8 {
+    if few {
+        let shape = VecShape::new(c.profile, d.max(dv), p.kv[0]);
+        let Share { heads: shared, parts } =
+            share(c.profile, &shape, shared, sets * u64::from(per_kv / shared), p.kv[0]);
         let groups = heads_kv * per_kv.div_ceil(shared);
-        let grid = checked([groups.saturating_mul(parts), tokens, batch])?;
+        let grid = checked([per_kv.div_ceil(shared), heads_kv, (parts * tokens).saturating_mul(batch)])?;
         let rows = heads as usize * tokens as usize * batch as usize;
         let mut work = [Operand::Tensor(c.node); 2];
         if parts > 1 {
@@ -114,7 +152,7 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
                 Operand::Counters(counters * 4),
             ];
         }
-        let mut dispatch = dispatch(spec, operands, &p, grid);
+        let mut dispatch = dispatch(shape.spec(variant, shared), operands, &p, grid);
         dispatch.operands.extend(work);
         return Ok(vec![Dispatch { written: 3, ..dispatch }]);
     }
@@ -135,8 +173,13 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
 pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
     let mut all = Vec::new();
     for (_, variant) in VARIANTS {
-        all.extend((1..=profile.tuning.flash_vec.heads).map(|heads| vec_spec(profile, variant, heads)));
         for dv in [64, 128, 256] {
+            let short = profile.tuning.flash_vec.short;
+            let shapes = [short, u32::MAX].map(|positions| VecShape::new(profile, dv, positions));
+            let specs = shapes[usize::from(short == 0)..]
+                .iter()
+                .flat_map(|shape| [1, shape.heads].map(|heads| shape.spec(variant, heads)));
+            all.extend(specs.filter(|_| profile.caps.subgroup.shuffle));
             all.extend([false, true].map(|aligned| tile_spec(profile, variant, dv, aligned)));
         }
     }
@@ -151,17 +194,17 @@ mod tests {
     #[test]
     fn long_caches_are_shared_out_and_short_ones_are_not() {
         let of = |class, per_kv, sets, positions| {
-            let Share { heads, parts } =
-                share(&Profile::new(Caps::imagined(class, 16)), per_kv, sets, positions);
+            let profile = Profile::new(Caps::imagined(class, 16));
+            let shape = VecShape::new(&profile, 128, positions);
+            let Share { heads, parts } = share(&profile, &shape, per_kv, sets, positions);
             (heads, parts)
         };
         let (gcn, nvidia) = (ArchClass::AmdGcn, ArchClass::Nvidia);
-        assert_eq!(of(gcn, 4, 8, 256), (1, 1), "one step");
+        assert_eq!(of(gcn, 4, 8, 32), (1, 1), "short");
         assert_eq!(of(gcn, 4, 8, 1024), (2, 4));
-        assert_eq!(of(gcn, 4, 8, 4096), (4, 16));
         assert_eq!(of(gcn, 4, 8, 131072), (4, 16), "enough");
+        assert_eq!(of(nvidia, 4, 8, 256), (1, 1), "no longer than a part");
         assert_eq!(of(nvidia, 4, 8, 4096), (2, 16), "two and two heads, not three and one");
-        assert_eq!(of(nvidia, 7, 2, 4096), (1, 16));
         assert_eq!(of(nvidia, 8, 1, 1 << 20), (2, 64));
         assert_eq!(of(gcn, 1, 128, 4096), (1, 1), "enough heads");
     }
@@ -172,8 +215,9 @@ mod tests {
         let profile = Profile::new(Caps::imagined(ArchClass::AmdGcn, 16));
         for positions in (0..40_000).step_by(77) {
             for sets in [1, 3, 8, 24] {
-                let parts = share(&profile, 4, sets, positions).parts;
-                let steps = positions.div_ceil(step(&profile));
+                let shape = VecShape::new(&profile, 128, positions);
+                let parts = share(&profile, &shape, 4, sets, positions).parts;
+                let steps = positions.div_ceil(shape.step());
                 let each = steps.div_ceil(parts);
                 assert!(
                     each * parts >= steps && (each * (parts - 1) < steps || steps == 0),

@@ -10,13 +10,17 @@ use ggml_core::kernel::TopKParams;
 
 /// Rows up to this length, the scores of experts, are for one wave and stay in its registers.
 const SHORT: u32 = 1024;
-const WAVE: u32 = 64;
+
+/// Invocations for short rows: a subgroup, where that has enough.
+fn wave(profile: &Profile) -> u32 {
+    profile.workgroup(profile.caps.subgroup_default.clamp(32, 64))
+}
 
 fn spec(profile: &Profile, n: u32, once: u32) -> PipelineSpec {
     let short = n <= SHORT;
-    let workgroup = profile.workgroup(if short { WAVE } else { profile.tuning.row });
+    let workgroup = if short { wave(profile) } else { profile.workgroup(profile.tuning.row) };
     let held = if short { n.div_ceil(workgroup).next_power_of_two() } else { 0 };
-    pipeline("top_k", "default", &[workgroup, once, held])
+    pipeline("top_k", profile.reduction(), &[workgroup, once, held])
 }
 
 /// The dispatch of a TOP_K node.
@@ -29,7 +33,7 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
 pub(super) fn plan_router(c: &Context<'_>, router: &Router) -> Result<Vec<Dispatch>, Refusal> {
     let operands = [router.scores, router.ids, router.weights];
     let p = TopKParams::of_group(c.graph, router, operands.map(|id| c.windows.remainder(c.graph, id)))?;
-    let most = c.profile.workgroup(WAVE);
+    let most = wave(c.profile);
     if p.k > most {
         return Err(Refusal(format!("a router of {} experts for each token, more than {most}", p.k)));
     }

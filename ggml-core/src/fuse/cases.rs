@@ -358,7 +358,29 @@ fn experts() -> Vec<Case> {
             p.g.add(residual, sum)
         }));
     }
+    for dtype in [DType::Q8_0, DType::F16] {
+        cases.push(case("experts", format!("{dtype}, weighted sum of views"), move |p| of_views(p, dtype)));
+    }
     cases
+}
+
+/// Two experts for each of three tokens, weighted and summed, nothing added. The input, the choice and the weights are
+/// parts of longer rows, one for each token.
+fn of_views(p: &mut Parts<'_>, dtype: DType) -> Result<TensorId> {
+    let (count, k, m) = (5, 256, 34);
+    let row = 2 * k + 32;
+    let joint = p.plain("joint", &[row, 3])?;
+    let x = p.g.view(joint, [k, 2, 3, 1], [4, 4 * k, 4 * row, 12 * row], 64)?;
+    let order = p.leaf("order", DType::I32, &[count, 3], Fill::Distinct(count))?;
+    let ids = p.g.view(order, [2, 3, 1, 1], [4, 4 * count, 12 * count, 12 * count], 4)?;
+    let all = p.plain("all", &[count, 3])?;
+    let weights = p.g.view(all, [1, 2, 3, 1], [4, 4, 4 * count, 12 * count], 8)?;
+    let down = p.leaf("down", dtype, &[k, m, count], UNIT)?;
+    let product = p.g.mul_mat_id(down, x, ids)?;
+    let weighted = p.g.mul(product, weights)?;
+    let [first, second] =
+        [0, 4 * m].map(|at| p.g.view(weighted, [m, 3, 1, 1], [4, 8 * m, 24 * m, 24 * m], at));
+    p.g.add(first?, second?)
 }
 
 fn chains() -> Vec<Case> {

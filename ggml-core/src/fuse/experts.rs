@@ -171,7 +171,11 @@ fn weighted(search: &Search<'_>, down: &ExpertProduct) -> Option<Weighted> {
         return None;
     };
     let [width, used, tokens, _] = graph.tensor(mul).ne;
-    if of != down.result || graph.tensor(weights).ne != [1, used, tokens, 1] || !search.is_inner(mul) {
+    let outside = graph.producer(weights) != down.result;
+    if of != down.result
+        || graph.tensor(weights).ne != [1, used, tokens, 1]
+        || !(outside && search.is_inner(mul))
+    {
         return None;
     }
     let nb = graph.tensor(mul).nb;

@@ -114,10 +114,15 @@ pub(super) fn find(search: &mut Search<'_>) {
         let sum = equal_sum(search, norm.x);
         let residual = search.only_reader(mul).and_then(|add| sum_with(search, add, mul));
         let gated = gated(search, mul);
+        // A group does not read what it writes.
+        let apart = |sum: &Sum| {
+            let added = residual.iter().flat_map(|residual| residual.of);
+            added.into_iter().all(|id| graph.producer(id) != sum.node)
+        };
         let plain = Norm { sum: None, norm, residual: None, gated: None };
         let forms = [
             Norm { gated, ..plain },
-            Norm { sum, residual, ..plain },
+            Norm { sum: sum.filter(apart), residual, ..plain },
             Norm { residual, ..plain },
             Norm { sum, ..plain },
             plain,

@@ -11,6 +11,9 @@ use crate::tensor::Source;
 
 const EPS: f32 = 1e-5;
 
+/// Kinds of groups of several nodes.
+const KINDS: [&str; 7] = ["products", "heads", "experts", "router", "norm", "scaled", "chain"];
+
 /// A graph with leaves by name.
 struct Builder {
     g: Graph,
@@ -178,7 +181,7 @@ fn sound_steps(b: &Builder) -> Vec<(&'static str, usize)> {
     };
     let plain = outputs(&|_| false);
     assert_eq!(outputs(&|_| true), plain);
-    for kind in ["products", "heads", "experts", "router", "norm", "scaled", "chain"] {
+    for kind in KINDS {
         assert_eq!(outputs(&|group| group.name(&b.g) == kind), plain, "{kind}");
     }
     steps(&b.g, |_| true)
@@ -331,6 +334,70 @@ fn sums_with_views_stand_alone() {
             assert_eq!(sound_steps(&b), [(name, 0), ("ADD", 1)]);
         }
     }
+}
+
+/// What is added to a norm is not the sum before it, nor a view of that: a group does not read what it writes.
+#[test]
+fn a_norm_and_the_sum_before_it() {
+    for view in [false, true] {
+        let mut b = Builder::new();
+        let (x, y) = (b.leaf("x", &[32, 4], Source::Input), b.leaf("y", &[32, 4], Source::Input));
+        let sum = b.g.add(x, y).unwrap();
+        let normed = b.norm(sum, "norm");
+        let added = if view { b.g.view(sum, [32, 4, 1, 1], [4, 0, 0, 0], 128).unwrap() } else { sum };
+        let out = b.g.add(normed, added).unwrap();
+        b.g.output(out).unwrap();
+        assert_eq!(sound_steps(&b), [("ADD", 0), ("norm", 1)]);
+    }
+}
+
+/// Weights that are a view of the experts' product, and sums with views of what a group computes, are no part of it.
+#[test]
+fn experts_with_views() {
+    #[derive(PartialEq)]
+    enum Of {
+        Product,
+        Weighted,
+        Sum,
+    }
+    let wanted: [(Of, &[&str]); 3] = [
+        (Of::Product, &["MUL_MAT_ID", "MUL", "ADD", "ADD"]),
+        (Of::Weighted, &["MUL_MAT_ID", "MUL", "ADD", "ADD"]),
+        (Of::Sum, &["experts", "ADD"]),
+    ];
+    for (of, wanted) in wanted {
+        let mut b = Builder::new();
+        let ids = b.leaf("tokens", &[2, 1], Source::Input);
+        let x = b.leaf("x", &[32, 2, 1], Source::Input);
+        let (weight, y) = (b.weight("down", &[32, 16, 4]), b.leaf("y", &[16, 1], Source::Input));
+        let down = b.g.mul_mat_id(weight, x, ids).unwrap();
+        let weights = match of {
+            Of::Product => b.g.view(down, [1, 2, 1, 1], [4, 64, 128, 128], 8).unwrap(),
+            _ => b.leaf("weights", &[1, 2, 1], Source::Input),
+        };
+        let weighted = b.g.mul(down, weights).unwrap();
+        let [first, second] = [0, 64].map(|at| b.g.view(weighted, [16, 1, 1, 1], [4, 128, 128, 128], at));
+        let sum = b.g.add(first.unwrap(), second.unwrap()).unwrap();
+        let added = match of {
+            Of::Product => y,
+            Of::Weighted => b.g.view(weighted, [16, 1, 1, 1], [4, 128, 128, 128], 64).unwrap(),
+            Of::Sum => b.g.view(sum, [16, 1, 1, 1], [4, 64, 64, 64], 0).unwrap(),
+        };
+        let out = b.g.add(sum, added).unwrap();
+        b.g.output(out).unwrap();
+        let names: Vec<_> = sound_steps(&b).into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, wanted);
+    }
+}
+
+/// Backends are judged by cases of every kind.
+#[test]
+fn every_kind_has_cases() {
+    let cases = cases::cases();
+    for kind in KINDS {
+        assert!(cases.iter().filter(|case| case.group == Some(kind)).count() > 1, "{kind}");
+    }
+    assert!(cases.iter().all(|case| case.group.is_some_and(|group| KINDS.contains(&group))));
 }
 
 /// State that is read before it is overwritten is not overwritten earlier.

@@ -5,7 +5,8 @@
 // shared. Where both sides have the same extents, indices go over directly; else (RESHAPED) the index of an element is
 // taken apart twice.
 //
-// Variants: types of source and destination; w32 and w16 move bits of any type of that width.
+// Variants: types of source and destination; w32 and w16 move bits of any type of that width, w128 four words of rows that
+// are whole and begin at multiples of four words, which extents, strides and offsets then count.
 
 #include "common.glsl"
 #include "convert.glsl"
@@ -29,6 +30,8 @@ layout(push_constant, std430) uniform CopyParams {
 layout(set = 0, binding = 0, std430) readonly buffer A { float16_t a[]; };
 #elif defined(FROM_F32)
 layout(set = 0, binding = 0, std430) readonly buffer A { float a[]; };
+#elif defined(FROM_W128)
+layout(set = 0, binding = 0, std430) readonly buffer A { uvec4 a[]; };
 #elif defined(FROM_W32)
 layout(set = 0, binding = 0, std430) readonly buffer A { uint a[]; };
 #else
@@ -37,6 +40,8 @@ layout(set = 0, binding = 0, std430) readonly buffer A { uint16_t a[]; };
 
 #if defined(TO_F32)
 layout(set = 0, binding = 1, std430) writeonly buffer D { float d[]; };
+#elif defined(TO_W128)
+layout(set = 0, binding = 1, std430) writeonly buffer D { uvec4 d[]; };
 #elif defined(TO_W32)
 layout(set = 0, binding = 1, std430) writeonly buffer D { uint d[]; };
 #else
@@ -44,7 +49,7 @@ layout(set = 0, binding = 1, std430) writeonly buffer D { uint16_t d[]; };
 #endif
 
 void copy(uint to, uint from) {
-#if defined(FROM_W32) || defined(FROM_W16)
+#if defined(FROM_W128) || defined(FROM_W32) || defined(FROM_W16)
     d[to] = a[from];
 #else
 #if defined(FROM_BF16)

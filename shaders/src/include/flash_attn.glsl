@@ -82,8 +82,30 @@ layout(set = 0, binding = 2, std430) readonly buffer V4 { vec4 v4[]; };
 QUAD_READER(k_quad, k4, k)
 QUAD_READER(v_quad, v4, v)
 
+// k_piece, v_piece: both quads of a piece, in F16 by one load; rows are a multiple of eight there.
+#ifdef KV_F16
+layout(set = 0, binding = 1, std430) readonly buffer K8 { uvec4 k8[]; };
+layout(set = 0, binding = 2, std430) readonly buffer V8 { uvec4 v8[]; };
+#define PIECE_READER(name, quads, eights)                                                                              \
+    void name(uint row, uint piece, bool seen, out vec4 lo, out vec4 hi) {                                             \
+        const uvec4 whole = eights[row / 8 + piece];                                                                   \
+        const uvec4 chosen = seen ? whole : uvec4(0);                                                                  \
+        lo = vec4(unpackHalf2x16(chosen.x), unpackHalf2x16(chosen.y));                                                 \
+        hi = vec4(unpackHalf2x16(chosen.z), unpackHalf2x16(chosen.w));                                                 \
+    }
+#else
+#define PIECE_READER(name, quads, eights)                                                                              \
+    void name(uint row, uint piece, bool seen, out vec4 lo, out vec4 hi) {                                             \
+        lo = quads(row, piece, 0, seen);                                                                               \
+        hi = quads(row, piece, 1, seen);                                                                               \
+    }
+#endif
+PIECE_READER(k_piece, k_quad, k8)
+PIECE_READER(v_piece, v_quad, v8)
+
 layout(set = 0, binding = 3, std430) readonly buffer Mask { float mask[]; };
 layout(set = 0, binding = 3, std430) readonly buffer Mask16 { float16_t mask16[]; };
+layout(set = 0, binding = 3, std430) readonly buffer MaskWords { uint mask_words[]; };
 layout(set = 0, binding = 4, std430) readonly buffer Sinks { float sinks[]; };
 layout(set = 0, binding = 5, std430) writeonly buffer D { float d[]; };
 
@@ -114,11 +136,22 @@ float sink_of(uint head) {
 
 // Beginning of the mask's row for a token of a head.
 uint mask_row(uint token, uint head, uint batch) {
-    return p.off_3 + token * p.nbm_0 + head % p.mask_ne_0 * p.nbm_1 + batch % p.mask_ne_1 * p.nbm_2;
+    // Most masks are the same for all heads and batches, and divisions are long.
+    const uint of_head = p.mask_ne_0 == 1 ? 0 : head % p.mask_ne_0;
+    const uint of_batch = p.mask_ne_1 == 1 ? 0 : batch % p.mask_ne_1;
+    return p.off_3 + token * p.nbm_0 + of_head * p.nbm_1 + of_batch * p.nbm_2;
 }
 
+// Without a branch, so that a load does not wait for another: without a mask something is loaded, too.
 float mask_at(uint i) {
-    return MASK_TYPE == NO_MASK ? 0.0 : MASK_TYPE == MASK_F32 ? mask[i] : float(mask16[i]);
+    const bool whole = MASK_TYPE == MASK_F32;
+    const uint word = mask_words[MASK_TYPE == NO_MASK ? 0 : whole ? i : i / 2];
+    const float half_of = unpackHalf2x16(word >> (i % 2 * 16)).x;
+    return MASK_TYPE == NO_MASK ? 0.0 : whole ? uintBitsToFloat(word) : half_of;
+}
+
+float capped(float score) {
+    return p.logit_softcap * safe_tanh(score / p.logit_softcap);
 }
 
 // Scores of products of q and k, without the mask.
@@ -126,15 +159,10 @@ vec4 scores_of(vec4 products) {
     vec4 s = products * p.scale;
     if (p.logit_softcap != 0.0) {
         [[unroll]] for (uint i = 0; i < 4; i++) {
-            s[i] = p.logit_softcap * safe_tanh(s[i] / p.logit_softcap);
+            s[i] = capped(s[i]);
         }
     }
     return s;
-}
-
-float score_of(float product) {
-    const float s = product * p.scale;
-    return p.logit_softcap == 0.0 ? s : p.logit_softcap * safe_tanh(s / p.logit_softcap);
 }
 
 #endif

@@ -8,12 +8,20 @@
 // element that comes after the one before in the order of the result: nothing has to be marked, and later picks find the
 // row in the cache.
 //
+// Variants: lds, and subgroup, where candidates meet by subgroup arithmetic first: a work-group of one subgroup picks
+// without a barrier.
+//
 // Elements are compared by a key that grows with the element; an element comes before another if its key is larger, or
 // equal and its index lower. Shared memory: (work-group + 16) * 8 bytes and 4 for each invocation. The work-group is a
 // multiple of 16, and no smaller than k where there are weights.
 
 #include "common.glsl"
 #include "grid.glsl"
+
+#ifdef USE_SUBGROUP
+#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_arithmetic : require
+#endif
 
 layout(constant_id = 1) const uint ONCE = 0;
 // Elements of an invocation that are kept in registers; 0 if rows are longer.
@@ -71,6 +79,26 @@ uvec2 first_of(uvec2 a, uvec2 b) {
     return is_before(a, b) ? a : b;
 }
 
+#ifdef USE_SUBGROUP
+// The first of all invocations' candidates: that of each subgroup, then of these.
+uvec2 first_of_all(uvec2 candidate) {
+    const uint key = subgroupMax(candidate.x);
+    const uint index = subgroupMin(candidate.x == key ? candidate.y : NONE.y);
+    if (gl_NumSubgroups == 1) {
+        return uvec2(key, index);
+    }
+    barrier();
+    if (subgroupElect()) {
+        candidates[gl_SubgroupID] = uvec2(key, index);
+    }
+    barrier();
+    candidate = candidates[0];
+    for (uint i = 1; i < gl_NumSubgroups; i++) {
+        candidate = first_of(candidate, candidates[i]);
+    }
+    return candidate;
+}
+#else
 // The first of all invocations' candidates: sixteen invocations combine a sixteenth each, everybody the rest.
 uvec2 first_of_all(uvec2 candidate) {
     const uint lane = gl_LocalInvocationIndex;
@@ -90,6 +118,7 @@ uvec2 first_of_all(uvec2 candidate) {
     }
     return candidate;
 }
+#endif
 
 // The soft-max of the scores, as soft_max.comp does it.
 void store_weights(uint row) {

@@ -1,0 +1,121 @@
+//! What else a model is made of, by family: products of many columns and in `exact`, attention of a decode step and of a
+//! prompt, norms, rotations, writes into the cache, copies. `cargo bench -p diptych-checks --bench kernels cpu/norm`.
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use diptych::ggml::op::{FlashAttnExt, Rope, RopeMode};
+use diptych::ggml::{Graph, Source};
+use diptych::{DType, Precision, Result};
+use harness::{NODES, Rate, bench, enough, products};
+
+mod harness;
+
+/// Heads, heads of keys and values, and elements of a head.
+const HEADS: usize = 32;
+const KV: usize = 8;
+const HEAD: usize = 128;
+/// Elements of a row between layers.
+const WIDTH: usize = HEADS * HEAD;
+
+fn tiles(c: &mut Criterion) {
+    for [k, m, n] in [[1024, 1024, 64], [4096, 4096, 512]] {
+        for dtype in [DType::F32, DType::F16, DType::Q8_0, DType::Q4_K] {
+            for precision in [Precision::Fast, Precision::Exact] {
+                let what = format!("{dtype}/{k}x{m}x{n}/{}", precision.name());
+                bench(c, "tiles", &what, Rate::Operations, precision, |g| {
+                    products(g, NODES, dtype, [k, m, n])
+                });
+            }
+        }
+    }
+}
+
+fn exact(c: &mut Criterion) {
+    for dtype in [DType::F32, DType::F16, DType::Q8_0, DType::Q4_K] {
+        let what = format!("{dtype}/4096x4096x1");
+        let count = enough(dtype.row_bytes(4096).unwrap_or(0) * 4096);
+        bench(c, "mat_vec_exact", &what, Rate::Weights, Precision::Exact, |g| {
+            products(g, count, dtype, [4096, 4096, 1])
+        });
+    }
+}
+
+/// So often attention of so many tokens over so many cells.
+fn attend(g: &mut Graph, count: usize, cache: DType, tokens: usize, cells: usize) -> Result<()> {
+    for i in 0..count {
+        let q = g.leaf(&format!("q{i}"), DType::F32, [HEAD, tokens, HEADS, 1], Source::Input)?;
+        let mask = g.leaf(&format!("mask{i}"), DType::F16, [cells, tokens, 1, 1], Source::Input)?;
+        let mut stored = |name: &str| -> Result<_> {
+            let leaf = g.leaf(&format!("{name}{i}"), cache, [HEAD, KV, cells, 1], Source::State)?;
+            g.permute(leaf, [0, 2, 1, 3])
+        };
+        let (k, v) = (stored("k")?, stored("v")?);
+        let op = FlashAttnExt { scale: 1.0 / (HEAD as f32).sqrt(), max_bias: 0.0, logit_softcap: 0.0 };
+        let result = g.flash_attn_ext(op, q, k, v, Some(mask))?;
+        g.output(result)?;
+    }
+    Ok(())
+}
+
+fn attention(c: &mut Criterion) {
+    for cache in [DType::F16, DType::Q8_0] {
+        let row = cache.row_bytes(HEAD * KV).unwrap_or(0);
+        for (name, rate, count, tokens, cells) in [
+            ("decode", Rate::Bytes, enough(2 * row * 4096), 1, 4096),
+            ("prompt", Rate::Operations, NODES, 512, 1024),
+        ] {
+            let what = format!("{name}/{cache}/{tokens}x{cells}");
+            bench(c, "attention", &what, rate, Precision::Fast, |g| attend(g, count, cache, tokens, cells));
+        }
+    }
+}
+
+/// Benches of what is done to so many rows, which takes `bytes` for each of them.
+fn rows(
+    c: &mut Criterion,
+    family: &str,
+    bytes: usize,
+    build: impl Fn(&mut Graph, usize, usize) -> Result<()>,
+) {
+    for rows in [1, 512] {
+        bench(c, family, &format!("{rows}"), Rate::Bytes, Precision::Fast, |g| {
+            (0..enough(bytes * rows)).try_for_each(|i| build(g, i, rows))
+        });
+    }
+}
+
+fn small(c: &mut Criterion) {
+    rows(c, "norm", 8 * WIDTH, |g, i, rows| {
+        let x = g.leaf(&format!("x{i}"), DType::F32, [WIDTH, rows, 1, 1], Source::Input)?;
+        let weight = g.leaf(&format!("w{i}"), DType::F32, [WIDTH, 1, 1, 1], Source::Weight)?;
+        let norm = g.rms_norm(x, 1e-5)?;
+        let result = g.mul(norm, weight)?;
+        g.output(result)
+    });
+    rows(c, "rope", 8 * WIDTH, |g, i, rows| {
+        let x = g.leaf(&format!("x{i}"), DType::F32, [HEAD, HEADS, rows, 1], Source::Input)?;
+        let positions = g.leaf(&format!("p{i}"), DType::I32, [rows, 1, 1, 1], Source::Input)?;
+        let result = g.rope(Rope::plain(RopeMode::Neox, HEAD, 1e4), x, positions, None)?;
+        g.output(result)
+    });
+    for cache in [DType::F16, DType::Q8_0] {
+        rows(c, &format!("cache/{cache}"), 6 * HEAD * KV, |g, i, rows| {
+            let cells = g.leaf(&format!("c{i}"), cache, [HEAD * KV, 4096, 1, 1], Source::State)?;
+            let values = g.leaf(&format!("v{i}"), DType::F32, [HEAD * KV, rows, 1, 1], Source::Input)?;
+            let ids = g.leaf(&format!("i{i}"), DType::I32, [rows, 1, 1, 1], Source::Input)?;
+            g.set_rows(cells, values, ids).map(|_| ())
+        });
+    }
+    for to in [DType::F32, DType::F16] {
+        bench(c, "copy", &format!("F32 to {to}"), Rate::Bytes, Precision::Fast, |g| {
+            for i in 0..3 {
+                let from = g.leaf(&format!("from{i}"), DType::F32, [WIDTH, 8192, 1, 1], Source::State)?;
+                let into = g.leaf(&format!("to{i}"), to, [WIDTH, 8192, 1, 1], Source::State)?;
+                g.cpy(from, into)?;
+            }
+            Ok(())
+        });
+    }
+}
+
+criterion_group! { name = benches; config = harness::config(); targets = tiles, exact, attention, small }
+criterion_main!(benches);

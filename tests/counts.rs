@@ -1,0 +1,168 @@
+//! What mat-vec kernels do for a weight, counted on the emulated processors, where no noise moves a figure. COUNTS.md lists it.
+
+mod common;
+
+use diptych::ggml::backend::{Backend, Bindings, PrepareOptions, Slice, Usage};
+use diptych::ggml::encode::encode;
+use diptych::ggml::plan::Plan;
+use diptych::ggml::rng::Rng;
+use diptych::ggml::{Graph, Source};
+use diptych::{DType, Precision};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Drivers and cards. The first of each driver has dot products of bytes.
+const CARDS: [&str; 4] =
+    ["vulkan-virtual:vega20", "vulkan-virtual:vega10", "hip-virtual:gfx906", "hip-virtual:gfx900"];
+
+/// Types in the document; the first few are measured in every test run.
+const TYPES: [DType; 16] = [
+    DType::Q8_0,
+    DType::Q4_K,
+    DType::Q6_K,
+    DType::Q4_0,
+    DType::Q4_1,
+    DType::Q5_0,
+    DType::Q5_1,
+    DType::Q2_K,
+    DType::Q3_K,
+    DType::Q5_K,
+    DType::IQ4_NL,
+    DType::IQ4_XS,
+    DType::MXFP4,
+    DType::F32,
+    DType::F16,
+    DType::BF16,
+];
+const FEW: usize = 3;
+
+/// Extents of the weights, and the columns that they meet.
+const K: usize = 4096;
+const M: usize = 14336;
+const COLUMNS: [usize; 2] = [1, 8];
+
+/// Lanes of a wavefront.
+const LANES: f64 = 64.0;
+
+/// What stands before and behind what is measured in COUNTS.md.
+const BEGIN: &str = "<!-- measured -->\n";
+const END: &str = "<!-- end -->\n";
+
+/// Instructions of a lane for each weight.
+#[derive(Clone, Copy, Debug)]
+struct Counts {
+    vector: f64,
+    memory: f64,
+}
+
+/// So often the counters of some names went up.
+fn sum(backend: &dyn Backend, names: &[&str]) -> u64 {
+    let kernels = backend.counts().expect("counters");
+    let counters = kernels.iter().flat_map(|kernel| &kernel.counts);
+    counters.filter(|(name, _)| names.contains(name)).map(|(_, n)| n).sum()
+}
+
+/// A whole product: loop, rounding of activations, sums of lanes.
+fn count(backend: &dyn Backend, dtype: DType, n: usize) -> Counts {
+    let mut rng = Rng::new(1);
+    let row: Vec<f32> = (0..K).map(|_| rng.uniform(-1.0, 1.0)).collect();
+    let mut g = Graph::new();
+    let a = g.leaf("a", dtype, [K, M, 1, 1], Source::Weight).expect("a");
+    let b = g.leaf("b", DType::F32, [K, n, 1, 1], Source::Input).expect("b");
+    let d = g.mul_mat(a, b).expect("d");
+    g.output(d).expect("an output");
+    let plan = Plan::new(&g, backend.device().limits.alignment, Precision::Fast).expect("a plan");
+    let weights = encode(dtype, K, &row).expect("weights").repeat(M);
+    let buffer = backend.allocate(weights.len(), Usage::Weights).expect("memory");
+    backend.upload(&buffer, 0, &weights).expect("upload");
+    let mut bindings = Bindings::default();
+    bindings.leaves.insert(a, Slice { buffer, offset: 0 });
+    let mut program = backend.prepare(&g, &plan, &bindings, PrepareOptions::default()).expect("a program");
+    let input: Vec<u8> = row.iter().flat_map(|x| x.to_le_bytes()).collect();
+    program.write(b, &input.repeat(n)).expect("input");
+    let looked = |names: &[&str]| sum(backend, names);
+    let names: [&[&str]; 2] = [&["valu"], &["smem", "vmem_load", "vmem_store", "lds"]];
+    let before = names.map(looked);
+    program.run().expect("a run");
+    let after = names.map(looked);
+    let each = |i: usize| LANES * (after[i] - before[i]) as f64 / (K * M) as f64;
+    Counts { vector: each(0), memory: each(1) }
+}
+
+/// What made a backend's kernels.
+fn compiler(backend: &dyn Backend) -> String {
+    let versions = &backend.device().versions;
+    let of = |name: &str| versions.iter().find(|(of, _)| of == name).map(|(_, version)| version.clone());
+    of("kernel compiler").or_else(|| of("driver")).unwrap_or_default()
+}
+
+/// The part of the document that is measured: who made the kernels, and a table with a column for each card and number of
+/// columns.
+fn measured(cards: &[(&str, Arc<dyn Backend>)]) -> String {
+    let mut text = String::from("Kernels made by:");
+    for (name, backend) in cards {
+        text += &format!(" {name} {};", compiler(backend.as_ref()));
+    }
+    text += "\n\n| type |";
+    for (name, _) in cards {
+        let name = name.rsplit(':').next().unwrap_or(name);
+        COLUMNS.iter().for_each(|n| text += &format!(" {name}, n={n} |"));
+    }
+    text += &format!("\n| --- |{}\n", " --- |".repeat(cards.len() * COLUMNS.len()));
+    for dtype in TYPES {
+        text += &format!("| {dtype} |");
+        for (_, backend) in cards {
+            for n in COLUMNS {
+                let Counts { vector, memory } = count(backend.as_ref(), dtype, n);
+                text += &format!(" {vector:.2} + {memory:.2} |");
+            }
+        }
+        text += "\n";
+    }
+    text
+}
+
+/// What the document says of a type, in the order of cards and columns.
+fn listed(part: &str, dtype: DType) -> Vec<Counts> {
+    let row =
+        part.lines().find(|line| line.starts_with(&format!("| {dtype} |"))).expect("a row for each type");
+    let cells = row.split('|').skip(2).filter_map(|cell| cell.split_once('+'));
+    let number = |text: &str| text.trim().parse().expect("a number");
+    cells.map(|(vector, memory)| Counts { vector: number(vector), memory: number(memory) }).collect()
+}
+
+/// No kernel takes more instructions than COUNTS.md says, wherever it was made by the compiler that is named there.
+/// `DIPTYCH_WRITE_COUNTS=1` measures all types and writes the document again.
+#[test]
+fn kernels_take_no_more_than_documented() {
+    let cards: Vec<_> = CARDS.into_iter().filter_map(|name| Some((name, common::backend(name)?))).collect();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("COUNTS.md");
+    let text = std::fs::read_to_string(&path).expect("COUNTS.md");
+    let (before, rest) = text.split_once(BEGIN).expect("where the measured part begins");
+    let (documented, after) = rest.split_once(END).expect("where it ends");
+    if std::env::var_os("DIPTYCH_WRITE_COUNTS").is_some() {
+        assert_eq!(cards.len(), CARDS.len(), "the document has all cards");
+        let text = format!("{before}{BEGIN}{}{END}{after}", measured(&cards));
+        std::fs::write(&path, text).expect("COUNTS.md is written");
+        return;
+    }
+    let mut wrong = Vec::new();
+    for (name, backend) in &cards {
+        if !documented.contains(&format!("{name} {};", compiler(backend.as_ref()))) {
+            eprintln!("skipped: COUNTS.md is of another compiler for {name}");
+            continue;
+        }
+        let place = CARDS.iter().position(|card| card == name).expect("one of the cards");
+        for dtype in &TYPES[..FEW] {
+            let listed = listed(documented, *dtype);
+            for (i, n) in COLUMNS.into_iter().enumerate() {
+                let (now, most) = (count(backend.as_ref(), *dtype, n), listed[place * COLUMNS.len() + i]);
+                // The document has two decimals.
+                if now.vector > most.vector + 0.01 || now.memory > most.memory + 0.01 {
+                    wrong.push(format!("{name}, {dtype}, n={n}: {now:?}, documented {most:?}"));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
