@@ -2,26 +2,33 @@
 //!
 //! `cargo run --release --example compare -- --help`
 
-use clap::Parser;
+use clap::{Parser, Subcommand};
 use diptych::backends::BackendName;
 use diptych::compare::{
-    CompareOptions, Event, PerNode, Subject, child_entry, counts, report_path, run, table,
+    CompareOptions, Event, PerNode, Report, Style, Subject, child_entry, counts, report, report_path, resume,
+    run, table,
 };
 use diptych::model::Offload;
 use diptych::program::{self, FAILED, WRONG_USE};
-use diptych::{DType, Precision, Result};
+use diptych::{DType, Error, Precision, Result};
 use indicatif::{ProgressBar, ProgressStyle};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
 use std::io::{ErrorKind, IsTerminal};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// Runs the same work on several backends, each in a process of its own, and says where they part: a model (without
 /// one a small model with seeded random weights is written and used), a graph file, or the operation tests. Exit status:
 /// 0 all agree; 1 something differs, crashes or hangs; 2 wrong use.
 #[derive(Parser)]
-#[command(version)]
+#[command(version, args_conflicts_with_subcommands = true)]
 struct Args {
+    #[command(subcommand)]
+    command: Option<Task>,
     /// GGUF file (default: a small model with random weights).
     #[arg(long, group = "work")]
     model: Option<PathBuf>,
@@ -38,13 +45,10 @@ struct Args {
     counts: Option<String>,
     /// Backends: reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N] (the HIP kernels on an NVIDIA card),
     /// and two drivers of one emulated AMD GPU: vulkan-virtual[:vega20|:vega10] (what Mesa's RADV compiles; needs Mesa
-    /// 25.0) and hip-virtual[:gfx906|:gfx900].
-    #[arg(
-        long,
-        value_delimiter = ',',
-        default_value = "reference,cpu,vulkan,hip,vulkan-virtual:vega20,hip-virtual:gfx906"
-    )]
-    backends: Vec<BackendName>,
+    /// 25.0) and hip-virtual[:gfx906|:gfx900]. One that is named and cannot run here is a failure [default: those of
+    /// reference, cpu, vulkan, hip, vulkan-virtual:vega20, hip-virtual:gfx906 that are there].
+    #[arg(long, value_delimiter = ',')]
+    backends: Option<Vec<BackendName>>,
     /// The backend that the others are measured against.
     #[arg(long, default_value = "reference")]
     reference: BackendName,
@@ -64,6 +68,9 @@ struct Args {
         allow_hyphen_values = true
     )]
     offload: Vec<Offload>,
+    /// Models and graphs: make every run so often, the runs of one epoch one after the other.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    epochs: usize,
     /// Compare node by node: off, chained (errors add up) or isolated (each node gets the reference's operands).
     #[arg(long, default_value = "off")]
     per_node: PerNode,
@@ -77,20 +84,44 @@ struct Args {
     #[arg(long)]
     cache: Option<DType>,
     /// Deadline of each phase in seconds.
-    #[arg(long, default_value_t = 300)]
-    timeout_s: u64,
+    #[arg(long, value_name = "S", default_value = "300", value_parser = seconds, allow_hyphen_values = true)]
+    timeout_s: Duration,
     /// Seed of the default model and prompt.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Folder for result.json, logs and arrays.
+    /// Folder for result.json, events, logs and arrays.
     #[arg(long, default_value = "out/compare")]
     out: PathBuf,
+    /// Go on with the run of this folder, which was cut short: what ran is not run again. Other arguments do not count.
+    #[arg(long, value_name = "DIR")]
+    resume: Option<PathBuf>,
     /// Vulkan: tune for this architecture class (AMD_GCN, AMD_RDNA3, NVIDIA, CPU, ...) instead of the device's own.
     #[arg(long)]
     vulkan_arch: Option<String>,
     /// HIP: load this runtime library.
     #[arg(long)]
     hip_library: Option<PathBuf>,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Makes the report of one or many folders of runs: of runs that were cut short, of other machines.
+    Report {
+        /// The folders.
+        #[arg(required = true)]
+        folders: Vec<PathBuf>,
+        /// File for the report as JSON (default: result.json in the folder, if there is one folder).
+        #[arg(long)]
+        out: Option<PathBuf>,
+    },
+}
+
+/// A limit in seconds; one that is too long for a clock never passes.
+fn seconds(text: &str) -> std::result::Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(s) if s > 0.0 => Ok(Duration::try_from_secs_f64(s).unwrap_or(Duration::MAX)),
+        _ => Err("expected a number of seconds, more than 0".into()),
+    }
 }
 
 /// On a terminal a bar, or a spinner while there is nothing to count; elsewhere a line, but none for single parts.
@@ -118,9 +149,13 @@ fn options(args: Args) -> CompareOptions {
         (None, Some(path)) => Subject::Graph(path),
         (None, None) => Subject::Model(args.model),
     };
-    CompareOptions::default()
+    let defaults = CompareOptions::default();
+    let require_all = args.backends.is_some();
+    let backends = args.backends.unwrap_or_else(|| defaults.backends.clone());
+    defaults
         .with_work(work)
-        .with_backends(args.backends)
+        .with_backends(backends)
+        .with_require_all(require_all)
         .with_reference(args.reference)
         .with_tokens(args.tokens)
         .with_predict(args.predict)
@@ -129,37 +164,72 @@ fn options(args: Args) -> CompareOptions {
         .with_repeat(args.repeat)
         .with_precision(args.precision)
         .with_cache(args.cache)
-        .with_timeout(Duration::from_secs(args.timeout_s))
+        .with_epochs(args.epochs)
+        .with_timeout(args.timeout_s)
         .with_seed(args.seed)
         .with_out(args.out)
         .with_vulkan_arch(args.vulkan_arch)
         .with_hip_library(args.hip_library)
 }
 
-/// The exit status of a comparison: what its report says counts also where nobody reads the table.
-fn compare(options: &CompareOptions) -> Result<ExitCode> {
+/// A flag that is set when the user ends the program: the report is still made. The second time there is no waiting.
+fn interrupted() -> Arc<AtomicBool> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // Without a handler the program ends at once, as programs do, and its children with it.
+        let _ = flag::register_conditional_shutdown(signal, FAILED.into(), stop.clone())
+            .and_then(|_| flag::register(signal, stop.clone()));
+    }
+    stop
+}
+
+/// Runs a comparison, or goes on with one, and writes its report.
+fn compare(args: Args) -> Result<ExitCode> {
     let bar = ProgressBar::new_spinner();
     let shown = std::io::stderr().is_terminal();
     if shown {
         bar.enable_steady_tick(Duration::from_millis(100));
     }
-    let report = run(options, &mut |event| show(&bar, shown, event));
-    bar.finish_and_clear();
-    let report = match report {
-        Ok(report) => report,
-        // No model, a broken model, a folder that cannot be written to: before any work, all of it is wrong use.
-        Err(error) => {
-            program::note(format_args!("error: {error}"));
-            return Ok(ExitCode::from(WRONG_USE));
-        }
+    let (resumed, options) = (args.resume.clone(), options(args).with_stop(interrupted()));
+    let mut progress = |event: &Event| show(&bar, shown, event);
+    let made = match &resumed {
+        Some(folder) => resume(folder, &options, &mut progress),
+        None => run(&options, &mut progress),
     };
-    let path = report_path(&options.out);
-    let written = report.write(&path);
-    let mut text = table(&report);
-    if written.is_ok() {
-        text.push_str(&format!("report: {}\n", path.display()));
+    bar.finish_and_clear();
+    let path = report_path(resumed.as_ref().unwrap_or(&options.out));
+    // No model, a broken model, a folder that cannot be written to: before any work, all of it is wrong use.
+    made.map_or_else(wrong_use, |report| conclude(&report, Some(&path)))
+}
+
+/// The report of folders. That it cannot be written where they are is no failure: they may be of another machine.
+fn report_of(folders: &[PathBuf], out: Option<&Path>) -> Result<ExitCode> {
+    let report = match report(folders) {
+        Ok(report) => report,
+        Err(error) => return wrong_use(error),
+    };
+    if let (None, [folder]) = (out, folders) {
+        let path = report_path(folder);
+        if let Err(error) = report.write(&path) {
+            program::note(format_args!("the report was not written: {error}"));
+        }
     }
-    let printed = match program::print(text) {
+    conclude(&report, out)
+}
+
+fn wrong_use(error: Error) -> Result<ExitCode> {
+    program::note(format_args!("error: {error}"));
+    Ok(ExitCode::from(WRONG_USE))
+}
+
+/// Writes and prints a report. The exit status counts also where nobody reads the table.
+fn conclude(report: &Report, path: Option<&Path>) -> Result<ExitCode> {
+    let written = path.map_or(Ok(()), |path| report.write(path));
+    if let (Some(path), Ok(())) = (path, &written) {
+        program::note(format_args!("report: {}", path.display()));
+    }
+    let style = if std::io::stdout().is_terminal() { Style::Coloured } else { Style::Plain };
+    let printed = match program::print(table(report, style)) {
         Err(error) if error.io_kind() == Some(ErrorKind::BrokenPipe) => Ok(()),
         printed => printed,
     };
@@ -168,12 +238,16 @@ fn compare(options: &CompareOptions) -> Result<ExitCode> {
 }
 
 fn run_with(args: Args) -> Result<ExitCode> {
+    if let Some(Task::Report { folders, out }) = &args.command {
+        return report_of(folders, out.as_deref());
+    }
     match &args.counts {
         Some(filter) => {
-            program::print(counts(filter, &args.backends, args.precision)?)?;
+            let backends = args.backends.unwrap_or_else(|| CompareOptions::default().backends);
+            program::print(counts(filter, &backends, args.precision)?)?;
             Ok(ExitCode::SUCCESS)
         }
-        None => compare(&options(args)),
+        None => compare(args),
     }
 }
 

@@ -9,6 +9,7 @@ mod profile;
 pub use profile::{Breakdown, Share, copy_bandwidth};
 
 use crate::session::{Item, Profile, Want};
+use crate::statistics::Summary;
 use crate::{Model, Session, SessionOptions};
 use ggml_core::rng::Rng;
 use ggml_core::setters;
@@ -69,10 +70,7 @@ impl Measurement {
     /// From the seconds of runs of `tokens` tokens.
     pub fn new(name: String, tokens: usize, seconds: &[f64]) -> Measurement {
         let samples: Vec<f64> = seconds.iter().map(|s| tokens as f64 / s.max(1e-9)).collect();
-        let n = samples.len().max(1) as f64;
-        let mean = samples.iter().sum::<f64>() / n;
-        let squares: f64 = samples.iter().map(|x| (x - mean).powi(2)).sum();
-        let sd = if samples.len() > 1 { (squares / (n - 1.0)).sqrt() } else { 0.0 };
+        let Summary { mean, sd, .. } = Summary::of(&samples).unwrap_or_default();
         Measurement { name, tokens, samples, mean, sd }
     }
 }
@@ -174,18 +172,4 @@ fn return_to(session: &mut Session, tokens: &[u32]) -> Result<()> {
 fn step(session: &mut Session, tokens: &[u32]) -> Result<u32> {
     let rows = session.append(&[Item { sequence: 0, tokens }], Want::Best(1))?;
     Ok(rows.get(0).map_or(0, |row| row.greedy()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn mean_and_deviation() {
-        let m = Measurement::new("pp8".into(), 8, &[1.0, 2.0, 4.0]);
-        assert_eq!(m.samples, [8.0, 4.0, 2.0]);
-        // Mean 14/3; squares of the differences 100/9, 4/9, 64/9.
-        assert!((m.mean - 14.0 / 3.0).abs() < 1e-12 && (m.sd - (168.0f64 / 9.0 / 2.0).sqrt()).abs() < 1e-12);
-        assert_eq!(Measurement::new("x".into(), 8, &[2.0]).sd, 0.0);
-    }
 }

@@ -55,6 +55,7 @@ pub mod probe;
 pub mod program;
 pub mod sampling;
 pub mod session;
+pub mod statistics;
 pub mod synthesize;
 pub mod tokenizer;
 

@@ -4,12 +4,13 @@ mod common;
 
 use backend_hip::virtual_gpu::{Faults, Target, VirtualOptions, open_with};
 use backend_hip::{HipBackend, HipOptions};
-use common::{compare, file, library, record, stdout, tiny};
+use common::{compare, example, file, flat, hip_library, record, result, stdout, tiny};
 use diptych::ggml::backend::{Backend, Usage};
 use diptych::ggml::phase::Deadlines;
+use diptych::synthesize::{self, Shape};
 use diptych::{DType, Error, Model, SessionOptions};
 use serde_json::Value;
-use std::process::Output;
+use std::process::{Command, Output};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -67,7 +68,7 @@ fn many_small_allocations_hang() {
 fn a_library_that_leaves() {
     for (on_load, init, phase) in [("exit(0)", "0", "load_runtime"), ("", "(exit(0), 0)", "enumerate")] {
         let dir = tempfile::tempdir().unwrap();
-        let Some(library) = library(&dir.path().join("libamdhip64.so.6"), on_load, init) else { return };
+        let Some(library) = hip_library(dir.path(), on_load, init) else { return };
         let args = ["--backends", "cpu,hip", "--per-node", "isolated", "--hip-library"];
         let args = [&args[..], &[library.to_str().unwrap()]].concat();
         let out = dir.path().join("out");
@@ -92,14 +93,12 @@ fn a_library_that_leaves() {
 #[test]
 fn a_library_that_prints() {
     let dir = tempfile::tempdir().unwrap();
-    let Some(library) =
-        library(&dir.path().join("libamdhip64.so.6"), r#"(void)!write(1, "\xff\n{\nno end", 10)"#, "0")
-    else {
+    let Some(library) = hip_library(dir.path(), r#"(void)!write(1, "\xff\n{\nno end", 10)"#, "0") else {
         return;
     };
     let args = ["--ops", "RELU", "--backends", "cpu,hip", "--hip-library", library.to_str().unwrap()];
     let (output, result) = compare(&dir.path().join("out"), &args);
-    assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
+    assert_eq!(output.status.code(), Some(1), "a backend that was named cannot run: {}", stdout(&output));
     assert_eq!(record(&result, "hip")["status"], "unsupported", "a library without a device");
 }
 
@@ -113,4 +112,87 @@ fn check(output: &Output, result: &Value, phase: &str) {
     let compared = result["comparisons"].as_array().unwrap();
     assert_eq!(compared.iter().map(|c| c["lhs"].as_str().unwrap()).collect::<Vec<_>>(), ["cpu"]);
     assert_eq!(result["verdict"]["findings"].as_array().unwrap().len(), 1);
+}
+
+/// An APU whose uploads, and then whose first graph, never complete (the copy is taken and nothing comes of it): what the
+/// user reads names phase, call and node, and what to use instead.
+#[test]
+fn uploads_and_the_first_graph_hang() {
+    for (fault, phase, place) in [
+        ("stall@hipMemcpyAsync", "upload", "hung in hipEventQuery"),
+        ("hang@hipMemcpyAsync", "upload", "hung in hipMemcpyAsync"),
+        ("stall@hipModuleLaunchKernel", "first_compute", "hung in hipEventQuery at node '"),
+        ("hang@hipModuleLaunchKernel", "first_compute", "hung in hipModuleLaunchKernel"),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let backend = "hip-virtual:gfx906";
+        let args = ["--predict", "2", "--timeout-s", "2", "--reference", "cpu", "--backends"];
+        let output = Command::new(example("compare"))
+            .args(args)
+            .args([&format!("{backend},reference"), "--out"])
+            .arg(dir.path())
+            .env("DIPTYCH_VIRTUAL_FAULTS", fault)
+            .output()
+            .unwrap();
+        let text = flat(&output);
+        assert_eq!(output.status.code(), Some(1), "{fault}: {text}");
+        let result = result(dir.path());
+        let r = record(&result, backend);
+        assert_eq!((&r["status"], &r["phase"]), (&"hang".into(), &phase.into()), "{fault}: {r}");
+        let finding = format!("{backend}: hang in phase {phase}");
+        for part in
+            [&finding, &format!("{backend} {place}"), "reference agrees with cpu: use --backend reference"]
+        {
+            assert!(text.contains(part), "{fault}: {part}: {text}");
+        }
+        let last = stdout(&output).lines().last().unwrap().to_string();
+        assert!(last.ends_with("use --backend reference"), "{last}");
+    }
+}
+
+/// A Vega whose one driver dies in an operation that only a hybrid of delta nets and attention has, when it generates:
+/// with nothing of the model on the card it completes, a model without the operation completes.
+#[test]
+fn a_driver_dies_in_one_operation_at_a_decode_step() {
+    let dir = tempfile::tempdir().unwrap();
+    let bad = "null=crash@compute:delta";
+    let path = |name: &str| dir.path().join(format!("{name}.gguf"));
+    synthesize::write(&Shape { layers: 4, ..tiny("qwen35", DType::F32) }, 1, &path("qwen35")).unwrap();
+    synthesize::write(&Shape { original_context: None, ..tiny("phi3", DType::F32) }, 1, &path("phi3"))
+        .unwrap();
+    let run = |name: &str, args: &[&str]| {
+        let model = path(name);
+        let all = [&["--model", model.to_str().unwrap(), "--predict", "4", "--backends", bad], args].concat();
+        compare(&dir.path().join(name), &all)
+    };
+    let of = |result: &Value, offload: i64| {
+        let records = result["records"].as_array().unwrap();
+        let own = |r: &&Value| r["backend"] == bad && r["offload"] == offload;
+        records.iter().find(own).expect("a record").clone()
+    };
+    let (output, result) = run("qwen35", &["--reference", "cpu", "--offload", "0,1,3,-1"]);
+    let text = flat(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert_eq!(
+        (&of(&result, 0)["status"], &of(&result, 1)["status"]),
+        (&"ok".into(), &"ok".into()),
+        "{text}"
+    );
+    for offload in [3, -1] {
+        let r = of(&result, offload);
+        assert_eq!((&r["status"], &r["signal"]), (&"crash".into(), &"SIGSEGV".into()), "{r}");
+        assert_eq!((&r["phase"], &r["step"]), (&"compute".into(), &"decode step 2".into()), "{r}");
+    }
+    for part in [
+        &format!("{bad} offload 3: crash in phase compute"),
+        "in decode step 2",
+        "died of SIGSEGV",
+        &format!("{bad} offload 3 crashed in phase compute"),
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    // Measured against what computes zeros as well, only the fault could differ.
+    let (output, result) = run("phi3", &["--reference", "null"]);
+    assert_eq!(output.status.code(), Some(0), "{}", flat(&output));
+    assert_eq!(of(&result, -1)["status"], "ok");
 }

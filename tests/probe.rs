@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{compare, example, library, record, stdout, tiny};
+use common::{compare, example, hip_library, record, stdout, tiny};
 use diptych::{DType, synthesize};
 use serde_json::Value;
 use std::fs;
@@ -37,7 +37,7 @@ const KILLED: &str = "crashed in phase enumerate: died of SIGSEGV";
 #[test]
 fn a_library_that_dies_in_hip_init() {
     let dir = tempfile::tempdir().unwrap();
-    let Some(library) = library(&dir.path().join("libamdhip64.so.6"), "", "*(volatile int *)0") else {
+    let Some(library) = hip_library(dir.path(), "", "*(volatile int *)0") else {
         return;
     };
     let args = ["--runs", "0", "--hip-library", library.to_str().unwrap()];
@@ -62,7 +62,7 @@ fn a_library_that_dies_in_hip_init() {
 fn a_library_that_prints_and_leaves() {
     let dir = tempfile::tempdir().unwrap();
     let leave = r#"(void)!write(1, "all is well\n", 12); exit(0)"#;
-    let Some(library) = library(&dir.path().join("libamdhip64.so.6"), leave, "0") else { return };
+    let Some(library) = hip_library(dir.path(), leave, "0") else { return };
     let args = ["--runs", "0", "--hip-library", library.to_str().unwrap()];
     let text = words(&run("probe", dir.path(), &[], &args).stdout);
     says(&text, &["crashed in phase load_runtime: left with status 0 before its work was done"]);
@@ -74,9 +74,13 @@ fn a_library_that_prints_and_leaves() {
 fn two_releases_and_the_wrong_one_is_loaded() {
     let dir = tempfile::tempdir().unwrap();
     let (rocm, app) = (dir.path().join("rocm-7.2.0"), dir.path().join("app"));
-    let Some(system) = library(&rocm.join("lib/libamdhip64.so.7"), "", "0") else { return };
-    library(&app.join("libamdhip64.so.6"), "", "0").unwrap();
-    fs::create_dir_all(rocm.join(".info")).unwrap();
+    for folder in [&rocm.join("lib"), &rocm.join(".info"), &app] {
+        fs::create_dir_all(folder).unwrap();
+    }
+    let Some(own) = hip_library(&app, "", "0") else { return };
+    // What ROCm 7 has under its name is a library that says it is 6.3.
+    let system = rocm.join("lib/libamdhip64.so.7");
+    fs::copy(own, &system).unwrap();
     fs::write(rocm.join(".info/version"), "7.2.0-43\n").unwrap();
     let variables = [("ROCM_PATH", rocm.to_str().unwrap()), ("LD_LIBRARY_PATH", app.to_str().unwrap())];
     let text = words(&run("probe", dir.path(), &variables, &["--runs", "0"]).stdout);
@@ -99,7 +103,7 @@ fn two_releases_and_the_wrong_one_is_loaded() {
 #[test]
 fn auto_says_what_it_does_not_use() {
     let dir = tempfile::tempdir().unwrap();
-    let Some(library) = library(&dir.path().join("libamdhip64.so.6"), "", "*(volatile int *)0") else {
+    let Some(library) = hip_library(dir.path(), "", "*(volatile int *)0") else {
         return;
     };
     let model = dir.path().join("model.gguf");

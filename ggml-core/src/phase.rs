@@ -1,4 +1,4 @@
-//! Phases as `tracing` spans, and the deadlines that belong to them.
+//! What a backend is doing, as `tracing` spans and events for whoever records it, and the deadlines of phases.
 
 use crate::error::Phase;
 use serde::{Deserialize, Serialize};
@@ -25,6 +25,20 @@ pub fn enter(phase: Phase, backend: &str) -> tracing::span::EnteredSpan {
         Phase::Readback => span!("readback"),
         Phase::Close => span!("close"),
     }
+}
+
+/// Announces a call into a driver, before it is made: it may not come back. The event has the target `diptych::call` and
+/// the fields `name`, of the driver's function, and `on`: what it is given where that says more than the name, the file of
+/// a library.
+pub fn call(name: &str, on: &str) {
+    tracing::trace!(target: "diptych::call", name, on);
+}
+
+/// Tells something of a driver or device as soon as it is known, in an event with the target `diptych::learnt`: what comes
+/// after may not come back. Paths of libraries are called "library", other things as in the versions of
+/// [`DeviceInfo`](crate::backend::DeviceInfo).
+pub fn learnt(what: &str, value: &str) {
+    tracing::trace!(target: "diptych::learnt", what, value);
 }
 
 /// How long each phase may take before it becomes an [`Error::Timeout`](crate::Error::Timeout).

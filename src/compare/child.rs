@@ -1,10 +1,11 @@
-//! The child: one backend, one piece of work, every phase announced.
+//! The child: one backend, one piece of work, everything recorded before it is done.
 
 use super::protocol::{CHILD, Done, Failed, Message, Task, Work};
+use super::recorder::{Sync, UNHEARD, Writer};
 use super::report::Status;
-use super::{generate, graph, ops, trial};
+use super::{generate, graph, ops, system, trial};
 use crate::backends::{OpenOptions, open};
-use crate::leave::leave;
+use crate::leave::{crash, follow_parent, leave};
 use crate::program::{FAILED, WRONG_USE};
 use ggml_core::backend::Backend;
 use ggml_core::phase::Deadlines;
@@ -12,8 +13,8 @@ use ggml_core::{Error, Result};
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
@@ -34,19 +35,53 @@ pub fn child_entry() -> Option<ExitCode> {
     if args.next()? != CHILD {
         return None;
     }
-    let path = args.next()?;
-    Some(ExitCode::from(child(Path::new(&path))))
+    let (work, events) = (args.next()?, args.next()?);
+    Some(ExitCode::from(child(Path::new(&work), Path::new(&events))))
 }
 
-/// Writes a message as a line of its own, also where a driver has begun one. A parent that is gone does not matter.
+/// Where events go, and the last call that was recorded.
+static RECORD: OnceLock<Mutex<(Writer, Option<Message>)>> = OnceLock::new();
+
+/// Records a message. A result that cannot be recorded ends the process: nobody would learn of it. Anything else that
+/// is lost on a disk that is full is missed by nobody as long as all goes well.
 fn say(message: Message) {
-    if let Ok(line) = serde_json::to_string(&message) {
-        let mut out = std::io::stdout().lock();
-        let _ = out.write_all(format!("\n{line}\n").as_bytes()).and_then(|()| out.flush());
+    let Some(record) = RECORD.get() else { return };
+    let (writer, last) = &mut *record.lock().unwrap_or_else(PoisonError::into_inner);
+    // What polls calls the same function again and again.
+    let is_call = matches!(message, Message::Call { .. });
+    if is_call && last.as_ref() == Some(&message) {
+        return;
+    }
+    let (sync, act) = importance(&message);
+    let is_result = matches!(message, Message::CaseDone(_) | Message::Done(_) | Message::Failed(_));
+    if let Err(error) = writer.append(&message, sync, act)
+        && is_result
+    {
+        let _ = writeln!(std::io::stderr(), "no result can be recorded: {error}");
+        leave(UNHEARD);
+    }
+    *last = is_call.then_some(message);
+}
+
+/// Whether a message has to be on the disk before what it announces, and what that is.
+fn importance(message: &Message) -> (Sync, &str) {
+    match message {
+        Message::Enter { phase } => (Sync::Act, phase),
+        Message::Call { name, .. } => (Sync::Act, name),
+        Message::Step { .. } => (Sync::Act, "step"),
+        Message::Case { .. } => (Sync::Act, "case"),
+        Message::Exit { .. } | Message::Memory { .. } | Message::Warning { .. } => (Sync::Lazy, ""),
+        Message::Progress { .. } | Message::CaseDone(_) | Message::Leaving => (Sync::Lazy, ""),
+        Message::Began { .. } | Message::Learnt { .. } | Message::Node { .. } | Message::Device { .. } => {
+            (Sync::Now, "")
+        }
+        Message::Listed { .. } => (Sync::Lazy, ""),
+        Message::Done(_) | Message::Failed(_) | Message::WrongUse { .. } => (Sync::Now, ""),
     }
 }
 
-/// Announces phases, the spans that backends enter, and warnings, which also go to the log.
+/// Records phases, the spans that backends enter; calls and what was learnt, their events; and warnings, which also go
+/// to the log.
 struct Announcer;
 
 impl<S: tracing::Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Announcer {
@@ -63,15 +98,45 @@ impl<S: tracing::Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Announcer {
     }
 
     fn on_event(&self, event: &tracing::Event<'_>, _context: Context<'_, S>) {
-        if *event.metadata().level() <= tracing::Level::WARN {
-            let mut text = Words::default();
-            event.record(&mut text);
-            let (level, target) = (event.metadata().level(), event.metadata().target());
-            // The log may lie on a disk that is full.
-            let _ = writeln!(std::io::stderr(), "{level} {target}: {}", text.0);
-            say(Message::Warning { what: text.0 });
+        let (level, target) = (event.metadata().level(), event.metadata().target());
+        match target {
+            "diptych::call" => {
+                let [name, on] = fields(event, ["name", "on"]);
+                say(Message::Call { name, on });
+            }
+            "diptych::learnt" => {
+                let [what, value] = fields(event, ["what", "value"]);
+                say(Message::Learnt { what, value });
+            }
+            _ if *level <= tracing::Level::WARN => {
+                let mut text = Words::default();
+                event.record(&mut text);
+                // The log may lie on a disk that is full.
+                let _ = writeln!(std::io::stderr(), "{level} {target}: {}", text.0);
+                say(Message::Warning { what: text.0 });
+            }
+            _ => {}
         }
     }
+}
+
+/// Texts of an event by name.
+struct Fields<'a, const N: usize>([&'a str; N], [String; N]);
+
+impl<const N: usize> tracing::field::Visit for Fields<'_, N> {
+    fn record_str(&mut self, field: &tracing::field::Field, value: &str) {
+        if let Some(at) = self.0.iter().position(|name| *name == field.name()) {
+            self.1[at] = value.into();
+        }
+    }
+
+    fn record_debug(&mut self, _: &tracing::field::Field, _: &dyn std::fmt::Debug) {}
+}
+
+fn fields<const N: usize>(event: &tracing::Event<'_>, names: [&str; N]) -> [String; N] {
+    let mut fields = Fields(names, names.map(|_| String::new()));
+    event.record(&mut fields);
+    fields.1
 }
 
 /// An event's message and fields as text.
@@ -96,11 +161,26 @@ impl tracing::field::Visit for Words {
     }
 }
 
-fn child(path: &Path) -> u8 {
+fn child(work: &Path, events: &Path) -> u8 {
+    follow_parent(FAILED);
+    match Writer::open(events, 0) {
+        Ok(writer) => drop(RECORD.set(Mutex::new((writer, None)))),
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "{error}");
+            return UNHEARD;
+        }
+    }
+    say(Message::Began { pid: std::process::id() });
     let subscriber = tracing_subscriber::registry().with(Announcer);
     if tracing::subscriber::set_global_default(subscriber).is_err() {
-        tracing::warn!("phases cannot be announced: another subscriber is set");
+        say(Message::Warning { what: "phases cannot be announced: another subscriber is set".into() });
     }
+    let status = serve(work);
+    say(Message::Leaving);
+    status
+}
+
+fn serve(path: &Path) -> u8 {
     let work = match read_work(path) {
         Ok(work) => work,
         Err(error) => return conclude(Err(error)),
@@ -156,11 +236,6 @@ fn failed(error: &Error) -> Failed {
     }
 }
 
-/// A crash for the `null` backend: a real signal, as from a driver.
-fn crash() {
-    std::process::abort();
-}
-
 fn open_backend(work: &Work) -> Result<Arc<dyn Backend>> {
     let options = OpenOptions {
         deadlines: Deadlines::all(work.timeout),
@@ -176,11 +251,22 @@ fn open_backend(work: &Work) -> Result<Arc<dyn Backend>> {
 }
 
 fn run(work: &Work, backend: Arc<dyn Backend>) -> Result<Done> {
-    match &work.task {
-        Task::Model(task) => generate::run(work, task, backend, &mut say),
-        Task::Graph(task) => graph::run(work, task, backend, &mut say),
-        Task::Ops(task) => ops::run_cases(work, task, backend.as_ref(), &mut say),
+    let counted = backend.clone();
+    let memory =
+        || say(Message::Memory { resident: system::resident(), device: counted.stats().allocated_bytes });
+    let mut tell = |message: Message| {
+        if matches!(message, Message::Step { .. }) {
+            memory();
+        }
+        say(message);
+    };
+    let done = match &work.task {
+        Task::Model(task) => generate::run(work, task, backend, &mut tell),
+        Task::Graph(task) => graph::run(work, task, backend, &mut tell),
+        Task::Ops(task) => ops::run_cases(work, task, backend.as_ref(), &mut tell),
         Task::Trial(task) => trial::run_trial(task, backend.as_ref()),
-        Task::List => trial::run_list(work, &mut say),
-    }
+        Task::List => trial::run_list(work, &mut tell),
+    };
+    memory();
+    done
 }

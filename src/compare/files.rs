@@ -1,24 +1,57 @@
-//! The output folder: names of the files in it, and an empty place for the results of a run.
+//! The folder of a run: names of the files in it, and an empty place for its results.
 
 use super::report::EVERYTHING;
 use ggml_core::{Error, Result};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// Stem of the files that belong to a run: the backend's name, and how much lies on it unless it is everything.
-pub(super) fn stem(backend: &str, offload: i64) -> String {
+/// Stem of the files that belong to a run of a backend: its name, how much lies on it unless it is everything, and the
+/// number of the repetition after the first.
+pub(super) fn stem(backend: &str, offload: i64, epoch: usize) -> String {
     let name: String = backend.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-    if offload == EVERYTHING { name } else { format!("{name}-offload-{offload}") }
+    let offload = if offload == EVERYTHING { String::new() } else { format!("-offload-{offload}") };
+    let epoch = if epoch == 0 { String::new() } else { format!("-epoch-{epoch}") };
+    format!("{name}{offload}{epoch}")
 }
 
 /// Logits of a run.
-pub(super) fn logits(out: &Path, backend: &str, offload: i64) -> PathBuf {
-    out.join(format!("{}.logits.npy", stem(backend, offload)))
+pub(super) fn logits(out: &Path, stem: &str) -> PathBuf {
+    out.join(format!("{stem}.logits.npy"))
 }
 
 /// Results of a run's nodes.
-pub(super) fn nodes(out: &Path, backend: &str, offload: i64) -> PathBuf {
-    out.join(format!("{}.nodes", stem(backend, offload)))
+pub(super) fn nodes(out: &Path, stem: &str) -> PathBuf {
+    out.join(format!("{stem}.nodes"))
+}
+
+/// What a child has to do.
+pub(super) fn work(out: &Path, stem: &str) -> PathBuf {
+    out.join(format!("{stem}.work.json"))
+}
+
+/// What a child recorded.
+pub(super) fn events(out: &Path, stem: &str) -> PathBuf {
+    out.join(format!("{stem}.events.jsonl"))
+}
+
+/// What a child printed.
+pub(super) fn log(out: &Path, stem: &str) -> PathBuf {
+    out.join(format!("{stem}.log"))
+}
+
+/// What the parent recorded.
+pub(super) fn run_events(out: &Path) -> PathBuf {
+    out.join("run.events.jsonl")
+}
+
+/// What was known of a run before anything ran.
+pub(super) fn header(out: &Path) -> PathBuf {
+    out.join("run.json")
+}
+
+/// The model that is written where none is given.
+pub(super) fn model(out: &Path) -> PathBuf {
+    out.join("model.gguf")
 }
 
 /// The reference's results of operation tests.
@@ -37,7 +70,8 @@ pub(super) fn begin(out: &Path) -> Result<()> {
     std::fs::create_dir_all(out).map_err(|e| Error::io(out, e))?;
     let report = report(out);
     std::fs::write(&report, []).map_err(|e| Error::io(&report, e))?;
-    remove(&report)
+    remove(&report)?;
+    remove(&header(out))
 }
 
 /// Removes a file of an earlier run, so that what lies there later is of this run.

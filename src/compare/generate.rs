@@ -30,12 +30,12 @@ pub(super) fn run(
         Nodes::new(&graph.graph, program, &inputs)?.locate(say)?;
         return Ok(Done::default());
     }
-    let (mut done, logits) = generate(&model, work, task)?;
+    let (mut done, logits) = generate(&model, work, task, say)?;
     npy::write(task.logits.as_ref(), task.tokens.len(), model.hparams().vocabulary, &logits)?;
     let what = format!("prompt of {} tokens in {:.3} s", task.tokens.len(), done.prompt_s);
     say(Message::Progress { what });
     for _ in 1..work.repeat {
-        let (again, other) = generate(&model, work, task)?;
+        let (again, other) = generate(&model, work, task, say)?;
         done.unstable += differences(&logits, &other) + ids_differ(&done.token_ids, &again.token_ids);
     }
     if task.nodes.mode != PerNode::Off {
@@ -103,8 +103,14 @@ fn session_options(work: &Work, task: &ModelTask) -> SessionOptions {
 }
 
 /// The prompt with logits of every token, then greedy generation.
-fn generate(model: &Model, work: &Work, task: &ModelTask) -> Result<(Done, Vec<f32>)> {
+fn generate(
+    model: &Model,
+    work: &Work,
+    task: &ModelTask,
+    say: &mut dyn FnMut(Message),
+) -> Result<(Done, Vec<f32>)> {
     let mut session = model.session(&session_options(work, task))?;
+    say(Message::Step { what: "prompt".into() });
     let start = Instant::now();
     let logits = session.logits(&task.tokens)?;
     let prompt_s = start.elapsed().as_secs_f64();
@@ -120,6 +126,7 @@ fn generate(model: &Model, work: &Work, task: &ModelTask) -> Result<(Done, Vec<f
         token_ids.push(token);
         margins.push(margin(&row));
         if i + 1 < task.predict {
+            say(Message::Step { what: format!("decode step {}", i + 1) });
             row = session.decode(token)?;
         }
     }

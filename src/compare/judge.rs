@@ -1,5 +1,6 @@
 //! From results to comparisons and a verdict.
 
+use super::advice::advice;
 use super::files;
 use super::nodes::{Entry, NodeFile};
 use super::options::{CompareOptions, PerNode};
@@ -10,6 +11,7 @@ use crate::npy;
 use ggml_core::metrics::{Distance, distance, kl_divergence, top1_agreement};
 use ggml_core::plan::Precision;
 use ggml_core::{Error, Graph, Result, TensorId, bound};
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
 /// Greedy ids that differ where the reference's two best logits are closer than this many times the RMS error of the
@@ -17,6 +19,7 @@ use std::collections::HashMap;
 const MARGIN_FACTOR: f64 = 10.0;
 
 /// What agreement is measured by.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Measure {
     /// Logits, and the largest NMSE of them that counts as agreement.
     Logits(f64),
@@ -51,7 +54,7 @@ impl Measure {
 /// Compares what the backends of a report computed, and gives the verdict.
 pub(super) fn judge(report: &mut Report, options: &CompareOptions, measure: &Measure) {
     let name = report.reference.clone();
-    let is_reference = |r: &&Record| r.backend == name && r.offload == EVERYTHING;
+    let is_reference = |r: &&Record| (&r.backend, r.offload, r.epoch) == (&name, EVERYTHING, 0);
     let reference = report.records.iter().find(is_reference).filter(|r| r.status == Status::Ok);
     let mut findings: Vec<String> = report.records.iter().filter_map(failure).collect();
     findings.extend(report.records.iter().filter_map(instability));
@@ -74,16 +77,42 @@ pub(super) fn judge(report: &mut Report, options: &CompareOptions, measure: &Mea
 
 /// The verdict from all findings. That nothing differs where nothing was compared is no agreement.
 pub(super) fn conclude(report: &mut Report, mut findings: Vec<String>, compared: bool) {
+    findings.extend(report.records.iter().filter(|_| report.require_all).filter_map(absence));
+    if report.missing > 0 {
+        findings.push(format!("{} of the planned runs were not made", report.missing));
+    }
     if findings.is_empty() && !compared {
         findings.push(format!("nothing was compared with {}", report.reference));
     }
-    report.verdict = Verdict { agree: findings.is_empty(), findings };
+    let findings = counted(findings);
+    let agree = findings.is_empty();
+    report.verdict = Verdict { agree, findings, advice: advice(report) };
 }
 
 /// A run that gives other bits when it is repeated.
 fn instability(record: &Record) -> Option<String> {
     (record.unstable > 0)
         .then(|| format!("{}: {} values change when the work is repeated", record.label(), record.unstable))
+}
+
+/// Each finding once, with how often it was made.
+fn counted(findings: Vec<String>) -> Vec<String> {
+    let mut counts: Vec<(String, usize)> = Vec::new();
+    for finding in findings {
+        match counts.iter_mut().find(|(known, _)| *known == finding) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((finding, 1)),
+        }
+    }
+    let text = |(finding, count)| if count == 1 { finding } else { format!("{finding} ({count} times)") };
+    counts.into_iter().map(text).collect()
+}
+
+/// A backend that was asked for and is not there, or cannot do the work.
+fn absence(record: &Record) -> Option<String> {
+    let why = record.message.as_deref().unwrap_or("no reason given");
+    let is_absent = record.status == Status::Unsupported && record.case.is_none() && record.epoch == 0;
+    is_absent.then(|| format!("{} cannot run here: {why}", record.label()))
 }
 
 /// A run that did not end well, in words.
@@ -95,14 +124,26 @@ pub(super) fn failure(record: &Record) -> Option<String> {
         value.as_ref().map(|v| format!(" {what} {v}")).unwrap_or_default()
     };
     Some(format!(
-        "{}: {}{}{}{}: {}",
+        "{}: {}{}{}{}{}: {}",
         record.label(),
         record.status,
         at("in case", &record.case),
         at("in phase", &record.phase),
         at("at node", if record.node == record.case { &None } else { &record.node }),
+        evidence(record),
         record.message.as_deref().unwrap_or("no message")
     ))
+}
+
+/// What a process that died was doing; an error says that by itself.
+fn evidence(record: &Record) -> String {
+    let mut text = String::new();
+    if matches!(record.status, Status::Crash | Status::Hang) {
+        text.extend(record.step.iter().map(|step| format!(" in {step}")));
+        text.extend(record.last_call.iter().map(|call| format!(" after the call of {call}")));
+        text.extend(record.library.iter().map(|library| format!(" ({library})")));
+    }
+    text
 }
 
 fn compare(record: &Record, reference: &Record, options: &CompareOptions, measure: &Measure) -> Comparison {
@@ -110,6 +151,7 @@ fn compare(record: &Record, reference: &Record, options: &CompareOptions, measur
         lhs: record.backend.clone(),
         rhs: reference.backend.clone(),
         offload: record.offload,
+        epoch: record.epoch,
         bound: measure.bound(),
         ..Comparison::default()
     };
@@ -150,7 +192,7 @@ fn compare_logits(
     reference: &Record,
     options: &CompareOptions,
 ) -> Result<(LogitsReport, f64)> {
-    let path = |r: &Record| files::logits(&options.out, &r.backend, r.offload);
+    let path = |r: &Record| files::logits(&options.out, &r.stem);
     let (_, n, got) = npy::read(&path(record))?;
     let (_, _, want) = npy::read(&path(reference))?;
     if want.is_empty() {
@@ -218,7 +260,7 @@ fn disagreement(
 /// Every node of the reference against the same node of a run, then the results of the run's groups. What cannot be
 /// compared has the reason instead; a node without a result of its own that a group computed is not missed.
 fn compare_nodes(record: &Record, reference: &Record, options: &CompareOptions) -> Result<Vec<NodeReport>> {
-    let path = |r: &Record| files::nodes(&options.out, &r.backend, r.offload);
+    let path = |r: &Record| files::nodes(&options.out, &r.stem);
     let (got, want) = (NodeFile::open(&path(record))?, NodeFile::open(&path(reference))?);
     let mut nodes = Vec::new();
     for entry in &want.entries {
@@ -285,6 +327,7 @@ mod tests {
         let options = CompareOptions { out: out.into(), ..CompareOptions::default() };
         let done = |name: &str| Record {
             backend: name.into(),
+            stem: name.into(),
             offload: EVERYTHING,
             status: Status::Ok,
             ..Record::default()
@@ -307,11 +350,11 @@ mod tests {
         let text = finding(dir.path(), &measure);
         assert!(text.starts_with("cpu differs from reference: the results cannot be judged: "), "{text}");
         for backend in ["reference", "cpu"] {
-            npy::write(&files::logits(dir.path(), backend, EVERYTHING), 0, 0, &[]).unwrap();
+            npy::write(&files::logits(dir.path(), backend), 0, 0, &[]).unwrap();
         }
         assert!(finding(dir.path(), &measure).contains("expected at least one"));
         for backend in ["reference", "cpu"] {
-            npy::write(&files::logits(dir.path(), backend, EVERYTHING), 1, 2, &[1.0, 2.0]).unwrap();
+            npy::write(&files::logits(dir.path(), backend), 1, 2, &[1.0, 2.0]).unwrap();
         }
         assert_eq!(finding(dir.path(), &measure), "");
     }
@@ -330,7 +373,7 @@ mod tests {
         };
         let write = |backend: &str, entries: &[serde_json::Value]| {
             let text = format!("{}\n12345678", json!(entries));
-            std::fs::write(files::nodes(dir.path(), backend, EVERYTHING), text).unwrap();
+            std::fs::write(files::nodes(dir.path(), backend), text).unwrap();
         };
         let name = graph.tensor(y).name.as_str();
         write("reference", &[entry(name, "F32", 8)]);

@@ -1,5 +1,6 @@
 //! What is compared and how, and who is told of it.
 
+use super::json;
 use crate::backends::{BackendName, VirtualTarget};
 use crate::model::Offload;
 use ggml_core::plan::Precision;
@@ -8,15 +9,18 @@ use ggml_core::{DType, Error, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// The work that is compared.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Subject {
     /// A model; `None`: a small one with seeded random weights, written to the output folder.
-    Model(Option<PathBuf>),
+    Model(#[serde(with = "json::some_path")] Option<PathBuf>),
     /// A graph file with the contents of its leaves, see [`ggml_core::graph::file`].
-    Graph(PathBuf),
+    Graph(#[serde(with = "json::path")] PathBuf),
     /// The cases of the operation catalogue that a filter selects: names of operations and parts of the names of
     /// cases, by comma; empty: all of them.
     Ops(String),
@@ -61,21 +65,29 @@ impl std::str::FromStr for PerNode {
 }
 
 /// What to compare, and how.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct CompareOptions {
     /// The work.
     pub work: Subject,
     /// Backends, in the order in which they run (the reference always first).
+    #[serde(with = "json::texts")]
     pub backends: Vec<BackendName>,
+    /// Whether a backend that is not there is a finding: one that a user asked for by name is.
+    pub require_all: bool,
     /// The backend that the others are measured against.
+    #[serde(with = "json::text")]
     pub reference: BackendName,
     /// Token ids of the prompt; `None`: 32 seeded ones.
     pub tokens: Option<Vec<u32>>,
     /// Tokens to generate greedily.
     pub predict: usize,
     /// Models: how much lies on the device; a run for each. The backends of the host run once.
+    #[serde(with = "json::texts")]
     pub offload: Vec<Offload>,
+    /// How often each run is made, in a process of its own, the runs of an epoch one after the other, so that drift hits
+    /// all alike. The `reference` backend runs once.
+    pub epochs: usize,
     /// Whether to compare every node of the graph.
     pub per_node: PerNode,
     /// How often each backend does the work: results must be the same bits every time.
@@ -88,12 +100,17 @@ pub struct CompareOptions {
     pub timeout: Duration,
     /// Seed of the default model and prompt.
     pub seed: u64,
-    /// Folder for `result.json`, logs and arrays; made if it is missing.
+    /// Folder for `result.json`, events, logs and arrays; made if it is missing.
+    #[serde(with = "json::path")]
     pub out: PathBuf,
     /// Vulkan: architecture class to tune for.
     pub vulkan_arch: Option<String>,
     /// HIP: runtime library to load.
+    #[serde(with = "json::some_path")]
     pub hip_library: Option<PathBuf>,
+    /// Set from outside it ends the child that runs; what there is by then is judged.
+    #[serde(skip)]
+    pub stop: Option<Arc<AtomicBool>>,
 }
 
 impl Default for CompareOptions {
@@ -108,10 +125,12 @@ impl Default for CompareOptions {
                 BackendName::VulkanVirtual(VirtualTarget::default()),
                 BackendName::HipVirtual(VirtualTarget::default()),
             ],
+            require_all: false,
             reference: BackendName::Reference,
             tokens: None,
             predict: 16,
             offload: vec![Offload::All],
+            epochs: 1,
             per_node: PerNode::Off,
             repeat: 1,
             precision: Precision::default(),
@@ -121,6 +140,7 @@ impl Default for CompareOptions {
             out: PathBuf::from("out/compare"),
             vulkan_arch: None,
             hip_library: None,
+            stop: None,
         }
     }
 }
@@ -128,10 +148,12 @@ impl Default for CompareOptions {
 setters!(CompareOptions {
     with_work => work: Subject,
     with_backends => backends: impl Into<Vec<BackendName>>,
+    with_require_all => require_all: bool,
     with_reference => reference: BackendName,
     with_tokens => tokens: impl Into<Option<Vec<u32>>>,
     with_predict => predict: usize,
     with_offload => offload: impl Into<Vec<Offload>>,
+    with_epochs => epochs: usize,
     with_per_node => per_node: PerNode,
     with_repeat => repeat: usize,
     with_precision => precision: Precision,
@@ -141,6 +163,7 @@ setters!(CompareOptions {
     with_out => out: impl Into<PathBuf>,
     with_vulkan_arch => vulkan_arch: impl Into<Option<String>>,
     with_hip_library => hip_library: impl Into<Option<PathBuf>>,
+    with_stop => stop: impl Into<Option<Arc<AtomicBool>>>,
 });
 
 impl CompareOptions {
@@ -151,6 +174,19 @@ impl CompareOptions {
         }
         if self.repeat == 0 {
             return Err(Error::argument("repeat", 0, "at least one run"));
+        }
+        if self.epochs == 0 {
+            return Err(Error::argument("epochs", 0, "at least one"));
+        }
+        if self.epochs > 1 && matches!(self.work, Subject::Ops(_)) {
+            return Err(Error::argument(
+                "epochs",
+                self.epochs,
+                "one for operation tests, which have --repeat",
+            ));
+        }
+        if self.timeout.is_zero() {
+            return Err(Error::argument("timeout", "no time at all", "more than 0 seconds"));
         }
         Ok(())
     }

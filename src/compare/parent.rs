@@ -1,224 +1,245 @@
-//! The parent's side: start a child, listen, end it when it hangs, and make a record of what happened.
+//! The parent's side: start a child, follow what it records, end it when it hangs, and make a record of what happened.
 
-use super::options::{Event, Progress};
+use super::files;
 use super::protocol::{CHILD, Message, Work};
-use super::report::{BackendReport, Record, Status, label};
-use super::{files, system};
+use super::recorder::{self, Account, ChildOutcome, End, Follower, RunEvent, Sync, Writer};
+use super::system;
 use ggml_core::{Deadline, Error, Phase, Result};
-use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// A child's own deadlines end a phase first; the parent waits this much longer before it ends the child.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// How often the parent looks whether a child has ended.
+/// How often the parent looks whether a child has recorded something or has ended.
 const POLL: Duration = Duration::from_millis(2);
 
-/// Bytes of a log that are quoted as last words.
-const LAST_WORDS: usize = 400;
-
-/// Warnings that a record keeps; the log has all of them.
-const MAX_WARNINGS: usize = 16;
-
-/// What became of a child.
-pub(super) struct ChildOutcome {
-    pub(super) backend: BackendReport,
-    pub(super) record: Record,
+/// A child that was left behind, and the backend whose device it holds.
+struct Left {
+    pid: u32,
+    backend: String,
 }
 
-/// What the parent knows of a running child.
-#[derive(Default)]
-struct Watch {
-    backend: BackendReport,
-    record: Record,
-    /// Phases that were entered and not left.
-    open: Vec<String>,
-    last_phase: Option<String>,
-    finished: bool,
-    failed: bool,
-    wrong_use: Option<String>,
+/// The children of a run, in its folder: those that ran already are recalled, others are started, unless the run is
+/// over.
+pub(super) struct Children {
+    out: PathBuf,
+    /// `None` for a run that is over.
+    events: Option<Writer>,
+    /// Those that were started before, and how they ended if that is known.
+    past: HashMap<String, Option<End>>,
+    stop: Option<Arc<AtomicBool>>,
+    left: Vec<Left>,
 }
 
-impl Watch {
-    fn hear(&mut self, message: Message) {
-        match message {
-            Message::Enter { phase } => {
-                self.last_phase = Some(phase.clone());
-                self.open.push(phase);
-            }
-            Message::Exit { phase } => {
-                if let Some(at) = self.open.iter().rposition(|p| *p == phase) {
-                    self.open.truncate(at);
-                }
-            }
-            Message::Node { name } => self.record.node = Some(name),
-            Message::Warning { what } => {
-                let warnings = &mut self.record.warnings;
-                if warnings.len() < MAX_WARNINGS && !warnings.contains(&what) {
-                    warnings.push(what);
-                }
-            }
-            Message::Device { device } => self.backend.fill(&device),
-            Message::Progress { .. }
-            | Message::Listed { .. }
-            | Message::Case { .. }
-            | Message::CaseDone(_) => {}
-            Message::Done(done) => {
-                self.finished = true;
-                let r = &mut self.record;
-                r.status = Status::Ok;
-                r.node = None;
-                (r.load_s, r.prompt_s, r.eval_s) =
-                    (Some(done.load_s), Some(done.prompt_s), Some(done.eval_s));
-                r.tokens = done.token_ids.len();
-                // The first token comes from the prompt's logits.
-                let generated = r.tokens.saturating_sub(1) as f64;
-                r.tokens_per_s = (generated > 0.0 && done.eval_s > 0.0).then(|| generated / done.eval_s);
-                (r.token_ids, r.margins) = (done.token_ids, done.margins);
-                r.unstable = done.unstable;
-                r.driver_allocations = Some(done.stats.driver_allocations);
-            }
-            Message::Failed(failed) => {
-                (self.finished, self.failed) = (true, true);
-                let r = &mut self.record;
-                r.status = failed.status;
-                r.phase = failed.phase.or_else(|| self.open.last().cloned());
-                r.node = failed.node.or(r.node.take());
-                r.message = Some(failed.message);
-            }
-            Message::WrongUse { what } => self.wrong_use = Some(what),
-        }
+impl Children {
+    /// Of a new run.
+    pub(super) fn begin(out: &Path, stop: Option<Arc<AtomicBool>>) -> Result<Children> {
+        recorder::create(&files::run_events(out))?;
+        Children::resume(out, stop)
     }
 
-    /// Writes the work of a child, starts it, and listens until it has ended.
-    fn follow(&mut self, work: &Work, out: &Path, stem: &str, hear: &mut dyn FnMut(&Message)) -> Result<()> {
-        let (work_path, log_path) = (out.join(format!("{stem}.work.json")), out.join(format!("{stem}.log")));
+    /// Of a run that goes on. Those that ran are not started again, also not those whose end nobody saw: they may have
+    /// stopped the machine.
+    pub(super) fn resume(out: &Path, stop: Option<Arc<AtomicBool>>) -> Result<Children> {
+        let mut children = Children::past(out)?;
+        let path = files::run_events(out);
+        let mut follower = Follower::open(&path)?;
+        follower.next::<RunEvent>().map_err(|e| Error::io(&path, e))?;
+        children.events = Some(Writer::open(&path, follower.end())?);
+        children.stop = stop;
+        Ok(children)
+    }
+
+    /// Of a run that is over.
+    pub(super) fn past(out: &Path) -> Result<Children> {
+        let mut past = HashMap::new();
+        for event in recorder::read::<RunEvent>(&files::run_events(out))? {
+            match event.event {
+                RunEvent::Started { stem } => past.insert(stem, None),
+                RunEvent::Ended { stem, end } => past.insert(stem, Some(end)),
+            };
+        }
+        Ok(Children { out: out.into(), events: None, past, stop: None, left: Vec::new() })
+    }
+
+    /// The run's folder.
+    pub(super) fn out(&self) -> &Path {
+        &self.out
+    }
+
+    /// Whether the user ended the run.
+    fn is_stopped(&self) -> bool {
+        self.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed))
+    }
+
+    /// Whether a child of that stem would be started if it were asked for.
+    pub(super) fn starts(&self, stem: &str) -> bool {
+        self.events.is_some() && !self.is_stopped() && !self.past.contains_key(stem)
+    }
+
+    /// What became of a child, which runs to its end if it has not run before; `None` if it has not and the run is over.
+    /// Its files are those of that stem. A child that cannot be started has a record too; the error is one of wrong use.
+    pub(super) fn run(
+        &mut self,
+        work: &Work,
+        stem: &str,
+        hear: &mut dyn FnMut(&Message),
+    ) -> Result<Option<ChildOutcome>> {
+        let mut account = Account::new(&work.backend, work.offload(), work.epoch, stem);
+        let log = files::log(&self.out, stem);
+        if let Some(end) = self.past.get(stem) {
+            // What cannot be read is not known; what is known of the others does not suffer.
+            let events = recorder::read(&files::events(&self.out, stem)).unwrap_or_default();
+            events.into_iter().for_each(|event| account.hear(event));
+            return Ok(Some(account.conclude(end.as_ref(), &log)));
+        }
+        if !self.starts(stem) {
+            return Ok(None);
+        }
+        let start = Instant::now();
+        let mut end = self
+            .follow(work, stem, &mut account, hear)
+            .unwrap_or_else(|error| End { error: Some(error.to_string()), ..End::default() });
+        end.elapsed_s = start.elapsed().as_secs_f64();
+        // A disk that is full loses what a later report would say, not what this one says.
+        let _ = self.note(RunEvent::Ended { stem: stem.into(), end: end.clone() });
+        if let Some(what) = account.wrong_use() {
+            return Err(Error::argument(&work.backend, what, ""));
+        }
+        let outcome = account.conclude(Some(&end), &log);
+        if end.stuck.is_some() {
+            self.left.push(Left { pid: outcome.record.pid, backend: work.backend.clone() });
+        }
+        Ok(Some(outcome))
+    }
+
+    fn note(&mut self, event: RunEvent) -> Result<()> {
+        let path = files::run_events(&self.out);
+        let Some(events) = &mut self.events else { return Ok(()) };
+        events.append(event, Sync::Now, "").map_err(|e| Error::io(&path, e))
+    }
+
+    /// Starts a child and listens until it has ended.
+    fn follow(
+        &mut self,
+        work: &Work,
+        stem: &str,
+        account: &mut Account,
+        hear: &mut dyn FnMut(&Message),
+    ) -> Result<End> {
+        self.note(RunEvent::Started { stem: stem.into() })?;
+        if let Some(left) = self.left.iter().find(|left| left.backend == work.backend) {
+            let why = format!("was not run: process {} could not be ended and holds its device", left.pid);
+            return Ok(End { error: Some(why), ..End::default() });
+        }
+        let (work_path, events) = (files::work(&self.out, stem), files::events(&self.out, stem));
         let text = serde_json::to_string_pretty(work).map_err(|e| Error::io(&work_path, e))?;
         std::fs::write(&work_path, text).map_err(|e| Error::io(&work_path, e))?;
-        let (mut child, lines) = spawn(&work_path, &log_path)?;
-        self.record.pid = child.id();
+        recorder::create(&events)?;
+        let mut child = spawn(&work_path, &events, &files::log(&self.out, stem))?;
+        let mut follower = Follower::open(&events)?;
         let limit = work.timeout.saturating_add(GRACE);
-        // A child may close its output and stay.
-        let hung = listen(&lines, limit, self, hear) || ended(&mut child, self.patience(limit))?.is_none();
-        if hung {
-            let _ = child.kill();
+        let end = self.watch(&mut child, &mut follower, limit, account, hear);
+        if end.as_ref().is_ok_and(|end| end.stuck.is_none()) {
+            // The room that is left is of no use any more.
+            Writer::open(&events, follower.end())?.trim();
         }
-        conclude(self, ended(&mut child, GRACE)?, hung, limit, &log_path);
-        Ok(())
+        end
     }
 
-    /// How long to wait for a child: one that has failed has nothing more to say.
-    fn patience(&self, limit: Duration) -> Duration {
-        if self.failed { GRACE } else { limit }
-    }
-
-    /// The phase that the child was in when it was last heard of.
-    fn phase(&self) -> Option<String> {
-        self.open.last().or(self.last_phase.as_ref()).cloned()
-    }
-}
-
-/// Runs a child to its end. If it dies or hangs while it computes and nobody knows at which node, a second child runs
-/// the same graph node by node to find out. The error is one of wrong use.
-pub(super) fn run_child(work: &Work, out: &Path, progress: Progress<'_>) -> Result<ChildOutcome> {
-    let stem = files::stem(&work.backend, work.offload());
-    let name = label(&work.backend, work.offload());
-    let mut hear = |message: &Message| {
-        if let Message::Progress { what } = message {
-            progress(&Event::new(&name, what));
+    /// Listens until the child has ended, or has said nothing for longer than the limit.
+    fn watch(
+        &self,
+        child: &mut Child,
+        follower: &mut Follower,
+        limit: Duration,
+        account: &mut Account,
+        hear: &mut dyn FnMut(&Message),
+    ) -> Result<End> {
+        let mut heard = Instant::now();
+        let mut listen = |account: &mut Account| -> Result<bool> {
+            let events = follower.next().map_err(|e| Error::io("the events of a child", e))?;
+            // Calls may go on for ever within a phase that hangs.
+            let alive = events.iter().any(|e| !matches!(e.event, Message::Call { .. }));
+            for event in events {
+                hear(&event.event);
+                account.hear(event);
+            }
+            Ok(alive)
+        };
+        loop {
+            let status = child.try_wait().map_err(|e| Error::io("the end of a child", e))?;
+            // After the end nothing more comes.
+            if listen(account)? {
+                heard = Instant::now();
+            }
+            let stopped = self.is_stopped();
+            if let Some(status) = status {
+                return Ok(end_of(status, stopped));
+            }
+            let silent = heard.elapsed();
+            if stopped || silent >= if account.has_failed() { GRACE } else { limit } {
+                // A child that is gone meanwhile cannot be killed.
+                let _ = child.kill();
+                let status = ended(&mut || child.try_wait(), GRACE)?;
+                listen(account)?;
+                return Ok(End {
+                    silent_s: (!stopped).then_some(silent.as_secs_f64()),
+                    stuck: status.is_none().then(|| system::stuck(Path::new("/proc"), child.id())),
+                    ..status.map_or_else(End::default, |status| end_of(status, stopped))
+                });
+            }
+            std::thread::sleep(POLL);
         }
-    };
-    let mut outcome = watch_child(work, out, &stem, &mut hear)?;
-    let computing = outcome.record.phase.as_deref().is_some_and(|p| p.ends_with("compute"));
-    let died = matches!(outcome.record.status, Status::Crash | Status::Hang);
-    if died && computing && outcome.record.node.is_none() {
-        progress(&Event::new(&name, "looking for the node"));
-        let stepwise = Work { stepwise: true, ..work.clone() };
-        outcome.record.node =
-            watch_child(&stepwise, out, &format!("{stem}.stepwise"), &mut |_| {})?.record.node;
-    }
-    Ok(outcome)
-}
-
-/// Runs one child to its end. Its work and its log are files of that stem in the folder. A child that cannot be started
-/// has a record too; the error is one of wrong use.
-pub(super) fn watch_child(
-    work: &Work,
-    out: &Path,
-    stem: &str,
-    hear: &mut dyn FnMut(&Message),
-) -> Result<ChildOutcome> {
-    let mut watch = Watch::default();
-    watch.backend.name = work.backend.clone();
-    watch.record.backend = work.backend.clone();
-    watch.record.offload = work.offload();
-    let start = Instant::now();
-    if let Err(error) = watch.follow(work, out, stem, hear) {
-        watch.record.status = Status::Error;
-        watch.record.message = Some(error.to_string());
-    }
-    watch.record.elapsed_s = start.elapsed().as_secs_f64();
-    match watch.wrong_use {
-        Some(what) => Err(Error::argument(&work.backend, what, "")),
-        None => Ok(ChildOutcome { backend: watch.backend, record: watch.record }),
     }
 }
 
-/// Starts a child, with a thread that reads its lines.
-fn spawn(work: &Path, log: &Path) -> Result<(Child, Receiver<Vec<u8>>)> {
+impl Drop for Children {
+    fn drop(&mut self) {
+        if let Some(events) = &self.events {
+            events.trim();
+        }
+    }
+}
+
+/// Starts a child. It lives as long as its standard input is open, see [`crate::leave::follow_parent`].
+fn spawn(work: &Path, events: &Path, log: &Path) -> Result<Child> {
     let program = std::env::current_exe().map_err(|e| Error::io("the program's own path", e))?;
-    let stderr = std::fs::File::create(log).map_err(|e| Error::io(log, e))?;
-    let mut child = Command::new(&program)
+    let open = || {
+        let log = std::fs::File::create(log)?;
+        Ok::<_, std::io::Error>((log.try_clone()?, log))
+    };
+    let (stdout, stderr) = open().map_err(|e| Error::io(log, e))?;
+    Command::new(&program)
         .arg(CHILD)
-        .arg(work)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
+        .args([work, events])
+        .stdin(Stdio::piped())
+        .stdout(stdout)
         .stderr(stderr)
         .spawn()
-        .map_err(|e| Error::io(&program, e))?;
-    let (sender, lines) = channel();
-    if let Some(stdout) = child.stdout.take() {
-        std::thread::spawn(move || {
-            for line in BufReader::new(stdout).split(b'\n').map_while(|l| l.ok()) {
-                if sender.send(line).is_err() {
-                    break;
-                }
-            }
-        });
-    }
-    Ok((child, lines))
+        .map_err(|e| Error::io(&program, e))
 }
 
-/// Listens until the child has closed its output; true if it said nothing for longer than the limit.
-fn listen(
-    lines: &Receiver<Vec<u8>>,
-    limit: Duration,
-    watch: &mut Watch,
-    hear: &mut dyn FnMut(&Message),
-) -> bool {
-    loop {
-        match lines.recv_timeout(watch.patience(limit)) {
-            Ok(line) => {
-                // A driver may print on standard output too, whatever bytes it likes.
-                if let Ok(message) = serde_json::from_slice::<Message>(&line) {
-                    hear(&message);
-                    watch.hear(message);
-                }
-            }
-            Err(RecvTimeoutError::Timeout) => return true,
-            Err(RecvTimeoutError::Disconnected) => return false,
-        }
-    }
+fn end_of(status: ExitStatus, stopped: bool) -> End {
+    let signal = system::ended_by(status);
+    // A terminal sends the signal to parent and child alike.
+    let interrupted = stopped || signal.as_deref() == Some(system::INTERRUPT);
+    End { status: status.code(), signal, interrupted, ..End::default() }
 }
 
 /// Waits for the end of a child, which may not come even after it was killed: a call within the system does not return.
-fn ended(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
+fn ended(
+    try_wait: &mut dyn FnMut() -> std::io::Result<Option<ExitStatus>>,
+    limit: Duration,
+) -> Result<Option<ExitStatus>> {
     let deadline = Deadline::new(Phase::Close, limit);
     loop {
-        let status = child.try_wait().map_err(|e| Error::io("the end of a child", e))?;
+        let status = try_wait().map_err(|e| Error::io("the end of a child", e))?;
         if status.is_some() || deadline.passed() {
             return Ok(status);
         }
@@ -226,65 +247,41 @@ fn ended(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
     }
 }
 
-fn conclude(watch: &mut Watch, status: Option<ExitStatus>, hung: bool, limit: Duration, log: &Path) {
-    let phase = watch.phase();
-    let record = &mut watch.record;
-    let signal = status.and_then(system::ended_by);
-    if watch.failed {
-        // Its record is complete, however it left: exit handlers of a driver may hang or crash after an error.
-    } else if hung {
-        record.status = Status::Hang;
-        record.phase = if watch.finished { Some("close".into()) } else { phase };
-        let end = if status.is_some() { "was ended" } else { "could not be ended" };
-        record.message = Some(format!("said nothing for {:.0} s and {end}", limit.as_secs_f64()));
-    } else if !watch.finished {
-        // Also with status 0: a driver's library may end the process.
-        let end = match &signal {
-            Some(signal) => format!("died of {signal}"),
-            None => {
-                let status = status.and_then(|s| s.code()).unwrap_or(-1);
-                format!("left with status {status} before its work was done")
-            }
-        };
-        record.status = Status::Crash;
-        record.phase = phase;
-        record.message = Some(match last_words(log).as_str() {
-            "" => end,
-            words => format!("{end}: {words}"),
-        });
-        record.signal = signal;
-    } else if let Some(signal) = signal {
-        // The work was done and the process died while it gave everything back.
-        record.status = Status::Crash;
-        record.phase = Some("close".into());
-        record.message = Some(format!("died of {signal} after its work was done"));
-        record.signal = Some(signal);
-    }
-}
-
-/// The end of a log in one line.
-fn last_words(log: &Path) -> String {
-    let bytes = std::fs::read(log).unwrap_or_default();
-    let tail = &bytes[bytes.len().saturating_sub(LAST_WORDS)..];
-    String::from_utf8_lossy(tail).split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backends::BackendName;
+    use crate::compare::CompareOptions;
+    use crate::compare::protocol::{OpsTask, Task};
+    use crate::compare::report::Status;
 
+    /// A process that never ends is waited for no longer than the limit.
     #[test]
-    fn the_open_phase_is_the_innermost() {
-        let mut watch = Watch::default();
-        let enter = |p: &str| Message::Enter { phase: p.into() };
-        let exit = |p: &str| Message::Exit { phase: p.into() };
-        assert_eq!(watch.phase(), None);
-        watch.hear(enter("prepare"));
-        watch.hear(enter("compile"));
-        assert_eq!(watch.phase().as_deref(), Some("compile"));
-        watch.hear(exit("compile"));
-        assert_eq!(watch.phase().as_deref(), Some("prepare"));
-        watch.hear(exit("prepare"));
-        assert_eq!(watch.phase().as_deref(), Some("compile"), "the last one that was entered");
+    fn waiting_has_an_end() {
+        let mut asked = 0;
+        let mut never = || {
+            asked += 1;
+            Ok(None)
+        };
+        assert_eq!(ended(&mut never, Duration::from_millis(20)).unwrap(), None);
+        assert!(asked > 1);
+    }
+
+    /// What a child holds that could not be ended is not asked for again; other backends are.
+    #[test]
+    fn a_device_that_is_held_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut children = Children::begin(dir.path(), None).unwrap();
+        children.left.push(Left { pid: 77, backend: "cpu".into() });
+        let task = Task::Ops(OpsTask { cases: Vec::new(), results: "".into(), is_reference: false });
+        let work = Work::new(&CompareOptions::default(), &BackendName::Cpu, task);
+        let outcome = children.run(&work, "cpu", &mut |_| {}).unwrap().unwrap();
+        assert_eq!(outcome.record.status, Status::Error);
+        let message = outcome.record.message.clone().unwrap();
+        assert_eq!(message, "was not run: process 77 could not be ended and holds its device");
+        drop(children);
+        // A later report says the same.
+        let again = Children::past(dir.path()).unwrap().run(&work, "cpu", &mut |_| {}).unwrap().unwrap();
+        assert_eq!(again.record, outcome.record);
     }
 }

@@ -1,6 +1,7 @@
-//! What parent and child say to each other: the parent gives a [`Work`] file, the child answers with one JSON
-//! [`Message`] a line on its standard output. What the child or a driver prints on standard error goes to a log file.
+//! What parent and child say to each other: the parent gives a [`Work`] file, the child answers with [`Message`]s, which
+//! the [recorder](super::recorder) keeps. What the child or a driver prints goes to a log file.
 
+use super::json::{JsonPath, null_is_nan};
 use super::options::{CompareOptions, PerNode};
 use super::report::{EVERYTHING, NodeReport, Status};
 use crate::backends::{BackendName, View};
@@ -8,41 +9,19 @@ use ggml_core::DType;
 use ggml_core::backend::{DeviceInfo, Stats};
 use ggml_core::plan::Precision;
 use serde::{Deserialize, Serialize};
-use std::ffi::OsString;
-use std::path::Path;
 use std::time::Duration;
 
 /// First argument of a child; the second is its work file.
 pub(super) const CHILD: &str = "--compare-child";
-
-/// A path in JSON: text, or the system's own units where it is none.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub(super) enum JsonPath {
-    Text(String),
-    Units(OsString),
-}
-
-impl<P: Into<OsString>> From<P> for JsonPath {
-    fn from(path: P) -> JsonPath {
-        path.into().into_string().map_or_else(JsonPath::Units, JsonPath::Text)
-    }
-}
-
-impl AsRef<Path> for JsonPath {
-    fn as_ref(&self) -> &Path {
-        match self {
-            JsonPath::Text(text) => text.as_ref(),
-            JsonPath::Units(units) => units.as_ref(),
-        }
-    }
-}
 
 /// What a child has to do.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Work {
     /// Backend name.
     pub(super) backend: String,
+    /// Number of the repetition.
+    #[serde(default)]
+    pub(super) epoch: usize,
     /// Rounding.
     pub(super) precision: Precision,
     /// Deadline of each phase.
@@ -64,6 +43,7 @@ impl Work {
     pub(super) fn new(options: &CompareOptions, backend: &BackendName, task: Task) -> Work {
         Work {
             backend: backend.to_string(),
+            epoch: 0,
             precision: options.precision,
             timeout: options.timeout,
             repeat: options.repeat,
@@ -135,7 +115,7 @@ pub(super) struct GraphTask {
 }
 
 /// Results of nodes.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct NodesTask {
     /// Whether and how.
     pub(super) mode: PerNode,
@@ -160,10 +140,15 @@ pub(super) struct OpsTask {
     pub(super) is_reference: bool,
 }
 
-/// A line from a child.
+/// An event of a child.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(super) enum Message {
+    /// It lives.
+    Began {
+        /// Process id.
+        pid: u32,
+    },
     /// A phase begins.
     Enter {
         /// Its name.
@@ -173,6 +158,33 @@ pub(super) enum Message {
     Exit {
         /// Its name.
         phase: String,
+    },
+    /// A call into a driver is about to be made. The same call several times in a row is said once.
+    Call {
+        /// Name of the function.
+        name: String,
+        /// What it is given, where that says more.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        on: String,
+    },
+    /// Something is known of a driver or device that is not open yet.
+    Learnt {
+        /// What.
+        what: String,
+        /// What it is.
+        value: String,
+    },
+    /// A part of a model's work is about to be computed.
+    Step {
+        /// "prompt", "decode step 3".
+        what: String,
+    },
+    /// What is held now.
+    Memory {
+        /// Bytes of the process, where the system says.
+        resident: Option<u64>,
+        /// Bytes that were allocated of the device.
+        device: u64,
     },
     /// A node is about to run alone.
     Node {
@@ -206,6 +218,8 @@ pub(super) enum Message {
         /// What, in words.
         what: String,
     },
+    /// The work is over and the device given back: what comes now are exit handlers.
+    Leaving,
     /// All is done. A child that says neither this nor one of the next two has not ended by itself.
     Done(Done),
     /// It ended with an error.
@@ -229,6 +243,7 @@ pub(super) struct Done {
     /// Generated token ids.
     pub(super) token_ids: Vec<u32>,
     /// Distance between the two largest logits at each generated token.
+    #[serde(deserialize_with = "null_is_nan")]
     pub(super) margins: Vec<f32>,
     /// Values that were not the same bits in every repetition.
     pub(super) unstable: usize,

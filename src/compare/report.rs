@@ -1,45 +1,20 @@
 //! `result.json`: the machine-readable account of a comparison.
 
+use super::host::lossy;
+pub use super::host::{Environment, Host};
+use super::json::{null_is_infinite, null_is_nan};
 use super::options::CompareOptions;
+use crate::statistics::Summary;
 use ggml_core::backend::DeviceInfo;
 use ggml_core::metrics::Distance;
 use ggml_core::{Error, Result};
 use serde::{Deserialize, Serialize};
-use std::ffi::OsString;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 /// [`Record::offload`] of a run with everything on the device.
 pub const EVERYTHING: i64 = -1;
-
-/// Environment variables that change what drivers do: recorded when they are set.
-const OVERRIDES: &[&str] = &[
-    "HSA_OVERRIDE_GFX_VERSION",
-    "HSA_ENABLE_SDMA",
-    "HSA_XNACK",
-    "HIP_VISIBLE_DEVICES",
-    "ROCR_VISIBLE_DEVICES",
-    "GPU_MAX_HW_QUEUES",
-    "AMD_SERIALIZE_KERNEL",
-    "AMD_SERIALIZE_COPY",
-    "HIP_LAUNCH_BLOCKING",
-    "RADV_DEBUG",
-    "RADV_PERFTEST",
-    "RADV_FORCE_FAMILY",
-    "VK_DRIVER_FILES",
-    "VK_ICD_FILENAMES",
-    "VK_INSTANCE_LAYERS",
-    "MESA_VK_DEVICE_SELECT",
-    "LP_NATIVE_VECTOR_WIDTH",
-    "LP_NUM_THREADS",
-    "DIPTYCH_VULKAN_ARCH",
-    "DIPTYCH_HIP_LIBRARY",
-    "DIPTYCH_HIP_STREAM",
-    "DIPTYCH_HIP_RTC",
-    "DIPTYCH_CUDA_LIBRARY",
-    "DIPTYCH_VIRTUAL_CHECKS",
-    "DIPTYCH_VIRTUAL_FAULTS",
-];
 
 /// Everything about one comparison.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -66,37 +41,51 @@ pub struct Report {
     pub backends: Vec<BackendReport>,
     /// What each run did.
     pub records: Vec<Record>,
+    /// Runs that were planned and not made.
+    #[serde(default)]
+    pub missing: usize,
+    /// Whether a backend that is not there is a finding.
+    #[serde(default)]
+    pub require_all: bool,
     /// Each backend against the reference.
     pub comparisons: Vec<Comparison>,
+    /// Each backend with so much of the model on it, over all epochs and folders.
+    #[serde(default)]
+    pub statistics: Vec<Statistics>,
+    /// The folders that the report was made of. What is said above of the work is that of the first.
+    #[serde(default)]
+    pub runs: Vec<Run>,
     /// The outcome.
     pub verdict: Verdict,
 }
 
-/// The machine.
+/// A folder that a report was made of.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Host {
-    /// Operating system, as it names itself.
-    pub os: String,
-    /// Kernel release.
-    pub kernel: String,
-    /// Processor.
-    pub cpu: String,
-    /// Hardware threads.
-    pub threads: usize,
-    /// Version of this library.
-    pub diptych: String,
-}
-
-/// What was set in the environment.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Environment {
-    /// Variables that change what drivers do.
-    pub overrides: Vec<(String, String)>,
+pub struct Run {
+    /// Unique name of the run: [`Record::run_id`] of its records.
+    pub run_id: String,
+    /// Start, RFC 3339, UTC.
+    pub started_at: String,
+    /// The command line.
+    pub command: Vec<String>,
+    /// The machine.
+    pub host: Host,
+    /// What was set in the environment.
+    pub environment: Environment,
+    /// The work.
+    pub work: String,
+    /// How much rounding was allowed.
+    pub precision: String,
+    /// The folder, as it was named.
+    pub folder: String,
 }
 
 /// A backend.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BackendReport {
+    /// The run that it belongs to, see [`Run`].
+    #[serde(default)]
+    pub run_id: String,
     /// Name on the command line.
     pub name: String,
     /// Device name; empty where none was opened.
@@ -156,9 +145,39 @@ impl std::fmt::Display for Status {
     }
 }
 
+/// A process that did not end when it was killed, as the kernel describes it: it is in a system call that cannot be
+/// interrupted, within a driver.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Stuck {
+    /// Its state ("D (disk sleep)").
+    pub state: String,
+    /// The function of the kernel that it waits in.
+    pub wchan: String,
+    /// The functions of the kernel that it is in, innermost first, where they may be read.
+    pub stack: Vec<String>,
+}
+
+impl Stuck {
+    pub(crate) fn describe(&self) -> String {
+        if self.state.is_empty() {
+            return "the system says nothing of it".into();
+        }
+        let wchan = if self.wchan.is_empty() { "" } else { &format!(" in the kernel's {}", self.wchan) };
+        let stack = self.stack.join(" < ");
+        let stack = if stack.is_empty() { "" } else { &format!(" ({stack})") };
+        format!("it is in state {}{wchan}{stack}", self.state)
+    }
+}
+
 /// One run of one backend.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Record {
+    /// The run that it belongs to, see [`Run`].
+    #[serde(default)]
+    pub run_id: String,
+    /// Stem of its files in the run's folder: `STEM.work.json`, `STEM.events.jsonl`, `STEM.log`.
+    #[serde(default)]
+    pub stem: String,
     /// Backend name.
     pub backend: String,
     /// Units of the model on the device, counted from the end, see [`Offload`](crate::model::Offload); -1 is all. The
@@ -174,8 +193,20 @@ pub struct Record {
     pub phase: Option<String>,
     /// Node at which it failed, where known.
     pub node: Option<String>,
+    /// What of a model was being computed: "prompt", "decode step 3".
+    #[serde(default)]
+    pub step: Option<String>,
+    /// The library that the backend loaded, or was about to load, once known.
+    #[serde(default)]
+    pub library: Option<String>,
+    /// The last call into a driver that was announced.
+    #[serde(default)]
+    pub last_call: Option<String>,
     /// Signal that ended the process.
     pub signal: Option<String>,
+    /// The process could not be ended.
+    #[serde(default)]
+    pub stuck: Option<Stuck>,
     /// The error, or the last words of the process.
     pub message: Option<String>,
     /// What the backend warned of, and its advice for the error.
@@ -197,6 +228,7 @@ pub struct Record {
     /// Their ids.
     pub token_ids: Vec<u32>,
     /// Distance between the two largest logits at each of them.
+    #[serde(deserialize_with = "null_is_nan")]
     pub margins: Vec<f32>,
     /// The text, once there is a tokenizer.
     pub text: Option<String>,
@@ -204,6 +236,12 @@ pub struct Record {
     pub unstable: usize,
     /// Allocations asked of the driver.
     pub driver_allocations: Option<u64>,
+    /// The most bytes that the process was seen to have in memory.
+    #[serde(default)]
+    pub resident_bytes: Option<u64>,
+    /// The most bytes that it was seen to have allocated on the device.
+    #[serde(default)]
+    pub device_bytes: Option<u64>,
 }
 
 /// A run's name in texts.
@@ -222,10 +260,13 @@ impl Record {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LogitsReport {
     /// Normalised mean squared error.
+    #[serde(deserialize_with = "null_is_infinite")]
     pub nmse: f64,
     /// Largest difference.
+    #[serde(deserialize_with = "null_is_infinite")]
     pub max_abs: f64,
     /// Mean Kullback-Leibler divergence in nats.
+    #[serde(deserialize_with = "null_is_infinite")]
     pub kl: f64,
     /// Share of positions with the same largest logit.
     pub top1_agreement: f64,
@@ -273,11 +314,6 @@ pub struct NodeReport {
     pub members: Vec<String>,
 }
 
-/// JSON has no infinities and no NaN.
-fn null_is_infinite<'de, D: serde::Deserializer<'de>>(value: D) -> std::result::Result<f64, D::Error> {
-    Ok(Option::<f64>::deserialize(value)?.unwrap_or(f64::INFINITY))
-}
-
 impl NodeReport {
     pub(crate) fn set(&mut self, d: &Distance) {
         self.status = Status::Ok;
@@ -310,6 +346,12 @@ pub struct Divergence {
 /// A backend against the reference.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
+    /// The run that it belongs to, see [`Run`].
+    #[serde(default)]
+    pub run_id: String,
+    /// Number of the repetition.
+    #[serde(default)]
+    pub epoch: usize,
     /// The backend.
     pub lhs: String,
     /// The reference.
@@ -337,6 +379,46 @@ pub struct Verdict {
     pub agree: bool,
     /// What does not, a line each.
     pub findings: Vec<String>,
+    /// What to do, in one sentence that needs no knowledge of drivers.
+    #[serde(default)]
+    pub advice: String,
+}
+
+/// What one backend with so much of the model on it did, over all epochs and folders.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Statistics {
+    /// Backend name.
+    pub backend: String,
+    /// Its device; the same backend of two machines may have two.
+    pub device: String,
+    /// The work.
+    pub work: String,
+    /// Units of the model on the device, see [`Record::offload`].
+    pub offload: i64,
+    /// Records.
+    pub runs: usize,
+    /// Those that ended and have results.
+    pub ok: usize,
+    /// Those that ended with a typed error.
+    pub errors: usize,
+    /// Those whose process died.
+    pub crashes: usize,
+    /// Those that hung.
+    pub hangs: usize,
+    /// Those that cannot run there.
+    pub unsupported: usize,
+    /// Seconds of the whole process, of those that ended well.
+    pub elapsed_s: Option<Summary>,
+    /// Seconds of loading.
+    pub load_s: Option<Summary>,
+    /// Seconds of the prompt.
+    pub prompt_s: Option<Summary>,
+    /// Seconds of generation.
+    pub eval_s: Option<Summary>,
+    /// Tokens generated per second.
+    pub tokens_per_s: Option<Summary>,
+    /// Seconds from the start of the process to its crash or hang.
+    pub time_to_crash_s: Option<Summary>,
 }
 
 impl Report {
@@ -344,30 +426,31 @@ impl Report {
         let now = SystemTime::now();
         let started_at = humantime::format_rfc3339_seconds(now).to_string();
         let compact: String = started_at.chars().filter(|c| c.is_ascii_alphanumeric()).collect();
-        let overrides = OVERRIDES
-            .iter()
-            .filter_map(|name| Some((name.to_string(), lossy(std::env::var_os(name)?))))
-            .collect();
         Report {
             run_id: format!("{compact}-{}", std::process::id()),
             started_at,
             command: std::env::args_os().map(lossy).collect(),
             host: Host::read(),
-            environment: Environment { overrides },
+            environment: Environment::read(),
             reference: options.reference.to_string(),
             work: options.work.to_string(),
             precision: options.precision.name().into(),
             cache: None,
             backends: Vec::new(),
             records: Vec::new(),
+            missing: 0,
+            require_all: options.require_all,
             comparisons: Vec::new(),
+            statistics: Vec::new(),
+            runs: Vec::new(),
             verdict: Verdict::default(),
         }
     }
 
     /// The runs with their backends; records of single cases are not among them.
     pub fn backend_records(&self) -> impl Iterator<Item = (&Record, &BackendReport)> {
-        let backend = |r: &Record| self.backends.iter().find(|b| b.name == r.backend);
+        let backend =
+            |r: &Record| self.backends.iter().find(|b| (&b.name, &b.run_id) == (&r.backend, &r.run_id));
         self.records.iter().filter(|r| r.case.is_none()).filter_map(move |r| Some((r, backend(r)?)))
     }
 
@@ -381,44 +464,34 @@ impl Report {
         }
     }
 
-    /// Writes the report as JSON. Infinities and NaN, which JSON lacks, become null. The text is written beside the
-    /// file, which it then replaces: the file is never there in part.
+    /// Reads one that was written, also one of an earlier version.
+    pub fn read(path: &Path) -> Result<Report> {
+        let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, e))?;
+        serde_json::from_str(&text).map_err(|e| Error::model("report", e, "one of compare").with_path(path))
+    }
+
+    /// Writes the report as JSON. Infinities and NaN, which JSON lacks, become null. The file is never there in part.
     pub fn write(&self, path: &Path) -> Result<()> {
         let text = serde_json::to_string_pretty(self).map_err(|e| Error::io(path, e))?;
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(".new");
-        let beside = PathBuf::from(beside);
-        let written = std::fs::write(&beside, text + "\n").map_err(|e| Error::io(&beside, e));
-        let moved = written.and_then(|()| std::fs::rename(&beside, path).map_err(|e| Error::io(path, e)));
-        if moved.is_err() {
-            // Half a report is of no use, and the error is said already.
-            let _ = std::fs::remove_file(&beside);
-        }
-        moved
+        replace(path, &(text + "\n"))
     }
 }
 
-/// Text of the system, which need not be UTF-8.
-fn lossy(text: OsString) -> String {
-    text.to_string_lossy().into_owned()
-}
-
-impl Host {
-    fn read() -> Host {
-        let line = |path: &str, key: &str| {
-            let text = std::fs::read_to_string(path).unwrap_or_default();
-            let value = text.lines().find_map(|l| l.strip_prefix(key).map(str::to_string));
-            value
-                .unwrap_or_default()
-                .trim_matches(|c: char| c == '"' || c == ':' || c.is_whitespace())
-                .to_string()
-        };
-        Host {
-            os: line("/etc/os-release", "PRETTY_NAME="),
-            kernel: line("/proc/sys/kernel/osrelease", ""),
-            cpu: line("/proc/cpuinfo", "model name"),
-            threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
-            diptych: env!("CARGO_PKG_VERSION").into(),
-        }
+/// Writes a file, as a whole or not at all: beside its place, which it then takes.
+pub(super) fn replace(path: &Path, text: &str) -> Result<()> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    let beside = PathBuf::from(beside);
+    let write = || {
+        let mut file = std::fs::File::create(&beside)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    };
+    let written = write().map_err(|e| Error::io(&beside, e));
+    let moved = written.and_then(|()| std::fs::rename(&beside, path).map_err(|e| Error::io(path, e)));
+    if moved.is_err() {
+        // Half a file is of no use, and the error is said already.
+        let _ = std::fs::remove_file(&beside);
     }
+    moved
 }

@@ -1,12 +1,41 @@
-//! What differs between systems: how a process says what ended it.
+//! What differs between systems: how a process says what ended it, what the kernel says of one that does not end.
 
+use super::report::Stuck;
+use std::path::Path;
 use std::process::ExitStatus;
+
+/// Name of the signal that a terminal sends to end a program.
+pub(super) const INTERRUPT: &str = "SIGINT";
+
+/// What the kernel says of a process that does not end when it is killed, under the folder where it says so (`/proc`).
+/// What may not be read, or is not there on other systems, is empty.
+pub(super) fn stuck(proc: &Path, pid: u32) -> Stuck {
+    let read =
+        |name: &str| std::fs::read_to_string(proc.join(pid.to_string()).join(name)).unwrap_or_default();
+    let status = read("status");
+    let state = status.lines().find_map(|line| line.strip_prefix("State:")).unwrap_or_default();
+    // "[<0>] amdgpu_fence_wait+0x1c/0x40 [amdgpu]"
+    let function = |line: &str| line.split_once("] ").map_or(line, |(_, name)| name).trim().to_string();
+    Stuck {
+        state: state.trim().into(),
+        wchan: read("wchan").trim_matches(['0', '\n']).into(),
+        stack: read("stack").lines().map(function).filter(|line| !line.is_empty()).collect(),
+    }
+}
+
+/// Bytes that this process has in memory.
+pub(super) fn resident() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
 
 /// Name of the signal that ended a process.
 #[cfg(unix)]
 pub(super) fn ended_by(status: ExitStatus) -> Option<String> {
     use std::os::unix::process::ExitStatusExt;
     status.signal().map(|signal| match signal {
+        libc::SIGINT => INTERRUPT.into(),
         libc::SIGSEGV => "SIGSEGV".into(),
         libc::SIGABRT => "SIGABRT".into(),
         libc::SIGBUS => "SIGBUS".into(),
@@ -41,6 +70,33 @@ pub(super) fn ended_by(status: ExitStatus) -> Option<String> {
 mod tests {
     use super::*;
     use std::os::unix::process::ExitStatusExt;
+
+    /// A process as the kernel describes it, recorded; nothing is readable of one that is not there.
+    #[test]
+    fn a_process_that_does_not_end_is_described() {
+        let dir = tempfile::tempdir().unwrap();
+        let process = dir.path().join("77");
+        std::fs::create_dir(&process).unwrap();
+        std::fs::write(process.join("status"), "Name:\tcompare\nState:\tD (disk sleep)\nPid:\t77\n").unwrap();
+        std::fs::write(process.join("wchan"), "amdgpu_fence_wait").unwrap();
+        let stack = "[<0>] amdgpu_fence_wait+0x1c/0x40 [amdgpu]\n[<0>] do_syscall_64+0x5b/0x80\n";
+        std::fs::write(process.join("stack"), stack).unwrap();
+        let known = stuck(dir.path(), 77);
+        assert_eq!((known.state.as_str(), known.wchan.as_str()), ("D (disk sleep)", "amdgpu_fence_wait"));
+        assert_eq!(known.stack, ["amdgpu_fence_wait+0x1c/0x40 [amdgpu]", "do_syscall_64+0x5b/0x80"]);
+        assert_eq!(
+            known.describe(),
+            "it is in state D (disk sleep) in the kernel's amdgpu_fence_wait (amdgpu_fence_wait+0x1c/0x40 [amdgpu] < \
+             do_syscall_64+0x5b/0x80)"
+        );
+        assert_eq!(stuck(dir.path(), 78), Stuck::default());
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn this_process_is_in_memory() {
+        assert!(resident().unwrap() > 1 << 20);
+    }
 
     #[test]
     fn signals_have_names() {

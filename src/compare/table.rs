@@ -1,69 +1,128 @@
 //! The table that `compare` ends with.
 
 use super::ops;
-use super::report::{EVERYTHING, NodeReport, Report, label};
-use super::text::{align, line, remarks};
+use super::report::{EVERYTHING, NodeReport, Record, Report, Statistics, Status, label};
+use super::text::{Mood, Rows, fit, remarks, wrapped};
+use crate::statistics::Summary;
 use std::fmt::Write;
+
+pub use super::text::Style;
+
+/// Characters of the last line, which is one sentence and not broken.
+const MAX_ADVICE: usize = 400;
 
 /// Findings that are printed; all of them are in the report.
 const MAX_FINDINGS: usize = 20;
 
-/// The report as text: a row for each backend, the nodes with the largest errors or the operations, the verdict.
-pub fn table(report: &Report) -> String {
+/// The report as text, no line but the last of more than 100 columns: a row for each backend, the nodes with the largest errors or the
+/// operations, what was measured several times, the verdict, and last what to do.
+pub fn table(report: &Report, style: Style) -> String {
     let is_ops = report.work.split(' ').next() == Some("ops");
-    let mut text = if is_ops { ops::table(report) } else { graphs(report) };
+    let mut text = if is_ops { ops::table(report, style) } else { graphs(report, style) };
     let findings = &report.verdict.findings;
     if report.verdict.agree {
-        text.push_str("verdict: all backends that can run here agree\n");
+        text.push_str(&style.paint(Mood::Good, "verdict: all backends that can run here agree"));
+        text.push('\n');
     } else {
-        text.push_str("verdict: something differs\n");
-        for finding in findings.iter().take(MAX_FINDINGS) {
-            let _ = writeln!(text, "  {}", line(finding));
-        }
+        text.push_str(&style.paint(Mood::Bad, "verdict: something differs"));
+        text.push('\n');
+        findings.iter().take(MAX_FINDINGS).for_each(|finding| text.push_str(&wrapped(finding, "  ")));
         if findings.len() > MAX_FINDINGS {
             let _ = writeln!(text, "  and {} more: see the report", findings.len() - MAX_FINDINGS);
         }
     }
-    text
+    text + &fit(&report.verdict.advice, MAX_ADVICE) + "\n"
 }
 
 /// A model or a graph file.
-fn graphs(report: &Report) -> String {
-    let mut rows = vec![
-        ["backend", "status", "NMSE", "top-1", "load s", "prompt s", "eval s", "t/s", "device"]
-            .map(String::from),
-    ];
-    let seconds = |s: Option<f64>| s.map_or("-".into(), |s| format!("{s:.3}"));
-    for (record, backend) in report.backend_records() {
-        let same = |lhs: &str, offload| lhs == record.backend && offload == record.offload;
-        let c = report.comparisons.iter().find(|c| same(&c.lhs, c.offload));
-        let is_reference = same(&report.reference, EVERYTHING);
-        let logits = c.and_then(|c| c.logits);
-        // Without logits the largest error of a node stands for the whole.
-        let worst = c.and_then(|c| c.nodes.iter().map(|n| n.nmse).max_by(f64::total_cmp));
-        let nmse = logits.map(|l| l.nmse).or(worst);
-        rows.push([
-            record.label(),
-            record.status.to_string(),
-            nmse.map_or(if is_reference { "reference".into() } else { "-".into() }, |x| format!("{x:.1e}")),
-            logits.map_or("-".into(), |l| format!("{:.0}%", 100.0 * l.top1_agreement)),
-            seconds(record.load_s),
-            seconds(record.prompt_s),
-            seconds(record.eval_s),
-            record.tokens_per_s.map_or("-".into(), |t| format!("{t:.1}")),
-            backend.device.clone(),
-        ]);
+fn graphs(report: &Report, style: Style) -> String {
+    let head = ["backend", "status", "NMSE", "top-1", "load s", "prompt s", "eval s", "t/s", "device"];
+    let mut rows = Rows::new(head);
+    for (record, backend) in report.backend_records().filter(|(r, _)| r.epoch == 0 || is_news(report, r)) {
+        let (mood, cells) = row(report, record, &backend.device);
+        rows.push(mood, cells);
     }
-    let mut text = align(&rows);
-    text.push_str(&remarks(report));
-    for c in report.comparisons.iter().filter(|c| !c.nodes.is_empty()) {
-        text.push_str(&worst_nodes(&label(&c.lhs, c.offload), &c.nodes));
+    let mut text = rows.text(style) + &remarks(report) + &repeated(report, style);
+    for c in report.comparisons.iter().filter(|c| !c.nodes.is_empty() && c.epoch == 0) {
+        text.push_str(&worst_nodes(&label(&c.lhs, c.offload), &c.nodes, style));
     }
     text
 }
 
+/// Whether a run ended in another way than the first of its kind.
+fn is_news(report: &Report, record: &Record) -> bool {
+    let of = |r: &Record| (r.run_id.clone(), r.backend.clone(), r.offload);
+    let first = report.records.iter().find(|r| of(r) == of(record));
+    first.is_some_and(|first| first.status != record.status)
+}
+
+fn row(report: &Report, record: &Record, device: &str) -> (Mood, [String; 9]) {
+    let seconds = |s: Option<f64>| s.map_or("-".into(), |s| format!("{s:.3}"));
+    let c = report.comparisons.iter().find(|c| {
+        (&c.run_id, &c.lhs, c.offload, c.epoch)
+            == (&record.run_id, &record.backend, record.offload, record.epoch)
+    });
+    let is_reference = (&report.reference, EVERYTHING, 0) == (&record.backend, record.offload, record.epoch);
+    let logits = c.and_then(|c| c.logits);
+    // Without logits the largest error of a node stands for the whole.
+    let worst = c.and_then(|c| c.nodes.iter().map(|n| n.nmse).max_by(f64::total_cmp));
+    let nmse = logits.map(|l| l.nmse).or(worst);
+    let mood = match record.status {
+        Status::Ok if c.is_some_and(|c| c.disagreement.is_some()) => Mood::Bad,
+        Status::Ok => Mood::Good,
+        Status::Unsupported if !report.require_all => Mood::Neutral,
+        _ => Mood::Bad,
+    };
+    let epoch = if record.epoch == 0 { String::new() } else { format!(" epoch {}", record.epoch + 1) };
+    let cells = [
+        format!("{}{epoch}", record.label()),
+        record.status.to_string(),
+        nmse.map_or(if is_reference { "reference".into() } else { "-".into() }, |x| format!("{x:.1e}")),
+        logits.map_or("-".into(), |l| format!("{:.0}%", 100.0 * l.top1_agreement)),
+        seconds(record.load_s),
+        seconds(record.prompt_s),
+        seconds(record.eval_s),
+        record.tokens_per_s.map_or("-".into(), |t| format!("{t:.1}")),
+        device.into(),
+    ];
+    (mood, cells)
+}
+
+/// What was measured several times: mean, deviation and ends.
+fn repeated(report: &Report, style: Style) -> String {
+    let several: Vec<&Statistics> = report.statistics.iter().filter(|s| s.runs > 1).collect();
+    if several.is_empty() {
+        return String::new();
+    }
+    let mut rows = Rows::new(["backend", "runs", "ok", "died", "t/s", "total s", "time to crash s"]);
+    for s in several {
+        let died = s.crashes + s.hangs;
+        let mood = if died + s.errors > 0 { Mood::Bad } else { Mood::Good };
+        rows.push(
+            mood,
+            [
+                label(&s.backend, s.offload),
+                s.runs.to_string(),
+                s.ok.to_string(),
+                died.to_string(),
+                spread(s.tokens_per_s, 1),
+                spread(s.elapsed_s, 2),
+                spread(s.time_to_crash_s, 3),
+            ],
+        );
+    }
+    format!("\nover all runs, mean +- standard deviation (smallest .. largest):\n{}", rows.text(style))
+}
+
+fn spread(summary: Option<Summary>, digits: usize) -> String {
+    let text = |s: Summary| {
+        format!("{:.digits$} +- {:.digits$} ({:.digits$} .. {:.digits$})", s.mean, s.sd, s.min, s.max)
+    };
+    summary.map_or("-".into(), text)
+}
+
 /// The largest error of each operation.
-fn worst_nodes(backend: &str, nodes: &[NodeReport]) -> String {
+fn worst_nodes(backend: &str, nodes: &[NodeReport], style: Style) -> String {
     let mut worst: Vec<&NodeReport> = Vec::new();
     for node in nodes {
         match worst.iter_mut().find(|w| w.op == node.op && w.operand_type == node.operand_type) {
@@ -72,10 +131,12 @@ fn worst_nodes(backend: &str, nodes: &[NodeReport]) -> String {
             None => worst.push(node),
         }
     }
-    let head = ["operation", "operand", "worst node", "NMSE", "max abs", "bound"].map(String::from);
-    let rows: Vec<[String; 6]> = std::iter::once(head)
-        .chain(worst.iter().map(|n| {
-            let number = |x: f64| format!("{x:.1e}");
+    let mut rows = Rows::new(["operation", "operand", "worst node", "NMSE", "max abs", "bound"]);
+    for n in worst {
+        let number = |x: f64| format!("{x:.1e}");
+        let mood = if n.is_out_of_bounds() { Mood::Bad } else { Mood::Neutral };
+        rows.push(
+            mood,
             [
                 n.op.clone(),
                 n.operand_type.clone(),
@@ -83,8 +144,8 @@ fn worst_nodes(backend: &str, nodes: &[NodeReport]) -> String {
                 number(n.nmse),
                 number(n.max_abs),
                 number(n.bound),
-            ]
-        }))
-        .collect();
-    format!("\n{backend}, {} nodes:\n{}", nodes.len(), align(&rows))
+            ],
+        );
+    }
+    format!("\n{backend}, {} nodes:\n{}", nodes.len(), rows.text(style))
 }

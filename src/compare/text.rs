@@ -1,6 +1,6 @@
-//! Pieces of the table: columns, remarks, texts that fit.
+//! Pieces of the table: columns, colours, remarks, texts that fit.
 
-use super::report::Report;
+use super::report::{Report, Status};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -8,34 +8,145 @@ use std::fmt::Write;
 /// Warnings of one backend that are printed.
 const MAX_WARNINGS: usize = 2;
 
-/// Characters of a cell. The names of all cases of the catalogue fit, names in graph files may be of any length.
-const MAX_CELL: usize = 200;
+/// Columns of a terminal that a line takes at most.
+pub(super) const WIDTH: usize = 100;
 
-/// Characters of a line.
-const MAX_LINE: usize = 2000;
+/// Characters that a column keeps however long the others are, and the last one as long as any other can be cut.
+const MIN_COLUMN: usize = 6;
+const MIN_LAST: usize = 12;
+
+/// Lines that one message takes at most; the report has all of it.
+const MAX_LINES: usize = 4;
 
 /// What stands for the middle of a text that is too long.
 const GAP: &str = " ... ";
 
-/// Backends that are drivers of one card, messages of the backends, and the first of their warnings.
+/// How a table is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Style {
+    /// Plain text.
+    #[default]
+    Plain,
+    /// With the colours of a terminal.
+    Coloured,
+}
+
+/// What a row or a line says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mood {
+    /// Nothing in particular.
+    Neutral,
+    /// All is well.
+    Good,
+    /// Something is wrong.
+    Bad,
+}
+
+impl Style {
+    pub(super) fn paint(self, mood: Mood, line: &str) -> String {
+        let code = match mood {
+            _ if self == Style::Plain => return line.into(),
+            Mood::Neutral => return line.into(),
+            Mood::Good => 32,
+            Mood::Bad => 31,
+        };
+        format!("\x1b[{code}m{line}\x1b[0m")
+    }
+}
+
+/// Rows of a table, with what each says.
+pub(super) struct Rows<const N: usize> {
+    rows: Vec<(Mood, [String; N])>,
+}
+
+impl<const N: usize> Rows<N> {
+    pub(super) fn new(head: [&str; N]) -> Rows<N> {
+        Rows { rows: vec![(Mood::Neutral, head.map(String::from))] }
+    }
+
+    pub(super) fn push(&mut self, mood: Mood, row: [String; N]) {
+        self.rows.push((mood, row));
+    }
+
+    /// Columns padded to their widest entry, the last one and then the widest cut until a line fits. Rows that say that something is
+    /// wrong are marked.
+    pub(super) fn text(&self, style: Style) -> String {
+        let marked = self.rows.iter().any(|(mood, _)| *mood == Mood::Bad);
+        let room = WIDTH.saturating_sub(2 * (N - 1) + if marked { 2 } else { 0 });
+        let rows: Vec<&[String; N]> = self.rows.iter().map(|(_, row)| row).collect();
+        let widths = widths(&rows, room);
+        let mut text = String::new();
+        for (mood, row) in &self.rows {
+            let mark = match (marked, mood) {
+                (false, _) => "",
+                (true, Mood::Bad) => "! ",
+                (true, _) => "  ",
+            };
+            let line = format!("{mark}{}", joined(row, &widths));
+            text.push_str(&style.paint(*mood, line.trim_end()));
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// Widths of columns that together have so much room.
+fn widths<const N: usize>(rows: &[&[String; N]], room: usize) -> [usize; N] {
+    let mut widths: [usize; N] =
+        std::array::from_fn(|column| rows.iter().map(|r| r[column].chars().count()).max().unwrap_or(0));
+    let over = widths.iter().sum::<usize>().saturating_sub(room);
+    if let Some(last) = widths.last_mut() {
+        *last -= over.min(last.saturating_sub(MIN_LAST));
+    }
+    while widths.iter().sum::<usize>() > room {
+        let Some(widest) = widths.iter_mut().max().filter(|w| **w > MIN_COLUMN) else { break };
+        *widest -= 1;
+    }
+    widths
+}
+
+fn joined<const N: usize>(row: &[String; N], widths: &[usize; N]) -> String {
+    let cells: Vec<String> =
+        row.iter().zip(widths).map(|(cell, w)| format!("{:<w$}", fit(cell, *w), w = *w)).collect();
+    cells.join("  ")
+}
+
+/// Columns padded to their widest entry, whatever that is.
+pub(super) fn align<const N: usize>(rows: &[[String; N]]) -> String {
+    let rows: Vec<&[String; N]> = rows.iter().collect();
+    let widths = widths(&rows, usize::MAX);
+    rows.iter().map(|row| format!("{}\n", joined(row, &widths).trim_end())).collect()
+}
+
+/// Backends that are drivers of one card, why some cannot run here, and the first of the warnings; nothing that is a
+/// finding.
 pub(super) fn remarks(report: &Report) -> String {
     let mut text = String::new();
     for (device, names) in cards(report) {
-        let _ = writeln!(text, "one card: {} ({})", names.join(", "), line(&device));
+        text.push_str(&wrapped(&format!("one card: {} ({device})", names.join(", ")), ""));
     }
+    let said = report.verdict.findings.join("\n");
+    let new = |what: &str| !said.contains(what);
+    let mut seen = BTreeSet::new();
     for (record, _) in report.backend_records() {
-        let backend = record.label();
-        if let Some(message) = &record.message {
-            let _ = writeln!(text, "{backend}: {}", line(message));
+        let backend = &record.backend;
+        let message = record.message.as_ref().filter(|m| record.status == Status::Unsupported && new(m));
+        if let Some(message) = message.filter(|_| seen.insert(backend)) {
+            let _ = writeln!(text, "{}", fit(&format!("{backend} cannot run here: {message}"), WIDTH));
         }
-        let own = report.records.iter().filter(|r| r.label() == backend);
-        let warnings: BTreeSet<&str> = own.flat_map(|r| r.warnings.iter().map(String::as_str)).collect();
+    }
+    let mut all: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for record in &report.records {
+        let warnings = record.warnings.iter().map(String::as_str).filter(|w| new(w));
+        all.entry(&record.backend).or_default().extend(warnings);
+    }
+    for (backend, warnings) in all {
         for warning in warnings.iter().take(MAX_WARNINGS) {
-            let _ = writeln!(text, "{backend}: warning: {}", line(warning));
+            text.push_str(&wrapped(&format!("{backend}: warning: {warning}"), ""));
         }
         if warnings.len() > MAX_WARNINGS {
-            let _ =
-                writeln!(text, "{backend}: {} more warnings: see the report", warnings.len() - MAX_WARNINGS);
+            let more = warnings.len() - MAX_WARNINGS;
+            let _ = writeln!(text, "{backend}: {more} more warnings: see the report");
         }
     }
     text
@@ -56,33 +167,38 @@ fn cards(report: &Report) -> Vec<(String, Vec<String>)> {
     cards.into_values().filter(|(_, names)| names.len() > 1).collect()
 }
 
-/// Columns padded to their widest entry, the last one as it is.
-pub(super) fn align<const N: usize>(rows: &[[String; N]]) -> String {
-    let rows: Vec<[Cow<'_, str>; N]> = rows.iter().map(|r| r.each_ref().map(|c| fit(c, MAX_CELL))).collect();
-    let width = |column: usize| rows.iter().map(|r| r[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..N).map(width).collect();
-    let mut text = String::new();
-    for row in &rows {
-        let cells: Vec<String> =
-            row.iter().zip(&widths).map(|(cell, w)| format!("{cell:<w$}", w = *w)).collect();
-        text.push_str(cells.join("  ").trim_end());
-        text.push('\n');
+/// A text in lines of the table's width, those after the first further in; what is too much is left out of its middle.
+pub(super) fn wrapped(text: &str, indent: &str) -> String {
+    let further = format!("{indent}  ");
+    let text = fit(text, MAX_LINES * (WIDTH - further.len() - 10));
+    let (mut out, mut line) = (String::new(), indent.to_string());
+    let mut empty = true;
+    for word in text.split_whitespace() {
+        if !empty && line.chars().count() + 1 + word.chars().count() > WIDTH {
+            out.push_str(&line);
+            out.push('\n');
+            line.clone_from(&further);
+            empty = true;
+        }
+        if !empty {
+            line.push(' ');
+        }
+        line.push_str(&fit(word, WIDTH - further.len()));
+        empty = false;
     }
-    text
-}
-
-/// A message as one that can be printed.
-pub(super) fn line(message: &str) -> Cow<'_, str> {
-    fit(message, MAX_LINE)
+    out + &line + "\n"
 }
 
 /// A text of at most so many characters: where there are more, the middle is left out.
-fn fit(text: &str, max: usize) -> Cow<'_, str> {
+pub(super) fn fit(text: &str, max: usize) -> Cow<'_, str> {
     let count = text.chars().count();
     if count <= max {
         return Cow::Borrowed(text);
     }
-    let kept = max.saturating_sub(GAP.len());
+    if max < 2 * GAP.len() {
+        return Cow::Owned(text.chars().take(max).collect());
+    }
+    let kept = max - GAP.len();
     let head: String = text.chars().take(kept / 2).collect();
     let tail: String = text.chars().skip(count - kept.div_ceil(2)).collect();
     Cow::Owned(format!("{head}{GAP}{tail}"))
@@ -96,16 +212,33 @@ mod tests {
     fn columns_line_up() {
         let rows = [["a".to_string(), "bb".into()], ["ccc".into(), "d".into()]];
         assert_eq!(align(&rows), "a    bb\nccc  d\n");
+        let mut marked = Rows::new(["a", "bb"]);
+        marked.push(Mood::Good, ["ccc".into(), "d".into()]);
+        assert_eq!(marked.text(Style::Plain), align(&rows));
+        marked.push(Mood::Bad, ["e".into(), "f".into()]);
+        assert_eq!(marked.text(Style::Plain), "  a    bb\n  ccc  d\n! e    f\n");
+        let coloured = marked.text(Style::Coloured);
+        assert_eq!(coloured, "  a    bb\n\x1b[32m  ccc  d\x1b[0m\n\x1b[31m! e    f\x1b[0m\n");
     }
 
+    /// Whatever names and messages there are: no line is longer than the table is wide.
     #[test]
-    fn long_texts_keep_both_ends() {
+    fn everything_fits() {
         assert_eq!(fit("abcdefghij", 10), "abcdefghij");
-        assert_eq!(fit("aäbcdefghüj", 9), "aä ... üj");
+        assert_eq!(fit("aäbcdefghijklüj", 11), "aäb ... lüj");
+        assert_eq!(fit("abcdefghij", 3), "abc");
         // A width of more than 65,535 columns is a panic of the standard library.
-        let rows = [["é".repeat(100_000), "x".into()]];
-        let text = align(&rows);
-        assert_eq!(text.chars().count(), MAX_CELL + "  x\n".len());
-        ggml_core::catalogue::cases().iter().for_each(|c| assert_eq!(fit(&c.name, MAX_CELL), c.name));
+        let mut rows = Rows::new(["name", "x", "y"]);
+        rows.push(Mood::Bad, ["é".repeat(100_000), "x".into(), "y".repeat(70)]);
+        let text = rows.text(Style::Plain);
+        assert!(text.lines().all(|l| l.chars().count() <= WIDTH), "{text}");
+        assert!(text.contains("é ... é") && text.contains("y ... y"));
+
+        let long = format!("a {} b {}", "ü".repeat(5000), "some words ".repeat(100));
+        let text = wrapped(&long, "  ");
+        assert!(text.lines().all(|l| l.chars().count() <= WIDTH), "{text}");
+        assert!(text.lines().count() <= MAX_LINES + 2 && text.ends_with("some words\n"), "{text}");
+        assert_eq!(wrapped("one two", "  "), "  one two\n");
+        assert_eq!(wrapped(&"x ".repeat(60), ""), format!("{}x\n  {}x\n", "x ".repeat(49), "x ".repeat(9)));
     }
 }

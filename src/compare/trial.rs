@@ -2,8 +2,9 @@
 //! becomes of the child is told.
 
 use super::options::{CompareOptions, Subject};
-use super::parent::{ChildOutcome, watch_child};
+use super::parent::Children;
 use super::protocol::{Done, Message, Task, TrialTask, Work};
+use super::recorder::ChildOutcome;
 use super::report::{Record, Status};
 use crate::backends::{BackendName, DRIVERS, View, measure, views};
 use ggml_core::backend::Backend;
@@ -57,7 +58,7 @@ pub(crate) fn trial(
 ) -> Trial {
     let outcome = child(backend, limit, library, Task::Trial(TrialTask { measure }), &mut |_| ());
     match outcome {
-        Ok(ChildOutcome { backend, record }) => Trial { versions: backend.versions, record },
+        Ok(ChildOutcome { backend, record, .. }) => Trial { versions: backend.versions, record },
         Err(error) => {
             let message = Some(error.to_string());
             Trial { versions: Vec::new(), record: Record { message, ..Record::default() } }
@@ -95,7 +96,9 @@ fn child(
         .with_timeout(limit)
         .with_hip_library(library);
     let folder = Folder::new()?;
-    watch_child(&Work::new(&options, backend, task), &folder.0, "child", hear)
+    let mut children = Children::begin(&folder.0, None)?;
+    let outcome = children.run(&Work::new(&options, backend, task), "child", hear)?;
+    outcome.ok_or_else(|| Error::argument("a child", "was not started", ""))
 }
 
 /// A folder of this process's own.

@@ -1,10 +1,13 @@
 //! The parent's part in work that is one graph: a model or a graph file.
 
+use super::header::{Header, Planned};
 use super::judge::{self, Measure};
 use super::options::{CompareOptions, Event, PerNode, Progress};
-use super::protocol::{GraphTask, ModelTask, NodesTask, Task, Work};
-use super::report::{EVERYTHING, Report, label};
-use super::{files, nodes, parent};
+use super::parent::Children;
+use super::protocol::{GraphTask, Message, ModelTask, NodesTask, Task, Work};
+use super::recorder::ChildOutcome;
+use super::report::{EVERYTHING, Report, Status, label};
+use super::{files, nodes};
 use crate::backends::BackendName;
 use crate::model::{ModelFile, Offload};
 use crate::session::default_cache;
@@ -14,92 +17,146 @@ use ggml_core::rng::Rng;
 use ggml_core::{Error, Result, evaluate};
 use std::path::{Path, PathBuf};
 
-pub(super) fn compare_model(
-    path: Option<&Path>,
-    options: &CompareOptions,
-    report: &mut Report,
-    progress: Progress<'_>,
-) -> Result<()> {
+/// Checks the work on a model and says what it is.
+pub(super) fn plan_model(path: Option<&Path>, options: &CompareOptions) -> Result<Header> {
     let model = prepare_model(path, options)?;
     let file = ModelFile::open(&model)?;
     let tokens = prompt(options, &file)?;
     let quantised = nodes::has_quantised_weights(file.gguf());
     let steep = file.hparams().recurrent.is_some() || file.hparams().experts.is_some();
-    drop(file);
     let cache = options.cache.unwrap_or_else(|| default_cache(options.precision));
-    report.cache = Some(cache.name().into());
-    run_all(options, report, progress, &options.offload, &|backend, offload| {
-        Task::Model(ModelTask {
-            model: (&model).into(),
-            tokens: tokens.clone(),
+    Ok(Header {
+        report: Report { cache: Some(cache.name().into()), ..Report::new(options) },
+        options: options.clone(),
+        measure: Some(Measure::logits(options.precision, quantised, steep)),
+        task: Task::Model(ModelTask {
+            model: model.into(),
+            tokens,
             predict: options.predict,
             cache,
-            offload,
-            logits: files::logits(&options.out, backend, offload).into(),
-            nodes: nodes_task(options, backend, offload),
-        })
-    })?;
-    judge::judge(report, options, &Measure::logits(options.precision, quantised, steep));
-    Ok(())
+            offload: EVERYTHING,
+            logits: "".into(),
+            nodes: NodesTask::default(),
+        }),
+        runs: runs(options, &options.offload),
+    })
 }
 
-pub(super) fn compare_graph(
-    path: &Path,
-    options: &CompareOptions,
-    report: &mut Report,
-    progress: Progress<'_>,
-) -> Result<()> {
+/// Checks the work on a graph file and says what it is.
+pub(super) fn plan_graph(path: &Path, options: &CompareOptions) -> Result<Header> {
     let file = GraphFile::load(path)?;
     evaluate::check(&file.graph, &file.data)?;
     if file.graph.outputs().is_empty() {
         return Err(Error::model("outputs", 0, "at least one").with_path(path));
     }
-    run_all(options, report, progress, &[Offload::All], &|backend, offload| {
-        Task::Graph(GraphTask { graph: path.into(), nodes: nodes_task(options, backend, offload) })
-    })?;
-    judge::judge(report, options, &Measure::outputs(options.precision, &file.graph));
-    Ok(())
+    Ok(Header {
+        report: Report::new(options),
+        options: options.clone(),
+        measure: Some(Measure::outputs(options.precision, &file.graph)),
+        task: Task::Graph(GraphTask { graph: path.into(), nodes: NodesTask::default() }),
+        runs: runs(options, &[Offload::All]),
+    })
 }
 
-/// One child for each backend and each part of the model on it, one after the other, into an empty place: what a child
-/// leaves there is its own.
-fn run_all(
-    options: &CompareOptions,
-    report: &mut Report,
-    progress: Progress<'_>,
-    offload: &[Offload],
-    task: &dyn Fn(&str, i64) -> Task,
-) -> Result<()> {
-    let runs = runs(options, offload);
-    for (backend, offload) in &runs {
-        let name = backend.to_string();
-        files::remove(&files::logits(&options.out, &name, *offload))?;
-        files::remove(&files::nodes(&options.out, &name, *offload))?;
+/// One child for each run, one after the other, then the judgement.
+pub(super) fn play(header: &Header, children: &mut Children, progress: Progress<'_>) -> Result<Report> {
+    let options = &header.options;
+    let mut report = header.report.clone();
+    for run in header.runs.iter().filter(|run| children.starts(&run.stem())) {
+        // What a child leaves there is its own.
+        files::remove(&files::logits(&options.out, &run.stem()))?;
+        files::remove(&files::nodes(&options.out, &run.stem()))?;
     }
-    for (backend, offload) in &runs {
-        let work = Work::new(options, backend, task(&backend.to_string(), *offload));
-        let name = label(&work.backend, *offload);
-        progress(&Event::new(&name, "running"));
-        let outcome = parent::run_child(&work, &options.out, progress)?;
-        progress(&Event::new(&name, outcome.record.status));
+    for run in &header.runs {
+        let backend = run.backend.parse()?;
+        let work = Work { epoch: run.epoch, ..Work::new(options, &backend, task(header, run)) };
+        let starts = children.starts(&run.stem());
+        let name = label(&run.backend, run.offload);
+        let mut tell = |what: &dyn std::fmt::Display| {
+            if starts {
+                progress(&Event::new(&name, what));
+            }
+        };
+        tell(&match options.epochs {
+            1 => "running".to_string(),
+            n => format!("running, epoch {} of {n}", run.epoch + 1),
+        });
+        let Some(outcome) = run_child(&work, &run.stem(), children, &mut tell)? else {
+            report.missing += 1;
+            continue;
+        };
+        tell(&outcome.record.status);
         report.add_backend(outcome.backend);
         report.records.push(outcome.record);
     }
-    Ok(())
+    if let Some(measure) = &header.measure {
+        judge::judge(&mut report, options, measure);
+    }
+    Ok(report)
 }
 
-/// The runs in their order: the reference with the whole model first. Backends of the host have nothing to divide.
-fn runs(options: &CompareOptions, offload: &[Offload]) -> Vec<(BackendName, i64)> {
-    let mut runs = vec![(options.reference.clone(), EVERYTHING)];
-    for backend in options.order() {
-        for offload in offload {
-            let number = match offload {
-                Offload::Layers(n) if !backend.is_host() => i64::try_from(*n).unwrap_or(EVERYTHING),
-                Offload::None if !backend.is_host() => 0,
-                _ => EVERYTHING,
-            };
-            if !runs.contains(&(backend.clone(), number)) {
-                runs.push((backend.clone(), number));
+/// What becomes of a child. If it dies or hangs while it computes and nobody knows at which node, a second child runs
+/// the same graph node by node to find out, unless the first may have stopped the machine.
+fn run_child(
+    work: &Work,
+    stem: &str,
+    children: &mut Children,
+    tell: &mut dyn FnMut(&dyn std::fmt::Display),
+) -> Result<Option<ChildOutcome>> {
+    let mut hear = |message: &Message| {
+        if let Message::Progress { what } = message {
+            tell(what);
+        }
+    };
+    let Some(mut outcome) = children.run(work, stem, &mut hear)? else { return Ok(None) };
+    let record = &mut outcome.record;
+    let computing = record.phase.as_deref().is_some_and(|p| p.ends_with("compute"));
+    let died = matches!(record.status, Status::Crash | Status::Hang) && outcome.ended;
+    if died && computing && record.node.is_none() && record.stuck.is_none() {
+        let stem = format!("{stem}.stepwise");
+        if children.starts(&stem) {
+            tell(&"looking for the node");
+        }
+        let stepwise = Work { stepwise: true, ..work.clone() };
+        record.node = children.run(&stepwise, &stem, &mut |_| {})?.and_then(|found| found.record.node);
+    }
+    Ok(Some(outcome))
+}
+
+/// What the child of a run has to do.
+fn task(header: &Header, run: &Planned) -> Task {
+    let (options, stem) = (&header.options, run.stem());
+    let nodes = nodes_task(options, run);
+    match &header.task {
+        Task::Model(task) => Task::Model(ModelTask {
+            offload: run.offload,
+            logits: files::logits(&options.out, &stem).into(),
+            nodes,
+            ..task.clone()
+        }),
+        Task::Graph(task) => Task::Graph(GraphTask { nodes, ..task.clone() }),
+        Task::Ops(_) | Task::Trial(_) | Task::List => header.task.clone(),
+    }
+}
+
+/// The runs in their order: the reference with the whole model first, and once if it is `reference`, which has nothing to
+/// vary. Backends of the host have nothing to divide.
+fn runs(options: &CompareOptions, offload: &[Offload]) -> Vec<Planned> {
+    let planned =
+        |backend: &BackendName, offload, epoch| Planned { backend: backend.to_string(), offload, epoch };
+    let mut runs = vec![planned(&options.reference, EVERYTHING, 0)];
+    for epoch in 0..options.epochs {
+        for backend in options.order() {
+            for offload in offload {
+                let number = match offload {
+                    Offload::Layers(n) if !backend.is_host() => i64::try_from(*n).unwrap_or(EVERYTHING),
+                    Offload::None if !backend.is_host() => 0,
+                    _ => EVERYTHING,
+                };
+                let run = planned(&backend, number, epoch);
+                if !runs.contains(&run) && (epoch == 0 || backend != BackendName::Reference) {
+                    runs.push(run);
+                }
             }
         }
     }
@@ -107,18 +164,17 @@ fn runs(options: &CompareOptions, offload: &[Offload]) -> Vec<(BackendName, i64)
 }
 
 /// The reference runs its nodes one after the other; the others may be given its results.
-fn nodes_task(options: &CompareOptions, backend: &str, offload: i64) -> NodesTask {
-    let reference = options.reference.to_string();
-    let is_reference = backend == reference && offload == EVERYTHING;
-    let isolated = options.per_node == PerNode::Isolated && !is_reference;
+fn nodes_task(options: &CompareOptions, run: &Planned) -> NodesTask {
+    let reference = Planned { backend: options.reference.to_string(), offload: EVERYTHING, epoch: 0 };
+    let isolated = options.per_node == PerNode::Isolated && *run != reference;
     NodesTask {
         mode: match options.per_node {
             PerNode::Isolated if !isolated => PerNode::Chained,
             mode => mode,
         },
-        out: files::nodes(&options.out, backend, offload).into(),
-        reference: isolated.then(|| files::nodes(&options.out, &reference, EVERYTHING).into()),
-        alone: is_reference,
+        out: files::nodes(&options.out, &run.stem()).into(),
+        reference: isolated.then(|| files::nodes(&options.out, &reference.stem()).into()),
+        alone: *run == reference,
     }
 }
 
@@ -127,7 +183,7 @@ fn prepare_model(path: Option<&Path>, options: &CompareOptions) -> Result<PathBu
     let path = match path {
         Some(path) => path.into(),
         None => {
-            let path = options.out.join("model.gguf");
+            let path = files::model(&options.out);
             synthesize::write(&Shape::small("qwen3"), options.seed, &path)?;
             path
         }
@@ -163,16 +219,36 @@ fn prompt(options: &CompareOptions, file: &ModelFile) -> Result<Vec<u32>> {
 mod tests {
     use super::*;
 
+    fn plan(epochs: usize) -> Vec<String> {
+        let names = |names: &[&str]| names.iter().map(|n| n.parse().unwrap()).collect::<Vec<BackendName>>();
+        let backends = names(&["vulkan", "cpu", "null"]);
+        let options = CompareOptions { backends, epochs, ..CompareOptions::default() };
+        let offload = [Offload::None, Offload::Layers(2), Offload::All, Offload::Layers(2)];
+        runs(&options, &offload).iter().map(|r| format!("{} {} {}", r.backend, r.offload, r.epoch)).collect()
+    }
+
     #[test]
     fn the_reference_runs_first_and_the_host_once() {
-        let names = |names: &[&str]| names.iter().map(|n| n.parse().unwrap()).collect::<Vec<BackendName>>();
-        let options =
-            CompareOptions { backends: names(&["vulkan", "cpu", "null"]), ..CompareOptions::default() };
-        let offload = [Offload::None, Offload::Layers(2), Offload::All, Offload::Layers(2)];
-        let runs: Vec<String> =
-            runs(&options, &offload).iter().map(|(b, offload)| format!("{b} {offload}")).collect();
-        let wanted =
-            ["reference -1", "vulkan 0", "vulkan 2", "vulkan -1", "cpu -1", "null 0", "null 2", "null -1"];
-        assert_eq!(runs, wanted);
+        let wanted = [
+            "reference -1 0",
+            "vulkan 0 0",
+            "vulkan 2 0",
+            "vulkan -1 0",
+            "cpu -1 0",
+            "null 0 0",
+            "null 2 0",
+            "null -1 0",
+        ];
+        assert_eq!(plan(1), wanted);
+    }
+
+    /// All runs of an epoch come before those of the next.
+    #[test]
+    fn epochs_are_interleaved() {
+        let (once, thrice) = (plan(1), plan(3));
+        assert_eq!(thrice.len(), once.len() + 2 * (once.len() - 1));
+        let epoch = |run: &String| run.rsplit(' ').next().unwrap().parse::<usize>().unwrap();
+        assert!(thrice.is_sorted_by_key(epoch));
+        assert_eq!(thrice.iter().filter(|run| run.starts_with("reference")).count(), 1);
     }
 }

@@ -70,25 +70,6 @@ pub fn example(name: &str) -> PathBuf {
     path
 }
 
-/// Makes a libamdhip64 that says it is of HIP 6.3, lists no device, and does something when it is loaded and in hipInit;
-/// its path. `None` without a C compiler.
-#[cfg(unix)]
-pub fn library(path: &Path, on_load: &str, init: &str) -> Option<PathBuf> {
-    std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
-    let output = Command::new(std::env::var_os("CC").unwrap_or("cc".into()))
-        .args(["-shared", "-fPIC", "-include", "stdlib.h", "-include", "unistd.h"])
-        .args(["-DCOUNT=0", &format!("-DON_LOAD={on_load}"), &format!("-DINIT={init}"), "-o"])
-        .arg(path)
-        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("backend-hip/tests/c/amdhip64.c"))
-        .output();
-    let Ok(output) = output else {
-        eprintln!("skipped: no C compiler");
-        return None;
-    };
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Some(path.into())
-}
-
 /// Runs `compare` with an output folder; what it printed, and `result.json`, null where there is none.
 pub fn compare(out: &Path, args: &[&str]) -> (Output, Value) {
     let output =
@@ -114,4 +95,34 @@ pub fn record<'a>(result: &'a Value, backend: &str) -> &'a Value {
 /// What a program wrote to standard output.
 pub fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// The same with every stretch of white space as one space: lines of a table are broken where they are full.
+pub fn flat(output: &Output) -> String {
+    stdout(output).split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// A shared library of a C file in the repository. `None` without a C compiler.
+pub fn shared_library(path: &Path, source: &str, defines: &[String]) -> Option<()> {
+    let output = Command::new(std::env::var_os("CC").unwrap_or("cc".into()))
+        .args(["-shared", "-fPIC", "-include", "stdlib.h", "-include", "unistd.h"])
+        .args(defines)
+        .arg("-o")
+        .arg(path)
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(source))
+        .output();
+    let Ok(output) = output else {
+        eprintln!("skipped: no C compiler");
+        return None;
+    };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(())
+}
+
+/// A libamdhip64 of the test's own that does something when it is loaded and in hipInit. `None` without a C compiler.
+pub fn hip_library(dir: &Path, on_load: &str, init: &str) -> Option<PathBuf> {
+    let path = dir.join("libamdhip64.so.6");
+    let defines = ["-DCOUNT=0".into(), format!("-DON_LOAD={on_load}"), format!("-DINIT={init}")];
+    shared_library(&path, "backend-hip/tests/c/amdhip64.c", &defines)?;
+    Some(path)
 }

@@ -58,6 +58,7 @@ pub(crate) fn open(
         unavailable(monitor, Missing::Device, reason)
     })?;
     let properties = properties(monitor, &*driver, index)?;
+    phase::learnt("device", &format!("{} ({})", properties.name, properties.arch));
     let profile = profile(monitor, &properties)?;
     let kernels = Kernels::new(set, &profile.target);
     let job = compile_job(monitor, options, &*driver, &kernels, &profile.target)?;
@@ -126,6 +127,7 @@ fn bring_up(monitor: &Monitor, options: &HipOptions, provider: Provider) -> Resu
         monitor.enter(Call::LoadLibrary);
         let driver = provider(options).map_err(|reason| unavailable(monitor, Missing::Library, reason))?;
         monitor.leave();
+        phase::learnt("driver", driver.name());
         driver
     };
     monitor.set_phase(Phase::Enumerate);
@@ -135,6 +137,7 @@ fn bring_up(monitor: &Monitor, options: &HipOptions, provider: Provider) -> Resu
     monitor.enter(Call::DeviceCount);
     let count = driver.device_count();
     monitor.leave();
+    driver.versions().iter().for_each(|(name, value)| phase::learnt(name, value));
     match (init, count) {
         (Ok(()), Ok(count)) if count > 0 => Ok((driver, count)),
         (init, count) => Err(no_device(monitor, options, &*driver, init.err(), count)),

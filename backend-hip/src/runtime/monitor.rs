@@ -2,7 +2,7 @@
 
 use crate::driver::codes::Call;
 use crate::sync::lock;
-use ggml_core::{Deadline, Error, Missing, Phase, Result};
+use ggml_core::{Deadline, Error, Missing, Phase, Result, phase};
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -43,8 +43,9 @@ impl Monitor {
         }
     }
 
-    /// Notes which driver function is being called.
+    /// Notes which driver function is being called, and announces it.
     pub(crate) fn enter(&self, call: Call) {
+        phase::call(call.name(), "");
         self.call.store(call as u8, Ordering::Relaxed);
     }
 

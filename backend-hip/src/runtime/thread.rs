@@ -11,7 +11,7 @@
 use super::monitor::Monitor;
 use super::session::Session;
 use crate::driver::codes::is_fatal;
-use ggml_core::{Deadline, Error, Missing, Phase, Result};
+use ggml_core::{Deadline, Error, Missing, Phase, Result, phase};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::time::Duration;
@@ -201,9 +201,12 @@ fn serve(monitor: &Monitor, mut session: Session, queue: Receiver<Job>) {
             continue;
         }
         monitor.begin(job.number, Deadline::new(job.phase, job.limit).after(job.spent));
+        // Nobody waits for what is given back, so nobody else says that it is.
+        let _span = (job.phase == Phase::Close).then(|| phase::enter(Phase::Close, &monitor.backend));
         (job.run)(&mut session);
         monitor.end();
     }
     monitor.begin(u64::MAX, Deadline::new(Phase::Close, CLOSING));
+    let _span = phase::enter(Phase::Close, &monitor.backend);
     drop(session);
 }

@@ -3,6 +3,7 @@
 //! A driver's threads and exit handlers do not bear that its library is unloaded.
 
 use crate::options::HipOptions;
+use ggml_core::phase;
 use std::ffi::{CStr, c_void};
 use std::path::{Path, PathBuf};
 
@@ -64,6 +65,8 @@ pub(crate) fn search<T>(
 ) -> Result<T, String> {
     let mut tried = Vec::new();
     let mut attempt = |name: &Path, how: &str, label: String, tried: &mut Vec<String>| {
+        // What a library does when it is loaded may end the process.
+        phase::call("dlopen", &name.to_string_lossy());
         let found = Library::open(name).map(|library| Found { library, name: name.into(), how: how.into() });
         found.and_then(&mut accept).map_err(|message| tried.push(format!("{label}{message}"))).ok()
     };

@@ -112,6 +112,7 @@ fn instance(options: &VulkanOptions) -> Result<Arc<Instance>> {
 fn candidates(instance: &Instance) -> Result<Vec<Candidate>> {
     let _span = phase::enter(Phase::Enumerate, BACKEND);
     let candidate = |(index, physical)| {
+        phase::call("vkGetPhysicalDeviceProperties", "");
         let version = physical::api_version(instance, physical);
         let facts = match version >= OLDEST {
             true => Ok(Facts::of(instance, physical)),
@@ -197,6 +198,8 @@ pub(crate) fn open(options: &VulkanOptions, purpose: Purpose) -> Result<Arc<Devi
     }
     let name = instance.provider.device_name(index);
     let _span = phase::enter(Phase::OpenDevice, &name);
+    phase::learnt("device", &facts.name);
+    phase::learnt("driver", &format!("{} {}", facts.driver, facts.driver_info));
     Device::open(&instance, physical, facts, name, purpose)
 }
 

@@ -7,7 +7,7 @@ use super::physical::Facts;
 use super::queue::Queue;
 use crate::error::{broken, failure, lost};
 use ash::{amd, ext, khr, vk};
-use ggml_core::{Deadline, Error, Missing, Phase, Result};
+use ggml_core::{Deadline, Error, Missing, Phase, Result, phase};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -309,6 +309,7 @@ fn create(
     if f.fault {
         info = info.push_next(&mut faults);
     }
+    phase::call("vkCreateDevice", &facts.name);
     // SAFETY: the physical device belongs to the instance; features and extensions are ones that it lists; all
     // pointers live until the call returns.
     unsafe { instance.raw.create_device(physical, &info, None) }

@@ -5,7 +5,7 @@ use crate::environment::environment;
 use crate::error::failure;
 use crate::sync::lock;
 use ash::{ext, khr, vk};
-use ggml_core::{Missing, Phase, Result};
+use ggml_core::{Missing, Phase, Result, phase};
 use std::borrow::Cow;
 use std::ffi::{CStr, c_void};
 use std::sync::{Arc, Mutex};
@@ -56,6 +56,7 @@ impl Instance {
     /// `Missing::Feature` if it is older than Vulkan 1.2 or the validation layer is wanted and not installed.
     pub(crate) fn new(provider: Provider, validation: bool) -> Result<Arc<Instance>> {
         let entry = provider.entry()?;
+        phase::learnt("library", &provider.library());
         let loader_version = loader_version(&entry)?;
         let layers = if validation { vec![validation_layer(&entry)?] } else { Vec::new() };
         let messages = validation.then(|| Arc::new(Messages::default()));
@@ -91,6 +92,7 @@ impl Instance {
 
     /// Physical devices in the loader's order.
     pub(crate) fn physical_devices(&self) -> Result<Vec<vk::PhysicalDevice>> {
+        phase::call("vkEnumeratePhysicalDevices", "");
         // SAFETY: the instance is alive.
         let devices = unsafe { self.raw.enumerate_physical_devices() };
         devices.map_err(|code| match code {
@@ -200,6 +202,7 @@ fn create(
     if synchronisation {
         info = info.push_next(&mut features);
     }
+    phase::call("vkCreateInstance", "");
     // SAFETY: layers and extensions are ones that the loader listed; all pointers live until the call returns.
     unsafe { entry.create_instance(&info, None) }.map_err(|code| match code {
         vk::Result::ERROR_INCOMPATIBLE_DRIVER => {

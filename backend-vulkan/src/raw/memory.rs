@@ -6,7 +6,7 @@ use crate::error::{broken, code_name};
 use crate::options::MemoryBudget;
 use crate::sync::{lock, lock_until};
 use ash::vk;
-use ggml_core::{Deadline, Error, Missing, Phase, Result};
+use ggml_core::{Deadline, Error, Missing, Phase, Result, phase};
 use gpu_allocator::vulkan::{
     Allocation, AllocationCreateDesc, AllocationScheme, Allocator, AllocatorCreateDesc,
 };
@@ -206,6 +206,7 @@ impl MemoryPool {
         };
         let mut allocator = lock(&self.allocator);
         let before = allocator.capacity();
+        phase::call("vkAllocateMemory", "");
         let taken = allocator.allocate(&desc);
         let grown = allocator.capacity().saturating_sub(before);
         self.held.store(allocator.capacity(), Ordering::Relaxed);
@@ -236,6 +237,8 @@ impl MemoryPool {
         let Some(mut allocator) = lock_until(&self.allocator, &Deadline::new(Phase::Close, GRACE)) else {
             return self.device.abandon();
         };
+        let _span = phase::enter(Phase::Close, &self.device.name);
+        phase::call("vkFreeMemory", "");
         if let Err(error) = allocator.free(allocation) {
             tracing::warn!(backend = %self.device.name, %error, "memory could not be freed");
         }

@@ -2,7 +2,7 @@
 
 use super::device::Device;
 use ash::vk;
-use ggml_core::{Error, Phase, Result};
+use ggml_core::{Error, Phase, Result, phase};
 use shaders::ShaderId;
 use std::ffi::CString;
 use std::sync::Arc;
@@ -212,6 +212,7 @@ fn compile(
     }
     let info = [vk::ComputePipelineCreateInfo::default().flags(flags).stage(stage).layout(layout.raw)];
     let cache = cache.map_or(vk::PipelineCache::null(), |c| c.raw);
+    phase::call("vkCreateComputePipelines", recipe.name);
     // SAFETY: device, module, layout and cache are alive and of this device; the specialisation data has one word for
     // each entry; a required size is chained only where the device allows it, and `pipeline::PipelineSet` has checked
     // that it lies within the device's limits.

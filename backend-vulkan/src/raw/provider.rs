@@ -2,7 +2,7 @@
 
 use crate::options::VulkanOptions;
 use ggml_core::backend::KernelCounts;
-use ggml_core::{Error, Missing, Phase, Result};
+use ggml_core::{Error, Missing, Phase, Result, phase};
 use std::path::PathBuf;
 
 /// The backend's name while no device is chosen.
@@ -56,6 +56,7 @@ impl Provider {
 
     /// The functions that need no instance.
     pub(super) fn entry(&self) -> Result<ash::Entry> {
+        phase::call("dlopen", &self.describe());
         // SAFETY: loading runs the library's initialisers. It is the system's Vulkan loader, or the file that the caller
         // named as such, or the virtual card's own functions; `Entry` keeps a library loaded, and every function from it
         // is reached through types that hold the entry.
@@ -72,13 +73,19 @@ impl Provider {
             }
         };
         entry.map_err(|error| {
-            let what = match self {
-                Provider::File(path) => path.display().to_string(),
-                _ => "the system's Vulkan loader".into(),
-            };
-            let reason = format!("{what} could not be loaded: {error}");
+            let reason = format!("{} could not be loaded: {error}", self.describe());
             unavailable(Phase::LoadRuntime, Missing::Library, reason)
         })
+    }
+
+    /// What is loaded, before it is.
+    fn describe(&self) -> String {
+        match self {
+            Provider::Loader => "the system's Vulkan loader".into(),
+            Provider::File(path) => path.display().to_string(),
+            #[cfg(feature = "virtual")]
+            Provider::Card(card) => card.library(),
+        }
     }
 
     /// Why no instance could be made, where that is known better than from the loader.

@@ -9,7 +9,7 @@
 
 use crate::sync::lock_until;
 use ash::vk;
-use ggml_core::Deadline;
+use ggml_core::{Deadline, phase};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -81,6 +81,7 @@ impl Queue {
             .command_buffers(commands)
             .signal_semaphores(&signals)
             .push_next(&mut timeline);
+        phase::call("vkQueueSubmit", "");
         // SAFETY: the commands may be submitted (the caller's duty); the queue is locked; `value` is larger than any
         // submitted before.
         unsafe { device.queue_submit(*queue, &[info], vk::Fence::null()) }?;
@@ -116,6 +117,7 @@ impl Queue {
         let info = vk::SemaphoreWaitInfo::default().semaphores(&semaphores).values(&values);
         // Never the largest number, which drivers take for "no limit".
         let nanoseconds = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX).min(u64::MAX >> 2);
+        phase::call("vkWaitSemaphores", "");
         // SAFETY: the timeline was made from this device and is alive.
         unsafe { device.wait_semaphores(&info, nanoseconds) }?;
         self.reached.fetch_max(value, Ordering::AcqRel);

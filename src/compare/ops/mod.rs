@@ -4,9 +4,12 @@
 //! line for each case, so that nothing is lost when one dies: the parent records the case and starts a new child for
 //! the cases after it.
 
-use super::judge;
-use super::options::{CompareOptions, Event, Progress};
+use super::header::Header;
+use super::options::{CompareOptions, Event, Progress, Subject};
+use super::parent::Children;
+use super::protocol::{OpsTask, Task};
 use super::report::{BackendReport, Comparison, Divergence, EVERYTHING, NodeReport, Record, Report, Status};
+use super::{files, judge};
 use ggml_core::catalogue::{self, Case};
 use ggml_core::plan::Precision;
 use ggml_core::{Error, Result};
@@ -34,18 +37,37 @@ struct Run {
     cases: Vec<NodeReport>,
 }
 
-pub(super) fn compare(
-    filter: &str,
-    options: &CompareOptions,
-    report: &mut Report,
-    progress: Progress<'_>,
-) -> Result<()> {
+/// Checks the filter and says what the work is.
+pub(super) fn plan(filter: &str, options: &CompareOptions) -> Result<Header> {
+    select(filter)?;
+    let results = files::reference_results(&options.out).into();
+    Ok(Header {
+        report: Report::new(options),
+        options: options.clone(),
+        measure: None,
+        task: Task::Ops(OpsTask { cases: Vec::new(), results, is_reference: false }),
+        runs: Vec::new(),
+    })
+}
+
+/// All backends, one after the other.
+pub(super) fn play(header: &Header, children: &mut Children, progress: Progress<'_>) -> Result<Report> {
+    let (options, mut report) = (&header.options, header.report.clone());
+    let Subject::Ops(filter) = &options.work else { return Ok(report) };
     let cases = select(filter)?;
     let mut findings = Vec::new();
     for backend in &options.order() {
-        progress(&Event::new(backend, format!("{} cases", cases.len())));
-        let run = parent::run_backend(backend, &cases, options, progress)?;
-        progress(&Event::new(backend, format!("{} in {:.1} s", run.record.status, run.record.elapsed_s)));
+        let live = children.starts(&files::stem(&backend.to_string(), EVERYTHING, 0));
+        if live {
+            progress(&Event::new(backend, format!("{} cases", cases.len())));
+        }
+        let Some(run) = parent::run_backend(backend, &cases, options, children, progress)? else {
+            report.missing += 1;
+            continue;
+        };
+        if live {
+            progress(&Event::new(backend, format!("{} in {:.1} s", run.record.status, run.record.elapsed_s)));
+        }
         findings.extend(faults(&run, &report.reference));
         if run.record.backend != report.reference && !run.cases.is_empty() {
             report.comparisons.push(comparison(&run, &report.reference));
@@ -55,8 +77,8 @@ pub(super) fn compare(
         report.records.extend(run.failures);
     }
     let compared = report.comparisons.iter().any(|c| c.nodes.iter().any(|n| n.status == Status::Ok));
-    judge::conclude(report, findings, compared);
-    Ok(())
+    judge::conclude(&mut report, findings, compared);
+    Ok(report)
 }
 
 /// The operation that a case tests, or the group of operations.

@@ -4,12 +4,12 @@ use super::{NOT_RUN, Run, describe, results};
 use crate::backends::BackendName;
 use crate::compare::files;
 use crate::compare::options::{CompareOptions, Event, Progress};
-use crate::compare::parent::{ChildOutcome, watch_child};
+use crate::compare::parent::Children;
 use crate::compare::protocol::{Message, OpsTask, Task, Work};
+use crate::compare::recorder::ChildOutcome;
 use crate::compare::report::{EVERYTHING, NodeReport, Record, Status};
 use ggml_core::Result;
 use ggml_core::catalogue::Case;
-use std::path::Path;
 use std::time::Duration;
 
 /// Cases that may hang one after the other before the rest is left out: each costs a whole deadline, and a device that
@@ -26,40 +26,39 @@ pub(super) fn run_backend(
     backend: &BackendName,
     cases: &[Case],
     options: &CompareOptions,
+    children: &mut Children,
     progress: Progress<'_>,
-) -> Result<Run> {
+) -> Result<Option<Run>> {
     let is_reference = *backend == options.reference;
     let results = files::reference_results(&options.out);
-    if is_reference {
+    if is_reference && children.starts(&stem(&backend.to_string(), 1)) {
         results::create(&results)?;
     }
     let task = Task::Ops(OpsTask { cases: Vec::new(), results: results.into(), is_reference });
     let mut series = Series {
         cases,
         work: Work::new(options, backend, task),
-        out: &options.out,
         run: Run {
             backend: Default::default(),
             record: Record::default(),
             failures: Vec::new(),
             cases: Vec::new(),
         },
-        children: 0,
+        started: 0,
         fruitless: 0,
         hangs: 0,
         elapsed_s: 0.0,
     };
-    while series.next_child(progress)? {}
-    Ok(series.conclude())
+    while series.next_child(children, progress)? {}
+    Ok((series.started > 0).then(|| series.conclude()))
 }
 
 /// The children of one backend, one after the other.
 struct Series<'a> {
     cases: &'a [Case],
     work: Work,
-    out: &'a Path,
     run: Run,
-    children: usize,
+    started: usize,
     /// Children in a row that ended before they ran anything.
     fruitless: usize,
     /// Cases in a row that hung.
@@ -67,74 +66,63 @@ struct Series<'a> {
     elapsed_s: f64,
 }
 
-/// What a child said of its cases.
-#[derive(Default)]
-struct Heard {
-    current: Option<String>,
-    done: Vec<NodeReport>,
+/// Stem of the files of the n-th child of a backend.
+fn stem(backend: &str, n: usize) -> String {
+    let stem = files::stem(backend, EVERYTHING, 0);
+    if n == 1 { stem } else { format!("{stem}.{n}") }
 }
 
 impl Series<'_> {
     /// Runs one child over the cases that have no outcome yet; whether another one is needed.
-    fn next_child(&mut self, progress: Progress<'_>) -> Result<bool> {
+    fn next_child(&mut self, children: &mut Children, progress: Progress<'_>) -> Result<bool> {
         let before = self.run.cases.len();
-        let rest: Vec<String> = self.cases[before..].iter().map(|c| c.name.clone()).collect();
+        let rest = self.cases.get(before..).unwrap_or_default();
+        let rest: Vec<String> = rest.iter().map(|c| c.name.clone()).collect();
         if let Task::Ops(task) = &mut self.work.task {
             task.cases = rest;
         }
-        self.children += 1;
-        let stem = match self.children {
-            1 => files::stem(&self.work.backend, EVERYTHING),
-            n => format!("{}.{n}", files::stem(&self.work.backend, EVERYTHING)),
-        };
-        let mut heard = Heard::default();
-        let total = self.cases.len();
-        let outcome = watch_child(&self.work, self.out, &stem, &mut |message| match message {
+        let stem = stem(&self.work.backend, self.started + 1);
+        if self.fruitless > 0 && children.starts(&stem) {
+            std::thread::sleep(PAUSE);
+        }
+        let (mut done, total) = (before, self.cases.len());
+        let outcome = children.run(&self.work, &stem, &mut |message| match message {
             Message::Case { name } => {
-                let done = Some((before + heard.done.len(), total));
-                progress(&Event { done, ..Event::new(&self.work.backend, name) });
-                heard.current = Some(name.clone());
+                progress(&Event { done: Some((done, total)), ..Event::new(&self.work.backend, name) });
             }
-            Message::CaseDone(report) => {
-                heard.current = None;
-                heard.done.push(report.clone());
-            }
+            Message::CaseDone(_) => done += 1,
             _ => {}
         })?;
-        Ok(self.account(outcome, heard))
+        let Some(outcome) = outcome else { return Ok(false) };
+        self.started += 1;
+        Ok(self.account(outcome))
     }
 
     /// Takes over what a child did; whether another one is needed.
-    fn account(&mut self, outcome: ChildOutcome, heard: Heard) -> bool {
-        let ChildOutcome { backend, record } = outcome;
+    fn account(&mut self, outcome: ChildOutcome) -> bool {
+        let ChildOutcome { backend, record, cases, case, ended } = outcome;
         if self.run.backend.device.is_empty() {
             self.run.backend = backend;
         }
         self.elapsed_s += record.elapsed_s;
-        let ran = !heard.done.is_empty() || heard.current.is_some();
-        if !heard.done.is_empty() {
+        let ran = !cases.is_empty() || case.is_some();
+        if !cases.is_empty() {
             self.hangs = 0;
         }
-        self.run.cases.extend(heard.done);
-        if heard.current.is_some() {
+        self.run.cases.extend(cases);
+        if case.is_some() {
             self.hangs = if record.status == Status::Hang { self.hangs + 1 } else { 0 };
             self.blame(record.clone());
         }
         self.run.record = record;
         self.fruitless = if ran { 0 } else { self.fruitless + 1 };
-        let rest = self.cases.len() - self.run.cases.len();
-        if rest == 0 || self.hangs >= HANGS_IN_A_ROW {
+        let rest = self.cases.len().saturating_sub(self.run.cases.len());
+        // What may have stopped the machine is not tried again.
+        if rest == 0 || self.hangs >= HANGS_IN_A_ROW || !ended {
             return false;
         }
-        if ran {
-            return true;
-        }
         // A backend that never opened is not there; one that did may be back in a moment.
-        let again = self.children > self.fruitless && self.fruitless <= RESTARTS;
-        if again {
-            std::thread::sleep(PAUSE);
-        }
-        again
+        ran || self.started > self.fruitless && self.fruitless <= RESTARTS
     }
 
     /// The case that was running when a child ended gets the child's record.
@@ -157,7 +145,7 @@ impl Series<'_> {
     /// The record of the backend as a whole, and an entry for every case that was not run.
     fn conclude(self) -> Run {
         let Series { cases, work, mut run, hangs, elapsed_s, .. } = self;
-        let rest = &cases[run.cases.len()..];
+        let rest = cases.get(run.cases.len()..).unwrap_or_default();
         let opened = !run.cases.is_empty();
         let last = &run.record;
         let mut record = Record {
@@ -166,6 +154,9 @@ impl Series<'_> {
             offload: EVERYTHING,
             backend: last.backend.clone(),
             pid: last.pid,
+            stem: last.stem.clone(),
+            library: last.library.clone(),
+            last_call: last.last_call.clone(),
             driver_allocations: last.driver_allocations,
             warnings: last.warnings.clone(),
             ..Record::default()
@@ -177,7 +168,7 @@ impl Series<'_> {
         if hangs >= HANGS_IN_A_ROW && !rest.is_empty() {
             let more = format!("{hangs} cases in a row hung, {} were left out", rest.len());
             record.message = Some(record.message.map_or(more.clone(), |m| format!("{m}; {more}")));
-        } else if run.failures.last().is_none_or(|f| f.pid != last.pid) && last.status != Status::Ok {
+        } else if run.failures.last().is_none_or(|f| f.stem != last.stem) && last.status != Status::Ok {
             // The last child ended outside of a case: while it opened or closed its device.
             record = Record { elapsed_s, ..last.clone() };
         }

@@ -2,40 +2,48 @@
 
 use super::by_operation;
 use crate::compare::report::{Comparison, NodeReport, Report, Status};
-use crate::compare::text::{align, line, remarks};
+use crate::compare::text::{Mood, Rows, Style, remarks, wrapped};
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 /// A row for each backend, then for each backend a row for each operation and what is not supported.
-pub(in crate::compare) fn table(report: &Report) -> String {
+pub(in crate::compare) fn table(report: &Report, style: Style) -> String {
     let head =
         ["backend", "status", "cases", "agree", "differ", "unsupported", "failed", "seconds", "device"];
-    let mut rows = vec![head.map(String::from)];
+    let mut rows = Rows::new(head);
     for (record, backend) in report.backend_records() {
         let cases = report.comparisons.iter().find(|c| c.lhs == record.backend).map(|c| &c.nodes);
         let number = |select: &dyn Fn(&NodeReport) -> bool| {
             cases.map_or("-".into(), |all| all.iter().filter(|n| select(n)).count().to_string())
         };
-        rows.push([
-            record.backend.clone(),
-            record.status.to_string(),
-            number(&|_| true),
-            number(&agrees),
-            number(&NodeReport::is_out_of_bounds),
-            number(&|n| n.status == Status::Unsupported),
-            number(&has_failed),
-            format!("{:.1}", record.elapsed_s),
-            if record.backend == report.reference {
-                format!("{} (reference)", backend.device)
-            } else {
-                backend.device.clone()
-            },
-        ]);
+        let fails = |n: &NodeReport| n.is_out_of_bounds() || has_failed(n);
+        let mood = match record.status {
+            Status::Ok if cases.is_some_and(|all| all.iter().any(fails)) => Mood::Bad,
+            Status::Ok => Mood::Good,
+            Status::Unsupported if !report.require_all => Mood::Neutral,
+            _ => Mood::Bad,
+        };
+        rows.push(
+            mood,
+            [
+                record.backend.clone(),
+                record.status.to_string(),
+                number(&|_| true),
+                number(&agrees),
+                number(&NodeReport::is_out_of_bounds),
+                number(&|n| n.status == Status::Unsupported),
+                number(&has_failed),
+                format!("{:.1}", record.elapsed_s),
+                if record.backend == report.reference {
+                    format!("{} (reference)", backend.device)
+                } else {
+                    backend.device.clone()
+                },
+            ],
+        );
     }
-    let mut text = align(&rows);
-    text.push_str(&remarks(report));
+    let mut text = rows.text(style) + &remarks(report);
     for comparison in &report.comparisons {
-        text.push_str(&operations(comparison));
+        text.push_str(&operations(comparison, style));
     }
     text
 }
@@ -49,7 +57,7 @@ fn has_failed(n: &NodeReport) -> bool {
 }
 
 /// A backend's cases by operation.
-fn operations(comparison: &Comparison) -> String {
+fn operations(comparison: &Comparison, style: Style) -> String {
     let head = [
         "operation",
         "cases",
@@ -61,30 +69,37 @@ fn operations(comparison: &Comparison) -> String {
         "seconds",
         "worst case",
     ];
-    let mut rows = vec![head.map(String::from)];
+    let mut rows = Rows::new(head);
     for cases in by_operation(comparison.nodes.iter()) {
         let number =
             |select: &dyn Fn(&NodeReport) -> bool| cases.iter().filter(|n| select(n)).count().to_string();
         let compared = cases.iter().filter(|n| n.status == Status::Ok);
         let worst = compared.max_by(|a, b| a.nmse.total_cmp(&b.nmse));
         let exponent = |value: Option<f64>| value.map_or("-".into(), |x| format!("{x:.1e}"));
-        rows.push([
-            cases[0].op.clone(),
-            cases.len().to_string(),
-            number(&agrees),
-            number(&|n| n.status == Status::Unsupported),
-            number(&has_failed),
-            exponent(worst.map(|w| w.nmse)),
-            exponent(worst.map(|w| w.bound)),
-            format!("{:.2}", cases.iter().map(|n| n.elapsed_s).sum::<f64>()),
-            worst.map_or("-".into(), |w| w.node.clone()),
-        ]);
+        let mood = match cases.iter().any(|n| n.is_out_of_bounds() || has_failed(n)) {
+            true => Mood::Bad,
+            false => Mood::Neutral,
+        };
+        rows.push(
+            mood,
+            [
+                cases[0].op.clone(),
+                cases.len().to_string(),
+                number(&agrees),
+                number(&|n| n.status == Status::Unsupported),
+                number(&has_failed),
+                exponent(worst.map(|w| w.nmse)),
+                exponent(worst.map(|w| w.bound)),
+                format!("{:.2}", cases.iter().map(|n| n.elapsed_s).sum::<f64>()),
+                worst.map_or("-".into(), |w| w.node.clone()),
+            ],
+        );
     }
     format!(
         "\n{}, against {}:\n{}{}",
         comparison.lhs,
         comparison.rhs,
-        align(&rows),
+        rows.text(style),
         refusals(&comparison.nodes)
     )
 }
@@ -102,7 +117,7 @@ fn refusals(cases: &[NodeReport]) -> String {
             [one] => one.to_string(),
             more => format!("{} cases of {op}", more.len()),
         };
-        let _ = writeln!(text, "unsupported: {which}: {}", line(reason));
+        text.push_str(&wrapped(&format!("unsupported: {which}: {reason}"), ""));
     }
     text
 }

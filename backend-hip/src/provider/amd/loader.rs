@@ -8,6 +8,7 @@
 use super::symbols::Symbols;
 use crate::options::HipOptions;
 use crate::sys::library::{Found, Library, Wanted, search};
+use ggml_core::phase;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -100,6 +101,7 @@ fn finish(found: Found) -> Result<Loaded, String> {
     // has HIP's functions under HIP's names is what naming it means.
     let symbols = unsafe { Symbols::resolve(|name| library.symbol(name).unwrap_or(std::ptr::null_mut())) };
     let path = library.file(c"hipInit").unwrap_or(name);
+    phase::learnt("library", &path.to_string_lossy());
     match symbols {
         Ok(symbols) => Ok(Loaded { symbols, path, found: how }),
         Err(missing) => Err(format!(

@@ -12,6 +12,7 @@ use crate::driver::{Address, Code, Direction, Driver, Module, Properties, Reply,
 use crate::options::HipOptions;
 use crate::sync::lock;
 use crate::sys::library::{Found, Wanted, search};
+use ggml_core::phase;
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::path::PathBuf;
 use std::ptr::{NonNull, null_mut};
@@ -62,6 +63,7 @@ impl Nvidia {
             let symbols =
                 unsafe { Symbols::resolve(|name| library.symbol(name).unwrap_or(std::ptr::null_mut())) };
             let path = library.file(c"cuInit").unwrap_or(name);
+            phase::learnt("library", &path.to_string_lossy());
             let symbols = symbols.map_err(|missing| format!("lacks {}", missing.join(", ")))?;
             Ok(Nvidia::new(symbols, path, how))
         })

@@ -1,0 +1,141 @@
+//! The outcome in one sentence that needs no knowledge of drivers, with what to do.
+
+use super::report::{Record, Report, Status};
+use crate::backends::BackendName;
+
+/// What to do after a comparison.
+pub(super) fn advice(report: &Report) -> String {
+    let good = good(report);
+    let trouble = trouble(report);
+    let use_it = |name: &String| format!("use --backend {name}");
+    // A device is what one wants; of several the first that was asked for.
+    let best = good.iter().find(|name| !is_host(name)).or(good.first());
+    let others = match good.as_slice() {
+        [] => None,
+        [one] => Some(format!("{one} agrees with {}", report.reference)),
+        [all @ .., last] => Some(format!("{} and {last} agree", all.join(", "))),
+    };
+    match (trouble, others.zip(best)) {
+        (Some(trouble), Some((others, best))) => format!("{trouble}; {others}: {}", use_it(best)),
+        (Some(trouble), None) => {
+            format!("{trouble}; no other backend was found to agree with {}", report.reference)
+        }
+        (None, Some((others, best))) => format!("{others}: {}", use_it(best)),
+        (None, None) => "nothing was compared: name a backend that can run here".into(),
+    }
+}
+
+fn is_host(name: &str) -> bool {
+    name.parse().is_ok_and(|name: BackendName| name.is_host())
+}
+
+/// Backends whose every run ended well and agrees, the reference not among them.
+fn good(report: &Report) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for c in &report.comparisons {
+        if !names.contains(&c.lhs) {
+            names.push(c.lhs.clone());
+        }
+    }
+    let agrees = |name: &String| {
+        report.comparisons.iter().filter(|c| c.lhs == *name).all(|c| c.disagreement.is_none())
+            && report
+                .records
+                .iter()
+                .filter(|r| r.backend == *name)
+                .all(|r| r.status == Status::Ok && r.unstable == 0)
+    };
+    names.retain(agrees);
+    names
+}
+
+/// The first thing that is wrong.
+fn trouble(report: &Report) -> Option<String> {
+    let died = |r: &&Record| matches!(r.status, Status::Crash | Status::Hang | Status::Error);
+    if let Some(r) = report.records.iter().find(died) {
+        let verb = match r.status {
+            Status::Hang => "hung",
+            Status::Crash => "crashed",
+            _ => "failed",
+        };
+        let place = match (&r.last_call, &r.phase) {
+            (Some(call), _) if r.status != Status::Error => format!(" in {call}"),
+            (_, Some(phase)) => format!(" in phase {phase}"),
+            _ => String::new(),
+        };
+        let node = r.node.as_ref().map_or(String::new(), |node| format!(" at node '{node}'"));
+        return Some(format!("{} {verb}{place}{node}", r.label()));
+    }
+    if let Some(c) = report.comparisons.iter().find(|c| c.disagreement.is_some()) {
+        let node = c.first_divergence.as_ref().map_or(String::new(), |d| format!(" at '{}'", d.node));
+        return Some(format!("{} computes something else than {}{node}", c.lhs, c.rhs));
+    }
+    if let Some(r) = report.records.iter().find(|r| r.unstable > 0) {
+        return Some(format!("{} gives other results when it is repeated", r.label()));
+    }
+    let absent = |r: &&Record| report.require_all && r.status == Status::Unsupported;
+    if let Some(r) = report.records.iter().find(absent) {
+        return Some(format!("{} cannot run here", r.label()));
+    }
+    (report.missing > 0).then(|| "the run was not finished (--resume goes on with it)".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::CompareOptions;
+    use super::super::report::Comparison;
+    use super::*;
+
+    fn report(agreeing: &[&str], mut others: Vec<Record>) -> Report {
+        let mut report = Report::new(&CompareOptions::default());
+        let ok = |name: &str| Record {
+            backend: name.into(),
+            offload: -1,
+            status: Status::Ok,
+            ..Record::default()
+        };
+        report.records = agreeing.iter().map(|name| ok(name)).collect();
+        report.records.append(&mut others);
+        let comparison = |name: &&str| Comparison {
+            lhs: (*name).into(),
+            rhs: "reference".into(),
+            ..Comparison::default()
+        };
+        report.comparisons = agreeing.iter().map(comparison).collect();
+        report
+    }
+
+    #[test]
+    fn one_sentence_says_what_to_do() {
+        let hung = Record {
+            backend: "hip".into(),
+            offload: -1,
+            status: Status::Hang,
+            phase: Some("compute".into()),
+            last_call: Some("hipModuleLaunchKernel".into()),
+            node: Some("embedding".into()),
+            ..Record::default()
+        };
+        assert_eq!(
+            advice(&report(&["cpu", "vulkan"], vec![hung.clone()])),
+            "hip hung in hipModuleLaunchKernel at node 'embedding'; cpu and vulkan agree: use --backend vulkan"
+        );
+        assert_eq!(
+            advice(&report(&[], vec![hung])),
+            "hip hung in hipModuleLaunchKernel at node 'embedding'; no other backend was found to agree with reference"
+        );
+        assert_eq!(advice(&report(&["cpu"], vec![])), "cpu agrees with reference: use --backend cpu");
+        let mut differs = report(&["cpu", "vulkan"], vec![]);
+        differs.comparisons[1].disagreement = Some("it does".into());
+        assert_eq!(
+            advice(&differs),
+            "vulkan computes something else than reference; cpu agrees with reference: use --backend cpu"
+        );
+        let absent =
+            Record { backend: "hip".into(), offload: -1, status: Status::Unsupported, ..Record::default() };
+        let mut named = report(&["cpu"], vec![absent]);
+        assert_eq!(advice(&named), "cpu agrees with reference: use --backend cpu");
+        named.require_all = true;
+        assert_eq!(advice(&named), "hip cannot run here; cpu agrees with reference: use --backend cpu");
+    }
+}

@@ -1,0 +1,225 @@
+//! From the events of a child, and what its parent saw of its end, to a record.
+
+use super::{End, Timed};
+use crate::compare::protocol::{Done, Failed, Message};
+use crate::compare::report::{BackendReport, NodeReport, Record, Status};
+use std::path::Path;
+
+/// Bytes of a log that are quoted as last words.
+const LAST_WORDS: usize = 400;
+
+/// Warnings that a record keeps; the log has all of them.
+const MAX_WARNINGS: usize = 16;
+
+/// Exit status of a child that could not record a result.
+pub(in crate::compare) const UNHEARD: u8 = 3;
+
+/// Phase of a child whose work is over: it gives its device back.
+const CLOSE: &str = "close";
+
+/// Phase of a child that is about to be gone: exit handlers.
+const EXIT: &str = "exit";
+
+/// What became of a child.
+#[derive(Clone, Debug, Default)]
+pub(in crate::compare) struct ChildOutcome {
+    pub(in crate::compare) backend: BackendReport,
+    pub(in crate::compare) record: Record,
+    /// Cases of the catalogue that have a result.
+    pub(in crate::compare) cases: Vec<NodeReport>,
+    /// The case that was running when it ended.
+    pub(in crate::compare) case: Option<String>,
+    /// Whether its parent saw it end.
+    pub(in crate::compare) ended: bool,
+}
+
+/// What is known of a child, event by event.
+#[derive(Debug, Default)]
+pub(in crate::compare) struct Account {
+    outcome: ChildOutcome,
+    /// Phases that were entered and not left.
+    open: Vec<String>,
+    last_phase: Option<String>,
+    /// Path of the library that is being loaded.
+    loading: Option<String>,
+    at: f64,
+    finished: bool,
+    failed: bool,
+    leaving: bool,
+    wrong_use: Option<String>,
+}
+
+impl Account {
+    /// Of a child that has said nothing yet, see [`Record`].
+    pub(in crate::compare) fn new(backend: &str, offload: i64, epoch: usize, stem: &str) -> Account {
+        let mut account = Account::default();
+        account.outcome.backend.name = backend.into();
+        let record = &mut account.outcome.record;
+        (record.backend, record.stem) = (backend.into(), stem.into());
+        (record.offload, record.epoch) = (offload, epoch);
+        account
+    }
+
+    /// Takes an event in.
+    pub(in crate::compare) fn hear(&mut self, event: Timed<Message>) {
+        self.at = event.at;
+        let ChildOutcome { backend, record, cases, case, .. } = &mut self.outcome;
+        match event.event {
+            Message::Began { pid } => record.pid = pid,
+            Message::Enter { phase } => {
+                self.last_phase = Some(phase.clone());
+                self.open.push(phase);
+            }
+            Message::Exit { phase } => {
+                if let Some(at) = self.open.iter().rposition(|p| *p == phase) {
+                    self.open.truncate(at);
+                }
+            }
+            Message::Call { name, on } => {
+                if name == "dlopen" && !on.is_empty() {
+                    self.loading = Some(on);
+                }
+                record.last_call = Some(name);
+            }
+            Message::Learnt { what, value } => match what.as_str() {
+                "library" => record.library = Some(value),
+                "device" => backend.device = value,
+                "driver" => backend.driver = value,
+                _ => backend.versions.push((what, value)),
+            },
+            Message::Step { what } => record.step = Some(what),
+            Message::Memory { resident, device } => {
+                record.resident_bytes = record.resident_bytes.max(resident);
+                record.device_bytes = record.device_bytes.max(Some(device));
+            }
+            Message::Node { name } => record.node = Some(name),
+            Message::Warning { what } => {
+                let warnings = &mut record.warnings;
+                if warnings.len() < MAX_WARNINGS && !warnings.contains(&what) {
+                    warnings.push(what);
+                }
+            }
+            Message::Device { device } => backend.fill(&device),
+            Message::Progress { .. } | Message::Listed { .. } => {}
+            Message::Case { name } => *case = Some(name),
+            Message::CaseDone(report) => {
+                *case = None;
+                cases.push(report);
+            }
+            Message::Done(done) => self.done(done),
+            Message::Failed(failed) => self.failed(failed),
+            Message::Leaving => self.leaving = true,
+            Message::WrongUse { what } => self.wrong_use = Some(what),
+        }
+    }
+
+    fn done(&mut self, done: Done) {
+        self.finished = true;
+        let r = &mut self.outcome.record;
+        r.status = Status::Ok;
+        (r.node, r.step) = (None, None);
+        (r.load_s, r.prompt_s, r.eval_s) = (Some(done.load_s), Some(done.prompt_s), Some(done.eval_s));
+        r.tokens = done.token_ids.len();
+        // The first token comes from the prompt's logits.
+        let generated = r.tokens.saturating_sub(1) as f64;
+        r.tokens_per_s = (generated > 0.0 && done.eval_s > 0.0).then(|| generated / done.eval_s);
+        (r.token_ids, r.margins) = (done.token_ids, done.margins);
+        r.unstable = done.unstable;
+        r.driver_allocations = Some(done.stats.driver_allocations);
+    }
+
+    fn failed(&mut self, failed: Failed) {
+        (self.finished, self.failed) = (true, true);
+        let r = &mut self.outcome.record;
+        r.status = failed.status;
+        r.phase = failed.phase.or_else(|| self.open.last().cloned());
+        r.node = failed.node.or(r.node.take());
+        r.message = Some(failed.message);
+    }
+
+    /// Whether it has failed: then it has nothing more to say.
+    pub(in crate::compare) fn has_failed(&self) -> bool {
+        self.failed
+    }
+
+    /// What was wrong with an option or a value in the environment.
+    pub(in crate::compare) fn wrong_use(&self) -> Option<&str> {
+        self.wrong_use.as_deref()
+    }
+
+    /// The phase that the child was in when it was last heard of.
+    fn phase(&self) -> Option<String> {
+        match (self.finished, self.leaving) {
+            (true, true) => Some(EXIT.into()),
+            (true, false) => Some(CLOSE.into()),
+            _ => self.open.last().or(self.last_phase.as_ref()).cloned(),
+        }
+    }
+
+    /// What became of it. Without an end its parent did not live to see it. The log has its last words.
+    pub(in crate::compare) fn conclude(mut self, end: Option<&End>, log: &Path) -> ChildOutcome {
+        let phase = self.phase();
+        let record = &mut self.outcome.record;
+        record.elapsed_s = end.map_or(self.at, |end| end.elapsed_s);
+        record.library = record.library.take().or(self.loading.take());
+        record.signal = end.and_then(|end| end.signal.clone());
+        record.stuck = end.and_then(|end| end.stuck.clone());
+        self.outcome.ended = end.is_some();
+        let Some((status, message)) = self.verdict(end, log) else { return self.outcome };
+        let record = &mut self.outcome.record;
+        (record.status, record.phase, record.message) = (status, phase, Some(message));
+        self.outcome
+    }
+
+    /// Status and message of a child that did not end as one should; `None` where its own word counts.
+    fn verdict(&self, end: Option<&End>, log: &Path) -> Option<(Status, String)> {
+        if let Some(what) = &self.wrong_use {
+            return Some((Status::Error, what.clone()));
+        }
+        // A record of an error is complete, however the child left: exit handlers of a driver may hang or crash then.
+        if self.failed {
+            return None;
+        }
+        let Some(end) = end else {
+            let text =
+                "neither it nor its parent said how it ended: were both killed, or did the machine stop?";
+            return (!self.finished).then(|| (Status::Crash, text.into()));
+        };
+        let work = if self.finished { "after its work was done" } else { "before its work was done" };
+        if let Some(error) = &end.error {
+            return Some((Status::Error, error.clone()));
+        }
+        if end.interrupted && !self.finished {
+            return Some((Status::Error, "was interrupted".into()));
+        }
+        if let Some(silent) = end.silent_s {
+            let end = match &end.stuck {
+                None => "was ended".into(),
+                Some(stuck) => format!("could not be ended: {}", stuck.describe()),
+            };
+            return Some((Status::Hang, format!("said nothing for {silent:.0} s {work} and {end}")));
+        }
+        let how = match (&end.signal, end.status) {
+            (Some(signal), _) => format!("died of {signal}"),
+            (None, Some(0)) if self.finished => return None,
+            (None, status) if !self.finished && status == Some(UNHEARD.into()) => {
+                return Some((Status::Error, with_last_words("could not record its results".into(), log)));
+            }
+            (None, status) => format!("left with status {}", status.unwrap_or(-1)),
+        };
+        let how = match self.leaving {
+            true => format!("{how} in an exit handler, {work}"),
+            false if self.finished => format!("{how} {work}, while its device was given back"),
+            false => format!("{how} {work}"),
+        };
+        Some((Status::Crash, with_last_words(how, log)))
+    }
+}
+
+/// With the end of a log in one line.
+fn with_last_words(how: String, log: &Path) -> String {
+    let bytes = std::fs::read(log).unwrap_or_default();
+    let tail = &bytes[bytes.len().saturating_sub(LAST_WORDS)..];
+    let words = String::from_utf8_lossy(tail).split_whitespace().collect::<Vec<_>>().join(" ");
+    if words.is_empty() { how } else { format!("{how}: {words}") }
+}

@@ -1,0 +1,97 @@
+//! Reading events, also while they are written.
+
+use super::Timed;
+use ggml_core::{Error, Result};
+use serde::de::DeserializeOwned;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
+
+/// Bytes that are read at a time.
+const CHUNK: usize = 64 << 10;
+
+/// Reads a file of events as it grows.
+#[derive(Debug)]
+pub(in crate::compare) struct Follower {
+    file: File,
+    /// Where the first event begins that was not read.
+    end: u64,
+}
+
+impl Follower {
+    /// From the first event on.
+    pub(in crate::compare) fn open(path: &Path) -> Result<Follower> {
+        Ok(Follower { file: File::open(path).map_err(|e| Error::io(path, e))?, end: 0 })
+    }
+
+    /// The events that came since the last call. A line that is none, torn when the disk was full, is left out.
+    pub(in crate::compare) fn next<E: DeserializeOwned>(&mut self) -> std::io::Result<Vec<Timed<E>>> {
+        let mut text = Vec::new();
+        let mut chunk = vec![0; CHUNK];
+        self.file.seek(SeekFrom::Start(self.end))?;
+        // Behind the events there is room: zeros.
+        while text.last() != Some(&0) {
+            match self.file.read(&mut chunk)? {
+                0 => break,
+                n => text.extend_from_slice(&chunk[..n]),
+            }
+        }
+        let written = text.iter().position(|&b| b == 0).unwrap_or(text.len());
+        let whole = text[..written].iter().rposition(|&b| b == b'\n').map_or(0, |at| at + 1);
+        self.end += whole as u64;
+        let lines = text[..whole].split(|&b| b == b'\n').filter(|line| !line.is_empty());
+        Ok(lines.filter_map(|line| serde_json::from_slice(line).ok()).collect())
+    }
+
+    /// Where the next event will be.
+    pub(in crate::compare) fn end(&self) -> u64 {
+        self.end
+    }
+}
+
+/// All events of a file.
+pub(in crate::compare) fn read<E: DeserializeOwned>(path: &Path) -> Result<Vec<Timed<E>>> {
+    Follower::open(path)?.next().map_err(|e| Error::io(path, e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Sync, Writer, create};
+    use super::*;
+    use crate::compare::protocol::Message;
+    use std::io::Write;
+
+    fn node(name: &str) -> Message {
+        Message::Node { name: name.into() }
+    }
+
+    /// Events come once, in order, also beyond the room; what is torn is left out.
+    #[test]
+    fn events_are_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("events.jsonl");
+        create(&path).unwrap();
+        let room = std::fs::metadata(&path).unwrap().len();
+        let mut follower = Follower::open(&path).unwrap();
+        assert!(follower.next::<Message>().unwrap().is_empty());
+        let mut writer = Writer::open(&path, 0).unwrap();
+        for turn in 0..3 {
+            let sent: Vec<Message> =
+                (0..2000).map(|i| node(&format!("{turn} {i} {}", "x".repeat(50)))).collect();
+            for message in &sent {
+                writer.append(message, Sync::Lazy, "").unwrap();
+            }
+            let got: Vec<Message> = follower.next().unwrap().into_iter().map(|e| e.event).collect();
+            assert_eq!(got, sent);
+        }
+        assert!(std::fs::metadata(&path).unwrap().len() > room, "the test means to fill the room");
+        assert_eq!(read::<Message>(&path).unwrap().len(), 6000);
+
+        let mut file = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
+        file.write_all(b"{\"at\": 1.0, \"event\": \"no").unwrap();
+        assert!(follower.next::<Message>().unwrap().is_empty(), "not a whole line yet");
+        file.write_all(b"de\", \"name\":\xff\n{\"at\":2.0,\"event\":\"leaving\"}\n").unwrap();
+        let got: Vec<Message> = follower.next().unwrap().into_iter().map(|e| e.event).collect();
+        assert_eq!(got, [Message::Leaving]);
+    }
+}
