@@ -82,7 +82,7 @@ fn profiled(args: &Args, model: &Model, options: &BenchOptions) -> Result<()> {
 }
 
 fn run(args: &Args) -> Result<()> {
-    let backend = diptych::open(&args.backend, &OpenOptions::default())?;
+    let backend = program::open(&args.backend, &OpenOptions::default())?;
     let options = BenchOptions::default()
         .with_prompt_tokens(args.prompt_tokens)
         .with_predict(args.predict)
@@ -113,6 +113,7 @@ fn run(args: &Args) -> Result<()> {
         bar.inc(1);
     })?;
     bar.finish_and_clear();
+    program::note_fallbacks(&model);
     let device = backend.device();
     if args.json {
         let report = serde_json::json!({

@@ -34,7 +34,7 @@ struct Args {
 
 /// Outlines of a decode step and of a prompt, as greedy text needs them.
 fn outlines(args: &Args, backend: &str) -> Result<Vec<Outline>> {
-    let backend = diptych::open(backend, &OpenOptions::default())?;
+    let backend = program::open(backend, &OpenOptions::default())?;
     let file = ModelFile::open(&args.file)?;
     let context = file.hparams().context.min(4096);
     let shape = |tokens: usize| BatchShape {

@@ -18,7 +18,7 @@ struct Args {
     /// Token ids.
     #[arg(long, value_delimiter = ',', required = true)]
     tokens: Vec<u32>,
-    /// reference, cpu, vulkan[:N] or hip[:N].
+    /// reference, cpu, vulkan[:N], hip[:N] or auto (the fastest that works here).
     #[arg(long, default_value = "cpu")]
     backend: String,
     /// How much lies on the backend's device: -1 everything, 0 nothing, 1 the output layer, 2 that and the last layer
@@ -43,7 +43,7 @@ struct Args {
 }
 
 fn run(args: &Args) -> Result<()> {
-    let backend = diptych::open(&args.backend, &OpenOptions::default())?;
+    let backend = program::open(&args.backend, &OpenOptions::default())?;
     let file = ModelFile::open(&args.model)?;
     let context = args.tokens.len() + args.predict;
     if context > file.hparams().context {

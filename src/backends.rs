@@ -1,6 +1,8 @@
 //! Backends by name: `reference`, `cpu`, `vulkan[:N]`, `hip[:N]`, `hip-nvidia[:N]`, `vulkan-virtual[:vega20|:vega10]`,
-//! `hip-virtual[:gfx906|:gfx900]`, and `null[=fault]` for tests. An emulated card goes by either of its names:
+//! `hip-virtual[:gfx906|:gfx900]`, `auto`, and `null[=fault]` for tests. An emulated card goes by either of its names:
 //! `vulkan-virtual:gfx906` is `vulkan-virtual:vega20`.
+//!
+//! `auto` is the fastest of those that work here, see [`choose`].
 //!
 //! The features of this crate say which drivers are part of a program: `vulkan`, `hip` (also `hip-nvidia`) and `virtual`
 //! (`vulkan-virtual`, `hip-virtual`). A name whose driver was left out is known all the same; opening it is an
@@ -17,11 +19,20 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
+mod auto;
+mod devices;
 #[cfg(any(feature = "vulkan", feature = "hip"))]
 mod drivers;
+pub(crate) mod files;
+pub(crate) mod measure;
+
+pub(crate) use auto::open_chosen;
+pub use auto::{Choice, Tried, choose};
+pub(crate) use devices::{DRIVERS, views};
+pub use devices::{Device, DeviceList, Pairing, View, devices};
 
 /// Names that [`open`] takes, for messages.
-pub const NAMES: &str = "reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N], vulkan-virtual[:vega20|:vega10], hip-virtual[:gfx906|:gfx900]";
+pub const NAMES: &str = "reference, cpu, vulkan[:N], hip[:N], hip-nvidia[:N], vulkan-virtual[:vega20|:vega10], hip-virtual[:gfx906|:gfx900], auto";
 
 /// The processors that the emulated AMD GPU can be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -78,6 +89,8 @@ pub enum BackendName {
     VulkanVirtual(VirtualTarget),
     /// AMD code objects on an emulated GPU.
     HipVirtual(VirtualTarget),
+    /// The fastest of those that work on this machine, see [`choose`].
+    Auto,
     /// Computes nothing; with a fault, see [`Fault::parse`].
     Null(Option<String>),
 }
@@ -111,6 +124,7 @@ impl FromStr for BackendName {
             ("reference", None) => Ok(BackendName::Reference),
             ("cpu", None) => Ok(BackendName::Cpu),
             ("null", None) => Ok(BackendName::Null(None)),
+            ("auto", None) => Ok(BackendName::Auto),
             ("vulkan", rest) => Ok(BackendName::Vulkan(index(rest)?)),
             ("hip", rest) => Ok(BackendName::Hip(index(rest)?)),
             ("hip-nvidia", rest) => Ok(BackendName::HipNvidia(index(rest)?)),
@@ -139,6 +153,7 @@ impl std::fmt::Display for BackendName {
             BackendName::HipNvidia(n) => indexed(f, "hip-nvidia", n),
             BackendName::VulkanVirtual(target) => write!(f, "vulkan-virtual:{}", target.card()),
             BackendName::HipVirtual(target) => write!(f, "hip-virtual:{}", target.name()),
+            BackendName::Auto => f.write_str("auto"),
             BackendName::Null(None) => f.write_str("null"),
             BackendName::Null(Some(fault)) => write!(f, "null={fault}"),
         }
@@ -202,6 +217,7 @@ pub fn open_named(name: &BackendName, options: &OpenOptions) -> Result<Arc<dyn B
         BackendName::VulkanVirtual(target) => Arc::new(drivers::vulkan_virtual(*target, options)?),
         #[cfg(feature = "virtual")]
         BackendName::HipVirtual(target) => Arc::new(drivers::hip_virtual(*target, options)?),
+        BackendName::Auto => return auto::open(options),
         BackendName::Null(fault) => {
             let fault = fault.as_deref().map(Fault::parse).transpose()?;
             let options =
@@ -219,7 +235,7 @@ fn feature(name: &BackendName) -> Option<&'static str> {
         BackendName::Vulkan(_) => Some("vulkan"),
         BackendName::Hip(_) | BackendName::HipNvidia(_) => Some("hip"),
         BackendName::VulkanVirtual(_) | BackendName::HipVirtual(_) => Some("virtual"),
-        BackendName::Reference | BackendName::Cpu | BackendName::Null(_) => None,
+        BackendName::Reference | BackendName::Cpu | BackendName::Auto | BackendName::Null(_) => None,
     }
 }
 
@@ -276,13 +292,13 @@ mod tests {
     #[test]
     fn names() {
         let names = ["reference", "cpu", "vulkan", "vulkan:3", "hip", "hip:0", "hip-nvidia", "hip-nvidia:1"];
-        let more = ["hip-virtual:gfx900", "hip-virtual:gfx906", "null", "null=hang@compute:x"];
+        let more = ["auto", "hip-virtual:gfx900", "hip-virtual:gfx906", "null", "null=hang@compute:x"];
         for name in names.into_iter().chain(more) {
             assert_eq!(name.parse::<BackendName>().unwrap().to_string(), name);
         }
         let default = "hip-virtual".parse::<BackendName>().unwrap();
         assert_eq!(default.to_string(), "hip-virtual:gfx906");
-        let wrong = ["", "gpu", "cpu:1", "vulkan:x", "vulkan:-1", "null=bang", "reference:0"];
+        let wrong = ["", "gpu", "cpu:1", "vulkan:x", "vulkan:-1", "null=bang", "reference:0", "auto:0"];
         for name in wrong.into_iter().chain(["hip-virtual:gfx803", "hip-virtual:0", "hip-nvidia:gfx906"]) {
             let error = name.parse::<BackendName>().unwrap_err();
             assert!(matches!(error, Error::InvalidArgument { .. }), "{name}");

@@ -27,6 +27,7 @@
 //! * [`generate`]: text from a prompt, token by token
 //! * [`mod@bench`]: tokens per second
 //! * [`compare`]: the same work on several backends, each in a process of its own
+//! * [`mod@probe`]: for each card and driver, layer by layer, what allows and what blocks
 //! * [`synthesize`]: models with seeded random weights, so that everything can be tried with nothing downloaded
 //! * [`npy`]: arrays for other programs
 //! * [`program`]: what programs do with results and errors
@@ -49,6 +50,8 @@ pub mod generate;
 pub mod leave;
 pub mod model;
 pub mod npy;
+#[cfg(feature = "probe")]
+pub mod probe;
 pub mod program;
 pub mod sampling;
 pub mod session;
@@ -56,7 +59,7 @@ pub mod statistics;
 pub mod synthesize;
 pub mod tokenizer;
 
-pub use backends::{OpenOptions, open};
+pub use backends::{OpenOptions, devices, open};
 pub use model::Model;
 pub use sampling::{Sampler, SamplerOptions};
 pub use session::{Session, SessionOptions, greedy};

@@ -9,12 +9,16 @@
 //! }
 //! ```
 
+use crate::backends::{self, BackendName, OpenOptions};
 use crate::leave::leave;
+use crate::model::Model;
+use ggml_core::backend::Backend;
 use ggml_core::{Error, Result};
 use std::fmt::Display;
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 use std::process::{ExitCode, Termination};
+use std::sync::Arc;
 
 /// Exit status of wrong use: an argument, a value in the environment, a file that is named and cannot be had or is
 /// broken.
@@ -30,8 +34,13 @@ const STANDARD_OUTPUT: &str = "standard output";
 /// status [`WRONG_USE`] or [`FAILED`]. Where the reader of standard output went away (`| head -1`) the program has nothing
 /// more to do: it ends with success, and says nothing.
 ///
-/// After an [`Error::Timeout`] it does not return but ends the process at once, see [`leave`].
+/// After an [`Error::Timeout`] it does not return but ends the process at once, see [`leave`]. In a child process that
+/// this library started it does the child's work instead: call it before anything that looks at the arguments.
 pub fn run<T: Termination>(work: impl FnOnce() -> Result<T>) -> ExitCode {
+    #[cfg(feature = "compare")]
+    if let Some(status) = crate::compare::child_entry() {
+        return status;
+    }
     let error = match work() {
         Ok(done) => return done.report(),
         Err(error) => error,
@@ -58,6 +67,25 @@ pub fn print(text: impl AsRef<[u8]>) -> Result<()> {
 /// A line on standard error, beside what the program is for: where nobody can read it, it is lost.
 pub fn note(line: impl Display) {
     let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// Opens a backend by name. What `auto` stands for here, and why, is a line on standard error.
+///
+/// # Errors
+/// Those of [`open`](crate::open).
+pub fn open(name: &str, options: &OpenOptions) -> Result<Arc<dyn Backend>> {
+    if name.parse::<BackendName>()? != BackendName::Auto {
+        return crate::open(name, options);
+    }
+    let (backend, choice) = backends::open_chosen(options)?;
+    note(format_args!("backend auto is {}", choice.reason));
+    Ok(backend)
+}
+
+/// Says which nodes the host computed although they belong on the device, of those that nobody knew when the model was
+/// loaded.
+pub fn note_fallbacks(model: &Model) {
+    model.later_fallbacks().iter().for_each(|fallback| note(format_args!("on the host: {fallback}")));
 }
 
 fn status(error: &Error) -> u8 {

@@ -16,6 +16,7 @@ use diptych::model::{LoadOptions, ModelFile, Offload};
 use diptych::synthesize::{self, Shape};
 use diptych::{DType, Error, Model, Precision, Session, SessionOptions, greedy};
 use serde_json::Value;
+use std::ops::RangeInclusive;
 use std::process::Command;
 use std::sync::Arc;
 
@@ -217,10 +218,11 @@ fn loads_and_sessions_that_do_not_fit_are_refused() {
     model.session(&session_options()).expect("a small one fits");
 }
 
-/// The processor, with no kernels for an operation.
+/// The processor, with no kernels for an operation on so many tokens.
 struct Without {
     inner: Arc<dyn Backend>,
     op: &'static str,
+    tokens: RangeInclusive<usize>,
     device: DeviceInfo,
 }
 
@@ -232,7 +234,8 @@ impl Backend for Without {
         self.inner.deadlines()
     }
     fn supports(&self, graph: &Graph, node: TensorId) -> Support {
-        match graph.tensor(node).op().is_some_and(|op| op.name() == self.op) {
+        let tensor = graph.tensor(node);
+        match tensor.op().is_some_and(|op| op.name() == self.op) && self.tokens.contains(&tensor.ne[1]) {
             true => Support::no(format!("no kernel for {}", self.op)),
             false => self.inner.supports(graph, node),
         }
@@ -284,7 +287,7 @@ fn what_a_device_cannot_compute_falls_back_and_is_reported() {
     for op in ["RMS_NORM", "FLASH_ATTN_EXT", "SET_ROWS", "SWIGLU", "MUL_MAT"] {
         let inner = backend("cpu").expect("a processor");
         let device = DeviceInfo { backend: "lacking".into(), ..inner.device().clone() };
-        let lacking: Arc<dyn Backend> = Arc::new(Without { inner, op, device });
+        let lacking: Arc<dyn Backend> = Arc::new(Without { inner, op, tokens: 0..=usize::MAX, device });
         for offload in [Offload::Layers(2), Offload::All] {
             let model = load(file(&shape), &lacking, &options(offload, &host));
             let fallbacks = model.fallbacks();
@@ -305,6 +308,27 @@ fn what_a_device_cannot_compute_falls_back_and_is_reported() {
             assert_eq!(greedy(&whole.decode(want[3]).unwrap()), greedy(&session.decode(want[3]).unwrap()));
         }
     }
+}
+
+/// A batch of a shape that no estimate looked at: what falls back then is reported too, once.
+#[test]
+fn what_falls_back_later_is_reported() {
+    let host = backend("cpu").expect("a processor");
+    let shape = tiny("qwen3", DType::F32);
+    let inner = backend("cpu").expect("a processor");
+    let device = DeviceInfo { backend: "lacking".into(), ..inner.device().clone() };
+    let lacking: Arc<dyn Backend> = Arc::new(Without { inner, op: "SWIGLU", tokens: 2..=9, device });
+    let model = load(file(&shape), &lacking, &options(Offload::All, &host));
+    assert_eq!(model.fallbacks(), [], "neither one token nor a whole batch falls back");
+    let mut session = model.session(&session_options()).unwrap();
+    session.prefill(&[1, 2, 3, 4, 5]).unwrap();
+    let found = model.fallbacks();
+    assert!(!found.is_empty() && found.iter().all(|f| f.op == "SWIGLU"), "{found:?}");
+    assert!(found.iter().all(|f| f.reason == "no kernel for SWIGLU"), "{found:?}");
+    session.prefill(&[6, 7, 8, 9]).unwrap();
+    session.decode(10).unwrap();
+    assert_eq!(model.fallbacks(), found, "once");
+    assert_eq!(model.later_fallbacks(), found);
 }
 
 #[test]

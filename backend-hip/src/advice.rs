@@ -3,7 +3,8 @@
 //! A row says what is seen, on which processors, under which versions and circumstances, what to do, and who reported
 //! it. Rows that apply to a device stand among its features when it is opened, so that every report has them; when a
 //! call times out or the device is lost, those whose symptom fits are logged with the error and added to what later
-//! calls say. What this crate avoids by its design (see the crate's documentation) has no row.
+//! calls say. What this crate avoids by its design (see the crate's documentation) has a row only where users of other
+//! programs look for it. Rows about RADV are for those who look at a card as a whole.
 
 use crate::driver::codes::Call;
 use crate::options::{Environment, HipOptions};
@@ -28,6 +29,16 @@ pub enum Symptom {
     Slow,
 }
 
+/// The drivers over which a card can be reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stack {
+    /// AMD's runtime.
+    #[default]
+    Hip,
+    /// Mesa's RADV.
+    Vulkan,
+}
+
 /// A circumstance beside processor and versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Circumstance {
@@ -47,8 +58,14 @@ pub enum Circumstance {
     },
     /// The MES firmware has this version.
     Mes(u32),
+    /// Waves are not saved and restored (`amdgpu.cwsr_enable` is 0).
+    UnsavedWaves,
     /// The kernel is older than this.
     KernelBefore(u32, u32),
+    /// The kernel is this one or newer.
+    KernelFrom(u32, u32),
+    /// Mesa is older than this.
+    MesaBefore(Version),
     /// The runtime reports another processor than the kernel.
     Overridden,
     /// The DMA engines copy: neither a kernel does nor does `HSA_ENABLE_SDMA=0` keep them out.
@@ -61,8 +78,12 @@ pub type Version = (u32, u32, u32);
 /// A row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Advice {
+    /// Which driver is meant.
+    pub stack: Stack,
     /// What is seen.
     pub symptom: Symptom,
+    /// Whether it is to be expected that nothing works as long as it holds.
+    pub blocks: bool,
     /// Phases in which it is seen; empty for any.
     pub phases: &'static [Phase],
     /// Processors; a name that ends in `*` stands for all that begin so.
@@ -80,7 +101,9 @@ pub struct Advice {
 }
 
 const ROW: Advice = Advice {
+    stack: Stack::Hip,
     symptom: Symptom::Hang,
+    blocks: false,
     phases: &[],
     targets: &["gfx*"],
     from: None,
@@ -96,6 +119,7 @@ const TRANSFER: &[Phase] = &[Phase::Upload, Phase::Readback];
 /// The table.
 pub const ADVICE: &[Advice] = &[
     Advice {
+        blocks: true,
         phases: &[Phase::FirstCompute, Phase::Compute, Phase::Upload, Phase::Readback],
         targets: &["gfx1151"],
         when: Circumstance::SavedWaves { kernel: (6, 18), hip: (7, 2, 53211) },
@@ -106,6 +130,7 @@ pub const ADVICE: &[Advice] = &[
     },
     Advice {
         symptom: Symptom::Fault,
+        blocks: true,
         phases: COMPUTE,
         targets: &["gfx1150", "gfx1151"],
         when: Circumstance::Mes(0x83),
@@ -211,6 +236,53 @@ pub const ADVICE: &[Advice] = &[
         source: "ROCm issue 5750",
         ..ROW
     },
+    Advice {
+        blocks: true,
+        targets: &["gfx902", "gfx90c"],
+        when: Circumstance::Set("HSA_XNACK"),
+        advice: "HSA_XNACK=1 freezes the machine on these processors: unset it or set it to 0",
+        source: "amd-vega-rocm-vulkan-llm-toolkit, TROUBLESHOOTING.md",
+        ..ROW
+    },
+    Advice {
+        symptom: Symptom::Fault,
+        targets: &["gfx902", "gfx90c"],
+        when: Circumstance::UnsavedWaves,
+        advice: "amdgpu.cwsr_enable=0, which helps gfx1151, was reported to break loading on these processors: boot \
+                 without it",
+        source: "amd-vega-rocm-vulkan-llm-toolkit",
+        ..ROW
+    },
+    Advice {
+        phases: &[Phase::Allocate],
+        targets: &["gfx1100"],
+        from: Some((7, 1, 0)),
+        advice: "many small allocations, some thousand bytes each, were seen to hang: this library makes a few large ones; \
+                 for other programs amdgpu.cwsr_enable=0 or ROCm 6.4.4 helped",
+        source: "report of an RX 7900 XT with ROCm 7.1, which cites ROCm issues 5590 and 5581",
+        ..ROW
+    },
+    Advice {
+        stack: Stack::Vulkan,
+        symptom: Symptom::Fault,
+        phases: COMPUTE,
+        targets: &["gfx12*"],
+        when: Circumstance::MesaBefore((25, 3, 2)),
+        advice: "Mesa before 25.3.2 joins accesses of 8 and 16 bits wrongly on these processors, which hangs at random: use \
+                 25.3.2 or later",
+        source: "Mesa 25.3.2 release notes",
+        ..ROW
+    },
+    Advice {
+        stack: Stack::Vulkan,
+        symptom: Symptom::Fault,
+        phases: COMPUTE,
+        when: Circumstance::KernelFrom(7, 0),
+        advice: "kernels from 7.0 on reset a ring after 2 s: if a device is lost in a long run, boot with \
+                 amdgpu.lockup_timeout=10000,60000,10000,10000",
+        source: "llama.cpp issues 25664, 21724",
+        ..ROW
+    },
 ];
 
 /// What helps everybody to find out more after a hang or a fault.
@@ -221,6 +293,10 @@ pub const GENERAL: &str = "the kernel's log (dmesg) says whether a ring was rese
 /// What rows are compared with.
 #[derive(Clone, Debug, Default)]
 pub struct Situation {
+    /// The driver.
+    pub stack: Stack,
+    /// Version of Mesa, under Vulkan.
+    pub mesa: Option<Version>,
     /// Processor that the runtime reports.
     pub target: String,
     /// Processor that the kernel reports, where it does.
@@ -248,6 +324,8 @@ impl Situation {
             Some((numbers.next()??, numbers.next()??, numbers.next()??))
         });
         Situation {
+            stack: Stack::Hip,
+            mesa: None,
             target: target.into(),
             real_target: crate::system::kfd_gpu_at(options, pci).map(|gpu| gpu.target.processor),
             hip: version,
@@ -269,9 +347,14 @@ impl Situation {
                 self.kernel.cwsr != Some(false) && old
             }
             Circumstance::Mes(version) => self.kernel.mes == Some(version),
+            Circumstance::UnsavedWaves => self.kernel.cwsr == Some(false),
             Circumstance::KernelBefore(major, minor) => {
                 self.kernel.release.is_some_and(|release| release < (major, minor))
             }
+            Circumstance::KernelFrom(major, minor) => {
+                self.kernel.release.is_some_and(|release| release >= (major, minor))
+            }
+            Circumstance::MesaBefore(version) => self.mesa.is_some_and(|mesa| mesa < version),
             Circumstance::DmaCopies => {
                 self.dma_copies && self.environment.get("HSA_ENABLE_SDMA") != Some("0")
             }
@@ -289,7 +372,17 @@ impl Advice {
         };
         let after = self.from.is_none_or(|from| situation.hip.is_some_and(|hip| hip >= from));
         let before = self.before.is_none_or(|before| situation.hip.is_some_and(|hip| hip < before));
-        self.targets.iter().any(named) && after && before && situation.holds(self.when)
+        self.stack == situation.stack
+            && self.targets.iter().any(named)
+            && after
+            && before
+            && situation.holds(self.when)
+    }
+
+    /// Whether it hangs on the kernel and its firmware rather than on the runtime.
+    pub fn is_of_kernel(&self) -> bool {
+        use Circumstance::{KernelBefore, KernelFrom, Mes, SavedWaves, UnsavedWaves};
+        matches!(self.when, SavedWaves { .. } | Mes(_) | KernelBefore(..) | KernelFrom(..) | UnsavedWaves)
     }
 
     /// "advice (source)".
@@ -458,6 +551,19 @@ mod tests {
         s.hip = None;
         assert_eq!(say(&s, &full), None);
         assert_eq!(known(&situation("gfx1100", (7, 0, 0))).count(), 1, "only what is seen when idle");
+        assert_eq!(known(&situation("gfx1100", (7, 1, 25424))).count(), 2, "and small allocations");
+        let vulkan = |mesa, kernel| Situation {
+            stack: Stack::Vulkan,
+            mesa: Some(mesa),
+            kernel: KernelFacts { release: Some(kernel), ..KernelFacts::default() },
+            ..situation("gfx1201", (7, 0, 0))
+        };
+        let of = |situation| known(&situation).map(|row| row.source).collect::<Vec<_>>();
+        assert_eq!(of(vulkan((25, 3, 1), (6, 18))), ["Mesa 25.3.2 release notes"]);
+        assert_eq!(of(vulkan((25, 3, 2), (7, 0))), ["llama.cpp issues 25664, 21724"]);
+        let unsaved = KernelFacts { cwsr: Some(false), ..KernelFacts::default() };
+        let apu = Situation { kernel: unsaved, ..situation("gfx90c", (6, 1, 1)) };
+        assert!(of(apu).contains(&"amd-vega-rocm-vulkan-llm-toolkit"));
         assert_eq!(say(&situation("sm_90", (0, 0, 0)), &timeout(Phase::Compute)), None);
         assert!(
             say(&situation("gfx1100", (7, 0, 0)), &timeout(Phase::OpenDevice)).unwrap().contains("dmesg")

@@ -92,6 +92,7 @@ pub mod arch;
 pub mod backend;
 pub mod code;
 pub mod driver;
+pub mod installed;
 pub mod nvidia;
 pub mod op;
 pub mod options;
@@ -109,3 +110,8 @@ pub mod virtual_gpu;
 
 pub use backend::{HipBackend, devices};
 pub use options::HipOptions;
+
+/// Targets that code objects are built in for.
+pub fn built_in() -> &'static [&'static str] {
+    hip_kernels::targets()
+}

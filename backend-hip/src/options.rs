@@ -294,13 +294,13 @@ impl HipOptions {
     }
 
     /// A system path below the root.
-    pub(crate) fn rooted(&self, path: impl AsRef<Path>) -> PathBuf {
+    pub fn rooted(&self, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();
         self.system_root.join(path.strip_prefix("/").unwrap_or(path))
     }
 
     /// Whether system paths are those of this machine.
-    pub(crate) fn is_this_system(&self) -> bool {
+    pub fn is_this_system(&self) -> bool {
         self.system_root == Path::new("/")
     }
 

@@ -39,12 +39,75 @@ pub struct KfdGpu {
     pub node: u32,
     /// The processor that the kernel sees, whatever an override says.
     pub target: Target,
+    /// What the driver calls it ("vega20"), where it says.
+    pub name: String,
     /// PCI domain, bus and device.
     pub pci: [u32; 3],
     /// `unique_id`, 0 where there is none.
     pub unique_id: u64,
     /// Number of the render node (128 for renderD128).
     pub render_minor: Option<u32>,
+}
+
+/// A graphics card that the kernel lists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Card {
+    /// The kernel's name of it ("card0").
+    pub name: String,
+    /// PCI domain, bus and device.
+    pub pci: [u32; 3],
+    /// Vendor and device number.
+    pub ids: (u32, u32),
+    /// The kernel's driver that is bound to it.
+    pub driver: Option<String>,
+    /// Firmware by name ("mec"), as the kernel writes its version.
+    pub firmware: Vec<(String, String)>,
+}
+
+/// The graphics cards on the PCI bus, by address.
+pub fn cards(options: &HipOptions) -> Vec<Card> {
+    let drm = Path::new("/sys/class/drm");
+    let number = |name: &String| name.strip_prefix("card").is_some_and(|n| n.parse::<u32>().is_ok());
+    let names = entries(&options.rooted(drm)).into_iter().filter(number);
+    let mut cards: Vec<Card> = names.filter_map(|name| card(options, &drm.join(&name), name)).collect();
+    cards.sort_by_key(|card| card.pci);
+    cards
+}
+
+fn card(options: &HipOptions, path: &Path, name: String) -> Option<Card> {
+    let device = options.rooted(path.join("device"));
+    let uevent = fs::read_to_string(device.join("uevent")).ok()?;
+    let value = |key: &str| uevent.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+    let id = |file: &str| hexadecimal(&first_line(&device.join(file))?);
+    let folder = device.join("fw_version");
+    let mut firmware: Vec<(String, String)> = entries(&folder)
+        .into_iter()
+        .filter_map(|file| Some((file.strip_suffix("_fw_version")?.into(), first_line(&folder.join(&file))?)))
+        .collect();
+    firmware.sort();
+    Some(Card {
+        pci: parse_pci(value("PCI_SLOT_NAME")?)?,
+        ids: (id("vendor")?, id("device")?),
+        driver: value("DRIVER").map(str::to_string),
+        firmware,
+        name,
+    })
+}
+
+/// Domain, bus and device of a PCI address ("0000:43:00.0", "0000:43:00").
+pub fn parse_pci(text: &str) -> Option<[u32; 3]> {
+    let mut parts = text.split('.').next()?.split(':').map(|n| u32::from_str_radix(n, 16));
+    let address = [parts.next()?.ok()?, parts.next()?.ok()?, parts.next()?.ok()?];
+    parts.next().is_none().then_some(address)
+}
+
+/// "0000:43:00", as the features of a device have it.
+pub fn pci_text([domain, bus, device]: [u32; 3]) -> String {
+    format!("{domain:04x}:{bus:02x}:{device:02x}")
+}
+
+fn hexadecimal(text: &str) -> Option<u32> {
+    u32::from_str_radix(text.trim_start_matches("0x"), 16).ok()
 }
 
 /// Everything that is looked at when no device is found.
@@ -165,13 +228,25 @@ impl KernelFacts {
             Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
         });
         let cwsr = read_line(options, "/sys/module/amdgpu/parameters/cwsr_enable");
-        let [domain, bus, device] = pci;
-        let device = format!("/sys/bus/pci/devices/{domain:04x}:{bus:02x}:{device:02x}.0");
-        let mes = read_line(options, &format!("{device}/fw_version/mes_fw_version"));
-        let mes = mes.and_then(|text| u32::from_str_radix(text.trim_start_matches("0x"), 16).ok());
+        let mes = mes_firmware(options, pci).and_then(|text| hexadecimal(&text));
         // Bits 12 and above are the version of its interface.
         KernelFacts { release, cwsr: cwsr.map(|text| text != "0"), mes: mes.map(|version| version & 0xfff) }
     }
+}
+
+/// Version of the MES firmware: from the device's own files, which kernels from 6.12 on have, or from a list that only
+/// root may read.
+fn mes_firmware(options: &HipOptions, pci: [u32; 3]) -> Option<String> {
+    let device = format!("/sys/bus/pci/devices/{}.0", pci_text(pci));
+    let own = read_line(options, &format!("{device}/fw_version/mes_fw_version"));
+    let card = || cards(options).into_iter().find(|card| card.pci == pci);
+    own.or_else(|| Some(card()?.firmware.into_iter().find(|(name, _)| name == "mes")?.1)).or_else(|| {
+        let number = card()?.name.strip_prefix("card")?.to_string();
+        let list = options.rooted(format!("/sys/kernel/debug/dri/{number}/amdgpu_firmware_info"));
+        let text = fs::read_to_string(list).ok()?;
+        let line = text.lines().find(|line| line.starts_with("MES feature version"))?;
+        Some(line.rsplit(' ').next()?.to_string())
+    })
 }
 
 /// Bytes of the host's memory that can be had without swapping.
@@ -182,8 +257,12 @@ pub(crate) fn available_memory(options: &HipOptions) -> Option<u64> {
 }
 
 /// First line of a small file, if it can be read.
-pub(crate) fn read_line(options: &HipOptions, path: &str) -> Option<String> {
-    let text = fs::read_to_string(options.rooted(path)).ok()?;
+pub fn read_line(options: &HipOptions, path: &str) -> Option<String> {
+    first_line(&options.rooted(path))
+}
+
+fn first_line(path: &Path) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
     text.lines().next().map(|line| line.trim().to_string())
 }
 
@@ -273,6 +352,7 @@ fn kfd_gpus(options: &HipOptions) -> Vec<KfdGpu> {
             Some(KfdGpu {
                 node: name.parse().ok()?,
                 target: Target::from_kfd(version),
+                name: first_line(&nodes.join(&name).join("name")).unwrap_or_default(),
                 pci: [value("domain") as u32, location >> 8 & 0xff, location >> 3 & 0x1f],
                 unique_id: value("unique_id"),
                 render_minor: u32::try_from(value("drm_render_minor")).ok().filter(|&m| m != 0),
@@ -284,7 +364,7 @@ fn kfd_gpus(options: &HipOptions) -> Vec<KfdGpu> {
 }
 
 /// Names in a directory; none if it cannot be read.
-fn entries(directory: &Path) -> Vec<String> {
+pub(crate) fn entries(directory: &Path) -> Vec<String> {
     fs::read_dir(directory)
         .map(|d| d.flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect())
         .unwrap_or_default()
@@ -374,6 +454,32 @@ mod tests {
         write(root.path(), "sys/bus/pci/devices/0000:c5:00.0/fw_version/mes_fw_version", "0x00000083\n");
         let facts = KernelFacts::read(&options, [0, 0xc5, 0]);
         assert_eq!((facts.release, facts.cwsr, facts.mes), (Some((6, 14)), Some(true), Some(0x83)));
+    }
+
+    /// Before the kernel had files for it, only root's list says which firmware runs.
+    #[test]
+    fn cards_and_their_firmware() {
+        let root = tempfile::tempdir().unwrap();
+        let card = "sys/class/drm/card1/device";
+        write(root.path(), &format!("{card}/uevent"), "DRIVER=amdgpu\nPCI_SLOT_NAME=0000:c5:00.0\n");
+        write(root.path(), &format!("{card}/vendor"), "0x1002\n");
+        write(root.path(), &format!("{card}/device"), "0x1586\n");
+        write(root.path(), &format!("{card}/fw_version/mec_fw_version"), "0x0000001e\n");
+        write(root.path(), "sys/class/drm/card1-HDMI-A-1/status", "connected\n");
+        let list = "MEC feature version: 29, firmware version: 0x0000001e\n\
+                    MES_KIQ feature version: 6, firmware version: 0x0000006c\n\
+                    MES feature version: 1, firmware version: 0x00000083\n";
+        write(root.path(), "sys/kernel/debug/dri/1/amdgpu_firmware_info", list);
+        let options = options(root.path());
+        let all = cards(&options);
+        assert_eq!(all.len(), 1);
+        assert_eq!((all[0].name.as_str(), all[0].ids, all[0].pci), ("card1", (0x1002, 0x1586), [0, 0xc5, 0]));
+        assert_eq!(all[0].driver.as_deref(), Some("amdgpu"));
+        assert_eq!(all[0].firmware, [("mec".to_string(), "0x0000001e".to_string())]);
+        assert_eq!(KernelFacts::read(&options, [0, 0xc5, 0]).mes, Some(0x83));
+        write(root.path(), &format!("{card}/fw_version/mes_fw_version"), "0x00000080\n");
+        assert_eq!(KernelFacts::read(&options, [0, 0xc5, 0]).mes, Some(0x80));
+        assert_eq!((parse_pci("0000:43:00"), parse_pci("43:00")), (Some([0, 0x43, 0]), None));
     }
 
     #[test]

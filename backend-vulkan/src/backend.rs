@@ -27,6 +27,10 @@ use ggml_core::plan::{Plan, Precision};
 use ggml_core::{DType, Deadline, Graph, Phase, Result, TensorId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// How much longer than its parts a preparation may take in all.
+const RECORDING: Duration = Duration::from_millis(250);
 
 /// A Vulkan device that runs graphs.
 pub struct VulkanBackend {
@@ -88,6 +92,9 @@ impl VulkanBackend {
     }
 
     /// [`Backend::prepare`] with the program's own type, which tells more of itself.
+    ///
+    /// Allocating and compiling have deadlines of their own, which name more than this one: it is for a driver that does
+    /// not return from recording.
     pub fn program(
         &self,
         graph: &Graph,
@@ -95,7 +102,12 @@ impl VulkanBackend {
         bindings: &Bindings,
         options: PrepareOptions,
     ) -> Result<VulkanProgram> {
-        VulkanProgram::prepare(&self.memory, &self.pipelines, graph, plan, bindings, options)
+        let limit = self.context.options.deadlines.prepare.saturating_add(RECORDING);
+        let (memory, pipelines) = (self.memory.clone(), self.pipelines.clone());
+        let (graph, plan, bindings) = (graph.clone(), plan.clone(), bindings.clone());
+        guarded(self.context.name(), Deadline::new(Phase::Prepare, limit), move || {
+            VulkanProgram::prepare(&memory, &pipelines, &graph, &plan, &bindings, options)
+        })
     }
 }
 
@@ -211,7 +223,6 @@ mod tests {
     use crate::arch::ArchClass;
     use ggml_core::plan::Precision;
     use ggml_core::{Error, Source};
-    use std::time::Duration;
 
     /// What is learnt of a device changes the submissions of a program that exists, and nothing that it computes.
     #[test]

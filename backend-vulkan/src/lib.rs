@@ -17,7 +17,7 @@
 //!
 //! # What is guaranteed, and what is not
 //!
-//! * Opening, allocating and compiling run on threads of their own, which are left behind when the deadline passes. Waits
+//! * Opening, allocating, compiling and recording run on threads of their own, which are left behind when the deadline passes. Waits
 //!   for the device end at the deadline. `vkQueueSubmit` alone is called on the thread of whoever runs a program or a
 //!   transfer, because a thread between would cost every token: a driver that does not return from it holds up this
 //!   caller, and nobody else. Other submissions end in a `Timeout`; polling, reading what is finished and dropping go on.
@@ -67,10 +67,12 @@ mod program;
 #[allow(unsafe_code)]
 mod raw;
 mod sync;
+#[cfg(test)]
+mod tests;
 
 pub use backend::VulkanBackend;
 pub use device::tuning;
-pub use device::{DeviceSummary, enumerate};
+pub use device::{DeviceSummary, PCI_ADDRESS, enumerate};
 pub use options::{MemoryBudget, VulkanOptions};
 pub use pipeline::PipelineSpec;
 pub use program::{ProgramStats, VulkanProgram};

@@ -70,6 +70,9 @@ pub struct VulkanOptions {
     /// A virtual card instead of the machine's devices.
     #[cfg(feature = "virtual")]
     pub card: Option<virtual_vulkan::Options>,
+    /// Vulkan's functions, in a test.
+    #[cfg(test)]
+    pub(crate) functions: Option<ash::vk::PFN_vkGetInstanceProcAddr>,
     /// Lowers the largest window of an operand, in bytes, below what the device reports.
     pub max_binding: Option<u64>,
     /// Lowers the largest number of work-groups in each direction, below what the device reports.
@@ -99,6 +102,8 @@ impl Default for VulkanOptions {
             library: None,
             #[cfg(feature = "virtual")]
             card: None,
+            #[cfg(test)]
+            functions: None,
             max_binding: None,
             max_workgroups: None,
             force_staging: false,

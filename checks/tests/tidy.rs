@@ -58,7 +58,7 @@ const FLOORS: &[Floors] = &[
         module: "compare",
         floors: &[
             &["child", "counts", "merge", "table"],
-            &["ops", "whole"],
+            &["ops", "trial", "whole"],
             &["header", "parent"],
             &["generate", "graph", "judge", "recorder"],
             &["advice", "nodes", "system", "text"],
@@ -109,6 +109,7 @@ const FLOORS: &[Floors] = &[
             &["runtime"],
             &["code"],
             &["op"],
+            &["installed"],
             &["provider"],
             &["advice"],
             &["driver"],

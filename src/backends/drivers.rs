@@ -3,6 +3,7 @@
 use super::OpenOptions;
 #[cfg(feature = "virtual")]
 use super::VirtualTarget;
+use super::devices::View;
 #[cfg(feature = "hip")]
 use backend_hip::options::Breadcrumbs;
 #[cfg(feature = "virtual")]
@@ -12,7 +13,7 @@ use backend_hip::{HipBackend, HipOptions, nvidia};
 #[cfg(feature = "vulkan")]
 use backend_vulkan::arch::ArchClass;
 #[cfg(feature = "vulkan")]
-use backend_vulkan::{VulkanBackend, VulkanOptions};
+use backend_vulkan::{DeviceKind, VulkanBackend, VulkanOptions};
 #[cfg(feature = "vulkan")]
 use ggml_core::Error;
 use ggml_core::Result;
@@ -65,4 +66,47 @@ fn hip_options(device: Option<usize>, options: &OpenOptions) -> Result<HipOption
     let breadcrumbs = if options.breadcrumbs { Breadcrumbs::EveryLaunch } else { base.breadcrumbs };
     let deadlines = options.deadlines.clone();
     Ok(HipOptions { device: device.unwrap_or(0), deadlines, library, breadcrumbs, ..base })
+}
+
+/// The devices that Vulkan lists and this library can open.
+#[cfg(feature = "vulkan")]
+pub(super) fn vulkan_views(options: &OpenOptions) -> Result<Vec<View>> {
+    let base = VulkanOptions { deadlines: options.deadlines.clone(), ..VulkanOptions::default() };
+    let usable = backend_vulkan::enumerate(&base)?.into_iter().filter(|device| device.unusable.is_none());
+    let view = |device: backend_vulkan::DeviceSummary| View {
+        backend: format!("vulkan:{}", device.index),
+        pci: device.pci.map(|[domain, bus, device]| format!("{domain:04x}:{bus:02x}:{device:02x}")),
+        uuid: Some(device.uuid),
+        memory: Some(device.memory),
+        is_processor: device.kind == DeviceKind::Cpu,
+        arch: device.arch.name().into(),
+        driver: device.driver,
+        name: device.name,
+    };
+    Ok(usable.map(view).collect())
+}
+
+/// The devices that AMD's runtime lists.
+#[cfg(feature = "hip")]
+pub(super) fn hip_views(options: &OpenOptions) -> Result<Vec<View>> {
+    Ok(backend_hip::devices(&hip_options(None, options)?)?.iter().map(View::of).collect())
+}
+
+/// The devices that NVIDIA's driver lists.
+#[cfg(feature = "hip")]
+pub(super) fn hip_nvidia_views(options: &OpenOptions) -> Result<Vec<View>> {
+    Ok(nvidia::devices(&hip_options(None, options)?)?.iter().map(View::of).collect())
+}
+
+/// The copies of AMD's runtime that there are.
+#[cfg(feature = "hip")]
+pub(super) fn hip_libraries(options: &OpenOptions) -> Vec<std::path::PathBuf> {
+    let options = hip_options(None, options).unwrap_or_default();
+    backend_hip::installed::installed(&options).copies.into_iter().map(|copy| copy.path).collect()
+}
+
+/// The folder of this library in the user's cache.
+#[cfg(feature = "vulkan")]
+pub(super) fn cache_folder() -> Option<std::path::PathBuf> {
+    Some(VulkanOptions::default().pipeline_cache_dir?.parent()?.into())
 }

@@ -3,7 +3,7 @@
 use super::protocol::{CHILD, Done, Failed, Message, Task, Work};
 use super::recorder::{Sync, UNHEARD, Writer};
 use super::report::Status;
-use super::{generate, graph, ops, system};
+use super::{generate, graph, ops, system, trial};
 use crate::backends::{OpenOptions, open};
 use crate::leave::{crash, follow_parent, leave};
 use crate::program::{FAILED, WRONG_USE};
@@ -13,14 +13,24 @@ use ggml_core::{Error, Result};
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 
+/// Whether this program's `main` begins with [`child_entry`], so that it can have children.
+static ENTERED: AtomicBool = AtomicBool::new(false);
+
+/// Whether this program can have children: [`child_entry`] was called.
+pub(crate) fn has_children() -> bool {
+    ENTERED.load(Ordering::Relaxed)
+}
+
 /// Call this first thing in `main`: in a child process it does the child's work and returns its exit status; in any
 /// other it returns `None`.
 pub fn child_entry() -> Option<ExitCode> {
+    ENTERED.store(true, Ordering::Relaxed);
     let mut args = std::env::args_os().skip(1);
     if args.next()? != CHILD {
         return None;
@@ -65,6 +75,7 @@ fn importance(message: &Message) -> (Sync, &str) {
         Message::Began { .. } | Message::Learnt { .. } | Message::Node { .. } | Message::Device { .. } => {
             (Sync::Now, "")
         }
+        Message::Listed { .. } => (Sync::Lazy, ""),
         Message::Done(_) | Message::Failed(_) | Message::WrongUse { .. } => (Sync::Now, ""),
     }
 }
@@ -174,6 +185,9 @@ fn serve(path: &Path) -> u8 {
         Ok(work) => work,
         Err(error) => return conclude(Err(error)),
     };
+    if work.task == Task::List {
+        return conclude(trial::run_list(&work, &mut say));
+    }
     match open_backend(&work) {
         // What became of the work is said before the device is closed: closing may hang.
         Ok(backend) => conclude(run(&work, backend.clone())),
@@ -250,6 +264,8 @@ fn run(work: &Work, backend: Arc<dyn Backend>) -> Result<Done> {
         Task::Model(task) => generate::run(work, task, backend, &mut tell),
         Task::Graph(task) => graph::run(work, task, backend, &mut tell),
         Task::Ops(task) => ops::run_cases(work, task, backend.as_ref(), &mut tell),
+        Task::Trial(task) => trial::run_trial(task, backend.as_ref()),
+        Task::List => trial::run_list(work, &mut tell),
     };
     memory();
     done

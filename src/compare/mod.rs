@@ -6,7 +6,7 @@
 //! known: [`resume`] goes on with a run that was cut short, [`report`] makes the report of what there is. A program that
 //! calls [`run`] or [`resume`] must call [`child_entry`] first thing in `main`.
 
-use ggml_core::Result;
+use ggml_core::{Error, Result};
 use std::path::{Path, PathBuf};
 
 mod advice;
@@ -35,13 +35,16 @@ mod shrink;
 mod system;
 mod table;
 mod text;
+mod trial;
 mod whole;
 
 pub use child::child_entry;
+pub(crate) use child::has_children;
 pub use counts::counts;
 pub use options::{CompareOptions, Event, PerNode, Progress, Subject};
 pub use report::Report;
 pub use table::{Style, table};
+pub(crate) use trial::{Trial, list, trial};
 
 use header::Header;
 use parent::Children;
@@ -88,6 +91,9 @@ fn play(header: &Header, children: &mut Children, progress: Progress<'_>) -> Res
     let mut report = match &header.task {
         Task::Ops(_) => ops::play(header, children, progress)?,
         Task::Model(_) | Task::Graph(_) => whole::play(header, children, progress)?,
+        Task::Trial(_) | Task::List => {
+            return Err(Error::argument("run", "a backend on trial", "a comparison"));
+        }
     };
     merge::complete(&mut report, children.out());
     Ok(report)

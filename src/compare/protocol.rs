@@ -5,7 +5,7 @@ use super::files;
 use super::json::{JsonPath, null_is_nan};
 use super::options::{CompareOptions, PerNode};
 use super::report::{EVERYTHING, NodeReport, Status, Variant};
-use crate::backends::BackendName;
+use crate::backends::{BackendName, View};
 use ggml_core::DType;
 use ggml_core::backend::{DeviceInfo, Stats};
 use ggml_core::plan::Precision;
@@ -63,7 +63,7 @@ impl Work {
     pub(super) fn offload(&self) -> i64 {
         match &self.task {
             Task::Model(task) => task.offload,
-            Task::Graph(_) | Task::Ops(_) => EVERYTHING,
+            Task::Graph(_) | Task::Ops(_) | Task::Trial(_) | Task::List => EVERYTHING,
         }
     }
 }
@@ -78,6 +78,17 @@ pub(super) enum Task {
     Graph(GraphTask),
     /// Cases of the operation catalogue.
     Ops(OpsTask),
+    /// A little of everything, to see whether the backend works.
+    Trial(TrialTask),
+    /// No work: the devices that the backend's driver lists.
+    List,
+}
+
+/// A backend on trial.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct TrialTask {
+    /// How long to measure.
+    pub(super) measure: Option<Duration>,
 }
 
 /// A prompt and its greedy continuation.
@@ -200,6 +211,11 @@ pub(super) enum Message {
     Device {
         /// What it is.
         device: DeviceInfo,
+    },
+    /// The devices that a driver lists.
+    Listed {
+        /// Its views of them.
+        views: Vec<View>,
     },
     /// A case of the operation catalogue is about to run.
     Case {

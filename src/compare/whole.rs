@@ -154,7 +154,7 @@ fn task(header: &Header, run: &Planned, report: &Report) -> Task {
             ..task.clone()
         }),
         Task::Graph(task) => Task::Graph(GraphTask { nodes, ..task.clone() }),
-        Task::Ops(task) => Task::Ops(task.clone()),
+        Task::Ops(_) | Task::Trial(_) | Task::List => header.task.clone(),
     }
 }
 

@@ -31,7 +31,7 @@ use ggml_core::schedule::{Fallback, Placement};
 use ggml_core::{Error, MemoryNeed, Result, TensorId};
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{Arc, Once, OnceLock};
+use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError};
 
 mod batch;
 mod best;
@@ -218,6 +218,19 @@ struct Inner {
     estimate: Option<Estimate>,
     /// The warning of [`Model::warn_beyond_training`].
     warned: Once,
+    /// Fallbacks of batches of shapes that the estimate did not look at.
+    later: Mutex<Vec<Fallback>>,
+}
+
+impl Inner {
+    fn new(
+        file: ModelFile,
+        backends: Vec<Arc<dyn Backend>>,
+        weights: Vec<HashMap<String, Slice>>,
+        estimate: Option<Estimate>,
+    ) -> Inner {
+        Inner { file, backends, weights, estimate, warned: Once::new(), later: Mutex::default() }
+    }
 }
 
 impl std::fmt::Debug for Model {
@@ -255,7 +268,7 @@ impl Model {
     ) -> Result<Model> {
         let tensors = file.gguf().tensors().iter().collect();
         let weights = vec![weights::load(file.gguf(), &tensors, backend.as_ref(), true, progress)?];
-        let inner = Inner { file, backends: vec![backend], weights, estimate: None, warned: Once::new() };
+        let inner = Inner::new(file, vec![backend], weights, None);
         Ok(Model { inner: Arc::new(inner) })
     }
 
@@ -288,7 +301,7 @@ impl Model {
             };
             weights.push(weights::load(file.gguf(), &tensors, backend.as_ref(), false, &mut of_device)?);
         }
-        let inner = Inner { file, backends, weights, estimate: Some(estimate), warned: Once::new() };
+        let inner = Inner::new(file, backends, weights, Some(estimate));
         Ok(Model { inner: Arc::new(inner) })
     }
 
@@ -318,10 +331,17 @@ impl Model {
         self.inner.estimate.as_ref()
     }
 
-    /// Nodes that the device should compute and that the host computes instead, with the reasons, for sessions as
-    /// [`LoadOptions::session`] says.
-    pub fn fallbacks(&self) -> &[Fallback] {
-        self.estimate().map_or(&[], |estimate| &estimate.fallbacks)
+    /// Nodes that the device should compute and that the host computes instead, with the reasons: those that were found
+    /// when the model was loaded, for sessions as [`LoadOptions::session`] says, and those of batches that ran since.
+    pub fn fallbacks(&self) -> Vec<Fallback> {
+        let found = self.estimate().map_or(&[][..], |estimate| &estimate.fallbacks);
+        found.iter().cloned().chain(self.later_fallbacks()).collect()
+    }
+
+    /// The fallbacks that the estimate does not list: of batches of shapes that it did not look at. Each is a warning
+    /// in the log, once.
+    pub fn later_fallbacks(&self) -> Vec<Fallback> {
+        self.inner.later.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Where a weight lies, by its name in the file: on the device, else on the host.
@@ -388,7 +408,17 @@ impl Model {
 
     /// Devices of the nodes of a graph; `state_device` is where state tensors lie.
     pub(crate) fn place(&self, graph: &BatchGraph, state_device: &[usize]) -> Result<Placement> {
-        self.with_division(|division| division.place(graph, state_device))
+        let placement = self.with_division(|division| division.place(graph, state_device))?;
+        let known = self.estimate().map_or(&[][..], |estimate| &estimate.fallbacks);
+        let mut later = self.inner.later.lock().unwrap_or_else(PoisonError::into_inner);
+        for fallback in &placement.fallbacks {
+            let is_same = |other: &Fallback| other.node == fallback.node && other.reason == fallback.reason;
+            if !known.iter().chain(later.iter()).any(is_same) {
+                tracing::warn!(target: "diptych::placement", "on the host: {fallback}");
+                later.push(fallback.clone());
+            }
+        }
+        Ok(placement)
     }
 
     fn with_division<T>(&self, act: impl FnOnce(&Division<'_>) -> T) -> T {

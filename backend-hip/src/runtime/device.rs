@@ -14,7 +14,7 @@ use crate::driver::codes::{Call, describe, driver_error};
 use crate::driver::{Driver, Properties};
 use crate::options::{HipOptions, StreamMode};
 use crate::provider::nvidia;
-use crate::system::{NvidiaReport, SystemReport, kfd_gpu_at, read_line};
+use crate::system::{NvidiaReport, SystemReport, kfd_gpu_at, pci_text, read_line};
 use ggml_core::backend::{DeviceInfo, Limits, Stats};
 use ggml_core::{Error, Missing, Phase, Result, phase};
 use std::fmt::Write;
@@ -310,7 +310,7 @@ fn features(options: &HipOptions, p: &Properties) -> Vec<(String, String)> {
         ("memory clock MHz".into(), (p.memory_clock_khz / 1000).to_string()),
         ("memory bus bits".into(), p.memory_bus_bits.to_string()),
         ("integrated".into(), p.integrated.to_string()),
-        ("PCI".into(), format!("{:04x}:{:02x}:{:02x}", p.pci[0], p.pci[1], p.pci[2])),
+        ("PCI".into(), pci_text(p.pci)),
     ];
     features.extend(p.large_bar.map(|bar| ("large BAR".into(), bar.to_string())));
     if let Some(profile) = Target::parse(&p.arch).as_ref().and_then(Profile::of) {

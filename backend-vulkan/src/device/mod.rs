@@ -36,6 +36,8 @@ pub struct DeviceSummary {
     pub arch: ArchClass,
     /// UUID.
     pub uuid: String,
+    /// PCI domain, bus and device, where the driver says.
+    pub pci: Option<[u32; 3]>,
     /// Bytes of the device's own memory.
     pub memory: u64,
     /// Why it cannot be opened, if it cannot.
@@ -78,6 +80,7 @@ impl Candidate {
                 api: facts.api_text(),
                 arch: facts.caps.arch,
                 uuid: uuid_text(&facts.uuid),
+                pci: facts.pci,
                 memory: facts.local_memory(),
                 unusable: None,
             },
@@ -89,6 +92,7 @@ impl Candidate {
                 api: version_text(*version),
                 arch: ArchClass::Other,
                 uuid: String::new(),
+                pci: None,
                 memory: 0,
                 unusable: Some(too_old(*version)),
             },
@@ -287,8 +291,13 @@ fn features(facts: &Facts, profile: &Profile, lanes: &LaneReport) -> Vec<(String
         ("compute_units", caps.compute_units.map_or("unknown".into(), |c| c.to_string())),
         ("buffer_marker", facts.support.features.marker.to_string()),
     ];
-    pairs.into_iter().map(|(name, value)| (name.to_string(), value)).collect()
+    let address = facts.pci.map(|[domain, bus, device]| format!("{domain:04x}:{bus:02x}:{device:02x}"));
+    let address = address.map(|text| (PCI_ADDRESS, text));
+    pairs.into_iter().chain(address).map(|(name, value)| (name.to_string(), value)).collect()
 }
+
+/// The feature of [`DeviceInfo`] that has a device's place on the PCI bus ("0000:43:00").
+pub const PCI_ADDRESS: &str = "pci_address";
 
 fn overrides(options: &VulkanOptions) -> Vec<(String, String)> {
     let mut all = environment().overrides.clone();

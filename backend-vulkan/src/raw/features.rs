@@ -40,6 +40,8 @@ pub(crate) struct Features {
     pub(crate) host_memory: bool,
     /// The driver tells what it knows of a lost device.
     pub(crate) fault: bool,
+    /// The address on the PCI bus is reported.
+    pub(crate) pci: bool,
     /// Waves per SIMD and compute units are reported.
     pub(crate) amd_core: bool,
 }
@@ -124,6 +126,7 @@ impl Features {
             budget: ext.has(ext::memory_budget::NAME),
             host_memory: ext.has(ext::external_memory_host::NAME),
             fault: yes(faults.device_fault),
+            pci: ext.has(ext::pci_bus_info::NAME),
             amd_core: ext.has(amd::shader_core_properties::NAME),
         }
     }

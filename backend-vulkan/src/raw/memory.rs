@@ -24,8 +24,8 @@ enum Answer {
     Given(Allocation),
     /// The heap has no room for it; the driver was not asked, or gave more than there is.
     NoRoom,
-    /// The driver has none.
-    Refused,
+    /// The driver has none, with its code.
+    Refused(vk::Result),
 }
 
 /// Where buffers come from.
@@ -172,8 +172,7 @@ impl MemoryPool {
             match self.take_from(requirements, *choice, name)? {
                 Answer::Given(allocation) => return Ok((allocation, *choice)),
                 Answer::NoRoom => {}
-                Answer::Refused => {
-                    let code = vk::Result::ERROR_OUT_OF_DEVICE_MEMORY;
+                Answer::Refused(code) => {
                     driver = Some(format!("vkAllocateMemory: {} ({})", code_name(code), code.as_raw()));
                 }
             }
@@ -222,7 +221,11 @@ impl MemoryPool {
                 self.allocations.fetch_add((grown > 0).into(), Ordering::Relaxed);
                 Ok(Answer::Given(allocation))
             }
-            Err(AllocationError::OutOfMemory) => Ok(Answer::Refused),
+            Err(AllocationError::OutOfMemory) => Ok(Answer::Refused(vk::Result::ERROR_OUT_OF_DEVICE_MEMORY)),
+            // The allocator knows one code of memory by itself and writes the others into a text.
+            Err(AllocationError::Internal(text)) if text.contains("ERROR_OUT_OF_HOST_MEMORY") => {
+                Ok(Answer::Refused(vk::Result::ERROR_OUT_OF_HOST_MEMORY))
+            }
             Err(other) => {
                 Err(broken(&self.device.name, Phase::Allocate, "vkAllocateMemory", other.to_string()))
             }

@@ -17,6 +17,8 @@ pub(crate) mod commands;
 pub(crate) mod descriptors;
 pub(crate) mod device;
 mod fault;
+#[cfg(test)]
+pub(crate) mod faults;
 pub(crate) mod features;
 pub(crate) mod heaps;
 pub(crate) mod import;

@@ -79,6 +79,8 @@ pub(crate) struct Facts {
     pub(crate) kind: DeviceKind,
     /// Vendor and device number.
     pub(crate) ids: (u32, u32),
+    /// PCI domain, bus and device, where the driver says.
+    pub(crate) pci: Option<[u32; 3]>,
     /// What shaders may need.
     pub(crate) support: ShaderSupport,
     /// The driver's version number, as a number.
@@ -130,6 +132,7 @@ struct Properties {
     amd: Option<vk::PhysicalDeviceShaderCorePropertiesAMD<'static>>,
     host: Option<vk::PhysicalDeviceExternalMemoryHostPropertiesEXT<'static>>,
     maintenance4: Option<vk::PhysicalDeviceMaintenance4Properties<'static>>,
+    pci: Option<vk::PhysicalDevicePCIBusInfoPropertiesEXT<'static>>,
 }
 
 impl Properties {
@@ -145,6 +148,7 @@ impl Properties {
             amd: features.amd_core.then(Default::default),
             host: features.host_memory.then(Default::default),
             maintenance4: core13.then(Default::default),
+            pci: features.pci.then(Default::default),
             ..Properties::default()
         };
         let mut chain = vk::PhysicalDeviceProperties2::default().push_next(&mut p.v11).push_next(&mut p.v12);
@@ -162,6 +166,9 @@ impl Properties {
         }
         if let Some(maintenance4) = &mut p.maintenance4 {
             chain = chain.push_next(maintenance4);
+        }
+        if let Some(pci) = &mut p.pci {
+            chain = chain.push_next(pci);
         }
         // SAFETY: the physical device belongs to the instance, which is alive; the chain holds only structures of
         // versions and extensions that the device lists.
@@ -221,6 +228,7 @@ impl Facts {
             name: text(&p.core.device_name),
             kind: kind(p.core.device_type),
             ids: (p.core.vendor_id, p.core.device_id),
+            pci: p.pci.map(|pci| [pci.pci_domain, pci.pci_bus, pci.pci_device]),
             support: ShaderSupport {
                 api,
                 features,

@@ -22,6 +22,9 @@ pub(crate) enum Provider {
     /// A card in software.
     #[cfg(feature = "virtual")]
     Card(virtual_vulkan::Card),
+    /// A test's own.
+    #[cfg(test)]
+    Functions(ash::vk::PFN_vkGetInstanceProcAddr),
 }
 
 impl Provider {
@@ -35,6 +38,10 @@ impl Provider {
             let card = virtual_vulkan::Card::new(card.clone()).map_err(|why| no_card(&why))?;
             return Ok(Provider::Card(card));
         }
+        #[cfg(test)]
+        if let Some(functions) = options.functions {
+            return Ok(Provider::Functions(functions));
+        }
         Ok(options.library.clone().map_or(Provider::Loader, Provider::File))
     }
 
@@ -43,7 +50,7 @@ impl Provider {
         match self {
             #[cfg(feature = "virtual")]
             Provider::Card(card) => format!("{BACKEND}-virtual:{}", card.options().model.name()),
-            Provider::Loader | Provider::File(_) => format!("{BACKEND}:{index}"),
+            _ => format!("{BACKEND}:{index}"),
         }
     }
 
@@ -59,6 +66,10 @@ impl Provider {
                 Provider::File(path) => ash::Entry::load_from(path),
                 #[cfg(feature = "virtual")]
                 Provider::Card(card) => Ok(ash::Entry::from_static_fn(card.entry())),
+                #[cfg(test)]
+                Provider::Functions(get) => {
+                    Ok(ash::Entry::from_static_fn(ash::StaticFn { get_instance_proc_addr: *get }))
+                }
             }
         };
         entry.map_err(|error| {
@@ -105,12 +116,18 @@ impl Provider {
             Provider::File(path) => path.display().to_string(),
             #[cfg(feature = "virtual")]
             Provider::Card(card) => card.library(),
+            #[cfg(test)]
+            Provider::Functions(_) => "a test's own functions".into(),
         }
     }
 
     /// Whether objects are given names, which costs nothing where nobody reads them but needs an extension.
     pub(super) fn names_objects(&self) -> bool {
-        !matches!(self, Provider::Loader | Provider::File(_))
+        match self {
+            #[cfg(feature = "virtual")]
+            Provider::Card(_) => true,
+            _ => false,
+        }
     }
 }
 

@@ -100,7 +100,7 @@ impl Account {
                 }
             }
             Message::Device { device } => backend.fill(&device),
-            Message::Progress { .. } => {}
+            Message::Progress { .. } | Message::Listed { .. } => {}
             Message::Case { name } => *case = Some(name),
             Message::CaseDone(report) => {
                 *case = None;

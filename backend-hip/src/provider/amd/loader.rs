@@ -67,6 +67,18 @@ pub(crate) fn load(options: &HipOptions) -> Result<Loaded, String> {
     search(options, &wanted(options), |found| Ok(finish(found)))?
 }
 
+/// Where a library's name promises another major version than it says it has: files of two releases lie mixed.
+pub(super) fn mismatch(path: &Path, major: u32) -> Option<String> {
+    let name = path.file_name()?.to_str()?;
+    let promised: u32 = name.strip_prefix("libamdhip64.so.")?.split('.').next()?.parse().ok()?;
+    (promised != major).then(|| {
+        format!(
+            "its name says HIP {promised} and it says HIP {major}: files of two releases of ROCm lie mixed; name the right \
+             one with DIPTYCH_HIP_LIBRARY"
+        )
+    })
+}
+
 /// An error if this process has another libamdhip64 than the one that is asked for.
 fn refuse_second_runtime(asked: &Path) -> Result<(), String> {
     let Some(library) = NAMES.iter().find_map(|name| Library::loaded(Path::new(name))) else {
@@ -108,6 +120,17 @@ mod tests {
 
     fn candidates(options: &HipOptions) -> Vec<Candidate> {
         library::candidates(options, &wanted(options))
+    }
+
+    #[test]
+    fn a_name_that_promises_another_version() {
+        let of = |name: &str, major| mismatch(Path::new(name), major);
+        let text = of("/opt/rocm/lib/libamdhip64.so.7.2.70200", 6).unwrap();
+        assert!(text.starts_with("its name says HIP 7 and it says HIP 6"), "{text}");
+        for fine in ["/x/libamdhip64.so.6", "/x/libamdhip64.so", "/x/mine.so", "/x/libamdhip64.so.6.3.60300"]
+        {
+            assert_eq!(of(fine, 6), None, "{fine}");
+        }
     }
 
     #[test]

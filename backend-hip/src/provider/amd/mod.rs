@@ -96,6 +96,8 @@ impl Driver for Amd {
         for (name, version) in [("hip runtime", runtime), ("hip driver", driver)] {
             versions.extend(version.map(|v| (name.to_string(), version_text(v))));
         }
+        let mismatch = runtime.and_then(|version| loader::mismatch(&self.path, version / 10_000_000));
+        versions.extend(mismatch.map(|text| ("wrong library".to_string(), text)));
         versions
     }
 

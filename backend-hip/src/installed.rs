@@ -1,0 +1,387 @@
+//! The copies of AMD's runtime that a system has, read as files: nothing is loaded, so a library that ends the process
+//! does no harm here.
+//!
+//! People have several: that of the system, those that applications bring along, those that a folder's links were bent
+//! to. Which release a copy is of stands in the file `.info/version` of its installation, in its own name, in its
+//! SONAME, and in what its compiler left in it.
+
+use crate::options::HipOptions;
+use crate::provider::amd::loader::{NAMES, rocm_directories};
+use crate::system::{entries, read_line};
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Component, Path, PathBuf};
+
+/// Major, minor and patch version of a release of ROCm; what is not known is `None`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Release {
+    /// Major version, which is also that of the library's interface.
+    pub major: u32,
+    /// Minor version.
+    pub minor: Option<u32>,
+    /// Patch.
+    pub patch: Option<u32>,
+}
+
+impl std::fmt::Display for Release {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.major)?;
+        self.minor.map_or(Ok(()), |n| write!(f, ".{n}"))?;
+        self.patch.map_or(Ok(()), |n| write!(f, ".{n}"))
+    }
+}
+
+impl Release {
+    /// From "7.2.0-43" or "6.3".
+    pub fn parse(text: &str) -> Option<Release> {
+        let digits = text.trim().split(|c: char| !c.is_ascii_digit() && c != '.').next()?;
+        let mut numbers = digits.split('.').map_while(|n| n.parse().ok());
+        Some(Release { major: numbers.next()?, minor: numbers.next(), patch: numbers.next() })
+    }
+
+    /// The version that HIP gives itself in this release: patches tell releases apart. Where the minor version is not
+    /// known, none.
+    pub fn hip(self) -> Option<crate::advice::Version> {
+        const PATCHES: &[(u32, u32, u32, u32)] = &[
+            (6, 2, 1, 41134),
+            (6, 3, 2, 42134),
+            (6, 4, 2, 43484),
+            (7, 0, 0, 51831),
+            (7, 1, 1, 52802),
+            (7, 2, 1, 53211),
+            (7, 14, 0, 60850),
+        ];
+        let (minor, patch) = (self.minor?, self.patch.unwrap_or(0));
+        let known = PATCHES
+            .iter()
+            .rfind(|&&(major, of, from, _)| (major, of) == (self.major, minor) && from <= patch);
+        Some((self.major, minor, known.map_or(0, |row| row.3)))
+    }
+}
+
+/// A copy of libamdhip64.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LibraryFile {
+    /// The file, links resolved, as the system knows it.
+    pub path: PathBuf,
+    /// The paths under which it was found.
+    pub names: Vec<PathBuf>,
+    /// The release that it is of, and what says so.
+    pub release: Option<(Release, &'static str)>,
+    /// Where other evidence says another release: what, and which.
+    pub contradicts: Option<(&'static str, Release)>,
+}
+
+impl LibraryFile {
+    /// A name that promises another interface than the file has: a link that was bent.
+    pub fn bent(&self) -> Option<&Path> {
+        let own = self.release?.0.major;
+        let promised = |name: &&PathBuf| in_name(name).is_some_and(|release| release.major != own);
+        self.names.iter().find(promised).map(PathBuf::as_path)
+    }
+
+    /// "6.3.0 at /usr/lib/..." for messages.
+    pub fn describe(&self) -> String {
+        let release = self.release.map_or("of an unknown release".into(), |(release, _)| release.to_string());
+        format!("{} is {release}", self.path.display())
+    }
+}
+
+/// What a system has of the runtime.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Installation {
+    /// Every copy that was found.
+    pub copies: Vec<LibraryFile>,
+    /// Index of the one that [`HipBackend::open`](crate::HipBackend::open) would load, and the name by which.
+    pub chosen: Option<(usize, PathBuf)>,
+    /// A library that is named and is not there.
+    pub absent: Option<PathBuf>,
+}
+
+/// Directories that are walked at the most.
+const DIRECTORIES: usize = 4000;
+
+/// Where libraries lie, and how many floors below.
+const PLACES: &[(&str, usize)] =
+    &[("/opt", 3), ("/usr/lib", 2), ("/usr/lib64", 1), ("/usr/local/lib", 2), ("/usr/local/lib64", 1)];
+
+/// Looks for copies of libamdhip64 in the usual places, in those that the environment names and where applications
+/// bring theirs.
+pub fn installed(options: &HipOptions) -> Installation {
+    let unrooted = |path: PathBuf| match path.strip_prefix(&options.system_root) {
+        Ok(rest) => Path::new("/").join(rest),
+        Err(_) => path,
+    };
+    let mut first: Vec<PathBuf> = rocm_directories(options).into_iter().map(|(d, _)| unrooted(d)).collect();
+    let paths = options.environment.get("LD_LIBRARY_PATH").unwrap_or_default();
+    first.extend(paths.split(':').filter(|p| p.starts_with('/')).map(PathBuf::from));
+    let mut room = DIRECTORIES;
+    let mut directories: Vec<PathBuf> = first.clone();
+    PLACES
+        .iter()
+        .for_each(|(place, depth)| walk(options, Path::new(place), *depth, &mut room, &mut directories));
+    let mut names: Vec<PathBuf> = Vec::new();
+    if let Some(library) = &options.library {
+        names.push(library.clone());
+    }
+    for directory in directories {
+        let of_hip = |name: &String| name.starts_with("libamdhip64.so") || is_dll(name);
+        let Some(real) = resolve(options, &directory) else { continue };
+        let mut here: Vec<String> = entries(&options.rooted(real)).into_iter().filter(of_hip).collect();
+        here.sort();
+        names.extend(here.iter().map(|name| directory.join(name)));
+    }
+    let mut seen = BTreeSet::new();
+    names.retain(|name| seen.insert(name.clone()));
+    let mut found = Installation::default();
+    for name in names {
+        let Some(path) = resolve(options, &name).filter(|path| options.rooted(path).is_file()) else {
+            continue;
+        };
+        match found.copies.iter_mut().find(|copy| copy.path == path) {
+            Some(copy) => copy.names.push(name),
+            None => found.copies.push(read(options, path, name)),
+        }
+    }
+    found.choose(options, &first);
+    found
+}
+
+fn is_dll(name: &str) -> bool {
+    name.starts_with("amdhip64") && name.ends_with(".dll")
+}
+
+impl Installation {
+    /// Which of the copies the loader takes: the order is that of [`rocm_directories`], then the search path's.
+    fn choose(&mut self, options: &HipOptions, first: &[PathBuf]) {
+        let at = |name: &Path| self.copies.iter().position(|copy| copy.names.iter().any(|n| n == name));
+        if let Some(library) = &options.library {
+            self.chosen = at(library).map(|index| (index, library.clone()));
+            self.absent = self.chosen.is_none().then(|| library.clone());
+            return;
+        }
+        let system = [
+            "/usr/local/lib",
+            "/usr/lib/x86_64-linux-gnu",
+            "/usr/lib/aarch64-linux-gnu",
+            "/usr/lib64",
+            "/usr/lib",
+        ];
+        let order = first.iter().cloned().chain(system.map(PathBuf::from));
+        let named = order.flat_map(|directory| NAMES.iter().map(move |name| directory.join(name)));
+        self.chosen = named.into_iter().find_map(|name| Some((at(&name)?, name)));
+    }
+
+    /// The copy that would be loaded.
+    pub fn chosen(&self) -> Option<&LibraryFile> {
+        self.chosen.as_ref().map(|(index, _)| &self.copies[*index])
+    }
+
+    /// The releases that there are, if they are several.
+    pub fn mixed(&self) -> Option<Vec<Release>> {
+        let releases: BTreeSet<Release> =
+            self.copies.iter().filter_map(|copy| Some(copy.release?.0)).collect();
+        (releases.len() > 1).then(|| releases.into_iter().collect())
+    }
+}
+
+/// The directories below one, links not followed.
+fn walk(options: &HipOptions, directory: &Path, depth: usize, room: &mut usize, out: &mut Vec<PathBuf>) {
+    if *room == 0 {
+        return;
+    }
+    *room -= 1;
+    out.push(directory.into());
+    if depth == 0 {
+        return;
+    }
+    let mut below = entries(&options.rooted(directory));
+    below.sort();
+    for name in below {
+        let path = directory.join(name);
+        if options.rooted(&path).symlink_metadata().is_ok_and(|m| m.is_dir()) {
+            walk(options, &path, depth - 1, room, out);
+        }
+    }
+}
+
+/// A path without links, resolved under the root; `None` where links go in a circle.
+fn resolve(options: &HipOptions, path: &Path) -> Option<PathBuf> {
+    let mut rest: Vec<PathBuf> = vec![path.into()];
+    let mut done = PathBuf::from("/");
+    let mut links = 0;
+    while let Some(next) = rest.pop() {
+        for (i, part) in next.components().enumerate() {
+            match part {
+                Component::RootDir | Component::Prefix(_) => done = PathBuf::from("/"),
+                Component::CurDir => {}
+                Component::ParentDir => {
+                    done.pop();
+                }
+                Component::Normal(name) => {
+                    let here = done.join(name);
+                    let Ok(target) = std::fs::read_link(options.rooted(&here)) else {
+                        done = here;
+                        continue;
+                    };
+                    links += 1;
+                    if links > 40 {
+                        return None;
+                    }
+                    rest.push(next.components().skip(i + 1).collect());
+                    rest.push(target);
+                    break;
+                }
+            }
+        }
+    }
+    Some(done)
+}
+
+/// Reads what a copy says of itself.
+fn read(options: &HipOptions, path: PathBuf, name: PathBuf) -> LibraryFile {
+    let info = path.parent().and_then(Path::parent).and_then(|home| {
+        let file = home.join(".info/version");
+        Release::parse(&read_line(options, &file.to_string_lossy())?)
+    });
+    let compiler = compiler(&options.rooted(&path));
+    let evidence = [
+        (in_name(&path).filter(|release| release.minor.is_some()), "its file name"),
+        (info, ".info/version beside it"),
+        (compiler, "what its compiler left in it"),
+        (in_name(&path), "its file name"),
+        (soname(&options.rooted(&path)), "its SONAME"),
+        (in_name(&name), "the name that leads to it"),
+    ];
+    let mut said = evidence.into_iter().filter_map(|(release, what)| Some((release?, what)));
+    let release = said.next();
+    let contradicts = release.and_then(|(own, _)| {
+        let other = |(of, _): &(Release, &str)| {
+            of.major != own.major || own.minor.zip(of.minor).is_some_and(|(a, b)| a != b)
+        };
+        let also = [(info, ".info/version beside it"), (compiler, "what its compiler left in it")];
+        also.into_iter().filter_map(|(of, what)| Some((of?, what))).find(other).map(|(of, what)| (what, of))
+    });
+    LibraryFile { path, names: vec![name], release, contradicts }
+}
+
+/// From `libamdhip64.so.7.2.70200`: the last number is that of the release; Debian's own count otherwise.
+fn in_name(path: &Path) -> Option<Release> {
+    let name = path.file_name()?.to_string_lossy().into_owned();
+    let mut release = Release::parse(name.strip_prefix("libamdhip64.so.")?)?;
+    release.patch = release.patch.filter(|n| n / 10_000 == release.major).map(|n| n % 100);
+    Some(release)
+}
+
+/// Bytes at the end of a library in which its compiler's name stands.
+const TAIL: u64 = 8 << 20;
+
+/// "roc-7.2.0" in the section `.comment`: AMD's clang leaves it in everything that it makes.
+fn compiler(path: &Path) -> Option<Release> {
+    const MARK: &[u8] = b"roc-";
+    let mut file = File::open(path).ok()?;
+    let length = file.metadata().ok()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(TAIL))).ok()?;
+    let mut bytes = Vec::new();
+    file.take(TAIL).read_to_end(&mut bytes).ok()?;
+    let after = |at: usize| bytes.get(at + MARK.len()..(at + MARK.len() + 12).min(bytes.len()));
+    let found = bytes.windows(MARK.len()).enumerate().filter(|(_, window)| *window == MARK);
+    found.filter_map(|(at, _)| Release::parse(std::str::from_utf8(ascii(after(at)?)).ok()?)).next()
+}
+
+fn ascii(bytes: &[u8]) -> &[u8] {
+    let end = bytes.iter().position(|b| !b.is_ascii()).unwrap_or(bytes.len());
+    &bytes[..end]
+}
+
+/// The SONAME of a shared library: the text "libamdhip64.so.N" among its dynamic strings.
+fn soname(path: &Path) -> Option<Release> {
+    const MARK: &[u8] = b"\0libamdhip64.so.";
+    let mut bytes = Vec::new();
+    File::open(path).ok()?.take(TAIL).read_to_end(&mut bytes).ok()?;
+    let at = bytes.windows(MARK.len()).position(|window| window == MARK)? + MARK.len();
+    let end = bytes[at..].iter().position(|&b| b == 0).map_or(bytes.len(), |n| at + n);
+    Release::parse(std::str::from_utf8(&bytes[at..end]).ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Environment;
+
+    fn root(files: &[(&str, &str)]) -> (tempfile::TempDir, HipOptions) {
+        let root = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        let options = HipOptions { system_root: root.path().into(), ..HipOptions::default() };
+        (root, options)
+    }
+
+    #[test]
+    fn releases() {
+        let text = |text: &str| Release::parse(text).map(|r| r.to_string());
+        assert_eq!(text("7.2.0-43\n").as_deref(), Some("7.2.0"));
+        assert_eq!(text("6").as_deref(), Some("6"));
+        assert_eq!(text("rocm"), None);
+        let hip = |text: &str| Release::parse(text).and_then(Release::hip);
+        assert_eq!(hip("7.2.0"), Some((7, 2, 0)));
+        assert_eq!(hip("7.2.1"), Some((7, 2, 53211)));
+        assert_eq!(hip("6.2.4"), Some((6, 2, 41134)));
+        assert_eq!(hip("6"), None);
+        let name = |text: &str| in_name(Path::new(text)).map(|r| r.to_string());
+        assert_eq!(name("/x/libamdhip64.so.6.3.60304").as_deref(), Some("6.3.4"));
+        assert_eq!(name("/x/libamdhip64.so.5.2.21153").as_deref(), Some("5.2"));
+        assert_eq!(name("/x/libamdhip64.so"), None);
+    }
+
+    #[test]
+    fn nothing_is_installed() {
+        let (_root, mut options) = root(&[]);
+        assert_eq!(installed(&options), Installation::default());
+        options.library = Some("/nowhere/libamdhip64.so".into());
+        assert_eq!(installed(&options).absent.as_deref(), Some(Path::new("/nowhere/libamdhip64.so")));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_stay_below_the_root() {
+        use std::os::unix::fs::symlink;
+        let (root, options) = root(&[
+            ("opt/rocm-7.2.0/lib/libamdhip64.so.7.2.70200", ""),
+            ("opt/rocm-7.2.0/.info/version", "7.2.0-43"),
+            ("usr/lib/app/rocm/libamdhip64.so.6.3.60300", "x roc-6.3.0 24455 y"),
+        ]);
+        symlink("/opt/rocm-7.2.0", root.path().join("opt/rocm")).unwrap();
+        let lib = root.path().join("opt/rocm-7.2.0/lib");
+        symlink("libamdhip64.so.7.2.70200", lib.join("libamdhip64.so.7")).unwrap();
+        let found = installed(&options);
+        let described: Vec<String> = found.copies.iter().map(LibraryFile::describe).collect();
+        let expected = [
+            "/opt/rocm-7.2.0/lib/libamdhip64.so.7.2.70200 is 7.2.0",
+            "/usr/lib/app/rocm/libamdhip64.so.6.3.60300 is 6.3.0",
+        ];
+        assert_eq!(described, expected);
+        assert_eq!(found.chosen, Some((0, "/opt/rocm/lib/libamdhip64.so.7".into())));
+        assert_eq!(found.mixed().unwrap().len(), 2);
+        assert!(found.copies.iter().all(|copy| copy.bent().is_none() && copy.contradicts.is_none()));
+        // What people do today: the application's name leads to the system's library.
+        let app = root.path().join("usr/lib/app/rocm");
+        symlink("/opt/rocm/lib/libamdhip64.so.7", app.join("libamdhip64.so.6")).unwrap();
+        let found = installed(&options);
+        assert_eq!(found.copies[0].bent(), Some(Path::new("/usr/lib/app/rocm/libamdhip64.so.6")));
+        // A link that leads nowhere, and one that leads to itself.
+        symlink("/gone", app.join("libamdhip64.so.5")).unwrap();
+        symlink("libamdhip64.so.8", app.join("libamdhip64.so.8")).unwrap();
+        assert_eq!(installed(&options).copies.len(), 2);
+        let named = HipOptions {
+            environment: Environment::new([("LD_LIBRARY_PATH".into(), "/usr/lib/app/rocm".into())]),
+            library: Some("/usr/lib/app/rocm/libamdhip64.so.6.3.60300".into()),
+            ..options
+        };
+        assert_eq!(installed(&named).chosen().unwrap().release.unwrap().0.to_string(), "6.3.0");
+    }
+}

@@ -1,0 +1,385 @@
+//! Vulkan's functions with faults in them, for tests: any call of a function that can fail fails or does not return on
+//! request, and what is made and not given back is counted.
+//!
+//! The functions are those of the system's loader behind wrappers of the same types, given to ash as its tables are
+//! filled. There is one set of wrappers for the process, so one test at a time may use it.
+
+use crate::sync::lock;
+use ash::vk;
+use ash::vk::Handle;
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::ffi::{CStr, c_char, c_void};
+use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
+
+/// What a call does instead of its work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// Returns the code that suits the function.
+    Fail,
+    /// Does not return until [`release`], then does its work.
+    Hang,
+}
+
+/// A call: the part of the scenario, the function, and how often it was called in that part before. How often a
+/// timeline is looked at depends on chance, so a number over all functions would not say which call it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Call {
+    /// The part.
+    pub(crate) part: &'static str,
+    /// The function.
+    pub(crate) function: &'static str,
+    /// From 0.
+    pub(crate) count: usize,
+}
+
+/// What was called, and what came of it.
+#[derive(Debug, Default)]
+struct State {
+    calls: Vec<Call>,
+    stage: &'static str,
+    fault: Option<(Call, Fault)>,
+    /// Whether the fault's call was made.
+    met: bool,
+    /// Number of the scenario.
+    scenario: u64,
+    hanging: usize,
+    released: bool,
+    live: BTreeMap<&'static str, i64>,
+    functions: BTreeMap<&'static str, usize>,
+}
+
+static STATE: Mutex<State> = Mutex::new(State {
+    calls: Vec::new(),
+    stage: "",
+    fault: None,
+    met: false,
+    scenario: 0,
+    hanging: 0,
+    released: false,
+    live: BTreeMap::new(),
+    functions: BTreeMap::new(),
+});
+static RELEASED: Condvar = Condvar::new();
+
+thread_local! {
+    /// The scenario that this thread is of.
+    static MINE: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Begins a scenario with a fault at a call of the threads that make their first call from here on: one that was left
+/// behind in an earlier scenario goes on without counting.
+pub(crate) fn begin(fault: Option<(Call, Fault)>) {
+    let mut state = lock(&STATE);
+    state.calls.clear();
+    state.scenario += 1;
+    (state.fault, state.met, state.released) = (fault, false, false);
+}
+
+/// From here on calls belong to this part of the scenario.
+pub(crate) fn stage(name: &'static str) {
+    lock(&STATE).stage = name;
+}
+
+/// Every call since the beginning.
+pub(crate) fn calls() -> Vec<Call> {
+    lock(&STATE).calls.clone()
+}
+
+/// Whether the call of the fault was made.
+pub(crate) fn met() -> bool {
+    lock(&STATE).met
+}
+
+/// Lets the call that hangs go on, and waits until it does.
+pub(crate) fn release() {
+    let mut state = lock(&STATE);
+    state.released = true;
+    RELEASED.notify_all();
+    while state.hanging > 0 {
+        state = RELEASED.wait(state).unwrap_or_else(PoisonError::into_inner);
+    }
+}
+
+/// What was made and not given back, by kind.
+pub(crate) fn live() -> Vec<(&'static str, i64)> {
+    lock(&STATE).live.iter().filter(|(_, n)| **n != 0).map(|(kind, n)| (*kind, *n)).collect()
+}
+
+/// The code that a function fails with.
+pub(crate) fn code_of(function: &str) -> vk::Result {
+    match function {
+        "vkQueueSubmit" | "vkWaitSemaphores" => vk::Result::ERROR_DEVICE_LOST,
+        _ => vk::Result::ERROR_OUT_OF_HOST_MEMORY,
+    }
+}
+
+/// Counts a call; the code to return instead of doing its work.
+fn enter(function: &'static str) -> Option<vk::Result> {
+    let mut state = lock(&STATE);
+    if MINE.get() == 0 {
+        MINE.set(state.scenario);
+    }
+    if MINE.get() != state.scenario {
+        return None;
+    }
+    let part = state.stage;
+    let count = state.calls.iter().filter(|call| (call.part, call.function) == (part, function)).count();
+    let call = Call { part, function, count };
+    state.calls.push(call);
+    let (_, fault) = state.fault.filter(|(at, _)| *at == call)?;
+    state.met = true;
+    match fault {
+        Fault::Fail => Some(code_of(function)),
+        Fault::Hang => {
+            state.hanging += 1;
+            while !state.released {
+                state = RELEASED.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+            state.hanging -= 1;
+            RELEASED.notify_all();
+            None
+        }
+    }
+}
+
+fn made(kind: &'static str, count: i64) {
+    *lock(&STATE).live.entry(kind).or_default() += count;
+}
+
+fn real(function: &'static str) -> usize {
+    lock(&STATE).functions.get(function).copied().unwrap_or(0)
+}
+
+/// A function of any type.
+type Function = unsafe extern "system" fn();
+
+macro_rules! wrappers {
+    (
+        results { $($text:literal $name:ident($($arg:ident: $type:ty),*) $kind:literal $count:expr;)* }
+        destroys { $($gone:literal $destroy:ident $owner:ty, $handle:ty, $what:literal;)* }
+    ) => {
+        $(
+            unsafe extern "system" fn $name($($arg: $type),*) -> vk::Result {
+                if let Some(code) = enter($text) {
+                    return code;
+                }
+                // SAFETY: the address is that of the driver's function of this name, which has this type; it was stored
+                // before this function was given out. Arguments are passed on as they are.
+                let code = unsafe {
+                    let function: unsafe extern "system" fn($($type),*) -> vk::Result =
+                        std::mem::transmute(real($text));
+                    function($($arg),*)
+                };
+                if code == vk::Result::SUCCESS && !$kind.is_empty() {
+                    made($kind, $count);
+                }
+                code
+            }
+        )*
+        $(
+            unsafe extern "system" fn $destroy(
+                owner: $owner,
+                handle: $handle,
+                callbacks: *const vk::AllocationCallbacks<'_>,
+            ) {
+                if handle.as_raw() != 0 {
+                    made($what, -1);
+                }
+                // SAFETY: as above.
+                unsafe {
+                    let function: unsafe extern "system" fn($owner, $handle, *const vk::AllocationCallbacks<'_>) =
+                        std::mem::transmute(real($gone));
+                    function(owner, handle, callbacks);
+                }
+            }
+        )*
+
+        /// The wrapper of a function, where it has one.
+        fn wrapper(name: &str) -> Option<(&'static str, Function)> {
+            match name {
+                $($text => {
+                    let function: unsafe extern "system" fn($($type),*) -> vk::Result = $name;
+                    // SAFETY: function pointers have one size; the caller turns it back into the type of this name.
+                    Some(($text, unsafe { std::mem::transmute::<_, Function>(function) }))
+                })*
+                $($gone => {
+                    let function: unsafe extern "system" fn($owner, $handle, *const vk::AllocationCallbacks<'_>) =
+                        $destroy;
+                    // SAFETY: as above.
+                    Some(($gone, unsafe { std::mem::transmute::<_, Function>(function) }))
+                })*
+                _ => None,
+            }
+        }
+    };
+}
+
+type Callbacks<'a> = *const vk::AllocationCallbacks<'a>;
+
+wrappers! {
+    results {
+        "vkEnumerateInstanceVersion" version(version: *mut u32) "" 0;
+        "vkEnumerateInstanceExtensionProperties" instance_extensions(
+            layer: *const c_char, count: *mut u32, list: *mut vk::ExtensionProperties) "" 0;
+        "vkCreateInstance" create_instance(
+            info: *const vk::InstanceCreateInfo<'_>, callbacks: Callbacks<'_>, instance: *mut vk::Instance) "instance" 1;
+        "vkEnumeratePhysicalDevices" physical_devices(
+            instance: vk::Instance, count: *mut u32, list: *mut vk::PhysicalDevice) "" 0;
+        "vkEnumerateDeviceExtensionProperties" device_extensions(
+            device: vk::PhysicalDevice, layer: *const c_char, count: *mut u32,
+            list: *mut vk::ExtensionProperties) "" 0;
+        "vkCreateDevice" create_device(
+            physical: vk::PhysicalDevice, info: *const vk::DeviceCreateInfo<'_>, callbacks: Callbacks<'_>,
+            device: *mut vk::Device) "device" 1;
+        "vkCreateSemaphore" create_semaphore(
+            device: vk::Device, info: *const vk::SemaphoreCreateInfo<'_>, callbacks: Callbacks<'_>,
+            made: *mut vk::Semaphore) "semaphore" 1;
+        "vkGetSemaphoreCounterValue" semaphore_value(
+            device: vk::Device, semaphore: vk::Semaphore, value: *mut u64) "" 0;
+        "vkWaitSemaphores" wait_semaphores(
+            device: vk::Device, info: *const vk::SemaphoreWaitInfo<'_>, limit: u64) "" 0;
+        "vkQueueSubmit" queue_submit(
+            queue: vk::Queue, count: u32, infos: *const vk::SubmitInfo<'_>, fence: vk::Fence) "" 0;
+        "vkAllocateMemory" allocate_memory(
+            device: vk::Device, info: *const vk::MemoryAllocateInfo<'_>, callbacks: Callbacks<'_>,
+            made: *mut vk::DeviceMemory) "memory" 1;
+        "vkMapMemory" map_memory(
+            device: vk::Device, memory: vk::DeviceMemory, offset: u64, bytes: u64, flags: vk::MemoryMapFlags,
+            address: *mut *mut c_void) "" 0;
+        "vkCreateBuffer" create_buffer(
+            device: vk::Device, info: *const vk::BufferCreateInfo<'_>, callbacks: Callbacks<'_>,
+            made: *mut vk::Buffer) "buffer" 1;
+        "vkBindBufferMemory" bind_buffer(
+            device: vk::Device, buffer: vk::Buffer, memory: vk::DeviceMemory, offset: u64) "" 0;
+        "vkCreateDescriptorSetLayout" create_set_layout(
+            device: vk::Device, info: *const vk::DescriptorSetLayoutCreateInfo<'_>, callbacks: Callbacks<'_>,
+            made: *mut vk::DescriptorSetLayout) "set layout" 1;
+        "vkCreatePipelineLayout" create_layout(
+            device: vk::Device, info: *const vk::PipelineLayoutCreateInfo<'_>, callbacks: Callbacks<'_>,
+            made: *mut vk::PipelineLayout) "pipeline layout" 1;
+        "vkCreateShaderModule" create_module(
+            device: vk::Device, info: *const vk::ShaderModuleCreateInfo<'_>, callbacks: Callbacks<'_>,
+            made: *mut vk::ShaderModule) "module" 1;
+        "vkCreateComputePipelines" create_pipelines(
+            device: vk::Device, cache: vk::PipelineCache, count: u32,
+            infos: *const vk::ComputePipelineCreateInfo<'_>, callbacks: Callbacks<'_>,
+            made: *mut vk::Pipeline) "pipeline" i64::from(count);
+        "vkCreatePipelineCache" create_cache(
+            device: vk::Device, info: *const vk::PipelineCacheCreateInfo<'_>, callbacks: Callbacks<'_>,
+            made: *mut vk::PipelineCache) "pipeline cache" 1;
+        "vkGetPipelineCacheData" cache_data(
+            device: vk::Device, cache: vk::PipelineCache, bytes: *mut usize, data: *mut c_void) "" 0;
+        "vkCreateCommandPool" create_command_pool(
+            device: vk::Device, info: *const vk::CommandPoolCreateInfo<'_>, callbacks: Callbacks<'_>,
+            made: *mut vk::CommandPool) "command pool" 1;
+        "vkAllocateCommandBuffers" allocate_commands(
+            device: vk::Device, info: *const vk::CommandBufferAllocateInfo<'_>, made: *mut vk::CommandBuffer) "" 0;
+        "vkBeginCommandBuffer" begin_commands(
+            commands: vk::CommandBuffer, info: *const vk::CommandBufferBeginInfo<'_>) "" 0;
+        "vkEndCommandBuffer" end_commands(commands: vk::CommandBuffer) "" 0;
+        "vkCreateDescriptorPool" create_descriptor_pool(
+            device: vk::Device, info: *const vk::DescriptorPoolCreateInfo<'_>, callbacks: Callbacks<'_>,
+            made: *mut vk::DescriptorPool) "descriptor pool" 1;
+        "vkAllocateDescriptorSets" allocate_sets(
+            device: vk::Device, info: *const vk::DescriptorSetAllocateInfo<'_>, made: *mut vk::DescriptorSet) "" 0;
+        "vkCreateQueryPool" create_query_pool(
+            device: vk::Device, info: *const vk::QueryPoolCreateInfo<'_>, callbacks: Callbacks<'_>,
+            made: *mut vk::QueryPool) "query pool" 1;
+        "vkGetQueryPoolResults" query_results(
+            device: vk::Device, pool: vk::QueryPool, first: u32, count: u32, bytes: usize, data: *mut c_void,
+            stride: u64, flags: vk::QueryResultFlags) "" 0;
+    }
+    destroys {
+        "vkDestroySemaphore" destroy_semaphore vk::Device, vk::Semaphore, "semaphore";
+        "vkFreeMemory" free_memory vk::Device, vk::DeviceMemory, "memory";
+        "vkDestroyBuffer" destroy_buffer vk::Device, vk::Buffer, "buffer";
+        "vkDestroyDescriptorSetLayout" destroy_set_layout vk::Device, vk::DescriptorSetLayout, "set layout";
+        "vkDestroyPipelineLayout" destroy_layout vk::Device, vk::PipelineLayout, "pipeline layout";
+        "vkDestroyShaderModule" destroy_module vk::Device, vk::ShaderModule, "module";
+        "vkDestroyPipeline" destroy_pipeline vk::Device, vk::Pipeline, "pipeline";
+        "vkDestroyPipelineCache" destroy_cache vk::Device, vk::PipelineCache, "pipeline cache";
+        "vkDestroyCommandPool" destroy_command_pool vk::Device, vk::CommandPool, "command pool";
+        "vkDestroyDescriptorPool" destroy_descriptor_pool vk::Device, vk::DescriptorPool, "descriptor pool";
+        "vkDestroyQueryPool" destroy_query_pool vk::Device, vk::QueryPool, "query pool";
+    }
+}
+
+/// Instance and device are gone with a call of their own.
+unsafe extern "system" fn destroy_instance(instance: vk::Instance, callbacks: Callbacks<'_>) {
+    // SAFETY: the driver's function of this name, see above.
+    unsafe {
+        let function: unsafe extern "system" fn(vk::Instance, Callbacks<'_>) =
+            std::mem::transmute(real("vkDestroyInstance"));
+        function(instance, callbacks);
+    }
+    made("instance", -1);
+}
+
+unsafe extern "system" fn destroy_device(device: vk::Device, callbacks: Callbacks<'_>) {
+    // SAFETY: the driver's function of this name, see above.
+    unsafe {
+        let function: unsafe extern "system" fn(vk::Device, Callbacks<'_>) =
+            std::mem::transmute(real("vkDestroyDevice"));
+        function(device, callbacks);
+    }
+    made("device", -1);
+}
+
+/// The wrapper of a function that the driver has, or the function itself.
+fn replaced(name: &CStr, function: Function) -> Function {
+    let text = name.to_str().unwrap_or_default();
+    let found = match text {
+        "vkDestroyInstance" => {
+            let function: unsafe extern "system" fn(vk::Instance, Callbacks<'_>) = destroy_instance;
+            // SAFETY: function pointers have one size; the caller turns it back into the type of this name.
+            Some(("vkDestroyInstance", unsafe { std::mem::transmute::<_, Function>(function) }))
+        }
+        "vkDestroyDevice" => {
+            let function: unsafe extern "system" fn(vk::Device, Callbacks<'_>) = destroy_device;
+            // SAFETY: as above.
+            Some(("vkDestroyDevice", unsafe { std::mem::transmute::<_, Function>(function) }))
+        }
+        "vkGetDeviceProcAddr" => {
+            let function: vk::PFN_vkGetDeviceProcAddr = get_device_proc_addr;
+            // SAFETY: as above.
+            Some(("vkGetDeviceProcAddr", unsafe { std::mem::transmute::<_, Function>(function) }))
+        }
+        _ => wrapper(text),
+    };
+    let Some((name, own)) = found else { return function };
+    lock(&STATE).functions.insert(name, function as usize);
+    own
+}
+
+/// The system's loader, never unloaded.
+fn loader() -> Option<&'static ash::Entry> {
+    static LOADER: OnceLock<Option<ash::Entry>> = OnceLock::new();
+    // SAFETY: loading runs the initialisers of the system's Vulkan loader; the entry is kept for ever.
+    LOADER.get_or_init(|| unsafe { ash::Entry::load() }.ok()).as_ref()
+}
+
+/// `vkGetInstanceProcAddr`, with wrappers; `None` on a machine without a loader.
+pub(crate) fn functions() -> Option<vk::PFN_vkGetInstanceProcAddr> {
+    loader().map(|_| get_instance_proc_addr as vk::PFN_vkGetInstanceProcAddr)
+}
+
+unsafe extern "system" fn get_instance_proc_addr(
+    instance: vk::Instance,
+    name: *const c_char,
+) -> vk::PFN_vkVoidFunction {
+    let get = loader()?.static_fn().get_instance_proc_addr;
+    // SAFETY: Vulkan's rules for the caller, who gives a C string.
+    unsafe { Some(replaced(CStr::from_ptr(name), get(instance, name)?)) }
+}
+
+unsafe extern "system" fn get_device_proc_addr(
+    device: vk::Device,
+    name: *const c_char,
+) -> vk::PFN_vkVoidFunction {
+    // SAFETY: as above; the address is that of the function of this name.
+    unsafe {
+        let get: vk::PFN_vkGetDeviceProcAddr = std::mem::transmute(real("vkGetDeviceProcAddr"));
+        Some(replaced(CStr::from_ptr(name), get(device, name)?))
+    }
+}

@@ -1,0 +1,184 @@
+//! Every call of the driver in the life of a program made to fail, and made to hang: what the caller is told, what is
+//! given back, and that the next one works.
+
+use crate::raw::faults::{self, Call, Fault};
+use crate::{VulkanBackend, VulkanOptions};
+use ggml_core::backend::{Backend, Bindings, PrepareOptions, Slice, Usage};
+use ggml_core::phase::Deadlines;
+use ggml_core::plan::{Plan, Precision};
+use ggml_core::{DType, Error, Graph, Phase, Result, Source};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+
+/// There is one set of wrapped functions.
+static ONE: Mutex<()> = Mutex::new(());
+
+/// Functions whose failure changes nothing that a caller has to know: what they would tell is done without.
+const DISPENSABLE: &[&str] = &[
+    "vkEnumerateInstanceExtensionProperties",
+    "vkEnumerateDeviceExtensionProperties",
+    "vkCreatePipelineCache",
+    "vkGetPipelineCacheData",
+    "vkCreateQueryPool",
+    "vkGetQueryPoolResults",
+    "vkGetSemaphoreCounterValue",
+];
+
+/// Phases in which a part of the scenario may fail.
+fn phases(part: &str) -> &'static [Phase] {
+    match part {
+        // The lane probe allocates, compiles and runs.
+        "open" => &[Phase::LoadRuntime, Phase::Enumerate, Phase::OpenDevice, Phase::Allocate, Phase::Compile],
+        "load" => &[Phase::Allocate, Phase::Upload],
+        "prepare" => &[Phase::Allocate, Phase::Compile, Phase::Prepare],
+        _ => &[Phase::Upload, Phase::FirstCompute, Phase::Compute, Phase::Readback],
+    }
+}
+
+const ROW: usize = 64;
+
+/// [`run`] on a thread of its own, with a fault; the answer comes through the channel.
+fn life(cache: &Path, limit: Duration, fault: Option<(Call, Fault)>) -> mpsc::Receiver<Result<f32>> {
+    faults::begin(fault);
+    let (sender, answer) = mpsc::channel();
+    let cache = cache.to_path_buf();
+    std::thread::spawn(move || sender.send(run(&cache, limit)));
+    answer
+}
+
+/// Opens, loads, prepares, runs and reads; everything is given back. The sum of the results.
+fn run(cache: &Path, limit: Duration) -> Result<f32> {
+    faults::stage("open");
+    let backend = VulkanBackend::open(VulkanOptions {
+        functions: faults::functions(),
+        deadlines: Deadlines::all(limit),
+        pipeline_cache_dir: Some(cache.into()),
+        force_staging: true,
+        ..VulkanOptions::default()
+    })?;
+    faults::stage("load");
+    let weights: Vec<u8> = (0..ROW).flat_map(|i| (i as f32).to_le_bytes()).collect();
+    let buffer = backend.allocate(weights.len(), Usage::Weights)?;
+    backend.upload(&buffer, 0, &weights)?;
+    faults::stage("prepare");
+    let mut graph = Graph::new();
+    let w = graph.leaf("w", DType::F32, [ROW, 1, 1, 1], Source::Weight)?;
+    let x = graph.leaf("x", DType::F32, [ROW, 1, 1, 1], Source::Input)?;
+    let y = graph.add(x, w)?;
+    graph.output(y)?;
+    let plan = Plan::new(&graph, backend.device().limits.alignment, Precision::Exact)?;
+    let mut bindings = Bindings::default();
+    bindings.leaves.insert(w, Slice { buffer, offset: 0 });
+    let mut program = backend.prepare(&graph, &plan, &bindings, PrepareOptions::default())?;
+    faults::stage("run");
+    program.write(x, &[0; ROW * 4])?;
+    program.run()?;
+    program.run()?;
+    let mut out = vec![0; ROW * 4];
+    program.read(y, &mut out)?;
+    faults::stage("close");
+    Ok(out.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).sum())
+}
+
+const RIGHT: f32 = (ROW * (ROW - 1) / 2) as f32;
+
+/// The calls of a life without faults; `None` with a message where there is no device.
+fn calls(cache: &Path) -> Option<Vec<Call>> {
+    if faults::functions().is_none() {
+        eprintln!("skipped: no Vulkan loader");
+        return None;
+    }
+    // The second time there is something in the cache.
+    for _ in 0..2 {
+        match life(cache, LONG, None).recv().unwrap() {
+            Ok(sum) => assert_eq!(sum, RIGHT),
+            Err(Error::Unavailable { reason, .. }) => {
+                eprintln!("skipped: {reason}");
+                return None;
+            }
+            Err(error) => panic!("{error}"),
+        }
+        assert_eq!(faults::live(), []);
+    }
+    Some(faults::calls())
+}
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// Waits for what a thread that was left behind still gives back.
+fn settled() -> bool {
+    let start = Instant::now();
+    while !faults::live().is_empty() && start.elapsed() < LONG {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    faults::live().is_empty()
+}
+
+#[test]
+fn every_call_fails_once() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let cache = tempfile::tempdir().unwrap();
+    let Some(calls) = calls(cache.path()) else { return };
+    let mut failed = 0;
+    for &call in &calls {
+        let outcome = life(cache.path(), LONG, Some((call, Fault::Fail))).recv().unwrap();
+        let (Call { part, function, .. }, told) = (call, format!("{call:?}: {outcome:?}"));
+        // What was made is given back, whatever became of it.
+        assert!(settled(), "{told}: {:?}", faults::live());
+        match outcome {
+            Ok(sum) => {
+                let may = DISPENSABLE.contains(&function) || part == "close" || !faults::met();
+                assert!(sum == RIGHT && may, "{told}");
+            }
+            Err(error) => {
+                failed += 1;
+                let phase = error.phase().unwrap_or_else(|| panic!("{told}: no phase"));
+                assert!(phases(part).contains(&phase), "{told}: {phase}");
+                let typed = match &error {
+                    Error::Driver { call, code, .. } => {
+                        *call == function && *code == i64::from(faults::code_of(function).as_raw())
+                    }
+                    // Memory, and what cannot be told from it.
+                    Error::OutOfMemory { .. } | Error::DeviceLost { .. } | Error::Unavailable { .. } => true,
+                    _ => false,
+                };
+                assert!(typed, "{told}");
+            }
+        }
+    }
+    assert!(failed * 2 > calls.len(), "{failed} of {} calls matter", calls.len());
+    assert_eq!(life(cache.path(), LONG, None).recv().unwrap().unwrap(), RIGHT, "the next one works");
+    assert!(settled(), "{:?}", faults::live());
+}
+
+/// A call that does not return is a timeout with its phase before long, but for those that are made on the caller's
+/// own thread; when it returns at last, everything is given back.
+#[test]
+fn every_call_hangs_once() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let cache = tempfile::tempdir().unwrap();
+    let Some(calls) = calls(cache.path()) else { return };
+    let limit = Duration::from_millis(150);
+    for &call in &calls {
+        let Call { part, function, .. } = call;
+        // Uploads, runs and reading are made on the caller's thread (see the crate's contract).
+        let is_guarded =
+            matches!(part, "open" | "prepare") || part == "load" && function == "vkAllocateMemory";
+        if !is_guarded {
+            continue;
+        }
+        let outcome = life(cache.path(), limit, Some((call, Fault::Hang))).recv_timeout(LONG);
+        let (met, told) = (faults::met(), format!("{call:?}: {outcome:?}"));
+        faults::release();
+        // A machine that is busy may miss a deadline before it comes to the call.
+        match outcome {
+            Ok(Err(Error::Timeout { phase, .. })) => assert!(!met || phases(part).contains(&phase), "{told}"),
+            Ok(Ok(sum)) => assert!(!met && sum == RIGHT, "{told}"),
+            _ => panic!("{told}"),
+        }
+        assert!(settled(), "{told}: {:?}", faults::live());
+    }
+    assert_eq!(life(cache.path(), LONG, None).recv().unwrap().unwrap(), RIGHT, "the next one works");
+    assert!(settled(), "{:?}", faults::live());
+}

@@ -1,0 +1,282 @@
+//! The devices of this machine, and which views of them by different drivers are of one card.
+
+use super::BackendName;
+#[cfg(any(feature = "vulkan", feature = "hip"))]
+use super::drivers;
+use ggml_core::backend::DeviceInfo;
+use ggml_core::phase::Deadlines;
+use ggml_core::{Error, Result};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A driver's view of a device.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct View {
+    /// The name that opens it ("vulkan:0").
+    pub backend: String,
+    /// The device's name, as the driver gives it.
+    pub name: String,
+    /// The driver.
+    pub driver: String,
+    /// Architecture class or target.
+    pub arch: String,
+    /// Domain, bus and device on the PCI bus ("0000:43:00"), where the driver says.
+    pub pci: Option<String>,
+    /// UUID, in the form that the driver gives it.
+    pub uuid: Option<String>,
+    /// Bytes of its memory, where known.
+    pub memory: Option<u64>,
+    /// Whether it is the processor that computes.
+    pub is_processor: bool,
+}
+
+impl View {
+    /// The view that an open backend has.
+    pub fn of(info: &DeviceInfo) -> View {
+        let feature = |names: &[&str]| {
+            info.features.iter().find(|(name, _)| names.contains(&name.as_str())).map(|(_, v)| v.clone())
+        };
+        View {
+            backend: info.backend.clone(),
+            name: info.name.clone(),
+            driver: info.driver.clone(),
+            arch: info.arch.clone(),
+            pci: feature(&["PCI", "pci_address"]),
+            uuid: info.uuid.clone(),
+            memory: info.memory,
+            is_processor: feature(&["kind"]).as_deref() == Some("cpu"),
+        }
+    }
+
+    /// The UUID's 32 digits, where the driver gives one that another driver could give too. AMD's runtime gives the
+    /// card's serial number instead.
+    fn digits(&self) -> Option<String> {
+        let uuid = self.uuid.as_ref()?;
+        let digits: String = uuid.chars().filter(char::is_ascii_hexdigit).collect();
+        (digits.len() == 32).then(|| digits.to_lowercase())
+    }
+
+    /// The place on the PCI bus: as the driver says it, or out of RADV's UUID, which is made of it.
+    fn place(&self) -> Option<String> {
+        if self.pci.is_some() || !self.driver.to_lowercase().contains("radv") {
+            return self.pci.clone();
+        }
+        let digits = self.digits()?;
+        // Four numbers of four bytes, the lowest byte first: domain, bus, device, function.
+        let number = |i: usize| {
+            let bytes =
+                (0..4).map(|b| u32::from_str_radix(digits.get(8 * i + 2 * b..8 * i + 2 * b + 2)?, 16).ok());
+            bytes.enumerate().try_fold(0, |sum, (b, byte)| Some(sum | byte? << (8 * b)))
+        };
+        let (domain, bus, device, function) = (number(0)?, number(1)?, number(2)?, number(3)?);
+        (bus < 256 && device < 32 && function < 8).then(|| format!("{domain:04x}:{bus:02x}:{device:02x}"))
+    }
+
+    /// The emulated card, which both of its drivers go by.
+    fn emulated(&self) -> Option<BackendName> {
+        let name = self.backend.split(':').take(2).collect::<Vec<_>>().join(":");
+        match name.parse().ok()? {
+            BackendName::HipVirtual(target) | BackendName::VulkanVirtual(target) => {
+                Some(BackendName::HipVirtual(target))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Whether two views are of one card, with what says so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Pairing {
+    /// One card.
+    Same(String),
+    /// Two cards: what is compared between them says nothing of a driver.
+    Different(String),
+    /// Nothing says it.
+    Unknown(String),
+}
+
+impl Pairing {
+    /// Of two views, by their place on the PCI bus and their UUIDs.
+    pub fn of(a: &View, b: &View) -> Pairing {
+        let (first, second) = (&a.backend, &b.backend);
+        match (a.emulated(), b.emulated()) {
+            (Some(one), Some(other)) if one == other => {
+                return Pairing::Same("one emulated processor".into());
+            }
+            (None, None) => {}
+            _ => return Pairing::Different(format!("{first} and {second}: not the same emulated processor")),
+        }
+        if let (Some(one), Some(other)) = (a.place(), b.place()) {
+            return match one == other {
+                true => Pairing::Same(format!("both at PCI address {one}")),
+                false => Pairing::Different(format!("{first} is at PCI address {one}, {second} at {other}")),
+            };
+        }
+        match (a.digits(), b.digits()) {
+            (Some(one), Some(other)) if one == other => Pairing::Same(format!("both have UUID {one}")),
+            (Some(one), Some(other)) => {
+                Pairing::Different(format!("{first} has UUID {one}, {second} has {other}"))
+            }
+            _ => Pairing::Unknown(format!(
+                "{first} and {second} give neither a PCI address nor a UUID that can be compared"
+            )),
+        }
+    }
+}
+
+/// A device, with the views that drivers have of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Device {
+    /// Its name.
+    pub name: String,
+    /// By driver.
+    pub views: Vec<View>,
+}
+
+/// What [`devices`] found.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DeviceList {
+    /// The devices.
+    pub devices: Vec<Device>,
+    /// Drivers that list none: name and reason.
+    pub absent: Vec<(String, String)>,
+}
+
+/// The drivers that list devices.
+pub(crate) const DRIVERS: &[&str] = &["vulkan", "hip", "hip-nvidia"];
+
+/// How long one driver may take to list its devices.
+pub(crate) const LISTING: Duration = Duration::from_secs(20);
+
+/// The devices of this machine and the drivers over which each can be reached. None is opened. A driver that ends the
+/// process when it is asked is asked in a child process where the program has called
+/// [`compare::child_entry`](crate::compare::child_entry), and in this one else.
+///
+/// ```no_run
+/// for device in diptych::devices().devices {
+///     println!("{}", device.name);
+///     for view in device.views {
+///         println!("  {} ({}, {})", view.backend, view.driver, view.arch);
+///     }
+/// }
+/// ```
+pub fn devices() -> DeviceList {
+    devices_with(None)
+}
+
+/// [`devices`], with a HIP library that is to be loaded.
+pub(crate) fn devices_with(library: Option<PathBuf>) -> DeviceList {
+    let mut list = DeviceList::default();
+    for driver in DRIVERS {
+        match ask(driver, library.clone()) {
+            Ok(views) => views.into_iter().for_each(|view| list.add(view)),
+            Err(reason) => list.absent.push((driver.to_string(), reason)),
+        }
+    }
+    list
+}
+
+fn ask(driver: &str, library: Option<PathBuf>) -> Result<Vec<View>, String> {
+    #[cfg(feature = "compare")]
+    if crate::compare::has_children() {
+        return crate::compare::list(driver, LISTING, library);
+    }
+    views(driver, LISTING, library).map_err(|error| error.to_string())
+}
+
+impl DeviceList {
+    /// Adds a view to the device that it is of.
+    pub(crate) fn add(&mut self, view: View) {
+        let is_of = |device: &&mut Device| {
+            device.views.iter().any(|other| matches!(Pairing::of(other, &view), Pairing::Same(_)))
+        };
+        match self.devices.iter_mut().find(is_of) {
+            Some(device) => device.views.push(view),
+            None => self.devices.push(Device { name: view.name.clone(), views: vec![view] }),
+        }
+    }
+}
+
+/// The devices that a driver lists, asked in this process.
+///
+/// # Errors
+/// Those of opening the driver's library, for a name of [`DRIVERS`].
+pub(crate) fn views(driver: &str, limit: Duration, library: Option<PathBuf>) -> Result<Vec<View>> {
+    let _options =
+        super::OpenOptions::default().with_deadlines(Deadlines::all(limit)).with_hip_library(library);
+    match driver.parse::<BackendName>()? {
+        #[cfg(feature = "vulkan")]
+        BackendName::Vulkan(_) => drivers::vulkan_views(&_options),
+        #[cfg(feature = "hip")]
+        BackendName::Hip(_) => drivers::hip_views(&_options),
+        #[cfg(feature = "hip")]
+        BackendName::HipNvidia(_) => drivers::hip_nvidia_views(&_options),
+        name if super::feature(&name).is_some() => Err(super::unavailable(&name)),
+        _ => Err(Error::argument("driver", format!("'{driver}'"), DRIVERS.join(", "))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view(backend: &str, driver: &str, pci: Option<&str>, uuid: Option<&str>) -> View {
+        View {
+            backend: backend.into(),
+            driver: driver.into(),
+            pci: pci.map(String::from),
+            uuid: uuid.map(String::from),
+            ..View::default()
+        }
+    }
+
+    /// RADV's UUID of the card at 0000:43:00.0.
+    const RADV: &str = "00000000-4300-0000-0000-000000000000";
+
+    #[test]
+    fn one_card_under_two_drivers() {
+        let hip = view("hip:0", "AMD HIP", Some("0000:43:00"), Some("GPU-d2b5e1f8a0c1e0aa"));
+        let other = view("hip:1", "AMD HIP", Some("0000:03:00"), None);
+        let same = |a: &View, b: &View| matches!(Pairing::of(a, b), Pairing::Same(_));
+        assert!(same(&view("vulkan:0", "radv", Some("0000:43:00"), Some(RADV)), &hip));
+        // An older driver, without the extension that says the address.
+        let old = view("vulkan:0", "radv", None, Some(RADV));
+        assert!(same(&old, &hip));
+        let why = Pairing::Different("vulkan:0 is at PCI address 0000:43:00, hip:1 at 0000:03:00".into());
+        assert_eq!(Pairing::of(&old, &other), why);
+        let amdvlk = view("vulkan:1", "AMD open-source driver", None, Some(RADV));
+        assert!(matches!(Pairing::of(&amdvlk, &hip), Pairing::Unknown(_)), "no form that can be compared");
+    }
+
+    #[test]
+    fn nvidia_and_emulated_cards() {
+        let uuid = "8f2b4c9d-0011-2233-4455-66778899aabb";
+        let vulkan = view("vulkan:0", "NVIDIA", None, Some(uuid));
+        let hip = view("hip-nvidia:0", "NVIDIA", None, Some(&uuid.replace('-', "")));
+        assert!(matches!(Pairing::of(&vulkan, &hip), Pairing::Same(_)));
+        let another = view("hip-nvidia:1", "NVIDIA", None, Some(&uuid.replace("8f", "90")));
+        assert!(matches!(Pairing::of(&vulkan, &another), Pairing::Different(_)));
+        let emulated = |name: &str| view(name, "", None, None);
+        assert!(matches!(
+            Pairing::of(&emulated("hip-virtual:gfx906:0"), &emulated("vulkan-virtual:vega20")),
+            Pairing::Same(_)
+        ));
+        for other in ["vulkan-virtual:vega10", "vulkan:0"] {
+            let pairing = Pairing::of(&emulated("hip-virtual:gfx906"), &emulated(other));
+            assert!(matches!(pairing, Pairing::Different(_)), "{other}");
+        }
+    }
+
+    #[test]
+    fn views_of_one_card_are_one_device() {
+        let mut list = DeviceList::default();
+        list.add(view("vulkan:0", "radv", Some("0000:43:00"), None));
+        list.add(view("vulkan:1", "llvmpipe", None, None));
+        list.add(view("hip:0", "AMD HIP", Some("0000:43:00"), None));
+        let names: Vec<Vec<&str>> =
+            list.devices.iter().map(|d| d.views.iter().map(|v| v.backend.as_str()).collect()).collect();
+        assert_eq!(names, [vec!["vulkan:0", "hip:0"], vec!["vulkan:1"]]);
+        assert!(views("cpu", LISTING, None).is_err());
+    }
+}

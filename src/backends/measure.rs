@@ -1,0 +1,107 @@
+//! Whether a backend computes rightly, and how fast: small work that goes through every phase.
+
+use ggml_core::backend::{Backend, PrepareOptions};
+use ggml_core::encode::encode;
+use ggml_core::evaluate::{Contents, bind, compare_backends, write_inputs};
+use ggml_core::plan::{Plan, Precision};
+use ggml_core::reference::ReferenceBackend;
+use ggml_core::{DType, Error, Graph, Result, Source, TensorId};
+use std::time::{Duration, Instant};
+
+/// Rows and columns of the weights of the check: no multiples of a tile.
+const SMALL: usize = 96;
+
+/// Rows and columns of each of the weights that are measured, and how many there are: more than a processor's cache
+/// holds, so that what is measured is what generation is bound by.
+const LARGE: usize = 2048;
+const LAYERS: usize = 8;
+
+/// Computes a small graph as an inference would, with results held against the reference's.
+///
+/// # Errors
+/// What the backend says in whatever phase; [`Error::InvalidArgument`] where its results are wrong.
+pub(crate) fn check(backend: &dyn Backend) -> Result<()> {
+    let (graph, data) = chain(SMALL, 2)?;
+    let reference = ReferenceBackend::default();
+    for comparison in compare_backends(&[&reference, backend], &graph, &data, Precision::Fast)? {
+        if !comparison.agrees() {
+            let found = comparison.to_string();
+            comparison.outputs?;
+            return Err(Error::argument("results", found, "those of the reference"));
+        }
+    }
+    Ok(())
+}
+
+/// Seconds of a step of generation through weights of some 36 MB in Q8_0: the least of those within a time, at least two
+/// runs.
+///
+/// # Errors
+/// What the backend says in whatever phase.
+pub(crate) fn step_seconds(backend: &dyn Backend, budget: Duration) -> Result<f64> {
+    let (graph, data) = chain(LARGE, LAYERS)?;
+    let bindings = bind(backend, &graph, &data)?;
+    let plan = Plan::fused(&graph, backend, Precision::Fast)?;
+    let mut program = backend.prepare(&graph, &plan, &bindings, PrepareOptions::default())?;
+    write_inputs(program.as_mut(), &graph, &data)?;
+    // The first run may still load code and wake clocks.
+    program.run()?;
+    let (start, mut best) = (Instant::now(), f64::INFINITY);
+    loop {
+        best = best.min(program.run()?.host.as_secs_f64());
+        if start.elapsed() >= budget {
+            return Ok(best);
+        }
+    }
+}
+
+/// RMS_NORM and MUL_MAT in turn, with contents.
+fn chain(n: usize, layers: usize) -> Result<(Graph, Contents)> {
+    let mut graph = Graph::new();
+    let mut data = Contents::new();
+    let x = graph.leaf("x", DType::F32, [n, 1, 1, 1], Source::Input)?;
+    let input: Vec<f32> = (0..n).map(|i| ((i * 37 % 101) as f32 - 50.0) / 50.0).collect();
+    data.insert(x, encode(DType::F32, n, &input)?);
+    let mut y = x;
+    for layer in 0..layers {
+        let w = graph.leaf(&format!("w_{layer}"), DType::Q8_0, [n, n, 1, 1], Source::Weight)?;
+        data.insert(w, weights(n, layer)?);
+        y = product(&mut graph, w, y)?;
+    }
+    graph.output(y)?;
+    Ok((graph, data))
+}
+
+fn product(graph: &mut Graph, w: TensorId, x: TensorId) -> Result<TensorId> {
+    let normed = graph.rms_norm(x, 1e-6)?;
+    graph.mul_mat(w, normed)
+}
+
+/// Some rows of their own, repeated: they take time to encode.
+fn weights(n: usize, layer: usize) -> Result<Vec<u8>> {
+    const ROWS: usize = 7;
+    let values: Vec<f32> = (0..n * ROWS).map(|i| ((i * 29 + layer * 11) % 127) as f32 / 63.0 - 1.0).collect();
+    let rows = encode(DType::Q8_0, n, &values)?;
+    let row = rows.len() / ROWS;
+    Ok(rows.iter().copied().cycle().take(row * n).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ggml_core::cpu::{CpuBackend, CpuOptions};
+    use ggml_core::null::{NullBackend, NullOptions};
+
+    #[test]
+    fn right_and_wrong_results() {
+        let cpu = CpuBackend::open(CpuOptions::default()).unwrap();
+        check(&cpu).unwrap();
+        let seconds = step_seconds(&cpu, Duration::ZERO).unwrap();
+        assert!(seconds > 0.0 && seconds.is_finite());
+        let wrong = check(&NullBackend::open(NullOptions::default()).unwrap()).unwrap_err().to_string();
+        assert!(
+            wrong.starts_with("results: null: output '") && wrong.contains("those of the reference"),
+            "{wrong}"
+        );
+    }
+}

@@ -1,0 +1,275 @@
+//! HIP's way to a card, as far as files and variables tell: library, official support, code, recognition, features.
+
+use super::card::Found;
+use super::report::{Gate, Line, State, Way};
+use super::support::official;
+use backend_hip::HipOptions;
+use backend_hip::advice::{self, Advice, Circumstance, Situation, Symptom};
+use backend_hip::arch::{Profile, Target};
+use backend_hip::installed::{Installation, LibraryFile, Release};
+use backend_hip::system::KernelFacts;
+
+/// Where the runtime comes from.
+pub(super) const GET: &str = "install ROCm's HIP runtime (https://rocm.docs.amd.com), or name a library: \
+                              DIPTYCH_HIP_LIBRARY=/path/to/libamdhip64.so";
+
+/// Variables that hide devices.
+const FILTERS: &[&str] =
+    &["ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"];
+
+/// The override that holds for a card.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Override {
+    /// The variable, and the processor that it has the runtime see.
+    Target(String, String),
+    /// A value that the runtime does not take: it finds no device then.
+    Wrong(String),
+}
+
+/// HIP's way to one card.
+pub(super) struct HipWay<'a> {
+    pub(super) found: &'a Found,
+    pub(super) options: &'a HipOptions,
+    pub(super) libraries: &'a Installation,
+    pub(super) kernel: &'a KernelFacts,
+    /// Targets with code objects.
+    pub(super) built_in: &'a [String],
+    /// Why the runtime lists no devices, where it was asked.
+    pub(super) refusal: Option<&'a str>,
+    /// Whether it was asked.
+    pub(super) was_asked: bool,
+}
+
+impl HipWay<'_> {
+    /// The override that is in effect, that of the node before the one for all.
+    pub(super) fn overridden(&self) -> Option<Override> {
+        let gpu = self.found.gpu.as_ref()?;
+        let names = [format!("HSA_OVERRIDE_GFX_VERSION_{}", gpu.node), "HSA_OVERRIDE_GFX_VERSION".into()];
+        let (name, value) =
+            names.into_iter().find_map(|name| Some((name.clone(), self.options.environment.get(&name)?)))?;
+        let setting = format!("{name}={value}");
+        let numbers: Option<Vec<u32>> = value.split('.').map(|n| n.parse().ok()).collect();
+        Some(match numbers.as_deref() {
+            Some(&[major, minor, step]) if major <= 63 && minor < 100 && step < 100 => {
+                let target = Target::from_kfd(major * 10_000 + minor * 100 + step);
+                Override::Target(setting, target.processor)
+            }
+            _ => Override::Wrong(setting),
+        })
+    }
+
+    /// The processor that the runtime sees.
+    fn seen(&self) -> Option<String> {
+        let view = self.found.views.iter().find(|view| view.backend.starts_with("hip"));
+        let real = || self.found.target().map(String::from);
+        view.map(|view| view.arch.clone()).or_else(|| match self.overridden() {
+            Some(Override::Target(_, target)) => Some(target),
+            _ => real(),
+        })
+    }
+
+    /// Rows of the advice table that hold.
+    pub(super) fn rows(&self) -> Vec<&'static Advice> {
+        let Some(seen) = self.seen() else { return Vec::new() };
+        let situation = Situation {
+            hip: self.release().and_then(Release::hip),
+            // The backend itself has a kernel copy where a device shares the host's memory.
+            dma_copies: false,
+            ..self.found.situation(self.options, self.kernel, &seen)
+        };
+        advice::known(&situation).collect()
+    }
+
+    fn release(&self) -> Option<Release> {
+        self.libraries.chosen()?.release.map(|(release, _)| release)
+    }
+
+    pub(super) fn lines(&self) -> Vec<Line> {
+        let rows = self.rows();
+        vec![
+            self.found.firmware(self.kernel, &rows),
+            self.runtime(&rows),
+            self.support(),
+            self.code(),
+            self.recognition(&rows),
+            self.features(),
+        ]
+    }
+
+    fn runtime(&self, rows: &[&'static Advice]) -> Line {
+        let mut line = runtime(self.libraries);
+        let of_runtime = |row: &&&Advice| {
+            !row.is_of_kernel() && row.when != Circumstance::Overridden && row.symptom != Symptom::Slow
+        };
+        let rows: Vec<&&Advice> = rows.iter().filter(of_runtime).collect();
+        if rows.iter().any(|row| row.blocks) {
+            line.state = State::Blocks;
+        }
+        line.with(rows.iter().map(|row| row.text()))
+    }
+
+    fn support(&self) -> Line {
+        let line = |state, text: String| Line::new(Gate::Support, Way::Hip, state, text);
+        match (self.found.target(), self.release()) {
+            (Some(target), Some(release)) => match official(target, release) {
+                (Some(true), why) => line(State::Allows, why),
+                (Some(false), why) => line(State::Blocks, why)
+                    .with(["that it is not supported does not say that it does not execute".into()]),
+                (None, why) => line(State::Unknown, why),
+            },
+            (None, _) => line(State::Unknown, "the processor is not known".into()),
+            (_, None) => line(State::Unknown, "the release of ROCm is not known".into()),
+        }
+    }
+
+    fn code(&self) -> Line {
+        let line = |state, text: String| Line::new(Gate::Code, Way::Hip, state, text);
+        let Some(target) = self.seen().as_deref().and_then(Target::parse) else {
+            return line(State::Unknown, "the processor is not known".into());
+        };
+        let all = match self.built_in {
+            [] => "none".to_string(),
+            all => all.join(", "),
+        };
+        if let Some(target) = target.choose(self.built_in.iter().map(String::as_str)) {
+            return line(State::Allows, format!("code objects for {target} are built in (of {all})"));
+        }
+        let text = format!("no code object for {target} is built in (built in: {all})");
+        match self.hiprtc() {
+            Some(path) => line(State::Allows, format!("{text}; {path} compiles the kernels at run time")),
+            None => line(State::Blocks, format!("{text}, and no libhiprtc is there to compile the kernels"))
+                .with([format!("build with clang 19 and DIPTYCH_HIP_TARGETS={target}, or install hiprtc")]),
+        }
+    }
+
+    /// A compiler beside the runtime's library.
+    fn hiprtc(&self) -> Option<String> {
+        let folder = self.libraries.chosen()?.path.parent()?;
+        let names = std::fs::read_dir(self.options.rooted(folder)).ok()?.flatten();
+        let mut names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        let name = names.find(|name| name.starts_with("libhiprtc.so."))?;
+        Some(folder.join(name).display().to_string())
+    }
+
+    fn recognition(&self, rows: &[&'static Advice]) -> Line {
+        let line = |state, text: String| Line::new(Gate::Recognition, Way::Hip, state, text);
+        let hidden = FILTERS
+            .iter()
+            .filter_map(|name| Some(format!("{name}={} hides devices", self.options.environment.get(name)?)));
+        let hidden: Vec<String> = hidden.collect();
+        let real = self.found.target().unwrap_or("an unknown processor");
+        let overridden = self.overridden();
+        let setting = match &overridden {
+            None => "no override is set".to_string(),
+            Some(Override::Wrong(setting)) => {
+                return line(State::Blocks, format!("{setting} is no version that the runtime takes")).with(
+                    ["it has to be three decimal numbers (9.0.6); the runtime finds no device else".into()],
+                );
+            }
+            Some(Override::Target(setting, target)) if target == real => {
+                format!("{setting} says {target}, which it is")
+            }
+            Some(Override::Target(setting, target)) => format!("{setting} has the runtime see {target}"),
+        };
+        let listed = self.found.views.iter().find(|view| view.backend.starts_with("hip"));
+        let (state, text) = match (listed, self.refusal) {
+            (Some(view), _) => {
+                (State::Allows, format!("the runtime lists it as {}, {}", view.backend, view.arch))
+            }
+            (None, Some(why)) => (State::Blocks, format!("the runtime does not list it: {why}")),
+            (None, None) if self.was_asked => (State::Blocks, "the runtime does not list it".into()),
+            (None, None) => (State::Allows, format!("the kernel says {real}")),
+        };
+        let foreign = rows.iter().filter(|row| row.when == Circumstance::Overridden).map(|row| row.text());
+        let foreign: Vec<String> = foreign.collect();
+        let state = match foreign.is_empty() && (hidden.is_empty() || listed.is_some()) {
+            false if state == State::Allows => State::Unknown,
+            _ => state,
+        };
+        let help = self.refusal.and_then(help);
+        line(state, format!("{text}; {setting}")).with(foreign).with(hidden).with(help)
+    }
+
+    fn features(&self) -> Line {
+        let line = |state, text: String| Line::new(Gate::Features, Way::Hip, state, text);
+        let target = self.seen().as_deref().and_then(Target::parse);
+        match target.as_ref().and_then(Profile::of) {
+            Some(p) => line(
+                State::Allows,
+                format!(
+                    "{:?}, waves of {}, dot product of bytes {:?}, matrix units {:?}, packed half {}, LDS {} KiB",
+                    p.family,
+                    p.wave,
+                    p.dot4,
+                    p.matrix,
+                    p.packed_half,
+                    p.lds_bytes >> 10
+                ),
+            ),
+            None => line(State::Blocks, "the processor belongs to no family that is known".into()),
+        }
+    }
+}
+
+/// What helps where the runtime, when it was asked for its devices, ended the process or never answered.
+pub(super) fn help(why: &str) -> Option<String> {
+    let ended = why.starts_with("crashed") || why.starts_with("hung");
+    ended.then(|| {
+        "the library ends or holds up the process that uses it: try another copy of it (DIPTYCH_HIP_LIBRARY), and use \
+         Vulkan meanwhile (--backend vulkan)"
+            .into()
+    })
+}
+
+/// The runtime's library: the one that is loaded, and what else there is.
+pub(super) fn runtime(libraries: &Installation) -> Line {
+    let line = |state, text: String| Line::new(Gate::Runtime, Way::Hip, state, text);
+    if let Some(path) = &libraries.absent {
+        return line(State::Blocks, format!("{} is named and is not there", path.display()))
+            .with([GET.into()]);
+    }
+    let (Some(library), Some((_, name))) = (libraries.chosen(), &libraries.chosen) else {
+        let others = libraries.copies.iter().map(LibraryFile::describe);
+        return line(State::Blocks, "no libamdhip64 where it is looked for".into())
+            .with(others.map(|what| format!("{what}: name it with DIPTYCH_HIP_LIBRARY")))
+            .with([GET.into()]);
+    };
+    let link = if *name == library.path { String::new() } else { format!(", found as {}", name.display()) };
+    let release = match library.release {
+        Some((release, what)) => format!("ROCm {release} by {what}"),
+        None => "of a release that it does not tell".into(),
+    };
+    let mut state = State::Allows;
+    let mut findings = Vec::new();
+    if let Some(releases) = libraries.mixed() {
+        let releases: Vec<String> = releases.iter().map(Release::to_string).collect();
+        let copies: Vec<String> = libraries.copies.iter().map(LibraryFile::describe).collect();
+        findings.push(format!(
+            "mixed versions: ROCm {} are installed ({}); a process that loads two of them collides, and an application \
+             may load another than this one",
+            releases.join(" and "),
+            copies.join("; ")
+        ));
+    }
+    for copy in &libraries.copies {
+        if let Some(bent) = copy.bent() {
+            findings.push(format!(
+                "{} leads to {}: another major version than its name says, with another interface; name the library \
+                 that is meant with DIPTYCH_HIP_LIBRARY instead",
+                bent.display(),
+                copy.path.display()
+            ));
+            if bent == name.as_path() {
+                state = State::Blocks;
+            }
+        }
+        if let Some((what, other)) = copy.contradicts {
+            findings
+                .push(format!("{}, but {other} by {what}: files of two releases lie mixed", copy.describe()));
+            if std::ptr::eq(copy, library) {
+                state = State::Unknown;
+            }
+        }
+    }
+    line(state, format!("{}{link}, {release}", library.path.display())).with(findings)
+}

@@ -1,0 +1,303 @@
+//! Layer by layer, what allows and what blocks each card on each way to it: the gate matrix.
+//!
+//! A card that does not work says as little as "runner crashed". Between the hardware and a result lie the kernel's driver,
+//! device nodes, firmware, the runtime's library, official support, code for the processor, what the runtime takes the
+//! processor for, and execution; people take one for the other. [`probe`] looks at each by itself, with evidence:
+//! files are read, nothing is loaded in this process, and what has to be run is run in child processes with deadlines.
+//!
+//! ```no_run
+//! use diptych::probe::{ProbeOptions, probe, table};
+//! use std::process::ExitCode;
+//!
+//! fn main() -> ExitCode {
+//!     if let Some(status) = diptych::compare::child_entry() {
+//!         return status;
+//!     }
+//!     diptych::program::run(|| diptych::program::print(table(&probe(&ProbeOptions::default())?)))
+//! }
+//! ```
+
+mod card;
+mod hip;
+pub mod report;
+mod smoke;
+mod support;
+mod table;
+#[cfg(test)]
+mod tests;
+mod vulkan;
+
+pub use report::Report;
+pub use table::table;
+
+use crate::backends::files::Root;
+use crate::backends::{DRIVERS, DeviceList, View};
+use crate::compare;
+use backend_hip::HipOptions;
+use backend_hip::installed::{Installation, installed};
+use backend_hip::options::Environment;
+use backend_hip::system::{KernelFacts, SystemReport, cards, pci_text};
+use card::Found;
+use ggml_core::{Error, Result, setters};
+use hip::HipWay;
+use report::{DeviceReport, Gate, Line, State, Way};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What to look at.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ProbeOptions {
+    /// Where system paths begin ("/"): /sys, /proc, /dev, /opt, /etc, /usr. Below another root nothing is run; the
+    /// environment is that of `proc/self/environ` there.
+    pub root: PathBuf,
+    /// The HIP library to load; `None`: it is searched.
+    pub hip_library: Option<PathBuf>,
+    /// How long a driver may take for a phase.
+    pub timeout: Duration,
+    /// How often the smoke test runs on each way to each device; 0: not at all.
+    pub runs: usize,
+    /// How a device node is tried.
+    open_node: Option<fn(&std::path::Path) -> std::io::Result<()>>,
+    /// Targets that code is said to be built in for.
+    built_in: Option<Vec<String>>,
+}
+
+impl Default for ProbeOptions {
+    fn default() -> Self {
+        ProbeOptions {
+            root: PathBuf::from("/"),
+            hip_library: None,
+            timeout: Duration::from_secs(30),
+            runs: 1,
+            open_node: None,
+            built_in: None,
+        }
+    }
+}
+
+setters!(ProbeOptions {
+    with_root => root: impl Into<PathBuf>,
+    with_hip_library => hip_library: impl Into<Option<PathBuf>>,
+    with_timeout => timeout: Duration,
+    with_runs => runs: usize,
+});
+
+/// What everything is looked at with.
+struct Look<'a> {
+    options: &'a ProbeOptions,
+    root: Root,
+    hip: HipOptions,
+    system: SystemReport,
+    libraries: Installation,
+    built_in: Vec<String>,
+}
+
+/// Looks at every device of this machine, or of a recorded one.
+///
+/// Smoke tests, and what drivers list, need child processes: the program has to call
+/// [`child_entry`](compare::child_entry) first thing in `main`. Without it nothing is run and the lines say so.
+///
+/// # Errors
+/// [`Error::InvalidArgument`] for a root that is no folder, and a value in the environment that is not understood.
+pub fn probe(options: &ProbeOptions) -> Result<Report> {
+    if !options.root.is_dir() {
+        return Err(Error::argument("root", options.root.display(), "a folder"));
+    }
+    let look = Look::new(options)?;
+    let listed = look.listed();
+    let devices: Vec<DeviceReport> =
+        look.found(&listed).iter().map(|found| look.device(found, &listed)).collect();
+    let machine = if devices.iter().any(|d| !d.views.iter().any(|v| v.is_processor)) {
+        Vec::new()
+    } else {
+        look.machine(&listed)
+    };
+    Ok(Report {
+        diptych: env!("CARGO_PKG_VERSION").into(),
+        root: options.root.display().to_string(),
+        kernel: look.root.line("/proc/sys/kernel/osrelease"),
+        environment: look.hip.environment.variables().to_vec(),
+        machine,
+        devices,
+    })
+}
+
+impl<'a> Look<'a> {
+    fn new(options: &'a ProbeOptions) -> Result<Look<'a>> {
+        let root = Root(options.root.clone());
+        let mut hip = if root.is_here() { HipOptions::from_env()? } else { recorded(&root) };
+        hip.library = options.hip_library.clone().or(hip.library);
+        if let Some(open) = options.open_node {
+            hip.open_node = open;
+        }
+        let built_in = || backend_hip::built_in().iter().map(|target| target.to_string()).collect();
+        Ok(Look {
+            system: SystemReport::read(&hip),
+            libraries: installed(&hip),
+            built_in: options.built_in.clone().unwrap_or_else(built_in),
+            options,
+            root,
+            hip,
+        })
+    }
+
+    /// Whether anything can be run.
+    fn runs(&self) -> bool {
+        self.root.is_here() && compare::has_children()
+    }
+
+    /// What drivers list; without a graphics card and without a runtime's library HIP is not asked.
+    fn listed(&self) -> DeviceList {
+        let mut list = DeviceList::default();
+        if !self.runs() {
+            return list;
+        }
+        for driver in DRIVERS {
+            let limit = self.options.timeout;
+            match compare::list(driver, limit, self.hip.library.clone()) {
+                Ok(views) => views.into_iter().for_each(|view| list.add(view)),
+                Err(why) => list.absent.push((driver.to_string(), why)),
+            }
+        }
+        list
+    }
+
+    /// What the kernel lists, with the views that drivers have of it; then what only drivers list.
+    fn found(&self, listed: &DeviceList) -> Vec<Found> {
+        let mut views: Vec<Vec<View>> = listed.devices.iter().map(|device| device.views.clone()).collect();
+        let mut take = |pci: [u32; 3]| {
+            let text = pci_text(pci);
+            let at = views.iter().position(|views| views.iter().any(|v| v.pci.as_ref() == Some(&text)));
+            at.map_or_else(Vec::new, |at| views.swap_remove(at))
+        };
+        let gpus = &self.system.gpus;
+        let mut all: Vec<Found> = cards(&self.hip)
+            .into_iter()
+            .map(|card| Found {
+                gpu: gpus.iter().find(|gpu| gpu.pci == card.pci).cloned(),
+                views: take(card.pci),
+                card: Some(card),
+            })
+            .collect();
+        // Cards that compute and draw nothing may have no other entry.
+        let rest = gpus.iter().filter(|gpu| !all.iter().any(|found| found.pci() == Some(gpu.pci)));
+        let rest: Vec<Found> =
+            rest.map(|gpu| Found { views: take(gpu.pci), gpu: Some(gpu.clone()), card: None }).collect();
+        all.extend(rest);
+        views.sort_by(|a, b| a[0].backend.cmp(&b[0].backend));
+        all.extend(views.into_iter().map(|views| Found { card: None, gpu: None, views }));
+        all
+    }
+
+    fn device(&self, found: &Found, listed: &DeviceList) -> DeviceReport {
+        let kernel = KernelFacts::read(&self.hip, found.pci().unwrap_or_default());
+        let mut lines = vec![found.hardware()];
+        let mut note = None;
+        if found.is_amd() {
+            lines.extend(found.kernel_driver(&kernel));
+            lines.extend(found.nodes(&self.system));
+            let refusal =
+                listed.absent.iter().find(|(driver, _)| driver == "hip").map(|(_, why)| why.as_str());
+            let way = HipWay {
+                found,
+                options: &self.hip,
+                libraries: &self.libraries,
+                kernel: &kernel,
+                built_in: &self.built_in,
+                refusal,
+                was_asked: self.runs(),
+            };
+            lines.extend(way.lines());
+            lines.extend(vulkan::lines(found, &self.root, &self.hip, &kernel));
+            note = way.overridden();
+        } else if found.views.iter().any(|view| view.backend.starts_with("vulkan")) {
+            lines.extend([vulkan::runtime(&self.root, false).0, vulkan::code()]);
+        }
+        let mut verdicts = Vec::new();
+        for way in [Way::Hip, Way::Vulkan] {
+            let view = found.views.iter().find(|view| view.backend.starts_with(way.name()));
+            if view.is_none() && !found.is_amd() {
+                continue;
+            }
+            let smoke = smoke::smoke(view, way, self.options, self.runs(), self.hip.library.clone());
+            lines.extend(smoke.lines.iter().cloned());
+            let note = note.as_ref().filter(|_| way == Way::Hip);
+            verdicts.push(smoke::verdict(way, &lines, &smoke, note));
+        }
+        DeviceReport {
+            name: name(found),
+            ids: found.card.as_ref().map(|card| format!("{:04x}:{:04x}", card.ids.0, card.ids.1)),
+            pci: found.pci().map(pci_text).or_else(|| found.views.iter().find_map(|view| view.pci.clone())),
+            target: found.target().map(String::from),
+            views: found.views.clone(),
+            lines: ordered(lines),
+            verdicts,
+        }
+    }
+
+    /// What is missing where there is no card.
+    fn machine(&self, listed: &DeviceList) -> Vec<Line> {
+        let line = |gate, way, text: String| Line::new(gate, way, State::Blocks, text);
+        let driver = self.root.at("/sys/module/amdgpu").is_dir();
+        let text = match driver {
+            true => "amdgpu is loaded, and lists no card",
+            false => "amdgpu is not loaded",
+        };
+        let nodes = [
+            "a card is needed, in a slot that works (lspci -nn -d 1002:); in a container or a virtual machine it has to \
+             be passed on",
+        ];
+        let said =
+            listed.absent.iter().find(|(driver, _)| driver == "hip" && self.libraries.chosen.is_some());
+        let said = said.map(|(_, why)| {
+            line(Gate::Recognition, Way::Hip, format!("the runtime lists no device: {why}"))
+                .with(hip::help(why))
+        });
+        let mut lines = vec![
+            line(Gate::Hardware, Way::Card, "/sys/class/drm lists no graphics card, and KFD none".into())
+                .with(nodes.map(String::from)),
+            line(Gate::KernelDriver, Way::Card, text.into())
+                .with((!driver).then(|| "with a card: modprobe amdgpu; dmesg says why it fails".into())),
+            line(Gate::DeviceNodes, Way::Card, self.system.describe()),
+            hip::runtime(&self.libraries),
+            vulkan::runtime(&self.root, false).0,
+        ];
+        lines.extend(said);
+        lines
+    }
+}
+
+/// The lines by layer, and within a layer as they came.
+fn ordered(mut lines: Vec<Line>) -> Vec<Line> {
+    lines.sort_by_key(|line| line.gate as u8);
+    lines
+}
+
+fn name(found: &Found) -> String {
+    if let Some(view) = found.views.first() {
+        return view.name.clone();
+    }
+    match (&found.gpu, &found.card) {
+        (Some(gpu), _) if !gpu.name.is_empty() => format!("{} ({})", gpu.target, gpu.name),
+        (Some(gpu), _) => gpu.target.to_string(),
+        (None, Some(card)) => card.name.clone(),
+        (None, None) => "a device".into(),
+    }
+}
+
+/// The environment of a recorded system.
+fn recorded(root: &Root) -> HipOptions {
+    let bytes = std::fs::read(root.at("/proc/self/environ")).unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    let pairs = text.split('\0').filter_map(|pair| pair.split_once('='));
+    let variables: Vec<(String, String)> = pairs.map(|(n, v)| (n.into(), v.into())).collect();
+    let named =
+        |name: &str| variables.iter().find(|(n, v)| n == name && !v.is_empty()).map(|(_, v)| v.into());
+    HipOptions {
+        library: named("DIPTYCH_HIP_LIBRARY"),
+        environment: Environment::new(variables.clone()),
+        system_root: root.0.clone(),
+        ..HipOptions::default()
+    }
+}

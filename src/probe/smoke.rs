@@ -1,0 +1,104 @@
+//! Each phase once, in a child process, and what follows for a way to a card.
+
+use super::ProbeOptions;
+use super::hip::Override;
+use super::report::{Answer, Gate, Line, State, Verdict, Way};
+use crate::backends::{BackendName, View};
+use crate::compare::{self, Trial};
+use std::path::PathBuf;
+
+/// What the runs of a way to a device gave.
+pub(super) struct Smoke {
+    pub(super) lines: Vec<Line>,
+    pub(super) runs: usize,
+    pub(super) good: usize,
+}
+
+/// Runs the smoke test of a view.
+pub(super) fn smoke(
+    view: Option<&View>,
+    way: Way,
+    options: &ProbeOptions,
+    can_run: bool,
+    library: Option<PathBuf>,
+) -> Smoke {
+    let line = |state, text: String| Line::new(Gate::Smoke, way, state, text);
+    let nothing = |text: &str| Smoke { lines: vec![line(State::Unknown, text.into())], runs: 0, good: 0 };
+    if options.root != std::path::Path::new("/") {
+        return nothing("nothing is run for a recorded system");
+    }
+    if !can_run {
+        return nothing("nothing was run: the program does not begin with compare::child_entry");
+    }
+    let Some(view) = view else { return nothing("nothing was run: the driver does not list the card") };
+    let Ok(name) = view.backend.parse::<BackendName>() else {
+        return nothing("the driver's name is not known");
+    };
+    if options.runs == 0 {
+        return nothing("no run was asked for");
+    }
+    let all = (0..options.runs).map(|_| compare::trial(&name, options.timeout, library.clone(), None));
+    let trials: Vec<Trial> = all.collect();
+    let good = trials.iter().filter(|trial| trial.works()).count();
+    let worst = trials.iter().find(|trial| !trial.works()).or(trials.first());
+    let text = worst.map_or_else(String::new, Trial::describe);
+    let count = if trials.len() > 1 {
+        format!(" ({good} of {} runs went well)", trials.len())
+    } else {
+        String::new()
+    };
+    let state = if good == trials.len() { State::Allows } else { State::Blocks };
+    let mut lines = vec![line(state, format!("{}: {text}{count}", view.backend))];
+    let versions = trials.iter().find(|trial| !trial.versions.is_empty()).map(|trial| &trial.versions);
+    let wanted = ["library", "hip runtime", "driver", "api", "code objects"];
+    let versions: Vec<String> = versions
+        .into_iter()
+        .flatten()
+        .filter(|(name, _)| wanted.contains(&name.as_str()))
+        .map(|(name, value)| format!("{name} {value}"))
+        .collect();
+    if !versions.is_empty() {
+        lines[0].evidence += &format!("; {}", versions.join(", "));
+    }
+    Smoke { lines, runs: trials.len(), good }
+}
+
+/// What a way's lines amount to.
+pub(super) fn verdict(way: Way, lines: &[Line], smoke: &Smoke, note: Option<&Override>) -> Verdict {
+    let own = |gate| lines.iter().find(|line| line.gate == gate && line.way == way);
+    let answer = |gate| match own(gate) {
+        Some(line) => {
+            let answer = match line.state {
+                State::Allows => Some(true),
+                State::Blocks => Some(false),
+                State::Unknown => None,
+            };
+            Answer::new(answer, line.evidence.clone())
+        }
+        None => Answer::new(None, "nothing is known of it"),
+    };
+    let with = match note {
+        Some(Override::Target(setting, _)) => format!(" with {setting}"),
+        _ => " without an override".into(),
+    };
+    let with = if way == Way::Hip { with } else { String::new() };
+    // That it is not supported does not stop it.
+    let stops = |line: &&Line| {
+        line.state == State::Blocks
+            && (line.way == way || line.way == Way::Card)
+            && line.gate != Gate::Support
+    };
+    let executes = match (smoke.runs, lines.iter().find(stops)) {
+        (0, Some(line)) => {
+            Answer::new(Some(false), format!("{} blocks: {}", line.gate.name(), line.evidence))
+        }
+        (0, None) => Answer::new(None, format!("nothing was run; no gate blocks{with}")),
+        (_, _) if smoke.good > 0 => Answer::new(Some(true), format!("results are right{with}")),
+        _ => Answer::new(Some(false), smoke.lines[0].evidence.clone()),
+    };
+    let stable = match smoke.runs {
+        0 => Answer::new(None, "nothing was run"),
+        runs => Answer::new(Some(smoke.good == runs), format!("{} of {runs} runs went well", smoke.good)),
+    };
+    Verdict { way, supported: answer(Gate::Support), executes, artifacts: answer(Gate::Code), stable }
+}

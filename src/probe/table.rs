@@ -1,0 +1,86 @@
+//! The report as text: a table that fits a terminal of 100 columns.
+
+use super::report::{Answer, DeviceReport, Line, Report, State};
+use std::fmt::Write;
+
+/// Columns of a terminal.
+const WIDTH: usize = 100;
+
+/// Where the text of a line begins.
+const INDENT: usize = 34;
+
+/// The matrix of each device and what follows from it.
+pub fn table(report: &Report) -> String {
+    let mut out = String::new();
+    let kernel = report.kernel.as_deref().unwrap_or("unknown");
+    let _ = writeln!(out, "diptych {}, kernel {kernel}, system paths below {}", report.diptych, report.root);
+    for (name, value) in &report.environment {
+        wrapped(&mut out, "set: ", &format!("{name}={value}"), 5);
+    }
+    if !report.machine.is_empty() {
+        let _ = writeln!(out, "\nno graphics card that could be used");
+        report.machine.iter().for_each(|line| one(&mut out, line));
+    }
+    report.devices.iter().for_each(|device| matrix(&mut out, device));
+    out
+}
+
+fn matrix(out: &mut String, device: &DeviceReport) {
+    let parts = [&device.target, &device.ids, &device.pci];
+    let parts: Vec<&str> = parts.into_iter().flatten().map(String::as_str).collect();
+    let parts = if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(", ")) };
+    let _ = writeln!(out, "\n{}{parts}", device.name);
+    device.lines.iter().for_each(|line| one(out, line));
+    for verdict in &device.verdicts {
+        let answers = [
+            ("officially supported", &verdict.supported),
+            ("executes here", &verdict.executes),
+            ("artifacts present", &verdict.artifacts),
+            ("stable in these runs", &verdict.stable),
+        ];
+        for (what, answer) in answers {
+            let head = format!("  {:<7} {what:<22} ", verdict.way.name());
+            wrapped(out, &head, &said(answer), INDENT);
+        }
+    }
+}
+
+fn said(answer: &Answer) -> String {
+    let word = match answer.answer {
+        Some(true) => "yes",
+        Some(false) => "no",
+        None => "not known",
+    };
+    format!("{word}: {}", answer.why)
+}
+
+fn one(out: &mut String, line: &Line) {
+    let state = match line.state {
+        State::Blocks => "BLOCKS",
+        state => state.name(),
+    };
+    let head = format!("  {:<7} {:<14} {state:<8} ", line.way.name(), line.gate.name());
+    wrapped(out, &head, &line.evidence, INDENT);
+    for advice in &line.advice {
+        wrapped(out, &format!("{:INDENT$}-> ", ""), advice, INDENT + 3);
+    }
+}
+
+/// A text behind a head, broken at spaces; later lines begin where the text does.
+fn wrapped(out: &mut String, head: &str, text: &str, indent: usize) {
+    let mut line = format!("{head:<indent$}");
+    let mut is_empty = true;
+    for word in text.split_whitespace() {
+        if !is_empty && line.chars().count() + 1 + word.chars().count() > WIDTH {
+            let _ = writeln!(out, "{}", line.trim_end());
+            line = " ".repeat(indent);
+            is_empty = true;
+        }
+        if !is_empty {
+            line.push(' ');
+        }
+        line.push_str(word);
+        is_empty = false;
+    }
+    let _ = writeln!(out, "{}", line.trim_end());
+}

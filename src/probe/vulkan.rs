@@ -1,0 +1,75 @@
+//! Vulkan's way to a card, as far as files tell.
+
+use super::card::Found;
+use super::report::{Gate, Line, State, Way};
+use crate::backends::files::{self, Root};
+use backend_hip::HipOptions;
+use backend_hip::advice::{self, Situation, Stack};
+use backend_hip::system::KernelFacts;
+
+/// Where loader and drivers come from.
+pub(super) const GET: &str = "install Vulkan's loader and Mesa's drivers (Debian, Ubuntu: apt install libvulkan1 \
+                              mesa-vulkan-drivers; Fedora: dnf install vulkan-loader mesa-vulkan-drivers)";
+
+/// Loader and drivers. `amd`: only AMD's count.
+pub(super) fn runtime(root: &Root, amd: bool) -> (Line, Option<String>) {
+    let line = |state, text: String| Line::new(Gate::Runtime, Way::Vulkan, state, text);
+    let Some(loader) = files::vulkan_loader(root) else {
+        return (line(State::Blocks, "no libvulkan.so.1".into()).with([GET.into()]), None);
+    };
+    let counts = |path: &std::path::Path| {
+        let name = path.to_string_lossy();
+        !amd || ["radeon", "amdvlk", "amd_pro", "amdgpu"].iter().any(|part| name.contains(part))
+    };
+    let drivers = files::vulkan_drivers(root).into_iter().filter(|driver| counts(&driver.manifest));
+    let mut mesa = None;
+    let mut there = false;
+    let mut parts = vec![loader.display().to_string()];
+    for driver in drivers {
+        let name = driver.manifest.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        there |= driver.library.is_some();
+        parts.push(match (&driver.library, &driver.mesa) {
+            (None, _) => format!("{}: its library was not found", driver.manifest.display()),
+            (Some(_), Some(version)) => format!("{name} (Mesa {version})"),
+            (Some(path), None) => format!("{name} ({})", path.display()),
+        });
+        mesa = mesa.or(driver.mesa);
+    }
+    if there {
+        return (line(State::Allows, parts.join("; ")), mesa);
+    }
+    parts.push(format!(
+        "no driver{} in {}",
+        if amd { " for AMD's cards" } else { "" },
+        files::MANIFESTS.join(", ")
+    ));
+    (line(State::Blocks, parts.join("; ")).with([GET.into()]), None)
+}
+
+/// Code for any device.
+pub(super) fn code() -> Line {
+    Line::new(Gate::Code, Way::Vulkan, State::Allows, "SPIR-V for any device is built in")
+}
+
+/// The lines of an AMD card.
+pub(super) fn lines(found: &Found, root: &Root, options: &HipOptions, kernel: &KernelFacts) -> Vec<Line> {
+    let (line, mesa) = runtime(root, true);
+    let version = mesa.as_deref().and_then(|text| {
+        let mut numbers = text.split('.').map(|n| n.parse().ok());
+        Some((numbers.next()??, numbers.next()??, numbers.next()??))
+    });
+    let target = found.target().unwrap_or_default();
+    let situation =
+        Situation { stack: Stack::Vulkan, mesa: version, ..found.situation(options, kernel, target) };
+    let rows = advice::known(&situation).map(|row| row.text());
+    vec![
+        line.with(rows),
+        Line::new(
+            Gate::Support,
+            Way::Vulkan,
+            State::Allows,
+            "RADV drives all of AMD's cards from GCN 1 on; nothing depends on a list",
+        ),
+        code(),
+    ]
+}

@@ -1,0 +1,124 @@
+//! `probe` and `auto` where a runtime's library ends the process, or is another one than it is taken for: the words that
+//! a user reads.
+#![cfg(unix)]
+
+mod common;
+
+use common::{compare, example, hip_library, record, stdout, tiny};
+use diptych::{DType, synthesize};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// Runs a program in an environment without caches of others, and with these variables.
+fn run(program: &str, home: &Path, variables: &[(&str, &str)], args: &[&str]) -> Output {
+    let mut command = Command::new(example(program));
+    for name in ["DIPTYCH_HIP_LIBRARY", "ROCM_PATH", "HIP_PATH", "LD_LIBRARY_PATH"] {
+        command.env_remove(name);
+    }
+    command.args(args).env("XDG_CACHE_HOME", home).envs(variables.iter().copied()).output().expect("it runs")
+}
+
+/// What was printed, in one line.
+fn words(text: &[u8]) -> String {
+    String::from_utf8_lossy(text).split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn says(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "no '{part}' in:\n{text}");
+    }
+}
+
+const KILLED: &str = "crashed in phase enumerate: died of SIGSEGV";
+
+/// An MI50's runner that dies at discovery and says nothing: which phase it was, and what to do.
+#[test]
+fn a_library_that_dies_in_hip_init() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(library) = hip_library(dir.path(), "", "*(volatile int *)0") else {
+        return;
+    };
+    let args = ["--runs", "0", "--hip-library", library.to_str().unwrap()];
+    let text = words(&run("probe", dir.path(), &[], &args).stdout);
+    says(
+        &text,
+        &[
+            KILLED,
+            "ROCm 6 by its file name",
+            "try another copy of it (DIPTYCH_HIP_LIBRARY)",
+            "--backend vulkan",
+        ],
+    );
+    let output = run("probe", dir.path(), &[], &[&args[..], &["--json"]].concat());
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["root"], "/");
+    assert!(json.to_string().contains(KILLED), "{json}");
+}
+
+/// A library that prints on standard output and leaves with 0.
+#[test]
+fn a_library_that_prints_and_leaves() {
+    let dir = tempfile::tempdir().unwrap();
+    let leave = r#"(void)!write(1, "all is well\n", 12); exit(0)"#;
+    let Some(library) = hip_library(dir.path(), leave, "0") else { return };
+    let args = ["--runs", "0", "--hip-library", library.to_str().unwrap()];
+    let text = words(&run("probe", dir.path(), &[], &args).stdout);
+    says(&text, &["crashed in phase load_runtime: left with status 0 before its work was done"]);
+    assert!(!text.contains("all is well."), "{text}");
+}
+
+/// ROCm 7's place holds a library of 6.3, and an application has its own: which one was loaded, and what is wrong with it.
+#[test]
+fn two_releases_and_the_wrong_one_is_loaded() {
+    let dir = tempfile::tempdir().unwrap();
+    let (rocm, app) = (dir.path().join("rocm-7.2.0"), dir.path().join("app"));
+    for folder in [&rocm.join("lib"), &rocm.join(".info"), &app] {
+        fs::create_dir_all(folder).unwrap();
+    }
+    let Some(own) = hip_library(&app, "", "0") else { return };
+    // What ROCm 7 has under its name is a library that says it is 6.3.
+    let system = rocm.join("lib/libamdhip64.so.7");
+    fs::copy(own, &system).unwrap();
+    fs::write(rocm.join(".info/version"), "7.2.0-43\n").unwrap();
+    let variables = [("ROCM_PATH", rocm.to_str().unwrap()), ("LD_LIBRARY_PATH", app.to_str().unwrap())];
+    let text = words(&run("probe", dir.path(), &variables, &["--runs", "0"]).stdout);
+    let loaded = format!("library: {};", system.display());
+    let wrong = "wrong library: its name says HIP 7 and it says HIP 6: files of two releases of ROCm lie mixed; name the \
+                 right one with DIPTYCH_HIP_LIBRARY";
+    says(
+        &text,
+        &["mixed versions: ROCm 6 and 7.2.0 are installed", "ROCm 7.2.0 by .info/version beside it", wrong],
+    );
+    says(&text, &[&loaded, "hip runtime: 6.3.42134"]);
+    let args = ["--ops", "RELU", "--backends", "cpu,hip", "--hip-library", system.to_str().unwrap()];
+    let (output, result) = compare(&dir.path().join("out"), &args);
+    says(record(&result, "hip")["message"].as_str().unwrap(), &[wrong, &loaded]);
+    assert!(!stdout(&output).is_empty());
+}
+
+/// `--backend auto` with a library that kills: something else is used, and the reason is said, also when nothing is measured
+/// again.
+#[test]
+fn auto_says_what_it_does_not_use() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(library) = hip_library(dir.path(), "", "*(volatile int *)0") else {
+        return;
+    };
+    let model = dir.path().join("model.gguf");
+    synthesize::write(&tiny("qwen2", DType::F32), 3, &model).expect("a model file");
+    let args = ["--model", model.to_str().unwrap(), "--tokens", "1,2,3", "--backend", "auto", "--out"];
+    let out = dir.path().join("logits.npy");
+    let args = [&args[..], &[out.to_str().unwrap()]].concat();
+    let hip = ("DIPTYCH_HIP_LIBRARY", library.to_str().unwrap());
+    let first = run("logits", dir.path(), &[hip], &args);
+    let text = words(&first.stderr);
+    assert!(first.status.success() && out.exists(), "{text}");
+    says(&text, &["backend auto is ", &format!("hip not used: {KILLED}")]);
+    assert!(dir.path().join("diptych/auto.json").exists());
+    // Kept; and measured anew when a variable is another one.
+    assert_eq!(words(&run("logits", dir.path(), &[hip], &args).stderr), text);
+    let again = words(&run("logits", dir.path(), &[hip, ("HSA_XNACK", "0")], &args).stderr);
+    says(&again, &["(measured anew: variable HSA_XNACK is not what it was)"]);
+}
