@@ -85,6 +85,8 @@ impl Provider {
             Provider::File(path) => path.display().to_string(),
             #[cfg(feature = "virtual")]
             Provider::Card(card) => card.library(),
+            #[cfg(test)]
+            Provider::Functions(_) => "a test's own functions".into(),
         }
     }
 
