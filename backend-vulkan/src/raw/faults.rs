@@ -199,15 +199,14 @@ macro_rules! wrappers {
         fn wrapper(name: &str) -> Option<(&'static str, Function)> {
             match name {
                 $($text => {
-                    let function: unsafe extern "system" fn($($type),*) -> vk::Result = $name;
+                    type Typed = unsafe extern "system" fn($($type),*) -> vk::Result;
                     // SAFETY: function pointers have one size; the caller turns it back into the type of this name.
-                    Some(($text, unsafe { std::mem::transmute::<_, Function>(function) }))
+                    Some(($text, unsafe { std::mem::transmute::<Typed, Function>($name) }))
                 })*
                 $($gone => {
-                    let function: unsafe extern "system" fn($owner, $handle, *const vk::AllocationCallbacks<'_>) =
-                        $destroy;
+                    type Typed = unsafe extern "system" fn($owner, $handle, *const vk::AllocationCallbacks<'_>);
                     // SAFETY: as above.
-                    Some(($gone, unsafe { std::mem::transmute::<_, Function>(function) }))
+                    Some(($gone, unsafe { std::mem::transmute::<Typed, Function>($destroy) }))
                 })*
                 _ => None,
             }
@@ -331,19 +330,21 @@ fn replaced(name: &CStr, function: Function) -> Function {
     let text = name.to_str().unwrap_or_default();
     let found = match text {
         "vkDestroyInstance" => {
-            let function: unsafe extern "system" fn(vk::Instance, Callbacks<'_>) = destroy_instance;
+            type Typed = unsafe extern "system" fn(vk::Instance, Callbacks<'_>);
             // SAFETY: function pointers have one size; the caller turns it back into the type of this name.
-            Some(("vkDestroyInstance", unsafe { std::mem::transmute::<_, Function>(function) }))
+            Some(("vkDestroyInstance", unsafe { std::mem::transmute::<Typed, Function>(destroy_instance) }))
         }
         "vkDestroyDevice" => {
-            let function: unsafe extern "system" fn(vk::Device, Callbacks<'_>) = destroy_device;
+            type Typed = unsafe extern "system" fn(vk::Device, Callbacks<'_>);
             // SAFETY: as above.
-            Some(("vkDestroyDevice", unsafe { std::mem::transmute::<_, Function>(function) }))
+            Some(("vkDestroyDevice", unsafe { std::mem::transmute::<Typed, Function>(destroy_device) }))
         }
         "vkGetDeviceProcAddr" => {
-            let function: vk::PFN_vkGetDeviceProcAddr = get_device_proc_addr;
+            type Typed = vk::PFN_vkGetDeviceProcAddr;
             // SAFETY: as above.
-            Some(("vkGetDeviceProcAddr", unsafe { std::mem::transmute::<_, Function>(function) }))
+            Some(("vkGetDeviceProcAddr", unsafe {
+                std::mem::transmute::<Typed, Function>(get_device_proc_addr)
+            }))
         }
         _ => wrapper(text),
     };
