@@ -1,0 +1,189 @@
+//! The rows of the table.
+
+use super::{Advice, Circumstance, Stack, Symptom};
+use ggml_core::Phase;
+
+const ROW: Advice = Advice {
+    stack: Stack::Hip,
+    symptom: Symptom::Hang,
+    blocks: false,
+    phases: &[],
+    targets: &["gfx*"],
+    from: None,
+    before: None,
+    when: Circumstance::Always,
+    advice: "",
+    source: "",
+};
+
+const COMPUTE: &[Phase] = &[Phase::FirstCompute, Phase::Compute];
+const TRANSFER: &[Phase] = &[Phase::Upload, Phase::Readback];
+
+/// The table.
+pub const ADVICE: &[Advice] = &[
+    Advice {
+        blocks: true,
+        phases: &[Phase::FirstCompute, Phase::Compute, Phase::Upload, Phase::Readback],
+        targets: &["gfx1151"],
+        when: Circumstance::SavedWaves { kernel: (6, 18), hip: (7, 2, 53211) },
+        advice: "the area in which waves are saved is too small for this processor: boot with amdgpu.cwsr_enable=0, or \
+                 use a kernel from 6.18 and ROCm from 7.2.1 on",
+        source: "ROCm issue 5590; rocm-systems 1807, 2200, 2324, 2811",
+        ..ROW
+    },
+    Advice {
+        symptom: Symptom::Fault,
+        blocks: true,
+        phases: COMPUTE,
+        targets: &["gfx1150", "gfx1151"],
+        when: Circumstance::Mes(0x83),
+        advice: "MES firmware 0x83 is broken: install a linux-firmware that has 0x80, or 0x84 and later, and remove what \
+                 amdgpu-dkms-firmware left behind",
+        source: "ROCm issues 5724, 5991",
+        ..ROW
+    },
+    Advice {
+        phases: TRANSFER,
+        targets: &["gfx902", "gfx90c"],
+        before: Some((6, 1, 0)),
+        when: Circumstance::DmaCopies,
+        advice: "copies by the DMA engines hang on these processors: set DIPTYCH_HIP_COPIES=kernel or HSA_ENABLE_SDMA=0, \
+                 or use ROCm from 6.1 on",
+        source: "ROCm issue 2781",
+        ..ROW
+    },
+    Advice {
+        phases: TRANSFER,
+        targets: &["gfx1151"],
+        when: Circumstance::DmaCopies,
+        advice: "uploads of large models stall in the DMA engines: set DIPTYCH_HIP_COPIES=kernel",
+        source: "ROCm issues 6182, 6582",
+        ..ROW
+    },
+    Advice {
+        phases: COMPUTE,
+        targets: &["gfx90c"],
+        when: Circumstance::Unset("HSA_XNACK"),
+        advice: "set HSA_XNACK=0",
+        source: "TheRock issue 6513",
+        ..ROW
+    },
+    Advice {
+        targets: &["gfx1201"],
+        phases: COMPUTE,
+        from: Some((7, 14, 0)),
+        advice: "the scheduler fails to remove a queue and the reset fails after it: reboot; the Vulkan backend runs on \
+                 this card",
+        source: "ROCm issue 6630",
+        ..ROW
+    },
+    Advice {
+        phases: COMPUTE,
+        from: Some((6, 2, 0)),
+        before: Some((6, 2, 41134)),
+        when: Circumstance::Set("AMD_SERIALIZE_KERNEL"),
+        advice: "AMD_SERIALIZE_KERNEL hangs in ROCm 6.2.0: unset it, or use 6.2.1",
+        source: "ROCm 6.2.1 release notes",
+        ..ROW
+    },
+    Advice {
+        symptom: Symptom::Fault,
+        phases: COMPUTE,
+        when: Circumstance::Overridden,
+        advice: "HSA_OVERRIDE_GFX_VERSION has the runtime take this processor for another: code for the other may use \
+                 instructions or registers that this one has not; unset it, kernels are built for each processor",
+        source: "ROCm issue 2781 and reports of gfx1103 as 11.0.0, gfx1010 as 10.3.0",
+        ..ROW
+    },
+    Advice {
+        symptom: Symptom::Refusal,
+        phases: &[Phase::Compile],
+        before: Some((5, 2, 0)),
+        advice: "this runtime may not know code objects of version 5, which 5.2.3 loads: DIPTYCH_HIP_RTC=force has its \
+                 own compiler make them",
+        source: "LLVM's AMDGPU guide, code object V5",
+        ..ROW
+    },
+    Advice {
+        symptom: Symptom::OutOfMemory,
+        phases: &[Phase::Allocate],
+        before: Some((7, 0, 0)),
+        when: Circumstance::Unset("GPU_SINGLE_ALLOC_PERCENT"),
+        advice: "one allocation may take 85 % of the memory: set GPU_SINGLE_ALLOC_PERCENT=100",
+        source: "clr, rocclr/utils/flags.hpp",
+        ..ROW
+    },
+    Advice {
+        symptom: Symptom::WrongResult,
+        phases: TRANSFER,
+        targets: &["gfx1034"],
+        before: Some((6, 0, 0)),
+        when: Circumstance::Unset("AMD_SERIALIZE_COPY"),
+        advice: "a copy to the device and one back may overtake each other: if results are zero, set AMD_SERIALIZE_COPY=2",
+        source: "HIP issue 3314",
+        ..ROW
+    },
+    Advice {
+        symptom: Symptom::Slow,
+        targets: &["gfx11*", "gfx12*"],
+        when: Circumstance::Unset("GPU_MAX_HW_QUEUES"),
+        advice: "if the card stays at full load when idle, set GPU_MAX_HW_QUEUES=1",
+        source: "llama.cpp issue 3929; ROCm issues 2777, 5706",
+        ..ROW
+    },
+    Advice {
+        symptom: Symptom::Slow,
+        targets: &["gfx1151"],
+        when: Circumstance::KernelBefore(6, 15),
+        advice: "if clocks stay near 900 MHz, use a newer kernel",
+        source: "ROCm issue 5750",
+        ..ROW
+    },
+    Advice {
+        blocks: true,
+        targets: &["gfx902", "gfx90c"],
+        when: Circumstance::Set("HSA_XNACK"),
+        advice: "HSA_XNACK=1 freezes the machine on these processors: unset it or set it to 0",
+        source: "amd-vega-rocm-vulkan-llm-toolkit, TROUBLESHOOTING.md",
+        ..ROW
+    },
+    Advice {
+        symptom: Symptom::Fault,
+        targets: &["gfx902", "gfx90c"],
+        when: Circumstance::UnsavedWaves,
+        advice: "amdgpu.cwsr_enable=0, which helps gfx1151, was reported to break loading on these processors: boot \
+                 without it",
+        source: "amd-vega-rocm-vulkan-llm-toolkit",
+        ..ROW
+    },
+    Advice {
+        phases: &[Phase::Allocate],
+        targets: &["gfx1100"],
+        from: Some((7, 1, 0)),
+        advice: "many small allocations, some thousand bytes each, were seen to hang: this library makes a few large ones; \
+                 for other programs amdgpu.cwsr_enable=0 or ROCm 6.4.4 helped",
+        source: "report of an RX 7900 XT with ROCm 7.1, which cites ROCm issues 5590 and 5581",
+        ..ROW
+    },
+    Advice {
+        stack: Stack::Vulkan,
+        symptom: Symptom::Fault,
+        phases: COMPUTE,
+        targets: &["gfx12*"],
+        when: Circumstance::MesaBefore((25, 3, 2)),
+        advice: "Mesa before 25.3.2 joins accesses of 8 and 16 bits wrongly on these processors, which hangs at random: use \
+                 25.3.2 or later",
+        source: "Mesa 25.3.2 release notes",
+        ..ROW
+    },
+    Advice {
+        stack: Stack::Vulkan,
+        symptom: Symptom::Fault,
+        phases: COMPUTE,
+        when: Circumstance::KernelFrom(7, 0),
+        advice: "kernels from 7.0 on reset a ring after 2 s: if a device is lost in a long run, boot with \
+                 amdgpu.lockup_timeout=10000,60000,10000,10000",
+        source: "llama.cpp issues 25664, 21724",
+        ..ROW
+    },
+];
