@@ -1,11 +1,63 @@
 //! How far results are from the reference's: of logits, of nodes and cases, and what a difference is.
 
 use super::json::null_is_infinite;
-use super::report::Status;
 use ggml_core::bound::Bound;
 use ggml_core::metrics::{Distance, distance_in_rows, kl_divergence, top1_agreement};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+
+/// What became of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// It ended and has results.
+    Ok,
+    /// It ended with a typed error.
+    #[default]
+    Error,
+    /// The process died of a signal, or left before it had said how its work ended.
+    Crash,
+    /// A phase outlasted its deadline.
+    Hang,
+    /// The backend cannot run here, or cannot run this work.
+    Unsupported,
+}
+
+impl std::fmt::Display for Status {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Status::Ok => "ok",
+            Status::Error => "error",
+            Status::Crash => "crash",
+            Status::Hang => "hang",
+            Status::Unsupported => "unsupported",
+        })
+    }
+}
+
+/// A process that did not end when it was killed, as the kernel describes it: it is in a system call that cannot be
+/// interrupted, within a driver.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Stuck {
+    /// Its state ("D (disk sleep)").
+    pub state: String,
+    /// The function of the kernel that it waits in.
+    pub wchan: String,
+    /// The functions of the kernel that it is in, innermost first, where they may be read.
+    pub stack: Vec<String>,
+}
+
+impl Stuck {
+    pub(crate) fn describe(&self) -> String {
+        if self.state.is_empty() {
+            return "the system says nothing of it".into();
+        }
+        let wchan = if self.wchan.is_empty() { "" } else { &format!(" in the kernel's {}", self.wchan) };
+        let stack = self.stack.join(" < ");
+        let stack = if stack.is_empty() { "" } else { &format!(" ({stack})") };
+        format!("it is in state {}{wchan}{stack}", self.state)
+    }
+}
 
 /// Distances of logits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
