@@ -35,30 +35,6 @@ impl std::fmt::Display for Status {
     }
 }
 
-/// A process that did not end when it was killed, as the kernel describes it: it is in a system call that cannot be
-/// interrupted, within a driver.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Stuck {
-    /// Its state ("D (disk sleep)").
-    pub state: String,
-    /// The function of the kernel that it waits in.
-    pub wchan: String,
-    /// The functions of the kernel that it is in, innermost first, where they may be read.
-    pub stack: Vec<String>,
-}
-
-impl Stuck {
-    pub(crate) fn describe(&self) -> String {
-        if self.state.is_empty() {
-            return "the system says nothing of it".into();
-        }
-        let wchan = if self.wchan.is_empty() { "" } else { &format!(" in the kernel's {}", self.wchan) };
-        let stack = self.stack.join(" < ");
-        let stack = if stack.is_empty() { "" } else { &format!(" ({stack})") };
-        format!("it is in state {}{wchan}{stack}", self.state)
-    }
-}
-
 /// Distances of logits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LogitsReport {
