@@ -9,8 +9,8 @@ use super::options::{CompareOptions, Event, PerNode, Progress, Subject};
 use super::parent::Children;
 use super::protocol::ModelTask;
 use super::report::{Comparison, Report, SecondLook};
-use super::whole::{plan_graph, plan_model, run_and_judge};
-use super::{files, judge};
+use super::whole::{plan_graph, plan_model};
+use super::{files, judge, whole};
 use crate::model::Offload;
 use ggml_core::Result;
 use ggml_core::plan::Precision;
@@ -134,5 +134,5 @@ pub(super) fn run(
         header.write()?;
         header
     };
-    run_and_judge(&header, &mut children.beside(&options.out, !known)?, progress).map(Some)
+    whole::play(&header, &mut children.beside(&options.out, !known)?, progress).map(Some)
 }

@@ -1,11 +1,39 @@
 //! How far results are from the reference's: of logits, of nodes and cases, and what a difference is.
 
 use super::json::null_is_infinite;
-use super::report::Status;
 use ggml_core::bound::Bound;
 use ggml_core::metrics::{Distance, distance_in_rows, kl_divergence, top1_agreement};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+
+/// What became of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// It ended and has results.
+    Ok,
+    /// It ended with a typed error.
+    #[default]
+    Error,
+    /// The process died of a signal, or left before it had said how its work ended.
+    Crash,
+    /// A phase outlasted its deadline.
+    Hang,
+    /// The backend cannot run here, or cannot run this work.
+    Unsupported,
+}
+
+impl std::fmt::Display for Status {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Status::Ok => "ok",
+            Status::Error => "error",
+            Status::Crash => "crash",
+            Status::Hang => "hang",
+            Status::Unsupported => "unsupported",
+        })
+    }
+}
 
 /// Distances of logits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

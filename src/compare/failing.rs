@@ -1,8 +1,8 @@
 //! The first node that is out of its bound as a graph file: it alone, or the group that it was computed in, with the
 //! reference's operands, so that it can be looked at without the model.
 
-use super::generate::{prompt_graph, step_graph};
 use super::header::Header;
+use super::loaded::{prompt_graph, step_graph};
 use super::nodes::{NodeFile, state_after};
 use super::options::{CompareOptions, Event, PerNode, Progress, Subject};
 use super::parent::Children;

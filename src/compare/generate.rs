@@ -1,17 +1,15 @@
 //! The child's work on a model: load it, run the prompt, generate, look at nodes.
 
 use super::invariance;
+use super::loaded::{load, prompt_graph, session_options, step_graph};
 use super::nodes::{self, NodeFile, Nodes};
 use super::options::PerNode;
 use super::protocol::{Done, Message, ModelTask, Work};
-use crate::backends::BackendName;
-use crate::model::{BatchGraph, BatchShape, LoadOptions, Model, ModelFile, Offload, Want};
+use crate::model::{Model, Want};
 use crate::npy;
-use crate::session::{KV_STEP, SessionOptions, debug_program, greedy, inputs_after};
+use crate::session::{debug_program, greedy};
 use ggml_core::Result;
 use ggml_core::backend::Backend;
-use ggml_core::cpu::{CpuBackend, CpuOptions};
-use ggml_core::evaluate::Contents;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -58,35 +56,6 @@ pub(super) fn run(
     Ok(done)
 }
 
-/// The model, all of it on the backend or a part; `cpu` computes the rest and what a device cannot.
-pub(super) fn load(
-    work: &Work,
-    task: &ModelTask,
-    backend: Arc<dyn Backend>,
-    say: &mut dyn FnMut(Message),
-) -> Result<Model> {
-    let on_host = work.backend.parse().is_ok_and(|name: BackendName| name.is_host());
-    let offload = match usize::try_from(task.offload) {
-        Ok(units) => Offload::Layers(units),
-        // Nobody stands in for a backend of the host.
-        Err(_) if on_host => return Model::load(&task.model, backend),
-        Err(_) => Offload::All,
-    };
-    let host = CpuOptions::default().with_deadlines(backend.deadlines().clone());
-    let options = LoadOptions {
-        offload,
-        host: Some(Arc::new(CpuBackend::open(host)?)),
-        session: session_options(work, task),
-        ..LoadOptions::default()
-    };
-    let file = ModelFile::open(&task.model)?;
-    let model = Model::load_with(file, backend, &options, &mut |_, _| ())?;
-    for fallback in model.fallbacks() {
-        say(Message::Warning { what: format!("computed by cpu: {fallback}") });
-    }
-    Ok(model)
-}
-
 /// Elements that are not the same bits.
 pub(super) fn differences(a: &[f32], b: &[f32]) -> usize {
     let pairs = a.iter().zip(b).filter(|(x, y)| x.to_bits() != y.to_bits()).count();
@@ -95,20 +64,6 @@ pub(super) fn differences(a: &[f32], b: &[f32]) -> usize {
 
 fn ids_differ(a: &[u32], b: &[u32]) -> usize {
     a.iter().zip(b).filter(|(x, y)| x != y).count()
-}
-
-/// Room in the cache: models may depend on it, so node by node there is as much as in the run.
-fn context(task: &ModelTask) -> usize {
-    (task.tokens.len() + task.predict).max(1).next_multiple_of(KV_STEP)
-}
-
-pub(super) fn session_options(work: &Work, task: &ModelTask) -> SessionOptions {
-    SessionOptions {
-        context: Some(context(task)),
-        cache: Some(task.cache),
-        precision: work.precision,
-        ..SessionOptions::default()
-    }
 }
 
 /// Looks at the prompt's graph and, where there are steps, at that of the first of them, whose kernels are others. The
@@ -178,77 +133,9 @@ fn margin(row: &[f32]) -> f32 {
     first - second
 }
 
-/// The prompt's graph as one batch, with logits of every token, and its inputs.
-pub(super) fn prompt_graph(model: &ModelFile, task: &ModelTask) -> Result<(BatchGraph, Contents)> {
-    graph_after(model, task, &[], &task.tokens)
-}
-
-/// The graph of the first step after the prompt, and its inputs.
-pub(super) fn step_graph(model: &ModelFile, task: &ModelTask, token: u32) -> Result<(BatchGraph, Contents)> {
-    graph_after(model, task, &task.tokens, &[token])
-}
-
-fn graph_after(
-    model: &ModelFile,
-    task: &ModelTask,
-    before: &[u32],
-    tokens: &[u32],
-) -> Result<(BatchGraph, Contents)> {
-    let (context, n) = (context(task), tokens.len());
-    let kv = match before.len() {
-        0 => n,
-        // As many as a session looks at.
-        before => (before + n).next_multiple_of(KV_STEP).min(context),
-    };
-    let shape = BatchShape {
-        tokens: n,
-        kv,
-        context,
-        sequences: 1,
-        outputs: n,
-        cache: task.cache,
-        want: Want::Logits,
-    };
-    let graph = model.graph(&shape)?;
-    let inputs = inputs_after(&graph, before, tokens)?;
-    Ok((graph, inputs))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backends::{OpenOptions, open};
-    use crate::compare::CompareOptions;
-    use crate::compare::protocol::{NodesTask, Task};
-    use crate::compare::report::EVERYTHING;
-    use crate::synthesize::{self, Shape};
-    use ggml_core::DType;
-
-    /// Everything on a device means what it means in every program: the host stands by for what the device cannot do.
-    #[test]
-    fn the_host_stands_by_for_a_device() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("model.gguf");
-        synthesize::write(&Shape::small("llama"), 1, &path).unwrap();
-        for (name, backends) in [("null", 2), ("cpu", 1), ("reference", 1)] {
-            let nodes = NodesTask { mode: PerNode::Off, out: "".into(), reference: None, alone: false };
-            let task = ModelTask {
-                model: (&path).into(),
-                tokens: vec![1],
-                predict: 1,
-                given: Vec::new(),
-                cache: DType::F16,
-                offload: EVERYTHING,
-                logits: "".into(),
-                nodes,
-            };
-            let options = CompareOptions::default();
-            let work = Work::new(&options, &name.parse().unwrap(), Task::Model(task.clone()));
-            let backend = open(name, &OpenOptions::default()).unwrap();
-            let model = load(&work, &task, backend, &mut |_| ()).unwrap();
-            assert_eq!(model.backends().len(), backends, "{name}");
-        }
-    }
 
     #[test]
     fn bits_are_compared() {

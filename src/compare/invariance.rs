@@ -1,7 +1,7 @@
 //! The same prompt in other ways on one backend: the logits must not change, but for what kernels round that are chosen by
 //! the number of tokens, or that compute the members of a group one by one.
 
-use super::generate::{load, prompt_graph, session_options};
+use super::loaded::{load, prompt_graph, session_options};
 use super::nodes::has_quantised_weights;
 use super::protocol::{Message, ModelTask, Work};
 use super::report::{EVERYTHING, Variant};

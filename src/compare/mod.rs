@@ -23,6 +23,7 @@ mod host;
 mod invariance;
 mod json;
 mod judge;
+mod loaded;
 mod merge;
 mod nodes;
 mod ops;
@@ -90,7 +91,13 @@ pub fn report(folders: &[PathBuf]) -> Result<Report> {
 fn play(header: &Header, children: &mut Children, progress: Progress<'_>) -> Result<Report> {
     let mut report = match &header.task {
         Task::Ops(_) => ops::play(header, children, progress)?,
-        Task::Model(_) | Task::Graph(_) => whole::play(header, children, progress)?,
+        Task::Graph(_) => whole::play(header, children, progress)?,
+        Task::Model(task) => {
+            let mut report = whole::play(header, children, progress)?;
+            again::look(header, task, children, &mut report, progress)?;
+            failing::of_model(header, task, children, &mut report, progress);
+            report
+        }
         Task::Trial(_) | Task::List => {
             return Err(Error::argument("run", "a backend on trial", "a comparison"));
         }

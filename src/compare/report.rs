@@ -1,6 +1,6 @@
 //! `result.json`: the machine-readable account of a comparison.
 
-pub use super::comparison::{Comparison, Divergence, LogitsReport, NodeReport, SecondLook, Variant};
+pub use super::comparison::{Comparison, Divergence, LogitsReport, NodeReport, SecondLook, Status, Variant};
 use super::host::lossy;
 pub use super::host::{Environment, Host};
 use super::json::null_is_nan;
@@ -113,35 +113,6 @@ impl BackendReport {
         self.arch = device.arch.clone();
         self.uuid = device.uuid.clone();
         self.overrides = device.overrides.clone();
-    }
-}
-
-/// What became of a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Status {
-    /// It ended and has results.
-    Ok,
-    /// It ended with a typed error.
-    #[default]
-    Error,
-    /// The process died of a signal, or left before it had said how its work ended.
-    Crash,
-    /// A phase outlasted its deadline.
-    Hang,
-    /// The backend cannot run here, or cannot run this work.
-    Unsupported,
-}
-
-impl std::fmt::Display for Status {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(match self {
-            Status::Ok => "ok",
-            Status::Error => "error",
-            Status::Crash => "crash",
-            Status::Hang => "hang",
-            Status::Unsupported => "unsupported",
-        })
     }
 }
 

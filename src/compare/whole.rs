@@ -7,7 +7,7 @@ use super::parent::Children;
 use super::protocol::{GraphTask, Message, ModelTask, NodesTask, Task, Work};
 use super::recorder::ChildOutcome;
 use super::report::{EVERYTHING, Report, Status, label};
-use super::{again, failing, files, nodes};
+use super::{files, nodes};
 use crate::backends::BackendName;
 use crate::model::{ModelFile, Offload};
 use crate::session::default_cache;
@@ -59,22 +59,8 @@ pub(super) fn plan_graph(path: &Path, options: &CompareOptions) -> Result<Header
     })
 }
 
-/// All runs, the judgement, and a closer look at what differs.
-pub(super) fn play(header: &Header, children: &mut Children, progress: Progress<'_>) -> Result<Report> {
-    let mut report = run_and_judge(header, children, progress)?;
-    if let Task::Model(task) = &header.task {
-        again::look(header, task, children, &mut report, progress)?;
-        failing::of_model(header, task, children, &mut report, progress);
-    }
-    Ok(report)
-}
-
 /// One child for each run, one after the other, then the judgement.
-pub(super) fn run_and_judge(
-    header: &Header,
-    children: &mut Children,
-    progress: Progress<'_>,
-) -> Result<Report> {
+pub(super) fn play(header: &Header, children: &mut Children, progress: Progress<'_>) -> Result<Report> {
     let options = &header.options;
     let mut report = header.report.clone();
     for run in header.runs.iter().filter(|run| children.starts(&run.stem())) {
