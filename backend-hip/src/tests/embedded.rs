@@ -80,7 +80,9 @@ fn ptx_is_like_the_code_objects() {
                 let found = object.kernels.iter().find(|k| k.name == kernel.name);
                 let found = found.unwrap_or_else(|| panic!("{target} {stem} has no {}", kernel.name));
                 assert_eq!(found.arguments, kernel.arguments, "{target} {}", kernel.name);
-                assert_eq!(found.max_threads, kernel.max_threads, "{target} {}", kernel.name);
+                // Attention of few rows is as wide as NVIDIA's multiprocessors like it.
+                let wider = if kernel.name.starts_with("flash_attn_split_") { 2 } else { 1 };
+                assert_eq!(found.max_threads, kernel.max_threads * wider, "{target} {}", kernel.name);
                 assert!(found.lds_bytes <= 48 << 10, "{target} {}", kernel.name);
             }
         }

@@ -400,7 +400,7 @@ mod tests {
             let node = g.flash_attn_ext(op, q, k, k, None).unwrap();
             g.output(node).unwrap();
         }
-        let lowering = Imagined::new(|_| {}).lower(&g, 0).unwrap();
+        let lowering = Imagined::new(|caps| caps.subgroup.shuffle = true).lower(&g, 0).unwrap();
         let [short, long, longest] = &lowering.dispatches[..] else { panic!("one dispatch for each node") };
         let own =
             |d: &Lowered| d.windows[6..].iter().map(|w| (w.buffer, w.bytes as usize)).collect::<Vec<_>>();
@@ -410,7 +410,7 @@ mod tests {
         assert_eq!(own(long)[..], [scratch(8), (BufferRef::Counters, 2 * 4 * 4)]);
         assert_eq!(own(longest)[..], [scratch(32), (BufferRef::Counters, 2 * 4)]);
         assert_eq!((lowering.scratch, lowering.counters), (scratch(32).1, 2 * 4 * 4));
-        assert_eq!(longest.divisible, [false, true, true], "the number of parts is told by the grid");
+        assert_eq!(longest.divisible, [false, true, false], "groups of heads and parts are told by the grid");
         let mut tracker = Tracker::default();
         assert!(!tracker.must_wait(&short.reads, &short.writes));
         assert!(!tracker.must_wait(&long.reads, &long.writes));

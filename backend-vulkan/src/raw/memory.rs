@@ -14,6 +14,13 @@ use gpu_allocator::{AllocationError, AllocationSizes, AllocatorDebugSettings, Me
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+/// Whether that is what the allocator says of host memory that is refused: it knows one code of memory by itself and writes
+/// the others into a text, by name or in words.
+fn is_host_memory(text: &str) -> bool {
+    let code = vk::Result::ERROR_OUT_OF_HOST_MEMORY;
+    text.contains(&format!("{code:?}")) || text.contains(&code.to_string())
+}
+
 const MIB: u64 = 1 << 20;
 
 /// Small requests share blocks of this size; a larger request is a block of its own, of exactly its size.
@@ -222,8 +229,9 @@ impl MemoryPool {
                 Ok(Answer::Given(allocation))
             }
             Err(AllocationError::OutOfMemory) => Ok(Answer::Refused(vk::Result::ERROR_OUT_OF_DEVICE_MEMORY)),
-            // The allocator knows one code of memory by itself and writes the others into a text.
-            Err(AllocationError::Internal(text)) if text.contains("ERROR_OUT_OF_HOST_MEMORY") => {
+            Err(AllocationError::Internal(text) | AllocationError::FailedToMap(text))
+                if is_host_memory(&text) =>
+            {
                 Ok(Answer::Refused(vk::Result::ERROR_OUT_OF_HOST_MEMORY))
             }
             Err(other) => {
