@@ -27,6 +27,7 @@ mod merge;
 mod nodes;
 mod ops;
 mod options;
+mod page;
 mod parent;
 mod protocol;
 mod recorder;
@@ -42,7 +43,8 @@ pub use child::child_entry;
 pub(crate) use child::has_children;
 pub use counts::counts;
 pub use options::{CompareOptions, Event, PerNode, Progress, Subject};
-pub use report::Report;
+pub use page::html;
+pub use report::{Report, write_page};
 pub use table::{Style, table};
 pub(crate) use trial::{Trial, list, trial};
 
@@ -97,6 +99,11 @@ fn play(header: &Header, children: &mut Children, progress: Progress<'_>) -> Res
     };
     merge::complete(&mut report, children.out());
     Ok(report)
+}
+
+/// Where the page of a run with that output folder is kept, see [`html`].
+pub fn page_path(out: &Path) -> PathBuf {
+    files::page(out)
 }
 
 /// Where the report of a run with that output folder is kept.
