@@ -51,7 +51,8 @@ fn page(report: &Value) -> String {
 
 /// The numbers of an attribute, sorted.
 fn numbers(page: &str, attribute: &str) -> Vec<f64> {
-    let values = page.split(&format!("{attribute}=\"")).skip(1);
+    let begin = format!("{attribute}=\"");
+    let values = page.split(begin.as_str()).skip(1);
     let mut values: Vec<f64> = values.map(|v| v.split('"').next().unwrap().parse().unwrap()).collect();
     values.sort_by(f64::total_cmp);
     values
