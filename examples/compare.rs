@@ -5,8 +5,8 @@
 use clap::{Parser, Subcommand};
 use diptych::backends::BackendName;
 use diptych::compare::{
-    CompareOptions, Event, PerNode, Report, Style, Subject, child_entry, counts, report, report_path, resume,
-    run, table,
+    CompareOptions, Event, PerNode, Report, Style, Subject, child_entry, counts, page_path, report,
+    report_path, resume, run, table, write_page,
 };
 use diptych::model::Offload;
 use diptych::program::{self, FAILED, WRONG_USE};
@@ -96,7 +96,7 @@ struct Args {
     /// Seed of the default model and prompt.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Folder for result.json, events, logs and arrays.
+    /// Folder for report.html, result.json, events, logs and arrays.
     #[arg(long, default_value = "out/compare")]
     out: PathBuf,
     /// Go on with the run of this folder, which was cut short: what ran is not run again. Other arguments do not count.
@@ -117,7 +117,8 @@ enum Task {
         /// The folders.
         #[arg(required = true)]
         folders: Vec<PathBuf>,
-        /// File for the report as JSON (default: result.json in the folder, if there is one folder).
+        /// File for the report as JSON (default: result.json in the folder, if there is one folder); report.html is
+        /// written beside it.
         #[arg(long)]
         out: Option<PathBuf>,
     },
@@ -219,11 +220,17 @@ fn report_of(folders: &[PathBuf], out: Option<&Path>) -> Result<ExitCode> {
     };
     if let (None, [folder]) = (out, folders) {
         let path = report_path(folder);
-        if let Err(error) = report.write(&path) {
+        if let Err(error) = write(&report, &path) {
             program::note(format_args!("the report was not written: {error}"));
         }
     }
     conclude(&report, out)
+}
+
+/// Writes a report, and its page beside it.
+fn write(report: &Report, path: &Path) -> Result<()> {
+    report.write(path)?;
+    write_page(report, &page_path(path.parent().unwrap_or(Path::new(""))))
 }
 
 fn wrong_use(error: Error) -> Result<ExitCode> {
@@ -233,7 +240,7 @@ fn wrong_use(error: Error) -> Result<ExitCode> {
 
 /// Writes and prints a report. The exit status counts also where nobody reads the table.
 fn conclude(report: &Report, path: Option<&Path>) -> Result<ExitCode> {
-    let written = path.map_or(Ok(()), |path| report.write(path));
+    let written = path.map_or(Ok(()), |path| write(report, path));
     if let (Some(path), Ok(())) = (path, &written) {
         program::note(format_args!("report: {}", path.display()));
     }

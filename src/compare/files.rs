@@ -79,6 +79,11 @@ pub(super) fn report(out: &Path) -> PathBuf {
     out.join("result.json")
 }
 
+/// The report for people.
+pub(super) fn page(out: &Path) -> PathBuf {
+    out.join("report.html")
+}
+
 /// Makes the folder, or takes the report of an earlier run out of it. That files can be written there shows now, not
 /// after the work.
 pub(super) fn begin(out: &Path) -> Result<()> {
@@ -86,6 +91,7 @@ pub(super) fn begin(out: &Path) -> Result<()> {
     let report = report(out);
     std::fs::write(&report, []).map_err(|e| Error::io(&report, e))?;
     remove(&report)?;
+    remove(&page(out))?;
     remove(&header(out))?;
     match std::fs::remove_dir_all(again(out)) {
         Err(e) if e.kind() != ErrorKind::NotFound => Err(Error::io(again(out), e)),

@@ -28,6 +28,7 @@ mod merge;
 mod nodes;
 mod ops;
 mod options;
+mod page;
 mod parent;
 mod protocol;
 mod recorder;
@@ -43,7 +44,8 @@ pub use child::child_entry;
 pub(crate) use child::has_children;
 pub use counts::counts;
 pub use options::{CompareOptions, Event, PerNode, Progress, Subject};
-pub use report::Report;
+pub use page::html;
+pub use report::{Report, write_page};
 pub use table::{Style, table};
 pub(crate) use trial::{Trial, list, trial};
 
@@ -104,6 +106,11 @@ fn play(header: &Header, children: &mut Children, progress: Progress<'_>) -> Res
     };
     merge::complete(&mut report, children.out());
     Ok(report)
+}
+
+/// Where the page of a run with that output folder is kept, see [`html`].
+pub fn page_path(out: &Path) -> PathBuf {
+    files::page(out)
 }
 
 /// Where the report of a run with that output folder is kept.

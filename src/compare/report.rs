@@ -293,6 +293,13 @@ pub struct Statistics {
     pub time_to_crash_s: Option<Summary>,
 }
 
+impl Verdict {
+    /// The outcome in words.
+    pub(super) fn sentence(&self) -> &'static str {
+        if self.agree { "all backends that can run here agree" } else { "something differs" }
+    }
+}
+
 impl Report {
     pub(crate) fn new(options: &CompareOptions) -> Report {
         let now = SystemTime::now();
@@ -326,6 +333,12 @@ impl Report {
         self.records.iter().filter(|r| r.case.is_none()).filter_map(move |r| Some((r, backend(r)?)))
     }
 
+    /// What became of a run against the reference.
+    pub(super) fn comparison_of(&self, record: &Record) -> Option<&Comparison> {
+        let of = (&record.run_id, &record.backend, record.offload, record.epoch);
+        self.comparisons.iter().find(|c| (&c.run_id, &c.lhs, c.offload, c.epoch) == of)
+    }
+
     /// Adds what is known of a backend, unless it is there.
     pub(crate) fn add_backend(&mut self, backend: BackendReport) {
         match self.backends.iter_mut().find(|b| b.name == backend.name) {
@@ -347,6 +360,11 @@ impl Report {
         let text = serde_json::to_string_pretty(self).map_err(|e| Error::io(path, e))?;
         replace(path, &(text + "\n"))
     }
+}
+
+/// Writes [`html`](super::html) of a report.
+pub fn write_page(report: &Report, path: &Path) -> Result<()> {
+    replace(path, &super::html(report))
 }
 
 /// Writes a file, as a whole or not at all: beside its place, which it then takes.

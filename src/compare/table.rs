@@ -21,16 +21,12 @@ pub fn table(report: &Report, style: Style) -> String {
     let mut text = if is_ops { ops::table(report, style) } else { graphs(report, style) };
     let findings = &report.verdict.findings;
     report.verdict.notes.iter().for_each(|note| text.push_str(&wrapped(&format!("note: {note}"), "")));
-    if report.verdict.agree {
-        text.push_str(&style.paint(Mood::Good, "verdict: all backends that can run here agree"));
-        text.push('\n');
-    } else {
-        text.push_str(&style.paint(Mood::Bad, "verdict: something differs"));
-        text.push('\n');
-        findings.iter().take(MAX_FINDINGS).for_each(|finding| text.push_str(&wrapped(finding, "  ")));
-        if findings.len() > MAX_FINDINGS {
-            let _ = writeln!(text, "  and {} more: see the report", findings.len() - MAX_FINDINGS);
-        }
+    let mood = if report.verdict.agree { Mood::Good } else { Mood::Bad };
+    text.push_str(&style.paint(mood, &format!("verdict: {}", report.verdict.sentence())));
+    text.push('\n');
+    findings.iter().take(MAX_FINDINGS).for_each(|finding| text.push_str(&wrapped(finding, "  ")));
+    if findings.len() > MAX_FINDINGS {
+        let _ = writeln!(text, "  and {} more: see the report", findings.len() - MAX_FINDINGS);
     }
     text + &fit(&report.verdict.advice, MAX_ADVICE) + "\n"
 }
@@ -59,10 +55,7 @@ fn is_news(report: &Report, record: &Record) -> bool {
 
 fn row(report: &Report, record: &Record, device: &str) -> (Mood, [String; 9]) {
     let seconds = |s: Option<f64>| s.map_or("-".into(), |s| format!("{s:.3}"));
-    let c = report.comparisons.iter().find(|c| {
-        (&c.run_id, &c.lhs, c.offload, c.epoch)
-            == (&record.run_id, &record.backend, record.offload, record.epoch)
-    });
+    let c = report.comparison_of(record);
     let is_reference = (&report.reference, EVERYTHING, 0) == (&record.backend, record.offload, record.epoch);
     let logits = c.and_then(|c| c.logits);
     // Without logits the largest error of a node stands for the whole.

@@ -1,0 +1,92 @@
+//! `report.html`: the report as one page that stands alone. It has no script and refers to nothing outside itself.
+
+mod bars;
+mod errors;
+mod evidence;
+mod matrix;
+mod text;
+
+use super::report::{Comparison, Report};
+use std::fmt::Write;
+use text::Escaped;
+
+const STYLE: &str = include_str!("page.css");
+
+/// Nothing may be loaded, whatever a text of the report would do to the page.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
+
+/// The report as a page. All numbers in it are those of the report; those that are drawn stand in `data-` attributes too.
+pub fn html(report: &Report) -> String {
+    let title = format!("compare: {}", report.work);
+    let mut page = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <title>{}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n",
+        Escaped(&title)
+    );
+    page.push_str(&head(report));
+    page.push_str(&section("What each run did", "", &matrix::matrix(report)));
+    page.push_str(&errors::errors(report));
+    page.push_str(&bars::times_by_operation(report));
+    page.push_str(&bars::tokens_per_s(report));
+    page.push_str(&bars::times_to_death(report));
+    page.push_str(&section("Evidence", "", &evidence::evidence(report)));
+    page.push_str("</main>\n</body>\n</html>\n");
+    page
+}
+
+/// The verdict, what to do, and what was found.
+fn head(report: &Report) -> String {
+    let verdict = &report.verdict;
+    let mood = if verdict.agree { "good" } else { "bad" };
+    let mut text = format!(
+        "<header class=\"{mood}\">\n<p class=\"about\">{} in {} precision, against {}; {}</p>\n<h1>{} {}</h1>\n",
+        Escaped(&report.work),
+        Escaped(&report.precision),
+        Escaped(&report.reference),
+        Escaped(&report.started_at),
+        if verdict.agree { "✓" } else { "✗" },
+        Escaped(verdict.sentence()),
+    );
+    if !verdict.advice.is_empty() {
+        let _ = writeln!(text, "<p class=\"advice\">{}</p>", Escaped(&verdict.advice));
+    }
+    text.push_str("</header>\n");
+    text.push_str(&list("findings", verdict.findings.iter()));
+    text.push_str(&list("notes", verdict.notes.iter()));
+    text
+}
+
+fn list<'a>(class: &str, lines: impl Iterator<Item = &'a String>) -> String {
+    let items: String = lines.map(|line| format!("<li>{}</li>\n", Escaped(line))).collect();
+    if items.is_empty() { items } else { format!("<ul class=\"{class}\">\n{items}</ul>\n") }
+}
+
+/// A part of the page; none where it would be empty.
+fn section(title: &str, explanation: &str, body: &str) -> String {
+    if body.is_empty() {
+        return String::new();
+    }
+    format!("<section>\n<h2>{title}</h2>\n<p class=\"hint\">{explanation}</p>\n{body}</section>\n")
+        .replace("<p class=\"hint\"></p>\n", "")
+}
+
+/// Comparisons with results of nodes or cases: those of the first epoch, later ones if they disagree.
+fn with_nodes(report: &Report) -> impl Iterator<Item = &Comparison> {
+    let is_shown = |c: &&Comparison| !c.nodes.is_empty() && (c.epoch == 0 || c.disagreement.is_some());
+    report.comparisons.iter().filter(is_shown)
+}
+
+/// A comparison's name among all of them.
+fn name(report: &Report, comparison: &Comparison) -> String {
+    let Comparison { lhs, offload, epoch, run_id, .. } = comparison;
+    let mut name = super::report::label(lhs, *offload);
+    if *epoch > 0 {
+        let _ = write!(name, " epoch {}", epoch + 1);
+    }
+    if report.runs.len() > 1 {
+        let _ = write!(name, " ({run_id})");
+    }
+    name
+}

@@ -1,0 +1,28 @@
+//! Text of reports in a page.
+
+use std::fmt::{Display, Formatter, Result, Write};
+
+/// A text as HTML shows it, within elements and in quoted attributes. Drivers say what they like: characters that
+/// control a terminal or the direction of writing are spelt out.
+pub(super) struct Escaped<'a>(pub &'a str);
+
+impl Display for Escaped<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        for c in self.0.chars() {
+            match c {
+                '&' => f.write_str("&amp;")?,
+                '<' => f.write_str("&lt;")?,
+                '>' => f.write_str("&gt;")?,
+                '"' => f.write_str("&quot;")?,
+                '\'' => f.write_str("&#39;")?,
+                '\n' | '\t' => f.write_char(c)?,
+                '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
+                    write!(f, "{}", c.escape_unicode())?;
+                }
+                c if c.is_control() => write!(f, "{}", c.escape_default())?,
+                c => f.write_char(c)?,
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,126 @@
+//! `report.html`: it stands alone, its numbers are the report's, and texts of drivers stay texts.
+
+use diptych::compare::{Report, html};
+use serde_json::{Value, json};
+
+/// A report with something for every part of the page, in which every text is the given one.
+fn full(text: &str) -> Value {
+    let record = |epoch: usize, status: &str| {
+        json!({
+            "run_id": "r", "backend": text, "offload": -1, "epoch": epoch, "status": status, "case": null,
+            "phase": text, "node": text, "signal": null, "message": text, "warnings": [text], "pid": 1,
+            "elapsed_s": 0.1 + epoch as f64 / 3.0, "load_s": null, "prompt_s": null, "eval_s": null, "tokens": 0,
+            "tokens_per_s": null, "token_ids": [], "margins": [], "text": text, "unstable": 0,
+            "driver_allocations": null,
+        })
+    };
+    let node = |nmse: f64| {
+        json!({
+            "node": text, "op": text, "type": "f32", "operand_type": "f32", "shape": [1, 2, 3, 4], "status": "ok",
+            "message": null, "nmse": nmse, "row": 0.0, "max_abs": 0.0, "ulp": 0, "non_finite": 0, "bound": 1e-6,
+            "row_bound": 1e-3, "elapsed_s": 0.25, "unstable": 0,
+        })
+    };
+    let speed = json!({"n": 3, "mean": 12.345, "sd": 0.678, "min": 11.0, "max": 13.0});
+    json!({
+        "run_id": "r", "started_at": text, "command": [text], "environment": {"overrides": [[text, text]]},
+        "host": {"os": text, "kernel": text, "cpu": text, "threads": 1, "diptych": text},
+        "reference": text, "work": text, "precision": text, "cache": null,
+        "backends": [{
+            "run_id": "r", "name": text, "device": text, "driver": text, "versions": [[text, text]],
+            "features": [[text, text]], "arch": text, "uuid": text, "overrides": [[text, text]],
+        }],
+        "records": [record(0, "ok"), record(1, "crash"), record(2, "hang")],
+        "comparisons": [{
+            "run_id": "r", "lhs": text, "rhs": text, "offload": -1, "logits": null, "bound": null,
+            "first_divergence": null, "nodes": [node(0.0), node(1.2345e-9), node(0.5)],
+            "greedy_divergence_at": null, "disagreement": text,
+        }],
+        "statistics": [{
+            "backend": text, "device": text, "work": text, "offload": -1, "runs": 3, "ok": 1, "errors": 0,
+            "crashes": 1, "hangs": 1, "unsupported": 0, "elapsed_s": null, "load_s": null, "prompt_s": null,
+            "eval_s": null, "tokens_per_s": speed, "time_to_crash_s": null,
+        }],
+        "verdict": {"agree": false, "findings": [text], "advice": text},
+    })
+}
+
+fn page(report: &Value) -> String {
+    html(&serde_json::from_value::<Report>(report.clone()).unwrap())
+}
+
+/// The numbers of an attribute, sorted.
+fn numbers(page: &str, attribute: &str) -> Vec<f64> {
+    let begin = format!("{attribute}=\"");
+    let values = page.split(begin.as_str()).skip(1);
+    let mut values: Vec<f64> = values.map(|v| v.split('"').next().unwrap().parse().unwrap()).collect();
+    values.sort_by(f64::total_cmp);
+    values
+}
+
+/// The elements' names in order; every one is closed where it must be.
+fn elements(page: &str) -> Vec<String> {
+    let body = page.split_once("</style>").unwrap();
+    let mut open = vec!["html".to_string(), "head".to_string()];
+    let mut all = Vec::new();
+    for tag in body.1.split('<').skip(1) {
+        let (inner, _) = tag.split_once('>').expect("a tag that ends");
+        match inner.strip_prefix('/') {
+            Some(name) => assert_eq!(open.pop().as_deref(), Some(name)),
+            None => {
+                let name = inner.split([' ', '/']).next().unwrap().to_string();
+                all.push(name.clone());
+                if !inner.ends_with('/') {
+                    open.push(name);
+                }
+            }
+        }
+    }
+    assert!(open.is_empty(), "{open:?}");
+    all
+}
+
+#[test]
+fn the_page_stands_alone() {
+    let page = page(&full("a backend"));
+    for reference in ["http:", "https:", "src=", "href", "url(", "@import", "<link", "<script"] {
+        assert!(!page.contains(reference), "{reference}");
+    }
+    let names = elements(&page);
+    for name in ["svg", "circle", "rect", "table", "details"] {
+        assert!(names.iter().any(|n| n == name), "{name}");
+    }
+}
+
+#[test]
+fn its_numbers_are_those_of_the_report() {
+    let page = page(&full("a backend"));
+    assert_eq!(numbers(&page, "data-nmse"), [0.0, 1.2345e-9, 0.5]);
+    assert_eq!(numbers(&page, "data-op-s"), [0.75]);
+    assert_eq!((numbers(&page, "data-mean"), numbers(&page, "data-sd")), (vec![12.345], vec![0.678]));
+    assert_eq!(numbers(&page, "data-death-s"), [0.1 + 1.0 / 3.0, 0.1 + 2.0 / 3.0]);
+    assert_eq!(numbers(&page, "data-elapsed-s").len(), 3);
+    for status in ["ok", "crash", "hang"] {
+        assert_eq!(page.matches(&format!("data-status=\"{status}\"")).count(), 1);
+    }
+}
+
+#[test]
+fn hostile_text_stays_text() {
+    let plain = elements(&page(&full("a backend")));
+    let page = page(&full("<script>'\"]]>&\u{1b}[31m\u{202e}\0</title></svg>"));
+    assert_eq!(elements(&page), plain);
+    assert!(page.contains("&lt;script&gt;&#39;&quot;]]&gt;&amp;\\u{1b}[31m\\u{202e}\\u{0}"));
+    assert!(!page.contains(['\u{1b}', '\u{202e}', '\0']));
+}
+
+#[test]
+fn a_report_without_records() {
+    let mut empty = full("nothing");
+    for part in ["records", "comparisons", "statistics", "backends"] {
+        empty[part] = json!([]);
+    }
+    let page = page(&empty);
+    assert!(elements(&page).iter().all(|name| name != "svg"));
+    assert!(page.contains("No run was recorded."));
+}
