@@ -274,7 +274,7 @@ impl Divergence {
 /// A backend against the reference.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
-    /// The run that it belongs to, see [`Run`].
+    /// The run that it belongs to, see [`Run`](super::report::Run).
     #[serde(default)]
     pub run_id: String,
     /// Number of the repetition.

@@ -3,7 +3,7 @@
 //! [`run`] starts one child process for each backend, one after the other: the same executable, by exec, never a fork
 //! of a process that touched a GPU. A child records what it does before it does it, so that a crash, a hang or an error
 //! becomes a record with phase and node, and the other backends' results are complete. The run's folder has all that is
-//! known: [`resume`] goes on with a run that was cut short, [`report`] makes the report of what there is. A program that
+//! known: [`resume`] goes on with a run that was cut short, [`report()`] makes the report of what there is. A program that
 //! calls [`run`] or [`resume`] must call [`child_entry`] first thing in `main`.
 
 use ggml_core::{Error, Result};
