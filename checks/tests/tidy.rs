@@ -57,7 +57,7 @@ const FLOORS: &[Floors] = &[
         folder: "src",
         module: "compare",
         floors: &[
-            &["child", "counts", "failing", "merge", "table"],
+            &["child", "counts", "failing", "merge", "page", "table"],
             &["again", "shrink"],
             &["ops", "trial", "whole"],
             &["header", "parent"],

@@ -44,8 +44,8 @@ pub use child::child_entry;
 pub(crate) use child::has_children;
 pub use counts::counts;
 pub use options::{CompareOptions, Event, PerNode, Progress, Subject};
-pub use page::html;
-pub use report::{Report, write_page};
+pub use page::{html, write_page};
+pub use report::Report;
 pub use table::{Style, table};
 pub(crate) use trial::{Trial, list, trial};
 

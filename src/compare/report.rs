@@ -362,11 +362,6 @@ impl Report {
     }
 }
 
-/// Writes [`html`](super::html) of a report.
-pub fn write_page(report: &Report, path: &Path) -> Result<()> {
-    replace(path, &super::html(report))
-}
-
 /// Writes a file, as a whole or not at all: beside its place, which it then takes.
 pub(super) fn replace(path: &Path, text: &str) -> Result<()> {
     let mut beside = path.as_os_str().to_owned();

@@ -6,8 +6,10 @@ mod evidence;
 mod matrix;
 mod text;
 
-use super::report::{Comparison, Report};
+use super::report::{Comparison, Report, replace};
+use ggml_core::Result;
 use std::fmt::Write;
+use std::path::Path;
 use text::Escaped;
 
 const STYLE: &str = include_str!("page.css");
@@ -34,6 +36,11 @@ pub fn html(report: &Report) -> String {
     page.push_str(&section("Evidence", "", &evidence::evidence(report)));
     page.push_str("</main>\n</body>\n</html>\n");
     page
+}
+
+/// Writes [`html`] of a report.
+pub fn write_page(report: &Report, path: &Path) -> Result<()> {
+    replace(path, &html(report))
 }
 
 /// The verdict, what to do, and what was found.
