@@ -1,7 +1,7 @@
 //! Model files that are broken or unknown end in a typed error with one clear line.
 
 use diptych::ggml::gguf::{Array, GgufFile, GgufWriter, Metadata, TensorData, Value};
-use diptych::model::{BatchShape, ModelFile, Want};
+use diptych::model::{BatchShape, Hparams, ModelFile, Want};
 use diptych::synthesize::{self, Shape};
 use diptych::{DType, Error};
 
@@ -23,7 +23,18 @@ fn changed_of(
     added: Option<&str>,
 ) -> diptych::Result<ModelFile> {
     let shape = Shape { layers: 1, vocabulary: 64, ..Shape::small(architecture).with_type(DType::F16) };
-    let original = GgufFile::from_bytes(synthesize::bytes(&shape, 3)?)?;
+    changed_shape(&shape, metadata, keep, reshape, added)
+}
+
+/// The same of a shape.
+fn changed_shape(
+    shape: &Shape,
+    metadata: impl FnOnce(&mut Metadata),
+    keep: impl Fn(&str) -> bool,
+    reshape: impl Fn(&str, &mut Vec<usize>, &mut DType),
+    added: Option<&str>,
+) -> diptych::Result<ModelFile> {
+    let original = GgufFile::from_bytes(synthesize::bytes(shape, 3)?)?;
     let mut all = Metadata::new();
     for (key, value) in original.metadata().iter() {
         all.insert(key, value.clone());
@@ -193,26 +204,34 @@ fn layers_that_predict_further_tokens_are_left_alone() {
 
 #[test]
 fn hyperparameters_of_windows_and_factors() {
-    let gemma = with_key("gemma3", "gemma3.attention.sliding_window_pattern", 3u32).unwrap();
+    let of_layers = |architecture: &str, layers: usize, key: &str, value: u32| {
+        let shape = Shape { layers, vocabulary: 64, ..Shape::small(architecture) };
+        let set = |m: &mut Metadata| {
+            m.insert(format!("{architecture}.{key}"), value);
+        };
+        changed_shape(&shape, set, |_| true, |_, _, _| {}, None).unwrap()
+    };
+    let gemma = of_layers("gemma3", 4, "attention.sliding_window_pattern", 3);
     let window = gemma.hparams().window.unwrap();
-    assert_eq!(
-        (0..7).map(|i| window.covers(i)).collect::<Vec<_>>(),
-        [true, true, false, true, true, false, true]
-    );
-    assert_eq!((window.size, window.rope.freq_base, gemma.hparams().rope.freq_base), (512, 1e4, 1e6));
+    let windowed = |h: &Hparams| h.attention.iter().map(|a| a.windowed).collect::<Vec<_>>();
+    let base = |h: &Hparams, layer: usize| h.attention[layer].rope.unwrap().freq_base;
+    assert_eq!(windowed(gemma.hparams()), [true, true, false, true]);
+    assert_eq!((window.size, base(gemma.hparams(), 1), base(gemma.hparams(), 2)), (512, 1e4, 1e6));
     assert!(window.reaches(600, 89) && !window.reaches(600, 88) && window.reaches(3, 0));
     assert_eq!(gemma.hparams().scales.embedding, 16.0);
     let gemma2 = with_key("gemma2", "gemma2.final_logit_softcapping", 20.0f32).unwrap().hparams().clone();
     assert_eq!((gemma2.soft_caps.scores, gemma2.soft_caps.logits), (50.0, 20.0));
-    let window = gemma2.window.unwrap();
-    assert_eq!([0, 1, 2, 3].map(|i| window.covers(i)), [true, false, true, false]);
+    assert_eq!(windowed(&gemma2), [true]);
+    let gemma2 = of_layers("gemma2", 4, "attention.sliding_window", 9);
+    assert_eq!(windowed(gemma2.hparams()), [true, false, true, false]);
     let yarn = with_key("gpt-oss", "gpt-oss.rope.scaling.yarn_truncate", false).unwrap();
-    assert!(!yarn.hparams().rope.truncate && yarn.hparams().rope.ext_factor == 1.0);
+    let rope = yarn.hparams().attention[0].rope.unwrap();
+    assert!(!rope.truncate && rope.ext_factor == 1.0);
     // The file of a model without a window says 0.
     assert_eq!(with_key("phi3", "phi3.attention.sliding_window", 0u32).unwrap().hparams().window, None);
     let phi = with_key("phi3", "phi3.attention.sliding_window", 7u32).unwrap().hparams().clone();
-    assert!((0..7).all(|i| phi.window.unwrap().covers(i)));
-    assert_eq!((phi.rope.n_dims, phi.key_length), (48, 64));
+    assert_eq!(windowed(&phi), [true]);
+    assert_eq!((phi.attention[0].rope.unwrap().n_dims, phi.attention[0].key_length), (48, 64));
     let granite = without_key("granite", "granite.attention.scale").unwrap();
     assert_eq!((granite.hparams().scales.attention, granite.hparams().scales.logits), (0.125, 0.125));
 }

@@ -1,7 +1,7 @@
 //! What a batch graph is made for, and what it is.
 
-use super::Window;
 use super::best::BestNodes;
+use super::{Temperature, Window};
 use ggml_core::{DType, Error, Graph, Result, TensorId};
 use serde::{Deserialize, Serialize};
 
@@ -83,6 +83,8 @@ pub struct GraphInputs {
     /// I32 `[3, sequences]`: the tokens of each sequence in the batch, which lie one behind the other, see
     /// [`Tokens`](ggml_core::op::ssm_conv::Tokens); absent where a model has no recurrent state.
     pub runs: Option<TensorId>,
+    /// F32 `[1, tokens]`: factors of queries, which [`BatchGraph::temperature`] says; absent where nothing needs them.
+    pub query_factors: Option<TensorId>,
 }
 
 /// How a state tensor is divided.
@@ -113,6 +115,8 @@ pub struct BatchGraph {
     pub state_kinds: Vec<StateKind>,
     /// The attention window that `inputs.window_mask` has to express.
     pub window: Option<Window>,
+    /// What `inputs.query_factors` holds.
+    pub temperature: Option<Temperature>,
     /// F32 `[vocabulary, outputs]`; an output where all are wanted.
     pub logits: TensorId,
     /// The nodes that choose the best of them, where those are wanted.

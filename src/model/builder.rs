@@ -2,16 +2,17 @@
 
 use super::batch::{BatchGraph, BatchShape, GraphInputs, StateKind, Want};
 use super::best::BestNodes;
-use super::hparams::rope_factors;
-use super::{Architecture, Hparams, RopeScaling};
+use super::layers::Attention;
+use super::{Architecture, Hparams};
 use ggml_core::gguf::GgufFile;
-use ggml_core::op::{Activation, FlashAttnExt, Glu};
+use ggml_core::op::{Activation, Glu};
 use ggml_core::{DType, Error, Graph, Result, Source, TensorId};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// A layer of a model.
 pub(super) struct Layer {
     pub(super) index: usize,
+    pub(super) attention: Attention,
 }
 
 impl Layer {
@@ -25,8 +26,12 @@ pub(super) struct Builder<'a> {
     pub(super) hparams: &'a Hparams,
     pub(super) graph: Graph,
     pub(super) shape: BatchShape,
-    gguf: &'a GgufFile,
-    inputs: GraphInputs,
+    pub(super) gguf: &'a GgufFile,
+    pub(super) inputs: GraphInputs,
+    /// Keys and values of the layers so far, for layers that read those of another one.
+    pub(super) caches: HashMap<usize, [TensorId; 2]>,
+    /// What an architecture makes of the embedding for all of its layers.
+    pub(super) beside: Option<TensorId>,
     weights: Vec<(TensorId, String)>,
     known: HashSet<String>,
     state: Vec<TensorId>,
@@ -62,14 +67,24 @@ impl<'a> Builder<'a> {
         let windowed = hparams.window.is_some_and(|w| w.size < shape.context);
         let window_mask = if windowed { Some(mask("window_mask")?) } else { None };
         let mask = mask("mask")?;
-        let inputs =
-            GraphInputs { tokens, positions, cache_rows, mask, window_mask, output_rows, runs: None };
+        let inputs = GraphInputs {
+            tokens,
+            positions,
+            cache_rows,
+            mask,
+            window_mask,
+            output_rows,
+            runs: None,
+            query_factors: None,
+        };
         Ok(Builder {
             hparams,
             graph,
             shape,
             gguf,
             inputs,
+            caches: HashMap::new(),
+            beside: None,
             weights: Vec::new(),
             known: HashSet::new(),
             state: Vec::new(),
@@ -102,6 +117,7 @@ impl<'a> Builder<'a> {
             state: self.state,
             state_kinds: self.state_kinds,
             window: self.hparams.window,
+            temperature: self.hparams.temperature,
             logits,
             best: self.best,
             units: self.units,
@@ -121,7 +137,7 @@ impl<'a> Builder<'a> {
     }
 
     /// A weight's type and extents (four of them), the extents checked.
-    fn known_weight(&mut self, name: &str, ne: &[usize]) -> Result<(DType, [usize; 4])> {
+    pub(super) fn known_weight(&mut self, name: &str, ne: &[usize]) -> Result<(DType, [usize; 4])> {
         let info = self.gguf.require(name)?;
         let mut wanted = [1; 4];
         wanted[..ne.len()].copy_from_slice(ne);
@@ -158,6 +174,11 @@ impl<'a> Builder<'a> {
         self.plain(name, &[n])
     }
 
+    /// Such a vector that a file may lack.
+    pub(super) fn optional_vector(&mut self, name: &str, n: usize) -> Result<Option<TensorId>> {
+        if self.gguf.tensor(name).is_none() { Ok(None) } else { self.vector(name, n).map(Some) }
+    }
+
     /// A weight that must be F32.
     pub(super) fn plain(&mut self, name: &str, ne: &[usize]) -> Result<TensorId> {
         match self.known_weight(name, ne)?.0 {
@@ -185,7 +206,7 @@ impl<'a> Builder<'a> {
     }
 
     /// `x * factor`, called `name`; `x` itself where the factor is 1.
-    fn scaled(&mut self, x: TensorId, factor: f32, name: &str) -> Result<TensorId> {
+    pub(super) fn scaled(&mut self, x: TensorId, factor: f32, name: &str) -> Result<TensorId> {
         if factor == 1.0 {
             return Ok(x);
         }
@@ -193,12 +214,17 @@ impl<'a> Builder<'a> {
         self.name(scaled, name)
     }
 
+    /// RMS_NORM without a weight, called `name`.
+    pub(super) fn rms(&mut self, x: TensorId, name: &str) -> Result<TensorId> {
+        let normed = self.graph.rms_norm(x, self.hparams.eps)?;
+        self.name(normed, name)
+    }
+
     /// RMS_NORM with the weight `name.weight`; the node is called `name`.
     pub(super) fn norm(&mut self, x: TensorId, name: &str) -> Result<TensorId> {
         let n = self.graph.tensor(x).ne[0];
         let weight = self.vector(&format!("{name}.weight"), n)?;
-        let normed = self.graph.rms_norm(x, self.hparams.eps)?;
-        self.name(normed, &format!("{name}.rms"))?;
+        let normed = self.rms(x, &format!("{name}.rms"))?;
         let scaled = self.graph.mul(normed, weight)?;
         self.name(scaled, name)
     }
@@ -218,90 +244,30 @@ impl<'a> Builder<'a> {
         self.name(sum, name)
     }
 
-    /// Of the rows of `x`, one for each token, those that something depends on: in the last layer the wanted ones where
-    /// only keys and values need the others. The node is called `name`.
+    /// Of the rows of `x`, one for each token, those that something depends on: in the last layer that writes state the
+    /// wanted ones, where only the state needs the others. The node is called `name`.
     pub(super) fn needed(&mut self, x: TensorId, layer: &Layer, name: &str) -> Result<TensorId> {
-        let last = layer.index + 1 == self.hparams.layers;
+        let last = layer.index == self.hparams.last_writer();
         let Some(rows) = self.inputs.output_rows.filter(|_| last) else { return Ok(x) };
         let picked = self.graph.get_rows(x, rows)?;
         self.name(picked, &layer.name(name))
     }
 
-    /// Part of the rows of `x` `[columns, tokens]` as heads: `[d, heads, tokens]`, from column `first` on.
-    pub(super) fn heads(&mut self, x: TensorId, first: usize, d: usize, heads: usize) -> Result<TensorId> {
-        let t = self.graph.tensor(x);
-        let tokens = t.ne[1];
-        if t.ne[0] == d * heads {
-            return self.graph.reshape(x, [d, heads, tokens, 1]);
+    /// `x`, with a row for each token of the batch, or its wanted rows where a layer computes with these only.
+    pub(super) fn matching(
+        &mut self,
+        x: TensorId,
+        tokens: usize,
+        layer: &Layer,
+        name: &str,
+    ) -> Result<TensorId> {
+        match self.inputs.output_rows.filter(|_| tokens < self.shape.tokens) {
+            Some(rows) => {
+                let picked = self.graph.get_rows(x, rows)?;
+                self.name(picked, &layer.name(name))
+            }
+            None => Ok(x),
         }
-        let (unit, row) = (t.nb[0], t.nb[1]);
-        self.graph.view(x, [d, heads, tokens, 1], [unit, d * unit, row, tokens * row], first * unit)
-    }
-
-    /// q, k and v of a layer with heads of q and k normed by `attn_q_norm` and `attn_k_norm`.
-    pub(super) fn normed_heads(&mut self, [q, k, v]: [TensorId; 3], layer: &Layer) -> Result<[TensorId; 3]> {
-        let q = self.norm(q, &layer.name("attn_q_norm"))?;
-        let k = self.norm(k, &layer.name("attn_k_norm"))?;
-        Ok([q, k, v])
-    }
-
-    /// q, k and v of a layer with positions in q and k.
-    pub(super) fn turned(&mut self, [q, k, v]: [TensorId; 3], layer: &Layer) -> Result<[TensorId; 3]> {
-        let q = self.rope(q, layer, "q_rope")?;
-        let k = self.rope(k, layer, "k_rope")?;
-        Ok([q, k, v])
-    }
-
-    /// ROPE of `[d, heads, tokens]` with the factors of the file, if it has them; called `name`.
-    fn rope(&mut self, x: TensorId, layer: &Layer, name: &str) -> Result<TensorId> {
-        let h = self.hparams;
-        let rope = h.window.filter(|w| w.covers(layer.index)).map_or(h.rope, |w| w.rope);
-        let factors = self.rope_factors(rope.n_dims / 2)?;
-        let mut positions = self.inputs.positions;
-        if self.graph.tensor(x).ne[2] < self.shape.tokens {
-            let column = self.graph.reshape(positions, [1, self.shape.tokens, 1, 1])?;
-            let picked = self.needed(column, layer, "positions.needed")?;
-            positions = self.graph.reshape(picked, [self.shape.outputs, 1, 1, 1])?;
-        }
-        let turned = self.graph.rope(rope, x, positions, factors)?;
-        self.name(turned, &layer.name(name))
-    }
-
-    /// Divisors of ROPE's frequencies; with LongRoPE the room in the cache decides which of two.
-    fn rope_factors(&mut self, n: usize) -> Result<Option<TensorId>> {
-        let RopeScaling::LongRope { original_context } = self.hparams.scaling else {
-            let name = "rope_freqs.weight";
-            return if self.gguf.tensor(name).is_none() { Ok(None) } else { self.vector(name, n).map(Some) };
-        };
-        let (short, long) = (rope_factors("short"), rope_factors("long"));
-        self.known_weight(&short, &[n])?;
-        self.known_weight(&long, &[n])?;
-        self.vector(if self.shape.context > original_context { &long } else { &short }, n).map(Some)
-    }
-
-    /// The rows of a layer's cache that attention sees, after writing those of the batch: `[d, kv, heads_kv]`.
-    fn cached(&mut self, x: TensorId, d: usize, name: &str) -> Result<TensorId> {
-        let (heads, kv) = (self.hparams.heads_kv, self.shape.kv);
-        let (row, dtype) = (d * heads, self.shape.cache);
-        let block = dtype.block();
-        if !d.is_multiple_of(block) {
-            let found = format!("{dtype}, with heads of {d} elements");
-            return Err(Error::argument(
-                "cache type",
-                found,
-                format!("heads of a multiple of {block} elements"),
-            ));
-        }
-        let ne = [row, self.shape.cells(), 1, 1];
-        let cache = self.state(&format!("{name}.cache"), dtype, ne, StateKind::Rows)?;
-        // Rows of a projection that makes q, k and v at once lie apart.
-        let (tokens, [unit, _, next, _]) = (self.shape.tokens, self.graph.tensor(x).nb);
-        let rows = self.graph.view(x, [row, tokens, 1, 1], [unit, next, next * tokens, next * tokens], 0)?;
-        let written = self.graph.set_rows(cache, rows, self.inputs.cache_rows)?;
-        self.name(written, &format!("{name}.cache.written"))?;
-        let bytes = |elements: usize| elements / block * dtype.block_bytes();
-        let nb = [dtype.block_bytes(), bytes(row), bytes(d), kv * bytes(row)];
-        self.graph.view(written, [d, kv, heads, 1], nb, 0)
     }
 
     /// A state tensor as a leaf.
@@ -318,30 +284,6 @@ impl<'a> Builder<'a> {
         Ok(id)
     }
 
-    /// Causal attention of a layer over its cache: `q` `[d, heads, tokens]`, `k` `[d, heads_kv, tokens]`, `v`
-    /// `[dv, heads_kv, tokens]` to `[dv * heads, tokens]`. `q` may be that of the needed rows only, as is then the result.
-    pub(super) fn attention(&mut self, [q, k, v]: [TensorId; 3], layer: &Layer) -> Result<TensorId> {
-        let h = self.hparams;
-        let k = self.cached(k, h.key_length, &layer.name("k"))?;
-        let v = self.cached(v, h.value_length, &layer.name("v"))?;
-        let tokens = self.graph.tensor(q).ne[2];
-        let q = self.graph.permute(q, [0, 2, 1, 3])?;
-        let windowed = h.window.is_some_and(|w| w.covers(layer.index));
-        let mut mask = self.inputs.window_mask.filter(|_| windowed).unwrap_or(self.inputs.mask);
-        if tokens < self.shape.tokens {
-            mask = self.needed(mask, layer, "mask.needed")?;
-        }
-        let op = FlashAttnExt { scale: h.scales.attention, max_bias: 0.0, logit_softcap: h.soft_caps.scores };
-        let out = if h.sinks {
-            let sinks = self.vector(&layer.name("attn_sinks.weight"), h.heads)?;
-            self.graph.flash_attn_sinks(op, [q, k, v], mask, sinks)?
-        } else {
-            self.graph.flash_attn_ext(op, q, k, v, Some(mask))?
-        };
-        self.name(out, &layer.name("attn"))?;
-        self.graph.reshape(out, [h.value_length * h.heads, tokens, 1, 1])
-    }
-
     /// The operand `runs` of recurrent operations.
     pub(super) fn runs(&mut self) -> Result<TensorId> {
         if let Some(runs) = self.inputs.runs {
@@ -354,11 +296,25 @@ impl<'a> Builder<'a> {
 
     /// Feed-forward network of a layer: `down(activation(gate x) * up x)`.
     pub(super) fn gated(&mut self, x: TensorId, activation: Activation, layer: &Layer) -> Result<TensorId> {
-        let n = self.hparams.feed_forward;
-        let gate = self.linear(x, &layer.name("ffn_gate"), n)?;
-        let up = self.linear(x, &layer.name("ffn_up"), n)?;
+        self.gated_by(x, activation, "", self.hparams.feed_forward[layer.index], layer)
+    }
+
+    /// The same of any width, with the weights `ffn_gate`, `ffn_up` and `ffn_down`, whose names and nodes end with the
+    /// suffix.
+    pub(super) fn gated_by(
+        &mut self,
+        x: TensorId,
+        activation: Activation,
+        suffix: &str,
+        n: usize,
+        layer: &Layer,
+    ) -> Result<TensorId> {
+        let name = |part: &str| layer.name(&format!("{part}{suffix}"));
+        let gate = self.linear(x, &name("ffn_gate"), n)?;
+        let up = self.linear(x, &name("ffn_up"), n)?;
         let glu = self.graph.glu(Glu::new(activation), gate, Some(up))?;
-        self.down(glu, layer)
+        self.name(glu, &name("ffn_glu"))?;
+        self.linear(glu, &name("ffn_down"), self.hparams.embedding)
     }
 
     /// Feed-forward network of a layer whose gate and up are the two halves of one weight, `ffn_up`.
@@ -368,20 +324,16 @@ impl<'a> Builder<'a> {
         activation: Activation,
         layer: &Layer,
     ) -> Result<TensorId> {
-        let both = self.linear(x, &layer.name("ffn_up"), 2 * self.hparams.feed_forward)?;
+        let both = self.linear(x, &layer.name("ffn_up"), 2 * self.hparams.feed_forward[layer.index])?;
         let glu = self.graph.glu(Glu::new(activation), both, None)?;
-        self.down(glu, layer)
-    }
-
-    fn down(&mut self, glu: TensorId, layer: &Layer) -> Result<TensorId> {
         self.name(glu, &layer.name("ffn_glu"))?;
         self.linear(glu, &layer.name("ffn_down"), self.hparams.embedding)
     }
 
     /// Final norm and output layer.
-    pub(super) fn output(&mut self, x: TensorId) -> Result<()> {
+    fn output(&mut self, x: TensorId, norm: &str) -> Result<()> {
         self.begin_unit();
-        let x = self.norm(x, "output_norm")?;
+        let x = self.norm(x, norm)?;
         let (width, n) = (self.hparams.embedding, self.hparams.vocabulary);
         let weight = match self.optional_weight("output.weight", &[width, n])? {
             Some(weight) => weight,
@@ -414,20 +366,27 @@ impl<'a> Builder<'a> {
     /// A decoder: for each layer attention, then feed-forward, each on a normed copy of the residual stream. What the last
     /// layer does after it has written its state is done for the rows that are wanted.
     pub(super) fn decoder<A: Architecture + ?Sized>(&mut self, architecture: &A) -> Result<()> {
-        let [after_attention, after_feed_forward] = architecture.norms_after();
-        let mut x = self.embedding()?;
-        for index in 0..self.hparams.layers {
-            let layer = &Layer { index };
+        let [before_mixer, before_feed_forward] = architecture.norms_before();
+        let [after_mixer, after_feed_forward] = architecture.norms_after();
+        let mut x = architecture.embed(self)?;
+        for (index, &attention) in self.hparams.attention.iter().enumerate() {
+            let layer = &Layer { index, attention };
             self.begin_unit();
-            let normed = self.norm(x, &layer.name("attn_norm"))?;
+            let normed = self.normed(x, layer, before_mixer)?;
             let out = architecture.mixer(self, normed, layer)?;
             x = self.needed(x, layer, "needed")?;
-            x = self.residual([x, out], layer, after_attention, "attn_residual")?;
-            let normed = self.norm(x, &layer.name(architecture.feed_forward_norm()))?;
+            x = self.residual([x, out], layer, after_mixer, "attn_residual")?;
+            let normed = self.normed(x, layer, before_feed_forward)?;
             let out = architecture.feed_forward(self, normed, layer)?;
             x = self.residual([x, out], layer, after_feed_forward, "residual")?;
+            x = architecture.finish_layer(self, x, layer)?;
         }
-        self.output(x)
+        self.output(x, architecture.output_norm())
+    }
+
+    /// `x` with the norm that a layer has in front of something, if it has one.
+    fn normed(&mut self, x: TensorId, layer: &Layer, norm: Option<&str>) -> Result<TensorId> {
+        norm.map_or(Ok(x), |norm| self.norm(x, &layer.name(norm)))
     }
 
     /// The residual stream after a layer's attention or feed-forward network gave `out`, which is normed first where
@@ -447,31 +406,5 @@ impl<'a> Builder<'a> {
         let out = self.scaled(out, self.hparams.scales.residual, &format!("{name}.scaled"))?;
         let sum = self.graph.add(x, out)?;
         self.name(sum, &name)
-    }
-
-    /// q, k and v of a layer as `[d, heads, tokens]`, biases included, without positions; q of the needed rows.
-    pub(super) fn qkv(&mut self, x: TensorId, layer: &Layer) -> Result<[TensorId; 3]> {
-        let h = self.hparams;
-        let asking = self.needed(x, layer, "attn_norm.needed")?;
-        let q = self.linear(asking, &layer.name("attn_q"), h.key_length * h.heads)?;
-        let k = self.linear(x, &layer.name("attn_k"), h.key_length * h.heads_kv)?;
-        let v = self.linear(x, &layer.name("attn_v"), h.value_length * h.heads_kv)?;
-        let q = self.heads(q, 0, h.key_length, h.heads)?;
-        let k = self.heads(k, 0, h.key_length, h.heads_kv)?;
-        let v = self.heads(v, 0, h.value_length, h.heads_kv)?;
-        Ok([q, k, v])
-    }
-
-    /// The same from one weight, `attn_qkv`: rows of q, then k, then v.
-    pub(super) fn qkv_fused(&mut self, x: TensorId, layer: &Layer) -> Result<[TensorId; 3]> {
-        let h = self.hparams;
-        let (q, k, v) = (h.key_length * h.heads, h.key_length * h.heads_kv, h.value_length * h.heads_kv);
-        let all = self.linear(x, &layer.name("attn_qkv"), q + k + v)?;
-        let asking = self.needed(all, layer, "attn_qkv.needed")?;
-        Ok([
-            self.heads(asking, 0, h.key_length, h.heads)?,
-            self.heads(all, q, h.key_length, h.heads_kv)?,
-            self.heads(all, q + k, h.value_length, h.heads_kv)?,
-        ])
     }
 }

@@ -30,14 +30,14 @@ impl Architecture for Gemma2 {
         h.scales.embedding = (h.embedding as f32).sqrt();
         // As in gemma3: the largest model scales queries in another way, which files do not say.
         if h.layers == LAYERS_27B && gguf.metadata().value(&h.key("attention.scale")).is_none() {
-            h.scales.attention = 1.0 / (h.embedding as f32 / h.heads as f32).sqrt();
+            h.scales.attention = 1.0 / (h.embedding as f32 / h.attention[0].heads as f32).sqrt();
         }
         h.soft_caps = SoftCaps {
             scores: factor(gguf, &h.key("attn_logit_softcapping"), 50.0)?,
             logits: factor(gguf, &h.key("final_logit_softcapping"), 30.0)?,
         };
         let size = h.window_size(gguf)?.unwrap_or(WINDOW);
-        h.window = Some(Window { size, period: 2, rope: h.rope });
+        h.set_window(Window::nearest(size), None, |layer| layer % 2 == 0);
         Ok(())
     }
 

@@ -3,7 +3,8 @@
 //! technical report" (2025).
 
 use super::builder::{Builder, Layer};
-use super::hparams::{checked, positive};
+use super::hparams::positive;
+use super::layers::windowed;
 use super::{Architecture, Hparams, Window};
 use ggml_core::gguf::GgufFile;
 use ggml_core::op::{Activation, Rope, RopeMode};
@@ -35,15 +36,14 @@ impl Architecture for Gemma3 {
         // The 27B model scales queries by the width of the residual stream over the heads, the others by the length of
         // a head. Files do not say which; the number of layers does.
         if h.layers == LAYERS_27B && m.value(&h.key("attention.scale")).is_none() {
-            h.scales.attention = 1.0 / (h.embedding as f32 / h.heads as f32).sqrt();
+            h.scales.attention = 1.0 / (h.embedding as f32 / h.attention[0].heads as f32).sqrt();
         }
         let Some(size) = h.window_size(gguf)? else { return Ok(()) };
-        let key = h.key("attention.sliding_window_pattern");
-        let period = checked(&key, m.opt_usize(&key)?.unwrap_or(PERIOD))?;
+        let covered = windowed(gguf, h, PERIOD)?;
         let key = h.key("rope.freq_base_swa");
         let base = positive(&key, m.opt_f32(&key)?.unwrap_or(LOCAL_BASE))?;
-        let rope = Rope::plain(self.rope_mode(), h.rope.n_dims, base);
-        h.window = Some(Window { size, period, rope });
+        let rope = h.attention[0].rope.map(|rope| Rope::plain(rope.mode, rope.n_dims, base));
+        h.set_window(Window::nearest(size), rope, |layer| covered[layer]);
         Ok(())
     }
 

@@ -25,16 +25,19 @@ impl Architecture for GptOss {
 
     fn read(&self, gguf: &GgufFile, h: &mut Hparams) -> Result<()> {
         h.sinks = true;
-        h.experts = Some(Experts::read(gguf, h)?);
-        h.window = h.window_size(gguf)?.map(|size| Window { size, period: 2, rope: h.rope });
+        h.experts = Some(Experts::read(gguf, h, true)?);
+        if let Some(size) = h.window_size(gguf)? {
+            h.set_window(Window::nearest(size), None, |layer| layer % 2 == 0);
+        }
         Ok(())
     }
 
-    fn feed_forward_norm(&self) -> &'static str {
-        "post_attention_norm"
+    fn norms_before(&self) -> [Option<&'static str>; 2] {
+        [Some("attn_norm"), Some("post_attention_norm")]
     }
 
     fn feed_forward(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<TensorId> {
-        b.mixture(x, Glu::clamped(ALPHA, LIMIT), layer)
+        let experts = b.experts()?;
+        b.mixture(x, experts, Glu::clamped(ALPHA, LIMIT), layer)
     }
 }

@@ -1,5 +1,7 @@
 //! Hyperparameters from GGUF metadata, checked.
 
+use super::latent::Latent;
+use super::layers::{Attention, Temperature, Window, per_layer};
 use super::moe::Experts;
 use super::recurrent::Recurrent;
 use ggml_core::gguf::GgufFile;
@@ -26,29 +28,6 @@ pub enum RopeScaling {
         /// Context length of the training.
         original_context: usize,
     },
-}
-
-/// Attention to the nearest positions only, in some layers or all.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Window {
-    /// Positions that a token sees: its own and the `size - 1` before it.
-    pub size: usize,
-    /// Every `period`-th layer sees all positions; 0: none does.
-    pub period: usize,
-    /// ROPE of the layers with the window.
-    pub rope: Rope,
-}
-
-impl Window {
-    /// Whether a layer has the window.
-    pub fn covers(&self, layer: usize) -> bool {
-        self.period == 0 || layer % self.period < self.period - 1
-    }
-
-    /// Whether a token at `row` sees position `column`, if no later one.
-    pub fn reaches(&self, row: usize, column: usize) -> bool {
-        row.saturating_sub(column) < self.size
-    }
 }
 
 /// Factors of activations; 1 where an architecture has none.
@@ -84,26 +63,22 @@ pub struct Hparams {
     pub context: usize,
     /// Width of the residual stream.
     pub embedding: usize,
-    /// Width of the feed-forward network.
-    pub feed_forward: usize,
-    /// Query heads.
-    pub heads: usize,
-    /// Key and value heads.
-    pub heads_kv: usize,
-    /// Elements of a key.
-    pub key_length: usize,
-    /// Elements of a value.
-    pub value_length: usize,
+    /// Width of the feed-forward network of each layer.
+    pub feed_forward: Vec<usize>,
+    /// Attention of each layer.
+    pub attention: Vec<Attention>,
     /// Vocabulary: rows of the token embedding.
     pub vocabulary: usize,
     /// RMS_NORM's epsilon.
     pub eps: f32,
-    /// ROPE.
-    pub rope: Rope,
-    /// Position scaling in `rope`.
+    /// Position scaling.
     pub scaling: RopeScaling,
-    /// Attention to the nearest positions only.
+    /// What the layers with an attention window see.
     pub window: Option<Window>,
+    /// Queries that grow with their position.
+    pub temperature: Option<Temperature>,
+    /// Keys and values of all heads from one short vector.
+    pub latent: Option<Latent>,
     /// Factors of activations.
     pub scales: Scales,
     /// Bounds of scores and logits.
@@ -114,12 +89,16 @@ pub struct Hparams {
     pub experts: Option<Experts>,
     /// Layers with a recurrent state.
     pub recurrent: Option<Recurrent>,
+    /// Taps of the short convolution of layers that do not attend; 0: there are none.
+    pub taps: usize,
+    /// Width of what the embedding has for each layer; 0: nothing.
+    pub per_layer_embedding: usize,
     /// Layers behind the last one that predict further tokens; ordinary decoding has no use for them.
     pub further_layers: usize,
 }
 
 /// Largest value that any extent may have: more is a broken file.
-const MAX_EXTENT: usize = 1 << 28;
+pub(super) const MAX_EXTENT: usize = 1 << 28;
 
 impl Hparams {
     /// Reads and checks the hyperparameters that every architecture has.
@@ -128,53 +107,35 @@ impl Hparams {
         let architecture = m.str("general.architecture")?.to_string();
         let key = |name: &str| format!("{architecture}.{name}");
         let extent = |name: &str| checked(&key(name), m.usize(&key(name))?);
-        let optional = |name: &str, default: usize| match m.opt_usize(&key(name))? {
-            Some(value) => checked(&key(name), value),
-            None => Ok(default),
-        };
-        let heads = uniform(gguf, &key("attention.head_count"))?
-            .ok_or_else(|| Error::model(named(&key("attention.head_count")), "", "a number of heads"))?;
-        let heads_kv = uniform(gguf, &key("attention.head_count_kv"))?.unwrap_or(heads);
         let embedding = extent("embedding_length")?;
-        if heads % heads_kv != 0 {
-            let expected = format!("a number that divides the {heads} query heads");
-            return Err(Error::model(named(&key("attention.head_count_kv")), heads_kv, expected));
-        }
-        let key_length = match m.opt_usize(&key("attention.key_length"))? {
-            Some(n) => checked(&key("attention.key_length"), n)?,
-            None if embedding % heads == 0 => checked("head width", embedding / heads)?,
-            None => {
-                let expected = format!("a number that divides the width {embedding}");
-                return Err(Error::model(named(&key("attention.head_count")), heads, expected));
-            }
-        };
+        let (layers, further_layers) = read_layers(gguf, &architecture)?;
         let eps = m.f32(&key("attention.layer_norm_rms_epsilon"))?;
         if !(eps.is_finite() && eps >= 0.0) {
             let key = named(&key("attention.layer_norm_rms_epsilon"));
             return Err(Error::model(key, eps, "a finite number from 0 on"));
         }
         let scaling = read_scaling(gguf, &architecture)?;
-        let (layers, further_layers) = read_layers(gguf, &architecture)?;
+        let attention = Attention::read(gguf, &architecture, mode, [layers, embedding], scaling)?;
+        // Files of mixtures without any other feed-forward network give the width of the experts only.
+        let feed_forward = ["feed_forward_length", "expert_feed_forward_length"].map(key);
+        let width = match per_layer(gguf, &feed_forward[0], layers)? {
+            Some(widths) => widths,
+            None if m.value(&feed_forward[1]).is_none() => vec![extent("feed_forward_length")?; layers],
+            None => vec![extent("expert_feed_forward_length")?; layers],
+        };
+        let key_length = attention[0].key_length;
         Ok(Hparams {
             layers,
             context: extent("context_length")?,
             embedding,
-            feed_forward: extent("feed_forward_length")?,
-            heads,
-            heads_kv,
-            key_length,
-            value_length: optional("attention.value_length", key_length)?,
+            feed_forward: width,
+            attention,
             vocabulary: read_vocabulary(gguf, &architecture)?,
             eps,
-            rope: read_rope(
-                gguf,
-                &architecture,
-                mode,
-                optional("rope.dimension_count", key_length)?,
-                scaling,
-            )?,
             scaling,
             window: None,
+            temperature: None,
+            latent: None,
             scales: Scales {
                 embedding: 1.0,
                 residual: 1.0,
@@ -188,6 +149,8 @@ impl Hparams {
             sinks: false,
             experts: None,
             recurrent: None,
+            taps: 0,
+            per_layer_embedding: 0,
             further_layers,
             architecture,
         })
@@ -203,6 +166,28 @@ impl Hparams {
     /// Key `name` of this architecture.
     pub(super) fn key(&self, name: &str) -> String {
         format!("{}.{name}", self.architecture)
+    }
+
+    /// The last layer that writes state: what layers behind it compute is needed for the rows that are wanted only.
+    pub(super) fn last_writer(&self) -> usize {
+        (0..self.layers).rev().find(|&i| self.attention[i].cache == i).unwrap_or(0)
+    }
+
+    /// Gives the attention window to those layers that `covers` names, with a ROPE of their own.
+    pub(super) fn set_window(&mut self, window: Window, rope: Option<Rope>, covers: impl Fn(usize) -> bool) {
+        self.window = Some(window);
+        for (_, attention) in self.attention.iter_mut().enumerate().filter(|(layer, _)| covers(*layer)) {
+            attention.windowed = true;
+            attention.rope = rope.or(attention.rope);
+        }
+    }
+
+    /// Divides the factor of rotated elements.
+    pub(super) fn divide_magnitudes(&mut self, divisor: f32) {
+        self.attention
+            .iter_mut()
+            .filter_map(|a| a.rope.as_mut())
+            .for_each(|rope| rope.attn_factor /= divisor);
     }
 
     /// Size of the attention window; 0 in a file means none.
@@ -264,19 +249,6 @@ pub(super) fn checked(key: &str, value: usize) -> Result<usize> {
     }
 }
 
-/// A number, or an array of equal numbers (a layer each).
-fn uniform(gguf: &GgufFile, key: &str) -> Result<Option<usize>> {
-    let m = gguf.metadata();
-    if m.value(key).is_some_and(|v| v.as_array().is_some()) {
-        let all = m.array_usize(key)?;
-        return match all.split_first() {
-            Some((first, rest)) if rest.iter().all(|n| n == first) => checked(key, *first).map(Some),
-            _ => Err(Error::model(named(key), "numbers that differ between layers", "the same for all")),
-        };
-    }
-    m.opt_usize(key)?.map(|n| checked(key, n)).transpose()
-}
-
 pub(super) fn positive(key: &str, value: f32) -> Result<f32> {
     if value.is_finite() && value > 0.0 {
         Ok(value)
@@ -320,7 +292,7 @@ fn read_scaling(gguf: &GgufFile, architecture: &str) -> Result<RopeScaling> {
     }
 }
 
-fn read_rope(
+pub(super) fn read_rope(
     gguf: &GgufFile,
     architecture: &str,
     mode: RopeMode,

@@ -26,40 +26,54 @@
 use crate::session::{Session, SessionOptions};
 use ggml_core::backend::{Backend, Slice};
 use ggml_core::gguf::GgufFile;
-use ggml_core::op::{Activation, RopeMode};
+use ggml_core::op::{Activation, Glu, RopeMode};
 use ggml_core::schedule::{Fallback, Placement};
-use ggml_core::{Error, MemoryNeed, Result, TensorId};
+use ggml_core::{MemoryNeed, Result, TensorId};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError};
 
+mod attention;
 mod batch;
 mod best;
 mod builder;
+mod deepseek2;
 mod estimate;
 mod gemma2;
 mod gemma3;
+mod gemma4;
+mod glm4moe;
 mod gpt_oss;
 mod granite;
 mod hparams;
 mod identity;
+mod latent;
+mod layers;
+mod lfm2;
 mod llama;
+mod llama4;
+mod mistral3;
 mod moe;
+mod nearest;
 mod offload;
+mod olmo2;
 mod outline;
 mod phi3;
 mod qwen2;
 mod qwen3;
 mod qwen35;
 mod qwen3moe;
+mod qwen3next;
 mod recurrent;
 mod weights;
 
 pub use batch::{BatchGraph, BatchShape, GraphInputs, StateKind, Want};
 pub use best::BestNodes;
 pub use estimate::{Estimate, LoadOptions};
-pub use hparams::{Hparams, RopeScaling, Scales, SoftCaps, Window};
-pub use moe::Experts;
+pub use hparams::{Hparams, RopeScaling, Scales, SoftCaps};
+pub use latent::Latent;
+pub use layers::{Attention, Temperature, Window};
+pub use moe::{Experts, Gating};
 pub use offload::Offload;
 pub(crate) use offload::{DEVICES, HOST, MAIN, Needs};
 pub use outline::{Outline, OutlineStep, OutlineUnit};
@@ -89,24 +103,40 @@ trait Architecture: Sync {
 
     /// What a layer makes of its normed input before the feed-forward network: attention.
     fn mixer(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<TensorId> {
-        let heads = self.project(b, x, layer)?;
-        let attended = b.attention(heads, layer)?;
-        b.linear(attended, &layer.name("attn_output"), b.hparams.embedding)
+        b.attending(self, x, layer)
     }
 
-    /// The norm in front of the feed-forward network.
-    fn feed_forward_norm(&self) -> &'static str {
-        "ffn_norm"
+    /// Norms in front of the mixer and the feed-forward network.
+    fn norms_before(&self) -> [Option<&'static str>; 2] {
+        [Some("attn_norm"), Some("ffn_norm")]
     }
 
-    /// The feed-forward network of a layer: SwiGLU.
+    /// The feed-forward network of a layer: SwiGLU, or a mixture of such where the file has a router.
     fn feed_forward(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<TensorId> {
-        b.gated(x, Activation::Silu, layer)
+        match b.routed(layer) {
+            Some(experts) => b.mixture(x, experts, Glu::new(Activation::Silu), layer),
+            None => b.gated(x, Activation::Silu, layer),
+        }
+    }
+
+    /// What a layer does with the stream at its end.
+    fn finish_layer(&self, _b: &mut Builder<'_>, x: TensorId, _layer: &Layer) -> Result<TensorId> {
+        Ok(x)
     }
 
     /// Norms of what attention and feed-forward network give.
     fn norms_after(&self) -> [Option<&'static str>; 2] {
         [None, None]
+    }
+
+    /// The stream that the first layer begins with.
+    fn embed(&self, b: &mut Builder<'_>) -> Result<TensorId> {
+        b.embedding()
+    }
+
+    /// The norm in front of the output layer.
+    fn output_norm(&self) -> &'static str {
+        "output_norm"
     }
 
     /// Adds the whole model to a graph.
@@ -120,12 +150,22 @@ static ARCHITECTURES: &[&dyn Architecture] = &[
     &qwen2::Qwen2,
     &qwen3::Qwen3,
     &qwen3moe::Qwen3Moe,
-    &qwen35::Qwen35,
+    &qwen35::QWEN35,
+    &qwen35::QWEN35MOE,
+    &qwen3next::Qwen3Next,
     &phi3::Phi3,
     &granite::Granite,
     &gemma2::Gemma2,
     &gemma3::Gemma3,
+    &gemma4::Gemma4,
     &gpt_oss::GptOss,
+    &glm4moe::Glm4Moe,
+    &olmo2::Olmo2,
+    &mistral3::Mistral3,
+    &lfm2::LFM2,
+    &lfm2::LFM2MOE,
+    &llama4::Llama4,
+    &deepseek2::Deepseek2,
 ];
 
 /// A model file that has been read and checked, on no device yet.
@@ -155,9 +195,7 @@ impl ModelFile {
     pub fn from_gguf(gguf: GgufFile) -> Result<ModelFile> {
         let name = gguf.metadata().str("general.architecture")?;
         let Some(architecture) = ARCHITECTURES.iter().copied().find(|a| a.name() == name) else {
-            let known: Vec<&str> = ARCHITECTURES.iter().map(|a| a.name()).collect();
-            let expected = format!("one of {}", known.join(", "));
-            return Err(Error::model("architecture", format!("'{name}'"), expected));
+            return Err(nearest::unknown(&gguf, name, ARCHITECTURES));
         };
         let mut hparams = Hparams::read(&gguf, architecture.rope_mode())?;
         architecture.read(&gguf, &mut hparams)?;

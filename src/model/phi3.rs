@@ -23,7 +23,9 @@ impl Architecture for Phi3 {
     }
 
     fn read(&self, gguf: &GgufFile, h: &mut Hparams) -> Result<()> {
-        h.window = h.window_size(gguf)?.map(|size| Window { size, period: 0, rope: h.rope });
+        if let Some(size) = h.window_size(gguf)? {
+            h.set_window(Window::nearest(size), None, |_| true);
+        }
         Ok(())
     }
 

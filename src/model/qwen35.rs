@@ -1,21 +1,26 @@
-//! qwen35 (qwen3.5, dense): most layers have a gated delta net, every fourth attends, with a gate on what attention gives.
+//! qwen35 and qwen35moe (qwen3.5, dense and mixtures): most layers have a gated delta net, every fourth attends, with a gate on what attention gives.
 //! Sources: Qwen team, "Qwen3.5" and "Qwen3-Next" (model cards and configurations, 2025); see also [`super::recurrent`].
 //!
 //! Positions of text are the same in all three sections of the interleaved multimodal ROPE, which makes it an ordinary
 //! ROPE of a part of each head.
 
 use super::builder::{Builder, Layer};
+use super::moe::Experts;
 use super::recurrent::Recurrent;
 use super::{Architecture, Hparams};
 use ggml_core::gguf::GgufFile;
 use ggml_core::op::{Activation, Glu, RopeMode};
 use ggml_core::{Error, Result, TensorId};
 
-pub(super) struct Qwen35;
+/// The dense and the mixed family; every layer of the latter has experts, one of them shared.
+pub(super) struct Qwen35(&'static str);
+
+pub(super) static QWEN35: Qwen35 = Qwen35("qwen35");
+pub(super) static QWEN35MOE: Qwen35 = Qwen35("qwen35moe");
 
 impl Architecture for Qwen35 {
     fn name(&self) -> &'static str {
-        "qwen35"
+        self.0
     }
 
     fn rope_mode(&self) -> RopeMode {
@@ -23,30 +28,44 @@ impl Architecture for Qwen35 {
     }
 
     fn read(&self, gguf: &GgufFile, h: &mut Hparams) -> Result<()> {
-        if h.key_length != h.value_length {
-            let found = format!("keys of {} and values of {} elements", h.key_length, h.value_length);
-            return Err(Error::model("heads", found, "the same, for the gate of attention"));
-        }
-        h.recurrent = Some(Recurrent::read(gguf, h)?);
+        h.experts = Experts::read_if_any(gguf, h, true)?;
+        h.recurrent = Some(read_recurrent(gguf, h)?);
         Ok(())
     }
 
-    fn feed_forward_norm(&self) -> &'static str {
-        "post_attention_norm"
+    fn norms_before(&self) -> [Option<&'static str>; 2] {
+        NORMS_BEFORE
     }
 
     fn mixer(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<TensorId> {
-        match &b.hparams.recurrent {
-            Some(r) if r.layers[layer.index] => b.delta_net(x, r, layer),
-            _ => gated_attention(b, x, layer),
-        }
+        delta_or_attention(b, x, layer)
+    }
+}
+
+pub(super) const NORMS_BEFORE: [Option<&str>; 2] = [Some("attn_norm"), Some("post_attention_norm")];
+
+/// The extents of the delta nets, and whether attention can have a gate.
+pub(super) fn read_recurrent(gguf: &GgufFile, h: &Hparams) -> Result<Recurrent> {
+    let a = h.attention[0];
+    if a.key_length != a.value_length {
+        let found = format!("keys of {} and values of {} elements", a.key_length, a.value_length);
+        return Err(Error::model("heads", found, "the same, for the gate of attention"));
+    }
+    Recurrent::read(gguf, h)
+}
+
+/// What a layer has: a delta net, or attention with a gate.
+pub(super) fn delta_or_attention(b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<TensorId> {
+    match &b.hparams.recurrent {
+        Some(r) if r.layers[layer.index] => b.delta_net(x, r, layer),
+        _ => gated_attention(b, x, layer),
     }
 }
 
 /// Attention whose queries come with a gate: for each head `attn_q` gives a query, then as many elements that decide how
 /// much of the result goes on.
 fn gated_attention(b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<TensorId> {
-    let (d, heads, kv) = (b.hparams.key_length, b.hparams.heads, b.hparams.heads_kv);
+    let (d, heads, kv) = (layer.attention.key_length, layer.attention.heads, layer.attention.heads_kv);
     let asking = b.needed(x, layer, "attn_norm.needed")?;
     let tokens = b.graph.tensor(asking).ne[1];
     let both = b.linear(asking, &layer.name("attn_q"), 2 * d * heads)?;

@@ -4,7 +4,7 @@ use super::builder::{Builder, Layer};
 use super::moe::Experts;
 use super::{Architecture, Hparams};
 use ggml_core::gguf::GgufFile;
-use ggml_core::op::{Activation, Glu, RopeMode};
+use ggml_core::op::RopeMode;
 use ggml_core::{Result, TensorId};
 
 pub(super) struct Qwen3Moe;
@@ -19,7 +19,7 @@ impl Architecture for Qwen3Moe {
     }
 
     fn read(&self, gguf: &GgufFile, h: &mut Hparams) -> Result<()> {
-        h.experts = Some(Experts::read(gguf, h)?);
+        h.experts = Some(Experts::read(gguf, h, true)?);
         Ok(())
     }
 
@@ -27,9 +27,5 @@ impl Architecture for Qwen3Moe {
         let heads = b.qkv(x, layer)?;
         let heads = b.normed_heads(heads, layer)?;
         b.turned(heads, layer)
-    }
-
-    fn feed_forward(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<TensorId> {
-        b.mixture(x, Glu::new(Activation::Silu), layer)
     }
 }

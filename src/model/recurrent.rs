@@ -6,7 +6,8 @@
 use super::Hparams;
 use super::batch::StateKind;
 use super::builder::{Builder, Layer};
-use super::hparams::{checked, named};
+use super::hparams::checked;
+use super::layers::flags;
 use ggml_core::gguf::GgufFile;
 use ggml_core::op::{Activation, Glu};
 use ggml_core::{DType, Error, Result, TensorId};
@@ -16,7 +17,7 @@ use serde::Serialize;
 const EPS: f32 = 1e-6;
 
 /// Taps of the convolution at the most: models have four.
-const MAX_TAPS: usize = 64;
+pub(super) const MAX_TAPS: usize = 64;
 
 /// Extents of the recurrent layers of a model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -29,8 +30,11 @@ pub struct Recurrent {
     pub key_heads: usize,
     /// Elements of a value.
     pub value_length: usize,
-    /// Heads of values; value head `h` belongs to key head `h mod key_heads`.
+    /// Heads of values.
     pub value_heads: usize,
+    /// Whether the value heads of one key head follow each other, with steps and shares of a key head in one weight; else
+    /// value head `h` belongs to key head `h mod key_heads`.
+    pub grouped: bool,
     /// Which layers are recurrent; the others attend.
     pub layers: Vec<bool>,
 }
@@ -57,6 +61,7 @@ impl Recurrent {
             key_heads,
             value_length: inner / value_heads,
             value_heads,
+            grouped: false,
             layers: layers(gguf, h)?,
         })
     }
@@ -68,17 +73,11 @@ impl Recurrent {
 
 /// Which layers are recurrent: a list in the file, or all but every n-th.
 fn layers(gguf: &GgufFile, h: &Hparams) -> Result<Vec<bool>> {
-    let (m, key) = (gguf.metadata(), h.key("attention.recurrent_layers"));
-    if m.value(&key).is_some() {
-        let listed = m.array_bool(&key)?;
-        if listed.len() < h.layers {
-            let found = format!("{} entries", listed.len());
-            return Err(Error::model(named(&key), found, format!("one for each of {} layers", h.layers)));
-        }
-        return Ok(listed[..h.layers].to_vec());
+    if let Some(listed) = flags(gguf, h, &h.key("attention.recurrent_layers"))? {
+        return Ok(listed);
     }
     let key = h.key("full_attention_interval");
-    let interval = checked(&key, m.opt_usize(&key)?.unwrap_or(4))?;
+    let interval = checked(&key, gguf.metadata().opt_usize(&key)?.unwrap_or(4))?;
     Ok((1..=h.layers).map(|n| n % interval != 0).collect())
 }
 
@@ -90,8 +89,8 @@ impl Builder<'_> {
         let mixed = self.linear(x, &layer.name("attn_qkv"), r.channels())?;
         let asking = self.needed(x, layer, "attn_norm.needed")?;
         let z = self.linear(asking, &layer.name("attn_gate"), inner)?;
-        let (decay, beta) = (self.decay(x, r, layer)?, self.beta(x, r, layer)?);
-        let [q, k, v] = self.convolved(mixed, r, layer)?;
+        let (decay, beta) = self.decay_and_beta(x, r, layer)?;
+        let [q, k, v] = self.convolved_heads(mixed, r, layer)?;
         let ne = [r.key_length, r.value_length, r.value_heads, self.shape.sequences];
         let state = self.state(&layer.name("delta.state"), DType::F32, ne, StateKind::Slots)?;
         let runs = self.runs()?;
@@ -104,7 +103,13 @@ impl Builder<'_> {
         let out = self.needed(out, layer, "delta.needed")?;
         let tokens = self.graph.tensor(out).ne[1];
         let heads = [r.value_length, r.value_heads, tokens, 1];
-        let out = self.graph.reshape(out, heads)?;
+        let mut out = self.graph.reshape(out, heads)?;
+        if r.grouped {
+            let [n, d] = [r.value_heads / r.key_heads, r.value_length];
+            out =
+                self.reordered(out, [d, r.key_heads, n, tokens], [0, 2, 1, 3], &layer.name("delta.grouped"))?;
+            out = self.graph.reshape(out, heads)?;
+        }
         let normed = self.norm(out, &layer.name("ssm_norm"))?;
         let z = self.graph.reshape(z, heads)?;
         let gated = self.graph.glu(Glu::new(Activation::Silu), z, Some(normed))?;
@@ -113,38 +118,75 @@ impl Builder<'_> {
         self.linear(gated, &layer.name("ssm_out"), self.hparams.embedding)
     }
 
-    /// The logarithm of each head's decay, `[value_heads, tokens]`: a negative number times `softplus(alpha + dt)`.
-    fn decay(&mut self, x: TensorId, r: &Recurrent, layer: &Layer) -> Result<TensorId> {
-        let alpha = self.linear(x, &layer.name("ssm_alpha"), r.value_heads)?;
-        let dt = self.vector(&layer.name("ssm_dt.bias"), r.value_heads)?;
+    /// Of each head the logarithm of its decay, a negative number times `softplus(alpha + dt)`, and how much of a value is
+    /// written: both `[value_heads, tokens]`.
+    fn decay_and_beta(&mut self, x: TensorId, r: &Recurrent, layer: &Layer) -> Result<(TensorId, TensorId)> {
+        let (heads, tokens) = (r.value_heads, self.graph.tensor(x).ne[1]);
+        let (groups, n) = if r.grouped { (r.key_heads, heads / r.key_heads) } else { (1, heads) };
+        let [beta, alpha] = if r.grouped {
+            let both = self.linear(x, &layer.name("ssm_ba"), 2 * heads)?;
+            let strides = [4, 8 * n, 8 * heads, 8 * heads * tokens];
+            let beta = self.graph.view(both, [n, groups, tokens, 1], strides, 0)?;
+            [beta, self.graph.view(both, [n, groups, tokens, 1], strides, 4 * n)?]
+        } else {
+            let alpha = self.linear(x, &layer.name("ssm_alpha"), heads)?;
+            [self.linear(x, &layer.name("ssm_beta"), heads)?, alpha]
+        };
+        // A number for each head, beside which the tokens repeat.
+        let of_heads = |b: &mut Self, name: &str| {
+            let vector = b.vector(&layer.name(name), heads)?;
+            if r.grouped { b.graph.reshape(vector, [n, groups, 1, 1]) } else { Ok(vector) }
+        };
+        let dt = of_heads(self, "ssm_dt.bias")?;
         let sum = self.graph.add(alpha, dt)?;
         self.name(sum, &layer.name("ssm_dt"))?;
         let step = self.graph.unary(Activation::Softplus, sum)?;
         self.name(step, &layer.name("ssm_step"))?;
-        let a = self.vector(&layer.name("ssm_a"), r.value_heads)?;
-        let decay = self.graph.mul(step, a)?;
-        self.name(decay, &layer.name("ssm_decay"))
+        let a = of_heads(self, "ssm_a")?;
+        let mut decay = self.graph.mul(step, a)?;
+        self.name(decay, &layer.name("ssm_decay"))?;
+        let mut beta = self.graph.unary(Activation::Sigmoid, beta)?;
+        self.name(beta, &layer.name("ssm_beta.sigmoid"))?;
+        if r.grouped {
+            for (x, name) in [(&mut decay, "ssm_decay.tiled"), (&mut beta, "ssm_beta.tiled")] {
+                *x = self.reordered(*x, [n, groups, tokens, 1], [1, 0, 2, 3], &layer.name(name))?;
+                *x = self.graph.reshape(*x, [heads, tokens, 1, 1])?;
+            }
+        }
+        Ok((decay, beta))
     }
 
-    /// How much of a value is written, `[value_heads, tokens]`.
-    fn beta(&mut self, x: TensorId, r: &Recurrent, layer: &Layer) -> Result<TensorId> {
-        let raw = self.linear(x, &layer.name("ssm_beta"), r.value_heads)?;
-        let beta = self.graph.unary(Activation::Sigmoid, raw)?;
-        self.name(beta, &layer.name("ssm_beta.sigmoid"))
+    /// `x` seen with the extents `ne`, its dimensions in another order, copied: called `name`.
+    fn reordered(&mut self, x: TensorId, ne: [usize; 4], axes: [usize; 4], name: &str) -> Result<TensorId> {
+        let x = if self.graph.tensor(x).ne == ne { x } else { self.graph.reshape(x, ne)? };
+        let x = self.graph.permute(x, axes)?;
+        let copied = self.graph.cont(x)?;
+        self.name(copied, name)
     }
 
-    /// q, k and v `[d, heads, tokens]` after the convolution; q and k have length 1.
-    fn convolved(&mut self, mixed: TensorId, r: &Recurrent, layer: &Layer) -> Result<[TensorId; 3]> {
-        let (channels, tokens) = (r.channels(), self.graph.tensor(mixed).ne[1]);
-        let taps = self.plain(&layer.name("ssm_conv1d.weight"), &[r.taps, channels])?;
-        let ne = [channels, r.taps - 1, self.shape.sequences, 1];
+    /// The causal convolution of `x` `[channels, tokens]` along the tokens of each sequence, with the weight `taps`.
+    pub(super) fn convolved(
+        &mut self,
+        x: TensorId,
+        (weight, taps): (&str, usize),
+        layer: &Layer,
+    ) -> Result<TensorId> {
+        let [channels, tokens, ..] = self.graph.tensor(x).ne;
+        let weight = self.plain(&layer.name(weight), &[taps, channels])?;
+        let ne = [channels, taps - 1, self.shape.sequences, 1];
         let state = self.state(&layer.name("conv.state"), DType::F32, ne, StateKind::Slots)?;
         let runs = self.runs()?;
-        let both = self.graph.ssm_conv(mixed, taps, state, runs)?;
+        let both = self.graph.ssm_conv(x, weight, state, runs)?;
         self.name(both, &layer.name("conv"))?;
         self.keep(both, state, tokens, &layer.name("conv.state.kept"))?;
         let row = 4 * channels;
-        let out = self.graph.view(both, [channels, tokens, 1, 1], [4, row, row * tokens, row * tokens], 0)?;
+        self.graph.view(both, [channels, tokens, 1, 1], [4, row, row * tokens, row * tokens], 0)
+    }
+
+    /// q, k and v `[d, heads, tokens]` after the convolution; q and k have length 1.
+    fn convolved_heads(&mut self, mixed: TensorId, r: &Recurrent, layer: &Layer) -> Result<[TensorId; 3]> {
+        let tokens = self.graph.tensor(mixed).ne[1];
+        let out = self.convolved(mixed, ("ssm_conv1d.weight", r.taps), layer)?;
         let qkv = self.graph.unary(Activation::Silu, out)?;
         self.name(qkv, &layer.name("conv.silu"))?;
         let keys = r.key_length * r.key_heads;
@@ -159,7 +201,14 @@ impl Builder<'_> {
         let strides = [4, 4 * d, 8 * keys, 8 * keys * tokens];
         let q = self.graph.view(unit, [d, heads, tokens, 1], strides, 0)?;
         let k = self.graph.view(unit, [d, heads, tokens, 1], strides, 4 * keys)?;
-        let v = self.heads(qkv, 2 * keys, r.value_length, r.value_heads)?;
+        let mut v = self.heads(qkv, 2 * keys, r.value_length, r.value_heads)?;
+        if r.grouped {
+            let (n, d, row) = (r.value_heads / r.key_heads, r.value_length, self.graph.tensor(qkv).nb[1]);
+            let ne = [d, n, heads, tokens];
+            let all = self.graph.view(qkv, ne, [4, 4 * d, 4 * d * n, row], 8 * keys)?;
+            v = self.reordered(all, ne, [0, 2, 1, 3], &layer.name("v.tiled"))?;
+            v = self.graph.reshape(v, [d, r.value_heads, tokens, 1])?;
+        }
         Ok([q, k, v])
     }
 

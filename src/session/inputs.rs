@@ -16,7 +16,7 @@ const NOWHERE: i32 = -1;
 #[derive(Debug, Default)]
 pub(super) struct Inputs {
     ints: Vec<i32>,
-    mask: Vec<f32>,
+    floats: Vec<f32>,
 }
 
 impl Inputs {
@@ -43,6 +43,12 @@ impl Inputs {
         }
         if let Some(id) = ids.output_rows {
             self.ints(id, outputs.iter().map(|&i| i as i32), shape.outputs, NOWHERE, put)?;
+        }
+        if let (Some(id), Some(temperature)) = (ids.query_factors, graph.temperature) {
+            self.floats.clear();
+            self.floats.extend(tokens.iter().map(|t| temperature.factor(t.at.position)));
+            self.floats.resize(shape.tokens, 1.0);
+            put(id, bytemuck::cast_slice(&self.floats))?;
         }
         if let Some(id) = ids.runs {
             let runs = (0..shape.sequences).flat_map(|sequence| run(tokens, sequence));
@@ -78,16 +84,16 @@ impl Inputs {
         put: Put<'_>,
     ) -> Result<()> {
         let kv = graph.shape.kv;
-        self.mask.clear();
+        self.floats.clear();
         for Token { at, .. } in tokens {
             let sees = |c: Cell| {
                 c.sequence == at.sequence && c.position <= at.position && reaches(at.position, c.position)
             };
             let value = |cell| if cells.get(cell).is_some_and(sees) { 0.0 } else { f32::NEG_INFINITY };
-            self.mask.extend((0..kv).map(value));
+            self.floats.extend((0..kv).map(value));
         }
-        self.mask.resize(graph.shape.tokens * kv, f32::NEG_INFINITY);
-        put(id, bytemuck::cast_slice(&self.mask))
+        self.floats.resize(graph.shape.tokens * kv, f32::NEG_INFINITY);
+        put(id, bytemuck::cast_slice(&self.floats))
     }
 }
 

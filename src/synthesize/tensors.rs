@@ -1,7 +1,7 @@
 //! Which tensors a synthetic model has, and what they hold.
 
 use super::Shape;
-use crate::model::{Experts, Recurrent};
+use crate::model::{Experts, Gating, Latent, Recurrent};
 use ggml_core::DType;
 use ggml_core::rng::Rng;
 
@@ -51,59 +51,117 @@ impl Shape {
                 all.push(tensor(name, DType::F32, &[self.rotated() / 2], Fill::Factor));
             }
         }
+        if self.architecture == "gemma4" {
+            // Divisors of global layers' frequencies.
+            all.push(tensor("rope_freqs.weight", DType::F32, &[self.head], Fill::Factor));
+        }
+        if self.per_layer_embedding > 0 {
+            let (d, n) = (self.per_layer_embedding, self.per_layer_embedding * self.layers);
+            let dtype = self.embedding_type;
+            all.push(tensor("per_layer_token_embd.weight", dtype, &[n, self.vocabulary], Fill::Matrix));
+            all.push(tensor("per_layer_model_proj.weight", self.attention_type, &[e, n], Fill::Matrix));
+            all.push(tensor("per_layer_proj_norm.weight", DType::F32, &[d], Fill::Norm));
+        }
         for layer in 0..self.layers {
             let mut add = |name: &str, dtype: DType, ne: &[usize], fill: Fill| {
                 all.push((format!("blk.{layer}.{name}"), fitting(dtype, ne[0]), ne.to_vec(), fill));
             };
-            add("attn_norm.weight", DType::F32, &[e], Fill::Norm);
-            match &self.recurrent {
-                Some(r) if r.layers.get(layer) == Some(&true) => self.recurrent_tensors(r, &mut add),
-                _ => self.attention_tensors(&mut add),
+            if self.architecture != "olmo2" {
+                add("attn_norm.weight", DType::F32, &[e], Fill::Norm);
             }
-            self.feed_forward_tensors(&mut add);
+            match (&self.recurrent, self.latent) {
+                (Some(r), _) if r.layers.get(layer) == Some(&true) => self.recurrent_tensors(r, &mut add),
+                (_, Some(latent)) => self.latent_tensors(latent, &mut add),
+                _ if self.convolved.get(layer) == Some(&true) => self.convolution_tensors(&mut add),
+                _ => self.attention_tensors(layer, &mut add),
+            }
+            self.feed_forward_tensors(layer, &mut add);
         }
-        all.push(tensor("output_norm.weight", DType::F32, &[e], Fill::Norm));
+        let norm = if self.convolved.is_empty() { "output_norm.weight" } else { "token_embd_norm.weight" };
+        all.push(tensor(norm, DType::F32, &[e], Fill::Norm));
         if !self.tied {
             all.push(tensor("output.weight", self.embedding_type, &[e, self.vocabulary], Fill::Matrix));
         }
         all
     }
 
-    fn attention_tensors(&self, add: &mut AddTensor<'_>) {
-        let (e, q, kv) = (self.embedding, self.heads * self.head, self.heads_kv * self.head);
-        let architecture = self.architecture.as_str();
-        if architecture == "phi3" {
+    fn is(&self, architectures: &[&str]) -> bool {
+        architectures.contains(&self.architecture.as_str())
+    }
+
+    fn attention_tensors(&self, layer: usize, add: &mut AddTensor<'_>) {
+        let ([heads_kv, head], e) = (self.heads_of(layer), self.embedding);
+        let (q, kv) = (self.heads * head, heads_kv * head);
+        // Layers of gemma4 that read the keys and values of another one; in its mixtures global layers make values of keys.
+        let shares = layer + self.shared() >= self.layers;
+        let no_values = self.is(&["gemma4"]) && self.experts.is_some() && !self.is_local(layer);
+        if self.is(&["phi3"]) {
             add("attn_qkv.weight", self.attention_type, &[e, q + 2 * kv], Fill::Matrix);
         } else {
-            // qwen35: each query with a gate.
-            let q = if architecture == "qwen35" { 2 * q } else { q };
+            // Delta nets' companions: each query with a gate.
+            let q = if self.recurrent.is_some() { 2 * q } else { q };
             for (name, rows) in [("attn_q", q), ("attn_k", kv), ("attn_v", kv)] {
+                if name != "attn_q" && shares || name == "attn_v" && no_values {
+                    continue;
+                }
                 add(&format!("{name}.weight"), self.attention_type, &[e, rows], Fill::Matrix);
-                if ["qwen2", "gpt-oss"].contains(&architecture) {
+                if self.is(&["qwen2", "gpt-oss", "glm4moe"]) {
                     add(&format!("{name}.bias"), DType::F32, &[rows], Fill::Bias);
                 }
             }
         }
-        if ["qwen3", "qwen3moe", "qwen35", "gemma3"].contains(&architecture) {
-            add("attn_q_norm.weight", DType::F32, &[self.head], Fill::Norm);
-            add("attn_k_norm.weight", DType::F32, &[self.head], Fill::Norm);
+        let normed = ["qwen3", "qwen3moe", "gemma3", "gemma4", "lfm2", "lfm2moe", "olmo2"];
+        if self.recurrent.is_some() || self.is(&normed) {
+            let whole = self.is(&["olmo2"]);
+            for (name, width) in [("attn_q_norm.weight", q), ("attn_k_norm.weight", kv)] {
+                if !(shares && name == "attn_k_norm.weight") {
+                    add(name, DType::F32, &[if whole { width } else { head }], Fill::Norm);
+                }
+            }
         }
         add("attn_output.weight", self.attention_type, &[q, e], Fill::Matrix);
-        if architecture == "gpt-oss" {
+        if self.is(&["gpt-oss"]) {
             add("attn_output.bias", DType::F32, &[e], Fill::Bias);
             add("attn_sinks.weight", DType::F32, &[self.heads], Fill::Bias);
         }
-        if ["gemma2", "gemma3"].contains(&architecture) {
+        if self.is(&["gemma2", "gemma3", "gemma4", "olmo2"]) {
             add("post_attention_norm.weight", DType::F32, &[e], Fill::Norm);
         }
+    }
+
+    fn latent_tensors(&self, l: Latent, add: &mut AddTensor<'_>) {
+        let (e, heads, dtype) = (self.embedding, self.heads, self.attention_type);
+        let q = heads * (l.plain + l.rotated);
+        if l.query_rank > 0 {
+            add("attn_q_a.weight", dtype, &[e, l.query_rank], Fill::Matrix);
+            add("attn_q_a_norm.weight", DType::F32, &[l.query_rank], Fill::Norm);
+            add("attn_q_b.weight", dtype, &[l.query_rank, q], Fill::Matrix);
+        } else {
+            add("attn_q.weight", dtype, &[e, q], Fill::Matrix);
+        }
+        add("attn_kv_a_mqa.weight", dtype, &[e, l.rank + l.rotated], Fill::Matrix);
+        add("attn_kv_a_norm.weight", DType::F32, &[l.rank], Fill::Norm);
+        add("attn_k_b.weight", dtype, &[l.plain, l.rank, heads], Fill::Matrix);
+        add("attn_v_b.weight", dtype, &[l.rank, l.value_length, heads], Fill::Matrix);
+        add("attn_output.weight", dtype, &[l.value_length * heads, e], Fill::Matrix);
+    }
+
+    fn convolution_tensors(&self, add: &mut AddTensor<'_>) {
+        let e = self.embedding;
+        add("shortconv.in_proj.weight", self.attention_type, &[e, 3 * e], Fill::Matrix);
+        add("shortconv.conv.weight", DType::F32, &[Shape::TAPS, e], Fill::Matrix);
+        add("shortconv.out_proj.weight", self.attention_type, &[e, e], Fill::Matrix);
     }
 
     fn recurrent_tensors(&self, r: &Recurrent, add: &mut AddTensor<'_>) {
         let (e, heads, inner) = (self.embedding, r.value_heads, r.value_length * r.value_heads);
         let channels = 2 * r.key_length * r.key_heads + inner;
-        for (name, rows) in
-            [("attn_qkv", channels), ("attn_gate", inner), ("ssm_alpha", heads), ("ssm_beta", heads)]
-        {
+        let steps = if self.is(&["qwen3next"]) {
+            vec![("ssm_ba", 2 * heads)]
+        } else {
+            vec![("ssm_alpha", heads), ("ssm_beta", heads)]
+        };
+        for (name, rows) in [("attn_qkv", channels), ("attn_gate", inner)].into_iter().chain(steps) {
             add(&format!("{name}.weight"), self.attention_type, &[e, rows], Fill::Matrix);
         }
         add("ssm_conv1d.weight", DType::F32, &[r.taps, channels], Fill::Matrix);
@@ -115,41 +173,82 @@ impl Shape {
 
     fn expert_tensors(&self, experts: Experts, add: &mut AddTensor<'_>) {
         let (e, n, count) = (self.embedding, experts.feed_forward, experts.count);
-        let biases = self.architecture == "gpt-oss";
+        let dtype = self.feed_forward_type;
         add("ffn_gate_inp.weight", DType::F32, &[e, count], Fill::Matrix);
+        let biases = self.is(&["gpt-oss"]);
         if biases {
             add("ffn_gate_inp.bias", DType::F32, &[count], Fill::Bias);
         }
-        for (name, columns, rows) in [("ffn_gate_exps", e, n), ("ffn_up_exps", e, n), ("ffn_down_exps", n, e)]
-        {
-            add(&format!("{name}.weight"), self.feed_forward_type, &[columns, rows, count], Fill::Matrix);
+        if experts.gating == Gating::Sigmoid && !self.is(&["llama4"]) {
+            add("exp_probs_b.bias", DType::F32, &[count], Fill::Bias);
+        }
+        let products = if self.is(&["gemma4"]) {
+            for (name, width) in [("ffn_gate_inp.scale", e), ("ffn_down_exps.scale", count)] {
+                add(name, DType::F32, &[width], Fill::Norm);
+            }
+            vec![("ffn_gate_up_exps", e, 2 * n), ("ffn_down_exps", n, e)]
+        } else {
+            vec![("ffn_gate_exps", e, n), ("ffn_up_exps", e, n), ("ffn_down_exps", n, e)]
+        };
+        for (name, columns, rows) in products {
+            add(&format!("{name}.weight"), dtype, &[columns, rows, count], Fill::Matrix);
             if biases {
                 add(&format!("{name}.bias"), DType::F32, &[rows, count], Fill::Bias);
             }
         }
+        if experts.shared > 0 {
+            let n = experts.shared;
+            for (name, columns, rows) in [("gate", e, n), ("up", e, n), ("down", n, e)] {
+                add(&format!("ffn_{name}_shexp.weight"), dtype, &[columns, rows], Fill::Matrix);
+            }
+            if self.recurrent.is_some() {
+                add("ffn_gate_inp_shexp.weight", DType::F32, &[e, 1], Fill::Matrix);
+            }
+        }
     }
 
-    fn feed_forward_tensors(&self, add: &mut AddTensor<'_>) {
+    fn feed_forward_tensors(&self, layer: usize, add: &mut AddTensor<'_>) {
         let (e, n, dtype) = (self.embedding, self.feed_forward, self.feed_forward_type);
-        // The same norm has two names.
-        let norm = if ["qwen35", "gpt-oss"].contains(&self.architecture.as_str()) {
-            "post_attention_norm.weight"
-        } else {
-            "ffn_norm.weight"
-        };
-        add(norm, DType::F32, &[e], Fill::Norm);
-        if let Some(experts) = self.experts {
-            return self.expert_tensors(experts, add);
+        // The same norm has two names; olmo2 has none.
+        if self.recurrent.is_some() || self.is(&["gpt-oss", "glm4moe"]) {
+            add("post_attention_norm.weight", DType::F32, &[e], Fill::Norm);
+        } else if !self.is(&["olmo2"]) {
+            add("ffn_norm.weight", DType::F32, &[e], Fill::Norm);
         }
-        if self.architecture == "phi3" {
+        if self.is(&["gemma4"]) {
+            self.gemma4_tensors(add);
+        }
+        if let Some(experts) = self.experts.filter(|_| self.is_mixture(layer)) {
+            self.expert_tensors(experts, add);
+            if !self.is(&["gemma4"]) {
+                return;
+            }
+        }
+        if self.is(&["phi3"]) {
             add("ffn_up.weight", dtype, &[e, 2 * n], Fill::Matrix);
         } else {
             add("ffn_gate.weight", dtype, &[e, n], Fill::Matrix);
             add("ffn_up.weight", dtype, &[e, n], Fill::Matrix);
         }
         add("ffn_down.weight", dtype, &[n, e], Fill::Matrix);
-        if ["gemma2", "gemma3"].contains(&self.architecture.as_str()) {
+        if self.is(&["gemma2", "gemma3", "gemma4", "olmo2"]) {
             add("post_ffw_norm.weight", DType::F32, &[e], Fill::Norm);
+        }
+    }
+
+    /// What layers of gemma4 have beside those of gemma3.
+    fn gemma4_tensors(&self, add: &mut AddTensor<'_>) {
+        let (e, d) = (self.embedding, self.per_layer_embedding);
+        add("layer_output_scale.weight", DType::F32, &[1], Fill::Norm);
+        if d > 0 {
+            add("inp_gate.weight", self.attention_type, &[e, d], Fill::Matrix);
+            add("proj.weight", self.attention_type, &[d, e], Fill::Matrix);
+            add("post_norm.weight", DType::F32, &[e], Fill::Norm);
+        }
+        if self.experts.is_some() {
+            for name in ["post_ffw_norm_1.weight", "post_ffw_norm_2.weight", "pre_ffw_norm_2.weight"] {
+                add(name, DType::F32, &[e], Fill::Norm);
+            }
         }
     }
 }

@@ -15,13 +15,15 @@ impl Layer<'_> {
     /// The gates of attention at each position, where queries come with some.
     pub(super) fn gates(&self, inputs: &[Vec<f64>]) -> Option<Vec<Vec<f64>>> {
         let all = self.find("attn_q.weight")?;
-        let gates = all.halves(self.f.d).1;
-        let has = all.values.len() == 2 * self.f.heads * self.f.d * all.columns;
+        let gates = all.halves(self.d()).1;
+        let has = all.values.len() == 2 * self.f.heads * self.d() * all.columns;
         has.then(|| inputs.iter().map(|x| gates.times(x)).collect())
     }
 
     pub(super) fn delta_net(&self, stream: &mut [Vec<f64>]) {
-        let int = |name: &str| self.file.gguf().metadata().usize(&format!("qwen35.ssm.{name}")).unwrap();
+        let architecture = self.file.hparams().architecture.as_str();
+        let int =
+            |name: &str| self.file.gguf().metadata().usize(&format!("{architecture}.ssm.{name}")).unwrap();
         let (d, heads_k, heads_v) = (int("state_size"), int("group_count"), int("time_step_rank"));
         let (dv, keys) = (int("inner_size") / heads_v, d * heads_k);
         let norm = self.get("attn_norm.weight");
@@ -31,7 +33,20 @@ impl Layer<'_> {
             inputs.iter().map(|x| matrix.times(x)).collect()
         };
         let (mixed, z) = (product("attn_qkv"), product("attn_gate"));
-        let (alpha, beta) = (product("ssm_alpha"), product("ssm_beta"));
+        // In files of qwen3next the value heads of a key head follow each other, and so do their steps and shares.
+        let per_key = heads_v / heads_k;
+        let grouped = self.find("ssm_ba.weight").is_some();
+        let [alpha, beta] = if grouped {
+            let both = product("ssm_ba");
+            [per_key, 0].map(|first| {
+                let of = |h: usize| h / per_key * 2 * per_key + first + h % per_key;
+                both.iter()
+                    .map(|row| (0..heads_v).map(|h| row[of(h)]).collect::<Vec<_>>())
+                    .collect::<Vec<_>>()
+            })
+        } else {
+            ["ssm_alpha", "ssm_beta"].map(product)
+        };
         let (a, dt, taps) = (self.get("ssm_a"), self.get("ssm_dt.bias"), self.get("ssm_conv1d.weight"));
         let (head_norm, output) = (self.get("ssm_norm.weight"), self.get("ssm_out.weight"));
         // For each value head a matrix from keys to values.
@@ -44,7 +59,7 @@ impl Layer<'_> {
             let qkv: Vec<f64> = (0..mixed[t].len()).map(|c| silu(convolve(c))).collect();
             let mut out = Vec::new();
             for (h, state) in states.iter_mut().enumerate() {
-                let at = h % heads_k * d;
+                let at = if grouped { h / per_key } else { h % heads_k } * d;
                 let (q, k) = (unit(&qkv[at..at + d]), unit(&qkv[keys + at..keys + at + d]));
                 let v = &qkv[2 * keys + h * dv..2 * keys + (h + 1) * dv];
                 let decay = (a.values[h] * (alpha[t][h] + dt.values[h]).exp().ln_1p()).exp();

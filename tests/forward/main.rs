@@ -4,19 +4,26 @@
 //! and Sennrich 2019), rotary embedding (Su et al. 2021), grouped-query attention (Ainslie et al. 2023), SwiGLU
 //! (Shazeer 2020); arrangement of llama (Touvron et al. 2023), qwen2 (biases), qwen3 (normed heads), phi3 (fused weights,
 //! LongRoPE: Ding et al. 2024), granite (factors), gemma2 and gemma3 (local and global layers, more norms, GELU, soft caps),
-//! gpt-oss (YaRN: Peng et al. 2023, sinks), mixtures of experts (Shazeer et al. 2017), qwen35 (gated delta net: Yang et al.
-//! 2024).
+//! gpt-oss (YaRN: Peng et al. 2023, sinks), mixtures of experts (Shazeer et al. 2017; DeepSeek-V3 2024), qwen35 (gated delta
+//! net: Yang et al. 2024), latent attention (DeepSeek-V2 2024, in the form that makes keys and values of all heads), olmo2,
+//! mistral3 (queries that grow), lfm2 (short convolutions), llama4 (chunks, layers without positions), gemma4 (embeddings of
+//! layers, shared keys).
 
 #[path = "../common/mod.rs"]
 mod common;
 mod delta;
+mod formulas;
+mod gemma4;
+mod latent;
 mod mixture;
+mod short;
 
 use common::{backend, backends, file, tiny};
 use diptych::ggml::metrics::distance;
-use diptych::model::{Experts, ModelFile};
+use diptych::model::{Experts, Gating, Latent, ModelFile};
 use diptych::synthesize::Shape;
 use diptych::{DType, Model, Precision, SessionOptions, greedy};
+use formulas::Formulas;
 
 /// A matrix of the file, row by row, or a vector as one row.
 struct Matrix {
@@ -74,160 +81,6 @@ fn rms(x: &[f64], w: &Matrix, eps: f64) -> Vec<f64> {
     x.iter().zip(&w.values).map(|(v, w)| v * scale * w).collect()
 }
 
-/// What the architectures do differently, from the metadata.
-struct Formulas {
-    /// Elements of a head.
-    d: usize,
-    heads: usize,
-    heads_kv: usize,
-    layers: usize,
-    eps: f64,
-    /// Pairs are neighbours in llama's files, halves in qwen's.
-    neighbours: bool,
-    /// Elements of a head that are rotated.
-    rotated: usize,
-    base: f64,
-    /// Divisors of the frequencies.
-    factors: Option<Matrix>,
-    /// Factor of rotated elements.
-    magnitude: f64,
-    /// Positions that a layer with a window sees.
-    window: Option<usize>,
-    gemma: bool,
-    /// Of so many layers the last is global; 1: none is.
-    period: usize,
-    /// Base of local layers' frequencies.
-    local_base: f64,
-    /// YaRN: factor and context of the training.
-    yarn: Option<(f64, f64)>,
-    /// Bounds of scores and logits.
-    caps: [Option<f64>; 2],
-    embedding_scale: f64,
-    residual_scale: f64,
-    attention_scale: f64,
-    logit_divisor: f64,
-}
-
-impl Formulas {
-    fn new(file: &ModelFile, context: usize) -> Formulas {
-        let m = file.gguf().metadata();
-        let architecture = m.str("general.architecture").unwrap();
-        let key = |name: &str| format!("{architecture}.{name}");
-        let int = |name: &str| m.usize(&key(name)).unwrap();
-        let float = |name: &str, default: f64| m.opt_f64(&key(name)).unwrap().unwrap_or(default);
-        let (d, gemma) = (int("attention.key_length"), architecture.starts_with("gemma"));
-        let gemma2 = architecture == "gemma2";
-        let original = m.opt_usize(&key("rope.scaling.original_context_length")).unwrap();
-        let yarn = (architecture == "gpt-oss")
-            .then(|| (float("rope.scaling.factor", 0.0), original.expect("YaRN's context") as f64));
-        let base = float("rope.freq_base", 0.0);
-        let kind = if original.is_some_and(|original| context > original) { "long" } else { "short" };
-        Formulas {
-            d,
-            heads: int("attention.head_count"),
-            heads_kv: int("attention.head_count_kv"),
-            layers: int("block_count"),
-            eps: float("attention.layer_norm_rms_epsilon", 0.0),
-            neighbours: ["llama", "granite"].contains(&architecture),
-            rotated: int("rope.dimension_count"),
-            base,
-            local_base: if architecture == "gemma3" { 10000.0 } else { base },
-            yarn,
-            caps: [gemma2.then_some(50.0), gemma2.then_some(30.0)],
-            period: match architecture {
-                "gemma2" | "gpt-oss" => 2,
-                "gemma3" => 6,
-                _ => 1,
-            },
-            factors: weight(file, &format!("rope_factors_{kind}.weight")),
-            magnitude: yarn
-                .map_or(float("rope.scaling.attn_factor", 1.0), |(factor, _)| 1.0 + 0.1 * factor.ln()),
-            window: m.opt_usize(&key("attention.sliding_window")).unwrap(),
-            gemma,
-            embedding_scale: if gemma {
-                (int("embedding_length") as f64).sqrt()
-            } else {
-                float("embedding_scale", 1.0)
-            },
-            residual_scale: float("residual_scale", 1.0),
-            attention_scale: float("attention.scale", 1.0 / (d as f64).sqrt()),
-            logit_divisor: float("logit_scale", 1.0),
-        }
-    }
-
-    /// Local layers, then a global one. With a period of 1 a window is for all layers.
-    fn is_local(&self, layer: usize) -> bool {
-        self.window.is_some() && (self.period == 1 || (layer + 1) % self.period != 0)
-    }
-
-    /// Radians for each position of pair `i`. YaRN: pairs that turn more than 32 times in the context of the training are left
-    /// alone, those that turn less than once are stretched by the factor, those in between are mixed.
-    fn frequency(&self, i: usize, base: f64) -> f64 {
-        let n = self.rotated as f64;
-        let plain = base.powf(-2.0 * i as f64 / n);
-        let Some((factor, context)) = self.yarn else { return plain };
-        let pair = |turns: f64| n * (context / (turns * std::f64::consts::TAU)).ln() / (2.0 * base.ln());
-        let (low, high) = (pair(32.0).floor().max(0.0), pair(1.0).ceil().min(n - 1.0));
-        let stretched = ((i as f64 - low) / (high - low).max(0.001)).clamp(0.0, 1.0);
-        plain * (1.0 - stretched) + plain / factor * stretched
-    }
-
-    /// Rotates the pairs of a head.
-    fn rotate(&self, head: &mut [f64], position: usize, layer: usize) {
-        let n = self.rotated;
-        let base = if self.is_local(layer) { self.local_base } else { self.base };
-        for i in 0..n / 2 {
-            let factor = self.factors.as_ref().map_or(1.0, |f| f.values[i]);
-            let angle = position as f64 * self.frequency(i, base) / factor;
-            let (cos, sin) = (angle.cos() * self.magnitude, angle.sin() * self.magnitude);
-            let (a, b) = if self.neighbours { (2 * i, 2 * i + 1) } else { (i, i + n / 2) };
-            let (x, y) = (head[a], head[b]);
-            head[a] = x * cos - y * sin;
-            head[b] = x * sin + y * cos;
-        }
-    }
-
-    fn gate(&self, x: f64) -> f64 {
-        if self.gemma {
-            0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3))).tanh())
-        } else {
-            x / (1.0 + (-x).exp())
-        }
-    }
-
-    /// Soft-max of the scores of query head `head` at position `t`, times the values.
-    fn attend(
-        &self,
-        [q, k, v]: [&[Vec<f64>]; 3],
-        t: usize,
-        head: usize,
-        layer: usize,
-        sinks: Option<&Matrix>,
-    ) -> Vec<f64> {
-        let d = self.d;
-        let kv = head / (self.heads / self.heads_kv) * d;
-        let first = match self.window.filter(|_| self.is_local(layer)) {
-            Some(window) => (t + 1).saturating_sub(window),
-            None => 0,
-        };
-        let query = &q[t][head * d..(head + 1) * d];
-        let dot = |key: &[f64]| query.iter().zip(key).map(|(a, b)| a * b).sum::<f64>();
-        let capped = |x: f64| self.caps[0].map_or(x, |cap| cap * (x / cap).tanh());
-        let score = |s: usize| capped(dot(&k[s][kv..kv + d]) * self.attention_scale);
-        let scores: Vec<f64> = (first..=t).map(score).collect();
-        let sink = sinks.map(|sinks| sinks.values[head]);
-        let max = scores.iter().copied().chain(sink).fold(f64::NEG_INFINITY, f64::max);
-        let total: f64 = scores.iter().copied().chain(sink).map(|s| (s - max).exp()).sum();
-        let mut out = vec![0.0; d];
-        for (s, score) in scores.iter().enumerate() {
-            for i in 0..d {
-                out[i] += (score - max).exp() / total * v[first + s][kv + i];
-            }
-        }
-        out
-    }
-}
-
 /// Rows of a weight, or of the one that it is fused into, from row `first` on.
 fn rows(file: &ModelFile, name: &str, fused: &str, first: usize, n: usize) -> Matrix {
     if let Some(own) = weight(file, name) {
@@ -262,30 +115,48 @@ impl Layer<'_> {
         self.find(part).unwrap_or_else(|| panic!("{part}"))
     }
 
-    /// Heads of q, k or v at every position; in a fused weight they begin with head `first`.
-    fn project(&self, inputs: &[Vec<f64>], part: &str, first: usize, heads: usize) -> Vec<Vec<f64>> {
-        let (f, d) = (self.f, self.f.d);
+    /// Products with the weight of q, k or v at every position, bias included; in a fused weight they begin with head `first`.
+    fn product(&self, inputs: &[Vec<f64>], part: &str, first: usize, heads: usize) -> Vec<Vec<f64>> {
+        let d = self.d();
         let (own, fused) = (self.name(&format!("{part}.weight")), self.name("attn_qkv.weight"));
         let mut matrix = rows(self.file, &own, &fused, first * d, heads * d);
         if part == "attn_q" && matrix.values.len() == 2 * heads * d * matrix.columns {
             matrix = matrix.halves(d).0;
         }
-        let (bias, norm) = (self.find(&format!("{part}.bias")), self.find(&format!("{part}_norm.weight")));
-        let project = |(position, x): (usize, &Vec<f64>)| {
+        let bias = self.find(&format!("{part}.bias"));
+        let product = |x: &Vec<f64>| {
             let mut y = matrix.times(x);
             assert_eq!(y.len(), heads * d);
             bias.iter().for_each(|bias| add(&mut y, &bias.values, 1.0));
-            for head in y.chunks_exact_mut(d) {
-                if let Some(norm) = &norm {
-                    head.copy_from_slice(&rms(head, norm, f.eps));
-                }
-                if part != "attn_v" {
-                    f.rotate(head, position, self.index);
-                }
-            }
             y
         };
-        inputs.iter().enumerate().map(project).collect()
+        inputs.iter().map(product).collect()
+    }
+
+    /// Heads of q or k at every position: normed, in whole or each, and with positions.
+    fn project(&self, inputs: &[Vec<f64>], part: &str, first: usize, heads: usize) -> Vec<Vec<f64>> {
+        let (f, d) = (self.f, self.d());
+        let norm = self.find(&format!("{part}_norm.weight"));
+        let mut all = self.product(inputs, part, first, heads);
+        for (position, y) in all.iter_mut().enumerate() {
+            if let Some(norm) = norm.as_ref().filter(|norm| f.norms_whole && norm.columns == y.len()) {
+                *y = rms(y, norm, f.eps);
+            }
+            for head in y.chunks_exact_mut(d) {
+                if let Some(norm) = norm.as_ref().filter(|_| !f.norms_whole) {
+                    head.copy_from_slice(&rms(head, norm, f.eps));
+                }
+                f.rotate(head, position, self.index);
+                if f.norms_rotated(self.index) {
+                    head.copy_from_slice(&rms(head, &Matrix { columns: d, values: vec![1.0; d] }, f.eps));
+                }
+            }
+            if part == "attn_q" {
+                let growth = f.growth(position, self.index);
+                y.iter_mut().for_each(|x| *x *= growth);
+            }
+        }
+        all
     }
 
     /// Adds what a branch gave to the stream, normed first where the file has a norm for it.
@@ -294,13 +165,31 @@ impl Layer<'_> {
         add(x, &out, self.f.residual_scale);
     }
 
-    fn attention(&self, stream: &mut [Vec<f64>]) {
+    /// The stream, normed where the layer has a norm in front of its attention.
+    fn inputs(&self, stream: &[Vec<f64>]) -> Vec<Vec<f64>> {
+        let norm = self.find("attn_norm.weight");
+        stream.iter().map(|x| norm.as_ref().map_or(x.clone(), |norm| rms(x, norm, self.f.eps))).collect()
+    }
+
+    /// Keys and values at every position; `kept` has those of the layers before.
+    fn keys_and_values(&self, inputs: &[Vec<f64>], kept: &[[Vec<Vec<f64>>; 2]]) -> [Vec<Vec<f64>>; 2] {
         let f = self.f;
-        let norm = self.get("attn_norm.weight");
-        let inputs: Vec<_> = stream.iter().map(|x| rms(x, &norm, f.eps)).collect();
+        if let Some(shared) = f.shares(self.index) {
+            return kept[shared].clone();
+        }
+        let heads_kv = f.heads_kv[self.index];
+        let k = self.project(inputs, "attn_k", f.heads, heads_kv);
+        if f.gemma4 {
+            return [k, self.gemma4_values(inputs)];
+        }
+        [k, self.product(inputs, "attn_v", f.heads + heads_kv, heads_kv)]
+    }
+
+    fn attention(&self, stream: &mut [Vec<f64>], kept: &mut Vec<[Vec<Vec<f64>>; 2]>) {
+        let f = self.f;
+        let inputs = self.inputs(stream);
         let q = self.project(&inputs, "attn_q", 0, f.heads);
-        let k = self.project(&inputs, "attn_k", f.heads, f.heads_kv);
-        let v = self.project(&inputs, "attn_v", f.heads + f.heads_kv, f.heads_kv);
+        let [k, v] = self.keys_and_values(&inputs, kept);
         let (output, bias) = (self.get("attn_output.weight"), self.find("attn_output.bias"));
         let sinks = self.find("attn_sinks.weight");
         let gates = self.gates(&inputs);
@@ -312,38 +201,64 @@ impl Layer<'_> {
             }
             let mut out = output.times(&attended);
             bias.iter().for_each(|bias| add(&mut out, &bias.values, 1.0));
-            self.join(x, out, f.gemma.then_some("post_attention_norm.weight"));
+            self.join(x, out, f.norms_results.then_some("post_attention_norm.weight"));
         }
+        kept[self.index] = [k, v];
     }
 
     /// What the layer does with its normed stream before the feed-forward network.
-    fn mix(&self, stream: &mut [Vec<f64>]) {
-        if self.find("ssm_a").is_some() { self.delta_net(stream) } else { self.attention(stream) }
+    fn mix(&self, stream: &mut [Vec<f64>], kept: &mut Vec<[Vec<Vec<f64>>; 2]>) {
+        let has = |part: &str| self.find(part).is_some();
+        if has("ssm_a") {
+            self.delta_net(stream)
+        } else if has("shortconv.conv.weight") {
+            self.short_convolution(stream)
+        } else if has("attn_kv_a_mqa.weight") {
+            self.latent_attention(stream)
+        } else {
+            self.attention(stream, kept)
+        }
+    }
+
+    /// Elements of a head.
+    fn d(&self) -> usize {
+        self.f.d[self.index]
     }
 
     fn feed_forward(&self, stream: &mut [Vec<f64>]) {
-        let norm = self.find("ffn_norm.weight").unwrap_or_else(|| self.get("post_attention_norm.weight"));
-        if self.find("ffn_gate_inp.weight").is_some() {
-            return self.mixture(stream, &norm);
+        let norm = self.find("ffn_norm.weight").or_else(|| {
+            // Where it is not the norm of what attention gives.
+            self.find("post_attention_norm.weight").filter(|_| !self.f.norms_results)
+        });
+        for x in stream {
+            let normed = norm.as_ref().map_or(x.clone(), |norm| rms(x, norm, self.f.eps));
+            let mixed = self.find("ffn_gate_inp.weight").is_some();
+            let out = match mixed {
+                true if self.f.gemma4 => self.gemma4_mixture(x, &normed),
+                true => self.mixture(&normed, &normed),
+                false => self.dense(&normed, ""),
+            };
+            self.join(x, out, Some("post_ffw_norm.weight"));
         }
-        let down = self.get("ffn_down.weight");
-        let (both, n) = (self.get("ffn_up.weight"), down.columns);
+    }
+
+    /// A gated network whose weights' names end with a suffix.
+    fn dense(&self, x: &[f64], suffix: &str) -> Vec<f64> {
+        let get = |part: &str| self.find(&format!("ffn_{part}{suffix}.weight"));
+        let (down, both) = (get("down").expect("down"), get("up").expect("up"));
         let width = both.columns;
-        let (gate, up) = match self.find("ffn_gate.weight") {
+        let (gate, up) = match get("gate") {
             Some(gate) => (gate, both),
             // One weight: rows of the gate, then of up.
             None => {
-                let (gate, up) = both.values.split_at(n * width);
+                let (gate, up) = both.values.split_at(down.columns * width);
                 let half = |values: &[f64]| Matrix { columns: width, values: values.to_vec() };
                 (half(gate), half(up))
             }
         };
-        for x in stream {
-            let normed = rms(x, &norm, self.f.eps);
-            let (gate, up) = (gate.times(&normed), up.times(&normed));
-            let inner: Vec<f64> = gate.iter().zip(&up).map(|(&g, u)| self.f.gate(g) * u).collect();
-            self.join(x, down.times(&inner), Some("post_ffw_norm.weight"));
-        }
+        let (gate, up) = (gate.times(x), up.times(x));
+        let inner: Vec<f64> = gate.iter().zip(&up).map(|(&g, u)| self.f.gate(g) * u).collect();
+        down.times(&inner)
     }
 }
 
@@ -353,13 +268,17 @@ fn forward(file: &ModelFile, tokens: &[u32], context: usize) -> Vec<f32> {
     let embedding = weight(file, "token_embd.weight").expect("an embedding");
     let scaled = |row: &[f64]| -> Vec<f64> { row.iter().map(|x| x * f.embedding_scale).collect() };
     let mut stream: Vec<Vec<f64>> = tokens.iter().map(|&t| scaled(embedding.row(t as usize))).collect();
+    let own = gemma4::own_embeddings(file, &f, tokens, &stream);
+    let mut kept = vec![[Vec::new(), Vec::new()]; f.layers];
     for index in 0..f.layers {
         let layer = Layer { file, f: &f, index };
-        layer.mix(&mut stream);
+        layer.mix(&mut stream, &mut kept);
         layer.feed_forward(&mut stream);
+        layer.add_own_embedding(&mut stream, &own);
     }
     let output = weight(file, "output.weight").unwrap_or(embedding);
-    let norm = weight(file, "output_norm.weight").expect("a norm");
+    let norm = ["output_norm.weight", "token_embd_norm.weight"].iter().find_map(|name| weight(file, name));
+    let norm = norm.expect("a norm");
     let logits = stream.iter().flat_map(|x| output.times(&rms(x, &norm, f.eps)));
     let capped = |x: f64| f.caps[1].map_or(x, |cap| cap * (x / cap).tanh());
     logits.map(|v| capped(v / f.logit_divisor) as f32).collect()
@@ -381,11 +300,45 @@ fn shapes(dtype: DType) -> Vec<Shape> {
     shapes.push(Shape { layers: 7, window: Some(5), ..tiny("gemma3", dtype) });
     shapes.push(Shape { layers: 2, window: Some(5), ..tiny("gemma2", dtype) });
     shapes.push(tiny("qwen3moe", dtype));
-    let experts = Some(Experts { count: 4, used: 3, feed_forward: 96 });
+    let experts = Some(Experts::new(4, 3, 96));
     shapes.push(Shape { experts, ..tiny("llama", dtype) });
     // A context of the training that makes YaRN's ramp begin and end among the pairs.
     shapes.push(Shape { layers: 3, window: Some(5), ..tiny("gpt-oss", dtype) });
-    shapes.push(Shape { layers: 4, ..tiny("qwen35", dtype) });
+    for delta_net in ["qwen35", "qwen35moe", "qwen3next"] {
+        shapes.push(Shape { layers: 4, ..tiny(delta_net, dtype) });
+    }
+    shapes.extend(later_shapes(dtype));
+    shapes
+}
+
+/// What needs more than a name: groups and weights of experts, layers of several kinds, queries that grow within the prompt.
+fn later_shapes(dtype: DType) -> Vec<Shape> {
+    let mut shapes = vec![tiny("glm4moe", dtype), tiny("olmo2", dtype), tiny("deepseek2", dtype)];
+    shapes.push(Shape { layers: 4, window: Some(5), ..tiny("olmo2", dtype) });
+    shapes.push(Shape { context: CONTEXT, ..tiny("mistral3", dtype) });
+    for lfm in ["lfm2", "lfm2moe"] {
+        shapes.push(Shape { layers: 3, ..tiny(lfm, dtype) });
+    }
+    // Chunks of five, one layer without positions.
+    shapes.push(Shape { layers: 4, window: Some(5), ..tiny("llama4", dtype) });
+    let two = Some(Experts { used: 2, ..tiny("llama4", dtype).experts.expect("experts") });
+    shapes.push(Shape { experts: two, ..tiny("llama4", dtype) });
+    let latent = Latent { rank: 64, query_rank: 0, plain: 32, rotated: 32, value_length: 64 };
+    let experts = Experts { shared: 64, normalised: false, scale: 1.5, ..Experts::new(5, 2, 96) };
+    let deepseek = Shape { latent: Some(latent), experts: Some(experts), ..tiny("deepseek2", dtype) };
+    shapes.push(deepseek.clone());
+    let groups = Experts {
+        gating: Gating::SoftMax,
+        normalised: true,
+        groups: 3,
+        groups_used: 2,
+        ..Experts::new(12, 4, 32)
+    };
+    shapes.push(Shape { experts: Some(groups), ..deepseek });
+    shapes.push(Shape { layers: 5, window: Some(5), ..tiny("gemma4", dtype) });
+    let experts = Some(Experts::new(6, 2, 64));
+    let plain = Shape { experts, per_layer_embedding: 0, shared_caches: 0, ..tiny("gemma4", dtype) };
+    shapes.push(Shape { window: Some(5), ..plain });
     shapes
 }
 

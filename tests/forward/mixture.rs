@@ -1,6 +1,6 @@
 //! Mixtures of experts.
 
-use super::{Layer, Matrix, add, rms};
+use super::{Layer, Matrix, add};
 
 impl Layer<'_> {
     /// An expert's product, with its bias where there is one.
@@ -14,21 +14,60 @@ impl Layer<'_> {
         y
     }
 
-    /// The experts with the highest scores, and the soft-max of those scores.
+    fn metadata(&self, name: &str) -> f64 {
+        let key = format!("{}.{name}", self.file.hparams().architecture);
+        let m = self.file.gguf().metadata();
+        let flag = || m.opt_bool(&key).ok().flatten().map(|flag| f64::from(u8::from(flag)));
+        let int = || m.opt_usize(&key).ok().flatten().map(|n| n as f64);
+        flag().or_else(int).or_else(|| m.opt_f64(&key).ok().flatten()).unwrap_or(f64::NAN)
+    }
+
+    /// The experts with the highest probabilities, which a bias may raise for this choice only, of the groups whose two best
+    /// have the largest sum; and their weights.
     fn choose(&self, x: &[f64]) -> Vec<(usize, f64)> {
         let mut scores = self.get("ffn_gate_inp.weight").times(x);
         if let Some(bias) = self.find("ffn_gate_inp.bias") {
             add(&mut scores, &bias.values, 1.0);
         }
-        let architecture = self.file.hparams().architecture.as_str();
-        let used = self.file.gguf().metadata().usize(&format!("{architecture}.expert_used_count")).unwrap();
+        let llama4 = self.file.hparams().architecture == "llama4";
+        let sigmoid = llama4 || self.metadata("expert_gating_func") == 2.0;
+        let total: f64 = scores.iter().map(|s| s.exp()).sum();
+        let probability = |s: &f64| if sigmoid { 1.0 / (1.0 + (-s).exp()) } else { s.exp() / total };
+        let probabilities: Vec<f64> = scores.iter().map(probability).collect();
+        let mut candidates = probabilities.clone();
+        if let Some(bias) = self.find("exp_probs_b.bias") {
+            add(&mut candidates, &bias.values, 1.0);
+        }
+        let groups = self.metadata("expert_group_count");
+        if groups > 1.0 {
+            let size = candidates.len() / groups as usize;
+            let mut sums: Vec<(f64, usize)> = Vec::new();
+            for (group, of) in candidates.chunks(size).enumerate() {
+                let mut of = of.to_vec();
+                of.sort_by(|a, b| b.total_cmp(a));
+                sums.push((of[0] + of[1], group));
+            }
+            sums.sort_by(|a, b| b.0.total_cmp(&a.0));
+            for (_, group) in &sums[self.metadata("expert_group_used_count") as usize..] {
+                candidates[group * size..(group + 1) * size].fill(f64::NEG_INFINITY);
+            }
+        }
+        let used = self.metadata("expert_used_count") as usize;
         let mut order: Vec<usize> = (0..scores.len()).collect();
-        order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
-        let total: f64 = order[..used].iter().map(|&e| scores[e].exp()).sum();
-        order[..used].iter().map(|&e| (e, scores[e].exp() / total)).collect()
+        order.sort_by(|&a, &b| candidates[b].total_cmp(&candidates[a]));
+        let normalised = !llama4 && self.metadata("expert_weights_norm") != 0.0;
+        let sum: f64 = order[..used].iter().map(|&e| probabilities[e]).sum();
+        let scale = Some(self.metadata("expert_weights_scale")).filter(|s| !s.is_nan()).unwrap_or(1.0);
+        let of_results = self.find("ffn_down_exps.scale");
+        let weight = |e: usize| {
+            let weight = probabilities[e] / if normalised { sum } else { 1.0 } * scale;
+            (e, weight * of_results.as_ref().map_or(1.0, |scales| scales.values[e]))
+        };
+        order[..used].iter().map(|&e| weight(e)).collect()
     }
 
-    pub(super) fn mixture(&self, stream: &mut [Vec<f64>], norm: &Matrix) {
+    /// What the experts give for `x` that a router chooses for `routed`, and the network of all tokens.
+    pub(super) fn mixture(&self, x: &[f64], routed: &[f64]) -> Vec<f64> {
         let n = self.get("ffn_down_exps.weight").columns;
         let bounded = self.find("ffn_up_exps.bias").is_some();
         let glu = |(&g, &u): (&f64, &f64)| {
@@ -38,15 +77,28 @@ impl Layer<'_> {
             let (g, u) = (g.min(7.0), u.clamp(-7.0, 7.0));
             g / (1.0 + (-1.702 * g).exp()) * (u + 1.0)
         };
-        for x in stream {
-            let normed = rms(x, norm, self.f.eps);
-            let width = normed.len();
-            for (expert, weight) in self.choose(&normed) {
-                let gate = self.expert("ffn_gate_exps", expert, n, &normed);
-                let up = self.expert("ffn_up_exps", expert, n, &normed);
-                let inner: Vec<f64> = gate.iter().zip(&up).map(glu).collect();
-                add(x, &self.expert("ffn_down_exps", expert, width, &inner), weight);
-            }
+        let mut out = vec![0.0; x.len()];
+        for (expert, weight) in self.choose(routed) {
+            // The weight of llama4 is one of the input.
+            let before = if self.file.hparams().architecture == "llama4" { weight } else { 1.0 };
+            let input: Vec<f64> = x.iter().map(|x| x * before).collect();
+            let (gate, up) = if self.find("ffn_gate_up_exps.weight").is_some() {
+                let both = self.expert("ffn_gate_up_exps", expert, 2 * n, &input);
+                (both[..n].to_vec(), both[n..].to_vec())
+            } else {
+                (
+                    self.expert("ffn_gate_exps", expert, n, &input),
+                    self.expert("ffn_up_exps", expert, n, &input),
+                )
+            };
+            let inner: Vec<f64> = gate.iter().zip(&up).map(glu).collect();
+            add(&mut out, &self.expert("ffn_down_exps", expert, x.len(), &inner), weight / before);
         }
+        if self.find("ffn_up_shexp.weight").is_some() {
+            let gate = self.find("ffn_gate_inp_shexp.weight");
+            let share = gate.map_or(1.0, |gate| 1.0 / (1.0 + (-gate.times(x)[0]).exp()));
+            add(&mut out, &self.dense(x, "_shexp"), share);
+        }
+        out
     }
 }

@@ -1,0 +1,188 @@
+//! What builds attention: heads, their norms and positions, the cache, and attention itself.
+
+use super::batch::StateKind;
+use super::builder::{Builder, Layer};
+use super::hparams::rope_factors;
+use super::{Architecture, RopeScaling};
+use ggml_core::op::FlashAttnExt;
+use ggml_core::{DType, Error, Result, Source, TensorId};
+
+impl Builder<'_> {
+    /// Part of the rows of `x` `[columns, tokens]` as heads: `[d, heads, tokens]`, from column `first` on.
+    pub(super) fn heads(&mut self, x: TensorId, first: usize, d: usize, heads: usize) -> Result<TensorId> {
+        let t = self.graph.tensor(x);
+        let tokens = t.ne[1];
+        if t.ne[0] == d * heads {
+            return self.graph.reshape(x, [d, heads, tokens, 1]);
+        }
+        let (unit, row) = (t.nb[0], t.nb[1]);
+        self.graph.view(x, [d, heads, tokens, 1], [unit, d * unit, row, tokens * row], first * unit)
+    }
+
+    /// Columns of the rows of `x` `[columns, tokens]`, from `first` on: `[n, tokens]`.
+    pub(super) fn columns(&mut self, x: TensorId, first: usize, n: usize) -> Result<TensorId> {
+        let t = self.graph.tensor(x);
+        let (tokens, [unit, row, ..]) = (t.ne[1], t.nb);
+        self.graph.view(x, [n, tokens, 1, 1], [unit, row, row * tokens, row * tokens], first * unit)
+    }
+
+    /// Products with `attn_q`, `attn_k` and `attn_v`, biases included: `[elements of all heads, tokens]`; q of the needed
+    /// rows.
+    pub(super) fn projections(&mut self, x: TensorId, layer: &Layer) -> Result<[TensorId; 3]> {
+        let a = layer.attention;
+        let asking = self.needed(x, layer, "attn_norm.needed")?;
+        let q = self.linear(asking, &layer.name("attn_q"), a.key_length * a.heads)?;
+        let k = self.linear(x, &layer.name("attn_k"), a.key_length * a.heads_kv)?;
+        let v = self.linear(x, &layer.name("attn_v"), a.value_length * a.heads_kv)?;
+        Ok([q, k, v])
+    }
+
+    /// What [`Builder::projections`] gives, divided into heads.
+    pub(super) fn in_heads(&mut self, [q, k, v]: [TensorId; 3], layer: &Layer) -> Result<[TensorId; 3]> {
+        let a = layer.attention;
+        let q = self.heads(q, 0, a.key_length, a.heads)?;
+        let k = self.heads(k, 0, a.key_length, a.heads_kv)?;
+        let v = self.heads(v, 0, a.value_length, a.heads_kv)?;
+        Ok([q, k, v])
+    }
+
+    /// q, k and v of a layer as `[d, heads, tokens]`, biases included, without positions; q of the needed rows.
+    pub(super) fn qkv(&mut self, x: TensorId, layer: &Layer) -> Result<[TensorId; 3]> {
+        let products = self.projections(x, layer)?;
+        self.in_heads(products, layer)
+    }
+
+    /// The same from one weight, `attn_qkv`: rows of q, then k, then v.
+    pub(super) fn qkv_fused(&mut self, x: TensorId, layer: &Layer) -> Result<[TensorId; 3]> {
+        let a = layer.attention;
+        let (q, k, v) = (a.key_length * a.heads, a.key_length * a.heads_kv, a.value_length * a.heads_kv);
+        let all = self.linear(x, &layer.name("attn_qkv"), q + k + v)?;
+        let asking = self.needed(all, layer, "attn_qkv.needed")?;
+        Ok([
+            self.heads(asking, 0, a.key_length, a.heads)?,
+            self.heads(all, q, a.key_length, a.heads_kv)?,
+            self.heads(all, q + k, a.value_length, a.heads_kv)?,
+        ])
+    }
+
+    /// q, k and v of a layer with heads of q and k normed by `attn_q_norm` and `attn_k_norm`.
+    pub(super) fn normed_heads(&mut self, [q, k, v]: [TensorId; 3], layer: &Layer) -> Result<[TensorId; 3]> {
+        let q = self.norm(q, &layer.name("attn_q_norm"))?;
+        let k = self.norm(k, &layer.name("attn_k_norm"))?;
+        Ok([q, k, v])
+    }
+
+    /// q, k and v of a layer with positions in q and k.
+    pub(super) fn turned(&mut self, [q, k, v]: [TensorId; 3], layer: &Layer) -> Result<[TensorId; 3]> {
+        let q = self.rope(q, layer, "q_rope")?;
+        let k = self.rope(k, layer, "k_rope")?;
+        Ok([q, k, v])
+    }
+
+    /// ROPE of `[d, heads, tokens]` as the layer has it, if it has one; called `name`.
+    pub(super) fn rope(&mut self, x: TensorId, layer: &Layer, name: &str) -> Result<TensorId> {
+        let Some(rope) = layer.attention.rope else { return Ok(x) };
+        let factors = if layer.attention.factors { self.rope_factors(rope.n_dims / 2)? } else { None };
+        let tokens = self.graph.tensor(x).ne[2];
+        let column = self.graph.reshape(self.inputs.positions, [1, self.shape.tokens, 1, 1])?;
+        let picked = self.matching(column, tokens, layer, &format!("{name}.positions"))?;
+        let positions = self.graph.reshape(picked, [tokens, 1, 1, 1])?;
+        let turned = self.graph.rope(rope, x, positions, factors)?;
+        self.name(turned, &layer.name(name))
+    }
+
+    /// Divisors of ROPE's frequencies; with LongRoPE the room in the cache decides which of two.
+    fn rope_factors(&mut self, n: usize) -> Result<Option<TensorId>> {
+        let RopeScaling::LongRope { original_context } = self.hparams.scaling else {
+            return self.optional_vector("rope_freqs.weight", n);
+        };
+        let (short, long) = (rope_factors("short"), rope_factors("long"));
+        self.known_weight(&short, &[n])?;
+        self.known_weight(&long, &[n])?;
+        self.vector(if self.shape.context > original_context { &long } else { &short }, n).map(Some)
+    }
+
+    /// Queries `[d, heads, tokens]` times the factor of their position, see [`super::Temperature`].
+    pub(super) fn tempered(&mut self, q: TensorId, layer: &Layer) -> Result<TensorId> {
+        if self.hparams.temperature.is_none() {
+            return Ok(q);
+        }
+        let factors = match self.inputs.query_factors {
+            Some(factors) => factors,
+            None => {
+                let ne = [1, self.shape.tokens, 1, 1];
+                let factors = self.graph.leaf("query_factors", DType::F32, ne, Source::Input)?;
+                *self.inputs.query_factors.insert(factors)
+            }
+        };
+        let tokens = self.graph.tensor(q).ne[2];
+        let factors = self.matching(factors, tokens, layer, "query_factors.needed")?;
+        let factors = self.graph.reshape(factors, [1, 1, tokens, 1])?;
+        let tempered = self.graph.mul(q, factors)?;
+        self.name(tempered, &layer.name("q_tempered"))
+    }
+
+    /// The rows of a layer's cache that attention sees, after writing those of the batch: `[d, kv, heads_kv]`.
+    pub(super) fn cached(&mut self, x: TensorId, layer: &Layer, d: usize, part: &str) -> Result<TensorId> {
+        let (name, heads, kv) = (layer.name(part), layer.attention.heads_kv, self.shape.kv);
+        let (row, dtype) = (d * heads, self.shape.cache);
+        let block = dtype.block();
+        if !d.is_multiple_of(block) {
+            let found = format!("{dtype}, with heads of {d} elements");
+            return Err(Error::argument(
+                "cache type",
+                found,
+                format!("heads of a multiple of {block} elements"),
+            ));
+        }
+        let ne = [row, self.shape.cells(), 1, 1];
+        let cache = self.state(&format!("{name}.cache"), dtype, ne, StateKind::Rows)?;
+        // Rows of a projection that makes q, k and v at once lie apart.
+        let (tokens, [unit, _, next, _]) = (self.shape.tokens, self.graph.tensor(x).nb);
+        let rows = self.graph.view(x, [row, tokens, 1, 1], [unit, next, next * tokens, next * tokens], 0)?;
+        let written = self.graph.set_rows(cache, rows, self.inputs.cache_rows)?;
+        self.name(written, &format!("{name}.cache.written"))?;
+        let bytes = |elements: usize| elements / block * dtype.block_bytes();
+        let nb = [dtype.block_bytes(), bytes(row), bytes(d), kv * bytes(row)];
+        self.graph.view(written, [d, kv, heads, 1], nb, 0)
+    }
+
+    /// Attention as an architecture projects it, and its output layer.
+    pub(super) fn attending<A: Architecture + ?Sized>(
+        &mut self,
+        architecture: &A,
+        x: TensorId,
+        layer: &Layer,
+    ) -> Result<TensorId> {
+        let heads = architecture.project(self, x, layer)?;
+        let attended = self.attention(heads, layer)?;
+        self.linear(attended, &layer.name("attn_output"), self.hparams.embedding)
+    }
+
+    /// Causal attention of a layer over its cache: `q` `[d, heads, tokens]`, `k` `[d, heads_kv, tokens]`, `v`
+    /// `[dv, heads_kv, tokens]` to `[dv * heads, tokens]`. `q` may be that of the needed rows only, as is then the result.
+    pub(super) fn attention(&mut self, [q, k, v]: [TensorId; 3], layer: &Layer) -> Result<TensorId> {
+        let k = self.cached(k, layer, layer.attention.key_length, "k")?;
+        let v = self.cached(v, layer, layer.attention.value_length, "v")?;
+        self.caches.insert(layer.index, [k, v]);
+        self.attend(q, [k, v], layer)
+    }
+
+    /// The same over the rows of a cache, `k` `[d, kv, heads_kv]` and `v` `[dv, kv, heads_kv]`.
+    pub(super) fn attend(&mut self, q: TensorId, [k, v]: [TensorId; 2], layer: &Layer) -> Result<TensorId> {
+        let (h, a) = (self.hparams, layer.attention);
+        let tokens = self.graph.tensor(q).ne[2];
+        let q = self.graph.permute(q, [0, 2, 1, 3])?;
+        let mask = self.inputs.window_mask.filter(|_| a.windowed).unwrap_or(self.inputs.mask);
+        let mask = self.matching(mask, tokens, layer, "mask.needed")?;
+        let op = FlashAttnExt { scale: h.scales.attention, max_bias: 0.0, logit_softcap: h.soft_caps.scores };
+        let out = if h.sinks {
+            let sinks = self.vector(&layer.name("attn_sinks.weight"), a.heads)?;
+            self.graph.flash_attn_sinks(op, [q, k, v], mask, sinks)?
+        } else {
+            self.graph.flash_attn_ext(op, q, k, v, Some(mask))?
+        };
+        self.name(out, &layer.name("attn"))?;
+        self.graph.reshape(out, [a.value_length * a.heads, tokens, 1, 1])
+    }
+}

@@ -1,0 +1,134 @@
+//! Latent attention: keys and values of all heads come from one short vector for each position, and only that is cached.
+//!
+//! Source: DeepSeek-AI, "DeepSeek-V2" (2024). What makes keys and values of the vector is multiplied into queries and
+//! results here (the paper's absorbed form), so that all heads attend to the vectors themselves, as to one head of keys.
+
+use super::Hparams;
+use super::builder::{Builder, Layer};
+use super::hparams::{checked, named};
+use ggml_core::gguf::GgufFile;
+use ggml_core::{Error, Result, TensorId};
+use serde::Serialize;
+
+/// Extents of latent attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Latent {
+    /// Elements of the vector that is cached, beside those with positions.
+    pub rank: usize,
+    /// Elements of the vector that queries come from; 0: they come from the stream.
+    pub query_rank: usize,
+    /// Elements of a head's query without positions.
+    pub plain: usize,
+    /// Elements of a head's query, and of the cached vector, with positions.
+    pub rotated: usize,
+    /// Elements of a head's value.
+    pub value_length: usize,
+}
+
+impl Latent {
+    /// Reads and checks the extents, and makes all layers attend to the cached vectors.
+    pub(super) fn read(gguf: &GgufFile, h: &mut Hparams) -> Result<Latent> {
+        let m = gguf.metadata();
+        let extent = |name: &str| checked(&h.key(name), m.usize(&h.key(name))?);
+        let rank = extent("attention.kv_lora_rank")?;
+        let (key, value_length) =
+            (extent("attention.key_length_mla")?, extent("attention.value_length_mla")?);
+        let rotated = extent("rope.dimension_count")?;
+        if rotated >= key {
+            let expected = format!("more than the {rotated} elements with positions");
+            return Err(Error::model(named(&h.key("attention.key_length_mla")), key, expected));
+        }
+        let query_rank = m.opt_usize(&h.key("attention.q_lora_rank"))?.unwrap_or(0);
+        for attention in &mut h.attention {
+            attention.heads_kv = 1;
+            attention.key_length = rank + rotated;
+            attention.value_length = rank;
+        }
+        h.scales.attention = 1.0 / (key as f32).sqrt();
+        Ok(Latent { rank, query_rank, plain: key - rotated, rotated, value_length })
+    }
+}
+
+impl Builder<'_> {
+    /// Latent attention on the normed input of a layer.
+    pub(super) fn latent_attention(&mut self, x: TensorId, l: Latent, layer: &Layer) -> Result<TensorId> {
+        let both = self.linear(x, &layer.name("attn_kv_a_mqa"), l.rank + l.rotated)?;
+        let latent = self.columns(both, 0, l.rank)?;
+        let latent = self.norm(latent, &layer.name("attn_kv_a_norm"))?;
+        let latent = self.heads(latent, 0, l.rank, 1)?;
+        let rotated = self.heads(both, l.rank, l.rotated, 1)?;
+        let rotated = self.rope(rotated, layer, "k_rope")?;
+        let k = self.joined(both, [latent, rotated], &layer.name("k"))?;
+        let k = self.cached(k, layer, layer.attention.key_length, "latent")?;
+        let (kv, nb) = (self.shape.kv, self.graph.tensor(k).nb);
+        let v = self.graph.view(k, [l.rank, kv, 1, 1], nb, 0)?;
+        let q = self.latent_queries(x, both, l, layer)?;
+        let attended = self.attend(q, [k, v], layer)?;
+        self.latent_values(attended, l, layer)
+    }
+
+    /// Queries of all heads for the cached vectors, of the needed rows: `[rank + rotated, heads, tokens]`. `row` is a
+    /// tensor with rows of as many elements.
+    fn latent_queries(&mut self, x: TensorId, row: TensorId, l: Latent, layer: &Layer) -> Result<TensorId> {
+        let (heads, d) = (layer.attention.heads, l.plain + l.rotated);
+        let mut asking = self.needed(x, layer, "attn_norm.needed")?;
+        let mut part = "attn_q";
+        if l.query_rank > 0 {
+            let short = self.linear(asking, &layer.name("attn_q_a"), l.query_rank)?;
+            asking = self.norm(short, &layer.name("attn_q_a_norm"))?;
+            part = "attn_q_b";
+        }
+        let q = self.linear(asking, &layer.name(part), d * heads)?;
+        let tokens = self.graph.tensor(q).ne[1];
+        let strides = [4, 4 * d, 4 * d * heads, 4 * d * heads * tokens];
+        let rotated = self.graph.view(q, [l.rotated, heads, tokens, 1], strides, 4 * l.plain)?;
+        let rotated = self.rope(rotated, layer, "q_rope")?;
+        let plain = self.graph.view(q, [l.plain, heads, tokens, 1], strides, 0)?;
+        let plain = self.of_heads(plain, "attn_k_b", [l.plain, l.rank], layer)?;
+        self.joined(row, [plain, rotated], &layer.name("q"))
+    }
+
+    /// What attention gave for each head, `[rank * heads, tokens]`, as values of the head, and the output layer.
+    fn latent_values(&mut self, attended: TensorId, l: Latent, layer: &Layer) -> Result<TensorId> {
+        let heads = layer.attention.heads;
+        let attended = self.heads(attended, 0, l.rank, heads)?;
+        let values = self.of_heads(attended, "attn_v_b", [l.rank, l.value_length], layer)?;
+        let values = self.graph.cont(values)?;
+        self.name(values, &layer.name("attn_values"))?;
+        let tokens = self.graph.tensor(values).ne[2];
+        let values = self.graph.reshape(values, [l.value_length * heads, tokens, 1, 1])?;
+        self.linear(values, &layer.name("attn_output"), self.hparams.embedding)
+    }
+
+    /// The product of each head with a matrix of its own, `x` `[columns, heads, tokens]` to `[rows, heads, tokens]`.
+    fn of_heads(
+        &mut self,
+        x: TensorId,
+        part: &str,
+        [columns, rows]: [usize; 2],
+        layer: &Layer,
+    ) -> Result<TensorId> {
+        let name = layer.name(part);
+        let weight = self.weight(&format!("{name}.weight"), &[columns, rows, layer.attention.heads])?;
+        let x = self.graph.permute(x, [0, 2, 1, 3])?;
+        let product = self.graph.mul_mat(weight, x)?;
+        self.name(product, &name)?;
+        self.graph.permute(product, [0, 2, 1, 3])
+    }
+
+    /// Rows of two tensors `[n, heads, tokens]` one behind the other. `like` is a tensor whose rows are as long as those
+    /// of both together.
+    fn joined(&mut self, like: TensorId, [a, b]: [TensorId; 2], name: &str) -> Result<TensorId> {
+        let ([first, heads, tokens, _], second) = (self.graph.tensor(a).ne, self.graph.tensor(b).ne[0]);
+        let room = self.graph.view(like, [first + second, heads, tokens, 1], [4, 0, 0, 0], 0)?;
+        let room = self.graph.cont(room)?;
+        self.name(room, name)?;
+        let nb = self.graph.tensor(room).nb;
+        for (part, of, at, n) in [(a, "first", 0, first), (b, "second", first, second)] {
+            let place = self.graph.view(room, [n, heads, tokens, 1], nb, 4 * at)?;
+            let put = self.graph.cpy(part, place)?;
+            self.name(put, &format!("{name}.{of}"))?;
+        }
+        Ok(room)
+    }
+}

@@ -1,0 +1,168 @@
+//! What the layers of a model have of their own: heads, positions, and which of them see a window only.
+
+use super::Hparams;
+use super::hparams::{MAX_EXTENT, RopeScaling, checked, named, read_rope};
+use ggml_core::gguf::GgufFile;
+use ggml_core::op::{Rope, RopeMode};
+use ggml_core::{Error, Result};
+use serde::Serialize;
+
+/// Attention of a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Attention {
+    /// Query heads.
+    pub heads: usize,
+    /// Key and value heads; 0: the layer does not attend.
+    pub heads_kv: usize,
+    /// Elements of a key.
+    pub key_length: usize,
+    /// Elements of a value.
+    pub value_length: usize,
+    /// ROPE; none: attention without positions.
+    pub rope: Option<Rope>,
+    /// Whether the file's divisors of frequencies, if it has some, are for this layer.
+    pub factors: bool,
+    /// Whether the layer has the attention window.
+    pub windowed: bool,
+    /// The layer whose keys and values it reads; itself for most.
+    pub cache: usize,
+}
+
+/// Which positions a token sees in layers with an attention window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Window {
+    /// Positions that a token sees at the most.
+    pub size: usize,
+    /// Whether those are the positions of its chunk of `size`; else its own and the `size - 1` before it.
+    pub chunked: bool,
+}
+
+impl Window {
+    /// The nearest positions.
+    pub fn nearest(size: usize) -> Window {
+        Window { size, chunked: false }
+    }
+
+    /// Whether a token at `row` sees position `column`, if no later one.
+    pub fn reaches(&self, row: usize, column: usize) -> bool {
+        if self.chunked {
+            row / self.size == column / self.size
+        } else {
+            row.saturating_sub(column) < self.size
+        }
+    }
+}
+
+/// Factor of a query that grows with its position `p`: `1 + scale ln(1 + floor((p + shift) / length))`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Temperature {
+    /// Growth.
+    pub scale: f32,
+    /// Positions without any growth.
+    pub length: usize,
+    /// Added to the position.
+    pub shift: usize,
+}
+
+impl Temperature {
+    /// The factor at a position.
+    pub fn factor(&self, position: usize) -> f32 {
+        let lengths = (position.saturating_add(self.shift) / self.length) as f64;
+        (1.0 + f64::from(self.scale) * lengths.ln_1p()) as f32
+    }
+}
+
+impl Attention {
+    /// Reads the attention of `layers` layers of a width, which differ in the number of their heads at the most.
+    pub(super) fn read(
+        gguf: &GgufFile,
+        architecture: &str,
+        mode: RopeMode,
+        [layers, embedding]: [usize; 2],
+        scaling: RopeScaling,
+    ) -> Result<Vec<Attention>> {
+        let m = gguf.metadata();
+        let key = |name: &str| format!("{architecture}.{name}");
+        let keys = ["attention.head_count", "attention.head_count_kv"].map(key);
+        let heads = per_layer(gguf, &keys[0], layers)?
+            .ok_or_else(|| Error::model(named(&keys[0]), "", "a number of heads"))?;
+        let heads_kv = per_layer(gguf, &keys[1], layers)?.unwrap_or_else(|| heads.clone());
+        for (&heads, &kv) in heads.iter().zip(&heads_kv) {
+            if heads == 0 || kv > 0 && heads % kv != 0 {
+                let expected = format!("a number that divides the {heads} query heads");
+                return Err(Error::model(named(&keys[1]), kv, expected));
+            }
+        }
+        let optional = |name: &str, default: usize| match m.opt_usize(&key(name))? {
+            Some(value) => checked(&key(name), value),
+            None => Ok(default),
+        };
+        let key_length = match m.opt_usize(&key("attention.key_length"))? {
+            Some(n) => checked(&key("attention.key_length"), n)?,
+            None if embedding % heads[0] == 0 => checked("head width", embedding / heads[0])?,
+            None => {
+                let expected = format!("a number that divides the width {embedding}");
+                return Err(Error::model(named(&keys[0]), heads[0], expected));
+            }
+        };
+        let value_length = optional("attention.value_length", key_length)?;
+        let rotated = optional("rope.dimension_count", key_length)?;
+        let rope = Some(read_rope(gguf, architecture, mode, rotated, scaling)?);
+        let of = |(cache, (heads, heads_kv))| Attention {
+            heads,
+            heads_kv,
+            key_length,
+            value_length,
+            rope,
+            factors: true,
+            windowed: false,
+            cache,
+        };
+        Ok(heads.into_iter().zip(heads_kv).enumerate().map(of).collect())
+    }
+}
+
+/// A number for all layers, or an array with one for each, which may be 0.
+pub(super) fn per_layer(gguf: &GgufFile, key: &str, layers: usize) -> Result<Option<Vec<usize>>> {
+    let m = gguf.metadata();
+    if m.value(key).is_none_or(|v| v.as_array().is_none()) {
+        return m.opt_usize(key)?.map(|n| Ok(vec![checked(key, n)?; layers])).transpose();
+    }
+    let mut all = m.array_usize(key)?;
+    if all.len() < layers {
+        return Err(too_few(key, all.len(), layers));
+    }
+    all.truncate(layers);
+    match all.iter().find(|&&n| n > MAX_EXTENT) {
+        Some(n) => Err(Error::model(named(key), n, format!("0 to {MAX_EXTENT}"))),
+        None => Ok(Some(all)),
+    }
+}
+
+/// Yes or no for each layer, in an array; `None` where the file has no such array.
+pub(super) fn flags(gguf: &GgufFile, h: &Hparams, key: &str) -> Result<Option<Vec<bool>>> {
+    let m = gguf.metadata();
+    if m.value(key).is_none_or(|v| v.as_array().is_none()) {
+        return Ok(None);
+    }
+    let mut all = m.array_bool(key)?;
+    if all.len() < h.layers {
+        return Err(too_few(key, all.len(), h.layers));
+    }
+    all.truncate(h.layers);
+    Ok(Some(all))
+}
+
+/// Which layers have the attention window: a list in the file, or all but every n-th, where the file may give n.
+pub(super) fn windowed(gguf: &GgufFile, h: &Hparams, period: usize) -> Result<Vec<bool>> {
+    let key = h.key("attention.sliding_window_pattern");
+    if let Some(listed) = flags(gguf, h, &key)? {
+        return Ok(listed);
+    }
+    let period = checked(&key, gguf.metadata().opt_usize(&key)?.unwrap_or(period))?;
+    Ok((1..=h.layers).map(|n| n % period != 0).collect())
+}
+
+fn too_few(key: &str, entries: usize, layers: usize) -> Error {
+    Error::model(named(key), format!("{entries} entries"), format!("one for each of {layers} layers"))
+}

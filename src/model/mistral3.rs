@@ -1,0 +1,49 @@
+//! mistral3 (Ministral 3, Mistral Small 3): llama with YaRN whose magnitudes the file bounds, and queries that grow with their
+//! position. Source: Mistral AI, configurations of "Ministral 3" (2025); the growth of queries is that of Nakanishi,
+//! "Scalable-softmax is superior for attention" (2025).
+
+use super::builder::{Builder, Layer};
+use super::hparams::{RopeScaling, checked, factor, named, positive};
+use super::moe::Experts;
+use super::{Architecture, Hparams, Temperature};
+use ggml_core::gguf::GgufFile;
+use ggml_core::op::RopeMode;
+use ggml_core::{Error, Result, TensorId};
+
+pub(super) struct Mistral3;
+
+impl Architecture for Mistral3 {
+    fn name(&self) -> &'static str {
+        "mistral3"
+    }
+
+    /// As in files of llama.
+    fn rope_mode(&self) -> RopeMode {
+        RopeMode::Normal
+    }
+
+    fn read(&self, gguf: &GgufFile, h: &mut Hparams) -> Result<()> {
+        h.experts = Experts::read_if_any(gguf, h, true)?;
+        // The factor of magnitudes is that of YaRN over the same with a multiplier of its logarithm.
+        let multiplier = factor(gguf, &h.key("rope.scaling.yarn_log_multiplier"), 0.0)?;
+        if let RopeScaling::Yarn { factor, .. } = h.scaling {
+            h.divide_magnitudes(1.0 + 0.1 * multiplier * factor.ln());
+        }
+        let key = h.key("attention.temperature_scale");
+        let Some(scale) = gguf.metadata().opt_f32(&key)?.filter(|&scale| scale != 0.0) else { return Ok(()) };
+        let scale = positive(&key, scale)?;
+        let keys = ["attention.temperature_length", "rope.scaling.original_context_length"].map(|k| h.key(k));
+        let Some(key) = keys.iter().find(|key| gguf.metadata().value(key).is_some()) else {
+            return Err(Error::model(named(&keys[1]), "", "a length, for queries that grow with it"));
+        };
+        let length = checked(key, gguf.metadata().usize(key)?)?;
+        h.temperature = Some(Temperature { scale, length, shift: 0 });
+        Ok(())
+    }
+
+    fn project(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<[TensorId; 3]> {
+        let heads = b.qkv(x, layer)?;
+        let [q, k, v] = b.turned(heads, layer)?;
+        Ok([b.tempered(q, layer)?, k, v])
+    }
+}

@@ -1,0 +1,71 @@
+//! What is said of a file whose architecture is not known.
+
+use super::Architecture;
+use ggml_core::Error;
+use ggml_core::gguf::GgufFile;
+
+/// Parts of tensors' names that only architectures have which are not here, and what they stand for.
+const MECHANISMS: &[(&str, &str)] = &[
+    (".ssm_in.", "Mamba layers"),
+    (".ssm_x.", "Mamba layers"),
+    (".time_mix_", "RWKV layers"),
+    ("position_embd.", "positions that are learned"),
+    (".attn_norm.bias", "layer norms with biases"),
+    (".attn_output_norm.", "norms behind the residual sum"),
+    (".ffn_gate_up_exps.bias", "biases in fused experts"),
+    (".indexer.", "sparse attention with an indexer"),
+    ("enc.blk.", "an encoder"),
+    ("v.blk.", "an encoder of images"),
+    ("token_types.", "types of tokens"),
+    ("cls.", "an output layer that classifies"),
+];
+
+/// The error of an architecture that is not known: those that are, the nearest of them by its name, and what the file's
+/// tensors need beside it.
+pub(super) fn unknown(gguf: &GgufFile, name: &str, known: &[&dyn Architecture]) -> Error {
+    let names: Vec<&str> = known.iter().map(|a| a.name()).collect();
+    let mut expected = format!("one of {}", names.join(", "));
+    if let Some(nearest) = names.iter().min_by_key(|known| distance(name, known)) {
+        expected.push_str(&format!("; nearest to '{nearest}'"));
+    }
+    let mut missing: Vec<String> = Vec::new();
+    for (part, mechanism) in MECHANISMS {
+        let tensor = gguf.tensors().iter().find(|t| format!(".{}", t.name).contains(part));
+        if let Some(tensor) = tensor
+            && missing.iter().all(|m| !m.starts_with(mechanism))
+        {
+            missing.push(format!("{mechanism} (tensor '{}')", tensor.name));
+        }
+    }
+    if !missing.is_empty() {
+        expected.push_str(&format!("; what is missing: {}", missing.join(", ")));
+    }
+    Error::model("architecture", format!("'{name}'"), expected)
+}
+
+/// How different two names are: letters that are not of the beginning which they have in common.
+fn distance(a: &str, b: &str) -> usize {
+    let common = a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();
+    a.len() + b.len() - 2 * common
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ARCHITECTURES;
+    use super::*;
+    use ggml_core::DType;
+    use ggml_core::gguf::GgufWriter;
+
+    #[test]
+    fn the_nearest_architecture_and_what_is_missing_are_named() {
+        let mut writer = GgufWriter::new();
+        writer.tensor("blk.0.ssm_in.weight", DType::F32, &[1], vec![0u8; 4]).unwrap();
+        writer.tensor("blk.1.ssm_in.weight", DType::F32, &[1], vec![0u8; 4]).unwrap();
+        let gguf = GgufFile::from_bytes(writer.to_bytes().unwrap()).unwrap();
+        let text = unknown(&gguf, "granitehybrid", ARCHITECTURES).to_string();
+        assert!(text.contains("nearest to 'granite'"), "{text}");
+        assert!(text.contains("missing: Mamba layers (tensor 'blk.0.ssm_in.weight')"), "{text}");
+        assert!(unknown(&gguf, "glm4", ARCHITECTURES).to_string().contains("nearest to 'glm4moe'"));
+        assert!(unknown(&gguf, "deepseek3", ARCHITECTURES).to_string().contains("nearest to 'deepseek2'"));
+    }
+}

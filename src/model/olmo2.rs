@@ -1,0 +1,48 @@
+//! olmo2 (OLMo 2 and 3): norms behind attention and feed-forward network, none in front of them; q and k normed as a whole,
+//! before they are heads. Sources: OLMo team, "2 OLMo 2 furious" (2024); "Olmo 3" (2025), whose local layers have a window
+//! and ordinary positions, without YaRN.
+
+use super::builder::{Builder, Layer};
+use super::layers::windowed;
+use super::{Architecture, Hparams, Window};
+use ggml_core::gguf::GgufFile;
+use ggml_core::op::{Rope, RopeMode};
+use ggml_core::{Result, TensorId};
+
+pub(super) struct Olmo2;
+
+/// Every layer of this number is global, where a file with a window does not say.
+const PERIOD: usize = 4;
+
+impl Architecture for Olmo2 {
+    fn name(&self) -> &'static str {
+        "olmo2"
+    }
+
+    fn rope_mode(&self) -> RopeMode {
+        RopeMode::Neox
+    }
+
+    fn read(&self, gguf: &GgufFile, h: &mut Hparams) -> Result<()> {
+        let Some(size) = h.window_size(gguf)? else { return Ok(()) };
+        let covered = windowed(gguf, h, PERIOD)?;
+        let rope = h.attention[0].rope.map(|rope| Rope::plain(rope.mode, rope.n_dims, rope.freq_base));
+        h.set_window(Window::nearest(size), rope, |layer| covered[layer]);
+        Ok(())
+    }
+
+    fn norms_before(&self) -> [Option<&'static str>; 2] {
+        [None, None]
+    }
+
+    fn norms_after(&self) -> [Option<&'static str>; 2] {
+        [Some("post_attention_norm"), Some("post_ffw_norm")]
+    }
+
+    fn project(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<[TensorId; 3]> {
+        let products = b.projections(x, layer)?;
+        let normed = b.normed_heads(products, layer)?;
+        let heads = b.in_heads(normed, layer)?;
+        b.turned(heads, layer)
+    }
+}

@@ -1,0 +1,203 @@
+//! The metadata of a synthetic model.
+
+use super::Shape;
+use crate::model::{Experts, Gating, Latent};
+use ggml_core::Result;
+use ggml_core::gguf::{Array, GgufWriter};
+
+/// Context of the training over that of YaRN's original, in models that have it.
+const LONGER: usize = 4;
+
+/// Base of local layers' frequencies.
+const LOCAL_BASE: f32 = 10000.0;
+
+impl Shape {
+    /// Elements of a head that are rotated.
+    pub(super) fn rotated(&self) -> usize {
+        match (self.architecture.as_str(), self.latent) {
+            (_, Some(latent)) => latent.rotated,
+            ("phi3", _) => self.head * 3 / 4 / 2 * 2,
+            ("glm4moe", _) => self.head / 2 / 2 * 2,
+            ("qwen35" | "qwen35moe" | "qwen3next", _) => self.head / 4 / 2 * 2,
+            _ => self.head,
+        }
+    }
+
+    /// Whether a layer of gemma4 is local.
+    pub(super) fn is_local(&self, layer: usize) -> bool {
+        layer.is_multiple_of(2)
+    }
+
+    /// Last layers that read the keys and values of earlier ones; the first two, one of each kind, have their own.
+    pub(super) fn shared(&self) -> usize {
+        self.shared_caches.min(self.layers.saturating_sub(2))
+    }
+
+    /// Key and value heads of a layer, and the length of its heads.
+    pub(super) fn heads_of(&self, layer: usize) -> [usize; 2] {
+        match self.architecture.as_str() {
+            _ if self.convolved.get(layer) == Some(&true) => [0, self.head],
+            "gemma4" if !self.is_local(layer) => {
+                let heads = if self.experts.is_some() { self.heads_kv.div_ceil(2) } else { self.heads_kv };
+                [heads, 2 * self.head]
+            }
+            _ => [self.heads_kv, self.head],
+        }
+    }
+
+    /// Whether a layer has experts.
+    pub(super) fn is_mixture(&self, layer: usize) -> bool {
+        let every_other = self.architecture == "llama4";
+        self.experts.is_some() && layer >= self.dense && !(every_other && layer.is_multiple_of(2))
+    }
+
+    /// Keys that every architecture has, but for extents of attention.
+    pub(super) fn set_common(&self, w: &mut GgufWriter<'_>) -> Result<()> {
+        let key = |name: &str| format!("{}.{name}", self.architecture);
+        for (name, value) in [
+            ("block_count", self.layers),
+            ("context_length", self.context),
+            ("embedding_length", self.embedding),
+            ("feed_forward_length", self.feed_forward),
+            ("attention.head_count", self.heads),
+            ("rope.dimension_count", self.rotated()),
+            ("vocab_size", self.vocabulary),
+        ] {
+            w.set(key(name), value as u32)?;
+        }
+        w.set(key("rope.freq_base"), self.freq_base)?;
+        w.set(key("attention.layer_norm_rms_epsilon"), 1e-5f32)?;
+        Ok(())
+    }
+
+    /// Heads of attention, and which layers have a window.
+    pub(super) fn set_attention(&self, w: &mut GgufWriter<'_>) -> Result<()> {
+        let key = |name: &str| format!("{}.{name}", self.architecture);
+        let heads: Vec<u32> = (0..self.layers).map(|layer| self.heads_of(layer)[0] as u32).collect();
+        if let Some(latent) = self.latent {
+            return self.set_latent(latent, w);
+        }
+        if heads.iter().any(|&n| n == 0 || n != heads[0]) {
+            w.set(key("attention.head_count_kv"), Array::from(&heads[..]))?;
+        } else {
+            w.set(key("attention.head_count_kv"), heads[0])?;
+        }
+        let gemma4 = self.architecture == "gemma4";
+        let head = if gemma4 { 2 * self.head } else { self.head } as u32;
+        w.set(key("attention.key_length"), head)?;
+        w.set(key("attention.value_length"), head)?;
+        if let Some(window) = self.window {
+            w.set(key("attention.sliding_window"), window as u32)?;
+        }
+        if gemma4 {
+            let local: Vec<bool> = (0..self.layers).map(|layer| self.is_local(layer)).collect();
+            w.set(key("attention.sliding_window_pattern"), Array::from(&local[..]))?;
+            w.set(key("attention.key_length_swa"), self.head as u32)?;
+            w.set(key("attention.value_length_swa"), self.head as u32)?;
+            w.set(key("rope.dimension_count"), head)?;
+            w.set(key("rope.dimension_count_swa"), self.head as u32)?;
+            w.set(key("rope.freq_base_swa"), LOCAL_BASE)?;
+            w.set(key("attention.shared_kv_layers"), self.shared() as u32)?;
+            w.set(key("embedding_length_per_layer_input"), self.per_layer_embedding as u32)?;
+        }
+        Ok(())
+    }
+
+    fn set_latent(&self, latent: Latent, w: &mut GgufWriter<'_>) -> Result<()> {
+        for (name, value) in [
+            ("head_count_kv", 1),
+            ("key_length", latent.rank + latent.rotated),
+            ("value_length", latent.rank),
+            ("kv_lora_rank", latent.rank),
+            ("key_length_mla", latent.plain + latent.rotated),
+            ("value_length_mla", latent.value_length),
+        ] {
+            w.set(format!("{}.attention.{name}", self.architecture), value as u32)?;
+        }
+        if latent.query_rank > 0 {
+            w.set(format!("{}.attention.q_lora_rank", self.architecture), latent.query_rank as u32)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn set_experts(&self, w: &mut GgufWriter<'_>, experts: Experts) -> Result<()> {
+        let key = |name: &str| format!("{}.{name}", self.architecture);
+        for (name, value) in [
+            ("expert_count", experts.count),
+            ("expert_used_count", experts.used),
+            ("expert_feed_forward_length", experts.feed_forward),
+        ] {
+            w.set(key(name), value as u32)?;
+        }
+        // Files of architectures that have no choice do not say it.
+        if ["glm4moe", "deepseek2", "lfm2moe"].contains(&self.architecture.as_str()) {
+            let gating = if experts.gating == Gating::Sigmoid { 2u32 } else { 1 };
+            w.set(key("expert_gating_func"), gating)?;
+            w.set(key("expert_weights_norm"), experts.normalised)?;
+            w.set(key("expert_weights_scale"), experts.scale)?;
+            w.set(key("expert_group_count"), experts.groups as u32)?;
+            w.set(key("expert_group_used_count"), experts.groups_used as u32)?;
+            w.set(key("leading_dense_block_count"), self.dense as u32)?;
+        }
+        if experts.shared > 0 {
+            w.set(key("expert_shared_feed_forward_length"), experts.shared as u32)?;
+        }
+        if self.architecture == "llama4" {
+            w.set(key("interleave_moe_layer_step"), 2u32)?;
+        }
+        Ok(())
+    }
+
+    /// Keys that not every architecture has.
+    pub(super) fn set_special(&self, w: &mut GgufWriter<'_>) -> Result<()> {
+        let key = |name: &str| format!("{}.{name}", self.architecture);
+        if let Some(original) = self.original_context {
+            w.set(key("rope.scaling.original_context_length"), original as u32)?;
+            // The factor of magnitudes as LongRoPE's paper defines it.
+            let longer = (self.context as f32 / original as f32).max(1.0);
+            w.set(key("rope.scaling.attn_factor"), (1.0 + longer.ln() / (original as f32).ln()).sqrt())?;
+        }
+        if let Some(experts) = self.experts {
+            self.set_experts(w, experts)?;
+        }
+        if let Some(r) = &self.recurrent {
+            w.set(key("ssm.conv_kernel"), r.taps as u32)?;
+            w.set(key("ssm.state_size"), r.key_length as u32)?;
+            w.set(key("ssm.group_count"), r.key_heads as u32)?;
+            w.set(key("ssm.time_step_rank"), r.value_heads as u32)?;
+            w.set(key("ssm.inner_size"), (r.value_length * r.value_heads) as u32)?;
+            w.set(key("attention.recurrent_layers"), Array::from(&r.layers[..]))?;
+        }
+        if !self.convolved.is_empty() {
+            w.set(key("shortconv.l_cache"), Shape::TAPS as u32)?;
+        }
+        if ["gpt-oss", "mistral3", "deepseek2"].contains(&self.architecture.as_str()) {
+            w.set(key("rope.scaling.type"), "yarn")?;
+            w.set(key("rope.scaling.factor"), LONGER as f32)?;
+            w.set(key("rope.scaling.original_context_length"), (self.context / LONGER) as u32)?;
+        }
+        match self.architecture.as_str() {
+            "mistral3" => {
+                w.set(key("rope.scaling.yarn_log_multiplier"), 1.0f32)?;
+                w.set(key("attention.temperature_scale"), 0.1f32)?;
+            }
+            "llama4" => {
+                // Chunks and steps in the growth of queries have one length.
+                if let Some(window) = self.window {
+                    w.set(key("attention.temperature_length"), window as u32)?;
+                }
+            }
+            "deepseek2" => {
+                w.set(key("rope.scaling.yarn_log_multiplier"), 0.1f32)?;
+            }
+            "granite" => {
+                w.set(key("embedding_scale"), 12.0f32)?;
+                w.set(key("residual_scale"), 0.22f32)?;
+                w.set(key("attention.scale"), 1.0 / self.head as f32)?;
+                w.set(key("logit_scale"), 8.0f32)?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}

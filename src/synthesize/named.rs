@@ -1,0 +1,159 @@
+//! Known models, and a small one of each architecture.
+
+use super::{ARCHITECTURES, Shape, recurrent};
+use crate::model::{Experts, Gating, Latent};
+use ggml_core::DType;
+
+/// Known models: name; architecture; layers, embedding, feed-forward, heads, KV heads, head, vocabulary; base of ROPE's
+/// frequencies; whether the output layer is the embedding. From their published configurations; scaling of positions
+/// beyond the context of the training is left out.
+#[allow(clippy::type_complexity)]
+pub const NAMED: &[(&str, &str, [usize; 7], f32, bool)] = &[
+    ("qwen2.5-0.5b", "qwen2", [24, 896, 4864, 14, 2, 64, 151_936], 1e6, true),
+    ("qwen2.5-1.5b", "qwen2", [28, 1536, 8960, 12, 2, 128, 151_936], 1e6, true),
+    ("qwen3-0.6b", "qwen3", [28, 1024, 3072, 16, 8, 128, 151_936], 1e6, true),
+    ("llama-3.2-1b", "llama", [16, 2048, 8192, 32, 8, 64, 128_256], 5e5, true),
+    ("llama-3.1-8b", "llama", [32, 4096, 14336, 32, 8, 128, 128_256], 5e5, false),
+    ("phi4-mini", "phi3", [32, 3072, 8192, 24, 8, 128, 200_064], 1e4, true),
+    ("gemma3-1b", "gemma3", [26, 1152, 6912, 4, 1, 256, 262_144], 1e6, true),
+    ("gemma2-2b", "gemma2", [26, 2304, 9216, 8, 4, 256, 256_000], 1e4, true),
+    ("qwen3-30b-a3b", "qwen3moe", [48, 2048, 6144, 32, 4, 128, 151_936], 1e6, false),
+    ("gpt-oss-20b", "gpt-oss", [24, 2880, 2880, 64, 8, 64, 201_088], 1.5e5, false),
+    ("qwen3.5-2b", "qwen35", [24, 2048, 6144, 8, 2, 256, 248_320], 1e7, true),
+    ("qwen3.5-35b-a3b", "qwen35moe", [40, 2048, 512, 16, 2, 256, 248_320], 1e7, false),
+    ("glm-4.5-air", "glm4moe", [46, 4096, 10944, 96, 8, 128, 151_552], 1e6, false),
+    ("deepseek-v2-lite", "deepseek2", [27, 2048, 10944, 16, 1, 128, 102_400], 1e4, false),
+    ("olmo2-1b", "olmo2", [16, 2048, 8192, 16, 16, 128, 100_352], 5e5, false),
+    ("ministral-3-3b", "mistral3", [26, 3072, 9216, 32, 8, 128, 131_072], 1e6, true),
+    ("lfm2-1.2b", "lfm2", [16, 2048, 8192, 32, 8, 64, 65536], 1e6, true),
+    ("lfm2-8b-a1b", "lfm2moe", [24, 2048, 7168, 32, 8, 64, 65536], 1e6, true),
+];
+
+/// Experts of the known models that have some, and the layers before the first that has.
+const NAMED_EXPERTS: &[(&str, Experts, usize)] = &[
+    ("qwen3-30b-a3b", Experts::new(128, 8, 768), 0),
+    ("gpt-oss-20b", Experts::new(32, 4, 2880), 0),
+    ("qwen3.5-35b-a3b", Experts { shared: 512, ..Experts::new(256, 8, 512) }, 0),
+    ("glm-4.5-air", sigmoids(Experts { shared: 1408, ..Experts::new(128, 8, 1408) }), 1),
+    ("deepseek-v2-lite", Experts { shared: 2816, normalised: false, ..Experts::new(64, 6, 1408) }, 1),
+    ("lfm2-8b-a1b", sigmoids(Experts::new(32, 4, 1792)), 2),
+];
+
+/// Attending layers of the known models that have short convolutions in the others.
+const NAMED_ATTENDING: &[(&str, &[usize])] =
+    &[("lfm2-1.2b", &[2, 5, 8, 10, 12, 14]), ("lfm2-8b-a1b", &[2, 6, 10, 14, 18, 21])];
+
+const fn sigmoids(experts: Experts) -> Experts {
+    Experts { gating: Gating::Sigmoid, ..experts }
+}
+
+/// What the names of small models begin with.
+pub(super) const SMALL: &str = "small-";
+
+/// Architectures with something special.
+const DELTA_NETS: [&str; 3] = ["qwen35", "qwen35moe", "qwen3next"];
+const CONVOLUTIONS: [&str; 2] = ["lfm2", "lfm2moe"];
+const WINDOWS: [&str; 4] = ["gemma2", "gemma3", "gemma4", "gpt-oss"];
+
+/// Experts of a small model.
+fn small_experts(architecture: &str) -> Option<Experts> {
+    let plain = Experts::new(8, 2, 256);
+    match architecture {
+        "qwen3moe" | "gpt-oss" => Some(plain),
+        "qwen35moe" | "qwen3next" => Some(Experts { shared: 128, ..plain }),
+        "glm4moe" => Some(sigmoids(Experts { shared: 256, ..plain })),
+        "lfm2moe" => Some(sigmoids(plain)),
+        "llama4" => Some(sigmoids(Experts { shared: 256, ..Experts::new(8, 1, 256) })),
+        "deepseek2" => {
+            let grouped = Experts { groups: 4, groups_used: 2, scale: 2.5, shared: 256, ..plain };
+            Some(sigmoids(grouped))
+        }
+        _ => None,
+    }
+}
+
+impl Shape {
+    /// The model that `compare` runs when it is given none: four layers, 6 million weights, Q8_0 attention, Q4_0
+    /// feed-forward, F16 embedding, so that three weight types are exercised.
+    pub fn small(architecture: &str) -> Shape {
+        let experts = small_experts(architecture);
+        let dense = usize::from(["glm4moe", "lfm2moe", "deepseek2"].contains(&architecture));
+        let latent = Latent { rank: 128, query_rank: 128, plain: 64, rotated: 32, value_length: 64 };
+        let gemma4 = architecture == "gemma4";
+        Shape {
+            architecture: architecture.into(),
+            layers: 4,
+            embedding: 256,
+            feed_forward: 768,
+            heads: 8,
+            heads_kv: 2,
+            head: 64,
+            vocabulary: 2048,
+            context: 2048,
+            freq_base: if architecture == "gemma3" || gemma4 { 1_000_000.0 } else { 10000.0 },
+            window: WINDOWS.contains(&architecture).then_some(512),
+            experts,
+            dense,
+            recurrent: DELTA_NETS.contains(&architecture).then(|| recurrent([64, 2, 64, 4], 4)),
+            convolved: if CONVOLUTIONS.contains(&architecture) {
+                vec![true, false, true]
+            } else {
+                Vec::new()
+            },
+            latent: (architecture == "deepseek2").then_some(latent),
+            per_layer_embedding: if gemma4 { 64 } else { 0 },
+            shared_caches: if gemma4 { 2 } else { 0 },
+            original_context: (architecture == "phi3").then_some(1024),
+            tied: true,
+            attention_type: DType::Q8_0,
+            feed_forward_type: DType::Q4_0,
+            embedding_type: DType::F16,
+        }
+    }
+
+    /// Names that [`Shape::named`] takes: the known models, and a small one of each architecture.
+    pub fn names() -> impl Iterator<Item = String> {
+        let small = ARCHITECTURES.iter().map(|architecture| format!("{SMALL}{architecture}"));
+        NAMED.iter().map(|row| row.0.to_string()).chain(small)
+    }
+
+    /// The shape of a known model, one of [`NAMED`], or [`Shape::small`] as "small-llama", "small-qwen35" ...; all matrices
+    /// Q8_0.
+    pub fn named(name: &str) -> Option<Shape> {
+        if let Some(architecture) = name.strip_prefix(SMALL).filter(|a| ARCHITECTURES.contains(a)) {
+            return Some(Shape::small(architecture).with_type(DType::Q8_0));
+        }
+        let row = NAMED.iter().find(|row| row.0 == name)?;
+        let &(
+            _,
+            architecture,
+            [layers, embedding, feed_forward, heads, heads_kv, head, vocabulary],
+            base,
+            tied,
+        ) = row;
+        let experts = NAMED_EXPERTS.iter().find(|row| row.0 == name);
+        let attending = NAMED_ATTENDING.iter().find(|row| row.0 == name).map(|row| row.1);
+        let value_heads = if architecture == "qwen35" { 16 } else { 32 };
+        let small = Shape::small(architecture);
+        let latent = Latent { rank: 512, query_rank: 0, plain: 128, rotated: 64, value_length: 128 };
+        let shape = Shape {
+            layers,
+            embedding,
+            feed_forward,
+            heads,
+            heads_kv,
+            head,
+            vocabulary,
+            context: 32768,
+            freq_base: base,
+            tied,
+            experts: experts.map(|row| row.1),
+            dense: experts.map_or(0, |row| row.2),
+            recurrent: small.recurrent.as_ref().map(|_| recurrent([128, 16, 128, value_heads], layers)),
+            convolved: attending.map_or(Vec::new(), |on| (0..layers).map(|i| !on.contains(&i)).collect()),
+            latent: small.latent.map(|_| latent),
+            ..small
+        };
+        Some(shape.with_type(DType::Q8_0))
+    }
+}
