@@ -72,8 +72,6 @@ pub struct Shape {
     pub window: Option<usize>,
     /// Experts of the feed-forward networks.
     pub experts: Option<Experts>,
-    /// Layers before the first that has experts.
-    pub dense: usize,
     /// Extents of recurrent layers, and which layers those are.
     pub recurrent: Option<Recurrent>,
     /// Which layers have a short convolution in place of attention.

@@ -31,7 +31,11 @@ fn shapes() -> Vec<Shape> {
     shapes.push(Shape { window: Some(5), ..tiny("gemma2", dtype) });
     shapes.push(Shape { layers: 3, window: Some(5), ..tiny("gemma3", dtype) });
     shapes.push(Shape { layers: 3, window: Some(5), ..tiny("gpt-oss", dtype) });
-    shapes.push(Shape { layers: 4, ..tiny("qwen35", dtype) });
+    let of_four = ["qwen35", "qwen35moe", "qwen3next", "llama4"];
+    shapes.extend(of_four.iter().map(|name| Shape { layers: 4, ..tiny(name, dtype) }));
+    let of_two = ["glm4moe", "olmo2", "mistral3", "lfm2", "lfm2moe", "deepseek2"];
+    shapes.extend(of_two.iter().map(|name| tiny(name, dtype)));
+    shapes.push(Shape { layers: 4, window: Some(5), shared_caches: 0, ..tiny("gemma4", dtype) });
     shapes
 }
 
@@ -73,6 +77,20 @@ fn the_split_does_not_matter(device: &str) {
             assert_eq!(tokens_of(&model), want, "{} offload {offload}", shape.architecture);
             assert_eq!(model.fallbacks(), [], "{} offload {offload}", shape.architecture);
         }
+    }
+}
+
+/// Layers that read the keys and values of an earlier one compute where those are.
+#[test]
+fn shared_keys_stay_together() {
+    let Some(device) = backend("vulkan") else { return };
+    let host = backend("cpu").expect("a processor");
+    let shape = Shape { layers: 5, window: Some(5), ..tiny("gemma4", DType::F32) };
+    let want = tokens_of(&model(&shape, &host));
+    for (offload, apart) in [(Offload::None, false), (Offload::Layers(2), true), (Offload::All, false)] {
+        let model = load(file(&shape), &device, &options(offload, &host));
+        assert_eq!(tokens_of(&model), want, "{offload}");
+        assert_eq!(!model.fallbacks().is_empty(), apart, "{offload}");
     }
 }
 

@@ -128,6 +128,17 @@ fn whole_words_of_llama_3_need_no_merges() {
     assert_eq!(plain(&b.build(), "abc"), [256, u32::from(b'c')]);
 }
 
+/// Merges of characters: spaces are U+2581, no merge crosses an end of line, a character that is no token is its bytes.
+#[test]
+fn character_pairs_by_hand() {
+    let mut b = Builder { m: Builder::empty("gemma4").m, ..Builder::spm(&[]) };
+    let [a, _, _, space_a] = ["a", "▁", "\n", "▁a"].map(|text| b.add(text, 1));
+    b.merges = vec!["▁ a".into()];
+    let t = b.build();
+    assert_eq!(plain(&t, "a aé\n"), [a, space_a, 3 + 0xC3, 3 + 0xA9, space_a - 1]);
+    assert_eq!(t.decode(&[a, space_a, 3 + 0xC3, 3 + 0xA9]), "a aé");
+}
+
 #[test]
 fn sentence_piece_by_hand() {
     let b = Builder::spm(&[("▁", -9.0), ("a", -9.0), ("b", -9.0), ("ab", -2.0), ("ba", -1.0), ("▁a", -3.0)]);

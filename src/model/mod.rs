@@ -63,7 +63,6 @@ mod qwen2;
 mod qwen3;
 mod qwen35;
 mod qwen3moe;
-mod qwen3next;
 mod recurrent;
 mod weights;
 
@@ -111,7 +110,7 @@ trait Architecture: Sync {
         [Some("attn_norm"), Some("ffn_norm")]
     }
 
-    /// The feed-forward network of a layer: SwiGLU, or a mixture of such where the file has a router.
+    /// The feed-forward network of a layer: SwiGLU, or a mixture of such where the layer has experts.
     fn feed_forward(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<TensorId> {
         match b.routed(layer) {
             Some(experts) => b.mixture(x, experts, Glu::new(Activation::Silu), layer),
@@ -152,7 +151,7 @@ static ARCHITECTURES: &[&dyn Architecture] = &[
     &qwen3moe::Qwen3Moe,
     &qwen35::QWEN35,
     &qwen35::QWEN35MOE,
-    &qwen3next::Qwen3Next,
+    &qwen35::QWEN3NEXT,
     &phi3::Phi3,
     &granite::Granite,
     &gemma2::Gemma2,

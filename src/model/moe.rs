@@ -45,6 +45,10 @@ pub struct Experts {
     pub groups_used: usize,
     /// Whether an expert's weight is a factor of its input, not of its result.
     pub weighs_input: bool,
+    /// Layers at the beginning that have none.
+    pub dense: usize,
+    /// Of those behind them every layer of this number has experts.
+    pub step: usize,
 }
 
 /// The most experts of a token: each makes nodes of its own. Known models use no more than a few dozen.
@@ -64,7 +68,14 @@ impl Experts {
             groups: 1,
             groups_used: 1,
             weighs_input: false,
+            dense: 0,
+            step: 1,
         }
+    }
+
+    /// Whether a layer has experts.
+    pub fn has(&self, layer: usize) -> bool {
+        layer >= self.dense && (layer + 1).is_multiple_of(self.step)
     }
 
     /// Reads the experts of a model that may have none.
@@ -106,6 +117,8 @@ impl Experts {
             scale: scale.map_or(Ok(1.0), |scale| positive(&key, scale))?,
             groups: optional("expert_group_count", 1)?,
             groups_used: optional("expert_group_used_count", 1)?,
+            dense: optional("leading_dense_block_count", 0)?,
+            step: optional("interleave_moe_layer_step", 1)?,
             ..Experts::new(count, used, feed_forward)
         };
         experts.check_groups(h)?;
@@ -147,9 +160,9 @@ impl Builder<'_> {
         self.hparams.experts.ok_or_else(missing)
     }
 
-    /// The experts of a layer, if it is one that has a router.
+    /// The experts of a layer, if it has some.
     pub(super) fn routed(&self, layer: &Layer) -> Option<Experts> {
-        self.hparams.experts.filter(|_| self.gguf.tensor(&layer.name("ffn_gate_inp.weight")).is_some())
+        self.hparams.experts.filter(|experts| experts.has(layer.index))
     }
 
     /// Feed-forward network of a layer: the weighted sum of `down(glu(gate x, up x))` of the chosen experts, and what the

@@ -1,5 +1,6 @@
-//! qwen35 and qwen35moe (qwen3.5, dense and mixtures): most layers have a gated delta net, every fourth attends, with a gate on what attention gives.
-//! Sources: Qwen team, "Qwen3.5" and "Qwen3-Next" (model cards and configurations, 2025); see also [`super::recurrent`].
+//! qwen35, qwen35moe (qwen3.5, dense and mixtures) and qwen3next: most layers have a gated delta net, every fourth attends,
+//! with a gate on what attention gives. Sources: Qwen team, "Qwen3.5" and "Qwen3-Next" (model cards and configurations,
+//! 2025); see also [`super::recurrent`].
 //!
 //! Positions of text are the same in all three sections of the interleaved multimodal ROPE, which makes it an ordinary
 //! ROPE of a part of each head.
@@ -12,15 +13,20 @@ use ggml_core::gguf::GgufFile;
 use ggml_core::op::{Activation, Glu, RopeMode};
 use ggml_core::{Error, Result, TensorId};
 
-/// The dense and the mixed family; every layer of the latter has experts, one of them shared.
-pub(super) struct Qwen35(&'static str);
+/// A family; every layer of the mixed ones has experts, one of them shared.
+pub(super) struct Qwen35 {
+    name: &'static str,
+    /// Whether its files hold the value heads of a key head one behind the other.
+    grouped: bool,
+}
 
-pub(super) static QWEN35: Qwen35 = Qwen35("qwen35");
-pub(super) static QWEN35MOE: Qwen35 = Qwen35("qwen35moe");
+pub(super) static QWEN35: Qwen35 = Qwen35 { name: "qwen35", grouped: false };
+pub(super) static QWEN35MOE: Qwen35 = Qwen35 { name: "qwen35moe", grouped: false };
+pub(super) static QWEN3NEXT: Qwen35 = Qwen35 { name: "qwen3next", grouped: true };
 
 impl Architecture for Qwen35 {
     fn name(&self) -> &'static str {
-        self.0
+        self.name
     }
 
     fn rope_mode(&self) -> RopeMode {
@@ -28,37 +34,25 @@ impl Architecture for Qwen35 {
     }
 
     fn read(&self, gguf: &GgufFile, h: &mut Hparams) -> Result<()> {
+        let a = h.attention[0];
+        if a.key_length != a.value_length {
+            let found = format!("keys of {} and values of {} elements", a.key_length, a.value_length);
+            return Err(Error::model("heads", found, "the same, for the gate of attention"));
+        }
         h.experts = Experts::read_if_any(gguf, h, true)?;
-        h.recurrent = Some(read_recurrent(gguf, h)?);
+        h.recurrent = Some(Recurrent { grouped: self.grouped, ..Recurrent::read(gguf, h)? });
         Ok(())
     }
 
     fn norms_before(&self) -> [Option<&'static str>; 2] {
-        NORMS_BEFORE
+        [Some("attn_norm"), Some("post_attention_norm")]
     }
 
     fn mixer(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<TensorId> {
-        delta_or_attention(b, x, layer)
-    }
-}
-
-pub(super) const NORMS_BEFORE: [Option<&str>; 2] = [Some("attn_norm"), Some("post_attention_norm")];
-
-/// The extents of the delta nets, and whether attention can have a gate.
-pub(super) fn read_recurrent(gguf: &GgufFile, h: &Hparams) -> Result<Recurrent> {
-    let a = h.attention[0];
-    if a.key_length != a.value_length {
-        let found = format!("keys of {} and values of {} elements", a.key_length, a.value_length);
-        return Err(Error::model("heads", found, "the same, for the gate of attention"));
-    }
-    Recurrent::read(gguf, h)
-}
-
-/// What a layer has: a delta net, or attention with a gate.
-pub(super) fn delta_or_attention(b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<TensorId> {
-    match &b.hparams.recurrent {
-        Some(r) if r.layers[layer.index] => b.delta_net(x, r, layer),
-        _ => gated_attention(b, x, layer),
+        match &b.hparams.recurrent {
+            Some(r) if r.layers[layer.index] => b.delta_net(x, r, layer),
+            _ => gated_attention(b, x, layer),
+        }
     }
 }
 

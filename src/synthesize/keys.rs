@@ -45,12 +45,6 @@ impl Shape {
         }
     }
 
-    /// Whether a layer has experts.
-    pub(super) fn is_mixture(&self, layer: usize) -> bool {
-        let every_other = self.architecture == "llama4";
-        self.experts.is_some() && layer >= self.dense && !(every_other && layer.is_multiple_of(2))
-    }
-
     /// Keys that every architecture has, but for extents of attention.
     pub(super) fn set_common(&self, w: &mut GgufWriter<'_>) -> Result<()> {
         let key = |name: &str| format!("{}.{name}", self.architecture);
@@ -137,13 +131,13 @@ impl Shape {
             w.set(key("expert_weights_scale"), experts.scale)?;
             w.set(key("expert_group_count"), experts.groups as u32)?;
             w.set(key("expert_group_used_count"), experts.groups_used as u32)?;
-            w.set(key("leading_dense_block_count"), self.dense as u32)?;
+            w.set(key("leading_dense_block_count"), experts.dense as u32)?;
         }
         if experts.shared > 0 {
             w.set(key("expert_shared_feed_forward_length"), experts.shared as u32)?;
         }
         if self.architecture == "llama4" {
-            w.set(key("interleave_moe_layer_step"), 2u32)?;
+            w.set(key("interleave_moe_layer_step"), experts.step as u32)?;
         }
         Ok(())
     }

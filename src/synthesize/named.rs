@@ -29,14 +29,14 @@ pub const NAMED: &[(&str, &str, [usize; 7], f32, bool)] = &[
     ("lfm2-8b-a1b", "lfm2moe", [24, 2048, 7168, 32, 8, 64, 65536], 1e6, true),
 ];
 
-/// Experts of the known models that have some, and the layers before the first that has.
-const NAMED_EXPERTS: &[(&str, Experts, usize)] = &[
-    ("qwen3-30b-a3b", Experts::new(128, 8, 768), 0),
-    ("gpt-oss-20b", Experts::new(32, 4, 2880), 0),
-    ("qwen3.5-35b-a3b", Experts { shared: 512, ..Experts::new(256, 8, 512) }, 0),
-    ("glm-4.5-air", sigmoids(Experts { shared: 1408, ..Experts::new(128, 8, 1408) }), 1),
-    ("deepseek-v2-lite", Experts { shared: 2816, normalised: false, ..Experts::new(64, 6, 1408) }, 1),
-    ("lfm2-8b-a1b", sigmoids(Experts::new(32, 4, 1792)), 2),
+/// Experts of the known models that have some.
+const NAMED_EXPERTS: &[(&str, Experts)] = &[
+    ("qwen3-30b-a3b", Experts::new(128, 8, 768)),
+    ("gpt-oss-20b", Experts::new(32, 4, 2880)),
+    ("qwen3.5-35b-a3b", Experts { shared: 512, ..Experts::new(256, 8, 512) }),
+    ("glm-4.5-air", sigmoids(Experts { shared: 1408, dense: 1, ..Experts::new(128, 8, 1408) })),
+    ("deepseek-v2-lite", Experts { shared: 2816, normalised: false, dense: 1, ..Experts::new(64, 6, 1408) }),
+    ("lfm2-8b-a1b", sigmoids(Experts { dense: 2, ..Experts::new(32, 4, 1792) })),
 ];
 
 /// Attending layers of the known models that have short convolutions in the others.
@@ -61,11 +61,11 @@ fn small_experts(architecture: &str) -> Option<Experts> {
     match architecture {
         "qwen3moe" | "gpt-oss" => Some(plain),
         "qwen35moe" | "qwen3next" => Some(Experts { shared: 128, ..plain }),
-        "glm4moe" => Some(sigmoids(Experts { shared: 256, ..plain })),
-        "lfm2moe" => Some(sigmoids(plain)),
-        "llama4" => Some(sigmoids(Experts { shared: 256, ..Experts::new(8, 1, 256) })),
+        "glm4moe" => Some(sigmoids(Experts { shared: 256, dense: 1, ..plain })),
+        "lfm2moe" => Some(sigmoids(Experts { dense: 1, ..plain })),
+        "llama4" => Some(sigmoids(Experts { shared: 256, step: 2, ..Experts::new(8, 1, 256) })),
         "deepseek2" => {
-            let grouped = Experts { groups: 4, groups_used: 2, scale: 2.5, shared: 256, ..plain };
+            let grouped = Experts { groups: 4, groups_used: 2, scale: 2.5, shared: 256, dense: 1, ..plain };
             Some(sigmoids(grouped))
         }
         _ => None,
@@ -77,7 +77,6 @@ impl Shape {
     /// feed-forward, F16 embedding, so that three weight types are exercised.
     pub fn small(architecture: &str) -> Shape {
         let experts = small_experts(architecture);
-        let dense = usize::from(["glm4moe", "lfm2moe", "deepseek2"].contains(&architecture));
         let latent = Latent { rank: 128, query_rank: 128, plain: 64, rotated: 32, value_length: 64 };
         let gemma4 = architecture == "gemma4";
         Shape {
@@ -93,7 +92,6 @@ impl Shape {
             freq_base: if architecture == "gemma3" || gemma4 { 1_000_000.0 } else { 10000.0 },
             window: WINDOWS.contains(&architecture).then_some(512),
             experts,
-            dense,
             recurrent: DELTA_NETS.contains(&architecture).then(|| recurrent([64, 2, 64, 4], 4)),
             convolved: if CONVOLUTIONS.contains(&architecture) {
                 vec![true, false, true]
@@ -148,7 +146,6 @@ impl Shape {
             freq_base: base,
             tied,
             experts: experts.map(|row| row.1),
-            dense: experts.map_or(0, |row| row.2),
             recurrent: small.recurrent.as_ref().map(|_| recurrent([128, 16, 128, value_heads], layers)),
             convolved: attending.map_or(Vec::new(), |on| (0..layers).map(|i| !on.contains(&i)).collect()),
             latent: small.latent.map(|_| latent),

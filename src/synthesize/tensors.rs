@@ -51,7 +51,7 @@ impl Shape {
                 all.push(tensor(name, DType::F32, &[self.rotated() / 2], Fill::Factor));
             }
         }
-        if self.architecture == "gemma4" {
+        if self.architecture == "gemma4" && (0..self.layers).any(|layer| !self.is_local(layer)) {
             // Divisors of global layers' frequencies.
             all.push(tensor("rope_freqs.weight", DType::F32, &[self.head], Fill::Factor));
         }
@@ -218,7 +218,7 @@ impl Shape {
         if self.is(&["gemma4"]) {
             self.gemma4_tensors(add);
         }
-        if let Some(experts) = self.experts.filter(|_| self.is_mixture(layer)) {
+        if let Some(experts) = self.experts.filter(|experts| experts.has(layer)) {
             self.expert_tensors(experts, add);
             if !self.is(&["gemma4"]) {
                 return;

@@ -1,8 +1,9 @@
-//! Byte-level byte pair encoding.
+//! Byte pair encoding, of bytes in an alphabet of their own or of characters with bytes for those that are no token.
 
 use super::alphabet::{self, readable};
 use super::pre::PreTokenizer;
-use super::vocabulary::{Vocabulary, key_error};
+use super::spm::characters;
+use super::vocabulary::{Vocabulary, byte_name, escape, key_error};
 use ggml_core::Result;
 use ggml_core::gguf::Metadata;
 use std::cmp::Reverse;
@@ -24,6 +25,8 @@ struct Merge {
 #[derive(Debug)]
 pub(super) struct Bpe {
     pub(super) pre: PreTokenizer,
+    /// Whether merging begins with characters; else with bytes.
+    characters: bool,
     bytes: Box<[u32; 256]>,
     merges: HashMap<(u32, u32), Merge>,
 }
@@ -55,14 +58,19 @@ struct Scratch {
 }
 
 impl Bpe {
-    /// Reads merges and pre-tokenizer.
-    pub(super) fn read(m: &Metadata, vocabulary: &Vocabulary) -> Result<Bpe> {
-        let pre = PreTokenizer::read(m)?;
+    /// Reads merges and pre-tokenizer. Vocabularies of `characters` have U+2581 for spaces, and a token for each byte like
+    /// SentencePiece.
+    pub(super) fn read(m: &Metadata, vocabulary: &Vocabulary, characters: bool) -> Result<Bpe> {
+        let pre = if characters { PreTokenizer::of_lines()? } else { PreTokenizer::read(m)? };
         let mut bytes = Box::new([NONE; 256]);
         let mut text = Vec::new();
         for (byte, place) in (0..=255u8).zip(bytes.iter_mut()) {
             text.clear();
-            alphabet::encode(&[byte], &mut text);
+            if characters {
+                text.extend(byte_name(byte).bytes());
+            } else {
+                alphabet::encode(&[byte], &mut text);
+            }
             *place = vocabulary.find(&text).unwrap_or(NONE);
         }
         let texts = m.array_bytes(MERGES)?;
@@ -79,20 +87,51 @@ impl Bpe {
             // Of equal merges the first has the rank.
             merges.entry(pair).or_insert(Merge { rank, token });
         }
-        Ok(Bpe { pre, bytes, merges })
+        Ok(Bpe { pre, characters, bytes, merges })
     }
 
     /// Appends the tokens of a text without special tokens. Bytes that the vocabulary lacks become `unknown`, or
     /// nothing if there is no such token.
     pub(super) fn encode(&self, v: &Vocabulary, text: &[u8], unknown: Option<u32>, out: &mut Vec<u32>) {
-        let text = readable(text);
         let mut scratch = Scratch::default();
+        if self.characters {
+            return self.encode_characters(v, text, unknown, &mut scratch, out);
+        }
+        let text = readable(text);
         for word in self.pre.split(&text.seen) {
             let Some(word) = text.bytes.get(word) else { continue };
             match self.whole(v, word, &mut scratch.text) {
                 Some(token) => out.push(token),
-                None => self.merge(word, unknown, &mut scratch, out),
+                None => {
+                    self.begin(word.iter().map(|&byte| self.bytes[usize::from(byte)]), &mut scratch);
+                    self.merge(unknown, &mut scratch, out);
+                }
             }
+        }
+    }
+
+    /// The same where merging begins with characters; those that are no token are bytes.
+    fn encode_characters(
+        &self,
+        v: &Vocabulary,
+        text: &[u8],
+        unknown: Option<u32>,
+        scratch: &mut Scratch,
+        out: &mut Vec<u32>,
+    ) {
+        let mut escaped = Vec::with_capacity(text.len());
+        escape(text, &mut escaped);
+        let text = readable(&escaped);
+        for word in self.pre.split(&text.seen) {
+            let Some(word) = text.bytes.get(word) else { continue };
+            let tokens = characters(word).flat_map(|(start, len)| {
+                let character = &word[start..start + len];
+                let whole = v.find(character);
+                let bytes = if whole.is_some() { &[][..] } else { character };
+                whole.into_iter().chain(bytes.iter().map(|&byte| self.bytes[usize::from(byte)]))
+            });
+            self.begin(tokens, scratch);
+            self.merge(unknown, scratch, out);
         }
     }
 
@@ -106,14 +145,15 @@ impl Bpe {
         v.find(text)
     }
 
-    fn merge(&self, word: &[u8], unknown: Option<u32>, scratch: &mut Scratch, out: &mut Vec<u32>) {
+    /// The tokens that merging of a word begins with.
+    fn begin(&self, tokens: impl Iterator<Item = u32>, scratch: &mut Scratch) {
+        let symbol = |(i, token): (usize, u32)| Symbol { token, prev: i.wrapping_sub(1), next: i + 1 };
+        scratch.symbols.clear();
+        scratch.symbols.extend(tokens.enumerate().map(symbol));
+    }
+
+    fn merge(&self, unknown: Option<u32>, scratch: &mut Scratch, out: &mut Vec<u32>) {
         let Scratch { symbols, queue, .. } = scratch;
-        symbols.clear();
-        symbols.extend(word.iter().enumerate().map(|(i, &byte)| Symbol {
-            token: self.bytes[usize::from(byte)],
-            prev: i.wrapping_sub(1),
-            next: i + 1,
-        }));
         queue.clear();
         for right in 1..symbols.len() {
             self.propose(symbols, right - 1, right, queue);

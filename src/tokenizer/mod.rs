@@ -121,11 +121,12 @@ impl Tokenizer {
     /// # Errors
     /// As [`Tokenizer::from_gguf`].
     pub fn from_metadata(m: &Metadata) -> Result<Tokenizer> {
-        let sentence_piece = match m.str(MODEL)? {
-            "llama" => true,
-            "gpt2" => false,
+        let (sentence_piece, characters) = match m.str(MODEL)? {
+            "llama" => (true, false),
+            "gpt2" => (false, false),
+            "gemma4" => (false, true),
             other => {
-                return Err(key_error(MODEL, format!("tokenizer '{other}'"), "gpt2 or llama"));
+                return Err(key_error(MODEL, format!("tokenizer '{other}'"), "gpt2, llama or gemma4"));
             }
         };
         let mut vocabulary = Vocabulary::read(m)?;
@@ -134,10 +135,11 @@ impl Tokenizer {
             m.array(vocabulary::SCORES)?; // in this family scores are not optional
             Algorithm::Spm(Spm::new(&vocabulary))
         } else {
-            Algorithm::Bpe(Bpe::read(m, &vocabulary)?)
+            Algorithm::Bpe(Bpe::read(m, &vocabulary, characters)?)
         };
         let ends = special::classify(&mut vocabulary, &mut special);
-        vocabulary.spell(if sentence_piece { Spelling::LowerOneEighth } else { Spelling::ByteAlphabet });
+        let of_pieces = sentence_piece || characters;
+        vocabulary.spell(if of_pieces { Spelling::LowerOneEighth } else { Spelling::ByteAlphabet });
         let default_bos = match &algorithm {
             Algorithm::Spm(_) => true,
             Algorithm::Bpe(bpe) => bpe.pre.add_bos,

@@ -309,6 +309,12 @@ impl PreTokenizer {
         })
     }
 
+    /// That of vocabularies of characters: lines, and what lies between them.
+    pub(super) fn of_lines() -> Result<PreTokenizer> {
+        let stages = vec![compile(&stage(r"[^\n]+|\n+"))?];
+        Ok(PreTokenizer { stages, whole_words: false, add_bos: true, clean_spaces: false })
+    }
+
     /// Cuts a text into words, all of it and in order.
     pub(super) fn split(&self, text: &str) -> Vec<Range<usize>> {
         let mut words: Vec<Range<usize>> = std::iter::once(0..text.len()).collect();

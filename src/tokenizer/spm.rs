@@ -1,7 +1,7 @@
 //! SentencePiece's byte pair encoding: of all neighbours that together are a token, those with the highest score are
 //! joined first.
 
-use super::vocabulary::{Vocabulary, escape};
+use super::vocabulary::{Vocabulary, byte_name, escape};
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashSet};
 
@@ -64,7 +64,7 @@ fn character_len(first: u8) -> usize {
 }
 
 /// The characters of a text, valid or not, as ranges.
-fn characters(text: &[u8]) -> impl Iterator<Item = (usize, usize)> + '_ {
+pub(super) fn characters(text: &[u8]) -> impl Iterator<Item = (usize, usize)> + '_ {
     let mut start = 0;
     std::iter::from_fn(move || {
         let len = character_len(*text.get(start)?).min(text.len() - start);
@@ -90,7 +90,7 @@ impl Spm {
         let mut bytes = Box::new([None; 256]);
         for (byte, place) in (0..=255u8).zip(bytes.iter_mut()) {
             // `<0xNN>`, else the token whose text is that byte.
-            let named = vocabulary.find(format!("<0x{byte:02X}>").as_bytes());
+            let named = vocabulary.find(byte_name(byte).as_bytes());
             *place = named.or_else(|| vocabulary.find(&[byte]));
         }
         Spm { neighbours: vocabulary.iter().flat_map(|(_, text, _)| pairs(text)).collect(), bytes }

@@ -205,6 +205,11 @@ fn unescape(text: &[u8]) -> Vec<u8> {
     out
 }
 
+/// How SentencePiece spells the token of a byte.
+pub(super) fn byte_name(byte: u8) -> String {
+    format!("<0x{byte:02X}>")
+}
+
 /// Spaces become U+2581.
 pub(super) fn escape(text: &[u8], out: &mut Vec<u8>) {
     for &byte in text {

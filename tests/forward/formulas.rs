@@ -159,8 +159,7 @@ impl Formulas {
     }
 
     /// Radians for each position of pair `i` of `n / 2`. YaRN: pairs that turn more than 32 times in the context of the training
-    /// are left alone, those that turn less than once are stretched by the factor, those in between are mixed. Local layers
-    /// of olmo2 have no YaRN, nor has any model here that has both.
+    /// are left alone, those that turn less than once are stretched by the factor, those in between are mixed.
     fn frequency(&self, i: usize, n: usize, base: f64) -> f64 {
         let n = n as f64;
         let plain = base.powf(-2.0 * i as f64 / n);

@@ -185,7 +185,7 @@ impl Layer<'_> {
         [k, self.product(inputs, "attn_v", f.heads + heads_kv, heads_kv)]
     }
 
-    fn attention(&self, stream: &mut [Vec<f64>], kept: &mut Vec<[Vec<Vec<f64>>; 2]>) {
+    fn attention(&self, stream: &mut [Vec<f64>], kept: &mut [[Vec<Vec<f64>>; 2]]) {
         let f = self.f;
         let inputs = self.inputs(stream);
         let q = self.project(&inputs, "attn_q", 0, f.heads);
@@ -207,7 +207,7 @@ impl Layer<'_> {
     }
 
     /// What the layer does with its normed stream before the feed-forward network.
-    fn mix(&self, stream: &mut [Vec<f64>], kept: &mut Vec<[Vec<Vec<f64>>; 2]>) {
+    fn mix(&self, stream: &mut [Vec<f64>], kept: &mut [[Vec<Vec<f64>>; 2]]) {
         let has = |part: &str| self.find(part).is_some();
         if has("ssm_a") {
             self.delta_net(stream)
@@ -307,7 +307,9 @@ fn shapes(dtype: DType) -> Vec<Shape> {
     for delta_net in ["qwen35", "qwen35moe", "qwen3next"] {
         shapes.push(Shape { layers: 4, ..tiny(delta_net, dtype) });
     }
-    shapes.extend(later_shapes(dtype));
+    if dtype != DType::F32 {
+        shapes.extend(later_shapes(dtype));
+    }
     shapes
 }
 
@@ -324,7 +326,7 @@ fn later_shapes(dtype: DType) -> Vec<Shape> {
     let two = Some(Experts { used: 2, ..tiny("llama4", dtype).experts.expect("experts") });
     shapes.push(Shape { experts: two, ..tiny("llama4", dtype) });
     let latent = Latent { rank: 64, query_rank: 0, plain: 32, rotated: 32, value_length: 64 };
-    let experts = Experts { shared: 64, normalised: false, scale: 1.5, ..Experts::new(5, 2, 96) };
+    let experts = Experts { shared: 64, normalised: false, scale: 1.5, dense: 1, ..Experts::new(5, 2, 96) };
     let deepseek = Shape { latent: Some(latent), experts: Some(experts), ..tiny("deepseek2", dtype) };
     shapes.push(deepseek.clone());
     let groups = Experts {
@@ -346,8 +348,26 @@ fn options(precision: Precision) -> SessionOptions {
     SessionOptions::default().with_context(CONTEXT).with_precision(precision)
 }
 
+/// Error of the logits; of the middle one of all positions where it is asked for.
+fn error(got: &[f32], want: &[f32], of_middle: bool) -> f64 {
+    if !of_middle {
+        return distance(got, want).nmse;
+    }
+    let n = want.len() / TOKENS.len();
+    let mut all: Vec<f64> = got.chunks(n).zip(want.chunks(n)).map(|(a, b)| distance(a, b).nmse).collect();
+    all.sort_by(f64::total_cmp);
+    all[all.len() / 2]
+}
+
+/// Whether rounded activations may lead to other experts, at a position and so behind it: where many scores are near each
+/// other. In the oldest mixtures here they do not.
+fn may_flip(shape: &Shape) -> bool {
+    shape.experts.is_some() && !["llama", "qwen3moe", "gpt-oss"].contains(&shape.architecture.as_str())
+}
+
 #[test]
 fn logits_agree_with_the_formulas() {
+    let mut wrong = Vec::new();
     for dtype in [DType::F32, DType::F16, DType::Q8_0] {
         for shape in shapes(dtype) {
             let want = forward(&file(&shape), &TOKENS, CONTEXT);
@@ -355,20 +375,24 @@ fn logits_agree_with_the_formulas() {
                 let model = Model::from_file(file(&shape), backend).unwrap();
                 for precision in [Precision::Exact, Precision::Fast] {
                     let got = model.session(&options(precision)).unwrap().logits(&TOKENS).unwrap();
-                    let nmse = distance(&got, &want).nmse;
-                    let bound = match (name, precision, dtype) {
-                        ("reference", ..) => 1e-12,
-                        (_, Precision::Exact, _) => 1e-10,
+                    let rough = precision == Precision::Fast && dtype == DType::Q8_0;
+                    let nmse = error(&got, &want, rough && may_flip(&shape));
+                    let bound = match (name, precision) {
+                        ("reference", _) => 1e-12,
+                        (_, Precision::Exact) => 1e-10,
                         // The norm behind a delta net makes much of a small difference where a head's result is small.
-                        (_, Precision::Fast, DType::Q8_0) if shape.recurrent.is_some() => 1e-2,
-                        (_, Precision::Fast, DType::Q8_0) => 2e-3,
-                        (_, Precision::Fast, _) => 1e-5,
+                        _ if rough && shape.recurrent.is_some() => 1e-2,
+                        _ if rough => 2e-3,
+                        _ => 1e-5,
                     };
-                    assert!(nmse < bound, "{name} {shape:?} {}: {nmse:.1e}", precision.name());
+                    if nmse >= bound {
+                        wrong.push(format!("{name} {shape:?} {}: {nmse:.1e}", precision.name()));
+                    }
                 }
             }
         }
     }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 /// Windows reach into the cache in the same way however a prompt is cut.
