@@ -216,6 +216,18 @@ pub struct Record {
     /// The prompt in other ways, where that was asked for.
     #[serde(default)]
     pub variants: Vec<Variant>,
+    /// A decode step by operation, the slowest first, of the first epoch.
+    #[serde(default)]
+    pub times: Vec<OpTime>,
+}
+
+/// How long an operation, or a kind of group, took.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct OpTime {
+    /// Its name.
+    pub op: String,
+    /// Seconds of all of its nodes, each run alone and waited for: more than what they take together.
+    pub seconds: f64,
 }
 
 /// A run's name in texts.
