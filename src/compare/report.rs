@@ -5,6 +5,7 @@ use super::host::lossy;
 pub use super::host::{Environment, Host};
 use super::json::null_is_nan;
 use super::options::CompareOptions;
+use crate::backends::View;
 use crate::statistics::Summary;
 use ggml_core::backend::DeviceInfo;
 use ggml_core::{Error, Result};
@@ -113,6 +114,11 @@ impl BackendReport {
         self.arch = device.arch.clone();
         self.uuid = device.uuid.clone();
         self.overrides = device.overrides.clone();
+    }
+
+    /// Its view of its device.
+    pub(super) fn view(&self) -> View {
+        View::new(&self.name, &self.device, &self.driver, &self.arch, &self.features, self.uuid.as_ref())
     }
 }
 
