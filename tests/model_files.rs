@@ -237,6 +237,30 @@ fn hyperparameters_of_windows_and_factors() {
 }
 
 #[test]
+fn groups_latents_and_layers_of_several_kinds_are_checked() {
+    let wrong = |architecture: &str, name: &str, value: Value| {
+        message(with_key(architecture, &format!("{architecture}.{name}"), value))
+    };
+    assert!(wrong("glm4moe", "expert_gating_func", 9u32.into()).contains("expert_gating_func"));
+    assert!(wrong("glm4moe", "expert_weights_scale", f32::NAN.into()).contains("expert_weights_scale"));
+    assert!(wrong("deepseek2", "expert_group_count", 3u32.into()).contains("2 of 3 groups of 8 experts"));
+    assert!(wrong("deepseek2", "expert_group_used_count", 5u32.into()).contains("5 of 4 groups"));
+    assert!(wrong("deepseek2", "attention.key_length_mla", 32u32.into()).contains("key_length_mla"));
+    assert!(wrong("gemma4", "attention.shared_kv_layers", 1u32.into()).contains("1 of 1 layers"));
+    assert!(wrong("lfm2", "shortconv.l_cache", 1u32.into()).contains("1; expected 2 to"));
+    let none = || Array::from(&[][..] as &[u32]).into();
+    assert!(wrong("qwen3", "attention.head_count_kv", none()).contains("0 entries"));
+    assert!(wrong("gemma4", "feed_forward_length", none()).contains("0 entries"));
+    let (gone, older) = ("blk.0.attn_k_b.weight", "blk.0.attn_kv_b.weight");
+    let text = message(changed_of("deepseek2", |_| {}, |name| name != gone, |_, _, _| {}, Some(older)));
+    assert!(text.contains("older converter"), "{text}");
+    let deepseek = with_key("deepseek2", "deepseek2.rope.scaling.yarn_log_multiplier", 0.5f32).unwrap();
+    let (h, longer) = (deepseek.hparams(), 1.0 + 0.5 * 4f32.ln());
+    assert_eq!((h.attention[0].key_length, h.attention[0].value_length), (160, 128));
+    assert!((h.scales.attention * 96f32.sqrt() - longer * longer).abs() < 1e-5);
+}
+
+#[test]
 fn absurd_numbers_are_refused() {
     for key in
         ["qwen3.block_count", "qwen3.attention.head_count", "qwen3.embedding_length", "qwen3.context_length"]

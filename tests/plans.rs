@@ -11,7 +11,7 @@ use diptych::{DType, Precision};
 use std::sync::Arc;
 
 /// Architecture, dispatches and barriers of a layer at the most.
-const LIMITS: [(&str, usize, usize); 8] = [
+const LIMITS: [(&str, usize, usize); 17] = [
     ("llama", 9, 7),
     ("qwen2", 9, 7),
     ("phi3", 9, 7),
@@ -20,6 +20,15 @@ const LIMITS: [(&str, usize, usize); 8] = [
     ("gpt-oss", 14, 10),
     ("qwen3moe", 14, 10),
     ("qwen35", 14, 10),
+    ("mistral3", 9, 8),
+    ("lfm2", 11, 8),
+    ("olmo2", 13, 10),
+    ("gemma4", 19, 11),
+    ("glm4moe", 19, 14),
+    ("qwen35moe", 22, 13),
+    ("llama4", 23, 16),
+    ("qwen3next", 27, 15),
+    ("deepseek2", 37, 25),
 ];
 
 /// The drivers that are executed where there is no card, those of them that are there.

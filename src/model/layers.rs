@@ -166,3 +166,26 @@ pub(super) fn windowed(gguf: &GgufFile, h: &Hparams, period: usize) -> Result<Ve
 fn too_few(key: &str, entries: usize, layers: usize) -> Error {
     Error::model(named(key), format!("{entries} entries"), format!("one for each of {layers} layers"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_and_chunks_reach_so_far() {
+        let seen =
+            |window: Window, row: usize| (0..=row).filter(|&c| window.reaches(row, c)).collect::<Vec<_>>();
+        assert_eq!(seen(Window::nearest(3), 7), [5, 6, 7]);
+        let chunks = Window { size: 3, chunked: true };
+        assert_eq!([seen(chunks, 5), seen(chunks, 6), seen(chunks, 7)], [vec![3, 4, 5], vec![6], vec![6, 7]]);
+    }
+
+    #[test]
+    fn queries_grow_in_steps() {
+        let growth = Temperature { scale: 0.5, length: 4, shift: 1 };
+        assert_eq!([growth.factor(0), growth.factor(2)], [1.0; 2]);
+        let second = 1.0 + 0.5 * 2f32.ln();
+        assert_eq!([growth.factor(3), growth.factor(6)], [second; 2]);
+        assert_eq!(growth.factor(7), 1.0 + 0.5 * 3f32.ln());
+    }
+}

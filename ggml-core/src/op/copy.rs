@@ -101,6 +101,11 @@ pub fn cases() -> Vec<Case> {
             }));
         }
     }
+    cases.push(Case::new("CONT(F32, rows repeated)", |g, c| {
+        let a = c.leaf(g, "a", DType::F32, [70, 2, 1, 1], Fill::Uniform(-1.0, 1.0))?;
+        let a = g.view(a, [64, 3, 5, 1], [4, 0, 0, 0], 24)?;
+        g.cont(a)
+    }));
     cases.push(Case::new("CONT(F32 transposed, larger than one work-group)", |g, c| {
         let a = c.leaf(g, "a", DType::F32, [100, 77, 1, 1], Fill::Uniform(-1.0, 1.0))?;
         let a = g.transpose(a)?;

@@ -166,6 +166,12 @@ pub fn cases() -> Vec<Case> {
                 },
             ));
         }
+        cases.push(Case::new(format!("SET_ROWS({dtype}, other rows of each matrix)"), |g, c| {
+            let dst = c.state(g, "dst", dtype, [32, 5, 6, 1], Fill::Uniform(-1.0, 1.0))?;
+            let values = c.leaf(g, "values", DType::F32, [32, 3, 6, 1], Fill::Uniform(-1.0, 1.0))?;
+            let ids = c.leaf(g, "ids", DType::I32, [3, 6, 1, 1], Fill::Distinct(5))?;
+            g.set_rows(dst, values, ids)
+        }));
         cases.push(Case::new(format!("SET_ROWS({dtype}, indices outside, strided destination)"), |g, c| {
             // Rows of 96 elements, or of 96 blocks.
             let (b, unit) = (dtype.block_bytes(), dtype.block());
