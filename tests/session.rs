@@ -7,6 +7,7 @@ use common::{backend, backends, model, tiny};
 use diptych::ggml::gguf::{GgufFile, GgufWriter};
 use diptych::ggml::metrics::distance;
 use diptych::model::ModelFile;
+use diptych::synthesize::{ARCHITECTURES, Shape};
 use diptych::{DType, Error, Precision, SessionOptions};
 use tracing_subscriber::layer::SubscriberExt;
 
@@ -45,6 +46,27 @@ fn a_reset_session_starts_anew_and_sessions_do_not_mix() {
         a.reset();
         assert_eq!(a.prefill(&prompt(9)).unwrap(), first, "{name}");
         assert_eq!(a.decode(7).unwrap(), continued, "{name}");
+    }
+}
+
+/// Layers of every kind, with a cache of blocks: saved state goes on as the session does, and near what F32 gives.
+#[test]
+fn every_architecture_goes_on_with_a_quantised_cache() {
+    let cpu = backend("cpu").unwrap();
+    for architecture in ARCHITECTURES {
+        let model = model(&Shape { layers: 4, ..tiny(architecture, DType::F16) }, &cpu);
+        let options = exact(64).with_cache(DType::Q8_0);
+        let mut session = model.session(&options).unwrap();
+        session.prefill(&prompt(19)).unwrap();
+        let saved = session.save().unwrap();
+        let wanted = session.decode(7).unwrap();
+        let mut other = model.session(&options).unwrap();
+        other.restore(&saved).unwrap();
+        assert_eq!(other.decode(7).unwrap(), wanted, "{architecture}");
+        let mut full = model.session(&exact(64)).unwrap();
+        full.prefill(&prompt(19)).unwrap();
+        let nmse = distance(&wanted, &full.decode(7).unwrap()).nmse;
+        assert!(nmse < 1e-2, "{architecture}: {nmse:.1e}");
     }
 }
 

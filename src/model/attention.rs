@@ -84,9 +84,12 @@ impl Builder<'_> {
         let Some(rope) = layer.attention.rope else { return Ok(x) };
         let factors = if layer.attention.factors { self.rope_factors(rope.n_dims / 2)? } else { None };
         let tokens = self.graph.tensor(x).ne[2];
-        let column = self.graph.reshape(self.inputs.positions, [1, self.shape.tokens, 1, 1])?;
-        let picked = self.matching(column, tokens, layer, &format!("{name}.positions"))?;
-        let positions = self.graph.reshape(picked, [tokens, 1, 1, 1])?;
+        let mut positions = self.inputs.positions;
+        if tokens < self.shape.tokens {
+            let column = self.graph.reshape(positions, [1, self.shape.tokens, 1, 1])?;
+            let picked = self.matching(column, tokens, layer, &format!("{name}.positions"))?;
+            positions = self.graph.reshape(picked, [tokens, 1, 1, 1])?;
+        }
         let turned = self.graph.rope(rope, x, positions, factors)?;
         self.name(turned, &layer.name(name))
     }
