@@ -23,7 +23,7 @@ const LIMITS: [(&str, usize, usize); 17] = [
     ("mistral3", 9, 8),
     ("lfm2", 11, 8),
     ("olmo2", 13, 10),
-    ("gemma4", 19, 11),
+    ("gemma4", 14, 14),
     ("glm4moe", 19, 14),
     ("qwen35moe", 22, 13),
     ("llama4", 23, 16),
