@@ -154,6 +154,11 @@ template <class W, class T> DEVICE void begin_rows(T &t, const u8 *a, const MulM
     }
 }
 
+// Where a column of plane z is among those that were rounded before, which follow each other in scratch.
+DEVICE u64 scratch_column(const MulMatParams &p, const Plane &z, u32 n) {
+    return ((u64)z.i3 * p.ne2 + z.i2) * p.n + n;
+}
+
 // Column of the activations that load `i` of a tile reads.
 template <class T> DEVICE u32 column(const MulMatParams &p, const Corner &at, u32 i) {
     return minimum(at.col + T::row(i), p.n - 1);

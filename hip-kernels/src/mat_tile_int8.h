@@ -168,11 +168,6 @@ template <class T> DEVICE void sum_tile_int8(T &t, u32 end, typename T::Shared *
     }
 }
 
-// Where a column of plane z begins in scratch, in columns.
-DEVICE u64 int8_column(const MulMatParams &p, const Plane &z, u32 n) {
-    return ((u64)z.i3 * p.ne2 + z.i2) * p.n + n;
-}
-
 template <class W, class T>
 DEVICE void mat_tile_int8(const u8 *a, const u8 *q, const float *scale, float *d, const MulMatParams &p,
                           typename T::Shared *shared) {
@@ -181,7 +176,7 @@ DEVICE void mat_tile_int8(const u8 *a, const u8 *q, const float *scale, float *d
     T t;
     begin_rows<W>(t, a, p, at);
     UNROLL for (u32 i = 0; i < T::B_LOADS; i++) {
-        u64 row = int8_column(p, at.z, column<T>(p, at, i));
+        u64 row = scratch_column(p, at.z, column<T>(p, at, i));
         t.b[i] = {q + row * p.k, scale + row * (p.k / 32)};
     }
     float sum[T::TM][T::TN];

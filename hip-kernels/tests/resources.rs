@@ -27,8 +27,11 @@ const ARGUMENTS: &[(&str, u64, usize)] = &[
     ("normalize_f32", 3, size_of::<ProductsParams>()),
     ("normalize_int8", 4, size_of::<ProductsParams>()),
     ("mat_vec_", 14, size_of::<ProductsParams>() + size_of::<MatVecParams>()),
+    ("round_half", 3, size_of::<MulMatParams>()),
     ("mat_tile_int8_", 4, size_of::<MulMatParams>()),
+    ("mat_tile_half_", 4, size_of::<MulMatParams>()),
     ("gather_pairs", 3, size_of::<MulMatIdParams>()),
+    ("mat_tile_id_half_", 6, size_of::<MulMatIdParams>()),
     ("mat_tile_id_int8_", 6, size_of::<MulMatIdParams>()),
     ("mat_tile_id_", 5, size_of::<MulMatIdParams>()),
     ("mat_", 3, size_of::<MulMatParams>()),
@@ -260,8 +263,8 @@ fn arguments_are_pointers_and_the_shared_structure() {
     }
 }
 
-/// Every target has the same kernels, but for products of bytes: all of them, some, or none, by the instructions that
-/// the target has for them.
+/// Every target has the same kernels, but for products of bytes and of F16: all of them, some, or none, by the
+/// instructions that the target has for them.
 #[test]
 fn targets_have_the_same_kernels() {
     let mut all: BTreeMap<&str, BTreeSet<Vec<String>>> = BTreeMap::new();
@@ -269,13 +272,18 @@ fn targets_have_the_same_kernels() {
         let mut names: Vec<String> =
             root.list("amdhsa.kernels").iter().map(|k| k.text(".name").into()).collect();
         names.sort();
-        assert!(!names.is_empty() || stem.starts_with("mul_mat_int8_"), "{target} {stem} has no kernels");
+        assert!(
+            !names.is_empty() || ["mul_mat_int8_", "mul_mat_half"].iter().any(|s| stem.starts_with(s)),
+            "{target} {stem} has no kernels"
+        );
         all.entry(stem).or_default().insert(names);
     }
     for (stem, sets) in all {
         let most = match stem {
-            stem if stem.starts_with("mul_mat_int8_") => 3,
-            stem if stem.starts_with("mul_mat_id_") => 2,
+            stem if stem.starts_with("mul_mat_int8_") || stem.starts_with("mul_mat_id_") => 3,
+            "mul_mat_half" => 3,
+            "mul_mat_id" => 2,
+            stem if stem.starts_with("mul_mat_half_") => 2,
             _ => 1,
         };
         assert!(sets.len() <= most, "{stem}: {sets:#?}");
