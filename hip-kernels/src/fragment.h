@@ -2,6 +2,7 @@
 //
 // A tile is rows of TILE_K halves: weights of one row, or activations of one column. A fragment has
 //
+//   LANES     of a wavefront
 //   M, N, K   rows of weights, columns, and elements along k
 //   Operand   what a lane holds of M or N rows of a tile; `weights` and `columns` load it
 //   SUMS      sums that a lane holds; sum i is that of weights m(i) and column n(i)
@@ -75,10 +76,10 @@ template <u32 HALVES> DEVICE typename Held<HALVES>::Type load_halves(const u16 *
 
 // A fragment with one of these layouts; INSTRUCTION multiplies.
 template <class L, class INSTRUCTION> struct MatrixFragment {
-    static constexpr u32 M = 16, N = 16, K = 16, SUMS = L::SUMS;
+    static constexpr u32 LANES = L::LANES, M = 16, N = 16, K = 16, SUMS = L::SUMS;
     typedef typename Held<L::HALVES>::Type Operand;
     typedef float Sums __attribute__((ext_vector_type(L::SUMS)));
-    DEVICE u32 lane() { return thread_id() % L::LANES; }
+    DEVICE u32 lane() { return thread_id() % LANES; }
     DEVICE Operand weights(const u16 *tile, u32 row, u32 k) {
         return load_halves<L::HALVES>(tile, row + L::row(lane()), k + L::k(lane()));
     }
@@ -92,8 +93,8 @@ template <class L, class INSTRUCTION> struct MatrixFragment {
 
 // 4 x 4 sums in a lane, of four along k: eight reads of 8 bytes for 32 instructions. Eight lanes side by side have
 // neighbouring rows of weights, and a lane's are eight apart.
-template <class PRODUCT, u32 LANES> struct LaneFragment {
-    static constexpr u32 M = 32, N = LANES / 2, K = 4, SUMS = 16;
+template <class PRODUCT> struct LaneFragment {
+    static constexpr u32 LANES = WAVE, M = 32, N = LANES / 2, K = 4, SUMS = 16;
     struct Operand { f16x4 row[4]; };
     typedef float Sums __attribute__((ext_vector_type(16)));
     DEVICE u32 first_m() { return thread_id() % 8; }
@@ -117,42 +118,50 @@ template <class PRODUCT, u32 LANES> struct LaneFragment {
     DEVICE u32 n(u32 i) { return first_n() + i % 4 * (LANES / 8); }
 };
 
-#if !DEVICE_AMD && HAS_MATRIX
-// mma.m16n8k16: two of them side by side. Lane l has of the result rows l / 4 and l / 4 + 8, columns 2 (l % 4) and the
-// next. ldmatrix loads four matrices of 8 x 8 in the layout of the operands; lanes 8i .. 8i + 8 give the rows of matrix i.
-struct Fragment {
-    static constexpr u32 M = 16, N = 16, K = 16, SUMS = 8;
+// NVIDIA's mma.m16n8k16, two of them side by side. Lane l has of the result rows l / 4 and l / 4 + 8, columns 2 (l % 4)
+// and the next. `load_four` (ldmatrix) loads four matrices of 8 x 8 in the layout of the operands; lanes 8i .. 8i + 8 name
+// the rows of matrix i.
+template <class INSTRUCTION> struct MmaFragment {
+    static constexpr u32 LANES = 32, M = 16, N = 16, K = 16, SUMS = 8;
     typedef lds_u32x4 Operand;
-    typedef floats8 Sums;
-    DEVICE Operand load(const u16 *tile, u32 row, u32 eight) {
-        Operand x;
-        u32 at = (u32)(u64)(IN_LDS const u16 *)(tile + eight_at(row, eight));
+    typedef float Sums __attribute__((ext_vector_type(8)));
+    DEVICE u32 lane() { return thread_id() % LANES; }
+    // Two of eight rows, of each both eights.
+    DEVICE Operand weights(const u16 *tile, u32 row, u32 k) {
+        return INSTRUCTION::load_four(tile + eight_at(row + lane() / 16 * 8 + lane() % 8, k / 8 + lane() / 8 % 2));
+    }
+    // The first eight of two of eight rows, then the second.
+    DEVICE Operand columns(const u16 *tile, u32 row, u32 k) {
+        return INSTRUCTION::load_four(tile + eight_at(row + lane() % 16, k / 8 + lane() / 16));
+    }
+    DEVICE void multiply(const Operand &weights, const Operand &columns, Sums &sums) {
+        UNROLL for (u32 i = 0; i < 8; i += 4) {
+            float four[4] = {sums[i], sums[i + 1], sums[i + 2], sums[i + 3]};
+            INSTRUCTION::multiply(columns, weights[i / 2], weights[i / 2 + 1], four);
+            UNROLL for (u32 j = 0; j < 4; j++) sums[i + j] = four[j];
+        }
+    }
+    DEVICE u32 m(u32 i) { return i / 4 * 8 + lane() % 4 * 2 + i % 2; }
+    DEVICE u32 n(u32 i) { return lane() / 4 + i / 2 % 2 * 8; }
+};
+
+#if !DEVICE_AMD && HAS_MATRIX
+struct Mma {
+    DEVICE lds_u32x4 load_four(const u16 *row) {
+        lds_u32x4 x;
+        u32 at = (u32)(u64)(IN_LDS const u16 *)row;
         __asm__ volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                          : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(at));
         return x;
     }
-    // Two of eight rows, of each both eights.
-    DEVICE Operand weights(const u16 *tile, u32 row, u32 k) {
-        return load(tile, row + lane_id() / 16 * 8 + lane_id() % 8, k / 8 + lane_id() / 8 % 2);
+    DEVICE void multiply(const lds_u32x4 &a, u32 b0, u32 b1, float *c) {
+        __asm__("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+                "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
     }
-    // The first eight of two of eight rows, then the second.
-    DEVICE Operand columns(const u16 *tile, u32 row, u32 k) {
-        return load(tile, row + lane_id() % 16, k / 8 + lane_id() / 16);
-    }
-    DEVICE void multiply(const Operand &weights, const Operand &columns, Sums &sums) {
-        UNROLL for (u32 i = 0; i < 2; i++) {
-            float a = sums[i * 4], b = sums[i * 4 + 1], c = sums[i * 4 + 2], d = sums[i * 4 + 3];
-            __asm__("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-                    "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                    : "+f"(a), "+f"(b), "+f"(c), "+f"(d)
-                    : "r"(columns[0]), "r"(columns[1]), "r"(columns[2]), "r"(columns[3]),
-                      "r"(weights[i * 2]), "r"(weights[i * 2 + 1]));
-            sums[i * 4] = a, sums[i * 4 + 1] = b, sums[i * 4 + 2] = c, sums[i * 4 + 3] = d;
-        }
-    }
-    DEVICE u32 m(u32 i) { return i / 4 * 8 + lane_id() % 4 * 2 + i % 2; }
-    DEVICE u32 n(u32 i) { return lane_id() / 4 + i / 2 % 2 * 8; }
 };
+typedef MmaFragment<Mma> Fragment;
 #elif defined(__GFX11__)
 struct Wmma {
     DEVICE floats8 multiply(f16x16 a, f16x16 b, floats8 c) { return __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(a, b, c); }
@@ -176,5 +185,5 @@ typedef MatrixFragment<LayoutMfma, Mfma> Fragment;
 struct Dot2 {
     DEVICE float of(f16x2 a, f16x2 b, float c) { return __builtin_amdgcn_fdot2(a, b, c, false); }
 };
-typedef LaneFragment<Dot2, WAVE> Fragment;
+typedef LaneFragment<Dot2> Fragment;
 #endif

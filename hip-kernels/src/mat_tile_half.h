@@ -68,7 +68,7 @@ template <class W, class F_, int BM_, int BN_, int THREADS_> struct TileHalf {
     // Threads that share a row while loading, and rows that are loaded at once.
     static constexpr u32 EIGHTS = BK / 8, ROWS = THREADS / EIGHTS, A_LOADS = BM / ROWS, B_LOADS = BN / ROWS;
     // A wavefront's part, and fragments of it.
-    static constexpr u32 WM = BM / 2, WN = BN / (THREADS / WAVE / 2), FM = WM / F::M, FN = WN / F::N;
+    static constexpr u32 WM = BM / 2, WN = BN / (THREADS / F::LANES / 2), FM = WM / F::M, FN = WN / F::N;
     static_assert(BM % ROWS == 0 && BN % ROWS == 0 && FM * F::M == WM && FN * F::N == WN, "");
 
     typedef SharedHalf<BM, BN> Shared;
@@ -81,8 +81,9 @@ template <class W, class F_, int BM_, int BN_, int THREADS_> struct TileHalf {
     // This thread's part: while loading, row of load `i` and first element; while multiplying, first row and column.
     DEVICE u32 row(u32 i = 0) { return thread_id() / EIGHTS + i * ROWS; }
     DEVICE u32 k() { return thread_id() % EIGHTS * 8; }
-    DEVICE u32 m0() { return wave_id() % 2 * WM; }
-    DEVICE u32 n0() { return wave_id() / 2 * WN; }
+    DEVICE u32 wave() { return F::LANES == WAVE ? wave_id() : thread_id() / F::LANES; }
+    DEVICE u32 m0() { return wave() % 2 * WM; }
+    DEVICE u32 n0() { return wave() / 2 * WN; }
 
     // Issues the loads of elements base + k .. base + k + 8; `base` is the same for all threads.
     __attribute__((device, always_inline)) void load(u32 base, u32 end) {
