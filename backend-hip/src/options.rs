@@ -377,6 +377,8 @@ mod tests {
         let options = set(&[("DIPTYCH_HIP_COPIES", "kernel"), ("DIPTYCH_HIP_HOST_WEIGHTS", "off")]).unwrap();
         assert_eq!((options.copies, options.host_weights), (Copies::Kernel, HostWeights::Off));
         assert_eq!(options.forced().len(), 2);
+        let options = set(&[("DIPTYCH_HIP_MATRIX_UNITS", "off")]).unwrap();
+        assert_eq!((options.matrix_units, options.forced().len()), (MatrixUnits::Off, 1));
         assert!(set(&[("DIPTYCH_HIP_COPIES", "sdma")]).is_err());
         assert_eq!(options.rooted("/dev/kfd"), Path::new("/dev/kfd"));
     }

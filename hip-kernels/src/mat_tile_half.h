@@ -12,7 +12,8 @@
 //
 // A column of activations is multiplied by a power of two that brings its largest magnitude to 2^14 .. 2^15, and its
 // results by the inverse: nothing overflows, and what is 2^28 times smaller still has all bits of F16. Infinities and
-// NaN stay what they are.
+// NaN stay what they are. Weights have to be within F16: a block with a number beyond 65504 gives infinities, so types
+// whose scales reach further (MXFP4) and numbers of F32 and BF16 take other tiles.
 #pragma once
 #include "fragment.h"
 #include "mat_tile.h"
@@ -57,9 +58,9 @@ typedef WeightF16 RoundedHalf;
 typedef Aligned<WeightF16> RoundedHalf;
 #endif
 
-// Two steps of the operands.
+// A step of the operands.
 template <int BM, int BN> struct SharedHalf {
-    __attribute__((aligned(16))) u16 a[2][BM * TILE_K], b[2][BN * TILE_K];
+    __attribute__((aligned(16))) u16 a[BM * TILE_K], b[BN * TILE_K];
 };
 
 template <class W, class F_, int BM_, int BN_, int THREADS_> struct TileHalf {
@@ -71,6 +72,7 @@ template <class W, class F_, int BM_, int BN_, int THREADS_> struct TileHalf {
     static constexpr u32 WM = BM / 2, WN = BN / (THREADS / F::LANES / 2), FM = WM / F::M, FN = WN / F::N;
     static_assert(BM % ROWS == 0 && BN % ROWS == 0 && FM * F::M == WM && FN * F::N == WN, "");
 
+    static constexpr u32 STEPS_IN_LDS = 2;
     typedef SharedHalf<BM, BN> Shared;
     typedef typename F::Sums Sums[FM][FN];
 
@@ -86,50 +88,43 @@ template <class W, class F_, int BM_, int BN_, int THREADS_> struct TileHalf {
     DEVICE u32 n0() { return wave() / 2 * WN; }
 
     // Issues the loads of elements base + k .. base + k + 8; `base` is the same for all threads.
-    __attribute__((device, always_inline)) void load(u32 base, u32 end) {
+    __attribute__((device, always_inline)) void load(u32 base, u32 k, u32 end) {
         u64 skip_a = (u64)(base / W::BLOCK) * W::BYTES;
         u32 inner = base % W::BLOCK;
-        UNROLL for (u32 i = 0; i < B_LOADS; i++) next_b[i] = RoundedHalf::fetch(b[i] + (u64)base * 2, k());
+        UNROLL for (u32 i = 0; i < B_LOADS; i++) next_b[i] = RoundedHalf::fetch(b[i] + (u64)base * 2, k);
         if (W::BLOCK > 1 || base + BK <= end) {
-            UNROLL for (u32 i = 0; i < A_LOADS; i++) next_a[i] = W::fetch(a[i] + skip_a, inner + k());
+            UNROLL for (u32 i = 0; i < A_LOADS; i++) next_a[i] = W::fetch(a[i] + skip_a, inner + k);
         } else {
-            UNROLL for (u32 i = 0; i < A_LOADS; i++) next_a[i] = W::fetch_some(a[i] + skip_a, k(), end - base);
+            UNROLL for (u32 i = 0; i < A_LOADS; i++) next_a[i] = W::fetch_some(a[i] + skip_a, k, end - base);
         }
     }
 
-    // Puts what was loaded into half `turn` of LDS.
-    __attribute__((device, always_inline)) void store(Shared *shared, u32 turn) {
+    // Puts what was loaded into LDS; `row` and `k` are this thread's part.
+    __attribute__((device, always_inline)) void store(Shared *shared, u32 row, u32 k) {
         UNROLL for (u32 i = 0; i < A_LOADS; i++) {
-            *(lds_u32x4 *)(shared->a[turn] + eight_at(row(i), k() / 8)) = decode_halves<W>(next_a[i]);
+            *(lds_u32x4 *)(shared->a + eight_at(row + i * ROWS, k / 8)) = decode_halves<W>(next_a[i]);
         }
         UNROLL for (u32 i = 0; i < B_LOADS; i++) {
-            *(lds_u32x4 *)(shared->b[turn] + eight_at(row(i), k() / 8)) = __builtin_bit_cast(lds_u32x4, next_b[i].x);
+            *(lds_u32x4 *)(shared->b + eight_at(row + i * ROWS, k / 8)) = __builtin_bit_cast(lds_u32x4, next_b[i].x);
         }
     }
 
-    DEVICE void multiply(const Shared *shared, u32 turn, Sums &sums) {
+    DEVICE void clear(Sums &sums) {
+        UNROLL for (u32 i = 0; i < FM; i++) UNROLL for (u32 j = 0; j < FN; j++) sums[i][j] = 0.0f;
+    }
+
+    // Adds the products of a step; m0 and n0 are the wavefront's part.
+    DEVICE void multiply(const Shared *shared, u32 m0, u32 n0, Sums &sums) {
         UNROLL for (u32 k = 0; k < BK; k += F::K) {
             typename F::Operand columns[FN];
-            UNROLL for (u32 j = 0; j < FN; j++) columns[j] = F::columns(shared->b[turn], n0() + j * F::N, k);
+            UNROLL for (u32 j = 0; j < FN; j++) columns[j] = F::columns(shared->b, n0 + j * F::N, k);
             UNROLL for (u32 i = 0; i < FM; i++) {
-                typename F::Operand weights = F::weights(shared->a[turn], m0() + i * F::M, k);
+                typename F::Operand weights = F::weights(shared->a, m0 + i * F::M, k);
                 UNROLL for (u32 j = 0; j < FN; j++) F::multiply(weights, columns[j], sums[i][j]);
             }
         }
     }
 };
-
-// The sums of a wavefront, along k, from rows and columns whose beginnings are in `t`.
-template <class T> DEVICE void sum_tile_half(T &t, u32 end, typename T::Shared *shared, typename T::Sums &sums) {
-    UNROLL for (u32 i = 0; i < T::FM; i++) UNROLL for (u32 j = 0; j < T::FN; j++) sums[i][j] = 0.0f;
-    t.load(0, end);
-    NO_UNROLL for (u32 base = 0, turn = 0; base < end; base += T::BK, turn ^= 1) {
-        t.store(shared, turn);
-        barrier();
-        if (base + T::BK < end) t.load(base + T::BK, end);
-        T::multiply(shared, turn, sums);
-    }
-}
 
 // The sums to their places: `to` says where a column's results begin and what they are multiplied by.
 template <class T, class TO> DEVICE void store_sums(const TO &to, u32 row, u32 rows, const typename T::Sums &sums) {
@@ -166,7 +161,7 @@ DEVICE void mat_tile_half(const u8 *a, const u16 *x, const float *scale, float *
         t.b[i] = (const u8 *)(x + (plane + column<T>(p, at, i)) * half_pitch(p.k));
     }
     typename T::Sums sums;
-    sum_tile_half(t, p.k, shared, sums);
+    walk(t, p.k, shared, sums);
     d += row_offset(p.offd, p.nbd, 0, at.z.i2, at.z.i3);
     store_sums<T>(PlaneOfHalf{d, scale + plane, at.col, p.n, p.nbd[0]}, at.row, p.m, sums);
 }

@@ -6,8 +6,8 @@
 #define MAT_TILE_HALF(type, W, BM, BN, THREADS) \
     KERNEL(THREADS) \
     mat_tile_half_##type##_##BM##x##BN(const u8 *a, const u16 *x, const float *scale, float *d, MulMatParams p) { \
-        LDS SharedHalf<BM, BN> shared; \
-        mat_tile_half<W, Fragment, BM, BN, THREADS>(a, x, scale, d, p, &shared); \
+        LDS SharedHalf<BM, BN> shared[2]; \
+        mat_tile_half<W, Fragment, BM, BN, THREADS>(a, x, scale, d, p, shared); \
     }
 
 // The small tile where large ones would leave compute units without work, or where a lane's share of a large one would

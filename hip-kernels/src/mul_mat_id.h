@@ -61,7 +61,7 @@ DEVICE void store_pairs(float *d, const MulMatIdParams &p, const u32 *sorted, co
 // group_x: tiles of rows; group_y: entries of `tiles`.
 template <class W, class T>
 DEVICE void mat_tile_id(const u8 *a, const float *b, const u32 *sorted, const TileOfPairs *tiles, float *d,
-                        const MulMatIdParams &p, float *tile_a, float *tile_b) {
+                        const MulMatIdParams &p, typename T::Shared *shared) {
     TileOfPairs tile = tiles[group_y()];
     if (tile.count == 0) return;
     T t;
@@ -70,8 +70,8 @@ DEVICE void mat_tile_id(const u8 *a, const float *b, const u32 *sorted, const Ti
         Place at = place(p, sorted[tile.first + minimum(t.row(i), tile.count - 1)]);
         t.b[i] = (const u8 *)(b + p.off1 + (u64)at.index * p.nb1[0] + (u64)at.token * p.nb1[1]);
     }
-    float sum[T::TM][T::TN];
-    sum_tile<W>(t, depth(p, tile), tile_a, tile_b, sum);
+    typename T::Sums sum;
+    walk(t, depth(p, tile), shared, sum);
     store_pairs<T>(d, p, sorted, tile, sum);
 }
 
@@ -93,8 +93,8 @@ DEVICE void mat_tile_id_int8(const u8 *a, const u8 *q, const float *scale, const
         u64 row = rounded_row(p, at);
         t.b[i] = {q + row * p.k, scale + row * (p.k / 32)};
     }
-    float sum[T::TM][T::TN];
-    sum_tile_int8(t, depth(p, tile), shared, sum);
+    typename T::Sums sum;
+    walk(t, depth(p, tile), shared, sum);
     store_pairs<T>(d, p, sorted, tile, sum);
 }
 
@@ -127,7 +127,7 @@ DEVICE void mat_tile_id_half(const u8 *a, const u16 *x, const float *scale, cons
         t.b[i] = (const u8 *)(x + rounded_row(p, at) * half_pitch(p.k));
     }
     typename T::Sums sums;
-    sum_tile_half(t, depth(p, tile), shared, sums);
+    walk(t, depth(p, tile), shared, sums);
     store_sums<T>(PairsOfHalf{d, scale, sorted, p, tile.count}, group_x() * T::BM, p.m, sums);
 }
 
@@ -137,8 +137,8 @@ DEVICE void mat_tile_id_half(const u8 *a, const u16 *x, const float *scale, cons
     mat_tile_id_##type(const u8 *a, const float *b, const u32 *sorted, const TileOfPairs *tiles, float *d, \
                        MulMatIdParams p) { \
         typedef MatTile<W, 64, ID_COLUMNS, 32, 4, 4> T; \
-        __attribute__((aligned(16))) LDS float tile_a[T::A_FLOATS], tile_b[T::B_FLOATS]; \
-        mat_tile_id<W, T>(a, b, sorted, tiles, d, p, tile_a, tile_b); \
+        LDS T::Shared shared; \
+        mat_tile_id<W, T>(a, b, sorted, tiles, d, p, &shared); \
     }
 
 #define MAT_TILE_ID_INT8(type, W) \
@@ -155,8 +155,8 @@ DEVICE void mat_tile_id_half(const u8 *a, const u16 *x, const float *scale, cons
     mat_tile_id_half_##type(const u8 *a, const u16 *x, const float *scale, const u32 *sorted, \
                             const TileOfPairs *tiles, float *d, MulMatIdParams p) { \
         typedef TileHalf<W, Fragment, 64, ID_COLUMNS, TILE_ID_THREADS> T; \
-        LDS T::Shared shared; \
-        mat_tile_id_half<W, T>(a, x, scale, sorted, tiles, d, p, &shared); \
+        LDS T::Shared shared[T::STEPS_IN_LDS]; \
+        mat_tile_id_half<W, T>(a, x, scale, sorted, tiles, d, p, shared); \
     }
 
 #define MUL_MAT_ID(type, W) MAT_TILE_ID(type, W)

@@ -5,7 +5,7 @@ use super::grid::{ROW_THREADS, launch, no_kernel, row_groups, rows_of, scratch, 
 use super::mat_vec::{self, MatVec};
 use super::{Context, Launch, Operand, Refusal};
 use crate::arch::Profile;
-use crate::tuning::{HALF_TILES, Half, Int8, TILES, Tile, Tuning};
+use crate::tuning::{HALF_TILES, Half, Int8, TILES, Tuning};
 use ggml_core::kernel::{MatVecParams, MulMatParams, ProductsParams};
 use ggml_core::plan::Precision;
 use ggml_core::{DType, TensorId};
@@ -222,16 +222,17 @@ fn half_launches(
     Ok(vec![round_half(c, p, Operand::Tensor(src[1]), [x, scales])?, product])
 }
 
-/// The large tile of matrix units where enough work-groups are left; and the work-groups across and down.
+/// The tile of matrix units or dot2, and the work-groups across and down. What counts is how many tiles the busiest
+/// compute unit has: a large one takes four fifths of the time of four small ones, if there are two of them that take
+/// turns in waiting.
 fn choose_half_tile(profile: &Profile, p: &MulMatParams) -> (usize, [u64; 2]) {
     let tuning = Tuning::of(profile);
-    let groups = |tile: &Tile| [p.m.div_ceil(tile.rows), p.n.div_ceil(tile.columns)].map(u64::from);
-    let [x, y] = groups(&HALF_TILES[1]);
-    let enough =
-        x * y * u64::from(p.ne2) * u64::from(p.ne3) >= u64::from(tuning.tile_groups) * tuning.units(profile);
-    let full = p.n * 2 > HALF_TILES[1].columns && p.m * 2 > HALF_TILES[1].rows;
-    let i = usize::from(tuning.half == Half::Matrix && enough && full);
-    (i, groups(&HALF_TILES[i]))
+    let [small, large] =
+        HALF_TILES.map(|tile| [p.m.div_ceil(tile.rows), p.n.div_ceil(tile.columns)].map(u64::from));
+    let batch = u64::from(p.ne2) * u64::from(p.ne3);
+    let busiest = |[x, y]: [u64; 2]| (x * y * batch).div_ceil(tuning.units(profile));
+    let better = busiest(large) >= 2 && busiest(large) * 4 * 4 <= busiest(small) * 5;
+    if better && tuning.half == Half::Matrix { (1, large) } else { (0, small) }
 }
 
 /// The rounding, then the product.
@@ -331,10 +332,12 @@ mod tests {
             (module("gfx906", DType::F16), module("gfx900", DType::F16)),
             (Some("mul_mat_half"), None)
         );
-        // Small tiles where large ones would leave multiprocessors idle, or take all registers.
+        // Large tiles where two of them are a compute unit's, and no other has much less.
         let tile = |target: &str, m, n| choose_half_tile(&profile(target), &params(m, n, 4096));
-        assert_eq!(tile("sm_80", 14336, 512), (1, [112, 4]));
-        assert_eq!((tile("sm_80", 896, 512), tile("sm_80", 14336, 32)), ((0, [14, 8]), (0, [224, 1])));
+        assert_eq!((tile("sm_80", 14336, 512), tile("sm_80", 3840, 512)), ((1, [112, 4]), (1, [30, 4])));
+        assert_eq!((tile("sm_80", 2048, 512), tile("sm_80", 4096, 512)), ((0, [32, 8]), (0, [64, 8])));
+        assert_eq!(tile("sm_80", 14336, 32), (0, [224, 1]));
+        // A lane's share of a large one would take all registers.
         assert_eq!(tile("gfx906", 14336, 512), (0, [224, 8]));
     }
 

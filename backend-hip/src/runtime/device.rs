@@ -348,3 +348,24 @@ fn uuid_text(uuid: [u8; 16]) -> String {
         }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn matrix_units_of_the_code_where_they_are_wanted() {
+        let units = |setting, device: &str, code| {
+            let options = HipOptions { matrix_units: setting, ..HipOptions::default() };
+            matrix_units(&options, &Profile::of(&Target::parse(device).unwrap()).unwrap(), code)
+        };
+        assert_eq!(units(MatrixUnits::Auto, "sm_90", Some("sm_80")), Matrix::Tensor);
+        assert_eq!(units(MatrixUnits::On, "sm_90", Some("sm_70")), Matrix::None);
+        assert_eq!(units(MatrixUnits::Off, "sm_90", Some("sm_80")), Matrix::None);
+        // No card has executed AMD's.
+        assert_eq!(units(MatrixUnits::Auto, "gfx1100", Some("gfx1100")), Matrix::None);
+        assert_eq!(units(MatrixUnits::On, "gfx1100", Some("gfx1100")), Matrix::Wmma);
+        // Compiled at run time, for the device itself.
+        assert_eq!(units(MatrixUnits::On, "gfx1201", None), Matrix::WmmaGfx12);
+    }
+}
