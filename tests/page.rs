@@ -11,7 +11,7 @@ fn full(text: &str) -> Value {
             "phase": text, "node": text, "signal": null, "message": text, "warnings": [text], "pid": 1,
             "elapsed_s": 0.1 + epoch as f64 / 3.0, "load_s": null, "prompt_s": null, "eval_s": null, "tokens": 0,
             "tokens_per_s": null, "token_ids": [], "margins": [], "text": text, "unstable": 0,
-            "driver_allocations": null,
+            "driver_allocations": null, "times": if epoch == 0 { json!([{"op": text, "seconds": 0.5}]) } else { json!([]) },
         })
     };
     let node = |nmse: f64| {
@@ -96,7 +96,7 @@ fn the_page_stands_alone() {
 fn its_numbers_are_those_of_the_report() {
     let page = page(&full("a backend"));
     assert_eq!(numbers(&page, "data-nmse"), [0.0, 1.2345e-9, 0.5]);
-    assert_eq!(numbers(&page, "data-op-s"), [0.75]);
+    assert_eq!(numbers(&page, "data-op-s"), [0.5, 0.75]);
     assert_eq!((numbers(&page, "data-mean"), numbers(&page, "data-sd")), (vec![12.345], vec![0.678]));
     assert_eq!(numbers(&page, "data-death-s"), [0.1 + 1.0 / 3.0, 0.1 + 2.0 / 3.0]);
     assert_eq!(numbers(&page, "data-elapsed-s").len(), 3);

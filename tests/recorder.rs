@@ -44,13 +44,14 @@ fn events(out: &Path, stem: &str) -> Vec<Value> {
     lines.filter_map(|line| serde_json::from_slice(line).ok()).collect()
 }
 
-/// The process id of a child that has announced what is looked for, and nothing else since.
+/// The process id of a child that has announced what is looked for, and nothing else since; memory is given back on a
+/// thread of its own while another one tells of the work.
 fn child_at(out: &Path, stem: &str, key: &str, value: &str) -> u32 {
     wait(&format!("{stem}: {key} {value}"), || {
         let events = events(out, stem);
         let pid = events.first()?["pid"].as_u64()? as u32;
-        let last = events.iter().rfind(|e| !matches!(e["event"].as_str(), Some("memory" | "done" | "exit")));
-        (last?[key] == value).then_some(pid)
+        let aside = |e: &Value| matches!(e["event"].as_str(), Some("memory" | "progress" | "done" | "exit"));
+        (events.iter().rfind(|e| !aside(e))?[key] == value).then_some(pid)
     })
 }
 

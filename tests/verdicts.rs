@@ -19,11 +19,16 @@ fn write(folder: &Path, shape: &Shape) -> String {
 /// rests on exact precision and says so.
 #[test]
 fn rounding_is_no_difference() {
-    for architecture in ["qwen3moe", "qwen35"] {
+    let all = "cpu,vulkan,hip-virtual:gfx906";
+    // Steps of the last one choose another expert at some positions, so that little of their logits is the same.
+    for (architecture, predict, backends) in
+        [("qwen3moe", "2", all), ("qwen35", "2", all), ("gpt-oss", "4", "cpu")]
+    {
         let dir = tempfile::tempdir().unwrap();
         let model = write(dir.path(), &Shape::small(architecture).with_type(DType::Q4_K));
-        let args = ["--model", &model, "--predict", "2", "--per-node", "isolated", "--backends"];
-        let (output, result) = compare(dir.path(), &[&args[..], &["cpu,vulkan,hip-virtual:gfx906"]].concat());
+        let args =
+            ["--model", &model, "--predict", predict, "--per-node", "isolated", "--backends", backends];
+        let (output, result) = compare(dir.path(), &args);
         assert_eq!(output.status.code(), Some(0), "{architecture}: {}", stdout(&output));
         let comparisons = result["comparisons"].as_array().unwrap();
         for c in comparisons {
@@ -53,7 +58,7 @@ fn rounding_is_no_difference() {
         }
         // Of these weights the mixture is beyond the bound of whole models, so that there is something to look at.
         let looked = comparisons.iter().any(|c| c["second_look"].is_object());
-        assert!(looked || architecture != "qwen3moe");
+        assert!(looked || architecture == "qwen35");
     }
 }
 

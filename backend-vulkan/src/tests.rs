@@ -28,8 +28,15 @@ const DISPENSABLE: &[&str] = &[
 /// Phases in which a part of the scenario may fail.
 fn phases(part: &str) -> &'static [Phase] {
     match part {
-        // The lane probe allocates, compiles and runs.
-        "open" => &[Phase::LoadRuntime, Phase::Enumerate, Phase::OpenDevice, Phase::Allocate, Phase::Compile],
+        // The lane probe allocates, compiles, makes its descriptors and runs.
+        "open" => &[
+            Phase::LoadRuntime,
+            Phase::Enumerate,
+            Phase::OpenDevice,
+            Phase::Allocate,
+            Phase::Compile,
+            Phase::Prepare,
+        ],
         "load" => &[Phase::Allocate, Phase::Upload],
         "prepare" => &[Phase::Allocate, Phase::Compile, Phase::Prepare],
         _ => &[Phase::Upload, Phase::FirstCompute, Phase::Compute, Phase::Readback],

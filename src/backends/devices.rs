@@ -34,19 +34,37 @@ pub struct View {
 impl View {
     /// The view that an open backend has.
     pub fn of(info: &DeviceInfo) -> View {
+        let DeviceInfo { backend, name, driver, arch, features, uuid, memory, .. } = info;
+        View { memory: *memory, ..View::new(backend, name, driver, arch, features, uuid.as_ref()) }
+    }
+
+    /// The same out of its parts.
+    pub(crate) fn new(
+        backend: &str,
+        name: &str,
+        driver: &str,
+        arch: &str,
+        features: &[(String, String)],
+        uuid: Option<&String>,
+    ) -> View {
         let feature = |names: &[&str]| {
-            info.features.iter().find(|(name, _)| names.contains(&name.as_str())).map(|(_, v)| v.clone())
+            features.iter().find(|(name, _)| names.contains(&name.as_str())).map(|(_, v)| v.clone())
         };
         View {
-            backend: info.backend.clone(),
-            name: info.name.clone(),
-            driver: info.driver.clone(),
-            arch: info.arch.clone(),
+            backend: backend.into(),
+            name: name.into(),
+            driver: driver.into(),
+            arch: arch.into(),
             pci: feature(&["PCI", "pci_address"]),
-            uuid: info.uuid.clone(),
-            memory: info.memory,
+            uuid: uuid.cloned(),
+            memory: None,
             is_processor: feature(&["kind"]).as_deref() == Some("cpu"),
         }
+    }
+
+    /// Whether it is of a card: neither of the processor nor of an emulated one.
+    pub(crate) fn is_card(&self) -> bool {
+        !self.is_processor && self.emulated().is_none()
     }
 
     /// The UUID's 32 digits, where the driver gives one that another driver could give too. AMD's runtime gives the

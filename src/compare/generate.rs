@@ -5,13 +5,18 @@ use super::loaded::{load, prompt_graph, session_options, step_graph};
 use super::nodes::{self, NodeFile, Nodes};
 use super::options::PerNode;
 use super::protocol::{Done, Message, ModelTask, Work};
+use super::report::OpTime;
 use crate::model::{Model, Want};
 use crate::npy;
-use crate::session::{debug_program, greedy};
+use crate::session::{Session, debug_program, greedy};
 use ggml_core::Result;
 use ggml_core::backend::Backend;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
+
+/// How often a decode step is measured in parts.
+const PASSES: usize = 3;
 
 /// Does the work. A stepwise run has no results: it has announced the nodes.
 pub(super) fn run(
@@ -34,13 +39,25 @@ pub(super) fn run(
         }
         return Ok(Done::default());
     }
-    let (mut done, logits) = generate(&model, work, task, say)?;
+    let (mut done, logits, mut session) = generate(&model, work, task, say)?;
     let vocabulary = model.hparams().vocabulary;
     npy::write(task.logits.as_ref(), logits.len() / vocabulary, vocabulary, &logits)?;
     let what = format!("prompt of {} tokens in {:.3} s", task.tokens.len(), done.prompt_s);
     say(Message::Progress { what });
+    let last = done.token_ids.last().copied();
+    if let Some(token) = last.filter(|_| task.predict > 1 && work.epoch == 0) {
+        say(Message::Step { what: "decode step in parts".into() });
+        match times(&mut session, token) {
+            Ok(times) => done.times = times,
+            // Nothing else depends on it, and what cannot go on says so itself.
+            Err(error) => {
+                say(Message::Warning { what: format!("times of operations are not known: {error}") })
+            }
+        }
+    }
+    drop(session);
     for _ in 1..work.repeat {
-        let (again, other) = generate(&model, work, task, say)?;
+        let (again, other, _) = generate(&model, work, task, say)?;
         done.unstable += differences(&logits, &other) + ids_differ(&done.token_ids, &again.token_ids);
     }
     if work.invariance {
@@ -54,6 +71,18 @@ pub(super) fn run(
     done.load_s = load_s;
     done.stats = model.backend().stats();
     Ok(done)
+}
+
+/// Seconds of a decode step by operation, the slowest first: each step of the program alone.
+fn times(session: &mut Session, token: u32) -> Result<Vec<OpTime>> {
+    let mut times: BTreeMap<&str, f64> = BTreeMap::new();
+    for step in &session.profile(&[token], Want::Logits, PASSES)?.steps {
+        *times.entry(step.kind).or_default() += step.seconds;
+    }
+    let mut times: Vec<_> =
+        times.into_iter().map(|(op, seconds)| OpTime { op: op.into(), seconds }).collect();
+    times.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+    Ok(times)
 }
 
 /// Elements that are not the same bits.
@@ -86,13 +115,14 @@ fn look(
     nodes::look(&step.graph, &task.nodes.of_step(), work.precision, &inputs, &program, say)
 }
 
-/// The prompt with logits of every token, then a step for each token but the first; the logits of all.
+/// The prompt with logits of every token, then a step for each token but the first; the logits of all, and the session, which
+/// has room for one more step.
 fn generate(
     model: &Model,
     work: &Work,
     task: &ModelTask,
     say: &mut dyn FnMut(Message),
-) -> Result<(Done, Vec<f32>)> {
+) -> Result<(Done, Vec<f32>, Session)> {
     let mut session = model.session(&session_options(work, task))?;
     say(Message::Step { what: "prompt".into() });
     let start = Instant::now();
@@ -117,7 +147,7 @@ fn generate(
         }
     }
     let eval_s = start.elapsed().as_secs_f64();
-    Ok((Done { prompt_s, eval_s, token_ids, margins, ..Done::default() }, logits))
+    Ok((Done { prompt_s, eval_s, token_ids, margins, ..Done::default() }, logits, session))
 }
 
 /// Distance between the two largest values.

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 mod advice;
 mod again;
+mod cards;
 mod child;
 mod comparison;
 mod counts;

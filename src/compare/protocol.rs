@@ -4,7 +4,7 @@
 use super::files;
 use super::json::{JsonPath, null_is_nan};
 use super::options::{CompareOptions, PerNode};
-use super::report::{EVERYTHING, NodeReport, Status, Variant};
+use super::report::{EVERYTHING, NodeReport, OpTime, Status, Variant};
 use crate::backends::{BackendName, View};
 use ggml_core::DType;
 use ggml_core::backend::{DeviceInfo, Stats};
@@ -266,6 +266,9 @@ pub(super) struct Done {
     /// The prompt in other ways.
     #[serde(default)]
     pub(super) variants: Vec<Variant>,
+    /// A decode step by operation.
+    #[serde(default)]
+    pub(super) times: Vec<OpTime>,
     /// Counters.
     pub(super) stats: Stats,
 }

@@ -5,6 +5,7 @@ use super::host::lossy;
 pub use super::host::{Environment, Host};
 use super::json::null_is_nan;
 use super::options::CompareOptions;
+use crate::backends::View;
 use crate::statistics::Summary;
 use ggml_core::backend::DeviceInfo;
 use ggml_core::{Error, Result};
@@ -114,6 +115,11 @@ impl BackendReport {
         self.uuid = device.uuid.clone();
         self.overrides = device.overrides.clone();
     }
+
+    /// Its view of its device.
+    pub(super) fn view(&self) -> View {
+        View::new(&self.name, &self.device, &self.driver, &self.arch, &self.features, self.uuid.as_ref())
+    }
 }
 
 /// A process that did not end when it was killed, as the kernel describes it: it is in a system call that cannot be
@@ -216,6 +222,18 @@ pub struct Record {
     /// The prompt in other ways, where that was asked for.
     #[serde(default)]
     pub variants: Vec<Variant>,
+    /// A decode step by operation, the slowest first, of the first epoch.
+    #[serde(default)]
+    pub times: Vec<OpTime>,
+}
+
+/// How long an operation, or a kind of group, took.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct OpTime {
+    /// Its name.
+    pub op: String,
+    /// Seconds of all of its nodes, each run alone and waited for: more than what they take together.
+    pub seconds: f64,
 }
 
 /// A run's name in texts.

@@ -1,5 +1,6 @@
 //! Pieces of the table: columns, colours, remarks, texts that fit.
 
+use super::cards;
 use super::report::{Report, Status};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -122,8 +123,8 @@ pub(super) fn align<const N: usize>(rows: &[[String; N]]) -> String {
 /// finding.
 pub(super) fn remarks(report: &Report) -> String {
     let mut text = String::new();
-    for (device, names) in cards(report) {
-        text.push_str(&wrapped(&format!("one card: {} ({device})", names.join(", ")), ""));
+    for line in cards::remarks(report) {
+        text.push_str(&wrapped(&line, ""));
     }
     // What is a finding is said there.
     let said = report.verdict.findings.join("\n");
@@ -151,21 +152,6 @@ pub(super) fn remarks(report: &Report) -> String {
         }
     }
     text
-}
-
-/// Devices that several backends drive, known by their UUID, with the names of these backends.
-fn cards(report: &Report) -> Vec<(String, Vec<String>)> {
-    // Drivers write the same 16 bytes with and without dashes.
-    let key = |uuid: &str| uuid.trim_start_matches("GPU-").replace('-', "").to_lowercase();
-    let mut cards: BTreeMap<String, (String, Vec<String>)> = BTreeMap::new();
-    for (_, backend) in report.backend_records() {
-        let Some(uuid) = &backend.uuid else { continue };
-        let (_, names) = cards.entry(key(uuid)).or_insert_with(|| (backend.device.clone(), Vec::new()));
-        if !names.contains(&backend.name) {
-            names.push(backend.name.clone());
-        }
-    }
-    cards.into_values().filter(|(_, names)| names.len() > 1).collect()
 }
 
 /// A text in lines of the table's width, those after the first further in; what is too much is left out of its middle.

@@ -319,6 +319,7 @@ mod tests {
     use crate::program::hazard::Tracker;
     use crate::raw::features::Features;
     use crate::raw::physical::ShaderSupport;
+    use ash::vk;
     use ggml_core::catalogue;
     use ggml_core::op::flash_attn::FlashAttnExt;
     use ggml_core::op::{Rope, RopeMode};
@@ -337,8 +338,13 @@ mod tests {
             let mut caps = Caps::imagined(ArchClass::AmdGcn, ALIGNMENT);
             change(&mut caps);
             let features = Features { storage16: true, storage8: true, ..Features::default() };
-            let support =
-                ShaderSupport { api: ash::vk::API_VERSION_1_3, features, ..ShaderSupport::default() };
+            let shuffle = caps.subgroup.shuffle.then_some(vk::SubgroupFeatureFlags::SHUFFLE);
+            let support = ShaderSupport {
+                api: vk::API_VERSION_1_3,
+                features,
+                subgroup_operations: shuffle.unwrap_or_default(),
+                ..ShaderSupport::default()
+            };
             let modules = Modules::new(support, caps.clone());
             Imagined { profile: Profile::new(caps), modules, model: Model::new(ArchClass::AmdGcn) }
         }

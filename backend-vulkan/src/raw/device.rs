@@ -195,11 +195,23 @@ impl Device {
             return true;
         }
         let grace = if self.is_abandoned() { Duration::ZERO } else { GRACE };
-        let done = queue.wait(&self.raw, value, grace).is_ok() || self.is_lost();
+        let done = self.ends(queue, value, grace);
         if !done {
             self.abandon();
         }
         done
+    }
+
+    /// Whether the timeline reaches a value, or the device is lost, before the limit.
+    fn ends(&self, queue: &Queue, value: u64, limit: Duration) -> bool {
+        match queue.wait(&self.raw, value, limit) {
+            Ok(()) => true,
+            Err(code @ vk::Result::ERROR_DEVICE_LOST) => {
+                self.failed(Phase::Close, "vkWaitSemaphores", code);
+                true
+            }
+            Err(_) => self.is_lost(),
+        }
     }
 
     /// Bytes that can still be allocated in each heap, where the driver says.
@@ -226,7 +238,7 @@ impl Drop for Device {
     fn drop(&mut self) {
         // Whoever submits holds commands and with them the device, so no submission is being made.
         let idle = match &self.queue {
-            Some(queue) => self.is_lost() || queue.wait(&self.raw, queue.submitted(), GRACE).is_ok(),
+            Some(queue) => self.is_lost() || self.ends(queue, queue.submitted(), GRACE),
             None => true,
         };
         if !idle || self.is_abandoned() {

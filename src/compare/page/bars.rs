@@ -24,28 +24,56 @@ fn bar(share: f64, data: &str) -> String {
     format!("<rect y=\"3\" height=\"12\" rx=\"2\" width=\"{:.2}%\" {data}/>", FULL * share)
 }
 
-/// Where nodes have their own time, as cases of operation tests do.
-pub(super) fn times_by_operation(report: &Report) -> String {
-    let timed: Vec<_> = with_nodes(report)
-        .map(|c| (name(report, c), by_operation(&c.nodes)))
-        .filter(|(_, times)| !times.is_empty())
-        .collect();
-    let longest = timed.iter().filter_map(|(_, times)| Some(times.first()?.1)).fold(0.0, f64::max);
+/// What a plot of times shows: its name, and seconds by operation, the slowest first.
+type Timed<'a> = (String, Vec<(&'a str, f64)>);
+
+/// Where cases of operation tests have their own time.
+pub(super) fn times_of_cases(report: &Report) -> String {
+    let timed = with_nodes(report).map(|c| (name(report, c), by_operation(&c.nodes)));
+    section(
+        "Time by operation",
+        "Seconds of preparing and running all cases of an operation; every backend has a scale of its own.",
+        &plots(timed.collect(), 1.0, "s"),
+    )
+}
+
+/// Where a decode step of a model was measured in parts.
+pub(super) fn times_of_steps(report: &Report) -> String {
+    let records = report.records.iter().filter(|r| r.case.is_none());
+    let timed =
+        records.map(|r| (r.label(), r.times.iter().map(|t| (t.op.as_str(), t.seconds)).collect::<Vec<_>>()));
+    section(
+        "Time by operation",
+        "Milliseconds of a decode step. Each part is run alone and waited for, so that all take longer than they do together; \
+         every backend has a scale of its own.",
+        &plots(timed.collect(), 1e3, "ms"),
+    )
+}
+
+/// A plot for each that has times; `unit` is a second over `scale`.
+fn plots(timed: Vec<Timed<'_>>, scale: f64, unit: &str) -> String {
     let mut plots = String::new();
-    for (name, times) in timed {
-        let _ = writeln!(plots, "<figure>\n<figcaption><b>{}</b></figcaption>", Escaped(&name));
+    for (name, times) in timed.iter().filter(|(_, times)| !times.is_empty()) {
+        let longest = times[0].1.max(f64::MIN_POSITIVE);
+        let number = |seconds: f64| format!("{} {unit}", digits(seconds * scale));
+        let _ = writeln!(plots, "<figure>\n<figcaption><b>{}</b></figcaption>", Escaped(name));
         for (op, seconds) in times.iter().take(MAX_OPERATIONS) {
             let drawn = bar(seconds / longest, &format!("data-op-s=\"{seconds:e}\""));
-            plots.push_str(&row(op, &drawn, &format!("{seconds:.3} s")));
+            plots.push_str(&row(op, &drawn, &number(*seconds)));
         }
         let rest: f64 = times.iter().skip(MAX_OPERATIONS).map(|(_, seconds)| seconds).sum();
         if let Some(more @ 1..) = times.len().checked_sub(MAX_OPERATIONS) {
-            plots.push_str(&row(&format!("{more} others"), "", &format!("{rest:.3} s")));
+            plots.push_str(&row(&format!("{more} others"), "", &number(rest)));
         }
         plots.push_str("</figure>\n");
     }
-    let plots = if plots.is_empty() { plots } else { format!("<div class=\"plots\">\n{plots}</div>\n") };
-    section("Time by operation", "Seconds of preparing and running all cases of an operation.", &plots)
+    if plots.is_empty() { plots } else { format!("<div class=\"plots\">\n{plots}</div>\n") }
+}
+
+/// A number with as many decimals as make three digits.
+fn digits(x: f64) -> String {
+    let whole = if x >= 1.0 { x.log10() as usize + 1 } else { 1 };
+    format!("{x:.*}", 3usize.saturating_sub(whole))
 }
 
 fn by_operation(nodes: &[NodeReport]) -> Vec<(&str, f64)> {
@@ -69,8 +97,14 @@ pub(super) fn tokens_per_s(report: &Report) -> String {
             end(t.mean - t.sd),
             end(t.mean + t.sd)
         );
-        let drawn = bar(t.mean / top, &data) + if t.n > 1 { &deviation } else { "" };
-        row(&label(&s.backend, s.offload), &drawn, &format!("{:.2} ± {:.2} (n = {})", t.mean, t.sd, t.n))
+        let (drawn, number) = match t.n {
+            0 | 1 => (bar(t.mean / top, &data), digits(t.mean)),
+            n => (
+                bar(t.mean / top, &data) + &deviation,
+                format!("{} ± {}, {n} runs", digits(t.mean), digits(t.sd)),
+            ),
+        };
+        row(&label(&s.backend, s.offload), &drawn, &number)
     });
     section(
         "Tokens per second",

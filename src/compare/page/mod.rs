@@ -30,7 +30,8 @@ pub fn html(report: &Report) -> String {
     page.push_str(&head(report));
     page.push_str(&section("What each run did", "", &matrix::matrix(report)));
     page.push_str(&errors::errors(report));
-    page.push_str(&bars::times_by_operation(report));
+    page.push_str(&bars::times_of_cases(report));
+    page.push_str(&bars::times_of_steps(report));
     page.push_str(&bars::tokens_per_s(report));
     page.push_str(&bars::times_to_death(report));
     page.push_str(&section("Evidence", "", &evidence::evidence(report)));

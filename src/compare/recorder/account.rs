@@ -124,7 +124,7 @@ impl Account {
         let generated = r.tokens.saturating_sub(1) as f64;
         r.tokens_per_s = (generated > 0.0 && done.eval_s > 0.0).then(|| generated / done.eval_s);
         (r.token_ids, r.margins) = (done.token_ids, done.margins);
-        (r.unstable, r.variants) = (done.unstable, done.variants);
+        (r.unstable, r.variants, r.times) = (done.unstable, done.variants, done.times);
         r.driver_allocations = Some(done.stats.driver_allocations);
     }
 
