@@ -301,10 +301,10 @@ fn matrix_instruction(target: &str) -> Option<(u32, usize)> {
     }
 }
 
-/// `v_dot4_i32_i8`, `v_dot4_i32_iu8`; the short form `v_dot4c_i32_i8` of gfx101x and gfx103x.
+/// `v_dot4_i32_i8`, `v_dot4_i32_iu8`; the short form `v_dot4c_i32_i8` of CDNA, gfx101x and gfx103x.
 fn is_dot4(target: &str, word: u32) -> bool {
     match target {
-        name if name.len() == 6 => word >> 16 == 0xd3a8,
+        name if name.len() == 6 => word >> 16 == 0xd3a8 || word >> 25 == 0x39,
         name if name.starts_with("gfx10") => word >> 16 == 0xcc16 || word >> 25 == 0x0d,
         _ => word >> 16 == 0xcc16,
     }
