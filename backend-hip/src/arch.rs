@@ -60,7 +60,7 @@ pub enum Matrix {
     Wmma,
     /// RDNA4's WMMA.
     WmmaGfx12,
-    /// NVIDIA's tensor cores.
+    /// NVIDIA's tensor cores, with `mma` of 16 x 8 x 16.
     Tensor,
 }
 
@@ -182,7 +182,7 @@ impl Profile {
                 family: Family::Nvidia,
                 wave: 32,
                 dot4: if number >= 61 { Dot4::Dp4a } else { Dot4::Software },
-                matrix: if number >= 70 { Matrix::Tensor } else { Matrix::None },
+                matrix: if number >= 80 { Matrix::Tensor } else { Matrix::None },
                 packed_half: number >= 60,
                 lds_bytes: 48 << 10,
                 max_threads: 1024,

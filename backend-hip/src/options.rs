@@ -150,6 +150,19 @@ pub enum HostWeights {
     Off,
 }
 
+/// Whether products use matrix units where rounding is allowed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MatrixUnits {
+    /// Those whose kernels have run on a device: NVIDIA's. AMD's are compiled, and checked against the layouts that AMD
+    /// documents, but no card has executed them.
+    #[default]
+    Auto,
+    /// Wherever the device has them.
+    On,
+    /// Nowhere.
+    Off,
+}
+
 /// What an option is called in the environment and in reports; the default first.
 type Names<T> = &'static [(&'static str, T)];
 
@@ -159,6 +172,8 @@ const GRAPHS: Names<Graphs> = &[("auto", Graphs::Auto), ("on", Graphs::On), ("of
 const COPIES: Names<Copies> = &[("auto", Copies::Auto), ("dma", Copies::Dma), ("kernel", Copies::Kernel)];
 const HOST_WEIGHTS: Names<HostWeights> =
     &[("auto", HostWeights::Auto), ("on", HostWeights::On), ("off", HostWeights::Off)];
+const MATRIX_UNITS: Names<MatrixUnits> =
+    &[("auto", MatrixUnits::Auto), ("on", MatrixUnits::On), ("off", MatrixUnits::Off)];
 const RTC_MODES: Names<RtcMode> =
     &[("auto", RtcMode::Auto), ("force", RtcMode::Force), ("off", RtcMode::Off)];
 
@@ -204,6 +219,8 @@ pub struct HipOptions {
     pub breadcrumbs: Breadcrumbs,
     /// Launches as graphs.
     pub graphs: Graphs,
+    /// Matrix units in products.
+    pub matrix_units: MatrixUnits,
     /// Whether runs measure device time with a pair of events.
     pub device_timing: bool,
     /// Whether new memory is filled with a pattern that reads as NaN, so that reading what was never written shows.
@@ -233,6 +250,7 @@ impl Default for HipOptions {
             host_weights: HostWeights::default(),
             breadcrumbs: Breadcrumbs::default(),
             graphs: Graphs::default(),
+            matrix_units: MatrixUnits::default(),
             device_timing: true,
             poison_memory: cfg!(debug_assertions),
             environment: Environment::default(),
@@ -254,6 +272,7 @@ impl HipOptions {
     /// * `DIPTYCH_HIP_HOST_WEIGHTS` = `auto`, `on` or `off`: [`HipOptions::host_weights`]
     /// * `DIPTYCH_HIP_BREADCRUMBS` = `auto` or `every`: [`HipOptions::breadcrumbs`]
     /// * `DIPTYCH_HIP_GRAPHS` = `auto`, `on` or `off`: [`HipOptions::graphs`]
+    /// * `DIPTYCH_HIP_MATRIX_UNITS` = `auto`, `on` or `off`: [`HipOptions::matrix_units`]
     /// * the variables of [`OVERRIDES`]: [`HipOptions::environment`]
     ///
     /// # Errors
@@ -282,6 +301,7 @@ impl HipOptions {
         choose(&variables, "DIPTYCH_HIP_GRAPHS", GRAPHS, &mut options.graphs)?;
         choose(&variables, "DIPTYCH_HIP_COPIES", COPIES, &mut options.copies)?;
         choose(&variables, "DIPTYCH_HIP_HOST_WEIGHTS", HOST_WEIGHTS, &mut options.host_weights)?;
+        choose(&variables, "DIPTYCH_HIP_MATRIX_UNITS", MATRIX_UNITS, &mut options.matrix_units)?;
         choose(&variables, "DIPTYCH_HIP_RTC", RTC_MODES, &mut options.rtc)?;
         options.environment = Environment::new(variables);
         Ok(options)
@@ -319,6 +339,7 @@ impl HipOptions {
         forced.extend(changed("host weights", HOST_WEIGHTS, self.host_weights));
         forced.extend(changed("breadcrumbs", BREADCRUMBS, self.breadcrumbs));
         forced.extend(changed("graphs", GRAPHS, self.graphs));
+        forced.extend(changed("matrix units", MATRIX_UNITS, self.matrix_units));
         forced
     }
 }
@@ -356,6 +377,8 @@ mod tests {
         let options = set(&[("DIPTYCH_HIP_COPIES", "kernel"), ("DIPTYCH_HIP_HOST_WEIGHTS", "off")]).unwrap();
         assert_eq!((options.copies, options.host_weights), (Copies::Kernel, HostWeights::Off));
         assert_eq!(options.forced().len(), 2);
+        let options = set(&[("DIPTYCH_HIP_MATRIX_UNITS", "off")]).unwrap();
+        assert_eq!((options.matrix_units, options.forced().len()), (MatrixUnits::Off, 1));
         assert!(set(&[("DIPTYCH_HIP_COPIES", "sdma")]).is_err());
         assert_eq!(options.rooted("/dev/kfd"), Path::new("/dev/kfd"));
     }

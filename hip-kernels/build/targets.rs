@@ -8,14 +8,15 @@ use std::path::Path;
 #[path = "../src/processor.rs"]
 mod processor;
 
-/// What is compiled unless `DIPTYCH_HIP_TARGETS` says otherwise. PTX for sm_70 runs on every later NVIDIA processor.
+/// What is compiled unless `DIPTYCH_HIP_TARGETS` says otherwise. PTX runs on every later NVIDIA processor too; from sm_80
+/// on there are the matrix instructions that the kernels use.
 const DEFAULT: &[&str] = &[
     "gfx803", "gfx900", "gfx902", "gfx906", "gfx908", "gfx90a", "gfx90c", "gfx942", "gfx1010", "gfx1012",
     "gfx1030", "gfx1031", "gfx1032", "gfx1033", "gfx1034", "gfx1035", "gfx1036", "gfx1100", "gfx1101",
-    "gfx1102", "gfx1103", "gfx1150", "gfx1151", "gfx1152", "gfx1153", "gfx1200", "gfx1201", NVIDIA,
+    "gfx1102", "gfx1103", "gfx1150", "gfx1151", "gfx1152", "gfx1153", "gfx1200", "gfx1201", "sm_70", "sm_80",
 ];
 
-const NVIDIA: &str = "sm_70";
+const NVIDIA: [&str; 2] = ["sm_70", "sm_80"];
 
 /// The processors that exist in software, wherever this is built.
 const EMULATED: [&str; 2] = ["gfx900", "gfx906"];
@@ -70,7 +71,7 @@ fn local(root: &Path) -> Vec<String> {
         }
     }
     if root.join("dev/nvidiactl").exists() || root.join("dev/nvidia0").exists() {
-        targets.push(NVIDIA.into());
+        targets.extend(NVIDIA.map(String::from));
     }
     targets
 }

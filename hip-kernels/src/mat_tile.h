@@ -30,6 +30,16 @@ template <int BM_, int BN_, int BK_, int TM_, int TN_> struct TileParts {
     DEVICE u32 n0() { return thread_id() / (BM / TM) * 4; }
 };
 
+// Products of one line of k. A thread's rows are TM / 4 runs of four, BM / (TM / 4) apart; the same for columns.
+template <class T> DEVICE void line_of_k(const float *line_a, const float *line_b, u32 m0, u32 n0, typename T::Sums &sum) {
+    lds_f32x4 x[T::TM / 4], y[T::TN / 4];
+    UNROLL for (u32 i = 0; i < T::TM / 4; i++) x[i] = *(const lds_f32x4 *)(line_a + m0 + i * (T::BM * 4 / T::TM));
+    UNROLL for (u32 i = 0; i < T::TN / 4; i++) y[i] = *(const lds_f32x4 *)(line_b + n0 + i * (T::BN * 4 / T::TN));
+    UNROLL for (u32 i = 0; i < T::TM; i++) UNROLL for (u32 j = 0; j < T::TN; j++) {
+        sum[i][j] = mad(x[i / 4][i % 4], y[j / 4][j % 4], sum[i][j]);
+    }
+}
+
 template <class W, int BM_, int BN_, int BK_, int TM_, int TN_> struct MatTile : TileParts<BM_, BN_, BK_, TM_, TN_> {
     typedef TileParts<BM_, BN_, BK_, TM_, TN_> Parts;
     using Parts::BK;
@@ -44,8 +54,14 @@ template <class W, int BM_, int BN_, int BK_, int TM_, int TN_> struct MatTile :
     static constexpr u32 A_LOADS = BM / ROWS, B_LOADS = BN / ROWS;
     // Lines of k whose reads may be in flight together. Two where eight would leave one wavefront on a SIMD.
     static constexpr u32 LINES = !HAS_FMAC && W::BLOCK == 1 && TM * TN == 64 ? 2 : 8;
-    static constexpr u32 A_FLOATS = BK * BM + EIGHTS * GAP, B_FLOATS = BK * BN + EIGHTS * GAP;
     static_assert(BM % ROWS == 0 && BN % ROWS == 0 && ROWS >= 16, "every thread loads whole eights");
+
+    static constexpr u32 STEPS_IN_LDS = 1;
+    struct Shared {
+        __attribute__((aligned(16))) float a[BK * BM + EIGHTS * GAP];
+        __attribute__((aligned(16))) float b[BK * BN + EIGHTS * GAP];
+    };
+    typedef float Sums[TM][TN];
 
     const u8 *a[A_LOADS], *b[B_LOADS];
     typename W::Raw next_a[A_LOADS];
@@ -69,29 +85,30 @@ template <class W, int BM_, int BN_, int BK_, int TM_, int TN_> struct MatTile :
     }
 
     // Puts what was loaded into LDS; `row` and `k` are this thread's part.
-    __attribute__((device, always_inline)) void store(float *tile_a, float *tile_b, u32 row, u32 k) {
+    __attribute__((device, always_inline)) void store(Shared *shared, u32 row, u32 k) {
         UNROLL for (u32 i = 0; i < A_LOADS; i++) {
             float x[8];
             decode_values<W>(next_a[i], x);
-            UNROLL for (u32 j = 0; j < 8; j++) tile_a[line(k, BM) + j * BM + row + i * ROWS] = x[j];
+            UNROLL for (u32 j = 0; j < 8; j++) shared->a[line(k, BM) + j * BM + row + i * ROWS] = x[j];
         }
         UNROLL for (u32 i = 0; i < B_LOADS; i++) {
             float x[8];
             WeightF32::decode(next_b[i], x);
-            UNROLL for (u32 j = 0; j < 8; j++) tile_b[line(k, BN) + j * BN + row + i * ROWS] = x[j];
+            UNROLL for (u32 j = 0; j < 8; j++) shared->b[line(k, BN) + j * BN + row + i * ROWS] = x[j];
+        }
+    }
+
+    DEVICE void clear(Sums &sum) {
+        UNROLL for (u32 i = 0; i < TM; i++) UNROLL for (u32 j = 0; j < TN; j++) sum[i][j] = 0.0f;
+    }
+
+    // Adds the products of a step; m0 and n0 are this thread's part.
+    DEVICE void multiply(const Shared *shared, u32 m0, u32 n0, Sums &sum) {
+        _Pragma("unroll LINES") for (u32 l = 0; l < BK; l++) {
+            line_of_k<MatTile>(shared->a + line(l, BM), shared->b + line(l, BN), m0, n0, sum);
         }
     }
 };
-
-// Products of one line of k. A thread's rows are TM / 4 runs of four, BM / (TM / 4) apart; the same for columns.
-template <class T> DEVICE void multiply(const float *line_a, const float *line_b, u32 m0, u32 n0, float (*sum)[T::TN]) {
-    lds_f32x4 x[T::TM / 4], y[T::TN / 4];
-    UNROLL for (u32 i = 0; i < T::TM / 4; i++) x[i] = *(const lds_f32x4 *)(line_a + m0 + i * (T::BM * 4 / T::TM));
-    UNROLL for (u32 i = 0; i < T::TN / 4; i++) y[i] = *(const lds_f32x4 *)(line_b + n0 + i * (T::BN * 4 / T::TN));
-    UNROLL for (u32 i = 0; i < T::TM; i++) UNROLL for (u32 j = 0; j < T::TN; j++) {
-        sum[i][j] = mad(x[i / 4][i % 4], y[j / 4][j % 4], sum[i][j]);
-    }
-}
 
 // A thread's sums of column `j` to their places; `whole` where the tile lies within the rows. `row` is its first.
 template <class T>
@@ -130,20 +147,23 @@ template <class T> DEVICE void store_tile(float *d, const MulMatParams &p, const
     }
 }
 
-// The sums of a thread, along k, from rows and columns whose beginnings are in `t`.
-template <class W, class T>
-DEVICE void sum_tile(T &t, u32 end, float *tile_a, float *tile_b, float (*sum)[T::TN]) {
+// The skeleton of every tile: along k in steps, from rows and columns whose beginnings are in `t`. While a step is
+// multiplied, the loads of the next are in flight. Where LDS holds two of them, what is loaded goes where nobody reads any
+// more, and one barrier is enough.
+template <class T> DEVICE void walk(T &t, u32 end, typename T::Shared *shared, typename T::Sums &sums) {
     u32 row = t.row(), k = t.k(), m0 = t.m0(), n0 = t.n0();
-    UNROLL for (u32 i = 0; i < T::TM; i++) UNROLL for (u32 j = 0; j < T::TN; j++) sum[i][j] = 0.0f;
+    T::clear(sums);
     t.load(0, k, end);
-    NO_UNROLL for (u32 base = 0; base < end; base += T::BK) {
-        t.store(tile_a, tile_b, row, k);
+    NO_UNROLL for (u32 base = 0, step = 0; base < end; base += T::BK) {
+        t.store(shared + step, row, k);
         barrier();
         if (base + T::BK < end) t.load(base + T::BK, k, end);
-        _Pragma("unroll T::LINES") for (u32 l = 0; l < T::BK; l++) {
-            multiply<T>(tile_a + T::line(l, T::BM), tile_b + T::line(l, T::BN), m0, n0, sum);
+        T::multiply(shared + step, m0, n0, sums);
+        if constexpr (T::STEPS_IN_LDS == 2) {
+            step ^= 1;
+        } else {
+            barrier();
         }
-        barrier();
     }
 }
 
@@ -154,13 +174,18 @@ template <class W, class T> DEVICE void begin_rows(T &t, const u8 *a, const MulM
     }
 }
 
+// Where a column of plane z is among those that were rounded before, which follow each other in scratch.
+DEVICE u64 scratch_column(const MulMatParams &p, const Plane &z, u32 n) {
+    return ((u64)z.i3 * p.ne2 + z.i2) * p.n + n;
+}
+
 // Column of the activations that load `i` of a tile reads.
 template <class T> DEVICE u32 column(const MulMatParams &p, const Corner &at, u32 i) {
     return minimum(at.col + T::row(i), p.n - 1);
 }
 
 template <class W, class T>
-DEVICE void mat_tile(const u8 *a, const float *b, float *d, const MulMatParams &p, float *tile_a, float *tile_b) {
+DEVICE void mat_tile(const u8 *a, const float *b, float *d, const MulMatParams &p, typename T::Shared *shared) {
     Corner at = corner<T>(p);
     if (at.row >= p.m) return;
     T t;
@@ -168,7 +193,7 @@ DEVICE void mat_tile(const u8 *a, const float *b, float *d, const MulMatParams &
     UNROLL for (u32 i = 0; i < T::B_LOADS; i++) {
         t.b[i] = (const u8 *)(b + row_offset(p.off1, p.nb1, column<T>(p, at, i), at.z.i2, at.z.i3));
     }
-    float sum[T::TM][T::TN];
-    sum_tile<W>(t, p.k, tile_a, tile_b, sum);
+    typename T::Sums sum;
+    walk(t, p.k, shared, sum);
     store_tile<T>(d, p, at, sum);
 }

@@ -69,6 +69,9 @@ template <class W, class FORM, int BM_, int BN_, int TM_, int TN_> struct TileIn
         __attribute__((aligned(16))) float b_sum[W::OFFSET ? GROUPS : 1][W::OFFSET ? BN : 4];
     };
 
+    static constexpr u32 STEPS_IN_LDS = 1;
+    typedef float Sums[TM][TN];
+
     const u8 *a[A_LOADS];
     ColumnInt8<InMemory> b[B_LOADS];
     typename W::Raw next_a[A_LOADS];
@@ -79,7 +82,7 @@ template <class W, class FORM, int BM_, int BN_, int TM_, int TN_> struct TileIn
     }
 
     // Issues the loads of elements base + k .. base + k + 8; `base` is the same for all threads.
-    __attribute__((device, always_inline)) void load(u32 base, u32 k) {
+    __attribute__((device, always_inline)) void load(u32 base, u32 k, u32) {
         u64 skip = (u64)(base / W::BLOCK) * W::BYTES;
         UNROLL for (u32 i = 0; i < A_LOADS; i++) next_a[i] = W::fetch(a[i] + skip, base % W::BLOCK + k);
         UNROLL for (u32 i = 0; i < B_LOADS; i++) next_b[i] = b[i].template fetch<8>(base, k);
@@ -114,11 +117,20 @@ template <class W, class FORM, int BM_, int BN_, int TM_, int TN_> struct TileIn
         }
     }
 
+    DEVICE void clear(Sums &sum) {
+        UNROLL for (u32 i = 0; i < TM; i++) UNROLL for (u32 j = 0; j < TN; j++) sum[i][j] = 0.0f;
+    }
+
+    // Adds the products of a step; m0 and n0 are this thread's part.
+    DEVICE void multiply(const Shared *shared, u32 m0, u32 n0, Sums &sum) {
+        UNROLL for (u32 g = 0; g < GROUPS; g++) multiply_group(shared, g, m0, n0, sum);
+    }
+
     // Adds the products of group `g` of a step. A thread's rows are TM / 4 runs of four, BM / (TM / 4) apart; the same
     // for columns.
     static constexpr u32 M_APART = BM * 4 / TM, N_APART = BN * 4 / TN;
-    static __attribute__((device, always_inline)) void multiply(const Shared *shared, u32 g, u32 m0, u32 n0,
-                                                                float (*sum)[TN]) {
+    static __attribute__((device, always_inline)) void multiply_group(const Shared *shared, u32 g, u32 m0,
+                                                                      u32 n0, Sums &sum) {
         // The reads of the next group, moved up to here, would take the registers.
         ONE_BY_ONE();
         u32 whole[TM][TN];
@@ -154,25 +166,6 @@ template <class W, class FORM, int BM_, int BN_, int TM_, int TN_> struct TileIn
     }
 };
 
-// The sums of a thread, along k, from rows and columns whose beginnings are in `t`.
-template <class T> DEVICE void sum_tile_int8(T &t, u32 end, typename T::Shared *shared, float (*sum)[T::TN]) {
-    u32 row = t.row(), k = t.k(), m0 = t.m0(), n0 = t.n0();
-    UNROLL for (u32 i = 0; i < T::TM; i++) UNROLL for (u32 j = 0; j < T::TN; j++) sum[i][j] = 0.0f;
-    t.load(0, k);
-    NO_UNROLL for (u32 base = 0; base < end; base += T::BK) {
-        t.store(shared, row, k);
-        barrier();
-        if (base + T::BK < end) t.load(base + T::BK, k);
-        UNROLL for (u32 g = 0; g < T::GROUPS; g++) T::multiply(shared, g, m0, n0, sum);
-        barrier();
-    }
-}
-
-// Where a column of plane z begins in scratch, in columns.
-DEVICE u64 int8_column(const MulMatParams &p, const Plane &z, u32 n) {
-    return ((u64)z.i3 * p.ne2 + z.i2) * p.n + n;
-}
-
 template <class W, class T>
 DEVICE void mat_tile_int8(const u8 *a, const u8 *q, const float *scale, float *d, const MulMatParams &p,
                           typename T::Shared *shared) {
@@ -181,10 +174,10 @@ DEVICE void mat_tile_int8(const u8 *a, const u8 *q, const float *scale, float *d
     T t;
     begin_rows<W>(t, a, p, at);
     UNROLL for (u32 i = 0; i < T::B_LOADS; i++) {
-        u64 row = int8_column(p, at.z, column<T>(p, at, i));
+        u64 row = scratch_column(p, at.z, column<T>(p, at, i));
         t.b[i] = {q + row * p.k, scale + row * (p.k / 32)};
     }
-    float sum[T::TM][T::TN];
-    sum_tile_int8(t, p.k, shared, sum);
+    typename T::Sums sum;
+    walk(t, p.k, shared, sum);
     store_tile<T>(d, p, at, sum);
 }

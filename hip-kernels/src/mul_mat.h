@@ -14,8 +14,8 @@
 #define MAT_TILE(type, W, BM, BN, BK, TM, TN) \
     KERNEL(BM / TM * (BN / TN)) mat_tile_##type##_##BM##x##BN(const u8 *a, const float *b, float *d, MulMatParams p) { \
         typedef MatTile<W, BM, BN, BK, TM, TN> T; \
-        __attribute__((aligned(16))) LDS float tile_a[T::A_FLOATS], tile_b[T::B_FLOATS]; \
-        mat_tile<W, T>(a, b, d, p, tile_a, tile_b); \
+        LDS T::Shared shared; \
+        mat_tile<W, T>(a, b, d, p, &shared); \
     }
 
 // What every type has, which is enough for any shape.

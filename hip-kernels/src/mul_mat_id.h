@@ -6,8 +6,10 @@
 //
 // `mat_tile_id_<type>`, many tokens: tiles (mat_tile.h) whose columns are pairs of an index and a token with the same
 // expert, so that a weight is read and decoded once for up to 32 of them. `gather_pairs` (mul_mat_id.hip) sorts the
-// pairs first. `mat_tile_id_int8_<type>` is the same with activations in 8 bits (mat_tile_int8.h), on targets with dot4.
+// pairs first. `mat_tile_id_int8_<type>` is the same with activations in 8 bits (mat_tile_int8.h), on targets with dot4;
+// `mat_tile_id_half_<type>` with activations in F16 (mat_tile_half.h), on targets with matrix units.
 #pragma once
+#include "mat_tile_half.h"
 #include "mat_tile_int8.h"
 
 // The token and the index of a pair.
@@ -59,7 +61,7 @@ DEVICE void store_pairs(float *d, const MulMatIdParams &p, const u32 *sorted, co
 // group_x: tiles of rows; group_y: entries of `tiles`.
 template <class W, class T>
 DEVICE void mat_tile_id(const u8 *a, const float *b, const u32 *sorted, const TileOfPairs *tiles, float *d,
-                        const MulMatIdParams &p, float *tile_a, float *tile_b) {
+                        const MulMatIdParams &p, typename T::Shared *shared) {
     TileOfPairs tile = tiles[group_y()];
     if (tile.count == 0) return;
     T t;
@@ -68,12 +70,17 @@ DEVICE void mat_tile_id(const u8 *a, const float *b, const u32 *sorted, const Ti
         Place at = place(p, sorted[tile.first + minimum(t.row(i), tile.count - 1)]);
         t.b[i] = (const u8 *)(b + p.off1 + (u64)at.index * p.nb1[0] + (u64)at.token * p.nb1[1]);
     }
-    float sum[T::TM][T::TN];
-    sum_tile<W>(t, depth(p, tile), tile_a, tile_b, sum);
+    typename T::Sums sum;
+    walk(t, depth(p, tile), shared, sum);
     store_pairs<T>(d, p, sorted, tile, sum);
 }
 
-// The same with activations that were rounded before: a row for each token, or for each of its indices.
+// The row of a pair in activations that were rounded before: one for each token, or for each of its indices.
+DEVICE u64 rounded_row(const MulMatIdParams &p, const Place &at) {
+    return p.nb1[0] == 0 ? at.token : (u64)at.token * p.used + at.index;
+}
+
+// The same with activations in 8 bits.
 template <class W, class T>
 DEVICE void mat_tile_id_int8(const u8 *a, const u8 *q, const float *scale, const u32 *sorted, const TileOfPairs *tiles,
                              float *d, const MulMatIdParams &p, typename T::Shared *shared) {
@@ -83,12 +90,45 @@ DEVICE void mat_tile_id_int8(const u8 *a, const u8 *q, const float *scale, const
     begin_rows<W>(t, a, p, tile);
     UNROLL for (u32 i = 0; i < T::B_LOADS; i++) {
         Place at = place(p, sorted[tile.first + minimum(t.row(i), tile.count - 1)]);
-        u64 row = p.nb1[0] == 0 ? at.token : (u64)at.token * p.used + at.index;
+        u64 row = rounded_row(p, at);
         t.b[i] = {q + row * p.k, scale + row * (p.k / 32)};
     }
-    float sum[T::TM][T::TN];
-    sum_tile_int8(t, depth(p, tile), shared, sum);
+    typename T::Sums sum;
+    walk(t, depth(p, tile), shared, sum);
     store_pairs<T>(d, p, sorted, tile, sum);
+}
+
+// Results of a tile of pairs.
+struct PairsOfHalf {
+    float *d;
+    const float *scale;
+    const u32 *sorted;
+    const MulMatIdParams &p;
+    u32 count;
+    __attribute__((device, always_inline)) bool has(u32 n) const { return n < count; }
+    __attribute__((device, always_inline)) float *column(u32 n) const {
+        Place at = place(p, sorted[n]);
+        return d + p.offd + (u64)at.index * p.nbd[0] + (u64)at.token * p.nbd[1];
+    }
+    __attribute__((device, always_inline)) float factor(u32 n) const { return scale[rounded_row(p, place(p, sorted[n]))]; }
+};
+
+// The same with activations in F16.
+template <class W, class T>
+DEVICE void mat_tile_id_half(const u8 *a, const u16 *x, const float *scale, const u32 *sorted, const TileOfPairs *tiles,
+                             float *d, const MulMatIdParams &p, typename T::Shared *shared) {
+    TileOfPairs tile = tiles[group_y()];
+    if (tile.count == 0) return;
+    sorted += tile.first;
+    T t;
+    begin_rows<W>(t, a, p, tile);
+    UNROLL for (u32 i = 0; i < T::B_LOADS; i++) {
+        Place at = place(p, sorted[minimum(t.row(i), tile.count - 1)]);
+        t.b[i] = (const u8 *)(x + rounded_row(p, at) * half_pitch(p.k));
+    }
+    typename T::Sums sums;
+    walk(t, depth(p, tile), shared, sums);
+    store_sums<T>(PairsOfHalf{d, scale, sorted, p, tile.count}, group_x() * T::BM, p.m, sums);
 }
 
 #define TILE_ID_THREADS 128
@@ -97,8 +137,8 @@ DEVICE void mat_tile_id_int8(const u8 *a, const u8 *q, const float *scale, const
     mat_tile_id_##type(const u8 *a, const float *b, const u32 *sorted, const TileOfPairs *tiles, float *d, \
                        MulMatIdParams p) { \
         typedef MatTile<W, 64, ID_COLUMNS, 32, 4, 4> T; \
-        __attribute__((aligned(16))) LDS float tile_a[T::A_FLOATS], tile_b[T::B_FLOATS]; \
-        mat_tile_id<W, T>(a, b, sorted, tiles, d, p, tile_a, tile_b); \
+        LDS T::Shared shared; \
+        mat_tile_id<W, T>(a, b, sorted, tiles, d, p, &shared); \
     }
 
 #define MAT_TILE_ID_INT8(type, W) \
@@ -110,9 +150,23 @@ DEVICE void mat_tile_id_int8(const u8 *a, const u8 *q, const float *scale, const
         mat_tile_id_int8<W, T>(a, q, scale, sorted, tiles, d, p, &shared); \
     }
 
+#define MAT_TILE_ID_HALF(type, W) \
+    KERNEL(TILE_ID_THREADS) \
+    mat_tile_id_half_##type(const u8 *a, const u16 *x, const float *scale, const u32 *sorted, \
+                            const TileOfPairs *tiles, float *d, MulMatIdParams p) { \
+        typedef TileHalf<W, Fragment, 64, ID_COLUMNS, TILE_ID_THREADS> T; \
+        LDS T::Shared shared[T::STEPS_IN_LDS]; \
+        mat_tile_id_half<W, T>(a, x, scale, sorted, tiles, d, p, shared); \
+    }
+
 #define MUL_MAT_ID(type, W) MAT_TILE_ID(type, W)
 #if HAS_DOT4
 #define MUL_MAT_ID_BLOCKS(type, W) MUL_MAT_ID(type, W) MAT_TILE_ID_INT8(type, W)
 #else
 #define MUL_MAT_ID_BLOCKS(type, W) MUL_MAT_ID(type, W)
+#endif
+#if HAS_MATRIX
+#define MUL_MAT_ID_HALF(type, W) MAT_TILE_ID_HALF(type, W)
+#else
+#define MUL_MAT_ID_HALF(type, W)
 #endif

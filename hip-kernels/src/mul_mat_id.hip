@@ -40,3 +40,6 @@ KERNEL(GATHER_THREADS) gather_pairs(const i32 *ids, u32 *sorted, TileOfPairs *ti
 MUL_MAT_ID(f32, WeightF32)
 MUL_MAT_ID(f16, WeightF16)
 MUL_MAT_ID(bf16, WeightBF16)
+#if HAS_MATRIX || HAS_DOT2
+MAT_TILE_ID_HALF(f16, WeightF16)
+#endif

@@ -174,7 +174,7 @@ fn targets_by_name_and_by_card() {
     fs::create_dir_all(place.path("dev")).unwrap();
     fs::write(place.path("dev/nvidiactl"), "").unwrap();
     let local = parse("local").unwrap();
-    assert_eq!(local.list, ["gfx1151", "gfx900", "gfx906", "sm_70"]);
+    assert_eq!(local.list, ["gfx1151", "gfx900", "gfx906", "sm_70", "sm_80"]);
     // A card that the compiler does not know yet is no reason to fail; one that was asked for is.
     assert!(!local.by_name && parse("local,gfx1100").unwrap().by_name);
 }

@@ -4,7 +4,7 @@
 
 mod code_object;
 
-use code_object::{Value, metadata};
+use code_object::{Value, metadata, words};
 use ggml_core::kernel::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -27,8 +27,11 @@ const ARGUMENTS: &[(&str, u64, usize)] = &[
     ("normalize_f32", 3, size_of::<ProductsParams>()),
     ("normalize_int8", 4, size_of::<ProductsParams>()),
     ("mat_vec_", 14, size_of::<ProductsParams>() + size_of::<MatVecParams>()),
+    ("round_half", 3, size_of::<MulMatParams>()),
     ("mat_tile_int8_", 4, size_of::<MulMatParams>()),
+    ("mat_tile_half_", 4, size_of::<MulMatParams>()),
     ("gather_pairs", 3, size_of::<MulMatIdParams>()),
+    ("mat_tile_id_half_", 6, size_of::<MulMatIdParams>()),
     ("mat_tile_id_int8_", 6, size_of::<MulMatIdParams>()),
     ("mat_tile_id_", 5, size_of::<MulMatIdParams>()),
     ("mat_", 3, size_of::<MulMatParams>()),
@@ -260,8 +263,8 @@ fn arguments_are_pointers_and_the_shared_structure() {
     }
 }
 
-/// Every target has the same kernels, but for products of bytes: all of them, some, or none, by the instructions that
-/// the target has for them.
+/// Every target has the same kernels, but for products of bytes and of F16: all of them, some, or none, by the
+/// instructions that the target has for them.
 #[test]
 fn targets_have_the_same_kernels() {
     let mut all: BTreeMap<&str, BTreeSet<Vec<String>>> = BTreeMap::new();
@@ -269,15 +272,67 @@ fn targets_have_the_same_kernels() {
         let mut names: Vec<String> =
             root.list("amdhsa.kernels").iter().map(|k| k.text(".name").into()).collect();
         names.sort();
-        assert!(!names.is_empty() || stem.starts_with("mul_mat_int8_"), "{target} {stem} has no kernels");
+        assert!(
+            !names.is_empty() || ["mul_mat_int8_", "mul_mat_half"].iter().any(|s| stem.starts_with(s)),
+            "{target} {stem} has no kernels"
+        );
         all.entry(stem).or_default().insert(names);
     }
     for (stem, sets) in all {
         let most = match stem {
-            stem if stem.starts_with("mul_mat_int8_") => 3,
-            stem if stem.starts_with("mul_mat_id_") => 2,
+            stem if stem.starts_with("mul_mat_int8_") || stem.starts_with("mul_mat_id_") => 3,
+            "mul_mat_half" => 3,
+            "mul_mat_id" => 2,
+            stem if stem.starts_with("mul_mat_half_") => 2,
             _ => 1,
         };
         assert!(sets.len() <= most, "{stem}: {sets:#?}");
+    }
+}
+
+/// The instruction of tiles on a target: the upper half of its word and how many sums of how many products it makes for
+/// a wavefront. Encodings: LLVM's tests of the assembler.
+fn matrix_instruction(target: &str) -> Option<(u32, usize)> {
+    match target {
+        // v_wmma_f32_16x16x16_f16 of registers, v_mfma_f32_16x16x16_f16.
+        name if name.starts_with("gfx11") || name.starts_with("gfx12") => Some((0xcc40, 16 * 16 * 16)),
+        "gfx908" | "gfx90a" | "gfx942" => Some((0xd3cd, 16 * 16 * 16)),
+        _ => None,
+    }
+}
+
+/// `v_dot4_i32_i8`, `v_dot4_i32_iu8`; the short form `v_dot4c_i32_i8` of CDNA, gfx101x and gfx103x.
+fn is_dot4(target: &str, word: u32) -> bool {
+    match target {
+        name if name.len() == 6 => word >> 16 == 0xd3a8 || word >> 25 == 0x39,
+        name if name.starts_with("gfx10") => word >> 16 == 0xcc16 || word >> 25 == 0x0d,
+        _ => word >> 16 == 0xcc16,
+    }
+}
+
+/// What tiles multiply with: matrix units where a target has them, dot4 for bytes. Each instruction of a step stands in the
+/// loop once: as many as the tile's products of 32 elements take.
+#[test]
+fn tiles_use_the_units_of_their_target() {
+    for (target, stem, root) in objects() {
+        let image = hip_kernels::code_object(target, stem).unwrap();
+        for kernel in root.list("amdhsa.kernels") {
+            let (name, threads) = (kernel.text(".name"), kernel.number(".max_flat_workgroup_size") as usize);
+            let size = name.rsplit_once('_').and_then(|(_, size)| size.split_once('x'));
+            let size = size.and_then(|(rows, columns)| Some((rows.parse().ok()?, columns.parse().ok()?)));
+            let (rows, columns): (usize, usize) = size.unwrap_or((64, 32));
+            let products = rows * columns * 32;
+            if let Some((upper, each)) = matrix_instruction(target).filter(|_| name.contains("_half_")) {
+                let count = words(image, name).iter().filter(|&word| word >> 16 == upper).count();
+                let waves = threads / kernel.number(".wavefront_size") as usize;
+                assert_eq!(count * waves * each, products, "{target} {name}: {count} matrix instructions");
+            }
+            let has_dot4 =
+                target != "gfx900" && target != "gfx902" && target != "gfx90c" && target != "gfx1010";
+            if has_dot4 && name.starts_with("mat_tile_int8") || name.starts_with("mat_tile_id_int8") {
+                let count = words(image, name).iter().filter(|&&word| is_dot4(target, word)).count();
+                assert!(count * threads * 4 >= products, "{target} {name}: {count} dot4");
+            }
+        }
     }
 }

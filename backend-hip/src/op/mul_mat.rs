@@ -1,11 +1,11 @@
 //! MUL_MAT: mat-vec for few columns, tiles for more. Where rounding is allowed and the device multiplies bytes, the
 //! same with activations in 8 bits.
 
-use super::grid::{by_rows, launch, no_kernel, scratch, tensors};
+use super::grid::{ROW_THREADS, launch, no_kernel, row_groups, rows_of, scratch, tensors};
 use super::mat_vec::{self, MatVec};
 use super::{Context, Launch, Operand, Refusal};
 use crate::arch::Profile;
-use crate::tuning::{Int8, TILES, Tuning};
+use crate::tuning::{HALF_TILES, Half, Int8, TILES, Tuning};
 use ggml_core::kernel::{MatVecParams, MulMatParams, ProductsParams};
 use ggml_core::plan::Precision;
 use ggml_core::{DType, TensorId};
@@ -18,6 +18,7 @@ struct Kernels {
     all: bool,
     tiles: [&'static str; 4],
     int8: Int8Kernels,
+    half: HalfKernels,
 }
 
 impl Kernels {
@@ -37,10 +38,17 @@ struct Int8Kernels {
     tiles: [&'static str; 3],
 }
 
+/// The kernels of a type for activations in F16: one for each of [`HALF_TILES`], the larger for matrix units alone.
+struct HalfKernels {
+    /// Stem of their source. Types of numbers beyond those of F16 have none.
+    module: Option<&'static str>,
+    tiles: [&'static str; 2],
+}
+
 /// Kernels by the type's name in theirs; the stems of their sources; whether all are there; whether sums of products
 /// in 8 bits fit 16 bits.
 macro_rules! kernels {
-    ($t:literal, $module:literal, $int8:expr, $all:literal, $pairs:literal) => {
+    ($t:literal, $module:literal, $int8:expr, $half:expr, $all:literal, $pairs:literal) => {
         Kernels {
             module: $module,
             all: $all,
@@ -59,39 +67,43 @@ macro_rules! kernels {
                     concat!("mat_tile_int8_", $t, "_128x64"),
                 ],
             },
+            half: HalfKernels {
+                module: $half,
+                tiles: [concat!("mat_tile_half_", $t, "_64x64"), concat!("mat_tile_half_", $t, "_128x128")],
+            },
         }
     };
 }
 
 /// The kernels of plain types, of blocks of 32, of blocks of 256.
 macro_rules! plain {
-    ($t:literal) => {
-        kernels!($t, "mul_mat", None, true, false)
+    ($t:literal, $half:expr) => {
+        kernels!($t, "mul_mat", None, $half, true, false)
     };
 }
 macro_rules! blocks_32 {
     ($t:literal, $all:literal, $pairs:literal) => {
-        kernels!($t, "mul_mat_32", Some("mul_mat_int8_32"), $all, $pairs)
+        kernels!($t, "mul_mat_32", Some("mul_mat_int8_32"), Some("mul_mat_half_32"), $all, $pairs)
     };
 }
 macro_rules! blocks_256 {
     ($t:literal, $all:literal, $pairs:literal) => {
-        kernels!($t, "mul_mat_256", Some("mul_mat_int8_256"), $all, $pairs)
+        kernels!($t, "mul_mat_256", Some("mul_mat_int8_256"), Some("mul_mat_half_256"), $all, $pairs)
     };
 }
 
 fn kernels(dtype: DType) -> Option<Kernels> {
     Some(match dtype {
-        DType::F32 => plain!("f32"),
-        DType::F16 => plain!("f16"),
-        DType::BF16 => plain!("bf16"),
+        DType::F32 => plain!("f32", None),
+        DType::F16 => plain!("f16", Some("mul_mat_half")),
+        DType::BF16 => plain!("bf16", None),
         DType::Q8_0 => blocks_32!("q8_0", true, false),
         DType::Q4_0 => blocks_32!("q4_0", true, true),
         DType::Q4_1 => blocks_32!("q4_1", false, true),
         DType::Q5_0 => blocks_32!("q5_0", false, true),
         DType::Q5_1 => blocks_32!("q5_1", false, false),
         DType::IQ4_NL => blocks_32!("iq4_nl", false, false),
-        DType::MXFP4 => blocks_32!("mxfp4", false, true),
+        DType::MXFP4 => kernels!("mxfp4", "mul_mat_32", Some("mul_mat_int8_32"), None, false, true),
         DType::Q2_K => blocks_256!("q2_k", false, true),
         DType::Q3_K => blocks_256!("q3_k", false, true),
         DType::Q4_K => blocks_256!("q4_k", true, true),
@@ -117,6 +129,11 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     if p.n < Tuning::of(c.profile).tile_from {
         return mat_vec::plan(c, &vec(&p, dtype, [src[0], src[1], c.node]))
             .unwrap_or_else(|| Err(no_kernel(c, dtype)));
+    }
+    if c.precision == Precision::Fast
+        && let Some(module) = half_module(c.profile, &kernels, dtype)
+    {
+        return half_launches(c, &p, module, &kernels);
     }
     if c.precision == Precision::Fast
         && let Some(module) = int8_module(c.profile, &kernels)
@@ -164,6 +181,60 @@ fn int8_module(profile: &Profile, kernels: &Kernels) -> Option<&'static str> {
     })
 }
 
+/// Where the tiles in F16 are, if they are better than bytes and F32: where [`Half`] says so.
+fn half_module(profile: &Profile, kernels: &Kernels, dtype: DType) -> Option<&'static str> {
+    kernels.half.module.filter(|_| Tuning::of(profile).half.takes(dtype))
+}
+
+/// The launch that rounds columns of activations to F16 and finds their factors.
+pub(super) fn round_half(
+    c: &Context<'_>,
+    p: &MulMatParams,
+    b: Operand,
+    to: [Operand; 2],
+) -> Result<Launch, Refusal> {
+    let groups = [p.n.into(), u64::from(p.ne2) * u64::from(p.ne3), 1];
+    let rounding = ("mul_mat_half", "round_half");
+    let launch = launch(c, rounding, vec![b, to[0], to[1]], p, groups, ROW_THREADS)?;
+    Ok(Launch { written: 2, ..launch })
+}
+
+/// Bytes of a column of activations in F16: whole steps of a tile.
+pub(super) fn half_column(k: u32) -> u64 {
+    u64::from(k).next_multiple_of(32) * 2
+}
+
+/// The rounding, then the product.
+fn half_launches(
+    c: &Context<'_>,
+    p: &MulMatParams,
+    module: &'static str,
+    kernels: &Kernels,
+) -> Result<Vec<Launch>, Refusal> {
+    let src = c.graph.tensor(c.node).src();
+    let batch = u64::from(p.ne2) * u64::from(p.ne3);
+    let columns = u64::from(p.n) * batch;
+    let [x, scales] = scratch(c, [(columns, half_column(p.k)), (columns, 4)])?;
+    let (i, [across, down]) = choose_half_tile(c.profile, p);
+    let operands = vec![Operand::Tensor(src[0]), x, scales, Operand::Tensor(c.node)];
+    let kernel = (module, kernels.half.tiles[i]);
+    let product = launch(c, kernel, operands, p, [across, down, batch], HALF_TILES[i].threads)?;
+    Ok(vec![round_half(c, p, Operand::Tensor(src[1]), [x, scales])?, product])
+}
+
+/// The tile of matrix units or dot2, and the work-groups across and down. What counts is how many tiles the busiest
+/// compute unit has: a large one takes four fifths of the time of four small ones, if there are two of them that take
+/// turns in waiting.
+fn choose_half_tile(profile: &Profile, p: &MulMatParams) -> (usize, [u64; 2]) {
+    let tuning = Tuning::of(profile);
+    let [small, large] =
+        HALF_TILES.map(|tile| [p.m.div_ceil(tile.rows), p.n.div_ceil(tile.columns)].map(u64::from));
+    let batch = u64::from(p.ne2) * u64::from(p.ne3);
+    let busiest = |[x, y]: [u64; 2]| (x * y * batch).div_ceil(tuning.units(profile));
+    let better = busiest(large) >= 2 && busiest(large) * 4 * 4 <= busiest(small) * 5;
+    if better && tuning.half == Half::Matrix { (1, large) } else { (0, small) }
+}
+
 /// The rounding, then the product.
 fn int8_launches(
     c: &Context<'_>,
@@ -176,19 +247,23 @@ fn int8_launches(
     let batch = u64::from(p.ne2) * u64::from(p.ne3);
     let columns = u64::from(p.n) * batch;
     let [q, scales] = scratch(c, [(columns, p.k.into()), (columns, u64::from(p.k / 32) * 4)])?;
-    let mut launches = by_rows(
-        c,
-        ("mul_mat_int8", "quantize_int8"),
-        vec![Operand::Tensor(src[1]), q, scales],
-        p,
-        [p.k, p.n, p.ne2, p.ne3],
-        8,
-    )?;
-    launches[0].written = 2;
     let operands = vec![Operand::Tensor(src[0]), q, scales, Operand::Tensor(c.node)];
     let kernel = (module, kernels.int8.tiles[i]);
-    launches.push(launch(c, kernel, operands, p, [x, y, batch], TILES[i].threads)?);
-    Ok(launches)
+    let product = launch(c, kernel, operands, p, [x, y, batch], TILES[i].threads)?;
+    Ok(vec![round_int8(c, p, Operand::Tensor(src[1]), [q, scales])?, product])
+}
+
+/// The launch that rounds columns of activations to 8 bits.
+pub(super) fn round_int8(
+    c: &Context<'_>,
+    p: &MulMatParams,
+    b: Operand,
+    to: [Operand; 2],
+) -> Result<Launch, Refusal> {
+    let rounding = ("mul_mat_int8", "quantize_int8");
+    let groups = row_groups(p.k.div_ceil(8), rows_of([p.k, p.n, p.ne2, p.ne3])?);
+    let launch = launch(c, rounding, vec![b, to[0], to[1]], p, [groups, 1, 1], ROW_THREADS)?;
+    Ok(Launch { written: 2, ..launch })
 }
 
 /// The largest tile that is not mostly empty and leaves enough work-groups; the smallest if there is none. Its number,
@@ -246,6 +321,27 @@ mod tests {
     }
 
     #[test]
+    fn halves_by_matrix_units() {
+        let module = |target: &str, dtype| half_module(&profile(target), &kernels(dtype).unwrap(), dtype);
+        for target in ["sm_80", "gfx1100", "gfx1201", "gfx908", "gfx942"] {
+            assert_eq!(module(target, DType::Q4_K), Some("mul_mat_half_256"), "{target}");
+            assert_eq!((module(target, DType::MXFP4), module(target, DType::BF16)), (None, None));
+        }
+        assert_eq!((module("sm_70", DType::Q8_0), module("gfx1030", DType::Q8_0)), (None, None));
+        assert_eq!(
+            (module("gfx906", DType::F16), module("gfx900", DType::F16)),
+            (Some("mul_mat_half"), None)
+        );
+        // Large tiles where two of them are a compute unit's, and no other has much less.
+        let tile = |target: &str, m, n| choose_half_tile(&profile(target), &params(m, n, 4096));
+        assert_eq!((tile("sm_80", 14336, 512), tile("sm_80", 3840, 512)), ((1, [112, 4]), (1, [30, 4])));
+        assert_eq!((tile("sm_80", 2048, 512), tile("sm_80", 4096, 512)), ((0, [32, 8]), (0, [64, 8])));
+        assert_eq!(tile("sm_80", 14336, 32), (0, [224, 1]));
+        // A lane's share of a large one would take all registers.
+        assert_eq!(tile("gfx906", 14336, 512), (0, [224, 8]));
+    }
+
+    #[test]
     fn bytes_where_they_are_faster() {
         let module = |target: &str, dtype| int8_module(&profile(target), &kernels(dtype).unwrap());
         assert_eq!(module("gfx906", DType::Q8_0), Some("mul_mat_int8_32"));
@@ -288,14 +384,30 @@ mod tests {
                     }
                 }
             }
-            // One kernel that rounds, and of bytes: mat-vec and tiles, the tiles of types whose sums fit, none.
+            // One kernel that rounds, and of bytes: mat-vec and tiles, the tiles of types whose sums fit, none. Where types
+            // have tiles in F16 these are in place of those of bytes.
             let int8 = met.iter().filter(|k| k.contains("int8") || k.contains("rounding")).count();
-            let fit = |types: &[DType]| types.iter().filter(|&&t| kernels(t).unwrap().int8.pairs).count();
-            let most = match Tuning::of(&profile).int8 {
-                Int8::Dot4 => 1 + 7 * full.len() + 4 * few.len(),
-                Int8::Pairs => 1 + 3 * fit(&full) + 2 * fit(&few),
+            let tuning = Tuning::of(&profile);
+            let in_half = |t: DType| half_module(&profile, &kernels(t).unwrap(), t).is_some();
+            let tiles = |types: &[DType], fit: bool| {
+                let used = |t: DType| !in_half(t) && (!fit || kernels(t).unwrap().int8.pairs);
+                types.iter().filter(|&&t| used(t)).count()
+            };
+            let most = match tuning.int8 {
+                Int8::Dot4 => {
+                    1 + 4 * full.len() + 2 * few.len() + 3 * tiles(&full, false) + 2 * tiles(&few, false)
+                }
+                Int8::Pairs => 1 + 3 * tiles(&full, true) + 2 * tiles(&few, true),
                 Int8::None => 0,
             };
+            let half = met.iter().filter(|k| k.contains("half")).count();
+            let types = full.iter().chain(&few).filter(|&&t| in_half(t)).count() + 1;
+            let all_half = match tuning.half {
+                Half::None => 0,
+                Half::Dot2 => 2,
+                Half::Matrix => 1 + 2 * types,
+            };
+            assert_eq!(half, all_half, "{name}: {met:?}");
             assert_eq!(int8, most, "{name}: {met:?}");
         }
     }

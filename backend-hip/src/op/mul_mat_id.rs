@@ -1,8 +1,9 @@
 //! MUL_MAT_ID: a mat-vec for each pair of an index and a token; where there are many pairs of an expert, tiles of them.
 //! Where rounding is allowed and the device multiplies bytes, the same with activations in 8 bits.
 
-use super::grid::{by_rows, launch, no_kernel, scratch, tensors};
+use super::grid::{launch, no_kernel, scratch, tensors};
 use super::mat_vec::{self, MatVec};
+use super::mul_mat::{half_column, round_half, round_int8};
 use super::{Context, Launch, Operand, Refusal};
 use crate::arch::Profile;
 use crate::tuning::{Int8, Tuning};
@@ -25,17 +26,32 @@ struct Kernels {
     tile: &'static str,
     /// Activations in 8 bits. Types that are no blocks have none.
     int8: Option<&'static str>,
+    /// Activations in F16. Types of numbers beyond those of F16 have none.
+    half: Option<&'static str>,
+}
+
+/// How tiles take their activations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    F32,
+    Int8,
+    Half,
 }
 
 /// Kernels by the type's name in theirs: of plain types, of blocks of 32, of blocks of 256.
 macro_rules! plain {
     ($t:literal) => {
-        Kernels { module: "mul_mat_id", tile: concat!("mat_tile_id_", $t), int8: None }
+        Kernels { module: "mul_mat_id", tile: concat!("mat_tile_id_", $t), int8: None, half: None }
     };
 }
 macro_rules! blocks_32 {
     ($t:literal) => {
-        Kernels { module: "mul_mat_id_32", int8: Some(concat!("mat_tile_id_int8_", $t)), ..plain!($t) }
+        Kernels {
+            module: "mul_mat_id_32",
+            int8: Some(concat!("mat_tile_id_int8_", $t)),
+            half: Some(concat!("mat_tile_id_half_", $t)),
+            ..plain!($t)
+        }
     };
 }
 macro_rules! blocks_256 {
@@ -47,7 +63,7 @@ macro_rules! blocks_256 {
 fn kernels(dtype: DType) -> Option<Kernels> {
     Some(match dtype {
         DType::F32 => plain!("f32"),
-        DType::F16 => plain!("f16"),
+        DType::F16 => Kernels { half: Some("mat_tile_id_half_f16"), ..plain!("f16") },
         DType::BF16 => plain!("bf16"),
         DType::Q8_0 => blocks_32!("q8_0"),
         DType::Q4_0 => blocks_32!("q4_0"),
@@ -55,7 +71,7 @@ fn kernels(dtype: DType) -> Option<Kernels> {
         DType::Q5_0 => blocks_32!("q5_0"),
         DType::Q5_1 => blocks_32!("q5_1"),
         DType::IQ4_NL => blocks_32!("iq4_nl"),
-        DType::MXFP4 => blocks_32!("mxfp4"),
+        DType::MXFP4 => Kernels { half: None, ..blocks_32!("mxfp4") },
         DType::Q2_K => blocks_256!("q2_k"),
         DType::Q3_K => blocks_256!("q3_k"),
         DType::Q4_K => blocks_256!("q4_k"),
@@ -78,8 +94,8 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
             p.k, p.used, p.tokens
         )));
     }
-    match choose(c.profile, &kernels, &p, c.precision) {
-        Some((kernel, int8)) => tiles(c, &p, (kernels.module, kernel), int8),
+    match choose(c.profile, &kernels, &p, (dtype, c.precision)) {
+        Some((kernel, form)) => tiles(c, &p, (kernels.module, kernel), form),
         None => {
             let work = vec(&p, dtype, [src[0], src[1], src[2], c.node]);
             mat_vec::plan(c, &work).unwrap_or_else(|| Err(no_kernel(c, dtype)))
@@ -119,42 +135,46 @@ pub(super) fn vec(p: &MulMatIdParams, dtype: DType, [weights, input, ids, result
     }
 }
 
-/// Tiles from as many pairs of an expert on as MUL_MAT takes columns for, and whether they are in 8 bits; else mat-vec.
+/// Tiles from as many pairs of an expert on as MUL_MAT takes columns for, and how they take them; else mat-vec.
 fn choose(
     profile: &Profile,
     kernels: &Kernels,
     p: &MulMatIdParams,
-    precision: Precision,
-) -> Option<(&'static str, bool)> {
-    let tuning = Tuning::of(profile);
-    let int8 = kernels.int8.filter(|_| precision == Precision::Fast && tuning.int8 == Int8::Dot4);
+    (dtype, precision): (DType, Precision),
+) -> Option<(&'static str, Form)> {
+    let (tuning, fast) = (Tuning::of(profile), precision == Precision::Fast);
+    let half = fast && tuning.half.takes(dtype);
+    let half = kernels.half.filter(|_| half).map(|tile| (tile, Form::Half));
+    let int8 = kernels.int8.filter(|_| fast && tuning.int8 == Int8::Dot4).map(|tile| (tile, Form::Int8));
     let pairs = u64::from(p.used) * u64::from(p.tokens);
     let many = pairs >= u64::from(tuning.tile_from) * u64::from(p.experts);
-    many.then(|| int8.map_or((kernels.tile, false), |tile| (tile, true)))
+    many.then(|| half.or(int8).unwrap_or((kernels.tile, Form::F32)))
 }
 
-/// The pairs are sorted by expert, the activations rounded where the product is in 8 bits, then the product.
+/// The pairs are sorted by expert, the activations rounded where the product takes them so, then the product.
 fn tiles(
     c: &Context<'_>,
     p: &MulMatIdParams,
     product: (&'static str, &'static str),
-    int8: bool,
+    form: Form,
 ) -> Result<Vec<Launch>, Refusal> {
     let src = c.graph.tensor(c.node).src();
     let (pairs, buckets) = (u64::from(p.used) * u64::from(p.tokens), u64::from(p.experts) + 1);
     let entries = pairs / u64::from(TILE[1]) + buckets;
     // Rows of b for each token.
     let rows = if p.nb1[0] == 0 { 1 } else { p.used };
-    let columns = if int8 { u64::from(rows) * u64::from(p.tokens) } else { 0 };
-    let [sorted, list, q, scales] = scratch(
-        c,
-        [(pairs, 4), (entries, ENTRY), (columns, p.k.into()), (columns, u64::from(p.k / 32) * 4)],
-    )?;
+    let columns = u64::from(rows) * u64::from(p.tokens);
+    let rounded = match form {
+        Form::F32 => [(0, 0); 2],
+        Form::Int8 => [(columns, p.k.into()), (columns, u64::from(p.k / 32) * 4)],
+        Form::Half => [(columns, half_column(p.k)), (columns, 4)],
+    };
+    let [sorted, list, rounded, scales] = scratch(c, [(pairs, 4), (entries, ENTRY), rounded[0], rounded[1]])?;
     let gather = vec![Operand::Tensor(src[2]), sorted, list];
     let gather = launch(c, ("mul_mat_id", "gather_pairs"), gather, p, [buckets, 1, 1], GATHER_THREADS)?;
     let mut launches = vec![Launch { written: 2, ..gather }];
     let mut operands = tensors(&[src[0], src[1]]);
-    if int8 {
+    if form != Form::F32 {
         let of_b = MulMatParams {
             n: rows,
             k: p.k,
@@ -163,11 +183,11 @@ fn tiles(
             nb1: [p.nb1[0], p.nb1[1], 0],
             ..MulMatParams::default()
         };
-        let ne = [p.k, rows, p.tokens, 1];
-        let rounding = ("mul_mat_int8", "quantize_int8");
-        let round = by_rows(c, rounding, vec![operands[1], q, scales], &of_b, ne, 8)?;
-        launches.extend(round.into_iter().map(|launch| Launch { written: 2, ..launch }));
-        operands.splice(1.., [q, scales]);
+        launches.push(match form {
+            Form::Half => round_half(c, &of_b, operands[1], [rounded, scales])?,
+            _ => round_int8(c, &of_b, operands[1], [rounded, scales])?,
+        });
+        operands.splice(1.., [rounded, scales]);
     }
     operands.extend([sorted, list, Operand::Tensor(c.node)]);
     let groups = [u64::from(p.m.div_ceil(TILE[0])), entries, 1];
@@ -191,18 +211,23 @@ mod tests {
             let profile = Profile::of(&Target::parse(target).unwrap()).unwrap();
             let profile = Profile { compute_units: 60, ..profile };
             let p = MulMatIdParams { m, k: 2048, experts, used, tokens, ..MulMatIdParams::default() };
-            choose(&profile, &kernels(dtype).unwrap(), &p, precision)
+            choose(&profile, &kernels(dtype).unwrap(), &p, (dtype, precision))
         };
         let (exact, fast) = (Precision::Exact, Precision::Fast);
         let q4_k = |tokens, precision| chosen("gfx906", DType::Q4_K, 768, 128, 8, tokens, precision);
         assert_eq!((q4_k(1, exact), q4_k(143, fast)), (None, None));
-        assert_eq!(q4_k(144, exact), Some(("mat_tile_id_q4_k", false)));
-        assert_eq!(q4_k(144, fast), Some(("mat_tile_id_int8_q4_k", true)));
-        // Without dot4, and of plain types, everything is F32.
+        assert_eq!(q4_k(144, exact), Some(("mat_tile_id_q4_k", Form::F32)));
+        assert_eq!(q4_k(144, fast), Some(("mat_tile_id_int8_q4_k", Form::Int8)));
+        // Without dot4 everything is F32.
         let on_900 = chosen("gfx900", DType::Q4_K, 768, 128, 8, 512, fast);
-        assert_eq!(on_900, Some(("mat_tile_id_q4_k", false)));
-        let plain = chosen("gfx906", DType::F16, 768, 4, 2, 18, fast);
-        assert_eq!(plain, Some(("mat_tile_id_f16", false)));
+        assert_eq!(on_900, Some(("mat_tile_id_q4_k", Form::F32)));
+        let plain = |target, dtype| chosen(target, dtype, 768, 4, 2, 18, fast);
+        assert_eq!(plain("gfx906", DType::F16), Some(("mat_tile_id_half_f16", Form::Half)));
+        assert_eq!(plain("gfx906", DType::BF16), Some(("mat_tile_id_bf16", Form::F32)));
+        // Matrix units take all whose numbers fit F16.
+        assert_eq!(plain("gfx1100", DType::Q4_K), Some(("mat_tile_id_half_q4_k", Form::Half)));
+        assert_eq!(plain("gfx1100", DType::MXFP4), Some(("mat_tile_id_int8_mxfp4", Form::Int8)));
+        assert_eq!(plain("sm_70", DType::F16), Some(("mat_tile_id_f16", Form::F32)));
     }
 
     /// Products too large for the operation catalogue take kernels that it does not meet. They are there, with the
@@ -229,9 +254,16 @@ mod tests {
                     }
                 }
             }
-            let blocks = WEIGHT_TYPES.iter().filter(|t| t.is_quantized()).count();
-            let int8 = if Tuning::of(&profile).int8 == Int8::Dot4 { 1 + 2 * blocks } else { 0 };
-            assert_eq!(met.len(), 1 + 2 * WEIGHT_TYPES.len() + int8, "{name}: {met:?}");
+            // Sorting, mat-vec and F32 tiles; mat-vec that rounds; tiles of bytes or F16, each with the kernel that rounds.
+            let dot4 = Tuning::of(&profile).int8 == Int8::Dot4;
+            let takes_half =
+                |t: &&DType| Tuning::of(&profile).half.takes(**t) && kernels(**t).unwrap().half.is_some();
+            let (half, rest): (Vec<_>, Vec<_>) = WEIGHT_TYPES.iter().partition(takes_half);
+            let blocks = |types: &[&DType]| types.iter().filter(|t| dot4 && t.is_quantized()).count();
+            let with_rounding = |tiles: usize| tiles + tiles.min(1);
+            let all = 1 + 2 * WEIGHT_TYPES.len() + blocks(&half) + blocks(&rest);
+            let all = all + with_rounding(blocks(&rest)) + with_rounding(half.len());
+            assert_eq!(met.len(), all, "{name}: {met:?}");
         }
     }
 }

@@ -7,12 +7,12 @@ use super::session::Session;
 use super::staging::{ALIGNMENT, Staging};
 use super::thread::bounded;
 use crate::advice::{self, Situation};
-use crate::arch::{Profile, Target};
+use crate::arch::{Family, Matrix, Profile, Target};
 use crate::code::kernels::{KernelSet, Kernels};
 use crate::code::rtc::{self, Job, Runtime};
 use crate::driver::codes::{Call, describe, driver_error};
 use crate::driver::{Driver, Properties};
-use crate::options::{HipOptions, StreamMode};
+use crate::options::{HipOptions, MatrixUnits, StreamMode};
 use crate::provider::nvidia;
 use crate::system::{NvidiaReport, SystemReport, kfd_gpu_at, pci_text, read_line};
 use ggml_core::backend::{DeviceInfo, Limits, Stats};
@@ -59,8 +59,9 @@ pub(crate) fn open(
     })?;
     let properties = properties(monitor, &*driver, index)?;
     phase::learnt("device", &format!("{} ({})", properties.name, properties.arch));
-    let profile = profile(monitor, &properties)?;
+    let mut profile = profile(monitor, &properties)?;
     let kernels = Kernels::new(set, &profile.target);
+    profile.matrix = matrix_units(options, &profile, kernels.target());
     let job = compile_job(monitor, options, &*driver, &kernels, &profile.target)?;
     let own_stream = options.stream == StreamMode::Own;
     let mut session = Session::open(driver.clone(), monitor.clone(), stats.clone(), index, own_stream)?;
@@ -79,6 +80,18 @@ pub(crate) fn open(
     let opened =
         Opened { info, profile, kernels, job, situation, by_kernel, host_weights, staging, events, ahead };
     Ok((session, opened))
+}
+
+/// The matrix units that products use: where the user wants them, and the code that was chosen is for a processor that
+/// has them (PTX for an earlier one has no instructions for them).
+fn matrix_units(options: &HipOptions, device: &Profile, code: Option<&str>) -> Matrix {
+    let wanted = match options.matrix_units {
+        MatrixUnits::Auto => device.family == Family::Nvidia,
+        MatrixUnits::On => true,
+        MatrixUnits::Off => false,
+    };
+    let in_code = code.and_then(Target::parse).and_then(|code| Profile::of(&code)).map(|code| code.matrix);
+    if wanted { in_code.unwrap_or(device.matrix) } else { Matrix::None }
 }
 
 /// What has to be compiled for a device that nothing was built in for, or if the user wants that. An error says what
@@ -333,5 +346,26 @@ fn uuid_text(uuid: [u8; 16]) -> String {
             let _ = write!(text, "{b:02x}");
             text
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn matrix_units_of_the_code_where_they_are_wanted() {
+        let units = |setting, device: &str, code| {
+            let options = HipOptions { matrix_units: setting, ..HipOptions::default() };
+            matrix_units(&options, &Profile::of(&Target::parse(device).unwrap()).unwrap(), code)
+        };
+        assert_eq!(units(MatrixUnits::Auto, "sm_90", Some("sm_80")), Matrix::Tensor);
+        assert_eq!(units(MatrixUnits::On, "sm_90", Some("sm_70")), Matrix::None);
+        assert_eq!(units(MatrixUnits::Off, "sm_90", Some("sm_80")), Matrix::None);
+        // No card has executed AMD's.
+        assert_eq!(units(MatrixUnits::Auto, "gfx1100", Some("gfx1100")), Matrix::None);
+        assert_eq!(units(MatrixUnits::On, "gfx1100", Some("gfx1100")), Matrix::Wmma);
+        // Compiled at run time, for the device itself.
+        assert_eq!(units(MatrixUnits::On, "gfx1201", None), Matrix::WmmaGfx12);
     }
 }

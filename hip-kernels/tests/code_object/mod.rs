@@ -80,6 +80,31 @@ pub(crate) fn metadata(elf: &[u8]) -> Value {
     panic!("no AMDGPU metadata");
 }
 
+/// The words of a kernel: its symbol in a bare ELF is a function with a size, in a section that lies at another place in
+/// the file than in memory.
+#[allow(dead_code)]
+pub(crate) fn words(elf: &[u8], kernel: &str) -> Vec<u32> {
+    let (table, size, count) = (number(elf, 40, 8), number(elf, 58, 2), number(elf, 60, 2));
+    let section = |i: usize| {
+        let at = table + i * size;
+        // Type, address, offset, bytes, linked section.
+        [(4, 4), (16, 8), (24, 8), (32, 8), (40, 4)].map(|(field, len)| number(elf, at + field, len))
+    };
+    for [_, _, symbols, bytes, names] in (0..count).map(section).filter(|s| s[0] == 11) {
+        let names = section(names)[2];
+        for symbol in (0..bytes / 24).map(|i| symbols + i * 24) {
+            let name = &elf[names + number(elf, symbol, 4)..];
+            if name.starts_with(kernel.as_bytes()) && name[kernel.len()] == 0 && elf[symbol + 4] & 15 == 2 {
+                let [_, address, offset, ..] = section(number(elf, symbol + 6, 2));
+                let begin = number(elf, symbol + 8, 8) - address + offset;
+                let code = &elf[begin..begin + number(elf, symbol + 16, 8)];
+                return code.chunks_exact(4).map(|word| number(word, 0, 4) as u32).collect();
+            }
+        }
+    }
+    panic!("no code of {kernel}");
+}
+
 struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,

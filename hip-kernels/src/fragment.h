@@ -1,0 +1,189 @@
+// Fragments: what a wavefront multiplies at a time, of two tiles of F16 in LDS. The sums are F32.
+//
+// A tile is rows of TILE_K halves: weights of one row, or activations of one column. A fragment has
+//
+//   LANES     of a wavefront
+//   M, N, K   rows of weights, columns, and elements along k
+//   Operand   what a lane holds of M or N rows of a tile; `weights` and `columns` load it
+//   SUMS      sums that a lane holds; sum i is that of weights m(i) and column n(i)
+//   multiply  adds the products of two operands
+//
+// Of NVIDIA's mma.sync, RDNA's WMMA and CDNA's MFMA the rows of the first matrix are columns of activations, so that
+// lanes side by side have neighbours of a column of the result, which are stored together. Where v_dot2_f32_f16 is all
+// there is, a lane has 4 x 4 sums.
+#pragma once
+#include "blocks.h"
+
+// 0: none. For HAS_MATRIX all types have kernels, for dot2 alone F16 has (bytes are faster for blocks).
+#define HAS_MATRIX 0
+#define HAS_DOT2 0
+#if !DEVICE_AMD
+#if __CUDA_ARCH__ >= 800
+#undef HAS_MATRIX
+#define HAS_MATRIX 1
+#endif
+#elif defined(__GFX11__) || defined(__GFX12__) || defined(__gfx908__) || defined(__gfx90a__) || \
+    defined(__gfx940__) || defined(__gfx941__) || defined(__gfx942__) || defined(__gfx950__)
+#undef HAS_MATRIX
+#define HAS_MATRIX 1
+#elif HAS_DOT4
+#undef HAS_DOT2
+#define HAS_DOT2 1
+#endif
+
+typedef f16 f16x2 __attribute__((ext_vector_type(2)));
+typedef f16 f16x4 __attribute__((ext_vector_type(4)));
+typedef f16 f16x8 __attribute__((ext_vector_type(8)));
+typedef f16 f16x16 __attribute__((ext_vector_type(16)));
+typedef float floats4 __attribute__((ext_vector_type(4)));
+typedef float floats8 __attribute__((ext_vector_type(8)));
+
+#define TILE_K 32u
+
+// Where eight halves of a row are in a tile: 16 bytes of 64. The place depends on the row, so that eight neighbouring
+// rows meet all banks.
+DEVICE u32 eight_at(u32 row, u32 eight) { return row * TILE_K + (eight ^ row / 2) % 4 * 8; }
+DEVICE f16x8 load_eight(const u16 *tile, u32 row, u32 eight) {
+    return __builtin_bit_cast(f16x8, *(const lds_u32x4 *)(tile + eight_at(row, eight)));
+}
+
+// Which elements a lane of a matrix instruction of AMD's holds, all of 16 x 16 x 16: HALVES neighbours along k of one
+// row of either operand (lanes 16 apart follow each other along k, or hold the same), and of the result one column of
+// the second operand, of which rows of the first are STEP apart and those of lanes 16 apart BLOCK.
+template <u32 LANES_, u32 HALVES_, u32 STEP, u32 BLOCK> struct Layout {
+    static constexpr u32 LANES = LANES_, HALVES = HALVES_, SUMS = 256 / LANES;
+    DEVICE u32 row(u32 lane) { return lane % 16; }
+    DEVICE u32 k(u32 lane) { return lane / 16 * HALVES % 16; }
+    DEVICE u32 result_row(u32 lane, u32 i) { return lane / 16 * BLOCK + i * STEP; }
+    DEVICE u32 result_column(u32 lane) { return lane % 16; }
+};
+typedef Layout<32, 16, 2, 1> LayoutWmma11;
+typedef Layout<32, 8, 1, 8> LayoutWmma12;
+typedef Layout<64, 4, 1, 4> LayoutMfma;
+
+// The halves of a lane: two, one or half a time 16 bytes.
+template <u32 HALVES> struct Held { typedef f16 Type __attribute__((ext_vector_type(HALVES))); };
+template <u32 HALVES> DEVICE typename Held<HALVES>::Type load_halves(const u16 *tile, u32 row, u32 k) {
+    if constexpr (HALVES == 16) {
+        f16x8 low = load_eight(tile, row, k / 8), high = load_eight(tile, row, k / 8 + 1);
+        return __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    } else if constexpr (HALVES == 8) {
+        return load_eight(tile, row, k / 8);
+    } else {
+        return __builtin_bit_cast(f16x4, *(const lds_u32x2 *)(tile + eight_at(row, k / 8) + k % 8));
+    }
+}
+
+// A fragment with one of these layouts; INSTRUCTION multiplies.
+template <class L, class INSTRUCTION> struct MatrixFragment {
+    static constexpr u32 LANES = L::LANES, M = 16, N = 16, K = 16, SUMS = L::SUMS;
+    typedef typename Held<L::HALVES>::Type Operand;
+    typedef float Sums __attribute__((ext_vector_type(L::SUMS)));
+    DEVICE u32 lane() { return thread_id() % LANES; }
+    DEVICE Operand weights(const u16 *tile, u32 row, u32 k) {
+        return load_halves<L::HALVES>(tile, row + L::row(lane()), k + L::k(lane()));
+    }
+    DEVICE Operand columns(const u16 *tile, u32 row, u32 k) { return weights(tile, row, k); }
+    DEVICE void multiply(const Operand &weights, const Operand &columns, Sums &sums) {
+        sums = INSTRUCTION::multiply(columns, weights, sums);
+    }
+    DEVICE u32 m(u32) { return L::result_column(lane()); }
+    DEVICE u32 n(u32 i) { return L::result_row(lane(), i); }
+};
+
+// 4 x 4 sums in a lane, of four along k: eight reads of 8 bytes for 32 instructions. Eight lanes side by side have
+// neighbouring rows of weights, and a lane's are eight apart.
+template <class PRODUCT> struct LaneFragment {
+    static constexpr u32 LANES = WAVE, M = 32, N = LANES / 2, K = 4, SUMS = 16;
+    struct Operand { f16x4 row[4]; };
+    typedef float Sums __attribute__((ext_vector_type(16)));
+    DEVICE u32 first_m() { return thread_id() % 8; }
+    DEVICE u32 first_n() { return thread_id() % LANES / 8; }
+    template <u32 APART> DEVICE Operand load(const u16 *tile, u32 row, u32 k) {
+        Operand out;
+        UNROLL for (u32 i = 0; i < 4; i++) out.row[i] = load_halves<4>(tile, row + i * APART, k);
+        return out;
+    }
+    DEVICE Operand weights(const u16 *tile, u32 row, u32 k) { return load<8>(tile, row + first_m(), k); }
+    DEVICE Operand columns(const u16 *tile, u32 row, u32 k) { return load<LANES / 8>(tile, row + first_n(), k); }
+    DEVICE void multiply(const Operand &weights, const Operand &columns, Sums &sums) {
+        // The reads of the next fragment, moved up to here, would take the registers.
+        ONE_BY_ONE();
+        UNROLL for (u32 e = 0; e < 4; e += 2) UNROLL for (u32 i = 0; i < SUMS; i++) {
+            f16x4 a = weights.row[i / 4], b = columns.row[i % 4];
+            sums[i] = PRODUCT::of((f16x2){a[e], a[e + 1]}, (f16x2){b[e], b[e + 1]}, sums[i]);
+        }
+    }
+    DEVICE u32 m(u32 i) { return first_m() + i / 4 * 8; }
+    DEVICE u32 n(u32 i) { return first_n() + i % 4 * (LANES / 8); }
+};
+
+// NVIDIA's mma.m16n8k16, two of them side by side. Lane l has of the result rows l / 4 and l / 4 + 8, columns 2 (l % 4)
+// and the next. `load_four` (ldmatrix) loads four matrices of 8 x 8 in the layout of the operands; lanes 8i .. 8i + 8 name
+// the rows of matrix i.
+template <class INSTRUCTION> struct MmaFragment {
+    static constexpr u32 LANES = 32, M = 16, N = 16, K = 16, SUMS = 8;
+    typedef lds_u32x4 Operand;
+    typedef float Sums __attribute__((ext_vector_type(8)));
+    DEVICE u32 lane() { return thread_id() % LANES; }
+    // Two of eight rows, of each both eights.
+    DEVICE Operand weights(const u16 *tile, u32 row, u32 k) {
+        return INSTRUCTION::load_four(tile + eight_at(row + lane() / 16 * 8 + lane() % 8, k / 8 + lane() / 8 % 2));
+    }
+    // The first eight of two of eight rows, then the second.
+    DEVICE Operand columns(const u16 *tile, u32 row, u32 k) {
+        return INSTRUCTION::load_four(tile + eight_at(row + lane() % 16, k / 8 + lane() / 16));
+    }
+    DEVICE void multiply(const Operand &weights, const Operand &columns, Sums &sums) {
+        UNROLL for (u32 i = 0; i < 8; i += 4) {
+            float four[4] = {sums[i], sums[i + 1], sums[i + 2], sums[i + 3]};
+            INSTRUCTION::multiply(columns, weights[i / 2], weights[i / 2 + 1], four);
+            UNROLL for (u32 j = 0; j < 4; j++) sums[i + j] = four[j];
+        }
+    }
+    DEVICE u32 m(u32 i) { return i / 4 * 8 + lane() % 4 * 2 + i % 2; }
+    DEVICE u32 n(u32 i) { return lane() / 4 + i / 2 % 2 * 8; }
+};
+
+#if !DEVICE_AMD && HAS_MATRIX
+struct Mma {
+    DEVICE lds_u32x4 load_four(const u16 *row) {
+        lds_u32x4 x;
+        u32 at = (u32)(u64)(IN_LDS const u16 *)row;
+        __asm__ volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                         : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(at));
+        return x;
+    }
+    DEVICE void multiply(const lds_u32x4 &a, u32 b0, u32 b1, float *c) {
+        __asm__("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+                "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    }
+};
+typedef MmaFragment<Mma> Fragment;
+#elif defined(__GFX11__)
+struct Wmma {
+    DEVICE floats8 multiply(f16x16 a, f16x16 b, floats8 c) { return __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(a, b, c); }
+};
+typedef MatrixFragment<LayoutWmma11, Wmma> Fragment;
+#elif defined(__GFX12__)
+struct Wmma {
+    DEVICE floats8 multiply(f16x8 a, f16x8 b, floats8 c) {
+        return __builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12(a, b, c);
+    }
+};
+typedef MatrixFragment<LayoutWmma12, Wmma> Fragment;
+#elif HAS_MATRIX
+struct Mfma {
+    DEVICE floats4 multiply(f16x4 a, f16x4 b, floats4 c) {
+        return __builtin_amdgcn_mfma_f32_16x16x16f16(a, b, c, 0, 0, 0);
+    }
+};
+typedef MatrixFragment<LayoutMfma, Mfma> Fragment;
+#elif HAS_DOT2
+struct Dot2 {
+    DEVICE float of(f16x2 a, f16x2 b, float c) { return __builtin_amdgcn_fdot2(a, b, c, false); }
+};
+typedef LaneFragment<Dot2> Fragment;
+#endif

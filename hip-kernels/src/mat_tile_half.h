@@ -1,0 +1,181 @@
+// Products with many columns of activations in F16: tiles of the result, the operands through LDS as F16, multiplied by
+// fragments (fragment.h), that is by matrix units where there are any. The sums are F32.
+//
+// A work-group computes BM rows of the weights times BN columns, a wavefront BM / 2 rows of that times its share of
+// columns. Along k it goes in steps of 32 elements, of which each thread loads eight neighbours of some rows: weights are
+// decoded on the way into LDS, once for BN columns; activations were rounded before (`round_half`) and are copied.
+//
+//   * Bytes become F16 in pairs: a byte below 0x64 is the number 1024 + byte, from which 1024 and the bias are taken
+//     exactly; a packed product and sum with factor and offset follow. Three instructions for two weights.
+//   * LDS holds two steps. While one is multiplied, the loads of the next are in flight; they go to the other half, so
+//     that a step has one barrier.
+//
+// A column of activations is multiplied by a power of two that brings its largest magnitude to 2^14 .. 2^15, and its
+// results by the inverse: nothing overflows, and what is 2^28 times smaller still has all bits of F16. Infinities and
+// NaN stay what they are. Weights have to be within F16: a block with a number beyond 65504 gives infinities, so types
+// whose scales reach further (MXFP4) and numbers of F32 and BF16 take other tiles.
+#pragma once
+#include "fragment.h"
+#include "mat_tile.h"
+
+// Halves of a column in scratch: whole steps, zeros behind its end.
+DEVICE u32 half_pitch(u32 k) { return (k + TILE_K - 1) / TILE_K * TILE_K; }
+
+// The power of two for a column whose largest finite magnitude is `most`.
+DEVICE float half_factor(float most) {
+    u32 exponent = f32_bits(most) >> 23;
+    return bits_f32(minimum(268 - exponent, 253) << 23);
+}
+// The inverse of a power of two.
+DEVICE float inverse_power(float x) { return bits_f32((254u << 23) - f32_bits(x)); }
+
+// Two of four bytes as F16, as 1024 + byte.
+DEVICE f16x2 byte_pair(u32 q, u32 which) {
+    return __builtin_bit_cast(f16x2, pick_bytes(q, 0x64646464u, which == 0 ? 0x04010400u : 0x04030402u));
+}
+
+// The eight values as F16.
+template <class W> DEVICE lds_u32x4 decode_halves(const typename W::Raw &raw) {
+    if constexpr (W::BLOCK == 1) {
+        return __builtin_bit_cast(lds_u32x4, raw.x);
+    } else {
+        auto q = W::bytes(raw);
+        f16 factor = (f16)W::factor(raw), offset = 0;
+        if constexpr (W::OFFSET) offset = (f16)W::offset(raw);
+        f16 bias = W::SIGNED ? 1152.0f : 1024.0f + W::BIAS;
+        lds_u32x4 out;
+        UNROLL for (u32 i = 0; i < 4; i++) {
+            f16x2 x = byte_pair(W::SIGNED ? q[i / 2] ^ 0x80808080u : q[i / 2], i % 2) - bias;
+            out[i] = __builtin_bit_cast(u32, W::OFFSET ? (f16x2)(x * factor + offset) : (f16x2)(x * factor));
+        }
+        return out;
+    }
+}
+
+#if DEVICE_AMD
+typedef WeightF16 RoundedHalf;
+#else
+typedef Aligned<WeightF16> RoundedHalf;
+#endif
+
+// A step of the operands.
+template <int BM, int BN> struct SharedHalf {
+    __attribute__((aligned(16))) u16 a[BM * TILE_K], b[BN * TILE_K];
+};
+
+template <class W, class F_, int BM_, int BN_, int THREADS_> struct TileHalf {
+    typedef F_ F;
+    static constexpr u32 BM = BM_, BN = BN_, BK = TILE_K, THREADS = THREADS_;
+    // Threads that share a row while loading, and rows that are loaded at once.
+    static constexpr u32 EIGHTS = BK / 8, ROWS = THREADS / EIGHTS, A_LOADS = BM / ROWS, B_LOADS = BN / ROWS;
+    // A wavefront's part, and fragments of it.
+    static constexpr u32 WM = BM / 2, WN = BN / (THREADS / F::LANES / 2), FM = WM / F::M, FN = WN / F::N;
+    static_assert(BM % ROWS == 0 && BN % ROWS == 0 && FM * F::M == WM && FN * F::N == WN, "");
+
+    static constexpr u32 STEPS_IN_LDS = 2;
+    typedef SharedHalf<BM, BN> Shared;
+    typedef typename F::Sums Sums[FM][FN];
+
+    const u8 *a[A_LOADS], *b[B_LOADS];
+    typename W::Raw next_a[A_LOADS];
+    RoundedHalf::Raw next_b[B_LOADS];
+
+    // This thread's part: while loading, row of load `i` and first element; while multiplying, first row and column.
+    DEVICE u32 row(u32 i = 0) { return thread_id() / EIGHTS + i * ROWS; }
+    DEVICE u32 k() { return thread_id() % EIGHTS * 8; }
+    DEVICE u32 wave() { return F::LANES == WAVE ? wave_id() : thread_id() / F::LANES; }
+    DEVICE u32 m0() { return wave() % 2 * WM; }
+    DEVICE u32 n0() { return wave() / 2 * WN; }
+
+    // Issues the loads of elements base + k .. base + k + 8; `base` is the same for all threads.
+    __attribute__((device, always_inline)) void load(u32 base, u32 k, u32 end) {
+        u64 skip_a = (u64)(base / W::BLOCK) * W::BYTES;
+        u32 inner = base % W::BLOCK;
+        UNROLL for (u32 i = 0; i < B_LOADS; i++) next_b[i] = RoundedHalf::fetch(b[i] + (u64)base * 2, k);
+        if (W::BLOCK > 1 || base + BK <= end) {
+            UNROLL for (u32 i = 0; i < A_LOADS; i++) next_a[i] = W::fetch(a[i] + skip_a, inner + k);
+        } else {
+            UNROLL for (u32 i = 0; i < A_LOADS; i++) next_a[i] = W::fetch_some(a[i] + skip_a, k, end - base);
+        }
+    }
+
+    // Puts what was loaded into LDS; `row` and `k` are this thread's part.
+    __attribute__((device, always_inline)) void store(Shared *shared, u32 row, u32 k) {
+        UNROLL for (u32 i = 0; i < A_LOADS; i++) {
+            *(lds_u32x4 *)(shared->a + eight_at(row + i * ROWS, k / 8)) = decode_halves<W>(next_a[i]);
+        }
+        UNROLL for (u32 i = 0; i < B_LOADS; i++) {
+            *(lds_u32x4 *)(shared->b + eight_at(row + i * ROWS, k / 8)) = __builtin_bit_cast(lds_u32x4, next_b[i].x);
+        }
+    }
+
+    DEVICE void clear(Sums &sums) {
+        UNROLL for (u32 i = 0; i < FM; i++) UNROLL for (u32 j = 0; j < FN; j++) sums[i][j] = 0.0f;
+    }
+
+    // Adds the products of a step; m0 and n0 are the wavefront's part.
+    DEVICE void multiply(const Shared *shared, u32 m0, u32 n0, Sums &sums) {
+        UNROLL for (u32 k = 0; k < BK; k += F::K) {
+            typename F::Operand columns[FN];
+            UNROLL for (u32 j = 0; j < FN; j++) columns[j] = F::columns(shared->b, n0 + j * F::N, k);
+            UNROLL for (u32 i = 0; i < FM; i++) {
+                typename F::Operand weights = F::weights(shared->a, m0 + i * F::M, k);
+                UNROLL for (u32 j = 0; j < FN; j++) F::multiply(weights, columns[j], sums[i][j]);
+            }
+        }
+    }
+};
+
+// The sums to their places: `to` says where a column's results begin and what they are multiplied by.
+template <class T, class TO> DEVICE void store_sums(const TO &to, u32 row, u32 rows, const typename T::Sums &sums) {
+    UNROLL for (u32 j = 0; j < T::FN; j++) UNROLL for (u32 e = 0; e < T::F::SUMS; e++) {
+        u32 n = T::n0() + j * T::F::N + T::F::n(e);
+        if (!to.has(n)) continue;
+        float *d = to.column(n), factor = to.factor(n);
+        UNROLL for (u32 i = 0; i < T::FM; i++) {
+            u32 m = row + T::m0() + i * T::F::M + T::F::m(e);
+            if (m < rows) d[m] = sums[i][j][e] * factor;
+        }
+    }
+}
+
+// Columns of a plane of the result.
+struct PlaneOfHalf {
+    float *d;
+    const float *scale;
+    u32 first, columns, pitch;
+    __attribute__((device, always_inline)) bool has(u32 n) const { return first + n < columns; }
+    __attribute__((device, always_inline)) float *column(u32 n) const { return d + (u64)(first + n) * pitch; }
+    __attribute__((device, always_inline)) float factor(u32 n) const { return scale[first + n]; }
+};
+
+template <class W, class T>
+DEVICE void mat_tile_half(const u8 *a, const u16 *x, const float *scale, float *d, const MulMatParams &p,
+                          typename T::Shared *shared) {
+    Corner at = corner<T>(p);
+    if (at.row >= p.m) return;
+    T t;
+    begin_rows<W>(t, a, p, at);
+    u64 plane = scratch_column(p, at.z, 0);
+    UNROLL for (u32 i = 0; i < T::B_LOADS; i++) {
+        t.b[i] = (const u8 *)(x + (plane + column<T>(p, at, i)) * half_pitch(p.k));
+    }
+    typename T::Sums sums;
+    walk(t, p.k, shared, sums);
+    d += row_offset(p.offd, p.nbd, 0, at.z.i2, at.z.i3);
+    store_sums<T>(PlaneOfHalf{d, scale + plane, at.col, p.n, p.nbd[0]}, at.row, p.m, sums);
+}
+
+// Rows of plain numbers that begin at multiples of 16 bytes are loaded as such (PTX).
+template <class W, class F, int BM, int BN, int THREADS>
+DEVICE void mat_tile_half(const u8 *a, const u16 *x, const float *scale, float *d, const MulMatParams &p,
+                          SharedHalf<BM, BN> *shared) {
+#if !DEVICE_AMD
+    if constexpr (W::BLOCK == 1) {
+        if ((((u64)a | (p.off0 | p.nb0[0] | p.nb0[1] | p.nb0[2]) * W::BYTES) & 15) == 0) {
+            return mat_tile_half<Aligned<W>, TileHalf<Aligned<W>, F, BM, BN, THREADS>>(a, x, scale, d, p, shared);
+        }
+    }
+#endif
+    mat_tile_half<W, TileHalf<W, F, BM, BN, THREADS>>(a, x, scale, d, p, shared);
+}

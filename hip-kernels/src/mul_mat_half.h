@@ -1,0 +1,21 @@
+// The kernels of MUL_MAT where rounding is allowed and the target multiplies F16, by type (mat_tile_half.h):
+// `mat_tile_half_<type>_<rows>x<columns>`. They read what `round_half` wrote to scratch (mul_mat_half.hip).
+#pragma once
+#include "mat_tile_half.h"
+
+#define MAT_TILE_HALF(type, W, BM, BN, THREADS) \
+    KERNEL(THREADS) \
+    mat_tile_half_##type##_##BM##x##BN(const u8 *a, const u16 *x, const float *scale, float *d, MulMatParams p) { \
+        LDS SharedHalf<BM, BN> shared[2]; \
+        mat_tile_half<W, Fragment, BM, BN, THREADS>(a, x, scale, d, p, shared); \
+    }
+
+// The small tile where large ones would leave compute units without work, or where a lane's share of a large one would
+// take all registers.
+#if HAS_MATRIX
+#define MAT_TILES_HALF(type, W) \
+    MAT_TILE_HALF(type, W, 64, 64, 128) \
+    MAT_TILE_HALF(type, W, 128, 128, 256)
+#else
+#define MAT_TILES_HALF(type, W) MAT_TILE_HALF(type, W, 64, 64, 128)
+#endif

@@ -1,0 +1,11 @@
+// MUL_MAT with weights in blocks of 256 and activations in F16 (mul_mat_half.h).
+#include "mul_mat_half.h"
+
+#if HAS_MATRIX
+MAT_TILES_HALF(q2_k, WeightQ2_K)
+MAT_TILES_HALF(q3_k, WeightQ3_K)
+MAT_TILES_HALF(q4_k, WeightQ4_K)
+MAT_TILES_HALF(q5_k, WeightQ5_K)
+MAT_TILES_HALF(q6_k, WeightQ6_K)
+MAT_TILES_HALF(iq4_xs, WeightIQ4_XS)
+#endif

@@ -1,0 +1,11 @@
+// MUL_MAT with weights in blocks of 32 and activations in F16 (mul_mat_half.h). The numbers of MXFP4 do not fit F16.
+#include "mul_mat_half.h"
+
+#if HAS_MATRIX
+MAT_TILES_HALF(q8_0, WeightQ8_0)
+MAT_TILES_HALF(q4_0, WeightQ4_0)
+MAT_TILES_HALF(q4_1, WeightQ4_1)
+MAT_TILES_HALF(q5_0, WeightQ5_0)
+MAT_TILES_HALF(q5_1, WeightQ5_1)
+MAT_TILES_HALF(iq4_nl, WeightIQ4_NL)
+#endif
