@@ -64,7 +64,7 @@ const FLOORS: &[Floors] = &[
             &["generate", "graph", "judge", "recorder"],
             &["invariance"],
             &["advice", "loaded", "nodes", "system", "text"],
-            &["files", "protocol"],
+            &["cards", "files", "protocol"],
             &["report"],
             &["comparison"],
             &["options"],
