@@ -9,6 +9,10 @@ pub enum Isa {
     Scalar,
     /// Arm Advanced SIMD (aarch64).
     Neon,
+    /// The same with SDOT (Cortex-A76, Neoverse N1, Apple M1 and later).
+    NeonDot,
+    /// The same with SMMLA (FEAT_I8MM: Neoverse V1, Cortex-X2, Apple M2 and later).
+    NeonMatrix,
     /// x86-64 with AVX2, FMA and F16C (Haswell 2013, Zen and later).
     Avx2,
     /// x86-64 with AVX-512 F, BW, DQ, VL and VNNI (Ice Lake, Zen 4 and later), besides everything of [`Isa::Avx2`].
@@ -17,13 +21,15 @@ pub enum Isa {
 
 impl Isa {
     /// Every instruction set, from the least to the most capable.
-    pub const ALL: [Isa; 4] = [Isa::Scalar, Isa::Neon, Isa::Avx2, Isa::Avx512];
+    pub const ALL: [Isa; 6] = [Isa::Scalar, Isa::Neon, Isa::NeonDot, Isa::NeonMatrix, Isa::Avx2, Isa::Avx512];
 
     /// Name as in reports ("avx2").
     pub fn name(self) -> &'static str {
         match self {
             Isa::Scalar => "scalar",
             Isa::Neon => "neon",
+            Isa::NeonDot => "neon-dot",
+            Isa::NeonMatrix => "neon-i8mm",
             Isa::Avx2 => "avx2",
             Isa::Avx512 => "avx512",
         }
@@ -44,6 +50,10 @@ impl Isa {
             Isa::Avx512 => avx512(),
             #[cfg(target_arch = "aarch64")]
             Isa::Neon => std::arch::is_aarch64_feature_detected!("neon"),
+            #[cfg(target_arch = "aarch64")]
+            Isa::NeonDot => Isa::Neon.available() && std::arch::is_aarch64_feature_detected!("dotprod"),
+            #[cfg(target_arch = "aarch64")]
+            Isa::NeonMatrix => Isa::NeonDot.available() && std::arch::is_aarch64_feature_detected!("i8mm"),
             #[allow(unreachable_patterns)]
             _ => false,
         }

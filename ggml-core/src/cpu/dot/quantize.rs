@@ -13,7 +13,10 @@ const SMALLEST: f32 = 1e-36;
 
 /// A row of activations in 8 bits.
 #[derive(Clone, Copy, Debug)]
-#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "for integer kernels of x86-64"))]
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    allow(dead_code, reason = "numbers in 16 bits are for kernels of x86-64")
+)]
 pub(in crate::cpu) struct Column<'a> {
     /// Numbers, in blocks.
     pub(in crate::cpu) q: &'a [[i8; 32]],

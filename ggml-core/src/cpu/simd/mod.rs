@@ -148,6 +148,12 @@ pub(super) fn dispatch<J: Job>(detected: Detected, job: J) -> J::Out {
         #[cfg(target_arch = "aarch64")]
         // SAFETY: as above.
         Isa::Neon => unsafe { neon::enter(job) },
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: as above.
+        Isa::NeonDot => unsafe { neon::enter_dot(job) },
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: as above.
+        Isa::NeonMatrix => unsafe { neon::enter_matrix(job) },
         _ => job.run(scalar::Scalar),
     }
 }

@@ -2,13 +2,18 @@
 //!
 //! Eight and not four lanes, so that sums are added in the order of AVX2; and two independent halves hide latency.
 
-use super::{Job, Simd};
+use super::{IntDot, Job, Simd};
 use half::f16;
 use std::arch::aarch64::*;
 
-/// Eight numbers in two registers. A value exists only inside [`enter`].
+/// Levels of integer products: none in one instruction, SDOT, and SMMLA besides.
+pub(in crate::cpu) const PLAIN: u8 = 0;
+pub(in crate::cpu) const DOT: u8 = 1;
+pub(in crate::cpu) const MATRIX: u8 = 2;
+
+/// Eight numbers in two registers. A value exists only inside the function that enters its level.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::cpu) struct Neon(());
+pub(in crate::cpu) struct Neon<const LEVEL: u8>(());
 
 /// Two registers.
 #[derive(Clone, Copy, Debug)]
@@ -17,7 +22,19 @@ pub(in crate::cpu) struct Pair(float32x4_t, float32x4_t);
 /// Runs a kernel compiled for this instruction set.
 #[target_feature(enable = "neon")]
 pub(in crate::cpu) fn enter<J: Job>(job: J) -> J::Out {
-    job.run(Neon(()))
+    job.run(Neon::<PLAIN>(()))
+}
+
+/// The same with SDOT.
+#[target_feature(enable = "neon,dotprod")]
+pub(in crate::cpu) fn enter_dot<J: Job>(job: J) -> J::Out {
+    job.run(Neon::<DOT>(()))
+}
+
+/// The same with SDOT and SMMLA.
+#[target_feature(enable = "neon,dotprod,i8mm")]
+pub(in crate::cpu) fn enter_matrix<J: Job>(job: J) -> J::Out {
+    job.run(Neon::<MATRIX>(()))
 }
 
 /// Intrinsics that touch no memory, or memory that the caller has just borrowed with its length in the type.
@@ -43,7 +60,7 @@ macro_rules! both {
     };
 }
 
-impl Neon {
+impl<const LEVEL: u8> Neon<LEVEL> {
     /// Eight signed 16-bit numbers, converted.
     #[inline(always)]
     fn widen(self, x: int16x8_t) -> Pair {
@@ -51,7 +68,10 @@ impl Neon {
     }
 }
 
-impl Simd for Neon {
+impl<const LEVEL: u8> Simd for Neon<LEVEL>
+where
+    Neon<LEVEL>: IntDot,
+{
     type F = Pair;
     const LANES: usize = 8;
     const WIDE: bool = false;

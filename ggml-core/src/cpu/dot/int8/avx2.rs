@@ -43,7 +43,7 @@ impl IntDot for Avx2 {
 
 /// Two vectors of rows and four columns: eight accumulators of 16 registers, and eight totals that are needed once for
 /// 16 multiplications.
-pub(super) const fn shape<Q: Quant>() -> PanelShape {
+const fn shape<Q: Quant>() -> PanelShape {
     let from = if Q::GROUPS > 1 { 4 } else { 10 };
     PanelShape { rows: 16, columns: 4, wide: true, factors: factors_of::<Q>(), from }
 }
@@ -101,7 +101,7 @@ fn products<Q: Quant>(block: &Q, g: usize, scales: [i8; 2], x: __m256i) -> __m25
 /// to 7 and that of rows 8 to 15. Scales of halves of a group are multiplied in: 32 * 128 fits. For each group the scales
 /// of all rows, then their minima.
 #[target_feature(enable = "avx2,f16c")]
-pub(super) fn pack<Q: Quant>(rows: &[&[Q]], values: &mut [u8], factors: &mut [f32]) {
+fn pack<Q: Quant>(rows: &[&[Q]], values: &mut [u8], factors: &mut [f32]) {
     let groups: &mut [[[u8; 32]; 32]] = values.as_chunks_mut().0.as_chunks_mut().0;
     for (half, rows) in rows.as_chunks::<8>().0.iter().enumerate() {
         let blocks = groups
@@ -109,7 +109,7 @@ pub(super) fn pack<Q: Quant>(rows: &[&[Q]], values: &mut [u8], factors: &mut [f3
             .zip(factors.chunks_exact_mut(Q::GROUPS * 16 * factors_of::<Q>()));
         for (b, (groups, factors)) in blocks.enumerate() {
             let blocks = blocks8(rows, b);
-            put_factors::<Q>(&factors8(blocks), 16, half * 8, factors);
+            put_factors::<Q>(&factors8(blocks), shape::<Q>(), half * 8, factors);
             let halves = blocks.map(Q::half_scales);
             for (g, group) in groups.iter_mut().enumerate() {
                 let (mut first, mut second) = ([_mm256_setzero_si256(); 8], [_mm256_setzero_si256(); 8]);
@@ -138,7 +138,7 @@ fn widen<Q: Quant>(x: __m128i, scale: i8) -> __m256i {
 
 /// A panel with up to four columns.
 #[target_feature(enable = "avx2,fma")]
-pub(super) fn panels<Q: Quant>(values: &[u8], factors: &[f32], x: &[Column<'_>], out: &mut [f32; MAX_TILE]) {
+fn panels<Q: Quant>(values: &[u8], factors: &[f32], x: &[Column<'_>], out: &mut [f32; MAX_TILE]) {
     match *x {
         [a, b, c, d] => panel::<Q, 4>(values, factors, [a, b, c, d], out),
         [a, b, c] => panel::<Q, 3>(values, factors, [a, b, c], out),

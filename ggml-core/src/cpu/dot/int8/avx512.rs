@@ -10,17 +10,15 @@ use crate::cpu::dot::block::Quant;
 use crate::cpu::dot::quantize::Column;
 use crate::cpu::simd::avx512::Avx512;
 use std::arch::x86_64::*;
+use std::ops::Range;
 
 impl IntDot for Avx512 {
-    /// Weights of more than 8 bits, scales of halves of groups included, go the way of AVX2.
     #[inline(always)]
     fn panel_shape<Q: Quant>(self) -> Option<PanelShape> {
-        Some(match Q::HALVES {
-            true => avx2::shape::<Q>(),
-            false => PanelShape { rows: 32, columns: 6, wide: false, factors: factors_of::<Q>(), from: 4 },
-        })
+        Some(shape::<Q>())
     }
 
+    /// Of scales of halves AVX2 makes as much: they multiply sums of pairs there, which this instruction leaves out.
     #[inline(always)]
     fn dot8<Q: Quant>(self, rows: [&[Q]; ROWS], x: Column<'_>, ahead: usize) -> [f32; ROWS] {
         // SAFETY: a token of type `Avx512` exists only on machines with these features.
@@ -36,7 +34,7 @@ impl IntDot for Avx512 {
     #[inline(always)]
     fn pack<Q: Quant>(self, rows: &[&[Q]], values: &mut [u8], factors: &mut [f32]) {
         // SAFETY: as above.
-        unsafe { if Q::HALVES { avx2::pack(rows, values, factors) } else { pack(rows, values, factors) } }
+        unsafe { pack(rows, values, factors) }
     }
 
     #[inline(always)]
@@ -44,7 +42,6 @@ impl IntDot for Avx512 {
         // SAFETY: as above.
         unsafe {
             match *x {
-                _ if Q::HALVES => avx2::panels::<Q>(values, factors, x, out),
                 [a, b, c, d, e, f] => panel::<Q, 6>(values, factors, [a, b, c, d, e, f], out),
                 [a, b, c, d, e] => panel::<Q, 5>(values, factors, [a, b, c, d, e], out),
                 [a, b, c, d] => panel::<Q, 4>(values, factors, [a, b, c, d], out),
@@ -55,6 +52,13 @@ impl IntDot for Avx512 {
             }
         }
     }
+}
+
+/// Two vectors of rows. Six columns: 12 sums and 12 totals of 32 registers; four where halves of groups have scales, and
+/// with them sums of their own.
+const fn shape<Q: Quant>() -> PanelShape {
+    let (columns, halves) = if Q::HALVES { (4, 2) } else { (6, 0) };
+    PanelShape { rows: 32, columns, wide: false, factors: factors_of::<Q>() + halves, from: 4 }
 }
 
 /// How much larger the unsigned bytes of [`biased`] are than the numbers.
@@ -102,15 +106,20 @@ fn dot8<Q: Quant>(mut rows: [&[Q]; ROWS], x: Column<'_>, ahead: usize) -> [f32; 
 }
 
 /// A panel of 32 rows in 8 bits: for each group and each of its 8 fours of numbers two vectors, the four of rows 0 to
-/// 15 and that of rows 16 to 31. For each group the scales of all rows, then their minima.
+/// 15 and that of rows 16 to 31. For each group the scales of all rows, then their minima, then the scales of the first
+/// halves and those of the last.
 #[target_feature(enable = "avx2,f16c")]
 fn pack<Q: Quant>(rows: &[&[Q]], values: &mut [u8], factors: &mut [f32]) {
     let groups: &mut [[[u8; 32]; 32]] = values.as_chunks_mut().0.as_chunks_mut().0;
     for (quarter, rows) in rows.as_chunks::<8>().0.iter().enumerate() {
-        let factors = factors.chunks_exact_mut(Q::GROUPS * 32 * factors_of::<Q>());
+        let shape = shape::<Q>();
+        let factors = factors.chunks_exact_mut(Q::GROUPS * 32 * shape.factors);
         for (b, (groups, factors)) in groups.chunks_exact_mut(Q::GROUPS).zip(factors).enumerate() {
             let blocks = blocks8(rows, b);
-            put_factors::<Q>(&factors8(blocks), 32, quarter * 8, factors);
+            put_factors::<Q>(&factors8(blocks), shape, quarter * 8, factors);
+            if Q::HALVES {
+                put_halves(blocks.map(Q::half_scales), quarter * 8, factors);
+            }
             for (g, group) in groups.iter_mut().enumerate() {
                 let mut bytes = [_mm256_setzero_si256(); 8];
                 for r in 0..8 {
@@ -125,7 +134,20 @@ fn pack<Q: Quant>(rows: &[&[Q]], values: &mut [u8], factors: &mut [f32]) {
     }
 }
 
-/// A panel with `C` columns: four activations, repeated in all lanes, times the fours of 32 rows.
+/// Writes the scales of the halves of the groups of eight blocks, from row `first` on: the last that a group of a panel has.
+#[inline(always)]
+fn put_halves(scales: [[[i8; 2]; 8]; 8], first: usize, panel: &mut [f32]) {
+    for (g, group) in panel.chunks_exact_mut(panel.len() / 8).enumerate() {
+        for (half, to) in group.chunks_exact_mut(32).rev().take(2).enumerate() {
+            for (to, scales) in to[first..].iter_mut().zip(&scales) {
+                *to = f32::from(scales[g][1 - half]);
+            }
+        }
+    }
+}
+
+/// A panel with `C` columns: four activations, repeated in all lanes, times the fours of 32 rows. Where halves of groups
+/// have scales, these multiply the sums of the halves; all of that is exact in F32.
 #[target_feature(enable = "avx2,fma,avx512f,avx512vnni")]
 fn panel<Q: Quant, const C: usize>(
     values: &[u8],
@@ -134,49 +156,101 @@ fn panel<Q: Quant, const C: usize>(
     out: &mut [f32; MAX_TILE],
 ) {
     let n = x[0].q.len();
-    let fours: [&[[u8; 32]]; C] = x.map(|x| bytemuck::cast_slice(&x.q[..n]));
     let values: &[[[u8; 64]; 16]] = values.as_chunks().0.as_chunks().0;
-    let groups = values[..n].iter().zip(factors.chunks_exact(32 * factors_of::<Q>()));
+    let groups = values[..n].iter().zip(factors.chunks_exact(32 * shape::<Q>().factors));
     let mut total = [[_mm512_setzero_ps(); 2]; C];
     for (at, (values, factors)) in groups.enumerate() {
-        let mut sum = [[_mm512_setzero_si512(); 2]; C];
-        for c in 0..C {
-            sum[c] = [_mm512_set1_epi32(-bias::<Q>() * x[c].sum(at)); 2];
-        }
-        for four in 0..8 {
-            let (first, second) = (load512(&values[2 * four]), load512(&values[2 * four + 1]));
-            for c in 0..C {
-                let x = &fours[c][at];
-                let x = i32::from_le_bytes([x[4 * four], x[4 * four + 1], x[4 * four + 2], x[4 * four + 3]]);
-                let x = _mm512_set1_epi32(x);
-                sum[c][0] = _mm512_dpbusd_epi32(sum[c][0], first, x);
-                sum[c][1] = _mm512_dpbusd_epi32(sum[c][1], second, x);
-            }
-        }
         let (scales, minima) = factors.as_chunks::<16>().0.split_at(2);
-        for half in 0..2 {
-            let scale = floats512(&scales[half]);
+        let (minima, halves) = minima.split_at(2 * Q::MINIMA);
+        let sum = if Q::HALVES {
+            let (mut sum, last) =
+                (half_sums::<Q, C>(values, &x, at, 0), half_sums::<Q, C>(values, &x, at, 1));
+            for c in 0..C {
+                for v in 0..2 {
+                    let first = _mm512_mul_ps(sum[c][v], floats512(&halves[v]));
+                    sum[c][v] = _mm512_fmadd_ps(last[c][v], floats512(&halves[2 + v]), first);
+                }
+            }
+            sum
+        } else {
+            let mut start = [[_mm512_setzero_si512(); 2]; C];
+            for c in 0..C {
+                start[c] = [_mm512_set1_epi32(-bias::<Q>() * x[c].sum(at)); 2];
+            }
+            floats(add_fours(start, values, &x, at, 0..8))
+        };
+        for v in 0..2 {
+            let scale = floats512(&scales[v]);
             for c in 0..C {
                 let scale = _mm512_mul_ps(scale, _mm512_set1_ps(x[c].scale[at]));
-                total[c][half] =
-                    _mm512_add_ps(total[c][half], _mm512_mul_ps(scale, _mm512_cvtepi32_ps(sum[c][half])));
+                total[c][v] = _mm512_add_ps(total[c][v], _mm512_mul_ps(scale, sum[c][v]));
             }
-            for (i, minima) in minima.chunks_exact(2).enumerate().take(Q::MINIMA) {
-                let minimum = floats512(&minima[half]);
+            for (i, minima) in minima.chunks_exact(2).enumerate() {
+                let minimum = floats512(&minima[v]);
                 for c in 0..C {
                     let weighed = _mm512_set1_ps(x[c].weighed::<Q>(at)[i]);
-                    total[c][half] = _mm512_add_ps(total[c][half], _mm512_mul_ps(minimum, weighed));
+                    total[c][v] = _mm512_add_ps(total[c][v], _mm512_mul_ps(minimum, weighed));
                 }
             }
         }
     }
     for c in 0..C {
-        for half in 0..2 {
-            let Some(to) = out[c * 32 + half * 16..].first_chunk_mut::<16>() else { continue };
+        for v in 0..2 {
+            let Some(to) = out[c * 32 + v * 16..].first_chunk_mut::<16>() else { continue };
             // SAFETY: the array is as long as the access.
-            unsafe { _mm512_storeu_ps(to.as_mut_ptr(), total[c][half]) };
+            unsafe { _mm512_storeu_ps(to.as_mut_ptr(), total[c][v]) };
         }
     }
+}
+
+/// Sums of the products of one half of a group.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vnni")]
+fn half_sums<Q: Quant, const C: usize>(
+    values: &[[u8; 64]; 16],
+    x: &[Column<'_>; C],
+    at: usize,
+    half: usize,
+) -> [[__m512; 2]; C] {
+    let mut start = [[_mm512_setzero_si512(); 2]; C];
+    for c in 0..C {
+        start[c] = [_mm512_set1_epi32(-bias::<Q>() * i32::from(x[c].sums[at][half])); 2];
+    }
+    floats(add_fours(start, values, x, at, 4 * half..4 * half + 4))
+}
+
+/// Adds the products of some fours of a group.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vnni")]
+fn add_fours<const C: usize>(
+    mut sum: [[__m512i; 2]; C],
+    values: &[[u8; 64]; 16],
+    x: &[Column<'_>; C],
+    at: usize,
+    fours: Range<usize>,
+) -> [[__m512i; 2]; C] {
+    for four in fours {
+        let (first, second) = (load512(&values[2 * four]), load512(&values[2 * four + 1]));
+        for c in 0..C {
+            let words: &[[u8; 4]; 8] = bytemuck::cast_ref(&x[c].q[at]);
+            let x = _mm512_set1_epi32(i32::from_le_bytes(words[four]));
+            sum[c][0] = _mm512_dpbusd_epi32(sum[c][0], first, x);
+            sum[c][1] = _mm512_dpbusd_epi32(sum[c][1], second, x);
+        }
+    }
+    sum
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn floats<const C: usize>(sums: [[__m512i; 2]; C]) -> [[__m512; 2]; C] {
+    let mut out = [[_mm512_setzero_ps(); 2]; C];
+    for c in 0..C {
+        for v in 0..2 {
+            out[c][v] = _mm512_cvtepi32_ps(sums[c][v]);
+        }
+    }
+    out
 }
 
 /// 64 bytes.

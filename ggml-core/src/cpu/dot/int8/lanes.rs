@@ -1,6 +1,6 @@
 //! What both kinds of AVX have in common: blocks of eight rows, taken apart so that lanes are rows.
 
-use super::ROWS;
+use super::{PanelShape, ROWS};
 use crate::cpu::dot::block::{Fields, Group, Quant, Unit, power};
 use crate::cpu::dot::quantize::Column;
 use crate::cpu::simd::avx2::prefetch;
@@ -209,17 +209,19 @@ pub(super) fn factors8<Q: Quant>(blocks: [&Q; 8]) -> Factors {
     factors
 }
 
-/// [`PanelShape::factors`](super::PanelShape::factors).
+/// Scales and minima of a row and group.
 pub(super) const fn factors_of<Q: Quant>() -> usize {
     1 + Q::MINIMA
 }
 
-/// Writes the factors of the groups of eight blocks to those of a panel of `rows`, from row `first` on.
+/// Writes the factors of the groups of eight blocks to those of a panel of `shape`, from row `first` on. What else a
+/// group has there comes behind them.
 #[inline]
 #[target_feature(enable = "avx2")]
-pub(super) fn put_factors<Q: Quant>(from: &Factors, rows: usize, first: usize, panel: &mut [f32]) {
-    for (g, group) in panel.chunks_exact_mut(rows * factors_of::<Q>()).enumerate() {
-        for (to, factor) in group.chunks_exact_mut(rows).zip(from.of(g)) {
+pub(super) fn put_factors<Q: Quant>(from: &Factors, shape: PanelShape, first: usize, panel: &mut [f32]) {
+    for (g, group) in panel.chunks_exact_mut(shape.rows * shape.factors).enumerate() {
+        let parts = group.chunks_exact_mut(shape.rows).take(factors_of::<Q>());
+        for (to, factor) in parts.zip(from.of(g)) {
             to[first..first + 8].copy_from_slice(&to_array(factor));
         }
     }

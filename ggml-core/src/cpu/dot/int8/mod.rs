@@ -19,6 +19,8 @@ pub(in crate::cpu) mod avx2;
 pub(in crate::cpu) mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod lanes;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 
 /// Rows of weights that are multiplied together.
 pub(in crate::cpu) const ROWS: usize = 8;
@@ -109,6 +111,3 @@ pub(in crate::cpu) trait IntDot: Copy + Send + Sync + 'static {
 }
 
 impl IntDot for crate::cpu::simd::scalar::Scalar {}
-
-#[cfg(target_arch = "aarch64")]
-impl IntDot for crate::cpu::simd::neon::Neon {}
