@@ -400,13 +400,13 @@ fn pairs_take_fewer_instructions_on_gfx900() {
     bytes_take_fewer_instructions(Target::Gfx900, &[TILES]);
 }
 
-/// Of the vector instructions (arithmetic, memory, LDS) that a step of a tile of bytes adds, how many are dot4. 32 products
-/// of a row and a column are 8 of them; then 3 apply the scales (whole number to float, product of scales, sum), 4 where
-/// weights have an offset: 73 and 67 % if nothing else was to be done.
+/// Of the vector instructions (arithmetic, memory, LDS) that a step of a tile of bytes adds, an eighth of the rounding
+/// included, how many are dot4. 32 products of a row and a column are 8 of them; then 3 apply the scales (whole number to
+/// float, product of scales, sum), 4 where weights have an offset: 73 and 67 % if nothing else was to be done.
 #[test]
 fn tiles_of_bytes_are_dot4_on_gfx906() {
     let Some(device) = Device::new(Target::Gfx906) else { return };
-    for (dtype, least) in [(DType::Q8_0, 0.62), (DType::Q4_0, 0.60), (DType::Q4_K, 0.52)] {
+    for (dtype, least) in [(DType::Q8_0, 0.61), (DType::Q4_0, 0.58), (DType::Q4_K, 0.49)] {
         let kernel = KERNELS.iter().find(|k| k.name == TILES.1).unwrap();
         let name = kernel.name.replace('@', &suffix(dtype));
         let [short, long] = [1024, 3072].map(|k| {

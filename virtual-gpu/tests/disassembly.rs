@@ -11,7 +11,12 @@ use virtual_gpu::Target;
 fn embedded_code_objects_decode_as_llvm_objdump_prints_them() {
     let (mut total, mut wrong) = (0, Vec::new());
     for target in Target::ALL {
-        let stems = hip_kernels::stems();
+        // Products of F16 are by matrix units, those of weights in F16 by dot2 too, which gfx906 has.
+        let is_empty = |stem: &str| match stem {
+            "mul_mat_half" => target == Target::Gfx900,
+            stem => stem.starts_with("mul_mat_half_"),
+        };
+        let stems = hip_kernels::stems().iter().filter(|stem| !is_empty(stem));
         assert!(hip_kernels::targets().contains(&target.name()), "{} is not embedded", target.name());
         for stem in stems {
             let image = hip_kernels::code_object(target.name(), stem).expect("every family is compiled");
