@@ -28,6 +28,7 @@ pub(crate) mod measure;
 
 pub(crate) use auto::open_chosen;
 pub use auto::{Choice, Tried, choose};
+#[cfg(feature = "compare")]
 pub(crate) use devices::{DRIVERS, views};
 pub use devices::{Device, DeviceList, Pairing, View, devices};
 

@@ -13,6 +13,7 @@ use std::time::Duration;
 const MEASURING: Duration = Duration::from_secs(2);
 
 /// How long a backend may take for a phase of its trial.
+#[cfg(feature = "compare")]
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What became of a backend when `auto` tried it.

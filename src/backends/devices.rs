@@ -63,6 +63,7 @@ impl View {
     }
 
     /// Whether it is of a card: neither of the processor nor of an emulated one.
+    #[cfg(feature = "compare")]
     pub(crate) fn is_card(&self) -> bool {
         !self.is_processor && self.emulated().is_none()
     }

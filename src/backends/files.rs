@@ -17,6 +17,7 @@ impl Root {
     }
 
     /// Whether it is this machine.
+    #[cfg(any(feature = "probe", test))]
     pub(crate) fn is_here(&self) -> bool {
         self.0 == Path::new("/")
     }

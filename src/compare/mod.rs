@@ -48,7 +48,9 @@ pub use options::{CompareOptions, Event, PerNode, Progress, Subject};
 pub use page::{html, write_page};
 pub use report::Report;
 pub use table::{Style, table};
-pub(crate) use trial::{Trial, list, trial};
+#[cfg(feature = "probe")]
+pub(crate) use trial::Trial;
+pub(crate) use trial::{list, trial};
 
 use header::Header;
 use parent::Children;

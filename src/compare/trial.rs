@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Debug)]
 pub(crate) struct Trial {
     /// Versions and paths that the backend reported, by name.
+    #[cfg_attr(not(feature = "probe"), expect(dead_code, reason = "shown by probe"))]
     pub(crate) versions: Vec<(String, String)>,
     /// How it ended, in which phase.
     pub(crate) record: Record,

@@ -227,6 +227,8 @@ impl ModelFile {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a shape of anything but one token, of which the best one is wanted.
+    ///
+    /// [`Error::InvalidArgument`]: ggml_core::Error::InvalidArgument
     pub(crate) fn chained_graph(&self, shape: &BatchShape) -> Result<BatchGraph> {
         self.built(shape, true)?.finish()
     }
@@ -292,6 +294,8 @@ impl Model {
     /// # Errors
     /// [`Error::DoesNotFit`] where the device says that it has less memory than the weights need, before anything is
     /// loaded ([`LoadOptions::check_memory`] is a way around it); what the backend reports.
+    ///
+    /// [`Error::DoesNotFit`]: ggml_core::Error::DoesNotFit
     pub fn from_file(file: ModelFile, backend: Arc<dyn Backend>) -> Result<Model> {
         Model::from_file_with(file, backend, &mut |_, _| ())
     }
@@ -316,6 +320,9 @@ impl Model {
     /// # Errors
     /// [`Error::DoesNotFit`] with numbers where a device has no room, before anything is loaded;
     /// [`Error::Unsupported`] where the host cannot compute something either; what the backends report.
+    ///
+    /// [`Error::DoesNotFit`]: ggml_core::Error::DoesNotFit
+    /// [`Error::Unsupported`]: ggml_core::Error::Unsupported
     pub fn load_with(
         file: ModelFile,
         backend: Arc<dyn Backend>,
@@ -392,6 +399,9 @@ impl Model {
     /// [`Error::DoesNotFit`] where a device says that it has less memory than the session needs
     /// ([`SessionOptions::check_memory`] is a way around it); [`Error::InvalidArgument`] for options that make no sense;
     /// what the backend reports.
+    ///
+    /// [`Error::DoesNotFit`]: ggml_core::Error::DoesNotFit
+    /// [`Error::InvalidArgument`]: ggml_core::Error::InvalidArgument
     pub fn session(&self, options: &SessionOptions) -> Result<Session> {
         Session::new(self.clone(), options)
     }
