@@ -329,7 +329,7 @@ fn tiles_use_the_units_of_their_target() {
             }
             let has_dot4 =
                 target != "gfx900" && target != "gfx902" && target != "gfx90c" && target != "gfx1010";
-            if has_dot4 && name.starts_with("mat_tile_int8") || name.starts_with("mat_tile_id_int8") {
+            if has_dot4 && ["mat_tile_int8", "mat_tile_id_int8"].iter().any(|s| name.starts_with(s)) {
                 let count = words(image, name).iter().filter(|&&word| is_dot4(target, word)).count();
                 assert!(count * threads * 4 >= products, "{target} {name}: {count} dot4");
             }

@@ -204,22 +204,16 @@ pub(super) fn half_column(k: u32) -> u64 {
     u64::from(k).next_multiple_of(32) * 2
 }
 
-/// The rounding, then the product.
+/// Columns rounded to F16, then the product.
 fn half_launches(
     c: &Context<'_>,
     p: &MulMatParams,
     module: &'static str,
     kernels: &Kernels,
 ) -> Result<Vec<Launch>, Refusal> {
-    let src = c.graph.tensor(c.node).src();
-    let batch = u64::from(p.ne2) * u64::from(p.ne3);
-    let columns = u64::from(p.n) * batch;
-    let [x, scales] = scratch(c, [(columns, half_column(p.k)), (columns, 4)])?;
-    let (i, [across, down]) = choose_half_tile(c.profile, p);
-    let operands = vec![Operand::Tensor(src[0]), x, scales, Operand::Tensor(c.node)];
-    let kernel = (module, kernels.half.tiles[i]);
-    let product = launch(c, kernel, operands, p, [across, down, batch], HALF_TILES[i].threads)?;
-    Ok(vec![round_half(c, p, Operand::Tensor(src[1]), [x, scales])?, product])
+    let (i, groups) = choose_half_tile(c.profile, p);
+    let product = ((module, kernels.half.tiles[i]), groups, HALF_TILES[i].threads);
+    rounded(c, p, [half_column(p.k), 4], round_half, product)
 }
 
 /// The tile of matrix units or dot2, and the work-groups across and down. What counts is how many tiles the busiest
@@ -235,22 +229,34 @@ fn choose_half_tile(profile: &Profile, p: &MulMatParams) -> (usize, [u64; 2]) {
     if better && tuning.half == Half::Matrix { (1, large) } else { (0, small) }
 }
 
-/// The rounding, then the product.
+/// Columns rounded to 8 bits, then the product.
 fn int8_launches(
     c: &Context<'_>,
     p: &MulMatParams,
     module: &'static str,
     kernels: &Kernels,
 ) -> Result<Vec<Launch>, Refusal> {
+    let (i, groups) = choose_tile(c.profile, kernels, Tuning::of(c.profile).largest_int8_tile, p);
+    let product = ((module, kernels.int8.tiles[i]), groups, TILES[i].threads);
+    rounded(c, p, [p.k.into(), u64::from(p.k / 32) * 4], round_int8, product)
+}
+
+/// Rounds the activations into scratch memory, then multiplies them. `column`: bytes of a rounded column and of its scales;
+/// `round` makes the launch that rounds; of the product its kernel, its work-groups across and down, and its threads.
+fn rounded(
+    c: &Context<'_>,
+    p: &MulMatParams,
+    column: [u64; 2],
+    round: fn(&Context<'_>, &MulMatParams, Operand, [Operand; 2]) -> Result<Launch, Refusal>,
+    (kernel, [x, y], threads): ((&'static str, &'static str), [u64; 2], u32),
+) -> Result<Vec<Launch>, Refusal> {
     let src = c.graph.tensor(c.node).src();
-    let (i, [x, y]) = choose_tile(c.profile, kernels, Tuning::of(c.profile).largest_int8_tile, p);
     let batch = u64::from(p.ne2) * u64::from(p.ne3);
     let columns = u64::from(p.n) * batch;
-    let [q, scales] = scratch(c, [(columns, p.k.into()), (columns, u64::from(p.k / 32) * 4)])?;
+    let [q, scales] = scratch(c, column.map(|bytes| (columns, bytes)))?;
     let operands = vec![Operand::Tensor(src[0]), q, scales, Operand::Tensor(c.node)];
-    let kernel = (module, kernels.int8.tiles[i]);
-    let product = launch(c, kernel, operands, p, [x, y, batch], TILES[i].threads)?;
-    Ok(vec![round_int8(c, p, Operand::Tensor(src[1]), [q, scales])?, product])
+    let product = launch(c, kernel, operands, p, [x, y, batch], threads)?;
+    Ok(vec![round(c, p, Operand::Tensor(src[1]), [q, scales])?, product])
 }
 
 /// The launch that rounds columns of activations to 8 bits.
