@@ -103,6 +103,13 @@ impl Cancel {
     }
 }
 
+impl From<Arc<AtomicBool>> for Cancel {
+    /// What a flag ends when it becomes true, as that of a signal's handler.
+    fn from(flag: Arc<AtomicBool>) -> Cancel {
+        Cancel(flag)
+    }
+}
+
 impl PartialEq for Cancel {
     /// Whether they end the same generations.
     fn eq(&self, other: &Cancel) -> bool {

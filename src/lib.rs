@@ -29,6 +29,7 @@
 //! * [`compare`]: the same work on several backends, each in a process of its own
 //! * [`mod@probe`]: for each card and driver, layer by layer, what allows and what blocks
 //! * [`synthesize`]: models with seeded random weights, so that everything can be tried with nothing downloaded
+//! * [`mod@quantize`]: files with their weights in other types
 //! * [`npy`]: arrays for other programs
 //! * [`program`]: what programs do with results and errors
 //! * [`mod@leave`]: ending a process whose driver hangs
@@ -53,6 +54,7 @@ pub mod npy;
 #[cfg(feature = "probe")]
 pub mod probe;
 pub mod program;
+pub mod quantize;
 pub mod sampling;
 pub mod session;
 pub mod statistics;

@@ -11,6 +11,8 @@
 //! A conversation goes on with [`Session::advance_to`], which is given all of it and computes what is new. A long prompt is
 //! computed in batches, between which [`Session::prefill_with`] tells how far it is and can be stopped.
 //!
+//! [`Session::embed`] makes a vector of each of some texts, [`Session::hidden`] gives what it is made of.
+//!
 //! A session has one sequence unless [`SessionOptions::sequences`] says more; [`Session::prefill`], [`Session::decode`]
 //! and their like work on sequence 0. An application that serves several users gives each a sequence and computes what
 //! all of them need next in one batch, which costs little more than the batch of one of them:
@@ -39,6 +41,7 @@
 mod ahead;
 mod append;
 mod cells;
+mod embed;
 mod inputs;
 mod options;
 mod prepared;
@@ -48,6 +51,7 @@ mod saved;
 
 pub use crate::model::Want;
 pub use append::{Item, Watch};
+pub use embed::EmbedOptions;
 #[cfg(feature = "compare")]
 pub(crate) use inputs::inputs_after;
 pub use options::SessionOptions;
@@ -304,6 +308,8 @@ impl Session {
         let kv = self.cells.end().next_multiple_of(KV_STEP).min(cells);
         let tokens = rounded(tokens, self.batch.min(cells));
         let outputs = rounded(outputs, tokens);
+        // What is not causal sees the tokens of the batch.
+        let kv = if self.model.hparams().causal { kv } else { tokens };
         BatchShape { tokens, kv, context, sequences, outputs, cache, want }
     }
 

@@ -21,7 +21,7 @@ use std::path::Path;
 use tensors::Fill;
 
 /// Architectures that can be synthesized.
-pub const ARCHITECTURES: [&str; 20] = [
+pub const ARCHITECTURES: [&str; 23] = [
     "llama",
     "qwen2",
     "qwen3",
@@ -42,12 +42,18 @@ pub const ARCHITECTURES: [&str; 20] = [
     "llama4",
     "gemma4",
     "deepseek2",
+    "granitehybrid",
+    "nemotron_h",
+    "nemotron_h_moe",
 ];
+
+/// Architectures without an output layer that can be synthesized.
+pub const ENCODERS: [&str; 1] = ["bert"];
 
 /// Extents and types of a synthetic model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shape {
-    /// One of [`ARCHITECTURES`].
+    /// One of [`ARCHITECTURES`] or [`ENCODERS`].
     pub architecture: String,
     /// Layers.
     pub layers: usize,
@@ -74,6 +80,8 @@ pub struct Shape {
     pub experts: Option<Experts>,
     /// Extents of recurrent layers, and which layers those are.
     pub recurrent: Option<Recurrent>,
+    /// Which layers are a feed-forward network and nothing else, where layers have but one part.
+    pub feeding: Vec<bool>,
     /// Which layers have a short convolution in place of attention.
     pub convolved: Vec<bool>,
     /// Extents of latent attention.
@@ -105,9 +113,12 @@ impl Shape {
     }
 }
 
-/// A delta net of `[key_length, key_heads, value_length, value_heads]` in three of four layers.
-fn recurrent([key_length, key_heads, value_length, value_heads]: [usize; 4], layers: usize) -> Recurrent {
-    let layers = (1..=layers).map(|n| n % 4 != 0).collect();
+/// States of `[key_length, key_heads, value_length, value_heads]` in some layers.
+fn recurrent(
+    [key_length, key_heads, value_length, value_heads]: [usize; 4],
+    layers: impl Iterator<Item = bool>,
+) -> Recurrent {
+    let layers = layers.collect();
     Recurrent { taps: 4, key_length, key_heads, value_length, value_heads, grouped: false, layers }
 }
 
@@ -119,8 +130,9 @@ const GROUP: usize = 64;
 
 /// A model as a writer; the weights are made when it is written, a chunk at a time.
 fn writer(shape: &Shape, seed: u64) -> Result<GgufWriter<'static>> {
-    if !ARCHITECTURES.contains(&shape.architecture.as_str()) {
-        let expected = format!("one of {}", ARCHITECTURES.join(", "));
+    let mut known = ARCHITECTURES.iter().chain(&ENCODERS);
+    if !known.any(|name| *name == shape.architecture) {
+        let expected = format!("one of {}, {}", ARCHITECTURES.join(", "), ENCODERS.join(", "));
         return Err(Error::argument("architecture", format!("'{}'", shape.architecture), expected));
     }
     let mut w = GgufWriter::new();
@@ -186,7 +198,7 @@ mod tests {
         // qwen3.5-2b is published with a vision tower; 1881 is its text model by its configuration.
         let published = [
             494, 1544, 596, 1236, 8030, 3836, 1000, 2614, 30532, 20914, 1881, 34660, 106_852, 15706, 1485,
-            3429, 1170, 8339,
+            3429, 1170, 8339, 6939, 32_207, 31_578,
         ];
         assert_eq!(NAMED.len(), published.len());
         for (row, wanted) in NAMED.iter().zip(published) {
@@ -200,10 +212,13 @@ mod tests {
     #[test]
     fn small_shapes_are_small_and_can_chat() {
         let small: Vec<String> = Shape::names().filter(|name| name.starts_with(named::SMALL)).collect();
-        assert_eq!(small.len(), ARCHITECTURES.len());
+        assert_eq!(small.len(), ARCHITECTURES.len() + ENCODERS.len());
         for name in small {
             let shape = Shape::named(&name).expect("a name of the list");
             assert!((1_000_000..20_000_000).contains(&weight_bytes(&shape)), "{name}");
+            if ENCODERS.contains(&shape.architecture.as_str()) {
+                continue;
+            }
             let gguf = GgufFile::from_bytes(bytes(&shape, 1).unwrap()).unwrap();
             let template = gguf.metadata().str("tokenizer.chat_template").unwrap().to_string();
             assert_eq!(template, vocabulary::TEMPLATE, "{name}");

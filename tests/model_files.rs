@@ -143,8 +143,8 @@ fn what_an_architecture_needs_besides_is_checked() {
     for key in ["granite.logit_scale", "granite.residual_scale", "granite.attention.scale"] {
         assert!(message(with_key("granite", key, -1.0f32)).contains(key));
     }
-    let text = message(with_key("granite", "granite.rope.scaling.finetuned", false));
-    assert!(text.contains("finetuned"), "{text}");
+    let without_positions = with_key("granite", "granite.rope.scaling.finetuned", false).unwrap();
+    assert_eq!(without_positions.hparams().attention[0].rope, None);
 }
 
 #[test]
@@ -248,6 +248,10 @@ fn groups_latents_and_layers_of_several_kinds_are_checked() {
     assert!(wrong("deepseek2", "attention.key_length_mla", 32u32.into()).contains("key_length_mla"));
     assert!(wrong("gemma4", "attention.shared_kv_layers", 1u32.into()).contains("1 of 1 layers"));
     assert!(wrong("lfm2", "shortconv.l_cache", 1u32.into()).contains("1; expected 2 to"));
+    assert!(wrong("granitehybrid", "ssm.group_count", 3u32.into()).contains("3 key heads, 4 value heads"));
+    assert!(wrong("nemotron_h_moe", "ssm.conv_kernel", 1u32.into()).contains("and 1 taps"));
+    assert!(wrong("nemotron_h_moe", "attention.head_count", 0u32.into()).contains("head_count"));
+    assert!(wrong("nemotron_h", "attention.layer_norm_epsilon", f32::NAN.into()).contains("NaN"));
     let none = || Array::from(&[][..] as &[u32]).into();
     assert!(wrong("qwen3", "attention.head_count_kv", none()).contains("0 entries"));
     assert!(wrong("gemma4", "feed_forward_length", none()).contains("0 entries"));
@@ -315,11 +319,11 @@ fn tensors_of_other_shape_or_type_are_refused() {
         |_| true,
         |name, _, dtype| {
             if name == "blk.0.ffn_up.weight" {
-                *dtype = DType::IQ2_XS;
+                *dtype = DType::Q8_K;
             }
         },
     ));
-    assert!(text.contains("IQ2_XS"), "{text}");
+    assert!(text.contains("Q8_K"), "{text}");
     let text = message(changed(
         |_| {},
         |_| true,

@@ -31,7 +31,7 @@ fn shapes() -> Vec<Shape> {
     shapes.push(Shape { window: Some(5), ..tiny("gemma2", dtype) });
     shapes.push(Shape { layers: 3, window: Some(5), ..tiny("gemma3", dtype) });
     shapes.push(Shape { layers: 3, window: Some(5), ..tiny("gpt-oss", dtype) });
-    let of_four = ["qwen35", "qwen35moe", "qwen3next", "llama4"];
+    let of_four = ["qwen35", "qwen35moe", "qwen3next", "llama4", "granitehybrid", "nemotron_h_moe"];
     shapes.extend(of_four.iter().map(|name| Shape { layers: 4, ..tiny(name, dtype) }));
     let of_two = ["glm4moe", "olmo2", "mistral3", "lfm2", "lfm2moe", "deepseek2"];
     shapes.extend(of_two.iter().map(|name| tiny(name, dtype)));

@@ -11,7 +11,7 @@ use diptych::{DType, Precision};
 use std::sync::Arc;
 
 /// Architecture, dispatches and barriers of a layer at the most.
-const LIMITS: [(&str, usize, usize); 17] = [
+const LIMITS: [(&str, usize, usize); 19] = [
     ("llama", 9, 7),
     ("qwen2", 9, 7),
     ("phi3", 9, 7),
@@ -29,6 +29,8 @@ const LIMITS: [(&str, usize, usize); 17] = [
     ("llama4", 23, 16),
     ("qwen3next", 27, 15),
     ("deepseek2", 37, 25),
+    ("granitehybrid", 24, 18),
+    ("nemotron_h_moe", 15, 10),
 ];
 
 /// The drivers that are executed where there is no card, those of them that are there.

@@ -32,6 +32,7 @@ fn programs(model: &Path) -> Vec<(&'static str, Vec<String>)> {
         ("inspect", words("M")),
         ("tokenize", words("--model M --text sea")),
         ("synthesize", words("--shape list")),
+        ("quantize", words("M M.out Q4_0")),
     ]
 }
 
@@ -89,6 +90,10 @@ fn wrong_use_is_two_and_what_fails_is_one() {
     let absent = dir.path().join("absent.gguf");
     let output = Command::new(example("inspect")).arg(&absent).output().unwrap();
     said((output.status.code(), stderr(&output)), 2, "absent.gguf");
+    let out = dir.path().join("out.gguf");
+    let output = Command::new(example("quantize")).args([&model, &out]).arg("IQ2_XS").output().unwrap();
+    said((output.status.code(), stderr(&output)), 2, "importance matrix");
+    assert!(!out.exists());
 }
 
 /// Small models of three kinds chat: each line is a turn, and the second one begins with what the first left.

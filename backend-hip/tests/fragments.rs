@@ -89,7 +89,7 @@ impl Device {
         let mut result = vec![0f32; columns * p.m as usize];
         let [a, b, d] =
             [&leaves[0].1, &leaves[1].1, bytemuck::cast_slice(&result)].map(|bytes| self.memory(bytes));
-        let half = (p.k as usize).next_multiple_of(32) * 2;
+        let half = (p.k as usize).next_multiple_of(64) * 2;
         let [x, scales] = [columns * half, columns * 4].map(|bytes| self.gpu.allocate(bytes).unwrap());
         self.launch("round_half", [p.n, planes, 1], 256, &[b, x, scales], &p);
         let groups = [p.m.div_ceil(tile), p.n.div_ceil(tile), planes];

@@ -10,7 +10,7 @@ use ggml_core::metrics::distance;
 use ggml_core::phase::Deadlines;
 use ggml_core::plan::Precision;
 use ggml_core::reference::ReferenceBackend;
-use virtual_gpu::{Counters, Gpu, Launch, Module, Options, Target};
+use virtual_gpu::{Counters, Gpu, Launch, Module, Options, Target, metadata};
 
 /// Threads of a wavefront of the processors that are virtual.
 const WAVE: u32 = 64;
@@ -100,7 +100,7 @@ fn vec_params(p: &MulMatParams, Deal { passes, split }: Deal) -> VecParams {
     }
 }
 
-/// Types with all kernels, and those with the kernels of every type: 4 that do not round and 4 that do.
+/// Types with all kernels, and those with the kernels of every type: 4 that do not round and 4 that do, of few bits 2.
 const FULL: [DType; 5] = [DType::Q8_0, DType::Q4_0, DType::Q4_K, DType::Q5_K, DType::Q6_K];
 const FEW: [DType; 8] = [
     DType::Q4_1,
@@ -111,6 +111,20 @@ const FEW: [DType; 8] = [
     DType::IQ4_NL,
     DType::IQ4_XS,
     DType::MXFP4,
+];
+const LOW: [DType; 12] = [
+    DType::Q1_0,
+    DType::Q2_0,
+    DType::NVFP4,
+    DType::TQ1_0,
+    DType::TQ2_0,
+    DType::IQ1_S,
+    DType::IQ1_M,
+    DType::IQ2_XXS,
+    DType::IQ2_XS,
+    DType::IQ2_S,
+    DType::IQ3_XXS,
+    DType::IQ3_S,
 ];
 
 /// How kernels name a type.
@@ -140,10 +154,11 @@ struct Device {
 impl Device {
     fn new(target: Target) -> Option<Device> {
         let gpu = Gpu::new(target, Options::default());
-        // Tiles in F16 have tests of their own, and not every target has code of them.
+        // Tiles in F16 have tests of their own. Not every target has code of all.
         let stems = hip_kernels::stems().iter().filter(|s| s.starts_with("mul_mat") && !s.contains("half"));
         let load = |stem: &&str| {
             let image = hip_kernels::code_object(target.name(), stem)?;
+            metadata::read(image).ok().filter(|found| !found.kernels.is_empty())?;
             Some(gpu.load(image).unwrap_or_else(|fault| panic!("{stem}: {fault}")))
         };
         let modules: Vec<Module> = stems.filter_map(load).collect();
@@ -244,7 +259,7 @@ fn case(
 fn results_are_right(target: Target) {
     let Some(device) = Device::new(target) else { return };
     let mut ran = 0;
-    for dtype in FULL.into_iter().chain(FEW) {
+    for dtype in FULL.into_iter().chain(FEW).chain(LOW) {
         // Less than a stretch of a wavefront; several and a rest; more than a chunk that is rounded at a time.
         let lengths = if dtype.block() == 32 { [96, 1184, 4160] } else { [256, 1280, 4352] };
         for kernel in KERNELS {
@@ -256,7 +271,7 @@ fn results_are_right(target: Target) {
             let tile = kernel.name.starts_with("mat_tile");
             let columns = kernel.columns as usize;
             let shapes = [
-                (lengths[0], if tile { 65 } else { 9 }, 1, [1; 4]),
+                (lengths[0], if tile { 65 } else { 27 }, 1, [1; 4]),
                 (lengths[1], if tile { 140 } else { 19 }, columns + columns / 3, [1, 2, 2, 2]),
                 (lengths[2], 11, columns, [1; 4]),
             ];
@@ -275,8 +290,8 @@ fn results_are_right(target: Target) {
     }
     // gfx900 has tiles of bytes for types whose sums fit 16 bits (three and five) and nothing else that rounds.
     let all = match target {
-        Target::Gfx900 => FULL.len() * 8 + FEW.len() * 4 + 3 * 3 + 5 * 2,
-        _ => FULL.len() * KERNELS.len() + FEW.len() * 8,
+        Target::Gfx900 => FULL.len() * 8 + FEW.len() * 4 + LOW.len() * 4 + 3 * 3 + 5 * 2,
+        _ => FULL.len() * KERNELS.len() + FEW.len() * 8 + LOW.len() * 6,
     };
     assert_eq!(ran, all);
 }

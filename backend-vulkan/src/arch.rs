@@ -133,6 +133,47 @@ pub struct MatrixShape {
     pub types: MatrixTypes,
 }
 
+/// What products of many columns use of matrix units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Matrices {
+    /// Nothing.
+    Off,
+    /// Cooperative matrices, where the device has them and the tuning of its class has tiles for them.
+    Units,
+    /// Their kernels with ordinary instructions in place of the units': slow, for tests on devices without.
+    Emulated,
+}
+
+impl Matrices {
+    /// What can be parsed, for messages.
+    pub(crate) const FORMS: &str = "off, on or emulated";
+
+    /// What a class of devices uses unless something else is asked for: units where a card has been seen to compute with
+    /// them rightly.
+    pub fn of(class: ArchClass) -> Matrices {
+        if class == ArchClass::Nvidia { Matrices::Units } else { Matrices::Off }
+    }
+
+    /// The word that is parsed.
+    pub fn name(self) -> &'static str {
+        match self {
+            Matrices::Off => "off",
+            Matrices::Units => "on",
+            Matrices::Emulated => "emulated",
+        }
+    }
+}
+
+impl FromStr for Matrices {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Matrices, String> {
+        let all = [Matrices::Off, Matrices::Units, Matrices::Emulated];
+        let found = all.into_iter().find(|matrices| matrices.name() == text);
+        found.ok_or_else(|| format!("'{text}' is none of {}", Matrices::FORMS))
+    }
+}
+
 /// Everything about a device that kernels and their tuning may depend on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caps {
@@ -174,6 +215,8 @@ pub struct Caps {
     pub int_dot_mixed: bool,
     /// Cooperative matrices of subgroup scope; empty where there are none.
     pub matrices: Vec<MatrixShape>,
+    /// What products use of them.
+    pub used_matrices: Matrices,
     /// Largest window of an operand in bytes (`maxStorageBufferRange`, or the lower limit that was asked for).
     pub max_binding: u64,
     /// Alignment of the beginning of a window in bytes.
@@ -289,6 +332,7 @@ impl Caps {
             int_dot_signed: false,
             int_dot_mixed: false,
             matrices: Vec::new(),
+            used_matrices: Matrices::Off,
             max_binding: 1 << 27,
             binding_alignment,
             max_storage_buffers: 16,
@@ -309,6 +353,14 @@ mod tests {
             assert_eq!(class.name().to_lowercase().parse(), Ok(class));
         }
         assert!("AMD".parse::<ArchClass>().unwrap_err().to_string().contains("AMD_GCN"));
+    }
+
+    #[test]
+    fn words_for_matrices_are_read_back() {
+        for matrices in [Matrices::Off, Matrices::Units, Matrices::Emulated] {
+            assert_eq!(matrices.name().parse(), Ok(matrices));
+        }
+        assert!("yes".parse::<Matrices>().unwrap_err().contains(Matrices::FORMS));
     }
 
     /// What a chip reports besides name and number.

@@ -1,6 +1,6 @@
 //! How to open the backend: one structure, made once.
 
-use crate::arch::ArchClass;
+use crate::arch::{ArchClass, Matrices};
 use crate::environment::environment;
 use ggml_core::phase::Deadlines;
 use ggml_core::{Error, Result};
@@ -49,6 +49,9 @@ pub struct VulkanOptions {
     /// Uses the kernels of this class whatever the device is. `None`: what `DIPTYCH_VULKAN_ARCH` says, else the
     /// device's own class.
     pub arch: Option<ArchClass>,
+    /// What products use of matrix units. `None`: what `DIPTYCH_VULKAN_MATRIX_UNITS` says (`off`, `on` or `emulated`), else
+    /// [`Matrices::of`] the device's class.
+    pub matrices: Option<Matrices>,
     /// How much memory may be taken. An allocation beyond it is [`Error::OutOfMemory`], because a driver may give more
     /// than there is and lose the device when the memory is used. `None`: what `DIPTYCH_VULKAN_MEMORY` says (bytes, or
     /// `ignore`: some drivers report wrong figures), else [`MemoryBudget::Reported`].
@@ -91,6 +94,7 @@ impl Default for VulkanOptions {
         VulkanOptions {
             device: None,
             arch: None,
+            matrices: None,
             memory: None,
             deadlines: Deadlines::default(),
             validation: false,
@@ -161,6 +165,14 @@ impl VulkanOptions {
                 let expected = format!("one of {}", ArchClass::names());
                 environment().parsed("DIPTYCH_VULKAN_ARCH", &expected)
             }
+        }
+    }
+
+    /// What products use of matrix units, by option or environment, if they say.
+    pub(crate) fn used_matrices(&self) -> Result<Option<Matrices>> {
+        match self.matrices {
+            Some(matrices) => Ok(Some(matrices)),
+            None => environment().parsed("DIPTYCH_VULKAN_MATRIX_UNITS", Matrices::FORMS),
         }
     }
 

@@ -4,7 +4,7 @@
 //! own, because the variable is read once and because a compiler bug must not take the other families with it. The
 //! tables are what a change of a kernel is judged by; registers that spill or scratch memory are failures.
 
-use backend_vulkan::{VulkanOptions, audit};
+use backend_vulkan::{Matrices, VulkanOptions, audit};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -31,7 +31,8 @@ fn child() {
     if std::env::var_os(CHILD).is_none() {
         return;
     }
-    let options = VulkanOptions { pipeline_cache_dir: None, ..VulkanOptions::default() };
+    let matrices = Some(Matrices::Units);
+    let options = VulkanOptions { matrices, pipeline_cache_dir: None, ..VulkanOptions::default() };
     let audit = audit::compile_all(options).expect("RADV opens a null device");
     println!("{}", audit.table());
     let bad: Vec<String> =

@@ -67,9 +67,11 @@ fn small_grids_and_another_order_change_nothing() {
     let mut card = Options::new(Model::Vega10);
     card.order = Some(5);
     let Some(backend) = open(card, |options| options.max_workgroups = Some(3)) else { return };
-    // Products and attention do not loop: groups that they belong to or that stand before them are left out, too.
-    let whole =
-        |op: &Op| matches!(op, Op::MulMat(_) | Op::MulMatId(_) | Op::FlashAttnExt(_) | Op::GatedDeltaNet(_));
+    // Products, attention and recurrent states do not loop: groups that they belong to or that stand before them are left out, too.
+    let whole = |op: &Op| {
+        use Op::{FlashAttnExt, GatedDeltaNet, MulMat, MulMatId, SsmScan};
+        matches!(op, MulMat(_) | MulMatId(_) | FlashAttnExt(_) | GatedDeltaNet(_) | SsmScan(_))
+    };
     let loops = |case: &Case| {
         let graph = case.graph.as_ref().expect("a valid case");
         !graph.computed().any(|id| graph.tensor(id).op().is_some_and(whole))

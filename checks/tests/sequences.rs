@@ -212,7 +212,7 @@ fn decoding_together_prepares_nothing() {
 /// Cells of a saved sequence lie apart; it goes on under another number, in a session with other room.
 #[test]
 fn a_saved_sequence_goes_on_elsewhere() {
-    let kinds = ["qwen2", "qwen35"];
+    let kinds = ["qwen2", "qwen35", "granitehybrid"];
     for (architecture, (name, backend)) in
         kinds.into_iter().flat_map(|kind| backends().into_iter().map(move |b| (kind, b)))
     {

@@ -20,6 +20,7 @@ const FAMILIES: &[&str] = &[
     "rows",
     "soft_max",
     "ssm_conv",
+    "ssm_scan",
     "top_k",
     "unary",
 ];

@@ -337,7 +337,7 @@ fn broken_metadata_is_refused_by_key() {
         let key = format!("tokenizer.ggml.{name}");
         names(error(b, |m| drop(m.insert(key.as_str(), value))), &key, what);
     };
-    set(&bpe, "model", "bert".into(), "'bert'");
+    set(&bpe, "model", "rwkv".into(), "'rwkv'");
     set(&bpe, "pre", "klingon".into(), "'klingon'");
     set(&bpe, "pre", 1u32.into(), "expected");
     set(&bpe, "tokens", Array::texts([""; 0]).into(), "0 tokens");

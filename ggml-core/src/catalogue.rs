@@ -183,6 +183,7 @@ pub fn cases() -> Vec<Case> {
         op::rows::cases(),
         op::soft_max::cases(),
         op::ssm_conv::cases(),
+        op::ssm_scan::cases(),
         op::top_k::cases(),
         op::unary::cases(),
         op::view::cases(),
@@ -318,7 +319,7 @@ mod tests {
             ops.extend(graph.tensors().iter().filter_map(|t| t.op().map(|o| o.name())));
             assert!(!case.leaves().unwrap().is_empty());
         }
-        for op in ["TOP_K", "MUL_MAT_ID", "SSM_CONV", "GATED_DELTA_NET", "SWIGLU_OAI"] {
+        for op in ["TOP_K", "MUL_MAT_ID", "SSM_CONV", "SSM_SCAN", "GATED_DELTA_NET", "SWIGLU_OAI"] {
             assert!(ops.contains(op), "{op}");
         }
         for op in

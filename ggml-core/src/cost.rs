@@ -45,6 +45,7 @@ fn flops(graph: &Graph, node: TensorId) -> f64 {
         (Some(Op::MulMat(_) | Op::MulMatId(_)), [a, ..]) => 2.0 * elements * a.ne[0] as f64,
         // Each token passes over the state of its heads three times.
         (Some(Op::GatedDeltaNet(_)), [q, _, v, ..]) => 8.0 * v.elements() as f64 * q.ne[0] as f64,
+        (Some(Op::SsmScan(_)), [x, _, _, b, ..]) => 6.0 * x.elements() as f64 * b.ne[0] as f64,
         (Some(Op::TopK(op)), [x, ..]) => 4.0 * x.elements() as f64 * op.k as f64,
         (Some(Op::FlashAttnExt(_)), [q, k, v, ..]) => {
             2.0 * (q.ne[1] * q.ne[2] * q.ne[3]) as f64 * k.ne[1] as f64 * (k.ne[0] + v.ne[0]) as f64

@@ -83,6 +83,10 @@ pub enum DType {
     MXFP4 = 39,
     /// 64 elements: four unsigned E4M3 scales, 4-bit E2M1 floats.
     NVFP4 = 40,
+    /// 128 elements: F16 scale, signs alone.
+    Q1_0 = 41,
+    /// 64 elements: F16 scale, 2-bit numbers from -1 to 2.
+    Q2_0 = 42,
 }
 
 /// What the table states about a type.
@@ -121,25 +125,27 @@ pub const DTYPES: &[DTypeInfo] = &[
     entry(DType::Q5_K, "Q5_K", 256, 176, true),
     entry(DType::Q6_K, "Q6_K", 256, 210, true),
     entry(DType::Q8_K, "Q8_K", 256, 292, false),
-    entry(DType::IQ2_XXS, "IQ2_XXS", 256, 66, false),
-    entry(DType::IQ2_XS, "IQ2_XS", 256, 74, false),
-    entry(DType::IQ3_XXS, "IQ3_XXS", 256, 98, false),
-    entry(DType::IQ1_S, "IQ1_S", 256, 50, false),
+    entry(DType::IQ2_XXS, "IQ2_XXS", 256, 66, true),
+    entry(DType::IQ2_XS, "IQ2_XS", 256, 74, true),
+    entry(DType::IQ3_XXS, "IQ3_XXS", 256, 98, true),
+    entry(DType::IQ1_S, "IQ1_S", 256, 50, true),
     entry(DType::IQ4_NL, "IQ4_NL", 32, 18, true),
-    entry(DType::IQ3_S, "IQ3_S", 256, 110, false),
-    entry(DType::IQ2_S, "IQ2_S", 256, 82, false),
+    entry(DType::IQ3_S, "IQ3_S", 256, 110, true),
+    entry(DType::IQ2_S, "IQ2_S", 256, 82, true),
     entry(DType::IQ4_XS, "IQ4_XS", 256, 136, true),
     entry(DType::I8, "I8", 1, 1, false),
     entry(DType::I16, "I16", 1, 2, false),
     entry(DType::I32, "I32", 1, 4, true),
     entry(DType::I64, "I64", 1, 8, false),
     entry(DType::F64, "F64", 1, 8, false),
-    entry(DType::IQ1_M, "IQ1_M", 256, 56, false),
+    entry(DType::IQ1_M, "IQ1_M", 256, 56, true),
     entry(DType::BF16, "BF16", 1, 2, true),
-    entry(DType::TQ1_0, "TQ1_0", 256, 54, false),
-    entry(DType::TQ2_0, "TQ2_0", 256, 66, false),
+    entry(DType::TQ1_0, "TQ1_0", 256, 54, true),
+    entry(DType::TQ2_0, "TQ2_0", 256, 66, true),
     entry(DType::MXFP4, "MXFP4", 32, 17, true),
-    entry(DType::NVFP4, "NVFP4", 64, 36, false),
+    entry(DType::NVFP4, "NVFP4", 64, 36, true),
+    entry(DType::Q1_0, "Q1_0", 128, 18, true),
+    entry(DType::Q2_0, "Q2_0", 64, 18, true),
 ];
 
 impl DType {

@@ -38,11 +38,20 @@ typedef f16 f16x16 __attribute__((ext_vector_type(16)));
 typedef float floats4 __attribute__((ext_vector_type(4)));
 typedef float floats8 __attribute__((ext_vector_type(8)));
 
+// NVIDIA's processors have long steps, of which LDS holds one: waiting for memory is what takes time there, and other
+// work-groups need room for theirs. What is loaded ahead would leave AMD's half of their wavefronts, or one on a SIMD.
+#if DEVICE_AMD
 #define TILE_K 32u
+#else
+#define TILE_K 64u
+#endif
+#define HALF_STEPS (TILE_K == 64 ? 1 : 2)
 
-// Where eight halves of a row are in a tile: 16 bytes of 64. The place depends on the row, so that eight neighbouring
-// rows meet all banks.
-DEVICE u32 eight_at(u32 row, u32 eight) { return row * TILE_K + (eight ^ row / 2) % 4 * 8; }
+// Where eight halves of a row are in a tile: 16 bytes of 128 or 64. The place depends on the row, so that eight
+// neighbouring rows meet all banks.
+DEVICE u32 eight_at(u32 row, u32 eight) {
+    return row * TILE_K + (TILE_K == 64 ? (eight ^ row) % 8 : (eight ^ row / 2) % 4) * 8;
+}
 DEVICE f16x8 load_eight(const u16 *tile, u32 row, u32 eight) {
     return __builtin_bit_cast(f16x8, *(const lds_u32x4 *)(tile + eight_at(row, eight)));
 }

@@ -2,12 +2,12 @@
 // fragments (fragment.h), that is by matrix units where there are any. The sums are F32.
 //
 // A work-group computes BM rows of the weights times BN columns, a wavefront BM / 2 rows of that times its share of
-// columns. Along k it goes in steps of 32 elements, of which each thread loads eight neighbours of some rows: weights are
+// columns. Along k it goes in steps of TILE_K, of which each thread loads eight neighbours of some rows: weights are
 // decoded on the way into LDS, once for BN columns; activations were rounded before (`round_half`) and are copied.
 //
 //   * Bytes become F16 in pairs: a byte below 0x64 is the number 1024 + byte, from which 1024 and the bias are taken
 //     exactly; a packed product and sum with factor and offset follow. Three instructions for two weights.
-//   * LDS holds two steps. While one is multiplied, the loads of the next are in flight; they go to the other half, so
+//   * While a step is multiplied, the loads of the next are in flight. Where LDS holds two, they go to the other half, so
 //     that a step has one barrier.
 //
 // A column of activations is multiplied by a power of two that brings its largest magnitude to 2^14 .. 2^15, and its
@@ -18,8 +18,8 @@
 #include "fragment.h"
 #include "mat_tile.h"
 
-// Halves of a column in scratch: whole steps, zeros behind its end.
-DEVICE u32 half_pitch(u32 k) { return (k + TILE_K - 1) / TILE_K * TILE_K; }
+// Halves of a column in scratch: whole steps of either length, zeros behind its end.
+DEVICE u32 half_pitch(u32 k) { return (k + 63) / 64 * 64; }
 
 // The power of two for a column whose largest finite magnitude is `most`.
 DEVICE float half_factor(float most) {
@@ -72,7 +72,7 @@ template <class W, class F_, int BM_, int BN_, int THREADS_> struct TileHalf {
     static constexpr u32 WM = BM / 2, WN = BN / (THREADS / F::LANES / 2), FM = WM / F::M, FN = WN / F::N;
     static_assert(BM % ROWS == 0 && BN % ROWS == 0 && FM * F::M == WM && FN * F::N == WN, "");
 
-    static constexpr u32 STEPS_IN_LDS = 2;
+    static constexpr u32 STEPS_IN_LDS = HALF_STEPS;
     typedef SharedHalf<BM, BN> Shared;
     typedef typename F::Sums Sums[FM][FN];
 
@@ -92,8 +92,12 @@ template <class W, class F_, int BM_, int BN_, int THREADS_> struct TileHalf {
         u64 skip_a = (u64)(base / W::BLOCK) * W::BYTES;
         u32 inner = base % W::BLOCK;
         UNROLL for (u32 i = 0; i < B_LOADS; i++) next_b[i] = RoundedHalf::fetch(b[i] + (u64)base * 2, k);
-        if (W::BLOCK > 1 || base + BK <= end) {
+        if (W::BLOCK >= BK || base + BK <= end) {
             UNROLL for (u32 i = 0; i < A_LOADS; i++) next_a[i] = W::fetch(a[i] + skip_a, inner + k);
+        } else if (W::BLOCK > 1) {
+            // Behind the end the activations are zeros.
+            u32 within = minimum(k, end - base - 8);
+            UNROLL for (u32 i = 0; i < A_LOADS; i++) next_a[i] = W::fetch(a[i] + skip_a, within);
         } else {
             UNROLL for (u32 i = 0; i < A_LOADS; i++) next_a[i] = W::fetch_some(a[i] + skip_a, k, end - base);
         }

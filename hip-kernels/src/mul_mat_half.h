@@ -6,16 +6,17 @@
 #define MAT_TILE_HALF(type, W, BM, BN, THREADS) \
     KERNEL(THREADS) \
     mat_tile_half_##type##_##BM##x##BN(const u8 *a, const u16 *x, const float *scale, float *d, MulMatParams p) { \
-        LDS SharedHalf<BM, BN> shared[2]; \
+        LDS SharedHalf<BM, BN> shared[HALF_STEPS]; \
         mat_tile_half<W, Fragment, BM, BN, THREADS>(a, x, scale, d, p, shared); \
     }
 
 // The small tile where large ones would leave compute units without work, or where a lane's share of a large one would
-// take all registers.
-#if HAS_MATRIX
-#define MAT_TILES_HALF(type, W) \
-    MAT_TILE_HALF(type, W, 64, 64, 128) \
-    MAT_TILE_HALF(type, W, 128, 128, 256)
+// take all registers. NVIDIA's processors have a smaller large one, of which more work-groups have room.
+#if !DEVICE_AMD && HAS_MATRIX
+#define LARGE_TILE_HALF(type, W) MAT_TILE_HALF(type, W, 64, 128, 128)
+#elif HAS_MATRIX
+#define LARGE_TILE_HALF(type, W) MAT_TILE_HALF(type, W, 128, 128, 256)
 #else
-#define MAT_TILES_HALF(type, W) MAT_TILE_HALF(type, W, 64, 64, 128)
+#define LARGE_TILE_HALF(type, W)
 #endif
+#define MAT_TILES_HALF(type, W) MAT_TILE_HALF(type, W, 64, 64, 128) LARGE_TILE_HALF(type, W)

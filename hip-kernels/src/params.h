@@ -255,6 +255,17 @@ struct DeltaNetParams {
     float scale;
 };
 
+struct SsmScanParams {
+    u32 d[2];
+    u32 heads[2];
+    u32 tokens;
+    u32 slots;
+    u32 nbx[2];
+    u32 nbb[2];
+    u32 nbc[2];
+    u32 off[8];
+};
+
 struct TopKParams {
     u32 ne[4];
     u32 nb0[3];

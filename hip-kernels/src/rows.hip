@@ -2,7 +2,8 @@
 //
 // Memory-bound. A thread moves eight neighbours of one row: 8 to 32 bytes in, 16 to 32 bytes out, decoded or rounded
 // on the way. An index outside the matrix is never followed: GET_ROWS gives zeros, SET_ROWS writes nothing. No LDS.
-#include "blocks.h"
+#include "blocks_iq.h"
+#include "blocks_low.h"
 #include "index.h"
 #include "params.h"
 #include "put.h"
@@ -44,6 +45,18 @@ GET_ROWS(q6_k, WeightQ6_K)
 GET_ROWS(iq4_nl, WeightIQ4_NL)
 GET_ROWS(iq4_xs, WeightIQ4_XS)
 GET_ROWS(mxfp4, WeightMXFP4)
+GET_ROWS(q1_0, WeightQ1_0)
+GET_ROWS(q2_0, WeightQ2_0)
+GET_ROWS(nvfp4, WeightNVFP4)
+GET_ROWS(tq1_0, WeightTQ1_0)
+GET_ROWS(tq2_0, WeightTQ2_0)
+GET_ROWS(iq1_s, WeightIQ1_S)
+GET_ROWS(iq1_m, WeightIQ1_M)
+GET_ROWS(iq2_xxs, WeightIQ2_XXS)
+GET_ROWS(iq2_xs, WeightIQ2_XS)
+GET_ROWS(iq2_s, WeightIQ2_S)
+GET_ROWS(iq3_xxs, WeightIQ3_XXS)
+GET_ROWS(iq3_s, WeightIQ3_S)
 
 template <class B> DEVICE void set_rows(const float *values, const i32 *ids, u8 *d, const SetRowsParams &p) {
     Piece piece = row_piece((p.ne[0] + 7) / 8);

@@ -41,6 +41,7 @@ const ARGUMENTS: &[(&str, u64, usize)] = &[
     ("top_k", 3, size_of::<TopKParams>()),
     ("ssm_conv", 5, size_of::<SsmConvParams>()),
     ("delta_net_", 8, size_of::<DeltaNetParams>()),
+    ("ssm_scan_", 8, size_of::<SsmScanParams>()),
 ];
 
 /// Every embedded code object for an AMD processor: target, stem, metadata.

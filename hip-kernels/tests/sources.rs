@@ -80,6 +80,43 @@ fn parameter_structures_are_those_of_ggml_core() {
     }
 }
 
+/// Names and entries of the grids in a text, sorted: what stands between the brackets behind `begin`.
+fn grids_of<'a>(text: &'a str, begin: &str) -> Vec<(&'a str, Vec<u16>)> {
+    let entry = |x: &str| u16::from_str_radix(x.trim().strip_prefix("0x")?, 16).ok();
+    let grid = |part: &'a str| {
+        let (head, rest) = part.split_once(" = ")?;
+        let (name, _) = head.split_once([':', '['])?;
+        Some((
+            name,
+            rest.split([';', '}', ']'])
+                .next()?
+                .trim_start_matches(['{', '['])
+                .split(',')
+                .filter_map(entry)
+                .collect(),
+        ))
+    };
+    let mut found: Vec<_> = text.split(begin).skip(1).filter_map(grid).collect();
+    found.sort();
+    found
+}
+
+#[test]
+fn grids_are_those_of_ggml_core() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ggml-core/src/grids.rs");
+    let Ok(rust) = std::fs::read_to_string(path) else {
+        eprintln!("skipped: ggml-core's sources are not beside this crate");
+        return;
+    };
+    let (_, header) = hip_kernels::sources().iter().find(|(name, _)| *name == "grids.h").unwrap();
+    let (ours, theirs) = (grids_of(header, "GRID GRID_"), grids_of(&rust, "pub static "));
+    let lengths: Vec<_> = ours.iter().map(|(name, entries)| (*name, entries.len())).collect();
+    let all =
+        [("IQ1", 2048), ("IQ2_S", 1024), ("IQ2_XS", 512), ("IQ2_XXS", 256), ("IQ3_S", 512), ("IQ3_XXS", 256)];
+    assert_eq!(lengths, all);
+    assert!(ours == theirs, "grids.h and ggml_core::grids differ");
+}
+
 #[test]
 fn sources_are_whole() {
     for &stem in hip_kernels::stems() {

@@ -6,7 +6,7 @@
 //!
 //! A variant is named after its choices, one from each axis, joined by `_`: `lane_probe` exists as `basic` and `full`.
 
-use crate::table::{Axis, Choice, Source};
+use crate::table::{Axis, Choice, Optimize, Source};
 
 /// Every shader.
 pub const SOURCES: &[Source] = &[
@@ -18,11 +18,10 @@ pub const SOURCES: &[Source] = &[
     Source::new("flash_attn", "flash_attn_vec").axes(&[KEYS]),
     Source::new("glu", "glu"),
     Source::new("heads", "heads").axes(&[REDUCTION]),
-    Source::new("mul_mat", "mul_mat_tile").axes(&[WEIGHTS, TILES]).only(f16_tiles_are_of_quantised_weights),
+    Source::new("mul_mat", "mul_mat_round").axes(&[REDUCTION]),
+    Source::new("mul_mat", "mul_mat_tile").axes(&[WEIGHTS, TILES]).only(tiles_of_weights),
     Source::new("mul_mat", "mul_mat_vec").axes(&[WEIGHTS, VECTORS]).only(int8_is_for_quantised_weights),
-    Source::new("mul_mat_id", "mul_mat_id_tile")
-        .axes(&[WEIGHTS, TILES])
-        .only(f16_tiles_are_of_quantised_weights),
+    Source::new("mul_mat_id", "mul_mat_id_tile").axes(&[WEIGHTS, TILES]).only(tiles_of_weights),
     Source::new("mul_mat_id", "mul_mat_id_vec").axes(&[WEIGHTS, VECTORS]).only(int8_is_for_quantised_weights),
     Source::new("norm", "rms_norm").axes(&[REDUCTION]),
     Source::new("rope", "rope"),
@@ -30,6 +29,7 @@ pub const SOURCES: &[Source] = &[
     Source::new("rows", "set_rows").axes(&[DESTINATIONS]),
     Source::new("soft_max", "soft_max").axes(&[REDUCTION]),
     Source::new("ssm_conv", "ssm_conv"),
+    Source::new("ssm_scan", "ssm_scan"),
     Source::new("top_k", "top_k").axes(&[REDUCTION]),
     Source::new("unary", "unary"),
 ];
@@ -49,7 +49,7 @@ const VECTORS: Axis = &[
 ];
 
 /// Types that weights and rows to be picked have alike.
-const STORED: [Choice; 15] = [
+const STORED: [Choice; 27] = [
     Choice::new("f16", &[("A_F16", "1")]),
     Choice::new("bf16", &[("A_BF16", "1")]),
     Choice::new("q8_0", &[("A_Q8_0", "1")]),
@@ -65,6 +65,18 @@ const STORED: [Choice; 15] = [
     Choice::new("q5_k", &[("A_Q5_K", "1")]),
     Choice::new("q6_k", &[("A_Q6_K", "1")]),
     Choice::new("iq4_xs", &[("A_IQ4_XS", "1")]),
+    Choice::new("q1_0", &[("A_Q1_0", "1")]),
+    Choice::new("q2_0", &[("A_Q2_0", "1")]),
+    Choice::new("nvfp4", &[("A_NVFP4", "1")]),
+    Choice::new("tq1_0", &[("A_TQ1_0", "1")]),
+    Choice::new("tq2_0", &[("A_TQ2_0", "1")]),
+    Choice::new("iq1_s", &[("A_IQ1_S", "1")]),
+    Choice::new("iq1_m", &[("A_IQ1_M", "1")]),
+    Choice::new("iq2_xxs", &[("A_IQ2_XXS", "1")]),
+    Choice::new("iq2_xs", &[("A_IQ2_XS", "1")]),
+    Choice::new("iq2_s", &[("A_IQ2_S", "1")]),
+    Choice::new("iq3_xxs", &[("A_IQ3_XXS", "1")]),
+    Choice::new("iq3_s", &[("A_IQ3_S", "1")]),
 ];
 
 /// A choice, then those of [`STORED`].
@@ -84,11 +96,28 @@ const WEIGHTS: Axis = &and_stored(Choice::new("f32", &[("A_F32", "1")]));
 /// Types whose rows can be picked: F32 and I32 are moved as words.
 const ROWS: Axis = &and_stored(Choice::new("w32", &[("A_W32", "1")]));
 
-/// Types in shared memory of the tiles of a matrix product.
-const TILES: Axis = &[Choice::new("tile32", &[]), Choice::new("tile16", &[("TILE_F16", "1")])];
+/// Fragments of the tiles of a matrix product: F32, packed F16, matrix units, and these in software.
+const TILES: Axis = &[
+    Choice::new("tile32", &[]),
+    Choice::new("tile16", &[("TILE_F16", "1")]),
+    // The optimiser does not know all of the extension.
+    Choice::new("matrix", &[("TILE_F16", "1"), ("MATRIX", "1")]).optimize(Optimize::Off),
+    Choice::new("emulated", &[("TILE_F16", "1"), ("MATRIX", "1"), ("EMULATED", "1")]),
+];
 
-fn f16_tiles_are_of_quantised_weights(names: &[&str]) -> bool {
-    names[1] == "tile32" || !["f32", "f16", "bf16"].contains(&names[0])
+/// Chains of sums in F16 are of quantised weights, which are small but for those of NVFP4, which have a factor for all of a
+/// matrix besides. Matrix units: F16 does not hold what F32 and BF16 do, and types of few bits are left out. Software is for
+/// tests, of a type of each kind.
+fn tiles_of_weights(names: &[&str]) -> bool {
+    match names[1] {
+        "tile16" => !["f32", "f16", "bf16", "nvfp4"].contains(&names[0]),
+        "matrix" => {
+            let few_bits = ["q1_", "q2_0", "nvfp4", "tq", "iq1_", "iq2_", "iq3_"];
+            !few_bits.iter().any(|begin| names[0].starts_with(begin)) && !["f32", "bf16"].contains(&names[0])
+        }
+        "emulated" => ["f16", "q8_0", "q4_0", "q4_k"].contains(&names[0]),
+        _ => true,
+    }
 }
 
 fn int8_is_for_quantised_weights(names: &[&str]) -> bool {

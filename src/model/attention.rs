@@ -162,9 +162,14 @@ impl Builder<'_> {
         self.linear(attended, &layer.name("attn_output"), self.hparams.embedding)
     }
 
-    /// Causal attention of a layer over its cache: `q` `[d, heads, tokens]`, `k` `[d, heads_kv, tokens]`, `v`
+    /// Attention of a layer over its cache, or over its text where tokens see all of that: `q` `[d, heads, tokens]`, `k` `[d, heads_kv, tokens]`, `v`
     /// `[dv, heads_kv, tokens]` to `[dv * heads, tokens]`. `q` may be that of the needed rows only, as is then the result.
     pub(super) fn attention(&mut self, [q, k, v]: [TensorId; 3], layer: &Layer) -> Result<TensorId> {
+        if !self.hparams.causal {
+            // All of a text is in the batch.
+            let [k, v] = [self.graph.permute(k, [0, 2, 1, 3])?, self.graph.permute(v, [0, 2, 1, 3])?];
+            return self.attend(q, [k, v], layer);
+        }
         let k = self.cached(k, layer, layer.attention.key_length, "k")?;
         let v = self.cached(v, layer, layer.attention.value_length, "v")?;
         self.caches.insert(layer.index, [k, v]);

@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 pub struct BatchShape {
     /// Tokens of the batch.
     pub tokens: usize,
-    /// Rows of the cache that attention looks at (masked ones included).
+    /// Rows of the cache that attention looks at (masked ones included); of a model whose tokens all see each other those
+    /// of the batch.
     pub kv: usize,
     /// Positions that a sequence has room for.
     pub context: usize,
@@ -32,6 +33,9 @@ pub enum Want {
     Logits,
     /// So many of the largest, with their tokens: chosen where they are computed, so that the others need not be read.
     Best(usize),
+    /// None: in their place the stream behind so many layers, behind all of them with the norm in front of the output layer.
+    /// Layers behind are not computed and get no state.
+    Hidden(usize),
 }
 
 impl Want {
@@ -117,7 +121,10 @@ pub struct BatchGraph {
     pub window: Option<Window>,
     /// What `inputs.query_factors` holds.
     pub temperature: Option<Temperature>,
-    /// F32 `[vocabulary, outputs]`; an output where all are wanted.
+    /// Whether a token sees only those before it.
+    pub causal: bool,
+    /// F32 `[vocabulary, outputs]`; an output where all are wanted. `[embedding, outputs]` where hidden states are, and of
+    /// models without an output layer.
     pub logits: TensorId,
     /// The nodes that choose the best of them, where those are wanted.
     pub best: Option<BestNodes>,

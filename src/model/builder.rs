@@ -9,6 +9,9 @@ use ggml_core::op::{Activation, Glu};
 use ggml_core::{DType, Error, Graph, Result, Source, TensorId};
 use std::collections::{HashMap, HashSet};
 
+/// Of an operand that is given twice: `max(x, 0) x`, the square of ReLU.
+pub(super) const SQUARED: Glu = Glu { activation: Activation::Relu, swapped: false, clamped: None };
+
 /// A layer of a model.
 pub(super) struct Layer {
     pub(super) index: usize,
@@ -51,6 +54,7 @@ impl<'a> Builder<'a> {
         chained: bool,
     ) -> Result<Builder<'a>> {
         shape.check()?;
+        let shape = if hparams.causal { shape } else { BatchShape { kv: shape.tokens, ..shape } };
         if chained && (shape.tokens, shape.want) != (1, Want::Best(1)) {
             return Err(Error::argument("batch shape", format!("{shape:?}"), "one token and its best"));
         }
@@ -118,6 +122,7 @@ impl<'a> Builder<'a> {
             state_kinds: self.state_kinds,
             window: self.hparams.window,
             temperature: self.hparams.temperature,
+            causal: self.hparams.causal,
             logits,
             best: self.best,
             units: self.units,
@@ -229,12 +234,45 @@ impl<'a> Builder<'a> {
         self.name(scaled, name)
     }
 
-    /// Product with the weight `name.weight` of `rows` rows, plus `name.bias` where the file has it.
+    /// A product with `name.weight` times the number that the file has as `name.scale`: what is common to all of a weight of
+    /// small floats is stored beside it.
+    pub(super) fn times_scale(&mut self, product: TensorId, name: &str) -> Result<TensorId> {
+        let scale = format!("{name}.scale");
+        // At its routers gemma4 has a vector of this name, for their input.
+        if self.gguf.tensor(&scale).is_none_or(|t| t.ne != [1; 4]) {
+            return Ok(product);
+        }
+        self.name(product, &format!("{name}.unscaled"))?;
+        let scale = self.vector(&scale, 1)?;
+        self.graph.mul(product, scale)
+    }
+
+    /// Layer norm with the weight `name.weight` and the bias `name.bias`: the RMS norm of what is left without the mean.
+    pub(super) fn layer_norm(&mut self, x: TensorId, name: &str) -> Result<TensorId> {
+        let n = self.graph.tensor(x).ne[0];
+        let weight = self.vector(&format!("{name}.weight"), n)?;
+        let bias = self.vector(&format!("{name}.bias"), n)?;
+        // The mean is a product with a vector of equal numbers.
+        let shares = self.graph.scale(weight, 0.0, -1.0 / n as f32)?;
+        self.name(shares, &format!("{name}.shares"))?;
+        let mean = self.graph.mul_mat(shares, x)?;
+        self.name(mean, &format!("{name}.mean"))?;
+        let centred = self.graph.add(x, mean)?;
+        self.name(centred, &format!("{name}.centred"))?;
+        let normed = self.rms(centred, &format!("{name}.rms"))?;
+        let scaled = self.graph.mul(normed, weight)?;
+        self.name(scaled, &format!("{name}.scaled"))?;
+        let sum = self.graph.add(scaled, bias)?;
+        self.name(sum, name)
+    }
+
+    /// Product with the weight `name.weight` of `rows` rows, times `name.scale` and plus `name.bias` where the file has them.
     pub(super) fn linear(&mut self, x: TensorId, name: &str, rows: usize) -> Result<TensorId> {
         let columns = self.graph.tensor(x).ne[0];
         let weight = self.weight(&format!("{name}.weight"), &[columns, rows])?;
         let bias = format!("{name}.bias");
         let product = self.graph.mul_mat(weight, x)?;
+        let product = self.times_scale(product, name)?;
         if self.gguf.tensor(&bias).is_none() {
             return self.name(product, name);
         }
@@ -317,6 +355,15 @@ impl<'a> Builder<'a> {
         self.linear(glu, &name("ffn_down"), self.hparams.embedding)
     }
 
+    /// The same without a gate: `down(max(up x, 0)^2)`.
+    pub(super) fn squared(&mut self, x: TensorId, suffix: &str, n: usize, layer: &Layer) -> Result<TensorId> {
+        let name = |part: &str| layer.name(&format!("{part}{suffix}"));
+        let up = self.linear(x, &name("ffn_up"), n)?;
+        let squares = self.graph.glu(SQUARED, up, Some(up))?;
+        self.name(squares, &name("ffn_glu"))?;
+        self.linear(squares, &name("ffn_down"), self.hparams.embedding)
+    }
+
     /// Feed-forward network of a layer whose gate and up are the two halves of one weight, `ffn_up`.
     pub(super) fn gated_fused(
         &mut self,
@@ -330,10 +377,37 @@ impl<'a> Builder<'a> {
         self.linear(glu, &layer.name("ffn_down"), self.hparams.embedding)
     }
 
+    /// Layers that are computed.
+    pub(super) fn depth(&self) -> usize {
+        match self.shape.want {
+            Want::Hidden(layers) => layers.min(self.hparams.layers),
+            Want::Logits | Want::Best(_) => self.hparams.layers,
+        }
+    }
+
+    /// Gives the wanted rows of the stream in place of logits.
+    pub(super) fn hidden(&mut self, x: TensorId) -> Result<()> {
+        let all = self.graph.tensor(x).ne[1] > self.shape.outputs;
+        self.logits = Some(match self.inputs.output_rows.filter(|_| all) {
+            Some(rows) => {
+                let picked = self.graph.get_rows(x, rows)?;
+                self.name(picked, "hidden")?
+            }
+            None => x,
+        });
+        Ok(())
+    }
+
     /// Final norm and output layer.
     fn output(&mut self, x: TensorId, norm: &str) -> Result<()> {
         self.begin_unit();
+        if self.depth() < self.hparams.layers {
+            return self.hidden(x);
+        }
         let x = self.norm(x, norm)?;
+        if let Want::Hidden(_) = self.shape.want {
+            return self.hidden(x);
+        }
         let (width, n) = (self.hparams.embedding, self.hparams.vocabulary);
         let weight = match self.optional_weight("output.weight", &[width, n])? {
             Some(weight) => weight,
@@ -341,6 +415,7 @@ impl<'a> Builder<'a> {
             None => self.weight("token_embd.weight", &[width, n])?,
         };
         let product = self.graph.mul_mat(weight, x)?;
+        let product = self.times_scale(product, "output")?;
         let (factor, cap) = (self.hparams.scales.logits, self.hparams.soft_caps.logits);
         let logits = if cap != 0.0 {
             // cap tanh(factor x / cap)
@@ -369,16 +444,18 @@ impl<'a> Builder<'a> {
         let [before_mixer, before_feed_forward] = architecture.norms_before();
         let [after_mixer, after_feed_forward] = architecture.norms_after();
         let mut x = architecture.embed(self)?;
-        for (index, &attention) in self.hparams.attention.iter().enumerate() {
+        for (index, &attention) in self.hparams.attention.iter().enumerate().take(self.depth()) {
             let layer = &Layer { index, attention };
             self.begin_unit();
             let normed = self.normed(x, layer, before_mixer)?;
             let out = architecture.mixer(self, normed, layer)?;
             x = self.needed(x, layer, "needed")?;
             x = self.residual([x, out], layer, after_mixer, "attn_residual")?;
-            let normed = self.normed(x, layer, before_feed_forward)?;
-            let out = architecture.feed_forward(self, normed, layer)?;
-            x = self.residual([x, out], layer, after_feed_forward, "residual")?;
+            if architecture.mixes_and_feeds() {
+                let normed = self.normed(x, layer, before_feed_forward)?;
+                let out = architecture.feed_forward(self, normed, layer)?;
+                x = self.residual([x, out], layer, after_feed_forward, "residual")?;
+            }
             x = architecture.finish_layer(self, x, layer)?;
         }
         self.output(x, architecture.output_norm())

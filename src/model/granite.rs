@@ -1,17 +1,25 @@
-//! granite 3 and 4 (dense): llama with factors on embedding, residual branches, attention scores and logits. Source:
-//! IBM, "Granite 3.0 language models" (2024); the factors are those of Yang and Hu, "Tensor programs V" (2022).
+//! granite 3 and 4 (dense) and granitehybrid (4 H): llama with factors on embedding, residual branches, attention scores and
+//! logits; most layers of the hybrid have Mamba-2 in place of attention. Sources: IBM, "Granite 3.0 language models" (2024)
+//! and "Granite 4.0" (model cards, 2025); the factors are those of Yang and Hu, "Tensor programs V" (2022).
 
-use super::hparams::{factor, named, positive};
+use super::builder::{Builder, Layer};
+use super::hparams::{factor, positive};
+use super::moe::Experts;
+use super::recurrent::Recurrent;
 use super::{Architecture, Hparams};
 use ggml_core::gguf::GgufFile;
 use ggml_core::op::RopeMode;
-use ggml_core::{Error, Result};
+use ggml_core::{Result, TensorId};
 
-pub(super) struct Granite;
+/// A family.
+pub(super) struct Granite(&'static str);
+
+pub(super) static GRANITE: Granite = Granite("granite");
+pub(super) static GRANITEHYBRID: Granite = Granite("granitehybrid");
 
 impl Architecture for Granite {
     fn name(&self) -> &'static str {
-        "granite"
+        self.0
     }
 
     /// As in files of llama.
@@ -27,14 +35,21 @@ impl Architecture for Granite {
         let key = h.key("logit_scale");
         h.scales.logits = 1.0 / positive(&key, m.f32(&key)?)?;
         // In these files the key says whether there are positions at all.
-        let key = h.key("rope.scaling.finetuned");
-        if m.opt_bool(&key)? == Some(false) {
-            return Err(Error::model(
-                named(&key),
-                "false",
-                "true: attention without positions is not supported",
-            ));
+        if m.opt_bool(&h.key("rope.scaling.finetuned"))? == Some(false) {
+            h.without_positions();
+        }
+        h.experts = Experts::read_if_any(gguf, h, true)?;
+        let recurrent: Vec<bool> = h.attention.iter().map(|a| a.heads_kv == 0).collect();
+        if recurrent.contains(&true) {
+            h.recurrent = Some(Recurrent::read(gguf, h, recurrent)?);
         }
         Ok(())
+    }
+
+    fn mixer(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<TensorId> {
+        match &b.hparams.recurrent {
+            Some(r) if r.layers[layer.index] => b.mamba(x, r, layer),
+            _ => b.attending(self, x, layer),
+        }
     }
 }

@@ -1,8 +1,10 @@
 //! Hyperparameters from GGUF metadata, checked.
 
+use super::batch::Want;
 use super::latent::Latent;
 use super::layers::{Attention, Temperature, Window, per_layer};
 use super::moe::Experts;
+use super::pooling::Pooling;
 use super::recurrent::Recurrent;
 use ggml_core::gguf::GgufFile;
 use ggml_core::op::{Rope, RopeMode};
@@ -93,6 +95,12 @@ pub struct Hparams {
     pub taps: usize,
     /// Width of what the embedding has for each layer; 0: nothing.
     pub per_layer_embedding: usize,
+    /// Whether a token sees only those before it; else all of its text, and there is no cache.
+    pub causal: bool,
+    /// Whether there is an output layer; else a model gives hidden states only.
+    pub output: bool,
+    /// How the vectors of a text's tokens become one, if the file says it.
+    pub pooling: Option<Pooling>,
     /// Layers behind the last one that predict further tokens; ordinary decoding has no use for them.
     pub further_layers: usize,
 }
@@ -109,11 +117,7 @@ impl Hparams {
         let extent = |name: &str| checked(&key(name), m.usize(&key(name))?);
         let embedding = extent("embedding_length")?;
         let (layers, further_layers) = read_layers(gguf, &architecture)?;
-        let eps = m.f32(&key("attention.layer_norm_rms_epsilon"))?;
-        if !(eps.is_finite() && eps >= 0.0) {
-            let key = named(&key("attention.layer_norm_rms_epsilon"));
-            return Err(Error::model(key, eps, "a finite number from 0 on"));
-        }
+        let eps = read_eps(gguf, &architecture)?;
         let scaling = read_scaling(gguf, &architecture)?;
         let attention = Attention::read(gguf, &architecture, mode, [layers, embedding], scaling)?;
         // Files of mixtures without any other feed-forward network give the width of the experts only.
@@ -151,13 +155,19 @@ impl Hparams {
             recurrent: None,
             taps: 0,
             per_layer_embedding: 0,
+            causal: true,
+            output: true,
+            pooling: Pooling::read(gguf, &key("pooling_type"))?,
             further_layers,
             architecture,
         })
     }
 
-    /// Whether a tensor belongs to a layer that is not computed.
+    /// Whether a tensor belongs to a layer that is not computed, or says how activations could be rounded to 4 bits.
     pub(super) fn is_ignored(&self, tensor: &str) -> bool {
+        if tensor.ends_with(".input_scale") {
+            return true;
+        }
         let layer =
             tensor.strip_prefix("blk.").and_then(|rest| rest.split('.').next()?.parse::<usize>().ok());
         layer.is_some_and(|layer| (self.layers..self.layers + self.further_layers).contains(&layer))
@@ -166,6 +176,15 @@ impl Hparams {
     /// Key `name` of this architecture.
     pub(super) fn key(&self, name: &str) -> String {
         format!("{}.{name}", self.architecture)
+    }
+
+    /// Values of a row of what is wanted.
+    pub(crate) fn width(&self, want: Want) -> usize {
+        match want {
+            Want::Logits => self.vocabulary,
+            Want::Best(k) => k.min(self.vocabulary),
+            Want::Hidden(_) => self.embedding,
+        }
     }
 
     /// The last layer that writes state: what layers behind it compute is needed for the rows that are wanted only.
@@ -180,6 +199,11 @@ impl Hparams {
             attention.windowed = true;
             attention.rope = rope.or(attention.rope);
         }
+    }
+
+    /// Takes the positions from attention, of a file that has turned them off.
+    pub(super) fn without_positions(&mut self) {
+        self.attention.iter_mut().for_each(|a| a.rope = None);
     }
 
     /// Divides the factor of rotated elements.
@@ -214,6 +238,20 @@ fn read_layers(gguf: &GgufFile, architecture: &str) -> Result<(usize, usize)> {
         return Err(Error::model(named(&key), blocks, format!("no more than the file's {tensors} tensors")));
     }
     Ok((blocks - further, further))
+}
+
+/// The epsilon of norms; some architectures keep it under the name that it has for layer norms.
+fn read_eps(gguf: &GgufFile, architecture: &str) -> Result<f32> {
+    let m = gguf.metadata();
+    let [usual, other] = ["layer_norm_rms_epsilon", "layer_norm_epsilon"]
+        .map(|name| format!("{architecture}.attention.{name}"));
+    let key = if m.value(&usual).is_none() && m.value(&other).is_some() { other } else { usual };
+    let eps = m.f32(&key)?;
+    if eps.is_finite() && eps >= 0.0 {
+        Ok(eps)
+    } else {
+        Err(Error::model(named(&key), eps, "a finite number from 0 on"))
+    }
 }
 
 /// Rows of the token embedding, which is what the file declares, if it declares it.

@@ -112,6 +112,7 @@ impl Builder<'_> {
         let weight = self.weight(&format!("{name}.weight"), &[columns, rows, layer.attention.heads])?;
         let x = self.graph.permute(x, [0, 2, 1, 3])?;
         let product = self.graph.mul_mat(weight, x)?;
+        let product = self.times_scale(product, &name)?;
         self.name(product, &name)?;
         self.graph.permute(product, [0, 2, 1, 3])
     }

@@ -87,8 +87,10 @@ impl Attention {
         let heads = per_layer(gguf, &keys[0], layers)?
             .ok_or_else(|| Error::model(named(&keys[0]), "", "a number of heads"))?;
         let heads_kv = per_layer(gguf, &keys[1], layers)?.unwrap_or_else(|| heads.clone());
+        // Layers that do not attend may have no queries either.
+        let most = checked(&keys[0], heads.iter().copied().max().unwrap_or(0))?;
         for (&heads, &kv) in heads.iter().zip(&heads_kv) {
-            if heads == 0 || kv > 0 && heads % kv != 0 {
+            if kv > 0 && (heads == 0 || heads % kv != 0) {
                 let expected = format!("a number that divides the {heads} query heads");
                 return Err(Error::model(named(&keys[1]), kv, expected));
             }
@@ -99,10 +101,10 @@ impl Attention {
         };
         let key_length = match m.opt_usize(&key("attention.key_length"))? {
             Some(n) => checked(&key("attention.key_length"), n)?,
-            None if embedding % heads[0] == 0 => checked("head width", embedding / heads[0])?,
+            None if embedding % most == 0 => checked("head width", embedding / most)?,
             None => {
                 let expected = format!("a number that divides the width {embedding}");
-                return Err(Error::model(named(&keys[0]), heads[0], expected));
+                return Err(Error::model(named(&keys[0]), most, expected));
             }
         };
         let value_length = optional("attention.value_length", key_length)?;

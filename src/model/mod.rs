@@ -35,6 +35,7 @@ use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError};
 
 mod attention;
 mod batch;
+mod bert;
 mod best;
 mod builder;
 mod deepseek2;
@@ -52,13 +53,16 @@ mod layers;
 mod lfm2;
 mod llama;
 mod llama4;
+mod mamba;
 mod mistral3;
 mod moe;
 mod nearest;
+mod nemotron;
 mod offload;
 mod olmo2;
 mod outline;
 mod phi3;
+mod pooling;
 mod qwen2;
 mod qwen3;
 mod qwen35;
@@ -76,6 +80,7 @@ pub use moe::{Experts, Gating};
 pub use offload::Offload;
 pub(crate) use offload::{DEVICES, HOST, MAIN, Needs};
 pub use outline::{Outline, OutlineStep, OutlineUnit};
+pub use pooling::Pooling;
 pub use recurrent::Recurrent;
 
 use builder::{Builder, Layer};
@@ -108,6 +113,11 @@ trait Architecture: Sync {
     /// Norms in front of the mixer and the feed-forward network.
     fn norms_before(&self) -> [Option<&'static str>; 2] {
         [Some("attn_norm"), Some("ffn_norm")]
+    }
+
+    /// Whether each layer has a feed-forward network behind its mixer; else the mixers of some layers are such networks.
+    fn mixes_and_feeds(&self) -> bool {
+        true
     }
 
     /// The feed-forward network of a layer: SwiGLU, or a mixture of such where the layer has experts.
@@ -153,7 +163,8 @@ static ARCHITECTURES: &[&dyn Architecture] = &[
     &qwen35::QWEN35MOE,
     &qwen35::QWEN3NEXT,
     &phi3::Phi3,
-    &granite::Granite,
+    &granite::GRANITE,
+    &granite::GRANITEHYBRID,
     &gemma2::Gemma2,
     &gemma3::Gemma3,
     &gemma4::Gemma4,
@@ -165,6 +176,9 @@ static ARCHITECTURES: &[&dyn Architecture] = &[
     &lfm2::LFM2MOE,
     &llama4::Llama4,
     &deepseek2::Deepseek2,
+    &nemotron::NEMOTRON_H,
+    &nemotron::NEMOTRON_H_MOE,
+    &bert::Bert,
 ];
 
 /// A model file that has been read and checked, on no device yet.

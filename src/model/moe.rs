@@ -6,7 +6,7 @@
 //! a bias that counts for the choice only, groups of experts, and an expert that is shared by all tokens.
 
 use super::Hparams;
-use super::builder::{Builder, Layer};
+use super::builder::{Builder, Layer, SQUARED};
 use super::hparams::{checked, named, positive};
 use ggml_core::gguf::GgufFile;
 use ggml_core::op::{Activation, Glu, SoftMax};
@@ -43,6 +43,8 @@ pub struct Experts {
     pub groups: usize,
     /// Groups that a token's experts come from: those whose two best experts have the largest sum.
     pub groups_used: usize,
+    /// Whether an expert has a gate; else it is `down(max(up x, 0)^2)`, and so is the shared network.
+    pub gated: bool,
     /// Whether an expert's weight is a factor of its input, not of its result.
     pub weighs_input: bool,
     /// Layers at the beginning that have none.
@@ -67,6 +69,7 @@ impl Experts {
             scale: 1.0,
             groups: 1,
             groups_used: 1,
+            gated: true,
             weighs_input: false,
             dense: 0,
             step: 1,
@@ -142,6 +145,9 @@ impl Experts {
 /// Experts of a group whose sum the groups are compared by.
 const BEST_OF_GROUP: usize = 2;
 
+/// The last of an expert's matrices.
+const LAST: &str = "ffn_down_exps";
+
 /// What a router's score of an expert counts for that must not be chosen.
 const NEVER: f32 = -1e30;
 
@@ -186,7 +192,11 @@ impl Builder<'_> {
 
     /// The network that computes every token; where the file has a gate for it, a sigmoid says how much of it counts.
     fn shared_expert(&mut self, x: TensorId, experts: Experts, layer: &Layer) -> Result<TensorId> {
-        let out = self.gated_by(x, Activation::Silu, "_shexp", experts.shared, layer)?;
+        let out = if experts.gated {
+            self.gated_by(x, Activation::Silu, "_shexp", experts.shared, layer)?
+        } else {
+            self.squared(x, "_shexp", experts.shared, layer)?
+        };
         let gate = layer.name("ffn_gate_inp_shexp");
         if self.gguf.tensor(&format!("{gate}.weight")).is_none() {
             return Ok(out);
@@ -211,7 +221,7 @@ impl Builder<'_> {
         let x = self.graph.reshape(x, [width, 1, tokens, 1])?;
         let inner = self.inner(x, experts, glu, &chosen, layer)?;
         self.name(inner, &layer.name("ffn_glu_exps"))?;
-        let out = self.expert(inner, "ffn_down_exps", width, experts, &chosen, layer)?;
+        let out = self.expert(inner, LAST, width, experts, &chosen, layer)?;
         if experts.weighs_input {
             return self.sum_of_experts(out, layer);
         }
@@ -220,7 +230,8 @@ impl Builder<'_> {
         self.sum_of_experts(weighted, layer)
     }
 
-    /// `glu(gate x, up x)` of the chosen experts; gate and up may be the halves of one weight, `ffn_gate_up_exps`.
+    /// `glu(gate x, up x)` of the chosen experts, or the squares of those without a gate; gate and up may be the halves of
+    /// one weight, `ffn_gate_up_exps`.
     fn inner(
         &mut self,
         x: TensorId,
@@ -233,6 +244,10 @@ impl Builder<'_> {
         if self.gguf.tensor(&layer.name(&format!("{both}.weight"))).is_some() {
             let both = self.expert(x, both, 2 * n, experts, chosen, layer)?;
             return self.graph.glu(glu, both, None);
+        }
+        if !experts.gated {
+            let up = self.expert(x, "ffn_up_exps", n, experts, chosen, layer)?;
+            return self.graph.glu(SQUARED, up, Some(up));
         }
         let mut products = [x; 2];
         for (product, part) in products.iter_mut().zip(["ffn_gate_exps", "ffn_up_exps"]) {
@@ -275,28 +290,32 @@ impl Builder<'_> {
         }
         let weights = self.scaled(weights, experts.scale, &layer.name("experts.weights.scaled"))?;
         let weights = self.graph.reshape(weights, [1, experts.used, tokens, 1])?;
-        let weights = self.times_expert_scales(weights, ids, experts, layer)?;
+        if !self.weights_have_scales(experts, layer) {
+            return Ok(Chosen { ids, weights });
+        }
+        let Some(scales) = self.scales_of_chosen(&layer.name(LAST), ids, experts)? else {
+            return Ok(Chosen { ids, weights });
+        };
+        let weights = self.graph.mul(weights, scales)?;
+        let weights = self.name(weights, &layer.name("experts.weights.of_results"))?;
         Ok(Chosen { ids, weights })
     }
 
-    /// Weights `[1, used, tokens]` of the chosen experts times those that the file has for the results of experts.
-    fn times_expert_scales(
-        &mut self,
-        weights: TensorId,
-        ids: TensorId,
-        experts: Experts,
-        layer: &Layer,
-    ) -> Result<TensorId> {
-        let name = layer.name("ffn_down_exps.scale");
-        let Some(scales) = self.optional_vector(&name, experts.count)? else { return Ok(weights) };
+    /// Whether the weights of the results have the scales of the last products in them: nothing stands between the two.
+    fn weights_have_scales(&self, experts: Experts, layer: &Layer) -> bool {
+        !experts.weighs_input && self.gguf.tensor(&layer.name(&format!("{LAST}.bias"))).is_none()
+    }
+
+    /// What the file has as `name.scale` for the results of the chosen experts, `[1, used, tokens]`.
+    fn scales_of_chosen(&mut self, name: &str, ids: TensorId, experts: Experts) -> Result<Option<TensorId>> {
+        let name = format!("{name}.scale");
+        let Some(scales) = self.optional_vector(&name, experts.count)? else { return Ok(None) };
         let [used, tokens, ..] = self.graph.tensor(ids).ne;
         let scales = self.graph.reshape(scales, [1, experts.count, 1, 1])?;
         let ids = self.graph.reshape(ids, [used * tokens, 1, 1, 1])?;
         let scales = self.graph.get_rows(scales, ids)?;
         self.name(scales, &format!("{name}.chosen"))?;
-        let scales = self.graph.reshape(scales, [1, used, tokens, 1])?;
-        let scaled = self.graph.mul(weights, scales)?;
-        self.name(scaled, &layer.name("experts.weights.of_results"))
+        self.graph.reshape(scales, [1, used, tokens, 1]).map(Some)
     }
 
     fn probabilities(&mut self, scores: TensorId, soft_max: bool, layer: &Layer) -> Result<TensorId> {
@@ -353,7 +372,7 @@ impl Builder<'_> {
         self.graph.reshape(masked, [experts.count, tokens, 1, 1])
     }
 
-    /// Product with the matrices of the chosen experts, plus their biases where the file has them.
+    /// Product with the matrices of the chosen experts, times their scales and plus their biases where the file has them.
     fn expert(
         &mut self,
         x: TensorId,
@@ -365,7 +384,13 @@ impl Builder<'_> {
     ) -> Result<TensorId> {
         let (name, columns) = (layer.name(part), self.graph.tensor(x).ne[0]);
         let weight = self.weight(&format!("{name}.weight"), &[columns, rows, experts.count])?;
-        let product = self.graph.mul_mat_id(weight, x, chosen.ids)?;
+        let mut product = self.graph.mul_mat_id(weight, x, chosen.ids)?;
+        let in_weights = part == LAST && self.weights_have_scales(experts, layer);
+        let scales = if in_weights { None } else { self.scales_of_chosen(&name, chosen.ids, experts)? };
+        if let Some(scales) = scales {
+            self.name(product, &format!("{name}.unscaled"))?;
+            product = self.graph.mul(product, scales)?;
+        }
         let Some(bias) = self.optional_weight(&format!("{name}.bias"), &[rows, experts.count])? else {
             return self.name(product, &name);
         };

@@ -6,17 +6,13 @@ use ggml_core::gguf::GgufFile;
 
 /// Parts of tensors' names that only architectures have which are not here, and what they stand for.
 const MECHANISMS: &[(&str, &str)] = &[
-    (".ssm_in.", "Mamba layers"),
-    (".ssm_x.", "Mamba layers"),
+    (".ssm_x.", "Mamba-1 layers"),
     (".time_mix_", "RWKV layers"),
-    ("position_embd.", "positions that are learned"),
     (".attn_norm.bias", "layer norms with biases"),
-    (".attn_output_norm.", "norms behind the residual sum"),
     (".ffn_gate_up_exps.bias", "biases in fused experts"),
     (".indexer.", "sparse attention with an indexer"),
     ("enc.blk.", "an encoder"),
     ("v.blk.", "an encoder of images"),
-    ("token_types.", "types of tokens"),
     ("cls.", "an output layer that classifies"),
 ];
 
@@ -59,12 +55,12 @@ mod tests {
     #[test]
     fn the_nearest_architecture_and_what_is_missing_are_named() {
         let mut writer = GgufWriter::new();
-        writer.tensor("blk.0.ssm_in.weight", DType::F32, &[1], vec![0u8; 4]).unwrap();
-        writer.tensor("blk.1.ssm_in.weight", DType::F32, &[1], vec![0u8; 4]).unwrap();
+        writer.tensor("blk.0.ssm_x.weight", DType::F32, &[1], vec![0u8; 4]).unwrap();
+        writer.tensor("blk.1.ssm_x.weight", DType::F32, &[1], vec![0u8; 4]).unwrap();
         let gguf = GgufFile::from_bytes(writer.to_bytes().unwrap()).unwrap();
-        let text = unknown(&gguf, "granitehybrid", ARCHITECTURES).to_string();
-        assert!(text.contains("nearest to 'granite'"), "{text}");
-        assert!(text.contains("missing: Mamba layers (tensor 'blk.0.ssm_in.weight')"), "{text}");
+        let text = unknown(&gguf, "granitehybrid2", ARCHITECTURES).to_string();
+        assert!(text.contains("nearest to 'granitehybrid'"), "{text}");
+        assert!(text.contains("missing: Mamba-1 layers (tensor 'blk.0.ssm_x.weight')"), "{text}");
         assert!(unknown(&gguf, "glm4", ARCHITECTURES).to_string().contains("nearest to 'glm4moe'"));
         assert!(unknown(&gguf, "deepseek3", ARCHITECTURES).to_string().contains("nearest to 'deepseek2'"));
     }

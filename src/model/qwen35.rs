@@ -7,7 +7,7 @@
 
 use super::builder::{Builder, Layer};
 use super::moe::Experts;
-use super::recurrent::Recurrent;
+use super::recurrent::{Recurrent, delta_net_layers};
 use super::{Architecture, Hparams};
 use ggml_core::gguf::GgufFile;
 use ggml_core::op::{Activation, Glu, RopeMode};
@@ -40,7 +40,8 @@ impl Architecture for Qwen35 {
             return Err(Error::model("heads", found, "the same, for the gate of attention"));
         }
         h.experts = Experts::read_if_any(gguf, h, true)?;
-        h.recurrent = Some(Recurrent { grouped: self.grouped, ..Recurrent::read(gguf, h)? });
+        let layers = delta_net_layers(gguf, h)?;
+        h.recurrent = Some(Recurrent { grouped: self.grouped, ..Recurrent::read(gguf, h, layers)? });
         Ok(())
     }
 

@@ -1,5 +1,5 @@
-//! Layers with a gated delta net: linear attention with a short convolution in front and a state that has the same size
-//! at every position.
+//! Layers with a recurrent state, which has the same size at every position, and a short convolution in front of it: what
+//! they have in common, and gated delta nets; Mamba-2 is in [`super::mamba`].
 //!
 //! Source: Yang, Kautz and Hatamizadeh, "Gated delta networks: improving Mamba2 with delta rule" (2024).
 
@@ -19,7 +19,8 @@ const EPS: f32 = 1e-6;
 /// Taps of the convolution at the most: models have four.
 pub(super) const MAX_TAPS: usize = 64;
 
-/// Extents of the recurrent layers of a model.
+/// Extents of the recurrent layers of a model. Keys are what decides where in the state a value is written; in Mamba-2 they
+/// are called B, their heads groups.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Recurrent {
     /// Taps of the convolution.
@@ -40,8 +41,8 @@ pub struct Recurrent {
 }
 
 impl Recurrent {
-    /// Reads and checks the extents.
-    pub(super) fn read(gguf: &GgufFile, h: &Hparams) -> Result<Recurrent> {
+    /// Reads and checks the extents; `layers` are those with a state.
+    pub(super) fn read(gguf: &GgufFile, h: &Hparams, layers: Vec<bool>) -> Result<Recurrent> {
         let m = gguf.metadata();
         let extent = |name: &str| checked(&h.key(name), m.usize(&h.key(name))?);
         let (key_heads, value_heads) = (extent("ssm.group_count")?, extent("ssm.time_step_rank")?);
@@ -53,7 +54,7 @@ impl Recurrent {
             let expected = format!(
                 "key heads that divide the value heads, those the channels, and 2 to {MAX_TAPS} taps"
             );
-            return Err(Error::model("delta net", found, expected));
+            return Err(Error::model("recurrent layers", found, expected));
         }
         Ok(Recurrent {
             taps,
@@ -62,17 +63,23 @@ impl Recurrent {
             value_length: inner / value_heads,
             value_heads,
             grouped: false,
-            layers: layers(gguf, h)?,
+            layers,
         })
     }
 
-    fn channels(&self) -> usize {
-        2 * self.key_length * self.key_heads + self.value_length * self.value_heads
+    /// Elements of the values of all heads.
+    pub(crate) fn inner(&self) -> usize {
+        self.value_length * self.value_heads
+    }
+
+    /// Channels of the convolution: queries, keys and values.
+    pub(crate) fn channels(&self) -> usize {
+        2 * self.key_length * self.key_heads + self.inner()
     }
 }
 
-/// Which layers are recurrent: a list in the file, or all but every n-th.
-fn layers(gguf: &GgufFile, h: &Hparams) -> Result<Vec<bool>> {
+/// Which layers of a delta net are recurrent: a list in the file, or all but every n-th.
+pub(super) fn delta_net_layers(gguf: &GgufFile, h: &Hparams) -> Result<Vec<bool>> {
     if let Some(listed) = flags(gguf, h, &h.key("attention.recurrent_layers"))? {
         return Ok(listed);
     }
@@ -85,7 +92,7 @@ impl Builder<'_> {
     /// A gated delta net on the normed input of a layer.
     pub(super) fn delta_net(&mut self, x: TensorId, r: &Recurrent, layer: &Layer) -> Result<TensorId> {
         let tokens = self.graph.tensor(x).ne[1];
-        let inner = r.value_length * r.value_heads;
+        let inner = r.inner();
         let mixed = self.linear(x, &layer.name("attn_qkv"), r.channels())?;
         let asking = self.needed(x, layer, "attn_norm.needed")?;
         let z = self.linear(asking, &layer.name("attn_gate"), inner)?;
@@ -213,7 +220,13 @@ impl Builder<'_> {
     }
 
     /// Copies what lies behind the rows of the tokens into a state tensor.
-    fn keep(&mut self, both: TensorId, state: TensorId, tokens: usize, name: &str) -> Result<TensorId> {
+    pub(super) fn keep(
+        &mut self,
+        both: TensorId,
+        state: TensorId,
+        tokens: usize,
+        name: &str,
+    ) -> Result<TensorId> {
         let t = self.graph.tensor(both);
         let (row, behind) = (t.nb[1], t.ne[1] - tokens);
         let tail = self.graph.view(

@@ -106,6 +106,7 @@ impl Session {
     /// # Errors
     /// Those of [`Session::batch`]; [`Error::InvalidArgument`] where the best 0 are wanted.
     pub fn append(&mut self, items: &[Item<'_>], want: Want) -> Result<Rows<'_>> {
+        not_hidden(want)?;
         self.compute(items, want, false, &mut go_on)?;
         Ok(self.rows())
     }
@@ -120,6 +121,7 @@ impl Session {
         want: Want,
         watch: Watch<'_>,
     ) -> Result<Option<Rows<'_>>> {
+        not_hidden(want)?;
         let done = self.compute(items, want, false, watch)?;
         Ok(done.then(|| self.rows()))
     }
@@ -166,20 +168,31 @@ impl Session {
 
     /// Appends the tokens of all items; the rows after the last token of each, or after `all`, are then the results.
     /// Whether `watch` let it go on to the end.
-    fn compute(&mut self, items: &[Item<'_>], want: Want, all: bool, watch: Watch<'_>) -> Result<bool> {
-        let vocabulary = self.model.hparams().vocabulary;
+    pub(super) fn compute(
+        &mut self,
+        items: &[Item<'_>],
+        want: Want,
+        all: bool,
+        watch: Watch<'_>,
+    ) -> Result<bool> {
+        let model = self.model.clone();
+        let h = model.hparams();
         let want = match want {
-            Want::Best(k) => Want::Best(k.min(vocabulary)),
-            Want::Logits => Want::Logits,
+            Want::Best(_) => Want::Best(h.width(want)),
+            Want::Logits | Want::Hidden(_) => want,
         };
-        self.results.begin(want, vocabulary);
+        self.results.begin(want, h);
+        if !(h.output || matches!(want, Want::Hidden(_))) {
+            let found = format!("logits of {}", h.architecture);
+            return Err(Error::argument("what is wanted", found, "vectors: there is no output layer"));
+        }
         self.check(items)?;
         let mut before = std::mem::take(&mut self.before);
         before.clear();
         before.extend(items.iter().map(|item| self.cells.length(item.sequence)));
         let outcome = self.compute_checked(items, want, all, watch);
         if !matches!(outcome, Ok(true)) {
-            self.results.begin(want, vocabulary);
+            self.results.begin(want, h);
         }
         if outcome.is_err() {
             for (item, &before) in items.iter().zip(&before) {
@@ -235,7 +248,19 @@ impl Session {
     }
 }
 
+/// That rows of logits are wanted: after hidden states a sequence cannot go on.
+fn not_hidden(want: Want) -> Result<()> {
+    match want {
+        Want::Hidden(_) => Err(Error::argument(
+            "want",
+            format!("{want:?}"),
+            "logits or the best; Session::hidden gives these",
+        )),
+        Want::Logits | Want::Best(_) => Ok(()),
+    }
+}
+
 /// Lets every call go on.
-fn go_on(_: usize, _: usize) -> ControlFlow<()> {
+pub(super) fn go_on(_: usize, _: usize) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }

@@ -73,7 +73,7 @@ impl Inputs {
     }
 
     /// Puts a row for each token: 0 in the columns of those of the graph's cells that hold a position of the token's
-    /// sequence no later than its own which `reaches` (token's position, other position) admits, minus infinity elsewhere.
+    /// sequence no later than its own (any, of models that are not causal) which `reaches` (token's position, other position) admits, minus infinity elsewhere.
     fn mask(
         &mut self,
         id: TensorId,
@@ -87,7 +87,9 @@ impl Inputs {
         self.floats.clear();
         for Token { at, .. } in tokens {
             let sees = |c: Cell| {
-                c.sequence == at.sequence && c.position <= at.position && reaches(at.position, c.position)
+                c.sequence == at.sequence
+                    && (c.position <= at.position || !graph.causal)
+                    && reaches(at.position, c.position)
             };
             let value = |cell| if cells.get(cell).is_some_and(sees) { 0.0 } else { f32::NEG_INFINITY };
             self.floats.extend((0..kv).map(value));

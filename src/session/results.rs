@@ -1,7 +1,7 @@
 //! What batches gave, in memory that a session keeps.
 
 use super::greedy;
-use crate::model::{BatchGraph, Want};
+use crate::model::{BatchGraph, Hparams, Want};
 use bytemuck::Pod;
 use ggml_core::{Result, TensorId};
 
@@ -59,7 +59,8 @@ impl<'a> Rows<'a> {
         let place = index * r.width..(index + 1) * r.width;
         let found = index < r.count;
         found.then(|| match r.want {
-            Want::Logits => Row::Logits(&r.values[place]),
+            // Hidden states are no rows: they are taken from the values.
+            Want::Logits | Want::Hidden(_) => Row::Logits(&r.values[place]),
             Want::Best(_) => Row::Best(Best {
                 tokens: &r.tokens[place.clone()],
                 logits: &r.values[place],
@@ -98,14 +99,11 @@ pub(super) struct Results {
 }
 
 impl Results {
-    /// Forgets all rows; those that come are as they are wanted, of so many tokens.
-    pub(super) fn begin(&mut self, want: Want, vocabulary: usize) {
+    /// Forgets all rows; those that come are as they are wanted.
+    pub(super) fn begin(&mut self, want: Want, hparams: &Hparams) {
         self.want = want;
         self.count = 0;
-        self.width = match want {
-            Want::Logits => vocabulary,
-            Want::Best(k) => k,
-        };
+        self.width = hparams.width(want);
     }
 
     /// Adds the rows of `outputs`, tokens of a batch that has run.

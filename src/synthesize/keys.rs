@@ -1,6 +1,7 @@
 //! The metadata of a synthetic model.
 
-use super::Shape;
+use super::named::{DELTA_NETS, SINGLE};
+use super::{ENCODERS, Shape};
 use crate::model::{Experts, Gating, Latent};
 use ggml_core::Result;
 use ggml_core::gguf::{Array, GgufWriter};
@@ -33,10 +34,26 @@ impl Shape {
         self.shared_caches.min(self.layers.saturating_sub(2))
     }
 
+    /// Whether a layer is recurrent.
+    pub(super) fn is_recurrent(&self, layer: usize) -> bool {
+        self.recurrent.as_ref().is_some_and(|r| r.layers.get(layer) == Some(&true))
+    }
+
+    /// Whether a layer is one of Mamba-2.
+    pub(super) fn has_mamba(&self, layer: usize) -> bool {
+        self.is_recurrent(layer) && !DELTA_NETS.contains(&self.architecture.as_str())
+    }
+
+    /// Whether a layer is a feed-forward network and nothing else.
+    pub(super) fn feeds(&self, layer: usize) -> bool {
+        self.feeding.get(layer) == Some(&true) && !self.is_recurrent(layer)
+    }
+
     /// Key and value heads of a layer, and the length of its heads.
     pub(super) fn heads_of(&self, layer: usize) -> [usize; 2] {
         match self.architecture.as_str() {
-            _ if self.convolved.get(layer) == Some(&true) => [0, self.head],
+            _ if self.convolved.get(layer) == Some(&true) || self.feeds(layer) => [0, self.head],
+            _ if self.has_mamba(layer) => [0, self.head],
             "gemma4" if !self.is_local(layer) => {
                 let heads = if self.experts.is_some() { self.heads_kv.div_ceil(2) } else { self.heads_kv };
                 [heads, 2 * self.head]
@@ -52,7 +69,6 @@ impl Shape {
             ("block_count", self.layers),
             ("context_length", self.context),
             ("embedding_length", self.embedding),
-            ("feed_forward_length", self.feed_forward),
             ("attention.head_count", self.heads),
             ("rope.dimension_count", self.rotated()),
             ("vocab_size", self.vocabulary),
@@ -60,7 +76,21 @@ impl Shape {
             w.set(key(name), value as u32)?;
         }
         w.set(key("rope.freq_base"), self.freq_base)?;
-        w.set(key("attention.layer_norm_rms_epsilon"), 1e-5f32)?;
+        if ENCODERS.contains(&self.architecture.as_str()) {
+            w.set(key("feed_forward_length"), self.feed_forward as u32)?;
+            w.set(key("attention.layer_norm_epsilon"), 1e-5f32)?;
+            w.set(key("attention.causal"), false)?;
+            // The mean.
+            w.set(key("pooling_type"), 1u32)?;
+        } else if SINGLE.contains(&self.architecture.as_str()) {
+            let width = |layer| if self.feeds(layer) { self.feed_forward as u32 } else { 0 };
+            let widths: Vec<u32> = (0..self.layers).map(width).collect();
+            w.set(key("feed_forward_length"), Array::from(&widths[..]))?;
+            w.set(key("attention.layer_norm_epsilon"), 1e-5f32)?;
+        } else {
+            w.set(key("feed_forward_length"), self.feed_forward as u32)?;
+            w.set(key("attention.layer_norm_rms_epsilon"), 1e-5f32)?;
+        }
         Ok(())
     }
 
@@ -124,9 +154,11 @@ impl Shape {
             w.set(key(name), value as u32)?;
         }
         // Files of architectures that have no choice do not say it.
-        if ["glm4moe", "deepseek2", "lfm2moe"].contains(&self.architecture.as_str()) {
+        if ["glm4moe", "deepseek2", "lfm2moe", "nemotron_h_moe"].contains(&self.architecture.as_str()) {
             let gating = if experts.gating == Gating::Sigmoid { 2u32 } else { 1 };
-            w.set(key("expert_gating_func"), gating)?;
+            if self.architecture != "nemotron_h_moe" {
+                w.set(key("expert_gating_func"), gating)?;
+            }
             w.set(key("expert_weights_norm"), experts.normalised)?;
             w.set(key("expert_weights_scale"), experts.scale)?;
             w.set(key("expert_group_count"), experts.groups as u32)?;
@@ -160,7 +192,12 @@ impl Shape {
             w.set(key("ssm.group_count"), r.key_heads as u32)?;
             w.set(key("ssm.time_step_rank"), r.value_heads as u32)?;
             w.set(key("ssm.inner_size"), (r.value_length * r.value_heads) as u32)?;
-            w.set(key("attention.recurrent_layers"), Array::from(&r.layers[..]))?;
+            if DELTA_NETS.contains(&self.architecture.as_str()) {
+                w.set(key("attention.recurrent_layers"), Array::from(&r.layers[..]))?;
+            } else {
+                // There are no positions.
+                w.set(key("rope.scaling.finetuned"), false)?;
+            }
         }
         if !self.convolved.is_empty() {
             w.set(key("shortconv.l_cache"), Shape::TAPS as u32)?;
@@ -184,7 +221,7 @@ impl Shape {
             "deepseek2" => {
                 w.set(key("rope.scaling.yarn_log_multiplier"), 0.1f32)?;
             }
-            "granite" => {
+            "granite" | "granitehybrid" => {
                 w.set(key("embedding_scale"), 12.0f32)?;
                 w.set(key("residual_scale"), 0.22f32)?;
                 w.set(key("attention.scale"), 1.0 / self.head as f32)?;

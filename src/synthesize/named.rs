@@ -1,7 +1,7 @@
 //! Known models, and a small one of each architecture.
 
-use super::{ARCHITECTURES, Shape, recurrent};
-use crate::model::{Experts, Gating, Latent};
+use super::{ARCHITECTURES, ENCODERS, Shape, recurrent};
+use crate::model::{Experts, Gating, Latent, Recurrent};
 use ggml_core::DType;
 
 /// Known models: name; architecture; layers, embedding, feed-forward, heads, KV heads, head, vocabulary; base of ROPE's
@@ -27,6 +27,9 @@ pub const NAMED: &[(&str, &str, [usize; 7], f32, bool)] = &[
     ("ministral-3-3b", "mistral3", [26, 3072, 9216, 32, 8, 128, 131_072], 1e6, true),
     ("lfm2-1.2b", "lfm2", [16, 2048, 8192, 32, 8, 64, 65536], 1e6, true),
     ("lfm2-8b-a1b", "lfm2moe", [24, 2048, 7168, 32, 8, 64, 65536], 1e6, true),
+    ("granite-4-h-tiny", "granitehybrid", [40, 1536, 512, 12, 4, 128, 100_352], 1e4, true),
+    ("granite-4-h-small", "granitehybrid", [40, 4096, 768, 32, 8, 128, 100_352], 1e4, true),
+    ("nemotron-3-nano", "nemotron_h_moe", [52, 2688, 1856, 32, 2, 128, 131_072], 1e4, false),
 ];
 
 /// Experts of the known models that have some.
@@ -37,11 +40,31 @@ const NAMED_EXPERTS: &[(&str, Experts)] = &[
     ("glm-4.5-air", sigmoids(Experts { shared: 1408, dense: 1, ..Experts::new(128, 8, 1408) })),
     ("deepseek-v2-lite", Experts { shared: 2816, normalised: false, dense: 1, ..Experts::new(64, 6, 1408) }),
     ("lfm2-8b-a1b", sigmoids(Experts { dense: 2, ..Experts::new(32, 4, 1792) })),
+    ("granite-4-h-tiny", Experts { shared: 1024, ..Experts::new(64, 6, 512) }),
+    ("granite-4-h-small", Experts { shared: 1536, ..Experts::new(72, 10, 768) }),
+    (
+        "nemotron-3-nano",
+        sigmoids(Experts { shared: 3712, scale: 2.5, gated: false, ..Experts::new(128, 6, 1856) }),
+    ),
 ];
 
-/// Attending layers of the known models that have short convolutions in the others.
-const NAMED_ATTENDING: &[(&str, &[usize])] =
-    &[("lfm2-1.2b", &[2, 5, 8, 10, 12, 14]), ("lfm2-8b-a1b", &[2, 6, 10, 14, 18, 21])];
+/// Attending layers of the known models that have something else in the others: short convolutions, or Mamba-2.
+const NAMED_ATTENDING: &[(&str, &[usize])] = &[
+    ("lfm2-1.2b", &[2, 5, 8, 10, 12, 14]),
+    ("lfm2-8b-a1b", &[2, 6, 10, 14, 18, 21]),
+    ("granite-4-h-tiny", &[5, 15, 25, 35]),
+    ("granite-4-h-small", &[5, 15, 25, 35]),
+    ("nemotron-3-nano", &[5, 12, 19, 26, 33, 42]),
+];
+
+/// States of the known models that have some: see [`recurrent`].
+const NAMED_STATES: &[(&str, [usize; 4])] = &[
+    ("qwen3.5-2b", [128, 16, 128, 16]),
+    ("qwen3.5-35b-a3b", [128, 16, 128, 32]),
+    ("granite-4-h-tiny", [128, 1, 64, 48]),
+    ("granite-4-h-small", [128, 1, 64, 128]),
+    ("nemotron-3-nano", [128, 8, 64, 64]),
+];
 
 const fn sigmoids(experts: Experts) -> Experts {
     Experts { gating: Gating::Sigmoid, ..experts }
@@ -51,7 +74,9 @@ const fn sigmoids(experts: Experts) -> Experts {
 pub(super) const SMALL: &str = "small-";
 
 /// Architectures with something special.
-const DELTA_NETS: [&str; 3] = ["qwen35", "qwen35moe", "qwen3next"];
+pub(super) const DELTA_NETS: [&str; 3] = ["qwen35", "qwen35moe", "qwen3next"];
+/// One part a layer: of those that do not attend every second one feeds forward.
+pub(super) const SINGLE: [&str; 2] = ["nemotron_h", "nemotron_h_moe"];
 const CONVOLUTIONS: [&str; 2] = ["lfm2", "lfm2moe"];
 const WINDOWS: [&str; 4] = ["gemma2", "gemma3", "gemma4", "gpt-oss"];
 
@@ -62,6 +87,8 @@ fn small_experts(architecture: &str) -> Option<Experts> {
         "qwen3moe" | "gpt-oss" => Some(plain),
         "qwen35moe" | "qwen3next" => Some(Experts { shared: 128, ..plain }),
         "glm4moe" => Some(sigmoids(Experts { shared: 256, dense: 1, ..plain })),
+        "granitehybrid" => Some(Experts { shared: 128, ..plain }),
+        "nemotron_h_moe" => Some(sigmoids(Experts { shared: 128, scale: 2.5, gated: false, ..plain })),
         "lfm2moe" => Some(sigmoids(Experts { dense: 1, ..plain })),
         "llama4" => Some(sigmoids(Experts { shared: 256, step: 2, ..Experts::new(8, 1, 256) })),
         "deepseek2" => {
@@ -70,6 +97,23 @@ fn small_experts(architecture: &str) -> Option<Experts> {
         }
         _ => None,
     }
+}
+
+/// The state of a small model.
+fn small_state(architecture: &str) -> Option<Recurrent> {
+    match architecture {
+        _ if DELTA_NETS.contains(&architecture) => Some(recurrent([64, 2, 64, 4], delta_nets(4))),
+        "granitehybrid" => Some(recurrent([32, 2, 64, 4], [true, false, true, true].into_iter())),
+        _ if SINGLE.contains(&architecture) => {
+            Some(recurrent([32, 2, 64, 4], [true, false, true, false].into_iter()))
+        }
+        _ => None,
+    }
+}
+
+/// Three of four layers.
+fn delta_nets(layers: usize) -> impl Iterator<Item = bool> {
+    (1..=layers).map(|n| n % 4 != 0)
 }
 
 impl Shape {
@@ -85,14 +129,15 @@ impl Shape {
             embedding: 256,
             feed_forward: 768,
             heads: 8,
-            heads_kv: 2,
+            heads_kv: if ENCODERS.contains(&architecture) { 8 } else { 2 },
             head: 64,
             vocabulary: 2048,
             context: 2048,
             freq_base: if architecture == "gemma3" || gemma4 { 1_000_000.0 } else { 10000.0 },
             window: WINDOWS.contains(&architecture).then_some(512),
             experts,
-            recurrent: DELTA_NETS.contains(&architecture).then(|| recurrent([64, 2, 64, 4], 4)),
+            recurrent: small_state(architecture),
+            feeding: if SINGLE.contains(&architecture) { vec![false, true] } else { Vec::new() },
             convolved: if CONVOLUTIONS.contains(&architecture) {
                 vec![true, false, true]
             } else {
@@ -111,14 +156,17 @@ impl Shape {
 
     /// Names that [`Shape::named`] takes: the known models, and a small one of each architecture.
     pub fn names() -> impl Iterator<Item = String> {
-        let small = ARCHITECTURES.iter().map(|architecture| format!("{SMALL}{architecture}"));
+        let small =
+            ARCHITECTURES.iter().chain(&ENCODERS).map(|architecture| format!("{SMALL}{architecture}"));
         NAMED.iter().map(|row| row.0.to_string()).chain(small)
     }
 
     /// The shape of a known model, one of [`NAMED`], or [`Shape::small`] as "small-llama", "small-qwen35" ...; all matrices
     /// Q8_0.
     pub fn named(name: &str) -> Option<Shape> {
-        if let Some(architecture) = name.strip_prefix(SMALL).filter(|a| ARCHITECTURES.contains(a)) {
+        if let Some(architecture) =
+            name.strip_prefix(SMALL).filter(|a| ARCHITECTURES.contains(a) || ENCODERS.contains(a))
+        {
             return Some(Shape::small(architecture).with_type(DType::Q8_0));
         }
         let row = NAMED.iter().find(|row| row.0 == name)?;
@@ -131,7 +179,15 @@ impl Shape {
         ) = row;
         let experts = NAMED_EXPERTS.iter().find(|row| row.0 == name);
         let attending = NAMED_ATTENDING.iter().find(|row| row.0 == name).map(|row| row.1);
-        let value_heads = if architecture == "qwen35" { 16 } else { 32 };
+        // Of layers with one part each that do not attend, every second one feeds forward.
+        let attends = |layer: usize| attending.is_some_and(|on| on.contains(&layer));
+        let others_before = |layer: usize| (0..layer).filter(|&before| !attends(before)).count();
+        let single = SINGLE.contains(&architecture);
+        let feeds = |layer: usize| single && !attends(layer) && others_before(layer) % 2 == 1;
+        let state = NAMED_STATES.iter().find(|row| row.0 == name).map(|row| match attending {
+            Some(_) => recurrent(row.1, (0..layers).map(|i| !attends(i) && !feeds(i))),
+            None => recurrent(row.1, delta_nets(layers)),
+        });
         let small = Shape::small(architecture);
         let latent = Latent { rank: 512, query_rank: 0, plain: 128, rotated: 64, value_length: 128 };
         let shape = Shape {
@@ -146,8 +202,12 @@ impl Shape {
             freq_base: base,
             tied,
             experts: experts.map(|row| row.1),
-            recurrent: small.recurrent.as_ref().map(|_| recurrent([128, 16, 128, value_heads], layers)),
-            convolved: attending.map_or(Vec::new(), |on| (0..layers).map(|i| !on.contains(&i)).collect()),
+            convolved: match state {
+                None if attending.is_some() => (0..layers).map(|i| !attends(i)).collect(),
+                _ => Vec::new(),
+            },
+            recurrent: state,
+            feeding: if single { (0..layers).map(feeds).collect() } else { Vec::new() },
             latent: small.latent.map(|_| latent),
             ..small
         };

@@ -1,6 +1,7 @@
 //! Which tensors a synthetic model has, and what they hold.
 
-use super::Shape;
+use super::named::{DELTA_NETS, SINGLE};
+use super::{ENCODERS, Shape};
 use crate::model::{Experts, Gating, Latent, Recurrent};
 use ggml_core::DType;
 use ggml_core::rng::Rng;
@@ -40,6 +41,9 @@ fn fitting(dtype: DType, columns: usize) -> DType {
 
 impl Shape {
     pub(super) fn tensors(&self) -> Vec<NewTensor> {
+        if self.is(&ENCODERS) {
+            return self.encoder_tensors();
+        }
         let e = self.embedding;
         let tensor = |name: &str, dtype, ne: &[usize], fill| {
             (name.to_string(), fitting(dtype, ne[0]), ne.to_vec(), fill)
@@ -70,17 +74,54 @@ impl Shape {
                 add("attn_norm.weight", DType::F32, &[e], Fill::Norm);
             }
             match (&self.recurrent, self.latent) {
-                (Some(r), _) if r.layers.get(layer) == Some(&true) => self.recurrent_tensors(r, &mut add),
+                (Some(r), _) if self.has_mamba(layer) => self.mamba_tensors(r, &mut add),
+                (Some(r), _) if self.is_recurrent(layer) => self.recurrent_tensors(r, &mut add),
                 (_, Some(latent)) => self.latent_tensors(latent, &mut add),
                 _ if self.convolved.get(layer) == Some(&true) => self.convolution_tensors(&mut add),
+                _ if self.feeds(layer) => {}
                 _ => self.attention_tensors(layer, &mut add),
             }
-            self.feed_forward_tensors(layer, &mut add);
+            if self.feeds(layer) || !self.is(&SINGLE) {
+                self.feed_forward_tensors(layer, &mut add);
+            }
         }
         let norm = if self.convolved.is_empty() { "output_norm.weight" } else { "token_embd_norm.weight" };
         all.push(tensor(norm, DType::F32, &[e], Fill::Norm));
         if !self.tied {
             all.push(tensor("output.weight", self.embedding_type, &[e, self.vocabulary], Fill::Matrix));
+        }
+        all
+    }
+
+    /// The tensors of bert: a bias beside every weight.
+    fn encoder_tensors(&self) -> Vec<NewTensor> {
+        let (e, n, qkv) = (self.embedding, self.feed_forward, self.heads * self.head);
+        let mut all = Vec::new();
+        let mut add = |name: String, dtype, ne: &[usize], fill| {
+            all.push((name, fitting(dtype, ne[0]), ne.to_vec(), fill));
+        };
+        add("token_embd.weight".into(), self.embedding_type, &[e, self.vocabulary], Fill::Matrix);
+        add("position_embd.weight".into(), DType::F32, &[e, self.context], Fill::Matrix);
+        add("token_types.weight".into(), DType::F32, &[e, 2], Fill::Bias);
+        let blocks = (0..self.layers).map(|layer| format!("blk.{layer}."));
+        let norms = blocks.clone().flat_map(|b| ["attn_output", "layer_output"].map(|n| b.clone() + n));
+        for name in norms.chain(["token_embd".into()]) {
+            add(format!("{name}_norm.weight"), DType::F32, &[e], Fill::Norm);
+            add(format!("{name}_norm.bias"), DType::F32, &[e], Fill::Bias);
+        }
+        for block in blocks {
+            let (attention, network) = (self.attention_type, self.feed_forward_type);
+            for (name, dtype, [columns, rows]) in [
+                ("attn_q", attention, [e, qkv]),
+                ("attn_k", attention, [e, qkv]),
+                ("attn_v", attention, [e, qkv]),
+                ("attn_output", attention, [qkv, e]),
+                ("ffn_up", network, [e, n]),
+                ("ffn_down", network, [n, e]),
+            ] {
+                add(format!("{block}{name}.weight"), dtype, &[columns, rows], Fill::Matrix);
+                add(format!("{block}{name}.bias"), DType::F32, &[rows], Fill::Bias);
+            }
         }
         all
     }
@@ -99,7 +140,7 @@ impl Shape {
             add("attn_qkv.weight", self.attention_type, &[e, q + 2 * kv], Fill::Matrix);
         } else {
             // Delta nets' companions: each query with a gate.
-            let q = if self.recurrent.is_some() { 2 * q } else { q };
+            let q = if self.is(&DELTA_NETS) { 2 * q } else { q };
             for (name, rows) in [("attn_q", q), ("attn_k", kv), ("attn_v", kv)] {
                 if name != "attn_q" && shares || name == "attn_v" && no_values {
                     continue;
@@ -111,7 +152,7 @@ impl Shape {
             }
         }
         let normed = ["qwen3", "qwen3moe", "gemma3", "gemma4", "lfm2", "lfm2moe", "olmo2"];
-        if self.recurrent.is_some() || self.is(&normed) {
+        if self.is(&DELTA_NETS) || self.is(&normed) {
             let whole = self.is(&["olmo2"]);
             for (name, width) in [("attn_q_norm.weight", q), ("attn_k_norm.weight", kv)] {
                 if !(shares && name == "attn_k_norm.weight") {
@@ -154,8 +195,7 @@ impl Shape {
     }
 
     fn recurrent_tensors(&self, r: &Recurrent, add: &mut AddTensor<'_>) {
-        let (e, heads, inner) = (self.embedding, r.value_heads, r.value_length * r.value_heads);
-        let channels = 2 * r.key_length * r.key_heads + inner;
+        let (e, heads, inner, channels) = (self.embedding, r.value_heads, r.inner(), r.channels());
         let steps = if self.is(&["qwen3next"]) {
             vec![("ssm_ba", 2 * heads)]
         } else {
@@ -168,6 +208,18 @@ impl Shape {
         add("ssm_dt.bias", DType::F32, &[heads], Fill::Bias);
         add("ssm_a", DType::F32, &[heads], Fill::Decay);
         add("ssm_norm.weight", DType::F32, &[r.value_length], Fill::Norm);
+        add("ssm_out.weight", self.attention_type, &[inner, e], Fill::Matrix);
+    }
+
+    fn mamba_tensors(&self, r: &Recurrent, add: &mut AddTensor<'_>) {
+        let (e, inner, heads) = (self.embedding, r.inner(), r.value_heads);
+        add("ssm_in.weight", self.attention_type, &[e, inner + r.channels() + heads], Fill::Matrix);
+        add("ssm_conv1d.weight", DType::F32, &[r.taps, r.channels()], Fill::Matrix);
+        add("ssm_conv1d.bias", DType::F32, &[r.channels()], Fill::Bias);
+        add("ssm_dt.bias", DType::F32, &[heads], Fill::Bias);
+        add("ssm_a", DType::F32, &[1, heads], Fill::Decay);
+        add("ssm_d", DType::F32, &[1, heads], Fill::Norm);
+        add("ssm_norm.weight", DType::F32, &[inner / r.key_heads, r.key_heads], Fill::Norm);
         add("ssm_out.weight", self.attention_type, &[inner, e], Fill::Matrix);
     }
 
@@ -190,7 +242,9 @@ impl Shape {
         } else {
             vec![("ffn_gate_exps", e, n), ("ffn_up_exps", e, n), ("ffn_down_exps", n, e)]
         };
-        for (name, columns, rows) in products {
+        // Squared ReLU has no gate.
+        let gate = usize::from(!experts.gated);
+        for &(name, columns, rows) in &products[gate..] {
             add(&format!("{name}.weight"), dtype, &[columns, rows, count], Fill::Matrix);
             if biases {
                 add(&format!("{name}.bias"), DType::F32, &[rows, count], Fill::Bias);
@@ -198,10 +252,10 @@ impl Shape {
         }
         if experts.shared > 0 {
             let n = experts.shared;
-            for (name, columns, rows) in [("gate", e, n), ("up", e, n), ("down", n, e)] {
+            for &(name, columns, rows) in &[("gate", e, n), ("up", e, n), ("down", n, e)][gate..] {
                 add(&format!("ffn_{name}_shexp.weight"), dtype, &[columns, rows], Fill::Matrix);
             }
-            if self.recurrent.is_some() {
+            if self.is(&DELTA_NETS) {
                 add("ffn_gate_inp_shexp.weight", DType::F32, &[e, 1], Fill::Matrix);
             }
         }
@@ -210,9 +264,9 @@ impl Shape {
     fn feed_forward_tensors(&self, layer: usize, add: &mut AddTensor<'_>) {
         let (e, n, dtype) = (self.embedding, self.feed_forward, self.feed_forward_type);
         // The same norm has two names; olmo2 has none.
-        if self.recurrent.is_some() || self.is(&["gpt-oss", "glm4moe"]) {
+        if self.is(&DELTA_NETS) || self.is(&["gpt-oss", "glm4moe"]) {
             add("post_attention_norm.weight", DType::F32, &[e], Fill::Norm);
-        } else if !self.is(&["olmo2"]) {
+        } else if !self.is(&["olmo2"]) && !self.is(&SINGLE) {
             add("ffn_norm.weight", DType::F32, &[e], Fill::Norm);
         }
         if self.is(&["gemma4"]) {
@@ -227,7 +281,9 @@ impl Shape {
         if self.is(&["phi3"]) {
             add("ffn_up.weight", dtype, &[e, 2 * n], Fill::Matrix);
         } else {
-            add("ffn_gate.weight", dtype, &[e, n], Fill::Matrix);
+            if !self.is(&SINGLE) {
+                add("ffn_gate.weight", dtype, &[e, n], Fill::Matrix);
+            }
             add("ffn_up.weight", dtype, &[e, n], Fill::Matrix);
         }
         add("ffn_down.weight", dtype, &[n, e], Fill::Matrix);

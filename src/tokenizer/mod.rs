@@ -1,7 +1,8 @@
 //! Tokenizers from the metadata of a GGUF file.
 //!
-//! Two families: byte-level byte pair encoding (`tokenizer.ggml.model` is `gpt2`) with its pre-tokenizers
-//! (`tokenizer.ggml.pre`), and SentencePiece with scores (`llama`: Llama 1 and 2, Mistral, Gemma and others).
+//! Three families: byte-level byte pair encoding (`tokenizer.ggml.model` is `gpt2`) with its pre-tokenizers
+//! (`tokenizer.ggml.pre`), SentencePiece with scores (`llama`: Llama 1 and 2, Mistral, Gemma and others), and WordPiece
+//! (`bert`).
 //! Tokens are those that llama.cpp gives for the same file.
 //!
 //! ```no_run
@@ -40,6 +41,7 @@ mod pre;
 mod special;
 mod spm;
 mod vocabulary;
+mod wordpiece;
 
 pub use detokenizer::Detokenizer;
 pub use special::SpecialTokens;
@@ -49,6 +51,7 @@ use bpe::Bpe;
 use special::{Finder, Fragment};
 use spm::Spm;
 use vocabulary::{Spelling, TOKENS, Vocabulary, key_error};
+use wordpiece::WordPiece;
 
 /// Key of the kind of tokenizer.
 const MODEL: &str = "tokenizer.ggml.model";
@@ -89,6 +92,7 @@ pub struct DecodeOptions {
 enum Algorithm {
     Bpe(Bpe),
     Spm(Spm),
+    WordPiece(WordPiece),
 }
 
 /// Turns text into tokens and tokens into text. It is not changed by use and can be shared between threads.
@@ -121,34 +125,39 @@ impl Tokenizer {
     /// # Errors
     /// As [`Tokenizer::from_gguf`].
     pub fn from_metadata(m: &Metadata) -> Result<Tokenizer> {
-        let (sentence_piece, characters) = match m.str(MODEL)? {
-            "llama" => (true, false),
-            "gpt2" => (false, false),
-            "gemma4" => (false, true),
-            other => {
-                return Err(key_error(MODEL, format!("tokenizer '{other}'"), "gpt2, llama or gemma4"));
-            }
-        };
+        let model = m.str(MODEL)?;
+        let (sentence_piece, characters, words) = (model == "llama", model == "gemma4", model == "bert");
+        if !(sentence_piece || characters || words || model == "gpt2") {
+            return Err(key_error(MODEL, format!("tokenizer '{model}'"), "gpt2, llama, gemma4 or bert"));
+        }
         let mut vocabulary = Vocabulary::read(m)?;
         let mut special = SpecialTokens::read(m, &vocabulary, sentence_piece)?;
-        let algorithm = if sentence_piece {
+        if words {
+            special.frame_words(&vocabulary);
+        }
+        let algorithm = if words {
+            Algorithm::WordPiece(WordPiece::read(m)?)
+        } else if sentence_piece {
             m.array(vocabulary::SCORES)?; // in this family scores are not optional
             Algorithm::Spm(Spm::new(&vocabulary))
         } else {
             Algorithm::Bpe(Bpe::read(m, &vocabulary, characters)?)
         };
         let ends = special::classify(&mut vocabulary, &mut special);
-        let of_pieces = sentence_piece || characters;
+        let of_pieces = sentence_piece || characters || words;
         vocabulary.spell(if of_pieces { Spelling::LowerOneEighth } else { Spelling::ByteAlphabet });
         let default_bos = match &algorithm {
             Algorithm::Spm(_) => true,
             Algorithm::Bpe(bpe) => bpe.pre.add_bos,
+            Algorithm::WordPiece(_) => true,
         };
         let finder = Finder::new(&vocabulary, strip_after(m, &vocabulary)?);
         Ok(Tokenizer {
             add_bos: adds(m, "bos", special.bos, default_bos)?,
-            add_eos: adds(m, "eos", special.eos, false)?,
-            add_space_prefix: m.opt_bool("tokenizer.ggml.add_space_prefix")?.unwrap_or(sentence_piece),
+            add_eos: adds(m, "eos", special.eos, words)?,
+            add_space_prefix: m
+                .opt_bool("tokenizer.ggml.add_space_prefix")?
+                .unwrap_or(sentence_piece || words),
             vocabulary,
             algorithm,
             special,
@@ -190,6 +199,7 @@ impl Tokenizer {
         let (v, unknown) = (&self.vocabulary, self.special.unknown);
         match &self.algorithm {
             Algorithm::Bpe(bpe) => bpe.encode(v, text, unknown, out),
+            Algorithm::WordPiece(words) => words.encode(v, text, unknown, out),
             Algorithm::Spm(spm) => spm.encode(v, text, self.add_space_prefix && after_special, unknown, out),
         }
     }

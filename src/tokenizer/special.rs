@@ -148,6 +148,13 @@ impl SpecialTokens {
             mask: id("mask", no)?,
         })
     }
+
+    /// The tokens that WordPiece puts around a text, and the unknown one, by their usual texts where no key names them.
+    pub(super) fn frame_words(&mut self, v: &Vocabulary) {
+        self.bos = self.bos.or_else(|| v.find(b"[CLS]"));
+        self.eos = self.eos.or(self.separator).or_else(|| v.find(b"[SEP]"));
+        self.unknown = self.unknown.or_else(|| v.find(b"[UNK]"));
+    }
 }
 
 /// Corrects the kinds of tokens that are known by their texts and returns those that end a text or a turn, as llama.cpp

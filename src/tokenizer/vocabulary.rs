@@ -121,6 +121,11 @@ impl Vocabulary {
         self.texts.len()
     }
 
+    /// Bytes of the longest text.
+    pub(super) fn longest(&self) -> usize {
+        self.longest
+    }
+
     /// The token of a text. Of several with the same text it is the first.
     pub(super) fn find(&self, text: &[u8]) -> Option<u32> {
         if text.len() > self.longest { None } else { self.ids.get(text).copied() }

@@ -26,6 +26,12 @@ pub(super) struct Formulas {
     gemma: bool,
     pub(super) gemma4: bool,
     llama4: bool,
+    /// Whether attention has positions at all.
+    positions: bool,
+    /// Whether a layer is a network or something else before one, but not both.
+    pub(super) one_part: bool,
+    /// Width of the network of each layer.
+    pub(super) feed_forward: Vec<usize>,
     /// Layers with keys and values of their own.
     own_caches: usize,
     /// Whether q and k are normed as a whole.
@@ -58,6 +64,7 @@ impl Formulas {
         let gemma = architecture.starts_with("gemma");
         let (gemma2, gemma4, llama4) =
             (architecture == "gemma2", architecture == "gemma4", architecture == "llama4");
+        let one_part = architecture.starts_with("nemotron_h");
         let (layers, d) = (int("block_count"), int("attention.key_length"));
         let original = m.opt_usize(&key("rope.scaling.original_context_length")).unwrap();
         let yarn = ["gpt-oss", "mistral3", "deepseek2"]
@@ -90,7 +97,7 @@ impl Formulas {
             heads: int("attention.head_count"),
             heads_kv,
             layers,
-            eps: float("attention.layer_norm_rms_epsilon", 0.0),
+            eps: float("attention.layer_norm_rms_epsilon", float("attention.layer_norm_epsilon", f64::NAN)),
             neighbours: ["llama", "granite", "mistral3", "llama4", "deepseek2"].contains(&architecture),
             rotated: int("rope.dimension_count"),
             base,
@@ -112,6 +119,9 @@ impl Formulas {
             gemma,
             gemma4,
             llama4,
+            one_part,
+            positions: !one_part && m.opt_bool(&key("rope.scaling.finetuned")).unwrap() != Some(false),
+            feed_forward: if one_part { m.array_usize(&key("feed_forward_length")).unwrap() } else { vec![] },
             own_caches: layers - m.opt_usize(&key("attention.shared_kv_layers")).unwrap().unwrap_or(0),
             norms_whole: architecture == "olmo2",
             norms_results: gemma || architecture == "olmo2",
@@ -132,9 +142,9 @@ impl Formulas {
         self.window.is_some() && (self.period == 1 || (layer + 1) % self.period != 0)
     }
 
-    /// Layers of llama4 without positions.
+    /// Whether a layer has positions: not all of llama4 do.
     fn has_positions(&self, layer: usize) -> bool {
-        !self.llama4 || (layer + 1) % 4 != 0
+        self.positions && (!self.llama4 || (layer + 1) % 4 != 0)
     }
 
     /// Whether heads of q and k are normed, without weights, behind their positions.

@@ -7,15 +7,18 @@
 //! gpt-oss (YaRN: Peng et al. 2023, sinks), mixtures of experts (Shazeer et al. 2017; DeepSeek-V3 2024), qwen35 (gated delta
 //! net: Yang et al. 2024), latent attention (DeepSeek-V2 2024, in the form that makes keys and values of all heads), olmo2,
 //! mistral3 (queries that grow), lfm2 (short convolutions), llama4 (chunks, layers without positions), gemma4 (embeddings of
-//! layers, shared keys).
+//! layers, shared keys), granitehybrid and nemotron_h (Mamba-2: Dao and Gu 2024; squared ReLU: So et al. 2021).
 
+mod bert;
 #[path = "../common/mod.rs"]
 mod common;
 mod delta;
 mod formulas;
 mod gemma4;
 mod latent;
+mod mamba;
 mod mixture;
+mod scales;
 mod short;
 
 use common::{backend, backends, file, tiny};
@@ -209,13 +212,15 @@ impl Layer<'_> {
     /// What the layer does with its normed stream before the feed-forward network.
     fn mix(&self, stream: &mut [Vec<f64>], kept: &mut [[Vec<Vec<f64>>; 2]]) {
         let has = |part: &str| self.find(part).is_some();
-        if has("ssm_a") {
+        if has("ssm_in.weight") {
+            self.mamba(stream)
+        } else if has("ssm_a") {
             self.delta_net(stream)
         } else if has("shortconv.conv.weight") {
             self.short_convolution(stream)
         } else if has("attn_kv_a_mqa.weight") {
             self.latent_attention(stream)
-        } else {
+        } else if has("attn_output.weight") {
             self.attention(stream, kept)
         }
     }
@@ -226,10 +231,14 @@ impl Layer<'_> {
     }
 
     fn feed_forward(&self, stream: &mut [Vec<f64>]) {
-        let norm = self.find("ffn_norm.weight").or_else(|| {
-            // Where it is not the norm of what attention gives.
-            self.find("post_attention_norm.weight").filter(|_| !self.f.norms_results)
-        });
+        let norm = match () {
+            () if self.f.one_part && self.f.feed_forward[self.index] == 0 => return,
+            () if self.f.one_part => self.find("attn_norm.weight"),
+            () => self.find("ffn_norm.weight").or_else(|| {
+                // Where it is not the norm of what attention gives.
+                self.find("post_attention_norm.weight").filter(|_| !self.f.norms_results)
+            }),
+        };
         for x in stream {
             let normed = norm.as_ref().map_or(x.clone(), |norm| rms(x, norm, self.f.eps));
             let mixed = self.find("ffn_gate_inp.weight").is_some();
@@ -244,6 +253,9 @@ impl Layer<'_> {
 
     /// A gated network whose weights' names end with a suffix.
     fn dense(&self, x: &[f64], suffix: &str) -> Vec<f64> {
+        if self.f.one_part {
+            return self.squared(x, suffix);
+        }
         let get = |part: &str| self.find(&format!("ffn_{part}{suffix}.weight"));
         let (down, both) = (get("down").expect("down"), get("up").expect("up"));
         let width = both.columns;
@@ -262,24 +274,35 @@ impl Layer<'_> {
     }
 }
 
-/// Logits after every token, in a session of `context` positions.
-fn forward(file: &ModelFile, tokens: &[u32], context: usize) -> Vec<f32> {
-    let f = Formulas::new(file, context);
+/// The stream behind so many layers, behind all of them normed as for the output layer.
+fn hidden(file: &ModelFile, f: &Formulas, tokens: &[u32], depth: usize) -> Vec<Vec<f64>> {
     let embedding = weight(file, "token_embd.weight").expect("an embedding");
     let scaled = |row: &[f64]| -> Vec<f64> { row.iter().map(|x| x * f.embedding_scale).collect() };
     let mut stream: Vec<Vec<f64>> = tokens.iter().map(|&t| scaled(embedding.row(t as usize))).collect();
-    let own = gemma4::own_embeddings(file, &f, tokens, &stream);
+    let own = gemma4::own_embeddings(file, f, tokens, &stream);
     let mut kept = vec![[Vec::new(), Vec::new()]; f.layers];
-    for index in 0..f.layers {
-        let layer = Layer { file, f: &f, index };
+    for index in 0..depth {
+        let layer = Layer { file, f, index };
         layer.mix(&mut stream, &mut kept);
         layer.feed_forward(&mut stream);
         layer.add_own_embedding(&mut stream, &own);
     }
-    let output = weight(file, "output.weight").unwrap_or(embedding);
-    let norm = ["output_norm.weight", "token_embd_norm.weight"].iter().find_map(|name| weight(file, name));
-    let norm = norm.expect("a norm");
-    let logits = stream.iter().flat_map(|x| output.times(&rms(x, &norm, f.eps)));
+    if depth == f.layers {
+        let norm =
+            ["output_norm.weight", "token_embd_norm.weight"].iter().find_map(|name| weight(file, name));
+        let norm = norm.expect("a norm");
+        stream.iter_mut().for_each(|x| *x = rms(x, &norm, f.eps));
+    }
+    stream
+}
+
+/// Logits after every token, in a session of `context` positions.
+fn forward(file: &ModelFile, tokens: &[u32], context: usize) -> Vec<f32> {
+    let f = Formulas::new(file, context);
+    let stream = hidden(file, &f, tokens, f.layers);
+    let output = weight(file, "output.weight").or_else(|| weight(file, "token_embd.weight"));
+    let output = output.expect("an output layer");
+    let logits = stream.iter().flat_map(|x| output.times(x));
     let capped = |x: f64| f.caps[1].map_or(x, |cap| cap * (x / cap).tanh());
     logits.map(|v| capped(v / f.logit_divisor) as f32).collect()
 }
@@ -337,6 +360,10 @@ fn later_shapes(dtype: DType) -> Vec<Shape> {
         ..Experts::new(12, 4, 32)
     };
     shapes.push(Shape { experts: Some(groups), ..deepseek });
+    for mamba in ["granitehybrid", "nemotron_h", "nemotron_h_moe"] {
+        shapes.push(Shape { layers: 4, ..tiny(mamba, dtype) });
+    }
+    shapes.push(Shape { experts: None, ..tiny("granitehybrid", dtype) });
     shapes.push(Shape { layers: 5, window: Some(5), ..tiny("gemma4", dtype) });
     let experts = Some(Experts::new(6, 2, 64));
     let plain = Shape { experts, per_layer_embedding: 0, shared_caches: 0, ..tiny("gemma4", dtype) };

@@ -30,7 +30,7 @@ impl Layer<'_> {
             add(&mut scores, &bias.values, 1.0);
         }
         let llama4 = self.file.hparams().architecture == "llama4";
-        let sigmoid = llama4 || self.metadata("expert_gating_func") == 2.0;
+        let sigmoid = llama4 || self.f.one_part || self.metadata("expert_gating_func") == 2.0;
         let total: f64 = scores.iter().map(|s| s.exp()).sum();
         let probability = |s: &f64| if sigmoid { 1.0 / (1.0 + (-s).exp()) } else { s.exp() / total };
         let probabilities: Vec<f64> = scores.iter().map(probability).collect();
@@ -82,6 +82,12 @@ impl Layer<'_> {
             // The weight of llama4 is one of the input.
             let before = if self.file.hparams().architecture == "llama4" { weight } else { 1.0 };
             let input: Vec<f64> = x.iter().map(|x| x * before).collect();
+            if self.f.one_part {
+                let up = self.expert("ffn_up_exps", expert, n, x);
+                let inner: Vec<f64> = up.iter().map(|u| u.max(0.0).powi(2)).collect();
+                add(&mut out, &self.expert("ffn_down_exps", expert, x.len(), &inner), weight);
+                continue;
+            }
             let (gate, up) = if self.find("ffn_gate_up_exps.weight").is_some() {
                 let both = self.expert("ffn_gate_up_exps", expert, 2 * n, &input);
                 (both[..n].to_vec(), both[n..].to_vec())

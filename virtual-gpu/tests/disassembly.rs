@@ -11,9 +11,10 @@ use virtual_gpu::Target;
 fn embedded_code_objects_decode_as_llvm_objdump_prints_them() {
     let (mut total, mut wrong) = (0, Vec::new());
     for target in Target::ALL {
-        // Products of F16 are by matrix units, those of weights in F16 by dot2 too, which gfx906 has.
+        // Products of F16 are by matrix units, those of weights in F16 by dot2 too, which gfx906 has, as it has dot4: without,
+        // the types of few bits have no products in 8 bits.
         let is_empty = |stem: &str| match stem {
-            "mul_mat_half" => target == Target::Gfx900,
+            "mul_mat_half" | "mul_mat_int8_low" => target == Target::Gfx900,
             stem => stem.starts_with("mul_mat_half_"),
         };
         let stems = hip_kernels::stems().iter().filter(|stem| !is_empty(stem));

@@ -80,7 +80,7 @@ macro_rules! kernels {
     };
 }
 
-/// The kernels of plain types, of blocks of 32, of blocks of 256.
+/// The kernels of plain types, of blocks of 32, of blocks of 256, of few bits.
 macro_rules! plain {
     ($t:literal) => {
         kernels!($t, "mul_mat", None, true)
@@ -94,6 +94,11 @@ macro_rules! blocks_32 {
 macro_rules! blocks_256 {
     ($t:literal, $all:literal) => {
         kernels!($t, "mul_mat_256", Some("mul_mat_int8_256"), $all)
+    };
+}
+macro_rules! low {
+    ($t:literal) => {
+        kernels!($t, "mul_mat_low", Some("mul_mat_int8_low"), false)
     };
 }
 
@@ -115,6 +120,18 @@ fn kernels(dtype: DType) -> Option<Kernels> {
         DType::Q5_K => blocks_256!("q5_k", true),
         DType::Q6_K => blocks_256!("q6_k", true),
         DType::IQ4_XS => blocks_256!("iq4_xs", false),
+        DType::Q1_0 => low!("q1_0"),
+        DType::Q2_0 => low!("q2_0"),
+        DType::NVFP4 => low!("nvfp4"),
+        DType::TQ1_0 => low!("tq1_0"),
+        DType::TQ2_0 => low!("tq2_0"),
+        DType::IQ1_S => low!("iq1_s"),
+        DType::IQ1_M => low!("iq1_m"),
+        DType::IQ2_XXS => low!("iq2_xxs"),
+        DType::IQ2_XS => low!("iq2_xs"),
+        DType::IQ2_S => low!("iq2_s"),
+        DType::IQ3_XXS => low!("iq3_xxs"),
+        DType::IQ3_S => low!("iq3_s"),
         _ => return None,
     })
 }

@@ -32,6 +32,7 @@ mod rope;
 mod rows;
 mod soft_max;
 mod ssm_conv;
+mod ssm_scan;
 mod top_k;
 mod unary;
 
@@ -68,6 +69,13 @@ pub struct Launch {
     pub block: [u32; 3],
     /// Bytes of LDS beyond what the kernel declares itself.
     pub lds_bytes: u32,
+}
+
+impl Launch {
+    /// The operands that are read, and those that are written.
+    pub(crate) fn parts(&self) -> (&[Operand], &[Operand]) {
+        self.operands.split_at(self.operands.len().saturating_sub(self.written))
+    }
 }
 
 /// Everything that a family's function may look at.
@@ -125,6 +133,7 @@ fn plan_node(context: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
         Some(Op::Cpy(_) | Op::Cont(_)) => copy::plan(context),
         Some(Op::FlashAttnExt(_)) => flash_attn::plan(context),
         Some(Op::SsmConv(_)) => ssm_conv::plan(context),
+        Some(Op::SsmScan(_)) => ssm_scan::plan(context),
         Some(Op::GatedDeltaNet(_)) => delta_net::plan(context),
         Some(other) => Err(Refusal(format!("{} has no kernels for HIP", other.name()))),
     }

@@ -4,7 +4,7 @@
 use super::grid::{ROW_THREADS, launch, no_kernel, row_groups, rows_of, scratch, tensors};
 use super::mat_vec::{self, MatVec};
 use super::{Context, Launch, Operand, Refusal};
-use crate::arch::Profile;
+use crate::arch::{Family, Profile};
 use crate::tuning::{HALF_TILES, Half, Int8, TILES, Tuning};
 use ggml_core::kernel::{MatVecParams, MulMatParams, ProductsParams};
 use ggml_core::plan::Precision;
@@ -31,7 +31,7 @@ impl Kernels {
 /// The kernels of a type for activations in 8 bits: one for each of the first three of [`TILES`] (the sums of 128 x 128,
 /// in whole numbers and F32, would take all registers).
 struct Int8Kernels {
-    /// Stem of their source. Types that are no blocks have none.
+    /// Stem of their source. Types that are no blocks and those of few bits have none.
     module: Option<&'static str>,
     /// Whether the sums of a block's products fit 16 bits.
     pairs: bool,
@@ -40,9 +40,9 @@ struct Int8Kernels {
 
 /// The kernels of a type for activations in F16: one for each of [`HALF_TILES`], the larger for matrix units alone.
 struct HalfKernels {
-    /// Stem of their source. Types of numbers beyond those of F16 have none.
+    /// Stem of their source. Types of numbers beyond those of F16 and those of few bits have none.
     module: Option<&'static str>,
-    tiles: [&'static str; 2],
+    tiles: [&'static str; 3],
 }
 
 /// Kernels by the type's name in theirs; the stems of their sources; whether all are there; whether sums of products
@@ -69,13 +69,17 @@ macro_rules! kernels {
             },
             half: HalfKernels {
                 module: $half,
-                tiles: [concat!("mat_tile_half_", $t, "_64x64"), concat!("mat_tile_half_", $t, "_128x128")],
+                tiles: [
+                    concat!("mat_tile_half_", $t, "_64x64"),
+                    concat!("mat_tile_half_", $t, "_128x128"),
+                    concat!("mat_tile_half_", $t, "_64x128"),
+                ],
             },
         }
     };
 }
 
-/// The kernels of plain types, of blocks of 32, of blocks of 256.
+/// The kernels of plain types, of blocks of 32, of blocks of 256, of few bits.
 macro_rules! plain {
     ($t:literal, $half:expr) => {
         kernels!($t, "mul_mat", None, $half, true, false)
@@ -89,6 +93,11 @@ macro_rules! blocks_32 {
 macro_rules! blocks_256 {
     ($t:literal, $all:literal, $pairs:literal) => {
         kernels!($t, "mul_mat_256", Some("mul_mat_int8_256"), Some("mul_mat_half_256"), $all, $pairs)
+    };
+}
+macro_rules! low {
+    ($t:literal) => {
+        kernels!($t, "mul_mat_low", None, None, false, false)
     };
 }
 
@@ -110,6 +119,18 @@ fn kernels(dtype: DType) -> Option<Kernels> {
         DType::Q5_K => blocks_256!("q5_k", true, false),
         DType::Q6_K => blocks_256!("q6_k", true, true),
         DType::IQ4_XS => blocks_256!("iq4_xs", false, false),
+        DType::Q1_0 => low!("q1_0"),
+        DType::Q2_0 => low!("q2_0"),
+        DType::NVFP4 => low!("nvfp4"),
+        DType::TQ1_0 => low!("tq1_0"),
+        DType::TQ2_0 => low!("tq2_0"),
+        DType::IQ1_S => low!("iq1_s"),
+        DType::IQ1_M => low!("iq1_m"),
+        DType::IQ2_XXS => low!("iq2_xxs"),
+        DType::IQ2_XS => low!("iq2_xs"),
+        DType::IQ2_S => low!("iq2_s"),
+        DType::IQ3_XXS => low!("iq3_xxs"),
+        DType::IQ3_S => low!("iq3_s"),
         _ => return None,
     })
 }
@@ -201,7 +222,7 @@ pub(super) fn round_half(
 
 /// Bytes of a column of activations in F16: whole steps of a tile.
 pub(super) fn half_column(k: u32) -> u64 {
-    u64::from(k).next_multiple_of(32) * 2
+    u64::from(k).next_multiple_of(64) * 2
 }
 
 /// Columns rounded to F16, then the product.
@@ -216,17 +237,24 @@ fn half_launches(
     rounded(c, p, [half_column(p.k), 4], round_half, product)
 }
 
-/// The tile of matrix units or dot2, and the work-groups across and down. What counts is how many tiles the busiest
+/// The tile of matrix units or dot2, and the work-groups across and down. On AMD's what counts is how many tiles the busiest
 /// compute unit has: a large one takes four fifths of the time of four small ones, if there are two of them that take
-/// turns in waiting.
+/// turns in waiting. NVIDIA's take it where three for every two compute units are left.
 fn choose_half_tile(profile: &Profile, p: &MulMatParams) -> (usize, [u64; 2]) {
-    let tuning = Tuning::of(profile);
-    let [small, large] =
-        HALF_TILES.map(|tile| [p.m.div_ceil(tile.rows), p.n.div_ceil(tile.columns)].map(u64::from));
+    let (tuning, nvidia) = (Tuning::of(profile), profile.family == Family::Nvidia);
     let batch = u64::from(p.ne2) * u64::from(p.ne3);
+    let groups = |i: usize| {
+        let tile = HALF_TILES[i];
+        [p.m.div_ceil(tile.rows), p.n.div_ceil(tile.columns)].map(u64::from)
+    };
+    let (small, i) = (groups(0), if nvidia { 2 } else { 1 });
+    let large = groups(i);
     let busiest = |[x, y]: [u64; 2]| (x * y * batch).div_ceil(tuning.units(profile));
-    let better = busiest(large) >= 2 && busiest(large) * 4 * 4 <= busiest(small) * 5;
-    if better && tuning.half == Half::Matrix { (1, large) } else { (0, small) }
+    let better = match nvidia {
+        true => large[0] * large[1] * batch * 2 >= 3 * tuning.units(profile) && p.n > HALF_TILES[0].columns,
+        false => busiest(large) >= 2 && busiest(large) * 4 * 4 <= busiest(small) * 5,
+    };
+    if better && tuning.half == Half::Matrix { (i, large) } else { (0, small) }
 }
 
 /// Columns rounded to 8 bits, then the product.
@@ -256,7 +284,7 @@ fn rounded(
     let [q, scales] = scratch(c, column.map(|bytes| (columns, bytes)))?;
     let operands = vec![Operand::Tensor(src[0]), q, scales, Operand::Tensor(c.node)];
     let product = launch(c, kernel, operands, p, [x, y, batch], threads)?;
-    Ok(vec![round(c, p, Operand::Tensor(src[1]), [q, scales])?, product])
+    Ok(vec![round(c, &p.of_columns(), Operand::Tensor(src[1]), [q, scales])?, product])
 }
 
 /// The launch that rounds columns of activations to 8 bits.
@@ -338,11 +366,12 @@ mod tests {
             (module("gfx906", DType::F16), module("gfx900", DType::F16)),
             (Some("mul_mat_half"), None)
         );
-        // Large tiles where two of them are a compute unit's, and no other has much less.
+        // Large tiles where enough of them are left.
         let tile = |target: &str, m, n| choose_half_tile(&profile(target), &params(m, n, 4096));
-        assert_eq!((tile("sm_80", 14336, 512), tile("sm_80", 3840, 512)), ((1, [112, 4]), (1, [30, 4])));
-        assert_eq!((tile("sm_80", 2048, 512), tile("sm_80", 4096, 512)), ((0, [32, 8]), (0, [64, 8])));
+        assert_eq!((tile("sm_80", 14336, 512), tile("sm_80", 4096, 512)), ((2, [224, 4]), (2, [64, 4])));
+        assert_eq!((tile("sm_80", 1024, 512), tile("sm_80", 896, 512)), ((0, [16, 8]), (0, [14, 8])));
         assert_eq!(tile("sm_80", 14336, 32), (0, [224, 1]));
+        assert_eq!((tile("gfx1100", 14336, 512), tile("gfx1100", 4096, 512)), ((1, [112, 4]), (0, [64, 8])));
         // A lane's share of a large one would take all registers.
         assert_eq!(tile("gfx906", 14336, 512), (0, [224, 8]));
     }
@@ -395,15 +424,13 @@ mod tests {
             let int8 = met.iter().filter(|k| k.contains("int8") || k.contains("rounding")).count();
             let tuning = Tuning::of(&profile);
             let in_half = |t: DType| half_module(&profile, &kernels(t).unwrap(), t).is_some();
-            let tiles = |types: &[DType], fit: bool| {
-                let used = |t: DType| !in_half(t) && (!fit || kernels(t).unwrap().int8.pairs);
+            let tiles = |types: &[DType]| {
+                let used = |t: DType| !in_half(t) && int8_module(&profile, &kernels(t).unwrap()).is_some();
                 types.iter().filter(|&&t| used(t)).count()
             };
             let most = match tuning.int8 {
-                Int8::Dot4 => {
-                    1 + 4 * full.len() + 2 * few.len() + 3 * tiles(&full, false) + 2 * tiles(&few, false)
-                }
-                Int8::Pairs => 1 + 3 * tiles(&full, true) + 2 * tiles(&few, true),
+                Int8::Dot4 => 1 + 4 * full.len() + 2 * few.len() + 3 * tiles(&full) + 2 * tiles(&few),
+                Int8::Pairs => 1 + 3 * tiles(&full) + 2 * tiles(&few),
                 Int8::None => 0,
             };
             let half = met.iter().filter(|k| k.contains("half")).count();

@@ -7,7 +7,7 @@ use super::mul_mat::{half_column, round_half, round_int8};
 use super::{Context, Launch, Operand, Refusal};
 use crate::arch::Profile;
 use crate::tuning::{Int8, Tuning};
-use ggml_core::kernel::{MatVecParams, MulMatIdParams, MulMatParams, ProductsParams};
+use ggml_core::kernel::{MatVecParams, MulMatIdParams, ProductsParams};
 use ggml_core::plan::Precision;
 use ggml_core::{DType, TensorId};
 
@@ -24,9 +24,9 @@ struct Kernels {
     /// Stem of their source.
     module: &'static str,
     tile: &'static str,
-    /// Activations in 8 bits. Types that are no blocks have none.
+    /// Activations in 8 bits. Types that are no blocks and those of few bits have none.
     int8: Option<&'static str>,
-    /// Activations in F16. Types of numbers beyond those of F16 have none.
+    /// Activations in F16. Types of numbers beyond those of F16 and those of few bits have none.
     half: Option<&'static str>,
 }
 
@@ -38,7 +38,7 @@ enum Form {
     Half,
 }
 
-/// Kernels by the type's name in theirs: of plain types, of blocks of 32, of blocks of 256.
+/// Kernels by the type's name in theirs: of plain types, of blocks of 32, of blocks of 256, of few bits.
 macro_rules! plain {
     ($t:literal) => {
         Kernels { module: "mul_mat_id", tile: concat!("mat_tile_id_", $t), int8: None, half: None }
@@ -57,6 +57,11 @@ macro_rules! blocks_32 {
 macro_rules! blocks_256 {
     ($t:literal) => {
         Kernels { module: "mul_mat_id_256", ..blocks_32!($t) }
+    };
+}
+macro_rules! low {
+    ($t:literal) => {
+        Kernels { module: "mul_mat_id_low", ..plain!($t) }
     };
 }
 
@@ -78,6 +83,18 @@ fn kernels(dtype: DType) -> Option<Kernels> {
         DType::Q5_K => blocks_256!("q5_k"),
         DType::Q6_K => blocks_256!("q6_k"),
         DType::IQ4_XS => blocks_256!("iq4_xs"),
+        DType::Q1_0 => low!("q1_0"),
+        DType::Q2_0 => low!("q2_0"),
+        DType::NVFP4 => low!("nvfp4"),
+        DType::TQ1_0 => low!("tq1_0"),
+        DType::TQ2_0 => low!("tq2_0"),
+        DType::IQ1_S => low!("iq1_s"),
+        DType::IQ1_M => low!("iq1_m"),
+        DType::IQ2_XXS => low!("iq2_xxs"),
+        DType::IQ2_XS => low!("iq2_xs"),
+        DType::IQ2_S => low!("iq2_s"),
+        DType::IQ3_XXS => low!("iq3_xxs"),
+        DType::IQ3_S => low!("iq3_s"),
         _ => return None,
     })
 }
@@ -175,14 +192,7 @@ fn tiles(
     let mut launches = vec![Launch { written: 2, ..gather }];
     let mut operands = tensors(&[src[0], src[1]]);
     if form != Form::F32 {
-        let of_b = MulMatParams {
-            n: rows,
-            k: p.k,
-            ne2: p.tokens,
-            ne3: 1,
-            nb1: [p.nb1[0], p.nb1[1], 0],
-            ..MulMatParams::default()
-        };
+        let of_b = p.of_columns();
         launches.push(match form {
             Form::Half => round_half(c, &of_b, operands[1], [rounded, scales])?,
             _ => round_int8(c, &of_b, operands[1], [rounded, scales])?,
@@ -261,8 +271,9 @@ mod tests {
             let (half, rest): (Vec<_>, Vec<_>) = WEIGHT_TYPES.iter().partition(takes_half);
             let blocks = |types: &[&DType]| types.iter().filter(|t| dot4 && t.is_quantized()).count();
             let with_rounding = |tiles: usize| tiles + tiles.min(1);
+            let in_bytes = rest.iter().filter(|&&&t| dot4 && kernels(t).unwrap().int8.is_some()).count();
             let all = 1 + 2 * WEIGHT_TYPES.len() + blocks(&half) + blocks(&rest);
-            let all = all + with_rounding(blocks(&rest)) + with_rounding(half.len());
+            let all = all + with_rounding(in_bytes) + with_rounding(half.len());
             assert_eq!(met.len(), all, "{name}: {met:?}");
         }
     }

@@ -39,6 +39,18 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
         DType::IQ4_NL => "get_rows_iq4_nl",
         DType::IQ4_XS => "get_rows_iq4_xs",
         DType::MXFP4 => "get_rows_mxfp4",
+        DType::Q1_0 => "get_rows_q1_0",
+        DType::Q2_0 => "get_rows_q2_0",
+        DType::NVFP4 => "get_rows_nvfp4",
+        DType::TQ1_0 => "get_rows_tq1_0",
+        DType::TQ2_0 => "get_rows_tq2_0",
+        DType::IQ1_S => "get_rows_iq1_s",
+        DType::IQ1_M => "get_rows_iq1_m",
+        DType::IQ2_XXS => "get_rows_iq2_xxs",
+        DType::IQ2_XS => "get_rows_iq2_xs",
+        DType::IQ2_S => "get_rows_iq2_s",
+        DType::IQ3_XXS => "get_rows_iq3_xxs",
+        DType::IQ3_S => "get_rows_iq3_s",
         other => return Err(no_kernel(c, other)),
     };
     by_rows(c, ("rows", kernel), tensors(&[src[0], src[1], c.node]), &p, p.ne, 8)

@@ -38,6 +38,8 @@ pub(crate) struct Launches {
     pub(crate) step: Vec<usize>,
     /// For each step its launches.
     pub(crate) of_step: Vec<Range<usize>>,
+    /// Whether any step may be run without those before.
+    pub(crate) alone: bool,
     /// For each step the node's name.
     pub(crate) names: Arc<[String]>,
     /// The launches as graphs, each with those that it has; none where they are launched one by one.
@@ -97,7 +99,7 @@ pub(crate) fn load(
         }
     }
     let address = |buffer: &Buffer| Ok(Memory::of(buffer, shared)?.address());
-    let (storage, mut addressed) = draft.place(bindings, own.as_ref(), &address)?;
+    let (storage, mut addressed) = draft.place(bindings, own.as_ref(), &address, stepwise)?;
     let of_steps = addressed.len();
     let mut results = None;
     if let (Some(last), false) = (addressed.last(), stepwise) {
@@ -109,7 +111,8 @@ pub(crate) fn load(
     let names: Arc<[String]> = plan.steps.iter().map(|step| graph.tensor(step.node()).name.clone()).collect();
     let marks = stepwise || shared.options.breadcrumbs == Breadcrumbs::EveryLaunch;
     let graphs = (!marks).then_some(shared.options.graphs);
-    let launches = compile(shared, (addressed, of_steps), names, start, graphs)?;
+    let mut launches = compile(shared, (addressed, of_steps), names, start, graphs)?;
+    launches.alone = stepwise;
     let mut stats = lock(&shared.stats);
     stats.programs += 1;
     stats.recordings += 1;
@@ -133,6 +136,7 @@ fn compile(
             ready: Vec::new(),
             step: Vec::new(),
             of_step: vec![0..0; names.len()],
+            alone: false,
             names,
             graphs: Vec::new(),
         };

@@ -259,6 +259,9 @@ impl Program for HipProgram {
     }
 
     fn run_step(&mut self, step: usize) -> Result<Timing> {
+        if !self.launches.alone {
+            return Err(Error::argument("run_step", "a whole program", "one that was prepared stepwise"));
+        }
         let range = self.launches.of_step.get(step).cloned();
         let steps = self.launches.of_step.len();
         let range = range.ok_or_else(|| Error::argument("step", step, format!("less than {steps}")))?;

@@ -10,6 +10,7 @@ use crate::runtime::staging::ALIGNMENT;
 use ggml_core::backend::{Bindings, Buffer, Slice};
 use ggml_core::kernel::Constants;
 use ggml_core::plan::{Plan, Step};
+use ggml_core::repeat::Repeats;
 use ggml_core::{Error, Graph, Result, Source, Tensor, TensorId};
 use std::collections::HashMap;
 
@@ -141,16 +142,18 @@ impl<'a> Draft<'a> {
     }
 
     /// Puts everything in its place. `own` is memory of [`Draft::bytes`], where there are any; `address` says where a
-    /// buffer begins on the device, or that it is not of this device.
+    /// buffer begins on the device, or that it is not of this device. `alone`: any step may be run without those before.
     pub(crate) fn place(
         self,
         bindings: &Bindings,
         own: Option<&Buffer>,
         address: &dyn Fn(&Buffer) -> Result<Address>,
+        alone: bool,
     ) -> Result<(Storage, Vec<Addressed>)> {
         let storage = self.storage(bindings, own, address)?;
         let memory = Placed { draft: &self, storage: &storage, own, address };
         let mut addressed = Vec::new();
+        let mut repeats = Repeats::default();
         for (step, launches) in self.steps.iter().enumerate() {
             for (launch, kernel) in launches {
                 let pointers = launch.operands.iter().map(|operand| memory.pointer(*operand));
@@ -159,6 +162,12 @@ impl<'a> Draft<'a> {
                     unsupported(self.host.backend, self.graph, self.plan.steps[step].node(), e.to_string())
                 };
                 let pointers = pointers.collect::<Result<Vec<_>>>().map_err(named)?;
+                let (reads, writes) = launch.parts();
+                let scratch = writes.iter().all(|operand| matches!(operand, Operand::Scratch(..)));
+                let (read, wrote) = pointers.split_at(reads.len());
+                if !alone && repeats.repeats((launch.clone(), pointers.clone()), read, wrote, scratch) {
+                    continue;
+                }
                 addressed.push(Addressed { step, launch: launch.clone(), kernel: kernel.clone(), pointers });
             }
         }

@@ -49,7 +49,7 @@ fn operands_have_the_addresses_of_their_tensors() {
     // The norm of these kernels has 256 bytes of scratch behind 256 that it leaves free.
     assert_eq!(draft.bytes(), plan.arena_bytes + 512);
     let own = buffer(0x8_0000, draft.bytes());
-    let (storage, launches) = draft.place(&bindings, Some(&own), &address).unwrap();
+    let (storage, launches) = draft.place(&bindings, Some(&own), &address, false).unwrap();
     let at = |id| 0x8_0000 + storage[&id].offset as u64;
     let scratch = 0x8_0000 + plan.arena_bytes as u64 + 256;
     let found: Vec<(usize, &str, Vec<u64>)> = launches
@@ -66,7 +66,7 @@ fn operands_have_the_addresses_of_their_tensors() {
     // What cannot be placed is said before anything is asked of a device.
     let place = |bindings: &Bindings, own: &Buffer| {
         let draft = Draft::new(host, &g, &plan, bindings).unwrap();
-        draft.place(bindings, Some(own), &address).unwrap_err().to_string()
+        draft.place(bindings, Some(own), &address, false).unwrap_err().to_string()
     };
     assert!(place(&Bindings::default(), &own).contains("'w': no storage"));
     assert!(place(&bindings, &buffer(0x8_0000, 256)).contains("bytes"));

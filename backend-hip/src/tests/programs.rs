@@ -203,6 +203,9 @@ fn steps_run_alone() {
     program.run_step(2).unwrap();
     assert_eq!(read(&mut *program, s.sum, 64), [10.5; 64]);
     assert!(program.run_step(3).is_err());
+    // What a step of a whole program needs may have been left out, because a step before has it.
+    let mut whole = backend.prepare(&s.graph, &plan, &bindings, PrepareOptions::default()).unwrap();
+    assert!(whole.run_step(0).unwrap_err().to_string().contains("stepwise"));
 }
 
 /// More launches than marks, marked densely and in parts.

@@ -6,7 +6,7 @@ pub mod tuning;
 
 use self::probe::LaneReport;
 use self::tuning::Profile;
-use crate::arch::ArchClass;
+use crate::arch::{ArchClass, Matrices};
 use crate::deadline::guarded;
 use crate::environment::environment;
 use crate::options::VulkanOptions;
@@ -184,12 +184,13 @@ fn choose(all: Vec<Candidate>, wanted: Option<usize>) -> Result<(usize, ash::vk:
 
 /// Opens the device that the options ask for, and no other.
 pub(crate) fn open(options: &VulkanOptions, purpose: Purpose) -> Result<Arc<Device>> {
-    let forced = options.forced_arch()?;
+    let (forced, matrices) = (options.forced_arch()?, options.used_matrices()?);
     let instance = instance(options)?;
     let (index, physical, mut facts) = choose(candidates(&instance)?, options.device)?;
     if let Some(class) = forced {
         facts.caps.arch = class;
     }
+    facts.caps.used_matrices = matrices.unwrap_or(Matrices::of(facts.caps.arch));
     if let Some(limit) = options.max_binding {
         facts.caps.max_binding = facts.caps.max_binding.min(limit.max(256));
     }
@@ -278,6 +279,7 @@ fn features(facts: &Facts, profile: &Profile, lanes: &LaneReport) -> Vec<(String
         ("storage8", caps.storage8.to_string()),
         ("int_dot", dot.to_string()),
         ("matrices", none(matrices.join(", "))),
+        ("matrices_used", caps.used_matrices.name().into()),
         (
             "subgroup_size",
             format!("{} ({}..{})", caps.subgroup_default, caps.subgroup_min, caps.subgroup_max),
@@ -303,6 +305,9 @@ fn overrides(options: &VulkanOptions) -> Vec<(String, String)> {
     let mut all = environment().overrides.clone();
     if let Some(class) = options.arch {
         all.push(("option arch".into(), class.name().into()));
+    }
+    if let Some(matrices) = options.matrices {
+        all.push(("option matrices".into(), matrices.name().into()));
     }
     if let Some(limit) = options.max_binding {
         all.push(("option max_binding".into(), limit.to_string()));

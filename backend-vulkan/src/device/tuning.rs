@@ -3,7 +3,9 @@
 //! Register counts below are those of Mesa's compiler. On GCN a kernel of more than 84 vector registers leaves two waves
 //! on a SIMD, too few to hide the latency of memory, so tiles are chosen to stay at or below 84, mat-vec at or below 64.
 
-use crate::arch::{ArchClass, Caps};
+use crate::arch::{ArchClass, Caps, Matrices, MatrixShape, MatrixTypes};
+use ggml_core::DType;
+use ggml_core::plan::Precision;
 
 /// A device as the operations see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,11 +29,125 @@ impl Profile {
         if self.tuning.subgroup_arithmetic && self.caps.subgroup.arithmetic { "subgroup" } else { "lds" }
     }
 
+    /// The matrices that products are computed with, if they are.
+    pub fn matrix_shape(&self) -> Option<MatrixShape> {
+        // What all devices that are known have, and what is emulated.
+        let usual = MatrixShape { m: 16, n: 16, k: 16, types: MatrixTypes::F16F32 };
+        match self.caps.used_matrices {
+            _ if !self.caps.fp16 => None,
+            Matrices::Off => None,
+            // Software devices have others.
+            Matrices::Units => {
+                let rank = |shape: &&MatrixShape| (**shape != usual, shape.m, shape.n, shape.k);
+                self.caps.matrices.iter().filter(|s| s.types == usual.types).min_by_key(rank).copied()
+            }
+            Matrices::Emulated => Some(usual),
+        }
+    }
+
+    /// Invocations of the subgroups that have matrices: 32 where there is a choice, because that is what RDNA's units
+    /// take; none where a compiler may choose another size than the tiles are made for.
+    fn matrix_lanes(&self) -> Option<u32> {
+        let Caps { subgroup_min, subgroup_max, subgroup_default, subgroup_control, .. } = self.caps;
+        let free = subgroup_control && (subgroup_min..=subgroup_max).contains(&32);
+        if free { Some(32) } else { Some(subgroup_default).filter(|_| subgroup_min == subgroup_max) }
+    }
+
+    /// The tiles of a matrix product: for matrix units, where they are to be used, or those of `precision` without.
+    /// `dtype`: of the weights.
+    pub fn tiles(&self, precision: Precision, dtype: DType) -> Tiles {
+        let Tuning { tiles, f16_tiles, matrix_tiles, enough_groups, .. } = self.tuning;
+        let fast = precision == Precision::Fast && self.caps.fp16;
+        let for_matrices = fast && Fragment::Matrix.takes(dtype) && !matrix_tiles.is_empty();
+        if let (true, Some(shape), Some(lanes)) = (for_matrices, self.matrix_shape(), self.matrix_lanes()) {
+            // Tiles of 64 x 64 for three of four compute units: smaller ones read so much more that they are slower.
+            let enough = self.caps.compute_units.map_or(enough_groups, |units| units * 3 / 4);
+            let fragment = match self.caps.used_matrices {
+                Matrices::Emulated => Fragment::Emulated,
+                _ => Fragment::Matrix,
+            };
+            if fragment.takes(dtype) {
+                return Tiles {
+                    fragment,
+                    tiles: matrix_tiles,
+                    enough,
+                    lanes,
+                    subgroup: self.caps.subgroup_control.then_some(lanes),
+                    shape: Some(shape),
+                };
+            }
+        }
+        let f16 = fast && Fragment::F16.takes(dtype) && !f16_tiles.is_empty();
+        let (fragment, tiles) = if f16 { (Fragment::F16, f16_tiles) } else { (Fragment::F32, tiles) };
+        Tiles { fragment, tiles, enough: enough_groups, lanes: 1, subgroup: None, shape: None }
+    }
+
     /// A work-group size that the device allows.
     pub fn workgroup(&self, wanted: u32) -> u32 {
         let most = self.caps.max_invocations.min(self.caps.max_workgroup_size[0]).max(1);
         wanted.min(1 << most.ilog2())
     }
+}
+
+/// What multiplies the numbers of a tile: the variants of the tiled kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fragment {
+    /// F32 numbers in registers of an invocation.
+    F32,
+    /// Pairs of F16 numbers in registers of an invocation.
+    F16,
+    /// Cooperative matrices of a subgroup.
+    Matrix,
+    /// The same with ordinary instructions.
+    Emulated,
+}
+
+/// Types of few bits, which have no kernels for matrix units.
+fn has_few_bits(dtype: DType) -> bool {
+    use DType::*;
+    let plain = matches!(dtype, Q1_0 | Q2_0 | NVFP4 | TQ1_0 | TQ2_0);
+    plain || matches!(dtype, IQ1_S | IQ1_M | IQ2_XXS | IQ2_XS | IQ2_S | IQ3_XXS | IQ3_S)
+}
+
+impl Fragment {
+    /// Whether there is a kernel for weights of a type. Sums of pairs of F16 are short only where weights are small: where
+    /// they are quantised, but for NVFP4, which has a factor for all of a matrix besides. F16 does not hold what F32 and BF16
+    /// do. Emulated are one type of each kind.
+    pub fn takes(self, dtype: DType) -> bool {
+        match self {
+            Fragment::F32 => true,
+            Fragment::F16 => dtype.is_quantized() && dtype != DType::NVFP4,
+            Fragment::Matrix => dtype == DType::F16 || dtype.is_quantized() && !has_few_bits(dtype),
+            Fragment::Emulated => [DType::F16, DType::Q8_0, DType::Q4_0, DType::Q4_K].contains(&dtype),
+        }
+    }
+
+    /// Whether its activations are rounded before.
+    pub fn rounds(self) -> bool {
+        matches!(self, Fragment::Matrix | Fragment::Emulated)
+    }
+
+    /// Whether its numbers are F16 in shared memory.
+    pub fn is_f16(self) -> bool {
+        self != Fragment::F32
+    }
+}
+
+/// The tiles that come into question for a product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tiles {
+    /// What they are made of.
+    pub fragment: Fragment,
+    /// From small to large.
+    pub tiles: &'static [Warptile],
+    /// Work-groups that a larger tile must leave; for matrices those of tiles of 64 x 64, and more where they are larger.
+    pub enough: u32,
+    /// Invocations that own `tm` times `tn` elements together: a subgroup with matrices, else one.
+    pub lanes: u32,
+    /// The size of subgroups to ask for.
+    pub subgroup: Option<u32>,
+    /// The matrices.
+    pub shape: Option<MatrixShape>,
 }
 
 /// A tile of a matrix product.
@@ -41,42 +157,54 @@ pub struct Warptile {
     pub bm: u32,
     /// Columns (rows of `b`) of a work-group.
     pub bn: u32,
-    /// Length along k of a step: 8, 16 or 32. Types that unpack both halves of a block of 32 together take 32 always.
+    /// Length along k of a step: 8, 16, 32 or 64. Types that unpack both halves of a block of 32 together take 32 at the
+    /// least.
     pub bk: u32,
-    /// Rows of an invocation.
+    /// Rows of an invocation, or with matrices of a subgroup.
     pub tm: u32,
-    /// Columns of an invocation.
+    /// Columns of it.
     pub tn: u32,
     /// Steps of the inner loop that are written out.
     pub unroll: u32,
     /// Parts of a work-group that share the steps along k.
     pub slices: u32,
+    /// Steps that have a place in shared memory at a time: with 2 a step is loaded while the one before is multiplied.
+    pub buffers: u32,
 }
 
 impl Warptile {
-    /// Invocations of a slice.
-    pub const fn slice(&self) -> u32 {
-        (self.bm / self.tm) * (self.bn / self.tn)
+    /// Invocations of a slice; `lanes` as in [`Tiles`].
+    pub const fn slice(&self, lanes: u32) -> u32 {
+        (self.bm / self.tm) * (self.bn / self.tn) * lanes
     }
 
     /// Invocations.
-    pub const fn workgroup(&self) -> u32 {
-        self.slice() * self.slices
+    pub const fn workgroup(&self, lanes: u32) -> u32 {
+        self.slice(lanes) * self.slices
     }
 
-    /// The same tile with steps of 32, for types that unpack both halves of a block together, with fewer slices so that
-    /// it takes no more shared memory.
+    /// The same tile with steps of 32 at the least, for types that unpack both halves of a block together, with fewer
+    /// slices so that it takes no more shared memory.
     pub const fn long(&self) -> Warptile {
+        if self.bk >= 32 {
+            return *self;
+        }
         let slices = self.slices * self.bk / 32;
         Warptile { bk: 32, slices: if slices > 0 { slices } else { 1 }, ..*self }
     }
 
     /// Shared memory in bytes.
-    pub const fn shared_bytes(&self, f16: bool) -> u32 {
-        let tiles = (self.bm + self.bn) * if f16 { (self.bk + 4) * 2 } else { (self.bk + 2) * 4 };
-        tiles * self.slices
-            + if self.slices > 1 { self.bm * self.bn * 4 } else { 4 }
-            + if f16 { 4 } else { 0 }
+    pub const fn shared_bytes(&self, fragment: Fragment) -> u32 {
+        let row = match fragment {
+            Fragment::F32 => (self.bk + 2) * 4,
+            Fragment::F16 => (self.bk + 4) * 2,
+            Fragment::Matrix | Fragment::Emulated => (self.bk + 8) * 2,
+        };
+        let sums = match fragment {
+            Fragment::F32 | Fragment::F16 if self.slices > 1 => self.bm * self.bn * 4,
+            _ => 4,
+        };
+        (self.bm + self.bn) * row * self.slices * self.buffers + sums + 8
     }
 }
 
@@ -146,9 +274,11 @@ pub struct Tuning {
     pub vec_columns: u32,
     /// F32 tiles, from small to large.
     pub tiles: &'static [Warptile],
-    /// F16 tiles of quantised weights for [`Precision::Fast`](ggml_core::plan::Precision::Fast), from small to large;
+    /// F16 tiles of quantised weights for [`Precision::Fast`], from small to large;
     /// none where F32 tiles are as fast.
     pub f16_tiles: &'static [Warptile],
+    /// Tiles for matrix units, from small to large; none where these are not used.
+    pub matrix_tiles: &'static [Warptile],
     /// Work-groups that a larger tile must leave: about two for each compute unit.
     pub enough_groups: u32,
     /// Attention of few tokens.
@@ -158,7 +288,11 @@ pub struct Tuning {
 }
 
 const fn tile(bm: u32, bn: u32, bk: u32, tm: u32, tn: u32, unroll: u32, slices: u32) -> Warptile {
-    Warptile { bm, bn, bk, tm, tn, unroll, slices }
+    Warptile { bm, bn, bk, tm, tn, unroll, slices, buffers: 1 }
+}
+
+const fn matrix_tile(bm: u32, bn: u32, tm: u32, tn: u32, slices: u32) -> Warptile {
+    Warptile { bm, bn, bk: 64, tm, tn, unroll: 1, slices, buffers: 1 }
 }
 
 const fn vec(workgroup: u32, teams: u32, rows: u32) -> MatVec {
@@ -175,6 +309,18 @@ const NVIDIA_TILES: &[Warptile] = &[tile(32, 32, 16, 4, 4, 4, 4), tile(64, 64, 1
 const NVIDIA_F16_TILES: &[Warptile] = &[tile(32, 32, 32, 4, 4, 4, 4), tile(64, 64, 32, 8, 4, 1, 1)];
 /// Small code: the driver compiles with LLVM, for 4 to 16 lanes.
 const CPU_TILES: &[Warptile] = &[tile(32, 32, 16, 4, 4, 1, 1)];
+
+/// Four subgroups, or eight. A tile of 64 x 128 by 32 x 64 takes 64 registers of 32 lanes for sums and reads six matrices
+/// from shared memory for eight products. Steps are long and have one place in shared memory, because waiting for memory
+/// is what takes time: of prompts of 512 tokens an H200 computes, where all products take the same tile, with steps of 64
+/// and one place, 64 and two (64 x 64), 32 and two places 9.9, 6.9, 8.7 thousand tokens a second (8 billion weights, Q4_K),
+/// 41.3, 36.7, 35.9 (1 billion, Q8_0). Of larger tiles it has too few at a time: 128 x 128 by 64 x 64 gives 8.8 and 36.7.
+const MATRIX_TILES: &[Warptile] = &[
+    matrix_tile(32, 32, 16, 16, 2),
+    matrix_tile(64, 32, 32, 16, 1),
+    matrix_tile(64, 64, 32, 32, 1),
+    matrix_tile(64, 128, 32, 64, 1),
+];
 
 /// 32 rows share the work of rounding, which is about five operations for each element.
 const GCN_INT8: [MatVec; 4] = {
@@ -194,6 +340,7 @@ const GCN: Tuning = Tuning {
     vec_columns: 16,
     tiles: TILES,
     f16_tiles: GCN_F16_TILES,
+    matrix_tiles: MATRIX_TILES,
     enough_groups: 128,
     flash_vec: FlashVec { workgroup: 256, short: 0, heads: 4, keys: 2, part: 256 },
     flash_tile: FlashTile { workgroup: 256, br: 32, bc: 64, sc: 16 },
@@ -209,6 +356,7 @@ const NVIDIA: Tuning = Tuning {
     mat_vec_int8: Some([vec(256, 8, 4), vec(256, 8, 2), vec(256, 8, 2), vec(256, 8, 4)]),
     tiles: NVIDIA_TILES,
     f16_tiles: NVIDIA_F16_TILES,
+    matrix_tiles: MATRIX_TILES,
     // With 4 models of 0.5B to 8B decode 2 to 6 % slower on an H200.
     vec_quads: 2,
     enough_groups: 264,
@@ -228,6 +376,7 @@ const CPU: Tuning = Tuning {
     vec_columns: 2,
     tiles: CPU_TILES,
     f16_tiles: &[],
+    matrix_tiles: &[],
     enough_groups: 4,
     flash_vec: FlashVec { workgroup: 64, short: 0, heads: 2, keys: 1, part: 64 },
     flash_tile: FlashTile { workgroup: 64, br: 16, bc: 16, sc: 8 },
@@ -240,9 +389,10 @@ impl Tuning {
             ArchClass::AmdGcn | ArchClass::AmdCdna => GCN,
             ArchClass::AmdRdna1 | ArchClass::AmdRdna2 | ArchClass::AmdRdna3 | ArchClass::AmdRdna4 => RDNA,
             ArchClass::Nvidia => NVIDIA,
-            ArchClass::Intel => RDNA,
+            // The size of subgroups may be any of several, and tiles for matrices are made for one.
+            ArchClass::Intel => Tuning { matrix_tiles: &[], ..RDNA },
             ArchClass::Cpu => CPU,
-            ArchClass::Other => GCN,
+            ArchClass::Other => Tuning { matrix_tiles: &[], ..GCN },
         }
     }
 }
@@ -250,6 +400,44 @@ impl Tuning {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Which fragment each class takes for weights: F16 or Q4_K, BF16.
+    #[test]
+    fn matrix_units_are_used_where_they_are_wanted_and_there() {
+        let usual = MatrixShape { m: 16, n: 16, k: 16, types: MatrixTypes::F16F32 };
+        let fragment =
+            |caps: &Caps, precision, dtype| Profile::new(caps.clone()).tiles(precision, dtype).fragment;
+        for class in ArchClass::ALL {
+            let with = |matrices: &[MatrixShape], used_matrices| Caps {
+                matrices: matrices.to_vec(),
+                used_matrices,
+                fp16: true,
+                ..Caps::imagined(class, 64)
+            };
+            let (exact, fast) = (Precision::Exact, Precision::Fast);
+            let units = with(&[usual], Matrices::Units);
+            let made_for = ![ArchClass::Cpu, ArchClass::Intel, ArchClass::Other].contains(&class);
+            let expected = |dtype| match dtype {
+                DType::F16 | DType::Q4_K if made_for => Fragment::Matrix,
+                DType::Q4_K if class != ArchClass::Cpu => Fragment::F16,
+                _ => Fragment::F32,
+            };
+            for dtype in [DType::F32, DType::F16, DType::BF16, DType::Q4_K] {
+                assert_eq!(fragment(&units, fast, dtype), expected(dtype), "{class} {dtype}");
+                assert_eq!(fragment(&units, exact, dtype), Fragment::F32, "{class} {dtype}");
+            }
+            let other = MatrixShape { types: MatrixTypes::F16F16, ..usual };
+            let without =
+                [with(&[], Matrices::Units), with(&[other], Matrices::Units), with(&[usual], Matrices::Off)];
+            for caps in &without {
+                assert!(fragment(caps, fast, DType::Q4_K) != Fragment::Matrix, "{class} {caps:?}");
+            }
+            let weak = Caps { fp16: false, ..units };
+            assert_eq!(fragment(&weak, fast, DType::Q4_K), Fragment::F32, "{class}");
+            let emulated = fragment(&with(&[], Matrices::Emulated), fast, DType::Q8_0);
+            assert_eq!(emulated == Fragment::Emulated, made_for, "{class}");
+        }
+    }
 
     #[test]
     fn tables_keep_the_rules_of_the_shaders() {
@@ -266,16 +454,33 @@ mod tests {
             assert!([2, 4].contains(&t.vec_quads), "{class}");
             // Columns, rows and 16 subgroups besides the activations.
             assert!(t.vec_chunk % (8 * 512) == 0 && t.vec_chunk / 8 * 9 + 8 * 4 * 16 * 4 <= 32768, "{class}");
-            let f32_tiles = t.tiles.iter().flat_map(|tile| [(*tile, false), (tile.long(), false)]);
-            for (tile, f16) in f32_tiles.chain(t.f16_tiles.iter().map(|tile| (*tile, true))) {
-                let (steps, slice) = (tile.bk / if f16 { 4 } else { 2 }, tile.slice());
+            let lanes_of = |fragment: Fragment| if fragment.rounds() { [32, 64] } else { [1, 1] };
+            let f32_tiles =
+                t.tiles.iter().flat_map(|tile| [(*tile, Fragment::F32), (tile.long(), Fragment::F32)]);
+            let f16_tiles = t.f16_tiles.iter().map(|tile| (*tile, Fragment::F16));
+            let matrix_tiles = t.matrix_tiles.iter().map(|tile| (*tile, Fragment::Matrix));
+            for (tile, fragment) in f32_tiles.chain(f16_tiles).chain(matrix_tiles) {
+                let steps = tile.bk / if fragment.is_f16() { 4 } else { 2 };
                 assert!(tile.bm % tile.tm == 0 && tile.bn % tile.tn == 0, "{class} {tile:?}");
-                assert!([8, 16, 32].contains(&tile.bk) && steps % tile.unroll == 0, "{class} {tile:?}");
-                assert!(tile.bm * tile.bk / 8 % slice == 0, "{class} {tile:?}");
-                assert!(tile.bn * tile.bk / 4 % slice == 0, "{class} {tile:?}");
-                assert!(tile.shared_bytes(f16) <= 32768, "{class} {tile:?}");
+                assert!([8, 16, 32, 64].contains(&tile.bk) && steps % tile.unroll == 0, "{class} {tile:?}");
+                let load = if fragment.rounds() { 8 } else { 4 };
+                for slice in lanes_of(fragment).map(|lanes| tile.slice(lanes)) {
+                    assert!(tile.bm * tile.bk / 8 % slice == 0, "{class} {tile:?}");
+                    assert!(tile.bn * tile.bk / load % slice == 0, "{class} {tile:?}");
+                }
+                assert!(tile.shared_bytes(fragment) <= 32768, "{class} {tile:?}");
             }
-            assert!(t.f16_tiles.iter().all(|tile| tile.bk == 32), "{class}: blocks of 32 take steps of 32");
+            for tile in t.matrix_tiles {
+                assert!(tile.tm % 16 == 0 && tile.tn % 16 == 0 && 16 % tile.slices == 0, "{class} {tile:?}");
+                // Strips of sums stand where the tiles were.
+                let strips = tile.slice(1) * tile.slices * tile.tm * 16 * 4;
+                assert!(strips + 12 <= tile.shared_bytes(Fragment::Matrix), "{class} {tile:?}");
+            }
+            let of_blocks = t.f16_tiles.iter().chain(t.matrix_tiles);
+            assert!(
+                of_blocks.into_iter().all(|tile| tile.bk % 32 == 0),
+                "{class}: blocks of 32 take steps of 32"
+            );
             let f = t.flash_tile;
             let (rows, per_row) = (f.workgroup / f.sc, f.workgroup / f.br);
             assert!(f.br % rows == 0 && f.workgroup % f.br == 0 && f.bc % f.sc == 0, "{class} {f:?}");

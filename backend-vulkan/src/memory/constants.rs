@@ -20,11 +20,10 @@ impl Constants {
     /// the same numbers at once may both make one, and the first stays.
     pub(crate) fn get(
         &self,
-        data: &[f32],
+        data: &[u32],
         make: impl FnOnce() -> Result<Arc<Buffer>>,
     ) -> Result<Arc<Buffer>> {
-        let key: Vec<u32> = data.iter().map(|x| x.to_bits()).collect();
-        if let Some(known) = lock(&self.0).get(&key) {
+        if let Some(known) = lock(&self.0).get(data) {
             return Ok(known.clone());
         }
         let made = make()?;
@@ -32,7 +31,7 @@ impl Constants {
         if known.len() >= KEPT {
             known.retain(|_, buffer| Arc::strong_count(buffer) > 1);
         }
-        Ok(known.entry(key).or_insert(made).clone())
+        Ok(known.entry(data.to_vec()).or_insert(made).clone())
     }
 }
 
@@ -53,7 +52,7 @@ mod tests {
             node: None,
             after: std::time::Duration::ZERO,
         };
-        let result = constants.get(&[1.0], || {
+        let result = constants.get(&[1], || {
             assert!(constants.0.try_lock().is_ok(), "another program could ask now");
             inside.set(inside.get() + 1);
             Err(failed())

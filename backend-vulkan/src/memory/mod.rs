@@ -108,7 +108,7 @@ impl Memory {
     }
 
     /// A buffer with these numbers.
-    pub(crate) fn constant(&self, data: &[f32], deadline: &Deadline) -> Result<Arc<Buffer>> {
+    pub(crate) fn constant(&self, data: &[u32], deadline: &Deadline) -> Result<Arc<Buffer>> {
         self.constants.get(data, || {
             let bytes: &[u8] = bytemuck::cast_slice(data);
             let buffer = self.buffer(bytes.len(), Side::Device, "constants", deadline)?;

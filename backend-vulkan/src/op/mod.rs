@@ -8,7 +8,7 @@ use crate::device::tuning::Profile;
 use crate::pipeline::PipelineSpec;
 use ggml_core::fuse::Group;
 use ggml_core::plan::Precision;
-use ggml_core::{Graph, Op, Tensor, TensorId};
+use ggml_core::{DType, Graph, Op, Tensor, TensorId};
 
 pub mod binary;
 pub mod copy;
@@ -26,6 +26,7 @@ pub mod rope;
 pub mod rows;
 pub mod soft_max;
 pub mod ssm_conv;
+pub mod ssm_scan;
 pub mod top_k;
 pub mod unary;
 mod weights;
@@ -39,6 +40,8 @@ pub enum Operand {
     Part(TensorId, usize, usize),
     /// The constant of a node (see [`ggml_core::kernel::constant`]).
     Constant(TensorId),
+    /// The grid that weights of a type are chosen from ([`ggml_core::grids`]).
+    Grid(DType),
     /// So many bytes of the program's own, which hold anything when the dispatch begins.
     Scratch(usize),
     /// The same that hold zeros when the dispatch begins: it has to leave them so.
@@ -51,7 +54,7 @@ impl Operand {
         match *self {
             Operand::Tensor(id) => Some((id, 0, graph.tensor(id).span_bytes())),
             Operand::Part(id, skip, bytes) => Some((id, skip, bytes)),
-            Operand::Constant(_) | Operand::Scratch(_) | Operand::Counters(_) => None,
+            Operand::Constant(_) | Operand::Grid(_) | Operand::Scratch(_) | Operand::Counters(_) => None,
         }
     }
 }
@@ -61,9 +64,9 @@ impl Operand {
 pub struct Dispatch {
     /// The shader with its constants.
     pub pipeline: PipelineSpec,
-    /// Operands that are read, then those that are written, in binding order.
+    /// Operands that are read, then those that are written, then a grid, in binding order.
     pub operands: Vec<Operand>,
-    /// How many of the last operands are written.
+    /// How many operands are written.
     pub written: usize,
     /// The parameter structure's bytes.
     pub params: Vec<u8>,
@@ -169,7 +172,7 @@ fn dispatch(
 
 /// A pipeline.
 fn pipeline(shader: &'static str, variant: &'static str, specialization: &[u32]) -> PipelineSpec {
-    PipelineSpec { shader, variant, specialization: specialization.to_vec() }
+    PipelineSpec { shader, variant, specialization: specialization.to_vec(), subgroup: None }
 }
 
 /// The dispatches that compute a group, or why it is not computed together. Views and empty tensors need none.
@@ -221,6 +224,7 @@ fn plan_node(context: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
         Op::GetRows(_) | Op::SetRows(_) => rows::plan(context),
         Op::SoftMax(_) => soft_max::plan(context),
         Op::SsmConv(_) => ssm_conv::plan(context),
+        Op::SsmScan(_) => ssm_scan::plan(context),
         Op::TopK(_) => top_k::plan(context),
         Op::Unary(_) | Op::Scale(_) => unary::plan(context),
         other => Err(Refusal(format!("there is no Vulkan kernel for {}", other.name()))),
@@ -246,6 +250,7 @@ pub fn all_pipelines(profile: &Profile) -> Vec<PipelineSpec> {
         rows::pipelines(profile),
         soft_max::pipelines(profile),
         ssm_conv::pipelines(profile),
+        ssm_scan::pipelines(profile),
         top_k::pipelines(profile),
         unary::pipelines(profile),
     ]

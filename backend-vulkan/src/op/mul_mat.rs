@@ -4,43 +4,76 @@ use super::grid::cover;
 use super::parts::{Rows, cut};
 use super::weights::{WEIGHTS, Weights, aligned};
 use super::{Context, Dispatch, Operand, Refusal, dispatch, pipeline, products};
-use crate::device::tuning::{Profile, Warptile};
+use crate::device::tuning::{Profile, Tiles, Warptile};
 use crate::pipeline::PipelineSpec;
-use ggml_core::DType;
 use ggml_core::kernel::{MulMatParams, ProductsParams};
 use ggml_core::plan::Precision;
 
-pub(super) fn tile_spec(t: &Warptile, weights: &Weights, f16: bool, aligned: bool) -> PipelineSpec {
-    let t = if weights.long { t.long() } else { *t };
-    let constants = [t.workgroup(), t.bm, t.bn, t.bk, t.tm, t.tn, t.unroll, aligned as u32, t.slices];
-    pipeline("mul_mat_tile", weights.tile_variant(f16), &constants)
+pub(super) fn tile_spec(tiles: &Tiles, tile: &Warptile, weights: &Weights, aligned: bool) -> PipelineSpec {
+    let t = if weights.long { tile.long() } else { *tile };
+    let workgroup = t.workgroup(tiles.lanes);
+    let mut constants =
+        vec![workgroup, t.bm, t.bn, t.bk, t.tm, t.tn, t.unroll, aligned as u32, t.slices, t.buffers];
+    constants.extend(tiles.shape.into_iter().flat_map(|shape| [shape.m, shape.n, shape.k]));
+    let spec = pipeline("mul_mat_tile", weights.tile_variant(tiles.fragment), &constants);
+    PipelineSpec { subgroup: tiles.subgroup, ..spec }
 }
 
-/// The tiles that come into question, and whether they are F16: only for quantised weights, which are small enough
-/// for short sums in F16; the shader sees to activations that are not.
-pub(super) fn tiles(profile: &Profile, precision: Precision, dtype: DType) -> (&'static [Warptile], bool) {
-    let fast = precision == Precision::Fast && profile.caps.fp16 && dtype.is_quantized();
-    match profile.tuning.f16_tiles {
-        tiles if fast && !tiles.is_empty() => (tiles, true),
-        _ => (profile.tuning.tiles, false),
+fn round_spec(profile: &Profile, aligned: bool) -> PipelineSpec {
+    let constants = [profile.workgroup(profile.tuning.row), aligned as u32];
+    pipeline("mul_mat_round", profile.reduction(), &constants)
+}
+
+/// The dispatch that rounds columns to F16, and where they are then. `p`: [`MulMatParams::of_columns`].
+pub(super) fn round(c: &Context<'_>, p: &MulMatParams, b: Operand) -> Result<Dispatch, Refusal> {
+    let batch = u64::from(p.ne2) * u64::from(p.ne3);
+    let columns = u64::from(p.n) * batch;
+    let bytes = columns * (u64::from(p.k).next_multiple_of(128) * 2 + 4);
+    let grid = cover(c.profile, [p.n.into(), batch, 1]);
+    let rounded = usize::try_from(bytes).ok().filter(|&bytes| bytes <= c.window_limit());
+    match rounded {
+        Some(bytes) if grid.once == 1 => {
+            let wide = [p.off1, p.nb1[0], p.nb1[1], p.nb1[2]].iter().all(|at| at.is_multiple_of(4));
+            let dispatch = dispatch(round_spec(c.profile, wide), [], p, grid.groups);
+            Ok(Dispatch { operands: vec![b, Operand::Scratch(bytes)], ..dispatch })
+        }
+        _ => Err(Refusal(format!("{columns} columns of {} activations are too many to be rounded", p.k))),
     }
 }
 
 /// The largest tile that leaves enough work-groups and is not mostly empty.
-pub(super) fn choose<'a>(
+pub(super) fn choose(
     profile: &Profile,
-    tiles: &'a [Warptile],
+    tiles: &Tiles,
     m: u64,
     n: u64,
     batch: u64,
-) -> Option<&'a Warptile> {
-    let allowed = |t: &&Warptile| t.workgroup() <= profile.caps.max_invocations;
+) -> Option<&'static Warptile> {
+    let allowed = |t: &&Warptile| {
+        let caps = &profile.caps;
+        t.workgroup(tiles.lanes) <= caps.max_invocations
+            && t.shared_bytes(tiles.fragment) <= caps.shared_bytes
+    };
     let fits = |t: &&Warptile| {
         let groups = m.div_ceil(t.bm.into()) * n.div_ceil(t.bn.into()) * batch;
-        groups >= profile.tuning.enough_groups.into() && n * 2 > u64::from(t.bn) && m * 2 > u64::from(t.bm)
+        let enough =
+            u64::from(tiles.enough) * if tiles.fragment.rounds() { u64::from(t.bm * t.bn) } else { 4096 };
+        groups * 4096 >= enough && n * 2 > u64::from(t.bn) && m * 2 > u64::from(t.bm)
     };
-    let tiles = || tiles.iter().filter(allowed);
-    tiles().rev().find(fits).or_else(|| tiles().next())
+    let all = || tiles.tiles.iter().filter(allowed);
+    all().rev().find(fits).or_else(|| all().next())
+}
+
+/// The tiles that a product of weights of this type may take.
+pub(super) fn tile_specs(profile: &Profile, weights: &Weights) -> Vec<PipelineSpec> {
+    let mut all = Vec::new();
+    for aligned in [false, true] {
+        for precision in [Precision::Exact, Precision::Fast] {
+            let tiles = profile.tiles(precision, weights.dtype);
+            all.extend(tiles.tiles.iter().map(|t| tile_spec(&tiles, t, weights, aligned)));
+        }
+    }
+    all
 }
 
 /// The dispatches of a MUL_MAT node.
@@ -91,17 +124,27 @@ fn product(c: &Context<'_>, p: MulMatParams, operands: [Operand; 3]) -> Result<V
     let (rows, n) = (u64::from(p.m - p.first_row), u64::from(p.n));
     let batch = u64::from(p.ne2) * u64::from(p.ne3);
     let aligned = aligned(dtype, (p.off0, &p.nb0), (p.off1, &p.nb1));
-    let (tiles, f16) = tiles(c.profile, c.precision, dtype);
-    let tile = choose(c.profile, tiles, rows, n, batch)
+    let tiles = c.profile.tiles(c.precision, dtype);
+    let tile = choose(c.profile, &tiles, rows, n, batch)
         .ok_or_else(|| Refusal("no tile of MUL_MAT fits the device's work-groups".into()))?;
-    let spec = tile_spec(tile, weights, f16, aligned);
+    let spec = tile_spec(&tiles, tile, weights, aligned);
     let grid = cover(c.profile, [n.div_ceil(tile.bn.into()), rows.div_ceil(tile.bm.into()), batch]);
     if grid.once != 1 {
         return Err(Refusal(format!(
             "MUL_MAT of {rows} rows, {n} columns, {batch} matrices needs too many work-groups"
         )));
     }
-    Ok(vec![Dispatch { operands: operands.to_vec(), ..dispatch(spec, [], &p, grid.groups) }])
+    let [a, b, d] = operands;
+    let tile = |b| {
+        let operands = [a, b, d].into_iter().chain(weights.table()).collect();
+        Dispatch { operands, ..dispatch(spec, [], &p, grid.groups) }
+    };
+    if !tiles.fragment.rounds() {
+        return Ok(vec![tile(b)]);
+    }
+    let round = round(c, &p.of_columns(), b)?;
+    let rounded = round.operands[1];
+    Ok(vec![round, tile(rounded)])
 }
 
 /// The same as mat-vec, whose kernel knows three dimensions.
@@ -119,22 +162,14 @@ fn vectors(c: &Context<'_>, p: &MulMatParams, [a, b, d]: [Operand; 3]) -> Result
             offd: [p.offd + i3 * p.nbd[2], 0, 0],
             ..all
         };
-        let dispatch = products::product(c, c.operand(0).dtype, &part)?;
-        Ok(Dispatch { operands: products::single_operands(a, b, d), ..dispatch })
+        products::product(c, c.operand(0).dtype, products::single_operands(a, b, d), &part)
     };
     (0..p.ne3).map(one).collect()
 }
 
 /// The pipelines of this family but for mat-vec.
 pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
-    let mut all = Vec::new();
-    for weights in &WEIGHTS {
-        for aligned in [false, true] {
-            for precision in [Precision::Exact, Precision::Fast] {
-                let (tiles, f16) = tiles(profile, precision, weights.dtype);
-                all.extend(tiles.iter().map(|t| tile_spec(t, weights, f16, aligned)));
-            }
-        }
-    }
-    all
+    let rounding = profile.matrix_shape().into_iter().flat_map(|_| [false, true]);
+    let rounding = rounding.map(|aligned| round_spec(profile, aligned));
+    rounding.chain(WEIGHTS.iter().flat_map(|weights| tile_specs(profile, weights))).collect()
 }

@@ -2,24 +2,24 @@
 //! matrix.
 
 use super::grid::cover;
-use super::mul_mat::{choose, tile_spec, tiles};
+use super::mul_mat::{choose, round, tile_spec, tile_specs};
 use super::parts::{Rows, cut};
 use super::products::{Shape, VecSpec, accepts, even, fit_windows, rounds, shapes, vec_spec};
 use super::weights::{WEIGHTS, Weights, aligned};
 use super::{Context, Dispatch, Operand, Refusal, dispatch, pipeline};
-use crate::device::tuning::{Profile, Warptile};
+use crate::device::tuning::Profile;
 use crate::pipeline::PipelineSpec;
 use ggml_core::DType;
 use ggml_core::fuse::{ExpertProduct, Experts};
 use ggml_core::kernel::{ExpertsParams, MulMatIdParams, ProductsParams};
-use ggml_core::plan::Precision;
 
 /// Columns of a matrix, on average, up to which each is a product of its own: a tile costs the arithmetic of all of its
 /// columns, and about ten products of one column take as long on GCN and on an H200.
 const VEC_COLUMNS: u64 = 16;
 
-fn id_tile_spec(tile: &Warptile, weights: &Weights, f16: bool, aligned: bool) -> PipelineSpec {
-    PipelineSpec { shader: "mul_mat_id_tile", ..tile_spec(tile, weights, f16, aligned) }
+/// The kernel with indices of a tile.
+fn with_ids(spec: PipelineSpec) -> PipelineSpec {
+    PipelineSpec { shader: "mul_mat_id_tile", ..spec }
 }
 
 /// Bit of the parts of a group beside those of [`ProductsParams`]: the weighted sum over a token's experts.
@@ -33,22 +33,27 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     let (input, ids) = (c.src(1), c.src(2));
     let group = Experts { input, ids, products: vec![product], glu: None, weighted: None, residual: None };
     let params = ExpertsParams::new(c.graph, &group, |id| c.windows.remainder(c.graph, id))?;
-    let part = |matrices: Operand, first_expert: u32, window_experts: u32| -> Result<Dispatch, Refusal> {
+    let mut dispatches = Vec::new();
+    let mut part = |matrices: Operand, first_expert: u32, window_experts: u32| -> Result<(), Refusal> {
         let p = MulMatIdParams { first_expert, window_experts, ..params.product };
         if has_few_columns(&p) {
             let mut dispatch = vectors(c, &group, &ExpertsParams { product: p, ..params })?;
             dispatch.operands[..2].fill(matrices);
-            return Ok(dispatch);
+            dispatches.push(dispatch);
+        } else {
+            dispatches.extend(tile(c, &p, [matrices, Operand::Tensor(input), Operand::Tensor(ids)])?);
         }
-        let operands = [matrices].into_iter().chain([input, ids, c.node].map(Operand::Tensor)).collect();
-        Ok(Dispatch { operands, ..tile(c, &p)? })
+        Ok(())
     };
     if c.operand(0).span_bytes() <= c.window_limit() {
-        return Ok(vec![part(Operand::Tensor(c.src(0)), 0, params.product.experts)?]);
+        part(Operand::Tensor(c.src(0)), 0, params.product.experts)?;
+        return Ok(dispatches);
     }
     let matrices = Rows::matrices(c, c.src(0));
-    let ranges = cut(c, &[matrices])?;
-    ranges.iter().map(|range| part(matrices.part(range), range.start as u32, range.len() as u32)).collect()
+    for range in cut(c, &[matrices])? {
+        part(matrices.part(&range), range.start as u32, range.len() as u32)?;
+    }
+    Ok(dispatches)
 }
 
 /// The dispatch of a group.
@@ -109,7 +114,8 @@ fn vectors(c: &Context<'_>, group: &Experts, params: &ExpertsParams) -> Result<D
     };
     let spec = vec_spec(c.profile, &shape);
     let grid = checked(c, p, [p.m.div_ceil(spec.rows), indices, p.tokens])?;
-    Ok(Dispatch { operands: operands(group), ..dispatch(vec_pipeline(&spec, parts), [], params, grid) })
+    let operands = operands(group).into_iter().chain(weights.table()).collect();
+    Ok(Dispatch { operands, ..dispatch(vec_pipeline(&spec, parts), [], params, grid) })
 }
 
 fn vec_pipeline(spec: &VecSpec, parts: u32) -> PipelineSpec {
@@ -140,17 +146,27 @@ fn operands(group: &Experts) -> Vec<Operand> {
     weights.chain(read).chain(group.results()).map(Operand::Tensor).collect()
 }
 
-/// The products with the matrices of a window as tiles, without operands.
-fn tile(c: &Context<'_>, p: &MulMatIdParams) -> Result<Dispatch, Refusal> {
+/// The products with the matrices of a window as tiles.
+fn tile(
+    c: &Context<'_>,
+    p: &MulMatIdParams,
+    [matrices, input, ids]: [Operand; 3],
+) -> Result<Vec<Dispatch>, Refusal> {
     let dtype = c.operand(0).dtype;
     let weights = weights_of(dtype)?;
     let aligned = aligned(dtype, (p.off0, &p.nb0), (p.off1, &p.nb1));
     let columns = u64::from(p.used) * u64::from(p.tokens) / u64::from(p.experts.max(1));
-    let (tiles, f16) = tiles(c.profile, c.precision, dtype);
-    let tile = choose(c.profile, tiles, p.m.into(), columns, p.experts.into())
+    let tiles = c.profile.tiles(c.precision, dtype);
+    let tile = choose(c.profile, &tiles, p.m.into(), columns, p.experts.into())
         .ok_or_else(|| Refusal("no tile of MUL_MAT_ID fits the device's work-groups".into()))?;
-    let spec = id_tile_spec(tile, weights, f16, aligned);
-    Ok(dispatch(spec, [], p, checked(c, p, [p.m.div_ceil(tile.bm), p.window_experts, 1])?))
+    let spec = with_ids(tile_spec(&tiles, tile, weights, aligned));
+    let grid = checked(c, p, [p.m.div_ceil(tile.bm), p.window_experts, 1])?;
+    let round = tiles.fragment.rounds().then(|| round(c, &p.of_columns(), input)).transpose()?;
+    let input = round.as_ref().map_or(input, |round| round.operands[1]);
+    let operands =
+        [matrices, input, ids, Operand::Tensor(c.node)].into_iter().chain(weights.table()).collect();
+    let product = Dispatch { operands, ..dispatch(spec, [], p, grid) };
+    Ok(round.into_iter().chain([product]).collect())
 }
 
 /// The pipelines of this family: of single products, of pairs with all that they can have, of weighted sums.
@@ -165,13 +181,7 @@ pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
             all.push(vec_pipeline(&vec_spec(profile, &shape), JOINED | ProductsParams::RESIDUAL));
         }
     }
-    for weights in &WEIGHTS {
-        for aligned in [false, true] {
-            for precision in [Precision::Exact, Precision::Fast] {
-                let (tiles, f16) = tiles(profile, precision, weights.dtype);
-                all.extend(tiles.iter().map(|t| id_tile_spec(t, weights, f16, aligned)));
-            }
-        }
-    }
+    let tiles = WEIGHTS.iter().flat_map(|weights| tile_specs(profile, weights)).map(with_ids);
+    all.extend(tiles);
     all
 }

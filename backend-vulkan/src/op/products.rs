@@ -137,8 +137,7 @@ pub(super) fn plan(c: &Context<'_>, group: &Products) -> Result<Vec<Dispatch>, R
     accepts(c, group.products.iter().map(|product| product.weight), group.glu)?;
     let operands: Vec<Operand> = operands(group).into_iter().map(Operand::Tensor).collect();
     fit_windows(c, &operands)?;
-    let dispatch = product(c, c.graph.tensor(first.weight).dtype, &p)?;
-    Ok(vec![Dispatch { operands, ..dispatch }])
+    Ok(vec![product(c, c.graph.tensor(first.weight).dtype, operands, &p)?])
 }
 
 /// An error for products that the kernels do not compute together.
@@ -199,8 +198,13 @@ pub(super) fn single_operands(a: Operand, b: Operand, d: Operand) -> Vec<Operand
     [a, a, a, b, b, b, b, b, b, d, d, d].to_vec()
 }
 
-/// A dispatch without operands.
-pub(super) fn product(c: &Context<'_>, dtype: DType, p: &ProductsParams) -> Result<Dispatch, Refusal> {
+/// The dispatch of products whose tensors are `operands`.
+pub(super) fn product(
+    c: &Context<'_>,
+    dtype: DType,
+    mut operands: Vec<Operand>,
+    p: &ProductsParams,
+) -> Result<Dispatch, Refusal> {
     let weights =
         Weights::of(dtype).ok_or_else(|| Refusal(format!("MUL_MAT has no Vulkan kernel for {dtype}")))?;
     let glu = p.parts & ProductsParams::GLU != 0;
@@ -232,9 +236,10 @@ pub(super) fn product(c: &Context<'_>, dtype: DType, p: &ProductsParams) -> Resu
         )));
     }
     let constants = [spec.constants, vec![p.parts, used]].concat();
+    operands.extend(weights.table());
     Ok(Dispatch {
         pipeline: pipeline("mul_mat_vec", spec.variant, &constants),
-        operands: Vec::new(),
+        operands,
         written: MATRICES,
         params: bytemuck::bytes_of(p).to_vec(),
         grid: grid.groups,

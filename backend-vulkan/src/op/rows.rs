@@ -47,19 +47,19 @@ fn get(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     let a = c.operand(0);
     // I32 is moved as F32 is.
     let stored = if a.dtype == DType::I32 { DType::F32 } else { a.dtype };
-    let variant = Weights::of(stored)
-        .ok_or_else(|| Refusal(format!("GET_ROWS has no Vulkan kernel for {}", a.dtype)))?
-        .rows;
+    let weights = Weights::of(stored)
+        .ok_or_else(|| Refusal(format!("GET_ROWS has no Vulkan kernel for {}", a.dtype)))?;
     let params = GetRowsParams::new(c.graph, c.node, &c.offsets())?;
     // An invocation takes an element, or a piece of eight.
     let mut taken = params.ne;
     taken[0] /= if a.dtype.is_quantized() { 8 } else { 1 };
     let grid = rows(c.profile, c.profile.workgroup(c.profile.tuning.elementwise), taken);
-    let spec = get_spec(c.profile, variant, grid.once);
+    let spec = get_spec(c.profile, weights.rows, grid.once);
     let part = |operand: Operand, first_row: u32, window_rows: u32| {
         let p = GetRowsWindow { params, first_row, window_rows };
         let mut dispatch = dispatch(spec.clone(), [c.src(0), c.src(1), c.node], &p, grid.groups);
         dispatch.operands[0] = operand;
+        dispatch.operands.extend(weights.table());
         dispatch
     };
     if a.span_bytes() <= c.window_limit() {

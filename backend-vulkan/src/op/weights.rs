@@ -1,6 +1,8 @@
 //! The types of weights that have kernels: one table for products and for rows.
 
-use ggml_core::DType;
+use super::Operand;
+use crate::device::tuning::Fragment;
+use ggml_core::{DType, grids};
 
 /// A type, and the variants of the kernels that read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -8,8 +10,8 @@ pub(super) struct Weights {
     pub(super) dtype: DType,
     /// Mat-vec: by shared memory, by subgroup arithmetic, by that with activations in 8 bits.
     vec: [&'static str; 3],
-    /// Tiles: F32, F16 (of quantised weights only).
-    tile: [&'static str; 2],
+    /// Tiles by their fragments.
+    tile: [&'static str; 4],
     /// Rows by index.
     pub(super) rows: &'static str,
     /// Weights of a piece in mat-vec.
@@ -23,7 +25,12 @@ macro_rules! weights {
         [$(Weights {
             dtype: DType::$dtype,
             vec: [concat!($stem, "_lds"), concat!($stem, "_subgroup"), concat!($stem, "_int8")],
-            tile: [concat!($stem, "_tile32"), concat!($stem, "_tile16")],
+            tile: [
+                concat!($stem, "_tile32"),
+                concat!($stem, "_tile16"),
+                concat!($stem, "_matrix"),
+                concat!($stem, "_emulated"),
+            ],
             rows: $rows,
             piece: $piece,
             long: $long,
@@ -31,8 +38,8 @@ macro_rules! weights {
     };
 }
 
-/// The table. The last two columns state what `weights_32.glsl` and `weights_k.glsl` do.
-pub(super) const WEIGHTS: [Weights; 16] = weights! {
+/// The table. The last two columns state what the files of the types (`weights_32.glsl` and its like) do.
+pub(super) const WEIGHTS: [Weights; 28] = weights! {
     F32 "f32" "w32" 8 false
     F16 "f16" "f16" 8 false
     BF16 "bf16" "bf16" 8 false
@@ -49,6 +56,18 @@ pub(super) const WEIGHTS: [Weights; 16] = weights! {
     Q5_K "q5_k" "q5_k" 32 false
     Q6_K "q6_k" "q6_k" 32 false
     IQ4_XS "iq4_xs" "iq4_xs" 32 true
+    Q1_0 "q1_0" "q1_0" 32 false
+    Q2_0 "q2_0" "q2_0" 32 false
+    NVFP4 "nvfp4" "nvfp4" 16 false
+    TQ1_0 "tq1_0" "tq1_0" 8 false
+    TQ2_0 "tq2_0" "tq2_0" 32 false
+    IQ1_S "iq1_s" "iq1_s" 32 false
+    IQ1_M "iq1_m" "iq1_m" 32 false
+    IQ2_XXS "iq2_xxs" "iq2_xxs" 32 false
+    IQ2_XS "iq2_xs" "iq2_xs" 32 false
+    IQ2_S "iq2_s" "iq2_s" 32 false
+    IQ3_XXS "iq3_xxs" "iq3_xxs" 32 false
+    IQ3_S "iq3_s" "iq3_s" 32 false
 };
 
 impl Weights {
@@ -63,8 +82,13 @@ impl Weights {
     }
 
     /// The variant of the tiled kernel.
-    pub(super) fn tile_variant(&self, f16: bool) -> &'static str {
-        self.tile[(f16 && self.dtype.is_quantized()) as usize]
+    pub(super) fn tile_variant(&self, fragment: Fragment) -> &'static str {
+        self.tile[fragment as usize]
+    }
+
+    /// What kernels bind after everything else: the grid that weights are chosen from, of types that have one.
+    pub(super) fn table(&self) -> Option<Operand> {
+        grids::grid(self.dtype).map(|_| Operand::Grid(self.dtype))
     }
 }
 
@@ -94,13 +118,16 @@ mod tests {
                 ("mul_mat_vec", w.vec_variant("subgroup")),
                 ("mul_mat_id_vec", w.vec_variant("lds")),
                 ("mul_mat_id_vec", w.vec_variant("subgroup")),
-                ("mul_mat_tile", w.tile_variant(false)),
-                ("mul_mat_tile", w.tile_variant(true)),
-                ("mul_mat_id_tile", w.tile_variant(false)),
-                ("mul_mat_id_tile", w.tile_variant(true)),
                 ("get_rows", w.rows),
             ] {
                 assert!(ShaderId::find(stem, variant).is_some(), "{stem}/{variant}");
+            }
+            for stem in ["mul_mat_tile", "mul_mat_id_tile"] {
+                for fragment in [Fragment::F32, Fragment::F16, Fragment::Matrix, Fragment::Emulated] {
+                    let variant = w.tile_variant(fragment);
+                    let found = ShaderId::find(stem, variant).is_some();
+                    assert_eq!(found, fragment.takes(w.dtype), "{stem}/{variant}");
+                }
             }
             for stem in ["mul_mat_vec", "mul_mat_id_vec"] {
                 let found = ShaderId::find(stem, w.vec_variant("int8")).is_some();

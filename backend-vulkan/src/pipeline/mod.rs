@@ -96,7 +96,7 @@ impl PipelineSet {
         let recipe = Recipe {
             shader: module.id,
             specialization: &spec.specialization,
-            subgroup: None,
+            subgroup: spec.subgroup,
             statistics: self.statistics,
             name: &name,
         };

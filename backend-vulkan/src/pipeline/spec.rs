@@ -9,10 +9,13 @@ pub struct PipelineSpec {
     pub variant: &'static str,
     /// Specialisation constants, ids from 0; id 0 is the work-group size.
     pub specialization: Vec<u32>,
+    /// Invocations of a subgroup, for shaders that depend on it and devices that let one choose.
+    pub subgroup: Option<u32>,
 }
 
 impl std::fmt::Display for PipelineSpec {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{} {:?}", self.shader, self.variant, self.specialization)
+        write!(f, "{}/{} {:?}", self.shader, self.variant, self.specialization)?;
+        self.subgroup.map_or(Ok(()), |lanes| write!(f, " by {lanes}"))
     }
 }

@@ -4,6 +4,7 @@
 //! remembers what was read and written since the last barrier and says when the next command has to wait.
 
 use super::windows::{BufferRef, Window};
+use ggml_core::repeat::Range;
 
 /// Bytes of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +20,13 @@ impl ByteRange {
         ByteRange { buffer: window.buffer, begin: window.offset, end: window.end() }
     }
 
+    /// Whether they are memory that all dispatches share.
+    pub(crate) fn is_scratch(&self) -> bool {
+        self.buffer == BufferRef::Scratch
+    }
+}
+
+impl Range for ByteRange {
     fn meets(&self, other: &ByteRange) -> bool {
         self.buffer == other.buffer && self.begin < other.end && other.begin < self.end
     }

@@ -13,7 +13,8 @@ use ggml_core::cost::group_work;
 use ggml_core::fuse::Group;
 use ggml_core::kernel;
 use ggml_core::plan::{Plan, Precision};
-use ggml_core::{DType, Error, Graph, Result, Source, TensorId};
+use ggml_core::repeat::Repeats;
+use ggml_core::{DType, Error, Graph, Result, Source, TensorId, grids};
 use std::collections::HashMap;
 
 /// What lowering knows of a device.
@@ -68,7 +69,7 @@ pub(crate) struct Lowering {
     /// Distinct pipelines, each with a node that needs it.
     pub(crate) pipelines: Vec<(PipelineSpec, String)>,
     /// Contents of the buffers of constants.
-    pub(crate) constants: Vec<Vec<f32>>,
+    pub(crate) constants: Vec<Vec<u32>>,
     /// Bytes of scratch memory, which all dispatches share.
     pub(crate) scratch: usize,
     /// Bytes of counters, which all dispatches share.
@@ -184,15 +185,17 @@ fn check(target: &Target<'_>, dispatch: &Dispatch) -> Result<(), String> {
     Ok(())
 }
 
-/// Lowers a planned graph whose tensors have storage.
+/// Lowers a planned graph whose tensors have storage. `alone`: any of its steps may be run without those before.
 pub(crate) fn lower(
     target: &Target<'_>,
     graph: &Graph,
     plan: &Plan,
     storage: &HashMap<TensorId, Storage>,
+    alone: bool,
 ) -> Result<Lowering> {
     let mut lowering = Lowering::default();
     let mut known: HashMap<PipelineSpec, usize> = HashMap::new();
+    let mut repeats = Repeats::default();
     for (step, planned) in plan.steps.iter().enumerate() {
         let group = &planned.group;
         let lowered = lower_step(target, graph, plan.precision, group, storage, &mut lowering)?;
@@ -205,13 +208,24 @@ pub(crate) fn lower(
                     .pipelines
                     .push((dispatch.pipeline.clone(), graph.tensor(planned.node()).name.clone()));
             }
-            let split = windows.len() - dispatch.written.min(windows.len());
+            let grids = dispatch.operands.iter().filter(|o| matches!(o, Operand::Grid(_))).count();
+            let end = windows.len() - grids;
+            let split = end - dispatch.written.min(end);
+            let of = |windows: &[(Window, bool)]| {
+                windows.iter().filter(|w| w.1).map(|w| ByteRange::of(&w.0)).collect()
+            };
+            let (reads, writes): (Vec<_>, Vec<_>) = (of(&windows[..split]), of(&windows[split..end]));
+            let windows: Vec<Window> = windows.into_iter().map(|w| w.0).collect();
+            let same = (pipeline, windows.clone(), dispatch.params.clone(), dispatch.grid);
+            if !alone && repeats.repeats(same, &reads, &writes, writes.iter().all(ByteRange::is_scratch)) {
+                continue;
+            }
             lowering.dispatches.push(Lowered {
                 step,
                 pipeline,
-                reads: windows[..split].iter().filter(|w| w.1).map(|w| ByteRange::of(&w.0)).collect(),
-                writes: windows[split..].iter().map(|w| ByteRange::of(&w.0)).collect(),
-                windows: windows.into_iter().map(|w| w.0).collect(),
+                reads,
+                writes,
+                windows,
                 divisible: target.modules.get(&dispatch.pipeline).map_or([false; 3], |m| m.divisible()),
                 params: dispatch.params,
                 grid: dispatch.grid,
@@ -253,6 +267,10 @@ fn lower_step(
         for operand in &dispatch.operands {
             let of = match *operand {
                 Operand::Constant(of) => of,
+                Operand::Grid(dtype) => {
+                    windows.push((grid_window(dtype, &mut lowering.constants).map_err(refused)?, false));
+                    continue;
+                }
                 Operand::Scratch(bytes) => {
                     windows.push(own_window(BufferRef::Scratch, bytes, &mut lowering.scratch));
                     continue;
@@ -278,11 +296,26 @@ fn lower_step(
 }
 
 /// The window of a node's constant, which is added to the list.
-fn constant_window(graph: &Graph, node: TensorId, constants: &mut Vec<Vec<f32>>) -> Result<Window, String> {
+fn constant_window(graph: &Graph, node: TensorId, constants: &mut Vec<Vec<u32>>) -> Result<Window, String> {
     let data = kernel::constant(graph.tensor(node)).ok_or("there is no constant for it")?;
+    Ok(window_of(data.into_iter().map(f32::to_bits).collect(), constants))
+}
+
+/// The window of a type's grid, two entries a word, which is added to the list.
+fn grid_window(dtype: DType, constants: &mut Vec<Vec<u32>>) -> Result<Window, String> {
+    let entries = grids::grid(dtype).ok_or("there is no grid for it")?;
+    let words = entries.as_chunks::<2>().0.iter().map(|&[x, y]| u32::from(x) | u32::from(y) << 16);
+    Ok(window_of(words.collect(), constants))
+}
+
+/// The window of a constant, which is in the list once.
+fn window_of(data: Vec<u32>, constants: &mut Vec<Vec<u32>>) -> Window {
     let bytes = 4 * data.len() as u64;
-    constants.push(data);
-    Ok(Window { buffer: BufferRef::Constant(constants.len() - 1), offset: 0, bytes })
+    let known = constants.iter().position(|c| *c == data).unwrap_or_else(|| {
+        constants.push(data);
+        constants.len() - 1
+    });
+    Window { buffer: BufferRef::Constant(known), offset: 0, bytes }
 }
 
 /// A window of memory of the program's own, which is made large enough, and that it is written.
@@ -362,7 +395,7 @@ mod tests {
                 let bytes = graph.tensor(id).span_bytes() as u64;
                 (id, Storage { buffer: BufferRef::Bound(0), room, offset, bytes, writable: true })
             });
-            lower(&self.target(), graph, &plan, &storage.collect())
+            lower(&self.target(), graph, &plan, &storage.collect(), false)
         }
     }
 
@@ -386,7 +419,7 @@ mod tests {
             [table, table],
             "the table stands for the factors that are not there"
         );
-        assert_eq!(lowering.constants, [constant]);
+        assert_eq!(lowering.constants, [constant.iter().map(|x| x.to_bits()).collect::<Vec<_>>()]);
         assert_eq!((first.windows[0].bytes, first.windows[1].bytes), (64 * 2 * 3 * 4, 3 * 4));
         assert_eq!(second.windows[0], first.windows[4], "what the one writes the other reads");
         let mut tracker = Tracker::default();
@@ -421,6 +454,40 @@ mod tests {
         assert!(!tracker.must_wait(&short.reads, &short.writes));
         assert!(!tracker.must_wait(&long.reads, &long.writes));
         assert!(tracker.must_wait(&longest.reads, &longest.writes));
+    }
+
+    /// Types with the same grid share it. It stands behind what is written and is not written itself.
+    #[test]
+    fn grids_are_bound_last() {
+        let mut g = Graph::new();
+        let types = [DType::IQ1_S, DType::IQ1_M, DType::IQ3_S];
+        for dtype in types {
+            let a = g.leaf(&format!("{dtype}"), dtype, [256, 4, 1, 1], Source::Input).unwrap();
+            for n in [1, 64] {
+                let b = g.leaf(&format!("{dtype} {n}"), DType::F32, [256, n, 1, 1], Source::Input).unwrap();
+                let node = g.mul_mat(a, b).unwrap();
+                g.output(node).unwrap();
+            }
+        }
+        let lowering = Imagined::new(|_| {}).lower(&g, 0).unwrap();
+        assert_eq!(lowering.constants.iter().map(Vec::len).collect::<Vec<_>>(), [1024, 256]);
+        let first = u32::from(grids::IQ1[0]) | u32::from(grids::IQ1[1]) << 16;
+        assert_eq!(lowering.constants[0][0], first);
+        for (i, dispatch) in lowering.dispatches.iter().enumerate() {
+            let [others @ .., last] = &dispatch.windows[..] else { panic!("{dispatch:?}") };
+            assert_eq!(
+                last.buffer,
+                BufferRef::Constant(i / 4),
+                "two products of each of two types, then the third"
+            );
+            assert!(others.iter().all(|w| matches!(w.buffer, BufferRef::Bound(_))), "{dispatch:?}");
+            let result = ByteRange::of(&others[others.len() - 1]);
+            assert!(
+                !dispatch.writes.is_empty() && dispatch.writes.iter().all(|w| *w == result),
+                "{dispatch:?}"
+            );
+        }
+        assert_eq!(lowering.dispatches.len(), 2 * types.len());
     }
 
     #[test]

@@ -83,14 +83,15 @@ impl VulkanProgram {
         let deadline = context.deadline(Phase::Prepare);
         let arena = arena(memory, plan, bindings, &deadline)?;
         let mut bound = Bound::new(&context.device, graph, plan, bindings, &arena)?;
-        let lowering = lower(&Target::new(context, pipelines), graph, plan, &bound.storage)?;
+        let lowering =
+            lower(&Target::new(context, pipelines), graph, plan, &bound.storage, options.stepwise)?;
         for constant in &lowering.constants {
             bound.constants.push(memory.constant(constant, &deadline)?);
         }
-        if lowering.counters > 0 {
+        if lowering.scratch.max(lowering.counters) > 0 {
             bound.own = vec![
-                memory.arena(lowering.scratch, Usage::Compute, &deadline)?,
-                memory.arena(lowering.counters, Usage::State, &deadline)?,
+                memory.arena(lowering.scratch.max(4), Usage::Compute, &deadline)?,
+                memory.arena(lowering.counters.max(4), Usage::State, &deadline)?,
             ];
         }
         let pipelines = pipelines.prepare(&lowering.pipelines, &deadline)?;

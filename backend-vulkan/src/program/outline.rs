@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 /// The dispatches and barriers of each step, if all of them are in one unit of commands.
 pub(crate) fn outline(target: &Target<'_>, graph: &Graph, plan: &Plan) -> Result<Vec<StepOutline>> {
-    let lowering = lower(target, graph, plan, &imagined(graph, plan))?;
+    let lowering = lower(target, graph, plan, &imagined(graph, plan), false)?;
     let mut steps = vec![StepOutline::default(); plan.steps.len()];
     let mut tracker = Tracker::default();
     for dispatch in &lowering.dispatches {

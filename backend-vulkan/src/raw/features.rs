@@ -1,6 +1,6 @@
 //! Which features and extensions a device has and the backend therefore enables.
 
-use ash::{amd, ext, khr, vk};
+use ash::{amd, ext, khr, nv, vk};
 use std::ffi::CStr;
 
 /// Optional features that are enabled where they exist.
@@ -44,6 +44,8 @@ pub(crate) struct Features {
     pub(crate) pci: bool,
     /// Waves per SIMD and compute units are reported.
     pub(crate) amd_core: bool,
+    /// NVIDIA's compute units are reported.
+    pub(crate) nv_core: bool,
 }
 
 /// Device extensions by the names that a device lists.
@@ -128,6 +130,7 @@ impl Features {
             fault: yes(faults.device_fault),
             pci: ext.has(ext::pci_bus_info::NAME),
             amd_core: ext.has(amd::shader_core_properties::NAME),
+            nv_core: ext.has(nv::shader_sm_builtins::NAME),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::features::{Extensions, Features};
 use super::instance::{Instance, version_text};
-use crate::arch::{self, Caps, MatrixShape, MatrixTypes, SubgroupOps, Traits};
+use crate::arch::{self, Caps, Matrices, MatrixShape, MatrixTypes, SubgroupOps, Traits};
 use ash::{khr, vk};
 use std::ffi::CStr;
 
@@ -130,6 +130,7 @@ struct Properties {
     size: Option<vk::PhysicalDeviceSubgroupSizeControlProperties<'static>>,
     dot: Option<vk::PhysicalDeviceShaderIntegerDotProductProperties<'static>>,
     amd: Option<vk::PhysicalDeviceShaderCorePropertiesAMD<'static>>,
+    nv: Option<vk::PhysicalDeviceShaderSMBuiltinsPropertiesNV<'static>>,
     host: Option<vk::PhysicalDeviceExternalMemoryHostPropertiesEXT<'static>>,
     maintenance4: Option<vk::PhysicalDeviceMaintenance4Properties<'static>>,
     pci: Option<vk::PhysicalDevicePCIBusInfoPropertiesEXT<'static>>,
@@ -146,6 +147,7 @@ impl Properties {
             size: features.subgroup_size.then(Default::default),
             dot: features.int_dot.then(Default::default),
             amd: features.amd_core.then(Default::default),
+            nv: features.nv_core.then(Default::default),
             host: features.host_memory.then(Default::default),
             maintenance4: core13.then(Default::default),
             pci: features.pci.then(Default::default),
@@ -160,6 +162,9 @@ impl Properties {
         }
         if let Some(amd) = &mut p.amd {
             chain = chain.push_next(amd);
+        }
+        if let Some(nv) = &mut p.nv {
+            chain = chain.push_next(nv);
         }
         if let Some(host) = &mut p.host {
             chain = chain.push_next(host);
@@ -347,6 +352,7 @@ fn caps(p: &Properties, features: &Features, matrices: Vec<MatrixShape>) -> Caps
         int_dot_signed: dot.integer_dot_product_accumulating_saturating4x8_bit_packed_signed_accelerated != 0,
         int_dot_mixed,
         matrices,
+        used_matrices: Matrices::Off,
         max_binding: u64::from(limits.max_storage_buffer_range),
         binding_alignment: limits.min_storage_buffer_offset_alignment.max(4),
         // One descriptor set, one stage.
@@ -356,10 +362,16 @@ fn caps(p: &Properties, features: &Features, matrices: Vec<MatrixShape>) -> Caps
             .min(limits.max_per_stage_resources),
         push_constant_bytes: limits.max_push_constants_size,
         waves_per_simd,
-        compute_units: p.amd.map(|a| {
-            a.shader_engine_count * a.shader_arrays_per_engine_count * a.compute_units_per_shader_array
-        }),
+        compute_units: p
+            .amd
+            .map(compute_units)
+            .or(p.nv.map(|nv| nv.shader_sm_count))
+            .filter(|&units| units > 0),
     }
+}
+
+fn compute_units(amd: vk::PhysicalDeviceShaderCorePropertiesAMD<'_>) -> u32 {
+    amd.shader_engine_count * amd.shader_arrays_per_engine_count * amd.compute_units_per_shader_array
 }
 
 fn matrices(instance: &Instance, physical: vk::PhysicalDevice) -> Vec<MatrixShape> {

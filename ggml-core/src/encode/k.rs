@@ -1,10 +1,10 @@
 //! Blocks of 256 with scales of their parts: Q2_K to Q6_K.
 //!
-//! Every part gets the scale (and minimum) of its range, improved by one least-squares fit to the numbers that it gives;
-//! these scales are rounded to a few bits of an F16 scale for all of them, and the numbers chosen again. ggml searches
-//! for better scales, so its files differ in some bits.
+//! Every part gets the scale (and minimum) of its range, improved by one least-squares fit to the numbers that it gives, or
+//! the best of a [`search`]; these scales are rounded to a few bits of an F16 scale for all of them, and the numbers chosen
+//! again. ggml rounds in another order, so its files differ in some bits.
 
-use super::{extreme, inverse, signed_scales};
+use super::{Effort, extreme, inverse, search, signed_scales};
 use half::f16;
 
 /// A block as `scale * q - minimum` with scales and minima of its parts.
@@ -16,12 +16,20 @@ struct Affine<const PARTS: usize> {
     q: [u8; 256],
 }
 
-/// Numbers `0..=top` for `PARTS` equal parts, scales and minima `0..=steps`.
-fn affine<const PARTS: usize>(block: &[f32; 256], top: u8, steps: u8) -> Affine<PARTS> {
+/// Numbers `0..=top` for `PARTS` equal parts, scales and minima `0..=steps`; with effort, scales of a search.
+fn affine<const PARTS: usize>(
+    block: &[f32; 256],
+    [top, steps]: [u8; 2],
+    effort: Effort,
+    wide: search::Affine,
+) -> Affine<PARTS> {
     let size = 256 / PARTS;
     let mut fits = [[0.0f32; 2]; PARTS];
     for (fit, part) in fits.iter_mut().zip(block.chunks_exact(size)) {
-        *fit = fit_affine(part, f32::from(top));
+        *fit = match effort {
+            Effort::Quick => fit_affine(part, f32::from(top)),
+            Effort::Search => search::affine(part, f32::from(top), wide),
+        };
     }
     let units = [0, 1].map(|i| f16::from_f32(fits.iter().fold(0.0, |m, f| f[i].max(m)) / f32::from(steps)));
     let inverses = units.map(|u| inverse(u.to_f32()));
@@ -77,16 +85,17 @@ fn bit_pairs(q: &[u8; 256], shift: u32) -> [u8; 64] {
 }
 
 /// 16 parts; scale and minimum in the nibbles of a byte, numbers of 2 bits.
-pub(super) fn q2_k(block: &[f32; 256], out: &mut Vec<u8>) {
-    let Affine { units, scales, minima, q } = affine::<16>(block, 3, 15);
+pub(super) fn q2_k(block: &[f32; 256], effort: Effort, out: &mut Vec<u8>) {
+    let wide = search::Affine { first: -0.5, tries: 15, magnitudes: true };
+    let Affine { units, scales, minima, q } = affine::<16>(block, [3, 15], effort, wide);
     out.extend(scales.iter().zip(minima).map(|(s, m)| s | m << 4));
     out.extend_from_slice(&bit_pairs(&q, 0));
     out.extend(units.iter().flat_map(|u| u.to_le_bytes()));
 }
 
 /// 16 signed scales, 32 too large, in 6 bits; numbers of 3 bits, 4 stands for zero.
-pub(super) fn q3_k(block: &[f32; 256], out: &mut Vec<u8>) {
-    let (unit, scales, q) = centred(block, 4.0, 32.0);
+pub(super) fn q3_k(block: &[f32; 256], effort: Effort, out: &mut Vec<u8>) {
+    let (unit, scales, q) = centred(block, 4.0, 32.0, effort);
     let mut high = [0u8; 32];
     for (i, q) in q.iter().enumerate() {
         let (half, quarter, lane) = split_index(i);
@@ -118,16 +127,18 @@ fn paired_nibbles(q: &[u8; 256]) -> impl Iterator<Item = u8> + '_ {
 }
 
 /// Eight parts of 4 bits.
-pub(super) fn q4_k(block: &[f32; 256], out: &mut Vec<u8>) {
-    let Affine { units, scales, minima, q } = affine(block, 15, 63);
+pub(super) fn q4_k(block: &[f32; 256], effort: Effort, out: &mut Vec<u8>) {
+    let wide = search::Affine { first: -1.0, tries: 20, magnitudes: false };
+    let Affine { units, scales, minima, q } = affine(block, [15, 63], effort, wide);
     out.extend(units.iter().flat_map(|u| u.to_le_bytes()));
     put_scales(&scales, &minima, out);
     out.extend(paired_nibbles(&q));
 }
 
 /// Eight parts of 5 bits; the fifth bits of part `n` in bits `n` of 32 bytes.
-pub(super) fn q5_k(block: &[f32; 256], out: &mut Vec<u8>) {
-    let Affine { units, scales, minima, q } = affine(block, 31, 63);
+pub(super) fn q5_k(block: &[f32; 256], effort: Effort, out: &mut Vec<u8>) {
+    let wide = search::Affine { first: -0.5, tries: 15, magnitudes: false };
+    let Affine { units, scales, minima, q } = affine(block, [31, 63], effort, wide);
     out.extend(units.iter().flat_map(|u| u.to_le_bytes()));
     put_scales(&scales, &minima, out);
     let mut high = [0u8; 32];
@@ -139,8 +150,8 @@ pub(super) fn q5_k(block: &[f32; 256], out: &mut Vec<u8>) {
 }
 
 /// 16 signed scales of 8 bits; numbers of 6 bits, 32 stands for zero.
-pub(super) fn q6_k(block: &[f32; 256], out: &mut Vec<u8>) {
-    let (unit, scales, q) = centred(block, 32.0, 128.0);
+pub(super) fn q6_k(block: &[f32; 256], effort: Effort, out: &mut Vec<u8>) {
+    let (unit, scales, q) = centred(block, 32.0, 128.0, effort);
     let mut low = [0u8; 128];
     for (i, q) in q.iter().enumerate() {
         let (half, quarter, lane) = split_index(i);
@@ -153,10 +164,16 @@ pub(super) fn q6_k(block: &[f32; 256], out: &mut Vec<u8>) {
 }
 
 /// Numbers `-zero .. zero`, `zero` added, for 16 parts with scales `-steps .. steps` of one scale.
-fn centred(block: &[f32; 256], zero: f32, steps: f32) -> (f16, [i8; 16], [u8; 256]) {
+fn centred(block: &[f32; 256], zero: f32, steps: f32, effort: Effort) -> (f16, [i8; 16], [u8; 256]) {
     let number = |x: f32, inverse: f32| (x * inverse).round().clamp(-zero, zero - 1.0);
     let mut fits = [0.0f32; 16];
     for (fit, part) in fits.iter_mut().zip(block.chunks_exact(16)) {
+        if effort == Effort::Search {
+            let most = inverse(extreme(part));
+            let inverses = (-9..=9).map(|step| -(zero + 0.1 * step as f32) * most);
+            *fit = search::centred(part, inverses, |x| number(x, 1.0));
+            continue;
+        }
         let scale = extreme(part) / -zero;
         let inverse = inverse(scale);
         let (q2, qx) = part.iter().fold((0.0, 0.0), |(q2, qx), &x| {

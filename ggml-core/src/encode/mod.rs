@@ -9,14 +9,34 @@ use half::{bf16, f16};
 
 mod blocks;
 mod k;
+mod points;
+mod search;
 mod table;
+mod ternary;
+
+/// How the scales of K-quants and IQ4 are found, which are no matter of a formula. Other types know one way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effort {
+    /// From the range of the values and one fit.
+    Quick,
+    /// Some scales are tried, as ggml does, for 10 to 20 times the work.
+    Search,
+}
+
+/// [`encode_with`] little effort.
+///
+/// # Errors
+/// As [`encode_with`].
+pub fn encode(dtype: DType, n: usize, values: &[f32]) -> Result<Vec<u8>> {
+    encode_with(dtype, n, values, Effort::Quick)
+}
 
 /// Encodes rows of `n` values. Every type that [`computable`](crate::dtype::DTypeInfo::computable) says can be an operand.
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] if the values are no rows of `n`, `n` is no multiple of the type's block, or the type
 /// cannot be written.
-pub fn encode(dtype: DType, n: usize, values: &[f32]) -> Result<Vec<u8>> {
+pub fn encode_with(dtype: DType, n: usize, values: &[f32], effort: Effort) -> Result<Vec<u8>> {
     let Some(row_bytes) = dtype.row_bytes(n).filter(|_| n > 0 && values.len().is_multiple_of(n)) else {
         let expected = format!("rows of {n}, each whole blocks of {dtype}");
         return Err(Error::argument("values", values.len(), expected));
@@ -24,6 +44,9 @@ pub fn encode(dtype: DType, n: usize, values: &[f32]) -> Result<Vec<u8>> {
     let mut out = Vec::with_capacity(values.len() / n * row_bytes);
     let small = |put: fn(&[f32; 32], &mut Vec<u8>), out: &mut Vec<u8>| each(values, put, out);
     let large = |put: fn(&[f32; 256], &mut Vec<u8>), out: &mut Vec<u8>| each(values, put, out);
+    let searched = |put: fn(&[f32; 256], Effort, &mut Vec<u8>), out: &mut Vec<u8>| {
+        each(values, |block, out| put(block, effort, out), out);
+    };
     match dtype {
         DType::F32 => values.iter().for_each(|v| out.extend_from_slice(&v.to_le_bytes())),
         DType::F16 => values.iter().for_each(|v| put_half(*v, &mut out)),
@@ -34,20 +57,32 @@ pub fn encode(dtype: DType, n: usize, values: &[f32]) -> Result<Vec<u8>> {
         DType::Q4_1 => small(blocks::q4_1, &mut out),
         DType::Q5_0 => small(blocks::q5_0, &mut out),
         DType::Q5_1 => small(blocks::q5_1, &mut out),
-        DType::Q2_K => large(k::q2_k, &mut out),
-        DType::Q3_K => large(k::q3_k, &mut out),
-        DType::Q4_K => large(k::q4_k, &mut out),
-        DType::Q5_K => large(k::q5_k, &mut out),
-        DType::Q6_K => large(k::q6_k, &mut out),
-        DType::IQ4_NL => small(table::iq4_nl, &mut out),
-        DType::IQ4_XS => large(table::iq4_xs, &mut out),
+        DType::Q2_K => searched(k::q2_k, &mut out),
+        DType::Q3_K => searched(k::q3_k, &mut out),
+        DType::Q4_K => searched(k::q4_k, &mut out),
+        DType::Q5_K => searched(k::q5_k, &mut out),
+        DType::Q6_K => searched(k::q6_k, &mut out),
+        DType::IQ4_NL => each(values, |block, out| table::iq4_nl(block, effort, out), &mut out),
+        DType::IQ4_XS => searched(table::iq4_xs, &mut out),
         DType::MXFP4 => small(table::mxfp4, &mut out),
+        DType::NVFP4 => each(values, table::nvfp4, &mut out),
+        DType::Q1_0 => each(values, ternary::q1_0, &mut out),
+        DType::Q2_0 => each(values, ternary::q2_0, &mut out),
+        DType::TQ1_0 => large(ternary::tq1_0, &mut out),
+        DType::TQ2_0 => large(ternary::tq2_0, &mut out),
+        DType::IQ2_XXS => large(points::iq2_xxs, &mut out),
+        DType::IQ2_XS => large(points::iq2_xs, &mut out),
+        DType::IQ2_S => large(points::iq2_s, &mut out),
+        DType::IQ3_XXS => large(points::iq3_xxs, &mut out),
+        DType::IQ3_S => large(points::iq3_s, &mut out),
+        DType::IQ1_S => large(points::iq1_s, &mut out),
+        DType::IQ1_M => large(points::iq1_m, &mut out),
         _ => return Err(Error::argument("type", dtype, "one that has an encoder")),
     }
     Ok(out)
 }
 
-fn each<const N: usize>(values: &[f32], put: fn(&[f32; N], &mut Vec<u8>), out: &mut Vec<u8>) {
+fn each<const N: usize>(values: &[f32], put: impl Fn(&[f32; N], &mut Vec<u8>), out: &mut Vec<u8>) {
     values.as_chunks().0.iter().for_each(|block| put(block, out));
 }
 

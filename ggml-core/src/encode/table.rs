@@ -1,7 +1,7 @@
-//! Numbers of 4 bits that name values of a table: IQ4_NL, IQ4_XS, MXFP4.
+//! Numbers of 4 bits that name values of a table: IQ4_NL, IQ4_XS, MXFP4, NVFP4.
 
 use super::blocks::put_nibbles;
-use super::{extreme, inverse, put_half, signed_scales};
+use super::{Effort, extreme, inverse, put_half, search, signed_scales};
 
 /// Values of IQ4_NL and IQ4_XS (ggml's `kvalues_iq4nl`): closer to each other around zero.
 const NONLINEAR: [f32; 16] = [
@@ -24,8 +24,15 @@ fn nearest(table: &[f32; 16], x: f32) -> u8 {
     best.0 as u8
 }
 
-/// The value of largest magnitude becomes -127; then a least-squares fit to the entries that this gives.
-fn fit(block: &[f32; 32]) -> f32 {
+/// The value of largest magnitude becomes -127; then a least-squares fit to the entries that this gives. With effort, it
+/// becomes what loses least of some numbers about -127, or about 127.
+fn fit(block: &[f32; 32], effort: Effort) -> f32 {
+    if effort == Effort::Search {
+        let most = inverse(extreme(block));
+        let inverses = (-7..=7).map(|step| (NONLINEAR[0] + step as f32) * most);
+        let inverses = inverses.chain([-NONLINEAR[0] * most]);
+        return search::centred(block, inverses, |x| NONLINEAR[usize::from(nearest(&NONLINEAR, x))]);
+    }
     let scale = extreme(block) / NONLINEAR[0];
     let inverse = inverse(scale);
     let (q2, qx) = block.iter().fold((0.0, 0.0), |(q2, qx), &x| {
@@ -40,17 +47,17 @@ fn put_numbers(table: &[f32; 16], block: &[f32; 32], inverse: f32, out: &mut Vec
 }
 
 /// F16 scale, nibbles.
-pub(super) fn iq4_nl(block: &[f32; 32], out: &mut Vec<u8>) {
-    let scale = fit(block);
+pub(super) fn iq4_nl(block: &[f32; 32], effort: Effort, out: &mut Vec<u8>) {
+    let scale = fit(block, effort);
     put_half(scale, out);
     put_numbers(&NONLINEAR, block, inverse(scale), out);
 }
 
 /// F16 scale of eight scales of 6 bits that are 32 too large: two high bits of each in 16 bits, nibbles in 4 bytes.
-pub(super) fn iq4_xs(block: &[f32; 256], out: &mut Vec<u8>) {
+pub(super) fn iq4_xs(block: &[f32; 256], effort: Effort, out: &mut Vec<u8>) {
     let parts = block.as_chunks::<32>().0;
     let mut fits = [0.0; 8];
-    fits.iter_mut().zip(parts).for_each(|(f, part)| *f = fit(part));
+    fits.iter_mut().zip(parts).for_each(|(f, part)| *f = fit(part, effort));
     let (unit, scales) = signed_scales(&fits, 32.0);
     let (mut high, mut low) = (0u16, [0u8; 4]);
     for (i, scale) in scales.iter().map(|s| (s + 32) as u8).enumerate() {
@@ -73,4 +80,38 @@ pub(super) fn mxfp4(block: &[f32; 32], out: &mut Vec<u8>) {
     let inverse = 2f64.powi(127 - exponent as i32);
     out.push(exponent as u8);
     put_nibbles(&block.map(|x| nearest(&E2M1, (f64::from(x) * inverse) as f32)), out);
+}
+
+/// The value of an unsigned E4M3.
+fn ue4m3(bits: u8) -> f32 {
+    let (exponent, mantissa) = (i32::from(bits >> 3), f32::from(bits & 7));
+    if exponent == 0 { mantissa / 512.0 } else { (1.0 + mantissa / 8.0) * 2f32.powi(exponent - 7) }
+}
+
+/// The nearest E4M3 that is no NaN, of two the lesser one; 0 for a NaN.
+fn nearest_ue4m3(x: f32) -> u8 {
+    (1..=126)
+        .fold(0, |best, bits| if (ue4m3(bits) - x).abs() < (ue4m3(best) - x).abs() { bits } else { best })
+}
+
+/// The scale of 16 numbers: where the largest magnitude becomes 6, or one of those near to it that loses less.
+fn fit_nvfp4(part: &[f32; 16]) -> u8 {
+    let first = nearest_ue4m3(extreme(part).abs() / 6.0);
+    let lost = |bits: u8| -> f32 {
+        let (scale, inverse) = (ue4m3(bits), inverse(ue4m3(bits)));
+        part.iter().map(|&x| (x - scale * E2M1[usize::from(nearest(&E2M1, x * inverse))]).powi(2)).sum()
+    };
+    let near = (first.saturating_sub(3)..=(first + 4).min(126)).map(|bits| (bits, lost(bits)));
+    near.fold((first, lost(first)), |best, next| if next.1 < best.1 { next } else { best }).0
+}
+
+/// Four scales, then 16 numbers of each in nibbles.
+pub(super) fn nvfp4(block: &[f32; 64], out: &mut Vec<u8>) {
+    let parts = block.as_chunks::<16>().0;
+    let scales = [0, 1, 2, 3].map(|i| fit_nvfp4(&parts[i]));
+    out.extend_from_slice(&scales);
+    for (part, scale) in parts.iter().zip(scales) {
+        let q = part.map(|x| nearest(&E2M1, x * inverse(ue4m3(scale))));
+        out.extend((0..8).map(|j| q[j] | q[j + 8] << 4));
+    }
 }

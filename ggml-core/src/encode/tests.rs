@@ -70,6 +70,18 @@ fn little_is_lost() {
         (DType::MXFP4, 2.5e-2),
         (DType::Q3_K, 4e-2),
         (DType::Q2_K, 0.12),
+        (DType::NVFP4, 9e-3),
+        (DType::IQ3_S, 2.7e-2),
+        (DType::IQ3_XXS, 4.2e-2),
+        (DType::IQ2_S, 9e-2),
+        (DType::IQ2_XS, 0.12),
+        (DType::IQ2_XXS, 0.15),
+        (DType::IQ1_M, 0.22),
+        (DType::IQ1_S, 0.27),
+        (DType::Q2_0, 0.13),
+        (DType::Q1_0, 0.38),
+        (DType::TQ1_0, 0.7),
+        (DType::TQ2_0, 0.7),
     ] {
         for (name, x) in [("normal", &normal), ("uniform", &uniform)] {
             let error = nmse(dtype, x);
@@ -81,15 +93,51 @@ fn little_is_lost() {
 /// Zeros stay zeros, equal and positive values keep their size, nothing becomes NaN.
 #[test]
 fn edges() {
-    for info in crate::dtype::DTYPES.iter().filter(|i| i.computable && i.block > 1) {
-        let zeros = decode(info.dtype, &encode(info.dtype, 256, &[0.0; 256]).unwrap());
-        assert!(zeros.iter().all(|x| *x == 0.0), "{}", info.name);
-        for value in [0.75, -0.75] {
-            let error = nmse(info.dtype, &[value; 256]);
-            assert!(error < 0.02, "{} {value}: {error:e}", info.name);
+    let types = crate::dtype::DTYPES.iter().filter(|i| i.computable && i.block > 1);
+    for (info, effort) in types.flat_map(|info| [(info, Effort::Quick), (info, Effort::Search)]) {
+        let dtype = info.dtype;
+        let coded = |x: &[f32]| encode_with(dtype, x.len(), x, effort).unwrap();
+        let zeros = decode(dtype, &coded(&[0.0; 256]));
+        assert!(zeros.iter().all(|x| *x == 0.0), "{dtype} {effort:?}");
+        for value in [0.75f32, -0.75] {
+            let error: f64 = decode(dtype, &coded(&[value; 256]))
+                .iter()
+                .map(|x| (x / f64::from(value) - 1.0).powi(2))
+                .sum();
+            assert!(error / 256.0 < 0.02, "{dtype} {value} {effort:?}: {error:e}");
         }
         let large = [f32::MAX, f32::MIN, f32::NAN, f32::INFINITY, f32::MIN_POSITIVE / 8.0, 0.0].repeat(128);
-        let bytes = encode(info.dtype, 768, &large).unwrap();
-        assert_eq!(bytes.len(), 768 / info.block * info.bytes, "{}", info.name);
+        assert_eq!(coded(&large).len(), 768 / info.block * info.bytes, "{dtype} {effort:?}");
     }
+}
+
+/// What a search finds loses less than a quick fit by the errors that it weighs, and never much more by plain ones.
+#[test]
+fn a_search_loses_less() {
+    let mut rng = Rng::new(8);
+    let x: Vec<f32> = (0..16384).map(|_| rng.normal() * 0.02).collect();
+    let lost = |dtype: DType, effort: Effort| {
+        let decoded = decode(dtype, &encode_with(dtype, x.len(), &x, effort).unwrap());
+        let square = |weight: fn(f64) -> f64| -> f64 {
+            let errors =
+                decoded.iter().zip(&x).map(|(d, x)| (d - f64::from(*x)).powi(2) * weight(f64::from(*x)));
+            errors.sum()
+        };
+        [square(|_| 1.0), square(|x| x * x), square(f64::abs)]
+    };
+    for (dtype, weighed) in [
+        (DType::Q2_K, 2),
+        (DType::Q3_K, 1),
+        (DType::Q4_K, 2),
+        (DType::Q5_K, 2),
+        (DType::Q6_K, 1),
+        (DType::IQ4_NL, 1),
+        (DType::IQ4_XS, 1),
+    ] {
+        let (quick, search) = (lost(dtype, Effort::Quick), lost(dtype, Effort::Search));
+        assert!(search[weighed] < quick[weighed], "{dtype}: {search:?}, not less than {quick:?}");
+        assert!(search[0] < 1.1 * quick[0], "{dtype}: {search:?}, {quick:?}");
+    }
+    let bytes = |effort| encode_with(DType::Q4_0, x.len(), &x, effort).unwrap();
+    assert_eq!(bytes(Effort::Quick), bytes(Effort::Search));
 }

@@ -147,6 +147,10 @@ fn gated(search: &Search<'_>, gate: &ExpertProduct) -> Option<(ExpertProduct, Gl
     let (Some(Op::Glu(op)), &[of, up]) = (graph.tensor(node).op(), graph.tensor(node).src()) else {
         return None;
     };
+    // A product times itself: one product, not two.
+    if up == of {
+        return None;
+    }
     let mut product_node = graph.producer(up);
     if let Some(Op::Binary(Binary::Add)) = op_of(graph, up) {
         product_node = graph.producer(graph.tensor(product_node).src()[0]);

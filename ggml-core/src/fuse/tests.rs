@@ -3,7 +3,7 @@ use crate::backend::{Backend, PrepareOptions, Support};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::evaluate::{self, Contents};
-use crate::op::{Activation, FlashAttnExt, Rope, RopeMode, SoftMax};
+use crate::op::{Activation, FlashAttnExt, Glu, Rope, RopeMode, SoftMax};
 use crate::plan::{Plan, Precision};
 use crate::reference::ReferenceBackend;
 use crate::rng::Rng;
@@ -388,6 +388,19 @@ fn experts_with_views() {
         let names: Vec<_> = sound_steps(&b).into_iter().map(|(name, _)| name).collect();
         assert_eq!(names, wanted);
     }
+}
+
+/// A product that is gate and up at once is one product: no group has it twice.
+#[test]
+fn a_product_times_itself() {
+    let mut b = Builder::new();
+    let ids = b.leaf("tokens", &[2, 1], Source::Input);
+    let x = b.leaf("x", &[32, 1, 1], Source::Input);
+    let weight = b.weight("up", &[32, 16, 4]);
+    let up = b.g.mul_mat_id(weight, x, ids).unwrap();
+    let squares = b.g.glu(Glu::new(Activation::Relu), up, Some(up)).unwrap();
+    b.g.output(squares).unwrap();
+    assert_eq!(sound_steps(&b), [("MUL_MAT_ID", 0), ("REGLU", 1)]);
 }
 
 /// Backends are judged by cases of every kind.

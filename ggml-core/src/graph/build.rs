@@ -5,7 +5,7 @@ use super::Graph;
 use crate::error::Result;
 use crate::op::{
     Activation, Binary, Cont, Cpy, FlashAttnExt, GatedDeltaNet, GetRows, Glu, MulMat, MulMatId, Op, Permute,
-    Reshape, RmsNorm, Rope, Scale, SetRows, SoftMax, SsmConv, TopK, Transpose, Unary, View,
+    Reshape, RmsNorm, Rope, Scale, SetRows, SoftMax, SsmConv, SsmScan, TopK, Transpose, Unary, View,
 };
 use crate::tensor::TensorId;
 
@@ -142,6 +142,11 @@ impl Graph {
     /// GATED_DELTA_NET of `q`, `k`, `v`, `g`, `beta`, `state` and `runs`; the new state comes behind the result.
     pub fn gated_delta_net(&mut self, scale: f32, src: [TensorId; 7]) -> Result<TensorId> {
         self.node(Op::GatedDeltaNet(GatedDeltaNet { scale }), &src)
+    }
+
+    /// SSM_SCAN of `x`, `dt`, `a`, `b`, `c`, `state` and `runs`; the new state comes behind the result.
+    pub fn ssm_scan(&mut self, src: [TensorId; 7]) -> Result<TensorId> {
+        self.node(Op::SsmScan(SsmScan {}), &src)
     }
 
     /// VIEW: a window with strides and offset in bytes.

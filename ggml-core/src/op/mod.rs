@@ -24,6 +24,7 @@ pub mod rope;
 pub mod rows;
 pub mod soft_max;
 pub mod ssm_conv;
+pub mod ssm_scan;
 pub mod top_k;
 pub mod unary;
 pub mod view;
@@ -40,6 +41,7 @@ pub use rope::{Rope, RopeMode};
 pub use rows::{GetRows, SetRows};
 pub use soft_max::SoftMax;
 pub use ssm_conv::SsmConv;
+pub use ssm_scan::SsmScan;
 pub use top_k::TopK;
 pub use unary::{Activation, Scale, Unary};
 pub use view::{Permute, Reshape, Transpose, View};
@@ -140,6 +142,8 @@ pub enum Op {
     SsmConv(SsmConv),
     /// Linear attention with state.
     GatedDeltaNet(GatedDeltaNet),
+    /// See [`SsmScan`].
+    SsmScan(SsmScan),
     /// Window with given strides.
     View(View),
     /// Other extents, same elements.
@@ -171,6 +175,7 @@ impl Op {
             Op::FlashAttnExt(o) => o,
             Op::SsmConv(o) => o,
             Op::GatedDeltaNet(o) => o,
+            Op::SsmScan(o) => o,
             Op::View(o) => o,
             Op::Reshape(o) => o,
             Op::Permute(o) => o,

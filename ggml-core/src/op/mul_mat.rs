@@ -27,6 +27,18 @@ pub const WEIGHT_TYPES: &[DType] = &[
     DType::IQ4_NL,
     DType::IQ4_XS,
     DType::MXFP4,
+    DType::IQ2_XXS,
+    DType::IQ2_XS,
+    DType::IQ2_S,
+    DType::IQ3_XXS,
+    DType::IQ3_S,
+    DType::IQ1_S,
+    DType::IQ1_M,
+    DType::TQ1_0,
+    DType::TQ2_0,
+    DType::NVFP4,
+    DType::Q1_0,
+    DType::Q2_0,
 ];
 
 /// The bound of a product, of [`MulMat`] and [`MulMatId`](super::MulMatId) alike. Under [`Precision::Fast`] activations may be rounded to the
@@ -45,6 +57,11 @@ pub(super) fn bound_of_product(weights: DType, precision: Precision) -> Bound {
 /// Whether a type has all cases. The kernels of the others are those of a type that has, with another decoder of blocks.
 pub(super) fn thorough(dtype: DType) -> bool {
     WEIGHT_TYPES[..6].contains(&dtype)
+}
+
+/// Whether a type is one of those of few bits, which have the fewest cases.
+fn few_bits(dtype: DType) -> bool {
+    WEIGHT_TYPES[16..].contains(&dtype)
 }
 
 /// Matrix product.
@@ -122,8 +139,10 @@ pub fn cases() -> Vec<Case> {
             (k(5, 161), 65, 67),
             (k(8, 256), 130, 33),
         ];
-        let some = [shapes[2], shapes[3], shapes[4], shapes[7]];
-        for &(k, m, n) in if thorough(dtype) { &shapes[..] } else { &some[..] } {
+        // One column, some, tiles; for types of more bits two columns too.
+        let some = [shapes[2], shapes[4], shapes[7], shapes[3]];
+        let some = if few_bits(dtype) { &some[..3] } else { &some[..] };
+        for &(k, m, n) in if thorough(dtype) { &shapes[..] } else { some } {
             cases.push(Case::new(format!("MUL_MAT({dtype}, k={k}, m={m}, n={n})"), |g, c| {
                 let a = c.leaf(g, "a", dtype, [k, m, 1, 1], Fill::Uniform(-1.0, 1.0))?;
                 let b = c.leaf(g, "b", DType::F32, [k, n, 1, 1], Fill::Uniform(-1.0, 1.0))?;
@@ -131,7 +150,8 @@ pub fn cases() -> Vec<Case> {
             }));
         }
         let planes = [(3, 2, 3, 2, 9), (2, 1, 4, 3, 1), (1, 1, 2, 2, 40)];
-        for &(a2, a3, b2, b3, n) in if thorough(dtype) { &planes[..] } else { &planes[..1] } {
+        let taken = if thorough(dtype) { planes.len() } else { usize::from(!few_bits(dtype)) };
+        for &(a2, a3, b2, b3, n) in &planes[..taken] {
             cases.push(Case::new(
                 format!("MUL_MAT({dtype}, a=[{a2}, {a3}], b=[{b2}, {b3}], n={n})"),
                 |g, c| {

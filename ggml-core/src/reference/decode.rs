@@ -1,5 +1,6 @@
 //! The reference's own decoders: one element of a block, as the format's text says.
 
+use super::points;
 use crate::dtype::DType;
 use half::f16;
 
@@ -30,6 +31,28 @@ pub(super) fn element(dtype: DType, block: &[u8], i: usize) -> f64 {
         DType::IQ4_XS => iq4_xs(block, i),
         // Exponent, nibbles as in Q4_0. ggml knows no NaN here: 255 is an exponent like the others.
         DType::MXFP4 => 2f64.powi(i32::from(block[0]) - 127) * e2m1(nibble(&block[1..], i)),
+        // Four scales, then 8 bytes for each 16 elements: the first eight in the low nibbles.
+        DType::NVFP4 => {
+            let byte = block[4 + i / 16 * 8 + i % 8];
+            ue4m3(block[i / 16]) * e2m1(if i % 16 < 8 { byte & 15 } else { byte >> 4 })
+        }
+        // F16 scale, then a bit for each element, the first in the lowest.
+        DType::Q1_0 => half_float(block) * if block[2 + i / 8] >> (i % 8) & 1 == 1 { 1.0 } else { -1.0 },
+        // F16 scale, then two bits for each element, the first in the lowest; 1 stands for zero.
+        DType::Q2_0 => half_float(block) * (f64::from(block[2 + i / 4] >> (2 * (i % 4)) & 3) - 1.0),
+        DType::TQ1_0 => tq1_0(block, i),
+        // Bit pairs in the order of Q6_K, F16 scale; 1 stands for zero.
+        DType::TQ2_0 => {
+            let pair = block[i / 128 * 32 + i % 32] >> (2 * (i % 128 / 32)) & 3;
+            half_float(&block[64..]) * (f64::from(pair) - 1.0)
+        }
+        DType::IQ2_XXS => points::iq2_xxs(block, i),
+        DType::IQ2_XS => points::iq2_xs(block, i),
+        DType::IQ2_S => points::iq2_s(block, i),
+        DType::IQ3_XXS => points::iq3_xxs(block, i),
+        DType::IQ3_S => points::iq3_s(block, i),
+        DType::IQ1_S => points::iq1_s(block, i),
+        DType::IQ1_M => points::iq1_m(block, i),
         _ => f64::NAN,
     }
 }
@@ -114,8 +137,37 @@ fn nonlinear(nibble: u8) -> f64 {
     f64::from(values[usize::from(nibble % 16)])
 }
 
-/// An E2M1 from its fields (OCP Microscaling Formats, 5.3.3): sign, two bits of exponent with bias 1, one of mantissa.
+/// An unsigned E4M3: four bits of exponent with bias 7, three of mantissa. The highest bit is not looked at, and where the
+/// format has its NaN, ggml has zero.
+fn ue4m3(bits: u8) -> f64 {
+    let (exponent, mantissa) = (i32::from(bits >> 3 & 15), f64::from(bits & 7));
+    match (exponent, bits & 127) {
+        (_, 127) => 0.0,
+        (0, _) => mantissa / 512.0,
+        _ => (1.0 + mantissa / 8.0) * 2f64.powi(exponent - 7),
+    }
+}
+
+/// Five base-3 digits in a byte, as the fraction `digits / 243` in 256ths, rounded up; 1 stands for zero. 32 bytes hold
+/// elements 0..160 (the first 32 the highest digits), 16 bytes 160..240, 4 bytes 240..256 with four digits each; then the F16
+/// scale.
+fn tq1_0(block: &[u8], i: usize) -> f64 {
+    let (byte, digit) = match i {
+        0..160 => (i % 32, i / 32),
+        160..240 => (32 + i % 16, (i - 160) / 16),
+        _ => (48 + i % 4, (i - 240) / 4),
+    };
+    // What the higher digits leave of the fraction, times 3.
+    let rest = usize::from(block[byte]) * 3usize.pow(digit as u32) % 256;
+    half_float(&block[52..]) * ((rest * 3 / 256) as f64 - 1.0)
+}
+
+/// An E2M1 from its fields (OCP Microscaling Formats, 5.3.3): sign, two bits of exponent with bias 1, one of mantissa. There
+/// is one zero in ggml's table.
 fn e2m1(bits: u8) -> f64 {
+    if bits & 7 == 0 {
+        return 0.0;
+    }
     let sign = if bits & 8 == 0 { 1.0 } else { -1.0 };
     let (exponent, mantissa) = (i32::from(bits >> 1 & 3), f64::from(bits & 1));
     sign * if exponent == 0 { mantissa / 2.0 } else { (1.0 + mantissa / 2.0) * 2f64.powi(exponent - 1) }
@@ -134,7 +186,7 @@ fn q6_k(block: &[u8], i: usize) -> f64 {
 }
 
 /// An IEEE binary16 from its fields.
-fn half_float(bytes: &[u8]) -> f64 {
+pub(super) fn half_float(bytes: &[u8]) -> f64 {
     let bits = u16::from_le_bytes([bytes[0], bytes[1]]);
     let sign = if bits >> 15 == 1 { -1.0 } else { 1.0 };
     let (exponent, mantissa) = (i32::from(bits >> 10 & 31), f64::from(bits & 1023));

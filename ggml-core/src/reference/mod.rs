@@ -9,6 +9,7 @@ use crate::tensor::Tensor;
 
 mod backend;
 mod decode;
+mod points;
 mod store;
 
 pub use backend::ReferenceBackend;
@@ -160,10 +161,11 @@ mod tests {
     }
 
     /// Agreement of two that share code proves nothing: the reference and the definitions use what describes tensors and
-    /// graphs or says how far off a result may be, and no code that computes. Test cases stand beside the definitions and may use the catalogue.
+    /// graphs or says how far off a result may be, the numbers that a format lists, and no code that computes. Test cases stand beside the definitions and may use the catalogue.
     #[test]
     fn the_reference_shares_nothing() {
-        let of_reference = ["backend", "dtype", "error", "graph", "mapped", "op", "phase", "plan", "tensor"];
+        let of_reference =
+            ["backend", "dtype", "error", "graph", "grids", "mapped", "op", "phase", "plan", "tensor"];
         let of_definitions = ["bound", "catalogue", "dtype", "plan", "reference", "tensor"];
         for (folder, allowed) in [("reference", &of_reference[..]), ("op", &of_definitions)] {
             for (name, code) in sources(folder) {

@@ -3,6 +3,7 @@
 mod groups;
 mod interface;
 mod mixture;
+mod vectors;
 mod work;
 
 use ggml_core::catalogue::{self, Outcome};
@@ -120,7 +121,7 @@ fn results_do_not_depend_on_the_number_of_columns() {
         // More than a segment; plain types with a row that ends within a vector.
         let k = match dtype.block() {
             1 => 1024 + 45,
-            block => 1024 + block.max(96),
+            block => 1024 + 96usize.next_multiple_of(block),
         };
         let (m, n) = (37, 23);
         for isa in isas() {
@@ -203,8 +204,10 @@ fn half_floats(dtype: DType) -> &'static [usize] {
         DType::Q2_K => &[80, 82],
         DType::Q3_K => &[108],
         DType::Q6_K => &[208],
+        DType::TQ1_0 => &[52],
+        DType::TQ2_0 => &[64],
         DType::Q4_1 | DType::Q5_1 | DType::Q4_K | DType::Q5_K => &[0, 2],
-        DType::MXFP4 => &[],
+        DType::MXFP4 | DType::NVFP4 | DType::IQ1_M => &[],
         _ => &[0],
     }
 }
@@ -224,9 +227,12 @@ fn blocks_of_any_bytes_agree() {
                 for &at in half_floats(dtype) {
                     b[at..at + 2].copy_from_slice(&f16::from_f32(rng.uniform(-0.1, 0.1)).to_le_bytes());
                 }
-                if dtype == DType::MXFP4 {
+                match dtype {
                     // Of all exponents a block with the largest would hide the others.
-                    b[0] = 120 + (b[0] & 15);
+                    DType::MXFP4 => b[0] = 120 + (b[0] & 15),
+                    // The exponent is in the highest bits of the last word.
+                    DType::IQ1_M => b[55] = b[55] & 15 | 0x20,
+                    _ => {}
                 }
             }
             let ids: Vec<f32> = (0..m).map(|i| (m - 1 - i) as f32).collect();

@@ -114,7 +114,7 @@ fn products_with_chosen_matrices_are_those_of_their_columns() {
     const EXPERTS: usize = 5;
     let mut rng = Rng::new(11);
     for &dtype in WEIGHT_TYPES {
-        let (k, m, used) = (1024 + dtype.block().max(96), 37, 2);
+        let (k, m, used) = (1024 + 96usize.next_multiple_of(dtype.block()), 37, 2);
         for (tokens, own) in [(1, false), (3, true), (60, false)] {
             let rows = if own { used } else { 1 };
             // The second matrix is chosen by nobody, the third by most, the one behind the last does not exist.

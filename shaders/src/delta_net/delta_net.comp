@@ -57,28 +57,7 @@ shared vec2 gates[STEP];
 // S^T k, S^T q and k . q, of two tokens.
 shared vec4 partial[2 * WG];
 
-// Zeros for tokens of no run, in the columns first .. of a head.
-void clear_other_tokens(uint head, uint first) {
-    uint taken = 0;
-    for (uint slot = 0; slot < p.slots; slot++) {
-        taken += run_of(slot, p.tokens).count;
-    }
-    if (taken >= p.tokens) {
-        return;
-    }
-    for (uint token = gl_LocalInvocationIndex; token < p.tokens; token += WG) {
-        bool other = true;
-        for (uint slot = 0; slot < p.slots; slot++) {
-            const Run run = run_of(slot, p.tokens);
-            other = other && token - run.first >= run.count;
-        }
-        if (other) {
-            for (uint j = first; j < min(first + COLUMNS, p.d_1); j++) {
-                d[p.off_7 + (token * p.heads_1 + head) * p.d_1 + j] = 0.0;
-            }
-        }
-    }
-}
+#include "other_tokens.glsl"
 
 // Stages up to STEP tokens.
 void load_tokens(uint first_token, uint count, uint head, uint first_column) {

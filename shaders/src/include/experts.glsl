@@ -31,6 +31,7 @@ const bool HAS_GLU = (PARTS & 32) != 0;
 // The rows of a token's experts are one row then, and their inputs, which are next to each other, one input.
 const bool JOINED = (PARTS & 64) != 0;
 
+#define TABLE_BINDING 7
 #include "weights.glsl"
 #include "operand_b.glsl"
 

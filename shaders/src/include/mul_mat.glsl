@@ -14,18 +14,14 @@ layout(push_constant, std430) uniform MulMatIdParams {
     uint first_expert, window_experts;
 } p;
 #else
-layout(push_constant, std430) uniform MulMatParams {
-    uint m, n, k;
-    uint ne2, ne3;
-    uint r2, r3;
-    uint nb0_0, nb0_1, nb0_2;
-    uint nb1_0, nb1_1, nb1_2;
-    uint nbd_0, nbd_1, nbd_2;
-    uint off0, off1, offd;
-    uint first_row;
-} p;
+#include "mul_mat_params.glsl"
 #endif
 
+#ifdef MUL_MAT_ID
+#define TABLE_BINDING 4
+#else
+#define TABLE_BINDING 3
+#endif
 #include "weights.glsl"
 #include "operand_b.glsl"
 

@@ -2,6 +2,20 @@
 #ifndef OPERAND_B_GLSL
 #define OPERAND_B_GLSL
 
+#ifdef MATRIX
+
+// Rounded to F16 by mul_mat_round.comp: columns of whole steps of 128 one after the other, eight numbers a vector, then what
+// the products of each are multiplied with.
+layout(set = 0, binding = 1, std430) readonly buffer Rounded { uvec4 rounded[]; };
+layout(set = 0, binding = 1, std430) readonly buffer Factors { float factors[]; };
+
+// Vectors of a column.
+uint rounded_pitch() {
+    return (p.k + 127) / 128 * 16;
+}
+
+#else
+
 layout(set = 0, binding = 1, std430) readonly buffer B { float b[]; };
 layout(set = 0, binding = 1, std430) readonly buffer B4 { vec4 b4[]; };
 
@@ -17,5 +31,7 @@ vec4 load_b(uint at) {
 vec4 load_b_quad(uint row, uint quad) {
     return ALIGNED != 0 ? b4[row / 4 + quad] : load_b(row + 4 * quad);
 }
+
+#endif
 
 #endif

@@ -39,6 +39,7 @@ const bool HAS_GLU = (PARTS & 32) != 0;
 #define SHARE_OF(x) x
 const bool JOINED = false;
 
+#define TABLE_BINDING 6
 #include "weights.glsl"
 #include "operand_b.glsl"
 

@@ -13,6 +13,7 @@
 //     of_piece        what all factors and minima of the piece are multiplied with besides
 //     weights         the four weights of quad j of group g
 //     load_one        one weight, for the end of a row that is no multiple of eight (plain types only)
+//     load_some       the piece at the end of such a row
 //     prepare_weights to be called by all invocations before the first quad
 //
 // A weight is of_piece.x * factor * (number + PIECE_OFFSET) + of_piece.y * minimum. Offset and minimum cost a product nothing for each weight:
@@ -21,8 +22,8 @@
 // A piece has eight weights; mat-vec takes 32 of blocks of 256, whose factors are packed: they share what it takes to
 // unpack these. With SMALL_PIECES all have eight, no more than 32 elements apart, and one group.
 //
-// weights_32.glsl has the blocks of 32, weights_k.glsl those of 256, weights_piece.glsl the pieces of eight of both. The
-// layouts are ggml's.
+// weights_32.glsl has the blocks of 32, weights_64.glsl those of 64 and 128, weights_k.glsl those of 256 and weights_iq.glsl
+// those of them that choose from a grid; weights_piece.glsl has pieces of eight. The layouts are ggml's.
 #ifndef WEIGHTS_GLSL
 #define WEIGHTS_GLSL
 
@@ -45,10 +46,30 @@ uint matrix;
 
 #if defined(A_F32) || defined(A_F16) || defined(A_BF16)
 
+#if defined(A_F16) && defined(MATRIX)
+
+// As they are stored.
+#define RAW_PIECES
+struct Piece {
+    uvec4 both;
+};
+
+Piece piece_of(vec4 lo, vec4 hi) {
+    return Piece(uvec4(packHalf2x16(lo.xy), packHalf2x16(lo.zw), packHalf2x16(hi.xy), packHalf2x16(hi.zw)));
+}
+
+#else
+
 struct Piece {
     vec4 lo;
     vec4 hi;
 };
+
+Piece piece_of(vec4 lo, vec4 hi) {
+    return Piece(lo, hi);
+}
+
+#endif
 
 #if defined(A_F32)
 
@@ -75,7 +96,11 @@ float load_one(uint row, uint k) {
 
 Piece load_aligned(uint row, uint i) {
     const uvec4 w = A_OF(a8_of)[row / 8 + i];
+#ifdef RAW_PIECES
+    return Piece(w);
+#else
     return Piece(vec4(unpackHalf2x16(w.x), unpackHalf2x16(w.y)), vec4(unpackHalf2x16(w.z), unpackHalf2x16(w.w)));
+#endif
 }
 
 #else
@@ -104,17 +129,30 @@ Piece load_piece(uint row, uint i) {
     if (ALIGNED != 0) {
         return load_aligned(row, i);
     }
-    Piece w;
+    vec4 lo, hi;
     [[unroll]] for (uint j = 0; j < 4; j++) {
-        w.lo[j] = load_one(row, 8 * i + j);
-        w.hi[j] = load_one(row, 8 * i + 4 + j);
+        lo[j] = load_one(row, 8 * i + j);
+        hi[j] = load_one(row, 8 * i + 4 + j);
     }
-    return w;
+    return piece_of(lo, hi);
 }
 
+// The same where the row ends at `end`: what lies beyond is zero.
+Piece load_some(uint row, uint i, uint end) {
+    vec4 lo, hi;
+    [[unroll]] for (uint j = 0; j < 4; j++) {
+        const uint k = 8 * i + j;
+        lo[j] = k < end ? load_one(row, min(k, end - 1)) : 0.0;
+        hi[j] = k + 4 < end ? load_one(row, min(k + 4, end - 1)) : 0.0;
+    }
+    return piece_of(lo, hi);
+}
+
+#ifndef RAW_PIECES
 vec4 quad(Piece w, uint g, uint j) {
     return j == 0 ? w.lo : w.hi;
 }
+#endif
 
 float factor(Piece w, uint g) {
     return 1.0;
@@ -155,7 +193,7 @@ vec4 from_signed_bytes(uint w) {
     return vec4(bitfieldExtract(v, 0, 8), bitfieldExtract(v, 8, 8), bitfieldExtract(v, 16, 8), bitfieldExtract(v, 24, 8));
 }
 
-#if defined(A_IQ4_NL) || defined(A_IQ4_XS) || defined(A_MXFP4)
+#if defined(A_IQ4_NL) || defined(A_IQ4_XS) || defined(A_MXFP4) || defined(A_NVFP4)
 #include "weights_table.glsl"
 #endif
 
@@ -168,9 +206,20 @@ uint half_bytes(uint w, uint upper) {
 #endif
 }
 
-#if defined(A_Q2_K) || defined(A_Q3_K) || defined(A_Q4_K) || defined(A_Q5_K) || defined(A_Q6_K) || defined(A_IQ4_XS)
+#if defined(A_Q2_K) || defined(A_Q3_K) || defined(A_Q4_K) || defined(A_Q5_K) || defined(A_Q6_K) || defined(A_IQ4_XS) \
+    || defined(A_TQ1_0) || defined(A_TQ2_0)
 #define A_BLOCK 256
 #include "weights_k.glsl"
+#elif defined(A_IQ1_S) || defined(A_IQ1_M) || defined(A_IQ2_XXS) || defined(A_IQ2_XS) || defined(A_IQ2_S) \
+    || defined(A_IQ3_XXS) || defined(A_IQ3_S)
+#define A_BLOCK 256
+#include "weights_iq.glsl"
+#elif defined(A_Q1_0)
+#define A_BLOCK 128
+#include "weights_64.glsl"
+#elif defined(A_Q2_0) || defined(A_NVFP4)
+#define A_BLOCK 64
+#include "weights_64.glsl"
 #else
 #define A_BLOCK 32
 #include "weights_32.glsl"
@@ -179,7 +228,7 @@ uint half_bytes(uint w, uint upper) {
 vec4 quad(Piece w, uint g, uint j) {
 #if defined(HAS_TABLE)
     return from_table(bytes(w, g, j));
-#elif defined(A_Q8_0)
+#elif defined(A_Q8_0) || defined(HAS_GRID)
     return from_signed_bytes(bytes(w, g, j));
 #else
     return from_bytes(bytes(w, g, j));
@@ -200,7 +249,7 @@ vec4 quad(Piece w, uint g, uint j) {
 #define PIECE_OFFSET 0.0
 #endif
 
-#ifndef HAS_TABLE
+#if !defined(HAS_TABLE) && !defined(HAS_GRID)
 void prepare_weights() {
 }
 #endif
@@ -213,6 +262,7 @@ vec2 of_piece(Piece w) {
 }
 #endif
 
+#ifndef RAW_PIECES
 vec4 weights(Piece w, uint g, uint j) {
     const vec4 x = PIECE_OFFSET != 0.0 ? quad(w, g, j) + PIECE_OFFSET : quad(w, g, j);
 #ifdef HAS_MINIMUM
@@ -221,6 +271,7 @@ vec4 weights(Piece w, uint g, uint j) {
     return x * (of_piece(w).x * factor(w, g));
 #endif
 }
+#endif
 
 #ifndef HAS_QUAD_AT
 uint quad_at(uint i, uint g, uint j) {

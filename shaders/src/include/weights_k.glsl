@@ -5,7 +5,7 @@
 // unpacked once for the 32 weights of the piece. A small piece takes eight neighbours.
 //
 // Q4_K (144 bytes) and Q5_K (176) are read by 16 bytes at a time, IQ4_XS (136) by 8, Q2_K (84) by words. Blocks of
-// Q3_K (110) and Q6_K (210) begin at odd multiples of two bytes half of the time: aligned words that cover the piece are
+// Q3_K (110), Q6_K (210), TQ1_0 (54) and TQ2_0 (66) begin at odd multiples of two bytes half of the time: aligned words that cover the piece are
 // shifted by 16 bits where needed. No word lies beyond the block but for the last two bytes of a window of odd length,
 // which the host rounds up.
 #ifndef WEIGHTS_K_GLSL
@@ -15,7 +15,7 @@
 #define HAS_MINIMUM
 #endif
 
-#if defined(A_Q3_K) || defined(A_Q6_K)
+#if defined(A_Q3_K) || defined(A_Q6_K) || defined(A_TQ1_0) || defined(A_TQ2_0)
 
 // Two words from a half-word on.
 uvec2 two_words_at(uint half_word) {
@@ -54,11 +54,50 @@ uint six_bits(uvec3 all, uint g) {
 
 #endif
 
-#ifdef SMALL_PIECES
+#if defined(A_TQ1_0)
+
+// Blocks of 27 half-words: 48 bytes of five digits of base 3, four of four digits, factor. A byte is 256 times the fraction
+// that its digits are, rounded up: times 3^n, what is left of it begins with digit n. Digits n of the first 32 bytes are
+// weights from 32 n on, those of the next 16 bytes from 160 + 16 n on, of the last four from 240 + 4 n on. All pieces have
+// eight weights.
+#include "weights_piece.glsl"
+
+#define PIECE_OFFSET -1.0
+
+// Digits n of four bytes.
+uint digits(uint q, uint n) {
+    const uint power = n < 4 ? 0x1b090301u >> 8 * n & 255 : 81;
+    const uint even = (q & 0x00ff00ffu) * power & 0x00ff00ffu;
+    const uint odd = (q >> 8 & 0x00ff00ffu) * power & 0x00ff00ffu;
+    return even * 3 >> 8 & 0x00030003u | odd * 3 & 0x03000300u;
+}
+
+Piece load_piece(uint row, uint i) {
+    const uint block = (row + i / 32) * 27;
+    const uint p = i % 32;
+    const bool last = p >= 30;
+    // With the two half-words before the last four bytes nothing beyond the block is read.
+    const uvec2 loaded = two_words_at(block + (p < 20 ? p % 4 * 4 : last ? 22 : 16 + p % 2 * 4));
+    const uvec2 q = last ? loaded.yy : loaded;
+    const uint n = p < 20 ? p / 4 : last ? p % 2 * 2 : p / 2 - 10;
+    return Piece(uvec2(digits(q.x, n), digits(q.y, last ? n + 1 : n)), float(scales[block + 26]));
+}
+
+#elif defined(SMALL_PIECES)
 
 #include "weights_piece.glsl"
 
-#if defined(A_Q2_K)
+#if defined(A_TQ2_0)
+
+#define PIECE_OFFSET -1.0
+
+Piece load_piece(uint row, uint i) {
+    const uint block = (row + i / 32) * 33;
+    const uint n = i % 32 / 16, j = i % 16 / 4, l = i % 4 * 8;
+    return Piece(two_words_at(block + n * 16 + l / 2) >> 2 * j & 0x03030303u, float(scales[block + 32]));
+}
+
+#elif defined(A_Q2_K)
 
 Piece load_piece(uint row, uint i) {
     const uint block = (row + i / 32) * 21;
@@ -148,7 +187,7 @@ Piece load_piece(uint row, uint i) {
 
 #define HAS_QUAD_AT
 
-#ifndef A_IQ4_XS
+#if !defined(A_IQ4_XS) && !defined(A_TQ2_0)
 #define HAS_OF_PIECE
 #endif
 
@@ -201,7 +240,7 @@ uint bytes(Piece w, uint g, uint j) {
     return half_bytes(w.q[j], g) | up(w.fifth[j], 4, g) & 0x10101010u;
 }
 
-#elif defined(A_Q2_K) || defined(A_Q3_K) || defined(A_Q6_K)
+#elif defined(A_Q2_K) || defined(A_Q3_K) || defined(A_Q6_K) || defined(A_TQ2_0)
 
 // Four groups of eight neighbours, 32 apart: n is the half of the block, l the first of the neighbours.
 #define PIECE 32
@@ -211,7 +250,30 @@ uint quad_at(uint i, uint g, uint j) {
     return i / 4 * 128 + i % 4 * 8 + 32 * g + 4 * j;
 }
 
-#if defined(A_Q2_K)
+#if defined(A_TQ2_0)
+
+#define PIECE_OFFSET -1.0
+
+struct Piece {
+    uvec2 q;
+    float d;
+};
+
+Piece load_piece(uint row, uint i) {
+    const uint block = (row + i / 8) * 33;
+    const uint n = i % 8 / 4, l = i % 4 * 8;
+    return Piece(two_words_at(block + n * 16 + l / 2), float(scales[block + 32]));
+}
+
+uint bytes(Piece w, uint g, uint j) {
+    return w.q[j] >> 2 * g & 0x03030303u;
+}
+
+float factor(Piece w, uint g) {
+    return w.d;
+}
+
+#elif defined(A_Q2_K)
 
 // Of each group a byte of scales: factor and minimum, nibbles.
 struct Piece {

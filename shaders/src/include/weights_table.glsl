@@ -6,7 +6,7 @@
 #define HAS_TABLE
 
 // Four signed bytes in a word, the first in the lowest.
-#if defined(A_MXFP4)
+#if defined(A_MXFP4) || defined(A_NVFP4)
 // E2M1: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives, doubled.
 const uvec4 VALUES_OF_NIBBLES = uvec4(0x03020100u, 0x0c080604u, 0xfdfeff00u, 0xf4f8fafcu);
 #else

@@ -21,8 +21,18 @@ uint row_of_a(uint r) {
 }
 
 uint row_of_b(uint c) {
+#ifdef MATRIX
+    return (base_b + min(column0 + c, p.n - 1)) * rounded_pitch();
+#else
     return base_b + min(column0 + c, p.n - 1) * p.nb1_0;
+#endif
 }
+
+#ifdef MATRIX
+float factor_of(uint c) {
+    return factors[p.n * p.ne2 * p.ne3 * rounded_pitch() * 4 + base_b + min(column0 + c, p.n - 1)];
+}
+#endif
 
 void store(uint r, uint c, float sum) {
     if (row0 + r < p.m && column0 + c < p.n) {
@@ -36,7 +46,11 @@ void main() {
     const uint i3 = gl_WorkGroupID.z / p.ne2;
     const uint i2 = gl_WorkGroupID.z - i3 * p.ne2;
     base_a = p.off0 + i2 / p.r2 * p.nb0_1 + i3 / p.r3 * p.nb0_2;
+#ifdef MATRIX
+    base_b = gl_WorkGroupID.z * p.n;
+#else
     base_b = p.off1 + i2 * p.nb1_1 + i3 * p.nb1_2;
+#endif
     base_d = p.offd + i2 * p.nbd_1 + i3 * p.nbd_2;
     prepare_weights();
     mat_tile();

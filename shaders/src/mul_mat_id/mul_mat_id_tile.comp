@@ -31,7 +31,31 @@ uint row_of_a(uint r) {
 }
 
 uint row_of_b(uint c) {
+#ifdef MATRIX
+    return gathered_b[min(c, columns - 1)] * rounded_pitch();
+#else
     return gathered_b[min(c, columns - 1)];
+#endif
+}
+
+#ifdef MATRIX
+// Columns of a token.
+uint columns_each() {
+    return p.nb1_0 == 0 ? 1 : p.used;
+}
+
+float factor_of(uint c) {
+    return factors[columns_each() * p.tokens * rounded_pitch() * 4 + gathered_b[min(c, columns - 1)]];
+}
+#endif
+
+// Where the column of pair i begins, or its number if they were rounded.
+uint column_of(uint i) {
+#ifdef MATRIX
+    return i / p.used * columns_each() + i % p.used % columns_each();
+#else
+    return p.off1 + i % p.used * p.nb1_0 + i / p.used * p.nb1_1;
+#endif
 }
 
 void store(uint r, uint c, float sum) {
@@ -90,7 +114,7 @@ void main() {
         for (uint i = first; i < end && own > 0; i++) {
             if (id_of(i) == expert) {
                 if (at < BN) {
-                    gathered_b[at] = p.off1 + i % p.used * p.nb1_0 + i / p.used * p.nb1_1;
+                    gathered_b[at] = column_of(i);
                     gathered_d[at] = p.offd + i % p.used * p.nbd_0 + i / p.used * p.nbd_1;
                 }
                 at++;

@@ -31,6 +31,7 @@ layout(set = 0, binding = 0, std430) readonly buffer A { uint a[]; };
 // Pieces of plain types are not read.
 const uint ALIGNED = 0;
 #define SMALL_PIECES
+#define TABLE_BINDING 3
 #include "weights.glsl"
 #endif
 layout(set = 0, binding = 1, std430) readonly buffer Ids { int ids[]; };

@@ -13,6 +13,7 @@ use crate::op::copy;
 use crate::runtime::monitor::Monitor;
 use crate::sync::lock;
 use ggml_core::backend::{KernelCounts, Stats};
+use ggml_core::repeat::Range;
 use ggml_core::{Error, Result};
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -77,12 +78,18 @@ pub(crate) struct Ready {
 }
 
 /// A pointer argument.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pointer {
     /// First byte.
     pub(crate) address: Address,
     /// Bytes that the kernel may touch from there.
     pub(crate) bytes: usize,
+}
+
+impl Range for Pointer {
+    fn meets(&self, other: &Self) -> bool {
+        self.address < other.address + other.bytes as u64 && other.address < self.address + self.bytes as u64
+    }
 }
 
 /// The device as the driver thread holds it.

@@ -168,7 +168,7 @@ impl<Q: Quant> Weight for Q {
         let (mut scales, mut minima) = ([scale; 2], [s.splat(0.0); 2]);
         for half in 0..2 {
             if Q::HALVES {
-                scales[half] = s.mul(scale, s.splat(f32::from(unit.half_scales()[g][half])));
+                scales[half] = s.mul(scale, s.splat(unit.half_floats()[g][half]));
             } else if Q::GROUPS > 1 {
                 scales[half] = s.mul(scale, s.splat(f32::from(unit.scales()[g])));
             }

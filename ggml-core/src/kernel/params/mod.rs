@@ -21,7 +21,7 @@ pub use norm::NormParams;
 pub use products::{
     ExpertsParams, FlashAttnParams, MatVecParams, MulMatIdParams, MulMatParams, ProductsParams,
 };
-pub use recurrent::{DeltaNetParams, SsmConvParams};
+pub use recurrent::{DeltaNetParams, SsmConvParams, SsmScanParams};
 pub use rows::{GetRowsParams, RopeParams, SetRowsParams, SoftMaxParams};
 pub use top_k::TopKParams;
 
@@ -87,6 +87,7 @@ mod tests {
             size_of::<ExpertsParams>(),
             size_of::<SsmConvParams>(),
             size_of::<DeltaNetParams>(),
+            size_of::<SsmScanParams>(),
             size_of::<TopKParams>(),
         ];
         assert!(sizes.iter().all(|&s| s <= MAX_PARAM_BYTES && s % 4 == 0), "{sizes:?}");

@@ -69,6 +69,30 @@ impl MulMatParams {
             first_row: 0,
         })
     }
+
+    /// What says of a product where its columns are: the same for all products of one `b`, whose columns may be rounded
+    /// once for all of them.
+    pub fn of_columns(&self) -> MulMatParams {
+        let MulMatParams { n, k, ne2, ne3, nb1, off1, .. } = *self;
+        MulMatParams { n, k, ne2, ne3, nb1, off1, ..MulMatParams::default() }
+    }
+}
+
+impl MulMatIdParams {
+    /// The same of a product with matrices by index: a column, or one for each matrix used, of each token.
+    pub fn of_columns(&self) -> MulMatParams {
+        let n = if self.nb1[0] == 0 { 1 } else { self.used };
+        let nb1 = [self.nb1[0], self.nb1[1], 0];
+        MulMatParams {
+            n,
+            k: self.k,
+            ne2: self.tokens,
+            ne3: 1,
+            nb1,
+            off1: self.off1,
+            ..MulMatParams::default()
+        }
+    }
 }
 
 /// Products of one input with one to three matrices of one type whose rows are as long and lie as far apart, and what

@@ -93,3 +93,48 @@ impl DeltaNetParams {
         })
     }
 }
+
+/// SSM_SCAN. Operands: x, dt, a, b, c, state, runs. All but x, b and c are contiguous, like the result.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct SsmScanParams {
+    /// Lengths of a channel's state and of a head.
+    pub d: [u32; 2],
+    /// Groups and heads.
+    pub heads: [u32; 2],
+    /// Tokens.
+    pub tokens: u32,
+    /// Slots of the state.
+    pub slots: u32,
+    /// Strides of x: heads, tokens.
+    pub nbx: [u32; 2],
+    /// Strides of b: groups, tokens.
+    pub nbb: [u32; 2],
+    /// Strides of c: groups, tokens.
+    pub nbc: [u32; 2],
+    /// Offsets of x, dt, a, b, c, state, runs, result.
+    pub off: [u32; 8],
+}
+
+impl SsmScanParams {
+    /// From an SSM_SCAN node. `off` is that of the node's operands and the result.
+    pub fn new(graph: &Graph, node: TensorId, off: Offsets<'_>) -> Result<Self> {
+        let d = graph.tensor(node);
+        if !matches!(d.op(), Some(Op::SsmScan(_))) {
+            return Err(wrong(d));
+        }
+        let s = graph.operands(node);
+        let (x, b) = (extents(s[0])?, extents(s[3])?);
+        let pair = |i: usize| outer(s[i]).map(|[heads, tokens, _]| [heads, tokens]);
+        Ok(SsmScanParams {
+            d: [b[0], x[0]],
+            heads: [b[1], x[1]],
+            tokens: x[2],
+            slots: extents(s[5])?[3],
+            nbx: pair(0)?,
+            nbb: pair(3)?,
+            nbc: pair(4)?,
+            off: std::array::from_fn(|i| if i < 7 { offset(off, i) } else { last(off) }),
+        })
+    }
+}

@@ -15,7 +15,7 @@ fn bytes32(bytes: &[u8], n: usize) -> &[u8; 32] {
 
 /// Bit pairs in the order of Q2_K, Q3_K and Q6_K: group `4 m + n` in bits `2 n` of the `m`th 32 bytes.
 #[inline(always)]
-fn pairs(bytes: &[u8; 64], g: usize) -> (&[u8; 32], u32) {
+pub(super) fn pairs(bytes: &[u8; 64], g: usize) -> (&[u8; 32], u32) {
     (bytes32(bytes, g / 4 % 2), 2 * (g as u32 % 4))
 }
 
@@ -285,6 +285,6 @@ impl Quant for BlockIQ4XS {
 
     #[inline(always)]
     fn group(&self, g: usize) -> Group<'_> {
-        Group::Named(&self.q[g % 8], &NONLINEAR)
+        Group::Named(self.q[g % 8], &NONLINEAR)
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! with an F32 `unit` of the block, small whole numbers for the scales, and whole numbers of a byte; `half` is 0 for
 //! the first 16 of a group and 1 for the last. Most types have only some of these factors. All of them together are
-//! exact in F32.
+//! exact in F32. (Scales of halves may be floats of few bits, too.)
 //!
 //! A type is a structure with the layout of its blocks and a [`Quant`] that says where the parts are; with an entry in
 //! [`with_quant`] it has every operation.
@@ -17,11 +17,15 @@ use bytemuck::Pod;
 use half::f16;
 
 mod large;
+mod points;
 mod small;
+mod ternary;
 
 use large::{BlockIQ4XS, BlockQ2K, BlockQ3K, BlockQ4K, BlockQ5K, BlockQ6K};
-use small::{BlockIQ4NL, BlockMXFP4, BlockQ4x1, BlockQ5x0, BlockQ5x1};
+use points::{BlockIQ1M, BlockIQ1S, BlockIQ2S, BlockIQ2XS, BlockIQ2XXS, BlockIQ3S, BlockIQ3XXS};
+use small::{BlockIQ4NL, BlockMXFP4, BlockNVFP4, BlockQ4x1, BlockQ5x0, BlockQ5x1};
 pub(in crate::cpu) use small::{BlockQ4, BlockQ8};
+use ternary::{BlockQ1x0, BlockQ2x0, BlockTQ1, BlockTQ2};
 
 /// Bits of the numbers of a group, 32 of them.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +37,9 @@ pub(in crate::cpu) enum Group<'a> {
     /// The same, and a fifth bit for each number, the first in the lowest.
     Five(&'a [u8; 16], u32),
     /// Nibbles as before that are places in a table.
-    Named(&'a [u8; 16], &'static [i8; 16]),
+    Named([u8; 16], &'static [i8; 16]),
+    /// Bytes that are made from others.
+    Made([i8; 32]),
     /// Fields of two sequences of 32 bytes.
     Fields(Fields<'a>),
 }
@@ -68,7 +74,8 @@ impl Group<'_> {
             Group::Five(q, high) => {
                 std::array::from_fn(|i| (nibble(q, i) | ((high >> i & 1) as u8) << 4) as i8)
             }
-            Group::Named(q, table) => std::array::from_fn(|i| table[usize::from(nibble(q, i))]),
+            Group::Named(q, table) => std::array::from_fn(|i| table[usize::from(nibble(&q, i))]),
+            Group::Made(q) => q,
             Group::Fields(f) => {
                 let field = |byte: u8, shift, bits: u32| byte >> shift & ((1 << bits) - 1);
                 std::array::from_fn(|i| {
@@ -97,15 +104,20 @@ pub(in crate::cpu) fn power(exponent: u8) -> f32 {
 
 /// A block of quantised weights.
 pub(in crate::cpu) trait Quant: Pod + Send + Sync {
-    /// Groups of 32: 1 or 8.
+    /// Groups of 32: 1, 2, 4 or 8.
     const GROUPS: usize = 1;
     /// How much larger than they should be the numbers of [`Quant::group`] are, which then are unsigned; `None` if they are
     /// right, and signed.
     const OFFSET: Option<i32> = None;
     /// What the unit is.
     const UNIT: Unit = Unit::Half;
+    /// What the unit is of the number that [`Quant::unit`] says: a power of two.
+    const FRACTION: f32 = 1.0;
     /// Whether halves of groups have scales of their own; the groups have none then.
     const HALVES: bool = false;
+    /// Whether these are no whole numbers, but floats of at most eight bits: [`Quant::half_floats`].
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "the AVX2 path alone asks"))]
+    const FLOATS: bool = false;
     /// Minima of a group: none, one, or one for each half.
     const MINIMA: usize = 0;
 
@@ -127,6 +139,12 @@ pub(in crate::cpu) trait Quant: Pod + Send + Sync {
         [[1; 2]; 8]
     }
 
+    /// The same as floats.
+    #[inline(always)]
+    fn half_floats(&self) -> [[f32; 2]; 8] {
+        self.half_scales().map(|[first, last]| [f32::from(first), f32::from(last)])
+    }
+
     /// Bits of a binary16: the unit of the minima with the other sign, as they are added.
     #[inline(always)]
     fn negative_unit(&self) -> u16 {
@@ -143,7 +161,7 @@ pub(in crate::cpu) trait Quant: Pod + Send + Sync {
     #[inline(always)]
     fn unit_f32(&self) -> f32 {
         match Self::UNIT {
-            Unit::Half => f16::from_bits(self.unit()).to_f32_const(),
+            Unit::Half => f16::from_bits(self.unit()).to_f32_const() * Self::FRACTION,
             Unit::Power => power(self.unit() as u8),
         }
     }
@@ -152,6 +170,7 @@ pub(in crate::cpu) trait Quant: Pod + Send + Sync {
     #[inline(always)]
     fn splat_unit<S: Simd>(&self, s: S) -> S::F {
         match Self::UNIT {
+            Unit::Half if Self::FRACTION != 1.0 => s.mul(s.splat_f16(self.unit()), s.splat(Self::FRACTION)),
             Unit::Half => s.splat_f16(self.unit()),
             Unit::Power => s.splat(self.unit_f32()),
         }
@@ -182,6 +201,18 @@ pub(in crate::cpu) fn with_quant<F: ForQuant>(dtype: DType, f: F) -> Option<F::O
         DType::IQ4_NL => f.call::<BlockIQ4NL>(),
         DType::IQ4_XS => f.call::<BlockIQ4XS>(),
         DType::MXFP4 => f.call::<BlockMXFP4>(),
+        DType::NVFP4 => f.call::<BlockNVFP4>(),
+        DType::IQ2_XXS => f.call::<BlockIQ2XXS>(),
+        DType::IQ2_XS => f.call::<BlockIQ2XS>(),
+        DType::IQ2_S => f.call::<BlockIQ2S>(),
+        DType::IQ3_XXS => f.call::<BlockIQ3XXS>(),
+        DType::IQ3_S => f.call::<BlockIQ3S>(),
+        DType::IQ1_S => f.call::<BlockIQ1S>(),
+        DType::IQ1_M => f.call::<BlockIQ1M>(),
+        DType::TQ1_0 => f.call::<BlockTQ1>(),
+        DType::TQ2_0 => f.call::<BlockTQ2>(),
+        DType::Q1_0 => f.call::<BlockQ1x0>(),
+        DType::Q2_0 => f.call::<BlockQ2x0>(),
         _ => return None,
     })
 }

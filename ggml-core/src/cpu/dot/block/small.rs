@@ -1,4 +1,4 @@
-//! Blocks of one group.
+//! Blocks of one group, and of two that are of no larger whole.
 
 use super::{Group, Quant, Unit};
 use bytemuck::{Pod, Zeroable};
@@ -154,7 +154,7 @@ impl Quant for BlockIQ4NL {
 
     #[inline(always)]
     fn group(&self, _: usize) -> Group<'_> {
-        Group::Named(&self.q, &NONLINEAR)
+        Group::Named(self.q, &NONLINEAR)
     }
 }
 
@@ -176,6 +176,54 @@ impl Quant for BlockMXFP4 {
 
     #[inline(always)]
     fn group(&self, _: usize) -> Group<'_> {
-        Group::Named(&self.q, &E2M1)
+        Group::Named(self.q, &E2M1)
+    }
+}
+
+/// An unsigned E4M3 without its highest bit, halved. Where the format has its NaN, ggml has zero.
+#[inline(always)]
+fn half_ue4m3(bits: u8) -> f32 {
+    let (exponent, mantissa) = (u32::from(bits >> 3 & 15), u32::from(bits & 7));
+    match (exponent, bits & 127) {
+        (_, 127) => 0.0,
+        (0, _) => mantissa as f32 / 1024.0,
+        // 7 is the bias, and 1 for the half.
+        _ => f32::from_bits((exponent + 127 - 7 - 1) << 23 | mantissa << 20),
+    }
+}
+
+/// NVFP4: scales of 16 numbers, E2M1 numbers: of each 16 the first eight in the low nibbles. The unit is 1; scales are halves,
+/// as the unit of MXFP4.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub(in crate::cpu) struct BlockNVFP4 {
+    scales: [[u8; 2]; 2],
+    q: [[[u8; 8]; 2]; 2],
+}
+
+impl Quant for BlockNVFP4 {
+    const GROUPS: usize = 2;
+    const UNIT: Unit = Unit::Power;
+    const HALVES: bool = true;
+    const FLOATS: bool = true;
+
+    #[inline(always)]
+    fn unit(&self) -> u16 {
+        128
+    }
+
+    #[inline(always)]
+    fn half_floats(&self) -> [[f32; 2]; 8] {
+        let [first, last] = self.scales.map(|group| group.map(half_ue4m3));
+        [first, last, first, last, first, last, first, last]
+    }
+
+    /// Nibbles of both halves, in the order of other types.
+    #[inline(always)]
+    fn group(&self, g: usize) -> Group<'_> {
+        const LOW: u64 = 0x0f0f_0f0f_0f0f_0f0f;
+        let [first, last] = self.q[g % 2].map(u64::from_le_bytes);
+        let (start, end) = (first & LOW | (last & LOW) << 4, first >> 4 & LOW | last & !LOW);
+        Group::Named(bytemuck::cast([start.to_le_bytes(), end.to_le_bytes()]), &E2M1)
     }
 }

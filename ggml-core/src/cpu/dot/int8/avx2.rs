@@ -1,8 +1,8 @@
 //! Integer products with AVX2.
 
 use super::lanes::{
-    add_group, blocks8, factors_of, factors8, load, load_factors, numbers, prefetch8, put_factors, signed,
-    signed_bytes, sum8, to_array, transpose8,
+    add_group, blocks8, factors_of, factors8, from_array, half_sums8, load, load_factors, numbers, prefetch8,
+    put_factors, signed, signed_bytes, sum8, to_array, transpose8,
 };
 use super::{IntDot, MAX_TILE, PanelShape, ROWS};
 use crate::cpu::dot::block::Quant;
@@ -11,9 +11,10 @@ use crate::cpu::simd::avx2::Avx2;
 use std::arch::x86_64::*;
 
 impl IntDot for Avx2 {
+    /// Scales that are floats cannot be in numbers of 16 bits.
     #[inline(always)]
     fn panel_shape<Q: Quant>(self) -> Option<PanelShape> {
-        Some(shape::<Q>())
+        (!Q::FLOATS).then_some(shape::<Q>())
     }
 
     #[inline(always)]
@@ -68,16 +69,25 @@ pub(super) fn dot8<Q: Quant>(mut rows: [&[Q]; ROWS], x: Column<'_>, ahead: usize
         prefetch8(blocks, ahead);
         let factors = factors8(blocks);
         let halves = blocks.map(Q::half_scales);
+        let floats = blocks.map(Q::half_floats);
         for (g, q) in q.iter().enumerate() {
             let q = load(bytemuck::cast_ref(q));
             let mut partial = [_mm256_setzero_si256(); ROWS];
             for r in 0..ROWS {
                 partial[r] = products(blocks[r], g, halves[r][g], q);
             }
-            let (mut sums, at) = (sum8(partial), b * Q::GROUPS + g);
-            if let Some(offset @ 1..) = Q::OFFSET {
-                sums = _mm256_sub_epi32(sums, _mm256_set1_epi32(offset * x.sum(at)));
-            }
+            let at = b * Q::GROUPS + g;
+            let sums = if Q::FLOATS {
+                let [first, last] = half_sums8(partial);
+                let [a, b] = [0, 1].map(|half| from_array(floats.map(|scales| scales[g][half])));
+                _mm256_fmadd_ps(_mm256_cvtepi32_ps(last), b, _mm256_mul_ps(_mm256_cvtepi32_ps(first), a))
+            } else {
+                let mut sums = sum8(partial);
+                if let Some(offset @ 1..) = Q::OFFSET {
+                    sums = _mm256_sub_epi32(sums, _mm256_set1_epi32(offset * x.sum(at)));
+                }
+                _mm256_cvtepi32_ps(sums)
+            };
             total = add_group::<Q>(total, sums, factors.of(g), &x, at);
         }
     }
@@ -94,7 +104,7 @@ fn products<Q: Quant>(block: &Q, g: usize, scales: [i8; 2], x: __m256i) -> __m25
         Some(_) => _mm256_maddubs_epi16(w, x),
         None => _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w)),
     };
-    _mm256_madd_epi16(pairs, if Q::HALVES { inner(scales) } else { _mm256_set1_epi16(1) })
+    _mm256_madd_epi16(pairs, if Q::HALVES && !Q::FLOATS { inner(scales) } else { _mm256_set1_epi16(1) })
 }
 
 /// A panel of 16 rows in 16 bits: for each group and each of its 16 pairs of numbers two vectors, the pair of rows 0
@@ -174,7 +184,8 @@ fn panel<Q: Quant, const C: usize>(
         for half in 0..2 {
             let factors = load_factors::<Q>(factors, 16, half * 8);
             for c in 0..C {
-                total[c][half] = add_group::<Q>(total[c][half], sum[c][half], factors, &x[c], at);
+                total[c][half] =
+                    add_group::<Q>(total[c][half], _mm256_cvtepi32_ps(sum[c][half]), factors, &x[c], at);
             }
         }
     }

@@ -99,7 +99,7 @@ fn dot8<Q: Quant>(mut rows: [&[Q]; ROWS], x: Column<'_>, ahead: usize) -> [f32; 
                 partial[r] = _mm256_dpbusd_epi32(_mm256_setzero_si256(), biased(blocks[r], g), q);
             }
             let sums = _mm256_sub_epi32(sum8(partial), _mm256_set1_epi32(bias::<Q>() * x.sum(at)));
-            total = add_group::<Q>(total, sums, factors.of(g), &x, at);
+            total = add_group::<Q>(total, _mm256_cvtepi32_ps(sums), factors.of(g), &x, at);
         }
     }
     to_array(total)
@@ -118,7 +118,7 @@ fn pack<Q: Quant>(rows: &[&[Q]], values: &mut [u8], factors: &mut [f32]) {
             let blocks = blocks8(rows, b);
             put_factors::<Q>(&factors8(blocks), shape, quarter * 8, factors);
             if Q::HALVES {
-                put_halves(blocks.map(Q::half_scales), quarter * 8, factors);
+                put_halves(blocks.map(Q::half_floats), quarter * 8, Q::GROUPS, factors);
             }
             for (g, group) in groups.iter_mut().enumerate() {
                 let mut bytes = [_mm256_setzero_si256(); 8];
@@ -136,18 +136,18 @@ fn pack<Q: Quant>(rows: &[&[Q]], values: &mut [u8], factors: &mut [f32]) {
 
 /// Writes the scales of the halves of the groups of eight blocks, from row `first` on: the last that a group of a panel has.
 #[inline(always)]
-fn put_halves(scales: [[[i8; 2]; 8]; 8], first: usize, panel: &mut [f32]) {
-    for (g, group) in panel.chunks_exact_mut(panel.len() / 8).enumerate() {
+fn put_halves(scales: [[[f32; 2]; 8]; 8], first: usize, groups: usize, panel: &mut [f32]) {
+    for (g, group) in panel.chunks_exact_mut(panel.len() / groups).enumerate() {
         for (half, to) in group.chunks_exact_mut(32).rev().take(2).enumerate() {
             for (to, scales) in to[first..].iter_mut().zip(&scales) {
-                *to = f32::from(scales[g][1 - half]);
+                *to = scales[g][1 - half];
             }
         }
     }
 }
 
 /// A panel with `C` columns: four activations, repeated in all lanes, times the fours of 32 rows. Where halves of groups
-/// have scales, these multiply the sums of the halves; all of that is exact in F32.
+/// have scales, these multiply the sums of the halves; all of that is exact in F32 (of floats the products alone).
 #[target_feature(enable = "avx2,fma,avx512f,avx512vnni")]
 fn panel<Q: Quant, const C: usize>(
     values: &[u8],

@@ -68,7 +68,8 @@ pub(super) fn numbers<Q: Quant>(block: &Q, g: usize) -> __m256i {
         Group::Bytes(q) => load(bytemuck::cast_ref(q)),
         Group::Nibbles(q) => nibbles(q),
         Group::Five(q, high) => _mm256_or_si256(nibbles(q), sixteens(high)),
-        Group::Named(q, table) => _mm256_shuffle_epi8(load_twice(bytemuck::cast_ref(table)), nibbles(q)),
+        Group::Named(q, table) => _mm256_shuffle_epi8(load_twice(bytemuck::cast_ref(table)), nibbles(&q)),
+        Group::Made(q) => load(bytemuck::cast_ref(&q)),
         Group::Fields(f) => fields(f),
     }
 }
@@ -93,16 +94,21 @@ pub(super) fn signed_bytes<Q: Quant>(block: &Q, g: usize) -> [i8; 32] {
     out
 }
 
+/// The first four lanes of each of eight vectors added, and the last four: one lane for each vector.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn half_sums8(v: [__m256i; 8]) -> [__m256i; 2] {
+    let low = _mm256_hadd_epi32(_mm256_hadd_epi32(v[0], v[1]), _mm256_hadd_epi32(v[2], v[3]));
+    let high = _mm256_hadd_epi32(_mm256_hadd_epi32(v[4], v[5]), _mm256_hadd_epi32(v[6], v[7]));
+    [_mm256_permute2x128_si256::<0x20>(low, high), _mm256_permute2x128_si256::<0x31>(low, high)]
+}
+
 /// The lanes of each of eight vectors added: one lane for each.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(super) fn sum8(v: [__m256i; 8]) -> __m256i {
-    let low = _mm256_hadd_epi32(_mm256_hadd_epi32(v[0], v[1]), _mm256_hadd_epi32(v[2], v[3]));
-    let high = _mm256_hadd_epi32(_mm256_hadd_epi32(v[4], v[5]), _mm256_hadd_epi32(v[6], v[7]));
-    _mm256_add_epi32(
-        _mm256_permute2x128_si256::<0x20>(low, high),
-        _mm256_permute2x128_si256::<0x31>(low, high),
-    )
+    let [first, last] = half_sums8(v);
+    _mm256_add_epi32(first, last)
 }
 
 /// A block of each of eight rows. Written out: the closure of a `map` would be called, and a loop stays one.
@@ -135,6 +141,9 @@ fn halves8(bits: [u16; 8]) -> __m256 {
 #[target_feature(enable = "avx2,f16c")]
 fn units8<Q: Quant>(blocks: [&Q; 8]) -> __m256 {
     match Q::UNIT {
+        Unit::Half if Q::FRACTION != 1.0 => {
+            _mm256_mul_ps(halves8(blocks.map(Q::unit)), _mm256_set1_ps(Q::FRACTION))
+        }
         Unit::Half => halves8(blocks.map(Q::unit)),
         Unit::Power => {
             let [a, b, c, d, e, f, g, h] = blocks.map(|q| power(q.unit() as u8));
@@ -247,13 +256,13 @@ pub(super) fn load_factors<Q: Quant>(group: &[f32], rows: usize, first: usize) -
 #[target_feature(enable = "avx2")]
 pub(super) fn add_group<Q: Quant>(
     mut total: __m256,
-    sums: __m256i,
+    sums: __m256,
     [scale, minima @ ..]: [__m256; 3],
     x: &Column<'_>,
     at: usize,
 ) -> __m256 {
     let scale = _mm256_mul_ps(scale, _mm256_set1_ps(x.scale[at]));
-    total = _mm256_add_ps(total, _mm256_mul_ps(scale, _mm256_cvtepi32_ps(sums)));
+    total = _mm256_add_ps(total, _mm256_mul_ps(scale, sums));
     for (minimum, x) in minima.into_iter().zip(x.weighed::<Q>(at)).take(Q::MINIMA) {
         total = _mm256_add_ps(total, _mm256_mul_ps(minimum, _mm256_set1_ps(x)));
     }
@@ -268,6 +277,14 @@ pub(super) fn to_array(v: __m256) -> [f32; 8] {
     // SAFETY: the array is as long as the access.
     unsafe { _mm256_storeu_ps(out.as_mut_ptr(), v) };
     out
+}
+
+/// The other way.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn from_array(x: [f32; 8]) -> __m256 {
+    // SAFETY: the array is as long as the access.
+    unsafe { _mm256_loadu_ps(x.as_ptr()) }
 }
 
 /// An 8 x 8 matrix of 32-bit numbers with rows and columns exchanged.

@@ -4,7 +4,7 @@
 //! product of the scales of weights and activations times the exact integer sum of its 32 products, and each minimum
 //! times the scaled sum of its activations, added (not fused) to an F32 total. So these products equal each other bit for
 //! bit whatever computes them. (Scales of halves of a group are in the integer sum, which stays below 2^24 and is exact
-//! in F32.)
+//! in F32. Where they are floats, their products with the sums of the halves are exact, and the sum of both is rounded.)
 //!
 //! Lanes are rows: the integer sums of eight rows (or of a panel's) fill a vector, so that scaling costs a few
 //! instructions for all of them, and no sum over lanes is left for the end.
@@ -64,15 +64,15 @@ pub(in crate::cpu) trait IntDot: Copy + Send + Sync + 'static {
         rows.map(|row| {
             let mut total = 0.0;
             for (b, block) in row.iter().enumerate() {
-                let (scales, halves) = (block.scales(), block.half_scales());
+                let (scales, halves) = (block.scales(), block.half_floats());
                 for g in 0..Q::GROUPS {
                     let at = b * Q::GROUPS + g;
                     let (numbers, q) = (self.numbers(block, g), &x.q[at]);
                     let half = |h: usize| -> i32 {
                         (16 * h..16 * h + 16).map(|i| i32::from(numbers[i]) * i32::from(q[i])).sum()
                     };
-                    let sum: i32 = (0..2).map(|h| half(h) * i32::from(halves[g][h])).sum();
-                    total += block.unit_f32() * f32::from(scales[g]) * x.scale[at] * sum as f32;
+                    let sum = half(0) as f32 * halves[g][0] + half(1) as f32 * halves[g][1];
+                    total += block.unit_f32() * f32::from(scales[g]) * x.scale[at] * sum;
                     let unit = f16::from_bits(block.negative_unit()).to_f32_const();
                     for (h, x) in x.weighed::<Q>(at).into_iter().enumerate().take(Q::MINIMA) {
                         total += unit * f32::from(block.minima(h)[g]) * x;

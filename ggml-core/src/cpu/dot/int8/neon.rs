@@ -141,30 +141,30 @@ fn dot8<S: IntDot, Q: Quant>(s: S, rows: [&[Q]; ROWS], x: Column<'_>) -> [f32; R
     let mut total = [0.0; ROWS];
     for b in 0..x.q.len() / Q::GROUPS {
         let mut units = [0.0; ROWS];
-        let (mut scales, mut inner) = ([[1i8; 8]; ROWS], [[[1i8; 2]; 8]; ROWS]);
+        let (mut scales, mut inner) = ([[1i8; 8]; ROWS], [[[1.0; 2]; 8]; ROWS]);
         for r in 0..ROWS {
             units[r] = rows[r][b].unit_f32();
             scales[r] = rows[r][b].scales();
-            inner[r] = rows[r][b].half_scales();
+            inner[r] = rows[r][b].half_floats();
         }
         for g in 0..Q::GROUPS {
             let at = b * Q::GROUPS + g;
             let [first, last] = halves(&x.q[at]);
             let (first, last) = (load(first), load(last));
-            let mut sums = [0; ROWS];
+            let mut sums = [0.0; ROWS];
             for r in 0..ROWS {
                 let numbers = s.numbers(&rows[r][b], g);
                 let [low, high] = halves(&numbers);
                 let zero = vdupq_n_s32(0);
                 sums[r] = if Q::HALVES {
-                    i32::from(inner[r][g][0]) * vaddvq_s32(sdot(zero, load(low), first))
-                        + i32::from(inner[r][g][1]) * vaddvq_s32(sdot(zero, load(high), last))
+                    inner[r][g][0] * vaddvq_s32(sdot(zero, load(low), first)) as f32
+                        + inner[r][g][1] * vaddvq_s32(sdot(zero, load(high), last)) as f32
                 } else {
-                    vaddvq_s32(sdot(sdot(zero, load(low), first), load(high), last))
+                    vaddvq_s32(sdot(sdot(zero, load(low), first), load(high), last)) as f32
                 };
             }
             for r in 0..ROWS {
-                total[r] += units[r] * f32::from(scales[r][g]) * x.scale[at] * sums[r] as f32;
+                total[r] += units[r] * f32::from(scales[r][g]) * x.scale[at] * sums[r];
             }
             for (h, weighed) in x.weighed::<Q>(at).into_iter().enumerate().take(Q::MINIMA) {
                 for r in 0..ROWS {
@@ -202,7 +202,7 @@ fn pack<Q: Quant, const LEVEL: u8>(s: impl IntDot, rows: &[&[Q]], values: &mut [
             }
             if Q::HALVES {
                 for h in 0..2 {
-                    factors[8 * (1 + Q::MINIMA + h) + r] = f32::from(block.half_scales()[g][h]);
+                    factors[8 * (1 + Q::MINIMA + h) + r] = block.half_floats()[g][h];
                 }
             }
         }
@@ -210,7 +210,7 @@ fn pack<Q: Quant, const LEVEL: u8>(s: impl IntDot, rows: &[&[Q]], values: &mut [
 }
 
 /// A panel with `C` columns. Where halves of groups have scales, these multiply the sums of the halves; all of that is
-/// exact in F32.
+/// exact in F32 (of floats the products alone).
 #[inline]
 #[target_feature(enable = "neon,dotprod")]
 fn panel<Q: Quant, const C: usize, const LEVEL: u8>(

@@ -1,0 +1,28 @@
+//! SSM_SCAN: work-groups of channels for each head and slot, and one slot more for the tokens of none.
+
+use super::grid::{launch, tensors};
+use super::{Context, Launch, Refusal};
+use ggml_core::kernel::SsmScanParams;
+
+/// Threads of both kernels. Eight elements of a channel's state are a thread's.
+const THREADS: u32 = 128;
+
+/// The length of a state that has a kernel of its own, and the longest that the other one takes.
+const USUAL: u32 = 128;
+const LONGEST: u32 = 256;
+
+/// The launches of a node of this family.
+pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
+    let p = SsmScanParams::new(c.graph, c.node, &[])?;
+    let [length, channels] = p.d;
+    if length > LONGEST {
+        return Err(Refusal(format!(
+            "SSM_SCAN with states of {length}: the HIP kernels take up to {LONGEST}"
+        )));
+    }
+    let (kernel, lanes) =
+        if length == USUAL { ("ssm_scan_128", USUAL / 8) } else { ("ssm_scan_any", LONGEST / 8) };
+    let groups = [channels.div_ceil(THREADS / lanes), p.heads[1], p.slots + 1].map(u64::from);
+    let operands = tensors(&[c.graph.tensor(c.node).src(), &[c.node]].concat());
+    Ok(vec![launch(c, ("ssm_scan", kernel), operands, &p, groups, THREADS)?])
+}

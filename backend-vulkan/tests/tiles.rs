@@ -1,0 +1,117 @@
+//! Products with many columns on matrix units: on those of the machine's device, and with ordinary instructions in their
+//! place on a virtual Vega, which also looks for races in shared memory.
+
+#[path = "common/catalogue.rs"]
+#[allow(dead_code)]
+mod agreement;
+mod common;
+
+use agreement::wanted;
+use backend_vulkan::{Matrices, VulkanBackend, VulkanOptions};
+use common::{floats, open, options, values};
+use ggml_core::backend::Backend;
+use ggml_core::catalogue::{self, Case};
+use ggml_core::evaluate::{Contents, compare_backends, evaluate};
+use ggml_core::plan::Precision;
+use ggml_core::reference::ReferenceBackend;
+use ggml_core::{DType, Error, Graph, Source};
+
+fn backends() -> Vec<VulkanBackend> {
+    let units = VulkanOptions { matrices: Some(Matrices::Units), ..options() };
+    let has_units = |backend: &VulkanBackend| backend.profile().matrix_shape().is_some();
+    let mut all: Vec<VulkanBackend> = open(units).filter(has_units).into_iter().collect();
+    if cfg!(feature = "virtual") {
+        let card = VulkanOptions::for_name("vulkan-virtual:vega20").expect("a name");
+        all.extend(open(VulkanOptions { matrices: Some(Matrices::Emulated), ..card }));
+    }
+    all
+}
+
+/// What the catalogue has of products with so many columns that they are tiles.
+fn cases() -> Vec<Case> {
+    let columns = |case: &Case| case.graph.as_ref().map_or(0, |graph| graph.tensor(case.node).ne[1]);
+    let product = |case: &Case| case.group.is_none() && case.name.starts_with("MUL_MAT");
+    catalogue::cases().into_iter().filter(|case| product(case) && columns(case) > 2).collect()
+}
+
+#[test]
+fn the_catalogue_agrees_with_the_reference() {
+    let all = cases();
+    assert!(all.len() > 40, "{}", all.len());
+    let wanted = wanted(&all);
+    let mut wrong = Vec::new();
+    for backend in backends() {
+        let fault = |case: &Case| catalogue::fault(case, &backend, Precision::Fast, &wanted[&case.name]);
+        wrong.extend(all.iter().filter_map(fault).map(|why| format!("{}: {why}", backend.device().name)));
+    }
+    assert!(wrong.is_empty(), "{} failures:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// A product of `batch` matrices.
+fn product(dtype: DType, [k, m, n, batch]: [usize; 4]) -> Result<Graph, Error> {
+    let mut g = Graph::new();
+    let a = g.leaf("a", dtype, [k, m, 1, 1], Source::Weight)?;
+    let x = g.leaf("x", DType::F32, [k, n, batch, 1], Source::Input)?;
+    let result = g.mul_mat(a, x)?;
+    g.output(result)?;
+    Ok(g)
+}
+
+fn contents(graph: &Graph) -> Contents {
+    let leaves = graph.ids().filter(|&id| graph.tensor(id).op().is_none());
+    leaves.map(|id| (id, values(graph, id, -1.0, 1.0))).collect()
+}
+
+/// So many matrices that each size of tile is taken on each device, whole ones and such as are mostly beyond the ends.
+#[test]
+fn tiles_of_all_sizes_agree() {
+    let reference = ReferenceBackend::default();
+    for backend in backends() {
+        for (dtype, extents) in [
+            (DType::Q8_0, [64, 65, 66, 46]),
+            (DType::Q4_K, [256, 65, 33, 46]),
+            (DType::F16, [71, 40, 48, 50]),
+            (DType::F16, [128, 128, 128, 1]),
+        ] {
+            let graph = product(dtype, extents).expect("a graph");
+            let data = contents(&graph);
+            let all = compare_backends(&[&reference, &backend], &graph, &data, Precision::Fast);
+            for found in all.expect("a run") {
+                assert!(found.agrees(), "{} {dtype} {extents:?}: {found}", backend.device().name);
+            }
+        }
+    }
+}
+
+/// What F16 does not hold is scaled, from the first step or a later one; what is wrong is seen in its column only.
+#[test]
+fn large_and_wrong_activations() {
+    let reference = ReferenceBackend::default();
+    for backend in backends() {
+        for dtype in [DType::Q8_0, DType::F16] {
+            let graph = product(dtype, [512, 40, 33, 1]).expect("a graph");
+            let x = graph.find("x").expect("the input");
+            let with = |changed: &[(usize, f32)]| {
+                let mut data = contents(&graph);
+                let mut faulty = floats(&data[&x]);
+                changed.iter().for_each(|&(at, value)| faulty[at] = value);
+                data.insert(x, faulty.iter().flat_map(|v| v.to_le_bytes()).collect());
+                data
+            };
+            for changed in [&[(3, 7e4)][..], &[(512 + 300, -2e5), (512 + 400, 3e6)]] {
+                let all = compare_backends(&[&reference, &backend], &graph, &with(changed), Precision::Fast);
+                for found in all.expect("a run") {
+                    assert!(found.agrees(), "{} {dtype} {changed:?}: {found}", backend.device().name);
+                }
+            }
+            let data = with(&[(512 + 37, f32::NAN), (1024 + 500, f32::INFINITY)]);
+            for output in evaluate(&backend, &graph, &data, Precision::Fast).expect("a run") {
+                let values = output.values().expect("F32");
+                for (i, column) in values.chunks(40).enumerate() {
+                    let wrong = column.iter().filter(|v| !v.is_finite()).count();
+                    assert_eq!(wrong, if [1, 2].contains(&i) { 40 } else { 0 }, "column {i}");
+                }
+            }
+        }
+    }
+}

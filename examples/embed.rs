@@ -1,0 +1,105 @@
+//! Makes vectors of texts.
+//!
+//! `cargo run --release --example embed -- --model F "a text" "another one"`
+
+use clap::Parser;
+use diptych::model::{LoadOptions, ModelFile, Offload, Pooling};
+use diptych::session::EmbedOptions;
+use diptych::tokenizer::EncodeOptions;
+use diptych::{Error, Model, OpenOptions, Precision, Result, SessionOptions, Tokenizer, program};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Makes a vector of each text: an array of numbers on a line of its own, or all in a NumPy array file.
+#[derive(Parser)]
+#[command(version)]
+struct Args {
+    /// GGUF file.
+    #[arg(long)]
+    model: PathBuf,
+    /// Texts.
+    texts: Vec<String>,
+    /// A file whose lines are texts too.
+    #[arg(long)]
+    file: Option<PathBuf>,
+    /// A text as token ids, separated by commas; may be given several times.
+    #[arg(long)]
+    tokens: Vec<String>,
+    /// mean, first or last [default: as the file says].
+    #[arg(long)]
+    pooling: Option<Pooling>,
+    /// The layer behind which the vectors are taken, 0 for the embedding of tokens [default: the last one].
+    #[arg(long)]
+    layer: Option<usize>,
+    /// Leave the vectors as they are; else they get the length 1.
+    #[arg(long)]
+    raw: bool,
+    /// reference, cpu, vulkan[:N], hip[:N] or auto (the fastest that works here).
+    #[arg(long, default_value = "cpu")]
+    backend: String,
+    /// How much lies on the backend's device: -1 everything, 0 nothing, 1 the output, 2 that and the last layer and so on,
+    /// auto as much as fits. The processor computes the rest.
+    #[arg(long, default_value = "-1", allow_hyphen_values = true)]
+    offload: Offload,
+    /// exact: no activation below F32; fast: F16 or 8-bit activations allowed.
+    #[arg(long, default_value = "fast")]
+    precision: Precision,
+    /// Tokens of one batch.
+    #[arg(long, default_value_t = 512)]
+    batch: usize,
+    /// Array file to write, F32 [texts, width].
+    #[arg(long)]
+    out: Option<PathBuf>,
+}
+
+/// The texts as tokens.
+fn texts(args: &Args, file: &ModelFile) -> Result<Vec<Vec<u32>>> {
+    let mut texts = args.texts.clone();
+    if let Some(path) = &args.file {
+        let all = std::fs::read_to_string(path).map_err(|e| Error::io(path, e))?;
+        texts.extend(all.lines().map(String::from));
+    }
+    let mut tokens = Vec::new();
+    if !texts.is_empty() {
+        let tokenizer = Tokenizer::from_gguf(file.gguf())?;
+        tokens.extend(texts.iter().map(|text| tokenizer.encode(text, &EncodeOptions::default())));
+    }
+    for ids in &args.tokens {
+        let wrong = |_| Error::argument("tokens", format!("'{ids}'"), "numbers separated by commas");
+        tokens.push(ids.split(',').map(|id| id.trim().parse()).collect::<Result<_, _>>().map_err(wrong)?);
+    }
+    match tokens.is_empty() {
+        true => Err(Error::argument("texts", "none", "at least one")),
+        false => Ok(tokens),
+    }
+}
+
+fn run(args: &Args) -> Result<()> {
+    let backend = program::open(&args.backend, &OpenOptions::default())?;
+    let file = ModelFile::open(&args.model)?;
+    let texts = texts(args, &file)?;
+    let longest = texts.iter().map(Vec::len).max().unwrap_or(1);
+    let sequences = texts.len().min(args.batch.div_ceil(longest.max(1))).max(1);
+    let options = SessionOptions::default()
+        .with_context(longest.clamp(1, file.hparams().context))
+        .with_sequences(sequences)
+        .with_batch(args.batch)
+        .with_precision(args.precision);
+    let loading = LoadOptions::default().with_offload(args.offload).with_session(options.clone());
+    let model = Model::load_with(file, backend, &loading, &mut |_, _| ())?;
+    let embedding =
+        EmbedOptions::default().with_pooling(args.pooling).with_normalised(!args.raw).with_layer(args.layer);
+    let vectors = model.session(&options)?.embed(&texts, &embedding)?;
+    if let Some(path) = &args.out {
+        return diptych::npy::write(path, vectors.len(), model.hparams().embedding, &vectors.concat());
+    }
+    let line = |vector: &Vec<f32>| {
+        let numbers: Vec<String> = vector.iter().map(f32::to_string).collect();
+        format!("[{}]\n", numbers.join(", "))
+    };
+    program::print(vectors.iter().map(line).collect::<String>())
+}
+
+fn main() -> ExitCode {
+    program::run(|| run(&Args::parse()))
+}

@@ -1,0 +1,58 @@
+//! Writes a GGUF file with its weights in another type.
+//!
+//! `cargo run --release --example quantize -- IN.gguf OUT.gguf Q4_K_M`
+
+use clap::Parser;
+use diptych::generate::Cancel;
+use diptych::ggml::gguf::GgufFile;
+use diptych::quantize::{Mix, quantize};
+use diptych::{Error, Result, program};
+use indicatif::{ProgressBar, ProgressStyle};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// Writes a GGUF file with its weights in another type. The file is there when it is complete, and not before.
+#[derive(Parser)]
+#[command(version)]
+struct Args {
+    /// File to read: F32, F16, BF16 or any block type; of a split file any part.
+    input: PathBuf,
+    /// File to write.
+    out: PathBuf,
+    /// A mix as Q4_K_M, or a type as Q8_0; another word lists them.
+    r#type: String,
+    /// All matrices of the mix's main type, none of a better one.
+    #[arg(long)]
+    pure: bool,
+}
+
+fn run(args: &Args) -> Result<()> {
+    let mix = Mix::named(&args.r#type)?;
+    let input = GgufFile::open(&args.input)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        flag::register(signal, stop.clone()).map_err(|e| Error::io(&args.out, e))?;
+    }
+    let bar = ProgressBar::new(0);
+    if let Ok(style) = ProgressStyle::with_template("{bar:40} {bytes} of {total_bytes}, {eta} left") {
+        bar.set_style(style);
+    }
+    let progress = |done, total| {
+        bar.set_length(total);
+        bar.set_position(done);
+    };
+    let summary = quantize(&input, &args.out, &mix, args.pure, &Cancel::from(stop), &progress)?;
+    bar.finish_and_clear();
+    let types: Vec<String> = summary.types.iter().map(|(dtype, n)| format!("{n} of {dtype}")).collect();
+    let megabytes = |bytes: u64| bytes / 1_000_000;
+    let sizes = format!("{} MB to {} MB", megabytes(summary.before), megabytes(summary.after));
+    program::print(format!("{}: {sizes}; {}\n", args.out.display(), types.join(", ")))
+}
+
+fn main() -> ExitCode {
+    program::run(|| run(&Args::parse()))
+}

@@ -1,0 +1,124 @@
+//! SSM_SCAN.
+
+use super::ssm_conv::tokens_of;
+use super::{Args, Kernel};
+use crate::cpu::run::Run;
+use crate::cpu::simd::math::activate;
+use crate::cpu::simd::{Job, Simd, dispatch};
+use crate::cpu::window::{Input, Tile, for_each_pair};
+use crate::op::Activation;
+
+/// Channels of a head that a thread takes at a time: 16 KiB for states of 128, for a first-level cache.
+const CHANNELS: usize = 32;
+
+/// The recurrence.
+#[derive(Debug)]
+pub(super) struct SsmScanKernel;
+
+impl Kernel for SsmScanKernel {
+    /// A task has some channels of a head in all slots: their state is computed where the new state will be.
+    fn run(&self, run: &Run<'_>, args: Args<'_>) {
+        let Args {
+            src: [Some(x), Some(dt), Some(a), Some(b), Some(c), Some(state), Some(runs), ..],
+            out,
+            ..
+        } = args
+        else {
+            return;
+        };
+        let ([n, d, heads, slots], tokens) = (state.ne(), x.ne()[2]);
+        let ns = n * d * heads * (tokens + slots) / 8;
+        let [mut out, mut new_state] = out.split([[d, heads, tokens, 1], state.ne()]);
+        let tiles = [[CHANNELS, 1, tokens, 1], [n, CHANNELS, 1, slots]];
+        for_each_pair([&mut out, &mut new_state], run, tiles, ns, |out, new_state| {
+            let operands = Operands { x, dt, a, b, c, state, runs };
+            dispatch(run.detected(), Channels { operands: &operands, out, new_state });
+        });
+    }
+}
+
+/// Operands by their names in the definition.
+struct Operands<'a> {
+    x: Input<'a>,
+    dt: Input<'a>,
+    a: Input<'a>,
+    b: Input<'a>,
+    c: Input<'a>,
+    state: Input<'a>,
+    runs: Input<'a>,
+}
+
+/// Some channels of a head.
+struct Channels<'a, 'b, 'c> {
+    operands: &'a Operands<'a>,
+    out: &'a mut Tile<'b>,
+    new_state: &'a mut Tile<'c>,
+}
+
+impl Job for Channels<'_, '_, '_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(mut self, s: S) {
+        let Operands { x, state, runs, .. } = self.operands;
+        let tokens = x.ne()[2];
+        let (head, channels) = (self.out.range(1).start, self.out.range(0));
+        for t in 0..tokens {
+            self.out.row::<f32>([head, t, 0]).fill(0.0);
+        }
+        for slot in 0..state.ne()[3] {
+            let run = tokens_of(runs, slot, tokens);
+            let fresh = run.count > 0 && run.position == 0;
+            for j in channels.clone() {
+                let to = self.new_state.row::<f32>([j, head, slot]);
+                if fresh { to.fill(0.0) } else { to.copy_from_slice(state.row([j, head, slot])) }
+            }
+            for t in run.first..run.first + run.count {
+                self.token(s, [head, t, slot]);
+            }
+        }
+    }
+}
+
+impl Channels<'_, '_, '_> {
+    /// A token's step for all channels.
+    #[inline(always)]
+    fn token<S: Simd>(&mut self, s: S, [head, t, slot]: [usize; 3]) {
+        let Operands { x, dt, a, b, c, .. } = self.operands;
+        let group = head / (x.ne()[1] / b.ne()[1]);
+        let (to, from) = (b.row::<f32>([group, t, 0]), c.row::<f32>([group, t, 0]));
+        let step = activate(s, Activation::Softplus, s.splat(dt.at::<f32>([head, t, 0, 0])));
+        let mut lanes = [0.0; crate::cpu::simd::MAX_LANES];
+        s.store(&mut lanes, step);
+        let step = lanes[0];
+        let decay = (step * a.at::<f32>([0, head, 0, 0])).exp();
+        let channels = self.out.range(0);
+        let values = &x.row::<f32>([head, t, 0])[channels.clone()];
+        let out = self.out.row::<f32>([head, t, 0]);
+        for ((out, value), j) in out.iter_mut().zip(values).zip(channels) {
+            *out = advance(s, self.new_state.row([j, head, slot]), [to, from], [decay, step * value]);
+        }
+    }
+}
+
+/// A token's step of one channel: `state = decay state + input to`; the product of the new state and `from`.
+#[inline(always)]
+fn advance<S: Simd>(s: S, state: &mut [f32], [to, from]: [&[f32]; 2], [decay, input]: [f32; 2]) -> f32 {
+    let (decay, input) = (s.splat(decay), s.splat(input));
+    let step = |old: S::F, to: S::F| s.fma(to, input, s.mul(old, decay));
+    let whole = state.len() / S::LANES * S::LANES;
+    let (head, tail) = state.split_at_mut(whole);
+    let mut sum = s.splat(0.0);
+    let vectors = to.chunks_exact(S::LANES).zip(from.chunks_exact(S::LANES));
+    for (state, (to, from)) in head.chunks_exact_mut(S::LANES).zip(vectors) {
+        let new = step(s.load(state), s.load(to));
+        s.store(state, new);
+        sum = s.fma(new, s.load(from), sum);
+    }
+    if !tail.is_empty() {
+        let new = step(s.load_partial(tail), s.load_partial(&to[whole..]));
+        s.store_partial(tail, new);
+        sum = s.fma(new, s.load_partial(&from[whole..]), sum);
+    }
+    s.sum(sum)
+}

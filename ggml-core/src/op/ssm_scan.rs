@@ -1,0 +1,178 @@
+//! SSM_SCAN: the selective state space of Mamba-2.
+//!
+//! Source: Dao and Gu, "Transformers are SSMs: generalized models and efficient algorithms through structured state space
+//! duality" (2024). As in ggml the softplus of the steps is part of the operation, and the new state comes behind the
+//! result; other than there sequences of a batch may have different lengths, and a head's decay is one number, not one for
+//! each element of the state (Mamba-1).
+
+use super::ssm_conv::Tokens;
+use super::unary::Activation;
+use super::{Computed, Operation, Output, operands, rule, typed};
+use crate::catalogue::{Case, Fill};
+use crate::dtype::DType;
+use crate::reference::{Operand, OperandMut};
+use crate::tensor::Tensor;
+use serde::{Deserialize, Serialize};
+
+/// The largest state of a channel.
+pub const MAX_STATE: usize = 256;
+
+/// The recurrence. For each head `h`, with the group `h / (heads / groups)`, and each token of a sequence in turn:
+///
+/// ```text
+/// step  = ln(1 + exp(dt))
+/// S     = exp(step a) S + b (step x)^T
+/// out   = S^T c
+/// ```
+///
+/// * `x`: F32 `[d, heads, tokens]`, rows contiguous
+/// * `dt`: F32 `[heads, tokens]`, contiguous
+/// * `a`: F32 `[1, heads]`, contiguous, at most 0
+/// * `b`, `c`: F32 `[n, groups, tokens]`, rows contiguous, `n` at most [`MAX_STATE`], `groups` divides `heads`
+/// * `state`: F32 `[n, d, heads, slots]`, contiguous
+/// * `runs`: I32 `[3, slots]`: see [`Tokens`]
+///
+/// Result: F32 `[d * heads, tokens + n * slots]`: a row for each token (zeros for tokens of no run), then the new state, slot
+/// after slot, each laid out as in `state`. A run that begins at position 0 begins with a state of zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SsmScan {}
+
+impl Operation for SsmScan {
+    fn name(&self) -> &'static str {
+        "SSM_SCAN"
+    }
+
+    fn output(&self, src: &[&Tensor]) -> Result<Output, String> {
+        operands(src, 7, 7)?;
+        let (x, dt, a, b, c, state) = (src[0], src[1], src[2], src[3], src[4], src[5]);
+        for (t, role) in [(x, "x"), (dt, "dt"), (a, "a"), (b, "b"), (c, "c"), (state, "state")] {
+            typed(t, &[DType::F32], role)?;
+        }
+        let slots = Tokens::slots(src[6])?;
+        let ([d, heads, tokens, _], [n, groups, ..]) = (x.ne, b.ne);
+        rule(x.ne[3] == 1, || "x must be [d, heads, tokens]".into())?;
+        rule(b.ne == [n, groups, tokens, 1] && c.ne == b.ne, || {
+            "b and c must be [n, groups, tokens]".into()
+        })?;
+        rule(n <= MAX_STATE, || format!("channels have a state of {n}, at most {MAX_STATE} are possible"))?;
+        rule(groups > 0 && heads % groups == 0, || "the groups must divide the heads".into())?;
+        rule([x, b, c].iter().all(|t| t.rows_contiguous()), || "rows must be contiguous".into())?;
+        rule(dt.ne == [heads, tokens, 1, 1] && dt.is_contiguous(), || {
+            "dt must be [heads, tokens], contiguous".into()
+        })?;
+        rule(a.ne == [1, heads, 1, 1] && a.is_contiguous(), || "a must be [1, heads], contiguous".into())?;
+        rule(state.ne == [n, d, heads, slots] && state.is_contiguous(), || {
+            "state must be [n, d, heads, slots], contiguous".into()
+        })?;
+        Ok(Output::new(DType::F32, [d * heads, tokens + n * slots, 1, 1]))
+    }
+
+    fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) -> Computed {
+        let (x, dt, a, b, c, state) = (&src[0], &src[1], &src[2], &src[3], &src[4], &src[5]);
+        let ([d, heads, tokens, _], [n, groups, ..]) = (x.ne, b.ne);
+        let width = d * heads;
+        for t in 0..tokens {
+            (0..width).for_each(|i| out.set([i, t, 0, 0], 0.0));
+        }
+        for slot in 0..state.ne[3] {
+            let run = Tokens::read(&src[6], slot, tokens);
+            let keep = run.count == 0 || run.position > 0;
+            for h in 0..heads {
+                let group = h / (heads / groups);
+                for j in 0..d {
+                    let mut s = state.row([j, h, slot])?;
+                    if !keep {
+                        s.fill(0.0);
+                    }
+                    for t in run.first..run.first + run.count {
+                        let (to, from) = (b.row([group, t, 0])?, c.row([group, t, 0])?);
+                        let step = Activation::Softplus.apply(dt.at([h, t, 0, 0]));
+                        let decay = (step * a.at([0, h, 0, 0])).exp();
+                        let input = step * x.at([j, h, t, 0]);
+                        s.iter_mut().zip(&to).for_each(|(s, b)| *s = *s * decay + b * input);
+                        let sum: f64 = s.iter().zip(&from).map(|(s, c)| s * c).sum();
+                        out.set([h * d + j, t, 0, 0], sum);
+                    }
+                    for (i, value) in s.into_iter().enumerate() {
+                        let at = i + n * (j + d * h);
+                        out.set([at % width, tokens + n * slot + at / width, 0, 0], value);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A case: `[n, groups]`, `[d, heads]`, tokens and runs.
+type Scan = (&'static str, [usize; 2], [usize; 2], usize, Vec<[usize; 3]>);
+
+fn case((name, [n, groups], [d, heads], tokens, runs): Scan) -> Case {
+    let slots = runs.len();
+    let name =
+        format!("SSM_SCAN({name}: b=[{n}, {groups}], x=[{d}, {heads}], tokens={tokens}, slots={slots})");
+    Case::new(name, |g, c| {
+        // x, b and c are windows of one tensor, as a convolution gives them.
+        let row = d * heads + 2 * n * groups;
+        let all = c.leaf(g, "xbc", DType::F32, [row, tokens, 1, 1], Fill::Uniform(-1.0, 1.0))?;
+        let mut window = |d: usize, heads: usize, first: usize| {
+            g.view(all, [d, heads, tokens, 1], [4, 4 * d, 4 * row, 4 * row * tokens], 4 * first)
+        };
+        let x = window(d, heads, 0)?;
+        let to = window(n, groups, d * heads)?;
+        let from = window(n, groups, d * heads + n * groups)?;
+        let dt = c.leaf(g, "dt", DType::F32, [heads, tokens, 1, 1], Fill::Uniform(-4.0, 2.0))?;
+        let a = c.leaf(g, "a", DType::F32, [1, heads, 1, 1], Fill::Uniform(-2.0, -0.1))?;
+        let state = c.leaf(g, "state", DType::F32, [n, d, heads, slots], Fill::Uniform(-0.1, 0.1))?;
+        let values = Fill::Values(runs.iter().flatten().map(|&n| n as f32).collect());
+        let runs = c.leaf(g, "runs", DType::I32, [3, slots, 1, 1], values)?;
+        g.ssm_scan([x, dt, a, to, from, state, runs])
+    })
+}
+
+/// Test cases: one token and prompts, heads in groups, states and heads of usual and odd lengths, several slots.
+pub fn cases() -> Vec<Case> {
+    let one = |tokens, position| vec![[0, tokens, position]];
+    let cases: Vec<Scan> = vec![
+        ("one token, going on", [128, 1], [64, 4], 1, one(1, 5)),
+        ("one token, first", [64, 2], [32, 4], 1, one(1, 0)),
+        ("a prompt", [128, 2], [64, 4], 23, one(23, 0)),
+        ("a prompt that goes on", [128, 1], [32, 3], 9, one(9, 100)),
+        ("short states", [16, 1], [48, 3], 6, one(6, 2)),
+        ("odd lengths", [21, 2], [7, 4], 5, one(5, 1)),
+        ("long states", [256, 1], [20, 2], 4, one(4, 3)),
+        ("one channel", [1, 1], [1, 1], 3, one(3, 1)),
+        ("several slots", [32, 2], [32, 4], 9, vec![[5, 2, 1], [0, 0, 9], [0, 5, 0], [7, 1, 40]]),
+    ];
+    cases.into_iter().map(case).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Precision;
+
+    /// Steps of ln 2, a decay of a half: what is left of old inputs halves, each group reads its own heads.
+    #[test]
+    fn a_state_halves_and_adds() {
+        let case = Case::new("halves", |g, c| {
+            let values = |v: &[f32]| Fill::Values(v.to_vec());
+            let x = c.leaf(g, "x", DType::F32, [1, 2, 2, 1], values(&[8.0, 1.0, 4.0, 1.0]))?;
+            let dt = c.leaf(g, "dt", DType::F32, [2, 2, 1, 1], values(&[0.0]))?;
+            let a = c.leaf(g, "a", DType::F32, [1, 2, 1, 1], values(&[-1.0]))?;
+            let b = c.leaf(g, "b", DType::F32, [1, 2, 2, 1], values(&[1.0, 2.0, 1.0, 2.0]))?;
+            let read = c.leaf(g, "c", DType::F32, [1, 2, 2, 1], values(&[1.0, 10.0, 1.0, 10.0]))?;
+            let state = c.leaf(g, "state", DType::F32, [1, 1, 2, 1], values(&[2.0, 0.0]))?;
+            let runs = c.leaf(g, "runs", DType::I32, [3, 1, 1, 1], values(&[0.0, 2.0, 1.0]))?;
+            g.ssm_scan([x, dt, a, b, read, state, runs])
+        });
+        let backend = crate::reference::ReferenceBackend::default();
+        let got = crate::catalogue::run(&case, &backend, Precision::Exact).unwrap();
+        let crate::catalogue::Outcome::Values(got) = got else { panic!("{got:?}") };
+        let step = 2f32.ln();
+        let (first, second) = (1.0 + 8.0 * step, 0.5 + 8.0 * step);
+        let (other, others) = (2.0 * step, 3.0 * step);
+        let wanted = [first, 10.0 * other, second, 10.0 * others, second, others];
+        assert!(got.iter().zip(wanted).all(|(a, b)| (a - b).abs() < 1e-5), "{got:?} {wanted:?}");
+    }
+}

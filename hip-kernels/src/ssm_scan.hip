@@ -1,0 +1,74 @@
+// SSM_SCAN: the selective state space of Mamba-2. For each head and each token in turn, with step = ln(1 + e^dt),
+// S = e^(step a) S + b (step x)^T, out = S^T c; then the new state.
+//
+// A column is the state of a channel: see columns.h. The sum of a token is a DPP reduction, and what the next token needs
+// is loaded before the arithmetic of a token. Heads of a group and columns of a head read the same b and c, from the
+// caches. No LDS. `ssm_scan_128` is for states of 128, `ssm_scan_any` for others.
+#include "activation.h"
+#include "columns.h"
+#include "params.h"
+
+// The eights of b and c, and the numbers of one token.
+struct ScanToken {
+    WeightF32::Raw b, c;
+    float x, dt;
+};
+
+// Where the operands of a head and a channel begin, and the strides of tokens.
+struct ScanInputs {
+    const float *x, *dt, *b, *c;
+    u32 x_stride, b_stride, c_stride, heads, part, end;
+    template <int D> __attribute__((device, always_inline)) ScanToken token(u32 t) const {
+        const float *to = b + (u64)t * b_stride, *from = c + (u64)t * c_stride;
+        return {part_of_row<D>(to, part, end), part_of_row<D>(from, part, end), x[(u64)t * x_stride],
+                dt[(u64)t * heads]};
+    }
+};
+
+#define SCAN_OPERANDS \
+    const float *x, const float *dt, const float *a, const float *b, const float *c, const float *state, \
+        const i32 *runs, float *d, SsmScanParams p
+
+// group_x: groups of channels; group_y: heads; group_z: slots.
+template <int D> DEVICE void ssm_scan(SCAN_OPERANDS) {
+    constexpr u32 LANES = Columns<D>::LANES;
+    u32 head = group_y(), slot = group_z(), group = head / (p.heads[1] / p.heads[0]);
+    runs += p.off[6];
+    d += p.off[7];
+    if (slot == p.slots) {
+        if (group_x() == 0) zero_others(runs, d, p);
+        return;
+    }
+    u32 channel = group_x() * Columns<D>::COUNT + thread_id() / LANES, part = thread_id() % LANES * 8;
+    if (channel >= p.d[1]) return;
+    Run run = run_of(runs, slot, p.tokens);
+
+    // The new state lies behind the rows of tokens as the old one does.
+    u64 place = (((u64)slot * p.heads[1] + head) * p.d[1] + channel) * p.d[0];
+    float s[8];
+    load_column<D>(state + p.off[5] + place, part, p.d[0], run, s);
+    ScanInputs in = {x + p.off[0] + head * p.nbx[0] + channel, dt + p.off[1] + head, b + p.off[3] + group * p.nbb[0],
+                     c + p.off[4] + group * p.nbc[0], p.nbx[1], p.nbb[1], p.nbc[1], p.heads[1], part, p.d[0]};
+    u64 row = (u64)p.heads[1] * p.d[1];
+    if (run.count > 0) {
+        float rate = a[p.off[2] + head];
+        ScanToken next = in.token<D>(run.first);
+        NO_UNROLL for (u32 t = run.first; t < run.first + run.count; t++) {
+            ScanToken now = next;
+            next = in.token<D>(minimum(t + 1, run.first + run.count - 1));
+            LOADS_FIRST();
+            float to[8], from[8], step = softplus(now.dt), decay = exp_f32(step * rate), input = step * now.x;
+            WeightF32::decode(now.b, to);
+            WeightF32::decode(now.c, from);
+            UNROLL for (int i = 0; i < 8; i++) s[i] = mad(to[i], input, s[i] * decay);
+            float sum = lanes_reduce<Sum, LANES>(dot8(s, from));
+            if (part == 0) d[t * row + head * p.d[1] + channel] = sum;
+        }
+    }
+    store_column<D>(d + p.tokens * row + place, part, p.d[0], s);
+}
+
+#define SSM_SCAN(name, D) \
+    KERNEL(COLUMN_THREADS) ssm_scan_##name(SCAN_OPERANDS) { ssm_scan<D>(x, dt, a, b, c, state, runs, d, p); }
+SSM_SCAN(128, 128)
+SSM_SCAN(any, 0)

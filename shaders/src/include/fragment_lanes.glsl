@@ -1,0 +1,195 @@
+// Fragments of mat_tile.glsl that are registers of single invocations: each multiplies TM rows with TN columns.
+//
+// For every pair of k (F16: every four) it reads TM + TN vectors of 8 bytes from shared memory and issues 2 TM TN
+// multiplications, so 8 x 4 keeps the multipliers busy 1.3 times as long as shared memory. The rows of an invocation are
+// BM / TM apart and its columns BN / TN, so that neighbouring invocations read neighbouring rows, which the padding of each
+// row puts on different banks, and write neighbouring elements of the result.
+//
+// F16: one packed instruction multiplies two neighbours along k; even and odd products of a step of BK are summed in F16
+// and then added to the F32 accumulator: 1.8 multiplications for each instruction. Only for quantised weights, which are
+// small: chains of 16 products of any two F16 numbers could overflow. Activations may be larger than such numbers, too.
+// They go to shared memory times a power of two, 1 until one of them reaches what the fragment can take; a step that meets
+// such a one is written again with a smaller factor, which holds from then on.
+//
+// A work-group has SLICES times (BM / TM) * (BN / TN) invocations. UNROLL: steps of the inner loop that are written out.
+// Shared memory besides the tiles: BM * BN floats to add slices, with F16 two words.
+#ifndef FRAGMENT_LANES_GLSL
+#define FRAGMENT_LANES_GLSL
+
+const bool AHEAD = BUFFERS > 1;
+const uint TR = BM / TM;
+const uint TC = BN / TN;
+
+#ifdef TILE_F16
+#define LDS_VEC f16vec4
+const uint VEC = 4;
+const uint PAD = 4;
+// Activations up to 2048 need no factor.
+const uint SMALL = 137;
+#else
+#define LDS_VEC vec2
+const uint VEC = 2;
+const uint PAD = 2;
+#endif
+
+const uint STRIDE = (BK + PAD) / VEC;
+shared LDS_VEC tile_a[BUFFERS * SLICES * BM * STRIDE];
+shared LDS_VEC tile_b[BUFFERS * SLICES * BN * STRIDE];
+shared float slice_sums[SLICES > 1 ? BM * BN : 1];
+
+#ifdef TILE_F16
+#define PUT(tile, at, v) tile[at] = f16vec4(v)
+
+// Exponent bits of the F32 numbers that the factor of activations is made for: those of the largest that need none at
+// first, then those of the largest finite activation that was met.
+uint exponent;
+// The largest exponent bits that an invocation met; of each turn, because the next step may begin before all have read
+// it.
+shared uint largest[2];
+
+// The power of two that activations are multiplied with.
+float factor_of_b(uint exponent) {
+    return uintBitsToFloat((127 + SMALL - exponent) << 23);
+}
+
+// An activation times the factor.
+vec4 shrunk(vec4 v, uint turn) {
+    const vec4 sizes = abs(v);
+    const uint size = floatBitsToUint(max(max(sizes.x, sizes.y), max(sizes.z, sizes.w))) >> 23;
+    if (size > exponent && size < 255) {
+        atomicMax(largest[turn], size);
+    }
+    return v * factor_of_b(exponent);
+}
+
+// Whether activations were too large for the factor; it is smaller then. The same for all invocations.
+bool too_large(uint turn) {
+    const uint most = max(exponent, largest[turn]);
+    const bool more = most > exponent;
+    exponent = most;
+    return more;
+}
+#else
+#define PUT(tile, at, v) tile[at] = (v).xy, tile[(at) + 1] = (v).zw
+#define shrunk(v, turn) (v)
+#define too_large(turn) false
+#endif
+
+void put_piece(uint row, uint piece, uint k0, Piece w) {
+    [[unroll]] for (uint j = 0; j < 2; j++) {
+        PUT(tile_a, row * STRIDE + (quad_at(piece, 0, j) - k0) / VEC, weights(w, 0, j));
+    }
+}
+
+// An invocation carries quads of activations, neighbours along k for neighbouring invocations.
+const uint QUADS = BK / 4;
+const uint LOADS_B = BN * QUADS / WG;
+vec4 v[LOADS_B];
+
+void fetch_b(uint lane, uint k0, bool whole) {
+    [[unroll]] for (uint j = 0; j < LOADS_B; j++) {
+        const uint i = lane + j * WG;
+        const uint k = k0 + 4 * (i % QUADS);
+        const uint at = row_of_b(i / QUADS) + k;
+        if (whole || k + 4 <= p.k) {
+            v[j] = load_b(at);
+        } else {
+            [[unroll]] for (uint l = 0; l < 4; l++) {
+                v[j][l] = k + l < p.k ? b[at + l] : 0.0;
+            }
+        }
+    }
+}
+
+void put_b(uint lane, uint tile, uint turn) {
+    [[unroll]] for (uint j = 0; j < LOADS_B; j++) {
+        const uint i = lane + j * WG;
+        PUT(tile_b, (tile * BN + i / QUADS) * STRIDE + i % QUADS * (4 / VEC), shrunk(v[j], turn));
+    }
+}
+
+// An invocation's part of the result: TM rows of each of TN columns.
+float sums[TM * TN];
+
+void clear_sums() {
+    [[unroll]] for (uint i = 0; i < TM * TN; i++) {
+        sums[i] = 0.0;
+    }
+#ifdef TILE_F16
+    // All invocations have read what the tile before left.
+    barrier();
+    exponent = SMALL;
+    if (gl_LocalInvocationIndex < 2) {
+        largest[gl_LocalInvocationIndex] = SMALL;
+    }
+    barrier();
+#endif
+}
+
+void multiply(uint lane, uint slice, uint turn) {
+    const uint tile = turn * SLICES + slice;
+    const uint row_a = (tile * BM + lane % TR) * STRIDE;
+    const uint row_b = (tile * BN + lane / TR) * STRIDE;
+#ifdef TILE_F16
+    f16vec2 chains[TM * TN];
+    [[unroll]] for (uint i = 0; i < TM * TN; i++) {
+        chains[i] = f16vec2(0.0);
+    }
+#endif
+    [[dont_unroll]] for (uint v0 = 0; v0 < BK / VEC; v0 += UNROLL) {
+        [[unroll]] for (uint v1 = 0; v1 < UNROLL; v1++) {
+            LDS_VEC x[TM];
+            [[unroll]] for (uint i = 0; i < TM; i++) {
+                x[i] = tile_a[row_a + i * TR * STRIDE + v0 + v1];
+            }
+            [[unroll]] for (uint j = 0; j < TN; j++) {
+                const LDS_VEC y = tile_b[row_b + j * TC * STRIDE + v0 + v1];
+                [[unroll]] for (uint i = 0; i < TM; i++) {
+#ifdef TILE_F16
+                    chains[j * TM + i] = fma(x[i].xy, y.xy, chains[j * TM + i]);
+                    chains[j * TM + i] = fma(x[i].zw, y.zw, chains[j * TM + i]);
+#else
+                    sums[j * TM + i] = fma(x[i].x, y.x, sums[j * TM + i]);
+                    sums[j * TM + i] = fma(x[i].y, y.y, sums[j * TM + i]);
+#endif
+                }
+            }
+        }
+    }
+#ifdef TILE_F16
+    const float back = uintBitsToFloat((127 + exponent - SMALL) << 23);
+    [[unroll]] for (uint i = 0; i < TM * TN; i++) {
+        sums[i] = fma(float(chains[i].x), back, sums[i]);
+        sums[i] = fma(float(chains[i].y), back, sums[i]);
+    }
+#endif
+}
+
+void store_sums(uint lane, uint slice) {
+    if (SLICES > 1) {
+        [[unroll]] for (uint s = 1; s < SLICES; s++) {
+            barrier();
+            [[unroll]] for (uint i = 0; i < TM * TN; i++) {
+                if (slice == s) {
+                    slice_sums[i * WG + lane] = sums[i];
+                }
+            }
+            barrier();
+            [[unroll]] for (uint i = 0; i < TM * TN; i++) {
+                if (slice == 0) {
+                    sums[i] += slice_sums[i * WG + lane];
+                }
+            }
+        }
+        if (slice > 0) {
+            return;
+        }
+    }
+    [[unroll]] for (uint j = 0; j < TN; j++) {
+        [[unroll]] for (uint i = 0; i < TM; i++) {
+            store(lane % TR + i * TR, lane / TR + j * TC, sums[j * TM + i]);
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,151 @@
+//! WordPiece: words are cut into the longest tokens there are, from left to right. Source: Schuster and Nakajima, "Japanese
+//! and Korean voice search" (2012); as llama.cpp does it for BERT's vocabularies.
+//!
+//! In a GGUF file the beginning of a word is U+2581 and the pieces that go on have no mark. Of a character that Unicode
+//! takes apart into several, the first one is left, and marks are left out: letters
+//! lose their accents.
+
+use super::vocabulary::{SPACE, Vocabulary, key_error};
+use ggml_core::Result;
+use ggml_core::gguf::Metadata;
+use regex_automata::PatternID;
+use regex_automata::meta::Regex;
+use unicode_normalization::char::decompose_canonical;
+
+/// Whether letters become small; on unless a file says otherwise.
+const LOWERCASE: &str = "tokenizer.ggml.normalizer.lowercase";
+
+/// White space, which ends words; what is left out of them, all marks too; and what is a word alone: punctuation, ASCII's symbols and the
+/// ideographs of Chinese (with the gap at U+2B820 that the common implementations have).
+const CLASSES: [&str; 3] = [
+    r"\s",
+    r"[\p{M}\p{Cc}\p{Cf}\p{Co}\x{FFFD}]",
+    concat!(
+        r"\p{P}|[$+<=>^`|~]|[\x{4E00}-\x{9FFF}\x{3400}-\x{4DBF}\x{20000}-\x{2A6DF}\x{2A700}-\x{2B73F}",
+        r"\x{2B740}-\x{2B81F}\x{2B920}-\x{2CEAF}\x{F900}-\x{FAFF}\x{2F800}-\x{2FA1F}]"
+    ),
+];
+const SPACES: PatternID = PatternID::new_unchecked(0);
+const LEFT_OUT: PatternID = PatternID::new_unchecked(1);
+
+/// What encoding needs beside the vocabulary.
+#[derive(Debug)]
+pub(super) struct WordPiece {
+    classes: Regex,
+    lowercase: bool,
+}
+
+impl WordPiece {
+    /// Reads the keys.
+    pub(super) fn read(m: &Metadata) -> Result<WordPiece> {
+        let classes =
+            Regex::new_many(&CLASSES).map_err(|e| key_error(LOWERCASE, e, "classes of characters"))?;
+        Ok(WordPiece { classes, lowercase: m.opt_bool(LOWERCASE)?.unwrap_or(true) })
+    }
+
+    /// Appends the tokens of a text.
+    pub(super) fn encode(&self, v: &Vocabulary, text: &[u8], unknown: Option<u32>, out: &mut Vec<u32>) {
+        let text = String::from_utf8_lossy(text);
+        let text: String = text.chars().map(|c| self.plain(c)).collect();
+        let mut word = String::from(SPACE);
+        let mut last = 0;
+        for found in self.classes.find_iter(&text) {
+            word.push_str(&text[last..found.start()]);
+            last = found.end();
+            match found.pattern() {
+                LEFT_OUT => {}
+                SPACES => encode_word(v, &mut word, unknown, out),
+                _ => {
+                    encode_word(v, &mut word, unknown, out);
+                    word.push_str(&text[found.range()]);
+                    encode_word(v, &mut word, unknown, out);
+                }
+            }
+        }
+        word.push_str(&text[last..]);
+        encode_word(v, &mut word, unknown, out);
+    }
+
+    fn plain(&self, c: char) -> char {
+        let mut first = None;
+        decompose_canonical(c, |part| {
+            first.get_or_insert(part);
+        });
+        let c = first.unwrap_or(c);
+        if self.lowercase { c.to_lowercase().next().unwrap_or(c) } else { c }
+    }
+}
+
+/// Appends the tokens of a word, which begins with U+2581; one unknown token for a word that is not made of tokens. Leaves
+/// an empty word.
+fn encode_word(v: &Vocabulary, word: &mut String, unknown: Option<u32>, out: &mut Vec<u32>) {
+    let (before, mut rest) = (out.len(), if word.len() > SPACE.len() { word.as_bytes() } else { b"" });
+    while !rest.is_empty() {
+        let longest = (1..=rest.len().min(v.longest())).rev();
+        match longest.filter_map(|n| Some((n, v.find(&rest[..n])?))).next() {
+            Some((n, token)) => {
+                out.push(token);
+                rest = &rest[n..];
+            }
+            None => {
+                out.truncate(before);
+                out.extend(unknown);
+                break;
+            }
+        }
+    }
+    word.truncate(SPACE.len());
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::tokenizer::{EncodeOptions, Tokenizer};
+    use ggml_core::gguf::{Array, Metadata};
+
+    fn tokenizer(lowercase: bool) -> Tokenizer {
+        let words = [
+            "[UNK]",
+            "[CLS]",
+            "[SEP]",
+            "\u{2581}un",
+            "want",
+            "able",
+            "ed",
+            "\u{2581}e",
+            "\u{2581},",
+            "\u{2581}\u{4ECA}",
+            "\u{2581}~",
+            "\u{2581}E",
+            "\u{2581}x",
+        ];
+        let mut m = Metadata::new();
+        m.insert("tokenizer.ggml.model", "bert");
+        m.insert("tokenizer.ggml.tokens", Array::texts(words));
+        let kinds: Vec<i32> = (0..words.len()).map(|i| if i < 3 { 3 } else { 1 }).collect();
+        m.insert("tokenizer.ggml.token_type", Array::from(&kinds[..]));
+        m.insert("tokenizer.ggml.normalizer.lowercase", lowercase);
+        Tokenizer::from_metadata(&m).unwrap()
+    }
+
+    #[test]
+    fn words_are_cut_into_the_longest_pieces() {
+        let t = tokenizer(true);
+        let plain = |text: &str| t.encode(text, &EncodeOptions::PLAIN);
+        assert_eq!(plain("UNwanted, unable"), [3, 4, 6, 8, 3, 5]);
+        // A word that has a piece of no token is unknown as a whole.
+        assert_eq!(plain("unwantedq x"), [0, 12]);
+        // Accents are lost, whether the letter comes with one or not.
+        assert_eq!(plain("\u{C9} \u{E9} e\u{301}"), [7, 7, 7]);
+        // What cannot be seen is left out, and does not end a word; ideographs and signs stand alone.
+        assert_eq!(plain("un\u{AD}able\u{4ECA}x~"), [3, 5, 9, 12, 10]);
+        assert!(plain(" \n").is_empty());
+    }
+
+    #[test]
+    fn texts_are_framed_and_case_may_count() {
+        let t = tokenizer(false);
+        assert_eq!(t.encode("E e", &EncodeOptions::default()), [1, 11, 7, 2]);
+        assert_eq!(t.encode("[SEP] e", &EncodeOptions::default()), [1, 2, 7, 2]);
+        assert_eq!(t.decode(&[1, 3, 5, 7, 2]), "unable e");
+    }
+}
