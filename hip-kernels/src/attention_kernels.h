@@ -1,10 +1,12 @@
 // The kernels of FLASH_ATTN_EXT, by type of k and v: `flash_attn_split_*` for few query rows, `flash_attn_tile_*` for
-// many, `flash_attn_any_*` for rows of lengths that these do not take; see the headers. Operands: q, k, v, mask and
+// many, `flash_attn_matrix_f16_*` for many where products may be rounded and the target has matrix units,
+// `flash_attn_any_*` for rows of lengths that these do not take; see the headers. Operands: q, k, v, mask and
 // sinks (q again where there are none), sums, statistics; the last two are scratch, or the result twice where the
 // positions are not split. Those for few rows join the sums themselves: with counters, and always with the result.
 // Everything is F32: the soft-max, the products and their sums.
 #pragma once
 #include "attention_any.h"
+#include "attention_matrix.h"
 #include "attention_split.h"
 #include "attention_tile.h"
 
@@ -26,6 +28,12 @@
     WAVES_PER_SIMD(WAVES) KERNEL(TILE_THREADS) flash_attn_tile_##type##_d##DV(ATTENTION_OPERANDS) { \
         LDS TileShared shared; \
         attention_tile<KV, DV / 64>(q, k, v, mask, sinks, out, stats, p, &shared); \
+    }
+
+#define MATRIX(D) \
+    KERNEL(MATRIX_THREADS) flash_attn_matrix_f16_d##D(ATTENTION_OPERANDS) { \
+        LDS MatrixShared<D> shared; \
+        attention_matrix<D>(q, k, v, mask, sinks, out, stats, p, &shared); \
     }
 
 #define ANY(type, KV) \

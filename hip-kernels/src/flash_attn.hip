@@ -19,6 +19,10 @@ TILE(f16, WeightF16, 128, 2)
 TILE(f16, WeightF16, 256, 1)
 ANY(f32, WeightF32)
 ANY(f16, WeightF16)
+#if !DEVICE_AMD && HAS_MATRIX
+MATRIX(64)
+MATRIX(128)
+#endif
 
 #define COMBINE_THREADS 128
 #define MAX_SPLITS 2048u

@@ -47,6 +47,14 @@ typedef float floats8 __attribute__((ext_vector_type(8)));
 #endif
 #define HALF_STEPS (TILE_K == 64 ? 1 : 2)
 
+// The power of two for a row whose largest finite magnitude is `most`.
+DEVICE float half_factor(float most) {
+    u32 exponent = f32_bits(most) >> 23;
+    return bits_f32(minimum(268 - exponent, 253) << 23);
+}
+// The inverse of a power of two.
+DEVICE float inverse_power(float x) { return bits_f32((254u << 23) - f32_bits(x)); }
+
 // Where eight halves of a row are in a tile: 16 bytes of 128 or 64. The place depends on the row, so that eight
 // neighbouring rows meet all banks.
 DEVICE u32 eight_at(u32 row, u32 eight) {
@@ -143,6 +151,10 @@ template <class INSTRUCTION> struct MmaFragment {
     DEVICE Operand columns(const u16 *tile, u32 row, u32 k) {
         return INSTRUCTION::load_four(tile + eight_at(row + lane() % 16, k / 8 + lane() / 16));
     }
+    // `weights` of a tile whose rows are elements along k.
+    DEVICE Operand weights_turned(const u16 *tile, u32 k, u32 row) {
+        return INSTRUCTION::load_four_turned(tile + eight_at(k + lane() % 16, row / 8 + lane() / 16));
+    }
     DEVICE void multiply(const Operand &weights, const Operand &columns, Sums &sums) {
         UNROLL for (u32 i = 0; i < 8; i += 4) {
             float four[4] = {sums[i], sums[i + 1], sums[i + 2], sums[i + 3]};
@@ -160,6 +172,14 @@ struct Mma {
         lds_u32x4 x;
         u32 at = (u32)(u64)(IN_LDS const u16 *)row;
         __asm__ volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                         : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(at));
+        return x;
+    }
+    // Each of the four turned.
+    DEVICE lds_u32x4 load_four_turned(const u16 *row) {
+        lds_u32x4 x;
+        u32 at = (u32)(u64)(IN_LDS const u16 *)row;
+        __asm__ volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                          : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(at));
         return x;
     }

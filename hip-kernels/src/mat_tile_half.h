@@ -21,14 +21,6 @@
 // Halves of a column in scratch: whole steps of either length, zeros behind its end.
 DEVICE u32 half_pitch(u32 k) { return (k + 63) / 64 * 64; }
 
-// The power of two for a column whose largest finite magnitude is `most`.
-DEVICE float half_factor(float most) {
-    u32 exponent = f32_bits(most) >> 23;
-    return bits_f32(minimum(268 - exponent, 253) << 23);
-}
-// The inverse of a power of two.
-DEVICE float inverse_power(float x) { return bits_f32((254u << 23) - f32_bits(x)); }
-
 // Two of four bytes as F16, as 1024 + byte.
 DEVICE f16x2 byte_pair(u32 q, u32 which) {
     return __builtin_bit_cast(f16x2, pick_bytes(q, 0x64646464u, which == 0 ? 0x04010400u : 0x04030402u));

@@ -14,6 +14,7 @@ pub const SOURCES: &[Source] = &[
     Source::new("binary", "binary"),
     Source::new("copy", "copy").axes(&[COPIES]),
     Source::new("delta_net", "delta_net"),
+    Source::new("flash_attn", "flash_attn_matrix").axes(&[KEYS_OF_MATRICES, MATRICES]),
     Source::new("flash_attn", "flash_attn_tile").axes(&[KEYS]),
     Source::new("flash_attn", "flash_attn_vec").axes(&[KEYS]),
     Source::new("glu", "glu"),
@@ -130,6 +131,16 @@ const KEYS: Axis = &[
     Choice::new("f16", &[("KV_F16", "1")]),
     Choice::new("q8_0", &[("KV_Q8_0", "1")]),
     Choice::new("q4_0", &[("KV_Q4_0", "1")]),
+];
+
+/// Types of keys and values that matrix units multiply.
+const KEYS_OF_MATRICES: Axis = &[Choice::new("f16", &[("KV_F16", "1")])];
+
+/// Matrix units, and these in software.
+const MATRICES: Axis = &[
+    // As in TILES.
+    Choice::new("matrix", &[]).optimize(Optimize::Off),
+    Choice::new("emulated", &[("EMULATED", "1")]),
 ];
 
 /// Types into whose rows can be written.

@@ -47,7 +47,7 @@ impl Profile {
 
     /// Invocations of the subgroups that have matrices: 32 where there is a choice, because that is what RDNA's units
     /// take; none where a compiler may choose another size than the tiles are made for.
-    fn matrix_lanes(&self) -> Option<u32> {
+    pub(crate) fn matrix_lanes(&self) -> Option<u32> {
         let Caps { subgroup_min, subgroup_max, subgroup_default, subgroup_control, .. } = self.caps;
         let free = subgroup_control && (subgroup_min..=subgroup_max).contains(&32);
         if free { Some(32) } else { Some(subgroup_default).filter(|_| subgroup_min == subgroup_max) }

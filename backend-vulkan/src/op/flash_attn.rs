@@ -1,10 +1,13 @@
-//! FLASH_ATTN_EXT: one kernel for few tokens, which may take the positions in parts, one for many.
+//! FLASH_ATTN_EXT: one kernel for few tokens, which may take the positions in parts, one for many, and one for many on
+//! matrix units.
 
 use super::{Context, Dispatch, Operand, Refusal, dispatch, pipeline};
+use crate::arch::Matrices;
 use crate::device::tuning::Profile;
 use crate::pipeline::PipelineSpec;
 use ggml_core::DType;
 use ggml_core::kernel::FlashAttnParams;
+use ggml_core::plan::Precision;
 
 /// Tokens up to which each gets work-groups of its own.
 const VEC_TOKENS: u32 = 4;
@@ -14,6 +17,11 @@ const VEC_ROW: u32 = 256;
 const VEC_SUMS: u32 = 4096;
 /// Longest rows of v in the kernel for many tokens.
 const TILE_ROW: u32 = 512;
+/// Tokens of a work-group on matrix units, its subgroups, and longest rows of q, k and v: queries and results stay in
+/// registers.
+const MATRIX_TOKENS: u32 = 64;
+const MATRIX_SUBGROUPS: u32 = 4;
+const MATRIX_ROW: u32 = 128;
 /// Parts of the positions that a work-group can join.
 const MOST_PARTS: u32 = 64;
 
@@ -65,6 +73,42 @@ fn tile_spec(profile: &Profile, variant: &'static str, dv: u32, aligned: bool) -
     let positions = if quads <= 2 { 16 } else { 8 };
     let constants = [t.workgroup, t.br, t.bc, t.sc, quads, positions, aligned as u32];
     pipeline("flash_attn_tile", variant, &constants)
+}
+
+/// The kernel on matrix units for rows of q and k, and of v, of so many elements, where `precision` allows it and the device
+/// is to use it.
+fn matrix_spec(profile: &Profile, precision: Precision, [d, dv]: [u32; 2]) -> Option<PipelineSpec> {
+    let caps = &profile.caps;
+    let usual = profile.matrix_shape().is_some_and(|shape| [shape.m, shape.n, shape.k] == [16; 3]);
+    let wanted = precision == Precision::Fast && !profile.tuning.matrix_tiles.is_empty();
+    let lanes = profile.matrix_lanes().filter(|lanes| [32, 64].contains(lanes))?;
+    let workgroup = MATRIX_SUBGROUPS * lanes;
+    let emulated = caps.used_matrices == Matrices::Emulated;
+    let [keys, values] = [d, dv].map(|n| n.div_ceil(16));
+    let able = caps.subgroup.shuffle && workgroup <= caps.max_invocations;
+    let fits = d.max(dv) <= MATRIX_ROW && matrix_shared_bytes([keys, values], emulated) <= caps.shared_bytes;
+    let spec = || {
+        let variant = if emulated { "f16_emulated" } else { "f16_matrix" };
+        let spec = pipeline("flash_attn_matrix", variant, &[workgroup, keys, values]);
+        PipelineSpec { subgroup: caps.subgroup_control.then_some(lanes), ..spec }
+    };
+    (usual && wanted && able && fits).then(spec)
+}
+
+/// Its shared memory, by rows of keys and values in sixteens: steps of 32 positions, scores, factors; emulated the queries.
+fn matrix_shared_bytes([keys, values]: [u32; 2], emulated: bool) -> u32 {
+    let queries = MATRIX_TOKENS * (2 * keys + 1);
+    let strips = MATRIX_SUBGROUPS * 64;
+    let step = (32 * (2 * keys + 1)).max(strips) + 32 * (2 * values + 1) + MATRIX_TOKENS * 9 + 16;
+    16 * if emulated { step + 2 * queries } else { step.max(queries) } + 8
+}
+
+/// Whether rows of operands begin where the kernel on matrix units loads them: q four elements, keys and values eight, the
+/// mask four.
+fn suits_matrices(p: &FlashAttnParams) -> bool {
+    let rows = [p.nbk, p.nbv].iter().all(|nb| multiples(8, nb)) && multiples(8, &p.off[1..3]);
+    let mask = p.mask_type & 3 == 0 || multiples(4, &p.nbm) && multiples(4, &[p.off[3], p.kv[0]]);
+    multiples(8, &p.d) && multiples(4, &p.nbq) && multiples(4, &p.off[..1]) && rows && mask && p.kv[0] >= 4
 }
 
 /// What the work-groups of the kernel for few tokens have.
@@ -161,6 +205,15 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
             "FLASH_ATTN_EXT with value rows of {dv} elements; {TILE_ROW} are the most"
         )));
     }
+    let on_matrices = if dtype == DType::F16 && suits_matrices(&p) && tokens > VEC_TOKENS {
+        matrix_spec(c.profile, c.precision, p.d)
+    } else {
+        None
+    };
+    if let Some(spec) = on_matrices {
+        let grid = checked([tokens.div_ceil(MATRIX_TOKENS), heads, batch])?;
+        return Ok(vec![dispatch(spec, operands, &p, grid)]);
+    }
     let spec = tile_spec(c.profile, variant, dv, quads && multiples(4, &p.d));
     if spec.specialization[0] > c.profile.caps.max_invocations {
         return Err(Refusal("FLASH_ATTN_EXT needs larger work-groups than the device has".into()));
@@ -183,6 +236,7 @@ pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
             all.extend([false, true].map(|aligned| tile_spec(profile, variant, dv, aligned)));
         }
     }
+    all.extend([64, 128].iter().filter_map(|&d| matrix_spec(profile, Precision::Fast, [d, d])));
     all
 }
 

@@ -15,7 +15,7 @@
 //
 // A work-group has SLICES times (BM / TM) * (BN / TN) subgroups of LANES invocations, the size that the device has.
 // Specialisation: MATRIX_M, MATRIX_N, MATRIX_K, a shape that the device has and that divides TM, TN and BK.
-// Variants: matrix; emulated, in which invocations do what the units do: matrix_emulated.glsl.
+// Variants: matrix; emulated, in which invocations do what the units do.
 #ifndef FRAGMENT_MATRIX_GLSL
 #define FRAGMENT_MATRIX_GLSL
 
@@ -117,21 +117,7 @@ void put_b(uint lane, uint tile, uint turn) {
 
 #define too_large(turn) false
 
-#ifdef EMULATED
-#include "matrix_emulated.glsl"
-#else
-#extension GL_KHR_cooperative_matrix : require
-#extension GL_KHR_memory_scope_semantics : require
-#define MATRIX_A coopmat<float16_t, gl_ScopeSubgroup, MATRIX_M, MATRIX_K, gl_MatrixUseA>
-#define MATRIX_B coopmat<float16_t, gl_ScopeSubgroup, MATRIX_K, MATRIX_N, gl_MatrixUseB>
-#define MATRIX_SUMS coopmat<float, gl_ScopeSubgroup, MATRIX_M, MATRIX_N, gl_MatrixUseAccumulator>
-#define LOAD_A(x, at) coopMatLoad(x, tiles, at, STRIDE, gl_CooperativeMatrixLayoutRowMajor)
-#define LOAD_B(y, at) coopMatLoad(y, tiles, at, STRIDE, gl_CooperativeMatrixLayoutColumnMajor)
-#define CLEAR(sums) sums = MATRIX_SUMS(0.0)
-#define MULTIPLY_ADD(x, y, sums) sums = coopMatMulAdd(x, y, sums)
-// Columns of TM sums.
-#define STORE_SUMS(sums, at) coopMatStore(sums, tiles, (at) / 4, TM / 4, gl_CooperativeMatrixLayoutColumnMajor)
-#endif
+#include "matrix.glsl"
 
 const uint ROWS = TM / MATRIX_M;
 const uint COLUMNS = TN / MATRIX_N;
@@ -161,11 +147,11 @@ void multiply(uint lane, uint slice, uint turn) {
     [[unroll]] for (uint k = 0; k < BK; k += MATRIX_K) {
         MATRIX_A x[ROWS];
         [[unroll]] for (uint i = 0; i < ROWS; i++) {
-            LOAD_A(x[i], a0 + i * MATRIX_M * STRIDE + k / 8);
+            LOAD_A(x[i], a0 + i * MATRIX_M * STRIDE + k / 8, STRIDE);
         }
         [[unroll]] for (uint j = 0; j < COLUMNS; j++) {
             MATRIX_B y;
-            LOAD_B(y, b0 + j * MATRIX_N * STRIDE + k / 8);
+            LOAD_B(y, b0 + j * MATRIX_N * STRIDE + k / 8, STRIDE);
             [[unroll]] for (uint i = 0; i < ROWS; i++) {
                 MULTIPLY_ADD(x[i], y, sums[j * ROWS + i]);
             }
@@ -183,7 +169,7 @@ void store_sums(uint lane, uint slice) {
     [[unroll]] for (uint j = 0; j < COLUMNS; j++) {
         barrier();
         [[unroll]] for (uint i = 0; i < ROWS; i++) {
-            STORE_SUMS(sums[j * ROWS + i], gl_SubgroupID * TM * MATRIX_N + i * MATRIX_M);
+            STORE_SUMS(sums[j * ROWS + i], (gl_SubgroupID * TM * MATRIX_N + i * MATRIX_M) / 4, TM / 4);
         }
         barrier();
         for (uint i = gl_SubgroupInvocationID; i < TM * MATRIX_N / SLICES; i += LANES) {

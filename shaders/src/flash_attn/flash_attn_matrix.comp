@@ -1,0 +1,437 @@
+#version 460
+// FLASH_ATTN_EXT for many tokens on matrix units (matrix.glsl), keys and values in F16: one work-group for 64 tokens of one
+// head, in steps of 32 positions. Sums, soft-max and result are F32.
+//
+// Each of four subgroups has 16 tokens, in all steps the same: their queries stay in its registers, as sums of two F16
+// numbers each (times a power of two that brings the largest of a row to 2^14 .. 2^15), and so do their results. In a step
+//
+//   * keys and values go through shared memory as they are stored; those of the next step are on their way meanwhile;
+//   * scores are keys times queries, and go to shared memory a row of 32 for each token;
+//   * soft-max: LANES / 16 invocations share a row; online normaliser. Weights take the place of their scores, times 2^10,
+//     again as sums of two F16 numbers, so that nothing is rounded that F32 would keep;
+//   * results are multiplied with what the normaliser changed, and get values times weights.
+//
+// Positions at the beginning and the end that the mask hides from all rows are left out: half of a causal prompt, all
+// but the window of a sliding one. They are sought 128 at a time. From the first value on that is infinite or no number,
+// products with values are computed one by one, and pass over the positions that are hidden from their row.
+//
+// Specialisation: work-group size (four subgroups), KD and VD: rows of k and of v in sixteens, rounded up.
+// Rows of q, k and v are multiples of eight elements that begin at such, those of the mask of four.
+// Variants: matrix; emulated, in which invocations do what the units do.
+// Shared memory: with 128 elements 26.3 KiB; emulated 34 KiB more, for the queries.
+
+#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
+#extension GL_KHR_memory_scope_semantics : require
+#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_shuffle : require
+
+#include "common.glsl"
+
+layout(constant_id = 1) const uint KD = 8;
+layout(constant_id = 2) const uint VD = 8;
+
+#include "flash_attn.glsl"
+
+layout(set = 0, binding = 3, std430) readonly buffer Mask4 { vec4 mask4[]; };
+layout(set = 0, binding = 3, std430) readonly buffer MaskPairs { uvec2 mask_pairs[]; };
+
+const uint WG = gl_WorkGroupSize.x;
+const uint SUBGROUPS = 4;
+const uint LANES = WG / SUBGROUPS;
+const uint MATRIX_M = 16;
+const uint MATRIX_N = 16;
+const uint MATRIX_K = 16;
+
+// Tokens of a subgroup and of the work-group, positions of a step.
+const uint ROWS = MATRIX_N;
+const uint BR = SUBGROUPS * ROWS;
+const uint BC = 32;
+// Positions that are looked at together for whether any row sees them.
+const uint SOUGHT = 128;
+
+// In vectors of 16 bytes: rows of keys, values and scores, all an odd number of them, so that eight neighbouring rows lie
+// on different banks; where each part begins. A strip of results takes the place of keys.
+const uint K_STRIDE = 2 * KD + 1;
+const uint V_STRIDE = 2 * VD + 1;
+const uint S_STRIDE = BC / 4 + 1;
+const uint STRIP = MATRIX_M * MATRIX_N / 4;
+const uint KEYS = BC * K_STRIDE > SUBGROUPS * STRIP ? BC * K_STRIDE : SUBGROUPS * STRIP;
+const uint V0 = KEYS;
+const uint S0 = V0 + BC * V_STRIDE;
+const uint FACTORS = S0 + BR * S_STRIDE;
+// Queries pass through here, too: through all of it, or to a place of their own.
+const uint END = FACTORS + BR / 4;
+const uint QUERIES = BR * K_STRIDE;
+#ifdef EMULATED
+const uint Q0 = END;
+const uint Q_APART = QUERIES;
+#else
+const uint Q0 = 0;
+const uint Q_APART = 0;
+#endif
+shared uvec4 tiles[Q0 + Q_APART + (END - Q0 > QUERIES ? END - Q0 : QUERIES)];
+shared uint found;
+// Whether a value is not finite.
+shared uint wild;
+
+#include "matrix.glsl"
+
+// Soft-max: invocations that share a row, and quads of scores of each.
+const uint PARTS = LANES / ROWS;
+const uint QUADS = BC / 4 / PARTS;
+
+// Factor of weights.
+const float WEIGHT = 1024.0;
+
+// Vectors of keys and of values that an invocation brings.
+const uint LOADS_K = (BC * 2 * KD + WG - 1) / WG;
+const uint LOADS_V = (BC * 2 * VD + WG - 1) / WG;
+uvec4 next_k[LOADS_K];
+uvec4 next_v[LOADS_V];
+// The mask of its part of a row, times the slope.
+vec4 next_bias[QUADS];
+
+uint in_subgroup() {
+    return gl_SubgroupInvocationID;
+}
+
+uvec2 halves_of(vec4 x) {
+    return uvec2(packFloat2x16(f16vec2(x.xy)), packFloat2x16(f16vec2(x.zw)));
+}
+
+vec4 from_halves(uvec2 w) {
+    return vec4(unpackHalf2x16(w.x), unpackHalf2x16(w.y));
+}
+
+// The largest of the invocations that share a row, and their sum.
+float largest_of_row(float x) {
+    [[unroll]] for (uint lanes = 1; lanes < PARTS; lanes *= 2) {
+        x = max(x, subgroupShuffleXor(x, lanes));
+    }
+    return x;
+}
+
+float sum_of_row(float x) {
+    [[unroll]] for (uint lanes = 1; lanes < PARTS; lanes *= 2) {
+        x += subgroupShuffleXor(x, lanes);
+    }
+    return x;
+}
+
+// Four elements of the mask from element `at` on.
+vec4 mask_quad(uint at) {
+    if (MASK_TYPE == MASK_F32) {
+        return mask4[at / 4];
+    }
+    return from_halves(mask_pairs[at / 4]);
+}
+
+// Whether a row of the work-group sees one of SOUGHT positions from `first` on. For all invocations together.
+bool is_seen(uint first, uint token0, uint head, uint batch) {
+    barrier();
+    if (gl_LocalInvocationIndex == 0) {
+        found = 0;
+    }
+    barrier();
+    bool seen = false;
+    for (uint i = gl_LocalInvocationIndex; i < BR * SOUGHT / 4; i += WG) {
+        const uint row = mask_row(min(token0 + i / (SOUGHT / 4), p.ne_0 - 1), head, batch);
+        const uint position = first + i % (SOUGHT / 4) * 4;
+        if (position < p.kv_0) {
+            seen = seen || any(notEqual(mask_quad(row + position), vec4(MINUS_INFINITY)));
+        }
+    }
+    if (seen) {
+        atomicOr(found, 1u, gl_ScopeWorkgroup, gl_StorageSemanticsNone, gl_SemanticsRelaxed);
+    }
+    barrier();
+    return found != 0;
+}
+
+// Sends for what the step from position `first` on needs. Positions beyond the end are the last ones, and hidden.
+void send(uint first, uint base_k, uint base_v, uint row_mask, float slope) {
+    [[unroll]] for (uint n = 0; n < LOADS_K; n++) {
+        const uint i = gl_LocalInvocationIndex + n * WG;
+        const uint key = min(first + i / (2 * KD), p.kv_0 - 1);
+        const uint eight = i % (2 * KD);
+        next_k[n] = eight * 8 < p.d_0 ? k8[(base_k + key * p.nbk_0) / 8 + eight] : uvec4(0);
+    }
+    [[unroll]] for (uint n = 0; n < LOADS_V; n++) {
+        const uint i = gl_LocalInvocationIndex + n * WG;
+        const uint key = min(first + i / (2 * VD), p.kv_0 - 1);
+        const uint eight = i % (2 * VD);
+        next_v[n] = eight * 8 < p.d_1 ? v8[(base_v + key * p.nbv_0) / 8 + eight] : uvec4(0);
+    }
+    const uint position = first + in_subgroup() % PARTS * (4 * QUADS);
+    [[unroll]] for (uint w = 0; w < QUADS; w++) {
+        vec4 bias = vec4(0.0);
+        if (MASK_TYPE != NO_MASK) {
+            bias = mask_quad(row_mask + min(position + 4 * w, p.kv_0 - 4)) * slope;
+        }
+        [[unroll]] for (uint j = 0; j < 4; j++) {
+            bias[j] = position + 4 * w + j < p.kv_0 ? bias[j] : MINUS_INFINITY;
+        }
+        next_bias[w] = bias;
+    }
+}
+
+// Whether one of eight F16 numbers is infinite or none.
+bool has_wild(uvec4 w) {
+    const uvec4 low = w & 0x7fffu;
+    const uvec4 high = w >> 16 & 0x7fffu;
+    return any(greaterThanEqual(max(low, high), uvec4(0x7c00u)));
+}
+
+// Puts what came into shared memory.
+void receive() {
+    [[unroll]] for (uint n = 0; n < LOADS_K; n++) {
+        const uint i = gl_LocalInvocationIndex + n * WG;
+        if (BC * 2 * KD % WG == 0 || i < BC * 2 * KD) {
+            tiles[i / (2 * KD) * K_STRIDE + i % (2 * KD)] = next_k[n];
+        }
+    }
+    bool is_wild = false;
+    [[unroll]] for (uint n = 0; n < LOADS_V; n++) {
+        const uint i = gl_LocalInvocationIndex + n * WG;
+        if (BC * 2 * VD % WG == 0 || i < BC * 2 * VD) {
+            tiles[V0 + i / (2 * VD) * V_STRIDE + i % (2 * VD)] = next_v[n];
+        }
+        is_wild = is_wild || has_wild(next_v[n]);
+    }
+    if (is_wild) {
+        atomicOr(wild, 1u, gl_ScopeWorkgroup, gl_StorageSemanticsNone, gl_SemanticsRelaxed);
+    }
+}
+
+// Half of the queries of a subgroup: the rounded numbers, or what rounding left. `at` is the row of q of this invocation.
+void put_queries(uint at, float factor, bool rest) {
+    const uint row = gl_SubgroupID * ROWS + in_subgroup() / PARTS;
+    for (uint eight = in_subgroup() % PARTS; eight < 2 * KD; eight += PARTS) {
+        vec4 lo = vec4(0.0), hi = vec4(0.0);
+        if (eight * 8 < p.d_0) {
+            lo = q4[at / 4 + 2 * eight] * factor;
+            hi = q4[at / 4 + 2 * eight + 1] * factor;
+        }
+        uvec4 w = uvec4(halves_of(lo), halves_of(hi));
+        if (rest) {
+            w = uvec4(halves_of(lo - from_halves(w.xy)), halves_of(hi - from_halves(w.zw)));
+        }
+        tiles[Q0 + (rest ? Q_APART : 0) + row * K_STRIDE + eight] = w;
+    }
+}
+
+// The power of two for a row of q, as bits of its exponent.
+uint exponent_of(uint at) {
+    float most = 0.0;
+    for (uint quad = in_subgroup() % PARTS; quad * 4 < p.d_0; quad += PARTS) {
+        const vec4 x = abs(q4[at / 4 + quad]);
+        [[unroll]] for (uint j = 0; j < 4; j++) {
+            most = floatBitsToUint(x[j]) < 0x7f800000u ? max(most, x[j]) : most;
+        }
+    }
+    return min(268 - (floatBitsToUint(largest_of_row(most)) >> 23), 253);
+}
+
+// A weight of the subgroup's row, whole.
+float weight_of(uint row, uint key) {
+    const uint at = S0 + row * S_STRIDE + key / 8;
+    const uint pair = key % 8 / 2;
+    const uint shift = key % 2 * 16;
+    const uint high = tiles[at][pair] >> shift & 0xffffu;
+    const float rest = unpackHalf2x16(tiles[at + BC / 8][pair] >> shift).x;
+    return high == 0x8000u ? HIDDEN : unpackHalf2x16(high).x + rest;
+}
+
+// Adds values times weights to a strip of results in shared memory, but for what is hidden. `column` is its first.
+void add_values_seen(uint strip, uint column) {
+    const uint lanes = in_subgroup();
+    [[dont_unroll]] for (uint i = lanes; i < MATRIX_M * MATRIX_N; i += LANES) {
+        const uint row = i / MATRIX_M;
+        const uint c = i % MATRIX_M;
+        float sum = uintBitsToFloat(tiles[strip + i / 4][i % 4]);
+        [[dont_unroll]] for (uint key = 0; key < BC; key++) {
+            const float weight = weight_of(gl_SubgroupID * ROWS + row, key);
+            if (!is_hidden(weight)) {
+                const uint both = tiles[V0 + key * V_STRIDE + (column + c) / 8][(column + c) % 8 / 2];
+                sum += weight * unpackHalf2x16(both >> c % 2 * 16).x;
+            }
+        }
+        tiles[strip + i / 4][i % 4] = floatBitsToUint(sum);
+    }
+}
+
+// What a subgroup wrote to shared memory is there for all of it.
+void subgroup_done() {
+    subgroupMemoryBarrierShared();
+    subgroupBarrier();
+}
+
+void main() {
+    const uint head = gl_WorkGroupID.y;
+    const uint batch = gl_WorkGroupID.z;
+    const uint head_kv = head / (p.ne_1 / p.kv_1);
+    const uint token0 = gl_WorkGroupID.x * BR;
+    const uint base_k = p.off_1 + head_kv * p.nbk_1 + batch * p.nbk_2;
+    const uint base_v = p.off_2 + head_kv * p.nbv_1 + batch * p.nbv_2;
+
+    // The subgroup's first row, and this invocation's row and part of it.
+    const uint row0 = gl_SubgroupID * ROWS;
+    const uint row = row0 + in_subgroup() / PARTS;
+    const uint part = in_subgroup() % PARTS;
+    const uint token = min(token0 + row, p.ne_0 - 1);
+    const uint row_mask = mask_row(token, head, batch);
+    const float slope = alibi_slope(p.max_bias, head, p.heads_log2);
+
+    const uint row_q = p.off_0 + head * p.nbq_1 + batch * p.nbq_2 + token * p.nbq_0;
+    const uint exponent = exponent_of(row_q);
+    const float inverse = uintBitsToFloat((254 - exponent) << 23);
+    MATRIX_B queries[KD];
+    MATRIX_B rests[KD];
+    put_queries(row_q, uintBitsToFloat(exponent << 23), false);
+    subgroup_done();
+    [[unroll]] for (uint k = 0; k < KD; k++) {
+        LOAD_B(queries[k], Q0 + row0 * K_STRIDE + 2 * k, K_STRIDE);
+    }
+    subgroup_done();
+    put_queries(row_q, uintBitsToFloat(exponent << 23), true);
+    subgroup_done();
+    [[unroll]] for (uint k = 0; k < KD; k++) {
+        LOAD_B(rests[k], Q0 + Q_APART + row0 * K_STRIDE + 2 * k, K_STRIDE);
+    }
+
+    uint begin = 0;
+    uint end = (p.kv_0 + BC - 1) / BC * BC;
+    if (MASK_TYPE != NO_MASK) {
+        while (begin < end && !is_seen(begin, token0, head, batch)) {
+            begin += SOUGHT;
+        }
+        while (begin + SOUGHT < end && !is_seen(end - SOUGHT, token0, head, batch)) {
+            end -= SOUGHT;
+        }
+    }
+    if (gl_LocalInvocationIndex == 0) {
+        wild = 0;
+    }
+
+    const float sink = sink_of(head);
+    float largest = max(LOWEST, sink);
+    float sum = part == 0 ? exp(sink - largest) : 0.0;
+    MATRIX_SUMS results[VD];
+    [[unroll]] for (uint j = 0; j < VD; j++) {
+        CLEAR(results[j]);
+    }
+
+    send(begin, base_k, base_v, row_mask, slope);
+    [[dont_unroll]] for (uint first = begin; first < end; first += BC) {
+        barrier();
+        receive();
+        vec4 bias[QUADS];
+        [[unroll]] for (uint w = 0; w < QUADS; w++) {
+            bias[w] = next_bias[w];
+        }
+        barrier();
+        if (first + BC < end) {
+            send(first + BC, base_k, base_v, row_mask, slope);
+        }
+
+        [[unroll]] for (uint i = 0; i < BC; i += MATRIX_M) {
+            MATRIX_SUMS scores;
+            CLEAR(scores);
+            [[unroll]] for (uint k = 0; k < KD; k++) {
+                MATRIX_A keys;
+                LOAD_A(keys, i * K_STRIDE + 2 * k, K_STRIDE);
+                MULTIPLY_ADD(keys, queries[k], scores);
+                MULTIPLY_ADD(keys, rests[k], scores);
+            }
+            STORE_SUMS(scores, S0 + row0 * S_STRIDE + i / 4, S_STRIDE);
+        }
+        subgroup_done();
+
+        vec4 s[QUADS];
+        float most = LOWEST;
+        [[unroll]] for (uint w = 0; w < QUADS; w++) {
+            const vec4 products = uintBitsToFloat(tiles[S0 + row * S_STRIDE + part * QUADS + w]);
+            const bvec4 hidden = equal(bias[w], vec4(MINUS_INFINITY));
+            s[w] = mix(bias[w] + scores_of(products * inverse), vec4(MINUS_INFINITY), hidden);
+            most = max(max(most, max(s[w].x, s[w].y)), max(s[w].z, s[w].w));
+        }
+        const float now = max(largest, largest_of_row(most));
+        const float factor = exp(largest - now);
+        largest = now;
+        sum *= factor;
+        if (part == 0) {
+            tiles[FACTORS + row / 4][row % 4] = floatBitsToUint(factor);
+        }
+        // All scores of a row were read.
+        subgroup_done();
+        [[unroll]] for (uint w = 0; w < QUADS; w += 2) {
+            uvec4 high, rest;
+            [[unroll]] for (uint i = 0; i < 2; i++) {
+                const vec4 e = exp(s[w + i] - now);
+                sum += (e.x + e.y) + (e.z + e.w);
+                const vec4 scaled = mix(e * WEIGHT, vec4(HIDDEN), equal(bias[w + i], vec4(MINUS_INFINITY)));
+                const uvec2 rounded = halves_of(scaled);
+                const uvec2 left = halves_of(scaled - from_halves(rounded));
+                high[2 * i] = rounded.x;
+                high[2 * i + 1] = rounded.y;
+                rest[2 * i] = left.x;
+                rest[2 * i + 1] = left.y;
+            }
+            const uint at = S0 + row * S_STRIDE + (part * QUADS + w) / 2;
+            tiles[at] = high;
+            tiles[at + BC / 8] = rest;
+        }
+        subgroup_done();
+
+        [[unroll]] for (uint j = 0; j < VD; j++) {
+            SCALE_SUMS(results[j], FACTORS + row0 / 4);
+        }
+        if (wild == 0) {
+            [[unroll]] for (uint i = 0; i < BC; i += MATRIX_K) {
+                MATRIX_B weights, rest;
+                LOAD_B(weights, S0 + row0 * S_STRIDE + i / 8, S_STRIDE);
+                LOAD_B(rest, S0 + row0 * S_STRIDE + BC / 8 + i / 8, S_STRIDE);
+                [[unroll]] for (uint j = 0; j < VD; j++) {
+                    MATRIX_A values;
+                    LOAD_A_TURNED(values, V0 + i * V_STRIDE + 2 * j, V_STRIDE);
+                    MULTIPLY_ADD_TURNED(values, weights, results[j]);
+                    MULTIPLY_ADD_TURNED(values, rest, results[j]);
+                }
+            }
+        } else {
+            // Keys are read no more.
+            barrier();
+            const uint strip = gl_SubgroupID * STRIP;
+            [[unroll]] for (uint j = 0; j < VD; j++) {
+                STORE_SUMS(results[j], strip, MATRIX_M / 4);
+                subgroup_done();
+                add_values_seen(strip, j * MATRIX_M);
+                subgroup_done();
+                LOAD_SUMS(results[j], strip, MATRIX_M / 4);
+                subgroup_done();
+            }
+        }
+    }
+
+    const float total = sum_of_row(sum);
+    subgroup_done();
+    if (part == 0) {
+        tiles[FACTORS + row / 4][row % 4] = floatBitsToUint(total == 0.0 ? 0.0 : 1.0 / (WEIGHT * total));
+    }
+    barrier();
+    const uint strip = gl_SubgroupID * STRIP;
+    [[unroll]] for (uint j = 0; j < VD; j++) {
+        STORE_SUMS(results[j], strip, MATRIX_M / 4);
+        subgroup_done();
+        for (uint i = in_subgroup(); i < MATRIX_M * MATRIX_N; i += LANES) {
+            const uint r = row0 + i / MATRIX_M;
+            const uint column = j * MATRIX_M + i % MATRIX_M;
+            const float of_row = uintBitsToFloat(tiles[FACTORS + r / 4][r % 4]);
+            if (token0 + r < p.ne_0 && column < p.d_1) {
+                d[p.off_5 + ((batch * p.ne_0 + token0 + r) * p.ne_1 + head) * p.d_1 + column] =
+                    uintBitsToFloat(tiles[strip + i / 4][i % 4]) * of_row;
+            }
+        }
+        subgroup_done();
+    }
+}
