@@ -1,4 +1,4 @@
-//! Products with many columns on matrix units: on those of the machine's device, and with ordinary instructions in their
+//! Products with many columns, and attention of many tokens, on matrix units: on those of the machine's device, and with ordinary instructions in their
 //! place on a virtual Vega, which also looks for races in shared memory.
 
 #[path = "common/catalogue.rs"]
@@ -27,11 +27,13 @@ fn backends() -> Vec<VulkanBackend> {
     all
 }
 
-/// What the catalogue has of products with so many columns that they are tiles.
+/// What the catalogue has of products with so many columns that they are tiles, and of attention of so many tokens.
 fn cases() -> Vec<Case> {
-    let columns = |case: &Case| case.graph.as_ref().map_or(0, |graph| graph.tensor(case.node).ne[1]);
-    let product = |case: &Case| case.group.is_none() && case.name.starts_with("MUL_MAT");
-    catalogue::cases().into_iter().filter(|case| product(case) && columns(case) > 2).collect()
+    let extent = |case: &Case, i: usize| case.graph.as_ref().map_or(0, |graph| graph.tensor(case.node).ne[i]);
+    let product = |case: &Case| case.name.starts_with("MUL_MAT") && extent(case, 1) > 2;
+    let attention = |case: &Case| case.name.starts_with("FLASH_ATTN_EXT") && extent(case, 2) > 4;
+    let wanted = |case: &Case| case.group.is_none() && (product(case) || attention(case));
+    catalogue::cases().into_iter().filter(wanted).collect()
 }
 
 #[test]

@@ -265,24 +265,22 @@ DEVICE void attention_matrix(const float *q, const u8 *k, const u8 *v, const voi
     MaskOfRows rows;
     rows.begin(mask, p, h, row0);
     RowsOfStep<DIM> next_k, next_v;
-    Fragment::Sums next_bias[a.KEYS];
+    Fragment::Sums bias[a.KEYS];
     if (begin < end) {
         next_k.load(keys, p.nbk[0], begin, end, p.d[0]);
         next_v.load(values, p.nbv[0], begin, end, p.d[1]);
-        UNROLL for (u32 j = 0; j < a.KEYS; j++) rows.load(begin + j * 16, end, next_bias[j]);
+        UNROLL for (u32 j = 0; j < a.KEYS; j++) rows.load(begin + j * 16, end, bias[j]);
     }
     NO_UNROLL for (u32 base = begin; base < end; base += MATRIX_POSITIONS) {
         barrier();
         next_k.store(shared->k);
         if (next_v.store(shared->v)) shared->special[wave_id()] = base;
         barrier();
-        Fragment::Sums bias[a.KEYS], s[a.KEYS];
-        UNROLL for (u32 j = 0; j < a.KEYS; j++) bias[j] = next_bias[j];
+        Fragment::Sums s[a.KEYS];
         u32 next = base + MATRIX_POSITIONS;
         if (next < end) {
             next_k.load(keys, p.nbk[0], next, end, p.d[0]);
             next_v.load(values, p.nbv[0], next, end, p.d[1]);
-            UNROLL for (u32 j = 0; j < a.KEYS; j++) rows.load(next + j * 16, end, next_bias[j]);
         }
         UNROLL for (u32 j = 0; j < a.KEYS; j++) {
             s[j] = 0.0f;
@@ -295,6 +293,8 @@ DEVICE void attention_matrix(const float *q, const u8 *k, const u8 *v, const voi
                 s[j][i] = masked(to_score.of(s[j][i] * queries.inverse[i / 2 % 2]), bias[j][i]);
             }
         }
+        // A step beyond the end is hidden.
+        UNROLL for (u32 j = 0; j < a.KEYS; j++) rows.load(next + j * 16, end, bias[j]);
         a.soft_max(s);
         bool special = false;
         UNROLL for (u32 w = 0; w < MATRIX_THREADS / WAVE; w++) special |= shared->special[w] == base;

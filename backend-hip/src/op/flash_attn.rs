@@ -6,10 +6,11 @@
 
 use super::grid::{launch, no_kernel, scratch};
 use super::{Context, Launch, Operand, Refusal};
-use crate::arch::{Family, Profile};
+use crate::arch::{Family, Matrix, Profile};
 use crate::tuning::Tuning;
 use ggml_core::DType;
 use ggml_core::kernel::FlashAttnParams;
+use ggml_core::plan::Precision;
 
 /// Threads of all kernels of the family but those for few query rows on NVIDIA's processors.
 const THREADS: u32 = 128;
@@ -17,6 +18,10 @@ const THREADS: u32 = 128;
 const FEW: u64 = 8;
 /// Query rows of a work-group of the kernels for many.
 const TILE_ROWS: u32 = 32;
+/// The kernels for many on matrix units, by the longest row of q, k or v, and query rows of their work-groups.
+const MATRIX_KERNELS: [(u32, &str); 2] =
+    [(64, "flash_attn_matrix_f16_d64"), (128, "flash_attn_matrix_f16_d128")];
+const MATRIX_ROWS: u64 = 64;
 /// Pieces that the combining kernel takes at the most: its LDS.
 const MAX_SPLITS: u64 = 2048;
 
@@ -110,7 +115,8 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     }
 
     let heads = u64::from(p.kv[1]) * u64::from(p.ne[2]);
-    let Choice { kernel, few, splits, groups } = choose(c.profile, &p, &kernels)?;
+    let matrix = matrix_kernel(c, &p, kv_type);
+    let Choice { kernel, few, splits, groups } = choose(c.profile, &p, &kernels, matrix)?;
     let read: Vec<Operand> =
         [0, 1, 2, 3, 4].map(|i| Operand::Tensor(*src.get(i).unwrap_or(&src[0]))).to_vec();
     let result = Operand::Tensor(c.node);
@@ -137,6 +143,17 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     Ok(vec![attention(&[sums, stats])?, second])
 }
 
+/// The kernel on matrix units for many query rows: where activations may be rounded, keys and values are F16, and 16 bytes of
+/// their rows can be loaded at a time.
+fn matrix_kernel(c: &Context<'_>, p: &FlashAttnParams, kv_type: DType) -> Option<&'static str> {
+    let wanted =
+        c.profile.matrix == Matrix::Tensor && c.precision == Precision::Fast && kv_type == DType::F16;
+    let places = [&p.nbk[..], &p.nbv, &p.off[1..3], &p.d];
+    let aligned = places.iter().all(|values| values.iter().all(|v| v.is_multiple_of(8)));
+    let of_length = |&&(longest, _): &&(u32, &str)| p.d[0].max(p.d[1]) <= longest;
+    MATRIX_KERNELS.iter().find(of_length).filter(|_| wanted && aligned).map(|&(_, kernel)| kernel)
+}
+
 /// What computes a node: the kernel, whether it is one for few query rows, how many pieces of the positions there are
 /// and how many groups of query rows.
 #[derive(Debug, PartialEq)]
@@ -149,7 +166,13 @@ struct Choice {
 
 /// Rows that share a work-group read k and v once; but where that leaves compute units idle, in short caches, the time is
 /// that of one work-group, and each row gets its own.
-fn choose(profile: &Profile, p: &FlashAttnParams, kernels: &Kernels) -> Result<Choice, Refusal> {
+/// `matrix`: what matrix units have for many rows.
+fn choose(
+    profile: &Profile,
+    p: &FlashAttnParams,
+    kernels: &Kernels,
+    matrix: Option<&'static str>,
+) -> Result<Choice, Refusal> {
     let [d, dv] = p.d;
     let rows = u64::from(p.ne[0]) * u64::from(p.ne[1] / p.kv[1]);
     let rows32 = u32::try_from(rows).map_err(|_| Refusal(format!("{rows} query rows of a head")))?;
@@ -182,6 +205,9 @@ fn choose(profile: &Profile, p: &FlashAttnParams, kernels: &Kernels) -> Result<C
             "FLASH_ATTN_EXT of {} positions: too many for the HIP kernels",
             p.kv[0]
         )));
+    }
+    if let Some(kernel) = matrix {
+        return Ok(Choice { kernel, few: false, splits, groups: rows.div_ceil(MATRIX_ROWS) });
     }
     let groups = rows.div_ceil(TILE_ROWS.into());
     Ok(Choice { kernel: kernels.many[of_values], few: false, splits, groups })
@@ -219,7 +245,7 @@ mod tests {
             let target = Target::parse(name).unwrap();
             let profile = Profile::of(&target).unwrap();
             let code = Code::new(Arc::new(Embedded), &target);
-            let mut met = BTreeSet::new();
+            let (mut met, mut on_units) = (BTreeSet::new(), BTreeSet::new());
             for &dtype in CACHE_TYPES {
                 for (d, tokens) in
                     [64, 128, 256, 512].iter().flat_map(|&d| [1, 4, 8, 64].map(|tokens| (d, tokens)))
@@ -231,15 +257,23 @@ mod tests {
                     let (k, v) = (leaf("k", dtype, 1 << 17), leaf("v", dtype, 1 << 17));
                     let op = FlashAttnExt { scale: 1.0, max_bias: 0.0, logit_softcap: 0.0 };
                     let node = graph.flash_attn_ext(op, q, k, v, None).unwrap();
-                    let context =
-                        Context { graph: &graph, node, profile: &profile, precision: Precision::Exact };
-                    let launches =
-                        code.plan(&context).unwrap_or_else(|why| panic!("{name} {dtype}: {why:?}"));
-                    met.extend(launches.iter().map(|(launch, _)| launch.kernel));
+                    let launches = [Precision::Exact, Precision::Fast].map(|precision| {
+                        let context = Context { graph: &graph, node, profile: &profile, precision };
+                        code.plan(&context).unwrap_or_else(|why| panic!("{name} {dtype}: {why:?}"))
+                    });
+                    met.extend(launches[0].iter().map(|(launch, _)| launch.kernel));
+                    on_units.extend(launches[1].iter().map(|(launch, _)| launch.kernel));
                 }
             }
             let few: usize = CACHE_TYPES.iter().map(|&t| 3 * kernels(t).unwrap().groups).sum();
             assert_eq!(met.len(), few + 4 * CACHE_TYPES.len() + 1, "{name}: {met:?}");
+            let units: Vec<&str> = on_units.difference(&met).copied().collect();
+            let expected = if profile.matrix == Matrix::Tensor {
+                &["flash_attn_matrix_f16_d128", "flash_attn_matrix_f16_d64"][..]
+            } else {
+                &[]
+            };
+            assert_eq!(units, expected, "{name}");
         }
     }
 
@@ -254,7 +288,7 @@ mod tests {
             };
             let profile = Profile::of(&Target::parse("gfx906").unwrap()).unwrap();
             let profile = Profile { compute_units: 60, ..profile };
-            choose(&profile, &p, &kernels(DType::F16).unwrap()).map(|c| (c.kernel, c.splits, c.groups))
+            choose(&profile, &p, &kernels(DType::F16).unwrap(), None).map(|c| (c.kernel, c.splits, c.groups))
         };
         assert_eq!(chosen(128, 128, 1, 4000), Ok(("flash_attn_split_f16_d128_g4", 32, 1)));
         assert_eq!(chosen(128, 128, 2, 4000), Ok(("flash_attn_split_f16_d128_g8", 32, 1)));

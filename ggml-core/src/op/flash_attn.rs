@@ -261,6 +261,35 @@ fn case_with_nan(tokens: usize, kv: usize, kv_type: DType) -> Case {
     })
 }
 
+/// Tokens at the end of the cache that see so many positions up to their own.
+fn case_with_window(s: Extents, window: usize) -> Case {
+    let Extents { d, tokens, kv, heads, heads_kv, .. } = s;
+    let name = format!(
+        "FLASH_ATTN_EXT(window={window}: d={d}, tokens={tokens}, kv={kv}, heads={heads}/{heads_kv}, kv=f16)"
+    );
+    Case::new(name, |g, c| {
+        let q = c.leaf(g, "q", DType::F32, [d, tokens, heads, 1], Fill::Uniform(-1.0, 1.0))?;
+        // What no token sees is no number.
+        let first = kv - tokens + 1 - window;
+        let cells = Fill::Uniform(-1.0, 1.0).but([(0..first * d, f32::NAN)]);
+        let k = c.leaf(g, "k", DType::F16, [d, kv, heads_kv, 1], cells.clone())?;
+        let v = c.leaf(g, "v", DType::F16, [d, kv, heads_kv, 1], cells)?;
+        let hidden = (0..tokens).flat_map(|t| {
+            let (row, own) = (t * kv, kv - tokens + t);
+            [(row..row + own + 1 - window, f32::NEG_INFINITY), (row + own + 1..row + kv, f32::NEG_INFINITY)]
+        });
+        let mask = c.leaf(
+            g,
+            "mask",
+            DType::F32,
+            [kv, tokens, 1, 1],
+            Fill::Values(vec![0.0; kv * tokens]).but(hidden),
+        )?;
+        let op = FlashAttnExt { scale: 1.0 / (d as f32).sqrt(), max_bias: 0.0, logit_softcap: 0.0 };
+        g.flash_attn_ext(op, q, k, v, Some(mask))
+    })
+}
+
 /// Test cases: prefill and decode shapes, grouped heads, odd extents, both cache types, masks, ALiBi, soft-caps, sinks, NaN,
 /// and anything in cells that the mask hides.
 pub fn cases() -> Vec<Case> {
@@ -302,6 +331,13 @@ pub fn cases() -> Vec<Case> {
         case_with_hidden_cells(extents(64, 64, 19, 45, 4, 1, 1), f32, true),
         case_with_nan(1, 300, f16),
         case_with_nan(19, 96, f32),
+        // Many tokens and keys in F16, which may go to matrix units: rows of all lengths, what is added to scores, no mask.
+        case(extents(128, 128, 70, 200, 4, 2, 1), f16, Some(f32), 8.0, 5.0),
+        case(extents(96, 64, 40, 130, 2, 1, 2), f16, None, 0.0, 0.0),
+        case(extents(40, 24, 9, 44, 2, 1, 1), f16, Some(f16), 0.0, 0.0),
+        case(extents(64, 64, 20, 61, 2, 2, 1), f16, Some(f32), 0.0, 0.0),
+        case_with_nan(19, 96, f16),
+        case_with_window(extents(64, 64, 70, 700, 4, 1, 1), 150),
         Case::new("FLASH_ATTN_EXT(a cache that is mostly empty)", |g, c| {
             let q = c.leaf(g, "q", DType::F32, [64, 1, 4, 1], Fill::Uniform(-1.0, 1.0))?;
             let cells = Fill::Uniform(-1.0, 1.0).but([(64 * 70..64 * 900, f32::NAN)]);

@@ -89,7 +89,7 @@ const uint LOADS_V = (BC * 2 * VD + WG - 1) / WG;
 uvec4 next_k[LOADS_K];
 uvec4 next_v[LOADS_V];
 // The mask of its part of a row, times the slope.
-vec4 next_bias[QUADS];
+vec4 bias[QUADS];
 
 uint in_subgroup() {
     return gl_SubgroupInvocationID;
@@ -148,8 +148,8 @@ bool is_seen(uint first, uint token0, uint head, uint batch) {
     return found != 0;
 }
 
-// Sends for what the step from position `first` on needs. Positions beyond the end are the last ones, and hidden.
-void send(uint first, uint base_k, uint base_v, uint row_mask, float slope) {
+// Sends for the rows of the step from position `first` on. Positions beyond the end are the last ones, and hidden.
+void send(uint first, uint base_k, uint base_v) {
     [[unroll]] for (uint n = 0; n < LOADS_K; n++) {
         const uint i = gl_LocalInvocationIndex + n * WG;
         const uint key = min(first + i / (2 * KD), p.kv_0 - 1);
@@ -162,16 +162,20 @@ void send(uint first, uint base_k, uint base_v, uint row_mask, float slope) {
         const uint eight = i % (2 * VD);
         next_v[n] = eight * 8 < p.d_1 ? v8[(base_v + key * p.nbv_0) / 8 + eight] : uvec4(0);
     }
+}
+
+// The same for the mask of this invocation's part of a row.
+void send_mask(uint first, uint row_mask, float slope) {
     const uint position = first + in_subgroup() % PARTS * (4 * QUADS);
     [[unroll]] for (uint w = 0; w < QUADS; w++) {
-        vec4 bias = vec4(0.0);
+        vec4 x = vec4(0.0);
         if (MASK_TYPE != NO_MASK) {
-            bias = mask_quad(row_mask + min(position + 4 * w, p.kv_0 - 4)) * slope;
+            x = mask_quad(row_mask + min(position + 4 * w, p.kv_0 - 4)) * slope;
         }
         [[unroll]] for (uint j = 0; j < 4; j++) {
-            bias[j] = position + 4 * w + j < p.kv_0 ? bias[j] : MINUS_INFINITY;
+            x[j] = position + 4 * w + j < p.kv_0 ? x[j] : MINUS_INFINITY;
         }
-        next_bias[w] = bias;
+        bias[w] = x;
     }
 }
 
@@ -321,17 +325,14 @@ void main() {
         CLEAR(results[j]);
     }
 
-    send(begin, base_k, base_v, row_mask, slope);
+    send(begin, base_k, base_v);
+    send_mask(begin, row_mask, slope);
     [[dont_unroll]] for (uint first = begin; first < end; first += BC) {
         barrier();
         receive();
-        vec4 bias[QUADS];
-        [[unroll]] for (uint w = 0; w < QUADS; w++) {
-            bias[w] = next_bias[w];
-        }
         barrier();
         if (first + BC < end) {
-            send(first + BC, base_k, base_v, row_mask, slope);
+            send(first + BC, base_k, base_v);
         }
 
         [[unroll]] for (uint i = 0; i < BC; i += MATRIX_M) {
@@ -381,6 +382,7 @@ void main() {
             tiles[at] = high;
             tiles[at + BC / 8] = rest;
         }
+        send_mask(first + BC, row_mask, slope);
         subgroup_done();
 
         [[unroll]] for (uint j = 0; j < VD; j++) {
