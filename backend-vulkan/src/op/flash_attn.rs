@@ -243,7 +243,7 @@ pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arch::{ArchClass, Caps};
+    use crate::arch::{ArchClass, Caps, MatrixShape, MatrixTypes, SubgroupOps};
 
     #[test]
     fn long_caches_are_shared_out_and_short_ones_are_not() {
@@ -261,6 +261,39 @@ mod tests {
         assert_eq!(of(nvidia, 4, 8, 4096), (2, 16), "two and two heads, not three and one");
         assert_eq!(of(nvidia, 8, 1, 1 << 20), (2, 64));
         assert_eq!(of(gcn, 1, 128, 4096), (1, 1), "enough heads");
+    }
+
+    /// Attention of many tokens is on matrix units where products are, in `fast`, for rows that registers hold.
+    #[test]
+    fn matrix_units_are_used_where_they_are_wanted_and_there() {
+        let shape = MatrixShape { m: 16, n: 16, k: 16, types: MatrixTypes::F16F32 };
+        let of = |used_matrices, shape: MatrixShape, precision, d, lanes| {
+            let caps = Caps {
+                matrices: vec![shape],
+                used_matrices,
+                fp16: true,
+                shared_bytes: 48 << 10,
+                subgroup_min: lanes,
+                subgroup_max: lanes,
+                subgroup_default: lanes,
+                subgroup: SubgroupOps { shuffle: true, ..SubgroupOps::default() },
+                ..Caps::imagined(ArchClass::Nvidia, 16)
+            };
+            matrix_spec(&Profile::new(caps), precision, d).map(|spec| (spec.variant, spec.specialization))
+        };
+        let (exact, fast, units) = (Precision::Exact, Precision::Fast, Matrices::Units);
+        assert_eq!(of(units, shape, fast, [128, 64], 32), Some(("f16_matrix", vec![128, 8, 4])));
+        assert_eq!(of(units, shape, fast, [40, 24], 64), Some(("f16_matrix", vec![256, 3, 2])));
+        assert_eq!(
+            of(Matrices::Emulated, shape, fast, [64, 64], 64),
+            Some(("f16_emulated", vec![256, 4, 4]))
+        );
+        assert_eq!(of(Matrices::Emulated, shape, fast, [128, 128], 64), None, "shared memory");
+        assert_eq!(of(units, shape, exact, [64, 64], 32), None);
+        assert_eq!(of(units, shape, fast, [256, 64], 32), None);
+        assert_eq!(of(units, shape, fast, [64, 64], 16), None);
+        assert_eq!(of(Matrices::Off, shape, fast, [64, 64], 32), None);
+        assert_eq!(of(units, MatrixShape { k: 8, ..shape }, fast, [64, 64], 32), None);
     }
 
     /// Every part has positions, and all of them are in a part, by the rule of the shader.
