@@ -1,41 +1,20 @@
-//! GATED_DELTA_NET.
+//! GATED_DELTA_NET: see `recurrent.rs`.
 
-use super::{Context, Dispatch, Refusal, dispatch, pipeline};
+use super::recurrent::{self, States};
+use super::{Context, Dispatch, Refusal};
 use crate::device::tuning::Profile;
 use crate::pipeline::PipelineSpec;
 use ggml_core::kernel::DeltaNetParams;
 use ggml_core::op::delta_net::MAX_KEY;
 
-/// Invocations that share a column of the state.
-const SHARERS: u32 = 8;
-/// Invocations of a work-group: one wave of GCN, whose barriers cost nothing.
-const WORKGROUP: u32 = 64;
-
-/// For keys of up to `d_k` elements. Powers of two, so that models share pipelines.
-fn spec(profile: &Profile, d_k: u32) -> PipelineSpec {
-    let quads = d_k.div_ceil(4 * SHARERS).next_power_of_two();
-    pipeline("delta_net", "default", &[profile.workgroup(WORKGROUP), quads])
-}
-
-/// The dispatch of a GATED_DELTA_NET node.
+/// The dispatch of a node of this family.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     let p = DeltaNetParams::new(c.graph, c.node, &c.offsets())?;
-    let spec = spec(c.profile, p.d[0]);
-    let columns = spec.specialization[0] / SHARERS;
-    let grid = [p.d[1].div_ceil(columns.max(1)), p.heads[1], p.slots];
-    let limits = c.profile.caps.max_workgroups;
-    if (0..3).any(|i| grid[i] > limits[i]) {
-        return Err(Refusal(format!(
-            "GATED_DELTA_NET of {} heads, {} sequences needs too many work-groups",
-            p.heads[1], p.slots
-        )));
-    }
-    let operands = [0, 1, 2, 3, 4, 5, 6].map(|i| c.src(i)).into_iter().chain([c.node]);
-    Ok(vec![dispatch(spec, operands, &p, grid)])
+    let states = States { length: p.d[0], columns: p.d[1], heads: p.heads[1], slots: p.slots };
+    recurrent::plan(c, "delta_net", &p, &states)
 }
 
 /// The pipelines of this family.
 pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
-    let longest = (MAX_KEY as u32).div_ceil(4 * SHARERS).ilog2();
-    (0..=longest).map(|i| spec(profile, (4 * SHARERS) << i)).collect()
+    recurrent::pipelines(profile, "delta_net", MAX_KEY)
 }

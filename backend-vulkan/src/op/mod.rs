@@ -22,6 +22,7 @@ pub mod mul_mat_id;
 pub mod norm;
 mod parts;
 pub mod products;
+mod recurrent;
 pub mod rope;
 pub mod rows;
 pub mod soft_max;

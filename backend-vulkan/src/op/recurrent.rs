@@ -1,0 +1,54 @@
+//! What the operations with a state that tokens change one after the other share: eight invocations have a column of the
+//! state of one head in their registers, a work-group eight columns.
+
+use super::{Context, Dispatch, Refusal, dispatch, pipeline};
+use crate::device::tuning::Profile;
+use crate::pipeline::PipelineSpec;
+use bytemuck::NoUninit;
+
+/// Invocations that share a column.
+const SHARERS: u32 = 8;
+/// Invocations of a work-group: one wave of GCN, whose barriers cost nothing.
+const WORKGROUP: u32 = 64;
+
+/// The states of a node.
+pub(super) struct States {
+    /// Elements of a column.
+    pub(super) length: u32,
+    /// Columns of a head.
+    pub(super) columns: u32,
+    pub(super) heads: u32,
+    pub(super) slots: u32,
+}
+
+/// For columns of up to `length` elements. Powers of two, so that models share pipelines.
+fn spec(profile: &Profile, shader: &'static str, length: u32) -> PipelineSpec {
+    let quads = length.div_ceil(4 * SHARERS).next_power_of_two();
+    pipeline(shader, "default", &[profile.workgroup(WORKGROUP), quads])
+}
+
+/// The dispatch of a node with seven operands.
+pub(super) fn plan(
+    c: &Context<'_>,
+    shader: &'static str,
+    p: &impl NoUninit,
+    states: &States,
+) -> Result<Vec<Dispatch>, Refusal> {
+    let spec = spec(c.profile, shader, states.length);
+    let columns = spec.specialization[0] / SHARERS;
+    let grid = [states.columns.div_ceil(columns.max(1)), states.heads, states.slots];
+    let limits = c.profile.caps.max_workgroups;
+    if (0..3).any(|i| grid[i] > limits[i]) {
+        let States { heads, slots, .. } = states;
+        let name = c.graph.tensor(c.node).op().map_or(shader, |op| op.name());
+        return Err(Refusal(format!("{name} of {heads} heads, {slots} sequences needs too many work-groups")));
+    }
+    let operands = [0, 1, 2, 3, 4, 5, 6].map(|i| c.src(i)).into_iter().chain([c.node]);
+    Ok(vec![dispatch(spec, operands, p, grid)])
+}
+
+/// The pipelines for columns of up to `longest` elements.
+pub(super) fn pipelines(profile: &Profile, shader: &'static str, longest: usize) -> Vec<PipelineSpec> {
+    let longest = (longest as u32).div_ceil(4 * SHARERS).ilog2();
+    (0..=longest).map(|i| spec(profile, shader, (4 * SHARERS) << i)).collect()
+}
