@@ -99,6 +99,12 @@ uvec2 halves_of(vec4 x) {
     return uvec2(packFloat2x16(f16vec2(x.xy)), packFloat2x16(f16vec2(x.zw)));
 }
 
+// What F16 holds of numbers, cut off. Not a conversion to F16 and back, of which a compiler may think that nothing is left
+// to be rounded: NVIDIA's does.
+vec4 high_part(vec4 x) {
+    return uintBitsToFloat(floatBitsToUint(x) & 0xffffe000u);
+}
+
 vec4 from_halves(uvec2 w) {
     return vec4(unpackHalf2x16(w.x), unpackHalf2x16(w.y));
 }
@@ -207,7 +213,7 @@ void receive() {
     }
 }
 
-// Half of the queries of a subgroup: the rounded numbers, or what rounding left. `at` is the row of q of this invocation.
+// Half of the queries of a subgroup: what F16 holds of them, or what that leaves. `at` is the row of q of this invocation.
 void put_queries(uint at, float factor, bool rest) {
     const uint row = gl_SubgroupID * ROWS + in_subgroup() / PARTS;
     for (uint eight = in_subgroup() % PARTS; eight < 2 * KD; eight += PARTS) {
@@ -216,11 +222,9 @@ void put_queries(uint at, float factor, bool rest) {
             lo = q4[at / 4 + 2 * eight] * factor;
             hi = q4[at / 4 + 2 * eight + 1] * factor;
         }
-        uvec4 w = uvec4(halves_of(lo), halves_of(hi));
-        if (rest) {
-            w = uvec4(halves_of(lo - from_halves(w.xy)), halves_of(hi - from_halves(w.zw)));
-        }
-        tiles[Q0 + (rest ? Q_APART : 0) + row * K_STRIDE + eight] = w;
+        const vec4 high_lo = high_part(lo), high_hi = high_part(hi);
+        const vec4 put_lo = rest ? lo - high_lo : high_lo, put_hi = rest ? hi - high_hi : high_hi;
+        tiles[Q0 + (rest ? Q_APART : 0) + row * K_STRIDE + eight] = uvec4(halves_of(put_lo), halves_of(put_hi));
     }
 }
 
@@ -371,10 +375,10 @@ void main() {
                 const vec4 e = exp(s[w + i] - now);
                 sum += (e.x + e.y) + (e.z + e.w);
                 const vec4 scaled = mix(e * WEIGHT, vec4(HIDDEN), equal(bias[w + i], vec4(MINUS_INFINITY)));
-                const uvec2 rounded = halves_of(scaled);
-                const uvec2 left = halves_of(scaled - from_halves(rounded));
-                high[2 * i] = rounded.x;
-                high[2 * i + 1] = rounded.y;
+                const vec4 cut = high_part(scaled);
+                const uvec2 most_of = halves_of(cut), left = halves_of(scaled - cut);
+                high[2 * i] = most_of.x;
+                high[2 * i + 1] = most_of.y;
                 rest[2 * i] = left.x;
                 rest[2 * i + 1] = left.y;
             }
