@@ -29,6 +29,8 @@
 #define WEIGHT_FACTOR 1024.0f
 #define NO_STEP 0xffffffffu
 
+typedef float f32_pair __attribute__((ext_vector_type(2), aligned(8)));
+
 template <int DIM> struct MatrixShared {
     // Tiles of 64 elements of all positions. The queries pass through both, in tiles of 64 elements of all rows.
     __attribute__((aligned(16))) u16 k[MATRIX_POSITIONS * DIM], v[MATRIX_POSITIONS * DIM];
@@ -141,7 +143,7 @@ struct MaskOfRows {
             u32 position = first + Fragment::m(i), r = i / 2 % 2;
             float two[2];
             if (type == 1 && pairs) {
-                auto both = *(const lds_f32x2 *)((const float *)mask + at[r] + minimum(position, end - 2));
+                auto both = *(const f32_pair *)((const float *)mask + at[r] + minimum(position, end - 2));
                 two[0] = both[0], two[1] = both[1];
             } else {
                 UNROLL for (u32 j = 0; j < 2; j++) two[j] = mask_at(mask, type, at[r] + minimum(position + j, end - 1));

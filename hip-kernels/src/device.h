@@ -36,7 +36,6 @@ typedef u16 u16x2 __attribute__((ext_vector_type(2)));
 typedef u16 u16x4 __attribute__((ext_vector_type(4), aligned(2)));
 typedef u16 u16x8 __attribute__((ext_vector_type(8), aligned(2)));
 // In LDS 8 and 16 bytes at once need their full alignment to be one instruction.
-typedef float lds_f32x2 __attribute__((ext_vector_type(2), aligned(8)));
 typedef float lds_f32x4 __attribute__((ext_vector_type(4), aligned(16)));
 typedef u32 lds_u32x4 __attribute__((ext_vector_type(4), aligned(16)));
 typedef u32 lds_u32x2 __attribute__((ext_vector_type(2), aligned(8)));
