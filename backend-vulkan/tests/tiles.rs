@@ -1,5 +1,6 @@
-//! Products with many columns, and attention of many tokens, on matrix units: on those of the machine's device, and with ordinary instructions in their
-//! place on a virtual Vega, which also looks for races in shared memory.
+//! Products with many columns, and attention of many tokens, on matrix units: on those of the machine's device, and with
+//! ordinary instructions in their place on a virtual Vega, which also looks for races in shared memory; and there products by
+//! dot products of bytes.
 
 #[path = "common/catalogue.rs"]
 #[allow(dead_code)]
@@ -22,7 +23,10 @@ fn backends() -> Vec<VulkanBackend> {
     let mut all: Vec<VulkanBackend> = open(units).filter(has_units).into_iter().collect();
     if cfg!(feature = "virtual") {
         let card = VulkanOptions::for_name("vulkan-virtual:vega20").expect("a name");
-        all.extend(open(VulkanOptions { matrices: Some(Matrices::Emulated), ..card }));
+        // Without matrix units it has dot products of bytes.
+        let forms = [Matrices::Emulated, Matrices::Off]
+            .map(|form| VulkanOptions { matrices: Some(form), ..card.clone() });
+        all.extend(forms.into_iter().filter_map(open));
     }
     all
 }

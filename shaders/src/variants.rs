@@ -20,6 +20,7 @@ pub const SOURCES: &[Source] = &[
     Source::new("glu", "glu"),
     Source::new("heads", "heads").axes(&[REDUCTION]),
     Source::new("mul_mat", "mul_mat_round").axes(&[REDUCTION]),
+    Source::new("mul_mat", "mul_mat_round_int8"),
     Source::new("mul_mat", "mul_mat_tile").axes(&[WEIGHTS, TILES]).only(tiles_of_weights),
     Source::new("mul_mat", "mul_mat_vec").axes(&[WEIGHTS, VECTORS]).only(int8_is_for_quantised_weights),
     Source::new("mul_mat_id", "mul_mat_id_tile").axes(&[WEIGHTS, TILES]).only(tiles_of_weights),
@@ -97,13 +98,14 @@ const WEIGHTS: Axis = &and_stored(Choice::new("f32", &[("A_F32", "1")]));
 /// Types whose rows can be picked: F32 and I32 are moved as words.
 const ROWS: Axis = &and_stored(Choice::new("w32", &[("A_W32", "1")]));
 
-/// Fragments of the tiles of a matrix product: F32, packed F16, matrix units, and these in software.
+/// Fragments of the tiles of a matrix product: F32, packed F16, matrix units, these in software, dot products of bytes.
 const TILES: Axis = &[
     Choice::new("tile32", &[]),
     Choice::new("tile16", &[("TILE_F16", "1")]),
     // The optimiser does not know all of the extension.
     Choice::new("matrix", &[("TILE_F16", "1"), ("MATRIX", "1")]).optimize(Optimize::Off),
     Choice::new("emulated", &[("TILE_F16", "1"), ("MATRIX", "1"), ("EMULATED", "1")]),
+    Choice::new("int8", &[("INT8", "1"), ("TILE_INT8", "1")]),
 ];
 
 /// Chains of sums in F16 are of quantised weights, which are small but for those of NVFP4, which have a factor for all of a
@@ -112,9 +114,11 @@ const TILES: Axis = &[
 fn tiles_of_weights(names: &[&str]) -> bool {
     match names[1] {
         "tile16" => !["f32", "f16", "bf16", "nvfp4"].contains(&names[0]),
-        "matrix" => {
+        "matrix" | "int8" => {
             let few_bits = ["q1_", "q2_0", "nvfp4", "tq", "iq1_", "iq2_", "iq3_"];
-            !few_bits.iter().any(|begin| names[0].starts_with(begin)) && !["f32", "bf16"].contains(&names[0])
+            !few_bits.iter().any(|begin| names[0].starts_with(begin))
+                && !["f32", "bf16"].contains(&names[0])
+                && (names[1], names[0]) != ("int8", "f16")
         }
         "emulated" => ["f16", "q8_0", "q4_0", "q4_k"].contains(&names[0]),
         _ => true,

@@ -53,10 +53,11 @@ impl Profile {
         if free { Some(32) } else { Some(subgroup_default).filter(|_| subgroup_min == subgroup_max) }
     }
 
-    /// The tiles of a matrix product: for matrix units, where they are to be used, or those of `precision` without.
+    /// The tiles of a matrix product: for matrix units, where they are to be used, for dot products of bytes, where the device
+    /// has them, or those of `precision` without.
     /// `dtype`: of the weights.
     pub fn tiles(&self, precision: Precision, dtype: DType) -> Tiles {
-        let Tuning { tiles, f16_tiles, matrix_tiles, enough_groups, .. } = self.tuning;
+        let Tuning { tiles, f16_tiles, int8_tiles, matrix_tiles, enough_groups, .. } = self.tuning;
         let fast = precision == Precision::Fast && self.caps.fp16;
         let for_matrices = fast && Fragment::Matrix.takes(dtype) && !matrix_tiles.is_empty();
         if let (true, Some(shape), Some(lanes)) = (for_matrices, self.matrix_shape(), self.matrix_lanes()) {
@@ -77,8 +78,14 @@ impl Profile {
                 };
             }
         }
+        let able = self.caps.int_dot_signed && self.caps.subgroup.shuffle && precision == Precision::Fast;
+        let int8 = able && Fragment::Int8.takes(dtype) && !int8_tiles.is_empty();
         let f16 = fast && Fragment::F16.takes(dtype) && !f16_tiles.is_empty();
-        let (fragment, tiles) = if f16 { (Fragment::F16, f16_tiles) } else { (Fragment::F32, tiles) };
+        let (fragment, tiles) = match (int8, f16) {
+            (true, _) => (Fragment::Int8, int8_tiles),
+            (_, true) => (Fragment::F16, f16_tiles),
+            _ => (Fragment::F32, tiles),
+        };
         Tiles { fragment, tiles, enough: enough_groups, lanes: 1, subgroup: None, shape: None }
     }
 
@@ -100,9 +107,11 @@ pub enum Fragment {
     Matrix,
     /// The same with ordinary instructions.
     Emulated,
+    /// Bytes in registers of an invocation, by dot products.
+    Int8,
 }
 
-/// Types of few bits, which have no kernels for matrix units.
+/// Types of few bits, which have no kernels for matrix units, nor tiles of bytes.
 fn has_few_bits(dtype: DType) -> bool {
     use DType::*;
     let plain = matches!(dtype, Q1_0 | Q2_0 | NVFP4 | TQ1_0 | TQ2_0);
@@ -118,18 +127,24 @@ impl Fragment {
             Fragment::F32 => true,
             Fragment::F16 => dtype.is_quantized() && dtype != DType::NVFP4,
             Fragment::Matrix => dtype == DType::F16 || dtype.is_quantized() && !has_few_bits(dtype),
+            Fragment::Int8 => dtype.is_quantized() && !has_few_bits(dtype),
             Fragment::Emulated => [DType::F16, DType::Q8_0, DType::Q4_0, DType::Q4_K].contains(&dtype),
         }
     }
 
     /// Whether its activations are rounded before.
     pub fn rounds(self) -> bool {
+        self.is_matrix() || self == Fragment::Int8
+    }
+
+    /// Whether it belongs to a subgroup.
+    pub fn is_matrix(self) -> bool {
         matches!(self, Fragment::Matrix | Fragment::Emulated)
     }
 
     /// Whether its numbers are F16 in shared memory.
     pub fn is_f16(self) -> bool {
-        self != Fragment::F32
+        !matches!(self, Fragment::F32 | Fragment::Int8)
     }
 }
 
@@ -195,9 +210,17 @@ impl Warptile {
 
     /// Shared memory in bytes.
     pub const fn shared_bytes(&self, fragment: Fragment) -> u32 {
+        if let Fragment::Int8 = fragment {
+            // Eight words of each row and of eight more, two factors and two minima or sums, a table of pairs.
+            let sums = if self.slices > 1 { self.bm * self.bn * 4 } else { 4 };
+            return ((self.bm + self.bn + 16) * 32 + (self.bm + self.bn) * 16) * self.slices * self.buffers
+                + sums
+                + 1088;
+        }
         let row = match fragment {
             Fragment::F32 => (self.bk + 2) * 4,
             Fragment::F16 => (self.bk + 4) * 2,
+            Fragment::Int8 => self.bk,
             Fragment::Matrix | Fragment::Emulated => (self.bk + 8) * 2,
         };
         let sums = match fragment {
@@ -277,6 +300,9 @@ pub struct Tuning {
     /// F16 tiles of quantised weights for [`Precision::Fast`], from small to large;
     /// none where F32 tiles are as fast.
     pub f16_tiles: &'static [Warptile],
+    /// Tiles of bytes of quantised weights for the same, for devices with integer dot products, from small to large; none where
+    /// others are as fast.
+    pub int8_tiles: &'static [Warptile],
     /// Tiles for matrix units, from small to large; none where these are not used.
     pub matrix_tiles: &'static [Warptile],
     /// Work-groups that a larger tile must leave: about two for each compute unit.
@@ -305,6 +331,8 @@ const TILES: &[Warptile] = &[tile(32, 32, 16, 4, 4, 1, 4), tile(64, 64, 16, 8, 4
 const GCN_F16_TILES: &[Warptile] = &[tile(32, 32, 32, 4, 4, 1, 4), tile(64, 64, 32, 4, 4, 1, 1)];
 /// Twice the registers of GCN for a wave of 64: 8 x 4, which reads less shared memory for each product.
 const RDNA_F16_TILES: &[Warptile] = &[tile(32, 32, 32, 4, 4, 1, 4), tile(64, 64, 32, 8, 4, 1, 1)];
+/// 8 x 4 by 16 bytes of four rows at a time: three reads of shared memory for 32 dot products. Steps are blocks of 32.
+const INT8_TILES: &[Warptile] = &[tile(32, 32, 32, 4, 4, 4, 4), tile(64, 64, 32, 8, 4, 4, 1)];
 const NVIDIA_TILES: &[Warptile] = &[tile(32, 32, 16, 4, 4, 4, 4), tile(64, 64, 16, 8, 4, 8, 1)];
 const NVIDIA_F16_TILES: &[Warptile] = &[tile(32, 32, 32, 4, 4, 4, 4), tile(64, 64, 32, 8, 4, 1, 1)];
 /// Small code: the driver compiles with LLVM, for 4 to 16 lanes.
@@ -340,6 +368,7 @@ const GCN: Tuning = Tuning {
     vec_columns: 16,
     tiles: TILES,
     f16_tiles: GCN_F16_TILES,
+    int8_tiles: INT8_TILES,
     matrix_tiles: MATRIX_TILES,
     enough_groups: 128,
     flash_vec: FlashVec { workgroup: 256, short: 0, heads: 4, keys: 2, part: 256 },
@@ -356,6 +385,7 @@ const NVIDIA: Tuning = Tuning {
     mat_vec_int8: Some([vec(256, 8, 4), vec(256, 8, 2), vec(256, 8, 2), vec(256, 8, 4)]),
     tiles: NVIDIA_TILES,
     f16_tiles: NVIDIA_F16_TILES,
+    int8_tiles: &[],
     matrix_tiles: MATRIX_TILES,
     // With 4 models of 0.5B to 8B decode 2 to 6 % slower on an H200.
     vec_quads: 2,
@@ -376,6 +406,7 @@ const CPU: Tuning = Tuning {
     vec_columns: 2,
     tiles: CPU_TILES,
     f16_tiles: &[],
+    int8_tiles: &[],
     matrix_tiles: &[],
     enough_groups: 4,
     flash_vec: FlashVec { workgroup: 64, short: 0, heads: 2, keys: 1, part: 64 },
@@ -454,21 +485,31 @@ mod tests {
             assert!([2, 4].contains(&t.vec_quads), "{class}");
             // Columns, rows and 16 subgroups besides the activations.
             assert!(t.vec_chunk % (8 * 512) == 0 && t.vec_chunk / 8 * 9 + 8 * 4 * 16 * 4 <= 32768, "{class}");
-            let lanes_of = |fragment: Fragment| if fragment.rounds() { [32, 64] } else { [1, 1] };
+            let lanes_of = |fragment: Fragment| if fragment.is_matrix() { [32, 64] } else { [1, 1] };
             let f32_tiles =
                 t.tiles.iter().flat_map(|tile| [(*tile, Fragment::F32), (tile.long(), Fragment::F32)]);
             let f16_tiles = t.f16_tiles.iter().map(|tile| (*tile, Fragment::F16));
             let matrix_tiles = t.matrix_tiles.iter().map(|tile| (*tile, Fragment::Matrix));
-            for (tile, fragment) in f32_tiles.chain(f16_tiles).chain(matrix_tiles) {
-                let steps = tile.bk / if fragment.is_f16() { 4 } else { 2 };
+            let int8_tiles = t.int8_tiles.iter().map(|tile| (*tile, Fragment::Int8));
+            for (tile, fragment) in f32_tiles.chain(f16_tiles).chain(matrix_tiles).chain(int8_tiles) {
+                let steps = tile.bk / if fragment.is_f16() || fragment == Fragment::Int8 { 4 } else { 2 };
                 assert!(tile.bm % tile.tm == 0 && tile.bn % tile.tn == 0, "{class} {tile:?}");
                 assert!([8, 16, 32, 64].contains(&tile.bk) && steps % tile.unroll == 0, "{class} {tile:?}");
-                let load = if fragment.rounds() { 8 } else { 4 };
+                let load = match fragment {
+                    Fragment::Int8 => 16,
+                    _ if fragment.is_matrix() => 8,
+                    _ => 4,
+                };
                 for slice in lanes_of(fragment).map(|lanes| tile.slice(lanes)) {
                     assert!(tile.bm * tile.bk / 8 % slice == 0, "{class} {tile:?}");
                     assert!(tile.bn * tile.bk / load % slice == 0, "{class} {tile:?}");
                 }
                 assert!(tile.shared_bytes(fragment) <= 32768, "{class} {tile:?}");
+            }
+            for tile in t.int8_tiles {
+                // Runs of four, whole groups of 16 elements, one block of each column.
+                assert!(tile.tm % 4 == 0 && tile.tn % 4 == 0 && tile.bk == 32, "{class} {tile:?}");
+                assert!(4 % tile.unroll == 0 && tile.bn <= tile.slice(1), "{class} {tile:?}");
             }
             for tile in t.matrix_tiles {
                 assert!(tile.tm % 16 == 0 && tile.tn % 16 == 0 && 16 % tile.slices == 0, "{class} {tile:?}");

@@ -4,8 +4,9 @@ use super::grid::cover;
 use super::parts::{Rows, cut};
 use super::weights::{WEIGHTS, Weights, aligned};
 use super::{Context, Dispatch, Operand, Refusal, dispatch, pipeline, products};
-use crate::device::tuning::{Profile, Tiles, Warptile};
+use crate::device::tuning::{Fragment, Profile, Tiles, Warptile};
 use crate::pipeline::PipelineSpec;
+use ggml_core::DType;
 use ggml_core::kernel::{MulMatParams, ProductsParams};
 use ggml_core::plan::Precision;
 
@@ -19,22 +20,38 @@ pub(super) fn tile_spec(tiles: &Tiles, tile: &Warptile, weights: &Weights, align
     PipelineSpec { subgroup: tiles.subgroup, ..spec }
 }
 
-fn round_spec(profile: &Profile, aligned: bool) -> PipelineSpec {
+/// How columns are rounded for a fragment: to 8 bits, or to F16.
+fn round_spec(profile: &Profile, fragment: Fragment, aligned: bool) -> PipelineSpec {
     let constants = [profile.workgroup(profile.tuning.row), aligned as u32];
-    pipeline("mul_mat_round", profile.reduction(), &constants)
+    match fragment {
+        Fragment::Int8 => pipeline("mul_mat_round_int8", "default", &constants),
+        _ => pipeline("mul_mat_round", profile.reduction(), &constants),
+    }
 }
 
-/// The dispatch that rounds columns to F16, and where they are then. `p`: [`MulMatParams::of_columns`].
-pub(super) fn round(c: &Context<'_>, p: &MulMatParams, b: Operand) -> Result<Dispatch, Refusal> {
+/// The dispatch that rounds columns for a fragment, and where they are then. `p`: [`MulMatParams::of_columns`].
+pub(super) fn round(
+    c: &Context<'_>,
+    fragment: Fragment,
+    p: &MulMatParams,
+    b: Operand,
+) -> Result<Dispatch, Refusal> {
     let batch = u64::from(p.ne2) * u64::from(p.ne3);
     let columns = u64::from(p.n) * batch;
-    let bytes = columns * (u64::from(p.k).next_multiple_of(128) * 2 + 4);
+    let k = u64::from(p.k);
+    let bytes = columns
+        * match fragment {
+            // Bytes, and 16 for each block of 32.
+            Fragment::Int8 => k / 2 * 3,
+            _ => k.next_multiple_of(128) * 2 + 4,
+        };
     let grid = cover(c.profile, [p.n.into(), batch, 1]);
     let rounded = usize::try_from(bytes).ok().filter(|&bytes| bytes <= c.window_limit());
     match rounded {
         Some(bytes) if grid.once == 1 => {
             let wide = [p.off1, p.nb1[0], p.nb1[1], p.nb1[2]].iter().all(|at| at.is_multiple_of(4));
-            let dispatch = dispatch(round_spec(c.profile, wide), [], p, grid.groups);
+            let spec = round_spec(c.profile, fragment, wide);
+            let dispatch = dispatch(spec, [], p, grid.groups);
             Ok(Dispatch { operands: vec![b, Operand::Scratch(bytes)], ..dispatch })
         }
         _ => Err(Refusal(format!("{columns} columns of {} activations are too many to be rounded", p.k))),
@@ -57,7 +74,7 @@ pub(super) fn choose(
     let fits = |t: &&Warptile| {
         let groups = m.div_ceil(t.bm.into()) * n.div_ceil(t.bn.into()) * batch;
         let enough =
-            u64::from(tiles.enough) * if tiles.fragment.rounds() { u64::from(t.bm * t.bn) } else { 4096 };
+            u64::from(tiles.enough) * if tiles.fragment.is_matrix() { u64::from(t.bm * t.bn) } else { 4096 };
         groups * 4096 >= enough && n * 2 > u64::from(t.bn) && m * 2 > u64::from(t.bm)
     };
     let all = || tiles.tiles.iter().filter(allowed);
@@ -142,7 +159,7 @@ fn product(c: &Context<'_>, p: MulMatParams, operands: [Operand; 3]) -> Result<V
     if !tiles.fragment.rounds() {
         return Ok(vec![tile(b)]);
     }
-    let round = round(c, &p.of_columns(), b)?;
+    let round = round(c, tiles.fragment, &p.of_columns(), b)?;
     let rounded = round.operands[1];
     Ok(vec![round, tile(rounded)])
 }
@@ -169,7 +186,14 @@ fn vectors(c: &Context<'_>, p: &MulMatParams, [a, b, d]: [Operand; 3]) -> Result
 
 /// The pipelines of this family but for mat-vec.
 pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
-    let rounding = profile.matrix_shape().into_iter().flat_map(|_| [false, true]);
-    let rounding = rounding.map(|aligned| round_spec(profile, aligned));
-    rounding.chain(WEIGHTS.iter().flat_map(|weights| tile_specs(profile, weights))).collect()
+    let mut rounding: Vec<Fragment> = [DType::F16, DType::Q8_0, DType::Q4_K]
+        .into_iter()
+        .map(|dtype| profile.tiles(Precision::Fast, dtype).fragment)
+        .filter(|fragment| fragment.rounds())
+        .collect();
+    rounding.dedup();
+    let of_fragment =
+        |&fragment: &Fragment| [false, true].map(|aligned| round_spec(profile, fragment, aligned));
+    let rounding: Vec<PipelineSpec> = rounding.iter().flat_map(of_fragment).collect();
+    rounding.into_iter().chain(WEIGHTS.iter().flat_map(|weights| tile_specs(profile, weights))).collect()
 }

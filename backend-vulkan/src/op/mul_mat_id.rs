@@ -161,7 +161,8 @@ fn tile(
         .ok_or_else(|| Refusal("no tile of MUL_MAT_ID fits the device's work-groups".into()))?;
     let spec = with_ids(tile_spec(&tiles, tile, weights, aligned));
     let grid = checked(c, p, [p.m.div_ceil(tile.bm), p.window_experts, 1])?;
-    let round = tiles.fragment.rounds().then(|| round(c, &p.of_columns(), input)).transpose()?;
+    let fragment = tiles.fragment;
+    let round = fragment.rounds().then(|| round(c, fragment, &p.of_columns(), input)).transpose()?;
     let input = round.as_ref().map_or(input, |round| round.operands[1]);
     let operands =
         [matrices, input, ids, Operand::Tensor(c.node)].into_iter().chain(weights.table()).collect();

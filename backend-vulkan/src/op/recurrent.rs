@@ -41,7 +41,9 @@ pub(super) fn plan(
     if (0..3).any(|i| grid[i] > limits[i]) {
         let States { heads, slots, .. } = states;
         let name = c.graph.tensor(c.node).op().map_or(shader, |op| op.name());
-        return Err(Refusal(format!("{name} of {heads} heads, {slots} sequences needs too many work-groups")));
+        return Err(Refusal(format!(
+            "{name} of {heads} heads, {slots} sequences needs too many work-groups"
+        )));
     }
     let operands = [0, 1, 2, 3, 4, 5, 6].map(|i| c.src(i)).into_iter().chain([c.node]);
     Ok(vec![dispatch(spec, operands, p, grid)])

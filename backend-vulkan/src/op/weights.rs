@@ -11,7 +11,7 @@ pub(super) struct Weights {
     /// Mat-vec: by shared memory, by subgroup arithmetic, by that with activations in 8 bits.
     vec: [&'static str; 3],
     /// Tiles by their fragments.
-    tile: [&'static str; 4],
+    tile: [&'static str; 5],
     /// Rows by index.
     pub(super) rows: &'static str,
     /// Weights of a piece in mat-vec.
@@ -30,6 +30,7 @@ macro_rules! weights {
                 concat!($stem, "_tile16"),
                 concat!($stem, "_matrix"),
                 concat!($stem, "_emulated"),
+                concat!($stem, "_int8"),
             ],
             rows: $rows,
             piece: $piece,
@@ -123,7 +124,9 @@ mod tests {
                 assert!(ShaderId::find(stem, variant).is_some(), "{stem}/{variant}");
             }
             for stem in ["mul_mat_tile", "mul_mat_id_tile"] {
-                for fragment in [Fragment::F32, Fragment::F16, Fragment::Matrix, Fragment::Emulated] {
+                for fragment in
+                    [Fragment::F32, Fragment::F16, Fragment::Matrix, Fragment::Emulated, Fragment::Int8]
+                {
                     let variant = w.tile_variant(fragment);
                     let found = ShaderId::find(stem, variant).is_some();
                     assert_eq!(found, fragment.takes(w.dtype), "{stem}/{variant}");

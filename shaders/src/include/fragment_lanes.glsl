@@ -35,7 +35,6 @@ const uint PAD = 2;
 const uint STRIDE = (BK + PAD) / VEC;
 shared LDS_VEC tile_a[BUFFERS * SLICES * BM * STRIDE];
 shared LDS_VEC tile_b[BUFFERS * SLICES * BN * STRIDE];
-shared float slice_sums[SLICES > 1 ? BM * BN : 1];
 
 #ifdef TILE_F16
 #define PUT(tile, at, v) tile[at] = f16vec4(v)
@@ -108,13 +107,12 @@ void put_b(uint lane, uint tile, uint turn) {
     }
 }
 
-// An invocation's part of the result: TM rows of each of TN columns.
-float sums[TM * TN];
+#define ROW_OF(lane, i) ((lane) % TR + (i) * TR)
+#define COLUMN_OF(lane, j) ((lane) / TR + (j) * TC)
+#include "lane_sums.glsl"
 
 void clear_sums() {
-    [[unroll]] for (uint i = 0; i < TM * TN; i++) {
-        sums[i] = 0.0;
-    }
+    no_sums();
 #ifdef TILE_F16
     // All invocations have read what the tile before left.
     barrier();
@@ -163,33 +161,6 @@ void multiply(uint lane, uint slice, uint turn) {
         sums[i] = fma(float(chains[i].y), back, sums[i]);
     }
 #endif
-}
-
-void store_sums(uint lane, uint slice) {
-    if (SLICES > 1) {
-        [[unroll]] for (uint s = 1; s < SLICES; s++) {
-            barrier();
-            [[unroll]] for (uint i = 0; i < TM * TN; i++) {
-                if (slice == s) {
-                    slice_sums[i * WG + lane] = sums[i];
-                }
-            }
-            barrier();
-            [[unroll]] for (uint i = 0; i < TM * TN; i++) {
-                if (slice == 0) {
-                    sums[i] += slice_sums[i * WG + lane];
-                }
-            }
-        }
-        if (slice > 0) {
-            return;
-        }
-    }
-    [[unroll]] for (uint j = 0; j < TN; j++) {
-        [[unroll]] for (uint i = 0; i < TM; i++) {
-            store(lane % TR + i * TR, lane / TR + j * TC, sums[j * TM + i]);
-        }
-    }
 }
 
 #endif

@@ -4,7 +4,7 @@
 // A work-group computes one tile of the result and walks along k in steps of BK. In each step it loads BM x BK weights,
 // converted from their type on the way, and BN x BK activations to shared memory: each invocation takes pieces of eight
 // weights, neighbours along k for neighbouring invocations. What multiplies them is a fragment: fragment_lanes.glsl has
-// those that are registers of single invocations, fragment_matrix.glsl those of matrix units.
+// those that are registers of single invocations, fragment_int8.glsl one of bytes, fragment_matrix.glsl those of matrix units.
 //
 // Where the fragment says so (AHEAD) the loads of the next step are under way while this one is multiplied. With two
 // BUFFERS in shared memory, which take turns, a step has one barrier: when all have come to it, all have multiplied the
@@ -16,13 +16,13 @@
 // Specialisation: work-group size, BM, BN, BK (a multiple of 8 that divides 128; the invocations of a slice divide
 // BM * BK / 8 and the fragment's loads of activations), TM and TN (rows and columns of what the fragment says), UNROLL
 // (fragment_lanes.glsl), ALIGNED (strides and offsets allow 16-byte loads), SLICES, BUFFERS; fragment_matrix.glsl has more.
-// Variants: type of a; tile32, tile16, matrix or emulated: the fragment.
+// Variants: type of a; tile32, tile16, int8, matrix or emulated: the fragment.
 // Shared memory: for each buffer and slice (BM + BN) * (BK + PAD) numbers, and what the fragment says.
 //
 // All invocations of the including shader call prepare_weights() once, and mat_tile() for each tile. It defines
 //
 //     row_of_a(r)         where in the operand row r of the tile begins, those beyond the end too
-//     row_of_b(c)         the same of column c: in numbers, or in vectors of eight if these were rounded before
+//     row_of_b(c)         the same of column c: in numbers, or in vectors of 16 bytes if these were rounded before
 //     store(r, c, sum)    gets the product of row r and column c
 //
 // and the fragment
@@ -65,8 +65,10 @@ uint row_of_a(uint r);
 uint row_of_b(uint c);
 void store(uint r, uint c, float sum);
 
-#ifdef MATRIX
+#if defined(MATRIX)
 #include "fragment_matrix.glsl"
+#elif defined(TILE_INT8)
+#include "fragment_int8.glsl"
 #else
 #include "fragment_lanes.glsl"
 #endif

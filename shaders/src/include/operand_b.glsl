@@ -2,11 +2,26 @@
 #ifndef OPERAND_B_GLSL
 #define OPERAND_B_GLSL
 
-#ifdef MATRIX
+#if defined(MATRIX) || defined(TILE_INT8)
+#define ROUNDED
+layout(set = 0, binding = 1, std430) readonly buffer Rounded { uvec4 rounded[]; };
+#endif
+
+#if defined(TILE_INT8)
+
+// Rounded to 8 bits by mul_mat_round_int8.comp: columns one after the other, 16 numbers a vector, then for each block of 32
+// its scale and the sums of its halves times that.
+layout(set = 0, binding = 1, std430) readonly buffer Blocks { vec4 blocks[]; };
+
+// Vectors of a column.
+uint rounded_pitch() {
+    return p.k / 16;
+}
+
+#elif defined(MATRIX)
 
 // Rounded to F16 by mul_mat_round.comp: columns of whole steps of 128 one after the other, eight numbers a vector, then what
 // the products of each are multiplied with.
-layout(set = 0, binding = 1, std430) readonly buffer Rounded { uvec4 rounded[]; };
 layout(set = 0, binding = 1, std430) readonly buffer Factors { float factors[]; };
 
 // Vectors of a column.

@@ -21,16 +21,22 @@ uint row_of_a(uint r) {
 }
 
 uint row_of_b(uint c) {
-#ifdef MATRIX
+#ifdef ROUNDED
     return (base_b + min(column0 + c, p.n - 1)) * rounded_pitch();
 #else
     return base_b + min(column0 + c, p.n - 1) * p.nb1_0;
 #endif
 }
 
+#ifdef ROUNDED
+uint rounded_columns() {
+    return p.n * p.ne2 * p.ne3;
+}
+#endif
+
 #ifdef MATRIX
 float factor_of(uint c) {
-    return factors[p.n * p.ne2 * p.ne3 * rounded_pitch() * 4 + base_b + min(column0 + c, p.n - 1)];
+    return factors[rounded_columns() * rounded_pitch() * 4 + base_b + min(column0 + c, p.n - 1)];
 }
 #endif
 
@@ -46,7 +52,7 @@ void main() {
     const uint i3 = gl_WorkGroupID.z / p.ne2;
     const uint i2 = gl_WorkGroupID.z - i3 * p.ne2;
     base_a = p.off0 + i2 / p.r2 * p.nb0_1 + i3 / p.r3 * p.nb0_2;
-#ifdef MATRIX
+#ifdef ROUNDED
     base_b = gl_WorkGroupID.z * p.n;
 #else
     base_b = p.off1 + i2 * p.nb1_1 + i3 * p.nb1_2;

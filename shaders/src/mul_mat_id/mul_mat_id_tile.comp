@@ -31,27 +31,33 @@ uint row_of_a(uint r) {
 }
 
 uint row_of_b(uint c) {
-#ifdef MATRIX
+#ifdef ROUNDED
     return gathered_b[min(c, columns - 1)] * rounded_pitch();
 #else
     return gathered_b[min(c, columns - 1)];
 #endif
 }
 
-#ifdef MATRIX
+#ifdef ROUNDED
 // Columns of a token.
 uint columns_each() {
     return p.nb1_0 == 0 ? 1 : p.used;
 }
 
+uint rounded_columns() {
+    return columns_each() * p.tokens;
+}
+#endif
+
+#ifdef MATRIX
 float factor_of(uint c) {
-    return factors[columns_each() * p.tokens * rounded_pitch() * 4 + gathered_b[min(c, columns - 1)]];
+    return factors[rounded_columns() * rounded_pitch() * 4 + gathered_b[min(c, columns - 1)]];
 }
 #endif
 
 // Where the column of pair i begins, or its number if they were rounded.
 uint column_of(uint i) {
-#ifdef MATRIX
+#ifdef ROUNDED
     return i / p.used * columns_each() + i % p.used % columns_each();
 #else
     return p.off1 + i % p.used * p.nb1_0 + i / p.used * p.nb1_1;
