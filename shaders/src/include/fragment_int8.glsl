@@ -8,7 +8,7 @@
 // on their way to shared memory.
 //
 // An invocation has TM / 4 runs of four rows, and TN / 4 of four columns. A work-group has SLICES times
-// (BM / TM) * (BN / TN) invocations. UNROLL: words of a step that are written out.
+// (BM / TM) * (BN / TN) invocations.
 // Shared memory: the words, eight rows more than there are for each, which puts neighbours along k on other banks; factors.
 #ifndef FRAGMENT_INT8_GLSL
 #define FRAGMENT_INT8_GLSL
@@ -29,17 +29,16 @@ const uint GROUPS_OF_STEP = 1;
 const uint GROUP = 32 / GROUPS_OF_STEP;
 const uint WORDS = BK / 4;
 
-// Vectors of four rows or columns.
-const uint LINE_A = (BM + 8) / 4;
-const uint LINE_B = (BN + 8) / 4;
+const uint LINE_A = BM + 8;
+const uint LINE_B = BN + 8;
 const uint TILES = BUFFERS * SLICES;
-shared uvec4 tile_a[TILES * WORDS * LINE_A];
-shared uvec4 tile_b[TILES * WORDS * LINE_B];
-shared vec4 factors_a[TILES * GROUPS_OF_STEP * BM / 4];
-shared vec4 factors_b[TILES * BN / 4];
+shared uint tile_a[TILES * WORDS * LINE_A];
+shared uint tile_b[TILES * WORDS * LINE_B];
+shared float factors_a[TILES * GROUPS_OF_STEP * BM];
+shared float factors_b[TILES * BN];
 #ifdef HAS_MINIMUM
-shared vec4 minima_a[TILES * GROUPS_OF_STEP * BM / 4];
-shared vec4 sums_b[TILES * GROUPS_OF_STEP * BN / 4];
+shared float minima_a[TILES * GROUPS_OF_STEP * BM];
+shared float sums_b[TILES * GROUPS_OF_STEP * BN];
 #endif
 
 #define ROW_OF(lane, i) ((lane) % TR * 4 + (i) / 4 * (4 * TR) + (i) % 4)
@@ -49,6 +48,9 @@ shared vec4 sums_b[TILES * GROUPS_OF_STEP * BN / 4];
 void clear_sums() {
     no_sums();
 }
+
+// Four neighbours, by one read.
+#define FOUR(type, from, at) type(from[at], from[(at) + 1], from[(at) + 2], from[(at) + 3])
 
 #define too_large(turn) false
 
@@ -65,16 +67,17 @@ uint signed_bytes(Piece w, uint j) {
 void put_piece(uint row, uint piece, uint k0, Piece w) {
     const uint tile = row / BM;
     const uint r = row % BM;
+    // Steps are whole blocks of 32, so what is where in one does not depend on which it is.
+    const uint of_step = piece - k0 / 8;
     [[unroll]] for (uint j = 0; j < 2; j++) {
-        const uint word = (quad_at(piece, 0, j) - k0) / 4;
-        tile_a[(tile * WORDS + word) * LINE_A + r / 4][r % 4] = signed_bytes(w, j);
+        tile_a[(tile * WORDS + quad_at(of_step, 0, j) / 4) * LINE_A + r] = signed_bytes(w, j);
     }
-    const uint first = quad_at(piece, 0, 0) - k0;
+    const uint first = quad_at(of_step, 0, 0);
     if (first % GROUP == 0) {
         const uint at = (tile * GROUPS_OF_STEP + first / GROUP) * BM + r;
-        factors_a[at / 4][at % 4] = of_piece(w).x * factor(w, 0);
+        factors_a[at] = of_piece(w).x * factor(w, 0);
 #ifdef HAS_MINIMUM
-        minima_a[at / 4][at % 4] = of_piece(w).y * minimum(w, 0);
+        minima_a[at] = of_piece(w).y * minimum(w, 0);
 #endif
     }
 }
@@ -100,16 +103,14 @@ void put_b(uint lane, uint tile, uint turn) {
     [[unroll]] for (uint j = 0; j < LOADS_B; j++) {
         const uint i = lane + j * WG;
         [[unroll]] for (uint l = 0; l < 4; l++) {
-            tile_b[(tile * WORDS + i % 2 * 4 + l) * LINE_B + i / 8][i / 2 % 4] = v[j][l];
+            tile_b[(tile * WORDS + i % 2 * 4 + l) * LINE_B + i / 2] = v[j][l];
         }
     }
     if (lane < BN) {
-        const uint at = tile * BN + lane;
-        factors_b[at / 4][at % 4] = block.x;
+        factors_b[tile * BN + lane] = block.x;
 #ifdef HAS_MINIMUM
         [[unroll]] for (uint g = 0; g < GROUPS_OF_STEP; g++) {
-            const uint of_group = (tile * GROUPS_OF_STEP + g) * BN + lane;
-            sums_b[of_group / 4][of_group % 4] = GROUPS_OF_STEP == 1 ? block.y + block.z : block[1 + g];
+            sums_b[(tile * GROUPS_OF_STEP + g) * BN + lane] = GROUPS_OF_STEP == 1 ? block.y + block.z : block[1 + g];
         }
 #endif
     }
@@ -117,47 +118,43 @@ void put_b(uint lane, uint tile, uint turn) {
 
 void multiply(uint lane, uint slice, uint turn) {
     const uint tile = turn * SLICES + slice;
+    const uint row = lane % TR * 4;
+    const uint column = lane / TR * 4;
     [[unroll]] for (uint g = 0; g < GROUPS_OF_STEP; g++) {
         int products[TM * TN];
-        [[unroll]] for (uint i = 0; i < TM * TN; i++) {
-            products[i] = 0;
-        }
-        const uint first = tile * WORDS + g * (GROUP / 4);
-        [[dont_unroll]] for (uint w0 = 0; w0 < GROUP / 4; w0 += UNROLL) {
-            [[unroll]] for (uint w1 = 0; w1 < UNROLL; w1++) {
-                uvec4 x[TM / 4];
-                [[unroll]] for (uint i = 0; i < TM / 4; i++) {
-                    x[i] = tile_a[(first + w0 + w1) * LINE_A + lane % TR + i * TR];
-                }
-                [[unroll]] for (uint n = 0; n < TN / 4; n++) {
-                    const uvec4 y = tile_b[(first + w0 + w1) * LINE_B + lane / TR + n * TC];
-                    [[unroll]] for (uint j = 0; j < 4; j++) {
-                        [[unroll]] for (uint i = 0; i < TM; i++) {
-                            const uint at = (n * 4 + j) * TM + i;
-                            products[at] = dot4(x[i / 4][i % 4], y[j], products[at]);
-                        }
-                    }
+        [[unroll]] for (uint w = 0; w < GROUP / 4; w++) {
+            const uint word = tile * WORDS + g * (GROUP / 4) + w;
+            uvec4 x[TM / 4];
+            [[unroll]] for (uint i = 0; i < TM / 4; i++) {
+                x[i] = FOUR(uvec4, tile_a, word * LINE_A + row + i * (4 * TR));
+            }
+            [[unroll]] for (uint n = 0; n < TN / 4; n++) {
+                const uvec4 y = FOUR(uvec4, tile_b, word * LINE_B + column + n * (4 * TC));
+                [[unroll]] for (uint e = 0; e < 4 * TM; e++) {
+                    const uint at = n * 4 * TM + e;
+                    products[at] = dot4(x[e % TM / 4][e % 4], y[e / TM], w == 0 ? 0 : products[at]);
                 }
             }
         }
+        const uint rows = (tile * GROUPS_OF_STEP + g) * BM + row;
         [[unroll]] for (uint n = 0; n < TN / 4; n++) {
-            const vec4 y = factors_b[tile * (BN / 4) + lane / TR + n * TC];
+            const vec4 y = FOUR(vec4, factors_b, tile * BN + column + n * (4 * TC));
+#ifdef HAS_MINIMUM
+            const vec4 all = FOUR(vec4, sums_b, (tile * GROUPS_OF_STEP + g) * BN + column + n * (4 * TC));
+#endif
             [[unroll]] for (uint m = 0; m < TM / 4; m++) {
-                const vec4 x = factors_a[(tile * GROUPS_OF_STEP + g) * (BM / 4) + lane % TR + m * TR];
+                const vec4 x = FOUR(vec4, factors_a, rows + m * (4 * TR));
+#ifdef HAS_MINIMUM
+                const vec4 low = FOUR(vec4, minima_a, rows + m * (4 * TR));
+#endif
                 [[unroll]] for (uint e = 0; e < 16; e++) {
                     const uint at = (n * 4 + e / 4) * TM + m * 4 + e % 4;
                     sums[at] += x[e % 4] * y[e / 4] * float(products[at]);
-                }
-            }
 #ifdef HAS_MINIMUM
-            const vec4 all = sums_b[(tile * GROUPS_OF_STEP + g) * (BN / 4) + lane / TR + n * TC];
-            [[unroll]] for (uint m = 0; m < TM / 4; m++) {
-                const vec4 low = minima_a[(tile * GROUPS_OF_STEP + g) * (BM / 4) + lane % TR + m * TR];
-                [[unroll]] for (uint e = 0; e < 16; e++) {
-                    sums[(n * 4 + e / 4) * TM + m * 4 + e % 4] += low[e % 4] * all[e / 4];
+                    sums[at] += low[e % 4] * all[e / 4];
+#endif
                 }
             }
-#endif
         }
     }
 }
