@@ -2,7 +2,7 @@
 //! matrix units.
 
 use super::{Context, Dispatch, Operand, Refusal, dispatch, pipeline};
-use crate::arch::Matrices;
+use crate::arch::{ArchClass, Matrices};
 use crate::device::tuning::Profile;
 use crate::pipeline::PipelineSpec;
 use ggml_core::DType;
@@ -17,11 +17,9 @@ const VEC_ROW: u32 = 256;
 const VEC_SUMS: u32 = 4096;
 /// Longest rows of v in the kernel for many tokens.
 const TILE_ROW: u32 = 512;
-/// Tokens of a work-group on matrix units, its subgroups, and longest rows of q, k and v: queries and results stay in
-/// registers.
+/// Tokens of a work-group on matrix units, and its subgroups.
 const MATRIX_TOKENS: u32 = 64;
 const MATRIX_SUBGROUPS: u32 = 4;
-const MATRIX_ROW: u32 = 128;
 /// Parts of the positions that a work-group can join.
 const MOST_PARTS: u32 = 64;
 
@@ -75,6 +73,12 @@ fn tile_spec(profile: &Profile, variant: &'static str, dv: u32, aligned: bool) -
     pipeline("flash_attn_tile", variant, &constants)
 }
 
+/// The longest rows of q, k and v on matrix units: queries and results stay in registers. RDNA3's units want each number of
+/// an operand twice.
+fn longest_matrix_row(profile: &Profile) -> u32 {
+    if profile.caps.arch == ArchClass::AmdRdna3 { 64 } else { 128 }
+}
+
 /// The kernel on matrix units for rows of q and k, and of v, of so many elements, where `precision` allows it and the device
 /// is to use it.
 fn matrix_spec(profile: &Profile, precision: Precision, [d, dv]: [u32; 2]) -> Option<PipelineSpec> {
@@ -86,7 +90,8 @@ fn matrix_spec(profile: &Profile, precision: Precision, [d, dv]: [u32; 2]) -> Op
     let emulated = caps.used_matrices == Matrices::Emulated;
     let [keys, values] = [d, dv].map(|n| n.div_ceil(16));
     let able = caps.subgroup.shuffle && workgroup <= caps.max_invocations;
-    let fits = d.max(dv) <= MATRIX_ROW && matrix_shared_bytes([keys, values], emulated) <= caps.shared_bytes;
+    let fits = d.max(dv) <= longest_matrix_row(profile)
+        && matrix_shared_bytes([keys, values], emulated) <= caps.shared_bytes;
     let spec = || {
         let variant = if emulated { "f16_emulated" } else { "f16_matrix" };
         let spec = pipeline("flash_attn_matrix", variant, &[workgroup, keys, values]);
@@ -243,7 +248,7 @@ pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arch::{ArchClass, Caps, MatrixShape, MatrixTypes, SubgroupOps};
+    use crate::arch::{Caps, MatrixShape, MatrixTypes, SubgroupOps};
 
     #[test]
     fn long_caches_are_shared_out_and_short_ones_are_not() {

@@ -17,7 +17,7 @@
 // (the most that a work-group has; a team is one or more of them, with int8 also a part), CHUNK (int8: elements of a column at a time,
 // a multiple of 512), QUADS (int8: quads that an invocation rounds at a time, 2 or 4).
 // Shared memory: lds ROWS * COLS * (work-group + 8 + 8 TEAMS) floats, subgroup one float for each value and subgroup;
-// int8 besides 9 bytes for 8 elements of a chunk of each column.
+// int8 besides 9 bytes for 8 elements of a chunk of each column, of some types 11.
 //
 // The including shader has vec_shape.glsl, b, and matrices: it says with MATRIX_OF(r) to which row r of a team belongs, and
 // with HAS_NORM that activations are to be multiplied by load_norm_weight, and the products divided by the root of the mean

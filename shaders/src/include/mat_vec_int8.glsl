@@ -10,6 +10,12 @@
 shared uint chunk_q[COLS * CHUNK / 4];
 shared float chunk_scale[COLS * CHUNK / 32];
 
+// Where groups are 16 neighbours whose minimum takes the sum of activations: these sums, so that not every row adds them up.
+#if defined(HAS_MINIMUM) && (defined(A_Q4_K) || defined(A_Q5_K))
+#define STORED_SUMS
+shared float chunk_sum[COLS * CHUNK / 16];
+#endif
+
 // Rounds `count` elements from element `first` on of all columns. Squares of this invocation's elements are added.
 void round_chunk(uint row_b[COLS], uint first, uint count, inout float squares[COLS]) {
     for (uint i = invocation(); i < count / (4 * QUADS); i += WG) {
@@ -32,15 +38,30 @@ void round_chunk(uint row_b[COLS], uint first, uint count, inout float squares[C
             }
             const uint bits = largest_of_block(x);
             const float scale = to_scale(bits);
+            int all = 0;
             [[unroll]] for (uint j = 0; j < QUADS; j++) {
-                chunk_q[c * (CHUNK / 4) + QUADS * i + j] = to_bytes(x[j], scale);
+                const uint q = to_bytes(x[j], scale);
+                chunk_q[c * (CHUNK / 4) + QUADS * i + j] = q;
+                all = dot4(q, ONES, all);
             }
+#ifdef STORED_SUMS
+            if (QUADS == 2) {
+                all += subgroupShuffleXor(all, 1);
+            }
+            chunk_sum[c * (CHUNK / 16) + i / (4 / QUADS)] = scale_of(bits) * float(all);
+#endif
             if (i % SHARERS == 0) {
                 chunk_scale[c * (CHUNK / 32) + i / SHARERS] = scale_of(bits);
             }
         }
     }
 }
+
+#ifdef STORED_SUMS
+#define SUM_OF(c, i, g, added) chunk_sum[c * (CHUNK / 16) + quad_at(i, g, 0) / 16]
+#else
+#define SUM_OF(c, i, g, added) added
+#endif
 
 // All groups of all rows and columns.
 #define MULTIPLY_GROUPS(w, i)                                                                                          \
@@ -58,7 +79,7 @@ void round_chunk(uint row_b[COLS], uint first, uint count, inout float squares[C
                 [[unroll]] for (uint j = 0; j < GROUP_QUADS; j++) {                                                    \
                     products = dot4(bytes(w[r], g, j), y[j], products);                                                \
                 }                                                                                                      \
-                ADD_GROUP(w[r], g, c * ROWS + r, scale * float(products), scale * float(all))                          \
+                ADD_GROUP(w[r], g, c * ROWS + r, scale * float(products), SUM_OF(c, i, g, scale * float(all)))         \
             }                                                                                                          \
         }                                                                                                              \
     }

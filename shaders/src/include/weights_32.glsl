@@ -40,6 +40,12 @@ struct Piece {
     float low;
 };
 
+// The word that begins `shift` bits, 0 to 31, behind the beginning of the first of two. In this form Mesa's compiler knows
+// it for one instruction.
+uint shifted_together(uint first, uint second, uint shift) {
+    return shift == 0 ? first : first >> shift | second << (32 - shift);
+}
+
 #if defined(A_Q8_0) || defined(A_Q4_0) || defined(A_IQ4_NL) || defined(A_Q5_0)
 
 // Half-words of a block, and before its weights.
@@ -67,15 +73,27 @@ uint of_blocks(uint n) {
 #endif
 
 Piece load_piece(uint row, uint i) {
-    // The words begin with the half-word before the piece, or the two before it.
+    // The words begin with the half-word before the piece, or the two before it; of Q8_0 with the piece.
     const uint block = of_blocks(i / PIECES_OF_BLOCK);
     const HalfWord block_at = halves_at(row * BLOCK_HALVES, block);
-    const HalfWord piece_at = halves_at(row * BLOCK_HALVES, block + HEAD_HALVES + i % PIECES_OF_BLOCK * (2 * PIECE_WORDS));
+    const uint before = block + HEAD_HALVES + i % PIECES_OF_BLOCK * (2 * PIECE_WORDS);
     Piece w;
+#ifdef A_Q8_0
+    // So many words that a shift of two at once, from the piece's beginning on, is worth an index of its own: where the piece
+    // has whole words the last one is read again, for the next may lie beyond the block.
+    const HalfWord piece_at = halves_at(row * BLOCK_HALVES, before + 1);
+    [[unroll]] for (uint j = 0; j < PIECE_WORDS; j++) {
+        w.q[j] = words[piece_at.word + j];
+    }
+    w.q[PIECE_WORDS] = words[piece_at.word + (piece_at.odd ? PIECE_WORDS : PIECE_WORDS - 1)];
+    w.shift = piece_at.odd ? 16 : 0;
+#else
+    const HalfWord piece_at = halves_at(row * BLOCK_HALVES, before);
     [[unroll]] for (uint j = 0; j <= PIECE_WORDS; j++) {
         w.q[j] = words[piece_at.word + j];
     }
     w.shift = piece_at.odd ? 0 : 16;
+#endif
 #ifdef A_Q5_0
     const uint lower = words[block_at.word], upper = words[block_at.word + 1];
     const uint bits = block_at.odd ? upper : lower >> 16 | upper << 16;
@@ -86,7 +104,11 @@ Piece load_piece(uint row, uint i) {
 }
 
 uint stored(Piece w, uint j) {
+#ifdef A_Q8_0
+    return shifted_together(w.q[j], w.q[j + 1], w.shift);
+#else
     return w.shift == 0 ? w.q[j + 1] : w.q[j] >> 16 | w.q[j + 1] << 16;
+#endif
 }
 
 #elif defined(A_Q4_1) || defined(A_Q5_1)
@@ -138,7 +160,7 @@ Piece load_piece(uint row, uint i) {
 }
 
 uint stored(Piece w, uint j) {
-    return w.shift == 0 ? w.q[j] : w.q[j] >> w.shift | w.q[j + 1] << (32 - w.shift);
+    return shifted_together(w.q[j], w.q[j + 1], w.shift);
 }
 
 #endif
