@@ -41,7 +41,8 @@ fn affine<const PARTS: usize>(block: &[f32; 256], shape: Shape, how: How<'_>) ->
         }
         let [(scale, scales), (minimum, minima)] =
             [0, 1].map(|i| search::positive(&fits.map(|f| f[i]), &sums, steps));
-        ([scale, minimum].map(f16::from_f32), [scales, minima])
+        let units = [scale, minimum].map(f16::from_f32);
+        (units, polished(block, &weights, [top, steps], units, [scales, minima]))
     } else {
         for (fit, part) in fits.iter_mut().zip(parts) {
             *fit = match how {
@@ -49,7 +50,8 @@ fn affine<const PARTS: usize>(block: &[f32; 256], shape: Shape, how: How<'_>) ->
                 _ => searched(part, range, search),
             };
         }
-        let units = [0, 1].map(|i| f16::from_f32(fits.iter().fold(0.0, |m, f| f[i].max(m)) / f32::from(steps)));
+        let units =
+            [0, 1].map(|i| f16::from_f32(fits.iter().fold(0.0, |m, f| f[i].max(m)) / f32::from(steps)));
         let inverses = units.map(|u| inverse(u.to_f32()));
         (units, [0, 1].map(|i| fits.map(|f| ((f[i] * inverses[i]).round() as u8).min(steps))))
     };
@@ -61,6 +63,37 @@ fn affine<const PARTS: usize>(block: &[f32; 256], shape: Shape, how: How<'_>) ->
         *q = (((x + minimum) * inverse).round() as u8).min(top);
     }
     Affine { units, scales, minima, q }
+}
+
+/// Scales and minima with those that lose less among their neighbours.
+fn polished<const PARTS: usize>(
+    block: &[f32; 256],
+    weights: &[f32; 256],
+    [top, steps]: [u8; 2],
+    units: [f16; 2],
+    [mut scales, mut minima]: [[u8; PARTS]; 2],
+) -> [[u8; PARTS]; 2] {
+    let size = 256 / PARTS;
+    let units = units.map(f16::to_f32);
+    for (i, (part, weights)) in block.chunks_exact(size).zip(weights.chunks_exact(size)).enumerate() {
+        let lost = |s: u8, m: u8| -> f32 {
+            let (scale, minimum) = (units[0] * f32::from(s), units[1] * f32::from(m));
+            let inverse = inverse(scale);
+            let error =
+                |x: f32| scale * ((x + minimum) * inverse).round().clamp(0.0, f32::from(top)) - minimum - x;
+            part.iter().zip(weights).map(|(x, weight)| weight * error(*x).powi(2)).sum()
+        };
+        let near = |number: u8| number.saturating_sub(1)..=(number + 1).min(steps);
+        let mut best = (lost(scales[i], minima[i]), scales[i], minima[i]);
+        for (s, m) in near(scales[i]).flat_map(|s| near(minima[i]).map(move |m| (s, m))) {
+            let lost = lost(s, m);
+            if lost < best.0 {
+                best = (lost, s, m);
+            }
+        }
+        (scales[i], minima[i]) = (best.1, best.2);
+    }
+    [scales, minima]
 }
 
 /// Scale and minimum of a part by a search where all columns count the same: errors weigh as the values, or as squares as
@@ -114,7 +147,7 @@ fn bit_pairs(q: &[u8; 256], shift: u32) -> [u8; 64] {
 
 /// 16 parts; scale and minimum in the nibbles of a byte, numbers of 2 bits.
 pub(super) fn q2_k(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
-    let search = search::Affine { first: -0.5, step: 0.1, tries: 15, magnitudes: true };
+    let search = search::Affine { first: -0.5, step: 0.1, tries: 15, magnitudes: true, follow: false };
     let shape = Shape { top: 3, steps: 15, search, squares: 1.0 };
     let Affine { units, scales, minima, q } = affine::<16>(block, shape, how);
     out.extend(scales.iter().zip(minima).map(|(s, m)| s | m << 4));
@@ -157,7 +190,7 @@ fn paired_nibbles(q: &[u8; 256]) -> impl Iterator<Item = u8> + '_ {
 
 /// Eight parts of 4 bits.
 pub(super) fn q4_k(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
-    let search = search::Affine { first: -1.0, step: 0.1, tries: 20, magnitudes: false };
+    let search = search::Affine { first: -1.0, step: 0.1, tries: 20, magnitudes: false, follow: false };
     let shape = Shape { top: 15, steps: 63, search, squares: 2.0 };
     let Affine { units, scales, minima, q } = affine(block, shape, how);
     out.extend(units.iter().flat_map(|u| u.to_le_bytes()));
@@ -167,7 +200,7 @@ pub(super) fn q4_k(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
 
 /// Eight parts of 5 bits; the fifth bits of part `n` in bits `n` of 32 bytes.
 pub(super) fn q5_k(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
-    let search = search::Affine { first: -0.5, step: 0.1, tries: 15, magnitudes: false };
+    let search = search::Affine { first: -0.5, step: 0.1, tries: 15, magnitudes: false, follow: false };
     let shape = Shape { top: 31, steps: 63, search, squares: 2.0 };
     let Affine { units, scales, minima, q } = affine(block, shape, how);
     out.extend(units.iter().flat_map(|u| u.to_le_bytes()));
@@ -202,9 +235,7 @@ fn centred(block: &[f32; 256], zero: f32, steps: f32, how: How<'_>) -> (f16, [i8
     let weights = match how {
         How::Quick => [1.0; 256],
         How::Search => block.map(|x| x * x),
-        How::Weighted(importance, _) => {
-            weights(block, importance, coarse.then(|| 2.0 * mean_square(block)))
-        }
+        How::Weighted(importance, _) => weights(block, importance, coarse.then(|| 2.0 * mean_square(block))),
     };
     let mut fits = [0.0f32; 16];
     let mut sums = [0.0f32; 16];

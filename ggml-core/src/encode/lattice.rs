@@ -169,7 +169,6 @@ impl Points {
 #[cfg(test)]
 mod tests {
     use super::super::points;
-    use super::*;
     use crate::rng::Rng;
 
     /// Against all points of the grid, numbers on levels, between them and beyond, weights of any size.
@@ -182,8 +181,9 @@ mod tests {
             let mut off_the_grid = 0;
             for round in 0..2000 {
                 let x: Vec<f32> = (0..size).map(|_| rng.uniform(levels[0].min(0.0) - 3.0, reach)).collect();
-                let weights: Vec<f32> =
-                    (0..size).map(|_| if round % 2 == 0 { 1.0 } else { (3.0 * rng.normal()).exp() }).collect();
+                let weights: Vec<f32> = (0..size)
+                    .map(|_| if round % 2 == 0 { 1.0 } else { (3.0 * rng.normal()).exp() })
+                    .collect();
                 let cost = |point: u16| -> f64 {
                     let of = |i: usize| {
                         let error = f64::from(x[i]) - f64::from(levels[points.code(point, i)]);

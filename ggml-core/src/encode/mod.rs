@@ -15,8 +15,8 @@ mod search;
 mod table;
 mod ternary;
 
-/// How the scales of K-quants and IQ4 are found, which are no matter of a formula. Other types know one way; with the
-/// importance of columns there is [`encode_weighted`].
+/// How the scales of K-quants and of IQ1 to IQ4 are found, which are no matter of a formula. Other types know one way; with
+/// the importance of columns there is [`encode_weighted`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
     /// From the range of the values and one fit.
@@ -53,7 +53,11 @@ pub fn encode_with(dtype: DType, n: usize, values: &[f32], effort: Effort) -> Re
 /// As [`encode_with`]; also if there are not `n` importances, or one is negative or not finite.
 pub fn encode_weighted(dtype: DType, n: usize, values: &[f32], importance: &[f32]) -> Result<Vec<u8>> {
     if importance.len() != n {
-        return Err(Error::argument("importance", importance.len(), format!("a number for each of {n} columns")));
+        return Err(Error::argument(
+            "importance",
+            importance.len(),
+            format!("a number for each of {n} columns"),
+        ));
     }
     if let Some(wrong) = importance.iter().find(|v| !(**v >= 0.0 && v.is_finite())) {
         return Err(Error::argument("importance", wrong, "numbers that are finite and not negative"));

@@ -1,8 +1,8 @@
 //! Blocks that name points of a grid: IQ1, IQ2, IQ3.
 //!
 //! The numbers of a scale are tried with some scales; the one that loses least after a least-squares fit is kept, and these
-//! are rounded to odd multiples of one F16. With the importance of columns more scales are tried, points are the nearest by
-//! weights, and at last the F16 is fitted to all numbers and the multiples chosen again.
+//! are rounded to odd multiples of one F16. A search tries more scales, weighs errors as ggml does, takes the points that are
+//! nearest by these weights, and at last fits the F16 to all numbers and chooses multiples and points again.
 
 use super::lattice::Points;
 use super::{How, extreme, inverse, mean_square, weights};
@@ -44,6 +44,18 @@ struct Named {
     extra: [u8; 4],
     /// What the numbers become, without their scale.
     values: [f32; 32],
+}
+
+impl Named {
+    /// With the eights of another where a bit is set, of a type with points of eight.
+    fn or(&self, other: &Named, bits: u8) -> Named {
+        let mut mixed = *self;
+        for n in (0..4).filter(|n| bits >> n & 1 == 1) {
+            (mixed.indices[n], mixed.extra[n]) = (other.indices[n], other.extra[n]);
+            mixed.values[8 * n..8 * n + 8].copy_from_slice(&other.values[8 * n..8 * n + 8]);
+        }
+        mixed
+    }
 }
 
 /// A type: points, extras, numbers of a scale, largest multiple `s` of a scale `2 s + 1`, how much smaller than the F16
@@ -95,16 +107,45 @@ impl<'a> Numbers<'a> {
     }
 }
 
-/// Scales that are tried where there are weights, each this much smaller than the one before, from a quarter more than
-/// the one where the largest magnitude has the highest level.
-const LADDER: (usize, f32) = (20, 0.92);
-
 /// Times that a scale is fitted to the points that it gives.
 const REFITS: usize = 2;
 
 impl Format {
+    const IQ2_XXS: Format = Format {
+        points: &IQ2_XXS,
+        extra: Extra::EvenSigns,
+        group: 32,
+        top: 15,
+        fraction: 0.125,
+        squares: 1.0,
+    };
+    const IQ2_XS: Format = Format {
+        points: &IQ2_XS,
+        extra: Extra::EvenSigns,
+        group: 16,
+        top: 15,
+        fraction: 0.125,
+        squares: 1.0,
+    };
+    const IQ2_S: Format =
+        Format { points: &IQ2_S, extra: Extra::Signs, group: 16, top: 15, fraction: 0.125, squares: 2.0 };
+    const IQ3_XXS: Format = Format {
+        points: &IQ3_XXS,
+        extra: Extra::EvenSigns,
+        group: 32,
+        top: 15,
+        fraction: 0.25,
+        squares: 2.0,
+    };
+    const IQ3_S: Format =
+        Format { points: &IQ3_S, extra: Extra::Signs, group: 32, top: 15, fraction: 1.0, squares: 2.0 };
+    const IQ1_S: Format =
+        Format { points: &IQ1, extra: Extra::Shift, group: 32, top: 7, fraction: 1.0, squares: 2.0 };
+    const IQ1_M: Format =
+        Format { points: &IQ1, extra: Extra::Shifts, group: 16, top: 7, fraction: 1.0, squares: 2.0 };
+
     /// Eight numbers, divided by the scale already.
-    fn eight(&self, numbers: Numbers<'_>, shift: u8, n: usize, named: &mut Named) {
+    fn eight(&self, numbers: Numbers<'_>, exact: bool, shift: u8, n: usize, named: &mut Named) {
         let x = numbers.x;
         let values = &mut named.values[8 * n..8 * n + 8];
         let mut extra = shift;
@@ -127,7 +168,7 @@ impl Format {
         bare.iter_mut().zip(x).enumerate().for_each(|(i, (to, x))| *to = x * sign(i) - added);
         let size = self.points.size;
         for (i, (x, out)) in bare.chunks(size).zip(values.chunks_mut(size)).enumerate() {
-            let weights = numbers.weights.map(|weights| &weights[i * size..(i + 1) * size]);
+            let weights = numbers.weights.filter(|_| exact).map(|weights| &weights[i * size..(i + 1) * size]);
             named.indices[8 / size * n + i] = self.points.name(x, weights, out);
         }
         values.iter_mut().enumerate().for_each(|(i, value)| *value = (*value + added) * sign(i));
@@ -138,16 +179,16 @@ impl Format {
         matches!(self.extra, Extra::Shift | Extra::Shifts)
     }
 
-    /// The numbers of a scale with all of some shifts, those that lose least.
-    fn named(&self, numbers: Numbers<'_>, inverse: f32) -> Named {
+    /// The numbers of a scale with all of some shifts, those that lose least; the points `exact`ly by weights, where there are
+    /// some.
+    fn named(&self, numbers: Numbers<'_>, inverse: f32, exact: bool) -> Named {
         let mut scaled = [0.0; 32];
         scaled.iter_mut().zip(numbers.x).for_each(|(to, x)| *to = x * inverse);
         let scaled = Numbers { x: &scaled[..numbers.x.len()], ..numbers };
-        let with = |shifts: u8| {
+        let with = |shift: u8| {
             let mut named = Named::default();
             for n in 0..scaled.x.len() / 8 {
-                let shift = if shifts >> n & 1 == 1 { u8::MAX } else { 0 };
-                self.eight(scaled.part(8 * n..8 * n + 8), shift, n, &mut named);
+                self.eight(scaled.part(8 * n..8 * n + 8), exact, shift, n, &mut named);
             }
             named
         };
@@ -156,9 +197,10 @@ impl Format {
             Extra::Shift => &[0, 15],
             Extra::Shifts => &[0, 1, 2, 3],
         };
-        let all = shifts.iter().map(|&shifts| with(shifts));
+        let (more, less) = (with(0), with(u8::MAX));
+        let all = shifts.iter().map(|shifts| more.or(&less, *shifts));
         let best = all.map(|named| (scaled.lost(1.0, &named.values), named));
-        best.reduce(|a, b| if b.0 < a.0 { b } else { a }).map_or_else(Named::default, |(_, named)| named)
+        best.reduce(|a, b| if b.0 < a.0 { b } else { a }).map_or(more, |(_, named)| named)
     }
 
     /// The scale that loses least of some.
@@ -166,40 +208,36 @@ impl Format {
         let levels = self.points.levels;
         let (most, top) = (extreme(numbers.x).abs(), levels.last().copied().unwrap_or(1.0));
         let mut best = (0.0, most / top);
-        let mut attempt = |scale: f32| {
-            let (q2, qx) = numbers.sums(&self.named(numbers, inverse(scale)).values);
+        let attempt = |best: &mut (f32, f32), scale: f32, exact: bool| {
+            let (q2, qx) = numbers.sums(&self.named(numbers, inverse(scale), exact).values);
             // What the fit takes off the sum of squares.
             if qx > 0.0 && qx * qx / q2 > best.0 {
-                best = (qx * qx / q2, qx / q2);
+                *best = (qx * qx / q2, qx / q2);
             }
-            best.1
         };
-        if numbers.weights.is_some() {
-            let (count, step) = LADDER;
-            (0..count).for_each(|i| {
-                attempt(1.25 * most / top * step.powi(i as i32));
-            });
-            let mut scale = attempt(most / top);
-            for _ in 0..REFITS {
-                scale = attempt(scale);
-            }
-            return scale;
-        }
         // The largest magnitude somewhere about the highest level, or at one of the others.
-        let near = (4..=11).map(|step| most / top * step as f32 / 10.0);
+        let (steps, parts) = if numbers.weights.is_some() { (5..=25, 20.0) } else { (4..=11, 10.0) };
+        let near = steps.map(|step| most / top * step as f32 / parts);
         for scale in near.chain(levels.iter().filter(|level| **level > 0.0).map(|level| most / level)) {
-            attempt(scale);
+            attempt(&mut best, scale, false);
+        }
+        if numbers.weights.is_some() {
+            for _ in 0..REFITS {
+                let scale = best.1;
+                attempt(&mut best, scale, true);
+            }
         }
         best.1
     }
 
     fn block(&self, block: &[f32; 256], how: How<'_>) -> Block {
-        let weights = match how {
-            How::Weighted(importance, _) => {
-                Some(weights(block, importance, Some(self.squares * mean_square(block))))
-            }
-            _ => None,
+        let importance = match how {
+            How::Quick => None,
+            How::Search => Some(&[1.0; 256][..]),
+            How::Weighted(importance, _) => Some(importance),
         };
+        let square = self.squares * mean_square(block);
+        let weights = importance.map(|importance| weights(block, importance, Some(square)));
         let all = Numbers { x: block, weights: weights.as_ref().map(|weights| weights.as_slice()) };
         let groups = || (0..256 / self.group).map(|i| all.part(i * self.group..(i + 1) * self.group));
         let fits: Vec<f32> = groups().map(|numbers| self.fit(numbers)).collect();
@@ -217,16 +255,12 @@ impl Format {
     }
 
     /// A block with the multiples nearest to some scales.
-    fn rounded<'a>(
-        &self,
-        fits: &[f32],
-        unit: f16,
-        groups: impl Iterator<Item = Numbers<'a>>,
-    ) -> Block {
+    fn rounded<'a>(&self, fits: &[f32], unit: f16, groups: impl Iterator<Item = Numbers<'a>>) -> Block {
         let step = unit.to_f32() * self.fraction;
         let multiple = |fit: &f32| (((fit * inverse(step) - 1.0) / 2.0).round() as u8).min(self.top);
         let scales: Vec<u8> = fits.iter().map(multiple).collect();
-        let named = groups.zip(&scales).map(|(numbers, s)| self.named(numbers, inverse(self.scale(unit, *s))));
+        let named =
+            groups.zip(&scales).map(|(numbers, s)| self.named(numbers, inverse(self.scale(unit, *s)), true));
         Block { unit, groups: named.collect(), scales }
     }
 
@@ -246,7 +280,7 @@ impl Format {
         for (numbers, &s) in groups.zip(&block.scales) {
             let near = (s.saturating_sub(1)..=(s + 1).min(self.top)).map(|s| {
                 let scale = self.scale(unit, s);
-                let named = self.named(numbers, inverse(scale));
+                let named = self.named(numbers, inverse(scale), true);
                 (numbers.lost(scale, &named.values), s, named)
             });
             if let Some((lost, s, named)) = near.reduce(|a, b| if b.0 < a.0 { b } else { a }) {
@@ -291,8 +325,7 @@ fn high(indices: &[u16], shift: u32, bits: usize) -> u8 {
 
 /// For each 32: four indices and a word.
 pub(super) fn iq2_xxs(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
-    let format = Format { points: &IQ2_XXS, extra: Extra::EvenSigns, group: 32, top: 15, fraction: 0.125, squares: 1.0 };
-    let block = format.block(block, how);
+    let block = Format::IQ2_XXS.block(block, how);
     out.extend(block.unit.to_le_bytes());
     for (group, word) in block.groups.iter().zip(block.words()) {
         out.extend(group.indices[..4].iter().map(|&index| index as u8));
@@ -302,8 +335,7 @@ pub(super) fn iq2_xxs(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
 
 /// For each 8: nine bits of index and seven signs.
 pub(super) fn iq2_xs(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
-    let format = Format { points: &IQ2_XS, extra: Extra::EvenSigns, group: 16, top: 15, fraction: 0.125, squares: 1.0 };
-    let block = format.block(block, how);
+    let block = Format::IQ2_XS.block(block, how);
     out.extend(block.unit.to_le_bytes());
     let words =
         block.indices(2).zip(block.signs(2)).map(|(index, signs)| index | u16::from(signs & 127) << 9);
@@ -313,8 +345,7 @@ pub(super) fn iq2_xs(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
 
 /// Low bytes of indices, signs, high bits of indices.
 pub(super) fn iq2_s(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
-    let format = Format { points: &IQ2_S, extra: Extra::Signs, group: 16, top: 15, fraction: 0.125, squares: 2.0 };
-    let block = format.block(block, how);
+    let block = Format::IQ2_S.block(block, how);
     let indices: Vec<u16> = block.indices(2).collect();
     out.extend(block.unit.to_le_bytes());
     out.extend(indices.iter().map(|&index| index as u8));
@@ -325,8 +356,7 @@ pub(super) fn iq2_s(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
 
 /// Indices, words.
 pub(super) fn iq3_xxs(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
-    let format = Format { points: &IQ3_XXS, extra: Extra::EvenSigns, group: 32, top: 15, fraction: 0.25, squares: 2.0 };
-    let block = format.block(block, how);
+    let block = Format::IQ3_XXS.block(block, how);
     out.extend(block.unit.to_le_bytes());
     out.extend(block.indices(8).map(|index| index as u8));
     out.extend(block.words().flat_map(u32::to_le_bytes));
@@ -334,8 +364,7 @@ pub(super) fn iq3_xxs(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
 
 /// Low bytes of indices, their ninth bits, signs.
 pub(super) fn iq3_s(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
-    let format = Format { points: &IQ3_S, extra: Extra::Signs, group: 32, top: 15, fraction: 1.0, squares: 2.0 };
-    let block = format.block(block, how);
+    let block = Format::IQ3_S.block(block, how);
     let indices: Vec<u16> = block.indices(8).collect();
     out.extend(block.unit.to_le_bytes());
     out.extend(indices.iter().map(|&index| index as u8));
@@ -346,8 +375,7 @@ pub(super) fn iq3_s(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
 
 /// Low bytes of indices; for each 32 a word of their high bits, the scale and the shift.
 pub(super) fn iq1_s(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
-    let format = Format { points: &IQ1, extra: Extra::Shift, group: 32, top: 7, fraction: 1.0, squares: 2.0 };
-    let block = format.block(block, how);
+    let block = Format::IQ1_S.block(block, how);
     out.extend(block.unit.to_le_bytes());
     out.extend(block.indices(4).map(|index| index as u8));
     for (group, scale) in block.groups.iter().zip(&block.scales) {
@@ -360,8 +388,7 @@ pub(super) fn iq1_s(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
 
 /// Low bytes of indices; nibbles of their high bits and the shift; words of scales, with a nibble of the F16 on top.
 pub(super) fn iq1_m(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
-    let format = Format { points: &IQ1, extra: Extra::Shifts, group: 16, top: 7, fraction: 1.0, squares: 2.0 };
-    let block = format.block(block, how);
+    let block = Format::IQ1_M.block(block, how);
     out.extend(block.indices(2).map(|index| index as u8));
     for group in &block.groups {
         let nibble = |n: usize| (group.indices[n] >> 8) as u8 | group.extra[n] & 8;
@@ -372,5 +399,50 @@ pub(super) fn iq1_m(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
         let scales = four.iter().enumerate();
         let word = scales.fold(top, |word, (i, scale)| word | u16::from(*scale) << (3 * i));
         out.extend(word.to_le_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::encode::tests::decode;
+    use crate::rng::Rng;
+
+    /// What the decoder makes of a block is what the search saw: points, signs, shifts and scales are where they belong.
+    #[test]
+    fn blocks_hold_what_was_meant() {
+        type Put = fn(&[f32; 256], How<'_>, &mut Vec<u8>);
+        let all: [(DType, Format, Put); 7] = [
+            (DType::IQ2_XXS, Format::IQ2_XXS, iq2_xxs),
+            (DType::IQ2_XS, Format::IQ2_XS, iq2_xs),
+            (DType::IQ2_S, Format::IQ2_S, iq2_s),
+            (DType::IQ3_XXS, Format::IQ3_XXS, iq3_xxs),
+            (DType::IQ3_S, Format::IQ3_S, iq3_s),
+            (DType::IQ1_S, Format::IQ1_S, iq1_s),
+            (DType::IQ1_M, Format::IQ1_M, iq1_m),
+        ];
+        let mut rng = Rng::new(6);
+        for round in 0..20 {
+            let x: [f32; 256] = std::array::from_fn(|i| rng.normal() * (1 + i / 16 % 5) as f32);
+            let importance: [f32; 256] = std::array::from_fn(|_| rng.normal().exp());
+            let how = [How::Quick, How::Search, How::Weighted(&importance, 1.0)][round % 3];
+            for (dtype, format, put) in &all {
+                let block = format.block(&x, how);
+                let step = block.unit.to_f64() * f64::from(format.fraction);
+                let meant = block.groups.iter().zip(&block.scales).flat_map(|(named, s)| {
+                    let scale = step * (2.0 * f64::from(*s) + 1.0);
+                    named.values[..format.group].iter().map(move |value| scale * f64::from(*value))
+                });
+                let mut bytes = Vec::new();
+                put(&x, how, &mut bytes);
+                let decoded = decode(*dtype, &bytes);
+                assert!(decoded.iter().copied().eq(meant), "{dtype} {round}");
+                // More than one point, sign, shift and scale of all that there are.
+                let mut scales = block.scales.clone();
+                scales.sort_unstable();
+                scales.dedup();
+                assert!(scales.len() > 2, "{dtype}: {scales:?}");
+            }
+        }
     }
 }

@@ -15,10 +15,13 @@ pub(super) struct Affine {
     pub(super) tries: usize,
     /// Whether magnitudes of errors count, and not squares.
     pub(super) magnitudes: bool,
+    /// Whether numbers count from the best minimum so far, and not from the lowest value.
+    pub(super) follow: bool,
 }
 
 /// With the importance of columns (ggml's `make_qkx3_quants`).
-pub(super) const WEIGHTED: Affine = Affine { first: -0.9, step: 0.05, tries: 36, magnitudes: false };
+pub(super) const WEIGHTED: Affine =
+    Affine { first: -0.9, step: 0.05, tries: 36, magnitudes: false, follow: true };
 
 /// Scale and minimum (subtracted, not negative) of some values, each with the weight of its error, for numbers `0..=top`.
 pub(super) fn affine(x: &[f32], weights: &[f32], top: f32, search: Affine) -> [f32; 2] {
@@ -28,21 +31,22 @@ pub(super) fn affine(x: &[f32], weights: &[f32], top: f32, search: Affine) -> [f
     if !(range > 0.0 && range.is_finite()) {
         return [0.0, -low];
     }
-    let number = |v: f32, inverse: f32| (inverse * (v - low)).round().clamp(0.0, top);
-    let lost = |inverse: f32, [scale, minimum]: [f32; 2]| -> f32 {
+    let number = |v: f32, inverse: f32, from: f32| (inverse * (v - from)).round().clamp(0.0, top);
+    let lost = |inverse: f32, from: f32, [scale, minimum]: [f32; 2]| -> f32 {
         let of = |(&v, weight): (&f32, &f32)| {
-            let error = scale * number(v, inverse) - minimum - v;
+            let error = scale * number(v, inverse, from) - minimum - v;
             weight * if search.magnitudes { error.abs() } else { error * error }
         };
         x.iter().zip(weights).map(of).sum()
     };
     let first = [range / top, -low];
-    let mut best = (lost(top / range, first), first);
+    let mut best = (lost(top / range, low, first), first);
     for step in 0..=search.tries {
         let inverse = (search.first + search.step * step as f32 + top) / range;
-        let fitted = fit_affine(x, weights, |v| number(v, inverse));
+        let from = if search.follow { -best.1[1] } else { low };
+        let fitted = fit_affine(x, weights, |v| number(v, inverse, from));
         if let Some(fitted) = fitted {
-            let lost = lost(inverse, fitted);
+            let lost = lost(inverse, from, fitted);
             if lost < best.0 {
                 best = (lost, fitted);
             }

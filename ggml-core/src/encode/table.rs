@@ -64,7 +64,9 @@ pub(super) fn iq4_xs(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
     let weights = weigh(block, how);
     let (parts, weights) = (block.as_chunks::<32>().0, weights.as_chunks::<32>().0);
     let mut fits = [0.0; 8];
-    fits.iter_mut().zip(parts.iter().zip(weights)).for_each(|(f, (part, weights))| *f = fit(part, weights, how));
+    fits.iter_mut()
+        .zip(parts.iter().zip(weights))
+        .for_each(|(f, (part, weights))| *f = fit(part, weights, how));
     let (unit, scales) = signed_scales(&fits, 32.0);
     let (mut high, mut low) = (0u16, [0u8; 4]);
     for (i, scale) in scales.iter().map(|s| (s + 32) as u8).enumerate() {
