@@ -16,7 +16,7 @@ use ggml_core::decode::decode;
 use ggml_core::encode::{Effort, encode_weighted, encode_with};
 use ggml_core::gguf::{GgufFile, GgufWriter, Metadata, TensorData, TensorInfo, TensorSink};
 use ggml_core::{DType, Error, Result};
-use mix::Model;
+use mix::Model as Rules;
 use rayon::prelude::*;
 use std::cell::Cell;
 use std::io::ErrorKind;
@@ -103,7 +103,7 @@ pub fn quantize(
 ) -> Result<Summary> {
     let total = input.tensors().iter().map(|t| t.bytes as u64).sum();
     let watch = Watch { path: out, cancel, progress, done: Cell::new(0), total };
-    let model = Model::new(input, recipe.importance.is_some());
+    let model = Rules::new(input, recipe.importance.is_some());
     let mut writer = GgufWriter::new();
     writer.set_all(&metadata(input, recipe))?;
     let mut summary = Summary { before: total, after: 0, types: Vec::new() };
@@ -209,7 +209,10 @@ fn contents(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::ModelFile;
     use crate::synthesize::{self, Shape};
+    use crate::{Model, Precision, SessionOptions};
+    use ggml_core::metrics::distance;
     use ggml_core::rng::Rng;
 
     fn file(shape: &Shape) -> GgufFile {
@@ -267,7 +270,9 @@ mod tests {
         let few =
             |name: &str| name.starts_with("IQ1") || name.starts_with("IQ2") || name.starts_with("IQ3_X");
         let without = Mix::names().filter(|name| !few(name)).map(|name| (name, None));
-        for (name, importance) in without.chain(Mix::names().map(|name| (name, Some(&importance)))) {
+        let weighed = ["IQ1_M", "IQ2_M", "IQ3_XXS", "IQ4_XS", "Q4_0", "Q4_K_M", "Q8_0"];
+        let weighed = weighed.into_iter().map(|name| (name, Some(&importance)));
+        for (name, importance) in without.chain(weighed) {
             let out = quantized(&input, name, importance);
             for (a, b) in input.tensors().iter().zip(out.tensors()) {
                 assert_eq!((&a.name, a.ne), (&b.name, b.ne), "{name}");
@@ -346,6 +351,42 @@ mod tests {
         assert_eq!(m.str("quantize.imatrix.file").unwrap(), "imatrix.gguf");
         assert_eq!(m.u32("quantize.imatrix.chunks_count").unwrap(), 5);
         assert_eq!(m.u32("general.file_type").unwrap(), 19);
+    }
+
+    /// The same model with its weights decoded to F32.
+    fn plain(file: &GgufFile) -> GgufFile {
+        let mut writer = GgufWriter::new();
+        writer.set_all(file.metadata()).unwrap();
+        for t in file.tensors() {
+            let values = decode(t.dtype, file.data(t).unwrap()).unwrap();
+            let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+            writer.tensor(t.name.clone(), DType::F32, t.shape(), TensorData::Bytes(bytes.into())).unwrap();
+        }
+        GgufFile::from_bytes(writer.to_bytes().unwrap()).unwrap()
+    }
+
+    /// On the CPU a file of few bits gives the logits of what its weights decode to.
+    #[test]
+    fn models_of_few_bits_run() {
+        let cpu = crate::open("cpu", &crate::OpenOptions::default()).unwrap();
+        let logits = |file: GgufFile| {
+            let model = Model::from_file(ModelFile::from_gguf(file).unwrap(), cpu.clone()).unwrap();
+            let options = SessionOptions::default().with_context(64).with_precision(Precision::Exact);
+            model.session(&options).unwrap().logits(&[5, 42, 79, 116]).unwrap()
+        };
+        let small = Shape { layers: 1, vocabulary: 300, ..Shape::small("llama") }.with_type(DType::F16);
+        let input = file(&small);
+        let importance = matrix(&input, &[]);
+        for mix in
+            ["IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ2_M", "IQ3_XXS", "IQ3_XS", "IQ3_S", "IQ3_M"]
+        {
+            let out = quantized(&input, mix, Some(&importance));
+            let main = Mix::named(mix).unwrap().pure(out.require("blk.0.ffn_up.weight").unwrap());
+            assert!(out.tensors().iter().any(|t| t.dtype == main), "{mix}");
+            let want = logits(plain(&out));
+            let distance = distance(&logits(out), &want);
+            assert!(distance.nmse < 1e-9, "{mix}: {distance:?}");
+        }
     }
 
     #[test]
