@@ -73,21 +73,23 @@ impl Points {
 
     fn halves(&self) -> &Halves {
         self.halves.get_or_init(|| {
-            let half = |point: u16, first: usize| {
-                let codes = (first..first + self.size / 2).rev().map(|i| self.code(point, i));
-                codes.fold(0, |half, code| half * self.levels.len() + code) as u8
-            };
             let mut upper: Vec<(u8, Range<usize>)> = Vec::new();
             for (index, &point) in self.grid().iter().enumerate() {
                 // Points are in the order of their codes, so that those of an upper half are side by side.
-                let half = half(point, self.size / 2);
+                let half = self.half(point, self.size / 2) as u8;
                 match upper.last_mut() {
                     Some((last, range)) if *last == half => range.end = index + 1,
                     _ => upper.push((half, index..index + 1)),
                 }
             }
-            Halves { upper, lower: self.grid().iter().map(|&point| half(point, 0)).collect() }
+            Halves { upper, lower: self.grid().iter().map(|&point| self.half(point, 0) as u8).collect() }
         })
+    }
+
+    /// The half of a point that begins with number `first`.
+    fn half(&self, point: u16, first: usize) -> usize {
+        let codes = (first..first + self.size / 2).rev().map(|i| self.code(point, i));
+        codes.fold(0, |half, code| half * self.levels.len() + code)
     }
 
     /// Code of number `i` of a point.
@@ -130,10 +132,8 @@ impl Points {
         let lower = self.costs(&x[..middle], &weights[..middle], &mut lower);
         let upper = self.costs(&x[middle..], &weights[middle..], &mut upper);
         let least = lower.iter().copied().fold(f32::INFINITY, f32::min);
-        let of_first = halves.upper.iter().find(|(_, points)| points.contains(&usize::from(first)));
-        let first_upper = of_first.map_or(0, |(half, _)| usize::from(*half));
-        let first_lower = usize::from(halves.lower[usize::from(first)]);
-        let mut best = (lower[first_lower] + upper[first_upper], first);
+        let point = self.grid()[usize::from(first)];
+        let mut best = (lower[self.half(point, 0)] + upper[self.half(point, middle)], first);
         for (half, points) in &halves.upper {
             let of_half = upper[usize::from(*half)];
             if of_half + least >= best.0 {

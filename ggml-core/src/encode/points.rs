@@ -77,33 +77,34 @@ struct Block {
     groups: Vec<Named>,
 }
 
-/// Some numbers and what their errors count; all the same where nothing is said.
+/// Some numbers and what their errors count, and whether points are searched by that: with weights that are all the same a
+/// table has them.
 #[derive(Clone, Copy)]
 struct Numbers<'a> {
     x: &'a [f32],
-    weights: Option<&'a [f32]>,
+    weights: &'a [f32],
+    exact: bool,
 }
 
 impl<'a> Numbers<'a> {
     fn part(self, range: Range<usize>) -> Numbers<'a> {
-        Numbers { x: &self.x[range.clone()], weights: self.weights.map(|weights| &weights[range]) }
+        Numbers { x: &self.x[range.clone()], weights: &self.weights[range], ..self }
     }
 
-    /// Numbers, their weights and what they become.
-    fn zip(self, values: &[f32]) -> impl Iterator<Item = (f32, f32, f32)> {
-        let weight = move |i: usize| self.weights.map_or(1.0, |weights| weights[i]);
-        self.x.iter().zip(values).enumerate().map(move |(i, (&x, &q))| (x, weight(i), q))
-    }
-
-    /// Sums of weighted squares of `q` and products with the numbers.
+    /// Sums of weighted squares of what the numbers become, and of products with them.
     fn sums(self, values: &[f32]) -> (f32, f32) {
-        self.zip(values)
-            .fold((0.0, 0.0), |(q2, qx), (x, weight, q)| (q2 + weight * q * q, qx + weight * q * x))
+        let (mut q2, mut qx) = (0.0, 0.0);
+        for ((x, weight), q) in self.x.iter().zip(self.weights).zip(values) {
+            q2 += weight * q * q;
+            qx += weight * q * x;
+        }
+        (q2, qx)
     }
 
     /// The weighted squared error.
     fn lost(self, scale: f32, values: &[f32]) -> f32 {
-        self.zip(values).map(|(x, weight, q)| weight * (x - scale * q).powi(2)).sum()
+        let numbers = self.x.iter().zip(self.weights).zip(values);
+        numbers.map(|((x, weight), q)| weight * (x - scale * q).powi(2)).sum()
     }
 }
 
@@ -145,7 +146,7 @@ impl Format {
         Format { points: &IQ1, extra: Extra::Shifts, group: 16, top: 7, fraction: 1.0, squares: 2.0 };
 
     /// Eight numbers, divided by the scale already.
-    fn eight(&self, numbers: Numbers<'_>, exact: bool, shift: u8, n: usize, named: &mut Named) {
+    fn eight(&self, numbers: Numbers<'_>, shift: u8, n: usize, named: &mut Named) {
         let x = numbers.x;
         let values = &mut named.values[8 * n..8 * n + 8];
         let mut extra = shift;
@@ -153,7 +154,7 @@ impl Format {
             extra = x.iter().enumerate().fold(0, |bits, (i, x)| bits | u8::from(*x < 0.0) << i);
             if self.extra == Extra::EvenSigns && extra.count_ones() % 2 == 1 {
                 // The sign that costs least to be wrong.
-                let cost = |i: usize| numbers.weights.map_or(x[i].abs(), |weights| weights[i] * x[i] * x[i]);
+                let cost = |i: usize| f64::from(numbers.weights[i]) * f64::from(x[i]).powi(2);
                 let least = (1..8).fold(0, |least, i| if cost(i) < cost(least) { i } else { least });
                 extra ^= 1 << least;
             }
@@ -168,7 +169,7 @@ impl Format {
         bare.iter_mut().zip(x).enumerate().for_each(|(i, (to, x))| *to = x * sign(i) - added);
         let size = self.points.size;
         for (i, (x, out)) in bare.chunks(size).zip(values.chunks_mut(size)).enumerate() {
-            let weights = numbers.weights.filter(|_| exact).map(|weights| &weights[i * size..(i + 1) * size]);
+            let weights = numbers.exact.then(|| &numbers.weights[i * size..(i + 1) * size]);
             named.indices[8 / size * n + i] = self.points.name(x, weights, out);
         }
         values.iter_mut().enumerate().for_each(|(i, value)| *value = (*value + added) * sign(i));
@@ -179,16 +180,15 @@ impl Format {
         matches!(self.extra, Extra::Shift | Extra::Shifts)
     }
 
-    /// The numbers of a scale with all of some shifts, those that lose least; the points `exact`ly by weights, where there are
-    /// some.
-    fn named(&self, numbers: Numbers<'_>, inverse: f32, exact: bool) -> Named {
+    /// The numbers of a scale with all of some shifts, those that lose least.
+    fn named(&self, numbers: Numbers<'_>, inverse: f32) -> Named {
         let mut scaled = [0.0; 32];
         scaled.iter_mut().zip(numbers.x).for_each(|(to, x)| *to = x * inverse);
         let scaled = Numbers { x: &scaled[..numbers.x.len()], ..numbers };
         let with = |shift: u8| {
             let mut named = Named::default();
             for n in 0..scaled.x.len() / 8 {
-                self.eight(scaled.part(8 * n..8 * n + 8), exact, shift, n, &mut named);
+                self.eight(scaled.part(8 * n..8 * n + 8), shift, n, &mut named);
             }
             named
         };
@@ -204,24 +204,24 @@ impl Format {
     }
 
     /// The scale that loses least of some.
-    fn fit(&self, numbers: Numbers<'_>) -> f32 {
+    fn fit(&self, numbers: Numbers<'_>, searched: bool) -> f32 {
         let levels = self.points.levels;
         let (most, top) = (extreme(numbers.x).abs(), levels.last().copied().unwrap_or(1.0));
         let mut best = (0.0, most / top);
         let attempt = |best: &mut (f32, f32), scale: f32, exact: bool| {
-            let (q2, qx) = numbers.sums(&self.named(numbers, inverse(scale), exact).values);
+            let (q2, qx) = numbers.sums(&self.named(Numbers { exact, ..numbers }, inverse(scale)).values);
             // What the fit takes off the sum of squares.
             if qx > 0.0 && qx * qx / q2 > best.0 {
                 *best = (qx * qx / q2, qx / q2);
             }
         };
         // The largest magnitude somewhere about the highest level, or at one of the others.
-        let (steps, parts) = if numbers.weights.is_some() { (5..=25, 20.0) } else { (4..=11, 10.0) };
+        let (steps, parts) = if searched { (5..=25, 20.0) } else { (4..=11, 10.0) };
         let near = steps.map(|step| most / top * step as f32 / parts);
         for scale in near.chain(levels.iter().filter(|level| **level > 0.0).map(|level| most / level)) {
             attempt(&mut best, scale, false);
         }
-        if numbers.weights.is_some() {
+        if searched {
             for _ in 0..REFITS {
                 let scale = best.1;
                 attempt(&mut best, scale, true);
@@ -231,19 +231,19 @@ impl Format {
     }
 
     fn block(&self, block: &[f32; 256], how: How<'_>) -> Block {
-        let importance = match how {
-            How::Quick => None,
-            How::Search => Some(&[1.0; 256][..]),
-            How::Weighted(importance, _) => Some(importance),
+        let searched = !matches!(how, How::Quick);
+        let square = Some(self.squares * mean_square(block));
+        let weights = match how {
+            How::Quick => [1.0; 256],
+            How::Search => weights(block, &[1.0; 256], square),
+            How::Weighted(importance, _) => weights(block, importance, square),
         };
-        let square = self.squares * mean_square(block);
-        let weights = importance.map(|importance| weights(block, importance, Some(square)));
-        let all = Numbers { x: block, weights: weights.as_ref().map(|weights| weights.as_slice()) };
+        let all = Numbers { x: block, weights: &weights, exact: searched };
         let groups = || (0..256 / self.group).map(|i| all.part(i * self.group..(i + 1) * self.group));
-        let fits: Vec<f32> = groups().map(|numbers| self.fit(numbers)).collect();
+        let fits: Vec<f32> = groups().map(|numbers| self.fit(numbers, searched)).collect();
         let unit = extreme(&fits) / (2.0 * f32::from(self.top) + 1.0);
         let first = self.rounded(&fits, f16::from_f32(unit / self.fraction), groups());
-        if weights.is_none() {
+        if !searched {
             return first;
         }
         (0..REFITS).fold(first, |best, _| self.refitted(best, groups()))
@@ -260,7 +260,7 @@ impl Format {
         let multiple = |fit: &f32| (((fit * inverse(step) - 1.0) / 2.0).round() as u8).min(self.top);
         let scales: Vec<u8> = fits.iter().map(multiple).collect();
         let named =
-            groups.zip(&scales).map(|(numbers, s)| self.named(numbers, inverse(self.scale(unit, *s)), true));
+            groups.zip(&scales).map(|(numbers, s)| self.named(numbers, inverse(self.scale(unit, *s))));
         Block { unit, groups: named.collect(), scales }
     }
 
@@ -280,7 +280,7 @@ impl Format {
         for (numbers, &s) in groups.zip(&block.scales) {
             let near = (s.saturating_sub(1)..=(s + 1).min(self.top)).map(|s| {
                 let scale = self.scale(unit, s);
-                let named = self.named(numbers, inverse(scale), true);
+                let named = self.named(numbers, inverse(scale));
                 (numbers.lost(scale, &named.values), s, named)
             });
             if let Some((lost, s, named)) = near.reduce(|a, b| if b.0 < a.0 { b } else { a }) {
