@@ -29,8 +29,8 @@ struct Args {
     /// All matrices of the mix's main type, none of a better one.
     #[arg(long)]
     pure: bool,
-    /// Importance matrix, as llama-imatrix writes it (GGUF, or the older .dat). The errors of weights then count by what the
-    /// model put into them. IQ1, IQ2, IQ3_XXS and IQ3_XS need one.
+    /// Importance matrix, as llama-imatrix writes it (GGUF, or the older .dat). The errors of weights then count by
+    /// what the model put into them. IQ1, IQ2, IQ3_XXS and IQ3_XS need one.
     #[arg(long, value_name = "FILE")]
     imatrix: Option<PathBuf>,
 }

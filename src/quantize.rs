@@ -1,9 +1,9 @@
 //! GGUF files with their weights in other types.
 //!
-//! Weights are read where they lie, decoded and encoded some rows at a time on all cores, and written at once, so that memory
-//! holds a few megabytes of them whatever their size. The file has its name at the end only: where anything fails or the
-//! work is cancelled, what was there stays as it was. An [`Importance`] matrix says which columns of the weights count how
-//! much; types of few bits need one.
+//! Weights are read where they lie, decoded and encoded some rows at a time on all cores, and written at once, so
+//! that memory holds a few megabytes of them whatever their size. The file has its name at the end only: where
+//! anything fails or the work is cancelled, what was there stays as it was. An [`Importance`] matrix says which
+//! columns of the weights count how much; types of few bits need one.
 
 mod importance;
 mod mix;
@@ -91,8 +91,8 @@ impl Watch<'_> {
 /// bytes in all.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] if a tensor would have a type that needs an importance matrix and there is none for it, or if
-/// that has another length; [`Error::InvalidModel`] for weights of a type without a decoder; [`Error::Io`], of the kind
+/// [`Error::InvalidArgument`] if a tensor would have a type that needs an importance matrix and there is none for it, or
+/// if that has another length; [`Error::InvalidModel`] for weights of a type without a decoder; [`Error::Io`], of the kind
 /// [`ErrorKind::Interrupted`] where `cancel` says so.
 pub fn quantize(
     input: &GgufFile,

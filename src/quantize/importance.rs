@@ -1,7 +1,8 @@
 //! Importance matrices: how much the columns of weights count, as the mean squares of what a model put into them.
 //!
-//! Two forms are read: GGUF files whose `general.type` is `imatrix`, with tensors `NAME.in_sum2` (sums of squares, one row
-//! for each matrix of a stack) and `NAME.counts`, and the older binary form (`.dat`), which has one count for all.
+//! Two forms are read: GGUF files whose `general.type` is `imatrix`, with tensors `NAME.in_sum2` (sums of squares,
+//! one row for each matrix of a stack) and `NAME.counts`, and the older binary form (`.dat`), which has one count for
+//! all.
 
 use ggml_core::gguf::{GgufFile, TensorInfo};
 use ggml_core::{DType, Error, Result};
@@ -101,8 +102,8 @@ impl Importance {
         self.some()
     }
 
-    /// The older form, little-endian: a count of entries; for each its name, the calls, the number of values and these; then
-    /// perhaps the chunks and the name of the text. A text is its length and its bytes.
+    /// The older form, little-endian: a count of entries; for each its name, the calls, the number of values and
+    /// these; then perhaps the chunks and the name of the text. A text is its length and its bytes.
     fn older(&mut self, bytes: &[u8]) -> Result<()> {
         let mut bytes = Bytes(bytes);
         let foreign =

@@ -78,8 +78,8 @@ const FEW: [DType; 5] = [DType::IQ1_S, DType::IQ1_M, DType::IQ2_XXS, DType::IQ2_
 /// The tables of tokens: rows are picked from them, so that importance says nothing of their columns.
 const TABLES: [&str; 2] = ["token_embd.weight", "per_layer_token_embd.weight"];
 
-/// Whether a tensor loses too much in a type where all of its columns count the same. (What tokens are looked up in, and the
-/// output layer, may have any type.)
+/// Whether a tensor loses too much in a type where all of its columns count the same. (What tokens are looked up in,
+/// and the output layer, may have any type.)
 pub(super) fn needs_importance(name: &str, dtype: DType) -> bool {
     let free = name == "output.weight" || TABLES.contains(&name);
     !free && (FEW.contains(&dtype) || dtype == DType::IQ3_XXS)

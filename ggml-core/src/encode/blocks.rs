@@ -1,5 +1,5 @@
-//! Blocks of 32 whose numbers are evenly spaced: Q8_0, Q4_0, Q4_1, Q5_0, Q5_1. The rounding is ggml's reference rounding;
-//! where the columns have importance the scales are those of a [`search`].
+//! Blocks of 32 whose numbers are evenly spaced: Q8_0, Q4_0, Q4_1, Q5_0, Q5_1. The rounding is ggml's reference
+//! rounding; where the columns have importance the scales are those of a [`search`].
 
 use super::{How, extreme, inverse, put_half, search, weights};
 use half::f16;

@@ -16,8 +16,8 @@ struct Affine<const PARTS: usize> {
     q: [u8; 256],
 }
 
-/// Numbers of an [`affine`] block, steps of its scales, what a search without importance does, and how many times the mean
-/// square of the block the weights have where there is importance.
+/// Numbers of an [`affine`] block, steps of its scales, what a search without importance does, and how many times the
+/// mean square of the block the weights have where there is importance.
 struct Shape {
     top: u8,
     steps: u8,
@@ -96,8 +96,8 @@ fn polished<const PARTS: usize>(
     [scales, minima]
 }
 
-/// Scale and minimum of a part by a search where all columns count the same: errors weigh as the values, or as squares as
-/// these and their mean.
+/// Scale and minimum of a part by a search where all columns count the same: errors weigh as the values, or as
+/// squares as these and their mean.
 fn searched(part: &[f32], range: f32, search: search::Affine) -> [f32; 2] {
     let mean = if search.magnitudes { 0.0 } else { mean_square(part).sqrt() };
     let mut weights = [0.0; 32];

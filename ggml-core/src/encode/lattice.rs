@@ -1,8 +1,8 @@
 //! The points of a grid that numbers are named by, and which of them is nearest.
 //!
-//! Where all numbers count the same, the nearest point depends on the levels that are nearest to each number alone, and a
-//! table has all answers. Where they have weights, it is searched: the cost of a point is that of its lower half and that of
-//! its upper half, of which there are few, and points share upper halves.
+//! Where all numbers count the same, the nearest point depends on the levels that are nearest to each number alone,
+//! and a table has all answers. Where they have weights, it is searched: the cost of a point is that of its lower
+//! half and that of its upper half, of which there are few, and points share upper halves.
 
 use crate::dtype::DType;
 use crate::grids;

@@ -15,8 +15,8 @@ mod search;
 mod table;
 mod ternary;
 
-/// How the scales of K-quants and of IQ1 to IQ4 are found, which are no matter of a formula. Other types know one way; with
-/// the importance of columns there is [`encode_weighted`].
+/// How the scales of K-quants and of IQ1 to IQ4 are found, which are no matter of a formula. Other types know one
+/// way; with the importance of columns there is [`encode_weighted`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
     /// From the range of the values and one fit.
@@ -46,8 +46,9 @@ pub fn encode_with(dtype: DType, n: usize, values: &[f32], effort: Effort) -> Re
     rows(dtype, n, values, way)
 }
 
-/// Encodes rows of `n` values by a search in which the error of column `i` counts `importance[i]` times as much as that of
-/// a column of importance 1: K-quants, IQ1 to IQ4, Q4_0, Q4_1, Q5_0 and Q5_1. Other types are what [`encode_with`] makes.
+/// Encodes rows of `n` values by a search in which the error of column `i` counts `importance[i]` times as much as
+/// that of a column of importance 1: K-quants, IQ1 to IQ4, Q4_0, Q4_1, Q5_0 and Q5_1. Other types are what
+/// [`encode_with`] makes.
 ///
 /// # Errors
 /// As [`encode_with`]; also if there are not `n` importances, or one is negative or not finite.

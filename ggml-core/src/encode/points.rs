@@ -1,8 +1,9 @@
 //! Blocks that name points of a grid: IQ1, IQ2, IQ3.
 //!
-//! The numbers of a scale are tried with some scales; the one that loses least after a least-squares fit is kept, and these
-//! are rounded to odd multiples of one F16. A search tries more scales, weighs errors as ggml does, takes the points that are
-//! nearest by these weights, and at last fits the F16 to all numbers and chooses multiples and points again.
+//! The numbers of a scale are tried with some scales; the one that loses least after a least-squares fit is kept, and
+//! these are rounded to odd multiples of one F16. A search tries more scales, weighs errors as ggml does, takes the
+//! points that are nearest by these weights, and at last fits the F16 to all numbers and chooses multiples and points
+//! again.
 
 use super::lattice::Points;
 use super::{How, extreme, inverse, mean_square, weights};
@@ -77,8 +78,8 @@ struct Block {
     groups: Vec<Named>,
 }
 
-/// Some numbers and what their errors count, and whether points are searched by that: with weights that are all the same a
-/// table has them.
+/// Some numbers and what their errors count, and whether points are searched by that: with weights that are all the
+/// same a table has them.
 #[derive(Clone, Copy)]
 struct Numbers<'a> {
     x: &'a [f32],
@@ -408,7 +409,8 @@ mod tests {
     use crate::encode::tests::decode;
     use crate::rng::Rng;
 
-    /// What the decoder makes of a block is what the search saw: points, signs, shifts and scales are where they belong.
+    /// What the decoder makes of a block is what the search saw: points, signs, shifts and scales are where they
+    /// belong.
     #[test]
     fn blocks_hold_what_was_meant() {
         type Put = fn(&[f32; 256], How<'_>, &mut Vec<u8>);

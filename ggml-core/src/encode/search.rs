@@ -1,6 +1,6 @@
-//! Searches for scales, for files that are written once and read often. They are ggml's: errors count by weights that grow
-//! with a value's size, and with the importance of its column where that is known; of some scales near to the one of the
-//! range the best is kept.
+//! Searches for scales, for files that are written once and read often. They are ggml's: errors count by weights that
+//! grow with a value's size, and with the importance of its column where that is known; of some scales near to the
+//! one of the range the best is kept.
 
 use super::{extreme, inverse};
 
@@ -23,7 +23,8 @@ pub(super) struct Affine {
 pub(super) const WEIGHTED: Affine =
     Affine { first: -0.9, step: 0.05, tries: 36, magnitudes: false, follow: true };
 
-/// Scale and minimum (subtracted, not negative) of some values, each with the weight of its error, for numbers `0..=top`.
+/// Scale and minimum (subtracted, not negative) of some values, each with the weight of its error, for numbers
+/// `0..=top`.
 pub(super) fn affine(x: &[f32], weights: &[f32], top: f32, search: Affine) -> [f32; 2] {
     let low = x.iter().copied().fold(0.0, f32::min);
     let high = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
@@ -103,8 +104,9 @@ pub(super) fn signed(x: &[f32], weights: &[f32], zero: f32) -> f32 {
     centred(x, weights, inverses, |x| x.round().clamp(-zero, zero - 1.0))
 }
 
-/// A scale of some values that are not negative, for numbers `0..=top`, and the numbers: the best of the scales near to the
-/// one of the largest value, and then each number by itself, as long as the fit gets better (as ggml's `make_qp_quants`).
+/// A scale of some values that are not negative, for numbers `0..=top`, and the numbers: the best of the scales near
+/// to the one of the largest value, and then each number by itself, as long as the fit gets better (as ggml's
+/// `make_qp_quants`).
 pub(super) fn positive<const N: usize>(x: &[f32; N], weights: &[f32; N], top: u8) -> (f32, [u8; N]) {
     let most = inverse(extreme(x));
     let number = |v: f32| (v.round() as u8).min(top);

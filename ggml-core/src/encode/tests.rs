@@ -165,8 +165,9 @@ fn a_search_loses_less() {
     assert_eq!(bytes(Effort::Quick), bytes(Effort::Search));
 }
 
-/// Squared errors of 64 rows of 1024 as parts of the squares: with all columns of importance 1, and with others, weighted by
-/// these. The bounds are what ggml's own encoders (August 2026) leave of the very same numbers with the same importance.
+/// Squared errors of 64 rows of 1024 as parts of the squares: with all columns of importance 1, and with others,
+/// weighted by these. The bounds are what ggml's own encoders (August 2026) leave of the very same numbers with the
+/// same importance.
 #[test]
 fn importance_is_worth_as_much_as_in_ggml() {
     let (mut rng, columns) = (Rng::new(1), 1024);
