@@ -5,6 +5,7 @@
 //! all.
 
 use ggml_core::gguf::{GgufFile, TensorInfo};
+use ggml_core::mapped::MappedBytes;
 use ggml_core::{DType, Error, Result};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -33,7 +34,7 @@ impl Importance {
     /// each other, or if a number is negative or not finite.
     pub fn open(path: impl AsRef<Path>) -> Result<Importance> {
         let path = path.as_ref();
-        let bytes = std::fs::read(path).map_err(|e| Error::io(path, e))?;
+        let bytes = MappedBytes::map(path)?;
         let mut read = Importance {
             path: path.to_path_buf(),
             entries: BTreeMap::new(),
