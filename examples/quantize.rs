@@ -1,11 +1,12 @@
 //! Writes a GGUF file with its weights in another type.
 //!
 //! `cargo run --release --example quantize -- IN.gguf OUT.gguf Q4_K_M`
+//! `cargo run --release --example quantize -- IN.gguf OUT.gguf IQ2_M --imatrix imatrix.gguf`
 
 use clap::Parser;
 use diptych::generate::Cancel;
 use diptych::ggml::gguf::GgufFile;
-use diptych::quantize::{Mix, quantize};
+use diptych::quantize::{Importance, Mix, Recipe, quantize};
 use diptych::{Error, Result, program};
 use indicatif::{ProgressBar, ProgressStyle};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -28,11 +29,17 @@ struct Args {
     /// All matrices of the mix's main type, none of a better one.
     #[arg(long)]
     pure: bool,
+    /// Importance matrix, as llama-imatrix writes it (GGUF, or the older .dat). The errors of weights then count by
+    /// what the model put into them. IQ1, IQ2, IQ3_XXS and IQ3_XS need one.
+    #[arg(long, value_name = "FILE")]
+    imatrix: Option<PathBuf>,
 }
 
 fn run(args: &Args) -> Result<()> {
     let mix = Mix::named(&args.r#type)?;
     let input = GgufFile::open(&args.input)?;
+    let importance = args.imatrix.as_ref().map(Importance::open).transpose()?;
+    let recipe = Recipe { mix, pure: args.pure, importance: importance.as_ref() };
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         flag::register(signal, stop.clone()).map_err(|e| Error::io(&args.out, e))?;
@@ -45,7 +52,7 @@ fn run(args: &Args) -> Result<()> {
         bar.set_length(total);
         bar.set_position(done);
     };
-    let summary = quantize(&input, &args.out, &mix, args.pure, &Cancel::from(stop), &progress)?;
+    let summary = quantize(&input, &args.out, &recipe, &Cancel::from(stop), &progress)?;
     bar.finish_and_clear();
     let types: Vec<String> = summary.types.iter().map(|(dtype, n)| format!("{n} of {dtype}")).collect();
     let megabytes = |bytes: u64| bytes / 1_000_000;

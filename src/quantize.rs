@@ -1,19 +1,22 @@
 //! GGUF files with their weights in other types.
 //!
-//! Weights are read where they lie, decoded and encoded some rows at a time on all cores, and written at once, so that memory
-//! holds a few megabytes of them whatever their size. The file has its name at the end only: where anything fails or the
-//! work is cancelled, what was there stays as it was.
+//! Weights are read where they lie, decoded and encoded some rows at a time on all cores, and written at once, so
+//! that memory holds a few megabytes of them whatever their size. The file has its name at the end only: where
+//! anything fails or the work is cancelled, what was there stays as it was. An [`Importance`] matrix says which
+//! columns of the weights count how much; types of few bits need one.
 
+mod importance;
 mod mix;
 
+pub use importance::Importance;
 pub use mix::Mix;
 
 use crate::generate::Cancel;
 use ggml_core::decode::decode;
-use ggml_core::encode::{Effort, encode_with};
+use ggml_core::encode::{Effort, encode_weighted, encode_with};
 use ggml_core::gguf::{GgufFile, GgufWriter, Metadata, TensorData, TensorInfo, TensorSink};
 use ggml_core::{DType, Error, Result};
-use mix::Model;
+use mix::Model as Rules;
 use rayon::prelude::*;
 use std::cell::Cell;
 use std::io::ErrorKind;
@@ -42,6 +45,24 @@ pub struct Summary {
     pub types: Vec<(DType, usize)>,
 }
 
+/// What is made of a model.
+#[derive(Clone, Copy, Debug)]
+pub struct Recipe<'a> {
+    /// Which types.
+    pub mix: Mix,
+    /// All matrices in the mix's main type, none in a better one.
+    pub pure: bool,
+    /// How much the columns of the weights count; without it all the same.
+    pub importance: Option<&'a Importance>,
+}
+
+impl Recipe<'_> {
+    /// A mix by its rules, all columns alike.
+    pub fn new(mix: Mix) -> Recipe<'static> {
+        Recipe { mix, pure: false, importance: None }
+    }
+}
+
 /// How far the work is, and whether it goes on.
 struct Watch<'a> {
     path: &'a Path,
@@ -66,28 +87,29 @@ impl Watch<'_> {
     }
 }
 
-/// Writes a file with the weights of another in the types of a mix, or where `pure` is said all matrices in its main type.
-/// `progress` is told bytes of the weights that are done, and bytes in all.
+/// Writes a file with the weights of another in other types. `progress` is told bytes of the weights that are done, and
+/// bytes in all.
 ///
 /// # Errors
-/// [`Error::InvalidModel`] for weights of a type without a decoder; [`Error::Io`], of the kind [`ErrorKind::Interrupted`]
-/// where `cancel` says so.
+/// [`Error::InvalidArgument`] if a tensor would have a type that needs an importance matrix and there is none for it, or
+/// if that has another length; [`Error::InvalidModel`] for weights of a type without a decoder; [`Error::Io`], of the kind
+/// [`ErrorKind::Interrupted`] where `cancel` says so.
 pub fn quantize(
     input: &GgufFile,
     out: &Path,
-    mix: &Mix,
-    pure: bool,
+    recipe: &Recipe<'_>,
     cancel: &Cancel,
     progress: &dyn Fn(u64, u64),
 ) -> Result<Summary> {
     let total = input.tensors().iter().map(|t| t.bytes as u64).sum();
     let watch = Watch { path: out, cancel, progress, done: Cell::new(0), total };
-    let model = Model::new(input);
+    let model = Rules::new(input, recipe.importance.is_some());
     let mut writer = GgufWriter::new();
-    writer.set_all(&metadata(input, mix))?;
+    writer.set_all(&metadata(input, recipe))?;
     let mut summary = Summary { before: total, after: 0, types: Vec::new() };
     for t in input.tensors() {
-        let dtype = if pure { mix.pure(t) } else { mix.of(t, &model) };
+        let dtype = if recipe.pure { recipe.mix.pure(t) } else { recipe.mix.of(t, &model) };
+        let importance = if dtype == t.dtype { None } else { columns(t, dtype, recipe.importance)? };
         let rows = t.elements() / t.ne[0];
         summary.after += (dtype.row_bytes(t.ne[0]).unwrap_or(0) * rows) as u64;
         match summary.types.iter_mut().find(|(of, _)| *of == dtype) {
@@ -95,7 +117,7 @@ pub fn quantize(
             None => summary.types.push((dtype, 1)),
         }
         let watch = &watch;
-        let data = TensorData::stream(move |sink| contents(input, t, dtype, watch, sink));
+        let data = TensorData::stream(move |sink| contents(input, t, dtype, importance, watch, sink));
         writer.tensor(t.name.clone(), dtype, t.shape(), data)?;
     }
     summary.types.sort();
@@ -103,15 +125,43 @@ pub fn quantize(
     Ok(summary)
 }
 
-/// What a file says of itself, with the name of the mix; without one where the mix has no number.
-fn metadata(input: &GgufFile, mix: &Mix) -> Metadata {
+/// The importance of a tensor's columns, matrix by matrix of a stack.
+fn columns<'a>(t: &TensorInfo, dtype: DType, of: Option<&'a Importance>) -> Result<Option<&'a [f32]>> {
+    let found = of.and_then(|of| of.of(&t.name));
+    let count = t.ne[0] * t.ne[2];
+    match found.filter(|found| found.len() == count || !mix::is_table(&t.name)) {
+        Some(found) if found.len() != count => {
+            let expected = format!("{count} for tensor {:?}", t.name);
+            Err(Error::argument("importance matrix", format!("{} numbers", found.len()), expected))
+        }
+        None if mix::needs_importance(&t.name, dtype) => {
+            let found = if of.is_some() { "it has none" } else { "there is none" };
+            let expected = format!("one with tensor {:?}, which becomes {dtype}", t.name);
+            Err(Error::argument("importance matrix", found, expected))
+        }
+        found => Ok(found),
+    }
+}
+
+/// What a file says of itself, with the number of the mix, where it has one, and what the importance matrix was, in
+/// llama.cpp's words.
+fn metadata(input: &GgufFile, recipe: &Recipe<'_>) -> Metadata {
     let mut all = Metadata::new();
     for (key, value) in input.metadata().iter().filter(|(key, _)| *key != "general.file_type") {
         all.insert(key, value.clone());
     }
     all.insert("general.quantization_version", LAYOUTS);
-    if let Some(number) = mix.file_type() {
+    if let Some(number) = recipe.mix.file_type() {
         all.insert("general.file_type", number);
+    }
+    if let Some(importance) = recipe.importance {
+        let name = importance.path().file_name().unwrap_or_default().to_string_lossy();
+        all.insert("quantize.imatrix.file", name.as_ref());
+        if let Some(dataset) = importance.datasets().first() {
+            all.insert("quantize.imatrix.dataset", dataset.as_str());
+        }
+        all.insert("quantize.imatrix.entries_count", importance.tensors().count() as u32);
+        all.insert("quantize.imatrix.chunks_count", importance.chunks());
     }
     all
 }
@@ -121,6 +171,7 @@ fn contents(
     input: &GgufFile,
     t: &TensorInfo,
     dtype: DType,
+    importance: Option<&[f32]>,
     watch: &Watch<'_>,
     sink: &mut TensorSink<'_>,
 ) -> Result<()> {
@@ -133,19 +184,36 @@ fn contents(
     }
     let (columns, row_bytes) = (t.ne[0], data.len() / (t.elements() / t.ne[0]).max(1));
     let chunk = (CHUNK / columns).max(1) * row_bytes;
-    for group in data.chunks(chunk * GROUP) {
-        watch.advance(group.len())?;
-        let make = |rows: &[u8]| encode_with(dtype, columns, &decode(t.dtype, rows)?, Effort::Search);
-        let encoded = group.par_chunks(chunk).map(make).collect::<Result<Vec<_>>>()?;
-        encoded.iter().try_for_each(|bytes| sink.put(bytes))?;
-    }
-    Ok(())
+    let mut put = |rows: &[u8], importance: Option<&[f32]>| {
+        rows.chunks(chunk * GROUP).try_for_each(|group| {
+            watch.advance(group.len())?;
+            let make = |rows: &[u8]| {
+                let values = decode(t.dtype, rows)?;
+                match importance {
+                    Some(importance) => encode_weighted(dtype, columns, &values, importance),
+                    None => encode_with(dtype, columns, &values, Effort::Search),
+                }
+            };
+            let encoded = group.par_chunks(chunk).map(make).collect::<Result<Vec<_>>>()?;
+            encoded.iter().try_for_each(|bytes| sink.put(bytes))
+        })
+    };
+    let Some(importance) = importance else {
+        return put(data, None);
+    };
+    // A matrix of the stack after the other; as many as there are rows of importance.
+    let matrices = data.chunks(t.ne[1] * row_bytes).zip(importance.chunks(columns).cycle());
+    matrices.into_iter().try_for_each(|(matrix, importance)| put(matrix, Some(importance)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::ModelFile;
     use crate::synthesize::{self, Shape};
+    use crate::{Model, Precision, SessionOptions};
+    use ggml_core::metrics::distance;
+    use ggml_core::rng::Rng;
 
     fn file(shape: &Shape) -> GgufFile {
         GgufFile::from_bytes(synthesize::bytes(shape, 5).unwrap()).unwrap()
@@ -157,13 +225,13 @@ mod tests {
         Shape { feed_forward: 320, ..small.with_type(DType::F16) }
     }
 
-    fn quantized(input: &GgufFile, name: &str, pure: bool) -> GgufFile {
+    fn quantized(input: &GgufFile, name: &str, importance: Option<&Importance>) -> GgufFile {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("out.gguf");
         let last = Cell::new((0, 0));
-        let mix = Mix::named(name).unwrap();
+        let recipe = Recipe { importance, ..Recipe::new(Mix::named(name).unwrap()) };
         let summary =
-            quantize(input, &path, &mix, pure, &Cancel::default(), &|done, total| last.set((done, total)))
+            quantize(input, &path, &recipe, &Cancel::default(), &|done, total| last.set((done, total)))
                 .unwrap();
         assert_eq!(last.get(), (summary.before, summary.before), "{name}");
         let out = GgufFile::open(&path).unwrap();
@@ -172,24 +240,55 @@ mod tests {
         out
     }
 
+    /// A matrix for all weights of layers, random; `but` are left out.
+    fn matrix(input: &GgufFile, but: &[&str]) -> Importance {
+        let mut rng = Rng::new(9);
+        let mut writer = GgufWriter::new();
+        writer.set("general.type", "imatrix").unwrap();
+        writer.set("imatrix.chunk_count", 5u32).unwrap();
+        let layers = input.tensors().iter().filter(|t| t.name.starts_with("blk.") && t.n_dims > 1);
+        for t in layers.filter(|t| !but.contains(&t.name.as_str())) {
+            let mut put = |end: &str, shape: [usize; 2], value: &mut dyn FnMut() -> f32| {
+                let bytes: Vec<u8> = (0..shape[0] * shape[1]).flat_map(|_| value().to_le_bytes()).collect();
+                let data = TensorData::Bytes(bytes.into());
+                writer.tensor(format!("{}.{end}", t.name), DType::F32, &shape, data).unwrap();
+            };
+            put("in_sum2", [t.ne[0], t.ne[2]], &mut || (1.5 * rng.normal()).exp());
+            put("counts", [1, t.ne[2]], &mut || 64.0);
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("imatrix.gguf");
+        writer.write_to(&path).unwrap();
+        Importance::open(&path).unwrap()
+    }
+
     /// Each tensor has the bytes that the encoder makes of its values; a second time nothing changes.
     #[test]
     fn tensors_are_what_their_encoders_make_of_them() {
         let input = file(&shape());
-        for name in Mix::names() {
-            let out = quantized(&input, name, false);
+        let importance = matrix(&input, &[]);
+        let few =
+            |name: &str| name.starts_with("IQ1") || name.starts_with("IQ2") || name.starts_with("IQ3_X");
+        let without = Mix::names().filter(|name| !few(name)).map(|name| (name, None));
+        let weighed = ["IQ1_M", "IQ2_M", "IQ3_XXS", "IQ4_XS", "Q4_0", "Q4_K_M", "Q8_0"];
+        let weighed = weighed.into_iter().map(|name| (name, Some(&importance)));
+        for (name, importance) in without.chain(weighed) {
+            let out = quantized(&input, name, importance);
             for (a, b) in input.tensors().iter().zip(out.tensors()) {
                 assert_eq!((&a.name, a.ne), (&b.name, b.ne), "{name}");
                 let values = decode(a.dtype, input.data(a).unwrap()).unwrap();
                 let want = match a.dtype == b.dtype {
                     true => input.data(a).unwrap().to_vec(),
-                    false => encode_with(b.dtype, a.ne[0], &values, Effort::Search).unwrap(),
+                    false => match importance.and_then(|of| of.of(&a.name)) {
+                        Some(columns) => encode_weighted(b.dtype, a.ne[0], &values, columns).unwrap(),
+                        None => encode_with(b.dtype, a.ne[0], &values, Effort::Search).unwrap(),
+                    },
                 };
                 assert_eq!(out.data(b).unwrap(), want, "{name} {}", a.name);
             }
         }
-        let once = quantized(&input, "Q4_K_M", false);
-        let twice = quantized(&once, "Q4_K_M", false);
+        let once = quantized(&input, "Q4_K_M", None);
+        let twice = quantized(&once, "Q4_K_M", None);
         assert!(
             once.tensors()
                 .iter()
@@ -204,10 +303,10 @@ mod tests {
         let input = file(&shape());
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("out.gguf");
-        let mix = Mix::named("Q4_K_M").unwrap();
+        let recipe = Recipe::new(Mix::named("Q4_K_M").unwrap());
         let count = Cell::new(0);
         let all = Cancel::default();
-        quantize(&input, &path, &mix, false, &all, &|_, _| count.set(count.get() + 1)).unwrap();
+        quantize(&input, &path, &recipe, &all, &|_, _| count.set(count.get() + 1)).unwrap();
         let before = std::fs::read(&path).unwrap();
         for there in [true, false] {
             if !there {
@@ -224,7 +323,7 @@ mod tests {
                 if stop == 0 {
                     cancel.cancel();
                 }
-                let error = quantize(&input, &path, &mix, false, &cancel, &progress).unwrap_err();
+                let error = quantize(&input, &path, &recipe, &cancel, &progress).unwrap_err();
                 assert_eq!(error.io_kind(), Some(ErrorKind::Interrupted), "{error}");
                 let files: Vec<_> = std::fs::read_dir(dir.path()).unwrap().collect();
                 assert_eq!(files.len(), usize::from(there), "{files:?}");
@@ -233,13 +332,92 @@ mod tests {
         }
     }
 
+    /// Experts have each their own importance, and a file says what it was made with.
+    #[test]
+    fn each_expert_has_its_importance() {
+        let small = Shape { layers: 1, vocabulary: 300, embedding: 256, ..Shape::small("qwen3moe") };
+        let input = file(&small.with_type(DType::F16));
+        let importance = matrix(&input, &[]);
+        let out = quantized(&input, "IQ2_XXS", Some(&importance));
+        let name = "blk.0.ffn_up_exps.weight";
+        let (a, b) = (input.require(name).unwrap(), out.require(name).unwrap());
+        assert!(a.ne[2] > 1 && b.dtype == DType::IQ2_XXS, "{a:?} {b:?}");
+        let values = decode(a.dtype, input.data(a).unwrap()).unwrap();
+        let columns = importance.of(name).unwrap().chunks(a.ne[0]);
+        let experts = values.chunks(a.ne[0] * a.ne[1]).zip(columns);
+        let want = experts.map(|(values, of)| encode_weighted(b.dtype, a.ne[0], values, of).unwrap());
+        assert_eq!(out.data(b).unwrap(), want.collect::<Vec<_>>().concat());
+        let m = out.metadata();
+        assert_eq!(m.str("quantize.imatrix.file").unwrap(), "imatrix.gguf");
+        assert_eq!(m.u32("quantize.imatrix.chunks_count").unwrap(), 5);
+        assert_eq!(m.u32("general.file_type").unwrap(), 19);
+    }
+
+    /// The same model with its weights decoded to F32.
+    fn plain(file: &GgufFile) -> GgufFile {
+        let mut writer = GgufWriter::new();
+        writer.set_all(file.metadata()).unwrap();
+        for t in file.tensors() {
+            let values = decode(t.dtype, file.data(t).unwrap()).unwrap();
+            let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+            writer.tensor(t.name.clone(), DType::F32, t.shape(), TensorData::Bytes(bytes.into())).unwrap();
+        }
+        GgufFile::from_bytes(writer.to_bytes().unwrap()).unwrap()
+    }
+
+    /// On the CPU a file of few bits gives the logits of what its weights decode to.
+    #[test]
+    fn models_of_few_bits_run() {
+        let cpu = crate::open("cpu", &crate::OpenOptions::default()).unwrap();
+        let logits = |file: GgufFile| {
+            let model = Model::from_file(ModelFile::from_gguf(file).unwrap(), cpu.clone()).unwrap();
+            let options = SessionOptions::default().with_context(64).with_precision(Precision::Exact);
+            model.session(&options).unwrap().logits(&[5, 42, 79, 116]).unwrap()
+        };
+        let small = Shape { layers: 1, vocabulary: 300, ..Shape::small("llama") }.with_type(DType::F16);
+        let input = file(&small);
+        let importance = matrix(&input, &[]);
+        for mix in
+            ["IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ2_M", "IQ3_XXS", "IQ3_XS", "IQ3_S", "IQ3_M"]
+        {
+            let out = quantized(&input, mix, Some(&importance));
+            let main = Mix::named(mix).unwrap().pure(out.require("blk.0.ffn_up.weight").unwrap());
+            assert!(out.tensors().iter().any(|t| t.dtype == main), "{mix}");
+            let want = logits(plain(&out));
+            let distance = distance(&logits(out), &want);
+            assert!(distance.nmse < 1e-9, "{mix}: {distance:?}");
+        }
+    }
+
     #[test]
     fn what_needs_a_matrix_of_importance_is_refused() {
-        for name in ["IQ1_S", "IQ2_XXS", "IQ3_S"] {
-            let error = Mix::named(name).unwrap_err().to_string();
-            assert!(error.contains("importance matrix"), "{error}");
+        let input = file(&shape());
+        let dir = tempfile::tempdir().unwrap();
+        let refused = |name: &str, importance: Option<&Importance>| {
+            let recipe = Recipe { importance, ..Recipe::new(Mix::named(name).unwrap()) };
+            let out = dir.path().join("out.gguf");
+            let error = quantize(&input, &out, &recipe, &Cancel::default(), &|_, _| {}).unwrap_err();
+            assert!(matches!(error, Error::InvalidArgument { .. }), "{error:?}");
+            assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+            error.to_string()
+        };
+        for name in ["IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ2_M", "IQ3_XXS", "IQ3_XS"] {
+            let error = refused(name, None);
+            assert!(
+                error.starts_with("importance matrix: there is none; ") && error.contains("blk.0."),
+                "{error}"
+            );
         }
+        let some = matrix(&input, &["blk.1.attn_q.weight"]);
+        let error = refused("IQ2_M", Some(&some));
+        assert!(
+            error.contains("it has none") && error.contains("\"blk.1.attn_q.weight\", which becomes IQ2_S"),
+            "{error}"
+        );
+        let narrow = file(&Shape { embedding: 512, ..shape() });
+        let error = refused("Q4_K_M", Some(&matrix(&narrow, &[])));
+        assert!(error.contains("512 numbers; expected 256 for tensor"), "{error}");
         let error = Mix::named("Q9").unwrap_err().to_string();
-        assert!(error.contains("Q4_K_M") && !error.contains("importance"), "{error}");
+        assert!(error.contains("Q4_K_M") && error.contains("IQ2_XXS"), "{error}");
     }
 }

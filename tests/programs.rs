@@ -3,9 +3,9 @@
 
 mod common;
 
-use common::example;
+use common::{example, stdout};
 use diptych::DType;
-use diptych::ggml::gguf::{Array, GgufWriter, TensorData};
+use diptych::ggml::gguf::{Array, GgufFile, GgufWriter, TensorData};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -94,6 +94,38 @@ fn wrong_use_is_two_and_what_fails_is_one() {
     let output = Command::new(example("quantize")).args([&model, &out]).arg("IQ2_XS").output().unwrap();
     said((output.status.code(), stderr(&output)), 2, "importance matrix");
     assert!(!out.exists());
+    let matrix = ["IQ2_XS", "--imatrix"].map(Path::new).into_iter().chain([model.as_path()]);
+    let output = Command::new(example("quantize")).args([&model, &out]).args(matrix).output().unwrap();
+    said((output.status.code(), stderr(&output)), 2, "general.type is imatrix");
+    assert!(!out.exists());
+}
+
+/// With an importance matrix `quantize` makes a file of two bits, and `generate` runs it.
+#[test]
+fn a_model_of_two_bits_is_made_and_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = synthesized(dir.path(), "small-llama");
+    let mut writer = GgufWriter::new();
+    writer.set("general.type", "imatrix").unwrap();
+    let file = GgufFile::open(&model).unwrap();
+    for t in file.tensors().iter().filter(|t| t.name.starts_with("blk.") && t.n_dims == 2) {
+        let sums: Vec<u8> = (0..t.ne[0]).flat_map(|i| ((i % 7) as f32).to_le_bytes()).collect();
+        let mut put = |end: &str, columns: usize, bytes: Vec<u8>| {
+            let data = TensorData::Bytes(bytes.into());
+            writer.tensor(format!("{}.{end}", t.name), DType::F32, &[columns, 1], data).unwrap();
+        };
+        put("in_sum2", t.ne[0], sums);
+        put("counts", 1, 3f32.to_le_bytes().to_vec());
+    }
+    let (matrix, out) = (dir.path().join("imatrix.gguf"), dir.path().join("out.gguf"));
+    writer.write_to(&matrix).unwrap();
+    let mut command = Command::new(example("quantize"));
+    let output = command.args([&model, &out]).args(["IQ2_XXS", "--imatrix"]).arg(&matrix).output().unwrap();
+    assert!(output.status.success() && stdout(&output).contains(" of IQ2_XXS"), "{output:?}");
+    let mut command = Command::new(example("generate"));
+    command.args(["--prompt", "sea", "--predict", "3", "--backend", "cpu", "--model"]).arg(&out);
+    let output = command.output().unwrap();
+    assert!(output.status.success() && !output.stdout.is_empty(), "{output:?}");
 }
 
 /// Small models of three kinds chat: each line is a turn, and the second one begins with what the first left.

@@ -48,6 +48,16 @@ const MIXES: &[Mix] = &[
     mix("Q5_K_S", DType::Q5_K, Size::Small, 16),
     mix("Q5_K_M", DType::Q5_K, Size::Medium, 17),
     mix("Q6_K", DType::Q6_K, Size::Plain, 18),
+    mix("IQ1_S", DType::IQ1_S, Size::Small, 24),
+    mix("IQ1_M", DType::IQ1_M, Size::Small, 31),
+    mix("IQ2_XXS", DType::IQ2_XXS, Size::Small, 19),
+    mix("IQ2_XS", DType::IQ2_XS, Size::Small, 20),
+    mix("IQ2_S", DType::IQ2_XS, Size::Medium, 28),
+    mix("IQ2_M", DType::IQ2_S, Size::Medium, 29),
+    mix("IQ3_XXS", DType::IQ3_XXS, Size::Small, 23),
+    mix("IQ3_XS", DType::IQ3_S, Size::Small, 22),
+    mix("IQ3_S", DType::IQ3_S, Size::Plain, 26),
+    mix("IQ3_M", DType::IQ3_S, Size::Medium, 27),
     mix("IQ4_NL", DType::IQ4_NL, Size::Plain, 25),
     mix("IQ4_XS", DType::IQ4_XS, Size::Plain, 30),
     mix("TQ1_0", DType::TQ1_0, Size::Plain, 36),
@@ -62,9 +72,23 @@ const MIXES: &[Mix] = &[
 /// Names that mean the middle one of several.
 const SHORT: [(&str, &str); 3] = [("Q3_K", "Q3_K_M"), ("Q4_K", "Q4_K_M"), ("Q5_K", "Q5_K_M")];
 
-/// Types that lose too much where all numbers count the same.
-const WEIGHED: [DType; 7] =
-    [DType::IQ1_S, DType::IQ1_M, DType::IQ2_XXS, DType::IQ2_XS, DType::IQ2_S, DType::IQ3_XXS, DType::IQ3_S];
+/// Types of fewer than three bits.
+const FEW: [DType; 5] = [DType::IQ1_S, DType::IQ1_M, DType::IQ2_XXS, DType::IQ2_XS, DType::IQ2_S];
+
+/// The tables of tokens: rows are picked from them, so that importance says nothing of their columns.
+const TABLES: [&str; 2] = ["token_embd.weight", "per_layer_token_embd.weight"];
+
+/// Whether a tensor loses too much in a type where all of its columns count the same. (What tokens are looked up in,
+/// and the output layer, may have any type.)
+pub(super) fn needs_importance(name: &str, dtype: DType) -> bool {
+    let free = name == "output.weight" || TABLES.contains(&name);
+    !free && (FEW.contains(&dtype) || dtype == DType::IQ3_XXS)
+}
+
+/// Whether it is a table of tokens, of which an importance matrix may have something of another length.
+pub(super) fn is_table(name: &str) -> bool {
+    TABLES.contains(&name)
+}
 
 /// Parts of names of matrices that stay as they are: small ones that much depends on.
 const KEPT: [&str; 8] = [
@@ -87,6 +111,8 @@ pub(super) struct Model {
     /// Layers with values of attention.
     values: Vec<usize>,
     tied: bool,
+    /// Whether there is an importance matrix.
+    weighed: bool,
 }
 
 /// Matrices that give the values of attention, alone or with others.
@@ -103,7 +129,7 @@ fn layer(name: &str) -> Option<usize> {
 }
 
 impl Model {
-    pub(super) fn new(file: &GgufFile) -> Model {
+    pub(super) fn new(file: &GgufFile, weighed: bool) -> Model {
         let m = file.metadata();
         let architecture = m.str("general.architecture").unwrap_or_default().to_string();
         // Where layers differ, their largest.
@@ -122,6 +148,7 @@ impl Model {
             shared_heads: number("attention.head_count") / number("attention.head_count_kv").max(1),
             values,
             tied: !names().any(|name| name == "output.weight"),
+            weighed,
         }
     }
 }
@@ -135,7 +162,8 @@ fn more_bits(i: usize, n: usize) -> bool {
 fn fitting(dtype: DType, columns: usize) -> DType {
     let instead = match dtype {
         _ if columns.is_multiple_of(dtype.block()) => return dtype,
-        DType::Q2_K | DType::Q3_K | DType::IQ4_XS => DType::IQ4_NL,
+        DType::Q2_K | DType::Q3_K | DType::IQ4_XS | DType::IQ3_XXS | DType::IQ3_S => DType::IQ4_NL,
+        _ if FEW.contains(&dtype) => DType::IQ4_NL,
         DType::Q4_K | DType::TQ1_0 | DType::TQ2_0 | DType::NVFP4 | DType::Q1_0 | DType::Q2_0 => DType::Q5_0,
         DType::Q5_K => DType::Q5_1,
         DType::Q6_K => DType::Q8_0,
@@ -148,16 +176,13 @@ impl Mix {
     /// The mix of a name, in any case.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if there is none of that name, or it needs an importance matrix.
+    /// [`Error::InvalidArgument`] if there is none of that name.
     pub fn named(name: &str) -> Result<Mix> {
         let long =
             SHORT.iter().find(|(short, _)| short.eq_ignore_ascii_case(name)).map_or(name, |(_, long)| long);
         let known = MIXES.iter().find(|mix| mix.name.eq_ignore_ascii_case(long)).copied();
         known.ok_or_else(|| {
-            let expected = match DType::from_name(name).filter(|dtype| WEIGHED.contains(dtype)) {
-                Some(_) => "a type that needs no importance matrix, which cannot be read yet".to_string(),
-                None => format!("one of {}", Mix::names().collect::<Vec<_>>().join(", ")),
-            };
+            let expected = format!("one of {}", Mix::names().collect::<Vec<_>>().join(", "));
             Error::argument("type", format!("'{name}'"), expected)
         })
     }
@@ -193,16 +218,28 @@ impl Mix {
 
     /// The type of a matrix that is not the main one.
     fn special(&self, t: &TensorInfo, model: &Model) -> Option<DType> {
-        use DType::{IQ4_NL, IQ4_XS, MXFP4, NVFP4, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, Q8_0};
+        use DType::{IQ2_S, IQ3_S, IQ3_XXS, IQ4_NL, IQ4_XS, MXFP4, NVFP4};
+        use DType::{Q2_K, Q3_K, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0};
         use Size::{Experts, Large, Medium, Small};
         let (name, main, size) = (t.name.as_str(), self.main, self.size);
         if size == Experts {
             return (!name.contains("_exps.")).then_some(Q8_0);
         }
-        let embedding = name == "token_embd.weight";
+        let few = FEW.contains(&main);
+        let embedding = name == "token_embd.weight" || (few || main == IQ3_XXS) && is_table(name);
         if name == "output.weight" || embedding && model.tied {
             let eight = matches!(main, Q8_0 | MXFP4 | NVFP4) || !t.ne[0].is_multiple_of(Q6_K.block());
-            return Some(if eight { Q8_0 } else { Q6_K });
+            let five = few || main == IQ3_XXS;
+            return Some(if eight {
+                Q8_0
+            } else if five {
+                Q5_K
+            } else {
+                Q6_K
+            });
+        }
+        if embedding && (few || main == IQ3_XXS) {
+            return Some(if few && size == Small { Q2_K } else { IQ3_S });
         }
         if embedding {
             return matches!(main, DType::TQ1_0 | DType::TQ2_0).then_some(Q4_K);
@@ -211,6 +248,9 @@ impl Mix {
         let part = part(name);
         // Eight experts are the first mixtures, whose attention is small beside them.
         let eight_experts = model.experts == 8;
+        if few {
+            return self.of_few(part, i, model);
+        }
         match part {
             "attn_k" if eight_experts => Some(Q8_0),
             _ if VALUES.contains(&part) && eight_experts => Some(Q8_0),
@@ -222,13 +262,25 @@ impl Mix {
                     (Q2_K, Medium) => Some(Q3_K),
                     (Q3_K, Medium) => Some(if i < 2 { Q5_K } else { Q4_K }),
                     (Q3_K, Large) => Some(Q5_K),
+                    (IQ3_S, Medium) => Some(Q4_K),
+                    (IQ3_XXS | IQ3_S, _) if shared => Some(Q4_K),
                     (IQ4_NL | IQ4_XS, _) if shared => Some(Q5_K),
                     (Q4_K | Q5_K, Medium) if more_bits(i, model.values.len()) => Some(Q6_K),
                     (Q4_K, Small) if i < 4 => Some(Q5_K),
                     _ => None,
                 }
             }
+            "attn_q" | "attn_k" => match (main, size) {
+                (IQ3_S, Small) => Some(IQ3_XXS),
+                (IQ3_XXS, _) => Some(IQ2_S),
+                _ => None,
+            },
             _ if part.starts_with("ffn_down") => match (main, size) {
+                (Q4_0, _) if model.weighed && i < model.layers / 8 => Some(Q4_1),
+                (Q5_0, _) if model.weighed && i < model.layers / 8 => Some(Q5_1),
+                (IQ4_NL | IQ4_XS, _) if model.weighed => None,
+                (IQ3_S, Medium) if i < model.layers / 8 => Some(Q4_K),
+                (IQ3_S, Medium) if eight_experts && more_bits(i, model.layers) => Some(Q4_K),
                 (Q2_K, Medium) => Some(Q3_K),
                 (Q2_K, Small) if i < model.layers / 8 => Some(Q4_K),
                 (Q3_K, Medium) => Some(if i < model.layers / 16 { Q5_K } else { Q4_K }),
@@ -238,12 +290,39 @@ impl Mix {
                 _ => None,
             },
             "attn_output" => match (main, size) {
-                (Q2_K | Q4_K | IQ4_NL | IQ4_XS, _) | (Q3_K, Small | Medium) if eight_experts => Some(Q5_K),
+                (Q2_K | Q4_K | IQ3_XXS | IQ3_S | IQ4_NL | IQ4_XS, _) | (Q3_K, Small | Medium)
+                    if eight_experts =>
+                {
+                    Some(Q5_K)
+                }
+                (IQ3_XXS, _) => Some(IQ3_S),
+                (IQ3_S, Medium) => Some(Q4_K),
                 (Q2_K, Medium) => Some(Q3_K),
                 (Q3_K, Medium) => Some(Q4_K),
                 (Q3_K, Large) => Some(Q5_K),
                 _ => None,
             },
+            _ if part.starts_with("ffn_gate") || part.starts_with("ffn_up") => {
+                let inner = i >= model.layers / 8 && i < 7 * model.layers / 8;
+                (main == IQ3_S && size == Small && inner).then_some(IQ3_XXS)
+            }
+            _ => None,
+        }
+    }
+
+    /// The type of a part of a layer where the main type has fewer than three bits.
+    fn of_few(&self, part: &str, i: usize, model: &Model) -> Option<DType> {
+        use DType::{IQ1_M, IQ1_S, IQ2_XXS, IQ3_S, Q2_K, Q4_K, Q5_K};
+        let better = if self.size == Size::Medium { IQ3_S } else { Q2_K };
+        match part {
+            _ if VALUES.contains(&part) => {
+                Some(if model.shared_heads >= 4 || model.experts >= 4 { Q4_K } else { better })
+            }
+            "attn_k" if model.experts == 8 => Some(Q4_K),
+            "attn_output" if model.experts == 8 => Some(Q5_K),
+            "attn_output" if matches!(self.main, IQ1_S | IQ1_M) => Some(IQ2_XXS),
+            "attn_output" => (self.size == Size::Medium).then_some(IQ3_S),
+            _ if part.starts_with("ffn_down") => (i < model.layers / 8).then_some(better),
             _ => None,
         }
     }
@@ -263,9 +342,14 @@ mod tests {
         Mix::named(mix).unwrap().of(t, model)
     }
 
+    fn plain() -> Model {
+        let values = (0..16).collect();
+        Model { layers: 16, experts: 0, shared_heads: 2, values, tied: false, weighed: false }
+    }
+
     #[test]
     fn types_go_by_the_rules() {
-        let model = Model { layers: 16, experts: 0, shared_heads: 2, values: (0..16).collect(), tied: false };
+        let model = plain();
         let down = |mix: &str| -> Vec<DType> {
             (0..5).map(|i| of(mix, &format!("blk.{i}.ffn_down.weight"), 512, &model)).collect()
         };
@@ -299,5 +383,78 @@ mod tests {
         let eight = Model { experts: 8, ..tied };
         assert_eq!(of("Q4_K_M", "blk.3.attn_k.weight", 512, &eight), Q8_0);
         assert_eq!(of("Q4_K_M", "blk.3.attn_output.weight", 512, &eight), Q5_K);
+    }
+
+    /// Parts of a layer as llama-quantize has them in files with these mixes.
+    #[test]
+    fn few_bits_go_by_the_rules() {
+        use DType::{
+            IQ1_M, IQ1_S, IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS, IQ4_NL, Q2_K, Q4_K, Q5_K, Q6_K, Q8_0,
+        };
+        let model = || Model { weighed: true, ..plain() };
+        let parts = ["attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"];
+        let layer = |mix: &str, i: usize, model: &Model| {
+            parts.map(|part| of(mix, &format!("blk.{i}.{part}.weight"), 512, model))
+        };
+        for (mix, [q, k, v, output, gate, up, down], first_down, table, tied) in [
+            ("IQ1_S", [IQ1_S, IQ1_S, Q2_K, IQ2_XXS, IQ1_S, IQ1_S, IQ1_S], Q2_K, Q2_K, Q5_K),
+            ("IQ1_M", [IQ1_M, IQ1_M, Q2_K, IQ2_XXS, IQ1_M, IQ1_M, IQ1_M], Q2_K, Q2_K, Q5_K),
+            ("IQ2_XXS", [IQ2_XXS, IQ2_XXS, Q2_K, IQ2_XXS, IQ2_XXS, IQ2_XXS, IQ2_XXS], Q2_K, Q2_K, Q5_K),
+            ("IQ2_XS", [IQ2_XS, IQ2_XS, Q2_K, IQ2_XS, IQ2_XS, IQ2_XS, IQ2_XS], Q2_K, Q2_K, Q5_K),
+            ("IQ2_S", [IQ2_XS, IQ2_XS, IQ3_S, IQ3_S, IQ2_XS, IQ2_XS, IQ2_XS], IQ3_S, IQ3_S, Q5_K),
+            ("IQ2_M", [IQ2_S, IQ2_S, IQ3_S, IQ3_S, IQ2_S, IQ2_S, IQ2_S], IQ3_S, IQ3_S, Q5_K),
+            ("IQ3_XXS", [IQ2_S, IQ2_S, IQ3_XXS, IQ3_S, IQ3_XXS, IQ3_XXS, IQ3_XXS], IQ3_XXS, IQ3_S, Q5_K),
+            ("IQ3_XS", [IQ3_XXS, IQ3_XXS, IQ3_S, IQ3_S, IQ3_XXS, IQ3_XXS, IQ3_S], IQ3_S, IQ3_S, Q6_K),
+            ("IQ3_S", [IQ3_S, IQ3_S, IQ3_S, IQ3_S, IQ3_S, IQ3_S, IQ3_S], IQ3_S, IQ3_S, Q6_K),
+            ("IQ3_M", [IQ3_S, IQ3_S, Q4_K, Q4_K, IQ3_S, IQ3_S, IQ3_S], Q4_K, IQ3_S, Q6_K),
+        ] {
+            assert_eq!(layer(mix, 5, &model()), [q, k, v, output, gate, up, down], "{mix}");
+            assert_eq!(of(mix, "blk.1.ffn_down.weight", 512, &model()), first_down, "{mix}");
+            assert_eq!(of(mix, "token_embd.weight", 512, &model()), table, "{mix}");
+            assert_eq!(of(mix, "output.weight", 512, &model()), tied, "{mix}");
+            assert_eq!(of(mix, "token_embd.weight", 512, &Model { tied: true, ..model() }), tied, "{mix}");
+            assert_eq!(of(mix, "output.weight", 96, &model()), Q8_0, "{mix}");
+            assert_eq!(of(mix, "blk.5.ffn_up.weight", 96, &model()), IQ4_NL, "{mix}");
+            // Many query heads share a key head, so that keys and values are small.
+            let shared = Model { shared_heads: 4, ..model() };
+            assert_eq!(of(mix, "blk.5.attn_v.weight", 512, &shared), Q4_K, "{mix}");
+        }
+        assert_eq!(of("IQ3_XS", "blk.1.ffn_gate.weight", 512, &model()), IQ3_S);
+        assert_eq!(of("IQ3_XS", "blk.14.ffn_up_exps.weight", 512, &model()), IQ3_S);
+        let eight = Model { experts: 8, ..model() };
+        for (mix, [k, v, output]) in [("IQ2_XS", [Q4_K, Q4_K, Q5_K]), ("IQ3_XXS", [Q8_0, Q8_0, Q5_K])] {
+            let got = ["attn_k", "attn_v", "attn_output"].map(|part| format!("blk.5.{part}.weight"));
+            assert_eq!(got.map(|name| of(mix, &name, 512, &eight)), [k, v, output], "{mix}");
+        }
+        assert_eq!(of("IQ3_M", "blk.2.ffn_down_exps.weight", 512, &eight), IQ3_S);
+        assert_eq!(of("IQ3_M", "blk.4.ffn_down_exps.weight", 512, &eight), Q4_K);
+        assert_eq!(of("IQ2_XXS", "per_layer_token_embd.weight", 512, &model()), Q2_K);
+    }
+
+    /// A matrix of importance changes the first layers of some mixes.
+    #[test]
+    fn importance_changes_some_types() {
+        use DType::{IQ4_XS, Q4_0, Q4_1, Q5_0, Q5_1, Q5_K};
+        let weighed = Model { weighed: true, ..plain() };
+        for (mix, without, with) in [("Q4_0", Q4_0, Q4_1), ("Q5_0", Q5_0, Q5_1), ("IQ4_XS", Q5_K, IQ4_XS)] {
+            let first = |model: &Model| of(mix, "blk.1.ffn_down.weight", 512, model);
+            assert_eq!((first(&plain()), first(&weighed)), (without, with), "{mix}");
+        }
+    }
+
+    #[test]
+    fn some_types_need_importance() {
+        for (dtype, needs) in [
+            (DType::IQ1_S, true),
+            (DType::IQ2_S, true),
+            (DType::IQ3_XXS, true),
+            (DType::IQ3_S, false),
+            (DType::Q2_K, false),
+        ] {
+            assert_eq!(needs_importance("blk.0.attn_q.weight", dtype), needs, "{dtype}");
+            assert!(
+                !needs_importance("token_embd.weight", dtype) && !needs_importance("output.weight", dtype)
+            );
+        }
     }
 }

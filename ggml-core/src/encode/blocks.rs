@@ -1,6 +1,8 @@
-//! Blocks of 32 whose numbers are evenly spaced: Q8_0, Q4_0, Q4_1, Q5_0, Q5_1. The rounding is ggml's reference rounding.
+//! Blocks of 32 whose numbers are evenly spaced: Q8_0, Q4_0, Q4_1, Q5_0, Q5_1. The rounding is ggml's reference
+//! rounding; where the columns have importance the scales are those of a [`search`].
 
-use super::{extreme, inverse, put_half};
+use super::{How, extreme, inverse, put_half, search, weights};
+use half::f16;
 
 /// 32 numbers below 16 in 16 bytes: the first 16 in the low nibbles.
 pub(super) fn put_nibbles(q: &[u8; 32], out: &mut Vec<u8>) {
@@ -15,7 +17,7 @@ fn put_five_bits(q: &[u8; 32], out: &mut Vec<u8>) {
 }
 
 /// Scale = largest magnitude / 127; values rounded half away from zero.
-pub(super) fn q8_0(block: &[f32; 32], out: &mut Vec<u8>) {
+pub(super) fn q8_0(block: &[f32; 32], _: How<'_>, out: &mut Vec<u8>) {
     let scale = extreme(block).abs() / 127.0;
     let inverse = inverse(scale);
     put_half(scale, out);
@@ -24,20 +26,36 @@ pub(super) fn q8_0(block: &[f32; 32], out: &mut Vec<u8>) {
 
 /// Scale = the value of largest magnitude / -2^(bits - 1), so that it becomes the lowest number; values
 /// `x / scale + 2^(bits - 1) + 0.5` truncated.
-fn centred(block: &[f32; 32], bits: u32, out: &mut Vec<u8>) -> [u8; 32] {
+fn centred(block: &[f32; 32], how: How<'_>, bits: u32, out: &mut Vec<u8>) -> [u8; 32] {
     let zero = (1 << (bits - 1)) as f32;
-    let scale = extreme(block) / -zero;
+    let scale = match how {
+        How::Weighted(importance, square) => {
+            // As it is stored: the numbers are the nearest ones to it.
+            let fit = search::signed(block, &weights(block, importance, Some(square)), zero);
+            f16::from_f32(fit).to_f32()
+        }
+        _ => extreme(block) / -zero,
+    };
     let inverse = inverse(scale);
     put_half(scale, out);
     block.map(|v| ((v * inverse + zero + 0.5) as u8).min((1 << bits) - 1))
 }
 
 /// Scale = range / (2^bits - 1), and the minimum; values `(x - minimum) / scale + 0.5` truncated.
-fn ranged(block: &[f32; 32], bits: u32, out: &mut Vec<u8>) -> [u8; 32] {
-    let low = block.iter().copied().fold(f32::INFINITY, f32::min);
-    let high = block.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+fn ranged(block: &[f32; 32], how: How<'_>, bits: u32, out: &mut Vec<u8>) -> [u8; 32] {
     let top = (1u8 << bits) - 1;
-    let scale = (high - low) / f32::from(top);
+    let (scale, low) = match how {
+        How::Weighted(importance, square) => {
+            let weights = weights(block, importance, Some(square));
+            let [scale, minimum] = search::affine(block, &weights, f32::from(top), search::WEIGHTED);
+            (f16::from_f32(scale).to_f32(), f16::from_f32(-minimum).to_f32())
+        }
+        _ => {
+            let low = block.iter().copied().fold(f32::INFINITY, f32::min);
+            let high = block.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            ((high - low) / f32::from(top), low)
+        }
+    };
     let inverse = inverse(scale);
     put_half(scale, out);
     put_half(low, out);
@@ -45,25 +63,25 @@ fn ranged(block: &[f32; 32], bits: u32, out: &mut Vec<u8>) -> [u8; 32] {
 }
 
 /// 8 stands for zero.
-pub(super) fn q4_0(block: &[f32; 32], out: &mut Vec<u8>) {
-    let q = centred(block, 4, out);
+pub(super) fn q4_0(block: &[f32; 32], how: How<'_>, out: &mut Vec<u8>) {
+    let q = centred(block, how, 4, out);
     put_nibbles(&q, out);
 }
 
 /// Scale, minimum, nibbles.
-pub(super) fn q4_1(block: &[f32; 32], out: &mut Vec<u8>) {
-    let q = ranged(block, 4, out);
+pub(super) fn q4_1(block: &[f32; 32], how: How<'_>, out: &mut Vec<u8>) {
+    let q = ranged(block, how, 4, out);
     put_nibbles(&q, out);
 }
 
 /// 16 stands for zero.
-pub(super) fn q5_0(block: &[f32; 32], out: &mut Vec<u8>) {
-    let q = centred(block, 5, out);
+pub(super) fn q5_0(block: &[f32; 32], how: How<'_>, out: &mut Vec<u8>) {
+    let q = centred(block, how, 5, out);
     put_five_bits(&q, out);
 }
 
 /// Scale, minimum, fifth bits, nibbles.
-pub(super) fn q5_1(block: &[f32; 32], out: &mut Vec<u8>) {
-    let q = ranged(block, 5, out);
+pub(super) fn q5_1(block: &[f32; 32], how: How<'_>, out: &mut Vec<u8>) {
+    let q = ranged(block, how, 5, out);
     put_five_bits(&q, out);
 }

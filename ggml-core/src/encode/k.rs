@@ -4,7 +4,7 @@
 //! the best of a [`search`]; these scales are rounded to a few bits of an F16 scale for all of them, and the numbers chosen
 //! again. ggml rounds in another order, so its files differ in some bits.
 
-use super::{Effort, extreme, inverse, search, signed_scales};
+use super::{How, extreme, inverse, mean_square, search, signed_multiples, signed_scales, weights};
 use half::f16;
 
 /// A block as `scale * q - minimum` with scales and minima of its parts.
@@ -16,24 +16,45 @@ struct Affine<const PARTS: usize> {
     q: [u8; 256],
 }
 
+/// Numbers of an [`affine`] block, steps of its scales, what a search without importance does, and how many times the
+/// mean square of the block the weights have where there is importance.
+struct Shape {
+    top: u8,
+    steps: u8,
+    search: search::Affine,
+    squares: f32,
+}
+
 /// Numbers `0..=top` for `PARTS` equal parts, scales and minima `0..=steps`; with effort, scales of a search.
-fn affine<const PARTS: usize>(
-    block: &[f32; 256],
-    [top, steps]: [u8; 2],
-    effort: Effort,
-    wide: search::Affine,
-) -> Affine<PARTS> {
+fn affine<const PARTS: usize>(block: &[f32; 256], shape: Shape, how: How<'_>) -> Affine<PARTS> {
+    let Shape { top, steps, search, squares } = shape;
     let size = 256 / PARTS;
+    let range = f32::from(top);
+    let parts = block.chunks_exact(size);
     let mut fits = [[0.0f32; 2]; PARTS];
-    for (fit, part) in fits.iter_mut().zip(block.chunks_exact(size)) {
-        *fit = match effort {
-            Effort::Quick => fit_affine(part, f32::from(top)),
-            Effort::Search => search::affine(part, f32::from(top), wide),
-        };
-    }
-    let units = [0, 1].map(|i| f16::from_f32(fits.iter().fold(0.0, |m, f| f[i].max(m)) / f32::from(steps)));
-    let inverses = units.map(|u| inverse(u.to_f32()));
-    let [scales, minima] = [0, 1].map(|i| fits.map(|f| ((f[i] * inverses[i]).round() as u8).min(steps)));
+    let (units, [scales, minima]) = if let How::Weighted(importance, _) = how {
+        let weights = weights(block, importance, Some(squares * mean_square(block)));
+        let mut sums = [0.0f32; PARTS];
+        for (i, (part, weights)) in parts.zip(weights.chunks_exact(size)).enumerate() {
+            fits[i] = search::affine(part, weights, range, search::WEIGHTED);
+            sums[i] = weights.iter().sum();
+        }
+        let [(scale, scales), (minimum, minima)] =
+            [0, 1].map(|i| search::positive(&fits.map(|f| f[i]), &sums, steps));
+        let units = [scale, minimum].map(f16::from_f32);
+        (units, polished(block, &weights, [top, steps], units, [scales, minima]))
+    } else {
+        for (fit, part) in fits.iter_mut().zip(parts) {
+            *fit = match how {
+                How::Quick => fit_affine(part, range),
+                _ => searched(part, range, search),
+            };
+        }
+        let units =
+            [0, 1].map(|i| f16::from_f32(fits.iter().fold(0.0, |m, f| f[i].max(m)) / f32::from(steps)));
+        let inverses = units.map(|u| inverse(u.to_f32()));
+        (units, [0, 1].map(|i| fits.map(|f| ((f[i] * inverses[i]).round() as u8).min(steps))))
+    };
     let mut q = [0; 256];
     for (i, (q, x)) in q.iter_mut().zip(block).enumerate() {
         let part = i / size;
@@ -42,6 +63,46 @@ fn affine<const PARTS: usize>(
         *q = (((x + minimum) * inverse).round() as u8).min(top);
     }
     Affine { units, scales, minima, q }
+}
+
+/// Scales and minima with those that lose less among their neighbours.
+fn polished<const PARTS: usize>(
+    block: &[f32; 256],
+    weights: &[f32; 256],
+    [top, steps]: [u8; 2],
+    units: [f16; 2],
+    [mut scales, mut minima]: [[u8; PARTS]; 2],
+) -> [[u8; PARTS]; 2] {
+    let size = 256 / PARTS;
+    let units = units.map(f16::to_f32);
+    for (i, (part, weights)) in block.chunks_exact(size).zip(weights.chunks_exact(size)).enumerate() {
+        let lost = |s: u8, m: u8| -> f32 {
+            let (scale, minimum) = (units[0] * f32::from(s), units[1] * f32::from(m));
+            let inverse = inverse(scale);
+            let error =
+                |x: f32| scale * ((x + minimum) * inverse).round().clamp(0.0, f32::from(top)) - minimum - x;
+            part.iter().zip(weights).map(|(x, weight)| weight * error(*x).powi(2)).sum()
+        };
+        let near = |number: u8| number.saturating_sub(1)..=(number + 1).min(steps);
+        let mut best = (lost(scales[i], minima[i]), scales[i], minima[i]);
+        for (s, m) in near(scales[i]).flat_map(|s| near(minima[i]).map(move |m| (s, m))) {
+            let lost = lost(s, m);
+            if lost < best.0 {
+                best = (lost, s, m);
+            }
+        }
+        (scales[i], minima[i]) = (best.1, best.2);
+    }
+    [scales, minima]
+}
+
+/// Scale and minimum of a part by a search where all columns count the same: errors weigh as the values, or as
+/// squares as these and their mean.
+fn searched(part: &[f32], range: f32, search: search::Affine) -> [f32; 2] {
+    let mean = if search.magnitudes { 0.0 } else { mean_square(part).sqrt() };
+    let mut weights = [0.0; 32];
+    weights.iter_mut().zip(part).for_each(|(weight, v)| *weight = mean + v.abs());
+    search::affine(part, &weights, range, search)
 }
 
 /// Scale and minimum (subtracted, not negative) of some values for numbers `0..=top`.
@@ -85,17 +146,18 @@ fn bit_pairs(q: &[u8; 256], shift: u32) -> [u8; 64] {
 }
 
 /// 16 parts; scale and minimum in the nibbles of a byte, numbers of 2 bits.
-pub(super) fn q2_k(block: &[f32; 256], effort: Effort, out: &mut Vec<u8>) {
-    let wide = search::Affine { first: -0.5, tries: 15, magnitudes: true };
-    let Affine { units, scales, minima, q } = affine::<16>(block, [3, 15], effort, wide);
+pub(super) fn q2_k(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
+    let search = search::Affine { first: -0.5, step: 0.1, tries: 15, magnitudes: true, follow: false };
+    let shape = Shape { top: 3, steps: 15, search, squares: 1.0 };
+    let Affine { units, scales, minima, q } = affine::<16>(block, shape, how);
     out.extend(scales.iter().zip(minima).map(|(s, m)| s | m << 4));
     out.extend_from_slice(&bit_pairs(&q, 0));
     out.extend(units.iter().flat_map(|u| u.to_le_bytes()));
 }
 
 /// 16 signed scales, 32 too large, in 6 bits; numbers of 3 bits, 4 stands for zero.
-pub(super) fn q3_k(block: &[f32; 256], effort: Effort, out: &mut Vec<u8>) {
-    let (unit, scales, q) = centred(block, 4.0, 32.0, effort);
+pub(super) fn q3_k(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
+    let (unit, scales, q) = centred(block, 4.0, 32.0, how);
     let mut high = [0u8; 32];
     for (i, q) in q.iter().enumerate() {
         let (half, quarter, lane) = split_index(i);
@@ -127,18 +189,20 @@ fn paired_nibbles(q: &[u8; 256]) -> impl Iterator<Item = u8> + '_ {
 }
 
 /// Eight parts of 4 bits.
-pub(super) fn q4_k(block: &[f32; 256], effort: Effort, out: &mut Vec<u8>) {
-    let wide = search::Affine { first: -1.0, tries: 20, magnitudes: false };
-    let Affine { units, scales, minima, q } = affine(block, [15, 63], effort, wide);
+pub(super) fn q4_k(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
+    let search = search::Affine { first: -1.0, step: 0.1, tries: 20, magnitudes: false, follow: false };
+    let shape = Shape { top: 15, steps: 63, search, squares: 2.0 };
+    let Affine { units, scales, minima, q } = affine(block, shape, how);
     out.extend(units.iter().flat_map(|u| u.to_le_bytes()));
     put_scales(&scales, &minima, out);
     out.extend(paired_nibbles(&q));
 }
 
 /// Eight parts of 5 bits; the fifth bits of part `n` in bits `n` of 32 bytes.
-pub(super) fn q5_k(block: &[f32; 256], effort: Effort, out: &mut Vec<u8>) {
-    let wide = search::Affine { first: -0.5, tries: 15, magnitudes: false };
-    let Affine { units, scales, minima, q } = affine(block, [31, 63], effort, wide);
+pub(super) fn q5_k(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
+    let search = search::Affine { first: -0.5, step: 0.1, tries: 15, magnitudes: false, follow: false };
+    let shape = Shape { top: 31, steps: 63, search, squares: 2.0 };
+    let Affine { units, scales, minima, q } = affine(block, shape, how);
     out.extend(units.iter().flat_map(|u| u.to_le_bytes()));
     put_scales(&scales, &minima, out);
     let mut high = [0u8; 32];
@@ -150,8 +214,8 @@ pub(super) fn q5_k(block: &[f32; 256], effort: Effort, out: &mut Vec<u8>) {
 }
 
 /// 16 signed scales of 8 bits; numbers of 6 bits, 32 stands for zero.
-pub(super) fn q6_k(block: &[f32; 256], effort: Effort, out: &mut Vec<u8>) {
-    let (unit, scales, q) = centred(block, 32.0, 128.0, effort);
+pub(super) fn q6_k(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
+    let (unit, scales, q) = centred(block, 32.0, 128.0, how);
     let mut low = [0u8; 128];
     for (i, q) in q.iter().enumerate() {
         let (half, quarter, lane) = split_index(i);
@@ -164,25 +228,34 @@ pub(super) fn q6_k(block: &[f32; 256], effort: Effort, out: &mut Vec<u8>) {
 }
 
 /// Numbers `-zero .. zero`, `zero` added, for 16 parts with scales `-steps .. steps` of one scale.
-fn centred(block: &[f32; 256], zero: f32, steps: f32, effort: Effort) -> (f16, [i8; 16], [u8; 256]) {
+fn centred(block: &[f32; 256], zero: f32, steps: f32, how: How<'_>) -> (f16, [i8; 16], [u8; 256]) {
     let number = |x: f32, inverse: f32| (x * inverse).round().clamp(-zero, zero - 1.0);
+    // Scales of 8 bits are exact enough as they are, and ggml weighs the numbers of Q6_K by importance alone.
+    let coarse = steps < 128.0;
+    let weights = match how {
+        How::Quick => [1.0; 256],
+        How::Search => block.map(|x| x * x),
+        How::Weighted(importance, _) => weights(block, importance, coarse.then(|| 2.0 * mean_square(block))),
+    };
     let mut fits = [0.0f32; 16];
-    for (fit, part) in fits.iter_mut().zip(block.chunks_exact(16)) {
-        if effort == Effort::Search {
-            let most = inverse(extreme(part));
-            let inverses = (-9..=9).map(|step| -(zero + 0.1 * step as f32) * most);
-            *fit = search::centred(part, inverses, |x| number(x, 1.0));
-            continue;
-        }
-        let scale = extreme(part) / -zero;
-        let inverse = inverse(scale);
-        let (q2, qx) = part.iter().fold((0.0, 0.0), |(q2, qx), &x| {
-            let q = number(x, inverse);
-            (q2 + q * q, qx + q * x)
-        });
-        *fit = if q2 > 0.0 { qx / q2 } else { scale };
+    let mut sums = [0.0f32; 16];
+    for (i, (part, weights)) in block.chunks_exact(16).zip(weights.chunks_exact(16)).enumerate() {
+        fits[i] = match how {
+            How::Quick => {
+                let scale = extreme(part) / -zero;
+                let fit = search::centred(part, weights, [inverse(scale)].into_iter(), |x| number(x, 1.0));
+                if fit == 0.0 { scale } else { fit }
+            }
+            _ => search::signed(part, weights, zero),
+        };
+        sums[i] = weights.iter().sum();
     }
-    let (unit, scales) = signed_scales(&fits, steps);
+    let (unit, scales) = match how {
+        How::Weighted(..) if coarse => {
+            signed_multiples(f16::from_f32(search::signed(&fits, &sums, steps)), &fits, steps)
+        }
+        _ => signed_scales(&fits, steps),
+    };
     let mut q = [0; 256];
     for (i, (q, &x)) in q.iter_mut().zip(block).enumerate() {
         *q = (number(x, inverse(unit.to_f32() * f32::from(scales[i / 16]))) + zero) as u8;

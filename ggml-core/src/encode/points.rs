@@ -1,85 +1,15 @@
 //! Blocks that name points of a grid: IQ1, IQ2, IQ3.
 //!
-//! The numbers of a scale are tried with some scales; the one that loses least after a least-squares fit is kept, and these
-//! are rounded to odd multiples of one F16. A point is the nearest to the codes that are nearest to each number, so that a
-//! table has all answers. ggml weighs the numbers with an importance matrix, and so loses less of what matters.
+//! The numbers of a scale are tried with some scales; the one that loses least after a least-squares fit is kept, and
+//! these are rounded to odd multiples of one F16. A search tries more scales, weighs errors as ggml does, takes the
+//! points that are nearest by these weights, and at last fits the F16 to all numbers and chooses multiples and points
+//! again.
 
-use super::{extreme, inverse};
+use super::lattice::Points;
+use super::{How, extreme, inverse, mean_square, weights};
 use crate::dtype::DType;
-use crate::grids;
 use half::f16;
-use std::sync::OnceLock;
-
-/// How a type names numbers.
-struct Points {
-    dtype: DType,
-    /// What the codes of a number mean.
-    levels: &'static [f32],
-    /// Numbers of a point.
-    size: usize,
-    /// The index of the nearest point by the codes of its numbers.
-    nearest: OnceLock<Vec<u16>>,
-}
-
-impl Points {
-    const fn new(dtype: DType, levels: &'static [f32], size: usize) -> Points {
-        Points { dtype, levels, size, nearest: OnceLock::new() }
-    }
-
-    fn grid(&self) -> &'static [u16] {
-        grids::grid(self.dtype).unwrap_or_default()
-    }
-
-    /// Bits of a code.
-    fn bits(&self) -> usize {
-        16 / self.size
-    }
-
-    fn nearest(&self) -> &[u16] {
-        self.nearest.get_or_init(|| {
-            let codes = |point: u16| (0..self.size).map(move |i| self.code(point, i) as i32);
-            let is_legal = |key: &u16| codes(*key).all(|c| c < self.levels.len() as i32);
-            let mut table = vec![0; 1 << 16];
-            for key in (0..=u16::MAX).filter(is_legal) {
-                let distance = |point: u16| -> i32 {
-                    let differ = key ^ point;
-                    match self.size {
-                        // Codes 0, 1, 2: 0 and 2 differ in the high bit alone, others in the low one.
-                        8 => {
-                            ((differ & 0x5555).count_ones()
-                                + 4 * (differ >> 1 & !differ & 0x5555).count_ones())
-                                as i32
-                        }
-                        _ => codes(key).zip(codes(point)).map(|(a, b)| (a - b).pow(2)).sum(),
-                    }
-                };
-                let best = (0u16..).zip(self.grid()).min_by_key(|(_, point)| distance(**point));
-                table[usize::from(key)] = best.map_or(0, |(index, _)| index);
-            }
-            table
-        })
-    }
-
-    /// Code of number `i` of a point.
-    fn code(&self, point: u16, i: usize) -> usize {
-        usize::from(point >> (i * self.bits())) & ((1 << self.bits()) - 1)
-    }
-
-    /// The point for some numbers, as many as it has, and what they become.
-    fn name(&self, x: &[f32], out: &mut [f32]) -> u16 {
-        let key = x.iter().enumerate().fold(0, |key, (i, &x)| {
-            // Levels are in order: those whose middle to the one before lies below the number.
-            let code = self.levels.windows(2).filter(|pair| (pair[0] + pair[1]) / 2.0 < x).count();
-            key | (code as u16) << (i * self.bits())
-        });
-        let index = self.nearest()[usize::from(key)];
-        let point = self.grid()[usize::from(index)];
-        for (i, out) in out.iter_mut().enumerate() {
-            *out = self.levels[self.code(point, i)];
-        }
-        index
-    }
-}
+use std::ops::Range;
 
 const IQ2: &[f32] = &[8.0, 25.0, 43.0];
 static IQ2_XXS: Points = Points::new(DType::IQ2_XXS, IQ2, 8);
@@ -88,6 +18,10 @@ static IQ2_S: Points = Points::new(DType::IQ2_S, IQ2, 8);
 static IQ3_XXS: Points = Points::new(DType::IQ3_XXS, &[4.0, 12.0, 20.0, 28.0, 36.0, 44.0, 52.0, 62.0], 4);
 static IQ3_S: Points = Points::new(DType::IQ3_S, &[1.0, 3.0, 5.0, 7.0, 9.0, 11.0, 13.0, 15.0], 4);
 static IQ1: Points = Points::new(DType::IQ1_S, &[-1.0, 0.0, 1.0], 8);
+
+/// All of them.
+#[cfg(test)]
+pub(super) static ALL: [&Points; 6] = [&IQ2_XXS, &IQ2_XS, &IQ2_S, &IQ3_XXS, &IQ3_S, &IQ1];
 
 /// How the numbers of eight get their signs or their shift.
 #[derive(Clone, Copy, PartialEq)]
@@ -113,6 +47,18 @@ struct Named {
     values: [f32; 32],
 }
 
+impl Named {
+    /// With the eights of another where a bit is set, of a type with points of eight.
+    fn or(&self, other: &Named, bits: u8) -> Named {
+        let mut mixed = *self;
+        for n in (0..4).filter(|n| bits >> n & 1 == 1) {
+            (mixed.indices[n], mixed.extra[n]) = (other.indices[n], other.extra[n]);
+            mixed.values[8 * n..8 * n + 8].copy_from_slice(&other.values[8 * n..8 * n + 8]);
+        }
+        mixed
+    }
+}
+
 /// A type: points, extras, numbers of a scale, largest multiple `s` of a scale `2 s + 1`, how much smaller than the F16
 /// the unit of the scales is.
 struct Format {
@@ -121,6 +67,8 @@ struct Format {
     group: usize,
     top: u8,
     fraction: f32,
+    /// How many times the mean square of the block weights have where there is importance.
+    squares: f32,
 }
 
 /// A block as it is named: bits of the F16, multiples of it, numbers of each scale.
@@ -130,15 +78,85 @@ struct Block {
     groups: Vec<Named>,
 }
 
+/// Some numbers and what their errors count, and whether points are searched by that: with weights that are all the
+/// same a table has them.
+#[derive(Clone, Copy)]
+struct Numbers<'a> {
+    x: &'a [f32],
+    weights: &'a [f32],
+    exact: bool,
+}
+
+impl<'a> Numbers<'a> {
+    fn part(self, range: Range<usize>) -> Numbers<'a> {
+        Numbers { x: &self.x[range.clone()], weights: &self.weights[range], ..self }
+    }
+
+    /// Sums of weighted squares of what the numbers become, and of products with them.
+    fn sums(self, values: &[f32]) -> (f32, f32) {
+        let (mut q2, mut qx) = (0.0, 0.0);
+        for ((x, weight), q) in self.x.iter().zip(self.weights).zip(values) {
+            q2 += weight * q * q;
+            qx += weight * q * x;
+        }
+        (q2, qx)
+    }
+
+    /// The weighted squared error.
+    fn lost(self, scale: f32, values: &[f32]) -> f32 {
+        let numbers = self.x.iter().zip(self.weights).zip(values);
+        numbers.map(|((x, weight), q)| weight * (x - scale * q).powi(2)).sum()
+    }
+}
+
+/// Times that a scale is fitted to the points that it gives.
+const REFITS: usize = 2;
+
 impl Format {
+    const IQ2_XXS: Format = Format {
+        points: &IQ2_XXS,
+        extra: Extra::EvenSigns,
+        group: 32,
+        top: 15,
+        fraction: 0.125,
+        squares: 1.0,
+    };
+    const IQ2_XS: Format = Format {
+        points: &IQ2_XS,
+        extra: Extra::EvenSigns,
+        group: 16,
+        top: 15,
+        fraction: 0.125,
+        squares: 1.0,
+    };
+    const IQ2_S: Format =
+        Format { points: &IQ2_S, extra: Extra::Signs, group: 16, top: 15, fraction: 0.125, squares: 2.0 };
+    const IQ3_XXS: Format = Format {
+        points: &IQ3_XXS,
+        extra: Extra::EvenSigns,
+        group: 32,
+        top: 15,
+        fraction: 0.25,
+        squares: 2.0,
+    };
+    const IQ3_S: Format =
+        Format { points: &IQ3_S, extra: Extra::Signs, group: 32, top: 15, fraction: 1.0, squares: 2.0 };
+    const IQ1_S: Format =
+        Format { points: &IQ1, extra: Extra::Shift, group: 32, top: 7, fraction: 1.0, squares: 2.0 };
+    const IQ1_M: Format =
+        Format { points: &IQ1, extra: Extra::Shifts, group: 16, top: 7, fraction: 1.0, squares: 2.0 };
+
     /// Eight numbers, divided by the scale already.
-    fn eight(&self, x: &[f32], shift: u8, n: usize, named: &mut Named) {
+    fn eight(&self, numbers: Numbers<'_>, shift: u8, n: usize, named: &mut Named) {
+        let x = numbers.x;
         let values = &mut named.values[8 * n..8 * n + 8];
         let mut extra = shift;
         if matches!(self.extra, Extra::Signs | Extra::EvenSigns) {
             extra = x.iter().enumerate().fold(0, |bits, (i, x)| bits | u8::from(*x < 0.0) << i);
             if self.extra == Extra::EvenSigns && extra.count_ones() % 2 == 1 {
-                let least = (1..8).fold(0, |least, i| if x[i].abs() < x[least].abs() { i } else { least });
+                // The sign that costs least to be wrong.
+                let cost = |i: usize| f64::from(numbers.weights[i]) * f64::from(x[i]).powi(2);
+                let least = (1..8).fold(0, |least, i| if cost(i) < cost(least) { i } else { least });
                 extra ^= 1 << least;
             }
         }
@@ -152,7 +170,8 @@ impl Format {
         bare.iter_mut().zip(x).enumerate().for_each(|(i, (to, x))| *to = x * sign(i) - added);
         let size = self.points.size;
         for (i, (x, out)) in bare.chunks(size).zip(values.chunks_mut(size)).enumerate() {
-            named.indices[8 / size * n + i] = self.points.name(x, out);
+            let weights = numbers.exact.then(|| &numbers.weights[i * size..(i + 1) * size]);
+            named.indices[8 / size * n + i] = self.points.name(x, weights, out);
         }
         values.iter_mut().enumerate().for_each(|(i, value)| *value = (*value + added) * sign(i));
         named.extra[n] = extra;
@@ -163,58 +182,115 @@ impl Format {
     }
 
     /// The numbers of a scale with all of some shifts, those that lose least.
-    fn named(&self, x: &[f32], inverse: f32) -> Named {
+    fn named(&self, numbers: Numbers<'_>, inverse: f32) -> Named {
         let mut scaled = [0.0; 32];
-        scaled.iter_mut().zip(x).for_each(|(to, x)| *to = x * inverse);
-        let scaled = &scaled[..x.len()];
-        let with = |shifts: u8| {
+        scaled.iter_mut().zip(numbers.x).for_each(|(to, x)| *to = x * inverse);
+        let scaled = Numbers { x: &scaled[..numbers.x.len()], ..numbers };
+        let with = |shift: u8| {
             let mut named = Named::default();
-            for (n, eight) in scaled.chunks_exact(8).enumerate() {
-                self.eight(eight, if shifts >> n & 1 == 1 { u8::MAX } else { 0 }, n, &mut named);
+            for n in 0..scaled.x.len() / 8 {
+                self.eight(scaled.part(8 * n..8 * n + 8), shift, n, &mut named);
             }
             named
         };
-        let lost =
-            |named: &Named| -> f32 { scaled.iter().zip(named.values).map(|(x, q)| (x - q).powi(2)).sum() };
         let shifts: &[u8] = match self.extra {
-            Extra::Signs | Extra::EvenSigns => &[0],
+            Extra::Signs | Extra::EvenSigns => return with(0),
             Extra::Shift => &[0, 15],
             Extra::Shifts => &[0, 1, 2, 3],
         };
-        let all = shifts.iter().map(|&shifts| with(shifts));
-        let best = all.map(|named| (lost(&named), named)).reduce(|a, b| if b.0 < a.0 { b } else { a });
-        best.map_or_else(Named::default, |(_, named)| named)
+        let (more, less) = (with(0), with(u8::MAX));
+        let all = shifts.iter().map(|shifts| more.or(&less, *shifts));
+        let best = all.map(|named| (scaled.lost(1.0, &named.values), named));
+        best.reduce(|a, b| if b.0 < a.0 { b } else { a }).map_or(more, |(_, named)| named)
     }
 
     /// The scale that loses least of some.
-    fn fit(&self, x: &[f32]) -> f32 {
+    fn fit(&self, numbers: Numbers<'_>, searched: bool) -> f32 {
         let levels = self.points.levels;
-        let (most, top) = (extreme(x).abs(), levels.last().copied().unwrap_or(1.0));
+        let (most, top) = (extreme(numbers.x).abs(), levels.last().copied().unwrap_or(1.0));
         let mut best = (0.0, most / top);
-        // The largest magnitude somewhere about the highest level, or at one of the others.
-        let near = (4..=11).map(|step| most / top * step as f32 / 10.0);
-        for scale in near.chain(levels.iter().filter(|level| **level > 0.0).map(|level| most / level)) {
-            let named = self.named(x, inverse(scale));
-            let (q2, qx) =
-                x.iter().zip(named.values).fold((0.0, 0.0), |(q2, qx), (&x, q)| (q2 + q * q, qx + q * x));
+        let attempt = |best: &mut (f32, f32), scale: f32, exact: bool| {
+            let (q2, qx) = numbers.sums(&self.named(Numbers { exact, ..numbers }, inverse(scale)).values);
             // What the fit takes off the sum of squares.
             if qx > 0.0 && qx * qx / q2 > best.0 {
-                best = (qx * qx / q2, qx / q2);
+                *best = (qx * qx / q2, qx / q2);
+            }
+        };
+        // The largest magnitude somewhere about the highest level, or at one of the others.
+        let (steps, parts) = if searched { (5..=25, 20.0) } else { (4..=11, 10.0) };
+        let near = steps.map(|step| most / top * step as f32 / parts);
+        for scale in near.chain(levels.iter().filter(|level| **level > 0.0).map(|level| most / level)) {
+            attempt(&mut best, scale, false);
+        }
+        if searched {
+            for _ in 0..REFITS {
+                let scale = best.1;
+                attempt(&mut best, scale, true);
             }
         }
         best.1
     }
 
-    fn block(&self, block: &[f32; 256]) -> Block {
-        let fits: Vec<f32> = block.chunks_exact(self.group).map(|x| self.fit(x)).collect();
+    fn block(&self, block: &[f32; 256], how: How<'_>) -> Block {
+        let searched = !matches!(how, How::Quick);
+        let square = Some(self.squares * mean_square(block));
+        let weights = match how {
+            How::Quick => [1.0; 256],
+            How::Search => weights(block, &[1.0; 256], square),
+            How::Weighted(importance, _) => weights(block, importance, square),
+        };
+        let all = Numbers { x: block, weights: &weights, exact: searched };
+        let groups = || (0..256 / self.group).map(|i| all.part(i * self.group..(i + 1) * self.group));
+        let fits: Vec<f32> = groups().map(|numbers| self.fit(numbers, searched)).collect();
         let unit = extreme(&fits) / (2.0 * f32::from(self.top) + 1.0);
-        let unit = f16::from_f32(unit / self.fraction);
+        let first = self.rounded(&fits, f16::from_f32(unit / self.fraction), groups());
+        if !searched {
+            return first;
+        }
+        (0..REFITS).fold(first, |best, _| self.refitted(best, groups()))
+    }
+
+    /// Scale of a multiple.
+    fn scale(&self, unit: f16, s: u8) -> f32 {
+        unit.to_f32() * self.fraction * (2.0 * f32::from(s) + 1.0)
+    }
+
+    /// A block with the multiples nearest to some scales.
+    fn rounded<'a>(&self, fits: &[f32], unit: f16, groups: impl Iterator<Item = Numbers<'a>>) -> Block {
         let step = unit.to_f32() * self.fraction;
         let multiple = |fit: &f32| (((fit * inverse(step) - 1.0) / 2.0).round() as u8).min(self.top);
         let scales: Vec<u8> = fits.iter().map(multiple).collect();
-        let of = |(x, s): (&[f32], &u8)| self.named(x, inverse(step * (2.0 * f32::from(*s) + 1.0)));
-        let groups = block.chunks_exact(self.group).zip(&scales).map(of).collect();
-        Block { unit, scales, groups }
+        let named =
+            groups.zip(&scales).map(|(numbers, s)| self.named(numbers, inverse(self.scale(unit, *s))));
+        Block { unit, groups: named.collect(), scales }
+    }
+
+    /// The block with its F16 fitted to all numbers, and multiples and points chosen again, if that loses less.
+    fn refitted<'a>(&self, block: Block, groups: impl Iterator<Item = Numbers<'a>> + Clone) -> Block {
+        let (mut q2, mut qx, mut before) = (0.0, 0.0, 0.0);
+        for ((numbers, named), s) in groups.clone().zip(&block.groups).zip(&block.scales) {
+            let multiple = self.fraction * (2.0 * f32::from(*s) + 1.0);
+            let sums = numbers.sums(&named.values);
+            q2 += multiple * multiple * sums.0;
+            qx += multiple * sums.1;
+            before += numbers.lost(self.scale(block.unit, *s), &named.values);
+        }
+        let unit = f16::from_f32(qx * inverse(q2));
+        let mut new = Block { unit, scales: Vec::new(), groups: Vec::new() };
+        let mut after = 0.0;
+        for (numbers, &s) in groups.zip(&block.scales) {
+            let near = (s.saturating_sub(1)..=(s + 1).min(self.top)).map(|s| {
+                let scale = self.scale(unit, s);
+                let named = self.named(numbers, inverse(scale));
+                (numbers.lost(scale, &named.values), s, named)
+            });
+            if let Some((lost, s, named)) = near.reduce(|a, b| if b.0 < a.0 { b } else { a }) {
+                after += lost;
+                new.scales.push(s);
+                new.groups.push(named);
+            }
+        }
+        if after < before { new } else { block }
     }
 }
 
@@ -249,9 +325,8 @@ fn high(indices: &[u16], shift: u32, bits: usize) -> u8 {
 }
 
 /// For each 32: four indices and a word.
-pub(super) fn iq2_xxs(block: &[f32; 256], out: &mut Vec<u8>) {
-    let format = Format { points: &IQ2_XXS, extra: Extra::EvenSigns, group: 32, top: 15, fraction: 0.125 };
-    let block = format.block(block);
+pub(super) fn iq2_xxs(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
+    let block = Format::IQ2_XXS.block(block, how);
     out.extend(block.unit.to_le_bytes());
     for (group, word) in block.groups.iter().zip(block.words()) {
         out.extend(group.indices[..4].iter().map(|&index| index as u8));
@@ -260,9 +335,8 @@ pub(super) fn iq2_xxs(block: &[f32; 256], out: &mut Vec<u8>) {
 }
 
 /// For each 8: nine bits of index and seven signs.
-pub(super) fn iq2_xs(block: &[f32; 256], out: &mut Vec<u8>) {
-    let format = Format { points: &IQ2_XS, extra: Extra::EvenSigns, group: 16, top: 15, fraction: 0.125 };
-    let block = format.block(block);
+pub(super) fn iq2_xs(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
+    let block = Format::IQ2_XS.block(block, how);
     out.extend(block.unit.to_le_bytes());
     let words =
         block.indices(2).zip(block.signs(2)).map(|(index, signs)| index | u16::from(signs & 127) << 9);
@@ -271,9 +345,8 @@ pub(super) fn iq2_xs(block: &[f32; 256], out: &mut Vec<u8>) {
 }
 
 /// Low bytes of indices, signs, high bits of indices.
-pub(super) fn iq2_s(block: &[f32; 256], out: &mut Vec<u8>) {
-    let format = Format { points: &IQ2_S, extra: Extra::Signs, group: 16, top: 15, fraction: 0.125 };
-    let block = format.block(block);
+pub(super) fn iq2_s(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
+    let block = Format::IQ2_S.block(block, how);
     let indices: Vec<u16> = block.indices(2).collect();
     out.extend(block.unit.to_le_bytes());
     out.extend(indices.iter().map(|&index| index as u8));
@@ -283,18 +356,16 @@ pub(super) fn iq2_s(block: &[f32; 256], out: &mut Vec<u8>) {
 }
 
 /// Indices, words.
-pub(super) fn iq3_xxs(block: &[f32; 256], out: &mut Vec<u8>) {
-    let format = Format { points: &IQ3_XXS, extra: Extra::EvenSigns, group: 32, top: 15, fraction: 0.25 };
-    let block = format.block(block);
+pub(super) fn iq3_xxs(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
+    let block = Format::IQ3_XXS.block(block, how);
     out.extend(block.unit.to_le_bytes());
     out.extend(block.indices(8).map(|index| index as u8));
     out.extend(block.words().flat_map(u32::to_le_bytes));
 }
 
 /// Low bytes of indices, their ninth bits, signs.
-pub(super) fn iq3_s(block: &[f32; 256], out: &mut Vec<u8>) {
-    let format = Format { points: &IQ3_S, extra: Extra::Signs, group: 32, top: 15, fraction: 1.0 };
-    let block = format.block(block);
+pub(super) fn iq3_s(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
+    let block = Format::IQ3_S.block(block, how);
     let indices: Vec<u16> = block.indices(8).collect();
     out.extend(block.unit.to_le_bytes());
     out.extend(indices.iter().map(|&index| index as u8));
@@ -304,8 +375,8 @@ pub(super) fn iq3_s(block: &[f32; 256], out: &mut Vec<u8>) {
 }
 
 /// Low bytes of indices; for each 32 a word of their high bits, the scale and the shift.
-pub(super) fn iq1_s(block: &[f32; 256], out: &mut Vec<u8>) {
-    let block = Format { points: &IQ1, extra: Extra::Shift, group: 32, top: 7, fraction: 1.0 }.block(block);
+pub(super) fn iq1_s(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
+    let block = Format::IQ1_S.block(block, how);
     out.extend(block.unit.to_le_bytes());
     out.extend(block.indices(4).map(|index| index as u8));
     for (group, scale) in block.groups.iter().zip(&block.scales) {
@@ -317,8 +388,8 @@ pub(super) fn iq1_s(block: &[f32; 256], out: &mut Vec<u8>) {
 }
 
 /// Low bytes of indices; nibbles of their high bits and the shift; words of scales, with a nibble of the F16 on top.
-pub(super) fn iq1_m(block: &[f32; 256], out: &mut Vec<u8>) {
-    let block = Format { points: &IQ1, extra: Extra::Shifts, group: 16, top: 7, fraction: 1.0 }.block(block);
+pub(super) fn iq1_m(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
+    let block = Format::IQ1_M.block(block, how);
     out.extend(block.indices(2).map(|index| index as u8));
     for group in &block.groups {
         let nibble = |n: usize| (group.indices[n] >> 8) as u8 | group.extra[n] & 8;
@@ -329,5 +400,51 @@ pub(super) fn iq1_m(block: &[f32; 256], out: &mut Vec<u8>) {
         let scales = four.iter().enumerate();
         let word = scales.fold(top, |word, (i, scale)| word | u16::from(*scale) << (3 * i));
         out.extend(word.to_le_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::encode::tests::decode;
+    use crate::rng::Rng;
+
+    /// What the decoder makes of a block is what the search saw: points, signs, shifts and scales are where they
+    /// belong.
+    #[test]
+    fn blocks_hold_what_was_meant() {
+        type Put = fn(&[f32; 256], How<'_>, &mut Vec<u8>);
+        let all: [(DType, Format, Put); 7] = [
+            (DType::IQ2_XXS, Format::IQ2_XXS, iq2_xxs),
+            (DType::IQ2_XS, Format::IQ2_XS, iq2_xs),
+            (DType::IQ2_S, Format::IQ2_S, iq2_s),
+            (DType::IQ3_XXS, Format::IQ3_XXS, iq3_xxs),
+            (DType::IQ3_S, Format::IQ3_S, iq3_s),
+            (DType::IQ1_S, Format::IQ1_S, iq1_s),
+            (DType::IQ1_M, Format::IQ1_M, iq1_m),
+        ];
+        let mut rng = Rng::new(6);
+        for round in 0..20 {
+            let x: [f32; 256] = std::array::from_fn(|i| rng.normal() * (1 + i / 16 % 5) as f32);
+            let importance: [f32; 256] = std::array::from_fn(|_| rng.normal().exp());
+            let how = [How::Quick, How::Search, How::Weighted(&importance, 1.0)][round % 3];
+            for (dtype, format, put) in &all {
+                let block = format.block(&x, how);
+                let step = block.unit.to_f64() * f64::from(format.fraction);
+                let meant = block.groups.iter().zip(&block.scales).flat_map(|(named, s)| {
+                    let scale = step * (2.0 * f64::from(*s) + 1.0);
+                    named.values[..format.group].iter().map(move |value| scale * f64::from(*value))
+                });
+                let mut bytes = Vec::new();
+                put(&x, how, &mut bytes);
+                let decoded = decode(*dtype, &bytes);
+                assert!(decoded.iter().copied().eq(meant), "{dtype} {round}");
+                // More than one point, sign, shift and scale of all that there are.
+                let mut scales = block.scales.clone();
+                scales.sort_unstable();
+                scales.dedup();
+                assert!(scales.len() > 2, "{dtype}: {scales:?}");
+            }
+        }
     }
 }

@@ -1,42 +1,53 @@
-//! Searches for the scales of K-quants and IQ4, for files that are written once and read often. They are ggml's: errors count
-//! by weights that grow with a value's size, and of some scales near to the one of the range the best is kept.
+//! Searches for scales, for files that are written once and read often. They are ggml's: errors count by weights that
+//! grow with a value's size, and with the importance of its column where that is known; of some scales near to the
+//! one of the range the best is kept.
 
-/// Where a search for a scale and a minimum begins, by how many tenths of a step it goes, and what it weighs.
+use super::{extreme, inverse};
+
+/// Where a search for a scale and a minimum begins, and by how much of a step it goes.
 #[derive(Clone, Copy)]
 pub(super) struct Affine {
     /// Added to the largest number for the first scale.
     pub(super) first: f32,
-    /// Scales that are tried.
+    /// Added for each further one.
+    pub(super) step: f32,
+    /// Scales that are tried after the first.
     pub(super) tries: usize,
-    /// Whether magnitudes of errors count, weighed by the values', and not squares, weighed by these and their mean.
+    /// Whether magnitudes of errors count, and not squares.
     pub(super) magnitudes: bool,
+    /// Whether numbers count from the best minimum so far, and not from the lowest value.
+    pub(super) follow: bool,
 }
 
-/// Scale and minimum (subtracted, not negative) of some values for numbers `0..=top`.
-pub(super) fn affine(x: &[f32], top: f32, search: Affine) -> [f32; 2] {
+/// With the importance of columns (ggml's `make_qkx3_quants`).
+pub(super) const WEIGHTED: Affine =
+    Affine { first: -0.9, step: 0.05, tries: 36, magnitudes: false, follow: true };
+
+/// Scale and minimum (subtracted, not negative) of some values, each with the weight of its error, for numbers
+/// `0..=top`.
+pub(super) fn affine(x: &[f32], weights: &[f32], top: f32, search: Affine) -> [f32; 2] {
     let low = x.iter().copied().fold(0.0, f32::min);
     let high = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let range = high - low;
     if !(range > 0.0 && range.is_finite()) {
         return [0.0, -low];
     }
-    let mean = (x.iter().map(|v| v * v).sum::<f32>() / x.len() as f32).sqrt();
-    let weight = |v: f32| if search.magnitudes { v.abs() } else { mean + v.abs() };
-    let number = |v: f32, inverse: f32| (inverse * (v - low)).round().clamp(0.0, top);
-    let lost = |inverse: f32, [scale, minimum]: [f32; 2]| -> f32 {
-        let of = |&v: &f32| {
-            let error = scale * number(v, inverse) - minimum - v;
-            weight(v) * if search.magnitudes { error.abs() } else { error * error }
+    let number = |v: f32, inverse: f32, from: f32| (inverse * (v - from)).round().clamp(0.0, top);
+    let lost = |inverse: f32, from: f32, [scale, minimum]: [f32; 2]| -> f32 {
+        let of = |(&v, weight): (&f32, &f32)| {
+            let error = scale * number(v, inverse, from) - minimum - v;
+            weight * if search.magnitudes { error.abs() } else { error * error }
         };
-        x.iter().map(of).sum()
+        x.iter().zip(weights).map(of).sum()
     };
     let first = [range / top, -low];
-    let mut best = (lost(top / range, first), first);
+    let mut best = (lost(top / range, low, first), first);
     for step in 0..=search.tries {
-        let inverse = (search.first + 0.1 * step as f32 + top) / range;
-        let fitted = fit_affine(x, |v| (weight(v), number(v, inverse)));
+        let inverse = (search.first + search.step * step as f32 + top) / range;
+        let from = if search.follow { -best.1[1] } else { low };
+        let fitted = fit_affine(x, weights, |v| number(v, inverse, from));
         if let Some(fitted) = fitted {
-            let lost = lost(inverse, fitted);
+            let lost = lost(inverse, from, fitted);
             if lost < best.0 {
                 best = (lost, fitted);
             }
@@ -46,10 +57,10 @@ pub(super) fn affine(x: &[f32], top: f32, search: Affine) -> [f32; 2] {
 }
 
 /// The weighted least-squares fit of `scale * q - minimum`, the minimum not negative; `None` if all numbers are equal.
-fn fit_affine(x: &[f32], of: impl Fn(f32) -> (f32, f32)) -> Option<[f32; 2]> {
+fn fit_affine(x: &[f32], weights: &[f32], number: impl Fn(f32) -> f32) -> Option<[f32; 2]> {
     let [mut w1, mut q1, mut q2, mut x1, mut qx] = [0.0f32; 5];
-    for &v in x {
-        let (weight, q) = of(v);
+    for (&v, &weight) in x.iter().zip(weights) {
+        let q = number(v);
         w1 += weight;
         q1 += weight * q;
         q2 += weight * q * q;
@@ -66,19 +77,67 @@ fn fit_affine(x: &[f32], of: impl Fn(f32) -> (f32, f32)) -> Option<[f32; 2]> {
     }
 }
 
-/// Of some scales, given by their inverses, the one with the best fit to the numbers that it gives; errors weigh as the
-/// squares of the values.
-pub(super) fn centred(x: &[f32], inverses: impl Iterator<Item = f32>, number: impl Fn(f32) -> f32) -> f32 {
+/// Of some scales, given by their inverses, the one with the best fit to the numbers that it gives.
+pub(super) fn centred(
+    x: &[f32],
+    weights: &[f32],
+    inverses: impl Iterator<Item = f32>,
+    number: impl Fn(f32) -> f32,
+) -> f32 {
     let mut best = (0.0, 0.0);
     for inverse in inverses {
-        let (q2, qx) = x.iter().fold((0.0, 0.0), |(q2, qx), &v| {
-            let q = number(v * inverse);
-            (q2 + v * v * q * q, qx + v * v * q * v)
-        });
+        let numbers = x.iter().zip(weights).map(|(&v, &weight)| (v, weight, number(v * inverse)));
+        let (q2, qx) =
+            numbers.fold((0.0, 0.0), |(q2, qx), (v, weight, q)| (q2 + weight * q * q, qx + weight * q * v));
         // What the fit takes off the weighted sum of squares.
         if q2 > 0.0 && qx * qx > best.0 * q2 {
             best = (qx * qx / q2, qx / q2);
         }
     }
     best.1
+}
+
+/// The scale of numbers `-zero .. zero`: the value of largest magnitude becomes `-zero` or what is near to it.
+pub(super) fn signed(x: &[f32], weights: &[f32], zero: f32) -> f32 {
+    let most = inverse(extreme(x));
+    let inverses = (-9..=9).map(|step| -(zero + 0.1 * step as f32) * most);
+    centred(x, weights, inverses, |x| x.round().clamp(-zero, zero - 1.0))
+}
+
+/// A scale of some values that are not negative, for numbers `0..=top`, and the numbers: the best of the scales near
+/// to the one of the largest value, and then each number by itself, as long as the fit gets better (as ggml's
+/// `make_qp_quants`).
+pub(super) fn positive<const N: usize>(x: &[f32; N], weights: &[f32; N], top: u8) -> (f32, [u8; N]) {
+    let most = inverse(extreme(x));
+    let number = |v: f32| (v.round() as u8).min(top);
+    let inverses = (-4..=4).map(|step| (f32::from(top) + 0.1 * step as f32) * most);
+    let unit = centred(x, weights, inverses, |v| f32::from(number(v)));
+    let mut q = x.map(|v| number(v * inverse(unit)));
+    let sums = |q: &[u8; N]| {
+        let terms = q.iter().zip(x).zip(weights).map(|((q, v), weight)| (f32::from(*q), *v, *weight));
+        terms.fold((0.0f32, 0.0f32), |(q2, qx), (q, v, weight)| (q2 + weight * q * q, qx + weight * q * v))
+    };
+    let (mut q2, mut qx) = sums(&q);
+    for _ in 0..5 {
+        let before = q;
+        for i in 0..N {
+            let (weight, old) = (weights[i], f32::from(q[i]));
+            let (other2, otherx) = (q2 - weight * old * old, qx - weight * old * x[i]);
+            if !(other2 > 0.0 && otherx > 0.0) {
+                continue;
+            }
+            // The scale that the others alone would have.
+            let new = number(x[i] * other2 / otherx);
+            let with = f32::from(new);
+            let (new2, newx) = (other2 + weight * with * with, otherx + weight * with * x[i]);
+            if new != q[i] && newx * newx * q2 > qx * qx * new2 {
+                (q[i], q2, qx) = (new, new2, newx);
+            }
+        }
+        if q == before {
+            break;
+        }
+    }
+    let (q2, qx) = sums(&q);
+    (if q2 > 0.0 { qx / q2 } else { 0.0 }, q)
 }

@@ -1,7 +1,7 @@
 //! Numbers of 4 bits that name values of a table: IQ4_NL, IQ4_XS, MXFP4, NVFP4.
 
 use super::blocks::put_nibbles;
-use super::{Effort, extreme, inverse, put_half, search, signed_scales};
+use super::{How, extreme, inverse, mean_square, put_half, search, signed_scales, weights};
 
 /// Values of IQ4_NL and IQ4_XS (ggml's `kvalues_iq4nl`): closer to each other around zero.
 const NONLINEAR: [f32; 16] = [
@@ -26,20 +26,26 @@ fn nearest(table: &[f32; 16], x: f32) -> u8 {
 
 /// The value of largest magnitude becomes -127; then a least-squares fit to the entries that this gives. With effort, it
 /// becomes what loses least of some numbers about -127, or about 127.
-fn fit(block: &[f32; 32], effort: Effort) -> f32 {
-    if effort == Effort::Search {
-        let most = inverse(extreme(block));
-        let inverses = (-7..=7).map(|step| (NONLINEAR[0] + step as f32) * most);
-        let inverses = inverses.chain([-NONLINEAR[0] * most]);
-        return search::centred(block, inverses, |x| NONLINEAR[usize::from(nearest(&NONLINEAR, x))]);
+fn fit(block: &[f32; 32], weights: &[f32; 32], how: How<'_>) -> f32 {
+    let number = |x| NONLINEAR[usize::from(nearest(&NONLINEAR, x))];
+    if matches!(how, How::Quick) {
+        let inverse = inverse(extreme(block) / NONLINEAR[0]);
+        let numbers = block.iter().map(|&x| (x, number(x * inverse)));
+        let (q2, qx) = numbers.fold((0.0, 0.0), |(q2, qx), (x, q)| (q2 + q * q, qx + q * x));
+        return qx / q2;
     }
-    let scale = extreme(block) / NONLINEAR[0];
-    let inverse = inverse(scale);
-    let (q2, qx) = block.iter().fold((0.0, 0.0), |(q2, qx), &x| {
-        let q = NONLINEAR[usize::from(nearest(&NONLINEAR, x * inverse))];
-        (q2 + q * q, qx + q * x)
-    });
-    qx / q2
+    let most = inverse(extreme(block));
+    let inverses = (-7..=7).map(|step| (NONLINEAR[0] + step as f32) * most);
+    search::centred(block, weights, inverses.chain([-NONLINEAR[0] * most]), number)
+}
+
+/// What errors count: with importance as in ggml, else as the squares of the values.
+fn weigh<const N: usize>(block: &[f32; N], how: How<'_>) -> [f32; N] {
+    match how {
+        How::Quick => [1.0; N],
+        How::Search => block.map(|x| x * x),
+        How::Weighted(importance, _) => weights(block, importance, Some(2.0 * mean_square(block))),
+    }
 }
 
 fn put_numbers(table: &[f32; 16], block: &[f32; 32], inverse: f32, out: &mut Vec<u8>) {
@@ -47,17 +53,20 @@ fn put_numbers(table: &[f32; 16], block: &[f32; 32], inverse: f32, out: &mut Vec
 }
 
 /// F16 scale, nibbles.
-pub(super) fn iq4_nl(block: &[f32; 32], effort: Effort, out: &mut Vec<u8>) {
-    let scale = fit(block, effort);
+pub(super) fn iq4_nl(block: &[f32; 32], how: How<'_>, out: &mut Vec<u8>) {
+    let scale = fit(block, &weigh(block, how), how);
     put_half(scale, out);
     put_numbers(&NONLINEAR, block, inverse(scale), out);
 }
 
 /// F16 scale of eight scales of 6 bits that are 32 too large: two high bits of each in 16 bits, nibbles in 4 bytes.
-pub(super) fn iq4_xs(block: &[f32; 256], effort: Effort, out: &mut Vec<u8>) {
-    let parts = block.as_chunks::<32>().0;
+pub(super) fn iq4_xs(block: &[f32; 256], how: How<'_>, out: &mut Vec<u8>) {
+    let weights = weigh(block, how);
+    let (parts, weights) = (block.as_chunks::<32>().0, weights.as_chunks::<32>().0);
     let mut fits = [0.0; 8];
-    fits.iter_mut().zip(parts).for_each(|(f, part)| *f = fit(part, effort));
+    fits.iter_mut()
+        .zip(parts.iter().zip(weights))
+        .for_each(|(f, (part, weights))| *f = fit(part, weights, how));
     let (unit, scales) = signed_scales(&fits, 32.0);
     let (mut high, mut low) = (0u16, [0u8; 4]);
     for (i, scale) in scales.iter().map(|s| (s + 32) as u8).enumerate() {
@@ -74,7 +83,7 @@ pub(super) fn iq4_xs(block: &[f32; 256], effort: Effort, out: &mut Vec<u8>) {
 
 /// Scale = a power of two such that the largest magnitude lies in `4 .. 8`; larger ones than 6 become 6. The byte is
 /// the power plus 127.
-pub(super) fn mxfp4(block: &[f32; 32], out: &mut Vec<u8>) {
+pub(super) fn mxfp4(block: &[f32; 32], _: How<'_>, out: &mut Vec<u8>) {
     let exponent = (extreme(block).abs().to_bits() >> 23).saturating_sub(2);
     // In F64, because the inverse of the least scale is no F32.
     let inverse = 2f64.powi(127 - exponent as i32);
@@ -106,7 +115,7 @@ fn fit_nvfp4(part: &[f32; 16]) -> u8 {
 }
 
 /// Four scales, then 16 numbers of each in nibbles.
-pub(super) fn nvfp4(block: &[f32; 64], out: &mut Vec<u8>) {
+pub(super) fn nvfp4(block: &[f32; 64], _: How<'_>, out: &mut Vec<u8>) {
     let parts = block.as_chunks::<16>().0;
     let scales = [0, 1, 2, 3].map(|i| fit_nvfp4(&parts[i]));
     out.extend_from_slice(&scales);

@@ -1,9 +1,9 @@
 //! Blocks of few bits whose numbers share one scale: Q1_0, Q2_0, TQ1_0, TQ2_0. The rounding of TQ1_0 and TQ2_0 is ggml's.
 
-use super::{extreme, inverse, put_half};
+use super::{How, extreme, inverse, put_half};
 
 /// Scale = mean magnitude, which loses least; then signs.
-pub(super) fn q1_0(block: &[f32; 128], out: &mut Vec<u8>) {
+pub(super) fn q1_0(block: &[f32; 128], _: How<'_>, out: &mut Vec<u8>) {
     put_half(block.iter().map(|x| x.abs()).sum::<f32>() / 128.0, out);
     for eight in block.as_chunks::<8>().0 {
         out.push(eight.iter().enumerate().fold(0, |bits, (i, x)| bits | u8::from(*x >= 0.0) << i));
@@ -11,7 +11,7 @@ pub(super) fn q1_0(block: &[f32; 128], out: &mut Vec<u8>) {
 }
 
 /// Numbers -1 to 2 with the scale that loses least of some between the largest magnitude and a third of it, of either sign.
-pub(super) fn q2_0(block: &[f32; 64], out: &mut Vec<u8>) {
+pub(super) fn q2_0(block: &[f32; 64], _: How<'_>, out: &mut Vec<u8>) {
     let number = |x: f32, inverse: f32| (x * inverse).round().clamp(-1.0, 2.0);
     let most = extreme(block);
     let mut best = (0.0, 0.0);
@@ -49,7 +49,7 @@ fn digits(numbers: impl Iterator<Item = u8>) -> u8 {
 }
 
 /// Bytes of digits of numbers 32 apart, then 16 apart, then 4 apart; scale.
-pub(super) fn tq1_0(block: &[f32; 256], out: &mut Vec<u8>) {
+pub(super) fn tq1_0(block: &[f32; 256], _: How<'_>, out: &mut Vec<u8>) {
     let (scale, q) = ternary(block);
     for (part, step) in [(&q[..160], 32), (&q[160..240], 16), (&q[240..], 4)] {
         out.extend((0..step).map(|i| digits(part[i..].iter().copied().step_by(step))));
@@ -58,7 +58,7 @@ pub(super) fn tq1_0(block: &[f32; 256], out: &mut Vec<u8>) {
 }
 
 /// Bit pairs: of each 128 numbers those 32 apart share a byte; scale.
-pub(super) fn tq2_0(block: &[f32; 256], out: &mut Vec<u8>) {
+pub(super) fn tq2_0(block: &[f32; 256], _: How<'_>, out: &mut Vec<u8>) {
     let (scale, q) = ternary(block);
     for half in q.as_chunks::<128>().0 {
         out.extend((0..32).map(|i| (0..4).fold(0, |bits, n| bits | half[32 * n + i] << (2 * n))));

@@ -1,7 +1,7 @@
 use super::*;
 use crate::rng::Rng;
 
-fn decode(dtype: DType, bytes: &[u8]) -> Vec<f64> {
+pub(super) fn decode(dtype: DType, bytes: &[u8]) -> Vec<f64> {
     let tensor = crate::tensor::Tensor {
         name: "t".into(),
         dtype,
@@ -90,24 +90,40 @@ fn little_is_lost() {
     }
 }
 
+impl Way<'_> {
+    fn name(self) -> &'static str {
+        match self {
+            Way::Quick => "quick",
+            Way::Search => "search",
+            Way::Weighted(_) => "weighted",
+        }
+    }
+}
+
 /// Zeros stay zeros, equal and positive values keep their size, nothing becomes NaN.
 #[test]
 fn edges() {
     let types = crate::dtype::DTYPES.iter().filter(|i| i.computable && i.block > 1);
-    for (info, effort) in types.flat_map(|info| [(info, Effort::Quick), (info, Effort::Search)]) {
-        let dtype = info.dtype;
-        let coded = |x: &[f32]| encode_with(dtype, x.len(), x, effort).unwrap();
+    let importance: Vec<f32> = (0..768).map(|i| (i % 3) as f32).collect();
+    let ways = || [Way::Quick, Way::Search, Way::Weighted(&importance)];
+    for (info, way) in types.flat_map(|info| ways().map(|way| (info, way))) {
+        let (dtype, effort) = (info.dtype, way.name());
+        let coded = |x: &[f32]| match way {
+            Way::Quick => encode(dtype, x.len(), x).unwrap(),
+            Way::Search => encode_with(dtype, x.len(), x, Effort::Search).unwrap(),
+            Way::Weighted(importance) => encode_weighted(dtype, x.len(), x, &importance[..x.len()]).unwrap(),
+        };
         let zeros = decode(dtype, &coded(&[0.0; 256]));
-        assert!(zeros.iter().all(|x| *x == 0.0), "{dtype} {effort:?}");
+        assert!(zeros.iter().all(|x| *x == 0.0), "{dtype} {effort}");
         for value in [0.75f32, -0.75] {
             let error: f64 = decode(dtype, &coded(&[value; 256]))
                 .iter()
                 .map(|x| (x / f64::from(value) - 1.0).powi(2))
                 .sum();
-            assert!(error / 256.0 < 0.02, "{dtype} {value} {effort:?}: {error:e}");
+            assert!(error / 256.0 < 0.02, "{dtype} {value} {effort}: {error:e}");
         }
         let large = [f32::MAX, f32::MIN, f32::NAN, f32::INFINITY, f32::MIN_POSITIVE / 8.0, 0.0].repeat(128);
-        assert_eq!(coded(&large).len(), 768 / info.block * info.bytes, "{dtype} {effort:?}");
+        assert_eq!(coded(&large).len(), 768 / info.block * info.bytes, "{dtype} {effort}");
     }
 }
 
@@ -133,6 +149,13 @@ fn a_search_loses_less() {
         (DType::Q6_K, 1),
         (DType::IQ4_NL, 1),
         (DType::IQ4_XS, 1),
+        (DType::IQ3_S, 0),
+        (DType::IQ3_XXS, 0),
+        (DType::IQ2_S, 0),
+        (DType::IQ2_XS, 0),
+        (DType::IQ2_XXS, 0),
+        (DType::IQ1_M, 0),
+        (DType::IQ1_S, 0),
     ] {
         let (quick, search) = (lost(dtype, Effort::Quick), lost(dtype, Effort::Search));
         assert!(search[weighed] < quick[weighed], "{dtype}: {search:?}, not less than {quick:?}");
@@ -140,4 +163,96 @@ fn a_search_loses_less() {
     }
     let bytes = |effort| encode_with(DType::Q4_0, x.len(), &x, effort).unwrap();
     assert_eq!(bytes(Effort::Quick), bytes(Effort::Search));
+}
+
+/// Squared errors of 64 rows of 1024 as parts of the squares: with all columns of importance 1, and with others,
+/// weighted by these. The bounds are what ggml's own encoders (August 2026) leave of the very same numbers with the
+/// same importance.
+#[test]
+fn importance_is_worth_as_much_as_in_ggml() {
+    let (mut rng, columns) = (Rng::new(1), 1024);
+    let x: Vec<f32> = (0..64 * columns).map(|_| rng.normal() * 0.02).collect();
+    let importance: Vec<f32> = (0..columns).map(|_| (1.5 * rng.normal()).exp()).collect();
+    let even = vec![1.0; columns];
+    let lost = |dtype: DType, bytes: &[u8], importance: &[f32]| {
+        let decoded = decode(dtype, bytes);
+        let sums = decoded.iter().zip(&x).enumerate().fold([0.0; 2], |[lost, all], (i, (d, x))| {
+            let (x, weight) = (f64::from(*x), f64::from(importance[i % columns]));
+            [lost + weight * (d - x).powi(2), all + weight * x * x]
+        });
+        sums[0] / sums[1]
+    };
+    let mut points = Vec::new();
+    for (dtype, of_even, of_weighted) in [
+        (DType::Q4_0, 0.00669, 0.00482),
+        (DType::Q4_1, 0.00490, 0.00292),
+        (DType::Q5_0, 0.00164, 0.00121),
+        (DType::Q5_1, 0.00115, 0.00068),
+        (DType::Q2_K, 0.07195, 0.03726),
+        (DType::Q3_K, 0.02102, 0.01387),
+        (DType::Q4_K, 0.00502, 0.00305),
+        (DType::Q5_K, 0.00126, 0.00082),
+        (DType::Q6_K, 0.00030, 0.00020),
+        (DType::IQ4_NL, 0.00565, 0.00386),
+        (DType::IQ4_XS, 0.00575, 0.00397),
+        (DType::IQ3_S, 0.01872, 0.01042),
+        (DType::IQ3_XXS, 0.03318, 0.01535),
+        (DType::IQ2_S, 0.06222, 0.03829),
+        (DType::IQ2_XS, 0.08992, 0.04678),
+        (DType::IQ2_XXS, 0.11792, 0.06652),
+        (DType::IQ1_M, 0.20480, 0.10641),
+        (DType::IQ1_S, 0.23820, 0.14837),
+    ] {
+        let coded = |importance: &[f32]| encode_weighted(dtype, columns, &x, importance).unwrap();
+        let (evenly, weighted) = (coded(&even), coded(&importance));
+        let searched = encode_with(dtype, columns, &x, Effort::Search).unwrap();
+        // ggml's figures have five digits after the point.
+        let [a, b] = [lost(dtype, &evenly, &even), lost(dtype, &weighted, &importance)];
+        assert!(a < of_even + 5e-6, "{dtype}: {a}, in ggml {of_even}");
+        assert!(b < of_weighted + 5e-6, "{dtype}: {b} by importance, in ggml {of_weighted}");
+        for other in [&evenly, &searched] {
+            let other = lost(dtype, other, &importance);
+            assert!(b < 0.9 * other, "{dtype}: {b} by importance, without it {other}");
+        }
+        if crate::grids::grid(dtype).is_some() {
+            points.push((dtype, a));
+        }
+    }
+    assert!(points.is_sorted_by(|a, b| a.1 < b.1), "more bits, less lost: {points:?}");
+}
+
+/// Only what columns count beside each other matters; what never counts is not lost altogether.
+#[test]
+fn importance_is_relative() {
+    let mut rng = Rng::new(2);
+    let x: Vec<f32> = (0..4096).map(|_| rng.normal()).collect();
+    let importance: Vec<f32> = (0..512).map(|_| rng.normal().abs()).collect();
+    let twice: Vec<f32> = importance.iter().map(|v| v * 2f32.powi(-60)).collect();
+    let half: Vec<f32> = (0..512).map(|i| (i / 16 % 2) as f32).collect();
+    for info in crate::dtype::DTYPES.iter().filter(|i| i.computable && i.block > 1) {
+        let dtype = info.dtype;
+        let coded = |importance: &[f32]| encode_weighted(dtype, 512, &x, importance).unwrap();
+        assert_eq!(coded(&importance), coded(&twice), "{dtype}");
+        assert_eq!(coded(&[0.0; 512]), coded(&[1.0; 512]), "{dtype}");
+        let decoded = decode(dtype, &coded(&half));
+        let unused = decoded.iter().zip(&x).enumerate().filter(|(i, _)| i / 16 % 2 == 0);
+        let [lost, all] = unused.fold([0.0; 2], |[lost, all], (_, (d, x))| {
+            [lost + (d - f64::from(*x)).powi(2), all + f64::from(*x).powi(2)]
+        });
+        assert!(lost < 0.7 * all, "{dtype}: {lost} of {all}");
+    }
+}
+
+#[test]
+fn importance_is_checked() {
+    let x = [1.0; 256];
+    for (importance, part) in [
+        (vec![1.0; 255], "a number for each of 256 columns"),
+        ([vec![1.0; 255], vec![-1.0]].concat(), "importance: -1"),
+        ([vec![1.0; 255], vec![f32::NAN]].concat(), "finite"),
+        ([vec![f32::INFINITY], vec![1.0; 255]].concat(), "finite"),
+    ] {
+        let error = encode_weighted(DType::Q4_K, 256, &x, &importance).unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+    }
 }
