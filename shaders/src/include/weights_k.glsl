@@ -204,9 +204,10 @@ struct Piece {
 };
 
 Piece load_piece(uint row, uint i) {
-    const uint block = (row + i / 8) * 9;
-    const uvec4 header = words4[block];
-    const uvec4 q = words4[block + 1 + i % 8];
+    // Nine times the block, as a sum: see of_blocks in weights_32.glsl.
+    const uint block = (i / 8 << 3) + i / 8;
+    const uvec4 header = words4[row * 9 + block];
+    const uvec4 q = words4[row * 9 + (block + 1 + i % 8)];
     return Piece(q, six_bits(header.yzw, i % 8 / 2), unpackHalf2x16(header.x));
 }
 
@@ -228,11 +229,11 @@ struct Piece {
 };
 
 Piece load_piece(uint row, uint i) {
-    const uint block = (row + i / 8) * 11;
+    const uint block = (i / 8 << 3) + i / 8 * 3;
     const uint g = i % 8 / 2;
-    const uvec4 header = words4[block];
-    const uvec4 fifth = words4[block + 1 + i % 2] >> 2 * g;
-    const uvec4 q = words4[block + 3 + i % 8];
+    const uvec4 header = words4[row * 11 + block];
+    const uvec4 fifth = words4[row * 11 + (block + 1 + i % 2)] >> 2 * g;
+    const uvec4 q = words4[row * 11 + (block + 3 + i % 8)];
     return Piece(q, fifth, six_bits(header.yzw, g), unpackHalf2x16(header.x));
 }
 
