@@ -1,6 +1,7 @@
 //! Mat-vec: a few columns times up to three matrices of one type, with what stands before and after the products.
 
 use super::grid::{by_rows, launch, scratch};
+use super::types::of_type;
 use super::{Context, Launch, Operand, Refusal};
 use crate::arch::Profile;
 use crate::tuning::{Int8, Tuning};
@@ -80,60 +81,27 @@ macro_rules! kernels {
     };
 }
 
-/// The kernels of plain types, of blocks of 32, of blocks of 256, of few bits.
-macro_rules! plain {
-    ($t:literal) => {
-        kernels!($t, "mul_mat", None, true)
-    };
-}
-macro_rules! blocks_32 {
-    ($t:literal, $all:literal) => {
+/// The kernels of a type, by its kind.
+macro_rules! entry {
+    (blocks_32 $t:literal $all:literal $pairs:literal) => {
         kernels!($t, "mul_mat_32", Some("mul_mat_int8_32"), $all)
     };
-}
-macro_rules! blocks_256 {
-    ($t:literal, $all:literal) => {
+    (wide_32 $t:literal $all:literal $pairs:literal) => {
+        entry!(blocks_32 $t $all $pairs)
+    };
+    (blocks_256 $t:literal $all:literal $pairs:literal) => {
         kernels!($t, "mul_mat_256", Some("mul_mat_int8_256"), $all)
     };
-}
-macro_rules! low {
-    ($t:literal) => {
-        kernels!($t, "mul_mat_low", Some("mul_mat_int8_low"), false)
+    (low $t:literal $all:literal $pairs:literal) => {
+        kernels!($t, "mul_mat_low", Some("mul_mat_int8_low"), $all)
+    };
+    ($plain:ident $t:literal $all:literal $pairs:literal) => {
+        kernels!($t, "mul_mat", None, $all)
     };
 }
 
 fn kernels(dtype: DType) -> Option<Kernels> {
-    Some(match dtype {
-        DType::F32 => plain!("f32"),
-        DType::F16 => plain!("f16"),
-        DType::BF16 => plain!("bf16"),
-        DType::Q8_0 => blocks_32!("q8_0", true),
-        DType::Q4_0 => blocks_32!("q4_0", true),
-        DType::Q4_1 => blocks_32!("q4_1", false),
-        DType::Q5_0 => blocks_32!("q5_0", false),
-        DType::Q5_1 => blocks_32!("q5_1", false),
-        DType::IQ4_NL => blocks_32!("iq4_nl", false),
-        DType::MXFP4 => blocks_32!("mxfp4", false),
-        DType::Q2_K => blocks_256!("q2_k", false),
-        DType::Q3_K => blocks_256!("q3_k", false),
-        DType::Q4_K => blocks_256!("q4_k", true),
-        DType::Q5_K => blocks_256!("q5_k", true),
-        DType::Q6_K => blocks_256!("q6_k", true),
-        DType::IQ4_XS => blocks_256!("iq4_xs", false),
-        DType::Q1_0 => low!("q1_0"),
-        DType::Q2_0 => low!("q2_0"),
-        DType::NVFP4 => low!("nvfp4"),
-        DType::TQ1_0 => low!("tq1_0"),
-        DType::TQ2_0 => low!("tq2_0"),
-        DType::IQ1_S => low!("iq1_s"),
-        DType::IQ1_M => low!("iq1_m"),
-        DType::IQ2_XXS => low!("iq2_xxs"),
-        DType::IQ2_XS => low!("iq2_xs"),
-        DType::IQ2_S => low!("iq2_s"),
-        DType::IQ3_XXS => low!("iq3_xxs"),
-        DType::IQ3_S => low!("iq3_s"),
-        _ => return None,
-    })
+    of_type!(dtype, entry)
 }
 
 /// What is computed. In the parameters `begin`, `passes` and `split` are still to be chosen.

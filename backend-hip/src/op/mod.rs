@@ -34,6 +34,7 @@ mod soft_max;
 mod ssm_conv;
 mod ssm_scan;
 mod top_k;
+mod types;
 mod unary;
 
 /// What a pointer argument points at.

@@ -3,6 +3,7 @@
 
 use super::grid::{ROW_THREADS, launch, no_kernel, row_groups, rows_of, scratch, tensors};
 use super::mat_vec::{self, MatVec};
+use super::types::of_type;
 use super::{Context, Launch, Operand, Refusal};
 use crate::arch::{Family, Profile};
 use crate::tuning::{HALF_TILES, Half, Int8, TILES, Tuning};
@@ -79,60 +80,30 @@ macro_rules! kernels {
     };
 }
 
-/// The kernels of plain types, of blocks of 32, of blocks of 256, of few bits.
-macro_rules! plain {
-    ($t:literal, $half:expr) => {
-        kernels!($t, "mul_mat", None, $half, true, false)
+/// The kernels of a type, by its kind.
+macro_rules! entry {
+    (plain $t:literal $all:literal $pairs:literal) => {
+        kernels!($t, "mul_mat", None, None, $all, $pairs)
     };
-}
-macro_rules! blocks_32 {
-    ($t:literal, $all:literal, $pairs:literal) => {
+    (f16 $t:literal $all:literal $pairs:literal) => {
+        kernels!($t, "mul_mat", None, Some("mul_mat_half"), $all, $pairs)
+    };
+    (blocks_32 $t:literal $all:literal $pairs:literal) => {
         kernels!($t, "mul_mat_32", Some("mul_mat_int8_32"), Some("mul_mat_half_32"), $all, $pairs)
     };
-}
-macro_rules! blocks_256 {
-    ($t:literal, $all:literal, $pairs:literal) => {
+    (wide_32 $t:literal $all:literal $pairs:literal) => {
+        kernels!($t, "mul_mat_32", Some("mul_mat_int8_32"), None, $all, $pairs)
+    };
+    (blocks_256 $t:literal $all:literal $pairs:literal) => {
         kernels!($t, "mul_mat_256", Some("mul_mat_int8_256"), Some("mul_mat_half_256"), $all, $pairs)
     };
-}
-macro_rules! low {
-    ($t:literal) => {
-        kernels!($t, "mul_mat_low", None, None, false, false)
+    (low $t:literal $all:literal $pairs:literal) => {
+        kernels!($t, "mul_mat_low", None, None, $all, $pairs)
     };
 }
 
 fn kernels(dtype: DType) -> Option<Kernels> {
-    Some(match dtype {
-        DType::F32 => plain!("f32", None),
-        DType::F16 => plain!("f16", Some("mul_mat_half")),
-        DType::BF16 => plain!("bf16", None),
-        DType::Q8_0 => blocks_32!("q8_0", true, false),
-        DType::Q4_0 => blocks_32!("q4_0", true, true),
-        DType::Q4_1 => blocks_32!("q4_1", false, true),
-        DType::Q5_0 => blocks_32!("q5_0", false, true),
-        DType::Q5_1 => blocks_32!("q5_1", false, false),
-        DType::IQ4_NL => blocks_32!("iq4_nl", false, false),
-        DType::MXFP4 => kernels!("mxfp4", "mul_mat_32", Some("mul_mat_int8_32"), None, false, true),
-        DType::Q2_K => blocks_256!("q2_k", false, true),
-        DType::Q3_K => blocks_256!("q3_k", false, true),
-        DType::Q4_K => blocks_256!("q4_k", true, true),
-        DType::Q5_K => blocks_256!("q5_k", true, false),
-        DType::Q6_K => blocks_256!("q6_k", true, true),
-        DType::IQ4_XS => blocks_256!("iq4_xs", false, false),
-        DType::Q1_0 => low!("q1_0"),
-        DType::Q2_0 => low!("q2_0"),
-        DType::NVFP4 => low!("nvfp4"),
-        DType::TQ1_0 => low!("tq1_0"),
-        DType::TQ2_0 => low!("tq2_0"),
-        DType::IQ1_S => low!("iq1_s"),
-        DType::IQ1_M => low!("iq1_m"),
-        DType::IQ2_XXS => low!("iq2_xxs"),
-        DType::IQ2_XS => low!("iq2_xs"),
-        DType::IQ2_S => low!("iq2_s"),
-        DType::IQ3_XXS => low!("iq3_xxs"),
-        DType::IQ3_S => low!("iq3_s"),
-        _ => return None,
-    })
+    of_type!(dtype, entry)
 }
 
 /// The launches of a node of this family.

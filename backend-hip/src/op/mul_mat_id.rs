@@ -4,6 +4,7 @@
 use super::grid::{launch, no_kernel, scratch, tensors};
 use super::mat_vec::{self, MatVec};
 use super::mul_mat::{half_column, round_half, round_int8};
+use super::types::of_type;
 use super::{Context, Launch, Operand, Refusal};
 use crate::arch::Profile;
 use crate::tuning::{Int8, Tuning};
@@ -38,65 +39,40 @@ enum Form {
     Half,
 }
 
-/// Kernels by the type's name in theirs: of plain types, of blocks of 32, of blocks of 256, of few bits.
-macro_rules! plain {
-    ($t:literal) => {
-        Kernels { module: "mul_mat_id", tile: concat!("mat_tile_id_", $t), int8: None, half: None }
+/// Kernels by the type's name in theirs.
+macro_rules! kernels {
+    ($t:literal, $module:literal, $int8:expr, $half:expr) => {
+        Kernels { module: $module, tile: concat!("mat_tile_id_", $t), int8: $int8, half: $half }
     };
 }
-macro_rules! blocks_32 {
-    ($t:literal) => {
-        Kernels {
-            module: "mul_mat_id_32",
-            int8: Some(concat!("mat_tile_id_int8_", $t)),
-            half: Some(concat!("mat_tile_id_half_", $t)),
-            ..plain!($t)
-        }
+
+/// The kernels of a type, by its kind.
+macro_rules! entry {
+    (plain $t:literal $all:literal $pairs:literal) => {
+        kernels!($t, "mul_mat_id", None, None)
     };
-}
-macro_rules! blocks_256 {
-    ($t:literal) => {
-        Kernels { module: "mul_mat_id_256", ..blocks_32!($t) }
+    (f16 $t:literal $all:literal $pairs:literal) => {
+        kernels!($t, "mul_mat_id", None, Some(concat!("mat_tile_id_half_", $t)))
     };
-}
-macro_rules! low {
-    ($t:literal) => {
-        Kernels { module: "mul_mat_id_low", ..plain!($t) }
+    (wide_32 $t:literal $all:literal $pairs:literal) => {
+        kernels!($t, "mul_mat_id_32", Some(concat!("mat_tile_id_int8_", $t)), None)
+    };
+    (low $t:literal $all:literal $pairs:literal) => {
+        kernels!($t, "mul_mat_id_low", None, None)
+    };
+    (blocks_32 $t:literal $all:literal $pairs:literal) => {
+        entry!(in "mul_mat_id_32" $t)
+    };
+    (blocks_256 $t:literal $all:literal $pairs:literal) => {
+        entry!(in "mul_mat_id_256" $t)
+    };
+    (in $module:literal $t:literal) => {
+        kernels!($t, $module, Some(concat!("mat_tile_id_int8_", $t)), Some(concat!("mat_tile_id_half_", $t)))
     };
 }
 
 fn kernels(dtype: DType) -> Option<Kernels> {
-    Some(match dtype {
-        DType::F32 => plain!("f32"),
-        DType::F16 => Kernels { half: Some("mat_tile_id_half_f16"), ..plain!("f16") },
-        DType::BF16 => plain!("bf16"),
-        DType::Q8_0 => blocks_32!("q8_0"),
-        DType::Q4_0 => blocks_32!("q4_0"),
-        DType::Q4_1 => blocks_32!("q4_1"),
-        DType::Q5_0 => blocks_32!("q5_0"),
-        DType::Q5_1 => blocks_32!("q5_1"),
-        DType::IQ4_NL => blocks_32!("iq4_nl"),
-        DType::MXFP4 => Kernels { half: None, ..blocks_32!("mxfp4") },
-        DType::Q2_K => blocks_256!("q2_k"),
-        DType::Q3_K => blocks_256!("q3_k"),
-        DType::Q4_K => blocks_256!("q4_k"),
-        DType::Q5_K => blocks_256!("q5_k"),
-        DType::Q6_K => blocks_256!("q6_k"),
-        DType::IQ4_XS => blocks_256!("iq4_xs"),
-        DType::Q1_0 => low!("q1_0"),
-        DType::Q2_0 => low!("q2_0"),
-        DType::NVFP4 => low!("nvfp4"),
-        DType::TQ1_0 => low!("tq1_0"),
-        DType::TQ2_0 => low!("tq2_0"),
-        DType::IQ1_S => low!("iq1_s"),
-        DType::IQ1_M => low!("iq1_m"),
-        DType::IQ2_XXS => low!("iq2_xxs"),
-        DType::IQ2_XS => low!("iq2_xs"),
-        DType::IQ2_S => low!("iq2_s"),
-        DType::IQ3_XXS => low!("iq3_xxs"),
-        DType::IQ3_S => low!("iq3_s"),
-        _ => return None,
-    })
+    of_type!(dtype, entry)
 }
 
 /// The launches of a node of this family.
