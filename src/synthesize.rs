@@ -74,7 +74,7 @@ pub struct Shape {
     /// Base of ROPE's frequencies.
     pub freq_base: f32,
     /// Positions that layers with an attention window see (phi3: all layers; gemma3: five of six; olmo2, llama4: three of
-    /// four; gemma2, gemma4, gpt-oss: every other).
+    /// four; gemma2, gpt-oss: every other; gemma4: all but every [`Shape::global_step`]-th).
     pub window: Option<usize>,
     /// Experts of the feed-forward networks.
     pub experts: Option<Experts>,
@@ -86,6 +86,10 @@ pub struct Shape {
     pub convolved: Vec<bool>,
     /// Extents of latent attention.
     pub latent: Option<Latent>,
+    /// gemma4: one layer of so many, the last of them, sees all positions.
+    pub global_step: usize,
+    /// gemma4: key and value heads of layers that see all positions.
+    pub global_heads_kv: usize,
     /// Width of what the embedding has for each layer; 0: nothing.
     pub per_layer_embedding: usize,
     /// Last layers that read the keys and values of earlier ones.
@@ -195,10 +199,11 @@ mod tests {
     #[test]
     fn known_shapes_have_the_known_sizes() {
         // Published numbers of parameters, in millions; norms and biases are few.
-        // qwen3.5-2b is published with a vision tower; 1881 is its text model by its configuration.
+        // qwen3.5-2b and gemma-4-e4b are published with towers for pictures and sound; 1881 and 7518 are their text models
+        // by their configurations.
         let published = [
             494, 1544, 596, 1236, 8030, 3836, 1000, 2614, 30532, 20914, 1881, 34660, 106_852, 15706, 1485,
-            3429, 1170, 8339, 6939, 32_207, 31_578,
+            3429, 1170, 8339, 6939, 32_207, 31_578, 7518, 25_200,
         ];
         assert_eq!(NAMED.len(), published.len());
         for (row, wanted) in NAMED.iter().zip(published) {

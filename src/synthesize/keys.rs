@@ -26,7 +26,7 @@ impl Shape {
 
     /// Whether a layer of gemma4 is local.
     pub(super) fn is_local(&self, layer: usize) -> bool {
-        layer.is_multiple_of(2)
+        !(layer + 1).is_multiple_of(self.global_step)
     }
 
     /// Last layers that read the keys and values of earlier ones; the first two, one of each kind, have their own.
@@ -54,10 +54,7 @@ impl Shape {
         match self.architecture.as_str() {
             _ if self.convolved.get(layer) == Some(&true) || self.feeds(layer) => [0, self.head],
             _ if self.has_mamba(layer) => [0, self.head],
-            "gemma4" if !self.is_local(layer) => {
-                let heads = if self.experts.is_some() { self.heads_kv.div_ceil(2) } else { self.heads_kv };
-                [heads, 2 * self.head]
-            }
+            "gemma4" if !self.is_local(layer) => [self.global_heads_kv, 2 * self.head],
             _ => [self.heads_kv, self.head],
         }
     }

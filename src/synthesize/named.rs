@@ -30,6 +30,8 @@ pub const NAMED: &[(&str, &str, [usize; 7], f32, bool)] = &[
     ("granite-4-h-tiny", "granitehybrid", [40, 1536, 512, 12, 4, 128, 100_352], 1e4, true),
     ("granite-4-h-small", "granitehybrid", [40, 4096, 768, 32, 8, 128, 100_352], 1e4, true),
     ("nemotron-3-nano", "nemotron_h_moe", [52, 2688, 1856, 32, 2, 128, 131_072], 1e4, false),
+    ("gemma-4-e4b", "gemma4", [42, 2560, 10240, 8, 2, 256, 262_144], 1e6, true),
+    ("gemma-4-26b-a4b", "gemma4", [30, 2816, 2112, 16, 8, 256, 262_144], 1e6, true),
 ];
 
 /// Experts of the known models that have some.
@@ -42,6 +44,7 @@ const NAMED_EXPERTS: &[(&str, Experts)] = &[
     ("lfm2-8b-a1b", sigmoids(Experts { dense: 2, ..Experts::new(32, 4, 1792) })),
     ("granite-4-h-tiny", Experts { shared: 1024, ..Experts::new(64, 6, 512) }),
     ("granite-4-h-small", Experts { shared: 1536, ..Experts::new(72, 10, 768) }),
+    ("gemma-4-26b-a4b", Experts::new(128, 8, 704)),
     (
         "nemotron-3-nano",
         sigmoids(Experts { shared: 3712, scale: 2.5, gated: false, ..Experts::new(128, 6, 1856) }),
@@ -65,6 +68,11 @@ const NAMED_STATES: &[(&str, [usize; 4])] = &[
     ("granite-4-h-small", [128, 1, 64, 128]),
     ("nemotron-3-nano", [128, 8, 64, 64]),
 ];
+
+/// What gemma 4's models differ in: positions that local layers see, which layer of how many is global, key and value heads
+/// of global ones, width of what the embedding has for each layer, last layers that read the caches of earlier ones.
+const NAMED_GEMMA4: &[(&str, [usize; 5])] =
+    &[("gemma-4-e4b", [512, 6, 2, 256, 18]), ("gemma-4-26b-a4b", [1024, 6, 2, 0, 0])];
 
 const fn sigmoids(experts: Experts) -> Experts {
     Experts { gating: Gating::Sigmoid, ..experts }
@@ -144,6 +152,8 @@ impl Shape {
                 Vec::new()
             },
             latent: (architecture == "deepseek2").then_some(latent),
+            global_step: 2,
+            global_heads_kv: 2,
             per_layer_embedding: if gemma4 { 64 } else { 0 },
             shared_caches: if gemma4 { 2 } else { 0 },
             original_context: (architecture == "phi3").then_some(1024),
@@ -189,6 +199,17 @@ impl Shape {
             None => recurrent(row.1, delta_nets(layers)),
         });
         let small = Shape::small(architecture);
+        let small = match NAMED_GEMMA4.iter().find(|row| row.0 == name) {
+            Some(&(_, [window, global_step, global_heads_kv, per_layer_embedding, shared_caches])) => Shape {
+                window: Some(window),
+                global_step,
+                global_heads_kv,
+                per_layer_embedding,
+                shared_caches,
+                ..small
+            },
+            None => small,
+        };
         let latent = Latent { rank: 512, query_rank: 0, plain: 128, rotated: 64, value_length: 128 };
         let shape = Shape {
             layers,

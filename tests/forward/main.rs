@@ -367,7 +367,7 @@ fn later_shapes(dtype: DType) -> Vec<Shape> {
     shapes.push(Shape { layers: 5, window: Some(5), ..tiny("gemma4", dtype) });
     let experts = Some(Experts::new(6, 2, 64));
     let plain = Shape { experts, per_layer_embedding: 0, shared_caches: 0, ..tiny("gemma4", dtype) };
-    shapes.push(Shape { window: Some(5), ..plain });
+    shapes.push(Shape { window: Some(5), global_heads_kv: 1, ..plain });
     shapes
 }
 
