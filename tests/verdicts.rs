@@ -62,6 +62,48 @@ fn rounding_is_no_difference() {
     }
 }
 
+/// A model whose attention is so sharp that the last bit of a number becomes another logit a dozen layers later.
+fn sharp(folder: &Path) -> String {
+    let path = write(folder, &Shape { layers: 12, ..tiny("qwen3", DType::F32) });
+    let gguf = GgufFile::open(&path).unwrap();
+    let mut places = Vec::new();
+    for tensor in gguf.tensors().iter().filter(|t| t.name.ends_with("attn_q_norm.weight")) {
+        let (file, bytes) = (gguf.part_bytes(0).unwrap(), gguf.data(tensor).unwrap());
+        places.push((bytes.as_ptr() as usize - file.as_ptr() as usize, bytes.len()));
+    }
+    drop(gguf);
+    let mut bytes = std::fs::read(&path).unwrap();
+    for (at, len) in places {
+        for value in bytes[at..at + len].chunks_exact_mut(4) {
+            let scaled = 30.0 * f32::from_le_bytes(value.try_into().unwrap());
+            value.copy_from_slice(&scaled.to_le_bytes());
+        }
+    }
+    std::fs::write(&path, bytes).unwrap();
+    path
+}
+
+/// Two right backends part in exact precision too, and this is told from an error: every node agrees, and the steps are no
+/// more than their sum.
+#[test]
+fn what_a_model_makes_of_rounding_is_no_difference() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = sharp(dir.path());
+    for precision in ["exact", "fast"] {
+        let args = ["--model", &model, "--predict", "2", "--precision", precision, "--backends"];
+        let (output, result) = compare(dir.path(), &[&args[..], &["cpu,hip-virtual:gfx906"]].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
+        for c in result["comparisons"].as_array().unwrap() {
+            let look = &c["second_look"];
+            assert!(look["exact"]["nmse"].as_f64().unwrap() > 1e-7, "{c}");
+            assert!(look["amplified"] == true && look["rounding"] == true, "{look}");
+        }
+        for note in result["verdict"]["notes"].as_array().unwrap() {
+            assert!(note.as_str().unwrap().ends_with("of which the model makes much"), "{note}");
+        }
+    }
+}
+
 /// A prompt in other batches, beside another sequence, step by step, in other memory and in parts.
 #[test]
 fn logits_do_not_depend_on_the_way() {

@@ -1,8 +1,15 @@
-//! The second look at a difference of models in `fast` precision: whether it is rounding or an error.
+//! The second look at a difference of models: whether it is rounding or an error.
 //!
 //! Rounding of activations is no error, however much a router that chooses another expert makes of it. So the backend runs
 //! again in `exact` precision, where it has to agree within what F32 rounds, and node by node in `fast`, where each node
-//! has to be within the bound of its operation. What passes both is rounding. Each is a run in a folder of its own.
+//! has to be within the bound of its operation. What passes both is rounding.
+//!
+//! There are models that make so much of the rounding of F32 that two right backends part in `exact` precision as well. That
+//! is no error either if every node that gets the reference's operands is within its bound in `exact`, and the backend is no
+//! more than the sum of its nodes: the program gives the same bits when its steps are submitted and waited for one by one, and
+//! when it lies in other memory, so that no step sees what another one has not finished or never wrote.
+//!
+//! Each is a run in a folder of its own.
 
 use super::header::Header;
 use super::options::{CompareOptions, Event, PerNode, Progress, Subject};
@@ -19,7 +26,7 @@ use ggml_core::plan::Precision;
 /// same size give. What is beyond it has nothing of the reference's left, whatever each node does.
 const MOST_ROUNDING: f64 = 1.0;
 
-/// Looks again at what differs in `fast` precision, unless a node is known that does.
+/// Looks again at what differs, unless a node is known that does.
 pub(super) fn look(
     header: &Header,
     task: &ModelTask,
@@ -27,9 +34,6 @@ pub(super) fn look(
     report: &mut Report,
     progress: Progress<'_>,
 ) -> Result<()> {
-    if header.options.precision != Precision::Fast {
-        return Ok(());
-    }
     let mut looks: Vec<(String, i64, SecondLook)> = Vec::new();
     for comparison in &mut report.comparisons {
         let Some(difference) = comparison.disagreement.clone() else { continue };
@@ -65,40 +69,71 @@ fn look_at(
     difference: String,
     progress: Progress<'_>,
 ) -> Result<Option<SecondLook>> {
-    progress(&Event::new(&c.lhs, "differs: again in exact precision, and node by node"));
+    let is_exact = header.options.precision == Precision::Exact;
+    progress(&Event::new(
+        &c.lhs,
+        match is_exact {
+            true => "differs: again, node by node",
+            false => "differs: again in exact precision, and node by node",
+        },
+    ));
     let base = alone(&header.options, c)?
         .with_cache(task.cache)
         .with_work(Subject::Model(Some(task.model.as_ref().into())));
     let folder = |what: &str| {
         files::again(&header.options.out).join(format!("{}-{what}", files::stem(&c.lhs, c.offload, 0)))
     };
-    let exact = base.clone().with_precision(Precision::Exact).with_out(folder("exact"));
-    let Some(exact) = run(&exact, children, progress)? else { return Ok(None) };
-    let nodes = base.with_per_node(PerNode::Isolated).with_predict(header.options.predict.min(2));
-    let nodes = match header.is_isolated() {
-        true => None,
-        false => match run(&nodes.with_out(folder("nodes")), children, progress)? {
-            None => return Ok(None),
-            nodes => nodes,
-        },
-    };
-    let failed = |report: &Report| report.verdict.findings.join("; ");
-    let node = nodes.and_then(|nodes| match nodes.comparisons.first() {
-        Some(comparison) => judge::differing_node(comparison),
-        None => Some(format!("its nodes cannot be compared: {}", failed(&nodes))),
-    });
-    let compared = exact.comparisons.first();
-    let exact_disagreement = match compared {
-        Some(comparison) => comparison.disagreement.clone(),
-        None => Some(format!("it cannot be compared: {}", failed(&exact))),
-    };
-    let exact = compared.and_then(|c| c.logits);
-    Ok(Some(SecondLook { exact, exact_disagreement, node, rounding: false, difference }))
+    let nodes = base.clone().with_per_node(PerNode::Isolated).with_predict(header.options.predict.min(2));
+    let base = base.with_precision(Precision::Exact);
+    let mut look = SecondLook { difference, ..SecondLook::default() };
+    if is_exact {
+        (look.exact, look.exact_disagreement) = (c.logits, c.disagreement.clone());
+    } else {
+        let Some(exact) = run(&base.with_out(folder("exact")), children, progress)? else { return Ok(None) };
+        let compared = exact.comparisons.first();
+        look.exact = compared.and_then(|c| c.logits);
+        look.exact_disagreement = match compared {
+            Some(comparison) => comparison.disagreement.clone(),
+            None => Some(format!("it cannot be compared: {}", failures(&exact))),
+        };
+        if !header.is_isolated() {
+            let out = nodes.clone().with_out(folder("nodes"));
+            let Some(nodes) = run(&out, children, progress)? else { return Ok(None) };
+            look.node = differing_node(&nodes);
+        }
+    }
+    let numbers = look.exact.is_some_and(|logits| logits.non_finite == 0);
+    if look.exact_disagreement.is_some() && look.node.is_none() && numbers {
+        let nodes = CompareOptions { same_bits: true, ..nodes };
+        let nodes = nodes.with_precision(Precision::Exact).with_out(folder("exact-nodes"));
+        let Some(nodes) = run(&nodes, children, progress)? else { return Ok(None) };
+        look.exact_node = differing_node(&nodes).or_else(|| differing_bits(&nodes));
+        look.amplified = look.exact_node.is_none();
+    }
+    Ok(Some(look))
 }
 
-fn is_rounding(look: &SecondLook, fast: &Comparison) -> bool {
-    let worst = [fast.logits, fast.steps].into_iter().flatten().map(|l| l.nmse).fold(0.0, f64::max);
-    look.exact_disagreement.is_none() && look.node.is_none() && worst <= MOST_ROUNDING
+fn failures(report: &Report) -> String {
+    report.verdict.findings.join("; ")
+}
+
+/// The first node of a run out of its bound, in words.
+fn differing_node(nodes: &Report) -> Option<String> {
+    match nodes.comparisons.first() {
+        Some(comparison) => judge::differing_node(comparison),
+        None => Some(format!("its nodes cannot be compared: {}", failures(nodes))),
+    }
+}
+
+/// The first way to run the same steps that changes bits, in words.
+fn differing_bits(nodes: &Report) -> Option<String> {
+    nodes.records.iter().flat_map(judge::variance).next()
+}
+
+fn is_rounding(look: &SecondLook, c: &Comparison) -> bool {
+    let worst = [c.logits, c.steps].into_iter().flatten().map(|l| l.nmse).fold(0.0, f64::max);
+    let exact = look.exact_disagreement.is_none() || look.amplified;
+    exact && look.node.is_none() && worst <= MOST_ROUNDING
 }
 
 /// The options for the backend of a comparison alone.

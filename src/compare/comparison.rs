@@ -83,7 +83,8 @@ impl std::fmt::Display for LogitsReport {
     }
 }
 
-/// A difference in `fast` precision, looked at again: in `exact`, and node by node with the reference's operands.
+/// A difference looked at again: one in `fast` precision in `exact`, and node by node with the reference's operands; one in
+/// `exact` too node by node, and for whether the same steps give the same bits however they are run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SecondLook {
     /// Logits of the prompt in exact precision, if they could be computed.
@@ -92,6 +93,13 @@ pub struct SecondLook {
     pub exact_disagreement: Option<String>,
     /// The first node in `fast` that is out of its bound, in words.
     pub node: Option<String>,
+    /// What is wrong in exact precision node by node, or of the steps together, in words.
+    #[serde(default)]
+    pub exact_node: Option<String>,
+    /// Whether exact precision differs although in it every node agrees that gets the reference's operands, and the program
+    /// gives the same bits step by step and in other memory: the model makes much of rounding.
+    #[serde(default)]
+    pub amplified: bool,
     /// Whether all of it is rounding that the precision allows.
     pub rounding: bool,
     /// The difference in `fast`, in words.
@@ -107,7 +115,11 @@ impl SecondLook {
         };
         let found = match (&self.exact_disagreement, &self.node) {
             (Some(why), Some(node)) => format!("not rounding: in exact precision {why}, and in fast {node}"),
-            (Some(why), None) => format!("not rounding: in exact precision {why}"),
+            (Some(why), None) if self.amplified => format!("{}{}", self.rests_on(why), self.amplification()),
+            (Some(why), None) => match &self.exact_node {
+                Some(node) => format!("not rounding: in exact precision {node}"),
+                None => format!("not rounding: in exact precision {why}"),
+            },
             (None, Some(node)) => {
                 format!(
                     "not rounding: {}, but in fast {node}: a kernel that only fast has is wrong",
@@ -123,6 +135,23 @@ impl SecondLook {
             ),
         };
         format!("{}; {found}", self.difference)
+    }
+
+    /// The difference in exact precision, unless that is the one that was looked at.
+    fn rests_on(&self, exact: &str) -> String {
+        match exact == self.difference {
+            true => String::new(),
+            false => format!("in exact precision {exact}, but "),
+        }
+    }
+
+    fn amplification(&self) -> String {
+        let found = "in exact precision every node agrees that gets the reference's operands, and the same steps give the same \
+             bits one by one and in other memory";
+        match self.rounding {
+            true => format!("{found}: this is rounding, of which the model makes much"),
+            false => format!("{found}, yet nothing is left of the reference's logits: too much for rounding"),
+        }
     }
 }
 

@@ -60,7 +60,7 @@ pub(super) fn run(
         let (again, other, _) = generate(&model, work, task, say)?;
         done.unstable += differences(&logits, &other) + ids_differ(&done.token_ids, &again.token_ids);
     }
-    if work.invariance {
+    if work.invariance || work.same_bits {
         let prompt = &logits[..task.tokens.len() * vocabulary];
         done.variants = invariance::variants(&model, work, task, prompt, say)?;
     }

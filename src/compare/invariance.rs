@@ -50,16 +50,20 @@ pub(super) fn variants(
         });
         Ok(())
     };
-    add("batches of 7 tokens", rounds, ways.batches(model, ODD))?;
-    add("one token at a time", rounds, ways.batches(model, 1))?;
-    add("two sequences", rounds, ways.two_sequences())?;
-    add("node by node", rounds, ways.step_by_step(false))?;
-    add("step by step", rounds, ways.step_by_step(true))?;
     let elsewhere = || {
         let _ballast = model.backend().allocate(BALLAST, Usage::State)?;
         ways.batches(&ways.again(task.offload)?, task.tokens.len())
     };
     add("memory elsewhere", same, elsewhere())?;
+    add("each step alone", same, ways.each_step_alone())?;
+    if !work.invariance {
+        return Ok(variants);
+    }
+    add("batches of 7 tokens", rounds, ways.batches(model, ODD))?;
+    add("one token at a time", rounds, ways.batches(model, 1))?;
+    add("two sequences", rounds, ways.two_sequences())?;
+    add("node by node", rounds, ways.step_by_step(false))?;
+    add("step by step", rounds, ways.step_by_step(true))?;
     if !work.backend.parse().is_ok_and(|name: BackendName| name.is_host()) {
         for offload in [0, 1, EVERYTHING].into_iter().filter(|offload| *offload != task.offload) {
             let name = format!("offload {offload}");
@@ -104,7 +108,13 @@ impl Ways<'_> {
         session.batch(&items)?.pop().ok_or_else(missing)
     }
 
-    /// Each step submitted and waited for alone, as they ship or with groups taken apart.
+    /// The program that ships, each of its steps submitted and waited for alone.
+    fn each_step_alone(&self) -> Result<Vec<f32>> {
+        let mut session = self.model.session(&session_options(self.work, self.task))?;
+        session.logits_step_by_step(&self.task.tokens)
+    }
+
+    /// Each step submitted and waited for alone, as they ship or with groups taken apart, every result kept.
     fn step_by_step(&self, fused: bool) -> Result<Vec<f32>> {
         let (graph, inputs) = prompt_graph(self.model.file(), self.task)?;
         let (mut program, steps) = debug_program(self.model, &graph, self.work.precision, fused)?;

@@ -121,7 +121,7 @@ fn instability(record: &Record) -> Option<String> {
 }
 
 /// Ways to compute a prompt that change its logits.
-fn variance(record: &Record) -> impl Iterator<Item = String> + '_ {
+pub(super) fn variance(record: &Record) -> impl Iterator<Item = String> + '_ {
     record.variants.iter().filter(|v| v.changed).map(|v| {
         let d = Distance { nmse: v.nmse, row: v.row, ..Distance::default() };
         format!("{}: the logits change with {}: {}", record.label(), v.name, v.bound.excess(&d))

@@ -97,6 +97,9 @@ pub struct CompareOptions {
     /// Models: whether each backend computes the prompt in other ways too, which must not change its logits: in other
     /// batches, beside another sequence, step by step, in other memory, with another part of it on the device.
     pub invariance: bool,
+    /// Models: of those ways the ones that must give the same bits.
+    #[serde(default)]
+    pub(super) same_bits: bool,
     /// How much rounding is allowed.
     pub precision: Precision,
     /// Models: type of the cache, on every backend the same; `None`: F16, or F32 in `exact` precision.
@@ -140,6 +143,7 @@ impl Default for CompareOptions {
             per_node: PerNode::Off,
             repeat: 1,
             invariance: false,
+            same_bits: false,
             precision: Precision::default(),
             cache: None,
             timeout: Duration::from_secs(300),

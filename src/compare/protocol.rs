@@ -32,6 +32,9 @@ pub(super) struct Work {
     /// Whether to compute the prompt in other ways too.
     #[serde(default)]
     pub(super) invariance: bool,
+    /// Whether to compute it in those that must give the same bits.
+    #[serde(default)]
+    pub(super) same_bits: bool,
     /// Only find the node at which the graph fails: announce and run each node alone.
     pub(super) stepwise: bool,
     /// Vulkan: architecture class to tune for.
@@ -52,6 +55,7 @@ impl Work {
             timeout: options.timeout,
             repeat: options.repeat,
             invariance: options.invariance,
+            same_bits: options.same_bits,
             stepwise: false,
             vulkan_arch: options.vulkan_arch.clone(),
             hip_library: options.hip_library.clone().map(JsonPath::from),

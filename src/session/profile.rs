@@ -74,6 +74,28 @@ impl Session {
         profile
     }
 
+    /// The logits of every one of these tokens, appended to sequence 0, by the program that ships, each of its steps
+    /// submitted and waited for alone. Sequence 0 is left as [`Session::profile`] leaves it.
+    #[cfg(feature = "compare")]
+    pub(crate) fn logits_step_by_step(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
+        let items = [Item { sequence: 0, tokens }];
+        self.check(&items)?;
+        let (model, position) = (self.model.clone(), self.position());
+        self.results.begin(Want::Logits, model.hparams());
+        for begin in (0..tokens.len()).step_by(self.batch) {
+            self.place(&items, begin, tokens.len().min(begin + self.batch), true);
+            let shape = self.shape(self.placed.len(), self.outputs.len(), Want::Logits);
+            let graph = model.file().graph(&shape)?;
+            let (mut program, steps) =
+                timed_program(&model, &graph, &self.state, &mut self.compute, self.precision)?;
+            self.write_inputs(&graph, program.as_mut())?;
+            (0..steps.len()).try_for_each(|step| program.run_step(step).map(|_| ()))?;
+            self.results.read(&graph, &self.outputs, &mut |id, out| program.read(id, out))?;
+        }
+        self.cells.truncate(0, if self.recurrent() { 0 } else { position });
+        Ok(self.rows().values().to_vec())
+    }
+
     fn profile_placed(&mut self, want: Want, passes: usize) -> Result<Profile> {
         let (tokens, outputs) = (self.placed.len(), self.outputs.len().max(1));
         let index = self.program(tokens, outputs, want)?;

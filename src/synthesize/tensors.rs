@@ -16,6 +16,8 @@ pub(super) type NewTensor = (String, DType, Vec<usize>, Fill);
 pub(super) enum Fill {
     Matrix,
     Norm,
+    /// Norms of queries where attention itself does not scale: products with keys are of size 1 then.
+    QueryNorm,
     Bias,
     Factor,
     Decay,
@@ -26,6 +28,7 @@ impl Fill {
         match self {
             Fill::Matrix => rng.normal() / (columns as f32).sqrt(),
             Fill::Norm => 1.0 + 0.1 * rng.normal(),
+            Fill::QueryNorm => Fill::Norm.value(rng, columns) / (columns as f32).sqrt(),
             Fill::Bias => 0.1 * rng.normal(),
             Fill::Factor => 1.0 + rng.normal().abs(),
             Fill::Decay => -(0.5 * rng.normal()).exp(),
@@ -154,9 +157,12 @@ impl Shape {
         let normed = ["qwen3", "qwen3moe", "gemma3", "gemma4", "lfm2", "lfm2moe", "olmo2"];
         if self.is(&DELTA_NETS) || self.is(&normed) {
             let whole = self.is(&["olmo2"]);
-            for (name, width) in [("attn_q_norm.weight", q), ("attn_k_norm.weight", kv)] {
+            let queries = if self.is(&["gemma4"]) { Fill::QueryNorm } else { Fill::Norm };
+            for (name, width, fill) in
+                [("attn_q_norm.weight", q, queries), ("attn_k_norm.weight", kv, Fill::Norm)]
+            {
                 if !(shares && name == "attn_k_norm.weight") {
-                    add(name, DType::F32, &[if whole { width } else { head }], Fill::Norm);
+                    add(name, DType::F32, &[if whole { width } else { head }], fill);
                 }
             }
         }
