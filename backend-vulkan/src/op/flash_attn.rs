@@ -11,8 +11,10 @@ use ggml_core::plan::Precision;
 
 /// Tokens up to which each gets work-groups of its own.
 const VEC_TOKENS: u32 = 4;
-/// Longest rows of k and v in the kernel for few tokens.
-const VEC_ROW: u32 = 256;
+/// Longest rows of k and v in the kernel for few tokens: those of latent attention.
+const VEC_ROW: u32 = 576;
+/// Length of the rows of whose positions [`part`](crate::device::tuning::FlashVec::part) says how many a part has.
+const PART_ROW: u32 = 128;
 /// Sums of values that its work-groups have in shared memory at the most.
 const VEC_SUMS: u32 = 4096;
 /// Longest rows of v in the kernel for many tokens.
@@ -55,6 +57,11 @@ impl VecShape {
     /// Positions of a step.
     fn step(&self) -> u32 {
         self.workgroup / self.lanes * self.keys
+    }
+
+    /// Elements of a row that a set of invocations has room for.
+    fn row(&self) -> u32 {
+        8 * self.lanes * self.pieces
     }
 
     fn spec(&self, variant: &'static str, heads: u32) -> PipelineSpec {
@@ -130,7 +137,9 @@ struct Share {
 /// Then there are as many parts as it takes. `sets`: heads of keys, times tokens, times batches. `positions` of the cache.
 fn share(profile: &Profile, shape: &VecShape, per_kv: u32, sets: u64, positions: u32) -> Share {
     let enough = u64::from(profile.tuning.enough_groups);
-    let least = profile.tuning.flash_vec.part.div_ceil(shape.step());
+    // Of longer rows fewer positions are as much work.
+    let part = profile.tuning.flash_vec.part * PART_ROW / shape.row().max(PART_ROW);
+    let least = part.div_ceil(shape.step());
     // Parts are made of these.
     let steps = positions.div_ceil(shape.step() * least);
     let groups = |shared: u32| sets * u64::from(per_kv.div_ceil(shared));
@@ -231,14 +240,16 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
 pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
     let mut all = Vec::new();
     for (_, variant) in VARIANTS {
-        for dv in [64, 128, 256] {
+        for dv in [64, 128, 256, VEC_ROW] {
             let short = profile.tuning.flash_vec.short;
             let shapes = [short, u32::MAX].map(|positions| VecShape::new(profile, dv, positions));
             let specs = shapes[usize::from(short == 0)..]
                 .iter()
                 .flat_map(|shape| [1, shape.heads].map(|heads| shape.spec(variant, heads)));
             all.extend(specs.filter(|_| profile.caps.subgroup.shuffle));
-            all.extend([false, true].map(|aligned| tile_spec(profile, variant, dv, aligned)));
+            if dv < VEC_ROW {
+                all.extend([false, true].map(|aligned| tile_spec(profile, variant, dv, aligned)));
+            }
         }
     }
     all.extend([64, 128].iter().filter_map(|&d| matrix_spec(profile, Precision::Fast, [d, d])));

@@ -318,6 +318,9 @@ pub fn cases() -> Vec<Case> {
         case(extents(64, 64, 1, 1100, 8, 2, 1), f16, Some(f16), 0.0, 0.0),
         case(extents(128, 64, 3, 600, 6, 2, 2), f16, Some(f32), 8.0, 5.0),
         case(extents(64, 64, 2, 700, 3, 1, 1), DType::Q4_0, Some(f16), 0.0, 0.0),
+        // Latent attention: one head of keys for all, rows longer than elsewhere.
+        case(extents(576, 512, 1, 300, 4, 1, 1), f16, Some(f16), 0.0, 0.0),
+        case(extents(576, 512, 3, 40, 2, 1, 1), f32, Some(f32), 0.0, 0.0),
         case_with_sinks(extents(64, 64, 2, 1030, 4, 1, 1), DType::Q8_0),
         case_with_sinks(extents(64, 64, 1, 300, 4, 1, 1), f32),
         case_with_sinks(extents(64, 64, 21, 64, 8, 2, 1), f16),
