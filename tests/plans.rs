@@ -18,7 +18,7 @@ const LIMITS: [(&str, usize, usize); 19] = [
     ("qwen3", 10, 8),
     ("gemma3", 10, 8),
     ("gpt-oss", 14, 10),
-    ("qwen3moe", 14, 10),
+    ("qwen3moe", 7, 7),
     ("qwen35", 14, 10),
     ("mistral3", 9, 8),
     ("lfm2", 11, 8),

@@ -278,3 +278,24 @@ struct TopKParams {
     u32 weights;
     float scale;
 };
+
+struct GateParams {
+    u32 k;
+    u32 experts;
+    u32 tokens;
+    u32 used;
+    u32 nbx;
+    u32 nbw;
+    u32 nbn;
+    u32 nbd;
+    u32 offx;
+    u32 offs;
+    u32 offw;
+    u32 offb;
+    u32 offn;
+    u32 offd;
+    u32 offe;
+    u32 bias;
+    float eps;
+    float scale;
+};

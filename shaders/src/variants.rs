@@ -17,6 +17,7 @@ pub const SOURCES: &[Source] = &[
     Source::new("flash_attn", "flash_attn_matrix").axes(&[KEYS_OF_MATRICES, MATRICES]),
     Source::new("flash_attn", "flash_attn_tile").axes(&[KEYS]),
     Source::new("flash_attn", "flash_attn_vec").axes(&[KEYS]),
+    Source::new("gate", "gate").axes(&[REDUCTION]),
     Source::new("glu", "glu"),
     Source::new("heads", "heads").axes(&[REDUCTION]),
     Source::new("mul_mat", "mul_mat_round").axes(&[REDUCTION]),

@@ -20,6 +20,7 @@ mod binary;
 pub(crate) mod copy;
 mod delta_net;
 mod flash_attn;
+mod gate;
 mod glu;
 mod grid;
 mod heads;
@@ -111,6 +112,7 @@ pub fn plan_group(context: &Context<'_>, group: &Group) -> Result<Vec<Launch>, R
         Group::Heads(group) => heads::plan(context, group),
         Group::Chain(chain) => unary::plan_chain(context, chain),
         Group::Router(router) => top_k::plan_router(context, router),
+        Group::Gate(group) => gate::plan(context, group),
         Group::Norm(norm) => norm::plan_norm(context, norm),
         Group::Scaled(scaled) => norm::plan_scaled(context, scaled),
         other => Err(Refusal(format!("{} are not computed together on HIP", other.name(context.graph)))),

@@ -14,6 +14,7 @@ pub mod binary;
 pub mod copy;
 pub mod delta_net;
 pub mod flash_attn;
+pub mod gate;
 pub mod glu;
 mod grid;
 pub mod heads;
@@ -183,6 +184,7 @@ pub fn plan_group(context: &Context<'_>, group: &Group) -> Result<Vec<Dispatch>,
         Group::Heads(group) => heads::plan(context, group),
         Group::Chain(chain) => unary::plan_chain(context, chain),
         Group::Router(router) => top_k::plan_router(context, router),
+        Group::Gate(group) => gate::plan(context, group),
         Group::Norm(norm) => norm::plan_norm(context, norm),
         Group::Scaled(scaled) => norm::plan_scaled(context, scaled),
         Group::Products(group) => products::plan(context, group),
@@ -241,6 +243,7 @@ pub fn all_pipelines(profile: &Profile) -> Vec<PipelineSpec> {
         copy::pipelines(profile),
         delta_net::pipelines(profile),
         flash_attn::pipelines(profile),
+        gate::pipelines(profile),
         glu::pipelines(profile),
         heads::pipelines(profile),
         mul_mat::pipelines(profile),

@@ -11,6 +11,7 @@
 //! | [`Heads`] | norms and ROPE of the heads of q and k, SET_ROWS of k and v into the cache |
 //! | [`Experts`] | MUL_MAT_ID of one input and their biases; GLU, or the weighted sum over a token's experts |
 //! | [`Router`] | TOP_K, GET_ROWS, SOFT_MAX: which experts, and their weights |
+//! | [`Gate`] | RMS_NORM and its weight, MUL_MAT, a bias, and the [`Router`] of these scores |
 //! | [`Norm`] | a sum, RMS_NORM, its weight, a residual sum or a gate |
 //! | [`Scaled`] | RMS_NORM, its factor |
 //! | [`Chain`] | element-wise functions of one operand, one after the other; a sum or product with a row |
@@ -22,6 +23,7 @@ use crate::tensor::TensorId;
 pub(crate) mod cases;
 mod chain;
 mod experts;
+mod gate;
 mod heads;
 mod levels;
 mod norm;
@@ -31,6 +33,7 @@ mod search;
 
 pub use chain::Chain;
 pub use experts::{ExpertProduct, Experts, Weighted};
+pub use gate::Gate;
 pub use heads::{Head, Heads, Stored, Turned};
 pub use norm::{Gated, Norm, NormPart, Scaled, Sum};
 pub use products::{Product, Products};
@@ -53,6 +56,8 @@ pub enum Group {
     Experts(Experts),
     /// The choice of experts.
     Router(Router),
+    /// The choice of experts with what gives the scores.
+    Gate(Gate),
     /// A norm with its sums.
     Norm(Norm),
     /// A norm times a number.
@@ -79,6 +84,7 @@ impl Group {
             Group::Heads(_) => "heads",
             Group::Experts(_) => "experts",
             Group::Router(_) => "router",
+            Group::Gate(_) => "gate",
             Group::Norm(_) => "norm",
             Group::Scaled(_) => "scaled",
             Group::Chain(_) => "chain",
@@ -93,6 +99,7 @@ impl Group {
             Group::Heads(g) => g.nodes(),
             Group::Experts(g) => g.nodes(),
             Group::Router(g) => g.nodes(),
+            Group::Gate(g) => g.nodes(),
             Group::Norm(g) => g.nodes(),
             Group::Scaled(g) => g.nodes.to_vec(),
             Group::Chain(g) => g.nodes.clone(),
@@ -109,6 +116,7 @@ impl Group {
             Group::Heads(g) => g.heads.iter().map(Head::result).collect(),
             Group::Experts(g) => g.results(),
             Group::Router(g) => vec![g.ids, g.weights],
+            Group::Gate(g) => g.results(),
             Group::Norm(g) => g.results(),
             Group::Scaled(g) => vec![g.nodes[1]],
             Group::Chain(g) => vec![g.result()],

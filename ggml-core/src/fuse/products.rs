@@ -180,7 +180,7 @@ fn forms(part: &Products) -> Vec<Products> {
 }
 
 /// A product with its bias.
-fn product(search: &Search<'_>, node: TensorId) -> Product {
+pub(super) fn product(search: &Search<'_>, node: TensorId) -> Product {
     let graph = search.graph;
     let weight = graph.tensor(node).src()[0];
     let with_bias = search.only_reader(node).and_then(|add| {

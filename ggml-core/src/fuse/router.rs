@@ -1,5 +1,6 @@
 //! Which experts compute a token, and with which weights.
 
+use super::gate::gate;
 use super::search::Search;
 use super::{Group, op_of};
 use crate::op::{Op, SoftMax, TopK};
@@ -26,12 +27,15 @@ impl Router {
     }
 }
 
-/// Routers.
+/// Routers, with what gives them their scores if the backend takes it together.
 pub(super) fn find(search: &mut Search<'_>) {
     let graph = search.graph;
     for ids in graph.computed().collect::<Vec<_>>() {
         if let Some(router) = router(search, ids) {
-            search.add(Group::Router(router));
+            let whole = gate(search, router);
+            if !whole.is_some_and(|gate| search.add(Group::Gate(gate))) {
+                search.add(Group::Router(router));
+            }
         }
     }
 }

@@ -36,6 +36,8 @@ layout(set = 0, binding = 6, std430) coherent buffer Scratch { float scratch[]; 
 // How many parts have arrived, for each group of heads of each token; zero before and after.
 layout(set = 0, binding = 7, std430) coherent buffer Arrived { uint arrived[]; };
 
+#include "arrival.glsl"
+
 const uint WG = gl_WorkGroupSize.x;
 const uint SETS = WG / LANES;
 const uint STEP = SETS * KEYS;
@@ -46,7 +48,6 @@ const uint MOST_PARTS = 64;
 // Of each subgroup and head: sums over positions; maximum and sum of weights. When parts are joined, the latter of these.
 shared float values[SUBGROUPS * HEADS * ROW];
 shared vec2 stats[SUBGROUPS > MOST_PARTS ? SUBGROUPS * HEADS : MOST_PARTS * HEADS];
-shared bool arrived_last;
 
 // Parts whose sums are under way at a time when they are joined.
 const uint JOINED = 8;
@@ -54,20 +55,6 @@ const uint JOINED = 8;
 // The place of a part's maximum and sum; the sums of values of all parts are before them.
 uint place_of_stats(uint row, uint part, uint parts) {
     return p.ne_0 * p.ne_1 * p.ne_2 * parts * p.d_1 + 2 * (row * parts + part);
-}
-
-// Whether all other parts have written what they have, and this work-group may read it. `slot`: their counter.
-bool is_last(uint slot, uint parts) {
-    memoryBarrierBuffer();
-    barrier();
-    if (gl_LocalInvocationIndex == 0) {
-        memoryBarrierBuffer();
-        arrived_last = atomicAdd(arrived[slot], 1) == parts - 1;
-        memoryBarrierBuffer();
-    }
-    barrier();
-    memoryBarrierBuffer();
-    return arrived_last;
 }
 
 // Joins the parts of `count` rows of the result from `row` on: part by part, with up to MOST_PARTS of them.

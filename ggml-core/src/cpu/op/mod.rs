@@ -116,6 +116,7 @@ pub(super) fn plan(
         Group::Heads(group) => heads::HeadsKernel::group(group, operands)?,
         Group::Experts(group) => mul_mat_id::MulMatIdKernel::group(group, operands, precision, detected)?,
         Group::Router(group) => router::RouterKernel::group(group, operands)?,
+        Group::Gate(_) => return Err("the scores of experts are products of their own".into()),
         Group::Norm(group) => norm::NormKernel::group(group, operands)?,
         Group::Scaled(group) => norm::NormKernel::scaled(group, operands)?,
         Group::Chain(group) => unary::UnaryKernel::group(group, operands)?,

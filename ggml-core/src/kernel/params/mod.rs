@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
 mod elementwise;
+mod gate;
 mod heads;
 mod norm;
 mod products;
@@ -16,6 +17,7 @@ mod rows;
 mod top_k;
 
 pub use elementwise::{BinaryParams, CopyParams, GluParams, UnaryParams};
+pub use gate::GateParams;
 pub use heads::{HeadsOperands, HeadsParams};
 pub use norm::NormParams;
 pub use products::{
@@ -89,6 +91,7 @@ mod tests {
             size_of::<DeltaNetParams>(),
             size_of::<SsmScanParams>(),
             size_of::<TopKParams>(),
+            size_of::<GateParams>(),
         ];
         assert!(sizes.iter().all(|&s| s <= MAX_PARAM_BYTES && s % 4 == 0), "{sizes:?}");
     }

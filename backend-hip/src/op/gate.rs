@@ -1,0 +1,30 @@
+//! The choice of experts with what gives the scores, for few tokens.
+
+use super::grid::{launch, scratch, tensors};
+use super::{Context, Launch, Operand, Refusal};
+use ggml_core::fuse::Gate;
+use ggml_core::kernel::GateParams;
+
+/// Tokens up to which the rows of all experts are read for each of them.
+const MOST_TOKENS: u32 = 4;
+/// Threads of a work-group.
+const THREADS: u32 = 128;
+/// Work-groups of a token; of more experts each has several.
+const MOST_GROUPS: u32 = 512;
+
+/// The launch of a group: each lane of a wavefront has one of the weights.
+pub(super) fn plan(c: &Context<'_>, gate: &Gate) -> Result<Vec<Launch>, Refusal> {
+    let p = GateParams::new(c.graph, gate, &|_| 0)?;
+    if p.tokens > MOST_TOKENS || p.used > c.profile.wave {
+        return Err(Refusal(format!(
+            "a choice of {} of {} experts for {} tokens",
+            p.used, p.experts, p.tokens
+        )));
+    }
+    let mut operands = tensors(&GateParams::operands(gate));
+    let [scores] = scratch(c, [(u64::from(p.tokens), 4 * u64::from(p.experts))])?;
+    operands.splice(4..4, [scores, Operand::Counters(p.tokens)]);
+    let groups = [p.experts.min(MOST_GROUPS).into(), p.tokens.into(), 1];
+    let launch = launch(c, ("gate", "gate"), operands, &p, groups, THREADS)?;
+    Ok(vec![Launch { written: 5, ..launch }])
+}

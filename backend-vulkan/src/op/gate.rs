@@ -1,0 +1,50 @@
+//! The choice of experts with what gives the scores, for few tokens.
+
+use super::{Context, Dispatch, Operand, Refusal, dispatch, pipeline};
+use crate::device::tuning::Profile;
+use crate::pipeline::PipelineSpec;
+use ggml_core::fuse::Gate;
+use ggml_core::kernel::GateParams;
+
+/// Tokens up to which the rows of all experts are read for each of them.
+const MOST_TOKENS: u32 = 4;
+/// Invocations of a work-group.
+const WORKGROUP: u32 = 128;
+/// Quads of each row that an invocation has under way.
+const MOST_QUADS: u32 = 4;
+/// Work-groups of a token; of more experts each has several.
+const MOST_GROUPS: u32 = 512;
+/// Scores of an invocation that picks.
+const MOST_HELD: u32 = 8;
+
+fn spec(profile: &Profile, k: u32, experts: u32) -> PipelineSpec {
+    let workgroup = profile.workgroup(WORKGROUP);
+    let quads = k.div_ceil(4 * workgroup).clamp(1, MOST_QUADS).next_power_of_two();
+    let held = experts.div_ceil(workgroup).next_power_of_two();
+    pipeline("gate", profile.reduction(), &[workgroup, quads, held])
+}
+
+/// The dispatch of a group.
+pub(super) fn plan(c: &Context<'_>, gate: &Gate) -> Result<Vec<Dispatch>, Refusal> {
+    let p = GateParams::new(c.graph, gate, &|id| c.windows.remainder(c.graph, id))?;
+    let spec = spec(c.profile, p.k, p.experts);
+    let &[workgroup, _, held] = spec.specialization.as_slice() else {
+        return Err(Refusal("a gate without constants".into()));
+    };
+    if p.tokens > MOST_TOKENS || held > MOST_HELD || p.used > workgroup {
+        return Err(Refusal(format!(
+            "a choice of {} of {} experts for {} tokens",
+            p.used, p.experts, p.tokens
+        )));
+    }
+    let operands = GateParams::operands(gate);
+    let mut dispatch = dispatch(spec, operands, &p, [p.experts.min(MOST_GROUPS), p.tokens, 1]);
+    let (tokens, scores) = (p.tokens as usize, p.tokens as usize * p.experts as usize);
+    dispatch.operands.extend([Operand::Scratch(4 * scores), Operand::Counters(4 * tokens)]);
+    Ok(vec![Dispatch { written: 5, ..dispatch }])
+}
+
+/// The pipelines of this family: usual numbers stand for all.
+pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
+    [(2048, 128), (512, 32), (4096, 512)].map(|(k, experts)| spec(profile, k, experts)).to_vec()
+}

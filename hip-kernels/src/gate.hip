@@ -1,0 +1,76 @@
+// The choice of experts for few tokens (decoding), from the residual stream on: RMS_NORM with its weight, which is a result (n),
+// too; its product with a row of w for each expert, and a bias; the largest of these scores (d) and their soft-max (e). Three
+// launches in one, of which none but the first has work for a whole device.
+//
+// group_x: an expert (more where there are more of them than work-groups); group_y: tokens. The factor of the norm belongs to
+// all elements alike, so that squares and products are summed in one pass over the row, its weight and the expert's, QUADS
+// quads of each thread at a time, all loads before the first sum (of 2048 elements by 128 threads 192 bytes a thread). Every
+// work-group stores a piece of the normed row, and the first wavefront of the one that comes last has all scores and picks
+// (pick.h). LDS: 36 bytes.
+#include "index.h"
+#include "params.h"
+#include "pick.h"
+
+#define GATE_THREADS 128
+#define QUADS 4
+// Work-groups of a token at the most, as in `gate.rs`.
+#define MOST_GROUPS 512u
+
+struct Sums {
+    float squares, products;
+};
+
+// Sums over the threads, in each of them.
+DEVICE Sums sums_of(const float *x, const float *s, const float *w, u32 k, float *scratch) {
+    Sums sums = {0.0f, 0.0f};
+    NO_UNROLL for (u32 begin = thread_id() * 4; begin < k; begin += QUADS * GATE_THREADS * 4) {
+        f32x4 of_x[QUADS], of_s[QUADS], of_w[QUADS];
+        UNROLL for (u32 q = 0; q < QUADS; q++) {
+            u32 at = minimum(begin + q * GATE_THREADS * 4, k - 4);
+            of_x[q] = *(const f32x4 *)(x + at);
+            of_s[q] = *(const f32x4 *)(s + at);
+            of_w[q] = *(const f32x4 *)(w + at);
+        }
+        LOADS_FIRST();
+        UNROLL for (u32 q = 0; q < QUADS; q++) {
+            // Beyond the end the last quad was read again.
+            bool counts = begin + q * GATE_THREADS * 4 < k;
+            UNROLL for (int j = 0; j < 4; j++) {
+                float v = counts ? of_x[q][j] : 0.0f, y = counts ? of_s[q][j] * of_w[q][j] : 0.0f;
+                sums.squares = mad(v, v, sums.squares);
+                sums.products = mad(v, y, sums.products);
+            }
+        }
+    }
+    sums.squares = group_reduce<Sum, GATE_THREADS>(sums.squares, scratch);
+    sums.products = group_reduce<Sum, GATE_THREADS>(sums.products, scratch + GATE_THREADS / WAVE);
+    return sums;
+}
+
+KERNEL(GATE_THREADS)
+gate(const float *x, const float *s, const float *w, const float *b, float *scores, u32 *counters, float *n, i32 *d, float *e,
+     GateParams p) {
+    LDS float scratch[2 * GATE_THREADS / WAVE];
+    LDS u32 arrived;
+    u32 token = group_y(), thread = thread_id(), groups = minimum(p.experts, MOST_GROUPS);
+    x += p.offx + (u64)token * p.nbx;
+    s += p.offs;
+    scores += (u64)token * p.experts;
+    float factor = 0.0f;
+    NO_UNROLL for (u32 expert = group_x(); expert < p.experts; expert += groups) {
+        Sums sums = sums_of(x, s, w + p.offw + (u64)expert * p.nbw, p.k, scratch);
+        factor = 1.0f / __builtin_sqrtf(sums.squares / (float)p.k + p.eps);
+        if (thread == 0) scores[expert] = sums.products * factor + (p.bias ? b[p.offb + expert] : 0.0f);
+        barrier();
+    }
+    u32 quads = p.k / 4, piece = (quads + groups - 1) / groups;
+    u32 first = group_x() * piece, end = minimum(first + piece, quads);
+    n += p.offn + (u64)token * p.nbn;
+    for (u32 i = first + thread; i < end; i += GATE_THREADS) {
+        *(f32x4 *)(n + i * 4) = *(const f32x4 *)(x + i * 4) * factor * *(const f32x4 *)(s + i * 4);
+    }
+    if (!is_last_group(&counters[token], groups, &arrived) || wave_id() != 0) return;
+    u64 row = (u64)token * p.nbd;
+    u32 own = pick_largest(scores, p.experts, p.used, 0, d + p.offd + row);
+    store_weights(own, p.used, p.scale, e + p.offe + row);
+}

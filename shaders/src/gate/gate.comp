@@ -1,0 +1,127 @@
+#version 460
+// The choice of experts for few tokens (decoding), from the residual stream on: RMS_NORM with its weight, which is a result,
+// too; its product with a row for each expert, and a bias; the largest of these scores and their soft-max. Three dispatches
+// in one, of which none but the first has work for a whole device.
+//
+// x: an expert for each work-group (more where there are more experts than work-groups); y: tokens. The factor of the norm
+// belongs to all elements alike, so that squares and products are summed in one pass over the row, its weight and the
+// expert's: QUADS quads of each at a time, all loads before the first sum. Every work-group stores a piece of the normed
+// row, and the one that comes last has all scores and picks, as TOP_K does.
+//
+// Rows are whole quads at multiples of four elements. Quads beyond the end of a row read its last one again and do not
+// count. Shared memory: 4 bytes for each invocation, and that of pick.glsl.
+// Variants: lds and subgroup, how sums and picks meet.
+
+#include "common.glsl"
+#include "pick.glsl"
+#include "reduce.glsl"
+
+layout(constant_id = 1) const uint QUADS = 1;
+// Scores of an invocation of the work-group that picks.
+layout(constant_id = 2) const uint HELD = 1;
+
+layout(push_constant, std430) uniform GateParams {
+    uint k, experts, tokens, used;
+    uint nbx, nbw, nbn, nbd;
+    uint offx, offs, offw, offb, offn, offd, offe;
+    uint bias;
+    float eps;
+    float scale;
+} p;
+
+layout(set = 0, binding = 0, std430) readonly buffer X { vec4 x[]; };
+layout(set = 0, binding = 1, std430) readonly buffer S { vec4 s[]; };
+layout(set = 0, binding = 2, std430) readonly buffer W { vec4 w[]; };
+layout(set = 0, binding = 3, std430) readonly buffer B { float b[]; };
+layout(set = 0, binding = 4, std430) writeonly buffer N { vec4 n[]; };
+layout(set = 0, binding = 5, std430) writeonly buffer D { uint d[]; };
+layout(set = 0, binding = 6, std430) writeonly buffer E { float e[]; };
+// The scores of all tokens.
+layout(set = 0, binding = 7, std430) coherent buffer Scratch { uint scratch[]; };
+// How many work-groups have arrived, for each token.
+layout(set = 0, binding = 8, std430) coherent buffer Arrived { uint arrived[]; };
+
+#include "arrival.glsl"
+
+// Sums of squares and of products with an expert's row, over the work-group.
+vec2 sums_of(uint row_x, uint row_w) {
+    const uint lane = gl_LocalInvocationIndex;
+    const uint quads = p.k / 4;
+    vec2 sums = vec2(0.0);
+    for (uint begin = lane; begin < quads; begin += QUADS * WG) {
+        vec4 of_x[QUADS], of_s[QUADS], of_w[QUADS];
+        [[unroll]] for (uint j = 0; j < QUADS; j++) {
+            const uint at = min(begin + j * WG, quads - 1);
+            of_x[j] = x[row_x + at];
+            of_s[j] = s[p.offs / 4 + at];
+            of_w[j] = w[row_w + at];
+        }
+        [[unroll]] for (uint j = 0; j < QUADS; j++) {
+            if (begin + j * WG < quads) {
+                sums += vec2(dot(of_x[j], of_x[j]), dot(of_x[j] * of_s[j], of_w[j]));
+            }
+        }
+    }
+    return vec2(workgroup_sum(sums.x), workgroup_sum(sums.y));
+}
+
+// This work-group's piece of a normed row.
+void store_piece(uint token, uint row_x, float factor) {
+    const uint quads = p.k / 4;
+    const uint piece = (quads + gl_NumWorkGroups.x - 1) / gl_NumWorkGroups.x;
+    const uint first = gl_WorkGroupID.x * piece;
+    const uint row_n = (p.offn + token * p.nbn) / 4;
+    for (uint i = first + gl_LocalInvocationIndex; i < min(first + piece, quads); i += WG) {
+        n[row_n + i] = x[row_x + i] * factor * s[p.offs / 4 + i];
+    }
+}
+
+// The largest scores of a token, and their weights.
+void choose(uint token) {
+    const uint lane = gl_LocalInvocationIndex;
+    uint keys[HELD];
+    [[unroll]] for (uint j = 0; j < HELD; j++) {
+        const uint at = lane + j * WG;
+        const uint bits = scratch[token * p.experts + min(at, p.experts - 1)];
+        keys[j] = at < p.experts ? key_of(bits) : 0;
+    }
+    // The pick of this invocation's number.
+    uvec2 own = NONE;
+    for (uint pick = 0; pick < p.used; pick++) {
+        uvec2 best = NONE;
+        [[unroll]] for (uint j = 0; j < HELD; j++) {
+            best = keys[j] > best.x ? uvec2(keys[j], lane + j * WG) : best;
+        }
+        best = first_of_all(best);
+        [[unroll]] for (uint j = 0; j < HELD; j++) {
+            keys[j] = lane + j * WG == best.y ? 0 : keys[j];
+        }
+        own = pick == lane ? best : own;
+    }
+    const float weight = weight_of_pick(value_of(own.x) * p.scale, p.used);
+    if (lane < p.used) {
+        d[p.offd + token * p.nbd + lane] = own.y;
+        e[p.offe + token * p.nbd + lane] = weight;
+    }
+}
+
+void main() {
+    const uint token = gl_WorkGroupID.y;
+    const uint row_x = (p.offx + token * p.nbx) / 4;
+    float factor = 0.0;
+    for (uint expert = gl_WorkGroupID.x; expert < p.experts; expert += gl_NumWorkGroups.x) {
+        const vec2 sums = sums_of(row_x, (p.offw + expert * p.nbw) / 4);
+        factor = inversesqrt(sums.x / float(p.k) + p.eps);
+        if (gl_LocalInvocationIndex == 0) {
+            const float score = sums.y * factor + (p.bias != 0 ? b[p.offb + expert] : 0.0);
+            scratch[token * p.experts + expert] = floatBitsToUint(score);
+        }
+    }
+    store_piece(token, row_x, factor);
+    if (is_last(token, gl_NumWorkGroups.x)) {
+        choose(token);
+        if (gl_LocalInvocationIndex == 0) {
+            arrived[token] = 0;
+        }
+    }
+}
