@@ -4,8 +4,9 @@
 // A column of the state is what belongs to one element of v: see columns.h. k and q are one run of memory for its lanes,
 // and the two sums of a token are DPP reductions. The columns of a head read the same k and q, from the caches. What the
 // next token needs is loaded before the arithmetic of a token. No LDS. `delta_net_<D>` is for keys of D, `delta_net_any`
-// for others.
+// for others. Prompts go by chunks: see delta_chunks.h.
 #include "columns.h"
+#include "delta_chunks.h"
 #include "params.h"
 
 // The eights of k and q, and the numbers of one token.
@@ -76,3 +77,6 @@ DELTA_NET(64, 64)
 DELTA_NET(128, 128)
 DELTA_NET(256, 256)
 DELTA_NET(any, 0)
+DELTA_CHUNKS(64, 64, true)
+DELTA_CHUNKS(128, 128, true)
+DELTA_CHUNKS(any, 128, false)

@@ -40,6 +40,8 @@ const ARGUMENTS: &[(&str, u64, usize)] = &[
     ("flash_attn_", 7, size_of::<FlashAttnParams>()),
     ("top_k", 3, size_of::<TopKParams>()),
     ("ssm_conv", 5, size_of::<SsmConvParams>()),
+    ("delta_chunk_", 6, size_of::<DeltaNetParams>()),
+    ("delta_walk_", 7, size_of::<DeltaNetParams>()),
     ("delta_net_", 8, size_of::<DeltaNetParams>()),
     ("ssm_scan_", 8, size_of::<SsmScanParams>()),
 ];
