@@ -392,7 +392,8 @@ template <int DK, bool WHOLE> DEVICE void delta_walk(WALK_OPERANDS, WalkShared<D
         barrier();
         Rows::store(queries, next.keys[0], left);
         float all = next.all;
-        if (chunk + 1 < chunks_of(run)) next.load(chunk + 1, k, q, v, chunks, run, first_column, p);
+        // The last one again behind the last one: what may keep its value would need its registers all the time.
+        next.load(minimum(chunk + 1, chunks_of(run) - 1), k, q, v, chunks, run, first_column, p);
         own = multiply_rests(shared.factors, rests, at, at.part < 2 ? lds_f32x4(0.0f) : own);
         if (at.part < 2) {
             writes[at.row() * 4 + at.four] = own;

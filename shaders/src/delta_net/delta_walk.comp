@@ -192,9 +192,9 @@ void main() {
         barrier();
         STORE_ROWS(QUERIES, next_k0, left)
         const float all_decay = all;
-        if (chunk + 1 < chunks_of_run) {
-            LOAD_CHUNK(chunk + 1)
-        }
+        // The last one again behind the last one: what may keep its value would need its registers all the time.
+        const uint following = min(chunk + 1, chunks_of_run - 1);
+        LOAD_CHUNK(following)
         const vec4 products = multiply_rests(row, four);
         if (part < 2) {
             memory[WRITES + row * 4 + four] = products;
