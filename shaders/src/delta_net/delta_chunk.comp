@@ -153,7 +153,7 @@ void main() {
                 const uint row = quad * 4 + r;
                 const vec4 x = memory[(queries ? CHUNK * HALF : 0) + row * HALF + (i ^ row % 8)];
                 [[unroll]] for (uint j = 0; j < 2; j++) {
-                    sums[j][r] += dot(x, y[j]);
+                    sums[j][r] = add_products(sums[j][r], x, y[j]);
                 }
             }
         }

@@ -57,7 +57,7 @@ void multiply_states(uint half_row, uint part, uint line, uint four, inout vec4 
         [[unroll]] for (uint j = 0; j < 4; j++) {
             const vec4 y = memory[STATES + (four * 4 + j) * QUADS + ((half_row * HALF + quad) ^ four)];
             [[unroll]] for (uint m = 0; m < 4; m++) {
-                sums[m][j] += dot(x[m], y);
+                sums[m][j] = add_products(sums[m][j], x[m], y);
             }
         }
     }
