@@ -35,6 +35,13 @@ DEVICE u32 chunks_of(const Run &run) { return (run.count + CHUNK - 1) / CHUNK; }
 // The most chunks that runs of all tokens have.
 DEVICE u32 all_chunks(u32 tokens, u32 slots) { return (tokens + slots * (CHUNK - 1)) / CHUNK; }
 
+// Turns of the products with the state: PTX's compiler mixes them, on AMD's processors they would take registers.
+#if DEVICE_AMD
+#define TURNS NO_UNROLL
+#else
+#define TURNS UNROLL
+#endif
+
 // Four elements of a row of `end`, zeros behind it; WHOLE: of a row of DK.
 template <bool WHOLE> DEVICE f32x4 row_quad(const float *row, u32 quad, u32 end) {
     if constexpr (WHOLE) return *(const f32x4 *)(row + quad * 4);
@@ -279,7 +286,7 @@ DEVICE void multiply_states(const lds_f32x4 *keys, const lds_f32x4 *queries, con
                             float (*sum)[4]) {
     constexpr u32 HALF = DK / 8;
     RowPart at(offset_here(thread_id()));
-    NO_UNROLL for (u32 i = 0; i < HALF / 4; i++) {
+    TURNS for (u32 i = 0; i < HALF / 4; i++) {
         u32 quad = at.part * (HALF / 4) + i, mixed = quad ^ at.line % 8;
         lds_f32x4 x[4], y[4];
         UNROLL for (u32 j = 0; j < 2; j++) {

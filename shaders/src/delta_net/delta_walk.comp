@@ -47,7 +47,7 @@ shared vec4 memory[FACTORS + 16 * CHUNK];
 
 // Adds the products of half a key and half a query with the state.
 void multiply_states(uint half_row, uint part, uint line, uint four, inout vec4 sums[4]) {
-    [[dont_unroll]] for (uint i = 0; i < HALF / 4; i++) {
+    [[unroll]] for (uint i = 0; i < HALF / 4; i++) {
         const uint quad = part * (HALF / 4) + i;
         const uint mixed = quad ^ line % 8;
         vec4 x[4];
