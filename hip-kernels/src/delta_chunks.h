@@ -42,9 +42,12 @@ DEVICE u32 all_chunks(u32 tokens, u32 slots) { return (tokens + slots * (CHUNK -
 #define TURNS UNROLL
 #endif
 
-// Four elements of a row of `end`, zeros behind it; WHOLE: of a row of DK.
+// Four elements at a multiple of 16 bytes.
+DEVICE f32x4 aligned_quad(const float *at) { return (f32x4)*(const lds_f32x4 *)at; }
+
+// Four elements of a row of `end`, zeros behind it; WHOLE: of a row of DK that begins at a multiple of 16 bytes.
 template <bool WHOLE> DEVICE f32x4 row_quad(const float *row, u32 quad, u32 end) {
-    if constexpr (WHOLE) return *(const f32x4 *)(row + quad * 4);
+    if constexpr (WHOLE) return aligned_quad(row + quad * 4);
     f32x4 x;
     UNROLL for (u32 l = 0; l < 4; l++) {
         float element = row[minimum(quad * 4 + l, end - 1)];
@@ -190,14 +193,14 @@ template <int DK, bool WHOLE> DEVICE void delta_chunk(CHUNK_OPERANDS, ChunkShare
         through += weights[i * LINE + l] * *(const lds_f32x4 *)(inverse + l * LINE + j);
     }
     lds_f32x4 direct = *(const lds_f32x4 *)(inverse + i * LINE + j);
-    f32x4 to_state, to_result;
+    lds_f32x4 to_state, to_result;
     UNROLL for (u32 c = 0; c < 4; c++) {
         to_state[c] = direct[c] * shared.beta[j + c] * shared.decay[CHUNK - 1][i];
         to_result[c] = through[c] * shared.beta[j + c] * p.scale;
     }
     chunks += ((u64)head * all_chunks(p.tokens, p.slots) + group_x()) * CHUNK_FLOATS;
-    *(f32x4 *)(chunks + i * CHUNK + j) = to_state;
-    *(f32x4 *)(chunks + (CHUNK + i) * CHUNK + j) = to_result;
+    *(lds_f32x4 *)(chunks + i * CHUNK + j) = to_state;
+    *(lds_f32x4 *)(chunks + (CHUNK + i) * CHUNK + j) = to_result;
     if (thread < 64) {
         float decay = shared.decay[thread % CHUNK][CHUNK];
         chunks[64 * CHUNK + thread] = thread < CHUNK ? decay : decay * p.scale;
@@ -256,7 +259,7 @@ template <int DK, bool WHOLE> struct WalkChunk {
             Rows::load(queries[half], q + (u64)token * p.nbq[1], p.nbq[1], left, half, p.d[0]);
         }
         chunks += (u64)chunk * CHUNK_FLOATS;
-        UNROLL for (u32 i = 0; i < 2; i++) factors[i] = *(const f32x4 *)(chunks + (thread_id() + i * CHUNK_THREADS) * 4);
+        UNROLL for (u32 i = 0; i < 2; i++) factors[i] = aligned_quad(chunks + (thread_id() + i * CHUNK_THREADS) * 4);
         decay = chunks[64 * CHUNK + at.row()];
         all = chunks[64 * CHUNK + CHUNK - 1];
         v += (u64)(token + minimum(at.token(), left - 1)) * p.nbv[1];
@@ -370,7 +373,7 @@ template <int DK, bool WHOLE> DEVICE void delta_walk(WALK_OPERANDS, WalkShared<D
     UNROLL for (u32 c = 0; c < COLUMNS; c++) {
         s[c] = f32x4(0.0f);
         if ((run.count == 0 || run.position > 0) && first_column + at_state.column + c < p.d[1]) {
-            s[c] = row_quad<WHOLE>(state + p.off[5] + place + (u64)c * p.d[0], at_state.quad, p.d[0]);
+            s[c] = load_quad(state + p.off[5] + place + (u64)c * p.d[0], at_state.quad * 4, p.d[0]);
         }
     }
 

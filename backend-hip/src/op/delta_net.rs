@@ -17,7 +17,7 @@ const ANY: (u32, &str) = (256, "delta_net_any");
 const CHUNK_THREADS: u32 = 256;
 const CHUNK_COLUMNS: u32 = 16;
 
-/// The kernels for chunks, by the lengths of keys.
+/// The kernels for chunks, by the lengths of keys, which are loaded 16 bytes at a time; and those for all others.
 const CHUNK_KERNELS: [(u32, [&str; 2]); 2] =
     [(64, ["delta_chunk_64", "delta_walk_64"]), (128, ["delta_chunk_128", "delta_walk_128"])];
 const ANY_CHUNK: (u32, [&str; 2]) = (MAX_KEY, ["delta_chunk_any", "delta_walk_any"]);
@@ -43,8 +43,10 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
 
 /// What the tokens of each chunk do to each other, then the state from chunk to chunk.
 fn by_chunks(c: &Context<'_>, p: &DeltaNetParams, chunks: Chunks) -> Result<Vec<Launch>, Refusal> {
-    let (_, [chunk, walk]) =
-        CHUNK_KERNELS.into_iter().find(|&(length, _)| p.d[0] == length).unwrap_or(ANY_CHUNK);
+    let aligned = [0, 1].map(|i| c.graph.tensor(c.graph.tensor(c.node).src()[i]).offset.is_multiple_of(16));
+    let aligned = aligned == [true; 2] && [p.nbq, p.nbk].as_flattened().iter().all(|nb| nb.is_multiple_of(4));
+    let of_length = |&(length, _): &(u32, [&str; 2])| aligned && p.d[0] == length;
+    let (_, [chunk, walk]) = CHUNK_KERNELS.into_iter().find(of_length).unwrap_or(ANY_CHUNK);
     let [q, k, v, g, beta, state, runs] =
         [0, 1, 2, 3, 4, 5, 6].map(|i| Operand::Tensor(c.graph.tensor(c.node).src()[i]));
     let [between] = scratch(c, [(chunks.bytes, 1)])?;
