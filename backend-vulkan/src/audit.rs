@@ -112,7 +112,6 @@ pub fn compile_all(options: VulkanOptions) -> Result<Audit> {
             failures: Vec::new(),
         };
         for pipeline in op::all_pipelines(&profile) {
-            if std::env::var("TMPF").is_ok_and(|f| !pipeline.to_string().contains(&f)) { continue; }
             match set.statistics(&pipeline) {
                 Ok((subgroup_size, statistics)) => {
                     let statistics = statistics.into_iter().map(|s| (s.name, s.value)).collect();
