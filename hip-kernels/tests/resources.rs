@@ -43,6 +43,8 @@ const ARGUMENTS: &[(&str, u64, usize)] = &[
     ("delta_chunk_", 6, size_of::<DeltaNetParams>()),
     ("delta_walk_", 7, size_of::<DeltaNetParams>()),
     ("delta_net_", 8, size_of::<DeltaNetParams>()),
+    ("scan_chunk_", 6, size_of::<SsmScanParams>()),
+    ("scan_walk_", 7, size_of::<SsmScanParams>()),
     ("ssm_scan_", 8, size_of::<SsmScanParams>()),
 ];
 

@@ -1,10 +1,11 @@
 //! Recurrences with a state by chunks of tokens: prompts take a part of the arithmetic out of the order of tokens.
 //!
-//! Source: Yang, Kautz and Hatamizadeh, "Gated delta networks: improving Mamba2 with delta rule" (2024), section 3.3. What
-//! tokens of a chunk do to each other does not depend on the state: a first kernel computes it for all chunks at once. A
-//! second one goes over the chunks of a sequence in turn, in place of its tokens.
+//! Sources: Yang, Kautz and Hatamizadeh, "Gated delta networks: improving Mamba2 with delta rule" (2024), section 3.3; Dao and
+//! Gu, "Transformers are SSMs" (2024), section 6. What tokens of a chunk do to each other does not depend on the state: a
+//! first kernel computes it for all chunks at once. A second one goes over the chunks of a sequence in turn, in place of its
+//! tokens.
 
-use super::DeltaNetParams;
+use super::{DeltaNetParams, SsmScanParams};
 
 /// Tokens of a chunk, a constant of the kernels.
 pub const TOKENS: u32 = 32;
@@ -13,8 +14,8 @@ pub const TOKENS: u32 = 32;
 /// how many of its tokens there are: about the time of so many tokens one after the other.
 const LEAST: u32 = 16;
 
-/// The longest key of these kernels: their shared memory.
-pub const MAX_KEY: u32 = 128;
+/// The longest column of a state that these kernels take: their shared memory.
+pub const MAX_COLUMN: u32 = 128;
 
 /// The chunks of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,13 +29,23 @@ pub struct Chunks {
 impl Chunks {
     /// Of a delta net, where it is computed by chunks.
     pub fn of_delta_net(p: &DeltaNetParams) -> Option<Chunks> {
-        let suits = p.d[0] <= MAX_KEY && u64::from(p.tokens) >= u64::from(LEAST) * u64::from(p.slots);
+        Chunks::of(p.d[0], p.heads[1], p.tokens, p.slots)
+    }
+
+    /// Of a state space, where it is computed by chunks.
+    pub fn of_scan(p: &SsmScanParams) -> Option<Chunks> {
+        Chunks::of(p.d[0], p.heads[1], p.tokens, p.slots)
+    }
+
+    /// Of states with columns of `length` elements.
+    fn of(length: u32, heads: u32, tokens: u32, slots: u32) -> Option<Chunks> {
+        let suits = length <= MAX_COLUMN && u64::from(tokens) >= u64::from(LEAST) * u64::from(slots);
         // A last chunk of each slot may have but one token.
-        let padded = u64::from(p.tokens) + u64::from(p.slots) * u64::from(TOKENS - 1);
+        let padded = u64::from(tokens) + u64::from(slots) * u64::from(TOKENS - 1);
         let count = u32::try_from(padded / u64::from(TOKENS)).ok().filter(|_| suits)?;
-        // For each value head two squares, factors of what is written and of results, and the decay of each of their rows.
+        // For each head two squares, factors of what is written and of results, and the decay of each of their rows.
         let floats = u64::from(2 * TOKENS * TOKENS + 2 * TOKENS);
-        Some(Chunks { count, bytes: u64::from(count) * u64::from(p.heads[1]) * floats * 4 })
+        Some(Chunks { count, bytes: u64::from(count) * u64::from(heads) * floats * 4 })
     }
 }
 

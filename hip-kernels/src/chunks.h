@@ -1,8 +1,9 @@
-// GATED_DELTA_NET of prompts, by chunks of tokens. Source: Yang, Kautz and Hatamizadeh, "Gated delta networks: improving
-// Mamba2 with delta rule" (2024), section 3.3; the inverse is the UT transform of Joffrain et al. (2006).
+// GATED_DELTA_NET and SSM_SCAN of prompts, by chunks of tokens. Sources: Yang, Kautz and Hatamizadeh, "Gated delta
+// networks: improving Mamba2 with delta rule" (2024), section 3.3, where the inverse is the UT transform of Joffrain et al.
+// (2006); Dao and Gu, "Transformers are SSMs" (2024), section 6.
 //
-// In a chunk let a_i = e^g_i, D_ij the product of a_l for j < l <= i, G_i that of all up to a_i, H_i that of all behind it,
-// and S the state before. What the tokens write are the rows u_i of U with
+// In a chunk let a_i be the decay of token i, D_ij the product of a_l for j < l <= i, G_i that of all up to a_i, H_i that
+// of all behind it, and S the state before. What the tokens of a delta net write are the rows u_i of U with
 //
 //     (I + A) U = diag(beta) R,  R_i = v_i - G_i S^T k_i,  A_ij = beta_i D_ij (k_i . k_j) for j < i
 //
@@ -10,9 +11,11 @@
 //
 //     out_i = scale (G_i S^T q_i + (P T diag(beta) R)_i),  S becomes G_last S + K^T (diag(H) T diag(beta) R)
 //
-// T and P T do not depend on the state: `delta_chunk` computes them for all chunks at once. `delta_walk` goes over the
-// chunks of a sequence in turn, with some columns of the state. Decays are products of numbers up to 1, never differences
-// of logarithms: gates of zero, and of minus infinity, need no care.
+// A state space has b as k, c as q and x as v, steps as beta, and neither A nor a scale: T = I, R_i = v_i.
+//
+// T and P T do not depend on the state: `delta_chunk` and `scan_chunk` compute them for all chunks at once. `walk` goes over
+// the chunks of a sequence in turn, with some columns of the state. Decays are products of numbers up to 1, never
+// differences of logarithms: gates of zero, and of minus infinity, need no care.
 //
 // Tokens behind the end of a run count as zeros with beta 0 and decay 1. No product with a zero beyond a triangle is
 // added: a NaN is seen by its own token and later ones.
@@ -23,12 +26,12 @@
 
 // Tokens of a chunk, `ggml_core::kernel::chunks::TOKENS`.
 #define CHUNK 32u
-// What a chunk has in scratch, in floats: the factors of R, 32 rows for U, 32 for the results; the decays G of S^T k, and
-// those of S^T q with the scale.
+// What a chunk has in scratch, in floats: the factors of R, 32 rows for U, 32 for the results; 32 decays G of S^T k, 32 of
+// S^T q, with the scale. Without A the rows for U are a diagonal, which is in the place of the first decays.
 #define CHUNK_FLOATS (64 * CHUNK + 64)
 
 #define CHUNK_THREADS 256u
-// Columns of the state that a work-group of `delta_walk` has.
+// Columns of the state that a work-group of `walk` has.
 #define WALK_COLUMNS 16u
 
 DEVICE u32 chunks_of(const Run &run) { return (run.count + CHUNK - 1) / CHUNK; }
@@ -94,9 +97,27 @@ template <int DK> struct ChunkShared {
         // A by columns, P and T by rows.
         __attribute__((aligned(16))) float table[3][CHUNK * LINE];
     };
-    // D, its last column G; a and beta.
+    // D, its last column G; decays and betas.
     float decay[CHUNK][CHUNK + 1], gate[CHUNK], beta[CHUNK];
 };
+
+// A chunk of a slot: its first token, and how many there are.
+struct ChunkPlace {
+    u32 token, left;
+};
+
+// Chunk `chunk` of all; false where there are not so many.
+DEVICE bool find_chunk(const i32 *runs, u32 chunk, u32 tokens, u32 slots, ChunkPlace *place) {
+    for (u32 slot = 0; slot < slots; slot++) {
+        Run run = run_of(runs, slot, tokens);
+        if (chunk < chunks_of(run)) {
+            *place = {run.first + chunk * CHUNK, minimum(run.count - chunk * CHUNK, CHUNK)};
+            return true;
+        }
+        chunk -= chunks_of(run);
+    }
+    return false;
+}
 
 // Column j of D, or, behind the last one, G.
 DEVICE void decay_column(float (*decay)[CHUNK + 1], const float *gate, u32 j) {
@@ -108,50 +129,24 @@ DEVICE void decay_column(float (*decay)[CHUNK + 1], const float *gate, u32 j) {
     }
 }
 
-// Column j of T by substitution: from the top, each element is subtracted from those below as soon as it is known.
-DEVICE void inverse_column(const float *a, u32 line, u32 j, float *x) {
-    UNROLL for (u32 i = 0; i < CHUNK; i++) x[i] = i == j ? 1.0f : 0.0f;
-    UNROLL for (u32 l = 0; l < CHUNK - 1; l++) {
-        UNROLL for (u32 quad = (l + 1) / 4; quad < CHUNK / 4; quad++) {
-            lds_f32x4 factor = *(const lds_f32x4 *)(a + l * line + quad * 4);
-            UNROLL for (u32 i = 0; i < 4; i++) {
-                if (quad * 4 + i > l) x[quad * 4 + i] = mad(-factor[i], x[l], x[quad * 4 + i]);
-            }
-        }
-    }
-}
-
-#define CHUNK_OPERANDS \
-    const float *q, const float *k, const float *g, const float *beta, const i32 *runs, float *chunks, DeltaNetParams p
-
-// group_x: chunks of all slots; group_y: heads of v.
-template <int DK, bool WHOLE> DEVICE void delta_chunk(CHUNK_OPERANDS, ChunkShared<DK> &shared) {
+// Products of keys (with A) and queries with keys, times their decays: A by columns, P by rows. Keys and queries are those
+// of the chunk's first token. Gates: what gives the decay and the beta of a token. A thread has rows `row` and `row + 16`
+// of both, columns `col` and `col + 16`.
+template <int DK, bool WHOLE, bool WITH_A, class Gates>
+DEVICE void chunk_products(const float *k, u32 k_stride, const float *q, u32 q_stride, const Gates &gates, u32 left, u32 end,
+                           ChunkShared<DK> &shared) {
     typedef ChunkRows<DK, WHOLE> Rows;
-    constexpr u32 HALF = Rows::HALF, LINE = ChunkShared<DK>::LINE;
-    u32 thread = thread_id(), head = group_y(), key_head = head % p.heads[0];
-    u32 chunk = group_x(), slot = 0;
-    runs += p.off[6];
-    Run run = run_of(runs, 0, p.tokens);
-    while (chunk >= chunks_of(run)) {
-        chunk -= chunks_of(run);
-        if (++slot == p.slots) return;
-        run = run_of(runs, slot, p.tokens);
-    }
-    u32 token = run.first + chunk * CHUNK, left = minimum(run.count - chunk * CHUNK, CHUNK);
-    q += p.off[0] + key_head * p.nbq[0] + (u64)token * p.nbq[1];
-    k += p.off[1] + key_head * p.nbk[0] + (u64)token * p.nbk[1];
-
+    constexpr u32 HALF = Rows::HALF, LINE = ChunkShared<DK>::LINE, FROM = WITH_A ? 0 : 2;
+    u32 thread = thread_id();
     typename Rows::Quads keys, queries;
-    Rows::load(keys, k, p.nbk[1], left, 0, p.d[0]);
-    Rows::load(queries, q, p.nbq[1], left, 0, p.d[0]);
+    Rows::load(keys, k, k_stride, left, 0, end);
+    Rows::load(queries, q, q_stride, left, 0, end);
     if (thread < CHUNK) {
-        u64 at = (u64)(token + minimum(thread, left - 1)) * p.heads[1] + head;
-        float gate = g[p.off[3] + at], write = beta[p.off[4] + at];
-        shared.gate[thread] = thread < left ? exp_f32(gate) : 1.0f;
-        shared.beta[thread] = thread < left ? write : 0.0f;
+        float gate, beta;
+        gates.of(minimum(thread, left - 1), &gate, &beta);
+        shared.gate[thread] = thread < left ? gate : 1.0f;
+        shared.beta[thread] = thread < left ? beta : 0.0f;
     }
-
-    // Keys and queries with keys: rows `row` and `row + 16` of both, columns `col` and `col + 16`.
     u32 row = thread / 16, col = thread % 16;
     float sum[4][2] = {};
     NO_UNROLL for (u32 half = 0; half < 2; half++) {
@@ -159,52 +154,27 @@ template <int DK, bool WHOLE> DEVICE void delta_chunk(CHUNK_OPERANDS, ChunkShare
         Rows::store(shared.rows + CHUNK * HALF, queries, left);
         barrier();
         if (half == 0) {
-            Rows::load(keys, k, p.nbk[1], left, 1, p.d[0]);
-            Rows::load(queries, q, p.nbq[1], left, 1, p.d[0]);
+            Rows::load(keys, k, k_stride, left, 1, end);
+            Rows::load(queries, q, q_stride, left, 1, end);
             if (thread <= CHUNK) decay_column(shared.decay, shared.gate, thread);
         }
         _Pragma("unroll 4") for (u32 quad = 0; quad < HALF; quad++) {
             lds_f32x4 x[4], y[2];
-            UNROLL for (u32 i = 0; i < 4; i++) x[i] = shared.rows[(row + 16 * i) * HALF + (quad ^ row % 8)];
+            UNROLL for (u32 i = FROM; i < 4; i++) x[i] = shared.rows[(row + 16 * i) * HALF + (quad ^ row % 8)];
             UNROLL for (u32 i = 0; i < 2; i++) y[i] = shared.rows[(col + 16 * i) * HALF + (quad ^ col % 8)];
-            UNROLL for (u32 i = 0; i < 4; i++) UNROLL for (u32 j = 0; j < 2; j++) sum[i][j] = dot4f(x[i], y[j], sum[i][j]);
+            UNROLL for (u32 i = FROM; i < 4; i++) UNROLL for (u32 j = 0; j < 2; j++) {
+                sum[i][j] = dot4f(x[i], y[j], sum[i][j]);
+            }
         }
         barrier();
     }
-    float *a = shared.table[0], *weights = shared.table[1], *inverse = shared.table[2];
     UNROLL for (u32 i = 0; i < 2; i++) UNROLL for (u32 j = 0; j < 2; j++) {
         u32 r = row + 16 * i, c = col + 16 * j;
         float decay = shared.decay[r][c];
-        a[c * LINE + r] = shared.beta[r] * decay * sum[i][j];
-        weights[r * LINE + c] = decay * sum[i + 2][j];
+        if constexpr (WITH_A) shared.table[0][c * LINE + r] = shared.beta[r] * decay * sum[i][j];
+        shared.table[1][r * LINE + c] = decay * sum[i + 2][j];
     }
     barrier();
-    if (thread < CHUNK) {
-        float x[CHUNK];
-        inverse_column(a, LINE, thread, x);
-        UNROLL for (u32 i = 0; i < CHUNK; i++) inverse[i * LINE + thread] = x[i];
-    }
-    barrier();
-
-    // A row and four columns of T, and of P T.
-    u32 i = thread / 8, j = thread % 8 * 4;
-    lds_f32x4 through = lds_f32x4(0.0f);
-    _Pragma("unroll 4") for (u32 l = 0; l <= i; l++) {
-        through += weights[i * LINE + l] * *(const lds_f32x4 *)(inverse + l * LINE + j);
-    }
-    lds_f32x4 direct = *(const lds_f32x4 *)(inverse + i * LINE + j);
-    lds_f32x4 to_state, to_result;
-    UNROLL for (u32 c = 0; c < 4; c++) {
-        to_state[c] = direct[c] * shared.beta[j + c] * shared.decay[CHUNK - 1][i];
-        to_result[c] = through[c] * shared.beta[j + c] * p.scale;
-    }
-    chunks += ((u64)head * all_chunks(p.tokens, p.slots) + group_x()) * CHUNK_FLOATS;
-    *(lds_f32x4 *)(chunks + i * CHUNK + j) = to_state;
-    *(lds_f32x4 *)(chunks + (CHUNK + i) * CHUNK + j) = to_result;
-    if (thread < 64) {
-        float decay = shared.decay[thread % CHUNK][CHUNK];
-        chunks[64 * CHUNK + thread] = thread < CHUNK ? decay : decay * p.scale;
-    }
 }
 
 // ---- What goes from chunk to chunk ----
@@ -217,9 +187,11 @@ template <int DK> struct WalkShared {
     lds_f32x4 keys[CHUNK * HALF], sums[STATES + QUERIES], factors[64 * CHUNK / 4];
 };
 
-#define WALK_OPERANDS \
-    const float *q, const float *k, const float *v, const float *state, const i32 *runs, const float *chunks, float *d, \
-        DeltaNetParams p
+// Keys, queries and values of a head, and the strides of tokens.
+struct WalkInputs {
+    const float *k, *q, *v;
+    u32 k_stride, q_stride, v_stride;
+};
 
 // A thread's part of products with the state: a quarter of each half of a key, lines `line` and `line + 16` of keys and
 // of queries, four columns. And the one of these lines, `row`, keys before queries, that it finishes.
@@ -240,35 +212,38 @@ template <int DK> struct StatePart {
 };
 
 // What a thread loads of a chunk.
-template <int DK, bool WHOLE> struct WalkChunk {
+template <int DK, bool WHOLE, bool WITH_A> struct WalkChunk {
     typedef ChunkRows<DK, WHOLE> Rows;
+    // Without A nobody reads the factors for U.
+    static constexpr u32 FIRST = WITH_A ? 0 : 1;
     typename Rows::Quads keys[2], queries[2];
     f32x4 factors[2];
     // Of its row and columns: the values, and the decay of the state; the decay of the whole chunk.
     f32x4 values;
     float decay, all;
 
-    // Issues the loads of a chunk; k, q, v and what is in scratch begin with the run.
-    __attribute__((device, always_inline)) void load(u32 chunk, const float *k, const float *q, const float *v,
-                                                     const float *chunks, const Run &run, u32 first_column,
-                                                     const DeltaNetParams &p) {
+    // Issues the loads of a chunk; the inputs and what is in scratch begin with the run. `d`: lengths of keys and values.
+    __attribute__((device, always_inline)) void load(u32 chunk, const WalkInputs &in, const float *chunks, const Run &run,
+                                                     u32 first_column, const u32 *d) {
         RowPart at(offset_here(thread_id()));
         u32 token = chunk * CHUNK, left = minimum(run.count - token, CHUNK);
         UNROLL for (u32 half = 0; half < 2; half++) {
-            Rows::load(keys[half], k + (u64)token * p.nbk[1], p.nbk[1], left, half, p.d[0]);
-            Rows::load(queries[half], q + (u64)token * p.nbq[1], p.nbq[1], left, half, p.d[0]);
+            Rows::load(keys[half], in.k + (u64)token * in.k_stride, in.k_stride, left, half, d[0]);
+            Rows::load(queries[half], in.q + (u64)token * in.q_stride, in.q_stride, left, half, d[0]);
         }
         chunks += (u64)chunk * CHUNK_FLOATS;
-        UNROLL for (u32 i = 0; i < 2; i++) factors[i] = aligned_quad(chunks + (thread_id() + i * CHUNK_THREADS) * 4);
+        UNROLL for (u32 i = FIRST; i < 2; i++) {
+            factors[i] = aligned_quad(chunks + (thread_id() + i * CHUNK_THREADS) * 4);
+        }
         decay = chunks[64 * CHUNK + at.row()];
-        all = chunks[64 * CHUNK + CHUNK - 1];
-        v += (u64)(token + minimum(at.token(), left - 1)) * p.nbv[1];
-        values = load_quad(v, first_column + at.four * 4, p.d[1]);
+        all = chunks[64 * CHUNK + (WITH_A ? CHUNK : 2 * CHUNK) - 1];
+        const float *v = in.v + (u64)(token + minimum(at.token(), left - 1)) * in.v_stride;
+        values = load_quad(v, first_column + at.four * 4, d[1]);
     }
     // Eight quads in a row, in the order `quad ^ row % 8`.
     __attribute__((device, always_inline)) void put_factors(lds_f32x4 *to) const {
         u32 thread = offset_here(thread_id());
-        UNROLL for (u32 i = 0; i < 2; i++) {
+        UNROLL for (u32 i = FIRST; i < 2; i++) {
             u32 at = thread + i * CHUNK_THREADS;
             to[at ^ at / 8 % 8] = (lds_f32x4)factors[i];
         }
@@ -283,8 +258,8 @@ template <int DK> DEVICE void put_states(lds_f32x4 *states, const f32x4 *s) {
     }
 }
 
-// Adds the products of half a key and half a query with the state: rows `row` and `row + 16` of keys, the same of queries.
-template <int DK>
+// Adds the products of half a key (with A) and half a query with the state.
+template <int DK, u32 FROM>
 DEVICE void multiply_states(const lds_f32x4 *keys, const lds_f32x4 *queries, const lds_f32x4 *states, u32 half,
                             float (*sum)[4]) {
     constexpr u32 HALF = DK / 8;
@@ -293,25 +268,27 @@ DEVICE void multiply_states(const lds_f32x4 *keys, const lds_f32x4 *queries, con
         u32 quad = at.part * (HALF / 4) + i, mixed = quad ^ at.line % 8;
         lds_f32x4 x[4], y[4];
         UNROLL for (u32 j = 0; j < 2; j++) {
-            x[j] = keys[(at.line + 16 * j) * HALF + mixed];
+            if constexpr (FROM == 0) x[j] = keys[(at.line + 16 * j) * HALF + mixed];
             x[j + 2] = queries[(at.line + 16 * j) * HALF + mixed];
         }
         UNROLL for (u32 j = 0; j < 4; j++) y[j] = states[(at.four * 4 + j) * (DK / 4) + (half * HALF + quad ^ at.four)];
-        UNROLL for (u32 m = 0; m < 4; m++) UNROLL for (u32 j = 0; j < 4; j++) sum[m][j] = dot4f(x[m], y[j], sum[m][j]);
+        UNROLL for (u32 m = FROM; m < 4; m++) UNROLL for (u32 j = 0; j < 4; j++) sum[m][j] = dot4f(x[m], y[j], sum[m][j]);
     }
 }
 
-// The sums of all quarters for the thread's row.
-DEVICE lds_f32x4 join_quarters(lds_f32x4 *sums, float (*sum)[4]) {
+// The sums of all quarters for the thread's row, if it is one of the quarters from `FROM` on.
+template <u32 FROM> DEVICE lds_f32x4 join_quarters(lds_f32x4 *sums, float (*sum)[4]) {
     RowPart at(offset_here(thread_id()));
     lds_f32x4 own = lds_f32x4(0.0f);
-    UNROLL for (u32 m = 0; m < 4; m++) {
+    UNROLL for (u32 m = FROM; m < 4; m++) {
         lds_f32x4 row = {sum[m][0], sum[m][1], sum[m][2], sum[m][3]};
         if (m == at.part) own = row;
         else sums[((at.part + 3 - m) % 4 * 4 + m) * 64 + at.lane] = row;
     }
     barrier();
-    UNROLL for (u32 i = 0; i < 3; i++) own += sums[(i * 4 + at.part) * 64 + at.lane];
+    if (at.part >= FROM) {
+        UNROLL for (u32 i = 0; i < 3; i++) own += sums[(i * 4 + at.part) * 64 + at.lane];
+    }
     return own;
 }
 
@@ -344,14 +321,14 @@ DEVICE void add_written(const lds_f32x4 *keys, const lds_f32x4 *first_keys, cons
     }
 }
 
-// group_x: columns of the state; group_y: heads of v; group_z: slots, and one more for tokens of none.
-template <int DK, bool WHOLE> DEVICE void delta_walk(WALK_OPERANDS, WalkShared<DK> &shared) {
+// group_x: columns of the state; group_y: heads; group_z: slots, and one more for tokens of none. `in` begins with the head,
+// P: a parameter structure.
+template <int DK, bool WHOLE, bool WITH_A, class P>
+DEVICE void walk(WalkInputs in, const float *state, const i32 *runs, const float *chunks, float *d, const P &p,
+                 WalkShared<DK> &shared) {
     typedef ChunkRows<DK, WHOLE> Rows;
-    typedef WalkShared<DK> Shared;
-    constexpr u32 COLUMNS = StatePart<DK>::COLUMNS;
-    u32 thread = thread_id(), head = group_y(), slot = group_z(), key_head = head % p.heads[0];
-    runs += p.off[6];
-    d += p.off[7];
+    constexpr u32 COLUMNS = StatePart<DK>::COLUMNS, FROM = WITH_A ? 0 : 2;
+    u32 thread = thread_id(), head = group_y(), slot = group_z();
     if (slot == p.slots) {
         if (group_x() == 0) zero_others<CHUNK_THREADS>(runs, d, p);
         return;
@@ -359,28 +336,27 @@ template <int DK, bool WHOLE> DEVICE void delta_walk(WALK_OPERANDS, WalkShared<D
     Run run = run_of(runs, slot, p.tokens);
     u32 first_chunk = 0, first_column = group_x() * WALK_COLUMNS;
     for (u32 i = 0; i < slot; i++) first_chunk += chunks_of(run_of(runs, i, p.tokens));
-    q += p.off[0] + key_head * p.nbq[0] + (u64)run.first * p.nbq[1];
-    k += p.off[1] + key_head * p.nbk[0] + (u64)run.first * p.nbk[1];
-    v += p.off[2] + head * p.nbv[0] + (u64)run.first * p.nbv[1];
+    in.k += (u64)run.first * in.k_stride;
+    in.q += (u64)run.first * in.q_stride;
+    in.v += (u64)run.first * in.v_stride;
     chunks += ((u64)head * all_chunks(p.tokens, p.slots) + first_chunk) * CHUNK_FLOATS;
     u64 result_row = (u64)p.heads[1] * p.d[1];
     float *result = d + run.first * result_row + head * p.d[1];
 
-    // A thread's part of the state: a quad of `COLUMNS` columns.
     StatePart<DK> at_state(thread);
     u64 place = (((u64)slot * p.heads[1] + head) * p.d[1] + first_column + at_state.column) * p.d[0];
     f32x4 s[COLUMNS];
     UNROLL for (u32 c = 0; c < COLUMNS; c++) {
         s[c] = f32x4(0.0f);
         if ((run.count == 0 || run.position > 0) && first_column + at_state.column + c < p.d[1]) {
-            s[c] = load_quad(state + p.off[5] + place + (u64)c * p.d[0], at_state.quad * 4, p.d[0]);
+            s[c] = load_quad(state + place + (u64)c * p.d[0], at_state.quad * 4, p.d[0]);
         }
     }
 
-    lds_f32x4 *states = shared.sums, *queries = shared.sums + Shared::STATES;
+    lds_f32x4 *states = shared.sums, *queries = shared.sums + WalkShared<DK>::STATES;
     lds_f32x4 *rests = states, *writes = states + CHUNK * 4;
-    WalkChunk<DK, WHOLE> next;
-    if (run.count > 0) next.load(0, k, q, v, chunks, run, first_column, p);
+    WalkChunk<DK, WHOLE, WITH_A> next;
+    if (run.count > 0) next.load(0, in, chunks, run, first_column, p.d);
     NO_UNROLL for (u32 chunk = 0; chunk < chunks_of(run); chunk++) {
         u32 left = minimum(run.count - chunk * CHUNK, CHUNK);
         put_states<DK>(states, s);
@@ -391,20 +367,26 @@ template <int DK, bool WHOLE> DEVICE void delta_walk(WALK_OPERANDS, WalkShared<D
             Rows::store(shared.keys, next.keys[half], left);
             Rows::store(queries, next.queries[half], left);
             barrier();
-            multiply_states<DK>(shared.keys, queries, states, half, sum);
+            multiply_states<DK, FROM>(shared.keys, queries, states, half, sum);
             barrier();
         }
-        lds_f32x4 own = join_quarters(shared.sums, sum) * next.decay;
+        lds_f32x4 own = join_quarters<FROM>(shared.sums, sum) * next.decay;
         RowPart at(offset_here(thread));
         if (at.part < 2) {
-            rests[at.row() * 4 + at.four] = at.token() < left ? (lds_f32x4)next.values - own : lds_f32x4(0.0f);
+            lds_f32x4 rest = at.token() < left ? (lds_f32x4)next.values : lds_f32x4(0.0f);
+            if constexpr (WITH_A) rest -= own;
+            rests[at.row() * 4 + at.four] = rest;
+            if constexpr (!WITH_A) own = rest * next.decay;
         }
         barrier();
         Rows::store(queries, next.keys[0], left);
         float all = next.all;
         // The last one again behind the last one: what may keep its value would need its registers all the time.
-        next.load(minimum(chunk + 1, chunks_of(run) - 1), k, q, v, chunks, run, first_column, p);
-        own = multiply_rests(shared.factors, rests, at, at.part < 2 ? lds_f32x4(0.0f) : own);
+        next.load(minimum(chunk + 1, chunks_of(run) - 1), in, chunks, run, first_column, p.d);
+        if (WITH_A || at.part >= 2) {
+            lds_f32x4 begin = WITH_A && at.part < 2 ? lds_f32x4(0.0f) : own;
+            own = multiply_rests(shared.factors, rests, at, begin);
+        }
         if (at.part < 2) {
             writes[at.row() * 4 + at.four] = own;
         } else if (at.token() < left) {
@@ -423,13 +405,3 @@ template <int DK, bool WHOLE> DEVICE void delta_walk(WALK_OPERANDS, WalkShared<D
         store_quad(to + (u64)c * p.d[0], at_state.quad * 4, p.d[0], s[c]);
     }
 }
-
-#define DELTA_CHUNKS(name, DK, WHOLE) \
-    KERNEL(CHUNK_THREADS) delta_chunk_##name(CHUNK_OPERANDS) { \
-        LDS ChunkShared<DK> shared; \
-        delta_chunk<DK, WHOLE>(q, k, g, beta, runs, chunks, p, shared); \
-    } \
-    WAVES_PER_SIMD(2) KERNEL(CHUNK_THREADS) delta_walk_##name(WALK_OPERANDS) { \
-        LDS WalkShared<DK> shared; \
-        delta_walk<DK, WHOLE>(q, k, v, state, runs, chunks, d, p, shared); \
-    }
