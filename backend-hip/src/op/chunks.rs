@@ -40,7 +40,8 @@ pub(super) fn plan<P: NoUninit>(
     let begins = family.rows.iter().all(|&i| c.graph.tensor(src[i]).offset.is_multiple_of(16));
     let aligned = begins && strides.as_flattened().iter().all(|nb| nb.is_multiple_of(4));
     let known = family.of_length.iter().find(|&&(of, _)| aligned && of == length);
-    let [chunk, walk] = known.map_or(family.any, |&(_, kernels)| kernels).map(|kernel| (family.module, kernel));
+    let [chunk, walk] =
+        known.map_or(family.any, |&(_, kernels)| kernels).map(|kernel| (family.module, kernel));
     let [between] = scratch(c, [(chunks.bytes, 1)])?;
     let with = |read: &[usize], more: &[Operand]| -> Vec<Operand> {
         read.iter().map(|&i| Operand::Tensor(src[i])).chain(more.iter().copied()).collect()

@@ -175,13 +175,13 @@ pub fn cases() -> Vec<Case> {
 fn chunk_cases() -> Vec<Case> {
     let runs = |tokens, position| vec![[0, tokens, position]];
     let usual = |name, key, value, tokens, runs| Recurrence::new(name, key, value, tokens, runs);
-    let gates = |name, gate, beta| {
-        case(Recurrence { gate, beta, ..usual(name, [64, 1], [32, 2], 70, runs(70, 3)) })
-    };
+    let gates =
+        |name, gate, beta| case(Recurrence { gate, beta, ..usual(name, [64, 1], [32, 2], 70, runs(70, 3)) });
     let beta = || Fill::Uniform(0.0, 1.0);
     let open = Fill::Uniform(-1.5, 0.0);
     // Of two heads: some tokens forget everything, some of them nothing.
-    let closed = [(10..12, f32::NEG_INFINITY), (62..68, f32::NEG_INFINITY), (100..101, -1e30), (101..110, 0.0)];
+    let closed =
+        [(10..12, f32::NEG_INFINITY), (62..68, f32::NEG_INFINITY), (100..101, -1e30), (101..110, 0.0)];
     vec![
         case(usual("a chunk but one", [128, 1], [128, 1], 31, runs(31, 4))),
         case(usual("a chunk", [64, 1], [64, 2], 32, runs(32, 0))),
@@ -192,7 +192,13 @@ fn chunk_cases() -> Vec<Case> {
         case(usual("chunks of odd keys", [99, 2], [18, 2], 40, runs(40, 2))),
         case(usual("chunks of long keys", [192, 1], [16, 1], 40, runs(40, 2))),
         case(usual("chunks of two sequences", [128, 1], [48, 2], 111, vec![[42, 65, 7], [3, 37, 0]])),
-        case(usual("one run of many", [64, 1], [16, 1], 80, vec![[0, 0, 3], [2, 1, 5], [4, 76, 1], [80, 0, 0]])),
+        case(usual(
+            "one run of many",
+            [64, 1],
+            [16, 1],
+            80,
+            vec![[0, 0, 3], [2, 1, 5], [4, 76, 1], [80, 0, 0]],
+        )),
         gates("closed gates", Fill::Values(vec![f32::NEG_INFINITY]), beta()),
         gates("open gates", Fill::Values(vec![0.0]), beta()),
         gates("closed and open gates", open.clone().but(closed), beta()),
