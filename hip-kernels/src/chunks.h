@@ -1,9 +1,9 @@
 // GATED_DELTA_NET and SSM_SCAN of prompts, by chunks of tokens. Sources: Yang, Kautz and Hatamizadeh, "Gated delta
-// networks: improving Mamba2 with delta rule" (2024), section 3.3, where the inverse is the UT transform of Joffrain et al.
-// (2006); Dao and Gu, "Transformers are SSMs" (2024), section 6.
+// networks: improving Mamba2 with delta rule" (2024), section 3.3 (the inverse is the UT transform of Joffrain et al.,
+// 2006); Dao and Gu, "Transformers are SSMs" (2024), section 6.
 //
-// In a chunk let a_i be the decay of token i, D_ij the product of a_l for j < l <= i, G_i that of all up to a_i, H_i that
-// of all behind it, and S the state before. What the tokens of a delta net write are the rows u_i of U with
+// In a chunk let a_i be the decay of token i, D_ij the product of a_l for j < l <= i, G_i that of all up to a_i, H_i
+// that of all behind it, and S the state before. What the tokens of a delta net write are the rows u_i of U with
 //
 //     (I + A) U = diag(beta) R,  R_i = v_i - G_i S^T k_i,  A_ij = beta_i D_ij (k_i . k_j) for j < i
 //
@@ -13,8 +13,8 @@
 //
 // A state space has b as k, c as q and x as v, steps as beta, and neither A nor a scale: T = I, R_i = v_i.
 //
-// T and P T do not depend on the state: `delta_chunk` and `scan_chunk` compute them for all chunks at once. `walk` goes over
-// the chunks of a sequence in turn, with some columns of the state. Decays are products of numbers up to 1, never
+// T and P T do not depend on the state: `delta_chunk` and `scan_chunk` compute them for all chunks at once. `walk` goes
+// over the chunks of a sequence in turn, with some columns of the state. Decays are products of numbers up to 1, never
 // differences of logarithms: gates of zero, and of minus infinity, need no care.
 //
 // Tokens behind the end of a run count as zeros with beta 0 and decay 1. No product with a zero beyond a triangle is
@@ -26,8 +26,8 @@
 
 // Tokens of a chunk, `ggml_core::kernel::chunks::TOKENS`.
 #define CHUNK 32u
-// What a chunk has in scratch, in floats: the factors of R, 32 rows for U, 32 for the results; 32 decays G of S^T k, 32 of
-// S^T q, with the scale. Without A the rows for U are a diagonal, which is in the place of the first decays.
+// What a chunk has in scratch, in floats: the factors of R, 32 rows for U, 32 for the results; 32 decays G of S^T k, 32
+// of S^T q, with the scale. Without A the rows for U are a diagonal, which is in the place of the first decays.
 #define CHUNK_FLOATS (64 * CHUNK + 64)
 
 #define CHUNK_THREADS 256u
@@ -129,12 +129,12 @@ DEVICE void decay_column(float (*decay)[CHUNK + 1], const float *gate, u32 j) {
     }
 }
 
-// Products of keys (with A) and queries with keys, times their decays: A by columns, P by rows. Keys and queries are those
-// of the chunk's first token. Gates: what gives the decay and the beta of a token. A thread has rows `row` and `row + 16`
-// of both, columns `col` and `col + 16`.
+// Products of keys (with A) and queries with keys, times their decays: A by columns, P by rows. Keys and queries are
+// those of the chunk's first token. Gates: what gives the decay and the beta of a token. A thread has rows `row` and
+// `row + 16` of both, columns `col` and `col + 16`.
 template <int DK, bool WHOLE, bool WITH_A, class Gates>
-DEVICE void chunk_products(const float *k, u32 k_stride, const float *q, u32 q_stride, const Gates &gates, u32 left, u32 end,
-                           ChunkShared<DK> &shared) {
+DEVICE void chunk_products(const float *k, u32 k_stride, const float *q, u32 q_stride, const Gates &gates, u32 left,
+                           u32 end, ChunkShared<DK> &shared) {
     typedef ChunkRows<DK, WHOLE> Rows;
     constexpr u32 HALF = Rows::HALF, LINE = ChunkShared<DK>::LINE, FROM = WITH_A ? 0 : 2;
     u32 thread = thread_id();
@@ -208,7 +208,8 @@ template <int DK> struct StatePart {
     static constexpr u32 QUADS = DK / 4, COLUMNS = WALK_COLUMNS * QUADS / CHUNK_THREADS;
     u32 quad, column;
     __attribute__((device, always_inline)) explicit StatePart(u32 thread)
-        : quad(thread % 8 + thread / 32 % (QUADS / 8) * 8), column((thread / 8 % 4 + thread / (4 * QUADS) * 4) * COLUMNS) {}
+        : quad(thread % 8 + thread / 32 % (QUADS / 8) * 8),
+          column((thread / 8 % 4 + thread / (4 * QUADS) * 4) * COLUMNS) {}
 };
 
 // What a thread loads of a chunk.
@@ -321,8 +322,8 @@ DEVICE void add_written(const lds_f32x4 *keys, const lds_f32x4 *first_keys, cons
     }
 }
 
-// group_x: columns of the state; group_y: heads; group_z: slots, and one more for tokens of none. `in` begins with the head,
-// P: a parameter structure.
+// group_x: columns of the state; group_y: heads; group_z: slots, and one more for tokens of none. `in` begins with the
+// head. P: a parameter structure.
 template <int DK, bool WHOLE, bool WITH_A, class P>
 DEVICE void walk(WalkInputs in, const float *state, const i32 *runs, const float *chunks, float *d, const P &p,
                  WalkShared<DK> &shared) {

@@ -1,5 +1,5 @@
-//! Recurrences with a state by chunks of tokens (`chunks.glsl`), in two dispatches: what the tokens of each chunk do to each
-//! other, then the state from chunk to chunk.
+//! Recurrences with a state by chunks of tokens (`chunks.glsl`), in two dispatches: what the tokens of each chunk do to
+//! each other, then the state from chunk to chunk.
 
 use super::recurrent::States;
 use super::{Context, Dispatch, Operand, dispatch, pipeline};
@@ -35,8 +35,8 @@ fn spec(shader: &'static str, room: u32, aligned: bool) -> PipelineSpec {
     pipeline(shader, "default", &[WORKGROUP, room, aligned.into()])
 }
 
-/// The dispatches of a node. `places`: offsets and strides of keys and queries. `None` where the device cannot execute them, or
-/// has too small grids or windows.
+/// The dispatches of a node. `places`: offsets and strides of keys and queries. `None` where the device cannot execute
+/// them, or has too small grids or windows.
 pub(super) fn plan(
     c: &Context<'_>,
     family: &Family,

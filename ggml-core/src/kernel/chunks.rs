@@ -1,17 +1,17 @@
 //! Recurrences with a state by chunks of tokens: prompts take a part of the arithmetic out of the order of tokens.
 //!
-//! Sources: Yang, Kautz and Hatamizadeh, "Gated delta networks: improving Mamba2 with delta rule" (2024), section 3.3; Dao and
-//! Gu, "Transformers are SSMs" (2024), section 6. What tokens of a chunk do to each other does not depend on the state: a
-//! first kernel computes it for all chunks at once. A second one goes over the chunks of a sequence in turn, in place of its
-//! tokens.
+//! Sources: Yang, Kautz and Hatamizadeh, "Gated delta networks: improving Mamba2 with delta rule" (2024), section 3.3;
+//! Dao and Gu, "Transformers are SSMs" (2024), section 6. What tokens of a chunk do to each other does not depend on the
+//! state: a first kernel computes it for all chunks at once. A second one goes over the chunks of a sequence in turn, in
+//! place of its tokens.
 
 use super::{DeltaNetParams, SsmScanParams};
 
 /// Tokens of a chunk, a constant of the kernels.
 pub const TOKENS: u32 = 32;
 
-/// Tokens of a sequence from which on chunks are used, on the average over all slots. What a chunk takes does not depend on
-/// how many of its tokens there are: about the time of so many tokens one after the other.
+/// Tokens of a sequence from which on chunks are used, on the average over all slots. What a chunk takes does not depend
+/// on how many of its tokens there are: about as many instructions as so many tokens one after the other.
 const LEAST: u32 = 16;
 
 /// The longest column of a state that these kernels take: their shared memory.

@@ -11,6 +11,7 @@ use crate::dtype::DType;
 use crate::reference::{Operand, OperandMut};
 use crate::tensor::Tensor;
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 
 /// The largest length of a key.
 pub const MAX_KEY: usize = 256;
@@ -111,6 +112,8 @@ struct Recurrence {
     runs: Vec<[usize; 3]>,
     gate: Fill,
     beta: Fill,
+    /// Elements of q, k and v with values of their own.
+    patches: Vec<(Range<usize>, f32)>,
 }
 
 impl Recurrence {
@@ -123,7 +126,7 @@ impl Recurrence {
         runs: Vec<[usize; 3]>,
     ) -> Recurrence {
         let (gate, beta) = (Fill::Uniform(-1.5, 0.0), Fill::Uniform(0.0, 1.0));
-        Recurrence { name, key, value, tokens, runs, gate, beta }
+        Recurrence { name, key, value, tokens, runs, gate, beta, patches: Vec::new() }
     }
 }
 
@@ -137,7 +140,8 @@ fn case(s: Recurrence) -> Case {
         // q, k and v are windows of one tensor, as a convolution gives them; keys have about the length of one.
         let row = 2 * d_k * heads_k + d_v * heads_v;
         let bound = 1.7 / (d_k as f32).sqrt();
-        let all = c.leaf(g, "qkv", DType::F32, [row, tokens, 1, 1], Fill::Uniform(-bound, bound))?;
+        let all =
+            c.leaf(g, "qkv", DType::F32, [row, tokens, 1, 1], Fill::Uniform(-bound, bound).but(s.patches))?;
         let mut window = |d: usize, heads: usize, first: usize| {
             g.view(all, [d, heads, tokens, 1], [4, 4 * d, 4 * row, 4 * row * tokens], 4 * first)
         };
@@ -179,6 +183,10 @@ fn chunk_cases() -> Vec<Case> {
         |name, gate, beta| case(Recurrence { gate, beta, ..usual(name, [64, 1], [32, 2], 70, runs(70, 3)) });
     let beta = || Fill::Uniform(0.0, 1.0);
     let open = Fill::Uniform(-1.5, 0.0);
+    // No numbers in a value of token 40, the query of 45 and the key of 50: seen by these tokens, the first one and the last
+    // one also by later ones, the first one in one column alone.
+    let nan = [40 * 192 + 128 + 37, 45 * 192 + 3, 50 * 192 + 64 + 3].map(|at| (at..at + 1, f32::NAN));
+    let no_numbers = usual("no numbers", [64, 1], [32, 2], 70, runs(70, 3));
     // Of two heads: some tokens forget everything, some of them nothing.
     let closed =
         [(10..12, f32::NEG_INFINITY), (62..68, f32::NEG_INFINITY), (100..101, -1e30), (101..110, 0.0)];
@@ -205,6 +213,7 @@ fn chunk_cases() -> Vec<Case> {
         gates("nearly closed gates", Fill::Uniform(-90.0, -60.0), beta()),
         gates("nothing is written", open.clone(), Fill::Values(vec![0.0])),
         gates("all is written", open, Fill::Values(vec![1.0])),
+        case(Recurrence { patches: nan.to_vec(), ..no_numbers }),
     ]
 }
 

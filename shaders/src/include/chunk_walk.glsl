@@ -2,11 +2,11 @@
 // (z).
 //
 // The columns of the state are in registers, a quad of one or two of them for an invocation. For a chunk they go through
-// shared memory too; S^T k and S^T q, 64 x 16, are 16 sums of a quarter of their elements for an invocation, which meet in
-// shared memory; then the products of the chunk's factors with R, a row of four columns for an invocation; then what the
-// tokens write is added to the state. Keys, half of the queries, the state and the factors are in shared memory at a
-// time; the first half of the keys comes back in place of the queries. While the later products run, the loads of the next
-// chunk are in flight. The groups of slot 0 also write the zeros of tokens that belong to no run.
+// shared memory too; S^T k and S^T q, 64 x 16, are 16 sums of a quarter of their elements for an invocation, which meet
+// in shared memory; then the products of the chunk's factors with R, a row of four columns for an invocation; then what
+// the tokens write is added to the state. Half of the keys and of the queries, the state and the factors are in shared
+// memory at a time; in the end the first half of the keys comes back in place of the queries. While the later products
+// run, the loads of the next chunk are in flight. The groups of slot 0 also write the zeros of tokens of no run.
 //
 // The including shader has what chunks.glsl needs; values v, the state, scratch as `chunks` and `chunks4`, the result d;
 // K_BEGIN, Q_BEGIN and V_BEGIN, where keys, queries and values of a head begin, and V_STRIDE.

@@ -1,9 +1,9 @@
 // GATED_DELTA_NET and SSM_SCAN of prompts, by chunks of tokens. Sources: Yang, Kautz and Hatamizadeh, "Gated delta
-// networks: improving Mamba2 with delta rule" (2024), section 3.3, where the inverse is the UT transform of Joffrain et al.
-// (2006); Dao and Gu, "Transformers are SSMs" (2024), section 6.
+// networks: improving Mamba2 with delta rule" (2024), section 3.3 (the inverse is the UT transform of Joffrain et al.,
+// 2006); Dao and Gu, "Transformers are SSMs" (2024), section 6.
 //
-// In a chunk let a_i be the decay of token i, D_ij the product of a_l for j < l <= i, G_i that of all up to a_i, H_i that
-// of all behind it, and S the state before. What the tokens of a delta net write are the rows u_i of U with
+// In a chunk let a_i be the decay of token i, D_ij the product of a_l for j < l <= i, G_i that of all up to a_i, H_i
+// that of all behind it, and S the state before. What the tokens of a delta net write are the rows u_i of U with
 //
 //     (I + A) U = diag(beta) R,  R_i = v_i - G_i S^T k_i,  A_ij = beta_i D_ij (k_i . k_j) for j < i
 //
@@ -13,9 +13,9 @@
 //
 // A state space has b as k, c as q and x as v, steps as beta, and neither A nor a scale: T = I, R_i = v_i.
 //
-// T and P T do not depend on the state: `delta_chunk` and `scan_chunk` compute them for all chunks at once. `delta_walk` and
-// `scan_walk` go over the chunks of a sequence in turn, with some columns of the state. Decays are products of numbers up
-// to 1, never differences of logarithms: gates of zero, and of minus infinity, need no care.
+// T and P T do not depend on the state: `delta_chunk` and `scan_chunk` compute them for all chunks at once. `delta_walk`
+// and `scan_walk` go over the chunks of a sequence in turn, with some columns of the state. Decays are products of
+// numbers up to 1, never differences of logarithms: gates of zero, and of minus infinity, need no care.
 //
 // Tokens behind the end of a run count as zeros with beta 0 and decay 1. No product with a zero beyond a triangle is
 // added: a NaN is seen by its own token and later ones.
@@ -32,8 +32,8 @@ layout(constant_id = 2) const uint ALIGNED = 1;
 
 // Tokens of a chunk, `ggml_core::kernel::chunks::TOKENS`.
 const uint CHUNK = 32;
-// What a chunk has in scratch, in quads: the factors of R, 32 rows for U, 32 for the results; 32 decays G of S^T k, 32 of
-// S^T q, with the scale. Without A the rows for U are a diagonal, which is in the place of the first decays.
+// What a chunk has in scratch, in quads: the factors of R, 32 rows for U, 32 for the results; 32 decays G of S^T k, 32
+// of S^T q, with the scale. Without A the rows for U are a diagonal, which is in the place of the first decays.
 const uint CHUNK_QUADS = 16 * CHUNK + 16;
 // Invocations of a work-group, whatever the specialisation says.
 const uint THREADS = 256;
