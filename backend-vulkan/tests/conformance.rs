@@ -83,7 +83,7 @@ fn cases_for(backend: &VulkanBackend, forced: bool, all: &[Case]) -> Vec<Case> {
 
 #[test]
 fn catalogue_agrees_with_the_reference() {
-    let all = catalogue::cases();
+    let all = agreement::cases();
     let wanted = wanted(&all);
     let mut wrong = Vec::new();
     for device in devices() {

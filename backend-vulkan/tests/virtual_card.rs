@@ -57,7 +57,7 @@ fn check(backend: &VulkanBackend, cases: &[Case]) {
 fn catalogue_agrees_with_the_reference() {
     let Some(backend) = open(vega20(), |_| {}) else { return };
     assert_eq!(backend.device().backend, "vulkan-virtual:vega20");
-    check(&backend, &catalogue::cases());
+    check(&backend, &agreement::cases());
 }
 
 /// A grid that never covers everything: kernels ask how many work-groups there are, and loop. Commands run in another

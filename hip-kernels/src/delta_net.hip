@@ -4,7 +4,8 @@
 // A column of the state is what belongs to one element of v: see columns.h. k and q are one run of memory for its lanes,
 // and the two sums of a token are DPP reductions. The columns of a head read the same k and q, from the caches. What the
 // next token needs is loaded before the arithmetic of a token. No LDS. `delta_net_<D>` is for keys of D, `delta_net_any`
-// for others.
+// for others. Prompts go by chunks: see chunks.h.
+#include "chunks.h"
 #include "columns.h"
 #include "params.h"
 
@@ -76,3 +77,96 @@ DELTA_NET(64, 64)
 DELTA_NET(128, 128)
 DELTA_NET(256, 256)
 DELTA_NET(any, 0)
+
+// Column j of T by substitution: from the top, each element is subtracted from those below as soon as it is known. A by
+// columns, lines of `line` elements.
+DEVICE void inverse_column(const float *a, u32 line, u32 j, float *x) {
+    UNROLL for (u32 i = 0; i < CHUNK; i++) x[i] = i == j ? 1.0f : 0.0f;
+    UNROLL for (u32 l = 0; l < CHUNK - 1; l++) {
+        UNROLL for (u32 quad = (l + 1) / 4; quad < CHUNK / 4; quad++) {
+            lds_f32x4 factor = *(const lds_f32x4 *)(a + l * line + quad * 4);
+            UNROLL for (u32 i = 0; i < 4; i++) {
+                if (quad * 4 + i > l) x[quad * 4 + i] = mad(-factor[i], x[l], x[quad * 4 + i]);
+            }
+        }
+    }
+}
+
+// Decays and betas of a head from the first token of a chunk on.
+struct DeltaGates {
+    const float *g, *beta;
+    u32 heads;
+    __attribute__((device, always_inline)) void of(u32 token, float *decay, float *share) const {
+        *decay = exp_f32(g[(u64)token * heads]);
+        *share = beta[(u64)token * heads];
+    }
+};
+
+#define CHUNK_OPERANDS \
+    const float *q, const float *k, const float *g, const float *beta, const i32 *runs, float *chunks, DeltaNetParams p
+
+// group_x: chunks of all slots; group_y: heads of v.
+template <int DK, bool WHOLE> DEVICE void delta_chunk(CHUNK_OPERANDS, ChunkShared<DK> &shared) {
+    constexpr u32 LINE = ChunkShared<DK>::LINE;
+    u32 thread = thread_id(), head = group_y(), key_head = head % p.heads[0];
+    ChunkPlace place;
+    if (!find_chunk(runs + p.off[6], group_x(), p.tokens, p.slots, &place)) return;
+    u64 gate = (u64)place.token * p.heads[1] + head;
+    DeltaGates gates = {g + p.off[3] + gate, beta + p.off[4] + gate, p.heads[1]};
+    k += p.off[1] + key_head * p.nbk[0] + (u64)place.token * p.nbk[1];
+    q += p.off[0] + key_head * p.nbq[0] + (u64)place.token * p.nbq[1];
+    chunk_products<DK, WHOLE, true>(k, p.nbk[1], q, p.nbq[1], gates, place.left, p.d[0], shared);
+
+    const float *weights = shared.table[1];
+    float *inverse = shared.table[2];
+    if (thread < CHUNK) {
+        float x[CHUNK];
+        inverse_column(shared.table[0], LINE, thread, x);
+        UNROLL for (u32 i = 0; i < CHUNK; i++) inverse[i * LINE + thread] = x[i];
+    }
+    barrier();
+
+    // A row and four columns of T, and of P T.
+    u32 i = thread / 8, j = thread % 8 * 4;
+    lds_f32x4 through = lds_f32x4(0.0f);
+    _Pragma("unroll 4") for (u32 l = 0; l <= i; l++) {
+        through += weights[i * LINE + l] * *(const lds_f32x4 *)(inverse + l * LINE + j);
+    }
+    lds_f32x4 direct = *(const lds_f32x4 *)(inverse + i * LINE + j);
+    lds_f32x4 to_state, to_result;
+    UNROLL for (u32 c = 0; c < 4; c++) {
+        to_state[c] = direct[c] * shared.beta[j + c] * shared.decay[CHUNK - 1][i];
+        to_result[c] = through[c] * shared.beta[j + c] * p.scale;
+    }
+    chunks += ((u64)head * all_chunks(p.tokens, p.slots) + group_x()) * CHUNK_FLOATS;
+    *(lds_f32x4 *)(chunks + i * CHUNK + j) = to_state;
+    *(lds_f32x4 *)(chunks + (CHUNK + i) * CHUNK + j) = to_result;
+    if (thread < 64) {
+        float decay = shared.decay[thread % CHUNK][CHUNK];
+        chunks[64 * CHUNK + thread] = thread < CHUNK ? decay : decay * p.scale;
+    }
+}
+
+#define WALK_OPERANDS \
+    const float *q, const float *k, const float *v, const float *state, const i32 *runs, const float *chunks, float *d, \
+        DeltaNetParams p
+
+template <int DK, bool WHOLE> DEVICE void delta_walk(WALK_OPERANDS, WalkShared<DK> &shared) {
+    u32 head = group_y(), key_head = head % p.heads[0];
+    WalkInputs in = {k + p.off[1] + key_head * p.nbk[0], q + p.off[0] + key_head * p.nbq[0],
+                     v + p.off[2] + head * p.nbv[0], p.nbk[1], p.nbq[1], p.nbv[1]};
+    walk<DK, WHOLE, true>(in, state + p.off[5], runs + p.off[6], chunks, d + p.off[7], p, shared);
+}
+
+#define DELTA_CHUNKS(name, DK, WHOLE) \
+    KERNEL(CHUNK_THREADS) delta_chunk_##name(CHUNK_OPERANDS) { \
+        LDS ChunkShared<DK> shared; \
+        delta_chunk<DK, WHOLE>(q, k, g, beta, runs, chunks, p, shared); \
+    } \
+    WAVES_PER_SIMD(2) KERNEL(CHUNK_THREADS) delta_walk_##name(WALK_OPERANDS) { \
+        LDS WalkShared<DK> shared; \
+        delta_walk<DK, WHOLE>(q, k, v, state, runs, chunks, d, p, shared); \
+    }
+DELTA_CHUNKS(64, 64, true)
+DELTA_CHUNKS(128, 128, true)
+DELTA_CHUNKS(any, 128, false)

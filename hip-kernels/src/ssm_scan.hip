@@ -3,8 +3,9 @@
 //
 // A column is the state of a channel: see columns.h. The sum of a token is a DPP reduction, and what the next token needs
 // is loaded before the arithmetic of a token. Heads of a group and columns of a head read the same b and c, from the
-// caches. No LDS. `ssm_scan_128` is for states of 128, `ssm_scan_any` for others.
+// caches. No LDS. `ssm_scan_128` is for states of 128, `ssm_scan_any` for others. Prompts go by chunks: see chunks.h.
 #include "activation.h"
+#include "chunks.h"
 #include "columns.h"
 #include "params.h"
 
@@ -72,3 +73,62 @@ template <int D> DEVICE void ssm_scan(SCAN_OPERANDS) {
     KERNEL(COLUMN_THREADS) ssm_scan_##name(SCAN_OPERANDS) { ssm_scan<D>(x, dt, a, b, c, state, runs, d, p); }
 SSM_SCAN(128, 128)
 SSM_SCAN(any, 0)
+
+// Decays and steps of a head from the first token of a chunk on.
+struct ScanGates {
+    const float *dt;
+    float rate;
+    u32 heads;
+    __attribute__((device, always_inline)) void of(u32 token, float *decay, float *step) const {
+        *step = softplus(dt[(u64)token * heads]);
+        *decay = exp_f32(*step * rate);
+    }
+};
+
+#define CHUNK_OPERANDS \
+    const float *dt, const float *a, const float *b, const float *c, const i32 *runs, float *chunks, SsmScanParams p
+
+// group_x: chunks of all slots; group_y: heads.
+template <int DK, bool WHOLE> DEVICE void scan_chunk(CHUNK_OPERANDS, ChunkShared<DK> &shared) {
+    u32 thread = thread_id(), head = group_y(), group = head / (p.heads[1] / p.heads[0]);
+    ChunkPlace place;
+    if (!find_chunk(runs + p.off[6], group_x(), p.tokens, p.slots, &place)) return;
+    dt += p.off[1] + (u64)place.token * p.heads[1] + head;
+    b += p.off[3] + group * p.nbb[0] + (u64)place.token * p.nbb[1];
+    c += p.off[4] + group * p.nbc[0] + (u64)place.token * p.nbc[1];
+    ScanGates gates = {dt, a[p.off[2] + head], p.heads[1]};
+    chunk_products<DK, WHOLE, false>(b, p.nbb[1], c, p.nbc[1], gates, place.left, p.d[0], shared);
+
+    u32 i = thread / 8, j = thread % 8 * 4;
+    lds_f32x4 weights = *(const lds_f32x4 *)(shared.table[1] + i * ChunkShared<DK>::LINE + j);
+    UNROLL for (u32 l = 0; l < 4; l++) weights[l] *= shared.beta[j + l];
+    chunks += ((u64)head * all_chunks(p.tokens, p.slots) + group_x()) * CHUNK_FLOATS;
+    *(lds_f32x4 *)(chunks + (CHUNK + i) * CHUNK + j) = weights;
+    if (thread < CHUNK) {
+        chunks[64 * CHUNK + thread] = shared.beta[thread] * shared.decay[CHUNK - 1][thread];
+        chunks[65 * CHUNK + thread] = shared.decay[thread][CHUNK];
+    }
+}
+
+#define WALK_OPERANDS \
+    const float *x, const float *b, const float *c, const float *state, const i32 *runs, const float *chunks, float *d, \
+        SsmScanParams p
+
+template <int DK, bool WHOLE> DEVICE void scan_walk(WALK_OPERANDS, WalkShared<DK> &shared) {
+    u32 head = group_y(), group = head / (p.heads[1] / p.heads[0]);
+    WalkInputs in = {b + p.off[3] + group * p.nbb[0], c + p.off[4] + group * p.nbc[0], x + p.off[0] + head * p.nbx[0],
+                     p.nbb[1], p.nbc[1], p.nbx[1]};
+    walk<DK, WHOLE, false>(in, state + p.off[5], runs + p.off[6], chunks, d + p.off[7], p, shared);
+}
+
+#define SCAN_CHUNKS(name, DK, WHOLE) \
+    KERNEL(CHUNK_THREADS) scan_chunk_##name(CHUNK_OPERANDS) { \
+        LDS ChunkShared<DK> shared; \
+        scan_chunk<DK, WHOLE>(dt, a, b, c, runs, chunks, p, shared); \
+    } \
+    WAVES_PER_SIMD(2) KERNEL(CHUNK_THREADS) scan_walk_##name(WALK_OPERANDS) { \
+        LDS WalkShared<DK> shared; \
+        scan_walk<DK, WHOLE>(x, b, c, state, runs, chunks, d, p, shared); \
+    }
+SCAN_CHUNKS(128, 128, true)
+SCAN_CHUNKS(any, 128, false)

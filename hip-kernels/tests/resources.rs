@@ -41,7 +41,11 @@ const ARGUMENTS: &[(&str, u64, usize)] = &[
     ("top_k", 3, size_of::<TopKParams>()),
     ("gate", 9, size_of::<GateParams>()),
     ("ssm_conv", 5, size_of::<SsmConvParams>()),
+    ("delta_chunk_", 6, size_of::<DeltaNetParams>()),
+    ("delta_walk_", 7, size_of::<DeltaNetParams>()),
     ("delta_net_", 8, size_of::<DeltaNetParams>()),
+    ("scan_chunk_", 6, size_of::<SsmScanParams>()),
+    ("scan_walk_", 7, size_of::<SsmScanParams>()),
     ("ssm_scan_", 8, size_of::<SsmScanParams>()),
 ];
 

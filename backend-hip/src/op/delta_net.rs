@@ -1,8 +1,11 @@
 //! GATED_DELTA_NET: work-groups of columns of the state for each head and slot, and one slot more for the tokens of none.
+//! Prompts by chunks of tokens, in two launches.
 
+use super::chunks::{self, Family};
 use super::grid::{launch, tensors};
 use super::{Context, Launch, Refusal};
 use ggml_core::kernel::DeltaNetParams;
+use ggml_core::kernel::chunks::Chunks;
 
 /// Threads of all kernels of the family. Eight elements of a key are a thread's.
 const THREADS: u32 = 128;
@@ -11,10 +14,23 @@ const THREADS: u32 = 128;
 const KERNELS: [(u32, &str); 3] = [(64, "delta_net_64"), (128, "delta_net_128"), (256, "delta_net_256")];
 const ANY: (u32, &str) = (256, "delta_net_any");
 
+/// The kernels for chunks.
+const CHUNKS: Family = Family {
+    module: "delta_net",
+    of_length: &[(64, ["delta_chunk_64", "delta_walk_64"]), (128, ["delta_chunk_128", "delta_walk_128"])],
+    any: ["delta_chunk_any", "delta_walk_any"],
+    rows: [0, 1],
+    first: &[0, 1, 3, 4, 6],
+    second: [0, 1, 2, 5, 6],
+};
+
 /// The launches of a node of this family.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     let p = DeltaNetParams::new(c.graph, c.node, &[])?;
     let [d_k, d_v] = p.d;
+    if let Some(chunks) = Chunks::of_delta_net(&p) {
+        return chunks::plan(c, &CHUNKS, &p, chunks, [p.d, [p.heads[1], p.slots]], [p.nbq, p.nbk]);
+    }
     let (length, kernel) = KERNELS.into_iter().find(|&(length, _)| d_k == length).unwrap_or(ANY);
     if d_k > length {
         return Err(Refusal(format!(

@@ -17,6 +17,7 @@ use ggml_core::plan::Precision;
 use ggml_core::{Graph, Op, TensorId};
 
 mod binary;
+mod chunks;
 pub(crate) mod copy;
 mod delta_net;
 mod flash_attn;

@@ -1,8 +1,11 @@
 //! SSM_SCAN: work-groups of channels for each head and slot, and one slot more for the tokens of none.
+//! Prompts by chunks of tokens, in two launches.
 
+use super::chunks::{self, Family};
 use super::grid::{launch, tensors};
 use super::{Context, Launch, Refusal};
 use ggml_core::kernel::SsmScanParams;
+use ggml_core::kernel::chunks::Chunks;
 
 /// Threads of both kernels. Eight elements of a channel's state are a thread's.
 const THREADS: u32 = 128;
@@ -11,10 +14,23 @@ const THREADS: u32 = 128;
 const USUAL: u32 = 128;
 const LONGEST: u32 = 256;
 
+/// The kernels for chunks. The keys are b, the queries c.
+const CHUNKS: Family = Family {
+    module: "ssm_scan",
+    of_length: &[(USUAL, ["scan_chunk_128", "scan_walk_128"])],
+    any: ["scan_chunk_any", "scan_walk_any"],
+    rows: [3, 4],
+    first: &[1, 2, 3, 4, 6],
+    second: [0, 3, 4, 5, 6],
+};
+
 /// The launches of a node of this family.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     let p = SsmScanParams::new(c.graph, c.node, &[])?;
     let [length, channels] = p.d;
+    if let Some(chunks) = Chunks::of_scan(&p) {
+        return chunks::plan(c, &CHUNKS, &p, chunks, [p.d, [p.heads[1], p.slots]], [p.nbb, p.nbc]);
+    }
     if length > LONGEST {
         return Err(Refusal(format!(
             "SSM_SCAN with states of {length}: the HIP kernels take up to {LONGEST}"

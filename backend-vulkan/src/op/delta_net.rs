@@ -1,20 +1,30 @@
-//! GATED_DELTA_NET: see `recurrent.rs`.
+//! GATED_DELTA_NET: of few tokens one after the other (`recurrent.rs`), of prompts by chunks (`chunks.rs`).
 
+use super::chunks::{self, Family};
 use super::recurrent::{self, States};
 use super::{Context, Dispatch, Refusal};
 use crate::device::tuning::Profile;
 use crate::pipeline::PipelineSpec;
 use ggml_core::kernel::DeltaNetParams;
+use ggml_core::kernel::chunks::Chunks;
 use ggml_core::op::delta_net::MAX_KEY;
 
-/// The dispatch of a node of this family.
+const CHUNKS: Family =
+    Family { shaders: ["delta_chunk", "delta_walk"], first: [0, 1, 3, 4, 6], second: [0, 1, 2, 5, 6] };
+
+/// The dispatches of a node of this family.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     let p = DeltaNetParams::new(c.graph, c.node, &c.offsets())?;
     let states = States { length: p.d[0], columns: p.d[1], heads: p.heads[1], slots: p.slots };
-    recurrent::plan(c, "delta_net", &p, &states)
+    let places = [[p.off[0], p.nbq[0], p.nbq[1]], [p.off[1], p.nbk[0], p.nbk[1]]];
+    let by_chunks = |chunks| chunks::plan(c, &CHUNKS, &p, chunks, &states, places);
+    match Chunks::of_delta_net(&p).and_then(by_chunks) {
+        Some(dispatches) => Ok(dispatches),
+        None => recurrent::plan(c, "delta_net", &p, &states),
+    }
 }
 
 /// The pipelines of this family.
 pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
-    recurrent::pipelines(profile, "delta_net", MAX_KEY)
+    [recurrent::pipelines(profile, "delta_net", MAX_KEY), chunks::pipelines(profile, &CHUNKS)].concat()
 }

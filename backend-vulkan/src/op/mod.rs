@@ -11,6 +11,7 @@ use ggml_core::plan::Precision;
 use ggml_core::{DType, Graph, Op, Tensor, TensorId};
 
 pub mod binary;
+mod chunks;
 pub mod copy;
 pub mod delta_net;
 pub mod flash_attn;

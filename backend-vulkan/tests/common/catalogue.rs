@@ -9,6 +9,12 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+/// The catalogue, or those of its cases whose names contain what `DIPTYCH_TEST_CASES` says.
+pub fn cases() -> Vec<Case> {
+    let part = std::env::var("DIPTYCH_TEST_CASES").unwrap_or_default();
+    catalogue::cases().into_iter().filter(|case| case.name.contains(&part)).collect()
+}
+
 /// Wanted values of a case under the reference; computed once.
 pub type Wanted = HashMap<String, Vec<f32>>;
 

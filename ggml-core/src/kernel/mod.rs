@@ -9,6 +9,7 @@
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
+pub mod chunks;
 mod constants;
 pub mod params;
 pub mod rope;

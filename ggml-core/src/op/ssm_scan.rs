@@ -107,21 +107,27 @@ impl Operation for SsmScan {
 /// A case: `[n, groups]`, `[d, heads]`, tokens and runs.
 type Scan = (&'static str, [usize; 2], [usize; 2], usize, Vec<[usize; 3]>);
 
-fn case((name, [n, groups], [d, heads], tokens, runs): Scan) -> Case {
+fn case(scan: Scan) -> Case {
+    with(scan, Fill::Uniform(-4.0, 2.0), &[])
+}
+
+/// A case with these contents of `dt`, and NaN as these elements of x, b and c.
+fn with((name, [n, groups], [d, heads], tokens, runs): Scan, steps: Fill, nan: &[usize]) -> Case {
     let slots = runs.len();
     let name =
         format!("SSM_SCAN({name}: b=[{n}, {groups}], x=[{d}, {heads}], tokens={tokens}, slots={slots})");
     Case::new(name, |g, c| {
         // x, b and c are windows of one tensor, as a convolution gives them.
         let row = d * heads + 2 * n * groups;
-        let all = c.leaf(g, "xbc", DType::F32, [row, tokens, 1, 1], Fill::Uniform(-1.0, 1.0))?;
+        let fill = Fill::Uniform(-1.0, 1.0).but(nan.iter().map(|&at| (at..at + 1, f32::NAN)));
+        let all = c.leaf(g, "xbc", DType::F32, [row, tokens, 1, 1], fill)?;
         let mut window = |d: usize, heads: usize, first: usize| {
             g.view(all, [d, heads, tokens, 1], [4, 4 * d, 4 * row, 4 * row * tokens], 4 * first)
         };
         let x = window(d, heads, 0)?;
         let to = window(n, groups, d * heads)?;
         let from = window(n, groups, d * heads + n * groups)?;
-        let dt = c.leaf(g, "dt", DType::F32, [heads, tokens, 1, 1], Fill::Uniform(-4.0, 2.0))?;
+        let dt = c.leaf(g, "dt", DType::F32, [heads, tokens, 1, 1], steps)?;
         let a = c.leaf(g, "a", DType::F32, [1, heads, 1, 1], Fill::Uniform(-2.0, -0.1))?;
         let state = c.leaf(g, "state", DType::F32, [n, d, heads, slots], Fill::Uniform(-0.1, 0.1))?;
         let values = Fill::Values(runs.iter().flatten().map(|&n| n as f32).collect());
@@ -144,7 +150,34 @@ pub fn cases() -> Vec<Case> {
         ("one channel", [1, 1], [1, 1], 3, one(3, 1)),
         ("several slots", [32, 2], [32, 4], 9, vec![[5, 2, 1], [0, 0, 9], [0, 5, 0], [7, 1, 40]]),
     ];
-    cases.into_iter().map(case).collect()
+    cases.into_iter().map(case).chain(chunk_cases()).collect()
+}
+
+/// Cases about chunks of 32 tokens: runs that end before, with and behind one, steps that forget everything or do nothing.
+fn chunk_cases() -> Vec<Case> {
+    let one = |tokens, position| vec![[0, tokens, position]];
+    let cases: Vec<Scan> = vec![
+        ("a chunk but one", [128, 1], [32, 2], 31, one(31, 4)),
+        ("a chunk", [64, 1], [64, 2], 32, one(32, 0)),
+        ("a chunk and one", [128, 1], [64, 2], 33, one(33, 0)),
+        ("two chunks and three", [128, 2], [64, 4], 67, one(67, 9)),
+        ("many chunks", [128, 1], [20, 2], 200, one(200, 1)),
+        ("chunks of odd lengths", [21, 2], [7, 4], 67, one(67, 2)),
+        ("chunks of long states", [256, 1], [20, 2], 40, one(40, 2)),
+        ("chunks of two sequences", [128, 1], [48, 2], 111, vec![[42, 65, 7], [3, 37, 0]]),
+        ("one run of many", [16, 1], [16, 1], 80, vec![[0, 0, 3], [2, 1, 5], [4, 76, 1], [80, 0, 0]]),
+    ];
+    let steps = |name, steps| with((name, [64, 1], [32, 2], 70, one(70, 3)), steps, &[]);
+    // In x of token 40, seen by it and later ones in one channel, c of 45, seen by it alone, and b of 50.
+    let nan = [40 * 192 + 37, 45 * 192 + 128 + 3, 50 * 192 + 64 + 3];
+    let no_numbers = with(("no numbers", [64, 1], [32, 2], 70, one(70, 3)), Fill::Uniform(-4.0, 2.0), &nan);
+    let some = [(10..12, 1e30), (62..68, 200.0), (100..101, f32::NEG_INFINITY), (101..110, -1e30)];
+    let extreme = vec![
+        steps("closed gates", Fill::Uniform(150.0, 2000.0)),
+        steps("nothing is written", Fill::Values(vec![f32::NEG_INFINITY])),
+        steps("closed and open gates", Fill::Uniform(-4.0, 2.0).but(some)),
+    ];
+    cases.into_iter().map(case).chain(extreme).chain([no_numbers]).collect()
 }
 
 #[cfg(test)]

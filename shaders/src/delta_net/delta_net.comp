@@ -18,17 +18,7 @@
 
 layout(constant_id = 1) const uint QUADS = 4;
 
-layout(push_constant, std430) uniform DeltaNetParams {
-    uint d_0, d_1;
-    uint heads_0, heads_1;
-    uint tokens;
-    uint slots;
-    uint nbq_0, nbq_1;
-    uint nbk_0, nbk_1;
-    uint nbv_0, nbv_1;
-    uint off_0, off_1, off_2, off_3, off_4, off_5, off_6, off_7;
-    float scale;
-} p;
+#include "delta_net.glsl"
 
 layout(set = 0, binding = 0, std430) readonly buffer Q { float q[]; };
 layout(set = 0, binding = 1, std430) readonly buffer K { float k[]; };
@@ -39,7 +29,6 @@ layout(set = 0, binding = 5, std430) readonly buffer State { float state[]; };
 layout(set = 0, binding = 6, std430) readonly buffer Runs { int runs[]; };
 layout(set = 0, binding = 7, std430) writeonly buffer D { float d[]; };
 
-#define RUNS(slot, field) runs[p.off_6 + 3 * (slot) + (field)]
 #include "run.glsl"
 
 const uint WG = gl_WorkGroupSize.x;

@@ -15,16 +15,7 @@
 
 layout(constant_id = 1) const uint QUADS = 4;
 
-layout(push_constant, std430) uniform SsmScanParams {
-    uint d_0, d_1;
-    uint heads_0, heads_1;
-    uint tokens;
-    uint slots;
-    uint nbx_0, nbx_1;
-    uint nbb_0, nbb_1;
-    uint nbc_0, nbc_1;
-    uint off_0, off_1, off_2, off_3, off_4, off_5, off_6, off_7;
-} p;
+#include "ssm_scan.glsl"
 
 layout(set = 0, binding = 0, std430) readonly buffer X { float x[]; };
 layout(set = 0, binding = 1, std430) readonly buffer Dt { float dt[]; };
@@ -35,7 +26,6 @@ layout(set = 0, binding = 5, std430) readonly buffer State { float state[]; };
 layout(set = 0, binding = 6, std430) readonly buffer Runs { int runs[]; };
 layout(set = 0, binding = 7, std430) writeonly buffer D { float d[]; };
 
-#define RUNS(slot, field) runs[p.off_6 + 3 * (slot) + (field)]
 #include "run.glsl"
 
 const uint WG = gl_WorkGroupSize.x;

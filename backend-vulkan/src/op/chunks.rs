@@ -1,0 +1,76 @@
+//! Recurrences with a state by chunks of tokens (`chunks.glsl`), in two dispatches: what the tokens of each chunk do to
+//! each other, then the state from chunk to chunk.
+
+use super::recurrent::States;
+use super::{Context, Dispatch, Operand, dispatch, pipeline};
+use crate::device::tuning::Profile;
+use crate::pipeline::PipelineSpec;
+use bytemuck::NoUninit;
+use ggml_core::kernel::chunks::{Chunks, MAX_COLUMN};
+
+/// Invocations of a work-group, and columns of the state of one of the second dispatch.
+const WORKGROUP: u32 = 256;
+const COLUMNS: u32 = 16;
+/// The most shared memory of the two.
+const SHARED_BYTES: u32 = 32 << 10;
+/// Elements of a column that they have room for.
+const ROOMS: [u32; 2] = [64, MAX_COLUMN];
+
+/// The shaders of an operation.
+pub(super) struct Family {
+    /// The first one and the second one.
+    pub(super) shaders: [&'static str; 2],
+    /// Operands that the first one reads; then scratch is written.
+    pub(super) first: [usize; 5],
+    /// Operands that the second one reads; then scratch.
+    pub(super) second: [usize; 5],
+}
+
+/// Whether the device can execute them.
+fn able(profile: &Profile) -> bool {
+    profile.workgroup(WORKGROUP) == WORKGROUP && profile.caps.shared_bytes >= SHARED_BYTES
+}
+
+fn spec(shader: &'static str, room: u32, aligned: bool) -> PipelineSpec {
+    pipeline(shader, "default", &[WORKGROUP, room, aligned.into()])
+}
+
+/// The dispatches of a node. `places`: offsets and strides of keys and queries. `None` where the device cannot execute
+/// them, or has too small grids or windows.
+pub(super) fn plan(
+    c: &Context<'_>,
+    family: &Family,
+    p: &impl NoUninit,
+    chunks: Chunks,
+    states: &States,
+    places: [[u32; 3]; 2],
+) -> Option<Vec<Dispatch>> {
+    let room = *ROOMS.iter().find(|&&room| states.length <= room && able(c.profile))?;
+    let aligned = places.as_flattened().iter().chain([&states.length]).all(|n| n.is_multiple_of(4));
+    let bytes = usize::try_from(chunks.bytes).ok().filter(|&bytes| bytes <= c.window_limit())?;
+    let [chunk, walk] = family.shaders;
+    let of = |shader, read: [usize; 5], more: &[Operand], grid| {
+        let mut dispatch = dispatch(spec(shader, room, aligned), read.map(|i| c.src(i)), p, grid);
+        dispatch.operands.extend(more);
+        dispatch
+    };
+    let (between, result) = (Operand::Scratch(bytes), Operand::Tensor(c.node));
+    let both = vec![
+        of(chunk, family.first, &[between], [chunks.count, states.heads, 1]),
+        of(
+            walk,
+            family.second,
+            &[between, result],
+            [states.columns.div_ceil(COLUMNS), states.heads, states.slots],
+        ),
+    ];
+    let limits = c.profile.caps.max_workgroups;
+    both.iter().all(|dispatch| (0..3).all(|i| dispatch.grid[i] <= limits[i])).then_some(both)
+}
+
+/// The pipelines of an operation.
+pub(super) fn pipelines(profile: &Profile, family: &Family) -> Vec<PipelineSpec> {
+    let rooms = ROOMS.iter().filter(|_| able(profile));
+    let specs = rooms.flat_map(|&room| [false, true].map(|aligned| (room, aligned)));
+    specs.flat_map(|(room, aligned)| family.shaders.map(|shader| spec(shader, room, aligned))).collect()
+}

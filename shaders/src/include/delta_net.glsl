@@ -1,0 +1,19 @@
+// What the kernels of GATED_DELTA_NET share: parameters.
+#ifndef DELTA_NET_GLSL
+#define DELTA_NET_GLSL
+
+layout(push_constant, std430) uniform DeltaNetParams {
+    uint d_0, d_1;
+    uint heads_0, heads_1;
+    uint tokens;
+    uint slots;
+    uint nbq_0, nbq_1;
+    uint nbk_0, nbk_1;
+    uint nbv_0, nbv_1;
+    uint off_0, off_1, off_2, off_3, off_4, off_5, off_6, off_7;
+    float scale;
+} p;
+
+#define RUNS(slot, field) runs[p.off_6 + 3 * (slot) + (field)]
+
+#endif
