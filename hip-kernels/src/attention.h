@@ -99,6 +99,25 @@ template <class W> DEVICE typename W::Raw fetch_eight(const u8 *row, u32 k, u32 
     return raw;
 }
 
+// Element `k` of a row.
+template <class W> DEVICE float one_value(const u8 *row, u32 k) {
+    if constexpr (W::BLOCK == 1) {
+        return W::one(row, k);
+    } else {
+        typename W::Raw raw = W::fetch(row, k & ~7u);
+        u32x2 q = W::bytes(raw);
+        u32 byte = (k & 4 ? q[1] : q[0]) >> (k & 3) * 8;
+        return ((W::SIGNED ? (float)(i8)byte : (float)(u8)byte) - W::BIAS) * W::factor(raw);
+    }
+}
+
+// Whether all rows of plain numbers begin at multiples of 16 bytes.
+template <class KV> DEVICE bool rows_are_aligned(const u8 *k, const u8 *v, const FlashAttnParams &p) {
+    u32 rows = p.off[1] | p.off[2];
+    UNROLL for (int i = 0; i < 3; i++) rows |= p.nbk[i] | p.nbv[i];
+    return (((u64)rows * KV::BYTES | (u64)k | (u64)v) & 15) == 0;
+}
+
 // e^(s - max), NaN for a NaN, a negative zero for a score of minus infinity whatever the maximum is.
 DEVICE float weight(float s, float max) { return is_hidden(s) ? -0.0f : exp_fast(s - max); }
 DEVICE bool is_weight_hidden(float weight) { return f32_bits(weight) >> 31; }

@@ -8,18 +8,6 @@
 #define ANY_THREADS 128u
 #define ANY_COLUMNS 1024u
 
-// Element `k` of a row.
-template <class W> DEVICE float one_value(const u8 *row, u32 k) {
-    if constexpr (W::BLOCK == 1) {
-        return W::one(row, k);
-    } else {
-        typename W::Raw raw = W::fetch(row, k & ~7u);
-        u32x2 q = W::bytes(raw);
-        u32 byte = (k & 4 ? q[1] : q[0]) >> (k & 3) * 8;
-        return ((W::SIGNED ? (float)(i8)byte : (float)(u8)byte) - W::BIAS) * W::factor(raw);
-    }
-}
-
 template <class KV>
 DEVICE void attention_any(const float *q, const u8 *k, const u8 *v, const void *mask, const float *sinks, float *out,
                           const FlashAttnParams &p, float *weights, float *scratch) {

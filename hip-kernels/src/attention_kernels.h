@@ -1,13 +1,13 @@
-// The kernels of FLASH_ATTN_EXT, by type of k and v: `flash_attn_split_*` for few query rows, `flash_attn_tile_*` for
-// many, `flash_attn_matrix_f16_*` for many where products may be rounded and the target has matrix units,
+// The kernels of FLASH_ATTN_EXT, by type of k and v: `flash_attn_split_*` for few query rows and for long ones,
+// `flash_attn_tile_*` for many, `flash_attn_matrix_f16_*` for many where products may be rounded and the target has matrix units,
 // `flash_attn_any_*` for rows of lengths that these do not take; see the headers. Operands: q, k, v, mask and
 // sinks (q again where there are none), sums, statistics; the last two are scratch, or the result twice where the
 // positions are not split. Those for few rows join the sums themselves: with counters, and always with the result.
 // Everything is F32: the soft-max, the products and their sums.
 #pragma once
 #include "attention_any.h"
+#include "attention_long.h"
 #include "attention_matrix.h"
-#include "attention_split.h"
 #include "attention_tile.h"
 
 #define ATTENTION_OPERANDS \
@@ -23,6 +23,12 @@
         attention_split_of_any<KV, D, G>(q, k, v, mask, sinks, sums, stats, counters, out, p, &shared); \
     }
 #define SPLITS(type, KV, D) SPLIT(type, KV, D, 1) SPLIT(type, KV, D, 4)
+
+#define LONG(type, KV) \
+    WAVES_PER_SIMD(2) KERNEL(SPLIT_THREADS) flash_attn_split_##type##_long(SPLIT_OPERANDS) { \
+        LDS LongShared shared; \
+        attention_long_of_any<KV>(q, k, v, mask, sinks, sums, stats, counters, out, p, &shared); \
+    }
 
 #define TILE(type, KV, DV, WAVES) \
     WAVES_PER_SIMD(WAVES) KERNEL(TILE_THREADS) flash_attn_tile_##type##_d##DV(ATTENTION_OPERANDS) { \

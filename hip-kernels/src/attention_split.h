@@ -86,13 +86,13 @@ DEVICE void sum_values(const u8 *v, u32 part, u32 set, u32 count, const FlashAtt
 
 // Joins the pieces of the work-group's rows. Each row has as many sets of lanes as there are for it, and a set takes
 // every so-manieth piece.
-template <int D, int G>
+template <int D, int G, class SHARED>
 DEVICE void join_pieces(const float *sums, const float *stats, float *out, const FlashAttnParams &p, const Heads &h,
-                        u32 row0, u32 splits, AttentionShared<D, G> *shared) {
-    // Rows at a time: a wavefront has no more than one.
-    constexpr u32 LANES = D / 8, SETS = SPLIT_THREADS / LANES, FEWEST = SPLIT_THREADS / WAVE, MOST = G < SETS ? G : SETS;
-    constexpr u32 ROWS = MOST > 1 && MOST < FEWEST ? FEWEST : MOST;
-    constexpr u32 ROW_SETS = SETS / ROWS, THREADS = SPLIT_THREADS / ROWS, AT_ONCE = ROWS > 1 ? IN_FLIGHT : 2;
+                        u32 row0, u32 splits, SHARED *shared) {
+    // Rows at a time: a wavefront has no more than one, and one that takes several wavefronts has all.
+    constexpr u32 LANES = D / 8, SETS = SPLIT_THREADS / LANES, FEWEST = SPLIT_THREADS / WAVE;
+    constexpr u32 MOST = LANES > WAVE ? 1 : G < SETS ? G : SETS, ROWS = MOST > 1 && MOST < FEWEST ? FEWEST : MOST;
+    constexpr u32 ROW_SETS = SETS / ROWS, THREADS = SPLIT_THREADS / ROWS, AT_ONCE = ROWS > 1 || D > 256 ? IN_FLIGHT : 2;
     u32 thread = thread_id(), part = thread % LANES, set = thread / LANES % ROW_SETS;
     NO_UNROLL for (u32 first = row0; first < row0 + G; first += ROWS) {
         u64 pieces = result_row(p, h, query(h, first + thread / THREADS)) * splits;
@@ -270,9 +270,7 @@ DEVICE void attention_split_of_any(const float *q, const u8 *k, const u8 *v, con
                                    AttentionShared<D, G> *shared) {
 #if !DEVICE_AMD
     if constexpr (KV::BLOCK == 1) {
-        u32 rows = p.off[1] | p.off[2];
-        UNROLL for (int i = 0; i < 3; i++) rows |= p.nbk[i] | p.nbv[i];
-        if ((((u64)rows * KV::BYTES | (u64)k | (u64)v) & 15) == 0) {
+        if (rows_are_aligned<KV>(k, v, p)) {
             return attention_split<Aligned<KV>, D, G>(q, k, v, mask, sinks, sums, stats, counters, out, p, shared);
         }
     }

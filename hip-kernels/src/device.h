@@ -299,6 +299,7 @@ template <int LANES> DEVICE float shuffle_xor(float x, int mask) {
     if constexpr (LANES < 32) members = ((1u << LANES) - 1) << (lane_id() & ~(u32)(LANES - 1));
     return __nvvm_shfl_sync_bfly_f32(members, x, mask, 0x1f);
 }
+DEVICE float from_lane(float x, u32 lane) { return __nvvm_shfl_sync_idx_f32(0xffffffffu, x, (int)lane, 0x1f); }
 #define LANES_XOR_1(x) shuffle_xor<LANES>(x, 1)
 #define LANES_XOR_2(x) shuffle_xor<LANES>(x, 2)
 #define LANES_HALF_MIRROR(x) shuffle_xor<LANES>(x, 7)
@@ -335,14 +336,17 @@ template <class OP, int LANES> DEVICE float lanes_reduce(float x) {
 }
 template <class OP> DEVICE float wave_reduce(float x) { return lanes_reduce<OP, WAVE>(x); }
 
-// The sums of four values over a wavefront: lane l has that of value l % 4. A third of the steps of four reductions.
-template <int LANES = WAVE> DEVICE float wave_sum_of_four(const float *x) {
+// The sums of four values over 16 neighbours: lane l has that of value l % 4. And a value added over the lanes 16 apart.
+template <int LANES = WAVE> DEVICE float row_sum_of_four(const float *x) {
     bool odd = lane_id() & 1, upper = lane_id() & 2;
     float low = (odd ? x[1] : x[0]) + LANES_XOR_1(odd ? x[0] : x[1]);
     float high = (odd ? x[3] : x[2]) + LANES_XOR_1(odd ? x[2] : x[3]);
     float sum = (upper ? high : low) + LANES_XOR_2(upper ? low : high);
     sum += LANES_ROTATE_4(sum);
     sum += LANES_ROTATE_8(sum);
+    return sum;
+}
+template <int LANES = WAVE> DEVICE float sum_of_rows(float sum) {
     sum += lanes_xor_16(sum);
 #if DEVICE_AMD
     if constexpr (LANES == 64) {
@@ -351,6 +355,19 @@ template <int LANES = WAVE> DEVICE float wave_sum_of_four(const float *x) {
     }
 #endif
     return sum;
+}
+
+// The sums of four values over a wavefront: lane l has that of value l % 4. A third of the steps of four reductions. And of
+// four times four: lane l has that of value l % 4 of four l / 4 % 4.
+template <int LANES = WAVE> DEVICE float wave_sum_of_four(const float *x) {
+    return sum_of_rows<LANES>(row_sum_of_four<LANES>(x));
+}
+DEVICE float wave_sum_of_sixteen(const float (*x)[4]) {
+    bool odd = lane_id() & 4, upper = lane_id() & 8;
+    float sum[4];
+    UNROLL for (int i = 0; i < 4; i++) sum[i] = row_sum_of_four(x[i]);
+    float low = odd ? sum[1] : sum[0], high = odd ? sum[3] : sum[2];
+    return sum_of_rows(upper ? high : low);
 }
 template <int BIT, int LANES = WAVE> DEVICE float lanes_xor(float x) {
     static_assert(BIT == 1 || BIT == 2, "");

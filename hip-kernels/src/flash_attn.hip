@@ -17,6 +17,8 @@ TILE(f32, WeightF32, 256, 1)
 TILE(f16, WeightF16, 64, 2)
 TILE(f16, WeightF16, 128, 2)
 TILE(f16, WeightF16, 256, 1)
+LONG(f32, WeightF32)
+LONG(f16, WeightF16)
 ANY(f32, WeightF32)
 ANY(f16, WeightF16)
 #if !DEVICE_AMD && HAS_MATRIX

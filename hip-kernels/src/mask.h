@@ -8,6 +8,13 @@ DEVICE float mask_at(const void *mask, u32 type, u64 i) {
     return (type & 3) == 1 ? ((const float *)mask)[i] : f16_to_f32(((const u16 *)mask)[i]);
 }
 
+// The same in two steps, so that other loads can be in flight between them: what memory holds, and a number from that.
+DEVICE u32 mask_bits(const void *mask, u32 type, u64 i) {
+    if ((type & 3) == 0) return 0;
+    return (type & 3) == 1 ? ((const u32 *)mask)[i] : ((const u16 *)mask)[i];
+}
+DEVICE float mask_of_bits(u32 type, u32 bits) { return (type & 3) == 2 ? f16_to_f32((u16)bits) : bits_f32(bits); }
+
 // Whether the mask hides a position: `bias` is slope times mask, or the score. And the score, from what it is without mask.
 DEVICE bool is_hidden(float bias) { return bias == -infinity(); }
 DEVICE float masked(float score, float bias) { return is_hidden(bias) ? -infinity() : score + bias; }

@@ -28,8 +28,12 @@ const MAX_SPLITS: u64 = 2048;
 /// Values that the kernels for rows of any length keep sums of.
 const MAX_VALUES: u32 = 1024;
 
+/// Rows of k and v that the kernels for long rows take, and query rows of their work-groups.
+const LONG: [u32; 2] = [576, 512];
+const LONG_ROWS: u64 = 4;
+
 /// Kernels of a type for value rows of up to 64, 128 and 256 elements: few query rows (for each of [`GROUPS`]), many
-/// query rows. And one for rows of any length.
+/// query rows. One for rows of up to [`LONG`], and one for rows of any length.
 struct Kernels {
     /// Stem of their source.
     module: &'static str,
@@ -37,6 +41,7 @@ struct Kernels {
     /// How many of the groups there are.
     groups: usize,
     many: [&'static str; 3],
+    long: &'static str,
     any: &'static str,
 }
 
@@ -64,6 +69,7 @@ macro_rules! kernels {
                 concat!("flash_attn_tile_", $t, "_d128"),
                 concat!("flash_attn_tile_", $t, "_d256"),
             ],
+            long: concat!("flash_attn_split_", $t, "_long"),
             any: concat!("flash_attn_any_", $t),
         }
     };
@@ -99,6 +105,15 @@ fn tile_span(p: &FlashAttnParams, rows: u32) -> u32 {
         return p.kv[0];
     }
     p.kv[0].div_ceil(512 / groups).next_multiple_of(32).max(1024)
+}
+
+/// Positions of a work-group of the kernels for long rows; `groups` of them read each position. The rule of
+/// `attention_long.h`.
+fn long_span(positions: u32, groups: u64) -> u32 {
+    match groups {
+        256.. => positions,
+        _ => positions.div_ceil((256 / groups.max(1) as u32).min(64)).next_multiple_of(32),
+    }
 }
 
 /// The launches of a node of this family.
@@ -176,7 +191,14 @@ fn choose(
     let [d, dv] = p.d;
     let rows = u64::from(p.ne[0]) * u64::from(p.ne[1] / p.kv[1]);
     let rows32 = u32::try_from(rows).map_err(|_| Refusal(format!("{rows} query rows of a head")))?;
-    let of_values = match size_class(dv).filter(|_| d % 8 == 0 && dv % 8 == 0) {
+    let heads = u64::from(p.kv[1]) * u64::from(p.ne[2]);
+    let in_eights = d % 8 == 0 && dv % 8 == 0;
+    if in_eights && d <= LONG[0] && dv <= LONG[1] && (dv > 256 || d > 256 && rows <= FEW) {
+        let groups = rows.div_ceil(LONG_ROWS);
+        let splits = u64::from(p.kv[0].div_ceil(long_span(p.kv[0], groups.saturating_mul(heads))));
+        return Ok(Choice { kernel: kernels.long, few: true, splits, groups });
+    }
+    let of_values = match size_class(dv).filter(|_| in_eights) {
         Some(of_values) => of_values,
         None if dv <= MAX_VALUES => {
             return Ok(Choice { kernel: kernels.any, few: false, splits: 1, groups: rows });
@@ -191,7 +213,6 @@ fn choose(
         let there = &GROUPS[..kernels.groups];
         let mut class = there.iter().position(|&g| rows <= g).unwrap_or(there.len() - 1);
         let splits = u64::from(p.kv[0].div_ceil(span(profile)));
-        let heads = u64::from(p.kv[1]) * u64::from(p.ne[2]);
         let enough = Tuning::of(profile).units(profile);
         while class > 0 && rows.div_ceil(GROUPS[class]) * splits * heads < enough {
             class -= 1;
@@ -248,7 +269,7 @@ mod tests {
             let (mut met, mut on_units) = (BTreeSet::new(), BTreeSet::new());
             for &dtype in CACHE_TYPES {
                 for (d, tokens) in
-                    [64, 128, 256, 512].iter().flat_map(|&d| [1, 4, 8, 64].map(|tokens| (d, tokens)))
+                    [64, 128, 256, 512, 584].iter().flat_map(|&d| [1, 4, 8, 64].map(|tokens| (d, tokens)))
                 {
                     let mut graph = Graph::new();
                     let mut leaf =
@@ -266,7 +287,7 @@ mod tests {
                 }
             }
             let few: usize = CACHE_TYPES.iter().map(|&t| 3 * kernels(t).unwrap().groups).sum();
-            assert_eq!(met.len(), few + 4 * CACHE_TYPES.len() + 1, "{name}: {met:?}");
+            assert_eq!(met.len(), few + 5 * CACHE_TYPES.len() + 1, "{name}: {met:?}");
             let units: Vec<&str> = on_units.difference(&met).copied().collect();
             let expected = if profile.matrix == Matrix::Tensor {
                 &["flash_attn_matrix_f16_d128", "flash_attn_matrix_f16_d64"][..]
@@ -296,9 +317,14 @@ mod tests {
         assert_eq!(chosen(128, 128, 1, 1000), Ok(("flash_attn_split_f16_d128_g1", 8, 4)));
         assert_eq!(chosen(128, 128, 2, 2000), Ok(("flash_attn_split_f16_d128_g4", 16, 2)));
         assert_eq!(chosen(128, 128, 64, 100), Ok(("flash_attn_tile_f16_d128", 1, 8)));
-        assert_eq!(chosen(320, 64, 1, 100), Ok(("flash_attn_tile_f16_d64", 1, 1)));
+        assert_eq!(chosen(320, 64, 1, 100), Ok(("flash_attn_split_f16_long", 4, 1)));
         assert_eq!(chosen(100, 100, 3, 9), Ok(("flash_attn_any_f16", 1, 12)));
-        assert_eq!(chosen(576, 512, 1, 9), Ok(("flash_attn_any_f16", 1, 4)));
+        assert_eq!(chosen(320, 64, 3, 100), Ok(("flash_attn_tile_f16_d64", 1, 1)));
+        assert_eq!(chosen(584, 512, 1, 9), Ok(("flash_attn_any_f16", 1, 4)));
+        assert_eq!(chosen(576, 512, 1, 9), Ok(("flash_attn_split_f16_long", 1, 1)));
+        assert_eq!(chosen(512, 512, 1, 1000), Ok(("flash_attn_split_f16_long", 32, 1)));
+        assert_eq!(chosen(512, 512, 7, 10_000), Ok(("flash_attn_split_f16_long", 18, 7)));
+        assert_eq!(chosen(576, 512, 200, 10_000), Ok(("flash_attn_split_f16_long", 1, 200)));
         assert!(chosen(64, 1032, 1, 9).is_err());
     }
 }
