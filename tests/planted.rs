@@ -202,7 +202,10 @@ fn an_error_of_fast_kernels_is_told_from_rounding() {
     let args = ["--model", &model, "--predict", "3", "--precision", "exact"];
     let (output, found) = compare(dir.path(), "wrong=20@mat_vec:1234", &args);
     let text = finding(&output, &found);
-    assert!(text.contains("not rounding: in exact precision node 'blk.0.attn_q' (MUL_MAT) of a step"), "{text}");
+    assert!(
+        text.contains("not rounding: in exact precision node 'blk.0.attn_q' (MUL_MAT) of a step"),
+        "{text}"
+    );
 }
 
 /// A kernel for a single column gives other logits than that for many.
