@@ -193,7 +193,8 @@ fn choose(
     let rows32 = u32::try_from(rows).map_err(|_| Refusal(format!("{rows} query rows of a head")))?;
     let heads = u64::from(p.kv[1]) * u64::from(p.ne[2]);
     let in_eights = d % 8 == 0 && dv % 8 == 0;
-    if in_eights && d <= LONG[0] && dv <= LONG[1] && (dv > 256 || d > 256 && rows <= FEW) {
+    let long = in_eights && d.min(dv) > 0 && d <= LONG[0] && dv <= LONG[1];
+    if long && (dv > 256 || d > 256 && rows <= FEW) {
         let groups = rows.div_ceil(LONG_ROWS);
         let splits = u64::from(p.kv[0].div_ceil(long_span(p.kv[0], groups.saturating_mul(heads))));
         return Ok(Choice { kernel: kernels.long, few: true, splits, groups });

@@ -232,6 +232,30 @@ fn case_with_hidden_cells(s: Extents, kv_type: DType, sinks: bool) -> Case {
     })
 }
 
+/// Latent attention: one head of keys, whose first 512 elements are the values, for 16 of queries. Sinks need a mask.
+fn case_latent([tokens, kv]: [usize; 2], kv_type: DType, mask: bool, sinks: bool) -> Case {
+    let name = format!(
+        "FLASH_ATTN_EXT(latent: d=576, dv=512, tokens={tokens}, kv={kv}, heads=16/1, kv={kv_type}, mask={mask}, \
+         sinks={sinks})"
+    );
+    Case::new(name, |g, c| {
+        let q = c.leaf(g, "q", DType::F32, [576, 16, tokens, 1], Fill::Uniform(-1.0, 1.0))?;
+        let q = g.permute(q, [0, 2, 1, 3])?;
+        let k = c.leaf(g, "k", kv_type, [576, kv, 1, 1], Fill::Uniform(-1.0, 1.0))?;
+        let v = g.view(k, [512, kv, 1, 1], g.tensor(k).nb, 0)?;
+        let op = FlashAttnExt { scale: 1.0 / 192f32.sqrt(), max_bias: 0.0, logit_softcap: 0.0 };
+        if !mask {
+            return g.flash_attn_ext(op, q, k, v, None);
+        }
+        let mask = c.leaf(g, "mask", DType::F16, [kv, tokens, 1, 1], Fill::Causal)?;
+        if !sinks {
+            return g.flash_attn_ext(op, q, k, v, Some(mask));
+        }
+        let sinks = c.leaf(g, "sinks", DType::F32, [16, 1, 1, 1], Fill::Uniform(-1.0, 3.0))?;
+        g.flash_attn_sinks(op, [q, k, v], mask, sinks)
+    })
+}
+
 /// A NaN in the query of head 1, in a key of head 2 and in an element of a value of head 3; with more tokens than one also in
 /// the mask, and as all that a token sees. Head 0 of the other tokens is clean.
 fn case_with_nan(tokens: usize, kv: usize, kv_type: DType) -> Case {
@@ -334,6 +358,24 @@ pub fn cases() -> Vec<Case> {
         case_with_hidden_cells(extents(64, 64, 19, 45, 4, 1, 1), f32, true),
         case_with_nan(1, 300, f16),
         case_with_nan(19, 96, f32),
+        // Long rows.
+        case_latent([1, 1], f16, false, false),
+        case_latent([1, 9], f16, true, false),
+        case_latent([1, 257], f16, false, false),
+        case_latent([1, 1000], f16, true, true),
+        case_latent([3, 9], f32, true, true),
+        case_latent([3, 257], f16, true, false),
+        case_latent([3, 1000], f16, false, false),
+        case_latent([1, 257], DType::Q8_0, true, false),
+        case_latent([1, 70], DType::Q4_0, true, false),
+        case(extents(512, 512, 1, 257, 8, 2, 1), f16, Some(f16), 0.0, 0.0),
+        case(extents(512, 512, 3, 1000, 4, 2, 1), f16, Some(f32), 8.0, 5.0),
+        case(extents(552, 504, 5, 40, 3, 1, 2), f32, None, 0.0, 0.0),
+        case(extents(328, 72, 2, 300, 6, 2, 1), f16, Some(f16), 0.0, 0.0),
+        case(extents(64, 320, 19, 45, 2, 1, 1), f32, Some(f16), 0.0, 0.0),
+        case(extents(584, 512, 1, 257, 16, 1, 1), f16, Some(f16), 0.0, 0.0),
+        case_with_hidden_cells(extents(576, 512, 5, 300, 3, 1, 1), f16, true),
+        case_with_hidden_cells(extents(512, 512, 5, 40, 4, 2, 1), f32, false),
         // Many tokens and keys in F16, which may go to matrix units: rows of all lengths, what is added to scores, no mask.
         case(extents(128, 128, 70, 200, 4, 2, 1), f16, Some(f32), 8.0, 5.0),
         case(extents(96, 64, 40, 130, 2, 1, 2), f16, None, 0.0, 0.0),
