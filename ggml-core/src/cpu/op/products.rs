@@ -48,11 +48,11 @@ impl ProductsKernel {
                 src[2 + MOST + i] = operands.row(bias)?;
             }
         }
-        if let Some(added) = group.added() {
+        let (glu, added) = (group.glu.map(|glu| glu.op), group.added());
+        if let Some(added) = added {
             src[2 + 2 * MOST] = operands.row(added)?;
         }
-        let glu = group.glu.map(|glu| glu.op);
-        if glu.is_some() {
+        if glu.is_some() || added.is_some() {
             product = product.with_products_beside(1)?;
         }
         let kernel = ProductsKernel { product, eps: group.norm.map_or(0.0, |norm| norm.eps), glu };
