@@ -397,11 +397,6 @@ impl<'a> Tile<'a> {
         self.window.ne
     }
 
-    /// Bytes from a row to the next.
-    pub(super) fn row_stride(&self) -> usize {
-        self.window.nb[1]
-    }
-
     /// Indices in a dimension.
     pub(super) fn range(&self, d: usize) -> Range<usize> {
         self.ranges[d].clone()

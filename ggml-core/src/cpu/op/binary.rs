@@ -46,51 +46,38 @@ impl Job for Combine<'_, '_, '_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let first = self.tile.range(0).start;
-        for at in self.tile.rows() {
-            let row = self.tile.row::<f32>(at);
+        let [m0, m1, m2, m3] = self.b.ne();
+        for [i1, i2, i3] in self.tile.rows() {
+            let row = self.tile.row::<f32>([i1, i2, i3]);
             if let Some(a) = self.a {
-                a.gather(at, first, row);
+                a.gather([i1, i2, i3], first, row);
             }
-            combine_row(s, self.op, row, first, self.b, at);
-        }
-    }
-}
-
-/// Applies the elements of `b` that belong to a row `at` of a result, from its element `first` on.
-#[inline(always)]
-pub(super) fn combine_row<S: Simd>(
-    s: S,
-    op: Binary,
-    row: &mut [f32],
-    first: usize,
-    b: &Input<'_>,
-    [i1, i2, i3]: [usize; 3],
-) {
-    let [m0, m1, m2, m3] = b.ne();
-    let b_row = [i1 % m1, i2 % m2, i3 % m3];
-    if m0 == 1 {
-        let b = s.splat(b.at([0, b_row[0], b_row[1], b_row[2]]));
-        match op {
-            Binary::Add => map!(s, row, |x| s.add(x, b)),
-            Binary::Mul => map!(s, row, |x| s.mul(x, b)),
-        }
-        return;
-    }
-    let mut done = 0;
-    while done < row.len() {
-        // Up to where the row of b begins anew.
-        let at = (first + done) % m0;
-        let end = row.len().min(done + m0 - at);
-        if b.rows_contiguous() {
-            let b = &b.row(b_row)[at..at + end - done];
-            apply(s, op, &mut row[done..end], b);
-            done = end;
-        } else {
-            let end = end.min(done + GATHERED);
-            let mut gathered = [0.0; GATHERED];
-            b.gather(b_row, at, &mut gathered[..end - done]);
-            apply(s, op, &mut row[done..end], &gathered[..end - done]);
-            done = end;
+            let b_row = [i1 % m1, i2 % m2, i3 % m3];
+            if m0 == 1 {
+                let b = s.splat(self.b.at([0, b_row[0], b_row[1], b_row[2]]));
+                match self.op {
+                    Binary::Add => map!(s, row, |x| s.add(x, b)),
+                    Binary::Mul => map!(s, row, |x| s.mul(x, b)),
+                }
+                continue;
+            }
+            let mut done = 0;
+            while done < row.len() {
+                // Up to where the row of b begins anew.
+                let at = (first + done) % m0;
+                let end = row.len().min(done + m0 - at);
+                if self.b.rows_contiguous() {
+                    let b = &self.b.row(b_row)[at..at + end - done];
+                    apply(s, self.op, &mut row[done..end], b);
+                    done = end;
+                } else {
+                    let end = end.min(done + GATHERED);
+                    let mut b = [0.0; GATHERED];
+                    self.b.gather(b_row, at, &mut b[..end - done]);
+                    apply(s, self.op, &mut row[done..end], &b[..end - done]);
+                    done = end;
+                }
+            }
         }
     }
 }

@@ -47,7 +47,7 @@ const PIECE: usize = 64 << 10;
 const SMALL_PIECE: usize = 8 << 10;
 
 /// Bytes of products that a thread keeps beside a tile.
-const BESIDE: usize = 256 << 10;
+const BESIDE: usize = 128 << 10;
 
 /// Matrix product.
 #[derive(Debug)]
@@ -139,13 +139,12 @@ impl MulMatKernel {
         MulMatKernel { normed: true, ..self }
     }
 
-    /// With products that do not leave a thread but as a GLU or a sum. `columns` of them, at most twice, are in one tile at
-    /// the least.
+    /// With products that do not leave a thread but as a GLU or a sum. `columns` of them are in one tile at the least.
     ///
     /// # Errors
     /// If that is too many.
     pub(super) fn with_products_beside(self, columns: usize) -> Result<MulMatKernel, String> {
-        if 2 * columns > BESIDE / 4 / MAX_PANEL_ROWS {
+        if columns > BESIDE / 4 / MAX_PANEL_ROWS {
             return Err(format!("{columns} columns of products are too many to be kept beside"));
         }
         Ok(MulMatKernel { beside: true, ..self })
@@ -386,10 +385,9 @@ impl MulMatKernel {
             let cuts = (4 * run.threads()).div_ceil(panels).min(n.div_ceil(24));
             columns = n.div_ceil(cuts).next_multiple_of(6);
         }
-        let beside = recipe.beside(1);
-        if beside > 0 {
-            rows = rows.min(BESIDE / 4 / beside / INT_ROWS * INT_ROWS);
-            columns = columns.min(BESIDE / 4 / beside / rows);
+        if recipe.beside(columns) > 0 {
+            rows = rows.min(BESIDE / 4 / INT_ROWS);
+            columns = columns.min(BESIDE / 4 / rows);
         }
         [rows, columns, 1, 1]
     }

@@ -48,11 +48,11 @@ impl ProductsKernel {
                 src[2 + MOST + i] = operands.row(bias)?;
             }
         }
-        let (glu, added) = (group.glu.map(|glu| glu.op), group.added());
-        if let Some(added) = added {
+        if let Some(added) = group.added() {
             src[2 + 2 * MOST] = operands.row(added)?;
         }
-        if glu.is_some() || added.is_some() {
+        let glu = group.glu.map(|glu| glu.op);
+        if glu.is_some() {
             product = product.with_products_beside(1)?;
         }
         let kernel = ProductsKernel { product, eps: group.norm.map_or(0.0, |norm| norm.eps), glu };

@@ -1,14 +1,13 @@
 //! What products become before they leave the thread that computes them.
 
 use crate::cpu::isa::Detected;
-use crate::cpu::op::binary::{Combine, combine_row};
+use crate::cpu::op::binary::Combine;
 use crate::cpu::op::norm::Normalize;
 use crate::cpu::op::{glu, rows};
 use crate::cpu::simd::map::{map, zip};
 use crate::cpu::simd::{Job, Simd, dispatch};
 use crate::cpu::window::{Input, Tile};
 use crate::op::{Binary, Glu};
-use std::ops::Range;
 
 /// The second operand of products.
 #[derive(Clone, Copy)]
@@ -110,14 +109,10 @@ impl<'a> Recipe<'a> {
         1 + usize::from(self.gated.is_some())
     }
 
-    /// Columns of products in scratch memory for a tile with some columns: those of a token's experts, or all that
-    /// something becomes of. The tile's own rows lie far apart.
+    /// Columns of products in scratch memory for a tile with some columns.
     pub(super) fn beside(&self, columns: usize) -> usize {
-        match self.weights {
-            Some(weights) => columns * weights.ne()[1],
-            None if self.gated.is_some() || self.added.is_some() => columns * self.matrices(),
-            None => 0,
-        }
+        let used = self.weights.map(|weights| weights.ne()[1]);
+        used.map_or(columns * (self.matrices() - 1), |used| columns * used)
     }
 
     /// Computes a tile. `product` puts the products with a matrix into one.
@@ -133,54 +128,19 @@ impl<'a> Recipe<'a> {
             let mut products = Tile::in_scratch(scratch, [tile.range(0), 0..used, 0..tokens, 0..1]);
             self.matrix.compute(detected, &mut products, product);
             dispatch(detected, WeightedSum { products, weights, tile });
-            if let Some(b) = &self.added {
-                dispatch(detected, Combine { op: Binary::Add, a: None, b, tile });
-            }
-            return;
+        } else {
+            self.matrix.compute(detected, tile, product);
         }
-        if self.beside(1) == 0 {
-            return self.matrix.compute(detected, tile, product);
-        }
-        let ranges = || std::array::from_fn(|d| tile.range(d));
-        let count = ranges().iter().map(Range::len).product::<usize>();
-        let (products, others) = scratch.split_at_mut(count);
-        self.matrix.compute(detected, &mut Tile::in_scratch(products, ranges()), product);
-        if let Some((op, matrix)) = &self.gated {
-            let other = &mut others[..count];
-            matrix.compute(detected, &mut Tile::in_scratch(other, ranges()), product);
-            dispatch(detected, glu::Apply { op: *op, row: products, other, gate_in_row: true });
-        }
-        let from = Tile::in_scratch(products, ranges());
-        dispatch(detected, Finish { from, added: self.added.as_ref(), tile });
-    }
-}
-
-/// Rows that [`Finish`] asks for before they are needed.
-const ROWS_AHEAD: usize = 8;
-
-/// A tile gets what was made in scratch memory, and what is added to it.
-struct Finish<'a, 'b, 'c, 'd> {
-    from: Tile<'a>,
-    added: Option<&'b Input<'b>>,
-    tile: &'c mut Tile<'d>,
-}
-
-impl Job for Finish<'_, '_, '_, '_> {
-    type Out = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(mut self, s: S) {
-        let first = self.tile.range(0).start;
-        let ahead = ROWS_AHEAD * self.tile.row_stride();
-        for at in self.tile.rows() {
-            let (from, row) = (self.from.row(at), self.tile.row::<f32>(at));
-            for line in (0..4 * row.len()).step_by(64) {
-                s.prefetch(&row[0], ahead + line);
+        if let Some((op, other)) = &self.gated {
+            let mut beside = Tile::in_scratch(scratch, std::array::from_fn(|d| tile.range(d)));
+            other.compute(detected, &mut beside, product);
+            for at in tile.rows() {
+                let (row, other) = (tile.row(at), beside.row(at));
+                dispatch(detected, glu::Apply { op: *op, row, other, gate_in_row: true });
             }
-            row.copy_from_slice(from);
-            if let Some(b) = self.added {
-                combine_row(s, Binary::Add, row, first, b, at);
-            }
+        }
+        if let Some(b) = &self.added {
+            dispatch(detected, Combine { op: Binary::Add, a: None, b, tile });
         }
     }
 }
