@@ -7,9 +7,58 @@
 use super::block::Quant;
 use crate::cpu::run::Line;
 use crate::cpu::simd::Simd;
+use bytemuck::{Pod, Zeroable};
 
 /// Magnitude below which 127 over it could be infinite.
 const SMALLEST: f32 = 1e-36;
+
+/// 32 activations in 8 bits with what kernels want to know of them, side by side: a kernel follows one address for each
+/// column.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub(in crate::cpu) struct Rounded {
+    /// Numbers.
+    pub(in crate::cpu) q: [i8; 32],
+    /// Their scale.
+    pub(in crate::cpu) scale: f32,
+    /// Bits of what [`Rounded::weighed`] or [`Rounded::excess`] gives: types with minima have no bias.
+    sums: [u32; 2],
+    /// Fills three blocks up to whole cache lines.
+    unused: u32,
+}
+
+impl Rounded {
+    /// What the minima of a group of weights are multiplied with: the sum of the activations, or those of its halves.
+    #[inline(always)]
+    pub(in crate::cpu) fn weighed(&self) -> [f32; 2] {
+        self.sums.map(f32::from_bits)
+    }
+
+    /// [`Quant::BIAS`] times the sum of the numbers, or the sums of its halves if these have scales, with the other sign.
+    #[inline(always)]
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "unsigned weights are x86-64's"))]
+    pub(in crate::cpu) fn excess(&self) -> [i32; 2] {
+        self.sums.map(u32::cast_signed)
+    }
+
+    /// Rounds 32 activations for products with a type of weights.
+    #[inline(always)]
+    fn fill<S: Simd, Q: Quant>(&mut self, s: S, x: &[f32; 32]) {
+        const { assert!(Q::MINIMA == 0 || Q::BIAS == 0, "sums have one meaning") };
+        self.scale = block(s, x, &mut self.q);
+        let half = |q: &[i8]| q.iter().map(|&q| i32::from(q)).sum::<i32>();
+        let halves = [half(&self.q[..16]), half(&self.q[16..])];
+        let sums = match Q::MINIMA {
+            2 => halves,
+            0 if Q::HALVES => halves,
+            _ => [halves[0] + halves[1], 0],
+        };
+        self.sums = match Q::MINIMA {
+            0 => sums.map(|sum| (-Q::BIAS * sum).cast_unsigned()),
+            _ => sums.map(|sum| (self.scale * sum as f32).to_bits()),
+        };
+    }
+}
 
 /// A row of activations in 8 bits.
 #[derive(Clone, Copy, Debug)]
@@ -18,33 +67,10 @@ const SMALLEST: f32 = 1e-36;
     allow(dead_code, reason = "numbers in 16 bits are for kernels of x86-64")
 )]
 pub(in crate::cpu) struct Column<'a> {
-    /// Numbers, in blocks.
-    pub(in crate::cpu) q: &'a [[i8; 32]],
-    /// The same in 16 bits, where kernels want them so.
+    /// Its blocks.
+    pub(in crate::cpu) blocks: &'a [Rounded],
+    /// Their numbers in 16 bits, where kernels want them so.
     pub(in crate::cpu) wide: &'a [[i16; 32]],
-    /// Scale of each block.
-    pub(in crate::cpu) scale: &'a [f32],
-    /// Sums of the first 16 and of the last 16 numbers of each block.
-    pub(in crate::cpu) sums: &'a [[i16; 2]],
-}
-
-impl Column<'_> {
-    /// Sum of the numbers of a block.
-    #[inline(always)]
-    pub(in crate::cpu) fn sum(&self, block: usize) -> i32 {
-        let [first, last] = self.sums[block];
-        i32::from(first) + i32::from(last)
-    }
-
-    /// What the minima of a group of weights are multiplied with: the sum of the activations, or those of its halves.
-    #[inline(always)]
-    pub(in crate::cpu) fn weighed<Q: Quant>(&self, block: usize) -> [f32; 2] {
-        let scale = self.scale[block];
-        match Q::MINIMA {
-            2 => self.sums[block].map(|sum| scale * f32::from(sum)),
-            _ => [scale * self.sum(block) as f32, 0.0],
-        }
-    }
 }
 
 /// How the parts of a row lie in scratch memory, in lines.
@@ -60,52 +86,40 @@ impl RowScratch {
         RowScratch { blocks: k / 32, wide }
     }
 
-    /// Lines of the numbers, of the scales (and of the sums), of the numbers in 16 bits.
-    fn parts(&self) -> [usize; 3] {
+    /// Lines of the blocks, and those of the numbers in 16 bits.
+    fn parts(&self) -> [usize; 2] {
         let lines = |bytes: usize| bytes.div_ceil(size_of::<Line>());
-        [lines(self.blocks * 32), lines(self.blocks * 4), if self.wide { lines(self.blocks * 64) } else { 0 }]
+        [lines(self.blocks * size_of::<Rounded>()), if self.wide { lines(self.blocks * 64) } else { 0 }]
     }
 
     /// Lines of a row.
     pub(in crate::cpu) fn lines(&self) -> usize {
-        let [q, scale, wide] = self.parts();
-        q + 2 * scale + wide
+        self.parts().iter().sum()
     }
 
     /// A row in its scratch memory.
     #[inline]
     pub(in crate::cpu) fn column<'a>(&self, lines: &'a [Line]) -> Column<'a> {
-        let [q, scale, _] = self.parts();
-        let (q, lines) = lines.split_at(q);
-        let (scales, lines) = lines.split_at(scale);
-        let (sums, wide) = lines.split_at(scale);
-        let n = self.blocks;
+        let (blocks, wide) = lines.split_at(self.parts()[0]);
+        let blocks: &[u8] = &bytemuck::cast_slice(blocks)[..self.blocks * size_of::<Rounded>()];
         Column {
-            q: &bytemuck::cast_slice(q)[..n],
-            scale: &bytemuck::cast_slice(scales)[..n],
-            sums: &bytemuck::cast_slice(sums)[..n],
-            wide: if self.wide { &bytemuck::cast_slice(wide)[..n] } else { &[] },
+            blocks: bytemuck::cast_slice(blocks),
+            wide: if self.wide { &bytemuck::cast_slice(wide)[..self.blocks] } else { &[] },
         }
     }
 
-    /// Rounds a row into its scratch memory.
+    /// Rounds a row into its scratch memory, for products with a type of weights.
     #[inline(always)]
-    pub(in crate::cpu) fn fill<S: Simd>(&self, s: S, x: &[f32], lines: &mut [Line]) {
-        let [q, scale, _] = self.parts();
-        let (q, lines) = lines.split_at_mut(q);
-        let (scales, lines) = lines.split_at_mut(scale);
-        let (sums, wide) = lines.split_at_mut(scale);
-        let q: &mut [[i8; 32]] = bytemuck::cast_slice_mut(q);
-        let scales: &mut [f32] = bytemuck::cast_slice_mut(scales);
-        let sums: &mut [[i16; 2]] = bytemuck::cast_slice_mut(sums);
-        for (((x, q), scale), sum) in x.as_chunks::<32>().0.iter().zip(&mut *q).zip(scales).zip(sums) {
-            *scale = block(s, x, q);
-            let half = |q: &[i8]| q.iter().map(|&q| i16::from(q)).sum();
-            *sum = [half(&q[..16]), half(&q[16..])];
+    pub(in crate::cpu) fn fill<S: Simd, Q: Quant>(&self, s: S, x: &[f32], lines: &mut [Line]) {
+        let (blocks, wide) = lines.split_at_mut(self.parts()[0]);
+        let blocks: &mut [u8] = &mut bytemuck::cast_slice_mut(blocks)[..self.blocks * size_of::<Rounded>()];
+        let blocks: &mut [Rounded] = bytemuck::cast_slice_mut(blocks);
+        for (x, block) in x.as_chunks().0.iter().zip(&mut *blocks) {
+            block.fill::<S, Q>(s, x);
         }
         if self.wide {
             let wide: &mut [[i16; 32]] = bytemuck::cast_slice_mut(wide);
-            wide.iter_mut().zip(q).for_each(|(wide, q)| *wide = q.map(i16::from));
+            wide.iter_mut().zip(blocks).for_each(|(wide, block)| *wide = block.q.map(i16::from));
         }
     }
 }

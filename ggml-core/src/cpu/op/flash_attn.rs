@@ -101,7 +101,9 @@ impl<'a> Scratch<'a> {
     fn new(kernel: &FlashAttnKernel, local: &'a mut [f32]) -> Scratch<'a> {
         let (keys, local) = local.split_at_mut(POSITIONS * kernel.d);
         let (values, local) = local.split_at_mut(POSITIONS * kernel.dv);
-        let (scores, sums) = local.split_at_mut(POSITIONS * QUERIES);
+        let (scores, local) = local.split_at_mut(POSITIONS * QUERIES);
+        // A thread's memory is as large as the largest kernel wants it.
+        let sums = &mut local[..QUERIES * kernel.dv];
         Scratch { keys, values, scores: scores.as_chunks_mut().0, sums }
     }
 }

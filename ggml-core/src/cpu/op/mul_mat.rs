@@ -323,7 +323,7 @@ impl ForQuant for Product<'_, '_> {
             run.local(|local| {
                 let at = [i % n, i / n % b2, i / (n * b2)];
                 let x = source.row(run.detected(), at, bytemuck::cast_slice_mut(local));
-                dispatch(run.detected(), Quantize { row, x, lines });
+                dispatch(run.detected(), Quantize::<Q> { row, x, lines, q: PhantomData });
             });
         });
         let shared = &*shared;

@@ -109,6 +109,11 @@ pub(in crate::cpu) trait Quant: Pod + Send + Sync {
     /// How much larger than they should be the numbers of [`Quant::group`] are, which then are unsigned; `None` if they are
     /// right, and signed.
     const OFFSET: Option<i32> = None;
+    /// How much larger than they should be the numbers are as unsigned bytes.
+    const BIAS: i32 = match Self::OFFSET {
+        Some(offset) => offset,
+        None => 128,
+    };
     /// What the unit is.
     const UNIT: Unit = Unit::Half;
     /// What the unit is of the number that [`Quant::unit`] says: a power of two.

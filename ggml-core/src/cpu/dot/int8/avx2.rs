@@ -6,7 +6,7 @@ use super::lanes::{
 };
 use super::{IntDot, MAX_TILE, PanelShape, ROWS};
 use crate::cpu::dot::block::Quant;
-use crate::cpu::dot::quantize::Column;
+use crate::cpu::dot::quantize::{Column, Rounded};
 use crate::cpu::simd::avx2::Avx2;
 use std::arch::x86_64::*;
 
@@ -59,36 +59,35 @@ fn inner([first, last]: [i8; 2]) -> __m256i {
 /// Eight rows with one column: 32 products of bytes in three instructions, for each row and group.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn dot8<Q: Quant>(mut rows: [&[Q]; ROWS], x: Column<'_>, ahead: usize) -> [f32; ROWS] {
-    let n = x.q.len() / Q::GROUPS;
+    let n = x.blocks.len() / Q::GROUPS;
     for row in &mut rows {
         *row = &row[..n];
     }
     let mut total = _mm256_setzero_ps();
-    for (b, q) in x.q.chunks_exact(Q::GROUPS).enumerate() {
+    for (b, x) in x.blocks.chunks_exact(Q::GROUPS).enumerate() {
         let blocks = blocks8(&rows, b);
         prefetch8(blocks, ahead);
         let factors = factors8(blocks);
         let halves = blocks.map(Q::half_scales);
         let floats = blocks.map(Q::half_floats);
-        for (g, q) in q.iter().enumerate() {
-            let q = load(bytemuck::cast_ref(q));
+        for (g, x) in x.iter().enumerate() {
+            let q = load(bytemuck::cast_ref(&x.q));
             let mut partial = [_mm256_setzero_si256(); ROWS];
             for r in 0..ROWS {
                 partial[r] = products(blocks[r], g, halves[r][g], q);
             }
-            let at = b * Q::GROUPS + g;
             let sums = if Q::FLOATS {
                 let [first, last] = half_sums8(partial);
                 let [a, b] = [0, 1].map(|half| from_array(floats.map(|scales| scales[g][half])));
                 _mm256_fmadd_ps(_mm256_cvtepi32_ps(last), b, _mm256_mul_ps(_mm256_cvtepi32_ps(first), a))
             } else {
                 let mut sums = sum8(partial);
-                if let Some(offset @ 1..) = Q::OFFSET {
-                    sums = _mm256_sub_epi32(sums, _mm256_set1_epi32(offset * x.sum(at)));
+                if let Some(1..) = Q::OFFSET {
+                    sums = _mm256_add_epi32(sums, _mm256_set1_epi32(x.excess()[0]));
                 }
                 _mm256_cvtepi32_ps(sums)
             };
-            total = add_group::<Q>(total, sums, factors.of(g), &x, at);
+            total = add_group::<Q>(total, sums, factors.of(g), x);
         }
     }
     to_array(total)
@@ -167,7 +166,10 @@ fn panel<Q: Quant, const C: usize>(
     out: &mut [f32; MAX_TILE],
 ) {
     let n = x[0].wide.len();
-    let wide: [&[[i32; 16]]; C] = x.map(|x| bytemuck::cast_slice(&x.wide[..n]));
+    let (mut wide, mut blocks): ([&[[i32; 16]]; C], [&[Rounded]; C]) = ([&[]; C], [&[]; C]);
+    for c in 0..C {
+        (wide[c], blocks[c]) = (bytemuck::cast_slice(&x[c].wide[..n]), &x[c].blocks[..n]);
+    }
     let values: &[[[u8; 32]; 32]] = values.as_chunks().0.as_chunks().0;
     let groups = values[..n].iter().zip(factors.chunks_exact(16 * factors_of::<Q>()));
     let mut total = [[_mm256_setzero_ps(); 2]; C];
@@ -184,8 +186,8 @@ fn panel<Q: Quant, const C: usize>(
         for half in 0..2 {
             let factors = load_factors::<Q>(factors, 16, half * 8);
             for c in 0..C {
-                total[c][half] =
-                    add_group::<Q>(total[c][half], _mm256_cvtepi32_ps(sum[c][half]), factors, &x[c], at);
+                let sums = _mm256_cvtepi32_ps(sum[c][half]);
+                total[c][half] = add_group::<Q>(total[c][half], sums, factors, &blocks[c][at]);
             }
         }
     }

@@ -7,7 +7,7 @@ use super::lanes::{
 };
 use super::{IntDot, MAX_TILE, PanelShape, ROWS};
 use crate::cpu::dot::block::Quant;
-use crate::cpu::dot::quantize::Column;
+use crate::cpu::dot::quantize::{Column, Rounded};
 use crate::cpu::simd::avx512::Avx512;
 use std::arch::x86_64::*;
 use std::ops::Range;
@@ -61,14 +61,6 @@ const fn shape<Q: Quant>() -> PanelShape {
     PanelShape { rows: 32, columns, wide: false, factors: factors_of::<Q>() + halves, from: 4 }
 }
 
-/// How much larger the unsigned bytes of [`biased`] are than the numbers.
-const fn bias<Q: Quant>() -> i32 {
-    match Q::OFFSET {
-        Some(offset) => offset,
-        None => 128,
-    }
-}
-
 /// The numbers of a group as unsigned bytes.
 #[inline]
 #[target_feature(enable = "avx2")]
@@ -83,23 +75,26 @@ fn biased<Q: Quant>(block: &Q, g: usize) -> __m256i {
 /// the activations.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512vl,avx512vnni")]
 fn dot8<Q: Quant>(mut rows: [&[Q]; ROWS], x: Column<'_>, ahead: usize) -> [f32; ROWS] {
-    let n = x.q.len() / Q::GROUPS;
+    let n = x.blocks.len() / Q::GROUPS;
     for row in &mut rows {
         *row = &row[..n];
     }
     let mut total = _mm256_setzero_ps();
-    for (b, q) in x.q.chunks_exact(Q::GROUPS).enumerate() {
+    for (b, x) in x.blocks.chunks_exact(Q::GROUPS).enumerate() {
         let blocks = blocks8(&rows, b);
         prefetch8(blocks, ahead);
         let factors = factors8(blocks);
-        for (g, q) in q.iter().enumerate() {
-            let (q, at) = (load(bytemuck::cast_ref(q)), b * Q::GROUPS + g);
+        for (g, x) in x.iter().enumerate() {
+            let q = load(bytemuck::cast_ref(&x.q));
             let mut partial = [_mm256_setzero_si256(); ROWS];
             for r in 0..ROWS {
                 partial[r] = _mm256_dpbusd_epi32(_mm256_setzero_si256(), biased(blocks[r], g), q);
             }
-            let sums = _mm256_sub_epi32(sum8(partial), _mm256_set1_epi32(bias::<Q>() * x.sum(at)));
-            total = add_group::<Q>(total, _mm256_cvtepi32_ps(sums), factors.of(g), &x, at);
+            let mut sums = sum8(partial);
+            if Q::BIAS > 0 {
+                sums = _mm256_add_epi32(sums, _mm256_set1_epi32(x.excess()[0]));
+            }
+            total = add_group::<Q>(total, _mm256_cvtepi32_ps(sums), factors.of(g), x);
         }
     }
     to_array(total)
@@ -155,41 +150,39 @@ fn panel<Q: Quant, const C: usize>(
     x: [Column<'_>; C],
     out: &mut [f32; MAX_TILE],
 ) {
-    let n = x[0].q.len();
+    let n = x[0].blocks.len();
+    let mut columns: [&[Rounded]; C] = [&[]; C];
+    for c in 0..C {
+        columns[c] = &x[c].blocks[..n];
+    }
     let values: &[[[u8; 64]; 16]] = values.as_chunks().0.as_chunks().0;
     let groups = values[..n].iter().zip(factors.chunks_exact(32 * shape::<Q>().factors));
     let mut total = [[_mm512_setzero_ps(); 2]; C];
     for (at, (values, factors)) in groups.enumerate() {
+        let mut x = [&columns[0][at]; C];
+        for c in 1..C {
+            x[c] = &columns[c][at];
+        }
         let (scales, minima) = factors.as_chunks::<16>().0.split_at(2);
         let (minima, halves) = minima.split_at(2 * Q::MINIMA);
-        let sum = if Q::HALVES {
-            let (mut sum, last) =
-                (half_sums::<Q, C>(values, &x, at, 0), half_sums::<Q, C>(values, &x, at, 1));
+        let mut sum = sums::<Q, C>(values, x, if Q::HALVES { 0..4 } else { 0..8 });
+        if Q::HALVES {
+            let last = sums::<Q, C>(values, x, 4..8);
             for c in 0..C {
                 for v in 0..2 {
                     let first = _mm512_mul_ps(sum[c][v], floats512(&halves[v]));
                     sum[c][v] = _mm512_fmadd_ps(last[c][v], floats512(&halves[2 + v]), first);
                 }
             }
-            sum
-        } else {
-            let mut start = [[_mm512_setzero_si512(); 2]; C];
-            for c in 0..C {
-                start[c] = [_mm512_set1_epi32(-bias::<Q>() * x[c].sum(at)); 2];
-            }
-            floats(add_fours(start, values, &x, at, 0..8))
-        };
-        for v in 0..2 {
-            let scale = floats512(&scales[v]);
-            for c in 0..C {
-                let scale = _mm512_mul_ps(scale, _mm512_set1_ps(x[c].scale[at]));
-                total[c][v] = _mm512_add_ps(total[c][v], _mm512_mul_ps(scale, sum[c][v]));
-            }
-            for (i, minima) in minima.chunks_exact(2).enumerate() {
-                let minimum = floats512(&minima[v]);
-                for c in 0..C {
-                    let weighed = _mm512_set1_ps(x[c].weighed::<Q>(at)[i]);
-                    total[c][v] = _mm512_add_ps(total[c][v], _mm512_mul_ps(minimum, weighed));
+        }
+        for c in 0..C {
+            let (scale, weighed) = (_mm512_set1_ps(x[c].scale), x[c].weighed());
+            for v in 0..2 {
+                let scaled = _mm512_mul_ps(_mm512_mul_ps(floats512(&scales[v]), scale), sum[c][v]);
+                total[c][v] = _mm512_add_ps(total[c][v], scaled);
+                for i in 0..Q::MINIMA {
+                    let minimum = _mm512_mul_ps(floats512(&minima[2 * i + v]), _mm512_set1_ps(weighed[i]));
+                    total[c][v] = _mm512_add_ps(total[c][v], minimum);
                 }
             }
         }
@@ -203,42 +196,30 @@ fn panel<Q: Quant, const C: usize>(
     }
 }
 
-/// Sums of the products of one half of a group.
+/// Sums of the products of some fours of a group: of all, or of one half.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vnni")]
-fn half_sums<Q: Quant, const C: usize>(
+fn sums<Q: Quant, const C: usize>(
     values: &[[u8; 64]; 16],
-    x: &[Column<'_>; C],
-    at: usize,
-    half: usize,
-) -> [[__m512; 2]; C] {
-    let mut start = [[_mm512_setzero_si512(); 2]; C];
-    for c in 0..C {
-        start[c] = [_mm512_set1_epi32(-bias::<Q>() * i32::from(x[c].sums[at][half])); 2];
-    }
-    floats(add_fours(start, values, x, at, 4 * half..4 * half + 4))
-}
-
-/// Adds the products of some fours of a group.
-#[inline]
-#[target_feature(enable = "avx512f,avx512vnni")]
-fn add_fours<const C: usize>(
-    mut sum: [[__m512i; 2]; C],
-    values: &[[u8; 64]; 16],
-    x: &[Column<'_>; C],
-    at: usize,
+    x: [&Rounded; C],
     fours: Range<usize>,
-) -> [[__m512i; 2]; C] {
+) -> [[__m512; 2]; C] {
+    let mut sum = [[_mm512_setzero_si512(); 2]; C];
+    if Q::BIAS > 0 {
+        for c in 0..C {
+            sum[c] = [_mm512_set1_epi32(x[c].excess()[fours.start / 4]); 2];
+        }
+    }
     for four in fours {
         let (first, second) = (load512(&values[2 * four]), load512(&values[2 * four + 1]));
         for c in 0..C {
-            let words: &[[u8; 4]; 8] = bytemuck::cast_ref(&x[c].q[at]);
+            let words: &[[u8; 4]; 8] = bytemuck::cast_ref(&x[c].q);
             let x = _mm512_set1_epi32(i32::from_le_bytes(words[four]));
             sum[c][0] = _mm512_dpbusd_epi32(sum[c][0], first, x);
             sum[c][1] = _mm512_dpbusd_epi32(sum[c][1], second, x);
         }
     }
-    sum
+    floats(sum)
 }
 
 #[inline]

@@ -2,7 +2,7 @@
 
 use super::{PanelShape, ROWS};
 use crate::cpu::dot::block::{Fields, Group, Quant, Unit, power};
-use crate::cpu::dot::quantize::Column;
+use crate::cpu::dot::quantize::Rounded;
 use crate::cpu::simd::avx2::prefetch;
 use std::arch::x86_64::*;
 
@@ -258,12 +258,11 @@ pub(super) fn add_group<Q: Quant>(
     mut total: __m256,
     sums: __m256,
     [scale, minima @ ..]: [__m256; 3],
-    x: &Column<'_>,
-    at: usize,
+    x: &Rounded,
 ) -> __m256 {
-    let scale = _mm256_mul_ps(scale, _mm256_set1_ps(x.scale[at]));
+    let scale = _mm256_mul_ps(scale, _mm256_set1_ps(x.scale));
     total = _mm256_add_ps(total, _mm256_mul_ps(scale, sums));
-    for (minimum, x) in minima.into_iter().zip(x.weighed::<Q>(at)).take(Q::MINIMA) {
+    for (minimum, x) in minima.into_iter().zip(x.weighed()).take(Q::MINIMA) {
         total = _mm256_add_ps(total, _mm256_mul_ps(minimum, _mm256_set1_ps(x)));
     }
     total

@@ -67,14 +67,14 @@ pub(in crate::cpu) trait IntDot: Copy + Send + Sync + 'static {
                 let (scales, halves) = (block.scales(), block.half_floats());
                 for g in 0..Q::GROUPS {
                     let at = b * Q::GROUPS + g;
-                    let (numbers, q) = (self.numbers(block, g), &x.q[at]);
+                    let (numbers, x) = (self.numbers(block, g), &x.blocks[at]);
                     let half = |h: usize| -> i32 {
-                        (16 * h..16 * h + 16).map(|i| i32::from(numbers[i]) * i32::from(q[i])).sum()
+                        (16 * h..16 * h + 16).map(|i| i32::from(numbers[i]) * i32::from(x.q[i])).sum()
                     };
                     let sum = half(0) as f32 * halves[g][0] + half(1) as f32 * halves[g][1];
-                    total += block.unit_f32() * f32::from(scales[g]) * x.scale[at] * sum;
+                    total += block.unit_f32() * f32::from(scales[g]) * x.scale * sum;
                     let unit = f16::from_bits(block.negative_unit()).to_f32_const();
-                    for (h, x) in x.weighed::<Q>(at).into_iter().enumerate().take(Q::MINIMA) {
+                    for (h, x) in x.weighed().into_iter().enumerate().take(Q::MINIMA) {
                         total += unit * f32::from(block.minima(h)[g]) * x;
                     }
                 }

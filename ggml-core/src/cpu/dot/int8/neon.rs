@@ -139,7 +139,7 @@ fn halves(q: &[i8; 32]) -> &[[i8; 16]; 2] {
 #[target_feature(enable = "neon,dotprod")]
 fn dot8<S: IntDot, Q: Quant>(s: S, rows: [&[Q]; ROWS], x: Column<'_>) -> [f32; ROWS] {
     let mut total = [0.0; ROWS];
-    for b in 0..x.q.len() / Q::GROUPS {
+    for b in 0..x.blocks.len() / Q::GROUPS {
         let mut units = [0.0; ROWS];
         let (mut scales, mut inner) = ([[1i8; 8]; ROWS], [[[1.0; 2]; 8]; ROWS]);
         for r in 0..ROWS {
@@ -148,8 +148,8 @@ fn dot8<S: IntDot, Q: Quant>(s: S, rows: [&[Q]; ROWS], x: Column<'_>) -> [f32; R
             inner[r] = rows[r][b].half_floats();
         }
         for g in 0..Q::GROUPS {
-            let at = b * Q::GROUPS + g;
-            let [first, last] = halves(&x.q[at]);
+            let x = &x.blocks[b * Q::GROUPS + g];
+            let [first, last] = halves(&x.q);
             let (first, last) = (load(first), load(last));
             let mut sums = [0.0; ROWS];
             for r in 0..ROWS {
@@ -164,9 +164,9 @@ fn dot8<S: IntDot, Q: Quant>(s: S, rows: [&[Q]; ROWS], x: Column<'_>) -> [f32; R
                 };
             }
             for r in 0..ROWS {
-                total[r] += units[r] * f32::from(scales[r][g]) * x.scale[at] * sums[r];
+                total[r] += units[r] * f32::from(scales[r][g]) * x.scale * sums[r];
             }
-            for (h, weighed) in x.weighed::<Q>(at).into_iter().enumerate().take(Q::MINIMA) {
+            for (h, weighed) in x.weighed().into_iter().enumerate().take(Q::MINIMA) {
                 for r in 0..ROWS {
                     let unit = f16::from_bits(rows[r][b].negative_unit()).to_f32_const();
                     total[r] += unit * f32::from(rows[r][b].minima(h)[g]) * weighed;
@@ -219,7 +219,7 @@ fn panel<Q: Quant, const C: usize, const LEVEL: u8>(
     x: [Column<'_>; C],
     out: &mut [f32; MAX_TILE],
 ) {
-    let n = x[0].q.len();
+    let n = x[0].blocks.len();
     let values: &[[[i8; 16]; 16]] = bytemuck::cast_slice(values);
     let groups = values[..n].iter().zip(factors.chunks_exact(8 * shape::<Q>().factors));
     let mut total = [[vdupq_n_f32(0.0); 2]; C];
@@ -243,12 +243,12 @@ fn panel<Q: Quant, const C: usize, const LEVEL: u8>(
             }
         }
         for c in 0..C {
-            let scale = x[c].scale[at];
+            let block = &x[c].blocks[at];
             for v in 0..2 {
                 let sum = if Q::HALVES { sum[c][v] } else { vcvtq_f32_s32(sums[c][v]) };
-                let scale = vmulq_n_f32(floats(&factors[v]), scale);
+                let scale = vmulq_n_f32(floats(&factors[v]), block.scale);
                 total[c][v] = vaddq_f32(total[c][v], vmulq_f32(scale, sum));
-                for (h, weighed) in x[c].weighed::<Q>(at).into_iter().enumerate().take(Q::MINIMA) {
+                for (h, weighed) in block.weighed().into_iter().enumerate().take(Q::MINIMA) {
                     let minimum = vmulq_n_f32(floats(&factors[2 * (1 + h) + v]), weighed);
                     total[c][v] = vaddq_f32(total[c][v], minimum);
                 }
@@ -279,7 +279,7 @@ unsafe fn half_sums<const C: usize, const LEVEL: u8>(
     // SAFETY: the caller knows of the instructions; loads are as long as their arrays.
     unsafe {
         let values = &values[8 * half..];
-        let columns: [&[i8; 16]; C] = std::array::from_fn(|c| &halves(&x[c].q[at])[half]);
+        let columns: [&[i8; 16]; C] = std::array::from_fn(|c| &halves(&x[c].blocks[at].q)[half]);
         if LEVEL == MATRIX {
             // Columns by two; the last stands in for one that is missing.
             for pair in 0..C.div_ceil(2) {

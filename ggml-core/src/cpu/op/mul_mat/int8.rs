@@ -10,18 +10,19 @@ use crate::cpu::window::{Input, Tile};
 use std::marker::PhantomData;
 
 /// A column of activations, rounded to 8 bits.
-pub(super) struct Quantize<'a> {
+pub(super) struct Quantize<'a, Q> {
     pub(super) row: RowScratch,
     pub(super) x: &'a [f32],
     pub(super) lines: &'a mut [Line],
+    pub(super) q: PhantomData<Q>,
 }
 
-impl Job for Quantize<'_> {
+impl<Q: Quant> Job for Quantize<'_, Q> {
     type Out = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        self.row.fill(s, self.x, self.lines);
+        self.row.fill::<S, Q>(s, self.x, self.lines);
     }
 }
 
