@@ -3,10 +3,11 @@
 //! Weights are read where they lie, decoded and encoded some rows at a time on all cores, and written at once, so
 //! that memory holds a few megabytes of them whatever their size. The file has its name at the end only: where
 //! anything fails or the work is cancelled, what was there stays as it was. An [`Importance`] matrix says which
-//! columns of the weights count how much; types of few bits need one.
+//! columns of the weights count how much; types of few bits need one. Beside weights of NVFP4 stand their scales.
 
 mod importance;
 mod mix;
+mod scale;
 
 pub use importance::Importance;
 pub use mix::Mix;
@@ -18,6 +19,7 @@ use ggml_core::gguf::{GgufFile, GgufWriter, Metadata, TensorData, TensorInfo, Te
 use ggml_core::{DType, Error, Result};
 use mix::Model as Rules;
 use rayon::prelude::*;
+use scale::Scales;
 use std::cell::Cell;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -43,6 +45,16 @@ pub struct Summary {
     pub after: u64,
     /// Types in the order of their numbers, each with its tensors.
     pub types: Vec<(DType, usize)>,
+}
+
+impl Summary {
+    fn add(&mut self, dtype: DType, bytes: usize) {
+        self.after += bytes as u64;
+        match self.types.iter_mut().find(|(of, _)| *of == dtype) {
+            Some((_, count)) => *count += 1,
+            None => self.types.push((dtype, 1)),
+        }
+    }
 }
 
 /// What is made of a model.
@@ -104,21 +116,30 @@ pub fn quantize(
     let total = input.tensors().iter().map(|t| t.bytes as u64).sum();
     let watch = Watch { path: out, cancel, progress, done: Cell::new(0), total };
     let model = Rules::new(input, recipe.importance.is_some());
+    let dtype = |t| if recipe.pure { recipe.mix.pure(t) } else { recipe.mix.of(t, &model) };
+    let scales: Vec<_> = input.tensors().iter().map(|t| Scales::new(input, t, dtype(t))).collect();
     let mut writer = GgufWriter::new();
     writer.set_all(&metadata(input, recipe))?;
     let mut summary = Summary { before: total, after: 0, types: Vec::new() };
-    for t in input.tensors() {
-        let dtype = if recipe.pure { recipe.mix.pure(t) } else { recipe.mix.of(t, &model) };
-        let importance = if dtype == t.dtype { None } else { columns(t, dtype, recipe.importance)? };
-        let rows = t.elements() / t.ne[0];
-        summary.after += (dtype.row_bytes(t.ne[0]).unwrap_or(0) * rows) as u64;
-        match summary.types.iter_mut().find(|(of, _)| *of == dtype) {
-            Some((_, count)) => *count += 1,
-            None => summary.types.push((dtype, 1)),
-        }
+    for (t, own) in input.tensors().iter().zip(&scales) {
+        let dtype = dtype(t);
+        summary.add(dtype, dtype.row_bytes(t.ne[0]).unwrap_or(0) * (t.elements() / t.ne[0]));
         let watch = &watch;
-        let data = TensorData::stream(move |sink| contents(input, t, dtype, importance, watch, sink));
+        if let Some(of) = scales.iter().flatten().find(|of| of.name() == t.name) {
+            let data =
+                TensorData::stream(|sink| watch.advance(t.bytes).and_then(|()| sink.put(&of.bytes()?)));
+            writer.tensor(t.name.clone(), dtype, t.shape(), data)?;
+            continue;
+        }
+        let importance = if dtype == t.dtype { None } else { columns(t, dtype, recipe.importance)? };
+        let how = How { dtype, importance, scales: own.as_ref() };
+        let data = TensorData::stream(move |sink| contents(input, t, &how, watch, sink));
         writer.tensor(t.name.clone(), dtype, t.shape(), data)?;
+        if let Some(own) = own.as_ref().filter(|own| !own.replaces()) {
+            summary.add(DType::F32, own.count() * size_of::<f32>());
+            let data = TensorData::stream(|sink| sink.put(&own.bytes()?));
+            writer.tensor(own.name(), DType::F32, &[own.count()], data)?;
+        }
     }
     summary.types.sort();
     writer.write_to(out)?;
@@ -166,17 +187,43 @@ fn metadata(input: &GgufFile, recipe: &Recipe<'_>) -> Metadata {
     all
 }
 
+/// What becomes of a tensor.
+struct How<'a> {
+    dtype: DType,
+    importance: Option<&'a [f32]>,
+    scales: Option<&'a Scales<'a>>,
+}
+
+impl How<'_> {
+    /// Some rows in their new type; `importance` is that of their matrix, and `divisor` what they are divided by.
+    fn encoded(
+        &self,
+        t: &TensorInfo,
+        rows: &[u8],
+        importance: Option<&[f32]>,
+        divisor: f32,
+    ) -> Result<Vec<u8>> {
+        let mut values = decode(t.dtype, rows)?;
+        if divisor != 1.0 {
+            values.iter_mut().for_each(|x| *x /= divisor);
+        }
+        match importance {
+            Some(importance) => encode_weighted(self.dtype, t.ne[0], &values, importance),
+            None => encode_with(self.dtype, t.ne[0], &values, Effort::Search),
+        }
+    }
+}
+
 /// Puts the contents of a tensor in another type.
 fn contents(
     input: &GgufFile,
     t: &TensorInfo,
-    dtype: DType,
-    importance: Option<&[f32]>,
+    how: &How<'_>,
     watch: &Watch<'_>,
     sink: &mut TensorSink<'_>,
 ) -> Result<()> {
     let data = input.data(t)?;
-    if dtype == t.dtype {
+    if how.dtype == t.dtype {
         return data.chunks(PIECE).try_for_each(|piece| {
             watch.advance(piece.len())?;
             sink.put(piece)
@@ -184,26 +231,25 @@ fn contents(
     }
     let (columns, row_bytes) = (t.ne[0], data.len() / (t.elements() / t.ne[0]).max(1));
     let chunk = (CHUNK / columns).max(1) * row_bytes;
-    let mut put = |rows: &[u8], importance: Option<&[f32]>| {
+    let mut put = |rows: &[u8], importance: Option<&[f32]>, divisor: f32| {
         rows.chunks(chunk * GROUP).try_for_each(|group| {
             watch.advance(group.len())?;
-            let make = |rows: &[u8]| {
-                let values = decode(t.dtype, rows)?;
-                match importance {
-                    Some(importance) => encode_weighted(dtype, columns, &values, importance),
-                    None => encode_with(dtype, columns, &values, Effort::Search),
-                }
-            };
+            let make = |rows: &[u8]| how.encoded(t, rows, importance, divisor);
             let encoded = group.par_chunks(chunk).map(make).collect::<Result<Vec<_>>>()?;
             encoded.iter().try_for_each(|bytes| sink.put(bytes))
         })
     };
-    let Some(importance) = importance else {
-        return put(data, None);
-    };
-    // A matrix of the stack after the other; as many as there are rows of importance.
-    let matrices = data.chunks(t.ne[1] * row_bytes).zip(importance.chunks(columns).cycle());
-    matrices.into_iter().try_for_each(|(matrix, importance)| put(matrix, Some(importance)))
+    let divisors = how.scales.map(Scales::divisors).transpose()?;
+    if how.importance.is_none() && divisors.is_none() {
+        return put(data, None, 1.0);
+    }
+    // A matrix of the stack after the other; as many as there are rows of importance, and divisors.
+    for (i, matrix) in data.chunks(t.ne[1] * row_bytes).enumerate() {
+        let of_matrix = |all: &[f32], n: usize| i % (all.len() / n).max(1) * n;
+        let importance = how.importance.map(|all| &all[of_matrix(all, columns)..][..columns]);
+        put(matrix, importance, divisors.map_or(1.0, |all| all[of_matrix(all, 1)]))?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -215,7 +261,7 @@ mod tests {
     use ggml_core::metrics::distance;
     use ggml_core::rng::Rng;
 
-    fn file(shape: &Shape) -> GgufFile {
+    pub(super) fn file(shape: &Shape) -> GgufFile {
         GgufFile::from_bytes(synthesize::bytes(shape, 5).unwrap()).unwrap()
     }
 
@@ -225,7 +271,7 @@ mod tests {
         Shape { feed_forward: 320, ..small.with_type(DType::F16) }
     }
 
-    fn quantized(input: &GgufFile, name: &str, importance: Option<&Importance>) -> GgufFile {
+    pub(super) fn quantized(input: &GgufFile, name: &str, importance: Option<&Importance>) -> GgufFile {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("out.gguf");
         let last = Cell::new((0, 0));
@@ -274,9 +320,15 @@ mod tests {
         let weighed = weighed.into_iter().map(|name| (name, Some(&importance)));
         for (name, importance) in without.chain(weighed) {
             let out = quantized(&input, name, importance);
-            for (a, b) in input.tensors().iter().zip(out.tensors()) {
-                assert_eq!((&a.name, a.ne), (&b.name, b.ne), "{name}");
-                let values = decode(a.dtype, input.data(a).unwrap()).unwrap();
+            for a in input.tensors() {
+                let b = out.require(&a.name).unwrap();
+                assert_eq!(a.ne, b.ne, "{name}");
+                let mut values = decode(a.dtype, input.data(a).unwrap()).unwrap();
+                let scale = out.tensor(&a.name.replace(".weight", ".scale"));
+                if let Some(scale) = scale.filter(|_| b.dtype == DType::NVFP4) {
+                    let scale = decode(scale.dtype, out.data(scale).unwrap()).unwrap()[0];
+                    values.iter_mut().for_each(|x| *x /= scale);
+                }
                 let want = match a.dtype == b.dtype {
                     true => input.data(a).unwrap().to_vec(),
                     false => match importance.and_then(|of| of.of(&a.name)) {
