@@ -1,10 +1,10 @@
-//! The numbers that files have beside weights of NVFP4: what a product with `name.weight` is multiplied by is `name.scale`,
-//! one F32, or one for each expert of a stack.
+//! The numbers that files have beside weights of NVFP4: what a product with `name.weight` is multiplied by is
+//! `name.scale`, one F32, or one for each expert of a stack.
 //!
 //! The scale of 16 numbers is an E4M3 without a sign, whose steps are an eighth from 2^-6 on and 2^-9 below. Sixteen
 //! weights of a real model have a largest one near 0.05, a sixth of which is less than that: their scale would lose its
-//! bits. The number beside them moves all scales of a matrix to the upper end of E4M3, as ModelOpt's files have it. It
-//! is a power of two, so that dividing by it loses nothing.
+//! bits. The number beside them moves all scales of a matrix to the upper end of E4M3. It is a power of two, so that
+//! dividing by it loses nothing.
 
 use ggml_core::decode::decode;
 use ggml_core::gguf::{GgufFile, TensorInfo};
@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 /// The largest E4M3 (448) times the largest E2M1 (6).
 const LARGEST: f32 = 2688.0;
 
-/// Parts of layers beside which every reader of NVFP4 looks for a scale.
+/// Parts of layers that get a scale: matrices of plain products and experts. Tables of tokens and the output layer do not.
 const PARTS: [&str; 20] = [
     "attn_q",
     "attn_k",
