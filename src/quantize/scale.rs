@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 /// The largest E4M3 (448) times the largest E2M1 (6).
 const LARGEST: f32 = 2688.0;
 
-/// Parts of layers that get a scale: matrices of plain products and experts. Tables of tokens and the output layer do not.
+/// Parts of layers that get a scale: matrices of plain products and experts, no tables of tokens, no output layer.
 const PARTS: [&str; 20] = [
     "attn_q",
     "attn_k",
