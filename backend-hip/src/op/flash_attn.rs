@@ -275,7 +275,7 @@ mod tests {
             let (mut met, mut on_units) = (BTreeSet::new(), BTreeSet::new());
             for &dtype in CACHE_TYPES {
                 for (d, tokens) in
-                    [64, 128, 256, 512, 584].iter().flat_map(|&d| [1, 4, 8, 64].map(|tokens| (d, tokens)))
+                    [64, 128, 256, 512, 608].iter().flat_map(|&d| [1, 4, 8, 64].map(|tokens| (d, tokens)))
                 {
                     let mut graph = Graph::new();
                     let mut leaf =
