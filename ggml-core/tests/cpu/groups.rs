@@ -8,8 +8,9 @@ use ggml_core::op::{Activation, Glu};
 use ggml_core::plan::{Plan, Precision};
 use ggml_core::{DType, Source};
 
+/// All of groups, but for those that the processor computes in parts: scores of experts are products as others are.
 fn cases() -> Vec<Case> {
-    catalogue::cases().into_iter().filter(|case| case.group.is_some()).collect()
+    catalogue::cases().into_iter().filter(|case| case.group.is_some_and(|group| group != "gate")).collect()
 }
 
 #[test]
