@@ -16,7 +16,8 @@ pub(super) type NewTensor = (String, DType, Vec<usize>, Fill);
 pub(super) enum Fill {
     Matrix,
     Norm,
-    /// Norms of queries where attention itself does not scale: products with keys are of size 1 then.
+    /// Norms of queries where attention itself does not scale: products with keys are no larger than those of rows of 64
+    /// elements, so that long rows do not attend to one position alone.
     QueryNorm,
     Bias,
     Factor,
@@ -28,7 +29,7 @@ impl Fill {
         match self {
             Fill::Matrix => rng.normal() / (columns as f32).sqrt(),
             Fill::Norm => 1.0 + 0.1 * rng.normal(),
-            Fill::QueryNorm => Fill::Norm.value(rng, columns) / (columns as f32).sqrt(),
+            Fill::QueryNorm => Fill::Norm.value(rng, columns) * (64.0 / columns as f32).sqrt().min(1.0),
             Fill::Bias => 0.1 * rng.normal(),
             Fill::Factor => 1.0 + rng.normal().abs(),
             Fill::Decay => -(0.5 * rng.normal()).exp(),
