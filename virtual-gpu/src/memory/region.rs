@@ -1,7 +1,9 @@
 //! The bytes of an allocation.
 //!
 //! Work-groups run in parallel, and so do their loads and stores: every access is atomic (relaxed) in units of its
-//! alignment, so a race in a kernel gives some value and no undefined behaviour.
+//! alignment, up to 8 bytes, so a race in a kernel gives some value and no undefined behaviour, and aligned words of 64
+//! bits are never seen half written: processors have them so, and kernels that hand over a flag and a value in one word
+//! rest on it.
 
 #![allow(unsafe_code)]
 
@@ -86,7 +88,10 @@ impl Region {
     pub(crate) fn load(&self, offset: u64, bytes: u64) -> [u32; 4] {
         let mut words = [0; 4];
         let at = self.at(offset, bytes);
-        if bytes >= 4 {
+        if bytes == 8 && offset % 8 == 0 {
+            // SAFETY: inside the range, and aligned, because blocks begin at pages.
+            (words[0], words[1]) = halves(unsafe { AtomicU64::from_ptr(at.cast()) }.load(Relaxed));
+        } else if bytes >= 4 {
             for (i, word) in words.iter_mut().take(bytes as usize / 4).enumerate() {
                 // SAFETY: inside the range.
                 *word = unsafe { load_word(at.add(4 * i)) };
@@ -105,7 +110,10 @@ impl Region {
     #[inline(always)]
     pub(crate) fn store(&self, offset: u64, bytes: u64, words: &[u32; 4]) {
         let at = self.at(offset, bytes);
-        if bytes >= 4 {
+        if bytes == 8 && offset % 8 == 0 {
+            // SAFETY: as in `load`.
+            unsafe { AtomicU64::from_ptr(at.cast()) }.store(double(words[0], words[1]), Relaxed);
+        } else if bytes >= 4 {
             for (i, &word) in words.iter().take(bytes as usize / 4).enumerate() {
                 // SAFETY: inside the range.
                 unsafe { store_word(at.add(4 * i), word) };
@@ -156,6 +164,15 @@ impl Region {
     }
 }
 
+/// A word of 64 bits as its two halves, and the way back.
+fn halves(word: u64) -> (u32, u32) {
+    (word as u32, (word >> 32) as u32)
+}
+
+fn double(low: u32, high: u32) -> u64 {
+    u64::from(low) | u64::from(high) << 32
+}
+
 /// # Safety
 /// One readable byte that is written only atomically.
 #[inline(always)]
@@ -204,7 +221,7 @@ pub(crate) struct Span<'a> {
     offsets: [u32; LANES],
     lanes: u64,
     bytes: u32,
-    /// What all of them are multiples of, up to 4: blocks begin at pages.
+    /// What all of them are multiples of, up to 8: blocks begin at pages.
     aligned: u32,
 }
 
@@ -257,9 +274,9 @@ impl Region {
     }
 }
 
-/// What numbers are multiples of, up to 4, by all their bits.
+/// What numbers are multiples of, up to 8, by all their bits.
 fn alignment(all: u32) -> u32 {
-    1 << (all | 4).trailing_zeros()
+    1 << (all | 8).trailing_zeros()
 }
 
 impl Span<'_> {
@@ -278,14 +295,15 @@ impl Span<'_> {
                 // SAFETY: the byte is inside and is used only atomically.
                 to[0][lane] = unsafe { load_byte(self.at(lane)) }.into();
             }),
-            (2, 2 | 4) => each(self.lanes, |lane| {
+            (2, 2 | 4 | 8) => each(self.lanes, |lane| {
                 // SAFETY: the bytes are inside, aligned, and used only atomically.
                 to[0][lane] = unsafe { AtomicU16::from_ptr(self.at(lane).cast()) }.load(Relaxed).into();
             }),
-            (4, 4) => self.load_words::<1>(to),
+            (4, 4 | 8) => self.load_words::<1>(to),
+            (8, 8) => self.load_double(to),
             (8, 4) => self.load_words::<2>(to),
-            (12, 4) => self.load_words::<3>(to),
-            (16, 4) => self.load_words::<4>(to),
+            (12, 4 | 8) => self.load_words::<3>(to),
+            (16, 4 | 8) => self.load_words::<4>(to),
             _ => each(self.lanes, |lane| {
                 let words = self.region.load(self.offsets[lane].into(), self.bytes.into());
                 to.iter_mut().zip(words).for_each(|(register, word)| register[lane] = word);
@@ -305,18 +323,29 @@ impl Span<'_> {
         });
     }
 
+    #[inline(always)]
+    fn load_double(&self, to: &mut [[u32; LANES]]) {
+        let Some([low, high]) = to.first_chunk_mut::<2>() else { return };
+        each(self.lanes, |lane| {
+            // SAFETY: the 8 bytes are inside, aligned, and used only atomically.
+            let word = unsafe { AtomicU64::from_ptr(self.at(lane).cast()) }.load(Relaxed);
+            (low[lane], high[lane]) = halves(word);
+        });
+    }
+
     /// Stores the values of the lanes.
     #[inline(always)]
     pub(crate) fn store(&self, from: &[[u32; LANES]]) {
         match (self.bytes, self.aligned) {
-            (2, 2 | 4) => each(self.lanes, |lane| {
+            (2, 2 | 4 | 8) => each(self.lanes, |lane| {
                 // SAFETY: the bytes are inside, aligned, and used only atomically.
                 unsafe { AtomicU16::from_ptr(self.at(lane).cast()) }.store(from[0][lane] as u16, Relaxed);
             }),
-            (4, 4) => self.store_words::<1>(from),
+            (4, 4 | 8) => self.store_words::<1>(from),
+            (8, 8) => self.store_double(from),
             (8, 4) => self.store_words::<2>(from),
-            (12, 4) => self.store_words::<3>(from),
-            (16, 4) => self.store_words::<4>(from),
+            (12, 4 | 8) => self.store_words::<3>(from),
+            (16, 4 | 8) => self.store_words::<4>(from),
             _ => each(self.lanes, |lane| {
                 let mut words = [0; 4];
                 words.iter_mut().zip(from).for_each(|(word, register)| *word = register[lane]);
@@ -334,6 +363,16 @@ impl Span<'_> {
                 // SAFETY: as in `load_words`.
                 unsafe { AtomicU32::from_ptr(at.add(i)) }.store(register[lane], Relaxed);
             }
+        });
+    }
+
+    #[inline(always)]
+    fn store_double(&self, from: &[[u32; LANES]]) {
+        let Some([low, high]) = from.first_chunk::<2>() else { return };
+        each(self.lanes, |lane| {
+            let word = double(low[lane], high[lane]);
+            // SAFETY: as in `load_double`.
+            unsafe { AtomicU64::from_ptr(self.at(lane).cast()) }.store(word, Relaxed);
         });
     }
 }
@@ -354,6 +393,35 @@ mod tests {
         }
         region.store(33, 8, &[0x0403_0201, 0x0807_0605, 0, 0]);
         assert_eq!(region.load(32, 8)[..2], [0x0302_0120, 0x0706_0504]);
+    }
+
+    /// A flag in the upper half and a value in the lower one arrive together, whoever stores and loads them.
+    #[test]
+    fn words_of_64_bits_are_never_half_written() {
+        let region = Region::new(0x1000, 64, Block::new(64).unwrap());
+        let span = || region.span(8, u64::MAX, &[0; LANES], 1, 8).unwrap();
+        let write = |i: u32| match i % 2 {
+            0 => region.store(8, 8, &[i, i, 0, 0]),
+            _ => span().store(&[[i; LANES]; 2]),
+        };
+        let read = |i: u32| match i % 2 {
+            0 => region.load(8, 8),
+            _ => {
+                let mut got = [[0; LANES]; 2];
+                span().load(&mut got);
+                [got[0][0], got[1][0], 0, 0]
+            }
+        };
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| (1..=300_000).for_each(write));
+            let mut i = 0;
+            while !writer.is_finished() {
+                let [low, high, ..] = read(i);
+                assert_eq!(low, high);
+                i = i.wrapping_add(1);
+            }
+        });
+        assert_eq!(region.load(8, 8)[..2], [300_000; 2]);
     }
 
     /// A region of which every byte differs from those around it.
