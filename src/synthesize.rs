@@ -1,8 +1,9 @@
 //! Models with seeded random weights, written as GGUF: the same file on every machine for the same seed.
 //!
-//! Weights are normal with a standard deviation of `1 / sqrt(columns)`, so that activations keep their size from
-//! layer to layer; norm weights lie around 1, biases around 0. Such a model says nothing sensible, and computes
-//! exactly what a trained one of its shape computes. Its vocabulary spells bytes, and has made-up words for the rest.
+//! Weights are normal with a standard deviation of `1 / sqrt(columns)`, so that activations keep their size from layer to
+//! layer, and in deep models what layers add is small beside the stream, so that rounding stays rounding; norm weights lie
+//! around 1, biases around 0. Such a model says nothing sensible, and computes exactly what a trained one of its shape
+//! computes. Its vocabulary spells bytes, and has made-up words for the rest.
 
 mod keys;
 mod named;

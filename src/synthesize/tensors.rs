@@ -12,10 +12,17 @@ type AddTensor<'a> = dyn FnMut(&str, DType, &[usize], Fill) + 'a;
 /// Name, type, extents and contents of a tensor.
 pub(super) type NewTensor = (String, DType, Vec<usize>, Fill);
 
+/// Matrices whose products are added to the residual stream.
+const LAST: [&str; 6] =
+    ["attn_output", "ssm_out", "shortconv.out_proj", "ffn_down", "ffn_down_shexp", "proj"];
+
 #[derive(Clone, Copy)]
 pub(super) enum Fill {
     Matrix,
     Norm,
+    /// The same, times a number.
+    MatrixTimes(f32),
+    NormTimes(f32),
     /// Norms of queries where attention itself does not scale: products with keys are no larger than those of rows of 64
     /// elements, so that long rows do not attend to one position alone.
     QueryNorm,
@@ -29,6 +36,8 @@ impl Fill {
         match self {
             Fill::Matrix => rng.normal() / (columns as f32).sqrt(),
             Fill::Norm => 1.0 + 0.1 * rng.normal(),
+            Fill::MatrixTimes(factor) => Fill::Matrix.value(rng, columns) * factor,
+            Fill::NormTimes(factor) => Fill::Norm.value(rng, columns) * factor,
             Fill::QueryNorm => Fill::Norm.value(rng, columns) * (64.0 / columns as f32).sqrt().min(1.0),
             Fill::Bias => 0.1 * rng.normal(),
             Fill::Factor => 1.0 + rng.normal().abs(),
@@ -44,6 +53,9 @@ fn fitting(dtype: DType, columns: usize) -> DType {
 }
 
 impl Shape {
+    /// Models of so many layers need no conditioning.
+    const SHALLOW: usize = 8;
+
     pub(super) fn tensors(&self) -> Vec<NewTensor> {
         if self.is(&ENCODERS) {
             return self.encoder_tensors();
@@ -89,12 +101,47 @@ impl Shape {
                 self.feed_forward_tensors(layer, &mut add);
             }
         }
+        self.condition(&mut all);
         let norm = if self.convolved.is_empty() { "output_norm.weight" } else { "token_embd_norm.weight" };
         all.push(tensor(norm, DType::F32, &[e], Fill::Norm));
         if !self.tied {
             all.push(tensor("output.weight", self.embedding_type, &[e, self.vocabulary], Fill::Matrix));
         }
         all
+    }
+
+    /// What layers of a deep model add to the residual stream is small beside it, as in trained ones: random layers of
+    /// full size make noise of a rounding error within twenty or thirty layers, and then no two backends agree. The
+    /// last matrices of layers are those of GPT-2 ("Language Models are Unsupervised Multitask Learners", 2019, section
+    /// 2.3), 1 / sqrt(2 layers) as large; where a norm follows it is the norm. The stream begins larger than that. Mixtures
+    /// depend on it most: a rounding error decides between two experts with nearly the same score.
+    fn condition(&self, all: &mut [NewTensor]) {
+        if self.layers <= Shape::SHALLOW {
+            return;
+        }
+        let small = 1.0 / (2.0 * self.layers as f32).sqrt();
+        let of_experts = small / self.experts.map_or(1.0, |experts| experts.scale.max(1.0));
+        let gemma = self.architecture.starts_with("gemma");
+        let scales_embeddings = gemma || self.is(&["granite", "granitehybrid"]);
+        let mut norms = vec!["post_ffw_norm", "post_norm"];
+        if gemma || self.is(&["olmo2"]) {
+            norms.push("post_attention_norm");
+        }
+        for (name, .., fill) in all {
+            let name = name.split_once('.').map_or("", |(first, rest)| {
+                if first == "blk" { rest.split_once('.').map_or("", |(_, name)| name) } else { first }
+            });
+            let name = name.trim_end_matches(".weight");
+            if name == "token_embd" && !scales_embeddings {
+                *fill = Fill::MatrixTimes((self.embedding as f32).sqrt() / 2.0);
+            } else if name == "ffn_down_exps" {
+                *fill = Fill::MatrixTimes(of_experts);
+            } else if LAST.contains(&name) {
+                *fill = Fill::MatrixTimes(small);
+            } else if norms.contains(&name) {
+                *fill = Fill::NormTimes(small);
+            }
+        }
     }
 
     /// The tensors of bert: a bias beside every weight.
