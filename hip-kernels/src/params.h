@@ -20,15 +20,13 @@ struct BinaryParams {
 struct UnaryParams {
     u32 ne[4];
     u32 nb0[4];
-    u32 nbd[4];
+    u32 nb[3][4];
     u32 off0;
-    u32 nb1;
-    u32 off1;
+    u32 off[3];
     u32 offd;
     u32 count;
-    u32 op[4];
-    float scale[4];
-    float bias[4];
+    u32 op;
+    float scale[2][2];
 };
 
 struct GluParams {

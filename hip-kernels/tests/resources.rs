@@ -13,7 +13,7 @@ use std::path::Path;
 /// A kernel's name begins with this; pointer arguments; bytes of the parameter structure.
 const ARGUMENTS: &[(&str, u64, usize)] = &[
     ("binary", 3, size_of::<BinaryParams>()),
-    ("unary", 3, size_of::<UnaryParams>()),
+    ("unary", 5, size_of::<UnaryParams>()),
     ("glu", 3, size_of::<GluParams>()),
     ("norm_", 6, size_of::<NormParams>()),
     ("heads", 12, size_of::<HeadsParams>()),

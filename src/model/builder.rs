@@ -12,6 +12,20 @@ use std::collections::{HashMap, HashSet};
 /// Of an operand that is given twice: `max(x, 0) x`, the square of ReLU.
 pub(super) const SQUARED: Glu = Glu { activation: Activation::Relu, swapped: false, clamped: None };
 
+/// What a part of a layer adds to the residual stream.
+#[derive(Clone, Copy)]
+pub(super) enum Branch {
+    One(TensorId),
+    /// The sum of two, of which the first is computed earlier in a decode step.
+    Two([TensorId; 2]),
+}
+
+impl From<TensorId> for Branch {
+    fn from(out: TensorId) -> Branch {
+        Branch::One(out)
+    }
+}
+
 /// A layer of a model.
 pub(super) struct Layer {
     pub(super) index: usize,
@@ -450,11 +464,11 @@ impl<'a> Builder<'a> {
             let normed = self.normed(x, layer, before_mixer)?;
             let out = architecture.mixer(self, normed, layer)?;
             x = self.needed(x, layer, "needed")?;
-            x = self.residual([x, out], layer, after_mixer, "attn_residual")?;
+            x = self.residual(x, out, layer, after_mixer, "attn_residual")?;
             if architecture.mixes_and_feeds() {
                 let normed = self.normed(x, layer, before_feed_forward)?;
                 let out = architecture.feed_forward(self, normed, layer)?;
-                x = self.residual([x, out], layer, after_feed_forward, "residual")?;
+                x = self.residual(x, out, layer, after_feed_forward, "residual")?;
             }
             x = architecture.finish_layer(self, x, layer)?;
         }
@@ -470,17 +484,28 @@ impl<'a> Builder<'a> {
     /// the architecture has a norm `after` it.
     fn residual(
         &mut self,
-        [x, out]: [TensorId; 2],
+        x: TensorId,
+        out: Branch,
         layer: &Layer,
         after: Option<&str>,
         name: &str,
     ) -> Result<TensorId> {
-        let out = match after {
-            Some(norm) => self.norm(out, &layer.name(norm))?,
-            None => out,
-        };
         let name = layer.name(name);
-        let out = self.scaled(out, self.hparams.scales.residual, &format!("{name}.scaled"))?;
+        let scale = self.hparams.scales.residual;
+        let [x, out] = match out {
+            Branch::One(out) => [x, out],
+            // One after the other: each sum may be a part of the product that gives what is added.
+            Branch::Two([first, second]) if after.is_none() && scale == 1.0 => {
+                let sum = self.graph.add(x, first)?;
+                [self.name(sum, &format!("{name}.first"))?, second]
+            }
+            Branch::Two([a, b]) => {
+                let sum = self.graph.add(a, b)?;
+                [x, self.name(sum, &layer.name("ffn_out"))?]
+            }
+        };
+        let out = after.map_or(Ok(out), |norm| self.norm(out, &layer.name(norm)))?;
+        let out = self.scaled(out, scale, &format!("{name}.scaled"))?;
         let sum = self.graph.add(x, out)?;
         self.name(sum, &name)
     }

@@ -2,7 +2,7 @@
 //! behind the first layers, see [`super::moe`]. Sources: DeepSeek-AI, "DeepSeek-V2" (2024), "DeepSeek-V3 technical report"
 //! (2024).
 
-use super::builder::{Builder, Layer};
+use super::builder::{Branch, Builder, Layer};
 use super::hparams::{RopeScaling, factor};
 use super::latent::Latent;
 use super::moe::Experts;
@@ -39,9 +39,9 @@ impl Architecture for Deepseek2 {
         Ok(())
     }
 
-    fn mixer(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<TensorId> {
+    fn mixer(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<Branch> {
         let missing = || Error::model("latent attention", "no extents", "some");
         let latent = b.hparams.latent.ok_or_else(missing)?;
-        b.latent_attention(x, latent, layer)
+        b.latent_attention(x, latent, layer).map(Branch::One)
     }
 }

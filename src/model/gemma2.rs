@@ -2,7 +2,7 @@
 //! and logits bounded by a hyperbolic tangent, a scaled embedding, GELU in the gate. Source: Gemma team, "Gemma 2:
 //! improving open language models at a practical size" (2024).
 
-use super::builder::{Builder, Layer};
+use super::builder::{Branch, Builder, Layer};
 use super::hparams::factor;
 use super::{Architecture, Hparams, SoftCaps, Window};
 use ggml_core::gguf::GgufFile;
@@ -41,8 +41,8 @@ impl Architecture for Gemma2 {
         Ok(())
     }
 
-    fn feed_forward(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<TensorId> {
-        b.gated(x, Activation::Gelu, layer)
+    fn feed_forward(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<Branch> {
+        b.gated(x, Activation::Gelu, layer).map(Branch::One)
     }
 
     fn norms_after(&self) -> [Option<&'static str>; 2] {

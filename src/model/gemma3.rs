@@ -2,7 +2,7 @@
 //! feed-forward network; heads of q and k normed; a scaled embedding; GELU in the gate. Source: Gemma team, "Gemma 3
 //! technical report" (2025).
 
-use super::builder::{Builder, Layer};
+use super::builder::{Branch, Builder, Layer};
 use super::hparams::positive;
 use super::layers::windowed;
 use super::{Architecture, Hparams, Window};
@@ -53,8 +53,8 @@ impl Architecture for Gemma3 {
         b.turned(heads, layer)
     }
 
-    fn feed_forward(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<TensorId> {
-        b.gated(x, Activation::Gelu, layer)
+    fn feed_forward(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<Branch> {
+        b.gated(x, Activation::Gelu, layer).map(Branch::One)
     }
 
     fn norms_after(&self) -> [Option<&'static str>; 2] {

@@ -2,7 +2,7 @@
 //! earlier ones, an embedding for each layer, and mixtures beside the dense network. Source: Gemma team, model cards and
 //! configurations of "Gemma 4" (2026); embeddings for each layer and shared keys as in "Gemma 3n" (2025).
 
-use super::builder::{Builder, Layer};
+use super::builder::{Branch, Builder, Layer};
 use super::hparams::{checked, factor, named, positive};
 use super::layers::windowed;
 use super::moe::Experts;
@@ -60,10 +60,10 @@ impl Architecture for Gemma4 {
         [Some("post_attention_norm"), Some("post_ffw_norm")]
     }
 
-    fn mixer(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<TensorId> {
+    fn mixer(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<Branch> {
         let a = layer.attention;
         if a.cache == layer.index {
-            return b.attending(self, x, layer);
+            return b.attending(self, x, layer).map(Branch::One);
         }
         let q = b.linear(x, &layer.name("attn_q"), a.key_length * a.heads)?;
         let q = b.heads(q, 0, a.key_length, a.heads)?;
@@ -72,7 +72,7 @@ impl Architecture for Gemma4 {
         let cached = b.caches.get(&a.cache).copied();
         let cached = cached.ok_or_else(|| Error::model("shared keys", "of a layer without", ""))?;
         let attended = b.attend(q, cached, layer)?;
-        b.linear(attended, &layer.name("attn_output"), b.hparams.embedding)
+        b.linear(attended, &layer.name("attn_output"), b.hparams.embedding).map(Branch::One)
     }
 
     /// Values are normed without weights; where a layer has no weight for them, they are what keys are made of.
@@ -91,10 +91,10 @@ impl Architecture for Gemma4 {
         b.turned([q, k, v], layer)
     }
 
-    fn feed_forward(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<TensorId> {
+    fn feed_forward(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<Branch> {
         let normed = b.norm(x, &layer.name("ffn_norm"))?;
         let dense = b.gated(normed, Activation::Gelu, layer)?;
-        let Some(experts) = b.routed(layer) else { return Ok(dense) };
+        let Some(experts) = b.routed(layer) else { return Ok(dense.into()) };
         let dense = b.norm(dense, &layer.name("post_ffw_norm_1"))?;
         let routed = b.rms(x, &layer.name("ffn_gate_inp.rms"))?;
         let scale = b.vector(&layer.name("ffn_gate_inp.scale"), b.hparams.embedding)?;
@@ -106,8 +106,7 @@ impl Architecture for Gemma4 {
         let normed = b.norm(x, &layer.name("pre_ffw_norm_2"))?;
         let mixed = b.chosen_experts([normed, scores], experts, Glu::new(Activation::Gelu), layer)?;
         let mixed = b.norm(mixed, &layer.name("post_ffw_norm_2"))?;
-        let sum = b.graph.add(dense, mixed)?;
-        b.name(sum, &layer.name("ffn_out"))
+        Ok(Branch::Two([dense, mixed]))
     }
 
     fn finish_layer(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<TensorId> {

@@ -1,7 +1,7 @@
 //! gpt-oss: a mixture of experts with biases and a bounded gate, attention sinks, every other layer with an attention
 //! window, YaRN. Source: OpenAI, "gpt-oss-120b and gpt-oss-20b model card" (2025).
 
-use super::builder::{Builder, Layer};
+use super::builder::{Branch, Builder, Layer};
 use super::moe::Experts;
 use super::{Architecture, Hparams, Window};
 use ggml_core::gguf::GgufFile;
@@ -36,7 +36,7 @@ impl Architecture for GptOss {
         [Some("attn_norm"), Some("post_attention_norm")]
     }
 
-    fn feed_forward(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<TensorId> {
+    fn feed_forward(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<Branch> {
         let experts = b.experts()?;
         b.mixture(x, experts, Glu::clamped(ALPHA, LIMIT), layer)
     }

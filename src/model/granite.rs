@@ -2,7 +2,7 @@
 //! logits; most layers of the hybrid have Mamba-2 in place of attention. Sources: IBM, "Granite 3.0 language models" (2024)
 //! and "Granite 4.0" (model cards, 2025); the factors are those of Yang and Hu, "Tensor programs V" (2022).
 
-use super::builder::{Builder, Layer};
+use super::builder::{Branch, Builder, Layer};
 use super::hparams::{factor, positive};
 use super::moe::Experts;
 use super::recurrent::Recurrent;
@@ -46,10 +46,10 @@ impl Architecture for Granite {
         Ok(())
     }
 
-    fn mixer(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<TensorId> {
+    fn mixer(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<Branch> {
         match &b.hparams.recurrent {
-            Some(r) if r.layers[layer.index] => b.mamba(x, r, layer),
-            _ => b.attending(self, x, layer),
+            Some(r) if r.layers[layer.index] => b.mamba(x, r, layer).map(Branch::One),
+            _ => b.attending(self, x, layer).map(Branch::One),
         }
     }
 }

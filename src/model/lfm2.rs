@@ -1,7 +1,7 @@
 //! lfm2 and lfm2moe: most layers have a short convolution between two gates, the others attend. Source: Liquid AI, "LFM2
 //! technical report" (2025).
 
-use super::builder::{Builder, Layer};
+use super::builder::{Branch, Builder, Layer};
 use super::hparams::named;
 use super::moe::Experts;
 use super::recurrent::MAX_TAPS;
@@ -41,11 +41,11 @@ impl Architecture for Lfm2 {
         b.turned(heads, layer)
     }
 
-    fn mixer(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<TensorId> {
+    fn mixer(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<Branch> {
         if layer.attention.heads_kv > 0 {
-            b.attending(self, x, layer)
+            b.attending(self, x, layer).map(Branch::One)
         } else {
-            short_convolution(b, x, layer)
+            short_convolution(b, x, layer).map(Branch::One)
         }
     }
 

@@ -83,7 +83,7 @@ pub use outline::{Outline, OutlineStep, OutlineUnit};
 pub use pooling::Pooling;
 pub use recurrent::Recurrent;
 
-use builder::{Builder, Layer};
+use builder::{Branch, Builder, Layer};
 use offload::Division;
 
 /// An architecture: how a family of models is computed.
@@ -106,8 +106,8 @@ trait Architecture: Sync {
     }
 
     /// What a layer makes of its normed input before the feed-forward network: attention.
-    fn mixer(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<TensorId> {
-        b.attending(self, x, layer)
+    fn mixer(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<Branch> {
+        b.attending(self, x, layer).map(Branch::One)
     }
 
     /// Norms in front of the mixer and the feed-forward network.
@@ -121,10 +121,10 @@ trait Architecture: Sync {
     }
 
     /// The feed-forward network of a layer: SwiGLU, or a mixture of such where the layer has experts.
-    fn feed_forward(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<TensorId> {
+    fn feed_forward(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<Branch> {
         match b.routed(layer) {
             Some(experts) => b.mixture(x, experts, Glu::new(Activation::Silu), layer),
-            None => b.gated(x, Activation::Silu, layer),
+            None => b.gated(x, Activation::Silu, layer).map(Branch::One),
         }
     }
 

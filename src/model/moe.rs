@@ -6,7 +6,7 @@
 //! a bias that counts for the choice only, groups of experts, and an expert that is shared by all tokens.
 
 use super::Hparams;
-use super::builder::{Builder, Layer, SQUARED};
+use super::builder::{Branch, Builder, Layer, SQUARED};
 use super::hparams::{checked, named, positive};
 use ggml_core::gguf::GgufFile;
 use ggml_core::op::{Activation, Glu, SoftMax};
@@ -179,15 +179,17 @@ impl Builder<'_> {
         experts: Experts,
         glu: Glu,
         layer: &Layer,
-    ) -> Result<TensorId> {
+    ) -> Result<Branch> {
         let scores = self.linear(x, &layer.name("ffn_gate_inp"), experts.count)?;
         let sum = self.chosen_experts([x, scores], experts, glu, layer)?;
         if experts.shared == 0 {
-            return Ok(sum);
+            return Ok(sum.into());
         }
         let shared = self.shared_expert(x, experts, layer)?;
-        let sum = self.graph.add(sum, shared)?;
-        self.name(sum, &layer.name("ffn_out"))
+        // Which of them is there first is added first: a shared network needs no router, but has a gate behind it.
+        let gate = layer.name("ffn_gate_inp_shexp.weight");
+        let both = if self.gguf.tensor(&gate).is_some() { [sum, shared] } else { [shared, sum] };
+        Ok(Branch::Two(both))
     }
 
     /// The network that computes every token; where the file has a gate for it, a sigmoid says how much of it counts.

@@ -2,7 +2,7 @@
 //! a feed-forward network of squared ReLU, of which the mixed family has mixtures. Sources: NVIDIA, "Nemotron-H: a family of
 //! accurate and efficient hybrid Mamba-Transformer models" (2025), "Nemotron 3 Nano" (2025).
 
-use super::builder::{Builder, Layer, SQUARED};
+use super::builder::{Branch, Builder, Layer, SQUARED};
 use super::moe::{Experts, Gating};
 use super::recurrent::Recurrent;
 use super::{Architecture, Hparams};
@@ -40,10 +40,10 @@ impl Architecture for Nemotron {
         Ok(())
     }
 
-    fn mixer(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<TensorId> {
+    fn mixer(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<Branch> {
         match &b.hparams.recurrent {
-            Some(r) if r.layers[layer.index] => b.mamba(x, r, layer),
-            _ if layer.attention.heads_kv > 0 => b.attending(self, x, layer),
+            Some(r) if r.layers[layer.index] => b.mamba(x, r, layer).map(Branch::One),
+            _ if layer.attention.heads_kv > 0 => b.attending(self, x, layer).map(Branch::One),
             _ => {
                 let x = b.needed(x, layer, "attn_norm.needed")?;
                 self.feed_forward(b, x, layer)
@@ -55,10 +55,10 @@ impl Architecture for Nemotron {
         false
     }
 
-    fn feed_forward(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<TensorId> {
+    fn feed_forward(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<Branch> {
         match b.routed(layer) {
             Some(experts) => b.mixture(x, experts, SQUARED, layer),
-            None => b.squared(x, "", b.hparams.feed_forward[layer.index], layer),
+            None => b.squared(x, "", b.hparams.feed_forward[layer.index], layer).map(Branch::One),
         }
     }
 }

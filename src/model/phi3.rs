@@ -5,7 +5,7 @@
 //! elements comes from the file (`rope.scaling.attn_factor`). Where the file gives an attention window, every layer
 //! has it.
 
-use super::builder::{Builder, Layer};
+use super::builder::{Branch, Builder, Layer};
 use super::{Architecture, Hparams, Window};
 use ggml_core::gguf::GgufFile;
 use ggml_core::op::{Activation, RopeMode};
@@ -34,7 +34,7 @@ impl Architecture for Phi3 {
         b.turned(heads, layer)
     }
 
-    fn feed_forward(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<TensorId> {
-        b.gated_fused(x, Activation::Silu, layer)
+    fn feed_forward(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<Branch> {
+        b.gated_fused(x, Activation::Silu, layer).map(Branch::One)
     }
 }

@@ -5,7 +5,7 @@
 //! Positions of text are the same in all three sections of the interleaved multimodal ROPE, which makes it an ordinary
 //! ROPE of a part of each head.
 
-use super::builder::{Builder, Layer};
+use super::builder::{Branch, Builder, Layer};
 use super::moe::Experts;
 use super::recurrent::{Recurrent, delta_net_layers};
 use super::{Architecture, Hparams};
@@ -49,10 +49,10 @@ impl Architecture for Qwen35 {
         [Some("attn_norm"), Some("post_attention_norm")]
     }
 
-    fn mixer(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<TensorId> {
+    fn mixer(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<Branch> {
         match &b.hparams.recurrent {
-            Some(r) if r.layers[layer.index] => b.delta_net(x, r, layer),
-            _ => gated_attention(b, x, layer),
+            Some(r) if r.layers[layer.index] => b.delta_net(x, r, layer).map(Branch::One),
+            _ => gated_attention(b, x, layer).map(Branch::One),
         }
     }
 }

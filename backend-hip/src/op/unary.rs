@@ -1,4 +1,4 @@
-//! Activations and SCALE, alone and in chains.
+//! Activations and SCALE, alone, and chains of element-wise functions.
 
 use super::grid::{by_rows, tensors};
 use super::{Context, Launch, Refusal};
@@ -10,9 +10,11 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     plan_chain(c, &Chain::of_one(c.graph, c.node))
 }
 
-/// The launches of several functions, one after the other. Without a row the operand stands in its place.
+/// The launches of several functions, one after the other. Where there is no other operand the first stands.
 pub(super) fn plan_chain(c: &Context<'_>, chain: &Chain) -> Result<Vec<Launch>, Refusal> {
-    let p = UnaryParams::new(c.graph, chain, [0; 3])?;
-    let operands = tensors(&[chain.x, chain.row.unwrap_or(chain.x), chain.result()]);
-    by_rows(c, ("unary", "unary"), operands, &p, p.ne, 4)
+    let p = UnaryParams::new(c.graph, chain, [0; 2 + Chain::OTHERS])?;
+    let mut operands = [chain.x; 2 + Chain::OTHERS];
+    operands[1..].iter_mut().zip(&chain.others).for_each(|(operand, &other)| *operand = other);
+    operands[1 + Chain::OTHERS] = chain.result();
+    by_rows(c, ("unary", "unary"), tensors(&operands), &p, p.ne, 4)
 }

@@ -177,7 +177,13 @@ impl State {
             "scale" => {
                 let params = params_of::<UnaryParams>(params);
                 let n = params.ne.iter().product::<u32>() as usize;
-                (n, self.floats(p[0], n)?.iter().map(|a| a * params.scale[0] + params.bias[0]).collect())
+                (
+                    n,
+                    self.floats(p[0], n)?
+                        .iter()
+                        .map(|a| a * params.scale[0][0] + params.scale[0][1])
+                        .collect(),
+                )
             }
             // Through scratch: twice the operand, then half of that.
             "double" | "halve" => {
@@ -455,7 +461,7 @@ impl KernelSet for FakeKernels {
                     "scale",
                     all(),
                     to,
-                    bytemuck::bytes_of(&UnaryParams::new(g, &Chain::of_one(g, node), [0; 3])?),
+                    bytemuck::bytes_of(&UnaryParams::new(g, &Chain::of_one(g, node), [0; 5])?),
                 )]
             }
             Some(Op::RmsNorm(_)) => {

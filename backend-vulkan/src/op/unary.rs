@@ -1,4 +1,4 @@
-//! Activations and SCALE, alone and in chains.
+//! Activations and SCALE, alone, and chains of element-wise functions.
 
 use super::grid::{Strided, merge, rows};
 use super::{Context, Dispatch, Refusal, dispatch, pipeline};
@@ -16,18 +16,33 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     plan_chain(c, &Chain::of_one(c.graph, c.node))
 }
 
-/// The dispatch of several functions, one after the other. Without a row the operand stands in its place.
+/// The dispatch of several functions, one after the other. Where there is no other operand the first stands.
 pub(super) fn plan_chain(c: &Context<'_>, chain: &Chain) -> Result<Vec<Dispatch>, Refusal> {
-    let operands = [chain.x, chain.row.unwrap_or(chain.x), chain.result()];
+    let mut operands = [chain.x; 2 + Chain::OTHERS];
+    operands[1..].iter_mut().zip(&chain.others).for_each(|(operand, &other)| *operand = other);
+    operands[1 + Chain::OTHERS] = chain.result();
     let mut p = UnaryParams::new(c.graph, chain, operands.map(|id| c.windows.remainder(c.graph, id)))?;
-    if chain.row.is_none() {
-        let mut shapes = [Strided { ne: p.ne, nb: p.nbd }, Strided { ne: p.ne, nb: p.nb0 }];
-        merge(&mut shapes);
-        let [d, a] = shapes;
-        (p.ne, p.nbd, p.nb0) = (d.ne, d.nb, a.nb);
-    }
+    let whole = Strided { ne: p.ne, nb: contiguous(p.ne) };
+    let other = |i: usize| match chain.others.get(i) {
+        // Of extent 1 where it is repeated.
+        Some(_) => {
+            Strided { ne: std::array::from_fn(|d| if p.nb[i][d] == 0 { 1 } else { p.ne[d] }), nb: p.nb[i] }
+        }
+        None => whole,
+    };
+    let mut shapes = [whole, Strided { ne: p.ne, nb: p.nb0 }, other(0), other(1), other(2)];
+    merge(&mut shapes);
+    let [d, a, others @ ..] = shapes;
+    (p.ne, p.nb0) = (d.ne, a.nb);
+    p.nb.iter_mut().zip(others).take(chain.others.len()).for_each(|(nb, other)| *nb = other.nb);
     let grid = rows(c.profile, c.profile.workgroup(c.profile.tuning.elementwise), p.ne);
     Ok(vec![dispatch(spec(c.profile, grid.once), operands, &p, grid.groups)])
+}
+
+/// Strides of a tensor without gaps. Those beyond 32 bits are no tensor's, so that nothing is merged across them.
+fn contiguous(ne: [u32; 4]) -> [u32; 4] {
+    let [n0, n1, n2, _] = ne;
+    [1, n0, n0.saturating_mul(n1), n0.saturating_mul(n1).saturating_mul(n2)]
 }
 
 /// The pipelines of this family.

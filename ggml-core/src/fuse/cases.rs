@@ -438,5 +438,35 @@ fn chains() -> Vec<Case> {
         })
     };
     let rows = [with_row(false, &[32, 3]), with_row(true, &[37, 2, 2]), with_row(false, &[1, 5])];
-    [vec![chain(&[333, 2]), chain(&[4097]), four], rows.into()].concat()
+    // What a shared expert's gate and the residual stream do: a number for each row, and all of another tensor.
+    let gated = |ne: &'static [usize]| {
+        case("chain", format!("product with a column and two sums, {ne:?}"), |p| {
+            let (x, column) = (p.plain("x", ne)?, p.plain("column", &[1, ne[1]])?);
+            let (a, b) = (p.plain("a", ne)?, p.plain("b", ne)?);
+            let x = p.g.mul(x, column)?;
+            let x = p.g.add(a, x)?;
+            p.g.add(x, b)
+        })
+    };
+    // What stands behind a scan: a part of a strided tensor, a number for each head, a gate.
+    let behind = |gate_first: bool| {
+        let words = if gate_first { "gate" } else { "gated" };
+        case("chain", format!("of heads, {words}"), |p| {
+            let wide = p.plain("wide", &[130, 3])?;
+            let x = p.g.view(wide, [16, 5, 3, 1], [4, 64, 520, 1560], 16)?;
+            let (heads, sum) = (p.plain("heads", &[1, 5])?, p.plain("sum", &[16, 5, 3])?);
+            let z = p.leaf("z", DType::F32, &[16, 5, 3], UNIT.but([(7..8, f32::NAN), (90..91, -80.0)]))?;
+            let x = p.g.mul(x, heads)?;
+            let x = p.g.add(x, sum)?;
+            let (gate, up) = if gate_first { (x, z) } else { (z, x) };
+            p.g.glu(Glu::new(Activation::Silu), gate, Some(up))
+        })
+    };
+    let scaled = case("chain", "sum with a scaled one".into(), |p| {
+        let (x, y) = (p.plain("x", &[65, 3])?, p.plain("y", &[65, 3])?);
+        let x = p.g.scale(x, 0.22, 0.0)?;
+        p.g.add(y, x)
+    });
+    let more = vec![gated(&[66, 3]), gated(&[4100, 1]), behind(true), behind(false), scaled];
+    [vec![chain(&[333, 2]), chain(&[4097]), four], rows.into(), more].concat()
 }

@@ -14,7 +14,7 @@
 //! | [`Gate`] | RMS_NORM and its weight, MUL_MAT, a bias, and the [`Router`] of these scores |
 //! | [`Norm`] | a sum, RMS_NORM, its weight, a residual sum or a gate |
 //! | [`Scaled`] | RMS_NORM, its factor |
-//! | [`Chain`] | element-wise functions of one operand, one after the other; a sum or product with a row |
+//! | [`Chain`] | element-wise functions, one after the other; sums, products and gated units with other operands |
 
 use crate::graph::Graph;
 use crate::op::{Glu, Op};

@@ -1,18 +1,19 @@
-//! Activations and SCALE, and chains of them.
+//! Activations and SCALE, and chains of element-wise functions.
 
-use super::binary::apply;
+use super::binary::Combine;
+use super::glu;
 use super::{Args, Kernel, Operands, Planned, row_tiles};
 use crate::cpu::run::Run;
 use crate::cpu::simd::map::map;
 use crate::cpu::simd::math::activate;
 use crate::cpu::simd::{Job, Simd, dispatch};
 use crate::fuse::Chain;
-use crate::op::{Activation, Binary, Op, Scale};
+use crate::op::{Activation, Binary, Glu, Op, Scale};
 use crate::tensor::TensorId;
 
 /// Functions of every element, one after the other.
 ///
-/// Operands: `x`, and of a chain with a sum or a product the row for it.
+/// Operands: `x`, and of a chain what its sums, products and gated units take beside, in order.
 #[derive(Debug)]
 pub(super) struct UnaryKernel(Vec<Function>);
 
@@ -20,8 +21,10 @@ pub(super) struct UnaryKernel(Vec<Function>);
 enum Function {
     Activation(Activation),
     Scale(Scale),
-    /// With the row.
-    Row(Binary),
+    /// With the next other operand.
+    With(Binary),
+    /// Gated unit with the next other operand; whether what the chain has is the gate.
+    Gated(Glu, bool),
 }
 
 impl UnaryKernel {
@@ -37,36 +40,59 @@ impl UnaryKernel {
 
     /// A chain.
     pub(super) fn group(group: &Chain, operands: Operands<'_>) -> Result<Planned, String> {
-        let function = |&node: &TensorId| match operands.0.tensor(node).op() {
+        let graph = operands.0;
+        let function = |(&node, of): (&TensorId, TensorId)| match graph.tensor(node).op() {
             Some(Op::Unary(op)) => Ok(Function::Activation(op.activation)),
             Some(Op::Scale(op)) => Ok(Function::Scale(*op)),
-            Some(Op::Binary(op)) => Ok(Function::Row(*op)),
+            Some(Op::Binary(op)) => Ok(Function::With(*op)),
+            Some(Op::Glu(op)) if op.clamped.is_none() => {
+                Ok(Function::Gated(*op, Chain::is_gate(graph, node, of)))
+            }
             op => Err(format!("a chain of {}", op.map_or("nothing", Op::name))),
         };
-        let functions = group.nodes.iter().map(function).collect::<Result<_, _>>()?;
-        let row = group.row.map_or(Ok(None), |row| operands.row(row))?;
-        let kernel = Box::new(UnaryKernel(functions));
-        Ok(Planned { kernel, src: vec![Some(group.x), row], out: vec![group.result()] })
+        let functions = group.nodes.iter().zip(group.inputs()).map(function).collect::<Result<_, _>>()?;
+        let mut src = vec![Some(group.x)];
+        for &other in &group.others {
+            src.push(operands.row(other)?);
+        }
+        Ok(Planned { kernel: Box::new(UnaryKernel(functions)), src, out: vec![group.result()] })
+    }
+
+    /// Quarter nanoseconds that an element takes, roughly.
+    fn quarters(&self) -> usize {
+        let of =
+            |f: &Function| if matches!(f, Function::Activation(_) | Function::Gated(..)) { 8 } else { 1 };
+        self.0.iter().map(of).sum()
     }
 }
 
 impl Kernel for UnaryKernel {
     fn run(&self, run: &Run<'_>, args: Args<'_>) {
-        let Args { src: [x, of, ..], mut out, .. } = args;
+        let Args { src: [x, others @ ..], mut out, .. } = args;
         let ne = out.ne();
-        let quarters = self.0.iter().map(|f| if matches!(f, Function::Activation(_)) { 8 } else { 1 });
-        let ns = ne.iter().product::<usize>() * quarters.sum::<usize>() / 4;
-        let of = of.as_ref().map(|of| of.row([0; 3]));
+        let ns = ne.iter().product::<usize>() * self.quarters() / 4;
         out.for_each_tile(run, row_tiles(ne), ns, |tile| {
             let range = tile.range(0);
-            for i in tile.rows() {
-                let row = tile.row(i);
-                if let Some(x) = &x {
-                    x.gather(i, range.start, row);
-                }
-                for &function in &self.0 {
-                    let of = of.map_or(&[][..], |of| &of[range.clone()]);
-                    dispatch(run.detected(), Apply { function, row, of });
+            if let Some(x) = &x {
+                tile.rows().for_each(|i| x.gather(i, range.start, tile.row::<f32>(i)));
+            }
+            let mut others = others.iter().flatten();
+            for &function in &self.0 {
+                match function {
+                    Function::With(op) => {
+                        let Some(b) = others.next() else { continue };
+                        dispatch(run.detected(), Combine { op, a: None, b, tile });
+                    }
+                    Function::Gated(op, gate_in_row) => {
+                        let Some(other) = others.next() else { continue };
+                        tile.rows().for_each(|i| {
+                            let (row, other) = (tile.row(i), &other.row(i)[range.clone()]);
+                            dispatch(run.detected(), glu::Apply { op, row, other, gate_in_row });
+                        });
+                    }
+                    _ => tile.rows().for_each(|i| {
+                        dispatch(run.detected(), Apply { function, row: tile.row(i) });
+                    }),
                 }
             }
         });
@@ -77,8 +103,6 @@ impl Kernel for UnaryKernel {
 struct Apply<'a> {
     function: Function,
     row: &'a mut [f32],
-    /// For [`Function::Row`].
-    of: &'a [f32],
 }
 
 impl Job for Apply<'_> {
@@ -91,7 +115,8 @@ impl Job for Apply<'_> {
                 let (scale, bias) = (s.splat(scale), s.splat(bias));
                 map!(s, self.row, |x| s.fma(x, scale, bias));
             }
-            Function::Row(op) => apply(s, op, self.row, self.of),
+            // They have jobs of their own.
+            Function::With(_) | Function::Gated(..) => {}
             // One loop for each function: the choice is made outside of it.
             Function::Activation(Activation::Silu) => map!(s, self.row, |x| activate(s, Activation::Silu, x)),
             Function::Activation(Activation::Gelu) => map!(s, self.row, |x| activate(s, Activation::Gelu, x)),

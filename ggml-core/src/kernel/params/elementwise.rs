@@ -53,7 +53,7 @@ impl BinaryParams {
     }
 }
 
-/// Activations and SCALE, and one ADD or MUL with a row, up to four one after the other: `d[i] = f(a[i])`.
+/// Element-wise functions, up to four one after the other, of F32: `d[i] = f(a[i], ...)`. The result is contiguous.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 pub struct UnaryParams {
@@ -61,24 +61,23 @@ pub struct UnaryParams {
     pub ne: [u32; 4],
     /// Strides of `a`.
     pub nb0: [u32; 4],
-    /// Strides of the result.
-    pub nbd: [u32; 4],
+    /// Strides of the other operands; 0 along which one is repeated, and for one that there is not.
+    pub nb: [[u32; 4]; Chain::OTHERS],
     /// Offset of `a`.
     pub off0: u32,
-    /// Stride of the row; 0 if there is none.
-    pub nb1: u32,
-    /// Offset of the row.
-    pub off1: u32,
+    /// Offsets of the other operands.
+    pub off: [u32; Chain::OTHERS],
     /// Offset of the result.
     pub offd: u32,
-    /// How many functions.
+    /// How many functions; from bit 8 on how many other operands.
     pub count: u32,
-    /// Numbers of the [`Activation`](crate::op::Activation)s; 100 for SCALE, 101 for ADD, 102 for MUL.
-    pub op: [u32; 4],
-    /// SCALE: factors.
-    pub scale: [f32; 4],
-    /// SCALE: summands.
-    pub bias: [f32; 4],
+    /// What the functions are, 8 bits each, the first in the lowest: numbers of the
+    /// [`Activation`](crate::op::Activation)s, or 100 for SCALE, 101 for ADD, 102 for MUL with the next other operand;
+    /// with 128 the product with that activation of the next other operand, with 192 the product of the activation with
+    /// the next other operand.
+    pub op: u32,
+    /// Factor and summand of each SCALE.
+    pub scale: [[f32; 2]; Chain::SCALES],
 }
 
 impl UnaryParams {
@@ -88,37 +87,62 @@ impl UnaryParams {
     pub const ADD: u32 = 101;
     /// Number of MUL.
     pub const MUL: u32 = 102;
+    /// Added to the activation of the other operand, which is the gate.
+    pub const GATED: u32 = 128;
+    /// Added to the activation of what goes through the chain, which is the gate.
+    pub const GATE: u32 = 192;
 
-    /// From a chain, which may be of one function. `off` is that of the operand, the row (anything if there is none) and
-    /// the result.
+    /// From a chain, which may be of one function. `off` is that of the operand, the others (anything for those that there
+    /// are not) and the result.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for too many functions, or others.
-    pub fn new(graph: &Graph, chain: &Chain, off: [u32; 3]) -> Result<Self> {
+    /// [`Error::InvalidArgument`] for too many functions or operands, or other functions.
+    pub fn new(graph: &Graph, chain: &Chain, off: [u32; 2 + Chain::OTHERS]) -> Result<Self> {
         let (a, d) = (graph.tensor(chain.x), graph.tensor(chain.result()));
-        let [off0, off1, offd] = off;
+        let [off0, rest @ .., offd] = off;
+        let scales = |id: &&TensorId| matches!(graph.tensor(**id).op(), Some(Op::Scale(_)));
+        let fits = chain.nodes.len() <= Chain::LONGEST
+            && chain.others.len() <= Chain::OTHERS
+            && chain.nodes.iter().filter(scales).count() <= Chain::SCALES
+            && d.is_contiguous();
+        if !fits {
+            let found = format!("{} functions, {} operands more", chain.nodes.len(), chain.others.len());
+            return Err(Error::argument(
+                "chain",
+                found,
+                "four or fewer, three or fewer, a contiguous result",
+            ));
+        }
         let mut p = UnaryParams {
             ne: extents(d)?,
             nb0: strides(a)?,
-            nbd: strides(d)?,
             off0,
-            nb1: chain.row.is_some() as u32,
-            off1,
+            off: rest,
             offd,
-            count: narrow(chain.nodes.len(), "functions", d)?,
+            count: (chain.nodes.len() + (chain.others.len() << 8)) as u32,
             ..UnaryParams::default()
         };
-        if chain.nodes.len() > p.op.len() {
-            return Err(Error::argument("chain", format!("{} functions", p.count), "four or fewer"));
+        for (nb, id) in p.nb.iter_mut().zip(&chain.others) {
+            let other = graph.tensor(*id);
+            *nb = strides(other)?;
+            nb.iter_mut().zip(other.ne).filter(|(_, n)| *n == 1).for_each(|(nb, _)| *nb = 0);
         }
-        for (i, node) in chain.nodes.iter().map(|&id| graph.tensor(id)).enumerate() {
-            (p.op[i], p.scale[i], p.bias[i]) = match node.op() {
-                Some(Op::Unary(u)) => (u.activation as u32, 1.0, 0.0),
-                Some(Op::Scale(s)) => (Self::SCALE, s.scale, s.bias),
-                Some(Op::Binary(Binary::Add)) => (Self::ADD, 1.0, 0.0),
-                Some(Op::Binary(Binary::Mul)) => (Self::MUL, 1.0, 0.0),
+        let mut numbers = p.scale.iter_mut();
+        for (i, (&id, of)) in chain.nodes.iter().zip(chain.inputs()).enumerate() {
+            let node = graph.tensor(id);
+            let op = match node.op() {
+                Some(Op::Unary(u)) => u.activation as u32,
+                Some(Op::Scale(s)) => {
+                    numbers.next().into_iter().for_each(|pair| *pair = [s.scale, s.bias]);
+                    Self::SCALE
+                }
+                Some(Op::Binary(Binary::Add)) => Self::ADD,
+                Some(Op::Binary(Binary::Mul)) => Self::MUL,
+                Some(Op::Glu(glu)) if Chain::is_gate(graph, id, of) => Self::GATE + glu.activation as u32,
+                Some(Op::Glu(glu)) => Self::GATED + glu.activation as u32,
                 _ => return Err(wrong(node)),
             };
+            p.op |= op << (8 * i);
         }
         Ok(p)
     }
