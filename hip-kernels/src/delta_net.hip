@@ -3,7 +3,8 @@
 //
 // A column of the state is what belongs to one element of v: see columns.h. k and q are one run of memory for its lanes,
 // and the two sums of a token are DPP reductions. The columns of a head read the same k and q, from the caches. What the
-// next token needs is loaded before the arithmetic of a token. No LDS. `delta_net_<D>` is for keys of D, `delta_net_any`
+// next token needs is loaded before the arithmetic of a token. Where k and q are to be normed, that is two reductions more,
+// of what is in registers anyway. No LDS. `delta_net_<D>` is for keys of D, `delta_net_any`
 // for others. Prompts go by chunks: see chunks.h.
 #include "chunks.h"
 #include "columns.h"
@@ -61,11 +62,18 @@ template <int D> DEVICE void delta_net(DELTA_OPERANDS) {
             float key[8], query[8], decay = exp_f32(now.g);
             WeightF32::decode(now.k, key);
             WeightF32::decode(now.q, query);
+            float of_query = p.scale;
+            if (p.factor != 0.0f) {
+                float squares = lanes_reduce<Sum, LANES>(dot8(key, key)), others = lanes_reduce<Sum, LANES>(dot8(query, query));
+                float of_key = p.factor / __builtin_sqrtf(squares / (float)p.d[0] + p.eps);
+                of_query *= p.factor / __builtin_sqrtf(others / (float)p.d[0] + p.eps);
+                UNROLL for (int i = 0; i < 8; i++) key[i] *= of_key;
+            }
             UNROLL for (int i = 0; i < 8; i++) s[i] *= decay;
             float delta = now.beta * (now.v - lanes_reduce<Sum, LANES>(dot8(s, key)));
             UNROLL for (int i = 0; i < 8; i++) s[i] = mad(key[i], delta, s[i]);
             float sum = lanes_reduce<Sum, LANES>(dot8(s, query));
-            if (part == 0) d[t * row + head * p.d[1] + column] = sum * p.scale;
+            if (part == 0) d[t * row + head * p.d[1] + column] = sum * of_query;
         }
     }
     store_column<D>(d + p.tokens * row + place, part, p.d[0], s);

@@ -251,6 +251,19 @@ struct DeltaNetParams {
     u32 nbv[2];
     u32 off[8];
     float scale;
+    float factor;
+    float eps;
+};
+
+struct ConvParams {
+    u32 channels;
+    u32 tokens;
+    u32 taps;
+    u32 slots;
+    u32 nb0;
+    u32 op;
+    u32 bias;
+    u32 off[6];
 };
 
 struct SsmScanParams {

@@ -1,8 +1,10 @@
-// SSM_CONV: the causal convolution in front of a recurrent layer, channel by channel, and its new state.
+// SSM_CONV: the causal convolution in front of a recurrent layer, channel by channel, and its new state; of few tokens
+// with the bias and the activation behind it, and the new state where the old one was (`conv_step`).
 //
 // Memory-bound. A thread computes one channel of one row of the result: of a token, or of the new state. Neighbours are
 // channels, so every access but that of the taps is a run of memory; rows of x come from the caches for all taps but
 // the first. The slot of a token is found by going through the runs, the same ones for all threads of a work-group.
+#include "activation.h"
 #include "index.h"
 #include "params.h"
 #include "runs.h"
@@ -42,4 +44,43 @@ ssm_conv(const float *x, const float *w, const float *state, const i32 *runs, fl
         }
     }
     d[p.off[4] + (u64)row * p.channels + channel] = sum;
+}
+
+// Taps of conv_step, at the most.
+#define STEP_TAPS 8
+
+// A thread computes all rows of a channel, and then the state that nobody else reads. group_x: groups of channels.
+KERNEL(ROW_THREADS)
+conv_step(const float *x, const float *w, const i32 *runs, const float *bias, float *d, float *state, ConvParams p) {
+    u32 channel = group_x() * ROW_THREADS + thread_id();
+    if (channel >= p.channels) return;
+    u32 kept = p.taps - 1;
+    w += p.off[1] + (u64)channel * p.taps;
+    runs += p.off[2];
+    state += p.off[5] + channel;
+    float add = p.bias ? bias[p.off[3] + channel] : 0.0f;
+    Inputs in = {x + p.off[0] + channel, state, {0, 0, 0}, p.nb0, p.channels, p.taps};
+    NO_UNROLL for (u32 token = 0; token < p.tokens; token++) {
+        u32 slot = slot_of(runs, p.slots, token, p.tokens);
+        float sum = 0.0f;
+        if (slot < p.slots) {
+            in.run = run_of(runs, slot, p.tokens);
+            in.state = state + (u64)slot * kept * p.channels;
+            i32 first = (i32)(token - in.run.first) - (i32)kept;
+            NO_UNROLL for (u32 i = 0; i < p.taps; i++) sum = mad(w[i], in.at(first + (i32)i), sum);
+        }
+        d[p.off[4] + (u64)token * p.channels + channel] = activation(p.op, p.bias ? sum + add : sum);
+    }
+    NO_UNROLL for (u32 slot = 0; slot < p.slots; slot++) {
+        in.run = run_of(runs, slot, p.tokens);
+        if (in.run.count == 0) continue;
+        in.state = state + (u64)slot * kept * p.channels;
+        float fresh[STEP_TAPS - 1];
+        UNROLL for (u32 i = 0; i < STEP_TAPS - 1; i++) {
+            if (i < kept) fresh[i] = in.at((i32)(in.run.count + i) - (i32)kept);
+        }
+        UNROLL for (u32 i = 0; i < STEP_TAPS - 1; i++) {
+            if (i < kept) state[((u64)slot * kept + i) * p.channels] = fresh[i];
+        }
+    }
 }

@@ -39,6 +39,7 @@ pub const SOURCES: &[Source] = &[
     Source::new("ssm_scan", "ssm_scan"),
     Source::new("top_k", "top_k").axes(&[REDUCTION]),
     Source::new("unary", "unary"),
+    Source::new("ssm_conv", "conv_step"),
 ];
 
 /// Which subgroup operations the lane probe executes: none, or all that kernels may use.

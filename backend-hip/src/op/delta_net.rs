@@ -4,6 +4,8 @@
 use super::chunks::{self, Family};
 use super::grid::{launch, tensors};
 use super::{Context, Launch, Refusal};
+use ggml_core::TensorId;
+use ggml_core::fuse::Delta;
 use ggml_core::kernel::DeltaNetParams;
 use ggml_core::kernel::chunks::Chunks;
 
@@ -27,10 +29,25 @@ const CHUNKS: Family = Family {
 /// The launches of a node of this family.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     let p = DeltaNetParams::new(c.graph, c.node, &[])?;
-    let [d_k, d_v] = p.d;
     if let Some(chunks) = Chunks::of_delta_net(&p) {
         return chunks::plan(c, &CHUNKS, &p, chunks, [p.d, [p.heads[1], p.slots]], [p.nbq, p.nbk]);
     }
+    one_by_one(c, &p, c.graph.tensor(c.node).src())
+}
+
+/// The launches of a group: tokens one after the other, queries and keys as they are before their norm.
+pub(super) fn plan_group(c: &Context<'_>, delta: &Delta) -> Result<Vec<Launch>, Refusal> {
+    let p = DeltaNetParams::with_unit(c.graph, delta, &[])?;
+    if Chunks::of_delta_net(&p).is_some() {
+        return Err(Refusal("chunks of tokens take queries and keys normed".into()));
+    }
+    let mut src = c.graph.tensor(delta.node).src().to_vec();
+    src.iter_mut().take(2).for_each(|qk| *qk = delta.unit.x);
+    one_by_one(c, &p, &src)
+}
+
+fn one_by_one(c: &Context<'_>, p: &DeltaNetParams, src: &[TensorId]) -> Result<Vec<Launch>, Refusal> {
+    let [d_k, d_v] = p.d;
     let (length, kernel) = KERNELS.into_iter().find(|&(length, _)| d_k == length).unwrap_or(ANY);
     if d_k > length {
         return Err(Refusal(format!(
@@ -39,6 +56,6 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     }
     let columns = 8 * THREADS / length;
     let groups = [d_v.div_ceil(columns), p.heads[1], p.slots + 1].map(u64::from);
-    let operands = tensors(&[c.graph.tensor(c.node).src(), &[c.node]].concat());
-    Ok(vec![launch(c, ("delta_net", kernel), operands, &p, groups, THREADS)?])
+    let operands = tensors(&[src, &[c.node]].concat());
+    Ok(vec![launch(c, ("delta_net", kernel), operands, p, groups, THREADS)?])
 }

@@ -116,6 +116,8 @@ pub fn plan_group(context: &Context<'_>, group: &Group) -> Result<Vec<Launch>, R
         Group::Gate(group) => gate::plan(context, group),
         Group::Norm(norm) => norm::plan_norm(context, norm),
         Group::Scaled(scaled) => norm::plan_scaled(context, scaled),
+        Group::Conv(conv) => ssm_conv::plan_group(context, conv),
+        Group::Delta(delta) => delta_net::plan_group(context, delta),
         other => Err(Refusal(format!("{} are not computed together on HIP", other.name(context.graph)))),
     }
 }

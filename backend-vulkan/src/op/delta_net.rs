@@ -5,6 +5,7 @@ use super::recurrent::{self, States};
 use super::{Context, Dispatch, Refusal};
 use crate::device::tuning::Profile;
 use crate::pipeline::PipelineSpec;
+use ggml_core::fuse::Delta;
 use ggml_core::kernel::DeltaNetParams;
 use ggml_core::kernel::chunks::Chunks;
 use ggml_core::op::delta_net::MAX_KEY;
@@ -20,8 +21,21 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     let by_chunks = |chunks| chunks::plan(c, &CHUNKS, &p, chunks, &states, places);
     match Chunks::of_delta_net(&p).and_then(by_chunks) {
         Some(dispatches) => Ok(dispatches),
-        None => recurrent::plan(c, "delta_net", &p, &states),
+        None => recurrent::plan(c, "delta_net", [0, 1, 2, 3, 4, 5, 6].map(|i| c.src(i)), &p, &states),
     }
+}
+
+/// The dispatch of a group: tokens one after the other, queries and keys as they are before their norm.
+pub(super) fn plan_group(c: &Context<'_>, delta: &Delta) -> Result<Vec<Dispatch>, Refusal> {
+    let mut src = [0, 1, 2, 3, 4, 5, 6].map(|i| c.src(i));
+    (src[0], src[1]) = (delta.unit.x, delta.unit.x);
+    let offsets: Vec<u32> = src.iter().chain([&c.node]).map(|&id| c.windows.remainder(c.graph, id)).collect();
+    let p = DeltaNetParams::with_unit(c.graph, delta, &offsets)?;
+    if Chunks::of_delta_net(&p).is_some() {
+        return Err(Refusal("chunks of tokens take queries and keys normed".into()));
+    }
+    let states = States { length: p.d[0], columns: p.d[1], heads: p.heads[1], slots: p.slots };
+    recurrent::plan(c, "delta_net", src, &p, &states)
 }
 
 /// The pipelines of this family.

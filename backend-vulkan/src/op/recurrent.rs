@@ -5,6 +5,7 @@ use super::{Context, Dispatch, Refusal, dispatch, pipeline};
 use crate::device::tuning::Profile;
 use crate::pipeline::PipelineSpec;
 use bytemuck::NoUninit;
+use ggml_core::TensorId;
 
 /// Invocations that share a column.
 const SHARERS: u32 = 8;
@@ -31,6 +32,7 @@ fn spec(profile: &Profile, shader: &'static str, length: u32) -> PipelineSpec {
 pub(super) fn plan(
     c: &Context<'_>,
     shader: &'static str,
+    src: [TensorId; 7],
     p: &impl NoUninit,
     states: &States,
 ) -> Result<Vec<Dispatch>, Refusal> {
@@ -45,7 +47,7 @@ pub(super) fn plan(
             "{name} of {heads} heads, {slots} sequences needs too many work-groups"
         )));
     }
-    let operands = [0, 1, 2, 3, 4, 5, 6].map(|i| c.src(i)).into_iter().chain([c.node]);
+    let operands = src.into_iter().chain([c.node]);
     Ok(vec![dispatch(spec, operands, p, grid)])
 }
 

@@ -21,7 +21,7 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     let by_chunks = |chunks| chunks::plan(c, &CHUNKS, &p, chunks, &states, places);
     match Chunks::of_scan(&p).and_then(by_chunks) {
         Some(dispatches) => Ok(dispatches),
-        None => recurrent::plan(c, "ssm_scan", &p, &states),
+        None => recurrent::plan(c, "ssm_scan", [0, 1, 2, 3, 4, 5, 6].map(|i| c.src(i)), &p, &states),
     }
 }
 

@@ -15,6 +15,8 @@
 //! | [`Norm`] | a sum, RMS_NORM, its weight, a residual sum or a gate |
 //! | [`Scaled`] | RMS_NORM, its factor |
 //! | [`Chain`] | element-wise functions, one after the other; sums, products and gated units with other operands |
+//! | [`Conv`] | of few tokens, a short convolution with bias and activation, and its new state where the old one was |
+//! | [`Delta`] | of few tokens, a delta net with the norms of its queries and keys |
 
 use crate::graph::Graph;
 use crate::op::{Glu, Op};
@@ -28,6 +30,7 @@ mod heads;
 mod levels;
 mod norm;
 mod products;
+mod recurrent;
 mod router;
 mod search;
 
@@ -37,6 +40,7 @@ pub use gate::Gate;
 pub use heads::{Head, Heads, Stored, Turned};
 pub use norm::{Gated, Norm, NormPart, Scaled, Sum};
 pub use products::{Product, Products};
+pub use recurrent::{Conv, Delta};
 pub use router::Router;
 
 pub(crate) use levels::levels;
@@ -64,6 +68,10 @@ pub enum Group {
     Scaled(Scaled),
     /// Element-wise functions.
     Chain(Chain),
+    /// A short convolution.
+    Conv(Conv),
+    /// A delta net.
+    Delta(Delta),
 }
 
 /// A GLU of two results of a group, or of the halves of one.
@@ -88,6 +96,8 @@ impl Group {
             Group::Norm(_) => "norm",
             Group::Scaled(_) => "scaled",
             Group::Chain(_) => "chain",
+            Group::Conv(_) => "conv",
+            Group::Delta(_) => "delta",
         }
     }
 
@@ -103,6 +113,8 @@ impl Group {
             Group::Norm(g) => g.nodes(),
             Group::Scaled(g) => g.nodes.to_vec(),
             Group::Chain(g) => g.nodes.clone(),
+            Group::Conv(g) => g.nodes(),
+            Group::Delta(g) => g.nodes(),
         };
         nodes.sort_unstable();
         nodes
@@ -120,6 +132,8 @@ impl Group {
             Group::Norm(g) => g.results(),
             Group::Scaled(g) => vec![g.nodes[1]],
             Group::Chain(g) => vec![g.result()],
+            Group::Conv(g) => g.results(),
+            Group::Delta(g) => vec![g.node],
         };
         results.sort_unstable();
         results

@@ -150,7 +150,7 @@ fn gated(search: &Search<'_>, normed: TensorId) -> Option<Gated> {
 }
 
 /// RMS_NORM times a number, if a tensor is one whose only reader is that.
-fn scaled(search: &Search<'_>, normed: TensorId) -> Option<Scaled> {
+pub(super) fn scaled(search: &Search<'_>, normed: TensorId) -> Option<Scaled> {
     let graph = search.graph;
     let Some(Op::RmsNorm(op)) = graph.tensor(normed).op() else { return None };
     let scale = search.only_reader(normed)?;

@@ -12,7 +12,8 @@ use crate::tensor::Source;
 const EPS: f32 = 1e-5;
 
 /// Kinds of groups of several nodes.
-const KINDS: [&str; 8] = ["products", "heads", "experts", "router", "gate", "norm", "scaled", "chain"];
+const KINDS: [&str; 10] =
+    ["products", "heads", "experts", "router", "gate", "norm", "scaled", "chain", "conv", "delta"];
 
 /// A graph with leaves by name.
 struct Builder {

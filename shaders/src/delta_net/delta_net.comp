@@ -9,10 +9,10 @@
 //     (S + k delta^T)^T q = S^T q + delta (k . q)
 //
 // all three sums are taken over the old state, and the eight partial sums meet in shared memory once for each token, with
-// one barrier. The groups of slot 0 also write the zeros of tokens that belong to no run.
+// one barrier. Where keys and queries are to be normed, the squares of both are summed with them. The groups of slot 0 also write the zeros of tokens that belong to no run.
 //
 // Specialisation: work-group size (a multiple of 8), QUADS (d_k is no more than 32 * QUADS).
-// Shared memory: 1024 * QUADS + 34 * work-group + 32 bytes: at 64 and 4 6.3 KiB.
+// Shared memory: 1024 * QUADS + 42 * work-group + 32 bytes: at 64 and 4 6.8 KiB.
 
 #include "common.glsl"
 
@@ -43,8 +43,9 @@ shared vec4 queries[STEP * KEY_QUADS];
 shared float values[STEP * COLUMNS];
 // exp(g) and beta.
 shared vec2 gates[STEP];
-// S^T k, S^T q and k . q, of two tokens.
+// S^T k, S^T q, k . q and k . k, of two tokens, and q . q.
 shared vec4 partial[2 * WG];
+shared float partial_q[2 * WG];
 
 #include "other_tokens.glsl"
 
@@ -112,6 +113,7 @@ void main() {
             const vec2 gate = gates[n];
             vec4 key[QUADS];
             vec4 sums = vec4(0.0);
+            float squares = 0.0;
             [[unroll]] for (uint i = 0; i < QUADS; i++) {
                 const vec4 query = queries[n * KEY_QUADS + i * PARTS + part];
                 key[i] = keys[n * KEY_QUADS + i * PARTS + part];
@@ -119,18 +121,31 @@ void main() {
                 sums.x += dot(s[i], key[i]);
                 sums.y += dot(s[i], query);
                 sums.z += dot(key[i], query);
+                sums.w += dot(key[i], key[i]);
+                squares += dot(query, query);
             }
             const uint half_at = n % 2 * WG;
             partial[half_at + lane] = sums;
+            partial_q[half_at + lane] = squares;
             barrier();
             // Each column begins with another part, so that the columns read different banks.
             vec4 all = vec4(0.0);
+            squares = 0.0;
             [[unroll]] for (uint i = 0; i < PARTS; i++) {
-                all += partial[half_at + lane - part + (i + lane / PARTS) % PARTS];
+                const uint at = half_at + lane - part + (i + lane / PARTS) % PARTS;
+                all += partial[at];
+                squares += partial_q[at];
             }
+            // The norms of key and query are factors of the sums.
+            float of_key = 1.0, of_query = 1.0;
+            if (p.factor != 0.0) {
+                of_key = p.factor * inversesqrt(all.w / float(p.d_0) + p.eps);
+                of_query = p.factor * inversesqrt(squares / float(p.d_0) + p.eps);
+            }
+            all.xyz *= vec3(of_key, of_query, of_key * of_query);
             const float delta = gate.y * (values[n * COLUMNS + lane / PARTS] - all.x);
             [[unroll]] for (uint i = 0; i < QUADS; i++) {
-                s[i] += delta * key[i];
+                s[i] += delta * of_key * key[i];
             }
             if (part == 0 && stored) {
                 const uint token = run.first + n0 + n;

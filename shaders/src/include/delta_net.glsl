@@ -12,6 +12,8 @@ layout(push_constant, std430) uniform DeltaNetParams {
     uint nbv_0, nbv_1;
     uint off_0, off_1, off_2, off_3, off_4, off_5, off_6, off_7;
     float scale;
+    // Queries and keys are normed where the factor is not 0.
+    float factor, eps;
 } p;
 
 #define RUNS(slot, field) runs[p.off_6 + 3 * (slot) + (field)]

@@ -117,6 +117,7 @@ pub(super) fn plan(
         Group::Experts(group) => mul_mat_id::MulMatIdKernel::group(group, operands, precision, detected)?,
         Group::Router(group) => router::RouterKernel::group(group, operands)?,
         Group::Gate(_) => return Err("the scores of experts are products of their own".into()),
+        Group::Conv(_) | Group::Delta(_) => return Err("operations with a state stand alone".into()),
         Group::Norm(group) => norm::NormKernel::group(group, operands)?,
         Group::Scaled(group) => norm::NormKernel::scaled(group, operands)?,
         Group::Chain(group) => unary::UnaryKernel::group(group, operands)?,

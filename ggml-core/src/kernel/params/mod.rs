@@ -23,7 +23,7 @@ pub use norm::NormParams;
 pub use products::{
     ExpertsParams, FlashAttnParams, MatVecParams, MulMatIdParams, MulMatParams, ProductsParams,
 };
-pub use recurrent::{DeltaNetParams, SsmConvParams, SsmScanParams};
+pub use recurrent::{ConvParams, DeltaNetParams, SsmConvParams, SsmScanParams};
 pub use rows::{GetRowsParams, RopeParams, SetRowsParams, SoftMaxParams};
 pub use top_k::TopKParams;
 
@@ -88,6 +88,7 @@ mod tests {
             size_of::<MulMatIdParams>(),
             size_of::<ExpertsParams>(),
             size_of::<SsmConvParams>(),
+            size_of::<ConvParams>(),
             size_of::<DeltaNetParams>(),
             size_of::<SsmScanParams>(),
             size_of::<TopKParams>(),

@@ -2,8 +2,9 @@
 
 use super::{Offsets, last, offset, outer, wrong};
 use crate::error::Result;
+use crate::fuse::{Conv, Delta};
 use crate::graph::Graph;
-use crate::kernel::extents;
+use crate::kernel::{extents, narrow};
 use crate::op::Op;
 use crate::tensor::TensorId;
 use bytemuck::{Pod, Zeroable};
@@ -68,6 +69,10 @@ pub struct DeltaNetParams {
     pub off: [u32; 8],
     /// Factor of the result.
     pub scale: f32,
+    /// Queries and keys are normed: `x factor / sqrt(mean(x^2) + eps)`. A factor of 0: they are not.
+    pub factor: f32,
+    /// Added to the mean square.
+    pub eps: f32,
 }
 
 impl DeltaNetParams {
@@ -90,7 +95,70 @@ impl DeltaNetParams {
             nbv: pair(2)?,
             off: offsets,
             scale: op.scale,
+            factor: 0.0,
+            eps: 0.0,
         })
+    }
+
+    /// From a group: queries and keys are those of the operand that is normed. `off` as for [`DeltaNetParams::new`]; of the
+    /// first two operands the offset of that tensor.
+    pub fn with_unit(graph: &Graph, delta: &Delta, off: Offsets<'_>) -> Result<Self> {
+        let x = graph.tensor(delta.unit.x);
+        let [heads, tokens, _] = outer(x)?;
+        let mut p = DeltaNetParams::new(graph, delta.node, off)?;
+        (p.nbq, p.nbk) = ([heads, tokens], [heads, tokens]);
+        for (i, first) in delta.first.into_iter().enumerate() {
+            p.off[i] += narrow(first, "head", x)?.saturating_mul(heads);
+        }
+        (p.factor, p.eps) = (delta.unit.factor, delta.unit.eps);
+        Ok(p)
+    }
+}
+
+/// A short convolution of few tokens with a bias and an activation; its new state replaces the old one.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct ConvParams {
+    /// Channels.
+    pub channels: u32,
+    /// Tokens.
+    pub tokens: u32,
+    /// Taps.
+    pub taps: u32,
+    /// Slots of the state.
+    pub slots: u32,
+    /// Stride of the rows of x.
+    pub nb0: u32,
+    /// Number of the [`Activation`](crate::op::Activation).
+    pub op: u32,
+    /// 1 if there is a bias.
+    pub bias: u32,
+    /// Offsets of x, w, runs, bias, result, state.
+    pub off: [u32; 6],
+}
+
+impl ConvParams {
+    /// From a group. `off` says what remains of a tensor's offset.
+    pub fn new(graph: &Graph, conv: &Conv, off: &dyn Fn(TensorId) -> u32) -> Result<Self> {
+        let p = SsmConvParams::new(graph, conv.node, &[])?;
+        Ok(ConvParams {
+            channels: p.channels,
+            tokens: p.tokens,
+            taps: p.taps,
+            slots: p.slots,
+            nb0: p.nb0,
+            op: conv.activation as u32,
+            bias: conv.bias.is_some().into(),
+            off: ConvParams::operands(graph, conv).map(off),
+        })
+    }
+
+    /// The tensors of a group in the order of its kernels' operands: x, w, runs, bias (w if there is none), the rows, the
+    /// state. The last two are written.
+    pub fn operands(graph: &Graph, conv: &Conv) -> [TensorId; 6] {
+        let src = graph.tensor(conv.node).src();
+        let [x, w, state, runs] = [0, 1, 2, 3].map(|i| src.get(i).copied().unwrap_or(conv.node));
+        [x, w, runs, conv.bias.map_or(w, |(bias, _)| bias), conv.rows, state]
     }
 }
 

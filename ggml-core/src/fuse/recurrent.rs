@@ -1,0 +1,144 @@
+//! What stands around the operations with a state, where a batch has few tokens.
+
+use super::search::Search;
+use super::{Group, Scaled};
+use crate::dtype::DType;
+use crate::graph::Graph;
+use crate::op::{Activation, Binary, Op};
+use crate::tensor::{Tensor, TensorId};
+
+/// SSM_CONV, what becomes of its rows of tokens, and the new state in the place of the old one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Conv {
+    /// SSM_CONV; its result does not leave the group.
+    pub node: TensorId,
+    /// F32 `[channels]`, and its sum with the rows.
+    pub bias: Option<(TensorId, TensorId)>,
+    /// What is done with the rows.
+    pub activation: Activation,
+    /// The node that does it: F32 `[channels, tokens]`.
+    pub rows: TensorId,
+    /// CPY of the new state to the operand that is the old one.
+    pub kept: TensorId,
+}
+
+impl Conv {
+    /// The most tokens: one thread computes all rows of a channel.
+    pub const TOKENS: usize = 8;
+    /// The most taps: the new state of a channel is in registers before it is written.
+    pub const TAPS: usize = 8;
+
+    pub(super) fn nodes(&self) -> Vec<TensorId> {
+        let sum = self.bias.map(|(_, sum)| sum);
+        [self.node, self.rows, self.kept].into_iter().chain(sum).collect()
+    }
+
+    pub(super) fn results(&self) -> Vec<TensorId> {
+        vec![self.rows, self.kept]
+    }
+}
+
+/// GATED_DELTA_NET of queries and keys that are heads of one tensor, normed and scaled.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Delta {
+    /// What is done with queries and keys before.
+    pub unit: Scaled,
+    /// The heads of what is normed with which queries and keys begin.
+    pub first: [usize; 2],
+    /// GATED_DELTA_NET.
+    pub node: TensorId,
+}
+
+impl Delta {
+    pub(super) fn nodes(&self) -> Vec<TensorId> {
+        self.unit.nodes.into_iter().chain([self.node]).collect()
+    }
+}
+
+/// Convolutions and delta nets.
+pub(super) fn find(search: &mut Search<'_>) {
+    let graph = search.graph;
+    for node in graph.computed().collect::<Vec<_>>() {
+        let group = match graph.tensor(node).op() {
+            Some(Op::SsmConv(_)) => conv(search, node).map(Group::Conv),
+            Some(Op::GatedDeltaNet(_)) => delta(search, node).map(Group::Delta),
+            _ => None,
+        };
+        if let Some(group) = group {
+            search.add(group);
+        }
+    }
+}
+
+fn conv(search: &Search<'_>, node: TensorId) -> Option<Conv> {
+    let graph = search.graph;
+    let &[x, w, state, _] = graph.tensor(node).src() else { return None };
+    let ([channels, tokens, ..], taps) = (graph.tensor(x).ne, graph.tensor(w).ne[0]);
+    let &[one, other] = search.readers(node) else { return None };
+    let is_copy = |id: &TensorId| matches!(graph.tensor(*id).op(), Some(Op::Cpy(_)));
+    let kept = [one, other].into_iter().find(is_copy)?;
+    let first = if kept == one { other } else { one };
+    let of_rows = *graph.tensor(first).src().first()?;
+    let (bias, activated) = match bias(graph, first) {
+        Some(bias) => (Some((bias, first)), search.only_reader(first)?),
+        None => (None, first),
+    };
+    let Some(Op::Unary(op)) = graph.tensor(activated).op() else { return None };
+    let last = bias.map_or(of_rows, |(_, sum)| sum);
+    let &[tail, place] = graph.tensor(kept).src() else { return None };
+    // The rows of the tokens, and all that is behind them.
+    let row = 4 * channels;
+    let part = |id: TensorId, elements: usize, offset: usize| {
+        let t = graph.tensor(id);
+        let lies = t.offset == offset && t.elements() == elements && t.is_contiguous();
+        lies && graph.producer(id) == node && t.root == node
+    };
+    let fits = tokens <= Conv::TOKENS
+        && taps <= Conv::TAPS
+        && search.is_inner(node)
+        && graph.tensor(activated).src() == [last]
+        && part(of_rows, channels * tokens, 0)
+        && graph.tensor(of_rows).ne == [channels, tokens, 1, 1]
+        && part(tail, graph.tensor(state).elements(), row * tokens)
+        && place == state
+        && graph.tensor(activated).is_contiguous();
+    fits.then_some(Conv { node, bias, activation: op.activation, rows: activated, kept })
+}
+
+/// The vector that a sum adds to all rows of its first operand.
+fn bias(graph: &Graph, node: TensorId) -> Option<TensorId> {
+    let t = graph.tensor(node);
+    let (Some(Op::Binary(Binary::Add)), &[_, b]) = (t.op(), t.src()) else { return None };
+    let bias = graph.tensor(b);
+    let fits = bias.dtype == DType::F32 && bias.ne == [t.ne[0], 1, 1, 1] && bias.is_contiguous();
+    (fits && bias.op().is_none()).then_some(b)
+}
+
+fn delta(search: &Search<'_>, node: TensorId) -> Option<Delta> {
+    let graph = search.graph;
+    let [q, k, ..] = *graph.tensor(node).src() else { return None };
+    let scale = graph.producer(q);
+    let normed = *graph.tensor(scale).src().first()?;
+    let unit = super::norm::scaled(search, graph.producer(normed))?;
+    let (whole, x) = (graph.tensor(scale), graph.tensor(unit.x));
+    let first = |id: TensorId| {
+        let t = graph.tensor(id);
+        let head = t.offset / (4 * t.ne[0]);
+        let inside = t.offset == 4 * t.ne[0] * head && head + t.ne[1] <= whole.ne[1];
+        (inside && graph.producer(id) == scale && is_of_heads(t, whole)).then_some(head)
+    };
+    let first = [first(q)?, first(k)?];
+    let inside = search.readers(scale) == [node] && search.is_inner(scale) && unit.nodes[1] == scale;
+    let fits = inside && x.dtype == DType::F32 && x.rows_contiguous() && x.ne == whole.ne;
+    fits.then_some(Delta { unit, first, node })
+}
+
+/// Whether a tensor is some heads of all tokens of another one, which is contiguous.
+fn is_of_heads(t: &Tensor, whole: &Tensor) -> bool {
+    let [d, _, tokens, _] = whole.ne;
+    whole.is_contiguous()
+        && (t.ne[0], t.ne[2], t.ne[3]) == (d, tokens, whole.ne[3])
+        && t.nb[0] == 4
+        && (t.nb[1] == whole.nb[1] || t.ne[1] == 1)
+        && (t.nb[2] == whole.nb[2] || tokens == 1)
+}
