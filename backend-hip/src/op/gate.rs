@@ -15,13 +15,14 @@ const MOST_GROUPS: u32 = 512;
 /// The launch of a group: each lane of a wavefront has one of the weights.
 pub(super) fn plan(c: &Context<'_>, gate: &Gate) -> Result<Vec<Launch>, Refusal> {
     let p = GateParams::new(c.graph, gate, &|_| 0)?;
-    if p.tokens > MOST_TOKENS || p.used > c.profile.wave {
+    if !p.is_plain() || p.tokens > MOST_TOKENS || p.used > c.profile.wave {
         return Err(Refusal(format!(
             "a choice of {} of {} experts for {} tokens",
             p.used, p.experts, p.tokens
         )));
     }
-    let mut operands = tensors(&GateParams::operands(gate));
+    let [x, s, w, b, _, n, ids, weights] = GateParams::operands(gate);
+    let mut operands = tensors(&[x, s, w, b, n, ids, weights]);
     let [scores] = scratch(c, [(u64::from(p.tokens), 4 * u64::from(p.experts))])?;
     operands.splice(4..4, [scores, Operand::Counters(p.tokens)]);
     let groups = [p.experts.min(MOST_GROUPS).into(), p.tokens.into(), 1];

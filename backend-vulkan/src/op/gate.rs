@@ -31,13 +31,14 @@ pub(super) fn plan(c: &Context<'_>, gate: &Gate) -> Result<Vec<Dispatch>, Refusa
     let &[workgroup, _, held] = spec.specialization.as_slice() else {
         return Err(Refusal("a gate without constants".into()));
     };
-    if p.tokens > MOST_TOKENS || held > MOST_HELD || p.used > workgroup {
+    if !p.is_plain() || p.tokens > MOST_TOKENS || held > MOST_HELD || p.used > workgroup {
         return Err(Refusal(format!(
             "a choice of {} of {} experts for {} tokens",
             p.used, p.experts, p.tokens
         )));
     }
-    let operands = GateParams::operands(gate);
+    let [x, s, w, b, _, n, ids, weights] = GateParams::operands(gate);
+    let operands = [x, s, w, b, n, ids, weights];
     let mut dispatch = dispatch(spec, operands, &p, [p.experts.min(MOST_GROUPS), p.tokens, 1]);
     let (tokens, scores) = (p.tokens as usize, p.tokens as usize * p.experts as usize);
     dispatch.operands.extend([Operand::Scratch(4 * scores), Operand::Counters(4 * tokens)]);

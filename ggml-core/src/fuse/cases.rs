@@ -4,15 +4,17 @@ use crate::catalogue::{Case, CaseBuilder, Fill};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::graph::Graph;
-use crate::op::{Activation, FlashAttnExt, Glu, Rope, RopeMode, SoftMax};
+use crate::op::{Activation, FlashAttnExt, Glu, Rope, RopeMode};
 use crate::tensor::TensorId;
+
+mod choices;
 
 const EPS: f32 = 1e-5;
 const UNIT: Fill = Fill::Uniform(-1.0, 1.0);
 
 /// All of them.
 pub(crate) fn cases() -> Vec<Case> {
-    let all = [products(), heads(), norms(), routers(), gates(), experts(), chains()];
+    let all = [products(), heads(), norms(), choices::cases(), experts(), chains()];
     all.into_iter().flatten().collect()
 }
 
@@ -280,58 +282,6 @@ fn norms() -> Vec<Case> {
         p.norm(sum, "weight")?;
         Ok(sum)
     }));
-    cases
-}
-
-/// The router's results, and the scores as TOP_K's and GET_ROWS' operand.
-fn route(p: &mut Parts<'_>, experts: usize, used: usize, tokens: usize) -> Result<[TensorId; 2]> {
-    // Where all are used: one that is no number, one that has no weight.
-    let lost = [(2..3, f32::NAN), (experts + 1..experts + 2, f32::NEG_INFINITY)];
-    let lost = lost.into_iter().filter(|_| used == experts);
-    let scores = p.leaf("scores", DType::F32, &[experts, tokens], Fill::Uniform(-4.0, 4.0).but(lost))?;
-    choose(p, scores, used)
-}
-
-/// The router's results.
-fn choose(p: &mut Parts<'_>, scores: TensorId, used: usize) -> Result<[TensorId; 2]> {
-    let [experts, tokens, ..] = p.g.tensor(scores).ne;
-    let ids = p.g.top_k(scores, used)?;
-    let rows = p.g.reshape(scores, [1, experts, tokens, 1])?;
-    let best = p.g.get_rows(rows, ids)?;
-    let best = p.g.reshape(best, [used, tokens, 1, 1])?;
-    let weights = p.g.soft_max(SoftMax { scale: 1.0, max_bias: 0.0 }, best, None)?;
-    Ok([ids, weights])
-}
-
-fn routers() -> Vec<Case> {
-    let mut cases = Vec::new();
-    for (experts, used, tokens) in [(8, 2, 1), (128, 8, 5), (500, 10, 1), (1100, 3, 2), (9, 9, 3)] {
-        for (which, name) in ["ids", "weights"].into_iter().enumerate() {
-            let what = format!("{name}, experts={experts}, used={used}, tokens={tokens}");
-            cases.push(case("router", what, |p| Ok(route(p, experts, used, tokens)?[which])));
-        }
-    }
-    cases
-}
-
-/// What is looked at: the norm, the indices, the weights.
-fn gates() -> Vec<Case> {
-    let mut cases = Vec::new();
-    for (k, experts, used, tokens, bias) in
-        [(256, 8, 2, 1, false), (2052, 128, 8, 2, true), (96, 300, 5, 1, false)]
-    {
-        for (which, name) in ["norm", "ids", "weights"].into_iter().enumerate() {
-            let with = if bias { ", bias" } else { "" };
-            let what = format!("{name}, k={k}, experts={experts}, used={used}, tokens={tokens}{with}");
-            cases.push(case("gate", what, |p| {
-                let x = p.plain("x", &[k, tokens])?;
-                let n = p.norm(x, "norm")?;
-                let scores = p.product(n, "gate", DType::F32, experts, bias)?;
-                let [ids, weights] = choose(p, scores, used)?;
-                Ok([n, ids, weights][which])
-            }));
-        }
-    }
     cases
 }
 
