@@ -17,28 +17,28 @@ const MOST_GROUPS: u32 = 512;
 /// Scores of an invocation that picks.
 const MOST_HELD: u32 = 8;
 
-fn spec(profile: &Profile, k: u32, experts: u32) -> PipelineSpec {
+/// `general`: experts are not chosen by their scores alone.
+fn spec(profile: &Profile, k: u32, experts: u32, general: bool) -> PipelineSpec {
     let workgroup = profile.workgroup(WORKGROUP);
     let quads = k.div_ceil(4 * workgroup).clamp(1, MOST_QUADS).next_power_of_two();
     let held = experts.div_ceil(workgroup).next_power_of_two();
-    pipeline("gate", profile.reduction(), &[workgroup, quads, held])
+    pipeline("gate", profile.reduction(), &[workgroup, quads, held, general.into()])
 }
 
 /// The dispatch of a group.
 pub(super) fn plan(c: &Context<'_>, gate: &Gate) -> Result<Vec<Dispatch>, Refusal> {
     let p = GateParams::new(c.graph, gate, &|id| c.windows.remainder(c.graph, id))?;
-    let spec = spec(c.profile, p.k, p.experts);
-    let &[workgroup, _, held] = spec.specialization.as_slice() else {
+    let spec = spec(c.profile, p.k, p.experts, !p.is_plain());
+    let &[workgroup, _, held, _] = spec.specialization.as_slice() else {
         return Err(Refusal("a gate without constants".into()));
     };
-    if !p.is_plain() || p.tokens > MOST_TOKENS || held > MOST_HELD || p.used > workgroup {
+    if p.tokens > MOST_TOKENS || held > MOST_HELD || p.used.max(p.groups) > workgroup {
         return Err(Refusal(format!(
             "a choice of {} of {} experts for {} tokens",
             p.used, p.experts, p.tokens
         )));
     }
-    let [x, s, w, b, _, n, ids, weights] = GateParams::operands(gate);
-    let operands = [x, s, w, b, n, ids, weights];
+    let operands = GateParams::operands(gate);
     let mut dispatch = dispatch(spec, operands, &p, [p.experts.min(MOST_GROUPS), p.tokens, 1]);
     let (tokens, scores) = (p.tokens as usize, p.tokens as usize * p.experts as usize);
     dispatch.operands.extend([Operand::Scratch(4 * scores), Operand::Counters(4 * tokens)]);
@@ -47,5 +47,6 @@ pub(super) fn plan(c: &Context<'_>, gate: &Gate) -> Result<Vec<Dispatch>, Refusa
 
 /// The pipelines of this family: usual numbers stand for all.
 pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
-    [(2048, 128), (512, 32), (4096, 512)].map(|(k, experts)| spec(profile, k, experts)).to_vec()
+    let usual = [(2048, 128, false), (512, 32, false), (4096, 512, false), (7168, 256, true)];
+    usual.map(|(k, experts, general)| spec(profile, k, experts, general)).to_vec()
 }
