@@ -11,7 +11,7 @@ use diptych::{DType, Precision};
 use std::sync::Arc;
 
 /// Architecture, dispatches and barriers of a layer at the most.
-const LIMITS: [(&str, usize, usize); 19] = [
+const LIMITS: [(&str, usize, usize); 20] = [
     ("llama", 9, 7),
     ("qwen2", 9, 7),
     ("phi3", 9, 7),
@@ -24,13 +24,14 @@ const LIMITS: [(&str, usize, usize); 19] = [
     ("lfm2", 11, 8),
     ("olmo2", 13, 10),
     ("gemma4", 14, 14),
-    ("glm4moe", 19, 14),
+    ("glm4moe", 10, 9),
     ("qwen35moe", 22, 13),
-    ("llama4", 23, 16),
+    ("llama4", 19, 13),
     ("qwen3next", 27, 15),
-    ("deepseek2", 37, 25),
+    ("deepseek2", 23, 14),
     ("granitehybrid", 24, 18),
-    ("nemotron_h_moe", 15, 10),
+    ("nemotron_h_moe", 14, 10),
+    ("lfm2moe", 9, 8),
 ];
 
 /// The drivers that are executed where there is no card, those of them that are there.

@@ -1,15 +1,14 @@
 // The choice of experts for few tokens (decoding), from the residual stream on: RMS_NORM with its weight, which is a result (n),
-// too; its product with a row of w for each expert, and a bias; the largest of these scores (d) and their soft-max (e). Three
-// launches in one, of which none but the first has work for a whole device.
+// too; its product with a row of w for each expert, and a bias; the choice by these scores (d) and weights (e), see choice.h.
+// Three launches and more in one, of which none but the first has work for a whole device.
 //
 // group_x: an expert (more where there are more of them than work-groups); group_y: tokens. The factor of the norm belongs to
 // all elements alike, so that squares and products are summed in one pass over the row, its weight and the expert's, QUADS
 // quads of each thread at a time, all loads before the first sum (of 2048 elements by 128 threads 192 bytes a thread). Every
-// work-group stores a piece of the normed row, and the first wavefront of the one that comes last has all scores and picks
-// (pick.h). LDS: 36 bytes.
+// work-group stores a piece of the normed row; the one that comes last has all scores, and its first wavefront picks (pick.h).
+// LDS: 5156 bytes.
+#include "choice.h"
 #include "index.h"
-#include "params.h"
-#include "pick.h"
 
 #define GATE_THREADS 128
 #define QUADS 4
@@ -48,8 +47,9 @@ DEVICE Sums sums_of(const float *x, const float *s, const float *w, u32 k, float
 }
 
 KERNEL(GATE_THREADS)
-gate(const float *x, const float *s, const float *w, const float *b, float *scores, u32 *counters, float *n, i32 *d, float *e,
-     GateParams p) {
+gate(const float *x, const float *s, const float *w, const float *b, const float *c, float *scores, u32 *counters, float *n,
+     i32 *d, float *e, GateParams p) {
+    LDS ChoiceShared<GATE_THREADS> shared;
     LDS float scratch[2 * GATE_THREADS / WAVE];
     LDS u32 arrived;
     u32 token = group_y(), thread = thread_id(), groups = minimum(p.experts, MOST_GROUPS);
@@ -69,8 +69,22 @@ gate(const float *x, const float *s, const float *w, const float *b, float *scor
     for (u32 i = first + thread; i < end; i += GATE_THREADS) {
         *(f32x4 *)(n + i * 4) = *(const f32x4 *)(x + i * 4) * factor * *(const f32x4 *)(s + i * 4);
     }
-    if (!is_last_group(&counters[token], groups, &arrived) || wave_id() != 0) return;
-    u64 row = (u64)token * p.nbd;
-    u32 own = pick_largest(scores, p.experts, p.used, 0, d + p.offd + row);
-    store_weights(own, p.used, p.scale, e + p.offe + row);
+    if (!is_last_group(&counters[token], groups, &arrived)) return;
+    Normalizer all = {0.0f, 0.0f};
+    if (p.probabilities == PROBABILITY_SOFT_MAX) all = normalizer_of<GATE_THREADS>(scores, p.experts, scratch);
+    bool apart = has_candidates(p);
+    if (apart) make_candidates(p, scores, c + p.offc, all, &shared);
+    if (wave_id() != 0) return;
+    d += p.offd + (u64)token * p.nbd;
+    Element own;
+    float score = 0.0f;
+    if (apart) {
+        own = pick_largest(shared.candidates, p.experts, p.used, 0, d);
+        if (lane_id() < p.used) score = scores[~own.behind];
+    } else {
+        own = pick_largest(scores, p.experts, p.used, 0, d);
+        score = value_of(own.place);
+    }
+    float weight = weight_by(p, score, all);
+    if (lane_id() < p.used) e[p.offe + (u64)token * p.nbd + lane_id()] = weight;
 }

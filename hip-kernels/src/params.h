@@ -309,4 +309,12 @@ struct GateParams {
     u32 bias;
     float eps;
     float scale;
+    u32 probabilities;
+    u32 weights;
+    float factor;
+    u32 biased;
+    u32 offc;
+    u32 groups;
+    u32 groups_used;
+    float never;
 };

@@ -58,19 +58,19 @@ struct Lane {
     }
 };
 
-// Stores the indices of the `k` largest of `n` elements, each plus `first`; lane l has the place of the l-th largest.
-DEVICE u32 pick_largest(const float *x, u32 n, u32 k, u32 first, i32 *d) {
+// Stores the indices of the `k` largest of `n` elements, each plus `first`; lane l has the l-th largest.
+DEVICE Element pick_largest(const float *x, u32 n, u32 k, u32 first, i32 *d) {
     Lane lane;
     lane.x = x;
     lane.n = n;
     lane.load();
-    u32 own = 0;
+    Element own = {0, 0};
     Element best = lane.next({0xffffffffu, 0xffffffffu});
     NO_UNROLL for (u32 pick = 0; pick < k; pick++) {
         Element largest;
         largest.place = wave_max(best.place);
         largest.behind = wave_max(best.place == largest.place ? best.behind : 0);
-        if (pick == lane_id()) own = largest.place;
+        if (pick == lane_id()) own = largest;
         if (best.place == largest.place && best.behind == largest.behind) {
             d[pick] = (i32)(~largest.behind + first);
             best = lane.next(largest);
@@ -79,12 +79,11 @@ DEVICE u32 pick_largest(const float *x, u32 n, u32 k, u32 first, i32 *d) {
     return own;
 }
 
-// The soft-max of `k` elements, of which each lane has the place of one, times `scale`.
-DEVICE void store_weights(u32 own, u32 k, float scale, float *w) {
-    bool used = lane_id() < k;
-    float score = used ? value_of(own) * scale : -infinity();
+// The soft-max of the first `k` lanes' scores.
+DEVICE float weight_of_pick(float score, u32 k) {
+    score = lane_id() < k ? score : -infinity();
     float top = wave_reduce<Max>(score);
     float power = is_hidden(score) ? 0.0f : exp_fast(score - top);
     float sum = wave_reduce<Sum>(power), factor = sum > 0.0f ? 1.0f / sum : sum;
-    if (used) w[lane_id()] = top > -infinity() ? power * factor : factor;
+    return top > -infinity() ? power * factor : factor;
 }

@@ -12,6 +12,8 @@ KERNEL(ROW_THREADS) top_k(const float *x, i32 *d, float *w, TopKParams p) {
     Index i = row_index(row, p.ne);
     u64 result = row_offset(0, p.nbd, i.i1, i.i2, i.i3);
     x += row_offset(p.off0, p.nb0, i.i1, i.i2, i.i3);
-    u32 own = pick_largest(x, p.ne[0], p.k, i.i1 * p.first, d + p.offd + result);
-    if (p.weights) store_weights(own, p.k, p.scale, w + p.offw + result);
+    Element own = pick_largest(x, p.ne[0], p.k, i.i1 * p.first, d + p.offd + result);
+    if (!p.weights) return;
+    float weight = weight_of_pick(value_of(own.place) * p.scale, p.k);
+    if (lane_id() < p.k) w[p.offw + result + lane_id()] = weight;
 }

@@ -11,11 +11,14 @@ const MOST_TOKENS: u32 = 4;
 const THREADS: u32 = 128;
 /// Work-groups of a token; of more experts each has several.
 const MOST_GROUPS: u32 = 512;
+/// Experts that are not chosen by their scores themselves, as in `choice.h`.
+const MOST_CANDIDATES: u32 = 1024;
 
 /// The launch of a group: each lane of a wavefront has one of the weights.
 pub(super) fn plan(c: &Context<'_>, gate: &Gate) -> Result<Vec<Launch>, Refusal> {
     let p = GateParams::new(c.graph, gate, &|_| 0)?;
-    if p.tokens > MOST_TOKENS || p.used > c.profile.wave {
+    let many = !p.is_plain() && p.experts > MOST_CANDIDATES || p.groups > THREADS;
+    if p.tokens > MOST_TOKENS || p.used > c.profile.wave || many {
         return Err(Refusal(format!(
             "a choice of {} of {} experts for {} tokens",
             p.used, p.experts, p.tokens
@@ -23,7 +26,7 @@ pub(super) fn plan(c: &Context<'_>, gate: &Gate) -> Result<Vec<Launch>, Refusal>
     }
     let mut operands = tensors(&GateParams::operands(gate));
     let [scores] = scratch(c, [(u64::from(p.tokens), 4 * u64::from(p.experts))])?;
-    operands.splice(4..4, [scores, Operand::Counters(p.tokens)]);
+    operands.splice(5..5, [scores, Operand::Counters(p.tokens)]);
     let groups = [p.experts.min(MOST_GROUPS).into(), p.tokens.into(), 1];
     let launch = launch(c, ("gate", "gate"), operands, &p, groups, THREADS)?;
     Ok(vec![Launch { written: 5, ..launch }])

@@ -17,21 +17,22 @@ const MOST_GROUPS: u32 = 512;
 /// Scores of an invocation that picks.
 const MOST_HELD: u32 = 8;
 
-fn spec(profile: &Profile, k: u32, experts: u32) -> PipelineSpec {
+/// `general`: experts are not chosen by their scores alone.
+fn spec(profile: &Profile, k: u32, experts: u32, general: bool) -> PipelineSpec {
     let workgroup = profile.workgroup(WORKGROUP);
     let quads = k.div_ceil(4 * workgroup).clamp(1, MOST_QUADS).next_power_of_two();
     let held = experts.div_ceil(workgroup).next_power_of_two();
-    pipeline("gate", profile.reduction(), &[workgroup, quads, held])
+    pipeline("gate", profile.reduction(), &[workgroup, quads, held, general.into()])
 }
 
 /// The dispatch of a group.
 pub(super) fn plan(c: &Context<'_>, gate: &Gate) -> Result<Vec<Dispatch>, Refusal> {
     let p = GateParams::new(c.graph, gate, &|id| c.windows.remainder(c.graph, id))?;
-    let spec = spec(c.profile, p.k, p.experts);
-    let &[workgroup, _, held] = spec.specialization.as_slice() else {
+    let spec = spec(c.profile, p.k, p.experts, !p.is_plain());
+    let &[workgroup, _, held, _] = spec.specialization.as_slice() else {
         return Err(Refusal("a gate without constants".into()));
     };
-    if p.tokens > MOST_TOKENS || held > MOST_HELD || p.used > workgroup {
+    if p.tokens > MOST_TOKENS || held > MOST_HELD || p.used.max(p.groups) > workgroup {
         return Err(Refusal(format!(
             "a choice of {} of {} experts for {} tokens",
             p.used, p.experts, p.tokens
@@ -46,5 +47,6 @@ pub(super) fn plan(c: &Context<'_>, gate: &Gate) -> Result<Vec<Dispatch>, Refusa
 
 /// The pipelines of this family: usual numbers stand for all.
 pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
-    [(2048, 128), (512, 32), (4096, 512)].map(|(k, experts)| spec(profile, k, experts)).to_vec()
+    let usual = [(2048, 128, false), (512, 32, false), (4096, 512, false), (7168, 256, true)];
+    usual.map(|(k, experts, general)| spec(profile, k, experts, general)).to_vec()
 }

@@ -3,7 +3,7 @@
 use super::norm::norm_part;
 use super::products::product;
 use super::search::Search;
-use super::{NormPart, Product, Router};
+use super::{Choice, NormPart, Product};
 use crate::dtype::DType;
 use crate::op::{Binary, Op};
 use crate::tensor::TensorId;
@@ -16,25 +16,24 @@ pub struct Gate {
     /// The scores, F32 `[experts, tokens]`, which do not leave the group. The matrix is F32.
     pub scores: Product,
     /// The choice among them.
-    pub router: Router,
+    pub choice: Choice,
 }
 
 impl Gate {
     pub(super) fn nodes(&self) -> Vec<TensorId> {
         let scores = [self.scores.node].into_iter().chain(self.scores.bias.map(|_| self.scores.result));
-        self.norm.nodes.into_iter().chain(scores).chain(self.router.nodes()).collect()
+        self.norm.nodes.into_iter().chain(scores).chain(self.choice.nodes()).collect()
     }
 
     pub(super) fn results(&self) -> Vec<TensorId> {
-        vec![self.norm.nodes[1], self.router.ids, self.router.weights]
+        vec![self.norm.nodes[1], self.choice.ids, self.choice.weights()]
     }
 }
 
-/// What gives a router its scores, if it is a product with a norm and nobody else reads them.
-pub(super) fn gate(search: &Search<'_>, router: Router) -> Option<Gate> {
+/// What gives a choice its scores, if it is a product with a norm and nobody else reads what is in between.
+pub(super) fn gate(search: &Search<'_>, choice: Choice) -> Option<Gate> {
     let graph = search.graph;
-    let result = router.scores;
-    let inside = search.readers(result).iter().all(|reader| [router.ids, router.chosen].contains(reader));
+    let result = choice.scores;
     let node = match graph.tensor(result).op()? {
         Op::MulMat(_) => result,
         Op::Binary(Binary::Add) => graph.tensor(result).src()[0],
@@ -45,12 +44,11 @@ pub(super) fn gate(search: &Search<'_>, router: Router) -> Option<Gate> {
     let norm = norm_part(search, input)?;
     let [weight, x] = [scores.weight, norm.x].map(|id| graph.tensor(id));
     let fits = scores.result == result
-        && search.is_inner(result)
-        && inside
         && weight.dtype == DType::F32
         && weight.ne[2..] == [1, 1]
         && weight.rows_contiguous()
         && x.ne[2..] == [1, 1]
         && x.rows_contiguous();
-    fits.then_some(Gate { norm, scores, router })
+    let gate = Gate { norm, scores, choice };
+    (fits && search.is_closed(&gate.nodes(), &gate.results())).then_some(gate)
 }

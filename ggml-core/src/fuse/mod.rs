@@ -11,7 +11,7 @@
 //! | [`Heads`] | norms and ROPE of the heads of q and k, SET_ROWS of k and v into the cache |
 //! | [`Experts`] | MUL_MAT_ID of one input and their biases; GLU, or the weighted sum over a token's experts |
 //! | [`Router`] | TOP_K, GET_ROWS, SOFT_MAX: which experts, and their weights |
-//! | [`Gate`] | RMS_NORM and its weight, MUL_MAT, a bias, and the [`Router`] of these scores |
+//! | [`Gate`] | RMS_NORM and its weight, MUL_MAT, a bias, and the [`Choice`] by these scores |
 //! | [`Norm`] | a sum, RMS_NORM, its weight, a residual sum or a gate |
 //! | [`Scaled`] | RMS_NORM, its factor |
 //! | [`Chain`] | element-wise functions, one after the other; sums, products and gated units with other operands |
@@ -24,6 +24,7 @@ use crate::tensor::TensorId;
 
 pub(crate) mod cases;
 mod chain;
+mod choice;
 mod experts;
 mod gate;
 mod heads;
@@ -35,6 +36,7 @@ mod router;
 mod search;
 
 pub use chain::Chain;
+pub use choice::{Biased, Choice, ExpertGroups, Normalised, Probabilities, ProbabilityOf};
 pub use experts::{ExpertProduct, Experts, Weighted};
 pub use gate::Gate;
 pub use heads::{Head, Heads, Stored, Turned};

@@ -1,5 +1,6 @@
 //! Which experts compute a token, and with which weights.
 
+use super::choice::choice;
 use super::gate::gate;
 use super::search::Search;
 use super::{Group, op_of};
@@ -27,15 +28,16 @@ impl Router {
     }
 }
 
-/// Routers, with what gives them their scores if the backend takes it together.
+/// Choices of experts with what gives them their scores, if the backend takes it together; else routers.
 pub(super) fn find(search: &mut Search<'_>) {
     let graph = search.graph;
     for ids in graph.computed().collect::<Vec<_>>() {
+        let whole = choice(search, ids).and_then(|choice| gate(search, choice));
+        if whole.is_some_and(|gate| search.add(Group::Gate(gate))) {
+            continue;
+        }
         if let Some(router) = router(search, ids) {
-            let whole = gate(search, router);
-            if !whole.is_some_and(|gate| search.add(Group::Gate(gate))) {
-                search.add(Group::Router(router));
-            }
+            search.add(Group::Router(router));
         }
     }
 }

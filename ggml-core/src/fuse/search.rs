@@ -70,6 +70,16 @@ impl<'a> Search<'a> {
         !self.output[id.index()] && self.graph.tensor(id).root == id
     }
 
+    /// Whether only some nodes read what they compute, but for results, and write where nobody else looks.
+    pub(super) fn is_closed(&self, nodes: &[TensorId], results: &[TensorId]) -> bool {
+        let inside = |id: &TensorId| {
+            !self.output[id.index()]
+                && nodes.contains(&self.graph.tensor(*id).root)
+                && self.readers(*id).iter().all(|reader| nodes.contains(reader))
+        };
+        nodes.iter().all(|id| results.contains(id) || inside(id))
+    }
+
     /// Whether a node is in no group.
     pub(super) fn is_free(&self, id: TensorId) -> bool {
         self.taken[id.index()].is_none()

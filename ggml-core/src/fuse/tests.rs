@@ -9,6 +9,8 @@ use crate::reference::ReferenceBackend;
 use crate::rng::Rng;
 use crate::tensor::Source;
 
+mod gates;
+
 const EPS: f32 = 1e-5;
 
 /// Kinds of groups of several nodes.

@@ -1,7 +1,7 @@
 #version 460
 // The choice of experts for few tokens (decoding), from the residual stream on: RMS_NORM with its weight, which is a result,
-// too; its product with a row for each expert, and a bias; the largest of these scores and their soft-max. Three dispatches
-// in one, of which none but the first has work for a whole device.
+// too; its product with a row for each expert, and a bias; the choice by these scores, and weights (choice.glsl). Three
+// dispatches and more in one, of which none but the first has work for a whole device.
 //
 // x: an expert for each work-group (more where there are more experts than work-groups); y: tokens. The factor of the norm
 // belongs to all elements alike, so that squares and products are summed in one pass over the row, its weight and the
@@ -9,7 +9,7 @@
 // row, and the one that comes last has all scores and picks, as TOP_K does.
 //
 // Rows are whole quads at multiples of four elements. Quads beyond the end of a row read its last one again and do not
-// count. Shared memory: 4 bytes for each invocation, and that of pick.glsl.
+// count. Shared memory: 4 bytes for each invocation, and that of pick.glsl and choice.glsl.
 // Variants: lds and subgroup, how sums and picks meet.
 
 #include "common.glsl"
@@ -19,6 +19,8 @@
 layout(constant_id = 1) const uint QUADS = 1;
 // Scores of an invocation of the work-group that picks.
 layout(constant_id = 2) const uint HELD = 1;
+// 0: experts are chosen by their scores alone, and weights are the soft-max of these.
+layout(constant_id = 3) const uint GENERAL = 0;
 
 layout(push_constant, std430) uniform GateParams {
     uint k, experts, tokens, used;
@@ -27,21 +29,30 @@ layout(push_constant, std430) uniform GateParams {
     uint bias;
     float eps;
     float scale;
+    uint probabilities;
+    uint weights;
+    float factor;
+    uint biased;
+    uint offc;
+    uint groups, groups_used;
+    float never;
 } p;
 
 layout(set = 0, binding = 0, std430) readonly buffer X { vec4 x[]; };
 layout(set = 0, binding = 1, std430) readonly buffer S { vec4 s[]; };
 layout(set = 0, binding = 2, std430) readonly buffer W { vec4 w[]; };
 layout(set = 0, binding = 3, std430) readonly buffer B { float b[]; };
-layout(set = 0, binding = 4, std430) writeonly buffer N { vec4 n[]; };
-layout(set = 0, binding = 5, std430) writeonly buffer D { uint d[]; };
-layout(set = 0, binding = 6, std430) writeonly buffer E { float e[]; };
+layout(set = 0, binding = 4, std430) readonly buffer C { float c[]; };
+layout(set = 0, binding = 5, std430) writeonly buffer N { vec4 n[]; };
+layout(set = 0, binding = 6, std430) writeonly buffer D { uint d[]; };
+layout(set = 0, binding = 7, std430) writeonly buffer E { float e[]; };
 // The scores of all tokens.
-layout(set = 0, binding = 7, std430) coherent buffer Scratch { uint scratch[]; };
+layout(set = 0, binding = 8, std430) coherent buffer Scratch { uint scratch[]; };
 // How many work-groups have arrived, for each token.
-layout(set = 0, binding = 8, std430) coherent buffer Arrived { uint arrived[]; };
+layout(set = 0, binding = 9, std430) coherent buffer Arrived { uint arrived[]; };
 
 #include "arrival.glsl"
+#include "choice.glsl"
 
 // Sums of squares and of products with an expert's row, over the work-group.
 vec2 sums_of(uint row_x, uint row_w) {
@@ -76,14 +87,29 @@ void store_piece(uint token, uint row_x, float factor) {
     }
 }
 
-// The largest scores of a token, and their weights.
+// The experts of a token, and their weights.
 void choose(uint token) {
     const uint lane = gl_LocalInvocationIndex;
+    float of_scores[HELD];
+    [[unroll]] for (uint j = 0; j < HELD; j++) {
+        of_scores[j] = uintBitsToFloat(scratch[token * p.experts + min(lane + j * WG, p.experts - 1)]);
+    }
+    vec2 normalizer = vec2(0.0);
+    if (GENERAL != 0 && p.probabilities == PROBABILITY_SOFT_MAX) {
+        normalizer = normalizer_of(of_scores);
+    }
     uint keys[HELD];
     [[unroll]] for (uint j = 0; j < HELD; j++) {
         const uint at = lane + j * WG;
-        const uint bits = scratch[token * p.experts + min(at, p.experts - 1)];
-        keys[j] = at < p.experts ? key_of(bits) : 0;
+        float candidate = of_scores[j];
+        if (GENERAL != 0) {
+            candidate = probability_of(candidate, normalizer);
+            candidate += p.biased != 0 ? c[p.offc + min(at, p.experts - 1)] : 0.0;
+        }
+        keys[j] = at < p.experts ? key_of(floatBitsToUint(candidate)) : 0;
+    }
+    if (GENERAL != 0 && p.groups > 1) {
+        keep_best_groups(keys);
     }
     // The pick of this invocation's number.
     uvec2 own = NONE;
@@ -98,7 +124,13 @@ void choose(uint token) {
         }
         own = pick == lane ? best : own;
     }
-    const float weight = weight_of_pick(value_of(own.x) * p.scale, p.used);
+    float weight;
+    if (GENERAL != 0) {
+        const float score = lane < p.used ? uintBitsToFloat(scratch[token * p.experts + own.y]) : 0.0;
+        weight = general_weight(score, p.used, normalizer);
+    } else {
+        weight = weight_of_pick(value_of(own.x) * p.scale, p.used);
+    }
     if (lane < p.used) {
         d[p.offd + token * p.nbd + lane] = own.y;
         e[p.offe + token * p.nbd + lane] = weight;

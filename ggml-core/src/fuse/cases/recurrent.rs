@@ -1,0 +1,87 @@
+//! Cases of operations with a state and what stands around them.
+
+use super::{UNIT, case};
+use crate::catalogue::{Case, Fill};
+use crate::dtype::DType;
+use crate::graph::Graph;
+use crate::op::Activation;
+
+/// All of them.
+pub(super) fn cases() -> Vec<Case> {
+    [convolutions(), deltas()].concat()
+}
+
+/// Two slots, the second of which begins: which result is looked at, the rows or the state; tokens, taps, whether there is a
+/// bias, and the runs.
+fn convolutions() -> Vec<Case> {
+    let shapes = [
+        (false, 66, 1, 4, false, vec![0.0, 1.0, 7.0]),
+        (true, 66, 1, 4, false, vec![0.0, 1.0, 7.0]),
+        (false, 300, 5, 4, true, vec![0.0, 2.0, 9.0, 3.0, 2.0, 0.0]),
+        (true, 300, 5, 4, true, vec![0.0, 2.0, 9.0, 3.0, 2.0, 0.0]),
+        (true, 33, 8, 8, true, vec![0.0, 0.0, 4.0, 1.0, 7.0, 3.0]),
+        (true, 33, 3, 2, false, vec![2.0, 1.0, 0.0, 0.0, 2.0, 1.0]),
+    ];
+    let build =
+        |(of_state, channels, tokens, taps, biased, runs): (bool, usize, usize, usize, bool, Vec<f32>)| {
+            let (slots, words) = (runs.len() / 3, if of_state { "state" } else { "rows" });
+            let what = format!(
+                "{words}, {channels} channels, {tokens} tokens, {taps} taps, bias={biased}, {slots} slots"
+            );
+            case("conv", what, move |p| {
+                // A part of wider rows.
+                let wide = p.plain("x", &[channels + 7, tokens])?;
+                let row = 4 * (channels + 7);
+                let x = p.g.view(wide, [channels, tokens, 1, 1], [4, row, row * tokens, row * tokens], 8)?;
+                let w = p.plain("w", &[taps, channels])?;
+                let state = p.c.state(p.g, "state", DType::F32, [channels, taps - 1, slots, 1], UNIT)?;
+                let runs = p.leaf("runs", DType::I32, &[3, slots], Fill::Values(runs))?;
+                let both = p.g.ssm_conv(x, w, state, runs)?;
+                let (row, behind) = (4 * channels, (taps - 1) * slots);
+                let tail = p.g.view(
+                    both,
+                    [channels, behind, 1, 1],
+                    [4, row, row * behind, row * behind],
+                    row * tokens,
+                )?;
+                let tail = p.g.reshape(tail, [channels, taps - 1, slots, 1])?;
+                let kept = p.g.cpy(tail, state)?;
+                let rows =
+                    p.g.view(both, [channels, tokens, 1, 1], [4, row, row * tokens, row * tokens], 0)?;
+                let sum = if biased {
+                    let b = p.leaf("b", DType::F32, &[channels], UNIT)?;
+                    p.g.add(rows, b)?
+                } else {
+                    rows
+                };
+                let rows = p.g.unary(Activation::Silu, sum)?;
+                Ok(if of_state { kept } else { rows })
+            })
+        };
+    shapes.into_iter().map(build).collect()
+}
+
+/// Queries and keys from one tensor, as they come out of a convolution.
+fn deltas() -> Vec<Case> {
+    let shapes = [(128, 2, 4, 96, 1), (64, 1, 3, 40, 5), (100, 2, 2, 33, 3)];
+    let build = |(d, heads_k, heads, d_v, tokens): (usize, usize, usize, usize, usize)| {
+        let what = format!("d={d}, heads={heads_k}, {heads} of {d_v}, tokens={tokens}");
+        case("delta", what, move |p| {
+            let row = 4 * (2 * heads_k * d + 16);
+            let wide = p.plain("qk", &[row / 4, tokens])?;
+            let x = p.g.view(wide, [d, 2 * heads_k, tokens, 1], [4, 4 * d, row, row * tokens], 16)?;
+            let normed = p.g.rms_norm(x, 1e-6)?;
+            let unit = p.g.scale(normed, 1.0 / (d as f32).sqrt(), 0.0)?;
+            let strides = [4, 4 * d, 8 * d * heads_k, 8 * d * heads_k * tokens];
+            let part = |g: &mut Graph, at| g.view(unit, [d, heads_k, tokens, 1], strides, at);
+            let (q, k) = (part(p.g, 0)?, part(p.g, 4 * d * heads_k)?);
+            let v = p.plain("v", &[d_v, heads, tokens])?;
+            let g = p.leaf("g", DType::F32, &[heads, tokens], Fill::Uniform(-2.0, 0.0))?;
+            let beta = p.leaf("beta", DType::F32, &[heads, tokens], Fill::Uniform(0.0, 1.0))?;
+            let state = p.plain("state", &[d, d_v, heads, 1])?;
+            let runs = p.leaf("runs", DType::I32, &[3, 1], Fill::Values(vec![0.0, tokens as f32, 3.0]))?;
+            p.g.gated_delta_net(0.5, [q, k, v, g, beta, state, runs])
+        })
+    };
+    shapes.into_iter().map(build).collect()
+}

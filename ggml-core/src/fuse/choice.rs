@@ -1,0 +1,244 @@
+//! Which experts compute a token, and with which weights, in the forms that models have.
+//!
+//! Sources: as of the mixtures themselves: Shazeer et al., "Outrageously large neural networks: the sparsely-gated
+//! mixture-of-experts layer" (2017); DeepSeek-AI, "DeepSeek-V3 technical report" (2024).
+
+use super::search::Search;
+use crate::dtype::DType;
+use crate::graph::Graph;
+use crate::op::{Activation, Binary, Op, Scale, SoftMax, TopK, Unary};
+use crate::tensor::TensorId;
+
+/// The choice of experts by their scores.
+///
+/// `p` are the scores or what is made of them, `c = p + bias`, perhaps of the best groups only; `ids` are the largest of
+/// `c`; weights are `p` of these, or the soft-max of their scores or of their scores' logarithms; all times a factor.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Choice {
+    /// F32 `[experts, tokens]`.
+    pub scores: TensorId,
+    /// What is made of the scores of all experts.
+    pub probabilities: Option<Probabilities>,
+    /// What is added to that for the choice only.
+    pub bias: Option<Biased>,
+    /// Groups of experts, of which some count.
+    pub groups: Option<ExpertGroups>,
+    /// TOP_K: I32 `[used, tokens]`.
+    pub ids: TensorId,
+    /// GET_ROWS of the probabilities, or of the scores where weights are normalised.
+    pub chosen: TensorId,
+    /// Weights of the chosen experts whose sum is 1.
+    pub normalised: Option<Normalised>,
+    /// SCALE of the weights, and its factor.
+    pub scaled: Option<(TensorId, f32)>,
+}
+
+/// What is made of scores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProbabilityOf {
+    /// The sigmoid of each.
+    Sigmoid,
+    /// The soft-max over all.
+    SoftMax,
+}
+
+/// A function of the scores.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Probabilities {
+    /// Which.
+    pub of: ProbabilityOf,
+    /// SIGMOID or SOFT_MAX: F32 `[experts, tokens]`.
+    pub node: TensorId,
+}
+
+/// A sum with a row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Biased {
+    /// F32 `[experts]`.
+    pub bias: TensorId,
+    /// ADD.
+    pub node: TensorId,
+}
+
+/// The groups whose two largest candidates have the largest sums count; candidates of the others are `never`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ExpertGroups {
+    /// How many there are, of as many experts each.
+    pub count: usize,
+    /// How many of them count.
+    pub used: usize,
+    /// What a candidate of the others becomes: `0 * candidate + never`.
+    pub never: f32,
+    /// TOP_K in each group, GET_ROWS, ADD, TOP_K of groups, GET_ROWS, SCALE, SET_ROWS.
+    pub nodes: [TensorId; 7],
+}
+
+/// The soft-max of scores, or of the logarithms of their sigmoids.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Normalised {
+    /// SCALE by -1 and SOFTPLUS: together the logarithm but for its sign.
+    pub logarithms: Option<[TensorId; 2]>,
+    /// Parameters of SOFT_MAX.
+    pub op: SoftMax,
+    /// SOFT_MAX.
+    pub node: TensorId,
+}
+
+/// Elements of a group whose sum the groups are compared by.
+const BEST_OF_GROUP: usize = 2;
+
+impl Choice {
+    pub(super) fn nodes(&self) -> Vec<TensorId> {
+        let of_all = self.probabilities.map(|p| p.node).into_iter().chain(self.bias.map(|bias| bias.node));
+        let groups = self.groups.iter().flat_map(|groups| groups.nodes);
+        let logarithms = self.normalised.and_then(|n| n.logarithms).into_iter().flatten();
+        let behind = self.normalised.map(|n| n.node).into_iter().chain(self.scaled.map(|(node, _)| node));
+        of_all.chain(groups).chain([self.ids, self.chosen]).chain(logarithms).chain(behind).collect()
+    }
+
+    /// The weights of the chosen experts: F32, `used` of each token, without gaps.
+    pub fn weights(&self) -> TensorId {
+        let last = self.scaled.map(|(node, _)| node).or(self.normalised.map(|n| n.node));
+        last.unwrap_or(self.chosen)
+    }
+}
+
+/// The choice that a TOP_K is the middle of, whoever else reads what is in it.
+pub(super) fn choice(search: &Search<'_>, ids: TensorId) -> Option<Choice> {
+    let graph = search.graph;
+    let (Some(Op::TopK(TopK { flat: false, .. })), &[from]) =
+        (graph.tensor(ids).op(), graph.tensor(ids).src())
+    else {
+        return None;
+    };
+    let from = whole(graph, from)?;
+    let (groups, candidates) = match groups(graph, from) {
+        Some((groups, of)) => (Some(groups), of),
+        None => (None, from),
+    };
+    let bias = biased(graph, candidates);
+    let (bias, of_all) = bias.map_or((None, candidates), |(bias, of)| (Some(bias), of));
+    let (probabilities, scores) = match probabilities(graph, of_all) {
+        Some((probabilities, scores)) => (Some(probabilities), scores),
+        None => (None, of_all),
+    };
+    let [experts, tokens, ..] = graph.tensor(scores).ne;
+    let [used, rows, ..] = graph.tensor(ids).ne;
+    let column =
+        |id: TensorId| (graph.tensor(id).ne == [1, experts, tokens, 1]).then(|| whole(graph, id)).flatten();
+    let picked = |&reader: &TensorId| {
+        let t = graph.tensor(reader);
+        let (Some(Op::GetRows(_)), &[of, by]) = (t.op(), t.src()) else { return None };
+        column(of).filter(|&of| by == ids && (of == scores || of == of_all)).map(|of| (reader, of))
+    };
+    let (chosen, of) = search.readers(ids).iter().find_map(picked)?;
+    let normalised = normalised(search, chosen, [used, tokens, 1, 1]).filter(|_| of == scores);
+    let last = normalised.map_or(chosen, |n| n.node);
+    let fits = graph.tensor(scores).ne == [experts, tokens, 1, 1]
+        && graph.tensor(scores).is_contiguous()
+        && graph.tensor(ids).ne == [used, rows, 1, 1]
+        && rows == tokens
+        && (normalised.is_some() || of == of_all);
+    let scaled = scaled(search, last).filter(|(_, by)| by.bias == 0.0).map(|(node, by)| (node, by.scale));
+    fits.then_some(Choice { scores, probabilities, bias, groups, ids, chosen, normalised, scaled })
+}
+
+/// The node that computes a tensor, if the tensor is all of its result as it lies there.
+fn whole(graph: &Graph, id: TensorId) -> Option<TensorId> {
+    let producer = graph.producer(id);
+    let [t, of] = [id, producer].map(|id| graph.tensor(id));
+    let same = t.offset == of.offset && t.elements() == of.elements();
+    (same && t.is_contiguous() && of.is_contiguous()).then_some(producer)
+}
+
+/// A sum of probabilities with a row, and these.
+fn biased(graph: &Graph, node: TensorId) -> Option<(Biased, TensorId)> {
+    let t = graph.tensor(node);
+    let (Some(Op::Binary(Binary::Add)), &[of, bias]) = (t.op(), t.src()) else { return None };
+    let (row, of) = (graph.tensor(bias), whole(graph, of)?);
+    let fits = row.dtype == DType::F32
+        && row.ne == [t.ne[0], 1, 1, 1]
+        && row.rows_contiguous()
+        && row.op().is_none()
+        && graph.tensor(of).ne == t.ne;
+    // Without probabilities it would be the bias of what gives the scores.
+    (fits && probabilities(graph, of).is_some()).then_some((Biased { bias, node }, of))
+}
+
+/// A function of scores, and these.
+fn probabilities(graph: &Graph, node: TensorId) -> Option<(Probabilities, TensorId)> {
+    let t = graph.tensor(node);
+    let of = match (t.op(), t.src()) {
+        (Some(Op::Unary(Unary { activation: Activation::Sigmoid })), [_]) => ProbabilityOf::Sigmoid,
+        (Some(Op::SoftMax(SoftMax { scale: 1.0, .. })), [_]) => ProbabilityOf::SoftMax,
+        _ => return None,
+    };
+    let scores = whole(graph, t.src()[0]).filter(|&scores| graph.tensor(scores).ne == t.ne)?;
+    Some((Probabilities { of, node }, scores))
+}
+
+/// Candidates of which those of some groups count, and all of them.
+fn groups(graph: &Graph, masked: TensorId) -> Option<(ExpertGroups, TensorId)> {
+    let node = |id: TensorId| Some((graph.tensor(id).op()?, graph.tensor(id).src()));
+    let (Op::SetRows(_), &[none, kept, used]) = node(masked)? else { return None };
+    let (Op::Scale(Scale { scale: 0.0, bias: never }), &[grouped]) = node(none)? else { return None };
+    let candidates = whole(graph, grouped)?;
+    let [size, count, tokens, 1] = graph.tensor(grouped).ne else { return None };
+    let is_grouped = |id: TensorId| {
+        whole(graph, id) == Some(candidates) && graph.tensor(id).ne == [size, count, tokens, 1]
+    };
+    let (Op::GetRows(_), &[of_kept, by]) = node(kept)? else { return None };
+    let (Op::TopK(TopK { flat: false, k }), &[sums]) = node(used)? else { return None };
+    let (Op::Binary(Binary::Add), &[first, second]) = node(sums)? else { return None };
+    let scores = graph.producer(first);
+    let (Op::GetRows(_), &[column, best_rows]) = node(scores)? else { return None };
+    let best = whole(graph, best_rows)?;
+    let (Op::TopK(TopK { flat: true, k: BEST_OF_GROUP }), &[of_best]) = node(best)? else { return None };
+    // Every second element of what was picked, from the first and from the second on.
+    let every_second = |(i, id): (usize, TensorId)| {
+        let t = graph.tensor(id);
+        graph.producer(id) == scores
+            && t.offset == graph.tensor(scores).offset + 4 * i
+            && t.ne == [count, tokens, 1, 1]
+            && t.nb[..2] == [4 * BEST_OF_GROUP, 4 * BEST_OF_GROUP * count]
+    };
+    let fits = is_grouped(of_kept)
+        && is_grouped(of_best)
+        && by == used
+        && whole(graph, column) == Some(candidates)
+        && graph.tensor(column).ne == [1, size * count, tokens, 1]
+        && graph.tensor(best_rows).ne == [BEST_OF_GROUP * count, tokens, 1, 1]
+        && (0..).zip([first, second]).all(every_second)
+        && never.is_finite();
+    let nodes = [best, scores, sums, used, kept, none, masked];
+    fits.then_some((ExpertGroups { count, used: *k, never: *never, nodes }, candidates))
+}
+
+/// The SCALE that is the only reader of a node's result.
+fn scaled(search: &Search<'_>, of: TensorId) -> Option<(TensorId, Scale)> {
+    let node = search.only_reader(of)?;
+    let t = search.graph.tensor(node);
+    let (Some(Op::Scale(by)), &[x]) = (t.op(), t.src()) else { return None };
+    (whole(search.graph, x) == Some(of)).then_some((node, *by))
+}
+
+/// The soft-max of chosen scores, in rows of these extents.
+fn normalised(search: &Search<'_>, chosen: TensorId, ne: [usize; 4]) -> Option<Normalised> {
+    let graph = search.graph;
+    let soft_max = |of: TensorId, logarithms: Option<[TensorId; 2]>| {
+        let node = search.only_reader(of)?;
+        let t = graph.tensor(node);
+        let (Some(Op::SoftMax(op)), &[x]) = (t.op(), t.src()) else { return None };
+        let fits = t.ne == ne && whole(graph, x) == Some(of);
+        fits.then_some(Normalised { logarithms, op: *op, node })
+    };
+    let Some((negative, Scale { scale: -1.0, bias: 0.0 })) = scaled(search, chosen) else {
+        return soft_max(chosen, None);
+    };
+    let softplus = search.only_reader(negative)?;
+    let t = graph.tensor(softplus);
+    let (Some(Op::Unary(Unary { activation: Activation::Softplus })), &[x]) = (t.op(), t.src()) else {
+        return None;
+    };
+    (whole(graph, x) == Some(negative)).then(|| soft_max(softplus, Some([negative, softplus]))).flatten()
+}
