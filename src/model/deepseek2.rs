@@ -2,7 +2,8 @@
 //! behind the first layers, see [`super::moe`]. Sources: DeepSeek-AI, "DeepSeek-V2" (2024), "DeepSeek-V3 technical report"
 //! (2024).
 
-use super::builder::{Branch, Builder, Layer};
+use super::branch::Branch;
+use super::builder::{Builder, Layer};
 use super::hparams::{RopeScaling, factor};
 use super::latent::Latent;
 use super::moe::Experts;

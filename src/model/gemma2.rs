@@ -2,7 +2,8 @@
 //! and logits bounded by a hyperbolic tangent, a scaled embedding, GELU in the gate. Source: Gemma team, "Gemma 2:
 //! improving open language models at a practical size" (2024).
 
-use super::builder::{Branch, Builder, Layer};
+use super::branch::Branch;
+use super::builder::{Builder, Layer};
 use super::hparams::factor;
 use super::{Architecture, Hparams, SoftCaps, Window};
 use ggml_core::gguf::GgufFile;

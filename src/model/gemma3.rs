@@ -2,7 +2,8 @@
 //! feed-forward network; heads of q and k normed; a scaled embedding; GELU in the gate. Source: Gemma team, "Gemma 3
 //! technical report" (2025).
 
-use super::builder::{Branch, Builder, Layer};
+use super::branch::Branch;
+use super::builder::{Builder, Layer};
 use super::hparams::positive;
 use super::layers::windowed;
 use super::{Architecture, Hparams, Window};

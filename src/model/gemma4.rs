@@ -2,7 +2,8 @@
 //! earlier ones, an embedding for each layer, and mixtures beside the dense network. Source: Gemma team, model cards and
 //! configurations of "Gemma 4" (2026); embeddings for each layer and shared keys as in "Gemma 3n" (2025).
 
-use super::builder::{Branch, Builder, Layer};
+use super::branch::Branch;
+use super::builder::{Builder, Layer};
 use super::hparams::{checked, factor, named, positive};
 use super::layers::windowed;
 use super::moe::Experts;

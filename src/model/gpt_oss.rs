@@ -1,7 +1,8 @@
 //! gpt-oss: a mixture of experts with biases and a bounded gate, attention sinks, every other layer with an attention
 //! window, YaRN. Source: OpenAI, "gpt-oss-120b and gpt-oss-20b model card" (2025).
 
-use super::builder::{Branch, Builder, Layer};
+use super::branch::Branch;
+use super::builder::{Builder, Layer};
 use super::moe::Experts;
 use super::{Architecture, Hparams, Window};
 use ggml_core::gguf::GgufFile;

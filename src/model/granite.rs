@@ -2,7 +2,8 @@
 //! logits; most layers of the hybrid have Mamba-2 in place of attention. Sources: IBM, "Granite 3.0 language models" (2024)
 //! and "Granite 4.0" (model cards, 2025); the factors are those of Yang and Hu, "Tensor programs V" (2022).
 
-use super::builder::{Branch, Builder, Layer};
+use super::branch::Branch;
+use super::builder::{Builder, Layer};
 use super::hparams::{factor, positive};
 use super::moe::Experts;
 use super::recurrent::Recurrent;

@@ -1,7 +1,8 @@
 //! lfm2 and lfm2moe: most layers have a short convolution between two gates, the others attend. Source: Liquid AI, "LFM2
 //! technical report" (2025).
 
-use super::builder::{Branch, Builder, Layer};
+use super::branch::Branch;
+use super::builder::{Builder, Layer};
 use super::hparams::named;
 use super::moe::Experts;
 use super::recurrent::MAX_TAPS;

@@ -37,6 +37,7 @@ mod attention;
 mod batch;
 mod bert;
 mod best;
+mod branch;
 mod builder;
 mod deepseek2;
 mod estimate;
@@ -83,7 +84,8 @@ pub use outline::{Outline, OutlineStep, OutlineUnit};
 pub use pooling::Pooling;
 pub use recurrent::Recurrent;
 
-use builder::{Branch, Builder, Layer};
+use branch::Branch;
+use builder::{Builder, Layer};
 use offload::Division;
 
 /// An architecture: how a family of models is computed.

@@ -6,7 +6,8 @@
 //! a bias that counts for the choice only, groups of experts, and an expert that is shared by all tokens.
 
 use super::Hparams;
-use super::builder::{Branch, Builder, Layer, SQUARED};
+use super::branch::Branch;
+use super::builder::{Builder, Layer, SQUARED};
 use super::hparams::{checked, named, positive};
 use ggml_core::gguf::GgufFile;
 use ggml_core::op::{Activation, Glu, SoftMax};

@@ -2,7 +2,8 @@
 //! a feed-forward network of squared ReLU, of which the mixed family has mixtures. Sources: NVIDIA, "Nemotron-H: a family of
 //! accurate and efficient hybrid Mamba-Transformer models" (2025), "Nemotron 3 Nano" (2025).
 
-use super::builder::{Branch, Builder, Layer, SQUARED};
+use super::branch::Branch;
+use super::builder::{Builder, Layer, SQUARED};
 use super::moe::{Experts, Gating};
 use super::recurrent::Recurrent;
 use super::{Architecture, Hparams};

@@ -5,7 +5,8 @@
 //! elements comes from the file (`rope.scaling.attn_factor`). Where the file gives an attention window, every layer
 //! has it.
 
-use super::builder::{Branch, Builder, Layer};
+use super::branch::Branch;
+use super::builder::{Builder, Layer};
 use super::{Architecture, Hparams, Window};
 use ggml_core::gguf::GgufFile;
 use ggml_core::op::{Activation, RopeMode};

@@ -5,7 +5,8 @@
 //! Positions of text are the same in all three sections of the interleaved multimodal ROPE, which makes it an ordinary
 //! ROPE of a part of each head.
 
-use super::builder::{Branch, Builder, Layer};
+use super::branch::Branch;
+use super::builder::{Builder, Layer};
 use super::moe::Experts;
 use super::recurrent::{Recurrent, delta_net_layers};
 use super::{Architecture, Hparams};
