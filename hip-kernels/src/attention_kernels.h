@@ -1,8 +1,8 @@
 // The kernels of FLASH_ATTN_EXT, by type of k and v: `flash_attn_split_*` for few query rows and for long ones,
-// `flash_attn_tile_*` for many, `flash_attn_matrix_f16_*` for many where products may be rounded and the target has matrix units,
-// `flash_attn_any_*` for rows of lengths that these do not take; see the headers. Operands: q, k, v, mask and
-// sinks (q again where there are none), sums, statistics; the last two are scratch, or the result twice where the
-// positions are not split. Those for few rows join the sums themselves: with counters, and always with the result.
+// `flash_attn_tile_*` for many, `flash_attn_matrix_f16_*` for many where products may be rounded and the target has
+// matrix units, `flash_attn_any_*` for rows of lengths that these do not take; see the headers. Operands: q, k, v, mask
+// and sinks (q again where there are none), sums, statistics; the last two are scratch, or the result twice where the
+// positions are not split. Those with `split` join the sums themselves: with counters, and always with the result.
 // Everything is F32: the soft-max, the products and their sums.
 #pragma once
 #include "attention_any.h"

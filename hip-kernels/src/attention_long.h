@@ -84,17 +84,18 @@ DEVICE void long_products(const typename KV::Raw (*raw)[LONG_PIECES], const floa
     }
 }
 
-// Adds four values by their weights, and leaves out what is hidden from a row.
+// Adds four values by their weights, one a lane, and leaves out what is hidden from a row. A weight is broadcast where
+// it is used: all sixteen at once take more scalar registers than gfx90a has left.
 template <class KV>
-DEVICE void long_values(const typename KV::Raw (*raw)[LONG_PIECES], const float (*w)[4],
-                        float (*total)[LONG_PIECES][8]) {
+DEVICE void long_values(const typename KV::Raw (*raw)[LONG_PIECES], float weights, float (*total)[LONG_PIECES][8]) {
     UNROLL for (u32 i = 0; i < 4; i++) {
         float y[LONG_PIECES][8];
         UNROLL for (u32 j = 0; j < LONG_PIECES; j++) decode_values<KV>(raw[i][j], y[j]);
         UNROLL for (u32 g = 0; g < LONG_ROWS; g++) {
-            if (is_weight_hidden(w[g][i])) continue;
+            float w = from_lane(weights, g * 4 + i);
+            if (is_weight_hidden(w)) continue;
             UNROLL for (u32 j = 0; j < LONG_PIECES; j++) UNROLL for (u32 e = 0; e < 8; e++) {
-                total[g][j][e] = mad(w[g][i], y[j][e], total[g][j][e]);
+                total[g][j][e] = mad(w, y[j][e], total[g][j][e]);
             }
         }
     }
@@ -174,15 +175,14 @@ DEVICE void long_positions(const u8 *k, const u8 *v, const void *mask, u32 first
             if (!same) long_rows<KV>(v, p.nbv[0], next - STEP, end, p.d[1], raw);
             LOADS_FIRST();
             float top = larger(a->max, lanes_reduce<Max, 4>(score));
-            float factor = weight(a->max, top), mine = weight(score, top), w[LONG_ROWS][4];
+            float factor = weight(a->max, top), mine = weight(score, top);
             a->max = top;
             a->sum = mad(a->sum, factor, mine);
             UNROLL for (u32 g = 0; g < LONG_ROWS; g++) {
                 float f = from_lane(factor, g * 4);
                 UNROLL for (u32 j = 0; j < LONG_PIECES; j++) UNROLL for (u32 e = 0; e < 8; e++) a->total[g][j][e] *= f;
-                UNROLL for (u32 i = 0; i < 4; i++) w[g][i] = from_lane(mine, g * 4 + i);
             }
-            long_values<KV>(raw, w, a->total);
+            long_values<KV>(raw, mine, a->total);
         }
         if (next >= end) break;
         bias = position < end ? slope * mask_of_bits(p.mask_type, bits) : -infinity();

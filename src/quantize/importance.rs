@@ -34,18 +34,22 @@ impl Importance {
     /// each other, or if a number is negative or not finite.
     pub fn open(path: impl AsRef<Path>) -> Result<Importance> {
         let path = path.as_ref();
-        let bytes = MappedBytes::map(path)?;
-        let mut read = Importance {
-            path: path.to_path_buf(),
-            entries: BTreeMap::new(),
-            datasets: Vec::new(),
-            chunks: 0,
-        };
-        let done = match bytes.starts_with(b"GGUF") {
-            true => read.gguf(&GgufFile::from_bytes(bytes).map_err(|e| e.with_path(path))?),
-            false => read.older(&bytes),
-        };
-        done.map_err(|e| e.with_path(path))?;
+        let read = Importance::from_bytes(MappedBytes::map(path)?).map_err(|e| e.with_path(path))?;
+        Ok(Importance { path: path.to_path_buf(), ..read })
+    }
+
+    /// Reads a file of either form from memory; its name is empty.
+    ///
+    /// # Errors
+    /// Those of [`Importance::open`] but for [`Error::Io`].
+    pub fn from_bytes(bytes: impl Into<MappedBytes>) -> Result<Importance> {
+        let bytes = bytes.into();
+        let mut read =
+            Importance { path: PathBuf::new(), entries: BTreeMap::new(), datasets: Vec::new(), chunks: 0 };
+        match bytes.starts_with(b"GGUF") {
+            true => read.gguf(&GgufFile::from_bytes(bytes)?)?,
+            false => read.older(&bytes)?,
+        }
         Ok(read)
     }
 

@@ -33,7 +33,7 @@ const LONG: [u32; 2] = [576, 512];
 const LONG_ROWS: u64 = 4;
 
 /// Kernels of a type for value rows of up to 64, 128 and 256 elements: few query rows (for each of [`GROUPS`]), many
-/// query rows. One for rows of up to [`LONG`] where there is one, and one for rows of any length.
+/// query rows. One for rows of up to [`LONG`], and one for rows of any length.
 struct Kernels {
     /// Stem of their source.
     module: &'static str,
@@ -41,7 +41,7 @@ struct Kernels {
     /// How many of the groups there are.
     groups: usize,
     many: [&'static str; 3],
-    long: Option<&'static str>,
+    long: &'static str,
     any: &'static str,
 }
 
@@ -69,7 +69,7 @@ macro_rules! kernels {
                 concat!("flash_attn_tile_", $t, "_d128"),
                 concat!("flash_attn_tile_", $t, "_d256"),
             ],
-            long: None,
+            long: concat!("flash_attn_split_", $t, "_long"),
             any: concat!("flash_attn_any_", $t),
         }
     };
@@ -84,12 +84,8 @@ macro_rules! kernels {
 
 fn kernels(dtype: DType) -> Option<Kernels> {
     Some(match dtype {
-        DType::F32 => {
-            Kernels { long: Some("flash_attn_split_f32_long"), ..kernels!("f32", "flash_attn", 2, "_g4") }
-        }
-        DType::F16 => {
-            Kernels { long: Some("flash_attn_split_f16_long"), ..kernels!("f16", "flash_attn", 3, "_g8") }
-        }
+        DType::F32 => kernels!("f32", "flash_attn", 2, "_g4"),
+        DType::F16 => kernels!("f16", "flash_attn", 3, "_g8"),
         DType::Q8_0 => kernels!("q8_0", "flash_attn_blocks", 2, "_g4"),
         DType::Q4_0 => kernels!("q4_0", "flash_attn_blocks", 2, "_g4"),
         _ => return None,
@@ -197,12 +193,11 @@ fn choose(
     let rows32 = u32::try_from(rows).map_err(|_| Refusal(format!("{rows} query rows of a head")))?;
     let heads = u64::from(p.kv[1]) * u64::from(p.ne[2]);
     let in_eights = d % 8 == 0 && dv % 8 == 0;
-    let held = in_eights && d.min(dv) > 0 && d <= LONG[0] && dv <= LONG[1];
-    let is_long = held && (dv > 256 || d > 256 && rows <= FEW);
-    if let Some(kernel) = kernels.long.filter(|_| is_long) {
+    let long = in_eights && d.min(dv) > 0 && d <= LONG[0] && dv <= LONG[1];
+    if long && (dv > 256 || d > 256 && rows <= FEW) {
         let groups = rows.div_ceil(LONG_ROWS);
         let splits = u64::from(p.kv[0].div_ceil(long_span(p.kv[0], groups.saturating_mul(heads))));
-        return Ok(Choice { kernel, few: true, splits, groups });
+        return Ok(Choice { kernel: kernels.long, few: true, splits, groups });
     }
     let of_values = match size_class(dv).filter(|_| in_eights) {
         Some(of_values) => of_values,
@@ -293,8 +288,7 @@ mod tests {
                 }
             }
             let few: usize = CACHE_TYPES.iter().map(|&t| 3 * kernels(t).unwrap().groups).sum();
-            let long = CACHE_TYPES.iter().filter(|&&t| kernels(t).unwrap().long.is_some()).count();
-            assert_eq!(met.len(), few + 4 * CACHE_TYPES.len() + long + 1, "{name}: {met:?}");
+            assert_eq!(met.len(), few + 5 * CACHE_TYPES.len() + 1, "{name}: {met:?}");
             let units: Vec<&str> = on_units.difference(&met).copied().collect();
             let expected = if profile.matrix == Matrix::Tensor {
                 &["flash_attn_matrix_f16_d128", "flash_attn_matrix_f16_d64"][..]

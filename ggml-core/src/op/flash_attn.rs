@@ -368,6 +368,7 @@ pub fn cases() -> Vec<Case> {
         case_latent([3, 1000], f16, false, false),
         case_latent([1, 257], DType::Q8_0, true, false),
         case_latent([1, 70], DType::Q4_0, true, false),
+        case_latent([3, 300], DType::Q4_0, true, true),
         case(extents(512, 512, 1, 257, 8, 2, 1), f16, Some(f16), 0.0, 0.0),
         case(extents(512, 512, 3, 1000, 4, 2, 1), f16, Some(f32), 8.0, 5.0),
         case(extents(552, 504, 5, 40, 3, 1, 2), f32, None, 0.0, 0.0),
@@ -376,6 +377,13 @@ pub fn cases() -> Vec<Case> {
         case(extents(584, 512, 1, 257, 16, 1, 1), f16, Some(f16), 0.0, 0.0),
         case_with_hidden_cells(extents(576, 512, 5, 300, 3, 1, 1), f16, true),
         case_with_hidden_cells(extents(512, 512, 5, 40, 4, 2, 1), f32, false),
+        // The same of blocks.
+        case(extents(512, 512, 1, 257, 8, 2, 1), DType::Q8_0, Some(f16), 0.0, 0.0),
+        case(extents(512, 512, 3, 300, 4, 2, 1), DType::Q4_0, Some(f32), 8.0, 5.0),
+        case(extents(544, 480, 5, 40, 3, 1, 2), DType::Q8_0, None, 0.0, 0.0),
+        case(extents(352, 96, 2, 300, 6, 2, 1), DType::Q4_0, Some(f16), 0.0, 0.0),
+        case_with_hidden_cells(extents(576, 512, 5, 300, 3, 1, 1), DType::Q8_0, true),
+        case_with_hidden_cells(extents(512, 512, 5, 40, 4, 2, 1), DType::Q4_0, false),
         // Many tokens and keys in F16, which may go to matrix units: rows of all lengths, what is added to scores, no mask.
         case(extents(128, 128, 70, 200, 4, 2, 1), f16, Some(f32), 8.0, 5.0),
         case(extents(96, 64, 40, 130, 2, 1, 2), f16, None, 0.0, 0.0),
