@@ -74,10 +74,10 @@ fn rows_of_any_length() {
 fn build_long(g: &mut Graph, c: &mut catalogue::CaseBuilder, s: &Long) -> Result<TensorId> {
     let Long { kv, d, positions, heads: [heads, per_kv, batch] } = *s;
     let q = c.leaf(g, "q", DType::F32, [d, 1, heads * per_kv, batch], Fill::Uniform(-1.0, 1.0))?;
-    let k = c.leaf(g, "k", kv, [d, positions, heads, batch], Fill::Uniform(-1.0, 1.0))?;
+    let k = c.state(g, "k", kv, [d, positions, heads, batch], Fill::Uniform(-1.0, 1.0))?;
     let infinity = d * (positions - 2) + 3;
     let v = Fill::Uniform(-1.0, 1.0).but([(infinity..infinity + 1, f32::INFINITY)]);
-    let v = c.leaf(g, "v", kv, [d, positions, heads, batch], v)?;
+    let v = c.state(g, "v", kv, [d, positions, heads, batch], v)?;
     let op = FlashAttnExt { scale: 1.0 / (d as f32).sqrt(), max_bias: 0.0, logit_softcap: 0.0 };
     g.flash_attn_ext(op, q, k, v, None)
 }

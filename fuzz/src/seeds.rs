@@ -1,4 +1,5 @@
-//! Writes the seeds that the library can make itself: small models, graphs and importance matrices. The others are written by hand.
+//! Writes the seeds that the library can make itself: small models, graphs and importance matrices. The others are
+//! written by hand.
 
 use diptych::synthesize::{self, Shape};
 use ggml_core::gguf::{GgufWriter, TensorData};

@@ -31,7 +31,7 @@ impl Importance {
     ///
     /// # Errors
     /// [`Error::Io`] if it cannot be read; [`Error::InvalidModel`] if it is no importance matrix, if lengths do not fit
-    /// each other, or if a number is negative or not finite.
+    /// each other, or if a number is negative or not finite, be it a sum of squares, a count or the mean of both.
     pub fn open(path: impl AsRef<Path>) -> Result<Importance> {
         let path = path.as_ref();
         let read = Importance::from_bytes(MappedBytes::map(path)?).map_err(|e| e.with_path(path))?;
@@ -150,7 +150,13 @@ fn mean(name: &str, sums: &mut [f32], count: f32) -> Result<()> {
             return wrong(*sum, "sums of squares that are finite and not negative");
         }
         if count > 0.0 {
-            *sum /= count;
+            let mean = *sum / count;
+            // A count may be so small that the division overflows.
+            if !is_legal(&mean) {
+                let found = format!("a mean of {sum:e} / {count:e}");
+                return Err(Error::model(name, found, "means that are finite"));
+            }
+            *sum = mean;
         }
     }
     Ok(())
@@ -212,11 +218,18 @@ mod tests {
         read(&writer.to_bytes().unwrap())
     }
 
+    /// What is read from a file, which is what is read from memory but for the name.
     fn read(bytes: &[u8]) -> Result<Importance> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("imatrix");
         std::fs::write(&path, bytes).unwrap();
-        Importance::open(&path)
+        let (read, from_memory) = (Importance::open(&path), Importance::from_bytes(bytes.to_vec()));
+        assert_eq!(read.is_ok(), from_memory.is_ok());
+        if let (Ok(read), Ok(from_memory)) = (&read, from_memory) {
+            assert_eq!((read.path(), from_memory.path()), (&*path, Path::new("")));
+            assert_eq!(*read, Importance { path: path.clone(), ..from_memory });
+        }
+        read
     }
 
     #[test]
@@ -266,6 +279,19 @@ mod tests {
             wrong(Some("imatrix"), &[("a.weight.in_sum2", &[2, 1], &[2.0, bad]), one], "a.weight: ");
             wrong(Some("imatrix"), &[sums, ("a.weight.counts", &[1, 1], &[bad])], "a count that is finite");
         }
+        let tiny = |sums: [f32; 2]| {
+            let sums: (&str, &[usize], &[f32]) = ("a.weight.in_sum2", &[2, 1], &sums);
+            gguf(Some("imatrix"), &[sums, ("a.weight.counts", &[1, 1], &[1e-40])])
+        };
+        let error = tiny([0.0, 2.0]).unwrap_err();
+        assert!(matches!(error, Error::InvalidModel { path: Some(_), .. }), "{error:?}");
+        let said = error.to_string();
+        assert!(
+            said.contains("a.weight: a mean of 2e0 / 1e-40") && said.contains("means that are finite"),
+            "{said}"
+        );
+        let means = tiny([0.0, 1e-40]).unwrap();
+        assert_eq!(means.of("a.weight"), Some(&[0.0, 1.0][..]), "a small count is no error by itself");
         let foreign = read(b"no matrix at all").unwrap_err().to_string();
         assert!(foreign.contains("neither GGUF nor .dat"), "{foreign}");
         let absent = Importance::open("/none/imatrix.gguf").unwrap_err();
