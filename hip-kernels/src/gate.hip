@@ -79,7 +79,7 @@ gate(const float *x, const float *s, const float *w, const float *b, const float
     Element own;
     float score = 0.0f;
     if (apart) {
-        own = pick_largest(shared.candidates, p.experts, p.used, 0, d);
+        own = pick_largest((const IN_LDS float *)shared.candidates, p.experts, p.used, 0, d);
         if (lane_id() < p.used) score = scores[~own.behind];
     } else {
         own = pick_largest(scores, p.experts, p.used, 0, d);

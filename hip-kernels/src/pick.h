@@ -31,8 +31,9 @@ struct Element {
 // The largest of the lanes' numbers.
 DEVICE u32 wave_max(u32 x) { return f32_bits(wave_reduce<MaxOrNan>(bits_f32(x))); }
 
-struct Lane {
-    const float *x;
+// `Source`: a pointer to elements.
+template <class Source> struct Lane {
+    Source x;
     u32 n, held[HELD];
 
     __attribute__((device, always_inline)) void load() {
@@ -59,8 +60,8 @@ struct Lane {
 };
 
 // Stores the indices of the `k` largest of `n` elements, each plus `first`; lane l has the l-th largest.
-DEVICE Element pick_largest(const float *x, u32 n, u32 k, u32 first, i32 *d) {
-    Lane lane;
+template <class Source> DEVICE Element pick_largest(Source x, u32 n, u32 k, u32 first, i32 *d) {
+    Lane<Source> lane;
     lane.x = x;
     lane.n = n;
     lane.load();

@@ -5,7 +5,7 @@ use std::path::Path;
 /// Fields of every structure whose name ends in `Params`: name, type, number of elements.
 type Structures = Vec<(String, Vec<(String, String, u32)>)>;
 
-/// `u32 ne[4];` and the like between `struct XParams {` and `};`.
+/// `u32 ne[4];`, `float scale[2][2];` and the like between `struct XParams {` and `};`.
 fn of_header(text: &str) -> Structures {
     let mut found: Structures = Vec::new();
     for line in text.lines().map(str::trim) {
@@ -14,18 +14,16 @@ fn of_header(text: &str) -> Structures {
         } else if let (Some((_, fields)), Some((ty, rest))) =
             (found.last_mut(), line.strip_suffix(';').and_then(|l| l.split_once(' ')))
         {
-            let (name, count) = match rest.split_once('[') {
-                Some((name, n)) => (name, n.trim_end_matches(']').parse().unwrap()),
-                None => (rest, 1),
-            };
-            fields.push((name.into(), ty.into(), count));
+            let (name, extents) = rest.split_once('[').unwrap_or((rest, "1"));
+            let extents = extents.split('[').map(|n| n.trim_end_matches(']').parse::<u32>().unwrap());
+            fields.push((name.into(), ty.into(), extents.product()));
         }
     }
     found.sort();
     found
 }
 
-/// `pub ne: [u32; 4],` and the like between `pub struct XParams {` and `}`.
+/// `pub ne: [u32; 4],`, `pub scale: [[f32; 2]; 2],` and the like between `pub struct XParams {` and `}`.
 fn of_rust(text: &str) -> Structures {
     let mut found: Structures = Vec::new();
     let mut inside = false;
@@ -44,14 +42,10 @@ fn of_rust(text: &str) -> Structures {
             .and_then(|l| l.strip_suffix(','))
             .and_then(|l| l.split_once(": "))
         {
-            let (ty, count) =
-                match ty.strip_prefix('[').and_then(|t| t.strip_suffix(']')).and_then(|t| t.split_once("; "))
-                {
-                    Some((ty, n)) => (ty, n.parse().unwrap()),
-                    None => (ty, 1),
-                };
+            let (ty, extents) = ty.trim_start_matches('[').split_once("; ").unwrap_or((ty, "1"));
+            let extents = extents.split("; ").map(|n| n.trim_end_matches(']').parse::<u32>().unwrap());
             let ty = if ty == "f32" { "float" } else { ty };
-            found.last_mut().unwrap().1.push((name.into(), ty.into(), count));
+            found.last_mut().unwrap().1.push((name.into(), ty.into(), extents.product()));
         }
     }
     found.sort();

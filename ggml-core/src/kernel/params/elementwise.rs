@@ -62,11 +62,11 @@ pub struct UnaryParams {
     /// Strides of `a`.
     pub nb0: [u32; 4],
     /// Strides of the other operands; 0 along which one is repeated, and for one that there is not.
-    pub nb: [[u32; 4]; Chain::OTHERS],
+    pub nb: [[u32; 4]; 3],
     /// Offset of `a`.
     pub off0: u32,
     /// Offsets of the other operands.
-    pub off: [u32; Chain::OTHERS],
+    pub off: [u32; 3],
     /// Offset of the result.
     pub offd: u32,
     /// How many functions; from bit 8 on how many other operands.
@@ -77,8 +77,10 @@ pub struct UnaryParams {
     /// the next other operand.
     pub op: u32,
     /// Factor and summand of each SCALE.
-    pub scale: [[f32; 2]; Chain::SCALES],
+    pub scale: [[f32; 2]; 2],
 }
+
+const _: () = assert!(Chain::OTHERS == 3 && Chain::SCALES == 2, "`UnaryParams` has a place for each");
 
 impl UnaryParams {
     /// Number of SCALE in the field `op`.
