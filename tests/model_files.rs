@@ -262,6 +262,14 @@ fn groups_latents_and_layers_of_several_kinds_are_checked() {
     let (h, longer) = (deepseek.hparams(), 1.0 + 0.5 * 4f32.ln());
     assert_eq!((h.attention[0].key_length, h.attention[0].value_length), (160, 128));
     assert!((h.scales.attention * 96f32.sqrt() - longer * longer).abs() < 1e-5);
+    // A rotation with YaRN has this factor besides.
+    let usual = 1.0 + 0.1 * 4f32.ln();
+    assert!(h.attention[0].rope.is_some_and(|rope| (rope.attn_factor * usual - 1.0).abs() < 1e-6));
+    // Without the key rotated elements have it as usual, and the scores none.
+    let deepseek = without_key("deepseek2", "deepseek2.rope.scaling.yarn_log_multiplier").unwrap();
+    let h = deepseek.hparams();
+    assert!((h.scales.attention * 96f32.sqrt() - 1.0).abs() < 1e-6);
+    assert_eq!(h.attention[0].rope.map(|rope| rope.attn_factor), Some(1.0));
 }
 
 #[test]

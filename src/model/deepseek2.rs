@@ -31,9 +31,11 @@ impl Architecture for Deepseek2 {
         }
         h.experts = Experts::read_if_any(gguf, h, false)?;
         h.latent = Some(Latent::read(gguf, h)?);
-        // YaRN's factor of magnitudes is one of the scores here, with a multiplier of its logarithm.
+        // YaRN's factor of magnitudes is one of the scores here, where there is a multiplier of its logarithm.
         let multiplier = factor(gguf, &h.key("rope.scaling.yarn_log_multiplier"), 0.0)?;
-        if let RopeScaling::Yarn { factor, .. } = h.scaling {
+        if let RopeScaling::Yarn { factor, .. } = h.scaling
+            && multiplier != 0.0
+        {
             h.divide_magnitudes(1.0 + 0.1 * factor.ln());
             h.scales.attention *= (1.0 + multiplier * factor.ln()).powi(2);
         }

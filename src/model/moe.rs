@@ -42,7 +42,7 @@ pub struct Experts {
     pub scale: f32,
     /// Groups that the experts are divided into.
     pub groups: usize,
-    /// Groups that a token's experts come from: those whose two best experts have the largest sum.
+    /// Groups that a token's experts come from.
     pub groups_used: usize,
     /// Whether an expert has a gate; else it is `down(max(up x, 0)^2)`, and so is the shared network.
     pub gated: bool,
@@ -75,6 +75,12 @@ impl Experts {
             dense: 0,
             step: 1,
         }
+    }
+
+    /// By the sum of how many of its experts a group is chosen: the two best ones (DeepSeek-V3 report, 2.1.2), where
+    /// probabilities are a soft-max the best one alone (DeepSeek-V2 report, 2.2.2).
+    fn best_of_group(&self) -> usize {
+        if self.gating == Gating::SoftMax { 1 } else { 2 }
     }
 
     /// Whether a layer has experts.
@@ -132,19 +138,16 @@ impl Experts {
     /// That groups are of one size, and those that are used have enough experts.
     fn check_groups(&self, h: &Hparams) -> Result<()> {
         let Experts { count, used, groups, groups_used, .. } = *self;
-        let size = count / groups;
+        let (size, best_of_group) = (count / groups, self.best_of_group());
         let fits = groups_used <= groups && used <= size.saturating_mul(groups_used);
-        if groups == 1 || count % groups == 0 && size >= BEST_OF_GROUP && fits {
+        if groups == 1 || count % groups == 0 && size >= best_of_group && fits {
             return Ok(());
         }
         let found = format!("{groups_used} of {groups} groups of {count} experts, {used} of which are used");
-        let expected = "equal groups of two experts or more, those used with enough experts";
+        let expected = format!("equal groups of {best_of_group} or more, those used with enough experts");
         Err(Error::model(named(&h.key("expert_group_count")), found, expected))
     }
 }
-
-/// Experts of a group whose sum the groups are compared by.
-const BEST_OF_GROUP: usize = 2;
 
 /// The last of an expert's matrices.
 const LAST: &str = "ffn_down_exps";
@@ -350,21 +353,8 @@ impl Builder<'_> {
         let tokens = self.graph.tensor(candidates).ne[1];
         let (groups, size) = (experts.groups, experts.count / experts.groups);
         let grouped = self.graph.reshape(candidates, [size, groups, tokens, 1])?;
-        let best = self.graph.top_k_flat(grouped, BEST_OF_GROUP)?;
-        self.name(best, &layer.name("groups.best"))?;
-        let best = self.graph.reshape(best, [BEST_OF_GROUP * groups, tokens, 1, 1])?;
-        let column = self.graph.reshape(candidates, [1, experts.count, tokens, 1])?;
-        let best = self.graph.get_rows(column, best)?;
-        self.name(best, &layer.name("groups.scores"))?;
-        let mut parts = [best; BEST_OF_GROUP];
-        for (i, part) in parts.iter_mut().enumerate() {
-            let row = 4 * BEST_OF_GROUP * groups;
-            let strides = [4 * BEST_OF_GROUP, row, row * tokens, row * tokens];
-            *part = self.graph.view(best, [groups, tokens, 1, 1], strides, 4 * i)?;
-        }
-        let sums = self.graph.add(parts[0], parts[1])?;
-        self.name(sums, &layer.name("groups.sums"))?;
-        let used = self.graph.top_k(sums, experts.groups_used)?;
+        let compared = self.sums_of_best(grouped, experts.best_of_group(), layer)?;
+        let used = self.graph.top_k(compared, experts.groups_used)?;
         self.name(used, &layer.name("groups"))?;
         let kept = self.graph.get_rows(grouped, used)?;
         self.name(kept, &layer.name("groups.kept"))?;
@@ -373,6 +363,26 @@ impl Builder<'_> {
         let masked = self.graph.set_rows(none, kept, used)?;
         self.name(masked, &layer.name("groups.masked"))?;
         self.graph.reshape(masked, [experts.count, tokens, 1, 1])
+    }
+
+    /// Of candidates `[size, groups, tokens]` the sums of the `n` largest, `[groups, tokens]`.
+    fn sums_of_best(&mut self, grouped: TensorId, n: usize, layer: &Layer) -> Result<TensorId> {
+        let [size, groups, tokens, _] = self.graph.tensor(grouped).ne;
+        let best = self.graph.top_k_flat(grouped, n)?;
+        self.name(best, &layer.name("groups.best"))?;
+        let best = self.graph.reshape(best, [n * groups, tokens, 1, 1])?;
+        let column = self.graph.reshape(grouped, [1, size * groups, tokens, 1])?;
+        let best = self.graph.get_rows(column, best)?;
+        self.name(best, &layer.name("groups.scores"))?;
+        let row = 4 * n * groups;
+        let strides = [4 * n, row, row * tokens, row * tokens];
+        let mut sums = self.graph.view(best, [groups, tokens, 1, 1], strides, 0)?;
+        for i in 1..n {
+            let next = self.graph.view(best, [groups, tokens, 1, 1], strides, 4 * i)?;
+            sums = self.graph.add(sums, next)?;
+            self.name(sums, &layer.name("groups.sums"))?;
+        }
+        Ok(sums)
     }
 
     /// Product with the matrices of the chosen experts, times their scales and plus their biases where the file has them.

@@ -22,8 +22,8 @@ impl Layer<'_> {
         flag().or_else(int).or_else(|| m.opt_f64(&key).ok().flatten()).unwrap_or(f64::NAN)
     }
 
-    /// The experts with the highest probabilities, which a bias may raise for this choice only, of the groups whose two best
-    /// have the largest sum; and their weights.
+    /// The experts with the highest probabilities, which a bias may raise for this choice only, of the best groups; and
+    /// their weights. Groups are compared by the sum of their two best experts, those of a soft-max by the best one.
     fn choose(&self, x: &[f64]) -> Vec<(usize, f64)> {
         let mut scores = self.get("ffn_gate_inp.weight").times(x);
         if let Some(bias) = self.find("ffn_gate_inp.bias") {
@@ -45,7 +45,7 @@ impl Layer<'_> {
             for (group, of) in candidates.chunks(size).enumerate() {
                 let mut of = of.to_vec();
                 of.sort_by(|a, b| b.total_cmp(a));
-                sums.push((of[0] + of[1], group));
+                sums.push((if sigmoid { of[0] + of[1] } else { of[0] }, group));
             }
             sums.sort_by(|a, b| b.0.total_cmp(&a.0));
             for (_, group) in &sums[self.metadata("expert_group_used_count") as usize..] {
