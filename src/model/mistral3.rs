@@ -24,10 +24,13 @@ impl Architecture for Mistral3 {
 
     fn read(&self, gguf: &GgufFile, h: &mut Hparams) -> Result<()> {
         h.experts = Experts::read_if_any(gguf, h, true)?;
-        // The factor of magnitudes is that of YaRN over the same with a multiplier of its logarithm.
+        // The factor of magnitudes has a divisor with a multiplier of its own, which files have, and is 1: released models have
+        // one multiplier for both.
         let multiplier = factor(gguf, &h.key("rope.scaling.yarn_log_multiplier"), 0.0)?;
-        if let RopeScaling::Yarn { factor, .. } = h.scaling {
-            h.divide_magnitudes(1.0 + 0.1 * multiplier * factor.ln());
+        if let RopeScaling::Yarn { factor, .. } = h.scaling
+            && multiplier != 0.0
+        {
+            h.divide_magnitudes(1.0 + 0.1 * factor.ln());
         }
         let key = h.key("attention.temperature_scale");
         let Some(scale) = gguf.metadata().opt_f32(&key)?.filter(|&scale| scale != 0.0) else { return Ok(()) };

@@ -68,8 +68,9 @@ pub(super) fn dot8<Q: Quant>(mut rows: [&[Q]; ROWS], x: Column<'_>, ahead: usize
         let blocks = blocks8(&rows, b);
         prefetch8(blocks, ahead);
         let factors = factors8(blocks);
-        let halves = blocks.map(Q::half_scales);
-        let floats = blocks.map(Q::half_floats);
+        // (Only where they are used: a `map` that is called is not taken for superfluous.)
+        let halves = if Q::HALVES && !Q::FLOATS { blocks.map(Q::half_scales) } else { [[[1; 2]; 8]; ROWS] };
+        let floats = if Q::FLOATS { blocks.map(Q::half_floats) } else { [[[1.0; 2]; 8]; ROWS] };
         for (g, x) in x.iter().enumerate() {
             let q = load(bytemuck::cast_ref(&x.q));
             let mut partial = [_mm256_setzero_si256(); ROWS];
