@@ -265,6 +265,11 @@ fn groups_latents_and_layers_of_several_kinds_are_checked() {
     // A rotation with YaRN has this factor besides.
     let usual = 1.0 + 0.1 * 4f32.ln();
     assert!(h.attention[0].rope.is_some_and(|rope| (rope.attn_factor * usual - 1.0).abs() < 1e-6));
+    let mistral = with_key("mistral3", "mistral3.rope.scaling.yarn_log_multiplier", 0.7f32).unwrap();
+    let rope = mistral.hparams().attention[0].rope;
+    assert!(rope.is_some_and(|rope| (rope.attn_factor * usual - 1.0).abs() < 1e-6));
+    // Of sigmoids the two best of a group count; files of this architecture do not say that they are sigmoids.
+    assert!(wrong("nemotron_h_moe", "expert_group_count", 8u32.into()).contains("of 2 experts or more"));
     // Without the key rotated elements have it as usual, and the scores none.
     let deepseek = without_key("deepseek2", "deepseek2.rope.scaling.yarn_log_multiplier").unwrap();
     let h = deepseek.hparams();

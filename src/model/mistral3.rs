@@ -24,8 +24,8 @@ impl Architecture for Mistral3 {
 
     fn read(&self, gguf: &GgufFile, h: &mut Hparams) -> Result<()> {
         h.experts = Experts::read_if_any(gguf, h, true)?;
-        // The factor of magnitudes has a divisor with a multiplier of its own, which files have, and is 1: released models have
-        // one multiplier for both.
+        // YaRN's factor of rotated elements is that of one multiplier over that of another (`mscale`, `mscale_all_dim`). Files
+        // have the latter; in released models both are the same number, and the factor is 1.
         let multiplier = factor(gguf, &h.key("rope.scaling.yarn_log_multiplier"), 0.0)?;
         if let RopeScaling::Yarn { factor, .. } = h.scaling
             && multiplier != 0.0

@@ -214,6 +214,9 @@ impl ModelFile {
         };
         let mut hparams = Hparams::read(&gguf, architecture.rope_mode())?;
         architecture.read(&gguf, &mut hparams)?;
+        if let Some(experts) = hparams.experts {
+            experts.check_groups(&hparams)?;
+        }
         let file = ModelFile { gguf, hparams, architecture, identity: OnceLock::new() };
         // The smallest graph touches every tensor.
         let cache = ggml_core::DType::F32;

@@ -120,7 +120,7 @@ impl Experts {
         let key = h.key("expert_weights_scale");
         let scale = m.opt_f32(&key)?.filter(|&scale| scale != 0.0);
         let normalised = m.opt_bool(&h.key("expert_weights_norm"))?.unwrap_or(normalised);
-        let experts = Experts {
+        Ok(Experts {
             shared: optional("expert_shared_feed_forward_length", shared)?,
             gating,
             normalised,
@@ -130,13 +130,12 @@ impl Experts {
             dense: optional("leading_dense_block_count", 0)?,
             step: optional("interleave_moe_layer_step", 1)?,
             ..Experts::new(count, used, feed_forward)
-        };
-        experts.check_groups(h)?;
-        Ok(experts)
+        })
     }
 
-    /// That groups are of one size, and those that are used have enough experts.
-    fn check_groups(&self, h: &Hparams) -> Result<()> {
+    /// That groups are of one size, and those that are used have enough experts. How groups are chosen has to be known: an
+    /// architecture may change what makes probabilities after [`Experts::read`].
+    pub(super) fn check_groups(&self, h: &Hparams) -> Result<()> {
         let Experts { count, used, groups, groups_used, .. } = *self;
         let (size, best_of_group) = (count / groups, self.best_of_group());
         let fits = groups_used <= groups && used <= size.saturating_mul(groups_used);
@@ -144,7 +143,8 @@ impl Experts {
             return Ok(());
         }
         let found = format!("{groups_used} of {groups} groups of {count} experts, {used} of which are used");
-        let expected = format!("equal groups of {best_of_group} or more, those used with enough experts");
+        let expected =
+            format!("equal groups of {best_of_group} experts or more, those used with enough experts");
         Err(Error::model(named(&h.key("expert_group_count")), found, expected))
     }
 }
