@@ -17,7 +17,7 @@ const HEAD: usize = 128;
 const WIDTH: usize = HEADS * HEAD;
 
 fn tiles(c: &mut Criterion) {
-    for [k, m, n] in [[1024, 1024, 64], [4096, 4096, 512]] {
+    for [k, m, n] in [[1024, 1024, 64], [14336, 4096, 512]] {
         for dtype in [DType::F32, DType::F16, DType::Q8_0, DType::Q4_K] {
             for precision in [Precision::Fast, Precision::Exact] {
                 let what = format!("{dtype}/{k}x{m}x{n}/{}", precision.name());

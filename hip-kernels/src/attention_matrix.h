@@ -7,8 +7,11 @@
 // lanes side by side share them.
 //
 //   * k and v go through LDS as they are stored; those of the next step are on their way meanwhile, and so is its mask.
-//   * Scores come out of the units where weights go in: they never leave the registers. Weights are sums of two F16
-//     numbers, too, times 2^10, so that nothing is rounded that F32 would keep.
+//   * Scores come out of the units where weights go in: they never leave the registers. They are powers of two: the scale
+//     and the mask bring log2(e) with them. Weights are sums of two F16 numbers, too, times 2^10, so that nothing is
+//     rounded that F32 would keep.
+//   * What is the same for all rows of a step is asked once for a fragment and not for each of its numbers: a branch for
+//     each would take longer than the products. Results are rescaled where a maximum has changed.
 //   * v is read turned: what a fragment wants along k are positions.
 //
 // Positions at the beginning and the end that the mask hides from all rows are left out (half of a causal prompt, all but
@@ -25,9 +28,16 @@
 #define MATRIX_ROWS 64u
 #define MATRIX_POSITIONS 32u
 #define SOUGHT 128u
-// Factor of weights.
-#define WEIGHT_FACTOR 1024.0f
+// Factor of weights, 2^10.
+#define WEIGHT_EXPONENT 10.0f
 #define NO_STEP 0xffffffffu
+// Maxima begin here, below all scores: a difference of two is always a number.
+#define LOWEST -1.0e38f
+#define LN_2 0.693147180559945309417f
+
+#ifndef RESTS
+#define RESTS 1
+#endif
 
 typedef float f32_pair __attribute__((ext_vector_type(2), aligned(8)));
 
@@ -41,12 +51,17 @@ template <int DIM> struct MatrixShared {
 };
 
 // Two numbers as F16.
-DEVICE u32 half_pair(float a, float b) { return f32_to_f16(a) | (u32)f32_to_f16(b) << 16; }
+DEVICE u32 half_pair(float a, float b) {
+    u32 both;
+    __asm__("cvt.rn.f16x2.f32 %0, %2, %1;" : "=r"(both) : "f"(a), "f"(b));
+    return both;
+}
 // What rounding them left.
 DEVICE u32 rest_pair(float a, float b, u32 rounded) {
     return half_pair(a - f16_to_f32(rounded & 0xffff), b - f16_to_f32(rounded >> 16));
 }
-DEVICE bool has_special_half(u32 pair) { return (pair & 0x7c00) == 0x7c00 || (pair & 0x7c000000) == 0x7c000000; }
+// The upper bit of a half is set where its exponent's bits all are: an infinity or a NaN.
+DEVICE u32 special_halves(u32 pair) { return (pair & 0x7c007c00u) + 0x04000400u; }
 
 // What a thread brings of k or v for a step: eights of rows.
 template <int DIM> struct RowsOfStep {
@@ -63,13 +78,13 @@ template <int DIM> struct RowsOfStep {
     }
     // Gives whether there is an infinity or a NaN.
     __attribute__((device, always_inline)) bool store(u16 *tiles) {
-        bool special = false;
+        u32 special = 0;
         UNROLL for (u32 i = 0; i < LOADS; i++) {
             u16 *tile = tiles + column(i) / 8 * (MATRIX_POSITIONS * TILE_K);
             *(lds_u32x4 *)(tile + eight_at(position(i), column(i) % 8)) = eight[i];
-            UNROLL for (int j = 0; j < 4; j++) special |= has_special_half(eight[i][j]);
+            UNROLL for (int j = 0; j < 4; j++) special |= special_halves(eight[i][j]);
         }
-        return special;
+        return special & 0x80008000u;
     }
 };
 
@@ -117,12 +132,13 @@ template <int DIM> struct QueriesOfWave {
     }
 };
 
-// The mask of a work-group's rows.
+// The mask of a wavefront's rows.
 struct MaskOfRows {
     const void *mask;
     u32 type;
     // Of a lane's two rows.
     u64 at[2];
+    // Times log2(e).
     float slope[2];
     // Whether pairs of positions can be loaded at a time.
     bool pairs;
@@ -133,22 +149,60 @@ struct MaskOfRows {
         UNROLL for (u32 r = 0; r < 2; r++) {
             Query q = query(h, row0 + wave_id() * 16 + lane_id() / 4 + r * 8);
             at[r] = mask_of_batch(p, h) + mask_of_row(p, q);
-            slope[r] = alibi_slope(p.max_bias, q.head, p.heads_log2);
+            slope[r] = alibi_slope(p.max_bias, q.head, p.heads_log2) * LOG2_E;
         }
         pairs = ((p.off[3] | p.nbm[0] | p.nbm[1] | p.nbm[2] | p.kv[0]) & 1) == 0;
     }
     // What is added to the scores of a fragment of 16 positions.
     __attribute__((device, always_inline)) void load(u32 first, u32 end, Fragment::Sums &bias) const {
-        UNROLL for (u32 i = 0; i < 8; i += 2) {
-            u32 position = first + Fragment::m(i), r = i / 2 % 2;
-            float two[2];
-            if (type == 1 && pairs) {
-                auto both = *(const f32_pair *)((const float *)mask + at[r] + minimum(position, end - 2));
-                two[0] = both[0], two[1] = both[1];
-            } else {
-                UNROLL for (u32 j = 0; j < 2; j++) two[j] = mask_at(mask, type, at[r] + minimum(position + j, end - 1));
+        if (first + 16 > end || !pairs) return load_some(first, end, bias);
+        if (type == 1) {
+            UNROLL for (u32 i = 0; i < 8; i += 2) {
+                auto two = *(const f32_pair *)((const float *)mask + at[i / 2 % 2] + first + Fragment::m(i));
+                UNROLL for (u32 j = 0; j < 2; j++) bias[i + j] = slope[i / 2 % 2] * two[j];
             }
-            UNROLL for (u32 j = 0; j < 2; j++) bias[i + j] = position + j < end ? slope[r] * two[j] : -infinity();
+        } else if (type == 2) {
+            UNROLL for (u32 i = 0; i < 8; i += 2) {
+                u32 two = *(const u32 *)((const u16 *)mask + at[i / 2 % 2] + first + Fragment::m(i));
+                bias[i] = slope[i / 2 % 2] * f16_to_f32(two & 0xffff);
+                bias[i + 1] = slope[i / 2 % 2] * f16_to_f32(two >> 16);
+            }
+        } else {
+            bias = 0.0f;
+        }
+    }
+    // The same at the end of the positions, and where pairs do not lie at multiples of their size.
+    __attribute__((device, always_inline)) void load_some(u32 first, u32 end, Fragment::Sums &bias) const {
+        UNROLL for (u32 i = 0; i < 8; i++) {
+            u32 position = first + Fragment::m(i), r = i / 2 % 2;
+            float one = mask_at(mask, type, at[r] + minimum(position, end - 1));
+            bias[i] = position < end ? slope[r] * one : -infinity();
+        }
+    }
+};
+
+// From products to scores, as powers of two.
+struct ScoresOfWave {
+    // What products of a lane's two rows are multiplied by; with a cap, which the scores have then, for the exponent.
+    float factor[2], cap;
+
+    __attribute__((device, always_inline)) void begin(const FlashAttnParams &p, const float *inverse) {
+        Scores plain = scores(p);
+        cap = plain.cap * LOG2_E;
+        UNROLL for (u32 r = 0; r < 2; r++) factor[r] = inverse[r] * (cap == 0.0f ? plain.scale * LOG2_E : plain.exponent);
+    }
+    // Hidden ones are minus infinity.
+    template <u32 KEYS>
+    __attribute__((device, always_inline)) void of(Fragment::Sums (&s)[KEYS], const Fragment::Sums (&bias)[KEYS]) const {
+        if (cap != 0.0f) {
+            UNROLL for (u32 j = 0; j < KEYS; j++) UNROLL for (u32 i = 0; i < 8; i++) {
+                float capped = cap - 2.0f * cap * reciprocal_hw(exp2_hw(s[j][i] * factor[i / 2 % 2]) + 1.0f);
+                s[j][i] = masked(capped, bias[j][i]);
+            }
+        } else {
+            UNROLL for (u32 j = 0; j < KEYS; j++) UNROLL for (u32 i = 0; i < 8; i++) {
+                s[j][i] = is_hidden(bias[j][i]) ? -infinity() : mad(s[j][i], factor[i / 2 % 2], bias[j][i]);
+            }
         }
     }
 };
@@ -166,34 +220,49 @@ DEVICE bool is_seen(const void *mask, const FlashAttnParams &p, const Heads &h, 
     return !is_hidden(group_reduce<Max, MATRIX_THREADS>(most, scratch));
 }
 
+// Products of the keys of a step. Sums of all keys take turns: the units would wait for a sum that comes out of them.
+template <int DIM, u32 KEYS>
+DEVICE void multiply_keys(const u16 *keys, const QueriesOfWave<DIM> &queries, Fragment::Sums (&s)[KEYS]) {
+    UNROLL for (u32 j = 0; j < KEYS; j++) s[j] = 0.0f;
+    UNROLL for (u32 f = 0; f < DIM / 16; f++) {
+        Fragment::Operand part[KEYS];
+        UNROLL for (u32 j = 0; j < KEYS; j++) {
+            part[j] = Fragment::weights(keys + f / 4 * (MATRIX_POSITIONS * TILE_K), j * 16, f % 4 * 16);
+            Fragment::multiply(part[j], queries.rounded[f], s[j]);
+        }
+        if (RESTS) UNROLL for (u32 j = 0; j < KEYS; j++) Fragment::multiply(part[j], queries.rest[f], s[j]);
+    }
+}
+
 template <int DIM> struct AttentionOfWave {
     static constexpr u32 FRAGMENTS = DIM / 16, KEYS = MATRIX_POSITIONS / 16;
     float max[2], sum[2];
     Fragment::Sums total[FRAGMENTS];
 
-    // From scores to weights times WEIGHT_FACTOR; what was summed before is rescaled.
-    __attribute__((device, always_inline)) void soft_max(Fragment::Sums *s) {
+    // From scores to weights times 2^10; what was summed before is rescaled. With MARK hidden positions have a negative
+    // zero.
+    template <bool MARK> __attribute__((device, always_inline)) void soft_max(Fragment::Sums *s) {
+        float factor[2];
         UNROLL for (u32 r = 0; r < 2; r++) {
             float top = max[r];
             UNROLL for (u32 j = 0; j < KEYS; j++) UNROLL for (u32 i = r * 2; i < 8; i += 4) {
                 top = larger(top, larger(s[j][i], s[j][i + 1]));
             }
             top = lanes_reduce<Max, 4>(top);
-            float factor = weight(max[r], top);
+            factor[r] = exp2_hw(max[r] - top);
             max[r] = top;
-            sum[r] *= factor;
+            sum[r] *= factor[r];
+            float from = top - WEIGHT_EXPONENT;
             UNROLL for (u32 j = 0; j < KEYS; j++) UNROLL for (u32 i = r * 2; i < 8; i += 4) {
                 UNROLL for (u32 e = i; e < i + 2; e++) {
-                    float w = weight(s[j][e], top);
+                    float w = exp2_hw(s[j][e] - from);
                     sum[r] += w;
-                    s[j][e] = w * WEIGHT_FACTOR;
+                    s[j][e] = MARK && is_hidden(s[j][e]) ? -0.0f : w;
                 }
             }
-            UNROLL for (u32 c = 0; c < FRAGMENTS; c++) UNROLL for (u32 i = r * 2; i < 8; i += 4) {
-                total[c][i] *= factor;
-                total[c][i + 1] *= factor;
-            }
         }
+        if (__nvvm_vote_all_sync(0xffffffffu, factor[0] == 1.0f && factor[1] == 1.0f)) return;
+        UNROLL for (u32 c = 0; c < FRAGMENTS; c++) UNROLL for (u32 i = 0; i < 8; i++) total[c][i] *= factor[i / 2 % 2];
     }
 
     __attribute__((device, always_inline)) void add_values(const Fragment::Sums *s, const u16 *v) {
@@ -201,12 +270,12 @@ template <int DIM> struct AttentionOfWave {
             Fragment::Operand rounded, rest;
             UNROLL for (u32 i = 0; i < 4; i++) {
                 rounded[i] = half_pair(s[j][2 * i], s[j][2 * i + 1]);
-                rest[i] = rest_pair(s[j][2 * i], s[j][2 * i + 1], rounded[i]);
+                if (RESTS) rest[i] = rest_pair(s[j][2 * i], s[j][2 * i + 1], rounded[i]);
             }
             UNROLL for (u32 c = 0; c < FRAGMENTS; c++) {
                 auto values = Fragment::weights_turned(v + c / 4 * (MATRIX_POSITIONS * TILE_K), j * 16, c % 4 * 16);
                 Fragment::multiply(values, rounded, total[c]);
-                Fragment::multiply(values, rest, total[c]);
+                if (RESTS) Fragment::multiply(values, rest, total[c]);
             }
         }
     }
@@ -246,14 +315,16 @@ DEVICE void attention_matrix(const float *q, const u8 *k, const u8 *v, const voi
     UNROLL for (u32 r = 0; r < 2; r++) {
         Query at = query(h, row0 + wave_id() * 16 + lane_id() / 4 + r * 8);
         // One of the four lanes of a row has the weight of the sink.
-        a.max[r] = first_score(p, sinks, at.head, begin == 0);
-        a.sum[r] = lane_id() % 4 == 0 ? weight(a.max[r], a.max[r]) : 0.0f;
+        float first = first_score(p, sinks, at.head, begin == 0);
+        a.max[r] = is_hidden(first) ? LOWEST : larger(first * LOG2_E, LOWEST);
+        a.sum[r] = lane_id() % 4 > 0 || is_hidden(first) ? 0.0f : exp2_hw(first * LOG2_E - a.max[r] + WEIGHT_EXPONENT);
     }
     UNROLL for (u32 c = 0; c < a.FRAGMENTS; c++) a.total[c] = 0.0f;
     if (thread_id() < MATRIX_THREADS / WAVE) shared->special[thread_id()] = NO_STEP;
     QueriesOfWave<DIM> queries;
     queries.bring(q + query_offset(p, h, query(h, row0 + thread_id() / 2)), p.d[0], shared);
-    Scores to_score = scores(p);
+    ScoresOfWave to_score;
+    to_score.begin(p, queries.inverse);
 
     if (p.mask_type & 3) {
         u32 turn = 0;
@@ -284,25 +355,17 @@ DEVICE void attention_matrix(const float *q, const u8 *k, const u8 *v, const voi
             next_k.load(keys, p.nbk[0], next, end, p.d[0]);
             next_v.load(values, p.nbv[0], next, end, p.d[1]);
         }
-        UNROLL for (u32 j = 0; j < a.KEYS; j++) {
-            s[j] = 0.0f;
-            UNROLL for (u32 f = 0; f < a.FRAGMENTS; f++) {
-                auto part = Fragment::weights(shared->k + f / 4 * (MATRIX_POSITIONS * TILE_K), j * 16, f % 4 * 16);
-                Fragment::multiply(part, queries.rounded[f], s[j]);
-                Fragment::multiply(part, queries.rest[f], s[j]);
-            }
-            UNROLL for (u32 i = 0; i < 8; i++) {
-                s[j][i] = masked(to_score.of(s[j][i] * queries.inverse[i / 2 % 2]), bias[j][i]);
-            }
-        }
+        multiply_keys(shared->k, queries, s);
+        to_score.of(s, bias);
         // A step beyond the end is hidden.
         UNROLL for (u32 j = 0; j < a.KEYS; j++) rows.load(next + j * 16, end, bias[j]);
-        a.soft_max(s);
         bool special = false;
         UNROLL for (u32 w = 0; w < MATRIX_THREADS / WAVE; w++) special |= shared->special[w] == base;
         if (special) {
+            a.template soft_max<true>(s);
             a.add_values_seen(s, shared);
         } else {
+            a.template soft_max<false>(s);
             a.add_values(s, shared->v);
         }
     }
@@ -312,7 +375,8 @@ DEVICE void attention_matrix(const float *q, const u8 *k, const u8 *v, const voi
         u32 row = row0 + wave_id() * 16 + lane_id() / 4 + r * 8;
         if (row >= h.rows) continue;
         u64 to = result_row(p, h, query(h, row)) * splits + group_x();
-        float factor = (splits > 1 ? 1.0f : normalizer(all)) / WEIGHT_FACTOR;
+        // Both sums have the factor of the weights.
+        float without = exp2_hw(-WEIGHT_EXPONENT), factor = splits > 1 ? without : normalizer(all);
         UNROLL for (u32 c = 0; c < a.FRAGMENTS; c++) UNROLL for (u32 i = r * 2; i < 8; i += 4) {
             u32 column = c * 16 + Fragment::m(i);
             if (column >= p.d[1]) continue;
@@ -320,8 +384,8 @@ DEVICE void attention_matrix(const float *q, const u8 *k, const u8 *v, const voi
             out[to * p.d[1] + column + 1] = a.total[c][i + 1] * factor;
         }
         if (splits > 1 && lane_id() % 4 == 0) {
-            stats[to * 2] = a.max[r];
-            stats[to * 2 + 1] = all;
+            stats[to * 2] = a.max[r] == LOWEST ? -infinity() : a.max[r] * LN_2;
+            stats[to * 2 + 1] = all * without;
         }
     }
 }

@@ -67,7 +67,7 @@ impl<'a> Builder<'a> {
         let partial = shape.outputs < shape.tokens;
         let output_rows = if partial { Some(ids("output_rows", shape.outputs)?) } else { None };
         let mut mask =
-            |name: &str| graph.leaf(name, DType::F32, [shape.kv, shape.tokens, 1, 1], Source::Input);
+            |name: &str| graph.leaf(name, DType::F16, [shape.kv, shape.tokens, 1, 1], Source::Input);
         let windowed = hparams.window.is_some_and(|w| w.size < shape.context);
         let window_mask = if windowed { Some(mask("window_mask")?) } else { None };
         let mask = mask("mask")?;

@@ -6,6 +6,7 @@ use ggml_core::gguf::GgufFile;
 use ggml_core::op::{Rope, RopeMode};
 use ggml_core::{Error, Result};
 use serde::Serialize;
+use std::ops::Range;
 
 /// Attention of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -43,12 +44,18 @@ impl Window {
         Window { size, chunked: false }
     }
 
-    /// Whether a token at `row` sees position `column`, if no later one.
+    /// Whether a token at `row` sees position `column`, if no later one is hidden from it.
     pub fn reaches(&self, row: usize, column: usize) -> bool {
+        self.reach(row).contains(&column)
+    }
+
+    /// The positions that a token at `row` sees, if no later ones are hidden from it.
+    pub fn reach(&self, row: usize) -> Range<usize> {
         if self.chunked {
-            row / self.size == column / self.size
+            let first = row - row % self.size;
+            first..first.saturating_add(self.size)
         } else {
-            row.saturating_sub(column) < self.size
+            (row + 1).saturating_sub(self.size)..usize::MAX
         }
     }
 }

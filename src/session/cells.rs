@@ -20,6 +20,24 @@ pub(super) struct Cell {
     pub(super) position: usize,
 }
 
+/// Neighbouring cells that hold neighbouring positions of a sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    /// The first cell.
+    pub(super) cell: usize,
+    /// What it holds.
+    pub(super) at: Cell,
+    /// How many there are.
+    pub(super) count: usize,
+}
+
+impl Run {
+    fn goes_on(&self, cell: usize, at: Cell) -> bool {
+        let Run { cell: first, at: from, count } = *self;
+        at.sequence == from.sequence && cell == first + count && at.position == from.position + count
+    }
+}
+
 /// Which cell holds what.
 #[derive(Clone, Debug)]
 pub(crate) struct Cells {
@@ -78,6 +96,18 @@ impl Cells {
     /// What a cell holds.
     pub(super) fn get(&self, cell: usize) -> Option<Cell> {
         self.held.get(cell).copied().flatten()
+    }
+
+    /// Puts what the first `count` cells hold into `runs`, in the order of the cells.
+    pub(super) fn runs(&self, count: usize, runs: &mut Vec<Run>) {
+        runs.clear();
+        for (cell, held) in self.held.iter().enumerate().take(count.min(self.end)) {
+            let Some(at) = *held else { continue };
+            match runs.last_mut() {
+                Some(run) if run.goes_on(cell, at) => run.count += 1,
+                _ => runs.push(Run { cell, at, count: 1 }),
+            }
+        }
     }
 
     /// Appends tokens to a sequence; adds them, with their cells, to `placed`. The caller sees to it that no sequence has
@@ -149,6 +179,26 @@ mod tests {
         append(&mut cells, 0, &[7; 5]);
         cells.clear();
         assert_eq!((cells.length(0), cells.end(), append(&mut cells, 0, &[7; 2])), (0, 0, vec![0, 1]));
+    }
+
+    #[test]
+    fn runs_are_neighbours_of_one_sequence() {
+        let mut cells = Cells::new(4, 3);
+        append(&mut cells, 0, &[7; 2]);
+        append(&mut cells, 1, &[7; 3]);
+        append(&mut cells, 0, &[7; 1]);
+        cells.truncate(1, 1);
+        append(&mut cells, 2, &[7; 2]);
+        // 0 0 1 2 2 0: cells 3 and 4 were freed.
+        let mut runs = vec![Run { cell: 9, at: Cell { sequence: 9, position: 9 }, count: 9 }];
+        let run = |cell, sequence, position, count| Run { cell, at: Cell { sequence, position }, count };
+        cells.runs(8, &mut runs);
+        assert_eq!(runs, [run(0, 0, 0, 2), run(2, 1, 0, 1), run(3, 2, 0, 2), run(5, 0, 2, 1)]);
+        cells.runs(4, &mut runs);
+        assert_eq!(runs, [run(0, 0, 0, 2), run(2, 1, 0, 1), run(3, 2, 0, 1)]);
+        cells.truncate(2, 0);
+        cells.runs(8, &mut runs);
+        assert_eq!(runs, [run(0, 0, 0, 2), run(2, 1, 0, 1), run(5, 0, 2, 1)]);
     }
 
     #[test]

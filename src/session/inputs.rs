@@ -1,8 +1,9 @@
 //! The inputs of a batch, encoded.
 
-use super::cells::{Cell, Cells, Token};
-use crate::model::BatchGraph;
+use super::cells::{Cell, Cells, Run, Token};
+use crate::model::{BatchGraph, Window};
 use ggml_core::{Result, TensorId};
+use half::f16;
 #[cfg(feature = "compare")]
 use std::collections::HashMap;
 
@@ -17,6 +18,8 @@ const NOWHERE: i32 = -1;
 pub(super) struct Inputs {
     ints: Vec<i32>,
     floats: Vec<f32>,
+    halves: Vec<f16>,
+    runs: Vec<Run>,
 }
 
 impl Inputs {
@@ -37,9 +40,9 @@ impl Inputs {
         self.ints(ids.tokens, tokens.iter().map(|t| t.id as i32), shape.tokens, NOWHERE, put)?;
         self.ints(ids.positions, tokens.iter().map(|t| t.at.position as i32), shape.tokens, 0, put)?;
         self.ints(ids.cache_rows, tokens.iter().map(|t| t.cell as i32), shape.tokens, NOWHERE, put)?;
-        self.mask(ids.mask, graph, tokens, cells, &|_, _| true, put)?;
-        if let (Some(id), Some(window)) = (ids.window_mask, graph.window) {
-            self.mask(id, graph, tokens, cells, &|row, column| window.reaches(row, column), put)?;
+        self.mask(ids.mask, graph, tokens, cells, None, put)?;
+        if let Some(id) = ids.window_mask {
+            self.mask(id, graph, tokens, cells, graph.window, put)?;
         }
         if let Some(id) = ids.output_rows {
             self.ints(id, outputs.iter().map(|&i| i as i32), shape.outputs, NOWHERE, put)?;
@@ -73,30 +76,44 @@ impl Inputs {
     }
 
     /// Puts a row for each token: 0 in the columns of those of the graph's cells that hold a position of the token's
-    /// sequence no later than its own (any, of models that are not causal) which `reaches` (token's position, other position) admits, minus infinity elsewhere.
+    /// sequence no later than its own (any, of models that are not causal) and within `window`, minus infinity elsewhere.
+    ///
+    /// What a token sees of a run of cells are neighbours, so rows are filled and not asked cell by cell: of a prompt of
+    /// 512 tokens behind 4096 others that took 12 ms, as long as an H200 takes for all else of a model of 1 billion.
     fn mask(
         &mut self,
         id: TensorId,
         graph: &BatchGraph,
         tokens: &[Token],
         cells: &Cells,
-        reaches: &dyn Fn(usize, usize) -> bool,
+        window: Option<Window>,
         put: Put<'_>,
     ) -> Result<()> {
         let kv = graph.shape.kv;
-        self.floats.clear();
-        for Token { at, .. } in tokens {
-            let sees = |c: Cell| {
-                c.sequence == at.sequence
-                    && (c.position <= at.position || !graph.causal)
-                    && reaches(at.position, c.position)
-            };
-            let value = |cell| if cells.get(cell).is_some_and(sees) { 0.0 } else { f32::NEG_INFINITY };
-            self.floats.extend((0..kv).map(value));
+        cells.runs(kv, &mut self.runs);
+        self.halves.clear();
+        for token in tokens {
+            add_row(&mut self.halves, kv, &self.runs, token.at, graph.causal, window);
         }
-        self.floats.resize(graph.shape.tokens * kv, f32::NEG_INFINITY);
-        put(id, bytemuck::cast_slice(&self.floats))
+        self.halves.resize(graph.shape.tokens * kv, f16::NEG_INFINITY);
+        put(id, bytemuck::cast_slice(&self.halves))
     }
+}
+
+/// Adds the row of a token to a mask of `kv` columns.
+fn add_row(mask: &mut Vec<f16>, kv: usize, runs: &[Run], at: Cell, causal: bool, window: Option<Window>) {
+    let begin = mask.len();
+    let reach = window.map_or(0..usize::MAX, |window| window.reach(at.position));
+    let end = if causal { reach.end.min(at.position + 1) } else { reach.end };
+    for run in runs.iter().filter(|run| run.at.sequence == at.sequence) {
+        let first = reach.start.saturating_sub(run.at.position);
+        let count = end.saturating_sub(run.at.position).min(run.count);
+        if first < count {
+            mask.resize(begin + run.cell + first, f16::NEG_INFINITY);
+            mask.resize(begin + run.cell + count, f16::ZERO);
+        }
+    }
+    mask.resize(begin + kv, f16::NEG_INFINITY);
 }
 
 /// The inputs of a graph that gives the logits of every one of some tokens, with those `before` them in a cache of its own.
@@ -123,4 +140,54 @@ fn run(tokens: &[Token], sequence: usize) -> [i32; 3] {
     let first = tokens.iter().position(|t| mine(&t)).unwrap_or(0);
     let position = tokens.get(first).map_or(0, |t| t.at.position);
     [first, tokens.iter().filter(mine).count(), position].map(|n| n as i32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Against the rule, cell by cell: three sequences whose cells lie between each other, with cells that were freed.
+    #[test]
+    fn a_row_of_a_mask_has_what_its_token_sees() {
+        let (mut cells, mut placed, mut runs) = (Cells::new(16, 3), Vec::new(), Vec::new());
+        for (sequence, count) in [(0, 5), (1, 3), (0, 2), (2, 4), (1, 6), (0, 4)] {
+            cells.append(sequence, &[7; 6][..count], &mut placed);
+        }
+        cells.truncate(2, 1);
+        let windows = [None, Some(Window::nearest(3)), Some(Window { size: 4, chunked: true })];
+        let (mut mask, mut seen) = (Vec::new(), 0);
+        for (kv, causal, window) in [20, 24, 40]
+            .into_iter()
+            .flat_map(|kv| [true, false].map(|causal| (kv, causal)))
+            .flat_map(|(kv, causal)| windows.map(|window| (kv, causal, window)))
+        {
+            cells.runs(kv, &mut runs);
+            mask.clear();
+            let tokens = || placed.iter().filter(|token| cells.get(token.cell) == Some(token.at));
+            tokens().for_each(|token| add_row(&mut mask, kv, &runs, token.at, causal, window));
+            let sees = |at: Cell, c: Cell| {
+                let later = c.position > at.position;
+                let near = match window {
+                    Some(Window { size, chunked: true }) => at.position / size == c.position / size,
+                    Some(Window { size, .. }) => later || at.position - c.position < size,
+                    None => true,
+                };
+                c.sequence == at.sequence && !(causal && later) && near
+            };
+            let expected = tokens()
+                .flat_map(|token| (0..kv).map(|cell| cells.get(cell).is_some_and(|c| sees(token.at, c))));
+            let expected: Vec<bool> = expected.collect();
+            seen += expected.iter().filter(|&&seen| seen).count();
+            let is_zero = |x: &f16| {
+                if x.to_bits() == 0 {
+                    true
+                } else {
+                    assert_eq!(*x, f16::NEG_INFINITY);
+                    false
+                }
+            };
+            assert_eq!(mask.iter().map(is_zero).collect::<Vec<_>>(), expected, "{kv} {causal} {window:?}");
+        }
+        assert!(seen > 500, "{seen}");
+    }
 }

@@ -111,7 +111,11 @@ fn matrix_spec(profile: &Profile, precision: Precision, [d, dv]: [u32; 2]) -> Op
 fn matrix_shared_bytes([keys, values]: [u32; 2], emulated: bool) -> u32 {
     let queries = MATRIX_TOKENS * (2 * keys + 1);
     let strips = MATRIX_SUBGROUPS * 64;
-    let step = (32 * (2 * keys + 1)).max(strips) + 32 * (2 * values + 1) + MATRIX_TOKENS * 9 + 16;
+    let positions = if keys.max(values) <= 4 && !emulated { 64 } else { 32 };
+    let step = (positions * (2 * keys + 1)).max(strips)
+        + positions * (2 * values + 1)
+        + MATRIX_TOKENS * (positions / 4 + 1)
+        + MATRIX_TOKENS / 4;
     16 * if emulated { step + 2 * queries } else { step.max(queries) } + 8
 }
 

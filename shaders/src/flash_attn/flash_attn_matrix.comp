@@ -31,6 +31,7 @@ layout(constant_id = 1) const uint KD = 8;
 layout(constant_id = 2) const uint VD = 8;
 
 #include "flash_attn.glsl"
+#define RESTS 1
 
 layout(set = 0, binding = 3, std430) readonly buffer Mask4 { vec4 mask4[]; };
 layout(set = 0, binding = 3, std430) readonly buffer MaskPairs { uvec2 mask_pairs[]; };
@@ -45,7 +46,14 @@ const uint MATRIX_K = 16;
 // Tokens of a subgroup and of the work-group, positions of a step.
 const uint ROWS = MATRIX_N;
 const uint BR = SUBGROUPS * ROWS;
+#ifndef STEP
+#define STEP 64
+#endif
+#ifdef EMULATED
 const uint BC = 32;
+#else
+const uint BC = KD <= 4 && VD <= 4 ? STEP : 32;
+#endif
 // Positions that are looked at together for whether any row sees them.
 const uint SOUGHT = 128;
 
@@ -80,6 +88,8 @@ shared uint wild;
 const uint PARTS = LANES / ROWS;
 const uint QUADS = BC / 4 / PARTS;
 
+const float LOG2_E = 1.4426950408889634;
+
 // Factor of weights.
 const float WEIGHT = 1024.0;
 
@@ -88,7 +98,7 @@ const uint LOADS_K = (BC * 2 * KD + WG - 1) / WG;
 const uint LOADS_V = (BC * 2 * VD + WG - 1) / WG;
 uvec4 next_k[LOADS_K];
 uvec4 next_v[LOADS_V];
-// The mask of its part of a row, times the slope.
+// The mask of its part of a row, times the slope; then the scores. Both are powers of two.
 vec4 bias[QUADS];
 
 uint in_subgroup() {
@@ -170,18 +180,28 @@ void send(uint first, uint base_k, uint base_v) {
     }
 }
 
-// The same for the mask of this invocation's part of a row.
+// The same for the mask of this invocation's part of a row, times the slope. What it is made of is asked once.
 void send_mask(uint first, uint row_mask, float slope) {
     const uint position = first + in_subgroup() % PARTS * (4 * QUADS);
-    [[unroll]] for (uint w = 0; w < QUADS; w++) {
-        vec4 x = vec4(0.0);
-        if (MASK_TYPE != NO_MASK) {
-            x = mask_quad(row_mask + min(position + 4 * w, p.kv_0 - 4)) * slope;
+    if (MASK_TYPE == MASK_F32) {
+        [[unroll]] for (uint w = 0; w < QUADS; w++) {
+            bias[w] = mask4[(row_mask + min(position + 4 * w, p.kv_0 - 4)) / 4] * slope;
         }
-        [[unroll]] for (uint j = 0; j < 4; j++) {
-            x[j] = position + 4 * w + j < p.kv_0 ? x[j] : MINUS_INFINITY;
+    } else if (MASK_TYPE == NO_MASK) {
+        [[unroll]] for (uint w = 0; w < QUADS; w++) {
+            bias[w] = vec4(0.0);
         }
-        bias[w] = x;
+    } else {
+        [[unroll]] for (uint w = 0; w < QUADS; w++) {
+            bias[w] = from_halves(mask_pairs[(row_mask + min(position + 4 * w, p.kv_0 - 4)) / 4]) * slope;
+        }
+    }
+    if (first + BC > p.kv_0) {
+        [[unroll]] for (uint w = 0; w < QUADS; w++) {
+            [[unroll]] for (uint j = 0; j < 4; j++) {
+                bias[w][j] = position + 4 * w + j < p.kv_0 ? bias[w][j] : MINUS_INFINITY;
+            }
+        }
     }
 }
 
@@ -288,11 +308,12 @@ void main() {
     const uint part = in_subgroup() % PARTS;
     const uint token = min(token0 + row, p.ne_0 - 1);
     const uint row_mask = mask_row(token, head, batch);
-    const float slope = alibi_slope(p.max_bias, head, p.heads_log2);
+    const float slope = alibi_slope(p.max_bias, head, p.heads_log2) * LOG2_E;
 
     const uint row_q = p.off_0 + head * p.nbq_1 + batch * p.nbq_2 + token * p.nbq_0;
     const uint exponent = exponent_of(row_q);
     const float inverse = uintBitsToFloat((254 - exponent) << 23);
+    const float to_score = p.logit_softcap != 0.0 ? LOG2_E : inverse * p.scale * LOG2_E;
     MATRIX_B queries[KD];
     MATRIX_B rests[KD];
     put_queries(row_q, uintBitsToFloat(exponent << 23), false);
@@ -321,9 +342,9 @@ void main() {
         wild = 0;
     }
 
-    const float sink = sink_of(head);
+    const float sink = sink_of(head) * LOG2_E;
     float largest = max(LOWEST, sink);
-    float sum = part == 0 ? exp(sink - largest) : 0.0;
+    float sum = part == 0 ? exp2(sink - largest) : 0.0;
     MATRIX_SUMS results[VD];
     [[unroll]] for (uint j = 0; j < VD; j++) {
         CLEAR(results[j]);
@@ -346,22 +367,31 @@ void main() {
                 MATRIX_A keys;
                 LOAD_A(keys, i * K_STRIDE + 2 * k, K_STRIDE);
                 MULTIPLY_ADD(keys, queries[k], scores);
+#if RESTS
                 MULTIPLY_ADD(keys, rests[k], scores);
+#endif
             }
             STORE_SUMS(scores, S0 + row0 * S_STRIDE + i / 4, S_STRIDE);
         }
         subgroup_done();
 
         vec4 s[QUADS];
+        [[unroll]] for (uint w = 0; w < QUADS; w++) {
+            s[w] = uintBitsToFloat(tiles[S0 + row * S_STRIDE + part * QUADS + w]);
+        }
+        if (p.logit_softcap != 0.0) {
+            [[unroll]] for (uint w = 0; w < QUADS; w++) {
+                s[w] = scores_of(s[w] * inverse);
+            }
+        }
         float most = LOWEST;
         [[unroll]] for (uint w = 0; w < QUADS; w++) {
-            const vec4 products = uintBitsToFloat(tiles[S0 + row * S_STRIDE + part * QUADS + w]);
             const bvec4 hidden = equal(bias[w], vec4(MINUS_INFINITY));
-            s[w] = mix(bias[w] + scores_of(products * inverse), vec4(MINUS_INFINITY), hidden);
+            s[w] = mix(bias[w] + s[w] * to_score, vec4(MINUS_INFINITY), hidden);
             most = max(max(most, max(s[w].x, s[w].y)), max(s[w].z, s[w].w));
         }
         const float now = max(largest, largest_of_row(most));
-        const float factor = exp(largest - now);
+        const float factor = exp2(largest - now);
         largest = now;
         sum *= factor;
         if (part == 0) {
@@ -372,7 +402,7 @@ void main() {
         [[unroll]] for (uint w = 0; w < QUADS; w += 2) {
             uvec4 high, rest;
             [[unroll]] for (uint i = 0; i < 2; i++) {
-                const vec4 e = exp(s[w + i] - now);
+                const vec4 e = exp2(s[w + i] - now);
                 sum += (e.x + e.y) + (e.z + e.w);
                 const vec4 scaled = mix(e * WEIGHT, vec4(HIDDEN), equal(bias[w + i], vec4(MINUS_INFINITY)));
                 const vec4 cut = high_part(scaled);
@@ -389,8 +419,10 @@ void main() {
         send_mask(first + BC, row_mask, slope);
         subgroup_done();
 
+        MATRIX_FACTORS factors;
+        LOAD_FACTORS(factors, FACTORS + row0 / 4);
         [[unroll]] for (uint j = 0; j < VD; j++) {
-            SCALE_SUMS(results[j], FACTORS + row0 / 4);
+            SCALE_SUMS(results[j], factors);
         }
         if (wild == 0) {
             [[unroll]] for (uint i = 0; i < BC; i += MATRIX_K) {
@@ -401,7 +433,9 @@ void main() {
                     MATRIX_A values;
                     LOAD_A_TURNED(values, V0 + i * V_STRIDE + 2 * j, V_STRIDE);
                     MULTIPLY_ADD_TURNED(values, weights, results[j]);
+#if RESTS
                     MULTIPLY_ADD_TURNED(values, rest, results[j]);
+#endif
                 }
             }
         } else {

@@ -9,7 +9,9 @@
 //     MULTIPLY_ADD(x, y, sums)
 //     CLEAR(sums)
 //     STORE_SUMS, LOAD_SUMS(sums, at, stride)   columns, contiguous along M
-//     SCALE_SUMS(sums, at)              column n times number n of those from `at` on
+//     MATRIX_FACTORS                    type: a number for each column
+//     LOAD_FACTORS(factors, at)         those from `at` on
+//     SCALE_SUMS(sums, factors)         columns times their factors
 //
 // Variants: units, and emulated (matrix_emulated.glsl), in which the invocations do the same.
 #ifndef MATRIX_GLSL
@@ -32,12 +34,9 @@
 #define STORE_SUMS(sums, at, stride) coopMatStore(sums, tiles, at, stride, gl_CooperativeMatrixLayoutColumnMajor)
 #define LOAD_SUMS(sums, at, stride) coopMatLoad(sums, tiles, at, stride, gl_CooperativeMatrixLayoutColumnMajor)
 // Every row of the factors is the same one.
-#define SCALE_SUMS(sums, at)                                                                                           \
-    {                                                                                                                  \
-        MATRIX_SUMS factors;                                                                                           \
-        coopMatLoad(factors, tiles, at, 0, gl_CooperativeMatrixLayoutRowMajor);                                        \
-        sums = sums * factors;                                                                                         \
-    }
+#define MATRIX_FACTORS MATRIX_SUMS
+#define LOAD_FACTORS(factors, at) coopMatLoad(factors, tiles, at, 0, gl_CooperativeMatrixLayoutRowMajor)
+#define SCALE_SUMS(sums, factors) sums = sums * factors
 #endif
 
 #endif

@@ -95,6 +95,8 @@ void scale_all(inout Sums sums, uint at) {
 #define MULTIPLY_ADD_TURNED(x, y, sums) multiply_add_turned(x, y, sums)
 #define STORE_SUMS(sums, at, stride) store_all(sums, at, stride)
 #define LOAD_SUMS(sums, at, stride) load_all(sums, at, stride)
-#define SCALE_SUMS(sums, at) scale_all(sums, at)
+#define MATRIX_FACTORS uint
+#define LOAD_FACTORS(factors, at) factors = at
+#define SCALE_SUMS(sums, factors) scale_all(sums, factors)
 
 #endif
