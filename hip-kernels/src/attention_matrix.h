@@ -17,7 +17,7 @@
 // Positions at the beginning and the end that the mask hides from all rows are left out (half of a causal prompt, all but
 // the window of a sliding one); they are sought 128 at a time, a position for each thread.
 //
-// LDS: 24.6 KiB with rows of 128 elements, 16.6 with 64.
+// LDS: 40.6 KiB with rows of 256 elements, 24.6 with 128, 16.6 with 64.
 #pragma once
 #include "attention.h"
 #include "fragment.h"
@@ -335,23 +335,31 @@ DEVICE void attention_matrix(const float *q, const u8 *k, const u8 *v, const voi
             turn ^= 1;
         }
     }
+    // Long rows take all registers.
+    constexpr bool AHEAD = DIM <= 128;
     MaskOfRows rows;
     rows.begin(mask, p, h, row0);
     RowsOfStep<DIM> next_k, next_v;
     Fragment::Sums bias[a.KEYS];
     if (begin < end) {
-        next_k.load(keys, p.nbk[0], begin, end, p.d[0]);
-        next_v.load(values, p.nbv[0], begin, end, p.d[1]);
+        if (AHEAD) {
+            next_k.load(keys, p.nbk[0], begin, end, p.d[0]);
+            next_v.load(values, p.nbv[0], begin, end, p.d[1]);
+        }
         UNROLL for (u32 j = 0; j < a.KEYS; j++) rows.load(begin + j * 16, end, bias[j]);
     }
     NO_UNROLL for (u32 base = begin; base < end; base += MATRIX_POSITIONS) {
+        if (!AHEAD) {
+            next_k.load(keys, p.nbk[0], base, end, p.d[0]);
+            next_v.load(values, p.nbv[0], base, end, p.d[1]);
+        }
         barrier();
         next_k.store(shared->k);
         if (next_v.store(shared->v)) shared->special[wave_id()] = base;
         barrier();
         Fragment::Sums s[a.KEYS];
         u32 next = base + MATRIX_POSITIONS;
-        if (next < end) {
+        if (AHEAD && next < end) {
             next_k.load(keys, p.nbk[0], next, end, p.d[0]);
             next_v.load(values, p.nbv[0], next, end, p.d[1]);
         }

@@ -94,13 +94,16 @@ impl Cells {
     }
 
     /// What a cell holds.
+    #[cfg(test)]
     pub(super) fn get(&self, cell: usize) -> Option<Cell> {
         self.held.get(cell).copied().flatten()
     }
 
-    /// Puts what the first `count` cells hold into `runs`, in the order of the cells.
+    /// Puts what the first `count` cells hold into `runs`, in the order of the cells. Room is made for as many as there may
+    /// be with so many cells, so that a step that takes no more of them needs no memory.
     pub(super) fn runs(&self, count: usize, runs: &mut Vec<Run>) {
         runs.clear();
+        runs.reserve(count.min(self.held.len()));
         for (cell, held) in self.held.iter().enumerate().take(count.min(self.end)) {
             let Some(at) = *held else { continue };
             match runs.last_mut() {

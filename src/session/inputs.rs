@@ -92,6 +92,7 @@ impl Inputs {
         let kv = graph.shape.kv;
         cells.runs(kv, &mut self.runs);
         self.halves.clear();
+        self.halves.reserve(graph.shape.tokens * kv);
         for token in tokens {
             add_row(&mut self.halves, kv, &self.runs, token.at, graph.causal, window);
         }

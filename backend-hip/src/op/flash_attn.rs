@@ -19,8 +19,11 @@ const FEW: u64 = 8;
 /// Query rows of a work-group of the kernels for many.
 const TILE_ROWS: u32 = 32;
 /// The kernels for many on matrix units, by the longest row of q, k or v, and query rows of their work-groups.
-const MATRIX_KERNELS: [(u32, &str); 2] =
-    [(64, "flash_attn_matrix_f16_d64"), (128, "flash_attn_matrix_f16_d128")];
+const MATRIX_KERNELS: [(u32, &str); 3] = [
+    (64, "flash_attn_matrix_f16_d64"),
+    (128, "flash_attn_matrix_f16_d128"),
+    (256, "flash_attn_matrix_f16_d256"),
+];
 const MATRIX_ROWS: u64 = 64;
 /// Pieces that the combining kernel takes at the most: its LDS.
 const MAX_SPLITS: u64 = 2048;
@@ -291,7 +294,7 @@ mod tests {
             assert_eq!(met.len(), few + 5 * CACHE_TYPES.len() + 1, "{name}: {met:?}");
             let units: Vec<&str> = on_units.difference(&met).copied().collect();
             let expected = if profile.matrix == Matrix::Tensor {
-                &["flash_attn_matrix_f16_d128", "flash_attn_matrix_f16_d64"][..]
+                &["flash_attn_matrix_f16_d128", "flash_attn_matrix_f16_d256", "flash_attn_matrix_f16_d64"][..]
             } else {
                 &[]
             };

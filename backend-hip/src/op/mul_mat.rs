@@ -118,7 +118,8 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
             p.k
         )));
     }
-    if p.n < Tuning::of(c.profile).tile_from {
+    let tuning = Tuning::of(c.profile);
+    if p.n < tuning.tile_from || p.has_few_rows(tuning.units(c.profile)) {
         return mat_vec::plan(c, &vec(&p, dtype, [src[0], src[1], c.node]))
             .unwrap_or_else(|| Err(no_kernel(c, dtype)));
     }
@@ -132,7 +133,7 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     {
         return int8_launches(c, &p, module, &kernels);
     }
-    let (i, [x, y]) = choose_tile(c.profile, &kernels, Tuning::of(c.profile).largest_tile, &p);
+    let (i, [x, y]) = choose_tile(c.profile, &kernels, tuning.largest_tile, &p);
     let groups = [x, y, u64::from(p.ne2) * u64::from(p.ne3)];
     let kernel = (kernels.module, kernels.tiles[i]);
     Ok(vec![launch(c, kernel, tensors(&[src[0], src[1], c.node]), &p, groups, TILES[i].threads)?])

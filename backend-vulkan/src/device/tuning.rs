@@ -89,6 +89,11 @@ impl Profile {
         Tiles { fragment, tiles, enough: enough_groups, lanes: 1, subgroup: None, shape: None }
     }
 
+    /// Compute units, or about so many.
+    pub fn units(&self) -> u64 {
+        self.caps.compute_units.unwrap_or(self.tuning.enough_groups / 2).into()
+    }
+
     /// A work-group size that the device allows.
     pub fn workgroup(&self, wanted: u32) -> u32 {
         let most = self.caps.max_invocations.min(self.caps.max_workgroup_size[0]).max(1);

@@ -83,7 +83,11 @@ fn tile_spec(profile: &Profile, variant: &'static str, dv: u32, aligned: bool) -
 /// The longest rows of q, k and v on matrix units: queries and results stay in registers. RDNA3's units want each number of
 /// an operand twice.
 fn longest_matrix_row(profile: &Profile) -> u32 {
-    if profile.caps.arch == ArchClass::AmdRdna3 { 64 } else { 128 }
+    match profile.caps.arch {
+        ArchClass::AmdRdna3 => 64,
+        ArchClass::Nvidia => 256,
+        _ => 128,
+    }
 }
 
 /// The kernel on matrix units for rows of q and k, and of v, of so many elements, where `precision` allows it and the device

@@ -132,7 +132,7 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
 
 /// The dispatches of rows `first_row .. m`.
 fn product(c: &Context<'_>, p: MulMatParams, operands: [Operand; 3]) -> Result<Vec<Dispatch>, Refusal> {
-    if p.n <= c.profile.tuning.vec_columns {
+    if p.n <= c.profile.tuning.vec_columns || p.has_few_rows(c.profile.units()) {
         return vectors(c, &p, operands);
     }
     let dtype = c.operand(0).dtype;

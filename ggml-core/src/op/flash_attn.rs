@@ -389,6 +389,7 @@ pub fn cases() -> Vec<Case> {
         case(extents(96, 64, 40, 130, 2, 1, 2), f16, None, 0.0, 0.0),
         case(extents(40, 24, 9, 44, 2, 1, 1), f16, Some(f16), 0.0, 0.0),
         case(extents(64, 64, 20, 61, 2, 2, 1), f16, Some(f32), 0.0, 0.0),
+        case(extents(256, 200, 21, 70, 4, 2, 1), f16, Some(f16), 0.0, 0.0),
         case_with_nan(19, 96, f16),
         case_with_window(extents(64, 64, 70, 700, 4, 1, 1), 150),
         Case::new("FLASH_ATTN_EXT(a cache that is mostly empty)", |g, c| {

@@ -179,6 +179,14 @@ pub fn cases() -> Vec<Case> {
         let b = c.leaf(g, "b", DType::F32, [1280, 1, 1, 1], Fill::Uniform(-1.0, 1.0))?;
         g.mul_mat(a, b)
     }));
+    // Few long rows and many columns.
+    for (dtype, n) in [(DType::F16, 70), (DType::Q4_K, 37)] {
+        cases.push(Case::new(format!("MUL_MAT({dtype}, k=1024, m=18, n={n})"), |g, c| {
+            let a = c.leaf(g, "a", dtype, [1024, 18, 1, 1], Fill::Uniform(-1.0, 1.0))?;
+            let b = c.leaf(g, "b", DType::F32, [1024, n, 1, 1], Fill::Uniform(-1.0, 1.0))?;
+            g.mul_mat(a, b)
+        }));
+    }
     for n in [1, 11] {
         cases.push(Case::new(format!("MUL_MAT(F16 permuted heads, n={n})"), |g, c| {
             let a = c.leaf(g, "a", DType::F16, [64, 2, 37, 1], Fill::Uniform(-1.0, 1.0))?;

@@ -70,6 +70,13 @@ impl MulMatParams {
         })
     }
 
+    /// Whether there are so few long rows that tiles would leave most of a device's compute units idle, each going through
+    /// all of `k` in turn, and mat-vec is better whatever the number of columns: the small matrices beside a delta net.
+    pub fn has_few_rows(&self, compute_units: u64) -> bool {
+        let tiles = u64::from(self.n.div_ceil(64)) * u64::from(self.ne2) * u64::from(self.ne3);
+        self.m - self.first_row <= 32 && self.k >= 1024 && tiles * 2 <= compute_units
+    }
+
     /// What says of a product where its columns are: the same for all products of one `b`, whose columns may be rounded
     /// once for all of them.
     pub fn of_columns(&self) -> MulMatParams {
