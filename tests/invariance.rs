@@ -27,9 +27,10 @@ fn setup(file: &ModelFile) -> Setup {
     let graph = file.graph(&shape).unwrap();
     let ints = |values: Vec<i32>| values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>();
     let n = TOKENS as i32;
+    // F16: zero, minus infinity.
     let mask: Vec<u8> = (0..TOKENS)
-        .flat_map(|row| (0..32).map(move |column| if column <= row { 0.0 } else { f32::NEG_INFINITY }))
-        .flat_map(f32::to_le_bytes)
+        .flat_map(|row| (0..32).map(move |column| if column <= row { 0u16 } else { 0xfc00 }))
+        .flat_map(u16::to_le_bytes)
         .collect();
     let inputs = vec![
         (graph.inputs.tokens, ints((0..n).map(|i| i * 17 % 203).collect())),
