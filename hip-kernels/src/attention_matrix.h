@@ -35,10 +35,6 @@
 #define LOWEST -1.0e38f
 #define LN_2 0.693147180559945309417f
 
-#ifndef RESTS
-#define RESTS 1
-#endif
-
 typedef float f32_pair __attribute__((ext_vector_type(2), aligned(8)));
 
 template <int DIM> struct MatrixShared {
@@ -230,7 +226,7 @@ DEVICE void multiply_keys(const u16 *keys, const QueriesOfWave<DIM> &queries, Fr
             part[j] = Fragment::weights(keys + f / 4 * (MATRIX_POSITIONS * TILE_K), j * 16, f % 4 * 16);
             Fragment::multiply(part[j], queries.rounded[f], s[j]);
         }
-        if (RESTS) UNROLL for (u32 j = 0; j < KEYS; j++) Fragment::multiply(part[j], queries.rest[f], s[j]);
+        UNROLL for (u32 j = 0; j < KEYS; j++) Fragment::multiply(part[j], queries.rest[f], s[j]);
     }
 }
 
@@ -270,12 +266,12 @@ template <int DIM> struct AttentionOfWave {
             Fragment::Operand rounded, rest;
             UNROLL for (u32 i = 0; i < 4; i++) {
                 rounded[i] = half_pair(s[j][2 * i], s[j][2 * i + 1]);
-                if (RESTS) rest[i] = rest_pair(s[j][2 * i], s[j][2 * i + 1], rounded[i]);
+                rest[i] = rest_pair(s[j][2 * i], s[j][2 * i + 1], rounded[i]);
             }
             UNROLL for (u32 c = 0; c < FRAGMENTS; c++) {
                 auto values = Fragment::weights_turned(v + c / 4 * (MATRIX_POSITIONS * TILE_K), j * 16, c % 4 * 16);
                 Fragment::multiply(values, rounded, total[c]);
-                if (RESTS) Fragment::multiply(values, rest, total[c]);
+                Fragment::multiply(values, rest, total[c]);
             }
         }
     }

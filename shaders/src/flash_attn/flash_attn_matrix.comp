@@ -1,12 +1,13 @@
 #version 460
 // FLASH_ATTN_EXT for many tokens on matrix units (matrix.glsl), keys and values in F16: one work-group for 64 tokens of one
-// head, in steps of 32 positions. Sums, soft-max and result are F32.
+// head, in steps of 32 positions, with rows of up to 64 elements 64. Sums, soft-max and result are F32.
 //
 // Each of four subgroups has 16 tokens, in all steps the same: their queries stay in its registers, as sums of two F16
 // numbers each (times a power of two that brings the largest of a row to 2^14 .. 2^15), and so do their results. In a step
 //
 //   * keys and values go through shared memory as they are stored; those of the next step are on their way meanwhile;
-//   * scores are keys times queries, and go to shared memory a row of 32 for each token;
+//   * scores are keys times queries, and go to shared memory a row for each token; they are powers of two, to which the
+//     scale and the mask bring log2(e);
 //   * soft-max: LANES / 16 invocations share a row; online normaliser. Weights take the place of their scores, times 2^10,
 //     again as sums of two F16 numbers, so that nothing is rounded that F32 would keep;
 //   * results are multiplied with what the normaliser changed, and get values times weights.
@@ -18,7 +19,7 @@
 // Specialisation: work-group size (four subgroups), KD and VD: rows of k and of v in sixteens, rounded up.
 // Rows of q, k and v are multiples of eight elements that begin at such, those of the mask of four.
 // Variants: matrix; emulated, in which invocations do what the units do.
-// Shared memory: with 128 elements 26.3 KiB; emulated 34 KiB more, for the queries.
+// Shared memory: with 64 elements 35.3 KiB, with 128 26.3, with 256 42.3; emulated 34 KiB more, for the queries.
 
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
 #extension GL_KHR_memory_scope_semantics : require
@@ -31,7 +32,6 @@ layout(constant_id = 1) const uint KD = 8;
 layout(constant_id = 2) const uint VD = 8;
 
 #include "flash_attn.glsl"
-#define RESTS 1
 
 layout(set = 0, binding = 3, std430) readonly buffer Mask4 { vec4 mask4[]; };
 layout(set = 0, binding = 3, std430) readonly buffer MaskPairs { uvec2 mask_pairs[]; };
@@ -46,13 +46,10 @@ const uint MATRIX_K = 16;
 // Tokens of a subgroup and of the work-group, positions of a step.
 const uint ROWS = MATRIX_N;
 const uint BR = SUBGROUPS * ROWS;
-#ifndef STEP
-#define STEP 64
-#endif
 #ifdef EMULATED
 const uint BC = 32;
 #else
-const uint BC = KD <= 4 && VD <= 4 ? STEP : 32;
+const uint BC = KD <= 4 && VD <= 4 ? 64 : 32;
 #endif
 // Positions that are looked at together for whether any row sees them.
 const uint SOUGHT = 128;
@@ -367,9 +364,7 @@ void main() {
                 MATRIX_A keys;
                 LOAD_A(keys, i * K_STRIDE + 2 * k, K_STRIDE);
                 MULTIPLY_ADD(keys, queries[k], scores);
-#if RESTS
                 MULTIPLY_ADD(keys, rests[k], scores);
-#endif
             }
             STORE_SUMS(scores, S0 + row0 * S_STRIDE + i / 4, S_STRIDE);
         }
@@ -433,9 +428,7 @@ void main() {
                     MATRIX_A values;
                     LOAD_A_TURNED(values, V0 + i * V_STRIDE + 2 * j, V_STRIDE);
                     MULTIPLY_ADD_TURNED(values, weights, results[j]);
-#if RESTS
                     MULTIPLY_ADD_TURNED(values, rest, results[j]);
-#endif
                 }
             }
         } else {
