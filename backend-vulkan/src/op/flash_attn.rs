@@ -314,7 +314,8 @@ mod tests {
         );
         assert_eq!(of(Matrices::Emulated, shape, fast, [128, 128], 64), None, "shared memory");
         assert_eq!(of(units, shape, exact, [64, 64], 32), None);
-        assert_eq!(of(units, shape, fast, [256, 64], 32), None);
+        assert_eq!(of(units, shape, fast, [256, 64], 32), Some(("f16_matrix", vec![128, 16, 4])));
+        assert_eq!(of(units, shape, fast, [264, 64], 32), None);
         assert_eq!(of(units, shape, fast, [64, 64], 16), None);
         assert_eq!(of(Matrices::Off, shape, fast, [64, 64], 32), None);
         assert_eq!(of(units, MatrixShape { k: 8, ..shape }, fast, [64, 64], 32), None);
