@@ -78,15 +78,39 @@ impl Half {
     }
 }
 
-/// The tiles in F16: the small one, the large one of AMD's processors and that of NVIDIA's. A large one takes half of the
-/// reads of LDS, or three quarters, decodes weights for twice as many columns, and leaves two work-groups on a compute unit,
-/// or four. On an H200 a prompt of 512 tokens of a model of 8 billion Q4_K weights goes from 8,960 to 10,870 tokens a second
-/// with 64 x 128 and steps of 64 elements in place of 128 x 128 and 32.
-pub const HALF_TILES: [Tile; 3] = [
+/// The tiles in F16 of AMD's processors. The large one takes half of the reads of LDS, decodes weights for twice as many
+/// columns, and leaves two work-groups on a compute unit.
+pub const HALF_TILES: [Tile; 2] = [
     Tile { rows: 64, columns: 64, threads: 128, of_every_type: true },
     Tile { rows: 128, columns: 128, threads: 256, of_every_type: true },
-    Tile { rows: 64, columns: 128, threads: 128, of_every_type: true },
 ];
+
+/// A tile of NVIDIA's matrix units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MmaTile {
+    /// Rows of the weights and columns, and threads of a work-group.
+    pub tile: Tile,
+    /// Bytes of LDS of a work-group: of two slices a step of the rows and two of the columns, 64 halves each.
+    pub lds_bytes: u32,
+    /// What a step takes in the first-level cache, in thousands of what 64 x 128 does.
+    pub cost: u64,
+}
+
+/// The tiles of NVIDIA's matrix units from sm_80 on, from small to large. Of a step 64 rows of Q8_0 are 256 accesses to the
+/// first-level cache and 64 to put them into LDS, 64 columns 64 accesses, and the reads of four wavefronts 256, 384 and 512.
+pub const MMA_TILES: [MmaTile; 3] =
+    [MmaTile::new(64, 64, 770), MmaTile::new(64, 128, 1000), MmaTile::new(128, 128, 1540)];
+
+impl MmaTile {
+    const fn new(rows: u32, columns: u32, cost: u64) -> MmaTile {
+        let tile = Tile { rows, columns, threads: 256, of_every_type: true };
+        MmaTile { tile, lds_bytes: 2 * 64 * 2 * (rows + 2 * columns), cost }
+    }
+}
+
+/// Bytes of LDS that a launch may give a work-group on NVIDIA's processors from sm_80 on: what the smallest of them have
+/// (CUDA C++ Programming Guide, technical specifications: 99 KiB on 8.6 and 8.9, of which 1 is the system's).
+pub const GIVEN_LDS: u32 = 98 << 10;
 
 /// Which products take activations in 8 bits where rounding is allowed.
 ///

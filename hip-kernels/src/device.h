@@ -63,6 +63,8 @@ typedef u32 lds_u32x2 __attribute__((ext_vector_type(2), aligned(8)));
 #else
 #define KERNEL(threads) extern "C" __attribute__((global, launch_bounds(threads))) void
 #define WAVES_PER_SIMD(waves)
+// What a launch gives beside the LDS that a kernel declares.
+extern LDS __attribute__((aligned(16))) unsigned char dynamic_lds[];
 #endif
 
 // Threads of a wavefront: what the compiler makes of each processor by default.

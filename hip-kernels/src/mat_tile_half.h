@@ -55,7 +55,8 @@ template <int BM, int BN> struct SharedHalf {
     __attribute__((aligned(16))) u16 a[BM * TILE_K], b[BN * TILE_K];
 };
 
-template <class W, class F_, int BM_, int BN_, int THREADS_> struct TileHalf {
+// SLICES: how many times THREADS a work-group has, of which each does all of this for steps of its own.
+template <class W, class F_, int BM_, int BN_, int THREADS_, int SLICES = 1> struct TileHalf {
     typedef F_ F;
     static constexpr u32 BM = BM_, BN = BN_, BK = TILE_K, THREADS = THREADS_;
     // Threads that share a row while loading, and rows that are loaded at once.
@@ -73,17 +74,21 @@ template <class W, class F_, int BM_, int BN_, int THREADS_> struct TileHalf {
     RoundedHalf::Raw next_b[B_LOADS];
 
     // This thread's part: while loading, row of load `i` and first element; while multiplying, first row and column.
-    DEVICE u32 row(u32 i = 0) { return thread_id() / EIGHTS + i * ROWS; }
-    DEVICE u32 k() { return thread_id() % EIGHTS * 8; }
-    DEVICE u32 wave() { return F::LANES == WAVE ? wave_id() : thread_id() / F::LANES; }
+    DEVICE u32 thread() { return SLICES == 1 ? thread_id() : thread_id() % THREADS; }
+    DEVICE u32 row(u32 i = 0) { return thread() / EIGHTS + i * ROWS; }
+    DEVICE u32 k() { return thread() % EIGHTS * 8; }
+    DEVICE u32 wave() { return F::LANES == WAVE && SLICES == 1 ? wave_id() : thread() / F::LANES; }
     DEVICE u32 m0() { return wave() % 2 * WM; }
     DEVICE u32 n0() { return wave() / 2 * WN; }
 
     // Issues the loads of elements base + k .. base + k + 8; `base` is the same for all threads.
     __attribute__((device, always_inline)) void load(u32 base, u32 k, u32 end) {
+        UNROLL for (u32 i = 0; i < B_LOADS; i++) next_b[i] = RoundedHalf::fetch(b[i] + (u64)base * 2, k);
+        load_rows(base, k, end);
+    }
+    __attribute__((device, always_inline)) void load_rows(u32 base, u32 k, u32 end) {
         u64 skip_a = (u64)(base / W::BLOCK) * W::BYTES;
         u32 inner = base % W::BLOCK;
-        UNROLL for (u32 i = 0; i < B_LOADS; i++) next_b[i] = RoundedHalf::fetch(b[i] + (u64)base * 2, k);
         if (W::BLOCK >= BK || base + BK <= end) {
             UNROLL for (u32 i = 0; i < A_LOADS; i++) next_a[i] = W::fetch(a[i] + skip_a, inner + k);
         } else if (W::BLOCK > 1) {
@@ -97,11 +102,15 @@ template <class W, class F_, int BM_, int BN_, int THREADS_> struct TileHalf {
 
     // Puts what was loaded into LDS; `row` and `k` are this thread's part.
     __attribute__((device, always_inline)) void store(Shared *shared, u32 row, u32 k) {
-        UNROLL for (u32 i = 0; i < A_LOADS; i++) {
-            *(lds_u32x4 *)(shared->a + eight_at(row + i * ROWS, k / 8)) = decode_halves<W>(next_a[i]);
-        }
+        store_rows(shared->a, row, k);
         UNROLL for (u32 i = 0; i < B_LOADS; i++) {
             *(lds_u32x4 *)(shared->b + eight_at(row + i * ROWS, k / 8)) = __builtin_bit_cast(lds_u32x4, next_b[i].x);
+        }
+    }
+
+    __attribute__((device, always_inline)) void store_rows(u16 *to, u32 row, u32 k) {
+        UNROLL for (u32 i = 0; i < A_LOADS; i++) {
+            *(lds_u32x4 *)(to + eight_at(row + i * ROWS, k / 8)) = decode_halves<W>(next_a[i]);
         }
     }
 
@@ -111,11 +120,14 @@ template <class W, class F_, int BM_, int BN_, int THREADS_> struct TileHalf {
 
     // Adds the products of a step; m0 and n0 are the wavefront's part.
     DEVICE void multiply(const Shared *shared, u32 m0, u32 n0, Sums &sums) {
+        multiply(shared->a, shared->b, m0, n0, sums);
+    }
+    DEVICE void multiply(const u16 *a, const u16 *b, u32 m0, u32 n0, Sums &sums) {
         UNROLL for (u32 k = 0; k < BK; k += F::K) {
             typename F::Operand columns[FN];
-            UNROLL for (u32 j = 0; j < FN; j++) columns[j] = F::columns(shared->b, n0 + j * F::N, k);
+            UNROLL for (u32 j = 0; j < FN; j++) columns[j] = F::columns(b, n0 + j * F::N, k);
             UNROLL for (u32 i = 0; i < FM; i++) {
-                typename F::Operand weights = F::weights(shared->a, m0 + i * F::M, k);
+                typename F::Operand weights = F::weights(a, m0 + i * F::M, k);
                 UNROLL for (u32 j = 0; j < FN; j++) F::multiply(weights, columns[j], sums[i][j]);
             }
         }

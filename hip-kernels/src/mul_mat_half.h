@@ -1,7 +1,8 @@
 // The kernels of MUL_MAT where rounding is allowed and the target multiplies F16, by type (mat_tile_half.h):
-// `mat_tile_half_<type>_<rows>x<columns>`. They read what `round_half` wrote to scratch (mul_mat_half.hip).
+// `mat_tile_half_<type>_<rows>x<columns>`, or `mat_tile_mma_...` of NVIDIA's. They read what `round_half` wrote to scratch (mul_mat_half.hip).
 #pragma once
 #include "mat_tile_half.h"
+#include "mat_tile_mma.h"
 
 #define MAT_TILE_HALF(type, W, BM, BN, THREADS) \
     KERNEL(THREADS) \
@@ -11,12 +12,18 @@
     }
 
 // The small tile where large ones would leave compute units without work, or where a lane's share of a large one would
-// take all registers. NVIDIA's processors have a smaller large one, of which more work-groups have room.
-#if !DEVICE_AMD && HAS_MATRIX
-#define LARGE_TILE_HALF(type, W) MAT_TILE_HALF(type, W, 64, 128, 128)
-#elif HAS_MATRIX
+// take all registers.
+#if HAS_MATRIX
 #define LARGE_TILE_HALF(type, W) MAT_TILE_HALF(type, W, 128, 128, 256)
 #else
 #define LARGE_TILE_HALF(type, W)
 #endif
+// NVIDIA's processors have tiles of their own.
+#if !DEVICE_AMD && HAS_MATRIX
+#define MAT_TILES_HALF(type, W) \
+    MAT_TILE_MMA(type, W, 64, 64) \
+    MAT_TILE_MMA(type, W, 64, 128) \
+    MAT_TILE_MMA(type, W, 128, 128)
+#else
 #define MAT_TILES_HALF(type, W) MAT_TILE_HALF(type, W, 64, 64, 128) LARGE_TILE_HALF(type, W)
+#endif

@@ -3,11 +3,10 @@
 // their place.
 //
 // `norm_wave`: one wavefront for each row, no LDS, no barrier; heads of 64 or 128 elements. `norm_gated` is the same with
-// a gate. `norm_group`: 256 threads
-// for one row, so that the single row of a decoded token (4096 elements: 16 a thread) is done in two memory latencies.
-// Both read a row once, 16 bytes a lane: it stays in registers with its weight and what is added, while squares are
-// summed. `norm_long` takes rows of any length in rounds and reads them again, then from the cache. The sum is kept in
-// F32, by lane, and combined as a tree.
+// a gate. `norm_group`: 256 threads for one row, so that the single row of a decoded token (4096 elements: 16 a thread) is
+// done in two memory latencies. Both read a row once, 16 bytes a lane: it stays in registers with its weight and what is
+// added, while squares are summed. `norm_long` takes rows of any length in rounds and reads them again, then from the
+// cache. The sum is kept in F32, by lane, and combined as a tree.
 #include "activation.h"
 #include "index.h"
 #include "params.h"
@@ -69,6 +68,8 @@ DEVICE void norm_row(const float *x, const float *y, const float *w, const float
             if (p.parts & SUM) store_quad(r, at, n, v[q]);
             f32x4 normed = v[q] * scale * weight[q];
             if constexpr (GATED) {
+                // Activations are long: none for quads that are not there.
+                if (at >= n) continue;
                 UNROLL for (int j = 0; j < 4; j++) normed[j] *= activation(p.op, added[q][j]);
             } else {
                 normed += added[q];

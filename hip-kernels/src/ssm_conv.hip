@@ -1,9 +1,9 @@
-// SSM_CONV: the causal convolution in front of a recurrent layer, channel by channel, and its new state; of few tokens
-// with the bias and the activation behind it, and the new state where the old one was (`conv_step`).
+// SSM_CONV: the causal convolution in front of a recurrent layer, channel by channel, and its new state; in a group with
+// the bias and the activation behind it, and the new state where the old one was (`conv`).
 //
-// Memory-bound. A thread computes one channel of one row of the result: of a token, or of the new state. Neighbours are
-// channels, so every access but that of the taps is a run of memory; rows of x come from the caches for all taps but
-// the first. The slot of a token is found by going through the runs, the same ones for all threads of a work-group.
+// Memory-bound. A thread computes one channel of one row of the result: of a token, or of the new state; in a group of
+// some tokens, whose inputs it loads once. Neighbours are channels, so every access but that of the taps is a run of
+// memory; rows of x come from the caches for all taps but the first. The slot of a token is found by going through the runs, the same ones for all threads of a work-group.
 #include "activation.h"
 #include "index.h"
 #include "params.h"
@@ -46,41 +46,78 @@ ssm_conv(const float *x, const float *w, const float *state, const i32 *runs, fl
     d[p.off[4] + (u64)row * p.channels + channel] = sum;
 }
 
-// Taps of conv_step, at the most.
-#define STEP_TAPS 8
+// Taps of `conv` at the most, and tokens of a thread.
+#define CONV_TAPS 8u
+#define CONV_TOKENS 8u
 
-// A thread computes all rows of a channel, and then the state that nobody else reads. group_x: groups of channels.
+// The tokens begin .. begin + CONV_TOKENS, all of one run and behind what reads the state: their inputs are loaded once,
+// and all at the same time. Taps that are not there are zeros in front of the others.
+DEVICE void conv_tokens(const float *x, const float *w, float *d, const ConvParams &p, float add) {
+    float input[CONV_TAPS + CONV_TOKENS - 1], tap[CONV_TAPS];
+    u32 none = CONV_TAPS - p.taps;
+    UNROLL for (u32 i = 0; i < CONV_TAPS + CONV_TOKENS - 1; i++) {
+        input[i] = i >= none ? x[(u64)(i32)(i - (CONV_TAPS - 1)) * p.nb0] : 0.0f;
+    }
+    UNROLL for (u32 i = 0; i < CONV_TAPS; i++) tap[i] = i >= none ? w[i - none] : 0.0f;
+    UNROLL for (u32 token = 0; token < CONV_TOKENS; token++) {
+        float sum = 0.0f;
+        UNROLL for (u32 i = 0; i < CONV_TAPS; i++) sum = mad(tap[i], input[token + i], sum);
+        d[(u64)token * p.channels] = activation(p.op, p.bias ? sum + add : sum);
+    }
+}
+
+// The new state of a channel, which may be where the old one is.
+DEVICE void keep_state(const Inputs &in, float *state) {
+    u32 kept = in.taps - 1;
+    float fresh[CONV_TAPS - 1];
+    UNROLL for (u32 i = 0; i < CONV_TAPS - 1; i++) {
+        if (i < kept) fresh[i] = in.at((i32)(in.run.count + i) - (i32)kept);
+    }
+    UNROLL for (u32 i = 0; i < CONV_TAPS - 1; i++) {
+        if (i < kept) state[(u64)i * in.channels] = fresh[i];
+    }
+}
+
+// A thread computes CONV_TOKENS tokens of a channel. The first tokens of a run, which read the state, are all of the thread
+// that has the first of them, so that it can write the new state when it has read the old one: no other does either.
+// group_x: groups of channels; group_y: groups of tokens.
 KERNEL(ROW_THREADS)
-conv_step(const float *x, const float *w, const i32 *runs, const float *bias, float *d, float *state, ConvParams p) {
+conv(const float *x, const float *w, const i32 *runs, const float *bias, float *d, float *state, ConvParams p) {
     u32 channel = group_x() * ROW_THREADS + thread_id();
     if (channel >= p.channels) return;
-    u32 kept = p.taps - 1;
+    u32 kept = p.taps - 1, begin = group_y() * CONV_TOKENS, end = minimum(begin + CONV_TOKENS, p.tokens);
+    x += p.off[0] + channel;
     w += p.off[1] + (u64)channel * p.taps;
     runs += p.off[2];
+    d += p.off[4] + channel;
     state += p.off[5] + channel;
     float add = p.bias ? bias[p.off[3] + channel] : 0.0f;
-    Inputs in = {x + p.off[0] + channel, state, {0, 0, 0}, p.nb0, p.channels, p.taps};
-    NO_UNROLL for (u32 token = 0; token < p.tokens; token++) {
-        u32 slot = slot_of(runs, p.slots, token, p.tokens);
+    u64 slot_size = (u64)kept * p.channels;
+
+    u32 slot = slot_of(runs, p.slots, begin, p.tokens);
+    Run run = slot < p.slots ? run_of(runs, slot, p.tokens) : Run{0, 0, 0};
+    if (begin - run.first >= kept && run.first + run.count >= begin + CONV_TOKENS) {
+        conv_tokens(x + (u64)begin * p.nb0, w, d + (u64)begin * p.channels, p, add);
+        return;
+    }
+    Inputs in = {x, state, run, p.nb0, p.channels, p.taps};
+    NO_UNROLL for (u32 token = begin; token < minimum(end + kept, p.tokens); token++) {
+        slot = slot_of(runs, p.slots, token, p.tokens);
+        in.run = slot < p.slots ? run_of(runs, slot, p.tokens) : Run{token, 0, 0};
+        u32 owner = token - in.run.first < kept ? in.run.first : token;
+        if (owner < begin || owner >= end) continue;
         float sum = 0.0f;
         if (slot < p.slots) {
-            in.run = run_of(runs, slot, p.tokens);
-            in.state = state + (u64)slot * kept * p.channels;
+            in.state = state + slot * slot_size;
             i32 first = (i32)(token - in.run.first) - (i32)kept;
             NO_UNROLL for (u32 i = 0; i < p.taps; i++) sum = mad(w[i], in.at(first + (i32)i), sum);
         }
-        d[p.off[4] + (u64)token * p.channels + channel] = activation(p.op, p.bias ? sum + add : sum);
+        d[(u64)token * p.channels] = activation(p.op, p.bias ? sum + add : sum);
     }
-    NO_UNROLL for (u32 slot = 0; slot < p.slots; slot++) {
+    NO_UNROLL for (slot = 0; slot < p.slots; slot++) {
         in.run = run_of(runs, slot, p.tokens);
-        if (in.run.count == 0) continue;
-        in.state = state + (u64)slot * kept * p.channels;
-        float fresh[STEP_TAPS - 1];
-        UNROLL for (u32 i = 0; i < STEP_TAPS - 1; i++) {
-            if (i < kept) fresh[i] = in.at((i32)(in.run.count + i) - (i32)kept);
-        }
-        UNROLL for (u32 i = 0; i < STEP_TAPS - 1; i++) {
-            if (i < kept) state[((u64)slot * kept + i) * p.channels] = fresh[i];
-        }
+        if (in.run.count == 0 || in.run.first < begin || in.run.first >= end) continue;
+        in.state = state + slot * slot_size;
+        keep_state(in, state + slot * slot_size);
     }
 }

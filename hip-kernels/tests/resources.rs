@@ -41,7 +41,7 @@ const ARGUMENTS: &[(&str, u64, usize)] = &[
     ("top_k", 3, size_of::<TopKParams>()),
     ("gate", 10, size_of::<GateParams>()),
     ("ssm_conv", 5, size_of::<SsmConvParams>()),
-    ("conv_step", 6, size_of::<ConvParams>()),
+    ("conv", 6, size_of::<ConvParams>()),
     ("delta_chunk_", 6, size_of::<DeltaNetParams>()),
     ("delta_walk_", 7, size_of::<DeltaNetParams>()),
     ("delta_net_", 8, size_of::<DeltaNetParams>()),

@@ -33,13 +33,13 @@ pub const SOURCES: &[Source] = &[
     Source::new("rows", "get_rows").axes(&[ROWS]),
     Source::new("rows", "set_rows").axes(&[DESTINATIONS]),
     Source::new("soft_max", "soft_max").axes(&[REDUCTION]),
+    Source::new("ssm_conv", "conv"),
     Source::new("ssm_conv", "ssm_conv"),
     Source::new("ssm_scan", "scan_chunk"),
     Source::new("ssm_scan", "scan_walk"),
     Source::new("ssm_scan", "ssm_scan"),
     Source::new("top_k", "top_k").axes(&[REDUCTION]),
     Source::new("unary", "unary"),
-    Source::new("ssm_conv", "conv_step"),
 ];
 
 /// Which subgroup operations the lane probe executes: none, or all that kernels may use.

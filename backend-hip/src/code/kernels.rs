@@ -9,6 +9,7 @@ use crate::code::elf::{self, CodeObject, KernelInfo};
 use crate::code::ptx;
 use crate::op::{self, Context, Launch, Refusal};
 use crate::sync::lock;
+use crate::tuning::GIVEN_LDS;
 use ggml_core::fuse::Group;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -208,8 +209,10 @@ impl Kernel {
             return refuse(format!("a grid of {:?} work-groups is too large", launch.grid));
         }
         let lds = launch.lds_bytes.saturating_add(self.info.as_ref().map_or(0, |i| i.lds_bytes));
-        if lds > profile.lds_bytes {
-            return refuse(format!("{lds} bytes of LDS, {} at the most", profile.lds_bytes));
+        let given = profile.family == Family::Nvidia && launch.lds_bytes > 0;
+        let most = if given { profile.lds_bytes.max(GIVEN_LDS) } else { profile.lds_bytes };
+        if lds > most {
+            return refuse(format!("{lds} bytes of LDS, {most} at the most"));
         }
         if launch.written > launch.operands.len() {
             return refuse("more operands are written than there are".into());

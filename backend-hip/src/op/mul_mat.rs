@@ -6,7 +6,7 @@ use super::mat_vec::{self, MatVec};
 use super::types::of_type;
 use super::{Context, Launch, Operand, Refusal};
 use crate::arch::{Family, Profile};
-use crate::tuning::{HALF_TILES, Half, Int8, TILES, Tuning};
+use crate::tuning::{HALF_TILES, Half, Int8, MMA_TILES, MmaTile, TILES, Tuning};
 use ggml_core::kernel::{MatVecParams, MulMatParams, ProductsParams};
 use ggml_core::plan::Precision;
 use ggml_core::{DType, TensorId};
@@ -39,11 +39,13 @@ struct Int8Kernels {
     tiles: [&'static str; 3],
 }
 
-/// The kernels of a type for activations in F16: one for each of [`HALF_TILES`], the larger for matrix units alone.
+/// The kernels of a type for activations in F16: one for each of [`HALF_TILES`], the larger for matrix units alone, or of
+/// [`MMA_TILES`].
 struct HalfKernels {
     /// Stem of their source. Types of numbers beyond those of F16 and those of few bits have none.
     module: Option<&'static str>,
-    tiles: [&'static str; 3],
+    tiles: [&'static str; 2],
+    mma_tiles: [&'static str; 3],
 }
 
 /// Kernels by the type's name in theirs; the stems of their sources; whether all are there; whether sums of products
@@ -70,10 +72,11 @@ macro_rules! kernels {
             },
             half: HalfKernels {
                 module: $half,
-                tiles: [
-                    concat!("mat_tile_half_", $t, "_64x64"),
-                    concat!("mat_tile_half_", $t, "_128x128"),
-                    concat!("mat_tile_half_", $t, "_64x128"),
+                tiles: [concat!("mat_tile_half_", $t, "_64x64"), concat!("mat_tile_half_", $t, "_128x128")],
+                mma_tiles: [
+                    concat!("mat_tile_mma_", $t, "_64x64"),
+                    concat!("mat_tile_mma_", $t, "_64x128"),
+                    concat!("mat_tile_mma_", $t, "_128x128"),
                 ],
             },
         }
@@ -204,29 +207,45 @@ fn half_launches(
     module: &'static str,
     kernels: &Kernels,
 ) -> Result<Vec<Launch>, Refusal> {
-    let (i, groups) = choose_half_tile(c.profile, p);
-    let product = ((module, kernels.half.tiles[i]), groups, HALF_TILES[i].threads);
+    let product = if c.profile.family == Family::Nvidia {
+        let (i, groups) = choose_mma_tile(c.profile, p);
+        let MmaTile { tile, lds_bytes, .. } = MMA_TILES[i];
+        let kernel = (module, kernels.half.mma_tiles[i]);
+        // A tile reads whole columns of scratch behind the last one, too.
+        Tiles { kernel, groups, threads: tile.threads, lds_bytes, columns: tile.columns }
+    } else {
+        let (i, groups) = choose_half_tile(c.profile, p);
+        let kernel = (module, kernels.half.tiles[i]);
+        Tiles { kernel, groups, threads: HALF_TILES[i].threads, lds_bytes: 0, columns: 1 }
+    };
     rounded(c, p, [half_column(p.k), 4], round_half, product)
 }
 
-/// The tile of matrix units or dot2, and the work-groups across and down. On AMD's what counts is how many tiles the busiest
-/// compute unit has: a large one takes four fifths of the time of four small ones, if there are two of them that take
-/// turns in waiting. NVIDIA's take it where three for every two compute units are left.
+/// Work-groups across and down for tiles of so many rows and columns.
+fn groups_of(p: &MulMatParams, rows: u32, columns: u32) -> [u64; 2] {
+    [p.m.div_ceil(rows), p.n.div_ceil(columns)].map(u64::from)
+}
+
+/// How many tiles the busiest compute unit has.
+fn busiest(profile: &Profile, p: &MulMatParams, [x, y]: [u64; 2]) -> u64 {
+    (x * y * u64::from(p.ne2) * u64::from(p.ne3)).div_ceil(Tuning::of(profile).units(profile))
+}
+
+/// The tile of AMD's matrix units or dot2, and the work-groups across and down: a large one takes four fifths of the time of
+/// four small ones, if a compute unit has two of them that take turns in waiting.
 fn choose_half_tile(profile: &Profile, p: &MulMatParams) -> (usize, [u64; 2]) {
-    let (tuning, nvidia) = (Tuning::of(profile), profile.family == Family::Nvidia);
-    let batch = u64::from(p.ne2) * u64::from(p.ne3);
-    let groups = |i: usize| {
-        let tile = HALF_TILES[i];
-        [p.m.div_ceil(tile.rows), p.n.div_ceil(tile.columns)].map(u64::from)
-    };
-    let (small, i) = (groups(0), if nvidia { 2 } else { 1 });
-    let large = groups(i);
-    let busiest = |[x, y]: [u64; 2]| (x * y * batch).div_ceil(tuning.units(profile));
-    let better = match nvidia {
-        true => large[0] * large[1] * batch * 2 >= 3 * tuning.units(profile) && p.n > HALF_TILES[0].columns,
-        false => busiest(large) >= 2 && busiest(large) * 4 * 4 <= busiest(small) * 5,
-    };
-    if better && tuning.half == Half::Matrix { (i, large) } else { (0, small) }
+    let [small, large] = HALF_TILES.map(|tile| groups_of(p, tile.rows, tile.columns));
+    let [of_small, of_large] = [small, large].map(|groups| busiest(profile, p, groups));
+    let better = of_large >= 2 && of_large * 4 * 4 <= of_small * 5;
+    if better && Tuning::of(profile).half == Half::Matrix { (1, large) } else { (0, small) }
+}
+
+/// The tile of NVIDIA's matrix units with which the busiest processor is done first, and the work-groups.
+fn choose_mma_tile(profile: &Profile, p: &MulMatParams) -> (usize, [u64; 2]) {
+    let of = |i: usize| groups_of(p, MMA_TILES[i].tile.rows, MMA_TILES[i].tile.columns);
+    let time = |i: &usize| busiest(profile, p, of(*i)) * MMA_TILES[*i].cost;
+    let best = (0..MMA_TILES.len()).min_by_key(time).unwrap_or(0);
+    (best, of(best))
 }
 
 /// Columns rounded to 8 bits, then the product.
@@ -237,25 +256,39 @@ fn int8_launches(
     kernels: &Kernels,
 ) -> Result<Vec<Launch>, Refusal> {
     let (i, groups) = choose_tile(c.profile, kernels, Tuning::of(c.profile).largest_int8_tile, p);
-    let product = ((module, kernels.int8.tiles[i]), groups, TILES[i].threads);
+    let kernel = (module, kernels.int8.tiles[i]);
+    let product = Tiles { kernel, groups, threads: TILES[i].threads, lds_bytes: 0, columns: 1 };
     rounded(c, p, [p.k.into(), u64::from(p.k / 32) * 4], round_int8, product)
 }
 
+/// A launch of tiles of rounded columns: kernel, work-groups across and down, threads and LDS of a work-group, and of how many
+/// columns the scratch holds a multiple.
+struct Tiles {
+    kernel: (&'static str, &'static str),
+    groups: [u64; 2],
+    threads: u32,
+    lds_bytes: u32,
+    columns: u32,
+}
+
 /// Rounds the activations into scratch memory, then multiplies them. `column`: bytes of a rounded column and of its scales;
-/// `round` makes the launch that rounds; of the product its kernel, its work-groups across and down, and its threads.
+/// `round` makes the launch that rounds.
 fn rounded(
     c: &Context<'_>,
     p: &MulMatParams,
     column: [u64; 2],
     round: fn(&Context<'_>, &MulMatParams, Operand, [Operand; 2]) -> Result<Launch, Refusal>,
-    (kernel, [x, y], threads): ((&'static str, &'static str), [u64; 2], u32),
+    tiles: Tiles,
 ) -> Result<Vec<Launch>, Refusal> {
     let src = c.graph.tensor(c.node).src();
     let batch = u64::from(p.ne2) * u64::from(p.ne3);
     let columns = u64::from(p.n) * batch;
-    let [q, scales] = scratch(c, column.map(|bytes| (columns, bytes)))?;
+    let room = columns.next_multiple_of(tiles.columns.into());
+    let [q, scales] = scratch(c, column.map(|bytes| (room, bytes)))?;
     let operands = vec![Operand::Tensor(src[0]), q, scales, Operand::Tensor(c.node)];
-    let product = launch(c, kernel, operands, p, [x, y, batch], threads)?;
+    let [x, y] = tiles.groups;
+    let product = launch(c, tiles.kernel, operands, p, [x, y, batch], tiles.threads)?;
+    let product = Launch { lds_bytes: tiles.lds_bytes, ..product };
     Ok(vec![round(c, &p.of_columns(), Operand::Tensor(src[1]), [q, scales])?, product])
 }
 
@@ -295,6 +328,7 @@ mod tests {
     use super::*;
     use crate::arch::Target;
     use crate::code::kernels::{Embedded, KernelSet, Kernels as Code};
+    use crate::tuning::GIVEN_LDS;
     use ggml_core::op::mul_mat::WEIGHT_TYPES;
     use ggml_core::{Graph, Source};
     use std::collections::BTreeSet;
@@ -340,12 +374,22 @@ mod tests {
         );
         // Large tiles where enough of them are left.
         let tile = |target: &str, m, n| choose_half_tile(&profile(target), &params(m, n, 4096));
-        assert_eq!((tile("sm_80", 14336, 512), tile("sm_80", 4096, 512)), ((2, [224, 4]), (2, [64, 4])));
-        assert_eq!((tile("sm_80", 1024, 512), tile("sm_80", 896, 512)), ((0, [16, 8]), (0, [14, 8])));
-        assert_eq!(tile("sm_80", 14336, 32), (0, [224, 1]));
         assert_eq!((tile("gfx1100", 14336, 512), tile("gfx1100", 4096, 512)), ((1, [112, 4]), (0, [64, 8])));
         // A lane's share of a large one would take all registers.
         assert_eq!(tile("gfx906", 14336, 512), (0, [224, 8]));
+    }
+
+    #[test]
+    fn tiles_of_nvidia_leave_no_processor_behind() {
+        // An H200.
+        let profile = Profile { compute_units: 132, ..profile("sm_80") };
+        let tile = |m, n| choose_mma_tile(&profile, &params(m, n, 4096));
+        assert_eq!((tile(14336, 512), tile(4096, 512)), ((2, [112, 4]), (2, [32, 4])));
+        assert_eq!((tile(2048, 512), tile(6144, 512)), ((1, [32, 4]), (1, [96, 4])));
+        assert_eq!((tile(512, 512), tile(14336, 32)), ((0, [8, 8]), (0, [224, 1])));
+        // LDS is for two slices of F16: rows, and twice the columns.
+        assert!(MMA_TILES.iter().all(|tile| tile.lds_bytes <= GIVEN_LDS));
+        assert_eq!(MMA_TILES[2].lds_bytes, 2 * 2 * 64 * (128 + 2 * 128));
     }
 
     #[test]
@@ -405,11 +449,12 @@ mod tests {
                 Int8::Pairs => 1 + 3 * tiles(&full) + 2 * tiles(&few),
                 Int8::None => 0,
             };
-            let half = met.iter().filter(|k| k.contains("half")).count();
+            let half = met.iter().filter(|k| k.contains("half") || k.contains("mma")).count();
             let types = full.iter().chain(&few).filter(|&&t| in_half(t)).count() + 1;
             let all_half = match tuning.half {
                 Half::None => 0,
                 Half::Dot2 => 2,
+                Half::Matrix if profile.family == Family::Nvidia => 1 + 3 * types,
                 Half::Matrix => 1 + 2 * types,
             };
             assert_eq!(half, all_half, "{name}: {met:?}");

@@ -1,4 +1,4 @@
-//! SSM_CONV: work-groups of channels for each row of the result; in groups for all of them.
+//! SSM_CONV: work-groups of channels for each row of the result; in groups for some tokens.
 
 use super::grid::{ROW_THREADS, launch, tensors};
 use super::{Context, Launch, Refusal};
@@ -18,8 +18,8 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
 /// The launches of a group.
 pub(super) fn plan_group(c: &Context<'_>, conv: &Conv) -> Result<Vec<Launch>, Refusal> {
     let p = ConvParams::new(c.graph, conv, &|_| 0)?;
-    let groups = [u64::from(p.channels.div_ceil(ROW_THREADS)), 1, 1];
+    let groups = [u64::from(p.channels.div_ceil(ROW_THREADS)), p.tiles().into(), 1];
     let operands = tensors(&ConvParams::operands(c.graph, conv));
-    let launch = launch(c, ("ssm_conv", "conv_step"), operands, &p, groups, ROW_THREADS)?;
+    let launch = launch(c, ("ssm_conv", "conv"), operands, &p, groups, ROW_THREADS)?;
     Ok(vec![Launch { written: 2, ..launch }])
 }

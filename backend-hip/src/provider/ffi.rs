@@ -137,6 +137,7 @@ macro_rules! same_calls {
             stream: $crate::driver::Stream,
         ) -> $crate::driver::Reply<()> {
             let mut pointers = ffi::argument_pointers(args)?;
+            self.allow_lds(handle(function.0), shape.lds_bytes)?;
             let ([gx, gy, gz], [bx, by, bz]) = (shape.grid, shape.block);
             // SAFETY: the caller's promise: a live function and stream, and arguments of the kernel's number and sizes,
             // so that the call reads only what the pointers point at. It does not write to the arguments.

@@ -93,10 +93,10 @@ fn ptx_is_like_the_code_objects() {
 }
 
 /// What PTX has in place of an AMD kernel: its name and its threads. Attention of few rows is twice as wide, as NVIDIA's
-/// multiprocessors like it, and the large tile of matrix units has half the rows.
+/// multiprocessors like it, and tiles of matrix units are others.
 fn counterpart(amd: &KernelInfo) -> (String, u32) {
-    if amd.name.starts_with("mat_tile_half_") && amd.name.ends_with("_128x128") {
-        return (amd.name.replace("_128x128", "_64x128"), amd.max_threads / 2);
+    if amd.name.starts_with("mat_tile_half_") {
+        return (amd.name.replace("mat_tile_half_", "mat_tile_mma_"), 256);
     }
     let wider = if amd.name.starts_with("flash_attn_split_") { 2 } else { 1 };
     (amd.name.clone(), amd.max_threads * wider)

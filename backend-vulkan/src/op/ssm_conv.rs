@@ -11,16 +11,17 @@ fn spec(profile: &Profile, once: u32) -> PipelineSpec {
     pipeline("ssm_conv", "default", &[profile.workgroup(profile.tuning.elementwise), once])
 }
 
-fn step_spec(profile: &Profile, once: u32) -> PipelineSpec {
-    pipeline("conv_step", "default", &[profile.workgroup(profile.tuning.elementwise), once])
+fn conv_spec(profile: &Profile, once: u32) -> PipelineSpec {
+    pipeline("conv", "default", &[profile.workgroup(profile.tuning.elementwise), once])
 }
 
 /// The dispatch of a group.
 pub(super) fn plan_group(c: &Context<'_>, conv: &Conv) -> Result<Vec<Dispatch>, Refusal> {
     let p = ConvParams::new(c.graph, conv, &|id| c.windows.remainder(c.graph, id))?;
-    let grid = rows(c.profile, c.profile.workgroup(c.profile.tuning.elementwise), [p.channels, 1, 1, 1]);
+    let workgroup = c.profile.workgroup(c.profile.tuning.elementwise);
+    let grid = rows(c.profile, workgroup, [p.channels, p.tiles(), 1, 1]);
     let operands = ConvParams::operands(c.graph, conv);
-    let dispatch = dispatch(step_spec(c.profile, grid.once), operands, &p, grid.groups);
+    let dispatch = dispatch(conv_spec(c.profile, grid.once), operands, &p, grid.groups);
     Ok(vec![Dispatch { written: 2, ..dispatch }])
 }
 
@@ -35,5 +36,5 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
 
 /// The pipelines of this family.
 pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
-    [0, 1].iter().flat_map(|&once| [spec(profile, once), step_spec(profile, once)]).collect()
+    [0, 1].iter().flat_map(|&once| [spec(profile, once), conv_spec(profile, once)]).collect()
 }

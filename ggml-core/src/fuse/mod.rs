@@ -15,7 +15,7 @@
 //! | [`Norm`] | a sum, RMS_NORM, its weight, a residual sum or a gate |
 //! | [`Scaled`] | RMS_NORM, its factor |
 //! | [`Chain`] | element-wise functions, one after the other; sums, products and gated units with other operands |
-//! | [`Conv`] | of few tokens, a short convolution with bias and activation, and its new state where the old one was |
+//! | [`Conv`] | a short convolution with bias and activation, and its new state where the old one was |
 //! | [`Delta`] | of few tokens, a delta net with the norms of its queries and keys |
 
 use crate::graph::Graph;

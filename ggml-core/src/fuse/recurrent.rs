@@ -1,4 +1,4 @@
-//! What stands around the operations with a state, where a batch has few tokens.
+//! What stands around the operations with a state.
 
 use super::search::Search;
 use super::{Group, Scaled};
@@ -23,8 +23,6 @@ pub struct Conv {
 }
 
 impl Conv {
-    /// The most tokens: one thread computes all rows of a channel.
-    pub const TOKENS: usize = 8;
     /// The most taps: the new state of a channel is in registers before it is written.
     pub const TAPS: usize = 8;
 
@@ -93,8 +91,7 @@ fn conv(search: &Search<'_>, node: TensorId) -> Option<Conv> {
         let lies = t.offset == offset && t.elements() == elements && t.is_contiguous();
         lies && graph.producer(id) == node && t.root == node
     };
-    let fits = tokens <= Conv::TOKENS
-        && taps <= Conv::TAPS
+    let fits = taps <= Conv::TAPS
         && search.is_inner(node)
         && graph.tensor(activated).src() == [last]
         && part(of_rows, channels * tokens, 0)

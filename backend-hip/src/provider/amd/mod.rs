@@ -36,6 +36,11 @@ fn pointer(address: Address) -> *mut c_void {
 }
 
 impl Amd {
+    /// A launch may give a kernel as much LDS as a work-group can have.
+    fn allow_lds(&self, _function: ffi::Handle, _bytes: u32) -> Reply<()> {
+        Ok(())
+    }
+
     /// Loads the library. The error says of each place what was found there.
     pub fn load(options: &HipOptions) -> Result<Amd, String> {
         let loader::Loaded { symbols, path, found } = loader::load(options)?;

@@ -7,7 +7,7 @@
 //! have the same numbers in both. Errors name HIP's function: what libcuda was asked for is its namesake.
 
 use super::ffi::{self, check, handle, same_calls};
-use crate::driver::codes::{INVALID_IMAGE, NOT_SUPPORTED, OUT_OF_MEMORY};
+use crate::driver::codes::{INVALID_IMAGE, INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY};
 use crate::driver::{Address, Code, Direction, Driver, Module, Properties, Reply, Stream};
 use crate::options::HipOptions;
 use crate::sync::lock;
@@ -112,6 +112,18 @@ impl Nvidia {
         check(unsafe { (self.symbols.cuDriverGetVersion)(&mut version) }).ok()?;
         let version = u32::try_from(version).ok()?;
         Some((version / 1000, version % 1000 / 10))
+    }
+
+    /// A kernel has no more than 48 KiB of shared memory in a launch if that was not allowed before.
+    fn allow_lds(&self, function: ffi::Handle, bytes: u32) -> Reply<()> {
+        const ALLOWED: u32 = 48 << 10;
+        let Ok(value) = c_int::try_from(bytes) else { return Err(INVALID_VALUE) };
+        if bytes <= ALLOWED {
+            return Ok(());
+        }
+        let set = self.symbols.cuFuncSetAttribute.ok_or(NOT_SUPPORTED)?;
+        // SAFETY: takes two integers; the function is live, which its launch has been promised.
+        check(unsafe { set(function, symbols::MAX_DYNAMIC_SHARED, value) })
     }
 
     /// Loads PTX, or keeps what the compiler said of it.

@@ -76,6 +76,8 @@ function_table! {
         cuDeviceGetUuid_v2: fn(*mut c_void, c_int) -> c_int;
         /// 16 bytes, device.
         cuDeviceGetUuid: fn(*mut c_void, c_int) -> c_int;
+        /// Function, attribute, value. CUDA 9.
+        cuFuncSetAttribute: fn(Handle, c_int, c_int) -> c_int;
         /// Milliseconds, from, to.
         cuEventElapsedTime: fn(*mut f32, Handle, Handle) -> c_int;
         /// Stream, mode. From here to `cuGraphDestroy`: launches as a graph.
@@ -100,6 +102,9 @@ pub const HOST_ALLOC: c_uint = 1 | 2;
 pub const JIT_ERROR_LOG: c_int = 5;
 /// `CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES`.
 pub const JIT_ERROR_LOG_BYTES: c_int = 6;
+
+/// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`.
+pub const MAX_DYNAMIC_SHARED: c_int = 8;
 
 /// `CUdevice_attribute`.
 pub mod attribute {

@@ -11,7 +11,7 @@ pub(super) fn cases() -> Vec<Case> {
     [convolutions(), deltas()].concat()
 }
 
-/// Two slots, the second of which begins: which result is looked at, the rows or the state; tokens, taps, whether there is a
+/// One to three slots: which result is looked at, the rows or the state; tokens, taps, whether there is a
 /// bias, and the runs.
 fn convolutions() -> Vec<Case> {
     let shapes = [
@@ -21,6 +21,12 @@ fn convolutions() -> Vec<Case> {
         (true, 300, 5, 4, true, vec![0.0, 2.0, 9.0, 3.0, 2.0, 0.0]),
         (true, 33, 8, 8, true, vec![0.0, 0.0, 4.0, 1.0, 7.0, 3.0]),
         (true, 33, 3, 2, false, vec![2.0, 1.0, 0.0, 0.0, 2.0, 1.0]),
+        // Prompts: runs that begin at the end of what a thread computes, and tokens of none.
+        (false, 70, 45, 4, true, vec![0.0, 45.0, 2.0]),
+        (true, 70, 45, 4, true, vec![0.0, 45.0, 2.0]),
+        (false, 40, 39, 8, false, vec![0.0, 7.0, 3.0, 7.0, 30.0, 0.0]),
+        (true, 40, 39, 8, false, vec![0.0, 7.0, 3.0, 7.0, 30.0, 0.0]),
+        (false, 40, 30, 3, true, vec![6.0, 23.0, 0.0, 0.0, 0.0, 0.0, 0.0, 6.0, 1.0]),
     ];
     let build =
         |(of_state, channels, tokens, taps, biased, runs): (bool, usize, usize, usize, bool, Vec<f32>)| {

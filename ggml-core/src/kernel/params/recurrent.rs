@@ -115,7 +115,7 @@ impl DeltaNetParams {
     }
 }
 
-/// A short convolution of few tokens with a bias and an activation; its new state replaces the old one.
+/// A short convolution with a bias and an activation; its new state replaces the old one.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 pub struct ConvParams {
@@ -138,6 +138,14 @@ pub struct ConvParams {
 }
 
 impl ConvParams {
+    /// Tokens of a channel that a thread computes.
+    pub const TOKENS: u32 = 8;
+
+    /// How many threads a channel takes.
+    pub fn tiles(&self) -> u32 {
+        self.tokens.div_ceil(ConvParams::TOKENS)
+    }
+
     /// From a group. `off` says what remains of a tensor's offset.
     pub fn new(graph: &Graph, conv: &Conv, off: &dyn Fn(TensorId) -> u32) -> Result<Self> {
         let p = SsmConvParams::new(graph, conv.node, &[])?;

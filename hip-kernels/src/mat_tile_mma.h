@@ -1,0 +1,123 @@
+// The tiles of mat_tile_half.h for NVIDIA's matrix units from sm_80 on.
+//
+// What limits such a tile there is the first-level cache, through which everything goes: loads from memory, reads and
+// writes of LDS. So the columns are copied to LDS without passing registers (cp.async), one step ahead into the other of
+// two halves, and the registers that this leaves go into larger parts of a wavefront: with 64 x 64 sums it reads 16 KiB of
+// LDS for what takes 24 KiB with 32 x 64.
+//
+// Two slices of a work-group take turns along k, each with LDS of its own for a step; their sums are added at the end. A
+// multiprocessor has work for its eight wavefronts then where there are no more tiles than multiprocessors, which is usual:
+// 2048 rows times 512 columns are 128 tiles of 64 x 128.
+#pragma once
+#include "mat_tile_half.h"
+
+#if !DEVICE_AMD && HAS_MATRIX
+
+// 16 bytes of memory to LDS, some time before `wait_for_copies`; a thread waits for its own.
+DEVICE void begin_copy(u16 *to, const u16 *from) {
+    u32 at = (u32)(u64)(IN_LDS const u16 *)to;
+    __asm__ volatile("cp.async.cg.shared.global [%0], [%1], 16;" : : "r"(at), "l"(from) : "memory");
+}
+DEVICE void wait_for_copies() { __asm__ volatile("cp.async.wait_all;" : : : "memory"); }
+
+template <class W, class F, int BM, int BN> struct TileMma : TileHalf<W, F, BM, BN, 128, 2> {
+    typedef TileHalf<W, F, BM, BN, 128, 2> Half;
+    using Half::BK;
+    using Half::EIGHTS;
+    using Half::ROWS;
+    // What a slice has in LDS.
+    struct Shared {
+        __attribute__((aligned(16))) u16 a[BM * TILE_K], b[2][BN * TILE_K];
+    };
+    typedef typename Half::Sums Sums;
+    static_assert(2 * sizeof(Shared) >= sizeof(float) * BM * BN, "the sums of a slice have room");
+
+    // The first column, and how far the next is, in halves.
+    const u16 *columns;
+    u32 pitch;
+
+    // Begins to copy the columns of a step; those beyond the last one are others, which nobody stores.
+    __attribute__((device, always_inline)) void begin_columns(u16 *to, u32 base) {
+        u32 row = Half::row(), k = Half::k();
+        const u16 *from = columns + (u64)row * pitch + base + k;
+        UNROLL for (u32 i = 0; i < Half::B_LOADS; i++) {
+            begin_copy(to + eight_at(row + i * ROWS, k / 8), from + (u64)(i * ROWS) * pitch);
+        }
+    }
+
+    // Along k; the sums are those of both slices, in the first one.
+    __attribute__((device, always_inline)) void walk(u32 end, Shared *slices, Sums &sums) {
+        constexpr u32 FURTHER = 2 * BK;
+        u32 slice = thread_id() / 128, first = slice * BK;
+        u32 row = Half::row(), k = Half::k(), m0 = Half::m0(), n0 = Half::n0();
+        Shared *shared = slices + slice;
+        Half::clear(sums);
+        if (first < end) {
+            begin_columns(shared->b[0], first);
+            Half::load_rows(first, k, end);
+        }
+        // Both slices have as many steps.
+        NO_UNROLL for (u32 base = first, turn = 0; base - first < end; base += FURTHER, turn ^= 1) {
+            bool some = base < end;
+            if (some) Half::store_rows(shared->a, row, k);
+            wait_for_copies();
+            barrier();
+            if (base + FURTHER < end) {
+                begin_columns(shared->b[turn ^ 1], base + FURTHER);
+                Half::load_rows(base + FURTHER, k, end);
+            }
+            if (some) Half::multiply(shared->a, shared->b[turn], m0, n0, sums);
+            barrier();
+        }
+        add_slices((float *)slices, slice, sums);
+    }
+
+    __attribute__((device, always_inline)) void add_slices(float *room, u32 slice, Sums &sums) {
+        room += thread_id() % 128;
+        UNROLL for (u32 i = 0; i < Half::FM; i++) UNROLL for (u32 j = 0; j < Half::FN; j++) {
+            UNROLL for (u32 e = 0; e < F::SUMS; e++) {
+                if (slice == 1) room[((i * Half::FN + j) * F::SUMS + e) * 128] = sums[i][j][e];
+            }
+        }
+        barrier();
+        if (slice == 1) return;
+        UNROLL for (u32 i = 0; i < Half::FM; i++) UNROLL for (u32 j = 0; j < Half::FN; j++) {
+            UNROLL for (u32 e = 0; e < F::SUMS; e++) sums[i][j][e] += room[((i * Half::FN + j) * F::SUMS + e) * 128];
+        }
+    }
+};
+
+template <class W, class T>
+DEVICE void mat_tile_mma(const u8 *a, const u16 *x, const float *scale, float *d, const MulMatParams &p) {
+    Corner at = corner<T>(p);
+    if (at.row >= p.m) return;
+    T t;
+    begin_rows<W>(t, a, p, at);
+    u64 plane = scratch_column(p, at.z, 0);
+    t.pitch = half_pitch(p.k);
+    t.columns = x + (plane + at.col) * t.pitch;
+    typename T::Sums sums;
+    t.walk(p.k, (typename T::Shared *)dynamic_lds, sums);
+    if (thread_id() >= 128) return;
+    d += row_offset(p.offd, p.nbd, 0, at.z.i2, at.z.i3);
+    store_sums<T>(PlaneOfHalf{d, scale + plane, at.col, p.n, p.nbd[0]}, at.row, p.m, sums);
+}
+
+// Rows of plain numbers that begin at multiples of 16 bytes are loaded as such.
+template <class W, int BM, int BN>
+DEVICE void mat_tile_mma_of_any(const u8 *a, const u16 *x, const float *scale, float *d, const MulMatParams &p) {
+    if constexpr (W::BLOCK == 1) {
+        if ((((u64)a | (p.off0 | p.nb0[0] | p.nb0[1] | p.nb0[2]) * W::BYTES) & 15) == 0) {
+            return mat_tile_mma<Aligned<W>, TileMma<Aligned<W>, Fragment, BM, BN>>(a, x, scale, d, p);
+        }
+    }
+    mat_tile_mma<W, TileMma<W, Fragment, BM, BN>>(a, x, scale, d, p);
+}
+
+// `mat_tile_mma_<type>_<rows>x<columns>`; the launch says how much LDS two slices take.
+#define MAT_TILE_MMA(type, W, BM, BN) \
+    KERNEL(256) \
+    mat_tile_mma_##type##_##BM##x##BN(const u8 *a, const u16 *x, const float *scale, float *d, MulMatParams p) { \
+        mat_tile_mma_of_any<W, BM, BN>(a, x, scale, d, p); \
+    }
+#endif
