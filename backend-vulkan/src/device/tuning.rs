@@ -94,6 +94,11 @@ impl Profile {
         self.caps.compute_units.unwrap_or(self.tuning.enough_groups / 2).into()
     }
 
+    /// Invocations for short rows: a subgroup, where that has enough.
+    pub fn wave(&self) -> u32 {
+        self.workgroup(self.caps.subgroup_default.clamp(32, 64))
+    }
+
     /// A work-group size that the device allows.
     pub fn workgroup(&self, wanted: u32) -> u32 {
         let most = self.caps.max_invocations.min(self.caps.max_workgroup_size[0]).max(1);

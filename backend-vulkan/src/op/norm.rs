@@ -12,8 +12,15 @@ use ggml_core::kernel::NormParams;
 const MOST_QUADS: u32 = 8;
 const QUADS_OF_A_ROUND: u32 = 4;
 
+/// The work-group of a row: a quad for each invocation where that is enough. Those of the heads of a prompt are many short
+/// rows, of which a device has more under way if no invocation idles.
+fn workgroup(profile: &Profile, n: u32) -> u32 {
+    let quads = n.div_ceil(4).checked_next_power_of_two().unwrap_or(u32::MAX);
+    profile.workgroup(profile.tuning.row.min(quads.max(profile.wave())))
+}
+
 fn spec(profile: &Profile, p: &NormParams, once: u32) -> PipelineSpec {
-    let workgroup = profile.workgroup(profile.tuning.row);
+    let workgroup = workgroup(profile, p.ne[0]);
     let places = [p.nb0, p.nb1, p.nb2, p.nbd].concat();
     let offsets = [p.ne[0], p.off0, p.off1, p.off2, p.offw, p.offr, p.offd];
     let aligned = places.iter().chain(&offsets).all(|place| place % 4 == 0);

@@ -11,14 +11,9 @@ use ggml_core::kernel::TopKParams;
 /// Rows up to this length, the scores of experts, are for one wave and stay in its registers.
 const SHORT: u32 = 1024;
 
-/// Invocations for short rows: a subgroup, where that has enough.
-fn wave(profile: &Profile) -> u32 {
-    profile.workgroup(profile.caps.subgroup_default.clamp(32, 64))
-}
-
 fn spec(profile: &Profile, n: u32, once: u32) -> PipelineSpec {
     let short = n <= SHORT;
-    let workgroup = if short { wave(profile) } else { profile.workgroup(profile.tuning.row) };
+    let workgroup = if short { profile.wave() } else { profile.workgroup(profile.tuning.row) };
     let held = if short { n.div_ceil(workgroup).next_power_of_two() } else { 0 };
     pipeline("top_k", profile.reduction(), &[workgroup, once, held])
 }
@@ -33,7 +28,7 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
 pub(super) fn plan_router(c: &Context<'_>, router: &Router) -> Result<Vec<Dispatch>, Refusal> {
     let operands = [router.scores, router.ids, router.weights];
     let p = TopKParams::of_group(c.graph, router, operands.map(|id| c.windows.remainder(c.graph, id)))?;
-    let most = wave(c.profile);
+    let most = c.profile.wave();
     if p.k > most {
         return Err(Refusal(format!("a router of {} experts for each token, more than {most}", p.k)));
     }
