@@ -90,7 +90,7 @@ pub const HALF_TILES: [Tile; 2] = [
 pub struct MmaTile {
     /// Rows of the weights and columns, and threads of a work-group.
     pub tile: Tile,
-    /// Bytes of LDS of a work-group: of two slices a step of the rows and two of the columns, 64 halves each.
+    /// Bytes of LDS of a work-group: of two slices one or two steps of the rows and two of the columns, 64 halves each.
     pub lds_bytes: u32,
     /// What a step takes in the first-level cache, in thousands of what 64 x 128 does.
     pub cost: u64,
@@ -99,12 +99,12 @@ pub struct MmaTile {
 /// The tiles of NVIDIA's matrix units from sm_80 on, from small to large. Of a step 64 rows of Q8_0 are 256 accesses to the
 /// first-level cache and 64 to put them into LDS, 64 columns 64 accesses, and the reads of four wavefronts 256, 384 and 512.
 pub const MMA_TILES: [MmaTile; 3] =
-    [MmaTile::new(64, 64, 770), MmaTile::new(64, 128, 1000), MmaTile::new(128, 128, 1540)];
+    [MmaTile::new([64, 2], 64, 770), MmaTile::new([64, 2], 128, 1000), MmaTile::new([128, 1], 128, 1540)];
 
 impl MmaTile {
-    const fn new(rows: u32, columns: u32, cost: u64) -> MmaTile {
+    const fn new([rows, steps]: [u32; 2], columns: u32, cost: u64) -> MmaTile {
         let tile = Tile { rows, columns, threads: 256, of_every_type: true };
-        MmaTile { tile, lds_bytes: 2 * 64 * 2 * (rows + 2 * columns), cost }
+        MmaTile { tile, lds_bytes: 2 * 64 * 2 * (rows * steps + 2 * columns), cost }
     }
 }
 

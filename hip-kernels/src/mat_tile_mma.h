@@ -5,7 +5,7 @@
 // two halves, and the registers that this leaves go into larger parts of a wavefront: with 64 x 64 sums it reads 16 KiB of
 // LDS for what takes 24 KiB with 32 x 64.
 //
-// Two slices of a work-group take turns along k, each with LDS of its own for a step; their sums are added at the end. A
+// Two slices of a work-group take turns along k, each with LDS and barriers of its own; their sums are added at the end. A
 // multiprocessor has work for its eight wavefronts then where there are no more tiles than multiprocessors, which is usual:
 // 2048 rows times 512 columns are 128 tiles of 64 x 128.
 #pragma once
@@ -20,14 +20,24 @@ DEVICE void begin_copy(u16 *to, const u16 *from) {
 }
 DEVICE void wait_for_copies() { __asm__ volatile("cp.async.wait_all;" : : : "memory"); }
 
+// A barrier of the 128 threads of a slice: one may load while the other multiplies.
+DEVICE void slice_barrier(u32 slice) {
+    if (slice == 0) {
+        __asm__ volatile("bar.sync 1, 128;" : : : "memory");
+    } else {
+        __asm__ volatile("bar.sync 2, 128;" : : : "memory");
+    }
+}
+
 template <class W, class F, int BM, int BN> struct TileMma : TileHalf<W, F, BM, BN, 128, 2> {
     typedef TileHalf<W, F, BM, BN, 128, 2> Half;
     using Half::BK;
     using Half::EIGHTS;
     using Half::ROWS;
-    // What a slice has in LDS.
+    // What a slice has in LDS. Of the largest tile there is no room for a second step of the rows.
+    static constexpr u32 A_STEPS = BM * BN == 128 * 128 ? 1 : 2;
     struct Shared {
-        __attribute__((aligned(16))) u16 a[BM * TILE_K], b[2][BN * TILE_K];
+        __attribute__((aligned(16))) u16 a[A_STEPS][BM * TILE_K], b[2][BN * TILE_K];
     };
     typedef typename Half::Sums Sums;
     static_assert(2 * sizeof(Shared) >= sizeof(float) * BM * BN, "the sums of a slice have room");
@@ -56,19 +66,20 @@ template <class W, class F, int BM, int BN> struct TileMma : TileHalf<W, F, BM, 
             begin_columns(shared->b[0], first);
             Half::load_rows(first, k, end);
         }
-        // Both slices have as many steps.
-        NO_UNROLL for (u32 base = first, turn = 0; base - first < end; base += FURTHER, turn ^= 1) {
-            bool some = base < end;
-            if (some) Half::store_rows(shared->a, row, k);
+        // Where the rows have one step in LDS, it is written when all have multiplied the one before.
+        NO_UNROLL for (u32 base = first, turn = 0; base < end; base += FURTHER, turn ^= 1) {
+            u16 *rows = shared->a[turn % A_STEPS];
+            Half::store_rows(rows, row, k);
             wait_for_copies();
-            barrier();
+            slice_barrier(slice);
             if (base + FURTHER < end) {
                 begin_columns(shared->b[turn ^ 1], base + FURTHER);
                 Half::load_rows(base + FURTHER, k, end);
             }
-            if (some) Half::multiply(shared->a, shared->b[turn], m0, n0, sums);
-            barrier();
+            Half::multiply(rows, shared->b[turn], m0, n0, sums);
+            if (A_STEPS == 1) slice_barrier(slice);
         }
+        barrier();
         add_slices((float *)slices, slice, sums);
     }
 

@@ -1,5 +1,5 @@
 //! Groups of products: one launch of the mat-vec kernels, or two where the activations are prepared before. Of many
-//! columns nothing is joined: there the products are tiles.
+//! columns nothing is joined but products of few rows: others are tiles.
 
 use super::grid::{no_kernel, tensors};
 use super::mat_vec::{self, MatVec};
@@ -13,7 +13,8 @@ use ggml_core::{DType, TensorId};
 /// The launches of products of one input.
 pub(super) fn plan(c: &Context<'_>, group: &Products) -> Result<Vec<Launch>, Refusal> {
     let products = ProductsParams::new(c.graph, group, |_| 0)?;
-    if products.n >= Tuning::of(c.profile).tile_from {
+    let tuning = Tuning::of(c.profile);
+    if products.n >= tuning.tile_from && !products.have_few_rows(tuning.units(c.profile)) {
         return Err(Refusal(format!("products of {} columns are tiles", products.n)));
     }
     let first = group.products.first().ok_or_else(nothing)?;

@@ -128,7 +128,7 @@ pub(super) fn single(c: &Context<'_>) -> Products {
 /// The dispatch of a group.
 pub(super) fn plan(c: &Context<'_>, group: &Products) -> Result<Vec<Dispatch>, Refusal> {
     let p = ProductsParams::new(c.graph, group, |id| c.windows.remainder(c.graph, id))?;
-    if p.n > c.profile.tuning.vec_columns {
+    if p.n > c.profile.tuning.vec_columns && !p.have_few_rows(c.profile.units()) {
         return Err(Refusal(format!("products of {} columns are computed with tiles, one by one", p.n)));
     }
     let Some(first) = group.products.first().filter(|_| group.products.len() <= MATRICES) else {

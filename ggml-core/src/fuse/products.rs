@@ -5,6 +5,7 @@ use super::search::{Search, sum_with};
 use super::{GluPart, Group, NormPart, Sum};
 use crate::dtype::DType;
 use crate::graph::Graph;
+use crate::kernel::MulMatParams;
 use crate::op::{Binary, Op};
 use crate::tensor::TensorId;
 
@@ -105,6 +106,26 @@ pub(super) fn find(search: &mut Search<'_>) {
         }
         for part in parts {
             let _ = forms(&part).into_iter().filter(Products::joins).any(|form| take(search, form));
+        }
+        few_rows(search, input, &nodes);
+    }
+}
+
+/// Products of few rows, where they were not taken together with others: of many columns they are no tiles, and together they
+/// go through the columns once.
+fn few_rows(search: &mut Search<'_>, input: TensorId, nodes: &[TensorId]) {
+    let graph = search.graph;
+    let weight = |node: TensorId| graph.tensor(graph.tensor(node).src()[0]);
+    let few = MulMatParams::FEW_ROWS as usize;
+    let is_left = |node: &TensorId| search.is_free(*node) && weight(*node).ne[1] <= few;
+    let left: Vec<TensorId> = nodes.iter().copied().filter(is_left).collect();
+    for alike in left.chunk_by(|&a, &b| weight(a).dtype == weight(b).dtype) {
+        for some in alike.chunks(MOST).filter(|some| some.len() > 1) {
+            let alone =
+                |&node| Product { weight: graph.tensor(node).src()[0], node, bias: None, result: node };
+            let products = some.iter().map(alone).collect();
+            let together = Products { norm: None, input, products, glu: None, residual: None };
+            search.add(Group::Products(together));
         }
     }
 }

@@ -70,11 +70,14 @@ impl MulMatParams {
         })
     }
 
+    /// Rows that are few, at the most.
+    pub const FEW_ROWS: u32 = 32;
+
     /// Whether there are so few long rows that tiles would leave most of a device's compute units idle, each going through
     /// all of `k` in turn, and mat-vec is better whatever the number of columns: the small matrices beside a delta net.
     pub fn has_few_rows(&self, compute_units: u64) -> bool {
         let tiles = u64::from(self.n.div_ceil(64)) * u64::from(self.ne2) * u64::from(self.ne3);
-        self.m - self.first_row <= 32 && self.k >= 1024 && tiles * 2 <= compute_units
+        self.m - self.first_row <= MulMatParams::FEW_ROWS && self.k >= 1024 && tiles * 2 <= compute_units
     }
 
     /// What says of a product where its columns are: the same for all products of one `b`, whose columns may be rounded
@@ -155,6 +158,16 @@ pub struct ProductsParams {
 }
 
 impl ProductsParams {
+    /// Whether all are products of which [`MulMatParams::has_few_rows`] says so, with nothing before and after them.
+    pub fn have_few_rows(&self, compute_units: u64) -> bool {
+        let few = |&m: &u32| {
+            let one =
+                MulMatParams { m, n: self.n, k: self.k, ne2: self.ne2, ne3: 1, ..MulMatParams::default() };
+            one.has_few_rows(compute_units)
+        };
+        self.parts == 0 && self.m.iter().all(few)
+    }
+
     /// From a group, or from a single MUL_MAT as one, whose input then may have a third extent. `remainder` gives the
     /// offset of a tensor.
     ///
