@@ -80,7 +80,13 @@ impl<'a, Q: Quant, F: Fn([usize; 3]) -> Column<'a>> Job for BlockPanel<'_, '_, Q
         // At the ends the last row and the last column stand in for those that are missing.
         let group: [&[Q]; MAX_PANEL_ROWS] = self.a.group(rows.start, rows.end - 1, [a2, a3]);
         s.pack(&group[..shape.rows], self.numbers, self.scales);
-        for first in (0..columns.len()).step_by(shape.columns) {
+        // The rows of the next panel, most likely this thread's too, come from memory meanwhile.
+        let (ahead, steps) = (shape.rows * self.a.nb()[1], columns.len().div_ceil(shape.columns));
+        let until = |step: usize| step * ahead.div_ceil(64) / steps;
+        for (step, first) in (0..columns.len()).step_by(shape.columns).enumerate() {
+            for line in until(step)..until(step + 1) {
+                s.prefetch(&group[0][0], ahead + 64 * line);
+            }
             let column = |c: usize| (self.column)(columns.at((first + c).min(columns.len() - 1)));
             let group: [Column<'_>; MAX_PANEL_COLUMNS] = std::array::from_fn(column);
             let count = shape.columns.min(columns.len() - first);
