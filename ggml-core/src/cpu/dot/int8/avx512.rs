@@ -106,10 +106,11 @@ fn dot8<Q: Quant>(mut rows: [&[Q]; ROWS], x: Column<'_>, ahead: usize) -> [f32; 
 #[target_feature(enable = "avx2,f16c")]
 fn pack<Q: Quant>(rows: &[&[Q]], values: &mut [u8], factors: &mut [f32]) {
     let groups: &mut [[[u8; 32]; 32]] = values.as_chunks_mut().0.as_chunks_mut().0;
-    for (quarter, rows) in rows.as_chunks::<8>().0.iter().enumerate() {
-        let shape = shape::<Q>();
-        let factors = factors.chunks_exact_mut(Q::GROUPS * 32 * shape.factors);
-        for (b, (groups, factors)) in groups.chunks_exact_mut(Q::GROUPS).zip(factors).enumerate() {
+    let shape = shape::<Q>();
+    let factors = factors.chunks_exact_mut(Q::GROUPS * 32 * shape.factors);
+    // Blocks of all rows before the next ones: quarters of a cache line meet in the cache.
+    for (b, (groups, factors)) in groups.chunks_exact_mut(Q::GROUPS).zip(factors).enumerate() {
+        for (quarter, rows) in rows.as_chunks::<8>().0.iter().enumerate() {
             let blocks = blocks8(rows, b);
             put_factors::<Q>(&factors8(blocks), shape, quarter * 8, factors);
             if Q::HALVES {

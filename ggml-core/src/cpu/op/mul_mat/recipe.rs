@@ -123,6 +123,9 @@ impl<'a> Recipe<'a> {
         scratch: &mut [f32],
         product: &mut impl FnMut(&Input<'a>, &mut Tile<'_>),
     ) {
+        if let Some(b) = &self.added {
+            dispatch(detected, Ask { b, tile });
+        }
         if let Some(weights) = &self.weights {
             let [_, used, tokens, _] = weights.ne();
             let mut products = Tile::in_scratch(scratch, [tile.range(0), 0..used, 0..tokens, 0..1]);
@@ -141,6 +144,28 @@ impl<'a> Recipe<'a> {
         }
         if let Some(b) = &self.added {
             dispatch(detected, Combine { op: Binary::Add, a: None, b, tile });
+        }
+    }
+}
+
+/// Asks for what will be added to a tile of many columns: pieces of rows far apart, which nothing else fetches in time.
+struct Ask<'a, 'b, 'c> {
+    b: &'a Input<'a>,
+    tile: &'c Tile<'b>,
+}
+
+impl Job for Ask<'_, '_, '_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let (range, many) = (self.tile.range(0), self.tile.range(1).len() > 1);
+        if !many || self.b.ne() != self.tile.extents() || !self.b.rows_contiguous() {
+            return;
+        }
+        for at in self.tile.rows() {
+            let row = &self.b.row::<f32>(at)[range.clone()];
+            row.chunks(16).for_each(|line| s.prefetch(&line[0], 0));
         }
     }
 }
