@@ -167,6 +167,11 @@ impl Quant for BlockQ4K {
     }
 
     #[inline(always)]
+    fn pairs(&self) -> Option<(&[[u8; 32]; 4], Option<&[u8; 32]>)> {
+        Some((bytemuck::cast_ref(&self.q), None))
+    }
+
+    #[inline(always)]
     fn group(&self, g: usize) -> Group<'_> {
         let (low, low_shift) = nibbles(&self.q, g);
         Group::Fields(Fields {
@@ -215,6 +220,11 @@ impl Quant for BlockQ5K {
     #[inline(always)]
     fn minima(&self, _: usize) -> [i8; 8] {
         Sixes(bytemuck::pod_read_unaligned(&self.scales)).eight(1)
+    }
+
+    #[inline(always)]
+    fn pairs(&self) -> Option<(&[[u8; 32]; 4], Option<&[u8; 32]>)> {
+        Some((bytemuck::cast_ref(&self.q), Some(&self.high)))
     }
 
     #[inline(always)]

@@ -132,6 +132,14 @@ pub(in crate::cpu) trait Quant: Pod + Send + Sync {
     /// The numbers of a group.
     fn group(&self, g: usize) -> Group<'_>;
 
+    /// Of types whose numbers are unsigned nibbles in this order: 32 bytes with two groups each, the first of both in the
+    /// low nibbles, and as many with a fifth bit of every group, the first group's lowest.
+    #[inline(always)]
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "panels of AVX-512 alone ask"))]
+    fn pairs(&self) -> Option<(&[[u8; 32]; 4], Option<&[u8; 32]>)> {
+        None
+    }
+
     /// Scales of the groups.
     #[inline(always)]
     fn scales(&self) -> [i8; 8] {

@@ -8,6 +8,7 @@ use crate::cpu::simd::map::{map, zip};
 use crate::cpu::simd::{Job, Simd, dispatch};
 use crate::cpu::window::{Input, Tile};
 use crate::op::{Binary, Glu};
+use std::ops::Range;
 
 /// The second operand of products.
 #[derive(Clone, Copy)]
@@ -131,16 +132,31 @@ impl<'a> Recipe<'a> {
             let mut products = Tile::in_scratch(scratch, [tile.range(0), 0..used, 0..tokens, 0..1]);
             self.matrix.compute(detected, &mut products, product);
             dispatch(detected, WeightedSum { products, weights, tile });
+        } else if let Some((op, other)) = &self.gated {
+            let ranges: [_; 4] = std::array::from_fn(|d| tile.range(d));
+            let elements = ranges.iter().map(Range::len).product::<usize>().min(scratch.len());
+            let (up, gate) = scratch.split_at_mut(elements);
+            let mut up = Tile::in_scratch(up, ranges.clone());
+            if gate.len() >= elements && elements > ranges[0].len() {
+                // Rows of a wide result lie a power of two apart and share few places of the caches: each is visited once.
+                let mut gate = Tile::in_scratch(gate, ranges);
+                self.matrix.compute(detected, &mut gate, product);
+                other.compute(detected, &mut up, product);
+                for at in tile.rows() {
+                    let row = gate.row(at);
+                    dispatch(detected, glu::Apply { op: *op, row, other: up.row(at), gate_in_row: true });
+                    tile.row(at).copy_from_slice(row);
+                }
+            } else {
+                self.matrix.compute(detected, tile, product);
+                other.compute(detected, &mut up, product);
+                for at in tile.rows() {
+                    let (row, other) = (tile.row(at), up.row(at));
+                    dispatch(detected, glu::Apply { op: *op, row, other, gate_in_row: true });
+                }
+            }
         } else {
             self.matrix.compute(detected, tile, product);
-        }
-        if let Some((op, other)) = &self.gated {
-            let mut beside = Tile::in_scratch(scratch, std::array::from_fn(|d| tile.range(d)));
-            other.compute(detected, &mut beside, product);
-            for at in tile.rows() {
-                let (row, other) = (tile.row(at), beside.row(at));
-                dispatch(detected, glu::Apply { op: *op, row, other, gate_in_row: true });
-            }
         }
         if let Some(b) = &self.added {
             dispatch(detected, Combine { op: Binary::Add, a: None, b, tile });
