@@ -124,7 +124,7 @@ impl<Q: Quant> Job for BlockPanel<'_, '_, Q> {
 
 /// Copies as many products as there is room for, by eights: a copy of unknown length is a call.
 #[inline(always)]
-fn put(to: &mut [f32], products: &[f32]) {
+pub(super) fn put(to: &mut [f32], products: &[f32]) {
     let ((eights, rest), (from, from_rest)) = (to.as_chunks_mut::<8>(), products.as_chunks::<8>());
     let last = from.get(eights.len()).map_or(from_rest, |last| last);
     eights.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
