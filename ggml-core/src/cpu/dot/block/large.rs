@@ -1,7 +1,7 @@
 //! Blocks of eight groups with scales of their own.
 
 use super::small::NONLINEAR;
-use super::{Fields, Group, Quant};
+use super::{Fields, Group, Pairs, Quant};
 use bytemuck::{Pod, Zeroable};
 
 /// A binary16 with the other sign.
@@ -167,8 +167,8 @@ impl Quant for BlockQ4K {
     }
 
     #[inline(always)]
-    fn pairs(&self) -> Option<(&[[u8; 32]; 4], Option<&[u8; 32]>)> {
-        Some((bytemuck::cast_ref(&self.q), None))
+    fn pairs(&self) -> Option<Pairs<'_>> {
+        Some(Pairs { nibbles: bytemuck::cast_ref(&self.q), fifths: None })
     }
 
     #[inline(always)]
@@ -223,8 +223,8 @@ impl Quant for BlockQ5K {
     }
 
     #[inline(always)]
-    fn pairs(&self) -> Option<(&[[u8; 32]; 4], Option<&[u8; 32]>)> {
-        Some((bytemuck::cast_ref(&self.q), Some(&self.high)))
+    fn pairs(&self) -> Option<Pairs<'_>> {
+        Some(Pairs { nibbles: bytemuck::cast_ref(&self.q), fifths: Some(&self.high) })
     }
 
     #[inline(always)]

@@ -145,9 +145,9 @@ fn pack_pairs<Q: Quant>(rows: &[&[Q]; 16], b: usize, half: usize, groups: &mut [
     let mut highs = [&[0; 32]; 16];
     let mut fifth = false;
     for r in 0..16 {
-        let Some((nibbles, high)) = rows[r][b].pairs() else { return };
-        pairs[r] = nibbles;
-        if let Some(high) = high {
+        let Some(block) = rows[r][b].pairs() else { return };
+        pairs[r] = block.nibbles;
+        if let Some(high) = block.fifths {
             (highs[r], fifth) = (high, true);
         }
     }
