@@ -433,6 +433,7 @@ impl<'a> Tile<'a> {
     }
 
     /// The address of the tile's part of a row.
+    #[inline(always)]
     fn byte_offset<T: Pod>(&self, [i1, i2, i3]: [usize; 3]) -> usize {
         self.window.assert_type::<T>();
         let mine =

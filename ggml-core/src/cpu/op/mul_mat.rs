@@ -27,9 +27,9 @@ use crate::cpu::window::{Input, MAX_RESULTS, Output, Tile, for_each_of};
 use crate::dtype::DType;
 use crate::plan::Precision;
 use crate::tensor::Tensor;
-use columns::{source as source_of, tile_products};
+use columns::tile_products;
 use float::{DotRows, PANEL_ROWS, Panel};
-use int8::{BlockPanel, DotBlocks, Quantize};
+use int8::{BlockPanel, DotBlocks, Quantize, Rows};
 use std::marker::PhantomData;
 
 mod columns;
@@ -326,26 +326,21 @@ impl ForQuant for Product<'_, '_> {
                 dispatch(run.detected(), Quantize::<Q> { row, x, lines, q: PhantomData });
             });
         });
-        let shared = &*shared;
-        let column = |at: [usize; 3]| {
-            let [j, s, t] = source_of(&b, at);
-            let first = ((t * b2 + s) * n + j) * lines;
-            row.column(&shared[first..first + lines])
-        };
+        let x = Rows { b, row, lines: shared };
         let shape = if let Way::BlockPanel(shape) = kernel.way { Some(shape) } else { None };
         self.for_each_tile(shape.map(|shape| shape.rows), |a, tile, panel| {
             for of in tile_products(a, tile, routes) {
-                let column = &column;
+                let x = &x;
                 // Few columns of a tile of many are those of a matrix that few tokens chose.
                 let Some(shape) = shape.filter(|s| routes.is_none() || of.columns.len() >= s.from) else {
-                    dispatch(run.detected(), DotBlocks::<Q, _> { a, of, tile, column, q: PhantomData });
+                    dispatch(run.detected(), DotBlocks::<Q> { a, of, tile, x, q: PhantomData });
                     continue;
                 };
                 let [numbers, scales] = kernel.panel_bytes(shape);
                 let (numbers, panel) = bytemuck::cast_slice_mut::<Line, u8>(panel).split_at_mut(numbers);
                 let scales = bytemuck::cast_slice_mut(&mut panel[..scales]);
                 let q = PhantomData;
-                let panel = BlockPanel::<Q, _> { a, of, tile, shape, numbers, scales, column, q };
+                let panel = BlockPanel::<Q> { a, of, tile, shape, numbers, scales, x, q };
                 dispatch(run.detected(), panel);
             }
         });

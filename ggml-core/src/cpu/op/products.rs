@@ -52,7 +52,7 @@ impl ProductsKernel {
             src[2 + 2 * MOST] = operands.row(added)?;
         }
         let glu = group.glu.map(|glu| glu.op);
-        if glu.is_some() {
+        if glu.is_some() || group.added().is_some() {
             product = product.with_products_beside(1)?;
         }
         let kernel = ProductsKernel { product, eps: group.norm.map_or(0.0, |norm| norm.eps), glu };

@@ -177,6 +177,12 @@ impl Simd for Avx512 {
             avx2::sums([fold(v[0]), fold(v[1]), fold(v[2]), fold(v[3])])
         })
     }
+
+    #[inline(always)]
+    fn greatest(self, v: __m512) -> f32 {
+        // The second operand stands in for a NaN.
+        avx512!(_mm512_reduce_max_ps(_mm512_max_ps(v, _mm512_set1_ps(f32::NEG_INFINITY))))
+    }
 }
 
 /// The sum of the two halves.

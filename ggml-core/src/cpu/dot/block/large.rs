@@ -1,7 +1,7 @@
 //! Blocks of eight groups with scales of their own.
 
 use super::small::NONLINEAR;
-use super::{Fields, Group, Quant};
+use super::{Fields, Group, Pairs, Quant};
 use bytemuck::{Pod, Zeroable};
 
 /// A binary16 with the other sign.
@@ -167,6 +167,11 @@ impl Quant for BlockQ4K {
     }
 
     #[inline(always)]
+    fn pairs(&self) -> Option<Pairs<'_>> {
+        Some(Pairs { nibbles: bytemuck::cast_ref(&self.q), fifths: None })
+    }
+
+    #[inline(always)]
     fn group(&self, g: usize) -> Group<'_> {
         let (low, low_shift) = nibbles(&self.q, g);
         Group::Fields(Fields {
@@ -215,6 +220,11 @@ impl Quant for BlockQ5K {
     #[inline(always)]
     fn minima(&self, _: usize) -> [i8; 8] {
         Sixes(bytemuck::pod_read_unaligned(&self.scales)).eight(1)
+    }
+
+    #[inline(always)]
+    fn pairs(&self) -> Option<Pairs<'_>> {
+        Some(Pairs { nibbles: bytemuck::cast_ref(&self.q), fifths: Some(&self.high) })
     }
 
     #[inline(always)]

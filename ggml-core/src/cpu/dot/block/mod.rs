@@ -63,6 +63,16 @@ pub(in crate::cpu) struct Fields<'a> {
     pub(in crate::cpu) excess: i8,
 }
 
+/// Unsigned numbers of eight groups.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "panels of AVX-512 alone ask"))]
+pub(in crate::cpu) struct Pairs<'a> {
+    /// Two groups in each 32 bytes, the first of both in the low nibbles.
+    pub(in crate::cpu) nibbles: &'a [[u8; 32]; 4],
+    /// 32 bytes with a fifth bit of every group, the first group's lowest.
+    pub(in crate::cpu) fifths: Option<&'a [u8; 32]>,
+}
+
 impl Group<'_> {
     /// The numbers, as large as they are stored. Loops over bytes that the compiler turns into vectors.
     #[inline(always)]
@@ -131,6 +141,13 @@ pub(in crate::cpu) trait Quant: Pod + Send + Sync {
 
     /// The numbers of a group.
     fn group(&self, g: usize) -> Group<'_>;
+
+    /// The numbers of all groups, of types that have them so.
+    #[inline(always)]
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "panels of AVX-512 alone ask"))]
+    fn pairs(&self) -> Option<Pairs<'_>> {
+        None
+    }
 
     /// Scales of the groups.
     #[inline(always)]

@@ -113,11 +113,10 @@ fn products<Q: Quant>(block: &Q, g: usize, scales: [i8; 2], x: __m256i) -> __m25
 #[target_feature(enable = "avx2,f16c")]
 fn pack<Q: Quant>(rows: &[&[Q]], values: &mut [u8], factors: &mut [f32]) {
     let groups: &mut [[[u8; 32]; 32]] = values.as_chunks_mut().0.as_chunks_mut().0;
-    for (half, rows) in rows.as_chunks::<8>().0.iter().enumerate() {
-        let blocks = groups
-            .chunks_exact_mut(Q::GROUPS)
-            .zip(factors.chunks_exact_mut(Q::GROUPS * 16 * factors_of::<Q>()));
-        for (b, (groups, factors)) in blocks.enumerate() {
+    let factors = factors.chunks_exact_mut(Q::GROUPS * 16 * factors_of::<Q>());
+    // Blocks of all rows before the next ones: halves of a cache line meet in the cache.
+    for (b, (groups, factors)) in groups.chunks_exact_mut(Q::GROUPS).zip(factors).enumerate() {
+        for (half, rows) in rows.as_chunks::<8>().0.iter().enumerate() {
             let blocks = blocks8(rows, b);
             put_factors::<Q>(&factors8(blocks), shape::<Q>(), half * 8, factors);
             let halves = blocks.map(Q::half_scales);

@@ -103,17 +103,21 @@ fn dot8<Q: Quant>(mut rows: [&[Q]; ROWS], x: Column<'_>, ahead: usize) -> [f32; 
 /// A panel of 32 rows in 8 bits: for each group and each of its 8 fours of numbers two vectors, the four of rows 0 to
 /// 15 and that of rows 16 to 31. For each group the scales of all rows, then their minima, then the scales of the first
 /// halves and those of the last.
-#[target_feature(enable = "avx2,f16c")]
+#[target_feature(enable = "avx2,f16c,avx512f,avx512bw")]
 fn pack<Q: Quant>(rows: &[&[Q]], values: &mut [u8], factors: &mut [f32]) {
     let groups: &mut [[[u8; 32]; 32]] = values.as_chunks_mut().0.as_chunks_mut().0;
-    for (quarter, rows) in rows.as_chunks::<8>().0.iter().enumerate() {
-        let shape = shape::<Q>();
-        let factors = factors.chunks_exact_mut(Q::GROUPS * 32 * shape.factors);
-        for (b, (groups, factors)) in groups.chunks_exact_mut(Q::GROUPS).zip(factors).enumerate() {
+    let shape = shape::<Q>();
+    let factors = factors.chunks_exact_mut(Q::GROUPS * 32 * shape.factors);
+    // Blocks of all rows before the next ones: quarters of a cache line meet in the cache.
+    for (b, (groups, factors)) in groups.chunks_exact_mut(Q::GROUPS).zip(factors).enumerate() {
+        for (quarter, rows) in rows.as_chunks::<8>().0.iter().enumerate() {
             let blocks = blocks8(rows, b);
             put_factors::<Q>(&factors8(blocks), shape, quarter * 8, factors);
             if Q::HALVES {
                 put_halves(blocks.map(Q::half_floats), quarter * 8, Q::GROUPS, factors);
+            }
+            if blocks[0].pairs().is_some() {
+                continue;
             }
             for (g, group) in groups.iter_mut().enumerate() {
                 let mut bytes = [_mm256_setzero_si256(); 8];
@@ -126,7 +130,80 @@ fn pack<Q: Quant>(rows: &[&[Q]], values: &mut [u8], factors: &mut [f32]) {
                 }
             }
         }
+        for (half, rows) in rows.as_chunks::<16>().0.iter().enumerate() {
+            pack_pairs(rows, b, half, groups);
+        }
     }
+}
+
+/// The numbers of a block of 16 rows, for types with [`Quant::pairs`]: rearranged first, so that both groups of a pair cost
+/// one rearrangement, then taken apart.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn pack_pairs<Q: Quant>(rows: &[&[Q]; 16], b: usize, half: usize, groups: &mut [[[u8; 32]; 32]]) {
+    let mut pairs = [&[[0; 32]; 4]; 16];
+    let mut highs = [&[0; 32]; 16];
+    let mut fifth = false;
+    for r in 0..16 {
+        let Some(block) = rows[r][b].pairs() else { return };
+        pairs[r] = block.nibbles;
+        if let Some(high) = block.fifths {
+            (highs[r], fifth) = (high, true);
+        }
+    }
+    let bits = if fifth { fours(highs) } else { [_mm512_setzero_si512(); 8] };
+    let (low, sixteen) = (_mm512_set1_epi8(15), _mm512_set1_epi8(16));
+    for (p, groups) in groups.as_chunks_mut::<2>().0.iter_mut().enumerate().take(4) {
+        let mut bytes = pairs.map(|_| &[0; 32]);
+        for r in 0..16 {
+            bytes[r] = &pairs[r][p];
+        }
+        for (four, both) in fours(bytes).into_iter().enumerate() {
+            let numbers = [_mm512_and_si512(both, low), _mm512_and_si512(_mm512_srli_epi16::<4>(both), low)];
+            for (i, mut v) in numbers.into_iter().enumerate() {
+                if fifth {
+                    // Bit `2 p + i` of its byte, moved to bit 4.
+                    let bit = _mm512_srl_epi16(bits[four], _mm_cvtsi32_si128((2 * p + i) as i32));
+                    let bit = _mm512_and_si512(_mm512_slli_epi16::<4>(bit), sixteen);
+                    v = _mm512_or_si512(v, bit);
+                }
+                let (to, _) = groups[i][4 * four + 2 * half..].split_at_mut(2);
+                let to: &mut [u8] = to.as_flattened_mut();
+                if let Some(to) = to.first_chunk_mut::<64>() {
+                    // SAFETY: the array is as long as the access.
+                    unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), v) };
+                }
+            }
+        }
+    }
+}
+
+/// The eight fours of bytes of 16 rows: a vector for each four, a lane for each row.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn fours(rows: [&[u8; 32]; 16]) -> [__m512i; 8] {
+    let mut out = [_mm512_setzero_si512(); 8];
+    for h in 0..2 {
+        // Four rows, four apart, in each vector; then rows and fours are exchanged within its quarters.
+        let mut v = [_mm512_setzero_si512(); 4];
+        for i in 0..4 {
+            let mut quarters = [_mm_setzero_si128(); 4];
+            for q in 0..4 {
+                let row: &[[u8; 16]; 2] = bytemuck::cast_ref(rows[i + 4 * q]);
+                // SAFETY: the array is as long as the access.
+                quarters[q] = unsafe { _mm_loadu_si128(row[h].as_ptr().cast()) };
+            }
+            let low = _mm512_inserti32x4::<1>(_mm512_castsi128_si512(quarters[0]), quarters[1]);
+            v[i] = _mm512_inserti32x4::<3>(_mm512_inserti32x4::<2>(low, quarters[2]), quarters[3]);
+        }
+        let (a, b) = (_mm512_unpacklo_epi32(v[0], v[1]), _mm512_unpackhi_epi32(v[0], v[1]));
+        let (c, d) = (_mm512_unpacklo_epi32(v[2], v[3]), _mm512_unpackhi_epi32(v[2], v[3]));
+        out[4 * h] = _mm512_unpacklo_epi64(a, c);
+        out[4 * h + 1] = _mm512_unpackhi_epi64(a, c);
+        out[4 * h + 2] = _mm512_unpacklo_epi64(b, d);
+        out[4 * h + 3] = _mm512_unpackhi_epi64(b, d);
+    }
+    out
 }
 
 /// Writes the scales of the halves of the groups of eight blocks, from row `first` on: the last that a group of a panel has.

@@ -1,6 +1,6 @@
 //! Products with activations rounded to 8 bits.
 
-use super::columns::TileProduct;
+use super::columns::{TileProduct, source};
 use crate::cpu::dot::block::Quant;
 use crate::cpu::dot::int8::{MAX_PANEL_COLUMNS, MAX_PANEL_ROWS, MAX_TILE, PanelShape, ROWS};
 use crate::cpu::dot::quantize::{Column, RowScratch};
@@ -26,17 +26,34 @@ impl<Q: Quant> Job for Quantize<'_, Q> {
     }
 }
 
+/// All columns, rounded.
+pub(super) struct Rows<'a> {
+    pub(super) b: Input<'a>,
+    pub(super) row: RowScratch,
+    pub(super) lines: &'a [Line],
+}
+
+impl<'a> Rows<'a> {
+    /// The column for one of the result. (No closure: it would be called, and what it returns go through memory.)
+    #[inline(always)]
+    fn at(&self, at: [usize; 3]) -> Column<'a> {
+        let ([j, s, t], [_, n, b2, _], lines) = (source(&self.b, at), self.b.ne(), self.row.lines());
+        let first = ((t * b2 + s) * n + j) * lines;
+        self.row.column(&self.lines[first..first + lines])
+    }
+}
+
 /// Few columns of 8-bit activations: rows of weights, eight at a time; a row that is read once from memory is in the
 /// cache for the other columns.
-pub(super) struct DotBlocks<'a, 'b, Q, F> {
+pub(super) struct DotBlocks<'a, 'b, Q> {
     pub(super) a: &'a Input<'a>,
     pub(super) of: TileProduct<'a>,
     pub(super) tile: &'a mut Tile<'b>,
-    pub(super) column: &'a F,
+    pub(super) x: &'a Rows<'a>,
     pub(super) q: PhantomData<Q>,
 }
 
-impl<'a, Q: Quant, F: Fn([usize; 3]) -> Column<'a>> Job for DotBlocks<'_, '_, Q, F> {
+impl<Q: Quant> Job for DotBlocks<'_, '_, Q> {
     type Out = ();
 
     #[inline(always)]
@@ -48,7 +65,7 @@ impl<'a, Q: Quant, F: Fn([usize; 3]) -> Column<'a>> Job for DotBlocks<'_, '_, Q,
             // At the end the last row stands in for those that are missing.
             let group: [&[Q]; ROWS] = self.a.group(first, rows.end - 1, [a2, a3]);
             for at in (0..columns.len()).map(|c| columns.at(c)) {
-                let products = s.dot8(group, (self.column)(at), ahead);
+                let products = s.dot8(group, self.x.at(at), ahead);
                 let out = &mut self.tile.row(at)[first - rows.start..];
                 let n = out.len().min(ROWS);
                 out[..n].copy_from_slice(&products[..n]);
@@ -58,18 +75,18 @@ impl<'a, Q: Quant, F: Fn([usize; 3]) -> Column<'a>> Job for DotBlocks<'_, '_, Q,
 }
 
 /// Many columns of 8-bit activations: a panel of rows is rearranged and multiplied with all columns of the tile.
-pub(super) struct BlockPanel<'a, 'b, Q, F> {
+pub(super) struct BlockPanel<'a, 'b, Q> {
     pub(super) a: &'a Input<'a>,
     pub(super) of: TileProduct<'a>,
     pub(super) tile: &'a mut Tile<'b>,
     pub(super) shape: PanelShape,
     pub(super) numbers: &'a mut [u8],
     pub(super) scales: &'a mut [f32],
-    pub(super) column: &'a F,
+    pub(super) x: &'a Rows<'a>,
     pub(super) q: PhantomData<Q>,
 }
 
-impl<'a, Q: Quant, F: Fn([usize; 3]) -> Column<'a>> Job for BlockPanel<'_, '_, Q, F> {
+impl<Q: Quant> Job for BlockPanel<'_, '_, Q> {
     type Out = ();
 
     #[inline(always)]
@@ -80,15 +97,36 @@ impl<'a, Q: Quant, F: Fn([usize; 3]) -> Column<'a>> Job for BlockPanel<'_, '_, Q
         // At the ends the last row and the last column stand in for those that are missing.
         let group: [&[Q]; MAX_PANEL_ROWS] = self.a.group(rows.start, rows.end - 1, [a2, a3]);
         s.pack(&group[..shape.rows], self.numbers, self.scales);
-        for first in (0..columns.len()).step_by(shape.columns) {
-            let column = |c: usize| (self.column)(columns.at((first + c).min(columns.len() - 1)));
-            let group: [Column<'_>; MAX_PANEL_COLUMNS] = std::array::from_fn(column);
+        // The rows of the next panel, most likely this thread's too, come from memory meanwhile.
+        let (ahead, steps) = (shape.rows * self.a.nb()[1], columns.len().div_ceil(shape.columns));
+        let until = |step: usize| step * ahead.div_ceil(64) / steps;
+        for (step, first) in (0..columns.len()).step_by(shape.columns).enumerate() {
+            for line in until(step)..until(step + 1) {
+                s.prefetch(&group[0][0], ahead + 64 * line);
+            }
             let count = shape.columns.min(columns.len() - first);
+            let mut group = [self.x.at(columns.at(first)); MAX_PANEL_COLUMNS];
+            for (c, column) in group.iter_mut().enumerate().take(count) {
+                let at = columns.at(first + c);
+                *column = self.x.at(at);
+                // What the products go to is far from the cache, too.
+                let to = self.tile.row::<f32>(at);
+                s.prefetch(&to[0], 0);
+                s.prefetch(&to[0], 64);
+            }
             s.panel::<Q>(self.numbers, self.scales, &group[..count], &mut out);
             for (c, products) in out.chunks_exact(shape.rows).take(count).enumerate() {
-                let to = self.tile.row::<f32>(columns.at(first + c));
-                to.copy_from_slice(&products[..to.len()]);
+                put(self.tile.row(columns.at(first + c)), products);
             }
         }
     }
+}
+
+/// Copies as many products as there is room for, by eights: a copy of unknown length is a call.
+#[inline(always)]
+pub(super) fn put(to: &mut [f32], products: &[f32]) {
+    let ((eights, rest), (from, from_rest)) = (to.as_chunks_mut::<8>(), products.as_chunks::<8>());
+    let last = from.get(eights.len()).map_or(from_rest, |last| last);
+    eights.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
+    rest.iter_mut().zip(last).for_each(|(to, from)| *to = *from);
 }

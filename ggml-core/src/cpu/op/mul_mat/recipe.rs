@@ -1,5 +1,6 @@
 //! What products become before they leave the thread that computes them.
 
+use super::int8::put;
 use crate::cpu::isa::Detected;
 use crate::cpu::op::binary::Combine;
 use crate::cpu::op::norm::Normalize;
@@ -8,6 +9,7 @@ use crate::cpu::simd::map::{map, zip};
 use crate::cpu::simd::{Job, Simd, dispatch};
 use crate::cpu::window::{Input, Tile};
 use crate::op::{Binary, Glu};
+use std::ops::Range;
 
 /// The second operand of products.
 #[derive(Clone, Copy)]
@@ -123,24 +125,87 @@ impl<'a> Recipe<'a> {
         scratch: &mut [f32],
         product: &mut impl FnMut(&Input<'a>, &mut Tile<'_>),
     ) {
+        let ranges: [_; 4] = std::array::from_fn(|d| tile.range(d));
+        let elements = ranges.iter().map(Range::len).product::<usize>();
+        let many = elements > ranges[0].len();
         if let Some(weights) = &self.weights {
             let [_, used, tokens, _] = weights.ne();
             let mut products = Tile::in_scratch(scratch, [tile.range(0), 0..used, 0..tokens, 0..1]);
             self.matrix.compute(detected, &mut products, product);
             dispatch(detected, WeightedSum { products, weights, tile });
+        } else if let Some((op, other)) = &self.gated {
+            let (up, gate) = scratch.split_at_mut(elements.min(scratch.len()));
+            let mut up = Tile::in_scratch(up, ranges.clone());
+            if many && gate.len() >= elements {
+                let mut gate = Tile::in_scratch(gate, ranges);
+                self.matrix.compute(detected, &mut gate, product);
+                other.compute(detected, &mut up, product);
+                dispatch(detected, Gated { op: *op, gate, up, tile });
+            } else {
+                self.matrix.compute(detected, tile, product);
+                other.compute(detected, &mut up, product);
+                for at in tile.rows() {
+                    let (row, other) = (tile.row(at), up.row(at));
+                    dispatch(detected, glu::Apply { op: *op, row, other, gate_in_row: true });
+                }
+            }
+        } else if let Some(b) = self
+            .added
+            .as_ref()
+            .filter(|b| many && scratch.len() >= elements && b.ne() == tile.extents() && b.rows_contiguous())
+        {
+            let mut products = Tile::in_scratch(scratch, ranges);
+            self.matrix.compute(detected, &mut products, product);
+            dispatch(detected, Sum { products, b, tile });
+            return;
         } else {
             self.matrix.compute(detected, tile, product);
         }
-        if let Some((op, other)) = &self.gated {
-            let mut beside = Tile::in_scratch(scratch, std::array::from_fn(|d| tile.range(d)));
-            other.compute(detected, &mut beside, product);
-            for at in tile.rows() {
-                let (row, other) = (tile.row(at), beside.row(at));
-                dispatch(detected, glu::Apply { op: *op, row, other, gate_in_row: true });
-            }
-        }
         if let Some(b) = &self.added {
             dispatch(detected, Combine { op: Binary::Add, a: None, b, tile });
+        }
+    }
+}
+
+/// The GLU of products in scratch memory. Rows of a result may lie a power of two apart and share few places of the caches:
+/// so each is visited once.
+struct Gated<'a, 'b, 'c> {
+    op: Glu,
+    gate: Tile<'a>,
+    up: Tile<'a>,
+    tile: &'c mut Tile<'b>,
+}
+
+impl Job for Gated<'_, '_, '_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(mut self, s: S) {
+        for at in self.tile.rows() {
+            let (row, other) = (self.gate.row(at), self.up.row(at));
+            glu::Apply { op: self.op, row: &mut *row, other, gate_in_row: true }.run(s);
+            put(self.tile.row(at), row);
+        }
+    }
+}
+
+/// The same for a sum with rows of the same extents.
+struct Sum<'a, 'b, 'c> {
+    products: Tile<'a>,
+    b: &'a Input<'a>,
+    tile: &'c mut Tile<'b>,
+}
+
+impl Job for Sum<'_, '_, '_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(mut self, s: S) {
+        let range = self.tile.range(0);
+        for at in self.tile.rows() {
+            let (row, b) = (self.products.row(at), &self.b.row(at)[range.clone()]);
+            zip!(s, &mut *row, b, |x, b| s.add(x, b));
+            put(self.tile.row(at), row);
         }
     }
 }
