@@ -1,4 +1,4 @@
-//! Lists the committed SPIR-V containers, so that adding a shader needs no second list, and packs them: a part in 34 of
+//! Lists the committed SPIR-V containers, so that adding a shader needs no second list, and packs them: one part in 34 of
 //! their size is left.
 
 #[path = "src/pack/grammar.rs"]

@@ -10,9 +10,6 @@ pub(crate) const OP_MEMORY_MODEL: u16 = 14;
 pub(crate) const OP_FUNCTION: u16 = 54;
 const OP_SWITCH: u16 = 251;
 
-/// The first and the last of the opcodes that declare types.
-pub(crate) const TYPES: std::ops::RangeInclusive<u16> = 19..=39;
-
 /// What a word of an instruction is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Word {

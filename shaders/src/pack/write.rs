@@ -1,8 +1,11 @@
 //! Packing, for the build script and for tests.
 
-use super::grammar::{HEADER, MAGIC, OP_FUNCTION, OP_MEMORY_MODEL, TYPES, Word, word};
+use super::grammar::{HEADER, MAGIC, OP_FUNCTION, OP_MEMORY_MODEL, Word, word};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+
+/// Opcodes that declare types, which follow names and decorations.
+const TYPES: std::ops::RangeInclusive<u16> = 19..=39;
 
 /// Packs one container after the other.
 #[derive(Default)]
