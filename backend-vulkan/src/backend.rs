@@ -15,6 +15,7 @@ use crate::program::lower::{self, Target};
 use crate::program::outline::outline;
 use crate::raw::device::Purpose;
 use crate::raw::memory::MemoryPool;
+use crate::raw::pipeline::Capture;
 use crate::raw::provider::BACKEND;
 use ggml_core::backend::{
     self, Backend, Bindings, DeviceInfo, KernelCounts, PrepareOptions, Program, Slice, Stats, StepOutline,
@@ -68,7 +69,7 @@ impl VulkanBackend {
         let profile = Profile::new(caps);
         let info = device::info(&device, &profile, &lanes, pool.largest(), &options);
         let disk = options.pipeline_cache_dir.as_ref().map(|dir| DiskCache::new(dir, &device.facts));
-        let pipelines = PipelineSet::new(&device, disk, false);
+        let pipelines = PipelineSet::new(&device, disk, Capture::Nothing);
         let model = Model::new(profile.caps.arch);
         let context =
             Arc::new(DeviceContext { device, profile, model, options, counters: Counters::default() });

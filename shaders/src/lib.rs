@@ -43,8 +43,8 @@ use std::io::Read;
 use std::sync::LazyLock;
 
 pub mod container;
-mod ids;
 pub mod manifest;
+mod pack;
 pub mod reflect;
 pub mod source;
 pub mod table;
@@ -56,10 +56,10 @@ pub use table::{
 };
 
 use container::Container;
-use ids::Ids;
+use pack::{Damaged, Summary, unpack};
 
 /// The first word of every SPIR-V module.
-pub const SPIRV_MAGIC: u32 = 0x0723_0203;
+pub const SPIRV_MAGIC: u32 = pack::MAGIC;
 
 /// A shader that is in the table: a stem and one of its variants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -113,13 +113,12 @@ impl fmt::Display for ShaderId {
 
 /// The SPIR-V of a variant; `None` if the committed set does not have it.
 pub fn module(stem: &str, variant: &str) -> Option<&'static [u32]> {
-    static CONTAINERS: LazyLock<HashMap<&'static str, Container<'static>>> = LazyLock::new(|| {
-        WORDS
-            .iter()
-            .filter_map(|(stem, words)| Some((*stem, Container::parse(words.as_deref()?).ok()?)))
-            .collect()
+    static PARSED: LazyLock<HashMap<&'static str, Container<'static>>> = LazyLock::new(|| {
+        let words = WORDS.iter().flatten();
+        let named = CONTAINERS.iter().zip(words);
+        named.filter_map(|(summary, words)| Some((summary.stem, Container::parse(words).ok()?))).collect()
     });
-    CONTAINERS.get(stem)?.module(variant)
+    PARSED.get(stem)?.module(variant)
 }
 
 /// What the embedded SPIR-V was made from. Empty if the embedded text is damaged, which the tests exclude.
@@ -138,26 +137,24 @@ pub fn digest() -> &'static str {
     &manifest().set
 }
 
-/// The committed containers: stem and bytes, one after the other in [`PACKED`].
-const CONTAINERS: &[(&str, usize)] = include!(concat!(env!("OUT_DIR"), "/containers.rs"));
+/// The committed containers, in the order in which they are packed.
+const CONTAINERS: &[Summary] = include!(concat!(env!("OUT_DIR"), "/containers.rs"));
+
+/// The bytes that [`PACKED`] unpacks to.
+const STREAMS: usize = include!(concat!(env!("OUT_DIR"), "/streams.rs"));
 
 /// An LZMA file.
 static PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/containers.lzma"));
 
-/// The stem of a container, and its words; none where the file is damaged.
-type Unpacked = (&'static str, Option<Vec<u32>>);
+/// The words of [`CONTAINERS`], unpacked when the first is asked for.
+static WORDS: LazyLock<Result<Vec<Vec<u32>>, Damaged>> = LazyLock::new(|| unpacked(PACKED));
 
-/// The containers as words, unpacked when the first is asked for.
-static WORDS: LazyLock<Vec<Unpacked>> = LazyLock::new(|| {
-    let mut reader = LzmaReader::new_mem_limit(PACKED, u32::MAX, None);
-    let mut words = |bytes: usize| {
-        let mut container = vec![0; bytes];
-        reader.as_mut().ok()?.read_exact(&mut container).ok()?;
-        let (words, mut ids) = (container::words(&container)?, Ids::default());
-        Some(words.into_iter().map(|word| ids.absolute(word)).collect())
-    };
-    CONTAINERS.iter().map(|&(stem, bytes)| (stem, words(bytes))).collect()
-});
+fn unpacked(file: &[u8]) -> Result<Vec<Vec<u32>>, Damaged> {
+    let mut streams = vec![0; STREAMS];
+    let mut reader = LzmaReader::new_mem_limit(file, u32::MAX, None).map_err(|_| Damaged::LZMA)?;
+    reader.read_exact(&mut streams).map_err(|_| Damaged::LZMA)?;
+    unpack(&streams, CONTAINERS)
+}
 
 #[cfg(test)]
 mod tests {
@@ -198,11 +195,31 @@ mod tests {
     #[test]
     fn embedded_words_are_those_of_the_files() {
         let files = concat!(env!("CARGO_MANIFEST_DIR"), "/spirv");
-        for (stem, words) in WORDS.iter() {
+        let all = WORDS.as_ref().unwrap();
+        for (Summary { stem, .. }, words) in CONTAINERS.iter().zip(all) {
             let entry = entry(stem).unwrap();
             let path = format!("{files}/{}/{stem}.spv.bin", entry.source.family());
-            assert_eq!(words, &container::words(&std::fs::read(path).unwrap()), "{stem}");
+            assert!(container::words(&std::fs::read(path).unwrap()).as_ref() == Some(words), "{stem}");
         }
-        assert_eq!(WORDS.len(), entries().len());
+        assert_eq!(all.len(), entries().len());
+    }
+
+    #[test]
+    fn a_damaged_file_is_an_error() {
+        for part in 0..16 {
+            let mut file = PACKED.to_vec();
+            // Behind the header, whose size of the dictionary may be another.
+            let place = part * file.len() / 16 + 13;
+            file[place] ^= 0x40;
+            assert!(unpacked(&file).is_err(), "byte {place}");
+            assert!(unpacked(&PACKED[..place]).is_err(), "cut to {place} bytes");
+        }
+    }
+
+    /// What is embedded costs every program that much.
+    #[test]
+    fn the_packed_containers_are_small() {
+        let raw: usize = CONTAINERS.iter().map(|container| 4 * container.words).sum();
+        assert!(PACKED.len() < raw / 24, "{} of {raw} bytes", PACKED.len());
     }
 }

@@ -11,7 +11,7 @@ use crate::raw::descriptors::{DescriptorPool, Window};
 use crate::raw::device::Device;
 use crate::raw::heaps::Side;
 use crate::raw::memory::MemoryPool;
-use crate::raw::pipeline::{Layout, Pipeline, Recipe};
+use crate::raw::pipeline::{Capture, Layout, Pipeline, Recipe};
 use ggml_core::Deadline;
 use ggml_core::{Error, Missing, Result};
 use shaders::ShaderId;
@@ -144,8 +144,13 @@ fn once(
         Error::argument(format!("shader lane_probe/{variant}"), "none", "a shader of the table")
     })?;
     let layout = Layout::new(device, &[1], 4)?;
-    let recipe =
-        Recipe { shader, specialization: &[INVOCATIONS], subgroup, statistics: false, name: "lane probe" };
+    let recipe = Recipe {
+        shader,
+        specialization: &[INVOCATIONS],
+        subgroup,
+        capture: Capture::Nothing,
+        name: "lane probe",
+    };
     let pipeline = Arc::new(Pipeline::new(&layout, None, recipe)?);
     let bytes = INVOCATIONS as usize * WORDS * 4;
     let buffer = Buffer::new(pool, bytes as u64, Side::Host, "lane probe")?;

@@ -237,6 +237,12 @@ fn plan_node(context: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     }
 }
 
+/// Weights that an invocation of a mat-vec pipeline takes of a row at a time.
+pub(crate) fn piece(pipeline: &PipelineSpec) -> Option<u32> {
+    let of_type = weights::WEIGHTS.iter().find(|w| w.vec_variants().contains(&pipeline.variant))?;
+    Some(of_type.piece)
+}
+
 /// Every pipeline that [`plan_group`] may ask for on a device, for audits of what its compiler makes of them. Where a
 /// specialisation follows from a model's shape (heads that share a key, columns of a value row), usual values stand for
 /// all.

@@ -82,6 +82,11 @@ impl Weights {
         self.vec[["lds", "subgroup", "int8"].iter().position(|&f| f == form).unwrap_or(0)]
     }
 
+    /// All variants of the mat-vec kernel.
+    pub(super) fn vec_variants(&self) -> &[&'static str] {
+        &self.vec
+    }
+
     /// The variant of the tiled kernel.
     pub(super) fn tile_variant(&self, fragment: Fragment) -> &'static str {
         self.tile[fragment as usize]

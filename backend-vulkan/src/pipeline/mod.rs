@@ -8,7 +8,7 @@ pub use spec::PipelineSpec;
 
 use crate::error::broken;
 use crate::raw::device::Device;
-use crate::raw::pipeline::{DriverCache, Layout, Pipeline, Recipe, Statistic};
+use crate::raw::pipeline::{Capture, DriverCache, Layout, Pipeline, Recipe, Statistic};
 use crate::sync::lock;
 use cache::DiskCache;
 use ggml_core::{Deadline, Error, Phase, Result, phase};
@@ -26,7 +26,7 @@ pub(crate) struct PipelineSet {
     device: Arc<Device>,
     driver_cache: Option<DriverCache>,
     disk: Option<DiskCache>,
-    statistics: bool,
+    capture: Capture,
     modules: Modules,
     layouts: Mutex<Layouts>,
     made: Mutex<HashMap<PipelineSpec, Arc<Pipeline>>>,
@@ -42,8 +42,8 @@ const SAVE_AFTER: Duration = Duration::from_secs(2);
 const COMPILER_STACK: usize = 16 << 20;
 
 impl PipelineSet {
-    /// An empty set. `statistics`: pipelines can be asked for what the compiler reports.
-    pub(crate) fn new(device: &Arc<Device>, disk: Option<DiskCache>, statistics: bool) -> Arc<PipelineSet> {
+    /// An empty set. `capture`: what pipelines can be asked for.
+    pub(crate) fn new(device: &Arc<Device>, disk: Option<DiskCache>, capture: Capture) -> Arc<PipelineSet> {
         let data = disk.as_ref().and_then(DiskCache::load).unwrap_or_default();
         // A cache is a convenience: without one everything is compiled.
         let driver_cache = disk.is_some().then(|| DriverCache::new(device, &data)).and_then(|made| {
@@ -53,7 +53,7 @@ impl PipelineSet {
             device: device.clone(),
             driver_cache,
             disk,
-            statistics,
+            capture,
             modules: Modules::new(device.facts.support, device.facts.caps.clone()),
             layouts: Mutex::default(),
             made: Mutex::default(),
@@ -97,7 +97,7 @@ impl PipelineSet {
             shader: module.id,
             specialization: &spec.specialization,
             subgroup: spec.subgroup,
-            statistics: self.statistics,
+            capture: self.capture,
             name: &name,
         };
         let pipeline = Arc::new(Pipeline::new(&layout, self.driver_cache.as_ref(), recipe)?);
@@ -109,6 +109,13 @@ impl PipelineSet {
     pub(crate) fn statistics(&self, spec: &PipelineSpec) -> Result<(Option<u32>, Vec<Statistic>)> {
         let pipeline = self.make(spec)?;
         Ok((pipeline.subgroup_size(), pipeline.statistics()))
+    }
+
+    /// Machine code of a pipeline as text, made now if it was not made before, and the size of its subgroups; `None` where
+    /// the driver gives none.
+    pub(crate) fn listing(&self, spec: &PipelineSpec) -> Result<Option<(u32, String)>> {
+        let pipeline = self.make(spec)?;
+        Ok(pipeline.subgroup_size().zip(pipeline.listing()))
     }
 
     /// The pipelines of these specifications, in their order; those that are missing are made in parallel. A

@@ -78,6 +78,17 @@ impl Drop for Layout {
     }
 }
 
+/// What a driver's compiler keeps of a pipeline, to report it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Capture {
+    /// Nothing.
+    Nothing,
+    /// Numbers.
+    Statistics,
+    /// What it made in between, and machine code as text.
+    Listing,
+}
+
 /// How a pipeline is made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Recipe<'a> {
@@ -87,8 +98,8 @@ pub(crate) struct Recipe<'a> {
     pub(crate) specialization: &'a [u32],
     /// The subgroup size to require.
     pub(crate) subgroup: Option<u32>,
-    /// Whether statistics will be asked for.
-    pub(crate) statistics: bool,
+    /// What the compiler will be asked for.
+    pub(crate) capture: Capture,
     /// Its name, for tools and reports.
     pub(crate) name: &'a str,
 }
@@ -99,7 +110,7 @@ pub(crate) struct Pipeline {
     pub(super) raw: vk::Pipeline,
     /// Its layout.
     pub(crate) layout: Arc<Layout>,
-    statistics: bool,
+    capture: Capture,
 }
 
 /// A number that the driver's compiler reports of a pipeline.
@@ -132,7 +143,7 @@ impl Pipeline {
         let raw = compile(layout, cache, module, recipe);
         // SAFETY: the module was made above; a pipeline does not need it once it is made.
         unsafe { device.raw.destroy_shader_module(module, None) };
-        let pipeline = Pipeline { raw: raw?, layout: layout.clone(), statistics: recipe.statistics };
+        let pipeline = Pipeline { raw: raw?, layout: layout.clone(), capture: recipe.capture };
         pipeline.set_name(recipe.name);
         Ok(pipeline)
     }
@@ -156,13 +167,42 @@ impl Pipeline {
     /// What the driver's compiler reports; empty where it reports nothing.
     pub(crate) fn statistics(&self) -> Vec<Statistic> {
         let Some(functions) = &self.layout.device.executable else { return Vec::new() };
-        if !self.statistics {
+        if self.capture != Capture::Statistics {
             return Vec::new();
         }
         let info = vk::PipelineExecutableInfoKHR::default().pipeline(self.raw).executable_index(0);
         // SAFETY: the pipeline is alive and was made with CAPTURE_STATISTICS; a compute pipeline has an executable.
         let all = unsafe { functions.get_pipeline_executable_statistics(&info) }.unwrap_or_default();
         all.iter().map(statistic).collect()
+    }
+
+    /// Machine code as text; `None` where the driver gives none.
+    pub(crate) fn listing(&self) -> Option<String> {
+        let functions =
+            self.layout.device.executable.as_ref().filter(|_| self.capture == Capture::Listing)?;
+        let info = vk::PipelineExecutableInfoKHR::default().pipeline(self.raw).executable_index(0);
+        let read = functions.fp().get_pipeline_executable_internal_representations_khr;
+        let mut count = 0;
+        // SAFETY: the pipeline is alive and was made with CAPTURE_INTERNAL_REPRESENTATIONS; a compute pipeline has an
+        // executable. Without an array the driver writes how many there are.
+        let counted = unsafe { read(functions.device(), &info, &mut count, std::ptr::null_mut()) };
+        counted.result().ok()?;
+        let mut all = vec![vk::PipelineExecutableInternalRepresentationKHR::default(); count as usize];
+        // SAFETY: as above; the array has `count` elements, whose null data asks for sizes.
+        let sized = unsafe { read(functions.device(), &info, &mut count, all.as_mut_ptr()) };
+        sized.result().ok()?;
+        let named = |r: &vk::PipelineExecutableInternalRepresentationKHR<'_>| {
+            let name = r.name_as_c_str().map(|n| n.to_string_lossy().to_lowercase()).unwrap_or_default();
+            r.is_text == vk::TRUE && name.contains("assembly")
+        };
+        let index = all.iter().position(named)?;
+        let mut text = vec![0u8; all[index].data_size];
+        // Of the others the driver writes nothing but their sizes.
+        all[index].p_data = text.as_mut_ptr().cast();
+        // SAFETY: as above; `text` has as many bytes as its element says.
+        let read = unsafe { read(functions.device(), &info, &mut count, all.as_mut_ptr()) };
+        read.result().ok()?;
+        Some(String::from_utf8_lossy(&text).trim_end_matches('\0').to_owned())
     }
 }
 
@@ -207,8 +247,12 @@ fn compile(
     }
     // DISPATCH_BASE: long dispatches are split with vkCmdDispatchBase.
     let mut flags = vk::PipelineCreateFlags::DISPATCH_BASE;
-    if recipe.statistics && device.facts.support.features.executable {
-        flags |= vk::PipelineCreateFlags::CAPTURE_STATISTICS_KHR;
+    if device.facts.support.features.executable {
+        flags |= match recipe.capture {
+            Capture::Nothing => vk::PipelineCreateFlags::empty(),
+            Capture::Statistics => vk::PipelineCreateFlags::CAPTURE_STATISTICS_KHR,
+            Capture::Listing => vk::PipelineCreateFlags::CAPTURE_INTERNAL_REPRESENTATIONS_KHR,
+        };
     }
     let info = [vk::ComputePipelineCreateInfo::default().flags(flags).stage(stage).layout(layout.raw)];
     let cache = cache.map_or(vk::PipelineCache::null(), |c| c.raw);

@@ -1,7 +1,16 @@
-//! What the driver's compiler makes of the pipelines of a device: registers, spills, occupancy.
+//! What the driver's compiler makes of the pipelines of a device: registers, spills, occupancy, and the instructions of loops.
 //!
 //! The device is opened to compile only. Nothing is allocated, recorded or submitted, so a driver without hardware will
 //! do: RADV compiles for a family that `RADV_FORCE_FAMILY` names.
+
+mod cost;
+mod listing;
+mod loops;
+#[cfg(test)]
+mod tests;
+
+pub use cost::Class;
+pub use loops::{LoopRow, table};
 
 use crate::arch::ArchClass;
 use crate::deadline::guarded;
@@ -11,8 +20,9 @@ use crate::op;
 use crate::options::VulkanOptions;
 use crate::pipeline::{PipelineSet, PipelineSpec};
 use crate::raw::device::Purpose;
+use crate::raw::pipeline::Capture;
 use crate::raw::provider::BACKEND;
-use ggml_core::{Deadline, Phase, Result};
+use ggml_core::{Deadline, Error, Phase, Result};
 use std::fmt::Write;
 
 /// What the compiler reported of one pipeline.
@@ -103,7 +113,7 @@ pub fn compile_all(options: VulkanOptions) -> Result<Audit> {
     guarded(BACKEND, deadline, move || {
         let device = device::open(&options, Purpose::Compile)?;
         let profile = Profile::new(device.facts.caps.clone());
-        let set = PipelineSet::new(&device, None, true);
+        let set = PipelineSet::new(&device, None, Capture::Statistics);
         let mut audit = Audit {
             device: device.facts.name.clone(),
             driver: format!("{} {}", device.facts.driver, device.facts.driver_info),
@@ -121,5 +131,52 @@ pub fn compile_all(options: VulkanOptions) -> Result<Audit> {
             }
         }
         Ok(audit)
+    })
+}
+
+/// The machine code of a pipeline.
+#[derive(Clone, Debug)]
+struct Listing {
+    pipeline: PipelineSpec,
+    /// Invocations of a subgroup.
+    lanes: u32,
+    /// As the driver prints it.
+    text: String,
+}
+
+/// The loops over k of a device's matrix products.
+#[derive(Clone, Debug)]
+pub struct Loops {
+    /// Driver with its version.
+    pub driver: String,
+    /// Loops that are understood.
+    pub rows: Vec<LoopRow>,
+    /// Pipelines whose loops are not.
+    pub others: Vec<PipelineSpec>,
+}
+
+/// Compiles those pipelines of the chosen device's class that are wanted, and counts the instructions of their loops over k.
+///
+/// # Errors
+/// What opening the device or compiling returns; that the driver gives no machine code.
+pub fn count_loops(options: VulkanOptions, wanted: fn(&PipelineSpec) -> bool) -> Result<Loops> {
+    let deadline = Deadline::new(Phase::Compile, options.deadlines.prepare);
+    guarded(BACKEND, deadline, move || {
+        let device = device::open(&options, Purpose::Compile)?;
+        let profile = Profile::new(device.facts.caps.clone());
+        let set = PipelineSet::new(&device, None, Capture::Listing);
+        let driver = format!("{} {}", device.facts.driver, device.facts.driver_info);
+        let mut loops = Loops { driver, rows: Vec::new(), others: Vec::new() };
+        for pipeline in op::all_pipelines(&profile).into_iter().filter(wanted) {
+            let (lanes, text) = set.listing(&pipeline)?.ok_or_else(|| {
+                Error::argument(format!("pipeline {pipeline}"), "no machine code", "a driver that prints it")
+            })?;
+            let listing = Listing { pipeline, lanes, text };
+            match loops::row(profile.caps.arch, &listing) {
+                Some(row) => loops.rows.push(row),
+                None => loops.others.push(listing.pipeline),
+            }
+        }
+        Ok(loops)
     })
 }

@@ -1,0 +1,42 @@
+//! RADV's compiler for GPUs that are not there: it compiles for the family that RADV_FORCE_FAMILY names without any hardware.
+//! Each family gets a process of its own, because the variable is read once and because a compiler bug must not take the
+//! other families with it.
+#![allow(dead_code, unreachable_pub)]
+
+use backend_vulkan::{Matrices, VulkanOptions};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// RADV's driver manifest, or `None` with a message.
+pub fn manifest() -> Option<PathBuf> {
+    let dirs = ["/etc/vulkan/icd.d", "/usr/local/share/vulkan/icd.d", "/usr/share/vulkan/icd.d"];
+    let files =
+        dirs.iter().filter_map(|dir| std::fs::read_dir(dir).ok()).flatten().flatten().map(|e| e.path());
+    let is_radv = |path: &PathBuf| {
+        let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        name.starts_with("radeon_icd") && name.ends_with(".json")
+    };
+    let found = files.into_iter().find(is_radv);
+    if found.is_none() {
+        eprintln!("skipped: RADV's driver manifest (radeon_icd*.json) is not installed");
+    }
+    found
+}
+
+/// What the test `child` of this program says for a family, with one variable more.
+pub fn child(manifest: &Path, family: &str, (variable, value): (&str, &str)) -> Output {
+    Command::new(std::env::current_exe().expect("a test has a path"))
+        .args(["--exact", "child", "--nocapture", "--test-threads=1"])
+        .env(variable, value)
+        .env("RADV_FORCE_FAMILY", family)
+        .env("VK_DRIVER_FILES", manifest)
+        .env("VK_ICD_FILENAMES", manifest)
+        .env("MESA_SHADER_CACHE_DISABLE", "true")
+        .output()
+        .expect("the test can start itself")
+}
+
+/// Options of the child: matrix units are used.
+pub fn options() -> VulkanOptions {
+    VulkanOptions { matrices: Some(Matrices::Units), pipeline_cache_dir: None, ..VulkanOptions::default() }
+}
