@@ -49,7 +49,7 @@ DEVICE Candidate meet(Candidate c, BestShared *shared) {
 
 // group_x: a part of a row; group_y: rows. Each leaves what it found in scratch memory, and the one that comes last chooses.
 // A thread has BEST_QUADS quads under way. The quad at the end of a row begins earlier, and what was looked at does not
-// count. LDS: 52 bytes.
+// count. LDS: 52 bytes, of wavefronts of 32 lanes 100.
 KERNEL(BEST_THREADS)
 best(const float *x, u32 *scratch, u32 *counters, i32 *d, float *e, float *s, i32 *next, BestParams p) {
     LDS BestShared shared[2];

@@ -101,7 +101,32 @@ fn part(n: usize, k: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::part;
+    use super::{BestNodes, part};
+    use ggml_core::plan::{Plan, Precision};
+    use ggml_core::{DType, Error, Graph, Source};
+
+    /// What chooses the token, and, where the next step reads it, leaves it there, is one group.
+    #[test]
+    fn the_best_one_is_one_step() {
+        let backend = match crate::open("hip-virtual:gfx906", &crate::OpenOptions::default()) {
+            Ok(backend) => backend,
+            Err(Error::Unavailable { reason, .. }) => return eprintln!("skipped: {reason}"),
+            Err(error) => panic!("{error}"),
+        };
+        for (chained, wanted) in [(false, 3), (true, 4)] {
+            let mut graph = Graph::new();
+            let tokens = graph.leaf("tokens", DType::I32, [1, 1, 1, 1], Source::State).unwrap();
+            let logits = graph.leaf("logits", DType::F32, [2011, 1, 1, 1], Source::Input).unwrap();
+            let best = BestNodes::new(&mut graph, logits, 1).unwrap();
+            best.outputs().into_iter().for_each(|id| graph.output(id).unwrap());
+            if chained {
+                graph.cpy(best.tokens, tokens).unwrap();
+            }
+            let plan = Plan::fused(&graph, backend.as_ref(), Precision::Fast).unwrap();
+            let steps = plan.steps.iter().map(|step| (step.group.name(&graph), step.group.nodes().len()));
+            assert_eq!(steps.collect::<Vec<_>>(), [("best", wanted)]);
+        }
+    }
 
     #[test]
     fn parts_divide_a_vocabulary() {
