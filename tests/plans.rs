@@ -40,9 +40,9 @@ fn drivers() -> Vec<(&'static str, Arc<dyn Backend>)> {
     drivers.into_iter().filter_map(|name| Some((name, backend(name)?))).collect()
 }
 
-/// The plan of a decode step that gives the best token of a small model.
-fn decode(architecture: &str, backend: &dyn Backend, precision: Precision) -> Outline {
-    let shape = BatchShape {
+/// A decode step that gives the best token.
+fn step() -> BatchShape {
+    BatchShape {
         tokens: 1,
         kv: 256,
         context: 256,
@@ -50,13 +50,34 @@ fn decode(architecture: &str, backend: &dyn Backend, precision: Precision) -> Ou
         outputs: 1,
         cache: DType::F16,
         want: Want::Best(1),
-    };
-    file(&Shape::small(architecture)).outline(backend, &shape, precision).unwrap()
+    }
+}
+
+/// The plan of a decode step of a small model.
+fn decode(architecture: &str, backend: &dyn Backend, precision: Precision) -> Outline {
+    file(&Shape::small(architecture)).outline(backend, &step(), precision).unwrap()
 }
 
 fn most(outline: &Outline, of: impl Fn(&OutlineUnit) -> usize) -> usize {
     let layers = outline.units.iter().filter(|unit| unit.name.starts_with("layer"));
     layers.map(of).max().unwrap()
+}
+
+/// The best token, its logit, and whether all logits are numbers: one dispatch behind that of the logits.
+#[test]
+fn the_best_token_is_one_dispatch() {
+    for (name, backend) in drivers() {
+        for vocabulary in [203, 2100, 5003] {
+            let shape = Shape { vocabulary, ..Shape::small("llama") };
+            let outline = file(&shape).outline(backend.as_ref(), &step(), Precision::Fast).unwrap();
+            let output = outline.units.iter().find(|unit| unit.name == "output").unwrap();
+            let found: Vec<_> = output.steps.iter().map(|s| (s.kind, s.dispatches, s.barriers)).collect();
+            let [.., last] = found[..] else { panic!("{name}: nothing\n{outline}") };
+            assert_eq!(last, ("best", 1, 1), "{name}\n{outline}");
+            let alone = ["TOP_K", "GET_ROWS", "MUL_MAT", "CPY"];
+            assert!(found.iter().all(|(kind, ..)| !alone.contains(kind)), "{name}\n{outline}");
+        }
+    }
 }
 
 #[test]

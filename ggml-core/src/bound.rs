@@ -83,13 +83,17 @@ mod tests {
     use Precision::{Exact, Fast};
 
     /// Every case is held to what its operations say, and only where rounding belongs to an operation is it more than
-    /// that of F32.
+    /// that of F32. Indices are right or wrong.
     #[test]
     fn a_case_has_the_bound_of_its_nodes() {
         for case in crate::catalogue::cases() {
             let graph = case.graph.as_ref().unwrap();
             for precision in [Exact, Fast] {
                 let bound = crate::catalogue::bound(&case, precision);
+                if graph.tensor(case.node).dtype == DType::I32 {
+                    assert_eq!(bound, Bound::default(), "{}", case.name);
+                    continue;
+                }
                 if case.group.is_some() {
                     let parts: Bound = graph.computed().map(|node| of_node(graph, node, precision)).sum();
                     assert_eq!(bound, parts, "{}", case.name);

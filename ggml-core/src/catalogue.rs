@@ -259,11 +259,12 @@ pub fn distance(case: &Case, values: &[f32], wanted: &[f32]) -> Distance {
     distance_in_rows(values, wanted, shown.map_or(values.len(), |root| root.ne[0]))
 }
 
-/// The bound of a case on every backend: that of its node, the sum of those of all nodes of a case of several, 0 for a
-/// case that could not be built.
+/// The bound of a case on every backend: that of its node, the sum of those of all nodes of a case of several, 0 for
+/// indices, of which a neighbour is as wrong as any other, and for a case that could not be built.
 pub fn bound(case: &Case, precision: Precision) -> Bound {
     let Ok(graph) = &case.graph else { return Bound::default() };
     match case.group {
+        _ if graph.tensor(case.node).dtype == DType::I32 => Bound::default(),
         None => bound::of_node(graph, case.node, precision),
         Some(_) => graph.computed().map(|node| bound::of_node(graph, node, precision)).sum(),
     }

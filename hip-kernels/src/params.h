@@ -290,6 +290,18 @@ struct TopKParams {
     float scale;
 };
 
+struct BestParams {
+    u32 n;
+    u32 part;
+    u32 parts;
+    u32 offx;
+    u32 offd;
+    u32 offe;
+    u32 offs;
+    u32 offn;
+    u32 next;
+};
+
 struct GateParams {
     u32 k;
     u32 experts;

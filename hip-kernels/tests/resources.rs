@@ -39,6 +39,7 @@ const ARGUMENTS: &[(&str, u64, usize)] = &[
     ("flash_attn_split_", 9, size_of::<FlashAttnParams>()),
     ("flash_attn_", 7, size_of::<FlashAttnParams>()),
     ("top_k", 3, size_of::<TopKParams>()),
+    ("best", 7, size_of::<BestParams>()),
     ("gate", 10, size_of::<GateParams>()),
     ("ssm_conv", 5, size_of::<SsmConvParams>()),
     ("conv", 6, size_of::<ConvParams>()),

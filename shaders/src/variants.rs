@@ -38,6 +38,7 @@ pub const SOURCES: &[Source] = &[
     Source::new("ssm_scan", "scan_chunk"),
     Source::new("ssm_scan", "scan_walk"),
     Source::new("ssm_scan", "ssm_scan"),
+    Source::new("top_k", "best").axes(&[REDUCTION]),
     Source::new("top_k", "top_k").axes(&[REDUCTION]),
     Source::new("unary", "unary"),
 ];

@@ -250,7 +250,9 @@ impl NodeReport {
 
     /// How many times its bound the result is off.
     pub(crate) fn excess(&self) -> f64 {
-        (self.nmse / self.bound).max(self.row / self.row_bound)
+        // Nothing is no times the bound, where that is nothing, too.
+        let times = |error: f64, bound: f64| if error == 0.0 { 0.0 } else { error / bound };
+        times(self.nmse, self.bound).max(times(self.row, self.row_bound))
     }
 
     fn held_to(&self) -> Bound {

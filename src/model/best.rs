@@ -1,8 +1,11 @@
 //! The best of the logits, chosen where they are computed, so that nobody has to read all of them.
 //!
-//! A work-group takes a row of TOP_K, and a vocabulary is long for one. So a row is cut into parts of equal length; the best
-//! of each part are the candidates, and the best of those are the best of all. Candidates stand in the order of their
-//! parts, and of equals in a part the first comes first: so the first of equals wins, as in a search through the row.
+//! The best one is TOP_K of the row, which backends compute together with what is read besides it
+//! ([`Best`](ggml_core::fuse::Best)): they cut rows as they like.
+//!
+//! Of several a work-group takes a row of TOP_K, and a vocabulary is long for one. So a row is cut into parts of equal length;
+//! the best of each part are the candidates, and the best of those are the best of all. Candidates stand in the order of
+//! their parts, and of equals in a part the first comes first: so the first of equals wins, as in a search through the row.
 
 use ggml_core::{Error, Graph, Result, TensorId};
 
@@ -18,7 +21,7 @@ pub struct BestNodes {
     pub tokens: TensorId,
     /// F32 `[parts, 1, outputs]`: sums to which every logit of a part contributes. They are finite if the logits are.
     pub sums: TensorId,
-    /// Parts of a row.
+    /// Parts of a row: one where one is chosen.
     pub parts: usize,
 }
 
@@ -32,13 +35,24 @@ impl BestNodes {
         if k == 0 || k > n {
             return Err(Error::argument("best logits", k, format!("from 1 to {n}")));
         }
+        let single = graph.reshape(logits, [1, n, rows, 1])?;
+        if k == 1 {
+            let tokens = graph.top_k(logits, 1)?;
+            graph.name(tokens, "best.tokens")?;
+            let value = graph.get_rows(single, tokens)?;
+            graph.name(value, "best.logits")?;
+            // The product of a row with itself: what is no number stays none, and nothing takes anything away.
+            let row = graph.reshape(logits, [n, 1, rows, 1])?;
+            let sums = graph.mul_mat(row, row)?;
+            graph.name(sums, "best.sums")?;
+            return Ok(BestNodes { logits: value, tokens, sums, parts: 1 });
+        }
         let part = part(n, k);
         let parts = n / part;
         let cut = graph.reshape(logits, [part, parts, rows, 1])?;
         let candidates = graph.top_k_flat(cut, k)?;
         graph.name(candidates, "best.candidates")?;
         let ids = graph.reshape(candidates, [k * parts, rows, 1, 1])?;
-        let single = graph.reshape(logits, [1, n, rows, 1])?;
         let values = graph.get_rows(single, ids)?;
         graph.name(values, "best.values")?;
         // The products of all parts with the first: what is no number in either stays none.
@@ -87,21 +101,45 @@ fn part(n: usize, k: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::part;
+    use super::{BestNodes, part};
+    use ggml_core::plan::{Plan, Precision};
+    use ggml_core::{DType, Error, Graph, Source};
+
+    /// What chooses the token, and, where the next step reads it, leaves it there, is one group.
+    #[test]
+    fn the_best_one_is_one_step() {
+        let backend = match crate::open("hip-virtual:gfx906", &crate::OpenOptions::default()) {
+            Ok(backend) => backend,
+            Err(Error::Unavailable { reason, .. }) => return eprintln!("skipped: {reason}"),
+            Err(error) => panic!("{error}"),
+        };
+        for (chained, wanted) in [(false, 3), (true, 4)] {
+            let mut graph = Graph::new();
+            let tokens = graph.leaf("tokens", DType::I32, [1, 1, 1, 1], Source::State).unwrap();
+            let logits = graph.leaf("logits", DType::F32, [2011, 1, 1, 1], Source::Input).unwrap();
+            let best = BestNodes::new(&mut graph, logits, 1).unwrap();
+            best.outputs().into_iter().for_each(|id| graph.output(id).unwrap());
+            if chained {
+                graph.cpy(best.tokens, tokens).unwrap();
+            }
+            let plan = Plan::fused(&graph, backend.as_ref(), Precision::Fast).unwrap();
+            let steps = plan.steps.iter().map(|step| (step.group.name(&graph), step.group.nodes().len()));
+            assert_eq!(steps.collect::<Vec<_>>(), [("best", wanted)]);
+        }
+    }
 
     #[test]
     fn parts_divide_a_vocabulary() {
         for (n, k, wanted) in [
-            (203, 1, 203),
+            (203, 2, 203),
             (1024, 40, 1024),
-            (32_000, 1, 200),
-            (128_256, 1, 384),
+            (32_000, 2, 256),
+            (128_256, 2, 501),
             (128_256, 64, 2672),
-            (151_936, 1, 1187),
             (151_936, 40, 2374),
-            (262_144, 1, 512),
+            (262_144, 2, 1024),
             // A prime.
-            (50_261, 1, 50_261),
+            (50_261, 2, 50_261),
             (1031, 1031, 1031),
         ] {
             let part = part(n, k);

@@ -118,6 +118,7 @@ pub fn plan_group(context: &Context<'_>, group: &Group) -> Result<Vec<Launch>, R
         Group::Scaled(scaled) => norm::plan_scaled(context, scaled),
         Group::Conv(conv) => ssm_conv::plan_group(context, conv),
         Group::Delta(delta) => delta_net::plan_group(context, delta),
+        Group::Best(best) => top_k::plan_best(context, best),
         other => Err(Refusal(format!("{} are not computed together on HIP", other.name(context.graph)))),
     }
 }

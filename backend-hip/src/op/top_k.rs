@@ -1,10 +1,14 @@
-//! TOP_K, alone and with the soft-max of what it picks: a wavefront for each row.
+//! TOP_K, alone and with the soft-max of what it picks: a wavefront for each row. The best of long rows: many work-groups for
+//! each.
 
-use super::grid::{ROW_THREADS, launch, rows_of, tensors};
-use super::{Context, Launch, Refusal};
+use super::grid::{ROW_THREADS, launch, rows_of, scratch, tensors};
+use super::{Context, Launch, Operand, Refusal};
 use ggml_core::TensorId;
-use ggml_core::fuse::Router;
-use ggml_core::kernel::TopKParams;
+use ggml_core::fuse::{Best, Router};
+use ggml_core::kernel::{BestParams, TopKParams};
+
+/// Threads of a work-group that takes a part of a row.
+const BEST_THREADS: u32 = 128;
 
 /// The launches of a node of this family.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
@@ -28,4 +32,16 @@ fn plan_rows(c: &Context<'_>, operands: [TensorId; 3], p: &TopKParams) -> Result
     let groups = rows_of(p.ne)?.div_ceil(u64::from(ROW_THREADS / c.profile.wave));
     let launch = launch(c, ("top_k", "top_k"), tensors(&operands), p, [groups, 1, 1], ROW_THREADS)?;
     Ok(vec![Launch { written: 2, ..launch }])
+}
+
+/// The launch of the best of rows.
+pub(super) fn plan_best(c: &Context<'_>, best: &Best) -> Result<Vec<Launch>, Refusal> {
+    let p = BestParams::new(c.graph, best, 4 * BEST_THREADS, &|_| 0)?;
+    let [x, results @ ..] = BestParams::operands(best);
+    let rows = c.graph.tensor(x).ne[1] as u64;
+    let counters = u32::try_from(rows).map_err(|_| Refusal(format!("the best of {rows} rows")))?;
+    let [parts] = scratch(c, [(rows, 4 * BestParams::WORDS as u64 * u64::from(p.parts))])?;
+    let operands = [vec![Operand::Tensor(x), parts, Operand::Counters(counters)], tensors(&results)].concat();
+    let launch = launch(c, ("top_k", "best"), operands, &p, [p.parts.into(), rows, 1], BEST_THREADS)?;
+    Ok(vec![Launch { written: 6, ..launch }])
 }

@@ -1,15 +1,20 @@
-//! TOP_K, alone and with the soft-max of what it picks.
+//! TOP_K, alone and with the soft-max of what it picks; the best of long rows.
 
 use super::grid::whole_rows;
-use super::{Context, Dispatch, Refusal, dispatch, pipeline};
+use super::{Context, Dispatch, Operand, Refusal, dispatch, pipeline};
 use crate::device::tuning::Profile;
 use crate::pipeline::PipelineSpec;
 use ggml_core::TensorId;
-use ggml_core::fuse::Router;
-use ggml_core::kernel::TopKParams;
+use ggml_core::fuse::{Best, Router};
+use ggml_core::kernel::{BestParams, TopKParams};
 
 /// Rows up to this length, the scores of experts, are for one wave and stay in its registers.
 const SHORT: u32 = 1024;
+
+/// Invocations of a work-group that takes a part of a row.
+const PART: u32 = 128;
+/// Quads of a part that an invocation has under way.
+const MOST_QUADS: u32 = 4;
 
 fn spec(profile: &Profile, n: u32, once: u32) -> PipelineSpec {
     let short = n <= SHORT;
@@ -41,7 +46,37 @@ fn plan_rows(c: &Context<'_>, operands: [TensorId; 3], p: &TopKParams) -> Vec<Di
     vec![Dispatch { written: 2, ..dispatch(spec, operands, p, grid.groups) }]
 }
 
+/// `wide`: rows are whole quads at multiples of four elements, or there is one that begins there.
+fn best_spec(profile: &Profile, part: u32, wide: bool) -> PipelineSpec {
+    let workgroup = profile.workgroup(PART);
+    let quads = (part / (4 * workgroup)).clamp(1, MOST_QUADS);
+    pipeline("best", profile.reduction(), &[workgroup, quads, wide.into()])
+}
+
+/// The dispatch of the best of rows.
+pub(super) fn plan_best(c: &Context<'_>, best: &Best) -> Result<Vec<Dispatch>, Refusal> {
+    let off = |id| c.windows.remainder(c.graph, id);
+    let p = BestParams::new(c.graph, best, 4 * c.profile.workgroup(PART), &off)?;
+    let rows = c.graph.tensor(best.logits).ne[1];
+    let [across, along, _] = c.profile.caps.max_workgroups;
+    let groups = u32::try_from(rows).ok().filter(|&rows| rows <= along && p.parts <= across);
+    let Some(groups) = groups else { return Err(Refusal(format!("the best of {rows} rows"))) };
+    let wide = p.offx.is_multiple_of(4) && (rows == 1 || p.n.is_multiple_of(4));
+    let [x, results @ ..] = BestParams::operands(best);
+    let operands = [x, x].into_iter().chain(results);
+    let spec = best_spec(c.profile, p.part, wide);
+    let mut dispatch = dispatch(spec, operands, &p, [p.parts, groups, 1]);
+    let words = rows * BestParams::WORDS * p.parts as usize;
+    dispatch.operands.extend([Operand::Scratch(4 * words), Operand::Counters(4 * rows)]);
+    Ok(vec![Dispatch { written: 6, ..dispatch }])
+}
+
 /// The pipelines of this family.
 pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
-    [64, SHORT, SHORT + 1].iter().flat_map(|&n| [0, 1].map(|once| spec(profile, n, once))).collect()
+    let rows = [64, SHORT, SHORT + 1];
+    let rows = rows.into_iter().flat_map(|n| [0, 1].map(|once| spec(profile, n, once)));
+    let quad = 4 * profile.workgroup(PART);
+    let best =
+        (1..=MOST_QUADS).flat_map(|quads| [false, true].map(|wide| best_spec(profile, quads * quad, wide)));
+    rows.chain(best).collect()
 }

@@ -7,6 +7,7 @@ use crate::graph::Graph;
 use crate::op::{Activation, FlashAttnExt, Glu, Rope, RopeMode};
 use crate::tensor::TensorId;
 
+mod best;
 mod choices;
 mod recurrent;
 
@@ -15,7 +16,16 @@ const UNIT: Fill = Fill::Uniform(-1.0, 1.0);
 
 /// All of them.
 pub(crate) fn cases() -> Vec<Case> {
-    let all = [products(), heads(), norms(), choices::cases(), experts(), chains(), recurrent::cases()];
+    let all = [
+        products(),
+        heads(),
+        norms(),
+        choices::cases(),
+        experts(),
+        chains(),
+        recurrent::cases(),
+        best::cases(),
+    ];
     all.into_iter().flatten().collect()
 }
 

@@ -144,7 +144,7 @@ pub(super) fn choice(search: &Search<'_>, ids: TensorId) -> Option<Choice> {
 }
 
 /// The node that computes a tensor, if the tensor is all of its result as it lies there.
-fn whole(graph: &Graph, id: TensorId) -> Option<TensorId> {
+pub(super) fn whole(graph: &Graph, id: TensorId) -> Option<TensorId> {
     let producer = graph.producer(id);
     let [t, of] = [id, producer].map(|id| graph.tensor(id));
     let same = t.offset == of.offset && t.elements() == of.elements();

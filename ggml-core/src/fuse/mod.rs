@@ -17,11 +17,13 @@
 //! | [`Chain`] | element-wise functions, one after the other; sums, products and gated units with other operands |
 //! | [`Conv`] | a short convolution with bias and activation, and its new state where the old one was |
 //! | [`Delta`] | of few tokens, a delta net with the norms of its queries and keys |
+//! | [`Best`] | TOP_K of one element, GET_ROWS, MUL_MAT of the row with itself, CPY: the best token, and whether all are finite |
 
 use crate::graph::Graph;
 use crate::op::{Glu, Op};
 use crate::tensor::TensorId;
 
+mod best;
 pub(crate) mod cases;
 mod chain;
 mod choice;
@@ -35,6 +37,7 @@ mod recurrent;
 mod router;
 mod search;
 
+pub use best::Best;
 pub use chain::Chain;
 pub use choice::{Biased, Choice, ExpertGroups, Normalised, Probabilities, ProbabilityOf};
 pub use experts::{ExpertProduct, Experts, Weighted};
@@ -74,6 +77,8 @@ pub enum Group {
     Conv(Conv),
     /// A delta net.
     Delta(Delta),
+    /// The best of rows.
+    Best(Best),
 }
 
 /// A GLU of two results of a group, or of the halves of one.
@@ -100,6 +105,7 @@ impl Group {
             Group::Chain(_) => "chain",
             Group::Conv(_) => "conv",
             Group::Delta(_) => "delta",
+            Group::Best(_) => "best",
         }
     }
 
@@ -117,6 +123,7 @@ impl Group {
             Group::Chain(g) => g.nodes.clone(),
             Group::Conv(g) => g.nodes(),
             Group::Delta(g) => g.nodes(),
+            Group::Best(g) => g.nodes(),
         };
         nodes.sort_unstable();
         nodes
@@ -136,6 +143,7 @@ impl Group {
             Group::Chain(g) => vec![g.result()],
             Group::Conv(g) => g.results(),
             Group::Delta(g) => vec![g.node],
+            Group::Best(g) => g.nodes(),
         };
         results.sort_unstable();
         results

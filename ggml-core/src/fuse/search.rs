@@ -1,6 +1,6 @@
 //! The search for groups: who reads what, what depends on what, and which nodes are taken.
 
-use super::{Group, Sum, chain, experts, heads, norm, products, recurrent, router};
+use super::{Group, Sum, best, chain, experts, heads, norm, products, recurrent, router};
 use crate::graph::Graph;
 use crate::op::{Binary, Op};
 use crate::tensor::{Source, TensorId};
@@ -24,6 +24,7 @@ pub(crate) fn groups(graph: &Graph, joins: &dyn Fn(&Group) -> bool) -> Vec<Group
     let mut search = Search::new(graph, joins);
     heads::find(&mut search);
     recurrent::find(&mut search);
+    best::find(&mut search);
     router::find(&mut search);
     experts::find(&mut search);
     products::find(&mut search);

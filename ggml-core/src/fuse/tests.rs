@@ -9,13 +9,14 @@ use crate::reference::ReferenceBackend;
 use crate::rng::Rng;
 use crate::tensor::Source;
 
+mod best;
 mod gates;
 
 const EPS: f32 = 1e-5;
 
 /// Kinds of groups of several nodes.
-const KINDS: [&str; 10] =
-    ["products", "heads", "experts", "router", "gate", "norm", "scaled", "chain", "conv", "delta"];
+const KINDS: [&str; 11] =
+    ["products", "heads", "experts", "router", "gate", "norm", "scaled", "chain", "conv", "delta", "best"];
 
 /// A graph with leaves by name.
 struct Builder {

@@ -8,9 +8,10 @@ use ggml_core::op::{Activation, Glu};
 use ggml_core::plan::{Plan, Precision};
 use ggml_core::{DType, Source};
 
-/// All of groups, but for those that the processor computes in parts: scores of experts are products as others are.
+/// All of groups, but for those that the processor computes in parts: scores of experts are products as others are,
+/// and so are the squares of logits.
 fn cases() -> Vec<Case> {
-    let apart = ["gate", "conv", "delta"];
+    let apart = ["gate", "conv", "delta", "best"];
     catalogue::cases().into_iter().filter(|case| case.group.is_some_and(|g| !apart.contains(&g))).collect()
 }
 

@@ -118,6 +118,7 @@ pub(super) fn plan(
         Group::Router(group) => router::RouterKernel::group(group, operands)?,
         Group::Gate(_) => return Err("the scores of experts are products of their own".into()),
         Group::Conv(_) | Group::Delta(_) => return Err("operations with a state stand alone".into()),
+        Group::Best(_) => return Err("the best of rows are nodes of their own".into()),
         Group::Norm(group) => norm::NormKernel::group(group, operands)?,
         Group::Scaled(group) => norm::NormKernel::scaled(group, operands)?,
         Group::Chain(group) => unary::UnaryKernel::group(group, operands)?,

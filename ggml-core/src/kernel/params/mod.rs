@@ -25,7 +25,7 @@ pub use products::{
 };
 pub use recurrent::{ConvParams, DeltaNetParams, SsmConvParams, SsmScanParams};
 pub use rows::{GetRowsParams, RopeParams, SetRowsParams, SoftMaxParams};
-pub use top_k::TopKParams;
+pub use top_k::{BestParams, TopKParams};
 
 /// Largest parameter structure in bytes: every Vulkan device has 128 bytes of push constants.
 pub const MAX_PARAM_BYTES: usize = 128;
@@ -92,6 +92,7 @@ mod tests {
             size_of::<DeltaNetParams>(),
             size_of::<SsmScanParams>(),
             size_of::<TopKParams>(),
+            size_of::<BestParams>(),
             size_of::<GateParams>(),
         ];
         assert!(sizes.iter().all(|&s| s <= MAX_PARAM_BYTES && s % 4 == 0), "{sizes:?}");

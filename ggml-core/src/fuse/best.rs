@@ -1,0 +1,76 @@
+//! The best of the logits.
+
+use super::Group;
+use super::choice::whole;
+use super::search::Search;
+use crate::dtype::DType;
+use crate::op::{Op, TopK};
+use crate::tensor::TensorId;
+
+/// TOP_K of one element, that element, and the product of the row with itself, which is finite if the row is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Best {
+    /// F32 `[n, rows]`, without gaps.
+    pub logits: TensorId,
+    /// TOP_K: I32 `[1, rows]`.
+    pub token: TensorId,
+    /// GET_ROWS: F32, one for each row.
+    pub value: TensorId,
+    /// MUL_MAT: F32, one for each row.
+    pub squares: TensorId,
+    /// CPY of the token to where the next step reads it.
+    pub next: Option<TensorId>,
+}
+
+impl Best {
+    pub(super) fn nodes(&self) -> Vec<TensorId> {
+        [self.token, self.value, self.squares].into_iter().chain(self.next).collect()
+    }
+}
+
+/// The best of rows, with the copy of it, if the backend takes that.
+pub(super) fn find(search: &mut Search<'_>) {
+    for token in search.graph.computed().collect::<Vec<_>>() {
+        let Some(best) = best(search, token) else { continue };
+        let with_next = best.next.is_some() && search.add(Group::Best(best));
+        if !with_next {
+            search.add(Group::Best(Best { next: None, ..best }));
+        }
+    }
+}
+
+fn best(search: &Search<'_>, token: TensorId) -> Option<Best> {
+    let graph = search.graph;
+    let t = graph.tensor(token);
+    let (Some(Op::TopK(TopK { k: 1, flat: false })), &[x]) = (t.op(), t.src()) else { return None };
+    let of = whole(graph, x)?;
+    let [n, rows, 1, 1] = graph.tensor(x).ne else { return None };
+    // A tensor that is all of another, seen in these extents.
+    let all = |id: TensorId, of: TensorId, ne: [usize; 4]| {
+        whole(graph, id) == Some(of) && graph.tensor(id).ne == ne
+    };
+    let picks = |id: &TensorId| match (graph.tensor(*id).op(), graph.tensor(*id).src()) {
+        (Some(Op::GetRows(_)), &[a, by]) => all(a, of, [1, n, rows, 1]) && all(by, token, [1, rows, 1, 1]),
+        _ => false,
+    };
+    let squares = |id: &TensorId| match (graph.tensor(*id).op(), graph.tensor(*id).src()) {
+        (Some(Op::MulMat(_)), src) => src.iter().all(|&id| all(id, of, [n, 1, rows, 1])),
+        _ => false,
+    };
+    let copies = |id: &TensorId| {
+        let t = graph.tensor(*id);
+        matches!(t.op(), Some(Op::Cpy(_)))
+            && whole(graph, t.src()[0]) == Some(token)
+            && t.dtype == DType::I32
+            && t.is_contiguous()
+            && t.root != graph.tensor(of).root
+    };
+    let of_token = search.readers(token);
+    Some(Best {
+        logits: x,
+        token,
+        value: of_token.iter().copied().find(picks)?,
+        squares: search.readers(of).iter().copied().find(squares)?,
+        next: of_token.iter().copied().find(copies),
+    })
+}
