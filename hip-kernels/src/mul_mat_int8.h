@@ -8,6 +8,7 @@
 // A target has the kernels that are faster than those for F32 there; the host's tuning.rs has the counts.
 #pragma once
 #include "mat_tile_int8.h"
+#include "mat_tile_int8_k.h"
 #include "mat_vec_int8.h"
 
 #define INT8_OPERANDS const u8 *a, const u8 *q, const float *scale, float *d, MulMatParams p
@@ -22,6 +23,18 @@
         LDS T::Shared shared; \
         mat_tile_int8<W, T>(a, q, scale, d, p, &shared); \
     }
+
+// Blocks with HeadK, where a target has dot4.
+#define MAT_TILE_INT8_K(type, W, BM, BN, TM, TN) \
+    KERNEL(BM / TM * (BN / TN)) mat_tile_int8_##type##_##BM##x##BN(INT8_OPERANDS) { \
+        typedef TileInt8K<W, BM, BN, TM, TN> T; \
+        LDS T::Shared shared; \
+        mat_tile_int8_k<W, T>(a, q, scale, d, p, &shared); \
+    }
+#define MAT_TILES_K(type, W) \
+    MAT_TILE_INT8_K(type, W, 64, 32, 4, 4) \
+    MAT_TILE_INT8_K(type, W, 64, 64, 4, 4) \
+    MAT_TILE_INT8_K(type, W, 128, 64, 8, 4)
 
 #if HAS_DOT4
 #define MAT_VECS_FEW(type, W) \

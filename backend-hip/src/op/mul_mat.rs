@@ -130,6 +130,7 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     }
     if c.precision == Precision::Fast
         && let Some(module) = int8_module(c.profile, &kernels)
+        && offsets_fit(dtype, p.nb0[0], p.k, u64::from(TILES[2].columns))
     {
         return int8_launches(c, &p, module, &kernels);
     }
@@ -163,6 +164,23 @@ fn vec(p: &MulMatParams, dtype: DType, [weights, input, result]: [TensorId; 3]) 
         experts: [None; 2],
         results: tensors(&[result]),
     }
+}
+
+/// Whether a lane's offsets in the 128 rows of a tile, and in so many rounded columns, have 32 bits.
+pub(super) fn offsets_fit(dtype: DType, stride: u32, k: u32, columns: u64) -> bool {
+    let row = u64::from(stride) * dtype.block_bytes() as u64;
+    row <= u64::from(u32::MAX) / 128 && u64::from(k) * columns <= u64::from(u32::MAX)
+}
+
+/// Whether tiles in 8 bits take activations by blocks of 256 (`mat_tile_int8_k.h`).
+pub(super) fn has_blocks_k(profile: &Profile, dtype: DType) -> bool {
+    matches!(dtype, DType::Q4_K | DType::Q5_K) && Tuning::of(profile).int8 == Int8::Dot4
+}
+
+/// Bytes of a rounded column, and of what belongs to its blocks.
+pub(super) fn int8_column(profile: &Profile, dtype: DType, k: u32) -> [u64; 2] {
+    let blocks = if has_blocks_k(profile, dtype) { u64::from(k / 256) * 64 } else { u64::from(k / 32) * 4 };
+    [k.into(), blocks]
 }
 
 /// Where the tiles in 8 bits are, if they are better than F32: where [`Int8`] says so.
@@ -238,7 +256,9 @@ fn int8_launches(
 ) -> Result<Vec<Launch>, Refusal> {
     let (i, groups) = choose_tile(c.profile, kernels, Tuning::of(c.profile).largest_int8_tile, p);
     let product = ((module, kernels.int8.tiles[i]), groups, TILES[i].threads);
-    rounded(c, p, [p.k.into(), u64::from(p.k / 32) * 4], round_int8, product)
+    let dtype = c.graph.tensor(c.graph.tensor(c.node).src()[0]).dtype;
+    let round = if has_blocks_k(c.profile, dtype) { round_int8_k } else { round_int8 };
+    rounded(c, p, int8_column(c.profile, dtype, p.k), round, product)
 }
 
 /// Rounds the activations into scratch memory, then multiplies them. `column`: bytes of a rounded column and of its scales;
@@ -266,9 +286,27 @@ pub(super) fn round_int8(
     b: Operand,
     to: [Operand; 2],
 ) -> Result<Launch, Refusal> {
-    let rounding = ("mul_mat_int8", "quantize_int8");
+    round_columns(c, "quantize_int8", p, [b, to[0], to[1]])
+}
+
+/// The same by blocks of 256.
+pub(super) fn round_int8_k(
+    c: &Context<'_>,
+    p: &MulMatParams,
+    b: Operand,
+    to: [Operand; 2],
+) -> Result<Launch, Refusal> {
+    round_columns(c, "quantize_int8_k", p, [b, to[0], to[1]])
+}
+
+fn round_columns(
+    c: &Context<'_>,
+    kernel: &'static str,
+    p: &MulMatParams,
+    operands: [Operand; 3],
+) -> Result<Launch, Refusal> {
     let groups = row_groups(p.k.div_ceil(8), rows_of([p.k, p.n, p.ne2, p.ne3])?);
-    let launch = launch(c, rounding, vec![b, to[0], to[1]], p, [groups, 1, 1], ROW_THREADS)?;
+    let launch = launch(c, ("mul_mat_int8", kernel), operands.to_vec(), p, [groups, 1, 1], ROW_THREADS)?;
     Ok(Launch { written: 2, ..launch })
 }
 
