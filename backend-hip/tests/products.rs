@@ -430,7 +430,7 @@ fn vector(c: &Counters) -> u64 {
 #[test]
 fn tiles_of_bytes_are_dot4_on_gfx906() {
     let Some(device) = Device::new(Target::Gfx906) else { return };
-    for (dtype, least) in [(DType::Q8_0, 0.65), (DType::Q4_0, 0.60), (DType::Q4_K, 0.65), (DType::Q5_K, 0.60)]
+    for (dtype, least) in [(DType::Q8_0, 0.69), (DType::Q4_0, 0.66), (DType::Q4_K, 0.65), (DType::Q5_K, 0.63)]
     {
         let kernel = KERNELS.iter().find(|k| k.name == TILES.1).unwrap();
         let name = kernel.name.replace('@', &suffix(dtype));

@@ -6,8 +6,8 @@
 //
 // `mat_tile_id_<type>`, many tokens: tiles (mat_tile.h) whose columns are pairs of an index and a token with the same
 // expert, so that a weight is read and decoded once for up to 32 of them. `gather_pairs` (mul_mat_id.hip) sorts the
-// pairs first. `mat_tile_id_int8_<type>` is the same with activations in 8 bits (mat_tile_int8.h), on targets with dot4;
-// `mat_tile_id_half_<type>` with activations in F16 (mat_tile_half.h), on targets with matrix units.
+// pairs first. `mat_tile_id_int8_<type>` is the same with activations in 8 bits (mat_tile_int8.h, mat_tile_int8_k.h), on
+// targets with dot4; `mat_tile_id_half_<type>` with activations in F16 (mat_tile_half.h), on targets with matrix units.
 #pragma once
 #include "mat_tile_half.h"
 #include "mat_tile_int8.h"

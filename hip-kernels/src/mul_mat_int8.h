@@ -3,7 +3,8 @@
 //
 // `mat_vec_rounding_<type>_n<columns>_r<rows>` for one or two columns, which it rounds itself, `mat_vec_int8_...` for
 // few (mat_vec_int8.h), `mat_tile_int8_<type>_<rows>x<columns>` for many (mat_tile_int8.h); these two read what
-// `quantize_int8` or `normalize_int8` wrote to scratch (mul_mat_int8.hip).
+// `quantize_int8` or `normalize_int8` wrote to scratch (mul_mat_int8.hip). Where a target has dot4, the tiles of Q4_K and Q5_K
+// are those of mat_tile_int8_k.h and read what `quantize_int8_k` wrote.
 //
 // A target has the kernels that are faster than those for F32 there; the host's tuning.rs has the counts.
 #pragma once
