@@ -254,7 +254,9 @@ mod tests {
             let with_rounding = |tiles: usize| tiles + tiles.min(1);
             let in_bytes = rest.iter().filter(|&&&t| dot4 && kernels(t).unwrap().int8.is_some()).count();
             let all = 1 + 2 * WEIGHT_TYPES.len() + blocks(&half) + blocks(&rest);
-            let all = all + with_rounding(in_bytes) + with_rounding(half.len());
+            // Q4_K and Q5_K have one of their own.
+            let by_block = usize::from(dot4 && rest.contains(&&DType::Q4_K));
+            let all = all + with_rounding(in_bytes) + by_block + with_rounding(half.len());
             assert_eq!(met.len(), all, "{name}: {met:?}");
         }
     }
