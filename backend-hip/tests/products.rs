@@ -436,7 +436,7 @@ fn tiles_of_bytes_are_dot4_on_gfx906() {
         let name = kernel.name.replace('@', &suffix(dtype));
         let [short, long] = [1024, 3072].map(|k| {
             let (p, [a, b], _) = case(dtype, k, 256, 64, [1; 4], Fill::Uniform(-1.0, 1.0));
-            device.product((kernel, ONCE), &name, &p, &a, &b).1[1].clone()
+            device.product((kernel, ONCE), &name, &p, &a, &b).1[1]
         });
         let products = 2048 * 256 * 64 / 4 / u64::from(WAVE);
         assert!(long.dot - short.dot >= products, "{name} multiplies something else");
