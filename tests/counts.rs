@@ -153,7 +153,7 @@ fn kernels_take_no_more_than_documented() {
     let text = std::fs::read_to_string(&path).expect("COUNTS.md");
     if std::env::var_os("DIPTYCH_WRITE_COUNTS").is_some() {
         assert_eq!(cards.len(), CARDS.len(), "the document has all cards");
-        let written = TABLES.iter().skip(1).fold(text, |text, table| {
+        let written = TABLES.iter().fold(text, |text, table| {
             let [before, _, after] = parts(&text, table);
             [before, table.begin, &measured(&cards, table), table.end, after].concat()
         });
