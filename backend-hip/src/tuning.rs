@@ -120,14 +120,16 @@ pub const GIVEN_LDS: u32 = 98 << 10;
 ///
 /// | | F32 | dot4 | pairs |
 /// | --- | --- | --- | --- |
-/// | Q8_0 | 1191 | 389 | - |
-/// | Q4_0 | 1215 | 406 | 733 |
-/// | Q4_1, Q5_0, MXFP4 | 1219 .. 1233 | 446, 420, 430 | 779, 751, 761 |
-/// | Q5_1, IQ4_NL, IQ4_XS | 1221 .. 1251 | 458, 422, 446 | - |
-/// | Q4_K | 1252 | 479 | 811 |
-/// | Q5_K | 1254 | 484 | - |
-/// | Q6_K | 1234 | 517 | 882 |
-/// | Q2_K, Q3_K | 1253, 1265 | 609, 549 | 971, 914 |
+/// | Q8_0 | 1191 | 371 | - |
+/// | Q4_0 | 1215 | 387 | 751 |
+/// | Q4_1, Q5_0, MXFP4 | 1219 .. 1233 | 425, 400, 436 | 807, 769, 775 |
+/// | Q5_1, IQ4_NL, IQ4_XS | 1221 .. 1251 | 437, 403, 417 | - |
+/// | Q4_K | 1252 | 392 | 821 |
+/// | Q5_K | 1254 | 400 | - |
+/// | Q6_K | 1234 | 477 | 908 |
+/// | Q2_K, Q3_K | 1253, 1265 | 544, 491 | 989, 922 |
+///
+/// (with dot4 those of Q4_K and Q5_K with an eighth of what a block of 256 takes). 256 of them are dot4.
 ///
 /// Bytes one by one take 1600 and more. And of mat-vec for one column, vector instructions for a weight in the loop of
 /// gfx906's code objects (four rows of 32 elements a lane):
@@ -156,7 +158,7 @@ pub enum Int8 {
 /// 60 compute units of 4 SIMDs. 128 x 128 needs 104 to 121 registers: two wavefronts on a SIMD, and 512 of 571
 /// instructions of its loop are products.
 ///
-/// Products of bytes: 128 x 64 takes 111 to 121 registers, two wavefronts, because a thread keeps its 32 sums in whole
+/// Products of bytes: 128 x 64 takes 106 to 125 registers, two wavefronts, because a thread keeps its 32 sums in whole
 /// numbers beside those in F32; the two halves of a tile one after the other would fit three wavefronts but read LDS
 /// as long as they multiply.
 const GCN: Tuning = Tuning {

@@ -42,6 +42,26 @@ template <int TIMES, class V> DEVICE i32 int8_sum(V q) {
     return sum;
 }
 
+// What belongs to 256 neighbours: the scales of their groups of 32; the groups' sums of activations, in whole numbers, and
+// the scale of those. So sums are within 8191 in magnitude, and eight times 63 (the largest minimum) of them have 22 bits.
+struct RoundedK {
+    float scales[8];
+    i16 sums[8];
+    float scale_of_sums, unused[3];
+};
+
+// Writes what the lanes of a block make of their eights; lane `lane` of 32 side by side, all active.
+DEVICE void store_rounded_k(RoundedK *to, u32 lane, const EightInt8 &eight) {
+    float sum = lanes_reduce<Sum, 4>((float)int8_sum<1>(eight.q)) * eight.scale;
+    float most = lanes_reduce<MaxOrNan, 32>(__builtin_fabsf(sum));
+    float whole = most >= SMALLEST ? fused(sum * reciprocal_hw(most), 8191.0f, 12582912.0f) : 12582912.0f;
+    if (lane % 4 == 0) {
+        to->scales[lane / 4] = eight.scale;
+        to->sums[lane / 4] = (i16)f32_bits(whole);
+    }
+    if (lane == 0) to->scale_of_sums = most * (1.0f / 8191.0f);
+}
+
 // Four weights with their bias taken off, signed. No borrow leaves a byte: its top bit is set before and cleared after.
 template <class W> DEVICE u32 unbiased(u32 q) {
     if constexpr (W::BIAS == 0.0f) {

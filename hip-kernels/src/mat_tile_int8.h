@@ -3,9 +3,14 @@
 // along k in the place of floats: a 16-byte read brings 16 values.
 //
 // A step is 32 elements of k. Its products are summed in whole numbers over GROUP elements, then scaled and added to
-// F32 sums: for each 32 products 8 dot4 and 3 operations for the scales (6 where 16 neighbours have a factor of their
+// F32 sums: for each 32 products 8 dot4 and 2 operations for the scales (4 where 16 neighbours have a factor of their
 // own), where F32 takes 32. The offset of weights that have one takes one more, with the sum of the activations, which
 // the threads that load them put into LDS.
+//
+// No operation makes floats of the whole numbers: these begin with the bits of BEGIN_OF_SUMS = 1.5 * 2^23, whose unit is 1,
+// so that the bits of a sum s are that float and s. Its product with the factor of the weights, less BEGIN_OF_SUMS times that
+// factor, rounded once, is s times the factor. Factors have 19 bits at the most, so that this is exact; LDS has it beside the
+// factor. MXFP4's are powers of two of any size and take a conversion.
 //
 // Without dot4 the words of LDS are pairs of 16 bits, and v_pk_mad_u16 multiplies and adds two pairs of them: 16 for 32
 // products. The sums of GROUP products have to fit 16 bits, which those of Q8_0 do not.
@@ -14,9 +19,17 @@
 #include "mat_tile.h"
 #include "mat_vec_int8.h"
 
+// The float whose bits sums begin with, and these bits.
+#define BEGIN_OF_SUMS 12582912.0f
+#define FIRST_OF_SUMS 0x4b400000u
+
+// Whether a factor may be as large as a float; else it is a number of 19 bits.
+template <class W> constexpr bool ANY_FACTOR = false;
+template <> constexpr bool ANY_FACTOR<WeightMXFP4> = true;
+
 // Four neighbours in a word.
 struct Quads {
-    static constexpr u32 NEIGHBOURS = 4;
+    static constexpr u32 NEIGHBOURS = 4, OF_FOUR = 1;
     DEVICE u32 step(u32 a, u32 b, u32 sum) { return (u32)dot4(a, b, (i32)sum); }
     DEVICE i32 total(u32 sum) { return (i32)sum; }
     // Word `i` of four weights and of four activations, given as bytes.
@@ -26,7 +39,7 @@ struct Quads {
 
 // Two of them: bytes 0 and 2, then 1 and 3.
 struct Pairs {
-    static constexpr u32 NEIGHBOURS = 2;
+    static constexpr u32 NEIGHBOURS = 2, OF_FOUR = 2;
     DEVICE u16x2 pair(u32 x) { return __builtin_bit_cast(u16x2, x); }
     DEVICE u32 word(u16x2 x) { return __builtin_bit_cast(u32, x); }
     DEVICE u32 step(u32 a, u32 b, u32 sum) { return word((u16x2)(pair(a) * pair(b) + pair(sum))); }
@@ -47,22 +60,38 @@ template <class W, class FORM, int BM_, int BN_, int TM_, int TN_> struct TileIn
     using Parts::BK;
     using Parts::BM;
     using Parts::BN;
-    using Parts::EIGHTS;
-    using Parts::ROWS;
     using Parts::TM;
     using Parts::TN;
-    // Words of a row and step, and of an eight.
-    static constexpr u32 WORDS = BK / FORM::NEIGHBOURS, EIGHT = 8 / FORM::NEIGHBOURS;
-    // Four threads hold 32 neighbours while loading; each eight is followed by a gap of so many words in LDS, which
-    // puts these threads on different banks.
-    static constexpr u32 GAP = 8, GROUPS = BK / W::GROUP;
-    static constexpr u32 A_LOADS = BM / ROWS, B_LOADS = (BN + ROWS - 1) / ROWS;
-    static_assert(BM % ROWS == 0 && (BN % ROWS == 0 || BN < ROWS), "threads load whole eights");
+    // Two threads load a row, or two a column, sixteen neighbours each. Where a tile has as many columns as rows, some
+    // wavefronts load these and the others those; else some load both.
+    static constexpr u32 EACH = 16, SHARERS = BK / EACH;
+    static constexpr bool APART = BM == BN;
+    static_assert(Parts::THREADS == (APART ? BM + BN : BM) * SHARERS && BN <= BM && BN * SHARERS % WAVE == 0, "a load each");
+    // Words of a row and step, and of what a thread loads.
+    static constexpr u32 WORDS = BK / FORM::NEIGHBOURS, OF_EACH = EACH / FORM::NEIGHBOURS;
+    // What a thread loads is followed by a gap of so many words in LDS, which puts threads that share a row on different
+    // banks.
+    static constexpr u32 GAP = 32 / SHARERS, GROUPS = BK / W::GROUP;
+    static constexpr u32 A_LOADS = 1, B_LOADS = 1;
+    // A thread's part while loading (TileParts), and whether its wavefront loads rows and columns.
+    DEVICE u32 row(u32 = 0) { return thread_id() / SHARERS % BM; }
+    DEVICE u32 k() { return thread_id() % SHARERS * EACH; }
+    u32 wave = wave_id();
+    __attribute__((device, always_inline)) bool has_row() const { return !APART || wave < BM * SHARERS / WAVE; }
+    __attribute__((device, always_inline)) bool has_column() const {
+        return APART ? !has_row() : wave < BN * SHARERS / WAVE;
+    }
+    // Whether whole numbers begin with a float's bits.
+    static constexpr bool AS_FLOATS = FORM::NEIGHBOURS == 4 && !ANY_FACTOR<W>;
+    static constexpr u32 FIRST = AS_FLOATS ? FIRST_OF_SUMS : 0;
+    static_assert(W::MOST * 127 * W::GROUP < 1 << 22, "sums keep the unit 1");
 
     struct Shared {
-        __attribute__((aligned(16))) u32 a[WORDS * BM + EIGHTS * GAP];
-        __attribute__((aligned(16))) u32 b[WORDS * BN + EIGHTS * GAP];
+        __attribute__((aligned(16))) u32 a[WORDS * BM + SHARERS * GAP];
+        __attribute__((aligned(16))) u32 b[WORDS * BN + SHARERS * GAP];
         __attribute__((aligned(16))) float a_factor[GROUPS][BM];
+        // -BEGIN_OF_SUMS times it.
+        __attribute__((aligned(16))) float a_begin[AS_FLOATS ? GROUPS : 1][AS_FLOATS ? BM : 4];
         __attribute__((aligned(16))) float b_scale[BN];
         // Where weights have an offset: it, and the sums of activations.
         __attribute__((aligned(16))) float a_offset[W::OFFSET ? GROUPS : 1][W::OFFSET ? BM : 4];
@@ -72,47 +101,46 @@ template <class W, class FORM, int BM_, int BN_, int TM_, int TN_> struct TileIn
     static constexpr u32 STEPS_IN_LDS = 1;
     typedef float Sums[TM][TN];
 
-    const u8 *a[A_LOADS];
-    ColumnInt8<InMemory> b[B_LOADS];
-    typename W::Raw next_a[A_LOADS];
-    ColumnInt8<InMemory>::Raw<8> next_b[B_LOADS];
+    const u8 *a[1];
+    ColumnInt8<InMemory> b[1];
+    typename W::template Raws<EACH> next_a;
+    ColumnInt8<InMemory>::Raw<EACH> next_b;
 
     static __attribute__((device, always_inline)) u32 line(u32 word, u32 width) {
-        return word * width + word / EIGHT * GAP;
+        return word * width + word / OF_EACH * GAP;
     }
 
-    // Issues the loads of elements base + k .. base + k + 8; `base` is the same for all threads.
+    // Issues the loads of elements base + k .. base + k + EACH; `base` is the same for all threads.
     __attribute__((device, always_inline)) void load(u32 base, u32 k, u32) {
         u64 skip = (u64)(base / W::BLOCK) * W::BYTES;
-        UNROLL for (u32 i = 0; i < A_LOADS; i++) next_a[i] = W::fetch(a[i] + skip, base % W::BLOCK + k);
-        UNROLL for (u32 i = 0; i < B_LOADS; i++) next_b[i] = b[i].template fetch<8>(base, k);
+        if (has_row()) next_a = W::template fetch<EACH>(a[0] + skip, base % W::BLOCK + k);
+        if (has_column()) next_b = b[0].template fetch<EACH>(base, k);
     }
 
     // Puts what was loaded into LDS; `row` and `k` are this thread's part.
     __attribute__((device, always_inline)) void store(Shared *shared, u32 row, u32 k) {
-        u32 at = line(k / 8 * EIGHT, BM) + row;
-        UNROLL for (u32 i = 0; i < A_LOADS; i++) {
-            u32x2 q = W::bytes(next_a[i]);
-            UNROLL for (u32 w = 0; w < EIGHT; w++) {
-                u32 word = FORM::template weights<W>(q[w / (EIGHT / 2)], w % (EIGHT / 2));
-                shared->a[at + w * BM + i * ROWS] = word;
+        if (has_row()) {
+            u32 at = line(k / FORM::NEIGHBOURS, BM) + row;
+            Bytes<EACH> q = W::bytes(next_a);
+            UNROLL for (u32 w = 0; w < OF_EACH; w++) {
+                shared->a[at + w * BM] = FORM::template weights<W>(q[w / FORM::OF_FOUR], w % FORM::OF_FOUR);
             }
             if (k % W::GROUP == 0) {
-                shared->a_factor[k / W::GROUP][row + i * ROWS] = W::factor(next_a[i]);
-                if constexpr (W::OFFSET) shared->a_offset[k / W::GROUP][row + i * ROWS] = W::offset(next_a[i]);
+                float factor = W::factor(next_a);
+                shared->a_factor[k / W::GROUP][row] = factor;
+                if constexpr (AS_FLOATS) shared->a_begin[k / W::GROUP][row] = factor * -BEGIN_OF_SUMS;
+                if constexpr (W::OFFSET) shared->a_offset[k / W::GROUP][row] = W::offset(next_a);
             }
         }
-        if (BN < ROWS && row >= BN) return;
-        at = line(k / 8 * EIGHT, BN) + row;
-        UNROLL for (u32 i = 0; i < B_LOADS; i++) {
-            UNROLL for (u32 w = 0; w < EIGHT; w++) {
-                u32 q = next_b[i].q[w / (EIGHT / 2)];
-                shared->b[at + w * BN + i * ROWS] = FORM::activations(q, w % (EIGHT / 2));
+        if (has_column()) {
+            u32 at = line(k / FORM::NEIGHBOURS, BN) + row;
+            UNROLL for (u32 w = 0; w < OF_EACH; w++) {
+                shared->b[at + w * BN] = FORM::activations(next_b.q[w / FORM::OF_FOUR], w % FORM::OF_FOUR);
             }
-            if (k == 0) shared->b_scale[row + i * ROWS] = next_b[i].scale;
+            if (k == 0) shared->b_scale[row] = next_b.scale;
             if constexpr (W::OFFSET) {
-                float sum = lanes_reduce<Sum, W::GROUP / 8>(next_b[i].scale * (float)int8_sum<1>(next_b[i].q));
-                if (k % W::GROUP == 0) shared->b_sum[k / W::GROUP][row + i * ROWS] = sum;
+                float sum = lanes_reduce<Sum, W::GROUP / EACH>(next_b.scale * (float)int8_sum<1>(next_b.q));
+                if (k % W::GROUP == 0) shared->b_sum[k / W::GROUP][row] = sum;
             }
         }
     }
@@ -142,13 +170,22 @@ template <class W, class FORM, int BM_, int BN_, int TM_, int TN_> struct TileIn
             UNROLL for (u32 i = 0; i < TM / 4; i++) x[i] = *(const lds_u32x4 *)(a + i * M_APART);
             UNROLL for (u32 i = 0; i < TN / 4; i++) y[i] = *(const lds_u32x4 *)(b + i * N_APART);
             UNROLL for (u32 i = 0; i < TM; i++) UNROLL for (u32 j = 0; j < TN; j++) {
-                whole[i][j] = FORM::step(x[i / 4][i % 4], y[j / 4][j % 4], w == 0 ? 0 : whole[i][j]);
+                whole[i][j] = FORM::step(x[i / 4][i % 4], y[j / 4][j % 4], w == 0 ? FIRST : whole[i][j]);
             }
         }
         lds_f32x4 x[TM / 4], y[TN / 4];
         read_floats(shared->a_factor[g] + m0, shared->b_scale + n0, x, y);
-        UNROLL for (u32 i = 0; i < TM; i++) UNROLL for (u32 j = 0; j < TN; j++) {
-            sum[i][j] = mad(x[i / 4][i % 4] * y[j / 4][j % 4], (float)FORM::total(whole[i][j]), sum[i][j]);
+        if constexpr (AS_FLOATS) {
+            lds_f32x4 begin[TM / 4];
+            UNROLL for (u32 i = 0; i < TM / 4; i++) begin[i] = *(const lds_f32x4 *)(shared->a_begin[g] + m0 + i * M_APART);
+            UNROLL for (u32 i = 0; i < TM; i++) UNROLL for (u32 j = 0; j < TN; j++) {
+                float scaled = fused(bits_f32(whole[i][j]), x[i / 4][i % 4], begin[i / 4][i % 4]);
+                sum[i][j] = mad(scaled, y[j / 4][j % 4], sum[i][j]);
+            }
+        } else {
+            UNROLL for (u32 i = 0; i < TM; i++) UNROLL for (u32 j = 0; j < TN; j++) {
+                sum[i][j] = mad(x[i / 4][i % 4] * y[j / 4][j % 4], (float)FORM::total(whole[i][j]), sum[i][j]);
+            }
         }
         if constexpr (W::OFFSET) {
             read_floats(shared->a_offset[g] + m0, shared->b_sum[g] + n0, x, y);

@@ -6,11 +6,12 @@
 //
 // `mat_tile_id_<type>`, many tokens: tiles (mat_tile.h) whose columns are pairs of an index and a token with the same
 // expert, so that a weight is read and decoded once for up to 32 of them. `gather_pairs` (mul_mat_id.hip) sorts the
-// pairs first. `mat_tile_id_int8_<type>` is the same with activations in 8 bits (mat_tile_int8.h), on targets with dot4;
-// `mat_tile_id_half_<type>` with activations in F16 (mat_tile_half.h), on targets with matrix units.
+// pairs first. `mat_tile_id_int8_<type>` is the same with activations in 8 bits (mat_tile_int8.h, mat_tile_int8_k.h), on
+// targets with dot4; `mat_tile_id_half_<type>` with activations in F16 (mat_tile_half.h), on targets with matrix units.
 #pragma once
 #include "mat_tile_half.h"
 #include "mat_tile_int8.h"
+#include "mat_tile_int8_k.h"
 
 // The token and the index of a pair.
 struct Place {
@@ -98,6 +99,25 @@ DEVICE void mat_tile_id_int8(const u8 *a, const u8 *q, const float *scale, const
     store_pairs<T>(d, p, sorted, tile, sum);
 }
 
+// The same for weights that have HeadK.
+template <class W, class T>
+DEVICE void mat_tile_id_int8_k(const u8 *a, const u8 *q, const float *blocks, const u32 *sorted,
+                               const TileOfPairs *tiles, float *d, const MulMatIdParams &p,
+                               typename T::Shared *shared) {
+    TileOfPairs tile = tiles[group_y()];
+    u32 first = group_x() * T::BM;
+    if (tile.count == 0 || first >= p.m) return;
+    T t;
+    u32 expert = tile.expert < p.experts ? tile.expert : 0;
+    a += ((u64)p.off0 + (u64)expert * p.nb0[1] + (u64)first * p.nb0[0]) * W::BYTES;
+    t.rows(a, p.nb0[0] * W::BYTES, p.m - 1 - first);
+    Place at = place(p, sorted[tile.first + minimum(T::column(), tile.count - 1)]);
+    t.columns(q, blocks, 0, (u32)rounded_row(p, at), p.k);
+    typename T::Sums sum;
+    t.walk(depth(p, tile), shared, sum);
+    store_pairs<T>(d, p, sorted, tile, sum);
+}
+
 // Results of a tile of pairs.
 struct PairsOfHalf {
     float *d;
@@ -150,6 +170,15 @@ DEVICE void mat_tile_id_half(const u8 *a, const u16 *x, const float *scale, cons
         mat_tile_id_int8<W, T>(a, q, scale, sorted, tiles, d, p, &shared); \
     }
 
+#define MAT_TILE_ID_INT8_K(type, W) \
+    KERNEL(TILE_ID_THREADS) \
+    mat_tile_id_int8_##type(const u8 *a, const u8 *q, const float *blocks, const u32 *sorted, \
+                            const TileOfPairs *tiles, float *d, MulMatIdParams p) { \
+        typedef TileInt8K<W, 64, ID_COLUMNS, 4, 4> T; \
+        LDS T::Shared shared; \
+        mat_tile_id_int8_k<W, T>(a, q, blocks, sorted, tiles, d, p, &shared); \
+    }
+
 #define MAT_TILE_ID_HALF(type, W) \
     KERNEL(TILE_ID_THREADS) \
     mat_tile_id_half_##type(const u8 *a, const u16 *x, const float *scale, const u32 *sorted, \
@@ -162,8 +191,10 @@ DEVICE void mat_tile_id_half(const u8 *a, const u16 *x, const float *scale, cons
 #define MUL_MAT_ID(type, W) MAT_TILE_ID(type, W)
 #if HAS_DOT4
 #define MUL_MAT_ID_BLOCKS(type, W) MUL_MAT_ID(type, W) MAT_TILE_ID_INT8(type, W)
+#define MUL_MAT_ID_BLOCKS_K(type, W) MUL_MAT_ID(type, W) MAT_TILE_ID_INT8_K(type, W)
 #else
 #define MUL_MAT_ID_BLOCKS(type, W) MUL_MAT_ID(type, W)
+#define MUL_MAT_ID_BLOCKS_K(type, W) MUL_MAT_ID(type, W)
 #endif
 #if HAS_MATRIX
 #define MUL_MAT_ID_HALF(type, W) MAT_TILE_ID_HALF(type, W)

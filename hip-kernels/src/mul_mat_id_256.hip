@@ -3,8 +3,8 @@
 
 MUL_MAT_ID_BLOCKS(q2_k, WeightQ2_K)
 MUL_MAT_ID_BLOCKS(q3_k, WeightQ3_K)
-MUL_MAT_ID_BLOCKS(q4_k, WeightQ4_K)
-MUL_MAT_ID_BLOCKS(q5_k, WeightQ5_K)
+MUL_MAT_ID_BLOCKS_K(q4_k, WeightQ4_K)
+MUL_MAT_ID_BLOCKS_K(q5_k, WeightQ5_K)
 MUL_MAT_ID_BLOCKS(q6_k, WeightQ6_K)
 MUL_MAT_ID_BLOCKS(iq4_xs, WeightIQ4_XS)
 

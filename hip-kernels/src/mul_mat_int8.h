@@ -3,11 +3,13 @@
 //
 // `mat_vec_rounding_<type>_n<columns>_r<rows>` for one or two columns, which it rounds itself, `mat_vec_int8_...` for
 // few (mat_vec_int8.h), `mat_tile_int8_<type>_<rows>x<columns>` for many (mat_tile_int8.h); these two read what
-// `quantize_int8` or `normalize_int8` wrote to scratch (mul_mat_int8.hip).
+// `quantize_int8` or `normalize_int8` wrote to scratch (mul_mat_int8.hip). Where a target has dot4, the tiles of Q4_K and Q5_K
+// are those of mat_tile_int8_k.h and read what `quantize_int8_k` wrote.
 //
 // A target has the kernels that are faster than those for F32 there; the host's tuning.rs has the counts.
 #pragma once
 #include "mat_tile_int8.h"
+#include "mat_tile_int8_k.h"
 #include "mat_vec_int8.h"
 
 #define INT8_OPERANDS const u8 *a, const u8 *q, const float *scale, float *d, MulMatParams p
@@ -22,6 +24,18 @@
         LDS T::Shared shared; \
         mat_tile_int8<W, T>(a, q, scale, d, p, &shared); \
     }
+
+// Blocks with HeadK, where a target has dot4.
+#define MAT_TILE_INT8_K(type, W, BM, BN, TM, TN) \
+    KERNEL(BM / TM * (BN / TN)) mat_tile_int8_##type##_##BM##x##BN(INT8_OPERANDS) { \
+        typedef TileInt8K<W, BM, BN, TM, TN> T; \
+        LDS T::Shared shared; \
+        mat_tile_int8_k<W, T>(a, q, scale, d, p, &shared); \
+    }
+#define MAT_TILES_K(type, W) \
+    MAT_TILE_INT8_K(type, W, 64, 32, 4, 4) \
+    MAT_TILE_INT8_K(type, W, 64, 64, 4, 4) \
+    MAT_TILE_INT8_K(type, W, 128, 64, 8, 4)
 
 #if HAS_DOT4
 #define MAT_VECS_FEW(type, W) \

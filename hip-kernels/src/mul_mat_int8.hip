@@ -15,6 +15,18 @@ KERNEL(ROW_THREADS) quantize_int8(const float *b, u8 *q, float *scale, MulMatPar
     if (piece.unit % 4 == 0) scale[(u64)piece.row * (p.k / 32) + piece.unit / 4] = eight.scale;
 }
 
+// The same for tiles of weights that have HeadK: what belongs to 256 neighbours stands together (RoundedK).
+KERNEL(ROW_THREADS) quantize_int8_k(const float *b, u8 *q, float *blocks, MulMatParams p) {
+    const u32 ne[4] = {p.k, p.n, p.ne2, p.ne3};
+    Piece piece = row_piece(p.k / 8);
+    if (piece.unit >= p.k / 8 || piece.row >= p.n * p.ne2 * p.ne3) return;
+    Index i = row_index(piece.row, ne);
+    b += row_offset(p.off1, p.nb1, i.i1, i.i2, i.i3);
+    EightInt8 eight = quantize_eight(WeightF32::fetch((const u8 *)b, piece.unit * 8));
+    *(lds_u32x2 *)(q + (u64)piece.row * p.k + piece.unit * 8) = eight.q;
+    store_rounded_k((RoundedK *)blocks + (u64)piece.row * (p.k / 256) + piece.unit / 32, piece.unit % 32, eight);
+}
+
 // Where RMS_NORM(x) * w of column n goes, eight neighbours at a time; rows may end before them.
 struct ToF32 {
     float *y;

@@ -9,11 +9,13 @@ MAT_VECS_FEW(q2_k, WeightQ2_K)
 MAT_VECS_FEW(q3_k, WeightQ3_K)
 MAT_VECS_FEW(iq4_xs, WeightIQ4_XS)
 // Sums that do not fit pairs of 16 bits.
-MAT_TILES(q5_k, WeightQ5_K)
 MAT_TILES_FEW(iq4_xs, WeightIQ4_XS)
+MAT_TILES_K(q4_k, WeightQ4_K)
+MAT_TILES_K(q5_k, WeightQ5_K)
+#elif HAS_PACKED16
+MAT_TILES(q4_k, WeightQ4_K)
 #endif
 #if HAS_DOT4 || HAS_PACKED16
-MAT_TILES(q4_k, WeightQ4_K)
 MAT_TILES(q6_k, WeightQ6_K)
 MAT_TILES_FEW(q2_k, WeightQ2_K)
 MAT_TILES_FEW(q3_k, WeightQ3_K)

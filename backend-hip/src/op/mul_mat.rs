@@ -133,6 +133,7 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     }
     if c.precision == Precision::Fast
         && let Some(module) = int8_module(c.profile, &kernels)
+        && offsets_fit(dtype, p.nb0[0], p.k, u64::from(TILES[2].columns))
     {
         return int8_launches(c, &p, module, &kernels);
     }
@@ -166,6 +167,23 @@ fn vec(p: &MulMatParams, dtype: DType, [weights, input, result]: [TensorId; 3]) 
         experts: [None; 2],
         results: tensors(&[result]),
     }
+}
+
+/// Whether a lane's offsets in the 128 rows of a tile, and in so many rounded columns, have 32 bits.
+pub(super) fn offsets_fit(dtype: DType, stride: u32, k: u32, columns: u64) -> bool {
+    let row = u64::from(stride) * dtype.block_bytes() as u64;
+    row <= u64::from(u32::MAX) / 128 && u64::from(k) * columns <= u64::from(u32::MAX)
+}
+
+/// Whether tiles in 8 bits take activations by blocks of 256 (`mat_tile_int8_k.h`).
+pub(super) fn has_blocks_k(profile: &Profile, dtype: DType) -> bool {
+    matches!(dtype, DType::Q4_K | DType::Q5_K) && Tuning::of(profile).int8 == Int8::Dot4
+}
+
+/// Bytes of a rounded column, and of what belongs to its blocks.
+pub(super) fn int8_column(profile: &Profile, dtype: DType, k: u32) -> [u64; 2] {
+    let blocks = if has_blocks_k(profile, dtype) { u64::from(k / 256) * 64 } else { u64::from(k / 32) * 4 };
+    [k.into(), blocks]
 }
 
 /// Where the tiles in 8 bits are, if they are better than F32: where [`Int8`] says so.
@@ -211,8 +229,7 @@ fn half_launches(
         let (i, groups) = choose_mma_tile(c.profile, p);
         let MmaTile { tile, lds_bytes, .. } = MMA_TILES[i];
         let kernel = (module, kernels.half.mma_tiles[i]);
-        // A tile reads whole columns of scratch behind the last one, too.
-        Tiles { kernel, groups, threads: tile.threads, lds_bytes, columns: tile.columns }
+        Tiles { kernel, groups, threads: tile.threads, lds_bytes, columns: MMA_COLUMNS }
     } else {
         let (i, groups) = choose_half_tile(c.profile, p);
         let kernel = (module, kernels.half.tiles[i]);
@@ -258,11 +275,17 @@ fn int8_launches(
     let (i, groups) = choose_tile(c.profile, kernels, Tuning::of(c.profile).largest_int8_tile, p);
     let kernel = (module, kernels.int8.tiles[i]);
     let product = Tiles { kernel, groups, threads: TILES[i].threads, lds_bytes: 0, columns: 1 };
-    rounded(c, p, [p.k.into(), u64::from(p.k / 32) * 4], round_int8, product)
+    let dtype = c.graph.tensor(c.graph.tensor(c.node).src()[0]).dtype;
+    let round = if has_blocks_k(c.profile, dtype) { round_int8_k } else { round_int8 };
+    rounded(c, p, int8_column(c.profile, dtype, p.k), round, product)
 }
 
+/// Columns of the largest tile of NVIDIA's. All of them read whole tiles, those behind the last column too, and products may
+/// share what was rounded.
+const MMA_COLUMNS: u32 = 128;
+
 /// A launch of tiles of rounded columns: kernel, work-groups across and down, threads and LDS of a work-group, and of how many
-/// columns the scratch holds a multiple.
+/// columns the scratch of a plane holds a multiple.
 struct Tiles {
     kernel: (&'static str, &'static str),
     groups: [u64; 2],
@@ -283,7 +306,8 @@ fn rounded(
     let src = c.graph.tensor(c.node).src();
     let batch = u64::from(p.ne2) * u64::from(p.ne3);
     let columns = u64::from(p.n) * batch;
-    let room = columns.next_multiple_of(tiles.columns.into());
+    // Planes follow each other without gaps: behind the last one there is what a whole tile reads.
+    let room = columns + u64::from(p.n.next_multiple_of(tiles.columns) - p.n);
     let [q, scales] = scratch(c, column.map(|bytes| (room, bytes)))?;
     let operands = vec![Operand::Tensor(src[0]), q, scales, Operand::Tensor(c.node)];
     let [x, y] = tiles.groups;
@@ -299,9 +323,27 @@ pub(super) fn round_int8(
     b: Operand,
     to: [Operand; 2],
 ) -> Result<Launch, Refusal> {
-    let rounding = ("mul_mat_int8", "quantize_int8");
+    round_columns(c, "quantize_int8", p, [b, to[0], to[1]])
+}
+
+/// The same by blocks of 256.
+pub(super) fn round_int8_k(
+    c: &Context<'_>,
+    p: &MulMatParams,
+    b: Operand,
+    to: [Operand; 2],
+) -> Result<Launch, Refusal> {
+    round_columns(c, "quantize_int8_k", p, [b, to[0], to[1]])
+}
+
+fn round_columns(
+    c: &Context<'_>,
+    kernel: &'static str,
+    p: &MulMatParams,
+    operands: [Operand; 3],
+) -> Result<Launch, Refusal> {
     let groups = row_groups(p.k.div_ceil(8), rows_of([p.k, p.n, p.ne2, p.ne3])?);
-    let launch = launch(c, rounding, vec![b, to[0], to[1]], p, [groups, 1, 1], ROW_THREADS)?;
+    let launch = launch(c, ("mul_mat_int8", kernel), operands.to_vec(), p, [groups, 1, 1], ROW_THREADS)?;
     Ok(Launch { written: 2, ..launch })
 }
 
@@ -387,6 +429,7 @@ mod tests {
         assert_eq!((tile(14336, 512), tile(4096, 512)), ((2, [112, 4]), (2, [32, 4])));
         assert_eq!((tile(2048, 512), tile(6144, 512)), ((1, [32, 4]), (1, [96, 4])));
         assert_eq!((tile(512, 512), tile(14336, 32)), ((0, [8, 8]), (0, [224, 1])));
+        assert!(MMA_TILES.iter().all(|tile| MMA_COLUMNS.is_multiple_of(tile.tile.columns)));
         // LDS is for two slices of F16: rows, and twice the columns.
         assert!(MMA_TILES.iter().all(|tile| tile.lds_bytes <= GIVEN_LDS));
         assert_eq!(MMA_TILES[2].lds_bytes, 2 * 2 * 64 * (128 + 2 * 128));
@@ -444,8 +487,12 @@ mod tests {
                 let used = |t: DType| !in_half(t) && int8_module(&profile, &kernels(t).unwrap()).is_some();
                 types.iter().filter(|&&t| used(t)).count()
             };
+            // Tiles of Q4_K and Q5_K have a kernel of their own that rounds.
+            let by_block = usize::from(tiles(&[DType::Q4_K]) > 0);
             let most = match tuning.int8 {
-                Int8::Dot4 => 1 + 4 * full.len() + 2 * few.len() + 3 * tiles(&full) + 2 * tiles(&few),
+                Int8::Dot4 => {
+                    1 + by_block + 4 * full.len() + 2 * few.len() + 3 * tiles(&full) + 2 * tiles(&few)
+                }
                 Int8::Pairs => 1 + 3 * tiles(&full) + 2 * tiles(&few),
                 Int8::None => 0,
             };

@@ -3,7 +3,9 @@
 
 use super::grid::{launch, no_kernel, scratch, tensors};
 use super::mat_vec::{self, MatVec};
-use super::mul_mat::{half_column, round_half, round_int8};
+use super::mul_mat::{
+    half_column, has_blocks_k, int8_column, offsets_fit, round_half, round_int8, round_int8_k,
+};
 use super::types::of_type;
 use super::{Context, Launch, Operand, Refusal};
 use crate::arch::Profile;
@@ -140,6 +142,7 @@ fn choose(
     let half = kernels.half.filter(|_| half).map(|tile| (tile, Form::Half));
     let int8 = kernels.int8.filter(|_| fast && tuning.int8 == Int8::Dot4).map(|tile| (tile, Form::Int8));
     let pairs = u64::from(p.used) * u64::from(p.tokens);
+    let int8 = int8.filter(|_| offsets_fit(dtype, p.nb0[0], p.k, pairs));
     let many = pairs >= u64::from(tuning.tile_from) * u64::from(p.experts);
     many.then(|| half.or(int8).unwrap_or((kernels.tile, Form::F32)))
 }
@@ -152,6 +155,7 @@ fn tiles(
     form: Form,
 ) -> Result<Vec<Launch>, Refusal> {
     let src = c.graph.tensor(c.node).src();
+    let dtype = c.graph.tensor(src[0]).dtype;
     let (pairs, buckets) = (u64::from(p.used) * u64::from(p.tokens), u64::from(p.experts) + 1);
     let entries = pairs / u64::from(TILE[1]) + buckets;
     // Rows of b for each token.
@@ -159,7 +163,7 @@ fn tiles(
     let columns = u64::from(rows) * u64::from(p.tokens);
     let rounded = match form {
         Form::F32 => [(0, 0); 2],
-        Form::Int8 => [(columns, p.k.into()), (columns, u64::from(p.k / 32) * 4)],
+        Form::Int8 => int8_column(c.profile, dtype, p.k).map(|bytes| (columns, bytes)),
         Form::Half => [(columns, half_column(p.k)), (columns, 4)],
     };
     let [sorted, list, rounded, scales] = scratch(c, [(pairs, 4), (entries, ENTRY), rounded[0], rounded[1]])?;
@@ -171,6 +175,7 @@ fn tiles(
         let of_b = p.of_columns();
         launches.push(match form {
             Form::Half => round_half(c, &of_b, operands[1], [rounded, scales])?,
+            _ if has_blocks_k(c.profile, dtype) => round_int8_k(c, &of_b, operands[1], [rounded, scales])?,
             _ => round_int8(c, &of_b, operands[1], [rounded, scales])?,
         });
         operands.splice(1.., [rounded, scales]);
@@ -249,7 +254,9 @@ mod tests {
             let with_rounding = |tiles: usize| tiles + tiles.min(1);
             let in_bytes = rest.iter().filter(|&&&t| dot4 && kernels(t).unwrap().int8.is_some()).count();
             let all = 1 + 2 * WEIGHT_TYPES.len() + blocks(&half) + blocks(&rest);
-            let all = all + with_rounding(in_bytes) + with_rounding(half.len());
+            // Q4_K and Q5_K have one of their own.
+            let by_block = usize::from(dot4 && rest.contains(&&DType::Q4_K));
+            let all = all + with_rounding(in_bytes) + by_block + with_rounding(half.len());
             assert_eq!(met.len(), all, "{name}: {met:?}");
         }
     }
