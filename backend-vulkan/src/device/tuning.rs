@@ -221,9 +221,12 @@ impl Warptile {
     /// Shared memory in bytes.
     pub const fn shared_bytes(&self, fragment: Fragment) -> u32 {
         if let Fragment::Int8 = fragment {
-            // Eight words of each row and of eight more, two factors and two minima or sums, a table of pairs.
+            // Eight words of each row and of eight more; two factors, what their sums begin with and two minima; a scale and
+            // sums of columns; a table of pairs.
             let sums = if self.slices > 1 { self.bm * self.bn * 4 } else { 4 };
-            return ((self.bm + self.bn + 16) * 32 + (self.bm + self.bn) * 16) * self.slices * self.buffers
+            return ((self.bm + self.bn + 16) * 32 + self.bm * 24 + self.bn * 16)
+                * self.slices
+                * self.buffers
                 + sums
                 + 1088;
         }

@@ -3,9 +3,14 @@
 //
 // A step is 32 elements of k, eight words of a row. Shared memory has them word after word, all rows of a word side by side,
 // so that 16 bytes are a word of four rows: with 8 x 4 three such reads for 32 dot products. The products of a group that
-// has one factor (32 elements, of some types 16) are summed as integers, then scaled: three operations for eight dot products,
+// has one factor (32 elements, of some types 16) are summed as integers, then scaled: two operations for eight dot products,
 // one more where weights have a minimum, which takes the sum of the activations. Numbers that count from an offset lose it
 // on their way to shared memory.
+//
+// No operation makes floats of the integers: these begin with the bits of BEGIN = 1.5 * 2^23, whose unit is 1, so that the bits
+// of a sum s are the float BEGIN + s. Its product with the factor of the weights, less BEGIN times that factor (exact: factors
+// have 19 bits at the most), is s times the factor; where products are rounded before they are added, within 3/4 of the factor.
+// MXFP4's factors are powers of two of any size and take a conversion.
 //
 // An invocation has TM / 4 runs of four rows, and TN / 4 of four columns. A work-group has SLICES times
 // (BM / TM) * (BN / TN) invocations.
@@ -35,6 +40,15 @@ const uint TILES = BUFFERS * SLICES;
 shared uint tile_a[TILES * WORDS * LINE_A];
 shared uint tile_b[TILES * WORDS * LINE_B];
 shared float factors_a[TILES * GROUPS_OF_STEP * BM];
+#ifndef A_MXFP4
+#define AS_FLOATS
+const float BEGIN = 12582912.0;
+const int FIRST = 0x4b400000;
+// -BEGIN times the factors.
+shared float begins_a[TILES * GROUPS_OF_STEP * BM];
+#else
+const int FIRST = 0;
+#endif
 shared float factors_b[TILES * BN];
 #ifdef HAS_MINIMUM
 shared float minima_a[TILES * GROUPS_OF_STEP * BM];
@@ -75,7 +89,11 @@ void put_piece(uint row, uint piece, uint k0, Piece w) {
     const uint first = quad_at(of_step, 0, 0);
     if (first % GROUP == 0) {
         const uint at = (tile * GROUPS_OF_STEP + first / GROUP) * BM + r;
-        factors_a[at] = of_piece(w).x * factor(w, 0);
+        const float of_group = of_piece(w).x * factor(w, 0);
+        factors_a[at] = of_group;
+#ifdef AS_FLOATS
+        begins_a[at] = of_group * -BEGIN;
+#endif
 #ifdef HAS_MINIMUM
         minima_a[at] = of_piece(w).y * minimum(w, 0);
 #endif
@@ -132,7 +150,7 @@ void multiply(uint lane, uint slice, uint turn) {
                 const uvec4 y = FOUR(uvec4, tile_b, word * LINE_B + column + n * (4 * TC));
                 [[unroll]] for (uint e = 0; e < 4 * TM; e++) {
                     const uint at = n * 4 * TM + e;
-                    products[at] = dot4(x[e % TM / 4][e % 4], y[e / TM], w == 0 ? 0 : products[at]);
+                    products[at] = dot4(x[e % TM / 4][e % 4], y[e / TM], w == 0 ? FIRST : products[at]);
                 }
             }
         }
@@ -144,12 +162,19 @@ void multiply(uint lane, uint slice, uint turn) {
 #endif
             [[unroll]] for (uint m = 0; m < TM / 4; m++) {
                 const vec4 x = FOUR(vec4, factors_a, rows + m * (4 * TR));
+#ifdef AS_FLOATS
+                const vec4 begin = FOUR(vec4, begins_a, rows + m * (4 * TR));
+#endif
 #ifdef HAS_MINIMUM
                 const vec4 low = FOUR(vec4, minima_a, rows + m * (4 * TR));
 #endif
                 [[unroll]] for (uint e = 0; e < 16; e++) {
                     const uint at = (n * 4 + e / 4) * TM + m * 4 + e % 4;
+#ifdef AS_FLOATS
+                    sums[at] += y[e / 4] * fma(intBitsToFloat(products[at]), x[e % 4], begin[e % 4]);
+#else
                     sums[at] += x[e % 4] * y[e / 4] * float(products[at]);
+#endif
 #ifdef HAS_MINIMUM
                     sums[at] += low[e % 4] * all[e / 4];
 #endif
