@@ -145,6 +145,14 @@ fn products() -> Vec<Case> {
     for dtype in [DType::F32, DType::BF16, DType::Q4_0, DType::Q5_0, DType::Q6_K, DType::MXFP4] {
         add(dtype, One, 1);
     }
+    // Few rows, which are no tiles at any number of columns.
+    for (dtype, n) in [(DType::F32, 20), (DType::Q8_0, 37), (DType::Q4_K, 20)] {
+        cases.push(case("products", format!("{dtype}, two of few rows, k=1024, n={n}"), |p| {
+            let x = p.plain("x", &[1024, n])?;
+            p.product(x, "first", dtype, 16, false)?;
+            p.product(x, "second", dtype, 9, false)
+        }));
+    }
     cases
 }
 
