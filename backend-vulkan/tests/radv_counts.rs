@@ -63,12 +63,14 @@ fn child() {
     };
     let loops =
         audit::count_loops(radv::options(), wanted).expect("RADV lists what it compiles for a null device");
-    assert!(loops.others.is_empty(), "loops that are not understood: {:#?}", loops.others);
     assert!(!loops.rows.is_empty(), "no pipeline is listed");
     if which == "all" {
         println!("{}", audit::table(&loops.rows));
+        // Types that the document does not have may be among them.
+        println!("loops that are not understood: {:?}", loops.others);
         return;
     }
+    assert!(loops.others.is_empty(), "loops that are not understood: {:#?}", loops.others);
     // The harness has begun a line.
     println!("\ndriver\t{}", loops.driver);
     for ((form, dtype), cell) in cells(&loops.rows) {
