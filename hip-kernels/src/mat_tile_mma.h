@@ -9,16 +9,10 @@
 // multiprocessor has work for its eight wavefronts then where there are no more tiles than multiprocessors, which is usual:
 // 2048 rows times 512 columns are 128 tiles of 64 x 128.
 #pragma once
+#include "copies.h"
 #include "mat_tile_half.h"
 
 #if !DEVICE_AMD && HAS_MATRIX
-
-// 16 bytes of memory to LDS, some time before `wait_for_copies`; a thread waits for its own.
-DEVICE void begin_copy(u16 *to, const u16 *from) {
-    u32 at = (u32)(u64)(IN_LDS const u16 *)to;
-    __asm__ volatile("cp.async.cg.shared.global [%0], [%1], 16;" : : "r"(at), "l"(from) : "memory");
-}
-DEVICE void wait_for_copies() { __asm__ volatile("cp.async.wait_all;" : : : "memory"); }
 
 // A barrier of the 128 threads of a slice: one may load while the other multiplies.
 DEVICE void slice_barrier(u32 slice) {

@@ -326,6 +326,7 @@ struct FormF32 {
 // ---- Rows times columns ----
 
 template <class W, class C, int N, int R> struct MatVec {
+    typedef C Column;
     const u8 *row[R];
     C column[N];
     float sum[R][N];
@@ -447,9 +448,21 @@ DEVICE Plane plane_of_use(const VecOperands &o, const VecParams &p, u32 use) {
     return z;
 }
 
+// How weights come: straight from memory. (mat_vec_ring.h has another way.)
+template <class W, int R> struct FromMemory {
+    __attribute__((device, always_inline)) void start(const VecArguments &, u32) {}
+    // Multiplies `count` elements from `chunk` on, of chunks of `most`.
+    template <int E, class T>
+    __attribute__((device, always_inline)) void run(const VecArguments &, T &t, const VecParams &p, u32 chunk, u32, u32 count) {
+        t.template run<E>(chunk, count, p.v.split);
+    }
+};
+
 // group_x: rows; group_y: groups of N columns; group_z: planes, of a sum over experts tokens.
-template <class W, class SOURCE, int N, int R>
+template <class W, class SOURCE, int N, int R, class WEIGHTS = FromMemory<W, R>>
 DEVICE void mat_vec(const VecArguments &known, VecShared<SOURCE, N, R> *shared) {
+    WEIGHTS weights;
+    weights.start(known, SOURCE::CHUNK);
     NO_UNROLL for (u32 pass = 0; pass < known.p.v.passes; pass++) {
         float x = 0.0f;
         NO_UNROLL for (u32 use = 0; use < (known.p.v.summed ? known.p.v.summed : 1); use++) {
@@ -470,7 +483,7 @@ DEVICE void mat_vec(const VecArguments &known, VecShared<SOURCE, N, R> *shared) 
                 NO_UNROLL for (u32 chunk = 0; chunk < p.p.k; chunk += SOURCE::CHUNK) {
                     u32 count = minimum(p.p.k - chunk, SOURCE::CHUNK);
                     if (!there) source.template bring<(W::BLOCK > 1)>(o, p, &shared->source, chunk, count);
-                    t.template run<W::BLOCK == 1 ? 8 : SOURCE::WIDE>(chunk, count, p.v.split);
+                    weights.template run<W::BLOCK == 1 ? 8 : SOURCE::WIDE>(known, t, p, chunk, SOURCE::CHUNK, count);
                 }
             }
             auto [o, p] = arguments_here(known);

@@ -11,11 +11,23 @@
 #include "mat_tile_int8.h"
 #include "mat_tile_int8_k.h"
 #include "mat_vec_int8.h"
+#include "mat_vec_ring.h"
 
 #define INT8_OPERANDS const u8 *a, const u8 *q, const float *scale, float *d, MulMatParams p
 
 // mat_vec.h.
 #define MAT_VEC_ROUNDING(type, W, N, R) MAT_VEC(mat_vec_rounding_##type, W, N, R, FromLds<FormInt8, N>)
+// One column; where the device has them, with copies of the weights to LDS (mat_vec_ring.h), for which the launch gives RING_BYTES.
+#if HAS_COPIES
+#define MAT_VEC_ROUNDING_ONE(type, W) \
+    KERNEL(VEC_THREADS) mat_vec_rounding_##type##_n1_r4(VEC_ARGUMENTS) { \
+        typedef FromLds<FormInt8, 1> Source; \
+        LDS VecShared<Source, 1, 4> shared; \
+        mat_vec<W, Source, 1, 4, Ring<W, 4>>({VEC_OPERANDS, p}, &shared); \
+    }
+#else
+#define MAT_VEC_ROUNDING_ONE(type, W) MAT_VEC_ROUNDING(type, W, 1, 4)
+#endif
 #define MAT_VEC_INT8(type, W, N, R) MAT_VEC(mat_vec_int8_##type, W, N, R, FromMemoryInt8<N>)
 
 #define MAT_TILE_INT8(type, W, BM, BN, TM, TN) \
@@ -39,7 +51,7 @@
 
 #if HAS_DOT4
 #define MAT_VECS_FEW(type, W) \
-    MAT_VEC_ROUNDING(type, W, 1, 4) \
+    MAT_VEC_ROUNDING_ONE(type, W) \
     MAT_VEC_INT8(type, W, 4, 4)
 #define MAT_VECS(type, W) \
     MAT_VECS_FEW(type, W) \
