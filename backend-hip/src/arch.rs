@@ -77,6 +77,8 @@ pub struct Profile {
     pub dot4: Dot4,
     /// Matrix units.
     pub matrix: Matrix,
+    /// Whether the code copies from memory to LDS past registers, in LDS that a launch gives (NVIDIA's `cp.async`).
+    pub copies: bool,
     /// Whether one instruction computes two halves (`v_pk_fma_f16`).
     pub packed_half: bool,
     /// LDS of one work-group in bytes.
@@ -183,6 +185,7 @@ impl Profile {
                 wave: 32,
                 dot4: if number >= 61 { Dot4::Dp4a } else { Dot4::Software },
                 matrix: if number >= 80 { Matrix::Tensor } else { Matrix::None },
+                copies: number >= 80,
                 packed_half: number >= 60,
                 lds_bytes: 48 << 10,
                 max_threads: 1024,
@@ -216,6 +219,7 @@ impl Profile {
                 Family::Rdna4 => Matrix::WmmaGfx12,
                 _ => Matrix::None,
             },
+            copies: false,
             packed_half: version.0 >= 9,
             lds_bytes: if version == (9, 5, 0) { 160 << 10 } else { 64 << 10 },
             max_threads: 1024,

@@ -6,7 +6,7 @@
 #[path = "common/catalogue.rs"]
 mod agreement;
 
-use agreement::{failures, wanted};
+use agreement::{Wanted, failures, wanted};
 use backend_vulkan::arch::ArchClass;
 use backend_vulkan::tuning::Profile;
 use backend_vulkan::{VulkanBackend, VulkanOptions, enumerate};
@@ -14,6 +14,8 @@ use ggml_core::Error;
 use ggml_core::backend::Backend;
 use ggml_core::catalogue::{self, Case};
 use ggml_core::plan::Precision;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 fn devices() -> Vec<usize> {
@@ -81,29 +83,44 @@ fn cases_for(backend: &VulkanBackend, forced: bool, all: &[Case]) -> Vec<Case> {
     all.iter().filter(|case| fused || !product(case)).cloned().collect()
 }
 
+/// One class; prints what came of it.
+fn failures_of(backend: &VulkanBackend, forced: bool, all: &[Case], wanted: &Wanted) -> Vec<String> {
+    let start = Instant::now();
+    let cases = cases_for(backend, forced, all);
+    let found = failures(backend, &cases, wanted);
+    let info = backend.device();
+    println!(
+        "{} {} as {}: {} cases, {} failures, {:.1} s, {:?}",
+        info.backend,
+        info.name,
+        info.arch,
+        2 * cases.len(),
+        found.len(),
+        start.elapsed().as_secs_f64(),
+        backend.stats()
+    );
+    found
+}
+
+/// Classes are looked at side by side, as many as there are processors: a software device compiles a shader when it is first
+/// run, in the one thread of its queue, and that is most of the time.
 #[test]
 fn catalogue_agrees_with_the_reference() {
     let all = agreement::cases();
     let wanted = wanted(&all);
-    let mut wrong = Vec::new();
-    for device in devices() {
-        for (i, backend) in backends(device).into_iter().enumerate() {
-            let start = Instant::now();
-            let cases = cases_for(&backend, i > 0, &all);
-            let found = failures(&backend, &cases, &wanted);
-            let info = backend.device();
-            println!(
-                "{} {} as {}: {} cases, {} failures, {:.1} s, {:?}",
-                info.backend,
-                info.name,
-                info.arch,
-                2 * cases.len(),
-                found.len(),
-                start.elapsed().as_secs_f64(),
-                backend.stats()
-            );
-            wrong.extend(found);
+    let of_device = |device| backends(device).into_iter().enumerate().map(|(i, backend)| (i > 0, backend));
+    let work: Vec<(bool, VulkanBackend)> = devices().into_iter().flat_map(of_device).collect();
+    let (next, wrong) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, |n| n.get()) {
+            scope.spawn(|| {
+                while let Some((forced, backend)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let found = failures_of(backend, *forced, &all, &wanted);
+                    wrong.lock().expect("no thread panics").extend(found);
+                }
+            });
         }
-    }
+    });
+    let wrong = wrong.into_inner().expect("no thread panics");
     assert!(wrong.is_empty(), "{} failures:\n{}", wrong.len(), wrong.join("\n"));
 }

@@ -9,7 +9,8 @@
 //   one         one value of a plain type
 //   BIAS        what has to be taken from each decoded value (a nibble counts from 8)
 //
-// and of block types, which have `Raws<E>` and fetch<E> for E = 8 and 16 neighbours (k a multiple of E):
+// and of block types, which have `Raws<E>` and fetch<E> for E = 8 and 16 neighbours (k a multiple of E; of Q4_K also 32, with
+// OPEN where words behind the row can be read, as in LDS):
 //
 //   bytes       whole numbers below 128 in magnitude, one a byte; SIGNED where they are signed. `decode` is these
 //   factor      the scale of the block
@@ -72,8 +73,8 @@ template <u32 ALIGN> struct Words {
     template <int E> struct __attribute__((packed, aligned(ALIGN))) Many { Bytes<E> value; };
     DEVICE u32 one(const u8 *at) { return ((const One *)at)->value; }
     template <int E> DEVICE Bytes<E> bytes(const u8 *at) { return load<E>(at).bytes(); }
-    // The last word is read only where a byte of it is wanted.
-    template <int E> DEVICE Loaded<E, ALIGNED> load(const u8 *at) {
+    // The last word is read only where a byte of it is wanted, or with OPEN in any case: in LDS there is more behind it.
+    template <int E, bool OPEN = false> DEVICE Loaded<E, ALIGNED> load(const u8 *at) {
         Loaded<E, ALIGNED> out;
         if constexpr (ALIGNED) {
             out.all = ((const Many<E> *)at)->value;
@@ -81,7 +82,7 @@ template <u32 ALIGN> struct Words {
             out.shift = (u32)(u64)at & 3;
             const u32 *words = (const u32 *)(at - out.shift);
             UNROLL for (u32 i = 0; i < E / 4; i++) out.word[i] = words[i];
-            out.word[E / 4] = words[out.shift ? E / 4 : E / 4 - 1];
+            out.word[E / 4] = words[OPEN || out.shift ? E / 4 : E / 4 - 1];
         }
         return out;
     }

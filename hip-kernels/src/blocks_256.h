@@ -12,7 +12,7 @@ struct WeightQ2_K : Blocks<WeightQ2_K, false> {
     static constexpr bool OFFSET = true;
     template <int E> struct Raws { Bytes<E> q; u32 scales, factors, k; };
     typedef Raws<8> Raw;
-    template <int E = 8> DEVICE Raws<E> fetch(const u8 *row, u32 k) {
+    template <int E = 8, bool OPEN = false> DEVICE Raws<E> fetch(const u8 *row, u32 k) {
         u32 block = k / 256 * BYTES;
         return {Words<4>::bytes<E>(row + 16 + (block + k / 128 % 2 * 32 + k % 32)),
                 Words<4>::one(row + (block + k / 64 % 4 * 4)), Words<4>::one(row + 80 + block), k % 128};
@@ -35,9 +35,9 @@ struct WeightQ3_K : Blocks<WeightQ3_K, false> {
     static constexpr float BIAS = 4.0f;
     template <int E> struct Raws { Loaded<E, Words<2>::ALIGNED> q, third; u32 low, high, k; u16 scale; };
     typedef Raws<8> Raw;
-    template <int E = 8> DEVICE Raws<E> fetch(const u8 *row, u32 k) {
+    template <int E = 8, bool OPEN = false> DEVICE Raws<E> fetch(const u8 *row, u32 k) {
         u32 block = k / 256 * BYTES;
-        return {Words<2>::load<E>(row + 32 + (block + k / 128 % 2 * 32 + k % 32)), Words<2>::load<E>(row + (block + k % 32)),
+        return {Words<2>::load<E, OPEN>(row + 32 + (block + k / 128 % 2 * 32 + k % 32)), Words<2>::load<E, OPEN>(row + (block + k % 32)),
                 Words<2>::one(row + 96 + (block + k / 64 % 2 * 4)), Words<2>::one(row + 104 + block), k % 256,
                 *(const u16 *)(row + 108 + block)};
     }
@@ -95,9 +95,9 @@ struct WeightQ4_K : BlocksWithHead<WeightQ4_K> {
     static constexpr u32 BYTES = 144, MOST = 15;
     template <int E> struct Raws { Bytes<E> q; HeadK head; };
     typedef Raws<8> Raw;
-    template <int E = 8> DEVICE Raws<E> fetch(const u8 *row, u32 k) {
+    template <int E = 8, bool OPEN = false> DEVICE Raws<E> fetch(const u8 *row, u32 k) {
         u32 block = k / 256 * BYTES;
-        return {Words<E>::template bytes<E>(row + 16 + (block + k / 64 % 4 * 32 + k % 32)), HeadK::load(row + block, k)};
+        return {Words<E < 16 ? E : 16>::template bytes<E>(row + 16 + (block + k / 64 % 4 * 32 + k % 32)), HeadK::load(row + block, k)};
     }
     template <int E> DEVICE Bytes<E> bytes(const Raws<E> &raw) { return nibbles(raw.q, raw.head.odd * 4); }
 };
@@ -107,7 +107,7 @@ struct WeightQ5_K : BlocksWithHead<WeightQ5_K> {
     static constexpr u32 BYTES = 176, MOST = 31;
     template <int E> struct Raws { Bytes<E> q, fifth; HeadK head; };
     typedef Raws<8> Raw;
-    template <int E = 8> DEVICE Raws<E> fetch(const u8 *row, u32 k) {
+    template <int E = 8, bool OPEN = false> DEVICE Raws<E> fetch(const u8 *row, u32 k) {
         u32 block = k / 256 * BYTES;
         return {Words<E>::template bytes<E>(row + 48 + (block + k / 64 % 4 * 32 + k % 32)),
                 Words<E>::template bytes<E>(row + 16 + (block + k % 32)), HeadK::load(row + block, k)};
@@ -125,10 +125,10 @@ struct WeightQ6_K : Blocks<WeightQ6_K, false> {
     static constexpr float BIAS = 32.0f;
     template <int E> struct Raws { Loaded<E, Words<2>::ALIGNED> low, high; u32 quarter; u16 scale; i8 part; };
     typedef Raws<8> Raw;
-    template <int E = 8> DEVICE Raws<E> fetch(const u8 *row, u32 k) {
+    template <int E = 8, bool OPEN = false> DEVICE Raws<E> fetch(const u8 *row, u32 k) {
         u32 block = k / 256 * BYTES, half = k / 128 % 2;
-        return {Words<2>::load<E>(row + (block + half * 64 + k % 64)),
-                Words<2>::load<E>(row + 128 + (block + half * 32 + k % 32)), k / 32 % 4,
+        return {Words<2>::load<E, OPEN>(row + (block + half * 64 + k % 64)),
+                Words<2>::load<E, OPEN>(row + 128 + (block + half * 32 + k % 32)), k / 32 % 4,
                 *(const u16 *)(row + 208 + block), *(const i8 *)(row + 192 + (block + k % 256 / 16))};
     }
     template <int E> DEVICE Bytes<E> bytes(const Raws<E> &raw) {
@@ -143,7 +143,7 @@ struct WeightIQ4_XS : Blocks<WeightIQ4_XS, true> {
     static constexpr u32 BLOCK = 256, BYTES = 136, GROUP = 32, APART = 16, MOST = 127;
     template <int E> struct Raws { Bytes<E> q; u32x2 head; u32 k; };
     typedef Raws<8> Raw;
-    template <int E = 8> DEVICE Raws<E> fetch(const u8 *row, u32 k) {
+    template <int E = 8, bool OPEN = false> DEVICE Raws<E> fetch(const u8 *row, u32 k) {
         u32 block = k / 256 * BYTES;
         return {Words<8>::bytes<E>(row + 8 + (block + k / 32 % 8 * 16 + k % 16)), Words<8>::bytes<8>(row + block), k % 256};
     }

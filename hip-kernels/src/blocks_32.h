@@ -9,9 +9,9 @@ struct WeightQ8_0 : BlocksWithScale<WeightQ8_0, true> {
     static constexpr u32 BLOCK = 32, BYTES = 34, GROUP = 32, APART = 0, MOST = 127;
     template <int E> struct Raws { Loaded<E, Words<2>::ALIGNED> q; u16 scale; };
     typedef Raws<8> Raw;
-    template <int E = 8> DEVICE Raws<E> fetch(const u8 *row, u32 k) {
+    template <int E = 8, bool OPEN = false> DEVICE Raws<E> fetch(const u8 *row, u32 k) {
         u32 block = k / 32 * BYTES;
-        return {Words<2>::load<E>(row + 2 + (block + k % 32)), *(const u16 *)(row + block)};
+        return {Words<2>::load<E, OPEN>(row + 2 + (block + k % 32)), *(const u16 *)(row + block)};
     }
     template <int E> DEVICE Bytes<E> bytes(const Raws<E> &raw) { return raw.q.bytes(); }
 };
@@ -19,8 +19,8 @@ struct WeightQ8_0 : BlocksWithScale<WeightQ8_0, true> {
 // The bytes of nibbles, at byte HEAD of the block, and the place of a lane's eight in them.
 template <class W, u32 HEAD, u32 ALIGN> struct Nibbles32 {
     template <int E> using Loads = Loaded<E, Words<ALIGN>::ALIGNED>;
-    template <int E> DEVICE Loads<E> load(const u8 *row, u32 k) {
-        return Words<ALIGN>::template load<E>(row + HEAD + (k / 32 * W::BYTES + k % 16));
+    template <int E, bool OPEN> DEVICE Loads<E> load(const u8 *row, u32 k) {
+        return Words<ALIGN>::template load<E, OPEN>(row + HEAD + (k / 32 * W::BYTES + k % 16));
     }
     DEVICE u32 shift(u32 k) { return (k & 16) / 4; }
 };
@@ -44,8 +44,8 @@ struct WeightQ4_0 : BlocksWithScale<WeightQ4_0, false>, FourBits {
     typedef Nibbles32<WeightQ4_0, 2, 2> Q;
     template <int E> struct Raws { Q::Loads<E> q; u32 shift; u16 scale; };
     typedef Raws<8> Raw;
-    template <int E = 8> DEVICE Raws<E> fetch(const u8 *row, u32 k) {
-        return {Q::load<E>(row, k), Q::shift(k), *(const u16 *)(row + k / 32 * BYTES)};
+    template <int E = 8, bool OPEN = false> DEVICE Raws<E> fetch(const u8 *row, u32 k) {
+        return {Q::load<E, OPEN>(row, k), Q::shift(k), *(const u16 *)(row + k / 32 * BYTES)};
     }
 };
 
@@ -55,8 +55,8 @@ struct WeightQ4_1 : BlocksWithMinimum<WeightQ4_1>, FourBits {
     typedef Nibbles32<WeightQ4_1, 4, 4> Q;
     template <int E> struct Raws { Q::Loads<E> q; u32 shift, scales; };
     typedef Raws<8> Raw;
-    template <int E = 8> DEVICE Raws<E> fetch(const u8 *row, u32 k) {
-        return {Q::load<E>(row, k), Q::shift(k), Words<4>::one(row + k / 32 * BYTES)};
+    template <int E = 8, bool OPEN = false> DEVICE Raws<E> fetch(const u8 *row, u32 k) {
+        return {Q::load<E, OPEN>(row, k), Q::shift(k), Words<4>::one(row + k / 32 * BYTES)};
     }
     template <class R> DEVICE u32 scales(const R &raw) { return raw.scales; }
 };
@@ -68,9 +68,9 @@ struct WeightQ5_0 : BlocksWithScale<WeightQ5_0, false> {
     typedef Nibbles32<WeightQ5_0, 6, 2> Q;
     template <int E> struct Raws { Q::Loads<E> q; u32 fifth, k; u16 scale; };
     typedef Raws<8> Raw;
-    template <int E = 8> DEVICE Raws<E> fetch(const u8 *row, u32 k) {
+    template <int E = 8, bool OPEN = false> DEVICE Raws<E> fetch(const u8 *row, u32 k) {
         u32 block = k / 32 * BYTES;
-        return {Q::load<E>(row, k), Words<2>::one(row + 2 + block), k % 32, *(const u16 *)(row + block)};
+        return {Q::load<E, OPEN>(row, k), Words<2>::one(row + 2 + block), k % 32, *(const u16 *)(row + block)};
     }
     template <int E> DEVICE Bytes<E> bytes(const Raws<E> &raw) { return five_bits(raw.q.bytes(), raw.fifth, raw.k); }
 };
@@ -81,8 +81,8 @@ struct WeightQ5_1 : BlocksWithMinimum<WeightQ5_1> {
     typedef Nibbles32<WeightQ5_1, 8, 8> Q;
     template <int E> struct Raws { Q::Loads<E> q; u32x2 head; u32 k; };
     typedef Raws<8> Raw;
-    template <int E = 8> DEVICE Raws<E> fetch(const u8 *row, u32 k) {
-        return {Q::load<E>(row, k), Words<8>::bytes<8>(row + k / 32 * BYTES), k % 32};
+    template <int E = 8, bool OPEN = false> DEVICE Raws<E> fetch(const u8 *row, u32 k) {
+        return {Q::load<E, OPEN>(row, k), Words<8>::bytes<8>(row + k / 32 * BYTES), k % 32};
     }
     template <int E> DEVICE Bytes<E> bytes(const Raws<E> &raw) { return five_bits(raw.q.bytes(), raw.head[1], raw.k); }
     template <class R> DEVICE u32 scales(const R &raw) { return raw.head[0]; }
@@ -112,7 +112,7 @@ struct WeightIQ4_NL : BlocksWithScale<WeightIQ4_NL, true> {
     static constexpr u32 BLOCK = 32, BYTES = 18, GROUP = 32, APART = 16, MOST = 127;
     template <int E> using Raws = WeightQ4_0::Raws<E>;
     typedef Raws<8> Raw;
-    template <int E = 8> DEVICE Raws<E> fetch(const u8 *row, u32 k) { return WeightQ4_0::fetch<E>(row, k); }
+    template <int E = 8, bool OPEN = false> DEVICE Raws<E> fetch(const u8 *row, u32 k) { return WeightQ4_0::fetch<E, OPEN>(row, k); }
     template <int E> DEVICE Bytes<E> bytes(const Raws<E> &raw) { return TableIQ4::all(nibbles(raw.q.bytes(), raw.shift)); }
 };
 
@@ -122,7 +122,7 @@ struct WeightMXFP4 : Blocks<WeightMXFP4, true> {
     typedef Nibbles32<WeightMXFP4, 1, 1> Q;
     template <int E> struct Raws { Q::Loads<E> q; u32 shift; u8 scale; };
     typedef Raws<8> Raw;
-    template <int E = 8> DEVICE Raws<E> fetch(const u8 *row, u32 k) { return {Q::load<E>(row, k), Q::shift(k), row[k / 32 * BYTES]}; }
+    template <int E = 8, bool OPEN = false> DEVICE Raws<E> fetch(const u8 *row, u32 k) { return {Q::load<E, OPEN>(row, k), Q::shift(k), row[k / 32 * BYTES]}; }
     template <int E> DEVICE Bytes<E> bytes(const Raws<E> &raw) { return TableE2M1::all(nibbles(raw.q.bytes(), raw.shift)); }
     // 2^(e - 128), because the table is doubled; the two smallest are subnormal.
     template <class R> DEVICE float factor(const R &raw) {

@@ -14,7 +14,7 @@ struct WeightQ1_0 : BlocksWithScale<WeightQ1_0, false> {
     static constexpr float BIAS = 1.0f;
     template <int E> struct Raws { u32 q; u16 scale; };
     typedef Raws<8> Raw;
-    template <int E = 8> DEVICE Raws<E> fetch(const u8 *row, u32 k) {
+    template <int E = 8, bool OPEN = false> DEVICE Raws<E> fetch(const u8 *row, u32 k) {
         u32 block = k / 128 * BYTES;
         return {(u32)*(const u16 *)(row + 2 + (block + k % 128 / 16 * 2)) >> k % 16, *(const u16 *)(row + block)};
     }
@@ -31,7 +31,7 @@ struct WeightQ2_0 : BlocksWithScale<WeightQ2_0, false> {
     static constexpr float BIAS = 1.0f;
     template <int E> struct Raws { u32 q; u16 scale; };
     typedef Raws<8> Raw;
-    template <int E = 8> DEVICE Raws<E> fetch(const u8 *row, u32 k) {
+    template <int E = 8, bool OPEN = false> DEVICE Raws<E> fetch(const u8 *row, u32 k) {
         u32 block = k / 64 * BYTES;
         const u8 *at = row + 2 + (block + k % 64 / 4);
         return {E == 8 ? *(const u16 *)at : Words<2>::one(at), *(const u16 *)(row + block)};
@@ -49,9 +49,9 @@ struct WeightTQ2_0 : BlocksWithScale<WeightTQ2_0, false> {
     static constexpr float BIAS = 1.0f;
     template <int E> struct Raws { Loaded<E, Words<2>::ALIGNED> q; u32 k; u16 scale; };
     typedef Raws<8> Raw;
-    template <int E = 8> DEVICE Raws<E> fetch(const u8 *row, u32 k) {
+    template <int E = 8, bool OPEN = false> DEVICE Raws<E> fetch(const u8 *row, u32 k) {
         u32 block = k / 256 * BYTES;
-        return {Words<2>::load<E>(row + (block + k / 128 % 2 * 32 + k % 32)), k, *(const u16 *)(row + 64 + block)};
+        return {Words<2>::load<E, OPEN>(row + (block + k / 128 % 2 * 32 + k % 32)), k, *(const u16 *)(row + 64 + block)};
     }
     template <int E> DEVICE Bytes<E> bytes(const Raws<E> &raw) { return bit_pairs(raw.q.bytes(), raw.k / 32 % 4 * 2); }
 };
@@ -64,11 +64,11 @@ struct WeightTQ1_0 : BlocksWithScale<WeightTQ1_0, false> {
     static constexpr float BIAS = 1.0f;
     template <int E> struct Raws { Loaded<E, Words<2>::ALIGNED> q; u32 k; u16 scale; };
     typedef Raws<8> Raw;
-    template <int E = 8> DEVICE Raws<E> fetch(const u8 *row, u32 k) {
+    template <int E = 8, bool OPEN = false> DEVICE Raws<E> fetch(const u8 *row, u32 k) {
         u32 block = k / 256 * BYTES, inner = k % 256;
         // The last four bytes are loaded with those around them.
         u32 at = inner < 160 ? inner % 32 : inner < 240 ? 32 + inner % 16 : BYTES - E;
-        return {Words<2>::load<E>(row + (block + at)), inner, *(const u16 *)(row + 52 + block)};
+        return {Words<2>::load<E, OPEN>(row + (block + at)), inner, *(const u16 *)(row + 52 + block)};
     }
     template <int E> DEVICE Bytes<E> bytes(const Raws<E> &raw) {
         Bytes<E> q = raw.q.bytes();
@@ -92,7 +92,7 @@ struct WeightNVFP4 : Blocks<WeightNVFP4, true> {
     static constexpr u32 BLOCK = 64, BYTES = 36, GROUP = 16, APART = 0, MOST = 12;
     template <int E> struct Raws { u32x2 q; u32 k; u8 scale; };
     typedef Raws<8> Raw;
-    template <int E = 8> DEVICE Raws<E> fetch(const u8 *row, u32 k) {
+    template <int E = 8, bool OPEN = false> DEVICE Raws<E> fetch(const u8 *row, u32 k) {
         u32 block = k / 64 * BYTES, part = k / 16 % 4;
         return {Words<4>::bytes<8>(row + 4 + (block + part * 8)), k, *(row + (block + part))};
     }

@@ -63,6 +63,8 @@ typedef u32 lds_u32x2 __attribute__((ext_vector_type(2), aligned(8)));
 #else
 #define KERNEL(threads) extern "C" __attribute__((global, launch_bounds(threads))) void
 #define WAVES_PER_SIMD(waves)
+// A kernel of which so many work-groups are to fit a multiprocessor.
+#define KERNEL_GROUPS(threads, groups) extern "C" __attribute__((global, launch_bounds(threads, groups))) void
 // What a launch gives beside the LDS that a kernel declares.
 extern LDS __attribute__((aligned(16))) unsigned char dynamic_lds[];
 #endif

@@ -63,7 +63,8 @@ template <int N> struct FromMemoryInt8 {
 
 // Columns that are rounded on their way into LDS.
 struct FormInt8 {
-    static constexpr u32 CHUNK = 14336;
+    // NVIDIA's processors have more LDS. The same for the host: mat_vec.rs.
+    static constexpr u32 CHUNK = DEVICE_AMD ? 14336 : 16384;
     static constexpr int WIDE = 16;
     template <int N> struct __attribute__((aligned(16))) Chunk {
         u8 q[N][CHUNK / N];

@@ -1,7 +1,8 @@
 // The kernels of MUL_MAT where rounding is allowed, by type: quantised weights times activations in blocks of 8 bits
 // (int8.h). Products are summed exactly within a block, blocks in F32.
 //
-// `mat_vec_rounding_<type>_n<columns>_r<rows>` for one or two columns, which it rounds itself, `mat_vec_int8_...` for
+// `mat_vec_rounding_<type>_n<columns>_r<rows>` for one or two columns, which it rounds itself, `mat_vec_ring_<type>` the same of
+// one where there are copies to LDS, `mat_vec_int8_...` for
 // few (mat_vec_int8.h), `mat_tile_int8_<type>_<rows>x<columns>` for many (mat_tile_int8.h); these two read what
 // `quantize_int8` or `normalize_int8` wrote to scratch (mul_mat_int8.hip). Where a target has dot4, the tiles of Q4_K and Q5_K
 // are those of mat_tile_int8_k.h and read what `quantize_int8_k` wrote.
@@ -17,16 +18,16 @@
 
 // mat_vec.h.
 #define MAT_VEC_ROUNDING(type, W, N, R) MAT_VEC(mat_vec_rounding_##type, W, N, R, FromLds<FormInt8, N>)
-// One column; where the device has them, with copies of the weights to LDS (mat_vec_ring.h), for which the launch gives RING_BYTES.
+// One column, with copies of the weights to LDS (mat_vec_ring.h), for which the launch gives RING_BYTES.
 #if HAS_COPIES
-#define MAT_VEC_ROUNDING_ONE(type, W) \
-    KERNEL(VEC_THREADS) mat_vec_rounding_##type##_n1_r4(VEC_ARGUMENTS) { \
+#define MAT_VEC_RING(type, W) \
+    KERNEL_GROUPS(VEC_THREADS, 2) mat_vec_ring_##type(VEC_ARGUMENTS) { \
         typedef FromLds<FormInt8, 1> Source; \
         LDS VecShared<Source, 1, 4> shared; \
         mat_vec<W, Source, 1, 4, Ring<W, 4>>({VEC_OPERANDS, p}, &shared); \
     }
 #else
-#define MAT_VEC_ROUNDING_ONE(type, W) MAT_VEC_ROUNDING(type, W, 1, 4)
+#define MAT_VEC_RING(type, W)
 #endif
 #define MAT_VEC_INT8(type, W, N, R) MAT_VEC(mat_vec_int8_##type, W, N, R, FromMemoryInt8<N>)
 
@@ -51,7 +52,7 @@
 
 #if HAS_DOT4
 #define MAT_VECS_FEW(type, W) \
-    MAT_VEC_ROUNDING_ONE(type, W) \
+    MAT_VEC_ROUNDING(type, W, 1, 4) \
     MAT_VEC_INT8(type, W, 4, 4)
 #define MAT_VECS(type, W) \
     MAT_VECS_FEW(type, W) \

@@ -3,7 +3,7 @@
 use super::grid::{by_rows, launch, scratch};
 use super::types::of_type;
 use super::{Context, Launch, Operand, Refusal};
-use crate::arch::Profile;
+use crate::arch::{Family, Profile};
 use crate::tuning::{Int8, Tuning};
 use bytemuck::{Pod, Zeroable};
 use ggml_core::DType;
@@ -12,9 +12,13 @@ use ggml_core::plan::Precision;
 
 /// Threads of a work-group.
 const THREADS: u32 = 256;
-/// Elements that a lane takes at a time, and those of a column that are in LDS: F32, 8 bits.
+/// Elements that a lane takes at a time, and those of a column that are in LDS: F32, 8 bits, 8 bits on NVIDIA's processors.
 const EIGHT: u32 = 8;
-const CHUNK: [u32; 2] = [4096, 14336];
+const CHUNK: [u32; 3] = [4096, 14336, 16384];
+/// LDS of the weights on their way (`mat_vec_ring.h`), and the length of rows from which that is faster if a wavefront takes
+/// them once. An H200 reads 4096 rows of 4096, 14336 and 2048 elements in 0.88, 0.79 and 1.02 of the time (Q4_K).
+const RING_BYTES: u32 = 76 << 10;
+const RING_FROM: u32 = 4096;
 /// How many times a wavefront takes rows at the most: then a work-group has 64 of them and more, and what has to be done
 /// with the activations is little beside that.
 const MOST_PASSES: u32 = 4;
@@ -26,6 +30,8 @@ struct Kernels {
     /// Whether all of them are there; else those that are marked as of every type.
     all: bool,
     names: [[&'static str; 4]; 2],
+    /// The one for 8 bits and one column with copies of weights to LDS, where the code has these.
+    ring: Option<&'static str>,
 }
 
 /// A kernel.
@@ -59,10 +65,11 @@ const INT8: [Variant; 4] = [
 
 /// Kernels by the type's name in theirs; the stems of their sources; whether all are there.
 macro_rules! kernels {
-    ($t:literal, $module:literal, $int8:expr, $all:literal) => {
+    ($t:literal, $module:literal, $int8:expr, $all:literal, $ring:expr) => {
         Kernels {
             modules: [Some($module), $int8],
             all: $all,
+            ring: $ring,
             names: [
                 [
                     concat!("mat_vec_", $t, "_n1_r4"),
@@ -84,19 +91,19 @@ macro_rules! kernels {
 /// The kernels of a type, by its kind.
 macro_rules! entry {
     (blocks_32 $t:literal $all:literal $pairs:literal) => {
-        kernels!($t, "mul_mat_32", Some("mul_mat_int8_32"), $all)
+        kernels!($t, "mul_mat_32", Some("mul_mat_int8_32"), $all, Some(concat!("mat_vec_ring_", $t)))
     };
     (wide_32 $t:literal $all:literal $pairs:literal) => {
         entry!(blocks_32 $t $all $pairs)
     };
     (blocks_256 $t:literal $all:literal $pairs:literal) => {
-        kernels!($t, "mul_mat_256", Some("mul_mat_int8_256"), $all)
+        kernels!($t, "mul_mat_256", Some("mul_mat_int8_256"), $all, Some(concat!("mat_vec_ring_", $t)))
     };
     (low $t:literal $all:literal $pairs:literal) => {
-        kernels!($t, "mul_mat_low", Some("mul_mat_int8_low"), $all)
+        kernels!($t, "mul_mat_low", Some("mul_mat_int8_low"), $all, None)
     };
     ($plain:ident $t:literal $all:literal $pairs:literal) => {
-        kernels!($t, "mul_mat", None, $all)
+        kernels!($t, "mul_mat", None, $all, None)
     };
 }
 
@@ -171,7 +178,7 @@ fn launches(c: &Context<'_>, work: &MatVec, kernels: &Kernels) -> Result<Vec<Lau
     operands.extend(three(&work.results, work.results[0]));
     let params = VecParams { products, more: choice.more };
     let last = launch(c, (choice.module, choice.kernel), operands, &params, choice.groups, THREADS)?;
-    launches.push(Launch { written: 3, ..last });
+    launches.push(Launch { written: 3, lds_bytes: choice.lds_bytes, ..last });
     Ok(launches)
 }
 
@@ -211,6 +218,8 @@ struct Choice {
     kernel: &'static str,
     more: MatVecParams,
     groups: [u64; 3],
+    /// LDS that the launch gives.
+    lds_bytes: u32,
 }
 
 /// In 8 bits where rounding is allowed and the device multiplies bytes; but where the rounding would be a launch of its
@@ -229,8 +238,19 @@ fn choose(profile: &Profile, kernels: &Kernels, work: &MatVec, precision: Precis
     };
     let (module, form, i) = bytes.unwrap_or_else(of_f32);
     let variant = [EXACT, INT8][form][i];
-    let (more, groups) = shape(profile, work, &variant, CHUNK[form] / variant.columns);
-    Choice { int8: form == 1, variant, module, kernel: kernels.names[form][i], more, groups }
+    let nvidia = usize::from(form == 1 && profile.family == Family::Nvidia);
+    let (more, groups) = shape(profile, work, &variant, CHUNK[form + nvidia] / variant.columns);
+    let long = work.products.k >= RING_FROM || more.passes > 1;
+    let ring = kernels.ring.filter(|_| form == 1 && variant.columns == 1 && profile.copies && long);
+    Choice {
+        int8: form == 1,
+        variant,
+        module,
+        kernel: ring.unwrap_or(kernels.names[form][i]),
+        more,
+        groups,
+        lds_bytes: if ring.is_some() { RING_BYTES } else { 0 },
+    }
 }
 
 /// The narrowest kernel for so many columns, or the widest.
@@ -283,7 +303,9 @@ fn shape(profile: &Profile, work: &MatVec, variant: &Variant, chunk: u32) -> (Ma
     let enough = u64::from(tuning.vec_groups) * tuning.units(profile);
     let spare = if tuning.vec_at_once { all.div_ceil(enough) } else { all / enough };
     let whole = variant.stages && p.k <= chunk && work.more.summed == 0;
-    let passes = if whole { spare.clamp(1, MOST_PASSES.into()) as u32 } else { 1 };
+    // Where all work-groups are there at once, none has to come after them.
+    let most = if tuning.vec_at_once { u32::MAX } else { MOST_PASSES };
+    let passes = if whole { spare.clamp(1, most.into()) as u32 } else { 1 };
     let groups = groups(of_pass * passes);
     let begin = [1, 2].map(|i| if i < groups.len() { groups[..i].iter().sum() } else { u32::MAX });
     let more = MatVecParams { begin, passes, split, ..work.more };
@@ -346,6 +368,23 @@ mod tests {
         assert_eq!(on_1100, ("mat_vec_int8_q4_0_n8_r2", [256, 1, 1]));
         assert_eq!(of("gfx900", DType::Q4_K, 4096, 1, true), ("mat_vec_q4_k_n1_r4", [256, 1, 1]));
         assert_eq!(of("gfx906", DType::F16, 4096, 1, true), ("mat_vec_f16_n1_r4", [256, 1, 1]));
+    }
+
+    /// Weights go through LDS where rows are long or a wavefront takes several; not in PTX for earlier processors.
+    #[test]
+    fn weights_are_copied_where_that_pays() {
+        let of = |target: &str, dtype, m, k| {
+            let choice = chosen(target, dtype, [m, 0, 0], 1, k, 0, true);
+            (choice.kernel, choice.lds_bytes, choice.more.passes)
+        };
+        let direct = "mat_vec_rounding_q4_k_n1_r4";
+        assert_eq!(of("sm_80", DType::Q4_K, 2048, 4096), ("mat_vec_ring_q4_k", RING_BYTES, 1));
+        assert_eq!(of("sm_80", DType::Q4_K, 2048, 2048), (direct, 0, 1));
+        assert_eq!(of("sm_80", DType::Q4_K, 1 << 16, 2048), ("mat_vec_ring_q4_k", RING_BYTES, 18));
+        assert_eq!(of("sm_70", DType::Q4_K, 2048, 4096), (direct, 0, 1));
+        assert_eq!(of("gfx906", DType::Q4_K, 2048, 4096), (direct, 0, 1));
+        assert_eq!(of("sm_80", DType::F16, 2048, 4096), ("mat_vec_f16_n1_r4", 0, 1));
+        assert_eq!(of("sm_80", DType::TQ2_0, 2048, 4096), ("mat_vec_rounding_tq2_0_n1_r4", 0, 1));
     }
 
     #[test]

@@ -62,6 +62,7 @@ pub(crate) fn open(
     let mut profile = profile(monitor, &properties)?;
     let kernels = Kernels::new(set, &profile.target);
     profile.matrix = matrix_units(options, &profile, kernels.target());
+    profile.copies = of_code(kernels.target()).unwrap_or(profile.clone()).copies;
     let job = compile_job(monitor, options, &*driver, &kernels, &profile.target)?;
     let own_stream = options.stream == StreamMode::Own;
     let mut session = Session::open(driver.clone(), monitor.clone(), stats.clone(), index, own_stream)?;
@@ -90,8 +91,13 @@ fn matrix_units(options: &HipOptions, device: &Profile, code: Option<&str>) -> M
         MatrixUnits::On => true,
         MatrixUnits::Off => false,
     };
-    let in_code = code.and_then(Target::parse).and_then(|code| Profile::of(&code)).map(|code| code.matrix);
+    let in_code = of_code(code).map(|code| code.matrix);
     if wanted { in_code.unwrap_or(device.matrix) } else { Matrix::None }
+}
+
+/// What is known of the target of the code that was chosen.
+fn of_code(code: Option<&str>) -> Option<Profile> {
+    code.and_then(Target::parse).and_then(|code| Profile::of(&code))
 }
 
 /// What has to be compiled for a device that nothing was built in for, or if the user wants that. An error says what
