@@ -103,6 +103,7 @@ calls! {
     CreateEvent = "hipEventCreateWithFlags",
     DestroyEvent = "hipEventDestroy",
     Record = "hipEventRecord",
+    WaitEvent = "hipStreamWaitEvent",
     Query = "hipEventQuery",
     Elapsed = "hipEventElapsedTime",
     LoadModule = "hipModuleLoadData",

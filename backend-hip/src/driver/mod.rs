@@ -288,6 +288,19 @@ pub trait Driver: Send + Sync {
         Err(codes::NOT_SUPPORTED)
     }
 
+    /// Whether a graph can have branches: several streams that wait for each other's events while they are captured.
+    fn has_branches(&self) -> bool {
+        false
+    }
+
+    /// `hipStreamWaitEvent`: what comes into the stream from now on is after the event's last record.
+    ///
+    /// # Safety
+    /// See [`Driver`].
+    unsafe fn wait_event(&self, _stream: Stream, _event: Event) -> Reply<()> {
+        Err(codes::NOT_SUPPORTED)
+    }
+
     /// `hipGraphLaunch`.
     ///
     /// # Safety

@@ -3,10 +3,11 @@
 use super::prepare::{Addressed, Draft, Host, Storage};
 use super::results::Results;
 use crate::driver::Shape;
+use crate::op::Operand;
 use crate::options::{Breadcrumbs, Graphs};
 use crate::runtime::events::GRAPHS;
 use crate::runtime::memory::{Memory, allocate};
-use crate::runtime::session::{GraphId, Ready, Session};
+use crate::runtime::session::{GraphId, Ready, Session, graphs};
 use crate::runtime::shared::Shared;
 use crate::sync::lock;
 use ggml_core::backend::{Bindings, Buffer, Usage};
@@ -42,6 +43,8 @@ pub(crate) struct Launches {
     pub(crate) alone: bool,
     /// For each step the node's name.
     pub(crate) names: Arc<[String]>,
+    /// For each launch its place in a graph.
+    places: Vec<graphs::Place>,
     /// The launches as graphs, each with those that it has; none where they are launched one by one.
     pub(crate) graphs: Vec<(Range<usize>, GraphId)>,
 }
@@ -51,9 +54,9 @@ const WORTH_A_GRAPH: usize = 8;
 
 impl Launches {
     /// Makes graphs of the launches, where that is wanted and the runtime can. Without them everything works too.
-    fn capture(&mut self, session: &mut Session, wanted: Graphs) {
+    fn capture(&mut self, session: &mut Session, wanted_by: Graphs) {
         let known_to_work = || session.major().is_none_or(|major| major >= 6);
-        let wanted = match wanted {
+        let wanted = match wanted_by {
             Graphs::Off => false,
             Graphs::On => true,
             Graphs::Auto => known_to_work(),
@@ -61,9 +64,14 @@ impl Launches {
         if !wanted || !session.has_graphs() || self.ready.len() < WORTH_A_GRAPH {
             return;
         }
+        // Of HIP's only where the user wants them: there branches are streams of their own, which not every release is known
+        // to run well.
+        if !session.has_branches() || wanted_by != Graphs::On && session.major().is_some() {
+            self.places.iter_mut().for_each(|place| place.branch = 0);
+        }
         let part = self.ready.len().div_ceil(GRAPHS);
-        for (i, launches) in self.ready.chunks(part).enumerate() {
-            match session.capture(launches) {
+        for (i, (launches, places)) in self.ready.chunks(part).zip(self.places.chunks(part)).enumerate() {
+            match session.capture(launches, places) {
                 Ok(graph) => self.graphs.push((i * part..i * part + launches.len(), graph)),
                 Err(error) => {
                     tracing::warn!(target: "diptych::hip", "launches are no graph: {error}");
@@ -111,7 +119,9 @@ pub(crate) fn load(
     let names: Arc<[String]> = plan.steps.iter().map(|step| graph.tensor(step.node()).name.clone()).collect();
     let marks = stepwise || shared.options.breadcrumbs == Breadcrumbs::EveryLaunch;
     let graphs = (!marks).then_some(shared.options.graphs);
-    let mut launches = compile(shared, (addressed, of_steps), names, start, graphs)?;
+    let mut places = places(plan, &addressed[..of_steps]);
+    places.resize(addressed.len(), graphs::Place { level: usize::MAX, branch: 0 });
+    let mut launches = compile(shared, (addressed, of_steps, places), names, start, graphs)?;
     launches.alone = stepwise;
     let mut stats = lock(&shared.stats);
     stats.programs += 1;
@@ -120,11 +130,33 @@ pub(crate) fn load(
     Ok(Loaded { storage, own, launches, results })
 }
 
+/// Branches of a level at the most.
+const BRANCHES: usize = 4;
+
+/// Where launches stand in a graph. Steps of a level do not depend on each other; but those that have scratch memory or
+/// counters, which are the program's, stay in the first branch.
+fn places(plan: &Plan, addressed: &[Addressed]) -> Vec<graphs::Place> {
+    let level_of = |launch: &Addressed| plan.steps[launch.step].level;
+    let mut places = Vec::new();
+    for level in addressed.chunk_by(|a, b| level_of(a) == level_of(b)) {
+        let mut branch = 0;
+        for launches in level.chunk_by(|a, b| a.step == b.step) {
+            let own = |operand: &Operand| matches!(operand, Operand::Scratch(..) | Operand::Counters(_));
+            let alone = launches.iter().all(|launch| !launch.launch.operands.iter().any(own));
+            let place =
+                graphs::Place { level: level_of(&launches[0]), branch: if alone { branch } else { 0 } };
+            branch = (branch + usize::from(alone)) % BRANCHES;
+            places.extend(std::iter::repeat_n(place, launches.len()));
+        }
+    }
+    places
+}
+
 /// Loads code objects, finds kernels, lays out arguments. The launches behind the first `of_steps` are not run with
 /// their step alone.
 fn compile(
     shared: &Arc<Shared>,
-    (addressed, of_steps): (Vec<Addressed>, usize),
+    (addressed, of_steps, places): (Vec<Addressed>, usize, Vec<graphs::Place>),
     names: Arc<[String]>,
     start: Instant,
     graphs: Option<Graphs>,
@@ -138,6 +170,7 @@ fn compile(
             of_step: vec![0..0; names.len()],
             alone: false,
             names,
+            places,
             graphs: Vec::new(),
         };
         for Addressed { step, launch, kernel, pointers } in &addressed {

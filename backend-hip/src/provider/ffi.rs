@@ -60,7 +60,8 @@ macro_rules! same_calls {
         streams $create_stream:ident $destroy_stream:ident,
         events $create_event:ident $destroy_event:ident $record:ident $query:ident $elapsed:ident,
         modules $unload:ident $function:ident $launch:ident,
-        graphs $begin:ident $end:ident $instantiate:ident $run:ident $destroy_exec:ident $destroy_graph:ident $(,)?
+        graphs $begin:ident $end:ident $instantiate:ident $run:ident $destroy_exec:ident $destroy_graph:ident
+            $wait:ident $(,)?
     ) => {
         fn create_stream(&self) -> $crate::driver::Reply<$crate::driver::Stream> {
             let mut stream = std::ptr::null_mut();
@@ -162,6 +163,20 @@ macro_rules! same_calls {
             let s = &self.symbols;
             let captures = s.$begin.is_some() && s.$end.is_some() && s.$instantiate.is_some();
             captures && s.$run.is_some() && s.$destroy_exec.is_some() && s.$destroy_graph.is_some()
+        }
+
+        fn has_branches(&self) -> bool {
+            self.symbols.$wait.is_some()
+        }
+
+        unsafe fn wait_event(
+            &self,
+            stream: $crate::driver::Stream,
+            event: $crate::driver::Event,
+        ) -> $crate::driver::Reply<()> {
+            let function = self.symbols.$wait.ok_or($crate::driver::codes::NOT_SUPPORTED)?;
+            // SAFETY: the caller's promise: a live stream and a live event.
+            check(unsafe { function(handle(stream.0), handle(event.0), 0) })
         }
 
         unsafe fn begin_capture(&self, stream: $crate::driver::Stream) -> $crate::driver::Reply<()> {

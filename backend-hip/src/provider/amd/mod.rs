@@ -258,7 +258,7 @@ impl Driver for Amd {
         events hipEventCreateWithFlags hipEventDestroy hipEventRecord hipEventQuery hipEventElapsedTime,
         modules hipModuleUnload hipModuleGetFunction hipModuleLaunchKernel,
         graphs hipStreamBeginCapture hipStreamEndCapture hipGraphInstantiateWithFlags hipGraphLaunch
-            hipGraphExecDestroy hipGraphDestroy,
+            hipGraphExecDestroy hipGraphDestroy hipStreamWaitEvent,
     }
 }
 

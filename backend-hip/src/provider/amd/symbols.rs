@@ -72,6 +72,8 @@ function_table! {
         hipDeviceGetUuid: fn(*mut c_void, c_int) -> c_int;
         /// Milliseconds, from, to.
         hipEventElapsedTime: fn(*mut f32, Handle, Handle) -> c_int;
+        /// Stream, event, flags.
+        hipStreamWaitEvent: fn(Handle, Handle, c_uint) -> c_int;
         /// Stream, mode. From here to `hipGraphDestroy`: launches as a graph.
         hipStreamBeginCapture: fn(Handle, c_int) -> c_int;
         /// Stream, graph.

@@ -320,6 +320,6 @@ impl Driver for Nvidia {
         events cuEventCreate cuEventDestroy_v2 cuEventRecord cuEventQuery cuEventElapsedTime,
         modules cuModuleUnload cuModuleGetFunction cuLaunchKernel,
         graphs cuStreamBeginCapture_v2 cuStreamEndCapture cuGraphInstantiateWithFlags cuGraphLaunch
-            cuGraphExecDestroy cuGraphDestroy,
+            cuGraphExecDestroy cuGraphDestroy cuStreamWaitEvent,
     }
 }

@@ -80,6 +80,8 @@ function_table! {
         cuFuncSetAttribute: fn(Handle, c_int, c_int) -> c_int;
         /// Milliseconds, from, to.
         cuEventElapsedTime: fn(*mut f32, Handle, Handle) -> c_int;
+        /// Stream, event, flags.
+        cuStreamWaitEvent: fn(Handle, Handle, c_uint) -> c_int;
         /// Stream, mode. From here to `cuGraphDestroy`: launches as a graph.
         cuStreamBeginCapture_v2: fn(Handle, c_int) -> c_int;
         /// Stream, graph.

@@ -355,6 +355,16 @@ impl Driver for VirtualDriver {
         true
     }
 
+    fn has_branches(&self) -> bool {
+        true
+    }
+
+    // There is one queue: what comes later is later.
+    unsafe fn wait_event(&self, _stream: Stream, event: Event) -> Reply<()> {
+        self.faults.enter(Call::WaitEvent.name())?;
+        lock(&self.handles).events.contains_key(&event.0).then_some(()).ok_or(INVALID_HANDLE)
+    }
+
     unsafe fn begin_capture(&self, _stream: Stream) -> Reply<()> {
         self.faults.enter(Call::BeginCapture.name())?;
         *lock(&self.captured) = Some(Vec::new());

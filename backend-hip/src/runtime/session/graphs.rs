@@ -1,8 +1,12 @@
 //! Launches as graphs, which a runtime starts as one: about a microsecond a launch instead of several.
+//!
+//! A graph has branches: launches of one level that share nothing may run at the same time, so that one begins while another
+//! one ends. They are captured from streams of their own, which wait for the first one where a level begins, and for which it
+//! waits where the level ends.
 
-use super::{Ready, Session};
-use crate::driver::LaunchGraph;
+use super::{EventId, Ready, Session};
 use crate::driver::codes::Call;
+use crate::driver::{LaunchGraph, Stream};
 use ggml_core::{Error, Result};
 use std::collections::HashMap;
 
@@ -10,11 +14,30 @@ use std::collections::HashMap;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct GraphId(u64);
 
+/// Where a launch stands in a graph.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Launches of a later level are after those of this one.
+    pub(crate) level: usize,
+    /// Those of a level and a branch are one after the other; branch 0 is the session's own stream.
+    pub(crate) branch: usize,
+}
+
 /// The graphs of a session.
 #[derive(Debug, Default)]
 pub(super) struct Graphs {
     live: HashMap<GraphId, LaunchGraph>,
     made: u64,
+    /// What a level begins with, and the branches beside the first.
+    begin: Option<EventId>,
+    branches: Vec<Branch>,
+}
+
+/// A further branch of graphs.
+#[derive(Clone, Copy, Debug)]
+struct Branch {
+    stream: Stream,
+    end: EventId,
 }
 
 impl Session {
@@ -23,17 +46,24 @@ impl Session {
         self.own_stream && self.driver.has_graphs()
     }
 
+    /// Whether these can have branches.
+    pub(crate) fn has_branches(&self) -> bool {
+        self.driver.has_branches()
+    }
+
     /// The runtime's major version, where it has one.
     pub(crate) fn major(&self) -> Option<u32> {
         self.driver.major()
     }
 
-    /// A graph of launches, one after the other. Nothing runs yet.
-    pub(crate) fn capture(&mut self, launches: &[Ready]) -> Result<GraphId> {
+    /// A graph of launches, each at its place; levels are in order. Nothing runs yet.
+    pub(crate) fn capture(&mut self, launches: &[Ready], places: &[Place]) -> Result<GraphId> {
+        let most = places.iter().map(|place| place.branch).max().unwrap_or(0);
+        self.make_branches(most)?;
         let stream = self.stream;
         // SAFETY: the stream is this session's own (`has_graphs`).
         self.call(Call::BeginCapture, |d| unsafe { d.begin_capture(stream) })?;
-        let launched = launches.iter().try_for_each(|ready| self.launch(ready));
+        let launched = self.launch_at(launches, places);
         // In any case, so that the stream runs again what is put into it.
         // SAFETY: the stream captures since the call above. Modules live until the session closes, what arguments point
         // at as long as the program that holds the launches, and it gives the graph back first.
@@ -44,6 +74,48 @@ impl Session {
             self.graphs.live.insert(id, graph);
             id
         })
+    }
+
+    fn launch_at(&mut self, launches: &[Ready], places: &[Place]) -> Result<()> {
+        let mut at = 0;
+        for level in places.chunk_by(|a, b| a.level == b.level) {
+            let of_level = launches.iter().skip(at).zip(level);
+            at += level.len();
+            let used = level.iter().map(|place| place.branch).max().unwrap_or(0);
+            let branches = self.graphs.branches[..used.min(self.graphs.branches.len())].to_vec();
+            if let Some(begin) = self.graphs.begin.filter(|_| used > 0) {
+                self.record(begin)?;
+                branches.iter().try_for_each(|branch| self.wait_in(branch.stream, begin))?;
+            }
+            for (ready, place) in of_level {
+                let branch = place.branch.checked_sub(1).and_then(|i| branches.get(i));
+                self.launch_into(branch.map_or(self.stream, |branch| branch.stream), ready)?;
+            }
+            for branch in &branches {
+                self.record_in(branch.stream, branch.end)?;
+                self.wait_in(self.stream, branch.end)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn wait_in(&mut self, stream: Stream, id: EventId) -> Result<()> {
+        let event = self.event(id)?;
+        // SAFETY: event and stream are this session's.
+        self.call(Call::WaitEvent, |d| unsafe { d.wait_event(stream, event) })
+    }
+
+    /// Makes streams and events for so many branches beside the first.
+    fn make_branches(&mut self, count: usize) -> Result<()> {
+        if count > 0 && self.graphs.begin.is_none() {
+            self.graphs.begin = Some(self.create_event(false)?);
+        }
+        while self.graphs.branches.len() < count {
+            let end = self.create_event(false)?;
+            let stream = self.call(Call::CreateStream, |d| d.create_stream())?;
+            self.graphs.branches.push(Branch { stream, end });
+        }
+        Ok(())
     }
 
     /// Starts a graph.
@@ -67,5 +139,14 @@ impl Session {
     pub(super) fn free_graphs(&mut self) -> Result<()> {
         let all: Vec<GraphId> = self.graphs.live.keys().copied().collect();
         all.into_iter().map(|id| self.free_graph(id)).fold(Ok(()), Result::and)
+    }
+
+    /// Gives the streams of branches back.
+    pub(super) fn free_branches(&mut self) -> Result<()> {
+        let all = std::mem::take(&mut self.graphs.branches).into_iter();
+        // SAFETY: the stream left the table just now.
+        let freed =
+            all.map(|branch| self.call(Call::DestroyStream, |d| unsafe { d.destroy_stream(branch.stream) }));
+        freed.fold(Ok(()), Result::and)
     }
 }

@@ -20,7 +20,7 @@ use std::ffi::CString;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-mod graphs;
+pub(crate) mod graphs;
 mod host;
 
 pub(crate) use graphs::GraphId;
@@ -388,7 +388,11 @@ impl Session {
 
     /// Records an event after everything that was started.
     pub(crate) fn record(&mut self, id: EventId) -> Result<()> {
-        let (event, stream) = (self.event(id)?, self.stream);
+        self.record_in(self.stream, id)
+    }
+
+    fn record_in(&mut self, stream: Stream, id: EventId) -> Result<()> {
+        let event = self.event(id)?;
         // SAFETY: event and stream are this session's; events live until it closes.
         self.call(Call::Record, |d| unsafe { d.record(event, stream) })
     }
@@ -504,10 +508,13 @@ impl Session {
 
     /// Starts a kernel.
     pub(crate) fn launch(&mut self, ready: &Ready) -> Result<()> {
+        self.launch_into(self.stream, ready)
+    }
+
+    fn launch_into(&mut self, stream: Stream, ready: &Ready) -> Result<()> {
         let function = self.functions.get(ready.function.0).copied();
         let function =
             function.ok_or_else(|| Error::argument("kernel", "of another session", "one of this session"))?;
-        let stream = self.stream;
         let args = Arguments { bytes: &ready.bytes, offsets: &ready.offsets };
         // SAFETY: functions live as long as their modules, which is until the session closes. `ready` has compared the
         // arguments with what the code object declares and the operands with the allocations, which the program that
@@ -541,6 +548,7 @@ impl Session {
             result = result.and(self.free(BlockId(address)));
         }
         result = result.and(self.free_unused_host());
+        result = result.and(self.free_branches());
         if std::mem::take(&mut self.own_stream) {
             let stream = std::mem::replace(&mut self.stream, Stream(0));
             // SAFETY: the stream is this session's own and left it just now.
