@@ -49,7 +49,7 @@ pub(crate) struct Launches {
     pub(crate) graphs: Vec<(Range<usize>, GraphId)>,
 }
 
-/// Programs with fewer launches are launched one by one.
+/// Launches that a graph has at least; programs with fewer, of which none stand side by side, are launched one by one.
 const WORTH_A_GRAPH: usize = 8;
 
 impl Launches {
@@ -61,15 +61,17 @@ impl Launches {
             Graphs::On => true,
             Graphs::Auto => known_to_work(),
         };
-        if !wanted || !session.has_graphs() || self.ready.len() < WORTH_A_GRAPH {
-            return;
-        }
-        // Of HIP's only where the user wants them: there branches are streams of their own, which not every release is known
-        // to run well.
+        // Branches of HIP's only where the user wants them: there they are streams of their own, which not every release is
+        // known to run well.
         if !session.has_branches() || wanted_by != Graphs::On && session.major().is_some() {
             self.places.iter_mut().for_each(|place| place.branch = 0);
         }
-        let part = self.ready.len().div_ceil(GRAPHS);
+        let count = self.ready.len();
+        let worth = count >= WORTH_A_GRAPH || self.places.iter().any(|place| place.branch > 0);
+        if !wanted || !session.has_graphs() || !worth {
+            return;
+        }
+        let part = count.div_ceil((count / WORTH_A_GRAPH).clamp(1, GRAPHS));
         for (i, (launches, places)) in self.ready.chunks(part).zip(self.places.chunks(part)).enumerate() {
             match session.capture(launches, places) {
                 Ok(graph) => self.graphs.push((i * part..i * part + launches.len(), graph)),
