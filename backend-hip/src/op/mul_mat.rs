@@ -461,10 +461,11 @@ mod tests {
             let (full, few): (Vec<DType>, Vec<DType>) =
                 types.filter(|t| t.is_quantized()).partition(|&t| kernels(t).unwrap().all);
             for &dtype in full.iter().chain(&few).chain([&DType::F16]) {
-                for (m, n) in [1, 2, 4, 7, 9, 64, 512].iter().flat_map(|&n| ROWS.map(|m| (m, n))) {
+                let long = [1, 2, 4, 7, 9, 64, 512].iter().flat_map(|&n| ROWS.map(|m| (4096, m, n)));
+                for (k, m, n) in long.chain([(1024, 5000, 1)]) {
                     let mut graph = Graph::new();
-                    let a = graph.leaf("a", dtype, [4096, m, 1, 1], Source::Weight).unwrap();
-                    let b = graph.leaf("b", DType::F32, [4096, n, 1, 1], Source::Input).unwrap();
+                    let a = graph.leaf("a", dtype, [k, m, 1, 1], Source::Weight).unwrap();
+                    let b = graph.leaf("b", DType::F32, [k, n, 1, 1], Source::Input).unwrap();
                     let node = graph.mul_mat(a, b).unwrap();
                     for precision in [Precision::Exact, Precision::Fast] {
                         let context = Context { graph: &graph, node, profile: &profile, precision };
@@ -481,6 +482,8 @@ mod tests {
             // One kernel that rounds, and of bytes: mat-vec and tiles, the tiles of types whose sums fit, none. Where types
             // have tiles in F16 these are in place of those of bytes.
             let int8 = met.iter().filter(|k| k.contains("int8") || k.contains("rounding")).count();
+            let rings = met.iter().filter(|k| k.contains("ring")).count();
+            assert_eq!(rings, if profile.copies { 13 } else { 0 }, "{name}: {met:?}");
             let tuning = Tuning::of(&profile);
             let in_half = |t: DType| half_module(&profile, &kernels(t).unwrap(), t).is_some();
             let tiles = |types: &[DType]| {
