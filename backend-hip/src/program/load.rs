@@ -121,7 +121,9 @@ pub(crate) fn load(
     let names: Arc<[String]> = plan.steps.iter().map(|step| graph.tensor(step.node()).name.clone()).collect();
     let marks = stepwise || shared.options.breadcrumbs == Breadcrumbs::EveryLaunch;
     let graphs = (!marks).then_some(shared.options.graphs);
-    let mut places = places(plan, &addressed[..of_steps]);
+    let stands: Vec<Stand> = addressed[..of_steps].iter().map(|launch| Stand::of(plan, launch)).collect();
+    // What brings results to the host comes after all.
+    let mut places = places(&stands);
     places.resize(addressed.len(), graphs::Place { level: usize::MAX, branch: 0 });
     let mut launches = compile(shared, (addressed, of_steps, places), names, start, graphs)?;
     launches.alone = stepwise;
@@ -135,20 +137,34 @@ pub(crate) fn load(
 /// Branches of a level at the most.
 const BRANCHES: usize = 4;
 
-/// Where launches stand in a graph. Steps of a level do not depend on each other; but those that have scratch memory or
-/// counters, which are the program's, stay in the first branch.
-fn places(plan: &Plan, addressed: &[Addressed]) -> Vec<graphs::Place> {
-    let level_of = |launch: &Addressed| plan.steps[launch.step].level;
+/// What decides where a launch stands in a graph.
+#[derive(Clone, Copy)]
+struct Stand {
+    step: usize,
+    level: usize,
+    /// Whether it has scratch memory or counters, which are the program's.
+    shares: bool,
+}
+
+impl Stand {
+    fn of(plan: &Plan, launch: &Addressed) -> Stand {
+        let shared = |operand: &Operand| matches!(operand, Operand::Scratch(..) | Operand::Counters(_));
+        let shares = launch.launch.operands.iter().any(shared);
+        Stand { step: launch.step, level: plan.steps[launch.step].level, shares }
+    }
+}
+
+/// Where launches stand in a graph. Steps of a level do not depend on each other, and take branches by turns; but those that
+/// share memory of the program stay in the first one.
+fn places(launches: &[Stand]) -> Vec<graphs::Place> {
     let mut places = Vec::new();
-    for level in addressed.chunk_by(|a, b| level_of(a) == level_of(b)) {
-        let mut branch = 0;
-        for launches in level.chunk_by(|a, b| a.step == b.step) {
-            let own = |operand: &Operand| matches!(operand, Operand::Scratch(..) | Operand::Counters(_));
-            let alone = launches.iter().all(|launch| !launch.launch.operands.iter().any(own));
-            let place =
-                graphs::Place { level: level_of(&launches[0]), branch: if alone { branch } else { 0 } };
-            branch = (branch + usize::from(alone)) % BRANCHES;
-            places.extend(std::iter::repeat_n(place, launches.len()));
+    for level in launches.chunk_by(|a, b| a.level == b.level) {
+        let mut next = 0;
+        for step in level.chunk_by(|a, b| a.step == b.step) {
+            let shares = step.iter().any(|launch| launch.shares);
+            let place = graphs::Place { level: step[0].level, branch: if shares { 0 } else { next } };
+            next = (next + usize::from(!shares)) % BRANCHES;
+            places.extend(std::iter::repeat_n(place, step.len()));
         }
     }
     places
@@ -193,4 +209,28 @@ fn compile(
         }
         Ok(launches)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_of_a_level_stand_side_by_side() {
+        let of = |launches: &[(usize, usize, bool)]| -> Vec<usize> {
+            let stand = |&(step, level, shares)| Stand { step, level, shares };
+            let stands: Vec<Stand> = launches.iter().map(stand).collect();
+            let places = places(&stands);
+            assert!(places.iter().zip(&stands).all(|(place, stand)| place.level == stand.level));
+            places.iter().map(|place| place.branch).collect()
+        };
+        assert_eq!(of(&[(0, 0, false), (1, 1, false), (2, 2, false)]), [0, 0, 0]);
+        // Both launches of a step in one branch; a later level begins with the first.
+        assert_eq!(of(&[(0, 0, false), (1, 0, false), (1, 0, false), (2, 1, false)]), [0, 1, 1, 0]);
+        // Scratch memory is there once.
+        let shared = [(0, 0, true), (0, 0, false), (1, 0, true), (2, 0, false), (3, 0, false)];
+        assert_eq!(of(&shared), [0, 0, 0, 0, 1]);
+        let many: Vec<_> = (0..6).map(|step| (step, 0, false)).collect();
+        assert_eq!(of(&many), [0, 1, 2, 3, 0, 1]);
+    }
 }
