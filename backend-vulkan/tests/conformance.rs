@@ -29,6 +29,12 @@ fn devices() -> Vec<usize> {
     }
 }
 
+fn open(device: usize, arch: Option<ArchClass>) -> VulkanBackend {
+    let options =
+        VulkanOptions { device: Some(device), arch, pipeline_cache_dir: None, ..VulkanOptions::default() };
+    VulkanBackend::open(options).expect("the device opens")
+}
+
 /// Backends of a device, one for each distinct profile: its own class first, then the forced ones. Not NVIDIA's, whose
 /// kernels are written out so far that a software driver compiles them for many minutes; a device of theirs has them.
 fn backends(device: usize) -> Vec<VulkanBackend> {
@@ -36,13 +42,7 @@ fn backends(device: usize) -> Vec<VulkanBackend> {
     let forced = std::iter::once(None).chain(forced.map(Some));
     let mut all: Vec<VulkanBackend> = Vec::new();
     for arch in forced {
-        let options = VulkanOptions {
-            device: Some(device),
-            arch,
-            pipeline_cache_dir: None,
-            ..VulkanOptions::default()
-        };
-        let backend = VulkanBackend::open(options).expect("the device opens");
+        let backend = open(device, arch);
         // Classes with the same table run the same kernels.
         let same = |other: &VulkanBackend| kernels(other.profile()) == kernels(backend.profile());
         if !all.iter().any(same) {
@@ -75,34 +75,40 @@ fn groups_are_one_step() {
 }
 
 /// One type of each layout of blocks, and plain ones.
-const TYPES: [&str; 6] = ["F32", "F16", "Q8_0", "Q4_0", "Q4_K", "Q6_K"];
+const TYPES: [&str; 5] = ["F32", "F16", "Q8_0", "Q4_0", "Q4_K"];
 
-/// The cases for a class. A software device compiles a pipeline for seconds. Weights of all types, and products fused with
-/// what stands around them, are a matter of the device's own class; of the class AMD_GCN a virtual card executes all of
-/// them. The others have the products alone, of some types.
-fn cases_for(forced: bool, all: &[Case]) -> Vec<Case> {
-    let usual = |case: &Case| {
-        let (operation, operands) = case.name.split_once('(').unwrap_or((&case.name, ""));
-        let product = ["MUL_MAT", "MUL_MAT_ID"].contains(&operation);
-        let fused = case.group.is_some_and(|group| ["products", "experts"].contains(&group));
-        !fused && (!product || TYPES.iter().any(|name| operands.starts_with(name)))
-    };
-    all.iter().filter(|case| !forced || usual(case)).cloned().collect()
+/// Whether a forced class has a case. A software device compiles a pipeline for seconds. Weights of all types, and products
+/// fused with what stands around them, are a matter of the device's own class; of the class AMD_GCN a virtual card executes
+/// all of them. The others have the products alone, of some types.
+fn is_usual(case: &Case) -> bool {
+    let (operation, operands) = case.name.split_once('(').unwrap_or((&case.name, ""));
+    let product = ["MUL_MAT", "MUL_MAT_ID"].contains(&operation);
+    let fused = case.group.is_some_and(|group| ["products", "experts"].contains(&group));
+    !fused && (!product || TYPES.iter().any(|name| operands.starts_with(name)))
 }
 
-/// One class; prints what came of it.
-fn failures_of(
-    backend: &VulkanBackend,
-    [forced, from_the_end]: [bool; 2],
-    all: &[Case],
-    wanted: &Wanted,
-) -> Vec<String> {
-    let start = Instant::now();
-    let mut cases = cases_for(forced, all);
-    if from_the_end {
-        cases.reverse();
+/// What is looked at for a device: its own class in two halves, then the forced classes. Every second one begins with the
+/// last case, so that what two of them have in common is compiled by one and found in the driver's cache by the other.
+fn work(device: usize, all: &[Case]) -> Vec<(VulkanBackend, Vec<Case>)> {
+    let (first, second) = all.split_at(all.len() / 2);
+    let mut classes = backends(device).into_iter();
+    let own = classes.next().into_iter().map(|own| (own, first.to_vec()));
+    let mut work: Vec<(VulkanBackend, Vec<Case>)> = own.collect();
+    work.push((open(device, None), second.to_vec()));
+    for (i, class) in classes.enumerate() {
+        let mut cases: Vec<Case> = all.iter().filter(|case| is_usual(case)).cloned().collect();
+        if i % 2 == 1 {
+            cases.reverse();
+        }
+        work.push((class, cases));
     }
-    let found = failures(backend, &cases, wanted);
+    work
+}
+
+/// What a class fails; prints what came of it.
+fn failures_of((backend, cases): &(VulkanBackend, Vec<Case>), wanted: &Wanted) -> Vec<String> {
+    let start = Instant::now();
+    let found = failures(backend, cases, wanted);
     let info = backend.device();
     println!(
         "{} {} as {}: {} cases, {} failures, {:.1} s, {:?}",
@@ -118,22 +124,18 @@ fn failures_of(
 }
 
 /// Classes are looked at side by side, as many as there are processors: a software device compiles a shader when it is first
-/// run, in the one thread of its queue, and that is most of the time. Every second one begins with the last case, so that
-/// what two of them have in common is compiled by one and found in the driver's cache by the other.
+/// run, in the one thread of its queue, and that is most of the time.
 #[test]
 fn catalogue_agrees_with_the_reference() {
     let all = agreement::cases();
     let wanted = wanted(&all);
-    let of_device = |device| backends(device).into_iter().enumerate().map(|(i, backend)| (i > 0, backend));
-    let work: Vec<(bool, VulkanBackend)> = devices().into_iter().flat_map(of_device).collect();
+    let work: Vec<_> = devices().into_iter().flat_map(|device| work(device, &all)).collect();
     let (next, wrong) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, |n| n.get()) {
             scope.spawn(|| {
-                loop {
-                    let i = next.fetch_add(1, Ordering::Relaxed);
-                    let Some((forced, backend)) = work.get(i) else { break };
-                    let found = failures_of(backend, [*forced, i % 2 == 1], &all, &wanted);
+                while let Some(part) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let found = failures_of(part, &wanted);
                     wrong.lock().expect("no thread panics").extend(found);
                 }
             });
