@@ -108,7 +108,7 @@ fn matrix_spec(
     let [keys, values] = [d, dv].map(|n| n.div_ceil(16));
     let able = caps.subgroup.shuffle && workgroup <= caps.max_invocations;
     let fits = d.max(dv) <= longest_matrix_row(profile)
-        && matrix_shared_bytes([keys, values], emulated) <= caps.shared_bytes;
+        && matrix_shared_bytes([keys, values], dtype, emulated) <= caps.shared_bytes;
     let spec = || {
         let variant = if emulated { software } else { units };
         let spec = pipeline("flash_attn_matrix", variant, &[workgroup, keys, values]);
@@ -118,12 +118,14 @@ fn matrix_spec(
 }
 
 /// Its shared memory, by rows of keys and values in sixteens: steps of 32 positions, scores, factors; emulated the queries.
-fn matrix_shared_bytes([keys, values]: [u32; 2], emulated: bool) -> u32 {
+/// Numbers of blocks are sums of two.
+fn matrix_shared_bytes([keys, values]: [u32; 2], dtype: DType, emulated: bool) -> u32 {
+    let summands = if dtype.is_quantized() { 2 } else { 1 };
     let queries = MATRIX_TOKENS * (2 * keys + 1);
     let strips = MATRIX_SUBGROUPS * 64;
-    let positions = if keys.max(values) <= 4 && !emulated { 64 } else { 32 };
-    let step = (positions * (2 * keys + 1)).max(strips)
-        + positions * (2 * values + 1)
+    let positions = if keys.max(values) <= 4 && !emulated && summands == 1 { 64 } else { 32 };
+    let step = (summands * positions * (2 * keys + 1)).max(strips)
+        + summands * positions * (2 * values + 1)
         + MATRIX_TOKENS * (positions / 4 + 1)
         + MATRIX_TOKENS / 4;
     16 * if emulated { step + 2 * queries } else { step.max(queries) } + 8
@@ -334,6 +336,7 @@ mod tests {
         assert_eq!(of(units, MatrixShape { k: 8, ..shape }, fast, [64, 64], 32), None);
         let blocks = of_type(DType::Q4_0, units, shape, fast, [128, 96], 32);
         assert_eq!(blocks, Some(("q4_0_matrix", vec![128, 8, 6])));
+        assert_eq!(of_type(DType::Q8_0, units, shape, fast, [256, 64], 32), None, "shared memory");
         assert_eq!(of_type(DType::F32, units, shape, fast, [64, 64], 32), None);
     }
 

@@ -1,12 +1,13 @@
 #version 460
 // FLASH_ATTN_EXT for many tokens on matrix units (matrix.glsl), which multiply keys and values in F16: one work-group for 64
-// tokens of one head, in steps of 32 positions, with rows of up to 64 elements 64. Sums, soft-max and result are F32.
+// tokens of one head, in steps of 32 positions, of F16 with rows of up to 64 elements 64. Sums, soft-max and result are F32.
 //
 // Each of four subgroups has 16 tokens, in all steps the same: their queries stay in its registers, as sums of two F16
 // numbers each (times a power of two that brings the largest of a row to 2^14 .. 2^15), and so do their results. In a step
 //
-//   * keys and values go through shared memory; those of the next step are on their way meanwhile, as they are stored: blocks
-//     become F16 numbers, rounded once, when they are put there. What F16 does not hold is infinite, as in a cache of F16;
+//   * keys and values go through shared memory; those of the next step are on their way meanwhile, as they are stored. Blocks
+//     become F16 numbers when they are put there, sums of two for each, because a scale times a byte has 18 bits: half as many
+//     products again. What F16 does not hold is infinite, as in a cache of F16;
 //   * scores are keys times queries, and go to shared memory a row for each token; they are powers of two, to which the
 //     scale and the mask bring log2(e);
 //   * soft-max: LANES / 16 invocations share a row; online normaliser. Weights take the place of their scores, times 2^10,
@@ -20,7 +21,8 @@
 // Specialisation: work-group size (four subgroups), KD and VD: rows of k and of v in sixteens, rounded up.
 // Rows of q, k and v are multiples of eight elements; those of F16 begin at such, those of q and the mask at multiples of four.
 // Variants: type of k and v; matrix, or emulated, in which invocations do what the units do.
-// Shared memory: with 64 elements 35.3 KiB, with 128 26.3, with 256 42.3; emulated 34 KiB more, for the queries.
+// Shared memory: with 64 elements 35.3 KiB, with 128 26.3, with 256 42.3; of blocks 27.3, 43.3; emulated 34 KiB more, for the
+// queries.
 
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
 #extension GL_KHR_memory_scope_semantics : require
@@ -51,7 +53,7 @@ const uint MATRIX_K = 16;
 // Tokens of a subgroup and of the work-group, positions of a step.
 const uint ROWS = MATRIX_N;
 const uint BR = SUBGROUPS * ROWS;
-#ifdef EMULATED
+#if defined(EMULATED) || defined(KV_BLOCKS)
 const uint BC = 32;
 #else
 const uint BC = KD <= 4 && VD <= 4 ? 64 : 32;
@@ -65,9 +67,17 @@ const uint K_STRIDE = 2 * KD + 1;
 const uint V_STRIDE = 2 * VD + 1;
 const uint S_STRIDE = BC / 4 + 1;
 const uint STRIP = MATRIX_M * MATRIX_N / 4;
-const uint KEYS = BC * K_STRIDE > SUBGROUPS * STRIP ? BC * K_STRIDE : SUBGROUPS * STRIP;
+// Numbers that each of keys and values is the sum of: so many matrices of them, one after the other.
+#ifdef KV_BLOCKS
+const uint SUMMANDS = 2;
+#else
+const uint SUMMANDS = 1;
+#endif
+const uint REST_K = BC * K_STRIDE;
+const uint REST_V = BC * V_STRIDE;
+const uint KEYS = SUMMANDS * REST_K > SUBGROUPS * STRIP ? SUMMANDS * REST_K : SUBGROUPS * STRIP;
 const uint V0 = KEYS;
-const uint S0 = V0 + BC * V_STRIDE;
+const uint S0 = V0 + SUMMANDS * REST_V;
 const uint FACTORS = S0 + BR * S_STRIDE;
 // Queries pass through here, too: through all of it, or to a place of their own.
 const uint END = FACTORS + BR / 4;
@@ -95,12 +105,18 @@ const float LOG2_E = 1.4426950408889634;
 // Factor of weights.
 const float WEIGHT = 1024.0;
 
+// What F16 holds of numbers, cut off. Not a conversion to F16 and back, of which a compiler may think that nothing is left
+// to be rounded: NVIDIA's does.
+vec4 high_part(vec4 x) {
+    return uintBitsToFloat(floatBitsToUint(x) & 0xffffe000u);
+}
+
 uvec2 halves_of(vec4 x) {
     return uvec2(packFloat2x16(f16vec2(x.xy)), packFloat2x16(f16vec2(x.zw)));
 }
 
-// What an invocation brings of a row at a time, as it is stored (Stored): EIGHTS vectors of shared memory, eight_of(x, e) is
-// the one that e counts. stored_k, stored_v: number i of those of the row that begins at `row` and has `length` elements.
+// What an invocation brings of a row at a time, as it is stored (Stored): EIGHTS vectors of shared memory, of which
+// eight_of(x, e, i) has the summands i. stored_k, stored_v: number i of those of the row that begins at `row` and has `length` elements.
 #ifdef KV_BLOCKS
 // A block, by the aligned words that cover it: `odd` if it begins with the upper half of the first. The second half of the
 // last may be beyond its end.
@@ -128,16 +144,22 @@ uint two_halves(Stored x, uint at) {
     return x.odd ? x.words[w + 1] : x.words[w] >> 16 | x.words[w + 1] << 16;
 }
 
-uvec4 eight_of(Stored x, uint e) {
+// What F16 holds of four numbers, or what that leaves; nothing where it holds infinity.
+uvec2 summands(vec4 x, uint i) {
+    const vec4 high = high_part(x);
+    return halves_of(i == 0 ? high : mix(x - high, vec4(0.0), greaterThanEqual(abs(x), vec4(65536.0))));
+}
+
+uvec4 eight_of(Stored x, uint e, uint i) {
     const uint scale = x.odd ? x.words[0] >> 16 : x.words[0];
     const uint lo = two_halves(x, HALVES_OF(e)), hi = two_halves(x, HALVES_OF(e) + 2);
     return uvec4(
-        halves_of(from_block(uvec2(lo, lo >> 16), e, scale)), halves_of(from_block(uvec2(hi, hi >> 16), e, scale)));
+        summands(from_block(uvec2(lo, lo >> 16), e, scale), i), summands(from_block(uvec2(hi, hi >> 16), e, scale), i));
 }
 #else
 const uint EIGHTS = 1;
 #define Stored uvec4
-#define eight_of(x, e) (x)
+#define eight_of(x, e, i) (x)
 #define STORED_READER(name, words_of, eights)                                                                          \
     Stored name(uint row, uint i, uint length) {                                                                       \
         return i * 8 < length ? eights[row / 8 + i] : uvec4(0);                                                        \
@@ -158,12 +180,6 @@ vec4 bias[QUADS];
 
 uint in_subgroup() {
     return gl_SubgroupInvocationID;
-}
-
-// What F16 holds of numbers, cut off. Not a conversion to F16 and back, of which a compiler may think that nothing is left
-// to be rounded: NVIDIA's does.
-vec4 high_part(vec4 x) {
-    return uintBitsToFloat(floatBitsToUint(x) & 0xffffe000u);
 }
 
 vec4 from_halves(uvec2 w) {
@@ -267,8 +283,9 @@ void receive() {
     [[unroll]] for (uint n = 0; n < LOADS_K; n++) {
         const uint i = gl_LocalInvocationIndex + n * WG;
         if (BC * EACH_K % WG == 0 || i < BC * EACH_K) {
-            [[unroll]] for (uint e = 0; e < EIGHTS; e++) {
-                tiles[i / EACH_K * K_STRIDE + i % EACH_K * EIGHTS + e] = eight_of(next_k[n], e);
+            [[unroll]] for (uint e = 0; e < EIGHTS * SUMMANDS; e++) {
+                const uint at = i / EACH_K * K_STRIDE + i % EACH_K * EIGHTS + e % EIGHTS;
+                tiles[at + e / EIGHTS * REST_K] = eight_of(next_k[n], e % EIGHTS, e / EIGHTS);
             }
         }
     }
@@ -276,9 +293,10 @@ void receive() {
     [[unroll]] for (uint n = 0; n < LOADS_V; n++) {
         const uint i = gl_LocalInvocationIndex + n * WG;
         if (BC * EACH_V % WG == 0 || i < BC * EACH_V) {
-            [[unroll]] for (uint e = 0; e < EIGHTS; e++) {
-                const uvec4 eight = eight_of(next_v[n], e);
-                tiles[V0 + i / EACH_V * V_STRIDE + i % EACH_V * EIGHTS + e] = eight;
+            [[unroll]] for (uint e = 0; e < EIGHTS * SUMMANDS; e++) {
+                const uint at = V0 + i / EACH_V * V_STRIDE + i % EACH_V * EIGHTS + e % EIGHTS;
+                const uvec4 eight = eight_of(next_v[n], e % EIGHTS, e / EIGHTS);
+                tiles[at + e / EIGHTS * REST_V] = eight;
                 is_wild = is_wild || has_wild(eight);
             }
         }
@@ -335,8 +353,12 @@ void add_values_seen(uint strip, uint column) {
         [[dont_unroll]] for (uint key = 0; key < BC; key++) {
             const float weight = weight_of(gl_SubgroupID * ROWS + row, key);
             if (!is_hidden(weight)) {
-                const uint both = tiles[V0 + key * V_STRIDE + (column + c) / 8][(column + c) % 8 / 2];
-                sum += weight * unpackHalf2x16(both >> c % 2 * 16).x;
+                const uint at = V0 + key * V_STRIDE + (column + c) / 8;
+                float value = 0.0;
+                [[unroll]] for (uint n = 0; n < SUMMANDS; n++) {
+                    value += unpackHalf2x16(tiles[at + n * REST_V][(column + c) % 8 / 2] >> c % 2 * 16).x;
+                }
+                sum += weight * value;
             }
         }
         tiles[strip + i / 4][i % 4] = floatBitsToUint(sum);
@@ -423,6 +445,10 @@ void main() {
                 LOAD_A(keys, i * K_STRIDE + 2 * k, K_STRIDE);
                 MULTIPLY_ADD(keys, queries[k], scores);
                 MULTIPLY_ADD(keys, rests[k], scores);
+                if (SUMMANDS > 1) {
+                    LOAD_A(keys, REST_K + i * K_STRIDE + 2 * k, K_STRIDE);
+                    MULTIPLY_ADD(keys, queries[k], scores);
+                }
             }
             STORE_SUMS(scores, S0 + row0 * S_STRIDE + i / 4, S_STRIDE);
         }
@@ -487,6 +513,10 @@ void main() {
                     LOAD_A_TURNED(values, V0 + i * V_STRIDE + 2 * j, V_STRIDE);
                     MULTIPLY_ADD_TURNED(values, weights, results[j]);
                     MULTIPLY_ADD_TURNED(values, rest, results[j]);
+                    if (SUMMANDS > 1) {
+                        LOAD_A_TURNED(values, V0 + REST_V + i * V_STRIDE + 2 * j, V_STRIDE);
+                        MULTIPLY_ADD_TURNED(values, weights, results[j]);
+                    }
                 }
             }
         } else {
