@@ -144,8 +144,8 @@ const KEYS: Axis = &[
     Choice::new("q4_0", &[("KV_Q4_0", "1")]),
 ];
 
-/// Types of keys and values that matrix units multiply.
-const KEYS_OF_MATRICES: Axis = &[Choice::new("f16", &[("KV_F16", "1")])];
+/// Those that matrix units multiply: in F16, which does not hold F32.
+const KEYS_OF_MATRICES: Axis = KEYS.split_at(1).1;
 
 /// Matrix units, and these in software.
 const MATRICES: Axis = &[

@@ -523,9 +523,12 @@ mod tests {
                 assert!(tile.shared_bytes(fragment) <= 32768, "{class} {tile:?}");
             }
             for tile in t.int8_tiles {
-                // Runs of four, whole groups of 16 elements, one block of each column.
+                // Runs of four, whole groups of 16 elements, one block of each column, two groups of each row.
                 assert!(tile.tm % 4 == 0 && tile.tn % 4 == 0 && tile.bk == 32, "{class} {tile:?}");
-                assert!(4 % tile.unroll == 0 && tile.bn <= tile.slice(1), "{class} {tile:?}");
+                assert!(
+                    4 % tile.unroll == 0 && tile.bn.max(2 * tile.bm) <= tile.slice(1),
+                    "{class} {tile:?}"
+                );
             }
             for tile in t.matrix_tiles {
                 assert!(tile.tm % 16 == 0 && tile.tn % 16 == 0 && 16 % tile.slices == 0, "{class} {tile:?}");

@@ -91,8 +91,14 @@ fn longest_matrix_row(profile: &Profile) -> u32 {
 }
 
 /// The kernel on matrix units for rows of q and k, and of v, of so many elements, where `precision` allows it and the device
-/// is to use it.
-fn matrix_spec(profile: &Profile, precision: Precision, [d, dv]: [u32; 2]) -> Option<PipelineSpec> {
+/// is to use it. `dtype`: of keys and values.
+fn matrix_spec(
+    profile: &Profile,
+    precision: Precision,
+    dtype: DType,
+    [d, dv]: [u32; 2],
+) -> Option<PipelineSpec> {
+    let &(_, [units, software]) = MATRIX_VARIANTS.iter().find(|(known, _)| *known == dtype)?;
     let caps = &profile.caps;
     let usual = profile.matrix_shape().is_some_and(|shape| [shape.m, shape.n, shape.k] == [16; 3]);
     let wanted = precision == Precision::Fast && !profile.tuning.matrix_tiles.is_empty();
@@ -102,9 +108,9 @@ fn matrix_spec(profile: &Profile, precision: Precision, [d, dv]: [u32; 2]) -> Op
     let [keys, values] = [d, dv].map(|n| n.div_ceil(16));
     let able = caps.subgroup.shuffle && workgroup <= caps.max_invocations;
     let fits = d.max(dv) <= longest_matrix_row(profile)
-        && matrix_shared_bytes([keys, values], emulated) <= caps.shared_bytes;
+        && matrix_shared_bytes([keys, values], dtype, emulated) <= caps.shared_bytes;
     let spec = || {
-        let variant = if emulated { "f16_emulated" } else { "f16_matrix" };
+        let variant = if emulated { software } else { units };
         let spec = pipeline("flash_attn_matrix", variant, &[workgroup, keys, values]);
         PipelineSpec { subgroup: caps.subgroup_control.then_some(lanes), ..spec }
     };
@@ -112,23 +118,24 @@ fn matrix_spec(profile: &Profile, precision: Precision, [d, dv]: [u32; 2]) -> Op
 }
 
 /// Its shared memory, by rows of keys and values in sixteens: steps of 32 positions, scores, factors; emulated the queries.
-fn matrix_shared_bytes([keys, values]: [u32; 2], emulated: bool) -> u32 {
+/// Numbers of blocks are sums of two.
+fn matrix_shared_bytes([keys, values]: [u32; 2], dtype: DType, emulated: bool) -> u32 {
+    let summands = if dtype.is_quantized() { 2 } else { 1 };
     let queries = MATRIX_TOKENS * (2 * keys + 1);
     let strips = MATRIX_SUBGROUPS * 64;
-    let positions = if keys.max(values) <= 4 && !emulated { 64 } else { 32 };
-    let step = (positions * (2 * keys + 1)).max(strips)
-        + positions * (2 * values + 1)
+    let positions = if keys.max(values) <= 4 && !emulated && summands == 1 { 64 } else { 32 };
+    let step = (summands * positions * (2 * keys + 1)).max(strips)
+        + summands * positions * (2 * values + 1)
         + MATRIX_TOKENS * (positions / 4 + 1)
         + MATRIX_TOKENS / 4;
     16 * if emulated { step + 2 * queries } else { step.max(queries) } + 8
 }
 
-/// Whether rows of operands begin where the kernel on matrix units loads them: q four elements, keys and values eight, the
-/// mask four.
-fn suits_matrices(p: &FlashAttnParams) -> bool {
-    let rows = [p.nbk, p.nbv].iter().all(|nb| multiples(8, nb)) && multiples(8, &p.off[1..3]);
+/// Whether rows of operands begin where the kernel on matrix units loads them: q four elements, keys and values eight, or
+/// blocks wherever they begin (`eights`), the mask four.
+fn suits_matrices(p: &FlashAttnParams, eights: bool) -> bool {
     let mask = p.mask_type & 3 == 0 || multiples(4, &p.nbm) && multiples(4, &[p.off[3], p.kv[0]]);
-    multiples(8, &p.d) && multiples(4, &p.nbq) && multiples(4, &p.off[..1]) && rows && mask && p.kv[0] >= 4
+    multiples(8, &p.d) && multiples(4, &p.nbq) && multiples(4, &p.off[..1]) && eights && mask && p.kv[0] >= 4
 }
 
 /// What the work-groups of the kernel for few tokens have.
@@ -169,6 +176,13 @@ fn multiples(unit: u32, values: &[u32]) -> bool {
 /// The variant of a type of keys and values.
 const VARIANTS: [(DType, &str); 4] =
     [(DType::F32, "f32"), (DType::F16, "f16"), (DType::Q8_0, "q8_0"), (DType::Q4_0, "q4_0")];
+
+/// Those of the kernel on matrix units, and of these in software. F16 does not hold F32.
+const MATRIX_VARIANTS: [(DType, [&str; 2]); 3] = [
+    (DType::F16, ["f16_matrix", "f16_emulated"]),
+    (DType::Q8_0, ["q8_0_matrix", "q8_0_emulated"]),
+    (DType::Q4_0, ["q4_0_matrix", "q4_0_emulated"]),
+];
 
 /// The dispatch of a FLASH_ATTN_EXT node. Without a mask or sinks the queries stand in their place, and without parts the
 /// result in that of scratch and counters.
@@ -227,12 +241,8 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
             "FLASH_ATTN_EXT with value rows of {dv} elements; {TILE_ROW} are the most"
         )));
     }
-    let on_matrices = if dtype == DType::F16 && suits_matrices(&p) && tokens > VEC_TOKENS {
-        matrix_spec(c.profile, c.precision, p.d)
-    } else {
-        None
-    };
-    if let Some(spec) = on_matrices {
+    let suits = suits_matrices(&p, eights) && tokens > VEC_TOKENS;
+    if let Some(spec) = matrix_spec(c.profile, c.precision, dtype, p.d).filter(|_| suits) {
         let grid = checked([tokens.div_ceil(MATRIX_TOKENS), heads, batch])?;
         return Ok(vec![dispatch(spec, operands, &p, grid)]);
     }
@@ -260,7 +270,9 @@ pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
             }
         }
     }
-    all.extend([64, 128].iter().filter_map(|&d| matrix_spec(profile, Precision::Fast, [d, d])));
+    for (dtype, _) in MATRIX_VARIANTS {
+        all.extend([64, 128].iter().filter_map(|&d| matrix_spec(profile, Precision::Fast, dtype, [d, d])));
+    }
     all
 }
 
@@ -291,7 +303,7 @@ mod tests {
     #[test]
     fn matrix_units_are_used_where_they_are_wanted_and_there() {
         let shape = MatrixShape { m: 16, n: 16, k: 16, types: MatrixTypes::F16F32 };
-        let of = |used_matrices, shape: MatrixShape, precision, d, lanes| {
+        let of_type = |dtype, used_matrices, shape: MatrixShape, precision, d, lanes| {
             let caps = Caps {
                 matrices: vec![shape],
                 used_matrices,
@@ -303,8 +315,11 @@ mod tests {
                 subgroup: SubgroupOps { shuffle: true, ..SubgroupOps::default() },
                 ..Caps::imagined(ArchClass::Nvidia, 16)
             };
-            matrix_spec(&Profile::new(caps), precision, d).map(|spec| (spec.variant, spec.specialization))
+            let spec = matrix_spec(&Profile::new(caps), precision, dtype, d);
+            spec.map(|spec| (spec.variant, spec.specialization))
         };
+        let of =
+            |matrices, shape, precision, d, lanes| of_type(DType::F16, matrices, shape, precision, d, lanes);
         let (exact, fast, units) = (Precision::Exact, Precision::Fast, Matrices::Units);
         assert_eq!(of(units, shape, fast, [128, 64], 32), Some(("f16_matrix", vec![128, 8, 4])));
         assert_eq!(of(units, shape, fast, [40, 24], 64), Some(("f16_matrix", vec![256, 3, 2])));
@@ -319,6 +334,10 @@ mod tests {
         assert_eq!(of(units, shape, fast, [64, 64], 16), None);
         assert_eq!(of(Matrices::Off, shape, fast, [64, 64], 32), None);
         assert_eq!(of(units, MatrixShape { k: 8, ..shape }, fast, [64, 64], 32), None);
+        let blocks = of_type(DType::Q4_0, units, shape, fast, [128, 96], 32);
+        assert_eq!(blocks, Some(("q4_0_matrix", vec![128, 8, 6])));
+        assert_eq!(of_type(DType::Q8_0, units, shape, fast, [256, 64], 32), None, "shared memory");
+        assert_eq!(of_type(DType::F32, units, shape, fast, [64, 64], 32), None);
     }
 
     /// Every part has positions, and all of them are in a part, by the rule of the shader.

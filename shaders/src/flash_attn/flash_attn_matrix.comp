@@ -1,11 +1,13 @@
 #version 460
-// FLASH_ATTN_EXT for many tokens on matrix units (matrix.glsl), keys and values in F16: one work-group for 64 tokens of one
-// head, in steps of 32 positions, with rows of up to 64 elements 64. Sums, soft-max and result are F32.
+// FLASH_ATTN_EXT for many tokens on matrix units (matrix.glsl), which multiply keys and values in F16: one work-group for 64
+// tokens of one head, in steps of 32 positions, of F16 with rows of up to 64 elements 64. Sums, soft-max and result are F32.
 //
 // Each of four subgroups has 16 tokens, in all steps the same: their queries stay in its registers, as sums of two F16
 // numbers each (times a power of two that brings the largest of a row to 2^14 .. 2^15), and so do their results. In a step
 //
-//   * keys and values go through shared memory as they are stored; those of the next step are on their way meanwhile;
+//   * keys and values go through shared memory; those of the next step are on their way meanwhile, as they are stored. Blocks
+//     become F16 numbers when they are put there, sums of two for each, because a scale times a byte has 18 bits: half as many
+//     products again. What F16 does not hold is infinite, as in a cache of F16;
 //   * scores are keys times queries, and go to shared memory a row for each token; they are powers of two, to which the
 //     scale and the mask bring log2(e);
 //   * soft-max: LANES / 16 invocations share a row; online normaliser. Weights take the place of their scores, times 2^10,
@@ -17,9 +19,10 @@
 // products with values are computed one by one, and pass over the positions that are hidden from their row.
 //
 // Specialisation: work-group size (four subgroups), KD and VD: rows of k and of v in sixteens, rounded up.
-// Rows of q, k and v are multiples of eight elements that begin at such, those of the mask of four.
-// Variants: matrix; emulated, in which invocations do what the units do.
-// Shared memory: with 64 elements 35.3 KiB, with 128 26.3, with 256 42.3; emulated 34 KiB more, for the queries.
+// Rows of q, k and v are multiples of eight elements; those of F16 begin at such, those of q and the mask at multiples of four.
+// Variants: type of k and v; matrix, or emulated, in which invocations do what the units do.
+// Shared memory: with 64 elements 35.3 KiB, with 128 26.3, with 256 42.3; of blocks 27.3, 43.3; emulated 34 KiB more, for the
+// queries.
 
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
 #extension GL_KHR_memory_scope_semantics : require
@@ -35,6 +38,10 @@ layout(constant_id = 2) const uint VD = 8;
 
 layout(set = 0, binding = 3, std430) readonly buffer Mask4 { vec4 mask4[]; };
 layout(set = 0, binding = 3, std430) readonly buffer MaskPairs { uvec2 mask_pairs[]; };
+#ifdef KV_BLOCKS
+layout(set = 0, binding = 1, std430) readonly buffer KWords { uint k_words[]; };
+layout(set = 0, binding = 2, std430) readonly buffer VWords { uint v_words[]; };
+#endif
 
 const uint WG = gl_WorkGroupSize.x;
 const uint SUBGROUPS = 4;
@@ -46,7 +53,7 @@ const uint MATRIX_K = 16;
 // Tokens of a subgroup and of the work-group, positions of a step.
 const uint ROWS = MATRIX_N;
 const uint BR = SUBGROUPS * ROWS;
-#ifdef EMULATED
+#if defined(EMULATED) || defined(KV_BLOCKS)
 const uint BC = 32;
 #else
 const uint BC = KD <= 4 && VD <= 4 ? 64 : 32;
@@ -60,9 +67,17 @@ const uint K_STRIDE = 2 * KD + 1;
 const uint V_STRIDE = 2 * VD + 1;
 const uint S_STRIDE = BC / 4 + 1;
 const uint STRIP = MATRIX_M * MATRIX_N / 4;
-const uint KEYS = BC * K_STRIDE > SUBGROUPS * STRIP ? BC * K_STRIDE : SUBGROUPS * STRIP;
+// Numbers that each of keys and values is the sum of: so many matrices of them, one after the other.
+#ifdef KV_BLOCKS
+const uint SUMMANDS = 2;
+#else
+const uint SUMMANDS = 1;
+#endif
+const uint REST_K = BC * K_STRIDE;
+const uint REST_V = BC * V_STRIDE;
+const uint KEYS = SUMMANDS * REST_K > SUBGROUPS * STRIP ? SUMMANDS * REST_K : SUBGROUPS * STRIP;
 const uint V0 = KEYS;
-const uint S0 = V0 + BC * V_STRIDE;
+const uint S0 = V0 + SUMMANDS * REST_V;
 const uint FACTORS = S0 + BR * S_STRIDE;
 // Queries pass through here, too: through all of it, or to a place of their own.
 const uint END = FACTORS + BR / 4;
@@ -90,26 +105,81 @@ const float LOG2_E = 1.4426950408889634;
 // Factor of weights.
 const float WEIGHT = 1024.0;
 
-// Vectors of keys and of values that an invocation brings.
-const uint LOADS_K = (BC * 2 * KD + WG - 1) / WG;
-const uint LOADS_V = (BC * 2 * VD + WG - 1) / WG;
-uvec4 next_k[LOADS_K];
-uvec4 next_v[LOADS_V];
-// The mask of its part of a row, times the slope; then the scores. Both are powers of two.
-vec4 bias[QUADS];
-
-uint in_subgroup() {
-    return gl_SubgroupInvocationID;
+// What F16 holds of numbers, cut off. Not a conversion to F16 and back, of which a compiler may think that nothing is left
+// to be rounded: NVIDIA's does.
+vec4 high_part(vec4 x) {
+    return uintBitsToFloat(floatBitsToUint(x) & 0xffffe000u);
 }
 
 uvec2 halves_of(vec4 x) {
     return uvec2(packFloat2x16(f16vec2(x.xy)), packFloat2x16(f16vec2(x.zw)));
 }
 
-// What F16 holds of numbers, cut off. Not a conversion to F16 and back, of which a compiler may think that nothing is left
-// to be rounded: NVIDIA's does.
-vec4 high_part(vec4 x) {
-    return uintBitsToFloat(floatBitsToUint(x) & 0xffffe000u);
+// What an invocation brings of a row at a time, as it is stored (Stored): EIGHTS vectors of shared memory, of which
+// eight_of(x, e, i) has the summands i. stored_k, stored_v: number i of those of the row that begins at `row` and has `length` elements.
+#ifdef KV_BLOCKS
+// A block, by the aligned words that cover it: `odd` if it begins with the upper half of the first. The second half of the
+// last may be beyond its end.
+const uint EIGHTS = 4;
+const uint BLOCK_WORDS = (BLOCK_HALVES + 1) / 2;
+struct Stored {
+    uint words[BLOCK_WORDS];
+    bool odd;
+};
+
+#define STORED_READER(name, words_of, eights)                                                                          \
+    Stored name(uint row, uint i, uint length) {                                                                       \
+        const uint half_word = (row + i) * BLOCK_HALVES;                                                               \
+        Stored x;                                                                                                      \
+        [[unroll]] for (uint w = 0; w < BLOCK_WORDS; w++) {                                                            \
+            x.words[w] = words_of[half_word / 2 + w];                                                                  \
+        }                                                                                                              \
+        x.odd = (half_word & 1) != 0;                                                                                  \
+        return x;                                                                                                      \
+    }
+
+// Half-words `at` and the next one, `at` being odd.
+uint two_halves(Stored x, uint at) {
+    const uint w = at / 2;
+    return x.odd ? x.words[w + 1] : x.words[w] >> 16 | x.words[w + 1] << 16;
+}
+
+// What F16 holds of four numbers, or what that leaves; nothing where it holds infinity.
+uvec2 summands(vec4 x, uint i) {
+    const vec4 high = high_part(x);
+    return halves_of(i == 0 ? high : mix(x - high, vec4(0.0), greaterThanEqual(abs(x), vec4(65536.0))));
+}
+
+uvec4 eight_of(Stored x, uint e, uint i) {
+    const uint scale = x.odd ? x.words[0] >> 16 : x.words[0];
+    const uint lo = two_halves(x, HALVES_OF(e)), hi = two_halves(x, HALVES_OF(e) + 2);
+    return uvec4(
+        summands(from_block(uvec2(lo, lo >> 16), e, scale), i), summands(from_block(uvec2(hi, hi >> 16), e, scale), i));
+}
+#else
+const uint EIGHTS = 1;
+#define Stored uvec4
+#define eight_of(x, e, i) (x)
+#define STORED_READER(name, words_of, eights)                                                                          \
+    Stored name(uint row, uint i, uint length) {                                                                       \
+        return i * 8 < length ? eights[row / 8 + i] : uvec4(0);                                                        \
+    }
+#endif
+STORED_READER(stored_k, k_words, k8)
+STORED_READER(stored_v, v_words, v8)
+
+// Of a row of keys and of values, and what an invocation brings of a step.
+const uint EACH_K = 2 * KD / EIGHTS;
+const uint EACH_V = 2 * VD / EIGHTS;
+const uint LOADS_K = (BC * EACH_K + WG - 1) / WG;
+const uint LOADS_V = (BC * EACH_V + WG - 1) / WG;
+Stored next_k[LOADS_K];
+Stored next_v[LOADS_V];
+// The mask of its part of a row, times the slope; then the scores. Both are powers of two.
+vec4 bias[QUADS];
+
+uint in_subgroup() {
+    return gl_SubgroupInvocationID;
 }
 
 vec4 from_halves(uvec2 w) {
@@ -162,18 +232,17 @@ bool is_seen(uint first, uint token0, uint head, uint batch) {
 }
 
 // Sends for the rows of the step from position `first` on. Positions beyond the end are the last ones, and hidden.
+// Invocations that are too many send for what others do.
 void send(uint first, uint base_k, uint base_v) {
     [[unroll]] for (uint n = 0; n < LOADS_K; n++) {
-        const uint i = gl_LocalInvocationIndex + n * WG;
-        const uint key = min(first + i / (2 * KD), p.kv_0 - 1);
-        const uint eight = i % (2 * KD);
-        next_k[n] = eight * 8 < p.d_0 ? k8[(base_k + key * p.nbk_0) / 8 + eight] : uvec4(0);
+        const uint i = min(gl_LocalInvocationIndex + n * WG, BC * EACH_K - 1);
+        const uint key = min(first + i / EACH_K, p.kv_0 - 1);
+        next_k[n] = stored_k(base_k + key * p.nbk_0, i % EACH_K, p.d_0);
     }
     [[unroll]] for (uint n = 0; n < LOADS_V; n++) {
-        const uint i = gl_LocalInvocationIndex + n * WG;
-        const uint key = min(first + i / (2 * VD), p.kv_0 - 1);
-        const uint eight = i % (2 * VD);
-        next_v[n] = eight * 8 < p.d_1 ? v8[(base_v + key * p.nbv_0) / 8 + eight] : uvec4(0);
+        const uint i = min(gl_LocalInvocationIndex + n * WG, BC * EACH_V - 1);
+        const uint key = min(first + i / EACH_V, p.kv_0 - 1);
+        next_v[n] = stored_v(base_v + key * p.nbv_0, i % EACH_V, p.d_1);
     }
 }
 
@@ -213,17 +282,24 @@ bool has_wild(uvec4 w) {
 void receive() {
     [[unroll]] for (uint n = 0; n < LOADS_K; n++) {
         const uint i = gl_LocalInvocationIndex + n * WG;
-        if (BC * 2 * KD % WG == 0 || i < BC * 2 * KD) {
-            tiles[i / (2 * KD) * K_STRIDE + i % (2 * KD)] = next_k[n];
+        if (BC * EACH_K % WG == 0 || i < BC * EACH_K) {
+            [[unroll]] for (uint e = 0; e < EIGHTS * SUMMANDS; e++) {
+                const uint at = i / EACH_K * K_STRIDE + i % EACH_K * EIGHTS + e % EIGHTS;
+                tiles[at + e / EIGHTS * REST_K] = eight_of(next_k[n], e % EIGHTS, e / EIGHTS);
+            }
         }
     }
     bool is_wild = false;
     [[unroll]] for (uint n = 0; n < LOADS_V; n++) {
         const uint i = gl_LocalInvocationIndex + n * WG;
-        if (BC * 2 * VD % WG == 0 || i < BC * 2 * VD) {
-            tiles[V0 + i / (2 * VD) * V_STRIDE + i % (2 * VD)] = next_v[n];
+        if (BC * EACH_V % WG == 0 || i < BC * EACH_V) {
+            [[unroll]] for (uint e = 0; e < EIGHTS * SUMMANDS; e++) {
+                const uint at = V0 + i / EACH_V * V_STRIDE + i % EACH_V * EIGHTS + e % EIGHTS;
+                const uvec4 eight = eight_of(next_v[n], e % EIGHTS, e / EIGHTS);
+                tiles[at + e / EIGHTS * REST_V] = eight;
+                is_wild = is_wild || has_wild(eight);
+            }
         }
-        is_wild = is_wild || has_wild(next_v[n]);
     }
     if (is_wild) {
         atomicOr(wild, 1u, gl_ScopeWorkgroup, gl_StorageSemanticsNone, gl_SemanticsRelaxed);
@@ -277,8 +353,12 @@ void add_values_seen(uint strip, uint column) {
         [[dont_unroll]] for (uint key = 0; key < BC; key++) {
             const float weight = weight_of(gl_SubgroupID * ROWS + row, key);
             if (!is_hidden(weight)) {
-                const uint both = tiles[V0 + key * V_STRIDE + (column + c) / 8][(column + c) % 8 / 2];
-                sum += weight * unpackHalf2x16(both >> c % 2 * 16).x;
+                const uint at = V0 + key * V_STRIDE + (column + c) / 8;
+                float value = 0.0;
+                [[unroll]] for (uint n = 0; n < SUMMANDS; n++) {
+                    value += unpackHalf2x16(tiles[at + n * REST_V][(column + c) % 8 / 2] >> c % 2 * 16).x;
+                }
+                sum += weight * value;
             }
         }
         tiles[strip + i / 4][i % 4] = floatBitsToUint(sum);
@@ -365,6 +445,10 @@ void main() {
                 LOAD_A(keys, i * K_STRIDE + 2 * k, K_STRIDE);
                 MULTIPLY_ADD(keys, queries[k], scores);
                 MULTIPLY_ADD(keys, rests[k], scores);
+                if (SUMMANDS > 1) {
+                    LOAD_A(keys, REST_K + i * K_STRIDE + 2 * k, K_STRIDE);
+                    MULTIPLY_ADD(keys, queries[k], scores);
+                }
             }
             STORE_SUMS(scores, S0 + row0 * S_STRIDE + i / 4, S_STRIDE);
         }
@@ -429,6 +513,10 @@ void main() {
                     LOAD_A_TURNED(values, V0 + i * V_STRIDE + 2 * j, V_STRIDE);
                     MULTIPLY_ADD_TURNED(values, weights, results[j]);
                     MULTIPLY_ADD_TURNED(values, rest, results[j]);
+                    if (SUMMANDS > 1) {
+                        LOAD_A_TURNED(values, V0 + REST_V + i * V_STRIDE + 2 * j, V_STRIDE);
+                        MULTIPLY_ADD_TURNED(values, weights, results[j]);
+                    }
                 }
             }
         } else {

@@ -46,30 +46,37 @@ layout(set = 0, binding = 2, std430) readonly buffer V4 { vec4 v4[]; };
 #define FROM_QUAD(w) (w)
 #endif
 
-// k_quad, v_quad: quad h (0 or 1) of piece `piece` of eight elements, of the row that begins at element (of blocks of 32:
-// at block) `row`; of plain types a multiple of four. Zeros unless `seen`: chosen before the conversion, of blocks by their
-// scale, where fewer words have to be.
+// Of blocks of 32: their half-words, of which the first is the scale; the first half-word of numbers of piece `piece` of eight
+// elements; and four of its elements by the lower bits of the two half-words that have them.
 #if defined(KV_Q8_0)
-// Half-words of a block: scale, 16 with two bytes each.
-#define QUAD_READER(name, plain, blocks)                                                                               \
-    vec4 name(uint row, uint piece, uint h, bool seen) {                                                               \
-        const uint block = (row + piece / 4) * 17;                                                                     \
-        const uint at = block + 1 + piece % 4 * 4 + 2 * h;                                                             \
-        const ivec2 w = ivec2(blocks[at], blocks[at + 1]);                                                             \
-        const ivec4 bytes = ivec4(bitfieldExtract(w, 0, 8), bitfieldExtract(w, 8, 8)).xzyw;                            \
-        const uint scale = uint(blocks[block]);                                                                        \
-        return vec4(bytes) * unpackHalf2x16(seen ? scale : 0).x;                                                       \
-    }
+// Two bytes each.
+#define BLOCK_HALVES 17
+#define HALVES_OF(piece) (1 + (piece) % 4 * 4)
+vec4 from_block(uvec2 w, uint piece, uint scale) {
+    const ivec4 bytes = ivec4(bitfieldExtract(ivec2(w), 0, 8), bitfieldExtract(ivec2(w), 8, 8)).xzyw;
+    return vec4(bytes) * unpackHalf2x16(scale).x;
+}
 #elif defined(KV_Q4_0)
-// Half-words of a block: scale, eight whose lower nibbles are elements 0 to 15 and whose upper ones are 16 to 31.
+// Two bytes each, whose lower nibbles are elements 0 to 15 and whose upper ones are 16 to 31.
+#define BLOCK_HALVES 9
+#define HALVES_OF(piece) (1 + (piece) % 2 * 4)
+vec4 from_block(uvec2 w, uint piece, uint scale) {
+    const uvec2 of_piece = w >> piece % 4 / 2 * 4;
+    const vec4 nibbles = vec4(of_piece.x & 15u, of_piece.x >> 8 & 15u, of_piece.y & 15u, of_piece.y >> 8 & 15u);
+    return (nibbles - 8.0) * unpackHalf2x16(scale).x;
+}
+#endif
+
+// k_quad, v_quad: quad h (0 or 1) of piece `piece` of the row that begins at element (of blocks: at block) `row`; of plain
+// types a multiple of four. Zeros unless `seen`: chosen before the conversion, of blocks by their scale, where fewer words
+// have to be.
+#ifdef KV_BLOCKS
 #define QUAD_READER(name, plain, blocks)                                                                               \
     vec4 name(uint row, uint piece, uint h, bool seen) {                                                               \
-        const uint block = (row + piece / 4) * 9;                                                                      \
-        const uint at = block + 1 + piece % 2 * 4 + 2 * h;                                                             \
-        const uvec2 w = uvec2(blocks[at], blocks[at + 1]) >> piece % 4 / 2 * 4;                                        \
-        const vec4 nibbles = vec4(w.x & 15u, w.x >> 8 & 15u, w.y & 15u, w.y >> 8 & 15u);                               \
+        const uint block = (row + piece / 4) * BLOCK_HALVES;                                                           \
+        const uint at = block + HALVES_OF(piece) + 2 * h;                                                              \
         const uint scale = uint(blocks[block]);                                                                        \
-        return (nibbles - 8.0) * unpackHalf2x16(seen ? scale : 0).x;                                                   \
+        return from_block(uvec2(blocks[at], blocks[at + 1]), piece, seen ? scale : 0);                                 \
     }
 #else
 #define QUAD_READER(name, plain, blocks)                                                                               \

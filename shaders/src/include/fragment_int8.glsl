@@ -22,6 +22,8 @@
 #include "int8.glsl"
 
 const bool AHEAD = true;
+// A branch would copy what was loaded, and wait for it.
+const bool FETCH_LAST = true;
 const uint TR = BM / TM;
 const uint TC = BN / TN;
 
@@ -59,10 +61,6 @@ shared float sums_b[TILES * GROUPS_OF_STEP * BN];
 #define COLUMN_OF(lane, j) ((lane) / TR * 4 + (j) / 4 * (4 * TC) + (j) % 4)
 #include "lane_sums.glsl"
 
-void clear_sums() {
-    no_sums();
-}
-
 // Four neighbours, by one read.
 #define FOUR(type, from, at) type(from[at], from[(at) + 1], from[(at) + 2], from[(at) + 3])
 
@@ -78,50 +76,87 @@ uint signed_bytes(Piece w, uint j) {
 #endif
 }
 
-void put_piece(uint row, uint piece, uint k0, Piece w) {
-    const uint tile = row / BM;
-    const uint r = row % BM;
-    // Steps are whole blocks of 32, so what is where in one does not depend on which it is.
-    const uint of_step = piece - k0 / 8;
-    [[unroll]] for (uint j = 0; j < 2; j++) {
-        tile_a[(tile * WORDS + quad_at(of_step, 0, j) / 4) * LINE_A + r] = signed_bytes(w, j);
-    }
-    const uint first = quad_at(of_step, 0, 0);
-    if (first % GROUP == 0) {
-        const uint at = (tile * GROUPS_OF_STEP + first / GROUP) * BM + r;
-        const float of_group = of_piece(w).x * factor(w, 0);
-        factors_a[at] = of_group;
-#ifdef AS_FLOATS
-        begins_a[at] = of_group * -BEGIN;
-#endif
-#ifdef HAS_MINIMUM
-        minima_a[at] = of_piece(w).y * minimum(w, 0);
-#endif
-    }
-}
-
-// An invocation carries sixteens of activations, and what belongs to a block of one column.
+// An invocation carries sixteens of activations. The first ones carry what belongs to a block of one column, too, the last ones a
+// piece for the sake of its factor, that of a group of one row: so each is unpacked once, and by another wavefront. What a
+// piece has that is not asked for is not loaded.
 const uint LOADS_B = BN * 2 / WG;
+const uint FACTORS_A = BM * GROUPS_OF_STEP;
 uvec4 v[LOADS_B];
 vec4 block;
+Piece of_group;
 
 uint rounded_columns();
 
+// What does not change along k, because Mesa's compiler computes it in every step if it stands there.
+// Where rows and columns begin, those of the block and the group, too.
+uint rows_a[LOADS_A];
+uint columns_b[LOADS_B];
+uint block_at;
+uint group_row;
+uint group_piece;
+// Where the first piece and the first sixteen go in shared memory.
+uint place_a;
+uint place_b;
+// The first row and column of the tile that the invocation multiplies.
+uint tile_row;
+uint tile_column;
+
+#define row_of_piece(lane, j) rows_a[j]
+
+void begin(uint lane, uint slice) {
+    no_sums();
+    [[unroll]] for (uint j = 0; j < LOADS_A; j++) {
+        rows_a[j] = row_of_a(place_of_piece(lane, j));
+    }
+    [[unroll]] for (uint j = 0; j < LOADS_B; j++) {
+        columns_b[j] = row_of_b(lane / 2 + j * (WG / 2)) + lane % 2;
+    }
+    block_at = rounded_columns() * rounded_pitch() + row_of_b(min(lane, BN - 1)) / 2;
+    const uint group = lane - (WG - FACTORS_A);
+    group_row = row_of_a(group % BM);
+    group_piece = group / BM * (4 / GROUPS_OF_STEP);
+    // Steps are whole blocks of 32, so what is where in one does not depend on which it is.
+    place_a = (slice * WORDS + quad_at(lane % PIECES, 0, 0) / 4) * LINE_A + lane / PIECES;
+    place_b = (slice * WORDS + lane % 2 * 4) * LINE_B + lane / 2;
+    tile_row = lane % TR * 4;
+    tile_column = lane / TR * 4;
+}
+
+void put_piece(uint lane, uint j, uint tile, uint turn, uint k0, Piece w) {
+    [[unroll]] for (uint i = 0; i < 2; i++) {
+        const uint word = turn * SLICES * WORDS + quad_at(0, 0, i) / 4;
+        tile_a[place_a + word * LINE_A + place_of_piece(0, j)] = signed_bytes(w, i);
+    }
+}
+
 void fetch_b(uint lane, uint k0, bool whole) {
     [[unroll]] for (uint j = 0; j < LOADS_B; j++) {
-        const uint i = lane + j * WG;
-        v[j] = rounded[row_of_b(i / 2) + k0 / 16 + i % 2];
+        v[j] = rounded[columns_b[j] + k0 / 16];
     }
     if (lane < BN) {
-        block = blocks[rounded_columns() * rounded_pitch() + row_of_b(lane) / 2 + k0 / 32];
+        block = blocks[block_at + k0 / 32];
     }
+    if (lane >= WG - FACTORS_A) {
+        of_group = load_piece(group_row, k0 / 8, group_piece);
+    }
+}
+
+void put_factors(uint at, Piece w) {
+    const float x = of_piece(w).x * factor(w, 0);
+    factors_a[at] = x;
+#ifdef AS_FLOATS
+    begins_a[at] = x * -BEGIN;
+#endif
+#ifdef HAS_MINIMUM
+    minima_a[at] = of_piece(w).y * minimum(w, 0);
+#endif
 }
 
 void put_b(uint lane, uint tile, uint turn) {
     [[unroll]] for (uint j = 0; j < LOADS_B; j++) {
-        const uint i = lane + j * WG;
         [[unroll]] for (uint l = 0; l < 4; l++) {
-            tile_b[(tile * WORDS + i % 2 * 4 + l) * LINE_B + i / 2] = v[j][l];
+            const uint word = turn * SLICES * WORDS + l;
+            tile_b[place_b + word * LINE_B + j * (WG / 2)] = v[j][l];
         }
     }
     if (lane < BN) {
@@ -132,12 +167,15 @@ void put_b(uint lane, uint tile, uint turn) {
         }
 #endif
     }
+    if (lane >= WG - FACTORS_A) {
+        put_factors(tile * FACTORS_A + lane - (WG - FACTORS_A), of_group);
+    }
 }
 
 void multiply(uint lane, uint slice, uint turn) {
     const uint tile = turn * SLICES + slice;
-    const uint row = lane % TR * 4;
-    const uint column = lane / TR * 4;
+    const uint row = tile_row;
+    const uint column = tile_column;
     [[unroll]] for (uint g = 0; g < GROUPS_OF_STEP; g++) {
         int products[TM * TN];
         [[unroll]] for (uint w = 0; w < GROUP / 4; w++) {
@@ -163,7 +201,7 @@ void multiply(uint lane, uint slice, uint turn) {
             [[unroll]] for (uint m = 0; m < TM / 4; m++) {
                 const vec4 x = FOUR(vec4, factors_a, rows + m * (4 * TR));
 #ifdef AS_FLOATS
-                const vec4 begin = FOUR(vec4, begins_a, rows + m * (4 * TR));
+                const vec4 less = FOUR(vec4, begins_a, rows + m * (4 * TR));
 #endif
 #ifdef HAS_MINIMUM
                 const vec4 low = FOUR(vec4, minima_a, rows + m * (4 * TR));
@@ -171,7 +209,7 @@ void multiply(uint lane, uint slice, uint turn) {
                 [[unroll]] for (uint e = 0; e < 16; e++) {
                     const uint at = (n * 4 + e / 4) * TM + m * 4 + e % 4;
 #ifdef AS_FLOATS
-                    sums[at] += y[e / 4] * fma(intBitsToFloat(products[at]), x[e % 4], begin[e % 4]);
+                    sums[at] += y[e / 4] * fma(intBitsToFloat(products[at]), x[e % 4], less[e % 4]);
 #else
                     sums[at] += x[e % 4] * y[e / 4] * float(products[at]);
 #endif

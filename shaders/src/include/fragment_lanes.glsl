@@ -17,6 +17,7 @@
 #define FRAGMENT_LANES_GLSL
 
 const bool AHEAD = BUFFERS > 1;
+const bool FETCH_LAST = false;
 const uint TR = BM / TM;
 const uint TC = BN / TN;
 
@@ -74,9 +75,13 @@ bool too_large(uint turn) {
 #define too_large(turn) false
 #endif
 
-void put_piece(uint row, uint piece, uint k0, Piece w) {
-    [[unroll]] for (uint j = 0; j < 2; j++) {
-        PUT(tile_a, row * STRIDE + (quad_at(piece, 0, j) - k0) / VEC, weights(w, 0, j));
+#define row_of_piece(lane, j) row_of_a(place_of_piece(lane, j))
+
+void put_piece(uint lane, uint j, uint tile, uint turn, uint k0, Piece w) {
+    const uint row = tile * BM + place_of_piece(lane, j);
+    const uint piece = k0 / 8 + lane % PIECES;
+    [[unroll]] for (uint i = 0; i < 2; i++) {
+        PUT(tile_a, row * STRIDE + (quad_at(piece, 0, i) - k0) / VEC, weights(w, 0, i));
     }
 }
 
@@ -111,7 +116,7 @@ void put_b(uint lane, uint tile, uint turn) {
 #define COLUMN_OF(lane, j) ((lane) / TR + (j) * TC)
 #include "lane_sums.glsl"
 
-void clear_sums() {
+void begin(uint lane, uint slice) {
     no_sums();
 #ifdef TILE_F16
     // All invocations have read what the tile before left.

@@ -26,6 +26,7 @@ layout(constant_id = 11) const uint MATRIX_N = 16;
 layout(constant_id = 12) const uint MATRIX_K = 16;
 
 const bool AHEAD = true;
+const bool FETCH_LAST = false;
 const uint PAD = 8;
 const uint SUBGROUPS = (BM / TM) * (BN / TN);
 const uint LANES = WG / SUBGROUPS;
@@ -80,15 +81,19 @@ uvec2 f16_quad(Piece w, uint j) {
 
 #endif
 
-void put_piece(uint row, uint piece, uint k0, Piece w) {
+#define row_of_piece(lane, j) row_of_a(place_of_piece(lane, j))
+
+void put_piece(uint lane, uint j, uint tile, uint turn, uint k0, Piece w) {
+    const uint row = tile * BM + place_of_piece(lane, j);
+    const uint piece = k0 / 8 + lane % PIECES;
 #ifdef HAS_QUAD_AT
-    [[unroll]] for (uint j = 0; j < 2; j++) {
-        const uint quad = (quad_at(piece, 0, j) - k0) / 4;
+    [[unroll]] for (uint i = 0; i < 2; i++) {
+        const uint quad = (quad_at(piece, 0, i) - k0) / 4;
         const uint at = row * STRIDE + quad / 2;
         if (quad % 2 == 0) {
-            tiles[at].xy = f16_quad(w, j);
+            tiles[at].xy = f16_quad(w, i);
         } else {
-            tiles[at].zw = f16_quad(w, j);
+            tiles[at].zw = f16_quad(w, i);
         }
     }
 #else
@@ -125,7 +130,7 @@ const uint COLUMNS = TN / MATRIX_N;
 // A subgroup's part of the result.
 MATRIX_SUMS sums[ROWS * COLUMNS];
 
-void clear_sums() {
+void begin(uint lane, uint slice) {
     [[unroll]] for (uint i = 0; i < ROWS * COLUMNS; i++) {
         CLEAR(sums[i]);
     }

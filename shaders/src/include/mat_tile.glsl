@@ -13,8 +13,8 @@
 // Products with few columns leave too few work-groups to fill a device. Then SLICES parts of a work-group each have tiles
 // of their own and take every SLICES-th step along k; their sums are added at the end.
 //
-// Specialisation: work-group size, BM, BN, BK (a multiple of 8 that divides 128; the invocations of a slice divide
-// BM * BK / 8 and the fragment's loads of activations), TM and TN (rows and columns of what the fragment says), UNROLL
+// Specialisation: work-group size, BM, BN, BK (a multiple of 8 that divides 128; the invocations of a slice are a multiple of
+// BK / 8 and divide BM * BK / 8 and the fragment's loads of activations), TM and TN (rows and columns of what the fragment says), UNROLL
 // (fragment_lanes.glsl), ALIGNED (strides and offsets allow 16-byte loads), SLICES, BUFFERS; fragment_matrix.glsl has more.
 // Variants: type of a; tile32, tile16, int8, matrix or emulated: the fragment.
 // Shared memory: for each buffer and slice (BM + BN) * (BK + PAD) numbers, and what the fragment says.
@@ -27,10 +27,12 @@
 //
 // and the fragment
 //
-//     put_piece           writes a piece of weights to shared memory
-//     fetch_b, put_b      load what a slice's invocations carry of the activations of a step, and write it
+//     row_of_piece        where the row of piece j of an invocation begins
+//     put_piece           writes it to shared memory
+//     fetch_b, put_b      load what else a slice's invocations carry of a step, above all activations, and write it
 //     too_large           whether the step has to be written again
-//     clear_sums          begins a tile
+//     begin               begins a tile: no sums, and what the fragment does not want to compute in every step
+//     FETCH_LAST          after the last step its loads are issued again, for nothing: where a branch costs more
 //     multiply            adds the product of a buffer's tiles to the sums
 //     store_sums          adds the sums of slices, calls store()
 #ifndef MAT_TILE_GLSL
@@ -61,6 +63,11 @@ const uint PIECES = BK / 8;
 const uint LOADS_A = BM * PIECES / WG;
 Piece w[LOADS_A];
 
+// The row of the tile that has piece j of an invocation; it is piece lane % PIECES of the step.
+uint place_of_piece(uint lane, uint j) {
+    return lane / PIECES + j * (WG / PIECES);
+}
+
 uint row_of_a(uint r);
 uint row_of_b(uint c);
 void store(uint r, uint c, float sum);
@@ -78,13 +85,13 @@ void store(uint r, uint c, float sum);
 // blocks, of the activations.
 void fetch(uint lane, uint k0, bool whole) {
     [[unroll]] for (uint j = 0; j < LOADS_A; j++) {
-        const uint i = lane + j * WG;
-        const uint piece = k0 / 8 + i % PIECES;
-        const uint row = row_of_a(i / PIECES);
+        const uint row = row_of_piece(lane, j);
 #if A_BLOCK == 1
+        const uint piece = k0 / 8 + lane % PIECES;
         w[j] = whole || 8 * piece + 8 <= p.k ? load_piece(row, piece) : load_some(row, piece, p.k);
 #else
-        w[j] = load_piece(row, whole ? piece : min(piece, p.k / 8 - 1));
+        const uint of_step = lane % PIECES;
+        w[j] = load_piece(row, k0 / 8, whole ? of_step : min(of_step, (p.k - k0) / 8 - 1));
 #endif
     }
     fetch_b(lane, k0, whole);
@@ -104,8 +111,7 @@ void fetch(uint lane, uint k0) {
 void put(uint lane, uint slice, uint turn, uint k0) {
     const uint tile = turn * SLICES + slice;
     [[unroll]] for (uint j = 0; j < LOADS_A; j++) {
-        const uint i = lane + j * WG;
-        put_piece(tile * BM + i / PIECES, k0 / 8 + i % PIECES, k0, w[j]);
+        put_piece(lane, j, tile, turn, k0, w[j]);
     }
     put_b(lane, tile, turn);
 }
@@ -113,7 +119,7 @@ void put(uint lane, uint slice, uint turn, uint k0) {
 void mat_tile() {
     const uint slice = SLICES == 1 ? 0 : gl_LocalInvocationIndex / WG;
     const uint lane = gl_LocalInvocationIndex - slice * WG;
-    clear_sums();
+    begin(lane, slice);
     const uint first = slice * BK;
     if (BUFFERS > 1) {
         barrier();
@@ -141,8 +147,9 @@ void mat_tile() {
             }
             barrier();
         }
-        if (AHEAD && k0 + BK * SLICES < p.k) {
-            fetch(lane, k0 + BK * SLICES);
+        const uint next = k0 + BK * SLICES;
+        if (AHEAD && (next < p.k || FETCH_LAST && some)) {
+            fetch(lane, FETCH_LAST && next >= p.k ? k0 : next);
         }
         if (some) {
             multiply(lane, slice, turn);

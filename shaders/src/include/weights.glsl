@@ -4,7 +4,8 @@
 //
 //     PIECE           weights of a piece, in quads: four neighbours
 //     GROUPS          parts of a piece with a factor of their own, GROUP_QUADS quads each
-//     load_piece      piece i of the row that begins at block (element for plain types) `row`, as it is stored
+//     load_piece      piece i of the row that begins at block (element for plain types) `row`, as it is stored; of types with
+//                     blocks also piece j of the step that begins with piece `first`
 //     quad_at         where in the row quad j of group g of piece i begins
 //     bytes           quad j of group g, a byte for each number (of types with blocks)
 //     quad            the four numbers of quad j of group g
@@ -23,7 +24,8 @@
 // unpack these. With SMALL_PIECES all have eight, no more than 32 elements apart, and one group.
 //
 // weights_32.glsl has the blocks of 32, weights_64.glsl those of 64 and 128, weights_k.glsl those of 256 and weights_iq.glsl
-// those of them that choose from a grid; weights_piece.glsl has pieces of eight. The layouts are ggml's.
+// those of them that choose from a grid; weights_piece.glsl has pieces of eight, weights_sub_block.glsl some as they are stored.
+// The layouts are ggml's.
 #ifndef WEIGHTS_GLSL
 #define WEIGHTS_GLSL
 
@@ -223,6 +225,12 @@ uint half_bytes(uint w, uint upper) {
 #else
 #define A_BLOCK 32
 #include "weights_32.glsl"
+#endif
+
+#ifndef HAS_PIECE_OF_STEP
+Piece load_piece(uint row, uint first, uint j) {
+    return load_piece(row, first + j);
+}
 #endif
 
 vec4 quad(Piece w, uint g, uint j) {

@@ -29,6 +29,7 @@
 #endif
 #define PIECES_OF_BLOCK (32 / PIECE)
 
+// Of these words and numbers a type has those that it needs.
 struct Piece {
     // The words that cover the piece.
     uint q[PIECE_WORDS + 1];
@@ -38,6 +39,8 @@ struct Piece {
     uint fifth;
     float scale;
     float low;
+    // Of types with a minimum both, in F16.
+    uint head;
 };
 
 // The word that begins `shift` bits, 0 to 31, behind the beginning of the first of two. In this form Mesa's compiler knows
@@ -66,6 +69,12 @@ uint shifted_together(uint first, uint second, uint shift) {
 #define HEAD_HALVES 0
 #endif
 
+// Tiles of bytes ask the first piece of a block for its factor, which is the half-word before it. Read with it, it is unpacked
+// with it, where a conversion here would wait for it.
+#if defined(TILE_INT8) && HEAD_HALVES == 0
+#define FACTOR_WITH_PIECE
+#endif
+
 // Half-words of so many blocks. As a sum: of a row's and a block's products by the same factor a compiler makes one, which
 // is another multiplication for each row.
 uint of_blocks(uint n) {
@@ -78,11 +87,11 @@ uint of_blocks(uint n) {
 #define PIECE_OFFSET -16.0
 #endif
 
-Piece load_piece(uint row, uint i) {
+Piece load_part(uint row, uint n, uint part) {
     // The words begin with the half-word before the piece, or the two before it, or with the piece.
-    const uint block = of_blocks(i / PIECES_OF_BLOCK);
+    const uint block = of_blocks(n);
     const HalfWord block_at = halves_at(row * BLOCK_HALVES, block);
-    const uint before = block + HEAD_HALVES + i % PIECES_OF_BLOCK * (2 * PIECE_WORDS);
+    const uint before = block + HEAD_HALVES + part * (2 * PIECE_WORDS);
     Piece w;
 #ifdef SHIFTED_TOGETHER
     // Where the piece has whole words the last one is read again, for the next may lie beyond the block.
@@ -102,9 +111,11 @@ Piece load_piece(uint row, uint i) {
 #ifdef A_Q5_0
     const uint lower = words[block_at.word], upper = words[block_at.word + 1];
     const uint bits = block_at.odd ? upper : lower >> 16 | upper << 16;
-    w.fifth = bits >> i % PIECES_OF_BLOCK * (4 * PIECE_WORDS);
+    w.fifth = bits >> part * (4 * PIECE_WORDS);
 #endif
+#ifndef FACTOR_WITH_PIECE
     w.scale = float(scales[row * BLOCK_HALVES + block]);
+#endif
     return w;
 }
 
@@ -125,16 +136,21 @@ uint stored(Piece w, uint j) {
 #define HEAD_WORDS 2
 #endif
 
-Piece load_piece(uint row, uint i) {
-    const uint block = (row + i / PIECES_OF_BLOCK) * (HEAD_WORDS + 4);
-    const vec2 dm = unpackHalf2x16(words[block]);
+Piece load_part(uint row, uint n, uint part) {
+    const uint block = (row + n) * (HEAD_WORDS + 4);
     Piece w;
-    [[unroll]] for (uint j = 0; j < PIECE_WORDS; j++) {
-        w.q[j] = words[block + HEAD_WORDS + i % PIECES_OF_BLOCK * PIECE_WORDS + j];
-    }
-    w.fifth = words[block + HEAD_WORDS - 1] >> i % PIECES_OF_BLOCK * (4 * PIECE_WORDS);
+#ifdef TILE_INT8
+    // As it is stored, because a conversion here would wait for it.
+    w.head = words[block];
+#else
+    const vec2 dm = unpackHalf2x16(words[block]);
     w.scale = dm.x;
     w.low = dm.y;
+#endif
+    [[unroll]] for (uint j = 0; j < PIECE_WORDS; j++) {
+        w.q[j] = words[block + HEAD_WORDS + part * PIECE_WORDS + j];
+    }
+    w.fifth = words[block + HEAD_WORDS - 1] >> part * (4 * PIECE_WORDS);
     return w;
 }
 
@@ -143,15 +159,19 @@ uint stored(Piece w, uint j) {
 }
 
 float minimum(Piece w, uint g) {
+#ifdef TILE_INT8
+    return unpackHalf2x16(w.head).y;
+#else
     return w.low;
+#endif
 }
 
 #elif defined(A_MXFP4)
 
-Piece load_piece(uint row, uint i) {
+Piece load_part(uint row, uint n, uint part) {
     // A block has 17 bytes: exponent, nibbles.
-    const uint block = (row + i / PIECES_OF_BLOCK) * 17;
-    const uint first = block + 1 + i % PIECES_OF_BLOCK * (4 * PIECE_WORDS);
+    const uint block = (row + n) * 17;
+    const uint first = block + 1 + part * (4 * PIECE_WORDS);
     Piece w;
     [[unroll]] for (uint j = 0; j < PIECE_WORDS; j++) {
         w.q[j] = words[first / 4 + j];
@@ -170,8 +190,27 @@ uint stored(Piece w, uint j) {
 
 #endif
 
+// Piece `i` of a row, and piece j of the step that begins with piece `first`: tiles of bytes have steps of a block, so that
+// which block it is is the same for all rows.
+#ifdef TILE_INT8
+#define HAS_PIECE_OF_STEP
+Piece load_piece(uint row, uint first, uint j) {
+    return load_part(row, first / PIECES_OF_BLOCK, j);
+}
+#else
+Piece load_piece(uint row, uint i) {
+    return load_part(row, i / PIECES_OF_BLOCK, i % PIECES_OF_BLOCK);
+}
+#endif
+
 float factor(Piece w, uint g) {
+#if defined(FACTOR_WITH_PIECE)
+    return unpackHalf2x16(w.shift == 0 ? w.q[0] >> 16 : w.q[0]).x;
+#elif defined(TILE_INT8) && defined(HAS_MINIMUM)
+    return unpackHalf2x16(w.head).x;
+#else
     return w.scale;
+#endif
 }
 
 #ifdef A_Q8_0

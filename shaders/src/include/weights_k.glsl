@@ -15,6 +15,12 @@
 #define HAS_MINIMUM
 #endif
 
+// Tiles of bytes take sub-blocks of 32 in a step: their pieces are as they are stored (weights_sub_block.glsl).
+#if defined(TILE_INT8) && (defined(A_Q4_K) || defined(A_Q5_K))
+#define SUB_BLOCKS
+#define HAS_PIECE_OF_STEP
+#endif
+
 #if defined(A_Q3_K) || defined(A_Q6_K) || defined(A_TQ1_0) || defined(A_TQ2_0)
 
 // Two words from a half-word on.
@@ -39,7 +45,7 @@ float signed_byte_of(uint w, uint i) {
     return float(bitfieldExtract(int(w), int(8 * i), 8));
 }
 
-#if defined(A_Q4_K) || defined(A_Q5_K)
+#if (defined(A_Q4_K) || defined(A_Q5_K)) && !defined(SUB_BLOCKS)
 
 // Factors and minima of sub-blocks 2 g and 2 g + 1, six bits each, as bytes 0 and 1, 2 and 3. `all` has 12 bytes: of
 // sub-blocks 0 to 3 the factors are the lower six bits of bytes 0 to 3, the minima those of bytes 4 to 7; of sub-blocks
@@ -85,7 +91,11 @@ Piece load_piece(uint row, uint i) {
 
 #elif defined(SMALL_PIECES)
 
+#ifdef SUB_BLOCKS
+#include "weights_sub_block.glsl"
+#else
 #include "weights_piece.glsl"
+#endif
 
 #if defined(A_TQ2_0)
 
@@ -123,6 +133,25 @@ Piece load_piece(uint row, uint i) {
     const uint nibble = uint(halves[block + 48 + s / 2]) >> s % 2 * 8 + 4 * n & 15u;
     const uint pair = uint(halves[block + 52 + s % 4 / 2]) >> s % 2 * 8 + 4 * n + s / 4 * 2 & 3u;
     return Piece(low | high << 2, float(scales[block + 54]) * (float(nibble | pair << 4) - 32.0));
+}
+
+#elif defined(SUB_BLOCKS)
+
+Piece load_piece(uint row, uint first, uint j) {
+    // Sums of what is the same in all steps with what is the same for all rows.
+    const uint block = first / 32;
+    const uint group = first / 8 % 4 * 4;
+    sub_block = first / 4 % 8;
+    Piece w;
+#ifdef A_Q4_K
+    w.header = words4[row * 9 + block * 9];
+    w.q = words2[row * 18 + j + (block * 18 + 2 + group)];
+#else
+    w.header = words4[row * 11 + block * 11];
+    w.q = words2[row * 22 + j + (block * 22 + 6 + group)];
+    w.fifth = words2[row * 22 + j + (block * 22 + 2)];
+#endif
+    return w;
 }
 
 #elif defined(A_Q4_K)
