@@ -49,8 +49,10 @@ pub(crate) struct Launches {
     pub(crate) graphs: Vec<(Range<usize>, GraphId)>,
 }
 
-/// Launches that a graph has at least; programs with fewer, of which none stand side by side, are launched one by one.
+/// Programs with fewer launches, of which none stand side by side, are launched one by one.
 const WORTH_A_GRAPH: usize = 8;
+/// Launches that a program has for each of its graphs at least: between two of them the device comes to an end.
+const OF_A_GRAPH: usize = 32;
 
 impl Launches {
     /// Makes graphs of the launches, where that is wanted and the runtime can. Without them everything works too.
@@ -71,7 +73,7 @@ impl Launches {
         if !wanted || !session.has_graphs() || !worth {
             return;
         }
-        let part = count.div_ceil((count / WORTH_A_GRAPH).clamp(1, GRAPHS));
+        let part = count.div_ceil((count / OF_A_GRAPH).clamp(1, GRAPHS));
         for (i, (launches, places)) in self.ready.chunks(part).zip(self.places.chunks(part)).enumerate() {
             match session.capture(launches, places) {
                 Ok(graph) => self.graphs.push((i * part..i * part + launches.len(), graph)),

@@ -19,8 +19,9 @@ use diptych::{DType, OpenOptions, Precision, Result, open};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// Bytes that the operands of a graph have together at the least.
-const ROTATED: usize = 320 << 20;
+/// Bytes that the operands of a graph have together at the least: more than caches hold, and so many that its beginning and its
+/// end count as little as those of the copy beside which it is put.
+const ROTATED: usize = 1 << 30;
 /// Nodes of a graph at the least, and of those that are judged by what they compute.
 pub(crate) const NODES: usize = 3;
 /// Rows of random numbers; the rest of a tensor repeats them.
