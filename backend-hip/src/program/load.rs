@@ -51,7 +51,7 @@ pub(crate) struct Launches {
 
 /// Programs with fewer launches, of which none stand side by side, are launched one by one.
 const WORTH_A_GRAPH: usize = 8;
-/// Launches that a program has for each of its graphs at least: between two of them the device comes to an end.
+/// Launches that a program with branches has for each of its graphs at least: between two of them all branches come to an end.
 const OF_A_GRAPH: usize = 32;
 
 impl Launches {
@@ -69,11 +69,13 @@ impl Launches {
             self.places.iter_mut().for_each(|place| place.branch = 0);
         }
         let count = self.ready.len();
-        let worth = count >= WORTH_A_GRAPH || self.places.iter().any(|place| place.branch > 0);
+        let branches = self.places.iter().any(|place| place.branch > 0);
+        let worth = count >= WORTH_A_GRAPH || branches;
         if !wanted || !session.has_graphs() || !worth {
             return;
         }
-        let part = count.div_ceil((count / OF_A_GRAPH).clamp(1, GRAPHS));
+        let graphs = if branches { (count / OF_A_GRAPH).clamp(1, GRAPHS) } else { GRAPHS };
+        let part = count.div_ceil(graphs);
         for (i, (launches, places)) in self.ready.chunks(part).zip(self.places.chunks(part)).enumerate() {
             match session.capture(launches, places) {
                 Ok(graph) => self.graphs.push((i * part..i * part + launches.len(), graph)),
