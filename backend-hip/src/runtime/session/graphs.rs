@@ -143,10 +143,11 @@ impl Session {
 
     /// Gives the streams of branches back.
     pub(super) fn free_branches(&mut self) -> Result<()> {
-        let all = std::mem::take(&mut self.graphs.branches).into_iter();
-        // SAFETY: the stream left the table just now.
-        let freed =
-            all.map(|branch| self.call(Call::DestroyStream, |d| unsafe { d.destroy_stream(branch.stream) }));
-        freed.fold(Ok(()), Result::and)
+        let mut freed = Ok(());
+        for Branch { stream, .. } in std::mem::take(&mut self.graphs.branches) {
+            // SAFETY: the stream left the table just now.
+            freed = freed.and(self.call(Call::DestroyStream, |d| unsafe { d.destroy_stream(stream) }));
+        }
+        freed
     }
 }
