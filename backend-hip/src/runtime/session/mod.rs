@@ -18,8 +18,9 @@ use ggml_core::{Error, Result};
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+mod events;
 pub(crate) mod graphs;
 mod host;
 
@@ -370,70 +371,6 @@ impl Session {
         let stream = self.stream;
         // SAFETY: the range was checked, the stream is this session's.
         self.call(Call::Fill, |d| unsafe { d.fill(to, byte, bytes, stream) })
-    }
-
-    /// A new event.
-    pub(crate) fn create_event(&mut self, timing: bool) -> Result<EventId> {
-        let event = self.call(Call::CreateEvent, |d| d.create_event(timing))?;
-        self.events.push(event);
-        Ok(EventId(self.events.len() - 1))
-    }
-
-    fn event(&self, id: EventId) -> Result<Event> {
-        self.events
-            .get(id.0)
-            .copied()
-            .ok_or_else(|| Error::argument("event", "of another session", "one of this session"))
-    }
-
-    /// Records an event after everything that was started.
-    pub(crate) fn record(&mut self, id: EventId) -> Result<()> {
-        self.record_in(self.stream, id)
-    }
-
-    fn record_in(&mut self, stream: Stream, id: EventId) -> Result<()> {
-        let event = self.event(id)?;
-        // SAFETY: event and stream are this session's; events live until it closes.
-        self.call(Call::Record, |d| unsafe { d.record(event, stream) })
-    }
-
-    /// Whether everything before an event's last record is complete.
-    pub(crate) fn complete(&self, id: EventId) -> Result<bool> {
-        if let Some(lost) = self.lost() {
-            return Err(lost);
-        }
-        let event = self.event(id)?;
-        // SAFETY: as in `record`.
-        self.call(Call::Query, |d| unsafe { d.complete(event) })
-    }
-
-    /// Polls an event until the current job's deadline.
-    pub(crate) fn wait(&self, id: EventId) -> Result<()> {
-        let mut pause = Duration::from_micros(10);
-        let deadline = self.monitor.deadline();
-        let mut looks = 0u32;
-        while !self.complete(id)? {
-            if deadline.passed() {
-                return Err(self.monitor.timeout());
-            }
-            looks += 1;
-            // Short work ends within a few looks; long work is not worth a busy core.
-            if looks < 200 {
-                std::thread::yield_now();
-            } else {
-                std::thread::sleep(pause);
-                pause = (pause * 5 / 4).min(Duration::from_micros(100));
-            }
-        }
-        Ok(())
-    }
-
-    /// Device time between two complete events, where the driver measures it.
-    pub(crate) fn elapsed(&self, from: EventId, to: EventId) -> Option<Duration> {
-        let (from, to) = (self.event(from).ok()?, self.event(to).ok()?);
-        // SAFETY: as in `record`.
-        let ms = self.attempt(Call::Elapsed, |d| unsafe { d.elapsed_ms(from, to) }).ok()??;
-        Duration::try_from_secs_f64(f64::from(ms) / 1000.0).ok()
     }
 
     /// A kernel, whose code object is loaded if it was not.
