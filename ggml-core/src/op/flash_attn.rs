@@ -286,18 +286,18 @@ fn case_with_nan(tokens: usize, kv: usize, kv_type: DType) -> Case {
 }
 
 /// Tokens at the end of the cache that see so many positions up to their own.
-fn case_with_window(s: Extents, window: usize) -> Case {
+fn case_with_window(s: Extents, kv_type: DType, window: usize) -> Case {
     let Extents { d, tokens, kv, heads, heads_kv, .. } = s;
     let name = format!(
-        "FLASH_ATTN_EXT(window={window}: d={d}, tokens={tokens}, kv={kv}, heads={heads}/{heads_kv}, kv=f16)"
+        "FLASH_ATTN_EXT(window={window}: d={d}, tokens={tokens}, kv={kv}, heads={heads}/{heads_kv}, kv={kv_type})"
     );
     Case::new(name, |g, c| {
         let q = c.leaf(g, "q", DType::F32, [d, tokens, heads, 1], Fill::Uniform(-1.0, 1.0))?;
         // What no token sees is no number.
         let first = kv - tokens + 1 - window;
         let cells = Fill::Uniform(-1.0, 1.0).but([(0..first * d, f32::NAN)]);
-        let k = c.leaf(g, "k", DType::F16, [d, kv, heads_kv, 1], cells.clone())?;
-        let v = c.leaf(g, "v", DType::F16, [d, kv, heads_kv, 1], cells)?;
+        let k = c.leaf(g, "k", kv_type, [d, kv, heads_kv, 1], cells.clone())?;
+        let v = c.leaf(g, "v", kv_type, [d, kv, heads_kv, 1], cells)?;
         let hidden = (0..tokens).flat_map(|t| {
             let (row, own) = (t * kv, kv - tokens + t);
             [(row..row + own + 1 - window, f32::NEG_INFINITY), (row + own + 1..row + kv, f32::NEG_INFINITY)]
@@ -391,7 +391,18 @@ pub fn cases() -> Vec<Case> {
         case(extents(64, 64, 20, 61, 2, 2, 1), f16, Some(f32), 0.0, 0.0),
         case(extents(256, 200, 21, 70, 4, 2, 1), f16, Some(f16), 0.0, 0.0),
         case_with_nan(19, 96, f16),
-        case_with_window(extents(64, 64, 70, 700, 4, 1, 1), 150),
+        case_with_window(extents(64, 64, 70, 700, 4, 1, 1), f16, 150),
+        // The same of blocks.
+        case(extents(128, 128, 70, 200, 4, 2, 1), DType::Q8_0, Some(f32), 8.0, 5.0),
+        case(extents(96, 64, 40, 130, 2, 1, 2), DType::Q4_0, None, 0.0, 0.0),
+        case(extents(32, 32, 20, 61, 2, 2, 1), DType::Q8_0, Some(f32), 0.0, 0.0),
+        case(extents(256, 192, 21, 70, 4, 2, 1), DType::Q4_0, Some(f16), 0.0, 0.0),
+        case(extents(160, 256, 40, 61, 2, 1, 1), DType::Q8_0, Some(f32), 0.0, 0.0),
+        case_with_sinks(extents(128, 128, 21, 64, 8, 2, 1), DType::Q4_0),
+        case_with_hidden_cells(extents(64, 64, 19, 96, 4, 2, 1), DType::Q8_0, true),
+        case_with_hidden_cells(extents(128, 128, 19, 45, 4, 1, 1), DType::Q4_0, false),
+        case_with_nan(19, 96, DType::Q8_0),
+        case_with_window(extents(64, 64, 70, 700, 4, 1, 1), DType::Q4_0, 150),
         Case::new("FLASH_ATTN_EXT(a cache that is mostly empty)", |g, c| {
             let q = c.leaf(g, "q", DType::F32, [64, 1, 4, 1], Fill::Uniform(-1.0, 1.0))?;
             let cells = Fill::Uniform(-1.0, 1.0).but([(64 * 70..64 * 900, f32::NAN)]);
