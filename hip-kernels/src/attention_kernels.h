@@ -37,7 +37,7 @@
     }
 
 #define MATRIX(type, KV, D) \
-    KERNEL(MATRIX_WAVES * Fragment::LANES) flash_attn_matrix_##type##_d##D(ATTENTION_OPERANDS) { \
+    WAVES_PER_SIMD(2) KERNEL(MATRIX_WAVES * Fragment::LANES) flash_attn_matrix_##type##_d##D(ATTENTION_OPERANDS) { \
         typedef MatrixKernel<AttentionFragment<Fragment>, KV, D> K; \
         LDS K::Shared shared; \
         attention_matrix<K>(q, k, v, mask, sinks, out, stats, p, &shared); \

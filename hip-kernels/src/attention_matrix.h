@@ -281,13 +281,13 @@ DEVICE void attention_matrix(const float *q, const u8 *k, const u8 *v, const voi
     rows.begin(mask, p, h, row0);
     typename K::Keys next_k;
     typename K::Values next_v;
-    typename K::Sums bias[K::KEYS];
+    typename MaskOfRows<A>::Bits bits[K::KEYS] = {};
     if (begin < end) {
         if (AHEAD) {
             next_k.load(k, p.nbk[0], begin, end, p.d[0]);
             next_v.load(v, p.nbv[0], begin, end, p.d[1]);
         }
-        UNROLL for (u32 j = 0; j < K::KEYS; j++) rows.load(begin + j * 16, end, bias[j]);
+        UNROLL for (u32 j = 0; j < K::KEYS; j++) rows.load(begin + j * 16, end, bits[j]);
     }
     NO_UNROLL for (u32 base = begin; base < end; base += MATRIX_POSITIONS) {
         if (!AHEAD) {
@@ -305,9 +305,12 @@ DEVICE void attention_matrix(const float *q, const u8 *k, const u8 *v, const voi
             next_v.load(v, p.nbv[0], next, end, p.d[1]);
         }
         multiply_keys<K>(shared, queries, s);
-        to_score.of(s, bias);
-        // A step beyond the end is hidden.
-        UNROLL for (u32 j = 0; j < K::KEYS; j++) rows.load(next + j * 16, end, bias[j]);
+        UNROLL for (u32 j = 0; j < K::KEYS; j++) {
+            typename K::Sums bias;
+            rows.numbers(base + j * 16, end, bits[j], bias);
+            to_score.of(s[j], bias);
+        }
+        UNROLL for (u32 j = 0; j < K::KEYS; j++) rows.load(next + j * 16, end, bits[j]);
         bool special = false;
         UNROLL for (u32 w = 0; w < K::THREADS / WAVE; w++) special |= uniform(shared->special[w]) == base;
         a.rescale(s);

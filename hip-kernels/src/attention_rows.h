@@ -16,14 +16,17 @@ template <class A> struct MatrixGroup {
     DEVICE u32 row(u32 r, u32 lane) { return wave() * 16 + A::row_of_wave(r, lane); }
 };
 
-// RUN neighbours of a mask of F32 and of F16. Those of NVIDIA's processors are aligned as a whole.
+// Words of RUN neighbours of a mask of F32 and of F16. Those of NVIDIA's processors are aligned as a whole.
 template <u32 RUN> struct RunOf {
-    typedef float Floats __attribute__((ext_vector_type(RUN), aligned(DEVICE_AMD ? 4 : 4 * RUN)));
-    typedef u32 Words __attribute__((ext_vector_type(RUN / 2), aligned(DEVICE_AMD ? 2 : 2 * RUN)));
+    typedef u32 Words __attribute__((ext_vector_type(RUN), aligned(DEVICE_AMD ? 4 : 4 * RUN)));
+    typedef u32 Pairs __attribute__((ext_vector_type(RUN / 2), aligned(DEVICE_AMD ? 2 : 2 * RUN)));
 };
 
-// The mask of a wavefront's rows.
+// The mask of a wavefront's rows. It is loaded as it is, and becomes numbers where these are wanted: until then nothing waits
+// for it.
 template <class A> struct MaskOfRows {
+    // The mask of a fragment of 16 positions: a word for each number, or of F16 for each two.
+    typedef u32 Bits __attribute__((ext_vector_type(A::SUMS)));
     const void *mask;
     u32 type;
     // Of a lane's rows.
@@ -45,35 +48,53 @@ template <class A> struct MaskOfRows {
         u32 places = p.off[3] | p.nbm[0] | p.nbm[1] | p.nbm[2] | p.kv[0];
         runs = DEVICE_AMD || (places % A::RUN == 0 && (u64)all % (4 * A::RUN) == 0);
     }
-    // What is added to the scores of a fragment of 16 positions.
-    __attribute__((device, always_inline)) void load(u32 first, u32 end, typename A::Sums &bias) const {
-        typedef typename RunOf<A::RUN>::Floats Floats;
+    // Positions from `first` on; the last again for those from `end` on.
+    __attribute__((device, always_inline)) void load(u32 first, u32 end, Bits &bits) const {
         typedef typename RunOf<A::RUN>::Words Words;
+        typedef typename RunOf<A::RUN>::Pairs Pairs;
         u32 lane = MatrixGroup<A>::lane();
-        if (first + 16 > end || !runs) return load_some(first, end, lane, bias);
+        if (type == 0) return;
+        if (first + 16 > end || !runs) return load_some(first, end, lane, bits);
         if (type == 1) {
             UNROLL for (u32 i = 0; i < A::SUMS; i += A::RUN) {
-                auto run = *(const Floats *)((const float *)mask + at[A::row(i)] + first + A::place(i, lane));
-                UNROLL for (u32 j = 0; j < A::RUN; j++) bias[i + j] = slope[A::row(i)] * run[j];
-            }
-        } else if (type == 2) {
-            UNROLL for (u32 i = 0; i < A::SUMS; i += A::RUN) {
-                auto run = *(const Words *)((const u16 *)mask + at[A::row(i)] + first + A::place(i, lane));
-                UNROLL for (u32 j = 0; j < A::RUN; j += 2) {
-                    bias[i + j] = slope[A::row(i)] * f16_to_f32(run[j / 2] & 0xffff);
-                    bias[i + j + 1] = slope[A::row(i)] * f16_to_f32(run[j / 2] >> 16);
-                }
+                auto run = *(const Words *)((const u32 *)mask + at[A::row(i)] + first + A::place(i, lane));
+                UNROLL for (u32 j = 0; j < A::RUN; j++) bits[i + j] = run[j];
             }
         } else {
-            bias = 0.0f;
+            UNROLL for (u32 i = 0; i < A::SUMS; i += A::RUN) {
+                auto run = *(const Pairs *)((const u16 *)mask + at[A::row(i)] + first + A::place(i, lane));
+                UNROLL for (u32 j = 0; j < A::RUN / 2; j++) bits[i / 2 + j] = run[j];
+            }
         }
     }
     // The same at the end of the positions, and where runs do not lie at multiples of their size.
-    __attribute__((device, always_inline)) void load_some(u32 first, u32 end, u32 lane, typename A::Sums &bias) const {
+    __attribute__((device, always_inline)) void load_some(u32 first, u32 end, u32 lane, Bits &bits) const {
+        UNROLL for (u32 i = 0; i < A::SUMS; i += 2) {
+            u64 row = at[A::row(i)];
+            u32 one = mask_bits(mask, type, row + minimum(first + A::place(i, lane), end - 1));
+            u32 next = mask_bits(mask, type, row + minimum(first + A::place(i + 1, lane), end - 1));
+            if (type == 1) {
+                bits[i] = one;
+                bits[i + 1] = next;
+            } else {
+                bits[i / 2] = one | next << 16;
+            }
+        }
+    }
+    // What is added to the scores of these positions.
+    __attribute__((device, always_inline)) void numbers(u32 first, u32 end, const Bits &bits, typename A::Sums &bias) const {
+        bias = 0.0f;
+        if (type == 1) {
+            UNROLL for (u32 i = 0; i < A::SUMS; i++) bias[i] = slope[A::row(i)] * bits_f32(bits[i]);
+        } else if (type == 2) {
+            UNROLL for (u32 i = 0; i < A::SUMS; i++) {
+                bias[i] = slope[A::row(i)] * f16_to_f32((u16)(bits[i / 2] >> i % 2 * 16));
+            }
+        }
+        if (first + 16 <= end) return;
+        u32 lane = MatrixGroup<A>::lane();
         UNROLL for (u32 i = 0; i < A::SUMS; i++) {
-            u32 position = first + A::place(i, lane), r = A::row(i);
-            float one = mask_at(mask, type, at[r] + minimum(position, end - 1));
-            bias[i] = position < end ? slope[r] * one : -infinity();
+            if (first + A::place(i, lane) >= end) bias[i] = -infinity();
         }
     }
 };
@@ -91,16 +112,15 @@ template <class A> struct ScoresOfWave {
         }
     }
     // Hidden ones are minus infinity.
-    template <u32 KEYS>
-    __attribute__((device, always_inline)) void of(typename A::Sums (&s)[KEYS], const typename A::Sums (&bias)[KEYS]) const {
+    __attribute__((device, always_inline)) void of(typename A::Sums &s, const typename A::Sums &bias) const {
         if (cap != 0.0f) {
-            UNROLL for (u32 j = 0; j < KEYS; j++) UNROLL for (u32 i = 0; i < A::SUMS; i++) {
-                float capped = cap - 2.0f * cap * reciprocal_hw(exp2_hw(s[j][i] * factor[A::row(i)]) + 1.0f);
-                s[j][i] = masked(capped, bias[j][i]);
+            UNROLL for (u32 i = 0; i < A::SUMS; i++) {
+                float capped = cap - 2.0f * cap * reciprocal_hw(exp2_hw(s[i] * factor[A::row(i)]) + 1.0f);
+                s[i] = masked(capped, bias[i]);
             }
         } else {
-            UNROLL for (u32 j = 0; j < KEYS; j++) UNROLL for (u32 i = 0; i < A::SUMS; i++) {
-                s[j][i] = is_hidden(bias[j][i]) ? -infinity() : mad(s[j][i], factor[A::row(i)], bias[j][i]);
+            UNROLL for (u32 i = 0; i < A::SUMS; i++) {
+                s[i] = is_hidden(bias[i]) ? -infinity() : mad(s[i], factor[A::row(i)], bias[i]);
             }
         }
     }
