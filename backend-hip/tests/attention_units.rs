@@ -69,7 +69,8 @@ impl Device {
         let all_rows = p.ne[0] * p.ne[1] * p.ne[2];
         let values = (all_rows * p.d[1]) as usize;
         let result = self.gpu.allocate(values * 4).unwrap();
-        let joined = [values, all_rows as usize * 2].map(|n| self.gpu.allocate(n * 4 * splits as usize).unwrap());
+        let joined =
+            [values, all_rows as usize * 2].map(|n| self.gpu.allocate(n * 4 * splits as usize).unwrap());
         let written = if splits == 1 { [result; 2] } else { joined };
         pointers.extend(written);
         let kv_type = operands[1].dtype.name().to_lowercase();

@@ -19,7 +19,10 @@
 // Positions at the beginning and the end that the mask hides from all rows are left out (half of a causal prompt, all but
 // the window of a sliding one); they are sought a position for each thread at a time.
 //
-// LDS: 40.6 KiB with rows of 256 elements, 24.6 with 128, 16.6 with 64.
+// RDNA3's operands are twice as large as others', because both halves of a wavefront hold them whole. For rows of 128
+// elements a step loads its k and v itself, and a quarter of what rounding left of the queries stays in LDS.
+//
+// LDS: 40.3 KiB with rows of 256 elements, 24.3 with 128 (28.3 on RDNA3), 16.3 with 64.
 #pragma once
 #include "attention_cells.h"
 #include "attention_rows.h"

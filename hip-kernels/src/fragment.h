@@ -39,6 +39,7 @@ typedef float floats8 __attribute__((ext_vector_type(8)));
 
 // NVIDIA's processors have long steps, of which LDS holds one: waiting for memory is what takes time there, and other
 // work-groups need room for theirs. What is loaded ahead would leave AMD's half of their wavefronts, or one on a SIMD.
+// (Tests of NVIDIA's fragments on AMD's processors bring their own.)
 #if defined(TILE_K)
 #elif DEVICE_AMD
 #define TILE_K 32u

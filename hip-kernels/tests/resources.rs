@@ -342,7 +342,11 @@ fn tiles_use_the_units_of_their_target() {
                 let row: usize = row.1.parse().unwrap();
                 let (upper, each) = matrix_instruction(target).expect(target);
                 let count = words(image, name).iter().filter(|&word| word >> 16 == upper).count();
-                assert_eq!(count * each, 16 * 32 * row * 2 * 2, "{target} {name}: {count} matrix instructions");
+                assert_eq!(
+                    count * each,
+                    16 * 32 * row * 2 * 2,
+                    "{target} {name}: {count} matrix instructions"
+                );
                 attention += 1;
             }
             let has_dot4 =

@@ -8,9 +8,9 @@ use super::grid::{launch, no_kernel, scratch};
 use super::{Context, Launch, Operand, Refusal};
 use crate::arch::{Family, Matrix, Profile};
 use crate::tuning::Tuning;
-use ggml_core::{DType, Tensor};
 use ggml_core::kernel::FlashAttnParams;
 use ggml_core::plan::Precision;
+use ggml_core::{DType, Tensor};
 
 /// Threads of all kernels of the family but those for few query rows on NVIDIA's processors, and those on CDNA's matrix
 /// units.
@@ -309,8 +309,9 @@ mod tests {
                 Matrix::Tensor => 3,
                 Matrix::Mfma | Matrix::Wmma | Matrix::WmmaGfx12 => 2,
             };
-            let expected =
-                [DType::F16, DType::Q8_0, DType::Q4_0].iter().flat_map(|&t| kernels(t).unwrap().matrix[..sizes].to_vec());
+            let expected = [DType::F16, DType::Q8_0, DType::Q4_0]
+                .iter()
+                .flat_map(|&t| kernels(t).unwrap().matrix[..sizes].to_vec());
             assert_eq!(units, expected.collect(), "{name}");
         }
     }

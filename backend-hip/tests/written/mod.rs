@@ -15,7 +15,15 @@ pub(crate) fn compile(source: &str, definitions: &[&str]) -> Option<Vec<u8>> {
     let names = (19..=22).map(|v| format!("clang-{v}"));
     for clang in named.into_iter().chain(names) {
         let mut command = Command::new(&clang);
-        command.args(["-x", "hip", "--cuda-device-only", "-nogpuinc", "-nogpulib", "--no-gpu-bundle-output", "-c"]);
+        command.args([
+            "-x",
+            "hip",
+            "--cuda-device-only",
+            "-nogpuinc",
+            "-nogpulib",
+            "--no-gpu-bundle-output",
+            "-c",
+        ]);
         command.args(["-mcode-object-version=5", "--offload-arch=gfx906", "-w"]).args(hip_kernels::OPTIONS);
         command.args(definitions.iter().map(|d| format!("-D{d}")));
         command.arg("-I").arg(folder.path()).arg(&source).arg("-o").arg(&object);
