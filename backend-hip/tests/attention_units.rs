@@ -29,7 +29,8 @@ impl Device {
             eprintln!("skipped: nothing was built in for gfx906");
             return None;
         };
-        let object = written::compile("attention.hip", &[&format!("UNIT={unit}")])?;
+        let definition = format!("UNIT={unit}");
+        let object = written::compile("attention.hip", &[definition.as_str()])?;
         let gpu = Gpu::new(Target::Gfx906, Options::default());
         let (attention, shipped) = (gpu.load(&object).unwrap(), gpu.load(shipped).unwrap());
         Some(Device { gpu, attention, shipped, threads })
@@ -127,7 +128,7 @@ fn check(unit: &str, threads: u32) {
             worst = (error.nmse.max(worst.0), error.row.max(worst.1));
             count += 1;
         }
-        println!("{unit} {dtype}: {count} cases, errors up to {:.1e}, of a row {:.1e}", worst.0, worst.1);
+        eprintln!("{unit} {dtype}: {count} cases, errors up to {:.1e}, of a row {:.1e}", worst.0, worst.1);
         assert!(count >= 5, "{dtype}: {count} cases");
     }
 }

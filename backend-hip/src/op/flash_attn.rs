@@ -309,10 +309,10 @@ mod tests {
                 Matrix::Tensor => 3,
                 Matrix::Mfma | Matrix::Wmma | Matrix::WmmaGfx12 => 2,
             };
-            let expected = [DType::F16, DType::Q8_0, DType::Q4_0]
-                .iter()
-                .flat_map(|&t| kernels(t).unwrap().matrix[..sizes].to_vec());
-            assert_eq!(units, expected.collect(), "{name}");
+            let types = [DType::F16, DType::Q8_0, DType::Q4_0];
+            let expected: BTreeSet<&str> =
+                types.iter().flat_map(|&t| kernels(t).unwrap().matrix[..sizes].to_vec()).collect();
+            assert_eq!(units, expected, "{name}");
         }
     }
 
