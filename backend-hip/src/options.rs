@@ -103,10 +103,11 @@ pub enum Breadcrumbs {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Graphs {
     /// Where the runtime has graphs and they are known to work: NVIDIA's driver, HIP from 6.0 on. A program's first run
-    /// still launches one kernel after the other, so that an error names its node.
+    /// still launches one kernel after the other, so that an error names its node. With branches, of steps that do not
+    /// depend on each other, on NVIDIA's driver alone.
     #[default]
     Auto,
-    /// Wherever the runtime has them.
+    /// Wherever the runtime has them, with branches.
     On,
     /// Nowhere.
     Off,
