@@ -207,6 +207,8 @@ pub struct Caps {
     pub storage16: bool,
     /// 8-bit types in storage buffers.
     pub storage8: bool,
+    /// Shared memory with several views, also of 16-bit types.
+    pub shared_views: bool,
     /// The integer dot product instructions exist (perhaps emulated).
     pub int_dot: bool,
     /// The dot product of four packed signed bytes with saturating accumulation is hardware.
@@ -328,6 +330,7 @@ impl Caps {
             int16: false,
             storage16: true,
             storage8: true,
+            shared_views: false,
             int_dot: false,
             int_dot_signed: false,
             int_dot_mixed: false,

@@ -217,11 +217,16 @@ impl Interface {
     /// specialisation constants.
     pub fn shared_bytes(&self, specialization: &[(u32, u32)]) -> Result<u64, ReflectError> {
         let mut total = 0u64;
+        // With an explicit layout variables are blocks that all begin where the memory does.
+        let views = self.has_capability("WorkgroupMemoryExplicitLayoutKHR");
         for variable in self.module.variables.iter().filter(|v| v.storage == storage::WORKGROUP) {
             let layout = self.module.pointee(variable.pointer);
             let layout = layout.and_then(|id| self.module.natural_layout(id, specialization));
             total = layout
-                .and_then(|(size, align)| total.checked_next_multiple_of(align)?.checked_add(size))
+                .and_then(|(size, align)| match views {
+                    true => Some(total.max(size)),
+                    false => total.checked_next_multiple_of(align)?.checked_add(size),
+                })
                 .ok_or(ReflectError::Layout { what: "a shared variable", id: variable.id })?;
         }
         Ok(total)

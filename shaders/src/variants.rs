@@ -25,7 +25,7 @@ pub const SOURCES: &[Source] = &[
     Source::new("mul_mat", "mul_mat_round").axes(&[REDUCTION]),
     Source::new("mul_mat", "mul_mat_round_int8"),
     Source::new("mul_mat", "mul_mat_tile").axes(&[WEIGHTS, TILES]).only(tiles_of_weights),
-    Source::new("mul_mat", "mul_mat_vec").axes(&[WEIGHTS, VECTORS]).only(int8_is_for_quantised_weights),
+    Source::new("mul_mat", "mul_mat_vec").axes(&[WEIGHTS, VECTORS_OR_STAGED]).only(vectors_of_weights),
     Source::new("mul_mat_id", "mul_mat_id_tile").axes(&[WEIGHTS, TILES]).only(tiles_of_weights),
     Source::new("mul_mat_id", "mul_mat_id_vec").axes(&[WEIGHTS, VECTORS]).only(int8_is_for_quantised_weights),
     Source::new("norm", "rms_norm").axes(&[REDUCTION]),
@@ -55,6 +55,14 @@ const VECTORS: Axis = &[
     Choice::new("lds", &[]),
     Choice::new("subgroup", &[("USE_SUBGROUP", "1")]),
     Choice::new("int8", &[("USE_SUBGROUP", "1"), ("INT8", "1")]),
+];
+
+/// The same where weights may also go through shared memory.
+const VECTORS_OR_STAGED: Axis = &[
+    VECTORS[0],
+    VECTORS[1],
+    VECTORS[2],
+    Choice::new("staged", &[("USE_SUBGROUP", "1"), ("INT8", "1"), ("STAGED", "1")]),
 ];
 
 /// Types that weights and rows to be picked have alike.
@@ -134,6 +142,11 @@ fn tiles_of_weights(names: &[&str]) -> bool {
 
 fn int8_is_for_quantised_weights(names: &[&str]) -> bool {
     names[1] != "int8" || !["f32", "f16", "bf16"].contains(&names[0])
+}
+
+fn vectors_of_weights(names: &[&str]) -> bool {
+    let staged = ["q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q4_k", "q5_k", "q6_k"];
+    int8_is_for_quantised_weights(names) && (names[1] != "staged" || staged.contains(&names[0]))
 }
 
 /// Types of keys and values.

@@ -257,6 +257,19 @@ pub struct MatVec {
     pub rows_of_32: u32,
 }
 
+/// Mat-vec of one column whose weights go through shared memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Staged {
+    /// Subgroups of a work-group.
+    pub subgroups: u32,
+    /// Rows of a subgroup: 1, 2 or 4.
+    pub rows: u32,
+    /// The least length of rows.
+    pub least: u32,
+    /// Work-groups for each compute unit, which compute all rows; more rows are computed after each other.
+    pub of_unit: u32,
+}
+
 /// Attention of few tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlashVec {
@@ -300,6 +313,9 @@ pub struct Tuning {
     /// The same with activations rounded to 8 bits, for devices with integer dot products: many rows, which share the
     /// work of rounding.
     pub mat_vec_int8: Option<[MatVec; 4]>,
+    /// The same with weights that go through shared memory, for one column of long rows, where a device has registers for
+    /// steps under way.
+    pub mat_vec_staged: Option<Staged>,
     /// Activations in 8 bits of all columns together that a work-group has in shared memory; it takes nine bytes for
     /// eight, with the sums that some types want eleven. A multiple of 512 for each column.
     pub vec_chunk: u32,
@@ -376,6 +392,7 @@ const GCN: Tuning = Tuning {
     row: 256,
     mat_vec: [vec(64, 1, 4), vec(64, 1, 4), vec(64, 1, 2), vec(64, 1, 2)],
     mat_vec_int8: Some(GCN_INT8),
+    mat_vec_staged: None,
     vec_chunk: 16384,
     vec_quads: 4,
     vec_columns: 16,
@@ -396,6 +413,7 @@ const NVIDIA: Tuning = Tuning {
     // Few rows, as those of a router, get all four teams.
     mat_vec: [vec(256, 4, 4), vec(64, 1, 2), vec(64, 1, 2), vec(128, 1, 4)],
     mat_vec_int8: Some([vec(256, 8, 4), vec(256, 8, 2), vec(256, 8, 2), vec(256, 8, 4)]),
+    mat_vec_staged: Some(Staged { subgroups: 8, rows: 4, least: 1024, of_unit: 2 }),
     tiles: NVIDIA_TILES,
     f16_tiles: NVIDIA_F16_TILES,
     int8_tiles: &[],
@@ -414,6 +432,7 @@ const CPU: Tuning = Tuning {
     row: 64,
     mat_vec: [vec(32, 1, 2); 4],
     mat_vec_int8: None,
+    mat_vec_staged: None,
     vec_chunk: 16384,
     vec_quads: 4,
     vec_columns: 2,

@@ -30,6 +30,7 @@ pub mod rows;
 pub mod soft_max;
 pub mod ssm_conv;
 pub mod ssm_scan;
+mod staged;
 pub mod top_k;
 pub mod unary;
 mod weights;

@@ -111,6 +111,7 @@ fn vectors(c: &Context<'_>, group: &Experts, params: &ExpertsParams) -> Result<D
             .all(|&off0| aligned(dtype, (off0, &p.nb0), (p.off1, &p.nb1))),
         even: even(dtype, &[p.off0, params.off0_up], &p.nb0),
         int8: rounds(c.profile, c.precision, dtype),
+        staged: false,
     };
     let spec = vec_spec(c.profile, &shape);
     let grid = checked(c, p, [p.m.div_ceil(spec.rows), indices, p.tokens])?;

@@ -2,7 +2,7 @@
 
 use super::grid::cover;
 use super::weights::{WEIGHTS, Weights, aligned};
-use super::{Context, Dispatch, Operand, Refusal, pipeline};
+use super::{Context, Dispatch, Operand, Refusal, pipeline, staged};
 use crate::device::tuning::{MatVec, Profile};
 use crate::pipeline::PipelineSpec;
 use ggml_core::fuse::{GluPart, Product, Products};
@@ -33,6 +33,8 @@ pub(super) struct Shape<'a> {
     pub(super) even: bool,
     /// Whether activations are rounded to 8 bits.
     pub(super) int8: bool,
+    /// Whether weights may go through shared memory: that kernel takes one matrix at a time.
+    pub(super) staged: bool,
 }
 
 impl Shape<'_> {
@@ -43,11 +45,22 @@ impl Shape<'_> {
 }
 
 /// A mat-vec kernel's constants, and how many rows and columns a work-group computes.
+#[derive(Debug)]
 pub(super) struct VecSpec {
     pub(super) variant: &'static str,
     pub(super) constants: Vec<u32>,
     pub(super) rows: u32,
     pub(super) columns: u32,
+    /// Times that a work-group computes so many rows, one after the other.
+    pub(super) passes: u32,
+}
+
+impl VecSpec {
+    /// The constants of the kernel of up to three matrices, of which `used` are there, with what `parts` says.
+    pub(super) fn of_products(&self, parts: u32, used: u32) -> Vec<u32> {
+        let passes = Some(self.passes).filter(|_| staged::is_staged(self.variant));
+        self.constants.iter().copied().chain([parts, used]).chain(passes).collect()
+    }
 }
 
 /// Whether products with quantised weights round their activations.
@@ -76,6 +89,9 @@ fn fill(profile: &Profile, shape: &Shape<'_>, most: MatVec) -> MatVec {
 pub(super) fn vec_spec(profile: &Profile, shape: &Shape<'_>) -> VecSpec {
     let index = COLUMNS.iter().position(|&n| n >= shape.columns).unwrap_or(COLUMNS.len() - 1);
     let columns = COLUMNS[index];
+    if let Some(spec) = staged::spec(profile, shape) {
+        return spec;
+    }
     let (variant, table) = match profile.tuning.mat_vec_int8 {
         Some(int8) if shape.int8 => ("int8", int8),
         _ => (profile.reduction(), profile.tuning.mat_vec),
@@ -111,6 +127,7 @@ pub(super) fn vec_spec(profile: &Profile, shape: &Shape<'_>) -> VecSpec {
         constants,
         rows: t.rows * t.teams / shape.pair,
         columns,
+        passes: 1,
     }
 }
 
@@ -219,11 +236,13 @@ pub(super) fn product(
             && p.offw.is_multiple_of(4),
         even: even(dtype, &p.off0, &p.nb0),
         int8: rounds(c.profile, c.precision, dtype),
+        staged: p.n == 1 && p.ne2 == 1,
     };
     let spec = vec_spec(c.profile, &shape);
+    let each = spec.rows * spec.passes;
     let groups: u64 = match (used, glu) {
-        (1, _) | (_, true) => shape.rows.div_ceil(spec.rows.into()),
-        _ => p.m.iter().map(|&m| u64::from(m.div_ceil(spec.rows))).sum(),
+        (1, _) | (_, true) => shape.rows.div_ceil(each.into()),
+        _ => p.m.iter().map(|&m| u64::from(m.div_ceil(each))).sum(),
     };
     // The shader folds groups of rows into the second dimension of the grid after as many.
     let x = groups.min(65535);
@@ -235,10 +254,9 @@ pub(super) fn product(
             shape.rows, p.n, p.ne2
         )));
     }
-    let constants = [spec.constants, vec![p.parts, used]].concat();
     operands.extend(weights.table());
     Ok(Dispatch {
-        pipeline: pipeline("mul_mat_vec", spec.variant, &constants),
+        pipeline: pipeline("mul_mat_vec", spec.variant, &spec.of_products(p.parts, used)),
         operands,
         written: MATRICES,
         params: bytemuck::bytes_of(p).to_vec(),
@@ -260,12 +278,14 @@ pub(super) fn shapes(profile: &Profile) -> Vec<Shape<'static>> {
             aligned: true,
             even: true,
             int8: false,
+            staged: false,
         };
         let most = COLUMNS.into_iter().filter(|&columns| columns <= profile.tuning.vec_columns);
         let mut forms: Vec<Shape<'static>> = most.map(|columns| Shape { columns, ..many }).collect();
         forms.extend([Shape { aligned: false, even: false, ..many }, Shape { rows: 1, ..many }]);
         if rounds(profile, Precision::Fast, weights.dtype) {
             forms.extend(forms.clone().into_iter().map(|shape| Shape { int8: true, ..shape }));
+            forms.push(Shape { int8: true, staged: true, ..many });
         }
         all.append(&mut forms);
     }
@@ -278,7 +298,7 @@ pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
     let glu = ProductsParams::NORM | ProductsParams::GLU;
     let of = |shape: &Shape<'_>, parts: u32, used: u32| {
         let spec = vec_spec(profile, shape);
-        pipeline("mul_mat_vec", spec.variant, &[spec.constants, vec![parts, used]].concat())
+        pipeline("mul_mat_vec", spec.variant, &spec.of_products(parts, used))
     };
     let mut all = Vec::new();
     for shape in shapes(profile) {

@@ -8,8 +8,9 @@ use ggml_core::{DType, grids};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Weights {
     pub(super) dtype: DType,
-    /// Mat-vec: by shared memory, by subgroup arithmetic, by that with activations in 8 bits.
-    vec: [&'static str; 3],
+    /// Mat-vec: by shared memory, by subgroup arithmetic, by that with activations in 8 bits, the same with weights that go
+    /// through shared memory (of some types).
+    vec: [&'static str; 4],
     /// Tiles by their fragments.
     tile: [&'static str; 5],
     /// Rows by index.
@@ -24,7 +25,8 @@ macro_rules! weights {
     ($($dtype:ident $stem:literal $rows:literal $piece:literal $long:literal)*) => {
         [$(Weights {
             dtype: DType::$dtype,
-            vec: [concat!($stem, "_lds"), concat!($stem, "_subgroup"), concat!($stem, "_int8")],
+            vec: [concat!($stem, "_lds"), concat!($stem, "_subgroup"), concat!($stem, "_int8"),
+                concat!($stem, "_staged")],
             tile: [
                 concat!($stem, "_tile32"),
                 concat!($stem, "_tile16"),
@@ -77,9 +79,20 @@ impl Weights {
         WEIGHTS.iter().find(|w| w.dtype == dtype)
     }
 
-    /// The variant of the mat-vec kernel of a form: "lds", "subgroup", or of quantised weights "int8".
+    /// Weights that a subgroup has in shared memory in the mat-vec kernel that reads them there (`stage.glsl`); none where there
+    /// is no such kernel.
+    pub(super) fn stage(&self) -> Option<u32> {
+        use DType::*;
+        match self.dtype {
+            Q8_0 => Some(2048),
+            Q4_0 | Q4_1 | Q5_0 | Q5_1 | Q4_K | Q5_K | Q6_K => Some(4096),
+            _ => None,
+        }
+    }
+
+    /// The variant of the mat-vec kernel of a form: "lds", "subgroup", or of quantised weights "int8" and "staged".
     pub(super) fn vec_variant(&self, form: &str) -> &'static str {
-        self.vec[["lds", "subgroup", "int8"].iter().position(|&f| f == form).unwrap_or(0)]
+        self.vec[["lds", "subgroup", "int8", "staged"].iter().position(|&f| f == form).unwrap_or(0)]
     }
 
     /// All variants of the mat-vec kernel.

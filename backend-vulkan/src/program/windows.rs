@@ -3,8 +3,8 @@
 use crate::raw::descriptors;
 use ggml_core::{DType, Tensor};
 
-/// Ends of windows are rounded up to whole words, where the buffer has them.
-const WORD: u64 = 4;
+/// Ends of windows are rounded up to sixteens of bytes, where the buffer has them.
+const WORD: u64 = 16;
 
 /// A buffer of a program, which knows it by number until it is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

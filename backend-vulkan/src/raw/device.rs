@@ -297,6 +297,9 @@ fn create(
     let mut dot =
         vk::PhysicalDeviceShaderIntegerDotProductFeatures::default().shader_integer_dot_product(true);
     let mut matrix = vk::PhysicalDeviceCooperativeMatrixFeaturesKHR::default().cooperative_matrix(true);
+    let mut views = vk::PhysicalDeviceWorkgroupMemoryExplicitLayoutFeaturesKHR::default()
+        .workgroup_memory_explicit_layout(true)
+        .workgroup_memory_explicit_layout16_bit_access(true);
     let mut statistics =
         vk::PhysicalDevicePipelineExecutablePropertiesFeaturesKHR::default().pipeline_executable_info(true);
     let mut faults = vk::PhysicalDeviceFaultFeaturesEXT::default().device_fault(true);
@@ -314,6 +317,9 @@ fn create(
     }
     if f.matrices {
         info = info.push_next(&mut matrix);
+    }
+    if f.shared_views {
+        info = info.push_next(&mut views);
     }
     if f.executable {
         info = info.push_next(&mut statistics);

@@ -28,6 +28,8 @@ pub(crate) struct Features {
     pub(crate) int_dot: bool,
     /// Cooperative matrices.
     pub(crate) matrices: bool,
+    /// Shared memory can have several views, also of 16-bit types.
+    pub(crate) shared_views: bool,
     /// The Vulkan memory model with device scope: where only the first is enabled, no shader may use that scope.
     pub(crate) memory_model: bool,
     /// Pipelines can be asked for statistics.
@@ -81,6 +83,7 @@ impl Features {
         let size_control = core13 || ext.has(ext::subgroup_size_control::NAME);
         let int_dot = core13 || ext.has(khr::shader_integer_dot_product::NAME);
         let matrices = ext.has(khr::cooperative_matrix::NAME);
+        let shared_views = ext.has(khr::workgroup_memory_explicit_layout::NAME);
         let executable = ext.has(khr::pipeline_executable_properties::NAME);
         let fault = ext.has(ext::device_fault::NAME);
         let mut v11 = vk::PhysicalDeviceVulkan11Features::default();
@@ -88,6 +91,7 @@ impl Features {
         let mut size = vk::PhysicalDeviceSubgroupSizeControlFeatures::default();
         let mut dot = vk::PhysicalDeviceShaderIntegerDotProductFeatures::default();
         let mut matrix = vk::PhysicalDeviceCooperativeMatrixFeaturesKHR::default();
+        let mut views = vk::PhysicalDeviceWorkgroupMemoryExplicitLayoutFeaturesKHR::default();
         let mut statistics = vk::PhysicalDevicePipelineExecutablePropertiesFeaturesKHR::default();
         let mut faults = vk::PhysicalDeviceFaultFeaturesEXT::default();
         let mut chain = vk::PhysicalDeviceFeatures2::default().push_next(&mut v11).push_next(&mut v12);
@@ -99,6 +103,9 @@ impl Features {
         }
         if matrices {
             chain = chain.push_next(&mut matrix);
+        }
+        if shared_views {
+            chain = chain.push_next(&mut views);
         }
         if executable {
             chain = chain.push_next(&mut statistics);
@@ -122,6 +129,8 @@ impl Features {
             subgroup_size: yes(size.subgroup_size_control),
             int_dot: yes(dot.shader_integer_dot_product),
             matrices: yes(matrix.cooperative_matrix),
+            shared_views: yes(views.workgroup_memory_explicit_layout)
+                && yes(views.workgroup_memory_explicit_layout16_bit_access),
             memory_model: yes(v12.vulkan_memory_model) && yes(v12.vulkan_memory_model_device_scope),
             executable: yes(statistics.pipeline_executable_info),
             marker: ext.has(amd::buffer_marker::NAME),
@@ -141,6 +150,7 @@ impl Features {
             (old && self.subgroup_size, ext::subgroup_size_control::NAME),
             (old && self.int_dot, khr::shader_integer_dot_product::NAME),
             (self.matrices, khr::cooperative_matrix::NAME),
+            (self.shared_views, khr::workgroup_memory_explicit_layout::NAME),
             (self.executable, khr::pipeline_executable_properties::NAME),
             (self.marker, amd::buffer_marker::NAME),
             (self.budget, ext::memory_budget::NAME),

@@ -37,7 +37,9 @@ const uint WG = gl_WorkGroupSize.x;
 const uint TEAM = WG / TEAMS;
 const uint VALUES = ROWS * COLS;
 
-#ifdef USE_SUBGROUP
+#if defined(STAGED)
+// See stage.glsl.
+#elif defined(USE_SUBGROUP)
 const uint PARTIALS = SUBGROUPS > TEAMS ? SUBGROUPS : TEAMS;
 shared float partial[VALUES * PARTIALS];
 shared float squares_of[HAS_NORM ? COLS * PARTIALS : 1];
@@ -203,6 +205,10 @@ float total(uint of_team, uint r, uint c) {
     return HAS_NORM ? sum * norm_of(c) : sum;
 }
 
+#ifdef STAGED
+#include "mat_vec_staged.glsl"
+#else
+
 void mat_vec(uint row_a[ROWS], uint row_b[COLS]) {
     float sums[VALUES];
     float squares[COLS];
@@ -227,5 +233,7 @@ void mat_vec(uint row_a[ROWS], uint row_b[COLS]) {
     barrier();
 #endif
 }
+
+#endif
 
 #endif

@@ -7,13 +7,39 @@
 
 #include "int8.glsl"
 
-shared uint chunk_q[COLS * CHUNK / 4];
-shared float chunk_scale[COLS * CHUNK / 32];
-
-// Where groups are 16 neighbours whose minimum takes the sum of activations: these sums, so that not every row adds them up.
+// Where groups are 16 neighbours or more whose minimum takes the sum of activations: these sums, so that not every row adds
+// them up.
 #if defined(HAS_MINIMUM) && (defined(A_Q4_K) || defined(A_Q5_K))
 #define STORED_SUMS
+const uint SUMMED = 4 * GROUP_QUADS;
+#endif
+
+#ifdef STAGED
+// Where the word of four activations is. Invocations side by side read sixteens side by side: of a step first those that all
+// pieces begin with, then the next ones.
+uint place_of_word(uint word) {
+    const uint sixteen = word / 4;
+#ifdef A_Q6_K
+    const uint i = sixteen / 8 * 2 + sixteen % 2, part = sixteen % 8 / 2;
+#else
+    const uint i = sixteen / (PIECE / 16), part = sixteen % (PIECE / 16);
+#endif
+    const uint pieces = STEP / PIECE;
+    return (i / pieces * (STEP / 16) + part * pieces + i % pieces) * 4 + word % 4;
+}
+
+#define CHUNK_Q(i) words[BYTES_AT * 4 + place_of_word(i)]
+#define CHUNK_SCALE(i) floats[SCALE_AT * 4 + (i)]
+#define CHUNK_SUM(i) floats[SUM_AT * 4 + (i)]
+#else
+shared uint chunk_q[COLS * CHUNK / 4];
+shared float chunk_scale[COLS * CHUNK / 32];
+#define CHUNK_Q(i) chunk_q[i]
+#define CHUNK_SCALE(i) chunk_scale[i]
+#ifdef STORED_SUMS
 shared float chunk_sum[COLS * CHUNK / 16];
+#define CHUNK_SUM(i) chunk_sum[i]
+#endif
 #endif
 
 // Rounds `count` elements from element `first` on of all columns. Squares of this invocation's elements are added.
@@ -41,24 +67,24 @@ void round_chunk(uint row_b[COLS], uint first, uint count, inout float squares[C
             int all = 0;
             [[unroll]] for (uint j = 0; j < QUADS; j++) {
                 const uint q = to_bytes(x[j], scale);
-                chunk_q[c * (CHUNK / 4) + QUADS * i + j] = q;
+                CHUNK_Q(c * (CHUNK / 4) + QUADS * i + j) = q;
                 all = dot4(q, ONES, all);
             }
 #ifdef STORED_SUMS
-            if (QUADS == 2) {
-                all += subgroupShuffleXor(all, 1);
+            [[unroll]] for (uint lanes = 1; lanes < SUMMED / (4 * QUADS); lanes *= 2) {
+                all += subgroupShuffleXor(all, lanes);
             }
-            chunk_sum[c * (CHUNK / 16) + i / (4 / QUADS)] = scale_of(bits) * float(all);
+            CHUNK_SUM(c * (CHUNK / SUMMED) + i / (SUMMED / (4 * QUADS))) = scale_of(bits) * float(all);
 #endif
             if (i % SHARERS == 0) {
-                chunk_scale[c * (CHUNK / 32) + i / SHARERS] = scale_of(bits);
+                CHUNK_SCALE(c * (CHUNK / 32) + i / SHARERS) = scale_of(bits);
             }
         }
     }
 }
 
 #ifdef STORED_SUMS
-#define SUM_OF(c, i, g, added) chunk_sum[c * (CHUNK / 16) + quad_at(i, g, 0) / 16]
+#define SUM_OF(c, i, g, added) CHUNK_SUM(c * (CHUNK / SUMMED) + quad_at(i, g, 0) / SUMMED)
 #else
 #define SUM_OF(c, i, g, added) added
 #endif
@@ -70,10 +96,10 @@ void round_chunk(uint row_b[COLS], uint first, uint count, inout float squares[C
             uint y[GROUP_QUADS];                                                                                       \
             int all = 0;                                                                                               \
             [[unroll]] for (uint j = 0; j < GROUP_QUADS; j++) {                                                        \
-                y[j] = chunk_q[c * (CHUNK / 4) + quad_at(i, g, j) / 4];                                                \
+                y[j] = CHUNK_Q(c * (CHUNK / 4) + quad_at(i, g, j) / 4);                                                \
                 all = dot4(y[j], ONES, all);                                                                           \
             }                                                                                                          \
-            const float scale = chunk_scale[c * (CHUNK / 32) + quad_at(i, g, 0) / 32];                                 \
+            const float scale = CHUNK_SCALE(c * (CHUNK / 32) + quad_at(i, g, 0) / 32);                                 \
             [[unroll]] for (uint r = 0; r < ROWS; r++) {                                                               \
                 int products = int(PIECE_OFFSET) * all;                                                                \
                 [[unroll]] for (uint j = 0; j < GROUP_QUADS; j++) {                                                    \
@@ -84,6 +110,7 @@ void round_chunk(uint row_b[COLS], uint first, uint count, inout float squares[C
         }                                                                                                              \
     }
 
+#ifndef STAGED
 #define MULTIPLY_ALL                                                                                                   \
     for (uint chunk = 0; chunk < LENGTH; chunk += CHUNK) {                                                             \
         const uint count = min(LENGTH - chunk, CHUNK);                                                                 \
@@ -97,5 +124,6 @@ void round_chunk(uint row_b[COLS], uint first, uint count, inout float squares[C
             row_a[r] += JOINED ? 0 : CHUNK / A_BLOCK;                                                                  \
         }                                                                                                              \
     }
+#endif
 
 #endif

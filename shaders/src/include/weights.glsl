@@ -167,11 +167,23 @@ A_VIEW(Halves, uint16_t, halves_of);
 A_VIEW(Words, uint, words_of);
 A_VIEW(Words2, uvec2, words2_of);
 A_VIEW(Words4, uvec4, words4_of);
+#ifdef STAGED
+// Pieces are read from shared memory, whose views have these names, and rows begin at a half-word there.
+#include "stage.glsl"
+#define ROW_HALVES(row, of_block) (row)
+#define ROW_WORDS(row, of_block) ((row) / 2)
+#define ROW_FOURS(row, of_block) ((row) / 8)
+#else
 #define scales A_OF(scales_of)
 #define halves A_OF(halves_of)
 #define words A_OF(words_of)
 #define words2 A_OF(words2_of)
 #define words4 A_OF(words4_of)
+// Where a row begins: in half-words, words and sixteens of bytes, of which a block has so many.
+#define ROW_HALVES(row, of_block) ((row) * (of_block))
+#define ROW_WORDS(row, of_block) ((row) * (of_block))
+#define ROW_FOURS(row, of_block) ((row) * (of_block))
+#endif
 
 // A half-word: the word that has it, and whether it is the upper one.
 struct HalfWord {

@@ -1,6 +1,6 @@
 // Types with blocks of 32 weights. See weights.glsl.
 //
-// A piece is 16 weights, 8 with SMALL_PIECES. Types of 4 and 5 bits keep elements l and l + 16 of a block in one byte, so
+// A piece is 16 weights, 8 with SMALL_PIECES, a block where it is read from shared memory. Types of 4 and 5 bits keep elements l and l + 16 of a block in one byte, so
 // half of a piece's quads are 16 from the others there: two invocations (four) read one block, and each half of the other
 // operand that they need has no gaps.
 //
@@ -13,6 +13,8 @@
 
 #ifdef SMALL_PIECES
 #define PIECE 8
+#elif defined(STAGED)
+#define PIECE 32
 #else
 #define PIECE 16
 #endif
@@ -90,19 +92,19 @@ uint of_blocks(uint n) {
 Piece load_part(uint row, uint n, uint part) {
     // The words begin with the half-word before the piece, or the two before it, or with the piece.
     const uint block = of_blocks(n);
-    const HalfWord block_at = halves_at(row * BLOCK_HALVES, block);
+    const HalfWord block_at = halves_at(ROW_HALVES(row, BLOCK_HALVES), block);
     const uint before = block + HEAD_HALVES + part * (2 * PIECE_WORDS);
     Piece w;
 #ifdef SHIFTED_TOGETHER
     // Where the piece has whole words the last one is read again, for the next may lie beyond the block.
-    const HalfWord piece_at = halves_at(row * BLOCK_HALVES, before + 1);
+    const HalfWord piece_at = halves_at(ROW_HALVES(row, BLOCK_HALVES), before + 1);
     [[unroll]] for (uint j = 0; j < PIECE_WORDS; j++) {
         w.q[j] = words[piece_at.word + j];
     }
     w.q[PIECE_WORDS] = words[piece_at.word + (piece_at.odd ? PIECE_WORDS : PIECE_WORDS - 1)];
     w.shift = piece_at.odd ? 16 : 0;
 #else
-    const HalfWord piece_at = halves_at(row * BLOCK_HALVES, before);
+    const HalfWord piece_at = halves_at(ROW_HALVES(row, BLOCK_HALVES), before);
     [[unroll]] for (uint j = 0; j <= PIECE_WORDS; j++) {
         w.q[j] = words[piece_at.word + j];
     }
@@ -114,7 +116,7 @@ Piece load_part(uint row, uint n, uint part) {
     w.fifth = bits >> part * (4 * PIECE_WORDS);
 #endif
 #ifndef FACTOR_WITH_PIECE
-    w.scale = float(scales[row * BLOCK_HALVES + block]);
+    w.scale = float(scales[ROW_HALVES(row, BLOCK_HALVES) + block]);
 #endif
     return w;
 }
@@ -137,7 +139,7 @@ uint stored(Piece w, uint j) {
 #endif
 
 Piece load_part(uint row, uint n, uint part) {
-    const uint block = (row + n) * (HEAD_WORDS + 4);
+    const uint block = ROW_WORDS(row, HEAD_WORDS + 4) + n * (HEAD_WORDS + 4);
     Piece w;
 #ifdef TILE_INT8
     // As it is stored, because a conversion here would wait for it.

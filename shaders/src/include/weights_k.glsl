@@ -220,7 +220,47 @@ Piece load_piece(uint row, uint i) {
 #define HAS_OF_PIECE
 #endif
 
-#if defined(A_Q4_K)
+#if defined(STAGED) && (defined(A_Q4_K) || defined(A_Q5_K))
+
+// Sub-blocks 2 g and 2 g + 1; fifth bits are shifted so that those of sub-block 2 g are the lowest.
+#define PIECE 64
+#define GROUPS 2
+
+struct Piece {
+    uvec4 q[2];
+#ifdef A_Q5_K
+    uvec4 fifth[2];
+#endif
+    uint scale;
+    vec2 d;
+};
+
+Piece load_piece(uint row, uint i) {
+    const uint block = ROW_FOURS(row, A_HALVES / 8) + i / 4 * (A_HALVES / 8);
+    const uint g = i % 4;
+    const uvec4 header = words4[block];
+    Piece w;
+    [[unroll]] for (uint j = 0; j < 2; j++) {
+        w.q[j] = words4[block + A_HALVES / 8 - 8 + 2 * g + j];
+#ifdef A_Q5_K
+        w.fifth[j] = words4[block + 1 + j] >> 2 * g;
+#endif
+    }
+    w.scale = six_bits(header.yzw, g);
+    w.d = unpackHalf2x16(header.x);
+    return w;
+}
+
+uint bytes(Piece w, uint g, uint j) {
+    const uint q = half_bytes(w.q[j / 4][j % 4], g);
+#ifdef A_Q5_K
+    return q | up(w.fifth[j / 4][j % 4], 4, g) & 0x10101010u;
+#else
+    return q;
+#endif
+}
+
+#elif defined(A_Q4_K)
 
 // 16 bytes of nibbles: 16 neighbours of sub-block 2 g, then those of sub-block 2 g + 1.
 #define PIECE 32
@@ -235,8 +275,8 @@ struct Piece {
 Piece load_piece(uint row, uint i) {
     // Nine times the block, as a sum: see of_blocks in weights_32.glsl.
     const uint block = (i / 8 << 3) + i / 8;
-    const uvec4 header = words4[row * 9 + block];
-    const uvec4 q = words4[row * 9 + (block + 1 + i % 8)];
+    const uvec4 header = words4[ROW_FOURS(row, 9) + block];
+    const uvec4 q = words4[ROW_FOURS(row, 9) + (block + 1 + i % 8)];
     return Piece(q, six_bits(header.yzw, i % 8 / 2), unpackHalf2x16(header.x));
 }
 
@@ -260,9 +300,9 @@ struct Piece {
 Piece load_piece(uint row, uint i) {
     const uint block = (i / 8 << 3) + i / 8 * 3;
     const uint g = i % 8 / 2;
-    const uvec4 header = words4[row * 11 + block];
-    const uvec4 fifth = words4[row * 11 + (block + 1 + i % 2)] >> 2 * g;
-    const uvec4 q = words4[row * 11 + (block + 3 + i % 8)];
+    const uvec4 header = words4[ROW_FOURS(row, 11) + block];
+    const uvec4 fifth = words4[ROW_FOURS(row, 11) + (block + 1 + i % 2)] >> 2 * g;
+    const uvec4 q = words4[ROW_FOURS(row, 11) + (block + 3 + i % 8)];
     return Piece(q, fifth, six_bits(header.yzw, g), unpackHalf2x16(header.x));
 }
 
@@ -272,12 +312,17 @@ uint bytes(Piece w, uint g, uint j) {
 
 #elif defined(A_Q2_K) || defined(A_Q3_K) || defined(A_Q6_K) || defined(A_TQ2_0)
 
-// Four groups of eight neighbours, 32 apart: n is the half of the block, l the first of the neighbours.
+// Four groups of eight neighbours, of 16 where they are staged, 32 apart: n is the half of the block, l the first of the
+// neighbours.
+#ifdef STAGED
+#define PIECE 64
+#else
 #define PIECE 32
+#endif
 #define GROUPS 4
 
 uint quad_at(uint i, uint g, uint j) {
-    return i / 4 * 128 + i % 4 * 8 + 32 * g + 4 * j;
+    return PIECE == 64 ? i / 2 * 128 + i % 2 * 16 + 32 * g + 4 * j : i / 4 * 128 + i % 4 * 8 + 32 * g + 4 * j;
 }
 
 #if defined(A_TQ2_0)
@@ -384,6 +429,43 @@ vec2 of_piece(Piece w) {
 
 #define PIECE_OFFSET -32.0
 
+#ifdef STAGED
+
+// Words that cover 16 neighbours of all groups: nibbles of groups 0 and 2, of groups 1 and 3, upper pairs of bits, scales of
+// the half of the block. All begin at an upper half-word if `shifted`.
+struct Piece {
+    uint even[5];
+    uint odd[5];
+    uint high[5];
+    uint scale[3];
+    bool shifted;
+    uint second;
+    float d;
+};
+
+Piece load_piece(uint row, uint i) {
+    const uint block = i / 4 * 105;
+    const uint n = i % 4 / 2, l = i % 2 * 16;
+    const HalfWord low = halves_at(ROW_HALVES(row, 105), block + n * 32 + l / 2);
+    const HalfWord high = halves_at(ROW_HALVES(row, 105), block + 64 + n * 16 + l / 2);
+    const HalfWord scale = halves_at(ROW_HALVES(row, 105), block + 96 + 4 * n);
+    Piece w;
+    [[unroll]] for (uint j = 0; j < 5; j++) {
+        w.even[j] = words[low.word + j];
+        w.odd[j] = words[low.word + 8 + j];
+        w.high[j] = words[high.word + j];
+    }
+    [[unroll]] for (uint j = 0; j < 3; j++) {
+        w.scale[j] = words[scale.word + j];
+    }
+    w.shifted = low.odd;
+    w.second = l / 16;
+    w.d = float(scales[ROW_HALVES(row, 105) + block + 104]);
+    return w;
+}
+
+#else
+
 // Words that cover nibbles of groups 0 and 2, of groups 1 and 3, upper pairs of bits of all, scales of the half of the
 // block; all begin at an upper half-word if `odd`.
 struct Piece {
@@ -401,9 +483,9 @@ Piece load_piece(uint row, uint i) {
     // 105 times the block, as a sum: see of_blocks in weights_32.glsl.
     const uint block = (i / 8 << 6) + i / 8 * 41;
     const uint n = i % 8 / 4, l = i % 4 * 8;
-    const HalfWord low = halves_at(row * 105, block + n * 32 + l / 2);
-    const HalfWord high = halves_at(row * 105, block + 64 + n * 16 + l / 2);
-    const HalfWord scale = halves_at(row * 105, block + 96 + 4 * n);
+    const HalfWord low = halves_at(ROW_HALVES(row, 105), block + n * 32 + l / 2);
+    const HalfWord high = halves_at(ROW_HALVES(row, 105), block + 64 + n * 16 + l / 2);
+    const HalfWord scale = halves_at(ROW_HALVES(row, 105), block + 96 + 4 * n);
     Piece w;
     [[unroll]] for (uint j = 0; j < 3; j++) {
         w.even[j] = words[low.word + j];
@@ -413,9 +495,11 @@ Piece load_piece(uint row, uint i) {
     }
     w.shifted = low.odd;
     w.second = l / 16;
-    w.d = float(scales[row * 105 + block + 104]);
+    w.d = float(scales[ROW_HALVES(row, 105) + block + 104]);
     return w;
 }
+
+#endif
 
 uint covered(Piece w, uint first, uint second) {
     return w.shifted ? first >> 16 | second << 16 : first;
@@ -475,7 +559,7 @@ float factor(Piece w, uint g) {
 #if defined(A_Q4_K) || defined(A_Q5_K)
 
 uint quad_at(uint i, uint g, uint j) {
-    return i / 2 * 64 + i % 2 * 16 + 32 * g + 4 * j;
+    return PIECE == 64 ? i * 64 + 32 * g + 4 * j : i / 2 * 64 + i % 2 * 16 + 32 * g + 4 * j;
 }
 
 float factor(Piece w, uint g) {

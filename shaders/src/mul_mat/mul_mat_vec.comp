@@ -18,12 +18,27 @@ const uint FOLD = 65535;
 // Rows of the result that a team computes.
 const uint RESULTS = HAS_GLU ? ROWS / 2 : ROWS;
 
-void main() {
-    // The matrix of the work-group, and its first row and the end of rows there.
-    uint group = gl_WorkGroupID.x + gl_WorkGroupID.y * FOLD;
+#ifdef STAGED
+// Groups of rows that a work-group computes after each other.
+layout(constant_id = 11) const uint PASSES = 1;
+#else
+const uint PASSES = 1;
+#endif
+
+// Rows of the results that a work-group computes at a time.
+const uint EACH = RESULTS * TEAMS;
+
+// Rows of a matrix: EACH from row0 on, up to `end` at the most.
+struct Rows {
+    uint row0;
+    uint end;
+};
+
+// Finds the matrix and the first rows of a work-group, which may be none.
+Rows first_rows(uint group) {
     uint end = p.rows_1;
     if (USED > 1 && !HAS_GLU) {
-        const uint each = RESULTS * TEAMS;
+        const uint each = EACH * PASSES;
         const uint groups_0 = (p.m_0 + each - 1) / each;
         const uint groups_1 = (p.m_1 + each - 1) / each;
         end = p.m_0;
@@ -38,8 +53,106 @@ void main() {
             }
         }
     }
-    const uint row0 = p.rows_0 + group * RESULTS * TEAMS;
-    if (row0 >= end) {
+    const uint row0 = p.rows_0 + group * (EACH * PASSES);
+    return Rows(row0, min(end, row0 + EACH * PASSES));
+}
+
+// Where row r of a team is in its matrix. Rows beyond the end repeat the last one and are not stored.
+uint place_of_row(Rows rows, uint r) {
+    const uint row = min(rows.row0 + team() * RESULTS + (HAS_GLU ? r / 2 : r), rows.end - 1) - p.rows_0;
+    const uint off = HAS_GLU ? (r % 2 == 0 ? p.off0_0 : p.off0_1) : of_chosen(p.off0_0, p.off0_1, p.off0_2);
+    return off + row * p.nb0_0;
+}
+
+// Stores a result of a team in a column, made of one product, or with a GLU of two.
+void store_result(Rows rows, uint of_team, uint result, uint column, uint i2, float sums[2]) {
+    const uint m = of_chosen(p.m_0, p.m_1, p.m_2);
+    const uint base_d = of_chosen(p.offd_0, p.offd_1, p.offd_2) + i2 * p.n * m;
+    const uint row = rows.row0 + of_team * RESULTS + result;
+    if (row >= rows.end || column >= p.n) {
+        return;
+    }
+    float sum = with_bias(chosen, row, sums[0]);
+    if (HAS_GLU) {
+        sum = gated_product(p.op, p.alpha, p.limit, sum, with_bias(chosen + 1, row, sums[1]));
+    }
+    if ((PARTS & 8) != 0) {
+        sum += residual.of[p.offr + column * p.nbr + row];
+    }
+    d[chosen].of[base_d + column * m + row] = sum;
+}
+
+#ifdef STAGED
+
+void main() {
+    Rows rows = first_rows(gl_WorkGroupID.x + gl_WorkGroupID.y * FOLD);
+    if (rows.row0 >= rows.end) {
+        return;
+    }
+    uint row_b[COLS];
+    row_b[0] = p.off1;
+    uint row_a[ROWS];
+    [[unroll]] for (uint r = 0; r < ROWS; r++) {
+        row_a[r] = place_of_row(rows, r);
+    }
+    uint from[ALL_LOADS];
+    uvec4 raw[ALL_LOADS];
+    begin_loads(row_a, from);
+    load_step(from, 0, raw);
+    float squares[COLS];
+    squares[0] = 0.0;
+    round_chunk(row_b, 0, LENGTH, squares);
+    if (HAS_NORM) {
+        SHARE(COLS, squares, squares_of)
+    }
+    barrier();
+    const float norm = HAS_NORM ? norm_of(0) : 1.0;
+    // From here on subgroups do not wait for each other.
+    while (rows.row0 < rows.end) {
+        float sums[MINE];
+        uint within[MINE];
+        begin_rows(row_a, within, sums);
+        const Rows now = rows;
+        for (uint at = 0; at < LENGTH; at += STEP) {
+            store_step(raw);
+            uint next = at + STEP;
+            if (next >= LENGTH) {
+                // On to the next rows, which are as far away as these are many, but for those that repeat the last one.
+                next = 0;
+                rows.row0 += EACH;
+                if (rows.row0 + EACH <= rows.end) {
+                    skip_rows(EACH * p.nb0_0, row_a, from);
+                } else if (rows.row0 < rows.end) {
+                    [[unroll]] for (uint r = 0; r < ROWS; r++) {
+                        row_a[r] = place_of_row(rows, r);
+                    }
+                    begin_loads(row_a, from);
+                }
+            }
+            if (rows.row0 < rows.end) {
+                load_step(from, next, raw);
+            }
+            subgroupBarrier();
+            multiply_step(within, at, sums);
+            subgroupBarrier();
+        }
+        add_lanes(norm, sums);
+        [[unroll]] for (uint result = 0; result < MINE / USES; result++) {
+            if (gl_SubgroupInvocationID % LANES_OF_ROW == result) {
+                float of_result[2];
+                of_result[0] = sums[result * USES];
+                of_result[1] = sums[result * USES + USES - 1];
+                store_result(now, gl_SubgroupID, first_row() / USES + result, 0, 0, of_result);
+            }
+        }
+    }
+}
+
+#else
+
+void main() {
+    const Rows rows = first_rows(gl_WorkGroupID.x + gl_WorkGroupID.y * FOLD);
+    if (rows.row0 >= rows.end) {
         return;
     }
     uint i2 = 0;
@@ -49,42 +162,26 @@ void main() {
         i2 = gl_WorkGroupID.z / columns;
         column0 = (gl_WorkGroupID.z - i2 * columns) * COLS;
     }
-    // Rows and columns beyond the end repeat the last one and are not stored.
+    // Columns beyond the end, too.
     uint row_a[ROWS];
     uint row_b[COLS];
     [[unroll]] for (uint r = 0; r < ROWS; r++) {
-        const uint row = min(row0 + team() * RESULTS + (HAS_GLU ? r / 2 : r), end - 1) - p.rows_0;
-        const uint off = HAS_GLU ? (r % 2 == 0 ? p.off0_0 : p.off0_1) : of_chosen(p.off0_0, p.off0_1, p.off0_2);
-        row_a[r] = off + (i2 == 0 ? 0 : i2 / p.r2 * p.nb0_1) + row * p.nb0_0;
+        row_a[r] = place_of_row(rows, r) + (i2 == 0 ? 0 : i2 / p.r2 * p.nb0_1);
     }
     [[unroll]] for (uint c = 0; c < COLS; c++) {
         row_b[c] = p.off1 + i2 * p.nb1_1 + min(column0 + c, p.n - 1) * p.nb1_0;
     }
     mat_vec(row_a, row_b);
 
-    const uint m = of_chosen(p.m_0, p.m_1, p.m_2);
-    const uint base_d = of_chosen(p.offd_0, p.offd_1, p.offd_2) + i2 * p.n * m;
     for (uint v = gl_LocalInvocationIndex; v < RESULTS * COLS * TEAMS; v += WG) {
         const uint result = v % (RESULTS * TEAMS);
-        const uint row = row0 + result;
         const uint c = v / (RESULTS * TEAMS);
-        const uint column = column0 + c;
-        if (row >= end || column >= p.n) {
-            continue;
-        }
-        // With a GLU gate and up.
+        const uint of_team = result / RESULTS, r = result % RESULTS * (HAS_GLU ? 2 : 1);
         float sums[2];
-        for (uint i = 0; i < (HAS_GLU ? 2 : 1); i++) {
-            const uint r = HAS_GLU ? result % RESULTS * 2 + i : result % RESULTS;
-            sums[i] = with_bias(chosen + i, row, total(result / RESULTS, r, c));
-        }
-        float sum = sums[0];
-        if (HAS_GLU) {
-            sum = gated_product(p.op, p.alpha, p.limit, sum, sums[1]);
-        }
-        if ((PARTS & 8) != 0) {
-            sum += residual.of[p.offr + column * p.nbr + row];
-        }
-        d[chosen].of[base_d + column * m + row] = sum;
+        sums[0] = total(of_team, r, c);
+        sums[1] = HAS_GLU ? total(of_team, r + 1, c) : 0.0;
+        store_result(rows, of_team, result % RESULTS, column0 + c, i2, sums);
     }
 }
+
+#endif

@@ -1,0 +1,155 @@
+// Mat-vec whose weights go through shared memory, one column of activations in 8 bits, for devices that have registers for
+// them on the way. See mat_vec.glsl and mat_vec_int8.glsl.
+//
+// What is limited by the bandwidth of memory needs many bytes under way at all times: on an H200 some 26 KiB for each
+// multiprocessor. Pieces that an invocation loads are under way only until it needs them; then it computes while nothing is,
+// and nothing is while activations are rounded. So a subgroup loads a step of all its rows as it lies in memory, 16 bytes an
+// invocation, side by side, into registers; puts it into shared memory when it has computed the step before; begins to load
+// the next one, and only then multiplies. The first step is under way while the work-group rounds activations.
+//
+// A step is STAGE_WEIGHTS weights: 2 KiB of Q8_0, 2.3 of Q4_K, 34 to 72 bytes an invocation. Shared memory: that for each of
+// 8 subgroups and the rounding of CHUNK elements, 32 KiB at the most. Blocks may begin at any half-word: of each row the
+// sixteens that cover the step are loaded.
+#ifndef MAT_VEC_STAGED_GLSL
+#define MAT_VEC_STAGED_GLSL
+
+// Rows of a team that are of the same matrix lie side by side; loads of these.
+const uint USES = HAS_GLU ? 2 : 1;
+const uint ALIKE = ROWS / USES;
+const uint LOADS = (ALIKE * ROW_SIXTEENS + LANES - 1) / LANES;
+const uint ALL_LOADS = USES * LOADS;
+
+// Where row r is in a stage.
+uint place_of(uint r) {
+    return (HAS_GLU ? r % 2 * ALIKE + r / 2 : r) * ROW_SIXTEENS;
+}
+
+// The sixteens of an invocation: where the half-word is that the first step of load n of matrix `use` begins at.
+void begin_loads(uint row_a[ROWS], out uint from[ALL_LOADS]) {
+    [[unroll]] for (uint use = 0; use < USES; use++) {
+        [[unroll]] for (uint n = 0; n < LOADS; n++) {
+            const uint i = n * LANES + gl_SubgroupInvocationID;
+            uint row = row_a[use];
+            [[unroll]] for (uint r = 1; r < ALIKE; r++) {
+                row = i >= r * ROW_SIXTEENS ? row_a[r * USES + use] : row;
+            }
+            from[use * LOADS + n] = row * A_HALVES + 8 * (i % ROW_SIXTEENS);
+        }
+    }
+}
+
+// Begins to load the step at element `at`.
+void load_step(uint from[ALL_LOADS], uint at, inout uvec4 raw[ALL_LOADS]) {
+    const uint skip = at / A_BLOCK * A_HALVES;
+    const uint left = (LENGTH - at) / A_BLOCK * A_HALVES;
+    [[unroll]] for (uint use = 0; use < USES; use++) {
+        matrix = MATRIX_OF(use);
+        [[unroll]] for (uint n = 0; n < LOADS; n++) {
+            const uint i = n * LANES + gl_SubgroupInvocationID;
+            const uint here = from[use * LOADS + n] + skip;
+            const bool there = (n + 1) * LANES <= ALIKE * ROW_SIXTEENS || i < ALIKE * ROW_SIXTEENS;
+            // Nothing behind the row.
+            if (there && 8 * (i % ROW_SIXTEENS) < left + here % 8) {
+                raw[use * LOADS + n] = A_OF(words4_of)[here / 8];
+            }
+        }
+    }
+}
+
+void store_step(uvec4 raw[ALL_LOADS]) {
+    const uint stage_at = STAGE_AT + gl_SubgroupID * (ROWS * ROW_SIXTEENS);
+    [[unroll]] for (uint use = 0; use < USES; use++) {
+        [[unroll]] for (uint n = 0; n < LOADS; n++) {
+            const uint i = n * LANES + gl_SubgroupInvocationID;
+            if ((n + 1) * LANES <= ALIKE * ROW_SIXTEENS || i < ALIKE * ROW_SIXTEENS) {
+                words4[stage_at + use * ALIKE * ROW_SIXTEENS + i] = raw[use * LOADS + n];
+            }
+        }
+    }
+}
+
+// Invocations of a row, and rows of an invocation.
+const uint LANES_OF_ROW = LANES < STEP / PIECE ? LANES : STEP / PIECE;
+const uint MINE = ROWS * LANES_OF_ROW / LANES;
+
+// The first row of an invocation.
+uint first_row() {
+    return gl_SubgroupInvocationID / LANES_OF_ROW * MINE;
+}
+
+// What is the same for all steps of the rows: the half-word of a sixteen at which an invocation's begin.
+void begin_rows(uint row_a[ROWS], out uint within[MINE], out float sums[MINE]) {
+    [[unroll]] for (uint r = 0; r < MINE; r++) {
+        sums[r] = 0.0;
+        within[r] = row_a[r] * A_HALVES % 8;
+    }
+    [[unroll]] for (uint r = MINE; r < ROWS; r++) {
+        within[r % MINE] = first_row() == r / MINE * MINE ? row_a[r] * A_HALVES % 8 : within[r % MINE];
+    }
+}
+
+// Goes on to rows that are so many blocks away.
+void skip_rows(uint blocks, inout uint row_a[ROWS], inout uint from[ALL_LOADS]) {
+    [[unroll]] for (uint r = 0; r < ROWS; r++) {
+        row_a[r] += blocks;
+    }
+    [[unroll]] for (uint n = 0; n < ALL_LOADS; n++) {
+        from[n] += blocks * A_HALVES;
+    }
+}
+
+// Adds sums over the invocations of a row.
+void add_lanes(float factor, inout float sums[MINE]) {
+    [[unroll]] for (uint r = 0; r < MINE; r++) {
+        [[unroll]] for (uint lanes = 1; lanes < LANES_OF_ROW; lanes *= 2) {
+            sums[r] += subgroupShuffleXor(sums[r], lanes);
+        }
+        sums[r] *= factor;
+    }
+}
+
+// Products of a step, of rows that begin at half-words `within` of a sixteen.
+void multiply_step(uint within[MINE], uint at, inout float sums[MINE]) {
+    const uint stage_at = STAGE_AT + gl_SubgroupID * (ROWS * ROW_SIXTEENS);
+    [[unroll]] for (uint turn = 0; turn < STEP / (PIECE * LANES_OF_ROW); turn++) {
+        const uint i = turn * LANES_OF_ROW + gl_SubgroupInvocationID % LANES_OF_ROW;
+        if (at + i * PIECE >= LENGTH) {
+            continue;
+        }
+        Piece w[MINE];
+        [[unroll]] for (uint r = 0; r < MINE; r++) {
+            const uint begin = A_HALVES % 8 == 0 ? 0 : (within[r] + at / A_BLOCK * A_HALVES) % 8;
+            w[r] = load_piece((stage_at + place_of(first_row() + r)) * 8 + begin, i);
+        }
+        float factors[MINE];
+        float minima[MINE];
+        [[unroll]] for (uint r = 0; r < MINE; r++) {
+            factors[r] = 0.0;
+            minima[r] = 0.0;
+        }
+        [[unroll]] for (uint g = 0; g < GROUPS; g++) {
+            uvec4 y[GROUP_QUADS / 4];
+            int all = 0;
+            [[unroll]] for (uint j = 0; j < GROUP_QUADS; j++) {
+                if (j % 4 == 0) {
+                    y[j / 4] = words4[BYTES_AT + at / 16 + (g * GROUP_QUADS / 4 + j / 4) * (STEP / PIECE) + i];
+                }
+                all = dot4(y[j / 4][j % 4], ONES, all);
+            }
+            const float scale = CHUNK_SCALE(quad_at(at / PIECE + i, g, 0) / 32);
+            [[unroll]] for (uint r = 0; r < MINE; r++) {
+                int products = int(PIECE_OFFSET) * all;
+                [[unroll]] for (uint j = 0; j < GROUP_QUADS; j++) {
+                    products = dot4(bytes(w[r], g, j), y[j / 4][j % 4], products);
+                }
+                ADD_GROUP(w[r], g, r, scale * float(products), SUM_OF(0, at / PIECE + i, g, scale * float(all)))
+            }
+        }
+        [[unroll]] for (uint r = 0; r < MINE; r++) {
+            const vec2 whole = of_piece(w[r]);
+            sums[r] += whole.x * factors[r] + whole.y * minima[r];
+        }
+    }
+}
+
+#endif

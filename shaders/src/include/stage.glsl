@@ -1,0 +1,84 @@
+// Shared memory of mat-vec whose weights go through it (mat_vec_staged.glsl). What has several views are blocks that all
+// begin where that memory does.
+#ifndef STAGE_GLSL
+#define STAGE_GLSL
+
+#extension GL_EXT_shared_memory_block : require
+
+// Half-words of a block, and weights that a subgroup has there at a time.
+#if defined(A_Q8_0)
+#define A_HALVES 17
+#elif defined(A_Q4_0)
+#define A_HALVES 9
+#elif defined(A_Q4_1)
+#define A_HALVES 10
+#elif defined(A_Q5_0)
+#define A_HALVES 11
+#elif defined(A_Q5_1)
+#define A_HALVES 12
+#elif defined(A_Q4_K)
+#define A_HALVES 72
+#elif defined(A_Q5_K)
+#define A_HALVES 88
+#elif defined(A_Q6_K)
+#define A_HALVES 105
+#endif
+
+#if defined(A_Q4_K) || defined(A_Q5_K) || defined(A_Q6_K)
+#define STAGE_BLOCK 256
+#else
+#define STAGE_BLOCK 32
+#endif
+
+#if defined(A_Q8_0)
+#define STAGE_WEIGHTS 2048
+#else
+#define STAGE_WEIGHTS 4096
+#endif
+
+// Invocations of a subgroup, and elements of a row in a step.
+const uint LANES = gl_WorkGroupSize.x / SUBGROUPS;
+const uint STEP = STAGE_WEIGHTS / ROWS;
+
+// Sixteens of bytes that cover a step of a row, wherever it begins.
+const uint STEP_HALVES = STEP / STAGE_BLOCK * A_HALVES;
+const uint ROW_SIXTEENS = A_HALVES % 8 == 0 ? STEP_HALVES / 8 : (STEP_HALVES + 7 + 7) / 8;
+
+// What is shared, in sixteens: sums of up to 16 subgroups; the steps of all subgroups; of activations scales, of some types sums of
+// 32, and bytes, whole steps of them.
+const uint STAGE_AT = 36;
+const uint SCALE_AT = STAGE_AT + SUBGROUPS * ROWS * ROW_SIXTEENS;
+const uint SUM_AT = SCALE_AT + CHUNK / 128;
+#if defined(A_Q4_K) || defined(A_Q5_K)
+const uint BYTES_AT = SUM_AT + CHUNK / 128;
+#else
+const uint BYTES_AT = SUM_AT;
+#endif
+const uint SIXTEENS = BYTES_AT + CHUNK / 16;
+
+shared Sums {
+    float partial[128];
+    float squares_of[16];
+};
+
+shared Words4 {
+    uvec4 words4[SIXTEENS];
+};
+
+shared Words {
+    uint words[SIXTEENS * 4];
+};
+
+shared Floats {
+    float floats[SIXTEENS * 4];
+};
+
+shared Halves {
+    uint16_t halves[SIXTEENS * 8];
+};
+
+shared Scales {
+    float16_t scales[SIXTEENS * 8];
+};
+
+#endif
