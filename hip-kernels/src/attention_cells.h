@@ -2,9 +2,13 @@
 // (fragment.h), a step of MATRIX_POSITIONS at a time.
 //
 // Each thread loads pieces of rows, as they are stored, so that those of the next step are on their way in few registers
-// while this one is computed: 8 elements of F16, of blocks PIECE (attention_fragment.h). Blocks become F16 when they are put
-// into LDS: scale times whole number, rounded once. A number beyond 65504 becomes an infinity, as it would be in a cache
-// of F16.
+// while this one is computed: 8 elements of F16, of blocks PIECE (attention_fragment.h). What blocks become when they are
+// put into LDS loses nothing:
+//
+//   * Of k whole numbers, which F16 holds, and the scales of the blocks as F32: sums of the products of a block are
+//     multiplied by its scale.
+//   * Of v scale times whole number as the sum of two F16 numbers, in two tiles. A number beyond 65504 becomes an infinity,
+//     as it would be in a cache of F16.
 #pragma once
 #include "fragment.h"
 
@@ -14,7 +18,6 @@ template <class KV, u32 PIECE_> struct PieceOfCell {
     static constexpr u32 PIECE = PIECE_;
     typedef typename KV::template Raws<PIECE> Raw;
     DEVICE Raw fetch(const u8 *row, u32 k) { return KV::template fetch<PIECE>(row, k); }
-    DEVICE void halves(const Raw &raw, lds_u32x4 *out) { decode_halves<KV, PIECE>(raw, out); }
 };
 template <u32 PIECE_> struct PieceOfCell<WeightF16, PIECE_> {
     static constexpr u32 PIECE = 8;
@@ -22,7 +25,6 @@ template <u32 PIECE_> struct PieceOfCell<WeightF16, PIECE_> {
     typedef u32 Eight __attribute__((ext_vector_type(4), aligned(DEVICE_AMD ? 2 : 16)));
     typedef lds_u32x4 Raw;
     DEVICE Raw fetch(const u8 *row, u32 k) { return *(const Eight *)(row + k * 2); }
-    DEVICE void halves(const Raw &raw, lds_u32x4 *out) { *out = raw; }
 };
 
 // What a thread brings of k or v for a step. Neighbouring threads have neighbouring pieces of a row. TURNED: rows of the
@@ -49,27 +51,65 @@ template <class KV, u32 DIM, u32 THREADS, u32 PIECE_, bool TURNED> struct RowsOf
             if (column(thread, i) < length) raw[i] = Cell::fetch(row, column(thread, i));
         }
     }
-    // Gives whether there is an infinity or a NaN.
+    typedef lds_u32x4 Piece[PIECE / 8];
+    // F16 as it is. Gives whether there is an infinity or a NaN.
     __attribute__((device, always_inline)) bool store(u16 *tiles) {
-        lds_u32x4 eight[LOADS][PIECE / 8];
+        Piece pieces[LOADS];
         u32 special = 0, thread = offset_here(thread_id());
         UNROLL for (u32 i = 0; i < LOADS; i++) {
-            Cell::halves(raw[i], eight[i]);
-            UNROLL for (u32 e = 0; e < PIECE / 8; e++) {
-                UNROLL for (int j = 0; j < 4; j++) special |= special_halves(eight[i][e][j]);
-                if constexpr (!TURNED) {
-                    *(lds_u32x4 *)(tiles + place(position(thread, i), column(thread, i) + e * 8)) = eight[i][e];
-                }
-            }
+            pieces[i][0] = raw[i];
+            special |= special_of(pieces[i]);
+            put(tiles, thread, i, pieces[i]);
         }
-        if constexpr (TURNED) store_turned(tiles, thread, eight);
+        if constexpr (TURNED) put_turned(tiles, thread, pieces);
         return special & 0x80008000u;
     }
-    DEVICE void store_turned(u16 *tile, u32 thread, const lds_u32x4 (&eight)[LOADS][PIECE / 8]) {
+    // The whole numbers of blocks, and their scales, a row of all positions for each block of a row. A scale that is infinite
+    // becomes a NaN: its block has numbers of either sign, or zeros, and both make their products' sum a NaN.
+    __attribute__((device, always_inline)) void store_wholes(u16 *tiles, float *scales) {
+        u32 thread = offset_here(thread_id());
+        UNROLL for (u32 i = 0; i < LOADS; i++) {
+            Piece piece;
+            decode_wholes<KV, PIECE>(raw[i], piece);
+            put(tiles, thread, i, piece);
+            float scale = KV::factor(raw[i]);
+            if (column(thread, i) % KV::BLOCK) continue;
+            scales[column(thread, i) / KV::BLOCK * MATRIX_POSITIONS + position(thread, i)] = mad(scale, 0.0f, scale);
+        }
+    }
+    // Blocks as sums of two. Gives whether there is an infinity or a NaN, whose rest says nothing.
+    __attribute__((device, always_inline)) bool store_sums(u16 *tiles, u16 *rest_tiles) {
+        Piece pieces[LOADS], rest[LOADS];
+        u32 special = 0, thread = offset_here(thread_id());
+        UNROLL for (u32 i = 0; i < LOADS; i++) {
+            decode_sums<KV, PIECE>(raw[i], pieces[i], rest[i]);
+            special |= special_of(pieces[i]);
+            put(tiles, thread, i, pieces[i]);
+            put(rest_tiles, thread, i, rest[i]);
+        }
+        if constexpr (TURNED) {
+            put_turned(tiles, thread, pieces);
+            put_turned(rest_tiles, thread, rest);
+        }
+        return special & 0x80008000u;
+    }
+    DEVICE u32 special_of(const Piece &piece) {
+        u32 special = 0;
+        UNROLL for (u32 e = 0; e < PIECE / 8; e++) UNROLL for (int j = 0; j < 4; j++) special |= special_halves(piece[e][j]);
+        return special;
+    }
+    DEVICE void put(u16 *tiles, u32 thread, u32 i, const Piece &piece) {
+        if constexpr (!TURNED) {
+            UNROLL for (u32 e = 0; e < PIECE / 8; e++) {
+                *(lds_u32x4 *)(tiles + place(position(thread, i), column(thread, i) + e * 8)) = piece[e];
+            }
+        }
+    }
+    DEVICE void put_turned(u16 *tile, u32 thread, const Piece (&pieces)[LOADS]) {
         typedef u16 Run __attribute__((ext_vector_type(LOADS)));
         UNROLL for (u32 c = 0; c < 8; c++) {
             Run run;
-            UNROLL for (u32 i = 0; i < LOADS; i++) run[i] = (u16)(eight[i][0][c / 2] >> c % 2 * 16);
+            UNROLL for (u32 i = 0; i < LOADS; i++) run[i] = (u16)(pieces[i][0][c / 2] >> c % 2 * 16);
             *(Run *)(tile + place(position(thread, 0), column(thread, 0) + c)) = run;
         }
     }

@@ -42,13 +42,16 @@
         LDS K::Shared shared; \
         attention_matrix<K>(q, k, v, mask, sinks, out, stats, p, &shared); \
     }
-// Rows of 256 take the registers that NVIDIA's processors have.
-#if !HAS_MATRIX
-#define MATRICES(type, KV)
-#elif DEVICE_AMD
+// Rows of 256 take the registers that NVIDIA's processors have; of blocks they would take more LDS than there is.
+#if HAS_MATRIX
 #define MATRICES(type, KV) MATRIX(type, KV, 64) MATRIX(type, KV, 128)
 #else
-#define MATRICES(type, KV) MATRIX(type, KV, 64) MATRIX(type, KV, 128) MATRIX(type, KV, 256)
+#define MATRICES(type, KV)
+#endif
+#if HAS_MATRIX && !DEVICE_AMD
+#define LONG_MATRIX(type, KV) MATRIX(type, KV, 256)
+#else
+#define LONG_MATRIX(type, KV)
 #endif
 
 #define ANY(type, KV) \

@@ -43,9 +43,9 @@ DEVICE u32 unknown(u32 x) {
     return x;
 }
 
-template <class K> struct MatrixShared {
+// Tiles of all positions. The queries pass through k and v, in tiles of all rows.
+template <class K, bool IN_BLOCKS = K::IN_BLOCKS> struct MatrixShared {
     static constexpr u32 THREADS = K::THREADS;
-    // Tiles of all positions. The queries pass through both, in tiles of all rows.
     __attribute__((aligned(16))) u16 k[MATRIX_POSITIONS * K::DIM], v[MATRIX_POSITIONS * K::DIM];
     // What rounding left of the last tile of the queries, where it stays here.
     __attribute__((aligned(16))) u16 rest[K::RESTS < K::FRAGMENTS ? MATRIX_ROWS * TILE_K : 1];
@@ -53,8 +53,25 @@ template <class K> struct MatrixShared {
     float seen[2][THREADS / WAVE];
     // The last step in whose values a wavefront found an infinity or a NaN.
     u32 special[THREADS / WAVE];
+    // A number of a row of the queries, while they pass through.
+    __attribute__((device, always_inline)) float &of_row(u32 row) { return weights[row][0]; }
 };
-
+// Of blocks v is the sum of both its tiles, and k has scales: of each block of a row those of all positions. Weights take the
+// place of k.
+template <class K> struct MatrixShared<K, true> {
+    static constexpr u32 THREADS = K::THREADS;
+    union {
+        __attribute__((aligned(16))) u16 k[MATRIX_POSITIONS * K::DIM];
+        float weights[MATRIX_ROWS][MATRIX_POSITIONS + 1];
+    };
+    __attribute__((aligned(16))) u16 v[MATRIX_POSITIONS * K::DIM], v_rest[MATRIX_POSITIONS * K::DIM];
+    __attribute__((aligned(16))) float scales[K::BLOCKS * MATRIX_POSITIONS];
+    __attribute__((aligned(16))) u16 rest[K::RESTS < K::FRAGMENTS ? MATRIX_ROWS * TILE_K : 1];
+    float seen[2][THREADS / WAVE];
+    u32 special[THREADS / WAVE];
+    static_assert(K::BLOCKS * MATRIX_POSITIONS >= MATRIX_ROWS, "");
+    __attribute__((device, always_inline)) float &of_row(u32 row) { return scales[row]; }
+};
 // What the parts of a kernel have in common: an attention fragment, the type of k and v, the longest row.
 template <class A_, class KV_, int DIM_> struct MatrixKernel {
     typedef A_ A;
@@ -64,6 +81,9 @@ template <class A_, class KV_, int DIM_> struct MatrixKernel {
     static constexpr u32 DIM = DIM_, THREADS = MatrixGroup<A>::THREADS;
     // Fragments of a row, and of the positions of a step.
     static constexpr u32 FRAGMENTS = DIM / 16, KEYS = MATRIX_POSITIONS / 16;
+    // Blocks of a row, where k and v are in blocks.
+    static constexpr bool IN_BLOCKS = KV::BLOCK > 1;
+    static constexpr u32 BLOCKS = DIM / KV::BLOCK;
     // Whether registers do not suffice for the rows of the next step.
     static constexpr bool SPARING = DIM > A::LONGEST_AHEAD;
     // Fragments of the queries whose rest is in registers: all, or all but the last tile's.
@@ -90,11 +110,11 @@ template <class K> struct QueriesOfWave {
             UNROLL for (u32 j = 0; j < 8; j++) most = larger(most, is_finite(row[i + j]) ? __builtin_fabsf(row[i + j]) : 0.0f);
         }
         float factor = half_factor(lanes_reduce<Max, BRINGERS>(most));
-        shared->weights[thread_id() / BRINGERS][0] = inverse_power(factor);
+        shared->of_row(thread_id() / BRINGERS) = inverse_power(factor);
         put<false>(row, length, factor, shared);
         barrier();
         u32 lane = MatrixGroup<typename K::A>::lane();
-        UNROLL for (u32 r = 0; r < K::A::ROWS; r++) inverse[r] = shared->weights[MatrixGroup<typename K::A>::row(r, lane)][0];
+        UNROLL for (u32 r = 0; r < K::A::ROWS; r++) inverse[r] = shared->of_row(MatrixGroup<typename K::A>::row(r, lane));
         take<K::FRAGMENTS>(shared->k, rounded);
         barrier();
         put<true>(row, length, factor, shared);
@@ -128,19 +148,52 @@ template <class K> struct QueriesOfWave {
     }
 };
 
-// Products of the keys of a step. Sums of all keys take turns: the units would wait for a sum that comes out of them.
+// Puts k and v of a step into LDS. Gives whether v has an infinity or a NaN.
+template <class K> DEVICE bool store_step(typename K::Keys &k, typename K::Values &v, typename K::Shared *shared) {
+    if constexpr (K::IN_BLOCKS) {
+        k.store_wholes(shared->k, shared->scales);
+        return v.store_sums(shared->v, shared->v_rest);
+    } else {
+        k.store(shared->k);
+        return v.store(shared->v);
+    }
+}
+
+// Products of a fragment of the keys of a step. Sums of all keys take turns: the units would wait for a sum that comes out
+// of them.
+template <class K>
+DEVICE void multiply_fragment(const typename K::Shared *shared, const QueriesOfWave<K> &queries, u32 f,
+                              typename K::Sums (&s)[K::KEYS]) {
+    if (K::SPARING) ONE_BY_ONE();
+    typename K::Operand part[K::KEYS];
+    UNROLL for (u32 j = 0; j < K::KEYS; j++) {
+        part[j] = K::A::keys(shared->k + K::tile(f, MATRIX_POSITIONS), j * 16, K::in_tile(f));
+        K::A::multiply_keys(part[j], queries.rounded[f], s[j]);
+    }
+    auto rest = queries.rest_of(f, shared);
+    UNROLL for (u32 j = 0; j < K::KEYS; j++) K::A::multiply_keys(part[j], rest, s[j]);
+}
 template <class K>
 DEVICE void multiply_keys(const typename K::Shared *shared, const QueriesOfWave<K> &queries, typename K::Sums (&s)[K::KEYS]) {
+    typedef typename K::A A;
     UNROLL for (u32 j = 0; j < K::KEYS; j++) s[j] = 0.0f;
-    UNROLL for (u32 f = 0; f < K::FRAGMENTS; f++) {
-        if (K::SPARING) ONE_BY_ONE();
-        typename K::Operand part[K::KEYS];
-        UNROLL for (u32 j = 0; j < K::KEYS; j++) {
-            part[j] = K::A::keys(shared->k + K::tile(f, MATRIX_POSITIONS), j * 16, K::in_tile(f));
-            K::A::multiply_keys(part[j], queries.rounded[f], s[j]);
+    if constexpr (K::IN_BLOCKS) {
+        constexpr u32 OF_BLOCK = K::KV::BLOCK / 16;
+        typedef float Run __attribute__((ext_vector_type(A::RUN)));
+        UNROLL for (u32 b = 0; b < K::BLOCKS; b++) {
+            ONE_BY_ONE();
+            typename K::Sums part[K::KEYS];
+            UNROLL for (u32 j = 0; j < K::KEYS; j++) part[j] = 0.0f;
+            UNROLL for (u32 f = 0; f < OF_BLOCK; f++) multiply_fragment<K>(shared, queries, b * OF_BLOCK + f, part);
+            const float *scales = shared->scales + b * MATRIX_POSITIONS;
+            u32 lane = MatrixGroup<A>::lane();
+            UNROLL for (u32 j = 0; j < K::KEYS; j++) UNROLL for (u32 i = 0; i < A::SUMS; i += A::RUN) {
+                Run scale = *(const Run *)(scales + j * 16 + A::place(i, lane));
+                UNROLL for (u32 e = 0; e < A::RUN; e++) s[j][i + e] = computed_here(mad(part[j][i + e], scale[e], s[j][i + e]));
+            }
         }
-        auto rest = queries.rest_of(f, shared);
-        UNROLL for (u32 j = 0; j < K::KEYS; j++) K::A::multiply_keys(part[j], rest, s[j]);
+    } else {
+        UNROLL for (u32 f = 0; f < K::FRAGMENTS; f++) multiply_fragment<K>(shared, queries, f, s);
     }
 }
 
@@ -196,23 +249,38 @@ template <class K> struct AttentionOfWave {
         }
     }
 
-    __attribute__((device, always_inline)) void add_values(const typename K::Sums *s, const u16 *v) {
+    // Fragment `c` of v and positions `j`.
+    DEVICE typename K::Operand values(const u16 *v, u32 j, u32 c) {
+        if (A::VALUES_TURNED) return A::values(v, j * 16, c * 16);
+        return A::values(v + K::tile(c, MATRIX_POSITIONS), j * 16, K::in_tile(c));
+    }
+    __attribute__((device, always_inline)) void add_values(const typename K::Sums *s, const typename K::Shared *shared) {
         UNROLL for (u32 j = 0; j < K::KEYS; j++) {
             typename K::Operand rounded, rest;
             A::weights(s[j], rounded, rest);
             UNROLL for (u32 c = 0; c < K::FRAGMENTS; c++) {
                 if (K::SPARING) ONE_BY_ONE();
-                auto values = A::VALUES_TURNED ? A::values(v, j * 16, c * 16)
-                                               : A::values(v + K::tile(c, MATRIX_POSITIONS), j * 16, K::in_tile(c));
-                A::multiply_values(values, rounded, total[c]);
-                A::multiply_values(values, rest, total[c]);
+                auto of_v = values(shared->v, j, c);
+                A::multiply_values(of_v, rounded, total[c]);
+                A::multiply_values(of_v, rest, total[c]);
+                if constexpr (K::IN_BLOCKS) A::multiply_values(values(shared->v_rest, j, c), rounded, total[c]);
             }
         }
     }
 
+    DEVICE float value_of(const typename K::Shared *shared, u32 place) {
+        float value = f16_to_f32(shared->v[place]);
+        if constexpr (K::IN_BLOCKS) {
+            float rest = f16_to_f32(shared->v_rest[place]);
+            value = is_finite(value) ? value + rest : value;
+        }
+        return value;
+    }
     // The same one by one, without hidden positions.
     __attribute__((device, always_inline)) void add_values_seen(const typename K::Sums *s, typename K::Shared *shared) {
         u32 lane = MatrixGroup<A>::lane();
+        // Others may still read k.
+        if (K::IN_BLOCKS) barrier();
         UNROLL for (u32 j = 0; j < K::KEYS; j++) UNROLL for (u32 i = 0; i < A::SUMS; i++) {
             shared->weights[MatrixGroup<A>::row(A::row(i), lane)][j * 16 + A::place(i, lane)] = s[j][i];
         }
@@ -225,7 +293,7 @@ template <class K> struct AttentionOfWave {
                     ONE_BY_ONE();
                     UNROLL for (u32 i = 0; i < A::SUMS; i++) {
                         if (A::row(i) != r) continue;
-                        float value = f16_to_f32(shared->v[K::Values::place(key, c * 16 + A::place(i, lane))]);
+                        float value = value_of(shared, K::Values::place(key, c * 16 + A::place(i, lane)));
                         total[c][i] = mad(w, is_weight_hidden(w) ? 0.0f : value, total[c][i]);
                     }
                 }
@@ -298,8 +366,7 @@ DEVICE void attention_matrix(const float *q, const u8 *k, const u8 *v, const voi
             next_v.load(v, p.nbv[0], base, end, p.d[1]);
         }
         barrier();
-        next_k.store(shared->k);
-        if (next_v.store(shared->v)) shared->special[wave_id()] = base;
+        if (store_step<K>(next_k, next_v, shared)) shared->special[wave_id()] = base;
         barrier();
         typename K::Sums s[K::KEYS];
         u32 next = base + MATRIX_POSITIONS;
@@ -324,7 +391,7 @@ DEVICE void attention_matrix(const float *q, const u8 *k, const u8 *v, const voi
         }
         if (!unknown(special)) {
             a.template weigh<false>(s);
-            a.add_values(s, shared->v);
+            a.add_values(s, shared);
         }
     }
     a.store(p, h, row0, splits, out, stats);

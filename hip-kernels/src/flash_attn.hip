@@ -22,6 +22,7 @@ LONG(f16, WeightF16)
 ANY(f32, WeightF32)
 ANY(f16, WeightF16)
 MATRICES(f16, WeightF16)
+LONG_MATRIX(f16, WeightF16)
 
 #define COMBINE_THREADS 128
 #define MAX_SPLITS 2048u
