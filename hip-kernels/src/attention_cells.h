@@ -18,6 +18,10 @@ template <class KV, u32 PIECE_> struct PieceOfCell {
     static constexpr u32 PIECE = PIECE_;
     typedef typename KV::template Raws<PIECE> Raw;
     DEVICE Raw fetch(const u8 *row, u32 k) { return KV::template fetch<PIECE>(row, k); }
+    // What decoding wants to know of a piece's place; computed again, it is not kept while the piece is on its way.
+    DEVICE void settle(Raw &raw, u32 k) {
+        if constexpr (KV::APART) raw.shift = KV::Q::shift(k);
+    }
 };
 template <u32 PIECE_> struct PieceOfCell<WeightF16, PIECE_> {
     static constexpr u32 PIECE = 8;
@@ -58,18 +62,19 @@ template <class KV, u32 DIM, u32 THREADS, u32 PIECE_, bool TURNED> struct RowsOf
         u32 special = 0, thread = offset_here(thread_id());
         UNROLL for (u32 i = 0; i < LOADS; i++) {
             pieces[i][0] = raw[i];
-            special |= special_of(pieces[i]);
             put(tiles, thread, i, pieces[i]);
+            mark_special(pieces[i], special);
         }
         if constexpr (TURNED) put_turned(tiles, thread, pieces);
         return special & 0x80008000u;
     }
     // The whole numbers of blocks, and their scales, a row of all positions for each block of a row. A scale that is infinite
-    // becomes a NaN: its block has numbers of either sign, or zeros, and both make their products' sum a NaN.
+    // becomes a NaN: infinities of both signs, or a zero times infinity, are in the sum of its block's products.
     __attribute__((device, always_inline)) void store_wholes(u16 *tiles, float *scales) {
         u32 thread = offset_here(thread_id());
         UNROLL for (u32 i = 0; i < LOADS; i++) {
             Piece piece;
+            Cell::settle(raw[i], column(thread, i));
             decode_wholes<KV, PIECE>(raw[i], piece);
             put(tiles, thread, i, piece);
             float scale = KV::factor(raw[i]);
@@ -82,8 +87,9 @@ template <class KV, u32 DIM, u32 THREADS, u32 PIECE_, bool TURNED> struct RowsOf
         Piece pieces[LOADS], rest[LOADS];
         u32 special = 0, thread = offset_here(thread_id());
         UNROLL for (u32 i = 0; i < LOADS; i++) {
+            Cell::settle(raw[i], column(thread, i));
             decode_sums<KV, PIECE>(raw[i], pieces[i], rest[i]);
-            special |= special_of(pieces[i]);
+            mark_special(pieces[i], special);
             put(tiles, thread, i, pieces[i]);
             put(rest_tiles, thread, i, rest[i]);
         }
@@ -93,10 +99,8 @@ template <class KV, u32 DIM, u32 THREADS, u32 PIECE_, bool TURNED> struct RowsOf
         }
         return special & 0x80008000u;
     }
-    DEVICE u32 special_of(const Piece &piece) {
-        u32 special = 0;
+    DEVICE void mark_special(const Piece &piece, u32 &special) {
         UNROLL for (u32 e = 0; e < PIECE / 8; e++) UNROLL for (int j = 0; j < 4; j++) special |= special_halves(piece[e][j]);
-        return special;
     }
     DEVICE void put(u16 *tiles, u32 thread, u32 i, const Piece &piece) {
         if constexpr (!TURNED) {

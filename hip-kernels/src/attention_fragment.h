@@ -29,6 +29,15 @@ DEVICE bool in_all_lanes(bool x) {
 #endif
 }
 
+// The number, computed before what comes after it. ONE_BY_ONE alone holds nothing that takes no memory: the compiler may
+// have put it behind all of it before it looks there.
+DEVICE float computed_here(float x) {
+#if DEVICE_AMD
+    __asm__ volatile("" : "+v"(x));
+#endif
+    return x;
+}
+
 // NVIDIA's: query rows are the columns of a fragment, positions its rows. Four lanes side by side share two rows.
 template <class INSTRUCTION> struct AttentionFragment<MmaFragment<INSTRUCTION>> {
     typedef MmaFragment<INSTRUCTION> F;

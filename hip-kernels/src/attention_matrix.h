@@ -8,6 +8,8 @@
 //
 //   * k and v go through LDS as F16; those of the next step are on their way meanwhile, as they are stored, and so is its
 //     mask (attention_cells.h, attention_rows.h).
+//   * Of blocks k is whole numbers: the products of a block of 32 have a sum of their own, which is multiplied by the scale
+//     of the block. v is the sum of two F16 numbers, which both are multiplied by weights.
 //   * Scores come out of the units where weights go in: they never leave the registers. They are powers of two: the scale
 //     and the mask bring log2(e) with them. Weights are sums of two F16 numbers, too, times 2^10, so that nothing is
 //     rounded that F32 would keep.
@@ -20,9 +22,11 @@
 // the window of a sliding one); they are sought a position for each thread at a time.
 //
 // RDNA3's operands are twice as large as others', because both halves of a wavefront hold them whole. For rows of 128
-// elements a step loads its k and v itself, and a quarter of what rounding left of the queries stays in LDS.
+// elements a step loads its k and v itself, and a quarter of what rounding left of the queries stays in LDS; of blocks a step
+// has the scores of its first 16 positions before the products of the others begin.
 //
-// LDS: 40.3 KiB with rows of 256 elements, 24.3 with 128 (28.3 on RDNA3), 16.3 with 64.
+// LDS of F16: 40.3 KiB with rows of 256 elements, 24.3 with 128 (28.3 on RDNA3), 16.3 with 64. Of blocks, whose v has two
+// tiles and whose k gives its place to the weights that leave the registers: 24.8 KiB with 128 (28.8 on RDNA3), 16.6 with 64.
 #pragma once
 #include "attention_cells.h"
 #include "attention_rows.h"
@@ -88,6 +92,8 @@ template <class A_, class KV_, int DIM_> struct MatrixKernel {
     static constexpr bool SPARING = DIM > A::LONGEST_AHEAD;
     // Fragments of the queries whose rest is in registers: all, or all but the last tile's.
     static constexpr u32 RESTS = FRAGMENTS - (DIM > A::LONGEST_HELD ? TILE_K / 16 : 0);
+    // Keys' sixteens whose products are computed together.
+    static constexpr u32 AT_ONCE = SPARING && IN_BLOCKS ? 1 : KEYS;
     typedef MatrixShared<MatrixKernel> Shared;
     typedef RowsOfStep<KV, DIM, THREADS, A::PIECE, false> Keys;
     typedef RowsOfStep<KV, DIM, THREADS, A::PIECE, A::VALUES_TURNED> Values;
@@ -159,41 +165,48 @@ template <class K> DEVICE bool store_step(typename K::Keys &k, typename K::Value
     }
 }
 
-// Products of a fragment of the keys of a step. Sums of all keys take turns: the units would wait for a sum that comes out
-// of them.
+// Products of a fragment of AT_ONCE keys' sixteens, from `first` on. Sums of all of them take turns: the units would wait for
+// a sum that comes out of them.
 template <class K>
-DEVICE void multiply_fragment(const typename K::Shared *shared, const QueriesOfWave<K> &queries, u32 f,
-                              typename K::Sums (&s)[K::KEYS]) {
+DEVICE void multiply_fragment(const typename K::Shared *shared, const QueriesOfWave<K> &queries, u32 f, u32 first,
+                              typename K::Sums *s) {
     if (K::SPARING) ONE_BY_ONE();
-    typename K::Operand part[K::KEYS];
-    UNROLL for (u32 j = 0; j < K::KEYS; j++) {
-        part[j] = K::A::keys(shared->k + K::tile(f, MATRIX_POSITIONS), j * 16, K::in_tile(f));
+    typename K::Operand part[K::AT_ONCE];
+    UNROLL for (u32 j = 0; j < K::AT_ONCE; j++) {
+        part[j] = K::A::keys(shared->k + K::tile(f, MATRIX_POSITIONS), (first + j) * 16, K::in_tile(f));
         K::A::multiply_keys(part[j], queries.rounded[f], s[j]);
     }
     auto rest = queries.rest_of(f, shared);
-    UNROLL for (u32 j = 0; j < K::KEYS; j++) K::A::multiply_keys(part[j], rest, s[j]);
+    UNROLL for (u32 j = 0; j < K::AT_ONCE; j++) K::A::multiply_keys(part[j], rest, s[j]);
 }
+// Sums of products of a block, times its scales.
 template <class K>
-DEVICE void multiply_keys(const typename K::Shared *shared, const QueriesOfWave<K> &queries, typename K::Sums (&s)[K::KEYS]) {
+DEVICE void add_block(const typename K::Shared *shared, const QueriesOfWave<K> &queries, u32 b, u32 first, typename K::Sums *s) {
     typedef typename K::A A;
-    UNROLL for (u32 j = 0; j < K::KEYS; j++) s[j] = 0.0f;
+    typedef float Run __attribute__((ext_vector_type(A::RUN)));
+    constexpr u32 OF_BLOCK = K::KV::BLOCK / 16;
+    ONE_BY_ONE();
+    typename K::Sums part[K::AT_ONCE];
+    UNROLL for (u32 j = 0; j < K::AT_ONCE; j++) UNROLL for (u32 i = 0; i < A::SUMS; i++) {
+        // Zeros that the compiler knows would have registers of their own throughout.
+        part[j][i] = K::SPARING ? computed_here(0.0f) : 0.0f;
+    }
+    UNROLL for (u32 f = 0; f < OF_BLOCK; f++) multiply_fragment<K>(shared, queries, b * OF_BLOCK + f, first, part);
+    const float *scales = shared->scales + b * MATRIX_POSITIONS + first * 16;
+    u32 lane = MatrixGroup<A>::lane();
+    UNROLL for (u32 j = 0; j < K::AT_ONCE; j++) UNROLL for (u32 i = 0; i < A::SUMS; i += A::RUN) {
+        Run scale = *(const Run *)(scales + j * 16 + A::place(i, lane));
+        UNROLL for (u32 e = 0; e < A::RUN; e++) s[j][i + e] = computed_here(mad(part[j][i + e], scale[e], s[j][i + e]));
+    }
+}
+// Products of AT_ONCE keys' sixteens of a step.
+template <class K>
+DEVICE void multiply_keys(const typename K::Shared *shared, const QueriesOfWave<K> &queries, u32 first, typename K::Sums *s) {
+    UNROLL for (u32 j = 0; j < K::AT_ONCE; j++) s[j] = 0.0f;
     if constexpr (K::IN_BLOCKS) {
-        constexpr u32 OF_BLOCK = K::KV::BLOCK / 16;
-        typedef float Run __attribute__((ext_vector_type(A::RUN)));
-        UNROLL for (u32 b = 0; b < K::BLOCKS; b++) {
-            ONE_BY_ONE();
-            typename K::Sums part[K::KEYS];
-            UNROLL for (u32 j = 0; j < K::KEYS; j++) part[j] = 0.0f;
-            UNROLL for (u32 f = 0; f < OF_BLOCK; f++) multiply_fragment<K>(shared, queries, b * OF_BLOCK + f, part);
-            const float *scales = shared->scales + b * MATRIX_POSITIONS;
-            u32 lane = MatrixGroup<A>::lane();
-            UNROLL for (u32 j = 0; j < K::KEYS; j++) UNROLL for (u32 i = 0; i < A::SUMS; i += A::RUN) {
-                Run scale = *(const Run *)(scales + j * 16 + A::place(i, lane));
-                UNROLL for (u32 e = 0; e < A::RUN; e++) s[j][i + e] = computed_here(mad(part[j][i + e], scale[e], s[j][i + e]));
-            }
-        }
+        UNROLL for (u32 b = 0; b < K::BLOCKS; b++) add_block<K>(shared, queries, b, first, s);
     } else {
-        UNROLL for (u32 f = 0; f < K::FRAGMENTS; f++) multiply_fragment<K>(shared, queries, f, s);
+        UNROLL for (u32 f = 0; f < K::FRAGMENTS; f++) multiply_fragment<K>(shared, queries, f, first, s);
     }
 }
 
@@ -263,7 +276,10 @@ template <class K> struct AttentionOfWave {
                 auto of_v = values(shared->v, j, c);
                 A::multiply_values(of_v, rounded, total[c]);
                 A::multiply_values(of_v, rest, total[c]);
-                if constexpr (K::IN_BLOCKS) A::multiply_values(values(shared->v_rest, j, c), rounded, total[c]);
+                if constexpr (K::IN_BLOCKS) {
+                    if (K::SPARING) ONE_BY_ONE();
+                    A::multiply_values(values(shared->v_rest, j, c), rounded, total[c]);
+                }
             }
         }
     }
@@ -276,7 +292,7 @@ template <class K> struct AttentionOfWave {
         }
         return value;
     }
-    // The same one by one, without hidden positions.
+    // `add_values` one by one, without hidden positions.
     __attribute__((device, always_inline)) void add_values_seen(const typename K::Sums *s, typename K::Shared *shared) {
         u32 lane = MatrixGroup<A>::lane();
         // Others may still read k.
@@ -374,11 +390,12 @@ DEVICE void attention_matrix(const float *q, const u8 *k, const u8 *v, const voi
             next_k.load(k, p.nbk[0], next, end, p.d[0]);
             next_v.load(v, p.nbv[0], next, end, p.d[1]);
         }
-        multiply_keys<K>(shared, queries, s);
         UNROLL for (u32 j = 0; j < K::KEYS; j++) {
+            if (j % K::AT_ONCE == 0) multiply_keys<K>(shared, queries, j, s + j);
             typename K::Sums bias;
             rows.numbers(base + j * 16, end, bits[j], bias);
             to_score.of(s[j], bias);
+            if (K::AT_ONCE == 1) UNROLL for (u32 i = 0; i < A::SUMS; i++) s[j][i] = computed_here(s[j][i]);
         }
         UNROLL for (u32 j = 0; j < K::KEYS; j++) rows.load(next + j * 16, end, bits[j]);
         bool special = false;

@@ -185,15 +185,6 @@ DEVICE u32 as_it_is(u32 x) {
     return x;
 }
 
-// The number, computed before what comes after it. (ONE_BY_ONE alone holds nothing that takes no memory: the compiler may
-// have put it behind all of it before it looks there.)
-DEVICE float computed_here(float x) {
-#if DEVICE_AMD
-    __asm__ volatile("" : "+v"(x));
-#endif
-    return x;
-}
-
 DEVICE u32 minimum(u32 a, u32 b) { return a < b ? a : b; }
 DEVICE float bits_f32(u32 x) { return __builtin_bit_cast(float, x); }
 DEVICE u32 f32_bits(float x) { return __builtin_bit_cast(u32, x); }

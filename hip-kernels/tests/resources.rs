@@ -336,15 +336,16 @@ fn tiles_use_the_units_of_their_target() {
                 let waves = threads / kernel.number(".wavefront_size") as usize;
                 assert_eq!(count * waves * each, products, "{target} {name}: {count} matrix instructions");
             }
-            // Of attention, of rows of so many elements: scores of 16 rows and 32 positions, then their values, both with
-            // operands that are sums of two.
+            // Of attention, of rows of so many elements: scores of 16 rows and 32 positions, whose queries are sums of two,
+            // then their values, whose weights are; in blocks so are the values, without the products of both rests.
             if let Some(row) = name.strip_prefix("flash_attn_matrix_").and_then(|n| n.rsplit_once("_d")) {
                 let row: usize = row.1.parse().unwrap();
                 let (upper, each) = matrix_instruction(target).expect(target);
                 let count = words(image, name).iter().filter(|&word| word >> 16 == upper).count();
+                let of_values = if stem == "flash_attn" { 2 } else { 3 };
                 assert_eq!(
                     count * each,
-                    16 * 32 * row * 2 * 2,
+                    16 * 32 * row * (2 + of_values),
                     "{target} {name}: {count} matrix instructions"
                 );
                 attention += 1;

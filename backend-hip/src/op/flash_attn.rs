@@ -32,8 +32,8 @@ const LONG: [u32; 2] = [576, 512];
 const LONG_ROWS: u64 = 4;
 
 /// Kernels of a type for value rows of up to 64, 128 and 256 elements: few query rows (for each of [`GROUPS`]), many
-/// query rows, many on matrix units (where no row is longer; none for F32). One for rows of up to [`LONG`], and one for rows of
-/// any length.
+/// query rows, many on matrix units (where no row is longer; none for F32, and of blocks none for 256). One for rows of up to
+/// [`LONG`], and one for rows of any length.
 struct Kernels {
     /// Stem of their source.
     module: &'static str,
@@ -163,15 +163,20 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     Ok(vec![attention(&[sums, stats])?, second])
 }
 
-/// The kernel on matrix units for many query rows: where activations may be rounded and keys and values become F16. Of rows of
-/// F16 NVIDIA's load 16 bytes at a time, which begin at multiples of that; blocks, and AMD's rows, lie anywhere.
+/// The longest row that a matrix unit takes of a type: of blocks LDS has a tile more, and AMD's lanes have fewer registers.
+fn longest_on_units(matrix: Matrix, kv_type: DType) -> u32 {
+    match matrix {
+        Matrix::None => 0,
+        Matrix::Tensor if kv_type == DType::F16 => 256,
+        Matrix::Tensor | Matrix::Mfma | Matrix::Wmma | Matrix::WmmaGfx12 => 128,
+    }
+}
+
+/// The kernel on matrix units for many query rows, where activations may be rounded. Of rows of F16 NVIDIA's load 16 bytes at a
+/// time, which begin at multiples of that; blocks, and AMD's rows, lie anywhere.
 fn matrix_kernel(c: &Context<'_>, p: &FlashAttnParams, kernels: &Kernels) -> Option<&'static str> {
-    let longest = match c.profile.matrix {
-        Matrix::None => return None,
-        Matrix::Tensor => 256,
-        Matrix::Mfma | Matrix::Wmma | Matrix::WmmaGfx12 => 128,
-    };
     let operands = c.graph.operands(c.node);
+    let longest = longest_on_units(c.profile.matrix, operands[1].dtype);
     let sixteens = |t: &&Tensor| t.nb[1..].iter().chain([&t.offset]).all(|n| n.is_multiple_of(16));
     let anywhere = operands[1].dtype != DType::F16 || c.profile.matrix != Matrix::Tensor;
     let fits = p.d.iter().all(|d| d.is_multiple_of(8)) && (anywhere || operands[1..3].iter().all(sixteens));
@@ -304,14 +309,14 @@ mod tests {
             let few: usize = CACHE_TYPES.iter().map(|&t| 3 * kernels(t).unwrap().groups).sum();
             assert_eq!(met.len(), few + 5 * CACHE_TYPES.len() + 1, "{name}: {met:?}");
             let units: BTreeSet<&str> = on_units.difference(&met).copied().collect();
-            let sizes = match profile.matrix {
+            let sizes = |blocks: bool| match profile.matrix {
                 Matrix::None => 0,
-                Matrix::Tensor => 3,
-                Matrix::Mfma | Matrix::Wmma | Matrix::WmmaGfx12 => 2,
+                Matrix::Tensor if !blocks => 3,
+                Matrix::Tensor | Matrix::Mfma | Matrix::Wmma | Matrix::WmmaGfx12 => 2,
             };
             let types = [DType::F16, DType::Q8_0, DType::Q4_0];
-            let expected: BTreeSet<&str> =
-                types.iter().flat_map(|&t| kernels(t).unwrap().matrix[..sizes].to_vec()).collect();
+            let of_type = |t: DType| kernels(t).unwrap().matrix[..sizes(t != DType::F16)].to_vec();
+            let expected: BTreeSet<&str> = types.iter().flat_map(|&t| of_type(t)).collect();
             assert_eq!(units, expected, "{name}");
         }
     }
@@ -347,7 +352,9 @@ mod tests {
                 chosen(target, DType::F32, 64, 0, fast),
                 chosen(target, DType::Q8_0, 64, 0, exact),
                 chosen(target, DType::F16, 100, 0, fast),
-                chosen(target, DType::Q4_0, 288, 0, fast),
+                chosen(target, DType::F16, 288, 0, fast),
+                chosen(target, DType::Q8_0, 160, 0, fast),
+                chosen(target, DType::Q4_0, 256, 0, fast),
             ] {
                 assert_eq!(none, None, "{target}");
             }
