@@ -8,7 +8,8 @@
 //   * Of k whole numbers, which F16 holds, and the scales of the blocks as F32: sums of the products of a block are
 //     multiplied by its scale.
 //   * Of v scale times whole number as the sum of two F16 numbers, in two tiles. A number beyond 65504 becomes an infinity,
-//     as it would be in a cache of F16.
+//     as it would be in a cache of F16. (gfx90a's units take numbers below 2^-14 for zeros, as AMD says: what rounding left
+//     of values below 1/8 is lost there.)
 #pragma once
 #include "fragment.h"
 
