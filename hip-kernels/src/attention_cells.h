@@ -8,8 +8,8 @@
 //   * Of k whole numbers, which F16 holds, and the scales of the blocks as F32: sums of the products of a block are
 //     multiplied by its scale.
 //   * Of v scale times whole number as the sum of two F16 numbers, in two tiles. A number beyond 65504 becomes an infinity,
-//     as it would be in a cache of F16. (gfx90a's units take numbers below 2^-14 for zeros, as AMD says: what rounding left
-//     of values below 1/8 is lost there.)
+//     as it would be in a cache of F16. gfx90a's units take numbers below 2^-14 for zeros, as AMD says: for those the second
+//     comes times 2^11, which makes it large enough, whatever it is (REST_EXPONENT).
 #pragma once
 #include "fragment.h"
 
@@ -83,13 +83,15 @@ template <class KV, u32 DIM, u32 THREADS, u32 PIECE_, bool TURNED> struct RowsOf
             scales[column(thread, i) / KV::BLOCK * MATRIX_POSITIONS + position(thread, i)] = mad(scale, 0.0f, scale);
         }
     }
-    // Blocks as sums of two. Gives whether there is an infinity or a NaN, whose rest says nothing.
+    // Blocks as sums of two, the second times 2^REST_EXPONENT. Gives whether there is an infinity or a NaN, whose rest says
+    // nothing.
+    template <u32 REST_EXPONENT>
     __attribute__((device, always_inline)) bool store_sums(u16 *tiles, u16 *rest_tiles) {
         Piece pieces[LOADS], rest[LOADS];
         u32 special = 0, thread = offset_here(thread_id());
         UNROLL for (u32 i = 0; i < LOADS; i++) {
             Cell::settle(raw[i], column(thread, i));
-            decode_sums<KV, PIECE>(raw[i], pieces[i], rest[i]);
+            decode_sums<KV, PIECE, REST_EXPONENT>(raw[i], pieces[i], rest[i]);
             mark_special(pieces[i], special);
             put(tiles, thread, i, pieces[i]);
             put(rest_tiles, thread, i, rest[i]);

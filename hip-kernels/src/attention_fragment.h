@@ -12,6 +12,8 @@
 //   PIECE     elements of a block that a thread loads at a time
 //   VALUES_TURNED whether v lies in LDS turned: rows of a tile are columns of v, and along k are positions
 //   multiply_keys, multiply_values   add products to scores, to results
+//   REST_EXPONENT   rests of v lie in LDS times two to the power of it, so that no unit takes them for zeros;
+//   for_rests       the weights, as F16, that such rests are multiplied by
 //   weights   from a fragment of numbers in the place of scores to two operands: the numbers as F16, and what rounding left
 #pragma once
 #include "fragment.h"
@@ -45,7 +47,7 @@ template <class INSTRUCTION> struct AttentionFragment<MmaFragment<INSTRUCTION>> 
     typedef typename F::Sums Sums;
     static constexpr u32 LANES = F::LANES, SUMS = F::SUMS, ROWS = 2, RUN = 2;
     // Loads are words of 4 bytes at multiples of 4, of which blocks take one more than they fill.
-    static constexpr u32 PIECE = 16, LONGEST_AHEAD = 128, LONGEST_HELD = 256;
+    static constexpr u32 PIECE = 16, LONGEST_AHEAD = 128, LONGEST_HELD = 256, REST_EXPONENT = 0;
     static constexpr bool VALUES_TURNED = false;
     DEVICE u32 row(u32 i) { return i / 2 % 2; }
     DEVICE u32 row_of_wave(u32 r, u32 lane) { return lane / 4 + r * 8; }
@@ -69,6 +71,7 @@ template <class INSTRUCTION> struct AttentionFragment<MmaFragment<INSTRUCTION>> 
             rest[i] = rest_pair(s[2 * i], s[2 * i + 1], rounded[i]);
         }
     }
+    DEVICE Operand for_rests(const Operand &weights) { return weights; }
 };
 
 // A word of the lane 16 further on or back.
@@ -100,6 +103,8 @@ template <class L, class INSTRUCTION> struct AttentionFragment<MatrixFragment<L,
     static constexpr bool VALUES_TURNED = true, DEALT = L::STEP == 2;
     static constexpr u32 LANES = F::LANES, SUMS = F::SUMS, ROWS = 1, RUN = 4;
     static constexpr u32 PIECE = 8, LONGEST_AHEAD = DEALT ? 64 : 128, LONGEST_HELD = LONGEST_AHEAD;
+    // Rests are multiples of 2^-24, as all F16 numbers are, and at the most 16.
+    static constexpr u32 REST_EXPONENT = INSTRUCTION::FLUSHES ? 11 : 0;
     DEVICE u32 row(u32) { return 0; }
     DEVICE u32 row_of_wave(u32, u32 lane) { return lane % 16; }
     DEVICE u32 place(u32 i, u32 lane) { return DEALT ? lane / 16 * 4 + i / 4 * 8 + i % 4 : L::result_row(lane, i); }
@@ -131,6 +136,10 @@ template <class L, class INSTRUCTION> struct AttentionFragment<MatrixFragment<L,
         }
         rounded = whole(words);
         rest = whole(left);
+    }
+    DEVICE Operand for_rests(const Operand &weights) {
+        if constexpr (REST_EXPONENT == 0) return weights;
+        return weights * (f16)(1.0f / (1u << REST_EXPONENT));
     }
     // An operand from a lane's own halves.
     template <class WORDS> DEVICE Operand whole(const WORDS &own) {

@@ -11,8 +11,8 @@
 //   * Of blocks k is whole numbers: the products of a block of 32 have a sum of their own, which is multiplied by the scale
 //     of the block. v is the sum of two F16 numbers, which both are multiplied by weights.
 //   * Scores come out of the units where weights go in: they never leave the registers. They are powers of two: the scale
-//     and the mask bring log2(e) with them. Weights are sums of two F16 numbers, too, times 2^10, so that nothing is
-//     rounded that F32 would keep.
+//     and the mask bring log2(e) with them. Weights are sums of two F16 numbers, too, times 2^15, so that nothing is
+//     rounded that F32 would keep, nor is where a unit takes numbers below 2^-14 for zeros.
 //   * What is the same for all rows of a step is asked once for a fragment and not for each of its numbers: a branch for
 //     each would take longer than the products. Results are rescaled where a maximum has changed.
 //   * What a fragment of v wants along k are positions. NVIDIA's units read v turned; for AMD's it is turned on its way
@@ -31,8 +31,8 @@
 #include "attention_cells.h"
 #include "attention_rows.h"
 
-// Factor of weights, 2^10.
-#define WEIGHT_EXPONENT 10.0f
+// Factor of weights, 2^15.
+#define WEIGHT_EXPONENT 15.0f
 #define NO_STEP 0xffffffffu
 // Maxima begin here, below all scores: a difference of two is always a number.
 #define LOWEST -1.0e38f
@@ -158,7 +158,7 @@ template <class K> struct QueriesOfWave {
 template <class K> DEVICE bool store_step(typename K::Keys &k, typename K::Values &v, typename K::Shared *shared) {
     if constexpr (K::IN_BLOCKS) {
         k.store_wholes(shared->k, shared->scales);
-        return v.store_sums(shared->v, shared->v_rest);
+        return v.template store_sums<K::A::REST_EXPONENT>(shared->v, shared->v_rest);
     } else {
         k.store(shared->k);
         return v.store(shared->v);
@@ -249,7 +249,7 @@ template <class K> struct AttentionOfWave {
         }
     }
 
-    // From scores to weights times 2^10. With MARK hidden positions have a negative zero.
+    // From scores to weights times 2^15. With MARK hidden positions have a negative zero.
     template <bool MARK> __attribute__((device, always_inline)) void weigh(typename K::Sums *s) {
         UNROLL for (u32 r = 0; r < A::ROWS; r++) {
             float from = max[r] - WEIGHT_EXPONENT;
@@ -271,6 +271,7 @@ template <class K> struct AttentionOfWave {
         UNROLL for (u32 j = 0; j < K::KEYS; j++) {
             typename K::Operand rounded, rest;
             A::weights(s[j], rounded, rest);
+            auto for_rests = A::for_rests(rounded);
             UNROLL for (u32 c = 0; c < K::FRAGMENTS; c++) {
                 if (K::SPARING) ONE_BY_ONE();
                 auto of_v = values(shared->v, j, c);
@@ -278,7 +279,7 @@ template <class K> struct AttentionOfWave {
                 A::multiply_values(of_v, rest, total[c]);
                 if constexpr (K::IN_BLOCKS) {
                     if (K::SPARING) ONE_BY_ONE();
-                    A::multiply_values(values(shared->v_rest, j, c), rounded, total[c]);
+                    A::multiply_values(values(shared->v_rest, j, c), for_rests, total[c]);
                 }
             }
         }
@@ -287,7 +288,7 @@ template <class K> struct AttentionOfWave {
     DEVICE float value_of(const typename K::Shared *shared, u32 place) {
         float value = f16_to_f32(shared->v[place]);
         if constexpr (K::IN_BLOCKS) {
-            float rest = f16_to_f32(shared->v_rest[place]);
+            float rest = f16_to_f32(shared->v_rest[place]) * (1.0f / (1u << A::REST_EXPONENT));
             value = is_finite(value) ? value + rest : value;
         }
         return value;

@@ -167,6 +167,7 @@ template <class INSTRUCTION> struct MmaFragment {
     DEVICE u32 n(u32 i) { return lane() / 4 + i / 2 % 2 * 8; }
 };
 
+// Instructions say whether the unit FLUSHES: takes F16 numbers below 2^-14 for zeros, as AMD says of gfx90a alone.
 #if !DEVICE_AMD && HAS_MATRIX
 struct Mma {
     DEVICE lds_u32x4 load_four(const u16 *row) {
@@ -194,11 +195,13 @@ struct Mma {
 typedef MmaFragment<Mma> Fragment;
 #elif defined(__GFX11__)
 struct Wmma {
+    static constexpr bool FLUSHES = false;
     DEVICE floats8 multiply(f16x16 a, f16x16 b, floats8 c) { return __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(a, b, c); }
 };
 typedef MatrixFragment<LayoutWmma11, Wmma> Fragment;
 #elif defined(__GFX12__)
 struct Wmma {
+    static constexpr bool FLUSHES = false;
     DEVICE floats8 multiply(f16x8 a, f16x8 b, floats8 c) {
         return __builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12(a, b, c);
     }
@@ -206,6 +209,11 @@ struct Wmma {
 typedef MatrixFragment<LayoutWmma12, Wmma> Fragment;
 #elif HAS_MATRIX
 struct Mfma {
+#if defined(__gfx90a__)
+    static constexpr bool FLUSHES = true;
+#else
+    static constexpr bool FLUSHES = false;
+#endif
     DEVICE floats4 multiply(f16x4 a, f16x4 b, floats4 c) {
         return __builtin_amdgcn_mfma_f32_16x16x16f16(a, b, c, 0, 0, 0);
     }

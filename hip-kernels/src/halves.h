@@ -43,16 +43,17 @@ template <class W, int E> DEVICE void decode_wholes(const typename W::template R
     UNROLL for (u32 i = 0; i < E / 2; i++) out[i / 4][i % 4] = __builtin_bit_cast(u32, whole_pair<W>(q, i));
 }
 // Values of a type whose factor is an F16 number, as sums of two F16 numbers, exactly: rounded, and what that left. (Factor
-// times whole number has 19 bits and is a multiple of 2^-24, as all F16 numbers are; so is the rest, which has eight.)
-template <class W, int E>
+// times whole number has 19 bits and is a multiple of 2^-24, as all F16 numbers are; so is the rest, which has eight.) The
+// rest comes times 2^REST_EXPONENT.
+template <class W, int E, u32 REST_EXPONENT>
 DEVICE void decode_sums(const typename W::template Raws<E> &raw, lds_u32x4 *out, lds_u32x4 *rest) {
     static_assert(!W::OFFSET && W::MOST <= 128, "");
     auto q = W::bytes(raw);
-    f16x2 factor = (f16)W::factor(raw);
+    f16x2 factor = (f16)W::factor(raw), of_rest = (f16)(1u << REST_EXPONENT);
     UNROLL for (u32 i = 0; i < E / 2; i++) {
         f16x2 x = whole_pair<W>(q, i), rounded = x * factor;
         out[i / 4][i % 4] = __builtin_bit_cast(u32, rounded);
-        rest[i / 4][i % 4] = __builtin_bit_cast(u32, __builtin_elementwise_fma(x, factor, -rounded));
+        rest[i / 4][i % 4] = __builtin_bit_cast(u32, __builtin_elementwise_fma(x, factor, -rounded) * of_rest);
     }
 }
 

@@ -1,8 +1,9 @@
-// Attention with the fragments of a matrix unit, UNIT: WMMA11, WMMA12, MFMA or MMA. NVIDIA's tiles have 64 elements along k.
+// Attention with the fragments of a matrix unit, UNIT: WMMA11, WMMA12, MFMA, MFMA90A or MMA. NVIDIA's tiles have 64 elements along k.
 #define WMMA11 1
 #define WMMA12 2
 #define MFMA 3
 #define MMA 4
+#define MFMA90A 5
 #if UNIT == MMA
 #define TILE_K 64u
 #endif
@@ -15,6 +16,8 @@ typedef FragmentWmma11 WrittenFragment;
 typedef FragmentWmma12 WrittenFragment;
 #elif UNIT == MFMA
 typedef FragmentMfma WrittenFragment;
+#elif UNIT == MFMA90A
+typedef FragmentMfma90a WrittenFragment;
 #else
 typedef FragmentMma WrittenFragment;
 #endif

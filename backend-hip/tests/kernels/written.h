@@ -35,15 +35,23 @@ struct DocumentMfma {
     DEVICE u32 column(u32 lane) { return lane % 16; }
 };
 
-template <class DOCUMENT> struct Written {
+// A number as a unit takes it that FLUSHES.
+template <bool FLUSHES> DEVICE float taken(u32 word) {
+    float x = low_half(word);
+    return FLUSHES && __builtin_fabsf(x) < 0x1p-14f ? 0.0f : x;
+}
+
+template <class DOCUMENT, bool FLUSHES_ = false> struct Written {
+    static constexpr bool FLUSHES = FLUSHES_;
     template <class AB, class C> DEVICE C multiply(AB a, AB b, C c) {
         u32 lane = thread_id() % DOCUMENT::LANES;
         UNROLL for (u32 k = 0; k < 16; k++) {
             f16 of_a = a[DOCUMENT::place(k)], of_b = b[DOCUMENT::place(k)];
             u32 x = __builtin_bit_cast(u16, of_a), y = __builtin_bit_cast(u16, of_b);
-            float right = low_half(of_lane<DOCUMENT::LANES>(y, DOCUMENT::lane(DOCUMENT::column(lane), k)));
+            float right = taken<FLUSHES>(of_lane<DOCUMENT::LANES>(y, DOCUMENT::lane(DOCUMENT::column(lane), k)));
             UNROLL for (u32 i = 0; i < sizeof(C) / 4; i++) {
-                c[i] += low_half(of_lane<DOCUMENT::LANES>(x, DOCUMENT::lane(DOCUMENT::row(lane, i), k))) * right;
+                u32 left = of_lane<DOCUMENT::LANES>(x, DOCUMENT::lane(DOCUMENT::row(lane, i), k));
+                c[i] += taken<FLUSHES>(left) * right;
             }
         }
         return c;
@@ -89,4 +97,6 @@ struct WrittenMma {
 typedef MatrixFragment<LayoutWmma11, Written<DocumentWmma11>> FragmentWmma11;
 typedef MatrixFragment<LayoutWmma12, Written<DocumentWmma12>> FragmentWmma12;
 typedef MatrixFragment<LayoutMfma, Written<DocumentMfma>> FragmentMfma;
+// gfx90a's takes numbers below 2^-14 for zeros.
+typedef MatrixFragment<LayoutMfma, Written<DocumentMfma, true>> FragmentMfma90a;
 typedef MmaFragment<WrittenMma> FragmentMma;
