@@ -151,7 +151,7 @@ pub enum HostWeights {
     Off,
 }
 
-/// Whether products use matrix units where rounding is allowed.
+/// Whether products and attention of prompts use matrix units where rounding is allowed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MatrixUnits {
     /// Those whose kernels have run on a device: NVIDIA's. AMD's are compiled, and checked against the layouts that AMD
@@ -220,7 +220,7 @@ pub struct HipOptions {
     pub breadcrumbs: Breadcrumbs,
     /// Launches as graphs.
     pub graphs: Graphs,
-    /// Matrix units in products.
+    /// Matrix units in products and attention.
     pub matrix_units: MatrixUnits,
     /// Whether runs measure device time with a pair of events.
     pub device_timing: bool,

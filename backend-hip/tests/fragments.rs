@@ -1,6 +1,8 @@
-//! Fragments of matrix units on a virtual GPU that has none: `kernels/fragments.hip` writes out what their instructions do,
+//! Fragments of matrix units on a virtual GPU that has none: `kernels/written.h` writes out what their instructions do,
 //! lane by lane as the makers' documents say. What is around them is the kernels' own: the rounding of activations, the
 //! decoding of weights, the steps along k, which lane loads and stores what.
+
+mod written;
 
 use ggml_core::catalogue::{self, Case, Fill, Outcome};
 use ggml_core::kernel::MulMatParams;
@@ -8,45 +10,13 @@ use ggml_core::metrics::distance;
 use ggml_core::plan::Precision;
 use ggml_core::reference::ReferenceBackend;
 use ggml_core::{DType, Result};
-use std::path::Path;
-use std::process::Command;
 use std::sync::OnceLock;
 use virtual_gpu::{Gpu, Launch, Module, Options, Target};
 
 /// The code object, compiled once; `None` where there is no compiler.
 fn compiled() -> Option<&'static [u8]> {
     static OBJECT: OnceLock<Option<Vec<u8>>> = OnceLock::new();
-    OBJECT.get_or_init(compile).as_deref()
-}
-
-fn compile() -> Option<Vec<u8>> {
-    let folder = tempfile::tempdir().unwrap();
-    for (name, text) in hip_kernels::sources() {
-        std::fs::write(folder.path().join(name), text).unwrap();
-    }
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kernels/fragments.hip");
-    let object = folder.path().join("object");
-    let named = std::env::var("DIPTYCH_HIP_CLANG").ok();
-    let names = (19..=22).map(|v| format!("clang-{v}"));
-    for clang in named.into_iter().chain(names) {
-        let mut command = Command::new(&clang);
-        command.args([
-            "-x",
-            "hip",
-            "--cuda-device-only",
-            "-nogpuinc",
-            "-nogpulib",
-            "--no-gpu-bundle-output",
-            "-c",
-        ]);
-        command.args(["-mcode-object-version=5", "--offload-arch=gfx906", "-w"]).args(hip_kernels::OPTIONS);
-        command.arg("-I").arg(folder.path()).arg(&source).arg("-o").arg(&object);
-        let Ok(output) = command.output() else { continue };
-        assert!(output.status.success(), "{clang}: {}", String::from_utf8_lossy(&output.stderr));
-        return Some(std::fs::read(object).unwrap());
-    }
-    eprintln!("skipped: no clang-19 or later");
-    None
+    OBJECT.get_or_init(|| written::compile("fragments.hip", &[])).as_deref()
 }
 
 struct Device {

@@ -1,6 +1,6 @@
 // The kernels of FLASH_ATTN_EXT, by type of k and v: `flash_attn_split_*` for few query rows and for long ones,
-// `flash_attn_tile_*` for many, `flash_attn_matrix_f16_*` for many where products may be rounded and the target has
-// matrix units, `flash_attn_any_*` for rows of lengths that these do not take; see the headers. Operands: q, k, v, mask
+// `flash_attn_tile_*` for many, `flash_attn_matrix_*` for many where products may be rounded and the target has matrix
+// units, `flash_attn_any_*` for rows of lengths that these do not take; see the headers. Operands: q, k, v, mask
 // and sinks (q again where there are none), sums, statistics; the last two are scratch, or the result twice where the
 // positions are not split. Those with `split` join the sums themselves: with counters, and always with the result.
 // Everything is F32: the soft-max, the products and their sums.
@@ -36,11 +36,23 @@
         attention_tile<KV, DV / 64>(q, k, v, mask, sinks, out, stats, p, &shared); \
     }
 
-#define MATRIX(D) \
-    KERNEL(MATRIX_THREADS) flash_attn_matrix_f16_d##D(ATTENTION_OPERANDS) { \
-        LDS MatrixShared<D> shared; \
-        attention_matrix<D>(q, k, v, mask, sinks, out, stats, p, &shared); \
+#define MATRIX(type, KV, D) \
+    WAVES_PER_SIMD(2) KERNEL(MATRIX_WAVES * Fragment::LANES) flash_attn_matrix_##type##_d##D(ATTENTION_OPERANDS) { \
+        typedef MatrixKernel<AttentionFragment<Fragment>, KV, D> K; \
+        LDS K::Shared shared; \
+        attention_matrix<K>(q, k, v, mask, sinks, out, stats, p, &shared); \
     }
+// Rows of 256 take the registers that NVIDIA's processors have; of blocks they would take more LDS than there is.
+#if HAS_MATRIX
+#define MATRICES(type, KV) MATRIX(type, KV, 64) MATRIX(type, KV, 128)
+#else
+#define MATRICES(type, KV)
+#endif
+#if HAS_MATRIX && !DEVICE_AMD
+#define LONG_MATRIX(type, KV) MATRIX(type, KV, 256)
+#else
+#define LONG_MATRIX(type, KV)
+#endif
 
 #define ANY(type, KV) \
     KERNEL(ANY_THREADS) flash_attn_any_##type(ATTENTION_OPERANDS) { \

@@ -1,115 +1,135 @@
-// FLASH_ATTN_EXT for many query rows on matrix units (fragment.h), k and v in F16, rows of up to DIM elements. The soft-max,
-// the sums and the result are F32.
+// FLASH_ATTN_EXT for many query rows on matrix units (attention_fragment.h), k and v in F16 or in blocks, rows of up to DIM
+// elements. The soft-max, the sums and the result are F32.
 //
 // A work-group of four wavefronts takes 64 query rows and goes through the positions 32 at a time. A wavefront has 16 of
 // the rows: their queries stay in its registers, as sums of two F16 numbers each (times a power of two that brings the
 // largest of a row to 2^14 .. 2^15), and so do its results. A lane has scores, weights and results of two rows, four
-// lanes side by side share them.
+// lanes side by side share them; on AMD's processors of one row, which two or four lanes 16 apart share.
 //
-//   * k and v go through LDS as they are stored; those of the next step are on their way meanwhile, and so is its mask.
+//   * k and v go through LDS as F16; those of the next step are on their way meanwhile, as they are stored, and so is its
+//     mask (attention_cells.h, attention_rows.h).
+//   * Of blocks k is whole numbers: the products of a block of 32 have a sum of their own, which is multiplied by the scale
+//     of the block. v is the sum of two F16 numbers, which both are multiplied by weights.
 //   * Scores come out of the units where weights go in: they never leave the registers. They are powers of two: the scale
-//     and the mask bring log2(e) with them. Weights are sums of two F16 numbers, too, times 2^10, so that nothing is
-//     rounded that F32 would keep.
+//     and the mask bring log2(e) with them. Weights are sums of two F16 numbers, too, times 2^15, so that nothing is
+//     rounded that F32 would keep, nor is where a unit takes numbers below 2^-14 for zeros.
 //   * What is the same for all rows of a step is asked once for a fragment and not for each of its numbers: a branch for
 //     each would take longer than the products. Results are rescaled where a maximum has changed.
-//   * v is read turned: what a fragment wants along k are positions.
+//   * What a fragment of v wants along k are positions. NVIDIA's units read v turned; for AMD's it is turned on its way
+//     into LDS.
 //
 // Positions at the beginning and the end that the mask hides from all rows are left out (half of a causal prompt, all but
-// the window of a sliding one); they are sought 128 at a time, a position for each thread.
+// the window of a sliding one); they are sought a position for each thread at a time.
 //
-// LDS: 40.6 KiB with rows of 256 elements, 24.6 with 128, 16.6 with 64.
+// RDNA3's operands are twice as large as others', because both halves of a wavefront hold them whole. For rows of 128
+// elements a step loads its k and v itself, and a quarter of what rounding left of the queries stays in LDS; of blocks a step
+// has the scores of its first 16 positions before the products of the others begin.
+//
+// LDS of F16: 40.3 KiB with rows of 256 elements, 24.3 with 128 (28.3 on RDNA3), 16.3 with 64. Of blocks, whose v has two
+// tiles and whose k gives its place to the weights that leave the registers: 24.8 KiB with 128 (28.8 on RDNA3), 16.6 with 64.
 #pragma once
-#include "attention.h"
-#include "fragment.h"
+#include "attention_cells.h"
+#include "attention_rows.h"
 
-#if !DEVICE_AMD && HAS_MATRIX
-
-#define MATRIX_THREADS 128u
-#define MATRIX_ROWS 64u
-#define MATRIX_POSITIONS 32u
-#define SOUGHT 128u
-// Factor of weights, 2^10.
-#define WEIGHT_EXPONENT 10.0f
+// Factor of weights, 2^15.
+#define WEIGHT_EXPONENT 15.0f
 #define NO_STEP 0xffffffffu
 // Maxima begin here, below all scores: a difference of two is always a number.
 #define LOWEST -1.0e38f
 #define LN_2 0.693147180559945309417f
 
-typedef float f32_pair __attribute__((ext_vector_type(2), aligned(8)));
+// What is the same in all lanes of a wavefront, of which the compiler knows no more.
+DEVICE u32 unknown(u32 x) {
+#if DEVICE_AMD
+    x = uniform(x);
+    __asm__ volatile("" : "+s"(x));
+#endif
+    return x;
+}
 
-template <int DIM> struct MatrixShared {
-    // Tiles of 64 elements of all positions. The queries pass through both, in tiles of 64 elements of all rows.
-    __attribute__((aligned(16))) u16 k[MATRIX_POSITIONS * DIM], v[MATRIX_POSITIONS * DIM];
+// Tiles of all positions. The queries pass through k and v, in tiles of all rows.
+template <class K, bool IN_BLOCKS = K::IN_BLOCKS> struct MatrixShared {
+    static constexpr u32 THREADS = K::THREADS;
+    __attribute__((aligned(16))) u16 k[MATRIX_POSITIONS * K::DIM], v[MATRIX_POSITIONS * K::DIM];
+    // What rounding left of the last tile of the queries, where it stays here.
+    __attribute__((aligned(16))) u16 rest[K::RESTS < K::FRAGMENTS ? MATRIX_ROWS * TILE_K : 1];
     float weights[MATRIX_ROWS][MATRIX_POSITIONS + 1];
-    float seen[2][MATRIX_THREADS / WAVE];
+    float seen[2][THREADS / WAVE];
     // The last step in whose values a wavefront found an infinity or a NaN.
-    u32 special[MATRIX_THREADS / WAVE];
+    u32 special[THREADS / WAVE];
+    // A number of a row of the queries, while they pass through.
+    __attribute__((device, always_inline)) float &of_row(u32 row) { return weights[row][0]; }
 };
-
-// Two numbers as F16.
-DEVICE u32 half_pair(float a, float b) {
-    u32 both;
-    __asm__("cvt.rn.f16x2.f32 %0, %2, %1;" : "=r"(both) : "f"(a), "f"(b));
-    return both;
-}
-// What rounding them left.
-DEVICE u32 rest_pair(float a, float b, u32 rounded) {
-    return half_pair(a - f16_to_f32(rounded & 0xffff), b - f16_to_f32(rounded >> 16));
-}
-// The upper bit of a half is set where its exponent's bits all are: an infinity or a NaN.
-DEVICE u32 special_halves(u32 pair) { return (pair & 0x7c007c00u) + 0x04000400u; }
-
-// What a thread brings of k or v for a step: eights of rows.
-template <int DIM> struct RowsOfStep {
-    static constexpr u32 EIGHTS = DIM / 8, LOADS = MATRIX_POSITIONS * EIGHTS / MATRIX_THREADS;
-    lds_u32x4 eight[LOADS];
-    DEVICE u32 position(u32 i) { return (thread_id() + i * MATRIX_THREADS) / EIGHTS; }
-    DEVICE u32 column(u32 i) { return (thread_id() + i * MATRIX_THREADS) % EIGHTS; }
-    __attribute__((device, always_inline)) void load(const u16 *rows, u32 pitch, u32 base, u32 end, u32 length) {
-        UNROLL for (u32 i = 0; i < LOADS; i++) {
-            const u16 *at = rows + (u64)minimum(base + position(i), end - 1) * pitch + column(i) * 8;
-            eight[i] = (lds_u32x4){0, 0, 0, 0};
-            if (column(i) * 8 < length) eight[i] = *(const lds_u32x4 *)at;
-        }
-    }
-    // Gives whether there is an infinity or a NaN.
-    __attribute__((device, always_inline)) bool store(u16 *tiles) {
-        u32 special = 0;
-        UNROLL for (u32 i = 0; i < LOADS; i++) {
-            u16 *tile = tiles + column(i) / 8 * (MATRIX_POSITIONS * TILE_K);
-            *(lds_u32x4 *)(tile + eight_at(position(i), column(i) % 8)) = eight[i];
-            UNROLL for (int j = 0; j < 4; j++) special |= special_halves(eight[i][j]);
-        }
-        return special & 0x80008000u;
-    }
+// Of blocks v is the sum of both its tiles, and k has scales: of each block of a row those of all positions. Weights take the
+// place of k.
+template <class K> struct MatrixShared<K, true> {
+    static constexpr u32 THREADS = K::THREADS;
+    union {
+        __attribute__((aligned(16))) u16 k[MATRIX_POSITIONS * K::DIM];
+        float weights[MATRIX_ROWS][MATRIX_POSITIONS + 1];
+    };
+    __attribute__((aligned(16))) u16 v[MATRIX_POSITIONS * K::DIM], v_rest[MATRIX_POSITIONS * K::DIM];
+    __attribute__((aligned(16))) float scales[K::BLOCKS * MATRIX_POSITIONS];
+    __attribute__((aligned(16))) u16 rest[K::RESTS < K::FRAGMENTS ? MATRIX_ROWS * TILE_K : 1];
+    float seen[2][THREADS / WAVE];
+    u32 special[THREADS / WAVE];
+    static_assert(K::BLOCKS * MATRIX_POSITIONS >= MATRIX_ROWS, "");
+    __attribute__((device, always_inline)) float &of_row(u32 row) { return scales[row]; }
+};
+// What the parts of a kernel have in common: an attention fragment, the type of k and v, the longest row.
+template <class A_, class KV_, int DIM_> struct MatrixKernel {
+    typedef A_ A;
+    typedef KV_ KV;
+    typedef typename A::Operand Operand;
+    typedef typename A::Sums Sums;
+    static constexpr u32 DIM = DIM_, THREADS = MatrixGroup<A>::THREADS;
+    // Fragments of a row, and of the positions of a step.
+    static constexpr u32 FRAGMENTS = DIM / 16, KEYS = MATRIX_POSITIONS / 16;
+    // Blocks of a row, where k and v are in blocks.
+    static constexpr bool IN_BLOCKS = KV::BLOCK > 1;
+    static constexpr u32 BLOCKS = DIM / KV::BLOCK;
+    // Whether registers do not suffice for the rows of the next step.
+    static constexpr bool SPARING = DIM > A::LONGEST_AHEAD;
+    // Fragments of the queries whose rest is in registers: all, or all but the last tile's.
+    static constexpr u32 RESTS = FRAGMENTS - (DIM > A::LONGEST_HELD ? TILE_K / 16 : 0);
+    // Keys' sixteens whose products are computed together.
+    static constexpr u32 AT_ONCE = SPARING && IN_BLOCKS ? 1 : KEYS;
+    typedef MatrixShared<MatrixKernel> Shared;
+    typedef RowsOfStep<KV, DIM, THREADS, A::PIECE, false> Keys;
+    typedef RowsOfStep<KV, DIM, THREADS, A::PIECE, A::VALUES_TURNED> Values;
+    // Fragment `f` of a row: its tile, of so many rows, and where it begins there.
+    DEVICE u32 tile(u32 f, u32 rows) { return f * 16 / TILE_K * (rows * TILE_K); }
+    DEVICE u32 in_tile(u32 f) { return f * 16 % TILE_K; }
 };
 
 // Query rows of a wavefront: rounded, and what that left.
-template <int DIM> struct QueriesOfWave {
-    static constexpr u32 FRAGMENTS = DIM / 16;
-    Fragment::Operand rounded[FRAGMENTS], rest[FRAGMENTS];
-    // The inverse of the factors of a lane's two rows.
-    float inverse[2];
+template <class K> struct QueriesOfWave {
+    static constexpr u32 BRINGERS = K::THREADS / MATRIX_ROWS;
+    typename K::Operand rounded[K::FRAGMENTS], rest[K::RESTS];
+    // The inverse of the factors of a lane's rows.
+    float inverse[K::A::ROWS];
 
-    // Two threads bring a row, which is `length` long.
-    __attribute__((device, always_inline)) void bring(const float *row, u32 length, MatrixShared<DIM> *shared) {
+    // BRINGERS threads bring a row, which is `length` long.
+    __attribute__((device, always_inline)) void bring(const float *row, u32 length, typename K::Shared *shared) {
         float most = 0.0f;
-        for (u32 i = thread_id() % 2 * 8; i < length; i += 16) {
+        for (u32 i = thread_id() % BRINGERS * 8; i < length; i += 8 * BRINGERS) {
             UNROLL for (u32 j = 0; j < 8; j++) most = larger(most, is_finite(row[i + j]) ? __builtin_fabsf(row[i + j]) : 0.0f);
         }
-        float factor = half_factor(lanes_reduce<Max, 2>(most));
-        shared->weights[thread_id() / 2][0] = inverse_power(factor);
-        put<false>(row, length, factor, shared->k);
+        float factor = half_factor(lanes_reduce<Max, BRINGERS>(most));
+        shared->of_row(thread_id() / BRINGERS) = inverse_power(factor);
+        put<false>(row, length, factor, shared);
         barrier();
-        UNROLL for (u32 r = 0; r < 2; r++) inverse[r] = shared->weights[wave_id() * 16 + lane_id() / 4 + r * 8][0];
-        take(shared->k, rounded);
+        u32 lane = MatrixGroup<typename K::A>::lane();
+        UNROLL for (u32 r = 0; r < K::A::ROWS; r++) inverse[r] = shared->of_row(MatrixGroup<typename K::A>::row(r, lane));
+        take<K::FRAGMENTS>(shared->k, rounded);
         barrier();
-        put<true>(row, length, factor, shared->k);
+        put<true>(row, length, factor, shared);
         barrier();
-        take(shared->k, rest);
+        take<K::RESTS>(shared->k, rest);
     }
-    template <bool REST> DEVICE void put(const float *row, u32 length, float factor, u16 *tiles) {
-        for (u32 e = thread_id() % 2; e < DIM / 8; e += 2) {
+    template <bool REST> DEVICE void put(const float *row, u32 length, float factor, typename K::Shared *shared) {
+        constexpr u32 EIGHTS = TILE_K / 8, HELD = REST ? K::RESTS * 2 : K::DIM / 8;
+        for (u32 e = thread_id() % BRINGERS; e < K::DIM / 8; e += BRINGERS) {
             lds_u32x4 out = {0, 0, 0, 0};
             if (e * 8 < length) {
                 UNROLL for (u32 j = 0; j < 4; j++) {
@@ -118,280 +138,279 @@ template <int DIM> struct QueriesOfWave {
                     if (REST) out[j] = rest_pair(a, b, out[j]);
                 }
             }
-            *(lds_u32x4 *)(tiles + e / 8 * (MATRIX_ROWS * TILE_K) + eight_at(thread_id() / 2, e % 8)) = out;
+            u16 *tile = e < HELD ? shared->k + e / EIGHTS * (MATRIX_ROWS * TILE_K) : shared->rest;
+            *(lds_u32x4 *)(tile + eight_at(thread_id() / BRINGERS, e % EIGHTS)) = out;
         }
     }
-    DEVICE void take(const u16 *tiles, Fragment::Operand *into) {
-        UNROLL for (u32 f = 0; f < FRAGMENTS; f++) {
-            into[f] = Fragment::columns(tiles + f / 4 * (MATRIX_ROWS * TILE_K), wave_id() * 16, f % 4 * 16);
+    template <u32 COUNT> DEVICE void take(const u16 *tiles, typename K::Operand *into) {
+        u32 row = MatrixGroup<typename K::A>::wave() * 16;
+        UNROLL for (u32 f = 0; f < COUNT; f++) {
+            into[f] = K::A::queries(tiles + K::tile(f, MATRIX_ROWS), row, K::in_tile(f));
         }
+    }
+    __attribute__((device, always_inline)) typename K::Operand rest_of(u32 f, const typename K::Shared *shared) const {
+        if (f < K::RESTS) return rest[f];
+        return K::A::queries(shared->rest, MatrixGroup<typename K::A>::wave() * 16, K::in_tile(f));
     }
 };
 
-// The mask of a wavefront's rows.
-struct MaskOfRows {
-    const void *mask;
-    u32 type;
-    // Of a lane's two rows.
-    u64 at[2];
-    // Times log2(e).
-    float slope[2];
-    // Whether pairs of positions can be loaded at a time.
-    bool pairs;
-
-    __attribute__((device, always_inline)) void begin(const void *all, const FlashAttnParams &p, const Heads &h, u32 row0) {
-        mask = all;
-        type = p.mask_type & 3;
-        UNROLL for (u32 r = 0; r < 2; r++) {
-            Query q = query(h, row0 + wave_id() * 16 + lane_id() / 4 + r * 8);
-            at[r] = mask_of_batch(p, h) + mask_of_row(p, q);
-            slope[r] = alibi_slope(p.max_bias, q.head, p.heads_log2) * LOG2_E;
-        }
-        pairs = ((p.off[3] | p.nbm[0] | p.nbm[1] | p.nbm[2] | p.kv[0]) & 1) == 0;
-    }
-    // What is added to the scores of a fragment of 16 positions.
-    __attribute__((device, always_inline)) void load(u32 first, u32 end, Fragment::Sums &bias) const {
-        if (first + 16 > end || !pairs) return load_some(first, end, bias);
-        if (type == 1) {
-            UNROLL for (u32 i = 0; i < 8; i += 2) {
-                auto two = *(const f32_pair *)((const float *)mask + at[i / 2 % 2] + first + Fragment::m(i));
-                UNROLL for (u32 j = 0; j < 2; j++) bias[i + j] = slope[i / 2 % 2] * two[j];
-            }
-        } else if (type == 2) {
-            UNROLL for (u32 i = 0; i < 8; i += 2) {
-                u32 two = *(const u32 *)((const u16 *)mask + at[i / 2 % 2] + first + Fragment::m(i));
-                bias[i] = slope[i / 2 % 2] * f16_to_f32(two & 0xffff);
-                bias[i + 1] = slope[i / 2 % 2] * f16_to_f32(two >> 16);
-            }
-        } else {
-            bias = 0.0f;
-        }
-    }
-    // The same at the end of the positions, and where pairs do not lie at multiples of their size.
-    __attribute__((device, always_inline)) void load_some(u32 first, u32 end, Fragment::Sums &bias) const {
-        UNROLL for (u32 i = 0; i < 8; i++) {
-            u32 position = first + Fragment::m(i), r = i / 2 % 2;
-            float one = mask_at(mask, type, at[r] + minimum(position, end - 1));
-            bias[i] = position < end ? slope[r] * one : -infinity();
-        }
-    }
-};
-
-// From products to scores, as powers of two.
-struct ScoresOfWave {
-    // What products of a lane's two rows are multiplied by; with a cap, which the scores have then, for the exponent.
-    float factor[2], cap;
-
-    __attribute__((device, always_inline)) void begin(const FlashAttnParams &p, const float *inverse) {
-        Scores plain = scores(p);
-        cap = plain.cap * LOG2_E;
-        UNROLL for (u32 r = 0; r < 2; r++) factor[r] = inverse[r] * (cap == 0.0f ? plain.scale * LOG2_E : plain.exponent);
-    }
-    // Hidden ones are minus infinity.
-    template <u32 KEYS>
-    __attribute__((device, always_inline)) void of(Fragment::Sums (&s)[KEYS], const Fragment::Sums (&bias)[KEYS]) const {
-        if (cap != 0.0f) {
-            UNROLL for (u32 j = 0; j < KEYS; j++) UNROLL for (u32 i = 0; i < 8; i++) {
-                float capped = cap - 2.0f * cap * reciprocal_hw(exp2_hw(s[j][i] * factor[i / 2 % 2]) + 1.0f);
-                s[j][i] = masked(capped, bias[j][i]);
-            }
-        } else {
-            UNROLL for (u32 j = 0; j < KEYS; j++) UNROLL for (u32 i = 0; i < 8; i++) {
-                s[j][i] = is_hidden(bias[j][i]) ? -infinity() : mad(s[j][i], factor[i / 2 % 2], bias[j][i]);
-            }
-        }
-    }
-};
-
-// Whether a row of the work-group sees one of SOUGHT positions from `first` on. Heads that share a mask are looked at once.
-DEVICE bool is_seen(const void *mask, const FlashAttnParams &p, const Heads &h, u32 row0, u32 first, u32 end, float *scratch) {
-    u32 step = p.mask_ne[0] == 1 ? h.per_kv : 1;
-    u64 at = mask_of_batch(p, h) + minimum(first + thread_id(), end - 1);
-    float most = -infinity();
-    _Pragma("unroll 4") for (u32 r = 0; r < MATRIX_ROWS + step - 1; r += step) {
-        float x = mask_at(mask, p.mask_type, at + mask_of_row(p, query(h, row0 + minimum(r, MATRIX_ROWS - 1))));
-        // A NaN is seen.
-        most = is_hidden(x) ? most : 0.0f;
-    }
-    return !is_hidden(group_reduce<Max, MATRIX_THREADS>(most, scratch));
-}
-
-// Products of the keys of a step. Sums of all keys take turns: the units would wait for a sum that comes out of them.
-template <int DIM, u32 KEYS>
-DEVICE void multiply_keys(const u16 *keys, const QueriesOfWave<DIM> &queries, Fragment::Sums (&s)[KEYS]) {
-    UNROLL for (u32 j = 0; j < KEYS; j++) s[j] = 0.0f;
-    UNROLL for (u32 f = 0; f < DIM / 16; f++) {
-        Fragment::Operand part[KEYS];
-        UNROLL for (u32 j = 0; j < KEYS; j++) {
-            part[j] = Fragment::weights(keys + f / 4 * (MATRIX_POSITIONS * TILE_K), j * 16, f % 4 * 16);
-            Fragment::multiply(part[j], queries.rounded[f], s[j]);
-        }
-        UNROLL for (u32 j = 0; j < KEYS; j++) Fragment::multiply(part[j], queries.rest[f], s[j]);
+// Puts k and v of a step into LDS. Gives whether v has an infinity or a NaN.
+template <class K> DEVICE bool store_step(typename K::Keys &k, typename K::Values &v, typename K::Shared *shared) {
+    if constexpr (K::IN_BLOCKS) {
+        k.store_wholes(shared->k, shared->scales);
+        return v.template store_sums<K::A::REST_EXPONENT>(shared->v, shared->v_rest);
+    } else {
+        k.store(shared->k);
+        return v.store(shared->v);
     }
 }
 
-template <int DIM> struct AttentionOfWave {
-    static constexpr u32 FRAGMENTS = DIM / 16, KEYS = MATRIX_POSITIONS / 16;
-    float max[2], sum[2];
-    Fragment::Sums total[FRAGMENTS];
+// Products of a fragment of AT_ONCE keys' sixteens, from `first` on. Sums of all of them take turns: the units would wait for
+// a sum that comes out of them.
+template <class K>
+DEVICE void multiply_fragment(const typename K::Shared *shared, const QueriesOfWave<K> &queries, u32 f, u32 first,
+                              typename K::Sums *s) {
+    if (K::SPARING) ONE_BY_ONE();
+    typename K::Operand part[K::AT_ONCE];
+    UNROLL for (u32 j = 0; j < K::AT_ONCE; j++) {
+        part[j] = K::A::keys(shared->k + K::tile(f, MATRIX_POSITIONS), (first + j) * 16, K::in_tile(f));
+        K::A::multiply_keys(part[j], queries.rounded[f], s[j]);
+    }
+    auto rest = queries.rest_of(f, shared);
+    UNROLL for (u32 j = 0; j < K::AT_ONCE; j++) K::A::multiply_keys(part[j], rest, s[j]);
+}
+// Sums of products of a block, times its scales.
+template <class K>
+DEVICE void add_block(const typename K::Shared *shared, const QueriesOfWave<K> &queries, u32 b, u32 first, typename K::Sums *s) {
+    typedef typename K::A A;
+    typedef float Run __attribute__((ext_vector_type(A::RUN)));
+    constexpr u32 OF_BLOCK = K::KV::BLOCK / 16;
+    ONE_BY_ONE();
+    typename K::Sums part[K::AT_ONCE];
+    UNROLL for (u32 j = 0; j < K::AT_ONCE; j++) UNROLL for (u32 i = 0; i < A::SUMS; i++) {
+        // Zeros that the compiler knows would have registers of their own throughout.
+        part[j][i] = K::SPARING ? computed_here(0.0f) : 0.0f;
+    }
+    UNROLL for (u32 f = 0; f < OF_BLOCK; f++) multiply_fragment<K>(shared, queries, b * OF_BLOCK + f, first, part);
+    const float *scales = shared->scales + b * MATRIX_POSITIONS + first * 16;
+    u32 lane = MatrixGroup<A>::lane();
+    UNROLL for (u32 j = 0; j < K::AT_ONCE; j++) UNROLL for (u32 i = 0; i < A::SUMS; i += A::RUN) {
+        Run scale = *(const Run *)(scales + j * 16 + A::place(i, lane));
+        UNROLL for (u32 e = 0; e < A::RUN; e++) s[j][i + e] = computed_here(mad(part[j][i + e], scale[e], s[j][i + e]));
+    }
+}
+// Products of AT_ONCE keys' sixteens of a step.
+template <class K>
+DEVICE void multiply_keys(const typename K::Shared *shared, const QueriesOfWave<K> &queries, u32 first, typename K::Sums *s) {
+    UNROLL for (u32 j = 0; j < K::AT_ONCE; j++) s[j] = 0.0f;
+    if constexpr (K::IN_BLOCKS) {
+        UNROLL for (u32 b = 0; b < K::BLOCKS; b++) add_block<K>(shared, queries, b, first, s);
+    } else {
+        UNROLL for (u32 f = 0; f < K::FRAGMENTS; f++) multiply_fragment<K>(shared, queries, f, first, s);
+    }
+}
 
-    // From scores to weights times 2^10; what was summed before is rescaled. With MARK hidden positions have a negative
-    // zero.
-    template <bool MARK> __attribute__((device, always_inline)) void soft_max(Fragment::Sums *s) {
-        float factor[2];
-        UNROLL for (u32 r = 0; r < 2; r++) {
+template <class K> struct AttentionOfWave {
+    typedef typename K::A A;
+    float max[A::ROWS], sum[A::ROWS];
+    typename K::Sums total[K::FRAGMENTS];
+
+    __attribute__((device, always_inline)) void begin(const FlashAttnParams &p, const Heads &h, const float *sinks, u32 row0,
+                                                      bool first_piece) {
+        u32 lane = MatrixGroup<A>::lane();
+        UNROLL for (u32 r = 0; r < A::ROWS; r++) {
+            Query at = query(h, row0 + MatrixGroup<A>::row(r, lane));
+            // One of the lanes of a row has the weight of the sink.
+            float first = first_score(p, sinks, at.head, first_piece);
+            max[r] = is_hidden(first) ? LOWEST : larger(first * LOG2_E, LOWEST);
+            sum[r] = !A::leads() || is_hidden(first) ? 0.0f : exp2_hw(first * LOG2_E - max[r] + WEIGHT_EXPONENT);
+        }
+        UNROLL for (u32 c = 0; c < K::FRAGMENTS; c++) total[c] = 0.0f;
+    }
+
+    // The largest scores so far; what was summed before is rescaled where they have changed.
+    __attribute__((device, always_inline)) void rescale(const typename K::Sums *s) {
+        float factor[A::ROWS];
+        bool same = true;
+        UNROLL for (u32 r = 0; r < A::ROWS; r++) {
             float top = max[r];
-            UNROLL for (u32 j = 0; j < KEYS; j++) UNROLL for (u32 i = r * 2; i < 8; i += 4) {
-                top = larger(top, larger(s[j][i], s[j][i + 1]));
+            UNROLL for (u32 j = 0; j < K::KEYS; j++) UNROLL for (u32 i = 0; i < A::SUMS; i += 2) {
+                if (A::row(i) == r) top = larger(top, larger(s[j][i], s[j][i + 1]));
             }
-            top = lanes_reduce<Max, 4>(top);
+            top = A::template reduce<Max>(top);
             factor[r] = exp2_hw(max[r] - top);
+            same = same && factor[r] == 1.0f;
             max[r] = top;
             sum[r] *= factor[r];
-            float from = top - WEIGHT_EXPONENT;
-            UNROLL for (u32 j = 0; j < KEYS; j++) UNROLL for (u32 i = r * 2; i < 8; i += 4) {
-                UNROLL for (u32 e = i; e < i + 2; e++) {
-                    float w = exp2_hw(s[j][e] - from);
-                    sum[r] += w;
-                    s[j][e] = MARK && is_hidden(s[j][e]) ? -0.0f : w;
+        }
+        if (in_all_lanes(same)) return;
+        UNROLL for (u32 c = 0; c < K::FRAGMENTS; c++) UNROLL for (u32 i = 0; i < A::SUMS; i++) {
+            total[c][i] *= factor[A::row(i)];
+        }
+    }
+
+    // From scores to weights times 2^15. With MARK hidden positions have a negative zero.
+    template <bool MARK> __attribute__((device, always_inline)) void weigh(typename K::Sums *s) {
+        UNROLL for (u32 r = 0; r < A::ROWS; r++) {
+            float from = max[r] - WEIGHT_EXPONENT;
+            UNROLL for (u32 j = 0; j < K::KEYS; j++) UNROLL for (u32 i = 0; i < A::SUMS; i++) {
+                if (A::row(i) != r) continue;
+                float w = exp2_hw(s[j][i] - from);
+                sum[r] += w;
+                s[j][i] = MARK && is_hidden(s[j][i]) ? -0.0f : w;
+            }
+        }
+    }
+
+    // Fragment `c` of v and positions `j`.
+    DEVICE typename K::Operand values(const u16 *v, u32 j, u32 c) {
+        if (A::VALUES_TURNED) return A::values(v, j * 16, c * 16);
+        return A::values(v + K::tile(c, MATRIX_POSITIONS), j * 16, K::in_tile(c));
+    }
+    __attribute__((device, always_inline)) void add_values(const typename K::Sums *s, const typename K::Shared *shared) {
+        UNROLL for (u32 j = 0; j < K::KEYS; j++) {
+            typename K::Operand rounded, rest;
+            A::weights(s[j], rounded, rest);
+            auto for_rests = A::for_rests(rounded);
+            UNROLL for (u32 c = 0; c < K::FRAGMENTS; c++) {
+                if (K::SPARING) ONE_BY_ONE();
+                auto of_v = values(shared->v, j, c);
+                A::multiply_values(of_v, rounded, total[c]);
+                A::multiply_values(of_v, rest, total[c]);
+                if constexpr (K::IN_BLOCKS) {
+                    if (K::SPARING) ONE_BY_ONE();
+                    A::multiply_values(values(shared->v_rest, j, c), for_rests, total[c]);
                 }
             }
         }
-        if (__nvvm_vote_all_sync(0xffffffffu, factor[0] == 1.0f && factor[1] == 1.0f)) return;
-        UNROLL for (u32 c = 0; c < FRAGMENTS; c++) UNROLL for (u32 i = 0; i < 8; i++) total[c][i] *= factor[i / 2 % 2];
     }
 
-    __attribute__((device, always_inline)) void add_values(const Fragment::Sums *s, const u16 *v) {
-        UNROLL for (u32 j = 0; j < KEYS; j++) {
-            Fragment::Operand rounded, rest;
-            UNROLL for (u32 i = 0; i < 4; i++) {
-                rounded[i] = half_pair(s[j][2 * i], s[j][2 * i + 1]);
-                rest[i] = rest_pair(s[j][2 * i], s[j][2 * i + 1], rounded[i]);
-            }
-            UNROLL for (u32 c = 0; c < FRAGMENTS; c++) {
-                auto values = Fragment::weights_turned(v + c / 4 * (MATRIX_POSITIONS * TILE_K), j * 16, c % 4 * 16);
-                Fragment::multiply(values, rounded, total[c]);
-                Fragment::multiply(values, rest, total[c]);
-            }
+    DEVICE float value_of(const typename K::Shared *shared, u32 place) {
+        float value = f16_to_f32(shared->v[place]);
+        if constexpr (K::IN_BLOCKS) {
+            float rest = f16_to_f32(shared->v_rest[place]) * (1.0f / (1u << A::REST_EXPONENT));
+            value = is_finite(value) ? value + rest : value;
         }
+        return value;
     }
-
-    // The same one by one, without hidden positions.
-    __attribute__((device, always_inline)) void add_values_seen(const Fragment::Sums *s, MatrixShared<DIM> *shared) {
-        u32 row = wave_id() * 16;
-        UNROLL for (u32 j = 0; j < KEYS; j++) UNROLL for (u32 i = 0; i < 8; i++) {
-            shared->weights[row + Fragment::n(i)][j * 16 + Fragment::m(i)] = s[j][i];
+    // `add_values` one by one, without hidden positions.
+    __attribute__((device, always_inline)) void add_values_seen(const typename K::Sums *s, typename K::Shared *shared) {
+        u32 lane = MatrixGroup<A>::lane();
+        // Others may still read k.
+        if (K::IN_BLOCKS) barrier();
+        UNROLL for (u32 j = 0; j < K::KEYS; j++) UNROLL for (u32 i = 0; i < A::SUMS; i++) {
+            shared->weights[MatrixGroup<A>::row(A::row(i), lane)][j * 16 + A::place(i, lane)] = s[j][i];
         }
-        lanes_barrier();
+        barrier();
         NO_UNROLL for (u32 key = 0; key < MATRIX_POSITIONS; key++) {
-            UNROLL for (u32 i = 0; i < 8; i++) {
-                float w = shared->weights[row + Fragment::n(i)][key];
-                if (is_weight_hidden(w)) continue;
-                UNROLL for (u32 c = 0; c < FRAGMENTS; c++) {
-                    u32 column = c % 4 * 16 + Fragment::m(i);
-                    const u16 *tile = shared->v + c / 4 * (MATRIX_POSITIONS * TILE_K);
-                    total[c][i] = mad(w, f16_to_f32(tile[eight_at(key, column / 8) + column % 8]), total[c][i]);
+            lane = MatrixGroup<A>::lane();
+            UNROLL for (u32 r = 0; r < A::ROWS; r++) {
+                float w = shared->weights[MatrixGroup<A>::row(r, lane)][key];
+                UNROLL for (u32 c = 0; c < K::FRAGMENTS; c++) {
+                    ONE_BY_ONE();
+                    UNROLL for (u32 i = 0; i < A::SUMS; i++) {
+                        if (A::row(i) != r) continue;
+                        float value = value_of(shared, K::Values::place(key, c * 16 + A::place(i, lane)));
+                        total[c][i] = mad(w, is_weight_hidden(w) ? 0.0f : value, total[c][i]);
+                    }
                 }
+            }
+        }
+    }
+
+    // The result, or the sums and statistics of a piece of the positions.
+    __attribute__((device, always_inline)) void store(const FlashAttnParams &p, const Heads &h, u32 row0, u32 splits, float *out,
+                                                      float *stats) const {
+        u32 lane = MatrixGroup<A>::lane();
+        UNROLL for (u32 r = 0; r < A::ROWS; r++) {
+            float all = A::template reduce<Sum>(sum[r]);
+            u32 row = row0 + MatrixGroup<A>::row(r, lane);
+            if (row >= h.rows) continue;
+            u64 to = result_row(p, h, query(h, row)) * splits + group_x();
+            // Both sums have the factor of the weights.
+            float without = exp2_hw(-WEIGHT_EXPONENT), factor = splits > 1 ? without : normalizer(all);
+            UNROLL for (u32 c = 0; c < K::FRAGMENTS; c++) UNROLL for (u32 i = 0; i < A::SUMS; i += A::RUN) {
+                u32 column = c * 16 + A::place(i, lane);
+                if (A::row(i) != r || column >= p.d[1]) continue;
+                UNROLL for (u32 e = 0; e < A::RUN; e++) out[to * p.d[1] + column + e] = total[c][i + e] * factor;
+            }
+            if (splits > 1 && A::leads()) {
+                stats[to * 2] = max[r] == LOWEST ? -infinity() : max[r] * LN_2;
+                stats[to * 2 + 1] = all * without;
             }
         }
     }
 };
 
-template <int DIM>
+template <class K>
 DEVICE void attention_matrix(const float *q, const u8 *k, const u8 *v, const void *mask, const float *sinks, float *out,
-                             float *stats, const FlashAttnParams &p, MatrixShared<DIM> *shared) {
+                             float *stats, const FlashAttnParams &p, typename K::Shared *shared) {
+    typedef typename K::A A;
     Heads h = heads(p);
     u32 span = tile_span(p, h.rows), splits = (p.kv[0] + span - 1) / span;
     u32 row0 = group_y() * MATRIX_ROWS, begin = group_x() * span, end = minimum(begin + span, p.kv[0]);
     if (splits == 1) out += p.off[5];
-    const u16 *keys = (const u16 *)k + row_offset(p.off[1], p.nbk, 0, h.kv_head, h.batch);
-    const u16 *values = (const u16 *)v + row_offset(p.off[2], p.nbv, 0, h.kv_head, h.batch);
+    k += row_offset(p.off[1], p.nbk, 0, h.kv_head, h.batch) * K::KV::BYTES;
+    v += row_offset(p.off[2], p.nbv, 0, h.kv_head, h.batch) * K::KV::BYTES;
 
-    AttentionOfWave<DIM> a;
-    UNROLL for (u32 r = 0; r < 2; r++) {
-        Query at = query(h, row0 + wave_id() * 16 + lane_id() / 4 + r * 8);
-        // One of the four lanes of a row has the weight of the sink.
-        float first = first_score(p, sinks, at.head, begin == 0);
-        a.max[r] = is_hidden(first) ? LOWEST : larger(first * LOG2_E, LOWEST);
-        a.sum[r] = lane_id() % 4 > 0 || is_hidden(first) ? 0.0f : exp2_hw(first * LOG2_E - a.max[r] + WEIGHT_EXPONENT);
-    }
-    UNROLL for (u32 c = 0; c < a.FRAGMENTS; c++) a.total[c] = 0.0f;
-    if (thread_id() < MATRIX_THREADS / WAVE) shared->special[thread_id()] = NO_STEP;
-    QueriesOfWave<DIM> queries;
-    queries.bring(q + query_offset(p, h, query(h, row0 + thread_id() / 2)), p.d[0], shared);
-    ScoresOfWave to_score;
+    AttentionOfWave<K> a;
+    a.begin(p, h, sinks, row0, begin == 0);
+    if (thread_id() < K::THREADS / WAVE) shared->special[thread_id()] = NO_STEP;
+    QueriesOfWave<K> queries;
+    u32 brought = row0 + thread_id() / QueriesOfWave<K>::BRINGERS;
+    queries.bring(q + query_offset(p, h, query(h, brought)), p.d[0], shared);
+    ScoresOfWave<A> to_score;
     to_score.begin(p, queries.inverse);
+    skip_hidden<K::THREADS>(mask, p, h, row0, begin, end, shared->seen);
 
-    if (p.mask_type & 3) {
-        u32 turn = 0;
-        for (; begin < end && !is_seen(mask, p, h, row0, begin, end, shared->seen[turn]); begin += SOUGHT) turn ^= 1;
-        turn ^= 1;
-        while (begin + SOUGHT < end && !is_seen(mask, p, h, row0, end - SOUGHT, end, shared->seen[turn])) {
-            end -= SOUGHT;
-            turn ^= 1;
-        }
-    }
     // Long rows take all registers.
-    constexpr bool AHEAD = DIM <= 128;
-    MaskOfRows rows;
+    constexpr bool AHEAD = !K::SPARING;
+    MaskOfRows<A> rows;
     rows.begin(mask, p, h, row0);
-    RowsOfStep<DIM> next_k, next_v;
-    Fragment::Sums bias[a.KEYS];
+    typename K::Keys next_k;
+    typename K::Values next_v;
+    typename MaskOfRows<A>::Bits bits[K::KEYS] = {};
     if (begin < end) {
         if (AHEAD) {
-            next_k.load(keys, p.nbk[0], begin, end, p.d[0]);
-            next_v.load(values, p.nbv[0], begin, end, p.d[1]);
+            next_k.load(k, p.nbk[0], begin, end, p.d[0]);
+            next_v.load(v, p.nbv[0], begin, end, p.d[1]);
         }
-        UNROLL for (u32 j = 0; j < a.KEYS; j++) rows.load(begin + j * 16, end, bias[j]);
+        UNROLL for (u32 j = 0; j < K::KEYS; j++) rows.load(begin + j * 16, end, bits[j]);
     }
     NO_UNROLL for (u32 base = begin; base < end; base += MATRIX_POSITIONS) {
         if (!AHEAD) {
-            next_k.load(keys, p.nbk[0], base, end, p.d[0]);
-            next_v.load(values, p.nbv[0], base, end, p.d[1]);
+            next_k.load(k, p.nbk[0], base, end, p.d[0]);
+            next_v.load(v, p.nbv[0], base, end, p.d[1]);
         }
         barrier();
-        next_k.store(shared->k);
-        if (next_v.store(shared->v)) shared->special[wave_id()] = base;
+        if (store_step<K>(next_k, next_v, shared)) shared->special[wave_id()] = base;
         barrier();
-        Fragment::Sums s[a.KEYS];
+        typename K::Sums s[K::KEYS];
         u32 next = base + MATRIX_POSITIONS;
         if (AHEAD && next < end) {
-            next_k.load(keys, p.nbk[0], next, end, p.d[0]);
-            next_v.load(values, p.nbv[0], next, end, p.d[1]);
+            next_k.load(k, p.nbk[0], next, end, p.d[0]);
+            next_v.load(v, p.nbv[0], next, end, p.d[1]);
         }
-        multiply_keys(shared->k, queries, s);
-        to_score.of(s, bias);
-        // A step beyond the end is hidden.
-        UNROLL for (u32 j = 0; j < a.KEYS; j++) rows.load(next + j * 16, end, bias[j]);
+        UNROLL for (u32 j = 0; j < K::KEYS; j++) {
+            if (j % K::AT_ONCE == 0) multiply_keys<K>(shared, queries, j, s + j);
+            typename K::Sums bias;
+            rows.numbers(base + j * 16, end, bits[j], bias);
+            to_score.of(s[j], bias);
+            if (K::AT_ONCE == 1) UNROLL for (u32 i = 0; i < A::SUMS; i++) s[j][i] = computed_here(s[j][i]);
+        }
+        UNROLL for (u32 j = 0; j < K::KEYS; j++) rows.load(next + j * 16, end, bits[j]);
         bool special = false;
-        UNROLL for (u32 w = 0; w < MATRIX_THREADS / WAVE; w++) special |= shared->special[w] == base;
+        UNROLL for (u32 w = 0; w < K::THREADS / WAVE; w++) special |= uniform(shared->special[w]) == base;
+        a.rescale(s);
+        // Not one or the other: results of both would have registers of their own.
         if (special) {
-            a.template soft_max<true>(s);
+            a.template weigh<true>(s);
             a.add_values_seen(s, shared);
-        } else {
-            a.template soft_max<false>(s);
-            a.add_values(s, shared->v);
+        }
+        if (!unknown(special)) {
+            a.template weigh<false>(s);
+            a.add_values(s, shared);
         }
     }
-
-    UNROLL for (u32 r = 0; r < 2; r++) {
-        float all = lanes_reduce<Sum, 4>(a.sum[r]);
-        u32 row = row0 + wave_id() * 16 + lane_id() / 4 + r * 8;
-        if (row >= h.rows) continue;
-        u64 to = result_row(p, h, query(h, row)) * splits + group_x();
-        // Both sums have the factor of the weights.
-        float without = exp2_hw(-WEIGHT_EXPONENT), factor = splits > 1 ? without : normalizer(all);
-        UNROLL for (u32 c = 0; c < a.FRAGMENTS; c++) UNROLL for (u32 i = r * 2; i < 8; i += 4) {
-            u32 column = c * 16 + Fragment::m(i);
-            if (column >= p.d[1]) continue;
-            out[to * p.d[1] + column] = a.total[c][i] * factor;
-            out[to * p.d[1] + column + 1] = a.total[c][i + 1] * factor;
-        }
-        if (splits > 1 && lane_id() % 4 == 0) {
-            stats[to * 2] = a.max[r] == LOWEST ? -infinity() : a.max[r] * LN_2;
-            stats[to * 2 + 1] = all * without;
-        }
-    }
+    a.store(p, h, row0, splits, out, stats);
 }
-
-#endif

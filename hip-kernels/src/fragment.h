@@ -12,7 +12,7 @@
 // lanes side by side have neighbours of a column of the result, which are stored together. Where v_dot2_f32_f16 is all
 // there is, a lane has 4 x 4 sums.
 #pragma once
-#include "blocks.h"
+#include "halves.h"
 
 // 0: none. For HAS_MATRIX all types have kernels, for dot2 alone F16 has (bytes are faster for blocks).
 #define HAS_MATRIX 0
@@ -31,7 +31,6 @@
 #define HAS_DOT2 1
 #endif
 
-typedef f16 f16x2 __attribute__((ext_vector_type(2)));
 typedef f16 f16x4 __attribute__((ext_vector_type(4)));
 typedef f16 f16x8 __attribute__((ext_vector_type(8)));
 typedef f16 f16x16 __attribute__((ext_vector_type(16)));
@@ -40,7 +39,9 @@ typedef float floats8 __attribute__((ext_vector_type(8)));
 
 // NVIDIA's processors have long steps, of which LDS holds one: waiting for memory is what takes time there, and other
 // work-groups need room for theirs. What is loaded ahead would leave AMD's half of their wavefronts, or one on a SIMD.
-#if DEVICE_AMD
+// (Tests of NVIDIA's fragments on AMD's processors bring their own.)
+#if defined(TILE_K)
+#elif DEVICE_AMD
 #define TILE_K 32u
 #else
 #define TILE_K 64u
@@ -67,8 +68,8 @@ DEVICE f16x8 load_eight(const u16 *tile, u32 row, u32 eight) {
 // Which elements a lane of a matrix instruction of AMD's holds, all of 16 x 16 x 16: HALVES neighbours along k of one
 // row of either operand (lanes 16 apart follow each other along k, or hold the same), and of the result one column of
 // the second operand, of which rows of the first are STEP apart and those of lanes 16 apart BLOCK.
-template <u32 LANES_, u32 HALVES_, u32 STEP, u32 BLOCK> struct Layout {
-    static constexpr u32 LANES = LANES_, HALVES = HALVES_, SUMS = 256 / LANES;
+template <u32 LANES_, u32 HALVES_, u32 STEP_, u32 BLOCK> struct Layout {
+    static constexpr u32 LANES = LANES_, HALVES = HALVES_, STEP = STEP_, SUMS = 256 / LANES;
     DEVICE u32 row(u32 lane) { return lane % 16; }
     DEVICE u32 k(u32 lane) { return lane / 16 * HALVES % 16; }
     DEVICE u32 result_row(u32 lane, u32 i) { return lane / 16 * BLOCK + i * STEP; }
@@ -166,6 +167,7 @@ template <class INSTRUCTION> struct MmaFragment {
     DEVICE u32 n(u32 i) { return lane() / 4 + i / 2 % 2 * 8; }
 };
 
+// Instructions say whether the unit FLUSHES: takes F16 numbers below 2^-14 for zeros, as AMD says of gfx90a alone.
 #if !DEVICE_AMD && HAS_MATRIX
 struct Mma {
     DEVICE lds_u32x4 load_four(const u16 *row) {
@@ -193,11 +195,13 @@ struct Mma {
 typedef MmaFragment<Mma> Fragment;
 #elif defined(__GFX11__)
 struct Wmma {
+    static constexpr bool FLUSHES = false;
     DEVICE floats8 multiply(f16x16 a, f16x16 b, floats8 c) { return __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(a, b, c); }
 };
 typedef MatrixFragment<LayoutWmma11, Wmma> Fragment;
 #elif defined(__GFX12__)
 struct Wmma {
+    static constexpr bool FLUSHES = false;
     DEVICE floats8 multiply(f16x8 a, f16x8 b, floats8 c) {
         return __builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12(a, b, c);
     }
@@ -205,6 +209,11 @@ struct Wmma {
 typedef MatrixFragment<LayoutWmma12, Wmma> Fragment;
 #elif HAS_MATRIX
 struct Mfma {
+#if defined(__gfx90a__)
+    static constexpr bool FLUSHES = true;
+#else
+    static constexpr bool FLUSHES = false;
+#endif
     DEVICE floats4 multiply(f16x4 a, f16x4 b, floats4 c) {
         return __builtin_amdgcn_mfma_f32_16x16x16f16(a, b, c, 0, 0, 0);
     }

@@ -5,8 +5,7 @@
 // columns. Along k it goes in steps of TILE_K, of which each thread loads eight neighbours of some rows: weights are
 // decoded on the way into LDS, once for BN columns; activations were rounded before (`round_half`) and are copied.
 //
-//   * Bytes become F16 in pairs: a byte below 0x64 is the number 1024 + byte, from which 1024 and the bias are taken
-//     exactly; a packed product and sum with factor and offset follow. Three instructions for two weights.
+//   * Bytes become F16 in pairs (halves.h): three instructions for two weights.
 //   * While a step is multiplied, the loads of the next are in flight. Where LDS holds two, they go to the other half, so
 //     that a step has one barrier.
 //
@@ -20,29 +19,6 @@
 
 // Halves of a column in scratch: whole steps of either length, zeros behind its end.
 DEVICE u32 half_pitch(u32 k) { return (k + 63) / 64 * 64; }
-
-// Two of four bytes as F16, as 1024 + byte.
-DEVICE f16x2 byte_pair(u32 q, u32 which) {
-    return __builtin_bit_cast(f16x2, pick_bytes(q, 0x64646464u, which == 0 ? 0x04010400u : 0x04030402u));
-}
-
-// The eight values as F16.
-template <class W> DEVICE lds_u32x4 decode_halves(const typename W::Raw &raw) {
-    if constexpr (W::BLOCK == 1) {
-        return __builtin_bit_cast(lds_u32x4, raw.x);
-    } else {
-        auto q = W::bytes(raw);
-        f16 factor = (f16)W::factor(raw), offset = 0;
-        if constexpr (W::OFFSET) offset = (f16)W::offset(raw);
-        f16 bias = W::SIGNED ? 1152.0f : 1024.0f + W::BIAS;
-        lds_u32x4 out;
-        UNROLL for (u32 i = 0; i < 4; i++) {
-            f16x2 x = byte_pair(W::SIGNED ? q[i / 2] ^ 0x80808080u : q[i / 2], i % 2) - bias;
-            out[i] = __builtin_bit_cast(u32, W::OFFSET ? (f16x2)(x * factor + offset) : (f16x2)(x * factor));
-        }
-        return out;
-    }
-}
 
 #if DEVICE_AMD
 typedef WeightF16 RoundedHalf;

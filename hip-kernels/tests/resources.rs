@@ -271,8 +271,8 @@ fn arguments_are_pointers_and_the_shared_structure() {
     }
 }
 
-/// Every target has the same kernels, but for products of bytes and of F16: all of them, some, or none, by the
-/// instructions that the target has for them.
+/// Every target has the same kernels, but for products of bytes and of F16 and attention on matrix units: all of them,
+/// some, or none, by the instructions that the target has for them.
 #[test]
 fn targets_have_the_same_kernels() {
     let mut all: BTreeMap<&str, BTreeSet<Vec<String>>> = BTreeMap::new();
@@ -290,7 +290,7 @@ fn targets_have_the_same_kernels() {
         let most = match stem {
             stem if stem.starts_with("mul_mat_int8_") || stem.starts_with("mul_mat_id_") => 3,
             "mul_mat_half" => 3,
-            "mul_mat_id" => 2,
+            "mul_mat_id" | "flash_attn" | "flash_attn_blocks" => 2,
             stem if stem.starts_with("mul_mat_half_") => 2,
             _ => 1,
         };
@@ -318,12 +318,13 @@ fn is_dot4(target: &str, word: u32) -> bool {
     }
 }
 
-/// What tiles multiply with: matrix units where a target has them, dot4 for bytes. Each instruction of a step stands in the
+/// What tiles and attention multiply with: matrix units where a target has them, dot4 for bytes. Each instruction of a step stands in the
 /// loop once: as many as the tile's products of 32 elements take.
 #[test]
 fn tiles_use_the_units_of_their_target() {
     for (target, stem, root) in objects() {
         let image = hip_kernels::code_object(target, stem).unwrap();
+        let mut attention = 0;
         for kernel in root.list("amdhsa.kernels") {
             let (name, threads) = (kernel.text(".name"), kernel.number(".max_flat_workgroup_size") as usize);
             let size = name.rsplit_once('_').and_then(|(_, size)| size.split_once('x'));
@@ -335,6 +336,20 @@ fn tiles_use_the_units_of_their_target() {
                 let waves = threads / kernel.number(".wavefront_size") as usize;
                 assert_eq!(count * waves * each, products, "{target} {name}: {count} matrix instructions");
             }
+            // Of attention, of rows of so many elements: scores of 16 rows and 32 positions, whose queries are sums of two,
+            // then their values, whose weights are; in blocks so are the values, without the products of both rests.
+            if let Some(row) = name.strip_prefix("flash_attn_matrix_").and_then(|n| n.rsplit_once("_d")) {
+                let row: usize = row.1.parse().unwrap();
+                let (upper, each) = matrix_instruction(target).expect(target);
+                let count = words(image, name).iter().filter(|&word| word >> 16 == upper).count();
+                let of_values = if stem == "flash_attn" { 2 } else { 3 };
+                assert_eq!(
+                    count * each,
+                    16 * 32 * row * (2 + of_values),
+                    "{target} {name}: {count} matrix instructions"
+                );
+                attention += 1;
+            }
             let has_dot4 =
                 target != "gfx900" && target != "gfx902" && target != "gfx90c" && target != "gfx1010";
             if has_dot4 && ["mat_tile_int8", "mat_tile_id_int8"].iter().any(|s| name.starts_with(s)) {
@@ -342,5 +357,13 @@ fn tiles_use_the_units_of_their_target() {
                 assert!(count * threads * 4 >= products, "{target} {name}: {count} dot4");
             }
         }
+        // Two lengths of rows of each type.
+        let expected = match stem {
+            "flash_attn" => 2,
+            "flash_attn_blocks" => 4,
+            _ => 0,
+        };
+        let expected = if matrix_instruction(target).is_some() { expected } else { 0 };
+        assert_eq!(attention, expected, "{target} {stem}");
     }
 }

@@ -8,22 +8,18 @@ use super::grid::{launch, no_kernel, scratch};
 use super::{Context, Launch, Operand, Refusal};
 use crate::arch::{Family, Matrix, Profile};
 use crate::tuning::Tuning;
-use ggml_core::DType;
 use ggml_core::kernel::FlashAttnParams;
 use ggml_core::plan::Precision;
+use ggml_core::{DType, Tensor};
 
-/// Threads of all kernels of the family but those for few query rows on NVIDIA's processors.
+/// Threads of all kernels of the family but those for few query rows on NVIDIA's processors, and those on CDNA's matrix
+/// units.
 const THREADS: u32 = 128;
 /// Query rows (tokens times heads that share a head of k) up to which those kernels are used.
 const FEW: u64 = 8;
 /// Query rows of a work-group of the kernels for many.
 const TILE_ROWS: u32 = 32;
-/// The kernels for many on matrix units, by the longest row of q, k or v, and query rows of their work-groups.
-const MATRIX_KERNELS: [(u32, &str); 3] = [
-    (64, "flash_attn_matrix_f16_d64"),
-    (128, "flash_attn_matrix_f16_d128"),
-    (256, "flash_attn_matrix_f16_d256"),
-];
+/// Query rows of a work-group of the kernels for many on matrix units, of which each of four wavefronts has 16.
 const MATRIX_ROWS: u64 = 64;
 /// Pieces that the combining kernel takes at the most: its LDS.
 const MAX_SPLITS: u64 = 2048;
@@ -36,7 +32,8 @@ const LONG: [u32; 2] = [576, 512];
 const LONG_ROWS: u64 = 4;
 
 /// Kernels of a type for value rows of up to 64, 128 and 256 elements: few query rows (for each of [`GROUPS`]), many
-/// query rows. One for rows of up to [`LONG`], and one for rows of any length.
+/// query rows, many on matrix units (where no row is longer; none for F32, and of blocks none for 256). One for rows of up to
+/// [`LONG`], and one for rows of any length.
 struct Kernels {
     /// Stem of their source.
     module: &'static str,
@@ -44,6 +41,7 @@ struct Kernels {
     /// How many of the groups there are.
     groups: usize,
     many: [&'static str; 3],
+    matrix: [&'static str; 3],
     long: &'static str,
     any: &'static str,
 }
@@ -71,6 +69,11 @@ macro_rules! kernels {
                 concat!("flash_attn_tile_", $t, "_d64"),
                 concat!("flash_attn_tile_", $t, "_d128"),
                 concat!("flash_attn_tile_", $t, "_d256"),
+            ],
+            matrix: [
+                concat!("flash_attn_matrix_", $t, "_d64"),
+                concat!("flash_attn_matrix_", $t, "_d128"),
+                concat!("flash_attn_matrix_", $t, "_d256"),
             ],
             long: concat!("flash_attn_split_", $t, "_long"),
             any: concat!("flash_attn_any_", $t),
@@ -133,14 +136,13 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     }
 
     let heads = u64::from(p.kv[1]) * u64::from(p.ne[2]);
-    let matrix = matrix_kernel(c, &p, kv_type);
-    let Choice { kernel, few, splits, groups } = choose(c.profile, &p, &kernels, matrix)?;
+    let matrix = matrix_kernel(c, &p, &kernels);
+    let Choice { kernel, threads, few, splits, groups } = choose(c.profile, &p, &kernels, matrix)?;
     let read: Vec<Operand> =
         [0, 1, 2, 3, 4].map(|i| Operand::Tensor(*src.get(i).unwrap_or(&src[0]))).to_vec();
     let result = Operand::Tensor(c.node);
     let attention = |written: &[Operand]| {
         let operands = [&read[..], written].concat();
-        let threads = if few { span(c.profile) } else { THREADS };
         let launch = launch(c, (kernels.module, kernel), operands, &p, [splits, groups, heads], threads)?;
         Ok::<Launch, Refusal>(Launch { written: written.len(), ..launch })
     };
@@ -161,22 +163,34 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     Ok(vec![attention(&[sums, stats])?, second])
 }
 
-/// The kernel on matrix units for many query rows: where activations may be rounded, keys and values are F16, and 16 bytes of
-/// their rows can be loaded at a time.
-fn matrix_kernel(c: &Context<'_>, p: &FlashAttnParams, kv_type: DType) -> Option<&'static str> {
-    let wanted =
-        c.profile.matrix == Matrix::Tensor && c.precision == Precision::Fast && kv_type == DType::F16;
-    let places = [&p.nbk[..], &p.nbv, &p.off[1..3], &p.d];
-    let aligned = places.iter().all(|values| values.iter().all(|v| v.is_multiple_of(8)));
-    let of_length = |&&(longest, _): &&(u32, &str)| p.d[0].max(p.d[1]) <= longest;
-    MATRIX_KERNELS.iter().find(of_length).filter(|_| wanted && aligned).map(|&(_, kernel)| kernel)
+/// The longest row that a matrix unit takes of a type: of blocks LDS has a tile more, and AMD's lanes have fewer registers.
+fn longest_on_units(matrix: Matrix, kv_type: DType) -> u32 {
+    match matrix {
+        Matrix::None => 0,
+        Matrix::Tensor if kv_type == DType::F16 => 256,
+        Matrix::Tensor | Matrix::Mfma | Matrix::Wmma | Matrix::WmmaGfx12 => 128,
+    }
 }
 
-/// What computes a node: the kernel, whether it is one for few query rows, how many pieces of the positions there are
-/// and how many groups of query rows.
+/// The kernel on matrix units for many query rows, where activations may be rounded. Of rows of F16 NVIDIA's load 16 bytes at a
+/// time, which begin at multiples of that; blocks, and AMD's rows, lie anywhere.
+fn matrix_kernel(c: &Context<'_>, p: &FlashAttnParams, kernels: &Kernels) -> Option<&'static str> {
+    let operands = c.graph.operands(c.node);
+    let longest = longest_on_units(c.profile.matrix, operands[1].dtype);
+    let sixteens = |t: &&Tensor| t.nb[1..].iter().chain([&t.offset]).all(|n| n.is_multiple_of(16));
+    let anywhere = operands[1].dtype != DType::F16 || c.profile.matrix != Matrix::Tensor;
+    let fits = p.d.iter().all(|d| d.is_multiple_of(8)) && (anywhere || operands[1..3].iter().all(sixteens));
+    let wanted = c.precision == Precision::Fast && operands[1].dtype != DType::F32;
+    let row = Some(p.d[0].max(p.d[1])).filter(|&row| wanted && fits && row <= longest);
+    row.and_then(size_class).map(|size| kernels.matrix[size])
+}
+
+/// What computes a node: the kernel and its threads, whether it is one for few query rows, how many pieces of the positions
+/// there are and how many groups of query rows.
 #[derive(Debug, PartialEq)]
 struct Choice {
     kernel: &'static str,
+    threads: u32,
     few: bool,
     splits: u64,
     groups: u64,
@@ -200,12 +214,12 @@ fn choose(
     if long && (dv > 256 || d > 256 && rows <= FEW) {
         let groups = rows.div_ceil(LONG_ROWS);
         let splits = u64::from(p.kv[0].div_ceil(long_span(p.kv[0], groups.saturating_mul(heads))));
-        return Ok(Choice { kernel: kernels.long, few: true, splits, groups });
+        return Ok(Choice { kernel: kernels.long, threads: span(profile), few: true, splits, groups });
     }
     let of_values = match size_class(dv).filter(|_| in_eights) {
         Some(of_values) => of_values,
         None if dv <= MAX_VALUES => {
-            return Ok(Choice { kernel: kernels.any, few: false, splits: 1, groups: rows });
+            return Ok(Choice { kernel: kernels.any, threads: THREADS, few: false, splits: 1, groups: rows });
         }
         None => {
             return Err(Refusal(format!(
@@ -222,7 +236,8 @@ fn choose(
             class -= 1;
         }
         let groups = rows.div_ceil(GROUPS[class]);
-        return Ok(Choice { kernel: kernels.few[size][class], few: true, splits, groups });
+        let kernel = kernels.few[size][class];
+        return Ok(Choice { kernel, threads: span(profile), few: true, splits, groups });
     }
     let splits = u64::from(p.kv[0].div_ceil(tile_span(p, rows32)));
     if splits > MAX_SPLITS {
@@ -232,10 +247,11 @@ fn choose(
         )));
     }
     if let Some(kernel) = matrix {
-        return Ok(Choice { kernel, few: false, splits, groups: rows.div_ceil(MATRIX_ROWS) });
+        let (threads, groups) = (4 * profile.wave, rows.div_ceil(MATRIX_ROWS));
+        return Ok(Choice { kernel, threads, few: false, splits, groups });
     }
     let groups = rows.div_ceil(TILE_ROWS.into());
-    Ok(Choice { kernel: kernels.many[of_values], few: false, splits, groups })
+    Ok(Choice { kernel: kernels.many[of_values], threads: THREADS, few: false, splits, groups })
 }
 
 #[cfg(test)]
@@ -292,14 +308,58 @@ mod tests {
             }
             let few: usize = CACHE_TYPES.iter().map(|&t| 3 * kernels(t).unwrap().groups).sum();
             assert_eq!(met.len(), few + 5 * CACHE_TYPES.len() + 1, "{name}: {met:?}");
-            let units: Vec<&str> = on_units.difference(&met).copied().collect();
-            let expected = if profile.matrix == Matrix::Tensor {
-                &["flash_attn_matrix_f16_d128", "flash_attn_matrix_f16_d256", "flash_attn_matrix_f16_d64"][..]
-            } else {
-                &[]
+            let units: BTreeSet<&str> = on_units.difference(&met).copied().collect();
+            let sizes = |blocks: bool| match profile.matrix {
+                Matrix::None => 0,
+                Matrix::Tensor if !blocks => 3,
+                Matrix::Tensor | Matrix::Mfma | Matrix::Wmma | Matrix::WmmaGfx12 => 2,
             };
+            let types = [DType::F16, DType::Q8_0, DType::Q4_0];
+            let of_type = |t: DType| kernels(t).unwrap().matrix[..sizes(t != DType::F16)].to_vec();
+            let expected: BTreeSet<&str> = types.iter().flat_map(|&t| of_type(t)).collect();
             assert_eq!(units, expected, "{name}");
         }
+    }
+
+    /// Matrix units take rows in eights that are not too long: of F16 for NVIDIA's where 16 bytes of them can be loaded at a
+    /// time, of others anywhere.
+    #[test]
+    fn matrix_units_take_what_they_can_load() {
+        let chosen = |target: &str, dtype: DType, d: usize, shift: usize, precision| {
+            let profile = Profile::of(&Target::parse(target).unwrap()).unwrap();
+            let mut graph = Graph::new();
+            let q = graph.leaf("q", DType::F32, [d, 64, 1, 1], Source::Input).unwrap();
+            let [k, v] = ["k", "v"].map(|name| {
+                let cells = graph.leaf(name, dtype, [d, 50, 1, 1], Source::Input).unwrap();
+                graph.view(cells, [d, 40, 1, 1], graph.tensor(cells).nb, shift).unwrap()
+            });
+            let op = FlashAttnExt { scale: 1.0, max_bias: 0.0, logit_softcap: 0.0 };
+            let node = graph.flash_attn_ext(op, q, k, v, None).unwrap();
+            let p = FlashAttnParams::new(&graph, node, &[]).unwrap();
+            let context = Context { graph: &graph, node, profile: &profile, precision };
+            matrix_kernel(&context, &p, &kernels(dtype).unwrap())
+        };
+        let (exact, fast) = (Precision::Exact, Precision::Fast);
+        for (target, longest) in [("sm_80", 256), ("gfx908", 128), ("gfx1100", 128), ("gfx1200", 128)] {
+            assert_eq!(chosen(target, DType::F16, 64, 0, fast), Some("flash_attn_matrix_f16_d64"));
+            assert_eq!(chosen(target, DType::Q8_0, 96, 0, fast), Some("flash_attn_matrix_q8_0_d128"));
+            assert_eq!(chosen(target, DType::Q4_0, 128, 18, fast), Some("flash_attn_matrix_q4_0_d128"));
+            let long = chosen(target, DType::F16, 200, 0, fast);
+            assert_eq!(long, Some("flash_attn_matrix_f16_d256").filter(|_| longest == 256), "{target}");
+            let anywhere = chosen(target, DType::F16, 64, 8, fast).is_some();
+            assert_eq!(anywhere, target != "sm_80", "{target}");
+            for none in [
+                chosen(target, DType::F32, 64, 0, fast),
+                chosen(target, DType::Q8_0, 64, 0, exact),
+                chosen(target, DType::F16, 100, 0, fast),
+                chosen(target, DType::F16, 288, 0, fast),
+                chosen(target, DType::Q8_0, 160, 0, fast),
+                chosen(target, DType::Q4_0, 256, 0, fast),
+            ] {
+                assert_eq!(none, None, "{target}");
+            }
+        }
+        assert_eq!(chosen("gfx906", DType::F16, 64, 0, fast), None);
     }
 
     #[test]

@@ -80,7 +80,9 @@ fn ptx_is_like_the_code_objects() {
             }
             let Some(image) = amd.and_then(|amd| hip_kernels::code_object(amd, stem)) else { continue };
             let wanted = elf::read(image).unwrap().kernels;
-            for kernel in wanted.iter().filter(|k| has_matrix || !k.name.contains("_half_")) {
+            let on_units =
+                |k: &&KernelInfo| ["_half_", "_attn_matrix_"].iter().any(|part| k.name.contains(part));
+            for kernel in wanted.iter().filter(|k| has_matrix || !on_units(k)) {
                 let (name, max_threads) = counterpart(kernel);
                 let found = object.kernels.iter().find(|k| k.name == name);
                 let found = found.unwrap_or_else(|| panic!("{target} {stem} has no {name}"));
@@ -93,10 +95,13 @@ fn ptx_is_like_the_code_objects() {
 }
 
 /// What PTX has in place of an AMD kernel: its name and its threads. Attention of few rows is twice as wide, as NVIDIA's
-/// multiprocessors like it, and tiles of matrix units are others.
+/// multiprocessors like it, that on matrix units has four wavefronts, and tiles of matrix units are others.
 fn counterpart(amd: &KernelInfo) -> (String, u32) {
     if amd.name.starts_with("mat_tile_half_") {
         return (amd.name.replace("mat_tile_half_", "mat_tile_mma_"), 256);
+    }
+    if amd.name.starts_with("flash_attn_matrix_") {
+        return (amd.name.clone(), 128);
     }
     let wider = if amd.name.starts_with("flash_attn_split_") { 2 } else { 1 };
     (amd.name.clone(), amd.max_threads * wider)

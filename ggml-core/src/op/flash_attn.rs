@@ -403,6 +403,11 @@ pub fn cases() -> Vec<Case> {
         case_with_hidden_cells(extents(32, 64, 19, 96, 2, 1, 1), DType::Q4_0, true),
         case_with_nan(19, 96, DType::Q8_0),
         case_with_nan(19, 96, DType::Q4_0),
+        case(extents(32, 32, 20, 61, 2, 2, 1), DType::Q8_0, Some(f32), 0.0, 0.0),
+        case(extents(256, 192, 21, 70, 4, 2, 1), DType::Q4_0, Some(f16), 0.0, 0.0),
+        case(extents(160, 256, 40, 61, 2, 1, 1), DType::Q8_0, Some(f32), 0.0, 0.0),
+        case_with_sinks(extents(128, 128, 21, 64, 8, 2, 1), DType::Q4_0),
+        case_with_hidden_cells(extents(128, 128, 19, 45, 4, 1, 1), DType::Q4_0, false),
         case_with_window(extents(64, 64, 70, 700, 4, 1, 1), DType::Q4_0, 150),
         Case::new("FLASH_ATTN_EXT(a cache that is mostly empty)", |g, c| {
             let q = c.leaf(g, "q", DType::F32, [64, 1, 4, 1], Fill::Uniform(-1.0, 1.0))?;

@@ -1,0 +1,184 @@
+//! Attention on matrix units, on a virtual GPU that has none: `kernels/written.h` writes out what their instructions do, lane by
+//! lane as the makers' documents say. What is around them is the kernels' own: who holds which scores, the exchange of
+//! weights, tiles that are turned, masks, the soft-max, pieces of the positions.
+
+mod written;
+
+use ggml_core::catalogue::{self, Case, Fill, Outcome};
+use ggml_core::kernel::FlashAttnParams;
+use ggml_core::metrics::distance;
+use ggml_core::op::flash_attn::FlashAttnExt;
+use ggml_core::plan::Precision;
+use ggml_core::reference::ReferenceBackend;
+use ggml_core::{DType, Graph, Result};
+use virtual_gpu::{Gpu, Launch, Module, Options, Target};
+
+/// Query rows of a work-group.
+const ROWS: u32 = 64;
+
+struct Device {
+    gpu: Gpu,
+    attention: Module,
+    /// The kernels that ship, of which one joins pieces.
+    shipped: Module,
+    /// Threads of a work-group.
+    threads: u32,
+}
+
+impl Device {
+    fn new(unit: &str, threads: u32) -> Option<Device> {
+        let Some(shipped) = hip_kernels::code_object("gfx906", "flash_attn") else {
+            eprintln!("skipped: nothing was built in for gfx906");
+            return None;
+        };
+        let definition = format!("UNIT={unit}");
+        let object = written::compile("attention.hip", &[definition.as_str()])?;
+        let gpu = Gpu::new(Target::Gfx906, Options::default());
+        let (attention, shipped) = (gpu.load(&object).unwrap(), gpu.load(shipped).unwrap());
+        Some(Device { gpu, attention, shipped, threads })
+    }
+
+    fn launch(&self, kernel: &str, groups: [u32; 3], threads: u32, pointers: &[u64], p: &FlashAttnParams) {
+        let modules = [&self.attention, &self.shipped];
+        let kernel = modules.into_iter().find_map(|module| module.kernel(kernel)).expect(kernel);
+        let arguments = [bytemuck::cast_slice(pointers), bytemuck::bytes_of(p)].concat();
+        let launch = Launch { groups, threads: [threads, 1, 1], dynamic_lds: 0, arguments: &arguments };
+        self.gpu.launch(&kernel, &launch).unwrap();
+    }
+
+    fn run(&self, case: &Case) -> Vec<f32> {
+        let graph = case.graph.as_ref().unwrap();
+        let operands = graph.operands(case.node);
+        let p = FlashAttnParams::new(graph, case.node, &[]).unwrap();
+        let leaves = case.leaves().unwrap();
+        let places: Vec<u64> = leaves
+            .iter()
+            .map(|(_, bytes)| {
+                let address = self.gpu.allocate(bytes.len()).unwrap();
+                self.gpu.write(address, bytes).unwrap();
+                address
+            })
+            .collect();
+        // What is not there is q again.
+        let mut pointers: Vec<u64> = [0, 1, 2, 3, 4]
+            .map(|i| {
+                let operand = operands.get(i).unwrap_or(&operands[0]);
+                let leaf = leaves.iter().position(|(id, _)| *id == operand.root).unwrap();
+                places[leaf] + operand.offset as u64
+            })
+            .to_vec();
+        let rows = p.ne[0] * (p.ne[1] / p.kv[1]);
+        let splits = p.kv[0].div_ceil(tile_span(&p, rows));
+        let all_rows = p.ne[0] * p.ne[1] * p.ne[2];
+        let values = (all_rows * p.d[1]) as usize;
+        let result = self.gpu.allocate(values * 4).unwrap();
+        let joined =
+            [values, all_rows as usize * 2].map(|n| self.gpu.allocate(n * 4 * splits as usize).unwrap());
+        let written = if splits == 1 { [result; 2] } else { joined };
+        pointers.extend(written);
+        let kv_type = operands[1].dtype.name().to_lowercase();
+        let kernel = format!("attention_{kv_type}_d{}", if p.d[0].max(p.d[1]) <= 64 { 64 } else { 128 });
+        let groups = [splits, rows.div_ceil(ROWS), p.kv[1] * p.ne[2]];
+        self.launch(&kernel, groups, self.threads, &pointers, &p);
+        if splits > 1 {
+            let pointers = [written[0], written[1], result];
+            self.launch("flash_attn_combine", [all_rows, 1, 1], 128, &pointers, &p);
+        }
+        let mut got = vec![0f32; values];
+        self.gpu.read(result, bytemuck::cast_slice_mut(&mut got)).unwrap();
+        got
+    }
+}
+
+/// The rule of `attention.h`.
+fn tile_span(p: &FlashAttnParams, rows: u32) -> u32 {
+    let groups = rows.div_ceil(32) * p.kv[1] * p.ne[2];
+    if groups >= 256 { p.kv[0] } else { p.kv[0].div_ceil(512 / groups).next_multiple_of(32).max(1024) }
+}
+
+/// The cases of the catalogue that a unit takes: however few rows they have.
+fn cases() -> Vec<Case> {
+    let fits = |graph: &Graph, case: &Case| {
+        let operands = graph.operands(case.node);
+        let rows = [operands[1].ne[0], operands[2].ne[0]];
+        operands[1].dtype != DType::F32 && rows.iter().all(|&n| n % 8 == 0 && n <= 128)
+    };
+    let attention = |case: &Case| case.name.starts_with("FLASH_ATTN_EXT(") && case.group.is_none();
+    let all = catalogue::cases().into_iter().filter(attention);
+    all.filter(|case| fits(case.graph.as_ref().unwrap(), case)).collect()
+}
+
+/// Masks, windows, sinks, caps, slopes, pieces, heads that share keys, infinities and NaNs, of all types of the cache. Nothing
+/// is rounded that F32 would keep.
+fn check(unit: &str, threads: u32) {
+    let Some(device) = Device::new(unit, threads) else { return };
+    let cases = cases();
+    for dtype in [DType::F16, DType::Q8_0, DType::Q4_0] {
+        let mut worst = (0.0, 0.0);
+        let of_type = |case: &&Case| case.graph.as_ref().unwrap().operands(case.node)[1].dtype == dtype;
+        let mut count = 0;
+        for case in cases.iter().filter(of_type) {
+            let Outcome::Values(right) =
+                catalogue::run(case, &ReferenceBackend::default(), Precision::Exact).unwrap()
+            else {
+                panic!("the reference refuses nothing");
+            };
+            let error = catalogue::distance(case, &device.run(case), &right);
+            let bound = catalogue::bound(case, Precision::Fast);
+            let exact = error.nmse < 1e-11;
+            assert!(bound.holds(&error) && exact, "{unit} {}: {error:?}", case.name);
+            worst = (error.nmse.max(worst.0), error.row.max(worst.1));
+            count += 1;
+        }
+        eprintln!("{unit} {dtype}: {count} cases, errors up to {:.1e}, of a row {:.1e}", worst.0, worst.1);
+        assert!(count >= 5, "{dtype}: {count} cases");
+    }
+    check_sizes(&device, unit);
+}
+
+/// Keys that F16 does not hold, values that it holds with few bits: blocks of both lose nothing. Of a unit that takes numbers
+/// below 2^-14 for zeros the values are no such numbers; what rounding leaves of them is.
+fn check_sizes(device: &Device, unit: &str) {
+    let size = if unit == "MFMA90A" { 1e-2 } else { 1e-4 };
+    for dtype in [DType::Q8_0, DType::Q4_0] {
+        let case = Case::new(format!("{dtype}"), |g, c| -> Result<_> {
+            let q = c.leaf(g, "q", DType::F32, [96, 20, 4, 1], Fill::Uniform(-1e-5, 1e-5))?;
+            let k = c.leaf(g, "k", dtype, [96, 70, 2, 1], Fill::Uniform(-4e5, 4e5))?;
+            let v = c.leaf(g, "v", dtype, [96, 70, 2, 1], Fill::Uniform(-size, size))?;
+            let op = FlashAttnExt { scale: 1.0, max_bias: 0.0, logit_softcap: 0.0 };
+            g.flash_attn_ext(op, q, k, v, None)
+        });
+        let Outcome::Values(right) =
+            catalogue::run(&case, &ReferenceBackend::default(), Precision::Exact).unwrap()
+        else {
+            panic!("the reference refuses nothing");
+        };
+        let error = distance(&device.run(&case), &right).nmse;
+        assert!(error < 1e-11, "{unit} {dtype}: {error:e}");
+    }
+}
+
+#[test]
+fn wmma_of_rdna3() {
+    check("WMMA11", 128);
+}
+
+#[test]
+fn wmma_of_rdna4() {
+    check("WMMA12", 128);
+}
+
+#[test]
+fn mfma() {
+    check("MFMA", 256);
+}
+
+#[test]
+fn mfma_of_gfx90a() {
+    check("MFMA90A", 256);
+}
+
+#[test]
+fn mma() {
+    check("MMA", 128);
+}

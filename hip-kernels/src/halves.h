@@ -1,0 +1,75 @@
+// F16 in words of two: weights decoded to F16, F32 rounded to F16.
+#pragma once
+#include "blocks.h"
+
+typedef f16 f16x2 __attribute__((ext_vector_type(2)));
+
+// Two of four bytes as F16, as 1024 + byte.
+DEVICE f16x2 byte_pair(u32 q, u32 which) {
+    return __builtin_bit_cast(f16x2, pick_bytes(q, 0x64646464u, which == 0 ? 0x04010400u : 0x04030402u));
+}
+
+// The whole numbers of two neighbours, the bias taken off. Bytes become F16 in pairs: a byte below 0x64 is the number 1024 +
+// byte, from which 1024 and the bias are taken exactly.
+template <class W, class V> DEVICE f16x2 whole_pair(const V &q, u32 i) {
+    f16 bias = W::SIGNED ? 1152.0f : 1024.0f + W::BIAS;
+    return byte_pair(W::SIGNED ? q[i / 2] ^ 0x80808080u : q[i / 2], i % 2) - bias;
+}
+
+// The values themselves, in eights: a packed product and sum with factor and offset, which round once. Three instructions for
+// two values.
+template <class W, int E = 8> DEVICE void decode_halves(const typename W::template Raws<E> &raw, lds_u32x4 *out) {
+    auto q = W::bytes(raw);
+    f16 factor = (f16)W::factor(raw), offset = 0;
+    if constexpr (W::OFFSET) offset = (f16)W::offset(raw);
+    UNROLL for (u32 i = 0; i < E / 2; i++) {
+        f16x2 x = whole_pair<W>(q, i);
+        out[i / 4][i % 4] = __builtin_bit_cast(u32, W::OFFSET ? (f16x2)(x * factor + offset) : (f16x2)(x * factor));
+    }
+}
+template <class W> DEVICE lds_u32x4 decode_halves(const typename W::Raw &raw) {
+    if constexpr (W::BLOCK == 1) {
+        return __builtin_bit_cast(lds_u32x4, raw.x);
+    } else {
+        lds_u32x4 out;
+        decode_halves<W, 8>(raw, &out);
+        return out;
+    }
+}
+
+// Values without a factor, exactly.
+template <class W, int E> DEVICE void decode_wholes(const typename W::template Raws<E> &raw, lds_u32x4 *out) {
+    auto q = W::bytes(raw);
+    UNROLL for (u32 i = 0; i < E / 2; i++) out[i / 4][i % 4] = __builtin_bit_cast(u32, whole_pair<W>(q, i));
+}
+// Values of a type whose factor is an F16 number, as sums of two F16 numbers, exactly: rounded, and what that left. (Factor
+// times whole number has 19 bits and is a multiple of 2^-24, as all F16 numbers are; so is the rest, which has eight.) The
+// rest comes times 2^REST_EXPONENT.
+template <class W, int E, u32 REST_EXPONENT>
+DEVICE void decode_sums(const typename W::template Raws<E> &raw, lds_u32x4 *out, lds_u32x4 *rest) {
+    static_assert(!W::OFFSET && W::MOST <= 128, "");
+    auto q = W::bytes(raw);
+    f16x2 factor = (f16)W::factor(raw), of_rest = (f16)(1u << REST_EXPONENT);
+    UNROLL for (u32 i = 0; i < E / 2; i++) {
+        f16x2 x = whole_pair<W>(q, i), rounded = x * factor;
+        out[i / 4][i % 4] = __builtin_bit_cast(u32, rounded);
+        rest[i / 4][i % 4] = __builtin_bit_cast(u32, __builtin_elementwise_fma(x, factor, -rounded) * of_rest);
+    }
+}
+
+// Two numbers as F16, to the nearest.
+DEVICE u32 half_pair(float a, float b) {
+#if DEVICE_AMD
+    return __builtin_bit_cast(u32, (f16x2){(f16)a, (f16)b});
+#else
+    u32 both;
+    __asm__("cvt.rn.f16x2.f32 %0, %2, %1;" : "=r"(both) : "f"(a), "f"(b));
+    return both;
+#endif
+}
+// What rounding them left.
+DEVICE u32 rest_pair(float a, float b, u32 rounded) {
+    return half_pair(a - f16_to_f32(rounded & 0xffff), b - f16_to_f32(rounded >> 16));
+}
+// The upper bit of a half is set where its exponent's bits all are: an infinity or a NaN.
+DEVICE u32 special_halves(u32 pair) { return (pair & 0x7c007c00u) + 0x04000400u; }
