@@ -13,8 +13,10 @@ use ggml_core::reference::ReferenceBackend;
 use ggml_core::{DType, Graph, Result};
 use virtual_gpu::{Gpu, Launch, Module, Options, Target};
 
-/// Query rows of a work-group.
-const ROWS: u32 = 64;
+/// Query rows of a work-group: of rows of up to 128 elements, and of longer ones.
+const ROWS: [u32; 2] = [64, 16];
+/// The longest rows of k and v.
+const LONG: [usize; 2] = [576, 512];
 
 struct Device {
     gpu: Gpu,
@@ -77,8 +79,9 @@ impl Device {
         let written = if splits == 1 { [result; 2] } else { joined };
         pointers.extend(written);
         let kv_type = operands[1].dtype.name().to_lowercase();
-        let kernel = format!("attention_{kv_type}_d{}", if p.d[0].max(p.d[1]) <= 64 { 64 } else { 128 });
-        let groups = [splits, rows.div_ceil(ROWS), p.kv[1] * p.ne[2]];
+        let size = ["d64", "d128", "long"][[64, 128].iter().filter(|&&n| p.d[0].max(p.d[1]) > n).count()];
+        let kernel = format!("attention_{kv_type}_{size}");
+        let groups = [splits, rows.div_ceil(ROWS[usize::from(size == "long")]), p.kv[1] * p.ne[2]];
         self.launch(&kernel, groups, self.threads, &pointers, &p);
         if splits > 1 {
             let pointers = [written[0], written[1], result];
@@ -101,7 +104,9 @@ fn cases() -> Vec<Case> {
     let fits = |graph: &Graph, case: &Case| {
         let operands = graph.operands(case.node);
         let rows = [operands[1].ne[0], operands[2].ne[0]];
-        operands[1].dtype != DType::F32 && rows.iter().all(|&n| n % 8 == 0 && n <= 128)
+        let longest = if operands[1].dtype == DType::F16 { LONG } else { [128; 2] };
+        let dtype = operands[1].dtype != DType::F32;
+        dtype && rows.iter().zip(longest).all(|(&n, longest)| n % 8 == 0 && n <= longest)
     };
     let attention = |case: &Case| case.name.starts_with("FLASH_ATTN_EXT(") && case.group.is_none();
     let all = catalogue::cases().into_iter().filter(attention);

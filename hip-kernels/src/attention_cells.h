@@ -42,25 +42,30 @@ template <class KV, u32 DIM, u32 THREADS, u32 PIECE_, bool TURNED> struct RowsOf
     static_assert(LOADS * THREADS == MATRIX_POSITIONS * PIECES && (!TURNED || (PIECE == 8 && MATRIX_POSITIONS == TILE_K)), "");
     typename Cell::Raw raw[LOADS];
 
+    // Of all threads, or of those of a wavefront each.
+    DEVICE u32 here() { return offset_here(thread_id() % THREADS); }
     // What follows from the thread is computed where it is wanted: held throughout a loop it would take the registers.
     DEVICE u32 position(u32 thread, u32 i) {
         return TURNED ? thread % RUNS * LOADS + i : (thread + i * THREADS) / PIECES;
     }
     DEVICE u32 column(u32 thread, u32 i) { return (TURNED ? thread / RUNS : (thread + i * THREADS) % PIECES) * PIECE; }
 
-    __attribute__((device, always_inline)) void load(const u8 *rows, u32 pitch, u32 base, u32 end, u32 length) {
-        u32 thread = offset_here(thread_id());
+    // Of rows from `base` on the columns from `first` on; without CHECKS all of them are there.
+    template <bool CHECKS = true>
+    __attribute__((device, always_inline)) void load(const u8 *rows, u32 pitch, u32 base, u32 end, u32 length, u32 first = 0) {
+        u32 thread = here();
         UNROLL for (u32 i = 0; i < LOADS; i++) {
             const u8 *row = rows + (u64)minimum(base + position(thread, i), end - 1) * pitch * KV::BYTES;
             raw[i] = {};
-            if (column(thread, i) < length) raw[i] = Cell::fetch(row, column(thread, i));
+            u32 k = first + column(thread, i);
+            if (!CHECKS || k < length) raw[i] = Cell::fetch(row, k);
         }
     }
     typedef lds_u32x4 Piece[PIECE / 8];
     // F16 as it is. Gives whether there is an infinity or a NaN.
     __attribute__((device, always_inline)) bool store(u16 *tiles) {
         Piece pieces[LOADS];
-        u32 special = 0, thread = offset_here(thread_id());
+        u32 special = 0, thread = here();
         UNROLL for (u32 i = 0; i < LOADS; i++) {
             pieces[i][0] = raw[i];
             put(tiles, thread, i, pieces[i]);
@@ -72,7 +77,7 @@ template <class KV, u32 DIM, u32 THREADS, u32 PIECE_, bool TURNED> struct RowsOf
     // The whole numbers of blocks, and their scales, a row of all positions for each block of a row. A scale that is infinite
     // becomes a NaN: infinities of both signs, or a zero times infinity, are in the sum of its block's products.
     __attribute__((device, always_inline)) void store_wholes(u16 *tiles, float *scales) {
-        u32 thread = offset_here(thread_id());
+        u32 thread = here();
         UNROLL for (u32 i = 0; i < LOADS; i++) {
             Piece piece;
             Cell::settle(raw[i], column(thread, i));
@@ -88,7 +93,7 @@ template <class KV, u32 DIM, u32 THREADS, u32 PIECE_, bool TURNED> struct RowsOf
     template <u32 REST_EXPONENT>
     __attribute__((device, always_inline)) bool store_sums(u16 *tiles, u16 *rest_tiles) {
         Piece pieces[LOADS], rest[LOADS];
-        u32 special = 0, thread = offset_here(thread_id());
+        u32 special = 0, thread = here();
         UNROLL for (u32 i = 0; i < LOADS; i++) {
             Cell::settle(raw[i], column(thread, i));
             decode_sums<KV, PIECE, REST_EXPONENT>(raw[i], pieces[i], rest[i]);

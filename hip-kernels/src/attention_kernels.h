@@ -1,11 +1,12 @@
 // The kernels of FLASH_ATTN_EXT, by type of k and v: `flash_attn_split_*` for few query rows and for long ones,
 // `flash_attn_tile_*` for many, `flash_attn_matrix_*` for many where products may be rounded and the target has matrix
-// units, `flash_attn_any_*` for rows of lengths that these do not take; see the headers. Operands: q, k, v, mask
-// and sinks (q again where there are none), sums, statistics; the last two are scratch, or the result twice where the
-// positions are not split. Those with `split` join the sums themselves: with counters, and always with the result.
-// Everything is F32: the soft-max, the products and their sums.
+// units (of long rows `flash_attn_matrix_*_long`), `flash_attn_any_*` for rows of lengths that these do not take; see the
+// headers. Operands: q, k, v, mask and sinks (q again where there are none), sums, statistics; the last two are scratch, or
+// the result twice where the positions are not split. Those with `split` join the sums themselves: with counters, and always
+// with the result. Everything is F32: the soft-max, the products and their sums.
 #pragma once
 #include "attention_any.h"
+#include "attention_latent.h"
 #include "attention_long.h"
 #include "attention_matrix.h"
 #include "attention_tile.h"
@@ -53,6 +54,13 @@
 #else
 #define LONG_MATRIX(type, KV)
 #endif
+
+#define LATENT_MATRIX(type, KV) \
+    WAVES_PER_SIMD(2) KERNEL(MATRIX_WAVES * Fragment::LANES) flash_attn_matrix_##type##_long(ATTENTION_OPERANDS) { \
+        typedef LatentKernel<AttentionFragment<Fragment>, KV> K; \
+        LDS K::Shared shared; \
+        attention_latent<K>(q, k, v, mask, sinks, out, stats, p, &shared); \
+    }
 
 #define ANY(type, KV) \
     KERNEL(ANY_THREADS) flash_attn_any_##type(ATTENTION_OPERANDS) { \

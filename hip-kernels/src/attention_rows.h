@@ -24,7 +24,8 @@ template <u32 RUN> struct RunOf {
 
 // The mask of a wavefront's rows. It is loaded as it is, and becomes numbers where these are wanted: until then nothing waits
 // for it.
-template <class A> struct MaskOfRows {
+template <class K> struct MaskOfRows {
+    typedef typename K::A A;
     // The mask of a fragment of 16 positions: a word for each number, or of F16 for each two.
     typedef u32 Bits __attribute__((ext_vector_type(A::SUMS)));
     const void *mask;
@@ -41,7 +42,7 @@ template <class A> struct MaskOfRows {
         type = p.mask_type & 3;
         u32 lane = MatrixGroup<A>::lane();
         UNROLL for (u32 r = 0; r < A::ROWS; r++) {
-            Query q = query(h, row0 + MatrixGroup<A>::row(r, lane));
+            Query q = query(h, row0 + K::row(r, lane));
             at[r] = mask_of_batch(p, h) + mask_of_row(p, q);
             slope[r] = alibi_slope(p.max_bias, q.head, p.heads_log2) * LOG2_E;
         }
@@ -127,13 +128,13 @@ template <class A> struct ScoresOfWave {
 };
 
 // Whether a row of the work-group sees one of THREADS positions from `first` on. Heads that share a mask are looked at once.
-template <u32 THREADS>
+template <u32 THREADS, u32 ROWS>
 DEVICE bool is_seen(const void *mask, const FlashAttnParams &p, const Heads &h, u32 row0, u32 first, u32 end, float *scratch) {
     u32 step = p.mask_ne[0] == 1 ? h.per_kv : 1;
     u64 at = mask_of_batch(p, h) + minimum(first + thread_id(), end - 1);
     float most = -infinity();
-    _Pragma("unroll 4") for (u32 r = 0; r < MATRIX_ROWS + step - 1; r += step) {
-        float x = mask_at(mask, p.mask_type, at + mask_of_row(p, query(h, row0 + minimum(r, MATRIX_ROWS - 1))));
+    _Pragma("unroll 4") for (u32 r = 0; r < ROWS + step - 1; r += step) {
+        float x = mask_at(mask, p.mask_type, at + mask_of_row(p, query(h, row0 + minimum(r, ROWS - 1))));
         // A NaN is seen.
         most = is_hidden(x) ? most : 0.0f;
     }
@@ -141,14 +142,14 @@ DEVICE bool is_seen(const void *mask, const FlashAttnParams &p, const Heads &h, 
 }
 
 // Leaves out what the mask hides from all rows at the beginning and the end of the positions.
-template <u32 THREADS>
+template <u32 THREADS, u32 ROWS>
 DEVICE void skip_hidden(const void *mask, const FlashAttnParams &p, const Heads &h, u32 row0, u32 &begin, u32 &end,
                         float (*scratch)[THREADS / WAVE]) {
     if ((p.mask_type & 3) == 0) return;
     u32 turn = 0;
-    for (; begin < end && !is_seen<THREADS>(mask, p, h, row0, begin, end, scratch[turn]); begin += THREADS) turn ^= 1;
+    for (; begin < end && !is_seen<THREADS, ROWS>(mask, p, h, row0, begin, end, scratch[turn]); begin += THREADS) turn ^= 1;
     turn ^= 1;
-    while (begin + THREADS < end && !is_seen<THREADS>(mask, p, h, row0, end - THREADS, end, scratch[turn])) {
+    while (begin + THREADS < end && !is_seen<THREADS, ROWS>(mask, p, h, row0, end - THREADS, end, scratch[turn])) {
         end -= THREADS;
         turn ^= 1;
     }

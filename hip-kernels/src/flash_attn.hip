@@ -23,6 +23,9 @@ ANY(f32, WeightF32)
 ANY(f16, WeightF16)
 MATRICES(f16, WeightF16)
 LONG_MATRIX(f16, WeightF16)
+#if HAS_MATRIX
+LATENT_MATRIX(f16, WeightF16)
+#endif
 
 #define COMBINE_THREADS 128
 #define MAX_SPLITS 2048u

@@ -19,8 +19,10 @@ const THREADS: u32 = 128;
 const FEW: u64 = 8;
 /// Query rows of a work-group of the kernels for many.
 const TILE_ROWS: u32 = 32;
-/// Query rows of a work-group of the kernels for many on matrix units, of which each of four wavefronts has 16.
+/// Query rows of a work-group of the kernels for many on matrix units, of which each of four wavefronts has 16; of long rows
+/// they share 16.
 const MATRIX_ROWS: u64 = 64;
+const LONG_MATRIX_ROWS: u64 = 16;
 /// Pieces that the combining kernel takes at the most: its LDS.
 const MAX_SPLITS: u64 = 2048;
 
@@ -30,10 +32,13 @@ const MAX_VALUES: u32 = 1024;
 /// Rows of k and v that the kernels for long rows take, and query rows of their work-groups.
 const LONG: [u32; 2] = [576, 512];
 const LONG_ROWS: u64 = 4;
+/// Query rows up to which long rows stay with these where matrix units have a kernel, too: a token of 128 heads that share
+/// their keys has too few work-groups there.
+const LONG_FEW: u64 = 128;
 
 /// Kernels of a type for value rows of up to 64, 128 and 256 elements: few query rows (for each of [`GROUPS`]), many
-/// query rows, many on matrix units (where no row is longer; none for F32, and of blocks none for 256). One for rows of up to
-/// [`LONG`], and one for rows of any length.
+/// query rows, many on matrix units (where no row is longer; none for F32, and of blocks none for 256). Those for rows of up to
+/// [`LONG`], on matrix units of F16 alone, and one for rows of any length.
 struct Kernels {
     /// Stem of their source.
     module: &'static str,
@@ -43,6 +48,7 @@ struct Kernels {
     many: [&'static str; 3],
     matrix: [&'static str; 3],
     long: &'static str,
+    long_matrix: &'static str,
     any: &'static str,
 }
 
@@ -76,6 +82,7 @@ macro_rules! kernels {
                 concat!("flash_attn_matrix_", $t, "_d256"),
             ],
             long: concat!("flash_attn_split_", $t, "_long"),
+            long_matrix: concat!("flash_attn_matrix_", $t, "_long"),
             any: concat!("flash_attn_any_", $t),
         }
     };
@@ -182,7 +189,14 @@ fn matrix_kernel(c: &Context<'_>, p: &FlashAttnParams, kernels: &Kernels) -> Opt
     let fits = p.d.iter().all(|d| d.is_multiple_of(8)) && (anywhere || operands[1..3].iter().all(sixteens));
     let wanted = c.precision == Precision::Fast && operands[1].dtype != DType::F32;
     let row = Some(p.d[0].max(p.d[1])).filter(|&row| wanted && fits && row <= longest);
-    row.and_then(size_class).map(|size| kernels.matrix[size])
+    let long = longest > 0 && wanted && fits && is_long(p) && operands[1].dtype == DType::F16;
+    row.and_then(size_class).map(|size| kernels.matrix[size]).or(long.then_some(kernels.long_matrix))
+}
+
+/// Whether the kernels for long rows take a node's, and those for others do not.
+fn is_long(p: &FlashAttnParams) -> bool {
+    let [d, dv] = p.d;
+    d % 8 == 0 && dv % 8 == 0 && (1..=LONG[0]).contains(&d) && (257..=LONG[1]).contains(&dv)
 }
 
 /// What computes a node: the kernel and its threads, whether it is one for few query rows, how many pieces of the positions
@@ -210,14 +224,16 @@ fn choose(
     let rows32 = u32::try_from(rows).map_err(|_| Refusal(format!("{rows} query rows of a head")))?;
     let heads = u64::from(p.kv[1]) * u64::from(p.ne[2]);
     let in_eights = d % 8 == 0 && dv % 8 == 0;
-    let long = in_eights && d.min(dv) > 0 && d <= LONG[0] && dv <= LONG[1];
-    if long && (dv > 256 || d > 256 && rows <= FEW) {
+    let long_of_few = in_eights && d > 256 && d <= LONG[0] && (1..=256).contains(&dv) && rows <= FEW;
+    let on_units = matrix.filter(|_| rows > LONG_FEW || !is_long(p));
+    if long_of_few || is_long(p) && on_units.is_none() {
         let groups = rows.div_ceil(LONG_ROWS);
         let splits = u64::from(p.kv[0].div_ceil(long_span(p.kv[0], groups.saturating_mul(heads))));
         return Ok(Choice { kernel: kernels.long, threads: span(profile), few: true, splits, groups });
     }
-    let of_values = match size_class(dv).filter(|_| in_eights) {
-        Some(of_values) => of_values,
+    let of_values = size_class(dv).filter(|_| in_eights).map(|of_values| kernels.many[of_values]);
+    let kernel = match on_units.or(of_values) {
+        Some(many) => many,
         None if dv <= MAX_VALUES => {
             return Ok(Choice { kernel: kernels.any, threads: THREADS, few: false, splits: 1, groups: rows });
         }
@@ -246,12 +262,12 @@ fn choose(
             p.kv[0]
         )));
     }
-    if let Some(kernel) = matrix {
-        let (threads, groups) = (4 * profile.wave, rows.div_ceil(MATRIX_ROWS));
-        return Ok(Choice { kernel, threads, few: false, splits, groups });
-    }
-    let groups = rows.div_ceil(TILE_ROWS.into());
-    Ok(Choice { kernel: kernels.many[of_values], threads: THREADS, few: false, splits, groups })
+    let (threads, of_group) = match on_units {
+        Some(_) if is_long(p) => (4 * profile.wave, LONG_MATRIX_ROWS),
+        Some(_) => (4 * profile.wave, MATRIX_ROWS),
+        None => (THREADS, TILE_ROWS.into()),
+    };
+    Ok(Choice { kernel, threads, few: false, splits, groups: rows.div_ceil(of_group) })
 }
 
 #[cfg(test)]
@@ -289,7 +305,7 @@ mod tests {
             let (mut met, mut on_units) = (BTreeSet::new(), BTreeSet::new());
             for &dtype in CACHE_TYPES {
                 for (d, tokens) in
-                    [64, 128, 256, 512, 608].iter().flat_map(|&d| [1, 4, 8, 64].map(|tokens| (d, tokens)))
+                    [64, 128, 256, 512, 608].iter().flat_map(|&d| [1, 4, 8, 160].map(|tokens| (d, tokens)))
                 {
                     let mut graph = Graph::new();
                     let mut leaf =
@@ -316,7 +332,8 @@ mod tests {
             };
             let types = [DType::F16, DType::Q8_0, DType::Q4_0];
             let of_type = |t: DType| kernels(t).unwrap().matrix[..sizes(t != DType::F16)].to_vec();
-            let expected: BTreeSet<&str> = types.iter().flat_map(|&t| of_type(t)).collect();
+            let long = (profile.matrix != Matrix::None).then(|| kernels(DType::F16).unwrap().long_matrix);
+            let expected: BTreeSet<&str> = types.iter().flat_map(|&t| of_type(t)).chain(long).collect();
             assert_eq!(units, expected, "{name}");
         }
     }
@@ -346,13 +363,16 @@ mod tests {
             assert_eq!(chosen(target, DType::Q4_0, 128, 18, fast), Some("flash_attn_matrix_q4_0_d128"));
             let long = chosen(target, DType::F16, 200, 0, fast);
             assert_eq!(long, Some("flash_attn_matrix_f16_d256").filter(|_| longest == 256), "{target}");
+            assert_eq!(chosen(target, DType::F16, 512, 0, fast), Some("flash_attn_matrix_f16_long"));
             let anywhere = chosen(target, DType::F16, 64, 8, fast).is_some();
             assert_eq!(anywhere, target != "sm_80", "{target}");
             for none in [
                 chosen(target, DType::F32, 64, 0, fast),
                 chosen(target, DType::Q8_0, 64, 0, exact),
                 chosen(target, DType::F16, 100, 0, fast),
-                chosen(target, DType::F16, 288, 0, fast),
+                chosen(target, DType::F16, 580, 0, fast),
+                chosen(target, DType::Q8_0, 512, 0, fast),
+                chosen(target, DType::F16, 512, 0, exact),
                 chosen(target, DType::Q8_0, 160, 0, fast),
                 chosen(target, DType::Q4_0, 256, 0, fast),
             ] {
@@ -364,7 +384,7 @@ mod tests {
 
     #[test]
     fn kernels_suit_the_shape() {
-        let chosen = |d, dv, tokens, positions| {
+        let chosen_of = |matrix, d, dv, tokens, positions| {
             let p = FlashAttnParams {
                 d: [d, dv],
                 ne: [tokens, 8, 1],
@@ -373,8 +393,10 @@ mod tests {
             };
             let profile = Profile::of(&Target::parse("gfx906").unwrap()).unwrap();
             let profile = Profile { compute_units: 60, ..profile };
-            choose(&profile, &p, &kernels(DType::F16).unwrap(), None).map(|c| (c.kernel, c.splits, c.groups))
+            let choice = choose(&profile, &p, &kernels(DType::F16).unwrap(), matrix);
+            choice.map(|c| (c.kernel, c.splits, c.groups))
         };
+        let chosen = |d, dv, tokens, positions| chosen_of(None, d, dv, tokens, positions);
         assert_eq!(chosen(128, 128, 1, 4000), Ok(("flash_attn_split_f16_d128_g4", 32, 1)));
         assert_eq!(chosen(128, 128, 2, 4000), Ok(("flash_attn_split_f16_d128_g8", 32, 1)));
         // The device would be idle.
@@ -389,6 +411,10 @@ mod tests {
         assert_eq!(chosen(512, 512, 1, 1000), Ok(("flash_attn_split_f16_long", 32, 1)));
         assert_eq!(chosen(512, 512, 7, 10_000), Ok(("flash_attn_split_f16_long", 18, 7)));
         assert_eq!(chosen(576, 512, 200, 10_000), Ok(("flash_attn_split_f16_long", 1, 200)));
+        let on_units = |tokens| chosen_of(Some("of units"), 576, 512, tokens, 10_000);
+        assert_eq!(on_units(32), Ok(("flash_attn_split_f16_long", 4, 32)), "128 rows");
+        assert_eq!(on_units(33), Ok(("of units", 10, 9)));
+        assert_eq!(on_units(2000), Ok(("of units", 1, 500)));
         assert!(chosen(64, 1032, 1, 9).is_err());
     }
 }

@@ -30,5 +30,10 @@ typedef FragmentMma WrittenFragment;
     }
 #define ATTENTIONS(type, KV) ATTENTION(type, KV, 64) ATTENTION(type, KV, 128)
 ATTENTIONS(f16, WeightF16)
+KERNEL(MATRIX_WAVES * WrittenFragment::LANES) attention_f16_long(ATTENTION_OPERANDS) {
+    typedef LatentKernel<AttentionFragment<WrittenFragment>, WeightF16> K;
+    LDS K::Shared shared;
+    attention_latent<K>(q, k, v, mask, sinks, out, stats, p, &shared);
+}
 ATTENTIONS(q8_0, WeightQ8_0)
 ATTENTIONS(q4_0, WeightQ4_0)

@@ -369,6 +369,13 @@ pub fn cases() -> Vec<Case> {
         case_latent([1, 257], DType::Q8_0, true, false),
         case_latent([1, 70], DType::Q4_0, true, false),
         case_latent([3, 300], DType::Q4_0, true, true),
+        // The same of many tokens, which may go to matrix units: rows of several work-groups, several pieces of the positions.
+        case_latent([21, 90], f16, true, true),
+        case_latent([9, 1100], f16, false, false),
+        case(extents(576, 512, 7, 1090, 5, 1, 1), f16, Some(f32), 8.0, 5.0),
+        case(extents(552, 504, 43, 61, 6, 2, 2), f16, None, 0.0, 0.0),
+        case_with_hidden_cells(extents(576, 512, 35, 75, 4, 1, 1), f16, false),
+        case_with_window(extents(512, 512, 33, 300, 4, 1, 1), f16, 70),
         case(extents(512, 512, 1, 257, 8, 2, 1), f16, Some(f16), 0.0, 0.0),
         case(extents(512, 512, 3, 1000, 4, 2, 1), f16, Some(f32), 8.0, 5.0),
         case(extents(552, 504, 5, 40, 3, 1, 2), f32, None, 0.0, 0.0),

@@ -1,0 +1,243 @@
+// FLASH_ATTN_EXT for many query rows and rows of up to 576 elements of k and 512 of v (latent attention: attention_long.h) on
+// matrix units, k and v in F16. What a wavefront does is attention_wave.h's, as in attention_matrix.h.
+//
+// Registers of a wavefront do not hold such a row: the work-group's four share 16 query rows, and each has a part of the
+// elements. The positions go by 32 at a time.
+//
+//   * Of k each 192 elements are 48 of each wavefront, which keeps those of the queries in its registers and adds up what
+//     they give to the scores. The wavefronts' sums meet in LDS; each then adds all four, in the same order: so they have
+//     the same scores, maxima, sums and weights without another word.
+//   * Of v each 256 columns are 64 of each wavefront, whose results stay in its registers.
+//   * k and v go through LDS, a wavefront's part of a piece at a time, where nobody else reads it: it waits for nobody. The
+//     work-group meets twice a step, for the scores. Registers have no room for the next piece: other wavefronts compute while
+//     one is on its way.
+//   * Where registers do not hold what rounding left of the queries, that stays in LDS for all pieces but the first
+//     (LATENT_HELD), on RDNA3, whose operands are twice as large as others', for all.
+//
+// LDS: for each wavefront 4 KiB (a piece of k, of v, or its sums) and 1 KiB of weights (where v has an infinity or a NaN):
+// 20 KiB; with the rests of two pieces 32 (RDNA4, gfx908), of all 40 (RDNA3).
+#pragma once
+#include "attention_wave.h"
+
+#define LATENT_ROWS 16u
+
+template <class K> struct LatentShared {
+    __attribute__((aligned(16))) u16 part[MATRIX_WAVES][K::PART];
+    // What rounding left of the queries, where it stays here.
+    static constexpr u32 STAYING = (K::FRAGMENTS - K::RESTS) * 16;
+    static constexpr u32 TILES = (STAYING + TILE_K - 1) / TILE_K;
+    __attribute__((aligned(16))) u16 rest[MATRIX_WAVES][TILES ? TILES * (LATENT_ROWS * TILE_K) : 1];
+    // Of each wavefront for itself; before the first step a number of each row of the queries, and which positions are seen.
+    union {
+        float weights[MATRIX_WAVES][LATENT_ROWS][16];
+        float of_row[LATENT_ROWS];
+        float seen[2][K::THREADS / WAVE];
+    };
+    __attribute__((device, always_inline)) const u16 *values() const { return part[K::wave()]; }
+    __attribute__((device, always_inline)) float &weight(u32 row, u32 key) { return weights[K::wave()][row][key]; }
+};
+
+template <class A_, class KV_> struct LatentKernel : MatrixTiles {
+    typedef A_ A;
+    typedef KV_ KV;
+    typedef typename A::Operand Operand;
+    typedef typename A::Sums Sums;
+    static constexpr u32 THREADS = MatrixGroup<A>::THREADS, AT_ONCE = KEYS, SEEN_AT_ONCE = 1;
+    // Pieces of a row of k and of v, a wavefront's elements of each, and its fragments of a piece and of all.
+    static constexpr u32 KEY_PIECES = 3, OF_KEY = 48, KEY_FRAGMENTS = OF_KEY / 16, FRAGMENTS = KEY_PIECES * KEY_FRAGMENTS;
+    static constexpr u32 OF_VALUE = A::LATENT_HELD ? 64 : 32, VALUE_PIECES = 512 / (MATRIX_WAVES * OF_VALUE);
+    static constexpr u32 VALUE_FRAGMENTS = OF_VALUE / 16, RESULTS = VALUE_PIECES * VALUE_FRAGMENTS;
+    static constexpr bool IN_BLOCKS = KV::BLOCK > 1, SPARING = true;
+    // Fragments of the queries whose rest is in registers.
+    static constexpr u32 RESTS = A::LATENT_HELD * KEY_FRAGMENTS;
+    // Halves of a wavefront's place in LDS.
+    static constexpr u32 PART = MATRIX_POSITIONS * 64;
+    static_assert(!IN_BLOCKS, "of blocks v would have rests, and k scales");
+    typedef LatentShared<LatentKernel> Shared;
+    typedef RowsOfStep<KV, OF_KEY, A::LANES, A::PIECE, false> Keys;
+    typedef RowsOfStep<KV, OF_VALUE, A::LANES, A::PIECE, A::VALUES_TURNED> Values;
+    DEVICE u32 wave() { return MatrixGroup<A>::wave(); }
+    DEVICE u32 row(u32 r, u32 lane) { return A::row_of_wave(r, lane); }
+    DEVICE u32 column(u32 c) {
+        return c / VALUE_FRAGMENTS * (MATRIX_WAVES * OF_VALUE) + wave() * OF_VALUE + c % VALUE_FRAGMENTS * 16;
+    }
+    DEVICE bool leads() { return A::leads() && wave() == 0; }
+    DEVICE void meet() { wave_barrier(); }
+};
+
+// A wavefront's elements of the work-group's query rows: rounded, and what that left.
+template <class K> struct LatentQueries {
+    static constexpr u32 BRINGERS = K::THREADS / LATENT_ROWS, EIGHTS = K::OF_KEY / 8;
+    typename K::Operand rounded[K::FRAGMENTS], rest[K::RESTS ? K::RESTS : 1];
+    // The inverse of the factors of a lane's rows.
+    float inverse[K::A::ROWS];
+
+    // BRINGERS threads bring a row, which is `length` long, a piece at a time: to each wavefront its elements, and behind
+    // them their rest.
+    __attribute__((device, always_inline)) void bring(const float *row, u32 length, typename K::Shared *shared) {
+        float factor = factor_of_query<BRINGERS>(row, length);
+        shared->of_row[thread_id() / BRINGERS] = inverse_power(factor);
+        UNROLL for (u32 piece = 0; piece < K::KEY_PIECES; piece++) {
+            for (u32 e = thread_id() % BRINGERS; e < MATRIX_WAVES * EIGHTS; e += BRINGERS) {
+                u32 first = piece * (MATRIX_WAVES * K::OF_KEY) + e * 8;
+                *place(shared->part[e / EIGHTS], e % EIGHTS) = eight_of_query<false>(row, first, length, factor);
+                *place(rests(shared, e / EIGHTS, piece), rest_of_piece(piece) + e % EIGHTS) =
+                    eight_of_query<true>(row, first, length, factor);
+            }
+            barrier();
+            take(piece, shared);
+            barrier();
+        }
+    }
+    // Eight `e` of this thread's row.
+    DEVICE lds_u32x4 *place(u16 *tiles, u32 e) {
+        u16 *tile = tiles + e * 8 / TILE_K * (LATENT_ROWS * TILE_K);
+        return (lds_u32x4 *)(tile + eight_at(thread_id() / BRINGERS, e * 8 % TILE_K / 8));
+    }
+    // Where the rests of a piece go: behind what they are rests of, or where they stay, the first of these being that
+    // eight there.
+    DEVICE u16 *rests(typename K::Shared *shared, u32 wave, u32 piece) {
+        return piece * K::KEY_FRAGMENTS < K::RESTS ? shared->part[wave] + K::PART / 2 : shared->rest[wave];
+    }
+    DEVICE u32 rest_of_piece(u32 piece) {
+        return piece * K::KEY_FRAGMENTS < K::RESTS ? 0 : (piece * K::KEY_FRAGMENTS - K::RESTS) * 2;
+    }
+    __attribute__((device, always_inline)) void take(u32 piece, const typename K::Shared *shared) {
+        const u16 *part = shared->part[K::wave()];
+        UNROLL for (u32 f = 0; f < K::KEY_FRAGMENTS; f++) {
+            u32 to = piece * K::KEY_FRAGMENTS + f;
+            rounded[to] = fragment(part, f);
+            if (to < K::RESTS) rest[to] = fragment(part + K::PART / 2, f);
+        }
+        if (piece > 0) return;
+        u32 lane = MatrixGroup<typename K::A>::lane();
+        UNROLL for (u32 r = 0; r < K::A::ROWS; r++) inverse[r] = shared->of_row[K::row(r, lane)];
+    }
+    DEVICE typename K::Operand fragment(const u16 *tiles, u32 f) {
+        return K::A::queries(tiles + K::tile(f, LATENT_ROWS), 0, K::in_tile(f));
+    }
+    __attribute__((device, always_inline)) typename K::Operand rest_of(u32 f, const typename K::Shared *shared) const {
+        if (f < K::RESTS) return rest[f];
+        return fragment(shared->rest[K::wave()], f - K::RESTS);
+    }
+};
+
+// The sums of all wavefronts in each of them, number for number: lanes have the same place in each.
+template <class K> DEVICE void add_parts(typename K::Shared *shared, typename K::Sums *s) {
+    typedef typename K::A A;
+    u32 lane = MatrixGroup<A>::lane();
+    UNROLL for (u32 j = 0; j < K::KEYS; j++) UNROLL for (u32 i = 0; i < A::SUMS; i += 4) {
+        auto to = (lds_f32x4 *)shared->part[K::wave()] + (j * A::SUMS + i) / 4 * A::LANES + lane;
+        *to = (lds_f32x4){s[j][i], s[j][i + 1], s[j][i + 2], s[j][i + 3]};
+    }
+    barrier();
+    UNROLL for (u32 j = 0; j < K::KEYS; j++) UNROLL for (u32 i = 0; i < A::SUMS; i += 4) {
+        lds_f32x4 all = 0.0f;
+        UNROLL for (u32 w = 0; w < MATRIX_WAVES; w++) {
+            all += ((const lds_f32x4 *)shared->part[w])[(j * A::SUMS + i) / 4 * A::LANES + lane];
+        }
+        UNROLL for (u32 e = 0; e < 4; e++) s[j][i + e] = all[e];
+    }
+    // Then v takes their place.
+    barrier();
+}
+
+// Rows of k and v of a work-group. A wavefront puts its part of a piece into LDS: of v it is told whether there is an infinity
+// or a NaN.
+template <class K> struct LatentRows {
+    const u8 *k, *v;
+    u32 pitch[2], length[2], end;
+    __attribute__((device, always_inline)) void put_keys(u32 piece, u32 base, u16 *part) const {
+        typename K::Keys keys;
+        load<K::OF_KEY>(keys, k, 0, base, piece);
+        keys.store(part);
+    }
+    __attribute__((device, always_inline)) bool put_values(u32 piece, u32 base, u16 *part) const {
+        typename K::Values values;
+        load<K::OF_VALUE>(values, v, 1, base, piece);
+        return values.store(part);
+    }
+    // Most rows are as long as can be: of those nothing has to be asked for each load.
+    template <u32 OF_WAVE, class ROWS>
+    __attribute__((device, always_inline)) void load(ROWS &into, const u8 *from, u32 which, u32 base, u32 piece) const {
+        u32 first = (piece * MATRIX_WAVES + K::wave()) * OF_WAVE;
+        if (first + OF_WAVE <= length[which]) {
+            into.template load<false>(from, pitch[which], base, end, 0, first);
+        } else {
+            into.template load<true>(from, pitch[which], base, end, length[which], first);
+        }
+    }
+};
+
+// Products of a step's keys, of all wavefronts.
+template <class K>
+DEVICE void multiply_pieces(const LatentRows<K> &rows, u32 base, const LatentQueries<K> &queries, typename K::Shared *shared,
+                            typename K::Sums *s) {
+    u16 *part = shared->part[K::wave()];
+    UNROLL for (u32 j = 0; j < K::KEYS; j++) s[j] = 0.0f;
+    UNROLL for (u32 piece = 0; piece < K::KEY_PIECES; piece++) {
+        rows.put_keys(piece, base, part);
+        wave_barrier();
+        UNROLL for (u32 f = 0; f < K::KEY_FRAGMENTS; f++) {
+            multiply_fragment<K>(part, f, shared, queries, piece * K::KEY_FRAGMENTS + f, 0, s);
+        }
+        // Otherwise products would come after those of the next pieces, with all operands in registers.
+        UNROLL for (u32 j = 0; j < K::KEYS; j++) sums_here(s[j]);
+        wave_barrier();
+    }
+    add_parts<K>(shared, s);
+}
+
+// Products of a step's weights with piece PIECE of v and those behind it.
+template <class K, u32 PIECE = 0>
+DEVICE void add_pieces(const LatentRows<K> &rows, u32 base, const typename K::Sums *s, typename K::Shared *shared,
+                       AttentionOfWave<K> &a) {
+    constexpr u32 COUNT = K::VALUE_FRAGMENTS, FIRST = PIECE * COUNT;
+    bool special = !in_all_lanes(!rows.put_values(PIECE, base, shared->part[K::wave()]));
+    wave_barrier();
+    // Not one or the other: results of both would have registers of their own.
+    if (special) a.template add_values_seen<FIRST, COUNT>(s, shared);
+    if (!unknown(special)) a.template add_values<FIRST, COUNT>(s, shared);
+    wave_barrier();
+    if constexpr (PIECE + 1 < K::VALUE_PIECES) add_pieces<K, PIECE + 1>(rows, base, s, shared, a);
+}
+
+template <class K>
+DEVICE void attention_latent(const float *q, const u8 *k, const u8 *v, const void *mask, const float *sinks, float *out,
+                             float *stats, const FlashAttnParams &p, typename K::Shared *shared) {
+    typedef typename K::A A;
+    auto [h, splits, row0, begin, end] = MatrixWork<LATENT_ROWS>(p);
+    if (splits == 1) out += p.off[5];
+    k += row_offset(p.off[1], p.nbk, 0, h.kv_head, h.batch) * K::KV::BYTES;
+    v += row_offset(p.off[2], p.nbv, 0, h.kv_head, h.batch) * K::KV::BYTES;
+
+    AttentionOfWave<K> a;
+    a.begin(p, h, sinks, row0, begin == 0);
+    LatentQueries<K> queries;
+    u32 brought = row0 + thread_id() / LatentQueries<K>::BRINGERS;
+    queries.bring(q + query_offset(p, h, query(h, brought)), p.d[0], shared);
+    ScoresOfWave<A> to_score;
+    to_score.begin(p, queries.inverse);
+    skip_hidden<K::THREADS, LATENT_ROWS>(mask, p, h, row0, begin, end, shared->seen);
+
+    MaskOfRows<K> masks;
+    masks.begin(mask, p, h, row0);
+    LatentRows<K> rows = {k, v, {p.nbk[0], p.nbv[0]}, {p.d[0], p.d[1]}, end};
+    NO_UNROLL for (u32 base = begin; base < end; base += MATRIX_POSITIONS) {
+        typename K::Sums s[K::KEYS];
+        multiply_pieces<K>(rows, base, queries, shared, s);
+        UNROLL for (u32 j = 0; j < K::KEYS; j++) {
+            typename MaskOfRows<K>::Bits bits = {};
+            typename K::Sums bias;
+            masks.load(base + j * 16, end, bits);
+            masks.numbers(base + j * 16, end, bits, bias);
+            to_score.of(s[j], bias);
+            // A mask of 16 positions at a time is in registers.
+            sums_here(s[j]);
+        }
+        a.rescale(s);
+        a.template weigh<true>(s);
+        add_pieces<K>(rows, base, s, shared, a);
+    }
+    a.store(p, h, row0, splits, out, stats);
+}

@@ -1,0 +1,231 @@
+// What a wavefront does with its fragments (attention_fragment.h), whoever brings k and v (attention_matrix.h,
+// attention_latent.h): products with queries, the soft-max, products of weights with values. Of a kernel K it asks
+//
+//   A, Operand, Sums      the attention fragment, and its types
+//   KEYS, AT_ONCE         keys' sixteens of a step, and those whose products are computed together
+//   RESULTS               fragments of the results of a wavefront, which begin at column(c)
+//   row(r, lane)          the row of the work-group that is a lane's row `r`
+//   leads()               one lane for each row of the work-group
+//   IN_BLOCKS, SPARING    whether v has rests; whether registers are few
+//   tile(f), in_tile(f)   where fragment `f` is in tiles of LDS; Values::place: where an element of v is
+//   SEEN_AT_ONCE          keys' sixteens of which LDS has weights at a time, where they go there
+//   Shared, meet()        LDS, with weight(row, key) of those, tiles of values() and rests_of_values(); waits for who writes
+//                         weights or reads them
+#pragma once
+#include "attention_cells.h"
+#include "attention_rows.h"
+
+// Factor of weights, 2^15.
+#define WEIGHT_EXPONENT 15.0f
+// Maxima begin here, below all scores: a difference of two is always a number.
+#define LOWEST -1.0e38f
+#define LN_2 0.693147180559945309417f
+
+// What is the same in all lanes of a wavefront, of which the compiler knows no more.
+DEVICE u32 unknown(u32 x) {
+#if DEVICE_AMD
+    x = uniform(x);
+    __asm__ volatile("" : "+s"(x));
+#endif
+    return x;
+}
+
+// What kernels have in common: sixteens of the positions of a step; fragment `f` of a row: its tile, of so many rows, and where
+// it begins there.
+struct MatrixTiles {
+    static constexpr u32 KEYS = MATRIX_POSITIONS / 16;
+    DEVICE u32 tile(u32 f, u32 rows) { return f * 16 / TILE_K * (rows * TILE_K); }
+    DEVICE u32 in_tile(u32 f) { return f * 16 % TILE_K; }
+};
+// And what a work-group of ROWS query rows has to do.
+template <u32 ROWS> struct MatrixWork {
+    Heads h;
+    u32 splits, row0, begin, end;
+    __attribute__((device, always_inline)) explicit MatrixWork(const FlashAttnParams &p) {
+        h = heads(p);
+        u32 span = tile_span(p, h.rows);
+        splits = (p.kv[0] + span - 1) / span;
+        row0 = group_y() * ROWS;
+        begin = group_x() * span;
+        end = minimum(begin + span, p.kv[0]);
+    }
+};
+
+// The power of two for a query row, which COUNT neighbouring threads look at.
+template <u32 COUNT> DEVICE float factor_of_query(const float *row, u32 length) {
+    float most = 0.0f;
+    for (u32 i = thread_id() % COUNT * 8; i < length; i += 8 * COUNT) {
+        UNROLL for (u32 j = 0; j < 8; j++) most = larger(most, is_finite(row[i + j]) ? __builtin_fabsf(row[i + j]) : 0.0f);
+    }
+    return half_factor(lanes_reduce<Max, COUNT>(most));
+}
+// Eight elements of it as F16, or what rounding left; zeros behind its end.
+template <bool REST> DEVICE lds_u32x4 eight_of_query(const float *row, u32 first, u32 length, float factor) {
+    lds_u32x4 out = {0, 0, 0, 0};
+    if (first >= length) return out;
+    UNROLL for (u32 j = 0; j < 4; j++) {
+        float a = row[first + j * 2] * factor, b = row[first + j * 2 + 1] * factor;
+        out[j] = half_pair(a, b);
+        if (REST) out[j] = rest_pair(a, b, out[j]);
+    }
+    return out;
+}
+
+// Products of a fragment of AT_ONCE keys' sixteens, from `first` on. Sums of all of them take turns: the units would wait for
+// a sum that comes out of them.
+// The fragment is `f` of tiles `k`, `of_queries` of the queries.
+template <class K, class QUERIES>
+DEVICE void multiply_fragment(const u16 *k, u32 f, const typename K::Shared *shared, const QUERIES &queries, u32 of_queries,
+                              u32 first, typename K::Sums *s) {
+    if (K::SPARING) ONE_BY_ONE();
+    typename K::Operand part[K::AT_ONCE];
+    UNROLL for (u32 j = 0; j < K::AT_ONCE; j++) {
+        part[j] = K::A::keys(k + K::tile(f, MATRIX_POSITIONS), (first + j) * 16, K::in_tile(f));
+        K::A::multiply_keys(part[j], queries.rounded[of_queries], s[j]);
+    }
+    auto rest = queries.rest_of(of_queries, shared);
+    UNROLL for (u32 j = 0; j < K::AT_ONCE; j++) K::A::multiply_keys(part[j], rest, s[j]);
+}
+
+template <class K> struct AttentionOfWave {
+    typedef typename K::A A;
+    float max[A::ROWS], sum[A::ROWS];
+    typename K::Sums total[K::RESULTS];
+
+    __attribute__((device, always_inline)) void begin(const FlashAttnParams &p, const Heads &h, const float *sinks, u32 row0,
+                                                      bool first_piece) {
+        u32 lane = MatrixGroup<A>::lane();
+        UNROLL for (u32 r = 0; r < A::ROWS; r++) {
+            Query at = query(h, row0 + K::row(r, lane));
+            // One of the lanes of a row has the weight of the sink.
+            float first = first_score(p, sinks, at.head, first_piece);
+            max[r] = is_hidden(first) ? LOWEST : larger(first * LOG2_E, LOWEST);
+            sum[r] = !A::leads() || is_hidden(first) ? 0.0f : exp2_hw(first * LOG2_E - max[r] + WEIGHT_EXPONENT);
+        }
+        UNROLL for (u32 c = 0; c < K::RESULTS; c++) total[c] = 0.0f;
+    }
+
+    // The largest scores so far; what was summed before is rescaled where they have changed.
+    __attribute__((device, always_inline)) void rescale(const typename K::Sums *s) {
+        float factor[A::ROWS];
+        bool same = true;
+        UNROLL for (u32 r = 0; r < A::ROWS; r++) {
+            float top = max[r];
+            UNROLL for (u32 j = 0; j < K::KEYS; j++) UNROLL for (u32 i = 0; i < A::SUMS; i += 2) {
+                if (A::row(i) == r) top = larger(top, larger(s[j][i], s[j][i + 1]));
+            }
+            top = A::template reduce<Max>(top);
+            factor[r] = exp2_hw(max[r] - top);
+            same = same && factor[r] == 1.0f;
+            max[r] = top;
+            sum[r] *= factor[r];
+        }
+        if (in_all_lanes(same)) return;
+        UNROLL for (u32 c = 0; c < K::RESULTS; c++) UNROLL for (u32 i = 0; i < A::SUMS; i++) {
+            total[c][i] *= factor[A::row(i)];
+        }
+    }
+
+    // From scores to weights times 2^15. With MARK hidden positions have a negative zero.
+    template <bool MARK> __attribute__((device, always_inline)) void weigh(typename K::Sums *s) {
+        UNROLL for (u32 r = 0; r < A::ROWS; r++) {
+            float from = max[r] - WEIGHT_EXPONENT;
+            UNROLL for (u32 j = 0; j < K::KEYS; j++) UNROLL for (u32 i = 0; i < A::SUMS; i++) {
+                if (A::row(i) != r) continue;
+                float w = exp2_hw(s[j][i] - from);
+                sum[r] += w;
+                s[j][i] = MARK && is_hidden(s[j][i]) ? -0.0f : w;
+            }
+        }
+    }
+
+    // Fragment `c` of what LDS has of v, and positions `j`.
+    DEVICE typename K::Operand values(const u16 *v, u32 j, u32 c) {
+        if (A::VALUES_TURNED) return A::values(v, j * 16, c * 16);
+        return A::values(v + K::tile(c, MATRIX_POSITIONS), j * 16, K::in_tile(c));
+    }
+    // Products of weights with COUNT fragments of v, for the results from FIRST on.
+    template <u32 FIRST, u32 COUNT>
+    __attribute__((device, always_inline)) void add_values(const typename K::Sums *s, const typename K::Shared *shared) {
+        UNROLL for (u32 j = 0; j < K::KEYS; j++) {
+            typename K::Operand rounded, rest;
+            A::weights(s[j], rounded, rest);
+            auto for_rests = A::for_rests(rounded);
+            UNROLL for (u32 c = 0; c < COUNT; c++) {
+                if (K::SPARING) ONE_BY_ONE();
+                auto of_v = values(shared->values(), j, c);
+                A::multiply_values(of_v, rounded, total[FIRST + c]);
+                A::multiply_values(of_v, rest, total[FIRST + c]);
+                if constexpr (K::IN_BLOCKS) {
+                    if (K::SPARING) ONE_BY_ONE();
+                    A::multiply_values(values(shared->rests_of_values(), j, c), for_rests, total[FIRST + c]);
+                }
+            }
+        }
+    }
+
+    DEVICE float value_of(const typename K::Shared *shared, u32 place) {
+        float value = f16_to_f32(shared->values()[place]);
+        if constexpr (K::IN_BLOCKS) {
+            float rest = f16_to_f32(shared->rests_of_values()[place]) * (1.0f / (1u << A::REST_EXPONENT));
+            value = is_finite(value) ? value + rest : value;
+        }
+        return value;
+    }
+    // `add_values` one by one, without hidden positions.
+    template <u32 FIRST, u32 COUNT>
+    __attribute__((device, always_inline)) void add_values_seen(const typename K::Sums *s, typename K::Shared *shared) {
+        UNROLL for (u32 j0 = 0; j0 < K::KEYS; j0 += K::SEEN_AT_ONCE) {
+            u32 lane = MatrixGroup<A>::lane();
+            // Others may still read what was there.
+            if (K::IN_BLOCKS || j0 > 0) K::meet();
+            UNROLL for (u32 j = 0; j < K::SEEN_AT_ONCE; j++) UNROLL for (u32 i = 0; i < A::SUMS; i++) {
+                shared->weight(K::row(A::row(i), lane), j * 16 + A::place(i, lane)) = s[j0 + j][i];
+            }
+            K::meet();
+            NO_UNROLL for (u32 key = 0; key < K::SEEN_AT_ONCE * 16; key++) {
+                add_value_seen<FIRST, COUNT>(j0 * 16 + key, key, shared);
+            }
+        }
+    }
+    // Of a position, whose weights are `key` of those in LDS.
+    template <u32 FIRST, u32 COUNT>
+    __attribute__((device, always_inline)) void add_value_seen(u32 position, u32 key, typename K::Shared *shared) {
+        u32 lane = MatrixGroup<A>::lane();
+        UNROLL for (u32 r = 0; r < A::ROWS; r++) {
+            float w = shared->weight(K::row(r, lane), key);
+            UNROLL for (u32 c = 0; c < COUNT; c++) {
+                ONE_BY_ONE();
+                UNROLL for (u32 i = 0; i < A::SUMS; i++) {
+                    if (A::row(i) != r) continue;
+                    float value = value_of(shared, K::Values::place(position, c * 16 + A::place(i, lane)));
+                    float seen = is_weight_hidden(w) ? 0.0f : value;
+                    total[FIRST + c][i] = mad(w, seen, total[FIRST + c][i]);
+                }
+            }
+        }
+    }
+
+    // The result, or the sums and statistics of a piece of the positions.
+    __attribute__((device, always_inline)) void store(const FlashAttnParams &p, const Heads &h, u32 row0, u32 splits, float *out,
+                                                      float *stats) const {
+        u32 lane = MatrixGroup<A>::lane();
+        UNROLL for (u32 r = 0; r < A::ROWS; r++) {
+            float all = A::template reduce<Sum>(sum[r]);
+            u32 row = row0 + K::row(r, lane);
+            if (row >= h.rows) continue;
+            u64 to = result_row(p, h, query(h, row)) * splits + group_x();
+            // Both sums have the factor of the weights.
+            float without = exp2_hw(-WEIGHT_EXPONENT), factor = splits > 1 ? without : normalizer(all);
+            UNROLL for (u32 c = 0; c < K::RESULTS; c++) UNROLL for (u32 i = 0; i < A::SUMS; i += A::RUN) {
+                u32 column = K::column(c) + A::place(i, lane);
+                if (A::row(i) != r || column >= p.d[1]) continue;
+                UNROLL for (u32 e = 0; e < A::RUN; e++) out[to * p.d[1] + column + e] = total[c][i + e] * factor;
+            }
+            if (splits > 1 && K::leads()) {
+                stats[to * 2] = max[r] == LOWEST ? -infinity() : max[r] * LN_2;
+                stats[to * 2 + 1] = all * without;
+            }
+        }
+    }
+};
