@@ -209,6 +209,8 @@ pub struct Caps {
     pub storage8: bool,
     /// Shared memory with several views, also of 16-bit types.
     pub shared_views: bool,
+    /// Whether weights of mat-vec may go through shared memory.
+    pub staged_weights: bool,
     /// The integer dot product instructions exist (perhaps emulated).
     pub int_dot: bool,
     /// The dot product of four packed signed bytes with saturating accumulation is hardware.
@@ -331,6 +333,7 @@ impl Caps {
             storage16: true,
             storage8: true,
             shared_views: false,
+            staged_weights: false,
             int_dot: false,
             int_dot_signed: false,
             int_dot_mixed: false,

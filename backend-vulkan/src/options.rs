@@ -52,6 +52,11 @@ pub struct VulkanOptions {
     /// What products use of matrix units. `None`: what `DIPTYCH_VULKAN_MATRIX_UNITS` says (`off`, `on` or `emulated`), else
     /// [`Matrices::of`] the device's class.
     pub matrices: Option<Matrices>,
+    /// Lets weights of mat-vec go through shared memory, where the device's class has kernels for that (NVIDIA) and shared
+    /// memory can have several views. `None`: what `DIPTYCH_VULKAN_STAGED_WEIGHTS` says (`true` or `false`), else not: with an
+    /// earlier form of the kernel products alone ran on an H200 as they should, but decode steps of some models hung, and the
+    /// present form was executed by the emulated card alone.
+    pub staged_weights: Option<bool>,
     /// How much memory may be taken. An allocation beyond it is [`Error::OutOfMemory`], because a driver may give more
     /// than there is and lose the device when the memory is used. `None`: what `DIPTYCH_VULKAN_MEMORY` says (bytes, or
     /// `ignore`: some drivers report wrong figures), else [`MemoryBudget::Reported`].
@@ -95,6 +100,7 @@ impl Default for VulkanOptions {
             device: None,
             arch: None,
             matrices: None,
+            staged_weights: None,
             memory: None,
             deadlines: Deadlines::default(),
             validation: false,
@@ -173,6 +179,17 @@ impl VulkanOptions {
         match self.matrices {
             Some(matrices) => Ok(Some(matrices)),
             None => environment().parsed("DIPTYCH_VULKAN_MATRIX_UNITS", Matrices::FORMS),
+        }
+    }
+
+    /// Whether weights of mat-vec may go through shared memory, by option or environment.
+    pub(crate) fn staged_weights(&self) -> Result<bool> {
+        match self.staged_weights {
+            Some(staged) => Ok(staged),
+            None => {
+                let asked = environment().parsed("DIPTYCH_VULKAN_STAGED_WEIGHTS", "'true' or 'false'")?;
+                Ok(asked.unwrap_or(false))
+            }
         }
     }
 

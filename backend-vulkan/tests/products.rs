@@ -152,6 +152,42 @@ fn groups_are_one_step_and_agree_with_their_members() {
     assert!(wrong.is_empty(), "{} of them:\n{}", wrong.len(), wrong.join("\n"));
 }
 
+/// Long rows of one column whose weights go through shared memory: of all types that do, blocks that begin at any half-word,
+/// steps that are not whole, everything before and after, rows after each other. Cards of the class that has the kernel are
+/// rare: a virtual Vega executes it, which rows of fewer lanes suit, too.
+#[test]
+fn weights_may_go_through_shared_memory() {
+    let card = VulkanOptions::for_name("vulkan-virtual:vega20").ok().filter(|_| cfg!(feature = "virtual"));
+    let nvidia =
+        card.map(|card| VulkanOptions { arch: Some(ArchClass::Nvidia), staged_weights: Some(true), ..card });
+    let Some(backend) = nvidia.and_then(open) else { return };
+    let reference = ReferenceBackend::default();
+    let glu = Gate::Two(Glu::new(Activation::Silu));
+    let mut all = Vec::new();
+    for dtype in [DType::Q8_0, DType::Q4_0, DType::Q4_1, DType::Q5_0, DType::Q5_1] {
+        all.push(Case::of(dtype, 1024 + 32, 1, &[67]));
+    }
+    for dtype in [DType::Q4_K, DType::Q5_K, DType::Q6_K] {
+        all.push(Case { norm: true, ..Case::of(dtype, 4096 + 256, 1, &[40, 24, 9]) });
+        all.push(Case { norm: true, bias: true, gate: glu, ..Case::of(dtype, 1024 + 256, 1, &[35, 35]) });
+        all.push(Case { residual: true, ..Case::of(dtype, 1024, 1, &[33]) });
+    }
+    // Each work-group has rows of one matrix after each other.
+    all.push(Case { bias: true, ..Case::of(DType::Q6_K, 1024 + 256, 1, &[4000, 100]) });
+    all.push(Case { gate: glu, ..Case::of(DType::Q8_0, 1024 + 32, 1, &[2100, 2100]) });
+    let mut wrong = Vec::new();
+    for case in all {
+        let graph = case.graph().expect("a graph");
+        let found = compare_backends(&[&reference, &backend], &graph, &contents(&graph), Precision::Fast);
+        for found in found.expect("a run") {
+            if !found.agrees() {
+                wrong.push(format!("{case:?}: {found}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} of them:\n{}", wrong.len(), wrong.join("\n"));
+}
+
 /// What is wrong in the input is seen in every row of its column, and in no other column.
 #[test]
 fn a_nan_and_an_infinity_reach_the_results() {

@@ -14,15 +14,11 @@ pub(super) fn is_staged(variant: &str) -> bool {
 /// The kernel for a shape, where that suits it and the device: one column, rows of some steps whose activations fit into
 /// shared memory, subgroups of a known size.
 pub(super) fn spec(profile: &Profile, shape: &Shape<'_>) -> Option<VecSpec> {
-    let (caps, mut t) = (&profile.caps, profile.tuning.mat_vec_staged?);
-    if let Ok(x) = std::env::var("X_STAGED") {
-        let x: Vec<u32> = x.split(',').filter_map(|x| x.parse().ok()).collect();
-        (t.least, t.of_unit) = (x[0], x[1]);
-    }
+    let (caps, t) = (&profile.caps, profile.tuning.mat_vec_staged?);
     let stage = shape.weights.stage()?;
     let lanes = caps.subgroup_min;
     let able = shape.staged && shape.int8 && shape.columns == 1 && shape.k >= t.least;
-    let known = lanes == caps.subgroup_max && caps.shared_views;
+    let known = lanes == caps.subgroup_max && caps.shared_views && caps.staged_weights;
     let rows = rows(profile, shape, t);
     let fits = shared_bytes(shape, stage, rows, t.subgroups) <= u64::from(caps.shared_bytes);
     if !(able && known && fits) || profile.workgroup(t.subgroups * lanes) != t.subgroups * lanes {
@@ -86,6 +82,7 @@ mod tests {
             subgroup_min: 32,
             subgroup_max: 32,
             shared_views: true,
+            staged_weights: true,
             shared_bytes,
             compute_units: Some(132),
             ..Caps::imagined(ArchClass::Nvidia, 16)

@@ -4,7 +4,7 @@ use crate::raw::descriptors;
 use ggml_core::{DType, Tensor};
 
 /// Ends of windows are rounded up to sixteens of bytes, where the buffer has them.
-const WORD: u64 = 16;
+const SIXTEEN: u64 = 16;
 
 /// A buffer of a program, which knows it by number until it is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -67,7 +67,7 @@ pub(crate) fn window(
     let start = storage.offset.checked_add(tensor.offset as u64)?.checked_add(skip)?;
     let before = blocks_before(start, block, alignment)?;
     let offset = start - before * block;
-    let end = start.checked_add(bytes)?.next_multiple_of(WORD).min(storage.room);
+    let end = start.checked_add(bytes)?.next_multiple_of(SIXTEEN).min(storage.room);
     let window = Window { buffer: storage.buffer, offset, bytes: end.checked_sub(offset)? };
     Some((window, u32::try_from(before).ok()?))
 }

@@ -349,6 +349,7 @@ fn caps(p: &Properties, features: &Features, matrices: Vec<MatrixShape>) -> Caps
         storage16: features.storage16,
         storage8: features.storage8,
         shared_views: features.shared_views,
+        staged_weights: false,
         int_dot: features.int_dot,
         int_dot_signed: dot.integer_dot_product_accumulating_saturating4x8_bit_packed_signed_accelerated != 0,
         int_dot_mixed,

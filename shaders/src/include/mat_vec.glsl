@@ -8,9 +8,10 @@
 // issued before the first is used: what is under way at a time decides the speed where a matrix has too few rows to fill
 // the device. At the end partial sums are added over the team.
 //
-// Variants: type of a; lds, subgroup and int8. Activations are F32 (four bytes a weight for each column, from memory) with
+// Variants: type of a; lds, subgroup, int8 and staged. Activations are F32 (four bytes a weight for each column, from memory) with
 // the first two, which differ in how sums are added over a team, and blocks of 8 bits with int8 (mat_vec_int8.glsl), which
-// adds as subgroup does. There a team is one or more subgroups.
+// adds as subgroup does. There a team is one or more subgroups. A fourth one, staged, has weights on their way through shared
+// memory while it computes (mat_vec_staged.glsl).
 //
 // Specialisation: work-group size, ROWS, COLS, ALIGNED (strides and offsets allow 16-byte loads: of plain types of a,
 // and of b), EVEN (rows of types whose blocks are an odd number of half-words begin with whole words), TEAMS, SUBGROUPS

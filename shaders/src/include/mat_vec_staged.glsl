@@ -1,15 +1,20 @@
 // Mat-vec whose weights go through shared memory, one column of activations in 8 bits, for devices that have registers for
-// them on the way. See mat_vec.glsl and mat_vec_int8.glsl.
+// them on the way. See mat_vec.glsl and mat_vec_int8.glsl; stage.glsl has the shared memory.
 //
 // What is limited by the bandwidth of memory needs many bytes under way at all times: on an H200 some 26 KiB for each
 // multiprocessor. Pieces that an invocation loads are under way only until it needs them; then it computes while nothing is,
 // and nothing is while activations are rounded. So a subgroup loads a step of all its rows as it lies in memory, 16 bytes an
 // invocation, side by side, into registers; puts it into shared memory when it has computed the step before; begins to load
-// the next one, and only then multiplies. The first step is under way while the work-group rounds activations.
+// the next one, also that of the next rows, and only then multiplies. The first step is under way while the work-group
+// rounds activations, all of the column at once; after that subgroups do not wait for each other.
 //
-// A step is STAGE_WEIGHTS weights: 2 KiB of Q8_0, 2.3 of Q4_K, 34 to 72 bytes an invocation. Shared memory: that for each of
-// 8 subgroups and the rounding of CHUNK elements, 32 KiB at the most. Blocks may begin at any half-word: of each row the
-// sixteens that cover the step are loaded.
+// Work split: a subgroup has ROWS rows at a time, and PASSES times as many one after the other. A step is STAGE_WEIGHTS
+// weights of them, 2.2 KiB of Q8_0, 2.3 of Q4_K, 3.4 of Q6_K, five to seven sixteens an invocation. Blocks may begin at any
+// half-word: of each row the sixteens that cover the step are loaded. LANES_OF_ROW invocations multiply a row, each a piece of
+// 32 or 64 weights, whose scales are unpacked once for MINE rows; activations lie so that invocations side by side read
+// sixteens side by side (place_of_word): without that an H200 read 10 % less. Sums meet by shuffles.
+//
+// Shared memory: a step of each subgroup, and of activations 9 bytes for 8, with sums of them 9.5: 24 KiB (Q4_K, 4096 long).
 #ifndef MAT_VEC_STAGED_GLSL
 #define MAT_VEC_STAGED_GLSL
 
@@ -72,6 +77,9 @@ void store_step(uvec4 raw[ALL_LOADS]) {
 const uint LANES_OF_ROW = LANES < STEP / PIECE ? LANES : STEP / PIECE;
 const uint MINE = ROWS * LANES_OF_ROW / LANES;
 
+// Whether rows that belong together, of gate and up, are of invocations LANES_OF_ROW apart.
+const bool APART = MINE < USES;
+
 // The first row of an invocation.
 uint first_row() {
     return gl_SubgroupInvocationID / LANES_OF_ROW * MINE;
@@ -112,10 +120,10 @@ void add_lanes(float factor, inout float sums[MINE]) {
 void multiply_step(uint within[MINE], uint at, inout float sums[MINE]) {
     const uint stage_at = STAGE_AT + gl_SubgroupID * (ROWS * ROW_SIXTEENS);
     [[unroll]] for (uint turn = 0; turn < STEP / (PIECE * LANES_OF_ROW); turn++) {
-        const uint i = turn * LANES_OF_ROW + gl_SubgroupInvocationID % LANES_OF_ROW;
-        if (at + i * PIECE >= LENGTH) {
-            continue;
-        }
+        // Invocations stay together: those beyond the row take its last piece, which is left out of their sums.
+        const uint lane = turn * LANES_OF_ROW + gl_SubgroupInvocationID % LANES_OF_ROW;
+        const uint left = (LENGTH - at) / PIECE;
+        const uint i = min(lane, left - 1);
         Piece w[MINE];
         [[unroll]] for (uint r = 0; r < MINE; r++) {
             const uint begin = A_HALVES % 8 == 0 ? 0 : (within[r] + at / A_BLOCK * A_HALVES) % 8;
@@ -147,7 +155,7 @@ void multiply_step(uint within[MINE], uint at, inout float sums[MINE]) {
         }
         [[unroll]] for (uint r = 0; r < MINE; r++) {
             const vec2 whole = of_piece(w[r]);
-            sums[r] += whole.x * factors[r] + whole.y * minima[r];
+            sums[r] += lane < left ? whole.x * factors[r] + whole.y * minima[r] : 0.0;
         }
     }
 }

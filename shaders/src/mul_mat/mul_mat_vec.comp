@@ -54,7 +54,7 @@ Rows first_rows(uint group) {
         }
     }
     const uint row0 = p.rows_0 + group * (EACH * PASSES);
-    return Rows(row0, min(end, row0 + EACH * PASSES));
+    return Rows(row0, PASSES > 1 ? min(end, row0 + EACH * PASSES) : end);
 }
 
 // Where row r of a team is in its matrix. Rows beyond the end repeat the last one and are not stored.
@@ -64,14 +64,8 @@ uint place_of_row(Rows rows, uint r) {
     return off + row * p.nb0_0;
 }
 
-// Stores a result of a team in a column, made of one product, or with a GLU of two.
-void store_result(Rows rows, uint of_team, uint result, uint column, uint i2, float sums[2]) {
-    const uint m = of_chosen(p.m_0, p.m_1, p.m_2);
-    const uint base_d = of_chosen(p.offd_0, p.offd_1, p.offd_2) + i2 * p.n * m;
-    const uint row = rows.row0 + of_team * RESULTS + result;
-    if (row >= rows.end || column >= p.n) {
-        return;
-    }
+// A result: one product, or with a GLU two, with what stands after them.
+float finished(uint row, uint column, float sums[2]) {
     float sum = with_bias(chosen, row, sums[0]);
     if (HAS_GLU) {
         sum = gated_product(p.op, p.alpha, p.limit, sum, with_bias(chosen + 1, row, sums[1]));
@@ -79,7 +73,7 @@ void store_result(Rows rows, uint of_team, uint result, uint column, uint i2, fl
     if ((PARTS & 8) != 0) {
         sum += residual.of[p.offr + column * p.nbr + row];
     }
-    d[chosen].of[base_d + column * m + row] = sum;
+    return sum;
 }
 
 #ifdef STAGED
@@ -137,14 +131,25 @@ void main() {
             subgroupBarrier();
         }
         add_lanes(norm, sums);
-        [[unroll]] for (uint result = 0; result < MINE / USES; result++) {
-            if (gl_SubgroupInvocationID % LANES_OF_ROW == result) {
-                float of_result[2];
-                of_result[0] = sums[result * USES];
-                of_result[1] = sums[result * USES + USES - 1];
-                store_result(now, gl_SubgroupID, first_row() / USES + result, 0, 0, of_result);
-            }
+        const uint which = gl_SubgroupInvocationID % LANES_OF_ROW;
+        // Gate and up of a result may be with different invocations.
+        const float other = APART ? subgroupShuffleXor(sums[0], LANES_OF_ROW) : 0.0;
+        float of_result[2];
+        of_result[0] = sums[0];
+        of_result[1] = APART ? other : sums[USES - 1];
+        [[unroll]] for (uint r = USES; r < MINE; r += USES) {
+            of_result[0] = which == r / USES ? sums[r] : of_result[0];
+            of_result[1] = which == r / USES ? sums[r + USES - 1] : of_result[1];
         }
+        const bool stores = which < (APART ? 1 : MINE / USES) && first_row() % USES == 0;
+        // Invocations stay together: all load what they would store with, and only the store is left out.
+        const uint wanted = now.row0 + gl_SubgroupID * RESULTS + first_row() / USES + (APART ? 0 : which);
+        const float sum = finished(min(wanted, now.end - 1), 0, of_result);
+        if (stores && wanted < now.end) {
+            d[chosen].of[of_chosen(p.offd_0, p.offd_1, p.offd_2) + wanted] = sum;
+        }
+        // All lanes are here before one begins with the next rows.
+        subgroupBarrier();
     }
 }
 
@@ -175,12 +180,18 @@ void main() {
 
     for (uint v = gl_LocalInvocationIndex; v < RESULTS * COLS * TEAMS; v += WG) {
         const uint result = v % (RESULTS * TEAMS);
+        const uint row = rows.row0 + result;
         const uint c = v / (RESULTS * TEAMS);
+        const uint column = column0 + c;
+        if (row >= rows.end || column >= p.n) {
+            continue;
+        }
         const uint of_team = result / RESULTS, r = result % RESULTS * (HAS_GLU ? 2 : 1);
         float sums[2];
         sums[0] = total(of_team, r, c);
         sums[1] = HAS_GLU ? total(of_team, r + 1, c) : 0.0;
-        store_result(rows, of_team, result % RESULTS, column0 + c, i2, sums);
+        const uint m = of_chosen(p.m_0, p.m_1, p.m_2);
+        d[chosen].of[of_chosen(p.offd_0, p.offd_1, p.offd_2) + i2 * p.n * m + column * m + row] = finished(row, column, sums);
     }
 }
 

@@ -8,7 +8,7 @@ use ash::vk;
 use std::ffi::{CStr, c_char, c_void};
 
 /// Extensions of devices that RADV has and that work here.
-const RADV: [&CStr; 22] = [
+const RADV: [&CStr; 23] = [
     c"VK_KHR_16bit_storage",
     c"VK_KHR_8bit_storage",
     c"VK_KHR_buffer_device_address",
@@ -28,6 +28,7 @@ const RADV: [&CStr; 22] = [
     c"VK_KHR_synchronization2",
     c"VK_KHR_timeline_semaphore",
     c"VK_KHR_vulkan_memory_model",
+    c"VK_KHR_workgroup_memory_explicit_layout",
     c"VK_EXT_subgroup_size_control",
     c"VK_AMD_shader_core_properties",
     c"VK_EXT_robustness2",
@@ -318,6 +319,7 @@ chainable! {
     PhysicalDeviceVulkan11Features PhysicalDeviceVulkan12Features PhysicalDeviceVulkan13Features
     PhysicalDevice16BitStorageFeatures PhysicalDevice8BitStorageFeatures PhysicalDeviceShaderFloat16Int8Features
     PhysicalDeviceSubgroupSizeControlFeatures PhysicalDeviceShaderIntegerDotProductFeatures
+    PhysicalDeviceWorkgroupMemoryExplicitLayoutFeaturesKHR
     PhysicalDeviceTimelineSemaphoreFeatures PhysicalDeviceVulkanMemoryModelFeatures
     PhysicalDeviceBufferDeviceAddressFeatures PhysicalDeviceMaintenance4Features PhysicalDeviceRobustness2FeaturesEXT
     PhysicalDevicePipelineExecutablePropertiesFeaturesKHR PhysicalDeviceSynchronization2Features
