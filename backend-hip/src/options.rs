@@ -155,7 +155,7 @@ pub enum HostWeights {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MatrixUnits {
     /// Those whose kernels have run on a device: NVIDIA's. AMD's are compiled, and checked against the layouts that AMD
-    /// documents, but no card has executed them.
+    /// documents, but no card has executed them; nor those for attention of rows of more than 256 elements, NVIDIA's too.
     #[default]
     Auto,
     /// Wherever the device has them.

@@ -189,7 +189,8 @@ fn matrix_kernel(c: &Context<'_>, p: &FlashAttnParams, kernels: &Kernels) -> Opt
     let fits = p.d.iter().all(|d| d.is_multiple_of(8)) && (anywhere || operands[1..3].iter().all(sixteens));
     let wanted = c.precision == Precision::Fast && operands[1].dtype != DType::F32;
     let row = Some(p.d[0].max(p.d[1])).filter(|&row| wanted && fits && row <= longest);
-    let long = longest > 0 && wanted && fits && is_long(p) && operands[1].dtype == DType::F16;
+    let able = longest > 0 && c.profile.long_rows && operands[1].dtype == DType::F16;
+    let long = able && wanted && fits && is_long(p);
     row.and_then(size_class).map(|size| kernels.matrix[size]).or(long.then_some(kernels.long_matrix))
 }
 
