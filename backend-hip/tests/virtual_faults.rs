@@ -2,7 +2,7 @@
 //! typed error with its phase within the deadline, nothing that can be given back is kept, and the next open works.
 
 use backend_hip::driver::Driver;
-use backend_hip::options::Copies;
+use backend_hip::options::{Copies, Graphs};
 use backend_hip::virtual_gpu::{
     Checks, Fault, Faults, Target, VirtualDriver, VirtualOptions, Wrong, parse_faults,
 };
@@ -46,6 +46,14 @@ const FUNCTIONS: [(&str, usize); 23] = [
     ("hipGraphExecDestroy", 1),
 ];
 
+/// Those that a program of a level with two steps calls besides, with graphs that have branches.
+const OF_BRANCHES: [(&str, usize); 4] = [
+    ("hipStreamWaitEvent", 2),
+    ("hipStreamCreateWithFlags", 2),
+    ("hipEventRecord", 6),
+    ("hipStreamDestroy", 2),
+];
+
 /// Whether there is code to run; without it everything but opening is somebody else's test.
 fn embedded() -> bool {
     let embedded = hip_kernels::targets().contains(&"gfx906");
@@ -66,7 +74,16 @@ fn options(limit: Duration) -> HipOptions {
 
 /// Opens, uploads, prepares a chain of nine nodes, runs it twice, the second time as graphs, and reads the result.
 fn work(driver: &Arc<VirtualDriver>, limit: Duration) -> Result<Vec<f32>> {
-    let backend = HipBackend::open_driver("hip-virtual", options(limit), driver.clone())?;
+    work_with(driver, options(limit), false)
+}
+
+/// The same with a level of two steps at the end, graphs with branches.
+fn branched_work(driver: &Arc<VirtualDriver>, limit: Duration) -> Result<Vec<f32>> {
+    work_with(driver, HipOptions { graphs: Graphs::On, ..options(limit) }, true)
+}
+
+fn work_with(driver: &Arc<VirtualDriver>, options: HipOptions, branched: bool) -> Result<Vec<f32>> {
+    let backend = HipBackend::open_driver("hip-virtual", options, driver.clone())?;
     let weights = backend.allocate(100_000, Usage::Weights)?;
     let state = backend.allocate(4096, Usage::State)?;
     backend.upload(&weights, 0, &[7; 100_000])?;
@@ -79,6 +96,10 @@ fn work(driver: &Arc<VirtualDriver>, limit: Duration) -> Result<Vec<f32>> {
     for i in 0..9 {
         y = g.scale(y, 2.0, 1.0)?;
         g.name(y, &format!("scaled {i}"))?;
+    }
+    if branched {
+        let (once, never) = (g.scale(y, 1.0, 0.0)?, g.scale(y, 0.0, 0.0)?);
+        y = g.add(once, never)?;
     }
     g.output(y).unwrap();
     let plan = Plan::debug(&g, backend.device().limits.alignment, Precision::Exact)?;
@@ -180,6 +201,43 @@ fn every_call_may_hang() {
             (other, _) => panic!("{function}: {other:?}"),
         }
         faults.release();
+    }
+}
+
+/// Streams that wait for each other while they are captured: what fails or hangs there ends as it does elsewhere.
+#[test]
+fn calls_of_branches_may_fail_and_hang() {
+    if !embedded() {
+        return;
+    }
+    let faults = Faults::default();
+    let driver_without = driver(faults.clone());
+    assert_eq!(branched_work(&driver_without, SOON).expect("no fault"), wanted());
+    assert_eq!(driver_without.held(), [0; 6]);
+    for (function, tried) in OF_BRANCHES {
+        assert!(faults.count(function) >= tried, "{function} is called {} times", faults.count(function));
+        let at_the_end = function == "hipStreamDestroy";
+        for (n, fault) in (0..tried).flat_map(|n| [(n, Fault::Fail(999)), (n, Fault::Hang)]) {
+            let hangs = matches!(fault, Fault::Hang);
+            let faults = Faults::default().at(function, n, fault);
+            let driver = driver(faults.clone());
+            let start = Instant::now();
+            let result = branched_work(&driver, if hangs { SHORT } else { SOON });
+            assert!(start.elapsed() < SOON, "{function} {n}: {:?}", start.elapsed());
+            match &result {
+                Ok(values) => assert!(*values == wanted() && (at_the_end || !hangs), "{function} {n}: {values:?}"),
+                Err(Error::Timeout { after, .. }) => assert!(hangs && *after == SHORT, "{function} {n}"),
+                Err(error) => {
+                    let (phase, text) = place(error);
+                    assert!(!hangs && phase.is_some() && text.contains("hip"), "{function} {n}: {error:?}");
+                    assert_eq!(driver.held()[5], 0, "{function} {n}: graphs of {:?} kept", driver.held());
+                }
+            }
+            faults.release();
+            if !hangs {
+                assert_eq!(branched_work(&driver, SOON).expect("the next open works"), wanted(), "{function} {n}");
+            }
+        }
     }
 }
 

@@ -3,7 +3,8 @@
 use crate::raw::descriptors;
 use ggml_core::{DType, Tensor};
 
-/// Ends of windows are rounded up to sixteens of bytes, where the buffer has them.
+/// Ends of windows are rounded up to whole words, those of blocks to sixteens of bytes, where the buffer has them.
+const WORD: u64 = 4;
 const SIXTEEN: u64 = 16;
 
 /// A buffer of a program, which knows it by number until it is recorded.
@@ -67,7 +68,8 @@ pub(crate) fn window(
     let start = storage.offset.checked_add(tensor.offset as u64)?.checked_add(skip)?;
     let before = blocks_before(start, block, alignment)?;
     let offset = start - before * block;
-    let end = start.checked_add(bytes)?.next_multiple_of(SIXTEEN).min(storage.room);
+    let unit = if tensor.dtype.is_quantized() { SIXTEEN } else { WORD };
+    let end = start.checked_add(bytes)?.next_multiple_of(unit).min(storage.room);
     let window = Window { buffer: storage.buffer, offset, bytes: end.checked_sub(offset)? };
     Some((window, u32::try_from(before).ok()?))
 }

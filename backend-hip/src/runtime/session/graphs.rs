@@ -68,12 +68,23 @@ impl Session {
         // SAFETY: the stream captures since the call above. Modules live until the session closes, what arguments point
         // at as long as the program that holds the launches, and it gives the graph back first.
         let graph = self.call(Call::EndCapture, |d| unsafe { d.end_capture(stream) });
-        launched.and(graph).map(|graph| {
-            let id = GraphId(self.graphs.made);
-            self.graphs.made += 1;
-            self.graphs.live.insert(id, graph);
-            id
-        })
+        match (launched, graph) {
+            (Ok(()), graph) => Ok(self.keep(graph?)),
+            // One that is not whole is given back at once; what went wrong first is told.
+            (Err(error), Ok(graph)) => {
+                let part = self.keep(graph);
+                let _ = self.free_graph(part);
+                Err(error)
+            }
+            (Err(error), Err(_)) => Err(error),
+        }
+    }
+
+    fn keep(&mut self, graph: LaunchGraph) -> GraphId {
+        let id = GraphId(self.graphs.made);
+        self.graphs.made += 1;
+        self.graphs.live.insert(id, graph);
+        id
     }
 
     fn launch_at(&mut self, launches: &[Ready], places: &[Place]) -> Result<()> {
