@@ -77,7 +77,7 @@ fn work(driver: &Arc<VirtualDriver>, limit: Duration) -> Result<Vec<f32>> {
     work_with(driver, options(limit), false)
 }
 
-/// The same with a level of two steps at the end, graphs with branches.
+/// The same with a chain beside that one, so that levels have two steps, and graphs with branches.
 fn branched_work(driver: &Arc<VirtualDriver>, limit: Duration) -> Result<Vec<f32>> {
     work_with(driver, HipOptions { graphs: Graphs::On, ..options(limit) }, true)
 }
@@ -98,11 +98,17 @@ fn work_with(driver: &Arc<VirtualDriver>, options: HipOptions, branched: bool) -
         g.name(y, &format!("scaled {i}"))?;
     }
     if branched {
-        let (once, never) = (g.scale(y, 1.0, 0.0)?, g.scale(y, 0.0, 0.0)?);
-        y = g.add(once, never)?;
+        let mut other = x;
+        for _ in 0..9 {
+            other = g.scale(other, 0.5, 1.0)?;
+        }
+        g.output(other)?;
     }
     g.output(y).unwrap();
-    let plan = Plan::debug(&g, backend.device().limits.alignment, Precision::Exact)?;
+    let plan = match branched {
+        true => Plan::fused(&g, &backend, Precision::Exact)?,
+        false => Plan::debug(&g, backend.device().limits.alignment, Precision::Exact)?,
+    };
     let mut program = backend.prepare(&g, &plan, &Bindings::default(), PrepareOptions::default())?;
     let input: Vec<u8> = (0..64u32).flat_map(|i| (i as f32).to_le_bytes()).collect();
     program.write(x, &input)?;
@@ -225,7 +231,9 @@ fn calls_of_branches_may_fail_and_hang() {
             let result = branched_work(&driver, if hangs { SHORT } else { SOON });
             assert!(start.elapsed() < SOON, "{function} {n}: {:?}", start.elapsed());
             match &result {
-                Ok(values) => assert!(*values == wanted() && (at_the_end || !hangs), "{function} {n}: {values:?}"),
+                Ok(values) => {
+                    assert!(*values == wanted() && (at_the_end || !hangs), "{function} {n}: {values:?}")
+                }
                 Err(Error::Timeout { after, .. }) => assert!(hangs && *after == SHORT, "{function} {n}"),
                 Err(error) => {
                     let (phase, text) = place(error);
@@ -235,7 +243,11 @@ fn calls_of_branches_may_fail_and_hang() {
             }
             faults.release();
             if !hangs {
-                assert_eq!(branched_work(&driver, SOON).expect("the next open works"), wanted(), "{function} {n}");
+                assert_eq!(
+                    branched_work(&driver, SOON).expect("the next open works"),
+                    wanted(),
+                    "{function} {n}"
+                );
             }
         }
     }

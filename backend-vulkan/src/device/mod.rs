@@ -1,6 +1,7 @@
 //! Which devices there are, which one to open, and what to report of it.
 
 pub(crate) mod cost;
+mod mat_vec;
 pub(crate) mod probe;
 pub mod tuning;
 

@@ -3,6 +3,7 @@
 //! Register counts below are those of Mesa's compiler. On GCN a kernel of more than 84 vector registers leaves two waves
 //! on a SIMD, too few to hide the latency of memory, so tiles are chosen to stay at or below 84, mat-vec at or below 64.
 
+pub use super::mat_vec::{MatVec, Staged};
 use crate::arch::{ArchClass, Caps, Matrices, MatrixShape, MatrixTypes};
 use ggml_core::DType;
 use ggml_core::plan::Precision;
@@ -242,32 +243,6 @@ impl Warptile {
         };
         (self.bm + self.bn) * row * self.slices * self.buffers + sums + 8
     }
-}
-
-/// A mat-vec kernel for some number of columns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MatVec {
-    /// Invocations.
-    pub workgroup: u32,
-    /// Parts of the work-group that have rows of their own; a subgroup or more each.
-    pub teams: u32,
-    /// Rows of a team.
-    pub rows: u32,
-    /// The same of types with pieces of 32 weights, which take more registers.
-    pub rows_of_32: u32,
-}
-
-/// Mat-vec of one column whose weights go through shared memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Staged {
-    /// Subgroups of a work-group.
-    pub subgroups: u32,
-    /// Rows of a subgroup: 1, 2 or 4.
-    pub rows: u32,
-    /// The least length of rows.
-    pub least: u32,
-    /// Work-groups for each compute unit, which compute all rows; more rows are computed after each other.
-    pub of_unit: u32,
 }
 
 /// Attention of few tokens.

@@ -33,6 +33,7 @@ pub mod ssm_scan;
 mod staged;
 pub mod top_k;
 pub mod unary;
+mod vec_shape;
 mod weights;
 
 /// What a dispatch binds, in the order of the shader's bindings.

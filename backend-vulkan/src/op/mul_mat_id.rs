@@ -4,7 +4,8 @@
 use super::grid::cover;
 use super::mul_mat::{choose, round, tile_spec, tile_specs};
 use super::parts::{Rows, cut};
-use super::products::{Shape, VecSpec, accepts, even, fit_windows, rounds, shapes, vec_spec};
+use super::products::{accepts, even, fit_windows, rounds, shapes, vec_spec};
+use super::vec_shape::{Shape, VecSpec};
 use super::weights::{WEIGHTS, Weights, aligned};
 use super::{Context, Dispatch, Operand, Refusal, dispatch, pipeline};
 use crate::device::tuning::Profile;

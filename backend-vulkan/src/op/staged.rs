@@ -1,15 +1,10 @@
 //! Mat-vec whose weights go through shared memory (`mat_vec_staged.glsl`): the shapes that it takes, and its constants.
 
-use super::products::{Shape, VecSpec};
+use super::vec_shape::{Shape, VecSpec};
 use crate::device::tuning::{Profile, Staged};
 
 /// Sixteens of bytes of shared memory for sums of up to 16 subgroups.
 const SUMS: u32 = 36;
-
-/// Whether a variant is one of this kernel.
-pub(super) fn is_staged(variant: &str) -> bool {
-    variant.ends_with("_staged")
-}
 
 /// The kernel for a shape, where that suits it and the device: one column, rows of some steps whose activations fit into
 /// shared memory, subgroups of a known size.
