@@ -161,6 +161,10 @@ fn weights_may_go_through_shared_memory() {
     let nvidia =
         card.map(|card| VulkanOptions { arch: Some(ArchClass::Nvidia), staged_weights: Some(true), ..card });
     let Some(backend) = nvidia.and_then(open) else { return };
+    // Without one of these another kernel computes all of it; op/staged.rs tests what else it asks for.
+    let (caps, tuning) = (&backend.profile().caps, &backend.profile().tuning);
+    assert!(caps.shared_views && caps.staged_weights && caps.int_dot_signed && caps.subgroup.shuffle);
+    assert!(caps.subgroup_min == caps.subgroup_max && tuning.mat_vec_staged.is_some());
     let reference = ReferenceBackend::default();
     let glu = Gate::Two(Glu::new(Activation::Silu));
     let mut all = Vec::new();

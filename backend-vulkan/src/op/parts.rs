@@ -61,7 +61,7 @@ pub(super) fn cut(c: &Context<'_>, operands: &[Rows<'_>]) -> Result<Vec<Range<us
                 o.tensor.describe()
             )));
         }
-        // A window may begin before its part and end on a sixteen bytes.
+        // A window may begin before its part and end at a multiple of sixteen bytes.
         let room = c.window_limit().saturating_sub(o.tensor.dtype.block_bytes() * alignment + 16);
         let (stride, bytes) = (o.stride, o.bytes);
         let fitting = match (room.checked_sub(bytes), stride) {
