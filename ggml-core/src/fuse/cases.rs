@@ -97,8 +97,7 @@ enum Form {
 fn products() -> Vec<Case> {
     use Form::*;
     let mut cases = Vec::new();
-    let mut add = |dtype: DType, form: Form, n: usize| {
-        let k = if dtype.block() == 256 { 768 } else { 352 };
+    let mut add = |dtype: DType, form: Form, k: usize, n: usize| {
         let words = match form {
             Three(which) => format!("norm, three with biases, number {which}"),
             Gated => "norm, gate and up".into(),
@@ -133,17 +132,24 @@ fn products() -> Vec<Case> {
             }
         }));
     };
+    let short = |dtype: DType| if dtype.block() == 256 { 768 } else { 352 };
     for dtype in [DType::F16, DType::Q8_0, DType::Q4_K] {
         for n in [1, 5] {
             for form in [Three(0), Gated, Halves, Residual] {
-                add(dtype, form, n);
+                add(dtype, form, short(dtype), n);
             }
         }
-        add(dtype, Three(1), 1);
-        add(dtype, Three(2), 1);
+        add(dtype, Three(1), short(dtype), 1);
+        add(dtype, Three(2), short(dtype), 1);
     }
     for dtype in [DType::F32, DType::BF16, DType::Q4_0, DType::Q5_0, DType::Q6_K, DType::MXFP4] {
-        add(dtype, One, 1);
+        add(dtype, One, short(dtype), 1);
+    }
+    // Long rows, which some devices have another kernel for, and not a power of two.
+    for dtype in [DType::Q8_0, DType::Q4_K, DType::Q6_K] {
+        for form in [Three(2), Gated, Residual] {
+            add(dtype, form, 2304, 1);
+        }
     }
     // Few rows, which are no tiles at any number of columns.
     for (dtype, n) in [(DType::F32, 20), (DType::Q8_0, 37), (DType::Q4_K, 20)] {
