@@ -53,9 +53,7 @@ pub struct VulkanOptions {
     /// [`Matrices::of`] the device's class.
     pub matrices: Option<Matrices>,
     /// Lets weights of mat-vec go through shared memory, where the device's class has kernels for that (NVIDIA) and shared
-    /// memory can have several views. `None`: what `DIPTYCH_VULKAN_STAGED_WEIGHTS` says (`true` or `false`), else not: with an
-    /// earlier form of the kernel products alone ran on an H200 as they should, but decode steps of some models hung, and the
-    /// present form was executed by the emulated card alone.
+    /// memory can have several views. `None`: what `DIPTYCH_VULKAN_STAGED_WEIGHTS` says (`true` or `false`), else they may.
     pub staged_weights: Option<bool>,
     /// How much memory may be taken. An allocation beyond it is [`Error::OutOfMemory`], because a driver may give more
     /// than there is and lose the device when the memory is used. `None`: what `DIPTYCH_VULKAN_MEMORY` says (bytes, or
@@ -188,7 +186,7 @@ impl VulkanOptions {
             Some(staged) => Ok(staged),
             None => {
                 let asked = environment().parsed("DIPTYCH_VULKAN_STAGED_WEIGHTS", "'true' or 'false'")?;
-                Ok(asked.unwrap_or(false))
+                Ok(asked.unwrap_or(true))
             }
         }
     }

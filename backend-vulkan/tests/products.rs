@@ -152,15 +152,18 @@ fn groups_are_one_step_and_agree_with_their_members() {
     assert!(wrong.is_empty(), "{} of them:\n{}", wrong.len(), wrong.join("\n"));
 }
 
+/// A card whose weights go through shared memory. Those of the class that has the kernel are rare: a virtual Vega executes it,
+/// which rows of fewer lanes suit, too.
+fn staged() -> Option<VulkanBackend> {
+    let card = VulkanOptions::for_name("vulkan-virtual:vega20").ok().filter(|_| cfg!(feature = "virtual"))?;
+    open(VulkanOptions { arch: Some(ArchClass::Nvidia), staged_weights: Some(true), ..card })
+}
+
 /// Long rows of one column whose weights go through shared memory: of all types that do, blocks that begin at any half-word,
-/// steps that are not whole, everything before and after, rows after each other. Cards of the class that has the kernel are
-/// rare: a virtual Vega executes it, which rows of fewer lanes suit, too.
+/// steps that are not whole, everything before and after, rows after each other.
 #[test]
 fn weights_may_go_through_shared_memory() {
-    let card = VulkanOptions::for_name("vulkan-virtual:vega20").ok().filter(|_| cfg!(feature = "virtual"));
-    let nvidia =
-        card.map(|card| VulkanOptions { arch: Some(ArchClass::Nvidia), staged_weights: Some(true), ..card });
-    let Some(backend) = nvidia.and_then(open) else { return };
+    let Some(backend) = staged() else { return };
     // Without one of these another kernel computes all of it; op/staged.rs tests what else it asks for.
     let (caps, tuning) = (&backend.profile().caps, &backend.profile().tuning);
     assert!(caps.shared_views && caps.staged_weights && caps.int_dot_signed && caps.subgroup.shuffle);
@@ -190,6 +193,21 @@ fn weights_may_go_through_shared_memory() {
         }
     }
     assert!(wrong.is_empty(), "{} of them:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// Work-groups that go through shared memory read their own rows and not those of others: less than twice the weights, where
+/// invocations without a sixteen of their own read one again, and the column that every eight rows are multiplied with.
+#[test]
+fn rows_that_go_through_shared_memory_are_read_once() {
+    let Some(backend) = staged() else { return };
+    let case = Case::of(DType::Q8_0, 4096, 1, &[67]);
+    let (weights, column) = (67 * 4096 / 32 * 34, 67_u64.div_ceil(8) * 4096 * 4);
+    let graph = case.graph().expect("a graph");
+    evaluate(&backend, &graph, &contents(&graph), Precision::Fast).expect("a run");
+    let kernels = backend.counts().expect("counters").into_iter();
+    let staged = kernels.filter(|kernel| kernel.kernel.contains("staged")).flat_map(|kernel| kernel.counts);
+    let read: u64 = staged.filter(|&(what, _)| what == "global_read").map(|(_, bytes)| bytes).sum();
+    assert!((weights..2 * weights + column).contains(&read), "{read} bytes of {weights} and {column}");
 }
 
 /// What is wrong in the input is seen in every row of its column, and in no other column.

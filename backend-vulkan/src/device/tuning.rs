@@ -388,7 +388,7 @@ const NVIDIA: Tuning = Tuning {
     // Few rows, as those of a router, get all four teams.
     mat_vec: [vec(256, 4, 4), vec(64, 1, 2), vec(64, 1, 2), vec(128, 1, 4)],
     mat_vec_int8: Some([vec(256, 8, 4), vec(256, 8, 2), vec(256, 8, 2), vec(256, 8, 4)]),
-    mat_vec_staged: Some(Staged { subgroups: 8, rows: 4, least: 1024, of_unit: 2 }),
+    mat_vec_staged: Some(Staged { subgroups: 8, rows: 2, least: 1024, of_unit: 2 }),
     tiles: NVIDIA_TILES,
     f16_tiles: NVIDIA_F16_TILES,
     int8_tiles: &[],

@@ -50,13 +50,11 @@ void load_step(uint from[ALL_LOADS], uint at, inout uvec4 raw[ALL_LOADS]) {
     [[unroll]] for (uint use = 0; use < USES; use++) {
         matrix = MATRIX_OF(use);
         [[unroll]] for (uint n = 0; n < LOADS; n++) {
-            const uint i = n * LANES + gl_SubgroupInvocationID;
+            const uint in_row = (n * LANES + gl_SubgroupInvocationID) % ROW_SIXTEENS;
             const uint here = from[use * LOADS + n] + skip;
-            const bool there = (n + 1) * LANES <= ALIKE * ROW_SIXTEENS || i < ALIKE * ROW_SIXTEENS;
-            // Nothing behind the row.
-            if (there && 8 * (i % ROW_SIXTEENS) < left + here % 8) {
-                raw[use * LOADS + n] = A_OF(words4_of)[here / 8];
-            }
+            // Nothing behind the row, but its last sixteen again: all invocations load. Where a branch left some out, and
+            // which of several buffers is read is known only when the kernel runs, an H200 (driver 580.159) did not come back.
+            raw[use * LOADS + n] = A_OF(words4_of)[here / 8 - in_row + min(in_row, (left + here % 8 - 1) / 8)];
         }
     }
 }

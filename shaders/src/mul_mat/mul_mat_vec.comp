@@ -54,7 +54,7 @@ Rows first_rows(uint group) {
         }
     }
     const uint row0 = p.rows_0 + group * (EACH * PASSES);
-    return Rows(row0, PASSES > 1 ? min(end, row0 + EACH * PASSES) : end);
+    return Rows(row0, min(end, row0 + EACH * PASSES));
 }
 
 // Where row r of a team is in its matrix. Rows beyond the end repeat the last one and are not stored.
@@ -102,7 +102,7 @@ void main() {
     barrier();
     const float norm = HAS_NORM ? norm_of(0) : 1.0;
     // From here on subgroups do not wait for each other.
-    while (rows.row0 < rows.end) {
+    for (uint pass = 0; pass < PASSES && rows.row0 < rows.end; pass++) {
         float sums[MINE];
         uint within[MINE];
         begin_rows(row_a, within, sums);
