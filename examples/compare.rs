@@ -35,8 +35,8 @@ struct Args {
     /// Graph file (.json) with the contents of its leaves (.bin beside it).
     #[arg(long, group = "work")]
     graph: Option<PathBuf>,
-    /// Operation tests: all, or those of the named operations and those whose names contain a text, by comma:
-    /// "MUL_MAT,RMS_NORM", "Q8_0", or a whole name as in the report.
+    /// Operation tests: all (also without a filter), or those of the named operations and those whose names contain a text,
+    /// by comma: "MUL_MAT,RMS_NORM", "Q8_0", or a whole name as in the report.
     #[arg(long, group = "work", value_name = "FILTER", num_args = 0..=1, default_missing_value = "")]
     ops: Option<String>,
     /// Count what the kernels of the emulated card's drivers do for operations, instead of comparing: instructions by

@@ -37,8 +37,11 @@
         attention_tile<KV, DV / 64>(q, k, v, mask, sinks, out, stats, p, &shared); \
     }
 
+// Wavefronts of 32 lanes have 256 registers where a SIMD has four of them. They have no more where it has fewer, but the compiler
+// then spilt three on gfx1102 and gfx1103.
+#define MATRIX_PER_SIMD (Fragment::LANES == 32 ? 4 : 2)
 #define MATRIX(type, KV, D) \
-    WAVES_PER_SIMD(2) KERNEL(MATRIX_WAVES * Fragment::LANES) flash_attn_matrix_##type##_d##D(ATTENTION_OPERANDS) { \
+    WAVES_PER_SIMD(MATRIX_PER_SIMD) KERNEL(MATRIX_WAVES * Fragment::LANES) flash_attn_matrix_##type##_d##D(ATTENTION_OPERANDS) { \
         typedef MatrixKernel<AttentionFragment<Fragment>, KV, D> K; \
         LDS K::Shared shared; \
         attention_matrix<K>(q, k, v, mask, sinks, out, stats, p, &shared); \
@@ -56,7 +59,7 @@
 #endif
 
 #define LATENT_MATRIX(type, KV) \
-    WAVES_PER_SIMD(2) KERNEL(MATRIX_WAVES * Fragment::LANES) flash_attn_matrix_##type##_long(ATTENTION_OPERANDS) { \
+    WAVES_PER_SIMD(MATRIX_PER_SIMD) KERNEL(MATRIX_WAVES * Fragment::LANES) flash_attn_matrix_##type##_long(ATTENTION_OPERANDS) { \
         typedef LatentKernel<AttentionFragment<Fragment>, KV> K; \
         LDS K::Shared shared; \
         attention_latent<K>(q, k, v, mask, sinks, out, stats, p, &shared); \

@@ -91,14 +91,16 @@ fn operation(case: &Case) -> &'static str {
 }
 
 /// The cases that a filter selects. A term that is a case's name selects this case, one that names an operation its
-/// cases, any other term the cases whose names contain it.
+/// cases, `all` every case, any other term the cases whose names contain it.
 pub(super) fn select(filter: &str) -> Result<Vec<Case>> {
     let mut cases = catalogue::cases();
     let names: HashSet<String> = cases.iter().map(|c| c.name.clone()).collect();
     let operations: BTreeSet<&str> = cases.iter().map(operation).collect();
     let terms = if names.contains(filter) { vec![filter] } else { terms(filter) };
     let selects = |term: &str, case: &Case| {
-        if names.contains(term) {
+        if term == "all" {
+            true
+        } else if names.contains(term) {
             case.name == term
         } else if operations.contains(term) {
             operation(case) == term
@@ -244,6 +246,7 @@ mod tests {
 
         let all = select("").unwrap();
         assert_eq!(all.len(), catalogue::cases().len());
+        assert_eq!(select("all").unwrap().len(), all.len(), "not those with 'small' in their names");
         let muls = select("MUL").unwrap();
         assert!(!muls.is_empty() && muls.iter().all(|c| operation(c) == "MUL"), "MUL is not MUL_MAT");
         let both = select("MUL,RMS_NORM").unwrap();
