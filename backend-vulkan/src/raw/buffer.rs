@@ -218,9 +218,9 @@ fn bind(
         return Err(pool.exhausted(requirements.size, side, None));
     }
     let (allocation, choice) = pool.take(requirements, side, name)?;
-    // SAFETY: the memory was allocated for this buffer's requirements from this device, and nothing else is bound
-    // to this part of it.
     let bound =
+        // SAFETY: the memory was allocated for this buffer's requirements from this device, and nothing else is bound
+        // to this part of it.
         unsafe { pool.device().raw.bind_buffer_memory(raw, allocation.memory(), allocation.offset()) };
     if let Err(code) = bound {
         pool.give_back(allocation);

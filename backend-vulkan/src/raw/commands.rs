@@ -395,9 +395,9 @@ impl Drop for Recorder<'_> {
         if self.finished {
             return;
         }
-        // SAFETY: the command buffer belongs to the pool, which is locked and lets its buffers be reset, and is not
-        // pending: it has not been submitted since its recording began.
         let reset =
+            // SAFETY: the command buffer belongs to the pool, which is locked and lets its buffers be reset, and is not
+            // pending: it has not been submitted since its recording began.
             unsafe { self.device().reset_command_buffer(self.raw, vk::CommandBufferResetFlags::empty()) };
         if reset.is_ok() {
             self.state.idle.push(self.raw);

@@ -20,9 +20,9 @@ pub(super) fn account(functions: &ext::device_fault::Device) -> Option<String> {
         p_vendor_infos: notes.as_mut_ptr(),
         ..Default::default()
     };
-    // SAFETY: the extension and its feature are enabled, and the device is lost (the caller's duty); both arrays
-    // have room for the numbers in `counts`, and no binary data is asked for.
     let code =
+        // SAFETY: the extension and its feature are enabled, and the device is lost (the caller's duty); both arrays
+        // have room for the numbers in `counts`, and no binary data is asked for.
         unsafe { (functions.fp().get_device_fault_info_ext)(functions.device(), &mut counts, &mut info) };
     if code != vk::Result::SUCCESS && code != vk::Result::INCOMPLETE {
         return None;

@@ -35,8 +35,8 @@ impl Queue {
     pub(super) fn new(device: &ash::Device, family: u32) -> Result<Queue, vk::Result> {
         let mut kind = vk::SemaphoreTypeCreateInfo::default().semaphore_type(vk::SemaphoreType::TIMELINE);
         let info = vk::SemaphoreCreateInfo::default().push_next(&mut kind);
-        // SAFETY: the device is alive and was created with timeline semaphores and one queue of this family.
         let (timeline, raw) =
+            // SAFETY: the device is alive and was created with timeline semaphores and one queue of this family.
             unsafe { (device.create_semaphore(&info, None)?, device.get_device_queue(family, 0)) };
         Ok(Queue {
             raw: Mutex::new(raw),

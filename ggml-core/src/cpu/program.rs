@@ -168,8 +168,8 @@ impl Step {
         // SAFETY: the windows are within memories that the program keeps and whose gates it holds. Nobody writes to
         // the operands during this step but the step itself, and its results overlap none of them (`step`, `Copies`).
         let src = self.src.map(|window| window.map(|w| unsafe { w.input() }));
-        // SAFETY: as above; the memory is writable, which `Storage::window` has checked, and no two results overlap.
         let [out, more @ ..] =
+            // SAFETY: as above; the memory is writable, which `Storage::window` has checked, and no two results overlap.
             [Some(self.out), self.more[0], self.more[1]].map(|w| w.map(|w| unsafe { w.output() }));
         if let Some(out) = out {
             self.kernel.run(run, Args { src, out, more, shared });

@@ -102,6 +102,7 @@ void main() {
     barrier();
     const float norm = HAS_NORM ? norm_of(0) : 1.0;
     // From here on subgroups do not wait for each other.
+    // PASSES is a constant: of one pass no loop is left, and nothing is loaded for the next.
     for (uint pass = 0; pass < PASSES && rows.row0 < rows.end; pass++) {
         float sums[MINE];
         uint within[MINE];

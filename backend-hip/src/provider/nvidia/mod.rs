@@ -58,9 +58,9 @@ impl Nvidia {
     pub fn load(options: &HipOptions) -> Result<Nvidia, String> {
         search(options, &wanted(options), |found| {
             let Found { library, name, how } = found;
-            // SAFETY: `symbol` gives null or an address in the library, which is never unloaded. That a library of
-            // this name has CUDA's functions under CUDA's names is what naming it means.
             let symbols =
+                // SAFETY: `symbol` gives null or an address in the library, which is never unloaded. That a library of
+                // this name has CUDA's functions under CUDA's names is what naming it means.
                 unsafe { Symbols::resolve(|name| library.symbol(name).unwrap_or(std::ptr::null_mut())) };
             let path = library.file(c"cuInit").unwrap_or(name);
             phase::learnt("library", &path.to_string_lossy());
