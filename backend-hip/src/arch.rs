@@ -77,8 +77,6 @@ pub struct Profile {
     pub dot4: Dot4,
     /// Matrix units.
     pub matrix: Matrix,
-    /// Whether they take attention of long rows, too.
-    pub long_rows: bool,
     /// Whether the code copies from memory to LDS past registers, in LDS that a launch gives (NVIDIA's `cp.async`).
     pub copies: bool,
     /// Whether one instruction computes two halves (`v_pk_fma_f16`).
@@ -187,7 +185,6 @@ impl Profile {
                 wave: 32,
                 dot4: if number >= 61 { Dot4::Dp4a } else { Dot4::Software },
                 matrix: if number >= 80 { Matrix::Tensor } else { Matrix::None },
-                long_rows: number >= 80,
                 copies: number >= 80,
                 packed_half: number >= 60,
                 lds_bytes: 48 << 10,
@@ -216,7 +213,6 @@ impl Profile {
             family,
             wave: if version.0 < 10 { 64 } else { 32 },
             dot4,
-            long_rows: true,
             matrix: match family {
                 Family::Cdna => Matrix::Mfma,
                 Family::Rdna3 => Matrix::Wmma,

@@ -56,6 +56,22 @@ fn attend(g: &mut Graph, count: usize, cache: DType, tokens: usize, cells: usize
     Ok(())
 }
 
+/// The same with latents: one row of keys for all heads, whose beginning is the values.
+fn attend_latents(g: &mut Graph, count: usize, tokens: usize, cells: usize) -> Result<()> {
+    let (heads, key, value) = (16, 576, 512);
+    for i in 0..count {
+        let q = g.leaf(&format!("q{i}"), DType::F32, [key, tokens, heads, 1], Source::Input)?;
+        let mask = g.leaf(&format!("mask{i}"), DType::F16, [cells, tokens, 1, 1], Source::Input)?;
+        let k = g.leaf(&format!("k{i}"), DType::F16, [key, cells, 1, 1], Source::State)?;
+        let strides = g.tensor(k).nb;
+        let v = g.view(k, [value, cells, 1, 1], strides, 0)?;
+        let op = FlashAttnExt { scale: 1.0 / 192f32.sqrt(), max_bias: 0.0, logit_softcap: 0.0 };
+        let result = g.flash_attn_ext(op, q, k, v, Some(mask))?;
+        g.output(result)?;
+    }
+    Ok(())
+}
+
 fn attention(c: &mut Criterion) {
     for cache in [DType::F16, DType::Q8_0] {
         let row = cache.row_bytes(HEAD * KV).unwrap_or(0);
@@ -66,6 +82,11 @@ fn attention(c: &mut Criterion) {
             let what = format!("{name}/{cache}/{tokens}x{cells}");
             bench(c, "attention", &what, rate, Precision::Fast, |g| attend(g, count, cache, tokens, cells));
         }
+    }
+    for [tokens, cells] in [[8, 4096], [32, 4096], [512, 512], [512, 4096]] {
+        let what = format!("latents/F16/{tokens}x{cells}");
+        let attend = |g: &mut Graph| attend_latents(g, NODES, tokens, cells);
+        bench(c, "attention", &what, Rate::Operations, Precision::Fast, attend);
     }
 }
 

@@ -189,7 +189,7 @@ fn matrix_kernel(c: &Context<'_>, p: &FlashAttnParams, kernels: &Kernels) -> Opt
     let fits = p.d.iter().all(|d| d.is_multiple_of(8)) && (anywhere || operands[1..3].iter().all(sixteens));
     let wanted = c.precision == Precision::Fast && operands[1].dtype != DType::F32;
     let row = Some(p.d[0].max(p.d[1])).filter(|&row| wanted && fits && row <= longest);
-    let able = longest > 0 && c.profile.long_rows && operands[1].dtype == DType::F16;
+    let able = longest > 0 && operands[1].dtype == DType::F16;
     let long = able && wanted && fits && is_long(p);
     row.and_then(size_class).map(|size| kernels.matrix[size]).or(long.then_some(kernels.long_matrix))
 }
@@ -226,7 +226,7 @@ fn choose(
     let heads = u64::from(p.kv[1]) * u64::from(p.ne[2]);
     let in_eights = d % 8 == 0 && dv % 8 == 0;
     let long_of_few = in_eights && d > 256 && d <= LONG[0] && (1..=256).contains(&dv) && rows <= FEW;
-    let on_units = matrix.filter(|_| rows > LONG_FEW || !is_long(p));
+    let on_units = matrix.filter(|_| rows > std::env::var("X_FEW").map_or(LONG_FEW, |x| x.parse().unwrap()) || !is_long(p));
     if long_of_few || is_long(p) && on_units.is_none() {
         let groups = rows.div_ceil(LONG_ROWS);
         let splits = u64::from(p.kv[0].div_ceil(long_span(p.kv[0], groups.saturating_mul(heads))));

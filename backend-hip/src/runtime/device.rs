@@ -62,8 +62,6 @@ pub(crate) fn open(
     let mut profile = profile(monitor, &properties)?;
     let kernels = Kernels::new(set, &profile.target);
     profile.matrix = matrix_units(options, &profile, kernels.target());
-    // No card has executed these kernels.
-    profile.long_rows = options.matrix_units == MatrixUnits::On;
     profile.copies = of_code(kernels.target()).unwrap_or(profile.clone()).copies;
     let job = compile_job(monitor, options, &*driver, &kernels, &profile.target)?;
     let own_stream = options.stream == StreamMode::Own;

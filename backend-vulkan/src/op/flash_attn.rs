@@ -19,9 +19,10 @@ const PART_ROW: u32 = 128;
 const VEC_SUMS: u32 = 4096;
 /// Longest rows of v in the kernel for many tokens.
 const TILE_ROW: u32 = 512;
-/// Tokens of a work-group on matrix units, and its subgroups.
-const MATRIX_TOKENS: u32 = 64;
-const MATRIX_SUBGROUPS: u32 = 4;
+/// Tokens that subgroups have together on matrix units.
+const MATRIX_TOKENS: u32 = 16;
+/// The longest rows on matrix units.
+const LONGEST_ROW: u32 = 576;
 /// Parts of the positions that a work-group can join.
 const MOST_PARTS: u32 = 64;
 
@@ -80,9 +81,74 @@ fn tile_spec(profile: &Profile, variant: &'static str, dv: u32, aligned: bool) -
     pipeline("flash_attn_tile", variant, &constants)
 }
 
-/// The longest rows of q, k and v on matrix units: queries and results stay in registers. RDNA3's units want each number of
-/// an operand twice.
-fn longest_matrix_row(profile: &Profile) -> u32 {
+/// How the kernel on matrix units takes rows of a length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct MatrixForm {
+    /// Positions of a step.
+    positions: u32,
+    /// Subgroups that share rows.
+    shares: u32,
+    /// Of these so many times 16 tokens a work-group.
+    groups: u32,
+}
+
+impl MatrixForm {
+    /// The forms that come into question, the best first. `row`: the longest of q, k and v. Where registers do not hold a
+    /// whole row, as few subgroups share it as can: all of them have the scores to do.
+    fn all(profile: &Profile, row: u32, emulated: bool, dtype: DType) -> &'static [MatrixForm] {
+        const fn form(positions: u32, shares: u32, groups: u32) -> MatrixForm {
+            MatrixForm { positions, shares, groups }
+        }
+        const SHORT: &[MatrixForm] = &[form(64, 1, 4)];
+        const WHOLE: &[MatrixForm] = &[form(32, 1, 4), form(32, 2, 2)];
+        const HALVES: &[MatrixForm] = &[form(32, 2, 4), form(32, 2, 2)];
+        const QUARTERS: &[MatrixForm] = &[form(32, 4, 2), form(32, 4, 1)];
+        // On an H200 latents over 4096 positions take 36.2, 38.8, 40.9 and 40.8 Tflop/s with (32, 4, 1), (16, 4, 1),
+        // (16, 4, 2) and (16, 8, 2), without matrix units 6.1.
+        const LONG: &[MatrixForm] = &[form(16, 4, 2), form(16, 4, 1)];
+        const LONG_OF_RDNA3: &[MatrixForm] = &[form(16, 8, 2), form(16, 8, 1)];
+        let whole = longest_whole_row(profile);
+        match row {
+            ..=64 if !emulated && !dtype.is_quantized() => SHORT,
+            _ if row <= whole => WHOLE,
+            ..=256 if row <= 2 * whole => HALVES,
+            ..=256 => QUARTERS,
+            ..=LONGEST_ROW if profile.caps.arch == ArchClass::AmdRdna3 => LONG_OF_RDNA3,
+            ..=LONGEST_ROW => LONG,
+            _ => &[],
+        }
+    }
+
+    fn subgroups(&self) -> u32 {
+        self.shares * self.groups
+    }
+
+    fn tokens(&self) -> u32 {
+        MATRIX_TOKENS * self.groups
+    }
+
+    /// Shared memory, by rows of keys and values in sixteens: a step, scores, factors; emulated the queries. Numbers of
+    /// blocks are sums of two.
+    fn shared_bytes(&self, sixteens: [u32; 2], dtype: DType, emulated: bool) -> u32 {
+        let summands = if dtype.is_quantized() { 2 } else { 1 };
+        let [k_stride, v_stride] =
+            sixteens.map(|n| 2 * n.next_multiple_of(self.shares) + 1);
+        let [keys, values] = [k_stride, v_stride].map(|stride| summands * self.positions * stride);
+        let (strips, score_row) = (self.subgroups() * 64, self.tokens() * (self.positions / 4 + 1));
+        let operands_and_scores = if self.shares > 1 {
+            keys.max(values) + (self.shares * score_row).max(score_row + strips)
+        } else {
+            keys.max(strips) + values + score_row
+        };
+        let step = operands_and_scores + self.tokens() / 4;
+        let queries = self.tokens() * k_stride;
+        16 * if emulated { step + 2 * queries } else { step.max(queries) } + 8
+    }
+}
+
+/// The longest rows of q, k and v that a subgroup has whole: queries and results stay in registers. RDNA3's units want each
+/// number of an operand twice.
+fn longest_whole_row(profile: &Profile) -> u32 {
     match profile.caps.arch {
         ArchClass::AmdRdna3 => 64,
         ArchClass::Nvidia => 256,
@@ -91,44 +157,34 @@ fn longest_matrix_row(profile: &Profile) -> u32 {
 }
 
 /// The kernel on matrix units for rows of q and k, and of v, of so many elements, where `precision` allows it and the device
-/// is to use it. `dtype`: of keys and values.
+/// is to use it; and its form. `dtype`: of keys and values.
 fn matrix_spec(
     profile: &Profile,
     precision: Precision,
     dtype: DType,
     [d, dv]: [u32; 2],
-) -> Option<PipelineSpec> {
+) -> Option<(PipelineSpec, MatrixForm)> {
     let &(_, [units, software]) = MATRIX_VARIANTS.iter().find(|(known, _)| *known == dtype)?;
     let caps = &profile.caps;
     let usual = profile.matrix_shape().is_some_and(|shape| [shape.m, shape.n, shape.k] == [16; 3]);
     let wanted = precision == Precision::Fast && !profile.tuning.matrix_tiles.is_empty();
     let lanes = profile.matrix_lanes().filter(|lanes| [32, 64].contains(lanes))?;
-    let workgroup = MATRIX_SUBGROUPS * lanes;
     let emulated = caps.used_matrices == Matrices::Emulated;
-    let [keys, values] = [d, dv].map(|n| n.div_ceil(16));
-    let able = caps.subgroup.shuffle && workgroup <= caps.max_invocations;
-    let fits = d.max(dv) <= longest_matrix_row(profile)
-        && matrix_shared_bytes([keys, values], dtype, emulated) <= caps.shared_bytes;
+    let sixteens = [d, dv].map(|n| n.div_ceil(16));
+    let fits = |form: &&MatrixForm| {
+        form.subgroups() * lanes <= caps.max_invocations
+            && form.shared_bytes(sixteens, dtype, emulated) <= caps.shared_bytes
+    };
+    let form = *MatrixForm::all(profile, d.max(dv), emulated, dtype).iter().find(fits)?;
     let spec = || {
         let variant = if emulated { software } else { units };
-        let spec = pipeline("flash_attn_matrix", variant, &[workgroup, keys, values]);
-        PipelineSpec { subgroup: caps.subgroup_control.then_some(lanes), ..spec }
+        let MatrixForm { positions, shares, .. } = form;
+        let subgroups = form.subgroups();
+        let constants = [subgroups * lanes, sixteens[0], sixteens[1], positions, shares, subgroups];
+        let spec = pipeline("flash_attn_matrix", variant, &constants);
+        (PipelineSpec { subgroup: caps.subgroup_control.then_some(lanes), ..spec }, form)
     };
-    (usual && wanted && able && fits).then(spec)
-}
-
-/// Its shared memory, by rows of keys and values in sixteens: steps of 32 positions, scores, factors; emulated the queries.
-/// Numbers of blocks are sums of two.
-fn matrix_shared_bytes([keys, values]: [u32; 2], dtype: DType, emulated: bool) -> u32 {
-    let summands = if dtype.is_quantized() { 2 } else { 1 };
-    let queries = MATRIX_TOKENS * (2 * keys + 1);
-    let strips = MATRIX_SUBGROUPS * 64;
-    let positions = if keys.max(values) <= 4 && !emulated && summands == 1 { 64 } else { 32 };
-    let step = (summands * positions * (2 * keys + 1)).max(strips)
-        + summands * positions * (2 * values + 1)
-        + MATRIX_TOKENS * (positions / 4 + 1)
-        + MATRIX_TOKENS / 4;
-    16 * if emulated { step + 2 * queries } else { step.max(queries) } + 8
+    (usual && wanted && caps.subgroup.shuffle).then(spec)
 }
 
 /// Whether rows of operands begin where the kernel on matrix units loads them: q four elements, keys and values eight, or
@@ -242,8 +298,8 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
         )));
     }
     let suits = suits_matrices(&p, eights) && tokens > VEC_TOKENS;
-    if let Some(spec) = matrix_spec(c.profile, c.precision, dtype, p.d).filter(|_| suits) {
-        let grid = checked([tokens.div_ceil(MATRIX_TOKENS), heads, batch])?;
+    if let Some((spec, form)) = matrix_spec(c.profile, c.precision, dtype, p.d).filter(|_| suits) {
+        let grid = checked([tokens.div_ceil(form.tokens()), heads, batch])?;
         return Ok(vec![dispatch(spec, operands, &p, grid)]);
     }
     let spec = tile_spec(c.profile, variant, dv, quads && multiples(4, &p.d));
@@ -271,7 +327,9 @@ pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
         }
     }
     for (dtype, _) in MATRIX_VARIANTS {
-        all.extend([64, 128].iter().filter_map(|&d| matrix_spec(profile, Precision::Fast, dtype, [d, d])));
+        let rows = [[64, 64], [128, 128], [256, 256], [LONGEST_ROW, 512]];
+        let specs = rows.iter().filter_map(|&d| matrix_spec(profile, Precision::Fast, dtype, d));
+        all.extend(specs.map(|(spec, _)| spec));
     }
     all
 }
@@ -316,28 +374,35 @@ mod tests {
                 ..Caps::imagined(ArchClass::Nvidia, 16)
             };
             let spec = matrix_spec(&Profile::new(caps), precision, dtype, d);
-            spec.map(|spec| (spec.variant, spec.specialization))
+            spec.map(|(spec, _)| (spec.variant, spec.specialization))
         };
         let of =
             |matrices, shape, precision, d, lanes| of_type(DType::F16, matrices, shape, precision, d, lanes);
         let (exact, fast, units) = (Precision::Exact, Precision::Fast, Matrices::Units);
-        assert_eq!(of(units, shape, fast, [128, 64], 32), Some(("f16_matrix", vec![128, 8, 4])));
-        assert_eq!(of(units, shape, fast, [40, 24], 64), Some(("f16_matrix", vec![256, 3, 2])));
+        let form = |variant, constants: [u32; 6]| Some((variant, constants.to_vec()));
+        assert_eq!(of(units, shape, fast, [128, 64], 32), form("f16_matrix", [128, 8, 4, 32, 1, 4]));
+        assert_eq!(of(units, shape, fast, [40, 24], 64), form("f16_matrix", [256, 3, 2, 64, 1, 4]));
         assert_eq!(
             of(Matrices::Emulated, shape, fast, [64, 64], 64),
-            Some(("f16_emulated", vec![256, 4, 4]))
+            form("f16_emulated", [256, 4, 4, 32, 1, 4])
         );
-        assert_eq!(of(Matrices::Emulated, shape, fast, [128, 128], 64), None, "shared memory");
+        assert_eq!(
+            of(Matrices::Emulated, shape, fast, [128, 128], 64),
+            form("f16_emulated", [256, 8, 8, 32, 2, 4]),
+            "shared memory"
+        );
         assert_eq!(of(units, shape, exact, [64, 64], 32), None);
-        assert_eq!(of(units, shape, fast, [256, 64], 32), Some(("f16_matrix", vec![128, 16, 4])));
-        assert_eq!(of(units, shape, fast, [264, 64], 32), None);
+        assert_eq!(of(units, shape, fast, [256, 64], 32), form("f16_matrix", [128, 16, 4, 32, 1, 4]));
+        assert_eq!(of(units, shape, fast, [576, 512], 32), form("f16_matrix", [256, 36, 32, 16, 4, 8]));
+        assert_eq!(of(units, shape, fast, [584, 512], 32), None);
         assert_eq!(of(units, shape, fast, [64, 64], 16), None);
         assert_eq!(of(Matrices::Off, shape, fast, [64, 64], 32), None);
         assert_eq!(of(units, MatrixShape { k: 8, ..shape }, fast, [64, 64], 32), None);
-        let blocks = of_type(DType::Q4_0, units, shape, fast, [128, 96], 32);
-        assert_eq!(blocks, Some(("q4_0_matrix", vec![128, 8, 6])));
-        assert_eq!(of_type(DType::Q8_0, units, shape, fast, [256, 64], 32), None, "shared memory");
-        assert_eq!(of_type(DType::F32, units, shape, fast, [64, 64], 32), None);
+        let blocks = |dtype, d| of_type(dtype, units, shape, fast, d, 32);
+        assert_eq!(blocks(DType::Q4_0, [128, 96]), form("q4_0_matrix", [128, 8, 6, 32, 1, 4]));
+        assert_eq!(blocks(DType::Q8_0, [576, 512]), form("q8_0_matrix", [256, 36, 32, 16, 4, 8]));
+        assert_eq!(blocks(DType::Q8_0, [256, 256]), form("q8_0_matrix", [128, 16, 16, 32, 2, 4]));
+        assert_eq!(blocks(DType::F32, [64, 64]), None);
     }
 
     /// Every part has positions, and all of them are in a part, by the rule of the shader.

@@ -397,6 +397,13 @@ pub fn cases() -> Vec<Case> {
         case(extents(40, 24, 9, 44, 2, 1, 1), f16, Some(f16), 0.0, 0.0),
         case(extents(64, 64, 20, 61, 2, 2, 1), f16, Some(f32), 0.0, 0.0),
         case(extents(256, 200, 21, 70, 4, 2, 1), f16, Some(f16), 0.0, 0.0),
+        case(extents(192, 128, 70, 90, 4, 2, 1), f16, Some(f16), 0.0, 5.0),
+        case(extents(256, 256, 37, 70, 4, 2, 1), DType::Q8_0, Some(f16), 0.0, 0.0),
+        case(extents(128, 96, 40, 70, 2, 1, 1), DType::Q4_0, None, 0.0, 0.0),
+        case_latent([21, 90], DType::Q8_0, true, false),
+        case_latent([40, 61], DType::Q4_0, false, false),
+        case_with_hidden_cells(extents(128, 128, 35, 75, 4, 1, 1), f16, false),
+        case_with_hidden_cells(extents(256, 256, 35, 75, 4, 1, 1), DType::Q8_0, false),
         case_with_nan(19, 96, f16),
         case_with_window(extents(64, 64, 70, 700, 4, 1, 1), f16, 150),
         // The same of blocks: rows that begin with odd ones and even ones.

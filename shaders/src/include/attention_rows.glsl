@@ -1,0 +1,141 @@
+// How rows of keys and values of a step get into shared memory, for flash_attn_matrix.comp, whose constants say what is where:
+// an invocation sends for its part of them, and puts it there when it has come. F16 goes as it is, blocks become sums of two
+// F16 numbers for each.
+#ifndef ATTENTION_ROWS_GLSL
+#define ATTENTION_ROWS_GLSL
+
+#ifdef KV_BLOCKS
+layout(set = 0, binding = 1, std430) readonly buffer KWords { uint k_words[]; };
+layout(set = 0, binding = 2, std430) readonly buffer VWords { uint v_words[]; };
+#endif
+
+// What F16 holds of numbers, cut off. Not a conversion to F16 and back, of which a compiler may think that nothing is left
+// to be rounded: NVIDIA's does.
+vec4 high_part(vec4 x) {
+    return uintBitsToFloat(floatBitsToUint(x) & 0xffffe000u);
+}
+
+uvec2 halves_of(vec4 x) {
+    return uvec2(packFloat2x16(f16vec2(x.xy)), packFloat2x16(f16vec2(x.zw)));
+}
+
+// What an invocation brings of a row at a time, as it is stored (Stored): EIGHTS vectors of shared memory, of which
+// eight_of(x, e, i) has the summands i. stored_k, stored_v: number i of those of the row that begins at `row` and has `length`
+// elements; zeros beyond its end.
+#ifdef KV_BLOCKS
+// A block, by the aligned words that cover it: `odd` if it begins with the upper half of the first. The second half of the
+// last may be beyond its end.
+const uint EIGHTS = 4;
+const uint BLOCK_WORDS = (BLOCK_HALVES + 1) / 2;
+struct Stored {
+    uint words[BLOCK_WORDS];
+    bool odd;
+};
+
+#define STORED_READER(name, words_of, eights)                                                                          \
+    Stored name(uint row, uint i, uint length) {                                                                       \
+        const uint half_word = (row + i) * BLOCK_HALVES;                                                               \
+        const bool there = SHARES == 1 || i * 32 < length;                                                             \
+        Stored x;                                                                                                      \
+        [[unroll]] for (uint w = 0; w < BLOCK_WORDS; w++) {                                                            \
+            x.words[w] = there ? words_of[half_word / 2 + w] : 0;                                                      \
+        }                                                                                                              \
+        x.odd = (half_word & 1) != 0;                                                                                  \
+        return x;                                                                                                      \
+    }
+
+// Half-words `at` and the next one, `at` being odd.
+uint two_halves(Stored x, uint at) {
+    const uint w = at / 2;
+    return x.odd ? x.words[w + 1] : x.words[w] >> 16 | x.words[w + 1] << 16;
+}
+
+// What F16 holds of four numbers, or what that leaves; nothing where it holds infinity.
+uvec2 summands(vec4 x, uint i) {
+    const vec4 high = high_part(x);
+    return halves_of(i == 0 ? high : mix(x - high, vec4(0.0), greaterThanEqual(abs(x), vec4(65536.0))));
+}
+
+uvec4 eight_of(Stored x, uint e, uint i) {
+    const uint scale = x.odd ? x.words[0] >> 16 : x.words[0];
+    const uint lo = two_halves(x, HALVES_OF(e)), hi = two_halves(x, HALVES_OF(e) + 2);
+    return uvec4(
+        summands(from_block(uvec2(lo, lo >> 16), e, scale), i), summands(from_block(uvec2(hi, hi >> 16), e, scale), i));
+}
+#else
+const uint EIGHTS = 1;
+#define Stored uvec4
+#define eight_of(x, e, i) (x)
+#define STORED_READER(name, words_of, eights)                                                                          \
+    Stored name(uint row, uint i, uint length) {                                                                       \
+        return i * 8 < length ? eights[row / 8 + i] : uvec4(0);                                                        \
+    }
+#endif
+STORED_READER(stored_k, k_words, k8)
+STORED_READER(stored_v, v_words, v8)
+
+// Of a row of keys and of values, and what an invocation brings of a step.
+const uint EACH_K = K_EIGHTS / EIGHTS;
+const uint EACH_V = V_EIGHTS / EIGHTS;
+const uint LOADS_K = (BC * EACH_K + WG - 1) / WG;
+const uint LOADS_V = (BC * EACH_V + WG - 1) / WG;
+Stored next_k[LOADS_K];
+Stored next_v[LOADS_V];
+
+// Sends for the rows of the step from position `first` on. Positions beyond the end are the last ones, and hidden.
+// Invocations that are too many send for what others do.
+void send_k(uint first, uint base) {
+    [[unroll]] for (uint n = 0; n < LOADS_K; n++) {
+        const uint i = min(gl_LocalInvocationIndex + n * WG, BC * EACH_K - 1);
+        const uint key = min(first + i / EACH_K, p.kv_0 - 1);
+        next_k[n] = stored_k(base + key * p.nbk_0, i % EACH_K, p.d_0);
+    }
+}
+
+void send_v(uint first, uint base) {
+    [[unroll]] for (uint n = 0; n < LOADS_V; n++) {
+        const uint i = min(gl_LocalInvocationIndex + n * WG, BC * EACH_V - 1);
+        const uint key = min(first + i / EACH_V, p.kv_0 - 1);
+        next_v[n] = stored_v(base + key * p.nbv_0, i % EACH_V, p.d_1);
+    }
+}
+
+// Whether one of eight F16 numbers is infinite or none.
+bool has_wild(uvec4 w) {
+    const uvec4 low = w & 0x7fffu;
+    const uvec4 high = w >> 16 & 0x7fffu;
+    return any(greaterThanEqual(max(low, high), uvec4(0x7c00u)));
+}
+
+// Puts what came into shared memory.
+void receive_k() {
+    [[unroll]] for (uint n = 0; n < LOADS_K; n++) {
+        const uint i = gl_LocalInvocationIndex + n * WG;
+        if (BC * EACH_K % WG == 0 || i < BC * EACH_K) {
+            [[unroll]] for (uint e = 0; e < EIGHTS * SUMMANDS; e++) {
+                const uint at = i / EACH_K * K_STRIDE + i % EACH_K * EIGHTS + e % EIGHTS;
+                tiles[at + e / EIGHTS * REST_K] = eight_of(next_k[n], e % EIGHTS, e / EIGHTS);
+            }
+        }
+    }
+}
+
+void receive_v() {
+    bool is_wild = false;
+    [[unroll]] for (uint n = 0; n < LOADS_V; n++) {
+        const uint i = gl_LocalInvocationIndex + n * WG;
+        if (BC * EACH_V % WG == 0 || i < BC * EACH_V) {
+            [[unroll]] for (uint e = 0; e < EIGHTS * SUMMANDS; e++) {
+                const uint at = V0 + i / EACH_V * V_STRIDE + i % EACH_V * EIGHTS + e % EIGHTS;
+                const uvec4 eight = eight_of(next_v[n], e % EIGHTS, e / EIGHTS);
+                tiles[at + e / EIGHTS * REST_V] = eight;
+                is_wild = is_wild || has_wild(eight);
+            }
+        }
+    }
+    if (is_wild) {
+        atomicOr(wild, 1u, gl_ScopeWorkgroup, gl_StorageSemanticsNone, gl_SemanticsRelaxed);
+    }
+}
+
+#endif

@@ -1,0 +1,206 @@
+// Queries, mask and soft-max of flash_attn_matrix.comp, whose constants say what is where: PARTS invocations side by side
+// share a row of scores, BRINGERS one of queries.
+#ifndef ATTENTION_SCORES_GLSL
+#define ATTENTION_SCORES_GLSL
+
+layout(set = 0, binding = 3, std430) readonly buffer Mask4 { vec4 mask4[]; };
+layout(set = 0, binding = 3, std430) readonly buffer MaskPairs { uvec2 mask_pairs[]; };
+
+const float LOG2_E = 1.4426950408889634;
+
+// Factor of weights.
+const float WEIGHT = 1024.0;
+
+// The mask of its part of a row, times the slope; then the scores. Both are powers of two.
+vec4 bias[QUADS];
+// Of its row: the largest score so far, and its part of the sum of weights.
+float largest, sum;
+
+vec4 from_halves(uvec2 w) {
+    return vec4(unpackHalf2x16(w.x), unpackHalf2x16(w.y));
+}
+
+// The largest of `count` invocations side by side, and their sum.
+float largest_of(float x, const uint count) {
+    [[unroll]] for (uint lanes = 1; lanes < count; lanes *= 2) {
+        x = max(x, subgroupShuffleXor(x, lanes));
+    }
+    return x;
+}
+
+float sum_of(float x, const uint count) {
+    [[unroll]] for (uint lanes = 1; lanes < count; lanes *= 2) {
+        x += subgroupShuffleXor(x, lanes);
+    }
+    return x;
+}
+
+// Half of the queries of a row of the work-group: what F16 holds of them, or what that leaves. `at` is where it begins in q,
+// `bringer` which of the invocations that bring it this one is.
+void put_queries(uint at, uint row, uint bringer, float factor, bool rest) {
+    for (uint eight = bringer; eight < K_EIGHTS; eight += BRINGERS) {
+        vec4 lo = vec4(0.0), hi = vec4(0.0);
+        if (eight * 8 < p.d_0) {
+            lo = q4[at / 4 + 2 * eight] * factor;
+            hi = q4[at / 4 + 2 * eight + 1] * factor;
+        }
+        const vec4 high_lo = high_part(lo), high_hi = high_part(hi);
+        const vec4 put_lo = rest ? lo - high_lo : high_lo, put_hi = rest ? hi - high_hi : high_hi;
+        tiles[Q0 + (rest ? Q_APART : 0) + row * K_STRIDE + eight] = uvec4(halves_of(put_lo), halves_of(put_hi));
+    }
+}
+
+// The power of two for a row of q, as bits of its exponent.
+uint exponent_of(uint at, uint bringer) {
+    float most = 0.0;
+    for (uint quad = bringer; quad * 4 < p.d_0; quad += BRINGERS) {
+        const vec4 x = abs(q4[at / 4 + quad]);
+        [[unroll]] for (uint j = 0; j < 4; j++) {
+            most = floatBitsToUint(x[j]) < 0x7f800000u ? max(most, x[j]) : most;
+        }
+    }
+    return min(268 - (floatBitsToUint(largest_of(most, BRINGERS)) >> 23), 253);
+}
+
+// Four elements of the mask from element `at` on.
+vec4 mask_quad(uint at) {
+    if (MASK_TYPE == MASK_F32) {
+        return mask4[at / 4];
+    }
+    return from_halves(mask_pairs[at / 4]);
+}
+
+// Whether a row of the work-group sees one of SOUGHT positions from `first` on. For all invocations together.
+bool is_seen(uint first, uint token0, uint head, uint batch) {
+    barrier();
+    if (gl_LocalInvocationIndex == 0) {
+        found = 0;
+    }
+    barrier();
+    bool seen = false;
+    for (uint i = gl_LocalInvocationIndex; i < BR * SOUGHT / 4; i += WG) {
+        const uint row = mask_row(min(token0 + i / (SOUGHT / 4), p.ne_0 - 1), head, batch);
+        const uint position = first + i % (SOUGHT / 4) * 4;
+        if (position < p.kv_0) {
+            seen = seen || any(notEqual(mask_quad(row + position), vec4(MINUS_INFINITY)));
+        }
+    }
+    if (seen) {
+        atomicOr(found, 1u, gl_ScopeWorkgroup, gl_StorageSemanticsNone, gl_SemanticsRelaxed);
+    }
+    barrier();
+    return found != 0;
+}
+
+// Sends for the mask of part `part` of a row in the step from position `first` on, times the slope. What it is made of is
+// asked once.
+void send_mask(uint first, uint part, uint row_mask, float slope) {
+    const uint position = first + part * (4 * QUADS);
+    if (MASK_TYPE == MASK_F32) {
+        [[unroll]] for (uint w = 0; w < QUADS; w++) {
+            bias[w] = mask4[(row_mask + min(position + 4 * w, p.kv_0 - 4)) / 4] * slope;
+        }
+    } else if (MASK_TYPE == NO_MASK) {
+        [[unroll]] for (uint w = 0; w < QUADS; w++) {
+            bias[w] = vec4(0.0);
+        }
+    } else {
+        [[unroll]] for (uint w = 0; w < QUADS; w++) {
+            bias[w] = from_halves(mask_pairs[(row_mask + min(position + 4 * w, p.kv_0 - 4)) / 4]) * slope;
+        }
+    }
+    if (first + BC > p.kv_0) {
+        [[unroll]] for (uint w = 0; w < QUADS; w++) {
+            [[unroll]] for (uint j = 0; j < 4; j++) {
+                bias[w][j] = position + 4 * w + j < p.kv_0 ? bias[w][j] : MINUS_INFINITY;
+            }
+        }
+    }
+}
+
+// What a subgroup wrote to shared memory is there for all of it.
+void subgroup_done() {
+    subgroupMemoryBarrierShared();
+    subgroupBarrier();
+}
+
+// The products of part `part` of a row of the work-group, of all shares.
+void take_products(uint row, uint part, out vec4 s[QUADS]) {
+    [[unroll]] for (uint w = 0; w < QUADS; w++) {
+        s[w] = uintBitsToFloat(tiles[S0 + row * S_STRIDE + part * QUADS + w]);
+        [[unroll]] for (uint other = 1; other < SHARES; other++) {
+            s[w] += uintBitsToFloat(tiles[S0 + (other * BR + row) * S_STRIDE + part * QUADS + w]);
+        }
+    }
+}
+
+// The weights of quad w of a row, for which sums of two F16 numbers go where products were: the first numbers of all
+// positions, then the second.
+void put_weights(uint row, uint quad, uvec2 high, uvec2 rest) {
+    const uint at = S0 + row * S_STRIDE + quad / 2;
+    const uint of_eight = quad % 2 * 2;
+    tiles[at][of_eight] = high.x;
+    tiles[at][of_eight + 1] = high.y;
+    tiles[at + BC / 8][of_eight] = rest.x;
+    tiles[at + BC / 8][of_eight + 1] = rest.y;
+}
+
+// Makes weights of the products of a step, and factors for the results so far. Scores are products times `to_score`, or with a
+// soft cap times `inverse`.
+void weigh(uint row, uint part, float to_score, float inverse) {
+    vec4 s[QUADS];
+    take_products(row, part, s);
+    if (p.logit_softcap != 0.0) {
+        [[unroll]] for (uint w = 0; w < QUADS; w++) {
+            s[w] = scores_of(s[w] * inverse);
+        }
+    }
+    float most = LOWEST;
+    [[unroll]] for (uint w = 0; w < QUADS; w++) {
+        const bvec4 hidden = equal(bias[w], vec4(MINUS_INFINITY));
+        s[w] = mix(bias[w] + s[w] * to_score, vec4(MINUS_INFINITY), hidden);
+        most = max(max(most, max(s[w].x, s[w].y)), max(s[w].z, s[w].w));
+    }
+    const float now = max(largest, largest_of(most, PARTS));
+    const float factor = exp2(largest - now);
+    largest = now;
+    sum *= factor;
+    if (part == 0) {
+        tiles[FACTORS + row / 4][row % 4] = floatBitsToUint(factor);
+    }
+    // All products of a row were read.
+    subgroup_done();
+    uvec4 high, rest;
+    [[unroll]] for (uint w = 0; w < QUADS; w++) {
+        const vec4 e = exp2(s[w] - now);
+        sum += (e.x + e.y) + (e.z + e.w);
+        const vec4 scaled = mix(e * WEIGHT, vec4(HIDDEN), equal(bias[w], vec4(MINUS_INFINITY)));
+        const vec4 cut = high_part(scaled);
+        const uvec2 most_of = halves_of(cut), left = halves_of(scaled - cut);
+        if (QUADS % 2 != 0) {
+            put_weights(row, part * QUADS + w, most_of, left);
+        } else {
+            high[w % 2 * 2] = most_of.x;
+            high[w % 2 * 2 + 1] = most_of.y;
+            rest[w % 2 * 2] = left.x;
+            rest[w % 2 * 2 + 1] = left.y;
+            if (w % 2 == 1) {
+                const uint at = S0 + row * S_STRIDE + (part * QUADS + w) / 2;
+                tiles[at] = high;
+                tiles[at + BC / 8] = rest;
+            }
+        }
+    }
+}
+
+// A weight of a row, whole.
+float weight_of(uint row, uint key) {
+    const uint at = S0 + row * S_STRIDE + key / 8;
+    const uint pair = key % 8 / 2;
+    const uint shift = key % 2 * 16;
+    const uint high = tiles[at][pair] >> shift & 0xffffu;
+    const float rest = unpackHalf2x16(tiles[at + BC / 8][pair] >> shift).x;
+    return high == 0x8000u ? HIDDEN : unpackHalf2x16(high).x + rest;
+}
+
+#endif
