@@ -111,8 +111,8 @@ impl MatrixForm {
         match row {
             ..=64 if !emulated && !dtype.is_quantized() => SHORT,
             _ if row <= whole => WHOLE,
-            ..=256 if row <= 2 * whole => HALVES,
-            ..=256 => QUARTERS,
+            _ if row <= 256.min(2 * whole) => HALVES,
+            _ if row <= 256 => QUARTERS,
             ..=LONGEST_ROW if profile.caps.arch == ArchClass::AmdRdna3 => LONG_OF_RDNA3,
             ..=LONGEST_ROW => LONG,
             _ => &[],
@@ -131,8 +131,7 @@ impl MatrixForm {
     /// blocks are sums of two.
     fn shared_bytes(&self, sixteens: [u32; 2], dtype: DType, emulated: bool) -> u32 {
         let summands = if dtype.is_quantized() { 2 } else { 1 };
-        let [k_stride, v_stride] =
-            sixteens.map(|n| 2 * n.next_multiple_of(self.shares) + 1);
+        let [k_stride, v_stride] = sixteens.map(|n| 2 * n.next_multiple_of(self.shares) + 1);
         let [keys, values] = [k_stride, v_stride].map(|stride| summands * self.positions * stride);
         let (strips, score_row) = (self.subgroups() * 64, self.tokens() * (self.positions / 4 + 1));
         let operands_and_scores = if self.shares > 1 {
