@@ -13,6 +13,8 @@ use ggml_core::{DType, Graph, Op, Tensor, TensorId};
 pub mod binary;
 mod chunks;
 pub mod copy;
+#[cfg(test)]
+mod coverage;
 pub mod delta_net;
 pub mod flash_attn;
 pub mod gate;

@@ -174,7 +174,7 @@ fn tile(
 
 /// The pipelines of this family: of single products, of pairs with all that they can have, of weighted sums.
 pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
-    let one = shapes(profile).into_iter().filter(|shape| shape.columns == 1);
+    let one = shapes(profile).into_iter().filter(|shape| shape.columns == 1 && !shape.staged);
     let mut all = Vec::new();
     for shape in one {
         all.push(vec_pipeline(&vec_spec(profile, &shape), 0));

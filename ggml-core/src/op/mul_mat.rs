@@ -179,6 +179,14 @@ pub fn cases() -> Vec<Case> {
         let b = c.leaf(g, "b", DType::F32, [1280, 1, 1, 1], Fill::Uniform(-1.0, 1.0))?;
         g.mul_mat(a, b)
     }));
+    // One column of rows that are long enough for kernels of their own.
+    for (dtype, k) in [(DType::Q4_1, 1312), (DType::Q5_0, 1312), (DType::Q5_1, 1312), (DType::Q5_K, 1280)] {
+        cases.push(Case::new(format!("MUL_MAT({dtype}, k={k}, m=258, n=1)"), |g, c| {
+            let a = c.leaf(g, "a", dtype, [k, 258, 1, 1], Fill::Uniform(-1.0, 1.0))?;
+            let b = c.leaf(g, "b", DType::F32, [k, 1, 1, 1], Fill::Uniform(-1.0, 1.0))?;
+            g.mul_mat(a, b)
+        }));
+    }
     // Few long rows and many columns.
     for (dtype, n) in [(DType::F16, 70), (DType::Q4_K, 37)] {
         cases.push(Case::new(format!("MUL_MAT({dtype}, k=1024, m=18, n={n})"), |g, c| {

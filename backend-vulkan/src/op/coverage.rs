@@ -1,0 +1,72 @@
+//! Whether the catalogue has cases for the kernels that products and attention choose among, on devices of each class: what
+//! no case takes, no comparison sees.
+
+use super::{Context, ExactWindows, all_pipelines, plan_group};
+use crate::arch::{ArchClass, Caps, Matrices, MatrixShape, MatrixTypes, SubgroupOps};
+use crate::device::tuning::Profile;
+use crate::pipeline::PipelineSpec;
+use ggml_core::catalogue::{self, Case};
+use ggml_core::fuse::Group;
+use ggml_core::plan::Precision;
+use std::collections::BTreeSet;
+
+/// A kernel by its shader and variant. Those of MUL_MAT_ID read weights as those of MUL_MAT do, type by type: of its variants
+/// what follows the type.
+type Kernel = (&'static str, &'static str);
+
+fn kernel(spec: &PipelineSpec) -> Kernel {
+    let form = spec.variant.rsplit_once('_').map_or(spec.variant, |(_, form)| form);
+    (spec.shader, if spec.shader.starts_with("mul_mat_id") { form } else { spec.variant })
+}
+
+/// A device that has everything its class may have, dot products of bytes if it has `bytes`.
+fn device(arch: ArchClass, used_matrices: Matrices, bytes: bool) -> Profile {
+    let lanes = if matches!(arch, ArchClass::AmdGcn | ArchClass::AmdCdna) { 64 } else { 32 };
+    Profile::new(Caps {
+        subgroup_min: lanes,
+        subgroup_max: lanes,
+        subgroup_default: lanes,
+        subgroup: SubgroupOps { arithmetic: true, shuffle: true, ballot: true },
+        shared_bytes: 64 << 10,
+        fp16: true,
+        int8: true,
+        int16: true,
+        shared_views: true,
+        staged_weights: true,
+        int_dot: bytes,
+        int_dot_signed: bytes,
+        matrices: vec![MatrixShape { m: 16, n: 16, k: 16, types: MatrixTypes::F16F32 }],
+        used_matrices,
+        ..Caps::imagined(arch, 64)
+    })
+}
+
+/// What a node of a case is computed with.
+fn kernels(profile: &Profile, case: &Case) -> Vec<Kernel> {
+    let Ok(graph) = &case.graph else { return Vec::new() };
+    let plan = |precision| {
+        let context = Context { graph, node: case.node, profile, precision, windows: &ExactWindows };
+        plan_group(&context, &Group::Node(case.node)).unwrap_or_default()
+    };
+    let dispatches = [Precision::Exact, Precision::Fast].into_iter().flat_map(plan);
+    dispatches.map(|d| kernel(&d.pipeline)).collect()
+}
+
+#[test]
+fn the_catalogue_takes_every_kernel_of_products_and_attention() {
+    let cases = catalogue::cases();
+    let chosen = |kernel: &Kernel| ["mul_mat", "flash_attn"].iter().any(|begin| kernel.0.starts_with(begin));
+    let mut missing = BTreeSet::new();
+    for arch in ArchClass::ALL {
+        let forms = [Matrices::Off, Matrices::Units, Matrices::Emulated];
+        let devices = forms.into_iter().flat_map(|form| [false, true].map(|bytes| device(arch, form, bytes)));
+        let (mut all, mut taken) = (BTreeSet::new(), BTreeSet::new());
+        for profile in devices {
+            all.extend(all_pipelines(&profile).iter().map(kernel));
+            taken.extend(cases.iter().flat_map(|case| kernels(&profile, case)));
+        }
+        let not_taken = all.difference(&taken).filter(|kernel| chosen(kernel));
+        missing.extend(not_taken.map(|&(shader, variant)| format!("{shader} {variant} ({arch})")));
+    }
+    assert!(missing.is_empty(), "no case takes {missing:#?}");
+}
