@@ -356,7 +356,7 @@ mod tests {
         assert_eq!(of(gcn, 1, 128, 4096), (1, 1), "enough heads");
     }
 
-    /// Attention of many tokens is on matrix units where products are, in `fast`, for rows that registers hold.
+    /// Attention of many tokens is on matrix units where products are, in `fast`, for rows that registers of some subgroups hold.
     #[test]
     fn matrix_units_are_used_where_they_are_wanted_and_there() {
         let shape = MatrixShape { m: 16, n: 16, k: 16, types: MatrixTypes::F16F32 };
