@@ -39,17 +39,23 @@ fn exact(c: &mut Criterion) {
     }
 }
 
-/// So often attention of so many tokens over so many cells.
-fn attend(g: &mut Graph, count: usize, cache: DType, tokens: usize, cells: usize) -> Result<()> {
+/// So often attention of so many tokens over so many cells. `shape`: elements of a head, heads, heads of keys and values.
+fn attend(
+    g: &mut Graph,
+    count: usize,
+    cache: DType,
+    [head, heads, kv]: [usize; 3],
+    [tokens, cells]: [usize; 2],
+) -> Result<()> {
     for i in 0..count {
-        let q = g.leaf(&format!("q{i}"), DType::F32, [HEAD, tokens, HEADS, 1], Source::Input)?;
+        let q = g.leaf(&format!("q{i}"), DType::F32, [head, tokens, heads, 1], Source::Input)?;
         let mask = g.leaf(&format!("mask{i}"), DType::F16, [cells, tokens, 1, 1], Source::Input)?;
         let mut stored = |name: &str| -> Result<_> {
-            let leaf = g.leaf(&format!("{name}{i}"), cache, [HEAD, KV, cells, 1], Source::State)?;
+            let leaf = g.leaf(&format!("{name}{i}"), cache, [head, kv, cells, 1], Source::State)?;
             g.permute(leaf, [0, 2, 1, 3])
         };
         let (k, v) = (stored("k")?, stored("v")?);
-        let op = FlashAttnExt { scale: 1.0 / (HEAD as f32).sqrt(), max_bias: 0.0, logit_softcap: 0.0 };
+        let op = FlashAttnExt { scale: 1.0 / (head as f32).sqrt(), max_bias: 0.0, logit_softcap: 0.0 };
         let result = g.flash_attn_ext(op, q, k, v, Some(mask))?;
         g.output(result)?;
     }
@@ -80,8 +86,17 @@ fn attention(c: &mut Criterion) {
             ("prompt", Rate::Operations, NODES, 512, 1024),
         ] {
             let what = format!("{name}/{cache}/{tokens}x{cells}");
-            bench(c, "attention", &what, rate, Precision::Fast, |g| attend(g, count, cache, tokens, cells));
+            bench(c, "attention", &what, rate, Precision::Fast, |g| {
+                attend(g, count, cache, [HEAD, HEADS, KV], [tokens, cells])
+            });
         }
+    }
+    // A prompt behind a long cache: the heads of a model of eight billions, and of one of half a billion.
+    for shape @ [head, heads, kv] in [[HEAD, HEADS, KV], [64, 14, 2]] {
+        let what = format!("depth/F16/{head}x{heads}x{kv}/512x4608");
+        bench(c, "attention", &what, Rate::Operations, Precision::Fast, |g| {
+            attend(g, NODES, DType::F16, shape, [512, 4608])
+        });
     }
     for [tokens, cells] in [[8, 4096], [32, 4096], [512, 512], [512, 4096]] {
         let what = format!("latents/F16/{tokens}x{cells}");
