@@ -5,7 +5,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use diptych::ggml::op::{FlashAttnExt, Rope, RopeMode};
 use diptych::ggml::{Graph, Source};
 use diptych::{DType, Precision, Result};
-use harness::{NODES, Rate, bench, enough, products};
+use harness::{NODES, Rate, bench, enough, products, read_little};
 
 mod harness;
 
@@ -57,7 +57,9 @@ fn attend(
         let (k, v) = (stored("k")?, stored("v")?);
         let op = FlashAttnExt { scale: 1.0 / (head as f32).sqrt(), max_bias: 0.0, logit_softcap: 0.0 };
         let result = g.flash_attn_ext(op, q, k, v, Some(mask))?;
-        g.output(result)?;
+        if i == 0 {
+            read_little(g, result)?;
+        }
     }
     Ok(())
 }
@@ -73,7 +75,9 @@ fn attend_latents(g: &mut Graph, count: usize, tokens: usize, cells: usize) -> R
         let v = g.view(k, [value, cells, 1, 1], strides, 0)?;
         let op = FlashAttnExt { scale: 1.0 / 192f32.sqrt(), max_bias: 0.0, logit_softcap: 0.0 };
         let result = g.flash_attn_ext(op, q, k, v, Some(mask))?;
-        g.output(result)?;
+        if i == 0 {
+            read_little(g, result)?;
+        }
     }
     Ok(())
 }

@@ -60,13 +60,14 @@ DEVICE u64 result_row(const FlashAttnParams &p, const Heads &h, Query q) {
 }
 
 // Positions that a work-group of the tile kernels takes: all of them, unless there are many and the query rows alone
-// give too few work-groups to fill a device; then so many that there are about 512 work-groups. `tile_span` in the
+// give too few work-groups to fill a device; then so many that there are about 768 work-groups. `tile_span` in the
 // host's flash_attn.rs is the same rule.
 #define TILE_ROWS 32u
+#define ENOUGH_GROUPS 384u
 DEVICE u32 tile_span(const FlashAttnParams &p, u32 rows) {
     u32 groups = (rows + TILE_ROWS - 1) / TILE_ROWS * p.kv[1] * p.ne[2];
-    if (groups >= 256) return p.kv[0];
-    u32 pieces = 512 / groups, span = ((p.kv[0] + pieces - 1) / pieces + 31) / 32 * 32;
+    if (groups >= ENOUGH_GROUPS) return p.kv[0];
+    u32 pieces = 2 * ENOUGH_GROUPS / groups, span = ((p.kv[0] + pieces - 1) / pieces + 31) / 32 * 32;
     return span < 1024 ? 1024 : span;
 }
 

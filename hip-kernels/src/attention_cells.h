@@ -53,12 +53,21 @@ template <class KV, u32 DIM, u32 THREADS, u32 PIECE_, bool TURNED> struct RowsOf
     // Of rows from `base` on the columns from `first` on; without CHECKS all of them are there.
     template <bool CHECKS = true>
     __attribute__((device, always_inline)) void load(const u8 *rows, u32 pitch, u32 base, u32 end, u32 length, u32 first = 0) {
-        u32 thread = here();
+        // The host sees to it that the bytes from row to row are a number of 32 bits.
+        u32 thread = here(), stride = pitch * KV::BYTES;
         UNROLL for (u32 i = 0; i < LOADS; i++) {
-            const u8 *row = rows + (u64)minimum(base + position(thread, i), end - 1) * pitch * KV::BYTES;
+            const u8 *row = rows + (u64)minimum(base + position(thread, i), end - 1) * stride;
             raw[i] = {};
             u32 k = first + column(thread, i);
             if (!CHECKS || k < length) raw[i] = Cell::fetch(row, k);
+        }
+    }
+    // Whole rows, of which most have all columns: zeros for those that are not there are instructions, too.
+    __attribute__((device, always_inline)) void load_rows(const u8 *rows, u32 pitch, u32 base, u32 end, u32 length) {
+        if (length == DIM) {
+            load<false>(rows, pitch, base, end, length);
+        } else {
+            load<true>(rows, pitch, base, end, length);
         }
     }
     typedef lds_u32x4 Piece[PIECE / 8];

@@ -8,8 +8,7 @@
 //   keys      16 positions and 16 elements of a tile of keys
 //   values    16 columns and 16 positions of v
 //   LONGEST_AHEAD   rows up to which registers hold those of the next step
-//   LONGEST_HELD    rows up to which registers hold the queries whole
-//   LATENT_HELD     pieces of long rows whose rests registers hold (attention_latent.h)
+//   LATENT_VALUES   columns of long rows that a wavefront takes at a time (attention_latent.h)
 //   PIECE     elements of a block that a thread loads at a time
 //   VALUES_TURNED whether v lies in LDS turned: rows of a tile are columns of v, and along k are positions
 //   multiply_keys, multiply_values   add products to scores, to results
@@ -65,8 +64,7 @@ template <class INSTRUCTION> struct AttentionFragment<MmaFragment<INSTRUCTION>> 
     typedef typename F::Sums Sums;
     static constexpr u32 LANES = F::LANES, SUMS = F::SUMS, ROWS = 2, RUN = 2;
     // Loads are words of 4 bytes at multiples of 4, of which blocks take one more than they fill.
-    static constexpr u32 PIECE = 16, LONGEST_AHEAD = 128, LONGEST_HELD = 256, REST_EXPONENT = 0;
-    static constexpr u32 LATENT_HELD = 3;
+    static constexpr u32 PIECE = 16, LONGEST_AHEAD = 128, LATENT_VALUES = 64, REST_EXPONENT = 0;
     static constexpr bool VALUES_TURNED = false;
     DEVICE u32 row(u32 i) { return i / 2 % 2; }
     DEVICE u32 row_of_wave(u32 r, u32 lane) { return lane / 4 + r * 8; }
@@ -111,13 +109,6 @@ DEVICE float number_xor_32(float x) {
 #endif
 }
 
-// Whether units read but half of the registers of two wavefronts on a SIMD.
-#if defined(__gfx908__)
-#define HALF_OF_REGISTERS true
-#else
-#define HALF_OF_REGISTERS false
-#endif
-
 // AMD's: positions are the first operand's rows, query rows the second's, which is the result's column of a lane: a lane
 // has numbers of one query row, lanes 16 apart those of other positions. MFMA's and RDNA4's lanes have the positions
 // of a result that they hold of an operand. RDNA3's lanes of a half have every other row of the result, and hold all 16
@@ -128,8 +119,7 @@ template <class L, class INSTRUCTION> struct AttentionFragment<MatrixFragment<L,
     typedef typename F::Sums Sums;
     static constexpr bool VALUES_TURNED = true, DEALT = L::STEP == 2;
     static constexpr u32 LANES = F::LANES, SUMS = F::SUMS, ROWS = 1, RUN = 4;
-    static constexpr u32 PIECE = 8, LONGEST_AHEAD = DEALT ? 64 : 128, LONGEST_HELD = LONGEST_AHEAD;
-    static constexpr u32 LATENT_HELD = DEALT ? 0 : LANES == 64 && !HALF_OF_REGISTERS ? 3 : 1;
+    static constexpr u32 PIECE = 8, LONGEST_AHEAD = DEALT ? 64 : 128, LATENT_VALUES = DEALT ? 32 : 64;
     // Rests are multiples of 2^-24, as all F16 numbers are, and at the most 16.
     static constexpr u32 REST_EXPONENT = INSTRUCTION::FLUSHES ? 11 : 0;
     DEVICE u32 row(u32) { return 0; }

@@ -40,8 +40,13 @@
 // Wavefronts of 32 lanes have 256 registers where a SIMD has four of them. They have no more where it has fewer, but the compiler
 // then spilt three on gfx1102 and gfx1103.
 #define MATRIX_PER_SIMD (Fragment::LANES == 32 ? 4 : 2)
+#if DEVICE_AMD
+#define KERNEL_MATRIX(D) KERNEL(MATRIX_WAVES * Fragment::LANES)
+#else
+#define KERNEL_MATRIX(D) KERNEL_GROUPS(MATRIX_WAVES * Fragment::LANES, D <= 64 ? 3 : 2)
+#endif
 #define MATRIX(type, KV, D) \
-    WAVES_PER_SIMD(MATRIX_PER_SIMD) KERNEL(MATRIX_WAVES * Fragment::LANES) flash_attn_matrix_##type##_d##D(ATTENTION_OPERANDS) { \
+    WAVES_PER_SIMD(MATRIX_PER_SIMD) KERNEL_MATRIX(D) flash_attn_matrix_##type##_d##D(ATTENTION_OPERANDS) { \
         typedef MatrixKernel<AttentionFragment<Fragment>, KV, D> K; \
         LDS K::Shared shared; \
         attention_matrix<K>(q, k, v, mask, sinks, out, stats, p, &shared); \

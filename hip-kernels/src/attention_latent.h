@@ -11,11 +11,9 @@
 //   * k and v go through LDS, a wavefront's part of a piece at a time, where nobody else reads it: it waits for nobody. The
 //     work-group meets twice a step, for the scores. Registers have no room for the next piece: other wavefronts compute while
 //     one is on its way.
-//   * Where registers do not hold what rounding left of the queries, that stays in LDS for all pieces but the first
-//     (LATENT_HELD), on RDNA3, whose operands are twice as large as others', for all.
 //
 // LDS: for each wavefront 4 KiB (a piece of k, of v, or its sums) and 1 KiB of weights (where v has an infinity or a NaN):
-// 20 KiB; with the rests of two pieces 32 (RDNA4, gfx908), of all 40 (RDNA3).
+// 20 KiB.
 #pragma once
 #include "attention_wave.h"
 
@@ -23,10 +21,6 @@
 
 template <class K> struct LatentShared {
     __attribute__((aligned(16))) u16 part[MATRIX_WAVES][K::PART];
-    // What rounding left of the queries, where it stays here.
-    static constexpr u32 STAYING = (K::FRAGMENTS - K::RESTS) * 16;
-    static constexpr u32 TILES = (STAYING + TILE_K - 1) / TILE_K;
-    __attribute__((aligned(16))) u16 rest[MATRIX_WAVES][TILES ? TILES * (LATENT_ROWS * TILE_K) : 1];
     // Of each wavefront for itself; before the first step a number of each row of the queries, and which positions are seen.
     union {
         float weights[MATRIX_WAVES][LATENT_ROWS][16];
@@ -45,11 +39,9 @@ template <class A_, class KV_> struct LatentKernel : MatrixTiles {
     static constexpr u32 THREADS = MatrixGroup<A>::THREADS, AT_ONCE = KEYS, SEEN_AT_ONCE = 1;
     // Pieces of a row of k and of v, a wavefront's elements of each, and its fragments of a piece and of all.
     static constexpr u32 KEY_PIECES = 3, OF_KEY = 48, KEY_FRAGMENTS = OF_KEY / 16, FRAGMENTS = KEY_PIECES * KEY_FRAGMENTS;
-    static constexpr u32 OF_VALUE = A::LATENT_HELD ? 64 : 32, VALUE_PIECES = 512 / (MATRIX_WAVES * OF_VALUE);
+    static constexpr u32 OF_VALUE = A::LATENT_VALUES, VALUE_PIECES = 512 / (MATRIX_WAVES * OF_VALUE);
     static constexpr u32 VALUE_FRAGMENTS = OF_VALUE / 16, RESULTS = VALUE_PIECES * VALUE_FRAGMENTS;
     static constexpr bool IN_BLOCKS = KV::BLOCK > 1, SPARING = true;
-    // Fragments of the queries whose rest is in registers.
-    static constexpr u32 RESTS = A::LATENT_HELD * KEY_FRAGMENTS;
     // Halves of a wavefront's place in LDS.
     static constexpr u32 PART = MATRIX_POSITIONS * 64;
     static_assert(!IN_BLOCKS, "of blocks v would have rests, and k scales");
@@ -65,24 +57,21 @@ template <class A_, class KV_> struct LatentKernel : MatrixTiles {
     DEVICE void meet() { wave_barrier(); }
 };
 
-// A wavefront's elements of the work-group's query rows: rounded, and what that left.
+// A wavefront's elements of the work-group's query rows.
 template <class K> struct LatentQueries {
     static constexpr u32 BRINGERS = K::THREADS / LATENT_ROWS, EIGHTS = K::OF_KEY / 8;
-    typename K::Operand rounded[K::FRAGMENTS], rest[K::RESTS ? K::RESTS : 1];
+    typename K::Operand rounded[K::FRAGMENTS];
     // The inverse of the factors of a lane's rows.
     float inverse[K::A::ROWS];
 
-    // BRINGERS threads bring a row, which is `length` long, a piece at a time: to each wavefront its elements, and behind
-    // them their rest.
+    // BRINGERS threads bring a row, which is `length` long, a piece at a time: to each wavefront its elements.
     __attribute__((device, always_inline)) void bring(const float *row, u32 length, typename K::Shared *shared) {
         float factor = factor_of_query<BRINGERS>(row, length);
         shared->of_row[thread_id() / BRINGERS] = inverse_power(factor);
         UNROLL for (u32 piece = 0; piece < K::KEY_PIECES; piece++) {
             for (u32 e = thread_id() % BRINGERS; e < MATRIX_WAVES * EIGHTS; e += BRINGERS) {
                 u32 first = piece * (MATRIX_WAVES * K::OF_KEY) + e * 8;
-                *place(shared->part[e / EIGHTS], e % EIGHTS) = eight_of_query<false>(row, first, length, factor);
-                *place(rests(shared, e / EIGHTS, piece), rest_of_piece(piece) + e % EIGHTS) =
-                    eight_of_query<true>(row, first, length, factor);
+                *place(shared->part[e / EIGHTS], e % EIGHTS) = eight_of_query(row, first, length, factor);
             }
             barrier();
             take(piece, shared);
@@ -94,31 +83,14 @@ template <class K> struct LatentQueries {
         u16 *tile = tiles + e * 8 / TILE_K * (LATENT_ROWS * TILE_K);
         return (lds_u32x4 *)(tile + eight_at(thread_id() / BRINGERS, e * 8 % TILE_K / 8));
     }
-    // Where the rests of a piece go: behind what they are rests of, or where they stay, the first of these being that
-    // eight there.
-    DEVICE u16 *rests(typename K::Shared *shared, u32 wave, u32 piece) {
-        return piece * K::KEY_FRAGMENTS < K::RESTS ? shared->part[wave] + K::PART / 2 : shared->rest[wave];
-    }
-    DEVICE u32 rest_of_piece(u32 piece) {
-        return piece * K::KEY_FRAGMENTS < K::RESTS ? 0 : (piece * K::KEY_FRAGMENTS - K::RESTS) * 2;
-    }
     __attribute__((device, always_inline)) void take(u32 piece, const typename K::Shared *shared) {
         const u16 *part = shared->part[K::wave()];
         UNROLL for (u32 f = 0; f < K::KEY_FRAGMENTS; f++) {
-            u32 to = piece * K::KEY_FRAGMENTS + f;
-            rounded[to] = fragment(part, f);
-            if (to < K::RESTS) rest[to] = fragment(part + K::PART / 2, f);
+            rounded[piece * K::KEY_FRAGMENTS + f] = K::A::queries(part + K::tile(f, LATENT_ROWS), 0, K::in_tile(f));
         }
         if (piece > 0) return;
         u32 lane = MatrixGroup<typename K::A>::lane();
         UNROLL for (u32 r = 0; r < K::A::ROWS; r++) inverse[r] = shared->of_row[K::row(r, lane)];
-    }
-    DEVICE typename K::Operand fragment(const u16 *tiles, u32 f) {
-        return K::A::queries(tiles + K::tile(f, LATENT_ROWS), 0, K::in_tile(f));
-    }
-    __attribute__((device, always_inline)) typename K::Operand rest_of(u32 f, const typename K::Shared *shared) const {
-        if (f < K::RESTS) return rest[f];
-        return fragment(shared->rest[K::wave()], f - K::RESTS);
     }
 };
 
@@ -179,7 +151,7 @@ DEVICE void multiply_pieces(const LatentRows<K> &rows, u32 base, const LatentQue
         rows.put_keys(piece, base, part);
         wave_barrier();
         UNROLL for (u32 f = 0; f < K::KEY_FRAGMENTS; f++) {
-            multiply_fragment<K>(part, f, shared, queries, piece * K::KEY_FRAGMENTS + f, 0, s);
+            multiply_fragment<K>(part, f, queries.rounded[piece * K::KEY_FRAGMENTS + f], 0, s);
         }
         // Otherwise products would come after those of the next pieces, with all operands in registers.
         UNROLL for (u32 j = 0; j < K::KEYS; j++) sums_here(s[j]);
@@ -232,6 +204,7 @@ DEVICE void attention_latent(const float *q, const u8 *k, const u8 *v, const voi
             masks.load(base + j * 16, end, bits);
             masks.numbers(base + j * 16, end, bits, bias);
             to_score.of(s[j], bias);
+            to_score.hide(s[j], bias);
             // A mask of 16 positions at a time is in registers.
             sums_here(s[j]);
         }

@@ -2,8 +2,8 @@
 // elements. The soft-max, the sums and the result are F32.
 //
 // A work-group of four wavefronts takes 64 query rows and goes through the positions 32 at a time. A wavefront has 16 of
-// the rows: their queries stay in its registers, as sums of two F16 numbers each (times a power of two that brings the
-// largest of a row to 2^14 .. 2^15), and so do its results. A lane has scores, weights and results of two rows, four
+// the rows: their queries stay in its registers as F16 (times a power of two that brings the largest of a row to 2^14 ..
+// 2^15), and so do its results. A lane has scores, weights and results of two rows, four
 // lanes side by side share them; on AMD's processors of one row, which two or four lanes 16 apart share.
 //
 //   * k and v go through LDS as F16; those of the next step are on their way meanwhile, as they are stored, and so is its
@@ -13,6 +13,8 @@
 //   * Scores come out of the units where weights go in: they never leave the registers. They are powers of two: the scale
 //     and the mask bring log2(e) with them. Weights are sums of two F16 numbers, too, times 2^15, so that nothing is
 //     rounded that F32 would keep, nor is where a unit takes numbers below 2^-14 for zeros.
+//   * Queries are rounded to F16, as are keys in a cache of F16: of results that is an NMSE of some 1e-8. Weights that were
+//     rounded would be ten times that.
 //   * What is the same for all rows of a step is asked once for a fragment and not for each of its numbers: a branch for
 //     each would take longer than the products. Results are rescaled where a maximum has changed.
 //   * What a fragment of v wants along k are positions. NVIDIA's units read v turned; for AMD's it is turned on its way
@@ -22,11 +24,11 @@
 // the window of a sliding one); they are sought a position for each thread at a time.
 //
 // RDNA3's operands are twice as large as others', because both halves of a wavefront hold them whole. For rows of 128
-// elements a step loads its k and v itself, and a quarter of what rounding left of the queries stays in LDS; of blocks a step
-// has the scores of its first 16 positions before the products of the others begin.
+// elements a step loads its k and v itself; of blocks a step has the scores of its first 16 positions before the products of
+// the others begin.
 //
-// LDS of F16: 40.3 KiB with rows of 256 elements, 24.3 with 128 (28.3 on RDNA3), 16.3 with 64. Of blocks, whose v has two
-// tiles and whose k gives its place to the weights that leave the registers: 24.8 KiB with 128 (28.8 on RDNA3), 16.6 with 64.
+// LDS of F16: 40.3 KiB with rows of 256 elements, 24.3 with 128, 16.3 with 64. Of blocks, whose v has two
+// tiles and whose k gives its place to the weights that leave the registers: 24.8 KiB with 128, 16.6 with 64.
 #pragma once
 #include "attention_cells.h"
 #include "attention_wave.h"
@@ -36,8 +38,6 @@
 template <class K, bool IN_BLOCKS = K::IN_BLOCKS> struct MatrixShared {
     static constexpr u32 THREADS = K::THREADS;
     __attribute__((aligned(16))) u16 k[MATRIX_POSITIONS * K::DIM], v[MATRIX_POSITIONS * K::DIM];
-    // What rounding left of the last tile of the queries, where it stays here.
-    __attribute__((aligned(16))) u16 rest[K::RESTS < K::FRAGMENTS ? MATRIX_ROWS * TILE_K : 1];
     float weights[MATRIX_ROWS][MATRIX_POSITIONS + 1];
     float seen[2][THREADS / WAVE];
     // The last step in whose values a wavefront found an infinity or a NaN.
@@ -57,7 +57,6 @@ template <class K> struct MatrixShared<K, true> {
     };
     __attribute__((aligned(16))) u16 v[MATRIX_POSITIONS * K::DIM], v_rest[MATRIX_POSITIONS * K::DIM];
     __attribute__((aligned(16))) float scales[K::BLOCKS * MATRIX_POSITIONS];
-    __attribute__((aligned(16))) u16 rest[K::RESTS < K::FRAGMENTS ? MATRIX_ROWS * TILE_K : 1];
     float seen[2][THREADS / WAVE];
     u32 special[THREADS / WAVE];
     static_assert(K::BLOCKS * MATRIX_POSITIONS >= MATRIX_ROWS, "");
@@ -82,8 +81,6 @@ template <class A_, class KV_, int DIM_> struct MatrixKernel : MatrixTiles {
     static constexpr u32 RESULTS = FRAGMENTS;
     // Whether registers do not suffice for the rows of the next step.
     static constexpr bool SPARING = DIM > A::LONGEST_AHEAD;
-    // Fragments of the queries whose rest is in registers: all, or all but the last tile's.
-    static constexpr u32 RESTS = FRAGMENTS - (DIM > A::LONGEST_HELD ? TILE_K / 16 : 0);
     // Keys' sixteens whose products are computed together.
     static constexpr u32 AT_ONCE = SPARING && IN_BLOCKS ? 1 : KEYS, SEEN_AT_ONCE = KEYS;
     typedef MatrixShared<MatrixKernel> Shared;
@@ -97,10 +94,10 @@ template <class A_, class KV_, int DIM_> struct MatrixKernel : MatrixTiles {
     DEVICE void meet() { barrier(); }
 };
 
-// Query rows of a wavefront: rounded, and what that left.
+// Query rows of a wavefront.
 template <class K> struct QueriesOfWave {
     static constexpr u32 BRINGERS = K::THREADS / MATRIX_ROWS;
-    typename K::Operand rounded[K::FRAGMENTS], rest[K::RESTS];
+    typename K::Operand rounded[K::FRAGMENTS];
     // The inverse of the factors of a lane's rows.
     float inverse[K::A::ROWS];
 
@@ -108,33 +105,21 @@ template <class K> struct QueriesOfWave {
     __attribute__((device, always_inline)) void bring(const float *row, u32 length, typename K::Shared *shared) {
         float factor = factor_of_query<BRINGERS>(row, length);
         shared->of_row(thread_id() / BRINGERS) = inverse_power(factor);
-        put<false>(row, length, factor, shared);
+        put(row, length, factor, shared);
         barrier();
         u32 lane = MatrixGroup<typename K::A>::lane();
         UNROLL for (u32 r = 0; r < K::A::ROWS; r++) inverse[r] = shared->of_row(MatrixGroup<typename K::A>::row(r, lane));
-        take<K::FRAGMENTS>(shared->k, rounded);
-        barrier();
-        put<true>(row, length, factor, shared);
-        barrier();
-        take<K::RESTS>(shared->k, rest);
+        u32 first = MatrixGroup<typename K::A>::wave() * 16;
+        UNROLL for (u32 f = 0; f < K::FRAGMENTS; f++) {
+            rounded[f] = K::A::queries(shared->k + K::tile(f, MATRIX_ROWS), first, K::in_tile(f));
+        }
     }
-    template <bool REST> DEVICE void put(const float *row, u32 length, float factor, typename K::Shared *shared) {
-        constexpr u32 EIGHTS = TILE_K / 8, HELD = REST ? K::RESTS * 2 : K::DIM / 8;
+    DEVICE void put(const float *row, u32 length, float factor, typename K::Shared *shared) {
+        constexpr u32 EIGHTS = TILE_K / 8;
         for (u32 e = thread_id() % BRINGERS; e < K::DIM / 8; e += BRINGERS) {
-            u16 *tile = e < HELD ? shared->k + e / EIGHTS * (MATRIX_ROWS * TILE_K) : shared->rest;
-            auto eight = eight_of_query<REST>(row, e * 8, length, factor);
-            *(lds_u32x4 *)(tile + eight_at(thread_id() / BRINGERS, e % EIGHTS)) = eight;
+            u16 *tile = shared->k + e / EIGHTS * (MATRIX_ROWS * TILE_K);
+            *(lds_u32x4 *)(tile + eight_at(thread_id() / BRINGERS, e % EIGHTS)) = eight_of_query(row, e * 8, length, factor);
         }
-    }
-    template <u32 COUNT> DEVICE void take(const u16 *tiles, typename K::Operand *into) {
-        u32 row = MatrixGroup<typename K::A>::wave() * 16;
-        UNROLL for (u32 f = 0; f < COUNT; f++) {
-            into[f] = K::A::queries(tiles + K::tile(f, MATRIX_ROWS), row, K::in_tile(f));
-        }
-    }
-    __attribute__((device, always_inline)) typename K::Operand rest_of(u32 f, const typename K::Shared *shared) const {
-        if (f < K::RESTS) return rest[f];
-        return K::A::queries(shared->rest, MatrixGroup<typename K::A>::wave() * 16, K::in_tile(f));
     }
 };
 
@@ -163,7 +148,7 @@ DEVICE void add_block(const typename K::Shared *shared, const QueriesOfWave<K> &
         part[j][i] = K::SPARING ? computed_here(0.0f) : 0.0f;
     }
     UNROLL for (u32 f = b * OF_BLOCK; f < (b + 1) * OF_BLOCK; f++) {
-        multiply_fragment<K>(shared->k, f, shared, queries, f, first, part);
+        multiply_fragment<K>(shared->k, f, queries.rounded[f], first, part);
     }
     const float *scales = shared->scales + b * MATRIX_POSITIONS + first * 16;
     u32 lane = MatrixGroup<A>::lane();
@@ -179,7 +164,7 @@ DEVICE void multiply_keys(const typename K::Shared *shared, const QueriesOfWave<
     if constexpr (K::IN_BLOCKS) {
         UNROLL for (u32 b = 0; b < K::BLOCKS; b++) add_block<K>(shared, queries, b, first, s);
     } else {
-        UNROLL for (u32 f = 0; f < K::FRAGMENTS; f++) multiply_fragment<K>(shared->k, f, shared, queries, f, first, s);
+        UNROLL for (u32 f = 0; f < K::FRAGMENTS; f++) multiply_fragment<K>(shared->k, f, queries.rounded[f], first, s);
     }
 }
 
@@ -211,15 +196,15 @@ DEVICE void attention_matrix(const float *q, const u8 *k, const u8 *v, const voi
     typename MaskOfRows<K>::Bits bits[K::KEYS] = {};
     if (begin < end) {
         if (AHEAD) {
-            next_k.load(k, p.nbk[0], begin, end, p.d[0]);
-            next_v.load(v, p.nbv[0], begin, end, p.d[1]);
+            next_k.load_rows(k, p.nbk[0], begin, end, p.d[0]);
+            next_v.load_rows(v, p.nbv[0], begin, end, p.d[1]);
         }
         UNROLL for (u32 j = 0; j < K::KEYS; j++) rows.load(begin + j * 16, end, bits[j]);
     }
     NO_UNROLL for (u32 base = begin; base < end; base += MATRIX_POSITIONS) {
         if (!AHEAD) {
-            next_k.load(k, p.nbk[0], base, end, p.d[0]);
-            next_v.load(v, p.nbv[0], base, end, p.d[1]);
+            next_k.load_rows(k, p.nbk[0], base, end, p.d[0]);
+            next_v.load_rows(v, p.nbv[0], base, end, p.d[1]);
         }
         barrier();
         if (store_step<K>(next_k, next_v, shared)) shared->special[wave_id()] = base;
@@ -227,8 +212,8 @@ DEVICE void attention_matrix(const float *q, const u8 *k, const u8 *v, const voi
         typename K::Sums s[K::KEYS];
         u32 next = base + MATRIX_POSITIONS;
         if (AHEAD && next < end) {
-            next_k.load(k, p.nbk[0], next, end, p.d[0]);
-            next_v.load(v, p.nbv[0], next, end, p.d[1]);
+            next_k.load_rows(k, p.nbk[0], next, end, p.d[0]);
+            next_v.load_rows(v, p.nbv[0], next, end, p.d[1]);
         }
         UNROLL for (u32 j = 0; j < K::KEYS; j++) {
             if (j % K::AT_ONCE == 0) multiply_keys<K>(shared, queries, j, s + j);
@@ -236,6 +221,13 @@ DEVICE void attention_matrix(const float *q, const u8 *k, const u8 *v, const voi
             rows.numbers(base + j * 16, end, bits[j], bias);
             to_score.of(s[j], bias);
             if (K::AT_ONCE == 1) UNROLL for (u32 i = 0; i < A::SUMS; i++) s[j][i] = computed_here(s[j][i]);
+        }
+        if (has_nan<K>(s)) {
+            UNROLL for (u32 j = 0; j < K::KEYS; j++) {
+                typename K::Sums bias;
+                rows.numbers(base + j * 16, end, bits[j], bias);
+                to_score.hide(s[j], bias);
+            }
         }
         UNROLL for (u32 j = 0; j < K::KEYS; j++) rows.load(next + j * 16, end, bits[j]);
         bool special = false;

@@ -112,20 +112,27 @@ template <class A> struct ScoresOfWave {
             factor[r] = inverse[r] * (cap == 0.0f ? plain.scale * LOG2_E : plain.exponent);
         }
     }
-    // Hidden ones are minus infinity.
+    // Hidden ones are minus infinity, or no number where products are not finite: then `hide` has to look at the mask again.
     __attribute__((device, always_inline)) void of(typename A::Sums &s, const typename A::Sums &bias) const {
         if (cap != 0.0f) {
             UNROLL for (u32 i = 0; i < A::SUMS; i++) {
-                float capped = cap - 2.0f * cap * reciprocal_hw(exp2_hw(s[i] * factor[A::row(i)]) + 1.0f);
-                s[i] = masked(capped, bias[i]);
+                s[i] = cap - 2.0f * cap * reciprocal_hw(exp2_hw(s[i] * factor[A::row(i)]) + 1.0f) + bias[i];
             }
         } else {
-            UNROLL for (u32 i = 0; i < A::SUMS; i++) {
-                s[i] = is_hidden(bias[i]) ? -infinity() : mad(s[i], factor[A::row(i)], bias[i]);
-            }
+            UNROLL for (u32 i = 0; i < A::SUMS; i++) s[i] = mad(s[i], factor[A::row(i)], bias[i]);
         }
     }
+    DEVICE void hide(typename A::Sums &s, const typename A::Sums &bias) {
+        UNROLL for (u32 i = 0; i < A::SUMS; i++) s[i] = is_hidden(bias[i]) ? -infinity() : s[i];
+    }
 };
+
+// Whether one of a step's scores is no number in some lane. (Infinities of both signs are taken for one.)
+template <class K> DEVICE bool has_nan(const typename K::Sums *s) {
+    float all = 0.0f;
+    UNROLL for (u32 j = 0; j < K::KEYS; j++) UNROLL for (u32 i = 0; i < K::A::SUMS; i++) all += s[j][i];
+    return !in_all_lanes(all == all);
+}
 
 // Whether a row of the work-group sees one of THREADS positions from `first` on. Heads that share a mask are looked at once.
 template <u32 THREADS, u32 ROWS>

@@ -59,32 +59,25 @@ template <u32 COUNT> DEVICE float factor_of_query(const float *row, u32 length) 
     }
     return half_factor(lanes_reduce<Max, COUNT>(most));
 }
-// Eight elements of it as F16, or what rounding left; zeros behind its end.
-template <bool REST> DEVICE lds_u32x4 eight_of_query(const float *row, u32 first, u32 length, float factor) {
+// Eight elements of it as F16; zeros behind its end.
+DEVICE lds_u32x4 eight_of_query(const float *row, u32 first, u32 length, float factor) {
     lds_u32x4 out = {0, 0, 0, 0};
     if (first >= length) return out;
     UNROLL for (u32 j = 0; j < 4; j++) {
-        float a = row[first + j * 2] * factor, b = row[first + j * 2 + 1] * factor;
-        out[j] = half_pair(a, b);
-        if (REST) out[j] = rest_pair(a, b, out[j]);
+        out[j] = half_pair(row[first + j * 2] * factor, row[first + j * 2 + 1] * factor);
     }
     return out;
 }
 
-// Products of a fragment of AT_ONCE keys' sixteens, from `first` on. Sums of all of them take turns: the units would wait for
-// a sum that comes out of them.
-// The fragment is `f` of tiles `k`, `of_queries` of the queries.
-template <class K, class QUERIES>
-DEVICE void multiply_fragment(const u16 *k, u32 f, const typename K::Shared *shared, const QUERIES &queries, u32 of_queries,
-                              u32 first, typename K::Sums *s) {
+// Products of fragment `f` of tiles `k` with the queries', of AT_ONCE keys' sixteens from `first` on. Sums of all of them take
+// turns: the units would wait for a sum that comes out of them.
+template <class K>
+DEVICE void multiply_fragment(const u16 *k, u32 f, const typename K::Operand &queries, u32 first, typename K::Sums *s) {
     if (K::SPARING) ONE_BY_ONE();
-    typename K::Operand part[K::AT_ONCE];
     UNROLL for (u32 j = 0; j < K::AT_ONCE; j++) {
-        part[j] = K::A::keys(k + K::tile(f, MATRIX_POSITIONS), (first + j) * 16, K::in_tile(f));
-        K::A::multiply_keys(part[j], queries.rounded[of_queries], s[j]);
+        auto part = K::A::keys(k + K::tile(f, MATRIX_POSITIONS), (first + j) * 16, K::in_tile(f));
+        K::A::multiply_keys(part, queries, s[j]);
     }
-    auto rest = queries.rest_of(of_queries, shared);
-    UNROLL for (u32 j = 0; j < K::AT_ONCE; j++) K::A::multiply_keys(part[j], rest, s[j]);
 }
 
 template <class K> struct AttentionOfWave {

@@ -19,6 +19,8 @@ const THREADS: u32 = 128;
 const FEW: u64 = 8;
 /// Query rows of a work-group of the kernels for many.
 const TILE_ROWS: u32 = 32;
+/// Work-groups of so many rows from which the positions are not divided.
+const ENOUGH_GROUPS: u32 = 384;
 /// Query rows of a work-group of the kernels for many on matrix units, of which each of four wavefronts has 16; of long rows
 /// they share 16.
 const MATRIX_ROWS: u64 = 64;
@@ -115,10 +117,10 @@ fn size_class(n: u32) -> Option<usize> {
 /// `attention.h`.
 fn tile_span(p: &FlashAttnParams, rows: u32) -> u32 {
     let groups = rows.div_ceil(TILE_ROWS).saturating_mul(p.kv[1]).saturating_mul(p.ne[2]);
-    if groups >= 256 {
+    if groups >= ENOUGH_GROUPS {
         return p.kv[0];
     }
-    p.kv[0].div_ceil(512 / groups).next_multiple_of(32).max(1024)
+    p.kv[0].div_ceil(2 * ENOUGH_GROUPS / groups).next_multiple_of(32).max(1024)
 }
 
 /// Positions of a work-group of the kernels for long rows; `groups` of them read each position. The rule of
@@ -180,14 +182,18 @@ fn longest_on_units(matrix: Matrix, kv_type: DType) -> u32 {
     }
 }
 
-/// The kernel on matrix units for many query rows, where activations may be rounded. Of rows of F16 NVIDIA's load 16 bytes at a
+/// The kernel on matrix units for many query rows, where activations may be rounded. The bytes from one row of k or v to the
+/// next are a number of 32 bits. Of rows of F16 NVIDIA's load 16 bytes at a
 /// time, which begin at multiples of that; blocks, and AMD's rows, lie anywhere.
 fn matrix_kernel(c: &Context<'_>, p: &FlashAttnParams, kernels: &Kernels) -> Option<&'static str> {
     let operands = c.graph.operands(c.node);
     let longest = longest_on_units(c.profile.matrix, operands[1].dtype);
     let sixteens = |t: &&Tensor| t.nb[1..].iter().chain([&t.offset]).all(|n| n.is_multiple_of(16));
     let anywhere = operands[1].dtype != DType::F16 || c.profile.matrix != Matrix::Tensor;
-    let fits = p.d.iter().all(|d| d.is_multiple_of(8)) && (anywhere || operands[1..3].iter().all(sixteens));
+    let strides = operands[1..3].iter().all(|t| u32::try_from(t.nb[1]).is_ok());
+    let fits = p.d.iter().all(|d| d.is_multiple_of(8))
+        && strides
+        && (anywhere || operands[1..3].iter().all(sixteens));
     let wanted = c.precision == Precision::Fast && operands[1].dtype != DType::F32;
     let row = Some(p.d[0].max(p.d[1])).filter(|&row| wanted && fits && row <= longest);
     let able = longest > 0 && operands[1].dtype == DType::F16;

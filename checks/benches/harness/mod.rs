@@ -13,7 +13,7 @@ use diptych::ggml::cost::work;
 use diptych::ggml::encode::encode;
 use diptych::ggml::plan::Plan;
 use diptych::ggml::rng::Rng;
-use diptych::ggml::tensor::Tensor;
+use diptych::ggml::tensor::{Tensor, TensorId};
 use diptych::ggml::{Graph, Source};
 use diptych::{DType, OpenOptions, Precision, Result, open};
 use std::sync::{Arc, OnceLock};
@@ -73,15 +73,22 @@ pub(crate) fn enough(bytes: usize) -> usize {
     ROTATED.div_ceil(bytes.max(1)).clamp(NODES, 64)
 }
 
-/// So many products of `k x m` weights with `n` columns, each of an input of its own: none is joined with another. One result
-/// alone is read: bringing all of them to the host would count as theirs.
+/// Makes a little of a result an output: bringing all of it to the host would count as its node's time.
+pub(crate) fn read_little(g: &mut Graph, result: TensorId) -> Result<()> {
+    let strides = g.tensor(result).nb;
+    let little = g.view(result, [4, 1, 1, 1], strides, 0)?;
+    let little = g.cont(little)?;
+    g.output(little)
+}
+
+/// So many products of `k x m` weights with `n` columns, each of an input of its own: none is joined with another.
 pub(crate) fn products(g: &mut Graph, count: usize, dtype: DType, [k, m, n]: [usize; 3]) -> Result<()> {
     for i in 0..count {
         let weight = g.leaf(&format!("a{i}"), dtype, [k, m, 1, 1], Source::Weight)?;
         let input = g.leaf(&format!("b{i}"), DType::F32, [k, n, 1, 1], Source::Input)?;
         let product = g.mul_mat(weight, input)?;
         if i == 0 {
-            g.output(product)?;
+            read_little(g, product)?;
         }
     }
     Ok(())

@@ -3,30 +3,32 @@
 // sixteens of tokens of one head, in steps of BC positions. Sums, soft-max and result are F32.
 //
 // SHARES subgroups have 16 tokens together, in all steps the same, and each its share of the elements of rows: of the
-// queries, which stay in its registers, as sums of two F16 numbers each (times a power of two that brings the largest of a
-// row to 2^14 .. 2^15), and of the results, which do, too. One share where registers hold whole rows, more for longer ones. In
-// a step
+// queries, which stay in its registers (times a power of two that brings the largest of a row to 2^14 .. 2^15), and of the
+// results, which do, too. One share where registers hold whole rows, more for longer ones. In a step
 //
 //   * keys and values go through shared memory; those of the next step are on their way meanwhile, as they are stored. Blocks
-//     become F16 numbers when they are put there, sums of two for each, because a scale times a byte has 18 bits: half as many
-//     products again. What F16 does not hold is infinite, as in a cache of F16. With more than one share values take the
-//     place of keys;
+//     become F16 numbers when they are put there, of values sums of two for each. What F16 does not hold is infinite, as in a
+//     cache of F16. With two stages those of the next step have a place of their own, and one barrier a step is enough; with
+//     more than one share values take the place of keys;
 //   * scores are keys times queries, and go to shared memory a row for each token, of each share its sums; they are powers of
 //     two, to which the scale and the mask bring log2(e);
 //   * soft-max: PARTS invocations share a row, and add up the shares; online normaliser. Weights take the place of their
-//     scores, times 2^10, again as sums of two F16 numbers, so that nothing is rounded that F32 would keep;
+//     scores, times 2^15, as sums of two F16 numbers, so that nothing is rounded that F32 would keep;
 //   * results are multiplied with what the normaliser changed, and get values times weights.
+//
+// Queries, and keys of blocks, are rounded to the nearest that F16 has: of a score that is a thousandth of its part, and the NMSE
+// of results some 1e-8. Of weights and values it would be ten times that.
 //
 // Positions at the beginning and the end that the mask hides from all rows are left out: half of a causal prompt, all
 // but the window of a sliding one. They are sought 128 at a time. From the first value on that is infinite or no number,
 // products with values are computed one by one, and pass over the positions that are hidden from their row.
 //
 // Specialisation: work-group size, KD and VD: rows of k and of v in sixteens, rounded up; BC: positions of a step, 16, 32 or
-// 64; SHARES, a power of two; SUBGROUPS, a multiple of it.
+// 64; SHARES, a power of two; SUBGROUPS, a multiple of it; STAGES, 1 or of whole rows 2.
 // Rows of q, k and v are multiples of eight elements; those of F16 begin at such, those of q and the mask at multiples of four.
 // Variants: type of k and v; matrix, or emulated, in which invocations do what the units do.
-// Shared memory: of one share and four subgroups with rows of 64 and 64 positions 35.3 KiB, with 128 and 32 26.3; of blocks 27.3
-// and 43.3. Two shares, eight subgroups, 128 and 32: 27 KiB, of blocks 35.5. Rows of 576, 16 positions, eight subgroups of four
+// Shared memory: of one share, four subgroups and 32 positions with rows of 64 18.3 KiB, with 128 26.3, of two stages 27.3 and
+// 43.3. Two shares, eight subgroups, 128 and 32: 27 KiB. Rows of 576, 16 positions, eight subgroups of four
 // shares: 36.6 KiB, sixteen of eight shares 41. Emulated more, for the queries.
 
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
@@ -41,6 +43,7 @@ layout(constant_id = 2) const uint VD = 8;
 layout(constant_id = 3) const uint BC = 32;
 layout(constant_id = 4) const uint SHARES = 1;
 layout(constant_id = 5) const uint SUBGROUPS = 4;
+layout(constant_id = 6) const uint STAGES = 1;
 
 #include "flash_attn.glsl"
 
@@ -72,19 +75,19 @@ const uint K_STRIDE = K_EIGHTS + 1;
 const uint V_STRIDE = V_EIGHTS + 1;
 const uint S_STRIDE = BC / 4 + 1;
 const uint STRIP = MATRIX_M * MATRIX_N / 4;
-// Numbers that each of keys and values is the sum of: so many matrices of them, one after the other.
+// Numbers that each value is the sum of: so many matrices of them, one after the other.
 #ifdef KV_BLOCKS
 const uint SUMMANDS = 2;
 #else
 const uint SUMMANDS = 1;
 #endif
-const uint REST_K = BC * K_STRIDE;
 const uint REST_V = BC * V_STRIDE;
-const uint KEYS = SUMMANDS * REST_K;
+const uint KEYS = BC * K_STRIDE;
 const uint VALUES = SUMMANDS * REST_V;
 const uint ALL_STRIPS = SUBGROUPS * STRIP;
 const uint V0 = SHARES > 1 ? 0 : KEYS > ALL_STRIPS ? KEYS : ALL_STRIPS;
-const uint S0 = SHARES > 1 ? (KEYS > VALUES ? KEYS : VALUES) : V0 + VALUES;
+const uint STAGE = V0 + VALUES;
+const uint S0 = SHARES > 1 ? (KEYS > VALUES ? KEYS : VALUES) : STAGES * STAGE;
 const uint STRIPS = SHARES > 1 ? S0 + BR * S_STRIDE : 0;
 const uint SCORES = SHARES * BR * S_STRIDE;
 const uint WITH_STRIPS = SHARES > 1 ? BR * S_STRIDE + ALL_STRIPS : 0;
@@ -94,15 +97,13 @@ const uint END = FACTORS + BR / 4;
 const uint QUERIES = BR * K_STRIDE;
 #ifdef EMULATED
 const uint Q0 = END;
-const uint Q_APART = QUERIES;
 #else
 const uint Q0 = 0;
-const uint Q_APART = 0;
 #endif
-shared uvec4 tiles[Q0 + Q_APART + (END - Q0 > QUERIES ? END - Q0 : QUERIES)];
+shared uvec4 tiles[Q0 + (END - Q0 > QUERIES ? END - Q0 : QUERIES)];
 shared uint found;
-// Whether a value is not finite.
-shared uint wild;
+// Whether a value of a stage was not finite.
+shared uint wild[STAGES];
 
 #include "matrix.glsl"
 #include "attention_rows.glsl"
@@ -117,20 +118,22 @@ void shares_done() {
     }
 }
 
-// Adds values times weights to a strip of results in shared memory, but for what is hidden. `row` and `column` are its first.
-void add_values_seen(uint strip, uint row, uint column) {
+// Adds values times weights to a strip of results in shared memory, but for what is hidden. `row` and `column` are its first,
+// `first` is the first position, whose values begin at `values`.
+void add_values_seen(uint strip, uint row, uint column, uint first, uint values, uint token0, uint head, uint batch) {
     [[dont_unroll]] for (uint i = gl_SubgroupInvocationID; i < MATRIX_M * MATRIX_N; i += LANES) {
+        const uint r = row + i / MATRIX_M;
         const uint c = column + i % MATRIX_M;
+        const uint row_mask = mask_row(min(token0 + r, p.ne_0 - 1), head, batch);
         float total = uintBitsToFloat(tiles[strip + i / 4][i % 4]);
         [[dont_unroll]] for (uint key = 0; key < BC; key++) {
-            const float weight = weight_of(row + i / MATRIX_M, key);
-            if (!is_hidden(weight)) {
-                const uint at = V0 + key * V_STRIDE + c / 8;
+            if (!hides(row_mask, first + key)) {
                 float value = 0.0;
                 [[unroll]] for (uint n = 0; n < SUMMANDS; n++) {
-                    value += unpackHalf2x16(tiles[at + n * REST_V][c % 8 / 2] >> c % 2 * 16).x;
+                    const uint pair = tiles[values + n * REST_V + key * V_STRIDE + c / 8][c % 8 / 2];
+                    value += unpackHalf2x16(pair >> c % 2 * 16).x;
                 }
-                total += weight * value;
+                total += weight_of(r, key) * value;
             }
         }
         tiles[strip + i / 4][i % 4] = floatBitsToUint(total);
@@ -146,6 +149,30 @@ void store_strip(uint strip, uint row, uint column, uint token0, uint head, uint
         if (token0 + r < p.ne_0 && c < p.d_1) {
             d[p.off_5 + ((batch * p.ne_0 + token0 + r) * p.ne_1 + head) * p.d_1 + c] =
                 uintBitsToFloat(tiles[strip + i / 4][i % 4]) * of_row;
+        }
+    }
+}
+
+// Products of the keys from `keys` on with queries go to shared memory, to rows from `scores` on. Two sixteens of positions take
+// turns: sums would wait for themselves.
+void multiply_keys(MATRIX_B queries[K_OWN], uint keys, uint scores) {
+    [[unroll]] for (uint i = 0; i < BC; i += 2 * MATRIX_M) {
+        MATRIX_SUMS products[2];
+        CLEAR(products[0]);
+        CLEAR(products[1]);
+        [[unroll]] for (uint k = 0; k < K_OWN; k++) {
+            [[unroll]] for (uint of = 0; of < 2; of++) {
+                if (i + of * MATRIX_M < BC) {
+                    MATRIX_A part;
+                    LOAD_A(part, keys + (i + of * MATRIX_M) * K_STRIDE + 2 * k, K_STRIDE);
+                    MULTIPLY_ADD(part, queries[k], products[of]);
+                }
+            }
+        }
+        [[unroll]] for (uint of = 0; of < 2; of++) {
+            if (i + of * MATRIX_M < BC) {
+                STORE_SUMS(products[of], scores + (i + of * MATRIX_M) / 4, S_STRIDE);
+            }
         }
     }
 }
@@ -173,18 +200,10 @@ void main() {
     const uint row_q = p.off_0 + head * p.nbq_1 + batch * p.nbq_2 + min(token0 + brought, p.ne_0 - 1) * p.nbq_0;
     const uint exponent = exponent_of(row_q, bringer);
     MATRIX_B queries[K_OWN];
-    MATRIX_B rests[K_OWN];
-    const uint own_queries = Q0 + row0 * K_STRIDE + 2 * K_OWN * share;
-    put_queries(row_q, brought, bringer, uintBitsToFloat(exponent << 23), false);
+    put_queries(row_q, brought, bringer, uintBitsToFloat(exponent << 23));
     shares_done();
     [[unroll]] for (uint k = 0; k < K_OWN; k++) {
-        LOAD_B(queries[k], own_queries + 2 * k, K_STRIDE);
-    }
-    shares_done();
-    put_queries(row_q, brought, bringer, uintBitsToFloat(exponent << 23), true);
-    shares_done();
-    [[unroll]] for (uint k = 0; k < K_OWN; k++) {
-        LOAD_B(rests[k], own_queries + Q_APART + 2 * k, K_STRIDE);
+        LOAD_B(queries[k], Q0 + row0 * K_STRIDE + 2 * (K_OWN * share + k), K_STRIDE);
     }
     // The exponent belongs to the row that was brought.
     float inverse = uintBitsToFloat((254 - exponent) << 23);
@@ -208,13 +227,13 @@ void main() {
             end -= SOUGHT;
         }
     }
-    if (gl_LocalInvocationIndex == 0) {
-        wild = 0;
+    if (gl_LocalInvocationIndex < STAGES) {
+        wild[gl_LocalInvocationIndex] = 0;
     }
 
     const float sink = sink_of(head) * LOG2_E;
     largest = max(LOWEST, sink);
-    sum = part == 0 ? exp2(sink - largest) : 0.0;
+    sum = part == 0 ? exp2(sink - (largest - WEIGHT_EXPONENT)) : 0.0;
     MATRIX_SUMS results[V_OWN];
     [[unroll]] for (uint j = 0; j < V_OWN; j++) {
         CLEAR(results[j]);
@@ -227,40 +246,36 @@ void main() {
         send_v(begin, base_v);
     }
     send_mask(begin, part, row_mask, slope);
-    [[dont_unroll]] for (uint first = begin; first < end; first += BC) {
+    uint stage = 0;
+    if (STAGES > 1) {
+        // Queries were read.
         barrier();
-        receive_k();
-        if (SHARES == 1) {
-            receive_v();
+        receive_k(0);
+        receive_v(0, V0);
+    }
+    [[dont_unroll]] for (uint first = begin; first < end; first += BC) {
+        if (STAGES == 1) {
+            barrier();
+            receive_k(0);
+            if (SHARES == 1) {
+                receive_v(0, V0);
+            }
         }
         barrier();
+        const bool more = first + BC < end;
         if (SHARES > 1) {
             send_v(first, base_v);
-        } else if (first + BC < end) {
+        } else if (more) {
             send_k(first + BC, base_k);
             send_v(first + BC, base_v);
         }
 
-        [[unroll]] for (uint i = 0; i < BC; i += MATRIX_M) {
-            MATRIX_SUMS products;
-            CLEAR(products);
-            [[unroll]] for (uint k = 0; k < K_OWN; k++) {
-                const uint at = i * K_STRIDE + 2 * (K_OWN * share + k);
-                MATRIX_A keys;
-                LOAD_A(keys, at, K_STRIDE);
-                MULTIPLY_ADD(keys, queries[k], products);
-                MULTIPLY_ADD(keys, rests[k], products);
-                if (SUMMANDS > 1) {
-                    LOAD_A(keys, REST_K + at, K_STRIDE);
-                    MULTIPLY_ADD(keys, queries[k], products);
-                }
-            }
-            STORE_SUMS(products, S0 + (share * BR + row0) * S_STRIDE + i / 4, S_STRIDE);
-        }
+        const uint of_stage = stage * STAGE;
+        multiply_keys(queries, of_stage + 2 * K_OWN * share, S0 + (share * BR + row0) * S_STRIDE);
         shares_done();
         if (SHARES > 1) {
-            receive_v();
-            if (first + BC < end) {
+            receive_v(0, V0);
+            if (more) {
                 send_k(first + BC, base_k);
             }
         }
@@ -275,13 +290,13 @@ void main() {
         [[unroll]] for (uint j = 0; j < V_OWN; j++) {
             SCALE_SUMS(results[j], factors);
         }
-        if (wild == 0) {
+        if (wild[stage] == 0) {
             [[unroll]] for (uint i = 0; i < BC; i += MATRIX_K) {
                 MATRIX_B weights, rest;
                 LOAD_B(weights, S0 + row0 * S_STRIDE + i / 8, S_STRIDE);
                 LOAD_B(rest, S0 + row0 * S_STRIDE + BC / 8 + i / 8, S_STRIDE);
                 [[unroll]] for (uint j = 0; j < V_OWN; j++) {
-                    const uint at = V0 + i * V_STRIDE + 2 * (V_OWN * share + j);
+                    const uint at = of_stage + V0 + i * V_STRIDE + 2 * (V_OWN * share + j);
                     MATRIX_A values;
                     LOAD_A_TURNED(values, at, V_STRIDE);
                     MULTIPLY_ADD_TURNED(values, weights, results[j]);
@@ -296,20 +311,26 @@ void main() {
             // Keys are read no more.
             barrier();
             [[unroll]] for (uint j = 0; j < V_OWN; j++) {
-                STORE_SUMS(results[j], strip, MATRIX_M / 4);
+                STORE_SUMS(results[j], of_stage + strip, MATRIX_M / 4);
                 subgroup_done();
-                add_values_seen(strip, row0, column0 + j * MATRIX_M);
+                const uint column = column0 + j * MATRIX_M;
+                add_values_seen(of_stage + strip, row0, column, first, of_stage + V0, token0, head, batch);
                 subgroup_done();
-                LOAD_SUMS(results[j], strip, MATRIX_M / 4);
+                LOAD_SUMS(results[j], of_stage + strip, MATRIX_M / 4);
                 subgroup_done();
             }
+        }
+        if (STAGES > 1 && more) {
+            stage = 1 - stage;
+            receive_k(stage * STAGE);
+            receive_v(stage, stage * STAGE + V0);
         }
     }
 
     const float total = sum_of(sum, PARTS);
     shares_done();
     if (part == 0 && scores) {
-        tiles[FACTORS + row / 4][row % 4] = floatBitsToUint(total == 0.0 ? 0.0 : 1.0 / (WEIGHT * total));
+        tiles[FACTORS + row / 4][row % 4] = floatBitsToUint(total == 0.0 ? 0.0 : 1.0 / total);
     }
     barrier();
     [[unroll]] for (uint j = 0; j < V_OWN; j++) {

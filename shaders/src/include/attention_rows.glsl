@@ -1,6 +1,6 @@
 // How rows of keys and values of a step get into shared memory, for flash_attn_matrix.comp, whose constants say what is where:
-// an invocation sends for its part of them, and puts it there when it has come. F16 goes as it is, blocks become sums of two
-// F16 numbers for each.
+// an invocation sends for its part of them, and puts it there when it has come. F16 goes as it is, of blocks keys become F16 and
+// values sums of two F16 numbers each.
 #ifndef ATTENTION_ROWS_GLSL
 #define ATTENTION_ROWS_GLSL
 
@@ -9,8 +9,15 @@ layout(set = 0, binding = 1, std430) readonly buffer KWords { uint k_words[]; };
 layout(set = 0, binding = 2, std430) readonly buffer VWords { uint v_words[]; };
 #endif
 
-// What F16 holds of numbers, cut off. Not a conversion to F16 and back, of which a compiler may think that nothing is left
-// to be rounded: NVIDIA's does.
+// Numbers as F16 holds them, to the nearest: by their bits, because conversions to F16 may cut off, as those of AMD's do that
+// convert two at a time. With `half_step` 0 they are cut off: what is infinite or no number has to stay that.
+const uint HALF_STEP = 0x1000u;
+vec4 rounded(vec4 x, uvec4 half_step) {
+    return uintBitsToFloat(floatBitsToUint(x) + half_step & 0xffffe000u);
+}
+
+// Numbers cut off to what F16 has. Not a conversion to F16 and back, of which a compiler may think that nothing is left to be
+// rounded: NVIDIA's does.
 vec4 high_part(vec4 x) {
     return uintBitsToFloat(floatBitsToUint(x) & 0xffffe000u);
 }
@@ -20,7 +27,7 @@ uvec2 halves_of(vec4 x) {
 }
 
 // What an invocation brings of a row at a time, as it is stored (Stored): EIGHTS vectors of shared memory, of which
-// eight_of(x, e, i) has the summands i. stored_k, stored_v: number i of those of the row that begins at `row` and has `length`
+// rounded_eight(x, e) is one, or summand_of(x, e, i), whose sum is nearer. stored_k, stored_v: number i of those of the row that begins at `row` and has `length`
 // elements; zeros beyond its end.
 #ifdef KV_BLOCKS
 // A block, by the aligned words that cover it: `odd` if it begins with the upper half of the first. The second half of the
@@ -50,22 +57,40 @@ uint two_halves(Stored x, uint at) {
     return x.odd ? x.words[w + 1] : x.words[w] >> 16 | x.words[w + 1] << 16;
 }
 
+// Eight numbers of which a block has four times as many.
+struct Eight {
+    vec4 lo, hi;
+    bool finite;
+};
+
+Eight decoded(Stored x, uint e) {
+    const uint scale = x.odd ? x.words[0] >> 16 : x.words[0];
+    const uint lo = two_halves(x, HALVES_OF(e)), hi = two_halves(x, HALVES_OF(e) + 2);
+    return Eight(
+        from_block(uvec2(lo, lo >> 16), e, scale), from_block(uvec2(hi, hi >> 16), e, scale), (scale & 0x7c00u) != 0x7c00u);
+}
+
+uvec4 rounded_eight(Stored x, uint e) {
+    const Eight eight = decoded(x, e);
+    const uvec4 half_step = uvec4(eight.finite ? HALF_STEP : 0);
+    return uvec4(halves_of(rounded(eight.lo, half_step)), halves_of(rounded(eight.hi, half_step)));
+}
+
 // What F16 holds of four numbers, or what that leaves; nothing where it holds infinity.
 uvec2 summands(vec4 x, uint i) {
     const vec4 high = high_part(x);
     return halves_of(i == 0 ? high : mix(x - high, vec4(0.0), greaterThanEqual(abs(x), vec4(65536.0))));
 }
 
-uvec4 eight_of(Stored x, uint e, uint i) {
-    const uint scale = x.odd ? x.words[0] >> 16 : x.words[0];
-    const uint lo = two_halves(x, HALVES_OF(e)), hi = two_halves(x, HALVES_OF(e) + 2);
-    return uvec4(
-        summands(from_block(uvec2(lo, lo >> 16), e, scale), i), summands(from_block(uvec2(hi, hi >> 16), e, scale), i));
+uvec4 summand_of(Stored x, uint e, uint i) {
+    const Eight eight = decoded(x, e);
+    return uvec4(summands(eight.lo, i), summands(eight.hi, i));
 }
 #else
 const uint EIGHTS = 1;
 #define Stored uvec4
-#define eight_of(x, e, i) (x)
+#define rounded_eight(x, e) (x)
+#define summand_of(x, e, i) (x)
 #define STORED_READER(name, words_of, eights)                                                                          \
     Stored name(uint row, uint i, uint length) {                                                                       \
         return i * 8 < length ? eights[row / 8 + i] : uvec4(0);                                                        \
@@ -100,41 +125,38 @@ void send_v(uint first, uint base) {
     }
 }
 
-// Whether one of eight F16 numbers is infinite or none.
-bool has_wild(uvec4 w) {
-    const uvec4 low = w & 0x7fffu;
-    const uvec4 high = w >> 16 & 0x7fffu;
-    return any(greaterThanEqual(max(low, high), uvec4(0x7c00u)));
+// Bits 15 and 31 are set in one of the words where one of eight F16 numbers is infinite or none.
+uint wild_bits(uvec4 w) {
+    const uvec4 carried = (w & 0x7c007c00u) + 0x04000400u;
+    return carried.x | carried.y | carried.z | carried.w;
 }
 
-// Puts what came into shared memory.
-void receive_k() {
+// Puts what came into shared memory, from `place` on.
+void receive_k(uint place) {
     [[unroll]] for (uint n = 0; n < LOADS_K; n++) {
         const uint i = gl_LocalInvocationIndex + n * WG;
         if (BC * EACH_K % WG == 0 || i < BC * EACH_K) {
-            [[unroll]] for (uint e = 0; e < EIGHTS * SUMMANDS; e++) {
-                const uint at = i / EACH_K * K_STRIDE + i % EACH_K * EIGHTS + e % EIGHTS;
-                tiles[at + e / EIGHTS * REST_K] = eight_of(next_k[n], e % EIGHTS, e / EIGHTS);
+            [[unroll]] for (uint e = 0; e < EIGHTS; e++) {
+                tiles[place + i / EACH_K * K_STRIDE + i % EACH_K * EIGHTS + e] = rounded_eight(next_k[n], e);
             }
         }
     }
 }
 
-void receive_v() {
-    bool is_wild = false;
+void receive_v(uint stage, uint place) {
+    uint bits = 0;
     [[unroll]] for (uint n = 0; n < LOADS_V; n++) {
         const uint i = gl_LocalInvocationIndex + n * WG;
         if (BC * EACH_V % WG == 0 || i < BC * EACH_V) {
             [[unroll]] for (uint e = 0; e < EIGHTS * SUMMANDS; e++) {
-                const uint at = V0 + i / EACH_V * V_STRIDE + i % EACH_V * EIGHTS + e % EIGHTS;
-                const uvec4 eight = eight_of(next_v[n], e % EIGHTS, e / EIGHTS);
-                tiles[at + e / EIGHTS * REST_V] = eight;
-                is_wild = is_wild || has_wild(eight);
+                const uvec4 eight = summand_of(next_v[n], e % EIGHTS, e / EIGHTS);
+                tiles[place + e / EIGHTS * REST_V + i / EACH_V * V_STRIDE + i % EACH_V * EIGHTS + e % EIGHTS] = eight;
+                bits |= wild_bits(eight);
             }
         }
     }
-    if (is_wild) {
-        atomicOr(wild, 1u, gl_ScopeWorkgroup, gl_StorageSemanticsNone, gl_SemanticsRelaxed);
+    if ((bits & 0x80008000u) != 0) {
+        atomicOr(wild[stage], 1u, gl_ScopeWorkgroup, gl_StorageSemanticsNone, gl_SemanticsRelaxed);
     }
 }
 

@@ -8,8 +8,8 @@ layout(set = 0, binding = 3, std430) readonly buffer MaskPairs { uvec2 mask_pair
 
 const float LOG2_E = 1.4426950408889634;
 
-// Factor of weights.
-const float WEIGHT = 1024.0;
+// Weights, and their sum, are times two to the power of it.
+const float WEIGHT_EXPONENT = 15.0;
 
 // The mask of its part of a row, times the slope; then the scores. Both are powers of two.
 vec4 bias[QUADS];
@@ -35,18 +35,22 @@ float sum_of(float x, const uint count) {
     return x;
 }
 
-// Half of the queries of a row of the work-group: what F16 holds of them, or what that leaves. `at` is where it begins in q,
-// `bringer` which of the invocations that bring it this one is.
-void put_queries(uint at, uint row, uint bringer, float factor, bool rest) {
+// Four queries as F16.
+uvec2 queries_of(vec4 x) {
+    const bvec4 finite = lessThan(floatBitsToUint(x) & 0x7f800000u, uvec4(0x7f800000u));
+    return halves_of(rounded(x, mix(uvec4(0), uvec4(HALF_STEP), finite)));
+}
+
+// The queries of a row of the work-group. `at` is where it begins in q, `bringer` which of the invocations that bring it this
+// one is.
+void put_queries(uint at, uint row, uint bringer, float factor) {
     for (uint eight = bringer; eight < K_EIGHTS; eight += BRINGERS) {
         vec4 lo = vec4(0.0), hi = vec4(0.0);
         if (eight * 8 < p.d_0) {
             lo = q4[at / 4 + 2 * eight] * factor;
             hi = q4[at / 4 + 2 * eight + 1] * factor;
         }
-        const vec4 high_lo = high_part(lo), high_hi = high_part(hi);
-        const vec4 put_lo = rest ? lo - high_lo : high_lo, put_hi = rest ? hi - high_hi : high_hi;
-        tiles[Q0 + (rest ? Q_APART : 0) + row * K_STRIDE + eight] = uvec4(halves_of(put_lo), halves_of(put_hi));
+        tiles[Q0 + row * K_STRIDE + eight] = uvec4(queries_of(lo), queries_of(hi));
     }
 }
 
@@ -134,73 +138,94 @@ void take_products(uint row, uint part, out vec4 s[QUADS]) {
     }
 }
 
-// The weights of quad w of a row, for which sums of two F16 numbers go where products were: the first numbers of all
-// positions, then the second.
-void put_weights(uint row, uint quad, uvec2 high, uvec2 rest) {
-    const uint at = S0 + row * S_STRIDE + quad / 2;
-    const uint of_eight = quad % 2 * 2;
-    tiles[at][of_eight] = high.x;
-    tiles[at][of_eight + 1] = high.y;
-    tiles[at + BC / 8][of_eight] = rest.x;
-    tiles[at + BC / 8][of_eight + 1] = rest.y;
+// The scores of products, which are powers of two, and the largest of them. What is hidden is minus infinity if the product is
+// finite, or with `careful` always.
+float scores_from(vec4 products[QUADS], float to_score, const bool careful, out vec4 s[QUADS]) {
+    float most = LOWEST;
+    [[unroll]] for (uint w = 0; w < QUADS; w++) {
+        s[w] = bias[w] + products[w] * to_score;
+        if (careful) {
+            s[w] = mix(s[w], vec4(MINUS_INFINITY), equal(bias[w], vec4(MINUS_INFINITY)));
+        }
+        most = max(max(most, max(s[w].x, s[w].y)), max(s[w].z, s[w].w));
+    }
+    return max(largest, largest_of(most, PARTS));
+}
+
+// Makes weights of scores, `now` being the largest so far. Gives their sum.
+float weights_from(inout vec4 s[QUADS], float now) {
+    float total = 0.0;
+    [[unroll]] for (uint w = 0; w < QUADS; w++) {
+        s[w] = exp2(s[w] - (now - WEIGHT_EXPONENT));
+        total += (s[w].x + s[w].y) + (s[w].z + s[w].w);
+    }
+    return total;
+}
+
+// Puts weights where products were, as sums of two F16 numbers: the first of all positions, then the second.
+void put_weights(uint row, uint part, vec4 weights[QUADS]) {
+    uvec2 high[QUADS], rest[QUADS];
+    [[unroll]] for (uint w = 0; w < QUADS; w++) {
+        const vec4 cut = high_part(weights[w]);
+        high[w] = halves_of(cut);
+        rest[w] = halves_of(weights[w] - cut);
+    }
+    const uint at = S0 + row * S_STRIDE;
+    if (QUADS % 2 == 0) {
+        [[unroll]] for (uint w = 0; w < QUADS; w += 2) {
+            const uint eight = at + (part * QUADS + w) / 2;
+            tiles[eight] = uvec4(high[w], high[w + 1]);
+            tiles[eight + BC / 8] = uvec4(rest[w], rest[w + 1]);
+        }
+    } else {
+        [[unroll]] for (uint w = 0; w < QUADS; w++) {
+            const uint eight = at + (part * QUADS + w) / 2, of_eight = (part * QUADS + w) % 2 * 2;
+            tiles[eight][of_eight] = high[w].x;
+            tiles[eight][of_eight + 1] = high[w].y;
+            tiles[eight + BC / 8][of_eight] = rest[w].x;
+            tiles[eight + BC / 8][of_eight + 1] = rest[w].y;
+        }
+    }
 }
 
 // Makes weights of the products of a step, and factors for the results so far. Scores are products times `to_score`, or with a
-// soft cap times `inverse`.
+// soft cap times `inverse`. Only where a weight is no number is it asked which positions are hidden: if it is one of theirs,
+// they are left out, and if not the row is lost.
 void weigh(uint row, uint part, float to_score, float inverse) {
-    vec4 s[QUADS];
-    take_products(row, part, s);
+    vec4 products[QUADS], s[QUADS];
+    take_products(row, part, products);
     if (p.logit_softcap != 0.0) {
         [[unroll]] for (uint w = 0; w < QUADS; w++) {
-            s[w] = scores_of(s[w] * inverse);
+            products[w] = scores_of(products[w] * inverse);
         }
     }
-    float most = LOWEST;
-    [[unroll]] for (uint w = 0; w < QUADS; w++) {
-        const bvec4 hidden = equal(bias[w], vec4(MINUS_INFINITY));
-        s[w] = mix(bias[w] + s[w] * to_score, vec4(MINUS_INFINITY), hidden);
-        most = max(max(most, max(s[w].x, s[w].y)), max(s[w].z, s[w].w));
+    float now = scores_from(products, to_score, false, s);
+    float total = weights_from(s, now);
+    if (isnan(sum_of(total, PARTS))) {
+        now = scores_from(products, to_score, true, s);
+        total = weights_from(s, now);
     }
-    const float now = max(largest, largest_of(most, PARTS));
     const float factor = exp2(largest - now);
     largest = now;
-    sum *= factor;
+    sum = sum * factor + total;
     if (part == 0) {
         tiles[FACTORS + row / 4][row % 4] = floatBitsToUint(factor);
     }
     // All products of a row were read.
     subgroup_done();
-    uvec4 high, rest;
-    [[unroll]] for (uint w = 0; w < QUADS; w++) {
-        const vec4 e = exp2(s[w] - now);
-        sum += (e.x + e.y) + (e.z + e.w);
-        const vec4 scaled = mix(e * WEIGHT, vec4(HIDDEN), equal(bias[w], vec4(MINUS_INFINITY)));
-        const vec4 cut = high_part(scaled);
-        const uvec2 most_of = halves_of(cut), left = halves_of(scaled - cut);
-        if (QUADS % 2 != 0) {
-            put_weights(row, part * QUADS + w, most_of, left);
-        } else {
-            high[w % 2 * 2] = most_of.x;
-            high[w % 2 * 2 + 1] = most_of.y;
-            rest[w % 2 * 2] = left.x;
-            rest[w % 2 * 2 + 1] = left.y;
-            if (w % 2 == 1) {
-                const uint at = S0 + row * S_STRIDE + (part * QUADS + w) / 2;
-                tiles[at] = high;
-                tiles[at + BC / 8] = rest;
-            }
-        }
-    }
+    put_weights(row, part, s);
 }
 
-// A weight of a row, whole.
+// A weight of a row of the work-group, whole.
 float weight_of(uint row, uint key) {
     const uint at = S0 + row * S_STRIDE + key / 8;
-    const uint pair = key % 8 / 2;
-    const uint shift = key % 2 * 16;
-    const uint high = tiles[at][pair] >> shift & 0xffffu;
-    const float rest = unpackHalf2x16(tiles[at + BC / 8][pair] >> shift).x;
-    return high == 0x8000u ? HIDDEN : unpackHalf2x16(high).x + rest;
+    const uint pair = key % 8 / 2, shift = key % 2 * 16;
+    return unpackHalf2x16(tiles[at][pair] >> shift).x + unpackHalf2x16(tiles[at + BC / 8][pair] >> shift).x;
+}
+
+// Whether position `key` is hidden from the row whose mask is at `row_mask`.
+bool hides(uint row_mask, uint key) {
+    return key >= p.kv_0 || mask_at(row_mask + min(key, p.kv_0 - 1)) == MINUS_INFINITY;
 }
 
 #endif
