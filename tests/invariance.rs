@@ -27,16 +27,18 @@ fn setup(file: &ModelFile) -> Setup {
     let graph = file.graph(&shape).unwrap();
     let ints = |values: Vec<i32>| values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>();
     let n = TOKENS as i32;
-    // F16: zero, minus infinity.
-    let mask: Vec<u8> = (0..TOKENS)
-        .flat_map(|row| (0..32).map(move |column| if column <= row { 0u16 } else { 0xfc00 }))
-        .flat_map(u16::to_le_bytes)
-        .collect();
+    // Sequence 0 has the first cells, the others are free.
+    let places = |cells: i32| {
+        let held = |i: i32, value: i32| if i < n { value } else { -1 };
+        ints((0..cells).map(|i| held(i, 0)).chain((0..cells).map(|i| held(i, i))).collect())
+    };
+    let masks = graph.inputs.places.unwrap();
     let inputs = vec![
         (graph.inputs.tokens, ints((0..n).map(|i| i * 17 % 203).collect())),
         (graph.inputs.positions, ints((0..n).collect())),
         (graph.inputs.cache_rows, ints((0..n).collect())),
-        (graph.inputs.mask, mask),
+        (masks.cells, places(32)),
+        (masks.tokens, places(n)),
     ];
     let data = |name: &str| file.gguf().data(file.gguf().require(name).unwrap()).unwrap().to_vec();
     let weights = graph.weights.iter().map(|(id, name)| (*id, data(name))).collect();

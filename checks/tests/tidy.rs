@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 /// Families of operations: the same stem in every crate that has a part of them.
 const FAMILIES: &[&str] = &[
     "binary",
+    "cache_mask",
     "copy",
     "delta_net",
     "flash_attn",

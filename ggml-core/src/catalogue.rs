@@ -172,6 +172,7 @@ fn causal(ne: [usize; 4], rng: &mut Rng) -> Vec<f32> {
 pub fn cases() -> Vec<Case> {
     [
         op::binary::cases(),
+        op::cache_mask::cases(),
         op::copy::cases(),
         op::delta_net::cases(),
         op::flash_attn::cases(),
@@ -320,7 +321,9 @@ mod tests {
             ops.extend(graph.tensors().iter().filter_map(|t| t.op().map(|o| o.name())));
             assert!(!case.leaves().unwrap().is_empty());
         }
-        for op in ["TOP_K", "MUL_MAT_ID", "SSM_CONV", "SSM_SCAN", "GATED_DELTA_NET", "SWIGLU_OAI"] {
+        for op in
+            ["TOP_K", "CACHE_MASK", "MUL_MAT_ID", "SSM_CONV", "SSM_SCAN", "GATED_DELTA_NET", "SWIGLU_OAI"]
+        {
             assert!(ops.contains(op), "{op}");
         }
         for op in

@@ -277,6 +277,17 @@ struct SsmScanParams {
     u32 off[8];
 };
 
+struct CacheMaskParams {
+    u32 kv;
+    u32 tokens;
+    u32 causal;
+    u32 window;
+    u32 chunked;
+    u32 off0;
+    u32 off1;
+    u32 offd;
+};
+
 struct TopKParams {
     u32 ne[4];
     u32 nb0[3];

@@ -38,6 +38,7 @@ const ARGUMENTS: &[(&str, u64, usize)] = &[
     ("flash_attn_combine", 3, size_of::<FlashAttnParams>()),
     ("flash_attn_split_", 9, size_of::<FlashAttnParams>()),
     ("flash_attn_", 7, size_of::<FlashAttnParams>()),
+    ("cache_mask", 3, size_of::<CacheMaskParams>()),
     ("top_k", 3, size_of::<TopKParams>()),
     ("best", 7, size_of::<BestParams>()),
     ("gate", 10, size_of::<GateParams>()),

@@ -12,6 +12,7 @@ use crate::table::{Axis, Choice, Optimize, Source};
 pub const SOURCES: &[Source] = &[
     Source::new("probe", "lane_probe").axes(&[LANE_PROBE_OPERATIONS]),
     Source::new("binary", "binary"),
+    Source::new("cache_mask", "cache_mask").axes(&[MASK_PIECES]),
     Source::new("copy", "copy").axes(&[COPIES]),
     Source::new("delta_net", "delta_chunk"),
     Source::new("delta_net", "delta_net"),
@@ -106,6 +107,9 @@ const fn and_stored(first: Choice) -> [Choice; STORED.len() + 1] {
     }
     all
 }
+
+/// How much of a row an invocation writes at a time.
+const MASK_PIECES: Axis = &[Choice::new("w128", &[("W128", "1")]), Choice::new("w16", &[])];
 
 /// Types of weights.
 const WEIGHTS: Axis = &and_stored(Choice::new("f32", &[("A_F32", "1")]));

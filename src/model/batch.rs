@@ -78,10 +78,13 @@ pub struct GraphInputs {
     pub positions: TensorId,
     /// I32 `[tokens]`: rows of the cache that the batch writes.
     pub cache_rows: TensorId,
-    /// F32 `[kv, tokens]`: 0 where a token sees a row of the cache, minus infinity elsewhere.
+    /// F16 `[kv, tokens]`: 0 where a token sees a row of the cache, minus infinity elsewhere. A node, and no input, where
+    /// there are `places`.
     pub mask: TensorId,
     /// The mask of layers with an attention window; absent where there are none, or the window holds the context.
     pub window_mask: Option<TensorId>,
+    /// What the masks are made of on the device; absent where they are inputs, as those of few tokens are.
+    pub places: Option<Places>,
     /// I32 `[outputs]`: tokens of the batch whose logits are wanted; absent where all are.
     pub output_rows: Option<TensorId>,
     /// I32 `[3, sequences]`: the tokens of each sequence in the batch, which lie one behind the other, see
@@ -89,6 +92,15 @@ pub struct GraphInputs {
     pub runs: Option<TensorId>,
     /// F32 `[1, tokens]`: factors of queries, which [`BatchGraph::temperature`] says; absent where nothing needs them.
     pub query_factors: Option<TensorId>,
+}
+
+/// The inputs of a batch graph that its masks are made of, see [`CacheMask`](ggml_core::op::CacheMask).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Places {
+    /// I32 `[kv, 2]`: the sequence that each row of the cache belongs to, -1 where it is free, then its position.
+    pub cells: TensorId,
+    /// I32 `[tokens, 2]`: the same of the tokens, -1 where there is none.
+    pub tokens: TensorId,
 }
 
 /// How a state tensor is divided.

@@ -1,9 +1,9 @@
 //! What the architectures build their graphs with.
 
-use super::batch::{BatchGraph, BatchShape, GraphInputs, StateKind, Want};
+use super::batch::{BatchGraph, BatchShape, GraphInputs, Places, StateKind, Want};
 use super::best::BestNodes;
 use super::layers::Attention;
-use super::{Architecture, Hparams};
+use super::{Architecture, Hparams, Window};
 use ggml_core::gguf::GgufFile;
 use ggml_core::op::{Activation, Glu};
 use ggml_core::{DType, Error, Graph, Result, Source, TensorId};
@@ -24,6 +24,11 @@ impl Layer {
         format!("blk.{}.{part}", self.index)
     }
 }
+
+/// Tokens whose masks are made by the host at the most: those of a decode step, or of a few side by side, are some kilobytes,
+/// and a dispatch more would take longer than to fill and copy them. Masks of more tokens grow with both extents, to
+/// megabytes; the device makes them of 8 bytes for each row of the cache and for each token.
+const TOKENS_OF_HOST_MASKS: usize = 8;
 
 pub(super) struct Builder<'a> {
     pub(super) hparams: &'a Hparams,
@@ -66,17 +71,29 @@ impl<'a> Builder<'a> {
         let cache_rows = ids("cache_rows", shape.tokens)?;
         let partial = shape.outputs < shape.tokens;
         let output_rows = if partial { Some(ids("output_rows", shape.outputs)?) } else { None };
-        let mut mask =
-            |name: &str| graph.leaf(name, DType::F16, [shape.kv, shape.tokens, 1, 1], Source::Input);
-        let windowed = hparams.window.is_some_and(|w| w.size < shape.context);
-        let window_mask = if windowed { Some(mask("window_mask")?) } else { None };
-        let mask = mask("mask")?;
+        let mut places = |name: &str, n: usize| graph.leaf(name, DType::I32, [n, 2, 1, 1], Source::Input);
+        let places = if shape.tokens > TOKENS_OF_HOST_MASKS {
+            Some(Places { cells: places("cells", shape.kv)?, tokens: places("places", shape.tokens)? })
+        } else {
+            None
+        };
+        let mut mask = |name: &str, window| match places {
+            Some(Places { cells, tokens }) => {
+                let mask = graph.cache_mask(Window::mask(window, hparams.causal), cells, tokens)?;
+                graph.name(mask, name).map(|()| mask)
+            }
+            None => graph.leaf(name, DType::F16, [shape.kv, shape.tokens, 1, 1], Source::Input),
+        };
+        let window = hparams.window.filter(|window| window.size < shape.context);
+        let window_mask = window.map(|window| mask("window_mask", Some(window))).transpose()?;
+        let mask = mask("mask", None)?;
         let inputs = GraphInputs {
             tokens,
             positions,
             cache_rows,
             mask,
             window_mask,
+            places,
             output_rows,
             runs: None,
             query_factors: None,

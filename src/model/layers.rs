@@ -3,7 +3,7 @@
 use super::Hparams;
 use super::hparams::{MAX_EXTENT, RopeScaling, checked, named, read_rope};
 use ggml_core::gguf::GgufFile;
-use ggml_core::op::{Rope, RopeMode};
+use ggml_core::op::{CacheMask, Rope, RopeMode};
 use ggml_core::{Error, Result};
 use serde::Serialize;
 use std::ops::Range;
@@ -57,6 +57,12 @@ impl Window {
         } else {
             (row + 1).saturating_sub(self.size)..usize::MAX
         }
+    }
+
+    /// What masks layers with a window, or without one.
+    pub(crate) fn mask(window: Option<Window>, causal: bool) -> CacheMask {
+        let chunked = window.is_some_and(|window| window.chunked);
+        CacheMask { causal, window: window.map(|window| window.size), chunked }
     }
 }
 

@@ -71,7 +71,7 @@ mod qwen3moe;
 mod recurrent;
 mod weights;
 
-pub use batch::{BatchGraph, BatchShape, GraphInputs, StateKind, Want};
+pub use batch::{BatchGraph, BatchShape, GraphInputs, Places, StateKind, Want};
 pub use best::BestNodes;
 pub use estimate::{Estimate, LoadOptions};
 pub use hparams::{Hparams, RopeScaling, Scales, SoftCaps};

@@ -113,6 +113,11 @@ impl Cells {
         }
     }
 
+    /// What the first `count` cells hold, those that there are not too.
+    pub(super) fn held(&self, count: usize) -> impl Iterator<Item = Option<Cell>> + Clone + '_ {
+        self.held.iter().copied().chain(std::iter::repeat(None)).take(count)
+    }
+
     /// Appends tokens to a sequence; adds them, with their cells, to `placed`. The caller sees to it that no sequence has
     /// more than `context` positions, so there is a free cell for each.
     pub(super) fn append(&mut self, sequence: usize, tokens: &[u32], placed: &mut Vec<Token>) {

@@ -1,10 +1,10 @@
 //! The inputs of a batch, encoded.
 
 use super::cells::{Cell, Cells, Run, Token};
-use crate::model::{BatchGraph, Window};
+use crate::model::{BatchGraph, Places, Window};
 use ggml_core::{Result, TensorId};
 use half::f16;
-#[cfg(feature = "compare")]
+#[cfg(any(test, feature = "compare"))]
 use std::collections::HashMap;
 
 /// Takes the contents of an input.
@@ -40,9 +40,14 @@ impl Inputs {
         self.ints(ids.tokens, tokens.iter().map(|t| t.id as i32), shape.tokens, NOWHERE, put)?;
         self.ints(ids.positions, tokens.iter().map(|t| t.at.position as i32), shape.tokens, 0, put)?;
         self.ints(ids.cache_rows, tokens.iter().map(|t| t.cell as i32), shape.tokens, NOWHERE, put)?;
-        self.mask(ids.mask, graph, tokens, cells, None, put)?;
-        if let Some(id) = ids.window_mask {
-            self.mask(id, graph, tokens, cells, graph.window, put)?;
+        match ids.places {
+            Some(places) => self.places(places, [shape.kv, shape.tokens], tokens, cells, put)?,
+            None => {
+                self.mask(ids.mask, graph, tokens, cells, None, put)?;
+                if let Some(id) = ids.window_mask {
+                    self.mask(id, graph, tokens, cells, graph.window, put)?;
+                }
+            }
         }
         if let Some(id) = ids.output_rows {
             self.ints(id, outputs.iter().map(|&i| i as i32), shape.outputs, NOWHERE, put)?;
@@ -72,6 +77,33 @@ impl Inputs {
         self.ints.clear();
         self.ints.extend(values);
         self.ints.resize(count, others);
+        put(id, bytemuck::cast_slice(&self.ints))
+    }
+
+    /// Puts what masks are made of for so many cells and tokens.
+    fn places(
+        &mut self,
+        places: Places,
+        [kv, count]: [usize; 2],
+        tokens: &[Token],
+        cells: &Cells,
+        put: Put<'_>,
+    ) -> Result<()> {
+        let held = tokens.iter().map(|token| Some(token.at)).chain(std::iter::repeat(None));
+        self.places_of(places.cells, cells.held(kv), put)?;
+        self.places_of(places.tokens, held.take(count), put)
+    }
+
+    /// Puts the sequences of cells or tokens, then their positions; those of none are what no operation finds.
+    fn places_of(
+        &mut self,
+        id: TensorId,
+        held: impl Iterator<Item = Option<Cell>> + Clone,
+        put: Put<'_>,
+    ) -> Result<()> {
+        self.ints.clear();
+        self.ints.extend(held.clone().map(|at| at.map_or(NOWHERE, |at| at.sequence as i32)));
+        self.ints.extend(held.map(|at| at.map_or(NOWHERE, |at| at.position as i32)));
         put(id, bytemuck::cast_slice(&self.ints))
     }
 
@@ -146,26 +178,69 @@ fn run(tokens: &[Token], sequence: usize) -> [i32; 3] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ggml_core::evaluate::evaluate;
+    use ggml_core::plan::Precision;
+    use ggml_core::reference::ReferenceBackend;
+    use ggml_core::{DType, Graph, Source};
 
-    /// Against the rule, cell by cell: three sequences whose cells lie between each other, with cells that were freed.
-    #[test]
-    fn a_row_of_a_mask_has_what_its_token_sees() {
-        let (mut cells, mut placed, mut runs) = (Cells::new(16, 3), Vec::new(), Vec::new());
+    /// Three sequences whose cells lie between each other, with cells that were freed, and the tokens that are held.
+    fn crowd() -> (Cells, Vec<Token>) {
+        let (mut cells, mut placed) = (Cells::new(16, 3), Vec::new());
         for (sequence, count) in [(0, 5), (1, 3), (0, 2), (2, 4), (1, 6), (0, 4)] {
             cells.append(sequence, &[7; 6][..count], &mut placed);
         }
         cells.truncate(2, 1);
+        placed.retain(|token| cells.get(token.cell) == Some(token.at));
+        (cells, placed)
+    }
+
+    /// Numbers of cells, fewer and more than are held and than there are, with and without later positions, and windows.
+    fn rules() -> impl Iterator<Item = (usize, bool, Option<Window>)> {
         let windows = [None, Some(Window::nearest(3)), Some(Window { size: 4, chunked: true })];
-        let (mut mask, mut seen) = (Vec::new(), 0);
-        for (kv, causal, window) in [20, 24, 40]
+        [20, 24, 40, 50]
             .into_iter()
             .flat_map(|kv| [true, false].map(|causal| (kv, causal)))
-            .flat_map(|(kv, causal)| windows.map(|window| (kv, causal, window)))
-        {
+            .flat_map(move |(kv, causal)| windows.map(|window| (kv, causal, window)))
+    }
+
+    /// What the device makes of cells and tokens has the bits of the mask that the host fills.
+    #[test]
+    fn both_masks_are_the_same() {
+        let ((cells, placed), mut runs) = (crowd(), Vec::new());
+        // Behind the tokens two that are none.
+        let tokens = placed.len() + 2;
+        for (kv, causal, window) in rules() {
+            let mut expected = Vec::new();
+            cells.runs(kv, &mut runs);
+            placed.iter().for_each(|token| add_row(&mut expected, kv, &runs, token.at, causal, window));
+            expected.resize(tokens * kv, f16::NEG_INFINITY);
+
+            let mut graph = Graph::new();
+            let mut leaf = |name, n| graph.leaf(name, DType::I32, [n, 2, 1, 1], Source::Input).unwrap();
+            let (of_cells, of_tokens) = (leaf("cells", kv), leaf("tokens", tokens));
+            let mask = graph.cache_mask(Window::mask(window, causal), of_cells, of_tokens).unwrap();
+            graph.output(mask).unwrap();
+            let (mut inputs, mut data) = (Inputs::default(), HashMap::new());
+            let mut put = |id, bytes: &[u8]| {
+                data.insert(id, bytes.to_vec());
+                Ok(())
+            };
+            let places = Places { cells: of_cells, tokens: of_tokens };
+            inputs.places(places, [kv, tokens], &placed, &cells, &mut put).unwrap();
+            let made = evaluate(&ReferenceBackend::default(), &graph, &data, Precision::Exact).unwrap();
+            assert_eq!(made[0].bytes, bytemuck::cast_slice::<_, u8>(&expected), "{kv} {causal} {window:?}");
+        }
+    }
+
+    /// Against the rule, cell by cell.
+    #[test]
+    fn a_row_of_a_mask_has_what_its_token_sees() {
+        let ((cells, placed), mut runs) = (crowd(), Vec::new());
+        let (mut mask, mut seen) = (Vec::new(), 0);
+        for (kv, causal, window) in rules() {
             cells.runs(kv, &mut runs);
             mask.clear();
-            let tokens = || placed.iter().filter(|token| cells.get(token.cell) == Some(token.at));
-            tokens().for_each(|token| add_row(&mut mask, kv, &runs, token.at, causal, window));
+            placed.iter().for_each(|token| add_row(&mut mask, kv, &runs, token.at, causal, window));
             let sees = |at: Cell, c: Cell| {
                 let later = c.position > at.position;
                 let near = match window {
@@ -175,7 +250,8 @@ mod tests {
                 };
                 c.sequence == at.sequence && !(causal && later) && near
             };
-            let expected = tokens()
+            let expected = placed
+                .iter()
                 .flat_map(|token| (0..kv).map(|cell| cells.get(cell).is_some_and(|c| sees(token.at, c))));
             let expected: Vec<bool> = expected.collect();
             seen += expected.iter().filter(|&&seen| seen).count();

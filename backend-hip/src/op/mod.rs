@@ -17,6 +17,7 @@ use ggml_core::plan::Precision;
 use ggml_core::{Graph, Op, TensorId};
 
 mod binary;
+mod cache_mask;
 mod chunks;
 pub(crate) mod copy;
 mod delta_net;
@@ -138,6 +139,7 @@ fn plan_node(context: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
         Some(Op::Unary(_) | Op::Scale(_)) => unary::plan(context),
         Some(Op::Glu(_)) => glu::plan(context),
         Some(Op::Cpy(_) | Op::Cont(_)) => copy::plan(context),
+        Some(Op::CacheMask(_)) => cache_mask::plan(context),
         Some(Op::FlashAttnExt(_)) => flash_attn::plan(context),
         Some(Op::SsmConv(_)) => ssm_conv::plan(context),
         Some(Op::SsmScan(_)) => ssm_scan::plan(context),

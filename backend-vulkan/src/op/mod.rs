@@ -11,6 +11,7 @@ use ggml_core::plan::Precision;
 use ggml_core::{DType, Graph, Op, Tensor, TensorId};
 
 pub mod binary;
+pub mod cache_mask;
 mod chunks;
 pub mod copy;
 #[cfg(test)]
@@ -224,6 +225,7 @@ fn plan_node(context: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     }
     match op {
         Op::Binary(_) => binary::plan(context),
+        Op::CacheMask(_) => cache_mask::plan(context),
         Op::Cpy(_) | Op::Cont(_) => copy::plan(context),
         Op::FlashAttnExt(_) => flash_attn::plan(context),
         Op::GatedDeltaNet(_) => delta_net::plan(context),
@@ -254,6 +256,7 @@ pub(crate) fn piece(pipeline: &PipelineSpec) -> Option<u32> {
 pub fn all_pipelines(profile: &Profile) -> Vec<PipelineSpec> {
     let mut all = [
         binary::pipelines(profile),
+        cache_mask::pipelines(profile),
         copy::pipelines(profile),
         delta_net::pipelines(profile),
         flash_attn::pipelines(profile),

@@ -4,8 +4,9 @@
 use super::Graph;
 use crate::error::Result;
 use crate::op::{
-    Activation, Binary, Cont, Cpy, FlashAttnExt, GatedDeltaNet, GetRows, Glu, MulMat, MulMatId, Op, Permute,
-    Reshape, RmsNorm, Rope, Scale, SetRows, SoftMax, SsmConv, SsmScan, TopK, Transpose, Unary, View,
+    Activation, Binary, CacheMask, Cont, Cpy, FlashAttnExt, GatedDeltaNet, GetRows, Glu, MulMat, MulMatId,
+    Op, Permute, Reshape, RmsNorm, Rope, Scale, SetRows, SoftMax, SsmConv, SsmScan, TopK, Transpose, Unary,
+    View,
 };
 use crate::tensor::TensorId;
 
@@ -126,6 +127,11 @@ impl Graph {
         sinks: TensorId,
     ) -> Result<TensorId> {
         self.node(Op::FlashAttnExt(op), &[q, k, v, mask, sinks])
+    }
+
+    /// CACHE_MASK: which of the cells each of the tokens sees.
+    pub fn cache_mask(&mut self, op: CacheMask, cells: TensorId, tokens: TensorId) -> Result<TensorId> {
+        self.node(Op::CacheMask(op), &[cells, tokens])
     }
 
     /// SSM_CONV: convolution of `x` with the taps `w`; the new state comes behind the result.

@@ -12,6 +12,7 @@ use crate::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
 pub mod binary;
+pub mod cache_mask;
 pub mod copy;
 pub mod delta_net;
 pub mod flash_attn;
@@ -30,6 +31,7 @@ pub mod unary;
 pub mod view;
 
 pub use binary::Binary;
+pub use cache_mask::CacheMask;
 pub use copy::{Cont, Cpy};
 pub use delta_net::GatedDeltaNet;
 pub use flash_attn::FlashAttnExt;
@@ -138,6 +140,8 @@ pub enum Op {
     Cont(Cont),
     /// Attention with online soft-max.
     FlashAttnExt(FlashAttnExt),
+    /// Which cells of a cache tokens see.
+    CacheMask(CacheMask),
     /// Short convolution with state.
     SsmConv(SsmConv),
     /// Linear attention with state.
@@ -173,6 +177,7 @@ impl Op {
             Op::Cpy(o) => o,
             Op::Cont(o) => o,
             Op::FlashAttnExt(o) => o,
+            Op::CacheMask(o) => o,
             Op::SsmConv(o) => o,
             Op::GatedDeltaNet(o) => o,
             Op::SsmScan(o) => o,

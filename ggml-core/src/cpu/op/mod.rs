@@ -15,6 +15,7 @@ use crate::plan::Precision;
 use crate::tensor::TensorId;
 
 mod binary;
+mod cache_mask;
 mod copy;
 mod delta_net;
 mod flash_attn;
@@ -137,6 +138,7 @@ fn plan_node(
     Ok(Some(match op {
         Op::View(_) | Op::Reshape(_) | Op::Permute(_) | Op::Transpose(_) => return Ok(None),
         Op::Binary(op) => Box::new(binary::BinaryKernel::new(*op)),
+        Op::CacheMask(op) => Box::new(cache_mask::CacheMaskKernel::new(*op)),
         Op::Cpy(_) => Box::new(copy::CopyKernel::new(src[0].dtype, src[1].dtype, true)?),
         Op::Cont(_) => Box::new(copy::CopyKernel::new(src[0].dtype, src[0].dtype, false)?),
         Op::FlashAttnExt(op) => Box::new(flash_attn::FlashAttnKernel::new(*op, &src)?),

@@ -7,6 +7,7 @@ use super::strides;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
+mod cache_mask;
 mod elementwise;
 mod gate;
 mod heads;
@@ -16,6 +17,7 @@ mod recurrent;
 mod rows;
 mod top_k;
 
+pub use cache_mask::CacheMaskParams;
 pub use elementwise::{BinaryParams, CopyParams, GluParams, UnaryParams};
 pub use gate::GateParams;
 pub use heads::{HeadsOperands, HeadsParams};
@@ -85,6 +87,7 @@ mod tests {
             size_of::<MulMatParams>(),
             size_of::<ProductsParams>(),
             size_of::<FlashAttnParams>(),
+            size_of::<CacheMaskParams>(),
             size_of::<MulMatIdParams>(),
             size_of::<ExpertsParams>(),
             size_of::<SsmConvParams>(),

@@ -1,0 +1,56 @@
+//! The mask of a cache.
+
+use super::{Offsets, last, offset, wrong};
+use crate::error::Result;
+use crate::graph::Graph;
+use crate::kernel::extents;
+use crate::op::Op;
+use crate::tensor::TensorId;
+use bytemuck::{Pod, Zeroable};
+
+/// CACHE_MASK. Operands: cells, tokens. All are contiguous, like the result.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct CacheMaskParams {
+    /// Cells.
+    pub kv: u32,
+    /// Tokens.
+    pub tokens: u32,
+    /// 1 where a token sees no position behind its own.
+    pub causal: u32,
+    /// Positions of the window, [`CacheMaskParams::ALL`] at the most.
+    pub window: u32,
+    /// 1 where the window is the token's chunk.
+    pub chunked: u32,
+    /// Offset of the cells.
+    pub off0: u32,
+    /// Offset of the tokens.
+    pub off1: u32,
+    /// Offset of the result.
+    pub offd: u32,
+}
+
+impl CacheMaskParams {
+    /// A window that has all positions.
+    pub const ALL: u32 = 1 << 31;
+    /// Tokens for which a kernel uses the cells that it has read.
+    pub const TOKENS: u32 = 4;
+
+    /// From a CACHE_MASK node. `off` is that of the operands and the result.
+    pub fn new(graph: &Graph, node: TensorId, off: Offsets<'_>) -> Result<Self> {
+        let d = graph.tensor(node);
+        let Some(Op::CacheMask(op)) = d.op() else { return Err(wrong(d)) };
+        let [kv, tokens, ..] = extents(d)?;
+        let window = op.window.and_then(|size| u32::try_from(size).ok());
+        Ok(CacheMaskParams {
+            kv,
+            tokens,
+            causal: op.causal.into(),
+            window: window.map_or(Self::ALL, |size| size.min(Self::ALL)),
+            chunked: op.chunked.into(),
+            off0: offset(off, 0),
+            off1: offset(off, 1),
+            offd: last(off),
+        })
+    }
+}

@@ -1,0 +1,91 @@
+#version 460
+// CACHE_MASK: F16 [kv, tokens], 0 where a token sees a cell, minus infinity elsewhere.
+//
+// An invocation has CELLS neighbouring cells, which it reads once (8 bytes each), and their masks for TOKENS tokens, one
+// behind the other: 2 bytes written for each. All that a token asks of a cell is its sequence and whether its position is
+// in an interval. Nothing shared. The grid's x covers the cells for the first tokens, then those for the next ones, so that
+// short rows fill work-groups, too.
+//
+// Variants: w128, eight cells, whose masks are four words of rows that are whole and begin at multiples of them; w16, one.
+
+#include "common.glsl"
+#include "grid.glsl"
+
+#extension GL_EXT_shader_16bit_storage : require
+
+layout(constant_id = 1) const uint ONCE = 0;
+
+layout(push_constant, std430) uniform CacheMaskParams {
+    uint kv, tokens;
+    uint causal, window, chunked;
+    uint off0, off1, offd;
+} p;
+
+#ifdef W128
+#define CELLS 8
+layout(set = 0, binding = 0, std430) readonly buffer Cells { ivec4 cells[]; };
+layout(set = 0, binding = 2, std430) writeonly buffer D { uvec4 d[]; };
+#else
+#define CELLS 1
+layout(set = 0, binding = 0, std430) readonly buffer Cells { int cells[]; };
+layout(set = 0, binding = 2, std430) writeonly buffer D { uint16_t d[]; };
+#endif
+layout(set = 0, binding = 1, std430) readonly buffer Tokens { int tokens[]; };
+
+// CacheMaskParams::TOKENS.
+#define TOKENS 4
+// Minus infinity.
+#define HIDDEN 0xfc00u
+
+// The first position that a token sees, and how many it sees behind that one.
+uvec2 seen(uint position) {
+    const bool chunked = p.chunked != 0;
+    const uint first = position - (chunked ? position % p.window : min(position, p.window - 1));
+    // A chunk may reach beyond the last position.
+    const uint end = chunked ? min(first + (p.window - 1), 0x7fffffffu) : 0x7fffffffu;
+    return uvec2(first, (p.causal != 0 ? position : end) - first);
+}
+
+void main() {
+    const uint pieces = p.kv / CELLS;
+    FOR_EACH_COLUMN(n, pieces * ((p.tokens + TOKENS - 1) / TOKENS))
+        const uint block = n / pieces, piece = n - block * pieces;
+        int of[CELLS], at[CELLS];
+#ifdef W128
+        [[unroll]] for (uint j = 0; j < 2; j++) {
+            const ivec4 sequences = cells[p.off0 / 4 + 2 * piece + j];
+            const ivec4 positions = cells[(p.off0 + p.kv) / 4 + 2 * piece + j];
+            [[unroll]] for (uint k = 0; k < 4; k++) {
+                of[4 * j + k] = sequences[k];
+                at[4 * j + k] = positions[k];
+            }
+        }
+#else
+        of[0] = cells[p.off0 + piece];
+        at[0] = cells[p.off0 + p.kv + piece];
+#endif
+        [[unroll]] for (uint t = 0; t < TOKENS; t++) {
+            const uint token = block * TOKENS + t;
+            if (token < p.tokens) {
+                const int own = tokens[p.off1 + token], position = tokens[p.off1 + p.tokens + token];
+                const uvec2 range = seen(uint(position));
+                const bool any = own >= 0 && position >= 0;
+                uint masks[CELLS];
+                [[unroll]] for (uint j = 0; j < CELLS; j++) {
+                    // A position below 0 is beyond all others as a number without a sign.
+                    const bool sees = any && of[j] == own && uint(at[j]) - range.x <= range.y;
+                    masks[j] = sees ? 0u : HIDDEN;
+                }
+#ifdef W128
+                uvec4 words;
+                [[unroll]] for (uint j = 0; j < 4; j++) {
+                    words[j] = masks[2 * j] | masks[2 * j + 1] << 16;
+                }
+                d[p.offd / 8 + token * pieces + piece] = words;
+#else
+                d[p.offd + token * pieces + piece] = uint16_t(masks[0]);
+#endif
+            }
+        }
+    END_EACH_COLUMN
+}
