@@ -25,6 +25,9 @@ const MATRIX_TOKENS: u32 = 16;
 const LONGEST_ROW: u32 = 576;
 /// Parts of the positions that a work-group can join.
 const MOST_PARTS: u32 = 64;
+/// The same on matrix units, where they are called splits, and the fewest positions of one.
+const MOST_SPLITS: u32 = 8;
+const LEAST_SPLIT: u32 = 256;
 
 /// How the kernel for few tokens takes rows of a length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,8 +153,15 @@ impl MatrixForm {
         };
         let step = operands_and_scores + self.tokens() / 4;
         let queries = self.tokens() * k_stride;
-        16 * if emulated { step + queries } else { step.max(queries) } + 4 * (1 + self.stages)
+        16 * if emulated { step + queries } else { step.max(queries) } + 4 * (2 + self.stages)
     }
+}
+
+/// Splits of so many positions that let `groups` work-groups fill the device: three to a compute unit, so that one has
+/// something to do while another waits.
+fn splits(profile: &Profile, groups: u64, positions: u32) -> u32 {
+    let wanted = (3 * profile.units() / groups.max(1)).clamp(1, MOST_SPLITS.into()) as u32;
+    wanted.min(positions / LEAST_SPLIT).max(1)
 }
 
 /// The longest rows of q, k and v that a subgroup has whole: queries and results stay in registers. RDNA3's units want each
@@ -261,6 +271,15 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     let operands = [c.src(0), c.src(1), c.src(2), optional(3), optional(4), c.node];
     let ([d, dv], [tokens, heads, batch], [_, heads_kv]) = (p.d, p.ne, p.kv);
     let limits = c.profile.caps.max_workgroups;
+    // Of so many parts the sums and statistics of each row, and a counter for each of the sets that join them.
+    let rows = heads as usize * tokens as usize * batch as usize;
+    let work = |parts: u32, sets: u64| match parts {
+        1 => [Operand::Tensor(c.node); 2],
+        _ => [
+            Operand::Scratch(rows * parts as usize * (dv as usize + 2) * 4),
+            Operand::Counters(sets as usize * 4),
+        ],
+    };
     let checked = |grid: [u32; 3]| match (0..3).all(|i| grid[i] <= limits[i]) {
         true => Ok(grid),
         false => Err(Refusal(format!(
@@ -287,17 +306,9 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
             share(c.profile, &shape, shared, sets * u64::from(per_kv / shared), p.kv[0]);
         let groups = heads_kv * per_kv.div_ceil(shared);
         let grid = checked([per_kv.div_ceil(shared), heads_kv, (parts * tokens).saturating_mul(batch)])?;
-        let rows = heads as usize * tokens as usize * batch as usize;
-        let mut work = [Operand::Tensor(c.node); 2];
-        if parts > 1 {
-            let counters = groups as usize * tokens as usize * batch as usize;
-            work = [
-                Operand::Scratch(rows * parts as usize * (dv as usize + 2) * 4),
-                Operand::Counters(counters * 4),
-            ];
-        }
+        let sets = u64::from(groups) * u64::from(tokens) * u64::from(batch);
         let mut dispatch = dispatch(shape.spec(variant, shared), operands, &p, grid);
-        dispatch.operands.extend(work);
+        dispatch.operands.extend(work(parts, sets));
         return Ok(vec![Dispatch { written: 3, ..dispatch }]);
     }
     if dv > TILE_ROW {
@@ -307,8 +318,13 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     }
     let suits = suits_matrices(&p, eights) && tokens > VEC_TOKENS;
     if let Some((spec, form)) = matrix_spec(c.profile, c.precision, dtype, p.d).filter(|_| suits) {
-        let grid = checked([tokens.div_ceil(form.tokens()), heads, batch])?;
-        return Ok(vec![dispatch(spec, operands, &p, grid)]);
+        let tiles = tokens.div_ceil(form.tokens());
+        let groups = u64::from(tiles) * u64::from(heads) * u64::from(batch);
+        let splits = splits(c.profile, groups, p.kv[0]);
+        let mut dispatch =
+            dispatch(spec, operands, &p, checked([tiles.saturating_mul(splits), heads, batch])?);
+        dispatch.operands.extend(work(splits, groups));
+        return Ok(vec![Dispatch { written: 3, ..dispatch }]);
     }
     let spec = tile_spec(c.profile, variant, dv, quads && multiples(4, &p.d));
     if spec.specialization[0] > c.profile.caps.max_invocations {
@@ -387,30 +403,40 @@ mod tests {
         let of =
             |matrices, shape, precision, d, lanes| of_type(DType::F16, matrices, shape, precision, d, lanes);
         let (exact, fast, units) = (Precision::Exact, Precision::Fast, Matrices::Units);
-        let form = |variant, constants: [u32; 6]| Some((variant, constants.to_vec()));
-        assert_eq!(of(units, shape, fast, [128, 64], 32), form("f16_matrix", [128, 8, 4, 32, 1, 4]));
-        assert_eq!(of(units, shape, fast, [40, 24], 64), form("f16_matrix", [256, 3, 2, 64, 1, 4]));
+        let form = |variant, constants: [u32; 7]| Some((variant, constants.to_vec()));
+        assert_eq!(of(units, shape, fast, [128, 64], 32), form("f16_matrix", [128, 8, 4, 32, 1, 4, 2]));
+        assert_eq!(of(units, shape, fast, [40, 24], 64), form("f16_matrix", [256, 3, 2, 32, 1, 4, 2]));
         assert_eq!(
             of(Matrices::Emulated, shape, fast, [64, 64], 64),
-            form("f16_emulated", [256, 4, 4, 32, 1, 4])
+            form("f16_emulated", [256, 4, 4, 32, 1, 4, 2])
         );
         assert_eq!(
             of(Matrices::Emulated, shape, fast, [128, 128], 64),
-            form("f16_emulated", [256, 8, 8, 32, 2, 4]),
+            form("f16_emulated", [256, 8, 8, 32, 1, 4, 1]),
             "shared memory"
         );
         assert_eq!(of(units, shape, exact, [64, 64], 32), None);
-        assert_eq!(of(units, shape, fast, [256, 64], 32), form("f16_matrix", [128, 16, 4, 32, 1, 4]));
-        assert_eq!(of(units, shape, fast, [576, 512], 32), form("f16_matrix", [256, 36, 32, 16, 4, 8]));
+        assert_eq!(of(units, shape, fast, [256, 64], 32), form("f16_matrix", [128, 16, 4, 32, 1, 4, 1]));
+        assert_eq!(of(units, shape, fast, [576, 512], 32), form("f16_matrix", [256, 36, 32, 16, 4, 8, 1]));
         assert_eq!(of(units, shape, fast, [584, 512], 32), None);
         assert_eq!(of(units, shape, fast, [64, 64], 16), None);
         assert_eq!(of(Matrices::Off, shape, fast, [64, 64], 32), None);
         assert_eq!(of(units, MatrixShape { k: 8, ..shape }, fast, [64, 64], 32), None);
         let blocks = |dtype, d| of_type(dtype, units, shape, fast, d, 32);
-        assert_eq!(blocks(DType::Q4_0, [128, 96]), form("q4_0_matrix", [128, 8, 6, 32, 1, 4]));
-        assert_eq!(blocks(DType::Q8_0, [576, 512]), form("q8_0_matrix", [256, 36, 32, 16, 4, 8]));
-        assert_eq!(blocks(DType::Q8_0, [256, 256]), form("q8_0_matrix", [128, 16, 16, 32, 2, 4]));
+        assert_eq!(blocks(DType::Q4_0, [128, 96]), form("q4_0_matrix", [128, 8, 6, 32, 1, 4, 1]));
+        assert_eq!(blocks(DType::Q8_0, [576, 512]), form("q8_0_matrix", [256, 36, 32, 16, 4, 8, 1]));
+        assert_eq!(blocks(DType::Q8_0, [256, 256]), form("q8_0_matrix", [128, 16, 16, 32, 2, 4, 1]));
         assert_eq!(blocks(DType::F32, [64, 64]), None);
+    }
+
+    /// Work-groups of attention on matrix units are multiplied where they are few and positions many.
+    #[test]
+    fn positions_are_divided_where_tokens_are_few() {
+        let caps = Caps { compute_units: Some(132), ..Caps::imagined(ArchClass::Nvidia, 16) };
+        let profile = Profile::new(caps);
+        let of = |groups, positions| splits(&profile, groups, positions);
+        assert_eq!([of(256, 4608), of(112, 4608), of(28, 4608), of(1, 1 << 20)], [1, 3, 8, 8]);
+        assert_eq!([of(28, 511), of(28, 512), of(28, 1100)], [1, 2, 4]);
     }
 
     /// Every part has positions, and all of them are in a part, by the rule of the shader.

@@ -406,6 +406,10 @@ pub fn cases() -> Vec<Case> {
         case_with_hidden_cells(extents(256, 256, 35, 75, 4, 1, 1), DType::Q8_0, false),
         case_with_nan(19, 96, f16),
         case_with_window(extents(64, 64, 70, 700, 4, 1, 1), f16, 150),
+        // Positions that are divided, of which some work-groups see nothing.
+        case_with_window(extents(64, 40, 21, 1500, 2, 1, 1), f16, 150),
+        case_with_window(extents(160, 160, 21, 1500, 2, 1, 1), DType::Q8_0, 400),
+        case_with_sinks(extents(64, 64, 21, 1100, 2, 1, 1), f16),
         // The same of blocks: rows that begin with odd ones and even ones.
         case(extents(128, 128, 70, 200, 4, 2, 1), DType::Q8_0, Some(f32), 8.0, 5.0),
         case(extents(32, 96, 33, 133, 6, 3, 1), DType::Q8_0, None, 0.0, 0.0),

@@ -23,6 +23,9 @@
 // but the window of a sliding one. They are sought 128 at a time. From the first value on that is infinite or no number,
 // products with values are computed one by one, and pass over the positions that are hidden from their row.
 //
+// Where tokens and heads are too few for the device the positions are divided into up to MOST_SPLITS splits, each with
+// work-groups of its own, as even as can be: the one of a head's tokens that ends last joins them, in their order.
+//
 // Specialisation: work-group size, KD and VD: rows of k and of v in sixteens, rounded up; BC: positions of a step, 16, 32 or
 // 64; SHARES, a power of two; SUBGROUPS, a multiple of it; STAGES, 1 or of whole rows 2.
 // Rows of q, k and v are multiples of eight elements; those of F16 begin at such, those of q and the mask at multiples of four.
@@ -47,6 +50,15 @@ layout(constant_id = 6) const uint STAGES = 1;
 
 #include "flash_attn.glsl"
 
+// Of every row of the result and every split: the sums of weighted values, then the largest score and the sum of weights.
+// Without splits neither this nor the counters are touched.
+layout(set = 0, binding = 6, std430) coherent buffer Scratch { float scratch[]; };
+layout(set = 0, binding = 6, std430) coherent buffer Scratch4 { vec4 scratch4[]; };
+// How many splits have arrived, for each work-group's tokens of each head; zero before and after.
+layout(set = 0, binding = 7, std430) coherent buffer Arrived { uint arrived[]; };
+
+#include "arrival.glsl"
+
 const uint WG = gl_WorkGroupSize.x;
 const uint LANES = WG / SUBGROUPS;
 const uint MATRIX_M = 16;
@@ -56,8 +68,9 @@ const uint MATRIX_K = 16;
 // Tokens of the subgroups that share rows, and of the work-group.
 const uint ROWS = MATRIX_N;
 const uint BR = SUBGROUPS / SHARES * ROWS;
-// Positions that are looked at together for whether any row sees them.
+// Positions that are looked at together for whether any row sees them; splits are made of these.
 const uint SOUGHT = 128;
+const uint MOST_SPLITS = 8;
 // Sixteens of a share.
 const uint K_OWN = (KD + SHARES - 1) / SHARES;
 const uint V_OWN = (VD + SHARES - 1) / SHARES;
@@ -108,6 +121,7 @@ shared uint wild[STAGES];
 #include "matrix.glsl"
 #include "attention_rows.glsl"
 #include "attention_scores.glsl"
+#include "attention_splits.glsl"
 
 // What the subgroups that share rows wrote to shared memory is there for all of them.
 void shares_done() {
@@ -140,15 +154,19 @@ void add_values_seen(uint strip, uint row, uint column, uint first, uint values,
     }
 }
 
-// Stores a strip of results, times the factors of their rows.
-void store_strip(uint strip, uint row, uint column, uint token0, uint head, uint batch) {
+// Stores a strip of results, times the factors of their rows, or what a split has of them.
+void store_strip(uint strip, uint row, uint column, uint token0, uint head, uint batch, Split of) {
     for (uint i = gl_SubgroupInvocationID; i < MATRIX_M * MATRIX_N; i += LANES) {
         const uint r = row + i / MATRIX_M;
         const uint c = column + i % MATRIX_M;
-        const float of_row = uintBitsToFloat(tiles[FACTORS + r / 4][r % 4]);
         if (token0 + r < p.ne_0 && c < p.d_1) {
-            d[p.off_5 + ((batch * p.ne_0 + token0 + r) * p.ne_1 + head) * p.d_1 + c] =
-                uintBitsToFloat(tiles[strip + i / 4][i % 4]) * of_row;
+            const float result = uintBitsToFloat(tiles[strip + i / 4][i % 4]);
+            const uint result_row = (batch * p.ne_0 + token0 + r) * p.ne_1 + head;
+            if (of.count == 1) {
+                d[p.off_5 + result_row * p.d_1 + c] = result * uintBitsToFloat(tiles[FACTORS + r / 4][r % 4]);
+            } else {
+                scratch[(result_row * of.count + of.index) * p.d_1 + c] = result;
+            }
         }
     }
 }
@@ -181,7 +199,8 @@ void main() {
     const uint head = gl_WorkGroupID.y;
     const uint batch = gl_WorkGroupID.z;
     const uint head_kv = head / (p.ne_1 / p.kv_1);
-    const uint token0 = gl_WorkGroupID.x * BR;
+    const Split split = this_split();
+    const uint token0 = split.tile * BR;
     const uint base_k = p.off_1 + head_kv * p.nbk_1 + batch * p.nbk_2;
     const uint base_v = p.off_2 + head_kv * p.nbv_1 + batch * p.nbv_2;
 
@@ -217,8 +236,8 @@ void main() {
     }
     const float to_score = p.logit_softcap != 0.0 ? LOG2_E : inverse * p.scale * LOG2_E;
 
-    uint begin = 0;
-    uint end = (p.kv_0 + BC - 1) / BC * BC;
+    uint begin = split.begin;
+    uint end = split.end;
     if (MASK_TYPE != NO_MASK) {
         while (begin < end && !is_seen(begin, token0, head, batch)) {
             begin += SOUGHT;
@@ -231,7 +250,7 @@ void main() {
         wild[gl_LocalInvocationIndex] = 0;
     }
 
-    const float sink = sink_of(head) * LOG2_E;
+    const float sink = split.index == 0 ? sink_of(head) * LOG2_E : MINUS_INFINITY;
     largest = max(LOWEST, sink);
     sum = part == 0 ? exp2(sink - (largest - WEIGHT_EXPONENT)) : 0.0;
     MATRIX_SUMS results[V_OWN];
@@ -331,12 +350,18 @@ void main() {
     shares_done();
     if (part == 0 && scores) {
         tiles[FACTORS + row / 4][row % 4] = floatBitsToUint(total == 0.0 ? 0.0 : 1.0 / total);
+        if (split.count > 1 && token0 + row < p.ne_0) {
+            store_statistics((batch * p.ne_0 + token0 + row) * p.ne_1 + head, split, largest, total);
+        }
     }
     barrier();
     [[unroll]] for (uint j = 0; j < V_OWN; j++) {
         STORE_SUMS(results[j], strip, MATRIX_M / 4);
         subgroup_done();
-        store_strip(strip, row0, column0 + j * MATRIX_M, token0, head, batch);
+        store_strip(strip, row0, column0 + j * MATRIX_M, token0, head, batch, split);
         subgroup_done();
+    }
+    if (split.count > 1) {
+        join_splits(token0, head, batch, split);
     }
 }
