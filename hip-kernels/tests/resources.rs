@@ -343,18 +343,18 @@ fn tiles_use_the_units_of_their_target() {
                 let waves = threads / kernel.number(".wavefront_size") as usize;
                 assert_eq!(count * waves * each, products, "{target} {name}: {count} matrix instructions");
             }
-            // Of attention, of rows of so many elements: scores of 16 rows and 32 positions, whose queries are sums of two,
-            // then their values, whose weights are; in blocks so are the values, without the products of both rests.
+            // Of attention, of rows of so many elements: scores of 16 rows and 32 positions, then their values, whose weights
+            // are sums of two; in blocks so are the values, without the products of both rests.
             if let Some((_, row)) = name.strip_prefix("flash_attn_matrix_").and_then(|n| n.rsplit_once('_')) {
                 // A quarter of long rows is a wavefront's.
-                let row: usize =
-                    row.strip_prefix('d').map_or((576 + 512) / 2 / 4, |row| row.parse().unwrap());
+                let row = row.strip_prefix('d').map(|row| row.parse::<usize>().unwrap());
+                let (keys, values) = row.map_or((576 / 4, 512 / 4), |row| (row, row));
                 let (upper, each) = matrix_instruction(target).expect(target);
                 let count = words(image, name).iter().filter(|&word| word >> 16 == upper).count();
                 let of_values = if stem == "flash_attn" { 2 } else { 3 };
                 assert_eq!(
                     count * each,
-                    16 * 32 * row * (2 + of_values),
+                    16 * 32 * (keys + of_values * values),
                     "{target} {name}: {count} matrix instructions"
                 );
                 attention += 1;

@@ -44,21 +44,25 @@ uvec2 queries_of(vec4 x) {
 // The queries of a row of the work-group. `at` is where it begins in q, `bringer` which of the invocations that bring it this
 // one is.
 void put_queries(uint at, uint row, uint bringer, float factor) {
-    for (uint eight = bringer; eight < K_EIGHTS; eight += BRINGERS) {
+    [[unroll]] for (uint n = 0; n < (K_EIGHTS + BRINGERS - 1) / BRINGERS; n++) {
+        const uint eight = bringer + n * BRINGERS;
         vec4 lo = vec4(0.0), hi = vec4(0.0);
         if (eight * 8 < p.d_0) {
             lo = q4[at / 4 + 2 * eight] * factor;
             hi = q4[at / 4 + 2 * eight + 1] * factor;
         }
-        tiles[Q0 + row * K_STRIDE + eight] = uvec4(queries_of(lo), queries_of(hi));
+        if (eight < K_EIGHTS) {
+            tiles[Q0 + row * K_STRIDE + eight] = uvec4(queries_of(lo), queries_of(hi));
+        }
     }
 }
 
 // The power of two for a row of q, as bits of its exponent.
 uint exponent_of(uint at, uint bringer) {
     float most = 0.0;
-    for (uint quad = bringer; quad * 4 < p.d_0; quad += BRINGERS) {
-        const vec4 x = abs(q4[at / 4 + quad]);
+    [[unroll]] for (uint n = 0; n < (2 * K_EIGHTS + BRINGERS - 1) / BRINGERS; n++) {
+        const uint quad = bringer + n * BRINGERS;
+        const vec4 x = quad * 4 < p.d_0 ? abs(q4[at / 4 + quad]) : vec4(0.0);
         [[unroll]] for (uint j = 0; j < 4; j++) {
             most = floatBitsToUint(x[j]) < 0x7f800000u ? max(most, x[j]) : most;
         }
@@ -74,7 +78,9 @@ vec4 mask_quad(uint at) {
     return from_halves(mask_pairs[at / 4]);
 }
 
-// Whether a row of the work-group sees one of SOUGHT positions from `first` on. For all invocations together.
+// Whether a row of the work-group sees one of SOUGHT positions from `first` on, or one of the last four. For all invocations
+// together.
+const uint AT_ONCE = 8;
 bool is_seen(uint first, uint token0, uint head, uint batch) {
     barrier();
     if (gl_LocalInvocationIndex == 0) {
@@ -82,11 +88,16 @@ bool is_seen(uint first, uint token0, uint head, uint batch) {
     }
     barrier();
     bool seen = false;
-    for (uint i = gl_LocalInvocationIndex; i < BR * SOUGHT / 4; i += WG) {
-        const uint row = mask_row(min(token0 + i / (SOUGHT / 4), p.ne_0 - 1), head, batch);
-        const uint position = first + i % (SOUGHT / 4) * 4;
-        if (position < p.kv_0) {
-            seen = seen || any(notEqual(mask_quad(row + position), vec4(MINUS_INFINITY)));
+    [[dont_unroll]] for (uint i0 = gl_LocalInvocationIndex; i0 < BR * SOUGHT / 4; i0 += AT_ONCE * WG) {
+        // No load waits for what another brings.
+        vec4 masks[AT_ONCE];
+        [[unroll]] for (uint n = 0; n < AT_ONCE; n++) {
+            const uint i = min(i0 + n * WG, BR * SOUGHT / 4 - 1);
+            const uint row = mask_row(min(token0 + i / (SOUGHT / 4), p.ne_0 - 1), head, batch);
+            masks[n] = mask_quad(row + min(first + i % (SOUGHT / 4) * 4, p.kv_0 - 4));
+        }
+        [[unroll]] for (uint n = 0; n < AT_ONCE; n++) {
+            seen = seen || any(notEqual(masks[n], vec4(MINUS_INFINITY)));
         }
     }
     if (seen) {
