@@ -95,6 +95,8 @@ struct MatrixForm {
     groups: u32,
     /// Steps whose keys and values shared memory has.
     stages: u32,
+    /// Work-groups that a compute unit has at a time, as registers go.
+    resident: u32,
 }
 
 impl MatrixForm {
@@ -102,14 +104,16 @@ impl MatrixForm {
     /// whole row, as few subgroups share it as can: all of them have the scores to do.
     fn all(profile: &Profile, row: u32, emulated: bool, dtype: DType) -> &'static [MatrixForm] {
         const fn form(positions: u32, shares: u32, groups: u32) -> MatrixForm {
-            MatrixForm { positions, shares, groups, stages: 1 }
+            MatrixForm { positions, shares, groups, stages: 1, resident: 2 }
         }
         const SHORT: &[MatrixForm] = &[form(64, 1, 4)];
         const WHOLE: &[MatrixForm] = &[form(32, 1, 4), form(32, 2, 2)];
-        // On an H200 512 tokens over 4608 positions take with two stages 98.0 and 79.6 Tflop/s (32 heads of 128, 14 of 64), with one
-        // 95.4 and 74.7; with 64 positions heads of 64 take 56.2. Emulated it is executed where there is no such card.
+        // On an H200 512 tokens of 32 heads of 128 over 4608 positions take 98.0 Tflop/s with two stages, 95.4 with one; a model of
+        // half a billion whose 14 heads have 64 elements computes 49,600 tokens a second behind 4096 others in this way, with two
+        // stages 47,200, with 64 positions 48,700.
         const STAGED: &[MatrixForm] =
             &[MatrixForm { stages: 2, ..form(32, 1, 4) }, form(32, 1, 4), form(32, 2, 2)];
+        const SHORT_OF_NVIDIA: &[MatrixForm] = &[MatrixForm { resident: 3, ..form(32, 1, 4) }];
         const HALVES: &[MatrixForm] = &[form(32, 2, 4), form(32, 2, 2)];
         const QUARTERS: &[MatrixForm] = &[form(32, 4, 2), form(32, 4, 1)];
         // On an H200 latents over 4096 positions take 36.2, 38.8, 40.9 and 40.8 Tflop/s with (32, 4, 1), (16, 4, 1),
@@ -120,7 +124,10 @@ impl MatrixForm {
         const LONG_OF_RDNA3: &[MatrixForm] = &[form(16, 8, 2), form(16, 8, 1)];
         let whole = longest_whole_row(profile);
         match row {
-            _ if row <= whole && (emulated || profile.caps.arch == ArchClass::Nvidia) => STAGED,
+            // Where there is no card the emulated one executes both.
+            _ if row <= whole && emulated => STAGED,
+            ..=64 if profile.caps.arch == ArchClass::Nvidia => SHORT_OF_NVIDIA,
+            _ if row <= whole && profile.caps.arch == ArchClass::Nvidia => STAGED,
             ..=64 if !dtype.is_quantized() => SHORT,
             _ if row <= whole => WHOLE,
             _ if row <= 256.min(2 * whole) => HALVES,
@@ -157,10 +164,11 @@ impl MatrixForm {
     }
 }
 
-/// Splits of so many positions that let `groups` work-groups fill the device: three to a compute unit, so that one has
-/// something to do while another waits.
-fn splits(profile: &Profile, groups: u64, positions: u32) -> u32 {
-    let wanted = (3 * profile.units() / groups.max(1)).clamp(1, MOST_SPLITS.into()) as u32;
+/// Splits of so many positions that let `groups` work-groups fill the device and not begin a second round: on an H200 336 of 48
+/// steps take longer than 224 of 72 where a compute unit has two at a time.
+fn splits(profile: &Profile, form: &MatrixForm, groups: u64, positions: u32) -> u32 {
+    let places = u64::from(form.resident) * profile.units();
+    let wanted = (places / groups.max(1)).clamp(1, MOST_SPLITS.into()) as u32;
     wanted.min(positions / LEAST_SPLIT).max(1)
 }
 
@@ -320,7 +328,7 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     if let Some((spec, form)) = matrix_spec(c.profile, c.precision, dtype, p.d).filter(|_| suits) {
         let tiles = tokens.div_ceil(form.tokens());
         let groups = u64::from(tiles) * u64::from(heads) * u64::from(batch);
-        let splits = splits(c.profile, groups, p.kv[0]);
+        let splits = splits(c.profile, &form, groups, p.kv[0]);
         let mut dispatch =
             dispatch(spec, operands, &p, checked([tiles.saturating_mul(splits), heads, batch])?);
         dispatch.operands.extend(work(splits, groups));
@@ -405,7 +413,7 @@ mod tests {
         let (exact, fast, units) = (Precision::Exact, Precision::Fast, Matrices::Units);
         let form = |variant, constants: [u32; 7]| Some((variant, constants.to_vec()));
         assert_eq!(of(units, shape, fast, [128, 64], 32), form("f16_matrix", [128, 8, 4, 32, 1, 4, 2]));
-        assert_eq!(of(units, shape, fast, [40, 24], 64), form("f16_matrix", [256, 3, 2, 32, 1, 4, 2]));
+        assert_eq!(of(units, shape, fast, [40, 24], 64), form("f16_matrix", [256, 3, 2, 32, 1, 4, 1]));
         assert_eq!(
             of(Matrices::Emulated, shape, fast, [64, 64], 64),
             form("f16_emulated", [256, 4, 4, 32, 1, 4, 2])
@@ -434,7 +442,8 @@ mod tests {
     fn positions_are_divided_where_tokens_are_few() {
         let caps = Caps { compute_units: Some(132), ..Caps::imagined(ArchClass::Nvidia, 16) };
         let profile = Profile::new(caps);
-        let of = |groups, positions| splits(&profile, groups, positions);
+        let form = MatrixForm::all(&profile, 64, false, DType::F16)[0];
+        let of = |groups, positions| splits(&profile, &form, groups, positions);
         assert_eq!([of(256, 4608), of(112, 4608), of(28, 4608), of(1, 1 << 20)], [1, 3, 8, 8]);
         assert_eq!([of(28, 511), of(28, 512), of(28, 1100)], [1, 2, 4]);
     }
