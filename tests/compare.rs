@@ -191,7 +191,7 @@ fn a_wrong_result_is_found() {
     let (output, result) = compare(dir.path(), &args);
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(result["verdict"]["agree"], false);
-    assert_eq!(result["comparisons"][0]["first_divergence"]["node"], "embedding");
+    assert_eq!(result["comparisons"][0]["first_divergence"]["node"], "mask");
 }
 
 #[test]

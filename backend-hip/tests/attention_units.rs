@@ -5,6 +5,7 @@
 mod written;
 
 use ggml_core::catalogue::{self, Case, Fill, Outcome};
+use ggml_core::evaluate::{Contents, evaluate};
 use ggml_core::kernel::FlashAttnParams;
 use ggml_core::metrics::distance;
 use ggml_core::op::flash_attn::FlashAttnExt;
@@ -96,7 +97,7 @@ impl Device {
 /// The rule of `attention.h`.
 fn tile_span(p: &FlashAttnParams, rows: u32) -> u32 {
     let groups = rows.div_ceil(32) * p.kv[1] * p.ne[2];
-    if groups >= 256 { p.kv[0] } else { p.kv[0].div_ceil(512 / groups).next_multiple_of(32).max(1024) }
+    if groups >= 384 { p.kv[0] } else { p.kv[0].div_ceil(768 / groups).next_multiple_of(32).max(1024) }
 }
 
 /// The cases of the catalogue that a unit takes: however few rows they have.
@@ -113,8 +114,23 @@ fn cases() -> Vec<Case> {
     all.filter(|case| fits(case.graph.as_ref().unwrap(), case)).collect()
 }
 
+/// What a case gives when its queries are rounded to the eleven bits that F16 has.
+fn with_rounded_queries(case: &Case) -> Vec<f32> {
+    let graph = case.graph.as_ref().unwrap();
+    let queries = graph.operands(case.node)[0].root;
+    let mut data: Contents = case.leaves().unwrap().into_iter().collect();
+    for x in data.get_mut(&queries).unwrap().as_chunks_mut().0 {
+        let bits = u32::from_le_bytes(*x);
+        if bits >> 23 & 0xff != 0xff {
+            *x = ((bits + 0xfff + (bits >> 13 & 1)) & !0x1fff).to_le_bytes();
+        }
+    }
+    let outputs = evaluate(&ReferenceBackend::default(), graph, &data, Precision::Exact).unwrap();
+    outputs[0].values().unwrap()
+}
+
 /// Masks, windows, sinks, caps, slopes, pieces, heads that share keys, infinities and NaNs, of all types of the cache. Nothing
-/// is rounded that F32 would keep.
+/// but queries is rounded that F32 would keep.
 fn check(unit: &str, threads: u32) {
     let Some(device) = Device::new(unit, threads) else { return };
     let cases = cases();
@@ -128,10 +144,12 @@ fn check(unit: &str, threads: u32) {
             else {
                 panic!("the reference refuses nothing");
             };
-            let error = catalogue::distance(case, &device.run(case), &right);
+            let got = device.run(case);
+            let error = catalogue::distance(case, &got, &right);
             let bound = catalogue::bound(case, Precision::Fast);
-            let exact = error.nmse < 1e-11;
-            assert!(bound.holds(&error) && exact, "{unit} {}: {error:?}", case.name);
+            assert!(bound.holds(&error), "{unit} {}: {error:?}", case.name);
+            let rest = catalogue::distance(case, &got, &with_rounded_queries(case));
+            assert!(rest.nmse < 1e-11, "{unit} {}, but for its queries: {rest:?}", case.name);
             worst = (error.nmse.max(worst.0), error.row.max(worst.1));
             count += 1;
         }

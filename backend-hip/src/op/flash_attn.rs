@@ -299,7 +299,7 @@ mod tests {
         let span = |tokens, positions, heads| tile_span(&p(tokens, positions, heads), tokens * 4);
         assert_eq!(span(512, 8192, 8), 8192, "enough work-groups without");
         assert_eq!(span(16, 1000, 8), 1024, "few positions");
-        assert_eq!(span(16, 131072, 8), 4096, "32 pieces of 16 work-groups");
+        assert_eq!(span(16, 131072, 8), 2752, "48 pieces of 16 work-groups");
         assert_eq!(span(4, 131072, 1), 1024);
     }
 
