@@ -60,8 +60,9 @@ DEVICE u64 result_row(const FlashAttnParams &p, const Heads &h, Query q) {
 }
 
 // Positions that a work-group of the tile kernels takes: all of them, unless there are many and the query rows alone
-// give too few work-groups to fill a device; then so many that there are about 768 work-groups. `tile_span` in the
-// host's flash_attn.rs is the same rule.
+// give too few work-groups to fill a device; then so many that there are about 768 work-groups, or 384 where these
+// have twice as many rows: three for each processor of an H200. `tile_span` in the host's
+// flash_attn.rs is the same rule.
 #define TILE_ROWS 32u
 #define ENOUGH_GROUPS 384u
 DEVICE u32 tile_span(const FlashAttnParams &p, u32 rows) {

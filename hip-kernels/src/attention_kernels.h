@@ -40,6 +40,8 @@
 // Wavefronts of 32 lanes have 256 registers where a SIMD has four of them. They have no more where it has fewer, but the compiler
 // then spilt three on gfx1102 and gfx1103.
 #define MATRIX_PER_SIMD (Fragment::LANES == 32 ? 4 : 2)
+// On NVIDIA's processors two work-groups fit by their registers, of rows of 64 three: ptxas then spills 56 bytes for sm_90, of
+// rows of 128 it would spill 760.
 #if DEVICE_AMD
 #define KERNEL_MATRIX(D) KERNEL(MATRIX_WAVES * Fragment::LANES)
 #else
