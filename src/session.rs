@@ -284,8 +284,10 @@ impl Session {
         }
         // A graph gives one row at least.
         let index = self.program(self.placed.len(), self.outputs.len().max(1), want)?;
-        let timing = self.run_program(index)?;
-        self.compute_time += timing.host;
+        if self.outputs.is_empty() && self.programs[index].overlaps() {
+            return self.begin_program(index);
+        }
+        self.run_program(index)?;
         if self.outputs.is_empty() {
             return Ok(());
         }
@@ -293,12 +295,46 @@ impl Session {
         self.results.read(graph, &self.outputs, &mut |id, out| program.read(id, out))
     }
 
-    /// Runs a prepared program for the batch whose cells are taken.
+    /// Runs a prepared program for the batch whose cells are taken, behind those that are under way.
     fn run_program(&mut self, index: usize) -> Result<Timing> {
+        if !self.programs[index].overlaps() {
+            self.settle()?;
+        }
+        let timing = if self.programs.iter().any(Prepared::is_under_way) {
+            self.begin_program(index)?;
+            self.programs[index].finish()?
+        } else {
+            self.put_inputs(index)?;
+            self.programs[index].parts().1.run()?
+        };
+        self.compute_time += timing.host;
+        Ok(timing)
+    }
+
+    /// Begins a prepared program for the batch whose cells are taken, and waits for the one that was under way. So the device
+    /// has the next batch of a prompt while the host puts together the one behind it.
+    fn begin_program(&mut self, index: usize) -> Result<()> {
+        // Its inputs may still be where the new ones are written.
+        self.wait_for(index)?;
+        self.put_inputs(index)?;
+        self.programs[index].begin()?;
+        (0..self.programs.len()).filter(|&other| other != index).try_for_each(|other| self.wait_for(other))
+    }
+
+    fn wait_for(&mut self, index: usize) -> Result<()> {
+        self.compute_time += self.programs[index].finish()?.host;
+        Ok(())
+    }
+
+    fn put_inputs(&mut self, index: usize) -> Result<()> {
         let (graph, program) = self.programs[index].parts();
         let mut write = |id, bytes: &[u8]| program.write(id, bytes);
-        self.inputs.put(graph, &self.placed, &self.outputs, &self.cells, &mut write)?;
-        program.run()
+        self.inputs.put(graph, &self.placed, &self.outputs, &self.cells, &mut write)
+    }
+
+    /// Waits for programs that are under way; all of them, whatever one reports.
+    fn settle(&mut self) -> Result<()> {
+        (0..self.programs.len()).fold(Ok(()), |outcome, index| outcome.and(self.wait_for(index)))
     }
 
     /// The shape of a batch whose cells are taken.

@@ -130,7 +130,7 @@ fn steps_can_be_run_one_by_one() {
     for options in ways() {
         let Some(backend) = open(options) else { return };
         let layer = Layer::new(3);
-        let stepwise = PrepareOptions { stepwise: true };
+        let stepwise = PrepareOptions::STEPWISE;
         let nodes = [&backend as &dyn Backend, &reference].map(|backend| {
             let alignment = backend.device().limits.alignment;
             let plan = Plan::debug(&layer.graph, alignment, Precision::Exact).expect("a plan");
@@ -169,7 +169,7 @@ fn nodes_can_be_given_values_under_a_debug_plan() {
     let z = g.scale(y, 1.0, 1.0).expect("z");
     g.output(z).unwrap();
     let plan = Plan::debug(&g, backend.device().limits.alignment, Precision::Exact).expect("a plan");
-    let stepwise = PrepareOptions { stepwise: true };
+    let stepwise = PrepareOptions::STEPWISE;
     let mut program = backend.prepare(&g, &plan, &Bindings::default(), stepwise).expect("a program");
     program.write(y, bytemuck::cast_slice(&[3.0f32; 8])).expect("a node");
     program.run_step(1).expect("a step");

@@ -54,7 +54,7 @@ fn programs_of_every_kind_are_silent() {
         }
         let plan =
             Plan::debug(&layer.graph, backend.device().limits.alignment, Precision::Fast).expect("a plan");
-        let stepwise = PrepareOptions { stepwise: true };
+        let stepwise = PrepareOptions::STEPWISE;
         let mut steps = backend.prepare(&layer.graph, &plan, &bindings, stepwise).expect("a program");
         layer.write(&mut *steps, 5);
         for step in 0..plan.steps.len() {

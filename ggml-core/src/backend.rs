@@ -241,6 +241,14 @@ impl StepOutline {
 pub struct PrepareOptions {
     /// Prepare every step so that it can be run alone with [`Program::run_step`].
     pub stepwise: bool,
+    /// Let inputs be written while another program that has the same arena ([`Bindings::compute`]) is under way: until
+    /// the program begins they wait in memory of its own.
+    pub overlaps: bool,
+}
+
+impl PrepareOptions {
+    /// For a program that is run step by step.
+    pub const STEPWISE: PrepareOptions = PrepareOptions { stepwise: true, overlaps: false };
 }
 
 /// A device that runs graphs.
@@ -332,7 +340,8 @@ pub trait Program: Send {
     /// Begins to run all steps and does not wait, so that the device has more to do when it is done with what runs before.
     /// Runs are executed in the order in which they began, also those of several programs of a backend; each is ended
     /// with [`Program::finish`] before its program begins another. Of programs that are under way at the same time each has
-    /// an arena of its own ([`Bindings::compute`]), because inputs are written there.
+    /// an arena of its own ([`Bindings::compute`]), because inputs are written there, unless they were prepared for that
+    /// ([`PrepareOptions::overlaps`]); what is read from an arena that others have is read before they begin.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] where [`Backend::begins`] says no; what the device reports.

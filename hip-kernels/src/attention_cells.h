@@ -70,6 +70,16 @@ template <class KV, u32 DIM, u32 THREADS, u32 PIECE_, bool TURNED> struct RowsOf
             load<true>(rows, pitch, base, end, length);
         }
     }
+    // Whole rows as they are into LDS, past the registers: of F16, with COPY::copy_eight. Zeros where there are no columns.
+    template <class COPY>
+    __attribute__((device, always_inline)) void copy(const u8 *rows, u32 pitch, u32 base, u32 end, u32 length, u16 *tiles) {
+        u32 thread = here(), stride = pitch * KV::BYTES;
+        UNROLL for (u32 i = 0; i < LOADS; i++) {
+            const u8 *row = rows + (u64)minimum(base + position(thread, i), end - 1) * stride;
+            u32 k = column(thread, i);
+            COPY::copy_eight(tiles + place(position(thread, i), k), row + (k < length ? k * 2 : 0), k < length);
+        }
+    }
     typedef lds_u32x4 Piece[PIECE / 8];
     // F16 as it is. Gives whether there is an infinity or a NaN.
     __attribute__((device, always_inline)) bool store(u16 *tiles) {

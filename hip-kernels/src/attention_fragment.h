@@ -10,6 +10,8 @@
 //   LONGEST_AHEAD   rows up to which registers hold those of the next step
 //   LATENT_VALUES   columns of long rows that a wavefront takes at a time (attention_latent.h)
 //   PIECE     elements of a block that a thread loads at a time
+//   COPIES    whether rows of F16 go into LDS past the registers: copy_eight begins with eight of them, or zeros where they
+//             are not `there`; copied waits for what the thread began
 //   VALUES_TURNED whether v lies in LDS turned: rows of a tile are columns of v, and along k are positions
 //   multiply_keys, multiply_values   add products to scores, to results
 //   REST_EXPONENT   rests of v lie in LDS times two to the power of it, so that no unit takes them for zeros;
@@ -65,7 +67,9 @@ template <class INSTRUCTION> struct AttentionFragment<MmaFragment<INSTRUCTION>> 
     static constexpr u32 LANES = F::LANES, SUMS = F::SUMS, ROWS = 2, RUN = 2;
     // Loads are words of 4 bytes at multiples of 4, of which blocks take one more than they fill.
     static constexpr u32 PIECE = 16, LONGEST_AHEAD = 128, LATENT_VALUES = 64, REST_EXPONENT = 0;
-    static constexpr bool VALUES_TURNED = false;
+    static constexpr bool VALUES_TURNED = false, COPIES = true;
+    DEVICE void copy_eight(u16 *to, const u8 *from, bool there) { INSTRUCTION::copy_eight(to, from, there); }
+    DEVICE void copied() { INSTRUCTION::copied(); }
     DEVICE u32 row(u32 i) { return i / 2 % 2; }
     DEVICE u32 row_of_wave(u32 r, u32 lane) { return lane / 4 + r * 8; }
     DEVICE u32 place(u32 i, u32 lane) { return i / 4 * 8 + lane % 4 * 2 + i % 2; }
@@ -117,7 +121,7 @@ template <class L, class INSTRUCTION> struct AttentionFragment<MatrixFragment<L,
     typedef MatrixFragment<L, INSTRUCTION> F;
     typedef typename F::Operand Operand;
     typedef typename F::Sums Sums;
-    static constexpr bool VALUES_TURNED = true, DEALT = L::STEP == 2;
+    static constexpr bool VALUES_TURNED = true, COPIES = false, DEALT = L::STEP == 2;
     static constexpr u32 LANES = F::LANES, SUMS = F::SUMS, ROWS = 1, RUN = 4;
     static constexpr u32 PIECE = 8, LONGEST_AHEAD = DEALT ? 64 : 128, LATENT_VALUES = DEALT ? 32 : 64;
     // Rests are multiples of 2^-24, as all F16 numbers are, and at the most 16.

@@ -40,18 +40,20 @@
 // Wavefronts of 32 lanes have 256 registers where a SIMD has four of them. They have no more where it has fewer, but the compiler
 // then spilt three on gfx1102 and gfx1103.
 #define MATRIX_PER_SIMD (Fragment::LANES == 32 ? 4 : 2)
-// On NVIDIA's processors two work-groups fit by their registers, of rows of 64 three: ptxas then spills 56 bytes for sm_90, of
-// rows of 128 it would spill 760.
+// Work-groups that fit on a processor of NVIDIA's by their registers. Three are fastest, though ptxas spills for them: for sm_90 16
+// bytes with rows of 64 and 472 with 128. (On an H100: 75 and 61 Tflop/s with three and four of rows of 64, 137 and 129 with
+// three and two of 128; of blocks with rows of 128 41 and 57.)
 #if DEVICE_AMD
-#define KERNEL_MATRIX(D) KERNEL(MATRIX_WAVES * Fragment::LANES)
+#define KERNEL_MATRIX(KV, D) KERNEL(MATRIX_WAVES * Fragment::LANES)
 #else
-#define KERNEL_MATRIX(D) KERNEL_GROUPS(MATRIX_WAVES * Fragment::LANES, D <= 64 ? 3 : 2)
+#define MATRIX_GROUPS(KV, D) (D <= 64 || (D <= 128 && KV::BLOCK == 1) ? 3 : 2)
+#define KERNEL_MATRIX(KV, D) KERNEL_GROUPS(MATRIX_WAVES * Fragment::LANES, MATRIX_GROUPS(KV, D))
 #endif
 #define MATRIX(type, KV, D) \
-    WAVES_PER_SIMD(MATRIX_PER_SIMD) KERNEL_MATRIX(D) flash_attn_matrix_##type##_d##D(ATTENTION_OPERANDS) { \
+    WAVES_PER_SIMD(MATRIX_PER_SIMD) KERNEL_MATRIX(KV, D) flash_attn_matrix_##type##_d##D(ATTENTION_OPERANDS) { \
         typedef MatrixKernel<AttentionFragment<Fragment>, KV, D> K; \
-        LDS K::Shared shared; \
-        attention_matrix<K>(q, k, v, mask, sinks, out, stats, p, &shared); \
+        LDS K::Shared shared[K::STAGES]; \
+        attention_matrix<K>(q, k, v, mask, sinks, out, stats, p, shared); \
     }
 // Rows of 256 take the registers that NVIDIA's processors have; of blocks they would take more LDS than there is.
 #if HAS_MATRIX

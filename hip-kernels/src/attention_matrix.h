@@ -6,8 +6,8 @@
 // 2^15), and so do its results. A lane has scores, weights and results of two rows, four
 // lanes side by side share them; on AMD's processors of one row, which two or four lanes 16 apart share.
 //
-//   * k and v go through LDS as F16; those of the next step are on their way meanwhile, as they are stored, and so is its
-//     mask (attention_cells.h, attention_rows.h).
+//   * k and v go through LDS as F16; those of the next step are on their way meanwhile, as they are stored: in registers, or of
+//     F16 on NVIDIA's processors in LDS, which has two places then (attention_cells.h, attention_rows.h).
 //   * Of blocks k is whole numbers: the products of a block of 32 have a sum of their own, which is multiplied by the scale
 //     of the block. v is the sum of two F16 numbers, which both are multiplied by weights.
 //   * Scores come out of the units where weights go in: they never leave the registers. They are powers of two: the scale
@@ -17,6 +17,8 @@
 //     rounded would be ten times that.
 //   * What is the same for all rows of a step is asked once for a fragment and not for each of its numbers: a branch for
 //     each would take longer than the products. Results are rescaled where a maximum has changed.
+//   * Whether cells that no row sees hold infinities or NaNs is not asked at each step, but of the results: one that is not
+//     finite has the work-group go through the positions again, carefully.
 //   * What a fragment of v wants along k are positions. NVIDIA's units read v turned; for AMD's it is turned on its way
 //     into LDS.
 //
@@ -27,28 +29,29 @@
 // elements a step loads its k and v itself; of blocks a step has the scores of its first 16 positions before the products of
 // the others begin.
 //
-// LDS of F16: 40.3 KiB with rows of 256 elements, 24.3 with 128, 16.3 with 64. Of blocks, whose v has two
-// tiles and whose k gives its place to the weights that leave the registers: 24.8 KiB with 128, 16.6 with 64.
+// LDS of F16: 32.3 KiB with rows of 256 elements, 16.6 with 128, 12.6 with 64; of 128 and 64 twice that where it has two
+// places. Of blocks, whose v has two tiles: 24.8 KiB with 128, 16.5 with 64. Weights that leave the registers take the place of k.
 #pragma once
 #include "attention_cells.h"
 #include "attention_wave.h"
 
-#define NO_STEP 0xffffffffu
-// Tiles of all positions. The queries pass through k and v, in tiles of all rows.
+// Tiles of all positions. The queries pass through k and v, in tiles of all rows. Weights that leave the registers take the
+// place of k.
 template <class K, bool IN_BLOCKS = K::IN_BLOCKS> struct MatrixShared {
     static constexpr u32 THREADS = K::THREADS;
-    __attribute__((aligned(16))) u16 k[MATRIX_POSITIONS * K::DIM], v[MATRIX_POSITIONS * K::DIM];
-    float weights[MATRIX_ROWS][MATRIX_POSITIONS + 1];
-    float seen[2][THREADS / WAVE];
-    // The last step in whose values a wavefront found an infinity or a NaN.
-    u32 special[THREADS / WAVE];
+    union {
+        __attribute__((aligned(16))) u16 k[MATRIX_POSITIONS * K::DIM];
+        float weights[MATRIX_ROWS][MATRIX_POSITIONS + 1];
+    };
+    __attribute__((aligned(16))) u16 v[MATRIX_POSITIONS * K::DIM];
     // A number of a row of the queries, while they pass through.
-    __attribute__((device, always_inline)) float &of_row(u32 row) { return weights[row][0]; }
+    float rows[MATRIX_ROWS];
+    float seen[2][THREADS / WAVE];
+    __attribute__((device, always_inline)) float &of_row(u32 row) { return rows[row]; }
     __attribute__((device, always_inline)) float &weight(u32 row, u32 key) { return weights[row][key]; }
     __attribute__((device, always_inline)) const u16 *values() const { return v; }
 };
-// Of blocks v is the sum of both its tiles, and k has scales: of each block of a row those of all positions. Weights take the
-// place of k.
+// Of blocks v is the sum of both its tiles, and k has scales: of each block of a row those of all positions.
 template <class K> struct MatrixShared<K, true> {
     static constexpr u32 THREADS = K::THREADS;
     union {
@@ -58,7 +61,6 @@ template <class K> struct MatrixShared<K, true> {
     __attribute__((aligned(16))) u16 v[MATRIX_POSITIONS * K::DIM], v_rest[MATRIX_POSITIONS * K::DIM];
     __attribute__((aligned(16))) float scales[K::BLOCKS * MATRIX_POSITIONS];
     float seen[2][THREADS / WAVE];
-    u32 special[THREADS / WAVE];
     static_assert(K::BLOCKS * MATRIX_POSITIONS >= MATRIX_ROWS, "");
     __attribute__((device, always_inline)) float &of_row(u32 row) { return scales[row]; }
     __attribute__((device, always_inline)) float &weight(u32 row, u32 key) { return weights[row][key]; }
@@ -81,6 +83,13 @@ template <class A_, class KV_, int DIM_> struct MatrixKernel : MatrixTiles {
     static constexpr u32 RESULTS = FRAGMENTS;
     // Whether registers do not suffice for the rows of the next step.
     static constexpr bool SPARING = DIM > A::LONGEST_AHEAD;
+    // Whether rows do not pass through registers; whether those of the next step are on their way meanwhile, in registers or,
+    // with a second place, in LDS.
+    static constexpr bool COPIED = A::COPIES && !IN_BLOCKS, AHEAD = !SPARING && !COPIED;
+    static constexpr u32 STAGES = COPIED && !SPARING ? 2 : 1;
+    // Whether the mask of a step is asked for a step ahead, or at its beginning: its products take as long as the mask, whose
+    // registers others need. (On an H100: rows of 128 137 or 132 Tflop/s, of 64 69 or 75.)
+    static constexpr bool MASK_AHEAD = STAGES == 2 && DIM > 64;
     // Keys' sixteens whose products are computed together.
     static constexpr u32 AT_ONCE = SPARING && IN_BLOCKS ? 1 : KEYS, SEEN_AT_ONCE = KEYS;
     typedef MatrixShared<MatrixKernel> Shared;
@@ -123,17 +132,6 @@ template <class K> struct QueriesOfWave {
     }
 };
 
-// Puts k and v of a step into LDS. Gives whether v has an infinity or a NaN.
-template <class K> DEVICE bool store_step(typename K::Keys &k, typename K::Values &v, typename K::Shared *shared) {
-    if constexpr (K::IN_BLOCKS) {
-        k.store_wholes(shared->k, shared->scales);
-        return v.template store_sums<K::A::REST_EXPONENT>(shared->v, shared->v_rest);
-    } else {
-        k.store(shared->k);
-        return v.store(shared->v);
-    }
-}
-
 // Sums of products of a block, times its scales.
 template <class K>
 DEVICE void add_block(const typename K::Shared *shared, const QueriesOfWave<K> &queries, u32 b, u32 first,
@@ -168,6 +166,108 @@ DEVICE void multiply_keys(const typename K::Shared *shared, const QueriesOfWave<
     }
 }
 
+// Rows of k and v of a work-group, on their way into LDS a step at a time.
+template <class K> struct MatrixRows {
+    const u8 *k, *v;
+    u32 pitch[2], length[2], end;
+    typename K::Keys keys;
+    typename K::Values values;
+
+    // Those of a first step, where they go ahead.
+    __attribute__((device, always_inline)) void begin(u32 base, typename K::Shared *shared) {
+        // Nobody reads any more what was in LDS.
+        barrier();
+        if (base >= end) return;
+        if (K::AHEAD) load(base);
+        if constexpr (K::STAGES == 2) copy(base, shared);
+    }
+    // Brings those of a step; `others`: the place of the next, which are on their way then. All wavefronts meet.
+    __attribute__((device, always_inline)) void bring(u32 base, typename K::Shared *now, typename K::Shared *others) {
+        u32 next = base + MATRIX_POSITIONS;
+        if constexpr (K::STAGES == 2) {
+            K::A::copied();
+            barrier();
+            if (next < end) copy(next, others);
+        } else if constexpr (K::COPIED) {
+            barrier();
+            copy(base, now);
+            K::A::copied();
+            barrier();
+        } else {
+            if (!K::AHEAD) load(base);
+            barrier();
+            store(now);
+            barrier();
+            if (K::AHEAD && next < end) load(next);
+        }
+    }
+    __attribute__((device, always_inline)) void copy(u32 base, typename K::Shared *to) {
+        keys.template copy<typename K::A>(k, pitch[0], base, end, length[0], to->k);
+        values.template copy<typename K::A>(v, pitch[1], base, end, length[1], to->v);
+    }
+    __attribute__((device, always_inline)) void load(u32 base) {
+        keys.load_rows(k, pitch[0], base, end, length[0]);
+        values.load_rows(v, pitch[1], base, end, length[1]);
+    }
+    __attribute__((device, always_inline)) void store(typename K::Shared *to) {
+        if constexpr (K::IN_BLOCKS) {
+            keys.store_wholes(to->k, to->scales);
+            values.template store_sums<K::A::REST_EXPONENT>(to->v, to->v_rest);
+        } else {
+            keys.store(to->k);
+            values.store(to->v);
+        }
+    }
+};
+
+// Goes through the positions. CAREFUL: asks again which of them are hidden, whatever their scores and values are.
+template <class K>
+DEVICE void add_positions(u32 begin, u32 end, MatrixRows<K> &rows, const MaskOfRows<K> &mask, const QueriesOfWave<K> &queries,
+                          const ScoresOfWave<typename K::A> &to_score, bool careful, typename K::Shared *shared,
+                          AttentionOfWave<K> &a) {
+    typedef typename K::A A;
+    typename MaskOfRows<K>::Bits bits[K::KEYS] = {};
+    rows.begin(begin, shared);
+    if (K::MASK_AHEAD && begin < end) mask.load_step(begin, end, bits);
+    u32 turn = 0;
+    NO_UNROLL for (u32 base = begin; base < end; base += MATRIX_POSITIONS) {
+        typename K::Shared *now = shared + turn;
+        if (K::STAGES == 2) turn ^= 1;
+        if (!K::MASK_AHEAD) mask.load_step(base, end, bits);
+        rows.bring(base, now, shared + turn);
+        typename K::Sums s[K::KEYS];
+        UNROLL for (u32 j = 0; j < K::KEYS; j++) {
+            if (j % K::AT_ONCE == 0) {
+                multiply_keys<K>(now, queries, j, s + j);
+                // Otherwise the products would come after what is asked about the mask, with all operands in registers.
+                UNROLL for (u32 i = 0; i < K::AT_ONCE; i++) sums_here(s[j + i]);
+            }
+            typename K::Sums bias;
+            mask.numbers(base + j * 16, end, bits[j], bias);
+            to_score.of(s[j], bias);
+            if (K::AT_ONCE == 1) UNROLL for (u32 i = 0; i < A::SUMS; i++) s[j][i] = computed_here(s[j][i]);
+        }
+        if (unknown(careful)) {
+            UNROLL for (u32 j = 0; j < K::KEYS; j++) {
+                typename K::Sums bias;
+                mask.numbers(base + j * 16, end, bits[j], bias);
+                to_score.hide(s[j], bias);
+            }
+        }
+        a.rescale(s);
+        // Not one or the other: results of both would have registers of their own.
+        if (unknown(careful)) {
+            a.template weigh<true>(s);
+            a.template add_values_seen<0, K::RESULTS>(s, now);
+        }
+        if (!unknown(careful)) {
+            a.template weigh<false>(s);
+            a.template add_values<0, K::RESULTS>(s, now);
+        }
+        if (K::MASK_AHEAD) mask.load_step(base + MATRIX_POSITIONS, end, bits);
+    }
+}
+
 template <class K>
 DEVICE void attention_matrix(const float *q, const u8 *k, const u8 *v, const void *mask, const float *sinks, float *out,
                              float *stats, const FlashAttnParams &p, typename K::Shared *shared) {
@@ -177,9 +277,6 @@ DEVICE void attention_matrix(const float *q, const u8 *k, const u8 *v, const voi
     k += row_offset(p.off[1], p.nbk, 0, h.kv_head, h.batch) * K::KV::BYTES;
     v += row_offset(p.off[2], p.nbv, 0, h.kv_head, h.batch) * K::KV::BYTES;
 
-    AttentionOfWave<K> a;
-    a.begin(p, h, sinks, row0, begin == 0);
-    if (thread_id() < K::THREADS / WAVE) shared->special[thread_id()] = NO_STEP;
     QueriesOfWave<K> queries;
     u32 brought = row0 + thread_id() / QueriesOfWave<K>::BRINGERS;
     queries.bring(q + query_offset(p, h, query(h, brought)), p.d[0], shared);
@@ -187,61 +284,15 @@ DEVICE void attention_matrix(const float *q, const u8 *k, const u8 *v, const voi
     to_score.begin(p, queries.inverse);
     skip_hidden<K::THREADS, MATRIX_ROWS>(mask, p, h, row0, begin, end, shared->seen);
 
-    // Long rows take all registers.
-    constexpr bool AHEAD = !K::SPARING;
-    MaskOfRows<K> rows;
-    rows.begin(mask, p, h, row0);
-    typename K::Keys next_k;
-    typename K::Values next_v;
-    typename MaskOfRows<K>::Bits bits[K::KEYS] = {};
-    if (begin < end) {
-        if (AHEAD) {
-            next_k.load_rows(k, p.nbk[0], begin, end, p.d[0]);
-            next_v.load_rows(v, p.nbv[0], begin, end, p.d[1]);
-        }
-        UNROLL for (u32 j = 0; j < K::KEYS; j++) rows.load(begin + j * 16, end, bits[j]);
-    }
-    NO_UNROLL for (u32 base = begin; base < end; base += MATRIX_POSITIONS) {
-        if (!AHEAD) {
-            next_k.load_rows(k, p.nbk[0], base, end, p.d[0]);
-            next_v.load_rows(v, p.nbv[0], base, end, p.d[1]);
-        }
-        barrier();
-        if (store_step<K>(next_k, next_v, shared)) shared->special[wave_id()] = base;
-        barrier();
-        typename K::Sums s[K::KEYS];
-        u32 next = base + MATRIX_POSITIONS;
-        if (AHEAD && next < end) {
-            next_k.load_rows(k, p.nbk[0], next, end, p.d[0]);
-            next_v.load_rows(v, p.nbv[0], next, end, p.d[1]);
-        }
-        UNROLL for (u32 j = 0; j < K::KEYS; j++) {
-            if (j % K::AT_ONCE == 0) multiply_keys<K>(shared, queries, j, s + j);
-            typename K::Sums bias;
-            rows.numbers(base + j * 16, end, bits[j], bias);
-            to_score.of(s[j], bias);
-            if (K::AT_ONCE == 1) UNROLL for (u32 i = 0; i < A::SUMS; i++) s[j][i] = computed_here(s[j][i]);
-        }
-        if (has_nan<K>(s)) {
-            UNROLL for (u32 j = 0; j < K::KEYS; j++) {
-                typename K::Sums bias;
-                rows.numbers(base + j * 16, end, bits[j], bias);
-                to_score.hide(s[j], bias);
-            }
-        }
-        UNROLL for (u32 j = 0; j < K::KEYS; j++) rows.load(next + j * 16, end, bits[j]);
-        bool special = false;
-        UNROLL for (u32 w = 0; w < K::THREADS / WAVE; w++) special |= uniform(shared->special[w]) == base;
-        a.rescale(s);
-        // Not one or the other: results of both would have registers of their own.
-        if (special) {
-            a.template weigh<true>(s);
-            a.template add_values_seen<0, K::RESULTS>(s, shared);
-        }
-        if (!unknown(special)) {
-            a.template weigh<false>(s);
-            a.template add_values<0, K::RESULTS>(s, shared);
-        }
-    }
+    MaskOfRows<K> masks;
+    masks.begin(mask, p, h, row0);
+    MatrixRows<K> rows = {k, v, {p.nbk[0], p.nbv[0]}, {p.d[0], p.d[1]}, end, {}, {}};
+    AttentionOfWave<K> a;
+    bool careful = false;
+    NO_UNROLL do {
+        a.begin(p, h, sinks, row0, group_x() == 0);
+        add_positions<K>(begin, end, rows, masks, queries, to_score, careful, shared, a);
+        careful = !careful && group_reduce<Max, K::THREADS>(a.finite() ? 0.0f : 1.0f, shared->seen[0]) != 0.0f;
+    } while (careful);
     a.store(p, h, row0, splits, out, stats);
 }

@@ -68,6 +68,10 @@ template <class K> struct MaskOfRows {
             }
         }
     }
+    // Of all positions of a step.
+    __attribute__((device, always_inline)) void load_step(u32 base, u32 end, Bits *bits) const {
+        UNROLL for (u32 j = 0; j < K::KEYS; j++) load(base + j * 16, end, bits[j]);
+    }
     // The same at the end of the positions, and where runs do not lie at multiples of their size.
     __attribute__((device, always_inline)) void load_some(u32 first, u32 end, u32 lane, Bits &bits) const {
         UNROLL for (u32 i = 0; i < A::SUMS; i += 2) {
@@ -85,6 +89,10 @@ template <class K> struct MaskOfRows {
     // What is added to the scores of these positions.
     __attribute__((device, always_inline)) void numbers(u32 first, u32 end, const Bits &bits, typename A::Sums &bias) const {
         bias = 0.0f;
+        // Most masks of a wavefront are all zeros, behind which nothing is hidden.
+        u32 any = 0;
+        UNROLL for (u32 i = 0; i < A::SUMS; i++) any |= bits[i];
+        if (first + 16 <= end && in_all_lanes(any == 0)) return;
         if (type == 1) {
             UNROLL for (u32 i = 0; i < A::SUMS; i++) bias[i] = slope[A::row(i)] * bits_f32(bits[i]);
         } else if (type == 2) {
@@ -126,13 +134,6 @@ template <class A> struct ScoresOfWave {
         UNROLL for (u32 i = 0; i < A::SUMS; i++) s[i] = is_hidden(bias[i]) ? -infinity() : s[i];
     }
 };
-
-// Whether one of a step's scores is no number in some lane. (Infinities of both signs are taken for one.)
-template <class K> DEVICE bool has_nan(const typename K::Sums *s) {
-    float all = 0.0f;
-    UNROLL for (u32 j = 0; j < K::KEYS; j++) UNROLL for (u32 i = 0; i < K::A::SUMS; i++) all += s[j][i];
-    return !in_all_lanes(all == all);
-}
 
 // Whether a row of the work-group sees one of THREADS positions from `first` on. Heads that share a mask are looked at once.
 template <u32 THREADS, u32 ROWS>

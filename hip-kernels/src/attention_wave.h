@@ -199,6 +199,15 @@ template <class K> struct AttentionOfWave {
         }
     }
 
+    // Whether all results of a wavefront are finite. Hidden positions have weights of zero, but for scores that are no numbers:
+    // whatever is not finite in a cell that no row of the wavefront sees has made a result a NaN.
+    __attribute__((device, always_inline)) bool finite() const {
+        float all = 0.0f;
+        UNROLL for (u32 r = 0; r < A::ROWS; r++) all = mad(sum[r], 0.0f, all);
+        UNROLL for (u32 c = 0; c < K::RESULTS; c++) UNROLL for (u32 i = 0; i < A::SUMS; i++) all = mad(total[c][i], 0.0f, all);
+        return in_all_lanes(all == 0.0f);
+    }
+
     // The result, or the sums and statistics of a piece of the positions.
     __attribute__((device, always_inline)) void store(const FlashAttnParams &p, const Heads &h, u32 row0, u32 splits, float *out,
                                                       float *stats) const {

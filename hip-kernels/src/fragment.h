@@ -185,6 +185,12 @@ struct Mma {
                          : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(at));
         return x;
     }
+    // 16 bytes of memory into LDS, both at multiples of 16; zeros where they are not `there`.
+    DEVICE void copy_eight(u16 *to, const u8 *from, bool there) {
+        u32 at = (u32)(u64)(IN_LDS const u16 *)to;
+        __asm__ volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(at), "l"(from), "r"(there ? 16 : 0) : "memory");
+    }
+    DEVICE void copied() { __asm__ volatile("cp.async.wait_all;" : : : "memory"); }
     DEVICE void multiply(const lds_u32x4 &a, u32 b0, u32 b1, float *c) {
         __asm__("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"

@@ -56,7 +56,7 @@ fn debug_program(
         true => Plan::fused_debug(g, backend, precision)?,
         false => Plan::debug(g, backend.device().limits.alignment, precision)?,
     };
-    let program = backend.prepare(g, &plan, bindings, PrepareOptions { stepwise: true })?;
+    let program = backend.prepare(g, &plan, bindings, PrepareOptions::STEPWISE)?;
     Ok((program, named_steps(g, &plan)))
 }
 

@@ -113,6 +113,7 @@ impl Session {
         if !self.prepare_ahead(&shape)? {
             return Ok(None);
         }
+        self.settle()?;
         let ran = self.step_and_next(self.placed[0], &shape);
         if ran.is_err() {
             (self.ahead.pair, self.ahead.flight) = (None, None);

@@ -15,8 +15,9 @@ pub struct Item<'a> {
     pub tokens: &'a [u32],
 }
 
-/// Called before each batch of a prompt and after the last one, with the tokens that are computed and with all of them.
-/// What it returns says whether to go on.
+/// Called before each batch of a prompt and after the last one, with the tokens that are computed, or are under way while the
+/// next batch is put together, and with all of them. What it returns says whether to go on; after "no" what is under way is
+/// waited for.
 pub type Watch<'a> = &'a mut dyn FnMut(usize, usize) -> ControlFlow<()>;
 
 impl Session {
@@ -191,6 +192,9 @@ impl Session {
         before.clear();
         before.extend(items.iter().map(|item| self.cells.length(item.sequence)));
         let outcome = self.compute_checked(items, want, all, watch);
+        // Of a call that ended early a batch may be under way.
+        let settled = self.settle();
+        let outcome = outcome.and_then(|done| settled.map(|()| done));
         if !matches!(outcome, Ok(true)) {
             self.results.begin(want, h);
         }

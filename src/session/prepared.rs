@@ -1,7 +1,7 @@
 //! What a session runs: state in device memory, and graphs prepared for batches, on one device or on two.
 
 use crate::model::{BatchGraph, BatchShape, DEVICES, MAIN, Model, Needs};
-use ggml_core::backend::{Backend, Bindings, Buffer, PrepareOptions, Program, Slice, Usage};
+use ggml_core::backend::{Backend, Bindings, Buffer, PrepareOptions, Program, Slice, Timing, Usage};
 use ggml_core::cost::{Work, group_work};
 use ggml_core::plan::{Plan, Precision};
 use ggml_core::schedule::{Split, SplitDevice, SplitProgram};
@@ -87,6 +87,9 @@ impl Compute {
 pub(super) struct Prepared {
     graph: BatchGraph,
     program: Box<dyn Program>,
+    /// Whether it can begin and leave the caller alone, others with the same memory too.
+    overlaps: bool,
+    under_way: bool,
 }
 
 impl Prepared {
@@ -100,8 +103,13 @@ impl Prepared {
     ) -> Result<Prepared> {
         let graph = model.file().graph(shape)?;
         let preparation = Preparation { model, graph: &graph, state, next: None, precision };
-        let program = preparation.program(preparation.plan(Kind::Ships)?, false, Some(compute))?;
-        Ok(Prepared { graph, program })
+        let planned = preparation.plan(Kind::Ships)?;
+        // A single token is never followed by another of its prompt.
+        let overlaps =
+            shape.tokens > 1 && matches!(planned, Planned::Whole(d, _) if model.backends()[d].begins());
+        let options = PrepareOptions { overlaps, ..PrepareOptions::default() };
+        let program = preparation.program(planned, options, Some(compute))?;
+        Ok(Prepared { graph, program, overlaps, under_way: false })
     }
 
     /// Prepares a step that has its token in `next` and leaves there that of the step after it; `None` where the model is on
@@ -120,8 +128,33 @@ impl Prepared {
         if !matches!(planned, Planned::Whole(MAIN, _)) {
             return Ok(None);
         }
-        let program = preparation.program(planned, false, Some(compute))?;
-        Ok(Some(Prepared { graph, program }))
+        let program = preparation.program(planned, PrepareOptions::default(), Some(compute))?;
+        Ok(Some(Prepared { graph, program, overlaps: false, under_way: false }))
+    }
+
+    /// Whether it can be under way while others with the same memory are.
+    pub(super) fn overlaps(&self) -> bool {
+        self.overlaps
+    }
+
+    /// Whether it has begun and nobody has waited for it.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.under_way
+    }
+
+    /// Begins to run.
+    pub(super) fn begin(&mut self) -> Result<()> {
+        self.program.begin()?;
+        self.under_way = true;
+        Ok(())
+    }
+
+    /// Waits for it, if it is under way.
+    pub(super) fn finish(&mut self) -> Result<Timing> {
+        match std::mem::take(&mut self.under_way) {
+            true => self.program.finish(),
+            false => Ok(Timing::default()),
+        }
     }
 
     /// The graph of the batch.
@@ -176,7 +209,7 @@ pub(super) fn timed_program(
     let preparation = Preparation { model, graph, state, next: None, precision };
     let planned = preparation.plan(Kind::Ships)?;
     let steps = planned.steps(&graph.graph);
-    Ok((preparation.program(planned, true, Some(compute))?, steps))
+    Ok((preparation.program(planned, PrepareOptions::STEPWISE, Some(compute))?, steps))
 }
 
 /// A program for a graph of a model, with state of its own, that can be run step by step and keeps the result of every
@@ -192,7 +225,7 @@ pub(crate) fn debug_program(
     let preparation = Preparation { model, graph, state: &state, next: None, precision };
     let planned = preparation.plan(if fused { Kind::FusedDebug } else { Kind::Debug })?;
     let steps = planned.steps(&graph.graph);
-    Ok((preparation.program(planned, true, None)?, steps))
+    Ok((preparation.program(planned, PrepareOptions::STEPWISE, None)?, steps))
 }
 
 /// Which plan.
@@ -265,11 +298,10 @@ impl Preparation<'_> {
     fn program(
         &self,
         planned: Planned,
-        stepwise: bool,
+        options: PrepareOptions,
         mut compute: Option<&mut Compute>,
     ) -> Result<Box<dyn Program>> {
         let backends = self.model.backends();
-        let options = PrepareOptions { stepwise };
         let mut bind = |device: usize, arena: Option<usize>| -> Result<Bindings> {
             let mut bindings = self.bindings(device)?;
             if let (Some(compute), Some(arena)) = (&mut compute, arena) {

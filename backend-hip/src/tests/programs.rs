@@ -194,7 +194,7 @@ fn steps_run_alone() {
     let s = sample();
     let bindings = bind(&backend, &s);
     let plan = Plan::debug(&s.graph, 256, Precision::Exact).unwrap();
-    let mut program = backend.prepare(&s.graph, &plan, &bindings, PrepareOptions { stepwise: true }).unwrap();
+    let mut program = backend.prepare(&s.graph, &plan, &bindings, PrepareOptions::STEPWISE).unwrap();
     write(&mut *program, s.x, &[1.0; 64]);
     program.run_step(0).unwrap();
     assert_eq!(read(&mut *program, s.scaled, 64), [3.0; 64]);

@@ -25,8 +25,8 @@ typedef FragmentMma WrittenFragment;
 #define ATTENTION(type, KV, D) \
     KERNEL(MATRIX_WAVES * WrittenFragment::LANES) attention_##type##_d##D(ATTENTION_OPERANDS) { \
         typedef MatrixKernel<AttentionFragment<WrittenFragment>, KV, D> K; \
-        LDS K::Shared shared; \
-        attention_matrix<K>(q, k, v, mask, sinks, out, stats, p, &shared); \
+        LDS K::Shared shared[K::STAGES]; \
+        attention_matrix<K>(q, k, v, mask, sinks, out, stats, p, shared); \
     }
 #define ATTENTIONS(type, KV) ATTENTION(type, KV, 64) ATTENTION(type, KV, 128)
 ATTENTIONS(f16, WeightF16)

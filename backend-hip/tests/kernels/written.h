@@ -63,6 +63,11 @@ template <class DOCUMENT, bool FLUSHES_ = false> struct Written {
 // column l / 4, elements 2 (l % 4) + 8i and the next; of the result in register i row l / 4 + 8 (i / 2), column
 // 2 (l % 4) + i % 2.
 struct WrittenMma {
+    DEVICE void copy_eight(u16 *to, const u8 *from, bool there) {
+        lds_u32x4 zeros = {0, 0, 0, 0};
+        *(lds_u32x4 *)to = there ? *(const lds_u32x4 *)from : zeros;
+    }
+    DEVICE void copied() {}
     DEVICE lds_u32x4 load_four(const u16 *row) {
         u32 lane = thread_id() % 32, at = (u32)(u64)(IN_LDS const u16 *)row;
         lds_u32x4 x;

@@ -403,7 +403,8 @@ fn arena(memory: &Memory, plan: &Plan, bindings: &Bindings, deadline: &Deadline)
     }
 }
 
-/// Staging for inputs that the host cannot write in place. A stepwise program uploads them at once instead.
+/// Staging for inputs that the host cannot write in place, or must not while others use it. A stepwise program uploads them at
+/// once instead.
 fn inputs(
     memory: &Memory,
     graph: &Graph,
@@ -414,7 +415,8 @@ fn inputs(
     let wanted = graph.ids().filter(|&id| graph.tensor(id).source == Source::Input && !options.stepwise);
     let places = wanted.filter_map(|id| {
         let storage = bound.storage.get(&id)?;
-        (!memory.writes_directly(bound.buffer(storage.buffer))).then_some((id, *storage))
+        let staged = options.overlaps || !memory.writes_directly(bound.buffer(storage.buffer));
+        staged.then_some((id, *storage))
     });
     Staged::new(memory, places.collect(), "inputs", deadline)
 }

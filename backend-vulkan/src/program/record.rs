@@ -108,7 +108,7 @@ pub(crate) fn record(context: &DeviceContext, recording: &Recording<'_>) -> Resu
             copy_outputs(&mut recorder, &staging.outputs, recording.bound)?;
         }
         if let Some(timestamps) = &timestamps {
-            recorder.timestamp(timestamps, 2 * index as u32 + 1, false);
+            recorder.timestamp(timestamps, 2 * index as u32 + 1);
         }
         units.push(Unit {
             commands: recorder.finish()?,
@@ -134,7 +134,7 @@ fn total(portions: &[Portion]) -> f64 {
 fn begin(recorder: &mut Recorder<'_>, timestamps: &Option<Arc<Timestamps>>, index: usize) {
     if let Some(timestamps) = timestamps {
         recorder.reset(timestamps, 2 * index as u32);
-        recorder.timestamp(timestamps, 2 * index as u32, true);
+        recorder.timestamp(timestamps, 2 * index as u32);
     }
 }
 

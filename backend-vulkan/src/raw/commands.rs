@@ -339,12 +339,9 @@ impl<'p> Recorder<'p> {
         }
     }
 
-    /// Writes a timestamp: at the beginning before later work starts, else after earlier work is complete.
-    pub(crate) fn timestamp(&mut self, timestamps: &Arc<Timestamps>, index: u32, beginning: bool) {
-        let stage = match beginning {
-            true => vk::PipelineStageFlags::TOP_OF_PIPE,
-            false => vk::PipelineStageFlags::BOTTOM_OF_PIPE,
-        };
+    /// Writes a timestamp when earlier work is complete, also that of earlier submissions.
+    pub(crate) fn timestamp(&mut self, timestamps: &Arc<Timestamps>, index: u32) {
+        let stage = vk::PipelineStageFlags::BOTTOM_OF_PIPE;
         if index < timestamps.count {
             // SAFETY: the query lies in the pool, which `reset` has made ready and held.
             unsafe { self.device().cmd_write_timestamp(self.raw, stage, timestamps.raw, index) };
