@@ -71,7 +71,9 @@ impl Device {
             })
             .to_vec();
         let rows = p.ne[0] * (p.ne[1] / p.kv[1]);
-        let splits = p.kv[0].div_ceil(tile_span(&p, rows));
+        // Pieces of 1024 positions.
+        let splits = p.kv[0].div_ceil(1024);
+        let p = FlashAttnParams { span: if splits > 1 { 1024 } else { p.kv[0] }, ..p };
         let all_rows = p.ne[0] * p.ne[1] * p.ne[2];
         let values = (all_rows * p.d[1]) as usize;
         let result = self.gpu.allocate(values * 4).unwrap();
@@ -92,12 +94,6 @@ impl Device {
         self.gpu.read(result, bytemuck::cast_slice_mut(&mut got)).unwrap();
         got
     }
-}
-
-/// The rule of `attention.h`.
-fn tile_span(p: &FlashAttnParams, rows: u32) -> u32 {
-    let groups = rows.div_ceil(32) * p.kv[1] * p.ne[2];
-    if groups >= 384 { p.kv[0] } else { p.kv[0].div_ceil(768 / groups).next_multiple_of(32).max(1024) }
 }
 
 /// The cases of the catalogue that a unit takes: however few rows they have.

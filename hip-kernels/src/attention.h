@@ -59,18 +59,7 @@ DEVICE u64 result_row(const FlashAttnParams &p, const Heads &h, Query q) {
     return ((u64)h.batch * p.ne[0] + q.token) * p.ne[1] + q.head;
 }
 
-// Positions that a work-group of the tile kernels takes: all of them, unless there are many and the query rows alone
-// give too few work-groups to fill a device; then so many that there are about 768 work-groups, or 384 where these
-// have twice as many rows: three for each processor of an H200. `tile_span` in the host's
-// flash_attn.rs is the same rule.
 #define TILE_ROWS 32u
-#define ENOUGH_GROUPS 384u
-DEVICE u32 tile_span(const FlashAttnParams &p, u32 rows) {
-    u32 groups = (rows + TILE_ROWS - 1) / TILE_ROWS * p.kv[1] * p.ne[2];
-    if (groups >= ENOUGH_GROUPS) return p.kv[0];
-    u32 pieces = 2 * ENOUGH_GROUPS / groups, span = ((p.kv[0] + pieces - 1) / pieces + 31) / 32 * 32;
-    return span < 1024 ? 1024 : span;
-}
 
 // What the statistics of a query row begin with in the first piece of the positions: the sink of its head, minus
 // infinity where there is none.

@@ -68,7 +68,7 @@ template <class KV, int PIECES>
 DEVICE void attention_tile(const float *q, const u8 *k, const u8 *v, const void *mask, const float *sinks, float *out,
                            float *stats, const FlashAttnParams &p, TileShared *shared) {
     Heads h = heads(p);
-    u32 span = tile_span(p, h.rows);
+    u32 span = p.span;
     u32 thread = thread_id(), x = thread % 16, y = thread / 16;
     u32 row0 = group_y() * TILE_ROWS, begin = group_x() * span, end = minimum(begin + span, p.kv[0]);
     u32 splits = (p.kv[0] + span - 1) / span;

@@ -43,7 +43,7 @@ template <u32 ROWS> struct MatrixWork {
     u32 splits, row0, begin, end;
     __attribute__((device, always_inline)) explicit MatrixWork(const FlashAttnParams &p) {
         h = heads(p);
-        u32 span = tile_span(p, h.rows);
+        u32 span = p.span;
         splits = (p.kv[0] + span - 1) / span;
         row0 = group_y() * ROWS;
         begin = group_x() * span;

@@ -34,7 +34,7 @@ LATENT_MATRIX(f16, WeightF16)
 KERNEL(COMBINE_THREADS)
 flash_attn_combine(const float *sums, const float *stats, float *d, FlashAttnParams p) {
     LDS float weights[MAX_SPLITS], scratch[2 * COMBINE_THREADS / WAVE];
-    u32 thread = thread_id(), span = tile_span(p, p.ne[0] * (p.ne[1] / p.kv[1])), splits = (p.kv[0] + span - 1) / span;
+    u32 thread = thread_id(), splits = (p.kv[0] + p.span - 1) / p.span;
     u64 row = group_x();
     float max = -infinity();
     for (u32 i = thread; i < splits; i += COMBINE_THREADS) max = larger(max, stats[(row * splits + i) * 2]);

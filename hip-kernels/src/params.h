@@ -212,6 +212,7 @@ struct FlashAttnParams {
     float scale;
     float max_bias;
     float logit_softcap;
+    u32 span;
 };
 
 struct MulMatIdParams {

@@ -19,14 +19,15 @@ const THREADS: u32 = 128;
 const FEW: u64 = 8;
 /// Query rows of a work-group of the kernels for many.
 const TILE_ROWS: u32 = 32;
-/// Work-groups of so many rows from which the positions are not divided.
-const ENOUGH_GROUPS: u32 = 384;
 /// Query rows of a work-group of the kernels for many on matrix units, of which each of four wavefronts has 16; of long rows
 /// they share 16.
 const MATRIX_ROWS: u64 = 64;
 const LONG_MATRIX_ROWS: u64 = 16;
 /// Pieces that the combining kernel takes at the most: its LDS.
 const MAX_SPLITS: u64 = 2048;
+/// Positions of a piece at the least, and those that take as long as beginning one and joining what it gives.
+const LEAST_PIECE: u32 = 256;
+const COST_OF_PIECE: u64 = 160;
 
 /// Values that the kernels for rows of any length keep sums of.
 const MAX_VALUES: u32 = 1024;
@@ -113,14 +114,36 @@ fn size_class(n: u32) -> Option<usize> {
     [64, 128, 256].iter().position(|&size| n <= size)
 }
 
-/// Positions of a work-group of the kernels for many query rows; `rows` of them share a head of k. The rule of
-/// `attention.h`.
-fn tile_span(p: &FlashAttnParams, rows: u32) -> u32 {
-    let groups = rows.div_ceil(TILE_ROWS).saturating_mul(p.kv[1]).saturating_mul(p.ne[2]);
-    if groups >= ENOUGH_GROUPS {
-        return p.kv[0];
+/// Positions of a work-group of the kernels for many query rows, of which `groups` take all positions together and `places` run
+/// at a time. They run in rounds that take as long as the positions of a work-group; divided, so that less of a round is left
+/// idle, or all positions where that gains nothing.
+fn tile_span(positions: u32, groups: u64, places: u64) -> u32 {
+    let span = |pieces: u64| u64::from(positions).div_ceil(pieces).next_multiple_of(32);
+    let time = |pieces: u64| {
+        let rounds = groups.max(1).saturating_mul(pieces).div_ceil(places.max(1));
+        rounds.saturating_mul(span(pieces) + if pieces > 1 { COST_OF_PIECE } else { 0 })
+    };
+    // More than two rounds leave little of them idle.
+    let most = (2 * places).div_ceil(groups.max(1)).min(u64::from(positions / LEAST_PIECE)).min(MAX_SPLITS);
+    match (1..=most).min_by_key(|&pieces| time(pieces)) {
+        None | Some(1) => positions,
+        Some(pieces) => span(pieces) as u32,
     }
-    p.kv[0].div_ceil(2 * ENOUGH_GROUPS / groups).next_multiple_of(32).max(1024)
+}
+
+/// Work-groups of the kernels for many query rows that a compute unit runs at a time: by their registers, for which AMD's are
+/// bounded (`WAVES_PER_SIMD` in the kernels' sources) and NVIDIA's on matrix units, too (`MATRIX_GROUPS`).
+fn resident(profile: &Profile, p: &FlashAttnParams, kv_type: DType, on_units: bool) -> u64 {
+    let row = p.d[0].max(p.d[1]);
+    match (profile.family, on_units) {
+        (Family::Nvidia, true) if row <= 64 || (row <= 128 && kv_type == DType::F16) => 3,
+        (Family::Nvidia, true) => 2,
+        (Family::Nvidia, false) => 3,
+        (_, true) if profile.wave == 64 => 2,
+        (_, true) => 4,
+        (_, false) if profile.wave == 64 => 4,
+        (_, false) => 2,
+    }
 }
 
 /// Positions of a work-group of the kernels for long rows; `groups` of them read each position. The rule of
@@ -134,7 +157,7 @@ fn long_span(positions: u32, groups: u64) -> u32 {
 
 /// The launches of a node of this family.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
-    let p = FlashAttnParams::new(c.graph, c.node, &[])?;
+    let mut p = FlashAttnParams::new(c.graph, c.node, &[])?;
     let src = c.graph.tensor(c.node).src();
     let kv_type = c.graph.tensor(src[1]).dtype;
     let kernels = kernels(kv_type).ok_or_else(|| no_kernel(c, kv_type))?;
@@ -147,7 +170,10 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
 
     let heads = u64::from(p.kv[1]) * u64::from(p.ne[2]);
     let matrix = matrix_kernel(c, &p, &kernels);
-    let Choice { kernel, threads, few, splits, groups } = choose(c.profile, &p, &kernels, matrix)?;
+    let resident = resident(c.profile, &p, kv_type, matrix.is_some());
+    let Choice { kernel, threads, few, splits, groups, span } =
+        choose(c.profile, &p, &kernels, matrix, resident)?;
+    p.span = span;
     let read: Vec<Operand> =
         [0, 1, 2, 3, 4].map(|i| Operand::Tensor(*src.get(i).unwrap_or(&src[0]))).to_vec();
     let result = Operand::Tensor(c.node);
@@ -208,7 +234,7 @@ fn is_long(p: &FlashAttnParams) -> bool {
 }
 
 /// What computes a node: the kernel and its threads, whether it is one for few query rows, how many pieces of the positions
-/// there are and how many groups of query rows.
+/// there are, how many groups of query rows, and for many query rows the positions of a piece.
 #[derive(Debug, PartialEq)]
 struct Choice {
     kernel: &'static str,
@@ -216,20 +242,25 @@ struct Choice {
     few: bool,
     splits: u64,
     groups: u64,
+    span: u32,
 }
 
 /// Rows that share a work-group read k and v once; but where that leaves compute units idle, in short caches, the time is
 /// that of one work-group, and each row gets its own.
-/// `matrix`: what matrix units have for many rows.
+/// `matrix`: what matrix units have for many rows; `resident`: work-groups of those for many that a compute unit runs at a time.
 fn choose(
     profile: &Profile,
     p: &FlashAttnParams,
     kernels: &Kernels,
     matrix: Option<&'static str>,
+    resident: u64,
 ) -> Result<Choice, Refusal> {
     let [d, dv] = p.d;
+    let all = p.kv[0];
     let rows = u64::from(p.ne[0]) * u64::from(p.ne[1] / p.kv[1]);
-    let rows32 = u32::try_from(rows).map_err(|_| Refusal(format!("{rows} query rows of a head")))?;
+    if rows > u32::MAX.into() {
+        return Err(Refusal(format!("{rows} query rows of a head")));
+    }
     let heads = u64::from(p.kv[1]) * u64::from(p.ne[2]);
     let in_eights = d % 8 == 0 && dv % 8 == 0;
     let long_of_few = in_eights && d > 256 && d <= LONG[0] && (1..=256).contains(&dv) && rows <= FEW;
@@ -237,13 +268,15 @@ fn choose(
     if long_of_few || is_long(p) && on_units.is_none() {
         let groups = rows.div_ceil(LONG_ROWS);
         let splits = u64::from(p.kv[0].div_ceil(long_span(p.kv[0], groups.saturating_mul(heads))));
-        return Ok(Choice { kernel: kernels.long, threads: span(profile), few: true, splits, groups });
+        let (kernel, threads) = (kernels.long, span(profile));
+        return Ok(Choice { kernel, threads, few: true, splits, groups, span: all });
     }
     let of_values = size_class(dv).filter(|_| in_eights).map(|of_values| kernels.many[of_values]);
     let kernel = match on_units.or(of_values) {
         Some(many) => many,
         None if dv <= MAX_VALUES => {
-            return Ok(Choice { kernel: kernels.any, threads: THREADS, few: false, splits: 1, groups: rows });
+            let (kernel, threads) = (kernels.any, THREADS);
+            return Ok(Choice { kernel, threads, few: false, splits: 1, groups: rows, span: all });
         }
         None => {
             return Err(Refusal(format!(
@@ -261,21 +294,17 @@ fn choose(
         }
         let groups = rows.div_ceil(GROUPS[class]);
         let kernel = kernels.few[size][class];
-        return Ok(Choice { kernel, threads: span(profile), few: true, splits, groups });
-    }
-    let splits = u64::from(p.kv[0].div_ceil(tile_span(p, rows32)));
-    if splits > MAX_SPLITS {
-        return Err(Refusal(format!(
-            "FLASH_ATTN_EXT of {} positions: too many for the HIP kernels",
-            p.kv[0]
-        )));
+        return Ok(Choice { kernel, threads: span(profile), few: true, splits, groups, span: all });
     }
     let (threads, of_group) = match on_units {
         Some(_) if is_long(p) => (4 * profile.wave, LONG_MATRIX_ROWS),
         Some(_) => (4 * profile.wave, MATRIX_ROWS),
         None => (THREADS, TILE_ROWS.into()),
     };
-    Ok(Choice { kernel, threads, few: false, splits, groups: rows.div_ceil(of_group) })
+    let groups = rows.div_ceil(of_group);
+    let places = resident * Tuning::of(profile).units(profile);
+    let span = tile_span(all, groups.saturating_mul(heads), places);
+    Ok(Choice { kernel, threads, few: false, splits: all.div_ceil(span).into(), groups, span })
 }
 
 #[cfg(test)]
@@ -291,16 +320,14 @@ mod tests {
 
     #[test]
     fn spans_fill_the_device_and_bound_the_scratch() {
-        let p = |tokens, positions, heads| FlashAttnParams {
-            ne: [tokens, heads * 4, 1],
-            kv: [positions, heads],
-            ..FlashAttnParams::default()
-        };
-        let span = |tokens, positions, heads| tile_span(&p(tokens, positions, heads), tokens * 4);
-        assert_eq!(span(512, 8192, 8), 8192, "enough work-groups without");
-        assert_eq!(span(16, 1000, 8), 1024, "few positions");
-        assert_eq!(span(16, 131072, 8), 2752, "48 pieces of 16 work-groups");
-        assert_eq!(span(4, 131072, 1), 1024);
+        assert_eq!(tile_span(8192, 4000, 396), 8192, "enough work-groups without");
+        assert_eq!(tile_span(500, 8, 396), 500, "few positions");
+        assert_eq!(tile_span(4608, 256, 396), 1536, "768 work-groups in two rounds, for 256 in one that idles");
+        assert_eq!(tile_span(4608, 396, 396), 4608, "a round");
+        assert_eq!(tile_span(131072, 8, 396), 2688, "49 pieces of 8 work-groups");
+        assert_eq!(tile_span(131072, 1, 240), 576, "a round of 228 pieces");
+        let longest = u32::MAX - 31;
+        assert!(u64::from(longest.div_ceil(tile_span(longest, 1, 1 << 20))) <= MAX_SPLITS);
     }
 
     /// All kernels are there, with the arguments that they are given.
@@ -401,7 +428,7 @@ mod tests {
             };
             let profile = Profile::of(&Target::parse("gfx906").unwrap()).unwrap();
             let profile = Profile { compute_units: 60, ..profile };
-            let choice = choose(&profile, &p, &kernels(DType::F16).unwrap(), matrix);
+            let choice = choose(&profile, &p, &kernels(DType::F16).unwrap(), matrix, 4);
             choice.map(|c| (c.kernel, c.splits, c.groups))
         };
         let chosen = |d, dv, tokens, positions| chosen_of(None, d, dv, tokens, positions);
@@ -421,7 +448,7 @@ mod tests {
         assert_eq!(chosen(576, 512, 200, 10_000), Ok(("flash_attn_split_f16_long", 1, 200)));
         let on_units = |tokens| chosen_of(Some("of units"), 576, 512, tokens, 10_000);
         assert_eq!(on_units(32), Ok(("flash_attn_split_f16_long", 4, 32)), "128 rows");
-        assert_eq!(on_units(33), Ok(("of units", 10, 9)));
+        assert_eq!(on_units(33), Ok(("of units", 13, 9)), "234 of 240 places");
         assert_eq!(on_units(2000), Ok(("of units", 1, 500)));
         assert!(chosen(64, 1032, 1, 9).is_err());
     }
