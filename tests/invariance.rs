@@ -85,8 +85,14 @@ fn prepare(
 ) -> Box<dyn Program> {
     let make = if debug { Plan::debug } else { Plan::new };
     let plan = make(&setup.graph.graph, backend.device().limits.alignment, Precision::Fast).unwrap();
-    let mut program =
-        backend.prepare(&setup.graph.graph, &plan, bindings, PrepareOptions { stepwise, ..PrepareOptions::default() }).unwrap();
+    let mut program = backend
+        .prepare(
+            &setup.graph.graph,
+            &plan,
+            bindings,
+            PrepareOptions { stepwise, ..PrepareOptions::default() },
+        )
+        .unwrap();
     for (id, bytes) in &setup.inputs {
         program.write(*id, bytes).unwrap();
     }

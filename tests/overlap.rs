@@ -5,12 +5,11 @@ mod common;
 
 use common::{backend, backends, model, tiny};
 use diptych::ggml::backend::{
-    Backend, Bindings, Buffer, DeviceInfo, PrepareOptions, Program, Slice, Stats, Support,
-    Timing, Usage,
+    Backend, Bindings, Buffer, DeviceInfo, PrepareOptions, Program, Slice, Stats, Support, Timing, Usage,
 };
-use diptych::ggml::plan::Plan;
-use diptych::ggml::phase::Deadlines;
 use diptych::ggml::mapped::MappedBytes;
+use diptych::ggml::phase::Deadlines;
+use diptych::ggml::plan::Plan;
 use diptych::ggml::{Graph, TensorId};
 use diptych::session::KV_STEP;
 use diptych::{DType, Error, Model, Result, Session, SessionOptions};

@@ -57,7 +57,8 @@ fn rows_of_any_length() {
             // No sinks: q again. The statistics: the result again.
             pointers.insert(4, pointers[0]);
             pointers.push(pointers[5]);
-            let arguments = [bytemuck::cast_slice(&pointers), bytemuck::bytes_of(&p)].concat();
+            let arguments =
+                [bytemuck::cast_slice(&pointers), bytemuck::bytes_of(&p), &p.kv[0].to_ne_bytes()].concat();
             let groups = [1, p.ne[0] * p.ne[1] / p.kv[1], p.kv[1] * p.ne[2]];
             let launch = Launch { groups, threads: [128, 1, 1], dynamic_lds: 0, arguments: &arguments };
             let kernel = module.kernel(name).unwrap();

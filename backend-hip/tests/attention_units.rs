@@ -41,10 +41,10 @@ impl Device {
         Some(Device { gpu, attention, shipped, threads })
     }
 
-    fn launch(&self, kernel: &str, groups: [u32; 3], threads: u32, pointers: &[u64], p: &FlashAttnParams) {
+    fn launch(&self, kernel: &str, groups: [u32; 3], threads: u32, pointers: &[u64], p: &[u8]) {
         let modules = [&self.attention, &self.shipped];
         let kernel = modules.into_iter().find_map(|module| module.kernel(kernel)).expect(kernel);
-        let arguments = [bytemuck::cast_slice(pointers), bytemuck::bytes_of(p)].concat();
+        let arguments = [bytemuck::cast_slice(pointers), p].concat();
         let launch = Launch { groups, threads: [threads, 1, 1], dynamic_lds: 0, arguments: &arguments };
         self.gpu.launch(&kernel, &launch).unwrap();
     }
@@ -73,7 +73,7 @@ impl Device {
         let rows = p.ne[0] * (p.ne[1] / p.kv[1]);
         // Pieces of 1024 positions.
         let splits = p.kv[0].div_ceil(1024);
-        let p = FlashAttnParams { span: if splits > 1 { 1024 } else { p.kv[0] }, ..p };
+        let span = if splits > 1 { 1024 } else { p.kv[0] };
         let all_rows = p.ne[0] * p.ne[1] * p.ne[2];
         let values = (all_rows * p.d[1]) as usize;
         let result = self.gpu.allocate(values * 4).unwrap();
@@ -85,6 +85,7 @@ impl Device {
         let size = ["d64", "d128", "long"][[64, 128].iter().filter(|&&n| p.d[0].max(p.d[1]) > n).count()];
         let kernel = format!("attention_{kv_type}_{size}");
         let groups = [splits, rows.div_ceil(ROWS[usize::from(size == "long")]), p.kv[1] * p.ne[2]];
+        let p = [bytemuck::bytes_of(&p), &span.to_ne_bytes()].concat();
         self.launch(&kernel, groups, self.threads, &pointers, &p);
         if splits > 1 {
             let pointers = [written[0], written[1], result];

@@ -21,7 +21,9 @@ fn device() -> Option<(HipBackend, Faults)> {
 
 fn program(backend: &HipBackend, graph: &Graph, stepwise: bool) -> Box<dyn Program> {
     let plan = Plan::new(graph, backend.device().limits.alignment, Precision::Exact).unwrap();
-    backend.prepare(graph, &plan, &Bindings::default(), PrepareOptions { stepwise, ..PrepareOptions::default() }).unwrap()
+    backend
+        .prepare(graph, &plan, &Bindings::default(), PrepareOptions { stepwise, ..PrepareOptions::default() })
+        .unwrap()
 }
 
 fn read(program: &mut dyn Program, id: TensorId, count: usize) -> Vec<f32> {

@@ -170,7 +170,13 @@ fn split(w: &Work, device: &[usize], backends: &[&dyn Backend], mode: Mode) -> V
         .zip(&bindings)
         .map(|(&backend, bindings)| SplitDevice { backend, bindings })
         .collect();
-    let mut program = SplitProgram::prepare(split, &plans, &devices, PrepareOptions { stepwise, ..PrepareOptions::default() }).unwrap();
+    let mut program = SplitProgram::prepare(
+        split,
+        &plans,
+        &devices,
+        PrepareOptions { stepwise, ..PrepareOptions::default() },
+    )
+    .unwrap();
     results(w, &mut program, mode)
 }
 

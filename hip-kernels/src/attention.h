@@ -61,6 +61,12 @@ DEVICE u64 result_row(const FlashAttnParams &p, const Heads &h, Query q) {
 
 #define TILE_ROWS 32u
 
+// What the kernels for many query rows are told: in the host's flash_attn.rs `Pieces`.
+struct FlashAttnPieces : FlashAttnParams {
+    // Positions of a work-group: all of them, unless the query rows alone would leave processors idle.
+    u32 span;
+};
+
 // What the statistics of a query row begin with in the first piece of the positions: the sink of its head, minus
 // infinity where there is none.
 #define SINKS 4u

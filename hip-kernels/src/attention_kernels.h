@@ -13,7 +13,7 @@
 
 #define ATTENTION_OPERANDS \
     const float *q, const u8 *k, const u8 *v, const void *mask, const float *sinks, float *out, float *stats, \
-        FlashAttnParams p
+        FlashAttnPieces p
 #define SPLIT_OPERANDS \
     const float *q, const u8 *k, const u8 *v, const void *mask, const float *sinks, float *sums, float *stats, \
         u32 *counters, float *out, FlashAttnParams p

@@ -82,7 +82,7 @@ template <class A_, class KV_, int DIM_> struct MatrixKernel : MatrixTiles {
     // Results of a wavefront.
     static constexpr u32 RESULTS = FRAGMENTS;
     // Whether registers do not suffice for the rows of the next step.
-    static constexpr bool SPARING = DIM > A::LONGEST_AHEAD;
+    static constexpr bool SPARING = DIM > A::LONGEST_AHEAD, OVER_KEYS = true;
     // Whether rows do not pass through registers; whether those of the next step are on their way meanwhile, in registers or,
     // with a second place, in LDS.
     static constexpr bool COPIED = A::COPIES && !IN_BLOCKS, AHEAD = !SPARING && !COPIED;
@@ -270,7 +270,7 @@ DEVICE void add_positions(u32 begin, u32 end, MatrixRows<K> &rows, const MaskOfR
 
 template <class K>
 DEVICE void attention_matrix(const float *q, const u8 *k, const u8 *v, const void *mask, const float *sinks, float *out,
-                             float *stats, const FlashAttnParams &p, typename K::Shared *shared) {
+                             float *stats, const FlashAttnPieces &p, typename K::Shared *shared) {
     typedef typename K::A A;
     auto [h, splits, row0, begin, end] = MatrixWork<MATRIX_ROWS>(p);
     if (splits == 1) out += p.off[5];

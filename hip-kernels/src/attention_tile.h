@@ -66,7 +66,7 @@ template <bool EACH> DEVICE void add_values(const TileShared *shared, u32 j, u32
 
 template <class KV, int PIECES>
 DEVICE void attention_tile(const float *q, const u8 *k, const u8 *v, const void *mask, const float *sinks, float *out,
-                           float *stats, const FlashAttnParams &p, TileShared *shared) {
+                           float *stats, const FlashAttnPieces &p, TileShared *shared) {
     Heads h = heads(p);
     u32 span = p.span;
     u32 thread = thread_id(), x = thread % 16, y = thread / 16;

@@ -9,6 +9,7 @@
 //   IN_BLOCKS, SPARING    whether v has rests; whether registers are few
 //   tile(f), in_tile(f)   where fragment `f` is in tiles of LDS; Values::place: where an element of v is
 //   SEEN_AT_ONCE          keys' sixteens of which LDS has weights at a time, where they go there
+//   OVER_KEYS             whether those lie where keys were
 //   Shared, meet()        LDS, with weight(row, key) of those, tiles of values() and rests_of_values(); waits for who writes
 //                         weights or reads them
 #pragma once
@@ -41,7 +42,7 @@ struct MatrixTiles {
 template <u32 ROWS> struct MatrixWork {
     Heads h;
     u32 splits, row0, begin, end;
-    __attribute__((device, always_inline)) explicit MatrixWork(const FlashAttnParams &p) {
+    __attribute__((device, always_inline)) explicit MatrixWork(const FlashAttnPieces &p) {
         h = heads(p);
         u32 span = p.span;
         splits = (p.kv[0] + span - 1) / span;
@@ -171,7 +172,7 @@ template <class K> struct AttentionOfWave {
         UNROLL for (u32 j0 = 0; j0 < K::KEYS; j0 += K::SEEN_AT_ONCE) {
             u32 lane = MatrixGroup<A>::lane();
             // Others may still read what was there.
-            if (K::IN_BLOCKS || j0 > 0) K::meet();
+            if (K::OVER_KEYS || j0 > 0) K::meet();
             UNROLL for (u32 j = 0; j < K::SEEN_AT_ONCE; j++) UNROLL for (u32 i = 0; i < A::SUMS; i++) {
                 shared->weight(K::row(A::row(i), lane), j * 16 + A::place(i, lane)) = s[j0 + j][i];
             }

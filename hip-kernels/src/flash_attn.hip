@@ -32,7 +32,7 @@ LATENT_MATRIX(f16, WeightF16)
 
 // group_x: a row of the result. One piece a thread for the weights, then one column a thread.
 KERNEL(COMBINE_THREADS)
-flash_attn_combine(const float *sums, const float *stats, float *d, FlashAttnParams p) {
+flash_attn_combine(const float *sums, const float *stats, float *d, FlashAttnPieces p) {
     LDS float weights[MAX_SPLITS], scratch[2 * COMBINE_THREADS / WAVE];
     u32 thread = thread_id(), splits = (p.kv[0] + p.span - 1) / p.span;
     u64 row = group_x();

@@ -212,7 +212,6 @@ struct FlashAttnParams {
     float scale;
     float max_bias;
     float logit_softcap;
-    u32 span;
 };
 
 struct MulMatIdParams {

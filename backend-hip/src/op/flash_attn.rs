@@ -8,6 +8,7 @@ use super::grid::{launch, no_kernel, scratch};
 use super::{Context, Launch, Operand, Refusal};
 use crate::arch::{Family, Matrix, Profile};
 use crate::tuning::Tuning;
+use bytemuck::NoUninit;
 use ggml_core::kernel::FlashAttnParams;
 use ggml_core::plan::Precision;
 use ggml_core::{DType, Tensor};
@@ -155,9 +156,18 @@ fn long_span(positions: u32, groups: u64) -> u32 {
     }
 }
 
+/// What the kernels for many query rows are told: `FlashAttnPieces` of `attention.h`.
+#[repr(C)]
+#[derive(Clone, Copy, NoUninit)]
+struct Pieces {
+    p: FlashAttnParams,
+    /// Positions of a work-group.
+    span: u32,
+}
+
 /// The launches of a node of this family.
 pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
-    let mut p = FlashAttnParams::new(c.graph, c.node, &[])?;
+    let p = FlashAttnParams::new(c.graph, c.node, &[])?;
     let src = c.graph.tensor(c.node).src();
     let kv_type = c.graph.tensor(src[1]).dtype;
     let kernels = kernels(kv_type).ok_or_else(|| no_kernel(c, kv_type))?;
@@ -173,13 +183,16 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     let resident = resident(c.profile, &p, kv_type, matrix.is_some());
     let Choice { kernel, threads, few, splits, groups, span } =
         choose(c.profile, &p, &kernels, matrix, resident)?;
-    p.span = span;
     let read: Vec<Operand> =
         [0, 1, 2, 3, 4].map(|i| Operand::Tensor(*src.get(i).unwrap_or(&src[0]))).to_vec();
     let result = Operand::Tensor(c.node);
     let attention = |written: &[Operand]| {
         let operands = [&read[..], written].concat();
-        let launch = launch(c, (kernels.module, kernel), operands, &p, [splits, groups, heads], threads)?;
+        let (kernel, groups) = ((kernels.module, kernel), [splits, groups, heads]);
+        let launch = match few {
+            true => launch(c, kernel, operands, &p, groups, threads)?,
+            false => launch(c, kernel, operands, &Pieces { p, span }, groups, threads)?,
+        };
         Ok::<Launch, Refusal>(Launch { written: written.len(), ..launch })
     };
     if splits == 1 {
@@ -195,7 +208,8 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
         return Ok(vec![attention(&[sums, stats, Operand::Counters(sets), result])?]);
     }
     let joined = vec![sums, stats, result];
-    let second = launch(c, ("flash_attn", "flash_attn_combine"), joined, &p, [all_rows, 1, 1], THREADS)?;
+    let (second, p) = (("flash_attn", "flash_attn_combine"), Pieces { p, span });
+    let second = launch(c, second, joined, &p, [all_rows, 1, 1], THREADS)?;
     Ok(vec![attention(&[sums, stats])?, second])
 }
 
@@ -322,7 +336,11 @@ mod tests {
     fn spans_fill_the_device_and_bound_the_scratch() {
         assert_eq!(tile_span(8192, 4000, 396), 8192, "enough work-groups without");
         assert_eq!(tile_span(500, 8, 396), 500, "few positions");
-        assert_eq!(tile_span(4608, 256, 396), 1536, "768 work-groups in two rounds, for 256 in one that idles");
+        assert_eq!(
+            tile_span(4608, 256, 396),
+            1536,
+            "768 work-groups in two rounds, for 256 in one that idles"
+        );
         assert_eq!(tile_span(4608, 396, 396), 4608, "a round");
         assert_eq!(tile_span(131072, 8, 396), 2688, "49 pieces of 8 work-groups");
         assert_eq!(tile_span(131072, 1, 240), 576, "a round of 228 pieces");

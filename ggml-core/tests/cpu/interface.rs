@@ -106,8 +106,7 @@ fn wrong_bindings_and_calls_are_typed_errors() {
     invalid(program.write(TensorId(99), &[0; 3]), "no tensor of the graph");
     invalid(program.write(d, &[0; 40]), "a result, unless every tensor is kept");
     invalid(program.run_step(0).map(|_| ()), "not prepared for steps");
-    let mut program =
-        backend.prepare(&work.graph, &plan, &bindings, PrepareOptions::STEPWISE).unwrap();
+    let mut program = backend.prepare(&work.graph, &plan, &bindings, PrepareOptions::STEPWISE).unwrap();
     program.write(b, &work.leaves[1].1).unwrap();
     program.run_step(0).unwrap();
     invalid(program.run_step(1).map(|_| ()), "no step of the plan");

@@ -441,8 +441,6 @@ pub struct FlashAttnParams {
     pub max_bias: f32,
     /// Bound of the scores; 0 for none.
     pub logit_softcap: f32,
-    /// Positions of a work-group of the kernels for many query rows; what several have of a row is joined then.
-    pub span: u32,
 }
 
 impl FlashAttnParams {
@@ -472,7 +470,6 @@ impl FlashAttnParams {
             scale: op.scale,
             max_bias: op.max_bias,
             logit_softcap: op.logit_softcap,
-            span: k[1],
         })
     }
 }
