@@ -35,9 +35,10 @@ const ARGUMENTS: &[(&str, u64, usize)] = &[
     ("mat_tile_id_int8_", 6, size_of::<MulMatIdParams>()),
     ("mat_tile_id_", 5, size_of::<MulMatIdParams>()),
     ("mat_", 3, size_of::<MulMatParams>()),
-    ("flash_attn_combine", 3, size_of::<FlashAttnParams>()),
+    // And the positions of a work-group.
+    ("flash_attn_combine", 3, size_of::<FlashAttnParams>() + 4),
     ("flash_attn_split_", 9, size_of::<FlashAttnParams>()),
-    ("flash_attn_", 7, size_of::<FlashAttnParams>()),
+    ("flash_attn_", 7, size_of::<FlashAttnParams>() + 4),
     ("cache_mask", 3, size_of::<CacheMaskParams>()),
     ("top_k", 3, size_of::<TopKParams>()),
     ("best", 7, size_of::<BestParams>()),
