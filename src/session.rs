@@ -334,7 +334,12 @@ impl Session {
 
     /// Waits for programs that are under way; all of them, whatever one reports.
     fn settle(&mut self) -> Result<()> {
-        (0..self.programs.len()).fold(Ok(()), |outcome, index| outcome.and(self.wait_for(index)))
+        let mut outcome = Ok(());
+        for index in 0..self.programs.len() {
+            let ended = self.wait_for(index);
+            outcome = outcome.and(ended);
+        }
+        outcome
     }
 
     /// The shape of a batch whose cells are taken.
