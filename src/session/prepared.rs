@@ -87,7 +87,7 @@ impl Compute {
 pub(super) struct Prepared {
     graph: BatchGraph,
     program: Box<dyn Program>,
-    /// Whether it can begin and leave the caller alone, others with the same memory too.
+    /// Whether it can begin and not be waited for, also while others with the same memory are under way.
     overlaps: bool,
     under_way: bool,
 }

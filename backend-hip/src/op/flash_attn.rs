@@ -26,7 +26,8 @@ const MATRIX_ROWS: u64 = 64;
 const LONG_MATRIX_ROWS: u64 = 16;
 /// Pieces that the combining kernel takes at the most: its LDS.
 const MAX_SPLITS: u64 = 2048;
-/// Positions of a piece at the least, and those that take as long as beginning one and joining what it gives.
+/// Positions of a piece at the least, and those that take as long as beginning one and joining what it gives. (With 256 an H100
+/// computed 512 tokens behind 4096 others of half a billion Q8_0 with 69,500 tokens per second, with 160 66,800.)
 const LEAST_PIECE: u32 = 256;
 const COST_OF_PIECE: u64 = 256;
 
