@@ -268,12 +268,14 @@ void main() {
             barrier();
             if (wild != 0) {
                 [[dont_unroll]] for (uint j = 0; j < VK; j++) {
+                    float w[TM];
                     [[unroll]] for (uint i = 0; i < TM; i++) {
-                        const float w = weights[(tr + i * SR) * W_STRIDE + (position0 + j) / 4][(position0 + j) % 4];
-                        if (!is_hidden(w)) {
-                            [[unroll]] for (uint c = 0; c < QUADS; c++) {
-                                result[i * QUADS + c] += w * stage[j * V_STRIDE + c * SC + tc];
-                            }
+                        w[i] = weights[(tr + i * SR) * W_STRIDE + (position0 + j) / 4][(position0 + j) % 4];
+                    }
+                    [[unroll]] for (uint c = 0; c < QUADS; c++) {
+                        const vec4 y = stage[j * V_STRIDE + c * SC + tc];
+                        [[unroll]] for (uint i = 0; i < TM; i++) {
+                            result[i * QUADS + c] += is_hidden(w[i]) ? vec4(0.0) : w[i] * y;
                         }
                     }
                 }
@@ -308,10 +310,19 @@ void main() {
         const float factor = total == 0.0 ? 0.0 : 1.0 / total;
         const uint row_d = p.off_5 + ((batch * p.ne_0 + token0 + r) * p.ne_1 + head) * p.d_1;
         [[unroll]] for (uint c = 0; c < QUADS; c++) {
+            const uint column = (c * SC + tc) * 4;
+            if (token0 + r >= p.ne_0) {
+                continue;
+            }
+            if (ALIGNED != 0) {
+                if (column < p.d_1) {
+                    d4[(row_d + column) / 4] = result[i * QUADS + c] * factor;
+                }
+                continue;
+            }
             [[unroll]] for (uint j = 0; j < 4; j++) {
-                const uint column = (c * SC + tc) * 4 + j;
-                if (token0 + r < p.ne_0 && column < p.d_1) {
-                    d[row_d + column] = result[i * QUADS + c][j] * factor;
+                if (column + j < p.d_1) {
+                    d[row_d + column + j] = result[i * QUADS + c][j] * factor;
                 }
             }
         }

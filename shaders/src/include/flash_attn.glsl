@@ -115,6 +115,7 @@ layout(set = 0, binding = 3, std430) readonly buffer Mask16 { float16_t mask16[]
 layout(set = 0, binding = 3, std430) readonly buffer MaskWords { uint mask_words[]; };
 layout(set = 0, binding = 4, std430) readonly buffer Sinks { float sinks[]; };
 layout(set = 0, binding = 5, std430) writeonly buffer D { float d[]; };
+layout(set = 0, binding = 5, std430) writeonly buffer D4 { vec4 d4[]; };
 
 // Maxima start here, below all scores: minus infinity less minus infinity never occurs, and a row without any finite
 // score ends with sum 0.
