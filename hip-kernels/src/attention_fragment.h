@@ -44,6 +44,15 @@ DEVICE void wave_barrier() {
 #endif
 }
 
+// What is the same in all lanes of a wavefront, of which the compiler knows no more.
+DEVICE u32 unknown(u32 x) {
+#if DEVICE_AMD
+    x = uniform(x);
+    __asm__ volatile("" : "+s"(x));
+#endif
+    return x;
+}
+
 // The number, computed before what comes after it. ONE_BY_ONE alone holds nothing that takes no memory: the compiler may
 // have put it behind all of it before it looks there.
 DEVICE float computed_here(float x) {

@@ -40,17 +40,17 @@
 // Wavefronts of 32 lanes have 256 registers where a SIMD has four of them. They have no more where it has fewer, but the compiler
 // then spilt three on gfx1102 and gfx1103.
 #define MATRIX_PER_SIMD (Fragment::LANES == 32 ? 4 : 2)
-// Work-groups that fit on a processor of NVIDIA's by their registers. Three are fastest, though ptxas spills for them: for sm_90 16
-// bytes with rows of 64 and 472 with 128. (On an H100: 75 and 61 Tflop/s with three and four of rows of 64, 137 and 129 with
-// three and two of 128; of blocks with rows of 128 41 and 57.)
+// Two work-groups are to fit on a processor of NVIDIA's by their registers. With three or four ptxas spills, and what hides
+// latency is many products of a wavefront under way. (On an H100, 512 tokens over 4608 positions: rows of 128 159 Tflop/s; rows
+// of 64 106 with two, 85 with three and 80 with four.)
+#define MATRIX_GROUPS 2
 #if DEVICE_AMD
-#define KERNEL_MATRIX(KV, D) KERNEL(MATRIX_WAVES * Fragment::LANES)
+#define KERNEL_MATRIX KERNEL(MATRIX_WAVES * Fragment::LANES)
 #else
-#define MATRIX_GROUPS(KV, D) (D <= 64 || (D <= 128 && KV::BLOCK == 1) ? 3 : 2)
-#define KERNEL_MATRIX(KV, D) KERNEL_GROUPS(MATRIX_WAVES * Fragment::LANES, MATRIX_GROUPS(KV, D))
+#define KERNEL_MATRIX KERNEL_GROUPS(MATRIX_WAVES * Fragment::LANES, MATRIX_GROUPS)
 #endif
 #define MATRIX(type, KV, D) \
-    WAVES_PER_SIMD(MATRIX_PER_SIMD) KERNEL_MATRIX(KV, D) flash_attn_matrix_##type##_d##D(ATTENTION_OPERANDS) { \
+    WAVES_PER_SIMD(MATRIX_PER_SIMD) KERNEL_MATRIX flash_attn_matrix_##type##_d##D(ATTENTION_OPERANDS) { \
         typedef MatrixKernel<AttentionFragment<Fragment>, KV, D> K; \
         LDS K::Shared shared[K::STAGES]; \
         attention_matrix<K>(q, k, v, mask, sinks, out, stats, p, shared); \

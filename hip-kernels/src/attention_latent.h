@@ -41,7 +41,7 @@ template <class A_, class KV_> struct LatentKernel : MatrixTiles {
     static constexpr u32 KEY_PIECES = 3, OF_KEY = 48, KEY_FRAGMENTS = OF_KEY / 16, FRAGMENTS = KEY_PIECES * KEY_FRAGMENTS;
     static constexpr u32 OF_VALUE = A::LATENT_VALUES, VALUE_PIECES = 512 / (MATRIX_WAVES * OF_VALUE);
     static constexpr u32 VALUE_FRAGMENTS = OF_VALUE / 16, RESULTS = VALUE_PIECES * VALUE_FRAGMENTS;
-    static constexpr bool IN_BLOCKS = KV::BLOCK > 1, SPARING = true, OVER_KEYS = false;
+    static constexpr bool IN_BLOCKS = KV::BLOCK > 1, SPARING = true, OVER_KEYS = false, LOOKS = false;
     // Halves of a wavefront's place in LDS.
     static constexpr u32 PART = MATRIX_POSITIONS * 64;
     static_assert(!IN_BLOCKS, "of blocks v would have rests, and k scales");

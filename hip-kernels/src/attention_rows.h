@@ -32,10 +32,15 @@ template <class K> struct MaskOfRows {
     u32 type;
     // Of a lane's rows.
     u64 at[A::ROWS];
+    // A look at the mask of a step: eights of F16 of a wavefront's rows, dealt to the lanes. What it shows of most steps is
+    // that nothing of them is hidden.
+    static constexpr u32 EIGHTS = MATRIX_POSITIONS / 8, SHARE = 16 * EIGHTS / A::LANES;
+    typedef lds_u32x4 Look[SHARE];
+    u64 looked_at[SHARE];
     // Times log2(e).
     float slope[A::ROWS];
-    // Whether runs can be loaded at a time.
-    bool runs;
+    // Whether runs can be loaded at a time; whether a look at them can.
+    bool runs, looks;
 
     __attribute__((device, always_inline)) void begin(const void *all, const FlashAttnParams &p, const Heads &h, u32 row0) {
         mask = all;
@@ -48,6 +53,15 @@ template <class K> struct MaskOfRows {
         }
         u32 places = p.off[3] | p.nbm[0] | p.nbm[1] | p.nbm[2] | p.kv[0];
         runs = DEVICE_AMD || (places % A::RUN == 0 && (u64)all % (4 * A::RUN) == 0);
+        if constexpr (K::LOOKS) begin_looks(p, h, row0, places % 8 == 0 && (u64)all % 16 == 0);
+    }
+    __attribute__((device, always_inline)) void begin_looks(const FlashAttnParams &p, const Heads &h, u32 row0, bool aligned) {
+        looks = type == 2 && aligned;
+        u32 lane = MatrixGroup<A>::lane();
+        UNROLL for (u32 i = 0; i < SHARE; i++) {
+            u32 row = MatrixGroup<A>::wave() * 16 + i * (16 / SHARE) + lane / EIGHTS;
+            looked_at[i] = mask_of_batch(p, h) + mask_of_row(p, query(h, row0 + row)) + lane % EIGHTS * 8;
+        }
     }
     // Positions from `first` on; the last again for those from `end` on.
     __attribute__((device, always_inline)) void load(u32 first, u32 end, Bits &bits) const {
@@ -67,6 +81,19 @@ template <class K> struct MaskOfRows {
                 UNROLL for (u32 j = 0; j < A::RUN / 2; j++) bits[i / 2 + j] = run[j];
             }
         }
+    }
+    // Looks at a step, which may be behind the end; all ones where there is more to it.
+    __attribute__((device, always_inline)) void look(u32 base, u32 end, Look &eights) const {
+        typedef u32 Eight __attribute__((ext_vector_type(4), aligned(16)));
+        UNROLL for (u32 i = 0; i < SHARE; i++) eights[i] = ~0u;
+        if (!looks || base + MATRIX_POSITIONS > end) return;
+        UNROLL for (u32 i = 0; i < SHARE; i++) eights[i] = *(const Eight *)((const u16 *)mask + looked_at[i] + base);
+    }
+    // Whether what was looked at is zeros.
+    __attribute__((device, always_inline)) bool clear(const Look &eights) const {
+        u32 any = 0;
+        UNROLL for (u32 i = 0; i < SHARE; i++) UNROLL for (u32 j = 0; j < 4; j++) any |= eights[i][j];
+        return in_all_lanes(any == 0);
     }
     // Of all positions of a step.
     __attribute__((device, always_inline)) void load_step(u32 base, u32 end, Bits *bits) const {
@@ -129,6 +156,10 @@ template <class A> struct ScoresOfWave {
         } else {
             UNROLL for (u32 i = 0; i < A::SUMS; i++) s[i] = mad(s[i], factor[A::row(i)], bias[i]);
         }
+    }
+    // For scores that were computed without a mask.
+    DEVICE void add_mask(typename A::Sums &s, const typename A::Sums &bias) {
+        UNROLL for (u32 i = 0; i < A::SUMS; i++) s[i] += bias[i];
     }
     DEVICE void hide(typename A::Sums &s, const typename A::Sums &bias) {
         UNROLL for (u32 i = 0; i < A::SUMS; i++) s[i] = is_hidden(bias[i]) ? -infinity() : s[i];

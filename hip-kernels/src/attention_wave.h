@@ -22,15 +22,6 @@
 #define LOWEST -1.0e38f
 #define LN_2 0.693147180559945309417f
 
-// What is the same in all lanes of a wavefront, of which the compiler knows no more.
-DEVICE u32 unknown(u32 x) {
-#if DEVICE_AMD
-    x = uniform(x);
-    __asm__ volatile("" : "+s"(x));
-#endif
-    return x;
-}
-
 // What kernels have in common: sixteens of the positions of a step; fragment `f` of a row: its tile, of so many rows, and where
 // it begins there.
 struct MatrixTiles {

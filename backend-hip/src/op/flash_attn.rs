@@ -134,12 +134,11 @@ fn tile_span(positions: u32, groups: u64, places: u64) -> u32 {
 }
 
 /// Work-groups of the kernels for many query rows that a compute unit is busy with: by their registers, for which AMD's are
-/// bounded (`WAVES_PER_SIMD` in the kernels' sources) and NVIDIA's on matrix units, too (`MATRIX_GROUPS`). Of rows of 128 two are
-/// as fast as three there: with a third place an H100 was 2 % slower at 2048 tokens of a model of 8 billion.
-fn resident(profile: &Profile, p: &FlashAttnParams, on_units: bool) -> u64 {
+/// bounded (`WAVES_PER_SIMD` in the kernels' sources) and NVIDIA's on matrix units, too (`MATRIX_GROUPS`).
+fn resident(profile: &Profile, on_units: bool) -> u64 {
     match (profile.family, on_units) {
-        (Family::Nvidia, true) if p.d[0].max(p.d[1]) > 64 => 2,
-        (Family::Nvidia, _) => 3,
+        (Family::Nvidia, true) => 2,
+        (Family::Nvidia, false) => 3,
         (_, true) if profile.wave == 64 => 2,
         (_, true) => 4,
         (_, false) if profile.wave == 64 => 4,
@@ -180,7 +179,7 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
 
     let heads = u64::from(p.kv[1]) * u64::from(p.ne[2]);
     let matrix = matrix_kernel(c, &p, &kernels);
-    let resident = resident(c.profile, &p, matrix.is_some());
+    let resident = resident(c.profile, matrix.is_some());
     let Choice { kernel, threads, few, splits, groups, span } =
         choose(c.profile, &p, &kernels, matrix, resident)?;
     let read: Vec<Operand> =
