@@ -36,9 +36,9 @@ struct Args {
     /// Runs of each.
     #[arg(long, default_value_t = 5)]
     repeat: usize,
-    /// Tokens of one batch of the prompt.
-    #[arg(long, default_value_t = 512)]
-    batch: usize,
+    /// Tokens of one batch of the prompt [default: 512 on cpu and reference, 1024 on others].
+    #[arg(long)]
+    batch: Option<usize>,
     /// Type of the KV cache: f32, f16, q8_0 or q4_0 [default: f16; f32 on reference and with --precision exact].
     #[arg(long)]
     cache: Option<DType>,
@@ -119,7 +119,7 @@ fn run(args: &Args) -> Result<()> {
         let report = serde_json::json!({
             "model": args.model, "backend": args.backend, "device": device.name, "driver": device.driver,
             "offload": args.offload.to_string(), "precision": args.precision, "cache": options.session.cache_on(backend.as_ref()).name(),
-            "batch": args.batch, "measurements": measured,
+            "batch": options.session.batch_on(backend.as_ref()), "measurements": measured,
         });
         return program::print(format!("{report:#}\n"));
     }

@@ -44,9 +44,9 @@ struct Args {
     /// exact: no activation below F32; fast: F16 or 8-bit activations allowed.
     #[arg(long, default_value = "fast")]
     precision: Precision,
-    /// Tokens of one batch.
-    #[arg(long, default_value_t = 512)]
-    batch: usize,
+    /// Tokens of one batch [default: 512 on cpu and reference, 1024 on others].
+    #[arg(long)]
+    batch: Option<usize>,
     /// Array file to write, F32 [texts, width].
     #[arg(long)]
     out: Option<PathBuf>,
@@ -79,12 +79,13 @@ fn run(args: &Args) -> Result<()> {
     let file = ModelFile::open(&args.model)?;
     let texts = texts(args, &file)?;
     let longest = texts.iter().map(Vec::len).max().unwrap_or(1);
-    let sequences = texts.len().min(args.batch.div_ceil(longest.max(1))).max(1);
     let options = SessionOptions::default()
         .with_context(longest.clamp(1, file.hparams().context))
-        .with_sequences(sequences)
         .with_batch(args.batch)
         .with_precision(args.precision);
+    let batch = options.batch_on(backend.as_ref());
+    let sequences = texts.len().min(batch.div_ceil(longest.max(1))).max(1);
+    let options = options.with_sequences(sequences);
     let loading = LoadOptions::default().with_offload(args.offload).with_session(options.clone());
     let model = Model::load_with(file, backend, &loading, &mut |_, _| ())?;
     let embedding =

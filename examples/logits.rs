@@ -28,9 +28,9 @@ struct Args {
     /// exact: no activation below F32; fast: F16 or 8-bit activations allowed.
     #[arg(long, default_value = "fast")]
     precision: Precision,
-    /// Tokens of one batch.
-    #[arg(long, default_value_t = 512)]
-    batch: usize,
+    /// Tokens of one batch [default: 512 on cpu and reference, 1024 on others].
+    #[arg(long)]
+    batch: Option<usize>,
     /// Type of the KV cache: f32, f16, q8_0 or q4_0 [default: f16; f32 on reference and with --precision exact].
     #[arg(long)]
     cache: Option<DType>,

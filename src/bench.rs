@@ -122,7 +122,7 @@ pub fn bench(
 /// Those of [`bench()`].
 pub fn profile(model: &Model, options: &BenchOptions) -> Result<Vec<Profile>> {
     let (mut session, tokens) = session(model, options)?;
-    let batch = options.prompt_tokens.min(options.session.batch);
+    let batch = options.prompt_tokens.min(options.session.batch_on(model.backend().as_ref()));
     let mut profiles = Vec::new();
     for (wanted, count) in [(options.prompt_tokens > 0, batch), (options.predict > 0, 1)] {
         if wanted {

@@ -128,7 +128,8 @@ impl Session {
     pub(crate) fn new(model: Model, options: &SessionOptions) -> Result<Session> {
         options.check(model.hparams())?;
         let (context, sequences) = (options.room(model.hparams()), options.sequences);
-        let cache = options.cache_on(model.backend().as_ref());
+        let (cache, batch) =
+            (options.cache_on(model.backend().as_ref()), options.batch_on(model.backend().as_ref()));
         let want = Want::Logits;
         let shape = BatchShape { tokens: 1, kv: 1, context, sequences, outputs: 1, cache, want };
         let graph = model.file().graph(&shape)?;
@@ -149,7 +150,7 @@ impl Session {
             cells: Cells::new(context, sequences),
             model,
             context,
-            batch: options.batch,
+            batch,
             cache,
             precision: options.precision,
             compute_time: Duration::ZERO,

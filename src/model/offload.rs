@@ -9,7 +9,7 @@ use crate::session::SessionOptions;
 use ggml_core::backend::Backend;
 use ggml_core::plan::{Plan, Precision};
 use ggml_core::schedule::{Fallback, Placement, Split, assign_devices, unsupported};
-use ggml_core::{DType, Error, Graph, Result, Source, TensorId};
+use ggml_core::{Error, Graph, Result, Source, TensorId};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::str::FromStr;
 
@@ -108,9 +108,10 @@ pub(crate) struct Needs {
 }
 
 /// The shapes that decide what a session needs: its largest batch, and one token.
-fn shapes(file: &ModelFile, options: &SessionOptions, cache: DType) -> [BatchShape; 2] {
+fn shapes(file: &ModelFile, options: &SessionOptions, backend: &dyn Backend) -> [BatchShape; 2] {
     let (context, sequences) = (options.room(file.hparams()), options.sequences);
     let cells = context.saturating_mul(sequences);
+    let cache = options.cache_on(backend);
     let shape = |tokens: usize| BatchShape {
         tokens,
         kv: cells,
@@ -120,7 +121,7 @@ fn shapes(file: &ModelFile, options: &SessionOptions, cache: DType) -> [BatchSha
         cache,
         want: Want::Logits,
     };
-    [shape(options.batch.min(cells)), shape(1)]
+    [shape(options.batch_on(backend).min(cells)), shape(1)]
 }
 
 impl Division<'_> {
@@ -165,7 +166,7 @@ impl Division<'_> {
 
     /// What a session needs.
     pub(super) fn needs(&self, options: &SessionOptions) -> Result<Needs> {
-        let shapes = shapes(self.file, options, options.cache_on(self.main));
+        let shapes = shapes(self.file, options, self.main);
         let graphs: Result<Vec<_>> = shapes.iter().map(|s| self.file.graph(s)).collect();
         self.needs_of(&graphs?, options.precision)
     }

@@ -16,8 +16,8 @@ pub struct SessionOptions {
     pub context: Option<usize>,
     /// Sequences that are kept side by side; memory grows with them.
     pub sequences: usize,
-    /// Tokens of one batch; longer work is done in several.
-    pub batch: usize,
+    /// Tokens of one batch; longer work is done in several. `None`: see [`SessionOptions::batch_on`].
+    pub batch: Option<usize>,
     /// Type of the cache: F32, F16, Q8_0 or Q4_0. The last two need heads of a multiple of 32 elements. `None`: see
     /// [`SessionOptions::cache_on`].
     pub cache: Option<DType>,
@@ -35,7 +35,7 @@ pub struct SessionOptions {
 setters!(SessionOptions {
     with_context => context: impl Into<Option<usize>>,
     with_sequences => sequences: usize,
-    with_batch => batch: usize,
+    with_batch => batch: impl Into<Option<usize>>,
     with_cache => cache: impl Into<Option<DType>>,
     with_precision => precision: Precision,
     with_ahead => ahead: bool,
@@ -47,7 +47,7 @@ impl Default for SessionOptions {
         SessionOptions {
             context: None,
             sequences: 1,
-            batch: 512,
+            batch: None,
             cache: None,
             precision: Precision::default(),
             ahead: true,
@@ -73,6 +73,18 @@ impl SessionOptions {
         self.cache.unwrap_or_else(|| default_cache(precision))
     }
 
+    /// Tokens of a batch of a session on a model that was loaded for this backend. Where no number is asked for: 512 on `cpu`
+    /// and `reference`, whose caches hold what such a batch makes, and 1024 on others, which read and decode the weights half as
+    /// often then and fill their compute units better. Memory for what is computed grows with it.
+    ///
+    /// (2048 tokens of 8 billion Q4_K on an H100: 9,170 tokens per second with 512 and 9,870 with 1024 on `vulkan`, 12,500 and
+    /// 13,370 on `hip-nvidia`. Half a billion Q4_K on a thread of `cpu`: 203 and 188.)
+    pub fn batch_on(&self, backend: &dyn Backend) -> usize {
+        let processor = [BackendName::Reference, BackendName::Cpu].map(|name| name.to_string());
+        let own = if processor.contains(&backend.device().backend) { 512 } else { 1024 };
+        self.batch.unwrap_or(own)
+    }
+
     /// Positions that each sequence of a model has room for.
     pub(crate) fn room(&self, hparams: &Hparams) -> usize {
         self.context.unwrap_or(hparams.context.min(4096))
@@ -81,7 +93,8 @@ impl SessionOptions {
     /// That there can be such a session.
     pub(crate) fn check(&self, hparams: &Hparams) -> Result<()> {
         let (context, sequences) = (self.room(hparams), self.sequences);
-        for (what, value) in [("context", context), ("sequences", sequences), ("batch", self.batch)] {
+        let batch = self.batch.unwrap_or(1);
+        for (what, value) in [("context", context), ("sequences", sequences), ("batch", batch)] {
             if value == 0 {
                 return Err(Error::argument(what, value, "at least 1"));
             }

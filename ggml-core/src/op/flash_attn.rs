@@ -406,6 +406,10 @@ pub fn cases() -> Vec<Case> {
         case_with_hidden_cells(extents(256, 256, 35, 75, 4, 1, 1), DType::Q8_0, false),
         case_with_nan(19, 96, f16),
         case_with_window(extents(64, 64, 70, 700, 4, 1, 1), f16, 150),
+        // Rows of the mask at multiples of 16 bytes: steps of which nothing is hidden, all, and something.
+        case_with_window(extents(128, 128, 70, 704, 8, 2, 1), f16, 450),
+        case_with_window(extents(64, 64, 70, 704, 4, 1, 1), f16, 150),
+        case_with_hidden_cells(extents(128, 128, 35, 136, 8, 2, 1), f16, true),
         // Positions that are divided, of which some work-groups see nothing.
         case_with_window(extents(64, 40, 21, 1500, 2, 1, 1), f16, 150),
         case_with_window(extents(160, 160, 21, 1500, 2, 1, 1), DType::Q8_0, 400),
