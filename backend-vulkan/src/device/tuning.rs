@@ -421,7 +421,8 @@ const CPU: Tuning = Tuning {
     matrix_tiles: &[],
     enough_groups: 4,
     flash_vec: FlashVec { workgroup: 64, short: 0, heads: 2, keys: 1, part: 64 },
-    flash_tile: FlashTile { workgroup: 64, br: 16, bc: 16, sc: 8 },
+    // As GCN's: what a class compiles for some ten seconds the other finds in the driver's cache.
+    flash_tile: GCN.flash_tile,
 };
 
 impl Tuning {
