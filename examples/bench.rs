@@ -36,7 +36,7 @@ struct Args {
     /// Runs of each.
     #[arg(long, default_value_t = 5)]
     repeat: usize,
-    /// Tokens of one batch of the prompt [default: 512 on cpu and reference, 1024 on others].
+    /// Tokens of one batch of the prompt [default: 512 on processors, 1024 on GPUs].
     #[arg(long)]
     batch: Option<usize>,
     /// Type of the KV cache: f32, f16, q8_0 or q4_0 [default: f16; f32 on reference and with --precision exact].

@@ -44,7 +44,7 @@ struct Args {
     /// exact: no activation below F32; fast: F16 or 8-bit activations allowed.
     #[arg(long, default_value = "fast")]
     precision: Precision,
-    /// Tokens of one batch [default: 512 on cpu and reference, 1024 on others].
+    /// Tokens of one batch [default: 512 on processors, 1024 on GPUs].
     #[arg(long)]
     batch: Option<usize>,
     /// Array file to write, F32 [texts, width].

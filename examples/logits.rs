@@ -28,7 +28,7 @@ struct Args {
     /// exact: no activation below F32; fast: F16 or 8-bit activations allowed.
     #[arg(long, default_value = "fast")]
     precision: Precision,
-    /// Tokens of one batch [default: 512 on cpu and reference, 1024 on others].
+    /// Tokens of one batch [default: 512 on processors, 1024 on GPUs].
     #[arg(long)]
     batch: Option<usize>,
     /// Type of the KV cache: f32, f16, q8_0 or q4_0 [default: f16; f32 on reference and with --precision exact].

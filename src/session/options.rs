@@ -73,16 +73,18 @@ impl SessionOptions {
         self.cache.unwrap_or_else(|| default_cache(precision))
     }
 
-    /// Tokens of a batch of a session on a model that was loaded for this backend. Where no number is asked for: 512 on `cpu`
-    /// and `reference`, whose caches hold what such a batch makes, and 1024 on others, which read and decode the weights half as
-    /// often then and fill their compute units better. Memory for what is computed grows with it.
+    /// Tokens of a batch of a session on a model that was loaded for this backend. Where no number is asked for: 512 on
+    /// processors, whose caches hold what such a batch makes, and 1024 on GPUs, which read and decode the weights half as often
+    /// then and fill their compute units better. Memory for what is computed grows with it.
     ///
     /// (2048 tokens of 8 billion Q4_K on an H100: 9,170 tokens per second with 512 and 9,870 with 1024 on `vulkan`, 12,500 and
     /// 13,370 on `hip-nvidia`. Half a billion Q4_K on a thread of `cpu`: 203 and 188.)
     pub fn batch_on(&self, backend: &dyn Backend) -> usize {
-        let processor = [BackendName::Reference, BackendName::Cpu].map(|name| name.to_string());
-        let own = if processor.contains(&backend.device().backend) { 512 } else { 1024 };
-        self.batch.unwrap_or(own)
+        let device = backend.device();
+        let ours = [BackendName::Reference, BackendName::Cpu].map(|name| name.to_string());
+        // A software driver of Vulkan's has this class.
+        let processor = ours.contains(&device.backend) || device.arch == "CPU";
+        self.batch.unwrap_or(if processor { 512 } else { 1024 })
     }
 
     /// Positions that each sequence of a model has room for.
@@ -109,5 +111,22 @@ impl SessionOptions {
             return Err(Error::argument("cache type", cache, format!("one of {}", names.join(", "))));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ggml_core::null::{NullBackend, NullOptions};
+    use ggml_core::reference::ReferenceBackend;
+
+    #[test]
+    fn a_batch_is_as_long_as_asked_for_or_as_suits_the_device() {
+        let gpu = NullBackend::open(NullOptions::default()).expect("it needs nothing");
+        let options = SessionOptions::default();
+        assert_eq!((options.batch_on(&gpu), options.batch_on(&ReferenceBackend::default())), (1024, 512));
+        let options = options.with_batch(7);
+        assert_eq!((options.batch_on(&gpu), options.batch_on(&ReferenceBackend::default())), (7, 7));
+        assert_eq!(options.with_batch(None).batch, None);
     }
 }
