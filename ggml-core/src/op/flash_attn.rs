@@ -286,10 +286,11 @@ fn case_with_nan(tokens: usize, kv: usize, kv_type: DType) -> Case {
 }
 
 /// Tokens at the end of the cache that see so many positions up to their own.
-fn case_with_window(s: Extents, kv_type: DType, window: usize) -> Case {
+fn case_with_window(s: Extents, kv_type: DType, mask_type: DType, window: usize) -> Case {
     let Extents { d, tokens, kv, heads, heads_kv, .. } = s;
     let name = format!(
-        "FLASH_ATTN_EXT(window={window}: d={d}, tokens={tokens}, kv={kv}, heads={heads}/{heads_kv}, kv={kv_type})"
+        "FLASH_ATTN_EXT(window={window}: d={d}, tokens={tokens}, kv={kv}, heads={heads}/{heads_kv}, kv={kv_type}, \
+         mask={mask_type})"
     );
     Case::new(name, |g, c| {
         let q = c.leaf(g, "q", DType::F32, [d, tokens, heads, 1], Fill::Uniform(-1.0, 1.0))?;
@@ -305,7 +306,7 @@ fn case_with_window(s: Extents, kv_type: DType, window: usize) -> Case {
         let mask = c.leaf(
             g,
             "mask",
-            DType::F32,
+            mask_type,
             [kv, tokens, 1, 1],
             Fill::Values(vec![0.0; kv * tokens]).but(hidden),
         )?;
@@ -375,7 +376,7 @@ pub fn cases() -> Vec<Case> {
         case(extents(576, 512, 7, 1090, 5, 1, 1), f16, Some(f32), 8.0, 5.0),
         case(extents(552, 504, 43, 61, 6, 2, 2), f16, None, 0.0, 0.0),
         case_with_hidden_cells(extents(576, 512, 35, 75, 4, 1, 1), f16, false),
-        case_with_window(extents(512, 512, 33, 300, 4, 1, 1), f16, 70),
+        case_with_window(extents(512, 512, 33, 300, 4, 1, 1), f16, f32, 70),
         case(extents(512, 512, 1, 257, 8, 2, 1), f16, Some(f16), 0.0, 0.0),
         case(extents(512, 512, 3, 1000, 4, 2, 1), f16, Some(f32), 8.0, 5.0),
         case(extents(552, 504, 5, 40, 3, 1, 2), f32, None, 0.0, 0.0),
@@ -405,14 +406,15 @@ pub fn cases() -> Vec<Case> {
         case_with_hidden_cells(extents(128, 128, 35, 75, 4, 1, 1), f16, false),
         case_with_hidden_cells(extents(256, 256, 35, 75, 4, 1, 1), DType::Q8_0, false),
         case_with_nan(19, 96, f16),
-        case_with_window(extents(64, 64, 70, 700, 4, 1, 1), f16, 150),
-        // Rows of the mask at multiples of 16 bytes: steps of which nothing is hidden, all, and something.
-        case_with_window(extents(128, 128, 70, 704, 8, 2, 1), f16, 450),
-        case_with_window(extents(64, 64, 70, 704, 4, 1, 1), f16, 150),
+        case_with_window(extents(64, 64, 70, 700, 4, 1, 1), f16, f32, 150),
+        // Rows of the mask at multiples of 16 bytes: steps of which nothing is hidden, all, something, and one position from one
+        // token.
+        case_with_window(extents(128, 128, 70, 704, 8, 2, 1), f16, f16, 449),
+        case_with_window(extents(64, 64, 70, 704, 4, 1, 1), f16, f16, 149),
         case_with_hidden_cells(extents(128, 128, 35, 136, 8, 2, 1), f16, true),
         // Positions that are divided, of which some work-groups see nothing.
-        case_with_window(extents(64, 40, 21, 1500, 2, 1, 1), f16, 150),
-        case_with_window(extents(160, 160, 21, 1500, 2, 1, 1), DType::Q8_0, 400),
+        case_with_window(extents(64, 40, 21, 1500, 2, 1, 1), f16, f32, 150),
+        case_with_window(extents(160, 160, 21, 1500, 2, 1, 1), DType::Q8_0, f32, 400),
         case_with_sinks(extents(64, 64, 21, 1100, 2, 1, 1), f16),
         // The same of blocks: rows that begin with odd ones and even ones.
         case(extents(128, 128, 70, 200, 4, 2, 1), DType::Q8_0, Some(f32), 8.0, 5.0),
@@ -430,7 +432,7 @@ pub fn cases() -> Vec<Case> {
         case(extents(160, 256, 40, 61, 2, 1, 1), DType::Q8_0, Some(f32), 0.0, 0.0),
         case_with_sinks(extents(128, 128, 21, 64, 8, 2, 1), DType::Q4_0),
         case_with_hidden_cells(extents(128, 128, 19, 45, 4, 1, 1), DType::Q4_0, false),
-        case_with_window(extents(64, 64, 70, 700, 4, 1, 1), DType::Q4_0, 150),
+        case_with_window(extents(64, 64, 70, 700, 4, 1, 1), DType::Q4_0, f32, 150),
         Case::new("FLASH_ATTN_EXT(a cache that is mostly empty)", |g, c| {
             let q = c.leaf(g, "q", DType::F32, [64, 1, 4, 1], Fill::Uniform(-1.0, 1.0))?;
             let cells = Fill::Uniform(-1.0, 1.0).but([(64 * 70..64 * 900, f32::NAN)]);
