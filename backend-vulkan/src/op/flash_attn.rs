@@ -334,7 +334,9 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
         dispatch.operands.extend(work(splits, groups));
         return Ok(vec![Dispatch { written: 3, ..dispatch }]);
     }
-    let spec = tile_spec(c.profile, variant, dv, quads && multiples(4, &p.d));
+    // The result is stored by quads, too.
+    let aligned = quads && multiples(4, &p.d) && multiples(4, &p.off[5..]);
+    let spec = tile_spec(c.profile, variant, dv, aligned);
     if spec.specialization[0] > c.profile.caps.max_invocations {
         return Err(Refusal("FLASH_ATTN_EXT needs larger work-groups than the device has".into()));
     }

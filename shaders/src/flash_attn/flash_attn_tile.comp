@@ -11,7 +11,7 @@
 // value on that is infinite or no number, products pass over the positions that are hidden from their row.
 //
 // Specialisation: work-group size, BR, BC, SC, QUADS (at least dv / 4 / SC, rounded up), VK (divides BC), ALIGNED
-// (offsets, strides and row lengths are multiples of four elements; of blocks those of q).
+// (offsets, strides and row lengths are multiples of four elements; of blocks those of q and of the result).
 // Variants: type of k and v.
 // Shared memory: at 128, 32, 32, 16, 2, 8: 9.2 KiB of stage, 4.6 KiB of weights, 0.8 KiB for the rows.
 
