@@ -57,6 +57,8 @@ ifneq ($(SETUP),no)
 endif
 	scripts/fuzz.sh $(TIME) $(ARGS)
 
+# The shader compiler is built without what it is not used for, see there.
+shaders: export CMAKE_TOOLCHAIN_FILE ?= $(CURDIR)/shaders/shaderc.cmake
 shaders: ## compile the shaders whose sources changed; takes a C++ compiler and some minutes the first time
 ifneq ($(SETUP),no)
 	@scripts/setup.sh shaders --quiet
