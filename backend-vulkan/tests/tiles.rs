@@ -121,3 +121,33 @@ fn large_and_wrong_activations() {
         }
     }
 }
+
+/// Tiles that five work-groups share, as emulated units take them: one and the same of them, such as are left after whole rounds,
+/// and rounds with none left. Two products of an input after each other use the same memory for parts and counters, and what they
+/// give is the same each time.
+#[test]
+fn work_groups_share_tiles() {
+    let reference = ReferenceBackend::default();
+    let emulated = VulkanOptions { matrices: Some(Matrices::Emulated), ..options() };
+    for backend in backends().into_iter().chain(open(emulated)) {
+        for (dtype, [k, m, n]) in
+            [(DType::F16, [1000, 60, 50]), (DType::Q8_0, [352, 190, 130]), (DType::Q4_K, [256, 320, 65])]
+        {
+            let mut g = product(dtype, [k, m, n, 1]).expect("a graph");
+            let x = g.find("x").expect("the input");
+            let other = g.leaf("other", dtype, [k, m + 3, 1, 1], Source::Weight).expect("weights");
+            let result = g.mul_mat(other, x).expect("a product");
+            g.output(result).expect("an output");
+            let data = contents(&g);
+            let all = compare_backends(&[&reference, &backend], &g, &data, Precision::Fast);
+            for found in all.expect("a run") {
+                assert!(found.agrees(), "{} {dtype} {k} {m} {n}: {found}", backend.device().name);
+            }
+            let run = || {
+                let outputs = evaluate(&backend, &g, &data, Precision::Fast).expect("a run");
+                outputs.iter().map(|output| output.values().expect("F32")).collect::<Vec<_>>()
+            };
+            assert!(run() == run(), "{} {dtype}: not the same twice", backend.device().name);
+        }
+    }
+}

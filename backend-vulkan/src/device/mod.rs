@@ -3,6 +3,7 @@
 pub(crate) mod cost;
 mod mat_vec;
 pub(crate) mod probe;
+mod tiles;
 pub mod tuning;
 
 use self::probe::LaneReport;

@@ -4,6 +4,7 @@
 //! on a SIMD, too few to hide the latency of memory, so tiles are chosen to stay at or below 84, mat-vec at or below 64.
 
 pub use super::mat_vec::{MatVec, Staged};
+pub use super::tiles::{Fragment, Streamed, Tiles, Warptile};
 use crate::arch::{ArchClass, Caps, Matrices, MatrixShape, MatrixTypes};
 use ggml_core::DType;
 use ggml_core::plan::Precision;
@@ -58,7 +59,7 @@ impl Profile {
     /// has them, or those of `precision` without.
     /// `dtype`: of the weights.
     pub fn tiles(&self, precision: Precision, dtype: DType) -> Tiles {
-        let Tuning { tiles, f16_tiles, int8_tiles, matrix_tiles, enough_groups, .. } = self.tuning;
+        let Tuning { tiles, f16_tiles, int8_tiles, matrix_tiles, streamed, enough_groups, .. } = self.tuning;
         let fast = precision == Precision::Fast && self.caps.fp16;
         let for_matrices = fast && Fragment::Matrix.takes(dtype) && !matrix_tiles.is_empty();
         if let (true, Some(shape), Some(lanes)) = (for_matrices, self.matrix_shape(), self.matrix_lanes()) {
@@ -76,6 +77,10 @@ impl Profile {
                     lanes,
                     subgroup: self.caps.subgroup_control.then_some(lanes),
                     shape: Some(shape),
+                    streamed: match fragment {
+                        Fragment::Emulated => Some(EMULATED_STREAMED),
+                        _ => streamed.map(|s| Streamed { groups: s.groups * self.units(), ..s }),
+                    },
                 };
             }
         }
@@ -87,7 +92,15 @@ impl Profile {
             (_, true) => (Fragment::F16, f16_tiles),
             _ => (Fragment::F32, tiles),
         };
-        Tiles { fragment, tiles, enough: enough_groups, lanes: 1, subgroup: None, shape: None }
+        Tiles {
+            fragment,
+            tiles,
+            enough: enough_groups,
+            lanes: 1,
+            subgroup: None,
+            shape: None,
+            streamed: None,
+        }
     }
 
     /// Compute units, or about so many.
@@ -104,144 +117,6 @@ impl Profile {
     pub fn workgroup(&self, wanted: u32) -> u32 {
         let most = self.caps.max_invocations.min(self.caps.max_workgroup_size[0]).max(1);
         wanted.min(1 << most.ilog2())
-    }
-}
-
-/// What multiplies the numbers of a tile: the variants of the tiled kernels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fragment {
-    /// F32 numbers in registers of an invocation.
-    F32,
-    /// Pairs of F16 numbers in registers of an invocation.
-    F16,
-    /// Cooperative matrices of a subgroup.
-    Matrix,
-    /// The same with ordinary instructions.
-    Emulated,
-    /// Bytes in registers of an invocation, by dot products.
-    Int8,
-}
-
-/// Types of few bits, which have no kernels for matrix units, nor tiles of bytes.
-fn has_few_bits(dtype: DType) -> bool {
-    use DType::*;
-    let plain = matches!(dtype, Q1_0 | Q2_0 | NVFP4 | TQ1_0 | TQ2_0);
-    plain || matches!(dtype, IQ1_S | IQ1_M | IQ2_XXS | IQ2_XS | IQ2_S | IQ3_XXS | IQ3_S)
-}
-
-impl Fragment {
-    /// Whether there is a kernel for weights of a type. Sums of pairs of F16 are short only where weights are small: where
-    /// they are quantised, but for NVFP4, which has a factor for all of a matrix besides. F16 does not hold what F32 and BF16
-    /// do. Emulated are one type of each kind.
-    pub fn takes(self, dtype: DType) -> bool {
-        match self {
-            Fragment::F32 => true,
-            Fragment::F16 => dtype.is_quantized() && dtype != DType::NVFP4,
-            Fragment::Matrix => dtype == DType::F16 || dtype.is_quantized() && !has_few_bits(dtype),
-            Fragment::Int8 => dtype.is_quantized() && !has_few_bits(dtype),
-            Fragment::Emulated => [DType::F16, DType::Q8_0, DType::Q4_0, DType::Q4_K].contains(&dtype),
-        }
-    }
-
-    /// Whether its activations are rounded before.
-    pub fn rounds(self) -> bool {
-        self.is_matrix() || self == Fragment::Int8
-    }
-
-    /// Whether it belongs to a subgroup.
-    pub fn is_matrix(self) -> bool {
-        matches!(self, Fragment::Matrix | Fragment::Emulated)
-    }
-
-    /// Whether its numbers are F16 in shared memory.
-    pub fn is_f16(self) -> bool {
-        !matches!(self, Fragment::F32 | Fragment::Int8)
-    }
-}
-
-/// The tiles that come into question for a product.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tiles {
-    /// What they are made of.
-    pub fragment: Fragment,
-    /// From small to large.
-    pub tiles: &'static [Warptile],
-    /// Work-groups that a larger tile must leave; for matrices those of tiles of 64 x 64, and more where they are larger.
-    pub enough: u32,
-    /// Invocations that own `tm` times `tn` elements together: a subgroup with matrices, else one.
-    pub lanes: u32,
-    /// The size of subgroups to ask for.
-    pub subgroup: Option<u32>,
-    /// The matrices.
-    pub shape: Option<MatrixShape>,
-}
-
-/// A tile of a matrix product.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Warptile {
-    /// Rows of `a` of a work-group.
-    pub bm: u32,
-    /// Columns (rows of `b`) of a work-group.
-    pub bn: u32,
-    /// Length along k of a step: 8, 16, 32 or 64. Types that unpack both halves of a block of 32 together take 32 at the
-    /// least.
-    pub bk: u32,
-    /// Rows of an invocation, or with matrices of a subgroup.
-    pub tm: u32,
-    /// Columns of it.
-    pub tn: u32,
-    /// Steps of the inner loop that are written out.
-    pub unroll: u32,
-    /// Parts of a work-group that share the steps along k.
-    pub slices: u32,
-    /// Steps that have a place in shared memory at a time: with 2 a step is loaded while the one before is multiplied.
-    pub buffers: u32,
-}
-
-impl Warptile {
-    /// Invocations of a slice; `lanes` as in [`Tiles`].
-    pub const fn slice(&self, lanes: u32) -> u32 {
-        (self.bm / self.tm) * (self.bn / self.tn) * lanes
-    }
-
-    /// Invocations.
-    pub const fn workgroup(&self, lanes: u32) -> u32 {
-        self.slice(lanes) * self.slices
-    }
-
-    /// The same tile with steps of 32 at the least, for types that unpack both halves of a block together, with fewer
-    /// slices so that it takes no more shared memory.
-    pub const fn long(&self) -> Warptile {
-        if self.bk >= 32 {
-            return *self;
-        }
-        let slices = self.slices * self.bk / 32;
-        Warptile { bk: 32, slices: if slices > 0 { slices } else { 1 }, ..*self }
-    }
-
-    /// Shared memory in bytes.
-    pub const fn shared_bytes(&self, fragment: Fragment) -> u32 {
-        if let Fragment::Int8 = fragment {
-            // Eight words of each row and of eight more; two factors, what their sums begin with and two minima; a scale and
-            // sums of columns; a table of pairs.
-            let sums = if self.slices > 1 { self.bm * self.bn * 4 } else { 4 };
-            return ((self.bm + self.bn + 16) * 32 + self.bm * 24 + self.bn * 16)
-                * self.slices
-                * self.buffers
-                + sums
-                + 1088;
-        }
-        let row = match fragment {
-            Fragment::F32 => (self.bk + 2) * 4,
-            Fragment::F16 => (self.bk + 4) * 2,
-            Fragment::Int8 => self.bk,
-            Fragment::Matrix | Fragment::Emulated => (self.bk + 8) * 2,
-        };
-        let sums = match fragment {
-            Fragment::F32 | Fragment::F16 if self.slices > 1 => self.bm * self.bn * 4,
-            _ => 4,
-        };
-        (self.bm + self.bn) * row * self.slices * self.buffers + sums + 8
     }
 }
 
@@ -309,6 +184,8 @@ pub struct Tuning {
     pub int8_tiles: &'static [Warptile],
     /// Tiles for matrix units, from small to large; none where these are not used.
     pub matrix_tiles: &'static [Warptile],
+    /// The tile of large products on matrix units that work-groups share; none where it was not measured.
+    pub streamed: Option<Streamed>,
     /// Work-groups that a larger tile must leave: about two for each compute unit.
     pub enough_groups: u32,
     /// Attention of few tokens.
@@ -358,6 +235,18 @@ const MATRIX_TILES: &[Warptile] = &[
     matrix_tile(64, 128, 32, 64, 1),
 ];
 
+/// 128 x 128 by 64 x 64 of four subgroups: sums take 128 registers, a step 37 KB of shared memory, and two work-groups fit on a
+/// multiprocessor. Of products with 512 columns and with 1024 an H100 computes so many Tflop/s with MATRIX_TILES, and with this:
+/// Q4_K, rows of 4096 (14336 of them) 142 and 178, 168 and 195, rows of 14336 (4096) 162 and 183, 164 and 199; Q8_0 136 and 175,
+/// 166 and 194, 158 and 185, 164 and 201; F16 149 and 188, 177 and 226 (of 14336). Without taking whole tiles first, all of them
+/// in pieces, 167 and 170 with 512 columns of Q4_K. Other tiles, Q4_K in the same order: 128 x 128 by 64 x 32 of eight subgroups
+/// 157, 171, 157, 164; with steps of 32 157, 175, 161, 179. With 32 steps a work-group (4096 x 4096, 512 columns) smaller tiles
+/// have 151, this 146.
+const NVIDIA_STREAMED: Streamed = Streamed { tile: matrix_tile(128, 128, 64, 64, 1), groups: 2, least: 40 };
+
+/// What emulated units take of small products, so that it is executed where there is no card: so many work-groups of any device.
+const EMULATED_STREAMED: Streamed = Streamed { tile: matrix_tile(64, 64, 32, 32, 1), groups: 5, least: 2 };
+
 /// 32 rows share the work of rounding, which is about five operations for each element.
 const GCN_INT8: [MatVec; 4] = {
     let most = vec(512, 8, 4);
@@ -379,6 +268,7 @@ const GCN: Tuning = Tuning {
     f16_tiles: GCN_F16_TILES,
     int8_tiles: INT8_TILES,
     matrix_tiles: MATRIX_TILES,
+    streamed: None,
     enough_groups: 128,
     flash_vec: FlashVec { workgroup: 256, short: 0, heads: 4, keys: 2, part: 256 },
     flash_tile: FlashTile { workgroup: 256, br: 32, bc: 64, sc: 16 },
@@ -397,6 +287,7 @@ const NVIDIA: Tuning = Tuning {
     f16_tiles: NVIDIA_F16_TILES,
     int8_tiles: &[],
     matrix_tiles: MATRIX_TILES,
+    streamed: Some(NVIDIA_STREAMED),
     // With 4 models of 0.5B to 8B decode 2 to 6 % slower on an H200.
     vec_quads: 2,
     enough_groups: 264,
@@ -418,6 +309,7 @@ const CPU: Tuning = Tuning {
     tiles: CPU_TILES,
     f16_tiles: &[],
     int8_tiles: &[],
+    streamed: None,
     matrix_tiles: &[],
     enough_groups: 4,
     flash_vec: FlashVec { workgroup: 64, short: 0, heads: 2, keys: 1, part: 64 },

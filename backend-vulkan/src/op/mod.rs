@@ -52,7 +52,9 @@ pub enum Operand {
     Grid(DType),
     /// So many bytes of the program's own, which hold anything when the dispatch begins.
     Scratch(usize),
-    /// The same that hold zeros when the dispatch begins: it has to leave them so.
+    /// The same, so many bytes behind where these begin (`skip`, which suits the device): skip, bytes.
+    Behind(usize, usize),
+    /// Bytes of the program's own that hold zeros when the dispatch begins: it has to leave them so.
     Counters(usize),
 }
 
@@ -62,7 +64,8 @@ impl Operand {
         match *self {
             Operand::Tensor(id) => Some((id, 0, graph.tensor(id).span_bytes())),
             Operand::Part(id, skip, bytes) => Some((id, skip, bytes)),
-            Operand::Constant(_) | Operand::Grid(_) | Operand::Scratch(_) | Operand::Counters(_) => None,
+            Operand::Constant(_) | Operand::Grid(_) => None,
+            Operand::Scratch(_) | Operand::Behind(..) | Operand::Counters(_) => None,
         }
     }
 }

@@ -4,7 +4,7 @@ use super::grid::cover;
 use super::parts::{Rows, cut};
 use super::weights::{WEIGHTS, Weights, aligned};
 use super::{Context, Dispatch, Operand, Refusal, dispatch, pipeline, products};
-use crate::device::tuning::{Fragment, Profile, Tiles, Warptile};
+use crate::device::tuning::{Fragment, Profile, Streamed, Tiles, Warptile};
 use crate::pipeline::PipelineSpec;
 use ggml_core::DType;
 use ggml_core::kernel::{MulMatParams, ProductsParams};
@@ -18,6 +18,12 @@ pub(super) fn tile_spec(tiles: &Tiles, tile: &Warptile, weights: &Weights, align
     constants.extend(tiles.shape.into_iter().flat_map(|shape| [shape.m, shape.n, shape.k]));
     let spec = pipeline("mul_mat_tile", weights.tile_variant(tiles.fragment), &constants);
     PipelineSpec { subgroup: tiles.subgroup, ..spec }
+}
+
+/// The pipeline in which so many work-groups share tiles.
+fn streamed(mut spec: PipelineSpec, groups: u64) -> PipelineSpec {
+    spec.specialization.push(groups as u32);
+    spec
 }
 
 /// How columns are rounded for a fragment: to 8 bits, or to F16.
@@ -58,6 +64,12 @@ pub(super) fn round(
     }
 }
 
+/// Whether the device has room for a tile.
+fn allowed(profile: &Profile, tiles: &Tiles, t: &Warptile) -> bool {
+    let caps = &profile.caps;
+    t.workgroup(tiles.lanes) <= caps.max_invocations && t.shared_bytes(tiles.fragment) <= caps.shared_bytes
+}
+
 /// The largest tile that leaves enough work-groups and is not mostly empty.
 pub(super) fn choose(
     profile: &Profile,
@@ -66,19 +78,66 @@ pub(super) fn choose(
     n: u64,
     batch: u64,
 ) -> Option<&'static Warptile> {
-    let allowed = |t: &&Warptile| {
-        let caps = &profile.caps;
-        t.workgroup(tiles.lanes) <= caps.max_invocations
-            && t.shared_bytes(tiles.fragment) <= caps.shared_bytes
-    };
     let fits = |t: &&Warptile| {
         let groups = m.div_ceil(t.bm.into()) * n.div_ceil(t.bn.into()) * batch;
         let enough =
             u64::from(tiles.enough) * if tiles.fragment.is_matrix() { u64::from(t.bm * t.bn) } else { 4096 };
         groups * 4096 >= enough && n * 2 > u64::from(t.bn) && m * 2 > u64::from(t.bm)
     };
-    let all = || tiles.tiles.iter().filter(allowed);
+    let all = || tiles.tiles.iter().filter(|t| allowed(profile, tiles, t));
     all().rev().find(fits).or_else(|| all().next())
+}
+
+/// The shape of a grid of tiles, and what its work-groups write besides the result.
+struct Grid {
+    tile: Warptile,
+    groups: [u64; 3],
+    /// Whether they share tiles.
+    shared: bool,
+    /// Sums of parts of tiles, and a counter for each tile; the result stands for them where there are none.
+    joined: [Operand; 2],
+}
+
+impl Grid {
+    /// For rows, columns and matrices of a product of rows of `k` elements. `rounded`: bytes of its columns in scratch memory.
+    fn choose(
+        c: &Context<'_>,
+        tiles: &Tiles,
+        [rows, n, batch, k]: [u64; 4],
+        (d, rounded): (Operand, usize),
+    ) -> Result<Grid, Refusal> {
+        let across = |t: &Warptile| [n.div_ceil(t.bn.into()), rows.div_ceil(t.bm.into())];
+        if let Some((tile, groups)) = shared(c.profile, tiles, [rows, n, batch, k]) {
+            let sums = 2 * groups as usize * (tile.bm * tile.bn) as usize * 4;
+            let skip = rounded.next_multiple_of(c.profile.caps.binding_alignment as usize);
+            if skip + sums <= c.window_limit() {
+                let [x, y] = across(&tile);
+                let counters = Operand::Counters((x * y) as usize * 4);
+                let joined = [Operand::Behind(skip, sums), counters];
+                return Ok(Grid { tile, groups: [groups, 1, 1], shared: true, joined });
+            }
+        }
+        let tile = *choose(c.profile, tiles, rows, n, batch)
+            .ok_or_else(|| Refusal("no tile of MUL_MAT fits the device's work-groups".into()))?;
+        let [x, y] = across(&tile);
+        Ok(Grid { tile, groups: [x, y, batch], shared: false, joined: [d; 2] })
+    }
+}
+
+/// The tile that work-groups share, and how many of these, if each of them has enough steps and the tile is not mostly empty.
+fn shared(profile: &Profile, tiles: &Tiles, [rows, n, batch, k]: [u64; 4]) -> Option<(Warptile, u64)> {
+    let Streamed { tile, groups, least } = tiles.streamed?;
+    let [bm, bn, bk] = [tile.bm, tile.bn, tile.bk].map(u64::from);
+    let of_all = rows.div_ceil(bm) * n.div_ceil(bn);
+    let steps = of_all * k.div_ceil(bk);
+    let full = n * 2 > bn && rows * 2 > bm;
+    // What the kernel counts with 32 bits.
+    let enough = batch == 1 && full && steps >= groups * least && steps <= u64::from(u32::MAX);
+    // If there are fewer tiles than that they are cut into as many parts each, where this leaves next to none idle: parts at the
+    // same place of k read the same columns.
+    let alike = groups / of_all.max(1) * of_all;
+    let groups = if 8 * alike >= 7 * groups { alike } else { groups };
+    (enough && allowed(profile, tiles, &tile)).then_some((tile, groups))
 }
 
 /// The tiles that a product of weights of this type may take.
@@ -91,6 +150,14 @@ pub(super) fn tile_specs(profile: &Profile, weights: &Weights) -> Vec<PipelineSp
         }
     }
     all
+}
+
+/// Those that work-groups share, as many as there are of the largest products.
+fn shared_specs(profile: &Profile, weights: &Weights) -> Vec<PipelineSpec> {
+    let tiles = profile.tiles(Precision::Fast, weights.dtype);
+    let shared = tiles.streamed.filter(|s| allowed(profile, &tiles, &s.tile));
+    let spec = |s: Streamed, aligned| streamed(tile_spec(&tiles, &s.tile, weights, aligned), s.groups);
+    shared.into_iter().flat_map(|s| [false, true].map(|aligned| spec(s, aligned))).collect()
 }
 
 /// The dispatches of a MUL_MAT node.
@@ -142,26 +209,27 @@ fn product(c: &Context<'_>, p: MulMatParams, operands: [Operand; 3]) -> Result<V
     let batch = u64::from(p.ne2) * u64::from(p.ne3);
     let aligned = aligned(dtype, (p.off0, &p.nb0), (p.off1, &p.nb1));
     let tiles = c.profile.tiles(c.precision, dtype);
-    let tile = choose(c.profile, &tiles, rows, n, batch)
-        .ok_or_else(|| Refusal("no tile of MUL_MAT fits the device's work-groups".into()))?;
-    let spec = tile_spec(&tiles, tile, weights, aligned);
-    let grid = cover(c.profile, [n.div_ceil(tile.bn.into()), rows.div_ceil(tile.bm.into()), batch]);
+    let round = tiles.fragment.rounds().then(|| round(c, tiles.fragment, &p.of_columns(), operands[1]));
+    let round = round.transpose()?;
+    let [a, b, d] = operands;
+    let b = round.as_ref().map_or(b, |round| round.operands[1]);
+    let rounded = if let Operand::Scratch(bytes) = b { bytes } else { 0 };
+    let Grid { tile, groups, shared, joined } =
+        Grid::choose(c, &tiles, [rows, n, batch, p.k.into()], (d, rounded))?;
+    let grid = cover(c.profile, groups);
     if grid.once != 1 {
         return Err(Refusal(format!(
             "MUL_MAT of {rows} rows, {n} columns, {batch} matrices needs too many work-groups"
         )));
     }
-    let [a, b, d] = operands;
-    let tile = |b| {
-        let operands = [a, b, d].into_iter().chain(weights.table()).collect();
-        Dispatch { operands, ..dispatch(spec, [], &p, grid.groups) }
-    };
-    if !tiles.fragment.rounds() {
-        return Ok(vec![tile(b)]);
-    }
-    let round = round(c, tiles.fragment, &p.of_columns(), b)?;
-    let rounded = round.operands[1];
-    Ok(vec![round, tile(rounded)])
+    let is_matrix = tiles.fragment.is_matrix();
+    let joined = joined.into_iter().filter(|_| is_matrix);
+    let operands = [a, b, d].into_iter().chain(joined).chain(weights.table()).collect();
+    let spec = tile_spec(&tiles, &tile, weights, aligned);
+    let spec = if shared { streamed(spec, groups[0]) } else { spec };
+    let written = if is_matrix { 3 } else { 1 };
+    let product = Dispatch { operands, written, ..dispatch(spec, [], &p, grid.groups) };
+    Ok(round.into_iter().chain([product]).collect())
 }
 
 /// The same as mat-vec, whose kernel knows three dimensions.
@@ -195,5 +263,45 @@ pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
     let of_fragment =
         |&fragment: &Fragment| [false, true].map(|aligned| round_spec(profile, fragment, aligned));
     let rounding: Vec<PipelineSpec> = rounding.iter().flat_map(of_fragment).collect();
-    rounding.into_iter().chain(WEIGHTS.iter().flat_map(|weights| tile_specs(profile, weights))).collect()
+    let tiles = WEIGHTS
+        .iter()
+        .flat_map(|weights| tile_specs(profile, weights).into_iter().chain(shared_specs(profile, weights)));
+    rounding.into_iter().chain(tiles).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arch::{ArchClass, Caps, Matrices, MatrixShape, MatrixTypes};
+
+    /// Work-groups that share tiles on a device of NVIDIA's with so many multiprocessors.
+    fn sharing(units: u32, product: [u64; 4]) -> Option<u64> {
+        let profile = Profile::new(Caps {
+            subgroup_min: 32,
+            subgroup_max: 32,
+            subgroup_default: 32,
+            shared_bytes: 48 << 10,
+            fp16: true,
+            matrices: vec![MatrixShape { m: 16, n: 16, k: 16, types: MatrixTypes::F16F32 }],
+            used_matrices: Matrices::Units,
+            ..Caps::imagined(ArchClass::Nvidia, units)
+        });
+        let tiles = profile.tiles(Precision::Fast, DType::Q4_K);
+        shared(&profile, &tiles, product).map(|(_, groups)| groups)
+    }
+
+    #[test]
+    fn large_products_are_shared_evenly() {
+        // Rows, columns, matrices, length of rows.
+        assert_eq!(
+            sharing(132, [14336, 512, 1, 4096]),
+            Some(264),
+            "448 tiles: a round, and 184 tiles in pieces"
+        );
+        assert_eq!(sharing(132, [4096, 512, 1, 14336]), Some(256), "128 tiles in halves");
+        assert_eq!(sharing(132, [4096, 512, 1, 4096]), None, "too little for each");
+        assert_eq!(sharing(46, [4096, 512, 1, 4096]), Some(92), "but not on a smaller device");
+        assert_eq!(sharing(132, [14336, 64, 1, 4096]), None, "half of each tile is empty");
+        assert_eq!(sharing(132, [14336, 512, 2, 4096]), None, "several matrices");
+    }
 }

@@ -272,11 +272,15 @@ fn lower_step(
                     continue;
                 }
                 Operand::Scratch(bytes) => {
-                    windows.push(own_window(BufferRef::Scratch, bytes, &mut lowering.scratch));
+                    windows.push(own_window(BufferRef::Scratch, (0, bytes), &mut lowering.scratch));
+                    continue;
+                }
+                Operand::Behind(skip, bytes) => {
+                    windows.push(own_window(BufferRef::Scratch, (skip, bytes), &mut lowering.scratch));
                     continue;
                 }
                 Operand::Counters(bytes) => {
-                    windows.push(own_window(BufferRef::Counters, bytes, &mut lowering.counters));
+                    windows.push(own_window(BufferRef::Counters, (0, bytes), &mut lowering.counters));
                     continue;
                 }
                 Operand::Tensor(_) | Operand::Part(..) => {
@@ -319,9 +323,9 @@ fn window_of(data: Vec<u32>, constants: &mut Vec<Vec<u32>>) -> Window {
 }
 
 /// A window of memory of the program's own, which is made large enough, and that it is written.
-fn own_window(buffer: BufferRef, bytes: usize, room: &mut usize) -> (Window, bool) {
-    *room = bytes.max(*room);
-    (Window { buffer, offset: 0, bytes: bytes as u64 }, true)
+fn own_window(buffer: BufferRef, (skip, bytes): (usize, usize), room: &mut usize) -> (Window, bool) {
+    *room = (skip + bytes).max(*room);
+    (Window { buffer, offset: skip as u64, bytes: bytes as u64 }, true)
 }
 
 /// The window of a part of a tensor, and whether anything may write it.

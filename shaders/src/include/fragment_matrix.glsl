@@ -9,7 +9,8 @@
 // F16 in pairs: a byte below 0x64 is the number 1024 + byte, from which 1024 and what the type subtracts are taken exactly;
 // a packed product and sum with factor and minimum follow. Conversions of integers take four times as long on NVIDIA.
 //
-// Sums are multiplied by the inverse of their column's power of two at the end. They go through shared memory, where the
+// Sums are multiplied by the inverse of their column's power of two at the end, but for those of parts (HAS_PARTS: `part_of_tile`
+// says which are). They go through shared memory, where the
 // tiles were, because only a driver knows which invocation has which of them: a strip of MATRIX_N columns at a time, whose
 // columns the slices share when they add theirs.
 //
@@ -39,6 +40,10 @@ shared uvec4 tiles[TILES_B + BUFFERS * SLICES * BN * STRIDE];
 
 // What the sums of column c are multiplied with.
 float factor_of(uint c);
+
+#ifndef HAS_PARTS
+#define part_of_tile false
+#endif
 
 #if A_BLOCK > 1
 
@@ -185,7 +190,7 @@ void store_sums(uint lane, uint slice) {
                 sum += strip_sum(s * SUBGROUPS + own, c * TM + r);
             }
             const uint column = subgroup_column(slice) + j * MATRIX_N + c;
-            store(subgroup_row(slice) + r, column, sum * factor_of(column));
+            store(subgroup_row(slice) + r, column, part_of_tile ? sum : sum * factor_of(column));
         }
     }
 }

@@ -19,11 +19,13 @@
 // Variants: type of a; tile32, tile16, int8, matrix or emulated: the fragment.
 // Shared memory: for each buffer and slice (BM + BN) * (BK + PAD) numbers, and what the fragment says.
 //
-// All invocations of the including shader call prepare_weights() once, and mat_tile() for each tile. It defines
+// All invocations of the including shader call prepare_weights() once, and mat_tile() for each tile, or for each part of one along
+// k. One call of it stands in a shader: with two a driver of NVIDIA's keeps what they share in memory, and tiles of Q8_0 take five
+// times as long. It defines
 //
 //     row_of_a(r)         where in the operand row r of the tile begins, those beyond the end too
 //     row_of_b(c)         the same of column c: in numbers, or in vectors of 16 bytes if these were rounded before
-//     store(r, c, sum)    gets the product of row r and column c
+//     store(r, c, sum)    gets the product of row r and column c, or the sum of the part
 //
 // and the fragment
 //
@@ -116,21 +118,22 @@ void put(uint lane, uint slice, uint turn, uint k0) {
     put_b(lane, tile, turn);
 }
 
-void mat_tile() {
+// The steps from `begin_k` to `end_k`: multiples of BK, or the end of the rows.
+void mat_tile(uint begin_k, uint end_k) {
     const uint slice = SLICES == 1 ? 0 : gl_LocalInvocationIndex / WG;
     const uint lane = gl_LocalInvocationIndex - slice * WG;
     begin(lane, slice);
-    const uint first = slice * BK;
+    const uint first = begin_k + slice * BK;
     if (BUFFERS > 1) {
         barrier();
     }
-    if (AHEAD && (SLICES == 1 || first < p.k)) {
+    if (AHEAD && (SLICES == 1 || first < end_k)) {
         fetch(lane, first);
     }
     uint turn = 0;
     // Slices have as many steps; those beyond the end of the rows do nothing but wait.
-    for (uint k0 = first; k0 - first < p.k; k0 += BK * SLICES) {
-        const bool some = SLICES == 1 || k0 < p.k;
+    for (uint k0 = first; k0 - first < end_k - begin_k; k0 += BK * SLICES) {
+        const bool some = SLICES == 1 || k0 < end_k;
         if (BUFFERS == 1) {
             barrier();
         }
@@ -148,8 +151,8 @@ void mat_tile() {
             barrier();
         }
         const uint next = k0 + BK * SLICES;
-        if (AHEAD && (next < p.k || FETCH_LAST && some)) {
-            fetch(lane, FETCH_LAST && next >= p.k ? k0 : next);
+        if (AHEAD && (next < end_k || FETCH_LAST && some)) {
+            fetch(lane, FETCH_LAST && next >= end_k ? k0 : next);
         }
         if (some) {
             multiply(lane, slice, turn);

@@ -17,8 +17,11 @@ layout(push_constant, std430) uniform MulMatIdParams {
 #include "mul_mat_params.glsl"
 #endif
 
-#ifdef MUL_MAT_ID
+#if defined(MUL_MAT_ID)
 #define TABLE_BINDING 4
+#elif defined(MATRIX)
+// stream.glsl has two before it.
+#define TABLE_BINDING 5
 #else
 #define TABLE_BINDING 3
 #endif

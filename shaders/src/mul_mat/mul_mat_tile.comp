@@ -3,10 +3,17 @@
 //
 // The grid's x covers the columns: work-groups that run together share the rows of a, the larger operand, in the
 // second-level cache. y covers rows, z batches. mat_tile.glsl has the rest: work split, specialisation, variants, shared
-// memory.
+// memory. On matrix units work-groups can share the tiles of a single batch (stream.glsl).
 
 #include "common.glsl"
+#ifdef MATRIX
+#define HAS_PARTS
+bool part_of_tile;
+#endif
 #include "mat_tile.glsl"
+#ifdef MATRIX
+#include "stream.glsl"
+#endif
 
 // The first row and column of the tile, and where its matrices begin.
 uint row0;
@@ -41,6 +48,12 @@ float factor_of(uint c) {
 #endif
 
 void store(uint r, uint c, float sum) {
+#ifdef MATRIX
+    if (part_of_tile) {
+        put_sum(r, c, sum);
+        return;
+    }
+#endif
     if (row0 + r < p.m && column0 + c < p.n) {
         d[base_d + (column0 + c) * p.nbd_0 + row0 + r] = sum;
     }
@@ -59,5 +72,19 @@ void main() {
 #endif
     base_d = p.offd + i2 * p.nbd_1 + i3 * p.nbd_2;
     prepare_weights();
-    mat_tile();
+#ifdef MATRIX
+    const uint across = (p.n + BN - 1) / BN;
+    Stream s = own_piece(across * ((p.m - p.first_row + BM - 1) / BM));
+    do {
+        next_part(s);
+        if (STREAMED != 0) {
+            column0 = s.tile % across * BN;
+            row0 = p.first_row + s.tile / across * BM;
+        }
+        mat_tile(s.begin, s.end);
+        join_parts(s);
+    } while (STREAMED != 0 && has_parts(s));
+#else
+    mat_tile(0, p.k);
+#endif
 }

@@ -128,6 +128,6 @@ void main() {
         }
         columns = min(BN, all - column0);
         barrier();
-        mat_tile();
+        mat_tile(0, p.k);
     }
 }
