@@ -128,8 +128,7 @@ fn large_and_wrong_activations() {
 #[test]
 fn work_groups_share_tiles() {
     let reference = ReferenceBackend::default();
-    let emulated = VulkanOptions { matrices: Some(Matrices::Emulated), ..options() };
-    for backend in backends().into_iter().chain(open(emulated)) {
+    for backend in backends() {
         for (dtype, [k, m, n]) in
             [(DType::F16, [1000, 60, 50]), (DType::Q8_0, [352, 190, 130]), (DType::Q4_K, [256, 320, 65])]
         {
