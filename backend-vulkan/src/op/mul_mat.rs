@@ -284,7 +284,8 @@ mod tests {
             fp16: true,
             matrices: vec![MatrixShape { m: 16, n: 16, k: 16, types: MatrixTypes::F16F32 }],
             used_matrices: Matrices::Units,
-            ..Caps::imagined(ArchClass::Nvidia, units)
+            compute_units: Some(units),
+            ..Caps::imagined(ArchClass::Nvidia, 64)
         });
         let tiles = profile.tiles(Precision::Fast, DType::Q4_K);
         shared(&profile, &tiles, product).map(|(_, groups)| groups)
