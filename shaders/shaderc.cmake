@@ -1,5 +1,5 @@
 # How `make shaders` builds the shader compiler (shaderc, in C++): without the parts that nothing here links, many sources
-# in one compilation. On two cores that takes 2 minutes in place of 8; the shaders that it then compiles are the same.
+# in one compilation. On two cores that takes 3 minutes in place of 8; the shaders that it then compiles are the same.
 #
 # CMake reads this as a toolchain file, the one thing that the build script of shaderc-sys lets a caller name. It says
 # nothing of compilers or systems. Without it ('cargo run -p diptych-shaders --features compile') the build is the whole

@@ -4,6 +4,7 @@
 //! It follows from properties that the driver reports ([`classify`]) and can be forced, so that the kernels of one
 //! class can be executed on any device that is able to.
 
+use crate::device::tuning::SharedTiles;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -211,6 +212,8 @@ pub struct Caps {
     pub shared_views: bool,
     /// Whether weights of mat-vec may go through shared memory.
     pub staged_weights: bool,
+    /// Which products on matrix units have tiles that work-groups share.
+    pub shared_tiles: SharedTiles,
     /// The integer dot product instructions exist (perhaps emulated).
     pub int_dot: bool,
     /// The dot product of four packed signed bytes with saturating accumulation is hardware.
@@ -334,6 +337,7 @@ impl Caps {
             storage8: true,
             shared_views: false,
             staged_weights: false,
+            shared_tiles: SharedTiles::Large,
             int_dot: false,
             int_dot_signed: false,
             int_dot_mixed: false,

@@ -1,6 +1,7 @@
 //! How to open the backend: one structure, made once.
 
 use crate::arch::{ArchClass, Matrices};
+use crate::device::tuning::SharedTiles;
 use crate::environment::environment;
 use ggml_core::phase::Deadlines;
 use ggml_core::{Error, Result};
@@ -55,6 +56,9 @@ pub struct VulkanOptions {
     /// Lets weights of mat-vec go through shared memory, where the device's class has kernels for that (NVIDIA) and shared
     /// memory can have several views. `None`: what `DIPTYCH_VULKAN_STAGED_WEIGHTS` says (`true` or `false`), else they may.
     pub staged_weights: Option<bool>,
+    /// Which products on matrix units have tiles that work-groups share. `None`: what `DIPTYCH_VULKAN_SHARED_TILES` says (`off`, `on`
+    /// or `small`), else [`SharedTiles::Large`].
+    pub shared_tiles: Option<SharedTiles>,
     /// How much memory may be taken. An allocation beyond it is [`Error::OutOfMemory`], because a driver may give more
     /// than there is and lose the device when the memory is used. `None`: what `DIPTYCH_VULKAN_MEMORY` says (bytes, or
     /// `ignore`: some drivers report wrong figures), else [`MemoryBudget::Reported`].
@@ -99,6 +103,7 @@ impl Default for VulkanOptions {
             arch: None,
             matrices: None,
             staged_weights: None,
+            shared_tiles: None,
             memory: None,
             deadlines: Deadlines::default(),
             validation: false,
@@ -187,6 +192,17 @@ impl VulkanOptions {
             None => {
                 let asked = environment().parsed("DIPTYCH_VULKAN_STAGED_WEIGHTS", "'true' or 'false'")?;
                 Ok(asked.unwrap_or(true))
+            }
+        }
+    }
+
+    /// Which products have tiles that work-groups share, by option or environment.
+    pub(crate) fn shared_tiles(&self) -> Result<SharedTiles> {
+        match self.shared_tiles {
+            Some(shared) => Ok(shared),
+            None => {
+                let asked = environment().parsed("DIPTYCH_VULKAN_SHARED_TILES", SharedTiles::FORMS)?;
+                Ok(asked.unwrap_or(SharedTiles::Large))
             }
         }
     }

@@ -8,6 +8,7 @@ mod agreement;
 mod common;
 
 use agreement::wanted;
+use backend_vulkan::tuning::SharedTiles;
 use backend_vulkan::{Matrices, VulkanBackend, VulkanOptions};
 use common::{floats, open, options, values};
 use ggml_core::backend::Backend;
@@ -18,7 +19,11 @@ use ggml_core::reference::ReferenceBackend;
 use ggml_core::{DType, Error, Graph, Source};
 
 fn backends() -> Vec<VulkanBackend> {
-    let units = VulkanOptions { matrices: Some(Matrices::Units), ..options() };
+    let units = VulkanOptions {
+        matrices: Some(Matrices::Units),
+        shared_tiles: Some(SharedTiles::Small),
+        ..options()
+    };
     let has_units = |backend: &VulkanBackend| backend.profile().matrix_shape().is_some();
     let mut all: Vec<VulkanBackend> = open(units).filter(has_units).into_iter().collect();
     if cfg!(feature = "virtual") {
@@ -122,7 +127,7 @@ fn large_and_wrong_activations() {
     }
 }
 
-/// Tiles that five work-groups share, as emulated units take them: one and the same of them, such as are left after whole rounds,
+/// Tiles that five work-groups share, as emulated units take them, and real ones if asked: one and the same of them, such as are left after whole rounds,
 /// and rounds with none left. Two products of an input after each other use the same memory for parts and counters, and what they
 /// give is the same each time.
 #[test]

@@ -187,13 +187,14 @@ fn choose(all: Vec<Candidate>, wanted: Option<usize>) -> Result<(usize, ash::vk:
 /// Opens the device that the options ask for, and no other.
 pub(crate) fn open(options: &VulkanOptions, purpose: Purpose) -> Result<Arc<Device>> {
     let (forced, matrices) = (options.forced_arch()?, options.used_matrices()?);
-    let staged = options.staged_weights()?;
+    let (staged, shared) = (options.staged_weights()?, options.shared_tiles()?);
     let instance = instance(options)?;
     let (index, physical, mut facts) = choose(candidates(&instance)?, options.device)?;
     if let Some(class) = forced {
         facts.caps.arch = class;
     }
     facts.caps.staged_weights = staged;
+    facts.caps.shared_tiles = shared;
     facts.caps.used_matrices = matrices.unwrap_or(Matrices::of(facts.caps.arch));
     if let Some(limit) = options.max_binding {
         facts.caps.max_binding = facts.caps.max_binding.min(limit.max(256));

@@ -4,7 +4,7 @@
 //! on a SIMD, too few to hide the latency of memory, so tiles are chosen to stay at or below 84, mat-vec at or below 64.
 
 pub use super::mat_vec::{MatVec, Staged};
-pub use super::tiles::{Fragment, Streamed, Tiles, Warptile};
+pub use super::tiles::{Fragment, SharedTiles, Streamed, Tiles, Warptile};
 use crate::arch::{ArchClass, Caps, Matrices, MatrixShape, MatrixTypes};
 use ggml_core::DType;
 use ggml_core::plan::Precision;
@@ -77,8 +77,9 @@ impl Profile {
                     lanes,
                     subgroup: self.caps.subgroup_control.then_some(lanes),
                     shape: Some(shape),
-                    streamed: match fragment {
-                        Fragment::Emulated => Some(EMULATED_STREAMED),
+                    streamed: match (self.caps.shared_tiles, fragment) {
+                        (SharedTiles::Off, _) => None,
+                        (SharedTiles::Small, _) | (_, Fragment::Emulated) => Some(SMALL_STREAMED),
                         _ => streamed.map(|s| Streamed { groups: s.groups * self.units(), ..s }),
                     },
                 };
@@ -244,8 +245,9 @@ const MATRIX_TILES: &[Warptile] = &[
 /// have 151, this 146.
 const NVIDIA_STREAMED: Streamed = Streamed { tile: matrix_tile(128, 128, 64, 64, 1), groups: 2, least: 40 };
 
-/// What emulated units take of small products, so that it is executed where there is no card: so many work-groups of any device.
-const EMULATED_STREAMED: Streamed = Streamed { tile: matrix_tile(64, 64, 32, 32, 1), groups: 5, least: 2 };
+/// For small products, and what emulated units take of any, so that it is executed where there is no card: so many work-groups of
+/// any device.
+const SMALL_STREAMED: Streamed = Streamed { tile: matrix_tile(64, 64, 32, 32, 1), groups: 5, least: 2 };
 
 /// 32 rows share the work of rounding, which is about five operations for each element.
 const GCN_INT8: [MatVec; 4] = {

@@ -3,7 +3,7 @@
 
 use super::{Context, ExactWindows, all_pipelines, plan_group};
 use crate::arch::{ArchClass, Caps, Matrices, MatrixShape, MatrixTypes, SubgroupOps};
-use crate::device::tuning::Profile;
+use crate::device::tuning::{Profile, SharedTiles};
 use crate::pipeline::PipelineSpec;
 use ggml_core::catalogue::{self, Case};
 use ggml_core::fuse::Group;
@@ -69,4 +69,27 @@ fn the_catalogue_takes_every_kernel_of_products_and_attention() {
         missing.extend(not_taken.map(|&(shader, variant)| format!("{shader} {variant} ({arch})")));
     }
     assert!(missing.is_empty(), "no case takes {missing:#?}");
+}
+
+/// On a device where only large products share tiles, those of the catalogue do when they are asked to.
+#[test]
+fn the_catalogue_has_products_with_shared_tiles() {
+    let mut profile = device(ArchClass::Nvidia, Matrices::Units, false);
+    let cases = catalogue::cases();
+    let mut sharing = |shared: SharedTiles| {
+        profile.caps.shared_tiles = shared;
+        let shares = |case: &&Case| {
+            let Ok(graph) = &case.graph else { return false };
+            let precision = Precision::Fast;
+            let context =
+                Context { graph, node: case.node, profile: &profile, precision, windows: &ExactWindows };
+            let plan = plan_group(&context, &Group::Node(case.node)).unwrap_or_default();
+            // With the number of work-groups.
+            plan.iter().any(|d| d.pipeline.shader == "mul_mat_tile" && d.pipeline.specialization.len() == 14)
+        };
+        cases.iter().filter(shares).count()
+    };
+    assert_eq!(sharing(SharedTiles::Off), 0);
+    assert_eq!(sharing(SharedTiles::Large), 0);
+    assert!(sharing(SharedTiles::Small) > 4, "{}", sharing(SharedTiles::Small));
 }

@@ -3,6 +3,7 @@
 use super::features::{Extensions, Features};
 use super::instance::{Instance, version_text};
 use crate::arch::{self, Caps, Matrices, MatrixShape, MatrixTypes, SubgroupOps, Traits};
+use crate::device::tuning::SharedTiles;
 use ash::{khr, vk};
 use std::ffi::CStr;
 
@@ -350,6 +351,7 @@ fn caps(p: &Properties, features: &Features, matrices: Vec<MatrixShape>) -> Caps
         storage8: features.storage8,
         shared_views: features.shared_views,
         staged_weights: false,
+        shared_tiles: SharedTiles::Large,
         int_dot: features.int_dot,
         int_dot_signed: dot.integer_dot_product_accumulating_saturating4x8_bit_packed_signed_accelerated != 0,
         int_dot_mixed,
