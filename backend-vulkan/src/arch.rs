@@ -4,7 +4,6 @@
 //! It follows from properties that the driver reports ([`classify`]) and can be forced, so that the kernels of one
 //! class can be executed on any device that is able to.
 
-use crate::device::tuning::SharedTiles;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -132,6 +131,36 @@ pub struct MatrixShape {
     pub k: u32,
     /// Element types.
     pub types: MatrixTypes,
+}
+
+/// Which products on matrix units have tiles that work-groups share (`stream.glsl`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SharedTiles {
+    /// None.
+    Off,
+    /// Large ones, where the tuning of the device's class has a tile for that. Of emulated units those of [`Small`](Self::Small).
+    Large,
+    /// All that five work-groups can share: slow, for tests.
+    Small,
+}
+
+impl SharedTiles {
+    /// What can be parsed, for messages.
+    pub(crate) const FORMS: &str = "off, on or small";
+}
+
+impl FromStr for SharedTiles {
+    type Err = String;
+
+    /// `off`, `on` ([`Large`](SharedTiles::Large)) or `small`.
+    fn from_str(word: &str) -> Result<SharedTiles, String> {
+        match word {
+            "off" => Ok(SharedTiles::Off),
+            "on" => Ok(SharedTiles::Large),
+            "small" => Ok(SharedTiles::Small),
+            _ => Err(format!("'{word}' is none of {}", SharedTiles::FORMS)),
+        }
+    }
 }
 
 /// What products of many columns use of matrix units.

@@ -70,7 +70,7 @@ mod sync;
 #[cfg(test)]
 mod tests;
 
-pub use arch::Matrices;
+pub use arch::{Matrices, SharedTiles};
 pub use backend::VulkanBackend;
 pub use device::tuning;
 pub use device::{DeviceSummary, PCI_ADDRESS, enumerate};

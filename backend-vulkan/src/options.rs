@@ -1,7 +1,6 @@
 //! How to open the backend: one structure, made once.
 
-use crate::arch::{ArchClass, Matrices};
-use crate::device::tuning::SharedTiles;
+use crate::arch::{ArchClass, Matrices, SharedTiles};
 use crate::environment::environment;
 use ggml_core::phase::Deadlines;
 use ggml_core::{Error, Result};

@@ -8,8 +8,7 @@ mod agreement;
 mod common;
 
 use agreement::wanted;
-use backend_vulkan::tuning::SharedTiles;
-use backend_vulkan::{Matrices, VulkanBackend, VulkanOptions};
+use backend_vulkan::{Matrices, SharedTiles, VulkanBackend, VulkanOptions};
 use common::{floats, open, options, values};
 use ggml_core::backend::Backend;
 use ggml_core::catalogue::{self, Case};

@@ -2,37 +2,6 @@
 
 use crate::arch::MatrixShape;
 use ggml_core::DType;
-use std::str::FromStr;
-
-/// Which products on matrix units have tiles that work-groups share (`stream.glsl`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum SharedTiles {
-    /// None.
-    Off,
-    /// Large ones, where the tuning of the device's class has a tile for that. Of emulated units those of [`Small`](Self::Small).
-    Large,
-    /// All that five work-groups can share: slow, for tests.
-    Small,
-}
-
-impl SharedTiles {
-    /// What can be parsed, for messages.
-    pub(crate) const FORMS: &str = "off, on or small";
-}
-
-impl FromStr for SharedTiles {
-    type Err = String;
-
-    /// `off`, `on` ([`Large`](SharedTiles::Large)) or `small`.
-    fn from_str(word: &str) -> Result<SharedTiles, String> {
-        match word {
-            "off" => Ok(SharedTiles::Off),
-            "on" => Ok(SharedTiles::Large),
-            "small" => Ok(SharedTiles::Small),
-            _ => Err(format!("'{word}' is none of {}", SharedTiles::FORMS)),
-        }
-    }
-}
 
 /// What multiplies the numbers of a tile: the variants of the tiled kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

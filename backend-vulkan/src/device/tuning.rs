@@ -4,8 +4,8 @@
 //! on a SIMD, too few to hide the latency of memory, so tiles are chosen to stay at or below 84, mat-vec at or below 64.
 
 pub use super::mat_vec::{MatVec, Staged};
-pub use super::tiles::{Fragment, SharedTiles, Streamed, Tiles, Warptile};
-use crate::arch::{ArchClass, Caps, Matrices, MatrixShape, MatrixTypes};
+pub use super::tiles::{Fragment, Streamed, Tiles, Warptile};
+use crate::arch::{ArchClass, Caps, Matrices, MatrixShape, MatrixTypes, SharedTiles};
 use ggml_core::DType;
 use ggml_core::plan::Precision;
 

@@ -2,8 +2,8 @@
 //! no case takes, no comparison sees.
 
 use super::{Context, ExactWindows, all_pipelines, plan_group};
-use crate::arch::{ArchClass, Caps, Matrices, MatrixShape, MatrixTypes, SubgroupOps};
-use crate::device::tuning::{Profile, SharedTiles};
+use crate::arch::{ArchClass, Caps, Matrices, MatrixShape, MatrixTypes, SharedTiles, SubgroupOps};
+use crate::device::tuning::Profile;
 use crate::pipeline::PipelineSpec;
 use ggml_core::catalogue::{self, Case};
 use ggml_core::fuse::Group;

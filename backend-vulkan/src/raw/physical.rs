@@ -2,8 +2,7 @@
 
 use super::features::{Extensions, Features};
 use super::instance::{Instance, version_text};
-use crate::arch::{self, Caps, Matrices, MatrixShape, MatrixTypes, SubgroupOps, Traits};
-use crate::device::tuning::SharedTiles;
+use crate::arch::{self, Caps, Matrices, MatrixShape, MatrixTypes, SharedTiles, SubgroupOps, Traits};
 use ash::{khr, vk};
 use std::ffi::CStr;
 
