@@ -1,14 +1,16 @@
 // Tiles that work-groups share evenly, for mul_mat_tile.comp. With a tile for each of them most of a device is idle in the last
 // round: 448 tiles keep 264 work-groups, which are there at a time, busy for 1.7 rounds and take two. Here as many work-groups
-// as are there at a time (STREAMED, which is the grid's x) take whole tiles as long as there is one for each. The tiles that are left are cut: all
-// their steps along k, tile after tile, into pieces of equal length (but for one step), one for each work-group.
+// as are there at a time (STREAMED, which is the grid's x) take whole tiles as long as there is one for each. The tiles that are
+// left are cut: all their steps along k, tile after tile, into pieces of equal length (but for one step), one for each
+// work-group.
 //
 // A piece begins and ends within tiles as a rule. The sums of a part of a tile go to memory: each work-group has room for two,
 // of the tile that its piece begins in the middle of, and of the one that it ends in. Who of a tile's work-groups comes last
 // adds all of its parts, in the order of k, so that a result does not depend on who that is. Whole tiles come after pieces, so
 // that nobody waits for the parts.
 //
-// It is 0 where each work-group has a tile of its own.
+// STREAMED is 0 where each work-group has a tile of its own. The host sees to it that each has something to do: where there are
+// fewer tiles than work-groups, a step at the least.
 #ifndef STREAM_GLSL
 #define STREAM_GLSL
 
