@@ -1,8 +1,8 @@
 //! Compiles every kernel source for every target, packs the code objects and writes the table that the library includes.
 //!
-//! A code object is compiled once for all profiles and feature sets of a target directory (`build/store.rs`), and again
-//! only if its source, a header that it includes, the options or the compiler changed. Without a compiler the table is
-//! empty; a target that fails is left out and its reason recorded, one that was asked for by name fails the build.
+//! A code object is compiled once for all clones, profiles and feature sets of a user (`build/store.rs`), and again only
+//! if its source, a header that it includes, the options or the compiler changed. Without a compiler the table is empty;
+//! a target that fails is left out and its reason recorded, one that was asked for by name fails the build.
 
 #[path = "build/archive.rs"]
 pub(crate) mod archive;
@@ -45,7 +45,9 @@ fn main() {
         .unwrap_or_else(|name| panic!("DIPTYCH_HIP_TARGETS: '{name}' is no target"));
     let compiler = if asked.list.is_empty() { None } else { Compiler::find() };
     let built = match compiler {
-        Some(compiler) => build(&compiler, &asked, &sources, &out),
+        Some(compiler) => {
+            build(&compiler, &asked, &sources, &Store::open(store::user_cache().as_deref(), &out), &out)
+        }
         None => {
             println!("no kernels are compiled: no targets, or no clang 19 or later");
             Built::default()
@@ -74,10 +76,15 @@ pub(crate) struct Packed {
     sizes: Vec<usize>,
 }
 
-/// Compiles, and writes the archives to `out`.
-pub(crate) fn build(compiler: &Compiler, asked: &Targets, sources: &Sources, out: &Path) -> Built {
-    let store = Store::open(out);
-    let objects = compile_all(compiler, &asked.list, sources, &store, out);
+/// Compiles what `store` lacks, and writes the archives to `out`.
+pub(crate) fn build(
+    compiler: &Compiler,
+    asked: &Targets,
+    sources: &Sources,
+    store: &Store,
+    out: &Path,
+) -> Built {
+    let objects = compile_all(compiler, &asked.list, sources, store, out);
     let mut built = Built::default();
     for ((target, stem), object) in &objects {
         if let Err(reason) = &object.image {
@@ -98,7 +105,6 @@ pub(crate) fn build(compiler: &Compiler, asked: &Targets, sources: &Sources, out
     }
     thread::scope(|scope| {
         for (generation, (archive, names)) in &generations {
-            let store = &store;
             scope.spawn(move || {
                 let name = Store::name(generation, &(archive::METHOD, names));
                 let packed = store.get(&name).unwrap_or_else(|| {

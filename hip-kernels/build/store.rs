@@ -1,4 +1,4 @@
-//! What was compiled, kept in one place for every profile and feature set of a target directory.
+//! Compiled kernels, kept in the user's cache for every clone, profile and feature set.
 //!
 //! An entry's name ends in the hash of all that its contents follow from, so an entry is never wrong, only absent. It
 //! appears whole, by a rename, and ends in a hash of its contents, which tells what a full disk or a power failure did.
@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
-use std::{io, process};
+use std::{env, io, process};
 
 /// All targets are 60 MB of code objects. What goes beyond this is removed, the longest unused first.
 pub(crate) const LIMIT: u64 = 512 << 20;
@@ -20,12 +20,13 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Opens the store of the target directory in which the folder `out` of a build script lies (cargo puts a
-    /// CACHEDIR.TAG there), or, where there is none that can be written, one in `out`.
-    pub(crate) fn open(out: &Path) -> Store {
-        let target = out.ancestors().find(|folder| folder.join("CACHEDIR.TAG").exists());
-        let shared = target.map(|folder| folder.join("hip-objects"));
-        shared.and_then(|folder| Store::locked(folder).ok()).unwrap_or_else(|| {
+    /// Opens the store of a user, or, where that cannot be written, the one of the target directory in which the folder
+    /// `out` of a build script lies, or else one in `out`.
+    pub(crate) fn open(user: Option<&Path>, out: &Path) -> Store {
+        let shared = user.map(|cache| cache.join("diptych/hip-objects"));
+        let target = target_directory(out).map(|folder| folder.join("hip-objects"));
+        let opened = [shared, target].into_iter().flatten().find_map(|folder| Store::locked(folder).ok());
+        opened.unwrap_or_else(|| {
             let folder = out.join("hip-objects");
             // If this fails nothing is kept, and everything works all the same.
             let _ = fs::create_dir_all(&folder);
@@ -97,6 +98,25 @@ impl Store {
             bytes -= len;
         }
     }
+}
+
+/// Returns the folder for caches of the user who builds, as the environment says.
+pub(crate) fn user_cache() -> Option<PathBuf> {
+    let folder = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    if cfg!(windows) {
+        folder("LOCALAPPDATA")
+    } else if cfg!(target_os = "macos") {
+        folder("HOME").map(|home| home.join("Library/Caches"))
+    } else {
+        folder("XDG_CACHE_HOME").or_else(|| folder("HOME").map(|home| home.join(".cache")))
+    }
+}
+
+/// Returns the target directory above `out`. Cargo marks it with CACHEDIR.TAG if cargo made the folder; in one that was
+/// there before, `.rustc_info.json` lies all the same.
+fn target_directory(out: &Path) -> Option<&Path> {
+    let marks = ["CACHEDIR.TAG", ".rustc_info.json"];
+    out.ancestors().find(|folder| marks.iter().any(|mark| folder.join(mark).exists()))
 }
 
 /// The same for all programs that one release of Rust makes, which is enough: others compile again.

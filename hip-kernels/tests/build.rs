@@ -16,7 +16,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// A target directory, kernel sources, and a compiler that writes down what it is asked for.
+/// A user's cache, a target directory, kernel sources, and a compiler that writes down what it is asked for.
 struct Place {
     root: TempDir,
 }
@@ -26,7 +26,6 @@ impl Place {
         let place = Place { root: tempfile::tempdir().unwrap() };
         fs::create_dir_all(place.path("src")).unwrap();
         fs::create_dir_all(place.path("target")).unwrap();
-        fs::write(place.path("target/CACHEDIR.TAG"), "").unwrap();
         place.source("norm.hip", "#include \"wide.h\"\n");
         place.source("rope.hip", "#include \"device.h\"\n");
         place.source("wide.h", "#include \"device.h\"\n");
@@ -52,13 +51,19 @@ impl Place {
         fs::write(self.path("src").join(name), text).unwrap();
     }
 
+    /// The store of a build in the user's cache.
+    fn store(&self, out: &Path) -> Store {
+        fs::create_dir_all(out).unwrap();
+        Store::open(Some(&self.path("cache")), out)
+    }
+
     /// Runs the build script's work in the folder of a profile: what was compiled.
     fn build(&self, profile: &str, version: &str, targets: &str) -> BTreeSet<String> {
         let out = self.path(&format!("target/{profile}/build/hip-kernels/out"));
-        fs::create_dir_all(&out).unwrap();
+        let store = self.store(&out);
         let compiler = Compiler { path: self.path("clang"), version: version.into() };
         let targets = Targets::parse(targets, Path::new("/nowhere")).unwrap();
-        script::build(&compiler, &targets, &Sources::read(&self.path("src")), &out);
+        script::build(&compiler, &targets, &Sources::read(&self.path("src")), &store, &out);
         let calls = fs::read_to_string(self.path("calls")).unwrap_or_default();
         let _ = fs::remove_file(self.path("calls"));
         calls.lines().map(String::from).collect()
@@ -100,9 +105,7 @@ fn who_comes_second_waits() {
         let builds = ["debug", "release"].map(|profile| {
             let place = &place;
             scope.spawn(move || {
-                let out = place.path(&format!("target/{profile}/out"));
-                fs::create_dir_all(&out).unwrap();
-                let store = Store::open(&out);
+                let store = place.store(&place.path(&format!("target/{profile}/out")));
                 let found = store.get("entry").is_some();
                 std::thread::sleep(std::time::Duration::from_millis(20));
                 store.put("entry", b"work");
@@ -117,11 +120,11 @@ fn who_comes_second_waits() {
 #[test]
 fn damaged_and_old_entries() {
     let place = Place::new();
-    let store = Store::open(&place.path("target/debug/out"));
-    assert_eq!(store.folder(), place.path("target/hip-objects"));
+    let store = place.store(&place.path("target/debug/out"));
+    let folder = store.folder();
     store.put("a", &[1; 100]);
     assert_eq!(store.get("a").unwrap(), [1; 100]);
-    let entry = place.path("target/hip-objects/a");
+    let entry = folder.join("a");
     let whole = fs::read(&entry).unwrap();
     for broken in [&whole[..50], &[], &[&whole[1..], &[0]].concat()] {
         fs::write(&entry, broken).unwrap();
@@ -129,8 +132,7 @@ fn damaged_and_old_entries() {
     }
     for (name, age) in [("a", 3), ("b", 2), ("c", 1)] {
         store.put(name, &[1; 100]);
-        let file =
-            fs::File::options().append(true).open(place.path("target/hip-objects").join(name)).unwrap();
+        let file = fs::File::options().append(true).open(folder.join(name)).unwrap();
         let time = std::time::SystemTime::now() - std::time::Duration::from_secs(3600 * age);
         file.set_modified(time).unwrap();
     }
@@ -141,15 +143,30 @@ fn damaged_and_old_entries() {
     assert_eq!(left, [true, false, true]);
 }
 
-/// Without a target directory of cargo's, or where it cannot be written, the build script's own folder serves.
+/// The user's cache, the target directory where there is none that can be written, the build script's own folder where
+/// that cannot be found either. A target directory that was there before cargo has no CACHEDIR.TAG.
 #[test]
-fn a_place_of_its_own() {
+fn the_first_place_that_can_be_written() {
     let place = Place::new();
-    fs::write(place.path("target/hip-objects"), "no folder").unwrap();
     let out = place.path("target/debug/out");
-    assert_eq!(Store::open(&out).folder(), out.join("hip-objects"));
-    fs::remove_file(place.path("target/CACHEDIR.TAG")).unwrap();
-    let store = Store::open(&out);
+    let own = out.join("hip-objects");
+    let shared = place.path("target/hip-objects");
+    let folder = |user: Option<&Path>| Store::open(user, &out).folder().to_path_buf();
+    assert_eq!(place.store(&out).folder(), place.path("cache/diptych/hip-objects"));
+    assert_eq!(folder(None), own);
+    for mark in ["CACHEDIR.TAG", ".rustc_info.json"] {
+        let mark = place.path("target").join(mark);
+        fs::write(&mark, "").unwrap();
+        assert_eq!(folder(None), shared, "{}", mark.display());
+        fs::remove_file(mark).unwrap();
+    }
+    fs::write(place.path("target/CACHEDIR.TAG"), "").unwrap();
+    fs::write(place.path("no-folder"), "").unwrap();
+    assert_eq!(folder(Some(&place.path("no-folder"))), shared);
+    fs::remove_dir_all(&shared).unwrap();
+    fs::write(&shared, "no folder").unwrap();
+    assert_eq!(folder(None), own);
+    let store = Store::open(None, &out);
     store.put("a", b"kept");
     assert_eq!(store.get("a").unwrap(), b"kept");
 }
@@ -187,10 +204,13 @@ fn an_unknown_target_is_left_out_unless_it_was_asked_for() {
     let compiler = Compiler { path: place.path("clang"), version: "clang version 19".into() };
     let sources = Sources::read(&place.path("src"));
     let mut targets = Targets { list: vec!["gfx906".into(), "gfx9999".into()], by_name: false };
-    let built = script::build(&compiler, &targets, &sources, &out);
+    let store = place.store(&out);
+    let built = script::build(&compiler, &targets, &sources, &store, &out);
     assert!(built.refused["gfx9999"].contains("unknown target") && built.targets.len() == 1);
     targets.by_name = true;
-    std::panic::catch_unwind(|| script::build(&compiler, &targets, &sources, &out)).err().expect("it fails");
+    std::panic::catch_unwind(|| script::build(&compiler, &targets, &sources, &store, &out))
+        .err()
+        .expect("it fails");
 }
 
 #[test]
