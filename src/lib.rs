@@ -38,7 +38,7 @@
 #![deny(missing_docs)]
 
 pub use ggml_core as ggml;
-pub use ggml_core::plan::Precision;
+pub use ggml_core::precision::Precision;
 pub use ggml_core::{DType, Error, Missing, Phase, Result};
 
 pub mod backends;

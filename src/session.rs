@@ -67,7 +67,7 @@ use ahead::Ahead;
 use cells::{Cells, Token};
 use ggml_core::backend::Timing;
 use ggml_core::metrics::argmax;
-use ggml_core::plan::Precision;
+use ggml_core::precision::Precision;
 use ggml_core::{DType, Error, Result};
 use inputs::Inputs;
 use prepared::{Compute, Prepared, State};

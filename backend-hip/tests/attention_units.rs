@@ -9,7 +9,7 @@ use ggml_core::evaluate::{Contents, evaluate};
 use ggml_core::kernel::FlashAttnParams;
 use ggml_core::metrics::distance;
 use ggml_core::op::flash_attn::FlashAttnExt;
-use ggml_core::plan::Precision;
+use ggml_core::precision::Precision;
 use ggml_core::reference::ReferenceBackend;
 use ggml_core::{DType, Graph, Result};
 use virtual_gpu::{Gpu, Launch, Module, Options, Target};

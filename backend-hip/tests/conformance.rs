@@ -8,7 +8,8 @@
 use backend_hip::{HipBackend, HipOptions, nvidia, virtual_gpu};
 use ggml_core::backend::{Backend, Bindings, PrepareOptions, Slice, Usage};
 use ggml_core::catalogue::{self, Case, Outcome};
-use ggml_core::plan::{Plan, Precision};
+use ggml_core::plan::Plan;
+use ggml_core::precision::Precision;
 use ggml_core::reference::ReferenceBackend;
 use ggml_core::{DType, Error, Graph, Source};
 use std::collections::HashMap;

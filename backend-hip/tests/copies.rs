@@ -5,7 +5,8 @@ use backend_hip::virtual_gpu::{Fault, Faults, Target, VirtualDriver, VirtualOpti
 use backend_hip::{HipBackend, HipOptions};
 use ggml_core::backend::{Backend, Bindings, PrepareOptions, Slice, Usage};
 use ggml_core::phase::Deadlines;
-use ggml_core::plan::{Plan, Precision};
+use ggml_core::plan::Plan;
+use ggml_core::precision::Precision;
 use ggml_core::{DType, Error, Graph, Phase, Source};
 use std::sync::Arc;
 use std::time::Duration;

@@ -7,7 +7,7 @@ mod written;
 use ggml_core::catalogue::{self, Case, Fill, Outcome};
 use ggml_core::kernel::MulMatParams;
 use ggml_core::metrics::distance;
-use ggml_core::plan::Precision;
+use ggml_core::precision::Precision;
 use ggml_core::reference::ReferenceBackend;
 use ggml_core::{DType, Result};
 use std::sync::OnceLock;

@@ -3,7 +3,8 @@
 use backend_hip::{HipBackend, HipOptions, virtual_gpu};
 use ggml_core::catalogue::{self, Case, CaseBuilder, Fill, Outcome};
 use ggml_core::op::{Activation, Glu};
-use ggml_core::plan::{Plan, Precision};
+use ggml_core::plan::Plan;
+use ggml_core::precision::Precision;
 use ggml_core::reference::ReferenceBackend;
 use ggml_core::{DType, Error, Graph, Result, TensorId};
 

@@ -8,7 +8,7 @@ use ggml_core::catalogue::{self, Case, Fill, Outcome};
 use ggml_core::kernel::{MatVecParams, MulMatParams, ProductsParams};
 use ggml_core::metrics::distance;
 use ggml_core::phase::Deadlines;
-use ggml_core::plan::Precision;
+use ggml_core::precision::Precision;
 use ggml_core::reference::ReferenceBackend;
 use virtual_gpu::{Counters, Gpu, Launch, Module, Options, Target, metadata};
 

@@ -3,7 +3,8 @@
 use backend_hip::virtual_gpu::{Faults, Target, VirtualDriver, VirtualOptions};
 use backend_hip::{HipBackend, HipOptions};
 use ggml_core::backend::{Backend, Bindings, PrepareOptions, Program};
-use ggml_core::plan::{Plan, Precision};
+use ggml_core::plan::Plan;
+use ggml_core::precision::Precision;
 use ggml_core::{DType, Graph, Source, TensorId};
 use std::sync::Arc;
 

@@ -3,7 +3,7 @@
 use backend_hip::{HipOptions, virtual_gpu};
 use ggml_core::catalogue::{self, Case, CaseBuilder, Fill, Outcome};
 use ggml_core::op::flash_attn::FlashAttnExt;
-use ggml_core::plan::Precision;
+use ggml_core::precision::Precision;
 use ggml_core::reference::ReferenceBackend;
 use ggml_core::{DType, Error, Graph, Result, TensorId};
 

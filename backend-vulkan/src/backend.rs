@@ -24,7 +24,8 @@ use ggml_core::backend::{
 use ggml_core::fuse::Group;
 use ggml_core::mapped::MappedBytes;
 use ggml_core::phase::{self, Deadlines};
-use ggml_core::plan::{Plan, Precision};
+use ggml_core::plan::Plan;
+use ggml_core::precision::Precision;
 use ggml_core::{DType, Deadline, Graph, Phase, Result, TensorId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -222,7 +223,7 @@ impl Backend for VulkanBackend {
 mod tests {
     use super::*;
     use crate::arch::ArchClass;
-    use ggml_core::plan::Precision;
+    use ggml_core::precision::Precision;
     use ggml_core::{Error, Source};
 
     /// What is learnt of a device changes the submissions of a program that exists, and nothing that it computes.

@@ -6,7 +6,8 @@ use backend_vulkan::{VulkanBackend, VulkanOptions};
 use common::{close, floats, open, options, values};
 use ggml_core::backend::{Backend, Bindings, PrepareOptions, Program};
 use ggml_core::op::flash_attn::FlashAttnExt;
-use ggml_core::plan::{Plan, Precision};
+use ggml_core::plan::Plan;
+use ggml_core::precision::Precision;
 use ggml_core::reference::ReferenceBackend;
 use ggml_core::{DType, Error, Graph, Source, TensorId};
 

@@ -13,7 +13,7 @@ use backend_vulkan::{VulkanBackend, VulkanOptions, enumerate};
 use ggml_core::Error;
 use ggml_core::backend::Backend;
 use ggml_core::catalogue::{self, Case};
-use ggml_core::plan::Precision;
+use ggml_core::precision::Precision;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;

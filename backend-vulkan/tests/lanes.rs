@@ -10,7 +10,7 @@ use backend_vulkan::{DeviceKind, VulkanOptions, enumerate};
 use common::{open, options};
 use ggml_core::backend::Backend;
 use ggml_core::catalogue;
-use ggml_core::plan::Precision;
+use ggml_core::precision::Precision;
 use ggml_core::reference::ReferenceBackend;
 use std::process::Command;
 

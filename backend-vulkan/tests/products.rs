@@ -10,7 +10,8 @@ use ggml_core::backend::Backend;
 use ggml_core::evaluate::{Contents, compare_backends, evaluate};
 use ggml_core::fuse::Group;
 use ggml_core::op::{Activation, Glu};
-use ggml_core::plan::{Plan, Precision};
+use ggml_core::plan::Plan;
+use ggml_core::precision::Precision;
 use ggml_core::reference::ReferenceBackend;
 use ggml_core::{DType, Error, Graph, Source, TensorId};
 

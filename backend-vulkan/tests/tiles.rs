@@ -13,7 +13,7 @@ use common::{floats, open, options, values};
 use ggml_core::backend::Backend;
 use ggml_core::catalogue::{self, Case};
 use ggml_core::evaluate::{Contents, compare_backends, evaluate};
-use ggml_core::plan::Precision;
+use ggml_core::precision::Precision;
 use ggml_core::reference::ReferenceBackend;
 use ggml_core::{DType, Error, Graph, Source};
 

@@ -9,7 +9,8 @@ use common::{Layer, open, options};
 use ggml_core::backend::{Backend, PrepareOptions, Slice, Usage};
 use ggml_core::catalogue::{self, Outcome};
 use ggml_core::mapped::MappedBytes;
-use ggml_core::plan::{Plan, Precision};
+use ggml_core::plan::Plan;
+use ggml_core::precision::Precision;
 
 fn validated(options: VulkanOptions) -> Option<VulkanBackend> {
     open(VulkanOptions { validation: true, ..options })

@@ -6,7 +6,8 @@
 use ggml_core::backend::{Backend, Bindings, PrepareOptions, Slice, Usage};
 use ggml_core::cpu::{CpuBackend, CpuOptions};
 use ggml_core::graph::file::GraphFile;
-use ggml_core::plan::{Plan, Precision};
+use ggml_core::precision::Precision;
+use ggml_core::plan::Plan;
 use ggml_core::reference::ReferenceBackend;
 use ggml_core::{Graph, Result, Source};
 use libfuzzer_sys::fuzz_target;

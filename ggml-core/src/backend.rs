@@ -14,7 +14,8 @@ use crate::fuse::Group;
 use crate::graph::Graph;
 use crate::mapped::MappedBytes;
 use crate::phase::Deadlines;
-use crate::plan::{Plan, Precision, Step};
+use crate::plan::{Plan, Step, Target};
+use crate::precision::Precision;
 use crate::tensor::TensorId;
 use serde::{Deserialize, Serialize};
 use std::any::Any;
@@ -322,6 +323,16 @@ pub trait Backend: Send + Sync {
     /// [`Error::Timeout`] where the device is asked and does not answer.
     fn counts(&self) -> Result<Vec<KernelCounts>> {
         Ok(Vec::new())
+    }
+}
+
+impl<B: Backend + ?Sized> Target for B {
+    fn alignment(&self) -> usize {
+        self.device().limits.alignment
+    }
+
+    fn fuses(&self, graph: &Graph, group: &Group, precision: Precision) -> bool {
+        self.joins(graph, group, precision) == Support::Native
     }
 }
 

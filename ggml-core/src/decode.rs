@@ -76,22 +76,19 @@ fn plain<const N: usize>(bytes: &[u8], value: impl Fn([u8; N]) -> f32, out: &mut
 mod tests {
     use super::*;
     use crate::dtype::DTYPES;
-    use crate::reference::Operand;
+    use crate::exact::Operand;
     use crate::rng::Rng;
-    use crate::tensor::{Source, Tensor, TensorId};
+    use crate::shape::Shape;
 
     /// What the reference's own decoders make of a row.
     fn by_reference(dtype: DType, bytes: &[u8]) -> Vec<f64> {
-        let row = Tensor {
+        let row = Shape {
             name: "row".into(),
             dtype,
             ne: [bytes.len() / dtype.block_bytes() * dtype.block(), 1, 1, 1],
             nb: [dtype.block_bytes(), bytes.len(), bytes.len(), bytes.len()],
-            root: TensorId(0),
-            offset: 0,
-            source: Source::Input,
         };
-        Operand::new(&row, bytes).row([0, 0, 0]).unwrap()
+        Operand::new(&row, 0, bytes).row([0, 0, 0]).unwrap()
     }
 
     /// Any bytes at all: every scale, code and sign of every type.

@@ -153,6 +153,41 @@ pub fn kl_divergence(x: &[f32], reference: &[f32], n: usize) -> f64 {
     (total / rows as f64).max(0.0)
 }
 
+/// The largest errors that count as agreement ([`crate::metrics`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Bound {
+    /// Of [`Distance::nmse`].
+    pub nmse: f64,
+    /// Of [`Distance::row`].
+    pub row: f64,
+}
+
+impl Bound {
+    /// What F32 rounding in any order of summation gives, and three orders of magnitude more. An error of a thousandth
+    /// of the scale in a single element, 1e-6, is beyond that of several nodes.
+    pub const F32: Bound = Bound { nmse: 1e-7, row: 1e-7 };
+
+    /// Whether a result is near enough; a NaN is not.
+    pub fn holds(&self, d: &Distance) -> bool {
+        d.nmse <= self.nmse && d.row <= self.row
+    }
+
+    /// What is too large about a result, in words: its NMSE, or if that is within the bound its worst row.
+    pub fn excess(&self, d: &Distance) -> String {
+        match d.nmse <= self.nmse {
+            false => format!("NMSE {:.1e}, the bound {:.0e}", d.nmse, self.nmse),
+            true => format!("an error of {:.1e} in its worst row, the bound {:.0e}", d.row, self.row),
+        }
+    }
+}
+
+/// Of nodes that are computed together.
+impl std::iter::Sum for Bound {
+    fn sum<I: Iterator<Item = Bound>>(bounds: I) -> Bound {
+        bounds.fold(Bound::default(), |a, b| Bound { nmse: a.nmse + b.nmse, row: a.row + b.row })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -226,5 +261,15 @@ mod tests {
         );
         assert!((want - got).abs() < 1e-6);
         assert_eq!(top1_agreement(&[1.0, 2.0, 2.0, 1.0], &[0.0, 9.0, 0.0, 9.0], 2), 0.5);
+    }
+
+    #[test]
+    fn both_parts_hold_or_the_bound_does_not() {
+        let d = |nmse, row| Distance { nmse, row, ..Distance::default() };
+        assert!(Bound::F32.holds(&d(1e-8, 5e-8)));
+        for (nmse, row) in [(1e-6, 0.0), (0.0, 1e-6), (f64::NAN, 0.0), (0.0, f64::NAN), (f64::INFINITY, 0.0)]
+        {
+            assert!(!Bound::F32.holds(&d(nmse, row)), "{nmse} {row}");
+        }
     }
 }

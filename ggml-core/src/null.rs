@@ -313,7 +313,7 @@ impl Program for NullProgram {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Precision;
+    use crate::precision::Precision;
     use crate::tensor::Source;
 
     fn program(fault: &str, limit: Duration) -> Result<Box<dyn Program>> {

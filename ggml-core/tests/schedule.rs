@@ -3,7 +3,8 @@
 use ggml_core::backend::{Backend, Bindings, PrepareOptions, Program, Slice, Usage};
 use ggml_core::cpu::{CpuBackend, CpuOptions};
 use ggml_core::op::{FlashAttnExt, Rope, RopeMode};
-use ggml_core::plan::{Plan, Precision};
+use ggml_core::plan::Plan;
+use ggml_core::precision::Precision;
 use ggml_core::reference::ReferenceBackend;
 use ggml_core::rng::Rng;
 use ggml_core::schedule::{Placement, Split, SplitDevice, SplitProgram, assign_devices};

@@ -3,7 +3,8 @@
 use ggml_core::backend::{Backend, PrepareOptions};
 use ggml_core::encode::encode;
 use ggml_core::evaluate::{Contents, bind, compare_backends, write_inputs};
-use ggml_core::plan::{Plan, Precision};
+use ggml_core::plan::Plan;
+use ggml_core::precision::Precision;
 use ggml_core::reference::ReferenceBackend;
 use ggml_core::{DType, Error, Graph, Result, Source, TensorId};
 use std::time::{Duration, Instant};

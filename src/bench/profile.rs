@@ -3,7 +3,8 @@
 
 use crate::session::{Profile, ProfiledStep};
 use ggml_core::backend::{Backend, Bindings, PrepareOptions, Slice, Usage};
-use ggml_core::plan::{Plan, Precision};
+use ggml_core::plan::Plan;
+use ggml_core::precision::Precision;
 use ggml_core::{DType, Error, Graph, Result, Source};
 use serde::Serialize;
 use serde_json::{Value, json};

@@ -20,7 +20,7 @@ use super::whole::{plan_graph, plan_model};
 use super::{files, judge, whole};
 use crate::model::Offload;
 use ggml_core::Result;
-use ggml_core::plan::Precision;
+use ggml_core::precision::Precision;
 
 /// What rounding gives at the most, where other experts are chosen at some positions: half of what unrelated numbers of the
 /// same size give. What is beyond it has nothing of the reference's left, whatever each node does.

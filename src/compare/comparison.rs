@@ -1,7 +1,7 @@
 //! How far results are from the reference's: of logits, of nodes and cases, and what a difference is.
 
 use super::json::null_is_infinite;
-use ggml_core::bound::Bound;
+use ggml_core::metrics::Bound;
 use ggml_core::metrics::{Distance, distance_in_rows, kl_divergence, top1_agreement};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;

@@ -5,7 +5,7 @@ use super::text::align;
 use crate::backends::{self, BackendName, OpenOptions};
 use ggml_core::backend::{Backend, KernelCounts};
 use ggml_core::catalogue::{self, Case, Outcome};
-use ggml_core::plan::Precision;
+use ggml_core::precision::Precision;
 use ggml_core::{Error, Result};
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -8,9 +8,10 @@ use super::report::{
     Comparison, Divergence, EVERYTHING, LogitsReport, NodeReport, Record, Report, Status, Verdict, label,
 };
 use crate::npy;
-use ggml_core::bound::{self, Bound};
+use ggml_core::bound;
+use ggml_core::metrics::Bound;
 use ggml_core::metrics::{Distance, distance, distance_in_rows};
-use ggml_core::plan::Precision;
+use ggml_core::precision::Precision;
 use ggml_core::{Error, Graph, Result, TensorId};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap};

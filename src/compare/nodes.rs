@@ -3,12 +3,13 @@
 use super::protocol::{Message, NodesTask};
 use crate::session::{NamedStep, Stepwise};
 use ggml_core::backend::Program;
-use ggml_core::bound::{self, Bound};
+use ggml_core::bound;
 use ggml_core::decode::decode;
 use ggml_core::evaluate::{Contents, write_inputs};
 use ggml_core::gguf::GgufFile;
 use ggml_core::mapped::MappedBytes;
-use ggml_core::plan::Precision;
+use ggml_core::metrics::Bound;
+use ggml_core::precision::Precision;
 use ggml_core::{DType, Error, Graph, Result, Source, TensorId};
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};

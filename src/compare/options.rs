@@ -3,7 +3,7 @@
 use super::json;
 use crate::backends::{BackendName, VirtualTarget};
 use crate::model::Offload;
-use ggml_core::plan::Precision;
+use ggml_core::precision::Precision;
 use ggml_core::setters;
 use ggml_core::{DType, Error, Result};
 use serde::{Deserialize, Serialize};

@@ -8,7 +8,7 @@ use super::report::{EVERYTHING, NodeReport, OpTime, Status, Variant};
 use crate::backends::{BackendName, View};
 use ggml_core::DType;
 use ggml_core::backend::{DeviceInfo, Stats};
-use ggml_core::plan::Precision;
+use ggml_core::precision::Precision;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 

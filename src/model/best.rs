@@ -102,7 +102,8 @@ fn part(n: usize, k: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::{BestNodes, part};
-    use ggml_core::plan::{Plan, Precision};
+    use ggml_core::plan::Plan;
+    use ggml_core::precision::Precision;
     use ggml_core::{DType, Error, Graph, Source};
 
     /// What chooses the token, and, where the next step reads it, leaves it there, is one group.

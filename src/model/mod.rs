@@ -468,7 +468,7 @@ impl Model {
     #[cfg(feature = "compare")]
     pub(crate) fn needs_of(&self, graph: &BatchGraph) -> Result<Needs> {
         self.with_division(|division| {
-            division.needs_of(std::slice::from_ref(graph), ggml_core::plan::Precision::Exact)
+            division.needs_of(std::slice::from_ref(graph), ggml_core::precision::Precision::Exact)
         })
     }
 

@@ -7,7 +7,8 @@
 use super::{BatchGraph, BatchShape, ModelFile, Want};
 use crate::session::SessionOptions;
 use ggml_core::backend::Backend;
-use ggml_core::plan::{Plan, Precision};
+use ggml_core::plan::Plan;
+use ggml_core::precision::Precision;
 use ggml_core::schedule::{Fallback, Placement, Split, assign_devices, unsupported};
 use ggml_core::{Error, Graph, Result, Source, TensorId};
 use std::collections::{BTreeMap, HashMap, HashSet};

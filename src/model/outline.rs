@@ -2,7 +2,8 @@
 
 use super::{BatchShape, ModelFile};
 use ggml_core::backend::{Backend, StepOutline};
-use ggml_core::plan::{Plan, Precision, Step};
+use ggml_core::plan::{Plan, Step};
+use ggml_core::precision::Precision;
 use ggml_core::{Graph, Result};
 use serde::Serialize;
 use std::fmt;

@@ -179,7 +179,7 @@ fn run(tokens: &[Token], sequence: usize) -> [i32; 3] {
 mod tests {
     use super::*;
     use ggml_core::evaluate::evaluate;
-    use ggml_core::plan::Precision;
+    use ggml_core::precision::Precision;
     use ggml_core::reference::ReferenceBackend;
     use ggml_core::{DType, Graph, Source};
 

@@ -4,7 +4,7 @@ use crate::backends::BackendName;
 use crate::model::Hparams;
 use ggml_core::backend::Backend;
 use ggml_core::op::flash_attn::CACHE_TYPES;
-use ggml_core::plan::Precision;
+use ggml_core::precision::Precision;
 use ggml_core::setters;
 use ggml_core::{DType, Error, Result};
 

@@ -3,7 +3,8 @@
 use crate::model::{BatchGraph, BatchShape, DEVICES, MAIN, Model, Needs};
 use ggml_core::backend::{Backend, Bindings, Buffer, PrepareOptions, Program, Slice, Timing, Usage};
 use ggml_core::cost::{Work, group_work};
-use ggml_core::plan::{Plan, Precision};
+use ggml_core::plan::Plan;
+use ggml_core::precision::Precision;
 use ggml_core::schedule::{Split, SplitDevice, SplitProgram};
 use ggml_core::{Error, Graph, Result};
 

@@ -10,7 +10,7 @@ use crate::arch::{Family, Matrix, Profile};
 use crate::tuning::Tuning;
 use bytemuck::NoUninit;
 use ggml_core::kernel::FlashAttnParams;
-use ggml_core::plan::Precision;
+use ggml_core::precision::Precision;
 use ggml_core::{DType, Tensor};
 
 /// Threads of all kernels of the family but those for few query rows on NVIDIA's processors, and those on CDNA's matrix
@@ -326,7 +326,7 @@ mod tests {
     use crate::arch::{Profile, Target};
     use crate::code::kernels::{Embedded, KernelSet, Kernels as Code};
     use ggml_core::op::flash_attn::{CACHE_TYPES, FlashAttnExt};
-    use ggml_core::plan::Precision;
+    use ggml_core::precision::Precision;
     use ggml_core::{Graph, Source};
     use std::collections::BTreeSet;
     use std::sync::Arc;

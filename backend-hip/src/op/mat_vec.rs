@@ -8,7 +8,7 @@ use crate::tuning::{Int8, Tuning};
 use bytemuck::{Pod, Zeroable};
 use ggml_core::DType;
 use ggml_core::kernel::{MatVecParams, MulMatParams, ProductsParams};
-use ggml_core::plan::Precision;
+use ggml_core::precision::Precision;
 
 /// Threads of a work-group.
 const THREADS: u32 = 256;

@@ -13,7 +13,7 @@
 
 use crate::arch::Profile;
 use ggml_core::fuse::Group;
-use ggml_core::plan::Precision;
+use ggml_core::precision::Precision;
 use ggml_core::{Graph, Op, TensorId};
 
 mod binary;

@@ -8,7 +8,7 @@ use super::{Context, Launch, Operand, Refusal};
 use crate::arch::{Family, Profile};
 use crate::tuning::{HALF_TILES, Half, Int8, MMA_TILES, MmaTile, TILES, Tuning};
 use ggml_core::kernel::{MatVecParams, MulMatParams, ProductsParams};
-use ggml_core::plan::Precision;
+use ggml_core::precision::Precision;
 use ggml_core::{DType, TensorId};
 
 /// The kernels of a type for F32: one for each of [`TILES`].

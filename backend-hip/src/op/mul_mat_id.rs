@@ -11,7 +11,7 @@ use super::{Context, Launch, Operand, Refusal};
 use crate::arch::Profile;
 use crate::tuning::{Int8, Tuning};
 use ggml_core::kernel::{MatVecParams, MulMatIdParams, ProductsParams};
-use ggml_core::plan::Precision;
+use ggml_core::precision::Precision;
 use ggml_core::{DType, TensorId};
 
 /// Threads of a work-group: tiles, sorting.

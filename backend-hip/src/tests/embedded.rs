@@ -6,7 +6,7 @@ use crate::code::kernels::{Embedded, KernelSet, Kernels};
 use crate::code::ptx;
 use crate::op::{Context, Refusal};
 use ggml_core::catalogue::cases;
-use ggml_core::plan::Precision;
+use ggml_core::precision::Precision;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

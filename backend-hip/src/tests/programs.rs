@@ -5,7 +5,8 @@ use crate::driver::codes::Call;
 use crate::options::{Breadcrumbs, HipOptions};
 use ggml_core::backend::{Backend, Bindings, PrepareOptions, Program, Slice, Support, Usage};
 use ggml_core::op::{Rope, RopeMode};
-use ggml_core::plan::{Plan, Precision};
+use ggml_core::plan::Plan;
+use ggml_core::precision::Precision;
 use ggml_core::{DType, Error, Graph, Source, TensorId};
 
 fn floats(bytes: &[u8]) -> Vec<f32> {

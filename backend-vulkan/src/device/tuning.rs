@@ -7,7 +7,7 @@ pub use super::mat_vec::{MatVec, Staged};
 pub use super::tiles::{Fragment, Streamed, Tiles, Warptile};
 use crate::arch::{ArchClass, Caps, Matrices, MatrixShape, MatrixTypes, SharedTiles};
 use ggml_core::DType;
-use ggml_core::plan::Precision;
+use ggml_core::precision::Precision;
 
 /// A device as the operations see it.
 #[derive(Clone, Debug, PartialEq, Eq)]

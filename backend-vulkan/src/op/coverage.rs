@@ -7,7 +7,7 @@ use crate::device::tuning::Profile;
 use crate::pipeline::PipelineSpec;
 use ggml_core::catalogue::{self, Case};
 use ggml_core::fuse::Group;
-use ggml_core::plan::Precision;
+use ggml_core::precision::Precision;
 use std::collections::BTreeSet;
 
 /// A kernel by its shader and variant. Those of MUL_MAT_ID read weights as those of MUL_MAT do, type by type: of its variants

@@ -7,7 +7,7 @@ use crate::device::tuning::Profile;
 use crate::pipeline::PipelineSpec;
 use ggml_core::DType;
 use ggml_core::kernel::FlashAttnParams;
-use ggml_core::plan::Precision;
+use ggml_core::precision::Precision;
 
 /// Tokens up to which each gets work-groups of its own.
 const VEC_TOKENS: u32 = 4;

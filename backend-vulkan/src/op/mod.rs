@@ -7,7 +7,7 @@
 use crate::device::tuning::Profile;
 use crate::pipeline::PipelineSpec;
 use ggml_core::fuse::Group;
-use ggml_core::plan::Precision;
+use ggml_core::precision::Precision;
 use ggml_core::{DType, Graph, Op, Tensor, TensorId};
 
 pub mod binary;

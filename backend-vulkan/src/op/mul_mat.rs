@@ -8,7 +8,7 @@ use crate::device::tuning::{Fragment, Profile, Streamed, Tiles, Warptile};
 use crate::pipeline::PipelineSpec;
 use ggml_core::DType;
 use ggml_core::kernel::{MulMatParams, ProductsParams};
-use ggml_core::plan::Precision;
+use ggml_core::precision::Precision;
 
 pub(super) fn tile_spec(tiles: &Tiles, tile: &Warptile, weights: &Weights, aligned: bool) -> PipelineSpec {
     let t = if weights.long { tile.long() } else { *tile };

@@ -9,7 +9,7 @@ use crate::pipeline::PipelineSpec;
 use ggml_core::fuse::{GluPart, Product, Products};
 use ggml_core::kernel::ProductsParams;
 use ggml_core::op::Activation;
-use ggml_core::plan::Precision;
+use ggml_core::precision::Precision;
 use ggml_core::{DType, TensorId};
 
 /// Numbers of columns that the mat-vec kernel is made for.

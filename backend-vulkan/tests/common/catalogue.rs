@@ -3,7 +3,7 @@
 
 use backend_vulkan::VulkanBackend;
 use ggml_core::catalogue::{self, Case, Outcome};
-use ggml_core::plan::Precision;
+use ggml_core::precision::Precision;
 use ggml_core::reference::ReferenceBackend;
 use std::collections::HashMap;
 use std::sync::Mutex;

@@ -5,7 +5,8 @@ use backend_vulkan::{VulkanBackend, VulkanOptions};
 use ggml_core::backend::{Backend, Bindings, PrepareOptions, Program, Slice, Usage};
 use ggml_core::metrics::distance;
 use ggml_core::op::{Activation, FlashAttnExt, Glu, Rope, RopeMode};
-use ggml_core::plan::{Plan, Precision};
+use ggml_core::plan::Plan;
+use ggml_core::precision::Precision;
 use ggml_core::rng::Rng;
 use ggml_core::{DType, Error, Graph, Missing, Source, TensorId, encode};
 

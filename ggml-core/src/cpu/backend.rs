@@ -14,7 +14,8 @@ use crate::fuse::Group;
 use crate::graph::Graph;
 use crate::mapped::MappedBytes;
 use crate::phase::{self, Deadlines};
-use crate::plan::{Plan, Precision};
+use crate::plan::Plan;
+use crate::precision::Precision;
 use crate::tensor::TensorId;
 use std::sync::Arc;
 

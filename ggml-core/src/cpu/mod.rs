@@ -14,7 +14,7 @@
 //! `unsafe` code is in `memory` and `window` (pointers to tensors), `simd` and `dot` (vector loads), and `crew` (work of
 //! other threads). Each states its invariants.
 //!
-//! [`Precision::Fast`]: crate::plan::Precision::Fast
+//! [`Precision::Fast`]: crate::precision::Precision::Fast
 
 use crate::backend::Stats;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -2,16 +2,13 @@ use super::*;
 use crate::rng::Rng;
 
 pub(super) fn decode(dtype: DType, bytes: &[u8]) -> Vec<f64> {
-    let tensor = crate::tensor::Tensor {
+    let tensor = crate::shape::Shape {
         name: "t".into(),
         dtype,
         ne: [bytes.len() / dtype.block_bytes() * dtype.block(), 1, 1, 1],
         nb: [dtype.block_bytes(), bytes.len(), bytes.len(), bytes.len()],
-        root: crate::TensorId(0),
-        offset: 0,
-        source: crate::Source::Input,
     };
-    crate::reference::Operand::new(&tensor, bytes).row([0, 0, 0]).unwrap()
+    crate::exact::Operand::new(&tensor, 0, bytes).row([0, 0, 0]).unwrap()
 }
 
 fn nmse(dtype: DType, x: &[f32]) -> f64 {

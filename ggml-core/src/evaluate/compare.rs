@@ -2,11 +2,11 @@
 
 use super::{Contents, read, run};
 use crate::backend::Backend;
-use crate::bound::{self, Bound};
+use crate::bound;
 use crate::error::{Error, Result};
 use crate::graph::Graph;
-use crate::metrics::{Distance, distance_in_rows};
-use crate::plan::Precision;
+use crate::metrics::{Bound, Distance, distance_in_rows};
+use crate::precision::Precision;
 use crate::tensor::TensorId;
 
 /// How far one output of a graph on a backend is from the same on another.

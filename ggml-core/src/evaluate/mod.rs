@@ -8,7 +8,7 @@
 //! use ggml_core::cpu::{CpuBackend, CpuOptions};
 //! use ggml_core::encode::encode;
 //! use ggml_core::evaluate::{compare_backends, evaluate};
-//! use ggml_core::plan::Precision;
+//! use ggml_core::precision::Precision;
 //! use ggml_core::reference::ReferenceBackend;
 //! use ggml_core::{DType, Graph, Source};
 //! use std::collections::HashMap;
@@ -39,7 +39,8 @@ use crate::decode::decode;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::Graph;
-use crate::plan::{Plan, Precision};
+use crate::plan::Plan;
+use crate::precision::Precision;
 use crate::schedule::unsupported;
 use crate::tensor::{Tensor, TensorId};
 use std::collections::HashMap;

@@ -1,7 +1,7 @@
 use super::*;
-use crate::bound::Bound;
 use crate::cpu::{CpuBackend, CpuOptions};
 use crate::encode::encode;
+use crate::metrics::Bound;
 use crate::metrics::Distance;
 use crate::null::{Fault, NullBackend, NullOptions};
 use crate::reference::ReferenceBackend;

@@ -1,32 +1,11 @@
 //! The best of the logits.
 
-use super::Group;
 use super::choice::whole;
+use super::group::{Best, Group};
 use super::search::Search;
 use crate::dtype::DType;
 use crate::op::{Op, TopK};
 use crate::tensor::TensorId;
-
-/// TOP_K of one element, that element, and the product of the row with itself, which is finite if the row is.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Best {
-    /// F32 `[n, rows]`, without gaps.
-    pub logits: TensorId,
-    /// TOP_K: I32 `[1, rows]`.
-    pub token: TensorId,
-    /// GET_ROWS: F32, one for each row.
-    pub value: TensorId,
-    /// MUL_MAT: F32, one for each row.
-    pub squares: TensorId,
-    /// CPY of the token to where the next step reads it.
-    pub next: Option<TensorId>,
-}
-
-impl Best {
-    pub(super) fn nodes(&self) -> Vec<TensorId> {
-        [self.token, self.value, self.squares].into_iter().chain(self.next).collect()
-    }
-}
 
 /// The best of rows, with the copy of it, if the backend takes that.
 pub(super) fn find(search: &mut Search<'_>) {

@@ -1,81 +1,10 @@
 //! Element-wise functions, one after the other.
 
-use super::Group;
+use super::group::chain::other;
+use super::group::{Chain, Group};
 use super::search::Search;
-use crate::dtype::DType;
 use crate::graph::Graph;
-use crate::op::{Op, Scale};
 use crate::tensor::TensorId;
-
-/// UNARY and SCALE, ADD and MUL, and gated units of two operands, each of the one before.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Chain {
-    /// What the first is applied to.
-    pub x: TensorId,
-    /// The nodes in order; the last leaves the group. All have the extents of `x`.
-    pub nodes: Vec<TensorId>,
-    /// What each ADD, MUL and gated unit, in order, takes beside the result before it: F32 with the extents of `x`, or
-    /// with some of them 1, along which it is repeated.
-    pub others: Vec<TensorId>,
-}
-
-impl Chain {
-    /// The most functions of a chain: as many as kernels have parameters for.
-    pub const LONGEST: usize = 4;
-
-    /// The most operands beside the first.
-    pub const OTHERS: usize = 3;
-
-    /// The most SCALEs.
-    pub const SCALES: usize = 2;
-
-    /// A chain of one function, of its first operand.
-    pub fn of_one(graph: &Graph, node: TensorId) -> Chain {
-        let src = graph.tensor(node).src();
-        let x = src.first().copied().unwrap_or(node);
-        Chain { x, nodes: vec![node], others: src.iter().skip(1).copied().collect() }
-    }
-
-    /// What leaves the group.
-    pub fn result(&self) -> TensorId {
-        self.nodes.last().copied().unwrap_or(self.x)
-    }
-
-    /// Whether what goes through the chain is the gate of one of its nodes, a gated unit: `of` is the result before it.
-    pub fn is_gate(graph: &Graph, node: TensorId, of: TensorId) -> bool {
-        graph.tensor(node).src().first() == Some(&of)
-    }
-
-    /// The results before each node, in order.
-    pub fn inputs(&self) -> impl Iterator<Item = TensorId> {
-        [self.x].into_iter().chain(self.nodes.iter().copied())
-    }
-
-    /// The chain with one function more, if that is one of the result so far.
-    fn and(&self, graph: &Graph, next: TensorId) -> Option<Chain> {
-        let other = other(graph, next, self.result())?;
-        let mut longer = self.clone();
-        longer.nodes.push(next);
-        longer.others.extend(other);
-        longer.is_short(graph).then_some(longer)
-    }
-
-    /// The chain without its last function.
-    fn but_last(mut self, graph: &Graph) -> Chain {
-        let last = self.nodes.pop();
-        if last.is_some_and(|last| graph.tensor(last).src().len() == 2) {
-            self.others.pop();
-        }
-        self
-    }
-
-    fn is_short(&self, graph: &Graph) -> bool {
-        let scales = self.nodes.iter().filter(|&&id| matches!(graph.tensor(id).op(), Some(Op::Scale(_))));
-        self.nodes.len() <= Chain::LONGEST
-            && self.others.len() <= Chain::OTHERS
-            && scales.count() <= Chain::SCALES
-    }
-}
 
 /// Chains of two functions or more.
 pub(super) fn find(search: &mut Search<'_>) {
@@ -102,27 +31,4 @@ fn begin(graph: &Graph, node: TensorId) -> Option<Chain> {
     let &x = graph.tensor(node).src().first()?;
     let others = other(graph, node, x)?.into_iter().collect();
     Some(Chain { x, nodes: vec![node], others })
-}
-
-/// What a function of `x` takes beside it; `None` if the node is no element-wise function of it with its extents.
-fn other(graph: &Graph, node: TensorId, x: TensorId) -> Option<Option<TensorId>> {
-    let (t, src) = (graph.tensor(node), graph.tensor(node).src());
-    let same = |id: TensorId| graph.tensor(id).ne == t.ne && graph.tensor(id).dtype == DType::F32;
-    let other = match (t.op()?, src) {
-        (Op::Unary(_) | Op::Scale(Scale { .. }), &[of]) if of == x => None,
-        (Op::Binary(_), &[a, b]) if a == x => Some(b),
-        (Op::Binary(_), &[a, b]) if b == x && same(a) => Some(a),
-        (Op::Glu(glu), &[gate, up]) if glu.clamped.is_none() => match x {
-            _ if gate == x => Some(up),
-            _ if up == x => Some(gate),
-            _ => return None,
-        },
-        _ => return None,
-    };
-    let fits = other.is_none_or(|id| {
-        let of = graph.tensor(id);
-        let repeated = of.ne.iter().zip(t.ne).all(|(&n, whole)| n == whole || n == 1);
-        repeated && of.dtype == DType::F32 && graph.producer(id) != graph.producer(x)
-    });
-    (fits && same(x) && t.root == node).then_some(other)
 }

@@ -3,105 +3,15 @@
 //! Sources: as of the mixtures themselves: Shazeer et al., "Outrageously large neural networks: the sparsely-gated
 //! mixture-of-experts layer" (2017); DeepSeek-AI, "DeepSeek-V3 technical report" (2024).
 
+use super::group::{Biased, Choice, ExpertGroups, Normalised, Probabilities, ProbabilityOf};
 use super::search::Search;
 use crate::dtype::DType;
 use crate::graph::Graph;
 use crate::op::{Activation, Binary, Op, Scale, SoftMax, TopK, Unary};
 use crate::tensor::TensorId;
 
-/// The choice of experts by their scores.
-///
-/// `p` are the scores or what is made of them, `c = p + bias`, perhaps of the best groups only; `ids` are the largest of
-/// `c`; weights are `p` of these, or the soft-max of their scores or of their scores' logarithms; all times a factor.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Choice {
-    /// F32 `[experts, tokens]`.
-    pub scores: TensorId,
-    /// What is made of the scores of all experts.
-    pub probabilities: Option<Probabilities>,
-    /// What is added to that for the choice only.
-    pub bias: Option<Biased>,
-    /// Groups of experts, of which some count.
-    pub groups: Option<ExpertGroups>,
-    /// TOP_K: I32 `[used, tokens]`.
-    pub ids: TensorId,
-    /// GET_ROWS of the probabilities, or of the scores where weights are normalised.
-    pub chosen: TensorId,
-    /// Weights of the chosen experts whose sum is 1.
-    pub normalised: Option<Normalised>,
-    /// SCALE of the weights, and its factor.
-    pub scaled: Option<(TensorId, f32)>,
-}
-
-/// What is made of scores.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProbabilityOf {
-    /// The sigmoid of each.
-    Sigmoid,
-    /// The soft-max over all.
-    SoftMax,
-}
-
-/// A function of the scores.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Probabilities {
-    /// Which.
-    pub of: ProbabilityOf,
-    /// SIGMOID or SOFT_MAX: F32 `[experts, tokens]`.
-    pub node: TensorId,
-}
-
-/// A sum with a row.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Biased {
-    /// F32 `[experts]`.
-    pub bias: TensorId,
-    /// ADD.
-    pub node: TensorId,
-}
-
-/// The groups whose two largest candidates have the largest sums count; candidates of the others are `never`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ExpertGroups {
-    /// How many there are, of as many experts each.
-    pub count: usize,
-    /// How many of them count.
-    pub used: usize,
-    /// What a candidate of the others becomes: `0 * candidate + never`.
-    pub never: f32,
-    /// TOP_K in each group, GET_ROWS, ADD, TOP_K of groups, GET_ROWS, SCALE, SET_ROWS.
-    pub nodes: [TensorId; 7],
-}
-
-/// The soft-max of scores, or of the logarithms of their sigmoids.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Normalised {
-    /// SCALE by -1 and SOFTPLUS: together the logarithm but for its sign.
-    pub logarithms: Option<[TensorId; 2]>,
-    /// Parameters of SOFT_MAX.
-    pub op: SoftMax,
-    /// SOFT_MAX.
-    pub node: TensorId,
-}
-
 /// Elements of a group whose sum the groups are compared by.
 const BEST_OF_GROUP: usize = 2;
-
-impl Choice {
-    pub(super) fn nodes(&self) -> Vec<TensorId> {
-        let of_all = self.probabilities.map(|p| p.node).into_iter().chain(self.bias.map(|bias| bias.node));
-        let groups = self.groups.iter().flat_map(|groups| groups.nodes);
-        let logarithms = self.normalised.and_then(|n| n.logarithms).into_iter().flatten();
-        let behind = self.normalised.map(|n| n.node).into_iter().chain(self.scaled.map(|(node, _)| node));
-        of_all.chain(groups).chain([self.ids, self.chosen]).chain(logarithms).chain(behind).collect()
-    }
-
-    /// The weights of the chosen experts: F32, `used` of each token, without gaps.
-    pub fn weights(&self) -> TensorId {
-        let last = self.scaled.map(|(node, _)| node).or(self.normalised.map(|n| n.node));
-        last.unwrap_or(self.chosen)
-    }
-}
 
 /// The choice that a TOP_K is the middle of, whoever else reads what is in it.
 pub(super) fn choice(search: &Search<'_>, ids: TensorId) -> Option<Choice> {

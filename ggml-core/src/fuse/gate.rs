@@ -1,34 +1,11 @@
 //! Which experts compute a token, from the residual stream on.
 
+use super::group::{Choice, Gate};
 use super::norm::norm_part;
 use super::products::product;
 use super::search::Search;
-use super::{Choice, NormPart, Product};
 use crate::dtype::DType;
 use crate::op::{Binary, Op};
-use crate::tensor::TensorId;
-
-/// RMS_NORM with its weight, the product of that with a matrix, and the choice among the scores that this gives.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Gate {
-    /// The norm of F32 `[k, tokens]`. Its result leaves the group: the experts read it, too.
-    pub norm: NormPart,
-    /// The scores, F32 `[experts, tokens]`, which do not leave the group. The matrix is F32.
-    pub scores: Product,
-    /// The choice among them.
-    pub choice: Choice,
-}
-
-impl Gate {
-    pub(super) fn nodes(&self) -> Vec<TensorId> {
-        let scores = [self.scores.node].into_iter().chain(self.scores.bias.map(|_| self.scores.result));
-        self.norm.nodes.into_iter().chain(scores).chain(self.choice.nodes()).collect()
-    }
-
-    pub(super) fn results(&self) -> Vec<TensorId> {
-        vec![self.norm.nodes[1], self.choice.ids, self.choice.weights()]
-    }
-}
 
 /// What gives a choice its scores, if it is a product with a norm and nobody else reads what is in between.
 pub(super) fn gate(search: &Search<'_>, choice: Choice) -> Option<Gate> {

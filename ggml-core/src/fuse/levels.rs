@@ -1,6 +1,6 @@
 //! Which groups may run at the same time.
 
-use super::Group;
+use super::group::Group;
 use super::search::dependencies;
 use crate::graph::Graph;
 use crate::tensor::TensorId;

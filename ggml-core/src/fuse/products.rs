@@ -1,74 +1,18 @@
 //! Products of one input, and what stands before and after them.
 
+use super::group::{GluPart, Group, Product, Products};
 use super::norm::norm_part;
 use super::search::{Search, sum_with};
-use super::{GluPart, Group, NormPart, Sum};
 use crate::dtype::DType;
 use crate::graph::Graph;
-use crate::kernel::MulMatParams;
 use crate::op::{Binary, Op};
 use crate::tensor::TensorId;
 
-/// A matrix, its product with the input, and perhaps a bias.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Product {
-    /// `[k, m]`.
-    pub weight: TensorId,
-    /// MUL_MAT.
-    pub node: TensorId,
-    /// F32 `[m]`.
-    pub bias: Option<TensorId>,
-    /// `node`, or the sum with the bias: F32 `[m, n]`.
-    pub result: TensorId,
-}
-
-/// Products of one input with up to three matrices.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Products {
-    /// Where the input is RMS_NORM times a weight that is computed on the way and does not leave: `input` is in no
-    /// memory then, and `norm.x` is read. Several groups may compute the same norm.
-    pub norm: Option<NormPart>,
-    /// F32 `[k, n]`.
-    pub input: TensorId,
-    /// One to three of one type of weights, with the same `k`.
-    pub products: Vec<Product>,
-    /// Of two products, gate and up with the same `m`, or of one that has both as the halves of its rows.
-    pub glu: Option<GluPart>,
-    /// Added to the one product.
-    pub residual: Option<Sum>,
-}
+/// Most rows of a product whose columns are not split into tiles.
+pub const FEW_ROWS: usize = 32;
 
 /// Matrices of a group.
 const MOST: usize = 3;
-
-impl Products {
-    pub(super) fn nodes(&self) -> Vec<TensorId> {
-        let norm = self.norm.into_iter().flat_map(|norm| norm.nodes);
-        let of = |p: &Product| [Some(p.node), (p.result != p.node).then_some(p.result)];
-        let products = self.products.iter().flat_map(of).flatten();
-        let after = self.glu.map(|glu| glu.node).into_iter().chain(self.residual.map(|sum| sum.node));
-        norm.chain(products).chain(after).collect()
-    }
-
-    pub(super) fn results(&self) -> Vec<TensorId> {
-        match (self.glu, self.residual) {
-            (Some(glu), _) => vec![glu.node],
-            (None, Some(sum)) => vec![sum.node],
-            (None, None) => self.products.iter().map(|product| product.result).collect(),
-        }
-    }
-
-    /// What is added to the one product.
-    pub fn added(&self) -> Option<TensorId> {
-        let product = self.products.first()?.result;
-        self.residual.and_then(|sum| sum.of.into_iter().find(|&id| id != product))
-    }
-
-    /// Whether anything is joined.
-    fn joins(&self) -> bool {
-        self.nodes().len() > 1
-    }
-}
 
 /// Products, the inputs in the order of the graph.
 pub(super) fn find(search: &mut Search<'_>) {
@@ -116,8 +60,7 @@ pub(super) fn find(search: &mut Search<'_>) {
 fn few_rows(search: &mut Search<'_>, input: TensorId, nodes: &[TensorId]) {
     let graph = search.graph;
     let weight = |node: TensorId| graph.tensor(graph.tensor(node).src()[0]);
-    let few = MulMatParams::FEW_ROWS as usize;
-    let is_left = |node: &TensorId| search.is_free(*node) && weight(*node).ne[1] <= few;
+    let is_left = |node: &TensorId| search.is_free(*node) && weight(*node).ne[1] <= FEW_ROWS;
     let left: Vec<TensorId> = nodes.iter().copied().filter(is_left).collect();
     for alike in left.chunk_by(|&a, &b| weight(a).dtype == weight(b).dtype) {
         for some in alike.chunks(MOST).filter(|some| some.len() > 1) {

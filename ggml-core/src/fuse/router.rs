@@ -2,31 +2,10 @@
 
 use super::choice::choice;
 use super::gate::gate;
-use super::search::Search;
-use super::{Group, op_of};
-use crate::op::{Op, SoftMax, TopK};
+use super::group::{Group, Router};
+use super::search::{Search, op_of};
+use crate::op::{Op, TopK};
 use crate::tensor::TensorId;
-
-/// TOP_K of the scores, the scores of these, and their soft-max.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Router {
-    /// F32 `[experts, tokens]`.
-    pub scores: TensorId,
-    /// TOP_K: I32 `[used, tokens]`.
-    pub ids: TensorId,
-    /// GET_ROWS of the scores, which does not leave the group.
-    pub chosen: TensorId,
-    /// SOFT_MAX of them: F32 `[used, tokens]`.
-    pub weights: TensorId,
-    /// Its parameters.
-    pub soft_max: SoftMax,
-}
-
-impl Router {
-    pub(super) fn nodes(&self) -> Vec<TensorId> {
-        vec![self.ids, self.chosen, self.weights]
-    }
-}
 
 /// Choices of experts with what gives them their scores, if the backend takes it together; else routers.
 pub(super) fn find(search: &mut Search<'_>) {

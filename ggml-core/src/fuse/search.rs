@@ -1,6 +1,6 @@
 //! The search for groups: who reads what, what depends on what, and which nodes are taken.
 
-use super::{Group, Sum, best, chain, experts, heads, norm, products, recurrent, router};
+use super::group::{Group, Sum};
 use crate::graph::Graph;
 use crate::op::{Binary, Op};
 use crate::tensor::{Source, TensorId};
@@ -19,24 +19,8 @@ pub(super) struct Search<'a> {
     groups: Vec<Group>,
 }
 
-/// All computing nodes of a graph in groups. `joins` says whether a backend computes a group together.
-pub(crate) fn groups(graph: &Graph, joins: &dyn Fn(&Group) -> bool) -> Vec<Group> {
-    let mut search = Search::new(graph, joins);
-    heads::find(&mut search);
-    recurrent::find(&mut search);
-    best::find(&mut search);
-    router::find(&mut search);
-    experts::find(&mut search);
-    products::find(&mut search);
-    norm::find(&mut search);
-    chain::find(&mut search);
-    let alone = graph.computed().filter(|&id| search.is_free(id)).map(Group::Node);
-    let alone: Vec<Group> = alone.collect();
-    search.groups.into_iter().chain(alone).collect()
-}
-
 impl<'a> Search<'a> {
-    fn new(graph: &'a Graph, joins: &'a dyn Fn(&Group) -> bool) -> Search<'a> {
+    pub(super) fn new(graph: &'a Graph, joins: &'a dyn Fn(&Group) -> bool) -> Search<'a> {
         let count = graph.tensors().len();
         let mut readers: Vec<Vec<TensorId>> = vec![Vec::new(); count];
         for node in graph.computed() {
@@ -51,6 +35,13 @@ impl<'a> Search<'a> {
         graph.outputs().iter().for_each(|&id| output[graph.producer(id).index()] = true);
         let depends = dependencies(graph);
         Search { graph, joins, readers, output, depends, taken: vec![None; count], groups: Vec::new() }
+    }
+
+    /// Returns the groups that were found, and every node in none of them as a group of one.
+    pub(super) fn finish(self) -> Vec<Group> {
+        let alone: Vec<Group> =
+            self.graph.computed().filter(|&id| self.is_free(id)).map(Group::Node).collect();
+        self.groups.into_iter().chain(alone).collect()
     }
 
     /// The computing nodes that read a node's result.
@@ -187,4 +178,9 @@ pub(super) fn sum_with(search: &Search<'_>, id: TensorId, of: TensorId) -> Optio
     let from = |id: &TensorId| search.graph.producer(*id) == of;
     equal_sum(search, id)
         .filter(|sum| sum.of.contains(&of) && sum.of.iter().filter(|id| from(id)).count() == 1)
+}
+
+/// A computing node's operation, if it is the producer of a tensor.
+pub(super) fn op_of(graph: &Graph, id: TensorId) -> Option<&Op> {
+    graph.tensor(graph.producer(id)).op()
 }

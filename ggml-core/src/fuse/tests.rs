@@ -1,13 +1,16 @@
 use super::*;
 use crate::backend::{Backend, PrepareOptions, Support};
+use crate::catalogue::groups::cases;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::evaluate::{self, Contents};
+use crate::graph::Graph;
 use crate::op::{Activation, FlashAttnExt, Glu, Rope, RopeMode, SoftMax};
-use crate::plan::{Plan, Precision};
+use crate::plan::Plan;
+use crate::precision::Precision;
 use crate::reference::ReferenceBackend;
 use crate::rng::Rng;
-use crate::tensor::Source;
+use crate::tensor::{Source, TensorId};
 
 mod best;
 mod gates;
@@ -410,7 +413,7 @@ fn a_product_times_itself() {
 /// Backends are judged by cases of every kind.
 #[test]
 fn every_kind_has_cases() {
-    let cases = cases::cases();
+    let cases = cases();
     for kind in KINDS {
         assert!(cases.iter().filter(|case| case.group == Some(kind)).count() > 1, "{kind}");
     }

@@ -6,7 +6,8 @@
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::op::Op;
-use crate::tensor::{Source, Tensor, TensorId, contiguous_strides};
+use crate::shape::{Shape, contiguous_strides};
+use crate::tensor::{Source, Tensor, TensorId};
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
@@ -52,10 +53,7 @@ impl Graph {
     /// from outside asks [`Graph::get`] instead.
     pub fn tensor(&self, id: TensorId) -> &Tensor {
         static STAND_IN: LazyLock<Tensor> = LazyLock::new(|| Tensor {
-            name: "(not in this graph)".into(),
-            dtype: DType::F32,
-            ne: [1; 4],
-            nb: [4; 4],
+            shape: Shape { name: "(not in this graph)".into(), dtype: DType::F32, ne: [1; 4], nb: [4; 4] },
             root: TensorId(u32::MAX),
             offset: 0,
             source: Source::Input,
@@ -125,7 +123,8 @@ impl Graph {
         let nb = contiguous_strides(dtype, ne)
             .ok_or_else(|| invalid("rows must be whole blocks of a sane size"))?;
         let id = TensorId(self.tensors.len() as u32);
-        self.push(Tensor { name: name.into(), dtype, ne, nb, root: id, offset: 0, source })
+        let shape = Shape { name: name.into(), dtype, ne, nb };
+        self.push(Tensor { shape, root: id, offset: 0, source })
     }
 
     /// Adds a node. Its name is "op-index" until [`Graph::name`] gives it another.
@@ -144,7 +143,8 @@ impl Graph {
             operands: operands.iter().map(|t| t.describe()).collect::<Vec<_>>().join("; "),
             rule,
         };
-        let out = op.definition().output(&operands).map_err(&invalid)?;
+        let shapes: Vec<&Shape> = operands.iter().map(|t| &t.shape).collect();
+        let out = op.definition().output(&shapes).map_err(&invalid)?;
         if out.ne.contains(&0) {
             return Err(invalid("the result would have no elements".into()));
         }
@@ -156,7 +156,8 @@ impl Graph {
             None => (dense, id, 0),
         };
         let source = Source::Node { op, src: src.to_vec() };
-        self.push(Tensor { name: name.into(), dtype: out.dtype, ne: out.ne, nb, root, offset, source })
+        let shape = Shape { name: name.into(), dtype: out.dtype, ne: out.ne, nb };
+        self.push(Tensor { shape, root, offset, source })
     }
 
     fn push(&mut self, tensor: Tensor) -> Result<TensorId> {

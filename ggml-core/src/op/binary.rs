@@ -1,10 +1,9 @@
 //! ADD and MUL: element by element, the second operand repeated to the extents of the first.
 
 use super::{Computed, Operation, Output, operands, rule, typed};
-use crate::catalogue::{Case, Fill};
 use crate::dtype::DType;
-use crate::reference::{Operand, OperandMut, indices};
-use crate::tensor::Tensor;
+use crate::exact::{Operand, OperandMut, indices};
+use crate::shape::Shape;
 use serde::{Deserialize, Serialize};
 
 /// Element-wise operation of two operands.
@@ -27,7 +26,7 @@ impl Operation for Binary {
         }
     }
 
-    fn output(&self, src: &[&Tensor]) -> Result<Output, String> {
+    fn output(&self, src: &[&Shape]) -> Result<Output, String> {
         operands(src, 2, 2)?;
         let (a, b) = (src[0], src[1]);
         typed(a, &[DType::F32], "a")?;
@@ -50,40 +49,4 @@ impl Operation for Binary {
     fn in_place(&self) -> &'static [usize] {
         &[0]
     }
-}
-
-/// Test cases: equal extents, rows, columns and scalars repeated, odd sizes, strided and offset operands.
-pub fn cases() -> Vec<Case> {
-    let shapes: &[([usize; 4], [usize; 4])] = &[
-        ([1, 1, 1, 1], [1, 1, 1, 1]),
-        ([64, 4, 1, 1], [64, 4, 1, 1]),
-        ([257, 3, 2, 2], [257, 3, 2, 2]),
-        ([256, 7, 1, 1], [256, 1, 1, 1]),
-        ([33, 5, 4, 3], [1, 5, 1, 3]),
-        ([12, 6, 4, 2], [4, 3, 2, 1]),
-        ([1025, 2, 1, 1], [1, 1, 1, 1]),
-    ];
-    let mut cases = Vec::new();
-    for op in [Binary::Add, Binary::Mul] {
-        for &(a, b) in shapes {
-            cases.push(Case::new(format!("{}(a={a:?}, b={b:?})", op.name()), |g, c| {
-                let x = c.leaf(g, "a", DType::F32, a, Fill::Uniform(-2.0, 2.0))?;
-                let y = c.leaf(g, "b", DType::F32, b, Fill::Uniform(-2.0, 2.0))?;
-                g.binary(op, x, y)
-            }));
-        }
-        cases.push(Case::new(format!("{}(a permuted, b offset view)", op.name()), |g, c| {
-            let x = c.leaf(g, "a", DType::F32, [10, 6, 3, 1], Fill::Uniform(-2.0, 2.0))?;
-            let x = g.permute(x, [1, 0, 2, 3])?;
-            let y = c.leaf(g, "b", DType::F32, [31, 1, 1, 1], Fill::Uniform(-2.0, 2.0))?;
-            let y = g.view(y, [6, 1, 1, 1], [4, 24, 24, 24], 12)?;
-            g.binary(op, x, y)
-        }));
-        cases.push(Case::new(format!("{}(edge values)", op.name()), |g, c| {
-            let x = c.leaf(g, "a", DType::F32, [16, 2, 1, 1], Fill::Edges)?;
-            let y = c.leaf(g, "b", DType::F32, [16, 1, 1, 1], Fill::Uniform(0.5, 1.5))?;
-            g.binary(op, x, y)
-        }));
-    }
-    cases
 }

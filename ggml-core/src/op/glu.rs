@@ -1,10 +1,9 @@
 //! Gated linear units. Source: Shazeer, "GLU variants improve Transformer" (2020).
 
 use super::{Activation, Computed, Operation, Output, operands, rule, typed};
-use crate::catalogue::{Case, Fill};
 use crate::dtype::DType;
-use crate::reference::{Operand, OperandMut, indices};
-use crate::tensor::Tensor;
+use crate::exact::{Operand, OperandMut, indices};
+use crate::shape::Shape;
 use serde::{Deserialize, Serialize};
 
 /// `activation(gate) * up`.
@@ -68,7 +67,7 @@ impl Operation for Glu {
         }
     }
 
-    fn output(&self, src: &[&Tensor]) -> Result<Output, String> {
+    fn output(&self, src: &[&Shape]) -> Result<Output, String> {
         operands(src, 1, 2)?;
         rule(self.clamped.is_none_or(|c| c.limit > 0.0 && c.alpha.is_finite()), || {
             "the limit must be positive, alpha finite".into()
@@ -106,32 +105,4 @@ impl Operation for Glu {
         // With one operand the extents differ, and the planner does not reuse the storage.
         &[0, 1]
     }
-}
-
-/// Test cases: every function in both forms, odd sizes, strided operands.
-pub fn cases() -> Vec<Case> {
-    let mut cases = Vec::new();
-    for op in Activation::ALL.map(Glu::new).into_iter().chain([Glu::clamped(1.702, 3.0)]) {
-        for ne in [[64, 3, 1, 1], [257, 2, 2, 1]] {
-            cases.push(Case::new(format!("{}(split, {ne:?})", op.name()), |g, c| {
-                let gate = c.leaf(g, "gate", DType::F32, ne, Fill::Uniform(-6.0, 6.0))?;
-                let up = c.leaf(g, "up", DType::F32, ne, Fill::Uniform(-2.0, 2.0))?;
-                g.glu(op, gate, Some(up))
-            }));
-        }
-        for swapped in [false, true] {
-            let op = Glu { swapped, ..op };
-            cases.push(Case::new(format!("{}(one operand, swapped={swapped})", op.name()), |g, c| {
-                let both = c.leaf(g, "both", DType::F32, [130, 5, 1, 2], Fill::Uniform(-6.0, 6.0))?;
-                g.glu(op, both, None)
-            }));
-        }
-    }
-    cases.push(Case::new("SWIGLU(windows of one tensor)", |g, c| {
-        let both = c.leaf(g, "both", DType::F32, [96, 7, 1, 1], Fill::Uniform(-4.0, 4.0))?;
-        let gate = g.view(both, [48, 7, 1, 1], [4, 384, 2688, 2688], 0)?;
-        let up = g.view(both, [48, 7, 1, 1], [4, 384, 2688, 2688], 192)?;
-        g.glu(Glu::new(Activation::Silu), gate, Some(up))
-    }));
-    cases
 }

@@ -4,10 +4,9 @@
 //! ggml applies it; the per-frequency factors are those that GGUF files carry for llama-3 and longrope scaling.
 
 use super::{Computed, Operation, Output, operands, rule, typed};
-use crate::catalogue::{Case, Fill};
 use crate::dtype::DType;
-use crate::reference::{Operand, OperandMut, list};
-use crate::tensor::Tensor;
+use crate::exact::{Operand, OperandMut, list};
+use crate::shape::Shape;
 use serde::{Deserialize, Serialize};
 use std::f64::consts::TAU;
 
@@ -129,7 +128,7 @@ impl Operation for Rope {
         "ROPE"
     }
 
-    fn output(&self, src: &[&Tensor]) -> Result<Output, String> {
+    fn output(&self, src: &[&Shape]) -> Result<Output, String> {
         operands(src, 2, 3)?;
         let (x, positions) = (src[0], src[1]);
         typed(x, &[DType::F32], "x")?;
@@ -187,52 +186,6 @@ impl Operation for Rope {
     fn in_place(&self) -> &'static [usize] {
         &[0]
     }
-}
-
-/// Test cases: both modes, partial rotation, factors, YaRN, far positions, strides.
-pub fn cases() -> Vec<Case> {
-    let mut cases = Vec::new();
-    let mut add = |name: &str, op: Rope, ne: [usize; 4], first: f32, factors: bool| {
-        cases.push(Case::new(
-            format!("ROPE({name}, {:?}, {ne:?}, n_dims={})", op.mode, op.n_dims),
-            |g, c| {
-                let x = c.leaf(g, "x", DType::F32, ne, Fill::Uniform(-1.0, 1.0))?;
-                let positions = (0..ne[2]).map(|t| first + 3.0 * t as f32).collect();
-                let positions =
-                    c.leaf(g, "positions", DType::I32, [ne[2], 1, 1, 1], Fill::Values(positions))?;
-                let factors = match factors {
-                    true => Some(c.leaf(
-                        g,
-                        "factors",
-                        DType::F32,
-                        [op.n_dims / 2, 1, 1, 1],
-                        Fill::Uniform(1.0, 32.0),
-                    )?),
-                    false => None,
-                };
-                g.rope(op, x, positions, factors)
-            },
-        ));
-    };
-    for mode in [RopeMode::Normal, RopeMode::Neox] {
-        add("plain", Rope::plain(mode, 64, 10000.0), [64, 4, 5, 1], 0.0, false);
-        add("plain", Rope::plain(mode, 128, 500000.0), [128, 3, 7, 2], 100.0, false);
-        add("partial", Rope::plain(mode, 48, 10000.0), [80, 2, 3, 1], 7.0, false);
-        add("factors", Rope::plain(mode, 32, 500000.0), [32, 4, 9, 1], 50.0, true);
-        add("far", Rope::plain(mode, 64, 10000.0), [64, 2, 4, 1], 131000.0, false);
-        let yarn =
-            Rope { n_ctx_orig: 4096, freq_scale: 0.25, ext_factor: 1.0, ..Rope::plain(mode, 64, 10000.0) };
-        add("yarn", yarn, [64, 2, 6, 1], 9000.0, false);
-        let linear = Rope { freq_scale: 0.5, attn_factor: 1.25, ..Rope::plain(mode, 64, 10000.0) };
-        add("linear", linear, [64, 2, 6, 1], 11.0, false);
-    }
-    cases.push(Case::new("ROPE(window of a fused tensor)", |g, c| {
-        let x = c.leaf(g, "x", DType::F32, [64 * 6, 5, 1, 1], Fill::Uniform(-1.0, 1.0))?;
-        let x = g.view(x, [64, 2, 5, 1], [4, 256, 1536, 7680], 512)?;
-        let positions = c.leaf(g, "positions", DType::I32, [5, 1, 1, 1], Fill::Ids(5000))?;
-        g.rope(Rope::plain(RopeMode::Neox, 64, 10000.0), x, positions, None)
-    }));
-    cases
 }
 
 #[cfg(test)]

@@ -5,10 +5,9 @@
 //! concatenation and no transposed copy are needed, and sequences of a batch may have different lengths.
 
 use super::{Computed, Operation, Output, operands, rule, typed};
-use crate::catalogue::{Case, Fill};
 use crate::dtype::DType;
-use crate::reference::{Operand, OperandMut};
-use crate::tensor::Tensor;
+use crate::exact::{Operand, OperandMut};
+use crate::shape::Shape;
 use serde::{Deserialize, Serialize};
 
 /// Convolution along the tokens of each sequence, channel by channel.
@@ -44,7 +43,7 @@ impl Tokens {
     }
 
     /// Checks the operand's extents; the number of slots.
-    pub(super) fn slots(runs: &Tensor) -> Result<usize, String> {
+    pub(super) fn slots(runs: &Shape) -> Result<usize, String> {
         typed(runs, &[DType::I32], "runs")?;
         let right = runs.ne[0] == 3 && runs.ne[2] == 1 && runs.ne[3] == 1 && runs.is_contiguous();
         rule(right, || "runs must be [3, slots], contiguous".into())?;
@@ -57,7 +56,7 @@ impl Operation for SsmConv {
         "SSM_CONV"
     }
 
-    fn output(&self, src: &[&Tensor]) -> Result<Output, String> {
+    fn output(&self, src: &[&Shape]) -> Result<Output, String> {
         operands(src, 4, 4)?;
         let (x, w, state) = (src[0], src[1], src[2]);
         for (t, role) in [(x, "x"), (w, "w"), (state, "state")] {
@@ -106,33 +105,4 @@ impl Operation for SsmConv {
         }
         Ok(())
     }
-}
-
-/// Test cases: one token and many, runs shorter than the taps, several slots with and without tokens, first positions.
-pub fn cases() -> Vec<Case> {
-    let one = |tokens, position| vec![[0, tokens, position]];
-    let mixed = vec![[5, 2, 1], [0, 0, 9], [0, 5, 0], [7, 1, 40]];
-    let cases = [
-        ("one token, going on", 96, 4, 1, one(1, 17)),
-        ("one token, first", 33, 4, 1, one(1, 0)),
-        ("two tokens from position 1", 64, 4, 2, one(2, 1)),
-        ("a prompt", 130, 4, 37, one(37, 0)),
-        ("a prompt that goes on", 512, 4, 9, one(9, 64)),
-        ("two taps", 40, 2, 5, one(5, 3)),
-        ("several slots", 70, 4, 8, mixed.clone()),
-        ("a token of no run", 70, 4, 9, mixed),
-    ];
-    let build = |(name, channels, taps, tokens, runs): (&str, usize, usize, usize, Vec<[usize; 3]>)| {
-        Case::new(format!("SSM_CONV({name}: channels={channels}, taps={taps}, tokens={tokens})"), |g, c| {
-            let slots = runs.len();
-            let x = c.leaf(g, "x", DType::F32, [channels, tokens, 1, 1], Fill::Uniform(-1.0, 1.0))?;
-            let w = c.leaf(g, "w", DType::F32, [taps, channels, 1, 1], Fill::Uniform(-1.0, 1.0))?;
-            let state = [channels, taps - 1, slots, 1];
-            let state = c.leaf(g, "state", DType::F32, state, Fill::Uniform(-1.0, 1.0))?;
-            let values = Fill::Values(runs.iter().flatten().map(|&n| n as f32).collect());
-            let runs = c.leaf(g, "runs", DType::I32, [3, slots, 1, 1], values)?;
-            g.ssm_conv(x, w, state, runs)
-        })
-    };
-    cases.into_iter().map(build).collect()
 }

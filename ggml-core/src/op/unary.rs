@@ -1,10 +1,9 @@
 //! Element-wise functions of one operand: activations and SCALE.
 
 use super::{Computed, Operation, Output, operands, typed};
-use crate::catalogue::{Case, Fill};
 use crate::dtype::DType;
-use crate::reference::{Operand, OperandMut, indices};
-use crate::tensor::Tensor;
+use crate::exact::{Operand, OperandMut, indices};
+use crate::shape::Shape;
 use serde::{Deserialize, Serialize};
 
 /// An activation function. The numbers are those that kernels use.
@@ -117,7 +116,7 @@ impl Operation for Unary {
         }
     }
 
-    fn output(&self, src: &[&Tensor]) -> Result<Output, String> {
+    fn output(&self, src: &[&Shape]) -> Result<Output, String> {
         operands(src, 1, 1)?;
         typed(src[0], &[DType::F32], "x")?;
         Ok(Output::new(DType::F32, src[0].ne))
@@ -140,7 +139,7 @@ impl Operation for Scale {
         "SCALE"
     }
 
-    fn output(&self, src: &[&Tensor]) -> Result<Output, String> {
+    fn output(&self, src: &[&Shape]) -> Result<Output, String> {
         operands(src, 1, 1)?;
         typed(src[0], &[DType::F32], "x")?;
         Ok(Output::new(DType::F32, src[0].ne))
@@ -156,37 +155,6 @@ impl Operation for Scale {
     fn in_place(&self) -> &'static [usize] {
         &[0]
     }
-}
-
-/// Test cases: every function on ordinary, large, tiny and strided operands; SCALE with and without bias.
-pub fn cases() -> Vec<Case> {
-    let mut cases = Vec::new();
-    for activation in Activation::ALL {
-        let op = Unary { activation };
-        for ne in [[1, 1, 1, 1], [129, 4, 1, 1], [1000, 3, 2, 1]] {
-            cases.push(Case::new(format!("{}({ne:?})", op.name()), |g, c| {
-                let x = c.leaf(g, "x", DType::F32, ne, Fill::Uniform(-10.0, 10.0))?;
-                g.unary(activation, x)
-            }));
-        }
-        cases.push(Case::new(format!("{}(transposed)", op.name()), |g, c| {
-            let x = c.leaf(g, "x", DType::F32, [20, 14, 1, 1], Fill::Uniform(-2.0, 2.0))?;
-            let x = g.transpose(x)?;
-            g.unary(activation, x)
-        }));
-        cases.push(Case::new(format!("{}(large arguments)", op.name()), |g, c| {
-            let values = vec![-1e4, -200.0, -90.0, -1e-3, -0.0, 0.0, 1e-6, 90.0, 200.0, 1e4];
-            let x = c.leaf(g, "x", DType::F32, [10, 1, 1, 1], Fill::Values(values))?;
-            g.unary(activation, x)
-        }));
-    }
-    for (scale, bias) in [(0.125, 0.0), (-3.0, 1.5)] {
-        cases.push(Case::new(format!("SCALE(scale={scale}, bias={bias})"), |g, c| {
-            let x = c.leaf(g, "x", DType::F32, [123, 5, 1, 2], Fill::Uniform(-10.0, 10.0))?;
-            g.scale(x, scale, bias)
-        }));
-    }
-    cases
 }
 
 #[cfg(test)]

@@ -1,10 +1,8 @@
 //! VIEW, RESHAPE, PERMUTE, TRANSPOSE: the same storage seen in another way. They cost nothing on any backend.
 
 use super::{Alias, Computed, Operation, Output, operands, rule};
-use crate::catalogue::{Case, Fill};
-use crate::dtype::DType;
-use crate::reference::{Operand, OperandMut};
-use crate::tensor::{Tensor, contiguous_strides};
+use crate::exact::{Operand, OperandMut};
+use crate::shape::{Shape, contiguous_strides};
 use serde::{Deserialize, Serialize};
 
 /// A window with given extents, strides (bytes) and offset (bytes) inside the storage that the operand spans.
@@ -37,7 +35,7 @@ pub struct Permute {
 pub struct Transpose {}
 
 impl View {
-    fn check(&self, t: &Tensor) -> Result<(), String> {
+    fn check(&self, t: &Shape) -> Result<(), String> {
         let unit = t.dtype.block_bytes();
         rule(self.offset.is_multiple_of(unit) && self.nb.iter().all(|nb| nb % unit == 0), || {
             format!("offset and strides must be multiples of {unit} bytes")
@@ -69,7 +67,7 @@ impl Operation for View {
         "VIEW"
     }
 
-    fn output(&self, src: &[&Tensor]) -> Result<Output, String> {
+    fn output(&self, src: &[&Shape]) -> Result<Output, String> {
         operands(src, 1, 1)?;
         self.check(src[0])?;
         let alias = Alias { src: 0, nb: self.nb, offset: self.offset };
@@ -86,7 +84,7 @@ impl Operation for Reshape {
         "RESHAPE"
     }
 
-    fn output(&self, src: &[&Tensor]) -> Result<Output, String> {
+    fn output(&self, src: &[&Shape]) -> Result<Output, String> {
         operands(src, 1, 1)?;
         let t = src[0];
         rule(t.is_contiguous(), || "only contiguous tensors can be reshaped".into())?;
@@ -101,7 +99,7 @@ impl Operation for Reshape {
     }
 }
 
-fn permuted(t: &Tensor, axes: [usize; 4]) -> Result<Output, String> {
+fn permuted(t: &Shape, axes: [usize; 4]) -> Result<Output, String> {
     let mut sorted = axes;
     sorted.sort_unstable();
     rule(sorted == [0, 1, 2, 3], || format!("{axes:?} is no permutation of 0, 1, 2, 3"))?;
@@ -119,7 +117,7 @@ impl Operation for Permute {
         "PERMUTE"
     }
 
-    fn output(&self, src: &[&Tensor]) -> Result<Output, String> {
+    fn output(&self, src: &[&Shape]) -> Result<Output, String> {
         operands(src, 1, 1)?;
         permuted(src[0], self.axes)
     }
@@ -134,7 +132,7 @@ impl Operation for Transpose {
         "TRANSPOSE"
     }
 
-    fn output(&self, src: &[&Tensor]) -> Result<Output, String> {
+    fn output(&self, src: &[&Shape]) -> Result<Output, String> {
         operands(src, 1, 1)?;
         permuted(src[0], [1, 0, 2, 3])
     }
@@ -142,23 +140,4 @@ impl Operation for Transpose {
     fn reference(&self, src: &[Operand<'_>], out: &mut OperandMut<'_>) -> Computed {
         nothing(src, out)
     }
-}
-
-/// Test cases: a chain of views, made visible by a copy.
-pub fn cases() -> Vec<Case> {
-    vec![
-        Case::new("RESHAPE, PERMUTE, VIEW, TRANSPOSE, CONT", |g, c| {
-            let x = c.leaf(g, "x", DType::F32, [24, 10, 1, 1], Fill::Uniform(-1.0, 1.0))?;
-            let x = g.reshape(x, [6, 4, 10, 1])?;
-            let x = g.permute(x, [0, 2, 1, 3])?;
-            let x = g.view(x, [6, 5, 4, 1], [4, 192, 24, 960], 96)?;
-            let x = g.transpose(x)?;
-            g.cont(x)
-        }),
-        Case::new("VIEW(one element)", |g, c| {
-            let x = c.leaf(g, "x", DType::F32, [7, 1, 1, 1], Fill::Uniform(-1.0, 1.0))?;
-            let x = g.view(x, [1, 1, 1, 1], [4, 4, 4, 4], 24)?;
-            g.scale(x, 2.0, 0.0)
-        }),
-    ]
 }

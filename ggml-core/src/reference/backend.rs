@@ -1,17 +1,17 @@
 //! The backend around the definitions.
 
-use super::{NoMemory, Operand, OperandMut};
 use crate::backend::{
     Backend, Bindings, Buffer, DeviceInfo, DeviceMemory, Limits, PrepareOptions, Program, Slice, Stats,
     Support, Timing, Usage,
 };
 use crate::dtype::DType;
 use crate::error::{Error, Phase, Result};
+use crate::exact::{NoMemory, Operand, OperandMut};
 use crate::graph::Graph;
 use crate::mapped::MappedBytes;
 use crate::phase::{self, Deadlines};
 use crate::plan::Plan;
-use crate::tensor::{Source, TensorId};
+use crate::tensor::{Source, Tensor, TensorId};
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -299,9 +299,9 @@ impl ReferenceProgram {
         let Source::Node { op, src } = &tensor.source else { return Ok(()) };
         let inputs: Vec<Vec<u8>> = src.iter().map(|&s| self.bytes(s)).collect::<Result<_>>()?;
         let operands: Vec<Operand<'_>> =
-            src.iter().zip(&inputs).map(|(&s, bytes)| Operand::new(self.graph.tensor(s), bytes)).collect();
+            src.iter().zip(&inputs).map(|(&s, bytes)| operand(self.graph.tensor(s), bytes)).collect();
         let mut result = self.bytes(id)?;
-        op.definition().reference(&operands, &mut OperandMut::new(tensor, &mut result))?;
+        op.definition().reference(&operands, &mut OperandMut::new(tensor, tensor.offset, &mut result))?;
         self.put(id, result)
     }
 
@@ -363,12 +363,18 @@ impl Program for ReferenceProgram {
     }
 }
 
+/// A tensor over the storage of its root.
+fn operand<'a>(tensor: &Tensor, bytes: &'a [u8]) -> Operand<'a> {
+    Operand::new(tensor, tensor.offset, bytes)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exact::list;
     use crate::fuse::Group;
-    use crate::plan::{Precision, Step};
-    use crate::reference::list;
+    use crate::plan::Step;
+    use crate::precision::Precision;
 
     /// A product small enough to do by hand, through the whole interface.
     #[test]

@@ -5,7 +5,8 @@ use super::work::{Work, floats, isas, layers, open};
 use ggml_core::catalogue::{self, Case};
 use ggml_core::cpu::Isa;
 use ggml_core::op::{Activation, Glu};
-use ggml_core::plan::{Plan, Precision};
+use ggml_core::plan::Plan;
+use ggml_core::precision::Precision;
 use ggml_core::{DType, Source};
 
 /// All of groups, but for those that the processor computes in parts: scores of experts are products as others are,

@@ -3,7 +3,8 @@
 use super::work::{Work, floats, isas, open};
 use ggml_core::op::mul_mat::WEIGHT_TYPES;
 use ggml_core::op::{FlashAttnExt, Glu};
-use ggml_core::plan::{Plan, Precision};
+use ggml_core::plan::Plan;
+use ggml_core::precision::Precision;
 use ggml_core::reference::ReferenceBackend;
 use ggml_core::rng::Rng;
 use ggml_core::{DType, Result, Source, TensorId};

@@ -1,8 +1,8 @@
 //! Blocks of random bits and their values as ggml's own decoders give them, bit for bit.
 
 use ggml_core::decode::decode;
-use ggml_core::reference::Operand;
-use ggml_core::{DType, Source, Tensor, TensorId};
+use ggml_core::exact::Operand;
+use ggml_core::{DType, Shape};
 
 /// A line has a type, the bytes of a block and the bits of its values, all in hexadecimal.
 const BLOCKS: &str = include_str!("blocks.txt");
@@ -23,16 +23,8 @@ fn blocks_of_few_bits_are_what_ggml_makes_of_them() {
         assert_eq!([bytes.len(), want.len()], [dtype.block_bytes(), dtype.block()], "{name}");
         let bits = |values: Vec<f32>| values.into_iter().map(f32::to_bits).collect::<Vec<_>>();
         assert_eq!(bits(decode(dtype, &bytes).unwrap()), want, "{name} on cpu");
-        let row = Tensor {
-            name: name.into(),
-            dtype,
-            ne: [want.len(), 1, 1, 1],
-            nb: [bytes.len(); 4],
-            root: TensorId(0),
-            offset: 0,
-            source: Source::Input,
-        };
-        let by_reference = Operand::new(&row, &bytes).row([0, 0, 0]).unwrap();
+        let row = Shape { name: name.into(), dtype, ne: [want.len(), 1, 1, 1], nb: [bytes.len(); 4] };
+        let by_reference = Operand::new(&row, 0, &bytes).row([0, 0, 0]).unwrap();
         assert_eq!(bits(by_reference.iter().map(|x| *x as f32).collect()), want, "{name} on reference");
         types.push(dtype);
     }

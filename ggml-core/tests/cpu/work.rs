@@ -4,7 +4,8 @@ use ggml_core::backend::{Backend, Bindings, PrepareOptions, Program, Slice, Usag
 use ggml_core::cpu::{CpuBackend, CpuOptions, Isa};
 use ggml_core::encode::encode;
 use ggml_core::op::{Activation, FlashAttnExt, Glu, Rope, RopeMode, SoftMax};
-use ggml_core::plan::{Plan, Precision};
+use ggml_core::plan::Plan;
+use ggml_core::precision::Precision;
 use ggml_core::rng::Rng;
 use ggml_core::{DType, Graph, Result, Source, TensorId};
 

@@ -11,7 +11,7 @@ use super::protocol::{OpsTask, Task};
 use super::report::{BackendReport, Comparison, Divergence, EVERYTHING, NodeReport, Record, Report, Status};
 use super::{files, judge};
 use ggml_core::catalogue::{self, Case};
-use ggml_core::plan::Precision;
+use ggml_core::precision::Precision;
 use ggml_core::{Error, Result};
 use std::collections::{BTreeSet, HashSet};
 

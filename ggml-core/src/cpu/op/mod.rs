@@ -11,7 +11,7 @@ use crate::dtype::DType;
 use crate::fuse::Group;
 use crate::graph::Graph;
 use crate::op::Op;
-use crate::plan::Precision;
+use crate::precision::Precision;
 use crate::tensor::TensorId;
 
 mod binary;

@@ -25,7 +25,7 @@ use crate::cpu::run::{Line, Run};
 use crate::cpu::simd::{Job, Simd, dispatch};
 use crate::cpu::window::{Input, MAX_RESULTS, Output, Tile, for_each_of};
 use crate::dtype::DType;
-use crate::plan::Precision;
+use crate::precision::Precision;
 use crate::tensor::Tensor;
 use columns::tile_products;
 use float::{DotRows, PANEL_ROWS, Panel};

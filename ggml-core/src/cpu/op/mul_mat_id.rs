@@ -10,7 +10,7 @@ use crate::cpu::run::{Line, Run};
 use crate::cpu::window::Input;
 use crate::fuse::{ExpertProduct, Experts};
 use crate::op::Glu;
-use crate::plan::Precision;
+use crate::precision::Precision;
 use crate::tensor::Tensor;
 
 /// Product with chosen matrices; of a group also with biases, a second matrix and a GLU, or weights and a sum.

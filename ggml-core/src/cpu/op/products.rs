@@ -6,7 +6,7 @@ use crate::cpu::isa::Detected;
 use crate::cpu::run::Run;
 use crate::fuse::Products;
 use crate::op::Glu;
-use crate::plan::Precision;
+use crate::precision::Precision;
 
 /// A group of products.
 ///

@@ -1,7 +1,7 @@
 //! The best of logits.
 
 use super::{Builder, Source, TensorId, sound_steps, steps};
-use crate::fuse::cases;
+use crate::catalogue::groups::cases;
 
 /// TOP_K of `x`, its element, and the squares of the row.
 fn best(b: &mut Builder, x: TensorId) -> [TensorId; 3] {
@@ -16,7 +16,7 @@ fn best(b: &mut Builder, x: TensorId) -> [TensorId; 3] {
 
 #[test]
 fn the_best_is_one_step() {
-    let cases = cases::cases().into_iter().filter(|case| case.group == Some("best"));
+    let cases = cases().into_iter().filter(|case| case.group == Some("best"));
     for case in cases {
         assert_eq!(steps(&case.graph.unwrap(), |_| true), [("best", 0)], "{}", case.name);
     }

@@ -1,10 +1,11 @@
 //! Choices of experts with what gives their scores.
 
 use super::{Activation, Builder, Graph, Group, Source, TensorId, sound_steps, steps};
-use crate::fuse::{cases, groups};
+use crate::catalogue::groups::cases;
+use crate::fuse::groups;
 
 fn gates() -> Vec<(String, Graph)> {
-    let all = cases::cases().into_iter().filter(|case| case.group == Some("gate"));
+    let all = cases().into_iter().filter(|case| case.group == Some("gate"));
     all.map(|case| (case.name, case.graph.unwrap())).collect()
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Offsets, floor_power_of_two, last, mask_type, offset, outer, wrong};
 use crate::error::{Error, Result};
-use crate::fuse::{Experts, Products};
+use crate::fuse::{Experts, FEW_ROWS, Products};
 use crate::graph::Graph;
 use crate::kernel::{extents, strides};
 use crate::op::{Glu, Op};
@@ -70,14 +70,11 @@ impl MulMatParams {
         })
     }
 
-    /// Rows that are few, at the most.
-    pub const FEW_ROWS: u32 = 32;
-
     /// Whether there are so few long rows that tiles would leave most of a device's compute units idle, each going through
     /// all of `k` in turn, and mat-vec is better whatever the number of columns: the small matrices beside a delta net.
     pub fn has_few_rows(&self, compute_units: u64) -> bool {
         let tiles = u64::from(self.n.div_ceil(64)) * u64::from(self.ne2) * u64::from(self.ne3);
-        self.m - self.first_row <= MulMatParams::FEW_ROWS && self.k >= 1024 && tiles * 2 <= compute_units
+        self.m - self.first_row <= FEW_ROWS as u32 && self.k >= 1024 && tiles * 2 <= compute_units
     }
 
     /// What says of a product where its columns are: the same for all products of one `b`, whose columns may be rounded

@@ -4,191 +4,58 @@
 //! compute together ([`crate::fuse`]), and a rule for the contents of each leaf. The contents depend only on the case's and the leaf's name, so a case name reproduces itself.
 
 use crate::backend::Backend;
-use crate::bound::Bound;
+use crate::bound;
 use crate::dtype::DType;
-use crate::error::{Error, Result};
-use crate::graph::Graph;
-use crate::metrics::{Distance, distance_in_rows};
-use crate::plan::{Plan, Precision, Step};
-use crate::reference::{Operand, indices};
-use crate::rng::Rng;
-use crate::tensor::{Source, TensorId};
-use crate::{bound, encode, evaluate, fuse, op};
-use std::ops::Range;
+use crate::error::Result;
+use crate::evaluate;
+use crate::exact::{Operand, indices};
+use crate::metrics::{Bound, Distance, distance_in_rows};
+use crate::plan::{Plan, Step};
+use crate::precision::Precision;
 
-/// What a leaf holds.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Fill {
-    /// Uniform in an interval.
-    Uniform(f32, f32),
-    /// Integers in `0..n`.
-    Ids(usize),
-    /// Integers in `0..n`, none twice in a row of the tensor.
-    Distinct(usize),
-    /// A causal mask whose last row sees everything: 0 where `column + rows <= row + columns`, else minus infinity,
-    /// with some values in between so that the sign and size of a bias matter.
-    Causal,
-    /// Zeros of both signs, subnormal, tiny and huge values.
-    Edges,
-    /// Given values.
-    Values(Vec<f32>),
-    /// Those of another rule but for some elements, each range of them with one value; see [`Fill::but`].
-    Patched(Box<Fill>, Vec<(Range<usize>, f32)>),
-}
+mod binary;
+mod cache_mask;
+mod case;
+mod copy;
+mod delta_net;
+mod flash_attn;
+mod glu;
+pub(crate) mod groups;
+mod mul_mat;
+mod mul_mat_id;
+mod norm;
+mod rope;
+mod rows;
+mod soft_max;
+mod ssm_conv;
+mod ssm_scan;
+mod top_k;
+mod unary;
+mod view;
 
-/// One test of one operation.
-#[derive(Clone, Debug)]
-pub struct Case {
-    /// Unique name: operation, extents, types, parameters.
-    pub name: String,
-    /// The graph; its only output is [`Case::node`].
-    pub graph: std::result::Result<Graph, Error>,
-    /// The tested node.
-    pub node: TensorId,
-    /// The kind of group that the node should be computed in, where the case is one of several nodes.
-    pub group: Option<&'static str>,
-    fills: Vec<(TensorId, Fill)>,
-}
-
-/// Collects the leaves of a case.
-#[derive(Debug, Default)]
-pub struct CaseBuilder {
-    fills: Vec<(TensorId, Fill)>,
-}
-
-impl CaseBuilder {
-    /// Adds a leaf. Block-quantised leaves and the first operand of a product are weights, the others inputs.
-    pub fn leaf(
-        &mut self,
-        g: &mut Graph,
-        name: &str,
-        dtype: DType,
-        ne: [usize; 4],
-        fill: Fill,
-    ) -> Result<TensorId> {
-        let source = if dtype.is_quantized() { Source::Weight } else { Source::Input };
-        let id = g.leaf(name, dtype, ne, source)?;
-        self.fills.push((id, fill));
-        Ok(id)
-    }
-
-    /// Adds a leaf that the case writes: an input of any type.
-    pub fn state(
-        &mut self,
-        g: &mut Graph,
-        name: &str,
-        dtype: DType,
-        ne: [usize; 4],
-        fill: Fill,
-    ) -> Result<TensorId> {
-        let id = g.leaf(name, dtype, ne, Source::Input)?;
-        self.fills.push((id, fill));
-        Ok(id)
-    }
-}
-
-impl Case {
-    /// Builds a case.
-    pub fn new(
-        name: impl Into<String>,
-        build: impl FnOnce(&mut Graph, &mut CaseBuilder) -> Result<TensorId>,
-    ) -> Case {
-        let (mut graph, mut builder) = (Graph::new(), CaseBuilder::default());
-        let built = build(&mut graph, &mut builder);
-        let node = *built.as_ref().unwrap_or(&TensorId(0));
-        let graph = built.and_then(|node| graph.output(node).map(|()| graph));
-        Case { name: name.into(), graph, node, group: None, fills: builder.fills }
-    }
-
-    /// Contents of every leaf, encoded in its type.
-    pub fn leaves(&self) -> Result<Vec<(TensorId, Vec<u8>)>> {
-        let graph = self.graph.clone()?;
-        self.fills
-            .iter()
-            .map(|(id, fill)| {
-                let t = graph.tensor(*id);
-                let values = fill.values(t.ne, &mut Rng::named(&format!("{}/{}", self.name, t.name), 1));
-                Ok((*id, encode::encode(t.dtype, t.ne[0], &values)?))
-            })
-            .collect()
-    }
-}
-
-impl Fill {
-    /// These contents but for some elements, counted in the order of their indices.
-    pub fn but(self, patches: impl IntoIterator<Item = (Range<usize>, f32)>) -> Fill {
-        Fill::Patched(Box::new(self), patches.into_iter().collect())
-    }
-
-    fn values(&self, ne: [usize; 4], rng: &mut Rng) -> Vec<f32> {
-        let count: usize = ne.iter().product();
-        match self {
-            Fill::Uniform(lo, hi) => (0..count).map(|_| rng.uniform(*lo, *hi)).collect(),
-            Fill::Ids(n) => (0..count).map(|_| rng.below(*n) as f32).collect(),
-            Fill::Distinct(n) => (0..count / ne[0]).flat_map(|_| distinct(*n, ne[0], rng)).collect(),
-            Fill::Causal => causal(ne, rng),
-            Fill::Edges => {
-                let edges = [0.0, -0.0, 1e-42, -1e-40, 1.2e-38, 1e-30, -1.0, 1.0, 3.0e38, -2.5e37, 0.1];
-                (0..count).map(|i| edges[i % edges.len()]).collect()
-            }
-            Fill::Values(values) => values.iter().copied().cycle().take(count).collect(),
-            Fill::Patched(rest, patches) => {
-                let mut values = rest.values(ne, rng);
-                for (range, value) in patches {
-                    let part = values.get_mut(range.clone());
-                    part.into_iter().flatten().for_each(|x| *x = *value);
-                }
-                values
-            }
-        }
-    }
-}
-
-fn distinct(n: usize, count: usize, rng: &mut Rng) -> Vec<f32> {
-    let mut all: Vec<usize> = (0..n).collect();
-    for i in 0..count.min(n) {
-        let j = i + rng.below(n - i);
-        all.swap(i, j);
-    }
-    all.iter().cycle().take(count).map(|&i| i as f32).collect()
-}
-
-fn causal(ne: [usize; 4], rng: &mut Rng) -> Vec<f32> {
-    let mut out = Vec::new();
-    for _ in 0..ne[2] * ne[3] {
-        for row in 0..ne[1] {
-            for column in 0..ne[0] {
-                let seen = column + ne[1] <= row + ne[0].max(ne[1]);
-                let bias = if rng.below(4) == 0 { -rng.uniform(0.0, 2.0) } else { 0.0 };
-                // Multiples of 1/64 are exact in F16.
-                out.push(if seen { (bias * 64.0).round() / 64.0 } else { f32::NEG_INFINITY });
-            }
-        }
-    }
-    out
-}
+pub use case::{Case, CaseBuilder, Fill};
 
 /// All cases of all operations.
 pub fn cases() -> Vec<Case> {
     [
-        op::binary::cases(),
-        op::cache_mask::cases(),
-        op::copy::cases(),
-        op::delta_net::cases(),
-        op::flash_attn::cases(),
-        op::glu::cases(),
-        op::mul_mat::cases(),
-        op::mul_mat_id::cases(),
-        op::norm::cases(),
-        op::rope::cases(),
-        op::rows::cases(),
-        op::soft_max::cases(),
-        op::ssm_conv::cases(),
-        op::ssm_scan::cases(),
-        op::top_k::cases(),
-        op::unary::cases(),
-        op::view::cases(),
-        fuse::cases::cases(),
+        binary::cases(),
+        cache_mask::cases(),
+        copy::cases(),
+        delta_net::cases(),
+        flash_attn::cases(),
+        glu::cases(),
+        mul_mat::cases(),
+        mul_mat_id::cases(),
+        norm::cases(),
+        rope::cases(),
+        rows::cases(),
+        soft_max::cases(),
+        ssm_conv::cases(),
+        ssm_scan::cases(),
+        top_k::cases(),
+        unary::cases(),
+        view::cases(),
+        groups::cases(),
     ]
     .concat()
 }
@@ -215,7 +82,7 @@ pub fn run(case: &Case, backend: &dyn Backend, precision: Precision) -> Result<O
     let shown = graph.tensor(root);
     let mut bytes = vec![0u8; shown.dense_bytes()];
     program.read(root, &mut bytes)?;
-    let values = Operand::new(shown, &bytes);
+    let values = Operand::new(shown, 0, &bytes);
     Ok(Outcome::Values(indices(shown.ne).map(|i| values.at(i) as f32).collect()))
 }
 

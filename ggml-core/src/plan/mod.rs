@@ -16,73 +16,30 @@
 //!
 //! Weights and state are not in the arena: they are bound by the caller.
 
-use crate::backend::{Backend, Support};
 use crate::error::{Error, Result};
 use crate::fuse::{self, Group};
 use crate::graph::Graph;
+use crate::precision::Precision;
 use crate::tensor::{Source, TensorId};
-use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 
-/// How much rounding a program may do.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Precision {
-    /// No activation is rounded below F32; weights as stored; F32 accumulation.
-    Exact,
-    /// Products may round activations to F16 or 8 bits and use matrix units.
-    #[default]
-    Fast,
-}
+mod arena;
+mod lifetimes;
+mod step;
 
-impl Precision {
-    /// Name as on command lines.
-    pub fn name(self) -> &'static str {
-        match self {
-            Precision::Exact => "exact",
-            Precision::Fast => "fast",
-        }
-    }
+pub use arena::Place;
+pub use step::Step;
 
-    /// The precision of a name.
-    pub fn from_name(name: &str) -> Option<Precision> {
-        [Precision::Exact, Precision::Fast].into_iter().find(|p| p.name() == name)
-    }
-}
+use arena::Arena;
+use lifetimes::Uses;
 
-impl std::str::FromStr for Precision {
-    type Err = Error;
+/// The properties of a device that decide how a graph is planned for it. Every [`Backend`](crate::backend::Backend) has them.
+pub trait Target {
+    /// Alignment of places in the arena: a power of two.
+    fn alignment(&self) -> usize;
 
-    /// The precision of a name, as [`Precision::from_name`].
-    fn from_str(text: &str) -> Result<Precision> {
-        Precision::from_name(text)
-            .ok_or_else(|| Error::argument("precision", format!("'{text}'"), "exact or fast"))
-    }
-}
-
-/// A place in the arena.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// Byte offset.
-    pub offset: usize,
-    /// Bytes.
-    pub bytes: usize,
-}
-
-/// Nodes that a backend computes together.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Step {
-    /// The nodes.
-    pub group: Group,
-    /// Steps of one level do not depend on each other.
-    pub level: usize,
-}
-
-impl Step {
-    /// The node that names the step: the last of its group.
-    pub fn node(&self) -> TensorId {
-        self.group.last()
-    }
+    /// True if the device computes the nodes of `group` as one step.
+    fn fuses(&self, graph: &Graph, group: &Group, precision: Precision) -> bool;
 }
 
 /// Steps and places for one graph.
@@ -101,52 +58,6 @@ pub struct Plan {
     places: Vec<Option<Place>>,
 }
 
-/// The free parts of an arena while it is laid out, sorted by offset.
-struct Arena {
-    free: Vec<Place>,
-    end: usize,
-    alignment: usize,
-}
-
-impl Arena {
-    /// The lowest free part that is large enough, else the end.
-    fn take(&mut self, bytes: usize) -> Option<Place> {
-        let bytes = bytes.checked_next_multiple_of(self.alignment)?.max(self.alignment);
-        if let Some(i) = self.free.iter().position(|f| f.bytes >= bytes) {
-            let place = Place { offset: self.free[i].offset, bytes };
-            self.free[i].offset += bytes;
-            self.free[i].bytes -= bytes;
-            if self.free[i].bytes == 0 {
-                self.free.remove(i);
-            }
-            return Some(place);
-        }
-        // A free part at the end grows.
-        let offset = match self.free.last() {
-            Some(last) if last.offset + last.bytes == self.end => {
-                let offset = last.offset;
-                self.free.pop();
-                offset
-            }
-            _ => self.end,
-        };
-        self.end = offset.checked_add(bytes)?;
-        Some(Place { offset, bytes })
-    }
-
-    fn give_back(&mut self, place: Place) {
-        let at = self.free.partition_point(|f| f.offset < place.offset);
-        self.free.insert(at, place);
-        if at + 1 < self.free.len() && self.free[at].offset + self.free[at].bytes == self.free[at + 1].offset
-        {
-            self.free[at].bytes += self.free.remove(at + 1).bytes;
-        }
-        if at > 0 && self.free[at - 1].offset + self.free[at - 1].bytes == self.free[at].offset {
-            self.free[at - 1].bytes += self.free.remove(at).bytes;
-        }
-    }
-}
-
 impl Plan {
     /// A plan that reuses memory and computes node by node. `alignment` is that of the device (a power of two).
     ///
@@ -161,16 +72,16 @@ impl Plan {
     ///
     /// # Errors
     /// As [`Plan::new`].
-    pub fn fused(graph: &Graph, backend: &dyn Backend, precision: Precision) -> Result<Plan> {
-        Plan::for_backend(graph, backend, precision, false)
+    pub fn fused(graph: &Graph, target: &(impl Target + ?Sized), precision: Precision) -> Result<Plan> {
+        Plan::for_target(graph, target, precision, false)
     }
 
     /// A plan with the steps of [`Plan::fused`] that keeps all their results.
     ///
     /// # Errors
     /// As [`Plan::new`].
-    pub fn fused_debug(graph: &Graph, backend: &dyn Backend, precision: Precision) -> Result<Plan> {
-        Plan::for_backend(graph, backend, precision, true)
+    pub fn fused_debug(graph: &Graph, target: &(impl Target + ?Sized), precision: Precision) -> Result<Plan> {
+        Plan::for_target(graph, target, precision, true)
     }
 
     /// A plan that computes node by node, in the order of the graph, and keeps every tensor.
@@ -183,10 +94,14 @@ impl Plan {
         Plan::build(graph, alignment, precision, true, steps)
     }
 
-    fn for_backend(graph: &Graph, backend: &dyn Backend, precision: Precision, debug: bool) -> Result<Plan> {
-        let joins = |group: &Group| backend.joins(graph, group, precision) == Support::Native;
-        let alignment = backend.device().limits.alignment;
-        Plan::build(graph, alignment, precision, debug, by_level(graph, &joins)?)
+    fn for_target(
+        graph: &Graph,
+        target: &(impl Target + ?Sized),
+        precision: Precision,
+        debug: bool,
+    ) -> Result<Plan> {
+        let fuses = |group: &Group| target.fuses(graph, group, precision);
+        Plan::build(graph, target.alignment(), precision, debug, by_level(graph, &fuses)?)
     }
 
     fn build(
@@ -201,7 +116,7 @@ impl Plan {
         }
         let places = vec![None; graph.tensors().len()];
         let mut plan = Plan { steps, arena_bytes: 0, alignment, precision, debug, places };
-        let mut arena = Arena { free: Vec::new(), end: 0, alignment };
+        let mut arena = Arena::new(alignment);
         plan.place_inputs(graph, &mut arena)?;
         plan.place_results(graph, &mut arena)?;
         plan.arena_bytes = arena.end;
@@ -212,7 +127,7 @@ impl Plan {
         for id in graph.ids() {
             let tensor = graph.tensor(id);
             if tensor.source == Source::Input {
-                self.places[id.index()] = Some(arena.take(tensor.span_bytes()).ok_or_else(too_large)?);
+                self.places[id.index()] = Some(arena.allocate(tensor.span_bytes()).ok_or_else(too_large)?);
             }
         }
         Ok(())
@@ -238,7 +153,7 @@ impl Plan {
                             kept.push(root);
                             self.places[root.index()]
                         }
-                        None => arena.take(tensor.span_bytes()),
+                        None => arena.allocate(tensor.span_bytes()),
                     };
                     self.places[id.index()] = Some(place.ok_or_else(too_large)?);
                 }
@@ -255,7 +170,7 @@ impl Plan {
                     && !kept.contains(&root)
                     && let Some(place) = self.places[root.index()]
                 {
-                    arena.give_back(place);
+                    arena.free(place);
                 }
             }
         }
@@ -336,41 +251,6 @@ fn too_large() -> Error {
 
 fn is_node(graph: &Graph, id: TensorId) -> bool {
     matches!(graph.tensor(id).source, Source::Node { .. })
-}
-
-/// When the storage of tensors is used for the last time.
-struct Uses {
-    /// For each root the last level that reads or writes its storage; `usize::MAX` for outputs.
-    last: Vec<usize>,
-    /// How many steps of that level do.
-    steps: Vec<usize>,
-}
-
-impl Uses {
-    fn new(graph: &Graph, steps: &[Step]) -> Uses {
-        let count = graph.tensors().len();
-        let mut uses = Uses { last: vec![0; count], steps: vec![0; count] };
-        for step in steps {
-            let ids = step.group.results().into_iter().chain(step.group.operands(graph));
-            let mut roots: Vec<usize> = ids.map(|id| graph.tensor(id).root.index()).collect();
-            roots.sort_unstable();
-            roots.dedup();
-            for root in roots.into_iter().filter(|&root| root < count) {
-                let again = uses.last[root] == step.level;
-                uses.steps[root] = if again { uses.steps[root] + 1 } else { 1 };
-                uses.last[root] = step.level;
-            }
-        }
-        for &output in graph.outputs() {
-            uses.last[graph.tensor(output).root.index()] = usize::MAX;
-        }
-        uses
-    }
-
-    /// Whether a storage is used by one step of a level and by none after it.
-    fn is_last(&self, root: TensorId, level: usize) -> bool {
-        self.last[root.index()] == level && self.steps[root.index()] == 1
-    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,90 @@
+//! Test cases of CACHE_MASK.
+
+use super::case::{Case, Fill};
+use crate::dtype::DType;
+use crate::op::CacheMask;
+
+/// Sequences, then positions: `n` cells of some sequences that lie between each other, with free ones.
+fn cells(n: usize, sequences: usize) -> Fill {
+    let mut lengths = vec![0; sequences];
+    let (mut of, mut at) = (Vec::new(), Vec::new());
+    for i in 0..n {
+        let sequence = i / 5 % sequences;
+        let free = i % 11 == 7;
+        of.push(if free { -1.0 } else { sequence as f32 });
+        at.push(if free { 0.0 } else { lengths[sequence] as f32 });
+        lengths[sequence] += usize::from(!free);
+    }
+    Fill::Values([of, at].concat())
+}
+
+/// Sequences, then positions: `n` tokens of some sequences, from the beginnings of these to behind their ends, and such
+/// that see nothing.
+fn tokens(n: usize, sequences: usize, positions: usize) -> Fill {
+    let of = (0..n).map(|i| if i % 6 == 4 { -1.0 } else { (i % sequences) as f32 });
+    let at = (0..n).map(|i| (i * positions / n + i % 3) as f32);
+    Fill::Values(of.chain(at).collect())
+}
+
+/// Test cases: one cell, rows of whole words and others, one sequence and several, all kinds of windows, positions at the
+/// ends of their range and below it, operands within others.
+pub(super) fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    let mut add = |name: String, op: CacheMask, [kv, n]: [usize; 2], fills: [Fill; 2]| {
+        let (causal, chunks) =
+            (if op.causal { ", causal" } else { "" }, if op.chunked { " in chunks" } else { "" });
+        let window = op.window.map_or(String::new(), |size| format!(", window={size}{chunks}"));
+        cases.push(Case::new(format!("CACHE_MASK({name}kv={kv}, tokens={n}{causal}{window})"), |g, c| {
+            let [cells, tokens] = fills;
+            let cells = c.leaf(g, "cells", DType::I32, [kv, 2, 1, 1], cells)?;
+            let tokens = c.leaf(g, "tokens", DType::I32, [n, 2, 1, 1], tokens)?;
+            g.cache_mask(op, cells, tokens)
+        }));
+    };
+    for (kv, n, sequences) in [(1, 1, 1), (8, 3, 1), (37, 5, 2), (256, 33, 3), (1032, 9, 1), (2050, 4, 4)] {
+        for causal in [true, false] {
+            for (window, chunked) in [(None, false), (Some(7), false), (Some(16), true)] {
+                let op = CacheMask { causal, window, chunked };
+                add(String::new(), op, [kv, n], [cells(kv, sequences), tokens(n, sequences, kv / sequences)]);
+            }
+        }
+    }
+    // Those that F32 has of the largest I32, and nothing.
+    let largest = 2_147_483_520.0;
+    let places = vec![
+        0.0,
+        0.0,
+        0.0,
+        0.0,
+        0.0,
+        -1.0,
+        -3.0,
+        3.0,
+        largest,
+        largest - 128.0,
+        0.0,
+        1.0,
+        -1.0,
+        -1.0,
+        -3.0,
+        1.0,
+    ];
+    for causal in [true, false] {
+        let windows = [None, Some(1), Some(129), Some(1 << 31), Some(usize::MAX)];
+        let windows = windows.into_iter().map(|window| (window, false));
+        let chunks = [1, 128, 3_000_000_000].map(|size| (Some(size), true));
+        for (window, chunked) in windows.chain(chunks) {
+            let fills = [(); 2].map(|()| Fill::Values(places.clone()));
+            add("largest positions, ".into(), CacheMask { causal, window, chunked }, [8, 8], fills);
+        }
+    }
+    let op = CacheMask { causal: true, window: None, chunked: false };
+    cases.push(Case::new("CACHE_MASK(window)", |g, c| {
+        let all = c.leaf(g, "cells", DType::I32, [100, 1, 1, 1], cells(50, 2))?;
+        let cells = g.view(all, [48, 2, 1, 1], [4, 192, 384, 384], 12)?;
+        let all = c.leaf(g, "tokens", DType::I32, [40, 1, 1, 1], tokens(20, 2, 30))?;
+        let tokens = g.view(all, [19, 2, 1, 1], [4, 76, 152, 152], 4)?;
+        g.cache_mask(op, cells, tokens)
+    }));
+    cases
+}

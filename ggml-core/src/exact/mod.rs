@@ -1,0 +1,116 @@
+//! Operands and results of the definitions: elements by index, as f64.
+//!
+//! The decoders and the rounding here belong to the definitions and to the reference backend alone; other backends have
+//! their own, so that agreement with the reference proves something.
+
+use crate::dtype::DType;
+use crate::shape::Shape;
+
+mod decode;
+mod points;
+mod store;
+
+/// There is no memory for what a definition keeps on the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoMemory {
+    /// Bytes asked for.
+    pub asked: usize,
+}
+
+/// An operand of a definition: elements by index, as f64.
+#[derive(Clone, Copy, Debug)]
+pub struct Operand<'a> {
+    /// Element type.
+    pub dtype: DType,
+    /// Extents.
+    pub ne: [usize; 4],
+    nb: [usize; 4],
+    offset: usize,
+    bytes: &'a [u8],
+}
+
+impl<'a> Operand<'a> {
+    /// An operand of this shape that begins `offset` bytes after the beginning of `bytes`.
+    pub fn new(shape: &Shape, offset: usize, bytes: &'a [u8]) -> Operand<'a> {
+        Operand { dtype: shape.dtype, ne: shape.ne, nb: shape.nb, offset, bytes }
+    }
+
+    fn place(&self, [i0, i1, i2, i3]: [usize; 4]) -> usize {
+        self.offset
+            + i0 / self.dtype.block() * self.nb[0]
+            + i1 * self.nb[1]
+            + i2 * self.nb[2]
+            + i3 * self.nb[3]
+    }
+
+    /// The element at an index.
+    pub fn at(&self, index: [usize; 4]) -> f64 {
+        decode::element(self.dtype, &self.bytes[self.place(index)..], index[0] % self.dtype.block())
+    }
+
+    /// The row at the three outer indices.
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub fn row(&self, [i1, i2, i3]: [usize; 3]) -> Result<Vec<f64>, NoMemory> {
+        list((0..self.ne[0]).map(|i0| self.at([i0, i1, i2, i3])))
+    }
+}
+
+/// The result of a definition.
+#[derive(Debug)]
+pub struct OperandMut<'a> {
+    /// Element type.
+    pub dtype: DType,
+    /// Extents.
+    pub ne: [usize; 4],
+    nb: [usize; 4],
+    offset: usize,
+    bytes: &'a mut [u8],
+}
+
+impl<'a> OperandMut<'a> {
+    /// A result of this shape that begins `offset` bytes after the beginning of `bytes`.
+    pub fn new(shape: &Shape, offset: usize, bytes: &'a mut [u8]) -> OperandMut<'a> {
+        OperandMut { dtype: shape.dtype, ne: shape.ne, nb: shape.nb, offset, bytes }
+    }
+
+    /// Sets an element, rounded to the type (nearest, ties to even).
+    pub fn set(&mut self, [i0, i1, i2, i3]: [usize; 4], value: f64) {
+        let at = self.offset + i0 * self.nb[0] + i1 * self.nb[1] + i2 * self.nb[2] + i3 * self.nb[3];
+        decode::store(self.dtype, &mut self.bytes[at..], value);
+    }
+
+    /// Sets a whole row, rounded to the type; blocks as SET_ROWS says.
+    pub fn set_row(&mut self, [i1, i2, i3]: [usize; 3], row: &[f64]) {
+        let at = self.offset + i1 * self.nb[1] + i2 * self.nb[2] + i3 * self.nb[3];
+        for (i, block) in row.chunks_exact(self.dtype.block()).enumerate() {
+            store::block(self.dtype, &mut self.bytes[at + i * self.nb[0]..], block);
+        }
+    }
+}
+
+/// What an iterator gives: `collect` without an abort.
+///
+/// # Errors
+/// There is no memory for it.
+pub(crate) fn list<T>(items: impl Iterator<Item = T>) -> Result<Vec<T>, NoMemory> {
+    let asked = |count: usize| NoMemory { asked: count.saturating_mul(size_of::<T>()) };
+    let (mut list, least) = (Vec::new(), items.size_hint().0);
+    list.try_reserve_exact(least).map_err(|_| asked(least))?;
+    for item in items {
+        if list.len() == list.capacity() {
+            list.try_reserve(1).map_err(|_| asked(2 * list.len()))?;
+        }
+        list.push(item);
+    }
+    Ok(list)
+}
+
+/// Every index of a tensor, the first fastest.
+pub fn indices(ne: [usize; 4]) -> impl Iterator<Item = [usize; 4]> {
+    let count: usize = ne.iter().product();
+    (0..count).map(move |n| {
+        [n % ne[0], n / ne[0] % ne[1], n / (ne[0] * ne[1]) % ne[2], n / (ne[0] * ne[1] * ne[2])]
+    })
+}

@@ -1,0 +1,20 @@
+//! The order in which kinds of groups are looked for: the longest patterns first.
+
+use super::group::Group;
+use super::search::Search;
+use super::{best, chain, experts, heads, norm, products, recurrent, router};
+use crate::graph::Graph;
+
+/// All computing nodes of a graph in groups. `joins` says whether a backend computes a group together.
+pub(crate) fn groups(graph: &Graph, joins: &dyn Fn(&Group) -> bool) -> Vec<Group> {
+    let mut search = Search::new(graph, joins);
+    heads::find(&mut search);
+    recurrent::find(&mut search);
+    best::find(&mut search);
+    router::find(&mut search);
+    experts::find(&mut search);
+    products::find(&mut search);
+    norm::find(&mut search);
+    chain::find(&mut search);
+    search.finish()
+}
