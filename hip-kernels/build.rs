@@ -18,6 +18,8 @@ pub(crate) mod sources;
 pub(crate) mod store;
 #[path = "build/targets.rs"]
 pub(crate) mod targets;
+#[path = "build/twins.rs"]
+pub(crate) mod twins;
 
 use compiler::Compiler;
 use sources::Sources;
@@ -107,12 +109,11 @@ pub(crate) fn build(
         for (generation, (archive, names)) in &generations {
             scope.spawn(move || {
                 let name = Store::name(generation, &(archive::METHOD, names));
-                let packed = store.get(&name).unwrap_or_else(|| {
+                let packed = store.get_or_make(&name, || {
                     let compress = if targets::is_ptx(generation) { archive::ptx } else { archive::code };
-                    let packed = compress(archive).expect("a Vec takes everything, and PTX is ASCII text");
-                    store.put(&name, &packed);
-                    packed
+                    Ok(compress(archive).expect("a Vec takes everything, and PTX is ASCII text"))
                 });
+                let packed = packed.expect("packing does not fail");
                 fs::write(out.join(format!("{generation}.lzma")), packed).expect("OUT_DIR is writable");
             });
         }
@@ -139,38 +140,78 @@ fn compile_all<'a>(
     // The longest first, so that the last thread does not work alone for long.
     let mut stems: Vec<&str> = sources.stems().collect();
     stems.sort_by_key(|stem| !(stem.starts_with("mul_mat") || *stem == "flash_attn"));
-    let jobs: Vec<(&str, &str)> =
-        stems.iter().flat_map(|&stem| targets.iter().map(move |target| (target.as_str(), stem))).collect();
-    let granted = env::var("NUM_JOBS").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
-    let threads = thread::available_parallelism().map_or(1, |n| n.get()).min(granted);
-    let (next, compiled, results) = (AtomicUsize::new(0), AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
-    thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                while let Some(&(target, stem)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let all = (&compiler.version, compiler::options(target), sources.needed_by(stem));
-                    let name = Store::name(&format!("{target}-{stem}"), &all);
-                    let image = store.get(&name).map(Ok).unwrap_or_else(|| {
-                        compiled.fetch_add(1, Ordering::Relaxed);
-                        let image = compile(compiler, target, &sources.path(stem), out)?;
-                        store.put(&name, &image);
-                        Ok(image)
-                    });
-                    let object = Object { name, image };
-                    results.lock().expect("no holder panics").insert((target, stem), object);
-                }
-            });
-        }
+    let is_twin = |target: &str| twins::original(target).is_some_and(|o| targets.iter().any(|t| t == o));
+    let jobs = |twins: bool| -> Vec<(&'a str, &'a str)> {
+        let of = |stem| targets.iter().map(move |target| (target.as_str(), stem));
+        stems.iter().flat_map(|&stem| of(stem)).filter(|(target, _)| is_twin(target) == twins).collect()
+    };
+    let samples = samples(compiler, targets.iter().filter(|target| is_twin(target)), out);
+    let compiled = AtomicUsize::new(0);
+    let object = |target: &str, stem: &str, made: &dyn Fn() -> Option<Vec<u8>>| {
+        let all = (&compiler.version, compiler::options(target), sources.needed_by(stem));
+        let name = Store::name(&format!("{target}-{stem}"), &all);
+        let image = store.get_or_make(&name, || {
+            made().map(Ok).unwrap_or_else(|| {
+                compiled.fetch_add(1, Ordering::Relaxed);
+                compile(compiler, target, &sources.path(stem), out)
+            })
+        });
+        Object { name, image }
+    };
+    let mut objects: BTreeMap<(&'a str, &'a str), Object> =
+        in_parallel(&jobs(false), |&(target, stem)| ((target, stem), object(target, stem, &|| None)));
+    let twins = in_parallel(&jobs(true), |&(target, stem)| {
+        let original = twins::original(target).unwrap_or_default();
+        let made = || {
+            let image = objects[&(original, stem)].image.as_ref().ok()?;
+            twins::renamed(image, original, target, samples.get(target)?)
+        };
+        ((target, stem), object(target, stem, &made))
     });
+    objects.extend(twins);
     println!(
         "{} of {} code objects compiled with {} ({}), the others kept in {}; targets: {}",
         compiled.into_inner(),
-        jobs.len(),
+        objects.len(),
         compiler.path.display(),
         compiler.version,
         store.folder().display(),
         targets.join(", ")
     );
+    objects
+}
+
+/// An empty code object for each target that the compiler knows.
+fn samples<'a>(
+    compiler: &Compiler,
+    targets: impl Iterator<Item = &'a String>,
+    out: &Path,
+) -> BTreeMap<&'a str, Vec<u8>> {
+    let source = out.join("empty.hip");
+    fs::write(&source, "").expect("OUT_DIR is writable");
+    targets
+        .filter_map(|target| Some((target.as_str(), compile(compiler, target, &source, out).ok()?)))
+        .collect()
+}
+
+/// Calls `f` for all jobs on as many threads as cargo grants.
+fn in_parallel<J: Sync, K: Ord + Send, V: Send>(
+    jobs: &[J],
+    f: impl Fn(&J) -> (K, V) + Sync,
+) -> BTreeMap<K, V> {
+    let granted = env::var("NUM_JOBS").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
+    let threads = thread::available_parallelism().map_or(1, |n| n.get()).min(granted);
+    let (next, results) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let (key, value) = f(job);
+                    results.lock().expect("no holder panics").insert(key, value);
+                }
+            });
+        }
+    });
     results.into_inner().expect("no holder panics")
 }
 

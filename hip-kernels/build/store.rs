@@ -12,11 +12,9 @@ use std::{env, io, process};
 /// All targets are 60 MB of code objects. What goes beyond this is removed, the longest unused first.
 pub(crate) const LIMIT: u64 = 512 << 20;
 
-/// A folder of compiled files.
+/// A folder of compiled files, which several builds may use at the same time.
 pub(crate) struct Store {
     folder: PathBuf,
-    /// Held as long as this lives: who comes second finds the work done.
-    _lock: Option<File>,
 }
 
 impl Store {
@@ -25,21 +23,21 @@ impl Store {
     pub(crate) fn open(user: Option<&Path>, out: &Path) -> Store {
         let shared = user.map(|cache| cache.join("diptych/hip-objects"));
         let target = target_directory(out).map(|folder| folder.join("hip-objects"));
-        let opened = [shared, target].into_iter().flatten().find_map(|folder| Store::locked(folder).ok());
+        let opened = [shared, target].into_iter().flatten().find_map(|folder| Store::writable(folder).ok());
         opened.unwrap_or_else(|| {
             let folder = out.join("hip-objects");
             // If this fails nothing is kept, and everything works all the same.
             let _ = fs::create_dir_all(&folder);
-            Store { folder, _lock: None }
+            Store { folder }
         })
     }
 
-    fn locked(folder: PathBuf) -> io::Result<Store> {
+    fn writable(folder: PathBuf) -> io::Result<Store> {
         fs::create_dir_all(&folder)?;
-        let lock = File::create(folder.join("lock"))?;
-        // Some file systems have no locks; then a file may be compiled twice.
-        let _ = lock.lock();
-        Ok(Store { folder, _lock: Some(lock) })
+        let probe = folder.join(format!("writable.{}", process::id()));
+        File::create(&probe)?;
+        fs::remove_file(probe)?;
+        Ok(Store { folder })
     }
 
     pub(crate) fn folder(&self) -> &Path {
@@ -64,6 +62,33 @@ impl Store {
         Some(bytes)
     }
 
+    /// Returns an entry, made by `make` if it is missing. Of several builds that want the same entry one makes it and the
+    /// others wait for it.
+    ///
+    /// # Errors
+    /// The one of `make`; then there is no entry.
+    pub(crate) fn get_or_make(
+        &self,
+        name: &str,
+        make: impl FnOnce() -> Result<Vec<u8>, String>,
+    ) -> Result<Vec<u8>, String> {
+        if let Some(bytes) = self.get(name) {
+            return Ok(bytes);
+        }
+        let path = self.folder.join(format!("{name}.lock"));
+        // Some file systems have no locks; then an entry may be made twice.
+        let lock = File::create(&path).ok().filter(|file| file.lock().is_ok());
+        let bytes = self.get(name).map(Ok).unwrap_or_else(|| {
+            let bytes = make()?;
+            self.put(name, &bytes);
+            Ok(bytes)
+        });
+        // A build that waits for this file gets its lock all the same, and finds the entry.
+        let _ = fs::remove_file(path);
+        drop(lock);
+        bytes
+    }
+
     /// Keeps an entry. Where that fails it will be made again.
     pub(crate) fn put(&self, name: &str, bytes: &[u8]) {
         let unfinished = self.folder.join(format!("{name}.{}", process::id()));
@@ -82,7 +107,7 @@ impl Store {
             .into_iter()
             .flatten()
             .flatten()
-            .filter(|entry| entry.file_name() != "lock")
+            .filter(|entry| entry.path().extension().is_none_or(|end| end != "lock"))
             .filter_map(|entry| {
                 let data = entry.metadata().ok()?;
                 Some((data.modified().ok()?, data.len(), entry.path()))

@@ -10,10 +10,12 @@ use script::compiler::Compiler;
 use script::sources::Sources;
 use script::store::Store;
 use script::targets::{Targets, generation};
+use script::twins::{TWINS, renamed};
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tempfile::TempDir;
 
 /// A user's cache, a target directory, kernel sources, and a compiler that writes down what it is asked for.
@@ -97,24 +99,32 @@ fn compiled_once() {
     assert_eq!(place.build("debug", "clang version 19", "gfx906"), set(&[]));
 }
 
-/// Two builds at once do the work once.
+/// Of two builds that want the same entry at the same time one makes it, and other entries do not wait for it.
 #[test]
-fn who_comes_second_waits() {
+fn an_entry_is_made_once() {
     let place = Place::new();
-    let both: Vec<usize> = std::thread::scope(|scope| {
-        let builds = ["debug", "release"].map(|profile| {
-            let place = &place;
+    let made = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for profile in ["debug", "release"] {
+            let (place, made) = (&place, &made);
             scope.spawn(move || {
                 let store = place.store(&place.path(&format!("target/{profile}/out")));
-                let found = store.get("entry").is_some();
-                std::thread::sleep(std::time::Duration::from_millis(20));
-                store.put("entry", b"work");
-                usize::from(found)
-            })
-        });
-        builds.into_iter().map(|build| build.join().unwrap()).collect()
+                let entry = store.get_or_make("entry", || {
+                    assert_eq!(store.get_or_make(profile, || Ok(b"other".into())).unwrap(), b"other");
+                    std::thread::sleep(std::time::Duration::from_millis(20));
+                    made.fetch_add(1, Ordering::SeqCst);
+                    Ok(b"work".into())
+                });
+                assert_eq!(entry.unwrap(), b"work");
+            });
+        }
     });
-    assert_eq!(both.iter().sum::<usize>(), 1);
+    assert_eq!(made.into_inner(), 1);
+    let store = place.store(&place.path("target/debug/out"));
+    assert_eq!(store.get_or_make("fails", || Err("no memory".into())), Err("no memory".into()));
+    assert_eq!(store.get_or_make("fails", || Ok(b"now".into())).unwrap(), b"now");
+    let left = fs::read_dir(store.folder()).unwrap().flatten();
+    assert!(left.into_iter().all(|file| file.path().extension().is_none()), "no lock is left");
 }
 
 #[test]
@@ -225,4 +235,39 @@ fn generations() {
     for (target, wanted) in rows.into_iter().chain([("gfx1201", "gfx11"), ("sm_70", "sm_70")]) {
         assert_eq!(generation(target), wanted, "{target}");
     }
+}
+
+/// Targets that differ in name only: what is made from the original is what the compiler makes, byte for byte. Compiling
+/// every kernel for every twin takes minutes; `DIPTYCH_CHECK_TWINS=all` does.
+#[test]
+fn twins_are_what_the_compiler_makes() {
+    let Some(compiler) = Compiler::find() else {
+        println!("no clang 19 or later: nothing to compare");
+        return;
+    };
+    let place = Place::new();
+    let source = |stem: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(stem);
+    let object = |target: &str, source: &Path| {
+        let object = place.path("object");
+        compiler.run(target, source, &object).unwrap();
+        fs::read(object).unwrap()
+    };
+    fs::write(place.path("empty.hip"), "").unwrap();
+    let all = std::env::var("DIPTYCH_CHECK_TWINS").is_ok_and(|value| value == "all");
+    let sources = Sources::read(&source(""));
+    let stems: Vec<&str> =
+        sources.stems().filter(|stem| all || ["norm", "glu", "mul_mat_id_low"].contains(stem)).collect();
+    assert!(stems.len() >= 3);
+    for &(original, twins) in TWINS {
+        for stem in &stems {
+            let file = source(&format!("{stem}.hip"));
+            let image = object(original, &file);
+            for twin in twins {
+                let sample = object(twin, &place.path("empty.hip"));
+                let made = renamed(&image, original, twin, &sample).expect("both are ELF files");
+                assert!(made == object(twin, &file), "{stem}.hip for {twin} is not that for {original}");
+            }
+        }
+    }
+    assert_eq!(renamed(b"text", "gfx900", "gfx902", b"text"), None);
 }
