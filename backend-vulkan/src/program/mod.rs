@@ -24,7 +24,7 @@ use ggml_core::plan::Plan;
 use ggml_core::{Deadline, Error, Graph, Phase, Result, Source, TensorId, phase};
 use io::Staged;
 use lower::{Target, lower};
-use metrics::Bound;
+use bound::Bound;
 use record::{Recording, Staging, Unit, record};
 use schedule::gather;
 use std::collections::HashSet;

@@ -4,7 +4,7 @@ use super::breadcrumb::Breadcrumb;
 use super::hazard::Tracker;
 use super::io::Staged;
 use super::lower::{Lowered, Lowering};
-use super::metrics::Bound;
+use super::bound::Bound;
 use super::schedule::{Item, Portion, schedule};
 use super::windows::Window;
 use crate::context::DeviceContext;
