@@ -1,7 +1,7 @@
 //! Models in several files, named `NAME-00001-of-00003.gguf`.
 //!
-//! Each part is a GGUF file with the keys `split.no` (part number from 0), `split.count` (number of parts) and
-//! `split.tensors.count` (tensors in all parts). The first part holds the metadata of the model.
+//! Each part is a GGUF file with the keys `split.no` (part number from 0), `split.count` (number of parts)
+//! and `split.tensors.count` (tensors in all parts). The first part holds the metadata of the model.
 
 use super::metadata::Metadata;
 use crate::error::{Error, Result};
