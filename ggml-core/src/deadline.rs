@@ -27,7 +27,7 @@ impl Deadline {
         Deadline { start: self.start.checked_sub(spent).unwrap_or(self.start), ..self }
     }
 
-    /// The phase.
+    /// Returns the phase.
     pub fn phase(&self) -> Phase {
         self.phase
     }

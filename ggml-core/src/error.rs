@@ -164,7 +164,7 @@ pub enum Error {
         backend: String,
         /// Phase in which the failure occurred.
         phase: Phase,
-        /// What is missing.
+        /// Kind of the missing part.
         missing: Missing,
         /// Details: the checks that were made and their results.
         reason: String,
@@ -206,7 +206,7 @@ pub enum Error {
     OutOfMemory {
         /// Backend name.
         backend: String,
-        /// Bytes asked for.
+        /// Bytes requested.
         asked: u64,
         /// Bytes free, where the driver reports them.
         free: Option<u64>,

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 /// Error of a result against a reference of the same length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Distance {
-    /// Normalised mean squared error: `sum((x - r)^2) / sum(r^2)`; for an all-zero reference the plain sum of squares.
+    /// Normalised mean squared error: `sum((x - r)^2) / sum(r^2)`; for an all-zero reference the plain sum of
+    /// squares.
     pub nmse: f64,
     /// Largest mean squared error of a row or column, relative to the larger of two mean squares of the
     /// reference: of that row or column, and of the whole tensor. It exposes one wrong row among thousands,

@@ -5,7 +5,8 @@
 //! No Rust reference to the bytes outlives a call. Every access to them
 //!
 //! 1. passes the memory's [`Gate`] with the wanted access and holds it until done ([`Held`]);
-//! 2. stays within the memory (ranges are checked here, or by [`HostMemory::window`] when a program is prepared);
+//! 2. stays within the memory (ranges are checked here, or by [`HostMemory::window`] when a program is
+//!    prepared);
 //! 3. never writes to a memory map (see [`HostMemory::check_writable`]).
 //!
 //! So a writer has exclusive access to the bytes, and there is no writer while others read. Within a

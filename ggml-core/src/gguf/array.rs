@@ -32,7 +32,8 @@ impl Array {
     /// Builds an array of arrays.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if arrays are nested deeper than the reader accepts (8).
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if arrays are nested deeper than the reader
+    /// accepts (8).
     pub fn nested(arrays: &[Array]) -> Result<Array> {
         let mut bytes = Vec::new();
         for array in arrays {

@@ -208,7 +208,8 @@ macro_rules! getters {
                 #[doc = concat!("A value as `", stringify!($t), "`.")]
                 ///
                 /// # Errors
-                /// [`Error::InvalidModel`] if the key is missing, or its value is of another kind or does not fit.
+                /// [`Error::InvalidModel`] if the key is missing, or its value is of another kind or does not
+                /// fit.
                 pub fn $one(&self, key: &str) -> Result<$t> {
                     self.required(key)
                 }
@@ -224,8 +225,8 @@ macro_rules! getters {
                 #[doc = concat!("The elements of an array as `", stringify!($t), "`.")]
                 ///
                 /// # Errors
-                /// [`Error::InvalidModel`] if the key is missing, its value is no array, or an element is of another
-                /// kind or does not fit.
+                /// [`Error::InvalidModel`] if the key is missing, its value is no array, or an element is of
+                /// another kind or does not fit.
                 pub fn $array(&self, key: &str) -> Result<Vec<$t>> {
                     self.elements(key)
                 }
@@ -233,7 +234,8 @@ macro_rules! getters {
                 #[doc = concat!("The elements of an array as `", stringify!($t), "`, or `None` if the key is missing.")]
                 ///
                 /// # Errors
-                /// [`Error::InvalidModel`] if the value is no array, or an element is of another kind or does not fit.
+                /// [`Error::InvalidModel`] if the value is no array, or an element is of another kind or does
+                /// not fit.
                 pub fn $opt_array(&self, key: &str) -> Result<Option<Vec<$t>>> {
                     self.if_present(key, |m| m.elements(key))
                 }

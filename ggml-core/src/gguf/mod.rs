@@ -67,8 +67,8 @@ impl GgufFile {
     /// its bytes (see [`MappedBytes::map`]).
     ///
     /// # Errors
-    /// [`Error::Io`] if a file cannot be opened or mapped; [`Error::InvalidModel`] if a file breaks the format or a
-    /// part of a split model is missing or does not belong to it. Both name the file.
+    /// [`Error::Io`] if a file cannot be opened or mapped; [`Error::InvalidModel`] if a file breaks the
+    /// format or a part of a split model is missing or does not belong to it. Both name the file.
     pub fn open(path: impl AsRef<Path>) -> Result<GgufFile> {
         let path = path.as_ref();
         let contents = reader::read(MappedBytes::map(path)?, Some(path), 0)?;

@@ -104,7 +104,8 @@ impl TensorSink<'_> {
     /// Writes the next bytes.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if they are more than the tensor needs; [`Error::Io`] if they cannot be written.
+    /// [`Error::InvalidArgument`] if they are more than the tensor needs; [`Error::Io`] if they cannot be
+    /// written.
     pub fn put(&mut self, bytes: &[u8]) -> Result<()> {
         let more = || {
             let what = format!("data of tensor {:?}", self.name);

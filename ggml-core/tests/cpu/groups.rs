@@ -8,8 +8,8 @@ use ggml_core::op::{Activation, Glu};
 use ggml_core::plan::{Plan, Precision};
 use ggml_core::{DType, Source};
 
-/// All cases with groups, except groups that the CPU computes in parts: scores of experts and squares of
-/// logits are ordinary nodes there.
+/// Returns all cases with groups, except groups that the CPU computes in parts: scores of experts and squares
+/// of logits are ordinary nodes there.
 fn cases() -> Vec<Case> {
     let apart = ["gate", "conv", "delta", "best"];
     catalogue::cases().into_iter().filter(|case| case.group.is_some_and(|g| !apart.contains(&g))).collect()

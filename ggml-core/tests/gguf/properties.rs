@@ -33,7 +33,7 @@ fn values() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// Type, extents (`ne[0]` in blocks) and the source of the data.
+/// Generates type, extents (`ne[0]` in blocks) and the source of the data.
 fn tensors() -> impl Strategy<Value = Vec<(DType, Vec<usize>, u8)>> {
     let all: Vec<DType> = ggml_core::dtype::DTYPES.iter().map(|i| i.dtype).collect();
     let one = (proptest::sample::select(all), proptest::collection::vec(1..4usize, 1..5), 0..3u8);

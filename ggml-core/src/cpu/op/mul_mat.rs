@@ -4,8 +4,8 @@
 //!
 //! | | one column (few with 8 bits) | more |
 //! | --- | --- | --- |
-//! | F32 activations | [`DotRows`]: weights are converted in registers | [`Panel`]: converted once for all columns |
-//! | 8-bit activations | [`DotBlocks`]: eight rows at a time | [`BlockPanel`]: rearranged once for all columns |
+//! | F32 activations | [`DotRows`]: weights converted in registers | [`Panel`]: once for all columns |
+//! | 8-bit activations | [`DotBlocks`]: eight rows at a time | [`BlockPanel`]: rearranged for all columns |
 //!
 //! The methods on the left read every weight once and are memory-bound; those on the right are compute-bound.
 //! Left and right give bit-identical results (see [`crate::cpu::dot`]). A tile consists of [`TileProduct`]s:

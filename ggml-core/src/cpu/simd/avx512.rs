@@ -17,8 +17,8 @@ pub(in crate::cpu) fn enter<J: Job>(job: J) -> J::Out {
 /// in the type.
 macro_rules! avx512 {
     ($($body:tt)*) => {{
-        // SAFETY: a token of type `Avx512` exists only on machines with these features, and pointers come from
-        // references to arrays as long as the access.
+        // SAFETY: a token of type `Avx512` exists only on machines with these features, and pointers come
+        // from references to arrays as long as the access.
         unsafe { $($body)* }
     }};
 }

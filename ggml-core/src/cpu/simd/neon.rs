@@ -42,8 +42,8 @@ pub(in crate::cpu) fn enter_matrix<J: Job>(job: J) -> J::Out {
 /// in the type.
 macro_rules! neon {
     ($($body:tt)*) => {{
-        // SAFETY: a token of type `Neon` exists only on machines with this feature, and pointers come from references
-        // to arrays as long as the access.
+        // SAFETY: a token of type `Neon` exists only on machines with this feature, and pointers come from
+        // references to arrays as long as the access.
         unsafe { $($body)* }
     }};
 }

@@ -1,7 +1,7 @@
 //! Parameter structures, one for each family of kernels, and their constructors from nodes.
 //!
-//! Field order is part of the interface: shaders and HIP kernels declare the same structures. All fields have four
-//! bytes, so there is no padding.
+//! Field order is part of the interface: shaders and HIP kernels declare the same structures. All fields have
+//! four bytes, so there is no padding.
 
 use super::strides;
 use crate::error::{Error, Result};

@@ -11,7 +11,7 @@ use crate::cpu::simd::avx2::Avx2;
 use std::arch::x86_64::*;
 
 impl IntDot for Avx2 {
-    /// Float scales cannot be multiplied into 16-bit integers.
+    /// Returns no shape for float scales, which cannot be multiplied into 16-bit integers.
     #[inline(always)]
     fn panel_shape<Q: Quant>(self) -> Option<PanelShape> {
         (!Q::FLOATS).then_some(shape::<Q>())
